@@ -1,0 +1,128 @@
+"""The `tsmalloc` command: finds the verb, runs it, and turns every failure into one clear message.
+
+Why: a stranger must be able to use the lab from `tsmalloc --help` alone, and scripts must be able to
+rely on its exit statuses (see errors.py).
+Refuses to: know what a verb does, or to import one that was not asked for, so that `tsmalloc list`
+does not wait for the statistics that only `tsmalloc compare` needs.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import click
+
+from tsmlab import __version__
+from tsmlab.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, UserError
+
+
+class Verb(NamedTuple):
+    """A verb and its one line of help, known without importing its module."""
+
+    name: str
+    summary: str
+
+
+VERBS = (
+    Verb("compare", "Run a program under every allocator and say which serves it best."),
+    Verb("list", "List the allocators that can be used here."),
+    Verb("run", "Run a program under one allocator."),
+    Verb("doctor", "Say whether an allocator can be preloaded into a program, with proof."),
+    Verb("lib", "Print the path of an allocator's library, to preload it yourself."),
+)
+
+DESCRIPTION = """\
+Which memory allocator is best for YOUR program? Ask it, with your program.
+
+tsmalloc brings eighteen allocators of its own (six ways to share a heap between threads, times
+three ways to choose a free block), finds those that are installed on this machine (glibc, jemalloc,
+mimalloc, tcmalloc, ...), runs any dynamically linked program under each of them with LD_PRELOAD,
+and compares time and memory with honest statistics. The program needs no change.
+
+\b
+Start here:
+  tsmalloc compare -- ./server --selftest     compare all allocators on a program
+  tsmalloc list                               the allocators that were found
+  tsmalloc doctor ./server                    can it be preloaded? with proof
+  tsmalloc run lock-best -- ./server          run it under one allocator
+
+An allocator of your own joins in with --allocator NAME=PATH.so. A verb's options come before the
+program; everything from the program on is the program's (-- marks the border when in doubt).
+"""
+
+EPILOG = """\
+\b
+Exit status: 0 all is well; 1 wrong usage or environment; 2 the program failed under an
+allocator, or cannot be preloaded; 130 interrupted. `tsmalloc run` exits as the program does.
+Results go to stdout, progress and warnings to stderr. NO_COLOR turns colours off.
+"""
+
+
+class VerbGroup(click.Group):
+    """A click group that imports a verb's module only when that verb is used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [verb.name for verb in VERBS]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        module_name = f"tsmlab.commands.{cmd_name}"
+        try:
+            module = importlib.import_module(module_name)
+        except ModuleNotFoundError as error:
+            raise UserError(
+                f"the verb {cmd_name} cannot be loaded: {error}.",
+                "Set the lab up again: remove .venv in the repository and run ./tsmalloc once more.",
+            ) from error
+        command = module.command
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Verbs (tsmalloc VERB --help tells more)"):
+            formatter.write_dl([(verb.name, verb.summary) for verb in VERBS])
+
+
+@click.command(
+    cls=VerbGroup,
+    help=DESCRIPTION,
+    epilog=EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(__version__, "-V", "--version", prog_name="tsmalloc")
+def tsmalloc() -> None:
+    """The group itself does nothing: its verbs do."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command line and returns the exit status."""
+    try:
+        status = tsmalloc.main(args=arguments, prog_name="tsmalloc", standalone_mode=False)
+        # Flushing here makes a full disk or a closed pipe an error that is caught below.
+        sys.stdout.flush()
+    except UserError as error:
+        print(error.render(), file=sys.stderr)
+        return error.exit_code
+    except click.exceptions.NoArgsIsHelpError as error:
+        print(error.format_message(), file=sys.stderr)
+        return EXIT_USAGE
+    except click.ClickException as error:
+        error.show()
+        return EXIT_USAGE
+    except (click.Abort, KeyboardInterrupt):
+        print("tsmalloc: interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # The reader went away (as `| head` does): not our failure. The interpreter flushes stdout
+        # again at its end, which must not fail a second time.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_OK
+    except OSError as error:
+        print(UserError(f"{error}.", "See whether the disk is full.").render(), file=sys.stderr)
+        return EXIT_USAGE
+    return status if isinstance(status, int) else EXIT_OK

@@ -1,0 +1,30 @@
+"""The one exception that a user is meant to see, and the exit statuses of the `tsmalloc` command.
+
+Why: every expected failure (a missing program, a bad option, a broken environment) must name its
+remedy, in one form, wherever it is found.
+Refuses to: carry a traceback. A failure that no remedy can be named for is a defect and stays an
+ordinary exception.
+"""
+
+from __future__ import annotations
+
+EXIT_OK = 0
+EXIT_USAGE = 1
+EXIT_PROGRAM_FAILED = 2
+EXIT_INTERRUPTED = 130
+
+
+class UserError(Exception):
+    """An expected failure: what went wrong, and what the user can do about it."""
+
+    def __init__(self, message: str, remedy: str = "", exit_code: int = EXIT_USAGE) -> None:
+        super().__init__(message)
+        self.message = message
+        self.remedy = remedy
+        self.exit_code = exit_code
+
+    def render(self) -> str:
+        """The text for stderr: the message, then the remedy indented below it."""
+        lines = [f"tsmalloc: {self.message}"]
+        lines += [f"  {line}" for line in self.remedy.splitlines()]
+        return "\n".join(lines)

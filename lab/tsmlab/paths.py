@@ -1,0 +1,59 @@
+"""Where the lab's own files are: the repository, the built libraries and tools, the user's state.
+
+Why: the layout is known in one place, so a moved or renamed folder is one edit.
+Refuses to: search. The libraries are in the build folder of the `release` preset, or in the one
+that TSMALLOC_BUILD_DIR names; a missing file is an error with a remedy, never a fallback.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from tsmlab.errors import UserError
+
+
+def repository_root() -> Path:
+    """The folder that holds the launcher, the sources and the lab."""
+    return Path(__file__).resolve().parents[2]
+
+
+def build_dir() -> Path:
+    """The folder of the release build; TSMALLOC_BUILD_DIR overrides it."""
+    override = os.environ.get("TSMALLOC_BUILD_DIR")
+    if override:
+        return Path(override).expanduser().absolute()
+    return repository_root() / "build" / "release"
+
+
+def library_dir() -> Path:
+    """The folder of the preloadable libraries."""
+    return build_dir() / "lib"
+
+
+def tool(name: str) -> Path:
+    """The built program `name` (for example `measure`)."""
+    return _built(build_dir() / "bin" / name, "tool")
+
+
+def library(file_name: str) -> Path:
+    """The built library `file_name` (for example `libtsmalloc-count.so`)."""
+    return _built(library_dir() / file_name, "library")
+
+
+def state_dir() -> Path:
+    """Where results are kept between runs; not created here."""
+    base = os.environ.get("XDG_STATE_HOME", "")
+    # The XDG specification says that a relative path here is to be ignored.
+    root = Path(base) if os.path.isabs(base) else Path.home() / ".local" / "state"
+    return root / "tsmalloc"
+
+
+def _built(path: Path, kind: str) -> Path:
+    if path.is_file():
+        return path
+    if "TSMALLOC_BUILD_DIR" in os.environ:
+        remedy = "TSMALLOC_BUILD_DIR is set: unset it, or point it at a finished build folder."
+    else:
+        remedy = f"Build it: make -C {repository_root()}"
+    raise UserError(f"the {kind} {path.name} is not built: {path} does not exist.", remedy)
