@@ -1,0 +1,66 @@
+// The contract between a heap and whatever stands on it: the C functions (override/), the public heaps of tsmalloc.h, the tests. Every heap
+// of this project satisfies the concept HeapLike, proven by a static_assert beside it, and a heap knows nothing of errno or of libc's rules.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+
+namespace ts {
+
+// Every payload is aligned to this (max_align_t on the 64-bit ABIs of Linux).
+inline constexpr std::size_t min_alignment = 16;
+
+enum class BlockState : std::uint8_t {
+  used,    // handed out and not yet freed
+  free,    // in the structure that the fit searches
+  cached,  // freed, and kept aside by a thread: not searched, not merged
+};
+
+// One block as a walk reports it. `payload` to `payload + bytes` is the block without its header; `owner` is the arena or thread heap (0 if
+// the strategy has only one).
+struct BlockView {
+  const void* payload;
+  std::size_t bytes;
+  BlockState state;
+  std::uint32_t owner;
+};
+
+// Returns false to end the walk.
+using BlockVisitor = bool (*)(const BlockView& block, void* argument);
+
+// What can be measured of a heap at a moment when no other thread is inside it; a best effort otherwise.
+struct HeapMeasures {
+  std::size_t segment_bytes;     // address space obtained from the system and not given back
+  std::size_t free_bytes;        // of those, bytes in free blocks, headers included, cached blocks too
+  std::size_t free_blocks;       // number of those free blocks
+  std::size_t cached_bytes;      // of free_bytes, held aside by threads
+  std::size_t grow_calls;        // times the segment grew
+  std::size_t sbrk_calls;        // of those, by sbrk
+  std::size_t chunks;            // contiguous pieces that the segment consists of
+  std::size_t heaps;             // arenas or thread heaps in use (1 if the strategy has only one)
+};
+
+// allocate: a block of at least `bytes` (0 is served as the least block), payload aligned to `alignment`, a power of two >= min_alignment;
+//   null when the system gives no more memory. Never touches errno on purpose.
+// release: takes back a block of allocate; never null. Aborts on a block that is not in use.
+// resize: makes the block hold at least `bytes` without moving it, or changes nothing and returns false.
+// usable_size: bytes that the program may use; reads the block's own header only, so it needs no heap and no lock.
+// trim: gives whole free pages back to the system, keeping `keep_bytes` of the topmost free block; true if anything was given back.
+// fork_prepare / fork_parent / fork_child: called around fork() by the forking thread, in that order; every lock is held in between.
+template <class H>
+concept HeapLike = requires(H heap, void* p, const void* cp, std::size_t n, BlockVisitor visit) {
+  { heap.allocate(n, n) } noexcept -> std::same_as<void*>;
+  { heap.release(p) } noexcept -> std::same_as<void>;
+  { heap.resize(p, n) } noexcept -> std::same_as<bool>;
+  { H::usable_size(cp) } noexcept -> std::same_as<std::size_t>;
+  { heap.measures() } noexcept -> std::same_as<HeapMeasures>;
+  { heap.walk(visit, p) } noexcept -> std::same_as<bool>;
+  { heap.trim(n) } noexcept -> std::same_as<bool>;
+  { heap.is_valid() } noexcept -> std::same_as<bool>;
+  { heap.fork_prepare() } noexcept;
+  { heap.fork_parent() } noexcept;
+  { heap.fork_child() } noexcept;
+};
+
+}  // namespace ts

@@ -1,0 +1,58 @@
+// Facts about the compiler and the processor, and the only file outside os/ with preprocessor conditions. It refuses platforms that the
+// allocators were not argued for, rather than guessing.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#if !defined(__linux__) || !defined(__LP64__)
+#error "tsmalloc is written for 64-bit Linux: block tags and packed links assume 48-bit user addresses"
+#endif
+
+// Debug level, ordered: 0 cheap misuse checks only; 1 assertions on every operation; 2 whole-heap validation now and then; 3 at every operation.
+#ifndef TS_DEBUG
+#define TS_DEBUG 0
+#endif
+
+// Clang's thread-safety analysis compiles the lock discipline; gcc has no such analysis and sees nothing.
+#if defined(__clang__)
+#define TS_THREAD_ANNOTATION(x) __attribute__((x))
+#else
+#define TS_THREAD_ANNOTATION(x)
+#endif
+#define TS_CAPABILITY(name) TS_THREAD_ANNOTATION(capability(name))
+#define TS_SCOPED_CAPABILITY TS_THREAD_ANNOTATION(scoped_lockable)
+#define TS_GUARDED_BY(lock) TS_THREAD_ANNOTATION(guarded_by(lock))
+#define TS_REQUIRES(...) TS_THREAD_ANNOTATION(requires_capability(__VA_ARGS__))
+#define TS_ACQUIRE(...) TS_THREAD_ANNOTATION(acquire_capability(__VA_ARGS__))
+#define TS_ACQUIRE_SHARED(...) TS_THREAD_ANNOTATION(acquire_shared_capability(__VA_ARGS__))
+#define TS_TRY_ACQUIRE(...) TS_THREAD_ANNOTATION(try_acquire_capability(__VA_ARGS__))
+#define TS_RELEASE(...) TS_THREAD_ANNOTATION(release_capability(__VA_ARGS__))
+#define TS_RELEASE_SHARED(...) TS_THREAD_ANNOTATION(release_shared_capability(__VA_ARGS__))
+#define TS_RELEASE_GENERIC(...) TS_THREAD_ANNOTATION(release_generic_capability(__VA_ARGS__))
+#define TS_NO_ANALYSIS TS_THREAD_ANNOTATION(no_thread_safety_analysis)
+
+namespace ts {
+
+inline constexpr int debug_level = TS_DEBUG;
+
+// Two threads that write within the same line slow each other down (x86 prefetches lines in pairs, hence two).
+inline constexpr std::size_t cache_line_bytes = 128;
+
+// User addresses end below this (without an explicit hint the kernel hands out no higher ones, five-level paging or not).
+inline constexpr std::uintptr_t address_limit = std::uintptr_t{1} << 47;
+
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
+static_assert(sizeof(void*) == 8);
+
+// Tells the processor that this is a spin loop.
+inline void spin_pause() noexcept {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+}  // namespace ts

@@ -1,0 +1,90 @@
+// The Linux side of os.h: the only system calls of the allocators. It refuses to interpret failures; the caller knows what they mean.
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "os/os.h"
+
+namespace ts::os {
+
+std::size_t page_bytes() noexcept {
+  static constinit std::atomic<std::size_t> cached{0};
+  std::size_t bytes = cached.load(std::memory_order_relaxed);  // any thread computes the same value
+  if (bytes == 0) {
+    bytes = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+    cached.store(bytes, std::memory_order_relaxed);
+  }
+  return bytes;
+}
+
+unsigned processor_count() noexcept {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  if (::sched_getaffinity(0, sizeof allowed, &allowed) != 0) return 1;
+  const int count = CPU_COUNT(&allowed);
+  return count > 0 ? static_cast<unsigned>(count) : 1;
+}
+
+void* current_break() noexcept { return grow_break(0); }
+
+void* grow_break(std::size_t bytes) noexcept {
+  if (bytes > static_cast<std::size_t>(PTRDIFF_MAX)) return nullptr;
+  void* old_end = ::sbrk(static_cast<std::intptr_t>(bytes));
+  return old_end == reinterpret_cast<void*>(-1) ? nullptr : old_end;
+}
+
+bool shrink_break(const void* expected_end, std::size_t bytes) noexcept {
+  if (bytes > static_cast<std::size_t>(PTRDIFF_MAX) || current_break() != expected_end) return false;
+  return ::sbrk(-static_cast<std::intptr_t>(bytes)) == expected_end;
+}
+
+void* map(std::size_t bytes) noexcept {
+  void* begin = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  return begin == MAP_FAILED ? nullptr : begin;
+}
+
+bool unmap(void* begin, std::size_t bytes) noexcept { return ::munmap(begin, bytes) == 0; }
+
+void discard(void* begin, std::size_t bytes) noexcept { ::madvise(begin, bytes, MADV_DONTNEED); }
+
+void wait(const std::atomic<std::uint32_t>& word, std::uint32_t expected, std::uint32_t kinds) noexcept {
+  ::syscall(SYS_futex, &word, FUTEX_WAIT_BITSET_PRIVATE, expected, nullptr, nullptr, kinds);
+}
+
+void wake(const std::atomic<std::uint32_t>& word, int count, std::uint32_t kinds) noexcept {
+  ::syscall(SYS_futex, &word, FUTEX_WAKE_BITSET_PRIVATE, count, nullptr, nullptr, kinds);
+}
+
+bool call_at_thread_exit(void (*on_exit)(void*), void* argument) noexcept {
+  // 0: no key yet; otherwise the key plus one. Two threads that create a key at once agree on one by the exchange; the loser deletes its own.
+  static constinit std::atomic<std::uint32_t> key_plus_one{0};
+  std::uint32_t chosen = key_plus_one.load(std::memory_order_acquire);
+  if (chosen == 0) {
+    pthread_key_t key;
+    if (::pthread_key_create(&key, on_exit) != 0) return false;
+    if (key_plus_one.compare_exchange_strong(chosen, key + 1, std::memory_order_acq_rel)) {
+      chosen = key + 1;
+    } else {
+      ::pthread_key_delete(key);
+    }
+  }
+  return ::pthread_setspecific(chosen - 1, argument) == 0;
+}
+
+bool call_around_fork(void (*prepare)(), void (*parent)(), void (*child)()) noexcept {
+  return ::pthread_atfork(prepare, parent, child) == 0;
+}
+
+void write_error(const char* text, std::size_t bytes) noexcept {
+  // Nothing can be done about a failure to report a failure; the variable only satisfies warn_unused_result.
+  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text, bytes);
+}
+
+void abort_process() noexcept { std::abort(); }
+
+}  // namespace ts::os

@@ -1,0 +1,184 @@
+// Locks over os::wait and os::wake, usable before main and in a heap that is a zero-initialised static. Not recursive, no owner recorded; a
+// child of fork resets what its parent's threads left in them. Nothing here allocates.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "base/platform.h"
+#include "os/os.h"
+
+namespace ts {
+
+// Rounds of spinning before a thread parks: about a microsecond, the length of a few short critical sections.
+inline constexpr int spin_rounds = 100;
+
+// A mutex in one futex word (Drepper, "Futexes are tricky", 2011, mutex 3).
+class TS_CAPABILITY("mutex") Mutex {
+ public:
+  constexpr Mutex() = default;
+  Mutex(const Mutex&) = delete;
+  Mutex& operator=(const Mutex&) = delete;
+
+  bool try_lock() noexcept TS_TRY_ACQUIRE(true) {
+    std::uint32_t expected = unlocked;
+    // acquire: sees all that the last unlock (release) published
+    return word_.compare_exchange_strong(expected, locked, std::memory_order_acquire, std::memory_order_relaxed);
+  }
+
+  void lock() noexcept TS_ACQUIRE() {
+    if (!try_lock()) [[unlikely]]
+      lock_slow();
+  }
+
+  void unlock() noexcept TS_RELEASE() {
+    // release: publishes the critical section to the next acquire
+    if (word_.exchange(unlocked, std::memory_order_release) == contended) [[unlikely]]
+      os::wake(word_, 1);
+  }
+
+  // In the child of a fork, where no other thread exists: whatever the word says, the mutex is free.
+  void reset_after_fork() noexcept TS_NO_ANALYSIS { word_.store(unlocked, std::memory_order_relaxed); }
+
+ private:
+  static constexpr std::uint32_t unlocked = 0;
+  static constexpr std::uint32_t locked = 1;
+  static constexpr std::uint32_t contended = 2;  // locked, and somebody may be parked
+
+  void lock_slow() noexcept TS_NO_ANALYSIS {
+    for (int round = 0; round < spin_rounds; ++round) {
+      if (word_.load(std::memory_order_relaxed) == unlocked && try_lock()) return;
+      spin_pause();
+    }
+    while (word_.exchange(contended, std::memory_order_acquire) != unlocked) os::wait(word_, contended);
+  }
+
+  std::atomic<std::uint32_t> word_{unlocked};
+};
+
+// A writer-preferring reader-writer lock with exactly two rules: a reader passes when no writer is writing or waiting; a writer passes when
+// nobody reads or writes.
+//
+//   word_:   waiting writers (16 bits) | writing (1 bit) | readers (15 bits)
+//
+// Waiting writers hold a place in the word from the moment they ask, so a stream of readers cannot starve them. The word is seq_cst in
+// the places where it pairs with parked_readers_: a reader announces that it parks and then re-reads the word, an unlocking writer clears
+// the word and then reads the announcement; at least one of the two sees the other (Dekker), so no wake is lost.
+class TS_CAPABILITY("shared mutex") SharedMutex {
+ public:
+  constexpr SharedMutex() = default;
+  SharedMutex(const SharedMutex&) = delete;
+  SharedMutex& operator=(const SharedMutex&) = delete;
+
+  void lock_shared() noexcept TS_ACQUIRE_SHARED() {
+    if (!try_lock_shared()) [[unlikely]]
+      lock_shared_slow();
+  }
+
+  bool try_lock_shared() noexcept TS_NO_ANALYSIS {
+    std::uint32_t word = word_.load(std::memory_order_relaxed);
+    while ((word & (writing | waiting_mask)) == 0) {
+      // acquire: sees what the last writer's unlock (release) published
+      if (word_.compare_exchange_weak(word, word + one_reader, std::memory_order_acquire, std::memory_order_relaxed)) return true;
+    }
+    return false;
+  }
+
+  void unlock_shared() noexcept TS_RELEASE_SHARED() {
+    // release: our reads stay before the next writer's acquire
+    const std::uint32_t before = word_.fetch_sub(one_reader, std::memory_order_release);
+    const bool last_reader = (before & readers_mask) == one_reader;
+    if (last_reader && (before & waiting_mask) != 0) os::wake(word_, 1, writers);
+  }
+
+  bool try_lock() noexcept TS_TRY_ACQUIRE(true) {
+    std::uint32_t expected = 0;
+    return word_.compare_exchange_strong(expected, writing, std::memory_order_acquire, std::memory_order_relaxed);
+  }
+
+  void lock() noexcept TS_ACQUIRE() {
+    if (!try_lock()) [[unlikely]]
+      lock_slow();
+  }
+
+  void unlock() noexcept TS_RELEASE() {
+    const std::uint32_t before = word_.fetch_and(~writing, std::memory_order_seq_cst);
+    if ((before & waiting_mask) != 0) {
+      os::wake(word_, 1, writers);
+    } else if (parked_readers_.load(std::memory_order_seq_cst) != 0) {
+      os::wake(word_, INT32_MAX, readers);
+    }
+  }
+
+  void reset_after_fork() noexcept TS_NO_ANALYSIS {
+    word_.store(0, std::memory_order_relaxed);
+    parked_readers_.store(0, std::memory_order_relaxed);
+  }
+
+ private:
+  static constexpr std::uint32_t one_reader = 1;
+  static constexpr std::uint32_t readers_mask = 0x7fff;
+  static constexpr std::uint32_t writing = 0x8000;
+  static constexpr std::uint32_t one_waiting = 0x1'0000;
+  static constexpr std::uint32_t waiting_mask = 0xffff'0000;
+  // Kinds of sleepers on word_, for os::wait and os::wake.
+  static constexpr std::uint32_t readers = 1;
+  static constexpr std::uint32_t writers = 2;
+
+  void lock_shared_slow() noexcept TS_NO_ANALYSIS {
+    for (int round = 0; round < spin_rounds; ++round) {
+      if (try_lock_shared()) return;
+      spin_pause();
+    }
+    parked_readers_.fetch_add(1, std::memory_order_seq_cst);
+    while (!try_lock_shared()) {
+      const std::uint32_t word = word_.load(std::memory_order_seq_cst);
+      if ((word & (writing | waiting_mask)) != 0) os::wait(word_, word, readers);
+    }
+    parked_readers_.fetch_sub(1, std::memory_order_relaxed);
+  }
+
+  void lock_slow() noexcept TS_NO_ANALYSIS {
+    std::uint32_t word = word_.fetch_add(one_waiting, std::memory_order_relaxed) + one_waiting;
+    for (int round = 0;; ++round) {
+      while ((word & (writing | readers_mask)) == 0) {
+        if (word_.compare_exchange_weak(word, (word - one_waiting) | writing, std::memory_order_acquire, std::memory_order_relaxed)) return;
+      }
+      if (round < spin_rounds) {
+        spin_pause();
+      } else {
+        os::wait(word_, word, writers);
+      }
+      word = word_.load(std::memory_order_relaxed);
+    }
+  }
+
+  std::atomic<std::uint32_t> word_{0};
+  std::atomic<std::uint32_t> parked_readers_{0};
+};
+
+template <class Lock>
+class TS_SCOPED_CAPABILITY Guard {
+ public:
+  explicit Guard(Lock& lock) noexcept TS_ACQUIRE(lock) : lock_{lock} { lock_.lock(); }
+  ~Guard() TS_RELEASE() { lock_.unlock(); }
+  Guard(const Guard&) = delete;
+  Guard& operator=(const Guard&) = delete;
+
+ private:
+  Lock& lock_;
+};
+
+template <class Lock>
+class TS_SCOPED_CAPABILITY SharedGuard {
+ public:
+  explicit SharedGuard(Lock& lock) noexcept TS_ACQUIRE_SHARED(lock) : lock_{lock} { lock_.lock_shared(); }
+  ~SharedGuard() TS_RELEASE_GENERIC() { lock_.unlock_shared(); }
+  SharedGuard(const SharedGuard&) = delete;
+  SharedGuard& operator=(const SharedGuard&) = delete;
+
+ private:
+  Lock& lock_;
+};
+
+}  // namespace ts
