@@ -1,7 +1,7 @@
 """The `tsmalloc` command: finds the verb, runs it, and turns every failure into one clear message.
 
-Why: a stranger must be able to use the lab from `tsmalloc --help` alone, and scripts must be able to
-rely on its exit statuses (see errors.py).
+Why: a stranger must be able to use the lab from `tsmalloc --help` alone, and scripts must be able
+to rely on its exit statuses (see errors.py).
 Refuses to: know what a verb does, or to import one that was not asked for, so that `tsmalloc list`
 does not wait for the statistics that only `tsmalloc compare` needs.
 """
@@ -77,7 +77,7 @@ class VerbGroup(click.Group):
         except ModuleNotFoundError as error:
             raise UserError(
                 f"the verb {cmd_name} cannot be loaded: {error}.",
-                "Set the lab up again: remove .venv in the repository and run ./tsmalloc once more.",
+                "Set the lab up again: remove .venv in the repository, then run ./tsmalloc.",
             ) from error
         command = module.command
         assert isinstance(command, click.Command)
@@ -99,12 +99,23 @@ def tsmalloc() -> None:
     """The group itself does nothing: its verbs do."""
 
 
+def flush_results() -> None:
+    """Writes out what stdout still holds, so that a full disk is an error and not a lost result."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise UserError(
+            f"the results could not be written: {error.strerror}.", "See whether the disk is full."
+        ) from error
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns the exit status."""
     try:
         status = tsmalloc.main(args=arguments, prog_name="tsmalloc", standalone_mode=False)
-        # Flushing here makes a full disk or a closed pipe an error that is caught below.
-        sys.stdout.flush()
+        flush_results()
     except UserError as error:
         print(error.render(), file=sys.stderr)
         return error.exit_code
@@ -122,7 +133,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # again at its end, which must not fail a second time.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_OK
-    except OSError as error:
-        print(UserError(f"{error}.", "See whether the disk is full.").render(), file=sys.stderr)
-        return EXIT_USAGE
     return status if isinstance(status, int) else EXIT_OK

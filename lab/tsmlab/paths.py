@@ -45,7 +45,7 @@ def state_dir() -> Path:
     """Where results are kept between runs; not created here."""
     base = os.environ.get("XDG_STATE_HOME", "")
     # The XDG specification says that a relative path here is to be ignored.
-    root = Path(base) if os.path.isabs(base) else Path.home() / ".local" / "state"
+    root = Path(base) if base.startswith("/") else Path.home() / ".local" / "state"
     return root / "tsmalloc"
 
 

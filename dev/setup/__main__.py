@@ -1,0 +1,46 @@
+"""Sets the checkout up: .venv with the lab's packages, build/release with the libraries.
+
+    python3 dev/setup run [ARGS...]   what ./tsmalloc calls: set up what is missing, start the lab
+    python3 dev/setup lab             set up for use
+    python3 dev/setup dev             set up for use and for the tests and checks
+
+Why: two commands must be enough on a fresh machine. The first use shows what it does, every later
+use starts at once, and an interrupted set-up heals itself.
+Refuses to: use sudo, write outside the checkout, or need the network once set up. It uses only the
+standard library.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import state
+
+
+def main(arguments: list[str]) -> int:
+    verb = arguments[0] if arguments else ""
+    if verb not in ("run", "lab", "dev"):
+        print(__doc__, file=sys.stderr)
+        return 1
+    if sys.version_info < (3, 11):  # noqa: UP036 - run by hand, this meets older interpreters
+        print("tsmalloc: Python 3.11 or newer is needed: sudo apt install python3", file=sys.stderr)
+        return 1
+    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
+    checkout = state.Checkout(root)
+    for_development = verb == "dev"
+    if for_development or not (
+        state.python_is_current(checkout, False) and state.build_is_current(checkout)
+    ):
+        # Imported only here: the fast path does not pay for what the slow one needs.
+        import steps
+
+        status = steps.set_up(checkout, for_development)
+        if status != 0:
+            return status
+    if verb == "run":
+        os.execv(checkout.python, [checkout.python, "-I", "-m", "tsmlab", *arguments[1:]])
+    return 0
+
+
+sys.exit(main(sys.argv[1:]))

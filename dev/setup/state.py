@@ -1,0 +1,95 @@
+"""Whether the checkout is set up: what a finished .venv and a finished build were made from.
+
+Why: every use of ./tsmalloc asks this, so it must be answered in milliseconds, and rightly: each of
+the two parts leaves a stamp when it is finished, and a part whose stamp does not match is redone.
+Refuses to: change anything, and to import what is slow to import.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+TYPE_CHECKING = False  # typing itself would be the slowest import of the fast path
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# What the libraries and tools are built from; changed tests and benchmarks do not delay a user.
+SOURCES = ("CMakeLists.txt", "CMakePresets.json", "cmake", "include", "src", "tools")
+# What the build's stamp holds until the build is finished. BUILDING, found later, tells of a build
+# that was killed; STOPPED of one that failed or was interrupted, but in good order.
+BUILDING = "building\n"
+STOPPED = "stopped\n"
+
+
+class Checkout:
+    """The places in a checkout that set-up reads and writes."""
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        self.venv = os.path.join(root, ".venv")
+        self.python = os.path.join(self.venv, "bin", "python")
+        self.python_stamp = os.path.join(self.venv, ".tsmalloc-stamp")
+        self.build = os.path.join(root, "build", "release")
+        self.build_stamp = os.path.join(self.build, ".tsmalloc-stamp")
+        self.log = os.path.join(root, "build", "setup.log")
+        self.lock = os.path.join(root, "build", ".setup.lock")
+
+    def requirements(self, for_development: bool) -> str:
+        name = "requirements-dev.txt" if for_development else "requirements.txt"
+        return os.path.join(self.root, "lab", name)
+
+
+def read(path: str) -> str:
+    """The text of a file; empty if there is none."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except FileNotFoundError:
+        return ""
+
+
+def python_key(checkout: Checkout, for_development: bool) -> str:
+    """What a finished .venv was made from: the interpreter's version and the pinned packages."""
+    import hashlib
+
+    pins = read(checkout.requirements(for_development)).encode()
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    return f"python {version} requirements {hashlib.sha256(pins).hexdigest()}\n"
+
+
+def python_is_current(checkout: Checkout, for_development: bool) -> bool:
+    stamp = read(checkout.python_stamp)
+    return python_key(checkout, for_development) in stamp and os.access(checkout.python, os.X_OK)
+
+
+def source_files(checkout: Checkout) -> Iterator[tuple[str, os.stat_result]]:
+    pending = [os.path.join(checkout.root, name) for name in SOURCES]
+    while pending:
+        path = pending.pop()
+        try:
+            with os.scandir(path) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        pending.append(entry.path)
+                    else:
+                        yield entry.path, entry.stat(follow_symlinks=False)
+        except NotADirectoryError:
+            yield path, os.stat(path)
+        except FileNotFoundError:
+            continue
+
+
+def build_key(checkout: Checkout) -> str:
+    """What a finished build was made from: the checkout's place, every source's size and time."""
+    lines = [
+        f"{status.st_size} {status.st_mtime_ns} {path}\n" for path, status in source_files(checkout)
+    ]
+    return f"{checkout.root}\n" + "".join(sorted(lines))
+
+
+def build_is_current(checkout: Checkout) -> bool:
+    if "TSMALLOC_BUILD_DIR" in os.environ:
+        return True  # somebody else's build is asked for, and theirs to keep fresh
+    outputs = (os.path.join(checkout.build, *parts) for parts in (("lib",), ("bin", "measure")))
+    return read(checkout.build_stamp) == build_key(checkout) and all(map(os.path.exists, outputs))

@@ -1,0 +1,329 @@
+"""The steps of a set-up: check the tools, make .venv, build the libraries.
+
+Why: whoever starts ./tsmalloc for the first time sees what happens and for how long, and when a
+step fails, what to do about it.
+Refuses to: install system packages. What is missing is named in one apt line, all at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import importlib.util
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from types import FrameType, MappingProxyType
+
+import progress
+import state
+
+MINIMUM_CMAKE = (3, 25)
+# The oldest major version of each compiler that knows enough C++20, newest names first.
+COMPILERS = {"g++": 12, "clang++": 16}
+GOOGLETEST_HEADERS = ("/usr/include/gtest/gtest.h", "/usr/local/include/gtest/gtest.h")
+LOG_LINES_SHOWN = 15
+
+
+class SetupError(Exception):
+    """A step failed: what happened, and what to do about it."""
+
+    def __init__(self, message: str, remedy: str) -> None:
+        super().__init__(message)
+        self.remedy = remedy
+
+
+def set_up(checkout: state.Checkout, for_development: bool) -> int:
+    """Brings both parts up to date; returns an exit status, with failures already explained."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, _interrupt)
+    try:
+        check_tools(checkout, for_development)
+        with exclusive(checkout) as lock:
+            remove(checkout.log)
+            set_up_python(checkout, for_development, lock)
+            set_up_build(checkout, for_development, lock)
+    except SetupError as error:
+        print(f"tsmalloc: {error}", file=sys.stderr)
+        print("".join(f"  {line}\n" for line in error.remedy.splitlines()), end="", file=sys.stderr)
+        return 1
+    except OSError as error:
+        print(f"tsmalloc: set-up cannot write: {error}", file=sys.stderr)
+        print("  Make room, or copy this folder to where you may write.", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("tsmalloc: set-up interrupted; the next use goes on from here", file=sys.stderr)
+        return 130
+    finally:
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) == _interrupt:
+                signal.signal(number, signal.SIG_DFL)
+    return 0
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def check_tools(checkout: state.Checkout, for_development: bool) -> None:
+    """Names every missing tool at once."""
+    missing = []
+    problems = []
+    if not state.read(checkout.python_stamp) and importlib.util.find_spec("ensurepip") is None:
+        missing.append("python3-venv")
+    if "TSMALLOC_BUILD_DIR" not in os.environ:
+        if shutil.which("cmake") is None:
+            missing.append("cmake")
+        elif version_of("cmake") < MINIMUM_CMAKE:
+            problems.append(
+                "cmake is older than 3.25: install a newer one, from your system's "
+                "backports or with: pip install cmake"
+            )
+        if shutil.which("make") is None and os.environ.get("CMAKE_GENERATOR") is None:
+            missing.append("make")
+        if not os.environ.get("CXX") and find_compiler() is None:
+            missing.append("g++")
+            if any(shutil.which(name) for name in COMPILERS):
+                problems.append("the C++ compiler here is too old: g++ 12 or clang++ 16 is needed")
+    if for_development and not any(map(os.path.exists, GOOGLETEST_HEADERS)):
+        missing.append("libgtest-dev")
+    if not missing and not problems:
+        return
+    remedy = [f"sudo apt install {' '.join(missing)}"] if missing else []
+    raise SetupError("some tools are missing on this machine.", "\n".join(remedy + problems))
+
+
+def version_of(tool: str) -> tuple[int, ...]:
+    """The first dotted number that `tool --version` prints; (0,) if it prints none."""
+    try:
+        run = subprocess.run([tool, "--version"], capture_output=True, text=True, check=False)
+    except OSError:
+        return (0,)
+    found = re.search(r"\d+(\.\d+)+", run.stdout)
+    return tuple(int(part) for part in found.group().split(".")) if found else (0,)
+
+
+def find_compiler() -> str | None:
+    """The C++ compiler to use: the first one that is new enough, under its plain name or not."""
+    for name, oldest in COMPILERS.items():
+        numbered = [f"{name}-{number}" for number in range(oldest + 12, oldest - 1, -1)]
+        for candidate in (name, *numbered):
+            if shutil.which(candidate) and version_of(candidate) >= (oldest,):
+                return candidate
+    return None
+
+
+def compiler_choice() -> dict[str, str]:
+    """Tells CMake of the compiler that was found, unless the user has chosen one."""
+    compiler = find_compiler()
+    if compiler is None or os.environ.get("CXX"):
+        return {}
+    c_compiler = compiler.replace("clang++", "clang").replace("g++", "gcc")
+    return {"CXX": compiler, "CC": os.environ.get("CC", c_compiler)}
+
+
+@contextlib.contextmanager
+def exclusive(checkout: state.Checkout) -> Iterator[int]:
+    """Only one set-up of a checkout at a time. Yields the lock, for the step's processes to hold.
+
+    They inherit it so that, if this process is killed, the next set-up waits for what they still
+    write.
+    """
+    os.makedirs(os.path.dirname(checkout.lock), exist_ok=True)
+    lock = os.open(checkout.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print("tsmalloc: waiting for another set-up of this folder", file=sys.stderr)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield lock
+    finally:
+        os.close(lock)
+
+
+def set_up_python(checkout: state.Checkout, for_development: bool, lock: int) -> None:
+    if state.python_is_current(checkout, for_development):
+        return
+    keys = state.python_key(checkout, False)
+    if for_development:
+        keys += state.python_key(checkout, True)
+    version = keys.partition(" requirements")[0]
+    finished_before = state.read(checkout.python_stamp).startswith(version)
+    remove(checkout.python_stamp)
+    # The base interpreter, since the one that runs this may be the very .venv that is remade.
+    base = getattr(sys, "_base_executable", sys.executable)
+    with Step(checkout, "Python packages (.venv)", lock) as step:
+        if not finished_before:
+            step.run([base, "-I", "-m", "venv", "--clear", checkout.venv], venv_remedy)
+        step.run(
+            [
+                checkout.python,
+                "-I",
+                "-m",
+                "pip",
+                "install",
+                "--disable-pip-version-check",
+                "--no-input",
+                "--progress-bar=off",
+                "--require-hashes",
+                "--only-binary=:all:",
+                "-r",
+                checkout.requirements(for_development),
+            ],
+            pip_remedy,
+        )
+        link_package(checkout)
+    write_whole(checkout.python_stamp, keys)
+
+
+def link_package(checkout: state.Checkout) -> None:
+    """Lets .venv import the lab from the checkout, by a relative path that survives a move."""
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    site = os.path.join(checkout.venv, "lib", version, "site-packages")
+    write_whole(os.path.join(site, "tsmlab.pth"), "../../../../lab\n")
+
+
+def set_up_build(checkout: state.Checkout, for_development: bool, lock: int) -> None:
+    if "TSMALLOC_BUILD_DIR" in os.environ:
+        return
+    if state.build_is_current(checkout) and not for_development:
+        return
+    # Taken before the build: a source that changes during it is compiled again next time.
+    key = state.build_key(checkout)
+    stamp = state.read(checkout.build_stamp)
+    cache = os.path.join(checkout.build, "CMakeCache.txt")
+    here = f"CMAKE_HOME_DIRECTORY:INTERNAL={checkout.root}\n" in state.read(cache)
+    fresh = not (stamp and here)
+    configure = ["cmake", "--preset", "release", *(["--fresh"] if fresh else [])]
+    if for_development:
+        configure += ["-DTSMALLOC_TESTS=ON", "-DTSMALLOC_WERROR=ON"]
+    elif fresh:
+        # A user needs no GoogleTest, and a newer compiler's new warnings must not stop anybody.
+        configure += ["-DTSMALLOC_TESTS=OFF", "-DTSMALLOC_WERROR=OFF"]
+    jobs = len(os.sched_getaffinity(0))
+    build = ["cmake", "--build", "--preset", "release", "-j", str(jobs)]
+    if stamp == state.BUILDING:
+        # Killed while it wrote, a compiler may have left half an object file that looks up to date.
+        build.append("--clean-first")
+    with Step(checkout, "the allocators (build/release)", lock) as step:
+        step.run(configure, build_remedy, compiler_choice() if fresh else {})
+        write_whole(checkout.build_stamp, state.BUILDING)
+        try:
+            step.run(build, build_remedy)
+        except (SetupError, KeyboardInterrupt):
+            write_whole(checkout.build_stamp, state.STOPPED)
+            raise
+    write_whole(checkout.build_stamp, key)
+
+
+def venv_remedy(_output: str) -> str:
+    return "sudo apt install python3-venv, then start again."
+
+
+def pip_remedy(output: str) -> str:
+    if "No matching distribution" in output and "Cannot connect" not in output:
+        version = f"{sys.version_info.major}.{sys.version_info.minor}"
+        return (
+            f"No ready-made package for this Python ({version}) or machine was found: "
+            "use CPython 3.11 or newer on x86-64 or ARM64, or see the log."
+        )
+    return (
+        "The first use downloads the Python packages: see that the network (or pip's mirror) "
+        "works, then start again. Later uses need no network."
+    )
+
+
+def build_remedy(_output: str) -> str:
+    return (
+        "If your compiler ran out of memory, close other programs and start again; another "
+        "compiler can be tried with: rm -r build/release; CXX=clang++ CC=clang ./tsmalloc list"
+    )
+
+
+class Step:
+    """One named part of the set-up: shows its progress and keeps all its output in the log."""
+
+    def __init__(self, checkout: state.Checkout, name: str, lock: int) -> None:
+        self._checkout = checkout
+        self._name = name
+        self._lock = lock
+
+    def __enter__(self) -> Step:
+        self._display = progress.Display(f"setting up {self._name}")
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._display.finish("done" if kind is None else "stopped")
+
+    def run(
+        self,
+        command: list[str],
+        remedy: Callable[[str], str],
+        environment: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """Runs a command to its end; its failure is a SetupError with the end of its output."""
+        output: list[str] = []
+        with open(self._checkout.log, "a", encoding="utf-8") as log:
+            log.write(f"\n$ {' '.join(command)}\n")
+            child = self._start(command, environment)
+            try:
+                assert child.stdout is not None
+                for line in child.stdout:
+                    log.write(line)
+                    output.append(line)
+                    self._display.show(line)
+                status = child.wait()
+            finally:
+                stop(child)
+        if status != 0:
+            tail = "".join(f"  | {line}" for line in output[-LOG_LINES_SHOWN:])
+            print(f"\n{tail}", end="", file=sys.stderr)
+            raise SetupError(
+                f"setting up {self._name} failed: {os.path.basename(command[0])} ended with "
+                f"status {status}.",
+                f"{remedy(''.join(output))}\nThe whole log: {self._checkout.log}",
+            )
+
+    def _start(self, command: list[str], environment: Mapping[str, str]) -> subprocess.Popen[str]:
+        # The user's preloaded libraries and an outer make's job server are not for these programs.
+        dropped = {"LD_PRELOAD", "MAKEFLAGS", "MFLAGS", "MAKELEVEL"}
+        kept = {name: value for name, value in os.environ.items() if name not in dropped}
+        return subprocess.Popen(
+            command,
+            cwd=self._checkout.root,
+            env=kept | dict(environment),
+            stdin=subprocess.DEVNULL,  # the user's stdin belongs to the program that runs later
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            pass_fds=[self._lock],
+            process_group=0,
+        )
+
+
+def stop(child: subprocess.Popen[str]) -> None:
+    """Ends a child that is still running, and all that it started."""
+    if child.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGTERM)
+        child.wait()
+
+
+def remove(path: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.remove(path)
+
+
+def write_whole(path: str, text: str) -> None:
+    """Writes a file so that no reader ever sees half of it."""
+    temporary = f"{path}.{os.getpid()}"
+    with open(temporary, "w", encoding="utf-8") as file:
+        file.write(text)
+    os.replace(temporary, path)
