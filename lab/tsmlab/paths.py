@@ -7,10 +7,14 @@ that TSMALLOC_BUILD_DIR names; a missing file is an error with a remedy, never a
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
 from pathlib import Path
 
 from tsmlab.errors import UserError
+
+_UNPRELOADABLE = re.compile(r"[\s:]")
 
 
 def repository_root() -> Path:
@@ -47,6 +51,37 @@ def state_dir() -> Path:
     # The XDG specification says that a relative path here is to be ignored.
     root = Path(base) if base.startswith("/") else Path.home() / ".local" / "state"
     return root / "tsmalloc"
+
+
+def preloadable(path: Path) -> Path:
+    """A path for LD_PRELOAD, whose entries end at a space or a colon and know no escape.
+
+    A path with one of them gets a symbolic link in a folder of the user's own.
+    """
+    text = str(path)
+    if not _UNPRELOADABLE.search(text):
+        return path
+    digest = hashlib.sha256(os.fsencode(path.parent)).hexdigest()[:16]
+    for base in (state_dir(), Path("/tmp") / f"tsmalloc-{os.getuid()}"):
+        if _UNPRELOADABLE.search(str(base)):
+            continue
+        folder = base / "links" / digest
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if base.stat().st_uid != os.getuid():
+            raise UserError(f"{base} belongs to another user.", "Set XDG_STATE_HOME elsewhere.")
+        link = folder / _UNPRELOADABLE.sub("_", path.name)
+        _point(link, path)
+        return link
+    raise AssertionError("the second folder has a name without spaces")
+
+
+def _point(link: Path, target: Path) -> None:
+    """Makes `link` lead to `target`; several processes may do so at once."""
+    if link.is_symlink() and link.readlink() == target:
+        return
+    temporary = link.with_name(f"{link.name}.{os.getpid()}")
+    temporary.symlink_to(target)
+    temporary.replace(link)
 
 
 def _built(path: Path, kind: str) -> Path:

@@ -1,0 +1,207 @@
+"""Which allocators can be used here: ours, the C library's own, installed ones, the user's own.
+
+Why: nobody should have to know where a distribution puts libjemalloc, or what its version is, to
+compare with it.
+Refuses to: install anything, and to guess a version: what neither the package database nor the
+library itself tells is `?`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+import hashlib
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from tsmlab import __version__, paths, system_libraries
+from tsmlab.errors import UserError
+
+Family = Literal["tsmalloc", "libc", "system", "user"]
+
+STRATEGIES = {
+    "lock": "one heap behind one lock",
+    "rwlock": "one heap behind a readers-writer lock",
+    "nolock": "a heap per thread, locked only to grow",
+    "arenas": "several locked heaps, the first free one serves",
+    "cached": "thread caches over one locked heap",
+    "lockfree": "one heap, compare-and-swap instead of locks",
+}
+FITS = ("first", "best", "worst")
+
+GROUPS: Mapping[str, frozenset[Family]] = {
+    "ours": frozenset({"tsmalloc"}),
+    "system": frozenset({"libc", "system"}),
+    "all": frozenset({"tsmalloc", "libc", "system", "user"}),
+}
+
+
+@dataclass(frozen=True)
+class Allocator:
+    """An allocator that a program can be run under.
+
+    The path is fit for LD_PRELOAD; without one it is the C library's own allocator.
+    """
+
+    name: str
+    path: Path | None
+    family: Family
+    version: str
+    package: str | None = None
+    env: Mapping[str, str] = field(default_factory=dict, hash=False)
+    summary: str = ""
+
+    @property
+    def sha256(self) -> str | None:
+        """The hash of the library's file; None for the C library's own allocator."""
+        if self.path is None:
+            return None
+        with self.path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def discover(extra: Sequence[str] = (), *, versions: bool = True) -> list[Allocator]:
+    """All usable allocators, always in the same order; `extra` holds the user's own (see parse).
+
+    Without `versions` the installed ones' package database is not asked, which is faster.
+    """
+    found = [*_ours(), glibc(), *_installed(versions), *map(parse, extra)]
+    taken: set[str] = set()
+    for allocator in found:
+        if allocator.name in taken:
+            raise UserError(
+                f"the allocator name {allocator.name} is used twice.",
+                "Give your own library another name: --allocator NAME=PATH.so",
+            )
+        taken.add(allocator.name)
+    return found
+
+
+def missing_packages() -> list[str]:
+    """The Debian packages that would add known allocators that are not installed here."""
+    return system_libraries.missing_packages()
+
+
+def own_names() -> list[str]:
+    """The names of our allocators, built or not."""
+    return [f"{strategy}-{fit}" for strategy in STRATEGIES for fit in FITS]
+
+
+def glibc() -> Allocator:
+    """The allocator that every program uses when nothing is preloaded."""
+    try:
+        version = (os.confstr("CS_GNU_LIBC_VERSION") or "?").removeprefix("glibc ")
+    except (ValueError, OSError):
+        version = "?"
+    summary = "the C library's own: arenas with thread caches"
+    return Allocator("glibc", None, "libc", version, "libc6", summary=summary)
+
+
+def parse(text: str) -> Allocator:
+    """Reads NAME=PATH.so, with environment variables for it behind: NAME=PATH.so:KEY=VALUE..."""
+    name, equals, rest = text.partition("=")
+    form = "Write it as NAME=PATH.so, or NAME=PATH.so:KEY=VALUE to set a variable with it."
+    if not equals or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+-]*", name):
+        raise UserError(f"--allocator {text!r} cannot be read.", form)
+    if name in GROUPS:
+        raise UserError(f"{name} names a group of allocators, not one.", "Choose another name.")
+    location, *settings = re.split(r":(?=[A-Za-z_][A-Za-z0-9_]*=)", rest)
+    path = Path(location).expanduser().absolute()
+    if not path.is_file():
+        raise UserError(f"allocator {name}: {path} is not a file.", form)
+    if not system_libraries.is_loadable_library(path):
+        raise UserError(
+            f"allocator {name}: {path} is not a shared library for this machine.",
+            "A preloaded library is an ELF .so of the same architecture as the program.",
+        )
+    env = dict(setting.split("=", 1) for setting in settings)
+    version = system_libraries.version_from_library(path) or "?"
+    return Allocator(
+        name, paths.preloadable(path), "user", version, env=env, summary="given by --allocator"
+    )
+
+
+def select(spec: Sequence[str], available: Sequence[Allocator]) -> list[Allocator]:
+    """What names, globs (lock-*) and groups (ours, system, all) choose, in that order.
+
+    Each item may hold several, with commas between them.
+    """
+    wanted = [part.strip() for item in spec for part in item.split(",") if part.strip()]
+    if not wanted:
+        raise UserError("no allocator is named.", "`tsmalloc list` shows those that there are.")
+    chosen: dict[str, Allocator] = {}
+    for part in wanted:
+        matches = [a for a in available if _matches(part, a)]
+        if not matches:
+            raise _unknown(part, available)
+        chosen.update((a.name, a) for a in matches)
+    return list(chosen.values())
+
+
+def find(name: str, available: Sequence[Allocator]) -> Allocator:
+    """The one allocator of this very name."""
+    for allocator in available:
+        if allocator.name == name:
+            return allocator
+    raise _unknown(name, available)
+
+
+def _matches(part: str, allocator: Allocator) -> bool:
+    if part in GROUPS:
+        return allocator.family in GROUPS[part]
+    return fnmatch.fnmatchcase(allocator.name, part)
+
+
+def _unknown(name: str, available: Sequence[Allocator]) -> UserError:
+    if name in own_names():
+        return UserError(
+            f"the allocator {name} is not built: {paths.library_dir()} lacks it.",
+            f"Build it: make -C {paths.repository_root()}",
+        )
+    known = [allocator.name for allocator in available] + sorted(GROUPS)
+    remedy = "`tsmalloc list` shows all that there are."
+    if package := system_libraries.package_of(name):
+        remedy = f"It is not installed: sudo apt install {package}"
+    elif near := difflib.get_close_matches(name, known, n=1):
+        remedy = f"Did you mean {near[0]}? {remedy}"
+    return UserError(f"there is no allocator {name!r}.", remedy)
+
+
+def _ours() -> list[Allocator]:
+    found = []
+    for strategy, summary in STRATEGIES.items():
+        for fit in FITS:
+            path = paths.library_dir() / f"libtsmalloc-{strategy}-{fit}.so"
+            if path.is_file():
+                text = f"{summary}; {fit} fit"
+                name = f"{strategy}-{fit}"
+                found.append(
+                    Allocator(name, paths.preloadable(path), "tsmalloc", __version__, summary=text)
+                )
+    return found
+
+
+def _installed(versions: bool) -> list[Allocator]:
+    libraries = system_libraries.installed()
+    packages = system_libraries.packages_of([path for _, path in libraries]) if versions else {}
+    found = []
+    for known, path in libraries:
+        package = packages.get(path)
+        version = package.upstream_version if package else None
+        if version is None and versions:
+            version = system_libraries.version_from_library(path)
+        found.append(
+            Allocator(
+                known.name,
+                paths.preloadable(path),
+                "system",
+                version or "?",
+                package.name if package else None,
+                summary=known.summary,
+            )
+        )
+    return found
