@@ -1,0 +1,32 @@
+# The verbs of development. `make` builds, `make test` sets up and runs every test; the work is done
+# by dev/setup and dev/test.py, which need nothing but Python's standard library.
+
+PYTHON := $(if $(wildcard .venv/bin/python),.venv/bin/python,python3)
+
+.DEFAULT_GOAL := build
+.PHONY: build test test-quick lint format clean help
+
+build: ## Build the libraries and tools into build/release, and set up .venv
+	@$(PYTHON) dev/setup lab
+
+test: ## Set up, then run every test: all builds, all sanitizers, the lab, the checks
+	@$(PYTHON) dev/setup dev
+	@.venv/bin/python dev/test.py all
+
+test-quick: ## Set up, then run the tests of the release build and of the lab, and the checks
+	@$(PYTHON) dev/setup dev
+	@.venv/bin/python dev/test.py quick
+
+lint: ## Check the sources only: ruff, mypy, and clang-format if it is installed
+	@$(PYTHON) dev/setup dev
+	@.venv/bin/python dev/test.py lint
+
+format: ## Format all sources
+	@$(PYTHON) dev/setup dev
+	@.venv/bin/python dev/test.py format
+
+clean: ## Remove what was built and set up: build/ and .venv/
+	rm -rf build .venv
+
+help: ## Show this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20

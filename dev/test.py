@@ -1,0 +1,213 @@
+#!/usr/bin/env python3
+"""Runs the project's tests and checks, each stage quietly, and sums up what passed.
+
+    test.py all      every build and sanitizer, the lab, the checks (what `make test` does)
+    test.py quick    the release build, the lab, the checks
+    test.py lint     the checks only
+    test.py format   formats the sources
+
+Why: C++ and Python tests have runners of their own, and whoever waits for them wants one answer. A
+stage that passes is one line; one that fails shows the end of its output and where the rest is.
+Refuses to: call a stage passed that ran no test, and to stop at the first failure.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ET
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+LOGS = ROOT / "build" / "test-logs"
+VENV = ROOT / ".venv" / "bin"
+JOBS = str(len(os.sched_getaffinity(0)))
+LOG_LINES_SHOWN = 60
+
+PRESETS = ("release", "debug", "asan", "ubsan", "tsan")
+PYTHON_SOURCES = ("lab", "dev", "tests", "tools")
+# What mypy checks: each with the folder that its imports start from.
+TYPED_SOURCES = (("lab", ("tsmlab",)), ("dev/setup", (".",)), ("dev", ("test.py",)))
+CXX_SUFFIXES = (".h", ".hpp", ".c", ".cpp", ".cc")
+CONFIG = ROOT / "lab" / "pyproject.toml"
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How many tests passed, failed and were skipped."""
+
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(
+            self.passed + other.passed, self.failed + other.failed, self.skipped + other.skipped
+        )
+
+    def __str__(self) -> str:
+        skipped = f", {self.skipped} skipped" if self.skipped else ""
+        return f"{self.passed} passed, {self.failed} failed{skipped}"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One command. With a report it is a test runner, without one a single test of its own."""
+
+    name: str
+    command: Sequence[str | Path]
+    cwd: Path = ROOT
+    report: Path | None = None
+
+    def run(self) -> Counts:
+        """Runs the stage, prints its line, and on failure the end of what it printed."""
+        log = LOGS / f"{self.name.replace(' ', '-')}.log"
+        if self.report is not None:
+            self.report.unlink(missing_ok=True)
+        started = time.monotonic()
+        with log.open("wb") as output:
+            status = subprocess.run(
+                self.command,
+                cwd=self.cwd,
+                env=_environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                check=False,
+            ).returncode
+        counts = self._counts(status)
+        seconds = time.monotonic() - started
+        print(
+            f"{'FAIL' if counts.failed else 'ok':<5}{self.name:<16}{counts} ({seconds:.0f} s)",
+            flush=True,
+        )
+        if counts.failed:
+            with log.open(errors="replace") as lines:
+                print("".join(f"  | {line}" for line in deque(lines, LOG_LINES_SHOWN)), end="")
+            print(f"  the whole output: {log.relative_to(ROOT)}", flush=True)
+        return counts
+
+    def _counts(self, status: int) -> Counts:
+        if self.report is None:
+            return Counts(passed=1) if status == 0 else Counts(failed=1)
+        counts = read_report(self.report)
+        # A runner that crashed, or found no test at all, has failed whatever it reported.
+        if (status != 0 or counts.passed == 0) and counts.failed == 0:
+            return counts + Counts(failed=1)
+        return counts
+
+
+def read_report(report: Path) -> Counts:
+    """Sums up a JUnit file, which ctest and pytest both write."""
+    try:
+        root = ET.parse(report).getroot()
+    except (OSError, ET.ParseError):
+        return Counts()
+    suites = [root] if root.tag == "testsuite" else root.findall("testsuite")
+    total = Counts()
+    for suite in suites:
+        number = {key: int(suite.get(key) or 0) for key in ("tests", "failures", "errors")}
+        skipped = int(suite.get("skipped") or 0) + int(suite.get("disabled") or 0)
+        failed = number["failures"] + number["errors"]
+        total += Counts(number["tests"] - failed - skipped, failed, skipped)
+    return total
+
+
+def build_and_test(preset: str) -> Iterator[Stage]:
+    """Configures and builds a preset and runs its tests. (make's set-up has built `release`.)"""
+    if preset != "release":
+        yield Stage(f"{preset} configure", ["cmake", "--preset", preset])
+        yield Stage(f"{preset} build", ["cmake", "--build", "--preset", preset, "-j", JOBS])
+    report = LOGS / f"ctest-{preset}.xml"
+    yield Stage(
+        f"{preset} tests",
+        ["ctest", "--preset", preset, "-j", JOBS, "--output-junit", report],
+        report=report,
+    )
+
+
+def lab_tests() -> Iterator[Stage]:
+    report = LOGS / "pytest.xml"
+    command = [VENV / "python", "-m", "pytest", "-q", f"--junitxml={report}"]
+    yield Stage("lab tests", command, ROOT / "lab", report)
+
+
+def checks() -> Iterator[Stage]:
+    yield Stage("ruff check", [VENV / "ruff", "check", "--config", CONFIG, *PYTHON_SOURCES])
+    yield Stage(
+        "ruff format", [VENV / "ruff", "format", "--check", "--config", CONFIG, *PYTHON_SOURCES]
+    )
+    for folder, sources in TYPED_SOURCES:
+        yield Stage(
+            f"mypy {folder}", [VENV / "mypy", "--config-file", CONFIG, *sources], ROOT / folder
+        )
+
+
+def cxx_sources() -> list[str]:
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.splitlines()
+    return [name for name in listed if name.endswith(CXX_SUFFIXES) and (ROOT / name).is_file()]
+
+
+def stages(what: str) -> Iterator[Stage]:
+    if what == "all":
+        for preset in PRESETS:
+            yield from build_and_test(preset)
+    elif what == "quick":
+        yield from build_and_test("release")
+    if what in {"all", "quick"}:
+        yield from lab_tests()
+    yield from checks()
+    # Its versions disagree on details, so only who edits C++ is asked to have it.
+    if what == "lint" and (tool := shutil.which("clang-format")):
+        yield Stage("clang-format", [tool, "--dry-run", "--Werror", *cxx_sources()])
+
+
+def format_sources() -> int:
+    for verb in (["check", "--fix-only", "--quiet"], ["format", "--quiet"]):
+        subprocess.run(
+            [VENV / "ruff", *verb, "--config", CONFIG, *PYTHON_SOURCES], cwd=ROOT, check=True
+        )
+    if (tool := shutil.which("clang-format")) and (sources := cxx_sources()):
+        subprocess.run([tool, "-i", *sources], cwd=ROOT, check=True)
+    return 0
+
+
+def _environment() -> dict[str, str]:
+    """The environment without what an outer make or a preload would do to the tests."""
+    dropped = {"LD_PRELOAD", "MAKEFLAGS", "MFLAGS", "MAKELEVEL"}
+    return {name: value for name, value in os.environ.items() if name not in dropped}
+
+
+def main(arguments: Sequence[str]) -> int:
+    what = arguments[0] if len(arguments) == 1 else ""
+    if what not in {"all", "quick", "lint", "format"}:
+        print(__doc__, file=sys.stderr)
+        return 1
+    if what == "format":
+        return format_sources()
+    LOGS.mkdir(parents=True, exist_ok=True)
+    total = Counts()
+    try:
+        for stage in stages(what):
+            total += stage.run()
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    print(total)
+    return 1 if total.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

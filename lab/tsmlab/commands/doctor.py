@@ -1,0 +1,160 @@
+"""`tsmalloc doctor`: can an allocator be preloaded into this program? With proof.
+
+Why: a preload that is not in effect says nothing, and the comparison that follows is worthless.
+Refuses to: call a program fit from its file alone, unless --no-run asks for just that.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Sequence
+
+import click
+
+from tsmlab import allocators
+from tsmlab.allocators import Allocator
+from tsmlab.doctor import Diagnosis, Finding, diagnose
+from tsmlab.errors import EXIT_OK, EXIT_PROGRAM_FAILED
+from tsmlab.proof import Proof
+
+SCHEMA = "tsmalloc-doctor/1"
+DEFAULT_ALLOCATOR = "lock-best"
+MARKS = {"ok": "ok     ", "note": "note   ", "warning": "warning", "fatal": "FATAL  "}
+COLOURS = {"ok": "green", "note": "cyan", "warning": "yellow", "fatal": "red"}
+
+
+@click.command(
+    "doctor", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False}
+)
+@click.option(
+    "--allocator",
+    "wanted",
+    multiple=True,
+    metavar="NAME[=PATH.so]",
+    help=f"Prove it with this one (default: {DEFAULT_ALLOCATOR}). May be given several times.",
+)
+@click.option("--no-run", is_flag=True, help="Only look at the program's file; run nothing.")
+@click.option(
+    "--timeout",
+    "timeout_seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Stop the program after this time; what it did until then counts as proof.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED)
+def command(
+    wanted: Sequence[str],
+    no_run: bool,
+    timeout_seconds: float,
+    as_json: bool,
+    program: Sequence[str],
+) -> int:
+    """Say whether an allocator can be preloaded into PROGRAM.
+
+    First the program's file is examined: a static, setuid, Go, musl or sanitizer build, or one with
+    a heap of its own, cannot be served, and the reason is named. Then the program runs once (its
+    output is not shown) with all its calls of malloc counted, which proves that the allocator
+    serves them.
+
+    Exit status: 0 it can be preloaded, with proof; 2 it cannot.
+
+    \b
+    Example:
+      tsmalloc doctor ./server --selftest
+    """
+    diagnosis = diagnose(
+        program,
+        allocators=() if no_run else chosen(wanted or (DEFAULT_ALLOCATOR,)),
+        timeout_seconds=timeout_seconds,
+    )
+    if as_json:
+        click.echo(json.dumps(as_document(diagnosis), indent=2))
+    else:
+        show(diagnosis)
+    return EXIT_OK if diagnosis.preloadable else EXIT_PROGRAM_FAILED
+
+
+def chosen(wanted: Sequence[str]) -> list[Allocator]:
+    """The allocators that are named, or given as NAME=PATH.so."""
+    extra = [text for text in wanted if "=" in text]
+    names = [text.partition("=")[0] for text in wanted]
+    return allocators.select(names, allocators.discover(extra, versions=False))
+
+
+def show(diagnosis: Diagnosis) -> None:
+    click.echo(shlex.join(diagnosis.command))
+    for finding in diagnosis.findings:
+        click.echo(
+            f"  {click.style(MARKS[finding.severity], COLOURS[finding.severity])}  ", nl=False
+        )
+        click.echo(finding.message)
+        if finding.remedy:
+            click.echo(f"           {finding.remedy}")
+    for proof in diagnosis.proofs:
+        show_proof(proof)
+    click.echo(verdict(diagnosis))
+
+
+def show_proof(proof: Proof) -> None:
+    """What each process asked of the allocator."""
+    if not proof.processes:
+        return
+    click.echo(f"calls under {proof.allocator.name}:")
+    for counts in proof.processes:
+        kinds = ", ".join(f"{number:,} {kind}" for kind, number in counts.by_kind if number)
+        click.echo(
+            f"  {counts.program}: {kinds or 'none'}; {counts.bytes_requested:,} bytes asked for"
+        )
+        click.echo(f"    served by {counts.provider or '(unknown)'}")
+
+
+def verdict(diagnosis: Diagnosis) -> str:
+    if not diagnosis.preloadable:
+        return "verdict: an allocator CANNOT be preloaded into this program."
+    if not diagnosis.proofs:
+        return "verdict: nothing in the file speaks against it; run without --no-run for the proof."
+    return "verdict: an allocator can be preloaded into this program."
+
+
+def as_document(diagnosis: Diagnosis) -> dict[str, object]:
+    chain = diagnosis.resolved.chain if diagnosis.resolved else ()
+    return {
+        "schema": SCHEMA,
+        "command": list(diagnosis.command),
+        "program": str(chain[-1]) if chain else None,
+        "scripts": [str(path) for path in chain[:-1]],
+        "preloadable": diagnosis.preloadable,
+        "findings": [finding_document(finding) for finding in diagnosis.findings],
+        "proofs": [proof_document(proof) for proof in diagnosis.proofs],
+    }
+
+
+def finding_document(finding: Finding) -> dict[str, str]:
+    return {
+        "severity": finding.severity,
+        "code": finding.code,
+        "message": finding.message,
+        "remedy": finding.remedy,
+    }
+
+
+def proof_document(proof: Proof) -> dict[str, object]:
+    return {
+        "allocator": proof.allocator.name,
+        "calls": proof.calls,
+        "exit": proof.outcome,
+        "processes": [
+            {
+                "pid": counts.pid,
+                "program": counts.program,
+                "served_by": counts.provider,
+                "calls": dict(counts.by_kind),
+                "bytes_requested": counts.bytes_requested,
+            }
+            for counts in proof.processes
+        ],
+    }

@@ -1,0 +1,30 @@
+"""`tsmalloc lib`: the path of an allocator's library, for use in scripts.
+
+Why: after a comparison the winner is to be used: LD_PRELOAD=$(tsmalloc lib NAME) PROGRAM.
+Refuses to: print anything but the path.
+"""
+
+from __future__ import annotations
+
+import click
+
+from tsmlab import allocators
+from tsmlab.errors import UserError
+
+
+@click.command("lib")
+@click.argument("name")
+def command(name: str) -> None:
+    """Print the path of the library of the allocator NAME.
+
+    \b
+    Example:
+      LD_PRELOAD=$(tsmalloc lib lock-best) ./server
+    """
+    allocator = allocators.find(name, allocators.discover(versions=False))
+    if allocator.path is None:
+        raise UserError(
+            f"{name} is the C library's own allocator: there is nothing to preload.",
+            "Run the program as it is; `tsmalloc run` and `compare` know that too.",
+        )
+    click.echo(allocator.path)

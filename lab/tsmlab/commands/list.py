@@ -1,0 +1,89 @@
+"""`tsmalloc list`: the allocators that can be used on this machine.
+
+Why: what is compared must be visible, with versions, before anything is measured.
+Refuses to: install what is missing; it names the packages.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+
+import click
+
+from tsmlab import allocators, paths
+from tsmlab.allocators import Allocator
+
+SCHEMA = "tsmalloc-list/1"
+HEADINGS = ("NAME", "FAMILY", "VERSION", "WHAT IT IS", "LIBRARY")
+
+
+@click.command("list")
+@click.option(
+    "--allocator",
+    "extra",
+    multiple=True,
+    metavar="NAME=PATH.so",
+    help="Add an allocator of your own. May be given several times.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, with the libraries' SHA-256.")
+def command(extra: Sequence[str], as_json: bool) -> None:
+    """List the allocators that can be used here.
+
+    These are tsmalloc's own, the C library's (glibc), those of the system's packages, and those
+    that you add. Each NAME can be given to the other verbs.
+    """
+    found = allocators.discover(extra)
+    packages = allocators.missing_packages()
+    if as_json:
+        click.echo(json.dumps(as_document(found, packages), indent=2))
+        return
+    for line in table(found):
+        click.echo(line)
+    built = {allocator.name for allocator in found}
+    if unbuilt := [name for name in allocators.own_names() if name not in built]:
+        note(f"not built: {' '.join(unbuilt)}", f"make -C {paths.repository_root()}")
+    if packages:
+        note(
+            "more allocators are packaged for this system", f"sudo apt install {' '.join(packages)}"
+        )
+
+
+def table(found: Sequence[Allocator]) -> list[str]:
+    """Aligned columns; the library comes last, since its path may be of any length."""
+    rows = [HEADINGS] + [
+        (a.name, a.family, a.version, a.summary, str(a.path or "(the program's own)"))
+        for a in found
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADINGS) - 1)]
+    lines = []
+    for row in rows:
+        padded = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
+        lines.append("  ".join([*padded, row[-1]]))
+    return lines
+
+
+def as_document(found: Sequence[Allocator], packages: Sequence[str]) -> dict[str, object]:
+    """The same as data."""
+    return {
+        "schema": SCHEMA,
+        "allocators": [
+            {
+                "name": a.name,
+                "family": a.family,
+                "version": a.version,
+                "package": a.package,
+                "path": None if a.path is None else str(a.path),
+                "sha256": a.sha256,
+                "env": dict(a.env),
+                "summary": a.summary,
+            }
+            for a in found
+        ],
+        "missing_packages": list(packages),
+    }
+
+
+def note(text: str, remedy: str) -> None:
+    print(f"tsmalloc: {text}:\n  {remedy}", file=sys.stderr)

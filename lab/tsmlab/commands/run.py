@@ -1,0 +1,75 @@
+"""`tsmalloc run`: a program under one allocator.
+
+Why: to try an allocator by hand, with the program's own terminal, input and exit status.
+Refuses to: run a program that the allocator would not reach, unless it is forced to, since nothing
+would tell that the preload was in vain.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+import click
+
+from tsmlab import allocators
+from tsmlab.allocators import Allocator
+from tsmlab.doctor import diagnose
+from tsmlab.errors import UserError
+
+
+@click.command(
+    "run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False}
+)
+@click.option(
+    "--allocator",
+    "extra",
+    multiple=True,
+    metavar="NAME=PATH.so",
+    help="Add an allocator of your own, to be used as NAME.",
+)
+@click.option("--force", is_flag=True, help="Run even if the allocator will not be used.")
+@click.argument("name")
+@click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED)
+def command(extra: Sequence[str], force: bool, name: str, program: Sequence[str]) -> NoReturn:
+    """Run PROGRAM with its arguments under the allocator NAME.
+
+    The program replaces this command: it gets the terminal, the input and the signals, and its exit
+    status is the result.
+
+    \b
+    Examples:
+      tsmalloc run nolock-best -- ./server --port 8080
+      tsmalloc run mine --allocator mine=./libmine.so -- ./server
+    """
+    allocator = allocators.find(name, allocators.discover(extra, versions=False))
+    command_line = program[1:] if program[0] == "--" else program
+    diagnosis = diagnose(command_line)
+    cannot_start = diagnosis.resolved is None
+    if diagnosis.fatal and (cannot_start or (allocator.path is not None and not force)):
+        finding = diagnosis.fatal[0]
+        hint = "" if cannot_start else "\nTo run it all the same: tsmalloc run --force ..."
+        raise UserError(finding.message, finding.remedy + hint)
+    start(allocator, command_line)
+
+
+def start(allocator: Allocator, command_line: Sequence[str]) -> NoReturn:
+    """Becomes the program."""
+    environment = dict(os.environ) | dict(allocator.env)
+    if allocator.path is not None:
+        preloads = [str(allocator.path), environment.get("LD_PRELOAD", "")]
+        environment["LD_PRELOAD"] = ":".join(filter(None, preloads))
+    # Python ignores these two, and a program would inherit that; its parent's choice is not known.
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)
+    sys.stdout.flush()
+    try:
+        os.execvpe(command_line[0], list(command_line), environment)
+    except OSError as error:
+        raise UserError(
+            f"{command_line[0]} could not be started: {error.strerror}.",
+            "If it is a script, its first line must name an interpreter (#!/bin/sh).",
+        ) from error

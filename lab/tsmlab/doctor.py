@@ -1,0 +1,396 @@
+"""Can an allocator be preloaded into this program? Reasons from the file, proof by counting calls.
+
+Why: a preload that is not in effect is silent, and then two measurements of the same allocator get
+compared. Every known reason has a name here, and a remedy.
+Refuses to: change the program or its files. The proof runs the command, once for each allocator.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from tsmlab.allocators import Allocator
+from tsmlab.elf import ElfFacts, NotElf, read_facts
+from tsmlab.programs import CannotStart, Resolved, resolve
+from tsmlab.proof import Proof, prove
+
+Severity = Literal["ok", "note", "warning", "fatal"]
+
+STATIC_REMEDY = "Link it dynamically (without -static), or link the allocator into it."
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was found out: how bad, a code for scripts, what it is, what to do."""
+
+    severity: Severity
+    code: str
+    message: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """All that was found out about a command."""
+
+    command: tuple[str, ...]
+    resolved: Resolved | None  # None: the command cannot be started
+    findings: tuple[Finding, ...]
+    proofs: tuple[Proof, ...] = ()
+
+    @property
+    def fatal(self) -> tuple[Finding, ...]:
+        return tuple(finding for finding in self.findings if finding.severity == "fatal")
+
+    @property
+    def preloadable(self) -> bool:
+        return not self.fatal
+
+
+def diagnose(
+    command: Sequence[str],
+    *,
+    environment: Mapping[str, str] | None = None,
+    allocators: Sequence[Allocator] = (),
+    timeout_seconds: float | None = None,
+    stdin: Path | None = None,
+) -> Diagnosis:
+    """Looks at the program's file, then runs the command under each of `allocators` for the proof.
+
+    Nothing is run if the file alone already tells that it would be in vain.
+    """
+    environment = os.environ if environment is None else environment
+    try:
+        resolved = resolve(command, environment)
+    except CannotStart as error:
+        finding = Finding("fatal", error.code, error.message, error.remedy)
+        return Diagnosis(tuple(command), None, (finding,))
+    findings = [*_chain_findings(resolved), *_program_findings(resolved.program, environment)]
+    findings += _environment_findings(environment)
+    diagnosis = Diagnosis(tuple(command), resolved, tuple(findings))
+    if not diagnosis.preloadable:
+        return diagnosis
+    proofs = []
+    for allocator in allocators:
+        proof = prove(command, allocator, environment, timeout_seconds, stdin)
+        proofs.append(proof)
+        findings += _proof_findings(proof)
+    return Diagnosis(tuple(command), resolved, tuple(findings), tuple(proofs))
+
+
+def _chain_findings(resolved: Resolved) -> Iterator[Finding]:
+    if resolved.scripts:
+        chain = " -> ".join(map(str, resolved.chain))
+        yield Finding("note", "script", f"a script; what gets the allocator is its end: {chain}")
+
+
+def _program_findings(program: Path, environment: Mapping[str, str]) -> Iterator[Finding]:
+    try:
+        facts = read_facts(program)
+    except NotElf as error:
+        yield Finding(
+            "fatal",
+            "not-elf",
+            f"{program} is no program that this system can load: {error}.",
+            "If it is a script, its first line must name an interpreter (#!/bin/sh).",
+        )
+        return
+    except OSError as error:
+        yield Finding(
+            "fatal",
+            "unreadable",
+            f"{program} cannot be read: {error.strerror}.",
+            "Make a copy that you may read.",
+        )
+        return
+    yield from _loader_findings(program, facts)
+    yield from _privilege_findings(program)
+    yield from _heap_findings(program, facts)
+    yield from _runtime_findings(program, facts, environment)
+
+
+def _loader_findings(program: Path, facts: ElfFacts) -> Iterator[Finding]:
+    """Whether a dynamic loader of this machine's own kind will see LD_PRELOAD."""
+    own_bits = 64 if platform.architecture()[0] == "64bit" else 32
+    if facts.bits != own_bits or not _is_own_machine(facts.machine):
+        yield Finding(
+            "fatal",
+            "architecture",
+            f"{program.name} is a {facts.bits}-bit {facts.machine} program; the allocators here "
+            f"are {own_bits}-bit {platform.machine()}.",
+            "Use a build of the program for this machine.",
+        )
+    elif facts.interpreter is None and facts.go:
+        yield Finding(
+            "fatal",
+            "go",
+            f"{program.name} is a static Go program: it brings a heap of its own and has no "
+            "dynamic loader that could preload anything.",
+            "Go cannot use another allocator for its own objects.",
+        )
+    elif facts.interpreter is None:
+        kind = "static-pie" if facts.has_dynamic else "static"
+        yield Finding(
+            "fatal",
+            kind,
+            f"{program.name} is statically linked ({kind}): no dynamic loader reads LD_PRELOAD.",
+            STATIC_REMEDY,
+        )
+    elif "ld-musl" in facts.interpreter:
+        yield Finding(
+            "fatal",
+            "musl",
+            f"{program.name} is built for musl ({facts.interpreter}); the allocators here need "
+            "glibc.",
+            "Use a build of the program for glibc.",
+        )
+    elif not Path(facts.interpreter).exists():
+        yield Finding(
+            "fatal",
+            "loader-missing",
+            f"the dynamic loader of {program.name} is missing: {facts.interpreter}.",
+            "Install the C library that it was built for.",
+        )
+    else:
+        yield Finding("ok", "dynamic", f"{program.name} is a dynamic {facts.bits}-bit program")
+
+
+def _is_own_machine(machine: str) -> bool:
+    # pyelftools' names on the left, the kernel's on the right.
+    names = {"x64": "x86_64", "x86": "i686", "AArch64": "aarch64", "RISC-V": "riscv64"}
+    names |= {"64-bit PowerPC": "ppc64le", "IBM S/390": "s390x", "ARM": "armv7l"}
+    return names.get(machine, machine) == platform.machine()
+
+
+def _privilege_findings(program: Path) -> Iterator[Finding]:
+    """Programs that gain rights at their start run in secure mode, which ignores LD_PRELOAD."""
+    status = program.stat()
+    if os.statvfs(program).f_flag & os.ST_NOSUID:
+        return
+    changes = []
+    if status.st_mode & stat.S_ISUID and status.st_uid != os.getuid():
+        changes.append(("setuid", f"sets its user to {status.st_uid}"))
+    # Without group execution the bit has another, historic meaning.
+    gains_group = status.st_mode & stat.S_ISGID and status.st_mode & stat.S_IXGRP
+    if gains_group and status.st_gid != os.getgid():
+        changes.append(("setgid", f"sets its group to {status.st_gid}"))
+    if os.getuid() != 0 and _has_capabilities(program):
+        changes.append(("capabilities", "has file capabilities"))
+    for code, text in changes:
+        yield Finding(
+            "fatal",
+            code,
+            f"{program} {text} at its start (AT_SECURE): the loader then ignores LD_PRELOAD.",
+            f"Test a copy, which has no such rights: cp {program} /tmp/",
+        )
+
+
+def _has_capabilities(program: Path) -> bool:
+    try:
+        return bool(os.getxattr(program, "security.capability"))
+    except OSError:
+        return False
+
+
+def _heap_findings(program: Path, facts: ElfFacts) -> Iterator[Finding]:
+    """Allocators and sanitizers that are already inside."""
+    libraries = " ".join(facts.needed)
+    sanitizers = facts.sanitizers or tuple(re.findall(r"lib(?:clang_rt\.)?([atml]san)", libraries))
+    if sanitizers:
+        yield Finding(
+            "fatal",
+            "sanitizer",
+            f"{program.name} is built with {', '.join(sanitizers)}, which has an allocator of its "
+            "own and tolerates no other.",
+            "Use a build without -fsanitize.",
+        )
+        return
+    inside = " and ".join(facts.allocators_inside)
+    if facts.defines_malloc:
+        yield Finding(
+            "fatal",
+            "own-allocator",
+            f"{program.name} defines malloc itself"
+            + (f" ({inside} is linked into it)." * bool(inside)),
+            "The program's own definition always comes first: build it without.",
+        )
+    elif inside:
+        yield Finding(
+            "warning",
+            "own-allocator",
+            f"{inside} seems to be linked into {program.name} under names of its own: calls to it "
+            "do not reach a preloaded allocator.",
+            "See in the proof how many calls do; or build it without.",
+        )
+    names = r"lib(?:jemalloc|mimalloc|tcmalloc|tbbmalloc|hoard|snmalloc|rpmalloc)\S*"
+    for library in re.findall(names, libraries):
+        yield Finding(
+            "note",
+            "linked-allocator",
+            f"{program.name} is linked with {library}: a preloaded allocator comes before it, but "
+            "the functions that only that library has still reach it.",
+            "To measure it as the program's default, use it as an allocator too.",
+        )
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """A language's runtime that does not take all its memory from malloc."""
+
+    code: str
+    programs: str  # a pattern for the program's name
+    libraries: str  # a pattern for the libraries that it needs
+    message: str
+    remedy: str
+    cured_by: tuple[str, str] | None = None  # an environment variable and its value
+
+
+RUNTIMES = (
+    Runtime(
+        "python",
+        r"python[\d.]*",
+        r"libpython",
+        "Python serves objects up to 512 bytes itself (pymalloc).",
+        "To send them to the allocator too: PYTHONMALLOC=malloc",
+        ("PYTHONMALLOC", "malloc"),
+    ),
+    Runtime(
+        "php",
+        r"php[-\w.]*",
+        r"libphp",
+        "PHP serves its values itself (the Zend memory manager).",
+        "To send them to the allocator too: USE_ZEND_ALLOC=0",
+        ("USE_ZEND_ALLOC", "0"),
+    ),
+    Runtime(
+        "java",
+        r"java|javac",
+        r"libjli|libjvm",
+        "Java's objects live in a heap of the virtual machine's own.",
+        "Only its native memory (compilers, buffers, threads) is measured.",
+    ),
+    Runtime(
+        "javascript",
+        r"node|nodejs|deno|bun|chromium|chrome|electron",
+        r"libnode|libv8",
+        "JavaScript's objects live in a heap of the engine's own.",
+        "Only its native memory (buffers, parsers, addons) is measured.",
+    ),
+    Runtime(
+        "dotnet",
+        r"dotnet",
+        r"libcoreclr",
+        ".NET's objects live in a heap of the runtime's own.",
+        "Only its native memory is measured.",
+    ),
+    Runtime(
+        "erlang",
+        r"beam\.smp|erl",
+        r"(?!)",
+        "Erlang serves its terms from carriers of its own.",
+        'To send them to the allocator too: ERL_FLAGS="+Mea min"',
+        ("ERL_FLAGS", "+Mea min"),
+    ),
+)
+
+
+def _runtime_findings(
+    program: Path, facts: ElfFacts, environment: Mapping[str, str]
+) -> Iterator[Finding]:
+    """Heaps of a language's own: the preload works, but it does not serve everything."""
+    if facts.go and facts.interpreter is not None:
+        yield Finding(
+            "warning",
+            "go",
+            f"{program.name} is a Go program: only its C parts (cgo) call malloc.",
+            "Go cannot use another allocator for its own objects.",
+        )
+    libraries = " ".join(facts.needed)
+    for runtime in RUNTIMES:
+        fits = re.fullmatch(runtime.programs, program.name) or re.search(
+            runtime.libraries, libraries
+        )
+        cured = runtime.cured_by is not None and (
+            environment.get(runtime.cured_by[0]) == runtime.cured_by[1]
+        )
+        if fits and not cured:
+            yield Finding("note", runtime.code, runtime.message, runtime.remedy)
+
+
+def _environment_findings(environment: Mapping[str, str]) -> Iterator[Finding]:
+    """Preloads that are there before ours."""
+    if preloaded := environment.get("LD_PRELOAD", "").strip():
+        yield Finding(
+            "warning",
+            "already-preloaded",
+            f"LD_PRELOAD is already set: {preloaded}. It stays, behind the allocator.",
+            "If it is an allocator, unset it: unset LD_PRELOAD",
+        )
+    try:
+        system_wide = Path("/etc/ld.so.preload").read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeError):
+        system_wide = ""
+    if system_wide:
+        yield Finding(
+            "warning",
+            "system-preload",
+            f"/etc/ld.so.preload loads {system_wide} into every program of this machine.",
+            "If it is an allocator, what is called glibc here is that one.",
+        )
+
+
+def _proof_findings(proof: Proof) -> Iterator[Finding]:
+    name = proof.allocator.name
+    if proof.could_not_start:
+        yield Finding("fatal", "start", f"under {name}: {proof.could_not_start}", "See above.")
+    elif proof.signal_name:
+        yield Finding(
+            "fatal",
+            "crashed",
+            f"under {name} the program ended with {proof.signal_name}.",
+            "See whether it also does so without a preloaded allocator.",
+        )
+    elif not proof.processes:
+        yield Finding(
+            "fatal",
+            "not-intercepted",
+            f"under {name} the preloaded library was not loaded.",
+            "A security policy (AppArmor, SELinux) may have removed LD_PRELOAD, or the program "
+            "clears its environment before it starts the real one.",
+        )
+    elif proof.calls == 0:
+        yield Finding(
+            "fatal",
+            "not-intercepted",
+            f"under {name} no call of malloc was intercepted.",
+            "The program asks a heap of its own, or it allocates nothing with these arguments.",
+        )
+    elif strangers := proof.served_by_others:
+        yield Finding(
+            "fatal",
+            "served-by-other",
+            f"under {name} the calls were served by {', '.join(map(str, strangers))}.",
+            "Another library comes first: see LD_PRELOAD and the program's libraries.",
+        )
+    else:
+        yield Finding(
+            "ok",
+            "proven",
+            f"{name} served {proof.calls:,} calls in {len(proof.processes)} process"
+            + "es" * (len(proof.processes) > 1),
+        )
+    if proof.exit_status:
+        yield Finding(
+            "note", "exit-status", f"under {name} the program ended with {proof.exit_status}."
+        )
+    if proof.timed_out:
+        yield Finding(
+            "note", "timeout", f"under {name} the program was stopped after its time was up."
+        )

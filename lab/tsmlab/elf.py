@@ -1,0 +1,166 @@
+"""Facts about an ELF file that decide whether an allocator can be preloaded into it.
+
+Why: most failed preloads are silent, and the file itself tells why: no dynamic loader, another
+machine, a heap of its own.
+Refuses to: judge. It reads and reports; doctor.py draws the conclusions.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from elftools.common.exceptions import ELFError
+from elftools.elf.dynamic import DynamicSection
+from elftools.elf.elffile import ELFFile
+from elftools.elf.sections import Section
+from elftools.elf.segments import InterpSegment
+
+# Functions whose definition inside a file tells of an allocator inside it.
+MALLOC_SYMBOLS = ("malloc", "calloc", "free")
+ALLOCATOR_SYMBOLS = {
+    "jemalloc": ("je_malloc", "je_mallctl", "_rjem_malloc", "_rjem_mallctl", "mallctl", "mallocx"),
+    "mimalloc": ("mi_malloc", "mi_heap_malloc"),
+    "tcmalloc": ("tc_malloc", "tc_version", "TCMallocInternalMalloc"),
+    "tbbmalloc": ("scalable_malloc",),
+    "rpmalloc": ("rpmalloc", "rpmalloc_initialize"),
+    "snmalloc": ("sn_malloc", "sn_rust_alloc"),
+    "hoard": ("xxmalloc", "getCustomHeap"),
+}
+SANITIZER_SYMBOLS = {
+    "AddressSanitizer": ("__asan_init",),
+    "ThreadSanitizer": ("__tsan_init",),
+    "MemorySanitizer": ("__msan_init",),
+    "HWAddressSanitizer": ("__hwasan_init",),
+    "LeakSanitizer": ("__lsan_init",),
+}
+# Texts that a stripped program still holds when an allocator was linked into it.
+ALLOCATOR_TEXTS = {
+    "jemalloc": (b"<jemalloc>: ",),
+    "mimalloc": (b"MIMALLOC_", b"mimalloc: "),
+    "tcmalloc": (b"TCMALLOC_", b"tcmalloc: "),
+}
+GO_SECTIONS = (".go.buildinfo", ".note.go.buildid", ".gopclntab")
+
+
+class NotElf(Exception):
+    """The file is not an ELF file, or a damaged one: the message says which."""
+
+
+@dataclass(frozen=True)
+class ElfFacts:
+    """What an ELF file says of itself."""
+
+    bits: int
+    machine: str
+    shared_type: bool  # ET_DYN: a library or a position-independent program
+    interpreter: str | None  # the dynamic loader; None in a static program
+    has_dynamic: bool
+    needed: tuple[str, ...]
+    go: bool
+    defined: frozenset[str]  # those of the symbols above that the file defines
+    texts: frozenset[str]  # allocators whose texts it holds
+
+    @property
+    def defines_malloc(self) -> bool:
+        return "malloc" in self.defined
+
+    @property
+    def allocators_inside(self) -> tuple[str, ...]:
+        """Known allocators that are linked into the file, by symbols or, if stripped, by texts."""
+        by_symbols = _holders(ALLOCATOR_SYMBOLS, self.defined)
+        return by_symbols or tuple(name for name in ALLOCATOR_TEXTS if name in self.texts)
+
+    @property
+    def sanitizers(self) -> tuple[str, ...]:
+        """Sanitizers that the file is built with, their runtime inside it or as a library."""
+        return _holders(SANITIZER_SYMBOLS, self.defined)
+
+
+def read_facts(path: Path) -> ElfFacts:
+    """Reads an ELF file; NotElf if it is none or cannot be understood."""
+    with path.open("rb") as file:
+        if file.read(4) != b"\x7fELF":
+            raise NotElf("it does not begin as an ELF file does")
+        try:
+            return _facts(file)
+        except (ELFError, struct.error, UnicodeError, ValueError, KeyError, IndexError) as error:
+            raise NotElf(f"it is a damaged ELF file ({type(error).__name__})") from error
+
+
+def _facts(file: BinaryIO) -> ElfFacts:
+    elf = ELFFile(file)
+    interpreter = None
+    has_dynamic = False
+    for segment in elf.iter_segments():
+        if isinstance(segment, InterpSegment):
+            interpreter = segment.get_interp_name()
+        has_dynamic = has_dynamic or segment["p_type"] == "PT_DYNAMIC"
+    dynamic = elf.get_section_by_name(".dynamic")
+    needed: tuple[str, ...] = ()
+    if isinstance(dynamic, DynamicSection):
+        needed = tuple(str(tag.needed) for tag in dynamic.iter_tags("DT_NEEDED"))
+    return ElfFacts(
+        bits=elf.elfclass,
+        machine=elf.get_machine_arch(),
+        shared_type=elf["e_type"] == "ET_DYN",
+        interpreter=interpreter,
+        has_dynamic=has_dynamic,
+        needed=needed,
+        go=any(elf.get_section_by_name(name) is not None for name in GO_SECTIONS),
+        defined=_defined(elf),
+        texts=_texts(elf.get_section_by_name(".rodata")),
+    )
+
+
+def _defined(elf: ELFFile) -> frozenset[str]:
+    """The interesting symbols that the file defines, in either of its symbol tables.
+
+    Undefined ones count for sanitizers only: their runtime is a library then. Big programs have
+    hundreds of thousands of symbols, so the tables are unpacked here and never made into objects.
+    """
+    sanitizer_names = {name for names in SANITIZER_SYMBOLS.values() for name in names}
+    allocator_names = {name for names in ALLOCATOR_SYMBOLS.values() for name in names}
+    wanted = sanitizer_names | allocator_names | {*MALLOC_SYMBOLS}
+    order = "<" if elf.little_endian else ">"
+    layout = struct.Struct(order + ("IBBHQQ" if elf.elfclass == 64 else "IIIBBH"))
+    section_field = 3 if elf.elfclass == 64 else 5
+    found = set()
+    for table in elf.iter_sections():
+        if table["sh_type"] not in {"SHT_SYMTAB", "SHT_DYNSYM"}:
+            continue
+        offsets = _offsets(elf.get_section(table["sh_link"]).data(), wanted)
+        data = table.data()
+        for entry in layout.iter_unpack(data[: len(data) // layout.size * layout.size]):
+            name = offsets.get(entry[0])
+            if name is not None and (entry[section_field] != 0 or name in sanitizer_names):
+                found.add(name)
+    return frozenset(found)
+
+
+def _offsets(strings: bytes, names: Iterable[str]) -> dict[int, str]:
+    """Where the names stand in a string table; linkers let one name be the tail of another."""
+    found = {}
+    for name in names:
+        needle = name.encode() + b"\0"
+        at = strings.find(needle)
+        while at >= 0:
+            found[at] = name
+            at = strings.find(needle, at + 1)
+    return found
+
+
+def _texts(section: Section | None) -> frozenset[str]:
+    if section is None or section["sh_type"] == "SHT_NOBITS":
+        return frozenset()
+    data = section.data()
+    return frozenset(
+        name for name, texts in ALLOCATOR_TEXTS.items() if any(text in data for text in texts)
+    )
+
+
+def _holders(table: Mapping[str, tuple[str, ...]], defined: frozenset[str]) -> tuple[str, ...]:
+    return tuple(name for name, symbols in table.items() if defined.intersection(symbols))

@@ -1,0 +1,161 @@
+"""What a command really starts: the file found on PATH and, through scripts, their interpreter.
+
+Why: an allocator is preloaded into an interpreter, not into the script that names it, so whoever
+judges a command must follow it as the kernel does.
+Refuses to: start anything, and to follow a shell's own syntax: a command is a program and its
+arguments.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+# The kernel gives up after this many scripts that are interpreted by scripts (fs/exec.c).
+MAX_SCRIPT_DEPTH = 5
+# How much of a script's first line the kernel reads (BINPRM_BUF_SIZE).
+SHEBANG_BYTES = 256
+
+
+class CannotStart(Exception):
+    """The command cannot be started: a code, what is wrong, and what to do."""
+
+    def __init__(self, code: str, message: str, remedy: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.remedy = remedy
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """The files that a command leads to: scripts first, then the program that runs them."""
+
+    chain: tuple[Path, ...]
+
+    @property
+    def program(self) -> Path:
+        return self.chain[-1]
+
+    @property
+    def scripts(self) -> tuple[Path, ...]:
+        return self.chain[:-1]
+
+
+def resolve(command: Sequence[str], environment: Mapping[str, str]) -> Resolved:
+    """Follows a command to the program that the kernel will load, or raises CannotStart."""
+    if not command or not command[0]:
+        raise CannotStart("empty", "no program is named.", "Name one: tsmalloc ... -- PROGRAM")
+    search_path = environment.get("PATH", os.defpath)
+    path = find_program(command[0], search_path)
+    chain = [path]
+    while (interpreter := shebang(path)) is not None:
+        if len(chain) > MAX_SCRIPT_DEPTH:
+            raise CannotStart(
+                "script-depth",
+                f"{chain[0]} is a script of a script of a script, too deep for the kernel.",
+                "Name the real program in its first line.",
+            )
+        path = interpreter_program(path, interpreter, search_path)
+        chain.append(path)
+    return Resolved(tuple(chain))
+
+
+def find_program(name: str, search_path: str) -> Path:
+    """The executable file of this name: as given if it has a slash, else the first one on PATH."""
+    if "/" in name:
+        path = Path(name)
+        check_executable(path, name)
+        return path.absolute()
+    not_executable: Path | None = None
+    for folder in search_path.split(os.pathsep):
+        path = Path(folder or ".") / name
+        if path.is_file():
+            if os.access(path, os.X_OK):
+                return path.absolute()
+            not_executable = not_executable or path
+    if not_executable is not None:
+        check_executable(not_executable, name)
+    remedy = "See whether it is installed, or give its path."
+    if Path(name).is_file():
+        remedy = f"It is in this folder: write ./{name}"
+    elif near := difflib.get_close_matches(name, _program_names(search_path), n=1, cutoff=0.75):
+        remedy = f"Did you mean {near[0]}? {remedy}"
+    raise CannotStart("not-found", f"the program {name} was not found on PATH.", remedy)
+
+
+def check_executable(path: Path, name: str) -> None:
+    """Raises CannotStart unless the file is there and may be executed."""
+    if not path.exists():
+        remedy = "See whether the path is spelled rightly."
+        siblings = [p.name for p in _entries(path.parent)]
+        if near := difflib.get_close_matches(path.name, siblings, n=1):
+            remedy = f"Did you mean {path.with_name(near[0])}?"
+        raise CannotStart("not-found", f"{name} does not exist.", remedy)
+    if path.is_dir():
+        raise CannotStart("not-executable", f"{name} is a folder.", "Name the program in it.")
+    if not os.access(path, os.X_OK):
+        remedy = f"chmod +x {shlex.quote(str(path))}"
+        if interpreter := shebang(path):
+            remedy += f", or run it by its interpreter: {interpreter} {shlex.quote(str(path))}"
+        raise CannotStart("not-executable", f"{path} is not executable.", remedy)
+
+
+def shebang(path: Path) -> str | None:
+    """What follows `#!` in a script's first line; None if the file is no script."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(SHEBANG_BYTES)
+    except OSError:
+        return None
+    if not head.startswith(b"#!"):
+        return None
+    return os.fsdecode(head[2:].partition(b"\n")[0]).strip()
+
+
+def interpreter_program(script: Path, line: str, search_path: str) -> Path:
+    """The program that a `#!` line names; `env` is followed to the program that it will find."""
+    words = line.split(None, 1)
+    if not words:
+        raise CannotStart(
+            "interpreter", f"{script} has an empty #! line.", "Name its interpreter there."
+        )
+    interpreter = Path(words[0])
+    if not interpreter.is_file():
+        raise CannotStart(
+            "interpreter",
+            f"the interpreter of {script} is missing: {interpreter} does not exist.",
+            "Install it, or mend the script's first line (a line ending in CR LF breaks it too).",
+        )
+    if interpreter.name != "env" or len(words) == 1:
+        return interpreter
+    for word in _env_words(words[1]):
+        return find_program(word, search_path)
+    return interpreter
+
+
+def _env_words(arguments: str) -> Iterator[str]:
+    """The words of `env`'s arguments after its options and variables: the program comes first."""
+    # Without -S the kernel passes everything after the interpreter as one single argument.
+    split = arguments.startswith(("-S", "--split-string", "-vS"))
+    words = shlex.split(arguments) if split else [arguments.strip()]
+    for word in words:
+        text = word.removeprefix("-S").removeprefix("-vS").removeprefix("--split-string=")
+        if text and not text.startswith("-") and "=" not in text:
+            yield text
+
+
+def _program_names(search_path: str) -> list[str]:
+    folders = (Path(folder or ".") for folder in search_path.split(os.pathsep))
+    return sorted({entry.name for folder in folders for entry in _entries(folder)})
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return list(folder.iterdir())
+    except OSError:
+        return []
