@@ -1,0 +1,134 @@
+// libtsmalloc-count.so: preloaded before an allocator, it counts the calls that the program makes
+// and passes each one on.
+//
+// Why it exists: a preload that was silently ignored looks like a very ordinary allocator. A count
+// above zero, with the name of the library that served the calls, proves that the program runs on
+// the allocator under test. What it refuses to do: serve, change or refuse a request, or depend on
+// anything but libc. malloc_usable_size and the statistics functions are not defined here; the
+// program reaches the allocator's own.
+//
+//   program -> malloc (here) -> CountedCall -> Next<malloc>: the allocator's
+//           -> operator new (operators.cpp) -> CountedCall -> Next<operator new>: the allocator's
+//           own, or libstdc++'s
+//                                                               '-> malloc (here), taken back ->
+//                                                               Next<malloc>
+#include <malloc.h>
+#include <stdlib.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "counted.h"
+
+namespace ts {
+namespace {
+
+void free_sized_by_free(void* pointer, std::size_t) { free(pointer); }
+void free_aligned_sized_by_free(void* pointer, std::size_t, std::size_t) { free(pointer); }
+
+constinit Next<void*(std::size_t)> next_malloc{"malloc"};
+constinit Next<void*(std::size_t, std::size_t)> next_calloc{"calloc"};
+constinit Next<void*(void*, std::size_t)> next_realloc{"realloc"};
+constinit Next<void(void*)> next_free{"free"};
+constinit Next<void*(std::size_t, std::size_t)> next_memalign{"memalign"};
+constinit Next<void*(std::size_t, std::size_t)> next_aligned_alloc{"aligned_alloc"};
+constinit Next<int(void**, std::size_t, std::size_t)> next_posix_memalign{"posix_memalign"};
+constinit Next<void*(std::size_t)> next_valloc{"valloc"};
+constinit Next<void*(std::size_t)> next_pvalloc{"pvalloc"};
+// C23: glibc has them since 2.43.
+constinit Next<void(void*, std::size_t)> next_free_sized{"free_sized", free_sized_by_free};
+constinit Next<void(void*, std::size_t, std::size_t)> next_free_aligned_sized{
+    "free_aligned_sized", free_aligned_sized_by_free};
+
+void* move_lookup_block(void* pointer, std::size_t size) {
+  void* const moved = is_looking_up() ? lookup_allocate(size) : malloc(size);
+  if (moved != nullptr) std::memcpy(moved, pointer, std::min(size, lookup_block_size(pointer)));
+  return moved;
+}
+
+}  // namespace
+
+// A forked child must not ask the loader, whose lock another thread may have held at the fork: so
+// everything that libc is sure to have is looked up with the first question.
+void* address_of_next_malloc() {
+  next_calloc.get();
+  next_realloc.get();
+  next_free.get();
+  next_memalign.get();
+  next_aligned_alloc.get();
+  next_posix_memalign.get();
+  next_valloc.get();
+  next_pvalloc.get();
+  return reinterpret_cast<void*>(next_malloc.get());
+}
+
+}  // namespace ts
+
+using ts::counted;
+using ts::Counter;
+
+#pragma GCC visibility push(default)
+
+extern "C" {
+
+void* malloc(std::size_t size) noexcept {
+  if (ts::is_looking_up()) return ts::lookup_allocate(size);
+  return counted(Counter::malloc, size, ts::next_malloc, size);
+}
+
+void* calloc(std::size_t count, std::size_t size) noexcept {
+  std::size_t bytes = 0;
+  if (__builtin_mul_overflow(count, size, &bytes)) bytes = SIZE_MAX;
+  if (ts::is_looking_up()) return ts::lookup_allocate(bytes);
+  return counted(Counter::calloc, bytes, ts::next_calloc, count, size);
+}
+
+void* realloc(void* pointer, std::size_t size) noexcept {
+  if (ts::is_lookup_block(pointer)) return ts::move_lookup_block(pointer, size);
+  if (ts::is_looking_up() && pointer == nullptr) return ts::lookup_allocate(size);
+  return counted(Counter::realloc, size, ts::next_realloc, pointer, size);
+}
+
+// glibc's would call realloc, an allocator's own might not: so that both count alike, the product
+// is made here.
+void* reallocarray(void* pointer, std::size_t count, std::size_t size) noexcept {
+  std::size_t bytes = 0;
+  if (!__builtin_mul_overflow(count, size, &bytes)) return realloc(pointer, bytes);
+  errno = ENOMEM;
+  return nullptr;
+}
+
+void free(void* pointer) noexcept {
+  if (!ts::is_lookup_block(pointer)) counted(Counter::free, 0, ts::next_free, pointer);
+}
+
+void free_sized(void* pointer, std::size_t size) noexcept {
+  counted(Counter::free, 0, ts::next_free_sized, pointer, size);
+}
+
+void free_aligned_sized(void* pointer, std::size_t alignment, std::size_t size) noexcept {
+  counted(Counter::free, 0, ts::next_free_aligned_sized, pointer, alignment, size);
+}
+
+void* memalign(std::size_t alignment, std::size_t size) noexcept {
+  return counted(Counter::aligned, size, ts::next_memalign, alignment, size);
+}
+
+void* aligned_alloc(std::size_t alignment, std::size_t size) noexcept {
+  return counted(Counter::aligned, size, ts::next_aligned_alloc, alignment, size);
+}
+
+int posix_memalign(void** result, std::size_t alignment, std::size_t size) noexcept {
+  return counted(Counter::aligned, size, ts::next_posix_memalign, result, alignment, size);
+}
+
+void* valloc(std::size_t size) noexcept {
+  return counted(Counter::aligned, size, ts::next_valloc, size);
+}
+
+void* pvalloc(std::size_t size) noexcept {
+  return counted(Counter::aligned, size, ts::next_pvalloc, size);
+}
+
+}  // extern "C"

@@ -1,0 +1,154 @@
+// fork, the child's last steps, exec; see child.h.
+#include "child.h"
+
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+namespace ts {
+namespace {
+
+// What the child tells us through a close-on-exec pipe: once just before exec, and once more if
+// something failed. The end of the pipe without an error means that exec succeeded.
+struct ChildReport {
+  Nanoseconds exec_ns;
+  int error_number;
+  bool is_in_cgroup;
+  bool failed_in_chdir;
+};
+
+void fail(StartedChild& child, int error_number, const char* action, const char* object) {
+  child.error_number = error_number;
+  format(child.message, sizeof child.message, "%s %s: %s", action, object,
+         strerrordesc_np(error_number));
+}
+
+void send(int pipe_end, const ChildReport& report) {
+  // Smaller than PIPE_BUF, so it is written whole or not at all; if not at all, the launcher is
+  // gone and nobody listens.
+  if (write(pipe_end, &report, sizeof report) < 0) _exit(exit_internal);
+}
+
+void edit_environment(const Options& options) {
+  for (std::size_t i = 0; i < options.environment_edit_count; ++i) {
+    const EnvironmentEdit& edit = options.environment_edits[i];
+    if (edit.is_unset) {
+      unsetenv(edit.assignment);
+    } else {
+      putenv(const_cast<char*>(
+          edit.assignment));  // NOLINT: putenv keeps the pointer and does not write through it
+    }
+  }
+  if (options.preload_count == 0) return;
+  const char* const present = getenv("LD_PRELOAD");
+  std::size_t length = 1 + (present != nullptr ? std::strlen(present) : 0);
+  for (std::size_t i = 0; i < options.preload_count; ++i)
+    length += std::strlen(options.preloads[i]) + 1;
+  auto* const joined = static_cast<char*>(std::malloc(length));
+  if (joined == nullptr) return;  // then the proof of the preloads says that they are not mapped
+  char* end = joined;
+  for (std::size_t i = 0; i < options.preload_count; ++i) {
+    if (i > 0) *end++ = ':';
+    end = stpcpy(end, options.preloads[i]);
+  }
+  if (present != nullptr && *present != '\0') {
+    *end++ = ':';
+    end = stpcpy(end, present);
+  }
+  *end = '\0';
+  setenv("LD_PRELOAD", joined, 1);
+}
+
+[[noreturn]] void become_command(const Options& options, const ChildSetup& setup, int pipe_end,
+                                 pid_t launcher) {
+  ChildReport report{};
+  // A session of its own: one process group to end, and reading from the terminal neither stops the
+  // program nor lets Ctrl-C reach it past the launcher.
+  setsid();
+  prctl(PR_SET_PDEATHSIG,
+        SIGKILL);  // if the launcher is killed outright, the program does not run on unmeasured
+  if (getppid() != launcher) _exit(exit_internal);
+  for (int target = 0; target < 3; ++target) {
+    if (setup.standard_descriptors[target] >= 0) dup2(setup.standard_descriptors[target], target);
+  }
+  if (options.working_directory != nullptr && chdir(options.working_directory) != 0) {
+    report.error_number = errno;
+    report.failed_in_chdir = true;
+    send(pipe_end, report);
+    _exit(exit_internal);
+  }
+  edit_environment(options);
+  report.is_in_cgroup = setup.cgroup_descriptor >= 0 && write(setup.cgroup_descriptor, "0", 1) == 1;
+  sigprocmask(SIG_SETMASK, &setup.original_signal_mask, nullptr);
+  report.exec_ns = now_ns();
+  send(pipe_end, report);
+  execvp(options.command[0], options.command);
+  report.error_number = errno;
+  send(pipe_end, report);
+  _exit(exit_internal);
+}
+
+// execvp says ENOENT both for a missing program and for a present one whose interpreter is missing.
+void describe_exec_failure(StartedChild& child, int error_number, const char* command) {
+  fail(child, error_number, "execute", command);
+  if (error_number == ENOENT && std::strchr(command, '/') != nullptr &&
+      access(command, F_OK) == 0) {
+    format(child.message, sizeof child.message,
+           "execute %s: its interpreter or dynamic loader does not exist", command);
+  }
+}
+
+}  // namespace
+
+bool open_redirections(const Options& options, ChildSetup& setup, StartedChild& child) {
+  constexpr int write_flags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC;
+  const struct {
+    const char* path;
+    int flags;
+  } wanted[3] = {{options.standard_input, O_RDONLY | O_CLOEXEC},
+                 {options.standard_output, write_flags},
+                 {options.standard_error, write_flags}};
+  for (int target = 0; target < 3; ++target) {
+    if (wanted[target].path == nullptr) continue;
+    setup.standard_descriptors[target] = open(wanted[target].path, wanted[target].flags, 0666);
+    if (setup.standard_descriptors[target] < 0) {
+      fail(child, errno, "open", wanted[target].path);
+      return false;
+    }
+  }
+  return true;
+}
+
+void start_child(const Options& options, const ChildSetup& setup, StartedChild& child) {
+  int pipe_ends[2];
+  if (pipe2(pipe_ends, O_CLOEXEC) != 0) fail_internal("cannot make a pipe", errno);
+  const pid_t launcher = getpid();
+  child.pid = fork();
+  if (child.pid < 0) fail_internal("cannot fork", errno);
+  if (child.pid == 0) become_command(options, setup, pipe_ends[1], launcher);
+
+  close(pipe_ends[1]);
+  ChildReport report{};
+  bool is_reported = false;
+  while (read(pipe_ends[0], &report, sizeof report) == static_cast<ssize_t>(sizeof report))
+    is_reported = true;
+  close(pipe_ends[0]);
+  child.exec_ns = report.exec_ns;
+  child.is_in_cgroup = report.is_in_cgroup;
+  if (!is_reported)
+    report.error_number = ECHILD;  // killed from outside before it could say anything
+  if (report.error_number == 0) return;
+  waitpid(child.pid, nullptr, 0);
+  if (report.failed_in_chdir) {
+    fail(child, report.error_number, "enter", options.working_directory);
+  } else {
+    describe_exec_failure(child, report.error_number, options.command[0]);
+  }
+}
+
+}  // namespace ts

@@ -1,0 +1,157 @@
+// Buffering and escaping; see json_line.h.
+#include "json_line.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "system.h"
+
+namespace ts {
+namespace {
+
+bool is_continuation(unsigned char byte) { return (byte & 0xc0) == 0x80; }
+
+// The length of the valid UTF-8 sequence of two or more bytes that begins here (RFC 3629: neither
+// overlong forms, nor surrogates, nor beyond U+10FFFF), or 0. The NUL at the end is no
+// continuation, so it never reads past it.
+int utf8_sequence_length(const unsigned char* text) {
+  const unsigned char lead = text[0];
+  const unsigned char second = text[1];
+  if (lead < 0xc2 || lead > 0xf4 || !is_continuation(second)) return 0;
+  if (lead < 0xe0) return 2;
+  if ((lead == 0xe0 && second < 0xa0) || (lead == 0xed && second > 0x9f) ||
+      !is_continuation(text[2]))
+    return 0;
+  if (lead < 0xf0) return 3;
+  if ((lead == 0xf0 && second < 0x90) || (lead == 0xf4 && second > 0x8f) ||
+      !is_continuation(text[3]))
+    return 0;
+  return 4;
+}
+
+}  // namespace
+
+void JsonLine::flush() {
+  const char* rest = buffer_;
+  while (length_ > 0 && error_number_ == 0) {
+    const ssize_t written = write(descriptor_, rest, length_);
+    if (written >= 0) {
+      rest += written;
+      length_ -= static_cast<std::size_t>(written);
+    } else if (errno != EINTR) {
+      error_number_ = errno;
+    }
+  }
+  length_ = 0;
+}
+
+void JsonLine::put(char character) {
+  if (length_ == sizeof buffer_) flush();
+  buffer_[length_++] = character;
+}
+
+void JsonLine::put(const char* text) {
+  while (*text != '\0') put(*text++);
+}
+
+void JsonLine::put_string(const char* text) {
+  put('"');
+  const auto* byte = reinterpret_cast<const unsigned char*>(text);
+  while (*byte != 0) {
+    char escaped[8];
+    int length = 1;
+    if (*byte == '"' || *byte == '\\') {
+      put('\\');
+      put(static_cast<char>(*byte));
+    } else if (*byte < 0x20) {
+      format(escaped, sizeof escaped, "\\u%04x", *byte);
+      put(escaped);
+    } else if (*byte < 0x80) {
+      put(static_cast<char>(*byte));
+    } else if ((length = utf8_sequence_length(byte)) != 0) {
+      for (int i = 0; i < length; ++i) put(static_cast<char>(byte[i]));
+    } else {
+      length = 1;
+      format(escaped, sizeof escaped, "\\udc%02x", *byte);
+      put(escaped);
+    }
+    byte += length;
+  }
+  put('"');
+}
+
+void JsonLine::put_separator() {
+  if (needs_comma_) put(", ");
+  needs_comma_ = true;
+}
+
+void JsonLine::begin_object() {
+  put_separator();
+  put('{');
+  needs_comma_ = false;
+}
+
+void JsonLine::end_object() {
+  put('}');
+  needs_comma_ = true;
+}
+
+void JsonLine::begin_list(const char* name) {
+  key(name);
+  put('[');
+}
+
+void JsonLine::end_list() {
+  put(']');
+  needs_comma_ = true;
+}
+
+void JsonLine::key(const char* name) {
+  put_separator();
+  put_string(name);
+  put(": ");
+  needs_comma_ = false;
+}
+
+void JsonLine::add(const char* name, std::int64_t value) {
+  char digits[24];
+  format(digits, sizeof digits, "%lld", static_cast<long long>(value));
+  key(name);
+  put(digits);
+  needs_comma_ = true;
+}
+
+void JsonLine::add_unless_negative(const char* name, std::int64_t value) {
+  if (value < 0) {
+    add_null(name);
+  } else {
+    add(name, value);
+  }
+}
+
+void JsonLine::add_text(const char* name, const char* value) {
+  key(name);
+  put_string(value);
+  needs_comma_ = true;
+}
+
+void JsonLine::add_bool(const char* name, bool value) {
+  key(name);
+  put(value ? "true" : "false");
+  needs_comma_ = true;
+}
+
+void JsonLine::add_null(const char* name) {
+  key(name);
+  put("null");
+  needs_comma_ = true;
+}
+
+int JsonLine::finish() {
+  put('\n');
+  flush();
+  return error_number_;
+}
+
+}  // namespace ts

@@ -1,0 +1,172 @@
+// Parsing of the command line; see options.h.
+#include "options.h"
+
+#include <getopt.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+namespace ts {
+namespace {
+
+constexpr char help_text[] =
+    "usage: measure [options] -- COMMAND [ARGUMENT...]\n"
+    "Runs COMMAND, waits for it and for what it left running, and writes one line of JSON about "
+    "its time and memory.\n"
+    "  --output FILE      where the line goes (default: standard output)\n"
+    "  --preload LIBRARY  put it into COMMAND's LD_PRELOAD, before what is there; may be repeated, "
+    "first one first\n"
+    "  --env KEY=VALUE    set a variable in COMMAND's environment; may be repeated\n"
+    "  --unset KEY        remove a variable from COMMAND's environment; may be repeated\n"
+    "  --stdin FILE       COMMAND's standard input (default: inherited), likewise --stdout FILE "
+    "and --stderr FILE\n"
+    "  --cwd DIRECTORY    start COMMAND in this directory\n"
+    "  --timeout SECONDS  then end all processes: SIGTERM, and SIGKILL two seconds later\n"
+    "  --sample-ms N      look at the memory of all processes every N ms, more rarely if that "
+    "costs over 1 % of a core\n"
+    "                     (default 10; 0: never)\n"
+    "Exit status: 0 a line was written, whatever COMMAND did; 1 wrong usage; 125 measure itself "
+    "failed.\n";
+
+[[noreturn]] [[gnu::format(printf, 1, 2)]] void fail_usage(const char* pattern, ...) {
+  char message[PATH_MAX + 256];
+  va_list arguments;
+  va_start(arguments, pattern);
+  if (std::vsnprintf(message, sizeof message, pattern, arguments) < 0) message[0] = '\0';
+  va_end(arguments);
+  dprintf(STDERR_FILENO, "measure: %s\n  measure --help lists the options.\n", message);
+  _exit(exit_usage);
+}
+
+Nanoseconds parse_time(const char* option, const char* text, Nanoseconds unit_ns, double most) {
+  char* tail = nullptr;
+  const double number = std::strtod(text, &tail);
+  const bool is_number = tail != text && *tail == '\0';
+  if (!is_number || !(number >= 0) || number > most) {
+    fail_usage("%s wants a number from 0 to %.0f, not '%s'.", option, most, text);
+  }
+  return static_cast<Nanoseconds>(number * static_cast<double>(unit_ns));
+}
+
+// The loader splits LD_PRELOAD at spaces and colons and knows no way to quote them.
+void add_preload(Options& options, const char* library) {
+  if (options.preload_count == max_preloads)
+    fail_usage("more than %zu libraries to preload.", max_preloads);
+  char* const slot = options.preloads[options.preload_count++];
+  const bool loader_searches_for_it = std::strchr(library, '/') == nullptr;
+  if (loader_searches_for_it) {
+    format(slot, PATH_MAX, "%s", library);
+  } else if (realpath(library, slot) == nullptr) {
+    fail_usage("cannot preload '%s': %s.", library, strerrordesc_np(errno));
+  }
+  if (slot[0] == '\0' || std::strpbrk(slot, " :") != nullptr) {
+    fail_usage(
+        "cannot preload '%s': the dynamic loader splits names at spaces and colons; copy it "
+        "elsewhere.",
+        slot);
+  }
+}
+
+void add_environment_edit(Options& options, const char* text, bool is_unset) {
+  if (options.environment_edit_count == max_environment_edits) {
+    fail_usage("more than %zu changes of the environment.", max_environment_edits);
+  }
+  const char* const equals = std::strchr(text, '=');
+  if (is_unset && (equals != nullptr || *text == '\0'))
+    fail_usage("--unset wants the name of a variable, not '%s'.", text);
+  if (!is_unset && (equals == nullptr || equals == text))
+    fail_usage("--env wants KEY=VALUE, not '%s'.", text);
+  options.environment_edits[options.environment_edit_count++] = {text, is_unset};
+}
+
+enum Flag : int {
+  output = 256,
+  preload,
+  env,
+  unset,
+  in,
+  out,
+  error,
+  timeout,
+  sample_ms,
+  cwd,
+  help
+};
+
+constexpr option long_options[] = {{"output", required_argument, nullptr, Flag::output},
+                                   {"preload", required_argument, nullptr, Flag::preload},
+                                   {"env", required_argument, nullptr, Flag::env},
+                                   {"unset", required_argument, nullptr, Flag::unset},
+                                   {"stdin", required_argument, nullptr, Flag::in},
+                                   {"stdout", required_argument, nullptr, Flag::out},
+                                   {"stderr", required_argument, nullptr, Flag::error},
+                                   {"timeout", required_argument, nullptr, Flag::timeout},
+                                   {"cwd", required_argument, nullptr, Flag::cwd},
+                                   {"sample-ms", required_argument, nullptr, Flag::sample_ms},
+                                   {"help", no_argument, nullptr, Flag::help},
+                                   {nullptr, 0, nullptr, 0}};
+
+constexpr double longest_timeout_seconds = 1e8;  // three years: far from overflowing Nanoseconds
+constexpr double longest_sample_ms = 1e6;
+
+void apply(Options& options, int flag, const char* argument) {
+  switch (flag) {
+    case Flag::output:
+      options.output = argument;
+      break;
+    case Flag::preload:
+      add_preload(options, argument);
+      break;
+    case Flag::env:
+      add_environment_edit(options, argument, false);
+      break;
+    case Flag::unset:
+      add_environment_edit(options, argument, true);
+      break;
+    case Flag::in:
+      options.standard_input = argument;
+      break;
+    case Flag::out:
+      options.standard_output = argument;
+      break;
+    case Flag::error:
+      options.standard_error = argument;
+      break;
+    case Flag::cwd:
+      options.working_directory = argument;
+      break;
+    case Flag::timeout:
+      options.timeout_ns =
+          parse_time("--timeout", argument, ns_per_second, longest_timeout_seconds);
+      if (options.timeout_ns == 0)
+        fail_usage("--timeout wants more than 0 seconds; leave it out for no limit.");
+      break;
+    case Flag::sample_ms:
+      options.sample_ns = parse_time("--sample-ms", argument, ns_per_ms, longest_sample_ms);
+      break;
+    case Flag::help:
+      dprintf(STDOUT_FILENO, "%s", help_text);
+      _exit(0);
+    default:
+      fail_usage("the arguments are wrong.");  // getopt_long has said which, and why
+  }
+}
+
+}  // namespace
+
+void parse_options(int argument_count, char** arguments, Options& options) {
+  // "+": the first word that is no option begins the command, so the command's own options are
+  // never taken for ours.
+  int flag = 0;
+  while ((flag = getopt_long(argument_count, arguments, "+", long_options, nullptr)) != -1) {
+    apply(options, flag, optarg);
+  }
+  if (optind >= argument_count) fail_usage("no command to run; write it after '--'.");
+  options.command = arguments + optind;
+}
+
+}  // namespace ts

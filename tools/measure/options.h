@@ -1,0 +1,43 @@
+// The command line of `measure`, as a value.
+//
+// Why it exists: everything that can be wrong in a request is found before anything is started.
+// What it refuses to do: guess. An unknown option, a number with a tail, or a library name that the
+// dynamic loader would split in two ends the program with status 1 and a sentence that names the
+// remedy.
+#pragma once
+
+#include <climits>
+#include <cstddef>
+
+#include "system.h"
+
+namespace ts {
+
+inline constexpr std::size_t max_preloads = 16;
+inline constexpr std::size_t max_environment_edits = 256;
+
+struct EnvironmentEdit {
+  const char* assignment;  // "KEY=VALUE" to set, or "KEY" to unset
+  bool is_unset;
+};
+
+struct Options {
+  char** command = nullptr;      // ended by a null pointer, as execvp wants it
+  const char* output = nullptr;  // null: standard output
+  const char* standard_input = nullptr;
+  const char* standard_output = nullptr;
+  const char* standard_error = nullptr;
+  const char* working_directory = nullptr;
+  Nanoseconds timeout_ns = 0;              // 0: none
+  Nanoseconds sample_ns = 10 * ns_per_ms;  // 0: never
+  std::size_t preload_count = 0;
+  std::size_t environment_edit_count = 0;
+  char preloads[max_preloads][PATH_MAX] =
+      {};  // resolved, so that they can be found in /proc/PID/maps
+  EnvironmentEdit environment_edits[max_environment_edits] = {};
+};
+
+// Fills `options` from the arguments; does not return when they are wrong, or ask for help.
+void parse_options(int argument_count, char** arguments, Options& options);
+
+}  // namespace ts

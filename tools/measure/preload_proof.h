@@ -1,0 +1,46 @@
+// Was each library that we asked the dynamic loader to preload really loaded?
+//
+// Why it exists: the loader ignores LD_PRELOAD without failing (a static program, another
+// architecture, a set-user-id file), and a comparison of one allocator with itself looks perfectly
+// plausible. What it refuses to do: take "not seen yet" for "absent". The program may be looked at
+// before the loader has come that far, so absence is claimed only from evidence that the time for
+// loading preloads has passed.
+#pragma once
+
+#include <sys/types.h>
+
+#include "options.h"
+
+namespace ts {
+
+enum class Mapped { unknown, no, yes };
+
+class PreloadProof {
+ public:
+  // `options` must outlive the proof.
+  PreloadProof(const Options& options, Nanoseconds start_ns);
+
+  // When to look next; never again once every answer is known.
+  Nanoseconds due_ns() const { return due_ns_; }
+  void look(pid_t process);
+
+  Mapped verdict(std::size_t index) const { return verdicts_[index]; }
+  Nanoseconds cost_ns() const { return cost_ns_; }
+
+ private:
+  struct MapsSummary {
+    bool is_complete = false;  // the kernel has mapped all that exec maps
+    bool has_interpreter = false;
+    bool has_libc = false;
+  };
+  MapsSummary read_maps(pid_t process);
+  void note_mapped(const char* path);
+
+  const Options& options_;
+  Nanoseconds wait_ns_;
+  Nanoseconds due_ns_;
+  Nanoseconds cost_ns_ = 0;
+  Mapped verdicts_[max_preloads] = {};
+};
+
+}  // namespace ts

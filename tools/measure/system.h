@@ -1,0 +1,62 @@
+// Clocks, text files of /proc, and the ways to give up: what every part of `measure` needs from the
+// system.
+//
+// Why it exists: `measure` must stay a few hundred KB small, because the kernel folds the
+// launcher's memory into its child's peak. So there is no iostream, no std::string and no libstdc++
+// at run time; these few helpers take their place. What it refuses to do: allocate. Texts go
+// through fixed buffers, and an overlong piece is cut, never grown for.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace ts {
+
+using Nanoseconds = std::int64_t;
+inline constexpr Nanoseconds ns_per_second = 1'000'000'000;
+inline constexpr Nanoseconds ns_per_ms = 1'000'000;
+inline constexpr Nanoseconds ns_per_us = 1'000;
+
+inline constexpr int exit_usage = 1;
+inline constexpr int exit_internal = 125;
+
+Nanoseconds now_ns();       // CLOCK_MONOTONIC
+Nanoseconds cpu_time_ns();  // what this process has used
+
+// "measure: CONTEXT: the error's text" on stderr, then the exit status of an internal failure.
+[[noreturn]] void fail_internal(const char* context, int error_number);
+
+// Prints into a fixed buffer; a text that does not fit is cut.
+[[gnu::format(printf, 3, 4)]] void format(char* buffer, std::size_t size, const char* pattern, ...);
+
+// Reads a text piece by piece, whatever its length. Invariant: buffer_[begin_, end_) has been read
+// and not yet handed out.
+class PieceReader {
+ public:
+  explicit PieceReader(const char* path);
+  ~PieceReader();
+  PieceReader(const PieceReader&) = delete;
+  PieceReader& operator=(const PieceReader&) = delete;
+
+  bool is_open() const { return descriptor_ >= 0; }
+
+  // The next piece, without its delimiter and ended by a NUL; null at the end. It is valid until
+  // the next call. A piece longer than the buffer arrives in parts.
+  char* next(char delimiter);
+
+ private:
+  bool fill();
+
+  static constexpr std::size_t capacity =
+      8192;  // a line of /proc/PID/maps: about 100 bytes and a path of at most 4096
+  int descriptor_;
+  std::size_t begin_ = 0;
+  std::size_t end_ = 0;
+  char buffer_[capacity + 1];
+};
+
+// The number after `key` ("VmRSS:") in a line, if the line begins with that key; -1 otherwise.
+std::int64_t number_after(std::string_view line, std::string_view key);
+
+}  // namespace ts
