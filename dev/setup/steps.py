@@ -16,7 +16,8 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections import deque
+from collections.abc import Iterator, Mapping
 from types import FrameType, MappingProxyType
 
 import progress
@@ -27,6 +28,17 @@ MINIMUM_CMAKE = (3, 25)
 COMPILERS = {"g++": 12, "clang++": 16}
 GOOGLETEST_HEADERS = ("/usr/include/gtest/gtest.h", "/usr/local/include/gtest/gtest.h")
 LOG_LINES_SHOWN = 15
+VENV_REMEDY = "sudo apt install python3-venv, then start again."
+PIP_REMEDY = (
+    "The first use downloads the Python packages: see that the network (or pip's mirror) works, "
+    "then start again; later uses need no network.\nIf it does work, there may be no ready-made "
+    f"package for Python {sys.version_info.major}.{sys.version_info.minor} on this machine: "
+    "CPython 3.11 to 3.13 on x86-64 or ARM64 has them all."
+)
+BUILD_REMEDY = (
+    "If the compiler ran out of memory, close other programs and start again; another compiler "
+    "can be tried with: rm -r build/release; CXX=clang++ CC=clang ./tsmalloc list"
+)
 
 
 class SetupError(Exception):
@@ -154,13 +166,14 @@ def set_up_python(checkout: state.Checkout, for_development: bool, lock: int) ->
     if for_development:
         keys += state.python_key(checkout, True)
     version = keys.partition(" requirements")[0]
-    finished_before = state.read(checkout.python_stamp).startswith(version)
+    reusable = state.read(checkout.python_stamp).startswith(version)
+    reusable = reusable and os.access(checkout.python, os.X_OK)
     remove(checkout.python_stamp)
     # The base interpreter, since the one that runs this may be the very .venv that is remade.
     base = getattr(sys, "_base_executable", sys.executable)
     with Step(checkout, "Python packages (.venv)", lock) as step:
-        if not finished_before:
-            step.run([base, "-I", "-m", "venv", "--clear", checkout.venv], venv_remedy)
+        if not reusable:
+            step.run([base, "-I", "-m", "venv", "--clear", checkout.venv], VENV_REMEDY)
         step.run(
             [
                 checkout.python,
@@ -176,7 +189,7 @@ def set_up_python(checkout: state.Checkout, for_development: bool, lock: int) ->
                 "-r",
                 checkout.requirements(for_development),
             ],
-            pip_remedy,
+            PIP_REMEDY,
         )
         link_package(checkout)
     write_whole(checkout.python_stamp, keys)
@@ -212,38 +225,14 @@ def set_up_build(checkout: state.Checkout, for_development: bool, lock: int) -> 
         # Killed while it wrote, a compiler may have left half an object file that looks up to date.
         build.append("--clean-first")
     with Step(checkout, "the allocators (build/release)", lock) as step:
-        step.run(configure, build_remedy, compiler_choice() if fresh else {})
+        step.run(configure, BUILD_REMEDY, compiler_choice() if fresh else {})
         write_whole(checkout.build_stamp, state.BUILDING)
         try:
-            step.run(build, build_remedy)
+            step.run(build, BUILD_REMEDY)
         except (SetupError, KeyboardInterrupt):
             write_whole(checkout.build_stamp, state.STOPPED)
             raise
     write_whole(checkout.build_stamp, key)
-
-
-def venv_remedy(_output: str) -> str:
-    return "sudo apt install python3-venv, then start again."
-
-
-def pip_remedy(output: str) -> str:
-    if "No matching distribution" in output and "Cannot connect" not in output:
-        version = f"{sys.version_info.major}.{sys.version_info.minor}"
-        return (
-            f"No ready-made package for this Python ({version}) or machine was found: "
-            "use CPython 3.11 or newer on x86-64 or ARM64, or see the log."
-        )
-    return (
-        "The first use downloads the Python packages: see that the network (or pip's mirror) "
-        "works, then start again. Later uses need no network."
-    )
-
-
-def build_remedy(_output: str) -> str:
-    return (
-        "If your compiler ran out of memory, close other programs and start again; another "
-        "compiler can be tried with: rm -r build/release; CXX=clang++ CC=clang ./tsmalloc list"
-    )
 
 
 class Step:
@@ -264,11 +253,11 @@ class Step:
     def run(
         self,
         command: list[str],
-        remedy: Callable[[str], str],
+        remedy: str,
         environment: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """Runs a command to its end; its failure is a SetupError with the end of its output."""
-        output: list[str] = []
+        tail: deque[str] = deque(maxlen=LOG_LINES_SHOWN)
         with open(self._checkout.log, "a", encoding="utf-8") as log:
             log.write(f"\n$ {' '.join(command)}\n")
             child = self._start(command, environment)
@@ -276,18 +265,17 @@ class Step:
                 assert child.stdout is not None
                 for line in child.stdout:
                     log.write(line)
-                    output.append(line)
+                    tail.append(line)
                     self._display.show(line)
                 status = child.wait()
             finally:
                 stop(child)
         if status != 0:
-            tail = "".join(f"  | {line}" for line in output[-LOG_LINES_SHOWN:])
-            print(f"\n{tail}", end="", file=sys.stderr)
+            print("\n" + "".join(f"  | {line}" for line in tail), end="", file=sys.stderr)
             raise SetupError(
                 f"setting up {self._name} failed: {os.path.basename(command[0])} ended with "
                 f"status {status}.",
-                f"{remedy(''.join(output))}\nThe whole log: {self._checkout.log}",
+                f"{remedy}\nThe whole log: {self._checkout.log}",
             )
 
     def _start(self, command: list[str], environment: Mapping[str, str]) -> subprocess.Popen[str]:

@@ -8,6 +8,8 @@ does not wait for the statistics that only `tsmalloc compare` needs.
 
 from __future__ import annotations
 
+import difflib
+import errno
 import importlib
 import os
 import sys
@@ -54,6 +56,8 @@ An allocator of your own joins in with --allocator NAME=PATH.so. A verb's option
 program; everything from the program on is the program's (-- marks the border when in doubt).
 """
 
+FULL_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
 EPILOG = """\
 \b
 Exit status: 0 all is well; 1 wrong usage or environment; 2 the program failed under an
@@ -83,6 +87,20 @@ class VerbGroup(click.Group):
         assert isinstance(command, click.Command)
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        names = self.list_commands(ctx)
+        if args[0] not in names:
+            near = difflib.get_close_matches(args[0], names, n=1)
+            guess = f"Did you mean `tsmalloc {near[0]}`? " if near else ""
+            if not near and "/" in args[0]:
+                guess = f"To compare allocators on it: tsmalloc compare -- {args[0]} "
+            raise UserError(
+                f"there is no verb {args[0]!r}.", f"{guess}`tsmalloc --help` shows all verbs."
+            )
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Verbs (tsmalloc VERB --help tells more)"):
             formatter.write_dl([(verb.name, verb.summary) for verb in VERBS])
@@ -90,6 +108,7 @@ class VerbGroup(click.Group):
 
 @click.command(
     cls=VerbGroup,
+    subcommand_metavar="VERB [ARGS]...",
     help=DESCRIPTION,
     epilog=EPILOG,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
@@ -99,23 +118,14 @@ def tsmalloc() -> None:
     """The group itself does nothing: its verbs do."""
 
 
-def flush_results() -> None:
-    """Writes out what stdout still holds, so that a full disk is an error and not a lost result."""
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise UserError(
-            f"the results could not be written: {error.strerror}.", "See whether the disk is full."
-        ) from error
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns the exit status."""
+    colour = False if os.environ.get("NO_COLOR") else None
     try:
-        status = tsmalloc.main(args=arguments, prog_name="tsmalloc", standalone_mode=False)
-        flush_results()
+        status = tsmalloc.main(
+            args=arguments, prog_name="tsmalloc", standalone_mode=False, color=colour
+        )
+        sys.stdout.flush()  # here, where a full disk is still an error and not a lost result
     except UserError as error:
         print(error.render(), file=sys.stderr)
         return error.exit_code
@@ -123,14 +133,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(error.format_message(), file=sys.stderr)
         return EXIT_USAGE
     except click.ClickException as error:
-        error.show()
+        print(usage_error(error).render(), file=sys.stderr)
         return EXIT_USAGE
     except (click.Abort, KeyboardInterrupt):
         print("tsmalloc: interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        # The reader went away (as `| head` does): not our failure. The interpreter flushes stdout
-        # again at its end, which must not fail a second time.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # The reader went away, as `| head` does: not our failure.
+        discard_results()
         return EXIT_OK
+    except OSError as error:
+        if error.errno not in FULL_DISK:
+            raise
+        discard_results()
+        message = f"the results could not be written: {error.strerror}."
+        print(UserError(message, "Make room, or write to another place.").render(), file=sys.stderr)
+        return EXIT_USAGE
     return status if isinstance(status, int) else EXIT_OK
+
+
+def usage_error(error: click.ClickException) -> UserError:
+    """click's own complaint in our form."""
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    help_command = f"{context.command_path if context else 'tsmalloc'} --help"
+    return UserError(error.format_message(), f"`{help_command}` shows the usage.")
+
+
+def discard_results() -> None:
+    """Lets stdout lead nowhere: the interpreter flushes it once more, which must not fail."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,426 @@
+"""The launcher and the set-up behind it: first use, second use, and all that can go wrong between.
+
+Why: it is the first thing that a user meets, on machines that are not ours.
+Refuses to: build the real libraries or download anything. A copy of the tree is set up with an
+empty list of packages and a `cmake` that only notes how it was called; one test looks at the real
+tree.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+TIMEOUT_SECONDS = 120
+
+# Notes its arguments, and does what a build would leave behind. FAKE_CMAKE_FAIL makes it fail,
+# FAKE_CMAKE_HANG makes a build wait for ever once it has begun.
+FAKE_CMAKE = """#!/bin/sh
+echo "$*" >> "$FAKE_CMAKE_CALLS"
+if [ "$1" = --version ]; then echo "cmake version ${FAKE_CMAKE_VERSION:-3.31.0}"; exit; fi
+if [ -n "$FAKE_CMAKE_FAIL" ]; then echo "error: something is wrong"; exit 7; fi
+mkdir -p build/release/lib build/release/bin
+case "$1" in
+  --build)
+    echo "[ 50%] Building CXX object"
+    if [ -n "$FAKE_CMAKE_HANG" ]; then touch build/hanging; exec sleep 60; fi
+    touch build/release/bin/measure ;;
+  *) echo "CMAKE_HOME_DIRECTORY:INTERNAL=$(pwd -P)" > build/release/CMakeCache.txt ;;
+esac
+"""
+# Stands for the lab: shows that it was started, with what arguments and what input.
+FAKE_LAB = """
+import sys
+print("lab", *sys.argv[1:], sep="|")
+if "read" in sys.argv:
+    print(sys.stdin.read())
+"""
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A copy of the checkout whose set-up is cheap, and a way to use it."""
+
+    root: Path
+    calls: Path
+    environment: Mapping[str, str]
+
+    def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [self.root / "tsmalloc", *arguments],
+            env={**self.environment, **environment},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def use(
+        self,
+        *arguments: str,
+        by: Path | None = None,
+        cwd: Path | None = None,
+        typed: str = "",
+        **environment: str,
+    ) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [by or self.root / "tsmalloc", *arguments],
+            env={**self.environment, **environment},
+            cwd=cwd,
+            input=typed,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_SECONDS,
+            check=False,
+        )
+
+    def cmake_calls(self) -> list[str]:
+        """How cmake was called since the last question, but for its version."""
+        calls = self.calls.read_text().splitlines() if self.calls.exists() else []
+        self.calls.write_text("")
+        return [call for call in calls if call != "--version"]
+
+    def wait_for(self, name: str) -> None:
+        end = time.monotonic() + TIMEOUT_SECONDS
+        while not (self.root / name).exists():
+            assert time.monotonic() < end, f"{name} did not appear"
+            time.sleep(0.02)
+
+
+def make_tree(folder: Path, name: str = "tree") -> Tree:
+    root = folder / name
+    (root / "lab" / "tsmlab").mkdir(parents=True)
+    shutil.copy2(ROOT / "tsmalloc", root)
+    shutil.copytree(
+        ROOT / "dev" / "setup", root / "dev" / "setup", ignore=shutil.ignore_patterns("__pycache__")
+    )
+    (root / "lab" / "requirements.txt").write_text("# nothing\n")
+    (root / "lab" / "tsmlab" / "__init__.py").touch()
+    (root / "lab" / "tsmlab" / "__main__.py").write_text(FAKE_LAB)
+    (root / "src").mkdir()
+    (root / "src" / "heap.cpp").write_text("int x;\n")
+    tools = folder / "tools"
+    tools.mkdir()
+    cmake = tools / "cmake"
+    cmake.write_text(FAKE_CMAKE)
+    cmake.chmod(0o755)
+    calls = folder / "calls"
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in {"TSMALLOC_BUILD_DIR", "CXX", "CC", "CMAKE_GENERATOR", "LD_PRELOAD"}
+    }
+    path = os.pathsep.join([str(tools), kept["PATH"]])
+    return Tree(root, calls, {**kept, "PATH": path, "FAKE_CMAKE_CALLS": str(calls)})
+
+
+@pytest.fixture(scope="module")
+def first_use(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> tuple[Tree, subprocess.CompletedProcess[str]]:
+    """A tree, and what its first use said. Not to be changed: take a copy."""
+    tree = make_tree(tmp_path_factory.mktemp("first"))
+    return tree, tree.use("one", "two three", "--four")
+
+
+@pytest.fixture
+def copy(
+    first_use: tuple[Tree, subprocess.CompletedProcess[str]], tmp_path: Path
+) -> Callable[[str], Tree]:
+    """Makes copies of the finished tree by a name of choice. A copy has moved, so it is rebuilt."""
+
+    finished, _ = first_use
+
+    def make(name: str = "tree") -> Tree:
+        root = tmp_path / name
+        shutil.copytree(finished.root, root, symlinks=True)
+        calls = tmp_path / "calls"
+        environment = {**finished.environment, "FAKE_CMAKE_CALLS": str(calls)}
+        return Tree(root, calls, environment)
+
+    return make
+
+
+@pytest.fixture
+def tree(copy: Callable[[], Tree]) -> Tree:
+    """A finished tree of the test's own."""
+    tree = copy()
+    assert tree.use().returncode == 0
+    tree.cmake_calls()
+    return tree
+
+
+@pytest.fixture
+def bare_tools(tmp_path: Path) -> Callable[..., str]:
+    """Makes a PATH with the plain tools that every system has, and those that are named."""
+
+    def make(*names: str) -> str:
+        folder = tmp_path / "bare"
+        folder.mkdir()
+        for name in ("sh", "readlink", "dirname", "mkdir", "touch", *names):
+            found = shutil.which(name)
+            assert found is not None
+            (folder / name).symlink_to(found)
+        return str(folder)
+
+    return make
+
+
+def test_first_use_sets_up_and_second_is_silent(
+    first_use: tuple[Tree, subprocess.CompletedProcess[str]],
+) -> None:
+    tree, first = first_use
+    assert first.returncode == 0, first.stderr
+    assert first.stdout == "lab|one|two three|--four\n"
+    assert "setting up Python packages (.venv) ..." in first.stderr
+    assert "setting up the allocators (build/release): done" in first.stderr
+    configure, build = tree.cmake_calls()
+    assert configure.startswith("--preset release --fresh")
+    assert "-DTSMALLOC_TESTS=OFF" in configure
+    assert build.startswith("--build --preset release -j")
+    second = tree.use("again")
+    assert (second.returncode, second.stdout, second.stderr) == (0, "lab|again\n", "")
+    assert tree.cmake_calls() == []
+
+
+def test_concurrent_first_uses_set_up_once(tmp_path: Path) -> None:
+    tree = make_tree(tmp_path)
+    uses = [tree.start(str(number)) for number in range(3)]
+    for number, use in enumerate(uses):
+        output, errors = use.communicate(timeout=TIMEOUT_SECONDS)
+        assert use.returncode == 0, errors
+        assert output == f"lab|{number}\n"
+    assert len(tree.cmake_calls()) == 2
+
+
+def test_input_reaches_the_lab_through_a_set_up(copy: Callable[[], Tree]) -> None:
+    assert copy().use("read", typed="for the lab").stdout == "lab|read\nfor the lab\n"
+
+
+@pytest.mark.parametrize("change", ["edit", "add", "remove", "lose library folder"])
+def test_changed_source_is_built(tree: Tree, change: str) -> None:
+    source = tree.root / "src" / "heap.cpp"
+    match change:
+        case "edit":
+            source.write_text("int y;\n")
+        case "add":
+            source.with_name("new.cpp").touch()
+        case "remove":
+            source.unlink()
+        case _:
+            shutil.rmtree(tree.root / "build" / "release" / "lib")
+    use = tree.use()
+    assert use.returncode == 0
+    assert ".venv" not in use.stderr
+    configure, build = tree.cmake_calls()
+    assert configure == "--preset release"  # as it was configured, without starting afresh
+    assert "--clean-first" not in build
+    assert tree.use().stderr == ""
+
+
+def test_changed_requirements_are_installed(tree: Tree) -> None:
+    (tree.root / "lab" / "requirements.txt").write_text("# something else\n")
+    use = tree.use()
+    assert use.returncode == 0
+    assert ".venv" in use.stderr
+    assert tree.cmake_calls() == []
+    assert tree.use().stderr == ""
+
+
+@pytest.mark.parametrize("damage", ["no interpreter", "another version"])
+def test_damaged_venv_is_made_anew(tree: Tree, damage: str) -> None:
+    venv = tree.root / ".venv"
+    stamp = venv / ".tsmalloc-stamp"
+    if damage == "no interpreter":
+        (venv / "bin" / "python").unlink()
+    else:
+        stamp.write_text(stamp.read_text().replace("python 3.", "python 3.0"))
+    use = tree.use("healed")
+    assert (use.returncode, use.stdout) == (0, "lab|healed\n")
+    assert tree.use().stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("number", "status", "clean"),
+    [(signal.SIGINT, 130, False), (signal.SIGTERM, 130, False), (signal.SIGKILL, -9, True)],
+)
+def test_interrupted_build_recovers(
+    tree: Tree, number: signal.Signals, status: int, clean: bool
+) -> None:
+    (tree.root / "src" / "heap.cpp").write_text("int z;\n")
+    use = tree.start(FAKE_CMAKE_HANG="1")
+    tree.wait_for("build/hanging")
+    use.send_signal(number)
+    if number == signal.SIGKILL:
+        kill_sleepers(tree.root)
+    use.communicate(timeout=TIMEOUT_SECONDS)
+    assert use.returncode == status
+    assert sleepers(tree.root) == []
+    tree.cmake_calls()
+    after = tree.use("after")
+    assert (after.returncode, after.stdout) == (0, "lab|after\n")
+    assert ("--clean-first" in tree.cmake_calls()[1]) == clean
+
+
+def test_killed_set_up_holds_the_lock_while_its_build_runs(tree: Tree) -> None:
+    (tree.root / "src" / "heap.cpp").write_text("int w;\n")
+    killed = tree.start(FAKE_CMAKE_HANG="1")
+    tree.wait_for("build/hanging")
+    killed.kill()
+    second = tree.start("second")
+    assert second.stderr is not None
+    assert "waiting for another set-up" in second.stderr.readline()
+    kill_sleepers(tree.root)
+    output, _ = second.communicate(timeout=TIMEOUT_SECONDS)
+    assert output == "lab|second\n"
+    killed.communicate(timeout=TIMEOUT_SECONDS)
+
+
+def sleepers(root: Path) -> list[int]:
+    """The processes that work in a tree: what a fake build has left behind."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if (process / "cwd").readlink() == root and (process / "comm").read_text() == "sleep\n":
+                found.append(int(process.name))
+        except OSError:
+            continue
+    return found
+
+
+def kill_sleepers(root: Path) -> None:
+    for pid in sleepers(root):
+        os.kill(pid, signal.SIGKILL)
+
+
+def test_works_from_anywhere_by_any_name(copy: Callable[[str], Tree], tmp_path: Path) -> None:
+    tree = copy("a path with spaces, 'quotes' and \u00fcmlauts")
+    link = tmp_path / "bin"
+    link.symlink_to(tree.root / "tsmalloc")
+    second_link = tmp_path / "ts"
+    second_link.symlink_to("bin")
+    use = tree.use("x", by=second_link, cwd=Path("/"))
+    assert (use.returncode, use.stdout) == (0, "lab|x\n"), use.stderr
+    relative = subprocess.run(
+        ["sh", "./tsmalloc", "y"],
+        cwd=tree.root,
+        env=tree.environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert (relative.stdout, relative.stderr) == ("lab|y\n", "")
+
+
+def test_moved_tree_keeps_its_packages_and_is_configured_afresh(tree: Tree, tmp_path: Path) -> None:
+    moved = Tree(tree.root.rename(tmp_path / "moved"), tree.calls, tree.environment)
+    use = moved.use("here")
+    assert (use.returncode, use.stdout) == (0, "lab|here\n")
+    assert ".venv" not in use.stderr
+    assert "--fresh" in moved.cmake_calls()[0]
+
+
+def test_user_environment_does_not_leak_into_the_set_up(tree: Tree, tmp_path: Path) -> None:
+    (tmp_path / "tsmlab").mkdir()
+    (tmp_path / "tsmlab" / "__main__.py").write_text("raise SystemExit('the wrong lab')")
+    use = tree.use("x", cwd=tmp_path, PYTHONPATH=str(tmp_path), PYTHONHOME="/nonexistent")
+    assert (use.returncode, use.stdout, use.stderr) == (0, "lab|x\n", "")
+
+
+def test_build_folder_of_the_users_own_needs_no_build(copy: Callable[[], Tree]) -> None:
+    tree = copy()
+    use = tree.use("x", TSMALLOC_BUILD_DIR="/elsewhere")
+    assert (use.returncode, use.stdout, use.stderr) == (0, "lab|x\n", "")
+    assert tree.cmake_calls() == []
+
+
+def test_failed_build_names_log_and_remedy(tree: Tree) -> None:
+    (tree.root / "src" / "heap.cpp").write_text("wrong\n")
+    use = tree.use(FAKE_CMAKE_FAIL="1")
+    assert use.returncode == 1
+    assert "| error: something is wrong" in use.stderr
+    assert f"The whole log: {tree.root}/build/setup.log" in use.stderr
+    assert "error: something is wrong" in (tree.root / "build" / "setup.log").read_text()
+    assert use.stdout == ""
+    assert tree.use("mended").stdout == "lab|mended\n"
+
+
+def test_failed_download_tells_of_the_network(tree: Tree) -> None:
+    pin = "nowhere==1.0 --hash=sha256:" + "0" * 64
+    (tree.root / "lab" / "requirements.txt").write_text(pin + "\n")
+    offline = {
+        "PIP_INDEX_URL": "http://127.0.0.1:9/",
+        "PIP_RETRIES": "0",
+        "PIP_CONFIG_FILE": "/dev/null",
+    }
+    use = tree.use(**offline)
+    assert use.returncode == 1
+    assert "see that the network (or pip's mirror) works" in use.stderr
+    assert "build/setup.log" in use.stderr
+
+
+def test_all_missing_tools_in_one_line(
+    copy: Callable[[], Tree], bare_tools: Callable[..., str]
+) -> None:
+    use = copy().use(PATH=bare_tools())
+    assert use.returncode == 1
+    assert "  sudo apt install cmake make g++\n" in use.stderr
+
+
+def test_missing_python_is_named_with_everything_else(
+    tmp_path: Path, bare_tools: Callable[..., str]
+) -> None:
+    tree = make_tree(tmp_path)
+    # The launcher's own text with no interpreter to be found, not even the system's.
+    script = (tree.root / "tsmalloc").read_text().replace("/usr/bin/python3", "/nonexistent")
+    (tree.root / "tsmalloc").write_text(script)
+    use = tree.use(PATH=bare_tools("make"))
+    assert use.returncode == 1
+    assert "  sudo apt install python3 python3-venv cmake g++\n" in use.stderr
+
+
+def test_old_tools_are_named(copy: Callable[[], Tree]) -> None:
+    use = copy().use(FAKE_CMAKE_VERSION="3.18.4")
+    assert use.returncode == 1
+    assert "cmake is older than 3.25" in use.stderr
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="root may write everywhere")
+def test_folder_without_write_permission(tmp_path: Path) -> None:
+    tree = make_tree(tmp_path)
+    tree.root.chmod(0o555)
+    use = tree.use()
+    tree.root.chmod(0o755)
+    assert use.returncode == 1
+    assert "set-up cannot write" in use.stderr
+
+
+@pytest.fixture
+def real_stamps() -> dict[Path, int]:
+    stamps = [ROOT / ".venv" / ".tsmalloc-stamp", ROOT / "build" / "release" / ".tsmalloc-stamp"]
+    if not all(stamp.exists() for stamp in stamps):
+        pytest.fail("this tree is not set up: run `make test`, or ./tsmalloc once")
+    return {stamp: stamp.stat().st_mtime_ns for stamp in stamps}
+
+
+def test_real_tree_is_set_up_and_stays_so(real_stamps: dict[Path, int]) -> None:
+    for _ in range(2):
+        use = subprocess.run(
+            [ROOT / "tsmalloc", "--version"],
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_SECONDS,
+            check=True,
+        )
+        assert use.stdout.startswith("tsmalloc, version ")
+    assert use.stderr == ""
+    assert {stamp: stamp.stat().st_mtime_ns for stamp in real_stamps} == real_stamps
