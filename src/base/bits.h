@@ -18,7 +18,8 @@ constexpr std::size_t align_down(std::size_t n, std::size_t alignment) noexcept 
 
 constexpr bool is_power_of_two(std::size_t n) noexcept { return std::has_single_bit(n); }
 
-// Mixes an address into a well-spread 64-bit number (the finaliser of MurmurHash3, public domain): neighbours get unrelated values.
+// Mixes an address into a well-spread 64-bit number (the finaliser of MurmurHash3, public domain):
+// neighbours get unrelated values.
 constexpr std::uint64_t mix(std::uint64_t x) noexcept {
   x ^= x >> 33;
   x *= 0xff51afd7ed558ccdULL;

@@ -1,11 +1,13 @@
-// Assertions by debug level, and the one way to give up. Reports are written without stdio, since the allocator may be what is broken.
+// Assertions by debug level, and the one way to give up. Reports are written without stdio, since
+// the allocator may be what is broken.
 #pragma once
 
 #include "base/platform.h"
 
 namespace ts {
 
-// Writes "tsmalloc: <what>" and, if `where` is not null, the address, to standard error, then aborts. Defined in os/.
+// Writes "tsmalloc: <what>" and, if `where` is not null, the address, to standard error, then
+// aborts. Defined in os/.
 [[noreturn, gnu::cold]] void fatal(const char* what, const void* where = nullptr) noexcept;
 
 // A misuse by the program (double free, foreign pointer): checked in every build.

@@ -1,5 +1,6 @@
-// The contract between a heap and whatever stands on it: the C functions (override/), the public heaps of tsmalloc.h, the tests. Every heap
-// of this project satisfies the concept HeapLike, proven by a static_assert beside it, and a heap knows nothing of errno or of libc's rules.
+// The contract between a heap and whatever stands on it: the C functions (override/), the public
+// heaps of tsmalloc.h, the tests. Every heap of this project satisfies the concept HeapLike, proven
+// by a static_assert beside it, and a heap knows nothing of errno or of libc's rules.
 #pragma once
 
 #include <concepts>
@@ -17,8 +18,8 @@ enum class BlockState : std::uint8_t {
   cached,  // freed, and kept aside by a thread: not searched, not merged
 };
 
-// One block as a walk reports it. `payload` to `payload + bytes` is the block without its header; `owner` is the arena or thread heap (0 if
-// the strategy has only one).
+// One block as a walk reports it. `payload` to `payload + bytes` is the block without its header;
+// `owner` is the arena or thread heap (0 if the strategy has only one).
 struct BlockView {
   const void* payload;
   std::size_t bytes;
@@ -29,25 +30,30 @@ struct BlockView {
 // Returns false to end the walk.
 using BlockVisitor = bool (*)(const BlockView& block, void* argument);
 
-// What can be measured of a heap at a moment when no other thread is inside it; a best effort otherwise.
+// What can be measured of a heap at a moment when no other thread is inside it; a best effort
+// otherwise.
 struct HeapMeasures {
-  std::size_t segment_bytes;     // address space obtained from the system and not given back
-  std::size_t free_bytes;        // of those, bytes in free blocks, headers included, cached blocks too
-  std::size_t free_blocks;       // number of those free blocks
-  std::size_t cached_bytes;      // of free_bytes, held aside by threads
-  std::size_t grow_calls;        // times the segment grew
-  std::size_t sbrk_calls;        // of those, by sbrk
-  std::size_t chunks;            // contiguous pieces that the segment consists of
-  std::size_t heaps;             // arenas or thread heaps in use (1 if the strategy has only one)
+  std::size_t segment_bytes = 0;  // address space obtained from the system and not given back
+  std::size_t free_bytes =
+      0;  // of those, bytes in free blocks, headers included, cached blocks too
+  std::size_t free_blocks = 0;   // number of those free blocks
+  std::size_t cached_bytes = 0;  // of free_bytes, held aside by threads
+  std::size_t grow_calls = 0;    // times the segment grew
+  std::size_t sbrk_calls = 0;    // of those, by sbrk
+  std::size_t chunks = 0;        // contiguous pieces that the segment consists of
+  std::size_t heaps = 0;         // arenas or thread heaps in use (1 if the strategy has only one)
 };
 
-// allocate: a block of at least `bytes` (0 is served as the least block), payload aligned to `alignment`, a power of two >= min_alignment;
+// allocate: a block of at least `bytes` (0 is served as the least block), payload aligned to
+// `alignment`, a power of two >= min_alignment;
 //   null when the system gives no more memory. Never touches errno on purpose.
 // release: takes back a block of allocate; never null. Aborts on a block that is not in use.
-// resize: makes the block hold at least `bytes` without moving it, or changes nothing and returns false.
-// usable_size: bytes that the program may use; reads the block's own header only, so it needs no heap and no lock.
-// trim: gives whole free pages back to the system, keeping `keep_bytes` of the topmost free block; true if anything was given back.
-// fork_prepare / fork_parent / fork_child: called around fork() by the forking thread, in that order; every lock is held in between.
+// resize: makes the block hold at least `bytes` without moving it, or changes nothing and returns
+// false. usable_size: bytes that the program may use; reads the block's own header only, so it
+// needs no heap and no lock. trim: gives whole free pages back to the system, keeping `keep_bytes`
+// of the topmost free block; true if anything was given back. fork_prepare / fork_parent /
+// fork_child: called around fork() by the forking thread, in that order; every lock is held in
+// between.
 template <class H>
 concept HeapLike = requires(H heap, void* p, const void* cp, std::size_t n, BlockVisitor visit) {
   { heap.allocate(n, n) } noexcept -> std::same_as<void*>;

@@ -1,5 +1,5 @@
-// Facts about the compiler and the processor, and the only file outside os/ with preprocessor conditions. It refuses platforms that the
-// allocators were not argued for, rather than guessing.
+// Facts about the compiler and the processor, and the only file outside os/ with preprocessor
+// conditions. It refuses platforms that the allocators were not argued for, rather than guessing.
 #pragma once
 
 #include <atomic>
@@ -7,15 +7,18 @@
 #include <cstdint>
 
 #if !defined(__linux__) || !defined(__LP64__)
-#error "tsmalloc is written for 64-bit Linux: block tags and packed links assume 48-bit user addresses"
+#error \
+    "tsmalloc is written for 64-bit Linux: block tags and packed links assume 48-bit user addresses"
 #endif
 
-// Debug level, ordered: 0 cheap misuse checks only; 1 assertions on every operation; 2 whole-heap validation now and then; 3 at every operation.
+// Debug level, ordered: 0 cheap misuse checks only; 1 assertions on every operation; 2 whole-heap
+// validation now and then; 3 at every operation.
 #ifndef TS_DEBUG
 #define TS_DEBUG 0
 #endif
 
-// Clang's thread-safety analysis compiles the lock discipline; gcc has no such analysis and sees nothing.
+// Clang's thread-safety analysis compiles the lock discipline; gcc has no such analysis and sees
+// nothing.
 #if defined(__clang__)
 #define TS_THREAD_ANNOTATION(x) __attribute__((x))
 #else
@@ -37,10 +40,12 @@ namespace ts {
 
 inline constexpr int debug_level = TS_DEBUG;
 
-// Two threads that write within the same line slow each other down (x86 prefetches lines in pairs, hence two).
+// Two threads that write within the same line slow each other down (x86 prefetches lines in pairs,
+// hence two).
 inline constexpr std::size_t cache_line_bytes = 128;
 
-// User addresses end below this (without an explicit hint the kernel hands out no higher ones, five-level paging or not).
+// User addresses end below this (without an explicit hint the kernel hands out no higher ones,
+// five-level paging or not).
 inline constexpr std::uintptr_t address_limit = std::uintptr_t{1} << 47;
 
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);

@@ -1,4 +1,5 @@
-// The one way to give up (declared in base/check.h): a line on standard error made without stdio, then SIGABRT.
+// The one way to give up (declared in base/check.h): a line on standard error made without stdio,
+// then SIGABRT.
 #include <cstring>
 
 #include "base/bits.h"

@@ -1,4 +1,5 @@
-// The Linux side of os.h: the only system calls of the allocators. It refuses to interpret failures; the caller knows what they mean.
+// The Linux side of os.h: the only system calls of the allocators. It refuses to interpret
+// failures; the caller knows what they mean.
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
@@ -39,7 +40,8 @@ void* grow_break(std::size_t bytes) noexcept {
 }
 
 bool shrink_break(const void* expected_end, std::size_t bytes) noexcept {
-  if (bytes > static_cast<std::size_t>(PTRDIFF_MAX) || current_break() != expected_end) return false;
+  if (bytes > static_cast<std::size_t>(PTRDIFF_MAX) || current_break() != expected_end)
+    return false;
   return ::sbrk(-static_cast<std::intptr_t>(bytes)) == expected_end;
 }
 
@@ -52,7 +54,8 @@ bool unmap(void* begin, std::size_t bytes) noexcept { return ::munmap(begin, byt
 
 void discard(void* begin, std::size_t bytes) noexcept { ::madvise(begin, bytes, MADV_DONTNEED); }
 
-void wait(const std::atomic<std::uint32_t>& word, std::uint32_t expected, std::uint32_t kinds) noexcept {
+void wait(const std::atomic<std::uint32_t>& word, std::uint32_t expected,
+          std::uint32_t kinds) noexcept {
   ::syscall(SYS_futex, &word, FUTEX_WAIT_BITSET_PRIVATE, expected, nullptr, nullptr, kinds);
 }
 
@@ -61,7 +64,8 @@ void wake(const std::atomic<std::uint32_t>& word, int count, std::uint32_t kinds
 }
 
 bool call_at_thread_exit(void (*on_exit)(void*), void* argument) noexcept {
-  // 0: no key yet; otherwise the key plus one. Two threads that create a key at once agree on one by the exchange; the loser deletes its own.
+  // 0: no key yet; otherwise the key plus one. Two threads that create a key at once agree on one
+  // by the exchange; the loser deletes its own.
   static constinit std::atomic<std::uint32_t> key_plus_one{0};
   std::uint32_t chosen = key_plus_one.load(std::memory_order_acquire);
   if (chosen == 0) {
@@ -81,7 +85,8 @@ bool call_around_fork(void (*prepare)(), void (*parent)(), void (*child)()) noex
 }
 
 void write_error(const char* text, std::size_t bytes) noexcept {
-  // Nothing can be done about a failure to report a failure; the variable only satisfies warn_unused_result.
+  // Nothing can be done about a failure to report a failure; the variable only satisfies
+  // warn_unused_result.
   [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text, bytes);
 }
 

@@ -1,5 +1,6 @@
-// Locks over os::wait and os::wake, usable before main and in a heap that is a zero-initialised static. Not recursive, no owner recorded; a
-// child of fork resets what its parent's threads left in them. Nothing here allocates.
+// Locks over os::wait and os::wake, usable before main and in a heap that is a zero-initialised
+// static. Not recursive, no owner recorded; a child of fork resets what its parent's threads left
+// in them. Nothing here allocates.
 #pragma once
 
 #include <atomic>
@@ -10,7 +11,8 @@
 
 namespace ts {
 
-// Rounds of spinning before a thread parks: about a microsecond, the length of a few short critical sections.
+// Rounds of spinning before a thread parks: about a microsecond, the length of a few short critical
+// sections.
 inline constexpr int spin_rounds = 100;
 
 // A mutex in one futex word (Drepper, "Futexes are tricky", 2011, mutex 3).
@@ -23,7 +25,8 @@ class TS_CAPABILITY("mutex") Mutex {
   bool try_lock() noexcept TS_TRY_ACQUIRE(true) {
     std::uint32_t expected = unlocked;
     // acquire: sees all that the last unlock (release) published
-    return word_.compare_exchange_strong(expected, locked, std::memory_order_acquire, std::memory_order_relaxed);
+    return word_.compare_exchange_strong(expected, locked, std::memory_order_acquire,
+                                         std::memory_order_relaxed);
   }
 
   void lock() noexcept TS_ACQUIRE() {
@@ -37,8 +40,11 @@ class TS_CAPABILITY("mutex") Mutex {
       os::wake(word_, 1);
   }
 
-  // In the child of a fork, where no other thread exists: whatever the word says, the mutex is free.
-  void reset_after_fork() noexcept TS_NO_ANALYSIS { word_.store(unlocked, std::memory_order_relaxed); }
+  // In the child of a fork, where no other thread exists: whatever the word says, the mutex is
+  // free.
+  void reset_after_fork() noexcept TS_NO_ANALYSIS {
+    word_.store(unlocked, std::memory_order_relaxed);
+  }
 
  private:
   static constexpr std::uint32_t unlocked = 0;
@@ -50,20 +56,22 @@ class TS_CAPABILITY("mutex") Mutex {
       if (word_.load(std::memory_order_relaxed) == unlocked && try_lock()) return;
       spin_pause();
     }
-    while (word_.exchange(contended, std::memory_order_acquire) != unlocked) os::wait(word_, contended);
+    while (word_.exchange(contended, std::memory_order_acquire) != unlocked)
+      os::wait(word_, contended);
   }
 
   std::atomic<std::uint32_t> word_{unlocked};
 };
 
-// A writer-preferring reader-writer lock with exactly two rules: a reader passes when no writer is writing or waiting; a writer passes when
-// nobody reads or writes.
+// A writer-preferring reader-writer lock with exactly two rules: a reader passes when no writer is
+// writing or waiting; a writer passes when nobody reads or writes.
 //
 //   word_:   waiting writers (16 bits) | writing (1 bit) | readers (15 bits)
 //
-// Waiting writers hold a place in the word from the moment they ask, so a stream of readers cannot starve them. The word is seq_cst in
-// the places where it pairs with parked_readers_: a reader announces that it parks and then re-reads the word, an unlocking writer clears
-// the word and then reads the announcement; at least one of the two sees the other (Dekker), so no wake is lost.
+// Waiting writers hold a place in the word from the moment they ask, so a stream of readers cannot
+// starve them. The word is seq_cst in the places where it pairs with parked_readers_: a reader
+// announces that it parks and then re-reads the word, an unlocking writer clears the word and then
+// reads the announcement; at least one of the two sees the other (Dekker), so no wake is lost.
 class TS_CAPABILITY("shared mutex") SharedMutex {
  public:
   constexpr SharedMutex() = default;
@@ -79,7 +87,9 @@ class TS_CAPABILITY("shared mutex") SharedMutex {
     std::uint32_t word = word_.load(std::memory_order_relaxed);
     while ((word & (writing | waiting_mask)) == 0) {
       // acquire: sees what the last writer's unlock (release) published
-      if (word_.compare_exchange_weak(word, word + one_reader, std::memory_order_acquire, std::memory_order_relaxed)) return true;
+      if (word_.compare_exchange_weak(word, word + one_reader, std::memory_order_acquire,
+                                      std::memory_order_relaxed))
+        return true;
     }
     return false;
   }
@@ -93,7 +103,8 @@ class TS_CAPABILITY("shared mutex") SharedMutex {
 
   bool try_lock() noexcept TS_TRY_ACQUIRE(true) {
     std::uint32_t expected = 0;
-    return word_.compare_exchange_strong(expected, writing, std::memory_order_acquire, std::memory_order_relaxed);
+    return word_.compare_exchange_strong(expected, writing, std::memory_order_acquire,
+                                         std::memory_order_relaxed);
   }
 
   void lock() noexcept TS_ACQUIRE() {
@@ -142,7 +153,9 @@ class TS_CAPABILITY("shared mutex") SharedMutex {
     std::uint32_t word = word_.fetch_add(one_waiting, std::memory_order_relaxed) + one_waiting;
     for (int round = 0;; ++round) {
       while ((word & (writing | readers_mask)) == 0) {
-        if (word_.compare_exchange_weak(word, (word - one_waiting) | writing, std::memory_order_acquire, std::memory_order_relaxed)) return;
+        if (word_.compare_exchange_weak(word, (word - one_waiting) | writing,
+                                        std::memory_order_acquire, std::memory_order_relaxed))
+          return;
       }
       if (round < spin_rounds) {
         spin_pause();
@@ -172,7 +185,9 @@ class TS_SCOPED_CAPABILITY Guard {
 template <class Lock>
 class TS_SCOPED_CAPABILITY SharedGuard {
  public:
-  explicit SharedGuard(Lock& lock) noexcept TS_ACQUIRE_SHARED(lock) : lock_{lock} { lock_.lock_shared(); }
+  explicit SharedGuard(Lock& lock) noexcept TS_ACQUIRE_SHARED(lock) : lock_{lock} {
+    lock_.lock_shared();
+  }
   ~SharedGuard() TS_RELEASE_GENERIC() { lock_.unlock_shared(); }
   SharedGuard(const SharedGuard&) = delete;
   SharedGuard& operator=(const SharedGuard&) = delete;

@@ -1,6 +1,7 @@
-// Everything the allocators ask of the operating system, and nothing else: the one seam that tests replace to inject failure. Conventions:
-// sizes are bytes; memory handed out is page-aligned and zero-filled; a null result or `false` means refused, with nothing changed; no
-// function allocates, and none keeps state but the process's own.
+// Everything the allocators ask of the operating system, and nothing else: the one seam that tests
+// replace to inject failure. Conventions: sizes are bytes; memory handed out is page-aligned and
+// zero-filled; a null result or `false` means refused, with nothing changed; no function allocates,
+// and none keeps state but the process's own.
 #pragma once
 
 #include <atomic>
@@ -18,8 +19,8 @@ unsigned processor_count() noexcept;
 // The end of the data segment (sbrk(0)), null if there is none.
 void* current_break() noexcept;
 
-// Moves the end of the data segment up by `bytes`: the old end, or null. The caller serialises all calls of this pair: sbrk is not
-// thread-safe.
+// Moves the end of the data segment up by `bytes`: the old end, or null. The caller serialises all
+// calls of this pair: sbrk is not thread-safe.
 void* grow_break(std::size_t bytes) noexcept;
 
 // Moves the end of the data segment down by `bytes`, if it still is at `expected_end`.
@@ -32,16 +33,20 @@ bool unmap(void* begin, std::size_t bytes) noexcept;
 // Gives the pages back to the system at once; they read as zero when touched again.
 void discard(void* begin, std::size_t bytes) noexcept;
 
-// Sleeps until woken, unless `word` no longer holds `expected`; may return early. Only wakes with a common bit in `kinds` count.
-void wait(const std::atomic<std::uint32_t>& word, std::uint32_t expected, std::uint32_t kinds = ~0U) noexcept;
+// Sleeps until woken, unless `word` no longer holds `expected`; may return early. Only wakes with a
+// common bit in `kinds` count.
+void wait(const std::atomic<std::uint32_t>& word, std::uint32_t expected,
+          std::uint32_t kinds = ~0U) noexcept;
 // Wakes at most `count` of the threads that wait on `word` with a common bit in `kinds`.
 void wake(const std::atomic<std::uint32_t>& word, int count, std::uint32_t kinds = ~0U) noexcept;
 
-// Calls `on_exit(argument)` when the calling thread ends, after its C++ thread_local destructors. The C library may run it before
-// pthread-key destructors of others. False if the system has no key left. The same `on_exit` every time: one key serves the process.
+// Calls `on_exit(argument)` when the calling thread ends, after its C++ thread_local destructors.
+// The C library may run it before pthread-key destructors of others. False if the system has no key
+// left. The same `on_exit` every time: one key serves the process.
 bool call_at_thread_exit(void (*on_exit)(void*), void* argument) noexcept;
 
-// Registers handlers that run around every fork(): `prepare` in the parent before it, `parent` and `child` after it.
+// Registers handlers that run around every fork(): `prepare` in the parent before it, `parent` and
+// `child` after it.
 bool call_around_fork(void (*prepare)(), void (*parent)(), void (*child)()) noexcept;
 
 // Writes to standard error without stdio, as much as one write(2) takes.

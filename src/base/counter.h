@@ -1,0 +1,25 @@
+// A number that one thread at a time changes (it holds a lock, or owns the heap) and any thread may
+// read for statistics: a relaxed store of a relaxed load, so that it costs no locked instruction
+// and is no data race. It orders nothing.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+
+namespace ts {
+
+class Counter {
+ public:
+  constexpr Counter() = default;
+  operator std::size_t() const noexcept { return value_.load(std::memory_order_relaxed); }
+  void operator+=(std::size_t n) noexcept { value_.store(*this + n, std::memory_order_relaxed); }
+  void operator-=(std::size_t n) noexcept { value_.store(*this - n, std::memory_order_relaxed); }
+  void operator++() noexcept { *this += 1; }
+  void operator--() noexcept { *this -= 1; }
+  void reset() noexcept { value_.store(0, std::memory_order_relaxed); }
+
+ private:
+  std::atomic<std::size_t> value_{0};
+};
+
+}  // namespace ts

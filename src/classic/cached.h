@@ -1,0 +1,350 @@
+// Strategy `cached`: a central heap behind a mutex, and in front of it a cache per thread (lecture
+// D's "solution 3", the scheme of tcmalloc). Small blocks that a thread frees stay with the thread,
+// in one stack per exact block size, until the cache is out of balance; then they move back in
+// batches. A cache that runs dry gets a batch from the central heap under one lock.
+//
+// Policy: the fit rules the central heap only. A request is served by the newest cached block of
+// exactly its block size; failing that, a batch of blocks is taken from the central heap one by one
+// by the fit, the first for the request, the others stacked so that they are used in the order in
+// which they were taken. Cached blocks are neither searched nor merged: to the central heap they
+// are in use.
+#pragma once
+
+#include <new>
+
+#include "classic/config.h"
+#include "classic/thread_slots.h"
+
+namespace ts::classic {
+
+// Larger blocks go straight to the central heap.
+inline constexpr std::size_t max_cached_block_bytes = 1024;
+// A batch is about this many bytes, so that a lock serves a page's worth of requests and a cache
+// holds little of sizes seldom used.
+inline constexpr std::size_t batch_bytes = 4096;
+inline constexpr unsigned max_batch_blocks = 32;
+// A thread's cache holds at most about this much over all sizes.
+inline constexpr std::size_t max_cache_bytes = std::size_t{256} << 10;
+
+constexpr unsigned batch_blocks(std::size_t block_bytes) noexcept {
+  const std::size_t blocks = batch_bytes / block_bytes;
+  return blocks < max_batch_blocks ? static_cast<unsigned>(blocks) : max_batch_blocks;
+}
+
+template <FitPolicy Fit>
+class Cached {
+ public:
+  constexpr explicit Cached(const HeapConfig& config = by_mmap) noexcept
+      : source_{config.source},
+        slots_{this, retire},
+        central_{source_, 0, config.trim_threshold_bytes} {}
+
+  void* allocate(std::size_t bytes, std::size_t alignment) noexcept {
+    const Request request = Request::of(bytes, alignment);
+    if (is_cached_size(request.search_bytes)) {
+      if (Cache* mine = this_thread()) {
+        const BusyMark mark{mine->busy};
+        if (Block* block = mine->pop(request.block_bytes)) return block->payload();
+        return refill_slow(*mine, request);
+      }
+    }
+    const Guard guard{lock_};
+    return central_.allocate(request);
+  }
+
+  void release(void* payload) noexcept {
+    Block* const block = Block::of_payload(payload);
+    const Tag tag = block->tag();
+    require(tag.used(), "free of a block that is not in use", payload);
+    const std::size_t block_bytes = tag.block_bytes();
+    if (is_cached_size(block_bytes)) {
+      if (Cache* mine = this_thread()) {
+        const BusyMark mark{mine->busy};
+        mine->push(block, block_bytes);
+        if (mine->size_is_out_of_balance(block_bytes))
+          give_back_slow(*mine, bin_of(block_bytes), batch_blocks(block_bytes));
+        if (mine->is_out_of_balance()) halve_slow(*mine);
+        return;
+      }
+    }
+    const Guard guard{lock_};
+    central_.release(payload);
+  }
+
+  bool resize(void* payload, std::size_t bytes) noexcept {
+    const Guard guard{lock_};
+    return central_.resize(payload, bytes);
+  }
+
+  static std::size_t usable_size(const void* payload) noexcept {
+    return Block::of_payload(payload)->payload_bytes();
+  }
+
+  HeapMeasures measures() noexcept {
+    HeapMeasures measures{.heaps = 1};
+    const Guard guard{lock_};
+    source_.measure(measures);
+    central_.measure(measures);
+    for (Cache* cache = all_; cache != nullptr; cache = cache->next) {
+      measures.cached_bytes += cache->bytes;
+      measures.free_bytes += cache->bytes;
+      measures.free_blocks += cache->blocks;
+    }
+    return measures;
+  }
+
+  // Cached blocks are marked in their tags for the length of the walk: no other thread may be
+  // inside.
+  bool walk(BlockVisitor visit, void* argument) noexcept {
+    const Guard guard{lock_};
+    mark_cached([](Tag tag) { return tag.with(Tag::cached_flag); });
+    const bool finished = source_.walk(visit, argument);
+    mark_cached([](Tag tag) { return tag.without(Tag::cached_flag); });
+    return finished;
+  }
+
+  // Empties the caller's cache first.
+  bool trim(std::size_t keep_bytes) noexcept {
+    if (auto* mine = static_cast<Cache*>(slots_.get())) {
+      const BusyMark mark{mine->busy};
+      for (unsigned bin = 0; bin < bins; ++bin) give_back_slow(*mine, bin, 0);
+    }
+    const Guard guard{lock_};
+    return central_.trim(keep_bytes);
+  }
+
+  bool is_valid() noexcept {
+    const Guard guard{lock_};
+    return central_.is_valid() && source_.tags_are_valid();
+  }
+
+  void destroy() noexcept {
+    slots_.close();
+    source_.release_all();
+    for (Cache* cache = all_; cache != nullptr;) {
+      Cache* const next = cache->next;
+      os::unmap(cache, Cache::mapped_bytes());
+      cache = next;
+    }
+  }
+
+  void fork_prepare() noexcept TS_NO_ANALYSIS {
+    ThreadSlots::fork_prepare();
+    lock_.lock();
+    source_.fork_prepare();
+  }
+  void fork_parent() noexcept TS_NO_ANALYSIS {
+    source_.fork_parent();
+    lock_.unlock();
+    ThreadSlots::fork_parent();
+  }
+  // The other threads are gone: what they cached goes back to the central heap, except what was
+  // caught in mid-call, which is lost.
+  void fork_child() noexcept TS_NO_ANALYSIS {
+    source_.fork_child();
+    lock_.reset_after_fork();
+    const void* const mine = slots_.get();
+    idle_ = nullptr;
+    for (Cache* cache = all_; cache != nullptr; cache = cache->next) {
+      if (cache == mine) continue;
+      if (cache->busy.load(std::memory_order_relaxed)) cache->forget_all();
+      put_aside(cache);
+    }
+    ThreadSlots::fork_child();
+  }
+
+ private:
+  static constexpr unsigned bins = (max_cached_block_bytes - min_block_bytes) / granule_bytes + 1;
+
+  static constexpr bool is_cached_size(std::size_t block_bytes) noexcept {
+    return block_bytes >= min_block_bytes && block_bytes <= max_cached_block_bytes;
+  }
+  static constexpr unsigned bin_of(std::size_t block_bytes) noexcept {
+    return static_cast<unsigned>((block_bytes - min_block_bytes) / granule_bytes);
+  }
+  static constexpr std::size_t block_bytes_of(unsigned bin) noexcept {
+    return min_block_bytes + bin * granule_bytes;
+  }
+
+  // One thread's cache: only its thread touches it, but for `bytes` and `blocks`, which statistics
+  // read.
+  struct Cache {
+    struct Bin {
+      Block* newest;  // linked through link_word(0)
+      unsigned blocks;
+    };
+
+    static std::size_t mapped_bytes() noexcept { return align_up(sizeof(Cache), os::page_bytes()); }
+
+    void push(Block* block, std::size_t block_bytes) noexcept {
+      Bin& stack = stacks[bin_of(block_bytes)];
+      block->link_word(0) = address_of(stack.newest);
+      stack.newest = block;
+      ++stack.blocks;
+      bytes += block_bytes;
+      ++blocks;
+    }
+
+    Block* pop(std::size_t block_bytes) noexcept {
+      Bin& stack = stacks[bin_of(block_bytes)];
+      Block* const block = stack.newest;
+      if (block == nullptr) return nullptr;
+      stack.newest = older(block);
+      --stack.blocks;
+      bytes -= block_bytes;
+      --blocks;
+      return block;
+    }
+
+    static Block* older(const Block* block) noexcept {
+      return reinterpret_cast<Block*>(block->link_word(0));
+    }
+
+    // One size holds more than two batches: the thread frees more of it than it allocates.
+    bool size_is_out_of_balance(std::size_t block_bytes) const noexcept {
+      return stacks[bin_of(block_bytes)].blocks > 2 * batch_blocks(block_bytes);
+    }
+    // All sizes together hold more than a thread should keep from the others.
+    bool is_out_of_balance() const noexcept { return bytes > max_cache_bytes; }
+
+    // Removes all but the newest `keep` blocks of a size; they are linked from the one returned.
+    Block* cut(unsigned bin, unsigned keep) noexcept {
+      Bin& stack = stacks[bin];
+      if (stack.blocks <= keep) return nullptr;
+      Block* oldest_kept = nullptr;
+      Block* cut_off = stack.newest;
+      for (unsigned i = 0; i < keep; ++i) {
+        oldest_kept = cut_off;
+        cut_off = older(cut_off);
+      }
+      if (oldest_kept == nullptr) {
+        stack.newest = nullptr;
+      } else {
+        oldest_kept->link_word(0) = 0;
+      }
+      const unsigned removed = stack.blocks - keep;
+      stack.blocks = keep;
+      blocks -= removed;
+      bytes -= removed * block_bytes_of(bin);
+      return cut_off;
+    }
+
+    void forget_all() noexcept {
+      for (Bin& stack : stacks) stack = {};
+      bytes.reset();
+      blocks.reset();
+      busy.store(false, std::memory_order_relaxed);
+    }
+
+    Bin stacks[bins];        // own
+    Counter bytes;           // own writes, any reads
+    Counter blocks;          // likewise
+    std::atomic<bool> busy;  // own; read in the child of a fork
+    Cache* next;             // const: the list of all
+    Cache* next_idle;        // lock_
+  };
+
+  Cache* this_thread() noexcept {
+    void* const mine = slots_.get();
+    return mine != nullptr ? static_cast<Cache*>(mine) : attach_slow();
+  }
+
+  [[gnu::noinline]] Cache* attach_slow() noexcept {
+    if (!slots_.make_ready()) return nullptr;
+    if (void* mine = slots_.get()) return static_cast<Cache*>(mine);
+    Cache* const cache = idle_or_new();
+    if (cache != nullptr) slots_.set(cache);
+    return cache;
+  }
+
+  Cache* idle_or_new() noexcept {
+    const Guard guard{lock_};
+    if (Cache* idle = idle_) {
+      idle_ = idle->next_idle;
+      return idle;
+    }
+    void* const memory = os::map(Cache::mapped_bytes());
+    if (memory == nullptr) return nullptr;
+    auto* const cache = new (memory) Cache{};
+    cache->next = all_;
+    all_ = cache;
+    return cache;
+  }
+
+  [[gnu::noinline]] void* refill_slow(Cache& cache, const Request& request) noexcept {
+    Block* taken[max_batch_blocks];
+    unsigned count = 0;
+    {
+      const Guard guard{lock_};
+      for (unsigned wanted = batch_blocks(request.block_bytes); count < wanted; ++count) {
+        void* const payload = central_.allocate(request);
+        if (payload == nullptr) break;
+        taken[count] = Block::of_payload(payload);
+      }
+    }
+    if (count == 0) return nullptr;
+    // The fit may have handed out a block one granule longer than asked; it goes to the stack of
+    // its own size.
+    while (count > 1) {
+      Block* const block = taken[--count];
+      if (is_cached_size(block->block_bytes())) {
+        cache.push(block, block->block_bytes());
+      } else {
+        const Guard guard{lock_};
+        central_.release(block->payload());
+      }
+    }
+    return taken[0]->payload();
+  }
+
+  // Moves all but the newest `keep` blocks of one size back to the central heap.
+  [[gnu::noinline]] void give_back_slow(Cache& cache, unsigned bin, unsigned keep) noexcept {
+    const Guard guard{lock_};
+    give_back(cache, bin, keep);
+  }
+
+  [[gnu::noinline]] void halve_slow(Cache& cache) noexcept {
+    const Guard guard{lock_};
+    for (unsigned bin = 0; bin < bins; ++bin) give_back(cache, bin, cache.stacks[bin].blocks / 2);
+  }
+
+  void give_back(Cache& cache, unsigned bin, unsigned keep) noexcept TS_REQUIRES(lock_) {
+    for (Block* block = cache.cut(bin, keep); block != nullptr;) {
+      Block* const older = Cache::older(block);
+      central_.release(block->payload());
+      block = older;
+    }
+  }
+
+  // The cache of a thread that is gone: its blocks go back, it waits for a new thread.
+  void put_aside(Cache* cache) noexcept TS_REQUIRES(lock_) {
+    for (unsigned bin = 0; bin < bins; ++bin) give_back(*cache, bin, 0);
+    cache->next_idle = idle_;
+    idle_ = cache;
+  }
+
+  static void retire(void* self, void* state) noexcept {
+    auto* const strategy = static_cast<Cached*>(self);
+    const Guard guard{strategy->lock_};
+    strategy->put_aside(static_cast<Cache*>(state));
+  }
+
+  template <class Change>
+  void mark_cached(Change change) noexcept TS_REQUIRES(lock_) {
+    for (Cache* cache = all_; cache != nullptr; cache = cache->next) {
+      for (const auto& stack : cache->stacks) {
+        for (Block* block = stack.newest; block != nullptr; block = Cache::older(block))
+          block->set_tag(change(block->tag()));
+      }
+    }
+  }
+
+  Source source_;
+  ThreadSlots slots_;
+  Mutex lock_;
+  TaggedHeap<Fit> central_ TS_GUARDED_BY(lock_);
+  Cache* all_ TS_GUARDED_BY(lock_) = nullptr;
+  Cache* idle_ TS_GUARDED_BY(lock_) = nullptr;
+};
+
+}  // namespace ts::classic

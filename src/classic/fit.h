@@ -1,0 +1,130 @@
+// The three fits: which free block serves a request. A fit is an order of the free blocks and the
+// first acceptable one in that order, nothing else; inserting, erasing and balancing are the tree's
+// (free_tree.h), splitting and merging the heap's (tagged_heap.h).
+//
+//   first: of all blocks that are large enough, the lowest address
+//   best:  the smallest that is large enough; among equals the lowest address
+//   worst: the largest; among equals the lowest address
+//
+// Each search is a descent of O(log n) over n free blocks, plus one step for each block that
+// `accept` turns down. `accept` is how a strategy in which several threads search at once claims
+// the block that it finds; where a lock is held it accepts everything.
+#pragma once
+
+#include "classic/free_tree.h"
+
+namespace ts::classic {
+
+struct AcceptAll {
+  constexpr bool operator()(Block*) const noexcept { return true; }
+};
+
+template <class F>
+concept FitPolicy = TreeOrder<typename F::Order> &&
+                    requires(const FreeTree<typename F::Order>& tree, std::size_t bytes) {
+                      { F::find(tree, bytes, AcceptAll{}) } -> std::same_as<Block*>;
+                      { F::prefers(bytes, bytes, bytes, bytes) } -> std::same_as<bool>;
+                    };
+
+// The lowest address: a tree by address in which every node knows the largest block below it
+// (Stephenson, "Fast fits", 1983, has the idea; his tree has no other balance than the sizes
+// themselves).
+struct FirstFit {
+  struct Order {
+    static constexpr bool augmented = true;
+    static bool before(const Block& a, const Block& b) noexcept {
+      return a.address() < b.address();
+    }
+  };
+  using Tree = FreeTree<Order>;
+
+  // Would this fit rather take the block of `a_bytes` at `a` than the one of `b_bytes` at `b`? Both
+  // are large enough.
+  static constexpr bool prefers(std::size_t, std::uintptr_t a, std::size_t,
+                                std::uintptr_t b) noexcept {
+    return a < b;
+  }
+
+  template <class Accept>
+  static Block* find(const Tree& tree, std::size_t bytes, Accept accept) noexcept {
+    return find_below(tree.root(), bytes, accept);
+  }
+
+ private:
+  template <class Accept>
+  static Block* find_below(Block* t, std::size_t bytes, Accept& accept) noexcept {
+    if (t == nullptr || Tree::largest(t) < bytes) return nullptr;
+    if (Block* found = find_below(Tree::left(t), bytes, accept)) return found;
+    if (t->block_bytes() >= bytes && accept(t)) return t;
+    return find_below(Tree::right(t), bytes, accept);
+  }
+};
+
+// The smallest sufficient size: a tree by size, then address.
+struct BestFit {
+  struct Order {
+    static constexpr bool augmented = false;
+    static bool before(const Block& a, const Block& b) noexcept {
+      return a.block_bytes() != b.block_bytes() ? a.block_bytes() < b.block_bytes()
+                                                : a.address() < b.address();
+    }
+  };
+  using Tree = FreeTree<Order>;
+
+  static constexpr bool prefers(std::size_t a_bytes, std::uintptr_t a, std::size_t b_bytes,
+                                std::uintptr_t b) noexcept {
+    return a_bytes != b_bytes ? a_bytes < b_bytes : a < b;
+  }
+
+  template <class Accept>
+  static Block* find(const Tree& tree, std::size_t bytes, Accept accept) noexcept {
+    return find_below(tree.root(), bytes, accept);
+  }
+
+ private:
+  template <class Accept>
+  static Block* find_below(Block* t, std::size_t bytes, Accept& accept) noexcept {
+    if (t == nullptr) return nullptr;
+    if (t->block_bytes() >= bytes) {
+      if (Block* found = find_below(Tree::left(t), bytes, accept)) return found;
+      if (accept(t)) return t;
+    }
+    return find_below(Tree::right(t), bytes, accept);
+  }
+};
+
+// The largest: the same tree, sizes descending, so that the answer is its first block.
+struct WorstFit {
+  struct Order {
+    static constexpr bool augmented = false;
+    static bool before(const Block& a, const Block& b) noexcept {
+      return a.block_bytes() != b.block_bytes() ? a.block_bytes() > b.block_bytes()
+                                                : a.address() < b.address();
+    }
+  };
+  using Tree = FreeTree<Order>;
+
+  static constexpr bool prefers(std::size_t a_bytes, std::uintptr_t a, std::size_t b_bytes,
+                                std::uintptr_t b) noexcept {
+    return a_bytes != b_bytes ? a_bytes > b_bytes : a < b;
+  }
+
+  template <class Accept>
+  static Block* find(const Tree& tree, std::size_t bytes, Accept accept) noexcept {
+    return find_below(tree.root(), bytes, accept);
+  }
+
+ private:
+  template <class Accept>
+  static Block* find_below(Block* t, std::size_t bytes, Accept& accept) noexcept {
+    if (t == nullptr) return nullptr;
+    if (Block* found = find_below(Tree::left(t), bytes, accept)) return found;
+    if (t->block_bytes() < bytes) return nullptr;  // and so is every later one
+    if (accept(t)) return t;
+    return find_below(Tree::right(t), bytes, accept);
+  }
+};
+
+static_assert(FitPolicy<FirstFit> && FitPolicy<BestFit> && FitPolicy<WorstFit>);
+
+}  // namespace ts::classic

@@ -1,0 +1,80 @@
+// Strategy `lock`: one heap, one mutex, held for the whole call. The simplest thread-safe malloc,
+// and the yardstick of the others. (Reports A, B and C: ts_malloc_lock.)
+#pragma once
+
+#include "classic/config.h"
+
+namespace ts::classic {
+
+template <FitPolicy Fit>
+class Lock {
+ public:
+  constexpr explicit Lock(const HeapConfig& config = by_sbrk) noexcept
+      : source_{config.source}, heap_{source_, 0, config.trim_threshold_bytes} {}
+
+  void* allocate(std::size_t bytes, std::size_t alignment) noexcept {
+    const Request request = Request::of(bytes, alignment);
+    const Guard guard{lock_};
+    return heap_.allocate(request);
+  }
+
+  void release(void* payload) noexcept {
+    const Guard guard{lock_};
+    heap_.release(payload);
+  }
+
+  bool resize(void* payload, std::size_t bytes) noexcept {
+    const Guard guard{lock_};
+    return heap_.resize(payload, bytes);
+  }
+
+  static std::size_t usable_size(const void* payload) noexcept {
+    return Block::of_payload(payload)->payload_bytes();
+  }
+
+  HeapMeasures measures() noexcept {
+    HeapMeasures measures{.heaps = 1};
+    const Guard guard{lock_};
+    source_.measure(measures);
+    heap_.measure(measures);
+    return measures;
+  }
+
+  bool walk(BlockVisitor visit, void* argument) noexcept {
+    const Guard guard{lock_};
+    return source_.walk(visit, argument);
+  }
+
+  bool trim(std::size_t keep_bytes) noexcept {
+    const Guard guard{lock_};
+    return heap_.trim(keep_bytes);
+  }
+
+  bool is_valid() noexcept {
+    const Guard guard{lock_};
+    return heap_.is_valid() && source_.tags_are_valid();
+  }
+
+  // Gives all memory back; no block may be used any more, and no thread may be inside.
+  void destroy() noexcept { source_.release_all(); }
+
+  void fork_prepare() noexcept TS_NO_ANALYSIS {
+    lock_.lock();
+    source_.fork_prepare();
+  }
+  void fork_parent() noexcept TS_NO_ANALYSIS {
+    source_.fork_parent();
+    lock_.unlock();
+  }
+  void fork_child() noexcept {
+    source_.fork_child();
+    lock_.reset_after_fork();
+  }
+
+ private:
+  Source source_;
+  Mutex lock_;
+  TaggedHeap<Fit> heap_ TS_GUARDED_BY(lock_);
+};
+
+}  // namespace ts::classic

@@ -1,0 +1,211 @@
+// Strategy `nolock`: one heap per thread, and a lock only where the segment grows (reports A, B and
+// C: ts_malloc_nolock). A block that another thread frees joins the freeing thread's heap: no lock,
+// and the reason why memory wanders from producers to consumers and the segment grows. Blocks carry
+// the number of the heap that owns them, and neighbours of another heap are never merged
+// (tagged_heap.h, Shared).
+//
+// A thread that ends leaves its heap to the next thread that starts. Threads that are ending
+// already, and threads for which there is no memory left, share one heap behind a mutex, so that no
+// call is ever lost.
+//
+// With a fixed share (lecture D, "solution 1") each thread's heap gets that many bytes at its birth
+// and never more: when they are used up the thread's requests fail, whatever the other threads have
+// free; and since freed blocks join the freeing thread's heap, a thread that frees what others
+// allocated takes over a piece of their share.
+#pragma once
+
+#include <new>
+
+#include "classic/config.h"
+#include "classic/thread_slots.h"
+
+namespace ts::classic {
+
+template <FitPolicy Fit>
+class PerThread {
+ public:
+  constexpr explicit PerThread(const HeapConfig& config = by_sbrk) noexcept
+      : source_{config.source},
+        config_{config},
+        slots_{this, retire},
+        common_{source_, 0, config.trim_threshold_bytes} {}
+
+  void* allocate(std::size_t bytes, std::size_t alignment) noexcept {
+    const Request request = Request::of(bytes, alignment);
+    if (ThreadHeap* mine = this_thread()) {
+      const BusyMark mark{mine->busy};
+      return mine->heap.allocate(request);
+    }
+    const Guard guard{common_lock_};
+    return common_.allocate(request);
+  }
+
+  void release(void* payload) noexcept {
+    if (ThreadHeap* mine = this_thread()) {
+      const BusyMark mark{mine->busy};
+      return mine->heap.release(payload);
+    }
+    const Guard guard{common_lock_};
+    common_.release(payload);
+  }
+
+  bool resize(void* payload, std::size_t bytes) noexcept {
+    if (ThreadHeap* mine = this_thread()) {
+      const BusyMark mark{mine->busy};
+      return mine->heap.resize(payload, bytes);
+    }
+    const Guard guard{common_lock_};
+    return common_.resize(payload, bytes);
+  }
+
+  static std::size_t usable_size(const void* payload) noexcept {
+    return Block::of_payload(payload)->payload_bytes();
+  }
+
+  HeapMeasures measures() noexcept {
+    HeapMeasures measures;
+    const Guard guard{lock_};
+    source_.measure(measures);
+    common_.measure(measures);
+    for (ThreadHeap* h = all_; h != nullptr; h = h->next) {
+      h->heap.measure(measures);
+      ++measures.heaps;
+    }
+    return measures;
+  }
+
+  bool walk(BlockVisitor visit, void* argument) noexcept { return source_.walk(visit, argument); }
+
+  // Trims what no other running thread owns: the caller's heap and those that wait for a thread.
+  bool trim(std::size_t keep_bytes) noexcept {
+    bool gave = false;
+    if (ThreadHeap* mine = this_thread()) {
+      const BusyMark mark{mine->busy};
+      gave = mine->heap.trim(keep_bytes);
+    }
+    const Guard guard{lock_};
+    for (ThreadHeap* h = orphans_; h != nullptr; h = h->next_orphan)
+      gave = h->heap.trim(keep_bytes) || gave;
+    return gave;
+  }
+
+  // No other thread may be inside.
+  bool is_valid() noexcept {
+    const Guard guard{lock_};
+    for (ThreadHeap* h = all_; h != nullptr; h = h->next) {
+      if (!h->heap.is_valid()) return false;
+    }
+    return common_.is_valid() && source_.tags_are_valid();
+  }
+
+  void destroy() noexcept {
+    slots_.close();
+    source_.release_all();
+    for (ThreadHeap* h = all_; h != nullptr;) {
+      ThreadHeap* const next = h->next;
+      os::unmap(h, ThreadHeap::mapped_bytes());
+      h = next;
+    }
+  }
+
+  void fork_prepare() noexcept TS_NO_ANALYSIS {
+    ThreadSlots::fork_prepare();
+    lock_.lock();
+    common_lock_.lock();
+    source_.fork_prepare();
+  }
+
+  void fork_parent() noexcept TS_NO_ANALYSIS {
+    source_.fork_parent();
+    common_lock_.unlock();
+    lock_.unlock();
+    ThreadSlots::fork_parent();
+  }
+
+  // The other threads are gone: their heaps wait for new threads, except those that were caught in
+  // mid-call.
+  void fork_child() noexcept TS_NO_ANALYSIS {
+    source_.fork_child();
+    common_lock_.reset_after_fork();
+    lock_.reset_after_fork();
+    const void* const mine = slots_.get();
+    orphans_ = nullptr;
+    for (ThreadHeap* h = all_; h != nullptr; h = h->next) {
+      if (h != mine && !h->busy.load(std::memory_order_relaxed)) push_orphan(h);
+    }
+    ThreadSlots::fork_child();
+  }
+
+ private:
+  using Heap = TaggedHeap<Fit, Shared>;
+
+  struct ThreadHeap {
+    ThreadHeap(Source& source, std::uint32_t owner, std::size_t trim_threshold_bytes) noexcept
+        : heap{source, owner, trim_threshold_bytes} {}
+    static std::size_t mapped_bytes() noexcept {
+      return align_up(sizeof(ThreadHeap), os::page_bytes());
+    }
+
+    Heap heap;                          // own
+    std::atomic<bool> busy{false};      // own; read in the child of a fork
+    ThreadHeap* next = nullptr;         // const: the list of all
+    ThreadHeap* next_orphan = nullptr;  // lock_
+  };
+
+  ThreadHeap* this_thread() noexcept {
+    void* const mine = slots_.get();
+    return mine != nullptr ? static_cast<ThreadHeap*>(mine) : attach_slow();
+  }
+
+  [[gnu::noinline]] ThreadHeap* attach_slow() noexcept {
+    if (!slots_.make_ready()) return nullptr;
+    if (void* mine = slots_.get()) return static_cast<ThreadHeap*>(mine);
+    ThreadHeap* const heap = adopt_or_make();
+    if (heap != nullptr) slots_.set(heap);
+    return heap;
+  }
+
+  ThreadHeap* adopt_or_make() noexcept {
+    const Guard guard{lock_};
+    if (ThreadHeap* orphan = orphans_) {
+      orphans_ = orphan->next_orphan;
+      return orphan;
+    }
+    if (made_ == max_owner) return nullptr;
+    void* const memory = os::map(ThreadHeap::mapped_bytes());
+    if (memory == nullptr) return nullptr;
+    auto* const heap = new (memory) ThreadHeap{source_, ++made_, config_.trim_threshold_bytes};
+    if (config_.thread_share_bytes != 0) {
+      heap->heap.grow(config_.thread_share_bytes);
+      heap->heap.forbid_growth();
+    }
+    heap->next = all_;
+    all_ = heap;
+    return heap;
+  }
+
+  void push_orphan(ThreadHeap* heap) noexcept TS_REQUIRES(lock_) {
+    heap->next_orphan = orphans_;
+    orphans_ = heap;
+  }
+
+  // A thread ends. The mutex hands all that the thread did to its heap over to the thread that
+  // adopts it.
+  static void retire(void* self, void* state) noexcept {
+    auto* const strategy = static_cast<PerThread*>(self);
+    const Guard guard{strategy->lock_};
+    strategy->push_orphan(static_cast<ThreadHeap*>(state));
+  }
+
+  Source source_;
+  const HeapConfig config_;
+  ThreadSlots slots_;
+  Mutex common_lock_;
+  Heap common_ TS_GUARDED_BY(common_lock_);  // owner 0: for threads without a heap of their own
+  Mutex lock_;  // births, deaths and adoptions; taken after the lock of the thread tables
+  ThreadHeap* all_ TS_GUARDED_BY(lock_) = nullptr;
+  ThreadHeap* orphans_ TS_GUARDED_BY(lock_) = nullptr;
+  std::uint32_t made_ TS_GUARDED_BY(lock_) = 0;
+};
+
+}  // namespace ts::classic

@@ -1,0 +1,105 @@
+// Strategy `rwlock`: one heap behind a writer-preferring reader-writer lock (report E). Threads
+// search at the same time, under the shared lock; splitting, merging and growing happen under the
+// exclusive one.
+//
+// Two threads that search at once must not come back with the same block: a search claims the block
+// that it names, by a compare-and-swap on its tag from free to used, and turns down what somebody
+// else has claimed. A claimed block stays in the tree until its claimer holds the exclusive lock
+// and takes it out, so its links stay the tree's; it is handed to the program only after that. In
+// between, frees of its neighbours see a used block and do not merge with it; the claimer merges
+// its remainder with them when it cuts the block.
+//
+// So the fit is exact among the blocks that nobody has claimed, at the moment of the search.
+#pragma once
+
+#include "classic/config.h"
+
+namespace ts::classic {
+
+template <FitPolicy Fit>
+class ReadWrite {
+ public:
+  constexpr explicit ReadWrite(const HeapConfig& config = by_sbrk) noexcept
+      : source_{config.source}, heap_{source_, 0, config.trim_threshold_bytes} {}
+
+  void* allocate(std::size_t bytes, std::size_t alignment) noexcept {
+    const Request request = Request::of(bytes, alignment);
+    if (request.search_bytes == 0) return nullptr;
+    Block* const claimed = search_and_claim(request);
+    const Guard guard{lock_};
+    return claimed != nullptr ? heap_.take(claimed, request) : heap_.allocate(request);
+  }
+
+  void release(void* payload) noexcept {
+    const Guard guard{lock_};
+    heap_.release(payload);
+  }
+
+  bool resize(void* payload, std::size_t bytes) noexcept {
+    const Guard guard{lock_};
+    return heap_.resize(payload, bytes);
+  }
+
+  // Needs no lock: the size in a used block's own tag does not change under its owner.
+  static std::size_t usable_size(const void* payload) noexcept {
+    return Block::of_payload(payload)->payload_bytes();
+  }
+
+  HeapMeasures measures() noexcept {
+    HeapMeasures measures{.heaps = 1};
+    const SharedGuard guard{lock_};
+    source_.measure(measures);
+    heap_.measure(measures);
+    return measures;
+  }
+
+  bool walk(BlockVisitor visit, void* argument) noexcept {
+    const SharedGuard guard{lock_};
+    return source_.walk(visit, argument);
+  }
+
+  bool trim(std::size_t keep_bytes) noexcept {
+    const Guard guard{lock_};
+    return heap_.trim(keep_bytes);
+  }
+
+  bool is_valid() noexcept {
+    const SharedGuard guard{lock_};
+    return heap_.is_valid() && source_.tags_are_valid();
+  }
+
+  void destroy() noexcept { source_.release_all(); }
+
+  void fork_prepare() noexcept TS_NO_ANALYSIS {
+    lock_.lock();
+    source_.fork_prepare();
+  }
+  void fork_parent() noexcept TS_NO_ANALYSIS {
+    source_.fork_parent();
+    lock_.unlock();
+  }
+  // Blocks that other threads had claimed at the fork stay claimed in the child: each such thread's
+  // request is lost in mid-call.
+  void fork_child() noexcept {
+    source_.fork_child();
+    lock_.reset_after_fork();
+  }
+
+ private:
+  // Relaxed suffices: claims of one block meet in one word, and the lock orders everything else.
+  static bool claim(Block* block) noexcept {
+    Tag tag = block->tag();
+    return !tag.used() && block->replace_tag(tag, tag.with(Tag::used_flag));
+  }
+
+  Block* search_and_claim(const Request& request) noexcept {
+    const SharedGuard guard{lock_};
+    return heap_.find(request, claim);
+  }
+
+  Source source_;
+  SharedMutex lock_;
+  TaggedHeap<Fit> heap_ TS_GUARDED_BY(lock_);
+};
+
+}  // namespace ts::classic

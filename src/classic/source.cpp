@@ -1,0 +1,263 @@
+#include "classic/source.h"
+
+#include "os/os.h"
+
+namespace ts::classic {
+namespace {
+
+// Serialises the process's calls of sbrk, and guards the pieces of the data segment that destroyed
+// heaps left behind. Taken after a source's own lock.
+constinit ForkLock break_lock;
+constinit Chunk* left_behind = nullptr;
+
+// What the tag of `block` says of the block before it.
+bool previous_free_is_true(Block* block, const Block* previous) noexcept {
+  const Tag tag = block->tag();
+  return !tag.previous_free() || (previous != nullptr && block->previous() == previous &&
+                                  previous->tag().owner() == tag.owner());
+}
+
+// A piece that a destroyed heap left in the middle of the data segment, at least `bytes` long; null
+// if there is none.
+Chunk* reuse_left_behind(std::size_t bytes) noexcept {
+  for (Chunk** link = &left_behind; *link != nullptr; link = &(*link)->next) {
+    Chunk* chunk = *link;
+    if (chunk->bytes() < bytes) continue;
+    *link = chunk->next;
+    return chunk;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+Source::Growth Source::grow(std::size_t more_bytes, std::size_t block_bytes, Chunk* last) noexcept {
+  const Guard guard{lock_};
+  Growth growth{};
+  if (config_.kind != SourceKind::mmap) growth = grow_break(more_bytes, block_bytes, last);
+  if (growth.chunk == nullptr && config_.kind != SourceKind::buffer) {
+    const auto [begin, bytes] = map_for(block_bytes);
+    if (begin != nullptr) growth = new_chunk(begin, bytes, false);
+  }
+  if (growth.chunk != nullptr) {
+    ++grow_calls_;
+    segment_bytes_ += static_cast<std::size_t>(growth.end - growth.begin);
+  }
+  return growth;
+}
+
+std::byte* Source::break_end() noexcept {
+  if (config_.kind == SourceKind::buffer) return config_.buffer + buffer_used_;
+  return static_cast<std::byte*>(os::current_break());
+}
+
+// Moves the break (the process's or the buffer's) up; the old end, or null.
+std::byte* Source::take_from_break(std::size_t bytes) noexcept {
+  if (config_.kind == SourceKind::buffer) {
+    if (bytes > config_.buffer_bytes - buffer_used_) return nullptr;
+    buffer_used_ += bytes;
+    return config_.buffer + buffer_used_ - bytes;
+  }
+  ++sbrk_calls_;
+  auto* begin = static_cast<std::byte*>(os::grow_break(bytes));
+  return begin != nullptr && address_of(begin) + bytes < address_limit ? begin : nullptr;
+}
+
+bool Source::give_to_break(const std::byte* end, std::size_t bytes) noexcept {
+  if (config_.kind == SourceKind::buffer) {
+    if (end != break_end()) return false;
+    buffer_used_ -= bytes;
+    return true;
+  }
+  return os::shrink_break(end, bytes);
+}
+
+Source::Growth Source::grow_break(std::size_t more_bytes, std::size_t block_bytes,
+                                  Chunk* last) noexcept {
+  const Guard guard{break_lock.mutex};
+  std::byte* const end = break_end();
+  if (last != nullptr && last->from_break() && last->end() == end) {
+    const std::size_t bytes = align_up(
+        more_bytes > config_.growth_bytes ? more_bytes : config_.growth_bytes, granule_bytes);
+    std::byte* const begin = take_from_break(bytes);
+    if (begin == end) {
+      last->bytes_and_origin += bytes;
+      return {last, begin, begin + bytes};
+    }
+    if (begin != nullptr && bytes >= Chunk::min_bytes + granule_bytes)
+      return new_chunk(begin, bytes, true);
+  }
+  const std::size_t needed = block_bytes + Chunk::overhead_bytes;
+  if (config_.kind == SourceKind::sbrk) {
+    if (Chunk* chunk = reuse_left_behind(needed))
+      return new_chunk(chunk->begin(), chunk->bytes(), true);
+  }
+  // Somebody else may have left the break at any address: up to 15 bytes are lost to alignment.
+  const std::size_t slack = -address_of(end) & (granule_bytes - 1);
+  const std::size_t bytes =
+      align_up(needed > config_.growth_bytes ? needed : config_.growth_bytes, granule_bytes) +
+      slack;
+  std::byte* const begin = take_from_break(bytes);
+  return begin == nullptr ? Growth{} : new_chunk(begin, bytes, true);
+}
+
+Source::Mapping Source::map_for(std::size_t block_bytes) const noexcept {
+  const std::size_t needed = block_bytes + Chunk::overhead_bytes;
+  const std::size_t bytes =
+      align_up(needed > config_.growth_bytes ? needed : config_.growth_bytes, os::page_bytes());
+  return {static_cast<std::byte*>(os::map(bytes)), bytes};
+}
+
+Source::Growth Source::grow_without_lock(std::size_t block_bytes) noexcept {
+  const auto [begin, bytes] = map_for(block_bytes);
+  if (begin == nullptr) return {};
+  auto* const chunk = reinterpret_cast<Chunk*>(begin);
+  chunk->bytes_and_origin = bytes;
+  chunk->previous = nullptr;
+  Chunk* head = first_unlocked_.load(std::memory_order_relaxed);
+  // release: whoever walks the list (acquire) sees the chunk's header. Push only, so no ABA.
+  do {
+    chunk->next = head;
+  } while (!first_unlocked_.compare_exchange_weak(head, chunk, std::memory_order_release,
+                                                  std::memory_order_relaxed));
+  unlocked_bytes_.fetch_add(bytes, std::memory_order_relaxed);
+  unlocked_chunks_.fetch_add(1, std::memory_order_relaxed);
+  return {chunk, chunk->begin(), chunk->end()};
+}
+
+Source::Growth Source::new_chunk(std::byte* begin, std::size_t bytes, bool from_break) noexcept {
+  std::byte* const aligned = begin + (-address_of(begin) & (granule_bytes - 1));
+  auto* chunk = reinterpret_cast<Chunk*>(aligned);
+  const std::size_t usable =
+      align_down(bytes - static_cast<std::size_t>(aligned - begin), granule_bytes);
+  chunk->bytes_and_origin = usable | (from_break ? 1U : 0U);
+  chunk->previous = nullptr;
+  chunk->next = first_;
+  if (first_ != nullptr) first_->previous = chunk;
+  first_ = chunk;
+  ++chunks_;
+  return {chunk, chunk->begin(), chunk->end()};
+}
+
+void Source::unlink(Chunk* chunk) noexcept {
+  (chunk->previous != nullptr ? chunk->previous->next : first_) = chunk->next;
+  if (chunk->next != nullptr) chunk->next->previous = chunk->previous;
+  --chunks_;
+}
+
+bool Source::shrink(Chunk* chunk, std::size_t bytes) noexcept {
+  const Guard guard{lock_};
+  if (chunk->from_break()) {
+    const Guard break_guard{break_lock.mutex};
+    if (!give_to_break(chunk->end(), bytes)) return false;
+  } else if (!os::unmap(chunk->end() - bytes, bytes)) {
+    return false;
+  }
+  chunk->bytes_and_origin -= bytes;
+  segment_bytes_ -= bytes;
+  return true;
+}
+
+bool Source::release(Chunk* chunk) noexcept {
+  const Guard guard{lock_};
+  const std::size_t bytes = chunk->bytes();
+  if (chunk->from_break()) {
+    const Guard break_guard{break_lock.mutex};
+    if (break_end() != chunk->end()) return false;
+    unlink(chunk);
+    if (!give_to_break(chunk->end(), bytes)) {
+      new_chunk(chunk->begin(), bytes, true);
+      return false;
+    }
+  } else {
+    unlink(chunk);
+    if (!os::unmap(chunk->begin(), bytes)) {
+      new_chunk(chunk->begin(), bytes, false);
+      return false;
+    }
+  }
+  segment_bytes_ -= bytes;
+  return true;
+}
+
+void Source::release_all() noexcept {
+  for (Chunk* chunk = first_; chunk != nullptr;) {
+    Chunk* const next = chunk->next;
+    if (!release(chunk) && config_.kind == SourceKind::sbrk && chunk->from_break()) {
+      const Guard guard{lock_};
+      const Guard break_guard{break_lock.mutex};
+      unlink(chunk);
+      chunk->next = left_behind;
+      left_behind = chunk;
+      std::byte* const first_page =
+          chunk->begin() + (-(address_of(chunk) + sizeof(Chunk)) & (os::page_bytes() - 1)) +
+          sizeof(Chunk);
+      const std::uintptr_t end_page = align_down(address_of(chunk->end()), os::page_bytes());
+      if (end_page > address_of(first_page))
+        os::discard(first_page, end_page - address_of(first_page));
+    }
+    chunk = next;
+  }
+  first_ = nullptr;
+  for (Chunk* chunk = first_unlocked_.exchange(nullptr, std::memory_order_acquire);
+       chunk != nullptr;) {
+    Chunk* const next = chunk->next;
+    os::unmap(chunk->begin(), chunk->bytes());
+    chunk = next;
+  }
+}
+
+void Source::measure(HeapMeasures& measures) noexcept {
+  const Guard guard{lock_};
+  const std::size_t unlocked_chunks = unlocked_chunks_.load(std::memory_order_relaxed);
+  measures.segment_bytes += segment_bytes_ + unlocked_bytes_.load(std::memory_order_relaxed);
+  measures.grow_calls += grow_calls_ + unlocked_chunks;
+  measures.sbrk_calls += sbrk_calls_;
+  measures.chunks += chunks_ + unlocked_chunks;
+}
+
+bool Source::walk(BlockVisitor visit, void* argument) noexcept {
+  return for_each_chunk([&](Chunk& chunk) {
+    for (Block* block = chunk.first_block(); !block->is_fence(); block = block->next()) {
+      const Tag tag = block->tag();
+      const BlockState state = !tag.used()    ? BlockState::free
+                               : tag.cached() ? BlockState::cached
+                                              : BlockState::used;
+      if (!visit({block->payload(), block->payload_bytes(), state, tag.owner()}, argument))
+        return false;
+    }
+    return true;
+  });
+}
+
+bool Source::tags_are_valid() noexcept {
+  return for_each_chunk([](Chunk& chunk) {
+    if (!chunk.first_block()->tag().first()) return false;
+    Block* previous = nullptr;
+    for (Block* block = chunk.first_block(); !block->is_fence();
+         previous = block, block = block->next()) {
+      if (!previous_free_is_true(block, previous) || block->block_bytes() < min_block_bytes)
+        return false;
+      if (block->next()->begin() > chunk.fence()->begin()) return false;
+    }
+    return previous_free_is_true(chunk.fence(), previous) && chunk.fence()->is_fence() &&
+           chunk.fence()->tag().used();
+  });
+}
+
+void Source::fork_prepare() noexcept {
+  lock_.lock();
+  if (config_.kind == SourceKind::sbrk) break_lock.prepare();
+}
+
+void Source::fork_parent() noexcept {
+  if (config_.kind == SourceKind::sbrk) break_lock.parent();
+  lock_.unlock();
+}
+
+void Source::fork_child() noexcept {
+  if (config_.kind == SourceKind::sbrk) break_lock.child();
+  lock_.reset_after_fork();
+}
+
+}  // namespace ts::classic

@@ -1,0 +1,150 @@
+// Where a heap's memory comes from: the data segment (sbrk), mappings, or a buffer of the caller's.
+// A source hands out chunks and takes them back; it refuses to know what a heap keeps in them.
+//
+//   Chunk (24 bytes)    blocks, contiguous                     fence (8 bytes)
+//   +-----------------+--------------------------------------+-----+
+//   | prev next bytes | tag payload | tag payload | ...      | tag |
+//   +-----------------+--------------------------------------+-----+
+//   ^ aligned to 16                                                ^ end(), a multiple of 16
+//
+// A chunk grows in place when the memory behind it is the next to be had: always in a buffer, in
+// the data segment unless somebody else moved the break. Otherwise growth is a new chunk. When sbrk
+// refuses, the source goes on with mappings.
+//
+// sbrk itself is not thread-safe. All sources of the process share one lock around it; a program
+// that calls sbrk from other threads at the same time (glibc's own malloc does, when it is in use
+// beside ours) must not use this kind of source from several threads at once.
+#pragma once
+
+#include "base/heap_like.h"
+#include "classic/block.h"
+#include "os/fork_lock.h"
+
+namespace ts::classic {
+
+enum class SourceKind : std::uint8_t { sbrk, mmap, buffer };
+
+// A contiguous piece of a heap. The list pointers and `bytes` belong to the source, under its lock.
+struct Chunk {
+  Chunk* previous;
+  Chunk* next;
+  std::size_t bytes_and_origin;  // size of the whole chunk; bit 0: from the break (or the buffer's
+                                 // break), else mapped
+
+  static constexpr std::size_t overhead_bytes = 24 + tag_bytes;  // this header and the fence
+  static constexpr std::size_t min_bytes = overhead_bytes + min_block_bytes;
+
+  std::size_t bytes() const noexcept { return bytes_and_origin & ~std::size_t{1}; }
+  bool from_break() const noexcept { return (bytes_and_origin & 1U) != 0; }
+  std::byte* begin() noexcept { return reinterpret_cast<std::byte*>(this); }
+  std::byte* end() noexcept { return begin() + bytes(); }
+  Block* first_block() noexcept { return Block::at(begin() + sizeof(Chunk)); }
+  Block* fence() noexcept { return Block::at(end() - tag_bytes); }
+  // The chunk whose first block this is.
+  static Chunk* of_first_block(Block* block) noexcept {
+    return reinterpret_cast<Chunk*>(block->begin() - sizeof(Chunk));
+  }
+};
+static_assert(sizeof(Chunk) == 24);
+
+struct SourceConfig {
+  SourceKind kind = SourceKind::mmap;
+  // The segment grows by at least this much at a time; 0 grows by exactly what is missing (as the
+  // source reports' heaps do).
+  std::size_t growth_bytes = 0;
+  std::byte* buffer = nullptr;  // SourceKind::buffer only
+  std::size_t buffer_bytes = 0;
+};
+
+class Source {
+ public:
+  constexpr explicit Source(const SourceConfig& config) noexcept : config_{config} {}
+  Source(const Source&) = delete;
+  Source& operator=(const Source&) = delete;
+
+  // Memory that joined a heap: `chunk` now ends at `end`, and [begin, end) is new. begin ==
+  // chunk->begin() if the chunk is new; otherwise the chunk grew in place and the old fence lies
+  // just before `begin`. All null if the system refused.
+  struct Growth {
+    Chunk* chunk;
+    std::byte* begin;
+    std::byte* end;
+  };
+
+  // Gets memory for a heap whose newest chunk is `last` (or null): `more_bytes` if `last` can grow
+  // in place, else a chunk with room for a block of `block_bytes`. May return less than that when
+  // somebody else moved the break meanwhile; nothing is lost, call again.
+  Growth grow(std::size_t more_bytes, std::size_t block_bytes, Chunk* last) noexcept;
+
+  // Maps a chunk without taking a lock; it can not be shrunk or released by itself. Only where the
+  // kind is mmap.
+  Growth grow_without_lock(std::size_t block_bytes) noexcept;
+
+  // Takes back the last `bytes` of a chunk, a multiple of the page size; false (and nothing
+  // changed) if they are not at the end of what the system can take back.
+  bool shrink(Chunk* chunk, std::size_t bytes) noexcept;
+
+  // Takes back a whole chunk; the same condition.
+  bool release(Chunk* chunk) noexcept;
+
+  // Takes back everything. What lies in the middle of the data segment is kept for the next source
+  // that grows there.
+  void release_all() noexcept;
+
+  // Calls visit(Chunk&) for every chunk until a call returns false; false then. The chunks must not
+  // change meanwhile.
+  template <class Visit>
+  bool for_each_chunk(Visit visit) noexcept {
+    for (Chunk* list : {first_, first_unlocked_.load(std::memory_order_acquire)}) {
+      for (Chunk* chunk = list; chunk != nullptr; chunk = chunk->next) {
+        if (!visit(*chunk)) return false;
+      }
+    }
+    return true;
+  }
+
+  // Calls `visit` for every block of every chunk; false if a call ended the walk. No thread may be
+  // inside a heap of this source meanwhile.
+  bool walk(BlockVisitor visit, void* argument) noexcept;
+
+  // Every chunk is a sequence of whole blocks that ends at its fence, and every `previous free` and
+  // footer tells the truth.
+  bool tags_are_valid() noexcept;
+
+  // Adds segment_bytes, grow_calls, sbrk_calls, chunks.
+  void measure(HeapMeasures& measures) noexcept;
+
+  void fork_prepare() noexcept TS_NO_ANALYSIS;
+  void fork_parent() noexcept TS_NO_ANALYSIS;
+  void fork_child() noexcept;
+
+ private:
+  std::byte* take_from_break(std::size_t bytes) noexcept;
+  bool give_to_break(const std::byte* end, std::size_t bytes) noexcept;
+  std::byte* break_end() noexcept;
+  Growth new_chunk(std::byte* begin, std::size_t bytes, bool from_break) noexcept;
+  Growth grow_break(std::size_t more_bytes, std::size_t block_bytes, Chunk* last) noexcept;
+  struct Mapping {
+    std::byte* begin;
+    std::size_t bytes;
+  };
+  Mapping map_for(std::size_t block_bytes) const noexcept;
+  void unlink(Chunk* chunk) noexcept;
+
+  SourceConfig config_;  // const after construction
+  Mutex lock_;
+  Chunk* first_ = nullptr;       // lock
+  std::size_t buffer_used_ = 0;  // lock: the buffer's break
+  std::size_t segment_bytes_ = 0;
+  std::size_t grow_calls_ = 0;
+  std::size_t sbrk_calls_ = 0;
+  std::size_t chunks_ = 0;
+
+  // any: chunks that came without the lock, pushed one by one and removed only all together, and
+  // their total size
+  std::atomic<Chunk*> first_unlocked_{nullptr};
+  std::atomic<std::size_t> unlocked_bytes_{0};
+  std::atomic<std::size_t> unlocked_chunks_{0};
+};
+
+}  // namespace ts::classic

@@ -1,0 +1,363 @@
+// One heap over boundary tags: grow, find by the fit, split, merge, give back. The same code serves
+// every strategy but the lock-free one; what differs between them is who may call it at the same
+// time, and that is the strategy's business (a lock around it, or one heap per thread).
+//
+// Policy, exact: a request takes the block that the fit names among the free blocks; its tail stays
+// free if it can hold a block; a freed block merges at once with both free neighbours of the same
+// owner. Requests with an alignment above 16 ask the fit for a block so large that an aligned
+// payload is in it in any case, and both its head and its tail stay free. The last free block of a
+// chunk is like any other.
+#pragma once
+
+#include "classic/fit.h"
+#include "classic/source.h"
+#include "os/os.h"
+
+namespace ts::classic {
+
+// Who owns the neighbours of a block.
+//
+// Exclusive: all blocks of a chunk belong to one heap, and one thread at a time is in it.
+struct Exclusive {
+  static bool owns(Tag, std::uint32_t) noexcept { return true; }
+  static void set_previous_free(Block* block, bool is, std::uint32_t) noexcept {
+    const Tag tag = block->tag();
+    block->set_tag(is ? tag.with(Tag::previous_free_flag) : tag.without(Tag::previous_free_flag));
+  }
+};
+
+// Shared: the neighbour may belong to another heap, whose thread changes it at this moment. What
+// keeps this sound:
+// - Only the owner of a free block changes its extent, and two blocks become one only when one heap
+// owns both. So the address where a block
+//   begins stays the beginning of a block as long as the block before it is mine and I leave it
+//   alone.
+// - `previous free` of a block is set only by the owner of both blocks. When another heap takes the
+// block over (by freeing it), it overwrites
+//   the whole tag. The owner's compare-and-swap below and that store hit the same word: either the
+//   swap came first and is overwritten, or it fails because the owner has changed. The tag cannot
+//   come back to the expected value in between, since only the thread that is executing the swap
+//   writes its own owner number.
+// - Relaxed is enough: what a heap reads under its own owner number it wrote itself, or received
+// with the heap through a mutex (adoption). The price: a block that changes hands forgets that the
+// block before it was free; that pair merges when the earlier one is next freed.
+struct Shared {
+  static bool owns(Tag tag, std::uint32_t owner) noexcept { return tag.owner() == owner; }
+  static void set_previous_free(Block* block, bool is, std::uint32_t owner) noexcept {
+    Tag tag = block->tag();
+    while (owns(tag, owner) && tag.previous_free() != is) {
+      if (block->replace_tag(
+              tag, is ? tag.with(Tag::previous_free_flag) : tag.without(Tag::previous_free_flag)))
+        return;
+    }
+  }
+};
+
+// What a request asks of the fit.
+struct Request {
+  std::size_t block_bytes;   // the block that will be handed out
+  std::size_t search_bytes;  // the block that the fit must find; more than block_bytes only for
+                             // large alignments
+  std::size_t alignment;
+
+  // search_bytes is 0 if no heap can ever serve this.
+  static constexpr Request of(std::size_t bytes, std::size_t alignment) noexcept {
+    const std::size_t block_bytes = block_bytes_for(bytes);
+    if (block_bytes == 0 || alignment > max_block_bytes / 2) return {0, 0, alignment};
+    const std::size_t slack = alignment > min_alignment ? alignment + min_block_bytes : 0;
+    return {block_bytes, block_bytes > max_block_bytes - slack ? 0 : block_bytes + slack,
+            alignment};
+  }
+};
+
+// Bytes of a free block at `block` that stay free before a payload with the alignment of the
+// request: none, or enough for a block.
+inline std::size_t head_before_aligned(std::uintptr_t block, const Request& request) noexcept {
+  if (request.alignment <= min_alignment) return 0;
+  std::size_t head_bytes = -(block + tag_bytes) & (request.alignment - 1);
+  while (head_bytes != 0 && head_bytes < min_block_bytes) head_bytes += request.alignment;
+  return head_bytes;
+}
+
+// Free memory at the end of the segment is given back above this, down to what is kept: a program
+// that frees and allocates within this range pays no page faults for it (glibc's dynamic threshold
+// ends at the same 32 MiB).
+inline constexpr std::size_t default_trim_threshold_bytes = std::size_t{32} << 20;
+inline constexpr std::size_t trim_keep_bytes = std::size_t{1} << 20;
+inline constexpr std::size_t never_trim = SIZE_MAX;
+
+template <FitPolicy Fit, class Sharing = Exclusive>
+class TaggedHeap {
+ public:
+  constexpr TaggedHeap(Source& source, std::uint32_t owner,
+                       std::size_t trim_threshold_bytes) noexcept
+      : source_{source}, owner_{owner}, trim_threshold_bytes_{trim_threshold_bytes} {}
+
+  void* allocate(const Request& request) noexcept {
+    if (request.search_bytes == 0) return nullptr;
+    Block* block = find(request, unclaimed);
+    while (block == nullptr) {
+      if (!grow(request.search_bytes)) return nullptr;
+      block = find(request, unclaimed);
+    }
+    return take(block, request);
+  }
+
+  // The block that the fit names; only reads, unless `accept` writes.
+  template <class Accept>
+  Block* find(const Request& request, Accept accept) const noexcept {
+    return Fit::find(index_, request.search_bytes, accept);
+  }
+
+  // Hands out a block that find() named: cuts it to size and frees what is left of it.
+  void* take(Block* block, const Request& request) noexcept {
+    index_.erase(block);
+    const Tag tag = block->tag();
+    const std::size_t head_bytes = head_before_aligned(block->address(), request);
+    const std::size_t tail_bytes = tag.block_bytes() - head_bytes - request.block_bytes;
+    const bool keeps_tail = tail_bytes >= min_block_bytes;
+    const std::size_t taken_bytes = request.block_bytes + (keeps_tail ? 0 : tail_bytes);
+    Block* const taken = Block::at(block->begin() + head_bytes);
+    const Tag::Flags inherited = tag.flags(Tag::first_flag | Tag::previous_free_flag);
+
+    taken->set_tag(Tag{taken_bytes, owner_, Tag::used_flag | (head_bytes == 0 ? inherited : 0)});
+    if (keeps_tail) {
+      taken->next()->set_tag(Tag{tail_bytes, owner_, Tag::used_flag});
+      add_free(taken->next());
+    } else {
+      Sharing::set_previous_free(taken->next(), false, owner_);
+    }
+    if (head_bytes != 0) {
+      block->set_tag(Tag{head_bytes, owner_, Tag::used_flag | inherited});
+      add_free(block);
+    }
+    validate_now_and_then();
+    return taken->payload();
+  }
+
+  void release(void* payload) noexcept {
+    Block* const block = Block::of_payload(payload);
+    const Tag tag = block->tag();
+    require(tag.used() && tag.block_bytes() >= min_block_bytes,
+            "free of a block that is not in use", payload);
+    if (!Sharing::owns(tag, owner_))
+      block->set_tag(Tag{tag.block_bytes(), owner_, tag.flags(Tag::used_flag | Tag::first_flag)});
+    Block* const merged = add_free(block);
+    if (merged->block_bytes() >= trim_threshold_bytes_) give_back_end(merged, trim_keep_bytes);
+    validate_now_and_then();
+  }
+
+  // Makes a used block hold `bytes` where it is; false (and nothing changed) if it cannot.
+  bool resize(void* payload, std::size_t bytes) noexcept {
+    Block* const block = Block::of_payload(payload);
+    const Tag tag = block->tag();
+    const std::size_t wanted = block_bytes_for(bytes);
+    if (wanted == 0) return false;
+    if (!Sharing::owns(tag, owner_))
+      return wanted <= tag.block_bytes();  // another heap's: not ours to cut
+    if (wanted > tag.block_bytes()) {
+      Block* const next = block->next();
+      const Tag next_tag = next->tag();
+      if (next_tag.used() || !Sharing::owns(next_tag, owner_) ||
+          tag.block_bytes() + next_tag.block_bytes() < wanted)
+        return false;
+      index_.erase(next);
+      block->set_tag(
+          Tag{tag.block_bytes() + next_tag.block_bytes(), owner_, tag.flags(flags_mask)});
+      Sharing::set_previous_free(block->next(), false, owner_);
+    }
+    cut_tail(block, wanted);
+    validate_now_and_then();
+    return true;
+  }
+
+  // Gives back what can be given back at the end of the segment, and the whole pages inside all
+  // free blocks.
+  bool trim(std::size_t keep_bytes) noexcept {
+    bool gave = false;
+    if (last_ != nullptr) {
+      if (Block* top = free_before(last_->fence())) gave = give_back_end(top, keep_bytes);
+    }
+    return discard_below(index_.root()) || gave;
+  }
+
+  // Grows by a block of `bytes`, free. Used by strategies that give a heap a fixed share;
+  // allocate() grows by itself.
+  bool grow(std::size_t bytes) noexcept {
+    if (!may_grow_) return false;
+    std::size_t more_bytes = bytes;
+    if (last_ != nullptr) {
+      const Block* top = free_before(last_->fence());
+      if (top != nullptr && top->block_bytes() < bytes) more_bytes -= top->block_bytes();
+    }
+    const Source::Growth growth = source_.grow(more_bytes, bytes, last_);
+    if (growth.chunk == nullptr) return false;
+    add_memory(growth);
+    return true;
+  }
+
+  // From now on this heap lives with what it has.
+  void forbid_growth() noexcept { may_grow_ = false; }
+
+  std::uint32_t owner() const noexcept { return owner_; }
+
+  // Adds free_bytes and free_blocks.
+  void measure(HeapMeasures& measures) const noexcept {
+    measures.free_bytes += index_.bytes();
+    measures.free_blocks += index_.blocks();
+  }
+
+  // The index holds, and every block in it is tagged as free and mine, with neighbours that agree.
+  bool is_valid() const noexcept {
+    return index_.is_valid() && neighbours_agree_below(index_.root());
+  }
+
+ private:
+  static constexpr Tag::Flags flags_mask =
+      Tag::used_flag | Tag::previous_free_flag | Tag::first_flag;
+  static constexpr unsigned operations_per_validation = debug_level >= 3 ? 1 : 4096;
+
+  // Under a reader-writer lock a block of the index may be spoken for (read_write.h).
+  static bool unclaimed(const Block* block) noexcept { return !block->tag().used(); }
+
+  // The free block that ends where `block` begins, if it is mine. (A block that another thread has
+  // claimed under a shared lock is still marked as free in the tag behind it, but no longer in its
+  // own.)
+  static Block* free_before(Block* block) noexcept {
+    if (!block->tag().previous_free()) return nullptr;
+    Block* const previous = block->previous();
+    return previous->tag().used() ? nullptr : previous;
+  }
+
+  // Puts a block of ours, tagged as used, among the free ones, merged with its free neighbours;
+  // returns the merged block.
+  Block* add_free(Block* block) noexcept {
+    Block* begin = block;
+    std::size_t bytes = block->block_bytes();
+    Block* const next = block->next();
+    if (Block* previous = free_before(block)) {
+      index_.erase(previous);
+      begin = previous;
+      bytes += previous->block_bytes();
+    }
+    if (const Tag next_tag = next->tag(); !next_tag.used() && Sharing::owns(next_tag, owner_)) {
+      index_.erase(next);
+      bytes += next_tag.block_bytes();
+    }
+    begin->set_tag(
+        Tag{bytes, owner_, begin->tag().flags(Tag::first_flag | Tag::previous_free_flag)});
+    begin->write_footer();
+    Sharing::set_previous_free(begin->next(), true, owner_);
+    index_.insert(begin);
+    return begin;
+  }
+
+  // Frees what a used block has beyond `wanted` bytes, if that can hold a block.
+  void cut_tail(Block* block, std::size_t wanted) noexcept {
+    const Tag tag = block->tag();
+    const std::size_t tail_bytes = tag.block_bytes() - wanted;
+    if (tail_bytes < min_block_bytes) return;
+    block->set_tag(Tag{wanted, owner_, tag.flags(flags_mask)});
+    block->next()->set_tag(Tag{tail_bytes, owner_, Tag::used_flag});
+    add_free(block->next());
+  }
+
+  // Tags new memory as one block, and frees that.
+  void add_memory(const Source::Growth& growth) noexcept {
+    Block* block = nullptr;
+    if (growth.begin == growth.chunk->begin()) {
+      block = growth.chunk->first_block();
+      block->set_tag(Tag{growth.chunk->bytes() - Chunk::overhead_bytes, owner_,
+                         Tag::used_flag | Tag::first_flag});
+    } else {
+      block = Block::at(growth.begin - tag_bytes);  // the fence becomes the tag of the new block
+      const auto bytes = static_cast<std::size_t>(growth.end - growth.begin);
+      block->set_tag(Tag{bytes, owner_, block->tag().flags(flags_mask)});
+    }
+    growth.chunk->fence()->set_tag(Tag{0, owner_, Tag::used_flag});
+    last_ = growth.chunk;
+    add_free(block);
+  }
+
+  // Gives the end of the chunk that `block`, free, belongs to back to the system, if the block is
+  // at the end; keeps `keep_bytes` of it.
+  bool give_back_end(Block* block, std::size_t keep_bytes) noexcept {
+    Block* const fence = block->next();
+    if (!fence->is_fence() || !Sharing::owns(fence->tag(), owner_)) return false;
+    if (block->tag().first()) {
+      Chunk* const chunk = Chunk::of_first_block(block);
+      if (keep_bytes == 0 || !chunk->from_break()) return give_back_chunk(chunk);
+    }
+    if (last_ == nullptr || last_->fence() != fence) return false;
+    const std::size_t bytes = block->block_bytes();
+    if (bytes < keep_bytes + min_block_bytes) return false;
+    const std::size_t surplus = align_down(bytes - keep_bytes - min_block_bytes, os::page_bytes());
+    if (surplus == 0 || !source_.shrink(last_, surplus)) return false;
+    resize_free(block, bytes - surplus);
+    return true;
+  }
+
+  bool give_back_chunk(Chunk* chunk) noexcept {
+    index_.erase(chunk->first_block());
+    Chunk* const last = last_;
+    if (last_ == chunk) last_ = nullptr;
+    if (source_.release(chunk)) return true;
+    last_ = last;
+    index_.insert(chunk->first_block());
+    return false;
+  }
+
+  // The memory behind the first `bytes` of a free block at the end of last_ is gone: a new fence
+  // stands there.
+  void resize_free(Block* block, std::size_t bytes) noexcept {
+    index_.erase(block);
+    block->set_tag(
+        Tag{bytes, owner_, block->tag().flags(Tag::first_flag | Tag::previous_free_flag)});
+    block->write_footer();
+    block->next()->set_tag(Tag{0, owner_, Tag::used_flag | Tag::previous_free_flag});
+    index_.insert(block);
+  }
+
+  // Discards the whole pages of the free blocks below `t`, links and footers excepted.
+  static bool discard_below(Block* t) noexcept {
+    if (t == nullptr) return false;
+    bool gave = discard_below(Tree::left(t));
+    gave = discard_below(Tree::right(t)) || gave;
+    const std::size_t page_bytes = os::page_bytes();
+    const std::uintptr_t begin = align_up(t->address() + min_block_bytes, page_bytes);
+    const std::uintptr_t end = align_down(t->address() + t->block_bytes() - tag_bytes, page_bytes);
+    if (end <= begin) return gave;
+    os::discard(reinterpret_cast<void*>(begin), end - begin);
+    return true;
+  }
+
+  bool neighbours_agree_below(Block* t) const noexcept {
+    if (t == nullptr) return true;
+    const Tag tag = t->tag();
+    const Tag next_tag = t->next()->tag();
+    const bool mine = tag.owner() == owner_;
+    const bool footer =
+        !next_tag.previous_free() || !Sharing::owns(next_tag, owner_) || t->next()->previous() == t;
+    return mine && footer && neighbours_agree_below(Tree::left(t)) &&
+           neighbours_agree_below(Tree::right(t));
+  }
+
+  void validate_now_and_then() noexcept {
+    if constexpr (debug_level >= 2) {
+      if (++operations_ % operations_per_validation == 0)
+        require(is_valid(), "heap corrupted", this);
+    }
+  }
+
+  using Tree = FreeTree<typename Fit::Order>;
+
+  Source& source_;
+  std::uint32_t owner_;  // const
+  bool may_grow_ = true;
+  std::size_t trim_threshold_bytes_;  // const
+  Tree index_;
+  Chunk* last_ = nullptr;  // the newest chunk of this heap: the one that can grow in place
+  unsigned operations_ = 0;
+};
+
+}  // namespace ts::classic

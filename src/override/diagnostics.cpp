@@ -1,0 +1,89 @@
+// Translates a heap's measures into the forms that glibc's reporting functions give them. It refuses to invent: what a heap does not
+// measure is 0 in a struct and absent in text.
+#include "override/diagnostics.h"
+
+#include <cerrno>
+#include <climits>
+
+namespace ts {
+namespace {
+
+int saturated(std::size_t n) noexcept { return n > INT_MAX ? INT_MAX : static_cast<int>(n); }
+
+}  // namespace
+
+struct mallinfo2 mallinfo2_of(const HeapMeasures& measures) noexcept {
+  struct mallinfo2 info = {};
+  info.arena = measures.segment_bytes;
+  info.ordblks = measures.free_blocks;
+  info.fsmblks = measures.cached_bytes;  // glibc's fastbins, too, are free blocks kept aside
+  info.uordblks = measures.segment_bytes - measures.free_bytes;
+  info.fordblks = measures.free_bytes;
+  return info;
+}
+
+struct mallinfo mallinfo_of(const HeapMeasures& measures) noexcept {
+  const struct mallinfo2 wide = mallinfo2_of(measures);
+  struct mallinfo info = {};
+  info.arena = saturated(wide.arena);
+  info.ordblks = saturated(wide.ordblks);
+  info.fsmblks = saturated(wide.fsmblks);
+  info.uordblks = saturated(wide.uordblks);
+  info.fordblks = saturated(wide.fordblks);
+  return info;
+}
+
+int write_malloc_info(const HeapMeasures& measures, int options, std::FILE* stream) noexcept {
+  if (options != 0) return EINVAL;
+  const int written = std::fprintf(stream,
+                                   "<malloc version=\"1\">\n"
+                                   "<total type=\"cached\" size=\"%zu\"/>\n"
+                                   "<total type=\"rest\" count=\"%zu\" size=\"%zu\"/>\n"
+                                   "<system type=\"current\" size=\"%zu\" chunks=\"%zu\"/>\n"
+                                   "<growth calls=\"%zu\" sbrk=\"%zu\"/>\n"
+                                   "<heaps count=\"%zu\"/>\n"
+                                   "</malloc>\n",
+                                   measures.cached_bytes, measures.free_blocks, measures.free_bytes - measures.cached_bytes,
+                                   measures.segment_bytes, measures.chunks, measures.grow_calls, measures.sbrk_calls, measures.heaps);
+  return written < 0 ? EIO : 0;
+}
+
+void write_malloc_stats(const HeapMeasures& measures) noexcept {
+  std::fprintf(stderr,
+               "system bytes     = %10zu\n"
+               "in use bytes     = %10zu\n"
+               "free bytes       = %10zu\n"
+               "free blocks      = %10zu\n"
+               "cached bytes     = %10zu\n"
+               "heaps            = %10zu\n"
+               "chunks           = %10zu\n"
+               "growth calls     = %10zu (%zu by sbrk)\n",
+               measures.segment_bytes, measures.segment_bytes - measures.free_bytes, measures.free_bytes, measures.free_blocks,
+               measures.cached_bytes, measures.heaps, measures.chunks, measures.grow_calls, measures.sbrk_calls);
+}
+
+int accept_mallopt(int parameter, int value) noexcept {
+  switch (parameter) {
+    // Hints about when to cache, map, trim or spread: they promise speed, never behaviour, and our strategies choose for themselves.
+    case M_MXFAST:
+    case M_TRIM_THRESHOLD:
+    case M_TOP_PAD:
+    case M_MMAP_THRESHOLD:
+    case M_MMAP_MAX:
+    case M_ARENA_TEST:
+    case M_ARENA_MAX:
+    // Without effect in glibc as well: the first since 2.26, the others ever since SVID's malloc.
+    case M_CHECK_ACTION:
+    case M_NLBLKS:
+    case M_GRAIN:
+    case M_KEEP:
+      return 1;
+    // Filling blocks with a pattern is visible behaviour, and we do not do it; only asking for none is granted.
+    case M_PERTURB:
+      return value == 0 ? 1 : 0;
+    default:
+      return 0;
+  }
+}
+
+}  // namespace ts

@@ -1,0 +1,153 @@
+// What the malloc family of the C library promises, over any heap: sizes and products that overflow, errno, null pointers, what realloc
+// does with zero, which alignments are legal. Written once for every heap, as the glibc manual and man-pages have it (glibc 2.36 where they
+// leave a choice). It refuses to know how a heap finds memory, and to be called malloc: names are c_symbols.inc's business.
+//
+//   malloc, memalign, ... -> allocate (errno) -> try_allocate (limits) -> heap.allocate
+//   operator new                              -> try_allocate
+//   realloc -> heap.resize, in place
+//           -> allocate, copy, heap.release
+//   free    -> heap.release, errno as it was
+#pragma once
+
+#include <bit>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "base/bits.h"
+#include "base/check.h"
+#include "base/heap_like.h"
+#include "os/os.h"
+
+namespace ts {
+
+// No object is larger, so that the difference of two pointers into it fits ptrdiff_t.
+inline constexpr std::size_t max_object_bytes = PTRDIFF_MAX;
+
+template <HeapLike Heap>
+class Semantics {
+ public:
+  constexpr Semantics() = default;
+  Semantics(const Semantics&) = delete;
+  Semantics& operator=(const Semantics&) = delete;
+
+  Heap& heap() noexcept { return heap_; }
+
+  // Null if refused; says nothing in errno. `alignment` is a power of two >= min_alignment.
+  void* try_allocate(std::size_t bytes, std::size_t alignment) noexcept {
+    if (!may_exist(bytes, alignment)) [[unlikely]]
+      return nullptr;
+    return heap_.allocate(bytes, alignment);
+  }
+
+  void* malloc(std::size_t bytes) noexcept { return allocate(bytes, min_alignment); }
+
+  void* calloc(std::size_t count, std::size_t each_bytes) noexcept {
+    std::size_t bytes = 0;
+    if (__builtin_mul_overflow(count, each_bytes, &bytes)) [[unlikely]]
+      return fail(ENOMEM);
+    void* block = allocate(bytes, min_alignment);
+    // The heap may hand out used memory; only what was asked for must read as zero.
+    if (block != nullptr) [[likely]]
+      std::memset(block, 0, bytes);
+    return block;
+  }
+
+  // A null `old` allocates; zero `bytes` releases and returns null; on failure the old block is untouched and still the caller's.
+  void* realloc(void* old, std::size_t bytes) noexcept {
+    if (old == nullptr) return malloc(bytes);
+    if (bytes == 0) {
+      free(old);
+      return nullptr;
+    }
+    if (!may_exist(bytes, min_alignment)) [[unlikely]]
+      return fail(ENOMEM);
+    if (heap_.resize(old, bytes)) return old;
+    const std::size_t old_bytes = Heap::usable_size(old);
+    void* moved = heap_.allocate(bytes, min_alignment);
+    if (moved == nullptr) [[unlikely]]
+      return bytes <= old_bytes ? old : fail(ENOMEM);  // the block it has is large enough, so shrinking cannot fail
+    std::memcpy(moved, old, bytes < old_bytes ? bytes : old_bytes);
+    free(old);
+    return moved;
+  }
+
+  // errno is kept: cleaning up after an error must not hide it (glibc manual, "Freeing Memory Allocated with malloc").
+  void free(void* block) noexcept {
+    if (block == nullptr) return;
+    const int kept = errno;
+    heap_.release(block);
+    errno = kept;
+  }
+
+  // C23: the size must be the one that was asked for. A smaller one is as harmless as in glibc, which ignores it.
+  void free_sized(void* block, std::size_t bytes) noexcept {
+    check(bytes <= usable_size(block), "a sized free names more bytes than the block has", block);
+    free(block);
+  }
+
+  // Any power of two; others are rounded up to the next one, and what malloc gives anyway needs no rounding (glibc).
+  void* memalign(std::size_t alignment, std::size_t bytes) noexcept {
+    if (alignment > max_alignment) [[unlikely]]
+      return fail(EINVAL);
+    return allocate(bytes, alignment <= min_alignment ? min_alignment : std::bit_ceil(alignment));
+  }
+
+  // The one aligned function that returns its error, and touches `*result` only on success (POSIX).
+  int posix_memalign(void** result, std::size_t alignment, std::size_t bytes) noexcept {
+    if (!is_power_of_two(alignment) || alignment % sizeof(void*) != 0) return EINVAL;
+    void* block = try_allocate(bytes, alignment < min_alignment ? min_alignment : alignment);
+    if (block == nullptr) [[unlikely]]
+      return ENOMEM;
+    *result = block;
+    return 0;
+  }
+
+  void* valloc(std::size_t bytes) noexcept { return allocate(bytes, os::page_bytes()); }
+
+  // Whole pages, at least as many as `bytes` need.
+  void* pvalloc(std::size_t bytes) noexcept {
+    if (bytes > max_object_bytes) [[unlikely]]
+      return fail(ENOMEM);
+    return allocate(align_up(bytes, os::page_bytes()), os::page_bytes());
+  }
+
+  static std::size_t usable_size(const void* block) noexcept { return block == nullptr ? 0 : Heap::usable_size(block); }
+
+  // The most bytes that cost no more memory than `bytes` do; 0 if no block can have so many.
+  static std::size_t good_size(std::size_t bytes, std::size_t alignment = min_alignment) noexcept {
+    if (!may_exist(bytes, alignment)) return 0;
+    if constexpr (requires { Heap::good_size(bytes); }) {
+      return Heap::good_size(bytes);
+    } else {
+      return bytes;  // a heap that does not tell how it rounds promises what was asked for, and no more
+    }
+  }
+
+ private:
+  static_assert(std::is_trivially_destructible_v<Heap>, "the program frees blocks until its very last instruction: heaps have no end");
+
+  // The largest power of two of size_t.
+  static constexpr std::size_t max_alignment = ~(SIZE_MAX >> 1);
+
+  // Whether an object of `bytes` so aligned can exist at all. Heaps rely on it: bytes + alignment + any header does not overflow.
+  static constexpr bool may_exist(std::size_t bytes, std::size_t alignment) noexcept {
+    return alignment <= max_object_bytes && bytes <= max_object_bytes - alignment;
+  }
+
+  void* allocate(std::size_t bytes, std::size_t alignment) noexcept {
+    void* block = try_allocate(bytes, alignment);
+    return block != nullptr ? block : fail(ENOMEM);
+  }
+
+  [[gnu::cold]] static void* fail(int error) noexcept {
+    errno = error;
+    return nullptr;
+  }
+
+  Heap heap_;
+};
+
+}  // namespace ts
