@@ -110,8 +110,11 @@ def _program_findings(program: Path, environment: Mapping[str, str]) -> Iterator
             "Make a copy that you may read.",
         )
         return
-    yield from _loader_findings(program, facts)
+    loader = tuple(_loader_findings(program, facts))
+    yield from loader
     yield from _privilege_findings(program)
+    if any(finding.severity == "fatal" for finding in loader):
+        return  # what is inside (a static program holds libc's malloc) no longer matters
     yield from _heap_findings(program, facts)
     yield from _runtime_findings(program, facts, environment)
 

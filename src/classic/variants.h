@@ -12,15 +12,14 @@
 
 namespace ts::classic {
 
-template <template <FitPolicy> class Strategy>
-inline constexpr bool every_fit_is_a_heap =
-    HeapLike<Strategy<FirstFit>> && HeapLike<Strategy<BestFit>> && HeapLike<Strategy<WorstFit>>;
+template <class... Heaps>
+inline constexpr bool all_are_heaps = (HeapLike<Heaps> && ...);
 
-static_assert(every_fit_is_a_heap<Lock>);
-static_assert(every_fit_is_a_heap<ReadWrite>);
-static_assert(every_fit_is_a_heap<PerThread>);
-static_assert(every_fit_is_a_heap<Arenas>);
-static_assert(every_fit_is_a_heap<Cached>);
-static_assert(every_fit_is_a_heap<LockFree>);
+static_assert(all_are_heaps<Lock<FirstFit>, Lock<BestFit>, Lock<WorstFit>>);
+static_assert(all_are_heaps<ReadWrite<FirstFit>, ReadWrite<BestFit>, ReadWrite<WorstFit>>);
+static_assert(all_are_heaps<PerThread<FirstFit>, PerThread<BestFit>, PerThread<WorstFit>>);
+static_assert(all_are_heaps<Arenas<FirstFit>, Arenas<BestFit>, Arenas<WorstFit>>);
+static_assert(all_are_heaps<Cached<FirstFit>, Cached<BestFit>, Cached<WorstFit>>);
+static_assert(all_are_heaps<LockFree<FirstFit>, LockFree<BestFit>, LockFree<WorstFit>>);
 
 }  // namespace ts::classic

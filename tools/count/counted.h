@@ -2,10 +2,10 @@
 // library.
 //
 // Why it exists: so that each of the thirty entry points is one line that says only what differs.
-// What it refuses to do: look at results. A failed request was still a call.
+// What it refuses to do: touch arguments or results. A refused request counts as a call, but not
+// its bytes.
 #pragma once
 
-#include <cstdint>
 #include <type_traits>
 
 #include "next.h"
@@ -13,19 +13,19 @@
 
 namespace ts {
 
-// A size that no allocator can serve is counted as a call that asks for nothing.
-inline std::size_t countable(std::size_t bytes) { return bytes > PTRDIFF_MAX ? 0 : bytes; }
+inline bool is_granted(const void* block) { return block != nullptr; }
+inline bool is_granted(int error_number) { return error_number == 0; }  // posix_memalign
 
 template <class Result, class... Parameters>
 Result counted(Counter kind, std::size_t bytes, Next<Result(Parameters...)>& next,
                std::type_identity_t<Parameters>... arguments) {
-  CountedCall call{kind, countable(bytes)};
+  CountedCall call{kind};
   if constexpr (std::is_void_v<Result>) {
     next.get()(arguments...);
-    call.finish();
+    call.finish(0);
   } else {
     const Result result = next.get()(arguments...);
-    call.finish();
+    call.finish(is_granted(result) ? bytes : 0);
     return result;
   }
 }

@@ -143,14 +143,13 @@ bool has_record() {
 
 }  // namespace
 
-CountedCall::CountedCall(Counter kind, std::size_t bytes) {
+CountedCall::CountedCall(Counter kind) {
   if (!has_record()) start_record_slow();
   count(kind, 1);
-  if (bytes != 0) count(Counter::bytes_requested, bytes);
   std::memcpy(mine_, thread_tally, sizeof mine_);
 }
 
-void CountedCall::finish() {
+void CountedCall::finish(std::size_t granted_bytes) {
   CountRecord* const current = record.load(std::memory_order_relaxed);
   for (std::size_t i = 0; i < counter_count; ++i) {
     const std::uint64_t nested = thread_tally[i] - mine_[i];
@@ -158,6 +157,7 @@ void CountedCall::finish() {
     current->counters[i].fetch_sub(nested, std::memory_order_relaxed);
     thread_tally[i] = mine_[i];
   }
+  if (granted_bytes != 0) count(Counter::bytes_requested, granted_bytes);
 }
 
 }  // namespace ts

@@ -25,7 +25,7 @@ enum class Counter : unsigned {
   aligned,  // memalign, aligned_alloc, posix_memalign, valloc, pvalloc
   operator_new,
   operator_delete,
-  bytes_requested,
+  bytes_requested,  // by the calls that were granted
   count
 };
 inline constexpr std::size_t counter_count = static_cast<std::size_t>(Counter::count);
@@ -49,8 +49,8 @@ static_assert(sizeof(CountRecord) == 4096 && std::atomic<std::uint64_t>::is_alwa
 // counted and nothing else wrong: no state says "inside a call", so none can stay set.
 class CountedCall {
  public:
-  CountedCall(Counter kind, std::size_t bytes);
-  void finish();
+  explicit CountedCall(Counter kind);
+  void finish(std::size_t granted_bytes);
 
  private:
   std::uint64_t

@@ -40,21 +40,21 @@ void edit_environment(const Options& options) {
     if (edit.is_unset) {
       unsetenv(edit.assignment);
     } else {
-      putenv(const_cast<char*>(
-          edit.assignment));  // NOLINT: putenv keeps the pointer and does not write through it
+      putenv(const_cast<char*>(edit.assignment));  // keeps the pointer, never writes through it
     }
   }
   if (options.preload_count == 0) return;
   const char* const present = getenv("LD_PRELOAD");
   std::size_t length = 1 + (present != nullptr ? std::strlen(present) : 0);
-  for (std::size_t i = 0; i < options.preload_count; ++i)
-    length += std::strlen(options.preloads[i]) + 1;
+  for (std::size_t i = 0; i < options.preload_count; ++i) {
+    length += std::strlen(options.preloads[i].path) + 1;
+  }
   auto* const joined = static_cast<char*>(std::malloc(length));
   if (joined == nullptr) return;  // then the proof of the preloads says that they are not mapped
   char* end = joined;
   for (std::size_t i = 0; i < options.preload_count; ++i) {
     if (i > 0) *end++ = ':';
-    end = stpcpy(end, options.preloads[i]);
+    end = stpcpy(end, options.preloads[i].path);
   }
   if (present != nullptr && *present != '\0') {
     *end++ = ':';
@@ -71,7 +71,7 @@ void edit_environment(const Options& options) {
   // program nor lets Ctrl-C reach it past the launcher.
   setsid();
   prctl(PR_SET_PDEATHSIG,
-        SIGKILL);  // if the launcher is killed outright, the program does not run on unmeasured
+        SIGKILL);  // nothing runs on unmeasured if the launcher is killed outright
   if (getppid() != launcher) _exit(exit_internal);
   for (int target = 0; target < 3; ++target) {
     if (setup.standard_descriptors[target] >= 0) dup2(setup.standard_descriptors[target], target);

@@ -71,7 +71,7 @@ void write_preloads(JsonLine& line, const PreloadProof& proof) {
   line.begin_list("preloaded");
   for (std::size_t i = 0; i < options.preload_count; ++i) {
     line.begin_object();
-    line.add_text("path", options.preloads[i]);
+    line.add_text("path", options.preloads[i].path);
     if (proof.verdict(i) == Mapped::unknown) {
       line.add_null("mapped");
     } else {

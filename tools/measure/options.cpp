@@ -52,22 +52,29 @@ Nanoseconds parse_time(const char* option, const char* text, Nanoseconds unit_ns
   return static_cast<Nanoseconds>(number * static_cast<double>(unit_ns));
 }
 
-// The loader splits LD_PRELOAD at spaces and colons and knows no way to quote them.
+// The path goes to the loader as it was given, even where a symbolic link could be followed: the
+// length of the environment is part of the experiment, and a link may be there because the loader
+// could not read the real name.
 void add_preload(Options& options, const char* library) {
   if (options.preload_count == max_preloads)
     fail_usage("more than %zu libraries to preload.", max_preloads);
-  char* const slot = options.preloads[options.preload_count++];
+  Preload& preload = options.preloads[options.preload_count++];
   const bool loader_searches_for_it = std::strchr(library, '/') == nullptr;
   if (loader_searches_for_it) {
-    format(slot, PATH_MAX, "%s", library);
-  } else if (realpath(library, slot) == nullptr) {
+    format(preload.resolved, sizeof preload.resolved, "%s", library);
+  } else if (realpath(library, preload.resolved) == nullptr) {
     fail_usage("cannot preload '%s': %s.", library, strerrordesc_np(errno));
   }
-  if (slot[0] == '\0' || std::strpbrk(slot, " :") != nullptr) {
+  char directory[PATH_MAX] = "";
+  const bool is_relative = !loader_searches_for_it && library[0] != '/';
+  if (is_relative && getcwd(directory, sizeof directory) == nullptr)
+    fail_internal("cannot tell where we are", errno);
+  format(preload.path, sizeof preload.path, "%s%s%s", directory, is_relative ? "/" : "", library);
+  if (preload.path[0] == '\0' || std::strpbrk(preload.path, " :") != nullptr) {
     fail_usage(
-        "cannot preload '%s': the dynamic loader splits names at spaces and colons; copy it "
-        "elsewhere.",
-        slot);
+        "cannot preload '%s': the dynamic loader splits names at spaces and colons; give it a link "
+        "without.",
+        preload.path);
   }
 }
 

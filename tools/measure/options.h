@@ -16,6 +16,11 @@ namespace ts {
 inline constexpr std::size_t max_preloads = 16;
 inline constexpr std::size_t max_environment_edits = 256;
 
+struct Preload {
+  char path[PATH_MAX];      // for LD_PRELOAD: absolute, or a bare name that the loader searches for
+  char resolved[PATH_MAX];  // how /proc/PID/maps shows it: no symbolic links; or the bare name
+};
+
 struct EnvironmentEdit {
   const char* assignment;  // "KEY=VALUE" to set, or "KEY" to unset
   bool is_unset;
@@ -32,8 +37,7 @@ struct Options {
   Nanoseconds sample_ns = 10 * ns_per_ms;  // 0: never
   std::size_t preload_count = 0;
   std::size_t environment_edit_count = 0;
-  char preloads[max_preloads][PATH_MAX] =
-      {};  // resolved, so that they can be found in /proc/PID/maps
+  Preload preloads[max_preloads] = {};
   EnvironmentEdit environment_edits[max_environment_edits] = {};
 };
 

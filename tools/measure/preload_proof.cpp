@@ -40,7 +40,7 @@ PreloadProof::PreloadProof(const Options& options, Nanoseconds start_ns)
 
 void PreloadProof::note_mapped(const char* path) {
   for (std::size_t i = 0; i < options_.preload_count; ++i) {
-    if (is_same_library(options_.preloads[i], path)) verdicts_[i] = Mapped::yes;
+    if (is_same_library(options_.preloads[i].resolved, path)) verdicts_[i] = Mapped::yes;
   }
 }
 
