@@ -1,0 +1,303 @@
+"""Runs a command once under an allocator and says what it cost; reads the counting shim's records.
+
+Why: everything that is measured goes through one request and one answer, so that the scheduler, the
+statistics and the tests do not know how a program is started, and a mock can stand in for it.
+Refuses to: measure in Python. The kernel folds the launcher's memory into the program's peak, so
+the native `measure` starts the program, and this module only speaks with it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import struct
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from tsmlab import paths
+from tsmlab.allocators import Allocator
+from tsmlab.errors import UserError
+
+SCHEMA = "tsmalloc-measure/1"
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """One run: what to start, under which allocator, and with what around it.
+
+    The program sees this process's environment, changed by the allocator's variables and then by
+    `env`. Without `stdin` it reads nothing (every run must read the same); without `stdout` or
+    `stderr` it shares ours. `preload_first` goes before the allocator: that is where the counting
+    shim belongs. Redirections are relative to our folder, the command to `cwd`.
+    """
+
+    command: tuple[str, ...]
+    allocator: Allocator
+    env: Mapping[str, str]
+    stdin: Path | None
+    stdout: Path | None
+    stderr: Path | None
+    timeout_seconds: float | None
+    cwd: Path | None
+    preload_first: tuple[Path, ...] = ()
+    sample_ms: int = 10
+
+    def preloads(self) -> tuple[Path, ...]:
+        """The libraries to preload, in the loader's order."""
+        own = (self.allocator.path,) if self.allocator.path else ()
+        return (*self.preload_first, *own)
+
+
+@dataclass(frozen=True)
+class SpawnError:
+    """Why the program never ran."""
+
+    errno: int
+    message: str
+
+
+@dataclass(frozen=True)
+class Preloaded:
+    """Whether a library that was asked for was seen in the program; None: it ended too early."""
+
+    path: str
+    mapped: bool | None
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """The answer of `measure`; tools/README.md says what each number means and what it does not.
+
+    None stands for "could not be told". Where the program never ran (`spawn_error`), the quantities
+    that are never None are 0. `raw` is the answer as it came.
+    """
+
+    wall_ns: int
+    user_ns: int
+    system_ns: int
+    exit_code: int | None
+    signal: int | None
+    timed_out: bool
+    interrupted: bool
+    spawn_error: SpawnError | None
+    left_behind: int
+    peak_rss_bytes: int
+    peak_rss_source: str | None
+    root_hwm_bytes: int | None
+    tree_peak_rss_bytes: int | None
+    tree_peak_pss_bytes: int | None
+    cgroup_peak_bytes: int | None
+    minor_faults: int
+    major_faults: int
+    voluntary_switches: int
+    involuntary_switches: int
+    preloaded: tuple[Preloaded, ...]
+    samples: int
+    sampling_ns: int
+    floor_bytes: int
+    timeout_ns: int | None = None
+    raw: dict[str, Any] = field(default_factory=dict, hash=False, compare=False)
+
+    @staticmethod
+    def from_json(raw: dict[str, Any]) -> Measurement:
+        """The answer as `measure` wrote it."""
+        if raw.get("schema") != SCHEMA:
+            raise UserError(
+                f"measure answered in the schema {raw.get('schema')!r}, not in {SCHEMA!r}.",
+                "Build the tools and the lab from the same sources: make",
+            )
+        error = raw["spawn_error"]
+        return Measurement(
+            wall_ns=raw["wall_ns"] or 0,
+            user_ns=raw["user_ns"] or 0,
+            system_ns=raw["system_ns"] or 0,
+            exit_code=raw["exit_code"],
+            signal=raw["signal"],
+            timed_out=raw["timed_out"],
+            interrupted=raw["interrupted"],
+            spawn_error=SpawnError(error["errno"], error["message"]) if error else None,
+            left_behind=raw["left_behind"],
+            peak_rss_bytes=raw["peak_rss_bytes"] or 0,
+            peak_rss_source=raw["peak_rss_source"],
+            root_hwm_bytes=raw["root_hwm_bytes"],
+            tree_peak_rss_bytes=raw["tree_peak_rss_bytes"],
+            tree_peak_pss_bytes=raw["tree_peak_pss_bytes"],
+            cgroup_peak_bytes=raw["cgroup_peak_bytes"],
+            minor_faults=raw["minor_faults"] or 0,
+            major_faults=raw["major_faults"] or 0,
+            voluntary_switches=raw["voluntary_switches"] or 0,
+            involuntary_switches=raw["involuntary_switches"] or 0,
+            preloaded=tuple(Preloaded(each["path"], each["mapped"]) for each in raw["preloaded"]),
+            samples=raw["samples"],
+            sampling_ns=raw["sampling_ns"],
+            floor_bytes=raw["floor_bytes"],
+            timeout_ns=raw["timeout_ns"],
+            raw=raw,
+        )
+
+    @property
+    def failed(self) -> bool:
+        """True unless the program ran to its end and exited with status 0."""
+        return self.interrupted or self.timed_out or self.exit_code != 0
+
+    def failure_text(self) -> str:
+        """How the run failed, in a few words for a table; "ok" if it did not."""
+        if self.spawn_error:
+            return f"could not start: {self.spawn_error.message}"
+        if self.interrupted:
+            return "interrupted"
+        if self.timed_out:
+            return f"timed out after {(self.timeout_ns or 0) / 1e9:g} s"
+        if self.signal is not None:
+            return _signal_name(self.signal)
+        if self.exit_code is None:
+            return "could not be ended"
+        return f"exit {self.exit_code}" if self.exit_code else "ok"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal
+        return f"signal {number}"
+
+
+class Executor(Protocol):
+    """Whoever can carry a request out."""
+
+    def run(self, request: RunRequest) -> Measurement:
+        """Runs the command once and waits for it; a failing program is an answer, not an error."""
+
+
+class MeasureExecutor:
+    """Carries requests out with the native tool `measure`."""
+
+    def __init__(self, tool: Path | None = None) -> None:
+        self._tool = tool or paths.tool("measure")
+
+    def run(self, request: RunRequest) -> Measurement:
+        """Runs the command once. Ctrl-C ends the program's whole process tree, then goes on up."""
+        # A file and not a pipe: what the program leaves running would hold a pipe open.
+        with tempfile.NamedTemporaryFile(prefix="tsmalloc-measure-") as answer:
+            arguments = ["--output", answer.name, *measure_arguments(request)]
+            status = self._wait(self._start(arguments))
+            text = answer.read()
+        if status != 0:
+            how = f"exit {status}" if status > 0 else _signal_name(-status)
+            raise UserError(f"{self._tool} failed ({how}).", "What it wrote above says why.")
+        return Measurement.from_json(json.loads(text))
+
+    def _start(self, arguments: list[str]) -> subprocess.Popen[bytes]:
+        """Starts the tool in a process group of its own.
+
+        So Ctrl-C in a terminal reaches only us, and _wait passes on exactly one signal for each.
+        """
+        try:
+            return subprocess.Popen([self._tool, *arguments], process_group=0)
+        except OSError as error:
+            raise UserError(
+                f"{self._tool} does not start: {error}", "Build it anew: make"
+            ) from error
+
+    @staticmethod
+    def _wait(process: subprocess.Popen[bytes]) -> int:
+        interrupt: KeyboardInterrupt | None = None
+        while True:
+            try:
+                status = process.wait()
+                break
+            except KeyboardInterrupt as error:
+                interrupt = error
+                process.send_signal(signal.SIGTERM)  # the second one ends the program at once
+        if interrupt:
+            raise interrupt
+        return status
+
+
+def measure_arguments(request: RunRequest) -> list[str]:
+    """The request in the words of measure's command line."""
+    arguments = ["--sample-ms", str(request.sample_ms)]
+    for key, value in {**request.allocator.env, **request.env}.items():
+        arguments += ["--env", f"{key}={value}"]
+    for library in request.preloads():
+        arguments += ["--preload", str(library)]
+    named: dict[str, Path | None] = {
+        "--stdin": request.stdin or Path(os.devnull),
+        "--stdout": request.stdout,
+        "--stderr": request.stderr,
+        "--cwd": request.cwd,
+    }
+    for option, path in named.items():
+        if path is not None:
+            arguments += [option, str(path)]
+    if request.timeout_seconds is not None:
+        arguments += ["--timeout", f"{request.timeout_seconds:.9f}"]
+    return [*arguments, "--", *request.command]
+
+
+# The layout is drawn in tools/count/record.h, and so is the order of the counters.
+_RECORD = struct.Struct("=8s2i16Q1976s1976s")
+_MAGIC = b"TSCOUNT1"
+_KINDS = ("malloc", "calloc", "realloc", "free", "aligned", "operator_new", "operator_delete")
+
+
+@dataclass(frozen=True)
+class ProcessCounts:
+    """The calls that one program made in one process; a process that execs has several of these.
+
+    Each call counts once, under the function that the program called. `aligned` is memalign and its
+    kin. `provider` is the library whose malloc served, as the loader names it.
+    """
+
+    pid: int
+    parent_pid: int
+    number: int
+    program: str
+    provider: str
+    malloc: int
+    calloc: int
+    realloc: int
+    free: int
+    aligned: int
+    operator_new: int
+    operator_delete: int
+    bytes_requested: int
+
+    @property
+    def by_kind(self) -> tuple[tuple[str, int], ...]:
+        """The number of calls to each kind of function, by its name."""
+        return tuple((kind, getattr(self, kind)) for kind in _KINDS)
+
+    @property
+    def calls(self) -> int:
+        """All calls that asked for memory or gave it back."""
+        return sum(number for _, number in self.by_kind)
+
+
+def read_counts(directory: Path) -> list[ProcessCounts]:
+    """The records that the counting shim left in a directory, by process and then in order."""
+    records = [_read_record(path) for path in directory.glob("*.count")]
+    return sorted((r for r in records if r), key=lambda record: (record.pid, record.number))
+
+
+def _read_record(path: Path) -> ProcessCounts | None:
+    content = path.read_bytes()
+    if not content:  # its process was killed between creating and filling it
+        return None
+    number = re.fullmatch(r"\d+-(\d+)\.count", path.name)
+    if len(content) != _RECORD.size or not content.startswith(_MAGIC) or not number:
+        raise UserError(
+            f"{path} is not a record of call counts.",
+            "Name a directory that holds nothing else, and build the tools and the lab together.",
+        )
+    _, pid, parent_pid, *rest = _RECORD.unpack(content)
+    program, provider = (os.fsdecode(text.split(b"\0", 1)[0]) for text in rest[16:])
+    return ProcessCounts(
+        pid, parent_pid, int(number[1]), program, provider, *rest[: len(_KINDS) + 1]
+    )
