@@ -1,0 +1,308 @@
+"""From samples to a ranking: applies the statistics to every allocator and metric.
+
+Why: stats.py knows numbers, results.py knows what is kept; here the one becomes the other, as a
+pure function of the samples, so that a saved comparison can be analysed again and gives the same.
+Refuses to: measure, print, or rank an allocator under which the program failed even once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tsmlab import stats
+from tsmlab.metrics import CUSTOM, PEAK_MEMORY, TIME, MetricSpec
+from tsmlab.results import Analysis, Leaders, MetricSummary, Row, Sample
+from tsmlab.schedule import has_given_up
+from tsmlab.stats import RatioEstimate, Verdict
+
+LogsByRound = dict[int, float]
+
+
+@dataclass(frozen=True)
+class Question:
+    """What the samples are asked: against whom, about what, by which margin."""
+
+    allocators: tuple[str, ...]
+    reference: str
+    metrics: tuple[MetricSpec, ...]
+    margin: float
+    seed: int
+
+    @property
+    def primary(self) -> str:
+        """What the ranking goes by: the user's own metric if there is one, else the time."""
+        return CUSTOM if any(spec.key == CUSTOM for spec in self.metrics) else TIME
+
+    @property
+    def judged(self) -> list[MetricSpec]:
+        return [spec for spec in self.metrics if spec.judged]
+
+
+def analyse(samples: Sequence[Sample], question: Question) -> Analysis:
+    """The whole analysis."""
+    rows = {name: _row(name, samples, question) for name in question.allocators}
+    floors: dict[str, float | None] = {}
+    for spec in question.judged:
+        floors[spec.key] = _noise_floor(samples, question, spec.key)
+        _judge_metric(rows, samples, question, spec, floors[spec.key])
+    ranked = _ranked(rows, samples, question)
+    primary = next(s for s in question.metrics if s.key == question.primary)
+    leaders = {
+        spec.key: found
+        for spec in (primary, *(s for s in question.judged if s.key != primary.key))
+        if (found := _leaders(rows, samples, question, spec))
+    }
+    front = _pareto_front(rows, primary, question)
+    final = [replace(row, pareto=row.allocator in front) for row in ranked]
+    return Analysis(
+        primary_metric=question.primary,
+        rounds=len({s.round for s in samples if s.phase == "measured"}),
+        noise_floors=floors,
+        rows=final,
+        leaders=leaders,
+        recommended=_recommended(rows, leaders, question),
+    )
+
+
+def count_unresolved(analysis: Analysis) -> int:
+    return sum(
+        summary.verdict is Verdict.UNRESOLVED
+        for row in analysis.rows
+        for summary in row.metrics.values()
+    )
+
+
+def logs_by_round(samples: Sequence[Sample], allocator: str, key: str) -> LogsByRound:
+    """The logarithm of the metric for each round; for the reference, the mean of its two runs.
+
+    Rounds without a usable value (a failure, or a number that has no logarithm) are absent.
+    """
+    found: dict[int, list[float]] = {}
+    for sample in _usable(samples, allocator):
+        value = sample.values.get(key, 0.0)
+        if value > 0.0:
+            found.setdefault(sample.round, []).append(math.log(value))
+    return {number: sum(logs) / len(logs) for number, logs in sorted(found.items())}
+
+
+def log_table(samples: Sequence[Sample], allocators: Sequence[str], key: str) -> stats.Vector:
+    """Allocators by rounds, NaN where there is no value."""
+    rounds = sorted({s.round for s in samples if s.phase == "measured"})
+    table = np.full((len(allocators), len(rounds)), np.nan)
+    for row, name in enumerate(allocators):
+        logs = logs_by_round(samples, name, key)
+        for column, number in enumerate(rounds):
+            table[row, column] = logs.get(number, np.nan)
+    return table
+
+
+def _usable(samples: Sequence[Sample], allocator: str) -> list[Sample]:
+    return [
+        s for s in samples if s.allocator == allocator and s.phase == "measured" and not s.failure
+    ]
+
+
+def _row(name: str, samples: Sequence[Sample], question: Question) -> Row:
+    own = [s for s in samples if s.allocator == name and s.phase != "probe"]
+    failures = [s.failure for s in own if s.failure]
+    usable = _usable(samples, name)
+    metrics = {}
+    for spec in question.metrics:
+        measured = [(s.round, s.values[spec.key]) for s in usable if spec.key in s.values]
+        if measured:
+            metrics[spec.key] = _summary(measured)
+    return Row(
+        allocator=name,
+        attempts=len(own),
+        failures=len(failures),
+        failure=failures[-1] if failures else None,
+        gave_up=has_given_up(own, name),
+        metrics=metrics,
+        rank=None,
+        pareto=False,
+    )
+
+
+def _summary(measured: Sequence[tuple[int, float]]) -> MetricSummary:
+    values = [value for _, value in measured]
+    flags = stats.outlier_flags(values)
+    return MetricSummary(
+        runs=len(values),
+        median=stats.median(values),
+        mad=stats.median_absolute_deviation(values),
+        minimum=min(values),
+        maximum=max(values),
+        outlier_rounds=[number for (number, _), odd in zip(measured, flags, strict=True) if odd],
+        bimodal=stats.looks_bimodal(values),
+    )
+
+
+def _noise_floor(samples: Sequence[Sample], question: Question, key: str) -> float | None:
+    """The reference's second run of each round against its first."""
+    second, first = (
+        logs_by_round([s for s in samples if s.replicate == replicate], question.reference, key)
+        for replicate in (1, 0)
+    )
+    control = _pair(second, first, question.seed)
+    return stats.noise_floor(control) if control else None
+
+
+def _pair(numerator: LogsByRound, denominator: LogsByRound, seed: int) -> RatioEstimate | None:
+    both = [number for number in numerator if number in denominator]
+    if not both:
+        return None
+    return stats.estimate_ratio([numerator[n] - denominator[n] for n in both], seed=seed)
+
+
+def _is_candidate(row: Row, key: str) -> bool:
+    return row.failures == 0 and key in row.metrics
+
+
+def _judge_metric(
+    rows: dict[str, Row],
+    samples: Sequence[Sample],
+    question: Question,
+    spec: MetricSpec,
+    floor: float | None,
+) -> None:
+    """Fills in ratio and verdict of one metric. Holm's family: all candidates without a failure,
+    for this metric. A ratio needs positive numbers; without them there is no verdict."""
+    baseline = logs_by_round(samples, question.reference, spec.key)
+    estimates = {}
+    for name, row in rows.items():
+        if name == question.reference or not _is_candidate(row, spec.key):
+            continue
+        logs = logs_by_round(samples, name, spec.key)
+        if len(logs) == row.metrics[spec.key].runs and (
+            estimate := _pair(logs, baseline, question.seed)
+        ):
+            estimates[name] = estimate
+    tested = [name for name, estimate in estimates.items() if estimate.p_value is not None]
+    adjusted = dict(
+        zip(tested, stats.holm_adjust([estimates[n].p_value or 0.0 for n in tested]), strict=True)
+    )
+    for name, estimate in estimates.items():
+        judgement = stats.judge(
+            estimate,
+            margin=question.margin,
+            p_adjusted=adjusted.get(name),
+            comparisons=len(tested),
+            floor=floor,
+            higher_is_better=spec.higher_is_better,
+        )
+        summary = replace(
+            rows[name].metrics[spec.key],
+            ratio=estimate,
+            p_adjusted=adjusted.get(name),
+            verdict=judgement.verdict,
+            rounds_more=judgement.rounds_more,
+        )
+        rows[name] = replace(rows[name], metrics=rows[name].metrics | {spec.key: summary})
+
+
+def _standing(row: Row, spec: MetricSpec, reference: str) -> float | None:
+    """Smaller is better: the ratio to the reference, upside down where higher is better."""
+    if not _is_candidate(row, spec.key):
+        return None
+    ratio = row.metrics[spec.key].ratio
+    if row.allocator == reference:
+        return 1.0
+    if ratio is None:
+        return None
+    return 1.0 / ratio.ratio if spec.higher_is_better else ratio.ratio
+
+
+def _versus(
+    name: str, other: str, samples: Sequence[Sample], question: Question, spec: MetricSpec
+) -> Verdict:
+    """One allocator against another. Not corrected for multiplicity: it orders, it claims nothing
+    about the reference."""
+    logs = [logs_by_round(samples, n, spec.key) for n in (name, other)]
+    estimate = _pair(logs[0], logs[1], question.seed)
+    if estimate is None:
+        return Verdict.UNRESOLVED
+    return stats.judge(estimate, question.margin, higher_is_better=spec.higher_is_better).verdict
+
+
+def _by_standing(rows: dict[str, Row], spec: MetricSpec, reference: str) -> list[str]:
+    standings = {name: _standing(row, spec, reference) for name, row in rows.items()}
+    known = [(standing, name) for name, standing in standings.items() if standing is not None]
+    return [name for _, name in sorted(known, key=lambda pair: pair[0])]
+
+
+def _ranked(rows: dict[str, Row], samples: Sequence[Sample], question: Question) -> list[Row]:
+    """Best first. Those not shown worse than the best of their group share its rank; the next one
+    opens a new group, with its place as its rank. Unrankable rows come last."""
+    spec = next(s for s in question.metrics if s.key == question.primary)
+    order = _by_standing(rows, spec, question.reference)
+    ranks: dict[str, int] = {}
+    leader = None
+    for place, name in enumerate(order, start=1):
+        if leader is None or _versus(name, leader, samples, question, spec) is Verdict.WORSE:
+            leader, rank = name, place
+        ranks[name] = rank
+    failed = [name for name in rows if name not in ranks]
+    return [replace(rows[name], rank=ranks.get(name)) for name in [*order, *failed]]
+
+
+def _leaders(
+    rows: dict[str, Row], samples: Sequence[Sample], question: Question, spec: MetricSpec
+) -> Leaders | None:
+    order = _by_standing(rows, spec, question.reference)
+    if not order:
+        return None
+    best, others = order[0], order[1:]
+    verdicts = {name: _versus(name, best, samples, question, spec) for name in others}
+    return Leaders(
+        best=best,
+        equal=[name for name in others if verdicts[name] is Verdict.EQUAL],
+        unresolved=[name for name in others if verdicts[name] is Verdict.UNRESOLVED],
+    )
+
+
+def _pareto_front(rows: dict[str, Row], primary: MetricSpec, question: Question) -> set[str]:
+    """Those that no other beats: as good on both counts and better on one. By point estimates."""
+    memory_spec = next(s for s in question.metrics if s.key == PEAK_MEMORY)
+    points = {}
+    for name, row in rows.items():
+        cost = _standing(row, primary, question.reference)
+        memory = _standing(row, memory_spec, question.reference)
+        if cost is not None and memory is not None:
+            points[name] = (cost, memory)
+    return {
+        name
+        for name, (cost, memory) in points.items()
+        if not any(
+            c <= cost and m <= memory and (c < cost or m < memory) for c, m in points.values()
+        )
+    }
+
+
+def _recommended(
+    rows: dict[str, Row], leaders: dict[str, Leaders], question: Question
+) -> str | None:
+    """The fastest if it is shown better than the reference (among its equals, the smallest);
+    else the smallest, if it is shown smaller and not shown slower; else none."""
+    if found := leaders.get(question.primary):
+        group = [found.best, *found.equal]
+        group = [n for n in group if _verdict(rows[n], question.primary) is Verdict.BETTER]
+        if group:
+            return min(group, key=lambda n: _median_memory(rows[n]))
+    if small := leaders.get(PEAK_MEMORY):
+        row = rows[small.best]
+        shown_smaller = _verdict(row, PEAK_MEMORY) is Verdict.BETTER
+        if shown_smaller and _verdict(row, question.primary) is not Verdict.WORSE:
+            return small.best
+    return None
+
+
+def _verdict(row: Row, key: str) -> Verdict | None:
+    return row.metrics[key].verdict if key in row.metrics else None
+
+
+def _median_memory(row: Row) -> float:
+    return row.metrics[PEAK_MEMORY].median if PEAK_MEMORY in row.metrics else math.inf

@@ -1,0 +1,296 @@
+"""The flow of a comparison: preflight, warm-up, rounds, analysis.
+
+Why: everything with a rule of its own lives elsewhere (order and stop rule in schedule.py, a single
+run in trial.py, numbers in stats.py and analysis.py); here one can read what happens after what.
+Refuses to: print, or to lose measurements. Whatever ends the rounds early, be it Ctrl-C or a
+failing set-up command, the outcome holds all that was measured until then.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from tsmlab import __version__, doctor, machine, results, warnings
+from tsmlab.allocators import Allocator
+from tsmlab.analysis import Question, analyse, count_unresolved
+from tsmlab.errors import UserError
+from tsmlab.measuring import Executor
+from tsmlab.metrics import BUILT_IN, TIME, MetricSpec
+from tsmlab.progress import Reporter
+from tsmlab.results import AllocatorInfo, Comparison, Sample, Settings, Stop
+from tsmlab.schedule import Entry, Scheduler, Slot, StopRule, entries_for
+from tsmlab.stats import DEFAULT_MARGIN
+from tsmlab.trial import OutputCheck, Program, Trial
+from tsmlab.wording import quantity
+
+# A run that takes this many times as long as the reference's first one is taken to hang...
+TIMEOUT_FACTOR = 20.0
+# ... but not before this time, which a short program may well lose to a busy machine.
+MIN_TIMEOUT_SECONDS = 10.0
+WARMUP_ROUNDS = 1
+
+
+@dataclass(frozen=True)
+class Options:
+    """What was asked for; the allocators include the reference."""
+
+    program: Program
+    allocators: tuple[Allocator, ...]
+    reference: Allocator
+    seed: int
+    rule: StopRule = field(default_factory=StopRule)
+    warmup_rounds: int = WARMUP_ROUNDS
+    timeout_seconds: float | None = None
+    margin: float = DEFAULT_MARGIN
+    check_output: bool = True
+    consult_doctor: bool = True
+    cpus: tuple[int, ...] | None = None
+
+    @property
+    def metrics(self) -> tuple[MetricSpec, ...]:
+        custom = self.program.metric
+        return (*((custom.spec,) if custom else ()), *BUILT_IN)
+
+    @property
+    def question(self) -> Question:
+        names = tuple(allocator.name for allocator in self.allocators)
+        return Question(names, self.reference.name, self.metrics, self.margin, self.seed)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The comparison, and the error that ended it early, if one did."""
+
+    comparison: Comparison
+    error: UserError | None = None
+
+
+def compare(
+    options: Options,
+    executor: Executor,
+    reporter: Reporter,
+    clock: Callable[[], float] = time.monotonic,
+) -> Outcome:
+    """Runs the whole comparison. Raises UserError only where nothing has been measured yet."""
+    return _Session(options, executor, reporter, clock).run()
+
+
+class _Session:
+    """The state of one comparison while it runs."""
+
+    def __init__(
+        self,
+        options: Options,
+        executor: Executor,
+        reporter: Reporter,
+        clock: Callable[[], float],
+    ) -> None:
+        self._options = options
+        self._executor = executor
+        self._reporter = reporter
+        self._clock = clock
+        self._created = results.now()
+        self._machine = machine.describe()
+        self._output = OutputCheck(options.reference.name, options.check_output)
+        self._probe: Sample | None = None
+        self._intercepted_calls: int | None = None
+        self._timeout_seconds = options.timeout_seconds
+
+    def run(self) -> Outcome:
+        self._examine_program()
+        with tempfile.TemporaryDirectory(prefix="tsmalloc-compare-") as folder:
+            trial = Trial(
+                self._options.program,
+                self._options.allocators,
+                self._executor,
+                Path(folder),
+                self._clock,
+            )
+            self._try_reference(trial)
+            self._prove_interception(trial)
+            self._note_preflight()
+            return self._measure(trial)
+
+    def _examine_program(self) -> None:
+        if self._options.consult_doctor:
+            self._heed(doctor.diagnose(self._options.program.command))
+
+    def _try_reference(self, trial: Trial) -> None:
+        """Runs the reference once: it must succeed, and its time tells what a hang is."""
+        reference = self._options.reference
+        trial.timeout_seconds = self._timeout_seconds
+        self._reporter.round_started("probe", 1, 1)
+        slot = Slot(Entry(reference), "probe", 0, 1, 0)
+        self._reporter.run_started(slot)
+        self._probe = trial.run(slot)
+        self._reporter.run_finished(self._probe)
+        if self._probe.failure:
+            raise _reference_failed(self._probe, self._options)
+        if self._timeout_seconds is None:
+            seconds = self._probe.values[TIME]
+            self._timeout_seconds = max(MIN_TIMEOUT_SECONDS, TIMEOUT_FACTOR * seconds)
+        trial.timeout_seconds = self._timeout_seconds
+
+    def _prove_interception(self, trial: Trial) -> None:
+        """One counted run under the reference, which shows that preloading works here at all."""
+        if not self._options.consult_doctor:
+            return
+        program, reference = self._options.program, self._options.reference
+        trial.run_hook("setup", reference.name)
+        diagnosis = doctor.diagnose(
+            program.command,
+            allocators=(reference,),
+            timeout_seconds=self._timeout_seconds,
+            stdin=program.stdin,
+        )
+        trial.run_hook("cleanup", reference.name)
+        self._heed(diagnosis, repeated=True)
+        self._intercepted_calls = sum(proof.calls for proof in diagnosis.proofs)
+
+    def _note_preflight(self) -> None:
+        calls = "" if self._intercepted_calls is None else f", {self._intercepted_calls:,} calls"
+        self._reporter.note(
+            f"preflight  {self._options.reference.name}: "
+            f"{quantity(self._probe_seconds(), 'seconds')}{calls}; "
+            f"{len(self._options.allocators)} allocators; "
+            f"a run of over {quantity(self._timeout_seconds or 0.0, 'seconds')} counts as a hang"
+        )
+
+    def _measure(self, trial: Trial) -> Outcome:
+        options = self._options
+        scheduler = Scheduler(
+            entries=entries_for(options.allocators, options.reference),
+            reference=options.reference.name,
+            seed=options.seed,
+            run_one=trial.run,
+            judge=self._output.judge,
+            unresolved=lambda samples: count_unresolved(analyse(samples, options.question)),
+            clock=self._clock,
+            observer=self._reporter,
+        )
+        try:
+            round_seconds = scheduler.warm_up(options.warmup_rounds)
+            self._announce(round_seconds)
+            stop = scheduler.measure(options.rule)
+        except KeyboardInterrupt:
+            stop = Stop("interrupted", "interrupted by the user")
+        except UserError as error:
+            if not any(s.phase == "measured" for s in scheduler.samples):
+                raise
+            return Outcome(self._conclude(scheduler.samples, Stop("aborted", error.message)), error)
+        return Outcome(self._conclude(scheduler.samples, stop))
+
+    def _announce(self, warmup_round_seconds: float) -> None:
+        rule = self._options.rule
+        entries = len(self._options.allocators) + 1
+        seconds = warmup_round_seconds or entries * self._probe_seconds()
+        fitting = rule.rounds_that_fit(seconds)
+        self._reporter.expect(fitting)
+        if rule.runs is None and fitting < rule.min_rounds:
+            self._reporter.note(
+                f"a round of {entries} runs takes about {seconds:.0f} s: only {fitting} of "
+                f"{rule.min_rounds} rounds fit into {rule.time_budget_seconds:g} s. For firmer "
+                f"results: --time-budget {rule.min_rounds * seconds * 1.1:.0f}, or fewer "
+                f"allocators (-a)"
+            )
+
+    def _probe_seconds(self) -> float:
+        assert self._probe is not None
+        return self._probe.values[TIME]
+
+    def _heed(self, diagnosis: doctor.Diagnosis, repeated: bool = False) -> None:
+        """Stops at what makes a comparison meaningless; `repeated`: the notes were shown before."""
+        if fatal := diagnosis.fatal:
+            startable = diagnosis.resolved is not None
+            remedies = [finding.remedy for finding in fatal if finding.remedy]
+            if startable:
+                remedies.append("(--no-doctor compares all the same.)")
+            raise UserError(
+                f"comparing would be meaningless: {' '.join(f.message for f in fatal)}"
+                if startable
+                else fatal[0].message,
+                "\n".join(remedies),
+            )
+        for finding in diagnosis.findings:
+            if finding.severity == "warning" and not repeated:
+                self._reporter.note(f"doctor     {finding.message} {finding.remedy}")
+
+    def _conclude(self, run_samples: Sequence[Sample], stop: Stop) -> Comparison:
+        options = self._options
+        samples = [*([self._probe] if self._probe else []), *self._output.judge(run_samples)]
+        analysis = analyse(samples, options.question)
+        settings = self._settings()
+        metrics = list(options.metrics)
+        troubles = warnings.find_all(
+            samples,
+            analysis,
+            metrics,
+            settings,
+            self._machine,
+            stop,
+            options.reference.name,
+            self._output.comparable,
+            self._intercepted_calls,
+        )
+        return Comparison(
+            schema=results.SCHEMA,
+            created=self._created,
+            tsmalloc_version=__version__,
+            command=list(options.program.command),
+            reference=options.reference.name,
+            settings=settings,
+            machine=self._machine,
+            metrics=metrics,
+            allocators=[AllocatorInfo.of(allocator) for allocator in options.allocators],
+            stop=stop,
+            output_comparable=self._output.comparable,
+            intercepted_calls=self._intercepted_calls,
+            analysis=analysis,
+            warnings=troubles,
+            samples=samples,
+        )
+
+    def _settings(self) -> Settings:
+        options, program, rule = self._options, self._options.program, self._options.rule
+        chosen_by: Literal["user", "lab"] = "lab" if options.timeout_seconds is None else "user"
+        return Settings(
+            seed=options.seed,
+            runs=rule.runs,
+            min_rounds=rule.min_rounds,
+            max_rounds=rule.max_rounds,
+            warmup_rounds=options.warmup_rounds,
+            time_budget_seconds=rule.time_budget_seconds,
+            timeout_seconds=self._timeout_seconds,
+            timeout_chosen_by=chosen_by,
+            margin=options.margin,
+            expected_exit=program.expected_exit,
+            output_checked=options.check_output,
+            metric_pattern=program.metric.pattern if program.metric else None,
+            setup=program.setup,
+            cleanup=program.cleanup,
+            input=None if str(program.stdin) == "/dev/null" else str(program.stdin),
+            cpus=None if options.cpus is None else list(options.cpus),
+        )
+
+
+def _reference_failed(probe: Sample, options: Options) -> UserError:
+    """The reference must succeed, or there is nothing to compare with; says what would help."""
+    failure = probe.failure
+    assert failure is not None
+    remedies = {
+        "exit": "If that is how it ends when all is well, say so: --expect-exit "
+        f"{probe.measurement.get('exit_code')}",
+        "timeout": "Give it more time with --timeout, or less work.",
+        "metric": "Try the expression of --metric on what the program prints.",
+        "start": "Check the program's name and that it can be executed.",
+    }
+    said = f"\n{failure.stderr_tail}" if failure.stderr_tail else ""
+    return UserError(
+        f"the program fails under the reference {options.reference.name}: {failure.text}{said}",
+        remedies.get(failure.kind, "Run it by itself first: it must work without any of this."),
+    )

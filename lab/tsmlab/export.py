@@ -1,0 +1,125 @@
+"""Files for others: the whole comparison as JSON, every run as CSV, the table as Markdown.
+
+Why: hours of measuring must not end in "no such directory", so every target is checked before the
+first run; and if writing fails all the same, the results are kept elsewhere (results.save).
+Refuses to: overwrite a file that nobody said may go.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from tsmlab import render
+from tsmlab.errors import UserError
+from tsmlab.results import Comparison, Sample, to_json, write_atomically
+
+Format = Literal["json", "csv", "markdown"]
+
+# The columns of the CSV form before and after the metrics.
+CSV_SAMPLE = (
+    "phase",
+    "round",
+    "position",
+    "allocator",
+    "replicate",
+    "started_seconds",
+    "padding_bytes",
+)
+CSV_CHECK = ("failure", "failure_text", "output_sha256")
+
+
+@dataclass(frozen=True)
+class Target:
+    format: Format
+    path: Path
+
+    @property
+    def option(self) -> str:
+        return f"--export-{self.format}"
+
+
+def check_targets(targets: Sequence[Target], force: bool) -> None:
+    """Raises UserError for the first target that could not be written, or must not be."""
+    seen: dict[Path, Target] = {}
+    for target in targets:
+        path = target.path
+        real = path.resolve()
+        if real in seen and real.is_file() | (not real.exists()):
+            raise UserError(
+                f"{seen[real].option} and {target.option} name the same file, {path}.",
+                "Give each its own.",
+            )
+        seen[real] = target
+        _check_one(target, force)
+
+
+def write_all(comparison: Comparison, targets: Sequence[Target]) -> list[str]:
+    """Writes every target it can; returns a message for each that it could not."""
+    problems = []
+    for target in targets:
+        try:
+            write_atomically(target.path, _text(comparison, target.format))
+        except OSError as error:
+            problems.append(f"{target.option} {target.path}: {error.strerror}")
+    return problems
+
+
+def to_csv(comparison: Comparison) -> str:
+    """One line for each run, failed and warm-up ones included; numbers in base units."""
+    keys = [spec.key for spec in comparison.metrics]
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([*CSV_SAMPLE, *keys, *CSV_CHECK])
+    writer.writerows(_csv_line(sample, keys) for sample in comparison.samples)
+    return text.getvalue()
+
+
+def _csv_line(sample: Sample, keys: Sequence[str]) -> list[object]:
+    return [
+        sample.phase,
+        sample.round,
+        sample.position,
+        sample.allocator,
+        sample.replicate,
+        sample.started_seconds,
+        sample.padding_bytes,
+        *(sample.values.get(key, "") for key in keys),
+        sample.failure.kind if sample.failure else "",
+        sample.failure.text if sample.failure else "",
+        sample.output_sha256 or "",
+    ]
+
+
+def _text(comparison: Comparison, file_format: Format) -> str:
+    if file_format == "json":
+        return to_json(comparison)
+    if file_format == "csv":
+        return to_csv(comparison)
+    return render.markdown(comparison)
+
+
+def _check_one(target: Target, force: bool) -> None:
+    path, folder = target.path, target.path.absolute().parent
+    if path.is_dir():
+        raise UserError(f"{target.option}: {path} is a folder.", "Name a file in it.")
+    if path.is_file() and not force:
+        raise UserError(
+            f"{target.option}: {path} exists already.",
+            "Overwrite it with --force, or name another.",
+        )
+    if not folder.is_dir():
+        raise UserError(
+            f"{target.option}: there is no folder {folder}.", f"Make it first: mkdir -p {folder}"
+        )
+    # A regular file is replaced, which takes a writable folder; a device or pipe is written to.
+    special = path.exists() and not path.is_file()
+    if not os.access(path if special else folder, os.W_OK):
+        raise UserError(
+            f"{target.option}: {path} cannot be written.", "Choose a folder that is yours."
+        )

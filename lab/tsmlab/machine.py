@@ -1,0 +1,131 @@
+"""A description of the machine, taken when a comparison starts: what the numbers may depend on.
+
+Why: a result without its kernel, its huge-page mode and its load is a rumour.
+Refuses to: fail. What cannot be read (containers hide much) is None and stays None in the results.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Machine:
+    """cores: online; usable_cores: those this process may run on (cpusets and taskset count)."""
+
+    system: str | None
+    kernel: str
+    architecture: str
+    cpu: str | None
+    cores: int
+    usable_cores: int
+    memory_bytes: int | None
+    swap_bytes: int | None
+    transparent_hugepages: str | None
+    governor: str | None
+    address_randomisation: int | None
+    cgroup_memory_limit_bytes: int | None
+    cgroup_cpu_limit: float | None
+    libc: str | None
+    python: str
+    load_at_start: float
+
+
+def describe(root: Path = Path("/")) -> Machine:
+    """Reads the description from the files below `root` (another folder only in tests)."""
+    meminfo = _read(root / "proc/meminfo") or ""
+    return Machine(
+        system=_match(r'^PRETTY_NAME="?(.*?)"?$', _read(root / "etc/os-release")),
+        kernel=platform.release(),
+        architecture=platform.machine(),
+        cpu=_match(r"^model name\s*: (.*)$", _read(root / "proc/cpuinfo")),
+        cores=os.cpu_count() or 1,
+        usable_cores=len(os.sched_getaffinity(0)),
+        memory_bytes=_kibibytes("MemTotal", meminfo),
+        swap_bytes=_kibibytes("SwapTotal", meminfo),
+        transparent_hugepages=_match(
+            r"\[(\w+)\]", _read(root / "sys/kernel/mm/transparent_hugepage/enabled")
+        ),
+        governor=_read(root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        address_randomisation=_whole(_read(root / "proc/sys/kernel/randomize_va_space")),
+        cgroup_memory_limit_bytes=_cgroup_memory_limit(root),
+        cgroup_cpu_limit=_cgroup_cpu_limit(root),
+        libc=_libc(),
+        python=platform.python_version(),
+        load_at_start=os.getloadavg()[0],
+    )
+
+
+def _cgroup_folders(root: Path, controller: str) -> list[Path]:
+    """Where this process's group is, innermost first: version 2's tree, then version 1's."""
+    folders = []
+    for line in (_read(root / "proc/self/cgroup") or "").splitlines():
+        _, controllers, group = line.split(":", 2)
+        if controllers == "":
+            base = root / "sys/fs/cgroup"
+        elif controller in controllers.split(","):
+            base = root / "sys/fs/cgroup" / controller
+        else:
+            continue
+        inner = base / group.lstrip("/")
+        chain = [inner, *inner.parents]
+        folders += chain[: chain.index(base) + 1]
+    return folders
+
+
+def _cgroup_memory_limit(root: Path) -> int | None:
+    limits = [
+        limit
+        for folder in _cgroup_folders(root, "memory")
+        for name in ("memory.max", "memory.limit_in_bytes")
+        if (limit := _whole(_read(folder / name))) is not None
+    ]
+    # Version 1 says "no limit" with a number near 2^63.
+    return min((limit for limit in limits if limit < 1 << 60), default=None)
+
+
+def _cgroup_cpu_limit(root: Path) -> float | None:
+    """The number of CPUs' worth of time that the group may use."""
+    limits = []
+    for folder in _cgroup_folders(root, "cpu"):
+        if (both := _read(folder / "cpu.max")) is not None:
+            quota_text, _, period_text = both.partition(" ")
+            quota, period = _whole(quota_text), _whole(period_text)
+        else:
+            quota = _whole(_read(folder / "cpu.cfs_quota_us"))
+            period = _whole(_read(folder / "cpu.cfs_period_us"))
+        if quota is not None and quota > 0 and period:
+            limits.append(quota / period)
+    return min(limits, default=None)
+
+
+def _libc() -> str | None:
+    try:
+        return os.confstr("CS_GNU_LIBC_VERSION")
+    except (ValueError, OSError):
+        return None
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return None
+
+
+def _match(pattern: str, text: str | None) -> str | None:
+    found = re.search(pattern, text or "", re.MULTILINE)
+    return found[1] if found else None
+
+
+def _whole(text: str | None) -> int | None:
+    return int(text) if text is not None and re.fullmatch(r"-?\d+", text) else None
+
+
+def _kibibytes(key: str, meminfo: str) -> int | None:
+    value = _whole(_match(rf"^{key}:\s*(\d+) kB$", meminfo))
+    return None if value is None else value * 1024

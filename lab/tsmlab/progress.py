@@ -1,0 +1,164 @@
+"""What a person sees while a comparison runs: a bar on a terminal, a sparse line in a pipe.
+
+Why: a comparison takes minutes, and somebody who waits wants to know for what and how long.
+Refuses to: write to stdout, which belongs to the results, or to fill a log file.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Protocol, Self, TextIO
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+from tsmlab.results import Phase, Sample
+from tsmlab.schedule import Slot
+
+PIPE_SECONDS_BETWEEN_LINES = 10.0
+PHASE_NAMES = {"probe": "trying", "warmup": "warm-up", "measured": "round"}
+
+
+class Reporter(Protocol):
+    """An Observer of the schedule that can also be told how much there is to come."""
+
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+    def expect(self, rounds: int) -> None: ...
+    def round_started(self, phase: Phase, number: int, runs: int) -> None: ...
+    def run_started(self, slot: Slot) -> None: ...
+    def run_finished(self, sample: Sample) -> None: ...
+    def note(self, text: str) -> None: ...
+
+
+def reporter_for(quiet: bool, stream: TextIO | None = None) -> Reporter:
+    stream = stream or sys.stderr
+    if quiet:
+        return Silence()
+    if stream.isatty():
+        return Bar(Console(file=stream))
+    return Lines(stream)
+
+
+class Silence:
+    """Says nothing."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        pass
+
+    def expect(self, rounds: int) -> None:
+        pass
+
+    def round_started(self, phase: Phase, number: int, runs: int) -> None:
+        pass
+
+    def run_started(self, slot: Slot) -> None:
+        pass
+
+    def run_finished(self, sample: Sample) -> None:
+        pass
+
+    def note(self, text: str) -> None:
+        pass
+
+
+class Lines(Silence):
+    """For pipes and log files: notes, and the round's number every now and then."""
+
+    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+        self._stream = stream
+        self._clock = clock
+        self._last_line = clock()
+        self._expected: int | None = None
+
+    def expect(self, rounds: int) -> None:
+        self._expected = rounds
+
+    def round_started(self, phase: Phase, number: int, runs: int) -> None:
+        if self._clock() - self._last_line < PIPE_SECONDS_BETWEEN_LINES:
+            return
+        of = f" of at most {self._expected}" if self._expected and phase == "measured" else ""
+        self.note(f"{PHASE_NAMES[phase]} {number}{of}, {runs} runs")
+
+    def note(self, text: str) -> None:
+        self._last_line = self._clock()
+        print(text, file=self._stream, flush=True)
+
+
+class Bar(Silence):
+    """For terminals: one line that moves, and disappears at the end."""
+
+    def __init__(self, console: Console) -> None:
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[rounds]}"),
+            TimeElapsedColumn(),
+            TextColumn("[dim]{task.fields[running]}"),
+            console=console,
+            transient=True,
+        )
+        self._task: TaskID | None = None
+        self._expected: int | None = None
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        self._task = self._progress.add_task("starting", total=None, rounds="", running="")
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._progress.stop()
+
+    def expect(self, rounds: int) -> None:
+        self._expected = rounds
+
+    def round_started(self, phase: Phase, number: int, runs: int) -> None:
+        assert self._task is not None
+        measured = phase == "measured"
+        if measured and self._expected is not None:
+            total, done = self._expected * runs, (number - 1) * runs
+            rounds = f"{number}/≤{self._expected}"
+        else:
+            total, done, rounds = runs, 0, str(number) if measured else ""
+        self._progress.update(
+            self._task,
+            description=PHASE_NAMES[phase],
+            total=total,
+            completed=done,
+            rounds=rounds,
+        )
+
+    def run_started(self, slot: Slot) -> None:
+        assert self._task is not None
+        self._progress.update(self._task, running=slot.entry.allocator.name)
+
+    def run_finished(self, sample: Sample) -> None:
+        assert self._task is not None
+        self._progress.advance(self._task)
+        if sample.failure and sample.phase != "probe":
+            self.note(f"{sample.allocator}: {sample.failure.text}")
+
+    def note(self, text: str) -> None:
+        self._progress.console.print(Text(text))

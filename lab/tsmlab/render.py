@@ -1,0 +1,404 @@
+"""What a person reads: the table, the verdict, the warnings; and the same as Markdown.
+
+Why: twenty-three allocators have to fit into eighty columns and still say how sure we are.
+Refuses to: compute. Every number here was computed by analysis.py; this file only words it.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+import textwrap
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from tsmlab.metrics import CUSTOM, PAGE_FAULTS, PEAK_MEMORY, SYSTEM_TIME, TIME, MetricSpec
+from tsmlab.results import AllocatorInfo, Comparison, MetricSummary, Row, Trouble
+from tsmlab.stats import Verdict
+from tsmlab.wording import change, change_interval, names, quantity, rounds, share
+
+PIPE_WIDTH = 120
+STYLES = {Verdict.BETTER: "green", Verdict.WORSE: "red", Verdict.UNRESOLVED: "yellow"}
+LABEL_WIDTH = 11
+MAX_FRONT = 8
+
+
+@dataclass(frozen=True)
+class Cell:
+    text: str
+    style: str = ""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column; `expendable` ones go where the terminal is too narrow, the highest number first."""
+
+    header: str
+    cells: list[Cell]
+    left: bool = False
+    expendable: int = 0
+
+    @property
+    def width(self) -> int:
+        return max(cell_len(text) for text in [self.header, *(c.text for c in self.cells)])
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How tight the table is set. Compact: no versions, and signs instead of words."""
+
+    compact: bool
+    gap: int
+
+
+ROOMY = Layout(compact=False, gap=2)
+COMPACT = Layout(compact=True, gap=1)
+
+
+def stdout_console() -> Console:
+    """A pipe has no width; it gets a wide one, so that no table in a log is cut."""
+    if sys.stdout.isatty():
+        return Console(highlight=False)
+    columns = os.environ.get("COLUMNS", "")
+    width = int(columns) if columns.isdigit() and int(columns) > 0 else PIPE_WIDTH
+    return Console(highlight=False, width=width)
+
+
+def print_comparison(comparison: Comparison, console: Console) -> None:
+    """The whole report, on the console."""
+    for line in heading(comparison):
+        console.print(Text(line, no_wrap=True, overflow="ellipsis"))
+    console.print()
+    rows = ranked_rows(comparison)
+    if rows:
+        columns, layout = fitted_columns(comparison, rows, console.width)
+        console.print(_rich_table(columns, layout))
+        for line in legend(comparison, rows, layout):
+            console.print(Text(line, style="dim", no_wrap=True, overflow="ellipsis"))
+    for line in failed_lines(comparison):
+        console.print(Text(line, style="red"), soft_wrap=True)
+    console.print()
+    for label, text in verdict_lines(comparison):
+        console.print(Text(_hanging(label, text, console.width)), soft_wrap=True)
+
+
+def heading(comparison: Comparison) -> list[str]:
+    """The command, how much was measured, and how fine the measurement is."""
+    analysis, reference = comparison.analysis, comparison.reference
+    runs = sum(s.phase == "measured" for s in comparison.samples)
+    floors = [
+        f"{comparison.metric(key).name} {share(floor)}"
+        for key, floor in analysis.noise_floors.items()
+        if floor is not None
+    ]
+    extent = f"{rounds(analysis.rounds)}, {runs} runs, seed {comparison.settings.seed}"
+    lines = [
+        "$ " + " ".join(shlex.join(comparison.command).split()),
+        f"{extent}; stopped: {comparison.stop.text}",
+    ]
+    if floors:
+        text = f"noise floor ({reference} against itself): {', '.join(floors)}"
+        lines.append(f"{text}; margin {share(comparison.settings.margin)}")
+    return lines
+
+
+def ranked_rows(comparison: Comparison) -> list[Row]:
+    return [row for row in comparison.analysis.rows if row.rank is not None]
+
+
+# --- the table -----------------------------------------------------------------------------------
+
+
+def fitted_columns(
+    comparison: Comparison, rows: Sequence[Row], width: int
+) -> tuple[list[Column], Layout]:
+    """The roomiest table that fits; the narrowest one where none does."""
+    for layout in (ROOMY, COMPACT):
+        columns = table_columns(comparison, rows, layout)
+        if table_width(columns, layout) <= width:
+            return columns, layout
+    while table_width(columns, layout) > width and any(c.expendable for c in columns):
+        columns.remove(max(columns, key=lambda column: column.expendable))
+    return columns, layout
+
+
+def table_width(columns: Sequence[Column], layout: Layout) -> int:
+    return sum(column.width for column in columns) + layout.gap * (len(columns) - 1)
+
+
+def table_columns(comparison: Comparison, rows: Sequence[Row], layout: Layout) -> list[Column]:
+    """The primary metric with its interval, the other judged ones, then the explaining ones."""
+    primary = comparison.metric(comparison.analysis.primary_metric)
+    others = [s for s in comparison.metrics if s.judged and s.key != primary.key]
+    columns = [
+        Column("#", [Cell(str(row.rank)) for row in rows]),
+        Column("allocator", [Cell(_title(comparison, row, layout)) for row in rows], left=True),
+        *_primary_columns(comparison, rows, primary, layout),
+    ]
+    for spec in others:
+        columns += _judged_columns(comparison, rows, spec, layout)
+    for key, header, expendable in ((PAGE_FAULTS, "faults", 1), (SYSTEM_TIME, "system", 2)):
+        cells = [_median_cell(row, comparison.metric(key)) for row in rows]
+        columns.append(Column(header, cells, expendable=expendable))
+    return columns
+
+
+def _title(comparison: Comparison, row: Row, layout: Layout) -> str:
+    """Our own allocators all have the lab's version, which would only be noise in the table."""
+    info = comparison.allocator(row.allocator)
+    return info.name if layout.compact or info.family == "tsmalloc" else full_name(info)
+
+
+def full_name(info: AllocatorInfo) -> str:
+    return info.name if info.version == "?" else f"{info.name} {info.version}"
+
+
+def _primary_columns(
+    comparison: Comparison, rows: Sequence[Row], spec: MetricSpec, layout: Layout
+) -> list[Column]:
+    header = "time" if spec.key == TIME else spec.name
+
+    def ratio(row: Row) -> Cell:
+        estimate = row.metrics[spec.key].ratio
+        if row.allocator == comparison.reference:
+            return Cell("reference")
+        if estimate is None:
+            return Cell("-")
+        return Cell(f"{change(estimate.ratio)} {change_interval(estimate)}")
+
+    def verdict(row: Row) -> Cell:
+        summary = row.metrics[spec.key]
+        if summary.verdict is None:
+            return Cell("")
+        style = STYLES.get(summary.verdict, "")
+        if summary.verdict is not Verdict.UNRESOLVED:
+            return Cell(summary.verdict.value, style)
+        more = "" if summary.rounds_more is None else f" +{summary.rounds_more}"
+        return Cell(("?" if layout.compact else "unresolved") + more, style)
+
+    return [
+        Column(header, [_median_cell(row, spec) for row in rows]),
+        Column(f"vs {comparison.reference} [95 % CI]", [ratio(row) for row in rows]),
+        Column("verdict", [verdict(row) for row in rows], left=True),
+    ]
+
+
+def _judged_columns(
+    comparison: Comparison, rows: Sequence[Row], spec: MetricSpec, layout: Layout
+) -> list[Column]:
+    """Median, ratio and verdict, the latter two in one column where it is narrow."""
+    short = {PEAK_MEMORY: "peak", TIME: "time"}.get(spec.key, spec.name)
+
+    def cell(word: Callable[[MetricSummary], str]) -> list[Cell]:
+        cells = []
+        for row in rows:
+            summary = row.metrics.get(spec.key)
+            if summary is None or summary.ratio is None or summary.verdict is None:
+                cells.append(Cell(""))
+            else:
+                cells.append(Cell(word(summary), STYLES.get(summary.verdict, "")))
+        return cells
+
+    def ratio(summary: MetricSummary) -> str:
+        return change(summary.ratio.ratio) if summary.ratio else ""
+
+    def signed(summary: MetricSummary) -> str:
+        signs = {Verdict.EQUAL: " =", Verdict.UNRESOLVED: " ?"}
+        return ratio(summary) + signs.get(summary.verdict or Verdict.BETTER, "  ")
+
+    medians = Column(short, [_median_cell(row, spec) for row in rows])
+    against = f"vs {comparison.reference}"
+    if layout.compact:
+        return [medians, Column(against, cell(signed))]
+    words = cell(lambda summary: summary.verdict.value if summary.verdict else "")
+    return [medians, Column(against, cell(ratio)), Column("verdict", words, left=True)]
+
+
+def _median_cell(row: Row, spec: MetricSpec) -> Cell:
+    summary = row.metrics.get(spec.key)
+    return Cell("-" if summary is None else quantity(summary.median, spec.unit))
+
+
+def _rich_table(columns: Sequence[Column], layout: Layout) -> Table:
+    table = Table(box=None, padding=(0, layout.gap, 0, 0), pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(
+            Text(column.header),
+            justify="left" if column.left else "right",
+            no_wrap=True,
+            overflow="ellipsis",
+        )
+    for cells in zip(*(column.cells for column in columns), strict=True):
+        table.add_row(*(Text(cell.text, style=cell.style) for cell in cells))
+    return table
+
+
+def legend(comparison: Comparison, rows: Sequence[Row], layout: Layout) -> list[str]:
+    """Explains the signs that occur."""
+    summaries = [summary for row in rows for summary in row.metrics.values()]
+    lines = []
+    if any(s.rounds_more is not None for s in summaries):
+        word = "?" if layout.compact else "unresolved"
+        lines.append(f"{word} +N: not told apart yet; about N more rounds would do it")
+    if layout.compact and any(s.verdict is Verdict.EQUAL for s in summaries):
+        lines.append(f"=: equal within {share(comparison.settings.margin)}    ?: unresolved")
+    return lines
+
+
+def failed_lines(comparison: Comparison) -> list[str]:
+    """One line for each allocator under which a run failed, and the program's last words."""
+    lines = []
+    for row in comparison.analysis.rows:
+        if row.failure is not None:
+            end = "; not run again" if row.gave_up else ""
+            how_many = f"{row.failures} of {row.attempts} runs"
+            lines.append(f"FAILED {row.allocator}: {row.failure.text} ({how_many}{end})")
+            said = row.failure.stderr_tail.splitlines()[-2:]
+            lines += [f"       | {line}" for line in said]
+        elif row.rank is None:
+            lines.append(f"NOT RANKED {row.allocator}: no complete measurement")
+    return lines
+
+
+# --- the verdict ---------------------------------------------------------------------------------
+
+
+def verdict_lines(comparison: Comparison) -> list[tuple[str, str]]:
+    """Labels and sentences: who leads, the trade-off, and what to type."""
+    lines = []
+    for key in comparison.analysis.leaders:
+        label = {TIME: "fastest", PEAK_MEMORY: "smallest"}.get(key, "best")
+        if key == TIME and comparison.analysis.primary_metric == CUSTOM:
+            label = "quickest"
+        lines.append((label, _leader_sentence(comparison, comparison.metric(key))))
+    if front := _front_sentence(comparison):
+        lines.append(("trade-off", front))
+    if lines:
+        lines.append(("use it", use_it(comparison)))
+    return lines
+
+
+def _leader_sentence(comparison: Comparison, spec: MetricSpec) -> str:
+    leaders = comparison.analysis.leaders[spec.key]
+    row = next(r for r in comparison.analysis.rows if r.allocator == leaders.best)
+    summary, reference = row.metrics[spec.key], comparison.reference
+    title = full_name(comparison.allocator(leaders.best))
+    if summary.ratio is None:
+        text = f"{title} itself, the reference"
+    else:
+        text = f"{change(summary.ratio.ratio)} {change_interval(summary.ratio)} {spec.name}"
+        if summary.verdict is Verdict.BETTER:
+            text = f"{title}: {text} against {reference}"
+        else:
+            better = "more" if spec.higher_is_better else "less"
+            text = (
+                f"none is shown to have {better} {spec.name} than {reference}; "
+                f"{title} leads with {text} ({_why_not(summary)})"
+            )
+    equal = [name for name in leaders.equal if name != leaders.best]
+    if equal:
+        text += f"; equal within {share(comparison.settings.margin)}: {names(equal)}"
+    if leaders.unresolved:
+        text += f"; not told apart from it yet: {names(leaders.unresolved)}"
+    return text
+
+
+def _why_not(summary: MetricSummary) -> str:
+    if summary.verdict is Verdict.EQUAL:
+        return "equal"
+    if summary.rounds_more is None:
+        return "unresolved"
+    return f"unresolved: about {rounds(summary.rounds_more, more=True)} would tell"
+
+
+def _front_sentence(comparison: Comparison) -> str | None:
+    """The Pareto front. One that leads in both has no rival, which is worth saying, too."""
+    primary = comparison.metric(comparison.analysis.primary_metric)
+    memory = comparison.metric(PEAK_MEMORY)
+    front = [row for row in comparison.analysis.rows if row.pareto]
+    if not front:
+        return None
+    points = [
+        f"{row.allocator} ({quantity(row.metrics[primary.key].median, primary.unit)}, "
+        f"{quantity(row.metrics[PEAK_MEMORY].median, memory.unit)})"
+        for row in front
+    ]
+    axes = f"{primary.name} x {memory.name}"
+    if len(front) == 1:
+        return f"none ({axes}): {points[0]} leads in both"
+    return f"no other is better in both ({axes}): {names(points, MAX_FRONT)}"
+
+
+def use_it(comparison: Comparison) -> str:
+    """What to type to have the recommended allocator from now on."""
+    name = comparison.analysis.recommended
+    if name is None or name == comparison.reference:
+        return f"keep {comparison.reference}: nothing is shown to serve this program better"
+    info = comparison.allocator(name)
+    command = shlex.join(comparison.command)
+    settings = "".join(f"{key}={shlex.quote(value)} " for key, value in info.env.items())
+    if info.path is None:
+        return f"{settings}{command}    (without LD_PRELOAD)"
+    library = shlex.quote(info.path) if info.family == "user" else f"$(./tsmalloc lib {name})"
+    return f"{settings}LD_PRELOAD={library} {command}"
+
+
+def _hanging(label: str, text: str, width: int) -> str:
+    """Wraps a sentence beside its label; what is to be typed stays in one piece."""
+    start = label.ljust(LABEL_WIDTH)
+    if label == "use it":
+        return start + text
+    return textwrap.fill(
+        text,
+        width=max(40, width),
+        initial_indent=start,
+        subsequent_indent=" " * LABEL_WIDTH,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+# --- beside the table ----------------------------------------------------------------------------
+
+
+def warning_lines(troubles: Sequence[Trouble]) -> list[str]:
+    lines = []
+    for trouble in troubles:
+        lines.append(f"warning: {trouble.symptom}")
+        lines.append(f"         likely: {trouble.cause}")
+        lines.append(f"         remedy: {trouble.remedy}")
+    return lines
+
+
+def markdown(comparison: Comparison) -> str:
+    """The same report for a README or an issue."""
+    rows = ranked_rows(comparison)
+    lines = [f"    {line}" for line in heading(comparison)] + [""]
+    if rows:
+        columns = table_columns(comparison, rows, ROOMY)
+        lines.append(_markdown_line([column.header for column in columns]))
+        lines.append("|" + "|".join(" :-- " if c.left else " --: " for c in columns) + "|")
+        table = zip(*(column.cells for column in columns), strict=True)
+        lines += [_markdown_line([cell.text for cell in cells]) for cells in table]
+        lines.append("")
+    lines += [f"- {line.strip()}" for line in failed_lines(comparison)]
+    lines += [f"- **{label}** {_code(label, text)}" for label, text in verdict_lines(comparison)]
+    lines += [f"- *warning* {t.symptom}. {t.cause}. {t.remedy}." for t in comparison.warnings]
+    machine = comparison.machine
+    facts = [machine.cpu, f"{machine.usable_cores} cores", machine.system, machine.kernel]
+    lines += ["", f"Measured on {', '.join(fact for fact in facts if fact)}; {comparison.created}."]
+    return "\n".join(lines) + "\n"
+
+
+def _markdown_line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _code(label: str, text: str) -> str:
+    return f"`{text}`" if label == "use it" and "LD_PRELOAD" in text else text

@@ -1,0 +1,217 @@
+"""In which order the runs happen, and when enough of them have: the experiment's design.
+
+Why: allocators measured one after the other are compared through whatever else the machine did.
+Here each round runs every allocator once, in a fresh random order from a seed, so that a round is a
+block of runs under like conditions; and the rule that ends the experiment is written down in one
+place, before the first result is known.
+Refuses to: start processes, read clocks on its own, or look at results except through the two
+callbacks `judge` and `unresolved`: with mocks for these it is tested without time passing.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from tsmlab.allocators import Allocator
+from tsmlab.results import Phase, Sample, Stop
+
+MIN_ROUNDS = 5
+# Beyond this many rounds an answer is bought more cheaply by a longer-running program.
+MAX_ROUNDS = 300
+TIME_BUDGET_SECONDS = 120.0
+# An allocator that failed twice in a row is not run again: it will not get better, and a hang costs
+# a whole timeout each time.
+FAILURES_TO_GIVE_UP = 2
+# The stack's start moves with the environment's size, and with it the alignment of all that a
+# program keeps there; one page covers every offset (Mytkowicz et al., Producing Wrong Data Without
+# Doing Anything Obviously Wrong, ASPLOS 2009).
+PADDING_RANGE_BYTES = 4096
+# After the first analysis the next ones come at geometric steps: each look at the data is another
+# chance to stop on a fluke, so there should be few of them.
+LOOK_GROWTH = 1.25
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What a round runs once. Replicate 1 is the reference's second run, the A/A control."""
+
+    allocator: Allocator
+    replicate: int = 0
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One run to be made."""
+
+    entry: Entry
+    phase: Phase
+    round: int
+    position: int
+    padding_bytes: int
+
+
+@dataclass(frozen=True)
+class StopRule:
+    """Exactly `runs` rounds, or: at least min_rounds, until nothing is unresolved, within the time.
+
+    A minimum that the user asked for is kept at the budget's expense (`min_is_firm`); the default
+    minimum yields to the budget, but never below one round.
+    """
+
+    runs: int | None = None
+    min_rounds: int = MIN_ROUNDS
+    max_rounds: int = MAX_ROUNDS
+    time_budget_seconds: float = TIME_BUDGET_SECONDS
+    min_is_firm: bool = False
+
+    def is_look(self, rounds_done: int) -> bool:
+        """Whether the verdicts are to be looked at after this many rounds."""
+        look = self.min_rounds
+        while look < rounds_done:
+            look = max(look + 1, math.ceil(look * LOOK_GROWTH))
+        return self.runs is None and look == rounds_done
+
+    def decide(
+        self, rounds_done: int, elapsed_seconds: float, unresolved: Callable[[], int]
+    ) -> Stop | None:
+        """Whether to stop after `rounds_done` rounds; asks for `unresolved` only at a look."""
+        if self.runs is not None:
+            done = rounds_done >= self.runs
+            return Stop("runs", f"all {_rounds(self.runs)} done") if done else None
+        if self.is_look(rounds_done) and unresolved() == 0:
+            return Stop("resolved", f"every verdict is resolved after {_rounds(rounds_done)}")
+        if rounds_done >= self.max_rounds:
+            return Stop("max-rounds", f"the maximum of {_rounds(self.max_rounds)} is reached")
+        if rounds_done < self.min_rounds and self.min_is_firm:
+            return None
+        if rounds_done and self._next_exceeds_budget(rounds_done, elapsed_seconds):
+            text = f"another round would exceed the time budget of {self.time_budget_seconds:g} s"
+            return Stop("budget", f"{text}; {_rounds(rounds_done)} done")
+        return None
+
+    def rounds_that_fit(self, round_seconds: float) -> int:
+        """How many rounds of this length the rule allows at most; at least one."""
+        if self.runs is not None:
+            return self.runs
+        fitting = int(min(self.max_rounds, self.time_budget_seconds / max(round_seconds, 1e-9)))
+        return max(fitting, self.min_rounds if self.min_is_firm else 1)
+
+    def _next_exceeds_budget(self, rounds_done: int, elapsed_seconds: float) -> bool:
+        return elapsed_seconds * (rounds_done + 1) / rounds_done > self.time_budget_seconds
+
+
+def round_order(entries: Sequence[Entry], seed: int, phase: Phase, number: int) -> list[Entry]:
+    """The order within one round: depends on nothing but its arguments, so a seed repeats it."""
+    order = list(entries)
+    random.Random(f"order/{seed}/{phase}/{number}").shuffle(order)
+    return order
+
+
+def round_padding_bytes(seed: int, phase: Phase, number: int) -> int:
+    """By how much this round enlarges the environment, for all allocators alike."""
+    return random.Random(f"padding/{seed}/{phase}/{number}").randrange(PADDING_RANGE_BYTES)
+
+
+def entries_for(allocators: Sequence[Allocator], reference: Allocator) -> list[Entry]:
+    """Every allocator once, and the reference a second time."""
+    return [*(Entry(a) for a in allocators), Entry(reference, replicate=1)]
+
+
+def has_given_up(samples: Sequence[Sample], allocator: str) -> bool:
+    """Whether the allocator's last runs all failed, up to the number that ends its part."""
+    own = [s for s in samples if s.allocator == allocator][-FAILURES_TO_GIVE_UP:]
+    return len(own) == FAILURES_TO_GIVE_UP and all(s.failure for s in own)
+
+
+class Observer(Protocol):
+    """Hears of the progress."""
+
+    def round_started(self, phase: Phase, number: int, runs: int) -> None: ...
+    def run_started(self, slot: Slot) -> None: ...
+    def run_finished(self, sample: Sample) -> None: ...
+    def note(self, text: str) -> None: ...
+
+
+class Scheduler:
+    """Runs the warm-up rounds, then the measured ones; `samples` is complete at every moment."""
+
+    def __init__(
+        self,
+        entries: Sequence[Entry],
+        reference: str,
+        seed: int,
+        run_one: Callable[[Slot], Sample],
+        judge: Callable[[list[Sample]], list[Sample]],
+        unresolved: Callable[[Sequence[Sample]], int],
+        clock: Callable[[], float],
+        observer: Observer,
+    ) -> None:
+        self._entries = entries
+        self._reference = reference
+        self._seed = seed
+        self._run_one = run_one
+        self._judge = judge
+        self._unresolved = unresolved
+        self._clock = clock
+        self._observer = observer
+        self._given_up: set[str] = set()
+        self.samples: list[Sample] = []
+
+    def warm_up(self, rounds: int) -> float:
+        """Runs rounds that are not measured; returns how long the last one took."""
+        seconds = 0.0
+        for number in range(1, rounds + 1):
+            start = self._clock()
+            self._run_round("warmup", number)
+            seconds = self._clock() - start
+        return seconds
+
+    def measure(self, rule: StopRule) -> Stop:
+        """Runs measured rounds until the rule, or the lack of anything to run, ends it."""
+        start = self._clock()
+        number = 0
+        while True:
+            if stop := self._nothing_left():
+                return stop
+            number += 1
+            self._run_round("measured", number)
+            elapsed = self._clock() - start
+            if stop := rule.decide(number, elapsed, lambda: self._unresolved(self.samples)):
+                return stop
+
+    def _run_round(self, phase: Phase, number: int) -> None:
+        alive = [e for e in self._entries if e.allocator.name not in self._given_up]
+        padding = round_padding_bytes(self._seed, phase, number)
+        self._observer.round_started(phase, number, len(alive))
+        for position, entry in enumerate(round_order(alive, self._seed, phase, number), start=1):
+            slot = Slot(entry, phase, number, position, padding)
+            self._observer.run_started(slot)
+            sample = self._run_one(slot)
+            self.samples.append(sample)
+            self._observer.run_finished(sample)
+        self.samples = self._judge(self.samples)
+        self._note_given_up()
+
+    def _note_given_up(self) -> None:
+        """Recomputed each round: a judgement can be taken back (output that varies by itself)."""
+        names = {entry.allocator.name for entry in self._entries}
+        given_up = {name for name in names if has_given_up(self.samples, name)}
+        for name in sorted(given_up - self._given_up):
+            self._observer.note(f"{name} failed twice in a row and is not run again")
+        self._given_up = given_up
+
+    def _nothing_left(self) -> Stop | None:
+        if self._reference in self._given_up:
+            return Stop("reference-failed", f"the reference {self._reference} failed repeatedly")
+        candidates = {e.allocator.name for e in self._entries} - {self._reference}
+        if candidates and candidates <= self._given_up:
+            return Stop("none-left", f"all but the reference {self._reference} failed")
+        return None
+
+
+def _rounds(count: int) -> str:
+    return "1 round" if count == 1 else f"{count} rounds"

@@ -1,0 +1,419 @@
+"""The statistics of a comparison, as pure functions on numpy arrays.
+
+Why it exists: "which allocator is faster?" is answered by noisy numbers, and each step from the
+numbers to an answer must be small enough to be checked by hand, by scipy and by simulation.
+What it refuses to do: it drops no sample (outliers are flagged, never deleted), knows nothing about
+allocators, files or terminals, and gives no verdict where the data do not carry one.
+
+The design is a randomised complete block design: a round is a block in which every allocator runs
+once, so a candidate is compared with the reference through the log-ratio *within* each round, and
+whatever slows a whole round (frequency, neighbours, drift) cancels. docs/measuring.md tells it
+at length. References:
+
+  [BH]   Box, Hunter & Hunter, Statistics for Experimenters, 2nd ed., 2005, ch. 4 (blocking).
+  [ET]   Efron & Tibshirani, An Introduction to the Bootstrap, 1993, ch. 13 (percentile interval).
+  [He]   Hesterberg, What Teachers Should Know About the Bootstrap, The American Statistician 69(4),
+         2015, sec. 3.3 (the expanded percentile interval, for small samples).
+  [Ho]   Holm, A Simple Sequentially Rejective Multiple Test Procedure, Scand. J. Stat. 6, 1979.
+  [IH]   Iglewicz & Hoaglin, How to Detect and Handle Outliers, ASQC, 1993.
+  [Se]   Sen, Estimates of the Regression Coefficient Based on Kendall's Tau, JASA 63, 1968.
+  [Kr]   Kruschke, Rejecting or Accepting Parameter Values in Bayesian Estimation, 2018 (the rule
+         "decide only when the whole interval lies on one side of the margin").
+  [Ash]  Ashman, Bird & Zepf, Detecting Bimodality in Astronomical Datasets, Astron. J. 108, 1994.
+  [AS]   Abramowitz & Stegun, Handbook of Mathematical Functions, 1964, 26.7.3 and 26.7.4.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from statistics import NormalDist
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+Vector = npt.NDArray[np.float64]
+
+CONFIDENCE = 0.95
+RESAMPLES = 10_000
+DEFAULT_MARGIN = 0.01
+
+# [IH]: a sample whose modified z-score is beyond 3.5 is labelled a potential outlier.
+OUTLIER_Z = 3.5
+# The 0.75 quantile of the standard normal: makes the MAD comparable to a standard deviation.
+MAD_TO_SIGMA = NormalDist().inv_cdf(0.75)
+# E|X| / sigma of a normal variable; the scale that [IH] falls back on when the MAD is zero.
+MEAN_DEVIATION_TO_SIGMA = math.sqrt(2.0 / math.pi)
+# A resampled mean cannot leave the range of the data, so for n symmetric samples no bootstrap
+# interval of the mean can cover more often than 1 - 2^(1-n) (93.75 % at n = 5). Below this many
+# rounds the interval is Student's, which has no such limit.
+MIN_BOOTSTRAP_ROUNDS = 10
+# Beyond this, "about N more rounds" is no advice but a way of saying "not like this".
+MAX_ROUNDS_ADVICE = 100_000
+# Ashman's D of the best cut of a *single* mode is about 2.7 (normal) or 3.5 (uniform). From 20
+# samples on, fewer than 1 in 100 normal, uniform, log-normal or exponential samples exceed 6
+# (simulated in the tests).
+BIMODAL_ASHMAN_D = 6.0
+BIMODAL_MIN_SAMPLES = 20
+BIMODAL_MIN_SHARE = 0.2
+
+
+# --- one sample -----------------------------------------------------------------------------------
+
+
+def as_vector(values: Sequence[float] | Vector) -> Vector:
+    """A float vector; refuses NaN and infinities, which would silently poison every statistic."""
+    vector = np.asarray(values, dtype=np.float64)
+    if vector.ndim != 1:
+        raise ValueError(f"expected one dimension, got {vector.ndim}")
+    if not np.all(np.isfinite(vector)):
+        raise ValueError("samples must be finite numbers")
+    return vector
+
+
+def median(values: Sequence[float] | Vector) -> float:
+    return float(np.median(as_vector(values)))
+
+
+def median_absolute_deviation(values: Sequence[float] | Vector) -> float:
+    vector = as_vector(values)
+    return float(np.median(np.abs(vector - np.median(vector))))
+
+
+def modified_z_scores(values: Sequence[float] | Vector) -> Vector:
+    """[IH] robust z-scores. Where over half the samples are equal the MAD is 0; the mean absolute
+    deviation replaces it then, and if that is 0 too (all equal) every score is 0."""
+    vector = as_vector(values)
+    deviations = vector - np.median(vector)
+    mad = float(np.median(np.abs(deviations)))
+    if mad > 0.0:
+        return MAD_TO_SIGMA * deviations / mad
+    mean_deviation = float(np.mean(np.abs(deviations)))
+    if mean_deviation > 0.0:
+        return MEAN_DEVIATION_TO_SIGMA * deviations / mean_deviation
+    return np.zeros_like(vector)
+
+
+def outlier_flags(
+    values: Sequence[float] | Vector, threshold: float = OUTLIER_Z
+) -> npt.NDArray[np.bool_]:
+    """True where a sample looks unlike the others. A flag only: every statistic keeps it."""
+    return np.abs(modified_z_scores(values)) > threshold
+
+
+def looks_bimodal(values: Sequence[float] | Vector) -> bool:
+    """A hint that runs fall into two groups: the cut that minimises the spread within both halves
+    (exact two-means in one dimension) leaves two sizeable groups far apart by [Ash]'s D."""
+    vector = np.sort(as_vector(values))
+    count = len(vector)
+    if count < BIMODAL_MIN_SAMPLES or vector[0] == vector[-1]:
+        return False
+    smallest = max(2, math.ceil(BIMODAL_MIN_SHARE * count))
+    spreads = {
+        cut: float(np.var(vector[:cut]) * cut + np.var(vector[cut:]) * (count - cut))
+        for cut in range(smallest, count - smallest + 1)
+    }
+    cut = min(spreads, key=spreads.__getitem__)
+    distance = float(np.mean(vector[cut:]) - np.mean(vector[:cut]))
+    within = math.sqrt(float(np.var(vector[:cut], ddof=1) + np.var(vector[cut:], ddof=1)))
+    return distance > 0.0 and math.sqrt(2.0) * distance > BIMODAL_ASHMAN_D * within
+
+
+# --- Student's t for whole degrees of freedom -----------------------------------------------------
+
+
+def student_two_sided_p(t: float, degrees: int) -> float:
+    """P(|T| >= |t|), by the finite series of [AS] 26.7.3/4: exact for whole degrees of freedom, and
+    the reason why the lab needs no scipy at run time."""
+    if degrees < 1:
+        raise ValueError("Student's t needs at least one degree of freedom")
+    if math.isinf(t):
+        return 0.0
+    theta = math.atan(abs(t) / math.sqrt(degrees))
+    sine, cosine = math.sin(theta), math.cos(theta)
+    if degrees % 2 == 1:
+        total, term = 0.0, cosine
+        for k in range(1, degrees - 1, 2):
+            total += term
+            term *= cosine * cosine * (k + 1) / (k + 2)
+        inside = 2.0 / math.pi * (theta + sine * total)
+    else:
+        total, term = 0.0, 1.0
+        for k in range(0, degrees - 1, 2):
+            total += term
+            term *= cosine * cosine * (k + 1) / (k + 2)
+        inside = sine * total
+    return min(1.0, max(0.0, 1.0 - inside))
+
+
+@lru_cache(maxsize=1024)
+def student_critical(alpha: float, degrees: int) -> float:
+    """The t with P(|T| >= t) = alpha, by bisection: cheap, monotone and exact enough (1e-10)."""
+    if not 0.0 < alpha < 1.0:
+        raise ValueError("alpha must lie strictly between 0 and 1")
+    low, high = 0.0, 2.0
+    while student_two_sided_p(high, degrees) > alpha:
+        high *= 2.0
+    while high - low > 1e-10 * max(1.0, high):
+        middle = (low + high) / 2.0
+        if student_two_sided_p(middle, degrees) > alpha:
+            low = middle
+        else:
+            high = middle
+    return (low + high) / 2.0
+
+
+# --- paired ratios --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RatioEstimate:
+    """A geometric-mean ratio with its confidence interval; low and high are None for one pair,
+    which has no spread to judge by. p_value: two-sided paired t-test of "the ratio is 1"."""
+
+    ratio: float
+    low: float | None
+    high: float | None
+    p_value: float | None
+    pairs: int
+    method: Literal["none", "student", "bootstrap"]
+
+
+@lru_cache(maxsize=4)
+def _resampling_weights(count: int, seed: int, resamples: int) -> Vector:
+    """Row b says how often each round was drawn in resample b, as shares that sum to 1. The same
+    draws serve every allocator: it is the *rounds* that are resampled, as the design demands."""
+    generator = np.random.default_rng([seed, count])
+    counts = generator.multinomial(count, np.full(count, 1.0 / count), size=resamples)
+    return np.asarray(counts / count, dtype=np.float64)
+
+
+def bootstrap_mean_interval(
+    values: Sequence[float] | Vector,
+    confidence: float = CONFIDENCE,
+    seed: int = 0,
+    resamples: int = RESAMPLES,
+) -> tuple[float, float]:
+    """The expanded percentile interval [He] of the mean. The percentile interval [ET] of n samples
+    is too narrow by sqrt((n-1)/n) and uses normal instead of t quantiles; asking for wider
+    percentiles puts both right."""
+    vector = as_vector(values)
+    count = len(vector)
+    if count < 2:
+        raise ValueError("an interval needs at least two samples")
+    if vector.min() == vector.max():
+        return float(vector[0]), float(vector[0])
+    critical = student_critical(1.0 - confidence, count - 1)
+    tail = NormalDist().cdf(-math.sqrt(count / (count - 1)) * critical)
+    means = _resampling_weights(count, seed, resamples) @ vector
+    low, high = np.quantile(means, [tail, 1.0 - tail])
+    return float(low), float(high)
+
+
+def student_mean_interval(
+    values: Sequence[float] | Vector, confidence: float = CONFIDENCE
+) -> tuple[float, float]:
+    vector = as_vector(values)
+    count = len(vector)
+    if count < 2:
+        raise ValueError("an interval needs at least two samples")
+    center = float(np.mean(vector))
+    half = student_critical(1.0 - confidence, count - 1) * float(
+        np.std(vector, ddof=1) / math.sqrt(count)
+    )
+    return center - half, center + half
+
+
+def mean_is_zero_p(values: Sequence[float] | Vector) -> float:
+    """Two-sided one-sample t-test of "the mean is 0"; on log-ratios this is the paired test. A
+    sign-flip test would assume less, but its smallest p is 2^(1-n): with 5 rounds and 22 candidates
+    not even a factor of ten could pass Holm's correction."""
+    vector = as_vector(values)
+    count = len(vector)
+    if count < 2:
+        raise ValueError("a test needs at least two samples")
+    center = float(np.mean(vector))
+    error = float(np.std(vector, ddof=1) / math.sqrt(count))
+    # A spread that is only rounding error of the mean is no spread.
+    if error <= 1e-15 * abs(center):
+        return 1.0 if center == 0.0 else 0.0
+    return student_two_sided_p(center / error, count - 1)
+
+
+def estimate_ratio(log_ratios: Sequence[float] | Vector, seed: int = 0) -> RatioEstimate:
+    """The geometric-mean ratio of paired log-ratios, one per round."""
+    vector = as_vector(log_ratios)
+    count = len(vector)
+    if count == 0:
+        raise ValueError("no pairs to estimate a ratio from")
+    ratio = math.exp(float(np.mean(vector)))
+    if count == 1:
+        return RatioEstimate(ratio, None, None, None, 1, "none")
+    method: Literal["student", "bootstrap"]
+    if count < MIN_BOOTSTRAP_ROUNDS:
+        method, (low, high) = "student", student_mean_interval(vector)
+    else:
+        method, (low, high) = "bootstrap", bootstrap_mean_interval(vector, seed=seed)
+    return RatioEstimate(
+        ratio, math.exp(low), math.exp(high), mean_is_zero_p(vector), count, method
+    )
+
+
+def holm_adjust(p_values: Sequence[float]) -> list[float]:
+    """[Ho] adjusted p-values: those below alpha may all be called significant with a chance of at
+    most alpha of even one false call among them, however the tests depend on each other."""
+    count = len(p_values)
+    adjusted = [0.0] * count
+    running = 0.0
+    for rank, index in enumerate(sorted(range(count), key=lambda i: p_values[i])):
+        running = max(running, min(1.0, (count - rank) * p_values[index]))
+        adjusted[index] = running
+    return adjusted
+
+
+def noise_floor(control: RatioEstimate) -> float | None:
+    """The A/A control: the reference against itself differs by nothing, so the largest difference
+    its interval allows is what this machine, now, cannot tell from nothing. A relative difference
+    (0.007 = 0.7 %)."""
+    if control.low is None or control.high is None:
+        return None
+    return max(control.high, 1.0 / control.low) - 1.0
+
+
+# --- the verdict ----------------------------------------------------------------------------------
+
+
+class Verdict(enum.StrEnum):
+    BETTER = "better"
+    EQUAL = "equal"
+    WORSE = "worse"
+    UNRESOLVED = "unresolved"
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """rounds_more: about how many more rounds would resolve it; None when resolved, when one pair
+    gives nothing to extrapolate from, or when not even MAX_ROUNDS_ADVICE would do."""
+
+    verdict: Verdict
+    rounds_more: int | None = None
+
+
+def judge(
+    estimate: RatioEstimate,
+    margin: float = DEFAULT_MARGIN,
+    p_adjusted: float | None = None,
+    comparisons: int = 1,
+    floor: float | None = None,
+    higher_is_better: bool = False,
+) -> Judgement:
+    """Three-way verdict by [Kr]'s rule, on the log scale where "1 % more" and "1 % less" are mirror
+    images. Better or worse: the whole interval lies beyond the margin, Holm's adjusted p is below
+    5 %, and the ratio exceeds the A/A noise floor. Equal: the whole interval lies within the
+    margin. Anything else is unresolved, with the rounds that would help (widths shrink as
+    1/sqrt(n)). Equal is not corrected: it takes two one-sided tests at 2.5 % each as it is."""
+    if margin <= 0.0:
+        raise ValueError("the margin must be positive")
+    if estimate.low is None or estimate.high is None:
+        return Judgement(Verdict.UNRESOLVED)
+    limit = math.log1p(margin)
+    center, low, high = (math.log(x) for x in (estimate.ratio, estimate.low, estimate.high))
+    if -limit < low and high < limit:
+        return Judgement(Verdict.EQUAL)
+    significant = p_adjusted is None or p_adjusted < 1.0 - CONFIDENCE
+    audible = floor is None or abs(center) > math.log1p(floor)
+    if significant and audible and (low > limit or high < -limit):
+        more = high < -limit if not higher_is_better else low > limit
+        return Judgement(Verdict.BETTER if more else Verdict.WORSE)
+    half = center - low if center > 0.0 else high - center
+    alpha = (1.0 - CONFIDENCE) / max(1, comparisons)
+    return Judgement(
+        Verdict.UNRESOLVED, _rounds_more(estimate, abs(center), half, limit, alpha, floor)
+    )
+
+
+def _rounds_more(
+    estimate: RatioEstimate,
+    distance: float,
+    half_width: float,
+    limit: float,
+    alpha: float,
+    floor: float | None,
+) -> int | None:
+    """How many rounds until the slowest of the conditions for a verdict holds, if the centre stays.
+    alpha is Holm's harshest level: right for the last to be resolved, cautious for the others."""
+    gap = abs(distance - limit)
+    if gap == 0.0:
+        return None
+    factors = [half_width / gap]
+    if distance > limit:
+        degrees = estimate.pairs - 1
+        usual = student_critical(1.0 - CONFIDENCE, degrees)
+        factors.append(student_critical(alpha, degrees) / usual * half_width / distance)
+        if floor is not None:
+            factors.append(math.log1p(floor) / distance)
+    needed = estimate.pairs * max(factors) ** 2
+    if needed > MAX_ROUNDS_ADVICE:
+        return None
+    return max(1, math.ceil(needed - estimate.pairs))
+
+
+# --- what went on over the rounds -----------------------------------------------------------------
+
+
+def round_effects(log_values: npt.NDArray[np.float64]) -> Vector:
+    """How much slower each round was than usual, over all allocators: rows are allocators, columns
+    rounds, NaN where a run failed. Each row is centred on its own median, then the median over
+    the rows is taken, so that one odd allocator does not look like an odd round."""
+    if log_values.ndim != 2 or log_values.size == 0:
+        raise ValueError("expected a non-empty table of allocators by rounds")
+    centred = log_values - np.nanmedian(log_values, axis=1, keepdims=True)
+    return np.asarray(np.nanmedian(centred, axis=0), dtype=np.float64)
+
+
+def first_round_effect(effects: Sequence[float] | Vector) -> float | None:
+    """The first round's effect if it is an outlier among the rounds (a warm-up too short)."""
+    vector = as_vector(effects)
+    if len(vector) < 5:
+        return None
+    rest = vector[1:]
+    center = float(np.median(rest))
+    sigma = float(np.median(np.abs(rest - center))) / MAD_TO_SIGMA
+    effect = float(vector[0]) - center
+    return effect if abs(effect) > OUTLIER_Z * sigma else None
+
+
+@dataclass(frozen=True)
+class Trend:
+    """Slope per step with its confidence interval."""
+
+    slope: float
+    low: float
+    high: float
+
+    @property
+    def significant(self) -> bool:
+        return self.low > 0.0 or self.high < 0.0
+
+
+def theil_sen(values: Sequence[float] | Vector, confidence: float = CONFIDENCE) -> Trend | None:
+    """The median of all pairwise slopes, and [Se]'s interval from the distribution of Kendall's S
+    (normal approximation, corrected for ties in the values). None below 5 samples."""
+    vector = as_vector(values)
+    count = len(vector)
+    if count < 5:
+        return None
+    first, second = np.triu_indices(count, k=1)
+    slopes = np.sort((vector[second] - vector[first]) / (second - first))
+    _, ties = np.unique(vector, return_counts=True)
+    variance = float(count * (count - 1) * (2 * count + 5))
+    variance -= float(np.sum(ties * (ties - 1) * (2 * ties + 5)))
+    spread = NormalDist().inv_cdf(0.5 + confidence / 2.0) * math.sqrt(max(0.0, variance / 18.0))
+    pairs = len(slopes)
+    lower = max(0, round((pairs - spread) / 2.0) - 1)
+    upper = min(pairs - 1, round((pairs + spread) / 2.0))
+    return Trend(float(np.median(slopes)), float(slopes[lower]), float(slopes[upper]))

@@ -1,0 +1,238 @@
+"""One run of the program under one allocator: its environment, its output, and whether it counts.
+
+Why: a time is only worth comparing if the program did the same work. So each run's exit status, its
+output and the presence of the allocator's library are checked, and what differs is a failure of
+that run: a result like any other, never an abort.
+Refuses to: let the program near the terminal. Its input is a file or empty, its output goes to
+files that are hashed, searched for the user's metric, and removed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tsmlab.allocators import Allocator
+from tsmlab.errors import UserError
+from tsmlab.measuring import Executor, Measurement, RunRequest
+from tsmlab.metrics import CUSTOM, CustomMetric, measured_values
+from tsmlab.results import Failure, FailureKind, Sample
+from tsmlab.schedule import Slot
+
+PADDING_VARIABLE = "TSMALLOC_LAYOUT_PADDING"
+STDERR_TAIL_LINES = 12
+STDERR_TAIL_BYTES = 4096
+# What one environment variable costs on the new stack besides its text: the "=", the final zero
+# and the pointer in the table.
+VARIABLE_OVERHEAD_BYTES = 1 + 1 + 8
+
+
+@dataclass(frozen=True)
+class Program:
+    """What is run each time, and what its success looks like."""
+
+    command: tuple[str, ...]
+    stdin: Path
+    expected_exit: int = 0
+    metric: CustomMetric | None = None
+    setup: str | None = None
+    cleanup: str | None = None
+
+
+class Trial:
+    """Makes runs. timeout_seconds can be set once the reference's time is known."""
+
+    def __init__(
+        self,
+        program: Program,
+        allocators: Sequence[Allocator],
+        executor: Executor,
+        folder: Path,
+        clock: Callable[[], float],
+    ) -> None:
+        self._program = program
+        self._largest_extra_bytes = max(extra_environment_bytes(a) for a in allocators)
+        self._executor = executor
+        self._stdout = folder / "stdout"
+        self._stderr = folder / "stderr"
+        self._clock = clock
+        self._start = clock()
+        self.timeout_seconds: float | None = None
+
+    def run(self, slot: Slot) -> Sample:
+        """One timed run, with the user's set-up and clean-up commands outside of the timing."""
+        allocator = slot.entry.allocator
+        request = RunRequest(
+            command=self._program.command,
+            allocator=allocator,
+            env=dict(allocator.env) | self._padding(slot),
+            stdin=self._program.stdin,
+            stdout=self._stdout,
+            stderr=self._stderr,
+            timeout_seconds=self.timeout_seconds,
+            cwd=None,
+        )
+        self.run_hook("setup", allocator.name)
+        started = self._clock() - self._start
+        measurement = self._executor.run(request)
+        if measurement.interrupted:
+            raise KeyboardInterrupt
+        sample = self._sample(slot, started, measurement)
+        self.run_hook("cleanup", allocator.name)
+        return sample
+
+    def run_hook(self, which: str, allocator_name: str) -> None:
+        """Runs the user's set-up or clean-up command, without any allocator preloaded."""
+        line = self._program.setup if which == "setup" else self._program.cleanup
+        if line is None:
+            return
+        done = subprocess.run(
+            ["/bin/sh", "-c", line],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=os.environ | {"TSMALLOC_ALLOCATOR": allocator_name},
+            check=False,
+        )
+        if done.returncode != 0:
+            how = f"exit {done.returncode}" if done.returncode > 0 else f"signal {-done.returncode}"
+            said = done.stdout.decode(errors="replace").strip()
+            raise UserError(
+                f"the {which} command failed ({how}): {line}" + (f"\n{said}" if said else ""),
+                f"Try it in a shell by itself; it must succeed before each run (--{which}).",
+            )
+
+    def _padding(self, slot: Slot) -> dict[str, str]:
+        """Makes the environment equally large for all allocators of a round: the round's own
+        offset, plus what this allocator's variables take less than the largest set."""
+        missing = self._largest_extra_bytes - extra_environment_bytes(slot.entry.allocator)
+        return {PADDING_VARIABLE: "x" * (slot.padding_bytes + missing)}
+
+    def _sample(self, slot: Slot, started: float, measurement: Measurement) -> Sample:
+        values = {} if measurement.spawn_error else measured_values(measurement)
+        failure = self._failure(slot.entry.allocator, measurement)
+        if self._program.metric and failure is None:
+            number = self._program.metric.find(_text(self._stdout), _text(self._stderr))
+            if number is None:
+                failure = self._failed("metric", f"no {self._program.metric.name} in the output")
+            else:
+                values[CUSTOM] = number
+        digest, size = _hash(self._stdout)
+        for path in (self._stdout, self._stderr):
+            path.unlink(missing_ok=True)
+        return Sample(
+            phase=slot.phase,
+            round=slot.round,
+            position=slot.position,
+            allocator=slot.entry.allocator.name,
+            replicate=slot.entry.replicate,
+            started_seconds=round(started, 6),
+            padding_bytes=slot.padding_bytes,
+            values=values,
+            output_sha256=digest,
+            output_bytes=size,
+            failure=failure,
+            measurement=dict(measurement.raw),
+        )
+
+    def _failure(self, allocator: Allocator, measurement: Measurement) -> Failure | None:
+        expected = self._program.expected_exit
+        if measurement.spawn_error:
+            return self._failed("start", measurement.failure_text())
+        if measurement.timed_out:
+            return self._failed("timeout", measurement.failure_text())
+        if measurement.signal is not None or measurement.exit_code is None:
+            return self._failed("signal", measurement.failure_text())
+        if measurement.exit_code != expected:
+            instead = f" instead of {expected}" if expected else ""
+            return self._failed("exit", f"exit {measurement.exit_code}{instead}")
+        if allocator.path and any(p.mapped is False for p in measurement.preloaded):
+            return self._failed("preload", "its library was not loaded")
+        return None
+
+    def _failed(self, kind: FailureKind, text: str) -> Failure:
+        return Failure(kind, text, _tail(self._stderr))
+
+
+def extra_environment_bytes(allocator: Allocator) -> int:
+    """What preloading this allocator adds to the environment of a program."""
+    size = sum(len(k) + len(v) + VARIABLE_OVERHEAD_BYTES for k, v in allocator.env.items())
+    if allocator.path is None:
+        return size
+    if os.environ.get("LD_PRELOAD"):
+        return size + len(os.fsencode(allocator.path)) + 1
+    preload = len("LD_PRELOAD") + len(os.fsencode(allocator.path))
+    return size + preload + VARIABLE_OVERHEAD_BYTES
+
+
+class OutputCheck:
+    """Compares each run's standard output with the reference's.
+
+    Only while the reference agrees with itself: a program that prints the time of day differs from
+    run to run whatever its allocator, and then `comparable` turns False and no run fails by it.
+    """
+
+    def __init__(self, reference: str, enabled: bool) -> None:
+        self._reference = reference
+        self._enabled = enabled
+        self.comparable: bool | None = None
+
+    def judge(self, samples: Sequence[Sample]) -> list[Sample]:
+        """The samples with failures by output set, or taken back."""
+        outputs = {
+            s.output_sha256
+            for s in samples
+            if s.allocator == self._reference and _failure_kind(s) in (None, "output")
+        }
+        if not self._enabled or not outputs:
+            return list(samples)
+        self.comparable = len(outputs) == 1
+        expected = outputs.pop() if self.comparable else None
+        return [self._judge_one(sample, expected) for sample in samples]
+
+    @staticmethod
+    def _judge_one(sample: Sample, expected: str | None) -> Sample:
+        if _failure_kind(sample) not in (None, "output"):
+            return sample
+        if expected is None or sample.output_sha256 == expected:
+            return replace(sample, failure=None) if sample.failure else sample
+        return sample if sample.failure else replace(sample, failure=OUTPUT_CHANGED)
+
+
+OUTPUT_CHANGED = Failure("output", "its output differs from the reference's")
+
+
+def _failure_kind(sample: Sample) -> FailureKind | None:
+    return sample.failure.kind if sample.failure else None
+
+
+def _hash(path: Path) -> tuple[str | None, int | None]:
+    try:
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+            return digest, file.tell()
+    except FileNotFoundError:
+        return None, None
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return ""
+
+
+def _tail(path: Path) -> str:
+    """The end of a file that may be huge."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - STDERR_TAIL_BYTES))
+            text = file.read().decode(errors="replace")
+    except FileNotFoundError:
+        return ""
+    return "\n".join(text.splitlines()[-STDERR_TAIL_LINES:])

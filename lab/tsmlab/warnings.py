@@ -1,0 +1,255 @@
+"""What may be wrong with a comparison: each warning names symptom, likely cause and remedy.
+
+Why: a confidence interval knows nothing of a busy machine, a cold cache or a program that ends
+before it has allocated anything; a person has to be told, in words that say what to do next.
+Refuses to: change a number or a verdict. A warning is an opinion beside the results.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from tsmlab import stats
+from tsmlab.analysis import log_table
+from tsmlab.machine import Machine
+from tsmlab.metrics import PEAK_MEMORY, TIME, MetricSpec
+from tsmlab.results import Analysis, Row, Sample, Settings, Stop, Trouble
+from tsmlab.schedule import MIN_ROUNDS
+from tsmlab.wording import names
+
+# Below this, starting the process and loading libraries is most of the time.
+SHORT_RUN_SECONDS = 0.005
+# Of a program with fewer calls than this, no allocator can make a measurable difference.
+FEW_CALLS = 1000
+SAMPLING_SHARE = 0.01
+OUTLIER_SHARE = 0.1
+# Other work's share of the cores, from the load average, that is worth a word.
+BUSY_SHARE = 0.5
+# A tree whose processes together hold this much more than its largest process.
+TREE_FACTOR = 1.25
+
+
+def find_all(
+    samples: Sequence[Sample],
+    analysis: Analysis,
+    metrics: Sequence[MetricSpec],
+    settings: Settings,
+    machine: Machine,
+    stop: Stop,
+    reference: str,
+    output_comparable: bool | None,
+    intercepted_calls: int | None,
+) -> list[Trouble]:
+    """Every warning that applies, the gravest first."""
+    by_name = {row.allocator: row for row in analysis.rows}
+    return [
+        *_few_rounds(analysis, settings, stop),
+        *_noise(analysis, metrics, settings),
+        *_busy(machine),
+        *_short_runs(by_name.get(reference)),
+        *_few_calls(intercepted_calls),
+        *_over_the_rounds(samples, analysis, settings),
+        *_spread(analysis, settings),
+        *_several_processes(samples, reference),
+        *_sampling_cost(samples),
+        *_machine_settings(machine),
+        *_output(output_comparable, settings),
+    ]
+
+
+def _few_rounds(analysis: Analysis, settings: Settings, stop: Stop) -> Iterator[Trouble]:
+    if analysis.rounds >= MIN_ROUNDS:
+        return
+    causes = {
+        "runs": "--runs asked for no more",
+        "budget": f"the program is long for a budget of {settings.time_budget_seconds:g} s",
+        "interrupted": "the comparison was interrupted",
+    }
+    yield Trouble(
+        "few-rounds",
+        f"only {analysis.rounds} of at least {MIN_ROUNDS} rounds: the intervals are wide",
+        causes.get(stop.reason, stop.text),
+        "more time (--time-budget, or -m 5 to insist), or fewer allocators (-a)",
+    )
+
+
+def _noise(
+    analysis: Analysis, metrics: Sequence[MetricSpec], settings: Settings
+) -> Iterator[Trouble]:
+    titles = {spec.key: spec.name for spec in metrics}
+    for key, floor in analysis.noise_floors.items():
+        if floor is not None and floor > settings.margin:
+            yield Trouble(
+                "noise-floor",
+                f"noise floor of {titles[key]}: the reference against itself differs by up to "
+                f"{floor:.1%}, more than the margin of {settings.margin:.1%}",
+                "a noisy machine, or a program that varies by itself",
+                "more rounds (--time-budget, -r), a quieter machine, or a larger --margin",
+            )
+
+
+def _busy(machine: Machine) -> Iterator[Trouble]:
+    if machine.load_at_start > BUSY_SHARE * machine.usable_cores:
+        yield Trouble(
+            "high-load",
+            f"load {machine.load_at_start:.1f} on {machine.usable_cores} cores at the start",
+            "other programs were running",
+            "end them, or keep to cores of your own with --cpus",
+        )
+
+
+def _short_runs(reference: Row | None) -> Iterator[Trouble]:
+    if reference is None or TIME not in reference.metrics:
+        return
+    seconds = reference.metrics[TIME].median
+    if seconds < SHORT_RUN_SECONDS:
+        yield Trouble(
+            "short-runs",
+            f"a run takes {seconds * 1000:.1f} ms",
+            "that is mostly the start of a process and the loading of libraries",
+            "give the program more work, as in daily use",
+        )
+
+
+def _few_calls(calls: int | None) -> Iterator[Trouble]:
+    if calls is not None and calls < FEW_CALLS:
+        yield Trouble(
+            "few-calls",
+            f"the program called the allocator only {calls:,} times",
+            "it allocates hardly anything with these arguments",
+            "give it more work; else expect no difference in time",
+        )
+
+
+def _over_the_rounds(
+    samples: Sequence[Sample], analysis: Analysis, settings: Settings
+) -> Iterator[Trouble]:
+    """What happened to the rounds as such. The ratios, being paired, are hardly affected."""
+    steady = [row.allocator for row in analysis.rows if not row.failures]
+    table = log_table(samples, steady, TIME)
+    complete = table[:, ~np.isnan(table).any(axis=0)]
+    if complete.size == 0:
+        return
+    effects = stats.round_effects(complete)
+    limit = math.log1p(settings.margin)
+    first = stats.first_round_effect(effects)
+    if first is not None and abs(first) > limit:
+        yield Trouble(
+            "first-round",
+            f"the first round was {_change(first)} than the others",
+            "caches were still cold, or the processor's frequency was still changing",
+            "more warm-up rounds (-w 3)",
+        )
+    trend = stats.theil_sen(effects)
+    total = trend.slope * (len(effects) - 1) if trend else 0.0
+    if trend and trend.significant and abs(total) > limit:
+        yield Trouble(
+            "drift",
+            f"from the first round to the last, runs became {_change(total)}",
+            "the machine's temperature or load changed, or files grew",
+            "the ratios are paired and stand; reset files with --setup, or let the machine settle",
+        )
+
+
+def _change(log_ratio: float) -> str:
+    word = "slower" if log_ratio > 0 else "faster"
+    return f"{math.expm1(abs(log_ratio)):.1%} {word}"
+
+
+def _spread(analysis: Analysis, settings: Settings) -> Iterator[Trouble]:
+    times = {r.allocator: r.metrics[TIME] for r in analysis.rows if TIME in r.metrics}
+    jumpy = [
+        name
+        for name, time in times.items()
+        if time.runs >= MIN_ROUNDS and len(time.outlier_rounds) > OUTLIER_SHARE * time.runs
+    ]
+    if jumpy:
+        yield Trouble(
+            "outliers",
+            f"over {OUTLIER_SHARE:.0%} of the times are outliers: {names(jumpy)}",
+            "something else ran now and then; none was left out",
+            "a quieter machine, --cpus, or more rounds (-r)",
+        )
+    double = [
+        name
+        for name, time in times.items()
+        if time.bimodal and time.maximum > time.minimum * (1.0 + settings.margin)
+    ]
+    if double:
+        yield Trouble(
+            "bimodal",
+            f"times fall into two groups: {names(double)}",
+            "the program or the machine has two states (placement in memory, cores, frequency)",
+            "look at the raw samples (--export-csv); try --cpus",
+        )
+
+
+def _several_processes(samples: Sequence[Sample], reference: str) -> Iterator[Trouble]:
+    together, largest = [], []
+    for sample in samples:
+        tree = sample.measurement.get("tree_peak_rss_bytes")
+        largest_one = sample.values.get(PEAK_MEMORY)
+        if sample.allocator == reference and not sample.failure and tree and largest_one:
+            together.append(float(tree))
+            largest.append(largest_one)
+    if not together:
+        return
+    if np.median(together) > TREE_FACTOR * np.median(largest):
+        yield Trouble(
+            "several-processes",
+            "the program is several processes; peak memory is that of the largest one",
+            f"all together held about {np.median(together) / np.median(largest):.1f} times as much",
+            "the raw samples have the sum as measurement.tree_peak_rss_bytes (--export-json)",
+        )
+
+
+def _sampling_cost(samples: Sequence[Sample]) -> Iterator[Trouble]:
+    shares = [
+        s.measurement["sampling_ns"] / s.measurement["wall_ns"]
+        for s in samples
+        if s.phase == "measured" and s.measurement.get("wall_ns")
+    ]
+    if shares and np.median(shares) > SAMPLING_SHARE:
+        yield Trouble(
+            "sampling-cost",
+            f"watching the memory took {np.median(shares):.1%} of the time",
+            "runs are short, or the program has very many processes",
+            "it burdens all allocators alike; longer runs make it small",
+        )
+
+
+def _machine_settings(machine: Machine) -> Iterator[Trouble]:
+    if machine.transparent_hugepages == "always":
+        yield Trouble(
+            "huge-pages",
+            "transparent huge pages are on for all memory (always)",
+            "peak memory and time then depend on which 2 MiB regions an allocator happens to touch",
+            "compare as deployed; or: echo madvise > /sys/kernel/mm/transparent_hugepage/enabled",
+        )
+    if machine.governor not in (None, "performance"):
+        yield Trouble(
+            "governor",
+            f"the processor's frequency is governed by {machine.governor!r}",
+            "it changes speed with the load",
+            "cpupower frequency-set -g performance, or accept a wider noise floor",
+        )
+    if machine.address_randomisation == 0:
+        yield Trouble(
+            "no-aslr",
+            "address space randomisation is off",
+            "every run has the same layout, which may favour one allocator by chance",
+            "sysctl kernel.randomize_va_space=2",
+        )
+
+
+def _output(comparable: bool | None, settings: Settings) -> Iterator[Trouble]:
+    if settings.output_checked and comparable is False:
+        yield Trouble(
+            "output-varies",
+            "the program's output differs between two runs of the reference itself",
+            "it prints times, addresses or random numbers; outputs were not compared",
+            "a fixed seed, if the program has one; or --ignore-output to say that it is meant",
+        )

@@ -1,0 +1,78 @@
+"""Numbers as people write them: 1.82 s, 412M, -14.1 %, 8.10x.
+
+Why: the table, the verdict, the notes and the warnings must word the same number the same way.
+Refuses to: show more digits than a measurement has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tsmlab.metrics import Unit
+from tsmlab.stats import RatioEstimate
+
+# From this ratio on, "8.10x" is easier to grasp than "+710 %".
+TIMES_FROM = 2.0
+
+# Unit, then its scales: text behind the number, size.
+SCALES: dict[Unit, tuple[tuple[str, float], ...]] = {
+    "seconds": ((" s", 1.0), (" ms", 1e-3), (" µs", 1e-6)),
+    "bytes": (("G", 1024.0**3), ("M", 1024.0**2), ("K", 1024.0)),
+    "count": (("M", 1e6), ("k", 1e3)),
+}
+
+
+def quantity(value: float, unit: Unit) -> str:
+    """Three significant digits and the unit."""
+    for text, size in SCALES.get(unit, ()):
+        # The rounded number decides: 999.6 ms is 1.00 s, not 1000 ms.
+        if value >= size * 0.9995:
+            return f"{_three_digits(value / size)}{text}"
+    if unit == "seconds":
+        return f"{value * 1e9:.0f} ns"
+    if unit == "bytes":
+        return f"{value:.0f}B"
+    return f"{value:.0f}" if unit == "count" else f"{value:.4g}"
+
+
+def _three_digits(number: float) -> str:
+    digits = 0 if number >= 99.95 else 1 if number >= 9.995 else 2
+    return f"{number:.{digits}f}"
+
+
+def change(ratio: float) -> str:
+    """A ratio to the reference, as a person says it."""
+    if ratio >= TIMES_FROM:
+        return f"{_three_digits(ratio)}x"
+    return f"{_percent(ratio)} %"
+
+
+def change_interval(estimate: RatioEstimate) -> str:
+    """The confidence interval, in the same terms as change()."""
+    if estimate.low is None or estimate.high is None:
+        return "[no interval]"
+    form = _three_digits if estimate.ratio >= TIMES_FROM else _percent
+    return f"[{form(estimate.low)}, {form(estimate.high)}]"
+
+
+def _percent(ratio: float) -> str:
+    text = f"{(ratio - 1.0) * 100.0:+.1f}"
+    return "0.0" if text in ("+0.0", "-0.0") else text
+
+
+def share(fraction: float) -> str:
+    """A small fraction: 0.7 %, 1 %, 0.04 %."""
+    percent = fraction * 100.0
+    digits = 1 if percent >= 0.1 else 2
+    text = f"{percent:.{digits}f}"
+    return f"{text.rstrip('0').rstrip('.') if '.' in text else text} %"
+
+
+def rounds(count: int, more: bool = False) -> str:
+    return f"{count:,}{' more' if more else ''} round{'' if count == 1 else 's'}"
+
+
+def names(items: Sequence[str], limit: int = 6) -> str:
+    """A list that does not get out of hand."""
+    shown = ", ".join(items[:limit])
+    return shown if len(items) <= limit else f"{shown} and {len(items) - limit} more"
