@@ -25,9 +25,16 @@ class ReadWrite {
   void* allocate(std::size_t bytes, std::size_t alignment) noexcept {
     const Request request = Request::of(bytes, alignment);
     if (request.search_bytes == 0) return nullptr;
-    Block* const claimed = search_and_claim(request);
-    const Guard guard{lock_};
-    return claimed != nullptr ? heap_.take(claimed, request) : heap_.allocate(request);
+    for (;;) {
+      Block* const claimed = search_and_claim(request);
+      const Guard guard{lock_};
+      if (claimed != nullptr) {
+        --claims_;
+        return heap_.take(claimed, request);
+      }
+      if (void* payload = heap_.allocate_from_free(request)) return payload;
+      if (!others_hold_claims()) return heap_.allocate(request);
+    }
   }
 
   void release(void* payload) noexcept {
@@ -82,6 +89,7 @@ class ReadWrite {
   // request is lost in mid-call.
   void fork_child() noexcept {
     source_.fork_child();
+    claims_ = 0;
     lock_.reset_after_fork();
   }
 
@@ -94,11 +102,17 @@ class ReadWrite {
 
   Block* search_and_claim(const Request& request) noexcept {
     const SharedGuard guard{lock_};
-    return heap_.find(request, claim);
+    Block* const claimed = heap_.find(request, claim);
+    if (claimed != nullptr) ++claims_;
+    return claimed;
   }
+
+  // Nothing is free, but blocks are claimed whose remainders will be free in a moment: growing now would grow without need.
+  bool others_hold_claims() const noexcept { return claims_ != 0; }
 
   Source source_;
   SharedMutex lock_;
+  std::atomic<unsigned> claims_{0};  // claimed and not yet taken; up under the shared lock, down under the exclusive one
   TaggedHeap<Fit> heap_ TS_GUARDED_BY(lock_);
 };
 

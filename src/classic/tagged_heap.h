@@ -95,12 +95,15 @@ class TaggedHeap {
 
   void* allocate(const Request& request) noexcept {
     if (request.search_bytes == 0) return nullptr;
-    Block* block = find(request, unclaimed);
-    while (block == nullptr) {
-      if (!grow(request.search_bytes)) return nullptr;
-      block = find(request, unclaimed);
-    }
-    return take(block, request);
+    void* payload = allocate_from_free(request);
+    while (payload == nullptr && grow(request.search_bytes)) payload = allocate_from_free(request);
+    return payload;
+  }
+
+  // As allocate(), but null where the heap would have to grow.
+  void* allocate_from_free(const Request& request) noexcept {
+    Block* const block = find(request, unclaimed);
+    return block == nullptr ? nullptr : take(block, request);
   }
 
   // The block that the fit names; only reads, unless `accept` writes.
