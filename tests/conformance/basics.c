@@ -1,0 +1,94 @@
+// malloc and free alone: every size is served, aligned, distinct and writable, and freed memory is used again.
+#include <errno.h>
+#include <stdlib.h>
+
+#include "check.h"
+
+// glibc manual, "Malloc Examples": the address is always a multiple of 16 on 64-bit systems.
+enum { promised_alignment = 16 };
+
+static const size_t sizes[] = {0,    1,    2,     7,     8,     9,      15,     16,      17,      23,      24,      25,       31,
+                               32,   33,   48,    63,    64,    65,     100,    127,     128,     129,     255,     256,      257,
+                               500,  512,  1000,  1023,  1024,  1025,   2048,   4000,    4095,    4096,    4097,    8192,     10000,
+                               16384, 32767, 32768, 65535, 65536, 131071, 131072, 131073, 262144, 1000000, 1048576, 10000000, 67108864};
+
+static void serves_every_size(void) {
+  for (size_t i = 0; i < COUNT_OF(sizes); ++i) {
+    char* block = malloc(sizes[i]);
+    REQUIRE(block != NULL, "malloc(%zu) is null", sizes[i]);
+    EXPECT((uintptr_t)block % promised_alignment == 0, "malloc(%zu) is %p", sizes[i], (void*)block);
+    fill(block, sizes[i], i);
+    EXPECT(first_damage(block, sizes[i], i) == sizes[i], "malloc(%zu): byte %zu does not keep its value", sizes[i],
+           first_damage(block, sizes[i], i));
+    free(block);
+  }
+}
+
+static void small_sizes_are_aligned(void) {
+  enum { blocks = 4097 };
+  static void* block[blocks];
+  for (size_t bytes = 0; bytes < blocks; ++bytes) {
+    block[bytes] = malloc(bytes);
+    EXPECT((uintptr_t)block[bytes] % promised_alignment == 0, "malloc(%zu) is %p", bytes, block[bytes]);
+    REQUIRE(block[bytes] != NULL, "malloc(%zu) is null", bytes);
+    fill(block[bytes], bytes, bytes);
+  }
+  for (size_t bytes = 0; bytes < blocks; ++bytes) {
+    EXPECT(first_damage(block[bytes], bytes, bytes) == bytes, "the block of %zu bytes was overwritten", bytes);
+    free(block[bytes]);
+  }
+}
+
+static void zero_bytes_are_blocks(void) {
+  void* first = malloc(opaque(0));
+  void* second = malloc(opaque(0));
+  EXPECT(first != NULL && second != NULL, "%p and %p", first, second);
+  EXPECT(first != second, "malloc(0) gave %p twice", first);
+  free(first);
+  free(second);
+}
+
+static void free_of_null(void) {
+  for (int i = 0; i < 1000; ++i) free(opaque_pointer(NULL));
+}
+
+static void freed_memory_is_used_again(void) {
+  const size_t before = resident_bytes();
+  for (size_t round = 0; round < 2000; ++round) {
+    enum { blocks = 64 };
+    void* block[blocks];
+    for (size_t i = 0; i < blocks; ++i) {
+      block[i] = malloc(opaque(16384));
+      REQUIRE(block[i] != NULL, "null in round %zu", round);
+      fill(block[i], 64, i);
+    }
+    for (size_t i = 0; i < blocks; ++i) free(block[(i * 7 + round) % blocks]);
+  }
+  const size_t grown = resident_bytes() - before;
+  EXPECT(grown < (size_t)32 << 20, "2000 rounds of 1 MiB made the process %zu bytes larger", grown);
+}
+
+static void any_order_of_frees(void) {
+  enum { blocks = 5000 };
+  static void* block[blocks];
+  uint64_t random = 1;
+  for (size_t i = 0; i < blocks; ++i) {
+    block[i] = malloc(random_size(&random, 20000));
+    REQUIRE(block[i] != NULL, "null at block %zu", i);
+  }
+  for (size_t left = blocks; left > 0; --left) {
+    const size_t chosen = next_random(&random) % left;
+    free(block[chosen]);
+    block[chosen] = block[left - 1];
+  }
+}
+
+static const Check checks[] = {
+    {"malloc serves every size", serves_every_size},
+    {"all small sizes are aligned to 16 and do not overlap", small_sizes_are_aligned},
+    {"malloc(0) returns distinct blocks", zero_bytes_are_blocks},
+    {"free(NULL) does nothing", free_of_null},
+    {"freed memory is used again", freed_memory_is_used_again},
+    {"blocks may be freed in any order", any_order_of_frees},
+};
+CHECK_MAIN(checks)

@@ -1,0 +1,73 @@
+// calloc: zeroed whatever the memory was before, and products that overflow are refused.
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "check.h"
+
+static size_t first_nonzero(const char* block, size_t bytes) {
+  for (size_t i = 0; i < bytes; ++i) {
+    if (block[i] != 0) return i;
+  }
+  return bytes;
+}
+
+static void zeroes_used_memory(void) {
+  static const size_t sizes[] = {1, 8, 16, 24, 40, 64, 100, 256, 1000, 4096, 5000, 65536, 131072, 200000, 1 << 20, 8 << 20};
+  for (size_t i = 0; i < COUNT_OF(sizes); ++i) {
+    for (int round = 0; round < 4; ++round) {
+      void* dirty = malloc(sizes[i]);
+      REQUIRE(dirty != NULL, "malloc(%zu) is null", sizes[i]);
+      memset(dirty, 0xa5, sizes[i]);
+      free(opaque_pointer(dirty));
+      char* block = calloc(1, sizes[i]);
+      REQUIRE(block != NULL, "calloc(1, %zu) is null", sizes[i]);
+      EXPECT(first_nonzero(block, sizes[i]) == sizes[i], "calloc(1, %zu): byte %zu is not zero", sizes[i],
+             first_nonzero(block, sizes[i]));
+      memset(block, 0x5a, sizes[i]);
+      free(opaque_pointer(block));
+    }
+  }
+}
+
+static void counts_times_sizes(void) {
+  static const size_t shapes[][2] = {{1, 1}, {3, 5}, {100, 7}, {7, 100}, {1, 100000}, {100000, 1}, {1000, 1000}};
+  for (size_t i = 0; i < COUNT_OF(shapes); ++i) {
+    const size_t bytes = shapes[i][0] * shapes[i][1];
+    char* block = calloc(shapes[i][0], shapes[i][1]);
+    REQUIRE(block != NULL, "calloc(%zu, %zu) is null", shapes[i][0], shapes[i][1]);
+    EXPECT(first_nonzero(block, bytes) == bytes, "calloc(%zu, %zu) is not zero", shapes[i][0], shapes[i][1]);
+    fill(block, bytes, i);
+    free(block);
+  }
+}
+
+static void zero_products(void) {
+  static const size_t shapes[][2] = {{0, 0}, {0, 1}, {1, 0}, {0, SIZE_MAX}, {SIZE_MAX, 0}};
+  for (size_t i = 0; i < COUNT_OF(shapes); ++i) {
+    void* block = calloc(opaque(shapes[i][0]), opaque(shapes[i][1]));
+    EXPECT(block != NULL, "calloc(%zu, %zu) is null", shapes[i][0], shapes[i][1]);
+    free(block);
+  }
+}
+
+static void overflow(void) {
+  // Products that do not fit size_t; the last four would wrap to 0, 0, 16 and 48.
+  static const size_t shapes[][2] = {{SIZE_MAX, 2},           {2, SIZE_MAX},          {SIZE_MAX, SIZE_MAX},
+                                     {(size_t)1 << 33, (size_t)1 << 33}, {SIZE_MAX / 2 + 1, 2}, {(size_t)1 << 32, (size_t)1 << 32},
+                                     {SIZE_MAX / 16 + 2, 16}, {SIZE_MAX / 3 + 17, 3}};
+  for (size_t i = 0; i < COUNT_OF(shapes); ++i) {
+    errno = 0;
+    void* block = calloc(opaque(shapes[i][0]), opaque(shapes[i][1]));
+    EXPECT(block == NULL && errno == ENOMEM, "calloc(%zu, %zu) is %p with errno %d", shapes[i][0], shapes[i][1], block, errno);
+    free(block);
+  }
+}
+
+static const Check checks[] = {
+    {"calloc zeroes memory that was used before", zeroes_used_memory},
+    {"calloc multiplies count and size", counts_times_sizes},
+    {"calloc of zero bytes returns a block", zero_products},
+    {"calloc refuses products that overflow", overflow},
+};
+CHECK_MAIN(checks)

@@ -1,0 +1,180 @@
+// Runs checks, each in a new process (posix_spawn of this very program, so no fork handler of the tested allocator takes part), and reports
+// through write(2): the allocator under test may be broken.
+#include "check.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char** environ;
+
+enum { passed = 0, failed = 1, unusable = 2, skipped = 77 };
+enum { time_limit_seconds = 60, most_reports = 10 };
+
+static const char* program_name = "?";
+static const char* check_name = "?";
+static volatile int failures;
+
+void report_failure(const char* file, int line, const char* expected, const char* format, ...) {
+  const int ordinal = __atomic_add_fetch(&failures, 1, __ATOMIC_RELAXED);
+  if (ordinal > most_reports) return;
+  char detail[512];
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(detail, sizeof detail, format, arguments);
+  va_end(arguments);
+  const char* base = strrchr(file, '/');
+  dprintf(STDOUT_FILENO, "%s: \"%s\" failed (%s:%d)\n  expected: %s\n  got:      %s\n", program_name, check_name,
+          base == NULL ? file : base + 1, line, expected, detail);
+}
+
+bool check_has_failed(void) { return __atomic_load_n(&failures, __ATOMIC_RELAXED) != 0; }
+
+void end_check(void) { _exit(check_has_failed() ? failed : passed); }
+
+void skip_check(const char* reason) {
+  dprintf(STDOUT_FILENO, "%s: \"%s\" skipped: %s\n", program_name, check_name, reason);
+  _exit(skipped);
+}
+
+void* find_function(const char* name) { return dlsym(RTLD_DEFAULT, name); }
+
+static unsigned char pattern_byte(size_t offset, uint64_t seed) {
+  return (unsigned char)((seed * 0x9e3779b97f4a7c15u >> 56) + offset * 7 + (offset >> 8));
+}
+
+void fill(void* block, size_t bytes, uint64_t seed) {
+  unsigned char* byte = block;
+  for (size_t i = 0; i < bytes; ++i) byte[i] = pattern_byte(i, seed);
+}
+
+size_t first_damage(const void* block, size_t bytes, uint64_t seed) {
+  const unsigned char* byte = block;
+  for (size_t i = 0; i < bytes; ++i) {
+    if (byte[i] != pattern_byte(i, seed)) return i;
+  }
+  return bytes;
+}
+
+uint64_t next_random(uint64_t* state) {
+  uint64_t z = (*state += 0x9e3779b97f4a7c15u);
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+  return z ^ (z >> 31);
+}
+
+size_t random_size(uint64_t* state, size_t limit) {
+  const int magnitudes = 64 - __builtin_clzll(limit);
+  const size_t size = (size_t)(next_random(state) >> (64 - 1 - next_random(state) % (uint64_t)magnitudes));
+  return size > limit ? limit : size;
+}
+
+size_t opaque(size_t value) {
+  __asm__ volatile("" : "+r"(value));
+  return value;
+}
+
+void* opaque_pointer(void* pointer) {
+  __asm__ volatile("" : "+r"(pointer)::"memory");
+  return pointer;
+}
+
+// Field `index` of /proc/self/statm, in bytes.
+static size_t statm_bytes(int index) {
+  char text[128];
+  const int file = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+  REQUIRE(file >= 0, "cannot open /proc/self/statm: %s", strerror(errno));
+  const ssize_t length = read(file, text, sizeof text - 1);
+  close(file);
+  REQUIRE(length > 0, "cannot read /proc/self/statm: %s", strerror(errno));
+  text[length] = '\0';
+  char* cursor = text;
+  size_t pages = 0;
+  for (int i = 0; i <= index; ++i) pages = strtoul(cursor, &cursor, 10);
+  return pages * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+size_t address_space_bytes(void) { return statm_bytes(0); }
+size_t resident_bytes(void) { return statm_bytes(1); }
+
+// The dynamic linker only warns about a library that it cannot preload, and every check would then test libc.
+static bool preload_took_effect(void) {
+  const char* preload = getenv("LD_PRELOAD");
+  if (preload == NULL || *preload == '\0') return true;
+  Dl_info allocator;
+  Dl_info libc;
+  if (dladdr(dlsym(RTLD_DEFAULT, "malloc"), &allocator) == 0 || dladdr(dlsym(RTLD_DEFAULT, "gnu_get_libc_version"), &libc) == 0) {
+    return false;
+  }
+  if (allocator.dli_fbase != libc.dli_fbase) return true;
+  dprintf(STDERR_FILENO, "%s: LD_PRELOAD=%s is set, but malloc is still libc's; is the path right, and does the library export malloc?\n",
+          program_name, preload);
+  return false;
+}
+
+static int run_here(const Check* check) {
+  check_name = check->name;
+  alarm(time_limit_seconds);
+  check->run();
+  return check_has_failed() ? failed : passed;
+}
+
+// Runs one check in a process group of its own, so that nothing it started outlives it.
+static int run_apart(char* program, const Check* check) {
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
+  char* arguments[] = {program, (char*)check->name, NULL};
+  pid_t child = 0;
+  const int error = posix_spawn(&child, "/proc/self/exe", NULL, &attributes, arguments, environ);
+  posix_spawnattr_destroy(&attributes);
+  check_name = check->name;
+  if (error != 0) {
+    report_failure(__FILE__, __LINE__, "a new process", "%s", strerror(error));
+    return failed;
+  }
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  kill(-child, SIGKILL);
+  if (WIFEXITED(status)) return WEXITSTATUS(status);
+  const int signal_number = WTERMSIG(status);
+  report_failure(__FILE__, __LINE__, "a normal exit", "%s%s", strsignal(signal_number), signal_number == SIGALRM ? ": it hung" : "");
+  return failed;
+}
+
+int run_checks(int argc, char** argv, const Check* checks, size_t count) {
+  const char* base = strrchr(argv[0], '/');
+  program_name = base == NULL ? argv[0] : base + 1;
+  if (!preload_took_effect()) return unusable;
+  if (argc > 1) {
+    for (size_t i = 0; i < count; ++i) {
+      if (strcmp(argv[1], checks[i].name) == 0) return run_here(&checks[i]);
+    }
+    dprintf(STDERR_FILENO, "%s: no check is named \"%s\"; these are:\n", program_name, argv[1]);
+    for (size_t i = 0; i < count; ++i) dprintf(STDERR_FILENO, "  %s\n", checks[i].name);
+    return unusable;
+  }
+  size_t count_passed = 0;
+  size_t count_skipped = 0;
+  for (size_t i = 0; i < count; ++i) {
+    const int outcome = run_apart(argv[0], &checks[i]);
+    count_passed += outcome == passed;
+    count_skipped += outcome == skipped;
+    if (outcome != passed && outcome != skipped && outcome != failed) {
+      check_name = checks[i].name;
+      report_failure(__FILE__, __LINE__, "exit status 0", "exit status %d", outcome);
+    }
+  }
+  const size_t count_failed = count - count_passed - count_skipped;
+  dprintf(STDOUT_FILENO, "%s: %zu passed, %zu failed, %zu skipped\n", program_name, count_passed, count_failed, count_skipped);
+  return count_failed == 0 ? passed : failed;
+}

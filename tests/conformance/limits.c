@@ -1,0 +1,90 @@
+// errno and the sizes that no object can have: every function refuses them with ENOMEM and a null pointer, and free never touches errno.
+#include <errno.h>
+#include <malloc.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "check.h"
+
+static void* by_calloc_count(size_t bytes) { return calloc(bytes, 1); }
+static void* by_calloc_size(size_t bytes) { return calloc(1, bytes); }
+static void* by_realloc_of_null(size_t bytes) { return realloc(opaque_pointer(NULL), bytes); }
+static void* by_memalign(size_t bytes) { return memalign(64, bytes); }
+static void* by_aligned_alloc(size_t bytes) { return aligned_alloc(64, bytes); }
+
+static const struct {
+  const char* name;
+  void* (*allocate)(size_t bytes);
+} functions[] = {
+    {"malloc(n)", malloc},
+    {"calloc(n, 1)", by_calloc_count},
+    {"calloc(1, n)", by_calloc_size},
+    {"realloc(NULL, n)", by_realloc_of_null},
+    {"memalign(64, n)", by_memalign},
+    {"aligned_alloc(64, n)", by_aligned_alloc},
+    {"valloc(n)", valloc},
+    {"pvalloc(n)", pvalloc},
+};
+
+static void impossible_sizes(void) {
+  static const size_t sizes[] = {PTRDIFF_MAX - 4096, PTRDIFF_MAX - 1, PTRDIFF_MAX, (size_t)PTRDIFF_MAX + 1, (size_t)PTRDIFF_MAX + 4096,
+                                 SIZE_MAX - 65536, SIZE_MAX - 4096, SIZE_MAX - 4095, SIZE_MAX - 64, SIZE_MAX - 63, SIZE_MAX - 32,
+                                 SIZE_MAX - 16, SIZE_MAX - 15, SIZE_MAX - 8, SIZE_MAX - 7, SIZE_MAX - 1, SIZE_MAX};
+  for (size_t f = 0; f < COUNT_OF(functions); ++f) {
+    for (size_t i = 0; i < COUNT_OF(sizes); ++i) {
+      errno = 0;
+      void* block = functions[f].allocate(opaque(sizes[i]));
+      EXPECT(block == NULL, "%s with n = %zu is %p", functions[f].name, sizes[i], block);
+      EXPECT(errno == ENOMEM, "%s with n = %zu: errno %d", functions[f].name, sizes[i], errno);
+    }
+  }
+}
+
+static void works_after_refusals(void) {
+  for (int i = 0; i < 1000; ++i) {
+    void* refused = malloc(opaque(SIZE_MAX - (size_t)i));
+    REQUIRE(refused == NULL, "%p", refused);
+    char* block = malloc(100);
+    REQUIRE(block != NULL, "malloc(100) is null after a refusal");
+    fill(block, 100, (uint64_t)i);
+    free(block);
+  }
+}
+
+static void free_preserves_errno(void) {
+  static const size_t sizes[] = {0, 1, 100, 5000, 100000, 1 << 20, 16 << 20, 64 << 20};
+  for (size_t i = 0; i < COUNT_OF(sizes); ++i) {
+    // Twice: what is unmapped, trimmed or cached at the first free is not at the second.
+    for (int round = 0; round < 2; ++round) {
+      char* block = malloc(sizes[i]);
+      REQUIRE(block != NULL, "malloc(%zu) is null", sizes[i]);
+      memset(block, 1, sizes[i]);
+      errno = 4711;
+      free(opaque_pointer(block));
+      EXPECT(errno == 4711, "free of %zu bytes set errno to %d", sizes[i], errno);
+    }
+  }
+  errno = 4711;
+  free(opaque_pointer(NULL));
+  EXPECT(errno == 4711, "free(NULL) set errno to %d", errno);
+}
+
+static void frees_of_many_blocks_preserve_errno(void) {
+  enum { blocks = 20000 };
+  static void* block[blocks];
+  for (size_t i = 0; i < blocks; ++i) {
+    block[i] = malloc(1000);
+    REQUIRE(block[i] != NULL, "null at block %zu", i);
+  }
+  errno = 4711;
+  for (size_t i = blocks; i > 0; --i) free(block[i - 1]);
+  EXPECT(errno == 4711, "freeing %d blocks set errno to %d", blocks, errno);
+}
+
+static const Check checks[] = {
+    {"impossible sizes are refused with ENOMEM", impossible_sizes},
+    {"allocation works after refusals", works_after_refusals},
+    {"free preserves errno", free_preserves_errno},
+    {"freeing a whole heap preserves errno", frees_of_many_blocks_preserve_errno},
+};
+CHECK_MAIN(checks)

@@ -1,0 +1,138 @@
+// realloc: contents survive, null and zero mean what glibc says, and a failure leaves the old block alone.
+#include <errno.h>
+#include <malloc.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "check.h"
+
+static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
+
+// Moves a block from one size to another and checks what must survive.
+static void expect_contents_kept(size_t from, size_t to, uint64_t seed) {
+  char* block = malloc(from);
+  REQUIRE(block != NULL, "malloc(%zu) is null", from);
+  fill(block, from, seed);
+  char* moved = realloc(block, to);
+  REQUIRE(moved != NULL, "realloc from %zu to %zu is null", from, to);
+  const size_t kept = smaller(from, to);
+  EXPECT((uintptr_t)moved % 16 == 0, "realloc from %zu to %zu is %p", from, to, (void*)moved);
+  EXPECT(first_damage(moved, kept, seed) == kept, "realloc from %zu to %zu: byte %zu changed", from, to,
+         first_damage(moved, kept, seed));
+  EXPECT(malloc_usable_size(moved) >= to, "realloc from %zu to %zu: usable size %zu", from, to, malloc_usable_size(moved));
+  fill(moved, to, ~seed);
+  free(moved);
+}
+
+static void contents_survive(void) {
+  static const size_t sizes[] = {1, 8, 15, 16, 24, 25, 40, 64, 100, 1000, 4096, 10000, 65536, 131072, 140000, 1 << 20, 3 << 20};
+  for (size_t i = 0; i < COUNT_OF(sizes); ++i) {
+    for (size_t j = 0; j < COUNT_OF(sizes); ++j) expect_contents_kept(sizes[i], sizes[j], i * 100 + j);
+  }
+}
+
+static void grows_step_by_step(void) {
+  enum { last = 300000 };
+  char* block = NULL;
+  // A neighbour every now and then, so that growing in place does not always succeed.
+  void* neighbour[100] = {0};
+  size_t neighbours = 0;
+  size_t bytes = 0;
+  while (bytes < last) {
+    const size_t more = bytes + 1 + bytes / 7;
+    char* grown = realloc(block, more);
+    REQUIRE(grown != NULL, "realloc to %zu is null", more);
+    EXPECT(first_damage(grown, bytes, 42) == bytes, "growing from %zu to %zu bytes lost byte %zu", bytes, more,
+           first_damage(grown, bytes, 42));
+    fill(grown, more, 42);
+    if (neighbours < COUNT_OF(neighbour)) neighbour[neighbours++] = malloc(32);
+    block = grown;
+    bytes = more;
+  }
+  for (; bytes > 1; bytes /= 2) {
+    block = realloc(block, bytes);
+    REQUIRE(block != NULL, "shrinking to %zu bytes gave null", bytes);
+    EXPECT(first_damage(block, bytes, 42) == bytes, "shrinking to %zu bytes lost byte %zu", bytes, first_damage(block, bytes, 42));
+  }
+  free(block);
+  for (size_t i = 0; i < neighbours; ++i) free(neighbour[i]);
+}
+
+static void null_allocates(void) {
+  char* block = realloc(opaque_pointer(NULL), 100);
+  REQUIRE(block != NULL, "null");
+  fill(block, 100, 1);
+  free(block);
+  block = realloc(opaque_pointer(NULL), opaque(0));
+  EXPECT(block != NULL, "realloc(NULL, 0) is null; it is malloc(0)");
+  free(block);
+}
+
+// glibc: realloc(p, 0) frees p and returns null. That it frees shows in memory that does not grow.
+static void zero_frees(void) {
+  enum { large = 1 << 20, rounds = 256 };
+  const size_t before = resident_bytes();
+  for (int i = 0; i < rounds; ++i) {
+    void* block = malloc(large);
+    REQUIRE(block != NULL, "null in round %d", i);
+    memset(block, 1, large);
+    void* result = realloc(opaque_pointer(block), opaque(0));
+    REQUIRE(result == NULL, "%p", result);
+  }
+  const size_t grown = resident_bytes() - before;
+  EXPECT(grown < (size_t)64 << 20, "%d blocks of %d bytes, each reallocated to 0, made the process %zu bytes larger", rounds, large,
+         grown);
+}
+
+static void failure_keeps_the_block(void) {
+  static const size_t sizes[] = {1, 24, 1000, 100000, 4 << 20};
+  static const size_t impossible[] = {PTRDIFF_MAX, (size_t)PTRDIFF_MAX + 1, SIZE_MAX - 4096, SIZE_MAX - 16, SIZE_MAX};
+  for (size_t i = 0; i < COUNT_OF(sizes); ++i) {
+    for (size_t j = 0; j < COUNT_OF(impossible); ++j) {
+      char* block = malloc(sizes[i]);
+      REQUIRE(block != NULL, "malloc(%zu) is null", sizes[i]);
+      fill(block, sizes[i], j);
+      errno = 0;
+      void* moved = realloc(block, opaque(impossible[j]));
+      REQUIRE(moved == NULL, "realloc to %zu bytes is %p", impossible[j], moved);
+      EXPECT(errno == ENOMEM, "errno %d", errno);
+      EXPECT(first_damage(block, sizes[i], j) == sizes[i], "a failed realloc of %zu bytes changed byte %zu", sizes[i],
+             first_damage(block, sizes[i], j));
+      free(block);
+    }
+  }
+}
+
+static void same_size_stays(void) {
+  for (size_t bytes = 1; bytes < 300000; bytes = bytes * 3 + 1) {
+    void* block = malloc(bytes);
+    const uintptr_t address = (uintptr_t)block;
+    void* again = realloc(block, bytes);
+    EXPECT((uintptr_t)again == address, "realloc of %zu bytes to %zu bytes moved the block", bytes, bytes);
+    free(again);
+  }
+}
+
+static void aligned_blocks(void) {
+  for (size_t alignment = 32; alignment <= 65536; alignment *= 2) {
+    void* block = NULL;
+    REQUIRE(posix_memalign(&block, alignment, 1000) == 0, "posix_memalign(%zu, 1000) failed", alignment);
+    fill(block, 1000, alignment);
+    char* moved = realloc(block, 50000);
+    REQUIRE(moved != NULL, "null at alignment %zu", alignment);
+    EXPECT(first_damage(moved, 1000, alignment) == 1000, "alignment %zu: byte %zu changed", alignment, first_damage(moved, 1000, alignment));
+    fill(moved, 50000, alignment);
+    free(moved);
+  }
+}
+
+static const Check checks[] = {
+    {"realloc keeps contents from every size to every size", contents_survive},
+    {"realloc grows and shrinks step by step", grows_step_by_step},
+    {"realloc(NULL, n) is malloc(n)", null_allocates},
+    {"realloc(p, 0) frees p and returns null", zero_frees},
+    {"a realloc that fails keeps the old block", failure_keeps_the_block},
+    {"realloc to the same size stays in place", same_size_stays},
+    {"realloc takes blocks of the aligned functions", aligned_blocks},
+};
+CHECK_MAIN(checks)

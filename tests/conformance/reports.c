@@ -1,0 +1,169 @@
+// The functions that report on the heap or tune it. Where an allocator leaves them to libc they report on a heap that nobody uses, so the
+// checks of numbers are skipped if mallinfo2 is libc's and malloc is not.
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <malloc.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "check.h"
+
+// Deprecated in favour of mallinfo2, but programs still call it.
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+
+enum { large = 8 << 20 };
+
+static void require_own(const char* function) {
+  Dl_info ours;
+  Dl_info theirs;
+  REQUIRE(dladdr(find_function("malloc"), &ours) != 0 && dladdr(find_function(function), &theirs) != 0, "dladdr failed");
+  if (ours.dli_fbase != theirs.dli_fbase) skip_check("the allocator leaves this function to libc");
+}
+
+static size_t used_bytes(void) {
+  const struct mallinfo2 info = mallinfo2();
+  return info.uordblks + info.hblkhd;
+}
+
+static void mallinfo2_counts(void) {
+  require_own("mallinfo2");
+  const size_t before = used_bytes();
+  char* block = malloc(large);
+  REQUIRE(block != NULL, "null");
+  memset(block, 1, large);
+  const size_t with_block = used_bytes();
+  EXPECT(with_block >= before + large, "%zu bytes in use before, %zu with a block of %d", before, with_block, large);
+  free(opaque_pointer(block));
+  const size_t after = used_bytes();
+  EXPECT(after < with_block - large / 2, "%zu bytes in use with the block, %zu after its free", with_block, after);
+  const struct mallinfo2 info = mallinfo2();
+  EXPECT(info.arena + info.hblkhd >= info.uordblks + info.fordblks, "arena %zu, in use %zu, free %zu", info.arena, info.uordblks,
+         info.fordblks);
+}
+
+static void mallinfo_agrees(void) {
+  require_own("mallinfo");
+  void* block = malloc(large);
+  REQUIRE(block != NULL, "null");
+  const struct mallinfo2 wide = mallinfo2();
+  const struct mallinfo narrow = mallinfo();
+  EXPECT((size_t)narrow.arena == wide.arena, "arena %d and %zu", narrow.arena, wide.arena);
+  EXPECT((size_t)narrow.uordblks == wide.uordblks, "uordblks %d and %zu", narrow.uordblks, wide.uordblks);
+  EXPECT((size_t)narrow.fordblks == wide.fordblks, "fordblks %d and %zu", narrow.fordblks, wide.fordblks);
+  free(block);
+}
+
+static void malloc_info_writes_xml(void) {
+  char* text = NULL;
+  size_t length = 0;
+  FILE* stream = open_memstream(&text, &length);
+  REQUIRE(stream != NULL, "open_memstream: %s", strerror(errno));
+  const int result = malloc_info(0, stream);
+  fclose(stream);
+  EXPECT(result == 0, "malloc_info returned %d", result);
+  EXPECT(strncmp(text, "<malloc version=\"1\">", 20) == 0, "it begins with %.40s", text);
+  EXPECT(strstr(text, "</malloc>") != NULL, "no </malloc> in %zu bytes", length);
+  EXPECT(strstr(text, "<system type=\"current\" size=\"") != NULL, "no current system size in %zu bytes", length);
+  free(text);
+}
+
+static void malloc_info_refuses_options(void) {
+  FILE* stream = fopen("/dev/null", "w");
+  REQUIRE(stream != NULL, "cannot open /dev/null: %s", strerror(errno));
+  EXPECT(malloc_info(1, stream) == EINVAL, "malloc_info(1, ...) returned %d", malloc_info(1, stream));
+  fclose(stream);
+}
+
+static void malloc_stats_writes_to_stderr(void) {
+  int ends[2];
+  REQUIRE(pipe(ends) == 0, "pipe: %s", strerror(errno));
+  const int kept = dup(STDERR_FILENO);
+  dup2(ends[1], STDERR_FILENO);
+  malloc_stats();
+  fflush(stderr);
+  dup2(kept, STDERR_FILENO);
+  close(ends[1]);
+  char text[4096];
+  const ssize_t length = read(ends[0], text, sizeof text);
+  EXPECT(length > 0, "malloc_stats wrote nothing");
+}
+
+static void malloc_trim_keeps_blocks(void) {
+  enum { blocks = 4000 };
+  static char* block[blocks];
+  for (size_t i = 0; i < blocks; ++i) {
+    block[i] = malloc(4000);
+    REQUIRE(block[i] != NULL, "null at block %zu", i);
+    fill(block[i], 4000, i);
+  }
+  for (size_t i = 0; i < blocks; ++i) {
+    if (i % 16 != 0) free(block[i]);
+  }
+  for (size_t keep = 0; keep <= 1 << 20; keep = keep * 4 + 4096) {
+    const int result = malloc_trim(keep);
+    EXPECT(result == 0 || result == 1, "malloc_trim(%zu) returned %d", keep, result);
+  }
+  for (size_t i = 0; i < blocks; i += 16) {
+    EXPECT(first_damage(block[i], 4000, i) == 4000, "malloc_trim changed byte %zu of block %zu", first_damage(block[i], 4000, i), i);
+    free(block[i]);
+  }
+  malloc_trim(0);
+  char* block_after = malloc(1 << 20);
+  REQUIRE(block_after != NULL, "null after malloc_trim");
+  fill(block_after, 1 << 20, 9);
+  free(block_after);
+}
+
+static void malloc_trim_gives_back(void) {
+  require_own("malloc_trim");
+  enum { blocks = 16384, bytes = 4000 };
+  static void* block[blocks];
+  for (size_t i = 0; i < blocks; ++i) {
+    block[i] = malloc(bytes);
+    REQUIRE(block[i] != NULL, "null at block %zu", i);
+    memset(block[i], 1, bytes);
+  }
+  const size_t with_blocks = resident_bytes();
+  for (size_t i = 0; i < blocks; ++i) free(block[i]);
+  malloc_trim(0);
+  const size_t after = resident_bytes();
+  EXPECT(after < with_blocks - (size_t)blocks * bytes / 2, "resident: %zu bytes with the blocks, %zu after free and malloc_trim(0)",
+         with_blocks, after);
+}
+
+static void mallopt_accepts_hints(void) {
+  static const struct {
+    const char* name;
+    int parameter;
+    int value;
+  } hints[] = {{"M_MXFAST", M_MXFAST, 64},
+               {"M_TRIM_THRESHOLD", M_TRIM_THRESHOLD, 128 * 1024},
+               {"M_TOP_PAD", M_TOP_PAD, 0},
+               {"M_MMAP_THRESHOLD", M_MMAP_THRESHOLD, 128 * 1024},
+               {"M_MMAP_MAX", M_MMAP_MAX, 65536},
+               {"M_PERTURB", M_PERTURB, 0},
+               {"M_ARENA_TEST", M_ARENA_TEST, 8},
+               {"M_ARENA_MAX", M_ARENA_MAX, 4}};
+  for (size_t i = 0; i < COUNT_OF(hints); ++i) {
+    const int result = mallopt(hints[i].parameter, hints[i].value);
+    EXPECT(result == 1, "mallopt(%s, %d) returned %d", hints[i].name, hints[i].value, result);
+    void* block = malloc(1000);
+    EXPECT(block != NULL, "malloc is null after mallopt(%s)", hints[i].name);
+    free(block);
+  }
+}
+
+static const Check checks[] = {
+    {"mallinfo2 counts what is in use", mallinfo2_counts},
+    {"mallinfo agrees with mallinfo2", mallinfo_agrees},
+    {"malloc_info writes XML", malloc_info_writes_xml},
+    {"malloc_info refuses unknown options", malloc_info_refuses_options},
+    {"malloc_stats writes to standard error", malloc_stats_writes_to_stderr},
+    {"malloc_trim keeps live blocks", malloc_trim_keeps_blocks},
+    {"malloc_trim gives a freed heap back", malloc_trim_gives_back},
+    {"mallopt accepts hints", mallopt_accepts_hints},
+};
+CHECK_MAIN(checks)

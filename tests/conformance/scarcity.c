@@ -1,0 +1,182 @@
+// Little memory: limits on address space and data, a break that cannot move, or that somebody else moves. Requests fail with ENOMEM, nothing
+// is lost, and what is freed can be had again.
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "check.h"
+
+enum { room_bytes = 64 << 20, most_blocks = 200000 };
+
+static void* block[most_blocks];
+
+// Allocates blocks of `bytes` until none is left; returns how many.
+static size_t exhaust(size_t bytes) {
+  size_t count = 0;
+  for (;; ++count) {
+    REQUIRE(count < most_blocks, "the limit has no effect: %d blocks of %zu bytes", most_blocks, bytes);
+    errno = 0;
+    block[count] = malloc(bytes);
+    if (block[count] == NULL) break;
+    fill(block[count], bytes < 64 ? bytes : 64, count);
+  }
+  EXPECT(errno == ENOMEM, "malloc(%zu) failed with errno %d", bytes, errno);
+  return count;
+}
+
+static void free_all(size_t count, size_t bytes) {
+  const size_t compared = bytes < 64 ? bytes : 64;
+  for (size_t i = 0; i < count; ++i) {
+    EXPECT(first_damage(block[i], compared, i) == compared, "block %zu of %zu bytes was overwritten", i, bytes);
+    free(block[i]);
+  }
+}
+
+static void exhaust_and_recover(void) {
+  static const size_t sizes[] = {1 << 20, 4000, 700, 100000, 5 << 20};
+  for (size_t i = 0; i < COUNT_OF(sizes); ++i) {
+    const size_t count = exhaust(sizes[i]);
+    EXPECT(count * sizes[i] >= room_bytes / 4, "only %zu blocks of %zu bytes fit into %d bytes", count, sizes[i], room_bytes);
+    // Every form fails alike.
+    errno = 0;
+    void* refused = calloc(16, 1 << 20);
+    EXPECT(refused == NULL && errno == ENOMEM, "calloc is %p with errno %d", refused, errno);
+    int marker = 0;
+    void* pointer = &marker;
+    EXPECT(posix_memalign(&pointer, 4096, 16 << 20) == ENOMEM && pointer == &marker, "posix_memalign did not fail properly");
+    if (count > 0) {
+      errno = 0;
+      refused = realloc(block[0], 16 << 20);
+      EXPECT(refused == NULL && errno == ENOMEM, "realloc is %p with errno %d", refused, errno);
+    }
+    free_all(count, sizes[i]);
+  }
+}
+
+static void limit(int resource, size_t bytes) {
+  const struct rlimit value = {bytes, bytes};
+  REQUIRE(setrlimit(resource, &value) == 0, "setrlimit: %s", strerror(errno));
+}
+
+static void address_space_limit(void) {
+  free(malloc(1000));  // an allocator may reserve address space once
+  limit(RLIMIT_AS, address_space_bytes() + room_bytes);
+  exhaust_and_recover();
+}
+
+static void data_limit(void) {
+  free(malloc(1000));
+  // Since Linux 4.7 the limit counts private writable mappings as well as the break; all of the address space is an upper bound of both.
+  limit(RLIMIT_DATA, address_space_bytes() + room_bytes);
+  exhaust_and_recover();
+}
+
+static void no_data_at_all(void) {
+  // Not one page more: requests that need one fail, and work again afterwards.
+  char* small = malloc(100);
+  REQUIRE(small != NULL, "null");
+  struct rlimit kept;
+  REQUIRE(getrlimit(RLIMIT_DATA, &kept) == 0, "getrlimit: %s", strerror(errno));
+  const struct rlimit none = {1, kept.rlim_max};  // not 0: Linux takes that for the hard limit, to please Valgrind
+  REQUIRE(setrlimit(RLIMIT_DATA, &none) == 0, "setrlimit: %s", strerror(errno));
+  const size_t count = exhaust(1000);
+  free_all(count, 1000);
+  free(small);
+  REQUIRE(setrlimit(RLIMIT_DATA, &kept) == 0, "setrlimit: %s", strerror(errno));
+  char* large = malloc(16 << 20);
+  REQUIRE(large != NULL, "malloc fails although the limit is gone");
+  memset(large, 1, 16 << 20);
+  free(large);
+}
+
+static void allocate_and_verify(size_t count, size_t bytes) {
+  for (size_t i = 0; i < count; ++i) {
+    block[i] = malloc(bytes);
+    REQUIRE(block[i] != NULL, "malloc(%zu) is null at block %zu", bytes, i);
+    fill(block[i], bytes, i);
+  }
+  for (size_t i = 0; i < count; ++i) {
+    EXPECT(first_damage(block[i], bytes, i) == bytes, "block %zu was overwritten", i);
+    free(block[i]);
+  }
+}
+
+static void blocked_break(void) {
+  allocate_and_verify(10, 1000);
+  const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+  const uintptr_t wall = ((uintptr_t)sbrk(0) + page - 1) / page * page;
+  void* mapped = mmap((void*)wall, page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+  REQUIRE(mapped == (void*)wall, "cannot map the page behind the break: %s", strerror(errno));
+  REQUIRE(sbrk((intptr_t)(4 * page)) == (void*)-1, "the break still moves");
+  allocate_and_verify(20000, 1000);
+  allocate_and_verify(50, 1 << 20);
+}
+
+typedef struct Territory {
+  char* begin;
+  size_t bytes;
+} Territory;
+
+static void expect_untouched(const Territory* territory, size_t count) {
+  for (size_t i = 0; i < count; ++i) {
+    EXPECT(first_damage(territory[i].begin, territory[i].bytes, i) == territory[i].bytes,
+           "memory that the program took by sbrk was overwritten at byte %zu of %zu",
+           first_damage(territory[i].begin, territory[i].bytes, i), territory[i].bytes);
+  }
+}
+
+static void others_move_the_break(void) {
+  static const size_t steps[] = {4096, 1, 24, 12296, 7, 100000, 8, 16, 3};
+  enum { rounds = 60, blocks_per_round = 100 };
+  Territory territory[rounds];
+  uint64_t random = 13;
+  size_t bytes[blocks_per_round * rounds];
+  size_t count = 0;
+  for (size_t round = 0; round < rounds; ++round) {
+    for (int i = 0; i < blocks_per_round; ++i, ++count) {
+      bytes[count] = random_size(&random, 20000);
+      block[count] = malloc(bytes[count]);
+      REQUIRE(block[count] != NULL, "null");
+      fill(block[count], bytes[count], count);
+    }
+    territory[round].bytes = steps[round % COUNT_OF(steps)];
+    territory[round].begin = sbrk((intptr_t)territory[round].bytes);
+    REQUIRE(territory[round].begin != (char*)-1, "sbrk: %s", strerror(errno));
+    fill(territory[round].begin, territory[round].bytes, round);
+  }
+  expect_untouched(territory, rounds);
+  for (size_t i = 0; i < count; ++i) {
+    EXPECT(first_damage(block[i], bytes[i], i) == bytes[i], "block %zu was overwritten", i);
+    free(block[i]);
+  }
+  // Freeing everything must not take the break back below what others took.
+  expect_untouched(territory, rounds);
+  const Territory* last = &territory[rounds - 1];
+  EXPECT((char*)sbrk(0) >= last->begin + last->bytes, "the break went back into the program's memory");
+  allocate_and_verify(2000, 3000);
+  expect_untouched(territory, rounds);
+}
+
+static void others_give_the_break_back(void) {
+  for (int round = 0; round < 20; ++round) {
+    char* taken = sbrk(100000);
+    REQUIRE(taken != (char*)-1, "sbrk: %s", strerror(errno));
+    memset(taken, 1, 100000);
+    allocate_and_verify(3, 10);
+    if ((char*)sbrk(0) == taken + 100000) sbrk(-100000);
+    allocate_and_verify(200, 5000);
+  }
+}
+
+static const Check checks[] = {
+    {"address space runs out, and frees bring it back", address_space_limit},
+    {"data runs out, and frees bring it back", data_limit},
+    {"no page can be had for a while", no_data_at_all},
+    {"the break cannot move", blocked_break},
+    {"others move the break", others_move_the_break},
+    {"others move the break and give it back", others_give_the_break_back},
+};
+CHECK_MAIN(checks)

@@ -1,0 +1,77 @@
+// Signals that arrive in the middle of an allocation, on every thread: system calls return early, and nothing else changes. (A handler that
+// allocates is the program's error, and not checked.)
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/time.h>
+#include <time.h>
+
+#include "check.h"
+
+static atomic_int signals_seen;
+static atomic_bool stop;
+
+static void count_signal(int number) {
+  (void)number;
+  atomic_fetch_add(&signals_seen, 1);
+}
+
+static void* churn(void* argument) {
+  uint64_t random = (uint64_t)(uintptr_t)argument;
+  void* block[64] = {0};
+  size_t bytes[64] = {0};
+  while (!atomic_load(&stop)) {
+    const size_t i = next_random(&random) % COUNT_OF(block);
+    EXPECT(first_damage(block[i], bytes[i], i) == bytes[i], "a block of %zu bytes was overwritten", bytes[i]);
+    free(block[i]);
+    bytes[i] = random_size(&random, 300000) / 8;
+    block[i] = malloc(bytes[i]);
+    REQUIRE(block[i] != NULL, "malloc(%zu) is null", bytes[i]);
+    fill(block[i], bytes[i], i);
+  }
+  for (size_t i = 0; i < COUNT_OF(block); ++i) free(block[i]);
+  return NULL;
+}
+
+static void interrupted_allocations(void) {
+  enum { threads = 3, interval_microseconds = 500, wanted_signals = 200 };
+  struct sigaction action = {.sa_handler = count_signal};  // without SA_RESTART
+  REQUIRE(sigaction(SIGVTALRM, &action, NULL) == 0, "sigaction: %s", strerror(errno));
+  REQUIRE(sigaction(SIGPROF, &action, NULL) == 0, "sigaction: %s", strerror(errno));
+  const struct itimerval often = {{0, interval_microseconds}, {0, interval_microseconds}};
+  setitimer(ITIMER_PROF, &often, NULL);
+  pthread_t thread[threads];
+  for (size_t i = 0; i < threads; ++i) {
+    const int error = pthread_create(&thread[i], NULL, churn, (void*)(uintptr_t)(i + 1));
+    REQUIRE(error == 0, "pthread_create: %s", strerror(error));
+  }
+  // Besides the timer's signals, which go to any running thread, some for each thread.
+  for (int sent = 0; sent < wanted_signals; ++sent) {
+    for (size_t i = 0; i < threads; ++i) pthread_kill(thread[i], SIGVTALRM);
+    nanosleep(&(struct timespec){.tv_nsec = 500000}, NULL);
+  }
+  atomic_store(&stop, true);
+  for (size_t i = 0; i < threads; ++i) pthread_join(thread[i], NULL);
+  setitimer(ITIMER_PROF, &(struct itimerval){0}, NULL);
+  EXPECT(atomic_load(&signals_seen) >= wanted_signals, "only %d signals arrived", atomic_load(&signals_seen));
+}
+
+static void blocked_signals_stay_blocked(void) {
+  sigset_t blocked;
+  sigset_t now;
+  sigemptyset(&blocked);
+  sigaddset(&blocked, SIGUSR1);
+  pthread_sigmask(SIG_SETMASK, &blocked, NULL);
+  for (size_t bytes = 1; bytes < 50000000; bytes = bytes * 3 + 1) free(opaque_pointer(malloc(bytes)));
+  pthread_sigmask(SIG_SETMASK, NULL, &now);
+  EXPECT(sigismember(&now, SIGUSR1) == 1 && sigismember(&now, SIGUSR2) == 0, "the signal mask changed");
+}
+
+static const Check checks[] = {
+    {"signals interrupt allocations", interrupted_allocations},
+    {"the signal mask is left alone", blocked_signals_stay_blocked},
+};
+CHECK_MAIN(checks)

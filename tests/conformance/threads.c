@@ -1,0 +1,212 @@
+// Threads: blocks that travel between them, threads that end while they hold memory, destructors that run when the allocator's own
+// per-thread state is gone.
+#include <errno.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "check.h"
+
+static pthread_t start(void* (*body)(void*), void* argument) {
+  pthread_t thread;
+  const int error = pthread_create(&thread, NULL, body, argument);
+  REQUIRE(error == 0, "pthread_create: %s", strerror(error));
+  return thread;
+}
+
+// A queue from producers to consumers, without memory of its own.
+enum { queue_slots = 256, producers = 3, consumers = 3, blocks_per_producer = 20000 };
+
+typedef struct Parcel {
+  void* block;
+  size_t bytes;
+  uint64_t seed;
+} Parcel;
+
+static struct {
+  pthread_mutex_t lock;
+  pthread_cond_t changed;
+  Parcel parcel[queue_slots];
+  size_t first;
+  size_t count;
+  int open_producers;
+} queue = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .open_producers = producers};
+
+static void* produce(void* argument) {
+  uint64_t random = (uint64_t)(uintptr_t)argument;
+  for (int i = 0; i < blocks_per_producer; ++i) {
+    Parcel parcel = {.bytes = random_size(&random, 3000), .seed = next_random(&random)};
+    parcel.block = malloc(parcel.bytes);
+    REQUIRE(parcel.block != NULL, "malloc(%zu) is null", parcel.bytes);
+    fill(parcel.block, parcel.bytes, parcel.seed);
+    pthread_mutex_lock(&queue.lock);
+    while (queue.count == queue_slots) pthread_cond_wait(&queue.changed, &queue.lock);
+    queue.parcel[(queue.first + queue.count++) % queue_slots] = parcel;
+    pthread_cond_broadcast(&queue.changed);
+    pthread_mutex_unlock(&queue.lock);
+  }
+  pthread_mutex_lock(&queue.lock);
+  --queue.open_producers;
+  pthread_cond_broadcast(&queue.changed);
+  pthread_mutex_unlock(&queue.lock);
+  return NULL;
+}
+
+static void* consume(void* argument) {
+  (void)argument;
+  for (;;) {
+    pthread_mutex_lock(&queue.lock);
+    while (queue.count == 0 && queue.open_producers > 0) pthread_cond_wait(&queue.changed, &queue.lock);
+    const bool done = queue.count == 0;
+    Parcel parcel = {0};
+    if (!done) {
+      parcel = queue.parcel[queue.first];
+      queue.first = (queue.first + 1) % queue_slots;
+      --queue.count;
+      pthread_cond_broadcast(&queue.changed);
+    }
+    pthread_mutex_unlock(&queue.lock);
+    if (done) return NULL;
+    EXPECT(first_damage(parcel.block, parcel.bytes, parcel.seed) == parcel.bytes, "a block of %zu bytes changed on its way",
+           parcel.bytes);
+    free(parcel.block);
+  }
+}
+
+static void blocks_cross_threads(void) {
+  pthread_t thread[producers + consumers];
+  for (size_t i = 0; i < producers; ++i) thread[i] = start(produce, (void*)(uintptr_t)(i + 1));
+  for (size_t i = 0; i < consumers; ++i) thread[producers + i] = start(consume, NULL);
+  for (size_t i = 0; i < COUNT_OF(thread); ++i) pthread_join(thread[i], NULL);
+}
+
+static void* allocate_and_leave(void* argument) {
+  void** kept = argument;
+  for (size_t i = 0; i < 100; ++i) {
+    kept[i] = malloc(100 + i);
+    REQUIRE(kept[i] != NULL, "null");
+    fill(kept[i], 100 + i, i);
+  }
+  return NULL;
+}
+
+static void blocks_outlive_their_thread(void) {
+  for (int round = 0; round < 100; ++round) {
+    void* kept[100];
+    pthread_join(start(allocate_and_leave, kept), NULL);
+    for (size_t i = 0; i < COUNT_OF(kept); ++i) {
+      EXPECT(first_damage(kept[i], 100 + i, i) == 100 + i, "a block of %zu bytes changed when its thread had ended", 100 + i);
+      void* moved = realloc(kept[i], 300 + i);
+      REQUIRE(moved != NULL, "null");
+      EXPECT(first_damage(moved, 100 + i, i) == 100 + i, "realloc of a dead thread's block lost its contents");
+      free(moved);
+    }
+  }
+}
+
+static void* use_and_free(void* argument) {
+  (void)argument;
+  enum { blocks = 512, bytes = 4000 };
+  void* block[blocks];
+  for (size_t i = 0; i < blocks; ++i) {
+    block[i] = malloc(bytes);
+    REQUIRE(block[i] != NULL, "null");
+    memset(block[i], 1, bytes);
+  }
+  for (size_t i = 0; i < blocks; ++i) free(block[i]);
+  return NULL;
+}
+
+static void dead_threads_lose_no_memory(void) {
+  pthread_join(start(use_and_free, NULL), NULL);
+  const size_t before = resident_bytes();
+  for (int i = 0; i < 200; ++i) pthread_join(start(use_and_free, NULL), NULL);
+  const size_t grown = resident_bytes() - before;
+  EXPECT(grown < (size_t)32 << 20, "200 threads that each used and freed 2 MiB made the process %zu bytes larger", grown);
+}
+
+static void* wait_and_use(void* argument) {
+  pthread_barrier_wait(argument);
+  return use_and_free(NULL);
+}
+
+static void many_threads_begin_at_once(void) {
+  enum { threads = 48 };
+  pthread_barrier_t barrier;
+  pthread_barrier_init(&barrier, NULL, threads);
+  pthread_t thread[threads];
+  for (size_t i = 0; i < threads; ++i) thread[i] = start(wait_and_use, &barrier);
+  for (size_t i = 0; i < threads; ++i) pthread_join(thread[i], NULL);
+}
+
+// POSIX runs destructors again while they set new values, PTHREAD_DESTRUCTOR_ITERATIONS (4) times. In the last rounds the allocator's own
+// destructor has run long ago.
+static pthread_key_t keys[3];
+static atomic_int destructor_calls;
+
+static void allocate_in_destructor(void* value) {
+  atomic_fetch_add(&destructor_calls, 1);
+  pthread_key_t key;
+  memcpy(&key, value, sizeof key);
+  free(value);
+  void* scratch[50];
+  for (size_t i = 0; i < COUNT_OF(scratch); ++i) {
+    scratch[i] = malloc(i * 40);
+    REQUIRE(scratch[i] != NULL, "malloc is null in a destructor");
+    fill(scratch[i], i * 40, i);
+  }
+  for (size_t i = 0; i < COUNT_OF(scratch); ++i) {
+    EXPECT(first_damage(scratch[i], i * 40, i) == i * 40, "a block was overwritten in a destructor");
+    free(scratch[i]);
+  }
+  void* next = calloc(1, 64);
+  REQUIRE(next != NULL, "calloc is null in a destructor");
+  memcpy(next, &key, sizeof key);
+  pthread_setspecific(key, next);
+}
+
+static void* set_keys(void* argument) {
+  (void)argument;
+  for (size_t i = 0; i < COUNT_OF(keys); ++i) {
+    void* value = malloc(64);
+    REQUIRE(value != NULL, "null");
+    memcpy(value, &keys[i], sizeof keys[i]);
+    pthread_setspecific(keys[i], value);
+  }
+  return NULL;
+}
+
+static void destructors_allocate(void) {
+  enum { threads = 50 };
+  for (size_t i = 0; i < COUNT_OF(keys); ++i) {
+    const int error = pthread_key_create(&keys[i], allocate_in_destructor);
+    REQUIRE(error == 0, "pthread_key_create: %s", strerror(error));
+  }
+  for (int i = 0; i < threads; ++i) pthread_join(start(set_keys, NULL), NULL);
+  const int expected_calls = threads * (int)COUNT_OF(keys) * PTHREAD_DESTRUCTOR_ITERATIONS;
+  EXPECT(atomic_load(&destructor_calls) == expected_calls, "%d calls instead of %d", atomic_load(&destructor_calls), expected_calls);
+}
+
+static void small_stacks(void) {
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  // What the C library itself and the signal frame need is not ours to shrink: four times the least that POSIX names.
+  REQUIRE(pthread_attr_setstacksize(&attributes, 4 * (size_t)PTHREAD_STACK_MIN) == 0, "pthread_attr_setstacksize failed");
+  pthread_t thread;
+  const int error = pthread_create(&thread, &attributes, use_and_free, NULL);
+  REQUIRE(error == 0, "pthread_create: %s", strerror(error));
+  pthread_join(thread, NULL);
+  pthread_attr_destroy(&attributes);
+}
+
+static const Check checks[] = {
+    {"blocks are freed by other threads", blocks_cross_threads},
+    {"blocks outlive the thread that made them", blocks_outlive_their_thread},
+    {"dead threads lose no memory", dead_threads_lose_no_memory},
+    {"many threads begin at once", many_threads_begin_at_once},
+    {"thread-exit destructors allocate and free in every round", destructors_allocate},
+    {"threads with small stacks", small_stacks},
+};
+CHECK_MAIN(checks)

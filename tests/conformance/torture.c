@@ -1,0 +1,173 @@
+// Random operations of all kinds against a shadow of what must be there: contents survive, live blocks never overlap, sizes and alignments
+// hold. Single-threaded, and with threads that steal each other's blocks.
+#include <malloc.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "check.h"
+
+// A live block (or none: null) and the pattern that fills its `bytes`.
+typedef struct Shadow {
+  unsigned char* block;
+  size_t bytes;
+  uint64_t seed;
+} Shadow;
+
+enum { slots = 2000, most_bytes = 30000 };
+
+static void expect_intact(const Shadow* shadow) {
+  const size_t damage = first_damage(shadow->block, shadow->bytes, shadow->seed);
+  EXPECT(damage == shadow->bytes, "byte %zu of the %zu at %p was overwritten", damage, shadow->bytes, (void*)shadow->block);
+}
+
+static void adopt(Shadow* shadow, void* block, size_t bytes, uint64_t* random) {
+  REQUIRE(block != NULL, "an allocation of %zu bytes is null", bytes);
+  EXPECT((uintptr_t)block % 16 == 0, "%p", block);
+  EXPECT(malloc_usable_size(block) >= bytes, "%zu usable bytes instead of %zu", malloc_usable_size(block), bytes);
+  // Now and then the whole usable size is used, as programs do.
+  *shadow = (Shadow){block, next_random(random) % 4 == 0 ? malloc_usable_size(block) : bytes, next_random(random)};
+  fill(block, shadow->bytes, shadow->seed);
+}
+
+static void drop(Shadow* shadow) {
+  expect_intact(shadow);
+  free(shadow->block);
+  *shadow = (Shadow){0};
+}
+
+static void reallocate(Shadow* shadow, size_t bytes, uint64_t* random) {
+  const size_t kept = bytes < shadow->bytes ? bytes : shadow->bytes;
+  unsigned char* moved = realloc(shadow->block, bytes);
+  REQUIRE(moved != NULL, "realloc to %zu bytes is null", bytes);
+  EXPECT(first_damage(moved, kept, shadow->seed) == kept, "realloc from %zu to %zu bytes lost contents", shadow->bytes, bytes);
+  adopt(shadow, moved, bytes, random);
+}
+
+static void random_operation(Shadow* shadow, uint64_t* random) {
+  const size_t bytes = random_size(random, most_bytes);
+  const uint64_t kind = next_random(random) % 8;
+  if (shadow->block != NULL) {
+    expect_intact(shadow);
+    if (kind < 2) {
+      reallocate(shadow, bytes + 1, random);
+    } else {
+      drop(shadow);
+    }
+    return;
+  }
+  if (kind == 0) {
+    unsigned char* block = calloc(1, bytes);
+    for (size_t i = 0; block != NULL && i < bytes; ++i) EXPECT(block[i] == 0, "calloc(1, %zu): byte %zu is %d", bytes, i, block[i]);
+    adopt(shadow, block, bytes, random);
+  } else if (kind == 1) {
+    const size_t alignment = (size_t)16 << next_random(random) % 9;
+    void* block = memalign(alignment, bytes);
+    EXPECT((uintptr_t)block % alignment == 0, "memalign(%zu, %zu) is %p", alignment, bytes, block);
+    adopt(shadow, block, bytes, random);
+  } else {
+    adopt(shadow, malloc(bytes), bytes, random);
+  }
+}
+
+static int compare_addresses(const void* a, const void* b) {
+  const uintptr_t left = (uintptr_t)((const Shadow*)a)->block;
+  const uintptr_t right = (uintptr_t)((const Shadow*)b)->block;
+  return (left > right) - (left < right);
+}
+
+static void expect_no_overlap(const Shadow* shadow) {
+  static Shadow sorted[slots];
+  memcpy(sorted, shadow, sizeof sorted);
+  qsort(sorted, slots, sizeof *sorted, compare_addresses);
+  for (size_t i = 1; i < slots; ++i) {
+    if (sorted[i - 1].block == NULL) continue;
+    const unsigned char* end = sorted[i - 1].block + malloc_usable_size(sorted[i - 1].block);
+    EXPECT(end <= sorted[i].block, "the usable bytes of %p end at %p, and a block begins at %p", (void*)sorted[i - 1].block,
+           (const void*)end, (void*)sorted[i].block);
+  }
+}
+
+static void one_thread(void) {
+  static Shadow shadow[slots];
+  uint64_t random = 2024;
+  for (int step = 0; step < 60000; ++step) {
+    random_operation(&shadow[next_random(&random) % slots], &random);
+    if (step % 10000 == 0) expect_no_overlap(shadow);
+  }
+  expect_no_overlap(shadow);
+  for (size_t i = 0; i < slots; ++i) {
+    if (shadow[i].block != NULL) drop(&shadow[i]);
+  }
+}
+
+// Slots that all threads share, each with a lock of its own.
+enum { shared_slots = 64 };
+static struct {
+  pthread_mutex_t lock;
+  Shadow shadow;
+} shared[shared_slots];
+
+static void* steal_and_swap(void* argument) {
+  uint64_t random = (uint64_t)(uintptr_t)argument;
+  Shadow own[32] = {0};
+  for (int step = 0; step < 15000; ++step) {
+    Shadow* mine = &own[next_random(&random) % COUNT_OF(own)];
+    if (next_random(&random) % 3 != 0) {
+      random_operation(mine, &random);
+      continue;
+    }
+    const size_t chosen = next_random(&random) % shared_slots;
+    pthread_mutex_lock(&shared[chosen].lock);
+    const Shadow stolen = shared[chosen].shadow;
+    shared[chosen].shadow = *mine;
+    pthread_mutex_unlock(&shared[chosen].lock);
+    *mine = stolen;
+    if (mine->block != NULL) expect_intact(mine);
+  }
+  for (size_t i = 0; i < COUNT_OF(own); ++i) {
+    if (own[i].block != NULL) drop(&own[i]);
+  }
+  return NULL;
+}
+
+static void thieves(void) {
+  enum { threads = 4 };
+  pthread_t thread[threads];
+  for (size_t i = 0; i < shared_slots; ++i) pthread_mutex_init(&shared[i].lock, NULL);
+  for (size_t i = 0; i < threads; ++i) {
+    const int error = pthread_create(&thread[i], NULL, steal_and_swap, (void*)(uintptr_t)(i + 1));
+    REQUIRE(error == 0, "pthread_create: %s", strerror(error));
+  }
+  for (size_t i = 0; i < threads; ++i) pthread_join(thread[i], NULL);
+  for (size_t i = 0; i < shared_slots; ++i) {
+    if (shared[i].shadow.block != NULL) drop(&shared[i].shadow);
+  }
+}
+
+static void large_and_small(void) {
+  enum { rounds = 40 };
+  Shadow large[8] = {0};
+  Shadow small[200] = {0};
+  uint64_t random = 99;
+  for (int round = 0; round < rounds; ++round) {
+    Shadow* chosen = &large[next_random(&random) % COUNT_OF(large)];
+    if (chosen->block != NULL) drop(chosen);
+    const size_t bytes = 100000 + next_random(&random) % 1000000;
+    adopt(chosen, malloc(bytes), bytes, &random);
+    for (size_t i = 0; i < COUNT_OF(small); ++i) random_operation(&small[i], &random);
+  }
+  for (size_t i = 0; i < COUNT_OF(large); ++i) {
+    if (large[i].block != NULL) drop(&large[i]);
+  }
+  for (size_t i = 0; i < COUNT_OF(small); ++i) {
+    if (small[i].block != NULL) drop(&small[i]);
+  }
+}
+
+static const Check checks[] = {
+    {"random operations in one thread", one_thread},
+    {"random operations in threads that steal blocks", thieves},
+    {"large blocks among small ones", large_and_small},
+};
+CHECK_MAIN(checks)

@@ -1,0 +1,112 @@
+// malloc_usable_size and the functions that promise sizes: all that is promised may be written. (Compiled with _FORTIFY_SOURCE=3, under
+// which the compiler tracks requested sizes: programs that use the surplus must go through malloc_good_size or realloc.)
+#include <malloc.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "check.h"
+
+static void null_has_none(void) {
+  EXPECT(malloc_usable_size(opaque_pointer(NULL)) == 0, "%zu", malloc_usable_size(opaque_pointer(NULL)));
+}
+
+static void all_of_it_is_writable(void) {
+  enum { blocks = 2000 };
+  static void* block[blocks];
+  static size_t usable[blocks];
+  uint64_t random = 3;
+  for (size_t i = 0; i < blocks; ++i) {
+    const size_t bytes = random_size(&random, 50000);
+    block[i] = malloc(bytes);
+    REQUIRE(block[i] != NULL, "malloc(%zu) is null", bytes);
+    usable[i] = malloc_usable_size(block[i]);
+    EXPECT(usable[i] >= bytes, "malloc(%zu): usable size %zu", bytes, usable[i]);
+    fill(block[i], usable[i], i);
+  }
+  for (size_t i = 0; i < blocks; ++i) {
+    EXPECT(malloc_usable_size(block[i]) == usable[i], "%zu changed to %zu", usable[i], malloc_usable_size(block[i]));
+    EXPECT(first_damage(block[i], usable[i], i) == usable[i], "byte %zu of %zu was overwritten", first_damage(block[i], usable[i], i),
+           usable[i]);
+    free(block[i]);
+  }
+}
+
+static void follows_realloc(void) {
+  char* block = NULL;
+  for (size_t bytes = 1; bytes < 2000000; bytes = bytes * 2 + 3) {
+    block = realloc(block, bytes);
+    REQUIRE(block != NULL, "realloc to %zu is null", bytes);
+    const size_t usable = malloc_usable_size(block);
+    EXPECT(usable >= bytes, "realloc to %zu: usable size %zu", bytes, usable);
+    fill(block, usable, bytes);
+    char* stretched = realloc(block, usable);
+    REQUIRE(stretched != NULL, "realloc to the usable size %zu is null", usable);
+    EXPECT(first_damage(stretched, usable, bytes) == usable, "the usable size %zu was not kept by realloc", usable);
+    block = stretched;
+  }
+  free(block);
+}
+
+static void good_size(void) {
+  size_t (*const malloc_good_size_)(size_t) = (size_t (*)(size_t))find_function("malloc_good_size");
+  if (malloc_good_size_ == NULL) skip_check("no malloc_good_size");
+  uint64_t random = 5;
+  for (int i = 0; i < 2000; ++i) {
+    const size_t bytes = random_size(&random, 100000);
+    const size_t good = malloc_good_size_(bytes);
+    EXPECT(good >= bytes, "malloc_good_size(%zu) is %zu", bytes, good);
+    EXPECT(malloc_good_size_(good) == good, "malloc_good_size(%zu) is %zu, of which it is %zu", bytes, good, malloc_good_size_(good));
+    void* plain = malloc(bytes);
+    EXPECT(malloc_usable_size(plain) >= good, "malloc(%zu) has %zu usable bytes, malloc_good_size says %zu", bytes,
+           malloc_usable_size(plain), good);
+    void* full = malloc(good);
+    memset(full, 1, good);
+    free(full);
+    free(plain);
+  }
+}
+
+static void nallocx_agrees(void) {
+  size_t (*const nallocx)(size_t, int) = (size_t (*)(size_t, int))find_function("nallocx");
+  if (nallocx == NULL) skip_check("no nallocx");
+  for (size_t bytes = 1; bytes < 1000000; bytes = bytes * 2 + 1) {
+    for (int log_alignment = 0; log_alignment < 14; ++log_alignment) {
+      const size_t promised = nallocx(bytes, log_alignment);
+      EXPECT(promised >= bytes, "nallocx(%zu, %d) is %zu", bytes, log_alignment, promised);
+      void* block = memalign((size_t)1 << log_alignment, bytes);
+      EXPECT(malloc_usable_size(block) >= promised, "nallocx(%zu, %d) is %zu, memalign gives %zu", bytes, log_alignment, promised,
+             malloc_usable_size(block));
+      free(block);
+    }
+  }
+  EXPECT(nallocx(SIZE_MAX, 0) == 0, "nallocx(SIZE_MAX, 0) is %zu", nallocx(SIZE_MAX, 0));
+}
+
+typedef struct SizedResult {
+  void* ptr;
+  size_t size;
+} SizedResult;
+
+static void at_least(void) {
+  SizedResult (*const alloc_at_least)(size_t) = (SizedResult(*)(size_t))find_function("alloc_at_least");
+  if (alloc_at_least == NULL) skip_check("no alloc_at_least");
+  for (size_t bytes = 0; bytes < 1000000; bytes = bytes * 2 + 1) {
+    const SizedResult result = alloc_at_least(bytes);
+    REQUIRE(result.ptr != NULL && result.size >= bytes, "alloc_at_least(%zu) is %p with %zu bytes", bytes, result.ptr, result.size);
+    fill(result.ptr, result.size, bytes);
+    EXPECT(first_damage(result.ptr, result.size, bytes) == result.size, "the %zu bytes do not keep their values", result.size);
+    free(result.ptr);
+  }
+  const SizedResult refused = alloc_at_least(opaque(SIZE_MAX));
+  EXPECT(refused.ptr == NULL, "alloc_at_least(SIZE_MAX) is %p", refused.ptr);
+}
+
+static const Check checks[] = {
+    {"malloc_usable_size(NULL) is 0", null_has_none},
+    {"every usable byte may be written", all_of_it_is_writable},
+    {"the usable size follows realloc", follows_realloc},
+    {"malloc_good_size is what malloc gives", good_size},
+    {"nallocx is what an aligned allocation gives", nallocx_agrees},
+    {"alloc_at_least says how much it gave", at_least},
+};
+CHECK_MAIN(checks)

@@ -1,0 +1,127 @@
+"""What a drop-in library looks like from outside: the names it exports, what it needs, what it would do to a process.
+
+Reads the ELF file by `readelf` of binutils, which every compiler brings along. It refuses to run anything of the library;
+whether the functions work is for tests/conformance.
+
+Usage: exports.py LIBRARY.so...
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+FUNCTIONS = frozenset(
+    "malloc free calloc realloc cfree free_sized free_aligned_sized posix_memalign memalign aligned_alloc valloc pvalloc"
+    " malloc_usable_size malloc_good_size nallocx sdallocx alloc_at_least mallinfo mallinfo2 malloc_info malloc_stats"
+    " malloc_trim mallopt ts_data_segment_size ts_data_segment_free_space_size".split()
+)
+
+# Each operator in each form, as the C++ ABI for 64-bit systems mangles it.
+OPERATORS = frozenset(
+    [f"_Z{operator}{form}" for operator in ("nwm", "nam") for form in
+     ("", "RKSt9nothrow_t", "St11align_val_t", "St11align_val_tRKSt9nothrow_t")]
+    + [f"_Z{operator}Pv{form}" for operator in ("dl", "da") for form in
+       ("", "m", "RKSt9nothrow_t", "St11align_val_t", "mSt11align_val_t", "St11align_val_tRKSt9nothrow_t")]
+)
+
+EXPORTS = FUNCTIONS | OPERATORS
+
+# The only names that may stay undefined without being libc's: looked at when memory runs out, absent in C programs, and what every shared
+# object's start-up files mention.
+WEAK = frozenset(
+    "_ZSt15get_new_handlerv _ZSt17__throw_bad_allocv _ZSt9terminatev __gxx_personality_v0 __cxa_begin_catch __cxa_end_catch"
+    " _Unwind_Resume _ITM_deregisterTMCloneTable _ITM_registerTMCloneTable __gmon_start__ __cxa_finalize".split()
+)
+
+# Static TLS that a library may take: one pointer and a little state, so that dlopen never runs out of it.
+MOST_TLS_BYTES = 64
+
+
+@dataclass
+class Elf:
+    """What readelf says about one shared library."""
+
+    exported: set[str] = field(default_factory=set)
+    undefined_strong: set[str] = field(default_factory=set)
+    undefined_weak: set[str] = field(default_factory=set)
+    needed: list[str] = field(default_factory=list)
+    dynamic: str = ""
+    tls_bytes: int = 0
+    stack_flags: str | None = None
+
+
+def readelf(option: str, library: Path) -> str:
+    """The output of readelf with one option."""
+    command = ["readelf", "--wide", option, str(library)]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def inspect(library: Path) -> Elf:
+    """Read symbols, dynamic section and program headers."""
+    elf = Elf(dynamic=readelf("--dynamic", library))
+    elf.needed = re.findall(r"\(NEEDED\).*\[(.+)\]", elf.dynamic)
+    for line in readelf("--dyn-syms", library).splitlines():
+        # Num: Value Size Type Bind Vis Ndx Name
+        columns = line.split()
+        if len(columns) < 8 or not columns[0].rstrip(":").isdigit():
+            continue
+        bind, index, name = columns[4], columns[6], columns[7]
+        if index != "UND":
+            elf.exported.add(name.split("@")[0])
+        elif bind == "WEAK":
+            elf.undefined_weak.add(name.split("@")[0])
+        else:
+            elf.undefined_strong.add(name)
+    for line in readelf("--program-headers", library).splitlines():
+        # Type Offset VirtAddr PhysAddr FileSiz MemSiz Flg Align; the flags may contain spaces.
+        columns = line.split()
+        if columns[:1] == ["TLS"]:
+            elf.tls_bytes = int(columns[5], 16)
+        elif columns[:1] == ["GNU_STACK"]:
+            elf.stack_flags = "".join(columns[6:-1])
+    return elf
+
+
+def faults(elf: Elf) -> Iterator[str]:
+    """Everything about the library that is not as it must be."""
+    if missing := EXPORTS - elf.exported:
+        yield f"does not export {', '.join(sorted(missing))}"
+    if surplus := elf.exported - EXPORTS:
+        yield f"exports {', '.join(sorted(surplus))} as well; src/override/exports.map decides what is shown"
+    if elf.needed != ["libc.so.6"]:
+        yield f"needs {', '.join(elf.needed) or 'nothing'}; must need libc.so.6 alone"
+    if foreign := {name for name in elf.undefined_strong if "@GLIBC_" not in name}:
+        yield f"leaves {', '.join(sorted(foreign))} undefined, which libc does not define"
+    if surplus := elf.undefined_weak - WEAK:
+        yield f"refers weakly to {', '.join(sorted(surplus))}"
+    if elf.tls_bytes > MOST_TLS_BYTES:
+        yield f"has {elf.tls_bytes} bytes of thread-local storage; at most {MOST_TLS_BYTES} fit every dlopen"
+    if "TEXTREL" in elf.dynamic:
+        yield "has text relocations"
+    if elf.stack_flags is None or "E" in elf.stack_flags:
+        yield "asks for an executable stack"
+    for flag in ("NOW", "NODELETE", "INITFIRST"):
+        if not re.search(rf"\(FLAGS_1\).*\b{flag}\b", elf.dynamic):
+            yield f"is not linked with -z {flag.lower()}"
+
+
+def main(arguments: list[str]) -> int:
+    """Check every library named; 1 if any has a fault."""
+    if not arguments:
+        print("usage: exports.py LIBRARY.so...", file=sys.stderr)
+        return 2
+    status = 0
+    for library in map(Path, arguments):
+        for fault in faults(inspect(library)):
+            print(f"{library.name}: {fault}")
+            status = 1
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
