@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -51,14 +52,21 @@ void write_outcome(JsonLine& line, const Outcome& outcome) {
   add_measured(line, "involuntary_switches", outcome.usage.involuntary_switches);
 }
 
+// Both are high-water marks of single processes. The kernel keeps the one that it reports at the end
+// in per-CPU shares, so it can lag behind the one that it adds up exactly when it is sampled.
+void write_peak(JsonLine& line, std::int64_t reported_bytes, std::int64_t sampled_bytes) {
+  if (child.error_number != 0) {
+    line.add_null("peak_rss_bytes");
+    line.add_null("peak_rss_source");
+  } else {
+    line.add("peak_rss_bytes", std::max(reported_bytes, sampled_bytes));
+    line.add_text("peak_rss_source", sampled_bytes > reported_bytes ? "sampled-hwm" : "wait4");
+  }
+}
+
 void write_memory(JsonLine& line, const Outcome& outcome, const MemorySampler& sampler,
                   std::int64_t cgroup_peak_bytes) {
-  // Both are high-water marks of single processes. The kernel keeps the one that it reports at the
-  // end in per-CPU shares, so it can lag behind the one that it adds up exactly when it is sampled.
-  const bool sample_is_higher = sampler.process_peak_bytes() > outcome.usage.peak_rss_bytes;
-  add_measured(line, "peak_rss_bytes",
-               sample_is_higher ? sampler.process_peak_bytes() : outcome.usage.peak_rss_bytes);
-  line.add_text("peak_rss_source", sample_is_higher ? "sampled-hwm" : "wait4");
+  write_peak(line, outcome.usage.peak_rss_bytes, sampler.process_peak_bytes());
   line.add_unless_negative("root_hwm_bytes", sampler.root_peak_bytes());
   line.add_unless_negative("tree_peak_rss_bytes", sampler.tree_peak_resident_bytes());
   line.add_unless_negative("tree_peak_pss_bytes", sampler.tree_peak_proportional_bytes());

@@ -1,0 +1,309 @@
+"""The native launcher's answers: how a program ended, what it took, and what was arranged for it.
+
+Memory and process trees have their own files beside this one.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Build = Callable[..., Path]
+Run = Callable[..., subprocess.CompletedProcess[bytes]]
+Measure = Callable[..., dict[str, Any]]
+Parse = Callable[[bytes], dict[str, Any]]
+Failure = Callable[..., tuple[int, str]]
+
+FIELDS = {
+    *("schema", "spawn_error", "pid", "timeout_ns", "exit_code", "signal", "timed_out"),
+    *("interrupted", "left_behind", "wall_ns", "user_ns", "system_ns", "minor_faults"),
+    *("major_faults", "voluntary_switches", "involuntary_switches", "peak_rss_bytes"),
+    *("peak_rss_source", "root_hwm_bytes", "tree_peak_rss_bytes", "tree_peak_pss_bytes"),
+    *("cgroup_peak_bytes", "samples", "pss_samples", "preloaded", "sampling_ns", "floor_bytes"),
+}
+MEASURED = {
+    *("pid", "wall_ns", "user_ns", "system_ns", "minor_faults", "major_faults"),
+    *("voluntary_switches", "involuntary_switches", "peak_rss_bytes", "peak_rss_source"),
+}
+
+
+def test_a_run_is_one_line_with_every_field(measure: Measure) -> None:
+    answer = measure(["true"])
+    assert set(answer) == FIELDS
+    assert answer["schema"] == "tsmalloc-measure/1"
+    assert answer["spawn_error"] is None
+    assert answer["timed_out"] is False
+    assert answer["interrupted"] is False
+    assert answer["left_behind"] == 0
+    assert answer["timeout_ns"] is None
+    assert all(answer[field] is not None for field in MEASURED)
+
+
+@pytest.mark.parametrize("code", [0, 1, 42, 255])
+def test_exit_code(code: int, measure: Measure) -> None:
+    answer = measure(["sh", "-c", f"exit {code}"])
+    assert (answer["exit_code"], answer["signal"]) == (code, None)
+
+
+@pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGABRT, signal.SIGKILL, signal.SIGINT])
+def test_death_by_signal(number: signal.Signals, measure: Measure) -> None:
+    answer = measure(["sh", "-c", f"kill -{number.value} $$"])
+    assert (answer["exit_code"], answer["signal"]) == (None, number.value)
+    assert answer["interrupted"] is False
+
+
+class TestProgramsThatCannotStart:
+    """They are results: status 0, a named error, and null for everything that was not measured."""
+
+    @pytest.fixture
+    def failure(self, run: Run, parse: Parse) -> Callable[..., tuple[int, str]]:
+        def fail_to_start(*arguments: str | Path) -> tuple[int, str]:
+            done = run(*arguments)
+            assert done.returncode == 0
+            answer = parse(done.stdout)
+            assert set(answer) == FIELDS
+            assert {field for field in MEASURED if answer[field] is not None} == set()
+            assert (answer["exit_code"], answer["signal"], answer["samples"]) == (None, None, 0)
+            return answer["spawn_error"]["errno"], answer["spawn_error"]["message"]
+
+        return fail_to_start
+
+    def test_missing_file(self, failure: Failure) -> None:
+        number, message = failure("--", "/does/not/exist")
+        assert number == 2
+        assert message == "execute /does/not/exist: No such file or directory"
+
+    def test_name_that_is_not_in_path(self, failure: Failure) -> None:
+        number, message = failure("--env", "PATH=/usr/bin", "--", "no-such-program-anywhere")
+        assert (number, message) == (
+            2,
+            "execute no-such-program-anywhere: No such file or directory",
+        )
+
+    def test_file_without_execute_permission(self, tmp_path: Path, failure: Failure) -> None:
+        program = tmp_path / "program"
+        program.write_text("#!/bin/sh\n")
+        assert failure("--", program) == (13, f"execute {program}: Permission denied")
+
+    def test_directory(self, tmp_path: Path, failure: Failure) -> None:
+        assert failure("--", tmp_path) == (13, f"execute {tmp_path}: Permission denied")
+
+    def test_missing_interpreter_is_told_from_a_missing_file(
+        self, tmp_path: Path, failure: Failure
+    ) -> None:
+        program = tmp_path / "program"
+        program.write_text("#!/no/such/interpreter\n")
+        program.chmod(0o755)
+        number, message = failure("--", program)
+        assert number == 2
+        assert message == f"execute {program}: its interpreter or dynamic loader does not exist"
+
+    def test_missing_working_directory(self, failure: Failure) -> None:
+        number, message = failure("--cwd", "/no/such/folder", "--", "true")
+        assert (number, message) == (2, "enter /no/such/folder: No such file or directory")
+
+    @pytest.mark.parametrize("option", ["--stdin", "--stdout", "--stderr"])
+    def test_redirection_that_cannot_be_opened(self, option: str, failure: Failure) -> None:
+        number, message = failure(option, "/no/such/file", "--", "true")
+        assert (number, message) == (2, "open /no/such/file: No such file or directory")
+
+
+class TestWrongUsage:
+    """Status 1, a sentence on stderr that names the culprit, nothing started, nothing written."""
+
+    @pytest.mark.parametrize(
+        ("arguments", "said"),
+        [
+            ((), "no command to run"),
+            (("--",), "no command to run"),
+            (("--no-such-option", "true"), "no-such-option"),
+            (("--timeout", "soon", "true"), "--timeout wants a number from 0 to"),
+            (("--timeout", "-1", "true"), "'-1'"),
+            (("--timeout", "nan", "true"), "'nan'"),
+            (("--timeout", "0", "true"), "leave it out for no limit"),
+            (("--sample-ms", "5x", "true"), "'5x'"),
+            (("--env", "NOVALUE", "true"), "--env wants KEY=VALUE, not 'NOVALUE'"),
+            (("--env", "=x", "true"), "--env wants KEY=VALUE, not '=x'"),
+            (("--unset", "A=B", "true"), "--unset wants the name of a variable"),
+            (("--preload", "/no/such/lib.so", "true"), "cannot preload '/no/such/lib.so': No such"),
+            (("--preload", "", "true"), "cannot preload ''"),
+        ],
+    )
+    def test_is_explained(self, arguments: tuple[str, ...], said: str, run: Run) -> None:
+        done = run(*arguments)
+        assert (done.returncode, done.stdout) == (1, b"")
+        assert said in done.stderr.decode()
+        assert "--help" in done.stderr.decode()
+
+    @pytest.mark.parametrize("name", ["with space.so", "with:colon.so"])
+    def test_library_name_that_the_loader_would_split(
+        self, tmp_path: Path, name: str, run: Run
+    ) -> None:
+        (tmp_path / name).touch()
+        done = run("--preload", tmp_path / name, "--", "true")
+        assert done.returncode == 1
+        assert "splits names at spaces and colons" in done.stderr.decode()
+
+    def test_output_that_cannot_be_opened_starts_nothing(self, tmp_path: Path, run: Run) -> None:
+        trace = tmp_path / "trace"
+        done = run("--output", "/no/such/folder/out.json", "--", "touch", trace)
+        assert done.returncode == 1
+        assert (
+            "cannot write /no/such/folder/out.json: No such file or directory"
+            in done.stderr.decode()
+        )
+        assert not trace.exists()
+
+    def test_help(self, run: Run) -> None:
+        done = run("--help")
+        assert done.returncode == 0
+        assert all(f"--{name}" in done.stdout.decode() for name in ("output", "preload", "timeout"))
+
+
+def test_full_disk_is_an_internal_failure(run: Run) -> None:
+    done = run("--output", "/dev/full", "--", "true")
+    assert done.returncode == 125
+    assert "cannot write the report: No space left on device" in done.stderr.decode()
+
+
+def test_output_file_is_replaced(tmp_path: Path, run: Run, parse: Parse) -> None:
+    output = tmp_path / "out.json"
+    output.write_text("x" * 100_000)
+    done = run("--output", output, "--", "echo", "from the program")
+    assert done.stdout == b"from the program\n"
+    assert parse(output.read_bytes())["exit_code"] == 0
+
+
+class TestEnvironment:
+    def test_variables_are_set_and_removed_in_order(self, tmp_path: Path, run: Run) -> None:
+        seen = tmp_path / "seen"
+        edits = ["--env", "A=1=2", "--env", "B=", "--unset", "C", "--env", "D=x", "--unset", "D"]
+        run(*edits, "--stdout", seen, "--", "env", env={"C": "c", "A": "old"})
+        lines = seen.read_text().splitlines()
+        assert "A=1=2" in lines
+        assert "B=" in lines
+        assert not any(line.startswith(("C=", "D=")) for line in lines)
+
+    def test_path_for_the_search_is_the_programs(self, tmp_path: Path, measure: Measure) -> None:
+        program = tmp_path / "only-here"
+        program.write_text("#!/bin/sh\nexit 5\n")
+        program.chmod(0o755)
+        assert measure(["only-here"], "--env", f"PATH={tmp_path}:/bin")["exit_code"] == 5
+
+    def test_preloads_go_before_what_is_there(self, tmp_path: Path, build: Build, run: Run) -> None:
+        first = build("first.c", "int first;", "-shared", "-fPIC")
+        second = build("second.c", "int second;", "-shared", "-fPIC")
+        third = build("third.c", "int third;", "-shared", "-fPIC")
+        seen = tmp_path / "seen"
+        options = ["--preload", first, "--preload", second, "--env", f"LD_PRELOAD={third}"]
+        run(*options, "--stdout", seen, "--", "env")
+        assert f"LD_PRELOAD={first}:{second}:{third}" in seen.read_text().splitlines()
+
+
+class TestStandardStreams:
+    def test_redirections(self, tmp_path: Path, run: Run, parse: Parse) -> None:
+        (tmp_path / "in").write_text("fed\n")
+        options = [f"--{name}={tmp_path / name[3:]}" for name in ("stdin", "stdout", "stderr")]
+        done = run(*options, "--", "sh", "-c", "cat; echo complaint >&2")
+        assert parse(done.stdout)["exit_code"] == 0
+        assert (tmp_path / "out").read_text() == "fed\n"
+        assert (tmp_path / "err").read_text() == "complaint\n"
+
+    def test_inherited_by_default(self, tmp_path: Path, run: Run) -> None:
+        done = run("--output", tmp_path / "json", "--", "sh", "-c", "echo out; echo err >&2")
+        assert (done.stdout, done.stderr) == (b"out\n", b"err\n")
+
+    def test_redirection_is_relative_to_the_caller_and_the_program_to_its_folder(
+        self, tmp_path: Path, run: Run
+    ) -> None:
+        inner = tmp_path / "inner"
+        inner.mkdir()
+        program = inner / "program"
+        program.write_text("#!/bin/sh\npwd\n")
+        program.chmod(0o755)
+        run("--cwd", inner, "--stdout", "out", "--", "./program", cwd=tmp_path)
+        assert (tmp_path / "out").read_text() == f"{inner}\n"
+
+
+class TestWhatTheProgramInherits:
+    """Nothing of the launcher's own arrangements may reach the program."""
+
+    def test_no_blocked_signals_and_a_session_of_its_own(self, tmp_path: Path, run: Run) -> None:
+        seen = tmp_path / "seen"
+        ask = "import os, signal; print(signal.pthread_sigmask(0, []), os.getsid(0) == os.getpid())"
+        run("--stdout", seen, "--", sys.executable, "-c", ask)
+        assert seen.read_text() == "set() True\n"
+
+    def test_no_open_files(self, tmp_path: Path, run: Run) -> None:
+        seen = tmp_path / "seen"
+        output = tmp_path / "json"
+        run(
+            "--output",
+            output,
+            "--stdout",
+            seen,
+            "--stdin",
+            "/dev/null",
+            "--",
+            "ls",
+            "/proc/self/fd",
+        )
+        assert seen.read_text().split() == ["0", "1", "2", "3"]  # the last one is ls reading
+
+
+class TestTimes:
+    def test_wall_time_covers_the_program(self, measure: Measure) -> None:
+        assert measure(["sleep", "0.2"])["wall_ns"] >= 200_000_000
+
+    def test_processor_time_includes_children_that_were_waited_for(
+        self, build: Build, measure: Measure
+    ) -> None:
+        burn = """
+        #include <time.h>
+        #include <unistd.h>
+        #include <sys/wait.h>
+        static void burn(void) { while (clock() < 0.2 * CLOCKS_PER_SEC) {} }
+        int main(void) { if (fork() == 0) { burn(); return 0; } burn(); wait(0); return 0; }
+        """
+        answer = measure([build("burn.c", burn)])
+        # The kernel may account in ticks of 4 to 10 ms.
+        assert answer["user_ns"] + answer["system_ns"] >= 2 * 180_000_000
+
+    def test_voluntary_switches(self, build: Build, measure: Measure) -> None:
+        sleeper = """
+        #include <unistd.h>
+        int main(void) { for (int i = 0; i < 50; ++i) usleep(1000); return 0; }
+        """
+        assert measure([build("sleeper.c", sleeper)])["voluntary_switches"] >= 50
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        'quote " and backslash \\',
+        "newline \n tab \t bell \a unit \x1f delete \x7f",
+        "umlaut ä, euro €, clef 𝄞",
+        os.fsdecode(b"latin-1 \xe9, lone lead \xc3, lone continuation \x80"),
+        os.fsdecode(
+            b"overlong \xc0\xaf \xe0\x80\xaf, surrogate \xed\xa0\x80, too high \xf4\x90\x80\x80"
+        ),
+        os.fsdecode(b"cut short \xe2\x82"),
+    ],
+)
+def test_any_name_survives_json(name: str, run: Run, parse: Parse) -> None:
+    done = run("--", os.fsencode(f"/no/{name}"))
+    message = parse(done.stdout)["spawn_error"]["message"]
+    assert os.fsencode(message) == os.fsencode(f"execute /no/{name}: No such file or directory")
+
+
+def test_names_longer_than_any_buffer_survive(tmp_path: Path, run: Run, parse: Parse) -> None:
+    name = tmp_path / ("ä" * 120) / ("b" * 250) / ("\n" * 250)
+    message = parse(run("--", name).stdout)["spawn_error"]["message"]
+    assert message == f"execute {name}: No such file or directory"

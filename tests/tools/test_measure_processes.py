@@ -1,0 +1,198 @@
+"""How `measure` ends what it started: timeouts, signals, processes that stay behind; and whether it
+sees the libraries that were to be preloaded.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tsmlab import paths
+
+Build = Callable[..., Path]
+Run = Callable[..., subprocess.CompletedProcess[bytes]]
+Measure = Callable[..., dict[str, Any]]
+Parse = Callable[[bytes], dict[str, Any]]
+IsAlive = Callable[[int], bool]
+WaitUntil = Callable[[Callable[[], bool]], None]
+
+
+class TestTimeout:
+    def test_a_program_that_ends_in_time_is_untouched(self, measure: Measure) -> None:
+        answer = measure(["sleep", "0.1"], "--timeout", "30.5")
+        assert (answer["timed_out"], answer["exit_code"]) == (False, 0)
+        assert answer["timeout_ns"] == 30_500_000_000
+
+    def test_sigterm_comes_first(self, measure: Measure) -> None:
+        script = "trap 'exit 7' TERM; while :; do sleep 0.05; done"
+        answer = measure(["sh", "-c", script], "--timeout", "0.3")
+        assert (answer["timed_out"], answer["exit_code"], answer["signal"]) == (True, 7, None)
+        assert answer["wall_ns"] >= 300_000_000
+
+    def test_a_stopped_program_is_ended(self, measure: Measure) -> None:
+        answer = measure(["sh", "-c", "kill -STOP $$"], "--timeout", "0.2")
+        assert (answer["timed_out"], answer["signal"]) == (True, signal.SIGTERM.value)
+
+    def test_grandchild_that_ignores_sigterm(
+        self, measure: Measure, is_alive: IsAlive, tmp_path: Path
+    ) -> None:
+        note = tmp_path / "pid"
+        stubborn = f"trap '' TERM; echo $$ > {note}; while :; do sleep 0.05; done"
+        script = 'setsid sh -c "$1" & sleep 60; echo not reached'
+        answer = measure(["sh", "-c", script, "sh", stubborn], "--timeout", "0.5")
+        assert (answer["timed_out"], answer["signal"]) == (True, signal.SIGTERM.value)
+        assert answer["left_behind"] >= 1  # the shell, and perhaps the sleep that it had just begun
+        assert not is_alive(int(note.read_text()))
+
+    def test_root_that_ignores_sigterm(self, measure: Measure) -> None:
+        script = "trap '' TERM; while :; do sleep 0.05; done"
+        answer = measure(["sh", "-c", script], "--timeout", "0.2")
+        assert (answer["timed_out"], answer["signal"]) == (True, signal.SIGKILL.value)
+        assert answer["wall_ns"] >= 2_200_000_000
+
+
+class TestWhatTheRootLeavesRunning:
+    def test_is_waited_for(self, measure: Measure, tmp_path: Path) -> None:
+        trace = tmp_path / "trace"
+        answer = measure(["sh", "-c", f"setsid sh -c 'sleep 0.2; touch {trace}' & exit 3"])
+        assert (answer["exit_code"], answer["left_behind"]) == (3, 0)
+        assert trace.exists()
+
+    def test_is_killed_when_it_stays(
+        self, measure: Measure, is_alive: IsAlive, tmp_path: Path
+    ) -> None:
+        note = tmp_path / "pid"
+        daemon = f"(setsid sh -c 'echo $$ > {note}; exec sleep 60' &) ; "
+        wait = f"while [ ! -s {note} ]; do sleep 0.01; done"
+        answer = measure(["sh", "-c", daemon + wait])
+        assert (answer["exit_code"], answer["left_behind"]) == (0, 1)
+        assert not is_alive(int(note.read_text()))
+
+
+class TestInterruption:
+    """A signal to measure ends the tree and still gives an answer."""
+
+    @pytest.fixture
+    def started(self, tmp_path: Path, wait_until: WaitUntil) -> Callable[..., Any]:
+        def start(script: str, *, interrupts: str = "default") -> Any:
+            note = tmp_path / "pid"
+            # Who runs the tests may ignore SIGINT, as a shell's background jobs do.
+            command = ["env", f"--{interrupts}-signal=INT", paths.tool("measure")]
+            command += ["--stderr", note, "--stdout", "/dev/null", "--"]
+            command += ["sh", "-c", f"echo $$ >&2; {script}"]
+            process = subprocess.Popen(command, stdout=subprocess.PIPE)
+            wait_until(lambda: note.exists() and note.read_text().endswith("\n"))
+            return process, int(note.read_text())
+
+        return start
+
+    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+    def test_is_reported(
+        self, started: Any, parse: Parse, is_alive: IsAlive, number: signal.Signals
+    ) -> None:
+        process, pid = started("sleep 60")
+        process.send_signal(number)
+        answer = parse(process.communicate(timeout=60)[0])
+        assert process.returncode == 0
+        assert (answer["interrupted"], answer["timed_out"]) == (True, False)
+        assert answer["signal"] == signal.SIGTERM.value
+        assert not is_alive(pid)
+
+    def test_second_signal_kills(self, started: Any, parse: Parse, tmp_path: Path) -> None:
+        trace = tmp_path / "trace"
+        process, _ = started(f"trap 'touch {trace}' TERM; while :; do sleep 0.05; done")
+        process.send_signal(signal.SIGTERM)
+        while not trace.exists():
+            assert process.poll() is None
+        process.send_signal(signal.SIGTERM)
+        answer = parse(process.communicate(timeout=60)[0])
+        assert (answer["interrupted"], answer["signal"]) == (True, signal.SIGKILL.value)
+
+    def test_an_ignored_signal_stays_ignored(self, started: Any, parse: Parse) -> None:
+        process, _ = started("sleep 0.5", interrupts="ignore")
+        process.send_signal(signal.SIGINT)
+        answer = parse(process.communicate(timeout=60)[0])
+        assert (answer["interrupted"], answer["exit_code"]) == (False, 0)
+
+    def test_program_does_not_outlive_a_killed_measure(
+        self, started: Any, is_alive: IsAlive, wait_until: WaitUntil
+    ) -> None:
+        process, pid = started("exec sleep 60")
+        process.kill()
+        process.communicate(timeout=60)
+        wait_until(lambda: not is_alive(pid))
+
+
+class TestPreloadProof:
+    """Each asked-for library is seen in the program, or seen to be missing."""
+
+    @pytest.fixture
+    def library(self, build: Build) -> Path:
+        return build("library.so.c", "int answer(void) { return 42; }", "-shared", "-fPIC")
+
+    def test_mapped(self, measure: Measure, library: Path) -> None:
+        answer = measure(["sleep", "0.5"], "--preload", library)
+        assert answer["preloaded"] == [{"path": str(library), "mapped": True}]
+
+    def test_mapped_without_sampling(self, measure: Measure, library: Path) -> None:
+        answer = measure(["sleep", "0.5"], "--preload", library, "--sample-ms", "0")
+        assert answer["preloaded"] == [{"path": str(library), "mapped": True}]
+
+    def test_static_program(self, measure: Measure, build: Build, library: Path) -> None:
+        source = "#include <unistd.h>\nint main(void) { return usleep(500000); }"
+        program = build("static.c", source, "-static")
+        answer = measure([program], "--preload", library)
+        assert answer["preloaded"] == [{"path": str(library), "mapped": False}]
+
+    def test_static_pie(self, measure: Measure, build: Build, library: Path) -> None:
+        source = "#include <unistd.h>\nint main(void) { return usleep(500000); }"
+        program = build("static-pie.c", source, "-static-pie")
+        answer = measure([program], "--preload", library)
+        assert answer["preloaded"] == [{"path": str(library), "mapped": False}]
+
+    def test_library_that_the_loader_refuses(
+        self, run: Run, parse: Parse, library: Path, tmp_path: Path
+    ) -> None:
+        broken = tmp_path / "broken.so"
+        broken.write_text("no library")
+        options = ["--preload", library, "--preload", broken, "--stderr", tmp_path / "complaint"]
+        answer = parse(run(*options, "--", "sleep", "0.5").stdout)
+        assert [each["mapped"] for each in answer["preloaded"]] == [True, False]
+        assert "cannot be preloaded" in (tmp_path / "complaint").read_text()
+
+    def test_symbolic_link_is_passed_on_as_it_is(
+        self, run: Run, parse: Parse, library: Path, tmp_path: Path
+    ) -> None:
+        spaced = tmp_path / "a folder"
+        spaced.mkdir()
+        (spaced / "real.so").write_bytes(library.read_bytes())
+        link = tmp_path / "link.so"
+        link.symlink_to(spaced / "real.so")
+        done = run("--preload", link, "--", "sh", "-c", "echo $LD_PRELOAD >&2; sleep 0.5")
+        assert done.stderr.decode() == f"{link}\n"
+        assert parse(done.stdout)["preloaded"] == [{"path": str(link), "mapped": True}]
+
+    def test_bare_name_is_searched_for(
+        self, measure: Measure, library: Path, tmp_path: Path
+    ) -> None:
+        (tmp_path / "libfound.so").write_bytes(library.read_bytes())
+        search = f"LD_LIBRARY_PATH={tmp_path}"
+        answer = measure(["sleep", "0.5"], "--preload", "libfound.so", "--env", search)
+        assert answer["preloaded"] == [{"path": "libfound.so", "mapped": True}]
+
+    def test_relative_path_is_made_absolute(self, run: Run, parse: Parse, library: Path) -> None:
+        options = ["--preload", f"./{library.name}", "--cwd", "/"]
+        done = run(*options, "--", "sleep", "0.5", cwd=library.parent)
+        expected = f"{library.parent}/./{library.name}"
+        assert parse(done.stdout)["preloaded"] == [{"path": expected, "mapped": True}]
+
+    def test_nothing_is_claimed_of_a_program_that_never_ran(
+        self, measure: Measure, library: Path
+    ) -> None:
+        answer = measure(["/no/such/program"], "--preload", library)
+        assert answer["preloaded"] == [{"path": str(library), "mapped": None}]
