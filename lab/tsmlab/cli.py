@@ -139,9 +139,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("tsmalloc: interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        # The reader went away, as `| head` does: not our failure.
+        # The reader went away, as `| head` does: nothing to say, and nobody to say it to. (click
+        # meets most of these itself, and also ends with status 1.)
         discard_results()
-        return EXIT_OK
+        return EXIT_USAGE
     except OSError as error:
         if error.errno not in FULL_DISK:
             raise

@@ -57,7 +57,6 @@ class Diagnosis:
 def diagnose(
     command: Sequence[str],
     *,
-    environment: Mapping[str, str] | None = None,
     allocators: Sequence[Allocator] = (),
     timeout_seconds: float | None = None,
     stdin: Path | None = None,
@@ -66,7 +65,7 @@ def diagnose(
 
     Nothing is run if the file alone already tells that it would be in vain.
     """
-    environment = os.environ if environment is None else environment
+    environment = os.environ
     try:
         resolved = resolve(command, environment)
     except CannotStart as error:
@@ -79,9 +78,12 @@ def diagnose(
         return diagnosis
     proofs = []
     for allocator in allocators:
-        proof = prove(command, allocator, environment, timeout_seconds, stdin)
+        proof = prove(command, allocator, timeout_seconds, stdin)
         proofs.append(proof)
         findings += _proof_findings(proof)
+    # A program may start others: a shell script that leads to Python, say.
+    for name in sorted({Path(p.program).name for proof in proofs for p in proof.processes}):
+        findings += (f for f in _known_runtimes(name, "", environment) if f not in findings)
     return Diagnosis(tuple(command), resolved, tuple(findings), tuple(proofs))
 
 
@@ -220,8 +222,7 @@ def _heap_findings(program: Path, facts: ElfFacts) -> Iterator[Finding]:
         yield Finding(
             "fatal",
             "own-allocator",
-            f"{program.name} defines malloc itself"
-            + (f" ({inside} is linked into it)." * bool(inside)),
+            f"{program.name} defines malloc itself{f' ({inside} is inside)' if inside else ''}.",
             "The program's own definition always comes first: build it without.",
         )
     elif inside:
@@ -235,11 +236,11 @@ def _heap_findings(program: Path, facts: ElfFacts) -> Iterator[Finding]:
     names = r"lib(?:jemalloc|mimalloc|tcmalloc|tbbmalloc|hoard|snmalloc|rpmalloc)\S*"
     for library in re.findall(names, libraries):
         yield Finding(
-            "note",
+            "warning",
             "linked-allocator",
-            f"{program.name} is linked with {library}: a preloaded allocator comes before it, but "
-            "the functions that only that library has still reach it.",
-            "To measure it as the program's default, use it as an allocator too.",
+            f"{program.name} is linked with {library}: without a preload it runs on that one, so "
+            "what is called glibc here is not glibc.",
+            "A preloaded allocator does come before it.",
         )
 
 
@@ -315,11 +316,12 @@ def _runtime_findings(
             f"{program.name} is a Go program: only its C parts (cgo) call malloc.",
             "Go cannot use another allocator for its own objects.",
         )
-    libraries = " ".join(facts.needed)
+    yield from _known_runtimes(program.name, " ".join(facts.needed), environment)
+
+
+def _known_runtimes(name: str, libraries: str, environment: Mapping[str, str]) -> Iterator[Finding]:
     for runtime in RUNTIMES:
-        fits = re.fullmatch(runtime.programs, program.name) or re.search(
-            runtime.libraries, libraries
-        )
+        fits = re.fullmatch(runtime.programs, name) or re.search(runtime.libraries, libraries)
         cured = runtime.cured_by is not None and (
             environment.get(runtime.cured_by[0]) == runtime.cured_by[1]
         )
@@ -350,20 +352,20 @@ def _environment_findings(environment: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def _proof_findings(proof: Proof) -> Iterator[Finding]:
-    name = proof.allocator.name
-    if proof.could_not_start:
-        yield Finding("fatal", "start", f"under {name}: {proof.could_not_start}", "See above.")
-    elif proof.signal_name:
+    name, measurement = proof.allocator.name, proof.measurement
+    if measurement.failed:
+        # A program may well be made to end with another status than 0; a signal is another matter.
+        crashed = measurement.signal is not None and not measurement.timed_out
         yield Finding(
-            "fatal",
-            "crashed",
-            f"under {name} the program ended with {proof.signal_name}.",
-            "See whether it also does so without a preloaded allocator.",
+            "fatal" if crashed or measurement.spawn_error else "note",
+            "crashed" if crashed else "ended",
+            f"under {name} the program ended like this: {measurement.failure_text()}.",
+            "See whether it also does so without: tsmalloc run glibc -- ..." if crashed else "",
         )
-    elif not proof.processes:
+    if not proof.processes:
         yield Finding(
             "fatal",
-            "not-intercepted",
+            "not-loaded",
             f"under {name} the preloaded library was not loaded.",
             "A security policy (AppArmor, SELinux) may have removed LD_PRELOAD, or the program "
             "clears its environment before it starts the real one.",
@@ -383,17 +385,9 @@ def _proof_findings(proof: Proof) -> Iterator[Finding]:
             "Another library comes first: see LD_PRELOAD and the program's libraries.",
         )
     else:
+        many = proof.processes_served
         yield Finding(
             "ok",
             "proven",
-            f"{name} served {proof.calls:,} calls in {len(proof.processes)} process"
-            + "es" * (len(proof.processes) > 1),
-        )
-    if proof.exit_status:
-        yield Finding(
-            "note", "exit-status", f"under {name} the program ended with {proof.exit_status}."
-        )
-    if proof.timed_out:
-        yield Finding(
-            "note", "timeout", f"under {name} the program was stopped after its time was up."
+            f"{name} served {proof.calls:,} calls in {many} process{'es' * (many > 1)}.",
         )

@@ -102,7 +102,10 @@ def _facts(file: BinaryIO) -> ElfFacts:
     dynamic = elf.get_section_by_name(".dynamic")
     needed: tuple[str, ...] = ()
     if isinstance(dynamic, DynamicSection):
-        needed = tuple(str(tag.needed) for tag in dynamic.iter_tags("DT_NEEDED"))
+        needed = tuple(
+            str(tag.needed)  # type: ignore[attr-defined]
+            for tag in dynamic.iter_tags("DT_NEEDED")
+        )
     return ElfFacts(
         bits=elf.elfclass,
         machine=elf.get_machine_arch(),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -114,22 +115,28 @@ def shebang(path: Path) -> str | None:
         return None
     if not head.startswith(b"#!"):
         return None
-    return os.fsdecode(head[2:].partition(b"\n")[0]).strip()
+    return os.fsdecode(head[2:].partition(b"\n")[0]).strip(" \t")
 
 
 def interpreter_program(script: Path, line: str, search_path: str) -> Path:
     """The program that a `#!` line names; `env` is followed to the program that it will find."""
-    words = line.split(None, 1)
-    if not words:
+    words = re.split(r"[ \t]+", line, maxsplit=1)
+    if not words[0].strip():
         raise CannotStart(
             "interpreter", f"{script} has an empty #! line.", "Name its interpreter there."
         )
     interpreter = Path(words[0])
+    if words[0].endswith("\r"):
+        raise CannotStart(
+            "interpreter",
+            f"the first line of {script} ends in CR LF: {words[0]!r} is no interpreter.",
+            f"Turn its line ends into Unix ones: sed -i 's/\\r$//' {shlex.quote(str(script))}",
+        )
     if not interpreter.is_file():
         raise CannotStart(
             "interpreter",
             f"the interpreter of {script} is missing: {interpreter} does not exist.",
-            "Install it, or mend the script's first line (a line ending in CR LF breaks it too).",
+            "Install it, or mend the script's first line.",
         )
     if interpreter.name != "env" or len(words) == 1:
         return interpreter

@@ -8,13 +8,13 @@ Refuses to: measure. Counting costs time, so no measurement is ever taken from s
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tsmlab import paths
 from tsmlab.allocators import Allocator
-from tsmlab.measuring import Measurement, MeasureExecutor, ProcessCounts, RunRequest, read_counts
+from tsmlab.measuring import MeasureExecutor, Measurement, ProcessCounts, RunRequest, read_counts
 
 COUNTING_LIBRARY = "libtsmalloc-count.so"
 
@@ -33,28 +33,31 @@ class Proof:
         return sum(counts.calls for counts in self.processes)
 
     @property
+    def processes_served(self) -> int:
+        return len({counts.pid for counts in self.processes if counts.calls})
+
+    @property
     def served_by_others(self) -> tuple[Path, ...]:
         """Libraries other than the allocator's that served processes which did call."""
         if self.allocator.path is None:
             return ()
         meant = self.allocator.path.resolve()
-        served = {Path(counts.provider) for counts in self.processes if counts.calls}
+        served = {Path(counts.provider or "(unknown)") for counts in self.processes if counts.calls}
         return tuple(sorted(path for path in served if path.resolve() != meant))
 
 
 def prove(
     command: Sequence[str],
     allocator: Allocator,
-    environment: Mapping[str, str],
     timeout_seconds: float | None,
     stdin: Path | None,
 ) -> Proof:
-    """Runs the command, with its output thrown away, and reads what was counted."""
+    """Runs the command with its output thrown away (and no input but `stdin`); reads the counts."""
     with tempfile.TemporaryDirectory(prefix="tsmalloc-count-") as name:
         request = RunRequest(
             command=tuple(command),
             allocator=allocator,
-            env={**environment, "TSMALLOC_COUNT_DIR": name},
+            env={"TSMALLOC_COUNT_DIR": name},
             stdin=stdin,
             stdout=Path("/dev/null"),
             stderr=Path("/dev/null"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections import Counter
 from collections.abc import Sequence
 
 import click
@@ -16,9 +17,11 @@ from tsmlab import allocators
 from tsmlab.allocators import Allocator
 from tsmlab.doctor import Diagnosis, Finding, diagnose
 from tsmlab.errors import EXIT_OK, EXIT_PROGRAM_FAILED
+from tsmlab.measuring import ProcessCounts
 from tsmlab.proof import Proof
 
 SCHEMA = "tsmalloc-doctor/1"
+MAX_PROGRAMS_SHOWN = 10
 DEFAULT_ALLOCATOR = "lock-best"
 MARKS = {"ok": "ok     ", "note": "note   ", "warning": "warning", "fatal": "FATAL  "}
 COLOURS = {"ok": "green", "note": "cyan", "warning": "yellow", "fatal": "red"}
@@ -56,9 +59,9 @@ def command(
     """Say whether an allocator can be preloaded into PROGRAM.
 
     First the program's file is examined: a static, setuid, Go, musl or sanitizer build, or one with
-    a heap of its own, cannot be served, and the reason is named. Then the program runs once (its
-    output is not shown) with all its calls of malloc counted, which proves that the allocator
-    serves them.
+    a heap of its own, cannot be served, and the reason is named. Then the program runs once,
+    without input and with its output thrown away, while all its calls of malloc are counted, which
+    proves that the allocator serves them.
 
     Exit status: 0 it can be preloaded, with proof; 2 it cannot.
 
@@ -101,23 +104,38 @@ def show(diagnosis: Diagnosis) -> None:
 
 def show_proof(proof: Proof) -> None:
     """What each process asked of the allocator."""
-    if not proof.processes:
-        return
-    click.echo(f"calls under {proof.allocator.name}:")
+    groups = by_program(proof)
+    if groups:
+        click.echo(f"calls under {proof.allocator.name}:")
+    for (program, provider), processes in groups[:MAX_PROGRAMS_SHOWN]:
+        total = Counter[str]()
+        for counts in processes:
+            total.update(dict(counts.by_kind))
+        kinds = ", ".join(f"{number:,} {kind}" for kind, number in total.items() if number)
+        asked = sum(counts.bytes_requested for counts in processes)
+        times = f" ({len(processes)} times)" if len(processes) > 1 else ""
+        click.echo(f"  {program}{times}: {kinds or 'none'}; {asked:,} bytes asked for")
+        click.echo(f"    served by {provider or '(unknown)'}")
+    if (hidden := len(groups) - MAX_PROGRAMS_SHOWN) > 0:
+        click.echo(f"  ... and {hidden} more programs; --json shows all")
+
+
+def by_program(proof: Proof) -> list[tuple[tuple[str, str], list[ProcessCounts]]]:
+    """The counts of processes that ran the same program, those with the most calls first."""
+    groups: dict[tuple[str, str], list[ProcessCounts]] = {}
     for counts in proof.processes:
-        kinds = ", ".join(f"{number:,} {kind}" for kind, number in counts.by_kind if number)
-        click.echo(
-            f"  {counts.program}: {kinds or 'none'}; {counts.bytes_requested:,} bytes asked for"
-        )
-        click.echo(f"    served by {counts.provider or '(unknown)'}")
+        groups.setdefault((counts.program, counts.provider), []).append(counts)
+    return sorted(groups.items(), key=lambda group: -sum(counts.calls for counts in group[1]))
 
 
 def verdict(diagnosis: Diagnosis) -> str:
-    if not diagnosis.preloadable:
+    if not diagnosis.preloadable and not diagnosis.proofs:
         return "verdict: an allocator CANNOT be preloaded into this program."
+    if not diagnosis.preloadable:
+        return "verdict: NOT proven; the run did not show that an allocator serves this program."
     if not diagnosis.proofs:
         return "verdict: nothing in the file speaks against it; run without --no-run for the proof."
-    return "verdict: an allocator can be preloaded into this program."
+    return "verdict: an allocator can be preloaded into this program, with proof."
 
 
 def as_document(diagnosis: Diagnosis) -> dict[str, object]:
@@ -146,7 +164,7 @@ def proof_document(proof: Proof) -> dict[str, object]:
     return {
         "allocator": proof.allocator.name,
         "calls": proof.calls,
-        "exit": proof.outcome,
+        "outcome": proof.measurement.failure_text(),
         "processes": [
             {
                 "pid": counts.pid,

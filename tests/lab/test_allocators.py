@@ -1,0 +1,274 @@
+"""Discovery and choice of allocators.
+
+Why: a name must always mean the same library, and what is missing or misspelled must be said.
+Refuses to: depend on what this machine has installed, except where a test skips without it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tsmlab import allocators, paths, system_libraries
+from tsmlab.allocators import Allocator
+from tsmlab.errors import UserError
+from tsmlab.system_libraries import KNOWN, Package
+
+OWN = allocators.own_names()
+SOME = [
+    Allocator("lock-first", Path("/l/a.so"), "tsmalloc", "1"),
+    Allocator("lock-best", Path("/l/b.so"), "tsmalloc", "1"),
+    Allocator("nolock-best", Path("/l/c.so"), "tsmalloc", "1"),
+    Allocator("glibc", None, "libc", "2.36"),
+    Allocator("jemalloc", Path("/l/j.so"), "system", "5.3.0"),
+    Allocator("mine", Path("/l/m.so"), "user", "?"),
+]
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A real shared library."""
+    folder = tmp_path_factory.mktemp("library")
+    source = folder / "own.c"
+    source.write_text("int own(void) { return 1; }\n")
+    target = folder / "libown.so"
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", target, source], check=True)
+    return target
+
+
+@pytest.fixture
+def build_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A build folder of the test's own, empty."""
+    (tmp_path / "build" / "lib").mkdir(parents=True)
+    monkeypatch.setenv("TSMALLOC_BUILD_DIR", str(tmp_path / "build"))
+    return tmp_path / "build"
+
+
+def names(found: list[Allocator]) -> list[str]:
+    return [allocator.name for allocator in found]
+
+
+def test_own_names_are_the_whole_matrix() -> None:
+    assert len(OWN) == len(set(OWN)) == 18
+    assert OWN[0] == "lock-first"
+    assert {"rwlock-worst", "nolock-best", "arenas-first", "cached-best", "lockfree-worst"} < {*OWN}
+
+
+def test_built_libraries_come_first_in_fixed_order(build_folder: Path, library: Path) -> None:
+    for name in reversed(OWN):
+        (build_folder / "lib" / f"libtsmalloc-{name}.so").write_bytes(library.read_bytes())
+    found = allocators.discover(versions=False)
+    assert names(found)[:19] == [*OWN, "glibc"]
+    assert all(a.family == "tsmalloc" and a.summary for a in found[:18])
+
+
+@pytest.mark.usefixtures("build_folder")
+def test_unbuilt_libraries_are_left_out() -> None:
+    assert names(allocators.discover(versions=False))[0] == "glibc"
+    with pytest.raises(UserError) as caught:
+        allocators.select(["lock-best"], allocators.discover(versions=False))
+    assert "is not built" in caught.value.message
+    assert "make" in caught.value.remedy
+
+
+def test_glibc_has_a_version_and_no_file() -> None:
+    glibc = allocators.glibc()
+    assert (glibc.path, glibc.sha256, glibc.family) == (None, None, "libc")
+    assert glibc.version == os.confstr("CS_GNU_LIBC_VERSION").removeprefix("glibc ")  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        (["glibc"], ["glibc"]),
+        (["glibc,lock-*"], ["glibc", "lock-first", "lock-best"]),
+        (["*-best", "glibc"], ["lock-best", "nolock-best", "glibc"]),
+        (["ours"], ["lock-first", "lock-best", "nolock-best"]),
+        (["system"], ["glibc", "jemalloc"]),
+        (["mine", "all"], ["mine", "lock-first", "lock-best", "nolock-best", "glibc", "jemalloc"]),
+        ([" glibc , glibc "], ["glibc"]),
+    ],
+)
+def test_choice(spec: list[str], expected: list[str]) -> None:
+    assert names(allocators.select(spec, SOME)) == expected
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        (["jemaloc"], "Did you mean jemalloc?"),
+        (["lock-bets"], "Did you mean lock-best?"),
+        (["our"], "Did you mean ours?"),
+        (["zzz"], "`tsmalloc list`"),
+        ([], "`tsmalloc list`"),
+        ([" , "], "`tsmalloc list`"),
+    ],
+)
+def test_unknown_names(spec: list[str], words: str) -> None:
+    with pytest.raises(UserError) as caught:
+        allocators.select(spec, SOME)
+    assert words in caught.value.remedy
+
+
+def test_known_but_missing_allocator_names_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(system_libraries.shutil, "which", lambda name, **_: f"/usr/bin/{name}")
+    monkeypatch.setattr(system_libraries, "_output", lambda *_: "Package: it\n")
+    with pytest.raises(UserError) as caught:
+        allocators.select(["tbbmalloc"], SOME)
+    assert "sudo apt install libtbbmalloc2" in caught.value.remedy
+
+
+@given(st.lists(st.sampled_from([a.name for a in SOME]), min_size=1))
+def test_choice_by_names_keeps_order_and_drops_repeats(wanted: list[str]) -> None:
+    assert names(allocators.select(wanted, SOME)) == list(dict.fromkeys(wanted))
+
+
+def test_own_library_with_variables(library: Path) -> None:
+    mine = allocators.parse(f"mine={library}:A=1:B=x:y=z")
+    assert (mine.name, mine.path, mine.family) == ("mine", library, "user")
+    assert mine.env == {"A": "1", "B": "x", "y": "z"}
+    assert mine.version == "?"
+    assert mine.sha256 == hashlib.sha256(library.read_bytes()).hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("mine", "cannot be read"),
+        ("=x.so", "cannot be read"),
+        ("a b=x.so", "cannot be read"),
+        ("ours=x.so", "names a group"),
+        ("mine=/no/such.so", "is not a file"),
+        ("mine=/etc/passwd", "is not a shared library"),
+        ("mine=/bin", "is not a file"),
+    ],
+)
+def test_unusable_own_libraries(text: str, words: str) -> None:
+    with pytest.raises(UserError) as caught:
+        allocators.parse(text)
+    assert words in caught.value.message
+    assert caught.value.remedy
+
+
+@given(st.text(max_size=30))
+def test_any_text_is_an_allocator_or_a_clear_error(text: str) -> None:
+    try:
+        allocators.parse(text.replace("\0", ""))
+    except UserError as error:
+        assert error.remedy  # noqa: PT017 - either outcome is right
+
+
+def test_name_used_twice(library: Path) -> None:
+    with pytest.raises(UserError, match="used twice"):
+        allocators.discover([f"glibc={library}"], versions=False)
+
+
+def test_path_that_cannot_be_preloaded_gets_a_link(
+    library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    awkward = tmp_path / "my own: heap"
+    awkward.mkdir()
+    target = awkward / "lib own.so"
+    target.write_bytes(library.read_bytes())
+    path = paths.preloadable(target)
+    assert not set(" :\t\n") & set(str(path))
+    assert path.samefile(target)
+    assert paths.preloadable(target) == path
+    assert paths.preloadable(library) == library
+
+
+def test_link_folder_avoids_awkward_state_folders(
+    library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "with space"))
+    awkward = tmp_path / "a b"
+    awkward.mkdir()
+    target = awkward / "lib.so"
+    target.symlink_to(library)
+    path = paths.preloadable(target)
+    assert " " not in str(path)
+    assert path.samefile(library)
+    path.unlink()
+
+
+@pytest.mark.parametrize(
+    ("version", "upstream"),
+    [
+        ("5.3.0-1", "5.3.0"),
+        ("2.0.9+ds-2", "2.0.9"),
+        ("1:16.0.6-15~deb12u1", "16.0.6"),
+        ("2021.8.0-2", "2021.8.0"),
+        ("2.10-1", "2.10"),
+        ("1.0", "1.0"),
+        ("3.1.5+dfsg1-1", "3.1.5"),
+    ],
+)
+def test_upstream_versions(version: str, upstream: str) -> None:
+    assert Package("it", version).upstream_version == upstream
+
+
+@pytest.fixture
+def fake_cache(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Lets the loader's cache list what a test says, and nothing be in the usual folders."""
+
+    def install(listing: str) -> None:
+        monkeypatch.setattr(system_libraries, "_output", lambda *_: listing)
+        monkeypatch.setattr(Path, "is_dir", lambda _: False)
+
+    return install
+
+
+def test_installed_libraries_are_found_by_pattern(
+    library: Path, tmp_path: Path, fake_cache: Callable[[str], None]
+) -> None:
+    lines = []
+    for name in ("libmimalloc.so.2", "libmimalloc.so.3", "libtcmalloc.so.4", "libfoo.so.1"):
+        (tmp_path / name).write_bytes(library.read_bytes())
+        lines.append(f"\t{name} (libc6,x86-64) => {tmp_path}/{name}")
+    (tmp_path / "libjemalloc.so.2").write_text("not a library")
+    lines.append(f"\tlibjemalloc.so.2 (libc6,x86-64) => {tmp_path}/libjemalloc.so.2")
+    fake_cache("\n".join(lines))
+    found = {known.name: path.name for known, path in system_libraries.installed()}
+    assert found == {"mimalloc": "libmimalloc.so.3", "tcmalloc": "libtcmalloc.so.4"}
+
+
+def test_every_known_library_has_what_a_table_needs() -> None:
+    assert len({known.name for known in KNOWN}) == len(KNOWN)
+    assert all(known.patterns and known.summary for known in KNOWN)
+
+
+def test_version_asked_from_the_library_itself() -> None:
+    found = [
+        (path, system_libraries.packages_of([path]).get(path))
+        for known, path in system_libraries.installed()
+        if known.name in {"jemalloc", "mimalloc"}
+    ]
+    checked = 0
+    for path, package in found:
+        if package is not None:
+            assert system_libraries.version_from_library(path) == package.upstream_version
+            checked += 1
+    if not checked:
+        pytest.skip("neither jemalloc nor mimalloc is installed from a package")
+
+
+def test_library_without_a_version_function(library: Path) -> None:
+    assert system_libraries.version_from_library(library) is None
+
+
+def test_other_architectures_are_not_loadable(library: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.so"
+    data = bytearray(library.read_bytes())
+    data[18] ^= 0xFF
+    other.write_bytes(data)
+    assert system_libraries.is_loadable_library(library)
+    assert not system_libraries.is_loadable_library(other)
+    assert not system_libraries.is_loadable_library(tmp_path / "missing.so")

@@ -1,0 +1,223 @@
+"""The command line itself: help, errors, exit statuses, and the verbs list, lib and run.
+
+Why: it is what scripts and strangers rely on.
+Refuses to: test `compare` and `doctor`, which have tests of their own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tsmlab import __version__, cli, paths
+from tsmlab.errors import UserError
+
+Tsmalloc = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def tsmalloc() -> Tsmalloc:
+    """Runs the command as a process of its own."""
+
+    def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "tsmlab", *arguments],
+            env=os.environ | environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A library that says that it is loaded, on stderr."""
+    folder = tmp_path_factory.mktemp("library")
+    source = folder / "loud.c"
+    source.write_text(
+        "#include <unistd.h>\n"
+        '__attribute__((constructor)) static void tell(void) { write(2, "loud\\n", 5) ; }\n'
+    )
+    target = folder / "libloud.so"
+    subprocess.run(["gcc", "-w", "-shared", "-fPIC", "-o", target, source], check=True)
+    return target
+
+
+def test_help_names_every_verb_and_the_first_step(tsmalloc: Tsmalloc) -> None:
+    shown = tsmalloc("--help")
+    assert shown.returncode == 0
+    for verb in cli.VERBS:
+        assert f"  {verb.name} " in shown.stdout
+    assert "tsmalloc compare -- " in shown.stdout
+    assert "Exit status" in shown.stdout
+
+
+@pytest.mark.parametrize("verb", [verb.name for verb in cli.VERBS])
+def test_every_verb_has_help(tsmalloc: Tsmalloc, verb: str) -> None:
+    shown = tsmalloc(verb, "--help")
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert shown.stdout.startswith(f"Usage: tsmalloc {verb} ")
+
+
+def test_version_is_that_of_the_library(tsmalloc: Tsmalloc) -> None:
+    assert tsmalloc("--version").stdout == f"tsmalloc, version {__version__}\n"
+    project = (paths.repository_root() / "CMakeLists.txt").read_text()
+    assert f"VERSION {__version__} " in project
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "Usage:"),
+        (["lisst"], "Did you mean `tsmalloc list`?"),
+        (["./prog"], "tsmalloc compare -- ./prog"),
+        (["list", "--bogus"], "`tsmalloc list --help`"),
+        (["list", "--allocator", "x"], "NAME=PATH.so"),
+        (["lib"], "Missing argument"),
+        (["lib", "jemaloc"], "there is no allocator 'jemaloc'"),
+        (["lib", "glibc"], "nothing to preload"),
+        (["run", "glibc"], "Missing argument"),
+        (["run", "nope", "true"], "there is no allocator 'nope'"),
+        (["run", "glibc", "no-such-program"], "was not found on PATH"),
+        (["run", "glibc", "/etc/passwd"], "is not executable"),
+    ],
+)
+def test_errors_are_explained(tsmalloc: Tsmalloc, arguments: list[str], words: str) -> None:
+    shown = tsmalloc(*arguments)
+    assert (shown.returncode, shown.stdout) == (1, "")
+    assert words in shown.stderr
+    assert "Traceback" not in shown.stderr
+
+
+def test_missing_verb_module_is_explained(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(cli, "VERBS", (cli.Verb("future", "Not there yet."),))
+    assert cli.main(["future"]) == 1
+    assert "the verb future cannot be loaded" in capsys.readouterr().err
+
+
+def test_interruption_is_130(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli.tsmalloc, "main", interrupt)
+    assert cli.main(["list"]) == 130
+
+
+def test_full_disk_is_an_error() -> None:
+    with Path("/dev/full").open("w") as full:
+        shown = subprocess.run(
+            [sys.executable, "-m", "tsmlab", "list"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert shown.returncode == 1
+    assert "could not be written: No space left on device" in shown.stderr
+
+
+def test_reader_that_goes_away_is_met_with_silence() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "wb") as pipe:
+        shown = subprocess.run(
+            [sys.executable, "-m", "tsmlab", "--help"],
+            stdout=pipe,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert (shown.returncode, shown.stderr) == (1, "")
+
+
+def test_user_error_form() -> None:
+    error = UserError("it broke.", "Do this.\nOr that.")
+    assert error.render() == "tsmalloc: it broke.\n  Do this.\n  Or that."
+    assert UserError("it broke.").render() == "tsmalloc: it broke."
+
+
+def test_list_shows_a_table(tsmalloc: Tsmalloc, library: Path) -> None:
+    shown = tsmalloc("list", "--allocator", f"loud={library}")
+    head, *rows = shown.stdout.splitlines()
+    assert head.split() == ["NAME", "FAMILY", "VERSION", "WHAT", "IT", "IS", "LIBRARY"]
+    column = head.index("LIBRARY")
+    paths_shown = {row.split()[0]: row[column:] for row in rows}
+    assert paths_shown["loud"] == str(library)
+    assert paths_shown["glibc"] == "(the program's own)"
+
+
+def test_list_as_json_agrees_with_lib(tsmalloc: Tsmalloc, library: Path) -> None:
+    document = json.loads(tsmalloc("list", "--json", "--allocator", f"loud={library}:A=b").stdout)
+    assert document["schema"] == "tsmalloc-list/1"
+    by_name = {allocator["name"]: allocator for allocator in document["allocators"]}
+    assert by_name["loud"]["env"] == {"A": "b"}
+    assert len(by_name["loud"]["sha256"]) == 64
+    assert by_name["glibc"]["path"] is None
+    for name, allocator in by_name.items():
+        if allocator["family"] in {"tsmalloc", "system"}:
+            assert tsmalloc("lib", name).stdout == f"{allocator['path']}\n"
+            break
+
+
+def test_run_preloads_and_passes_everything_on(tsmalloc: Tsmalloc, library: Path) -> None:
+    script = 'echo "$0|$*|$KEY|$LD_PRELOAD"; exit 7'
+    shown = tsmalloc(
+        *("run", "--allocator", f"loud={library}:KEY=value", "loud", "--"),
+        *("sh", "-c", script, "zero", "--json", "-h", "a b"),
+    )
+    assert shown.returncode == 7
+    assert shown.stdout == f"zero|--json -h a b|value|{library}\n"
+    assert shown.stderr.startswith("loud\n")
+
+
+def test_run_needs_no_border(tsmalloc: Tsmalloc) -> None:
+    assert tsmalloc("run", "glibc", "echo", "--force", "-n").stdout == "--force -n\n"
+
+
+def test_run_keeps_a_preload_that_was_there(tsmalloc: Tsmalloc, library: Path) -> None:
+    other = library.with_name("libother.so")
+    other.write_bytes(library.read_bytes())
+    shown = tsmalloc(
+        *("run", "--allocator", f"loud={library}", "loud", "sh", "-c", 'echo "$LD_PRELOAD"'),
+        LD_PRELOAD=str(other),
+    )
+    assert shown.stdout == f"{library}:{other}\n"
+
+
+def test_run_ends_by_the_programs_signal(tsmalloc: Tsmalloc) -> None:
+    assert tsmalloc("run", "glibc", "sh", "-c", "kill -SEGV $$").returncode == -signal.SIGSEGV
+
+
+def test_run_gives_the_program_default_signals(tsmalloc: Tsmalloc) -> None:
+    """Python ignores SIGPIPE; a program that inherits that would not end with its reader."""
+    shown = tsmalloc("run", "glibc", "grep", "SigIgn", "/proc/self/status")
+    ignored = int(shown.stdout.split()[1], 16)
+    assert not ignored & (1 << (signal.SIGPIPE - 1))
+
+
+def test_run_refuses_what_it_cannot_reach(
+    tsmalloc: Tsmalloc, library: Path, tmp_path: Path
+) -> None:
+    source = tmp_path / "static.c"
+    source.write_text("int main(void) { return 5; }\n")
+    program = tmp_path / "static"
+    subprocess.run(["gcc", "-static", "-o", program, source], check=True)
+    mine = ("--allocator", f"loud={library}")
+    refused = tsmalloc("run", *mine, "loud", str(program))
+    assert refused.returncode == 1
+    assert "statically linked" in refused.stderr
+    assert "--force" in refused.stderr
+    assert tsmalloc("run", *mine, "--force", "loud", str(program)).returncode == 5
+    assert tsmalloc("run", "glibc", str(program)).returncode == 5

@@ -1,0 +1,407 @@
+"""The doctor: every reason why an allocator cannot be preloaded, on a program that has it.
+
+Why: a wrong diagnosis sends a user after a ghost, and a missed one makes a comparison worthless.
+Refuses to: trust descriptions of programs. Each case is compiled or made here, and the proof runs
+them under a real library.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tsmlab import doctor, paths, system_libraries
+from tsmlab.allocators import Allocator, glibc
+from tsmlab.doctor import Diagnosis, Finding, diagnose
+
+Build = Callable[..., Path]
+NOBODY = 65534
+MALLOC_TEXT = """
+#include <stdlib.h>
+#include <string.h>
+BEFORE
+int main(int argc, char **argv) {
+  char *p = malloc(100);
+  memset(p, argc, 100);
+  char *volatile q = p;
+  int first = q[0];
+  free(q);
+  return argc > 1 ? atoi(argv[1]) : first * 0;
+}
+"""
+# A complete if wasteful allocator: never gives back, and is enough for a small program.
+TINY_HEAP = """
+#include <stddef.h>
+#include <string.h>
+#include <errno.h>
+static char memory[1 << 24];
+static size_t used;
+void *malloc(size_t n) {
+  void *p = memory + used;
+  used += (n + 31) / 16 * 16;
+  return p;
+}
+void *calloc(size_t a, size_t b) { return memset(malloc(a * b), 0, a * b); }
+void *realloc(void *p, size_t n) { void *q = malloc(n); return p ? memcpy(q, p, n) : q; }
+void *aligned_alloc(size_t a, size_t n) { used = (used + a - 1) / a * a; return malloc(n); }
+void *memalign(size_t a, size_t n) { return aligned_alloc(a, n); }
+int posix_memalign(void **p, size_t a, size_t n) { *p = aligned_alloc(a, n); return 0; }
+void free(void *p) { (void)p; }
+"""
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
+    """Compiles a small C program that calls malloc and free; its argument is its exit status."""
+    folder = tmp_path_factory.mktemp("programs")
+
+    def compile_program(
+        name: str, *options: str, before: str = "", compiler: str = "gcc", text: str = MALLOC_TEXT
+    ) -> Path:
+        program = folder / name
+        if not program.exists():
+            source = folder / f"{name}.c"
+            source.write_text(text.replace("BEFORE", before))
+            command = [compiler, source, "-o", program, "-w", "-O1", *options]
+            subprocess.run(command, check=True, capture_output=True)
+        return program
+
+    return compile_program
+
+
+@pytest.fixture(scope="module")
+def tiny_heap(build: Build) -> Allocator:
+    """A real allocator to preload, independent of the project's own."""
+    return Allocator("tiny", build("libtiny.so", "-shared", "-fPIC", text=TINY_HEAP), "user", "1")
+
+
+def codes(diagnosis: Diagnosis) -> dict[str, str]:
+    return {finding.code: finding.severity for finding in diagnosis.findings}
+
+
+def finding(diagnosis: Diagnosis, code: str) -> Finding:
+    return next(f for f in diagnosis.findings if f.code == code)
+
+
+def test_plain_program_is_preloadable(build: Build) -> None:
+    diagnosis = diagnose([str(build("plain"))])
+    assert codes(diagnosis) == {"dynamic": "ok"}
+    assert diagnosis.preloadable
+    assert not diagnosis.proofs
+
+
+@pytest.mark.parametrize(
+    ("code", "options", "before"),
+    [
+        ("static", ["-static"], ""),
+        ("static-pie", ["-static-pie"], ""),
+        ("sanitizer", ["-fsanitize=address"], ""),
+        ("sanitizer", ["-fsanitize=thread"], ""),
+        ("own-allocator", [], TINY_HEAP),
+        ("own-allocator", ["-s", "-rdynamic"], TINY_HEAP),
+    ],
+)
+def test_builds_that_cannot_be_preloaded(
+    build: Build, code: str, options: list[str], before: str
+) -> None:
+    name = f"{code}{''.join(options)}{len(before)}"
+    diagnosis = diagnose([str(build(name, *options, before=before))])
+    assert [f.code for f in diagnosis.fatal] == [code]
+    assert finding(diagnosis, code).remedy
+
+
+def test_musl_program(build: Build) -> None:
+    if shutil.which("musl-gcc") is None:
+        pytest.skip("musl-gcc is not installed")
+    diagnosis = diagnose([str(build("musl", compiler="musl-gcc"))])
+    assert [f.code for f in diagnosis.fatal] == ["musl"]
+
+
+def test_clang_sanitizer_links_its_runtime_inside(build: Build) -> None:
+    clang = shutil.which("clang") or shutil.which("clang-16")
+    if clang is None:
+        pytest.skip("clang is not installed")
+    try:
+        program = build("clang-asan", "-fsanitize=address", compiler=clang)
+    except subprocess.CalledProcessError:
+        pytest.skip("clang has no sanitizer runtimes here")
+    assert [f.code for f in diagnose([str(program)]).fatal] == ["sanitizer"]
+
+
+@pytest.fixture
+def go() -> str:
+    found = shutil.which("go")
+    if found is None:
+        pytest.skip("go is not installed")
+    return found
+
+
+def test_go_program_without_c_parts(go: str) -> None:
+    """Go's own tool is one."""
+    assert codes(diagnose([go])) == {"go": "fatal"}
+
+
+def test_go_program_with_c_parts(go: str, tmp_path: Path) -> None:
+    source = tmp_path / "main.go"
+    source.write_text('package main\nimport "C"\nfunc main() { println(1) }\n')
+    program = tmp_path / "program"
+    environment = os.environ | {"CGO_ENABLED": "1", "GOFLAGS": "", "GO111MODULE": "off"}
+    command = [go, "build", "-o", program, source]
+    subprocess.run(command, env=environment, check=True, capture_output=True)
+    diagnosis = diagnose([str(program)])
+    assert codes(diagnosis) == {"dynamic": "ok", "go": "warning"}
+    assert diagnosis.preloadable
+
+
+def test_program_for_another_machine(build: Build, tmp_path: Path) -> None:
+    data = bytearray(build("plain").read_bytes())
+    data[18:20] = (0xB7).to_bytes(2, "little")  # EM_AARCH64
+    foreign = tmp_path / "foreign"
+    foreign.write_bytes(data)
+    foreign.chmod(0o755)
+    assert [f.code for f in diagnose([str(foreign)]).fatal] == ["architecture"]
+
+
+def test_program_whose_loader_is_missing(build: Build) -> None:
+    program = build("loaderless", "-Wl,--dynamic-linker=/no/such/ld.so")
+    diagnosis = diagnose([str(program)])
+    assert [f.code for f in diagnosis.fatal] == ["loader-missing"]
+    assert "/no/such/ld.so" in finding(diagnosis, "loader-missing").message
+
+
+def test_file_that_is_no_program(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("echo without a first line\n")
+    file.chmod(0o755)
+    assert codes(diagnose([str(file)])) == {"not-elf": "fatal"}
+
+
+def test_missing_program_ends_the_diagnosis() -> None:
+    diagnosis = diagnose(["/no/such/program"])
+    assert (diagnosis.resolved, codes(diagnosis)) == (None, {"not-found": "fatal"})
+
+
+def foreign_copy(program: Path, target: Path, mode: int) -> Path:
+    """A copy that belongs to somebody else and has the given bits."""
+    shutil.copy(program, target)
+    if os.getuid() == 0:
+        os.chown(target, NOBODY, NOBODY)
+    target.chmod(mode)
+    return target
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root may give files away")
+@pytest.mark.parametrize(("code", "bit"), [("setuid", stat.S_ISUID), ("setgid", stat.S_ISGID)])
+def test_programs_that_change_rights(build: Build, tmp_path: Path, code: str, bit: int) -> None:
+    if os.statvfs(tmp_path).f_flag & os.ST_NOSUID:
+        pytest.skip("set-id bits have no effect in the folder for temporary files")
+    program = foreign_copy(build("plain"), tmp_path / "privileged", 0o755 | bit)
+    diagnosis = diagnose([str(program)])
+    assert [f.code for f in diagnosis.fatal] == [code]
+    assert "AT_SECURE" in finding(diagnosis, code).message
+
+
+def test_own_setuid_bit_changes_nothing(build: Build, tmp_path: Path) -> None:
+    program = tmp_path / "mine"
+    shutil.copy(build("plain"), program)
+    program.chmod(0o4755)
+    assert diagnose([str(program)]).preloadable
+
+
+def test_file_capabilities(build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "capable"
+    shutil.copy(build("plain"), program)
+    monkeypatch.setattr(os, "getxattr", lambda *_: b"\1")
+    monkeypatch.setattr(os, "getuid", lambda: NOBODY)
+    monkeypatch.setattr(doctor.stat, "S_ISUID", 0)  # the copy belongs to another user now
+    assert [f.code for f in diagnose([str(program)]).fatal] == ["capabilities"]
+
+
+def test_allocator_under_names_of_its_own(build: Build) -> None:
+    program = build("prefixed", before="void *je_malloc(size_t n) { return malloc(n); }")
+    diagnosis = diagnose([str(program)])
+    assert codes(diagnosis) == {"dynamic": "ok", "own-allocator": "warning"}
+    assert "jemalloc" in finding(diagnosis, "own-allocator").message
+
+
+def test_allocator_that_is_linked_dynamically(build: Build) -> None:
+    library = build("libmimalloc.so.2", "-shared", "-fPIC", text=TINY_HEAP)
+    program = build("linked", str(library), "-Wl,--no-as-needed", f"-Wl,-rpath,{library.parent}")
+    diagnosis = diagnose([str(program)])
+    assert codes(diagnosis)["linked-allocator"] == "warning"
+    assert diagnosis.preloadable
+
+
+def test_script_is_followed(tmp_path: Path) -> None:
+    script = tmp_path / "script"
+    script.write_text("#!/bin/sh\nexit 0\n")
+    script.chmod(0o755)
+    diagnosis = diagnose([str(script)])
+    assert codes(diagnosis) == {"script": "note", "dynamic": "ok"}
+    assert f"{script} -> /bin/sh" in finding(diagnosis, "script").message
+
+
+@pytest.mark.parametrize(
+    ("name", "variable", "code"),
+    [
+        ("python3.11", ("PYTHONMALLOC", "malloc"), "python"),
+        ("php8.2", ("USE_ZEND_ALLOC", "0"), "php"),
+        ("node", None, "javascript"),
+        ("java", None, "java"),
+    ],
+)
+def test_runtimes_with_heaps_of_their_own(
+    build: Build,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    variable: tuple[str, str] | None,
+    code: str,
+) -> None:
+    program = tmp_path / name
+    shutil.copy(build("plain"), program)
+    monkeypatch.delenv("PYTHONMALLOC", raising=False)
+    diagnosis = diagnose([str(program)])
+    assert codes(diagnosis) == {"dynamic": "ok", code: "note"}
+    if variable is not None:
+        assert "=".join(variable) in finding(diagnosis, code).remedy
+        monkeypatch.setenv(*variable)
+        assert codes(diagnose([str(program)])) == {"dynamic": "ok"}
+
+
+def test_preload_that_is_there_already(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LD_PRELOAD", "libother.so")
+    diagnosis = diagnose([str(build("plain"))])
+    assert codes(diagnosis)["already-preloaded"] == "warning"
+
+
+def test_proof_counts_calls_and_names_the_server(build: Build, tiny_heap: Allocator) -> None:
+    diagnosis = diagnose([str(build("plain"))], allocators=[tiny_heap, glibc()])
+    assert diagnosis.preloadable
+    under_tiny, under_glibc = diagnosis.proofs
+    (counts,) = under_tiny.processes
+    assert (counts.malloc, counts.free) == (1, 1)
+    assert counts.bytes_requested == 100
+    assert Path(counts.provider).samefile(str(tiny_heap.path))
+    assert Path(under_glibc.processes[0].provider).name == "libc.so.6"
+
+
+def test_proof_reaches_the_children_too(build: Build, tiny_heap: Allocator) -> None:
+    program = str(build("plain"))
+    diagnosis = diagnose(["sh", "-c", f"{program}; {program}; true"], allocators=[tiny_heap])
+    seen = [Path(counts.program).name for counts in diagnosis.proofs[0].processes]
+    assert seen.count("plain") == 2
+
+
+def test_other_exit_status_is_no_obstacle(build: Build, tiny_heap: Allocator) -> None:
+    diagnosis = diagnose([str(build("plain")), "3"], allocators=[tiny_heap])
+    assert diagnosis.preloadable
+    assert codes(diagnosis) == {"dynamic": "ok", "ended": "note", "proven": "ok"}
+    assert "exit 3" in finding(diagnosis, "ended").message
+
+
+def test_crash_is_an_obstacle(build: Build, tiny_heap: Allocator) -> None:
+    crasher = build("crasher", text=MALLOC_TEXT.replace("int first", "raise(11); int first"))
+    diagnosis = diagnose([str(crasher)], allocators=[tiny_heap])
+    assert codes(diagnosis)["crashed"] == "fatal"
+    assert "SIGSEGV" in finding(diagnosis, "crashed").message
+
+
+def test_program_that_never_ends_is_stopped_and_still_proven(tiny_heap: Allocator) -> None:
+    diagnosis = diagnose(["sleep", "60"], allocators=[tiny_heap], timeout_seconds=0.5)
+    assert diagnosis.preloadable
+    assert "timed out" in finding(diagnosis, "ended").message
+
+
+def test_program_without_allocations_is_not_proven(build: Build, tiny_heap: Allocator) -> None:
+    idle = build("idle", text="int main(void) { return 0; }")
+    diagnosis = diagnose([str(idle)], allocators=[tiny_heap])
+    assert codes(diagnosis) == {"dynamic": "ok", "not-intercepted": "fatal"}
+
+
+def test_library_that_serves_nothing_is_found_out(build: Build) -> None:
+    empty = build("libempty.so", "-shared", "-fPIC", text="int unused;")
+    diagnosis = diagnose([str(build("plain"))], allocators=[Allocator("empty", empty, "user", "1")])
+    assert [f.code for f in diagnosis.fatal] == ["served-by-other"]
+    assert "libc.so.6" in finding(diagnosis, "served-by-other").message
+
+
+def test_program_that_drops_the_preload_is_found_out(tiny_heap: Allocator) -> None:
+    """env -i execs a program without LD_PRELOAD: env's own calls are no proof for the program."""
+    diagnosis = diagnose(["env", "-i", "/bin/ls"], allocators=[tiny_heap])
+    assert "ls" not in {Path(counts.program).name for counts in diagnosis.proofs[0].processes}
+
+
+def test_runtime_behind_a_script_gets_its_note(
+    build: Build, tmp_path: Path, tiny_heap: Allocator
+) -> None:
+    program = tmp_path / "node"
+    shutil.copy(build("plain"), program)
+    diagnosis = diagnose(["sh", "-c", f"{program}; true"], allocators=[tiny_heap])
+    assert codes(diagnosis)["javascript"] == "note"
+
+
+def test_every_installed_allocator_is_proven(build: Build) -> None:
+    installed = [
+        Allocator(known.name, path, "system", "?") for known, path in system_libraries.installed()
+    ]
+    if not installed:
+        pytest.skip("no other allocator is installed")
+    diagnosis = diagnose([str(build("plain"))], allocators=installed)
+    assert not diagnosis.fatal
+    assert [proof.calls > 0 for proof in diagnosis.proofs] == [True] * len(installed)
+
+
+def run_doctor(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "tsmlab", "doctor", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_command_proves(build: Build, tiny_heap: Allocator) -> None:
+    mine = f"mine={tiny_heap.path}"
+    shown = run_doctor("--allocator", mine, "--allocator", "glibc", str(build("plain")))
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert "mine served 2 calls in 1 process." in shown.stdout
+    assert f"served by {tiny_heap.path}" in shown.stdout
+    assert shown.stdout.endswith("with proof.\n")
+
+
+def test_command_without_a_run(build: Build) -> None:
+    shown = run_doctor("--no-run", str(build("plain")))
+    assert shown.returncode == 0
+    assert "run without --no-run for the proof" in shown.stdout
+
+
+def test_command_on_a_hopeless_program(build: Build) -> None:
+    shown = run_doctor(str(build("static-static0", "-static")))
+    assert shown.returncode == 2
+    assert "statically linked" in shown.stdout
+    assert "CANNOT" in shown.stdout
+
+
+def test_command_as_json(build: Build, tiny_heap: Allocator) -> None:
+    program = build("plain")
+    shown = run_doctor("--json", "--allocator", f"mine={tiny_heap.path}", str(program))
+    document = json.loads(shown.stdout)
+    assert document["schema"] == "tsmalloc-doctor/1"
+    assert (document["program"], document["preloadable"]) == (str(program), True)
+    (proof,) = document["proofs"]
+    assert (proof["allocator"], proof["calls"], proof["outcome"]) == ("mine", 2, "ok")
+    assert proof["processes"][0]["calls"]["malloc"] == 1
+
+
+def test_counting_library_is_built() -> None:
+    assert paths.library("libtsmalloc-count.so").is_file()

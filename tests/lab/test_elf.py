@@ -1,0 +1,240 @@
+"""What is read from program files, on real programs built here, and how commands are followed.
+
+Why: these facts decide what a user is told about a program; a compiler's output is the only honest
+specimen.
+Refuses to: test the conclusions that are drawn from the facts; test_doctor.py does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tsmlab.elf import NotElf, read_facts
+from tsmlab.programs import CannotStart, find_program, resolve, shebang
+
+Compile = Callable[..., Path]
+NO_DEADLINE = settings(
+    deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60
+)
+
+
+@pytest.fixture(scope="module")
+def compile_c(tmp_path_factory: pytest.TempPathFactory) -> Compile:
+    """Compiles a C program that calls malloc, with the given options and text before main."""
+    folder = tmp_path_factory.mktemp("programs")
+
+    def build(name: str, *options: str, text: str = "", compiler: str = "gcc") -> Path:
+        program = folder / name
+        source = folder / f"{name}.c"
+        source.write_text(
+            f"#include <stdlib.h>\n{text}\nint main(void) {{ return malloc(3) == NULL; }}\n"
+        )
+        subprocess.run([compiler, source, "-o", program, *options], check=True, capture_output=True)
+        return program
+
+    return build
+
+
+@pytest.fixture(scope="module")
+def whole_program(compile_c: Compile) -> bytes:
+    return compile_c("whole").read_bytes()
+
+
+def make_script(path: Path, text: str) -> Path:
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
+
+
+def test_plain_program(compile_c: Compile) -> None:
+    facts = read_facts(compile_c("plain"))
+    assert facts.interpreter is not None
+    assert Path(facts.interpreter).exists()
+    assert "libc.so.6" in facts.needed
+    assert (facts.go, facts.defined, facts.sanitizers) == (False, frozenset(), ())
+    assert facts.bits == 64
+
+
+@pytest.mark.parametrize(("option", "has_dynamic"), [("-static", False), ("-static-pie", True)])
+def test_static_programs(compile_c: Compile, option: str, has_dynamic: bool) -> None:
+    facts = read_facts(compile_c(f"static{option}", option))
+    assert facts.interpreter is None
+    assert facts.has_dynamic == has_dynamic
+
+
+def test_symbols_found_in_both_tables(compile_c: Compile) -> None:
+    own = "void *je_malloc(size_t n) { return malloc(n); }"
+    plain = compile_c("own", text=own)
+    assert read_facts(plain).allocators_inside == ("jemalloc",)
+    stripped = compile_c("own-exported", "-rdynamic", "-s", text=own)
+    assert read_facts(stripped).allocators_inside == ("jemalloc",)
+    hidden = compile_c("own-stripped", "-s", text=own)
+    assert read_facts(hidden).allocators_inside == ()
+
+
+def test_called_symbols_are_not_defined_ones(compile_c: Compile) -> None:
+    facts = read_facts(compile_c("caller"))
+    assert not facts.defines_malloc
+
+
+def test_name_that_is_the_tail_of_another(compile_c: Compile) -> None:
+    """Linkers store `malloc` inside `xmalloc`; only a symbol of the whole name counts."""
+    facts = read_facts(
+        compile_c("tail", "-s", "-rdynamic", text="void *mi_malloc_x(void) { return 0; }")
+    )
+    assert facts.defined == frozenset()
+    text = "void *xmi_malloc(void) { return 0; } void *mi_malloc(void) { return 0; }"
+    assert read_facts(compile_c("tail2", text=text)).allocators_inside == ("mimalloc",)
+
+
+def test_stripped_allocator_betrayed_by_its_texts(compile_c: Compile) -> None:
+    text = 'const char *volatile option = "TCMALLOC_RELEASE_RATE";'
+    assert read_facts(compile_c("texts", "-s", text=text)).allocators_inside == ("tcmalloc",)
+
+
+@pytest.mark.parametrize(
+    ("option", "name"),
+    [("-fsanitize=address", "AddressSanitizer"), ("-fsanitize=thread", "ThreadSanitizer")],
+)
+def test_sanitizers(compile_c: Compile, option: str, name: str) -> None:
+    assert read_facts(compile_c(f"san{option}", option)).sanitizers == (name,)
+
+
+@NO_DEADLINE
+@given(st.binary(max_size=300))
+def test_arbitrary_bytes_are_no_elf(tmp_path: Path, data: bytes) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(data)
+    with pytest.raises(NotElf):
+        read_facts(file)
+
+
+@NO_DEADLINE
+@given(at=st.integers(0, 4000), junk=st.binary(min_size=1, max_size=8), end=st.integers(0, 20000))
+def test_damaged_programs_are_read_or_refused(
+    whole_program: bytes, tmp_path: Path, at: int, junk: bytes, end: int
+) -> None:
+    """Whatever is wrong with a file, it is read somehow or refused: nothing else happens."""
+    file = tmp_path / "damaged"
+    data = bytearray(whole_program)
+    data[at : at + len(junk)] = junk
+    file.write_bytes(data if end > len(data) else data[:end])
+    with contextlib.suppress(NotElf):
+        read_facts(file)
+
+
+def test_command_on_path_and_by_path(tmp_path: Path) -> None:
+    program = make_script(tmp_path / "thing", "#!/bin/sh\n")
+    assert find_program("thing", f"/nonexistent:{tmp_path}") == program
+    assert find_program(str(program), "") == program
+    assert find_program(os.path.relpath(program), "/nonexistent") == Path.cwd() / os.path.relpath(
+        program
+    )
+
+
+def test_first_on_path_that_can_be_executed_wins(tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        (tmp_path / name).mkdir()
+        make_script(tmp_path / name / "thing", "#!/bin/sh\n")
+    (tmp_path / "a" / "thing").chmod(0o644)
+    path = ":".join(str(tmp_path / name) for name in "abc")
+    assert find_program("thing", path) == tmp_path / "b" / "thing"
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("#!/bin/sh", ["sh"]),
+        ("#! /bin/sh -e", ["sh"]),
+        ("#!/usr/bin/env sh", ["sh"]),
+        ("#!/usr/bin/env -S A=1 sh -e", ["sh"]),
+        ("#!/usr/bin/env -S -i sh", ["sh"]),
+    ],
+)
+def test_shebang_lines(tmp_path: Path, line: str, expected: list[str]) -> None:
+    script = make_script(tmp_path / "script", f"{line}\necho\n")
+    chain = resolve([str(script)], {"PATH": os.environ["PATH"]}).chain
+    assert [path.name for path in chain[1:]] == expected
+
+
+def test_script_of_a_script(tmp_path: Path) -> None:
+    inner = make_script(tmp_path / "inner", "#!/bin/sh\n")
+    outer = make_script(tmp_path / "outer", f"#!{inner}\n")
+    resolved = resolve([str(outer)], {})
+    assert resolved.scripts == (outer, inner)
+    assert resolved.program == Path("/bin/sh")
+
+
+@pytest.mark.parametrize(
+    ("make", "code", "words"),
+    [
+        (lambda p: p / "nothing", "not-found", "does not exist"),
+        (lambda p: p, "not-executable", "is a folder"),
+        (lambda p: make_plain(p / "data"), "not-executable", "is not executable"),
+        (lambda p: make_script(p / "s", "#!\n"), "interpreter", "empty #! line"),
+        (lambda p: make_script(p / "s", "#!/no/such\n"), "interpreter", "/no/such does not exist"),
+        (lambda p: make_script(p / "s", "#!/bin/sh\r\n"), "interpreter", "ends in CR LF"),
+        (lambda p: make_script(p / "s", "#!/usr/bin/env nosuchprog\n"), "not-found", "nosuchprog"),
+        (lambda p: make_script(p / "loop", f"#!{p}/loop\n"), "script-depth", "too deep"),
+    ],
+)
+def test_commands_that_cannot_start(
+    tmp_path: Path, make: Callable[[Path], Path], code: str, words: str
+) -> None:
+    program = make(tmp_path)
+    with pytest.raises(CannotStart) as caught:
+        resolve([str(program)], {"PATH": os.environ["PATH"]})
+    assert caught.value.code == code
+    assert words in caught.value.message
+    assert caught.value.remedy
+
+
+def make_plain(path: Path) -> Path:
+    path.write_text("text\n")
+    return path
+
+
+def test_nearest_names_are_proposed(tmp_path: Path) -> None:
+    make_script(tmp_path / "frobnicate", "#!/bin/sh\n")
+    with pytest.raises(CannotStart) as caught:
+        find_program("frobnicat", str(tmp_path))
+    assert "Did you mean frobnicate?" in caught.value.remedy
+    with pytest.raises(CannotStart) as caught:
+        find_program(str(tmp_path / "forbnicate"), "")
+    assert f"Did you mean {tmp_path}/frobnicate?" in caught.value.remedy
+
+
+def test_program_of_this_folder_without_its_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_script(tmp_path / "server", "#!/bin/sh\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(CannotStart) as caught:
+        find_program("server", "/nonexistent")
+    assert "write ./server" in caught.value.remedy
+
+
+@NO_DEADLINE
+@given(st.binary(max_size=400))
+def test_shebang_of_arbitrary_bytes(tmp_path: Path, data: bytes) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(data)
+    line = shebang(file)
+    assert (line is not None) == data.startswith(b"#!")
+    assert line is None or "\n" not in line
+
+
+def test_go_program_is_known() -> None:
+    go = shutil.which("go")
+    if go is None:
+        pytest.skip("go is not installed")
+    assert read_facts(Path(go).resolve()).go
