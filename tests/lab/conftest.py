@@ -1,0 +1,180 @@
+"""A simulated world for the tests of `compare`: programs that take no time, on a clock of their own.
+
+Why: the schedule, the failure rules, the statistics and the reports must be tested on runs whose
+truth is known, hundreds of them in a blink.
+Refuses to: start a process. Tests of the real tools build their own programs.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tsmlab.allocators import Allocator
+from tsmlab.compare import Options, Outcome, compare
+from tsmlab.measuring import Measurement, RunRequest
+from tsmlab.progress import Silence
+from tsmlab.results import Comparison
+from tsmlab.schedule import StopRule
+from tsmlab.trial import Program
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class Behaviour:
+    """How the simulated program fares under one allocator; `noise` is the log's deviation.
+
+    `changes` says from which run on (counted from 0) it behaves otherwise.
+    """
+
+    seconds: float = 0.1
+    noise: float = 0.0
+    peak_bytes: int = 20 * MIB
+    exit_code: int | None = 0
+    signal: int | None = None
+    timed_out: bool = False
+    spawn_error: dict[str, Any] | None = None
+    stdout: str = "42\n"
+    stderr: str = ""
+    mapped: bool = True
+    interrupted: bool = False
+    changes: tuple[tuple[int, Behaviour], ...] = ()
+
+    def at(self, run: int) -> Behaviour:
+        current = self
+        for start, changed in self.changes:
+            if run >= start:
+                current = changed
+        return current
+
+
+@dataclass
+class SimulatedExecutor:
+    """An executor whose runs only move its clock. Keeps all requests."""
+
+    behaviours: dict[str, Behaviour]
+    seed: int = 1
+    now: float = 0.0
+    requests: list[RunRequest] = field(default_factory=list)
+    interrupt_at_run: int | None = None
+
+    def clock(self) -> float:
+        return self.now
+
+    def run(self, request: RunRequest) -> Measurement:
+        number = len(self.requests)
+        name = request.allocator.name
+        earlier = sum(r.allocator.name == name for r in self.requests)
+        behaviour = self.behaviours[name].at(earlier)
+        self.requests.append(request)
+        if number == self.interrupt_at_run:
+            raise KeyboardInterrupt
+        for path, text in ((request.stdout, behaviour.stdout), (request.stderr, behaviour.stderr)):
+            if path is not None:
+                path.write_text(text, encoding="utf-8")
+        factor = random.Random(f"{self.seed}/{number}").lognormvariate(0.0, behaviour.noise)
+        seconds = behaviour.seconds * factor
+        self.now += seconds
+        return Measurement.from_json(measure_answer(behaviour, request, seconds))
+
+
+def measure_answer(behaviour: Behaviour, request: RunRequest, seconds: float) -> dict[str, Any]:
+    """What the native tool would have written."""
+    ran = behaviour.spawn_error is None
+    ended_itself = ran and not behaviour.timed_out and behaviour.signal is None
+    return {
+        "schema": "tsmalloc-measure/1",
+        "wall_ns": int(seconds * 1e9) if ran else None,
+        "user_ns": int(seconds * 8e8) if ran else None,
+        "system_ns": int(seconds * 1e8) if ran else None,
+        "exit_code": behaviour.exit_code if ended_itself else None,
+        "signal": behaviour.signal,
+        "timed_out": behaviour.timed_out,
+        "interrupted": behaviour.interrupted,
+        "spawn_error": behaviour.spawn_error,
+        "left_behind": 0,
+        "peak_rss_bytes": behaviour.peak_bytes if ran else None,
+        "peak_rss_source": "rusage" if ran else None,
+        "root_hwm_bytes": None,
+        "tree_peak_rss_bytes": behaviour.peak_bytes if ran else None,
+        "tree_peak_pss_bytes": None,
+        "cgroup_peak_bytes": None,
+        "minor_faults": 5000 if ran else None,
+        "major_faults": 0 if ran else None,
+        "voluntary_switches": 1 if ran else None,
+        "involuntary_switches": 1 if ran else None,
+        "preloaded": [
+            {"path": str(path), "mapped": behaviour.mapped} for path in request.preloads()
+        ],
+        "samples": 10,
+        "sampling_ns": int(seconds * 1e6),
+        "floor_bytes": 400 * 1024,
+        "timeout_ns": None if request.timeout_seconds is None else int(request.timeout_seconds * 1e9),
+    }
+
+
+class World:
+    """Makes allocators, options and whole comparisons out of behaviours."""
+
+    Behaviour = Behaviour
+    Executor = SimulatedExecutor
+
+    @staticmethod
+    def allocator(name: str) -> Allocator:
+        # The executor never loads a library, but the results hash it, so it has to be a file.
+        path = None if name == "glibc" else Path(__file__).resolve()
+        return Allocator(name, path, "libc" if path is None else "tsmalloc", "1.0")
+
+    @classmethod
+    def options(cls, names: Sequence[str], **changes: Any) -> Options:
+        allocators = tuple(cls.allocator(name) for name in names)
+        program = Program(command=("./program", "--flag"), stdin=Path("/dev/null"))
+        program = replace(program, **changes.pop("program", {}))
+        defaults: dict[str, Any] = {"seed": 7, "rule": StopRule(runs=6), "consult_doctor": False}
+        reference = next(a for a in allocators if a.name == changes.pop("reference", "glibc"))
+        return Options(
+            program=program, allocators=allocators, reference=reference, **(defaults | changes)
+        )
+
+    @classmethod
+    def outcome(
+        cls,
+        behaviours: dict[str, Behaviour],
+        executor: SimulatedExecutor | None = None,
+        **changes: Any,
+    ) -> Outcome:
+        executor = executor or SimulatedExecutor(behaviours)
+        options = cls.options(list(behaviours), **changes)
+        return compare(options, executor, Silence(), clock=executor.clock)
+
+    @classmethod
+    def comparison(cls, behaviours: dict[str, Behaviour], **changes: Any) -> Comparison:
+        return cls.outcome(behaviours, **changes).comparison
+
+
+@pytest.fixture
+def world() -> type[World]:
+    return World
+
+
+@pytest.fixture
+def typical(world: type[World]) -> Callable[..., Comparison]:
+    """A comparison with a winner, a loser, an equal, and one under which the program crashes."""
+
+    def make(**changes: Any) -> Comparison:
+        behaviours = {
+            "glibc": Behaviour(noise=0.002),
+            "fast": Behaviour(seconds=0.08, noise=0.002, peak_bytes=25 * MIB),
+            "slow": Behaviour(seconds=0.35, noise=0.002, peak_bytes=30 * MIB),
+            "same": Behaviour(noise=0.001, peak_bytes=15 * MIB),
+            "crash": Behaviour(signal=11, stderr="first line\nfree(): invalid pointer\n"),
+        }
+        return world.comparison(behaviours, **({"rule": StopRule(runs=12)} | changes))
+
+    return make
