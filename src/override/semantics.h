@@ -30,6 +30,7 @@ template <HeapLike Heap>
 class Semantics {
  public:
   constexpr Semantics() = default;
+  constexpr explicit Semantics(const auto& heap_config) noexcept : heap_{heap_config} {}
   Semantics(const Semantics&) = delete;
   Semantics& operator=(const Semantics&) = delete;
 

@@ -1,0 +1,49 @@
+#include "api/registry.h"
+
+#include "os/mutex.h"
+
+namespace ts::api {
+namespace {
+
+constinit Mutex registry_lock;
+constinit ts_heap* first = nullptr;
+
+// Heaps prepare in the order of the list and come back in the same; the registry's lock, taken
+// first and let go last, keeps it still.
+void prepare() noexcept TS_NO_ANALYSIS {
+  registry_lock.lock();
+  for (ts_heap* heap = first; heap != nullptr; heap = heap->next)
+    heap->operations->fork_prepare(heap->self);
+}
+
+void parent() noexcept TS_NO_ANALYSIS {
+  for (ts_heap* heap = first; heap != nullptr; heap = heap->next)
+    heap->operations->fork_parent(heap->self);
+  registry_lock.unlock();
+}
+
+void child() noexcept TS_NO_ANALYSIS {
+  for (ts_heap* heap = first; heap != nullptr; heap = heap->next)
+    heap->operations->fork_child(heap->self);
+  registry_lock.reset_after_fork();
+}
+
+}  // namespace
+
+void add(ts_heap& heap) noexcept {
+  static constinit bool handlers_registered = false;
+  const Guard guard{registry_lock};
+  handlers_registered = handlers_registered || os::call_around_fork(prepare, parent, child);
+  heap.previous = nullptr;
+  heap.next = first;
+  if (first != nullptr) first->previous = &heap;
+  first = &heap;
+}
+
+void remove(ts_heap& heap) noexcept {
+  const Guard guard{registry_lock};
+  (heap.previous != nullptr ? heap.previous->next : first) = heap.next;
+  if (heap.next != nullptr) heap.next->previous = heap.previous;
+}
+
+}  // namespace ts::api
