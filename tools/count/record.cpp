@@ -6,6 +6,7 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -91,11 +92,17 @@ void fill(CountRecord& fresh, const CountRecord* earlier) {
   std::snprintf(fresh.provider, sizeof fresh.provider, "%s", provider);
 }
 
+// Writing past the limit on file sizes would not fail but kill the program with SIGXFSZ.
+bool may_write_record() {
+  rlimit limit{};
+  return getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur >= sizeof(CountRecord);
+}
+
 // Null when there is no file to be had. The whole page is written before it is mapped: a full disk
 // shows here, not as a SIGBUS.
 CountRecord* map_new_record(const CountRecord* earlier) {
   char path[PATH_MAX + 32];
-  const int file = directory[0] != '\0' ? create_file(path) : -1;
+  const int file = directory[0] != '\0' && may_write_record() ? create_file(path) : -1;
   if (file < 0) return nullptr;
   CountRecord fresh{};
   fill(fresh, earlier);
@@ -114,10 +121,10 @@ CountRecord* map_new_record(const CountRecord* earlier) {
 // At the program's first call, or a forked child's. Others may be counting meanwhile only if
 // somebody starts threads before that, and pthread_create itself allocates.
 void start_record_slow() {
-  if (environ == nullptr)
-    return;  // libc is not ready; the first call after it is will come here again
-  const int saved_errno = errno;
   const bool is_first = fork_mark.load(std::memory_order_acquire) == nullptr;
+  if (is_first && environ == nullptr)
+    return;  // libc is not ready; a later call will come here again
+  const int saved_errno = errno;
   if (!is_first || make_fork_mark()) {
     unsigned char unset = 0;
     if (fork_mark.load(std::memory_order_relaxed)->compare_exchange_strong(unset, 1)) {

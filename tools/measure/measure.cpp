@@ -52,8 +52,8 @@ void write_outcome(JsonLine& line, const Outcome& outcome) {
   add_measured(line, "involuntary_switches", outcome.usage.involuntary_switches);
 }
 
-// Both are high-water marks of single processes. The kernel keeps the one that it reports at the end
-// in per-CPU shares, so it can lag behind the one that it adds up exactly when it is sampled.
+// Both are high-water marks of single processes. The kernel keeps the one that it reports at the
+// end in per-CPU shares, so it can lag behind the one that it adds up exactly when it is sampled.
 void write_peak(JsonLine& line, std::int64_t reported_bytes, std::int64_t sampled_bytes) {
   if (child.error_number != 0) {
     line.add_null("peak_rss_bytes");

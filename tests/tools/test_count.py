@@ -1,0 +1,496 @@
+"""The counting shim: every call counted exactly once, under every allocator, however a process
+comes to life and ends; and no trace of it in what the program sees.
+
+Programs that allocate nothing themselves are compared with fixed numbers; C++ programs, whose run
+time library allocates at its start, with the same program told to make no calls.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from elftools.elf.elffile import ELFFile
+
+from tsmlab import paths
+from tsmlab.allocators import discover
+from tsmlab.measuring import ProcessCounts, read_counts
+
+Build = Callable[..., Path]
+CountRun = Callable[..., list[ProcessCounts]]
+
+# "" is the C library's own allocator.
+ALLOCATORS = ("", "jemalloc", "mimalloc", "tcmalloc", "tbbmalloc")
+
+
+def library_of(allocator: str) -> Path | None:
+    if not allocator:
+        return None
+    found = {each.name: each.path for each in discover(versions=False)}
+    if allocator not in found:
+        pytest.skip(f"the system package with {allocator} is not installed")
+    return found[allocator]
+
+
+def exported_names(library: Path) -> set[str]:
+    with library.open("rb") as file:
+        symbols = ELFFile(file).get_section_by_name(".dynsym").iter_symbols()
+        return {symbol.name for symbol in symbols if symbol["st_shndx"] != "SHN_UNDEF"}
+
+
+@pytest.fixture
+def count(tmp_path: Path) -> CountRun:
+    """count(command, allocator="", status=0, **environment) runs it and gives its records."""
+
+    def run_counted(
+        command: list[str | Path],
+        allocator: str = "",
+        status: int = 0,
+        cwd: Path | None = None,
+        **environment: str,
+    ) -> list[ProcessCounts]:
+        folder = tmp_path / f"counts-{len(list(tmp_path.iterdir()))}"
+        folder.mkdir()
+        preloads = [str(paths.library("libtsmalloc-count.so"))]
+        if library := library_of(allocator):
+            preloads.append(str(library))
+        done = subprocess.run(
+            command,
+            env={"LD_PRELOAD": ":".join(preloads), "TSMALLOC_COUNT_DIR": str(folder)} | environment,
+            capture_output=True,
+            timeout=60,
+            check=False,
+            cwd=cwd or tmp_path,
+        )
+        assert done.returncode == status, done.stderr.decode()
+        return read_counts(folder)
+
+    return run_counted
+
+
+CALLS = """
+#define _GNU_SOURCE
+#include <errno.h>
+#include <malloc.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+int main(int argc, char** argv) {
+  const char* kind = argv[1];
+  void* p = 0;
+  for (int n = atoi(argv[2]); n > 0; --n) {
+    if (!strcmp(kind, "malloc")) p = malloc(10);
+    if (!strcmp(kind, "calloc")) p = calloc(3, 7);
+    if (!strcmp(kind, "realloc")) p = realloc(0, 12);
+    if (!strcmp(kind, "reallocarray")) p = reallocarray(0, 3, 5);
+    if (!strcmp(kind, "memalign")) p = memalign(64, 100);
+    if (!strcmp(kind, "aligned_alloc")) p = aligned_alloc(64, 128);
+    if (!strcmp(kind, "posix_memalign") && posix_memalign(&p, 64, 30)) return 1;
+    if (!strcmp(kind, "valloc")) p = valloc(50);
+    if (!strcmp(kind, "pvalloc")) p = pvalloc(4096);
+    if (!strcmp(kind, "free")) p = 0;
+    if (!strcmp(kind, "refused")) {
+      errno = 0;
+      if ((p = malloc(PTRDIFF_MAX)) || errno != ENOMEM) return 2;
+      errno = 0;
+      if ((p = calloc(SIZE_MAX / 2, 3)) || errno != ENOMEM) return 3;
+      errno = 0;
+      if ((p = reallocarray(0, SIZE_MAX / 2, 3)) || errno != ENOMEM) return 4;
+    }
+    free(p);
+  }
+  return 0;
+}
+"""
+
+
+@pytest.mark.parametrize("allocator", ALLOCATORS)
+@pytest.mark.parametrize(
+    ("function", "kind", "bytes_each"),
+    [
+        ("malloc", "malloc", 10),
+        ("calloc", "calloc", 21),
+        ("realloc", "realloc", 12),
+        ("reallocarray", "realloc", 15),
+        ("memalign", "aligned", 100),
+        ("aligned_alloc", "aligned", 128),
+        ("posix_memalign", "aligned", 30),
+        ("valloc", "aligned", 50),
+        ("pvalloc", "aligned", 4096),
+        ("free", "free", 0),
+    ],
+)
+def test_c_functions(
+    count: CountRun, build: Build, allocator: str, function: str, kind: str, bytes_each: int
+) -> None:
+    library = library_of(allocator)
+    passed_on = "realloc" if function == "reallocarray" else function
+    if library and passed_on not in exported_names(library):
+        pytest.skip(f"{library.name} has no {function}: the C library's block would reach its free")
+    program = build("calls.c", CALLS)
+    [idle] = count([program, function, "0"], allocator)
+    [busy] = count([program, function, "1000"], allocator)
+    expected = dict(idle.by_kind)
+    expected["free"] += 1000
+    if kind != "free":
+        expected[kind] += 1000
+    assert dict(busy.by_kind) == expected
+    assert busy.bytes_requested == idle.bytes_requested + 1000 * bytes_each
+    assert busy.calls == idle.calls + (1000 if kind == "free" else 2000)
+
+
+def test_c_program_under_the_c_library_makes_no_other_calls(count: CountRun, build: Build) -> None:
+    program = build("calls.c", CALLS)
+    [record] = count([program, "malloc", "3"])
+    assert (record.malloc, record.free, record.calls, record.bytes_requested) == (3, 3, 6, 30)
+    assert record.program == str(program)
+    assert record.parent_pid == os.getpid()
+    assert Path(record.provider).name == "libc.so.6"
+
+
+def test_refused_requests_are_calls_that_got_nothing(count: CountRun, build: Build) -> None:
+    [record] = count([build("calls.c", CALLS), "refused", "5"])
+    # A product that overflows is refused by reallocarray before it becomes a call of realloc.
+    assert (record.malloc, record.calloc, record.realloc, record.free) == (5, 5, 0, 5)
+    assert record.bytes_requested == 0
+
+
+def test_provider_is_the_allocator(count: CountRun, build: Build) -> None:
+    [record] = count([build("calls.c", CALLS), "malloc", "1"], "jemalloc")
+    library = library_of("jemalloc")
+    assert library is not None
+    assert Path(record.provider).resolve() == library.resolve()
+
+
+OPERATORS = """
+#include <cstdlib>
+#include <new>
+int main(int, char** argv) {
+  using A = std::align_val_t;
+  const auto& t = std::nothrow;
+  for (int i = std::atoi(argv[1]); i > 0; --i) {
+    operator delete(operator new(1));
+    operator delete[](operator new[](2));
+    operator delete(operator new(3, t), t);
+    operator delete[](operator new[](4, t), t);
+    operator delete(operator new(5, A{64}), A{64});
+    operator delete[](operator new[](6, A{64}), A{64});
+    operator delete(operator new(7, A{64}, t), A{64}, t);
+    operator delete[](operator new[](8, A{64}, t), A{64}, t);
+    operator delete(operator new(9), 9);
+    operator delete[](operator new[](10), 10);
+    operator delete(operator new(11, A{64}), 11, A{64});
+    operator delete[](operator new[](12, A{64}), 12, A{64});
+  }
+}
+"""
+
+
+@pytest.mark.parametrize("allocator", ALLOCATORS)
+def test_all_forms_of_new_and_delete(count: CountRun, build: Build, allocator: str) -> None:
+    program = build("operators.cpp", OPERATORS)
+    [idle] = count([program, "0"], allocator)
+    [busy] = count([program, "100"], allocator)
+    difference = {kind: n - dict(idle.by_kind)[kind] for kind, n in busy.by_kind}
+    # libstdc++'s own operators call malloc, each other and free; only the program's calls count.
+    assert {kind: n for kind, n in difference.items() if n} == {
+        "operator_new": 1200,
+        "operator_delete": 1200,
+    }
+    assert busy.bytes_requested - idle.bytes_requested == 100 * sum(range(1, 13))
+
+
+def test_bad_alloc_passes_through(count: CountRun, build: Build) -> None:
+    source = """
+    #include <cstdlib>
+    #include <new>
+    int main(int, char** argv) {
+      int caught = 0;
+      const int wanted = std::atoi(argv[1]);
+      for (int i = 0; i < wanted; ++i) {
+        try { operator delete(operator new(std::size_t{1} << 62)); }
+        catch (const std::bad_alloc&) { ++caught; }
+      }
+      for (int i = 0; i < wanted; ++i) std::free(std::malloc(1));
+      return caught == wanted ? 0 : 1;
+    }
+    """
+    program = build("throws.cpp", source)
+    [idle] = count([program, "0"])
+    [busy] = count([program, "10"])
+    assert busy.operator_new - idle.operator_new == 10
+    assert busy.operator_delete == idle.operator_delete
+    # The C++ run time library takes and frees 10 exception objects; the 10 attempts inside of the
+    # operators that threw stay counted too; and the program's own 10 calls after that are not lost.
+    assert busy.malloc - idle.malloc == 10 + 10 + 10
+    assert busy.free - idle.free == 10 + 10
+    assert 10 < busy.bytes_requested - idle.bytes_requested < 10_000
+
+
+@pytest.mark.parametrize("allocator", ["", "jemalloc"])
+def test_threads(count: CountRun, build: Build, allocator: str) -> None:
+    source = """
+    #include <pthread.h>
+    #include <stdlib.h>
+    static void* work(void* calls) {
+      for (long n = (long)calls; n > 0; --n) free(malloc(8));
+      return 0;
+    }
+    int main(int argc, char** argv) {
+      pthread_t threads[4];
+      for (int i = 0; i < 4; ++i) pthread_create(&threads[i], 0, work, (void*)atol(argv[1]));
+      for (int i = 0; i < 4; ++i) pthread_join(threads[i], 0);
+      return 0;
+    }
+    """
+    program = build("threads.c", source, "-pthread")
+    [idle] = count([program, "0"], allocator)
+    [busy] = count([program, "25000"], allocator)
+    assert busy.malloc - idle.malloc == 100_000
+    assert busy.free - idle.free == 100_000
+
+
+@pytest.mark.parametrize(
+    ("end", "status"),
+    [("return 0;", 0), ("_exit(3);", 3), ("abort();", -6), ("kill(getpid(), SIGKILL);", -9)],
+)
+def test_no_way_to_end_loses_counts(count: CountRun, build: Build, end: str, status: int) -> None:
+    source = f"""
+    #include <signal.h>
+    #include <stdlib.h>
+    #include <unistd.h>
+    int main(void) {{ for (int i = 0; i < 7; ++i) malloc(1); {end} }}
+    """
+    [record] = count([build("end.c", source)], status=status)
+    assert record.malloc == 7
+
+
+class TestProcesses:
+    @pytest.mark.parametrize("fork", ["fork", "_Fork"])
+    def test_each_forked_child_counts_for_itself(
+        self, count: CountRun, build: Build, fork: str
+    ) -> None:
+        source = f"""
+        #define _GNU_SOURCE
+        #include <errno.h>
+        #include <stdlib.h>
+        #include <sys/wait.h>
+        #include <unistd.h>
+        int main(void) {{
+          for (int i = 0; i < 5; ++i) malloc(1);
+          if ({fork}() == 0) {{
+            errno = 77;
+            free(0);                      /* the first call makes the child's file */
+            if (errno != 77) _exit(1);
+            for (int i = 0; i < 3; ++i) malloc(1);
+            if ({fork}() == 0) {{ malloc(1); _exit(0); }}
+            int status = 1;
+            wait(&status);
+            _exit(status);
+          }}
+          int status = 1;
+          wait(&status);
+          malloc(1);
+          return status;
+        }}
+        """
+        records = count([build("fork.c", source)])
+        assert [(r.malloc, r.free) for r in records] == [(6, 0), (3, 1), (1, 0)]
+        parent, child, grandchild = records
+        assert (child.parent_pid, grandchild.parent_pid) == (parent.pid, child.pid)
+
+    def test_forks_among_busy_threads(self, count: CountRun, build: Build) -> None:
+        source = """
+        #include <pthread.h>
+        #include <stdlib.h>
+        #include <sys/wait.h>
+        #include <unistd.h>
+        static volatile int is_over;
+        static void* work(void* none) { while (!is_over) free(malloc(8)); return none; }
+        int main(void) {
+          pthread_t threads[3];
+          for (int i = 0; i < 3; ++i) pthread_create(&threads[i], 0, work, 0);
+          for (int i = 0; i < 100; ++i) {
+            if (fork() == 0) { free(malloc(1)); free(calloc(1, 1)); _exit(0); }
+            int status = 1;
+            if (wait(&status) < 0 || status) return 1;
+          }
+          is_over = 1;
+          for (int i = 0; i < 3; ++i) pthread_join(threads[i], 0);
+          return 0;
+        }
+        """
+        parent, *children = count([build("busy.c", source, "-pthread")])
+        assert parent.malloc > 0
+        assert [(r.malloc, r.calloc, r.free) for r in children] == [(1, 1, 2)] * 100
+
+    def test_child_that_makes_no_call_leaves_no_file(self, count: CountRun, build: Build) -> None:
+        source = "#include <unistd.h>\nint main(void) { return fork() < 0; }"
+        assert len(count([build("quiet.c", source)])) == 1
+
+    def test_program_that_makes_no_call_leaves_a_file(self, count: CountRun, build: Build) -> None:
+        [record] = count([build("nothing.c", "int main(void) { return 0; }")])
+        assert record.calls == 0
+
+    def test_exec_begins_a_new_record(self, count: CountRun, build: Build) -> None:
+        calls = build("calls.c", CALLS)
+        source = f"""
+        #include <stdlib.h>
+        #include <unistd.h>
+        int main(void) {{ malloc(1); return execl("{calls}", "calls", "malloc", "4", (char*)0); }}
+        """
+        program = build("exec.c", source)
+        first, second = count([program])
+        assert (first.pid, first.number, first.program, first.malloc) == (
+            second.pid,
+            0,
+            str(program),
+            1,
+        )
+        assert (second.number, second.program, second.malloc) == (1, str(calls), 4)
+
+    def test_vfork_and_exec(self, count: CountRun, build: Build) -> None:
+        calls = build("calls.c", CALLS)
+        source = f"""
+        #include <spawn.h>
+        #include <stdlib.h>
+        #include <sys/wait.h>
+        int main(void) {{
+          pid_t pid;
+          char* arguments[] = {{"calls", "malloc", "4", 0}};
+          extern char** environ;
+          malloc(1);
+          if (posix_spawn(&pid, "{calls}", 0, 0, arguments, environ)) return 1;
+          wait(0);
+          malloc(1);
+          return 0;
+        }}
+        """
+        records = count([build("spawn.c", source)])
+        assert sorted(record.malloc for record in records) == [2, 4]
+
+    def test_child_finds_the_folder_whatever_the_program_did(
+        self, count: CountRun, build: Build, tmp_path: Path
+    ) -> None:
+        source = """
+        #include <stdlib.h>
+        #include <sys/wait.h>
+        #include <unistd.h>
+        int main(void) {
+          clearenv();
+          if (chdir("/")) return 1;
+          if (fork() == 0) { malloc(1); _exit(0); }
+          wait(0);
+          return 0;
+        }
+        """
+        (tmp_path / "relative").mkdir()
+        count([build("wander.c", source)], TSMALLOC_COUNT_DIR="relative")
+        assert [r.malloc for r in read_counts(tmp_path / "relative")] == [0, 1]
+
+
+def test_calls_of_constructors_before_main(count: CountRun, build: Build) -> None:
+    early = """
+    #include <stdlib.h>
+    __attribute__((constructor)) static void early(void) { free(malloc(5)); }
+    """
+    library = build("early.so.c", early, "-shared", "-fPIC")
+    program = build("late.c", "int main(void) { return 0; }", "-Wl,--no-as-needed", str(library))
+    [record] = count([program], LD_LIBRARY_PATH=str(library.parent))
+    assert (record.malloc, record.free) == (1, 1)
+
+
+class TestWithoutAFile:
+    """The program runs as ever; the missing file says that nothing was counted."""
+
+    @pytest.mark.parametrize("folder", ["/no/such/folder", "", "/proc"])
+    def test_folder_that_cannot_be_written(
+        self, count: CountRun, build: Build, folder: str
+    ) -> None:
+        program = build("calls.c", CALLS)
+        assert count([program, "malloc", "10"], TSMALLOC_COUNT_DIR=folder) == []
+
+    def test_limit_on_file_sizes(self, count: CountRun, build: Build) -> None:
+        program = build("calls.c", CALLS)
+        script = f"ulimit -f 0; exec {program} malloc 10"
+        assert all(record.program != str(program) for record in count(["sh", "-c", script]))
+
+    def test_full_disk(self, count: CountRun, build: Build, tmp_path: Path) -> None:
+        if os.geteuid() != 0:
+            pytest.skip("mounting a small file system needs root")
+        disk = tmp_path / "disk"
+        disk.mkdir()
+        mount = ["mount", "-t", "tmpfs", "-o", "size=4k", "none", str(disk)]
+        if subprocess.run(mount, check=False, capture_output=True).returncode != 0:
+            pytest.skip("this container may not mount file systems")
+        try:
+            (disk / "filler").write_bytes(b"x" * 4096)
+            count([build("calls.c", CALLS), "malloc", "10"], TSMALLOC_COUNT_DIR=str(disk))
+            assert [path.name for path in disk.iterdir()] == ["filler"]
+        finally:
+            subprocess.run(["umount", str(disk)], check=True)
+
+
+class TestPlugins:
+    """C++ code that a C program loads: its run time library is outside the loader's usual order."""
+
+    PLUGIN = """
+    #include <new>
+    extern "C" int work() {
+      operator delete[](operator new[](100));
+      try { operator delete(operator new(std::size_t{1} << 62)); }
+      catch (const std::bad_alloc&) { return 0; }
+      return 1;
+    }
+    """
+    HOST = """
+    #include <dlfcn.h>
+    #include <stdio.h>
+    #include <stdlib.h>
+    int main(int argc, char** argv) {
+      void* plugin = dlopen(argv[1], RTLD_NOW | RTLD_LOCAL);
+      if (!plugin) { puts(dlerror()); return 2; }
+      int (*work)(unsigned long) = (int (*)(unsigned long))dlsym(plugin, "work");
+      int result = work(argc > 2 ? strtoul(argv[2], 0, 10) : 0);
+      if (dlerror()) return 3;  /* ours would be found here */
+      return result;
+    }
+    """
+
+    def test_shared_run_time_library(self, count: CountRun, build: Build) -> None:
+        plugin = build("plugin.cpp", self.PLUGIN, "-shared", "-fPIC")
+        [record] = count([build("host.c", self.HOST), plugin])
+        assert (record.operator_new, record.operator_delete) == (2, 1)
+
+    # Linked without a C++ run time library, and told by its argument how much to ask for.
+    BARE = """
+    #include <new>
+    extern "C" int work(std::size_t size) { operator delete(operator new(size)); return 0; }
+    """
+
+    def test_no_run_time_library(self, count: CountRun, build: Build) -> None:
+        plugin = build("bare.cpp", self.BARE, "-shared", "-fPIC", "-nodefaultlibs", "-lc")
+        [record] = count([build("host.c", self.HOST), plugin, "9"])
+        assert (record.operator_new, record.operator_delete, record.bytes_requested) == (1, 1, 9)
+
+    def test_out_of_memory_without_a_run_time_library(self, count: CountRun, build: Build) -> None:
+        plugin = build("bare.cpp", self.BARE, "-shared", "-fPIC", "-nodefaultlibs", "-lc")
+        [record] = count([build("host.c", self.HOST), plugin, str(1 << 62)], status=-6)
+        assert (record.operator_new, record.bytes_requested) == (1, 0)
+
+
+def test_library_needs_libc_only_and_exports_entry_points_only() -> None:
+    library = paths.library("libtsmalloc-count.so")
+    with library.open("rb") as file:
+        dynamic = ELFFile(file).get_section_by_name(".dynamic")
+        assert [tag.needed for tag in dynamic.iter_tags("DT_NEEDED")] == ["libc.so.6"]
+    exported = exported_names(library)
+    operators = {name for name in exported if name.startswith(("_Zn", "_Zd"))}
+    assert len(operators) == 20
+    assert exported - operators == {
+        *("malloc", "calloc", "realloc", "reallocarray", "free", "free_sized"),
+        *("free_aligned_sized", "memalign", "aligned_alloc", "posix_memalign", "valloc", "pvalloc"),
+    }
