@@ -54,6 +54,7 @@ class Arenas {
     HeapMeasures measures;
     source_.measure(measures);
     for_each([&](Arena& arena) {
+      const Guard guard{arena.lock};
       arena.heap.measure(measures);
       ++measures.heaps;
       return true;

@@ -65,6 +65,7 @@ class PerThread {
   HeapMeasures measures() noexcept {
     HeapMeasures measures;
     const Guard guard{lock_};
+    const Guard common_guard{common_lock_};
     source_.measure(measures);
     common_.measure(measures);
     for (ThreadHeap* h = all_; h != nullptr; h = h->next) {
@@ -92,13 +93,15 @@ class PerThread {
   // No other thread may be inside.
   bool is_valid() noexcept {
     const Guard guard{lock_};
+    const Guard common_guard{common_lock_};
     for (ThreadHeap* h = all_; h != nullptr; h = h->next) {
       if (!h->heap.is_valid()) return false;
     }
     return common_.is_valid() && source_.tags_are_valid();
   }
 
-  void destroy() noexcept {
+  // No thread may be inside, so nothing is locked.
+  void destroy() noexcept TS_NO_ANALYSIS {
     slots_.close();
     source_.release_all();
     for (ThreadHeap* h = all_; h != nullptr;) {
