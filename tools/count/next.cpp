@@ -9,8 +9,8 @@
 namespace ts {
 namespace {
 
-constexpr std::size_t arena_bytes =
-    16 * 1024;  // an error text of dlsym takes about 100 bytes, and there are 30 symbols
+// An error text of dlsym takes about 100 bytes, and there are 30 symbols.
+constexpr std::size_t arena_bytes = 16'384;
 constexpr std::size_t unit_bytes =
     16;  // one for the size in front of each block; keeps every block aligned
 

@@ -62,18 +62,21 @@ void read_surroundings() {
       const std::size_t length = std::strlen(directory);
       const int needed = std::snprintf(directory + length, sizeof directory - length, "%s%s",
                                        is_absolute ? "" : "/", wanted);
-      if (needed < 0 || static_cast<std::size_t>(needed) >= sizeof directory - length)
+      if (needed < 0 || static_cast<std::size_t>(needed) >= sizeof directory - length) {
         directory[0] = '\0';
+      }
     }
   }
   Dl_info info{};
-  if (dladdr(address_of_next_malloc(), &info) != 0 && info.dli_fname != nullptr)
+  if (dladdr(address_of_next_malloc(), &info) != 0 && info.dli_fname != nullptr) {
     provider = info.dli_fname;
+  }
 }
 
 int create_file(char (&path)[PATH_MAX + 32]) {
   for (int number = 0; number < max_records_per_pid; ++number) {
-    std::snprintf(path, sizeof path, "%s/%d-%d.count", directory, getpid(), number);
+    static_cast<void>(
+        std::snprintf(path, sizeof path, "%s/%d-%d.count", directory, getpid(), number));
     const int file = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (file >= 0 || errno != EEXIST) return file;
   }
@@ -87,9 +90,10 @@ void fill(CountRecord& fresh, const CountRecord* earlier) {
   if (earlier != nullptr) {
     for (std::size_t i = 0; i < counter_count; ++i) fresh.counters[i] = earlier->counters[i].load();
   }
-  if (readlink("/proc/self/exe", fresh.executable, sizeof fresh.executable - 1) < 0)
+  if (readlink("/proc/self/exe", fresh.executable, sizeof fresh.executable - 1) < 0) {
     fresh.executable[0] = '\0';
-  std::snprintf(fresh.provider, sizeof fresh.provider, "%s", provider);
+  }
+  static_cast<void>(std::snprintf(fresh.provider, sizeof fresh.provider, "%s", provider));
 }
 
 // Writing past the limit on file sizes would not fail but kill the program with SIGXFSZ.

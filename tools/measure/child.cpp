@@ -135,8 +135,9 @@ void start_child(const Options& options, const ChildSetup& setup, StartedChild& 
   close(pipe_ends[1]);
   ChildReport report{};
   bool is_reported = false;
-  while (read(pipe_ends[0], &report, sizeof report) == static_cast<ssize_t>(sizeof report))
+  while (read(pipe_ends[0], &report, sizeof report) == static_cast<ssize_t>(sizeof report)) {
     is_reported = true;
+  }
   close(pipe_ends[0]);
   child.exec_ns = report.exec_ns;
   child.is_in_cgroup = report.is_in_cgroup;

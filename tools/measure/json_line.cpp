@@ -55,29 +55,31 @@ void JsonLine::put(const char* text) {
   while (*text != '\0') put(*text++);
 }
 
+// Writes one character, whatever it takes, and returns how many bytes of the text that was.
+int JsonLine::put_escaped(const unsigned char* text) {
+  char escape[8];
+  const unsigned char byte = *text;
+  if (byte == '"' || byte == '\\') {
+    put('\\');
+    put(static_cast<char>(byte));
+    return 1;
+  }
+  if (byte >= 0x20 && byte < 0x80) {
+    put(static_cast<char>(byte));
+    return 1;
+  }
+  const int length = utf8_sequence_length(text);
+  for (int i = 0; i < length; ++i) put(static_cast<char>(text[i]));
+  if (length > 0) return length;
+  format(escape, sizeof escape, byte < 0x20 ? "\\u%04x" : "\\udc%02x", byte);
+  put(escape);
+  return 1;
+}
+
 void JsonLine::put_string(const char* text) {
   put('"');
-  const auto* byte = reinterpret_cast<const unsigned char*>(text);
-  while (*byte != 0) {
-    char escaped[8];
-    int length = 1;
-    if (*byte == '"' || *byte == '\\') {
-      put('\\');
-      put(static_cast<char>(*byte));
-    } else if (*byte < 0x20) {
-      format(escaped, sizeof escaped, "\\u%04x", *byte);
-      put(escaped);
-    } else if (*byte < 0x80) {
-      put(static_cast<char>(*byte));
-    } else if ((length = utf8_sequence_length(byte)) != 0) {
-      for (int i = 0; i < length; ++i) put(static_cast<char>(byte[i]));
-    } else {
-      length = 1;
-      format(escaped, sizeof escaped, "\\udc%02x", *byte);
-      put(escaped);
-    }
-    byte += length;
-  }
+  const auto* rest = reinterpret_cast<const unsigned char*>(text);
+  while (*rest != 0) rest += put_escaped(rest);
   put('"');
 }
 

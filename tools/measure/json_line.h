@@ -33,6 +33,7 @@ class JsonLine {
  private:
   void put(char character);
   void put(const char* text);
+  int put_escaped(const unsigned char* text);
   void put_string(const char* text);
   void put_separator();
   void flush();

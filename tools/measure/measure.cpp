@@ -115,9 +115,11 @@ void write_report(int descriptor, const Supervisor& supervisor, std::int64_t cgr
   line.add("sampling_ns", supervisor.sampler().cost_ns() + supervisor.preload_proof().cost_ns());
   line.add("floor_bytes", own_peak_bytes());
   line.end_object();
-  signal(SIGPIPE, SIG_IGN);  // a reader that has gone is a failure to write, not a reason to vanish
-  if (const int error_number = line.finish(); error_number != 0)
+  // A reader that has gone is a failure to write, not a reason to vanish.
+  static_cast<void>(signal(SIGPIPE, SIG_IGN));
+  if (const int error_number = line.finish(); error_number != 0) {
     fail_internal("cannot write the report", error_number);
+  }
 }
 
 int open_output() {
@@ -148,8 +150,9 @@ int measure(int argument_count, char** arguments) {
   const bool is_ready =
       open_redirections(options, setup, child);  // may wait for a FIFO, so Ctrl-C must still work
   setup.original_signal_mask = block_awaited_signals();
-  if (prctl(PR_SET_CHILD_SUBREAPER, 1) != 0)
+  if (prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) {
     fail_internal("cannot become a child subreaper", errno);
+  }
   PrivateCgroup cgroup;
   setup.cgroup_descriptor = cgroup.join_descriptor();
   if (is_ready) start_child(options, setup, child);

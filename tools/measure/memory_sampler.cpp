@@ -21,8 +21,9 @@ ResidentSize read_resident(const char* status_path) {
   ResidentSize size;
   PieceReader status{status_path};
   while (const char* line = status.next('\n')) {
-    if (const auto peak = number_after(line, "VmHWM:"); peak >= 0)
+    if (const auto peak = number_after(line, "VmHWM:"); peak >= 0) {
       size.peak_bytes = peak * bytes_per_kb;
+    }
     if (const auto now = number_after(line, "VmRSS:"); now >= 0) {
       size.now_bytes = now * bytes_per_kb;
       break;  // the kernel prints it after the peak

@@ -5,49 +5,47 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <initializer_list>
 
 namespace ts {
 namespace {
 
 constexpr char help_text[] =
-    "usage: measure [options] -- COMMAND [ARGUMENT...]\n"
-    "Runs COMMAND, waits for it and for what it left running, and writes one line of JSON about "
-    "its time and memory.\n"
-    "  --output FILE      where the line goes (default: standard output)\n"
-    "  --preload LIBRARY  put it into COMMAND's LD_PRELOAD, before what is there; may be repeated, "
-    "first one first\n"
-    "  --env KEY=VALUE    set a variable in COMMAND's environment; may be repeated\n"
-    "  --unset KEY        remove a variable from COMMAND's environment; may be repeated\n"
-    "  --stdin FILE       COMMAND's standard input (default: inherited), likewise --stdout FILE "
-    "and --stderr FILE\n"
-    "  --cwd DIRECTORY    start COMMAND in this directory\n"
-    "  --timeout SECONDS  then end all processes: SIGTERM, and SIGKILL two seconds later\n"
-    "  --sample-ms N      look at the memory of all processes every N ms, more rarely if that "
-    "costs over 1 % of a core\n"
-    "                     (default 10; 0: never)\n"
-    "Exit status: 0 a line was written, whatever COMMAND did; 1 wrong usage; 125 measure itself "
-    "failed.\n";
+    R"(usage: measure [options] -- COMMAND [ARGUMENT...]
+Runs COMMAND, waits for it and for what it leaves running, and writes one line of JSON about its
+time and memory.
+  --output FILE      where the line goes (default: standard output)
+  --preload LIBRARY  put it into COMMAND's LD_PRELOAD, before what is there; may be repeated
+  --env KEY=VALUE    set a variable in COMMAND's environment; may be repeated
+  --unset KEY        remove a variable from COMMAND's environment; may be repeated
+  --stdin FILE       COMMAND's standard input (default: inherited)
+  --stdout FILE      likewise
+  --stderr FILE      likewise
+  --cwd DIRECTORY    start COMMAND in this directory
+  --timeout SECONDS  then end all its processes: SIGTERM, and SIGKILL two seconds later
+  --sample-ms N      look at the memory of all processes every N ms, more rarely where that would
+                     cost over 1 % of a core (default 10; 0: never)
+Exit status: 0 a line was written, whatever COMMAND did; 1 wrong usage; 125 measure itself failed.
+)";
 
-[[noreturn]] [[gnu::format(printf, 1, 2)]] void fail_usage(const char* pattern, ...) {
-  char message[PATH_MAX + 256];
-  va_list arguments;
-  va_start(arguments, pattern);
-  if (std::vsnprintf(message, sizeof message, pattern, arguments) < 0) message[0] = '\0';
-  va_end(arguments);
-  dprintf(STDERR_FILENO, "measure: %s\n  measure --help lists the options.\n", message);
+// The pieces make up the sentence that says what is wrong, and with what.
+[[noreturn]] void fail_usage(std::initializer_list<const char*> pieces) {
+  dprintf(STDERR_FILENO, "measure: ");
+  for (const char* piece : pieces) dprintf(STDERR_FILENO, "%s", piece);
+  dprintf(STDERR_FILENO, "\n  measure --help lists the options.\n");
   _exit(exit_usage);
 }
 
-Nanoseconds parse_time(const char* option, const char* text, Nanoseconds unit_ns, double most) {
+Nanoseconds parse_time(const char* option, const char* text, Nanoseconds unit_ns) {
+  constexpr double most = 1e8;  // three years in seconds: far from overflowing Nanoseconds
   char* tail = nullptr;
   const double number = std::strtod(text, &tail);
   const bool is_number = tail != text && *tail == '\0';
   if (!is_number || !(number >= 0) || number > most) {
-    fail_usage("%s wants a number from 0 to %.0f, not '%s'.", option, most, text);
+    fail_usage({option, " wants a number from 0 to 100000000, not '", text, "'."});
   }
   return static_cast<Nanoseconds>(number * static_cast<double>(unit_ns));
 }
@@ -56,37 +54,37 @@ Nanoseconds parse_time(const char* option, const char* text, Nanoseconds unit_ns
 // length of the environment is part of the experiment, and a link may be there because the loader
 // could not read the real name.
 void add_preload(Options& options, const char* library) {
-  if (options.preload_count == max_preloads)
-    fail_usage("more than %zu libraries to preload.", max_preloads);
+  if (options.preload_count == max_preloads) fail_usage({"too many libraries to preload."});
   Preload& preload = options.preloads[options.preload_count++];
   const bool loader_searches_for_it = std::strchr(library, '/') == nullptr;
   if (loader_searches_for_it) {
     format(preload.resolved, sizeof preload.resolved, "%s", library);
   } else if (realpath(library, preload.resolved) == nullptr) {
-    fail_usage("cannot preload '%s': %s.", library, strerrordesc_np(errno));
+    fail_usage({"cannot preload '", library, "': ", strerrordesc_np(errno), "."});
   }
   char directory[PATH_MAX] = "";
   const bool is_relative = !loader_searches_for_it && library[0] != '/';
-  if (is_relative && getcwd(directory, sizeof directory) == nullptr)
-    fail_internal("cannot tell where we are", errno);
+  if (is_relative && getcwd(directory, sizeof directory) == nullptr) {
+    fail_internal("cannot tell the current directory", errno);
+  }
   format(preload.path, sizeof preload.path, "%s%s%s", directory, is_relative ? "/" : "", library);
   if (preload.path[0] == '\0' || std::strpbrk(preload.path, " :") != nullptr) {
-    fail_usage(
-        "cannot preload '%s': the dynamic loader splits names at spaces and colons; give it a link "
-        "without.",
-        preload.path);
+    fail_usage({"cannot preload '", preload.path,
+                "': the dynamic loader splits names at spaces and colons; name a link without."});
   }
 }
 
 void add_environment_edit(Options& options, const char* text, bool is_unset) {
   if (options.environment_edit_count == max_environment_edits) {
-    fail_usage("more than %zu changes of the environment.", max_environment_edits);
+    fail_usage({"too many changes of the environment."});
   }
   const char* const equals = std::strchr(text, '=');
-  if (is_unset && (equals != nullptr || *text == '\0'))
-    fail_usage("--unset wants the name of a variable, not '%s'.", text);
-  if (!is_unset && (equals == nullptr || equals == text))
-    fail_usage("--env wants KEY=VALUE, not '%s'.", text);
+  if (is_unset && (equals != nullptr || *text == '\0')) {
+    fail_usage({"--unset wants the name of a variable, not '", text, "'."});
+  }
+  if (!is_unset && (equals == nullptr || equals == text)) {
+    fail_usage({"--env wants KEY=VALUE, not '", text, "'."});
+  }
   options.environment_edits[options.environment_edit_count++] = {text, is_unset};
 }
 
@@ -117,9 +115,6 @@ constexpr option long_options[] = {{"output", required_argument, nullptr, Flag::
                                    {"help", no_argument, nullptr, Flag::help},
                                    {nullptr, 0, nullptr, 0}};
 
-constexpr double longest_timeout_seconds = 1e8;  // three years: far from overflowing Nanoseconds
-constexpr double longest_sample_ms = 1e6;
-
 void apply(Options& options, int flag, const char* argument) {
   switch (flag) {
     case Flag::output:
@@ -147,19 +142,19 @@ void apply(Options& options, int flag, const char* argument) {
       options.working_directory = argument;
       break;
     case Flag::timeout:
-      options.timeout_ns =
-          parse_time("--timeout", argument, ns_per_second, longest_timeout_seconds);
-      if (options.timeout_ns == 0)
-        fail_usage("--timeout wants more than 0 seconds; leave it out for no limit.");
+      options.timeout_ns = parse_time("--timeout", argument, ns_per_second);
+      if (options.timeout_ns == 0) {
+        fail_usage({"--timeout wants more than 0 seconds; leave it out for no limit."});
+      }
       break;
     case Flag::sample_ms:
-      options.sample_ns = parse_time("--sample-ms", argument, ns_per_ms, longest_sample_ms);
+      options.sample_ns = parse_time("--sample-ms", argument, ns_per_ms);
       break;
     case Flag::help:
       dprintf(STDOUT_FILENO, "%s", help_text);
       _exit(0);
     default:
-      fail_usage("the arguments are wrong.");  // getopt_long has said which, and why
+      fail_usage({"the arguments are wrong."});  // getopt_long has said which, and why
   }
 }
 
@@ -172,7 +167,7 @@ void parse_options(int argument_count, char** arguments, Options& options) {
   while ((flag = getopt_long(argument_count, arguments, "+", long_options, nullptr)) != -1) {
     apply(options, flag, optarg);
   }
-  if (optind >= argument_count) fail_usage("no command to run; write it after '--'.");
+  if (optind >= argument_count) fail_usage({"no command to run; write it after '--'."});
   options.command = arguments + optind;
 }
 

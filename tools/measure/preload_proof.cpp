@@ -74,8 +74,9 @@ void PreloadProof::look(pid_t process) {
   const bool is_static = summary.is_complete && !summary.has_interpreter;
   bool is_everything_known = true;
   for (std::size_t i = 0; i < options_.preload_count; ++i) {
-    if (verdicts_[i] == Mapped::unknown && (is_static || summary.has_libc))
+    if (verdicts_[i] == Mapped::unknown && (is_static || summary.has_libc)) {
       verdicts_[i] = Mapped::no;
+    }
     if (verdicts_[i] == Mapped::unknown) is_everything_known = false;
   }
   wait_ns_ *= 2;

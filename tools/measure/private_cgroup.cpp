@@ -102,8 +102,9 @@ PrivateCgroup::PrivateCgroup() {
   PieceReader mounts{"/proc/self/mountinfo"};
   while (char* line = mounts.next('\n')) {
     if (!directory_in_mount(line, membership, parent)) continue;
-    if (make_under(parent, membership.is_version_1 ? "memory.max_usage_in_bytes" : "memory.peak"))
+    if (make_under(parent, membership.is_version_1 ? "memory.max_usage_in_bytes" : "memory.peak")) {
       return;
+    }
   }
 }
 
@@ -123,8 +124,9 @@ void PrivateCgroup::remove() {
   // A process that has been waited for may still be on its way out of the group.
   constexpr int attempts = 200;
   const timespec pause{.tv_sec = 0, .tv_nsec = ns_per_ms};
-  for (int attempt = 0; attempt < attempts && rmdir(directory_) != 0 && errno == EBUSY; ++attempt)
+  for (int attempt = 0; attempt < attempts && rmdir(directory_) != 0 && errno == EBUSY; ++attempt) {
     nanosleep(&pause, nullptr);
+  }
   directory_[0] = '\0';
 }
 
