@@ -12,6 +12,7 @@ import difflib
 import os
 import re
 import shlex
+import stat
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,14 +76,14 @@ def find_program(name: str, search_path: str) -> Path:
     not_executable: Path | None = None
     for folder in search_path.split(os.pathsep):
         path = Path(folder or ".") / name
-        if path.is_file():
+        if _is_file(path):
             if os.access(path, os.X_OK):
                 return path.absolute()
             not_executable = not_executable or path
     if not_executable is not None:
         check_executable(not_executable, name)
     remedy = "See whether it is installed, or give its path."
-    if Path(name).is_file():
+    if _is_file(Path(name)):
         remedy = f"It is in this folder: write ./{name}"
     elif near := difflib.get_close_matches(name, _program_names(search_path), n=1, cutoff=0.75):
         remedy = f"Did you mean {near[0]}? {remedy}"
@@ -91,13 +92,19 @@ def find_program(name: str, search_path: str) -> Path:
 
 def check_executable(path: Path, name: str) -> None:
     """Raises CannotStart unless the file is there and may be executed."""
-    if not path.exists():
+    try:
+        is_folder = stat.S_ISDIR(path.stat().st_mode)
+    except PermissionError:
+        raise CannotStart(
+            "not-executable", f"you may not look at {path}.", "Ask for the right, or make a copy."
+        ) from None
+    except OSError:
         remedy = "See whether the path is spelled rightly."
         siblings = [p.name for p in _entries(path.parent)]
         if near := difflib.get_close_matches(path.name, siblings, n=1):
             remedy = f"Did you mean {path.with_name(near[0])}?"
-        raise CannotStart("not-found", f"{name} does not exist.", remedy)
-    if path.is_dir():
+        raise CannotStart("not-found", f"{name} does not exist.", remedy) from None
+    if is_folder:
         raise CannotStart("not-executable", f"{name} is a folder.", "Name the program in it.")
     if not os.access(path, os.X_OK):
         remedy = f"chmod +x {shlex.quote(str(path))}"
@@ -132,7 +139,7 @@ def interpreter_program(script: Path, line: str, search_path: str) -> Path:
             f"the first line of {script} ends in CR LF: {words[0]!r} is no interpreter.",
             f"Turn its line ends into Unix ones: sed -i 's/\\r$//' {shlex.quote(str(script))}",
         )
-    if not interpreter.is_file():
+    if not _is_file(interpreter):
         raise CannotStart(
             "interpreter",
             f"the interpreter of {script} is missing: {interpreter} does not exist.",
@@ -159,6 +166,14 @@ def _env_words(arguments: str) -> Iterator[str]:
 def _program_names(search_path: str) -> list[str]:
     folders = (Path(folder or ".") for folder in search_path.split(os.pathsep))
     return sorted({entry.name for folder in folders for entry in _entries(folder)})
+
+
+def _is_file(path: Path) -> bool:
+    """Whether this is a file that can be reached; folders on PATH may be closed to us."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
 
 
 def _entries(folder: Path) -> list[Path]:

@@ -117,12 +117,17 @@ def test_unknown_names(spec: list[str], words: str) -> None:
     assert words in caught.value.remedy
 
 
-def test_known_but_missing_allocator_names_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("name", "package"), [("tbbmalloc", "libtbbmalloc2"), ("mimalloc", "libmimalloc2.0")]
+)
+def test_known_but_missing_allocator_names_its_package(
+    monkeypatch: pytest.MonkeyPatch, name: str, package: str
+) -> None:
     monkeypatch.setattr(system_libraries.shutil, "which", lambda name, **_: f"/usr/bin/{name}")
-    monkeypatch.setattr(system_libraries, "_output", lambda *_: "Package: it\n")
+    monkeypatch.setattr(system_libraries, "_output", lambda *_: "Package: libmimalloc2.0\n")
     with pytest.raises(UserError) as caught:
-        allocators.select(["tbbmalloc"], SOME)
-    assert "sudo apt install libtbbmalloc2" in caught.value.remedy
+        allocators.select([name], SOME)
+    assert f"sudo apt install {package}" in caught.value.remedy
 
 
 @given(st.lists(st.sampled_from([a.name for a in SOME]), min_size=1))

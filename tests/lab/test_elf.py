@@ -150,6 +150,24 @@ def test_first_on_path_that_can_be_executed_wins(tmp_path: Path) -> None:
     assert find_program("thing", path) == tmp_path / "b" / "thing"
 
 
+def test_folder_on_path_that_is_closed_to_us(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As /root/bin is to those who kept root's PATH."""
+    program = make_script(tmp_path / "thing", "#!/bin/sh\n")
+    real_stat = Path.stat
+
+    def stat(path: Path, **options: bool) -> os.stat_result:
+        if path.is_relative_to("/closed"):
+            raise PermissionError(13, "Permission denied")
+        return real_stat(path, **options)
+
+    monkeypatch.setattr(Path, "stat", stat)
+    assert find_program("thing", f"/closed:{tmp_path}") == program
+    with pytest.raises(CannotStart, match="may not look"):
+        find_program("/closed/thing", "")
+
+
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
