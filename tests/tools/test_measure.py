@@ -105,6 +105,14 @@ class TestProgramsThatCannotStart:
         assert number == 2
         assert message == f"execute {program}: its interpreter or dynamic loader does not exist"
 
+    def test_missing_interpreter_of_a_relative_command(
+        self, tmp_path: Path, failure: Failure
+    ) -> None:
+        (tmp_path / "program").write_text("#!/no/such/interpreter\n")
+        (tmp_path / "program").chmod(0o755)
+        _, message = failure("--cwd", tmp_path, "--", "./program")
+        assert message == "execute ./program: its interpreter or dynamic loader does not exist"
+
     def test_missing_working_directory(self, failure: Failure) -> None:
         number, message = failure("--cwd", "/no/such/folder", "--", "true")
         assert (number, message) == (2, "enter /no/such/folder: No such file or directory")

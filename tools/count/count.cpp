@@ -68,8 +68,6 @@ void* address_of_next_malloc() {
 using ts::counted;
 using ts::Counter;
 
-#pragma GCC visibility push(default)
-
 extern "C" {
 
 void* malloc(std::size_t size) noexcept {

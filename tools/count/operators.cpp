@@ -102,8 +102,6 @@ using ts::counted_delete;
 using ts::counted_new;
 using ts::Nothrow;
 
-#pragma GCC visibility push(default)
-
 void* operator new(size_t n) { return counted_new(ts::next_new, n); }
 void* operator new[](size_t n) { return counted_new(ts::next_new_array, n); }
 void* operator new(size_t n, Nothrow t) noexcept { return counted_new(ts::next_new_nothrow, n, t); }

@@ -20,6 +20,7 @@ struct ChildReport {
   int error_number;
   bool is_in_cgroup;
   bool failed_in_chdir;
+  bool file_exists;  // although exec says that something does not: then it is what the file needs
 };
 
 void fail(StartedChild& child, int error_number, const char* action, const char* object) {
@@ -62,6 +63,7 @@ void edit_environment(const Options& options) {
   }
   *end = '\0';
   setenv("LD_PRELOAD", joined, 1);
+  std::free(joined);
 }
 
 [[noreturn]] void become_command(const Options& options, const ChildSetup& setup, int pipe_end,
@@ -70,8 +72,7 @@ void edit_environment(const Options& options) {
   // A session of its own: one process group to end, and reading from the terminal neither stops the
   // program nor lets Ctrl-C reach it past the launcher.
   setsid();
-  prctl(PR_SET_PDEATHSIG,
-        SIGKILL);  // nothing runs on unmeasured if the launcher is killed outright
+  prctl(PR_SET_PDEATHSIG, SIGKILL);  // so that nothing runs on unmeasured after its launcher
   if (getppid() != launcher) _exit(exit_internal);
   for (int target = 0; target < 3; ++target) {
     if (setup.standard_descriptors[target] >= 0) dup2(setup.standard_descriptors[target], target);
@@ -89,15 +90,20 @@ void edit_environment(const Options& options) {
   send(pipe_end, report);
   execvp(options.command[0], options.command);
   report.error_number = errno;
+  report.file_exists =
+      std::strchr(options.command[0], '/') != nullptr && access(options.command[0], F_OK) == 0;
   send(pipe_end, report);
   _exit(exit_internal);
 }
 
-// execvp says ENOENT both for a missing program and for a present one whose interpreter is missing.
-void describe_exec_failure(StartedChild& child, int error_number, const char* command) {
-  fail(child, error_number, "execute", command);
-  if (error_number == ENOENT && std::strchr(command, '/') != nullptr &&
-      access(command, F_OK) == 0) {
+void describe_failure(StartedChild& child, const ChildReport& report, const Options& options) {
+  const char* const command = options.command[0];
+  if (report.failed_in_chdir) {
+    fail(child, report.error_number, "enter", options.working_directory);
+  } else {
+    fail(child, report.error_number, "execute", command);
+  }
+  if (report.error_number == ENOENT && report.file_exists) {
     format(child.message, sizeof child.message,
            "execute %s: its interpreter or dynamic loader does not exist", command);
   }
@@ -141,15 +147,10 @@ void start_child(const Options& options, const ChildSetup& setup, StartedChild& 
   close(pipe_ends[0]);
   child.exec_ns = report.exec_ns;
   child.is_in_cgroup = report.is_in_cgroup;
-  if (!is_reported)
-    report.error_number = ECHILD;  // killed from outside before it could say anything
+  if (!is_reported) report.error_number = ECHILD;  // killed from outside before it could speak
   if (report.error_number == 0) return;
   waitpid(child.pid, nullptr, 0);
-  if (report.failed_in_chdir) {
-    fail(child, report.error_number, "enter", options.working_directory);
-  } else {
-    describe_exec_failure(child, report.error_number, options.command[0]);
-  }
+  describe_failure(child, report, options);
 }
 
 }  // namespace ts

@@ -75,9 +75,9 @@ char* PieceReader::next(char delimiter) {
   return piece;
 }
 
-std::int64_t number_after(std::string_view line, std::string_view key) {
-  if (!line.starts_with(key)) return -1;
-  return std::strtoll(line.data() + key.size(), nullptr, 10);
+std::int64_t number_after(const char* line, const char* key) {
+  const std::size_t length = std::strlen(key);
+  return std::strncmp(line, key, length) == 0 ? std::strtoll(line + length, nullptr, 10) : -1;
 }
 
 }  // namespace ts

@@ -9,7 +9,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string_view>
 
 namespace ts {
 
@@ -57,6 +56,6 @@ class PieceReader {
 };
 
 // The number after `key` ("VmRSS:") in a line, if the line begins with that key; -1 otherwise.
-std::int64_t number_after(std::string_view line, std::string_view key);
+std::int64_t number_after(const char* line, const char* key);
 
 }  // namespace ts
