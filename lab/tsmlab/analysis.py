@@ -219,13 +219,17 @@ def _standing(row: Row, spec: MetricSpec, reference: str) -> float | None:
 def _versus(
     name: str, other: str, samples: Sequence[Sample], question: Question, spec: MetricSpec
 ) -> Verdict:
-    """One allocator against another. Not corrected for multiplicity: it orders, it claims nothing
-    about the reference."""
+    """One allocator against another, to group them into ranks. The p-value is Bonferroni's for all
+    pairs, although few are compared: which ones is only known from the data."""
     logs = [logs_by_round(samples, n, spec.key) for n in (name, other)]
     estimate = _pair(logs[0], logs[1], question.seed)
     if estimate is None:
         return Verdict.UNRESOLVED
-    return stats.judge(estimate, question.margin, higher_is_better=spec.higher_is_better).verdict
+    pairs = math.comb(len(question.allocators), 2)
+    p_adjusted = None if estimate.p_value is None else min(1.0, pairs * estimate.p_value)
+    return stats.judge(
+        estimate, question.margin, p_adjusted, higher_is_better=spec.higher_is_better
+    ).verdict
 
 
 def _by_standing(rows: dict[str, Row], spec: MetricSpec, reference: str) -> list[str]:
@@ -265,7 +269,8 @@ def _leaders(
 
 
 def _pareto_front(rows: dict[str, Row], primary: MetricSpec, question: Question) -> set[str]:
-    """Those that no other beats: as good on both counts and better on one. By point estimates."""
+    """Those that no other beats: as good on both counts and better on one. By point estimates,
+    where a difference below the margin counts as none."""
     memory_spec = next(s for s in question.metrics if s.key == PEAK_MEMORY)
     points = {}
     for name, row in rows.items():
@@ -273,12 +278,16 @@ def _pareto_front(rows: dict[str, Row], primary: MetricSpec, question: Question)
         memory = _standing(row, memory_spec, question.reference)
         if cost is not None and memory is not None:
             points[name] = (cost, memory)
+    slack = 1.0 + question.margin
+
+    def beats(other: tuple[float, float], own: tuple[float, float]) -> bool:
+        pairs = list(zip(other, own, strict=True))
+        return all(a <= b * slack for a, b in pairs) and any(a * slack < b for a, b in pairs)
+
     return {
         name
-        for name, (cost, memory) in points.items()
-        if not any(
-            c <= cost and m <= memory and (c < cost or m < memory) for c, m in points.values()
-        )
+        for name, own in points.items()
+        if not any(beats(other, own) for other in points.values())
     }
 
 

@@ -6,8 +6,10 @@ Refuses to: compute. Every number here was computed by analysis.py; this file on
 
 from __future__ import annotations
 
+import io
 import os
 import shlex
+import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Sequence
@@ -61,26 +63,38 @@ ROOMY = Layout(compact=False, gap=2)
 COMPACT = Layout(compact=True, gap=1)
 
 
-def stdout_console() -> Console:
-    """A pipe has no width; it gets a wide one, so that no table in a log is cut."""
-    if sys.stdout.isatty():
-        return Console(highlight=False)
+def report_for_stdout(comparison: Comparison) -> str:
+    """The report as wide and as colourful as stdout allows.
+
+    A pipe has no width; it gets a wide one, so that no table in a log is cut.
+    """
+    terminal = sys.stdout.isatty()
     columns = os.environ.get("COLUMNS", "")
     width = int(columns) if columns.isdigit() and int(columns) > 0 else PIPE_WIDTH
-    return Console(highlight=False, width=width)
+    if terminal:
+        width = shutil.get_terminal_size().columns
+    return report(comparison, width, colours=terminal)
 
 
-def print_comparison(comparison: Comparison, console: Console) -> None:
-    """The whole report, on the console."""
+def report(comparison: Comparison, width: int, colours: bool = False) -> str:
+    """The whole report. It is text, and not printed here, since rich would end the process where
+    the reader of a pipe has gone away, and there is more to do then."""
+    text = io.StringIO()
+    console = Console(file=text, width=width, force_terminal=colours, highlight=False)
+    _print_comparison(comparison, console)
+    return text.getvalue()
+
+
+def _print_comparison(comparison: Comparison, console: Console) -> None:
     for line in heading(comparison):
-        console.print(Text(line, no_wrap=True, overflow="ellipsis"))
+        console.print(Text(line), no_wrap=True, overflow="ellipsis")
     console.print()
     rows = ranked_rows(comparison)
     if rows:
         columns, layout = fitted_columns(comparison, rows, console.width)
         console.print(_rich_table(columns, layout))
         for line in legend(comparison, rows, layout):
-            console.print(Text(line, style="dim", no_wrap=True, overflow="ellipsis"))
+            console.print(Text(line, style="dim"), no_wrap=True, overflow="ellipsis")
     for line in failed_lines(comparison):
         console.print(Text(line, style="red"), soft_wrap=True)
     console.print()
@@ -150,13 +164,14 @@ def table_columns(comparison: Comparison, rows: Sequence[Row], layout: Layout) -
 
 
 def _title(comparison: Comparison, row: Row, layout: Layout) -> str:
-    """Our own allocators all have the lab's version, which would only be noise in the table."""
     info = comparison.allocator(row.allocator)
-    return info.name if layout.compact or info.family == "tsmalloc" else full_name(info)
+    return info.name if layout.compact else full_name(info)
 
 
 def full_name(info: AllocatorInfo) -> str:
-    return info.name if info.version == "?" else f"{info.name} {info.version}"
+    """With the version, except for our own, which all have the lab's."""
+    unversioned = info.family == "tsmalloc" or info.version == "?"
+    return info.name if unversioned else f"{info.name} {info.version}"
 
 
 def _primary_columns(

@@ -52,8 +52,11 @@ MEAN_DEVIATION_TO_SIGMA = math.sqrt(2.0 / math.pi)
 # interval of the mean can cover more often than 1 - 2^(1-n) (93.75 % at n = 5). Below this many
 # rounds the interval is Student's, which has no such limit.
 MIN_BOOTSTRAP_ROUNDS = 10
+# Beyond this many rounds the mean is as good as normal, Student's interval agrees with the
+# bootstrap's, and the resampling would take gigabytes.
+MAX_BOOTSTRAP_ROUNDS = 500
 # Beyond this, "about N more rounds" is no advice but a way of saying "not like this".
-MAX_ROUNDS_ADVICE = 100_000
+MAX_ROUNDS_ADVICE = 10_000
 # Ashman's D of the best cut of a *single* mode is about 2.7 (normal) or 3.5 (uniform). From 20
 # samples on, fewer than 1 in 100 normal, uniform, log-normal or exponential samples exceed 6
 # (simulated in the tests).
@@ -183,7 +186,7 @@ class RatioEstimate:
     method: Literal["none", "student", "bootstrap"]
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=2)
 def _resampling_weights(count: int, seed: int, resamples: int) -> Vector:
     """Row b says how often each round was drawn in resample b, as shares that sum to 1. The same
     draws serve every allocator: it is the *rounds* that are resampled, as the design demands."""
@@ -254,7 +257,7 @@ def estimate_ratio(log_ratios: Sequence[float] | Vector, seed: int = 0) -> Ratio
     if count == 1:
         return RatioEstimate(ratio, None, None, None, 1, "none")
     method: Literal["student", "bootstrap"]
-    if count < MIN_BOOTSTRAP_ROUNDS:
+    if not MIN_BOOTSTRAP_ROUNDS <= count <= MAX_BOOTSTRAP_ROUNDS:
         method, (low, high) = "student", student_mean_interval(vector)
     else:
         method, (low, high) = "bootstrap", bootstrap_mean_interval(vector, seed=seed)

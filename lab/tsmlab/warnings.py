@@ -18,7 +18,7 @@ from tsmlab.machine import Machine
 from tsmlab.metrics import PEAK_MEMORY, TIME, MetricSpec
 from tsmlab.results import Analysis, Row, Sample, Settings, Stop, Trouble
 from tsmlab.schedule import MIN_ROUNDS
-from tsmlab.wording import names
+from tsmlab.wording import names, share
 
 # Below this, starting the process and loading libraries is most of the time.
 SHORT_RUN_SECONDS = 0.005
@@ -85,7 +85,7 @@ def _noise(
             yield Trouble(
                 "noise-floor",
                 f"noise floor of {titles[key]}: the reference against itself differs by up to "
-                f"{floor:.1%}, more than the margin of {settings.margin:.1%}",
+                f"{share(floor)}, more than the margin of {share(settings.margin)}",
                 "a noisy machine, or a program that varies by itself",
                 "more rounds (--time-budget, -r), a quieter machine, or a larger --margin",
             )
@@ -156,7 +156,7 @@ def _over_the_rounds(
 
 def _change(log_ratio: float) -> str:
     word = "slower" if log_ratio > 0 else "faster"
-    return f"{math.expm1(abs(log_ratio)):.1%} {word}"
+    return f"{share(math.expm1(abs(log_ratio)))} {word}"
 
 
 def _spread(analysis: Analysis, settings: Settings) -> Iterator[Trouble]:
@@ -169,7 +169,7 @@ def _spread(analysis: Analysis, settings: Settings) -> Iterator[Trouble]:
     if jumpy:
         yield Trouble(
             "outliers",
-            f"over {OUTLIER_SHARE:.0%} of the times are outliers: {names(jumpy)}",
+            f"over {share(OUTLIER_SHARE)} of the times are outliers: {names(jumpy)}",
             "something else ran now and then; none was left out",
             "a quieter machine, --cpus, or more rounds (-r)",
         )
@@ -215,7 +215,7 @@ def _sampling_cost(samples: Sequence[Sample]) -> Iterator[Trouble]:
     if shares and np.median(shares) > SAMPLING_SHARE:
         yield Trouble(
             "sampling-cost",
-            f"watching the memory took {np.median(shares):.1%} of the time",
+            f"watching the memory took {share(float(np.median(shares)))} of the time",
             "runs are short, or the program has very many processes",
             "it burdens all allocators alike; longer runs make it small",
         )

@@ -56,7 +56,8 @@ def change_interval(estimate: RatioEstimate) -> str:
 
 
 def _percent(ratio: float) -> str:
-    text = f"{(ratio - 1.0) * 100.0:+.1f}"
+    percent = (ratio - 1.0) * 100.0
+    text = f"{percent:+.1f}" if abs(percent) < 99.95 else f"{percent:+.0f}"
     return "0.0" if text in ("+0.0", "-0.0") else text
 
 

@@ -137,7 +137,8 @@ class World:
         program = Program(command=("./program", "--flag"), stdin=Path("/dev/null"))
         program = replace(program, **changes.pop("program", {}))
         defaults: dict[str, Any] = {"seed": 7, "rule": StopRule(runs=6), "consult_doctor": False}
-        reference = next(a for a in allocators if a.name == changes.pop("reference", "glibc"))
+        reference_name = changes.pop("reference", "glibc")
+        reference = next(a for a in allocators if a.name == reference_name)
         return Options(
             program=program, allocators=allocators, reference=reference, **(defaults | changes)
         )

@@ -42,6 +42,21 @@ from tsmlab.trial import Program
 DEV_NULL = Path("/dev/null")
 
 
+class Whole(click.ParamType[int]):
+    """A whole number from `minimum` on; click's own would clutter --help with its range."""
+
+    name = "number"
+
+    def __init__(self, minimum: int) -> None:
+        self._minimum = minimum
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        text = str(value)
+        if not re.fullmatch(r"\d{1,9}", text) or int(text) < self._minimum:
+            self.fail(f"{value!r} is not a whole number from {self._minimum} on", param, ctx)
+        return int(text)
+
+
 class Duration(click.ParamType[float]):
     """Seconds, or a number with s, m or h behind it."""
 
@@ -101,7 +116,7 @@ class Cpus(click.ParamType[tuple[int, ...]]):
 
 
 FILE = click.Path(path_type=Path)
-ROUNDS = click.IntRange(min=1, max=100_000)
+ROUNDS = Whole(minimum=1)
 
 
 @click.command("compare", context_settings={"allow_interspersed_args": False})
@@ -145,7 +160,7 @@ ROUNDS = click.IntRange(min=1, max=100_000)
 @click.option(
     "-w",
     "--warmup",
-    type=click.IntRange(min=0),
+    type=Whole(minimum=0),
     default=WARMUP_ROUNDS,
     metavar="N",
     show_default=True,
@@ -156,8 +171,7 @@ ROUNDS = click.IntRange(min=1, max=100_000)
     type=Duration(),
     default=TIME_BUDGET_SECONDS,
     metavar="TIME",
-    show_default="120s",
-    help="Begin no round that would end later than this.",
+    help="Begin no round that would end later than this. [default: 120s]",
 )
 @click.option(
     "--timeout",
@@ -167,7 +181,7 @@ ROUNDS = click.IntRange(min=1, max=100_000)
 )
 @click.option(
     "--seed",
-    type=click.IntRange(min=0),
+    type=Whole(minimum=0),
     metavar="N",
     help="Repeats the order of a former comparison. [default: random, printed]",
 )
@@ -202,7 +216,7 @@ ROUNDS = click.IntRange(min=1, max=100_000)
 )
 @click.option(
     "--expect-exit",
-    type=click.IntRange(0, 255),
+    type=Whole(minimum=0),
     default=0,
     show_default=True,
     metavar="N",
@@ -285,11 +299,9 @@ def _publish(
     if failed_exports:
         where = f"All results are in {kept}." if kept else ""
         problems += [f"could not write {problem}. {where}".rstrip() for problem in failed_exports]
-    if as_json:
-        click.echo(results.to_json(comparison), nl=False)
-    else:
-        render.print_comparison(comparison, render.stdout_console())
-    sys.stdout.flush()
+    text = results.to_json(comparison) if as_json else render.report_for_stdout(comparison)
+    if problem := _print(text):
+        problems.append(problem)
     if not quiet:
         for line in render.warning_lines(comparison.warnings):
             click.echo(line, err=True)
@@ -298,6 +310,20 @@ def _publish(
     for problem in problems:
         click.echo(f"tsmalloc: {problem}", err=True)
     return _exit_status(outcome, bool(problems), ignore_failure)
+
+
+def _print(text: str) -> str | None:
+    """To stdout; returns what went wrong. A reader who goes away (as `| head` does) has read
+    enough, which is nothing wrong."""
+    try:
+        click.echo(text, nl=False)
+        sys.stdout.flush()
+    except OSError as error:
+        # The interpreter flushes stdout again at its end, which must not fail a second time.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):
+            return f"could not print the results: {error.strerror}."
+    return None
 
 
 def _exit_status(outcome: Outcome, export_failed: bool, ignore_failure: bool) -> int:

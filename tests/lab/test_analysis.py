@@ -1,0 +1,198 @@
+"""From samples to rows, ranks, leaders and a recommendation, on worlds whose truth is known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tsmlab.metrics import CUSTOM, PEAK_MEMORY, TIME, parse_custom
+from tsmlab.results import Comparison, Row
+from tsmlab.schedule import StopRule
+from tsmlab.stats import Verdict
+
+MIB = 1 << 20
+
+
+def row(comparison: Comparison, name: str) -> Row:
+    return next(r for r in comparison.analysis.rows if r.allocator == name)
+
+
+def test_verdicts_tell_the_truth(typical: Callable[..., Comparison]) -> None:
+    comparison = typical()
+    verdicts = {
+        r.allocator: {key: r.metrics[key].verdict for key in (TIME, PEAK_MEMORY)}
+        for r in comparison.analysis.rows
+        if r.metrics
+    }
+    assert verdicts == {
+        "fast": {TIME: Verdict.BETTER, PEAK_MEMORY: Verdict.WORSE},
+        "same": {TIME: Verdict.EQUAL, PEAK_MEMORY: Verdict.BETTER},
+        "glibc": {TIME: None, PEAK_MEMORY: None},
+        "slow": {TIME: Verdict.WORSE, PEAK_MEMORY: Verdict.WORSE},
+    }
+
+
+def test_ratios_are_near_the_truth_and_inside_their_intervals(
+    typical: Callable[..., Comparison],
+) -> None:
+    ratio = row(typical(), "fast").metrics[TIME].ratio
+    assert ratio is not None
+    assert ratio.ratio == pytest.approx(0.8, rel=0.01)
+    assert ratio.low is not None
+    assert ratio.high is not None
+    assert ratio.low < ratio.ratio < ratio.high
+    assert ratio.pairs == 12
+    assert ratio.method == "bootstrap"
+
+
+def test_the_reference_has_both_of_its_runs_in_its_summary(
+    typical: Callable[..., Comparison],
+) -> None:
+    comparison = typical()
+    assert row(comparison, "glibc").metrics[TIME].runs == 24
+    assert row(comparison, "fast").metrics[TIME].runs == 12
+    assert comparison.analysis.rounds == 12
+
+
+def test_equals_share_a_rank_and_failures_have_none(typical: Callable[..., Comparison]) -> None:
+    ranks = {r.allocator: r.rank for r in typical().analysis.rows}
+    assert ranks == {"fast": 1, "same": 2, "glibc": 2, "slow": 4, "crash": None}
+
+
+def test_a_single_failure_costs_the_verdict_but_not_the_numbers(world: Any) -> None:
+    behaviours = {
+        "glibc": world.Behaviour(),
+        "shaky": world.Behaviour(
+            seconds=0.05,
+            changes=((3, world.Behaviour(exit_code=7)), (4, world.Behaviour(seconds=0.05))),
+        ),
+    }
+    shaky = row(world.comparison(behaviours), "shaky")
+    assert (shaky.attempts, shaky.failures, shaky.gave_up) == (7, 1, False)
+    assert shaky.failure is not None
+    assert shaky.failure.text == "exit 7"
+    assert shaky.metrics[TIME].median == pytest.approx(0.05)
+    assert (shaky.rank, shaky.metrics[TIME].verdict, shaky.pareto) == (None, None, False)
+
+
+def test_warm_up_and_probe_are_not_in_the_numbers(world: Any) -> None:
+    slow_start = world.Behaviour(seconds=9.0, changes=((1, world.Behaviour(seconds=0.1)),))
+    behaviours = {"glibc": world.Behaviour(), "a": slow_start}
+    summary = row(world.comparison(behaviours), "a").metrics[TIME]
+    assert summary.maximum == pytest.approx(0.1)
+
+
+def test_outliers_are_flagged_and_kept(world: Any) -> None:
+    # Run 0 is the warm-up, so this is the third measured round.
+    spike = ((3, world.Behaviour(seconds=0.5)), (4, world.Behaviour()))
+    behaviours = {"glibc": world.Behaviour(), "a": world.Behaviour(changes=spike)}
+    summary = row(world.comparison(behaviours, rule=StopRule(runs=10)), "a").metrics[TIME]
+    assert summary.outlier_rounds == [3]
+    assert (summary.runs, summary.maximum) == (10, pytest.approx(0.5))
+
+
+def test_drift_cancels_in_the_ratio(world: Any) -> None:
+    """The machine gets 5 % slower with every run of an allocator; the medians suffer, the ratio
+    does not."""
+
+    def drifting(seconds: float) -> Any:
+        changes = tuple((n, world.Behaviour(seconds=seconds * 1.05**n)) for n in range(1, 12))
+        return world.Behaviour(seconds=seconds, changes=changes)
+
+    # The reference runs twice a round, so its own clock goes at half the pace.
+    reference_changes = tuple(
+        (n, world.Behaviour(seconds=0.1 * 1.05 ** (n // 2))) for n in range(1, 24)
+    )
+    behaviours = {
+        "glibc": world.Behaviour(seconds=0.1, changes=reference_changes),
+        "a": drifting(0.09),
+    }
+    ratio = row(world.comparison(behaviours, rule=StopRule(runs=10)), "a").metrics[TIME].ratio
+    assert ratio is not None
+    assert ratio.ratio == pytest.approx(0.9, rel=0.03)
+
+
+def test_noise_is_not_taken_for_a_difference(world: Any) -> None:
+    names = ["glibc", *(f"a{i}" for i in range(20))]
+    comparison = world.comparison({name: world.Behaviour(noise=0.05) for name in names})
+    verdicts = {r.metrics[TIME].verdict for r in comparison.analysis.rows}
+    assert verdicts <= {None, Verdict.UNRESOLVED, Verdict.EQUAL}
+    assert {r.rank for r in comparison.analysis.rows} == {1}
+    floor = comparison.analysis.noise_floors[TIME]
+    assert floor is not None
+    assert 0.01 < floor < 0.5
+
+
+def test_leaders_name_those_that_tie(world: Any) -> None:
+    behaviours = {
+        "glibc": world.Behaviour(seconds=0.2, noise=0.001),
+        "x": world.Behaviour(seconds=0.1, noise=0.001),
+        "y": world.Behaviour(seconds=0.1002, noise=0.001),
+        "vague": world.Behaviour(seconds=0.104, noise=0.06),
+    }
+    leaders = world.comparison(behaviours, rule=StopRule(runs=12)).analysis.leaders[TIME]
+    assert {leaders.best, *leaders.equal} == {"x", "y"}
+    assert leaders.unresolved == ["vague"]
+
+
+def test_the_front_holds_exactly_the_undominated(typical: Callable[..., Comparison]) -> None:
+    front = {r.allocator for r in typical().analysis.rows if r.pareto}
+    assert front == {"fast", "same"}
+
+
+def test_the_fastest_is_recommended_and_the_smallest_among_its_equals(world: Any) -> None:
+    behaviours = {
+        "glibc": world.Behaviour(seconds=0.2),
+        "fat": world.Behaviour(seconds=0.1, noise=0.001, peak_bytes=40 * MIB),
+        "slim": world.Behaviour(seconds=0.1, noise=0.001, peak_bytes=10 * MIB),
+    }
+    comparison = world.comparison(behaviours, rule=StopRule(runs=12))
+    assert comparison.analysis.recommended == "slim"
+
+
+def test_else_the_smallest_that_is_not_slower(world: Any) -> None:
+    behaviours = {
+        "glibc": world.Behaviour(noise=0.001),
+        "slim": world.Behaviour(noise=0.001, peak_bytes=10 * MIB),
+    }
+    assert world.comparison(behaviours).analysis.recommended == "slim"
+    behaviours["slim"] = world.Behaviour(seconds=0.2, noise=0.001, peak_bytes=10 * MIB)
+    assert world.comparison(behaviours).analysis.recommended is None
+
+
+def test_the_users_own_number_ranks_and_higher_may_be_better(world: Any) -> None:
+    behaviours = {
+        "glibc": world.Behaviour(stdout="rate: 100"),
+        "a": world.Behaviour(stdout="rate: 150", seconds=0.2),
+        "b": world.Behaviour(stdout="rate: 50"),
+    }
+    program = {"metric": parse_custom(r"rate=rate: (\d+):higher")}
+    comparison = world.comparison(behaviours, program=program, check_output=False)
+    assert comparison.analysis.primary_metric == CUSTOM
+    assert [r.allocator for r in comparison.analysis.rows] == ["a", "glibc", "b"]
+    assert row(comparison, "a").metrics[CUSTOM].verdict is Verdict.BETTER
+    assert row(comparison, "b").metrics[CUSTOM].verdict is Verdict.WORSE
+    assert comparison.analysis.leaders[CUSTOM].best == "a"
+    assert comparison.analysis.recommended == "a"
+
+
+def test_a_number_without_a_logarithm_has_a_median_but_no_verdict(world: Any) -> None:
+    behaviours = {
+        "glibc": world.Behaviour(stdout="n: 5"),
+        "a": world.Behaviour(stdout="n: 0"),
+    }
+    program = {"metric": parse_custom(r"n: (-?\d+)")}
+    comparison = world.comparison(behaviours, program=program, check_output=False)
+    summary = row(comparison, "a").metrics[CUSTOM]
+    assert (summary.median, summary.ratio, summary.verdict) == (0.0, None, None)
+    assert row(comparison, "a").rank is None
+
+
+def test_another_reference_turns_the_ratios_round(world: Any) -> None:
+    behaviours = {"glibc": world.Behaviour(), "a": world.Behaviour(seconds=0.2)}
+    comparison = world.comparison(behaviours, reference="a")
+    ratio = row(comparison, "glibc").metrics[TIME].ratio
+    assert ratio is not None
+    assert ratio.ratio == pytest.approx(0.5)

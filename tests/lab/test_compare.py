@@ -1,0 +1,235 @@
+"""The flow of a comparison on simulated programs: what happens after what, and what is kept."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tsmlab import doctor
+from tsmlab.compare import MIN_TIMEOUT_SECONDS, compare
+from tsmlab.errors import UserError
+from tsmlab.metrics import TIME, parse_custom
+from tsmlab.progress import Silence
+from tsmlab.schedule import StopRule
+
+
+class Notes(Silence):
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self.expected: int | None = None
+
+    def expect(self, rounds: int) -> None:
+        self.expected = rounds
+
+    def note(self, text: str) -> None:
+        self.texts.append(text)
+
+
+def test_the_reference_is_tried_first_then_warmed_up_then_measured(world: Any) -> None:
+    behaviours = {"glibc": world.Behaviour(), "a": world.Behaviour()}
+    comparison = world.comparison(behaviours, rule=StopRule(runs=2))
+    phases = [(s.phase, s.round) for s in comparison.samples]
+    assert phases == [("probe", 0), *[("warmup", 1)] * 3, *[("measured", 1)] * 3,
+                      *[("measured", 2)] * 3]  # fmt: skip
+    assert comparison.samples[0].allocator == "glibc"
+
+
+def test_a_hang_is_told_by_the_references_time(world: Any) -> None:
+    slow = {"glibc": world.Behaviour(seconds=2.0), "a": world.Behaviour()}
+    executor = world.Executor(slow)
+    comparison = world.comparison(slow, executor=executor, rule=StopRule(runs=1))
+    assert executor.requests[0].timeout_seconds is None
+    assert {r.timeout_seconds for r in executor.requests[1:]} == {40.0}
+    assert comparison.settings.timeout_seconds == 40.0
+    assert comparison.settings.timeout_chosen_by == "lab"
+
+    quick = {"glibc": world.Behaviour(seconds=0.01), "a": world.Behaviour()}
+    assert world.comparison(quick).settings.timeout_seconds == MIN_TIMEOUT_SECONDS
+
+
+def test_the_users_time_limit_holds_from_the_first_run(world: Any) -> None:
+    behaviours = {"glibc": world.Behaviour(), "a": world.Behaviour()}
+    executor = world.Executor(behaviours)
+    comparison = world.comparison(behaviours, executor=executor, timeout_seconds=3.0)
+    assert {r.timeout_seconds for r in executor.requests} == {3.0}
+    assert comparison.settings.timeout_chosen_by == "user"
+
+
+@pytest.mark.parametrize(
+    ("change", "message", "remedy"),
+    [
+        ({"exit_code": 3, "stderr": "no such table"}, "exit 3\nno such table", "--expect-exit 3"),
+        ({"signal": 6}, "SIGABRT", "by itself"),
+        ({"timed_out": True}, "timed out", "--timeout"),
+        ({"spawn_error": {"errno": 2, "message": "not there"}}, "not there", "name"),
+    ],
+)
+def test_a_failing_reference_ends_it_with_a_remedy(
+    world: Any, change: dict[str, Any], message: str, remedy: str
+) -> None:
+    with pytest.raises(UserError) as caught:
+        world.comparison({"glibc": world.Behaviour(**change), "a": world.Behaviour()})
+    assert message in caught.value.message
+    assert remedy in caught.value.remedy
+
+
+def test_a_metric_that_the_reference_does_not_print_ends_it(world: Any) -> None:
+    with pytest.raises(UserError, match="no metric in the output") as caught:
+        world.comparison(
+            {"glibc": world.Behaviour()}, program={"metric": parse_custom(r"rate: (\d+)")}
+        )
+    assert "--metric" in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"signal": 11}, "SIGSEGV"),
+        ({"timed_out": True}, "timed out after 10 s"),
+        ({"exit_code": 1}, "exit 1"),
+        ({"stdout": "43\n"}, "its output differs from the reference's"),
+        ({"mapped": False}, "its library was not loaded"),
+    ],
+)
+def test_a_failure_under_one_allocator_is_a_row_and_the_others_go_on(
+    world: Any, change: dict[str, Any], text: str
+) -> None:
+    behaviours = {
+        "glibc": world.Behaviour(),
+        "bad": world.Behaviour(**change),
+        "good": world.Behaviour(seconds=0.05),
+    }
+    comparison = world.comparison(behaviours)
+    (failed,) = comparison.failed_rows
+    assert failed.allocator == "bad"
+    assert failed.failure is not None
+    assert failed.failure.text == text
+    assert (failed.attempts, failed.gave_up) == (2, True)
+    good = next(r for r in comparison.analysis.rows if r.allocator == "good")
+    assert good.metrics[TIME].runs == 6
+    assert comparison.analysis.recommended == "good"
+
+
+def test_output_that_varies_by_itself_fails_nobody(world: Any) -> None:
+    def varying(*texts: str) -> Any:
+        changes = tuple((n, world.Behaviour(stdout=text)) for n, text in enumerate(texts))
+        return world.Behaviour(changes=changes)
+
+    behaviours = {"glibc": varying("1", "2", "3"), "a": varying("4")}
+    comparison = world.comparison(behaviours)
+    assert comparison.output_comparable is False
+    assert not comparison.failed_rows
+    assert "output-varies" in {w.code for w in comparison.warnings}
+
+
+def test_ctrl_c_keeps_what_was_measured(world: Any) -> None:
+    behaviours = {"glibc": world.Behaviour(), "a": world.Behaviour(seconds=0.05)}
+    executor = world.Executor(behaviours, interrupt_at_run=15)
+    comparison = world.comparison(behaviours, executor=executor)
+    assert comparison.interrupted
+    assert len(comparison.samples) == 15
+    assert comparison.analysis.rounds == 4
+    a = next(r for r in comparison.analysis.rows if r.allocator == "a")
+    assert a.metrics[TIME].ratio is not None
+    assert a.metrics[TIME].ratio.pairs >= 3
+
+
+def test_ctrl_c_in_the_warm_up_keeps_an_empty_comparison(world: Any) -> None:
+    behaviours = {"glibc": world.Behaviour(), "a": world.Behaviour()}
+    executor = world.Executor(behaviours, interrupt_at_run=2)
+    comparison = world.comparison(behaviours, executor=executor)
+    assert comparison.interrupted
+    assert comparison.analysis.rounds == 0
+    assert all(not row.metrics for row in comparison.analysis.rows)
+
+
+def test_ctrl_c_before_any_result_is_passed_on(world: Any) -> None:
+    behaviours = {"glibc": world.Behaviour()}
+    with pytest.raises(KeyboardInterrupt):
+        world.comparison(behaviours, executor=world.Executor(behaviours, interrupt_at_run=0))
+
+
+def test_a_hook_that_fails_later_keeps_what_was_measured(world: Any, tmp_path: Any) -> None:
+    # The probe, three warm-up runs and five measured ones may take a token; then there is none.
+    (tmp_path / "tokens").write_text("x" * 9)
+    line = (
+        f"n=$(wc -c < {tmp_path}/tokens); test $n -gt 0 && "
+        f"head -c $((n - 1)) {tmp_path}/tokens > {tmp_path}/t && mv {tmp_path}/t {tmp_path}/tokens"
+    )
+    behaviours = {"glibc": world.Behaviour(), "a": world.Behaviour()}
+    outcome = world.outcome(behaviours, program={"setup": line})
+    assert outcome.error is not None
+    assert "setup command failed" in outcome.error.message
+    assert outcome.comparison.stop.reason == "aborted"
+    assert sum(s.phase == "measured" for s in outcome.comparison.samples) == 5
+
+
+def test_a_hook_that_fails_at_once_is_just_an_error(world: Any) -> None:
+    with pytest.raises(UserError, match="setup command failed"):
+        world.comparison({"glibc": world.Behaviour()}, program={"setup": "false"})
+
+
+def test_a_budget_too_small_for_five_rounds_is_announced(world: Any) -> None:
+    behaviours = {"glibc": world.Behaviour(seconds=10.0), "a": world.Behaviour(seconds=10.0)}
+    executor, notes = world.Executor(behaviours), Notes()
+    options = world.options(list(behaviours), rule=StopRule(time_budget_seconds=70.0))
+    comparison = compare(options, executor, notes, clock=executor.clock).comparison
+    assert notes.expected == 2
+    assert any("only 2 of 5 rounds fit into 70 s" in text for text in notes.texts)
+    assert any("--time-budget 165" in text for text in notes.texts)
+    assert comparison.analysis.rounds == 2
+    assert "few-rounds" in {w.code for w in comparison.warnings}
+
+
+def test_it_stops_by_itself_when_all_is_clear(world: Any) -> None:
+    behaviours = {
+        "glibc": world.Behaviour(noise=0.001),
+        "a": world.Behaviour(seconds=0.2, noise=0.001, peak_bytes=1 << 20),
+    }
+    comparison = world.comparison(behaviours, rule=StopRule())
+    assert comparison.stop.reason == "resolved"
+    assert comparison.analysis.rounds == 5
+
+
+# --- the doctor ----------------------------------------------------------------------------------
+
+
+def diagnosis(*findings: doctor.Finding, found: bool = True) -> doctor.Diagnosis:
+    resolved: Any = object() if found else None
+    return doctor.Diagnosis(("./program",), resolved, findings)
+
+
+def test_a_fatal_finding_stops_it_before_any_run(
+    world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finding = doctor.Finding("fatal", "static", "It is linked statically.", "Link it dynamically.")
+    monkeypatch.setattr(doctor, "diagnose", lambda *_, **__: diagnosis(finding))
+    behaviours = {"glibc": world.Behaviour()}
+    executor = world.Executor(behaviours)
+    with pytest.raises(UserError, match="linked statically") as caught:
+        world.comparison(behaviours, executor=executor, consult_doctor=True)
+    assert "Link it dynamically." in caught.value.remedy
+    assert "--no-doctor" in caught.value.remedy
+    assert not executor.requests
+
+
+def test_what_cannot_start_offers_no_way_around(
+    world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finding = doctor.Finding("fatal", "not-found", "There is no ./program.", "Check the name.")
+    monkeypatch.setattr(doctor, "diagnose", lambda *_, **__: diagnosis(finding, found=False))
+    with pytest.raises(UserError) as caught:
+        world.comparison({"glibc": world.Behaviour()}, consult_doctor=True)
+    assert caught.value.message == "There is no ./program."
+    assert "--no-doctor" not in caught.value.remedy
+
+
+def test_the_doctors_warnings_are_shown_once(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    finding = doctor.Finding("warning", "python", "Python has its own.", "PYTHONMALLOC=malloc")
+    monkeypatch.setattr(doctor, "diagnose", lambda *_, **__: diagnosis(finding))
+    behaviours = {"glibc": world.Behaviour()}
+    executor, notes = world.Executor(behaviours), Notes()
+    options = world.options(list(behaviours), consult_doctor=True)
+    compare(options, executor, notes, clock=executor.clock)
+    assert sum("Python has its own. PYTHONMALLOC=malloc" in text for text in notes.texts) == 1

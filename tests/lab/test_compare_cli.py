@@ -1,0 +1,478 @@
+"""`tsmalloc compare` as a user meets it: real programs, real libraries, real signals.
+
+Why: the acceptance of the lab is its behaviour at the prompt: each thing that can go wrong has a
+clear message, a remedy and the right exit status.
+Refuses to: time anything; the machine that runs tests is busy.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+Compile = Callable[..., Path]
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+# Allocates and frees some thousand blocks. Options: "slow" sleeps for a second, "fail" exits with
+# 3, "pid" prints what is never the same twice, "echo" repeats its input.
+WORK = r"""
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+int main(int argc, char **argv) {
+  const char *mode = argc > 1 ? argv[1] : "";
+  static char *blocks[2000];
+  size_t sum = 0;
+  for (int i = 0; i < 20000; i++) {
+    char **b = &blocks[i % 2000];
+    free(*b);
+    *b = malloc(16 + i % 500);
+    memset(*b, i, 16 + i % 500);
+    sum += (unsigned char)(*b)[7];
+  }
+  if (strcmp(mode, "slow") == 0) sleep(1);
+  if (strcmp(mode, "pid") == 0) printf("pid %d\n", (int)getpid());
+  if (strcmp(mode, "echo") == 0) for (int c; (c = getchar()) != EOF;) putchar(c);
+  if (strcmp(mode, "fail") == 0) { fprintf(stderr, "it did not work\n"); return 3; }
+  printf("sum %zu\n", sum);
+  return 0;
+}
+"""
+
+# A library that behaves like the C library until something happens.
+MISBEHAVING = r"""
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+extern void *__libc_malloc(size_t);
+static int calls;
+void *malloc(size_t size) {
+  if (++calls == 500) { MISDEED; }
+  return __libc_malloc(size);
+}
+"""
+MISDEEDS = {
+    "crash": "abort()",
+    "hang": "pause()",
+    "quit": "_exit(9)",
+    "garble": 'printf("surprise\\n")',
+}
+
+
+@pytest.fixture(scope="session")
+def workshop(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the compiled program `work`, `static` and the misbehaving libraries."""
+    folder = tmp_path_factory.mktemp("workshop")
+
+    def build(name: str, source: str, *options: str) -> None:
+        file = folder / f"{name}.c"
+        file.write_text(source)
+        command = ["cc", "-O1", "-fno-builtin", *options, "-o", str(folder / name), str(file)]
+        subprocess.run(command, check=True)
+
+    build("work", WORK)
+    build("static", WORK, "-static")
+    for name, misdeed in MISDEEDS.items():
+        source = MISBEHAVING.replace("MISDEED", misdeed)
+        build(f"{name}.so", source, "-shared", "-fPIC")
+    return folder
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    inherited = {k: v for k, v in os.environ.items() if k not in ("LD_PRELOAD", "COLUMNS")}
+    return inherited | {"XDG_STATE_HOME": str(tmp_path / "state")}
+
+
+def command(*arguments: str | Path) -> list[str]:
+    return [sys.executable, "-m", "tsmlab", "compare", *map(str, arguments)]
+
+
+@pytest.fixture
+def compare(environment: dict[str, str]) -> Run:
+    def run(*arguments: str | Path, **changes: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            command(*arguments),
+            env=environment | changes,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    return run
+
+
+def saved(tmp_path: Path) -> list[Path]:
+    return sorted((tmp_path / "state" / "tsmalloc" / "results").glob("*.json"))
+
+
+def extra(workshop: Path, *names: str) -> list[str]:
+    options = [["--allocator", f"{name}={workshop / name}.so"] for name in names]
+    return [word for option in options for word in option]
+
+
+# --- the main job --------------------------------------------------------------------------------
+
+
+def test_a_plain_comparison_prints_a_table_and_keeps_its_results(
+    workshop: Path, compare: Run, tmp_path: Path
+) -> None:
+    done = compare("-a", "glibc,lock-best", "-r", "3", "--", workshop / "work")
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"\d +glibc .* reference", done.stdout)
+    assert re.search(r"\d +lock-best ", done.stdout)
+    assert re.search(r"^fastest ", done.stdout, re.MULTILINE)
+    assert "sum" not in done.stdout + done.stderr
+    (file,) = saved(tmp_path)
+    assert str(file) in done.stderr
+    data = json.loads(file.read_text())
+    assert data["schema"] == "tsmalloc-compare/1"
+    assert data["intercepted_calls"] > 20_000
+    lock_best = next(a for a in data["allocators"] if a["name"] == "lock-best")
+    assert re.fullmatch(r"[0-9a-f]{64}", lock_best["sha256"])
+    assert sum(s["phase"] == "measured" for s in data["samples"]) == 9
+    preloaded = [
+        s["measurement"]["preloaded"] for s in data["samples"] if s["allocator"] == "lock-best"
+    ]
+    assert all(p["mapped"] is not False for libraries in preloaded for p in libraries)
+
+
+def test_json_goes_to_stdout_alone(workshop: Path, compare: Run) -> None:
+    done = compare("-a", "glibc", "-r", "2", "--json", "--", workshop / "work")
+    assert json.loads(done.stdout)["analysis"]["rows"][0]["allocator"] == "glibc"
+
+
+def test_quiet_is_quiet(workshop: Path, compare: Run) -> None:
+    done = compare("-a", "glibc", "-r", "1", "-q", "--", workshop / "work")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "glibc" in done.stdout
+
+
+def test_exports_are_written(workshop: Path, compare: Run, tmp_path: Path) -> None:
+    files = [tmp_path / name for name in ("r.json", "r.csv", "r.md")]
+    options = [f"--export-json={files[0]}", f"--export-csv={files[1]}"]
+    options.append(f"--export-markdown={files[2]}")
+    done = compare("-a", "glibc", "-r", "2", *options, "--", workshop / "work")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(files[0].read_text())["command"] == [str(workshop / "work")]
+    assert len(files[1].read_text().splitlines()) == 1 + 1 + 2 + 4
+    assert files[2].read_text().count("\n| ") >= 1
+
+
+def test_the_programs_own_number(workshop: Path, compare: Run) -> None:
+    options = ["-a", "glibc,lock-best", "-r", "2", "--metric", r"sum=sum (\d+):higher", "--json"]
+    done = compare(*options, "--", workshop / "work")
+    data = json.loads(done.stdout)
+    assert data["analysis"]["primary_metric"] == "custom"
+    values = {s["values"]["custom"] for s in data["samples"]}
+    assert len(values) == 1
+
+
+def test_input_setup_and_cleanup(workshop: Path, compare: Run, tmp_path: Path) -> None:
+    (tmp_path / "input").write_text("x" * 1000)
+    options = ["-a", "glibc", "-r", "1", "-w", "0", "--input", tmp_path / "input", "--json"]
+    options += ["-p", f"echo in >> {tmp_path}/log", "-c", f"echo out >> {tmp_path}/log"]
+    done = compare(*options, "--no-doctor", "--", workshop / "work", "echo")
+    assert {s["output_bytes"] > 1000 for s in json.loads(done.stdout)["samples"]} == {True}
+    assert (tmp_path / "log").read_text() == "in\nout\n" * 3
+
+
+def test_a_dry_run_runs_nothing(compare: Run, tmp_path: Path) -> None:
+    done = compare("--dry-run", "--seed", "5", "-r", "4", "--", "touch", tmp_path / "touched")
+    assert done.returncode == 0
+    assert re.search(r"^rounds +exactly 4$", done.stdout, re.MULTILINE)
+    assert re.search(r"^round 1 +.*glibc.*glibc", done.stdout, re.MULTILINE)
+    assert (
+        done.stdout
+        == compare(
+            "--dry-run", "--seed", "5", "-r", "4", "--", "touch", tmp_path / "touched"
+        ).stdout
+    )
+    assert not (tmp_path / "touched").exists()
+    assert not saved(tmp_path)
+
+
+# --- failures are rows ---------------------------------------------------------------------------
+
+
+def test_whatever_happens_under_one_allocator_is_a_row(workshop: Path, compare: Run) -> None:
+    names = list(MISDEEDS)
+    options = [*extra(workshop, *names), "-a", ",".join(["glibc", *names]), "-r", "2"]
+    done = compare(*options, "--timeout", "2", "--", workshop / "work")
+    assert done.returncode == 2, done.stderr
+    for name, reason in {
+        "crash": "SIGABRT",
+        "hang": "timed out after 2 s",
+        "quit": "exit 9",
+        "garble": "its output differs from the reference's",
+    }.items():
+        line = f"FAILED {name}: {reason} (2 of 2 runs; not run again)"
+        assert line in done.stdout, done.stdout
+    assert re.search(r"1 +glibc .* reference", done.stdout)
+    assert "hang failed twice in a row and is not run again" in done.stderr
+
+
+def test_failures_can_be_accepted(workshop: Path, compare: Run) -> None:
+    options = [*extra(workshop, "quit"), "-a", "glibc,quit", "-r", "1", "-i"]
+    assert compare(*options, "--", workshop / "work").returncode == 0
+
+
+def test_output_may_differ_if_it_is_said_so(workshop: Path, compare: Run) -> None:
+    options = [*extra(workshop, "garble"), "-a", "glibc,garble", "-r", "1", "--ignore-output"]
+    done = compare(*options, "--", workshop / "work")
+    assert done.returncode == 0, done.stdout
+
+
+def test_output_that_is_never_the_same_is_not_compared(workshop: Path, compare: Run) -> None:
+    options = [*extra(workshop, "garble"), "-a", "glibc,garble", "-r", "2"]
+    done = compare(*options, "--", workshop / "work", "pid")
+    assert done.returncode == 0, done.stdout
+    assert "differs between two runs of the reference itself" in done.stderr
+
+
+# --- errors with a remedy ------------------------------------------------------------------------
+
+
+def test_a_missing_program(compare: Run) -> None:
+    done = compare("--", "./no-such-program")
+    assert done.returncode == 1
+    assert "no-such-program" in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_static_program(workshop: Path, compare: Run) -> None:
+    done = compare("-a", "glibc", "--", workshop / "static")
+    assert done.returncode == 1
+    assert "static" in done.stderr
+    assert "--no-doctor" in done.stderr
+
+
+def test_an_unknown_allocator(workshop: Path, compare: Run) -> None:
+    done = compare("-a", "jemaloc", "--", workshop / "work")
+    assert done.returncode == 1
+    assert "jemaloc" in done.stderr
+    assert "jemalloc" in done.stderr.replace("jemaloc'", "")
+
+
+def test_a_program_that_fails_by_itself(workshop: Path, compare: Run) -> None:
+    done = compare("-a", "glibc", "--", workshop / "work", "fail")
+    assert done.returncode == 1
+    assert "exit 3\nit did not work" in done.stderr
+    assert "--expect-exit 3" in done.stderr
+    accepted = compare(
+        "-a", "glibc", "-r", "1", "--expect-exit", "3", "--", workshop / "work", "fail"
+    )
+    assert accepted.returncode == 0, accepted.stderr
+
+
+def test_a_failing_setup(workshop: Path, compare: Run) -> None:
+    done = compare("-a", "glibc", "-p", "echo nothing there; false", "--", workshop / "work")
+    assert done.returncode == 1
+    assert "the setup command failed (exit 1)" in done.stderr
+    assert "nothing there" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["-r", "0"], "not a whole number from 1 on"),
+        (["-r", "2", "-m", "2"], "contradict"),
+        (["--margin", "0"], "not a percentage"),
+        (["--time-budget", "soon"], "not a time above zero"),
+        (["--cpus", "900"], "processors that may be used here"),
+        (["--cpus", "x"], "not a list of processors"),
+        (["--metric", r"\d+"], "does not say where the number is"),
+        (["--input", "/no/such/file"], "does not exist"),
+        (["--export-csv", "/no/such/folder/file"], "there is no folder"),
+        (["--no-such-option"], "No such option"),
+        (["--allocator", "x"], "cannot be read"),
+    ],
+)
+def test_bad_options(workshop: Path, compare: Run, options: Sequence[str], message: str) -> None:
+    done = compare(*options, "--", workshop / "work")
+    assert done.returncode == 1
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_nothing_is_overwritten_unasked(workshop: Path, compare: Run, tmp_path: Path) -> None:
+    (tmp_path / "r.csv").write_text("precious")
+    options = ["-a", "glibc", "-r", "1", "--export-csv", tmp_path / "r.csv"]
+    done = compare(*options, "--", workshop / "work")
+    assert done.returncode == 1
+    assert "--force" in done.stderr
+    assert (tmp_path / "r.csv").read_text() == "precious"
+    assert compare(*options, "-f", "--", workshop / "work").returncode == 0
+    assert (tmp_path / "r.csv").read_text() != "precious"
+
+
+def test_a_full_disk_costs_the_export_and_nothing_else(
+    workshop: Path, compare: Run, tmp_path: Path
+) -> None:
+    options = ["-a", "glibc", "-r", "1", "--export-json", "/dev/full"]
+    done = compare(*options, "--", workshop / "work")
+    assert done.returncode == 1
+    assert "could not write --export-json /dev/full: No space left on device." in done.stderr
+    (file,) = saved(tmp_path)
+    assert f"All results are in {file}." in done.stderr
+    assert re.search(r"1 +glibc .* reference", done.stdout)
+
+
+def test_a_state_folder_that_cannot_be_written_is_replaced(
+    workshop: Path, compare: Run, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "tmp").mkdir()
+    done = compare(
+        *["-a", "glibc", "-r", "1", "--", workshop / "work"],
+        XDG_STATE_HOME=str(tmp_path / "file"),
+        TMPDIR=str(tmp_path / "tmp"),
+    )
+    assert done.returncode == 0, done.stderr
+    (file,) = (tmp_path / "tmp").glob("*.json")
+    assert str(file) in done.stderr
+
+
+# --- interrupts and terminals --------------------------------------------------------------------
+
+
+def processes_of(folder: Path) -> list[str]:
+    """The command lines of all processes that run something from the folder."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            if (entry / "exe").readlink().is_relative_to(folder):
+                found.append((entry / "cmdline").read_text())
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_keeps_what_was_measured(
+    workshop: Path, environment: dict[str, str], tmp_path: Path, number: signal.Signals
+) -> None:
+    arguments = ["-a", "glibc", "-w", "0", "-r", "50", "--no-doctor"]
+    process = subprocess.Popen(
+        command(*arguments, "--", workshop / "work", "slow"),
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    assert "preflight" in process.stderr.readline()
+    time.sleep(3.0)
+    process.send_signal(number)
+    stdout, stderr = process.communicate(timeout=20)
+    assert process.returncode == 130, stderr
+    assert "interrupted" in stderr
+    assert re.search(r"1 +glibc .* reference", stdout)
+    (file,) = saved(tmp_path)
+    data = json.loads(file.read_text())
+    assert data["stop"]["reason"] == "interrupted"
+    assert any(s["phase"] == "measured" for s in data["samples"])
+    assert processes_of(workshop) == []
+
+
+def test_ctrl_c_on_a_terminal_ends_everything(
+    workshop: Path, environment: dict[str, str], tmp_path: Path
+) -> None:
+    """The terminal sends the signal to the whole foreground group, not just to the lab."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        arguments = ["-a", "glibc", "-w", "0", "-r", "50", "--no-doctor"]
+        words = command(*arguments, "--", workshop / "work", "slow")
+        os.execvpe(words[0], words, environment)
+    shown = read_until(terminal, "preflight", seconds=20.0)
+    shown += read_until(terminal, "\0never", seconds=3.0)
+    os.write(terminal, b"\x03")
+    shown += read_until(terminal, "\0never", seconds=20.0)
+    _, status = os.waitpid(pid, 0)
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(status) == 130, shown
+    assert "\x1b[" in shown
+    assert "round" in shown
+    assert "interrupted" in shown
+    assert len(saved(tmp_path)) == 1
+    assert processes_of(workshop) == []
+
+
+def read_until(terminal: int, text: str, seconds: float) -> str:
+    """What the terminal shows until the text appears, the time is up, or the other side closes."""
+    shown, end = "", time.monotonic() + seconds
+    while text not in shown and (left := end - time.monotonic()) > 0:
+        if not select.select([terminal], [], [], left)[0]:
+            break
+        try:
+            piece = os.read(terminal, 65536)
+        except OSError:
+            break
+        if not piece:
+            break
+        shown += piece.decode(errors="replace")
+    return shown
+
+
+def test_progress_in_a_pipe_is_plain_and_sparse(workshop: Path, compare: Run) -> None:
+    done = compare("-a", "glibc", "-r", "20", "--", workshop / "work")
+    assert "\x1b" not in done.stdout + done.stderr
+    assert "\r" not in done.stderr
+    progress = [line for line in done.stderr.splitlines() if line.startswith("round")]
+    assert len(progress) <= 5
+
+
+def test_a_reader_that_goes_away_costs_nothing(
+    workshop: Path, environment: dict[str, str], tmp_path: Path
+) -> None:
+    words = command("-a", "glibc", "-r", "1", "--export-csv", tmp_path / "r.csv", "--")
+    process = subprocess.Popen(
+        [*words, str(workshop / "work")],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    process.stdout.close()
+    assert process.stderr is not None
+    said = process.stderr.read().decode()
+    process.stderr.close()
+    assert process.wait(timeout=60) == 0
+    assert "Traceback" not in said
+    assert (tmp_path / "r.csv").exists()
+    assert len(saved(tmp_path)) == 1
+
+
+def test_a_full_disk_behind_stdout_is_reported(
+    workshop: Path, environment: dict[str, str], tmp_path: Path
+) -> None:
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
+        done = subprocess.run(
+            command("-a", "glibc", "-r", "1", "--", workshop / "work"),
+            env=environment,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert "could not print the results: No space left on device." in done.stderr
+    assert str(saved(tmp_path)[0]) in done.stderr
+    assert "Traceback" not in done.stderr

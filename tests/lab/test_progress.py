@@ -1,0 +1,70 @@
+"""Progress: moving on a terminal, sparse in a pipe, absent if so asked."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from tsmlab.compare import compare
+from tsmlab.progress import Bar, Lines, Silence, reporter_for
+from tsmlab.schedule import StopRule
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_the_stream_decides() -> None:
+    assert type(reporter_for(quiet=True, stream=Terminal())) is Silence
+    assert type(reporter_for(quiet=False, stream=io.StringIO())) is Lines
+    assert type(reporter_for(quiet=False, stream=Terminal())) is Bar
+
+
+def drive(world: Any, reporter: Any, rounds: int = 30) -> None:
+    behaviours = {"glibc": world.Behaviour(seconds=1.0), "bad": world.Behaviour(signal=11)}
+    behaviours["good"] = world.Behaviour(seconds=1.0)
+    executor = world.Executor(behaviours)
+    options = world.options(list(behaviours), rule=StopRule(runs=rounds))
+    with reporter:
+        compare(options, executor, reporter, clock=executor.clock)
+
+
+def test_a_pipe_gets_a_line_every_ten_seconds_at_most(world: Any) -> None:
+    behaviours = {"glibc": world.Behaviour(seconds=1.0), "a": world.Behaviour(seconds=1.0)}
+    executor, stream = world.Executor(behaviours), io.StringIO()
+    reporter = Lines(stream, clock=executor.clock)
+    options = world.options(list(behaviours), rule=StopRule(runs=40))
+    compare(options, executor, reporter, clock=executor.clock)
+    lines = stream.getvalue().splitlines()
+    assert lines[0].startswith("preflight")
+    rounds = [line for line in lines if line.startswith("round")]
+    assert 8 <= len(rounds) <= 12  # 120 simulated seconds
+    assert rounds[-1].endswith("of at most 40, 3 runs")
+    assert "\x1b" not in stream.getvalue()
+
+
+def test_a_terminal_sees_rounds_allocators_and_failures(world: Any) -> None:
+    stream = Terminal()
+    drive(world, Bar(Console(file=stream, force_terminal=True, width=100)), rounds=3)
+    shown = stream.getvalue()
+    assert "bad: SIGSEGV" in shown
+    assert "bad failed twice in a row and is not run again" in shown
+    assert "3/≤3" in shown
+
+
+@pytest.mark.parametrize("quiet", [True, False])
+def test_quiet_says_nothing(world: Any, quiet: bool) -> None:
+    stream = io.StringIO()
+    drive(world, reporter_for(quiet, stream))
+    assert (stream.getvalue() == "") is quiet
+
+
+def test_notes_with_brackets_are_not_markup() -> None:
+    stream = Terminal()
+    with Bar(Console(file=stream, force_terminal=True, width=100)) as bar:
+        bar.note("a [red]plain[/red] note")
+    assert "a [red]plain[/red] note" in stream.getvalue()

@@ -1,0 +1,238 @@
+"""The report: numbers as people write them, tables that fit, sentences that do not overclaim."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tsmlab import render, wording
+from tsmlab.allocators import own_names
+from tsmlab.metrics import parse_custom
+from tsmlab.results import Comparison
+from tsmlab.schedule import StopRule
+from tsmlab.stats import RatioEstimate
+
+Typical = Callable[..., Comparison]
+
+
+def report(comparison: Comparison, width: int = 120) -> str:
+    return render.report(comparison, width)
+
+
+# --- numbers -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (1.8234, "seconds", "1.82 s"),
+        (0.9996, "seconds", "1.00 s"),
+        (0.0123, "seconds", "12.3 ms"),
+        (123.4, "seconds", "123 s"),
+        (4.2e-5, "seconds", "42.0 µs"),
+        (0.0, "seconds", "0 ns"),
+        (412 * 1024.0**2, "bytes", "412M"),
+        (1023.9 * 1024.0**2, "bytes", "1.00G"),
+        (900.0, "bytes", "900B"),
+        (101_234, "count", "101k"),
+        (999, "count", "999"),
+        (0, "count", "0"),
+        (2_500_000, "count", "2.50M"),
+        (12.5, "number", "12.5"),
+    ],
+)
+def test_quantities_have_three_digits_and_a_unit(value: float, unit: Any, text: str) -> None:
+    assert wording.quantity(value, unit) == text
+
+
+@given(st.floats(0.0, 1e9), st.sampled_from(["seconds", "bytes", "count", "number"]))
+def test_quantities_are_short(value: float, unit: Any) -> None:
+    assert len(wording.quantity(value, unit)) <= 12
+
+
+@pytest.mark.parametrize(
+    ("ratio", "low", "high", "text"),
+    [
+        (0.859, 0.844, 0.876, "-14.1 % [-15.6, -12.4]"),
+        (1.03, 0.9996, 1.06, "+3.0 % [0.0, +6.0]"),
+        (8.104, 7.9, 8.31, "8.10x [7.90, 8.31]"),
+        (12.34, 11.9, 12.8, "12.3x [11.9, 12.8]"),
+        (1.5, 0.8, 2.81, "+50.0 % [-20.0, +181]"),
+    ],
+)
+def test_changes_and_intervals_speak_alike(
+    ratio: float, low: float, high: float, text: str
+) -> None:
+    estimate = RatioEstimate(ratio, low, high, 0.01, 9, "student")
+    assert f"{wording.change(ratio)} {wording.change_interval(estimate)}" == text
+
+
+@pytest.mark.parametrize(
+    ("fraction", "text"),
+    [(0.01, "1 %"), (0.007, "0.7 %"), (0.0004, "0.04 %"), (0.2, "20 %"), (0, "0 %")],
+)
+def test_shares(fraction: float, text: str) -> None:
+    assert wording.share(fraction) == text
+
+
+def test_long_lists_are_cut() -> None:
+    assert wording.names(["a", "b"]) == "a, b"
+    assert wording.names([str(i) for i in range(9)]) == "0, 1, 2, 3, 4, 5 and 3 more"
+
+
+# --- the table -----------------------------------------------------------------------------------
+
+
+def twenty_three(world: Any, **changes: Any) -> Comparison:
+    names = [*own_names(), "glibc", "jemalloc", "mimalloc", "tcmalloc", "tbbmalloc"]
+    behaviours = {
+        name: world.Behaviour(seconds=0.1 + 0.1 * index, noise=0.03, peak_bytes=(20 + index) << 20)
+        for index, name in enumerate(names)
+    }
+    return world.comparison(behaviours, **changes)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("width", [80, 100, 120, 200])
+def test_twenty_three_allocators_fit_without_wrapping(world: Any, width: int) -> None:
+    text = report(twenty_three(world), width)
+    table = text.split("\n\n")[1].splitlines()
+    assert max(map(len, text.splitlines()[:-1])) <= width  # the last line is to be copied
+    assert len([line for line in table if re.match(r" ?\d+ ", line)]) == 23
+    assert "…" not in "".join(table)
+
+
+def test_narrow_tables_drop_what_explains_before_what_decides(world: Any) -> None:
+    wide, narrow = report(twenty_three(world), 160), report(twenty_three(world), 72)
+    assert "system" in wide
+    assert "faults" in wide
+    assert "faults" not in narrow
+    assert "verdict" in narrow
+
+
+def test_a_row_holds_what_it_promises(typical: Typical) -> None:
+    text = report(typical())
+    fast = next(line for line in text.splitlines() if re.match(r" *1 +fast ", line))
+    assert re.search(r"8\d\.\d ms +-\d\d\.\d % \[-\d\d\.\d, -\d\d\.\d\] +better", fast)
+    assert re.search(r"25\.0M +\+25\.0 % +worse +5\.00k +\d\.\d\d ms", fast)
+    slow = next(line for line in text.splitlines() if " slow " in line)
+    assert re.search(r"3\.\d\dx \[3\.\d\d, 3\.\d\d\] +worse", slow)
+    reference = next(line for line in text.splitlines() if "reference" in line)
+    assert "glibc" in reference
+
+
+def test_failed_allocators_come_last_with_reason_and_last_words(typical: Typical) -> None:
+    lines = report(typical()).splitlines()
+    where = next(i for i, line in enumerate(lines) if line.startswith("FAILED"))
+    assert lines[where] == "FAILED crash: SIGSEGV (2 of 2 runs; not run again)"
+    assert lines[where + 2] == "       | free(): invalid pointer"
+    assert lines.index(next(line for line in lines if " slow " in line)) < where
+
+
+def test_colours_only_on_a_terminal(monkeypatch: pytest.MonkeyPatch, typical: Typical) -> None:
+    assert "\x1b" not in report(typical())
+    monkeypatch.setenv("TERM", "xterm")
+    assert "\x1b[32mbetter" in render.report(typical(), 120, colours=True)
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b[32m" not in render.report(typical(), 120, colours=True)
+
+
+def test_unresolved_says_how_many_more_rounds(world: Any) -> None:
+    behaviours = {
+        "glibc": world.Behaviour(noise=0.02),
+        "a": world.Behaviour(seconds=0.103, noise=0.02),
+    }
+    comparison = world.comparison(behaviours, rule=StopRule(runs=5))
+    text = report(comparison)
+    assert re.search(r"unresolved \+\d+ ", text)
+    assert "unresolved +N: not told apart yet; about N more rounds would do it" in text
+    assert re.search(r"\? \+\d+ ", report(comparison, 70))
+
+
+def test_a_pipe_gets_a_wide_table_and_no_colour(
+    monkeypatch: pytest.MonkeyPatch, typical: Typical
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    comparison = typical()
+    assert render.report_for_stdout(comparison) == render.report(comparison, render.PIPE_WIDTH)
+    monkeypatch.setenv("COLUMNS", "91")
+    assert render.report_for_stdout(comparison) == render.report(comparison, 91)
+
+
+# --- the verdict ---------------------------------------------------------------------------------
+
+
+def sentences(comparison: Comparison) -> dict[str, str]:
+    return dict(render.verdict_lines(comparison))
+
+
+def test_the_verdict_names_winners_trade_off_and_what_to_type(typical: Typical) -> None:
+    said = sentences(typical())
+    assert re.match(r"fast: -\d+\.\d % \[.*\] time against glibc", said["fastest"])
+    assert re.match(r"same: -25\.0 % .*peak memory against glibc", said["smallest"])
+    assert said["trade-off"].startswith("no other is better in both (time x peak memory): fast (")
+    assert said["use it"] == "LD_PRELOAD=$(./tsmalloc lib fast) ./program --flag"
+
+
+def test_without_a_winner_nothing_is_recommended(world: Any) -> None:
+    said = sentences(
+        world.comparison({n: world.Behaviour(noise=0.05) for n in ("glibc", "a", "b")})
+    )
+    assert said["use it"] == "keep glibc: nothing is shown to serve this program better"
+    assert (
+        "none is shown to have less time than glibc" in said["fastest"]
+        or "glibc" in said["fastest"]
+    )
+
+
+def test_ties_are_named(world: Any) -> None:
+    behaviours = {
+        "glibc": world.Behaviour(seconds=0.2, noise=0.001),
+        "x": world.Behaviour(noise=0.0005),
+        "y": world.Behaviour(noise=0.0005),
+    }
+    said = sentences(world.comparison(behaviours, rule=StopRule(runs=10)))["fastest"]
+    assert re.search(r"equal within 1 %: [xy]$", said)
+
+
+def test_a_users_own_library_is_named_by_its_path(world: Any) -> None:
+    comparison = world.comparison({"glibc": world.Behaviour(seconds=0.2), "a": world.Behaviour()})
+    info = comparison.allocator("a")
+    object.__setattr__(info, "family", "user")
+    object.__setattr__(info, "path", "/my libs/a.so")
+    object.__setattr__(info, "env", {"CONF": "x y"})
+    assert render.use_it(comparison) == "CONF='x y' LD_PRELOAD='/my libs/a.so' ./program --flag"
+
+
+def test_the_users_metric_leads_the_table(world: Any) -> None:
+    behaviours = {
+        "glibc": world.Behaviour(stdout="rate: 100"),
+        "a": world.Behaviour(stdout="rate: 150"),
+    }
+    program = {"metric": parse_custom(r"req/s=rate: (\d+):higher")}
+    comparison = world.comparison(behaviours, program=program, check_output=False)
+    text = report(comparison)
+    assert re.search(r"# +allocator +req/s +vs glibc \[95 % CI\] +verdict +time", text)
+    assert sentences(comparison)["best"].startswith("a: +50.0 % [+50.0, +50.0] req/s against glibc")
+
+
+def test_an_interrupted_comparison_without_rounds_says_so(world: Any) -> None:
+    behaviours = {"glibc": world.Behaviour(), "a": world.Behaviour()}
+    executor = world.Executor(behaviours, interrupt_at_run=2)
+    text = report(world.comparison(behaviours, executor=executor))
+    assert "0 rounds, 0 runs" in text
+    assert "NOT RANKED a: no complete measurement" in text
+
+
+def test_markdown_is_a_table_that_github_reads(typical: Typical) -> None:
+    text = render.markdown(typical())
+    table = [line for line in text.splitlines() if line.startswith("|")]
+    assert len({line.count("|") for line in table}) == 1
+    assert set(table[1]) <= set("|:- ")
+    assert len(table) == 2 + 4
+    assert "- FAILED crash: SIGSEGV" in text
+    assert "`LD_PRELOAD=$(./tsmalloc lib fast) ./program --flag`" in text

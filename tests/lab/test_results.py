@@ -1,0 +1,176 @@
+"""The JSON form: it holds everything, comes back the same, and refuses what it does not know."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tsmlab import results
+from tsmlab.errors import UserError
+from tsmlab.results import SCHEMA, Comparison, from_json, save, to_json, write_atomically
+
+Typical = Callable[..., Comparison]
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_a_comparison_survives_the_round_trip(typical: Typical) -> None:
+    comparison = typical()
+    assert from_json(to_json(comparison)) == comparison
+
+
+def test_an_interrupted_and_empty_one_does_too(world: Any) -> None:
+    behaviours = {"glibc": world.Behaviour(), "a": world.Behaviour()}
+    executor = world.Executor(behaviours, interrupt_at_run=2)
+    comparison = world.comparison(behaviours, executor=executor)
+    assert from_json(to_json(comparison)) == comparison
+
+
+def test_raw_samples_are_all_there(typical: Typical) -> None:
+    data = json.loads(to_json(typical()))
+    assert data["schema"] == SCHEMA
+    # The probe; a warm-up round and 12 measured ones of 6 runs, without those of "crash" from its
+    # third run on.
+    assert len(data["samples"]) == 1 + 13 * 6 - 11
+    assert all(s["measurement"]["schema"] == "tsmalloc-measure/1" for s in data["samples"])
+    crashed = [s for s in data["samples"] if s["failure"]]
+    assert [s["allocator"] for s in crashed] == ["crash", "crash"]
+    assert crashed[0]["failure"]["stderr_tail"].endswith("free(): invalid pointer")
+
+
+def test_names_of_any_bytes_can_be_saved(world: Any, tmp_path: Path) -> None:
+    program = {"command": ("./caf\udce9", "\u00e9")}
+    comparison = world.comparison({"glibc": world.Behaviour()}, program=program)
+    path = save(comparison, [tmp_path])
+    assert from_json(path.read_text()).command == ["./caf\udce9", "\u00e9"]
+
+
+def test_a_later_minor_version_may_add_fields(typical: Typical) -> None:
+    data = json.loads(to_json(typical()))
+    before = from_json(json.dumps(data))
+    data["new"] = data["machine"]["new"] = data["samples"][0]["new"] = 1
+    assert from_json(json.dumps(data)) == before
+
+
+def broken(data: dict[str, Any], path: str, value: Any) -> None:
+    *parents, last = path.split(".")
+    place: Any = data
+    for name in parents:
+        place = place[int(name)] if isinstance(place, list) else place[name]
+    if value is None:
+        del place[last]
+    else:
+        place[last] = value
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        ("machine.kernel", None, "lacks the field 'kernel'"),
+        ("settings.seed", "seven", "not of the type int"),
+        ("settings.output_checked", 1, "not of the type bool"),
+        ("settings.seed", True, "not of the type int"),
+        ("samples.0.phase", "idle", "none of 'probe', 'warmup', 'measured'"),
+        ("stop", "over", "not of the type dict"),
+        ("analysis.rows", {}, "not of the type list"),
+    ],
+)
+def test_damage_is_named(typical: Typical, path: str, value: Any, message: str) -> None:
+    data = json.loads(to_json(typical()))
+    broken(data, path, value)
+    with pytest.raises(UserError, match="damaged") as caught:
+        from_json(json.dumps(data), "old.json")
+    assert message in caught.value.message
+    assert "old.json" in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "is not JSON"),
+        ("[]", "it has no schema"),
+        ('{"schema": "tsmalloc-compare/2"}', "'tsmalloc-compare/2'"),
+    ],
+)
+def test_what_is_no_comparison_is_refused(text: str, message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        from_json(text)
+    assert message in caught.value.message
+
+
+def field_names(value: Any) -> set[str]:
+    if isinstance(value, list):
+        return set().union(*map(field_names, value))
+    if not isinstance(value, dict):
+        return set()
+    return set(value).union(*map(field_names, value.values()))
+
+
+def test_the_page_on_the_schema_names_every_field(typical: Typical) -> None:
+    page = (ROOT / "docs" / "results-schema.md").read_text(encoding="utf-8")
+    data = json.loads(to_json(typical()))
+    for sample in data["samples"]:
+        del sample["measurement"]  # the native tool's own schema
+    fields = field_names(data)
+    assert len(fields) > 90
+    assert not {name for name in fields if f"`{name}`" not in page}
+
+
+# --- files ---------------------------------------------------------------------------------------
+
+
+def test_writing_replaces_all_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("old")
+    write_atomically(path, "new")
+    assert path.read_text() == "new"
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_full_disk_leaves_the_old_file_and_no_rubbish(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "file"
+    path.write_text("old")
+
+    def no_space(_file: Path, _target: Path) -> Path:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", no_space)
+    with pytest.raises(OSError, match="No space"):
+        write_atomically(path, "new")
+    assert path.read_text() == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_symbolic_link_stays_one(tmp_path: Path) -> None:
+    (tmp_path / "target").write_text("old")
+    (tmp_path / "link").symlink_to("target")
+    write_atomically(tmp_path / "link", "new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "target").read_text() == "new"
+
+
+def test_results_go_to_the_first_place_that_takes_them(typical: Typical, tmp_path: Path) -> None:
+    (tmp_path / "occupied").write_text("a file, not a folder")
+    path = save(typical(), [tmp_path / "occupied", tmp_path / "good" / "deep"])
+    assert path.parent == tmp_path / "good" / "deep"
+    assert "program" in path.name
+    assert from_json(path.read_text()).schema == SCHEMA
+
+
+def test_no_place_at_all_is_an_error_that_lists_them(typical: Typical, tmp_path: Path) -> None:
+    occupied = tmp_path / "occupied"
+    occupied.write_text("")
+    with pytest.raises(UserError, match="could not be kept anywhere") as caught:
+        save(typical(), [occupied])
+    assert str(occupied) in caught.value.message
+    assert "XDG_STATE_HOME" in caught.value.remedy
+
+
+def test_the_state_folder_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert results.default_folders()[0] == tmp_path / "tsmalloc" / "results"

@@ -1,0 +1,291 @@
+"""Order, padding, stop rule, giving up and interrupts, on a mock that takes no time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from tsmlab.allocators import Allocator
+from tsmlab.progress import Silence
+from tsmlab.results import Failure, Sample
+from tsmlab.schedule import (
+    MIN_ROUNDS,
+    PADDING_RANGE_BYTES,
+    Entry,
+    Scheduler,
+    Slot,
+    StopRule,
+    entries_for,
+    has_given_up,
+    round_order,
+    round_padding_bytes,
+)
+
+NAMES = ("glibc", "a", "b", "c")
+CRASH = Failure("signal", "SIGSEGV")
+
+
+def allocator(name: str) -> Allocator:
+    return Allocator(name, None, "user", "1")
+
+
+def sample_of(slot: Slot, failure: Failure | None = None) -> Sample:
+    return Sample(
+        phase=slot.phase,
+        round=slot.round,
+        position=slot.position,
+        allocator=slot.entry.allocator.name,
+        replicate=slot.entry.replicate,
+        started_seconds=0.0,
+        padding_bytes=slot.padding_bytes,
+        values={},
+        output_sha256=None,
+        output_bytes=None,
+        failure=failure,
+        measurement={},
+    )
+
+
+class Rig:
+    """A scheduler whose runs take one simulated second each."""
+
+    def __init__(
+        self,
+        names: Sequence[str] = NAMES,
+        fails: Callable[[Slot], bool] = lambda _: False,
+        judge: Callable[[list[Sample]], list[Sample]] = list,
+        unresolved: Callable[[Sequence[Sample]], int] = lambda _: 1,
+        interrupt_at: int | None = None,
+    ) -> None:
+        self.now = 0.0
+        self.slots: list[Slot] = []
+        self.notes: list[str] = []
+        self._fails = fails
+        self._interrupt_at = interrupt_at
+        allocators = [allocator(name) for name in names]
+        rig = self
+
+        class Notes(Silence):
+            def note(self, text: str) -> None:
+                rig.notes.append(text)
+
+        self.scheduler = Scheduler(
+            entries=entries_for(allocators, allocators[0]),
+            reference=names[0],
+            seed=11,
+            run_one=self._run,
+            judge=judge,
+            unresolved=unresolved,
+            clock=lambda: self.now,
+            observer=Notes(),
+        )
+
+    def _run(self, slot: Slot) -> Sample:
+        self.slots.append(slot)
+        if len(self.slots) == self._interrupt_at:
+            raise KeyboardInterrupt
+        self.now += 1.0
+        return sample_of(slot, CRASH if self._fails(slot) else None)
+
+
+# --- the order -----------------------------------------------------------------------------------
+
+
+def test_each_round_runs_every_allocator_once_and_the_reference_twice() -> None:
+    rig = Rig()
+    rig.scheduler.measure(StopRule(runs=7))
+    for number in range(1, 8):
+        slots = [slot for slot in rig.slots if slot.round == number]
+        ran = Counter((slot.entry.allocator.name, slot.entry.replicate) for slot in slots)
+        assert ran == Counter(
+            {("glibc", 0): 1, ("glibc", 1): 1, ("a", 0): 1, ("b", 0): 1, ("c", 0): 1}
+        )
+        assert [slot.position for slot in slots] == [1, 2, 3, 4, 5]
+
+
+def test_the_order_is_random_between_rounds_and_the_same_for_a_seed() -> None:
+    entries = entries_for([allocator(n) for n in NAMES], allocator("glibc"))
+    orders = [round_order(entries, 1, "measured", number) for number in range(40)]
+    assert len({tuple(e.allocator.name for e in order) for order in orders}) > 20
+    assert orders == [round_order(entries, 1, "measured", number) for number in range(40)]
+    assert orders != [round_order(entries, 2, "measured", number) for number in range(40)]
+
+
+def test_no_allocator_has_a_favourite_position() -> None:
+    entries = [Entry(allocator(name)) for name in NAMES]
+    firsts = Counter(
+        round_order(entries, 5, "measured", number)[0].allocator.name for number in range(2000)
+    )
+    # 500 expected each, standard deviation 19.
+    assert all(400 < count < 600 for count in firsts.values())
+
+
+def test_the_padding_changes_between_rounds_and_is_shared_within_one() -> None:
+    rig = Rig()
+    rig.scheduler.measure(StopRule(runs=10))
+    by_round = {n: {s.padding_bytes for s in rig.slots if s.round == n} for n in range(1, 11)}
+    assert all(len(paddings) == 1 for paddings in by_round.values())
+    assert len({next(iter(p)) for p in by_round.values()}) > 5
+    many = [round_padding_bytes(3, "measured", n) for n in range(500)]
+    assert 0 <= min(many) < 100
+    assert PADDING_RANGE_BYTES - 100 < max(many) < PADDING_RANGE_BYTES
+
+
+def test_warm_up_rounds_are_marked_and_timed() -> None:
+    rig = Rig()
+    assert rig.scheduler.warm_up(2) == 5.0
+    assert [s.phase for s in rig.scheduler.samples] == ["warmup"] * 10
+    rig.scheduler.measure(StopRule(runs=1))
+    assert [s.phase for s in rig.scheduler.samples[10:]] == ["measured"] * 5
+    assert Rig().scheduler.warm_up(0) == 0.0
+
+
+# --- the stop rule -------------------------------------------------------------------------------
+
+
+def test_runs_means_exactly_that_many_whatever_time_or_verdicts_say() -> None:
+    rig = Rig(unresolved=lambda _: 0)
+    stop = rig.scheduler.measure(StopRule(runs=9, time_budget_seconds=0.001))
+    assert stop.reason == "runs"
+    assert rig.slots[-1].round == 9
+
+
+def test_it_stops_when_everything_is_resolved_but_not_before_the_minimum() -> None:
+    rig = Rig(unresolved=lambda _: 0)
+    stop = rig.scheduler.measure(StopRule(time_budget_seconds=1e6))
+    assert (stop.reason, rig.slots[-1].round) == ("resolved", MIN_ROUNDS)
+
+
+def test_it_goes_on_while_something_is_unresolved() -> None:
+    rig = Rig(unresolved=lambda samples: 1 if len(samples) < 60 else 0)
+    stop = rig.scheduler.measure(StopRule(time_budget_seconds=1e6))
+    assert stop.reason == "resolved"
+    assert len(rig.slots) >= 60
+
+
+def test_looks_at_the_data_grow_rare() -> None:
+    rule = StopRule()
+    looks = [n for n in range(1, 101) if rule.is_look(n)]
+    assert looks == [5, 7, 9, 12, 15, 19, 24, 30, 38, 48, 60, 75, 94]
+    assert not any(StopRule(runs=20).is_look(n) for n in range(1, 21))
+
+
+def test_it_stops_before_a_round_that_would_exceed_the_budget() -> None:
+    rig = Rig()  # 5 s a round
+    stop = rig.scheduler.measure(StopRule(time_budget_seconds=42.0))
+    assert (stop.reason, rig.slots[-1].round) == ("budget", 8)
+    assert rig.now == 40.0
+
+
+def test_the_default_minimum_yields_to_the_budget_but_one_round_is_always_run() -> None:
+    rig = Rig()
+    assert rig.scheduler.measure(StopRule(time_budget_seconds=12.0)).reason == "budget"
+    assert rig.slots[-1].round == 2
+    rig = Rig()
+    rig.scheduler.measure(StopRule(time_budget_seconds=0.5))
+    assert rig.slots[-1].round == 1
+
+
+def test_a_minimum_that_was_asked_for_does_not_yield() -> None:
+    rig = Rig()
+    rule = StopRule(min_rounds=6, min_is_firm=True, time_budget_seconds=0.5)
+    assert rig.scheduler.measure(rule).reason == "budget"
+    assert rig.slots[-1].round == 6
+
+
+def test_there_is_a_maximum_of_rounds() -> None:
+    rig = Rig()
+    stop = rig.scheduler.measure(StopRule(max_rounds=20, time_budget_seconds=1e9))
+    assert (stop.reason, rig.slots[-1].round) == ("max-rounds", 20)
+
+
+@pytest.mark.parametrize(
+    ("rule", "fitting"),
+    [
+        (StopRule(runs=3), 3),
+        (StopRule(time_budget_seconds=100.0), 10),
+        (StopRule(time_budget_seconds=5.0), 1),
+        (StopRule(time_budget_seconds=5.0, min_rounds=8, min_is_firm=True), 8),
+        (StopRule(time_budget_seconds=1e9, max_rounds=50), 50),
+    ],
+)
+def test_the_forecast_follows_the_rule(rule: StopRule, fitting: int) -> None:
+    assert rule.rounds_that_fit(10.0) == fitting
+
+
+# --- failures ------------------------------------------------------------------------------------
+
+
+def test_an_allocator_that_fails_twice_in_a_row_is_not_run_again() -> None:
+    rig = Rig(fails=lambda slot: slot.entry.allocator.name == "b")
+    rig.scheduler.measure(StopRule(runs=6))
+    assert sum(slot.entry.allocator.name == "b" for slot in rig.slots) == 2
+    assert sum(slot.entry.allocator.name == "c" for slot in rig.slots) == 6
+    assert rig.notes == ["b failed twice in a row and is not run again"]
+
+
+def test_failures_in_the_warm_up_count() -> None:
+    rig = Rig(fails=lambda slot: slot.entry.allocator.name == "b")
+    rig.scheduler.warm_up(1)
+    rig.scheduler.measure(StopRule(runs=6))
+    assert sum(slot.entry.allocator.name == "b" for slot in rig.slots) == 2
+
+
+def test_an_allocator_that_fails_now_and_then_goes_on() -> None:
+    rig = Rig(fails=lambda slot: slot.entry.allocator.name == "b" and slot.round % 2 == 0)
+    rig.scheduler.measure(StopRule(runs=6))
+    assert sum(slot.entry.allocator.name == "b" for slot in rig.slots) == 6
+
+
+def test_a_judgement_that_is_taken_back_brings_an_allocator_back() -> None:
+    def judge(samples: list[Sample]) -> list[Sample]:
+        forgiven = any(s.round == 4 for s in samples)
+        failure = None if forgiven else CRASH
+        return [s if s.allocator != "b" else sample_of(slot_of(s), failure) for s in samples]
+
+    def slot_of(s: Sample) -> Slot:
+        entry = Entry(allocator(s.allocator), s.replicate)
+        return Slot(entry, s.phase, s.round, s.position, s.padding_bytes)
+
+    rig = Rig(judge=judge)
+    rig.scheduler.measure(StopRule(runs=6))
+    rounds = [slot.round for slot in rig.slots if slot.entry.allocator.name == "b"]
+    assert rounds == [1, 2, 5, 6]
+
+
+def test_it_stops_when_the_reference_fails() -> None:
+    rig = Rig(fails=lambda slot: slot.entry.allocator.name == "glibc")
+    assert rig.scheduler.measure(StopRule(runs=6)).reason == "reference-failed"
+    assert rig.slots[-1].round == 1  # both of its runs in one round
+
+
+def test_it_stops_when_only_the_reference_is_left() -> None:
+    rig = Rig(fails=lambda slot: slot.entry.allocator.name != "glibc")
+    assert rig.scheduler.measure(StopRule(runs=6)).reason == "none-left"
+    assert rig.slots[-1].round == 2
+
+
+def test_the_reference_alone_measures_the_noise() -> None:
+    rig = Rig(names=("glibc",))
+    assert rig.scheduler.measure(StopRule(runs=3)).reason == "runs"
+    assert len(rig.slots) == 6
+
+
+def test_giving_up_looks_at_the_last_runs_only() -> None:
+    def sample(failed: bool) -> Sample:
+        slot = Slot(Entry(allocator("a")), "measured", 1, 1, 0)
+        return sample_of(slot, CRASH if failed else None)
+
+    assert has_given_up([sample(False), sample(True), sample(True)], "a")
+    assert not has_given_up([sample(True), sample(True), sample(False)], "a")
+    assert not has_given_up([sample(True)], "a")
+    assert not has_given_up([sample(True), sample(True)], "b")
+
+
+def test_an_interrupt_leaves_all_finished_samples() -> None:
+    rig = Rig(interrupt_at=13)
+    with pytest.raises(KeyboardInterrupt):
+        rig.scheduler.measure(StopRule(runs=6))
+    assert len(rig.scheduler.samples) == 12

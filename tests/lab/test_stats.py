@@ -1,0 +1,403 @@
+"""Known answers, scipy as the oracle, invariances that must hold for any data, and simulations."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import scipy.stats
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tsmlab import stats
+from tsmlab.stats import Judgement, RatioEstimate, Verdict
+
+LOGS = st.lists(st.floats(-2.0, 2.0), min_size=2, max_size=25)
+
+
+# --- one sample ----------------------------------------------------------------------------------
+
+
+def test_the_median_and_the_mad_of_a_textbook_sample() -> None:
+    sample = [1.0, 1.0, 2.0, 2.0, 4.0, 6.0, 9.0]
+    assert stats.median(sample) == 2.0
+    assert stats.median_absolute_deviation(sample) == 1.0
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=40))
+def test_the_mad_is_scipys(sample: list[float]) -> None:
+    expected = scipy.stats.median_abs_deviation(sample)
+    assert stats.median_absolute_deviation(sample) == pytest.approx(expected)
+
+
+def test_modified_z_scores_follow_the_definition() -> None:
+    # Median 3, MAD 1: the score of 10 is 0.6745 * 7.
+    scores = stats.modified_z_scores([2.0, 3.0, 4.0, 3.0, 10.0, 2.0, 4.0])
+    assert scores[4] == pytest.approx(0.6745 * 7.0, rel=1e-4)
+
+
+def test_an_outlier_is_flagged_even_where_the_mad_is_zero() -> None:
+    flags = stats.outlier_flags([5.0] * 9 + [6.0])
+    assert flags.tolist() == [False] * 9 + [True]
+
+
+def test_equal_samples_have_no_outliers() -> None:
+    assert not stats.outlier_flags([5.0] * 10).any()
+
+
+@pytest.mark.parametrize("bad", [[math.nan, 1.0], [math.inf, 1.0]])
+def test_what_is_not_a_finite_number_is_refused(bad: list[float]) -> None:
+    with pytest.raises(ValueError, match="finite"):
+        stats.median(bad)
+
+
+@pytest.mark.parametrize("count", [20, 60])
+def test_single_modes_are_rarely_called_bimodal(count: int) -> None:
+    generator = np.random.default_rng(count)
+    for draw in (
+        lambda: generator.normal(0.0, 1.0, count),
+        lambda: generator.uniform(0.0, 1.0, count),
+        lambda: generator.lognormal(0.0, 0.5, count),
+        lambda: generator.exponential(1.0, count),
+    ):
+        assert sum(stats.looks_bimodal(draw()) for _ in range(250)) <= 6
+
+
+def test_two_separate_modes_are_called_bimodal() -> None:
+    generator = np.random.default_rng(3)
+    modes = np.concatenate([generator.normal(1.0, 0.01, 12), generator.normal(1.2, 0.01, 18)])
+    assert stats.looks_bimodal(generator.permutation(modes))
+
+
+def test_a_few_outliers_are_no_second_mode() -> None:
+    generator = np.random.default_rng(4)
+    sample = np.concatenate([generator.normal(1.0, 0.01, 30), [2.0, 2.1]])
+    assert not stats.looks_bimodal(sample)
+
+
+# --- Student's t ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("degrees", [1, 2, 3, 4, 5, 10, 29, 100, 299])
+@pytest.mark.parametrize("t", [0.0, 0.1, 1.0, 2.5, 7.0, 30.0])
+def test_student_p_is_scipys(t: float, degrees: int) -> None:
+    expected = 2.0 * scipy.stats.t.sf(t, degrees)
+    assert stats.student_two_sided_p(t, degrees) == pytest.approx(expected, abs=1e-12)
+    assert stats.student_two_sided_p(-t, degrees) == stats.student_two_sided_p(t, degrees)
+
+
+@pytest.mark.parametrize("degrees", [1, 2, 4, 9, 50, 299])
+@pytest.mark.parametrize("alpha", [0.5, 0.05, 0.05 / 22])
+def test_student_critical_value_is_scipys(alpha: float, degrees: int) -> None:
+    expected = scipy.stats.t.isf(alpha / 2.0, degrees)
+    assert stats.student_critical(alpha, degrees) == pytest.approx(expected, rel=1e-8)
+
+
+# --- ratios --------------------------------------------------------------------------------------
+
+
+def test_the_ratio_is_the_geometric_mean() -> None:
+    logs = [math.log(2.0), math.log(8.0)]
+    assert stats.estimate_ratio(logs).ratio == pytest.approx(4.0)
+
+
+def test_one_pair_gives_a_ratio_without_an_interval() -> None:
+    estimate = stats.estimate_ratio([math.log(0.5)])
+    assert estimate == RatioEstimate(pytest.approx(0.5), None, None, None, 1, "none")
+
+
+def test_no_pairs_give_no_ratio() -> None:
+    with pytest.raises(ValueError, match="no pairs"):
+        stats.estimate_ratio([])
+
+
+@given(LOGS)
+def test_the_student_interval_and_p_are_scipys(logs: list[float]) -> None:
+    if np.ptp(logs) < 1e-6:
+        return
+    low, high = stats.student_mean_interval(logs)
+    test = scipy.stats.ttest_1samp(logs, 0.0)
+    expected = test.confidence_interval(0.95)
+    assert (low, high) == pytest.approx((expected.low, expected.high), rel=1e-6, abs=1e-9)
+    assert stats.mean_is_zero_p(logs) == pytest.approx(test.pvalue, rel=1e-6, abs=1e-12)
+
+
+def test_the_bootstrap_interval_is_scipys_at_the_expanded_level() -> None:
+    sample = np.random.default_rng(5).lognormal(0.0, 0.4, 20)
+    critical = scipy.stats.t.isf(0.025, 19)
+    level = 1.0 - 2.0 * scipy.stats.norm.cdf(-math.sqrt(20 / 19) * critical)
+    expected = scipy.stats.bootstrap(
+        (sample,), np.mean, confidence_level=level, method="percentile", n_resamples=10_000, rng=6
+    ).confidence_interval
+    width = expected.high - expected.low
+    got = stats.bootstrap_mean_interval(sample)
+    assert got == pytest.approx((expected.low, expected.high), abs=0.05 * width)
+
+
+def test_the_bootstrap_repeats_itself_with_its_seed() -> None:
+    sample = list(range(15))
+    assert stats.bootstrap_mean_interval(sample, seed=3) == stats.bootstrap_mean_interval(
+        sample, seed=3
+    )
+    assert stats.bootstrap_mean_interval(sample, seed=3) != stats.bootstrap_mean_interval(
+        sample, seed=4
+    )
+
+
+def test_the_method_changes_with_the_number_of_rounds() -> None:
+    logs = np.random.default_rng(1).normal(0.1, 0.02, stats.MAX_BOOTSTRAP_ROUNDS + 1)
+    assert stats.estimate_ratio(logs[: stats.MIN_BOOTSTRAP_ROUNDS - 1]).method == "student"
+    assert stats.estimate_ratio(logs[: stats.MIN_BOOTSTRAP_ROUNDS]).method == "bootstrap"
+    assert stats.estimate_ratio(logs[:-1]).method == "bootstrap"
+    assert stats.estimate_ratio(logs).method == "student"
+
+
+def test_the_two_methods_agree_where_they_meet() -> None:
+    logs = np.random.default_rng(2).lognormal(0.0, 0.5, stats.MAX_BOOTSTRAP_ROUNDS)
+    student, bootstrap = stats.student_mean_interval(logs), stats.bootstrap_mean_interval(logs)
+    assert bootstrap == pytest.approx(student, abs=0.1 * (student[1] - student[0]))
+
+
+def test_identical_pairs_have_a_point_for_an_interval() -> None:
+    for count in (4, 20):
+        estimate = stats.estimate_ratio([math.log(2.0)] * count)
+        assert (estimate.low, estimate.high) == pytest.approx((2.0, 2.0))
+        assert estimate.p_value == 0.0
+        assert stats.estimate_ratio([0.0] * count).p_value == 1.0
+
+
+@given(LOGS)
+def test_swapping_numerator_and_denominator_mirrors_everything(logs: list[float]) -> None:
+    there = stats.estimate_ratio(logs)
+    back = stats.estimate_ratio([-x for x in logs])
+    assert there.low is not None
+    assert there.high is not None
+    assert back.ratio == pytest.approx(1.0 / there.ratio)
+    assert back.low == pytest.approx(1.0 / there.high, rel=1e-9)
+    assert back.high == pytest.approx(1.0 / there.low, rel=1e-9)
+    assert back.p_value == pytest.approx(there.p_value)
+
+
+@given(
+    st.lists(st.tuples(st.floats(0.1, 10.0), st.floats(0.1, 10.0)), min_size=2, max_size=20),
+    st.floats(1e-6, 1e6),
+)
+def test_the_unit_of_measurement_does_not_matter(
+    pairs: list[tuple[float, float]], scale: float
+) -> None:
+    plain = stats.estimate_ratio([math.log(a) - math.log(b) for a, b in pairs])
+    scaled = stats.estimate_ratio([math.log(a * scale) - math.log(b * scale) for a, b in pairs])
+    assert scaled.ratio == pytest.approx(plain.ratio)
+    assert scaled.low == pytest.approx(plain.low, rel=1e-6)
+
+
+@given(LOGS, st.randoms(use_true_random=False))
+def test_the_order_of_the_rounds_does_not_matter(logs: list[float], shuffler: object) -> None:
+    shuffled = list(logs)
+    shuffler.shuffle(shuffled)  # type: ignore[attr-defined]
+    before, after = stats.estimate_ratio(logs), stats.estimate_ratio(shuffled)
+    assert after.ratio == pytest.approx(before.ratio)
+    assert after.p_value == pytest.approx(before.p_value, rel=1e-6, abs=1e-12)
+    # The bootstrap draws by position, so its ends move by its own sampling error, no more.
+    tolerance = 1e-9 if len(logs) < stats.MIN_BOOTSTRAP_ROUNDS else 0.05
+    assert math.log(after.low or 1) == pytest.approx(math.log(before.low or 1), abs=tolerance)
+
+
+@pytest.mark.parametrize("rounds", [5, 8, 12, 30])
+def test_the_interval_covers_the_truth_as_often_as_it_claims(rounds: int) -> None:
+    generator = np.random.default_rng(100 + rounds)
+    truth, trials = 0.05, 600
+    hits = 0
+    for _ in range(trials):
+        estimate = stats.estimate_ratio(generator.normal(truth, 0.02, rounds))
+        assert estimate.low is not None
+        assert estimate.high is not None
+        hits += estimate.low <= math.exp(truth) <= estimate.high
+    assert 0.925 <= hits / trials <= 0.975
+
+
+# --- many comparisons ----------------------------------------------------------------------------
+
+
+def test_holm_agrees_with_a_calculation_by_hand() -> None:
+    # R: p.adjust(c(0.01, 0.04, 0.03, 0.005), "holm")
+    assert stats.holm_adjust([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert stats.holm_adjust([]) == []
+
+
+@given(st.lists(st.floats(0.0, 1.0), min_size=1, max_size=30))
+def test_holm_lies_between_no_correction_and_bonferroni_and_keeps_the_order(
+    p_values: list[float],
+) -> None:
+    adjusted = stats.holm_adjust(p_values)
+    for p, q in zip(p_values, adjusted, strict=True):
+        assert p <= q <= min(1.0, p * len(p_values)) + 1e-15
+    pairs = sorted(zip(p_values, adjusted, strict=True))
+    assert [q for _, q in pairs] == sorted(adjusted)
+
+
+def test_twenty_two_equal_allocators_seldom_have_a_winner() -> None:
+    """The family-wise promise, without the help of a margin: of A/A comparisons with 22 candidates
+    at most about 5 % may call even one of them better or worse."""
+    generator = np.random.default_rng(9)
+    wrong, trials = 0, 200
+    for _ in range(trials):
+        reference = generator.normal(0.0, 0.02, 7)
+        estimates = [
+            stats.estimate_ratio(generator.normal(0.0, 0.02, 7) - reference) for _ in range(22)
+        ]
+        adjusted = stats.holm_adjust([e.p_value or 0.0 for e in estimates])
+        verdicts = {
+            stats.judge(estimate, margin=1e-9, p_adjusted=p, comparisons=22).verdict
+            for estimate, p in zip(estimates, adjusted, strict=True)
+        }
+        wrong += bool(verdicts & {Verdict.BETTER, Verdict.WORSE})
+    assert wrong / trials <= 0.08
+
+
+# --- verdicts ------------------------------------------------------------------------------------
+
+
+def estimate_of(low: float, center: float, high: float, pairs: int = 10) -> RatioEstimate:
+    return RatioEstimate(center, low, high, 0.001, pairs, "bootstrap")
+
+
+@pytest.mark.parametrize(
+    ("low", "center", "high", "verdict"),
+    [
+        (0.80, 0.85, 0.90, Verdict.BETTER),
+        (1.10, 1.15, 1.20, Verdict.WORSE),
+        (0.995, 1.0, 1.005, Verdict.EQUAL),
+        (0.97, 0.985, 0.995, Verdict.UNRESOLVED),  # not zero, but perhaps within the margin
+        (0.95, 1.00, 1.05, Verdict.UNRESOLVED),
+        (0.90, 1.05, 1.20, Verdict.UNRESOLVED),
+    ],
+)
+def test_the_verdict_needs_the_whole_interval_on_one_side(
+    low: float, center: float, high: float, verdict: Verdict
+) -> None:
+    assert stats.judge(estimate_of(low, center, high)).verdict is verdict
+
+
+def test_higher_can_be_better() -> None:
+    higher = estimate_of(1.10, 1.15, 1.20)
+    assert stats.judge(higher, higher_is_better=True) == Judgement(Verdict.BETTER)
+    lower = estimate_of(0.8, 0.85, 0.9)
+    assert stats.judge(lower, higher_is_better=True) == Judgement(Verdict.WORSE)
+
+
+def test_a_difference_that_the_correction_does_not_confirm_is_unresolved() -> None:
+    clear = estimate_of(0.80, 0.85, 0.90)
+    assert stats.judge(clear, p_adjusted=0.06).verdict is Verdict.UNRESOLVED
+    assert stats.judge(clear, p_adjusted=0.04).verdict is Verdict.BETTER
+
+
+def test_a_difference_below_the_noise_floor_is_unresolved() -> None:
+    clear = estimate_of(0.93, 0.95, 0.97)
+    assert stats.judge(clear, floor=0.10).verdict is Verdict.UNRESOLVED
+    assert stats.judge(clear, floor=0.02).verdict is Verdict.BETTER
+
+
+def test_one_pair_is_unresolved_without_advice() -> None:
+    estimate = stats.estimate_ratio([0.5])
+    assert stats.judge(estimate) == Judgement(Verdict.UNRESOLVED, None)
+
+
+def test_the_advice_follows_the_square_root_law() -> None:
+    # Half-width 0.04, needed 0.01 (from 0.05 above to the margin's end): 16 times the rounds.
+    limit = math.log(1.01)
+    center = limit + 0.01
+    estimate = estimate_of(math.exp(center - 0.04), math.exp(center), math.exp(center + 0.04), 10)
+    assert stats.judge(estimate).rounds_more == pytest.approx(150, abs=1)
+
+
+def test_the_advice_is_about_right() -> None:
+    """Simulated: half of the advised rounds seldom resolve it, twice as many mostly do."""
+    generator = np.random.default_rng(12)
+    resolved = {0.5: 0, 2.0: 0}
+    advised = 0
+    while advised < 40:
+        few = stats.estimate_ratio(generator.normal(0.05, 0.05, 9))
+        more = stats.judge(few).rounds_more
+        # The advice from a lucky or an unlucky start is not what this is about.
+        if more is None or not 10 <= more <= 40:
+            continue
+        advised += 1
+        for factor in resolved:
+            count = 9 + round(factor * more)
+            estimate = stats.estimate_ratio(generator.normal(math.log(few.ratio), 0.05, count))
+            resolved[factor] += stats.judge(estimate).verdict is Verdict.WORSE
+    assert resolved[0.5] < 20 < resolved[2.0]
+
+
+def test_hopeless_cases_get_no_number() -> None:
+    at_the_margin = math.log(1.01) + 1e-6
+    estimate = estimate_of(math.exp(-0.05), math.exp(at_the_margin), math.exp(0.07))
+    assert stats.judge(estimate) == Judgement(Verdict.UNRESOLVED, None)
+
+
+@given(LOGS, st.floats(0.001, 0.2))
+def test_verdicts_are_mirror_images(logs: list[float], margin: float) -> None:
+    mirror = {
+        Verdict.BETTER: Verdict.WORSE,
+        Verdict.WORSE: Verdict.BETTER,
+        Verdict.EQUAL: Verdict.EQUAL,
+        Verdict.UNRESOLVED: Verdict.UNRESOLVED,
+    }
+    there = stats.judge(stats.estimate_ratio(logs), margin)
+    back = stats.judge(stats.estimate_ratio([-x for x in logs]), margin)
+    assert back.verdict is mirror[there.verdict]
+
+
+def test_a_margin_must_be_positive() -> None:
+    with pytest.raises(ValueError, match="margin"):
+        stats.judge(estimate_of(0.8, 0.9, 0.95), margin=0.0)
+
+
+def test_the_noise_floor_is_the_farther_end_of_the_control() -> None:
+    assert stats.noise_floor(estimate_of(0.99, 1.0, 1.02)) == pytest.approx(0.02)
+    assert stats.noise_floor(estimate_of(0.95, 1.0, 1.02)) == pytest.approx(1 / 0.95 - 1)
+    assert stats.noise_floor(stats.estimate_ratio([0.1])) is None
+
+
+# --- over the rounds -----------------------------------------------------------------------------
+
+
+def test_round_effects_are_what_all_allocators_share() -> None:
+    effects = np.array([0.3, 0.0, 0.0, -0.1, 0.0])
+    speeds = np.array([[1.0], [5.0], [2.0]])
+    assert stats.round_effects(speeds + effects) == pytest.approx(effects)
+
+
+def test_a_failed_run_does_not_hide_a_rounds_effect() -> None:
+    table = np.array([[0.5, 0.0, 0.0, 0.0], [0.5, 0.0, np.nan, 0.0]])
+    assert stats.round_effects(table)[0] == pytest.approx(0.5)
+
+
+def test_a_slow_first_round_is_seen_and_others_are_not() -> None:
+    rest = np.random.default_rng(2).normal(0.0, 0.01, 12)
+    assert stats.first_round_effect([0.2, *rest]) == pytest.approx(0.2, abs=0.02)
+    assert stats.first_round_effect(rest) is None
+    assert stats.first_round_effect([0.2, 0.0, 0.0]) is None  # too few to say
+
+
+@given(st.lists(st.floats(-10.0, 10.0), min_size=5, max_size=30))
+def test_theil_sen_is_scipys(values: list[float]) -> None:
+    trend = stats.theil_sen(values)
+    assert trend is not None
+    expected = scipy.stats.theilslopes(values, alpha=0.95)
+    assert trend.slope == pytest.approx(expected.slope, abs=1e-9)
+    assert trend.low == pytest.approx(expected.low_slope, abs=1e-9)
+    assert trend.high == pytest.approx(expected.high_slope, abs=1e-9)
+
+
+def test_drift_is_found_and_noise_seldom_taken_for_it() -> None:
+    generator = np.random.default_rng(8)
+    drifting = stats.theil_sen(generator.normal(0.0, 0.01, 20) + 0.01 * np.arange(20))
+    assert drifting is not None
+    assert drifting.significant
+    assert drifting.slope == pytest.approx(0.01, abs=0.002)
+    steady = [stats.theil_sen(generator.normal(0.0, 0.01, 20)) for _ in range(200)]
+    assert sum(trend is not None and trend.significant for trend in steady) <= 20
+    assert stats.theil_sen([1.0, 2.0, 3.0]) is None

@@ -1,0 +1,226 @@
+"""A single run: what the program is given, what counts as a failure, and what is kept of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tsmlab.allocators import Allocator
+from tsmlab.errors import UserError
+from tsmlab.metrics import CUSTOM, parse_custom
+from tsmlab.results import Sample
+from tsmlab.schedule import Entry, Slot
+from tsmlab.trial import PADDING_VARIABLE, OutputCheck, Program, Trial, extra_environment_bytes
+
+PROGRAM = Program(command=("./program",), stdin=Path("/dev/null"))
+
+
+def run_once(
+    world: Any,
+    tmp_path: Path,
+    behaviour: Any,
+    program: Program = PROGRAM,
+    name: str = "own",
+) -> Sample:
+    allocator = world.allocator(name)
+    executor = world.Executor({name: behaviour})
+    trial = Trial(program, [allocator], executor, tmp_path, executor.clock)
+    return trial.run(Slot(Entry(allocator), "measured", 3, 2, 100))
+
+
+def test_a_good_run_keeps_everything(world: Any, tmp_path: Path) -> None:
+    sample = run_once(world, tmp_path, world.Behaviour(seconds=0.25, peak_bytes=1 << 20))
+    assert sample.failure is None
+    assert sample.values["time_seconds"] == pytest.approx(0.25)
+    assert sample.values["peak_memory_bytes"] == 1 << 20
+    assert sample.values["page_faults"] == 5000
+    assert (sample.phase, sample.round, sample.position) == ("measured", 3, 2)
+    assert sample.output_bytes == 3
+    assert sample.measurement["schema"] == "tsmalloc-measure/1"
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "text"),
+    [
+        ({"exit_code": 3}, "exit", "exit 3"),
+        ({"signal": signal.SIGSEGV}, "signal", "SIGSEGV"),
+        ({"timed_out": True}, "timeout", "timed out"),
+        ({"spawn_error": {"errno": 2, "message": "no such file"}}, "start", "no such file"),
+        ({"mapped": False}, "preload", "not loaded"),
+        ({"exit_code": None}, "signal", "could not be ended"),
+    ],
+)
+def test_failures_are_named_and_carry_the_programs_last_words(
+    world: Any, tmp_path: Path, change: dict[str, Any], kind: str, text: str
+) -> None:
+    sample = run_once(world, tmp_path, world.Behaviour(stderr="a\nlast words\n", **change))
+    assert sample.failure is not None
+    assert sample.failure.kind == kind
+    assert text in sample.failure.text
+    assert sample.failure.stderr_tail.endswith("last words")
+
+
+def test_another_exit_status_may_be_the_right_one(world: Any, tmp_path: Path) -> None:
+    program = replace(PROGRAM, expected_exit=3)
+    assert run_once(world, tmp_path, world.Behaviour(exit_code=3), program).failure is None
+    failure = run_once(world, tmp_path, world.Behaviour(exit_code=0), program).failure
+    assert failure is not None
+    assert failure.text == "exit 0 instead of 3"
+
+
+def test_long_last_words_are_cut(world: Any, tmp_path: Path) -> None:
+    stderr = "".join(f"line {i}\n" for i in range(100_000))
+    failure = run_once(world, tmp_path, world.Behaviour(exit_code=1, stderr=stderr)).failure
+    assert failure is not None
+    assert failure.stderr_tail.splitlines()[-1] == "line 99999"
+    assert len(failure.stderr_tail.splitlines()) == 12
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_the_programs_own_number_is_found_in_either_stream(
+    world: Any, tmp_path: Path, stream: str
+) -> None:
+    program = replace(PROGRAM, metric=parse_custom(r"rate=rate: ([\d.]+)"))
+    behaviour = world.Behaviour(**{stream: "warm 1\nrate: 12.5\n"})
+    assert run_once(world, tmp_path, behaviour, program).values[CUSTOM] == 12.5
+
+
+def test_a_missing_number_is_a_failure(world: Any, tmp_path: Path) -> None:
+    program = replace(PROGRAM, metric=parse_custom(r"rate=rate: ([\d.]+)"))
+    failure = run_once(world, tmp_path, world.Behaviour(stdout="rate: fast\n"), program).failure
+    assert failure is not None
+    assert (failure.kind, failure.text) == ("metric", "no rate in the output")
+
+
+def test_an_interrupted_run_interrupts_the_comparison(world: Any, tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        run_once(world, tmp_path, world.Behaviour(interrupted=True))
+
+
+# --- the environment -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("outer", [None, "/lib/outer.so"])
+def test_the_environment_has_the_same_size_under_all_allocators(
+    world: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, outer: str | None
+) -> None:
+    if outer is None:
+        monkeypatch.delenv("LD_PRELOAD", raising=False)
+    else:
+        monkeypatch.setenv("LD_PRELOAD", outer)
+    allocators = [
+        Allocator("glibc", None, "libc", "1"),
+        Allocator("short", Path("/x.so"), "user", "1"),
+        Allocator("long", Path("/a/very/long/path/lib.so"), "user", "1", env={"CONF": "on"}),
+    ]
+    executor = world.Executor({a.name: world.Behaviour() for a in allocators})
+    trial = Trial(PROGRAM, allocators, executor, tmp_path, executor.clock)
+    for allocator in allocators:
+        trial.run(Slot(Entry(allocator), "measured", 1, 1, 100))
+
+    sizes = set()
+    for request in executor.requests:
+        environment = dict(os.environ) | dict(request.env)
+        preloads = [*map(str, request.preloads()), *([outer] if outer else [])]
+        if preloads:
+            environment["LD_PRELOAD"] = ":".join(preloads)
+        sizes.add(sum(len(os.fsencode(f"{k}={v}")) + 1 + 8 for k, v in environment.items()))
+    assert len(sizes) == 1
+    assert min(len(r.env[PADDING_VARIABLE]) for r in executor.requests) == 100
+
+
+def test_nothing_is_added_for_the_c_librarys_own() -> None:
+    assert extra_environment_bytes(Allocator("glibc", None, "libc", "1")) == 0
+
+
+# --- set-up and clean-up -------------------------------------------------------------------------
+
+
+def test_hooks_run_around_each_run_and_know_the_allocator(world: Any, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    program = replace(
+        PROGRAM,
+        setup=f'echo "before $TSMALLOC_ALLOCATOR" >> {log}',
+        cleanup=f'echo "after $TSMALLOC_ALLOCATOR" >> {log}',
+    )
+    run_once(world, tmp_path, world.Behaviour(), program)
+    assert log.read_text() == "before own\nafter own\n"
+
+
+def test_cleanup_follows_a_failed_run_too(world: Any, tmp_path: Path) -> None:
+    program = replace(PROGRAM, cleanup=f"touch {tmp_path}/cleaned")
+    assert run_once(world, tmp_path, world.Behaviour(exit_code=1), program).failure
+    assert (tmp_path / "cleaned").exists()
+
+
+def test_a_failing_hook_is_a_clear_error(world: Any, tmp_path: Path) -> None:
+    program = replace(PROGRAM, setup="echo no database >&2; exit 4")
+    with pytest.raises(UserError, match=r"setup command failed \(exit 4\)") as caught:
+        run_once(world, tmp_path, world.Behaviour(), program)
+    assert "no database" in caught.value.message
+    assert "--setup" in caught.value.remedy
+
+
+def test_hooks_are_not_timed(world: Any, tmp_path: Path) -> None:
+    program = replace(PROGRAM, setup="sleep 0.2")
+    begin = time.monotonic()
+    sample = run_once(world, tmp_path, world.Behaviour(seconds=0.01), program)
+    assert time.monotonic() - begin >= 0.2
+    assert sample.values["time_seconds"] == pytest.approx(0.01)
+
+
+# --- comparing outputs ---------------------------------------------------------------------------
+
+
+def outputs(world: Any, tmp_path: Path, *runs: tuple[str, str]) -> list[Sample]:
+    return [
+        run_once(world, tmp_path, world.Behaviour(stdout=text), name=name) for name, text in runs
+    ]
+
+
+def test_another_output_than_the_references_is_a_failure(world: Any, tmp_path: Path) -> None:
+    check = OutputCheck("glibc", enabled=True)
+    judged = check.judge(
+        outputs(world, tmp_path, ("glibc", "1"), ("glibc", "1"), ("a", "1"), ("b", "2"))
+    )
+    assert [s.failure.kind if s.failure else None for s in judged] == [None, None, None, "output"]
+    assert check.comparable is True
+
+
+def test_a_reference_that_differs_from_itself_takes_the_judgement_back(
+    world: Any, tmp_path: Path
+) -> None:
+    check = OutputCheck("glibc", enabled=True)
+    judged = check.judge(outputs(world, tmp_path, ("glibc", "1"), ("a", "2")))
+    assert judged[1].failure is not None
+    judged = check.judge([*judged, *outputs(world, tmp_path, ("glibc", "3"))])
+    assert [s.failure for s in judged] == [None, None, None]
+    assert check.comparable is False
+
+
+def test_outputs_are_not_compared_if_so_asked(world: Any, tmp_path: Path) -> None:
+    check = OutputCheck("glibc", enabled=False)
+    judged = check.judge(outputs(world, tmp_path, ("glibc", "1"), ("a", "2")))
+    assert judged[1].failure is None
+    assert check.comparable is None
+
+
+def test_a_crash_stays_a_crash_whatever_it_printed(world: Any, tmp_path: Path) -> None:
+    crashed = run_once(world, tmp_path, world.Behaviour(signal=11, stdout="partial"), name="a")
+    good = outputs(world, tmp_path, ("glibc", "1"))
+    judged = OutputCheck("glibc", enabled=True).judge([*good, crashed])
+    assert judged[1].failure == crashed.failure
+
+
+def test_a_crash_of_the_reference_says_nothing_about_its_output(world: Any, tmp_path: Path) -> None:
+    crashed = run_once(world, tmp_path, world.Behaviour(signal=11, stdout="part"), name="glibc")
+    check = OutputCheck("glibc", enabled=True)
+    check.judge([*outputs(world, tmp_path, ("glibc", "1"), ("a", "1")), crashed])
+    assert check.comparable is True

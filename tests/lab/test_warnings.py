@@ -1,0 +1,159 @@
+"""Each warning appears where it should, stays away where it should not, and names a remedy."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tsmlab import compare as flow
+from tsmlab import machine
+from tsmlab.results import Comparison
+from tsmlab.schedule import StopRule
+
+QUIET = replace(
+    machine.describe(Path("/nonexistent")), load_at_start=0.0, usable_cores=4, governor=None
+)
+
+
+@pytest.fixture(autouse=True)
+def quiet_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flow.machine, "describe", lambda: QUIET)
+
+
+def codes(comparison: Comparison) -> set[str]:
+    for trouble in comparison.warnings:
+        assert trouble.symptom
+        assert trouble.cause
+        assert trouble.remedy
+    return {trouble.code for trouble in comparison.warnings}
+
+
+def run(world: Any, rounds: int = 12, **behaviour: Any) -> Comparison:
+    behaviours = {
+        "glibc": world.Behaviour(**behaviour),
+        "a": world.Behaviour(**behaviour),
+        "b": world.Behaviour(**behaviour),
+    }
+    comparison: Comparison = world.comparison(behaviours, rule=StopRule(runs=rounds))
+    return comparison
+
+
+def test_a_clean_comparison_has_no_warnings(world: Any) -> None:
+    assert codes(run(world)) == set()
+
+
+def test_few_rounds(world: Any) -> None:
+    assert codes(run(world, rounds=3)) == {"few-rounds"}
+
+
+def test_a_noise_floor_above_the_margin(world: Any) -> None:
+    comparison = run(world, noise=0.05)
+    assert "noise-floor" in codes(comparison)
+    assert "noise-floor" not in codes(run(world, noise=0.001))
+
+
+def test_short_runs(world: Any) -> None:
+    assert codes(run(world, seconds=0.002)) == {"short-runs"}
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"load_at_start": 3.0}, "high-load"),
+        ({"transparent_hugepages": "always"}, "huge-pages"),
+        ({"governor": "powersave"}, "governor"),
+        ({"address_randomisation": 0}, "no-aslr"),
+    ],
+)
+def test_the_machine(
+    world: Any, monkeypatch: pytest.MonkeyPatch, change: dict[str, Any], code: str
+) -> None:
+    monkeypatch.setattr(flow.machine, "describe", lambda: replace(QUIET, **change))
+    assert codes(run(world)) == {code}
+
+
+def test_a_harmless_machine_is_not_warned_of(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    harmless = replace(
+        QUIET,
+        load_at_start=1.0,
+        transparent_hugepages="madvise",
+        governor="performance",
+        address_randomisation=2,
+    )
+    monkeypatch.setattr(flow.machine, "describe", lambda: harmless)
+    assert codes(run(world)) == set()
+
+
+def slowed(world: Any, factors: list[float], per_round: int) -> Any:
+    """Each measured round has its own factor; the warm-up (and the reference's probe) has none."""
+    skipped = per_round + (1 if per_round == 2 else 0)
+    changes = tuple(
+        (skipped + index * per_round, world.Behaviour(seconds=0.1 * factor))
+        for index, factor in enumerate(factors)
+    )
+    return world.Behaviour(seconds=0.1, changes=changes)
+
+
+def over_rounds(world: Any, factors: list[float]) -> Comparison:
+    behaviours = {
+        "glibc": slowed(world, factors, per_round=2),
+        "a": slowed(world, factors, per_round=1),
+        "b": slowed(world, factors, per_round=1),
+    }
+    comparison: Comparison = world.comparison(behaviours, rule=StopRule(runs=len(factors)))
+    return comparison
+
+
+def test_a_slow_first_round(world: Any) -> None:
+    factors = [1.3, 1.0, 1.001, 0.999, 1.0, 1.001, 0.999, 1.0]
+    assert "first-round" in codes(over_rounds(world, factors))
+
+
+def test_drift(world: Any) -> None:
+    comparison = over_rounds(world, [1.0 + 0.01 * n for n in range(12)])
+    assert codes(comparison) == {"drift"}
+    (trouble,) = comparison.warnings
+    assert "slower" in trouble.symptom
+
+
+def test_outliers(world: Any) -> None:
+    factors = [1.0, 1.001, 1.5, 0.999, 1.0, 1.001, 1.6, 1.002, 1.0, 1.7, 0.999, 1.0]
+    assert "outliers" in codes(over_rounds(world, factors))
+
+
+def test_two_groups_of_times(world: Any) -> None:
+    factors = [1.0 + 0.2 * (n % 2) + 0.0005 * (n % 5) for n in range(24)]
+    assert "bimodal" in codes(over_rounds(world, factors))
+
+
+def test_several_processes(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    behaviours = {"glibc": world.Behaviour(), "a": world.Behaviour()}
+    executor = world.Executor(behaviours)
+    plain = executor.run
+
+    def with_children(request: Any) -> Any:
+        measurement = plain(request)
+        measurement.raw["tree_peak_rss_bytes"] = 3 * measurement.peak_rss_bytes
+        return measurement
+
+    monkeypatch.setattr(executor, "run", with_children)
+    comparison = world.comparison(behaviours, executor=executor)
+    assert codes(comparison) == {"several-processes"}
+    assert "3.0 times" in comparison.warnings[0].cause
+
+
+def test_a_costly_look_at_the_memory(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    behaviours = {"glibc": world.Behaviour(), "a": world.Behaviour()}
+    executor = world.Executor(behaviours)
+    plain = executor.run
+
+    def costly(request: Any) -> Any:
+        measurement = plain(request)
+        measurement.raw["sampling_ns"] = measurement.wall_ns // 20
+        return measurement
+
+    monkeypatch.setattr(executor, "run", costly)
+    assert codes(world.comparison(behaviours, executor=executor)) == {"sampling-cost"}
