@@ -1,7 +1,7 @@
-"""What a drop-in library looks like from outside: the names it exports, what it needs, what it would do to a process.
+"""What a drop-in library looks like from outside: what it exports, needs, and does to a process.
 
-Reads the ELF file by `readelf` of binutils, which every compiler brings along. It refuses to run anything of the library;
-whether the functions work is for tests/conformance.
+Reads the ELF file by `readelf` of binutils, which every compiler brings along. It refuses to run
+anything of the library; whether the functions work is for tests/conformance.
 
 Usage: exports.py LIBRARY.so...
 """
@@ -15,30 +15,47 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-FUNCTIONS = frozenset(
-    "malloc free calloc realloc cfree free_sized free_aligned_sized posix_memalign memalign aligned_alloc valloc pvalloc"
-    " malloc_usable_size malloc_good_size nallocx sdallocx alloc_at_least mallinfo mallinfo2 malloc_info malloc_stats"
-    " malloc_trim mallopt ts_data_segment_size ts_data_segment_free_space_size".split()
+
+def names(text: str) -> frozenset[str]:
+    """The words of a text, for tables that people read."""
+    return frozenset(text.split())
+
+
+FUNCTIONS = names(
+    """
+    malloc free calloc realloc cfree free_sized free_aligned_sized
+    posix_memalign memalign aligned_alloc valloc pvalloc
+    malloc_usable_size malloc_good_size nallocx sdallocx alloc_at_least
+    mallinfo mallinfo2 malloc_info malloc_stats malloc_trim mallopt
+    ts_data_segment_size ts_data_segment_free_space_size
+    """
 )
 
 # Each operator in each form, as the C++ ABI for 64-bit systems mangles it.
-OPERATORS = frozenset(
-    [f"_Z{operator}{form}" for operator in ("nwm", "nam") for form in
-     ("", "RKSt9nothrow_t", "St11align_val_t", "St11align_val_tRKSt9nothrow_t")]
-    + [f"_Z{operator}Pv{form}" for operator in ("dl", "da") for form in
-       ("", "m", "RKSt9nothrow_t", "St11align_val_t", "mSt11align_val_t", "St11align_val_tRKSt9nothrow_t")]
+OPERATORS = names(
+    """
+    _Znwm _ZnwmRKSt9nothrow_t _ZnwmSt11align_val_t _ZnwmSt11align_val_tRKSt9nothrow_t
+    _Znam _ZnamRKSt9nothrow_t _ZnamSt11align_val_t _ZnamSt11align_val_tRKSt9nothrow_t
+    _ZdlPv _ZdlPvm _ZdlPvRKSt9nothrow_t
+    _ZdlPvSt11align_val_t _ZdlPvmSt11align_val_t _ZdlPvSt11align_val_tRKSt9nothrow_t
+    _ZdaPv _ZdaPvm _ZdaPvRKSt9nothrow_t
+    _ZdaPvSt11align_val_t _ZdaPvmSt11align_val_t _ZdaPvSt11align_val_tRKSt9nothrow_t
+    """
 )
 
 EXPORTS = FUNCTIONS | OPERATORS
 
-# The only names that may stay undefined without being libc's: looked at when memory runs out, absent in C programs, and what every shared
-# object's start-up files mention.
-WEAK = frozenset(
-    "_ZSt15get_new_handlerv _ZSt17__throw_bad_allocv _ZSt9terminatev __gxx_personality_v0 __cxa_begin_catch __cxa_end_catch"
-    " _Unwind_Resume _ITM_deregisterTMCloneTable _ITM_registerTMCloneTable __gmon_start__ __cxa_finalize".split()
+# The only names that may stay undefined without being libc's: looked at when memory runs out and
+# absent in C programs, and what every shared object's start-up files mention.
+WEAK = names(
+    """
+    _ZSt15get_new_handlerv _ZSt17__throw_bad_allocv _ZSt9terminatev
+    __gxx_personality_v0 __cxa_begin_catch __cxa_end_catch _Unwind_Resume
+    _ITM_deregisterTMCloneTable _ITM_registerTMCloneTable __gmon_start__ __cxa_finalize
+    """
 )
 
-# Static TLS that a library may take: one pointer and a little state, so that dlopen never runs out of it.
+# Static TLS that a library may take: a pointer and a little state, so that dlopen never lacks it.
 MOST_TLS_BYTES = 64
 
 
@@ -92,7 +109,7 @@ def faults(elf: Elf) -> Iterator[str]:
     if missing := EXPORTS - elf.exported:
         yield f"does not export {', '.join(sorted(missing))}"
     if surplus := elf.exported - EXPORTS:
-        yield f"exports {', '.join(sorted(surplus))} as well; src/override/exports.map decides what is shown"
+        yield f"exports {', '.join(sorted(surplus))} as well; src/override/exports.map decides"
     if elf.needed != ["libc.so.6"]:
         yield f"needs {', '.join(elf.needed) or 'nothing'}; must need libc.so.6 alone"
     if foreign := {name for name in elf.undefined_strong if "@GLIBC_" not in name}:
@@ -100,7 +117,7 @@ def faults(elf: Elf) -> Iterator[str]:
     if surplus := elf.undefined_weak - WEAK:
         yield f"refers weakly to {', '.join(sorted(surplus))}"
     if elf.tls_bytes > MOST_TLS_BYTES:
-        yield f"has {elf.tls_bytes} bytes of thread-local storage; at most {MOST_TLS_BYTES} fit every dlopen"
+        yield f"has {elf.tls_bytes} bytes of thread-local storage, more than {MOST_TLS_BYTES}"
     if "TEXTREL" in elf.dynamic:
         yield "has text relocations"
     if elf.stack_flags is None or "E" in elf.stack_flags:
@@ -117,7 +134,15 @@ def main(arguments: list[str]) -> int:
         return 2
     status = 0
     for library in map(Path, arguments):
-        for fault in faults(inspect(library)):
+        try:
+            found = list(faults(inspect(library)))
+        except FileNotFoundError:
+            print("exports.py: no readelf; install binutils", file=sys.stderr)
+            return 2
+        except subprocess.CalledProcessError as error:
+            print(f"exports.py: {error.stderr.strip()}", file=sys.stderr)
+            return 2
+        for fault in found:
             print(f"{library.name}: {fault}")
             status = 1
     return status

@@ -1,15 +1,19 @@
-// Finds std::get_new_handler and the function that throws std::bad_alloc at run time. Weak references serve programs that are linked with
-// the C++ runtime. They are null in a C program that later loads a C++ module privately (a Python extension, say), so on failure the
-// runtime is looked for among the loaded libraries as well. Only running out of memory leads here; no start-up path does.
+// Finds std::get_new_handler and the function that throws std::bad_alloc at run time. Weak
+// references serve programs that are linked with the C++ runtime. They are null in a C program that
+// later loads a C++ module privately (a Python extension, say), so on failure the runtime is looked
+// for among the loaded libraries as well. Only running out of memory leads here; no start-up path
+// does.
 //
-// This is the one file that is compiled with exceptions, to catch what a program's operator new or new-handler throws at a nothrow form.
+// This is the one file that is compiled with exceptions, to catch what a program's operator new or
+// new-handler throws at a nothrow form.
 #include "override/cxx_runtime.h"
 
 #include <dlfcn.h>
 
 #include "base/check.h"
 
-// What `catch` compiles to. Weak, since a process without a C++ runtime throws nothing that would need them.
+// What `catch` compiles to. Weak, since a process without a C++ runtime throws nothing that would
+// need them.
 __asm__(
     ".weak __gxx_personality_v0\n"
     ".weak __cxa_begin_catch\n"
@@ -27,7 +31,8 @@ extern "C" {
 [[gnu::weak]] void weak_throw_bad_alloc() __asm__("_ZSt17__throw_bad_allocv");
 }
 
-// A C++ runtime that is loaded already, or null. The handle is never closed: what was found must stay.
+// A C++ runtime that is loaded already, or null. The handle is never closed: what was found must
+// stay.
 void* loaded_runtime() noexcept {
   for (const char* name : {"libstdc++.so.6", "libc++.so.1"}) {
     if (void* handle = ::dlopen(name, RTLD_LAZY | RTLD_NOLOAD)) return handle;
@@ -54,7 +59,9 @@ bool call_new_handler() {
 
 void throw_bad_alloc() {
   if (const auto do_throw = find(&weak_throw_bad_alloc, "_ZSt17__throw_bad_allocv")) do_throw();
-  fatal("out of memory in operator new, and no C++ runtime is loaded that could throw std::bad_alloc");
+  fatal(
+      "out of memory in operator new, and no C++ runtime is loaded that could throw "
+      "std::bad_alloc");
 }
 
 void* new_or_null(std::size_t bytes) noexcept {

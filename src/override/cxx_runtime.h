@@ -1,5 +1,5 @@
-// What the operators need of the C++ runtime when memory is short, without linking to one: a C program that preloads an allocator must not
-// get libstdc++ with it.
+// What the operators need of the C++ runtime when memory is short, without linking to one: a C
+// program that preloads an allocator must not get libstdc++ with it.
 #pragma once
 
 #include <cstddef>
@@ -7,13 +7,15 @@
 
 namespace ts {
 
-// Calls the handler of std::set_new_handler, which may make memory available, throw, or not return. False if there is none.
+// Calls the handler of std::set_new_handler, which may make memory available, throw, or not return.
+// False if there is none.
 [[gnu::cold]] bool call_new_handler();
 
 // Ends the process with a message if no C++ runtime is loaded that could throw.
 [[noreturn, gnu::cold]] void throw_bad_alloc();
 
-// What ::operator new returns, or null if it throws. It is called by its dynamic name: a program's own replacement counts.
+// What ::operator new returns, or null if it throws. It is called by its dynamic name: a program's
+// own replacement counts.
 void* new_or_null(std::size_t bytes) noexcept;
 void* new_or_null(std::size_t bytes, std::align_val_t alignment) noexcept;
 

@@ -1,5 +1,5 @@
-// Translates a heap's measures into the forms that glibc's reporting functions give them. It refuses to invent: what a heap does not
-// measure is 0 in a struct and absent in text.
+// Translates a heap's measures into the forms that glibc's reporting functions give them. It
+// refuses to invent: what a heap does not measure is 0 in a struct and absent in text.
 #include "override/diagnostics.h"
 
 #include <cerrno>
@@ -35,16 +35,18 @@ struct mallinfo mallinfo_of(const HeapMeasures& measures) noexcept {
 
 int write_malloc_info(const HeapMeasures& measures, int options, std::FILE* stream) noexcept {
   if (options != 0) return EINVAL;
-  const int written = std::fprintf(stream,
-                                   "<malloc version=\"1\">\n"
-                                   "<total type=\"cached\" size=\"%zu\"/>\n"
-                                   "<total type=\"rest\" count=\"%zu\" size=\"%zu\"/>\n"
-                                   "<system type=\"current\" size=\"%zu\" chunks=\"%zu\"/>\n"
-                                   "<growth calls=\"%zu\" sbrk=\"%zu\"/>\n"
-                                   "<heaps count=\"%zu\"/>\n"
-                                   "</malloc>\n",
-                                   measures.cached_bytes, measures.free_blocks, measures.free_bytes - measures.cached_bytes,
-                                   measures.segment_bytes, measures.chunks, measures.grow_calls, measures.sbrk_calls, measures.heaps);
+  const int written =
+      std::fprintf(stream,
+                   "<malloc version=\"1\">\n"
+                   "<total type=\"cached\" size=\"%zu\"/>\n"
+                   "<total type=\"rest\" count=\"%zu\" size=\"%zu\"/>\n"
+                   "<system type=\"current\" size=\"%zu\" chunks=\"%zu\"/>\n"
+                   "<growth calls=\"%zu\" sbrk=\"%zu\"/>\n"
+                   "<heaps count=\"%zu\"/>\n"
+                   "</malloc>\n",
+                   measures.cached_bytes, measures.free_blocks,
+                   measures.free_bytes - measures.cached_bytes, measures.segment_bytes,
+                   measures.chunks, measures.grow_calls, measures.sbrk_calls, measures.heaps);
   return written < 0 ? EIO : 0;
 }
 
@@ -58,13 +60,15 @@ void write_malloc_stats(const HeapMeasures& measures) noexcept {
                "heaps            = %10zu\n"
                "chunks           = %10zu\n"
                "growth calls     = %10zu (%zu by sbrk)\n",
-               measures.segment_bytes, measures.segment_bytes - measures.free_bytes, measures.free_bytes, measures.free_blocks,
-               measures.cached_bytes, measures.heaps, measures.chunks, measures.grow_calls, measures.sbrk_calls);
+               measures.segment_bytes, measures.segment_bytes - measures.free_bytes,
+               measures.free_bytes, measures.free_blocks, measures.cached_bytes, measures.heaps,
+               measures.chunks, measures.grow_calls, measures.sbrk_calls);
 }
 
 int accept_mallopt(int parameter, int value) noexcept {
   switch (parameter) {
-    // Hints about when to cache, map, trim or spread: they promise speed, never behaviour, and our strategies choose for themselves.
+    // Hints about when to cache, map, trim or spread: they promise speed, never behaviour, and our
+    // strategies choose for themselves.
     case M_MXFAST:
     case M_TRIM_THRESHOLD:
     case M_TOP_PAD:
@@ -78,7 +82,8 @@ int accept_mallopt(int parameter, int value) noexcept {
     case M_GRAIN:
     case M_KEEP:
       return 1;
-    // Filling blocks with a pattern is visible behaviour, and we do not do it; only asking for none is granted.
+    // Filling blocks with a pattern is visible behaviour, and we do not do it; only asking for none
+    // is granted.
     case M_PERTURB:
       return value == 0 ? 1 : 0;
     default:

@@ -1,5 +1,6 @@
-// The functions of the malloc family that report or tune, from a heap's measures alone: mallinfo, malloc_info, malloc_stats, mallopt. They
-// may use stdio, hence memory: the caller holds no lock of the heap.
+// The functions of the malloc family that report or tune, from a heap's measures alone: mallinfo,
+// malloc_info, malloc_stats, mallopt. They may use stdio, hence memory: the caller holds no lock of
+// the heap.
 #pragma once
 
 #include <malloc.h>
@@ -12,10 +13,12 @@ namespace ts {
 
 struct mallinfo2 mallinfo2_of(const HeapMeasures& measures) noexcept;
 
-// The same in the ints of the old interface; what does not fit becomes INT_MAX (glibc lets it wrap).
+// The same in the ints of the old interface; what does not fit becomes INT_MAX (glibc lets it
+// wrap).
 struct mallinfo mallinfo_of(const HeapMeasures& measures) noexcept;
 
-// XML in the manner of glibc's malloc_info; 0, or an error number: EINVAL if `options` is not 0, EIO if the stream fails.
+// XML in the manner of glibc's malloc_info; 0, or an error number: EINVAL if `options` is not 0,
+// EIO if the stream fails.
 int write_malloc_info(const HeapMeasures& measures, int options, std::FILE* stream) noexcept;
 
 void write_malloc_stats(const HeapMeasures& measures) noexcept;

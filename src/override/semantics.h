@@ -1,6 +1,8 @@
-// What the malloc family of the C library promises, over any heap: sizes and products that overflow, errno, null pointers, what realloc
-// does with zero, which alignments are legal. Written once for every heap, as the glibc manual and man-pages have it (glibc 2.36 where they
-// leave a choice). It refuses to know how a heap finds memory, and to be called malloc: names are c_symbols.inc's business.
+// What the malloc family of the C library promises, over any heap: sizes and products that
+// overflow, errno, null pointers, what realloc does with zero, which alignments are legal. Written
+// once for every heap, as the glibc manual and man-pages have it (glibc 2.36 where they leave a
+// choice). It refuses to know how a heap finds memory, and to be called malloc: names are
+// c_symbols.inc's business.
 //
 //   malloc, memalign, ... -> allocate (errno) -> try_allocate (limits) -> heap.allocate
 //   operator new                              -> try_allocate
@@ -56,7 +58,8 @@ class Semantics {
     return block;
   }
 
-  // A null `old` allocates; zero `bytes` releases and returns null; on failure the old block is untouched and still the caller's.
+  // A null `old` allocates; zero `bytes` releases and returns null; on failure the old block is
+  // untouched and still the caller's.
   void* realloc(void* old, std::size_t bytes) noexcept {
     if (old == nullptr) return malloc(bytes);
     if (bytes == 0) {
@@ -69,13 +72,16 @@ class Semantics {
     const std::size_t old_bytes = Heap::usable_size(old);
     void* moved = heap_.allocate(bytes, min_alignment);
     if (moved == nullptr) [[unlikely]]
-      return bytes <= old_bytes ? old : fail(ENOMEM);  // the block it has is large enough, so shrinking cannot fail
+      return bytes <= old_bytes
+                 ? old
+                 : fail(ENOMEM);  // the block it has is large enough, so shrinking cannot fail
     std::memcpy(moved, old, bytes < old_bytes ? bytes : old_bytes);
     free(old);
     return moved;
   }
 
-  // errno is kept: cleaning up after an error must not hide it (glibc manual, "Freeing Memory Allocated with malloc").
+  // errno is kept: cleaning up after an error must not hide it (glibc manual, "Freeing Memory
+  // Allocated with malloc").
   void free(void* block) noexcept {
     if (block == nullptr) return;
     const int kept = errno;
@@ -83,13 +89,15 @@ class Semantics {
     errno = kept;
   }
 
-  // C23: the size must be the one that was asked for. A smaller one is as harmless as in glibc, which ignores it.
+  // C23: the size must be the one that was asked for. A smaller one is as harmless as in glibc,
+  // which ignores it.
   void free_sized(void* block, std::size_t bytes) noexcept {
     check(bytes <= usable_size(block), "a sized free names more bytes than the block has", block);
     free(block);
   }
 
-  // Any power of two; others are rounded up to the next one, and what malloc gives anyway needs no rounding (glibc).
+  // Any power of two; others are rounded up to the next one, and what malloc gives anyway needs no
+  // rounding (glibc).
   void* memalign(std::size_t alignment, std::size_t bytes) noexcept {
     if (alignment > max_alignment) [[unlikely]]
       return fail(EINVAL);
@@ -115,7 +123,9 @@ class Semantics {
     return allocate(align_up(bytes, os::page_bytes()), os::page_bytes());
   }
 
-  static std::size_t usable_size(const void* block) noexcept { return block == nullptr ? 0 : Heap::usable_size(block); }
+  static std::size_t usable_size(const void* block) noexcept {
+    return block == nullptr ? 0 : Heap::usable_size(block);
+  }
 
   // The most bytes that cost no more memory than `bytes` do; 0 if no block can have so many.
   static std::size_t good_size(std::size_t bytes, std::size_t alignment = min_alignment) noexcept {
@@ -123,17 +133,20 @@ class Semantics {
     if constexpr (requires { Heap::good_size(bytes); }) {
       return Heap::good_size(bytes);
     } else {
-      return bytes;  // a heap that does not tell how it rounds promises what was asked for, and no more
+      return bytes;  // a heap that does not tell how it rounds promises what was asked for, and no
+                     // more
     }
   }
 
  private:
-  static_assert(std::is_trivially_destructible_v<Heap>, "the program frees blocks until its very last instruction: heaps have no end");
+  static_assert(std::is_trivially_destructible_v<Heap>,
+                "the program frees blocks until its very last instruction: heaps have no end");
 
   // The largest power of two of size_t.
   static constexpr std::size_t max_alignment = ~(SIZE_MAX >> 1);
 
-  // Whether an object of `bytes` so aligned can exist at all. Heaps rely on it: bytes + alignment + any header does not overflow.
+  // Whether an object of `bytes` so aligned can exist at all. Heaps rely on it: bytes + alignment +
+  // any header does not overflow.
   static constexpr bool may_exist(std::size_t bytes, std::size_t alignment) noexcept {
     return alignment <= max_object_bytes && bytes <= max_object_bytes - alignment;
   }

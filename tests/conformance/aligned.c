@@ -1,4 +1,5 @@
-// The aligned functions: every power of two up to 1 MiB, what is refused and how, and the page functions.
+// The aligned functions: every power of two up to 1 MiB, what is refused and how, and the page
+// functions.
 #include <errno.h>
 #include <malloc.h>
 #include <stdlib.h>
@@ -9,7 +10,9 @@
 
 static void* by_posix_memalign(size_t alignment, size_t bytes) {
   void* block = NULL;
-  return posix_memalign(&block, alignment < sizeof(void*) ? sizeof(void*) : alignment, bytes) == 0 ? block : NULL;
+  return posix_memalign(&block, alignment < sizeof(void*) ? sizeof(void*) : alignment, bytes) == 0
+             ? block
+             : NULL;
 }
 
 typedef struct AlignedFunction {
@@ -29,19 +32,22 @@ static void every_power_of_two(void) {
   for (size_t f = 0; f < COUNT_OF(functions); ++f) {
     for (size_t alignment = 1; alignment <= 1 << 20; alignment *= 2) {
       void* block[COUNT_OF(sizes)];
-      // All sizes live at once, each filled to its usable end, so that a block that reaches into another shows.
+      // All sizes live at once, each filled to its usable end, so that a block that reaches into
+      // another shows.
       for (size_t i = 0; i < COUNT_OF(sizes); ++i) {
         block[i] = functions[f].allocate(alignment, sizes[i]);
         REQUIRE(block[i] != NULL, "%s(%zu, %zu) is null", functions[f].name, alignment, sizes[i]);
-        EXPECT((uintptr_t)block[i] % alignment == 0, "%s(%zu, %zu) is %p", functions[f].name, alignment, sizes[i], block[i]);
-        EXPECT(malloc_usable_size(block[i]) >= sizes[i], "%s(%zu, %zu): usable size %zu", functions[f].name, alignment, sizes[i],
-               malloc_usable_size(block[i]));
+        EXPECT((uintptr_t)block[i] % alignment == 0, "%s(%zu, %zu) is %p", functions[f].name,
+               alignment, sizes[i], block[i]);
+        EXPECT(malloc_usable_size(block[i]) >= sizes[i], "%s(%zu, %zu): usable size %zu",
+               functions[f].name, alignment, sizes[i], malloc_usable_size(block[i]));
         fill(block[i], malloc_usable_size(block[i]), alignment + i);
       }
       for (size_t i = 0; i < COUNT_OF(sizes); ++i) {
         const size_t usable = malloc_usable_size(block[i]);
-        EXPECT(first_damage(block[i], usable, alignment + i) == usable, "%s(%zu, %zu): byte %zu of %zu was overwritten",
-               functions[f].name, alignment, sizes[i], first_damage(block[i], usable, alignment + i), usable);
+        EXPECT(first_damage(block[i], usable, alignment + i) == usable,
+               "%s(%zu, %zu): byte %zu of %zu was overwritten", functions[f].name, alignment,
+               sizes[i], first_damage(block[i], usable, alignment + i), usable);
         free(block[i]);
       }
     }
@@ -53,7 +59,8 @@ static void large_alignments(void) {
     for (size_t f = 0; f < COUNT_OF(functions); ++f) {
       char* block = functions[f].allocate(alignment, 100);
       REQUIRE(block != NULL, "%s(%zu, 100) is null", functions[f].name, alignment);
-      EXPECT((uintptr_t)block % alignment == 0, "%s(%zu, 100) is %p", functions[f].name, alignment, (void*)block);
+      EXPECT((uintptr_t)block % alignment == 0, "%s(%zu, 100) is %p", functions[f].name, alignment,
+             (void*)block);
       fill(block, 100, alignment);
       free(block);
     }
@@ -71,38 +78,55 @@ static void many_aligned_and_plain(void) {
       bytes[i] = random_size(&random, 3000);
       block[i] = i % 2 == 0 ? malloc(bytes[i]) : memalign(alignment, bytes[i]);
       REQUIRE(block[i] != NULL, "null at block %zu", i);
-      EXPECT(i % 2 == 0 || (uintptr_t)block[i] % alignment == 0, "memalign(%zu, %zu) is %p", alignment, bytes[i], block[i]);
+      EXPECT(i % 2 == 0 || (uintptr_t)block[i] % alignment == 0, "memalign(%zu, %zu) is %p",
+             alignment, bytes[i], block[i]);
       fill(block[i], bytes[i], i);
     }
     for (size_t i = 0; i < blocks; ++i) {
       const size_t chosen = (i * 1597) % blocks;
-      EXPECT(first_damage(block[chosen], bytes[chosen], chosen) == bytes[chosen], "block %zu was overwritten", chosen);
+      EXPECT(first_damage(block[chosen], bytes[chosen], chosen) == bytes[chosen],
+             "block %zu was overwritten", chosen);
       free(block[chosen]);
     }
   }
 }
 
-// POSIX: EINVAL unless the alignment is a power of two and a multiple of sizeof(void*); a failure does not touch *memptr.
+// POSIX: EINVAL unless the alignment is a power of two and a multiple of sizeof(void*); a failure
+// does not touch *memptr.
 static void posix_memalign_refusals(void) {
   static const struct {
     size_t alignment;
     size_t bytes;
     int error;
-  } refusals[] = {{0, 8, EINVAL},      {1, 8, EINVAL},        {2, 8, EINVAL},          {4, 8, EINVAL},
-                  {12, 8, EINVAL},     {24, 8, EINVAL},       {48, 8, EINVAL},         {4097, 8, EINVAL},
-                  {SIZE_MAX, 8, EINVAL}, {16, SIZE_MAX, ENOMEM}, {64, SIZE_MAX - 64, ENOMEM}, {4096, PTRDIFF_MAX, ENOMEM},
-                  {(size_t)1 << 62, (size_t)1 << 62, ENOMEM}, {(size_t)1 << 63, 8, ENOMEM}, {(size_t)1 << 63, SIZE_MAX, ENOMEM}};
+  } refusals[] = {{0, 8, EINVAL},
+                  {1, 8, EINVAL},
+                  {2, 8, EINVAL},
+                  {4, 8, EINVAL},
+                  {12, 8, EINVAL},
+                  {24, 8, EINVAL},
+                  {48, 8, EINVAL},
+                  {4097, 8, EINVAL},
+                  {SIZE_MAX, 8, EINVAL},
+                  {16, SIZE_MAX, ENOMEM},
+                  {64, SIZE_MAX - 64, ENOMEM},
+                  {4096, PTRDIFF_MAX, ENOMEM},
+                  {(size_t)1 << 62, (size_t)1 << 62, ENOMEM},
+                  {(size_t)1 << 63, 8, ENOMEM},
+                  {(size_t)1 << 63, SIZE_MAX, ENOMEM}};
   int marker = 0;
   for (size_t i = 0; i < COUNT_OF(refusals); ++i) {
     void* block = &marker;
-    const int error = posix_memalign(&block, opaque(refusals[i].alignment), opaque(refusals[i].bytes));
-    EXPECT(error == refusals[i].error, "posix_memalign(%zu, %zu) returned %d instead of %d", refusals[i].alignment, refusals[i].bytes,
-           error, refusals[i].error);
-    EXPECT(block == &marker, "posix_memalign(%zu, %zu) failed and set the pointer to %p", refusals[i].alignment, refusals[i].bytes, block);
+    const int error =
+        posix_memalign(&block, opaque(refusals[i].alignment), opaque(refusals[i].bytes));
+    EXPECT(error == refusals[i].error, "posix_memalign(%zu, %zu) returned %d instead of %d",
+           refusals[i].alignment, refusals[i].bytes, error, refusals[i].error);
+    EXPECT(block == &marker, "posix_memalign(%zu, %zu) failed and set the pointer to %p",
+           refusals[i].alignment, refusals[i].bytes, block);
   }
 }
 
-// Not a power of two: older glibc rounds up, newer refuses aligned_alloc with EINVAL. Both are sound; a misaligned block is not.
+// Not a power of two: older glibc rounds up, newer refuses aligned_alloc with EINVAL. Both are
+// sound; a misaligned block is not.
 static void odd_alignments(void) {
   static const size_t alignments[] = {0, 3, 5, 17, 24, 48, 100, 1000, 4095, 5000};
   for (size_t f = 1; f < COUNT_OF(functions); ++f) {
@@ -110,12 +134,14 @@ static void odd_alignments(void) {
       errno = 0;
       char* block = functions[f].allocate(opaque(alignments[i]), 100);
       if (block == NULL) {
-        EXPECT(errno == EINVAL, "%s(%zu, 100) is null with errno %d", functions[f].name, alignments[i], errno);
+        EXPECT(errno == EINVAL, "%s(%zu, 100) is null with errno %d", functions[f].name,
+               alignments[i], errno);
         continue;
       }
       size_t rounded = 16;
       while (rounded < alignments[i]) rounded *= 2;
-      EXPECT((uintptr_t)block % rounded == 0, "%s(%zu, 100) is %p", functions[f].name, alignments[i], (void*)block);
+      EXPECT((uintptr_t)block % rounded == 0, "%s(%zu, 100) is %p", functions[f].name,
+             alignments[i], (void*)block);
       fill(block, 100, i);
       free(block);
     }
@@ -126,14 +152,21 @@ static void impossible_requests(void) {
   static const struct {
     size_t alignment;
     size_t bytes;
-  } requests[] = {{32, SIZE_MAX},      {32, SIZE_MAX - 31}, {64, (size_t)PTRDIFF_MAX + 1}, {4096, PTRDIFF_MAX},
-                  {(size_t)1 << 62, 1}, {(size_t)1 << 62, (size_t)1 << 62}, {(size_t)1 << 63, 1}, {(size_t)1 << 63, (size_t)1 << 63}};
+  } requests[] = {{32, SIZE_MAX},
+                  {32, SIZE_MAX - 31},
+                  {64, (size_t)PTRDIFF_MAX + 1},
+                  {4096, PTRDIFF_MAX},
+                  {(size_t)1 << 62, 1},
+                  {(size_t)1 << 62, (size_t)1 << 62},
+                  {(size_t)1 << 63, 1},
+                  {(size_t)1 << 63, (size_t)1 << 63}};
   for (size_t f = 1; f < COUNT_OF(functions); ++f) {
     for (size_t i = 0; i < COUNT_OF(requests); ++i) {
       errno = 0;
       void* block = functions[f].allocate(opaque(requests[i].alignment), opaque(requests[i].bytes));
-      EXPECT(block == NULL && (errno == ENOMEM || errno == EINVAL), "%s(%zu, %zu) is %p with errno %d", functions[f].name,
-             requests[i].alignment, requests[i].bytes, block, errno);
+      EXPECT(block == NULL && (errno == ENOMEM || errno == EINVAL),
+             "%s(%zu, %zu) is %p with errno %d", functions[f].name, requests[i].alignment,
+             requests[i].bytes, block, errno);
     }
   }
 }
@@ -147,10 +180,12 @@ static void page_functions(void) {
     EXPECT((uintptr_t)by_valloc % page == 0, "valloc(%zu) is %p", sizes[i], by_valloc);
     EXPECT((uintptr_t)by_pvalloc % page == 0, "pvalloc(%zu) is %p", sizes[i], by_pvalloc);
     const size_t whole_pages = (sizes[i] + page - 1) / page * page;
-    EXPECT(malloc_usable_size(by_pvalloc) >= whole_pages, "pvalloc(%zu) has %zu usable bytes", sizes[i], malloc_usable_size(by_pvalloc));
+    EXPECT(malloc_usable_size(by_pvalloc) >= whole_pages, "pvalloc(%zu) has %zu usable bytes",
+           sizes[i], malloc_usable_size(by_pvalloc));
     fill(by_valloc, sizes[i], i);
     fill(by_pvalloc, whole_pages, ~i);
-    EXPECT(first_damage(by_valloc, sizes[i], i) == sizes[i], "valloc(%zu) was overwritten", sizes[i]);
+    EXPECT(first_damage(by_valloc, sizes[i], i) == sizes[i], "valloc(%zu) was overwritten",
+           sizes[i]);
     free(by_valloc);
     free(by_pvalloc);
   }

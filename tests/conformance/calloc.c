@@ -13,7 +13,8 @@ static size_t first_nonzero(const char* block, size_t bytes) {
 }
 
 static void zeroes_used_memory(void) {
-  static const size_t sizes[] = {1, 8, 16, 24, 40, 64, 100, 256, 1000, 4096, 5000, 65536, 131072, 200000, 1 << 20, 8 << 20};
+  static const size_t sizes[] = {1,    8,    16,   24,    40,     64,     100,     256,
+                                 1000, 4096, 5000, 65536, 131072, 200000, 1 << 20, 8 << 20};
   for (size_t i = 0; i < COUNT_OF(sizes); ++i) {
     for (int round = 0; round < 4; ++round) {
       void* dirty = malloc(sizes[i]);
@@ -22,8 +23,8 @@ static void zeroes_used_memory(void) {
       free(opaque_pointer(dirty));
       char* block = calloc(1, sizes[i]);
       REQUIRE(block != NULL, "calloc(1, %zu) is null", sizes[i]);
-      EXPECT(first_nonzero(block, sizes[i]) == sizes[i], "calloc(1, %zu): byte %zu is not zero", sizes[i],
-             first_nonzero(block, sizes[i]));
+      EXPECT(first_nonzero(block, sizes[i]) == sizes[i], "calloc(1, %zu): byte %zu is not zero",
+             sizes[i], first_nonzero(block, sizes[i]));
       memset(block, 0x5a, sizes[i]);
       free(opaque_pointer(block));
     }
@@ -31,12 +32,14 @@ static void zeroes_used_memory(void) {
 }
 
 static void counts_times_sizes(void) {
-  static const size_t shapes[][2] = {{1, 1}, {3, 5}, {100, 7}, {7, 100}, {1, 100000}, {100000, 1}, {1000, 1000}};
+  static const size_t shapes[][2] = {{1, 1},      {3, 5},      {100, 7},    {7, 100},
+                                     {1, 100000}, {100000, 1}, {1000, 1000}};
   for (size_t i = 0; i < COUNT_OF(shapes); ++i) {
     const size_t bytes = shapes[i][0] * shapes[i][1];
     char* block = calloc(shapes[i][0], shapes[i][1]);
     REQUIRE(block != NULL, "calloc(%zu, %zu) is null", shapes[i][0], shapes[i][1]);
-    EXPECT(first_nonzero(block, bytes) == bytes, "calloc(%zu, %zu) is not zero", shapes[i][0], shapes[i][1]);
+    EXPECT(first_nonzero(block, bytes) == bytes, "calloc(%zu, %zu) is not zero", shapes[i][0],
+           shapes[i][1]);
     fill(block, bytes, i);
     free(block);
   }
@@ -53,13 +56,15 @@ static void zero_products(void) {
 
 static void overflow(void) {
   // Products that do not fit size_t; the last four would wrap to 0, 0, 16 and 48.
-  static const size_t shapes[][2] = {{SIZE_MAX, 2},           {2, SIZE_MAX},          {SIZE_MAX, SIZE_MAX},
-                                     {(size_t)1 << 33, (size_t)1 << 33}, {SIZE_MAX / 2 + 1, 2}, {(size_t)1 << 32, (size_t)1 << 32},
+  static const size_t shapes[][2] = {{SIZE_MAX, 2},           {2, SIZE_MAX},
+                                     {SIZE_MAX, SIZE_MAX},    {(size_t)1 << 33, (size_t)1 << 33},
+                                     {SIZE_MAX / 2 + 1, 2},   {(size_t)1 << 32, (size_t)1 << 32},
                                      {SIZE_MAX / 16 + 2, 16}, {SIZE_MAX / 3 + 17, 3}};
   for (size_t i = 0; i < COUNT_OF(shapes); ++i) {
     errno = 0;
     void* block = calloc(opaque(shapes[i][0]), opaque(shapes[i][1]));
-    EXPECT(block == NULL && errno == ENOMEM, "calloc(%zu, %zu) is %p with errno %d", shapes[i][0], shapes[i][1], block, errno);
+    EXPECT(block == NULL && errno == ENOMEM, "calloc(%zu, %zu) is %p with errno %d", shapes[i][0],
+           shapes[i][1], block, errno);
     free(block);
   }
 }

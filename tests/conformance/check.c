@@ -1,5 +1,6 @@
-// Runs checks, each in a new process (posix_spawn of this very program, so no fork handler of the tested allocator takes part), and reports
-// through write(2): the allocator under test may be broken.
+// Runs checks, each in a new process (posix_spawn of this very program, so no fork handler of the
+// tested allocator takes part), and reports through write(2): the allocator under test may be
+// broken.
 #include "check.h"
 
 #include <dlfcn.h>
@@ -32,8 +33,8 @@ void report_failure(const char* file, int line, const char* expected, const char
   vsnprintf(detail, sizeof detail, format, arguments);
   va_end(arguments);
   const char* base = strrchr(file, '/');
-  dprintf(STDOUT_FILENO, "%s: \"%s\" failed (%s:%d)\n  expected: %s\n  got:      %s\n", program_name, check_name,
-          base == NULL ? file : base + 1, line, expected, detail);
+  dprintf(STDOUT_FILENO, "%s: \"%s\" failed (%s:%d)\n  expected: %s\n  got:      %s\n",
+          program_name, check_name, base == NULL ? file : base + 1, line, expected, detail);
 }
 
 bool check_has_failed(void) { return __atomic_load_n(&failures, __ATOMIC_RELAXED) != 0; }
@@ -73,8 +74,15 @@ uint64_t next_random(uint64_t* state) {
 
 size_t random_size(uint64_t* state, size_t limit) {
   const int magnitudes = 64 - __builtin_clzll(limit);
-  const size_t size = (size_t)(next_random(state) >> (64 - 1 - next_random(state) % (uint64_t)magnitudes));
+  const size_t size =
+      (size_t)(next_random(state) >> (64 - 1 - next_random(state) % (uint64_t)magnitudes));
   return size > limit ? limit : size;
+}
+
+size_t natural_alignment(size_t bytes) {
+  size_t alignment = 1;
+  while (alignment < 16 && alignment * 2 <= bytes) alignment *= 2;
+  return alignment;
 }
 
 size_t opaque(size_t value) {
@@ -105,17 +113,21 @@ static size_t statm_bytes(int index) {
 size_t address_space_bytes(void) { return statm_bytes(0); }
 size_t resident_bytes(void) { return statm_bytes(1); }
 
-// The dynamic linker only warns about a library that it cannot preload, and every check would then test libc.
+// The dynamic linker only warns about a library that it cannot preload, and every check would then
+// test libc.
 static bool preload_took_effect(void) {
   const char* preload = getenv("LD_PRELOAD");
   if (preload == NULL || *preload == '\0') return true;
   Dl_info allocator;
   Dl_info libc;
-  if (dladdr(dlsym(RTLD_DEFAULT, "malloc"), &allocator) == 0 || dladdr(dlsym(RTLD_DEFAULT, "gnu_get_libc_version"), &libc) == 0) {
+  if (dladdr(dlsym(RTLD_DEFAULT, "malloc"), &allocator) == 0 ||
+      dladdr(dlsym(RTLD_DEFAULT, "gnu_get_libc_version"), &libc) == 0) {
     return false;
   }
   if (allocator.dli_fbase != libc.dli_fbase) return true;
-  dprintf(STDERR_FILENO, "%s: LD_PRELOAD=%s is set, but malloc is still libc's; is the path right, and does the library export malloc?\n",
+  dprintf(STDERR_FILENO,
+          "%s: LD_PRELOAD=%s is set, but malloc is still libc's; is the path right, and does the "
+          "library export malloc?\n",
           program_name, preload);
   return false;
 }
@@ -147,7 +159,8 @@ static int run_apart(char* program, const Check* check) {
   kill(-child, SIGKILL);
   if (WIFEXITED(status)) return WEXITSTATUS(status);
   const int signal_number = WTERMSIG(status);
-  report_failure(__FILE__, __LINE__, "a normal exit", "%s%s", strsignal(signal_number), signal_number == SIGALRM ? ": it hung" : "");
+  report_failure(__FILE__, __LINE__, "a normal exit", "%s%s", strsignal(signal_number),
+                 signal_number == SIGALRM ? ": it hung" : "");
   return failed;
 }
 
@@ -175,6 +188,7 @@ int run_checks(int argc, char** argv, const Check* checks, size_t count) {
     }
   }
   const size_t count_failed = count - count_passed - count_skipped;
-  dprintf(STDOUT_FILENO, "%s: %zu passed, %zu failed, %zu skipped\n", program_name, count_passed, count_failed, count_skipped);
+  dprintf(STDOUT_FILENO, "%s: %zu passed, %zu failed, %zu skipped\n", program_name, count_passed,
+          count_failed, count_skipped);
   return count_failed == 0 ? passed : failed;
 }

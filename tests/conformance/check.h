@@ -1,5 +1,6 @@
-// The frame of every conformance program: a table of named checks, each run in a process of its own, so that a crash, a hang or an exhausted
-// heap is that check's failure and nobody else's. It refuses to know which allocator it tests, and it allocates nothing itself.
+// The frame of every conformance program: a table of named checks, each run in a process of its
+// own, so that a crash, a hang or an exhausted heap is that check's failure and nobody else's. It
+// refuses to know which allocator it tests, and it allocates nothing itself.
 #pragma once
 
 #include <stdbool.h>
@@ -15,28 +16,28 @@ typedef struct Check {
   void (*run)(void);
 } Check;
 
-// The body of main. Without arguments runs all checks and returns 0 if none failed; with one argument runs only the check of that name, in this
-// process (for a debugger).
+// The body of main. Without arguments runs all checks and returns 0 if none failed; with one
+// argument runs only the check of that name, in this process (for a debugger).
 int run_checks(int argc, char** argv, const Check* checks, size_t count);
 
-#define CHECK_MAIN(checks)                                              \
-  int main(int argc, char** argv) {                                     \
+#define CHECK_MAIN(checks)                                                 \
+  int main(int argc, char** argv) {                                        \
     return run_checks(argc, argv, checks, sizeof checks / sizeof *checks); \
   }
 
 // Says what was expected and what came instead (a printf format), and goes on.
-#define EXPECT(condition, ...) \
-  do {                         \
+#define EXPECT(condition, ...)                                                     \
+  do {                                                                             \
     if (!(condition)) report_failure(__FILE__, __LINE__, #condition, __VA_ARGS__); \
   } while (0)
 
 // The same, and ends the check: nothing after it would make sense.
-#define REQUIRE(condition, ...) \
-  do {                          \
-    if (!(condition)) {         \
+#define REQUIRE(condition, ...)                                    \
+  do {                                                             \
+    if (!(condition)) {                                            \
       report_failure(__FILE__, __LINE__, #condition, __VA_ARGS__); \
-      end_check();              \
-    }                           \
+      end_check();                                                 \
+    }                                                              \
   } while (0)
 
 #define COUNT_OF(array) (sizeof(array) / sizeof *(array))
@@ -49,10 +50,12 @@ __attribute__((noreturn)) void end_check(void);
 // Ends the check as neither passed nor failed; only for what the allocator does not claim to offer.
 __attribute__((noreturn)) void skip_check(const char* reason);
 
-// The function of this name that the program would call, or null (no allocator must export extensions).
+// The function of this name that the program would call, or null (no allocator must export
+// extensions).
 void* find_function(const char* name);
 
-// A pattern that differs from block to block: fill writes it, first_damage returns the offset of the first byte that differs, or `bytes`.
+// A pattern that differs from block to block: fill writes it, first_damage returns the offset of
+// the first byte that differs, or `bytes`.
 void fill(void* block, size_t bytes, uint64_t seed);
 size_t first_damage(const void* block, size_t bytes, uint64_t seed);
 
@@ -60,6 +63,11 @@ size_t first_damage(const void* block, size_t bytes, uint64_t seed);
 uint64_t next_random(uint64_t* state);
 // A size up to `limit`, all orders of magnitude equally likely.
 size_t random_size(uint64_t* state, size_t limit);
+
+// The alignment that any object of this size may need: the largest power of two that is not larger,
+// at most 16 (C17 7.22.3). That glibc promises 16 for smaller ones too is one check of its own, in
+// basics.c.
+size_t natural_alignment(size_t bytes);
 
 // A value that the compiler cannot see through: neither folds nor warns about.
 size_t opaque(size_t value);

@@ -1,4 +1,5 @@
-// Statics in a library: constructed before the program's and destroyed after them (see process_exit.cpp).
+// Statics in a library: constructed before the program's and destroyed after them (see
+// process_exit.cpp).
 #include "exit_library.h"
 
 #include <string>

@@ -1,4 +1,5 @@
-// fork: the child of a threaded process can allocate at once, whatever the other threads were doing.
+// fork: the child of a threaded process can allocate at once, whatever the other threads were
+// doing.
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -9,7 +10,7 @@
 
 #include "check.h"
 
-enum { workers = 4 };
+enum { workers = 3 };
 
 static atomic_bool stop;
 // Blocks that pass from any thread to any other.
@@ -71,14 +72,15 @@ static void allocate_much(void) {
 static void expect_child(void (*body)(void), int rounds) {
   for (int i = 0; i < rounds; ++i) {
     const int status = status_of_child(body);
-    EXPECT(status == 0, "child %d ended with %d%s", i, status, status == 128 + 14 ? ": it hung" : "");
+    EXPECT(status == 0, "child %d ended with %d%s", i, status,
+           status == 128 + 14 ? ": it hung" : "");
     if (check_has_failed()) break;
   }
 }
 
 static void child_allocates(void) {
   start_workers();
-  expect_child(allocate_much, 100);
+  expect_child(allocate_much, 50);
   stop_workers();
 }
 
@@ -98,7 +100,7 @@ static void start_threads(void) {
 
 static void child_starts_threads(void) {
   start_workers();
-  expect_child(start_threads, 30);
+  expect_child(start_threads, 15);
   stop_workers();
 }
 
@@ -109,7 +111,7 @@ static void fork_again(void) {
 
 static void child_forks(void) {
   start_workers();
-  expect_child(fork_again, 20);
+  expect_child(fork_again, 10);
   stop_workers();
 }
 
@@ -120,11 +122,12 @@ static void run_true(void) {
 
 static void child_execs(void) {
   start_workers();
-  expect_child(run_true, 30);
+  expect_child(run_true, 15);
   stop_workers();
 }
 
-// A program's own fork handlers may allocate, on both sides; they may even be older than the allocator's.
+// A program's own fork handlers may allocate, on both sides; they may even be older than the
+// allocator's.
 static void allocate_in_handler(void) {
   void* block[20];
   for (size_t i = 0; i < COUNT_OF(block); ++i) {
@@ -138,28 +141,33 @@ static bool early_handlers_wanted;
 
 static void register_early_handlers(int argc, char** argv, char** environment) {
   (void)environment;
-  early_handlers_wanted = argc > 1 && strcmp(argv[1], "the program's oldest fork handlers allocate") == 0;
-  if (early_handlers_wanted) pthread_atfork(allocate_in_handler, allocate_in_handler, allocate_in_handler);
+  early_handlers_wanted =
+      argc > 1 && strcmp(argv[1], "the program's oldest fork handlers allocate") == 0;
+  if (early_handlers_wanted)
+    pthread_atfork(allocate_in_handler, allocate_in_handler, allocate_in_handler);
 }
-__attribute__((section(".preinit_array"), used)) static void (*const before_constructors)(int, char**, char**) = register_early_handlers;
+__attribute__((section(".preinit_array"),
+               used)) static void (*const before_constructors)(int, char**,
+                                                               char**) = register_early_handlers;
 
 static void old_handlers_allocate(void) {
   REQUIRE(early_handlers_wanted, ".preinit_array did not run");
   start_workers();
-  expect_child(allocate_much, 30);
+  expect_child(allocate_much, 15);
   stop_workers();
 }
 
 static void handlers_allocate(void) {
-  REQUIRE(pthread_atfork(allocate_in_handler, allocate_in_handler, allocate_in_handler) == 0, "pthread_atfork failed");
+  REQUIRE(pthread_atfork(allocate_in_handler, allocate_in_handler, allocate_in_handler) == 0,
+          "pthread_atfork failed");
   start_workers();
-  expect_child(allocate_much, 30);
+  expect_child(allocate_much, 15);
   stop_workers();
 }
 
 static void parent_goes_on(void) {
   char* block[200];
-  for (int round = 0; round < 20; ++round) {
+  for (int round = 0; round < 10; ++round) {
     for (size_t i = 0; i < COUNT_OF(block); ++i) {
       block[i] = malloc(1000);
       REQUIRE(block[i] != NULL, "null");

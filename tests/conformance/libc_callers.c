@@ -1,5 +1,5 @@
-// Functions of libc that return memory or keep it: they call malloc by name, so what they return is the tested allocator's, with its usable
-// sizes, and may be passed to its realloc and free.
+// Functions of libc that return memory or keep it: they call malloc by name, so what they return is
+// the tested allocator's, with its usable sizes, and may be passed to its realloc and free.
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
@@ -18,13 +18,15 @@
 // What every block of the allocator can do: tell its size, grow with its contents, be freed.
 static void expect_ours(char* block, size_t bytes, const char* origin) {
   REQUIRE(block != NULL, "%s returned null", origin);
-  EXPECT(malloc_usable_size(block) >= bytes, "%s returned %zu usable bytes, with %zu in use", origin, malloc_usable_size(block), bytes);
+  EXPECT(malloc_usable_size(block) >= bytes, "%s returned %zu usable bytes, with %zu in use",
+         origin, malloc_usable_size(block), bytes);
   char copy[64];
   const size_t compared = bytes < sizeof copy ? bytes : sizeof copy;
   memcpy(copy, block, compared);
   char* grown = realloc(block, bytes + 100000);
   REQUIRE(grown != NULL, "realloc of what %s returned is null", origin);
-  EXPECT(memcmp(copy, grown, compared) == 0, "realloc of what %s returned lost its contents", origin);
+  EXPECT(memcmp(copy, grown, compared) == 0, "realloc of what %s returned lost its contents",
+         origin);
   free(grown);
 }
 
@@ -56,9 +58,11 @@ static void lines(void) {
   char* line = NULL;
   size_t capacity = 0;
   for (int i = 0; i < 1000; ++i) {
-    const ssize_t length = i % 2 == 0 ? getline(&line, &capacity, stream) : getdelim(&line, &capacity, '\n', stream);
+    const ssize_t length =
+        i % 2 == 0 ? getline(&line, &capacity, stream) : getdelim(&line, &capacity, '\n', stream);
     EXPECT(length == i + 2, "line %d has %zd bytes", i, length);
-    EXPECT(capacity <= malloc_usable_size(line), "getline claims %zu bytes of %zu", capacity, malloc_usable_size(line));
+    EXPECT(capacity <= malloc_usable_size(line), "getline claims %zu bytes of %zu", capacity,
+           malloc_usable_size(line));
   }
   fclose(stream);
   expect_ours(line, 1001, "getline");
@@ -85,14 +89,18 @@ static void arrays(void) {
   fill(array, 1000, 1);
   array = reallocarray(array, 1000, 100);
   REQUIRE(array != NULL, "null");
-  EXPECT(first_damage(array, 1000, 1) == 1000, "reallocarray lost byte %zu", first_damage(array, 1000, 1));
+  EXPECT(first_damage(array, 1000, 1) == 1000, "reallocarray lost byte %zu",
+         first_damage(array, 1000, 1));
   errno = 0;
   void* refused = reallocarray(array, opaque(SIZE_MAX / 16 + 2), 16);
-  EXPECT(refused == NULL && errno == ENOMEM, "reallocarray with an overflowing product is %p with errno %d", refused, errno);
+  EXPECT(refused == NULL && errno == ENOMEM,
+         "reallocarray with an overflowing product is %p with errno %d", refused, errno);
   expect_ours(array, 1000, "reallocarray");
 }
 
-static int compare_ints(const void* a, const void* b) { return (*(const int*)a > *(const int*)b) - (*(const int*)a < *(const int*)b); }
+static int compare_ints(const void* a, const void* b) {
+  return (*(const int*)a > *(const int*)b) - (*(const int*)a < *(const int*)b);
+}
 
 static void inner_users(void) {
   enum { count = 200000 };
@@ -102,7 +110,8 @@ static void inner_users(void) {
   qsort(numbers, count, sizeof *numbers, compare_ints);  // allocates its merge space
   void* tree = NULL;
   for (size_t i = 0; i < 1000; ++i) {
-    EXPECT(i == 0 || numbers[i - 1] <= numbers[i], "qsort left %d before %d", numbers[i - 1], numbers[i]);
+    EXPECT(i == 0 || numbers[i - 1] <= numbers[i], "qsort left %d before %d", numbers[i - 1],
+           numbers[i]);
     tsearch(&numbers[i], &tree, compare_ints);
   }
   for (size_t i = 0; i < 1000; ++i) tdelete(&numbers[i], &tree, compare_ints);

@@ -1,4 +1,5 @@
-// errno and the sizes that no object can have: every function refuses them with ENOMEM and a null pointer, and free never touches errno.
+// errno and the sizes that no object can have: every function refuses them with ENOMEM and a null
+// pointer, and free never touches errno.
 #include <errno.h>
 #include <malloc.h>
 #include <stdlib.h>
@@ -27,9 +28,23 @@ static const struct {
 };
 
 static void impossible_sizes(void) {
-  static const size_t sizes[] = {PTRDIFF_MAX - 4096, PTRDIFF_MAX - 1, PTRDIFF_MAX, (size_t)PTRDIFF_MAX + 1, (size_t)PTRDIFF_MAX + 4096,
-                                 SIZE_MAX - 65536, SIZE_MAX - 4096, SIZE_MAX - 4095, SIZE_MAX - 64, SIZE_MAX - 63, SIZE_MAX - 32,
-                                 SIZE_MAX - 16, SIZE_MAX - 15, SIZE_MAX - 8, SIZE_MAX - 7, SIZE_MAX - 1, SIZE_MAX};
+  static const size_t sizes[] = {PTRDIFF_MAX - 4096,
+                                 PTRDIFF_MAX - 1,
+                                 PTRDIFF_MAX,
+                                 (size_t)PTRDIFF_MAX + 1,
+                                 (size_t)PTRDIFF_MAX + 4096,
+                                 SIZE_MAX - 65536,
+                                 SIZE_MAX - 4096,
+                                 SIZE_MAX - 4095,
+                                 SIZE_MAX - 64,
+                                 SIZE_MAX - 63,
+                                 SIZE_MAX - 32,
+                                 SIZE_MAX - 16,
+                                 SIZE_MAX - 15,
+                                 SIZE_MAX - 8,
+                                 SIZE_MAX - 7,
+                                 SIZE_MAX - 1,
+                                 SIZE_MAX};
   for (size_t f = 0; f < COUNT_OF(functions); ++f) {
     for (size_t i = 0; i < COUNT_OF(sizes); ++i) {
       errno = 0;

@@ -4,7 +4,9 @@
 
 static char* kept;
 
-__attribute__((constructor)) static void on_load(void) { kept = strdup("allocated while the library is loaded"); }
+__attribute__((constructor)) static void on_load(void) {
+  kept = strdup("allocated while the library is loaded");
+}
 __attribute__((destructor)) static void on_unload(void) { free(kept); }
 
 void* plugin_allocate(size_t bytes) { return malloc(bytes); }

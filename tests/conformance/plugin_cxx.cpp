@@ -18,5 +18,6 @@ extern "C" int builds_and_sorts(int count) {
   std::map<std::string, int> numbers;
   for (int i = 0; i < count; ++i) numbers[std::to_string(i)] = i;
   return numbers.size() == static_cast<std::size_t>(count) &&
-         std::all_of(numbers.begin(), numbers.end(), [](const auto& entry) { return std::to_string(entry.second) == entry.first; });
+         std::all_of(numbers.begin(), numbers.end(),
+                     [](const auto& entry) { return std::to_string(entry.second) == entry.first; });
 }

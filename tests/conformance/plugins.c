@@ -1,5 +1,5 @@
-// Libraries that are loaded while the program runs: their memory is the same allocator's, whatever the scope they are loaded into, and a C++
-// module in a C program can catch std::bad_alloc.
+// Libraries that are loaded while the program runs: their memory is the same allocator's, whatever
+// the scope they are loaded into, and a C++ module in a C program can catch std::bad_alloc.
 #include <dlfcn.h>
 #include <malloc.h>
 #include <stdlib.h>
@@ -41,7 +41,8 @@ static void blocks_cross_libraries(void) {
 static void modules_catch_bad_alloc(void) {
   void* plugin = open_plugin(PLUGIN_CXX, RTLD_LOCAL);
   int (*const catches_bad_alloc)(size_t) = (int (*)(size_t))symbol(plugin, "catches_bad_alloc");
-  EXPECT(catches_bad_alloc(opaque(PTRDIFF_MAX / 2)) == 1, "operator new of half the address range threw nothing");
+  EXPECT(catches_bad_alloc(opaque(PTRDIFF_MAX / 2)) == 1,
+         "operator new of half the address range threw nothing");
   int (*const builds_and_sorts)(int) = (int (*)(int))symbol(plugin, "builds_and_sorts");
   EXPECT(builds_and_sorts(20000) == 1, "the module's container is wrong");
   dlclose(plugin);

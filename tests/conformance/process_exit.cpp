@@ -1,5 +1,6 @@
-// The end of the process and of threads in C++: destructors of statics and thread_locals, in the program and in a library, free and allocate
-// long after main. A block that is damaged by then shows in the exit status.
+// The end of the process and of threads in C++: destructors of statics and thread_locals, in the
+// program and in a library, free and allocate long after main. A block that is damaged by then
+// shows in the exit status.
 #include <cstdlib>
 #include <map>
 #include <string>
@@ -11,14 +12,18 @@
 
 namespace {
 
-// Holds memory until static or thread-local destruction, verifies it there, and allocates once more.
+// Holds memory until static or thread-local destruction, verifies it there, and allocates once
+// more.
 class Holder {
  public:
-  explicit Holder(std::size_t bytes) : bytes_{bytes}, block_{std::malloc(bytes)} { fill(block_, bytes_, bytes_); }
+  explicit Holder(std::size_t bytes) : bytes_{bytes}, block_{std::malloc(bytes)} {
+    fill(block_, bytes_, bytes_);
+  }
   Holder(const Holder&) = delete;
   Holder& operator=(const Holder&) = delete;
   ~Holder() {
-    EXPECT(first_damage(block_, bytes_, bytes_) == bytes_, "a block of %zu bytes was overwritten before its destructor", bytes_);
+    EXPECT(first_damage(block_, bytes_, bytes_) == bytes_,
+           "a block of %zu bytes was overwritten before its destructor", bytes_);
     std::free(block_);
     void* late = std::malloc(bytes_ * 2);
     EXPECT(late != nullptr, "malloc is null in a destructor");
@@ -39,7 +44,8 @@ thread_local Holder thread_holder{500};
 thread_local std::vector<std::string> thread_words;
 
 void fill_everything() {
-  for (int i = 0; i < 1000; ++i) static_map[i] = std::string(static_cast<std::size_t>(i % 100), 'x');
+  for (int i = 0; i < 1000; ++i)
+    static_map[i] = std::string(static_cast<std::size_t>(i % 100), 'x');
   library_keep(5000);
 }
 
@@ -66,7 +72,8 @@ void return_destroys() {
 
 void use_thread_locals(int number) {
   thread_words.assign(100, std::string(static_cast<std::size_t>(100 + number), 'z'));
-  EXPECT(thread_words.back().size() == static_cast<std::size_t>(100 + number), "%zu", thread_words.back().size());
+  EXPECT(thread_words.back().size() == static_cast<std::size_t>(100 + number), "%zu",
+         thread_words.back().size());
   EXPECT(&thread_holder != nullptr, "no thread-local");
 }
 

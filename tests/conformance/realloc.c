@@ -1,4 +1,5 @@
-// realloc: contents survive, null and zero mean what glibc says, and a failure leaves the old block alone.
+// realloc: contents survive, null and zero mean what glibc says, and a failure leaves the old block
+// alone.
 #include <errno.h>
 #include <malloc.h>
 #include <stdlib.h>
@@ -16,18 +17,22 @@ static void expect_contents_kept(size_t from, size_t to, uint64_t seed) {
   char* moved = realloc(block, to);
   REQUIRE(moved != NULL, "realloc from %zu to %zu is null", from, to);
   const size_t kept = smaller(from, to);
-  EXPECT((uintptr_t)moved % 16 == 0, "realloc from %zu to %zu is %p", from, to, (void*)moved);
-  EXPECT(first_damage(moved, kept, seed) == kept, "realloc from %zu to %zu: byte %zu changed", from, to,
-         first_damage(moved, kept, seed));
-  EXPECT(malloc_usable_size(moved) >= to, "realloc from %zu to %zu: usable size %zu", from, to, malloc_usable_size(moved));
+  EXPECT((uintptr_t)moved % natural_alignment(to) == 0, "realloc from %zu to %zu is %p", from, to,
+         (void*)moved);
+  EXPECT(first_damage(moved, kept, seed) == kept, "realloc from %zu to %zu: byte %zu changed", from,
+         to, first_damage(moved, kept, seed));
+  EXPECT(malloc_usable_size(moved) >= to, "realloc from %zu to %zu: usable size %zu", from, to,
+         malloc_usable_size(moved));
   fill(moved, to, ~seed);
   free(moved);
 }
 
 static void contents_survive(void) {
-  static const size_t sizes[] = {1, 8, 15, 16, 24, 25, 40, 64, 100, 1000, 4096, 10000, 65536, 131072, 140000, 1 << 20, 3 << 20};
+  static const size_t sizes[] = {1,    8,    15,    16,    24,     25,     40,      64,     100,
+                                 1000, 4096, 10000, 65536, 131072, 140000, 1 << 20, 3 << 20};
   for (size_t i = 0; i < COUNT_OF(sizes); ++i) {
-    for (size_t j = 0; j < COUNT_OF(sizes); ++j) expect_contents_kept(sizes[i], sizes[j], i * 100 + j);
+    for (size_t j = 0; j < COUNT_OF(sizes); ++j)
+      expect_contents_kept(sizes[i], sizes[j], i * 100 + j);
   }
 }
 
@@ -42,8 +47,8 @@ static void grows_step_by_step(void) {
     const size_t more = bytes + 1 + bytes / 7;
     char* grown = realloc(block, more);
     REQUIRE(grown != NULL, "realloc to %zu is null", more);
-    EXPECT(first_damage(grown, bytes, 42) == bytes, "growing from %zu to %zu bytes lost byte %zu", bytes, more,
-           first_damage(grown, bytes, 42));
+    EXPECT(first_damage(grown, bytes, 42) == bytes, "growing from %zu to %zu bytes lost byte %zu",
+           bytes, more, first_damage(grown, bytes, 42));
     fill(grown, more, 42);
     if (neighbours < COUNT_OF(neighbour)) neighbour[neighbours++] = malloc(32);
     block = grown;
@@ -52,7 +57,8 @@ static void grows_step_by_step(void) {
   for (; bytes > 1; bytes /= 2) {
     block = realloc(block, bytes);
     REQUIRE(block != NULL, "shrinking to %zu bytes gave null", bytes);
-    EXPECT(first_damage(block, bytes, 42) == bytes, "shrinking to %zu bytes lost byte %zu", bytes, first_damage(block, bytes, 42));
+    EXPECT(first_damage(block, bytes, 42) == bytes, "shrinking to %zu bytes lost byte %zu", bytes,
+           first_damage(block, bytes, 42));
   }
   free(block);
   for (size_t i = 0; i < neighbours; ++i) free(neighbour[i]);
@@ -80,13 +86,15 @@ static void zero_frees(void) {
     REQUIRE(result == NULL, "%p", result);
   }
   const size_t grown = resident_bytes() - before;
-  EXPECT(grown < (size_t)64 << 20, "%d blocks of %d bytes, each reallocated to 0, made the process %zu bytes larger", rounds, large,
-         grown);
+  EXPECT(grown < (size_t)64 << 20,
+         "%d blocks of %d bytes, each reallocated to 0, made the process %zu bytes larger", rounds,
+         large, grown);
 }
 
 static void failure_keeps_the_block(void) {
   static const size_t sizes[] = {1, 24, 1000, 100000, 4 << 20};
-  static const size_t impossible[] = {PTRDIFF_MAX, (size_t)PTRDIFF_MAX + 1, SIZE_MAX - 4096, SIZE_MAX - 16, SIZE_MAX};
+  static const size_t impossible[] = {PTRDIFF_MAX, (size_t)PTRDIFF_MAX + 1, SIZE_MAX - 4096,
+                                      SIZE_MAX - 16, SIZE_MAX};
   for (size_t i = 0; i < COUNT_OF(sizes); ++i) {
     for (size_t j = 0; j < COUNT_OF(impossible); ++j) {
       char* block = malloc(sizes[i]);
@@ -96,7 +104,8 @@ static void failure_keeps_the_block(void) {
       void* moved = realloc(block, opaque(impossible[j]));
       REQUIRE(moved == NULL, "realloc to %zu bytes is %p", impossible[j], moved);
       EXPECT(errno == ENOMEM, "errno %d", errno);
-      EXPECT(first_damage(block, sizes[i], j) == sizes[i], "a failed realloc of %zu bytes changed byte %zu", sizes[i],
+      EXPECT(first_damage(block, sizes[i], j) == sizes[i],
+             "a failed realloc of %zu bytes changed byte %zu", sizes[i],
              first_damage(block, sizes[i], j));
       free(block);
     }
@@ -108,7 +117,8 @@ static void same_size_stays(void) {
     void* block = malloc(bytes);
     const uintptr_t address = (uintptr_t)block;
     void* again = realloc(block, bytes);
-    EXPECT((uintptr_t)again == address, "realloc of %zu bytes to %zu bytes moved the block", bytes, bytes);
+    EXPECT((uintptr_t)again == address, "realloc of %zu bytes to %zu bytes moved the block", bytes,
+           bytes);
     free(again);
   }
 }
@@ -116,11 +126,13 @@ static void same_size_stays(void) {
 static void aligned_blocks(void) {
   for (size_t alignment = 32; alignment <= 65536; alignment *= 2) {
     void* block = NULL;
-    REQUIRE(posix_memalign(&block, alignment, 1000) == 0, "posix_memalign(%zu, 1000) failed", alignment);
+    REQUIRE(posix_memalign(&block, alignment, 1000) == 0, "posix_memalign(%zu, 1000) failed",
+            alignment);
     fill(block, 1000, alignment);
     char* moved = realloc(block, 50000);
     REQUIRE(moved != NULL, "null at alignment %zu", alignment);
-    EXPECT(first_damage(moved, 1000, alignment) == 1000, "alignment %zu: byte %zu changed", alignment, first_damage(moved, 1000, alignment));
+    EXPECT(first_damage(moved, 1000, alignment) == 1000, "alignment %zu: byte %zu changed",
+           alignment, first_damage(moved, 1000, alignment));
     fill(moved, 50000, alignment);
     free(moved);
   }

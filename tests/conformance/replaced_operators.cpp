@@ -1,5 +1,5 @@
-// A program that replaces only the two plain operators, as the standard allows: all other forms forward to them, so its blocks never meet
-// the allocator's own delete, nor the other way round.
+// A program that replaces only the two plain operators, as the standard allows: all other forms
+// forward to them, so its blocks never meet the allocator's own delete, nor the other way round.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
@@ -24,7 +24,8 @@ int destroyed;
 }  // namespace
 
 void* operator new(std::size_t bytes) {
-  auto* mark = static_cast<Mark*>(bytes > PTRDIFF_MAX ? nullptr : std::malloc(sizeof(Mark) + bytes));
+  auto* mark =
+      static_cast<Mark*>(bytes > PTRDIFF_MAX ? nullptr : std::malloc(sizeof(Mark) + bytes));
   if (mark == nullptr) throw std::bad_alloc{};
   mark->value = mark_of_ours;
   ++created;
@@ -34,7 +35,8 @@ void* operator new(std::size_t bytes) {
 void operator delete(void* block) noexcept {
   if (block == nullptr) return;
   Mark* mark = static_cast<Mark*>(block) - 1;
-  REQUIRE(mark->value == mark_of_ours, "the program's operator delete got %p, which its operator new never gave", block);
+  REQUIRE(mark->value == mark_of_ours,
+          "the program's operator delete got %p, which its operator new never gave", block);
   mark->value = 0;
   ++destroyed;
   std::free(mark);
@@ -49,20 +51,32 @@ void expect_forwarded(const char* form, Create create, Destroy destroy) {
   const int destroyed_before = destroyed;
   void* block = create();
   REQUIRE(block != nullptr, "%s: null", form);
-  EXPECT(created == created_before + 1, "%s: %d calls of the program's operator new", form, created - created_before);
+  EXPECT(created == created_before + 1, "%s: %d calls of the program's operator new", form,
+         created - created_before);
   destroy(opaque_pointer(block));
-  EXPECT(destroyed == destroyed_before + 1, "%s: %d calls of the program's operator delete", form, destroyed - destroyed_before);
+  EXPECT(destroyed == destroyed_before + 1, "%s: %d calls of the program's operator delete", form,
+         destroyed - destroyed_before);
 }
 
 void forms_forward() {
-  expect_forwarded("new[], delete[]", [] { return ::operator new[](100); }, [](void* p) { ::operator delete[](p); });
-  expect_forwarded("new, sized delete", [] { return ::operator new(100); }, [](void* p) { ::operator delete(p, std::size_t{100}); });
-  expect_forwarded("new[], sized delete[]", [] { return ::operator new[](100); }, [](void* p) { ::operator delete[](p, std::size_t{100}); });
-  expect_forwarded("nothrow new, delete", [] { return ::operator new(100, std::nothrow); }, [](void* p) { ::operator delete(p); });
-  expect_forwarded("nothrow new, nothrow delete", [] { return ::operator new(100, std::nothrow); },
-                   [](void* p) { ::operator delete(p, std::nothrow); });
-  expect_forwarded("nothrow new[], nothrow delete[]", [] { return ::operator new[](100, std::nothrow); },
-                   [](void* p) { ::operator delete[](p, std::nothrow); });
+  expect_forwarded(
+      "new[], delete[]", [] { return ::operator new[](100); },
+      [](void* p) { ::operator delete[](p); });
+  expect_forwarded(
+      "new, sized delete", [] { return ::operator new(100); },
+      [](void* p) { ::operator delete(p, std::size_t{100}); });
+  expect_forwarded(
+      "new[], sized delete[]", [] { return ::operator new[](100); },
+      [](void* p) { ::operator delete[](p, std::size_t{100}); });
+  expect_forwarded(
+      "nothrow new, delete", [] { return ::operator new(100, std::nothrow); },
+      [](void* p) { ::operator delete(p); });
+  expect_forwarded(
+      "nothrow new, nothrow delete", [] { return ::operator new(100, std::nothrow); },
+      [](void* p) { ::operator delete(p, std::nothrow); });
+  expect_forwarded(
+      "nothrow new[], nothrow delete[]", [] { return ::operator new[](100, std::nothrow); },
+      [](void* p) { ::operator delete[](p, std::nothrow); });
 }
 
 void nothrow_catches() {
@@ -78,7 +92,8 @@ void aligned_forms_stay_whole() {
   EXPECT(created == created_before, "an aligned new called the plain one");
 }
 
-// The library's algorithms use odd pairs: stable_sort takes nothrow new and gives back by plain delete.
+// The library's algorithms use odd pairs: stable_sort takes nothrow new and gives back by plain
+// delete.
 void library_users() {
   std::vector<int> numbers(50000);
   uint64_t random = 17;
@@ -88,7 +103,8 @@ void library_users() {
   std::string text;
   for (int i = 0; i < 100000; ++i) text += 'x';
   EXPECT(text.size() == 100000, "%zu", text.size());
-  EXPECT(created > 0 && destroyed > 0, "the program's operators were called %d and %d times", created, destroyed);
+  EXPECT(created > 0 && destroyed > 0, "the program's operators were called %d and %d times",
+         created, destroyed);
 }
 
 const Check checks[] = {

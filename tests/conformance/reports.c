@@ -1,5 +1,6 @@
-// The functions that report on the heap or tune it. Where an allocator leaves them to libc they report on a heap that nobody uses, so the
-// checks of numbers are skipped if mallinfo2 is libc's and malloc is not.
+// The functions that report on the heap or tune it. Where an allocator leaves them to libc they
+// report on a heap that nobody uses, so the checks of numbers are skipped if mallinfo2 is libc's
+// and malloc is not.
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -19,7 +20,9 @@ enum { large = 8 << 20 };
 static void require_own(const char* function) {
   Dl_info ours;
   Dl_info theirs;
-  REQUIRE(dladdr(find_function("malloc"), &ours) != 0 && dladdr(find_function(function), &theirs) != 0, "dladdr failed");
+  REQUIRE(
+      dladdr(find_function("malloc"), &ours) != 0 && dladdr(find_function(function), &theirs) != 0,
+      "dladdr failed");
   if (ours.dli_fbase != theirs.dli_fbase) skip_check("the allocator leaves this function to libc");
 }
 
@@ -35,24 +38,29 @@ static void mallinfo2_counts(void) {
   REQUIRE(block != NULL, "null");
   memset(block, 1, large);
   const size_t with_block = used_bytes();
-  EXPECT(with_block >= before + large, "%zu bytes in use before, %zu with a block of %d", before, with_block, large);
+  EXPECT(with_block >= before + large, "%zu bytes in use before, %zu with a block of %d", before,
+         with_block, large);
   free(opaque_pointer(block));
   const size_t after = used_bytes();
-  EXPECT(after < with_block - large / 2, "%zu bytes in use with the block, %zu after its free", with_block, after);
+  EXPECT(after < with_block - large / 2, "%zu bytes in use with the block, %zu after its free",
+         with_block, after);
   const struct mallinfo2 info = mallinfo2();
-  EXPECT(info.arena + info.hblkhd >= info.uordblks + info.fordblks, "arena %zu, in use %zu, free %zu", info.arena, info.uordblks,
-         info.fordblks);
+  EXPECT(info.arena + info.hblkhd >= info.uordblks + info.fordblks,
+         "arena %zu, in use %zu, free %zu", info.arena, info.uordblks, info.fordblks);
 }
 
 static void mallinfo_agrees(void) {
   require_own("mallinfo");
+  require_own("mallinfo2");
   void* block = malloc(large);
   REQUIRE(block != NULL, "null");
   const struct mallinfo2 wide = mallinfo2();
   const struct mallinfo narrow = mallinfo();
   EXPECT((size_t)narrow.arena == wide.arena, "arena %d and %zu", narrow.arena, wide.arena);
-  EXPECT((size_t)narrow.uordblks == wide.uordblks, "uordblks %d and %zu", narrow.uordblks, wide.uordblks);
-  EXPECT((size_t)narrow.fordblks == wide.fordblks, "fordblks %d and %zu", narrow.fordblks, wide.fordblks);
+  EXPECT((size_t)narrow.uordblks == wide.uordblks, "uordblks %d and %zu", narrow.uordblks,
+         wide.uordblks);
+  EXPECT((size_t)narrow.fordblks == wide.fordblks, "fordblks %d and %zu", narrow.fordblks,
+         wide.fordblks);
   free(block);
 }
 
@@ -66,14 +74,16 @@ static void malloc_info_writes_xml(void) {
   EXPECT(result == 0, "malloc_info returned %d", result);
   EXPECT(strncmp(text, "<malloc version=\"1\">", 20) == 0, "it begins with %.40s", text);
   EXPECT(strstr(text, "</malloc>") != NULL, "no </malloc> in %zu bytes", length);
-  EXPECT(strstr(text, "<system type=\"current\" size=\"") != NULL, "no current system size in %zu bytes", length);
+  EXPECT(strstr(text, "<system type=\"current\" size=\"") != NULL,
+         "no current system size in %zu bytes", length);
   free(text);
 }
 
 static void malloc_info_refuses_options(void) {
   FILE* stream = fopen("/dev/null", "w");
   REQUIRE(stream != NULL, "cannot open /dev/null: %s", strerror(errno));
-  EXPECT(malloc_info(1, stream) == EINVAL, "malloc_info(1, ...) returned %d", malloc_info(1, stream));
+  EXPECT(malloc_info(1, stream) == EINVAL, "malloc_info(1, ...) returned %d",
+         malloc_info(1, stream));
   fclose(stream);
 }
 
@@ -107,7 +117,8 @@ static void malloc_trim_keeps_blocks(void) {
     EXPECT(result == 0 || result == 1, "malloc_trim(%zu) returned %d", keep, result);
   }
   for (size_t i = 0; i < blocks; i += 16) {
-    EXPECT(first_damage(block[i], 4000, i) == 4000, "malloc_trim changed byte %zu of block %zu", first_damage(block[i], 4000, i), i);
+    EXPECT(first_damage(block[i], 4000, i) == 4000, "malloc_trim changed byte %zu of block %zu",
+           first_damage(block[i], 4000, i), i);
     free(block[i]);
   }
   malloc_trim(0);
@@ -130,8 +141,9 @@ static void malloc_trim_gives_back(void) {
   for (size_t i = 0; i < blocks; ++i) free(block[i]);
   malloc_trim(0);
   const size_t after = resident_bytes();
-  EXPECT(after < with_blocks - (size_t)blocks * bytes / 2, "resident: %zu bytes with the blocks, %zu after free and malloc_trim(0)",
-         with_blocks, after);
+  EXPECT(after < with_blocks - (size_t)blocks * bytes / 2,
+         "resident: %zu bytes with the blocks, %zu after free and malloc_trim(0)", with_blocks,
+         after);
 }
 
 static void mallopt_accepts_hints(void) {
@@ -139,14 +151,11 @@ static void mallopt_accepts_hints(void) {
     const char* name;
     int parameter;
     int value;
-  } hints[] = {{"M_MXFAST", M_MXFAST, 64},
-               {"M_TRIM_THRESHOLD", M_TRIM_THRESHOLD, 128 * 1024},
-               {"M_TOP_PAD", M_TOP_PAD, 0},
-               {"M_MMAP_THRESHOLD", M_MMAP_THRESHOLD, 128 * 1024},
-               {"M_MMAP_MAX", M_MMAP_MAX, 65536},
-               {"M_PERTURB", M_PERTURB, 0},
-               {"M_ARENA_TEST", M_ARENA_TEST, 8},
-               {"M_ARENA_MAX", M_ARENA_MAX, 4}};
+  } hints[] = {
+      {"M_MXFAST", M_MXFAST, 64},        {"M_TRIM_THRESHOLD", M_TRIM_THRESHOLD, 128 * 1024},
+      {"M_TOP_PAD", M_TOP_PAD, 0},       {"M_MMAP_THRESHOLD", M_MMAP_THRESHOLD, 128 * 1024},
+      {"M_MMAP_MAX", M_MMAP_MAX, 65536}, {"M_PERTURB", M_PERTURB, 0},
+      {"M_ARENA_TEST", M_ARENA_TEST, 8}, {"M_ARENA_MAX", M_ARENA_MAX, 4}};
   for (size_t i = 0; i < COUNT_OF(hints); ++i) {
     const int result = mallopt(hints[i].parameter, hints[i].value);
     EXPECT(result == 1, "mallopt(%s, %d) returned %d", hints[i].name, hints[i].value, result);

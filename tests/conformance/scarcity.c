@@ -1,5 +1,5 @@
-// Little memory: limits on address space and data, a break that cannot move, or that somebody else moves. Requests fail with ENOMEM, nothing
-// is lost, and what is freed can be had again.
+// Little memory: limits on address space and data, a break that cannot move, or that somebody else
+// moves. Requests fail with ENOMEM, nothing is lost, and what is freed can be had again.
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +17,8 @@ static void* block[most_blocks];
 static size_t exhaust(size_t bytes) {
   size_t count = 0;
   for (;; ++count) {
-    REQUIRE(count < most_blocks, "the limit has no effect: %d blocks of %zu bytes", most_blocks, bytes);
+    REQUIRE(count < most_blocks, "the limit has no effect: %d blocks of %zu bytes", most_blocks,
+            bytes);
     errno = 0;
     block[count] = malloc(bytes);
     if (block[count] == NULL) break;
@@ -30,23 +31,28 @@ static size_t exhaust(size_t bytes) {
 static void free_all(size_t count, size_t bytes) {
   const size_t compared = bytes < 64 ? bytes : 64;
   for (size_t i = 0; i < count; ++i) {
-    EXPECT(first_damage(block[i], compared, i) == compared, "block %zu of %zu bytes was overwritten", i, bytes);
+    EXPECT(first_damage(block[i], compared, i) == compared,
+           "block %zu of %zu bytes was overwritten", i, bytes);
     free(block[i]);
   }
 }
 
+// One size after the other takes all there is and gives it back, so each must be able to use what
+// the one before left.
 static void exhaust_and_recover(void) {
   static const size_t sizes[] = {1 << 20, 4000, 700, 100000, 5 << 20};
   for (size_t i = 0; i < COUNT_OF(sizes); ++i) {
     const size_t count = exhaust(sizes[i]);
-    EXPECT(count * sizes[i] >= room_bytes / 4, "only %zu blocks of %zu bytes fit into %d bytes", count, sizes[i], room_bytes);
+    EXPECT(count * sizes[i] >= room_bytes / 4, "only %zu blocks of %zu bytes fit into %d bytes",
+           count, sizes[i], room_bytes);
     // Every form fails alike.
     errno = 0;
     void* refused = calloc(16, 1 << 20);
     EXPECT(refused == NULL && errno == ENOMEM, "calloc is %p with errno %d", refused, errno);
     int marker = 0;
     void* pointer = &marker;
-    EXPECT(posix_memalign(&pointer, 4096, 16 << 20) == ENOMEM && pointer == &marker, "posix_memalign did not fail properly");
+    EXPECT(posix_memalign(&pointer, 4096, 16 << 20) == ENOMEM && pointer == &marker,
+           "posix_memalign did not fail properly");
     if (count > 0) {
       errno = 0;
       refused = realloc(block[0], 16 << 20);
@@ -54,6 +60,14 @@ static void exhaust_and_recover(void) {
     }
     free_all(count, sizes[i]);
   }
+}
+
+static void exhaust_twice(void) {
+  const size_t count = exhaust(4000);
+  free_all(count, 4000);
+  const size_t again = exhaust(4000);
+  EXPECT(again >= count - count / 10, "%zu blocks at first, %zu when all were freed", count, again);
+  free_all(again, 4000);
 }
 
 static void limit(int resource, size_t bytes) {
@@ -67,9 +81,16 @@ static void address_space_limit(void) {
   exhaust_and_recover();
 }
 
+static void address_space_again(void) {
+  free(malloc(1000));
+  limit(RLIMIT_AS, address_space_bytes() + room_bytes);
+  exhaust_twice();
+}
+
 static void data_limit(void) {
   free(malloc(1000));
-  // Since Linux 4.7 the limit counts private writable mappings as well as the break; all of the address space is an upper bound of both.
+  // Since Linux 4.7 the limit counts private writable mappings as well as the break; all of the
+  // address space is an upper bound of both.
   limit(RLIMIT_DATA, address_space_bytes() + room_bytes);
   exhaust_and_recover();
 }
@@ -80,7 +101,8 @@ static void no_data_at_all(void) {
   REQUIRE(small != NULL, "null");
   struct rlimit kept;
   REQUIRE(getrlimit(RLIMIT_DATA, &kept) == 0, "getrlimit: %s", strerror(errno));
-  const struct rlimit none = {1, kept.rlim_max};  // not 0: Linux takes that for the hard limit, to please Valgrind
+  const struct rlimit none = {
+      1, kept.rlim_max};  // not 0: Linux takes that for the hard limit, to please Valgrind
   REQUIRE(setrlimit(RLIMIT_DATA, &none) == 0, "setrlimit: %s", strerror(errno));
   const size_t count = exhaust(1000);
   free_all(count, 1000);
@@ -108,7 +130,8 @@ static void blocked_break(void) {
   allocate_and_verify(10, 1000);
   const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
   const uintptr_t wall = ((uintptr_t)sbrk(0) + page - 1) / page * page;
-  void* mapped = mmap((void*)wall, page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+  void* mapped =
+      mmap((void*)wall, page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
   REQUIRE(mapped == (void*)wall, "cannot map the page behind the break: %s", strerror(errno));
   REQUIRE(sbrk((intptr_t)(4 * page)) == (void*)-1, "the break still moves");
   allocate_and_verify(20000, 1000);
@@ -155,7 +178,8 @@ static void others_move_the_break(void) {
   // Freeing everything must not take the break back below what others took.
   expect_untouched(territory, rounds);
   const Territory* last = &territory[rounds - 1];
-  EXPECT((char*)sbrk(0) >= last->begin + last->bytes, "the break went back into the program's memory");
+  EXPECT((char*)sbrk(0) >= last->begin + last->bytes,
+         "the break went back into the program's memory");
   allocate_and_verify(2000, 3000);
   expect_untouched(territory, rounds);
 }
@@ -172,8 +196,9 @@ static void others_give_the_break_back(void) {
 }
 
 static const Check checks[] = {
-    {"address space runs out, and frees bring it back", address_space_limit},
-    {"data runs out, and frees bring it back", data_limit},
+    {"address space runs out, and frees bring it back", address_space_again},
+    {"address space runs out, and frees bring it back for other sizes", address_space_limit},
+    {"data runs out, and frees bring it back for other sizes", data_limit},
     {"no page can be had for a while", no_data_at_all},
     {"the break cannot move", blocked_break},
     {"others move the break", others_move_the_break},

@@ -1,4 +1,5 @@
-// Frees that name the size: C23's pair and jemalloc's sdallocx. Newer than the libc headers, hence looked up by name.
+// Frees that name the size: C23's pair and jemalloc's sdallocx. Newer than the libc headers, hence
+// looked up by name.
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,7 +47,8 @@ static void free_aligned_sized_frees(void) {
 static void sdallocx_frees(void) {
   const SizedDeallocate sdallocx = (SizedDeallocate)find_function("sdallocx");
   if (sdallocx == NULL) skip_check("no sdallocx");
-  for (size_t i = 1; i < COUNT_OF(sizes); ++i) sdallocx(filled(malloc(sizes[i]), sizes[i]), sizes[i], 0);
+  for (size_t i = 1; i < COUNT_OF(sizes); ++i)
+    sdallocx(filled(malloc(sizes[i]), sizes[i]), sizes[i], 0);
 }
 
 static void sized_frees_lose_nothing(void) {

@@ -1,5 +1,6 @@
-// The first moments of a process: every function is called from .preinit_array, before any constructor of any library has run (those with
-// -z initfirst excepted), and programs start in little address space.
+// The first moments of a process: every function is called from .preinit_array, before any
+// constructor of any library has run (those with -z initfirst excepted), and programs start in
+// little address space.
 #include <dlfcn.h>
 #include <errno.h>
 #include <malloc.h>
@@ -35,8 +36,10 @@ static void call_everything(void) {
   early.block[5] = aligned_alloc(64, 128);
   early.block[6] = valloc(100);
   early.block[7] = pvalloc(100);
-  early.block[8] = strdup("made before the first constructor, by a function of libc: a string that is long enough for the "
-                          "hundred bytes of the others");
+  early.block[8] = strdup(
+      "made before the first constructor, by a function of libc: a string that is long enough for "
+      "the "
+      "hundred bytes of the others");
   early.block[9] = malloc(1 << 20);
   early.usable = malloc_usable_size(early.block[0]);
   early.arena_bytes = mallinfo2().arena + (size_t)mallinfo().arena;
@@ -44,21 +47,25 @@ static void call_everything(void) {
   malloc_trim(0);
   void (*const free_sized)(void*, size_t) = (void (*)(void*, size_t))find_function("free_sized");
   if (free_sized != NULL) free_sized(malloc(10), 10);
-  void (*const free_aligned_sized)(void*, size_t, size_t) = (void (*)(void*, size_t, size_t))find_function("free_aligned_sized");
+  void (*const free_aligned_sized)(void*, size_t, size_t) =
+      (void (*)(void*, size_t, size_t))find_function("free_aligned_sized");
   if (free_aligned_sized != NULL) free_aligned_sized(aligned_alloc(32, 32), 32, 32);
   void* large = malloc(32 << 20);
   free(opaque_pointer(large));
   early.ran = true;
 }
-__attribute__((section(".preinit_array"), used)) static void (*const before_constructors)(void) = call_everything;
+__attribute__((section(".preinit_array"),
+               used)) static void (*const before_constructors)(void) = call_everything;
 
 static void early_calls_work(void) {
   REQUIRE(early.ran, ".preinit_array did not run");
-  EXPECT(early.posix_memalign_result == 0, "posix_memalign returned %d", early.posix_memalign_result);
+  EXPECT(early.posix_memalign_result == 0, "posix_memalign returned %d",
+         early.posix_memalign_result);
   EXPECT(early.usable >= 100, "malloc_usable_size is %zu", early.usable);
   for (size_t i = 0; i < early_blocks; ++i) {
     REQUIRE(early.block[i] != NULL, "early block %zu is null", i);
-    EXPECT(malloc_usable_size(early.block[i]) >= 100, "early block %zu has %zu usable bytes", i, malloc_usable_size(early.block[i]));
+    EXPECT(malloc_usable_size(early.block[i]) >= 100, "early block %zu has %zu usable bytes", i,
+           malloc_usable_size(early.block[i]));
     fill(early.block[i], 100, i);
   }
   for (size_t i = 0; i < early_blocks; ++i) {
@@ -68,7 +75,8 @@ static void early_calls_work(void) {
 }
 
 // Runs a program with the tested allocator, and expects it to succeed and to print `output`.
-static void expect_program(char* const arguments[], const char* output, size_t address_space_limit) {
+static void expect_program(char* const arguments[], const char* output,
+                           size_t address_space_limit) {
   int ends[2];
   REQUIRE(pipe(ends) == 0, "pipe: %s", strerror(errno));
   const pid_t child = fork();
@@ -92,14 +100,16 @@ static void expect_program(char* const arguments[], const char* output, size_t a
   text[length] = '\0';
   int status = 0;
   waitpid(child, &status, 0);
-  EXPECT(WIFEXITED(status) && WEXITSTATUS(status) == 0, "%s ended with wait status %d", arguments[0], status);
+  EXPECT(WIFEXITED(status) && WEXITSTATUS(status) == 0, "%s ended with wait status %d",
+         arguments[0], status);
   EXPECT(strcmp(text, output) == 0, "%s printed \"%s\"", arguments[0], text);
 }
 
 static void hello_world(void) {
   char* const shell[] = {(char*)"/bin/sh", (char*)"-c", (char*)"echo hello world", NULL};
   expect_program(shell, "hello world\n", 0);
-  char* const pipeline[] = {(char*)"/bin/sh", (char*)"-c", (char*)"printf '%s\\n' c a b | sort | tr -d '\\n'", NULL};
+  char* const pipeline[] = {(char*)"/bin/sh", (char*)"-c",
+                            (char*)"printf '%s\\n' c a b | sort | tr -d '\\n'", NULL};
   expect_program(pipeline, "abc", 0);
 }
 

@@ -1,5 +1,5 @@
-// Threads: blocks that travel between them, threads that end while they hold memory, destructors that run when the allocator's own
-// per-thread state is gone.
+// Threads: blocks that travel between them, threads that end while they hold memory, destructors
+// that run when the allocator's own per-thread state is gone.
 #include <errno.h>
 #include <limits.h>
 #include <pthread.h>
@@ -32,7 +32,9 @@ static struct {
   size_t first;
   size_t count;
   int open_producers;
-} queue = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .open_producers = producers};
+} queue = {.lock = PTHREAD_MUTEX_INITIALIZER,
+           .changed = PTHREAD_COND_INITIALIZER,
+           .open_producers = producers};
 
 static void* produce(void* argument) {
   uint64_t random = (uint64_t)(uintptr_t)argument;
@@ -58,7 +60,8 @@ static void* consume(void* argument) {
   (void)argument;
   for (;;) {
     pthread_mutex_lock(&queue.lock);
-    while (queue.count == 0 && queue.open_producers > 0) pthread_cond_wait(&queue.changed, &queue.lock);
+    while (queue.count == 0 && queue.open_producers > 0)
+      pthread_cond_wait(&queue.changed, &queue.lock);
     const bool done = queue.count == 0;
     Parcel parcel = {0};
     if (!done) {
@@ -69,8 +72,8 @@ static void* consume(void* argument) {
     }
     pthread_mutex_unlock(&queue.lock);
     if (done) return NULL;
-    EXPECT(first_damage(parcel.block, parcel.bytes, parcel.seed) == parcel.bytes, "a block of %zu bytes changed on its way",
-           parcel.bytes);
+    EXPECT(first_damage(parcel.block, parcel.bytes, parcel.seed) == parcel.bytes,
+           "a block of %zu bytes changed on its way", parcel.bytes);
     free(parcel.block);
   }
 }
@@ -97,10 +100,12 @@ static void blocks_outlive_their_thread(void) {
     void* kept[100];
     pthread_join(start(allocate_and_leave, kept), NULL);
     for (size_t i = 0; i < COUNT_OF(kept); ++i) {
-      EXPECT(first_damage(kept[i], 100 + i, i) == 100 + i, "a block of %zu bytes changed when its thread had ended", 100 + i);
+      EXPECT(first_damage(kept[i], 100 + i, i) == 100 + i,
+             "a block of %zu bytes changed when its thread had ended", 100 + i);
       void* moved = realloc(kept[i], 300 + i);
       REQUIRE(moved != NULL, "null");
-      EXPECT(first_damage(moved, 100 + i, i) == 100 + i, "realloc of a dead thread's block lost its contents");
+      EXPECT(first_damage(moved, 100 + i, i) == 100 + i,
+             "realloc of a dead thread's block lost its contents");
       free(moved);
     }
   }
@@ -124,7 +129,8 @@ static void dead_threads_lose_no_memory(void) {
   const size_t before = resident_bytes();
   for (int i = 0; i < 200; ++i) pthread_join(start(use_and_free, NULL), NULL);
   const size_t grown = resident_bytes() - before;
-  EXPECT(grown < (size_t)32 << 20, "200 threads that each used and freed 2 MiB made the process %zu bytes larger", grown);
+  EXPECT(grown < (size_t)32 << 20,
+         "200 threads that each used and freed 2 MiB made the process %zu bytes larger", grown);
 }
 
 static void* wait_and_use(void* argument) {
@@ -141,8 +147,8 @@ static void many_threads_begin_at_once(void) {
   for (size_t i = 0; i < threads; ++i) pthread_join(thread[i], NULL);
 }
 
-// POSIX runs destructors again while they set new values, PTHREAD_DESTRUCTOR_ITERATIONS (4) times. In the last rounds the allocator's own
-// destructor has run long ago.
+// POSIX runs destructors again while they set new values, PTHREAD_DESTRUCTOR_ITERATIONS (4) times.
+// In the last rounds the allocator's own destructor has run long ago.
 static pthread_key_t keys[3];
 static atomic_int destructor_calls;
 
@@ -158,7 +164,8 @@ static void allocate_in_destructor(void* value) {
     fill(scratch[i], i * 40, i);
   }
   for (size_t i = 0; i < COUNT_OF(scratch); ++i) {
-    EXPECT(first_damage(scratch[i], i * 40, i) == i * 40, "a block was overwritten in a destructor");
+    EXPECT(first_damage(scratch[i], i * 40, i) == i * 40,
+           "a block was overwritten in a destructor");
     free(scratch[i]);
   }
   void* next = calloc(1, 64);
@@ -186,14 +193,17 @@ static void destructors_allocate(void) {
   }
   for (int i = 0; i < threads; ++i) pthread_join(start(set_keys, NULL), NULL);
   const int expected_calls = threads * (int)COUNT_OF(keys) * PTHREAD_DESTRUCTOR_ITERATIONS;
-  EXPECT(atomic_load(&destructor_calls) == expected_calls, "%d calls instead of %d", atomic_load(&destructor_calls), expected_calls);
+  EXPECT(atomic_load(&destructor_calls) == expected_calls, "%d calls instead of %d",
+         atomic_load(&destructor_calls), expected_calls);
 }
 
 static void small_stacks(void) {
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
-  // What the C library itself and the signal frame need is not ours to shrink: four times the least that POSIX names.
-  REQUIRE(pthread_attr_setstacksize(&attributes, 4 * (size_t)PTHREAD_STACK_MIN) == 0, "pthread_attr_setstacksize failed");
+  // What the C library itself and the signal frame need is not ours to shrink: four times the least
+  // that POSIX names.
+  REQUIRE(pthread_attr_setstacksize(&attributes, 4 * (size_t)PTHREAD_STACK_MIN) == 0,
+          "pthread_attr_setstacksize failed");
   pthread_t thread;
   const int error = pthread_create(&thread, &attributes, use_and_free, NULL);
   REQUIRE(error == 0, "pthread_create: %s", strerror(error));

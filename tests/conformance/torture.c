@@ -1,5 +1,6 @@
-// Random operations of all kinds against a shadow of what must be there: contents survive, live blocks never overlap, sizes and alignments
-// hold. Single-threaded, and with threads that steal each other's blocks.
+// Random operations of all kinds against a shadow of what must be there: contents survive, live
+// blocks never overlap, sizes and alignments hold. Single-threaded, and with threads that steal
+// each other's blocks.
 #include <malloc.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -18,15 +19,18 @@ enum { slots = 2000, most_bytes = 30000 };
 
 static void expect_intact(const Shadow* shadow) {
   const size_t damage = first_damage(shadow->block, shadow->bytes, shadow->seed);
-  EXPECT(damage == shadow->bytes, "byte %zu of the %zu at %p was overwritten", damage, shadow->bytes, (void*)shadow->block);
+  EXPECT(damage == shadow->bytes, "byte %zu of the %zu at %p was overwritten", damage,
+         shadow->bytes, (void*)shadow->block);
 }
 
 static void adopt(Shadow* shadow, void* block, size_t bytes, uint64_t* random) {
   REQUIRE(block != NULL, "an allocation of %zu bytes is null", bytes);
-  EXPECT((uintptr_t)block % 16 == 0, "%p", block);
-  EXPECT(malloc_usable_size(block) >= bytes, "%zu usable bytes instead of %zu", malloc_usable_size(block), bytes);
+  EXPECT((uintptr_t)block % natural_alignment(bytes) == 0, "%p for %zu bytes", block, bytes);
+  EXPECT(malloc_usable_size(block) >= bytes, "%zu usable bytes instead of %zu",
+         malloc_usable_size(block), bytes);
   // Now and then the whole usable size is used, as programs do.
-  *shadow = (Shadow){block, next_random(random) % 4 == 0 ? malloc_usable_size(block) : bytes, next_random(random)};
+  *shadow = (Shadow){block, next_random(random) % 4 == 0 ? malloc_usable_size(block) : bytes,
+                     next_random(random)};
   fill(block, shadow->bytes, shadow->seed);
 }
 
@@ -40,7 +44,8 @@ static void reallocate(Shadow* shadow, size_t bytes, uint64_t* random) {
   const size_t kept = bytes < shadow->bytes ? bytes : shadow->bytes;
   unsigned char* moved = realloc(shadow->block, bytes);
   REQUIRE(moved != NULL, "realloc to %zu bytes is null", bytes);
-  EXPECT(first_damage(moved, kept, shadow->seed) == kept, "realloc from %zu to %zu bytes lost contents", shadow->bytes, bytes);
+  EXPECT(first_damage(moved, kept, shadow->seed) == kept,
+         "realloc from %zu to %zu bytes lost contents", shadow->bytes, bytes);
   adopt(shadow, moved, bytes, random);
 }
 
@@ -58,7 +63,8 @@ static void random_operation(Shadow* shadow, uint64_t* random) {
   }
   if (kind == 0) {
     unsigned char* block = calloc(1, bytes);
-    for (size_t i = 0; block != NULL && i < bytes; ++i) EXPECT(block[i] == 0, "calloc(1, %zu): byte %zu is %d", bytes, i, block[i]);
+    for (size_t i = 0; block != NULL && i < bytes; ++i)
+      EXPECT(block[i] == 0, "calloc(1, %zu): byte %zu is %d", bytes, i, block[i]);
     adopt(shadow, block, bytes, random);
   } else if (kind == 1) {
     const size_t alignment = (size_t)16 << next_random(random) % 9;
@@ -83,8 +89,8 @@ static void expect_no_overlap(const Shadow* shadow) {
   for (size_t i = 1; i < slots; ++i) {
     if (sorted[i - 1].block == NULL) continue;
     const unsigned char* end = sorted[i - 1].block + malloc_usable_size(sorted[i - 1].block);
-    EXPECT(end <= sorted[i].block, "the usable bytes of %p end at %p, and a block begins at %p", (void*)sorted[i - 1].block,
-           (const void*)end, (void*)sorted[i].block);
+    EXPECT(end <= sorted[i].block, "the usable bytes of %p end at %p, and a block begins at %p",
+           (void*)sorted[i - 1].block, (const void*)end, (void*)sorted[i].block);
   }
 }
 

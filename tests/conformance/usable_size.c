@@ -1,5 +1,6 @@
-// malloc_usable_size and the functions that promise sizes: all that is promised may be written. (Compiled with _FORTIFY_SOURCE=3, under
-// which the compiler tracks requested sizes: programs that use the surplus must go through malloc_good_size or realloc.)
+// malloc_usable_size and the functions that promise sizes: all that is promised may be written.
+// (Compiled with _FORTIFY_SOURCE=3, under which the compiler tracks requested sizes: programs that
+// use the surplus must go through malloc_good_size or realloc.)
 #include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +8,8 @@
 #include "check.h"
 
 static void null_has_none(void) {
-  EXPECT(malloc_usable_size(opaque_pointer(NULL)) == 0, "%zu", malloc_usable_size(opaque_pointer(NULL)));
+  EXPECT(malloc_usable_size(opaque_pointer(NULL)) == 0, "%zu",
+         malloc_usable_size(opaque_pointer(NULL)));
 }
 
 static void all_of_it_is_writable(void) {
@@ -24,9 +26,10 @@ static void all_of_it_is_writable(void) {
     fill(block[i], usable[i], i);
   }
   for (size_t i = 0; i < blocks; ++i) {
-    EXPECT(malloc_usable_size(block[i]) == usable[i], "%zu changed to %zu", usable[i], malloc_usable_size(block[i]));
-    EXPECT(first_damage(block[i], usable[i], i) == usable[i], "byte %zu of %zu was overwritten", first_damage(block[i], usable[i], i),
-           usable[i]);
+    EXPECT(malloc_usable_size(block[i]) == usable[i], "%zu changed to %zu", usable[i],
+           malloc_usable_size(block[i]));
+    EXPECT(first_damage(block[i], usable[i], i) == usable[i], "byte %zu of %zu was overwritten",
+           first_damage(block[i], usable[i], i), usable[i]);
     free(block[i]);
   }
 }
@@ -41,23 +44,26 @@ static void follows_realloc(void) {
     fill(block, usable, bytes);
     char* stretched = realloc(block, usable);
     REQUIRE(stretched != NULL, "realloc to the usable size %zu is null", usable);
-    EXPECT(first_damage(stretched, usable, bytes) == usable, "the usable size %zu was not kept by realloc", usable);
+    EXPECT(first_damage(stretched, usable, bytes) == usable,
+           "the usable size %zu was not kept by realloc", usable);
     block = stretched;
   }
   free(block);
 }
 
 static void good_size(void) {
-  size_t (*const malloc_good_size_)(size_t) = (size_t (*)(size_t))find_function("malloc_good_size");
+  size_t (*const malloc_good_size_)(size_t) = (size_t(*)(size_t))find_function("malloc_good_size");
   if (malloc_good_size_ == NULL) skip_check("no malloc_good_size");
   uint64_t random = 5;
   for (int i = 0; i < 2000; ++i) {
     const size_t bytes = random_size(&random, 100000);
     const size_t good = malloc_good_size_(bytes);
     EXPECT(good >= bytes, "malloc_good_size(%zu) is %zu", bytes, good);
-    EXPECT(malloc_good_size_(good) == good, "malloc_good_size(%zu) is %zu, of which it is %zu", bytes, good, malloc_good_size_(good));
+    EXPECT(malloc_good_size_(good) == good, "malloc_good_size(%zu) is %zu, of which it is %zu",
+           bytes, good, malloc_good_size_(good));
     void* plain = malloc(bytes);
-    EXPECT(malloc_usable_size(plain) >= good, "malloc(%zu) has %zu usable bytes, malloc_good_size says %zu", bytes,
+    EXPECT(malloc_usable_size(plain) >= good,
+           "malloc(%zu) has %zu usable bytes, malloc_good_size says %zu", bytes,
            malloc_usable_size(plain), good);
     void* full = malloc(good);
     memset(full, 1, good);
@@ -67,15 +73,15 @@ static void good_size(void) {
 }
 
 static void nallocx_agrees(void) {
-  size_t (*const nallocx)(size_t, int) = (size_t (*)(size_t, int))find_function("nallocx");
+  size_t (*const nallocx)(size_t, int) = (size_t(*)(size_t, int))find_function("nallocx");
   if (nallocx == NULL) skip_check("no nallocx");
   for (size_t bytes = 1; bytes < 1000000; bytes = bytes * 2 + 1) {
     for (int log_alignment = 0; log_alignment < 14; ++log_alignment) {
       const size_t promised = nallocx(bytes, log_alignment);
       EXPECT(promised >= bytes, "nallocx(%zu, %d) is %zu", bytes, log_alignment, promised);
       void* block = memalign((size_t)1 << log_alignment, bytes);
-      EXPECT(malloc_usable_size(block) >= promised, "nallocx(%zu, %d) is %zu, memalign gives %zu", bytes, log_alignment, promised,
-             malloc_usable_size(block));
+      EXPECT(malloc_usable_size(block) >= promised, "nallocx(%zu, %d) is %zu, memalign gives %zu",
+             bytes, log_alignment, promised, malloc_usable_size(block));
       free(block);
     }
   }
@@ -88,13 +94,16 @@ typedef struct SizedResult {
 } SizedResult;
 
 static void at_least(void) {
-  SizedResult (*const alloc_at_least)(size_t) = (SizedResult(*)(size_t))find_function("alloc_at_least");
+  SizedResult (*const alloc_at_least)(size_t) =
+      (SizedResult(*)(size_t))find_function("alloc_at_least");
   if (alloc_at_least == NULL) skip_check("no alloc_at_least");
   for (size_t bytes = 0; bytes < 1000000; bytes = bytes * 2 + 1) {
     const SizedResult result = alloc_at_least(bytes);
-    REQUIRE(result.ptr != NULL && result.size >= bytes, "alloc_at_least(%zu) is %p with %zu bytes", bytes, result.ptr, result.size);
+    REQUIRE(result.ptr != NULL && result.size >= bytes, "alloc_at_least(%zu) is %p with %zu bytes",
+            bytes, result.ptr, result.size);
     fill(result.ptr, result.size, bytes);
-    EXPECT(first_damage(result.ptr, result.size, bytes) == result.size, "the %zu bytes do not keep their values", result.size);
+    EXPECT(first_damage(result.ptr, result.size, bytes) == result.size,
+           "the %zu bytes do not keep their values", result.size);
     free(result.ptr);
   }
   const SizedResult refused = alloc_at_least(opaque(SIZE_MAX));
