@@ -14,6 +14,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default) /* exported even where the library is compiled with hidden visibility */
 
 /* ---- The heaps of the source reports -------------------------------------------------------------------------------------------------
  *
@@ -135,6 +136,7 @@ int ts_heap_check(ts_heap* heap);
 const char* ts_strategy_name(ts_strategy strategy);
 const char* ts_fit_name(ts_fit fit);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

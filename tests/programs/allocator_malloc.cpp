@@ -1,0 +1,42 @@
+// Over malloc and free, whoever provides them.
+#include <malloc.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "programs/allocator.h"
+
+namespace ts::test {
+namespace {
+
+// Our drop-in libraries tell the calls of sbrk in malloc_info's XML: <growth calls="N" sbrk="N"/>.
+std::optional<std::size_t> told_sbrk_calls() {
+  char text[4096] = {};
+  std::FILE* stream = ::fmemopen(text, sizeof text - 1, "w");
+  if (stream == nullptr) return {};
+  const bool told = ::malloc_info(0, stream) == 0;
+  std::fclose(stream);
+  const char* const growth = told ? std::strstr(text, "<growth ") : nullptr;
+  std::size_t calls = 0;
+  if (growth == nullptr || std::sscanf(growth, "<growth calls=\"%*u\" sbrk=\"%zu\"/>", &calls) != 1)
+    return {};
+  return calls;
+}
+
+}  // namespace
+
+const char* const allocator_name = "malloc";
+
+void prepare_allocator() {}
+
+void* allocate(std::size_t bytes) { return std::malloc(bytes); }
+
+void release(void* block) { std::free(block); }
+
+SegmentFigures segment_figures() {
+  const struct mallinfo2 info = ::mallinfo2();
+  return {info.arena + info.hblkhd, info.fordblks, told_sbrk_calls()};
+}
+
+}  // namespace ts::test

@@ -1,0 +1,20 @@
+// Over ts_malloc_nolock and ts_free_nolock.
+#include "programs/allocator.h"
+#include "tsmalloc/tsmalloc.h"
+
+namespace ts::test {
+
+const char* const allocator_name = "ts_malloc_nolock";
+
+void prepare_allocator() { settle_libc_break(); }
+
+void* allocate(std::size_t bytes) { return ts_malloc_nolock(bytes); }
+
+void release(void* block) { ts_free_nolock(block); }
+
+// The functions of the reports do not count their calls of sbrk (bench/x2 does, on the same heap).
+SegmentFigures segment_figures() {
+  return {ts_data_segment_size(), ts_data_segment_free_space_size(), {}};
+}
+
+}  // namespace ts::test

@@ -1,0 +1,200 @@
+// The workload of experiment X2 (the reports' thread_test_measurement), over any allocator: threads
+// allocate blocks of varying sizes, and those with even numbers also free blocks of others. It
+// counts what explains the time, without a clock or a shared counter inside: who freed what, and
+// how much memory was handed out a second time.
+#pragma once
+
+#include <sys/resource.h>
+
+#include <atomic>
+#include <cstdio>
+#include <optional>
+
+#include "programs/support/arguments.h"
+#include "programs/support/ledger.h"
+#include "programs/support/team.h"
+
+namespace ts::test {
+
+// Sizes are the multiples of 32 up to 1024: four times 20,000 of them are 42 MB, as the data
+// segments of the reports A and C are (the reports do not state their sizes).
+inline constexpr std::size_t size_step_bytes = 32;
+inline constexpr std::size_t size_steps = 32;
+
+struct MeasurementOptions {
+  std::size_t threads;
+  std::size_t allocations;    // per thread
+  std::size_t foreign_every;  // a thread with an even number frees a block of another one after so
+                              // many allocations of its own; 0: never
+  std::uint64_t seed;
+
+  static MeasurementOptions from(Arguments& arguments) {
+    return {
+        arguments.number("threads", 4, "threads"),
+        arguments.number("allocations", 20'000, "per thread"),
+        arguments.number("foreign-every", 4,
+                         "even threads free a foreign block after so many allocations; 0 never"),
+        arguments.number("seed", 1, "of sizes and order")};
+  }
+};
+
+struct MeasurementFigures {
+  double seconds;
+  std::size_t requested_bytes;
+  std::size_t foreign_frees;
+  std::size_t freed_bytes;   // by those
+  std::size_t reused_bytes;  // handed out a second time
+  long waits;                // voluntary context switches: threads that slept for a lock
+};
+
+namespace detail {
+
+struct Span {
+  std::byte* begin;
+  std::size_t bytes;
+};
+
+// Bytes of the spans that another span covers too: all bytes, less those of the union. Blocks that
+// overlap cannot have been alive together, so this is memory that was handed out again.
+inline std::size_t covered_again_bytes(MappedArray<Span>& spans) {
+  std::sort(spans.begin(), spans.end(),
+            [](const Span& a, const Span& b) { return a.begin < b.begin; });
+  std::size_t again = 0;
+  std::byte* covered_to = nullptr;
+  for (const Span& span : spans) {
+    std::byte* const end = span.begin + span.bytes;
+    if (span.begin < covered_to)
+      again += static_cast<std::size_t>((end < covered_to ? end : covered_to) - span.begin);
+    if (end > covered_to) covered_to = end;
+  }
+  return again;
+}
+
+inline long voluntary_switches() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_nvcsw;
+}
+
+// What one thread freed, in cache lines of its own.
+struct alignas(128) Frees {
+  std::size_t count;
+  std::size_t bytes;
+};
+
+// A block on offer to whoever frees it; the marks at its ends are all that is written into it, so
+// that the time is the allocator's.
+using Slot = std::atomic<std::byte*>;
+
+inline std::uint64_t mark_of(const std::byte* block) {
+  return Random{reinterpret_cast<std::uintptr_t>(block)}.next();
+}
+
+inline void mark(std::byte* block, std::size_t bytes) {
+  const std::uint64_t word = mark_of(block);
+  std::memcpy(block, &word, sizeof word);
+  std::memcpy(block + bytes - sizeof word, &word, sizeof word);
+}
+
+inline void require_marked(std::byte* block, std::size_t bytes, std::uint32_t thread,
+                           std::uint32_t number) {
+  const std::uint64_t word = mark_of(block);
+  if (std::memcmp(block, &word, sizeof word) != 0 ||
+      std::memcmp(block + bytes - sizeof word, &word, sizeof word) != 0)
+    fail_with("the contents of a live block changed", {block, bytes, thread, number});
+}
+
+}  // namespace detail
+
+// `heap`: void* allocate(std::size_t), void release(void*). `while_all_live(figures)` is called
+// before the remaining blocks are freed: the moment at which the reports measure the segment.
+template <class Heap, class WhileAllLive>
+MeasurementFigures run_measurement(const MeasurementOptions& options, Heap heap,
+                                   WhileAllLive while_all_live) {
+  const std::size_t per_thread = options.allocations;
+  const std::size_t total = options.threads * per_thread;
+  MappedArray<detail::Slot> slots{total};  // blocks that nobody has freed
+  MappedArray<detail::Span> spans{total};  // all that was ever handed out
+  MappedArray<detail::Frees> frees{options.threads};
+  for (std::size_t i = 0; i < total; ++i) {
+    Random random{seed_of(options.seed, i)};
+    spans[i].bytes = random.between(1, size_steps) * size_step_bytes;
+  }
+
+  // One of the first `position` blocks of another thread, which has probably got so far too.
+  const auto free_a_foreign_block = [&](std::uint32_t thread, std::size_t position,
+                                        Random& random) {
+    const std::size_t giver = (thread + 1 + random.below(options.threads - 1)) % options.threads;
+    const std::size_t i = giver * per_thread + random.below(position);
+    // acquire: pairs with the release below; the block's marks are seen
+    std::byte* const block = slots[i].exchange(nullptr, std::memory_order_acquire);
+    if (block == nullptr) return;  // not yet allocated, or already freed
+    detail::require_marked(block, spans[i].bytes, static_cast<std::uint32_t>(giver),
+                           static_cast<std::uint32_t>(i % per_thread));
+    heap.release(block);
+    ++frees[thread].count;
+    frees[thread].bytes += spans[i].bytes;
+  };
+
+  const long switches_before = detail::voluntary_switches();
+  MeasurementFigures figures{};
+  figures.seconds = run_team(options.threads, [&](std::uint32_t thread) {
+    Random random{seed_of(~options.seed, thread)};
+    const bool frees_too = thread % 2 == 0 && options.threads > 1 && options.foreign_every != 0;
+    for (std::size_t i = thread * per_thread; i < (thread + 1) * per_thread; ++i) {
+      auto* const block = static_cast<std::byte*>(heap.allocate(spans[i].bytes));
+      if (block == nullptr)
+        fail_with("the allocator returned null",
+                  {block, spans[i].bytes, thread, static_cast<std::uint32_t>(i % per_thread)});
+      detail::mark(block, spans[i].bytes);
+      spans[i].begin = block;
+      slots[i].store(block, std::memory_order_release);
+      const std::size_t position = i - thread * per_thread + 1;
+      if (frees_too && position % options.foreign_every == 0)
+        free_a_foreign_block(thread, position, random);
+    }
+  });
+  figures.waits = detail::voluntary_switches() - switches_before;
+
+  MappedArray<Holding> ledger{total};
+  for (std::size_t i = 0; i < total; ++i) {
+    figures.requested_bytes += spans[i].bytes;
+    const auto thread = static_cast<std::uint32_t>(i / per_thread);
+    const auto number = static_cast<std::uint32_t>(i % per_thread);
+    std::byte* const block = slots[i].load(std::memory_order_relaxed);
+    if (block == nullptr) continue;
+    detail::require_marked(block, spans[i].bytes, thread, number);
+    ledger[i] = {block, spans[i].bytes, thread, number};
+  }
+  require_disjoint(ledger);
+  for (const detail::Frees& mine : frees) {
+    figures.foreign_frees += mine.count;
+    figures.freed_bytes += mine.bytes;
+  }
+  figures.reused_bytes = detail::covered_again_bytes(spans);
+  while_all_live(figures);
+  for (const Holding& holding : ledger) {
+    if (holding.live()) heap.release(holding.address);
+  }
+  return figures;
+}
+
+// One figure a line, for people and for `tsmalloc compare --metric`.
+inline void print_measurement(const char* name, const MeasurementOptions& options,
+                              const MeasurementFigures& figures, std::size_t segment_bytes,
+                              std::size_t free_bytes, std::optional<std::size_t> sbrk_calls) {
+  std::printf("allocator: %s\nthreads: %zu\nallocations: %zu\nseed: %llu\n", name, options.threads,
+              options.threads * options.allocations, static_cast<unsigned long long>(options.seed));
+  std::printf("time_seconds: %.6f\nwaits: %ld\n", figures.seconds, figures.waits);
+  std::printf("data_segment_bytes: %zu\nfree_space_bytes: %zu\n", segment_bytes, free_bytes);
+  if (sbrk_calls) {
+    std::printf("sbrk_calls: %zu\n", *sbrk_calls);
+  } else {
+    std::printf("sbrk_calls: not told by this allocator\n");
+  }
+  std::printf("requested_bytes: %zu\nforeign_frees: %zu\nfreed_bytes: %zu\nreused_bytes: %zu\n",
+              figures.requested_bytes, figures.foreign_frees, figures.freed_bytes,
+              figures.reused_bytes);
+}
+
+}  // namespace ts::test

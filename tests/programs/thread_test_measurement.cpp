@@ -1,0 +1,24 @@
+// Fourth program of the source reports, experiment X2: four threads, 20,000 allocations each, of
+// varying sizes; threads with even numbers also free blocks of others. Prints the execution time,
+// the size of the data segment, and the counts that explain them.
+#include "programs/allocator.h"
+#include "programs/measurement.h"
+
+int main(int argc, char** argv) {
+  using namespace ts::test;
+  Arguments arguments{argc, argv, "Experiment X2: time and data segment of threads that allocate."};
+  const MeasurementOptions options = MeasurementOptions::from(arguments);
+  arguments.finish();
+
+  struct Heap {
+    static void* allocate(std::size_t bytes) { return ts::test::allocate(bytes); }
+    static void release(void* block) { ts::test::release(block); }
+  };
+  prepare_allocator();
+  run_measurement(options, Heap{}, [&](const MeasurementFigures& figures) {
+    const SegmentFigures segment = segment_figures();
+    print_measurement(allocator_name, options, figures, segment.segment_bytes, segment.free_bytes,
+                      segment.sbrk_calls);
+  });
+  return 0;
+}
