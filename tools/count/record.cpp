@@ -38,9 +38,8 @@ constinit thread_local std::uint64_t thread_tally[counter_count]{};
 void count(Counter counter, std::uint64_t amount) {
   const auto index = static_cast<std::size_t>(counter);
   thread_tally[index] += amount;
-  record.load(std::memory_order_relaxed)
-      ->counters[index]
-      .fetch_add(amount, std::memory_order_relaxed);
+  CountRecord* const current = record.load(std::memory_order_relaxed);
+  current->counters[index].fetch_add(amount, std::memory_order_relaxed);
 }
 
 bool make_fork_mark() {
@@ -48,8 +47,8 @@ bool make_fork_mark() {
   void* const page =
       mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (page == MAP_FAILED) return false;
-  madvise(page, size,
-          MADV_WIPEONFORK);  // before Linux 4.14 a child goes on counting for its parent
+  // Before Linux 4.14 this fails, and then a child goes on counting for its parent.
+  madvise(page, size, MADV_WIPEONFORK);
   fork_mark.store(static_cast<std::atomic<unsigned char>*>(page), std::memory_order_release);
   return true;
 }
@@ -126,8 +125,7 @@ CountRecord* map_new_record(const CountRecord* earlier) {
 // somebody starts threads before that, and pthread_create itself allocates.
 void start_record_slow() {
   const bool is_first = fork_mark.load(std::memory_order_acquire) == nullptr;
-  if (is_first && environ == nullptr)
-    return;  // libc is not ready; a later call will come here again
+  if (is_first && environ == nullptr) return;  // libc is not ready; a later call comes here again
   const int saved_errno = errno;
   if (!is_first || make_fork_mark()) {
     unsigned char unset = 0;
