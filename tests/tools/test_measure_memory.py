@@ -203,9 +203,28 @@ class TestControlGroup:
             pytest.skip("this system does not let us make a memory control group")
         assert 64 * MIB <= answer["cgroup_peak_bytes"] < 64 * MIB + 2 * OVERHEAD
 
+    @staticmethod
+    def groups_of(pid: int) -> list[Path]:
+        return list(Path("/sys/fs/cgroup").rglob(f"tsmalloc-measure-{pid}"))
+
     @pytest.mark.parametrize("command", [["true"], ["/no/such/program"], ["sh", "-c", "sleep 9 &"]])
     def test_nothing_is_left(self, command: list[str]) -> None:
         launch = [paths.tool("measure"), "--output", "/dev/null", "--", *command]
         with subprocess.Popen(launch) as process:
             assert process.wait(timeout=60) == 0
-        assert list(Path("/sys/fs/cgroup").rglob(f"tsmalloc-measure-{process.pid}")) == []
+        assert self.groups_of(process.pid) == []
+
+    def test_the_next_one_removes_what_a_killed_one_left(
+        self, measure: Measure, wait_until: Callable[[Callable[[], bool]], None], tmp_path: Path
+    ) -> None:
+        trace = tmp_path / "trace"
+        launch = [paths.tool("measure"), "--", "sh", "-c", f"touch {trace}; exec sleep 60"]
+        with subprocess.Popen(launch) as process:
+            wait_until(trace.exists)
+            process.kill()
+
+        def is_removed() -> bool:  # the group is in use until the killed program has gone
+            measure(["true"])
+            return self.groups_of(process.pid) == []
+
+        wait_until(is_removed)

@@ -1,7 +1,9 @@
 // Finding our memory cgroup (version 1 or 2) and making a child of it; see private_cgroup.h.
 #include "private_cgroup.h"
 
+#include <dirent.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -77,10 +79,27 @@ bool directory_in_mount(char* line, const Membership& membership, char (&directo
   return true;
 }
 
+constexpr char name_prefix[] = "tsmalloc-measure-";  // and the number of the process that made it
+
+// Removes the groups of those who were killed before they could. One that is in use cannot be
+// removed.
+void remove_abandoned(const char* parent) {
+  DIR* const groups = opendir(parent);
+  if (groups == nullptr) return;
+  while (const dirent* group = readdir(groups)) {
+    const std::int64_t maker = number_after(group->d_name, name_prefix);
+    const bool is_abandoned =
+        maker > 0 && kill(static_cast<pid_t>(maker), 0) != 0 && errno == ESRCH;
+    if (is_abandoned) unlinkat(dirfd(groups), group->d_name, AT_REMOVEDIR);
+  }
+  closedir(groups);
+}
+
 }  // namespace
 
 bool PrivateCgroup::make_under(const char* parent, const char* peak_file) {
-  format(directory_, sizeof directory_, "%s/tsmalloc-measure-%d", parent, getpid());
+  remove_abandoned(parent);
+  format(directory_, sizeof directory_, "%s/%s%d", parent, name_prefix, getpid());
   if (mkdir(directory_, 0755) != 0) {
     directory_[0] = '\0';
     return false;
