@@ -14,6 +14,7 @@ Refuses to: call a stage passed that ran no test, and to stop at the first failu
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -67,7 +68,7 @@ class Stage:
 
     def run(self) -> Counts:
         """Runs the stage, prints its line, and on failure the end of what it printed."""
-        log = LOGS / f"{self.name.replace(' ', '-')}.log"
+        log = LOGS / f"{re.sub(r'[ /]', '-', self.name)}.log"
         if self.report is not None:
             self.report.unlink(missing_ok=True)
         started = time.monotonic()
