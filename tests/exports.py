@@ -66,6 +66,9 @@ class Elf:
     exported: set[str] = field(default_factory=set)
     undefined_strong: set[str] = field(default_factory=set)
     undefined_weak: set[str] = field(default_factory=set)
+    linked: set[str] = field(
+        default_factory=set
+    )  # names that the library itself reaches dynamically
     needed: list[str] = field(default_factory=list)
     dynamic: str = ""
     tls_bytes: int = 0
@@ -94,6 +97,11 @@ def inspect(library: Path) -> Elf:
             elf.undefined_weak.add(name.split("@")[0])
         else:
             elf.undefined_strong.add(name)
+    for line in readelf("--relocs", library).splitlines():
+        # Offset Info Type Value Name + Addend
+        columns = line.split()
+        if len(columns) >= 5 and columns[2].startswith("R_"):
+            elf.linked.add(columns[4].split("@")[0])
     for line in readelf("--program-headers", library).splitlines():
         # Type Offset VirtAddr PhysAddr FileSiz MemSiz Flg Align; the flags may contain spaces.
         columns = line.split()
@@ -116,6 +124,9 @@ def faults(elf: Elf) -> Iterator[str]:
         yield f"leaves {', '.join(sorted(foreign))} undefined, which libc does not define"
     if surplus := elf.undefined_weak - WEAK:
         yield f"refers weakly to {', '.join(sorted(surplus))}"
+    if own := elf.linked & FUNCTIONS:
+        # A compiler that makes one call of "allocate, then fill with zeroes" would do it in calloc.
+        yield f"calls its own {', '.join(sorted(own))}, which may call itself without end"
     if elf.tls_bytes > MOST_TLS_BYTES:
         yield f"has {elf.tls_bytes} bytes of thread-local storage, more than {MOST_TLS_BYTES}"
     if "TEXTREL" in elf.dynamic:

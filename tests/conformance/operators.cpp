@@ -68,7 +68,7 @@ void every_form_serves() {
   for (const Form& form : forms) {
     for (Size alignment = form.aligned ? 8 : 16; alignment <= (form.aligned ? 65536U : 16U);
          alignment *= 2) {
-      for (Size bytes : {0, 1, 24, 100, 4096, 100000}) {
+      for (Size bytes : {Size{0}, Size{1}, Size{24}, Size{100}, Size{4096}, Size{100000}}) {
         void* first = form.create(bytes, alignment);
         void* second = form.create(bytes, alignment);
         REQUIRE(first != nullptr && second != nullptr, "%s: null for %zu bytes", form.name, bytes);

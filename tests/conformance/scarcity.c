@@ -70,7 +70,7 @@ static void exhaust_twice(void) {
   free_all(again, 4000);
 }
 
-static void limit(int resource, size_t bytes) {
+static void limit(__rlimit_resource_t resource, size_t bytes) {
   const struct rlimit value = {bytes, bytes};
   REQUIRE(setrlimit(resource, &value) == 0, "setrlimit: %s", strerror(errno));
 }
