@@ -18,14 +18,15 @@ constexpr std::size_t align_down(std::size_t n, std::size_t alignment) noexcept 
 
 constexpr bool is_power_of_two(std::size_t n) noexcept { return std::has_single_bit(n); }
 
-// Mixes an address into a well-spread 64-bit number (the finaliser of MurmurHash3, public domain):
-// neighbours get unrelated values.
+// Spreads an address over 64 bits, so that addresses at any stride get unrelated values. One
+// multiplication is not enough: multiples of a constant are so regular that a treap over them
+// degenerates (docs/classic.md has the figures).
 constexpr std::uint64_t mix(std::uint64_t x) noexcept {
-  x ^= x >> 33;
-  x *= 0xff51afd7ed558ccdULL;
-  x ^= x >> 33;
-  x *= 0xc4ceb9fe1a85ec53ULL;
-  return x ^ (x >> 33);
+  constexpr std::uint64_t golden = 0x9e37'79b9'7f4a'7c15U;  // 2^64 / golden ratio (Knuth, The Art
+                                                            // of Computer Programming 3, 6.4)
+  x *= golden;
+  x ^= x >> 32;
+  return x * golden;
 }
 
 inline std::uintptr_t address_of(const void* p) noexcept {

@@ -32,7 +32,8 @@ namespace ts::classic {
 inline constexpr std::size_t granule_bytes = 16;
 inline constexpr std::size_t tag_bytes = 8;
 inline constexpr std::size_t min_block_bytes = 32;  // tag, two links, footer
-inline constexpr std::size_t max_block_bytes = std::size_t{1} << 42;
+inline constexpr std::size_t max_block_bytes = std::size_t{1}
+                                               << 37;  // 128 GiB; free blocks may be larger
 inline constexpr std::uint32_t max_owner = (1U << 20) - 1;
 
 // The size of the block that serves a request, or 0 if the request can never be served.

@@ -41,7 +41,7 @@ class Cached {
 
   void* allocate(std::size_t bytes, std::size_t alignment) noexcept {
     const Request request = Request::of(bytes, alignment);
-    if (is_cached_size(request.search_bytes)) {
+    if (alignment <= min_alignment && is_cached_size(request.block_bytes)) {
       if (Cache* mine = this_thread()) {
         const BusyMark mark{mine->busy};
         if (Block* block = mine->pop(request.block_bytes)) return block->payload();

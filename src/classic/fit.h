@@ -23,7 +23,6 @@ template <class F>
 concept FitPolicy = TreeOrder<typename F::Order> &&
                     requires(const FreeTree<typename F::Order>& tree, std::size_t bytes) {
                       { F::find(tree, bytes, AcceptAll{}) } -> std::same_as<Block*>;
-                      { F::prefers(bytes, bytes, bytes, bytes) } -> std::same_as<bool>;
                     };
 
 // The lowest address: a tree by address in which every node knows the largest block below it
@@ -31,19 +30,12 @@ concept FitPolicy = TreeOrder<typename F::Order> &&
 // themselves).
 struct FirstFit {
   struct Order {
-    static constexpr bool augmented = true;
+    static constexpr bool by_address = true;
     static bool before(const Block& a, const Block& b) noexcept {
       return a.address() < b.address();
     }
   };
   using Tree = FreeTree<Order>;
-
-  // Would this fit rather take the block of `a_bytes` at `a` than the one of `b_bytes` at `b`? Both
-  // are large enough.
-  static constexpr bool prefers(std::size_t, std::uintptr_t a, std::size_t,
-                                std::uintptr_t b) noexcept {
-    return a < b;
-  }
 
   template <class Accept>
   static Block* find(const Tree& tree, std::size_t bytes, Accept accept) noexcept {
@@ -53,17 +45,22 @@ struct FirstFit {
  private:
   template <class Accept>
   static Block* find_below(Block* t, std::size_t bytes, Accept& accept) noexcept {
-    if (t == nullptr || Tree::largest(t) < bytes) return nullptr;
-    if (Block* found = find_below(Tree::left(t), bytes, accept)) return found;
-    if (t->block_bytes() >= bytes && accept(t)) return t;
-    return find_below(Tree::right(t), bytes, accept);
+    while (t != nullptr && Tree::largest(t) >= bytes) {
+      Block* const left = Tree::left(t);
+      if (left != nullptr && Tree::largest(left) >= bytes) {
+        if (Block* found = find_below(left, bytes, accept)) return found;
+      }
+      if (t->block_bytes() >= bytes && accept(t)) return t;
+      t = Tree::right(t);
+    }
+    return nullptr;
   }
 };
 
 // The smallest sufficient size: a tree by size, then address.
 struct BestFit {
   struct Order {
-    static constexpr bool augmented = false;
+    static constexpr bool by_address = false;
     static bool before(const Block& a, const Block& b) noexcept {
       return a.block_bytes() != b.block_bytes() ? a.block_bytes() < b.block_bytes()
                                                 : a.address() < b.address();
@@ -71,11 +68,6 @@ struct BestFit {
   };
   using Tree = FreeTree<Order>;
 
-  static constexpr bool prefers(std::size_t a_bytes, std::uintptr_t a, std::size_t b_bytes,
-                                std::uintptr_t b) noexcept {
-    return a_bytes != b_bytes ? a_bytes < b_bytes : a < b;
-  }
-
   template <class Accept>
   static Block* find(const Tree& tree, std::size_t bytes, Accept accept) noexcept {
     return find_below(tree.root(), bytes, accept);
@@ -84,19 +76,21 @@ struct BestFit {
  private:
   template <class Accept>
   static Block* find_below(Block* t, std::size_t bytes, Accept& accept) noexcept {
-    if (t == nullptr) return nullptr;
-    if (t->block_bytes() >= bytes) {
-      if (Block* found = find_below(Tree::left(t), bytes, accept)) return found;
-      if (accept(t)) return t;
+    while (t != nullptr) {
+      if (t->block_bytes() >= bytes) {
+        if (Block* found = find_below(Tree::left(t), bytes, accept)) return found;
+        if (accept(t)) return t;
+      }
+      t = Tree::right(t);
     }
-    return find_below(Tree::right(t), bytes, accept);
+    return nullptr;
   }
 };
 
 // The largest: the same tree, sizes descending, so that the answer is its first block.
 struct WorstFit {
   struct Order {
-    static constexpr bool augmented = false;
+    static constexpr bool by_address = false;
     static bool before(const Block& a, const Block& b) noexcept {
       return a.block_bytes() != b.block_bytes() ? a.block_bytes() > b.block_bytes()
                                                 : a.address() < b.address();
@@ -104,11 +98,6 @@ struct WorstFit {
   };
   using Tree = FreeTree<Order>;
 
-  static constexpr bool prefers(std::size_t a_bytes, std::uintptr_t a, std::size_t b_bytes,
-                                std::uintptr_t b) noexcept {
-    return a_bytes != b_bytes ? a_bytes > b_bytes : a < b;
-  }
-
   template <class Accept>
   static Block* find(const Tree& tree, std::size_t bytes, Accept accept) noexcept {
     return find_below(tree.root(), bytes, accept);
@@ -117,11 +106,13 @@ struct WorstFit {
  private:
   template <class Accept>
   static Block* find_below(Block* t, std::size_t bytes, Accept& accept) noexcept {
-    if (t == nullptr) return nullptr;
-    if (Block* found = find_below(Tree::left(t), bytes, accept)) return found;
-    if (t->block_bytes() < bytes) return nullptr;  // and so is every later one
-    if (accept(t)) return t;
-    return find_below(Tree::right(t), bytes, accept);
+    while (t != nullptr) {
+      if (Block* found = find_below(Tree::left(t), bytes, accept)) return found;
+      if (t->block_bytes() < bytes) return nullptr;  // and so is every later one
+      if (accept(t)) return t;
+      t = Tree::right(t);
+    }
+    return nullptr;
   }
 };
 

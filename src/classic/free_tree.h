@@ -6,11 +6,15 @@
 //
 // Two links and, if the order is augmented, the largest block size of the subtree must fit into 16
 // bytes, so that the least block stays at 32 bytes for every fit and fits can be compared like with
-// like. Addresses below 2^47 in units of 16 need 43 bits; the 21 spare bits of each of the two
-// words hold one half of a 42-bit size in units of 16:
+// like. Addresses end below 2^47; the upper 17 bits of each of the two words hold one half of a
+// 34-bit size in units of 16. Sizes beyond that count as the greatest such size, which is above all
+// that can be asked for.
 //
-//   link_word(0):  [ largest, high 21 bits ][ left  / 16, 43 bits ]
-//   link_word(1):  [ largest, low 21 bits  ][ right / 16, 43 bits ]
+//   link_word(0):  [ largest, upper 17 bits ][ left,  47 bits ]
+//   link_word(1):  [ largest, lower 17 bits ][ right, 47 bits ]
+//
+// The priority is a hash of the address where a block ends: an order by address can then replace a
+// block by what is left of its end without touching the shape of the tree.
 //
 // Not thread-safe: guarded by the lock, or by the one thread, of its heap. Searching only reads.
 #pragma once
@@ -25,9 +29,7 @@ namespace ts::classic {
 template <class O>
 concept TreeOrder = requires(const Block& a, const Block& b) {
   { O::before(a, b) } -> std::same_as<bool>;  // strict and total: addresses break ties
-  {
-    O::augmented
-  } -> std::convertible_to<bool>;  // does each node know the largest block of its subtree?
+  requires std::same_as<decltype(O::by_address), const bool>;  // by address: each node knows its subtree's largest block
 };
 
 template <TreeOrder Order>
@@ -39,13 +41,13 @@ class FreeTree {
   std::size_t bytes() const noexcept { return bytes_; }
 
   // Searching, for the fits: the top of the tree, and from a node downwards.
-  Block* root() const noexcept { return root_; }
+  Block* root() const noexcept { return unpack(root_); }
   static Block* left(const Block* t) noexcept { return unpack(t->link_word(0)); }
   static Block* right(const Block* t) noexcept { return unpack(t->link_word(1)); }
   static std::size_t largest(const Block* t) noexcept
-    requires(Order::augmented)
+    requires(Order::by_address)
   {
-    return ((t->link_word(0) >> address_bits << spare_bits) | (t->link_word(1) >> address_bits)) *
+    return ((t->link_word(0) >> address_bits << half_bits) | (t->link_word(1) >> address_bits)) *
            granule_bytes;
   }
 
@@ -53,116 +55,187 @@ class FreeTree {
   void insert(Block* block) noexcept {
     ++blocks_;
     bytes_ += block->block_bytes();
-    root_ = insert_below(root_, block, priority(block));
+    const std::uint64_t block_priority = priority(block);
+    std::uint64_t* slot = &root_;
+    Block* t = unpack(*slot);
+    while (t != nullptr && priority(t) >= block_priority) {
+      raise(t, block);
+      slot = slot_towards(t, block);
+      t = unpack(*slot);
+    }
+    set(slot, block);
+    split_below(t, block);
   }
 
   // Takes out a block that is in the tree.
   void erase(Block* block) noexcept {
     --blocks_;
     bytes_ -= block->block_bytes();
-    root_ = erase_below(root_, block);
+    Path path;
+    std::uint64_t* slot = &root_;
+    for (Block* t = unpack(*slot); t != block; t = unpack(*slot)) {
+      check(t != nullptr, "free block missing from its tree", block);
+      path.add(t);
+      slot = slot_towards(t, block);
+    }
+    merge_into(slot, left(block), right(block));
+    path.refresh_upwards();
+  }
+
+  // Puts `fresh` into the place of `block`: both end at the same address, and nothing free lies
+  // between their beginnings. `block_bytes` is the size that `block` had in the tree; its tag need
+  // not tell any more.
+  void replace(Block* block, std::size_t block_bytes, Block* fresh) noexcept
+    requires(Order::by_address)
+  {
+    bytes_ += fresh->block_bytes();
+    bytes_ -= block_bytes;
+    Path path;
+    std::uint64_t* slot = &root_;
+    for (Block* t = unpack(*slot); t != block; t = unpack(*slot)) {
+      check(t != nullptr, "free block missing from its tree", block);
+      path.add(t);
+      slot = slot_towards(t, block);
+    }
+    const std::uint64_t links[2] = {block->link_word(0), block->link_word(1)};
+    fresh->link_word(0) = links[0];
+    fresh->link_word(1) = links[1];
+    set(slot, fresh);
+    refresh(fresh);
+    path.refresh_upwards();
   }
 
   // Order, heap property, augmentation and counts all hold.
   bool is_valid() const noexcept {
     std::size_t blocks = 0;
     std::size_t bytes = 0;
-    return valid_below(root_, nullptr, nullptr, blocks, bytes) && blocks == blocks_ &&
+    return valid_below(root(), nullptr, nullptr, blocks, bytes) && blocks == blocks_ &&
            bytes == bytes_;
   }
 
  private:
-  static constexpr int address_bits = 43;
-  static constexpr int spare_bits = 64 - address_bits;
+  static constexpr int address_bits = 47;
+  static constexpr int half_bits = 64 - address_bits;
   static constexpr std::uint64_t address_mask = (std::uint64_t{1} << address_bits) - 1;
-  static_assert(address_limit / granule_bytes == std::uint64_t{1} << address_bits);
-  static_assert(max_block_bytes / granule_bytes <= std::uint64_t{1} << (2 * spare_bits));
+  static constexpr std::uint64_t max_granules = (std::uint64_t{1} << (2 * half_bits)) - 1;
+  static_assert(address_limit == std::uint64_t{1} << address_bits);
+  static_assert(max_block_bytes <= max_granules * granule_bytes);
 
-  // Blocks lie at 8 mod 16; packing drops those 8 bytes, unpacking adds them. Zero is null.
+  // A plain tree's words hold nothing but the address.
   static Block* unpack(std::uint64_t word) noexcept {
-    const std::uint64_t granule = word & address_mask;
-    return granule == 0 ? nullptr : reinterpret_cast<Block*>(granule * granule_bytes + tag_bytes);
-  }
-  static void set_child(Block* t, int side, const Block* child) noexcept {
-    std::uint64_t& word = t->link_word(side);
-    word = (word & ~address_mask) | (address_of(child) / granule_bytes);
+    return reinterpret_cast<Block*>(Order::by_address ? word & address_mask : word);
   }
 
-  static std::uint64_t priority(const Block* t) noexcept { return mix(t->address()); }
+  static std::uint64_t priority(const Block* t) noexcept {
+    return mix(t->address() + t->block_bytes());
+  }
 
-  // Recomputes what `t` says of its subtree from what its children say of theirs.
-  static void refresh(Block* t) noexcept {
-    if constexpr (Order::augmented) {
-      std::size_t most = t->block_bytes();
-      for (const Block* child : {left(t), right(t)}) {
-        if (child != nullptr && largest(child) > most) most = largest(child);
+  // A slot is a word that holds a link: the root, or a link word of a node, of which it keeps the
+  // other bits.
+  static void set(std::uint64_t* slot, const Block* child) noexcept {
+    *slot = (Order::by_address ? *slot & ~address_mask : 0) | address_of(child);
+  }
+  static std::uint64_t* slot_towards(Block* t, const Block* block) noexcept {
+    return &t->link_word(Order::before(*block, *t) ? 0 : 1);
+  }
+
+  // The size of a block as an augmented node can tell it.
+  static std::size_t told_bytes(const Block* t) noexcept {
+    const std::size_t bytes = t->block_bytes();
+    return bytes < max_granules * granule_bytes ? bytes : max_granules * granule_bytes;
+  }
+  static void set_largest(Block* t, std::size_t bytes) noexcept {
+    const std::uint64_t granules = bytes / granule_bytes;
+    t->link_word(0) = (t->link_word(0) & address_mask) | (granules >> half_bits << address_bits);
+    t->link_word(1) = (t->link_word(1) & address_mask) | (granules << address_bits);
+  }
+
+  // The subtree of `t` now contains `block`.
+  static void raise(Block* t, const Block* block) noexcept {
+    if constexpr (Order::by_address) {
+      if (largest(t) < told_bytes(block)) set_largest(t, told_bytes(block));
+    }
+  }
+
+  // Recomputes what `t` says of its subtree from what its children say of theirs; was it something
+  // else?
+  static bool refresh(Block* t) noexcept {
+    std::size_t most = told_bytes(t);
+    for (const Block* child : {left(t), right(t)}) {
+      if (child != nullptr && largest(child) > most) most = largest(child);
+    }
+    if (most == largest(t)) return false;
+    set_largest(t, most);
+    return true;
+  }
+
+  // The nodes from somewhere in the tree downwards, to be refreshed upwards when all changes below
+  // are done. Nothing where nodes say nothing of their subtrees.
+  class Path {
+   public:
+    void add(Block* t) noexcept {
+      if constexpr (Order::by_address) {
+        require(length_ < max_depth, "a free tree is deeper than chance allows", t);
+        nodes_[length_++] = t;
       }
-      const std::uint64_t granules = most / granule_bytes;
-      t->link_word(0) = (t->link_word(0) & address_mask) | (granules >> spare_bits << address_bits);
-      t->link_word(1) = (t->link_word(1) & address_mask) | (granules << address_bits);
     }
-  }
-
-  // The recursions below are as deep as the tree; splitting and merging take an expected two steps
-  // of it.
-
-  static Block* insert_below(Block* t, Block* block, std::uint64_t block_priority) noexcept {
-    if (t == nullptr || priority(t) < block_priority) {
-      const Halves halves = split(t, block);
-      block->link_word(0) = 0;
-      block->link_word(1) = 0;
-      set_child(block, 0, halves.low);
-      set_child(block, 1, halves.high);
-      refresh(block);
-      return block;
+    // From the last one up to the first that was right already: those above it are right, too.
+    void refresh_upwards() noexcept {
+      if constexpr (Order::by_address) {
+        while (length_ > 0 && refresh(nodes_[length_ - 1])) --length_;
+      }
     }
-    const int side = Order::before(*block, *t) ? 0 : 1;
-    set_child(t, side, insert_below(side == 0 ? left(t) : right(t), block, block_priority));
-    refresh(t);
-    return t;
-  }
+    // All of them: each has lost a part of its subtree.
+    void refresh_all() noexcept {
+      if constexpr (Order::by_address) {
+        while (length_ > 0) refresh(nodes_[--length_]);
+      }
+    }
 
-  struct Halves {
-    Block* low;
-    Block* high;
+   private:
+    // A treap of 2^32 blocks is deeper than this with a probability below 2^-100 (Seidel and
+    // Aragon, theorem 4.8).
+    static constexpr unsigned max_depth = Order::by_address ? 256 : 1;
+    unsigned length_ = 0;
+    Block* nodes_[max_depth];
   };
 
-  // Divides a subtree into the blocks before `key` and those after it.
-  static Halves split(Block* t, const Block* key) noexcept {
-    if (t == nullptr) return {nullptr, nullptr};
-    if (Order::before(*t, *key)) {
-      const Halves halves = split(right(t), key);
-      set_child(t, 1, halves.low);
-      refresh(t);
-      return {t, halves.high};
+  // Divides subtree `t` at `block`: what comes before it becomes the block's left subtree, what
+  // comes after it the right one.
+  static void split_below(Block* t, Block* block) noexcept {
+    block->link_word(0) = 0;
+    block->link_word(1) = 0;
+    std::uint64_t* low =
+        &block->link_word(0);  // where the next part that comes before the block hangs
+    std::uint64_t* high = &block->link_word(1);  // where the next part that comes after it hangs
+    Path path;
+    path.add(block);
+    while (t != nullptr) {
+      path.add(t);
+      const bool is_low = Order::before(*t, *block);
+      std::uint64_t*& end = is_low ? low : high;
+      set(end, t);
+      end = &t->link_word(is_low ? 1 : 0);
+      t = unpack(*end);
     }
-    const Halves halves = split(left(t), key);
-    set_child(t, 0, halves.high);
-    refresh(t);
-    return {halves.low, t};
+    set(low, nullptr);
+    set(high, nullptr);
+    path.refresh_all();
   }
 
-  static Block* erase_below(Block* t, const Block* block) noexcept {
-    check(t != nullptr, "free block missing from its tree", block);
-    if (t == block) return merge(left(t), right(t));
-    const int side = Order::before(*block, *t) ? 0 : 1;
-    set_child(t, side, erase_below(side == 0 ? left(t) : right(t), block));
-    refresh(t);
-    return t;
-  }
-
-  // Joins two trees of which every block of `low` comes before every block of `high`.
-  static Block* merge(Block* low, Block* high) noexcept {
-    if (low == nullptr) return high;
-    if (high == nullptr) return low;
-    if (priority(low) > priority(high)) {
-      set_child(low, 1, merge(right(low), high));
-      refresh(low);
-      return low;
+  // Hangs two trees into `slot` as one; every block of `low` comes before every block of `high`.
+  static void merge_into(std::uint64_t* slot, Block* low, Block* high) noexcept {
+    while (low != nullptr && high != nullptr) {
+      Block*& upper = priority(low) > priority(high) ? low : high;
+      if constexpr (Order::by_address) {
+        const std::size_t other = largest(upper == low ? high : low);
+        if (largest(upper) < other) set_largest(upper, other);
+      }
+      set(slot, upper);
+      slot = &upper->link_word(upper == low ? 1 : 0);
+      upper = unpack(*slot);
     }
-    set_child(high, 0, merge(low, left(high)));
-    refresh(high);
-    return high;
+    set(slot, low != nullptr ? low : high);
   }
 
   static bool valid_below(const Block* t, const Block* after, const Block* before,
@@ -172,21 +245,21 @@ class FreeTree {
     bytes += t->block_bytes();
     if (after != nullptr && !Order::before(*after, *t)) return false;
     if (before != nullptr && !Order::before(*t, *before)) return false;
-    std::size_t most = t->block_bytes();
+    std::size_t most = told_bytes(t);
     for (const Block* child : {left(t), right(t)}) {
       if (child == nullptr) continue;
       if (priority(child) > priority(t)) return false;
-      if constexpr (Order::augmented) most = largest(child) > most ? largest(child) : most;
+      if constexpr (Order::by_address) most = largest(child) > most ? largest(child) : most;
     }
-    if constexpr (Order::augmented) {
+    if constexpr (Order::by_address) {
       if (largest(t) != most) return false;
     }
     return valid_below(left(t), after, t, blocks, bytes) &&
            valid_below(right(t), t, before, blocks, bytes);
   }
 
-  Block* root_ = nullptr;
-  Counter blocks_;  // written by whoever holds the heap, read by anyone
+  std::uint64_t root_ = 0;  // a link, packed like the others
+  Counter blocks_;          // written by whoever holds the heap, read by anyone
   Counter bytes_;
 };
 

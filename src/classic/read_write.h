@@ -107,12 +107,14 @@ class ReadWrite {
     return claimed;
   }
 
-  // Nothing is free, but blocks are claimed whose remainders will be free in a moment: growing now would grow without need.
+  // Nothing is free, but blocks are claimed whose remainders will be free in a moment: growing now
+  // would grow without need.
   bool others_hold_claims() const noexcept { return claims_ != 0; }
 
   Source source_;
   SharedMutex lock_;
-  std::atomic<unsigned> claims_{0};  // claimed and not yet taken; up under the shared lock, down under the exclusive one
+  std::atomic<unsigned> claims_{
+      0};  // claimed and not yet taken; up under the shared lock, down under the exclusive one
   TaggedHeap<Fit> heap_ TS_GUARDED_BY(lock_);
 };
 

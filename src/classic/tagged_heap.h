@@ -114,15 +114,18 @@ class TaggedHeap {
 
   // Hands out a block that find() named: cuts it to size and frees what is left of it.
   void* take(Block* block, const Request& request) noexcept {
-    index_.erase(block);
     const Tag tag = block->tag();
     const std::size_t head_bytes = head_before_aligned(block->address(), request);
     const std::size_t tail_bytes = tag.block_bytes() - head_bytes - request.block_bytes;
     const bool keeps_tail = tail_bytes >= min_block_bytes;
-    const std::size_t taken_bytes = request.block_bytes + (keeps_tail ? 0 : tail_bytes);
-    Block* const taken = Block::at(block->begin() + head_bytes);
     const Tag::Flags inherited = tag.flags(Tag::first_flag | Tag::previous_free_flag);
-
+    Block* const taken = Block::at(block->begin() + head_bytes);
+    if (head_bytes == 0 && keeps_tail && shrinks_to_tail(block, tail_bytes)) {
+      taken->set_tag(Tag{request.block_bytes, owner_, Tag::used_flag | inherited});
+      return taken->payload();
+    }
+    index_.erase(block);
+    const std::size_t taken_bytes = request.block_bytes + (keeps_tail ? 0 : tail_bytes);
     taken->set_tag(Tag{taken_bytes, owner_, Tag::used_flag | (head_bytes == 0 ? inherited : 0)});
     if (keeps_tail) {
       taken->next()->set_tag(Tag{tail_bytes, owner_, Tag::used_flag});
@@ -160,13 +163,10 @@ class TaggedHeap {
       return wanted <= tag.block_bytes();  // another heap's: not ours to cut
     if (wanted > tag.block_bytes()) {
       Block* const next = block->next();
-      const Tag next_tag = next->tag();
-      if (next_tag.used() || !Sharing::owns(next_tag, owner_) ||
-          tag.block_bytes() + next_tag.block_bytes() < wanted)
-        return false;
+      const std::size_t next_bytes = next->block_bytes();
+      if (!is_free_and_mine(next) || tag.block_bytes() + next_bytes < wanted) return false;
       index_.erase(next);
-      block->set_tag(
-          Tag{tag.block_bytes() + next_tag.block_bytes(), owner_, tag.flags(flags_mask)});
+      block->set_tag(Tag{tag.block_bytes() + next_bytes, owner_, tag.flags(flags_mask)});
       Sharing::set_previous_free(block->next(), false, owner_);
     }
     cut_tail(block, wanted);
@@ -232,25 +232,51 @@ class TaggedHeap {
     return previous->tag().used() ? nullptr : previous;
   }
 
+  bool is_free_and_mine(const Block* block) const noexcept {
+    const Tag tag = block->tag();
+    return !tag.used() && Sharing::owns(tag, owner_);
+  }
+
+  // Leaves the last `tail_bytes` of a free block free in its place, if the tree can do that without
+  // reordering and no merging is due.
+  bool shrinks_to_tail(Block* block, std::size_t tail_bytes) noexcept {
+    if constexpr (Fit::Order::by_address) {
+      Block* const next = block->next();
+      if (is_free_and_mine(next)) return false;
+      Block* const tail = Block::at(next->begin() - tail_bytes);
+      tail->set_tag(Tag{tail_bytes, owner_, 0});
+      tail->write_footer();
+      Sharing::set_previous_free(next, true, owner_);
+      index_.replace(block, block->block_bytes(), tail);
+      return true;
+    } else {
+      return false;
+    }
+  }
+
   // Puts a block of ours, tagged as used, among the free ones, merged with its free neighbours;
   // returns the merged block.
   Block* add_free(Block* block) noexcept {
     Block* begin = block;
     std::size_t bytes = block->block_bytes();
     Block* const next = block->next();
+    const std::size_t next_bytes = is_free_and_mine(next) ? next->block_bytes() : 0;
     if (Block* previous = free_before(block)) {
       index_.erase(previous);
       begin = previous;
       bytes += previous->block_bytes();
     }
-    if (const Tag next_tag = next->tag(); !next_tag.used() && Sharing::owns(next_tag, owner_)) {
-      index_.erase(next);
-      bytes += next_tag.block_bytes();
-    }
-    begin->set_tag(
-        Tag{bytes, owner_, begin->tag().flags(Tag::first_flag | Tag::previous_free_flag)});
+    if (!Fit::Order::by_address && next_bytes != 0) index_.erase(next);
+    begin->set_tag(Tag{bytes + next_bytes, owner_,
+                       begin->tag().flags(Tag::first_flag | Tag::previous_free_flag)});
     begin->write_footer();
     Sharing::set_previous_free(begin->next(), true, owner_);
+    if constexpr (Fit::Order::by_address) {
+      if (next_bytes != 0) {
+        index_.replace(next, next_bytes, begin);
+        return begin;
+      }
+    }
     index_.insert(begin);
     return begin;
   }
