@@ -17,7 +17,8 @@
 
 namespace ts::classic {
 
-// Larger blocks go straight to the central heap.
+// Larger blocks go straight to the central heap, and so do requests for an alignment above 16, which
+// a cached block of the right size need not have.
 inline constexpr std::size_t max_cached_block_bytes = 1024;
 // A batch is about this many bytes, so that a lock serves a page's worth of requests and a cache
 // holds little of sizes seldom used.

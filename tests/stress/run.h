@@ -1,0 +1,83 @@
+// One stress run: threads that allocate, align, resize, free their own blocks and those of others,
+// come and go and leave their blocks behind; and, whenever all of them pause, a check of everything
+// that can be known about the heap. The first thing that is wrong ends the process.
+#pragma once
+
+#include <cstdint>
+
+#include "programs/support/random.h"
+#include "stress/any_heap.h"
+#include "stress/post_office.h"
+#include "stress/settings.h"
+
+namespace ts::stress {
+
+struct Plan {
+  std::uint64_t seed;
+  std::size_t seats;       // threads at a time
+  std::size_t rounds;      // between two of them everybody pauses for a check
+  std::size_t operations;  // per seat and round
+  std::size_t places;      // blocks that a seat holds at most
+};
+
+// A block and all that its holder knows about it. All zero: none.
+struct Held {
+  std::byte* address;
+  std::size_t bytes;
+  std::size_t alignment;
+  std::uint64_t key;  // of its contents: who allocated it, roughly
+};
+
+class Run {
+ public:
+  // `name` is what a failure is reported under.
+  Run(const char* name, AnyHeap& heap, const Setting& setting, const Plan& plan);
+
+  struct Totals {
+    std::size_t allocations;
+    std::size_t foreign_frees;
+    std::size_t refusals;  // requests for which a bounded heap had no memory
+    std::size_t threads;   // that lived and died
+  };
+  Totals run();
+
+ private:
+  // Where a thread sits, or one thread after the other; whoever sits there uses it alone.
+  struct alignas(128) Seat {
+    std::size_t number;
+    test::Random random{0};
+    Held* places;
+    Totals totals;
+  };
+
+  // Threads.
+  void sit(Seat& seat);
+  void work(Seat& seat, std::size_t operations);
+  void step(Seat& seat);
+  void allocate(Seat& seat, Held& place);
+  void resize(Seat& seat, Held& place);
+  void serve_post(Seat& seat, Held& place);
+  void move(Seat& seat, Held& place, std::size_t bytes);
+  void release(Held& place);
+  std::size_t random_bytes(test::Random& random) const;
+
+  // Checks; nobody is at work.
+  void require_consistent();
+  void require_blocks_match_walk();
+  void release_everything();
+
+  static void write(const Held& held);
+  void require_intact(const Held& held, std::size_t bytes);
+  void require(bool holds, const char* what, const void* where = nullptr);
+
+  const char* name_;
+  AnyHeap& heap_;
+  const Setting& setting_;
+  const Plan plan_;
+  std::size_t round_ = 0;
+  test::MappedArray<Seat> seats_;
+  test::MappedArray<Held> places_;  // plan_.places for each seat
+  PostOffice<Held> office_;
+};
+
+}  // namespace ts::stress
