@@ -141,14 +141,13 @@ class _Session:
         if not self._options.consult_doctor:
             return
         program, reference = self._options.program, self._options.reference
-        trial.run_hook("setup", reference.name)
-        diagnosis = doctor.diagnose(
-            program.command,
-            allocators=(reference,),
-            timeout_seconds=self._timeout_seconds,
-            stdin=program.stdin,
-        )
-        trial.run_hook("cleanup", reference.name)
+        with trial.hooks(reference.name):
+            diagnosis = doctor.diagnose(
+                program.command,
+                allocators=(reference,),
+                timeout_seconds=self._timeout_seconds,
+                stdin=program.stdin,
+            )
         self._heed(diagnosis, repeated=True)
         self._intercepted_calls = sum(proof.calls for proof in diagnosis.proofs)
 

@@ -12,9 +12,11 @@ from __future__ import annotations
 import hashlib
 import os
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from tsmlab.allocators import Allocator
 from tsmlab.errors import UserError
@@ -76,17 +78,24 @@ class Trial:
             timeout_seconds=self.timeout_seconds,
             cwd=None,
         )
-        self.run_hook("setup", allocator.name)
-        started = self._clock() - self._start
-        measurement = self._executor.run(request)
+        with self.hooks(allocator.name):
+            started = self._clock() - self._start
+            measurement = self._executor.run(request)
         if measurement.interrupted:
             raise KeyboardInterrupt
-        sample = self._sample(slot, started, measurement)
-        self.run_hook("cleanup", allocator.name)
-        return sample
+        return self._sample(slot, started, measurement)
 
-    def run_hook(self, which: str, allocator_name: str) -> None:
-        """Runs the user's set-up or clean-up command, without any allocator preloaded."""
+    @contextmanager
+    def hooks(self, allocator_name: str) -> Iterator[None]:
+        """The user's set-up command before, and the clean-up command after, whatever happens."""
+        self._run_hook("setup", allocator_name)
+        try:
+            yield
+        finally:
+            self._run_hook("cleanup", allocator_name)
+
+    def _run_hook(self, which: Literal["setup", "cleanup"], allocator_name: str) -> None:
+        """Runs the command without any allocator preloaded."""
         line = self._program.setup if which == "setup" else self._program.cleanup
         if line is None:
             return

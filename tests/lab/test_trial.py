@@ -160,6 +160,16 @@ def test_cleanup_follows_a_failed_run_too(world: Any, tmp_path: Path) -> None:
     assert (tmp_path / "cleaned").exists()
 
 
+def test_cleanup_follows_an_interrupt_too(world: Any, tmp_path: Path) -> None:
+    program = replace(PROGRAM, cleanup=f"touch {tmp_path}/cleaned")
+    allocator = world.allocator("own")
+    executor = world.Executor({"own": world.Behaviour()}, interrupt_at_run=0)
+    trial = Trial(program, [allocator], executor, tmp_path, executor.clock)
+    with pytest.raises(KeyboardInterrupt):
+        trial.run(Slot(Entry(allocator), "measured", 1, 1, 0))
+    assert (tmp_path / "cleaned").exists()
+
+
 def test_a_failing_hook_is_a_clear_error(world: Any, tmp_path: Path) -> None:
     program = replace(PROGRAM, setup="echo no database >&2; exit 4")
     with pytest.raises(UserError, match=r"setup command failed \(exit 4\)") as caught:
