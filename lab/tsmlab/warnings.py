@@ -72,7 +72,9 @@ def _few_rounds(analysis: Analysis, settings: Settings, stop: Stop) -> Iterator[
         "few-rounds",
         f"only {analysis.rounds} of at least {MIN_ROUNDS} rounds: the intervals are wide",
         causes.get(stop.reason, stop.text),
-        "more time (--time-budget, or -m 5 to insist), or fewer allocators (-a)",
+        f"-r {MIN_ROUNDS} or more"
+        if stop.reason == "runs"
+        else f"more time (--time-budget, or -m {MIN_ROUNDS} to insist), or fewer allocators (-a)",
     )
 
 

@@ -64,7 +64,7 @@ def _percent(ratio: float) -> str:
 def share(fraction: float) -> str:
     """A small fraction: 0.7 %, 1 %, 0.04 %."""
     percent = fraction * 100.0
-    digits = 1 if percent >= 0.1 else 2
+    digits = 0 if percent >= 10.0 else 1 if percent >= 0.1 else 2
     text = f"{percent:.{digits}f}"
     return f"{text.rstrip('0').rstrip('.') if '.' in text else text} %"
 

@@ -1,4 +1,4 @@
-"""A simulated world for the tests of `compare`: programs that take no time, on a clock of their own.
+"""A simulated world for the tests of `compare`: programs that take no time.
 
 Why: the schedule, the failure rules, the statistics and the reports must be tested on runs whose
 truth is known, hundreds of them in a blink.
@@ -115,8 +115,13 @@ def measure_answer(behaviour: Behaviour, request: RunRequest, seconds: float) ->
         "samples": 10,
         "sampling_ns": int(seconds * 1e6),
         "floor_bytes": 400 * 1024,
-        "timeout_ns": None if request.timeout_seconds is None else int(request.timeout_seconds * 1e9),
+        "timeout_ns": None
+        if request.timeout_seconds is None
+        else int(request.timeout_seconds * 1e9),
     }
+
+
+Behaviours = dict[str, Behaviour]
 
 
 class World:
@@ -146,7 +151,7 @@ class World:
     @classmethod
     def outcome(
         cls,
-        behaviours: dict[str, Behaviour],
+        behaviours: Behaviours,
         executor: SimulatedExecutor | None = None,
         **changes: Any,
     ) -> Outcome:
@@ -155,7 +160,7 @@ class World:
         return compare(options, executor, Silence(), clock=executor.clock)
 
     @classmethod
-    def comparison(cls, behaviours: dict[str, Behaviour], **changes: Any) -> Comparison:
+    def comparison(cls, behaviours: Behaviours, **changes: Any) -> Comparison:
         return cls.outcome(behaviours, **changes).comparison
 
 

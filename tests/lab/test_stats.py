@@ -104,7 +104,8 @@ def test_the_ratio_is_the_geometric_mean() -> None:
 
 def test_one_pair_gives_a_ratio_without_an_interval() -> None:
     estimate = stats.estimate_ratio([math.log(0.5)])
-    assert estimate == RatioEstimate(pytest.approx(0.5), None, None, None, 1, "none")
+    assert estimate == RatioEstimate(estimate.ratio, None, None, None, 1, "none")
+    assert estimate.ratio == pytest.approx(0.5)
 
 
 def test_no_pairs_give_no_ratio() -> None:

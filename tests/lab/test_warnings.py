@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from tsmlab import compare as flow
 from tsmlab import machine
 from tsmlab.results import Comparison
 from tsmlab.schedule import StopRule
@@ -20,7 +19,7 @@ QUIET = replace(
 
 @pytest.fixture(autouse=True)
 def quiet_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flow.machine, "describe", lambda: QUIET)
+    monkeypatch.setattr(machine, "describe", lambda: QUIET)
 
 
 def codes(comparison: Comparison) -> set[str]:
@@ -71,7 +70,7 @@ def test_short_runs(world: Any) -> None:
 def test_the_machine(
     world: Any, monkeypatch: pytest.MonkeyPatch, change: dict[str, Any], code: str
 ) -> None:
-    monkeypatch.setattr(flow.machine, "describe", lambda: replace(QUIET, **change))
+    monkeypatch.setattr(machine, "describe", lambda: replace(QUIET, **change))
     assert codes(run(world)) == {code}
 
 
@@ -83,7 +82,7 @@ def test_a_harmless_machine_is_not_warned_of(world: Any, monkeypatch: pytest.Mon
         governor="performance",
         address_randomisation=2,
     )
-    monkeypatch.setattr(flow.machine, "describe", lambda: harmless)
+    monkeypatch.setattr(machine, "describe", lambda: harmless)
     assert codes(run(world)) == set()
 
 
