@@ -209,9 +209,9 @@ std::size_t Run::random_bytes(Random& random) const {
   std::size_t most = 128;
   if (kind >= 60) most = 1 << 10;
   if (kind >= 85) most = 16 << 10;
-  if (kind >= 97) most = 256 << 10;
+  if (kind >= 99) most = 256 << 10;
   const std::size_t bytes = random.between(0, most);
-  return setting_.limit_bytes == 0 ? bytes : bytes % (setting_.limit_bytes / 64);
+  return setting_.limit_bytes == 0 ? bytes : bytes % (setting_.limit_bytes / 16);
 }
 
 void Run::write(const Held& held) {

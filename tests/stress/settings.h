@@ -18,8 +18,8 @@ struct Setting {
   bool nolock_only;
 };
 
-inline constexpr std::size_t buffer_bytes = std::size_t{3} << 20;
-inline constexpr std::size_t share_bytes = std::size_t{1} << 20;
+inline constexpr std::size_t buffer_bytes = std::size_t{256} << 10;
+inline constexpr std::size_t share_bytes = std::size_t{128} << 10;
 
 constexpr classic::HeapConfig config_of(classic::SourceKind kind, std::size_t growth_bytes,
                                         std::size_t trim_threshold_bytes) {
