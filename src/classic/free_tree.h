@@ -29,7 +29,8 @@ namespace ts::classic {
 template <class O>
 concept TreeOrder = requires(const Block& a, const Block& b) {
   { O::before(a, b) } -> std::same_as<bool>;  // strict and total: addresses break ties
-  requires std::same_as<decltype(O::by_address), const bool>;  // by address: each node knows its subtree's largest block
+  requires std::same_as<decltype(O::by_address),
+                        const bool>;  // by address: each node knows its subtree's largest block
 };
 
 template <TreeOrder Order>

@@ -325,7 +325,8 @@ class LockFree {
                             const Trees& trees) noexcept {
     if constexpr (!by_size_too) return trees.by_address;
     if (const auto old_pair = static_cast<NodeNumber>(root & node_mask)) builder.discard(old_pair);
-    return trees.by_address == 0 ? 0 : builder.make({0, 0}, trees.by_address, trees.by_size);
+    return trees.by_address == 0 ? 0
+                                 : builder.make<BySize>({0, 0}, trees.by_address, trees.by_size);
   }
 
   static Extent find(VersionBuilder& builder, const Trees& trees, std::size_t bytes) noexcept {
@@ -343,6 +344,16 @@ class LockFree {
   static Trees insert(VersionBuilder& builder, const Trees& trees, const Extent& block) noexcept {
     return {builder.insert<ByAddress>(trees.by_address, block),
             by_size_too ? builder.insert<BySize>(trees.by_size, block) : 0};
+  }
+
+  // A block in the place of one that ends at the same address, with nothing free between their
+  // beginnings.
+  static Trees replace(VersionBuilder& builder, const Trees& trees, const Extent& block,
+                       const Extent& fresh) noexcept {
+    NodeNumber by_size = 0;
+    if constexpr (by_size_too)
+      by_size = builder.insert<BySize>(builder.erase<BySize>(trees.by_size, block), fresh);
+    return {builder.replace(trees.by_address, block, fresh), by_size};
   }
 
   // How a found block is divided: free head (for alignment), the block handed out, free tail.
@@ -364,10 +375,9 @@ class LockFree {
   static Trees cut(VersionBuilder& builder, Trees trees, const Extent& found,
                    const Request& request) noexcept {
     const Division division = divide(found, request);
-    trees = erase(builder, trees, found);
-    if (division.head.bytes != 0) trees = insert(builder, trees, division.head);
-    if (division.tail.bytes != 0) trees = insert(builder, trees, division.tail);
-    return trees;
+    trees = division.tail.bytes != 0 ? replace(builder, trees, found, division.tail)
+                                     : erase(builder, trees, found);
+    return division.head.bytes != 0 ? insert(builder, trees, division.head) : trees;
   }
 
   // The block is ours now: counts it, tags it.
@@ -396,9 +406,8 @@ class LockFree {
         ++merged;
       }
       if (near.after.bytes != 0 && near.after.address == extent.end()) {
-        next = erase(builder, next, near.after);
-        block.bytes += near.after.bytes;
         ++merged;
+        return replace(builder, next, near.after, {block.address, block.bytes + near.after.bytes});
       }
       return insert(builder, next, block);
     });
@@ -504,7 +513,7 @@ class LockFree {
     std::size_t most = here.bytes;
     for (const NodeNumber child : {reader.left(t), reader.right(t)})
       most = reader.largest(child) > most ? reader.largest(child) : most;
-    return reader.largest(t) == most &&
+    return (!Order::augmented || reader.largest(t) == most) &&
            is_valid_below<Order>(reader.left(t), after, &here, totals) &&
            is_valid_below<Order>(reader.right(t), &here, before, totals);
   }

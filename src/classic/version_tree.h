@@ -24,10 +24,12 @@ struct Extent {
 };
 
 struct ByAddress {
+  static constexpr bool augmented = true;  // nodes know the largest block of their subtree
   static bool before(const Extent& a, const Extent& b) noexcept { return a.address < b.address; }
 };
 
 struct BySize {
+  static constexpr bool augmented = false;
   static bool before(const Extent& a, const Extent& b) noexcept {
     return a.bytes != b.bytes ? a.bytes < b.bytes : a.address < b.address;
   }
@@ -52,24 +54,42 @@ class VersionBuilder {
   template <class Order>
   NodeNumber erase(NodeNumber t, const Extent& block) noexcept {
     if (!step(t)) return 0;
-    const Extent here = extent(t);
-    if (here.address == block.address) {
+    const View here = look(t);
+    if (here.block.address == block.address) {
       discard(t);
-      return merge(left(t), right(t));
+      return merge<Order>(here.left, here.right);
     }
-    return Order::before(block, here) ? copy(t, erase<Order>(left(t), block), right(t))
-                                      : copy(t, left(t), erase<Order>(right(t), block));
+    return Order::before(block, here.block)
+               ? copy<Order>(t, here, erase<Order>(here.left, block), here.right)
+               : copy<Order>(t, here, here.left, erase<Order>(here.right, block));
   }
 
   template <class Order>
   NodeNumber insert(NodeNumber t, const Extent& block) noexcept {
-    if (state_ != State::sound) return 0;
-    if (t == 0 || (step(t) && priority(extent(t)) < priority(block))) {
+    if (t == 0) return make<Order>(block, 0, 0);
+    if (!step(t)) return 0;
+    const View here = look(t);
+    if (priority(here.block) < priority(block)) {
       const Halves halves = split<Order>(t, block);
-      return make(block, halves.low, halves.high);
+      return make<Order>(block, halves.low, halves.high);
     }
-    return Order::before(block, extent(t)) ? copy(t, insert<Order>(left(t), block), right(t))
-                                           : copy(t, left(t), insert<Order>(right(t), block));
+    return Order::before(block, here.block)
+               ? copy<Order>(t, here, insert<Order>(here.left, block), here.right)
+               : copy<Order>(t, here, here.left, insert<Order>(here.right, block));
+  }
+
+  // The tree by address with `fresh` in the place of `block`: both end at the same address, and
+  // nothing lies between their beginnings.
+  NodeNumber replace(NodeNumber t, const Extent& block, const Extent& fresh) noexcept {
+    if (!step(t)) return 0;
+    const View here = look(t);
+    if (here.block.address == block.address) {
+      discard(t);
+      return make<ByAddress>(fresh, here.left, here.right);
+    }
+    return ByAddress::before(block, here.block)
+               ? copy<ByAddress>(t, here, replace(here.left, block, fresh), here.right)
+               : copy<ByAddress>(t, here, here.left, replace(here.right, block, fresh));
   }
 
   // The lowest block of at least `bytes`, in a tree by address; bytes == 0 in the result if there
@@ -91,9 +111,9 @@ class VersionBuilder {
   Extent smallest(NodeNumber t, std::size_t bytes) noexcept {
     Extent found{0, 0};
     while (t != 0 && step(t)) {
-      const Extent here = extent(t);
-      if (here.bytes >= bytes) found = here;
-      t = here.bytes >= bytes ? left(t) : right(t);
+      const View here = look(t);
+      if (here.block.bytes >= bytes) found = here.block;
+      t = here.block.bytes >= bytes ? here.left : here.right;
     }
     return found;
   }
@@ -106,9 +126,10 @@ class VersionBuilder {
   Neighbours neighbours(NodeNumber t, std::uintptr_t address) noexcept {
     Neighbours found{};
     while (t != 0 && step(t)) {
-      const Extent here = extent(t);
-      (here.address < address ? found.before : found.after) = here;
-      t = here.address < address ? right(t) : left(t);
+      const View here = look(t);
+      const bool is_before = here.block.address < address;
+      (is_before ? found.before : found.after) = here.block;
+      t = is_before ? here.right : here.left;
     }
     return found;
   }
@@ -130,6 +151,7 @@ class VersionBuilder {
 
   // A node with two subtrees and a block that may be anything (the strategy's root over two trees
   // is one).
+  template <class Order>
   NodeNumber make(const Extent& block, NodeNumber low, NodeNumber high) noexcept {
     if (state_ != State::sound) return 0;
     const NodeNumber number = pool_.take(stash_);
@@ -137,14 +159,17 @@ class VersionBuilder {
       state_ = State::no_memory;
       return 0;
     }
-    std::size_t most = block.bytes;
-    for (const NodeNumber child : {low, high}) most = largest(child) > most ? largest(child) : most;
     Node& node = pool_.at(number);
     node.left.store(low, std::memory_order_relaxed);
     node.right.store(high, std::memory_order_relaxed);
     node.address.store(block.address, std::memory_order_relaxed);
     node.bytes.store(block.bytes, std::memory_order_relaxed);
-    node.largest.store(most, std::memory_order_relaxed);
+    if constexpr (Order::augmented) {
+      std::size_t most = block.bytes;
+      for (const NodeNumber child : {low, high})
+        most = largest(child) > most ? largest(child) : most;
+      node.largest.store(most, std::memory_order_relaxed);
+    }
     if (made_count_ < max_changes)
       made_[made_count_++] = number;
     else
@@ -170,16 +195,31 @@ class VersionBuilder {
   static constexpr unsigned max_steps = 1024;
   static constexpr unsigned max_changes = 640;
 
-  static std::uint64_t priority(const Extent& block) noexcept { return mix(block.address); }
+  static std::uint64_t priority(const Extent& block) noexcept { return mix(block.end()); }
 
   bool step(NodeNumber t) noexcept {
     if (state_ == State::sound && (t == 0 || ++steps_ > max_steps)) state_ = State::torn;
     return state_ == State::sound;
   }
 
-  NodeNumber copy(NodeNumber t, NodeNumber low, NodeNumber high) noexcept {
+  struct View {
+    Extent block;
+    NodeNumber left;
+    NodeNumber right;
+  };
+  View look(NodeNumber t) const noexcept {
+    const Node& node = pool_.at(t);
+    return {
+        {node.address.load(std::memory_order_relaxed), node.bytes.load(std::memory_order_relaxed)},
+        node.left.load(std::memory_order_relaxed),
+        node.right.load(std::memory_order_relaxed)};
+  }
+
+  // `t`, which looks like `view`, with other subtrees.
+  template <class Order>
+  NodeNumber copy(NodeNumber t, const View& view, NodeNumber low, NodeNumber high) noexcept {
     discard(t);
-    return make(extent(t), low, high);
+    return make<Order>(view.block, low, high);
   }
 
   struct Halves {
@@ -189,21 +229,25 @@ class VersionBuilder {
   template <class Order>
   Halves split(NodeNumber t, const Extent& key) noexcept {
     if (t == 0 || !step(t)) return {0, 0};
-    if (Order::before(extent(t), key)) {
-      const Halves halves = split<Order>(right(t), key);
-      return {copy(t, left(t), halves.low), halves.high};
+    const View here = look(t);
+    if (Order::before(here.block, key)) {
+      const Halves halves = split<Order>(here.right, key);
+      return {copy<Order>(t, here, here.left, halves.low), halves.high};
     }
-    const Halves halves = split<Order>(left(t), key);
-    return {halves.low, copy(t, halves.high, right(t))};
+    const Halves halves = split<Order>(here.left, key);
+    return {halves.low, copy<Order>(t, here, halves.high, here.right)};
   }
 
+  template <class Order>
   NodeNumber merge(NodeNumber low, NodeNumber high) noexcept {
     if (low == 0) return high;
     if (high == 0) return low;
     if (!step(low)) return 0;
-    if (priority(extent(low)) > priority(extent(high)))
-      return copy(low, left(low), merge(right(low), high));
-    return copy(high, merge(low, left(high)), right(high));
+    const View lower = look(low);
+    const View higher = look(high);
+    return priority(lower.block) > priority(higher.block)
+               ? copy<Order>(low, lower, lower.left, merge<Order>(lower.right, high))
+               : copy<Order>(high, higher, merge<Order>(low, higher.left), higher.right);
   }
 
   void recycle(const NodeNumber* numbers, unsigned count) noexcept {
