@@ -16,6 +16,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -199,6 +200,8 @@ def main(arguments: Sequence[str]) -> int:
     if what == "format":
         return format_sources()
     LOGS.mkdir(parents=True, exist_ok=True)
+    # A shell's background job ignores Ctrl-C and so would all tests, even those that send it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     total = Counts()
     try:
         for stage in stages(what):
