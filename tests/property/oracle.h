@@ -1,0 +1,461 @@
+// The policy of the classic heaps, written a second time, naively: chunks are plain lists of pieces in
+// the order of addresses, every search is a scan over all of them, and nothing is shared with the
+// heaps but the numbers that they declare. If the two disagree about an address, one of them is wrong.
+// It refuses to be fast, and to touch the memory that it talks about.
+//
+// The rules:
+//   sizes      a tag of 8 bytes, rounded up to 16, at least 32
+//   fit        among the free pieces of the caller's heap that are large enough
+//   alignment  above 16: searches for alignment + 32 more, and frees what lies before and behind
+//   splitting  what is left is free if it is at least 32 bytes, else it goes with the block
+//   merging    at once, with the free piece behind and the one before, if they have the same owner;
+//              but a piece that changes hands forgets that the one before it is free
+//   growth     by what is missing, in place if the heap's newest chunk ends at the break, else as a
+//              new chunk; the kind of source decides where
+//   trimming   see trim_after_release()
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <map>
+#include <optional>
+#include <stdexcept>
+#include <vector>
+
+namespace ts::oracle {
+
+using Address = std::uintptr_t;
+
+enum class Fit { first, best, worst };
+
+constexpr std::size_t granule = 16;
+constexpr std::size_t tag = 8;
+constexpr std::size_t least_block = 32;
+constexpr std::size_t chunk_header = 24;
+constexpr std::size_t chunk_overhead = chunk_header + tag;
+constexpr std::size_t page = 4096;
+constexpr std::size_t kept_by_trim = std::size_t{1} << 20;
+
+constexpr std::size_t round_up(std::size_t n, std::size_t unit) { return (n + unit - 1) / unit * unit; }
+constexpr std::size_t block_for(std::size_t bytes) {
+  const std::size_t block = round_up(bytes + tag, granule);
+  return block < least_block ? least_block : block;
+}
+
+// The system that a modelled heap grows from: it answers as the system under the real heap did.
+class World {
+ public:
+  virtual ~World() = default;
+  virtual Address break_end() = 0;
+  // The old end of the break, or nothing.
+  virtual std::optional<Address> grow_break(std::size_t bytes) = 0;
+  virtual bool shrink_break(Address end, std::size_t bytes) = 0;
+  virtual std::optional<Address> map(std::size_t bytes) = 0;
+  virtual bool unmap(Address begin, std::size_t bytes) = 0;
+};
+
+struct Piece {
+  Address begin;  // of its tag
+  std::size_t bytes;
+  bool free;
+  unsigned owner;
+  bool knows_free_before;  // that the piece before it is free, and its owner's
+
+  Address end() const { return begin + bytes; }
+  Address payload() const { return begin + tag; }
+};
+
+// A contiguous part of the segment. Its last piece is the fence: no bytes, never free.
+struct Chunk {
+  Address begin;
+  Address end;
+  bool from_break;
+  std::vector<Piece> pieces;
+
+  Piece& fence() { return pieces.back(); }
+};
+
+struct Rules {
+  Fit fit = Fit::best;
+  bool break_first = true;           // asks the break for memory before it maps
+  bool may_map = false;              // maps when there is no break, or it refuses
+  bool grows_in_place = true;        // else every growth is a chunk of its own
+  std::size_t growth_bytes = 0;      // the least growth
+  std::size_t trim_threshold = SIZE_MAX;
+};
+
+// Pieces of the data segment that destroyed heaps left behind, newest first; of the whole process.
+struct LeftBehind {
+  Address begin;
+  std::size_t bytes;
+};
+inline std::list<LeftBehind>& left_behind() {
+  static std::list<LeftBehind> pieces;
+  return pieces;
+}
+
+// The heaps of all owners over one source.
+class Heaps {
+ public:
+  Heaps(const Rules& rules, World& world) : rules_{rules}, world_{world} {}
+
+  // The payload's address, or nothing if the system refused.
+  std::optional<Address> allocate(unsigned owner, std::size_t bytes, std::size_t alignment = 16) {
+    const std::size_t block = block_for(bytes);
+    const std::size_t search = alignment > 16 ? block + alignment + least_block : block;
+    Place place = find(owner, search);
+    while (!place.chunk && grow(owner, search)) place = find(owner, search);
+    if (!place.chunk) return std::nullopt;
+    return take(place, block, alignment);
+  }
+
+  void release(unsigned owner, Address payload) {
+    Place place = at(payload);
+    Piece& piece = place.piece();
+    if (piece.owner != owner) {
+      piece.owner = owner;
+      piece.knows_free_before = false;
+    }
+    place = free_piece(place);
+    if (place.piece().bytes >= rules_.trim_threshold) trim_after_release(place);
+  }
+
+  bool resize(unsigned owner, Address payload, std::size_t bytes) {
+    const Place place = at(payload);
+    const std::size_t wanted = block_for(bytes);
+    if (place.piece().owner != owner) return wanted <= place.piece().bytes;
+    if (wanted > place.piece().bytes) {
+      const Piece& next = place.next();
+      if (!next.free || next.owner != owner || place.piece().bytes + next.bytes < wanted)
+        return false;
+      place.piece().bytes += next.bytes;
+      remove(place, place.index + 1);
+      tell_next(place, false);
+    }
+    cut(place, wanted);
+    return true;
+  }
+
+  // The real heap has given everything back, newest chunk first.
+  void destroy() {
+    for (Chunk& chunk : chunks_) {
+      const std::size_t bytes = chunk.end - chunk.begin;
+      if (!chunk.from_break) {
+        world_.unmap(chunk.begin, bytes);
+      } else if (chunk.end != world_.break_end() || !world_.shrink_break(chunk.end, bytes)) {
+        if (rules_.may_map) left_behind().push_front({chunk.begin, bytes});
+      }
+    }
+    chunks_.clear();
+  }
+
+  std::size_t block_bytes_at(Address payload) { return at(payload).piece().bytes; }
+  unsigned owner_at(Address payload) { return at(payload).piece().owner; }
+  // Newest first.
+  const std::list<Chunk>& chunks() const { return chunks_; }
+
+ private:
+  struct Place {
+    Chunk* chunk = nullptr;
+    std::size_t index = 0;
+    Piece& piece() const { return chunk->pieces[index]; }
+    Piece& next() const { return chunk->pieces[index + 1]; }
+  };
+
+  bool is_better(const Piece& a, const Piece& b) const {
+    if (rules_.fit == Fit::best && a.bytes != b.bytes) return a.bytes < b.bytes;
+    if (rules_.fit == Fit::worst && a.bytes != b.bytes) return a.bytes > b.bytes;
+    return a.begin < b.begin;
+  }
+
+  Place find(unsigned owner, std::size_t bytes) {
+    Place best;
+    for (Chunk& chunk : chunks_) {
+      for (std::size_t i = 0; i < chunk.pieces.size(); ++i) {
+        const Piece& piece = chunk.pieces[i];
+        if (!piece.free || piece.owner != owner || piece.bytes < bytes) continue;
+        if (best.chunk == nullptr || is_better(piece, best.piece())) best = {&chunk, i};
+      }
+    }
+    return best;
+  }
+
+  // The used piece with this payload.
+  Place at(Address payload) {
+    for (Chunk& chunk : chunks_) {
+      if (payload < chunk.begin || payload >= chunk.end) continue;
+      for (std::size_t i = 0; i < chunk.pieces.size(); ++i) {
+        const Piece& piece = chunk.pieces[i];
+        if (piece.payload() == payload && !piece.free && piece.bytes != 0) return {&chunk, i};
+      }
+    }
+    throw std::logic_error("the heap handed out a block that the oracle does not have");
+  }
+
+  static void insert(const Place& place, std::size_t index, const Piece& piece) {
+    auto& pieces = place.chunk->pieces;
+    pieces.insert(pieces.begin() + static_cast<std::ptrdiff_t>(index), piece);
+  }
+  static void remove(const Place& place, std::size_t index) {
+    auto& pieces = place.chunk->pieces;
+    pieces.erase(pieces.begin() + static_cast<std::ptrdiff_t>(index));
+  }
+
+  // The piece behind learns whether this one is free, if both have one owner.
+  static void tell_next(const Place& place, bool is_free) {
+    if (place.next().owner == place.piece().owner) place.next().knows_free_before = is_free;
+  }
+
+  // Makes a used piece free, merged with its neighbours.
+  Place free_piece(Place place) {
+    Piece& piece = place.piece();
+    piece.free = true;
+    if (place.next().free && place.next().owner == piece.owner) {
+      piece.bytes += place.next().bytes;
+      remove(place, place.index + 1);
+    }
+    if (piece.knows_free_before) {
+      Piece& before = place.chunk->pieces.at(place.index - 1);
+      if (!before.free || before.owner != piece.owner)
+        throw std::logic_error("a piece knows of a free one that is not there");
+      before.bytes += piece.bytes;
+      remove(place, place.index);
+      --place.index;
+    }
+    tell_next(place, true);
+    return place;
+  }
+
+  // Cuts a used piece to `wanted` bytes, if the rest can be a piece; the rest is free then.
+  bool cut(const Place& place, std::size_t wanted) {
+    Piece& piece = place.piece();
+    const std::size_t rest = piece.bytes - wanted;
+    if (rest < least_block) return false;
+    const Piece tail{piece.begin + wanted, rest, false, piece.owner, false};
+    piece.bytes = wanted;
+    insert(place, place.index + 1, tail);
+    free_piece({place.chunk, place.index + 1});
+    return true;
+  }
+
+  Address take(Place place, std::size_t block, std::size_t alignment) {
+    const Piece whole = place.piece();
+    std::size_t head = 0;
+    if (alignment > 16) {
+      head = round_up(whole.payload(), alignment) - whole.payload();
+      while (head != 0 && head < least_block) head += alignment;
+    }
+    if (head != 0) {
+      place.piece().bytes = head;
+      insert(place, place.index + 1, {whole.begin + head, whole.bytes - head, false, whole.owner, true});
+      ++place.index;
+    }
+    place.piece().free = false;
+    if (!cut(place, block)) tell_next(place, false);
+    return place.piece().payload();
+  }
+
+  // ---- Growth ----
+
+  bool grow(unsigned owner, std::size_t bytes) {
+    Chunk* const newest = rules_.grows_in_place ? newest_[owner] : nullptr;
+    std::size_t missing = bytes;
+    if (newest != nullptr && newest->fence().knows_free_before) {
+      const Piece& top = newest->pieces[newest->pieces.size() - 2];
+      if (top.bytes < bytes) missing -= top.bytes;
+    }
+    if (rules_.break_first && grow_by_break(owner, missing, bytes, newest)) return true;
+    if (!rules_.may_map) return false;
+    const std::size_t mapped = round_up(at_least(bytes + chunk_overhead), page);
+    const std::optional<Address> begin = world_.map(mapped);
+    if (begin) add_chunk(owner, *begin, mapped, false);
+    return begin.has_value();
+  }
+
+  std::size_t at_least(std::size_t bytes) const {
+    return bytes > rules_.growth_bytes ? bytes : rules_.growth_bytes;
+  }
+
+  bool grow_by_break(unsigned owner, std::size_t missing, std::size_t bytes, Chunk* newest) {
+    const Address end = world_.break_end();
+    if (newest != nullptr && newest->from_break && newest->end == end) {
+      const std::size_t more = round_up(at_least(missing), granule);
+      const std::optional<Address> begin = world_.grow_break(more);
+      if (begin == end) {
+        extend(*newest, more);
+        return true;
+      }
+      if (begin && more >= chunk_overhead + least_block + granule) {
+        add_chunk(owner, *begin, more, true);
+        return true;
+      }
+    }
+    const std::size_t needed = bytes + chunk_overhead;
+    if (rules_.may_map && reuse_left_behind(owner, needed)) return true;
+    const std::size_t shift = round_up(end, granule) - end;
+    const std::size_t more = round_up(at_least(needed), granule) + shift;
+    const std::optional<Address> begin = world_.grow_break(more);
+    if (begin) add_chunk(owner, *begin, more, true);
+    return begin.has_value();
+  }
+
+  bool reuse_left_behind(unsigned owner, std::size_t bytes) {
+    for (auto piece = left_behind().begin(); piece != left_behind().end(); ++piece) {
+      if (piece->bytes < bytes) continue;
+      add_chunk(owner, piece->begin, piece->bytes, true);
+      left_behind().erase(piece);
+      return true;
+    }
+    return false;
+  }
+
+  void add_chunk(unsigned owner, Address begin, std::size_t bytes, bool from_break) {
+    const Address aligned = round_up(begin, granule);
+    const Address end = (begin + bytes) / granule * granule;
+    chunks_.push_front({aligned, end, from_break, {}});
+    Chunk& chunk = chunks_.front();
+    chunk.pieces = {
+        {aligned + chunk_header, end - aligned - chunk_overhead, false, owner, false},
+        {end - tag, 0, false, owner, false}};
+    newest_[owner] = &chunk;
+    free_piece({&chunk, 0});
+  }
+
+  // The fence becomes a piece, and a new fence stands behind it.
+  void extend(Chunk& chunk, std::size_t bytes) {
+    chunk.end += bytes;
+    const unsigned owner = chunk.fence().owner;
+    chunk.fence().bytes = bytes;
+    chunk.pieces.push_back({chunk.end - tag, 0, false, owner, false});
+    free_piece({&chunk, chunk.pieces.size() - 2});
+  }
+
+  // ---- Trimming ----
+
+  // A free piece at the end of a chunk goes back to the system: with its chunk, if it is all of a
+  // mapped one; else all whole pages of it but a mebibyte, if the chunk is its owner's newest.
+  void trim_after_release(const Place& place) {
+    Chunk& chunk = *place.chunk;
+    const unsigned owner = place.piece().owner;
+    const bool is_last = place.index + 2 == chunk.pieces.size();
+    if (!is_last || chunk.fence().owner != owner) return;
+    if (place.index == 0 && !chunk.from_break) return release_mapped(chunk);
+    if (newest_[owner] != &chunk || place.piece().bytes < kept_by_trim + least_block) return;
+    const std::size_t surplus =
+        (place.piece().bytes - kept_by_trim - least_block) / page * page;
+    if (surplus == 0) return;
+    if (chunk.from_break ? !world_.shrink_break(chunk.end, surplus)
+                         : !world_.unmap(chunk.end - surplus, surplus))
+      return;
+    chunk.end -= surplus;
+    place.piece().bytes -= surplus;
+    chunk.fence().begin -= surplus;
+  }
+
+  void release_mapped(Chunk& chunk) {
+    if (!world_.unmap(chunk.begin, chunk.end - chunk.begin)) return;
+    for (auto& [owner, newest] : newest_) {
+      if (newest == &chunk) newest = nullptr;
+    }
+    chunks_.remove_if([&](const Chunk& other) { return &other == &chunk; });
+  }
+
+  Rules rules_;
+  World& world_;
+  std::list<Chunk> chunks_;
+  std::map<unsigned, Chunk*> newest_;
+};
+
+// The numbers that strategy `cached` declares.
+struct CacheRules {
+  std::size_t largest_cached;  // block size
+  std::size_t batch_bytes;
+  unsigned most_in_batch;
+  std::size_t largest_cache_bytes;
+};
+
+// One thread's cache over a central heap (owner 0).
+class Cache {
+ public:
+  Cache(Heaps& central, const CacheRules& rules) : central_{central}, rules_{rules} {}
+
+  std::optional<Address> allocate(std::size_t bytes, std::size_t alignment = 16) {
+    const std::size_t block = block_for(bytes);
+    if (alignment > 16 || block > rules_.largest_cached) return central_.allocate(0, bytes, alignment);
+    if (const std::optional<Address> newest = pop(block)) return newest;
+    std::vector<Address> taken;
+    while (taken.size() < batch(block)) {
+      const std::optional<Address> payload = central_.allocate(0, bytes);
+      if (!payload) break;
+      taken.push_back(*payload);
+    }
+    if (taken.empty()) return std::nullopt;
+    // Stacked so that they are used in the order in which they were taken.
+    for (std::size_t i = taken.size() - 1; i > 0; --i) {
+      if (central_.block_bytes_at(taken[i]) <= rules_.largest_cached) {
+        push(taken[i]);
+      } else {
+        central_.release(0, taken[i]);
+      }
+    }
+    return taken.front();
+  }
+
+  void release(Address payload) {
+    const std::size_t block = central_.block_bytes_at(payload);
+    if (block > rules_.largest_cached) return central_.release(0, payload);
+    push(payload);
+    if (stacks_[block].size() > 2 * batch(block)) give_back(block, batch(block));
+    if (bytes() > rules_.largest_cache_bytes) {
+      for (const auto& [size, stack] : stacks_) give_back(size, stack.size() / 2);
+    }
+  }
+
+  bool resize(Address payload, std::size_t bytes) { return central_.resize(0, payload, bytes); }
+
+  std::size_t bytes() const {
+    std::size_t sum = 0;
+    for (const auto& [size, stack] : stacks_) sum += size * stack.size();
+    return sum;
+  }
+  bool holds(Address payload) const {
+    for (const auto& [size, stack] : stacks_) {
+      for (const Address cached : stack) {
+        if (cached == payload) return true;
+      }
+    }
+    return false;
+  }
+
+ private:
+  std::size_t batch(std::size_t block) const {
+    const std::size_t blocks = rules_.batch_bytes / block;
+    return blocks < rules_.most_in_batch ? blocks : rules_.most_in_batch;
+  }
+
+  void push(Address payload) { stacks_[central_.block_bytes_at(payload)].push_back(payload); }
+
+  std::optional<Address> pop(std::size_t block) {
+    std::vector<Address>& stack = stacks_[block];
+    if (stack.empty()) return std::nullopt;
+    const Address newest = stack.back();
+    stack.pop_back();
+    return newest;
+  }
+
+  // All but the newest `keep`; the newest of those first.
+  void give_back(std::size_t block, std::size_t keep) {
+    std::vector<Address>& stack = stacks_[block];
+    while (stack.size() > keep) {
+      central_.release(0, stack[stack.size() - keep - 1]);
+      stack.erase(stack.end() - static_cast<std::ptrdiff_t>(keep) - 1);
+    }
+  }
+
+  Heaps& central_;
+  CacheRules rules_;
+  std::map<std::size_t, std::vector<Address>> stacks_;  // by block size; newest last
+};
+
+}  // namespace ts::oracle

@@ -1,0 +1,58 @@
+// A double of os/os.h for tests, linked in its place: memory comes from the kernel as usual, but every
+// request for it is logged, can be refused, and can be preceded by somebody else's doings; and the
+// break is a private one, so that no other part of the program moves it. Memory beyond the break is
+// inaccessible, so that a heap that touches what it gave back dies. Locks, thread ends and aborts are
+// real. It refuses to guess when to fail: a test says so.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <vector>
+
+namespace ts::fake_os {
+
+enum class Call { map, unmap, grow_break, shrink_break, discard, call_at_thread_exit };
+
+// One call, as it is made: `begin` is null for requests that the system places.
+struct Request {
+  Call call;
+  const void* begin;
+  std::size_t bytes;
+};
+
+// One call, after it was answered. `begin` is the memory that was granted, taken back or discarded;
+// null if refused.
+struct Event {
+  Call call;
+  const std::byte* begin;
+  std::size_t bytes;
+};
+
+// Everything works again; the break goes to the beginning of a fresh region (`break_offset` beyond it);
+// counts and the log are empty. Mappings stay: threads keep theirs beyond the life of a heap.
+void reset(std::size_t break_offset = 0);
+
+// Called before each call, without any lock held; true refuses it. May move the break.
+void refuse_if(std::function<bool(const Request&)> refused);
+void refuse_nothing();
+
+// Refuses the n-th call (from 0) of those that can fail for lack of memory or keys.
+void refuse_nth(unsigned n);
+// How many such calls were made since refuse_nth().
+unsigned failable_calls();
+
+// Moves the break as another user of it would. Returns false if the region has no room for that.
+bool move_break(std::ptrdiff_t bytes);
+std::byte* current_break();
+
+// The calls since the last take_events().
+std::vector<Event> take_events();
+
+// What the heaps hold of the system at the moment.
+std::size_t mapped_bytes();
+std::size_t break_bytes();  // from the beginning of the region to the break
+std::size_t discarded_bytes();  // ever since reset()
+
+void set_processor_count(unsigned count);
+
+}  // namespace ts::fake_os
