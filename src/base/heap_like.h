@@ -44,22 +44,28 @@ struct HeapMeasures {
   std::size_t heaps = 0;         // arenas or thread heaps in use (1 if the strategy has only one)
 };
 
-// allocate: a block of at least `bytes` (0 is served as the least block), payload aligned to
-// `alignment`, a power of two >= min_alignment;
-//   null when the system gives no more memory. Never touches errno on purpose.
-// release: takes back a block of allocate; never null. Aborts on a block that is not in use.
-// resize: makes the block hold at least `bytes` without moving it, or changes nothing and returns
-// false. usable_size: bytes that the program may use; reads the block's own header only, so it
-// needs no heap and no lock. trim: gives whole free pages back to the system, keeping `keep_bytes`
-// of the topmost free block; true if anything was given back. fork_prepare / fork_parent /
-// fork_child: called around fork() by the forking thread, in that order; every lock is held in
-// between.
+// What a heap does:
+//
+// - allocate: a block of at least `bytes` (0 is served as the least block), payload aligned to
+//   `alignment`, a power of two >= min_alignment; null when the system gives no more memory.
+// - release: takes back a block of allocate; never null. Aborts on a block that is not in use.
+// - resize: makes the block hold at least `bytes` without moving it, or changes nothing and returns
+//   false.
+// - usable_size: bytes that the program may use; reads the block's own header only, so it needs no
+//   heap and no lock.
+// - good_size: the most bytes that cost no more memory than `bytes` do; 0 if no block can have so
+//   many.
+// - trim: gives free memory back to the system, keeping `keep_bytes` of the topmost free block; true
+//   if anything was given back.
+// - fork_prepare, fork_parent, fork_child: called around fork() by the forking thread, in that
+//   order; every lock is held in between.
 template <class H>
 concept HeapLike = requires(H heap, void* p, const void* cp, std::size_t n, BlockVisitor visit) {
   { heap.allocate(n, n) } noexcept -> std::same_as<void*>;
   { heap.release(p) } noexcept -> std::same_as<void>;
   { heap.resize(p, n) } noexcept -> std::same_as<bool>;
   { H::usable_size(cp) } noexcept -> std::same_as<std::size_t>;
+  { H::good_size(n) } noexcept -> std::same_as<std::size_t>;
   { heap.measures() } noexcept -> std::same_as<HeapMeasures>;
   { heap.walk(visit, p) } noexcept -> std::same_as<bool>;
   { heap.trim(n) } noexcept -> std::same_as<bool>;

@@ -17,7 +17,7 @@ inline constexpr unsigned arenas_per_processor = 8;
 inline constexpr unsigned max_arenas = 256;
 
 template <FitPolicy Fit>
-class Arenas {
+class Arenas : public TaggedPayloads {
  public:
   constexpr explicit Arenas(const HeapConfig& config = by_mmap) noexcept
       : source_{config.source},
@@ -44,10 +44,6 @@ class Arenas {
     Arena& home = home_of(payload);
     const Guard guard{home.lock};
     return home.heap.resize(payload, bytes);
-  }
-
-  static std::size_t usable_size(const void* payload) noexcept {
-    return Block::of_payload(payload)->payload_bytes();
   }
 
   HeapMeasures measures() noexcept {

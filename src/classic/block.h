@@ -3,10 +3,9 @@
 // for whom, or why one is chosen: that is the index's and the strategy's business.
 //
 //        tag (8)       payload, aligned to 16
-//   ... +---------------+---------------------------------------------------------------+ tag of
-//   the next block ...
-//       | owner size ff | used: the program's.   free: links (16) ... footer = size (8) |
-//       +---------------+---------------------------------------------------------------+
+//   ... +---------------+---------------------------------------------------------+ next tag ...
+//       | owner size .. | used: the program's. free: links (16) ... footer = size |
+//       +---------------+---------------------------------------------------------+
 //       ^ Block*, address = 8 mod 16
 //
 //   tag:  63......44 43.........4 3        2       1          0
@@ -134,5 +133,17 @@ class Block {
 };
 
 static_assert(sizeof(Block) == tag_bytes);
+
+// What a payload's own tag, or the geometry alone, tells: the same for every strategy, which
+// inherit it.
+struct TaggedPayloads {
+  static std::size_t usable_size(const void* payload) noexcept {
+    return Block::of_payload(payload)->payload_bytes();
+  }
+  static std::size_t good_size(std::size_t bytes) noexcept {
+    const std::size_t block_bytes = block_bytes_for(bytes);
+    return block_bytes == 0 ? 0 : block_bytes - tag_bytes;
+  }
+};
 
 }  // namespace ts::classic

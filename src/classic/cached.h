@@ -17,8 +17,8 @@
 
 namespace ts::classic {
 
-// Larger blocks go straight to the central heap, and so do requests for an alignment above 16, which
-// a cached block of the right size need not have.
+// Larger blocks go straight to the central heap, and so do requests for an alignment above 16,
+// which a cached block of the right size need not have.
 inline constexpr std::size_t max_cached_block_bytes = 1024;
 // A batch is about this many bytes, so that a lock serves a page's worth of requests and a cache
 // holds little of sizes seldom used.
@@ -33,7 +33,7 @@ constexpr unsigned batch_blocks(std::size_t block_bytes) noexcept {
 }
 
 template <FitPolicy Fit>
-class Cached {
+class Cached : public TaggedPayloads {
  public:
   constexpr explicit Cached(const HeapConfig& config = by_mmap) noexcept
       : source_{config.source},
@@ -49,8 +49,7 @@ class Cached {
         return refill_slow(*mine, request);
       }
     }
-    const Guard guard{lock_};
-    return central_.allocate(request);
+    return allocate_central(request);
   }
 
   void release(void* payload) noexcept {
@@ -75,10 +74,6 @@ class Cached {
   bool resize(void* payload, std::size_t bytes) noexcept {
     const Guard guard{lock_};
     return central_.resize(payload, bytes);
-  }
-
-  static std::size_t usable_size(const void* payload) noexcept {
-    return Block::of_payload(payload)->payload_bytes();
   }
 
   HeapMeasures measures() noexcept {
@@ -106,10 +101,7 @@ class Cached {
 
   // Empties the caller's cache first.
   bool trim(std::size_t keep_bytes) noexcept {
-    if (auto* mine = static_cast<Cache*>(slots_.get())) {
-      const BusyMark mark{mine->busy};
-      for (unsigned bin = 0; bin < bins; ++bin) give_back_slow(*mine, bin, 0);
-    }
+    empty_this_cache();
     const Guard guard{lock_};
     return central_.trim(keep_bytes);
   }
@@ -284,7 +276,7 @@ class Cached {
         taken[count] = Block::of_payload(payload);
       }
     }
-    if (count == 0) return nullptr;
+    if (count == 0) return allocate_central(request);
     // The fit may have handed out a block one granule longer than asked; it goes to the stack of
     // its own size.
     while (count > 1) {
@@ -297,6 +289,26 @@ class Cached {
       }
     }
     return taken[0]->payload();
+  }
+
+  // From the central heap; when that can not grow, what the caller's own cache keeps may complete a
+  // block.
+  void* allocate_central(const Request& request) noexcept {
+    for (bool emptied = false;; emptied = true) {
+      {
+        const Guard guard{lock_};
+        if (void* payload = central_.allocate(request)) return payload;
+      }
+      if (emptied) return nullptr;
+      empty_this_cache();
+    }
+  }
+
+  void empty_this_cache() noexcept {
+    auto* const mine = static_cast<Cache*>(slots_.get());
+    if (mine == nullptr) return;
+    const Guard guard{lock_};
+    for (unsigned bin = 0; bin < bins; ++bin) give_back(*mine, bin, 0);
   }
 
   // Moves all but the newest `keep` blocks of one size back to the central heap.

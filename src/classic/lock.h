@@ -7,7 +7,7 @@
 namespace ts::classic {
 
 template <FitPolicy Fit>
-class Lock {
+class Lock : public TaggedPayloads {
  public:
   constexpr explicit Lock(const HeapConfig& config = by_sbrk) noexcept
       : source_{config.source}, heap_{source_, 0, config.trim_threshold_bytes} {}
@@ -26,10 +26,6 @@ class Lock {
   bool resize(void* payload, std::size_t bytes) noexcept {
     const Guard guard{lock_};
     return heap_.resize(payload, bytes);
-  }
-
-  static std::size_t usable_size(const void* payload) noexcept {
-    return Block::of_payload(payload)->payload_bytes();
   }
 
   HeapMeasures measures() noexcept {

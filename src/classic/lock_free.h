@@ -6,8 +6,8 @@
 // nothing is deferred.
 //
 //   root_:  [ version, 36 bits ][ node number, 28 bits ]
-//   first and worst fit: the node is the root of a tree by address, which serves both the search
-//   and the merging best fit: the node is a pair, left a tree by address, right a tree by size
+//   first, worst fit: the node is the root of a tree by address, for the search and the merging
+//   best fit: the node is a pair, left a tree by address, right a tree by size
 //
 // Progress: lock-free. An attempt fails only because another one succeeded since it began, so some
 // thread always gets on; a single thread may have to start again without bound. Growth asks the
@@ -31,18 +31,17 @@
 #include <new>
 
 #include "classic/config.h"
+#include "classic/mapped_regions.h"
 #include "classic/thread_slots.h"
 #include "classic/version_tree.h"
 
 namespace ts::classic {
 
 template <FitPolicy Fit>
-class LockFree {
+class LockFree : public TaggedPayloads {
  public:
   constexpr explicit LockFree(const HeapConfig& config = by_mmap) noexcept
-      : source_{config.source},
-        grows_without_lock_{config.source.kind == SourceKind::mmap},
-        slots_{this, retire} {}
+      : config_{config}, source_{config.source}, slots_{this, retire} {}
 
   void* allocate(std::size_t bytes, std::size_t alignment) noexcept {
     const Request request = Request::of(bytes, alignment);
@@ -104,13 +103,15 @@ class LockFree {
     return true;
   }
 
-  static std::size_t usable_size(const void* payload) noexcept {
-    return Block::of_payload(payload)->payload_bytes();
-  }
-
   HeapMeasures measures() noexcept {
     HeapMeasures measures{.heaps = 1};
     source_.measure(measures);
+    measures.segment_bytes += regions_.bytes();
+    measures.grow_calls += regions_.maps();
+    regions_.for_each(pool_, [&](const MappedRegions::Region&) {
+      ++measures.chunks;
+      return true;
+    });
     measures.free_bytes = free_bytes_.load(std::memory_order_relaxed);
     measures.free_blocks = free_blocks_.load(std::memory_order_relaxed);
     return measures;
@@ -118,21 +119,11 @@ class LockFree {
 
   // No other thread may be inside.
   bool walk(BlockVisitor visit, void* argument) noexcept {
-    NodePool::Stash none{};
-    const NodeNumber tree = trees_of(root_.load(std::memory_order_acquire)).by_address;
     return source_.for_each_chunk([&](Chunk& chunk) {
-      for (Block* block = chunk.first_block(); block != chunk.fence();) {
-        VersionBuilder reader{pool_, none};
-        const Extent free = reader.neighbours(tree, block->address()).after;
-        const bool is_free = free.bytes != 0 && free.address == block->address();
-        const std::size_t bytes = is_free ? free.bytes : block->block_bytes();
-        if (!visit({block->payload(), bytes - tag_bytes,
-                    is_free ? BlockState::free : BlockState::used, 0},
-                   argument))
-          return false;
-        block = Block::at(block->begin() + bytes);
-      }
-      return true;
+      return walk_between(chunk.first_block(), chunk.fence(), visit, argument);
+    }) && regions_.for_each(pool_, [&](const MappedRegions::Region& region) {
+      const Extent all = extent_of(region);
+      return walk_between(block_at(all.address), block_at(all.end()), visit, argument);
     });
   }
 
@@ -140,6 +131,7 @@ class LockFree {
   // back: no lock, and nobody waits.
   bool trim(std::size_t) noexcept {
     const WithStash with{*this};
+    const bool unmapped = unmap_free_regions(with.stash());
     Block* taken = nullptr;
     for (;;) {
       Extent found{};
@@ -152,7 +144,7 @@ class LockFree {
           });
       if (result != Attempt::published) break;
       count_free(-static_cast<std::ptrdiff_t>(found.bytes), -1);
-      Block* const block = Block::at(reinterpret_cast<std::byte*>(found.address));
+      Block* const block = block_at(found.address);
       block->set_tag(Tag{found.bytes, 0, 0});
       block->link_word(0) = address_of(taken);
       taken = block;
@@ -160,7 +152,7 @@ class LockFree {
       const std::uintptr_t end = align_down(found.end(), os::page_bytes());
       os::discard(reinterpret_cast<void*>(begin), end - begin);
     }
-    const bool gave = taken != nullptr;
+    const bool gave = unmapped || taken != nullptr;
     release_list(with.stash(), taken);
     return gave;
   }
@@ -182,6 +174,9 @@ class LockFree {
   void destroy() noexcept {
     slots_.close();
     source_.release_all();
+    regions_.for_each(pool_, [](const MappedRegions::Region& region) {
+      return os::unmap(region.begin, region.bytes);
+    });
     for (ThreadState* state = all_.load(std::memory_order_acquire); state != nullptr;) {
       ThreadState* const next = state->next;
       os::unmap(state, ThreadState::mapped_bytes());
@@ -386,7 +381,7 @@ class LockFree {
     const std::ptrdiff_t kept =
         (division.head.bytes != 0 ? 1 : 0) + (division.tail.bytes != 0 ? 1 : 0);
     count_free(-static_cast<std::ptrdiff_t>(division.taken.bytes), kept - 1);
-    Block* const block = Block::at(reinterpret_cast<std::byte*>(division.taken.address));
+    Block* const block = block_at(division.taken.address);
     block->set_tag(Tag{division.taken.bytes, 0, Tag::used_flag});
     return block->payload();
   }
@@ -415,7 +410,7 @@ class LockFree {
       count_free(static_cast<std::ptrdiff_t>(extent.bytes), 1 - merged);
       return;
     }
-    Block* const block = Block::at(reinterpret_cast<std::byte*>(extent.address));
+    Block* const block = block_at(extent.address);
     block->set_tag(Tag{extent.bytes, 0, 0});
     Block* head = pending_.load(std::memory_order_relaxed);
     // release: whoever takes the list (acquire) may write the block. Push one and take all, so no
@@ -446,13 +441,71 @@ class LockFree {
   }
 
   bool grow(NodePool::Stash& stash, std::size_t block_bytes) noexcept {
-    const Source::Growth growth = grows_without_lock_
-                                      ? source_.grow_without_lock(block_bytes)
-                                      : source_.grow(block_bytes, block_bytes, nullptr);
+    if (config_.source.kind == SourceKind::mmap) return grow_mapping(stash, block_bytes);
+    const Source::Growth growth = source_.grow(block_bytes, block_bytes, nullptr);
     if (growth.chunk == nullptr) return false;
     growth.chunk->fence()->set_tag(Tag{0, 0, Tag::used_flag});
     release_extent(stash, {growth.chunk->first_block()->address(),
                            growth.chunk->bytes() - Chunk::overhead_bytes});
+    return true;
+  }
+
+  // When the system refuses, perhaps because of what this heap holds and does not use, gives that
+  // back and tries again.
+  bool grow_mapping(NodePool::Stash& stash, std::size_t block_bytes) noexcept {
+    const std::size_t needed = block_bytes + 2 * tag_bytes;
+    const std::size_t least = config_.source.growth_bytes;
+    const std::size_t bytes = align_up(needed > least ? needed : least, os::page_bytes());
+    MappedRegions::Region region = regions_.map(pool_, stash, bytes);
+    if (region.begin == nullptr && unmap_free_regions(stash))
+      region = regions_.map(pool_, stash, bytes);
+    if (region.begin == nullptr) return false;
+    release_extent(stash, extent_of(region));
+    return true;
+  }
+
+  // What a region can hold: 8 bytes at either end put blocks at 8 mod 16, and keep those of
+  // neighbouring regions apart.
+  static Extent extent_of(const MappedRegions::Region& region) noexcept {
+    return {address_of(region.begin) + tag_bytes, region.bytes - 2 * tag_bytes};
+  }
+
+  bool unmap_free_regions(NodePool::Stash& stash) noexcept {
+    bool unmapped = false;
+    regions_.for_each(pool_, [&](const MappedRegions::Region& region) {
+      const Extent all = extent_of(region);
+      const Attempt result = publish(stash, [&](VersionBuilder& builder, const Trees& trees) {
+        const bool is_free = builder.neighbours(trees.by_address, all.address).after == all;
+        return is_free ? erase(builder, trees, all) : trees;
+      });
+      if (result == Attempt::published) {
+        count_free(-static_cast<std::ptrdiff_t>(all.bytes), -1);
+        regions_.unmap(pool_, region);
+        unmapped = true;
+      }
+      return true;
+    });
+    return unmapped;
+  }
+
+  static Block* block_at(std::uintptr_t address) noexcept {
+    return Block::at(reinterpret_cast<std::byte*>(address));
+  }
+
+  bool walk_between(Block* block, const Block* end, BlockVisitor visit, void* argument) noexcept {
+    NodePool::Stash none{};
+    const NodeNumber tree = trees_of(root_.load(std::memory_order_acquire)).by_address;
+    while (block != end) {
+      VersionBuilder reader{pool_, none};
+      const Extent free = reader.neighbours(tree, block->address()).after;
+      const bool is_free = free.bytes != 0 && free.address == block->address();
+      const std::size_t bytes = is_free ? free.bytes : block->block_bytes();
+      if (!visit({block->payload(), bytes - tag_bytes,
+                  is_free ? BlockState::free : BlockState::used, 0},
+                 argument))
+        return false;
+      block = Block::at(block->begin() + bytes);
+    }
     return true;
   }
 
@@ -518,8 +571,9 @@ class LockFree {
            is_valid_below<Order>(reader.right(t), &here, before, totals);
   }
 
-  Source source_;
-  const bool grows_without_lock_;
+  const HeapConfig config_;
+  Source source_;  // for a break; mappings are regions_
+  MappedRegions regions_;
   ThreadSlots slots_;
   NodePool pool_;
   std::atomic<std::uint64_t> root_{0};

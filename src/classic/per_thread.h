@@ -22,7 +22,7 @@
 namespace ts::classic {
 
 template <FitPolicy Fit>
-class PerThread {
+class PerThread : public TaggedPayloads {
  public:
   constexpr explicit PerThread(const HeapConfig& config = by_sbrk) noexcept
       : source_{config.source},
@@ -56,10 +56,6 @@ class PerThread {
     }
     const Guard guard{common_lock_};
     return common_.resize(payload, bytes);
-  }
-
-  static std::size_t usable_size(const void* payload) noexcept {
-    return Block::of_payload(payload)->payload_bytes();
   }
 
   HeapMeasures measures() noexcept {

@@ -17,7 +17,7 @@
 namespace ts::classic {
 
 template <FitPolicy Fit>
-class ReadWrite {
+class ReadWrite : public TaggedPayloads {
  public:
   constexpr explicit ReadWrite(const HeapConfig& config = by_sbrk) noexcept
       : source_{config.source}, heap_{source_, 0, config.trim_threshold_bytes} {}
@@ -45,11 +45,6 @@ class ReadWrite {
   bool resize(void* payload, std::size_t bytes) noexcept {
     const Guard guard{lock_};
     return heap_.resize(payload, bytes);
-  }
-
-  // Needs no lock: the size in a used block's own tag does not change under its owner.
-  static std::size_t usable_size(const void* payload) noexcept {
-    return Block::of_payload(payload)->payload_bytes();
   }
 
   HeapMeasures measures() noexcept {

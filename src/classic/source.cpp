@@ -35,10 +35,8 @@ Source::Growth Source::grow(std::size_t more_bytes, std::size_t block_bytes, Chu
   const Guard guard{lock_};
   Growth growth{};
   if (config_.kind != SourceKind::mmap) growth = grow_break(more_bytes, block_bytes, last);
-  if (growth.chunk == nullptr && config_.kind != SourceKind::buffer) {
-    const auto [begin, bytes] = map_for(block_bytes);
-    if (begin != nullptr) growth = new_chunk(begin, bytes, false);
-  }
+  if (growth.chunk == nullptr && config_.kind != SourceKind::buffer)
+    growth = grow_mapping(block_bytes);
   if (growth.chunk != nullptr) {
     ++grow_calls_;
     segment_bytes_ += static_cast<std::size_t>(growth.end - growth.begin);
@@ -101,28 +99,12 @@ Source::Growth Source::grow_break(std::size_t more_bytes, std::size_t block_byte
   return begin == nullptr ? Growth{} : new_chunk(begin, bytes, true);
 }
 
-Source::Mapping Source::map_for(std::size_t block_bytes) const noexcept {
+Source::Growth Source::grow_mapping(std::size_t block_bytes) noexcept {
   const std::size_t needed = block_bytes + Chunk::overhead_bytes;
   const std::size_t bytes =
       align_up(needed > config_.growth_bytes ? needed : config_.growth_bytes, os::page_bytes());
-  return {static_cast<std::byte*>(os::map(bytes)), bytes};
-}
-
-Source::Growth Source::grow_without_lock(std::size_t block_bytes) noexcept {
-  const auto [begin, bytes] = map_for(block_bytes);
-  if (begin == nullptr) return {};
-  auto* const chunk = reinterpret_cast<Chunk*>(begin);
-  chunk->bytes_and_origin = bytes;
-  chunk->previous = nullptr;
-  Chunk* head = first_unlocked_.load(std::memory_order_relaxed);
-  // release: whoever walks the list (acquire) sees the chunk's header. Push only, so no ABA.
-  do {
-    chunk->next = head;
-  } while (!first_unlocked_.compare_exchange_weak(head, chunk, std::memory_order_release,
-                                                  std::memory_order_relaxed));
-  unlocked_bytes_.fetch_add(bytes, std::memory_order_relaxed);
-  unlocked_chunks_.fetch_add(1, std::memory_order_relaxed);
-  return {chunk, chunk->begin(), chunk->end()};
+  auto* begin = static_cast<std::byte*>(os::map(bytes));
+  return begin == nullptr ? Growth{} : new_chunk(begin, bytes, false);
 }
 
 Source::Growth Source::new_chunk(std::byte* begin, std::size_t bytes, bool from_break) noexcept {
@@ -199,21 +181,14 @@ void Source::release_all() noexcept {
     chunk = next;
   }
   first_ = nullptr;
-  for (Chunk* chunk = first_unlocked_.exchange(nullptr, std::memory_order_acquire);
-       chunk != nullptr;) {
-    Chunk* const next = chunk->next;
-    os::unmap(chunk->begin(), chunk->bytes());
-    chunk = next;
-  }
 }
 
 void Source::measure(HeapMeasures& measures) noexcept {
   const Guard guard{lock_};
-  const std::size_t unlocked_chunks = unlocked_chunks_.load(std::memory_order_relaxed);
-  measures.segment_bytes += segment_bytes_ + unlocked_bytes_.load(std::memory_order_relaxed);
-  measures.grow_calls += grow_calls_ + unlocked_chunks;
+  measures.segment_bytes += segment_bytes_;
+  measures.grow_calls += grow_calls_;
   measures.sbrk_calls += sbrk_calls_;
-  measures.chunks += chunks_ + unlocked_chunks;
+  measures.chunks += chunks_;
 }
 
 bool Source::walk(BlockVisitor visit, void* argument) noexcept {

@@ -76,10 +76,6 @@ class Source {
   // somebody else moved the break meanwhile; nothing is lost, call again.
   Growth grow(std::size_t more_bytes, std::size_t block_bytes, Chunk* last) noexcept;
 
-  // Maps a chunk without taking a lock; it can not be shrunk or released by itself. Only where the
-  // kind is mmap.
-  Growth grow_without_lock(std::size_t block_bytes) noexcept;
-
   // Takes back the last `bytes` of a chunk, a multiple of the page size; false (and nothing
   // changed) if they are not at the end of what the system can take back.
   bool shrink(Chunk* chunk, std::size_t bytes) noexcept;
@@ -95,10 +91,8 @@ class Source {
   // change meanwhile.
   template <class Visit>
   bool for_each_chunk(Visit visit) noexcept {
-    for (Chunk* list : {first_, first_unlocked_.load(std::memory_order_acquire)}) {
-      for (Chunk* chunk = list; chunk != nullptr; chunk = chunk->next) {
-        if (!visit(*chunk)) return false;
-      }
+    for (Chunk* chunk = first_; chunk != nullptr; chunk = chunk->next) {
+      if (!visit(*chunk)) return false;
     }
     return true;
   }
@@ -124,11 +118,7 @@ class Source {
   std::byte* break_end() noexcept;
   Growth new_chunk(std::byte* begin, std::size_t bytes, bool from_break) noexcept;
   Growth grow_break(std::size_t more_bytes, std::size_t block_bytes, Chunk* last) noexcept;
-  struct Mapping {
-    std::byte* begin;
-    std::size_t bytes;
-  };
-  Mapping map_for(std::size_t block_bytes) const noexcept;
+  Growth grow_mapping(std::size_t block_bytes) noexcept;
   void unlink(Chunk* chunk) noexcept;
 
   SourceConfig config_;  // const after construction
@@ -139,12 +129,6 @@ class Source {
   std::size_t grow_calls_ = 0;
   std::size_t sbrk_calls_ = 0;
   std::size_t chunks_ = 0;
-
-  // any: chunks that came without the lock, pushed one by one and removed only all together, and
-  // their total size
-  std::atomic<Chunk*> first_unlocked_{nullptr};
-  std::atomic<std::size_t> unlocked_bytes_{0};
-  std::atomic<std::size_t> unlocked_chunks_{0};
 };
 
 }  // namespace ts::classic

@@ -28,19 +28,20 @@ struct Exclusive {
 
 // Shared: the neighbour may belong to another heap, whose thread changes it at this moment. What
 // keeps this sound:
+//
 // - Only the owner of a free block changes its extent, and two blocks become one only when one heap
-// owns both. So the address where a block
-//   begins stays the beginning of a block as long as the block before it is mine and I leave it
-//   alone.
+//   owns both. So the address where a block begins stays the beginning of a block as long as the
+//   block before it is mine and I leave it alone.
 // - `previous free` of a block is set only by the owner of both blocks. When another heap takes the
-// block over (by freeing it), it overwrites
-//   the whole tag. The owner's compare-and-swap below and that store hit the same word: either the
-//   swap came first and is overwritten, or it fails because the owner has changed. The tag cannot
-//   come back to the expected value in between, since only the thread that is executing the swap
-//   writes its own owner number.
-// - Relaxed is enough: what a heap reads under its own owner number it wrote itself, or received
-// with the heap through a mutex (adoption). The price: a block that changes hands forgets that the
-// block before it was free; that pair merges when the earlier one is next freed.
+//   block over (by freeing it), it overwrites the whole tag. The owner's compare-and-swap below and
+//   that store hit the same word: either the swap came first and is overwritten, or it fails because
+//   the owner has changed. The tag cannot come back to the expected value in between, since only the
+//   thread that is executing the swap writes its own owner number.
+// - Relaxed is enough: what a heap reads under its own owner number it wrote itself, or received with
+//   the heap through a mutex (adoption).
+//
+// The price: a block that changes hands forgets that the block before it was free; that pair merges
+// when the earlier one is next freed.
 struct Shared {
   static bool owns(Tag tag, std::uint32_t owner) noexcept { return tag.owner() == owner; }
   static void set_previous_free(Block* block, bool is, std::uint32_t owner) noexcept {
@@ -96,7 +97,8 @@ class TaggedHeap {
   void* allocate(const Request& request) noexcept {
     if (request.search_bytes == 0) return nullptr;
     void* payload = allocate_from_free(request);
-    while (payload == nullptr && grow(request.search_bytes)) payload = allocate_from_free(request);
+    while (payload == nullptr && grow_or_make_room(request.search_bytes))
+      payload = allocate_from_free(request);
     return payload;
   }
 
@@ -181,6 +183,7 @@ class TaggedHeap {
     if (last_ != nullptr) {
       if (Block* top = free_before(last_->fence())) gave = give_back_end(top, keep_bytes);
     }
+    gave = give_back_free_chunks() || gave;
     return discard_below(index_.root()) || gave;
   }
 
@@ -324,6 +327,45 @@ class TaggedHeap {
     if (surplus == 0 || !source_.shrink(last_, surplus)) return false;
     resize_free(block, bytes - surplus);
     return true;
+  }
+
+  // Growth was refused, perhaps because of what this heap holds and does not use: gives that back
+  // and tries again.
+  bool grow_or_make_room(std::size_t bytes) noexcept {
+    return grow(bytes) || (give_back_free_chunks() && grow(bytes));
+  }
+
+  // Gives every chunk back that is one free block, as far as the system takes it; true if any was
+  // given back.
+  bool give_back_free_chunks() noexcept {
+    bool gave = false;
+    for (;;) {
+      FreeChunks found;
+      collect_below(index_.root(), found);
+      unsigned given = 0;
+      for (unsigned i = 0; i < found.count; ++i)
+        given += give_back_chunk(found.chunks[i]) ? 1U : 0U;
+      if (given == 0) return gave;
+      gave = true;
+    }
+  }
+
+  // A handful at a time: the tree must not change while it is walked.
+  struct FreeChunks {
+    static constexpr unsigned capacity = 32;
+    unsigned count = 0;
+    Chunk* chunks[capacity];
+  };
+  static bool is_whole_chunk(Block* block, std::uint32_t owner) noexcept {
+    const Block* const next = block->next();
+    return block->tag().first() && !block->tag().used() && next->is_fence() &&
+           Sharing::owns(next->tag(), owner);
+  }
+  void collect_below(Block* t, FreeChunks& found) const noexcept {
+    if (t == nullptr || found.count == FreeChunks::capacity) return;
+    if (is_whole_chunk(t, owner_)) found.chunks[found.count++] = Chunk::of_first_block(t);
+    collect_below(Tree::left(t), found);
+    collect_below(Tree::right(t), found);
   }
 
   bool give_back_chunk(Chunk* chunk) noexcept {

@@ -21,6 +21,7 @@ struct Extent {
   std::size_t bytes;
 
   std::uintptr_t end() const noexcept { return address + bytes; }
+  bool operator==(const Extent&) const = default;
 };
 
 struct ByAddress {

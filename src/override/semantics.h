@@ -129,13 +129,7 @@ class Semantics {
 
   // The most bytes that cost no more memory than `bytes` do; 0 if no block can have so many.
   static std::size_t good_size(std::size_t bytes, std::size_t alignment = min_alignment) noexcept {
-    if (!may_exist(bytes, alignment)) return 0;
-    if constexpr (requires { Heap::good_size(bytes); }) {
-      return Heap::good_size(bytes);
-    } else {
-      return bytes;  // a heap that does not tell how it rounds promises what was asked for, and no
-                     // more
-    }
+    return may_exist(bytes, alignment) ? Heap::good_size(bytes) : 0;
   }
 
  private:

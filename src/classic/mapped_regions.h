@@ -1,0 +1,106 @@
+// The mappings that a lock-free heap consists of: added and removed by any thread at any time,
+// without a lock. The list itself only grows; an entry whose mapping is gone is used again. It
+// refuses to know which parts of a mapping are free: who removes one owns all of it.
+#pragma once
+
+#include "base/bits.h"
+#include "classic/node_pool.h"
+#include "os/os.h"
+
+namespace ts::classic {
+
+class MappedRegions {
+ public:
+  struct Region {
+    std::byte* begin;
+    std::size_t bytes;
+  };
+
+  constexpr MappedRegions() = default;
+
+  // Maps a region of at least `bytes`, a multiple of the page size; {null, 0} if there is no
+  // memory.
+  Region map(NodePool& pool, NodePool::Stash& stash, std::size_t bytes) noexcept {
+    auto* const begin = static_cast<std::byte*>(os::map(bytes));
+    if (begin == nullptr) return {nullptr, 0};
+    const NodeNumber entry = claim_entry(pool, stash, bytes);
+    if (entry == 0) {
+      os::unmap(begin, bytes);
+      return {nullptr, 0};
+    }
+    // release: pairs with the acquire in for_each; an entry counts from the moment that it has an
+    // address
+    pool.at(entry).address.store(address_of(begin), std::memory_order_release);
+    bytes_.fetch_add(bytes, std::memory_order_relaxed);
+    maps_.fetch_add(1, std::memory_order_relaxed);
+    return {begin, bytes};
+  }
+
+  // Calls visit(Region) for every region that is there, until a call returns false; false then.
+  template <class Visit>
+  bool for_each(const NodePool& pool, Visit visit) const noexcept {
+    for (NodeNumber entry = first_.load(std::memory_order_acquire); entry != 0;) {
+      const Node& node = pool.at(entry);
+      const std::uintptr_t address = node.address.load(std::memory_order_acquire);
+      const std::size_t bytes = node.bytes.load(std::memory_order_relaxed);
+      entry = node.left.load(std::memory_order_relaxed);
+      if (address != 0 && !visit(Region{reinterpret_cast<std::byte*>(address), bytes}))
+        return false;
+    }
+    return true;
+  }
+
+  // Unmaps a region that the caller owns whole.
+  void unmap(NodePool& pool, const Region& region) noexcept {
+    for (NodeNumber entry = first_.load(std::memory_order_acquire); entry != 0;) {
+      Node& node = pool.at(entry);
+      entry = node.left.load(std::memory_order_relaxed);
+      if (node.address.load(std::memory_order_relaxed) != address_of(region.begin)) continue;
+      // The entry is given up before the kernel can hand out the address again. release: pairs with
+      // the claim of the entry.
+      node.address.store(0, std::memory_order_relaxed);
+      node.bytes.store(0, std::memory_order_release);
+      os::unmap(region.begin, region.bytes);
+      bytes_.fetch_sub(region.bytes, std::memory_order_relaxed);
+      return;
+    }
+  }
+
+  std::size_t bytes() const noexcept { return bytes_.load(std::memory_order_relaxed); }
+  // How often a region was mapped.
+  std::size_t maps() const noexcept { return maps_.load(std::memory_order_relaxed); }
+
+ private:
+  // An entry of the list that is ours: one whose region is gone, or a new one. 0 if there is no
+  // memory for a node.
+  NodeNumber claim_entry(NodePool& pool, NodePool::Stash& stash, std::size_t bytes) noexcept {
+    for (NodeNumber entry = first_.load(std::memory_order_acquire); entry != 0;
+         entry = pool.at(entry).left.load(std::memory_order_relaxed)) {
+      std::size_t none = 0;
+      if (pool.at(entry).bytes.load(std::memory_order_relaxed) == 0 &&
+          pool.at(entry).bytes.compare_exchange_strong(none, bytes, std::memory_order_acquire,
+                                                       std::memory_order_relaxed))
+        return entry;
+    }
+    const NodeNumber entry = pool.take(stash);
+    if (entry == 0) return 0;
+    Node& node = pool.at(entry);
+    node.address.store(0, std::memory_order_relaxed);
+    node.bytes.store(bytes, std::memory_order_relaxed);
+    NodeNumber head = first_.load(std::memory_order_relaxed);
+    // release: whoever follows the list sees the entry. Entries are never removed, so no ABA.
+    do {
+      node.left.store(head, std::memory_order_relaxed);
+    } while (!first_.compare_exchange_weak(head, entry, std::memory_order_release,
+                                           std::memory_order_relaxed));
+    return entry;
+  }
+
+  // Nodes of the pool: left is the next entry, address 0 means no region, bytes 0 means free to be
+  // claimed.
+  std::atomic<NodeNumber> first_{0};
+  std::atomic<std::size_t> bytes_{0};
+  std::atomic<std::size_t> maps_{0};
+};
+
+}  // namespace ts::classic
