@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""Checks the include rule of src/: a folder includes itself and the folders before it, and only two places have preprocessor conditions.
+"""Checks the include rule of src/: a folder includes itself and those before it.
 
-base <- os <- classic <- override <- api (right depends on left). It refuses to judge anything else about the code.
+    base <- os <- classic <- override <- api      (right depends on left)
+
+Only two places may have preprocessor conditions. It refuses to judge anything else about the code.
 """
 
 from __future__ import annotations
@@ -36,7 +38,10 @@ def complaints(path: Path) -> list[str]:
     relative = path.relative_to(SOURCE).as_posix()
     folder = relative.split("/", 1)[0]
     if folder not in MAY_INCLUDE:
-        return [f"src/{relative}: folder {folder} has no place in the layers; give it one in {Path(__file__).name}"]
+        return [
+            f"src/{relative}: folder {folder} has no place in the layers; "
+            f"give it one in {Path(__file__).name}"
+        ]
     found = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
         where = f"src/{relative}:{number}"
@@ -51,7 +56,10 @@ def complaints(path: Path) -> list[str]:
             elif target_folder != folder and target_folder not in MAY_INCLUDE[folder]:
                 found.append(f"{where}: {folder} must not include {target_folder}")
         elif BRANCH.match(line) and not allowed(relative, MAY_BRANCH):
-            found.append(f"{where}: preprocessor conditions belong to base/platform.h and os/; use if constexpr")
+            found.append(
+                f"{where}: preprocessor conditions belong to base/platform.h and os/; "
+                "use if constexpr"
+            )
     return found
 
 
