@@ -9,7 +9,8 @@
 //   alignment  above 16: searches for alignment + 32 more, and frees what lies before and behind
 //   splitting  what is left is free if it is at least 32 bytes, else it goes with the block
 //   merging    at once, with the free piece behind and the one before, if they have the same owner;
-//              but a piece that changes hands forgets that the one before it is free
+//              but a piece that changes hands forgets that the one before it is free, until that is
+//              freed or merged again
 //   growth     by what is missing, in place if the heap's newest chunk ends at the break, else as a
 //              new chunk; the kind of source decides where
 //   trimming   see trim_after_release()
@@ -239,6 +240,7 @@ class Heaps {
     return true;
   }
 
+  // What is left of the piece before and behind the block is freed like any other piece.
   Address take(Place place, std::size_t block, std::size_t alignment) {
     const Piece whole = place.piece();
     std::size_t head = 0;
@@ -246,14 +248,16 @@ class Heaps {
       head = round_up(whole.payload(), alignment) - whole.payload();
       while (head != 0 && head < least_block) head += alignment;
     }
+    place.piece().free = false;
     if (head != 0) {
       place.piece().bytes = head;
-      insert(place, place.index + 1, {whole.begin + head, whole.bytes - head, false, whole.owner, true});
+      insert(place, place.index + 1,
+             {whole.begin + head, whole.bytes - head, false, whole.owner, false});
       ++place.index;
     }
-    place.piece().free = false;
     if (!cut(place, block)) tell_next(place, false);
-    return place.piece().payload();
+    if (head != 0) free_piece({place.chunk, place.index - 1});
+    return whole.payload() + head;
   }
 
   // ---- Growth ----
@@ -413,6 +417,10 @@ class Cache {
   }
 
   bool resize(Address payload, std::size_t bytes) { return central_.resize(0, payload, bytes); }
+
+  void empty() {
+    for (const auto& [size, stack] : stacks_) give_back(size, 0);
+  }
 
   std::size_t bytes() const {
     std::size_t sum = 0;

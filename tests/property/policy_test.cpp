@@ -1,162 +1,75 @@
 // One thread: every heap hands out the very addresses that the oracle does, whatever it grows from.
 #include <gtest/gtest.h>
 
-#include <cstring>
-#include <iostream>
-
-#include "property/trace.h"
+#include "property/duel.h"
 #include "property/worlds.h"
 
 namespace ts::testing {
 namespace {
 
-struct Live {
-  void* payload;
-  std::size_t bytes;  // asked for
-};
-
-// Runs one script against a heap and its model, in step.
-template <class Heap, class World>
-class Duel {
- public:
-  static constexpr unsigned steps_per_comparison = 2500;
-
-  Duel(Heap& heap, const HeapConfig& config, World& world)
-      : heap_{heap}, heaps_{rules_for<Heap>(config), world}, model_{heaps_, first_owner<Heap>} {}
-
-  // Runs `steps` operations; before_step(random) may disturb the world, after_step() sees the heap's
-  // part done and the oracle's not.
-  template <class Before, class After, class Done>
-  void run(Script& script, unsigned steps, Before before_step, After after_step, Done done) {
-    for (unsigned step = 0; step < steps; ++step) {
-      SCOPED_TRACE("step " + std::to_string(step));
-      before_step(script.random());
-      const Op op = script.next(live_.size());
-      if (op.kind == Op::allocate) allocate(op, after_step);
-      if (op.kind == Op::release) release(op, after_step);
-      if (op.kind == Op::resize) resize(op, after_step);
-      done();
-      if (step % steps_per_comparison == 0) compare();
-      if (::testing::Test::HasFatalFailure()) return;
-    }
-    while (!live_.empty()) release({Op::release, 0, 16, live_.size() - 1}, after_step);
-    done();
-    compare();
-  }
-
-  void destroy_model() { heaps_.destroy(); }
-  unsigned refused() const { return refused_; }
-
- private:
-  template <class After>
-  void allocate(const Op& op, After after_step) {
-    void* const payload = heap_.allocate(op.bytes, op.alignment);
-    after_step();
-    const auto expected = model_.allocate(op.bytes, op.alignment);
-    ASSERT_EQ(address_of(payload), expected.value_or(0))
-        << "allocate(" << op.bytes << ", " << op.alignment << ")";
-    if (payload == nullptr) {
-      ++refused_;
-      return;
-    }
-    ASSERT_EQ(Heap::usable_size(payload) + tag_bytes, heaps_.block_bytes_at(*expected));
-    ASSERT_GE(Heap::usable_size(payload), op.bytes);
-    live_.push_back({payload, op.bytes});
-    std::memset(payload, 0xa5, std::min<std::size_t>(op.bytes, 64));
-  }
-
-  template <class After>
-  void release(const Op& op, After after_step) {
-    void* const payload = live_[op.victim].payload;
-    live_[op.victim] = live_.back();
-    live_.pop_back();
-    heap_.release(payload);
-    after_step();
-    model_.release(address_of(payload));
-  }
-
-  template <class After>
-  void resize(const Op& op, After after_step) {
-    Live& block = live_[op.victim];
-    const bool resized = heap_.resize(block.payload, op.bytes);
-    after_step();
-    ASSERT_EQ(resized, model_.resize(address_of(block.payload), op.bytes)) << "to " << op.bytes;
-    if (resized) block.bytes = op.bytes;
-    ASSERT_EQ(Heap::usable_size(block.payload) + tag_bytes,
-              heaps_.block_bytes_at(address_of(block.payload)));
-  }
-
-  void compare() {
-    expect_same_blocks(heap_, heaps_, [&](oracle::Address a) { return model_.holds(a); });
-  }
-
-  Heap& heap_;
-  oracle::Heaps heaps_;
-  Model<Heap> model_;
-  std::vector<Live> live_;
-  unsigned refused_ = 0;
-};
-
 constexpr unsigned steps = 100'000 / slowness;
-// Where the source is what matters.
+
+// Where the source is what matters, two kinds of sizes must do.
 constexpr std::array some_sizes{all_sizes[0], all_sizes[2]};
 
 std::string label(const Sizes& sizes, std::uint64_t seed) {
   return std::string{sizes.name} + " sizes, seed " + std::to_string(seed);
 }
 
+// Chances, one in so many; 0 is never.
+struct Disturbance {
+  unsigned break_moves = 0;       // somebody moves the break before an operation, ...
+  unsigned break_moves_late = 0;  // ... between a look at the break and the attempt to move it, ...
+  unsigned break_refused = 0;     // ... or the system refuses to move it
+};
+
+bool happens(Random& chance, unsigned one_in) { return one_in != 0 && below(chance, one_in) == 0; }
+
 template <class Heap>
 class Policy : public ::testing::Test {
  protected:
-  void SetUp() override {
-    fake_os::reset();
-  }
+  void SetUp() override { fake_os::reset(); }
 
   // Returns how many requests were refused.
-  unsigned duel_in_buffer(const Sizes& sizes, std::uint64_t seed, const Buffer& buffer,
-                          const HeapConfig& config) {
+  unsigned duel_in_buffer(const Sizes& sizes, std::uint64_t seed, const Buffer& buffer) {
     SCOPED_TRACE(label(sizes, seed));
-    Scoped<Heap> heap{config};
+    Scoped<Heap> heap{buffer.config()};
     BufferWorld world{buffer};
-    Duel<Heap, BufferWorld> duel{*heap, config, world};
+    OneThread crew;
+    Duel<Heap> duel{*heap, buffer.config(), world, crew};
     Script script{sizes, seed, 250};
-    duel.run(script, steps, [](Random&) {}, [] {}, [] {});
+    duel.run(script, steps);
     return duel.refused();
   }
-
-  struct Disturbance {
-    unsigned one_in = 0;       // chance that somebody moves the break before an operation, ...
-    unsigned one_in_call = 0;  // ... between a look at the break and the attempt to move it, ...
-    unsigned one_in_refused = 0;  // ... and that the system refuses a request for memory
-  };
 
   void duel_over_system(const Sizes& sizes, std::uint64_t seed, const HeapConfig& config,
                         const Disturbance& disturb, std::size_t max_live = 150) {
     SCOPED_TRACE(label(sizes, seed));
     Scoped<Heap> heap{config};
     SystemWorld world;
-    Duel<Heap, SystemWorld> duel{*heap, config, world};
-    Script script{sizes, seed, max_live};
-    Random chance{seed + 1};
+    OneThread crew;
+    Duel<Heap> duel{*heap, config, world, crew};
+    Random chance{seed};
     fake_os::refuse_if([&](const fake_os::Request& request) {
-      const bool for_break = request.call == fake_os::Call::grow_break && request.bytes != 0;
-      if (for_break && disturb.one_in_call != 0 && below(chance, disturb.one_in_call) == 0)
+      if (request.call != fake_os::Call::grow_break || request.bytes == 0) return false;
+      if (happens(chance, disturb.break_moves_late))
         fake_os::move_break(static_cast<std::ptrdiff_t>(below(chance, 5000)));
-      return for_break && disturb.one_in_refused != 0 &&
-             below(chance, disturb.one_in_refused) == 0;
+      return happens(chance, disturb.break_refused);
     });
-    const auto disturb_before = [&](Random&) {
-      if (disturb.one_in == 0 || below(chance, disturb.one_in) != 0) return;
-      fake_os::move_break(static_cast<std::ptrdiff_t>(1 + below(chance, 5000)));
-      world.set_break(fake_os::current_break());
-    };
-    duel.run(script, steps, disturb_before, [&] { world.learn(); },
-             [&] { world.expect_nothing_left(); });
+    Script script{sizes, seed, max_live};
+    duel.run(script, steps,
+             {.before =
+                  [&] {
+                    if (!happens(chance, disturb.break_moves)) return;
+                    fake_os::move_break(static_cast<std::ptrdiff_t>(1 + below(chance, 5000)));
+                    world.set_break(fake_os::current_break());
+                  },
+              .heap_done = [&] { world.learn(); },
+              .both_done = [&] { world.expect_nothing_left(); }});
     fake_os::refuse_nothing();
-    world.set_break(fake_os::current_break());
     heap.destroy();
     world.learn();
-    duel.destroy_model();
+    duel.heaps().destroy();
   }
 };
 
@@ -165,8 +78,7 @@ TYPED_TEST_SUITE(Policy, AllHeaps, HeapNames);
 TYPED_TEST(Policy, IsExactInARoomyBuffer) {
   for (const Sizes& sizes : all_sizes) {
     const Buffer buffer{std::size_t{16} << 20};
-    const unsigned refused =
-        this->duel_in_buffer(sizes, base_seed() + 1, buffer, buffer.config());
+    const unsigned refused = this->duel_in_buffer(sizes, base_seed() + 1, buffer);
     ASSERT_FALSE(this->HasFatalFailure());
     EXPECT_EQ(refused, 0U);
   }
@@ -176,11 +88,10 @@ TYPED_TEST(Policy, IsExactInARoomyBuffer) {
 TYPED_TEST(Policy, IsExactInATightBuffer) {
   for (const Sizes& sizes : all_sizes) {
     Random random{99};
-    std::size_t mean = 0;
-    for (int i = 0; i < 1000; ++i) mean += sizes.draw(random) + 16;
-    const Buffer buffer{120 * mean / 1000 + 5, 3};
-    const unsigned refused =
-        this->duel_in_buffer(sizes, base_seed() + 2, buffer, buffer.config());
+    std::size_t sum = 0;
+    for (int i = 0; i < 1000; ++i) sum += sizes.draw(random) + 16;
+    const Buffer buffer{120 * (sum / 1000) + 5, 3};
+    const unsigned refused = this->duel_in_buffer(sizes, base_seed() + 2, buffer);
     ASSERT_FALSE(this->HasFatalFailure());
     EXPECT_GT(refused, 0U);
   }
@@ -190,7 +101,7 @@ TYPED_TEST(Policy, IsExactInATightBuffer) {
 TYPED_TEST(Policy, IsExactOverADisturbedBreak) {
   for (const Sizes& sizes : some_sizes) {
     this->duel_over_system(sizes, base_seed() + 3, growing_by(SourceKind::sbrk),
-                           {.one_in = 500, .one_in_call = 20, .one_in_refused = 0});
+                           {.break_moves = 500, .break_moves_late = 20, .break_refused = 0});
     ASSERT_FALSE(this->HasFatalFailure());
   }
 }
@@ -199,7 +110,7 @@ TYPED_TEST(Policy, IsExactOverADisturbedBreak) {
 TYPED_TEST(Policy, IsExactOverARefusedBreak) {
   for (const Sizes& sizes : some_sizes) {
     this->duel_over_system(sizes, base_seed() + 4, growing_by(SourceKind::sbrk, 4096),
-                           {.one_in = 1000, .one_in_call = 0, .one_in_refused = 4});
+                           {.break_moves = 1000, .break_moves_late = 0, .break_refused = 4});
     ASSERT_FALSE(this->HasFatalFailure());
   }
 }
@@ -220,7 +131,7 @@ TYPED_TEST(Policy, IsExactWhileTrimming) {
   for (const SourceKind kind : {SourceKind::sbrk, SourceKind::mmap}) {
     SCOPED_TRACE(kind == SourceKind::sbrk ? "sbrk" : "mmap");
     this->duel_over_system(large, base_seed() + 6, growing_by(kind, 65536, 2 << 20),
-                           {.one_in = 2000, .one_in_call = 0, .one_in_refused = 0}, 60);
+                           {.break_moves = 2000, .break_moves_late = 0, .break_refused = 0}, 60);
     ASSERT_FALSE(this->HasFatalFailure());
   }
 }

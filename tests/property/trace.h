@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <functional>
+#include <map>
 #include <random>
 #include <string>
 
@@ -62,7 +64,7 @@ class Model {
     return heaps_.resize(owner_, payload, bytes);
   }
   bool holds(oracle::Address) const { return false; }
-  std::size_t cached_bytes() const { return 0; }
+  void thread_ends() {}
 
  private:
   oracle::Heaps& heaps_;
@@ -79,7 +81,7 @@ class Model<Cached<Fit>> {
   void release(oracle::Address payload) { cache_.release(payload); }
   bool resize(oracle::Address payload, std::size_t bytes) { return cache_.resize(payload, bytes); }
   bool holds(oracle::Address payload) const { return cache_.holds(payload); }
-  std::size_t cached_bytes() const { return cache_.bytes(); }
+  void thread_ends() { cache_.empty(); }
 
  private:
   oracle::Cache cache_;

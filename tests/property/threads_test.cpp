@@ -1,0 +1,160 @@
+// Several threads: what is theirs and what is the heap's, by the same oracle. Threads take turns, so that
+// there is one order of events for the oracle to follow; and once for a heap whose calls are ordered by
+// a lock outside of it, while the threads really run at the same time.
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "property/duel.h"
+#include "property/worlds.h"
+#include "unit/worker.h"
+
+namespace ts::testing {
+namespace {
+
+class Crew {
+ public:
+  explicit Crew(std::size_t threads) {
+    for (std::size_t i = 0; i < threads; ++i) workers_.push_back(std::make_unique<Worker>());
+  }
+  void run(std::size_t thread, const std::function<void()>& job) { workers_[thread]->run(job); }
+  // Ends a thread and starts another in its place.
+  void replace(std::size_t thread) {
+    workers_[thread].reset();
+    workers_[thread] = std::make_unique<Worker>();
+  }
+
+ private:
+  std::vector<std::unique_ptr<Worker>> workers_;
+};
+
+// Pairs of adjacent free pieces that were not merged: of different owners, and of the same.
+struct Unmerged {
+  unsigned foreign = 0;
+  unsigned lost = 0;
+};
+Unmerged unmerged_in(const oracle::Heaps& heaps) {
+  Unmerged found;
+  for (const oracle::Chunk& chunk : heaps.chunks()) {
+    for (std::size_t i = 1; i < chunk.pieces.size(); ++i) {
+      const oracle::Piece& a = chunk.pieces[i - 1];
+      const oracle::Piece& b = chunk.pieces[i];
+      if (a.free && b.free) ++(a.owner == b.owner ? found.lost : found.foreign);
+    }
+  }
+  return found;
+}
+
+template <class Heap>
+class Turns : public ::testing::Test {
+ protected:
+  static constexpr std::size_t threads = 3;
+  static constexpr unsigned steps = 20'000 / slowness;
+  void SetUp() override { fake_os::reset(); }
+};
+TYPED_TEST_SUITE(Turns, AllHeaps, HeapNames);
+
+// Any thread frees and resizes what any other allocated, and threads end and are followed by others:
+// a thread heap is adopted with all that it has, a cache is emptied.
+TYPED_TEST(Turns, AreExactAcrossThreads) {
+  using Heap = TypeParam;
+  for (const Sizes& sizes : {all_sizes[0], all_sizes[1]}) {
+    const std::uint64_t seed = base_seed() + 11;
+    SCOPED_TRACE(std::string{sizes.name} + " sizes, seed " + std::to_string(seed));
+    const Buffer buffer{std::size_t{4} << 20};
+    Scoped<Heap> heap{buffer.config()};
+    BufferWorld world{buffer};
+    Crew crew{this->threads};
+    Duel<Heap, Crew> duel{*heap, buffer.config(), world, crew, this->threads};
+    // A thread gets its heap when it first needs one: the heap that no thread has, or a new one.
+    const auto first_use = [&](std::size_t thread) {
+      void* payload = nullptr;
+      crew.run(thread, [&] { payload = heap->allocate(64, 16); });
+      ASSERT_EQ(address_of(payload), duel.model_of(thread).allocate(64, 16));
+      crew.run(thread, [&] { heap->release(payload); });
+      duel.model_of(thread).release(address_of(payload));
+    };
+    for (std::size_t thread = 0; thread < this->threads; ++thread) first_use(thread);
+    Random chance{seed};
+    Unmerged seen;
+    Script script{sizes, seed, 200};
+    duel.run(script, this->steps,
+             {.before =
+                  [&] {
+                    if (below(chance, 100) != 0) return;
+                    const std::size_t thread = below(chance, this->threads);
+                    crew.replace(thread);
+                    duel.model_of(thread).thread_ends();
+                    first_use(thread);
+                  },
+              .heap_done = [] {},
+              .both_done =
+                  [&] {
+                    if (below(chance, 50) != 0) return;
+                    const Unmerged now = unmerged_in(duel.heaps());
+                    seen.foreign += now.foreign;
+                    seen.lost += now.lost;
+                  }});
+    ASSERT_FALSE(this->HasFatalFailure());
+    EXPECT_EQ(seen.foreign != 0, is_per_thread<Heap>);
+    EXPECT_EQ(seen.lost != 0, is_per_thread<Heap>);
+  }
+}
+
+template <class Heap>
+class LoggedThreads : public ::testing::Test {};
+using OrderedHeaps = ::testing::Types<Lock<FirstFit>, Lock<BestFit>, Lock<WorstFit>>;
+TYPED_TEST_SUITE(LoggedThreads, OrderedHeaps, HeapNames);
+
+TYPED_TEST(LoggedThreads, ReplayOnTheOracle) {
+  struct Entry {
+    Op::Kind kind;
+    std::size_t bytes;
+    void* payload;
+  };
+  constexpr unsigned threads = 4;
+  constexpr unsigned steps = 25'000 / slowness;
+  const Buffer buffer{std::size_t{4} << 20};
+  Scoped<TypeParam> heap{buffer.config()};
+  std::mutex order;
+  std::vector<Entry> log;
+  std::deque<void*> shared;  // blocks that any thread may free; under `order`
+
+  const auto work = [&](std::uint64_t seed) {
+    Random random{seed};
+    for (unsigned step = 0; step < steps; ++step) {
+      const std::lock_guard guard{order};
+      if (shared.size() < 200 && below(random, 2) == 0) {
+        const std::size_t bytes = all_sizes[0].draw(random);
+        void* const payload = heap->allocate(bytes, 16);
+        log.push_back({Op::allocate, bytes, payload});
+        shared.push_back(payload);
+      } else if (!shared.empty()) {
+        std::swap(shared[below(random, shared.size())], shared.front());
+        heap->release(shared.front());
+        log.push_back({Op::release, 0, shared.front()});
+        shared.pop_front();
+      }
+    }
+  };
+  std::vector<std::thread> running;
+  for (unsigned i = 0; i < threads; ++i) running.emplace_back(work, base_seed() + 21 + i);
+  for (std::thread& thread : running) thread.join();
+
+  BufferWorld world{buffer};
+  oracle::Heaps expected{rules_for<TypeParam>(buffer.config()), world};
+  for (const Entry& entry : log) {
+    if (entry.kind == Op::release) {
+      expected.release(0, address_of(entry.payload));
+    } else {
+      ASSERT_EQ(address_of(entry.payload), expected.allocate(0, entry.bytes));
+    }
+  }
+  expect_same_blocks(*heap, expected, [](oracle::Address) { return false; });
+}
+
+}  // namespace
+}  // namespace ts::testing

@@ -1,0 +1,60 @@
+// A thread that does one thing after another when told to, and nothing in between; so that a test can
+// say which thread does what, in which order.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+namespace ts::testing {
+
+class Worker {
+ public:
+  Worker() : thread_{[this] { work(); }} {}
+  // The thread ends, and with it all that heaps keep for it.
+  ~Worker() {
+    start(nullptr);
+    thread_.join();
+  }
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
+
+  // Has the thread do something, and waits until it is done.
+  void run(const std::function<void()>& job) {
+    start(&job);
+    std::unique_lock lock{mutex_};
+    changed_.wait(lock, [this] { return !has_job_; });
+  }
+
+ private:
+  void start(const std::function<void()>* job) {
+    {
+      const std::lock_guard guard{mutex_};
+      job_ = job;
+      has_job_ = true;
+    }
+    changed_.notify_all();
+  }
+
+  void work() {
+    std::unique_lock lock{mutex_};
+    for (;;) {
+      changed_.wait(lock, [this] { return has_job_; });
+      if (job_ == nullptr) return;
+      lock.unlock();
+      (*job_)();
+      lock.lock();
+      has_job_ = false;
+      changed_.notify_all();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool has_job_ = false;
+  const std::function<void()>* job_ = nullptr;  // null: end
+  std::thread thread_;
+};
+
+}  // namespace ts::testing
