@@ -64,9 +64,6 @@ int main(int argc, char** argv) {
   using Clock = std::chrono::steady_clock;
   ts::test::Arguments arguments{argc, argv,
                                 "Random work of many threads on one heap, everything checked."};
-  const char* const strategy = arguments.word(0, "STRATEGY FIT SETTING");
-  const char* const fit = arguments.word(0, "STRATEGY FIT SETTING");
-  const char* const setting_name = arguments.word(0, "STRATEGY FIT SETTING");
   Plan plan{
       .seed = arguments.number("seed", 1, "of what the threads do"),
       .seats = arguments.number("seats", 4, "threads at a time"),
@@ -75,6 +72,9 @@ int main(int argc, char** argv) {
       .places = arguments.number("places", 128, "blocks that a seat holds at most")};
   const std::chrono::seconds time{
       arguments.number("seconds", 0, "go on with the next seeds for so long")};
+  const char* const strategy = arguments.word("STRATEGY FIT SETTING");
+  const char* const fit = arguments.word("STRATEGY FIT SETTING");
+  const char* const setting_name = arguments.word("STRATEGY FIT SETTING");
   arguments.finish();
   if (strategy == nullptr || fit == nullptr || setting_name == nullptr)
     arguments.fail("give strategy, fit and setting; missing", "one");

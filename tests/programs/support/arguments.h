@@ -15,7 +15,7 @@ namespace ts::test {
 
 class Arguments {
  public:
-  // `purpose` is the first line of --help. Arguments that are no options are words().
+  // `purpose` is the first line of --help.
   Arguments(int argc, char** argv, const char* purpose)
       : argc_{argc}, argv_{argv}, purpose_{purpose} {
     if (argc > max_arguments) fail("too many arguments", "");
@@ -33,21 +33,19 @@ class Arguments {
     return value;
   }
 
-  // The word in place `place`, which must be there.
-  const char* word(int place, const char* name) {
-    words_wanted_ = name;
-    int seen = 0;
+  // The next argument that is no option, or null. Call after the last number(), which tells words
+  // from the values of options; `usage` is how --help shows all words.
+  const char* word(const char* usage) {
+    words_ = usage;
     for (int i = 1; i < argc_; ++i) {
       if (used_[i] || argv_[i][0] == '-') continue;
-      if (seen++ == place) {
-        used_[i] = true;
-        return argv_[i];
-      }
+      used_[i] = true;
+      return argv_[i];
     }
     return nullptr;
   }
 
-  // Call after the last number() and word(): everything given must have been asked for.
+  // Call after all others: everything given must have been asked for.
   void finish() {
     for (int i = 1; i < argc_; ++i) {
       if (std::strcmp(argv_[i], "--help") == 0) {
@@ -100,8 +98,7 @@ class Arguments {
 
   void print_help(std::FILE* to) const {
     std::fprintf(to, "%s\nusage: %s%s%s [options]\n", purpose_, argv_[0],
-                 words_wanted_ != nullptr ? " " : "",
-                 words_wanted_ != nullptr ? words_wanted_ : "");
+                 words_ != nullptr ? " " : "", words_ != nullptr ? words_ : "");
     for (int i = 0; i < options_count_; ++i) {
       std::fprintf(to, "  --%-20s %s (%llu)\n", options_[i].name, options_[i].help,
                    static_cast<unsigned long long>(options_[i].otherwise));
@@ -111,7 +108,7 @@ class Arguments {
   int argc_;
   char** argv_;
   const char* purpose_;
-  const char* words_wanted_ = nullptr;
+  const char* words_ = nullptr;
   bool used_[max_arguments] = {};
   Option options_[max_options] = {};
   int options_count_ = 0;
