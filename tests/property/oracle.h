@@ -13,6 +13,8 @@
 //              freed or merged again
 //   growth     by what is missing, in place if the heap's newest chunk ends at the break, else as a
 //              new chunk; the kind of source decides where
+//   refusal    when the system refuses to grow, chunks that are one free piece go back, and the heap
+//              tries again
 //   trimming   see trim_after_release()
 #pragma once
 
@@ -33,8 +35,6 @@ enum class Fit { first, best, worst };
 constexpr std::size_t granule = 16;
 constexpr std::size_t tag = 8;
 constexpr std::size_t least_block = 32;
-constexpr std::size_t chunk_header = 24;
-constexpr std::size_t chunk_overhead = chunk_header + tag;
 constexpr std::size_t page = 4096;
 constexpr std::size_t kept_by_trim = std::size_t{1} << 20;
 
@@ -82,6 +82,8 @@ struct Rules {
   bool break_first = true;           // asks the break for memory before it maps
   bool may_map = false;              // maps when there is no break, or it refuses
   bool grows_in_place = true;        // else every growth is a chunk of its own
+  bool makes_room = true;            // gives free chunks back when growth is refused
+  std::size_t chunk_header = 24;     // bytes before the first piece of a chunk
   std::size_t growth_bytes = 0;      // the least growth
   std::size_t trim_threshold = SIZE_MAX;
 };
@@ -106,7 +108,8 @@ class Heaps {
     const std::size_t block = block_for(bytes);
     const std::size_t search = alignment > 16 ? block + alignment + least_block : block;
     Place place = find(owner, search);
-    while (!place.chunk && grow(owner, search)) place = find(owner, search);
+    while (!place.chunk && (grow(owner, search) || (make_room(owner) && grow(owner, search))))
+      place = find(owner, search);
     if (!place.chunk) return std::nullopt;
     return take(place, block, alignment);
   }
@@ -262,6 +265,8 @@ class Heaps {
 
   // ---- Growth ----
 
+  std::size_t chunk_overhead() const { return rules_.chunk_header + tag; }
+
   bool grow(unsigned owner, std::size_t bytes) {
     Chunk* const newest = rules_.grows_in_place ? newest_[owner] : nullptr;
     std::size_t missing = bytes;
@@ -271,7 +276,7 @@ class Heaps {
     }
     if (rules_.break_first && grow_by_break(owner, missing, bytes, newest)) return true;
     if (!rules_.may_map) return false;
-    const std::size_t mapped = round_up(at_least(bytes + chunk_overhead), page);
+    const std::size_t mapped = round_up(at_least(bytes + chunk_overhead()), page);
     const std::optional<Address> begin = world_.map(mapped);
     if (begin) add_chunk(owner, *begin, mapped, false);
     return begin.has_value();
@@ -290,12 +295,12 @@ class Heaps {
         extend(*newest, more);
         return true;
       }
-      if (begin && more >= chunk_overhead + least_block + granule) {
+      if (begin && more >= chunk_overhead() + least_block + granule) {
         add_chunk(owner, *begin, more, true);
         return true;
       }
     }
-    const std::size_t needed = bytes + chunk_overhead;
+    const std::size_t needed = bytes + chunk_overhead();
     if (rules_.may_map && reuse_left_behind(owner, needed)) return true;
     const std::size_t shift = round_up(end, granule) - end;
     const std::size_t more = round_up(at_least(needed), granule) + shift;
@@ -320,7 +325,7 @@ class Heaps {
     chunks_.push_front({aligned, end, from_break, {}});
     Chunk& chunk = chunks_.front();
     chunk.pieces = {
-        {aligned + chunk_header, end - aligned - chunk_overhead, false, owner, false},
+        {aligned + rules_.chunk_header, end - aligned - chunk_overhead(), false, owner, false},
         {end - tag, 0, false, owner, false}};
     newest_[owner] = &chunk;
     free_piece({&chunk, 0});
@@ -335,6 +340,36 @@ class Heaps {
     free_piece({&chunk, chunk.pieces.size() - 2});
   }
 
+  // Gives back every chunk that is one free piece of this owner, as far as the system takes it.
+  bool make_room(unsigned owner) {
+    if (!rules_.makes_room) return false;
+    bool gave = false;
+    for (auto chunk = chunks_.begin(); chunk != chunks_.end();) {
+      const Piece& first = chunk->pieces.front();
+      const bool is_free = chunk->pieces.size() == 2 && first.free && first.owner == owner &&
+                           chunk->fence().owner == owner;
+      if (!is_free || !give_back(*chunk)) {
+        ++chunk;
+        continue;
+      }
+      gave = true;
+      chunk = chunks_.begin();  // the one before it may be at the end of the segment now
+    }
+    return gave;
+  }
+
+  bool give_back(Chunk& chunk) {
+    const std::size_t bytes = chunk.end - chunk.begin;
+    if (chunk.from_break ? chunk.end != world_.break_end() || !world_.shrink_break(chunk.end, bytes)
+                         : !world_.unmap(chunk.begin, bytes))
+      return false;
+    for (auto& [owner, newest] : newest_) {
+      if (newest == &chunk) newest = nullptr;
+    }
+    chunks_.remove_if([&](const Chunk& other) { return &other == &chunk; });
+    return true;
+  }
+
   // ---- Trimming ----
 
   // A free piece at the end of a chunk goes back to the system: with its chunk, if it is all of a
@@ -344,7 +379,10 @@ class Heaps {
     const unsigned owner = place.piece().owner;
     const bool is_last = place.index + 2 == chunk.pieces.size();
     if (!is_last || chunk.fence().owner != owner) return;
-    if (place.index == 0 && !chunk.from_break) return release_mapped(chunk);
+    if (place.index == 0 && !chunk.from_break) {
+      give_back(chunk);
+      return;
+    }
     if (newest_[owner] != &chunk || place.piece().bytes < kept_by_trim + least_block) return;
     const std::size_t surplus =
         (place.piece().bytes - kept_by_trim - least_block) / page * page;
@@ -355,14 +393,6 @@ class Heaps {
     chunk.end -= surplus;
     place.piece().bytes -= surplus;
     chunk.fence().begin -= surplus;
-  }
-
-  void release_mapped(Chunk& chunk) {
-    if (!world_.unmap(chunk.begin, chunk.end - chunk.begin)) return;
-    for (auto& [owner, newest] : newest_) {
-      if (newest == &chunk) newest = nullptr;
-    }
-    chunks_.remove_if([&](const Chunk& other) { return &other == &chunk; });
   }
 
   Rules rules_;
@@ -386,7 +416,7 @@ class Cache {
 
   std::optional<Address> allocate(std::size_t bytes, std::size_t alignment = 16) {
     const std::size_t block = block_for(bytes);
-    if (alignment > 16 || block > rules_.largest_cached) return central_.allocate(0, bytes, alignment);
+    if (alignment > 16 || block > rules_.largest_cached) return allocate_centrally(bytes, alignment);
     if (const std::optional<Address> newest = pop(block)) return newest;
     std::vector<Address> taken;
     while (taken.size() < batch(block)) {
@@ -394,7 +424,7 @@ class Cache {
       if (!payload) break;
       taken.push_back(*payload);
     }
-    if (taken.empty()) return std::nullopt;
+    if (taken.empty()) return allocate_centrally(bytes, alignment);
     // Stacked so that they are used in the order in which they were taken.
     for (std::size_t i = taken.size() - 1; i > 0; --i) {
       if (central_.block_bytes_at(taken[i]) <= rules_.largest_cached) {
@@ -437,6 +467,13 @@ class Cache {
   }
 
  private:
+  // What the cache keeps may complete a block that the central heap can not get otherwise.
+  std::optional<Address> allocate_centrally(std::size_t bytes, std::size_t alignment) {
+    if (const auto payload = central_.allocate(0, bytes, alignment)) return payload;
+    empty();
+    return central_.allocate(0, bytes, alignment);
+  }
+
   std::size_t batch(std::size_t block) const {
     const std::size_t blocks = rules_.batch_bytes / block;
     return blocks < rules_.most_in_batch ? blocks : rules_.most_in_batch;

@@ -101,6 +101,8 @@ oracle::Rules rules_for(const HeapConfig& config) {
           .break_first = kind != SourceKind::mmap,
           .may_map = kind != SourceKind::buffer,
           .grows_in_place = !is_lock_free<Heap>,
+          .makes_room = !is_lock_free<Heap>,
+          .chunk_header = is_lock_free<Heap> && kind == SourceKind::mmap ? 8U : 24U,
           .growth_bytes = config.source.growth_bytes,
           .trim_threshold = is_lock_free<Heap> ? SIZE_MAX : config.trim_threshold_bytes};
 }
