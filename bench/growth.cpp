@@ -223,7 +223,7 @@ void print_row(std::size_t blocks, const Row& row, double first_nanoseconds) {
   std::printf("%12zu %12zu %10.1f %8.2f", blocks, row.free_blocks, row.nanoseconds,
               row.nanoseconds / first_nanoseconds);
   if (row.linear_nanoseconds > 0) {
-    std::printf(" %14.0f %10.0f", row.linear_nanoseconds, row.linear_nanoseconds / row.nanoseconds);
+    std::printf(" %14.0f %10.1f", row.linear_nanoseconds, row.linear_nanoseconds / row.nanoseconds);
   }
   std::printf("\n");
   std::fflush(stdout);

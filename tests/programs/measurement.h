@@ -44,7 +44,9 @@ struct MeasurementFigures {
   std::size_t foreign_frees;
   std::size_t freed_bytes;   // by those
   std::size_t reused_bytes;  // handed out a second time
-  long waits;                // voluntary context switches: threads that slept for a lock
+  double kernel_seconds;     // processor time there, of all threads
+  long page_faults;
+  long waits;  // voluntary context switches: threads that slept for a lock
 };
 
 namespace detail {
@@ -70,11 +72,20 @@ inline std::size_t covered_again_bytes(MappedArray<Span>& spans) {
   return again;
 }
 
-inline long voluntary_switches() {
-  rusage usage{};
-  ::getrusage(RUSAGE_SELF, &usage);
-  return usage.ru_nvcsw;
-}
+// What the kernel has counted for this process so far.
+struct Kernel {
+  double seconds;
+  long page_faults;
+  long waits;
+
+  static Kernel now() {
+    rusage usage{};
+    ::getrusage(RUSAGE_SELF, &usage);
+    return {static_cast<double>(usage.ru_stime.tv_sec) +
+                static_cast<double>(usage.ru_stime.tv_usec) * 1e-6,
+            usage.ru_minflt, usage.ru_nvcsw};
+  }
+};
 
 // What one thread freed, in cache lines of its own.
 struct alignas(128) Frees {
@@ -136,7 +147,7 @@ MeasurementFigures run_measurement(const MeasurementOptions& options, Heap heap,
     frees[thread].bytes += spans[i].bytes;
   };
 
-  const long switches_before = detail::voluntary_switches();
+  const detail::Kernel before = detail::Kernel::now();
   MeasurementFigures figures{};
   figures.seconds = run_team(options.threads, [&](std::uint32_t thread) {
     Random random{seed_of(~options.seed, thread)};
@@ -154,7 +165,10 @@ MeasurementFigures run_measurement(const MeasurementOptions& options, Heap heap,
         free_a_foreign_block(thread, position, random);
     }
   });
-  figures.waits = detail::voluntary_switches() - switches_before;
+  const detail::Kernel after = detail::Kernel::now();
+  figures.kernel_seconds = after.seconds - before.seconds;
+  figures.page_faults = after.page_faults - before.page_faults;
+  figures.waits = after.waits - before.waits;
 
   MappedArray<Holding> ledger{total};
   for (std::size_t i = 0; i < total; ++i) {
@@ -185,7 +199,8 @@ inline void print_measurement(const char* name, const MeasurementOptions& option
                               std::size_t free_bytes, std::optional<std::size_t> sbrk_calls) {
   std::printf("allocator: %s\nthreads: %zu\nallocations: %zu\nseed: %llu\n", name, options.threads,
               options.threads * options.allocations, static_cast<unsigned long long>(options.seed));
-  std::printf("time_seconds: %.6f\nwaits: %ld\n", figures.seconds, figures.waits);
+  std::printf("time_seconds: %.6f\nkernel_seconds: %.6f\npage_faults: %ld\nwaits: %ld\n",
+              figures.seconds, figures.kernel_seconds, figures.page_faults, figures.waits);
   std::printf("data_segment_bytes: %zu\nfree_space_bytes: %zu\n", segment_bytes, free_bytes);
   if (sbrk_calls) {
     std::printf("sbrk_calls: %zu\n", *sbrk_calls);
