@@ -453,7 +453,7 @@ class LockFree : public TaggedPayloads {
   // When the system refuses, perhaps because of what this heap holds and does not use, gives that
   // back and tries again.
   bool grow_mapping(NodePool::Stash& stash, std::size_t block_bytes) noexcept {
-    const std::size_t needed = block_bytes + 2 * tag_bytes;
+    const std::size_t needed = block_bytes + Chunk::overhead_bytes;
     const std::size_t least = config_.source.growth_bytes;
     const std::size_t bytes = align_up(needed > least ? needed : least, os::page_bytes());
     MappedRegions::Region region = regions_.map(pool_, stash, bytes);
@@ -464,10 +464,10 @@ class LockFree : public TaggedPayloads {
     return true;
   }
 
-  // What a region can hold: 8 bytes at either end put blocks at 8 mod 16, and keep those of
-  // neighbouring regions apart.
+  // What a region can hold: as much as a chunk of the same size (source.h). The unused bytes at
+  // either end put blocks at 8 mod 16, and keep those of neighbouring regions apart.
   static Extent extent_of(const MappedRegions::Region& region) noexcept {
-    return {address_of(region.begin) + tag_bytes, region.bytes - 2 * tag_bytes};
+    return {address_of(region.begin) + sizeof(Chunk), region.bytes - Chunk::overhead_bytes};
   }
 
   bool unmap_free_regions(NodePool::Stash& stash) noexcept {

@@ -102,7 +102,7 @@ oracle::Rules rules_for(const HeapConfig& config) {
           .may_map = kind != SourceKind::buffer,
           .grows_in_place = !is_lock_free<Heap>,
           .makes_room = !is_lock_free<Heap>,
-          .chunk_header = is_lock_free<Heap> && kind == SourceKind::mmap ? 8U : 24U,
+          .chunk_header = 24U,
           .growth_bytes = config.source.growth_bytes,
           .trim_threshold = is_lock_free<Heap> ? SIZE_MAX : config.trim_threshold_bytes};
 }
