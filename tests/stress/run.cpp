@@ -242,7 +242,7 @@ void Run::require_consistent() {
   require(told.free_blocks == counted.free_blocks, "measures tell another number of free blocks");
   require(told.free_bytes == counted.free_bytes, "measures tell another size of the free blocks");
   require(told.cached_bytes == counted.cached_bytes, "measures tell another size of the caches");
-  require(told.segment_bytes == walked.total_bytes() + told.chunks * classic::Chunk::overhead_bytes,
+  require(told.segment_bytes == walked.total_bytes() + told.chunks * heap_.chunk_overhead_bytes(),
           "the segment is not the sum of its blocks");
 }
 
