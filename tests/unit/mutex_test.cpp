@@ -1,0 +1,308 @@
+// The locks: mutual exclusion, the two rules of the writer-preferring lock, no wake lost, and the state
+// after a fork.
+#include "os/mutex.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <deque>
+#include <fstream>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "os/fork_lock.h"
+#include "unit/heaps.h"
+#include "unit/worker.h"
+
+namespace ts::testing {
+namespace {
+
+// Waits for something that must happen.
+template <class Condition>
+void await(const Condition& holds) {
+  while (!holds()) std::this_thread::yield();
+}
+
+// A thread that does one thing; and another can wait until it sleeps over it.
+class Sleeper {
+ public:
+  template <class Job>
+  explicit Sleeper(Job job)
+      : thread_{[this, job] {
+          number_ = ::gettid();
+          job();
+        }} {}
+  ~Sleeper() { thread_.join(); }
+  Sleeper(const Sleeper&) = delete;
+  Sleeper& operator=(const Sleeper&) = delete;
+
+  void await_sleep() const {
+    await([this] { return number_ != 0; });
+    await([this] {
+      std::ifstream file{"/proc/self/task/" + std::to_string(number_) + "/stat"};
+      std::string text;
+      std::getline(file, text);
+      return text.compare(text.rfind(')') + 1, 2, " S") == 0;
+    });
+  }
+
+ private:
+  std::atomic<pid_t> number_{0};
+  std::thread thread_;
+};
+using Sleepers = std::deque<Sleeper>;
+
+void await_sleep(const Sleepers& sleepers) {
+  for (const Sleeper& sleeper : sleepers) sleeper.await_sleep();
+}
+
+// ---- Mutex ----
+
+TEST(MutexTest, ExcludesAllOthers) {
+  Mutex mutex;
+  std::size_t count = 0;  // unguarded but by the mutex: a race shows as a wrong sum, or to tsan
+  constexpr unsigned threads = 8;
+  constexpr std::size_t rounds = 100'000 / slowness;
+  std::vector<std::thread> running;
+  for (unsigned i = 0; i < threads; ++i) {
+    running.emplace_back([&, i] {
+      for (std::size_t round = 0; round < rounds; ++round) {
+        if (i % 2 == 0) {
+          const Guard guard{mutex};
+          ++count;
+        } else {
+          while (!mutex.try_lock()) mutex.lock(), mutex.unlock();
+          ++count;
+          mutex.unlock();
+        }
+      }
+    });
+  }
+  for (std::thread& thread : running) thread.join();
+  EXPECT_EQ(count, threads * rounds);
+}
+
+TEST(MutexTest, TryLockFailsWhileLocked) {
+  Mutex mutex;
+  ASSERT_TRUE(mutex.try_lock());
+  EXPECT_FALSE(mutex.try_lock());
+  mutex.unlock();
+  EXPECT_TRUE(mutex.try_lock());
+  mutex.unlock();
+}
+
+// Threads that are parked, not spinning, are woken one after the other.
+TEST(MutexTest, WakesEveryParkedThread) {
+  Mutex mutex;
+  std::atomic<int> passed{0};
+  mutex.lock();
+  {
+    Sleepers waiting;
+    for (int i = 0; i < 6; ++i) {
+      waiting.emplace_back([&] {
+        const Guard guard{mutex};
+        ++passed;
+      });
+    }
+    await_sleep(waiting);
+    EXPECT_EQ(passed, 0);
+    mutex.unlock();
+  }
+  EXPECT_EQ(passed, 6);
+}
+
+TEST(MutexTest, IsFreeAfterAReset) {
+  Mutex mutex;
+  mutex.lock();
+  mutex.reset_after_fork();
+  EXPECT_TRUE(mutex.try_lock());
+  mutex.unlock();
+}
+
+// ---- SharedMutex: who passes ----
+
+TEST(SharedMutexTest, ReadersReadTogether) {
+  SharedMutex mutex;
+  mutex.lock_shared();
+  EXPECT_TRUE(mutex.try_lock_shared());
+  Worker other;
+  other.run([&] { mutex.lock_shared(); });
+  other.run([&] { mutex.unlock_shared(); });
+  mutex.unlock_shared();
+  mutex.unlock_shared();
+  EXPECT_TRUE(mutex.try_lock());
+  mutex.unlock();
+}
+
+TEST(SharedMutexTest, WriterPassesOnlyWhenNobodyReadsOrWrites) {
+  SharedMutex mutex;
+  mutex.lock_shared();
+  EXPECT_FALSE(mutex.try_lock());
+  mutex.unlock_shared();
+  ASSERT_TRUE(mutex.try_lock());
+  EXPECT_FALSE(mutex.try_lock());
+  EXPECT_FALSE(mutex.try_lock_shared());
+  mutex.unlock();
+  EXPECT_TRUE(mutex.try_lock_shared());
+  mutex.unlock_shared();
+}
+
+// The rule that gives the lock its name: a writer that only waits keeps new readers out.
+TEST(SharedMutexTest, ReaderDoesNotPassAWaitingWriter) {
+  SharedMutex mutex;
+  std::atomic<bool> wrote{false};
+  std::atomic<bool> read{false};
+  mutex.lock_shared();
+  Sleeper writer{[&] {
+    mutex.lock();
+    EXPECT_FALSE(read);
+    wrote = true;
+    mutex.unlock();
+  }};
+  writer.await_sleep();
+  Sleeper reader{[&] {
+    mutex.lock_shared();
+    EXPECT_TRUE(wrote);
+    read = true;
+    mutex.unlock_shared();
+  }};
+  reader.await_sleep();
+  EXPECT_FALSE(wrote) << "the writer passed a reader";
+  EXPECT_FALSE(read) << "a reader passed a waiting writer";
+  EXPECT_FALSE(mutex.try_lock_shared());
+  EXPECT_FALSE(mutex.try_lock());
+  mutex.unlock_shared();
+}
+
+// A writer that unlocks hands over to the writers that wait, and only then to the readers.
+TEST(SharedMutexTest, WaitingWritersGoBeforeWaitingReaders) {
+  SharedMutex mutex;
+  std::atomic<int> writers_done{0};
+  std::atomic<int> readers_done{0};
+  mutex.lock_shared();
+  {
+    Sleepers writers;
+    for (int i = 0; i < 3; ++i) {
+      writers.emplace_back([&] {
+        mutex.lock();
+        EXPECT_EQ(readers_done, 0);
+        ++writers_done;
+        mutex.unlock();
+      });
+    }
+    await_sleep(writers);
+    Sleepers readers;
+    for (int i = 0; i < 3; ++i) {
+      readers.emplace_back([&] {
+        mutex.lock_shared();
+        EXPECT_EQ(writers_done, 3);
+        ++readers_done;
+        mutex.unlock_shared();
+      });
+    }
+    await_sleep(readers);
+    mutex.unlock_shared();
+  }
+  EXPECT_EQ(readers_done, 3);
+}
+
+TEST(SharedMutexTest, ParkedReadersAreWokenTogether) {
+  SharedMutex mutex;
+  std::atomic<int> inside{0};
+  mutex.lock();
+  Sleepers readers;
+  for (int i = 0; i < 4; ++i) {
+    readers.emplace_back([&] {
+      const SharedGuard guard{mutex};
+      ++inside;
+      await([&] { return inside == 4; });  // all four must be in at the same time
+    });
+  }
+  await_sleep(readers);
+  EXPECT_EQ(inside, 0);
+  mutex.unlock();
+}
+
+TEST(SharedMutexTest, IsFreeAfterAReset) {
+  SharedMutex mutex;
+  mutex.lock();
+  mutex.reset_after_fork();
+  EXPECT_TRUE(mutex.try_lock_shared());
+  mutex.reset_after_fork();
+  EXPECT_TRUE(mutex.try_lock());
+  mutex.unlock();
+}
+
+// Many readers and writers, for long: no wake is lost (a lost one hangs the test), writers are alone,
+// and what a writer wrote is seen whole.
+TEST(SharedMutexTest, SurvivesALongCrowd) {
+  SharedMutex mutex;
+  constexpr unsigned threads = 8;
+  constexpr unsigned rounds = 60'000 / slowness;
+  std::size_t first = 0;
+  std::size_t second = 0;
+  std::atomic<std::size_t> writes{0};
+  std::atomic<int> readers_inside{0};
+  std::vector<std::thread> running;
+  for (unsigned i = 0; i < threads; ++i) {
+    running.emplace_back([&, i] {
+      std::mt19937 random{i};
+      for (unsigned round = 0; round < rounds; ++round) {
+        // A phase of mostly readers, one of mostly writers.
+        const unsigned writers_in_eight = round / 4096 % 2 == 0 ? 1 : 6;
+        if (random() % 8 < writers_in_eight) {
+          if (random() % 4 != 0 || !mutex.try_lock()) mutex.lock();
+          ASSERT_EQ(readers_inside, 0);
+          ++first;
+          if (random() % 64 == 0) std::this_thread::yield();
+          ++second;
+          ++writes;
+          mutex.unlock();
+        } else {
+          if (random() % 4 != 0 || !mutex.try_lock_shared()) mutex.lock_shared();
+          ++readers_inside;
+          ASSERT_EQ(first, second);
+          if (random() % 64 == 0) std::this_thread::yield();
+          --readers_inside;
+          mutex.unlock_shared();
+        }
+      }
+    });
+  }
+  for (std::thread& thread : running) thread.join();
+  EXPECT_EQ(first, writes);
+  EXPECT_TRUE(mutex.try_lock());
+  mutex.unlock();
+}
+
+// ---- ForkLock ----
+
+// The first of several heaps takes the mutex for all, the last lets it go; on either side of the fork.
+TEST(ForkLockTest, HoldsFromTheFirstPrepareToTheLastReturn) {
+  ForkLock lock;
+  const auto is_held = [&] {
+    if (!lock.mutex.try_lock()) return true;
+    lock.mutex.unlock();
+    return false;
+  };
+  lock.prepare();
+  lock.prepare();
+  EXPECT_TRUE(is_held());
+  lock.parent();
+  EXPECT_TRUE(is_held());
+  lock.parent();
+  EXPECT_FALSE(is_held());
+
+  lock.prepare();
+  lock.prepare();
+  EXPECT_FALSE(lock.child());
+  EXPECT_TRUE(is_held());
+  EXPECT_TRUE(lock.child());
+  EXPECT_FALSE(is_held());
+}
+
+}  // namespace
+}  // namespace ts::testing

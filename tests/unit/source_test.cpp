@@ -1,0 +1,273 @@
+// Where memory comes from, call by call: who is asked, for how much, and what happens when somebody else
+// was there first or the answer is no.
+#include "classic/source.h"
+
+#include <gtest/gtest.h>
+
+#include "unit/clean_system.h"
+#include "unit/heaps.h"
+
+namespace ts::testing {
+namespace {
+
+using Growth = Source::Growth;
+
+struct SourceTest : ::testing::Test {
+  void SetUp() override { clean_system(); }
+
+  static SourceConfig config(SourceKind kind, std::size_t growth_bytes = 0) {
+    return growing_by(kind, growth_bytes).source;
+  }
+  static std::size_t bytes_of(const Growth& growth) {
+    return static_cast<std::size_t>(growth.end - growth.begin);
+  }
+  // What a heap does with a new chunk: one block, and the fence.
+  static void tag(const Growth& growth) {
+    growth.chunk->first_block()->set_tag(
+        Tag{growth.chunk->bytes() - Chunk::overhead_bytes, 0, Tag::used_flag | Tag::first_flag});
+    growth.chunk->fence()->set_tag(Tag{0, 0, Tag::used_flag});
+  }
+  static HeapMeasures measures_of(Source& source) {
+    HeapMeasures measures;
+    source.measure(measures);
+    return measures;
+  }
+};
+
+// ---- The break ----
+
+TEST_F(SourceTest, GrowsByExactlyWhatIsMissing) {
+  Source source{config(SourceKind::sbrk)};
+  const Growth first = source.grow(96, 96, nullptr);
+  ASSERT_NE(first.chunk, nullptr);
+  EXPECT_EQ(first.begin, first.chunk->begin());
+  EXPECT_EQ(bytes_of(first), 96 + Chunk::overhead_bytes);
+  EXPECT_TRUE(first.chunk->from_break());
+  const Growth second = source.grow(48, 1024, first.chunk);
+  EXPECT_EQ(second.chunk, first.chunk);
+  EXPECT_EQ(second.begin, first.end);
+  EXPECT_EQ(bytes_of(second), 48U);
+  EXPECT_EQ(first.chunk->end(), fake_os::current_break());
+  const HeapMeasures measures = measures_of(source);
+  EXPECT_EQ(measures.segment_bytes, fake_os::break_bytes());
+  EXPECT_EQ(measures.grow_calls, 2U);
+  EXPECT_EQ(measures.sbrk_calls, 2U);
+  EXPECT_EQ(measures.chunks, 1U);
+  source.release_all();
+}
+
+TEST_F(SourceTest, GrowsByTheLeastGrowthAtATime) {
+  Source source{config(SourceKind::sbrk, 65536)};
+  const Growth first = source.grow(96, 96, nullptr);
+  EXPECT_EQ(bytes_of(first), 65536U);
+  EXPECT_EQ(bytes_of(source.grow(48, 48, first.chunk)), 65536U);
+  EXPECT_EQ(bytes_of(source.grow(70000, 70000, first.chunk)), 70000U);
+  source.release_all();
+}
+
+// Whatever odd number of bytes somebody else took, the next chunk is aligned, and holds what is needed.
+TEST_F(SourceTest, StartsANewAlignedChunkBehindAnotherUser) {
+  for (std::ptrdiff_t moved = 1; moved <= 33; ++moved) {
+    clean_system();
+    Source source{config(SourceKind::sbrk)};
+    const Growth first = source.grow(96, 96, nullptr);
+    tag(first);
+    std::byte* const theirs = fake_os::current_break();
+    ASSERT_TRUE(fake_os::move_break(moved));
+    const Growth second = source.grow(48, 96, first.chunk);
+    ASSERT_NE(second.chunk, nullptr);
+    ASSERT_NE(second.chunk, first.chunk);
+    EXPECT_EQ(address_of(second.chunk) % granule_bytes, 0U);
+    EXPECT_GE(second.begin, theirs + moved);
+    EXPECT_GE(second.chunk->bytes(), 96 + Chunk::overhead_bytes);
+    EXPECT_LE(second.chunk->end(), fake_os::current_break());
+    EXPECT_EQ(measures_of(source).chunks, 2U);
+    tag(second);
+    // The newest chunk goes back; the one behind the other user's memory has to stay.
+    source.release_all();
+    EXPECT_LE(fake_os::current_break(), second.begin);
+    EXPECT_GE(fake_os::current_break(), theirs + moved);
+  }
+}
+
+// The break moves after the source has looked and before it asks.
+TEST_F(SourceTest, UsesMemoryThatItGotElsewhereThanExpected) {
+  Source source{config(SourceKind::sbrk)};
+  const Growth first = source.grow(96, 96, nullptr);
+  fake_os::refuse_if([](const fake_os::Request& request) {
+    if (request.call == fake_os::Call::grow_break && request.bytes != 0) fake_os::move_break(5);
+    return false;
+  });
+  const Growth second = source.grow(1024, 2048, first.chunk);
+  fake_os::refuse_nothing();
+  ASSERT_NE(second.chunk, nullptr);
+  EXPECT_NE(second.chunk, first.chunk);
+  EXPECT_EQ(address_of(second.chunk) % granule_bytes, 0U);
+  EXPECT_GE(second.begin, first.end + 5);
+  EXPECT_LE(second.end, fake_os::current_break());
+  EXPECT_EQ(first.chunk->end(), first.end);
+  source.release_all();
+}
+
+TEST_F(SourceTest, MapsWhenTheBreakIsRefused) {
+  Source source{config(SourceKind::sbrk, 10'000)};
+  fake_os::refuse_if(
+      [](const fake_os::Request& request) { return request.call == fake_os::Call::grow_break; });
+  const Growth mapped = source.grow(96, 96, nullptr);
+  ASSERT_NE(mapped.chunk, nullptr);
+  EXPECT_FALSE(mapped.chunk->from_break());
+  EXPECT_EQ(bytes_of(mapped), 12288U);  // whole pages
+  // A mapping does not grow in place; the break is tried again each time.
+  const Growth another = source.grow(96, 96, mapped.chunk);
+  EXPECT_NE(another.chunk, mapped.chunk);
+  fake_os::refuse_nothing();
+  EXPECT_TRUE(source.grow(96, 96, another.chunk).chunk->from_break());
+  EXPECT_EQ(measures_of(source).sbrk_calls, 3U);
+  const std::size_t mapped_before = fake_os::mapped_bytes();
+  source.release_all();
+  EXPECT_EQ(fake_os::mapped_bytes(), mapped_before - 2 * 12288);
+  EXPECT_EQ(fake_os::break_bytes(), 0U);
+}
+
+TEST_F(SourceTest, ReportsRefusalWithoutAnyChange) {
+  for (const SourceKind kind : {SourceKind::sbrk, SourceKind::mmap}) {
+    Source source{config(kind)};
+    fake_os::refuse_if([](const fake_os::Request&) { return true; });
+    EXPECT_EQ(source.grow(96, 96, nullptr).chunk, nullptr);
+    EXPECT_EQ(measures_of(source).segment_bytes, 0U);
+    EXPECT_EQ(measures_of(source).grow_calls, 0U);
+    fake_os::refuse_nothing();
+    EXPECT_NE(source.grow(96, 96, nullptr).chunk, nullptr);
+    source.release_all();
+  }
+}
+
+// What lies in the middle of the data segment when its heap is destroyed serves the next source.
+TEST_F(SourceTest, ReusesWhatADestroyedHeapLeftBehind) {
+  auto old = std::make_unique<Source>(config(SourceKind::sbrk));
+  const Growth left = old->grow(100'000, 100'000, nullptr);
+  tag(left);
+  std::byte* const begin = left.begin;
+  const std::size_t bytes = left.chunk->bytes();
+  ASSERT_TRUE(fake_os::move_break(64));
+  old->release_all();
+  EXPECT_GT(fake_os::discarded_bytes(), 80'000U);  // it costs no memory meanwhile
+  EXPECT_EQ(measures_of(*old).segment_bytes, bytes);
+
+  Source next{config(SourceKind::sbrk)};
+  fake_os::take_events();
+  const Growth too_large = next.grow(200'000, 200'000, nullptr);
+  EXPECT_NE(too_large.begin, begin);
+  EXPECT_EQ(fake_os::take_events().size(), 1U);
+  const Growth reused = next.grow(50'000, 50'000, nullptr);
+  EXPECT_EQ(reused.begin, begin);
+  EXPECT_EQ(reused.chunk->bytes(), bytes);
+  EXPECT_TRUE(fake_os::take_events().empty());
+  const Growth only_once = next.grow(50'000, 50'000, nullptr);
+  EXPECT_NE(only_once.begin, begin);
+  next.release_all();
+}
+
+TEST_F(SourceTest, GivesTheWholeBreakBackInTheEnd) {
+  Source source{config(SourceKind::sbrk, 4096)};
+  const Growth first = source.grow(96, 96, nullptr);
+  source.grow(9000, 9000, first.chunk);
+  source.grow(96, 96, nullptr);  // a chunk of its own, as for another heap
+  EXPECT_EQ(measures_of(source).chunks, 2U);
+  source.release_all();
+  EXPECT_EQ(fake_os::break_bytes(), 0U);
+}
+
+TEST_F(SourceTest, ShrinksOnlyAtTheEndOfTheBreak) {
+  Source source{config(SourceKind::sbrk)};
+  const Growth growth = source.grow(100'000, 100'000, nullptr);
+  const std::size_t bytes = growth.chunk->bytes();
+  EXPECT_TRUE(source.shrink(growth.chunk, 8192));
+  EXPECT_EQ(growth.chunk->bytes(), bytes - 8192);
+  EXPECT_EQ(growth.chunk->end(), fake_os::current_break());
+  EXPECT_EQ(measures_of(source).segment_bytes, bytes - 8192);
+  ASSERT_TRUE(fake_os::move_break(16));
+  EXPECT_FALSE(source.shrink(growth.chunk, 4096));
+  EXPECT_FALSE(source.release(growth.chunk));
+  EXPECT_EQ(growth.chunk->bytes(), bytes - 8192);
+  EXPECT_EQ(measures_of(source).segment_bytes, bytes - 8192);
+  EXPECT_EQ(measures_of(source).chunks, 1U);
+  ASSERT_TRUE(fake_os::move_break(-16));
+  EXPECT_TRUE(source.release(growth.chunk));
+  EXPECT_EQ(fake_os::break_bytes(), 0U);
+  EXPECT_EQ(measures_of(source).segment_bytes, 0U);
+  EXPECT_EQ(measures_of(source).chunks, 0U);
+}
+
+// ---- Mappings ----
+
+TEST_F(SourceTest, ShrinksAndReleasesMappings) {
+  Source source{config(SourceKind::mmap, 65536)};
+  const std::size_t before = fake_os::mapped_bytes();
+  const Growth a = source.grow(96, 96, nullptr);
+  const Growth b = source.grow(96, 96, a.chunk);
+  const Growth c = source.grow(100'000, 100'000, b.chunk);
+  EXPECT_EQ(measures_of(source).chunks, 3U);
+  EXPECT_EQ(measures_of(source).sbrk_calls, 0U);
+  EXPECT_EQ(fake_os::mapped_bytes() - before, measures_of(source).segment_bytes);
+  EXPECT_TRUE(source.shrink(b.chunk, 8192));
+  EXPECT_EQ(b.chunk->bytes(), 65536U - 8192);
+  EXPECT_TRUE(source.release(b.chunk));  // from the middle of the list
+  EXPECT_EQ(measures_of(source).chunks, 2U);
+  EXPECT_EQ(fake_os::mapped_bytes() - before, a.chunk->bytes() + c.chunk->bytes());
+  source.release_all();
+  EXPECT_EQ(fake_os::mapped_bytes(), before);
+}
+
+TEST_F(SourceTest, KeepsWhatTheSystemDoesNotTakeBack) {
+  Source source{config(SourceKind::mmap)};
+  const Growth growth = source.grow(100'000, 100'000, nullptr);
+  const std::size_t bytes = growth.chunk->bytes();
+  fake_os::refuse_if(
+      [](const fake_os::Request& request) { return request.call == fake_os::Call::unmap; });
+  EXPECT_FALSE(source.shrink(growth.chunk, 4096));
+  EXPECT_FALSE(source.release(growth.chunk));
+  fake_os::refuse_nothing();
+  EXPECT_EQ(growth.chunk->bytes(), bytes);
+  EXPECT_EQ(measures_of(source).segment_bytes, bytes);
+  EXPECT_EQ(measures_of(source).chunks, 1U);
+  EXPECT_TRUE(source.release(growth.chunk));
+}
+
+// ---- Buffers ----
+
+TEST_F(SourceTest, StaysInsideItsBuffer) {
+  const Buffer buffer{1024, 3};
+  Source source{buffer.config().source};
+  const Growth first = source.grow(96, 96, nullptr);
+  ASSERT_NE(first.chunk, nullptr);
+  EXPECT_EQ(address_of(first.chunk) % granule_bytes, 0U);
+  EXPECT_GE(first.begin, buffer.begin());
+  const Growth second = source.grow(512, 512, first.chunk);
+  EXPECT_EQ(second.chunk, first.chunk);
+  EXPECT_EQ(source.grow(1024, 1024, first.chunk).chunk, nullptr);  // more than there is
+  const auto left = static_cast<std::size_t>(buffer.end() - first.chunk->end());
+  EXPECT_EQ(source.grow(left + 1, left + 1, first.chunk).chunk, nullptr);
+  const Growth last = source.grow(align_down(left, 16), left, first.chunk);
+  EXPECT_EQ(last.chunk, first.chunk);
+  EXPECT_LE(last.end, buffer.end());
+  EXPECT_TRUE(fake_os::take_events().empty()) << "a buffer needs nothing of the system";
+  EXPECT_TRUE(source.shrink(first.chunk, 512));
+  EXPECT_NE(source.grow(256, 256, first.chunk).chunk, nullptr);
+  source.release_all();
+  EXPECT_EQ(measures_of(source).segment_bytes, 0U);
+}
+
+TEST_F(SourceTest, RefusesABufferTooSmallForAnything) {
+  for (std::size_t bytes = 0; bytes < Chunk::min_bytes; ++bytes) {
+    const Buffer buffer{bytes};
+    Source source{buffer.config().source};
+    ASSERT_EQ(source.grow(32, 32, nullptr).chunk, nullptr) << bytes;
+  }
+  const Buffer buffer{Chunk::min_bytes};
+  Source source{buffer.config().source};
+  EXPECT_NE(source.grow(32, 32, nullptr).chunk, nullptr);
+}
+
+}  // namespace
+}  // namespace ts::testing
