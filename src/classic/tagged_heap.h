@@ -266,6 +266,7 @@ class TaggedHeap {
     const std::size_t next_bytes = is_free_and_mine(next) ? next->block_bytes() : 0;
     if (Block* previous = free_before(block)) {
       index_.erase(previous);
+      block->set_tag(block->tag().without(Tag::used_flag));  // so that a second free is noticed
       begin = previous;
       bytes += previous->block_bytes();
     }
