@@ -119,8 +119,7 @@ ts_heap* ts_heap_create(const ts_heap_options* options) {
 
 void ts_heap_destroy(ts_heap* heap) {
   if (heap == nullptr) return;
-  ts::api::remove(*heap);
-  heap->operations->destroy(heap->self);
+  ts::api::remove_and_destroy(*heap);
   // The handle lies in the mapping that goes away.
   const std::size_t mapped_bytes = heap->mapped_bytes;
   void* const begin = heap->self;

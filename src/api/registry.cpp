@@ -40,10 +40,11 @@ void add(ts_heap& heap) noexcept {
   first = &heap;
 }
 
-void remove(ts_heap& heap) noexcept {
+void remove_and_destroy(ts_heap& heap) noexcept {
   const Guard guard{registry_lock};
   (heap.previous != nullptr ? heap.previous->next : first) = heap.next;
   if (heap.next != nullptr) heap.next->previous = heap.previous;
+  heap.operations->destroy(heap.self);
 }
 
 }  // namespace ts::api

@@ -6,8 +6,9 @@ namespace ts::classic {
 namespace {
 
 // Serialises the process's calls of sbrk, and guards the pieces of the data segment that destroyed
-// heaps left behind. Taken after a source's own lock.
-constinit ForkLock break_lock;
+// heaps left behind. Taken only while a source's own lock is held, and last of all. So a fork, which
+// holds every source's lock, finds it free, and so does the child.
+constinit Mutex break_lock;
 constinit Chunk* left_behind = nullptr;
 
 // What the tag of `block` says of the block before it.
@@ -72,7 +73,9 @@ bool Source::give_to_break(const std::byte* end, std::size_t bytes) noexcept {
 
 Source::Growth Source::grow_break(std::size_t more_bytes, std::size_t block_bytes,
                                   Chunk* last) noexcept {
-  const Guard guard{break_lock.mutex};
+  // Makes a chunk wherever it begins, even if the break moves between our looking and our asking.
+  constexpr std::size_t least_bytes = Chunk::min_bytes + granule_bytes;
+  const Guard guard{break_lock};
   std::byte* const end = break_end();
   if (last != nullptr && last->from_break() && last->end() == end) {
     const std::size_t bytes = align_up(
@@ -82,10 +85,10 @@ Source::Growth Source::grow_break(std::size_t more_bytes, std::size_t block_byte
       last->bytes_and_origin += bytes;
       return {last, begin, begin + bytes};
     }
-    if (begin != nullptr && bytes >= Chunk::min_bytes + granule_bytes)
-      return new_chunk(begin, bytes, true);
+    if (begin != nullptr && bytes >= least_bytes) return new_chunk(begin, bytes, true);
   }
-  const std::size_t needed = block_bytes + Chunk::overhead_bytes;
+  const std::size_t exact = block_bytes + Chunk::overhead_bytes;
+  const std::size_t needed = exact > least_bytes ? exact : least_bytes;
   if (config_.kind == SourceKind::sbrk) {
     if (Chunk* chunk = reuse_left_behind(needed))
       return new_chunk(chunk->begin(), chunk->bytes(), true);
@@ -130,7 +133,7 @@ void Source::unlink(Chunk* chunk) noexcept {
 bool Source::shrink(Chunk* chunk, std::size_t bytes) noexcept {
   const Guard guard{lock_};
   if (chunk->from_break()) {
-    const Guard break_guard{break_lock.mutex};
+    const Guard break_guard{break_lock};
     if (!give_to_break(chunk->end(), bytes)) return false;
   } else if (!os::unmap(chunk->end() - bytes, bytes)) {
     return false;
@@ -144,7 +147,7 @@ bool Source::release(Chunk* chunk) noexcept {
   const Guard guard{lock_};
   const std::size_t bytes = chunk->bytes();
   if (chunk->from_break()) {
-    const Guard break_guard{break_lock.mutex};
+    const Guard break_guard{break_lock};
     if (break_end() != chunk->end()) return false;
     unlink(chunk);
     if (!give_to_break(chunk->end(), bytes)) {
@@ -167,7 +170,7 @@ void Source::release_all() noexcept {
     Chunk* const next = chunk->next;
     if (!release(chunk) && config_.kind == SourceKind::sbrk && chunk->from_break()) {
       const Guard guard{lock_};
-      const Guard break_guard{break_lock.mutex};
+      const Guard break_guard{break_lock};
       unlink(chunk);
       chunk->next = left_behind;
       left_behind = chunk;
@@ -220,19 +223,10 @@ bool Source::tags_are_valid() noexcept {
   });
 }
 
-void Source::fork_prepare() noexcept {
-  lock_.lock();
-  if (config_.kind == SourceKind::sbrk) break_lock.prepare();
-}
+void Source::fork_prepare() noexcept { lock_.lock(); }
 
-void Source::fork_parent() noexcept {
-  if (config_.kind == SourceKind::sbrk) break_lock.parent();
-  lock_.unlock();
-}
+void Source::fork_parent() noexcept { lock_.unlock(); }
 
-void Source::fork_child() noexcept {
-  if (config_.kind == SourceKind::sbrk) break_lock.child();
-  lock_.reset_after_fork();
-}
+void Source::fork_child() noexcept { lock_.reset_after_fork(); }
 
 }  // namespace ts::classic

@@ -18,7 +18,7 @@
 
 #include "base/heap_like.h"
 #include "classic/block.h"
-#include "os/fork_lock.h"
+#include "os/mutex.h"
 
 namespace ts::classic {
 

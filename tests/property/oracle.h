@@ -300,7 +300,8 @@ class Heaps {
         return true;
       }
     }
-    const std::size_t needed = bytes + chunk_overhead();
+    const std::size_t needed =
+        std::max(bytes + chunk_overhead(), chunk_overhead() + least_block + granule);
     if (rules_.may_map && reuse_left_behind(owner, needed)) return true;
     const std::size_t shift = round_up(end, granule) - end;
     const std::size_t more = round_up(at_least(needed), granule) + shift;
