@@ -155,7 +155,7 @@ void Run::allocate(Seat& seat, Held& place) {
   const std::size_t alignment = aligned ? std::size_t{16} << seat.random.below(9) : min_alignment;
   auto* const address = static_cast<std::byte*>(heap_.allocate(bytes, alignment));
   if (address == nullptr) {
-    require(setting_.limit_bytes != 0, "an unbounded heap refused a request");
+    require(setting_.may_refuse, "an unbounded heap refused a request");
     ++seat.totals.refusals;
     return;
   }
@@ -187,7 +187,7 @@ void Run::move(Seat& seat, Held& place, std::size_t bytes) {
   place = Held{};
   auto* const address = static_cast<std::byte*>(heap_.allocate(bytes, old.alignment));
   if (address == nullptr) {
-    require(setting_.limit_bytes != 0, "an unbounded heap refused a request");
+    require(setting_.may_refuse, "an unbounded heap refused a request");
     ++seat.totals.refusals;
     place = old;
     return;
@@ -203,15 +203,14 @@ void Run::release(Held& place) {
   place = Held{};
 }
 
-// Mostly small, now and then large; in a bounded heap never so large that little else fits.
+// Mostly small, now and then large.
 std::size_t Run::random_bytes(Random& random) const {
   const std::size_t kind = random.below(100);
   std::size_t most = 128;
   if (kind >= 60) most = 1 << 10;
   if (kind >= 85) most = 16 << 10;
   if (kind >= 99) most = 256 << 10;
-  const std::size_t bytes = random.between(0, most);
-  return setting_.limit_bytes == 0 ? bytes : bytes % (setting_.limit_bytes / 16);
+  return random.between(0, std::min(most, setting_.max_bytes));
 }
 
 void Run::write(const Held& held) {

@@ -13,9 +13,9 @@ namespace ts::stress {
 struct Setting {
   const char* name;
   classic::HeapConfig config;
-  // 0, or the memory that the heap must live with: requests may fail then, and are kept small.
-  std::size_t limit_bytes;
-  bool nolock_only;
+  std::size_t max_bytes = 256 << 10;  // of a request
+  bool may_refuse = false;            // the heap must live with the memory that it has
+  bool nolock_only = false;
 };
 
 inline constexpr std::size_t buffer_bytes = std::size_t{256} << 10;
@@ -29,21 +29,29 @@ constexpr classic::HeapConfig config_of(classic::SourceKind kind, std::size_t gr
 
 inline constexpr std::array settings{
     // As the drop-in libraries.
-    Setting{"sbrk", classic::by_sbrk, 0, false},
-    Setting{"mmap", classic::by_mmap, 0, false},
+    Setting{.name = "sbrk", .config = classic::by_sbrk},
+    Setting{.name = "mmap", .config = classic::by_mmap},
+    // Small blocks only: the threads are inside the heap most of the time, and next to one another.
+    Setting{.name = "small", .config = classic::by_mmap, .max_bytes = 96},
     // As the reports: by what is missing, never back.
-    Setting{"exact", config_of(classic::SourceKind::sbrk, 0, classic::never_trim), 0, false},
+    Setting{.name = "exact",
+            .config = config_of(classic::SourceKind::sbrk, 0, classic::never_trim)},
     // Grows by a number that is no multiple of anything, gives back at once.
-    Setting{"eager", config_of(classic::SourceKind::sbrk, 4099, 4097), 0, false},
+    Setting{.name = "eager", .config = config_of(classic::SourceKind::sbrk, 4099, 4097)},
     // Many small chunks that come and go.
-    Setting{"chunks", config_of(classic::SourceKind::mmap, 0, 1), 0, false},
+    Setting{.name = "chunks", .config = config_of(classic::SourceKind::mmap, 0, 1)},
     // A buffer at an odd address, which runs out.
-    Setting{"buffer", config_of(classic::SourceKind::buffer, 0, 1), buffer_bytes, false},
+    Setting{.name = "buffer",
+            .config = config_of(classic::SourceKind::buffer, 0, 1),
+            .max_bytes = buffer_bytes / 16,
+            .may_refuse = true},
     // Lecture D's "solution 1".
-    Setting{"share",
-            {.source = {.kind = classic::SourceKind::mmap}, .thread_share_bytes = share_bytes},
-            share_bytes,
-            true},
+    Setting{.name = "share",
+            .config = {.source = {.kind = classic::SourceKind::mmap},
+                       .thread_share_bytes = share_bytes},
+            .max_bytes = share_bytes / 16,
+            .may_refuse = true,
+            .nolock_only = true},
 };
 
 }  // namespace ts::stress

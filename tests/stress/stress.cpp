@@ -84,7 +84,8 @@ int main(int argc, char** argv) {
                    strategy);
   const Setting* const setting = find_setting(setting_name);
   if (setting == nullptr)
-    arguments.fail("no such setting (sbrk mmap exact eager chunks buffer share)", setting_name);
+    arguments.fail("no such setting (sbrk mmap small exact eager chunks buffer share)",
+                   setting_name);
   if (setting->nolock_only && std::strcmp(strategy, "nolock") != 0)
     arguments.fail("only nolock has a fixed share, not", strategy);
 
