@@ -212,7 +212,7 @@ bool Source::tags_are_valid() noexcept {
   return for_each_chunk([](Chunk& chunk) {
     if (!chunk.first_block()->tag().first()) return false;
     Block* previous = nullptr;
-    for (Block* block = chunk.first_block(); !block->is_fence();
+    for (Block* block = chunk.first_block(); block != chunk.fence();
          previous = block, block = block->next()) {
       if (!previous_free_is_true(block, previous) || block->block_bytes() < min_block_bytes)
         return false;
