@@ -53,11 +53,7 @@ static_assert(sizeof(void*) == 8);
 
 // Tells the processor that this is a spin loop.
 inline void spin_pause() noexcept {
-#if defined(__x86_64__)
   __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
 }
 
 }  // namespace ts

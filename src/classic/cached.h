@@ -60,6 +60,8 @@ class Cached : public TaggedPayloads {
     if (is_cached_size(block_bytes)) {
       if (Cache* mine = this_thread()) {
         const BusyMark mark{mine->busy};
+        require(!mine->is_newest(block, block_bytes), "free of a block that is not in use",
+                payload);
         mine->push(block, block_bytes);
         if (mine->size_is_out_of_balance(block_bytes))
           give_back_slow(*mine, bin_of(block_bytes), batch_blocks(block_bytes));
@@ -177,6 +179,12 @@ class Cached : public TaggedPayloads {
       ++stack.blocks;
       bytes += block_bytes;
       ++blocks;
+    }
+
+    // Freed twice in a row: the cheap half of noticing a double free, as the rest of the stack would
+    // have to be walked.
+    bool is_newest(const Block* block, std::size_t block_bytes) const noexcept {
+      return stacks[bin_of(block_bytes)].newest == block;
     }
 
     Block* pop(std::size_t block_bytes) noexcept {

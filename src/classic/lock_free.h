@@ -215,6 +215,8 @@ class LockFree : public TaggedPayloads {
   static constexpr bool by_size_too = std::is_same_v<Fit, BestFit>;
   static constexpr std::size_t trim_block_bytes =
       std::size_t{64} << 10;  // smaller blocks are not worth a system call each
+  // Two paths of a tree, as deep as that of a million blocks.
+  static constexpr unsigned nodes_per_release = 128;
   static constexpr std::uint64_t node_mask = (std::uint64_t{1} << node_number_bits) - 1;
 
   struct Trees {
@@ -279,7 +281,7 @@ class LockFree : public TaggedPayloads {
       // the memory of its blocks
       std::uint64_t root = root_.load(std::memory_order_acquire);
       const Trees trees = trees_of(root);
-      VersionBuilder builder{pool_, stash};
+      VersionBuilder builder{pool_, stash, &root_, root};
       const Trees next = edit(builder, trees);
       if (builder.state() == VersionBuilder::State::sound && next != trees) {
         const NodeNumber node = node_of(builder, root, next);
@@ -386,9 +388,9 @@ class LockFree : public TaggedPayloads {
     return block->payload();
   }
 
-  // Puts a piece of memory that is ours among the free blocks, merged with its neighbours. Without
-  // memory for nodes it waits in a list.
-  void release_extent(NodePool::Stash& stash, const Extent& extent) noexcept {
+  // Puts a piece of memory that is ours among the free blocks, merged with its neighbours; false if
+  // there is no memory for nodes.
+  bool try_release(NodePool::Stash& stash, const Extent& extent) noexcept {
     std::ptrdiff_t merged = 0;  // neighbours that became one block with it
     const Attempt result = publish(stash, [&](VersionBuilder& builder, const Trees& trees) {
       const VersionBuilder::Neighbours near = builder.neighbours(trees.by_address, extent.address);
@@ -406,33 +408,53 @@ class LockFree : public TaggedPayloads {
       }
       return insert(builder, next, block);
     });
-    if (result == Attempt::published) {
-      count_free(static_cast<std::ptrdiff_t>(extent.bytes), 1 - merged);
-      return;
-    }
+    if (result != Attempt::published) return false;
+    count_free(static_cast<std::ptrdiff_t>(extent.bytes), 1 - merged);
+    return true;
+  }
+
+  void release_extent(NodePool::Stash& stash, const Extent& extent) noexcept {
+    if (try_release(stash, extent)) return;
     Block* const block = block_at(extent.address);
     block->set_tag(Tag{extent.bytes, 0, 0});
+    wait_for_nodes(block, block);
+  }
+
+  // Puts a chain of blocks that are ours, tagged with their sizes, aside until there are nodes.
+  void wait_for_nodes(Block* first, Block* last) noexcept {
     Block* head = pending_.load(std::memory_order_relaxed);
-    // release: whoever takes the list (acquire) may write the block. Push one and take all, so no
-    // ABA.
+    // release: whoever takes the list (acquire) may write the blocks. Push one chain and take all, so
+    // no ABA.
     do {
-      block->link_word(0) = address_of(head);
-    } while (!pending_.compare_exchange_weak(head, block, std::memory_order_release,
+      last->link_word(0) = address_of(head);
+    } while (!pending_.compare_exchange_weak(head, first, std::memory_order_release,
                                              std::memory_order_relaxed));
   }
 
-  void release_list(NodePool::Stash& stash, Block* list) noexcept {
-    while (list != nullptr) {
-      auto* const next = reinterpret_cast<Block*>(list->link_word(0));
-      release_extent(stash, {list->address(), list->block_bytes()});
-      list = next;
-    }
+  static Block* next_of(const Block* block) noexcept {
+    return reinterpret_cast<Block*>(block->link_word(0));
   }
 
+  // Frees a chain of blocks that are ours; from where nodes run out it waits, as a whole.
+  void release_list(NodePool::Stash& stash, Block* list) noexcept {
+    while (list != nullptr) {
+      Block* const next = next_of(list);
+      if (!try_release(stash, {list->address(), list->block_bytes()})) break;
+      list = next;
+    }
+    if (list == nullptr) return;
+    Block* last = list;
+    while (Block* next = next_of(last)) last = next;
+    wait_for_nodes(list, last);
+  }
+
+  // Only when there are nodes for it: looking at the whole list in vain, at every call, would make
+  // each call linear.
   void release_pending(NodePool::Stash& stash) noexcept {
     if (pending_.load(std::memory_order_relaxed) == nullptr) [[likely]]
       return;
-    release_list(stash, pending_.exchange(nullptr, std::memory_order_acquire));
+    if (pool_.reserve(stash, nodes_per_release))
+      release_list(stash, pending_.exchange(nullptr, std::memory_order_acquire));
   }
 
   void count_free(std::ptrdiff_t bytes, std::ptrdiff_t blocks) noexcept {
@@ -441,6 +463,8 @@ class LockFree : public TaggedPayloads {
   }
 
   bool grow(NodePool::Stash& stash, std::size_t block_bytes) noexcept {
+    // Without nodes, more memory would only wait with what is waiting already.
+    if (pending_.load(std::memory_order_relaxed) != nullptr) return false;
     if (config_.source.kind == SourceKind::mmap) return grow_mapping(stash, block_bytes);
     const Source::Growth growth = source_.grow(block_bytes, block_bytes, nullptr);
     if (growth.chunk == nullptr) return false;

@@ -61,6 +61,15 @@ bool NodePool::map_slab(NodeNumber slab) noexcept {
   return true;
 }
 
+bool NodePool::reserve(Stash& stash, unsigned count) noexcept {
+  while (stash.count < count) {
+    Stash more{};
+    if (!refill_slow(more)) return false;
+    while (more.first != 0) put(stash, take(more));
+  }
+  return true;
+}
+
 // Moves `count` nodes of a stash to the shared stack, as one chain.
 void NodePool::share_slow(Stash& stash, unsigned count) noexcept {
   const NodeNumber chain = stash.first;

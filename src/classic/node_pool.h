@@ -63,6 +63,9 @@ class NodePool {
     ++stash.count;
   }
 
+  // Makes sure that a stash holds at least `count` nodes; false if the system gives no memory.
+  bool reserve(Stash& stash, unsigned count) noexcept;
+
   // Moves what a thread need not keep to the others.
   void balance(Stash& stash) noexcept {
     if (stash.count > max_stash) share_slow(stash, stash.count - max_stash / 2);

@@ -80,10 +80,10 @@ class ReadWrite : public TaggedPayloads {
     source_.fork_parent();
     lock_.unlock();
   }
-  // Blocks that other threads had claimed at the fork stay claimed in the child: each such thread's
-  // request is lost in mid-call.
+  // The threads that had claimed blocks are gone: nobody has got those blocks, so they are free.
   void fork_child() noexcept {
     source_.fork_child();
+    if (claims_ != 0) heap_.free_claimed();
     claims_ = 0;
     lock_.reset_after_fork();
   }

@@ -19,6 +19,7 @@ namespace ts::classic {
 //
 // Exclusive: all blocks of a chunk belong to one heap, and one thread at a time is in it.
 struct Exclusive {
+  static constexpr bool forgets = false;  // may a block have lost its `previous free`?
   static bool owns(Tag, std::uint32_t) noexcept { return true; }
   static void set_previous_free(Block* block, bool is, std::uint32_t) noexcept {
     const Tag tag = block->tag();
@@ -43,6 +44,7 @@ struct Exclusive {
 // The price: a block that changes hands forgets that the block before it was free; that pair merges
 // when the earlier one is next freed.
 struct Shared {
+  static constexpr bool forgets = true;
   static bool owns(Tag tag, std::uint32_t owner) noexcept { return tag.owner() == owner; }
   static void set_previous_free(Block* block, bool is, std::uint32_t owner) noexcept {
     Tag tag = block->tag();
@@ -202,6 +204,14 @@ class TaggedHeap {
     return true;
   }
 
+  // Frees every block of the index that was claimed: whoever claimed it is gone.
+  void free_claimed() noexcept {
+    while (Block* claimed = claimed_below(index_.root())) {
+      index_.erase(claimed);
+      add_free(claimed);
+    }
+  }
+
   // From now on this heap lives with what it has.
   void forbid_growth() noexcept { may_grow_ = false; }
 
@@ -351,6 +361,12 @@ class TaggedHeap {
     }
   }
 
+  static Block* claimed_below(Block* t) noexcept {
+    if (t == nullptr || !unclaimed(t)) return t;
+    Block* const found = claimed_below(Tree::left(t));
+    return found != nullptr ? found : claimed_below(Tree::right(t));
+  }
+
   // A handful at a time: the tree must not change while it is walked.
   struct FreeChunks {
     static constexpr unsigned capacity = 32;
@@ -408,8 +424,9 @@ class TaggedHeap {
     const Tag tag = t->tag();
     const Tag next_tag = t->next()->tag();
     const bool mine = tag.owner() == owner_;
-    const bool footer =
-        !next_tag.previous_free() || !Sharing::owns(next_tag, owner_) || t->next()->previous() == t;
+    const bool footer = next_tag.previous_free()
+                            ? !Sharing::owns(next_tag, owner_) || t->next()->previous() == t
+                            : Sharing::forgets;
     return mine && footer && neighbours_agree_below(Tree::left(t)) &&
            neighbours_agree_below(Tree::right(t));
   }

@@ -40,7 +40,10 @@ struct BySize {
 // the attempt.
 class VersionBuilder {
  public:
-  VersionBuilder(NodePool& pool, NodePool::Stash& stash) noexcept : pool_{pool}, stash_{stash} {}
+  // `root` held `seen` when the attempt began: once it does not, the attempt is given up.
+  VersionBuilder(NodePool& pool, NodePool::Stash& stash,
+                 const std::atomic<std::uint64_t>* root = nullptr, std::uint64_t seen = 0) noexcept
+      : pool_{pool}, stash_{stash}, root_{root}, seen_{seen} {}
   VersionBuilder(const VersionBuilder&) = delete;
   VersionBuilder& operator=(const VersionBuilder&) = delete;
 
@@ -195,11 +198,20 @@ class VersionBuilder {
   // with a probability below 2^-40, and an operation walks six paths at most.
   static constexpr unsigned max_steps = 1024;
   static constexpr unsigned max_changes = 640;
+  // A walk recurses, so one that has lost its way must not go on to max_steps: it would overrun the
+  // stack of a small thread.
+  static constexpr unsigned steps_per_look = 8;
 
   static std::uint64_t priority(const Extent& block) noexcept { return mix(block.end()); }
 
+  bool is_outdated() const noexcept {
+    return root_ != nullptr && root_->load(std::memory_order_relaxed) != seen_;
+  }
+
   bool step(NodeNumber t) noexcept {
-    if (state_ == State::sound && (t == 0 || ++steps_ > max_steps)) state_ = State::torn;
+    if (state_ == State::sound &&
+        (t == 0 || ++steps_ > max_steps || (steps_ % steps_per_look == 0 && is_outdated())))
+      state_ = State::torn;
     return state_ == State::sound;
   }
 
@@ -257,6 +269,8 @@ class VersionBuilder {
 
   NodePool& pool_;
   NodePool::Stash& stash_;
+  const std::atomic<std::uint64_t>* root_;  // null where nobody publishes
+  std::uint64_t seen_;
   State state_ = State::sound;
   unsigned steps_ = 0;
   unsigned made_count_ = 0;

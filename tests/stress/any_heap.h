@@ -33,7 +33,7 @@ inline constexpr bool is_lock_free<classic::LockFree<Fit>> = true;
 template <HeapLike Heap>
 class HeapOf final : public AnyHeap {
  public:
-  explicit HeapOf(const classic::HeapConfig& config) : kind_{config.source.kind}, heap_{config} {}
+  explicit HeapOf(const classic::HeapConfig& config) : heap_{config} {}
   ~HeapOf() override { heap_.destroy(); }
   HeapOf(const HeapOf&) = delete;
   HeapOf& operator=(const HeapOf&) = delete;
@@ -48,14 +48,9 @@ class HeapOf final : public AnyHeap {
   bool walk(BlockVisitor visit, void* argument) override { return heap_.walk(visit, argument); }
   bool trim(std::size_t keep_bytes) override { return heap_.trim(keep_bytes); }
   bool is_valid() override { return heap_.is_valid(); }
-  std::size_t chunk_overhead_bytes() const override {
-    // Only the mappings of lock-free heaps have no header and no fence, but 8 bytes at either end.
-    const bool bare = is_lock_free<Heap> && kind_ == classic::SourceKind::mmap;
-    return bare ? 2 * classic::tag_bytes : classic::Chunk::overhead_bytes;
-  }
+  std::size_t chunk_overhead_bytes() const override { return classic::Chunk::overhead_bytes; }
 
  private:
-  classic::SourceKind kind_;
   Heap heap_;
 };
 
