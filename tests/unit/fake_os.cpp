@@ -44,10 +44,6 @@ State& state() {
   return *the_state;
 }
 
-bool can_fail(Call call) {
-  return call == Call::map || call == Call::grow_break || call == Call::call_at_thread_exit;
-}
-
 // Asks the test whether to refuse this call.
 bool is_refused(Call call, const void* begin, std::size_t bytes) {
   std::function<bool(const fake_os::Request&)> refused;
@@ -57,7 +53,7 @@ bool is_refused(Call call, const void* begin, std::size_t bytes) {
   }
   const bool is = refused && refused({call, begin, bytes});
   const std::lock_guard guard{state().mutex};
-  if (can_fail(call)) ++state().failable;
+  if (fake_os::can_fail(call)) ++state().failable;
   if (is) state().events.push_back({call, nullptr, bytes});
   return is;
 }
@@ -125,6 +121,10 @@ void refuse_if(std::function<bool(const Request&)> refused) {
 }
 
 void refuse_nothing() { refuse_if(nullptr); }
+
+bool can_fail(Call call) {
+  return call == Call::map || call == Call::grow_break || call == Call::call_at_thread_exit;
+}
 
 void refuse_nth(unsigned n) {
   {

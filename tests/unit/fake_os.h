@@ -36,7 +36,9 @@ void reset(std::size_t break_offset = 0);
 void refuse_if(std::function<bool(const Request&)> refused);
 void refuse_nothing();
 
-// Refuses the n-th call (from 0) of those that can fail for lack of memory or keys.
+// Is it a request for memory or keys?
+bool can_fail(Call call);
+// Refuses the n-th of those calls, from 0.
 void refuse_nth(unsigned n);
 // How many such calls were made since refuse_nth().
 unsigned failable_calls();

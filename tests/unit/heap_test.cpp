@@ -400,14 +400,6 @@ TYPED_TEST(IsValid, SeesAWrongPreviousFree) {
   }
 }
 
-// A block that is free by its tag, but in no tree; and the other way round.
-TYPED_TEST(IsValid, SeesATagThatDisagreesWithTheTree) {
-  std::uint64_t& used = this->tag_of(this->blocks[4]);
-  std::uint64_t& free = this->tag_of(this->blocks[1]);
-  EXPECT_FALSE(this->is_valid_with(used, used & ~Tag::used_flag));
-  EXPECT_FALSE(this->is_valid_with(free, free | Tag::used_flag));
-}
-
 TYPED_TEST(IsValid, SeesALostBlockInTheTree) {
   auto* const links = static_cast<std::uint64_t*>(this->blocks[1]);
   auto* const more = static_cast<std::uint64_t*>(this->blocks[3]);

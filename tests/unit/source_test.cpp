@@ -259,12 +259,13 @@ TEST_F(SourceTest, StaysInsideItsBuffer) {
 }
 
 TEST_F(SourceTest, RefusesABufferTooSmallForAnything) {
-  for (std::size_t bytes = 0; bytes < Chunk::min_bytes; ++bytes) {
+  constexpr std::size_t least_bytes = Chunk::min_bytes + granule_bytes;  // wherever it begins
+  for (std::size_t bytes = 0; bytes < least_bytes; ++bytes) {
     const Buffer buffer{bytes};
     Source source{buffer.config().source};
     ASSERT_EQ(source.grow(32, 32, nullptr).chunk, nullptr) << bytes;
   }
-  const Buffer buffer{Chunk::min_bytes};
+  const Buffer buffer{least_bytes};
   Source source{buffer.config().source};
   EXPECT_NE(source.grow(32, 32, nullptr).chunk, nullptr);
 }
