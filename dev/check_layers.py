@@ -39,8 +39,10 @@ def complaints(path: Path) -> list[str]:
     folder = relative.split("/", 1)[0]
     if folder not in MAY_INCLUDE:
         return [
-            f"src/{relative}: folder {folder} has no place in the layers; "
-            f"give it one in {Path(__file__).name}"
+            (
+                f"src/{relative}: folder {folder} has no place in the layers; "
+                f"give it one in {Path(__file__).name}"
+            )
         ]
     found = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
