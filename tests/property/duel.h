@@ -20,7 +20,7 @@ struct OneThread {
 // What happens around an operation, by default nothing.
 struct Hooks {
   std::function<void()> before = [] {};
-  std::function<void()> heap_done = [] {};    // the heap's part is done, the model's is not
+  std::function<void()> heap_done = [] {};  // the heap's part is done, the model's is not
   std::function<void()> both_done = [] {};
 };
 

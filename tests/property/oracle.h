@@ -1,7 +1,7 @@
-// The policy of the classic heaps, written a second time, naively: chunks are plain lists of pieces in
-// the order of addresses, every search is a scan over all of them, and nothing is shared with the
-// heaps but the numbers that they declare. If the two disagree about an address, one of them is wrong.
-// It refuses to be fast, and to touch the memory that it talks about.
+// The policy of the classic heaps, written a second time, naively: chunks are plain lists of pieces
+// in the order of addresses, every search is a scan over all of them, and nothing is shared with
+// the heaps but the numbers that they declare. If the two disagree about an address, one of them is
+// wrong. It refuses to be fast, and to touch the memory that it talks about.
 //
 // The rules:
 //   sizes      a tag of 8 bytes, rounded up to 16, at least 32
@@ -13,11 +13,12 @@
 //              freed or merged again
 //   growth     by what is missing, in place if the heap's newest chunk ends at the break, else as a
 //              new chunk; the kind of source decides where
-//   refusal    when the system refuses to grow, chunks that are one free piece go back, and the heap
-//              tries again
+//   refusal    when the system refuses to grow, chunks that are one free piece go back, and the
+//              heap tries again
 //   trimming   see trim_after_release()
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <list>
@@ -35,10 +36,14 @@ enum class Fit { first, best, worst };
 constexpr std::size_t granule = 16;
 constexpr std::size_t tag = 8;
 constexpr std::size_t least_block = 32;
+constexpr std::size_t chunk_header = 24;
+constexpr std::size_t chunk_overhead = chunk_header + tag;
 constexpr std::size_t page = 4096;
 constexpr std::size_t kept_by_trim = std::size_t{1} << 20;
 
-constexpr std::size_t round_up(std::size_t n, std::size_t unit) { return (n + unit - 1) / unit * unit; }
+constexpr std::size_t round_up(std::size_t n, std::size_t unit) {
+  return (n + unit - 1) / unit * unit;
+}
 constexpr std::size_t block_for(std::size_t bytes) {
   const std::size_t block = round_up(bytes + tag, granule);
   return block < least_block ? least_block : block;
@@ -79,12 +84,11 @@ struct Chunk {
 
 struct Rules {
   Fit fit = Fit::best;
-  bool break_first = true;           // asks the break for memory before it maps
-  bool may_map = false;              // maps when there is no break, or it refuses
-  bool grows_in_place = true;        // else every growth is a chunk of its own
-  bool makes_room = true;            // gives free chunks back when growth is refused
-  std::size_t chunk_header = 24;     // bytes before the first piece of a chunk
-  std::size_t growth_bytes = 0;      // the least growth
+  bool break_first = true;       // asks the break for memory before it maps
+  bool may_map = false;          // maps when there is no break, or it refuses
+  bool grows_in_place = true;    // else every growth is a chunk of its own
+  bool makes_room = true;        // gives free chunks back when growth is refused
+  std::size_t growth_bytes = 0;  // the least growth
   std::size_t trim_threshold = SIZE_MAX;
 };
 
@@ -265,8 +269,6 @@ class Heaps {
 
   // ---- Growth ----
 
-  std::size_t chunk_overhead() const { return rules_.chunk_header + tag; }
-
   bool grow(unsigned owner, std::size_t bytes) {
     Chunk* const newest = rules_.grows_in_place ? newest_[owner] : nullptr;
     std::size_t missing = bytes;
@@ -276,7 +278,7 @@ class Heaps {
     }
     if (rules_.break_first && grow_by_break(owner, missing, bytes, newest)) return true;
     if (!rules_.may_map) return false;
-    const std::size_t mapped = round_up(at_least(bytes + chunk_overhead()), page);
+    const std::size_t mapped = round_up(at_least(bytes + chunk_overhead), page);
     const std::optional<Address> begin = world_.map(mapped);
     if (begin) add_chunk(owner, *begin, mapped, false);
     return begin.has_value();
@@ -295,13 +297,13 @@ class Heaps {
         extend(*newest, more);
         return true;
       }
-      if (begin && more >= chunk_overhead() + least_block + granule) {
+      if (begin && more >= chunk_overhead + least_block + granule) {
         add_chunk(owner, *begin, more, true);
         return true;
       }
     }
     const std::size_t needed =
-        std::max(bytes + chunk_overhead(), chunk_overhead() + least_block + granule);
+        std::max(bytes + chunk_overhead, chunk_overhead + least_block + granule);
     if (rules_.may_map && reuse_left_behind(owner, needed)) return true;
     const std::size_t shift = round_up(end, granule) - end;
     const std::size_t more = round_up(at_least(needed), granule) + shift;
@@ -325,9 +327,8 @@ class Heaps {
     const Address end = (begin + bytes) / granule * granule;
     chunks_.push_front({aligned, end, from_break, {}});
     Chunk& chunk = chunks_.front();
-    chunk.pieces = {
-        {aligned + rules_.chunk_header, end - aligned - chunk_overhead(), false, owner, false},
-        {end - tag, 0, false, owner, false}};
+    chunk.pieces = {{aligned + chunk_header, end - aligned - chunk_overhead, false, owner, false},
+                    {end - tag, 0, false, owner, false}};
     newest_[owner] = &chunk;
     free_piece({&chunk, 0});
   }
@@ -385,8 +386,7 @@ class Heaps {
       return;
     }
     if (newest_[owner] != &chunk || place.piece().bytes < kept_by_trim + least_block) return;
-    const std::size_t surplus =
-        (place.piece().bytes - kept_by_trim - least_block) / page * page;
+    const std::size_t surplus = (place.piece().bytes - kept_by_trim - least_block) / page * page;
     if (surplus == 0) return;
     if (chunk.from_break ? !world_.shrink_break(chunk.end, surplus)
                          : !world_.unmap(chunk.end - surplus, surplus))
@@ -400,108 +400,6 @@ class Heaps {
   World& world_;
   std::list<Chunk> chunks_;
   std::map<unsigned, Chunk*> newest_;
-};
-
-// The numbers that strategy `cached` declares.
-struct CacheRules {
-  std::size_t largest_cached;  // block size
-  std::size_t batch_bytes;
-  unsigned most_in_batch;
-  std::size_t largest_cache_bytes;
-};
-
-// One thread's cache over a central heap (owner 0).
-class Cache {
- public:
-  Cache(Heaps& central, const CacheRules& rules) : central_{central}, rules_{rules} {}
-
-  std::optional<Address> allocate(std::size_t bytes, std::size_t alignment = 16) {
-    const std::size_t block = block_for(bytes);
-    if (alignment > 16 || block > rules_.largest_cached) return allocate_centrally(bytes, alignment);
-    if (const std::optional<Address> newest = pop(block)) return newest;
-    std::vector<Address> taken;
-    while (taken.size() < batch(block)) {
-      const std::optional<Address> payload = central_.allocate(0, bytes);
-      if (!payload) break;
-      taken.push_back(*payload);
-    }
-    if (taken.empty()) return allocate_centrally(bytes, alignment);
-    // Stacked so that they are used in the order in which they were taken.
-    for (std::size_t i = taken.size() - 1; i > 0; --i) {
-      if (central_.block_bytes_at(taken[i]) <= rules_.largest_cached) {
-        push(taken[i]);
-      } else {
-        central_.release(0, taken[i]);
-      }
-    }
-    return taken.front();
-  }
-
-  void release(Address payload) {
-    const std::size_t block = central_.block_bytes_at(payload);
-    if (block > rules_.largest_cached) return central_.release(0, payload);
-    push(payload);
-    if (stacks_[block].size() > 2 * batch(block)) give_back(block, batch(block));
-    if (bytes() > rules_.largest_cache_bytes) {
-      for (const auto& [size, stack] : stacks_) give_back(size, stack.size() / 2);
-    }
-  }
-
-  bool resize(Address payload, std::size_t bytes) { return central_.resize(0, payload, bytes); }
-
-  void empty() {
-    for (const auto& [size, stack] : stacks_) give_back(size, 0);
-  }
-
-  std::size_t bytes() const {
-    std::size_t sum = 0;
-    for (const auto& [size, stack] : stacks_) sum += size * stack.size();
-    return sum;
-  }
-  bool holds(Address payload) const {
-    for (const auto& [size, stack] : stacks_) {
-      for (const Address cached : stack) {
-        if (cached == payload) return true;
-      }
-    }
-    return false;
-  }
-
- private:
-  // What the cache keeps may complete a block that the central heap can not get otherwise.
-  std::optional<Address> allocate_centrally(std::size_t bytes, std::size_t alignment) {
-    if (const auto payload = central_.allocate(0, bytes, alignment)) return payload;
-    empty();
-    return central_.allocate(0, bytes, alignment);
-  }
-
-  std::size_t batch(std::size_t block) const {
-    const std::size_t blocks = rules_.batch_bytes / block;
-    return blocks < rules_.most_in_batch ? blocks : rules_.most_in_batch;
-  }
-
-  void push(Address payload) { stacks_[central_.block_bytes_at(payload)].push_back(payload); }
-
-  std::optional<Address> pop(std::size_t block) {
-    std::vector<Address>& stack = stacks_[block];
-    if (stack.empty()) return std::nullopt;
-    const Address newest = stack.back();
-    stack.pop_back();
-    return newest;
-  }
-
-  // All but the newest `keep`; the newest of those first.
-  void give_back(std::size_t block, std::size_t keep) {
-    std::vector<Address>& stack = stacks_[block];
-    while (stack.size() > keep) {
-      central_.release(0, stack[stack.size() - keep - 1]);
-      stack.erase(stack.end() - static_cast<std::ptrdiff_t>(keep) - 1);
-    }
-  }
-
-  Heaps& central_;
-  CacheRules rules_;
-  std::map<std::size_t, std::vector<Address>> stacks_;  // by block size; newest last
 };
 
 }  // namespace ts::oracle

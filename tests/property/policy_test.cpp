@@ -122,8 +122,8 @@ TYPED_TEST(Policy, IsExactOverMappings) {
   }
 }
 
-// Large blocks, and a low threshold: the end of the segment goes back and forth. What a new heap finds
-// left behind of the earlier ones is part of the game.
+// Large blocks, and a low threshold: the end of the segment goes back and forth. What a new heap
+// finds left behind of the earlier ones is part of the game.
 TYPED_TEST(Policy, IsExactWhileTrimming) {
   const Sizes large{"large", [](Random& random) {
                       return below(random, 8) != 0 ? below(random, 2000) : below(random, 3 << 20);

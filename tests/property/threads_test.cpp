@@ -1,6 +1,6 @@
-// Several threads: what is theirs and what is the heap's, by the same oracle. Threads take turns, so that
-// there is one order of events for the oracle to follow; and once for a heap whose calls are ordered by
-// a lock outside of it, while the threads really run at the same time.
+// Several threads: what is theirs and what is the heap's, by the same oracle. Threads take turns,
+// so that there is one order of events for the oracle to follow; and once for a heap whose calls
+// are ordered by a lock outside of it, while the threads really run at the same time.
 #include <gtest/gtest.h>
 
 #include <deque>
@@ -57,8 +57,8 @@ class Turns : public ::testing::Test {
 };
 TYPED_TEST_SUITE(Turns, AllHeaps, HeapNames);
 
-// Any thread frees and resizes what any other allocated, and threads end and are followed by others:
-// a thread heap is adopted with all that it has, a cache is emptied.
+// Any thread frees and resizes what any other allocated, and threads end and are followed by
+// others: a thread heap is adopted with all that it has, a cache is emptied.
 TYPED_TEST(Turns, AreExactAcrossThreads) {
   using Heap = TypeParam;
   for (const Sizes& sizes : {all_sizes[0], all_sizes[1]}) {

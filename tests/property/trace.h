@@ -9,7 +9,7 @@
 #include <random>
 #include <string>
 
-#include "property/oracle.h"
+#include "property/oracle_cache.h"
 #include "unit/heaps.h"
 
 namespace ts::testing {
@@ -50,8 +50,8 @@ inline constexpr std::array all_sizes{
           }},
 };
 
-// The model of a strategy, for one owner (a thread's heap, an arena, the one heap) or for the cache of
-// one thread.
+// The model of a strategy, for one owner (a thread's heap, an arena, the one heap) or for the cache
+// of one thread.
 template <class Heap>
 class Model {
  public:
@@ -74,7 +74,8 @@ class Model {
 template <class Fit>
 class Model<Cached<Fit>> {
  public:
-  Model(oracle::Heaps& heaps, unsigned) : cache_{heaps, {max_cached_block_bytes, batch_bytes, max_batch_blocks, max_cache_bytes}} {}
+  Model(oracle::Heaps& heaps, unsigned)
+      : cache_{heaps, {max_cached_block_bytes, batch_bytes, max_batch_blocks, max_cache_bytes}} {}
   std::optional<oracle::Address> allocate(std::size_t bytes, std::size_t alignment) {
     return cache_.allocate(bytes, alignment);
   }
@@ -102,7 +103,6 @@ oracle::Rules rules_for(const HeapConfig& config) {
           .may_map = kind != SourceKind::buffer,
           .grows_in_place = !is_lock_free<Heap>,
           .makes_room = !is_lock_free<Heap>,
-          .chunk_header = 24U,
           .growth_bytes = config.source.growth_bytes,
           .trim_threshold = is_lock_free<Heap> ? SIZE_MAX : config.trim_threshold_bytes};
 }

@@ -54,8 +54,8 @@ TEST(Tag, KeepsItsPartsApart) {
         ASSERT_EQ(tag.previous_free(), (flags & Tag::previous_free_flag) != 0);
         ASSERT_EQ(tag.first(), (flags & Tag::first_flag) != 0);
         ASSERT_EQ(tag.cached(), (flags & Tag::cached_flag) != 0);
-        for (const Tag::Flags flag : {Tag::used_flag, Tag::previous_free_flag, Tag::first_flag,
-                                      Tag::cached_flag}) {
+        for (const Tag::Flags flag :
+             {Tag::used_flag, Tag::previous_free_flag, Tag::first_flag, Tag::cached_flag}) {
           ASSERT_EQ(tag.with(flag).word(), tag.word() | flag);
           ASSERT_EQ(tag.without(flag).word(), tag.word() & ~flag);
         }
@@ -121,8 +121,8 @@ TEST(Request, RefusesOverflow) {
   EXPECT_EQ(Request::of(1, std::size_t{1} << 63).search_bytes, 0U);
 }
 
-// Wherever the block lies: the payload is aligned, the head is nothing or a block, and what is asked
-// for fits behind it.
+// Wherever the block lies: the payload is aligned, the head is nothing or a block, and what is
+// asked for fits behind it.
 TEST(Request, HeadBeforeAnAlignedPayloadIsNothingOrABlock) {
   for (std::size_t alignment = 16; alignment <= 4096; alignment *= 2) {
     const Request request = Request::of(100, alignment);

@@ -1,5 +1,5 @@
-// Puts the double of the operating system, and what sources keep of it for the whole process, into the
-// state of a new process.
+// Puts the double of the operating system, and what sources keep of it for the whole process, into
+// the state of a new process.
 #pragma once
 
 #include "classic/source.h"
@@ -11,10 +11,8 @@ inline void clean_system(std::size_t break_offset = 0) {
   // With everything refused, a source still grows into what destroyed heaps left behind: until
   // nothing of that is left.
   fake_os::refuse_if([](const fake_os::Request&) { return true; });
-  classic::Source drain{{.kind = classic::SourceKind::sbrk,
-                         .growth_bytes = 0,
-                         .buffer = nullptr,
-                         .buffer_bytes = 0}};
+  classic::Source drain{
+      {.kind = classic::SourceKind::sbrk, .growth_bytes = 0, .buffer = nullptr, .buffer_bytes = 0}};
   while (drain.grow(classic::min_block_bytes, classic::min_block_bytes, nullptr).chunk != nullptr) {
   }
   fake_os::reset(break_offset);

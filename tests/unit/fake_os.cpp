@@ -58,9 +58,7 @@ bool is_refused(Call call, const void* begin, std::size_t bytes) {
   return is;
 }
 
-std::byte* page_after(std::byte* address) {
-  return address + (-address_of(address) & (page - 1));
-}
+std::byte* page_after(std::byte* address) { return address + (-address_of(address) & (page - 1)); }
 
 // Moves the break and makes exactly the pages below it accessible. Under the mutex.
 bool set_break(std::byte* end) {
@@ -131,7 +129,8 @@ void refuse_nth(unsigned n) {
     const std::lock_guard guard{state().mutex};
     state().failable = 0;
   }
-  refuse_if([n](const Request& request) { return can_fail(request.call) && failable_calls() == n; });
+  refuse_if(
+      [n](const Request& request) { return can_fail(request.call) && failable_calls() == n; });
 }
 
 unsigned failable_calls() {

@@ -1,8 +1,8 @@
-// A double of os/os.h for tests, linked in its place: memory comes from the kernel as usual, but every
-// request for it is logged, can be refused, and can be preceded by somebody else's doings; and the
-// break is a private one, so that no other part of the program moves it. Memory beyond the break is
-// inaccessible, so that a heap that touches what it gave back dies. Locks, thread ends and aborts are
-// real. It refuses to guess when to fail: a test says so.
+// A double of os/os.h for tests, linked in its place: memory comes from the kernel as usual, but
+// every request for it is logged, can be refused, and can be preceded by somebody else's doings;
+// and the break is a private one, so that no other part of the program moves it. Memory beyond the
+// break is inaccessible, so that a heap that touches what it gave back dies. Locks, thread ends and
+// aborts are real. It refuses to guess when to fail: a test says so.
 #pragma once
 
 #include <cstddef>
@@ -28,8 +28,8 @@ struct Event {
   std::size_t bytes;
 };
 
-// Everything works again; the break goes to the beginning of a fresh region (`break_offset` beyond it);
-// counts and the log are empty. Mappings stay: threads keep theirs beyond the life of a heap.
+// Everything works again; the break goes to the beginning of a fresh region (`break_offset` beyond
+// it); counts and the log are empty. Mappings stay: threads keep theirs beyond the life of a heap.
 void reset(std::size_t break_offset = 0);
 
 // Called before each call, without any lock held; true refuses it. May move the break.
@@ -52,7 +52,7 @@ std::vector<Event> take_events();
 
 // What the heaps hold of the system at the moment.
 std::size_t mapped_bytes();
-std::size_t break_bytes();  // from the beginning of the region to the break
+std::size_t break_bytes();      // from the beginning of the region to the break
 std::size_t discarded_bytes();  // ever since reset()
 
 void set_processor_count(unsigned count);

@@ -105,9 +105,8 @@ TYPED_TEST(FreeTreeOf, HoldsWhatASetHolds) {
     }
     ASSERT_EQ(tree.blocks(), expected.size());
     const std::size_t wanted = 32 + 16 * (random() % 220);
-    const auto best =
-        std::find_if(expected.begin(), expected.end(),
-                     [&](const Block* b) { return b->block_bytes() >= wanted; });
+    const auto best = std::find_if(expected.begin(), expected.end(),
+                                   [&](const Block* b) { return b->block_bytes() >= wanted; });
     ASSERT_EQ(TypeParam::find(tree, wanted, AcceptAll{}), best == expected.end() ? nullptr : *best);
     if (step % 500 != 0) continue;
     ASSERT_TRUE(tree.is_valid());
@@ -234,10 +233,12 @@ TYPED_TEST(FreeTreeOf, IsNotValidWhenItsLinksOrSizesAreDamaged) {
   root->link_word(0) = right;
   root->link_word(1) = left;
   EXPECT_FALSE(tree.is_valid()) << "children exchanged";
+  // Both, since the root that the blocks' addresses make may have but one.
   root->link_word(0) = 0;
-  root->link_word(1) = right;
-  EXPECT_FALSE(tree.is_valid()) << "a subtree lost";
+  root->link_word(1) = 0;
+  EXPECT_FALSE(tree.is_valid()) << "the subtrees lost";
   root->link_word(0) = left;
+  root->link_word(1) = right;
   EXPECT_TRUE(tree.is_valid());
 
   root->set_tag(Tag{96, 0, 0});

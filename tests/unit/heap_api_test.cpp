@@ -1,96 +1,23 @@
-// The public C interface: every kind of heap over every source, bad options and requests, many heaps in
-// one process, and the functions of the source reports.
-#include <gtest/gtest.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
+// The public C interface: every kind of heap over every source, bad options and bad requests.
+#include "unit/heap_api.h"
 
-#include <atomic>
+#include <sys/mman.h>
+
 #include <cerrno>
 #include <cstdint>
-#include <cstring>
-#include <memory>
-#include <random>
 #include <string>
-#include <thread>
 #include <tuple>
-#include <vector>
-
-#include "tsmalloc/tsmalloc.h"
-#include "unit/worker.h"
-
-#ifndef TS_TEST_SLOWNESS
-#define TS_TEST_SLOWNESS 1
-#endif
 
 namespace {
 
-using ts::testing::Worker;
-
-constexpr unsigned slowness = TS_TEST_SLOWNESS;
-constexpr std::size_t tag_bytes = 8;
-constexpr std::size_t chunk_overhead_bytes = 32;
-constexpr std::size_t buffer_bytes = std::size_t{4} << 20;
-
-// A heap, its buffer if it has one, and its end.
-class Heap {
- public:
-  explicit Heap(ts_heap_options options) : Heap{options, buffer_bytes} {}
-  Heap(ts_heap_options options, std::size_t bytes) {
-    if (options.source == TS_SOURCE_BUFFER) {
-      buffer_.resize(bytes);
-      options.buffer = buffer_.data();
-      options.buffer_size = bytes;
-    }
-    heap_ = ts_heap_create(&options);
-  }
-  ~Heap() { ts_heap_destroy(heap_); }
-  Heap(const Heap&) = delete;
-  Heap& operator=(const Heap&) = delete;
-  operator ts_heap*() const { return heap_; }
-
- private:
-  std::vector<unsigned char> buffer_;
-  ts_heap* heap_ = nullptr;
-};
-
-ts_heap_options options_of(ts_strategy strategy, ts_fit fit, ts_source source) {
-  ts_heap_options options{};
-  options.strategy = strategy;
-  options.fit = fit;
-  options.source = source;
-  return options;
-}
-
-ts_heap_measures measures_of(ts_heap* heap) {
-  ts_heap_measures measures;
-  std::memset(&measures, 0xee, sizeof measures);
-  ts_heap_measure(heap, &measures);
-  return measures;
-}
-
-std::vector<ts_block> blocks_of(ts_heap* heap) {
-  std::vector<ts_block> blocks;
-  const auto visit = [](const ts_block* block, void* argument) {
-    static_cast<std::vector<ts_block>*>(argument)->push_back(*block);
-    return 0;
-  };
-  EXPECT_EQ(ts_heap_walk(heap, visit, &blocks), 0);
-  return blocks;
-}
-
-std::size_t used_bytes(const std::vector<ts_block>& blocks) {
-  std::size_t bytes = 0;
-  for (const ts_block& block : blocks) {
-    if (block.state == TS_BLOCK_USED) bytes += block.size + tag_bytes;
-  }
-  return bytes;
-}
+using namespace ts::testing::api;
 
 // Whole pages of [begin, begin + bytes) that are in memory; unmapped ones are not.
 std::size_t resident_pages(const unsigned char* begin, std::size_t bytes) {
-  const std::uintptr_t first = (reinterpret_cast<std::uintptr_t>(begin) + 4095) & ~std::uintptr_t{4095};
-  const std::uintptr_t end = (reinterpret_cast<std::uintptr_t>(begin) + bytes) & ~std::uintptr_t{4095};
+  const std::uintptr_t first =
+      (reinterpret_cast<std::uintptr_t>(begin) + 4095) & ~std::uintptr_t{4095};
+  const std::uintptr_t end =
+      (reinterpret_cast<std::uintptr_t>(begin) + bytes) & ~std::uintptr_t{4095};
   std::size_t resident = 0;
   for (std::uintptr_t page = first; page < end; page += 4096) {
     unsigned char in_core = 0;
@@ -204,7 +131,8 @@ TEST_P(EveryHeap, SetsErrno) {
   EXPECT_EQ(errno, 42);
 }
 
-// The walk shows every byte of the segment, in order within each chunk, and the measures are its sums.
+// The walk shows every byte of the segment, in order within each chunk, and the measures are its
+// sums.
 TEST_P(EveryHeap, WalkAndMeasuresAgree) {
   ts_heap_options wanted = options();
   wanted.growth_size = wanted.source == TS_SOURCE_BUFFER ? 0 : 16384;
@@ -348,7 +276,8 @@ TEST(HeapOptions, LeastBufferHoldsABlock) {
       EXPECT_EQ(ts_heap_malloc(heap, 1000), nullptr);
       EXPECT_EQ(errno, ENOMEM);
       for (std::size_t i = 0; i < offset; ++i) EXPECT_EQ(memory[i], 0xcc);
-      for (std::size_t i = offset + TS_BUFFER_MIN; i < sizeof memory; ++i) EXPECT_EQ(memory[i], 0xcc);
+      for (std::size_t i = offset + TS_BUFFER_MIN; i < sizeof memory; ++i)
+        EXPECT_EQ(memory[i], 0xcc);
       ts_heap_destroy(heap);
     }
   }
@@ -383,189 +312,6 @@ TEST(HeapOptions, NamesAreThoseOfTheLibraries) {
   EXPECT_EQ(ts_fit_name(TS_FIT_COUNT), nullptr);
 }
 
-// A thread lives with its share; what it frees of others' is its own from then on.
-TEST(FixedShare, EndsWhileOthersHaveMemory) {
-  ts_heap_options options = options_of(TS_STRATEGY_NOLOCK, TS_FIT_BEST, TS_SOURCE_MMAP);
-  options.thread_share = 65536;
-  const Heap heap{options};
-  std::vector<void*> mine;
-  while (void* block = ts_heap_malloc(heap, 1000)) mine.push_back(block);
-  EXPECT_EQ(errno, ENOMEM);
-  EXPECT_GE(mine.size(), 65U);
-  EXPECT_LE(mine.size(), 70U);  // whole pages
-  Worker other;
-  other.run([&] {
-    void* const theirs = ts_heap_malloc(heap, 60'000);
-    EXPECT_NE(theirs, nullptr) << "the other thread's share is untouched";
-    EXPECT_EQ(ts_heap_malloc(heap, 10'000), nullptr);
-    // From the end, since a block that changes hands merges only with what lies behind it.
-    for (std::size_t i = 20; i-- > 0;) ts_heap_free(heap, mine[i]);
-    EXPECT_NE(ts_heap_malloc(heap, 10'000), nullptr) << "it has taken over what it freed";
-  });
-  EXPECT_EQ(ts_heap_malloc(heap, 1000), nullptr);
-  ts_heap_free(heap, mine.back());
-  EXPECT_EQ(ts_heap_malloc(heap, 1000), mine.back());
-  EXPECT_EQ(measures_of(heap).subheaps, 2U);
-  EXPECT_EQ(ts_heap_check(heap), 1);
-}
-
-// ---- Many heaps, many threads ----
-
-struct Filled {
-  ts_heap* heap;
-  unsigned char* begin;
-  std::size_t bytes;
-  unsigned char pattern;
-};
-
-void expect_intact(const Filled& block) {
-  for (std::size_t i = 0; i < block.bytes; ++i) ASSERT_EQ(block.begin[i], block.pattern);
-}
-
-// Random work on all heaps at once.
-void work(const std::vector<ts_heap*>& heaps, std::uint64_t seed, unsigned steps) {
-  std::mt19937_64 random{seed};
-  std::vector<Filled> live;
-  for (unsigned step = 0; step < steps; ++step) {
-    if (live.size() < 100 && random() % 2 == 0) {
-      ts_heap* const heap = heaps[random() % heaps.size()];
-      const std::size_t bytes = random() % 800;
-      auto* const begin = static_cast<unsigned char*>(ts_heap_malloc(heap, bytes));
-      ASSERT_NE(begin, nullptr);
-      const auto pattern = static_cast<unsigned char>(random());
-      std::memset(begin, pattern, bytes);
-      live.push_back({heap, begin, bytes, pattern});
-    } else if (!live.empty()) {
-      std::swap(live[random() % live.size()], live.back());
-      expect_intact(live.back());
-      ts_heap_free(live.back().heap, live.back().begin);
-      live.pop_back();
-    }
-  }
-  for (const Filled& block : live) {
-    expect_intact(block);
-    ts_heap_free(block.heap, block.begin);
-  }
-}
-
-std::vector<ts_heap_options> all_kinds() {
-  std::vector<ts_heap_options> kinds;
-  for (int strategy = 0; strategy < TS_STRATEGY_COUNT; ++strategy) {
-    for (int fit = 0; fit < TS_FIT_COUNT; ++fit) {
-      for (int source = 0; source < TS_SOURCE_COUNT; ++source) {
-        kinds.push_back(options_of(static_cast<ts_strategy>(strategy), static_cast<ts_fit>(fit),
-                                   static_cast<ts_source>(source)));
-      }
-    }
-  }
-  return kinds;
-}
-
-TEST(ManyHeaps, OfAllKindsLiveTogether) {
-  for (int round = 0; round < 2; ++round) {
-    std::vector<std::unique_ptr<Heap>> owned;
-    std::vector<ts_heap*> heaps;
-    for (const ts_heap_options& options : all_kinds()) {
-      owned.push_back(std::make_unique<Heap>(options));
-      ASSERT_NE(*owned.back(), nullptr);
-      heaps.push_back(*owned.back());
-    }
-    std::vector<std::thread> threads;
-    for (unsigned i = 0; i < 4; ++i)
-      threads.emplace_back([&, i] { work(heaps, 100 * i + 1, 40'000 / slowness); });
-    for (std::thread& thread : threads) thread.join();
-    for (ts_heap* heap : heaps) {
-      ASSERT_EQ(ts_heap_check(heap), 1);
-      ASSERT_EQ(used_bytes(blocks_of(heap)), 0U) << "memory was lost";
-    }
-  }
-}
-
-// Threads outlive heaps, and heaps outlive threads.
-TEST(ManyHeaps, ComeAndGoWhileThreadsStay) {
-  std::vector<std::unique_ptr<Worker>> workers;
-  for (int i = 0; i < 3; ++i) workers.push_back(std::make_unique<Worker>());
-  const std::vector<ts_heap_options> kinds = all_kinds();
-  for (unsigned round = 0; round < 200 / slowness; ++round) {
-    const Heap heap{kinds[round % kinds.size()]};
-    ASSERT_NE(heap, nullptr);
-    std::vector<void*> blocks;
-    for (const auto& worker : workers)
-      worker->run([&] {
-        for (int i = 0; i < 20; ++i) blocks.push_back(ts_heap_malloc(heap, 200));
-      });
-    workers[round % 3]->run([&] {
-      for (void* block : blocks) ts_heap_free(heap, block);
-    });
-    ASSERT_EQ(used_bytes(blocks_of(heap)), 0U);
-    ASSERT_EQ(ts_heap_check(heap), 1);
-    if (round % 10 == 0) workers[round % 3] = std::make_unique<Worker>();
-  }
-}
-
-// Whether a child of fork may count on ts_heap_check(). A thread heap that was caught in mid-call is given
-// up as it is, and the sums of a lock-free heap may lack what a call had yet to count.
-bool is_sound_after_fork(ts_strategy strategy) {
-  return strategy != TS_STRATEGY_NOLOCK && strategy != TS_STRATEGY_LOCKFREE;
-}
-
-// What a child does with each heap; 0 if all is well. No assertions of the test framework, which would
-// allocate.
-int use_in_child(ts_heap* heap, bool is_sound) {
-  if (is_sound && ts_heap_check(heap) != 1) return 1;
-  unsigned char* blocks[40];
-  for (int i = 0; i < 40; ++i) {
-    const auto bytes = static_cast<std::size_t>(i) * 700;
-    blocks[i] = static_cast<unsigned char*>(ts_heap_malloc(heap, bytes));
-    if (blocks[i] == nullptr) return 2;
-    std::memset(blocks[i], i, bytes);
-  }
-  for (int i = 0; i < 40; ++i) {
-    for (int byte = 0; byte < i * 700; ++byte) {
-      if (blocks[i][byte] != i) return 3;
-    }
-    ts_heap_free(heap, blocks[i]);
-  }
-  return is_sound && ts_heap_check(heap) != 1 ? 4 : 0;
-}
-
-// A child of fork has all heaps, and they work, whatever other threads were doing at that moment.
-TEST(ManyHeaps, SurviveForks) {
-  std::vector<std::unique_ptr<Heap>> owned;
-  std::vector<ts_heap*> heaps;
-  for (int strategy = 0; strategy < TS_STRATEGY_COUNT; ++strategy) {
-    owned.push_back(std::make_unique<Heap>(
-        options_of(static_cast<ts_strategy>(strategy), TS_FIT_BEST, TS_SOURCE_MMAP)));
-    heaps.push_back(*owned.back());
-  }
-  std::atomic<bool> stop{false};
-  std::vector<std::thread> threads;
-  for (unsigned i = 0; i < 3; ++i) {
-    threads.emplace_back([&, i] {
-      for (std::uint64_t seed = i; !stop; seed += 3) work(heaps, seed, 500);
-    });
-  }
-  for (unsigned round = 0; round < 60 / slowness + 3; ++round) {
-    const pid_t child = fork();
-    ASSERT_GE(child, 0);
-    if (child == 0) {
-      for (int strategy = 0; strategy < TS_STRATEGY_COUNT; ++strategy) {
-        const int error = use_in_child(heaps[static_cast<std::size_t>(strategy)],
-                                       is_sound_after_fork(static_cast<ts_strategy>(strategy)));
-        if (error != 0) _exit(10 * strategy + error);
-      }
-      _exit(0);
-    }
-    int status = -1;
-    ASSERT_EQ(::waitpid(child, &status, 0), child);
-    EXPECT_TRUE(WIFEXITED(status)) << "killed by signal " << WTERMSIG(status);
-    EXPECT_EQ(WEXITSTATUS(status), 0) << "10 * strategy + error";
-  }
-  stop = true;
-  for (std::thread& thread : threads) thread.join();
-  for (ts_heap* heap : heaps) EXPECT_EQ(ts_heap_check(heap), 1);
-}
-
 TEST(HeapApiDeathTest, DoubleFreeAborts) {
   for (int strategy = 0; strategy < TS_STRATEGY_COUNT; ++strategy) {
     const Heap heap{options_of(static_cast<ts_strategy>(strategy), TS_FIT_BEST, TS_SOURCE_MMAP)};
@@ -577,103 +323,6 @@ TEST(HeapApiDeathTest, DoubleFreeAborts) {
           << ts_strategy_name(static_cast<ts_strategy>(strategy)) << ", " << bytes;
     }
   }
-}
-
-// ---- The functions of the reports ----
-
-TEST(Reports, LockHeapMeasuresItsDataSegment) {
-  void* const warm = ts_malloc_lock(10'000);
-  ts_free_lock(warm);
-  const std::size_t segment = ts_data_segment_size();
-  const std::size_t free_space = ts_data_segment_free_space_size();
-  EXPECT_GE(segment, 10'000U);
-  EXPECT_GE(free_space, 10'000U);
-  void* const block = ts_malloc_lock(100);
-  ASSERT_NE(block, nullptr);
-  EXPECT_EQ(ts_data_segment_size(), segment) << "it grew although there was room";
-  EXPECT_EQ(ts_data_segment_free_space_size(), free_space - 112);
-  ts_free_lock(block);
-  EXPECT_EQ(ts_data_segment_free_space_size(), free_space);
-  EXPECT_EQ(ts_data_segment_size(), segment) << "it never shrinks";
-  ts_free_lock(nullptr);
-}
-
-// Growth takes what is missing, and no more.
-TEST(Reports, LockHeapGrowsByExactlyWhatIsMissing) {
-  void* const hold = ts_malloc_lock(1);
-  const std::size_t segment = ts_data_segment_size();
-  const std::size_t free_space = ts_data_segment_free_space_size();
-  void* const block = ts_malloc_lock(1'000'000);
-  ASSERT_NE(block, nullptr);
-  const std::size_t grown = ts_data_segment_size() - segment;
-  EXPECT_LE(grown, 1'000'016U + chunk_overhead_bytes);
-  EXPECT_GE(grown + free_space, 1'000'016U);
-  ts_free_lock(block);
-  ts_free_lock(hold);
-}
-
-TEST(Reports, ZeroBytesAreABlock) {
-  void* const a = ts_malloc_lock(0);
-  void* const b = ts_malloc_lock(0);
-  void* const c = ts_malloc_nolock(0);
-  EXPECT_NE(a, nullptr);
-  EXPECT_NE(a, b);
-  EXPECT_NE(c, nullptr);
-  ts_free_lock(a);
-  ts_free_lock(b);
-  ts_free_nolock(c);
-  ts_free_nolock(nullptr);
-}
-
-TEST(Reports, RefusalSetsErrno) {
-  errno = 0;
-  EXPECT_EQ(ts_malloc_lock(SIZE_MAX), nullptr);
-  EXPECT_EQ(errno, ENOMEM);
-  errno = 0;
-  EXPECT_EQ(ts_malloc_nolock(SIZE_MAX), nullptr);
-  EXPECT_EQ(errno, ENOMEM);
-}
-
-// Report C: a block freed by another thread joins the freeing thread's heap.
-TEST(Reports, NoLockBlockJoinsTheFreeingThreadsHeap) {
-  void* const block = ts_malloc_nolock(5000);
-  void* const border = ts_malloc_nolock(100);  // keeps it from merging with what is behind
-  ASSERT_NE(block, nullptr);
-  Worker other;
-  other.run([&] {
-    ts_free_nolock(block);
-    EXPECT_EQ(ts_malloc_nolock(5000), block);
-    ts_free_nolock(block);
-  });
-  EXPECT_NE(ts_malloc_nolock(5000), block);
-  ts_free_nolock(border);
-}
-
-TEST(Reports, SurviveThreads) {
-  std::vector<std::thread> threads;
-  for (unsigned i = 0; i < 4; ++i) {
-    threads.emplace_back([i] {
-      std::mt19937_64 random{i};
-      std::vector<std::pair<void*, bool>> live;
-      for (unsigned step = 0; step < 20'000 / slowness; ++step) {
-        if (live.size() < 100 && random() % 2 == 0) {
-          const bool lock = random() % 2 == 0;
-          const std::size_t bytes = 1 + random() % 500;
-          void* const block = lock ? ts_malloc_lock(bytes) : ts_malloc_nolock(bytes);
-          ASSERT_NE(block, nullptr);
-          std::memset(block, static_cast<int>(i), bytes);
-          live.push_back({block, lock});
-        } else if (!live.empty()) {
-          std::swap(live[random() % live.size()], live.back());
-          ASSERT_EQ(*static_cast<unsigned char*>(live.back().first), i);
-          live.back().second ? ts_free_lock(live.back().first) : ts_free_nolock(live.back().first);
-          live.pop_back();
-        }
-      }
-      for (const auto& [block, lock] : live) lock ? ts_free_lock(block) : ts_free_nolock(block);
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
 }
 
 }  // namespace

@@ -270,8 +270,8 @@ TYPED_TEST(HeapTest, GivesTheEndBackByItselfAboveTheThreshold) {
   heap->release(kept);
 }
 
-// The system refuses; chunks that lie free in this heap make room (an end of growth by address space,
-// say), and the request is served.
+// The system refuses; chunks that lie free in this heap make room (an end of growth by address
+// space, say), and the request is served.
 TYPED_TEST(HeapTest, MakesRoomWhenTheSystemRefusesToGrow) {
   Scoped<TypeParam> heap{growing_by(SourceKind::mmap)};
   std::vector<void*> blocks;
@@ -361,11 +361,11 @@ class IsValid : public HeapTest<Heap> {
 };
 
 // The lock-free heap keeps no tags of free blocks, and its trees outside of the segment.
-using TaggedHeaps = ::testing::Types<
-    Lock<FirstFit>, Lock<BestFit>, Lock<WorstFit>, ReadWrite<FirstFit>, ReadWrite<BestFit>,
-    ReadWrite<WorstFit>, PerThread<FirstFit>, PerThread<BestFit>, PerThread<WorstFit>,
-    Arenas<FirstFit>, Arenas<BestFit>, Arenas<WorstFit>, Cached<FirstFit>, Cached<BestFit>,
-    Cached<WorstFit>>;
+using TaggedHeaps =
+    ::testing::Types<Lock<FirstFit>, Lock<BestFit>, Lock<WorstFit>, ReadWrite<FirstFit>,
+                     ReadWrite<BestFit>, ReadWrite<WorstFit>, PerThread<FirstFit>,
+                     PerThread<BestFit>, PerThread<WorstFit>, Arenas<FirstFit>, Arenas<BestFit>,
+                     Arenas<WorstFit>, Cached<FirstFit>, Cached<BestFit>, Cached<WorstFit>>;
 TYPED_TEST_SUITE(IsValid, TaggedHeaps, HeapNames);
 
 TYPED_TEST(IsValid, SeesADamagedSize) {

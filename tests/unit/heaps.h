@@ -1,5 +1,5 @@
-// What tests of the 18 heaps share: their list and names, a heap that cleans up after itself, a buffer
-// for it to live in, and the walk as a vector. No test logic.
+// What tests of the 18 heaps share: their list and names, a heap that cleans up after itself, a
+// buffer for it to live in, and the walk as a vector. No test logic.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -12,7 +12,8 @@
 
 #include "classic/variants.h"
 
-// How many times less work a test does in this build; 1 where nothing slows it down (CMake sets it).
+// How many times less work a test does in this build; 1 where nothing slows it down (CMake sets
+// it).
 #ifndef TS_TEST_SLOWNESS
 #define TS_TEST_SLOWNESS 1
 #endif
@@ -26,11 +27,12 @@ inline constexpr unsigned slowness = TS_TEST_SLOWNESS;
 template <template <class> class Strategy>
 using Fits = ::testing::Types<Strategy<FirstFit>, Strategy<BestFit>, Strategy<WorstFit>>;
 
-using AllHeaps = ::testing::Types<
-    Lock<FirstFit>, Lock<BestFit>, Lock<WorstFit>, ReadWrite<FirstFit>, ReadWrite<BestFit>,
-    ReadWrite<WorstFit>, PerThread<FirstFit>, PerThread<BestFit>, PerThread<WorstFit>,
-    Arenas<FirstFit>, Arenas<BestFit>, Arenas<WorstFit>, Cached<FirstFit>, Cached<BestFit>,
-    Cached<WorstFit>, LockFree<FirstFit>, LockFree<BestFit>, LockFree<WorstFit>>;
+using AllHeaps =
+    ::testing::Types<Lock<FirstFit>, Lock<BestFit>, Lock<WorstFit>, ReadWrite<FirstFit>,
+                     ReadWrite<BestFit>, ReadWrite<WorstFit>, PerThread<FirstFit>,
+                     PerThread<BestFit>, PerThread<WorstFit>, Arenas<FirstFit>, Arenas<BestFit>,
+                     Arenas<WorstFit>, Cached<FirstFit>, Cached<BestFit>, Cached<WorstFit>,
+                     LockFree<FirstFit>, LockFree<BestFit>, LockFree<WorstFit>>;
 
 template <class Fit>
 constexpr const char* fit_name() {
@@ -42,10 +44,10 @@ constexpr const char* fit_name() {
 // Which strategy and fit a heap type is made of.
 template <class Heap>
 struct Traits;
-#define TS_TRAITS(Strategy, text)                                        \
-  template <class F>                                                     \
-  struct Traits<Strategy<F>> {                                           \
-    using Fit = F;                                                       \
+#define TS_TRAITS(Strategy, text)                                               \
+  template <class F>                                                            \
+  struct Traits<Strategy<F>> {                                                  \
+    using Fit = F;                                                              \
     static std::string name() { return std::string{text "_"} + fit_name<F>(); } \
   }
 TS_TRAITS(Lock, "lock");
@@ -130,10 +132,10 @@ class Buffer {
 
 inline HeapConfig growing_by(SourceKind kind, std::size_t growth_bytes = 0,
                              std::size_t trim_threshold_bytes = never_trim) {
-  return {.source = {.kind = kind, .growth_bytes = growth_bytes, .buffer = nullptr,
-                     .buffer_bytes = 0},
-          .trim_threshold_bytes = trim_threshold_bytes,
-          .thread_share_bytes = 0};
+  return {
+      .source = {.kind = kind, .growth_bytes = growth_bytes, .buffer = nullptr, .buffer_bytes = 0},
+      .trim_threshold_bytes = trim_threshold_bytes,
+      .thread_share_bytes = 0};
 }
 
 // All blocks of a heap, in the order of the walk.

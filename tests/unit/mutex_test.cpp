@@ -1,5 +1,5 @@
-// The locks: mutual exclusion, the two rules of the writer-preferring lock, no wake lost, and the state
-// after a fork.
+// The locks: mutual exclusion, the two rules of the writer-preferring lock, no wake lost, and the
+// state after a fork.
 #include "os/mutex.h"
 
 #include <gtest/gtest.h>
@@ -236,8 +236,8 @@ TEST(SharedMutexTest, IsFreeAfterAReset) {
   mutex.unlock();
 }
 
-// Many readers and writers, for long: no wake is lost (a lost one hangs the test), writers are alone,
-// and what a writer wrote is seen whole.
+// Many readers and writers, for long: no wake is lost (a lost one hangs the test), writers are
+// alone, and what a writer wrote is seen whole.
 TEST(SharedMutexTest, SurvivesALongCrowd) {
   SharedMutex mutex;
   constexpr unsigned threads = 8;
@@ -280,7 +280,8 @@ TEST(SharedMutexTest, SurvivesALongCrowd) {
 
 // ---- ForkLock ----
 
-// The first of several heaps takes the mutex for all, the last lets it go; on either side of the fork.
+// The first of several heaps takes the mutex for all, the last lets it go; on either side of the
+// fork.
 TEST(ForkLockTest, HoldsFromTheFirstPrepareToTheLastReturn) {
   ForkLock lock;
   const auto is_held = [&] {

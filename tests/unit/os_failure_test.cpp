@@ -1,5 +1,5 @@
-// Every call of the system that can fail, failing: a heap returns null, loses nothing that it has, and
-// works again as soon as the system does.
+// Every call of the system that can fail, failing: a heap returns null, loses nothing that it has,
+// and works again as soon as the system does.
 #include <gtest/gtest.h>
 
 #include <cstring>

@@ -1,5 +1,6 @@
-// Sources over the real system: the process's own break, which the C library's malloc and this test move
-// too, and the limits of the kernel. What can be told by addresses alone is in source_test.cpp.
+// Sources over the real system: the process's own break, which the C library's malloc and this test
+// move too, and the limits of the kernel. What can be told by addresses alone is in
+// source_test.cpp.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -75,8 +76,8 @@ TYPED_TEST(RealBreak, IsSharedWithAnotherUser) {
   });
 }
 
-// A soft limit of zero bytes of data refuses the break but not mappings (a courtesy of the kernel to
-// valgrind).
+// A soft limit of zero bytes of data refuses the break but not mappings (a courtesy of the kernel
+// to valgrind).
 TYPED_TEST(RealBreak, GoesOnWithMappingsWhenItIsRefused) {
   in_child([] {
     Scoped<TypeParam> heap{growing_by(SourceKind::sbrk, 65536)};

@@ -1,5 +1,5 @@
-// Where memory comes from, call by call: who is asked, for how much, and what happens when somebody else
-// was there first or the answer is no.
+// Where memory comes from, call by call: who is asked, for how much, and what happens when somebody
+// else was there first or the answer is no.
 #include "classic/source.h"
 
 #include <gtest/gtest.h>
@@ -65,7 +65,8 @@ TEST_F(SourceTest, GrowsByTheLeastGrowthAtATime) {
   source.release_all();
 }
 
-// Whatever odd number of bytes somebody else took, the next chunk is aligned, and holds what is needed.
+// Whatever odd number of bytes somebody else took, the next chunk is aligned, and holds what is
+// needed.
 TEST_F(SourceTest, StartsANewAlignedChunkBehindAnotherUser) {
   for (std::ptrdiff_t moved = 1; moved <= 33; ++moved) {
     clean_system();

@@ -1,4 +1,5 @@
-// States of threads for heaps: remembered, handed back at the thread's end, void once the heap is gone.
+// States of threads for heaps: remembered, handed back at the thread's end, void once the heap is
+// gone.
 #include "classic/thread_slots.h"
 
 #include <gtest/gtest.h>
@@ -85,8 +86,8 @@ TEST(ThreadSlotsTest, AThreadsEndHandsItsStatesBack) {
   b.slots.close();
 }
 
-// The slot of a destroyed heap is used again, by a heap that must not see the states of the old one;
-// and nothing of the old heap is handed back when the thread ends.
+// The slot of a destroyed heap is used again, by a heap that must not see the states of the old
+// one; and nothing of the old heap is handed back when the thread ends.
 TEST(ThreadSlotsTest, StatesOfADestroyedHeapAreVoid) {
   auto old = std::make_unique<Owner>();
   Owner fresh;
@@ -114,8 +115,8 @@ TEST(ThreadSlotsTest, CanBeUsedAgainAfterClose) {
   owner.slots.close();
 }
 
-// Destructors of thread-specific data that run after ours: the thread has no table any more, and gets
-// none.
+// Destructors of thread-specific data that run after ours: the thread has no table any more, and
+// gets none.
 TEST(ThreadSlotsTest, AnEndingThreadGetsNoTable) {
   static Owner owner;
   static std::atomic<int> seen_ready;

@@ -1,5 +1,5 @@
-// The lock-free strategy's parts: the pool of nodes under contention, and the tree whose old versions
-// stay as they are.
+// The lock-free strategy's parts: the pool of nodes under contention, and the tree whose old
+// versions stay as they are.
 #include "classic/version_tree.h"
 
 #include <gtest/gtest.h>
@@ -172,8 +172,7 @@ TYPED_TEST(VersionTreeOf, HoldsWhatASetHolds) {
     }
     if (step % 500 == 0) {
       const std::vector<Extent> contents = this->contents(root);
-      ASSERT_TRUE(
-          std::equal(contents.begin(), contents.end(), expected.begin(), expected.end()));
+      ASSERT_TRUE(std::equal(contents.begin(), contents.end(), expected.begin(), expected.end()));
     }
   }
 }
@@ -193,9 +192,8 @@ TYPED_TEST(VersionTreeOf, LeavesTheOldVersionAsItWas) {
       next.insert(extent);
       root = builder.template insert<TypeParam>(versions.back(), extent);
     } else {
-      const auto old = std::find_if(next.begin(), next.end(), [&](const Extent& e) {
-        return e.address == extent.address;
-      });
+      const auto old = std::find_if(next.begin(), next.end(),
+                                    [&](const Extent& e) { return e.address == extent.address; });
       const Extent erased = *old;
       next.erase(old);
       addresses.erase(extent.address);
@@ -207,8 +205,7 @@ TYPED_TEST(VersionTreeOf, LeavesTheOldVersionAsItWas) {
   }
   for (std::size_t i = 0; i < versions.size(); ++i) {
     const std::vector<Extent> contents = this->contents(versions[i]);
-    ASSERT_TRUE(
-        std::equal(contents.begin(), contents.end(), models[i].begin(), models[i].end()))
+    ASSERT_TRUE(std::equal(contents.begin(), contents.end(), models[i].begin(), models[i].end()))
         << "version " << i;
   }
 }

@@ -1,5 +1,5 @@
-// A thread that does one thing after another when told to, and nothing in between; so that a test can
-// say which thread does what, in which order.
+// A thread that does one thing after another when told to, and nothing in between; so that a test
+// can say which thread does what, in which order.
 #pragma once
 
 #include <condition_variable>
