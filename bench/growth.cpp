@@ -18,13 +18,13 @@
 #include "bench/linear_list.h"
 #include "programs/support/arguments.h"
 #include "programs/support/random.h"
-#include "stress/any_heap.h"
+#include "any_heap.h"
 
 namespace ts::bench {
 namespace {
 
-using stress::AnyHeap;
-using stress::Cell;
+using testing::AnyHeap;
+using testing::Cell;
 using test::Random;
 
 constexpr std::size_t block_counts[] = {1'000, 10'000, 100'000, 1'000'000};
@@ -197,7 +197,7 @@ std::size_t linear_times(std::size_t blocks) {
 template <Fit fit>
 void require_same_choices(const Cell& cell, Scene& scene, LinearScene<fit>& linear,
                           const Options& options) {
-  if (std::strcmp(cell.strategy, "cached") == 0) return;
+  if (cell.strategy == "cached") return;
   Random random{options.seed + 3};
   for (int i = 0; i < 50; ++i) {
     const std::size_t bytes = random.between(1, options.max_bytes);
@@ -207,8 +207,8 @@ void require_same_choices(const Cell& cell, Scene& scene, LinearScene<fit>& line
     scene.heap->release(ours);
     linear.release(theirs);
     if (same) continue;
-    std::fprintf(stderr, "%s-%s and the linear list chose different blocks for %zu bytes\n",
-                 cell.strategy, cell.fit, bytes);
+    std::fprintf(stderr, "%s and the linear list chose different blocks for %zu bytes\n",
+                 cell.name('-').c_str(), bytes);
     std::exit(1);
   }
 }
@@ -261,7 +261,7 @@ Row measure_replacing(const Cell& cell, std::size_t blocks, const Options& optio
 
 template <class Measure>
 void print_table(const Cell& cell, const char* pattern, const Options& options, Measure measure) {
-  std::printf("\n%s-%s, %s\n%12s %12s %10s %8s %14s %10s\n", cell.strategy, cell.fit, pattern,
+  std::printf("\n%s, %s\n%12s %12s %10s %8s %14s %10s\n", cell.name('-').c_str(), pattern,
               "free blocks", "in the end", "ns", "x first", "linear list ns", "x ours");
   double first = 0;
   for (const std::size_t blocks : block_counts) {
@@ -279,8 +279,8 @@ void print_tables(const Cell& cell, const Options& options) {
 }
 
 void print_tables_of(const Cell& cell, const Options& options) {
-  if (std::strcmp(cell.fit, "first") == 0) return print_tables<Fit::first>(cell, options);
-  if (std::strcmp(cell.fit, "best") == 0) return print_tables<Fit::best>(cell, options);
+  if (cell.fit == "first") return print_tables<Fit::first>(cell, options);
+  if (cell.fit == "best") return print_tables<Fit::best>(cell, options);
   print_tables<Fit::worst>(cell, options);
 }
 
@@ -309,13 +309,10 @@ int main(int argc, char** argv) {
   std::printf("sizes 1 to %zu, median of %zu repetitions, seed %llu\n", options.max_bytes,
               options.repetitions, static_cast<unsigned long long>(options.seed));
   bool found = false;
-  for (const auto& row : ts::stress::matrix) {
-    for (const Cell& cell : row) {
-      if (std::strcmp(cell.strategy, strategy) != 0) continue;
-      if (fit_name != nullptr && std::strcmp(cell.fit, fit_name) != 0) continue;
-      found = true;
-      print_tables_of(cell, options);
-    }
+  for (const Cell& cell : ts::testing::cells) {
+    if (cell.strategy != strategy || (fit_name != nullptr && cell.fit != fit_name)) continue;
+    found = true;
+    print_tables_of(cell, options);
   }
   if (!found)
     arguments.fail("no such heap (lock rwlock nolock arenas cached lockfree; first best worst)",

@@ -7,7 +7,8 @@
     test.py format   formats the sources
 
 Why: C++ and Python tests have runners of their own, and whoever waits for them wants one answer. A
-stage that passes is one line; one that fails shows the end of its output and where the rest is.
+stage that passes is one line; one that fails names its failed tests with the end of what each said,
+and where the rest is.
 Refuses to: call a stage passed that ran no test, and to stop at the first failure.
 """
 
@@ -22,7 +23,7 @@ import sys
 import time
 import xml.etree.ElementTree as ET
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,6 +32,8 @@ LOGS = ROOT / "build" / "test-logs"
 VENV = ROOT / ".venv" / "bin"
 JOBS = str(len(os.sched_getaffinity(0)))
 LOG_LINES_SHOWN = 60
+FAILURES_SHOWN = 10
+FAILURE_LINES_SHOWN = 20
 
 PRESETS = ("release", "debug", "asan", "ubsan", "tsan")
 PYTHON_SOURCES = ("lab", "dev", "tests", "tools")
@@ -90,8 +93,13 @@ class Stage:
             flush=True,
         )
         if counts.failed:
-            with log.open(errors="replace") as lines:
-                print("".join(f"  | {line}" for line in deque(lines, LOG_LINES_SHOWN)), end="")
+            failures = [] if self.report is None else failed_tests(self.report)
+            for name, output in failures[:FAILURES_SHOWN]:
+                print(f"  failed: {name}")
+                print(quote(output.splitlines()[-FAILURE_LINES_SHOWN:]))
+            if not failures:
+                with log.open(errors="replace") as lines:
+                    print(quote(deque((line.rstrip() for line in lines), LOG_LINES_SHOWN)))
             print(f"  the whole output: {log.relative_to(ROOT)}", flush=True)
         return counts
 
@@ -119,6 +127,25 @@ def read_report(report: Path) -> Counts:
         failed = number["failures"] + number["errors"]
         total += Counts(number["tests"] - failed - skipped, failed, skipped)
     return total
+
+
+def failed_tests(report: Path) -> list[tuple[str, str]]:
+    """Names of the failed tests in a JUnit file, each with what it said."""
+    try:
+        cases = list(ET.parse(report).getroot().iter("testcase"))
+    except (OSError, ET.ParseError):
+        return []
+    failed = []
+    for case in cases:
+        said = [part for part in case if part.tag in {"failure", "error"}]
+        if said:
+            output = case.findtext("system-out") or said[0].text or said[0].get("message") or ""
+            failed.append((f"{case.get('classname') or ''} {case.get('name')}".strip(), output))
+    return failed
+
+
+def quote(lines: Iterable[str]) -> str:
+    return "\n".join(f"  | {line}" for line in lines)
 
 
 def build_and_test(preset: str) -> Iterator[Stage]:

@@ -24,17 +24,18 @@ struct Hooks {
   std::function<void()> both_done = [] {};
 };
 
-template <class Heap, class Crew = OneThread>
+template <class Crew = OneThread>
 class Duel {
  public:
   static constexpr unsigned steps_per_comparison = 2500;
 
   // A model for each thread of the crew.
-  Duel(Heap& heap, const HeapConfig& config, oracle::World& world, Crew& crew,
+  Duel(const Cell& cell, AnyHeap& heap, const HeapConfig& config, oracle::World& world, Crew& crew,
        std::size_t threads = 1)
-      : heap_{heap}, crew_{crew}, heaps_{rules_for<Heap>(config), world} {
+      : heap_{heap}, crew_{crew}, heaps_{rules_for(cell, config), world} {
+    const bool heap_per_thread = cell.strategy == "nolock";
     for (std::size_t i = 0; i < threads; ++i)
-      models_.emplace_back(heaps_, first_owner<Heap> + (is_per_thread<Heap> ? unsigned(i) : 0U));
+      models_.emplace_back(cell, heaps_, heap_per_thread ? unsigned(i) + 1 : 0U);
   }
 
   // Runs `steps` operations, each by a thread drawn at random, then frees everything.
@@ -61,11 +62,11 @@ class Duel {
   void compare() {
     expect_same_blocks(heap_, heaps_, [&](oracle::Address address) {
       return std::any_of(models_.begin(), models_.end(),
-                         [&](const Model<Heap>& model) { return model.holds(address); });
+                         [&](const Model& model) { return model.holds(address); });
     });
   }
 
-  Model<Heap>& model_of(std::size_t thread) { return models_[thread]; }
+  Model& model_of(std::size_t thread) { return models_[thread]; }
   oracle::Heaps& heaps() { return heaps_; }
   unsigned refused() const { return refused_; }
 
@@ -81,8 +82,8 @@ class Duel {
       ++refused_;
       return;
     }
-    ASSERT_EQ(Heap::usable_size(payload) + tag_bytes, heaps_.block_bytes_at(*expected));
-    ASSERT_GE(Heap::usable_size(payload), op.bytes);
+    ASSERT_EQ(heap_.usable_size(payload) + tag_bytes, heaps_.block_bytes_at(*expected));
+    ASSERT_GE(heap_.usable_size(payload), op.bytes);
     live_.push_back(payload);
     std::memset(payload, 0xa5, std::min<std::size_t>(op.bytes, 64));
   }
@@ -103,13 +104,13 @@ class Duel {
     hooks.heap_done();
     ASSERT_EQ(resized, models_[thread].resize(address_of(payload), op.bytes))
         << "to " << op.bytes << " by thread " << thread;
-    ASSERT_EQ(Heap::usable_size(payload) + tag_bytes, heaps_.block_bytes_at(address_of(payload)));
+    ASSERT_EQ(heap_.usable_size(payload) + tag_bytes, heaps_.block_bytes_at(address_of(payload)));
   }
 
-  Heap& heap_;
+  AnyHeap& heap_;
   Crew& crew_;
   oracle::Heaps heaps_;
-  std::vector<Model<Heap>> models_;
+  std::vector<Model> models_;
   std::vector<void*> live_;
   unsigned refused_ = 0;
 };

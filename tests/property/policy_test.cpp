@@ -25,18 +25,17 @@ struct Disturbance {
 
 bool happens(Random& chance, unsigned one_in) { return one_in != 0 && below(chance, one_in) == 0; }
 
-template <class Heap>
-class Policy : public ::testing::Test {
+class Policy : public HeapSuite {
  protected:
   void SetUp() override { fake_os::reset(); }
 
   // Returns how many requests were refused.
   unsigned duel_in_buffer(const Sizes& sizes, std::uint64_t seed, const Buffer& buffer) {
     SCOPED_TRACE(label(sizes, seed));
-    Scoped<Heap> heap{buffer.config()};
+    const auto heap = make(buffer.config());
     BufferWorld world{buffer};
     OneThread crew;
-    Duel<Heap> duel{*heap, buffer.config(), world, crew};
+    Duel<> duel{GetParam(), *heap, buffer.config(), world, crew};
     Script script{sizes, seed, 250};
     duel.run(script, steps);
     return duel.refused();
@@ -45,10 +44,10 @@ class Policy : public ::testing::Test {
   void duel_over_system(const Sizes& sizes, std::uint64_t seed, const HeapConfig& config,
                         const Disturbance& disturb, std::size_t max_live = 150) {
     SCOPED_TRACE(label(sizes, seed));
-    Scoped<Heap> heap{config};
+    auto heap = make(config);
     SystemWorld world;
     OneThread crew;
-    Duel<Heap> duel{*heap, config, world, crew};
+    Duel<> duel{GetParam(), *heap, config, world, crew};
     Random chance{seed};
     fake_os::refuse_if([&](const fake_os::Request& request) {
       if (request.call != fake_os::Call::grow_break || request.bytes == 0) return false;
@@ -67,72 +66,72 @@ class Policy : public ::testing::Test {
               .heap_done = [&] { world.learn(); },
               .both_done = [&] { world.expect_nothing_left(); }});
     fake_os::refuse_nothing();
-    heap.destroy();
+    heap.reset();
     world.learn();
     duel.heaps().destroy();
   }
 };
 
-TYPED_TEST_SUITE(Policy, AllHeaps, HeapNames);
+INSTANTIATE_TEST_SUITE_P(, Policy, all_heaps(), heap_name);
 
-TYPED_TEST(Policy, IsExactInARoomyBuffer) {
+TEST_P(Policy, IsExactInARoomyBuffer) {
   for (const Sizes& sizes : all_sizes) {
     const Buffer buffer{std::size_t{16} << 20};
-    const unsigned refused = this->duel_in_buffer(sizes, base_seed() + 1, buffer);
-    ASSERT_FALSE(this->HasFatalFailure());
+    const unsigned refused = duel_in_buffer(sizes, base_seed() + 1, buffer);
+    ASSERT_FALSE(HasFatalFailure());
     EXPECT_EQ(refused, 0U);
   }
 }
 
 // So small that requests are refused; and it begins and ends at odd addresses.
-TYPED_TEST(Policy, IsExactInATightBuffer) {
+TEST_P(Policy, IsExactInATightBuffer) {
   for (const Sizes& sizes : all_sizes) {
     Random random{99};
     std::size_t sum = 0;
     for (int i = 0; i < 1000; ++i) sum += sizes.draw(random) + 16;
     const Buffer buffer{120 * (sum / 1000) + 5, 3};
-    const unsigned refused = this->duel_in_buffer(sizes, base_seed() + 2, buffer);
-    ASSERT_FALSE(this->HasFatalFailure());
+    const unsigned refused = duel_in_buffer(sizes, base_seed() + 2, buffer);
+    ASSERT_FALSE(HasFatalFailure());
     EXPECT_GT(refused, 0U);
   }
 }
 
 // Growth by exactly what is missing, while somebody else moves the break by odd amounts.
-TYPED_TEST(Policy, IsExactOverADisturbedBreak) {
+TEST_P(Policy, IsExactOverADisturbedBreak) {
   for (const Sizes& sizes : some_sizes) {
-    this->duel_over_system(sizes, base_seed() + 3, growing_by(SourceKind::sbrk),
+    duel_over_system(sizes, base_seed() + 3, growing_by(SourceKind::sbrk),
                            {.break_moves = 500, .break_moves_late = 20, .break_refused = 0});
-    ASSERT_FALSE(this->HasFatalFailure());
+    ASSERT_FALSE(HasFatalFailure());
   }
 }
 
 // The break is refused now and then: the heap goes on with mappings, and comes back.
-TYPED_TEST(Policy, IsExactOverARefusedBreak) {
+TEST_P(Policy, IsExactOverARefusedBreak) {
   for (const Sizes& sizes : some_sizes) {
-    this->duel_over_system(sizes, base_seed() + 4, growing_by(SourceKind::sbrk, 4096),
+    duel_over_system(sizes, base_seed() + 4, growing_by(SourceKind::sbrk, 4096),
                            {.break_moves = 1000, .break_moves_late = 0, .break_refused = 4});
-    ASSERT_FALSE(this->HasFatalFailure());
+    ASSERT_FALSE(HasFatalFailure());
   }
 }
 
-TYPED_TEST(Policy, IsExactOverMappings) {
+TEST_P(Policy, IsExactOverMappings) {
   for (const Sizes& sizes : some_sizes) {
-    this->duel_over_system(sizes, base_seed() + 5, growing_by(SourceKind::mmap, 20480), {});
-    ASSERT_FALSE(this->HasFatalFailure());
+    duel_over_system(sizes, base_seed() + 5, growing_by(SourceKind::mmap, 20480), {});
+    ASSERT_FALSE(HasFatalFailure());
   }
 }
 
 // Large blocks, and a low threshold: the end of the segment goes back and forth. What a new heap
 // finds left behind of the earlier ones is part of the game.
-TYPED_TEST(Policy, IsExactWhileTrimming) {
+TEST_P(Policy, IsExactWhileTrimming) {
   const Sizes large{"large", [](Random& random) {
                       return below(random, 8) != 0 ? below(random, 2000) : below(random, 3 << 20);
                     }};
   for (const SourceKind kind : {SourceKind::sbrk, SourceKind::mmap}) {
     SCOPED_TRACE(kind == SourceKind::sbrk ? "sbrk" : "mmap");
-    this->duel_over_system(large, base_seed() + 6, growing_by(kind, 65536, 2 << 20),
+    duel_over_system(large, base_seed() + 6, growing_by(kind, 65536, 2 << 20),
                            {.break_moves = 2000, .break_moves_late = 0, .break_refused = 0}, 60);
-    ASSERT_FALSE(this->HasFatalFailure());
+    ASSERT_FALSE(HasFatalFailure());
   }
 }
 

@@ -48,27 +48,25 @@ Unmerged unmerged_in(const oracle::Heaps& heaps) {
   return found;
 }
 
-template <class Heap>
-class Turns : public ::testing::Test {
+class Turns : public HeapSuite {
  protected:
   static constexpr std::size_t threads = 3;
   static constexpr unsigned steps = 20'000 / slowness;
   void SetUp() override { fake_os::reset(); }
 };
-TYPED_TEST_SUITE(Turns, AllHeaps, HeapNames);
+INSTANTIATE_TEST_SUITE_P(, Turns, all_heaps(), heap_name);
 
 // Any thread frees and resizes what any other allocated, and threads end and are followed by
 // others: a thread heap is adopted with all that it has, a cache is emptied.
-TYPED_TEST(Turns, AreExactAcrossThreads) {
-  using Heap = TypeParam;
+TEST_P(Turns, AreExactAcrossThreads) {
   for (const Sizes& sizes : {all_sizes[0], all_sizes[1]}) {
     const std::uint64_t seed = base_seed() + 11;
     SCOPED_TRACE(std::string{sizes.name} + " sizes, seed " + std::to_string(seed));
     const Buffer buffer{std::size_t{4} << 20};
-    Scoped<Heap> heap{buffer.config()};
+    const auto heap = make(buffer.config());
     BufferWorld world{buffer};
-    Crew crew{this->threads};
-    Duel<Heap, Crew> duel{*heap, buffer.config(), world, crew, this->threads};
+    Crew crew{threads};
+    Duel<Crew> duel{GetParam(), *heap, buffer.config(), world, crew, threads};
     // A thread gets its heap when it first needs one: the heap that no thread has, or a new one.
     const auto first_use = [&](std::size_t thread) {
       void* payload = nullptr;
@@ -77,15 +75,15 @@ TYPED_TEST(Turns, AreExactAcrossThreads) {
       crew.run(thread, [&] { heap->release(payload); });
       duel.model_of(thread).release(address_of(payload));
     };
-    for (std::size_t thread = 0; thread < this->threads; ++thread) first_use(thread);
+    for (std::size_t thread = 0; thread < threads; ++thread) first_use(thread);
     Random chance{seed};
     Unmerged seen;
     Script script{sizes, seed, 200};
-    duel.run(script, this->steps,
+    duel.run(script, steps,
              {.before =
                   [&] {
                     if (below(chance, 100) != 0) return;
-                    const std::size_t thread = below(chance, this->threads);
+                    const std::size_t thread = below(chance, threads);
                     crew.replace(thread);
                     duel.model_of(thread).thread_ends();
                     first_use(thread);
@@ -98,18 +96,18 @@ TYPED_TEST(Turns, AreExactAcrossThreads) {
                     seen.foreign += now.foreign;
                     seen.lost += now.lost;
                   }});
-    ASSERT_FALSE(this->HasFatalFailure());
-    EXPECT_EQ(seen.foreign != 0, is_per_thread<Heap>);
-    EXPECT_EQ(seen.lost != 0, is_per_thread<Heap>);
+    ASSERT_FALSE(HasFatalFailure());
+    EXPECT_EQ(seen.foreign != 0, is("nolock"));
+    EXPECT_EQ(seen.lost != 0, is("nolock"));
   }
 }
 
-template <class Heap>
-class LoggedThreads : public ::testing::Test {};
-using OrderedHeaps = ::testing::Types<Lock<FirstFit>, Lock<BestFit>, Lock<WorstFit>>;
-TYPED_TEST_SUITE(LoggedThreads, OrderedHeaps, HeapNames);
+class LoggedThreads : public HeapSuite {};
+INSTANTIATE_TEST_SUITE_P(, LoggedThreads,
+                         heaps_where([](const Cell& cell) { return cell.strategy == "lock"; }),
+                         heap_name);
 
-TYPED_TEST(LoggedThreads, ReplayOnTheOracle) {
+TEST_P(LoggedThreads, ReplayOnTheOracle) {
   struct Entry {
     Op::Kind kind;
     std::size_t bytes;
@@ -118,7 +116,7 @@ TYPED_TEST(LoggedThreads, ReplayOnTheOracle) {
   constexpr unsigned threads = 4;
   constexpr unsigned steps = 25'000 / slowness;
   const Buffer buffer{std::size_t{4} << 20};
-  Scoped<TypeParam> heap{buffer.config()};
+  const auto heap = make(buffer.config());
   std::mutex order;
   std::vector<Entry> log;
   std::deque<void*> shared;  // blocks that any thread may free; under `order`
@@ -145,7 +143,7 @@ TYPED_TEST(LoggedThreads, ReplayOnTheOracle) {
   for (std::thread& thread : running) thread.join();
 
   BufferWorld world{buffer};
-  oracle::Heaps expected{rules_for<TypeParam>(buffer.config()), world};
+  oracle::Heaps expected{rules_for(GetParam(), buffer.config()), world};
   for (const Entry& entry : log) {
     if (entry.kind == Op::release) {
       expected.release(0, address_of(entry.payload));

@@ -50,61 +50,47 @@ inline constexpr std::array all_sizes{
           }},
 };
 
-// The model of a strategy, for one owner (a thread's heap, an arena, the one heap) or for the cache
-// of one thread.
-template <class Heap>
+// The model of a heap for one owner (a thread's heap, an arena, the one heap), or of the cache of one
+// thread before it.
 class Model {
  public:
-  Model(oracle::Heaps& heaps, unsigned owner) : heaps_{heaps}, owner_{owner} {}
+  Model(const Cell& cell, oracle::Heaps& heaps, unsigned owner) : heaps_{heaps}, owner_{owner} {
+    if (cell.strategy == "cached")
+      cache_.emplace(heaps, oracle::CacheRules{max_cached_block_bytes, batch_bytes,
+                                               max_batch_blocks, max_cache_bytes});
+  }
   std::optional<oracle::Address> allocate(std::size_t bytes, std::size_t alignment) {
-    return heaps_.allocate(owner_, bytes, alignment);
+    return cache_ ? cache_->allocate(bytes, alignment) : heaps_.allocate(owner_, bytes, alignment);
   }
-  void release(oracle::Address payload) { heaps_.release(owner_, payload); }
+  void release(oracle::Address payload) {
+    cache_ ? cache_->release(payload) : heaps_.release(owner_, payload);
+  }
   bool resize(oracle::Address payload, std::size_t bytes) {
-    return heaps_.resize(owner_, payload, bytes);
+    return cache_ ? cache_->resize(payload, bytes) : heaps_.resize(owner_, payload, bytes);
   }
-  bool holds(oracle::Address) const { return false; }
-  void thread_ends() {}
+  bool holds(oracle::Address payload) const { return cache_ && cache_->holds(payload); }
+  void thread_ends() {
+    if (cache_) cache_->empty();
+  }
 
  private:
   oracle::Heaps& heaps_;
   unsigned owner_;
+  std::optional<oracle::Cache> cache_;
 };
 
-template <class Fit>
-class Model<Cached<Fit>> {
- public:
-  Model(oracle::Heaps& heaps, unsigned)
-      : cache_{heaps, {max_cached_block_bytes, batch_bytes, max_batch_blocks, max_cache_bytes}} {}
-  std::optional<oracle::Address> allocate(std::size_t bytes, std::size_t alignment) {
-    return cache_.allocate(bytes, alignment);
-  }
-  void release(oracle::Address payload) { cache_.release(payload); }
-  bool resize(oracle::Address payload, std::size_t bytes) { return cache_.resize(payload, bytes); }
-  bool holds(oracle::Address payload) const { return cache_.holds(payload); }
-  void thread_ends() { cache_.empty(); }
-
- private:
-  oracle::Cache cache_;
-};
-
-// The number under which a strategy's first heap for a single thread goes.
-template <class Heap>
-inline constexpr unsigned first_owner = is_per_thread<Heap> ? 1 : 0;
-
-template <class Heap>
-oracle::Rules rules_for(const HeapConfig& config) {
-  using Fit = typename Traits<Heap>::Fit;
+inline oracle::Rules rules_for(const Cell& cell, const HeapConfig& config) {
   const SourceKind kind = config.source.kind;
-  return {.fit = std::is_same_v<Fit, FirstFit>  ? oracle::Fit::first
-                 : std::is_same_v<Fit, BestFit> ? oracle::Fit::best
-                                                : oracle::Fit::worst,
+  const bool lock_free = cell.strategy == "lockfree";
+  return {.fit = cell.fit == "first"  ? oracle::Fit::first
+                 : cell.fit == "best" ? oracle::Fit::best
+                                      : oracle::Fit::worst,
           .break_first = kind != SourceKind::mmap,
           .may_map = kind != SourceKind::buffer,
-          .grows_in_place = !is_lock_free<Heap>,
-          .makes_room = !is_lock_free<Heap>,
+          .grows_in_place = !lock_free,
+          .makes_room = !lock_free,
           .growth_bytes = config.source.growth_bytes,
-          .trim_threshold = is_lock_free<Heap> ? SIZE_MAX : config.trim_threshold_bytes};
+          .trim_threshold = lock_free ? SIZE_MAX : config.trim_threshold_bytes};
 }
 
 struct Op {
@@ -153,8 +139,8 @@ class Script {
 };
 
 // The walk of the heap shows exactly the oracle's pieces.
-template <class Heap, class Holds>
-void expect_same_blocks(Heap& heap, const oracle::Heaps& expected, Holds is_cached_in_model) {
+template <class Holds>
+void expect_same_blocks(AnyHeap& heap, const oracle::Heaps& expected, Holds is_cached_in_model) {
   std::map<oracle::Address, BlockView> seen;
   for (const BlockView& block : blocks_of(heap)) {
     ASSERT_TRUE(seen.emplace(address_of(block.payload), block).second) << "walked over twice";

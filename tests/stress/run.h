@@ -6,11 +6,13 @@
 #include <cstdint>
 
 #include "programs/support/random.h"
-#include "stress/any_heap.h"
+#include "any_heap.h"
 #include "stress/post_office.h"
 #include "stress/settings.h"
 
 namespace ts::stress {
+
+using testing::AnyHeap;
 
 struct Plan {
   std::uint64_t seed;

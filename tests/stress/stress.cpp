@@ -14,12 +14,12 @@
 namespace ts::stress {
 namespace {
 
+using testing::Cell;
+using testing::cells;
+
 const Cell* find_cell(const char* strategy, const char* fit) {
-  for (const auto& row : matrix) {
-    for (const Cell& cell : row) {
-      if (std::strcmp(cell.strategy, strategy) == 0 && std::strcmp(cell.fit, fit) == 0)
-        return &cell;
-    }
+  for (const Cell& cell : cells) {
+    if (cell.strategy == strategy && cell.fit == fit) return &cell;
   }
   return nullptr;
 }
@@ -42,7 +42,7 @@ classic::HeapConfig with_buffer(classic::HeapConfig config, test::MappedArray<st
 
 void run_once(const Cell& cell, const Setting& setting, const Plan& plan) {
   char name[128];
-  std::snprintf(name, sizeof name, "%s %s %s --seed %llu", cell.strategy, cell.fit, setting.name,
+  std::snprintf(name, sizeof name, "%s %s --seed %llu", cell.name(' ').c_str(), setting.name,
                 static_cast<unsigned long long>(plan.seed));
   std::printf("%s: ", name);
   std::fflush(stdout);

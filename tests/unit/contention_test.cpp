@@ -18,17 +18,16 @@ namespace {
 
 // Threads that take and give blocks of all sizes in a heap with little room: searches collide,
 // growth is refused, and in the end everything is one free block again.
-template <class Heap>
-class Contention : public ::testing::Test {
+class Contention : public HeapSuite {
  protected:
   void SetUp() override { clean_system(); }
 };
-TYPED_TEST_SUITE(Contention, AllHeaps, HeapNames);
+INSTANTIATE_TEST_SUITE_P(, Contention, all_heaps(), heap_name);
 
-TYPED_TEST(Contention, LosesNothing) {
+TEST_P(Contention, LosesNothing) {
   constexpr unsigned threads = 4;
   const Buffer buffer{std::size_t{256} << 10};
-  Scoped<TypeParam> heap{buffer.config()};
+  const auto heap = make(buffer.config());
   std::atomic<std::size_t> served{0};
   std::atomic<std::size_t> refused{0};
   std::vector<std::thread> running;
@@ -61,7 +60,7 @@ TYPED_TEST(Contention, LosesNothing) {
   EXPECT_TRUE(heap->is_valid());
   const std::vector<BlockView> blocks = blocks_of(*heap);
   EXPECT_EQ(bytes_in(blocks, BlockState::used), 0U);
-  if (!is_per_thread<TypeParam>) {
+  if (!is("nolock")) {
     const HeapMeasures measures = heap->measures();
     EXPECT_EQ(blocks.size(), measures.chunks) << "free neighbours were not merged";
   }

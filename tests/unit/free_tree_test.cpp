@@ -63,7 +63,8 @@ struct Less {
 struct FitNames {
   template <class Fit>
   static std::string GetName(int) {
-    return fit_name<Fit>();
+    if (std::is_same_v<Fit, FirstFit>) return "first";
+    return std::is_same_v<Fit, BestFit> ? "best" : "worst";
   }
 };
 

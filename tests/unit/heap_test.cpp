@@ -15,13 +15,12 @@ namespace {
 // Blocks of more than the cached strategy caches, so that all strategies treat them alike.
 constexpr std::size_t large = 2000;
 
-template <class Heap>
-class HeapTest : public ::testing::Test {
+class HeapTest : public HeapSuite {
  protected:
   void SetUp() override { clean_system(); }
 
   // All blocks, in the order of addresses.
-  static std::vector<BlockView> sorted_blocks(Heap& heap) {
+  static std::vector<BlockView> sorted_blocks(AnyHeap& heap) {
     std::vector<BlockView> blocks = blocks_of(heap);
     std::sort(blocks.begin(), blocks.end(), [](const BlockView& a, const BlockView& b) {
       return address_of(a.payload) < address_of(b.payload);
@@ -29,11 +28,11 @@ class HeapTest : public ::testing::Test {
     return blocks;
   }
 };
-TYPED_TEST_SUITE(HeapTest, AllHeaps, HeapNames);
+INSTANTIATE_TEST_SUITE_P(, HeapTest, all_heaps(), heap_name);
 
-TYPED_TEST(HeapTest, AlignsUpToAMebibyte) {
+TEST_P(HeapTest, AlignsUpToAMebibyte) {
   const Buffer buffer{std::size_t{64} << 20, 8};
-  Scoped<TypeParam> heap{buffer.config()};
+  const auto heap = make(buffer.config());
   std::vector<void*> live;
   for (std::size_t alignment = 16; alignment <= (std::size_t{1} << 20); alignment *= 2) {
     for (const std::size_t bytes : {0U, 1U, 24U, 25U, 100U, 1000U, 70'000U}) {
@@ -56,9 +55,9 @@ TYPED_TEST(HeapTest, AlignsUpToAMebibyte) {
   EXPECT_EQ(count_in(blocks_of(*heap), BlockState::used), 0U);
 }
 
-TYPED_TEST(HeapTest, ServesZeroBytesByABlockOfItsOwn) {
+TEST_P(HeapTest, ServesZeroBytesByABlockOfItsOwn) {
   const Buffer buffer{65536};
-  Scoped<TypeParam> heap{buffer.config()};
+  const auto heap = make(buffer.config());
   std::set<void*> blocks;
   for (int i = 0; i < 100; ++i) {
     void* const block = heap->allocate(0, 16);
@@ -69,9 +68,9 @@ TYPED_TEST(HeapTest, ServesZeroBytesByABlockOfItsOwn) {
   for (void* block : blocks) heap->release(block);
 }
 
-TYPED_TEST(HeapTest, RefusesImpossibleSizesWithoutAskingTheSystem) {
+TEST_P(HeapTest, RefusesImpossibleSizesWithoutAskingTheSystem) {
   for (const SourceKind kind : {SourceKind::sbrk, SourceKind::mmap}) {
-    Scoped<TypeParam> heap{growing_by(kind)};
+    const auto heap = make(growing_by(kind));
     void* const block = heap->allocate(100, 16);
     ASSERT_NE(block, nullptr);
     fake_os::take_events();
@@ -89,9 +88,9 @@ TYPED_TEST(HeapTest, RefusesImpossibleSizesWithoutAskingTheSystem) {
   }
 }
 
-TYPED_TEST(HeapTest, ResizesInPlaceWhereItCan) {
+TEST_P(HeapTest, ResizesInPlaceWhereItCan) {
   const Buffer buffer{65536};
-  Scoped<TypeParam> heap{buffer.config()};
+  const auto heap = make(buffer.config());
   heap->release(heap->allocate(32'000, 16));  // one large block to cut from
   auto* const a = static_cast<unsigned char*>(heap->allocate(large, 16));
   auto* const b = static_cast<unsigned char*>(heap->allocate(large, 16));
@@ -129,16 +128,16 @@ TYPED_TEST(HeapTest, ResizesInPlaceWhereItCan) {
 }
 
 // Blocks, chunk headers and fences are all that a segment consists of.
-TYPED_TEST(HeapTest, WalkCoversEveryByte) {
+TEST_P(HeapTest, WalkCoversEveryByte) {
   for (const SourceKind kind : {SourceKind::sbrk, SourceKind::mmap}) {
-    Scoped<TypeParam> heap{growing_by(kind, 8192)};
+    const auto heap = make(growing_by(kind, 8192));
     std::vector<void*> live;
     for (std::size_t i = 0; i < 200; ++i) live.push_back(heap->allocate(i * 13 % 3000, 16));
     for (std::size_t i = 0; i < live.size(); i += 3) heap->release(live[i]);
     std::size_t bytes = 0;
     const BlockView* previous = nullptr;
     std::size_t adjacent = 0;
-    const std::vector<BlockView> blocks = this->sorted_blocks(*heap);
+    const std::vector<BlockView> blocks = sorted_blocks(*heap);
     for (const BlockView& block : blocks) {
       if (previous != nullptr) {
         const std::uintptr_t end = address_of(previous->payload) + previous->bytes + tag_bytes;
@@ -159,9 +158,9 @@ TYPED_TEST(HeapTest, WalkCoversEveryByte) {
   }
 }
 
-TYPED_TEST(HeapTest, WalkStopsWhenToldTo) {
+TEST_P(HeapTest, WalkStopsWhenToldTo) {
   const Buffer buffer{65536};
-  Scoped<TypeParam> heap{buffer.config()};
+  const auto heap = make(buffer.config());
   for (int i = 0; i < 10; ++i) heap->allocate(large, 16);
   int visited = 0;
   const auto stop_at_three = [](const BlockView&, void* count) {
@@ -172,7 +171,7 @@ TYPED_TEST(HeapTest, WalkStopsWhenToldTo) {
   EXPECT_NE(heap->allocate(large, 16), nullptr) << "a lock was left locked";
 }
 
-TYPED_TEST(HeapTest, DestroyGivesEverythingBack) {
+TEST_P(HeapTest, DestroyGivesEverythingBack) {
   for (const SourceKind kind : {SourceKind::sbrk, SourceKind::mmap}) {
     clean_system();
     Worker other;
@@ -184,7 +183,7 @@ TYPED_TEST(HeapTest, DestroyGivesEverythingBack) {
       other.run([&] { any->release(any->allocate(1, 16)); });
     }
     const std::size_t mapped = fake_os::mapped_bytes();
-    Scoped<TypeParam> heap{growing_by(kind, 16384)};
+    auto heap = make(growing_by(kind, 16384));
     const auto use = [&] {
       for (std::size_t i = 0; i < 300; ++i) {
         void* const block = heap->allocate(i * 37 % 5000, 16);
@@ -194,7 +193,7 @@ TYPED_TEST(HeapTest, DestroyGivesEverythingBack) {
     };
     use();
     other.run(use);
-    heap.destroy();
+    heap.reset();
     EXPECT_EQ(fake_os::mapped_bytes(), mapped);
     EXPECT_EQ(fake_os::break_bytes(), 0U);
   }
@@ -202,8 +201,8 @@ TYPED_TEST(HeapTest, DestroyGivesEverythingBack) {
 
 // ---- Giving memory back ----
 
-TYPED_TEST(HeapTest, TrimGivesFreeMappingsBack) {
-  Scoped<TypeParam> heap{growing_by(SourceKind::mmap, 65536)};
+TEST_P(HeapTest, TrimGivesFreeMappingsBack) {
+  const auto heap = make(growing_by(SourceKind::mmap, 65536));
   void* const kept = heap->allocate(large, 16);
   const std::size_t before = fake_os::mapped_bytes();
   std::vector<void*> blocks;
@@ -219,9 +218,9 @@ TYPED_TEST(HeapTest, TrimGivesFreeMappingsBack) {
   EXPECT_NE(heap->allocate(60'000, 16), nullptr);
 }
 
-TYPED_TEST(HeapTest, TrimGivesTheEndOfTheBreakBack) {
-  if (is_lock_free<TypeParam>) GTEST_SKIP() << "lockfree moves the break up only; it discards";
-  Scoped<TypeParam> heap{growing_by(SourceKind::sbrk)};
+TEST_P(HeapTest, TrimGivesTheEndOfTheBreakBack) {
+  if (is("lockfree")) GTEST_SKIP() << "lockfree moves the break up only; it discards";
+  const auto heap = make(growing_by(SourceKind::sbrk));
   void* const kept = heap->allocate(large, 16);
   void* const freed = heap->allocate(1'000'000, 16);
   heap->release(freed);
@@ -241,8 +240,8 @@ TYPED_TEST(HeapTest, TrimGivesTheEndOfTheBreakBack) {
 }
 
 // What is free between blocks in use stays, but its pages go.
-TYPED_TEST(HeapTest, TrimDiscardsThePagesOfFreeBlocks) {
-  Scoped<TypeParam> heap{growing_by(SourceKind::sbrk)};
+TEST_P(HeapTest, TrimDiscardsThePagesOfFreeBlocks) {
+  const auto heap = make(growing_by(SourceKind::sbrk));
   void* const freed = heap->allocate(1'000'000, 16);
   auto* const kept = static_cast<unsigned char*>(heap->allocate(large, 16));
   std::memset(kept, 1, large);
@@ -255,9 +254,9 @@ TYPED_TEST(HeapTest, TrimDiscardsThePagesOfFreeBlocks) {
   EXPECT_EQ(heap->allocate(1'000'000, 16), freed);
 }
 
-TYPED_TEST(HeapTest, GivesTheEndBackByItselfAboveTheThreshold) {
-  if (is_lock_free<TypeParam>) GTEST_SKIP() << "lockfree gives back only when asked";
-  Scoped<TypeParam> heap{growing_by(SourceKind::sbrk, 0, std::size_t{4} << 20)};
+TEST_P(HeapTest, GivesTheEndBackByItselfAboveTheThreshold) {
+  if (is("lockfree")) GTEST_SKIP() << "lockfree gives back only when asked";
+  const auto heap = make(growing_by(SourceKind::sbrk, 0, std::size_t{4} << 20));
   void* const kept = heap->allocate(large, 16);
   void* const small = heap->allocate(std::size_t{3} << 20, 16);
   heap->release(small);
@@ -272,8 +271,8 @@ TYPED_TEST(HeapTest, GivesTheEndBackByItselfAboveTheThreshold) {
 
 // The system refuses; chunks that lie free in this heap make room (an end of growth by address
 // space, say), and the request is served.
-TYPED_TEST(HeapTest, MakesRoomWhenTheSystemRefusesToGrow) {
-  Scoped<TypeParam> heap{growing_by(SourceKind::mmap)};
+TEST_P(HeapTest, MakesRoomWhenTheSystemRefusesToGrow) {
+  const auto heap = make(growing_by(SourceKind::mmap));
   std::vector<void*> blocks;
   for (int i = 0; i < 50; ++i) blocks.push_back(heap->allocate(100'000, 16));
   const std::size_t limit = fake_os::mapped_bytes();
@@ -290,15 +289,14 @@ TYPED_TEST(HeapTest, MakesRoomWhenTheSystemRefusesToGrow) {
 
 // ---- Misuse ----
 
-template <class Heap>
-class MisuseDeathTest : public HeapTest<Heap> {};
-TYPED_TEST_SUITE(MisuseDeathTest, AllHeaps, HeapNames);
+class MisuseDeathTest : public HeapTest {};
+INSTANTIATE_TEST_SUITE_P(, MisuseDeathTest, all_heaps(), heap_name);
 
 constexpr const char* not_in_use = "^tsmalloc: free of a block that is not in use: 0x[0-9a-f]+\n$";
 
-TYPED_TEST(MisuseDeathTest, DoubleFreeAborts) {
+TEST_P(MisuseDeathTest, DoubleFreeAborts) {
   const Buffer buffer{65536};
-  Scoped<TypeParam> heap{buffer.config()};
+  const auto heap = make(buffer.config());
   void* const a = heap->allocate(large, 16);
   heap->allocate(large, 16);
   heap->release(a);
@@ -306,9 +304,9 @@ TYPED_TEST(MisuseDeathTest, DoubleFreeAborts) {
 }
 
 // After the block was merged with a free one behind it, or before it.
-TYPED_TEST(MisuseDeathTest, DoubleFreeOfAMergedBlockAborts) {
+TEST_P(MisuseDeathTest, DoubleFreeOfAMergedBlockAborts) {
   const Buffer buffer{65536};
-  Scoped<TypeParam> heap{buffer.config()};
+  const auto heap = make(buffer.config());
   void* const a = heap->allocate(large, 16);
   void* const b = heap->allocate(large, 16);
   void* const c = heap->allocate(large, 16);
@@ -322,20 +320,19 @@ TYPED_TEST(MisuseDeathTest, DoubleFreeOfAMergedBlockAborts) {
 }
 
 // What no heap handed out, and looks like nothing.
-TYPED_TEST(MisuseDeathTest, FreeOfAForeignPointerAborts) {
+TEST_P(MisuseDeathTest, FreeOfAForeignPointerAborts) {
   const Buffer buffer{65536};
-  Scoped<TypeParam> heap{buffer.config()};
+  const auto heap = make(buffer.config());
   alignas(16) std::byte elsewhere[64] = {};
   EXPECT_EXIT(heap->release(elsewhere + 16), ::testing::KilledBySignal(SIGABRT), not_in_use);
 }
 
 // ---- is_valid ----
 
-template <class Heap>
-class IsValid : public HeapTest<Heap> {
+class IsValid : public HeapTest {
  protected:
   void SetUp() override {
-    HeapTest<Heap>::SetUp();
+    HeapTest::SetUp();
     for (void*& block : blocks) {
       block = heap->allocate(large, 16);
       std::memset(block, 0xee, heap->usable_size(block));  // whole blocks, and no tag looks so
@@ -356,56 +353,53 @@ class IsValid : public HeapTest<Heap> {
   static std::uint64_t& tag_of(void* payload) { return static_cast<std::uint64_t*>(payload)[-1]; }
 
   const Buffer buffer{65536};
-  Scoped<Heap> heap{buffer.config()};
+  const std::unique_ptr<AnyHeap> heap = make(buffer.config());
   void* blocks[6] = {};  // used, free, used, free, used, used
 };
 
 // The lock-free heap keeps no tags of free blocks, and its trees outside of the segment.
-using TaggedHeaps =
-    ::testing::Types<Lock<FirstFit>, Lock<BestFit>, Lock<WorstFit>, ReadWrite<FirstFit>,
-                     ReadWrite<BestFit>, ReadWrite<WorstFit>, PerThread<FirstFit>,
-                     PerThread<BestFit>, PerThread<WorstFit>, Arenas<FirstFit>, Arenas<BestFit>,
-                     Arenas<WorstFit>, Cached<FirstFit>, Cached<BestFit>, Cached<WorstFit>>;
-TYPED_TEST_SUITE(IsValid, TaggedHeaps, HeapNames);
+INSTANTIATE_TEST_SUITE_P(, IsValid,
+                         heaps_where([](const Cell& cell) { return cell.strategy != "lockfree"; }),
+                         heap_name);
 
-TYPED_TEST(IsValid, SeesADamagedSize) {
+TEST_P(IsValid, SeesADamagedSize) {
   for (const int i : {0, 1, 2, 3, 4, 5}) {
-    std::uint64_t& tag = this->tag_of(this->blocks[i]);
-    EXPECT_FALSE(this->is_valid_with(tag, tag + 16)) << "block " << i;
-    EXPECT_FALSE(this->is_valid_with(tag, tag - 16)) << "block " << i;
-    EXPECT_FALSE(this->is_valid_with(tag, tag & 0xf)) << "size zero, block " << i;
-    EXPECT_FALSE(this->is_valid_with(tag, (tag & ~0xffff0ULL) | 16)) << "tiny size, block " << i;
+    std::uint64_t& tag = tag_of(blocks[i]);
+    EXPECT_FALSE(is_valid_with(tag, tag + 16)) << "block " << i;
+    EXPECT_FALSE(is_valid_with(tag, tag - 16)) << "block " << i;
+    EXPECT_FALSE(is_valid_with(tag, tag & 0xf)) << "size zero, block " << i;
+    EXPECT_FALSE(is_valid_with(tag, (tag & ~0xffff0ULL) | 16)) << "tiny size, block " << i;
   }
 }
 
-TYPED_TEST(IsValid, SeesADamagedFooter) {
-  std::uint64_t& footer = (&this->tag_of(this->blocks[2]))[-1];
+TEST_P(IsValid, SeesADamagedFooter) {
+  std::uint64_t& footer = (&tag_of(blocks[2]))[-1];
   ASSERT_EQ(footer, block_bytes_for(large));
-  EXPECT_FALSE(this->is_valid_with(footer, footer + 16));
-  EXPECT_FALSE(this->is_valid_with(footer, 32));
+  EXPECT_FALSE(is_valid_with(footer, footer + 16));
+  EXPECT_FALSE(is_valid_with(footer, 32));
 }
 
-TYPED_TEST(IsValid, SeesAWrongOwner) {
-  std::uint64_t& tag = this->tag_of(this->blocks[1]);
-  EXPECT_FALSE(this->is_valid_with(tag, tag + (std::uint64_t{1} << 44)));
+TEST_P(IsValid, SeesAWrongOwner) {
+  std::uint64_t& tag = tag_of(blocks[1]);
+  EXPECT_FALSE(is_valid_with(tag, tag + (std::uint64_t{1} << 44)));
 }
 
-TYPED_TEST(IsValid, SeesAWrongPreviousFree) {
-  std::uint64_t& behind_free = this->tag_of(this->blocks[2]);
-  std::uint64_t& behind_used = this->tag_of(this->blocks[5]);
-  EXPECT_FALSE(this->is_valid_with(behind_used, behind_used | Tag::previous_free_flag));
+TEST_P(IsValid, SeesAWrongPreviousFree) {
+  std::uint64_t& behind_free = tag_of(blocks[2]);
+  std::uint64_t& behind_used = tag_of(blocks[5]);
+  EXPECT_FALSE(is_valid_with(behind_used, behind_used | Tag::previous_free_flag));
   // Where owners can change, a block may have forgotten.
-  if (!is_per_thread<TypeParam>) {
-    EXPECT_FALSE(this->is_valid_with(behind_free, behind_free & ~Tag::previous_free_flag));
+  if (!is("nolock")) {
+    EXPECT_FALSE(is_valid_with(behind_free, behind_free & ~Tag::previous_free_flag));
   }
 }
 
-TYPED_TEST(IsValid, SeesALostBlockInTheTree) {
-  auto* const links = static_cast<std::uint64_t*>(this->blocks[1]);
-  auto* const more = static_cast<std::uint64_t*>(this->blocks[3]);
+TEST_P(IsValid, SeesALostBlockInTheTree) {
+  auto* const links = static_cast<std::uint64_t*>(blocks[1]);
+  auto* const more = static_cast<std::uint64_t*>(blocks[3]);
   bool seen = false;
   for (std::uint64_t* link : {links, links + 1, more, more + 1}) {
-    if (*link != 0) seen = !this->is_valid_with(*link, 0) || seen;
+    if (*link != 0) seen = !is_valid_with(*link, 0) || seen;
   }
   EXPECT_TRUE(seen);
 }

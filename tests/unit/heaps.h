@@ -4,16 +4,20 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstddef>
+#include <iterator>
 #include <memory>
+#include <ostream>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "any_heap.h"
 #include "classic/variants.h"
 
-// How many times less work a test does in this build; 1 where nothing slows it down (CMake sets
-// it).
+// How many times less work a test does in this build (set by CMake); 1 where nothing slows it down.
 #ifndef TS_TEST_SLOWNESS
 #define TS_TEST_SLOWNESS 1
 #endif
@@ -24,64 +28,30 @@ using namespace ts::classic;
 
 inline constexpr unsigned slowness = TS_TEST_SLOWNESS;
 
-template <template <class> class Strategy>
-using Fits = ::testing::Types<Strategy<FirstFit>, Strategy<BestFit>, Strategy<WorstFit>>;
+// A test that runs once on each of the 18 heaps: TEST_P, with INSTANTIATE_TEST_SUITE_P(, Suite,
+// all_heaps(), heap_name). Its name ends in that of the heap: Suite.Test/lock_best.
+class HeapSuite : public ::testing::TestWithParam<Cell> {
+ protected:
+  static std::unique_ptr<AnyHeap> make(const HeapConfig& config) { return GetParam().make(config); }
+  static bool is(std::string_view strategy) { return GetParam().strategy == strategy; }
+};
 
-using AllHeaps =
-    ::testing::Types<Lock<FirstFit>, Lock<BestFit>, Lock<WorstFit>, ReadWrite<FirstFit>,
-                     ReadWrite<BestFit>, ReadWrite<WorstFit>, PerThread<FirstFit>,
-                     PerThread<BestFit>, PerThread<WorstFit>, Arenas<FirstFit>, Arenas<BestFit>,
-                     Arenas<WorstFit>, Cached<FirstFit>, Cached<BestFit>, Cached<WorstFit>,
-                     LockFree<FirstFit>, LockFree<BestFit>, LockFree<WorstFit>>;
+inline auto all_heaps() { return ::testing::ValuesIn(cells); }
 
-template <class Fit>
-constexpr const char* fit_name() {
-  if constexpr (std::is_same_v<Fit, FirstFit>) return "first";
-  if constexpr (std::is_same_v<Fit, BestFit>) return "best";
-  return "worst";
+// How gtest shows which heap a test failed on.
+inline void PrintTo(const Cell& cell, std::ostream* out) { *out << cell.name('-'); }
+
+// The heaps for which `keep` holds.
+template <class Predicate>
+auto heaps_where(Predicate keep) {
+  std::vector<Cell> kept;
+  std::copy_if(cells.begin(), cells.end(), std::back_inserter(kept), keep);
+  return ::testing::ValuesIn(kept);
 }
 
-// Which strategy and fit a heap type is made of.
-template <class Heap>
-struct Traits;
-#define TS_TRAITS(Strategy, text)                                               \
-  template <class F>                                                            \
-  struct Traits<Strategy<F>> {                                                  \
-    using Fit = F;                                                              \
-    static std::string name() { return std::string{text "_"} + fit_name<F>(); } \
-  }
-TS_TRAITS(Lock, "lock");
-TS_TRAITS(ReadWrite, "rwlock");
-TS_TRAITS(PerThread, "nolock");
-TS_TRAITS(Arenas, "arenas");
-TS_TRAITS(Cached, "cached");
-TS_TRAITS(LockFree, "lockfree");
-#undef TS_TRAITS
-
-template <class Heap>
-inline constexpr bool is_cached = false;
-template <class Fit>
-inline constexpr bool is_cached<Cached<Fit>> = true;
-template <class Heap>
-inline constexpr bool is_lock_free = false;
-template <class Fit>
-inline constexpr bool is_lock_free<LockFree<Fit>> = true;
-template <class Heap>
-inline constexpr bool is_per_thread = false;
-template <class Fit>
-inline constexpr bool is_per_thread<PerThread<Fit>> = true;
-template <class Heap>
-inline constexpr bool is_arenas = false;
-template <class Fit>
-inline constexpr bool is_arenas<Arenas<Fit>> = true;
-
-// Names typed tests by their heap: SuiteName/lock_best.Test.
-struct HeapNames {
-  template <class Heap>
-  static std::string GetName(int) {
-    return Traits<Heap>::name();
-  }
-};
+inline std::string heap_name(const ::testing::TestParamInfo<Cell>& info) {
+  return info.param.name('_');
+}
 
 // A heap that gives everything back at the end of its scope.
 template <class Heap>

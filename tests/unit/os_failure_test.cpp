@@ -11,8 +11,7 @@
 namespace ts::testing {
 namespace {
 
-template <class Heap>
-class OsFailure : public ::testing::Test {
+class OsFailure : public HeapSuite {
  protected:
   void SetUp() override { clean_system(); }
 
@@ -23,7 +22,7 @@ class OsFailure : public ::testing::Test {
   };
 
   // One thread's part of the scenario: all kinds of requests, each of which may fail.
-  static void use(Heap& heap, std::vector<Filled>& live) {
+  static void use(AnyHeap& heap, std::vector<Filled>& live) {
     const auto allocate = [&](std::size_t bytes, std::size_t alignment) {
       auto* const block = static_cast<unsigned char*>(heap.allocate(bytes, alignment));
       if (block == nullptr) return;
@@ -64,7 +63,7 @@ class OsFailure : public ::testing::Test {
       // New threads each time: their first use of a heap asks the system for most.
       Worker first;
       Worker second;
-      Scoped<Heap> heap{config};
+      const auto heap = make(config);
       refuse();
       first.run([&] { use(*heap, live); });
       second.run([&] { use(*heap, live); });
@@ -96,46 +95,46 @@ class OsFailure : public ::testing::Test {
     EXPECT_EQ(fake_os::break_bytes(), broken_before);
   }
 };
-TYPED_TEST_SUITE(OsFailure, AllHeaps, HeapNames);
+INSTANTIATE_TEST_SUITE_P(, OsFailure, all_heaps(), heap_name);
 
 // The first call fails, then the second, and so on, until no call is left to fail.
-TYPED_TEST(OsFailure, OfAnyOneCallIsSurvived) {
+TEST_P(OsFailure, OfAnyOneCallIsSurvived) {
   for (const SourceKind kind : {SourceKind::sbrk, SourceKind::mmap}) {
     unsigned n = 0;
     do {
       SCOPED_TRACE("call " + std::to_string(n) + (kind == SourceKind::sbrk ? " sbrk" : " mmap"));
       ASSERT_LT(n, 1000U);
-      this->survive(growing_by(kind), [&] { fake_os::refuse_nth(n); });
-      if (this->HasFatalFailure()) return;
+      survive(growing_by(kind), [&] { fake_os::refuse_nth(n); });
+      if (HasFatalFailure()) return;
     } while (n++ < fake_os::failable_calls());
     EXPECT_GT(n, 5U);
   }
 }
 
 // From some call on, nothing is to be had any more.
-TYPED_TEST(OsFailure, OfAllCallsFromSomeOneOnIsSurvived) {
+TEST_P(OsFailure, OfAllCallsFromSomeOneOnIsSurvived) {
   for (const SourceKind kind : {SourceKind::sbrk, SourceKind::mmap}) {
     for (unsigned n = 0; n < 40; ++n) {
       SCOPED_TRACE("from call " + std::to_string(n));
-      this->survive(growing_by(kind), [&] {
+      survive(growing_by(kind), [&] {
         fake_os::refuse_nth(0);  // counts from here
         fake_os::refuse_if([n](const fake_os::Request& request) {
           return fake_os::can_fail(request.call) && fake_os::failable_calls() >= n;
         });
       });
-      if (this->HasFatalFailure()) return;
+      if (HasFatalFailure()) return;
     }
   }
 }
 
 // Mappings are refused, the break is not (as when a process has too many mappings): nobody gets a
 // state of its own, and requests are served, or fail, but never eat up the segment.
-TYPED_TEST(OsFailure, OfAllMappingsDoesNotEatTheBreak) {
-  this->survive(growing_by(SourceKind::sbrk), [&] {
+TEST_P(OsFailure, OfAllMappingsDoesNotEatTheBreak) {
+  survive(growing_by(SourceKind::sbrk), [&] {
     fake_os::refuse_if(
         [](const fake_os::Request& request) { return request.call == fake_os::Call::map; });
   });
-  Scoped<TypeParam> heap{growing_by(SourceKind::sbrk)};
+  const auto heap = make(growing_by(SourceKind::sbrk));
   fake_os::refuse_if(
       [](const fake_os::Request& request) { return request.call == fake_os::Call::map; });
   for (int i = 0; i < 10; ++i) {
@@ -150,9 +149,9 @@ TYPED_TEST(OsFailure, OfAllMappingsDoesNotEatTheBreak) {
 }
 
 // What the system does not take back stays in use.
-TYPED_TEST(OsFailure, ToTakeMemoryBackIsSurvived) {
+TEST_P(OsFailure, ToTakeMemoryBackIsSurvived) {
   for (const SourceKind kind : {SourceKind::sbrk, SourceKind::mmap}) {
-    Scoped<TypeParam> heap{growing_by(kind, 0, 1 << 20)};
+    const auto heap = make(growing_by(kind, 0, 1 << 20));
     fake_os::refuse_if([](const fake_os::Request& request) {
       return request.call == fake_os::Call::unmap || request.call == fake_os::Call::shrink_break;
     });

@@ -26,13 +26,11 @@ void in_child(Body body) {
       ::testing::ExitedWithCode(0), "");
 }
 
-template <class Heap>
-class RealBreak : public ::testing::Test {};
-TYPED_TEST_SUITE(RealBreak, AllHeaps, HeapNames);
+class RealBreak : public HeapSuite {};
+INSTANTIATE_TEST_SUITE_P(, RealBreak, all_heaps(), heap_name);
 
 // Allocates, fills, disturbs, checks and frees, as a program with a second user of sbrk would.
-template <class Heap>
-void use_disturbed_heap(Heap& heap) {
+void use_disturbed_heap(AnyHeap& heap) {
   struct Filled {
     unsigned char* begin;
     std::size_t bytes;
@@ -67,9 +65,9 @@ void use_disturbed_heap(Heap& heap) {
   EXPECT_LE(measures.free_bytes, measures.segment_bytes);
 }
 
-TYPED_TEST(RealBreak, IsSharedWithAnotherUser) {
+TEST_P(RealBreak, IsSharedWithAnotherUser) {
   in_child([] {
-    Scoped<TypeParam> heap{growing_by(SourceKind::sbrk)};
+    const auto heap = make(growing_by(SourceKind::sbrk));
     use_disturbed_heap(*heap);
     EXPECT_GT(heap->measures().sbrk_calls, 10U);
     EXPECT_GT(heap->measures().chunks, 10U);
@@ -78,9 +76,9 @@ TYPED_TEST(RealBreak, IsSharedWithAnotherUser) {
 
 // A soft limit of zero bytes of data refuses the break but not mappings (a courtesy of the kernel
 // to valgrind).
-TYPED_TEST(RealBreak, GoesOnWithMappingsWhenItIsRefused) {
+TEST_P(RealBreak, GoesOnWithMappingsWhenItIsRefused) {
   in_child([] {
-    Scoped<TypeParam> heap{growing_by(SourceKind::sbrk, 65536)};
+    const auto heap = make(growing_by(SourceKind::sbrk, 65536));
     void* const before = heap->allocate(1000, 16);
     std::memset(before, 1, 1000);
     rlimit limit;
