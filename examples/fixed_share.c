@@ -26,10 +26,7 @@ static void check(int holds, const char* what) {
 static int allocate_until_the_end(void) {
   int allocated = 0;
   errno = 0;
-  while ((blocks[count] = ts_heap_malloc(heap, block_bytes)) != NULL) {
-    ++count;
-    ++allocated;
-  }
+  for (void* block; (block = ts_heap_malloc(heap, block_bytes)) != NULL; ++allocated) blocks[count++] = block;
   check(errno == ENOMEM, "a share that is used up reports ENOMEM");
   return allocated;
 }

@@ -100,7 +100,7 @@ TEST_P(Policy, IsExactInATightBuffer) {
 TEST_P(Policy, IsExactOverADisturbedBreak) {
   for (const Sizes& sizes : some_sizes) {
     duel_over_system(sizes, base_seed() + 3, growing_by(SourceKind::sbrk),
-                           {.break_moves = 500, .break_moves_late = 20, .break_refused = 0});
+                     {.break_moves = 500, .break_moves_late = 20, .break_refused = 0});
     ASSERT_FALSE(HasFatalFailure());
   }
 }
@@ -109,7 +109,7 @@ TEST_P(Policy, IsExactOverADisturbedBreak) {
 TEST_P(Policy, IsExactOverARefusedBreak) {
   for (const Sizes& sizes : some_sizes) {
     duel_over_system(sizes, base_seed() + 4, growing_by(SourceKind::sbrk, 4096),
-                           {.break_moves = 1000, .break_moves_late = 0, .break_refused = 4});
+                     {.break_moves = 1000, .break_moves_late = 0, .break_refused = 4});
     ASSERT_FALSE(HasFatalFailure());
   }
 }
@@ -130,7 +130,7 @@ TEST_P(Policy, IsExactWhileTrimming) {
   for (const SourceKind kind : {SourceKind::sbrk, SourceKind::mmap}) {
     SCOPED_TRACE(kind == SourceKind::sbrk ? "sbrk" : "mmap");
     duel_over_system(large, base_seed() + 6, growing_by(kind, 65536, 2 << 20),
-                           {.break_moves = 2000, .break_moves_late = 0, .break_refused = 0}, 60);
+                     {.break_moves = 2000, .break_moves_late = 0, .break_refused = 0}, 60);
     ASSERT_FALSE(HasFatalFailure());
   }
 }

@@ -5,8 +5,8 @@
 
 #include <cstdint>
 
-#include "programs/support/random.h"
 #include "any_heap.h"
+#include "programs/support/random.h"
 #include "stress/post_office.h"
 #include "stress/settings.h"
 
