@@ -2,6 +2,7 @@
 """Checks the include rule of src/: a folder includes itself and those before it.
 
     base <- os <- classic <- override <- api      (right depends on left)
+               engine <- override
 
 Only two places may have preprocessor conditions. It refuses to judge anything else about the code.
 """
@@ -19,7 +20,8 @@ MAY_INCLUDE = {
     "base": set(),
     "os": {"base"},
     "classic": {"base", "os"},
-    "override": {"base", "os", "classic"},
+    "engine": {"base", "os"},
+    "override": {"base", "os", "classic", "engine"},
     "api": {"base", "os", "classic", "override"},
 }
 # The public header is the outermost folder's, which implements it.

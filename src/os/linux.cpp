@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -51,6 +52,27 @@ void* map(std::size_t bytes) noexcept {
 }
 
 bool unmap(void* begin, std::size_t bytes) noexcept { return ::munmap(begin, bytes) == 0; }
+
+void* reserve(std::size_t bytes) noexcept {
+  void* begin =
+      ::mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return begin == MAP_FAILED ? nullptr : begin;
+}
+
+bool commit(void* begin, std::size_t bytes) noexcept {
+  return ::mprotect(begin, bytes, PROT_READ | PROT_WRITE) == 0;
+}
+
+void prefer_huge_pages(void* begin, std::size_t bytes) noexcept {
+  ::madvise(begin, bytes, MADV_HUGEPAGE);
+}
+
+std::uint64_t coarse_milliseconds() noexcept {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+  return static_cast<std::uint64_t>(now.tv_sec) * 1000 +
+         static_cast<std::uint64_t>(now.tv_nsec) / 1'000'000 + 1;
+}
 
 void discard(void* begin, std::size_t bytes) noexcept { ::madvise(begin, bytes, MADV_DONTNEED); }
 

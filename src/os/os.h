@@ -30,6 +30,16 @@ bool shrink_break(const void* expected_end, std::size_t bytes) noexcept;
 void* map(std::size_t bytes) noexcept;
 bool unmap(void* begin, std::size_t bytes) noexcept;
 
+// Address space without memory, on a page boundary, and memory for a part of it (whole pages).
+void* reserve(std::size_t bytes) noexcept;
+bool commit(void* begin, std::size_t bytes) noexcept;
+
+// Asks for huge pages in a range that is about to be filled; a wish.
+void prefer_huge_pages(void* begin, std::size_t bytes) noexcept;
+
+// A clock that never goes back, to a few milliseconds, and cheap to read; never 0.
+std::uint64_t coarse_milliseconds() noexcept;
+
 // Gives the pages back to the system at once; they read as zero when touched again.
 void discard(void* begin, std::size_t bytes) noexcept;
 

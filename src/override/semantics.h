@@ -28,6 +28,12 @@ namespace ts {
 // No object is larger, so that the difference of two pointers into it fits ptrdiff_t.
 inline constexpr std::size_t max_object_bytes = PTRDIFF_MAX;
 
+// A heap that says so refuses impossible sizes by itself, reports ENOMEM in errno whenever it returns
+// null, keeps errno in release, and knows which of its memory is zero: nothing then stands between
+// the program and its fast path.
+template <class Heap>
+concept SpeaksMalloc = HeapLike<Heap> && Heap::speaks_malloc;
+
 template <HeapLike Heap>
 class Semantics {
  public:
@@ -40,8 +46,10 @@ class Semantics {
 
   // Null if refused; says nothing in errno. `alignment` is a power of two >= min_alignment.
   void* try_allocate(std::size_t bytes, std::size_t alignment) noexcept {
-    if (!may_exist(bytes, alignment)) [[unlikely]]
-      return nullptr;
+    if constexpr (!SpeaksMalloc<Heap>) {
+      if (!may_exist(bytes, alignment)) [[unlikely]]
+        return nullptr;
+    }
     return heap_.allocate(bytes, alignment);
   }
 
@@ -51,11 +59,15 @@ class Semantics {
     std::size_t bytes = 0;
     if (__builtin_mul_overflow(count, each_bytes, &bytes)) [[unlikely]]
       return fail(ENOMEM);
-    void* block = allocate(bytes, min_alignment);
-    // The heap may hand out used memory; only what was asked for must read as zero.
-    if (block != nullptr) [[likely]]
-      std::memset(block, 0, bytes);
-    return block;
+    if constexpr (SpeaksMalloc<Heap>) {
+      return heap_.allocate_zeroed(bytes);
+    } else {
+      void* block = allocate(bytes, min_alignment);
+      // The heap may hand out used memory; only what was asked for must read as zero.
+      if (block != nullptr) [[likely]]
+        std::memset(block, 0, bytes);
+      return block;
+    }
   }
 
   // A null `old` allocates; zero `bytes` releases and returns null; on failure the old block is
@@ -84,9 +96,13 @@ class Semantics {
   // Allocated with malloc").
   void free(void* block) noexcept {
     if (block == nullptr) return;
-    const int kept = errno;
-    heap_.release(block);
-    errno = kept;
+    if constexpr (SpeaksMalloc<Heap>) {
+      heap_.release(block);
+    } else {
+      const int kept = errno;
+      heap_.release(block);
+      errno = kept;
+    }
   }
 
   // C23: the size must be the one that was asked for. A smaller one is as harmless as in glibc,
@@ -146,8 +162,12 @@ class Semantics {
   }
 
   void* allocate(std::size_t bytes, std::size_t alignment) noexcept {
-    void* block = try_allocate(bytes, alignment);
-    return block != nullptr ? block : fail(ENOMEM);
+    if constexpr (SpeaksMalloc<Heap>) {
+      return heap_.allocate(bytes, alignment);
+    } else {
+      void* block = try_allocate(bytes, alignment);
+      return block != nullptr ? block : fail(ENOMEM);
+    }
   }
 
   [[gnu::cold]] static void* fail(int error) noexcept {

@@ -1,0 +1,154 @@
+#include "engine/engine.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+namespace ts::engine {
+namespace {
+
+// How many blocks the thread that asks holds in its bins; other threads' are counted as in use.
+std::size_t own_bin_bytes() noexcept {
+  std::size_t bytes = 0;
+  for (unsigned c = 1; c < class_count; ++c) {
+    for (const Block* block = current_heap->bins[c].head; block != nullptr; block = block->next)
+      bytes += size_classes[c].block_bytes;
+  }
+  return bytes;
+}
+
+// One bit for each place in a slab where a block can begin.
+class BlockSet {
+ public:
+  explicit BlockSet(const Span& slab) noexcept : begin_{memory_of(&slab)}, bytes_{slab.granules * granule_bytes} {}
+  void add_if_inside(const Block* block) noexcept {
+    const std::size_t offset = address_of(block) - address_of(begin_);
+    if (offset < bytes_) words_[offset / min_alignment / 64] |= bit(offset);
+  }
+  void add_list(const Block* block) noexcept {
+    for (; block != nullptr; block = block->next) add_if_inside(block);
+  }
+  void add_word(std::size_t index, std::uint64_t word) noexcept { words_[index] |= word; }
+  bool contains(const std::byte* p) const noexcept {
+    const auto offset = static_cast<std::size_t>(p - begin_);
+    return (words_[offset / min_alignment / 64] & bit(offset)) != 0;
+  }
+
+ private:
+  static std::uint64_t bit(std::size_t offset) noexcept {
+    return std::uint64_t{1} << offset / min_alignment % 64;
+  }
+  const std::byte* begin_;
+  std::size_t bytes_;
+  std::uint64_t words_[max_slab_granules * remote_words_per_granule] = {};
+};
+
+// Every block of a slab. No other thread may be in the engine.
+bool walk_slab(const Span& slab, BlockVisitor visit, void* argument) noexcept {
+  const Entry entry = layout.map[&slab - layout.spans].load(std::memory_order_relaxed);
+  const SizeClass& c = size_classes[slab.size_class];
+  BlockSet free{slab};
+  BlockSet cached{slab};
+  free.add_list(slab.blocks);
+  cached.add_list(heap_of(entry)->bins[slab.size_class].head);
+  const std::size_t words = slab.granules * remote_words_per_granule;
+  const std::size_t first = static_cast<std::size_t>(&slab - layout.spans) * remote_words_per_granule;
+  for (std::size_t i = 0; i < words; ++i)
+    cached.add_word(i, layout.remote_bits[first + i].load(std::memory_order_relaxed));
+  for (std::uint32_t i = 0; i < slab.carved; ++i) {
+    const std::byte* const p = memory_of(&slab) + std::size_t{i} * c.block_bytes;
+    const BlockState state = free.contains(p)     ? BlockState::free
+                             : cached.contains(p) ? BlockState::cached
+                                                  : BlockState::used;
+    if (!visit({p, c.block_bytes, state, entry >> heap_shift}, argument)) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+void* Engine::allocate_aligned(std::size_t bytes, std::size_t alignment) noexcept {
+  if (alignment > granule_bytes || bytes > max_small_bytes) return allocate_large(bytes, alignment, nullptr);
+  // A slab begins at a multiple of any such alignment; so does every block whose size is one.
+  for (unsigned c = class_for(std::max(bytes, alignment)); c < class_count; ++c) {
+    if (size_classes[c].block_bytes % alignment == 0) return allocate_small(c);
+  }
+  return allocate_large(bytes, alignment, nullptr);
+}
+
+void* Engine::allocate_zeroed(std::size_t bytes) noexcept {
+  bool zeroed = false;
+  void* const p = bytes <= max_small_bytes ? allocate(bytes, min_alignment)
+                                           : allocate_large(bytes, min_alignment, &zeroed);
+  if (p != nullptr && !zeroed) std::memset(p, 0, bytes);
+  return p;
+}
+
+std::size_t Engine::usable_size(const void* p) noexcept {
+  const Entry entry = entry_of(p);
+  if ((entry & large_entry) != 0) return layout.spans[granule_of(p)].granules * granule_bytes;
+  require(entry != 0, "not a block of ours", p);
+  return size_classes[entry & class_mask].block_bytes;
+}
+
+std::size_t Engine::good_size(std::size_t bytes) noexcept {
+  if (bytes <= max_small_bytes) return size_classes[class_for(bytes)].block_bytes;
+  return align_up(bytes, granule_bytes);
+}
+
+bool Engine::resize(void* p, std::size_t bytes) noexcept {
+  const Entry entry = entry_of(p);
+  if ((entry & large_entry) == 0) {
+    require(entry != 0, "realloc of a block that is not in use", p);
+    const std::size_t now = size_classes[entry & class_mask].block_bytes;
+    // A block that would be half empty moves to where it fits.
+    return bytes <= now && (bytes > now / 2 || now <= 64);
+  }
+  if (bytes <= max_small_bytes) return false;
+  return page_heap.resize(layout.spans + granule_of(p), (bytes + granule_bytes - 1) / granule_bytes);
+}
+
+HeapMeasures Engine::measures() noexcept {
+  HeapMeasures measures;
+  const std::size_t cached = own_bin_bytes();
+  measures.segment_bytes = page_heap.segment_bytes();
+  measures.grow_calls = page_heap.grow_calls();
+  measures.heaps = page_heap.heap_count();
+  measures.chunks = measures.segment_bytes != 0 ? 1 : 0;
+  measures.free_bytes = measures.cached_bytes = cached;
+  page_heap.for_each([&](const Span& span) {
+    if (span.state == SpanState::free) {
+      measures.free_bytes += span.granules * granule_bytes;
+      ++measures.free_blocks;
+    } else if (span.state == SpanState::slab) {
+      const SizeClass& c = size_classes[span.size_class];
+      const std::size_t used = span.used.load(std::memory_order_relaxed);
+      measures.free_bytes += span.granules * granule_bytes - used * c.block_bytes;
+      measures.free_blocks += c.slab_blocks - std::min<std::size_t>(used, c.slab_blocks);
+    }
+  });
+  return measures;
+}
+
+bool Engine::walk(BlockVisitor visit, void* argument) noexcept {
+  bool goes_on = true;
+  page_heap.for_each([&](const Span& span) {
+    if (!goes_on) return;
+    if (span.state == SpanState::slab) {
+      goes_on = walk_slab(span, visit, argument);
+    } else {
+      goes_on = visit({memory_of(&span), span.granules * granule_bytes,
+                       span.state == SpanState::free ? BlockState::free : BlockState::used, 0},
+                      argument);
+    }
+  });
+  return goes_on;
+}
+
+bool Engine::trim(std::size_t keep_bytes) noexcept {
+  drain_own();
+  drain_orphans();
+  return page_heap.trim(keep_bytes);
+}
+
+}  // namespace ts::engine

@@ -1,0 +1,45 @@
+// The engine as a heap like the others (base/heap_like.h): what is small goes to the thread's bins,
+// what is large to the page heap. There is one per process; its state is in layout.h,
+// page_heap.h and thread_heap.h.
+#pragma once
+
+#include "base/check.h"
+#include "engine/page_heap.h"
+#include "engine/thread_heap.h"
+
+namespace ts::engine {
+
+class Engine {
+ public:
+  static constexpr bool speaks_malloc = true;  // override/semantics.h
+
+  void* allocate(std::size_t bytes, std::size_t alignment) noexcept {
+    if (alignment <= min_alignment) [[likely]] {
+      if (bytes <= max_table_bytes) [[likely]]
+        return allocate_small(class_table[(bytes + 15) / 16]);
+      if (bytes <= max_small_bytes) return allocate_small(class_for(bytes));
+      return allocate_large(bytes, alignment, nullptr);
+    }
+    return allocate_aligned(bytes, alignment);
+  }
+
+  // Zero-filled; clean memory is not written to.
+  void* allocate_zeroed(std::size_t bytes) noexcept;
+
+  void release(void* p) noexcept { engine::release(p); }
+  bool resize(void* p, std::size_t bytes) noexcept;
+  static std::size_t usable_size(const void* p) noexcept;
+  static std::size_t good_size(std::size_t bytes) noexcept;
+  HeapMeasures measures() noexcept;
+  bool walk(BlockVisitor visit, void* argument) noexcept;
+  bool trim(std::size_t keep_bytes) noexcept;
+  bool is_valid() noexcept { return page_heap.is_valid(); }
+  void fork_prepare() noexcept { engine::fork_prepare(); }
+  void fork_parent() noexcept { engine::fork_parent(); }
+  void fork_child() noexcept { engine::fork_child(); }
+
+ private:
+  static void* allocate_aligned(std::size_t bytes, std::size_t alignment) noexcept;
+};
+
+}  // namespace ts::engine

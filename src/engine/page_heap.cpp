@@ -1,0 +1,353 @@
+#include "engine/page_heap.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "base/check.h"
+#include "os/os.h"
+
+namespace ts::engine {
+namespace {
+
+// The reservation is the largest of these that the system grants: all of them are more than the
+// machine has, until a limit (RLIMIT_AS) says otherwise.
+constexpr std::size_t max_granules = std::size_t{1} << 26;  // 1 TiB
+constexpr std::size_t min_granules = std::size_t{1} << 9;   // 8 MiB
+constexpr std::size_t max_heaps = (std::size_t{1} << 20) - 1;
+
+constexpr std::size_t huge_page_bytes = std::size_t{2} << 20;
+constexpr std::size_t commit_granules = huge_page_bytes / granule_bytes;
+constexpr std::size_t table_commit_granules = std::size_t{1} << 10;  // a page of the map
+
+// A process that has grown so large will fill a huge page, too; a smaller one would only hold more
+// memory.
+constexpr std::size_t huge_pages_from_granules = (std::size_t{16} << 20) / granule_bytes;
+
+constexpr std::size_t min_dirty_limit_granules = (std::size_t{4} << 20) / granule_bytes;
+constexpr std::size_t min_purge_granules = (std::size_t{64} << 10) / granule_bytes;
+constexpr std::uint64_t idle_ms = 250;
+
+std::size_t number_of(const Span* span) noexcept {
+  return static_cast<std::size_t>(span - layout.spans);
+}
+
+}  // namespace
+
+unsigned PageHeap::list_of(std::size_t granules) noexcept {
+  if (granules < exact_lists) return static_cast<unsigned>(granules);
+  const unsigned log = static_cast<unsigned>(std::bit_width(granules)) - 1;
+  return exact_lists + (log - 6) * 8 + static_cast<unsigned>((granules >> (log - 3)) & 7);
+}
+
+void PageHeap::insert(Span* span, std::size_t granules, bool zeroed) noexcept {
+  FreeLists& lists = zeroed ? clean_ : dirty_;
+  const unsigned list = list_of(granules);
+  span->granules = span[granules - 1].granules = static_cast<std::uint32_t>(granules);
+  span->state = span[granules - 1].state = SpanState::free;
+  span->zeroed = zeroed;
+  span->previous = nullptr;
+  span->next = lists.heads[list];
+  if (span->next != nullptr) span->next->previous = span;
+  lists.heads[list] = span;
+  lists.occupied[list / 64] |= std::uint64_t{1} << list % 64;
+  lists.granules += granules;
+}
+
+void PageHeap::remove(Span* span) noexcept {
+  FreeLists& lists = span->zeroed ? clean_ : dirty_;
+  const unsigned list = list_of(span->granules);
+  if (span->next != nullptr) span->next->previous = span->previous;
+  (span->previous != nullptr ? span->previous->next : lists.heads[list]) = span->next;
+  if (lists.heads[list] == nullptr) lists.occupied[list / 64] &= ~(std::uint64_t{1} << list % 64);
+  lists.granules -= span->granules;
+}
+
+// The first fit within the list of the request's own length (a few are looked at), or any of the
+// next longer ones, where all are long enough ("good fit": Masmano et al., TLSF, 2004).
+Span* PageHeap::find(const FreeLists& lists, std::size_t granules) noexcept {
+  constexpr int looked_at = 16;
+  const unsigned own = list_of(granules);
+  int left = looked_at;
+  for (Span* span = lists.heads[own]; span != nullptr && left != 0; span = span->next, --left) {
+    if (span->granules >= granules) return span;
+  }
+  unsigned word = (own + 1) / 64;
+  if (word >= list_count / 64) return nullptr;
+  std::uint64_t bits = lists.occupied[word] & (~std::uint64_t{0} << (own + 1) % 64);
+  while (bits == 0) {
+    if (++word == list_count / 64) return nullptr;
+    bits = lists.occupied[word];
+  }
+  return lists.heads[word * 64 + static_cast<unsigned>(std::countr_zero(bits))];
+}
+
+void PageHeap::set_in_use(Span* span, std::size_t granules) noexcept {
+  span[granules - 1].state = SpanState::in_use;
+  span->state = SpanState::in_use;
+  span->granules = static_cast<std::uint32_t>(granules);
+}
+
+// A span of at least so many granules, out of the lists.
+Span* PageHeap::take(std::size_t granules) noexcept {
+  Span* span = find(dirty_, granules);
+  if (span == nullptr) span = find(clean_, granules);
+  if (span == nullptr) return grow(granules);
+  remove(span);
+  return span;
+}
+
+bool PageHeap::reserve() noexcept {
+  // Per granule: itself, its span, its remote bits, its map entry, and a share of the heaps.
+  constexpr std::size_t remote_bytes = remote_words_per_granule * 8;
+  for (std::size_t granules = max_granules; granules >= min_granules; granules /= 2) {
+    const std::size_t heaps = std::min(max_heaps, granules / 4);
+    const std::size_t map_bytes = align_up(granules * sizeof(Entry), huge_page_bytes);
+    const std::size_t heap_bytes = align_up(heaps * heap_stride, huge_page_bytes);
+    const std::size_t bytes = map_bytes + granules * (sizeof(Span) + remote_bytes + granule_bytes) +
+                              heap_bytes + 3 * huge_page_bytes;
+    auto* const begin = static_cast<std::byte*>(os::reserve(bytes));
+    if (begin == nullptr) continue;
+    std::uintptr_t at = align_up(address_of(begin), huge_page_bytes);
+    layout.map = reinterpret_cast<std::atomic<Entry>*>(at);
+    at += map_bytes;
+    layout.spans = reinterpret_cast<Span*>(at);
+    at += granules * sizeof(Span);
+    layout.remote_bits = reinterpret_cast<std::atomic<std::uint64_t>*>(at);
+    at += granules * remote_bytes;
+    layout.heaps = reinterpret_cast<std::byte*>(at);
+    at += heap_bytes;
+    layout.base = align_up(at, huge_page_bytes);
+    capacity_ = granules;
+    heap_capacity_ = heaps;
+    return true;
+  }
+  return false;
+}
+
+bool PageHeap::commit_tables(std::size_t granules) noexcept {
+  if (granules <= tables_committed_) return true;
+  const std::size_t from = tables_committed_;
+  const std::size_t more = align_up(granules - from, table_commit_granules);
+  if (!os::commit(layout.map + from, more * sizeof(Entry)) ||
+      !os::commit(layout.spans + from, more * sizeof(Span)) ||
+      !os::commit(layout.remote_bits + from * remote_words_per_granule,
+                  more * remote_words_per_granule * 8))
+    return false;
+  tables_committed_ += more;
+  return true;
+}
+
+// Makes the first `granules` touchable.
+bool PageHeap::commit(std::size_t granules) noexcept {
+  if (granules <= committed_) return true;
+  if (granules > capacity_ || !commit_tables(std::min(align_up(granules, commit_granules), capacity_)))
+    return false;
+  std::byte* const begin = memory_of(layout.spans + committed_);
+  std::size_t more = std::min(align_up(granules, commit_granules), capacity_) - committed_;
+  if (!os::commit(begin, more * granule_bytes)) {
+    more = granules - committed_;  // under a limit, what is needed may still go
+    if (!os::commit(begin, more * granule_bytes)) return false;
+  }
+  if (committed_ >= huge_pages_from_granules) os::prefer_huge_pages(begin, more * granule_bytes);
+  committed_ += more;
+  return true;
+}
+
+// The end of the granules in use moves up; a free span that ends there is part of the new one.
+Span* PageHeap::grow(std::size_t granules) noexcept {
+  if (capacity_ == 0 && !reserve()) return nullptr;
+  std::size_t begin = top_;
+  if (top_ != 0 && layout.spans[top_ - 1].state == SpanState::free)
+    begin -= layout.spans[top_ - 1].granules;
+  if (granules > capacity_ - begin || !commit(begin + granules)) return nullptr;
+  Span* const span = layout.spans + begin;
+  bool zeroed = true;
+  if (begin != top_) {
+    zeroed = span->zeroed;
+    remove(span);
+  }
+  span->granules = static_cast<std::uint32_t>(granules);
+  span->zeroed = zeroed;
+  top_ = begin + granules;
+  // relaxed: see entry_of
+  layout.granule_count.store(static_cast<std::uint32_t>(top_), std::memory_order_relaxed);
+  ++grow_calls_;
+  return span;
+}
+
+Span* PageHeap::allocate(std::size_t granules, std::size_t alignment_granules,
+                         SpanState state) noexcept {
+  const Guard guard{lock_};
+  if (granules > max_granules || alignment_granules > max_granules) return nullptr;
+  Span* span = take(granules + alignment_granules - 1);
+  if (span == nullptr) return nullptr;
+  const bool zeroed = span->zeroed;
+  const std::size_t got = span->granules;
+  const std::size_t first = align_up(layout.base / granule_bytes + number_of(span), alignment_granules) -
+                            layout.base / granule_bytes;
+  const std::size_t before = first - number_of(span);
+  Span* const whole = span;
+  span += before;
+  set_in_use(span, granules);
+  span->zeroed = zeroed;
+  span->state = state;
+  if (before != 0) insert(whole, before, zeroed);
+  if (before + granules != got) insert(span + granules, got - before - granules, zeroed);
+  return span;
+}
+
+// Puts granules into the lists, together with the free spans on either side.
+void PageHeap::give_up(Span* span, std::size_t granules, bool zeroed) noexcept {
+  const std::size_t begin = number_of(span);
+  if (begin + granules < top_ && span[granules].state == SpanState::free) {
+    zeroed = zeroed && span[granules].zeroed;
+    const std::size_t behind = span[granules].granules;
+    remove(span + granules);
+    granules += behind;
+  }
+  if (begin != 0 && span[-1].state == SpanState::free) {
+    Span* const before = span - span[-1].granules;
+    zeroed = zeroed && before->zeroed;
+    granules += before->granules;
+    remove(before);
+    span = before;
+  }
+  insert(span, granules, zeroed);
+}
+
+void PageHeap::release(Span* span) noexcept {
+  const Guard guard{lock_};
+  give_up(span, span->granules, false);
+  purge_if_idle();
+}
+
+bool PageHeap::resize(Span* span, std::size_t granules) noexcept {
+  const Guard guard{lock_};
+  const std::size_t now = span->granules;
+  if (granules > max_granules) return false;
+  if (granules < now) {
+    set_in_use(span, granules);
+    span->state = SpanState::large;
+    give_up(span + granules, now - granules, false);
+    return true;
+  }
+  const std::size_t more = granules - now;
+  if (more == 0) return true;
+  Span* behind = span + now;
+  if (number_of(behind) == top_) {
+    if (grow(more) == nullptr) return false;
+    set_in_use(behind, more);
+  } else {
+    if (behind->state != SpanState::free) return false;
+    if (behind->granules < more) {
+      // The last free span may grow to the end of the reservation.
+      if (number_of(behind) + behind->granules != top_ || grow(more) == nullptr) return false;
+    } else {
+      const std::size_t all = behind->granules;
+      const bool zeroed = behind->zeroed;
+      remove(behind);
+      if (all != more) insert(behind + more, all - more, zeroed);
+    }
+  }
+  set_in_use(span, granules);
+  span->state = SpanState::large;
+  span->zeroed = false;
+  return true;
+}
+
+std::uint32_t PageHeap::new_heap() noexcept {
+  const Guard guard{lock_};
+  if (capacity_ == 0 && !reserve()) return 0;
+  const std::size_t number = heaps_ + 1;
+  if (number >= heap_capacity_) return 0;
+  if ((number + 1) * heap_stride > heap_bytes_committed_) {
+    const std::size_t more = os::page_bytes();
+    if (!os::commit(layout.heaps + heap_bytes_committed_, more)) return 0;
+    heap_bytes_committed_ += more;
+  }
+  return ++heaps_;
+}
+
+// Gives dirty spans back, longest first, until about `keep_granules` are left.
+void PageHeap::purge(std::size_t keep_granules, std::size_t min_span_granules) noexcept {
+  for (unsigned list = list_count; list-- > 0 && dirty_.granules > keep_granules;) {
+    Span* next = nullptr;
+    for (Span* span = dirty_.heads[list]; span != nullptr; span = next) {
+      next = span->next;
+      const std::size_t granules = span->granules;
+      if (granules < min_span_granules) return;
+      if (dirty_.granules <= keep_granules) return;
+      os::discard(memory_of(span), granules * granule_bytes);
+      remove(span);
+      insert(span, granules, true);
+    }
+  }
+}
+
+void PageHeap::purge_if_idle() noexcept {
+  const std::size_t in_use = top_ - dirty_.granules - clean_.granules;
+  const std::size_t limit = std::max(min_dirty_limit_granules, in_use / 4);
+  if (dirty_.granules <= limit) {
+    over_limit_since_ms_ = 0;
+    return;
+  }
+  const std::uint64_t now = os::coarse_milliseconds();
+  if (over_limit_since_ms_ == 0) {
+    over_limit_since_ms_ = now;
+  } else if (now - over_limit_since_ms_ >= idle_ms) {
+    purge(limit / 2, min_purge_granules);
+    over_limit_since_ms_ = 0;
+  }
+}
+
+bool PageHeap::trim(std::size_t keep_bytes) noexcept {
+  const Guard guard{lock_};
+  const std::size_t before = dirty_.granules;
+  purge(keep_bytes / granule_bytes, 1);
+  return dirty_.granules != before;
+}
+
+std::size_t PageHeap::free_bytes() noexcept {
+  const Guard guard{lock_};
+  return (dirty_.granules + clean_.granules) * granule_bytes;
+}
+
+std::size_t PageHeap::segment_bytes() noexcept {
+  const Guard guard{lock_};
+  return top_ * granule_bytes;
+}
+
+std::size_t PageHeap::grow_calls() noexcept {
+  const Guard guard{lock_};
+  return grow_calls_;
+}
+
+std::uint32_t PageHeap::heap_count() noexcept {
+  const Guard guard{lock_};
+  return heaps_;
+}
+
+bool PageHeap::is_valid() noexcept {
+  const Guard guard{lock_};
+  std::size_t dirty = 0;
+  std::size_t clean = 0;
+  bool was_free = false;
+  std::size_t i = 0;
+  while (i < top_) {
+    const Span& span = layout.spans[i];
+    if (span.granules == 0 || span.granules > top_ - i) return false;
+    const bool is_free = span.state == SpanState::free;
+    if (is_free) {
+      const Span& last = layout.spans[i + span.granules - 1];
+      if (was_free || last.state != SpanState::free || last.granules != span.granules) return false;
+      (span.zeroed ? clean : dirty) += span.granules;
+    } else if (span.granules > 1 && layout.spans[i + span.granules - 1].state != SpanState::in_use) {
+      return false;
+    }
+    was_free = is_free;
+    i += span.granules;
+  }
+  return i == top_ && dirty == dirty_.granules && clean == clean_.granules;
+}
+
+}  // namespace ts::engine

@@ -1,0 +1,97 @@
+// Spans of granules for all threads, under one lock. Free spans lie in lists by length, dirty ones
+// (whose pages are resident) apart from clean ones; neighbours are merged at once. A request is
+// served from dirty memory if there is any of that length, then from clean memory, then from beyond
+// the end: a page is touched for the first time only when no touched one serves.
+//
+// Memory goes back to the system when more than a quarter of what is in use, and more than 4 MiB,
+// has been lying idle for a quarter of a second, in pieces of 64 KiB and more.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "engine/layout.h"
+#include "os/mutex.h"
+
+namespace ts::engine {
+
+class PageHeap {
+ public:
+  constexpr PageHeap() = default;
+
+  // A span of `granules` whose first granule's number is a multiple of `alignment_granules` (a power
+  // of two), in the state `state`; null if the system has no more. Its map entries are 0.
+  Span* allocate(std::size_t granules, std::size_t alignment_granules, SpanState state) noexcept;
+
+  // Takes a span back. Its map entries must be 0 again.
+  void release(Span* span) noexcept;
+
+  // Makes a large span so long without moving it, or changes nothing and returns false.
+  bool resize(Span* span, std::size_t granules) noexcept;
+
+  // Room for one more heap's structure, zero-filled; 0 if there is none, else its number.
+  std::uint32_t new_heap() noexcept;
+
+  // Gives all free memory back but about `keep_bytes`; true if there was any.
+  bool trim(std::size_t keep_bytes) noexcept;
+
+  // Calls `visit(span)` for every span in the order of addresses, under the lock.
+  template <class Visit>
+  void for_each(Visit visit) noexcept {
+    const Guard guard{lock_};
+    for (std::size_t i = 0; i < top_; i += layout.spans[i].granules) visit(layout.spans[i]);
+  }
+
+  bool is_valid() noexcept;
+
+  std::size_t free_bytes() noexcept;
+  std::size_t segment_bytes() noexcept;
+  std::size_t grow_calls() noexcept;
+  std::uint32_t heap_count() noexcept;
+
+  void fork_prepare() noexcept TS_ACQUIRE(lock_) { lock_.lock(); }
+  void fork_parent() noexcept TS_RELEASE(lock_) { lock_.unlock(); }
+  void fork_child() noexcept { lock_.reset_after_fork(); }
+
+ private:
+  // Lists of equal length up to 63 granules, then eight to an octave.
+  static constexpr unsigned exact_lists = 64;
+  static constexpr unsigned list_count = 256;
+
+  struct FreeLists {
+    Span* heads[list_count] = {};
+    std::uint64_t occupied[list_count / 64] = {};
+    std::size_t granules = 0;
+  };
+
+  static unsigned list_of(std::size_t granules) noexcept;
+  void insert(Span* span, std::size_t granules, bool zeroed) noexcept;
+  void remove(Span* span) noexcept;
+  static Span* find(const FreeLists& lists, std::size_t granules) noexcept;
+  Span* take(std::size_t granules) noexcept;
+  Span* grow(std::size_t granules) noexcept;
+  bool reserve() noexcept;
+  bool commit(std::size_t granules) noexcept;
+  bool commit_tables(std::size_t granules) noexcept;
+  void give_up(Span* span, std::size_t granules, bool zeroed) noexcept;
+  static void set_in_use(Span* span, std::size_t granules) noexcept;
+  void purge(std::size_t keep_granules, std::size_t min_granules) noexcept;
+  void purge_if_idle() noexcept;
+
+  Mutex lock_;
+  FreeLists dirty_;
+  FreeLists clean_;
+  std::size_t capacity_ = 0;          // granules that the reservation has room for
+  std::size_t top_ = 0;               // granules that have ever been in a span
+  std::size_t committed_ = 0;         // granules that may be touched
+  std::size_t tables_committed_ = 0;  // granules for which map, spans and bits may be touched
+  std::size_t heap_capacity_ = 0;
+  std::uint32_t heaps_ = 0;
+  std::size_t heap_bytes_committed_ = 0;
+  std::uint64_t over_limit_since_ms_ = 0;  // 0: there is not too much dirty memory
+  std::size_t grow_calls_ = 0;
+};
+
+inline constinit PageHeap page_heap;
+
+}  // namespace ts::engine

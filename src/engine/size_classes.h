@@ -1,0 +1,92 @@
+// The sizes in which small blocks come: multiples of 16 up to 128, then eight to an octave up to
+// 32 KiB, so that a block is at most an eighth larger than what was asked for. Class 0 is none.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+#include "base/heap_like.h"
+
+namespace ts::engine {
+
+inline constexpr std::size_t granule_bytes = std::size_t{16} << 10;
+inline constexpr std::size_t max_small_bytes = std::size_t{32} << 10;
+inline constexpr unsigned classes_per_octave = 8;
+inline constexpr unsigned linear_classes = 128 / min_alignment;
+// Octaves from 128 bytes to max_small_bytes.
+inline constexpr unsigned octaves = std::bit_width(max_small_bytes) - std::bit_width(128U);
+inline constexpr unsigned class_count = 1 + linear_classes + octaves * classes_per_octave;
+
+// The class of a request that is not too large for any.
+constexpr unsigned class_for(std::size_t bytes) noexcept {
+  if (bytes <= 128) return bytes == 0 ? 1 : static_cast<unsigned>((bytes + 15) / 16);
+  // The highest four bits of the last byte's offset name the class: a leading one, and three more.
+  const std::size_t last = bytes - 1;
+  const unsigned shift = static_cast<unsigned>(std::bit_width(last)) - 4;
+  return linear_classes + 1 + (shift - 4) * classes_per_octave +
+         static_cast<unsigned>((last >> shift) & (classes_per_octave - 1));
+}
+
+// What the heap knows of a class.
+struct SizeClass {
+  std::uint32_t block_bytes;
+  std::uint32_t slab_granules;
+  std::uint32_t slab_blocks;
+  std::uint32_t bin_blocks;      // as many as a bin may hold
+  std::uint32_t carve_blocks;    // as many as are linked at a time: a page of fresh memory
+};
+
+constexpr std::size_t class_bytes(unsigned size_class) noexcept {
+  if (size_class <= linear_classes) return size_class * 16;
+  const unsigned step = size_class - linear_classes - 1;
+  return (classes_per_octave + 1 + step % classes_per_octave) << (step / classes_per_octave + 4);
+}
+
+inline constexpr std::size_t max_slab_granules = 16;
+
+constexpr SizeClass make_class(unsigned size_class) noexcept {
+  if (size_class == 0) return {};
+  const std::size_t bytes = class_bytes(size_class);
+  // The shortest slab that wastes at most 1/64 at its end and has eight blocks.
+  std::size_t granules = 1;
+  while (granules < max_slab_granules && (granules * granule_bytes / bytes < 8 ||
+                                          granules * granule_bytes % bytes > granules * granule_bytes / 64))
+    ++granules;
+  const std::size_t blocks = granules * granule_bytes / bytes;
+  const std::size_t in_page = 4096 / bytes;
+  const std::size_t in_bin = in_page < 4 ? 4 : in_page > 64 ? 64 : in_page;
+  return {static_cast<std::uint32_t>(bytes),  static_cast<std::uint32_t>(granules),
+          static_cast<std::uint32_t>(blocks), static_cast<std::uint32_t>(in_bin),
+          static_cast<std::uint32_t>(in_page == 0 ? 1 : in_page > 64 ? 64 : in_page)};
+
+}
+
+inline constexpr auto size_classes = [] {
+  std::array<SizeClass, class_count> all{};
+  for (unsigned i = 0; i < class_count; ++i) all[i] = make_class(i);
+  return all;
+}();
+
+// The requests that most programs make go by a table, indexed by 16 bytes.
+inline constexpr std::size_t max_table_bytes = 1024;
+inline constexpr auto class_table = [] {
+  std::array<std::uint8_t, max_table_bytes / 16 + 1> table{};
+  for (std::size_t i = 0; i < table.size(); ++i)
+    table[i] = static_cast<std::uint8_t>(class_for(i * 16));
+  return table;
+}();
+
+static_assert(class_count <= 128, "an entry of the map has seven bits for it");
+static_assert(class_bytes(class_count - 1) == max_small_bytes);
+static_assert(class_for(max_small_bytes) == class_count - 1);
+static_assert([] {
+  for (std::size_t bytes = 1; bytes <= max_small_bytes; ++bytes) {
+    const unsigned c = class_for(bytes);
+    if (class_bytes(c) < bytes || (c > 1 && class_bytes(c - 1) >= bytes)) return false;
+  }
+  return true;
+}());
+
+}  // namespace ts::engine

@@ -1,0 +1,18 @@
+// The drop-in library tsmalloc: the engine, and the names of libc over it.
+#include "engine/engine.h"
+
+#include "override/cxx_runtime.h"
+#include "override/diagnostics.h"
+#include "override/semantics.h"
+
+namespace ts {
+namespace {
+
+constinit Semantics<engine::Engine> allocator;
+
+}  // namespace
+}  // namespace ts
+
+#include "override/c_symbols.inc"
+#include "override/fork_handlers.inc"
+#include "override/operators.inc"
