@@ -111,6 +111,7 @@ static size_t statm_bytes(int index) {
 }
 
 size_t address_space_bytes(void) { return statm_bytes(0); }
+size_t data_bytes(void) { return statm_bytes(5); }
 size_t resident_bytes(void) { return statm_bytes(1); }
 
 // The dynamic linker only warns about a library that it cannot preload, and every check would then

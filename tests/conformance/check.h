@@ -75,6 +75,7 @@ void* opaque_pointer(void* pointer);
 
 // Address space and resident memory of this process.
 size_t address_space_bytes(void);
+size_t data_bytes(void);  // private writable memory, resident or not, which RLIMIT_DATA limits
 size_t resident_bytes(void);
 
 #ifdef __cplusplus
