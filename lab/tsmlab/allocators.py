@@ -13,7 +13,7 @@ import fnmatch
 import hashlib
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -88,7 +88,7 @@ def missing_packages() -> list[str]:
 
 def own_names() -> list[str]:
     """The names of our allocators, built or not."""
-    return [f"{strategy}-{fit}" for strategy in STRATEGIES for fit in FITS]
+    return [name for name, _, _ in _own_libraries()]
 
 
 def glibc() -> Allocator:
@@ -171,18 +171,21 @@ def _unknown(name: str, available: Sequence[Allocator]) -> UserError:
     return UserError(f"there is no allocator {name!r}.", remedy)
 
 
-def _ours() -> list[Allocator]:
-    found = []
+def _own_libraries() -> Iterator[tuple[str, str, str]]:
+    """Name, file and summary of each."""
+    yield "tsmalloc", "libtsmalloc.so", "the engine: thread bins over slabs, one page heap"
     for strategy, summary in STRATEGIES.items():
         for fit in FITS:
-            path = paths.library_dir() / f"libtsmalloc-{strategy}-{fit}.so"
-            if path.is_file():
-                text = f"{summary}; {fit} fit"
-                name = f"{strategy}-{fit}"
-                found.append(
-                    Allocator(name, paths.preloadable(path), "tsmalloc", __version__, summary=text)
-                )
-    return found
+            name = f"{strategy}-{fit}"
+            yield name, f"libtsmalloc-{name}.so", f"{summary}; {fit} fit"
+
+
+def _ours() -> list[Allocator]:
+    return [
+        Allocator(name, paths.preloadable(path), "tsmalloc", __version__, summary=summary)
+        for name, file, summary in _own_libraries()
+        if (path := paths.library_dir() / file).is_file()
+    ]
 
 
 def _installed(versions: bool) -> list[Allocator]:

@@ -20,7 +20,8 @@ std::size_t own_bin_bytes() noexcept {
 // One bit for each place in a slab where a block can begin.
 class BlockSet {
  public:
-  explicit BlockSet(const Span& slab) noexcept : begin_{memory_of(&slab)}, bytes_{slab.granules * granule_bytes} {}
+  explicit BlockSet(const Span& slab) noexcept
+      : begin_{memory_of(&slab)}, bytes_{slab.granules * granule_bytes} {}
   void add_if_inside(const Block* block) noexcept {
     const std::size_t offset = address_of(block) - address_of(begin_);
     if (offset < bytes_) words_[offset / min_alignment / 64] |= bit(offset);
@@ -52,7 +53,8 @@ bool walk_slab(const Span& slab, BlockVisitor visit, void* argument) noexcept {
   free.add_list(slab.blocks);
   cached.add_list(heap_of(entry)->bins[slab.size_class].head);
   const std::size_t words = slab.granules * remote_words_per_granule;
-  const std::size_t first = static_cast<std::size_t>(&slab - layout.spans) * remote_words_per_granule;
+  const std::size_t first =
+      static_cast<std::size_t>(&slab - layout.spans) * remote_words_per_granule;
   for (std::size_t i = 0; i < words; ++i)
     cached.add_word(i, layout.remote_bits[first + i].load(std::memory_order_relaxed));
   for (std::uint32_t i = 0; i < slab.carved; ++i) {
@@ -68,7 +70,8 @@ bool walk_slab(const Span& slab, BlockVisitor visit, void* argument) noexcept {
 }  // namespace
 
 void* Engine::allocate_aligned(std::size_t bytes, std::size_t alignment) noexcept {
-  if (alignment > granule_bytes || bytes > max_small_bytes) return allocate_large(bytes, alignment, nullptr);
+  if (alignment > granule_bytes || bytes > max_small_bytes)
+    return allocate_large(bytes, alignment, nullptr);
   // A slab begins at a multiple of any such alignment; so does every block whose size is one.
   for (unsigned c = class_for(std::max(bytes, alignment)); c < class_count; ++c) {
     if (size_classes[c].block_bytes % alignment == 0) return allocate_small(c);
@@ -105,7 +108,8 @@ bool Engine::resize(void* p, std::size_t bytes) noexcept {
     return bytes <= now && (bytes > now / 2 || now <= 64);
   }
   if (bytes <= max_small_bytes) return false;
-  return page_heap.resize(layout.spans + granule_of(p), (bytes + granule_bytes - 1) / granule_bytes);
+  return page_heap.resize(layout.spans + granule_of(p),
+                          (bytes + granule_bytes - 1) / granule_bytes);
 }
 
 HeapMeasures Engine::measures() noexcept {

@@ -49,19 +49,19 @@ enum class SpanState : std::uint8_t {
 };
 
 struct alignas(64) Span {
-  Block* blocks = nullptr;             // owner: free blocks that are in no bin
-  Span* next = nullptr;                // slab: owner, in the list of its class; free: pages
-  Span* previous = nullptr;            // likewise
-  Span* next_ready = nullptr;          // who made `pending` positive, then the owner
-  std::atomic<std::uint32_t> pending;  // any: remote frees that the owner has not yet counted
-  std::atomic<std::uint32_t> used;     // owner; others read: blocks in bins or with the program
-  std::uint32_t granules = 0;          // pages; const while in use, but for a large block's owner
-  std::uint32_t carved = 0;            // owner: blocks that have ever been linked
-  std::uint32_t free_blocks = 0;       // owner: length of `blocks`
-  std::uint8_t size_class = 0;         // const while in use
+  Block* blocks = nullptr;              // owner: free blocks that are in no bin
+  Span* next = nullptr;                 // slab: owner, in the list of its class; free: pages
+  Span* previous = nullptr;             // likewise
+  Span* next_ready = nullptr;           // who made `pending` positive, then the owner
+  std::atomic<std::uint32_t> pending;   // any: remote frees that the owner has not yet counted
+  std::atomic<std::uint32_t> used;      // owner; others read: blocks in bins or with the program
+  std::uint32_t granules = 0;           // pages; const while in use, but for a large block's owner
+  std::uint32_t carved = 0;             // owner: blocks that have ever been linked
+  std::uint32_t free_blocks = 0;        // owner: length of `blocks`
+  std::uint8_t size_class = 0;          // const while in use
   SpanState state = SpanState::in_use;  // pages; const while in use
-  bool listed = false;                 // owner: in the list of its class
-  bool zeroed = false;                 // pages: reads as zero throughout
+  bool listed = false;                  // owner: in the list of its class
+  bool zeroed = false;                  // pages: reads as zero throughout
 };
 static_assert(sizeof(Span) == 64);
 
@@ -75,13 +75,13 @@ struct Bin {
 };
 
 struct alignas(64) ThreadHeap {
-  Entry self = 0;                       // const: its number as the map has it
-  bool is_orphan = false;               // orphans' lock
-  std::atomic<bool> busy{false};        // owner: in a slow path; a fork leaves such a heap alone
-  ThreadHeap* next_orphan = nullptr;    // orphans' lock
-  std::atomic<Span*> ready{nullptr};    // any: slabs with pending frees, a stack
-  Bin bins[class_count];                // owner
-  Span* partial[class_count] = {};      // owner: slabs with blocks to give, by class
+  Entry self = 0;                     // const: its number as the map has it
+  bool is_orphan = false;             // orphans' lock
+  std::atomic<bool> busy{false};      // owner: in a slow path; a fork leaves such a heap alone
+  ThreadHeap* next_orphan = nullptr;  // orphans' lock
+  std::atomic<Span*> ready{nullptr};  // any: slabs with pending frees, a stack
+  Bin bins[class_count];              // owner
+  Span* partial[class_count] = {};    // owner: slabs with blocks to give, by class
 };
 inline constexpr std::size_t heap_stride = 2048;
 static_assert(sizeof(ThreadHeap) <= heap_stride);
@@ -94,8 +94,8 @@ inline constexpr std::size_t remote_words_per_granule = granule_bytes / min_alig
 
 // Where the parts begin. All const once granule_count is positive.
 struct Layout {
-  std::uintptr_t base = 0;                       // of the first granule
-  std::atomic<std::uint32_t> granule_count{0};   // any: granules in use of the reservation
+  std::uintptr_t base = 0;                      // of the first granule
+  std::atomic<std::uint32_t> granule_count{0};  // any: granules in use of the reservation
   std::atomic<Entry>* map = nullptr;
   Span* spans = nullptr;
   std::atomic<std::uint64_t>* remote_bits = nullptr;

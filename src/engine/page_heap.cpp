@@ -140,7 +140,8 @@ bool PageHeap::commit_tables(std::size_t granules) noexcept {
 // Makes the first `granules` touchable.
 bool PageHeap::commit(std::size_t granules) noexcept {
   if (granules <= committed_) return true;
-  if (granules > capacity_ || !commit_tables(std::min(align_up(granules, commit_granules), capacity_)))
+  if (granules > capacity_ ||
+      !commit_tables(std::min(align_up(granules, commit_granules), capacity_)))
     return false;
   std::byte* const begin = memory_of(layout.spans + committed_);
   std::size_t more = std::min(align_up(granules, commit_granules), capacity_) - committed_;
@@ -183,8 +184,9 @@ Span* PageHeap::allocate(std::size_t granules, std::size_t alignment_granules,
   if (span == nullptr) return nullptr;
   const bool zeroed = span->zeroed;
   const std::size_t got = span->granules;
-  const std::size_t first = align_up(layout.base / granule_bytes + number_of(span), alignment_granules) -
-                            layout.base / granule_bytes;
+  const std::size_t first =
+      align_up(layout.base / granule_bytes + number_of(span), alignment_granules) -
+      layout.base / granule_bytes;
   const std::size_t before = first - number_of(span);
   Span* const whole = span;
   span += before;
@@ -341,7 +343,8 @@ bool PageHeap::is_valid() noexcept {
       const Span& last = layout.spans[i + span.granules - 1];
       if (was_free || last.state != SpanState::free || last.granules != span.granules) return false;
       (span.zeroed ? clean : dirty) += span.granules;
-    } else if (span.granules > 1 && layout.spans[i + span.granules - 1].state != SpanState::in_use) {
+    } else if (span.granules > 1 &&
+               layout.spans[i + span.granules - 1].state != SpanState::in_use) {
       return false;
     }
     was_free = is_free;

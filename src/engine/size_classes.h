@@ -34,8 +34,8 @@ struct SizeClass {
   std::uint32_t block_bytes;
   std::uint32_t slab_granules;
   std::uint32_t slab_blocks;
-  std::uint32_t bin_blocks;      // as many as a bin may hold
-  std::uint32_t carve_blocks;    // as many as are linked at a time: a page of fresh memory
+  std::uint32_t bin_blocks;    // as many as a bin may hold
+  std::uint32_t carve_blocks;  // as many as are linked at a time: a page of fresh memory
 };
 
 constexpr std::size_t class_bytes(unsigned size_class) noexcept {
@@ -51,16 +51,18 @@ constexpr SizeClass make_class(unsigned size_class) noexcept {
   const std::size_t bytes = class_bytes(size_class);
   // The shortest slab that wastes at most 1/64 at its end and has eight blocks.
   std::size_t granules = 1;
-  while (granules < max_slab_granules && (granules * granule_bytes / bytes < 8 ||
-                                          granules * granule_bytes % bytes > granules * granule_bytes / 64))
+  while (granules < max_slab_granules &&
+         (granules * granule_bytes / bytes < 8 ||
+          granules * granule_bytes % bytes > granules * granule_bytes / 64))
     ++granules;
   const std::size_t blocks = granules * granule_bytes / bytes;
   const std::size_t in_page = 4096 / bytes;
   const std::size_t in_bin = in_page < 4 ? 4 : in_page > 64 ? 64 : in_page;
-  return {static_cast<std::uint32_t>(bytes),  static_cast<std::uint32_t>(granules),
+  return {static_cast<std::uint32_t>(bytes), static_cast<std::uint32_t>(granules),
           static_cast<std::uint32_t>(blocks), static_cast<std::uint32_t>(in_bin),
-          static_cast<std::uint32_t>(in_page == 0 ? 1 : in_page > 64 ? 64 : in_page)};
-
+          static_cast<std::uint32_t>(in_page == 0   ? 1
+                                     : in_page > 64 ? 64
+                                                    : in_page)};
 }
 
 inline constexpr auto size_classes = [] {

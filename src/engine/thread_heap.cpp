@@ -27,7 +27,8 @@ constinit ThreadHeap* orphans TS_GUARDED_BY(orphans_lock) = nullptr;
 // thread_slots.h for why the child sees the mark whenever it sees the change).
 class Busy {
  public:
-  explicit Busy(ThreadHeap& heap) noexcept : heap_{heap}, before_{heap.busy.load(std::memory_order_relaxed)} {
+  explicit Busy(ThreadHeap& heap) noexcept
+      : heap_{heap}, before_{heap.busy.load(std::memory_order_relaxed)} {
     heap_.busy.store(true, std::memory_order_relaxed);
     std::atomic_thread_fence(std::memory_order_release);
   }
@@ -124,15 +125,17 @@ bool drain(ThreadHeap& heap) noexcept {
   Span* slab = heap.ready.exchange(nullptr, std::memory_order_acquire);
   while (slab != nullptr) {
     Span* const next = slab->next_ready;  // before the count: then others may write it again
-    // acquire: pairs with the addition in release_remote; sees the bits of all that are counted
-    const std::uint32_t counted = slab->pending.exchange(0, std::memory_order_acquire);
+    // acquire: pairs with the addition in release_remote; sees the bits of all that are counted.
+    // release: pairs with the next addition to 0, whose thread writes next_ready, which we have read
+    const std::uint32_t counted = slab->pending.exchange(0, std::memory_order_acq_rel);
     const std::size_t first_word =
         static_cast<std::size_t>(slab - layout.spans) * remote_words_per_granule;
     for (std::size_t i = 0; i < slab->granules * remote_words_per_granule; ++i) {
       std::atomic<std::uint64_t>& word = layout.remote_bits[first_word + i];
       if (word.load(std::memory_order_relaxed) == 0) continue;
       // acquire: pairs with the setting of the bit; what the freeing thread did to the block is over
-      for (std::uint64_t bits = word.exchange(0, std::memory_order_acquire); bits != 0; bits &= bits - 1) {
+      for (std::uint64_t bits = word.exchange(0, std::memory_order_acquire); bits != 0;
+           bits &= bits - 1) {
         const std::size_t offset = i * 64 + static_cast<std::size_t>(std::countr_zero(bits));
         push(*slab, reinterpret_cast<Block*>(memory_of(slab) + offset * min_alignment));
       }
@@ -150,15 +153,18 @@ void release_remote(void* p, Entry entry) noexcept {
   require(offset % size_classes[entry & class_mask].block_bytes == 0, not_in_use, p);
   const std::size_t bit = (address_of(p) - layout.base) / min_alignment;
   const std::uint64_t mask = std::uint64_t{1} << bit % 64;
-  const std::uint64_t before = layout.remote_bits[bit / 64].fetch_or(mask, std::memory_order_release);
+  const std::uint64_t before =
+      layout.remote_bits[bit / 64].fetch_or(mask, std::memory_order_release);
   require((before & mask) == 0, not_in_use, p);
-  // release: the bit is set before it is counted. acquire: a push must not come before.
+  // release: the bit is set before it is counted. acquire: pairs with the owner's exchange, after
+  // which next_ready is ours to write.
   if (slab.pending.fetch_add(1, std::memory_order_acq_rel) != 0) return;
   std::atomic<Span*>& ready = heap_of(entry)->ready;
   Span* head = ready.load(std::memory_order_relaxed);
   do {
     slab.next_ready = head;
-  } while (!ready.compare_exchange_weak(head, &slab, std::memory_order_release, std::memory_order_relaxed));
+  } while (!ready.compare_exchange_weak(head, &slab, std::memory_order_release,
+                                        std::memory_order_relaxed));
 }
 
 // ---- bins ----
@@ -283,16 +289,15 @@ ThreadHeap* adopt_heap() noexcept {
   return heap;
 }
 
-ThreadHeap* own_heap() noexcept {
-  return current_heap != &no_heap ? current_heap : adopt_heap();
-}
+ThreadHeap* own_heap() noexcept { return current_heap != &no_heap ? current_heap : adopt_heap(); }
 
 void release_unusual(void* p, Entry entry) noexcept {
   if ((entry & large_entry) != 0) {
     require(address_of(p) % granule_bytes == 0, not_in_use, p);
     Span& span = layout.spans[granule_of(p)];
     // An exchange, so that of two threads that free the same block one is told.
-    require(layout.map[granule_of(p)].exchange(0, std::memory_order_relaxed) == entry, not_in_use, p);
+    require(layout.map[granule_of(p)].exchange(0, std::memory_order_relaxed) == entry, not_in_use,
+            p);
     page_heap.release(&span);
     return;
   }
@@ -346,7 +351,8 @@ void* allocate_large(std::size_t bytes, std::size_t alignment, bool* zeroed) noe
   if (bytes > limit || alignment > limit) return out_of_memory();
   const std::size_t granules = (bytes + granule_bytes - 1) / granule_bytes;
   const std::size_t alignment_granules = alignment <= granule_bytes ? 1 : alignment / granule_bytes;
-  Span* span = page_heap.allocate(granules == 0 ? 1 : granules, alignment_granules, SpanState::large);
+  Span* span =
+      page_heap.allocate(granules == 0 ? 1 : granules, alignment_granules, SpanState::large);
   if (span == nullptr) {
     drain_orphans();
     span = page_heap.allocate(granules == 0 ? 1 : granules, alignment_granules, SpanState::large);

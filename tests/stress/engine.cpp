@@ -1,0 +1,169 @@
+// The engine under random work of many threads: each allocates, fills, checks and frees blocks of all
+// sizes, hands some to other threads to free, and ends, to be followed by another that takes its heap
+// over. In the end everything must have come home.
+#include "engine/engine.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include "base/bits.h"
+#include "stress/post_office.h"
+
+namespace ts::stress {
+namespace {
+
+constinit engine::Engine heap;
+
+struct Parcel {
+  unsigned char* begin;
+  std::size_t bytes;
+};
+
+constexpr std::size_t boxes = 128;
+
+[[noreturn]] void fail(const char* what, const void* where) {
+  std::fprintf(stderr, "engine: %s at %p\n", what, where);
+  std::abort();
+}
+void expect(bool holds, const char* what, const void* where = nullptr) {
+  if (!holds) fail(what, where);
+}
+
+// What a block is filled with, which says where it is and how long.
+unsigned char pattern(const Parcel& parcel) {
+  return static_cast<unsigned char>(mix(address_of(parcel.begin) + parcel.bytes) >> 56);
+}
+
+// The beginning and the end; between them a large block is left untouched.
+void fill(const Parcel& parcel) {
+  const std::size_t edge = parcel.bytes < 256 ? parcel.bytes : 256;
+  std::memset(parcel.begin, pattern(parcel), edge);
+  std::memset(parcel.begin + parcel.bytes - edge, pattern(parcel), edge);
+}
+void check(const Parcel& parcel) {
+  const std::size_t edge = parcel.bytes < 256 ? parcel.bytes : 256;
+  for (std::size_t i = 0; i < edge; ++i) {
+    expect(parcel.begin[i] == pattern(parcel), "a block was overwritten", parcel.begin + i);
+    const unsigned char* const end = parcel.begin + parcel.bytes - 1 - i;
+    expect(*end == pattern(parcel), "a block was overwritten", end);
+  }
+}
+
+class Worker {
+ public:
+  Worker(PostOffice<Parcel>& office, std::uint64_t seed) : office_{office}, state_{seed} {}
+
+  void run(unsigned operations) {
+    for (unsigned i = 0; i < operations; ++i) step();
+    for (const Parcel& parcel : live_) release(parcel);
+  }
+
+ private:
+  std::size_t random(std::size_t limit) { return mix(++state_) % limit; }
+
+  std::size_t random_bytes() {
+    switch (random(64)) {
+      case 0:
+        return random(2 << 20);
+      case 1:
+        return random(80'000);
+      case 2:
+      case 3:
+        return random(20'000);
+      default:
+        return random(600);
+    }
+  }
+
+  void step() {
+    const std::size_t what = random(16);
+    if (live_.empty() || (what < 8 && live_.size() < 400)) return allocate();
+    std::swap(live_[random(live_.size())], live_.back());
+    if (what < 10) return resize(live_.back());
+    const Parcel parcel = live_.back();
+    live_.pop_back();
+    Parcel other;
+    if (what < 13 && office_.post(random(boxes), parcel)) {
+      if (office_.take(random(boxes), other)) release(other);
+    } else {
+      release(parcel);
+    }
+  }
+
+  void allocate() {
+    const std::size_t bytes = random_bytes();
+    const std::size_t alignment = random(16) == 0 ? std::size_t{16} << random(12) : 16;
+    const bool zeroed = alignment == 16 && random(8) == 0;
+    auto* const begin = static_cast<unsigned char*>(zeroed ? heap.allocate_zeroed(bytes)
+                                                           : heap.allocate(bytes, alignment));
+    expect(begin != nullptr, "no memory");
+    expect(address_of(begin) % alignment == 0, "a block is misaligned", begin);
+    expect(engine::Engine::usable_size(begin) >= bytes, "a block is too short", begin);
+    for (std::size_t i = 0; zeroed && i < bytes; ++i)
+      expect(begin[i] == 0, "a block is not zero", begin + i);
+    live_.push_back({begin, bytes});
+    fill(live_.back());
+  }
+
+  void resize(Parcel& parcel) {
+    check(parcel);
+    const std::size_t bytes = random_bytes();
+    if (!heap.resize(parcel.begin, bytes)) return;
+    expect(engine::Engine::usable_size(parcel.begin) >= bytes, "a resized block is too short",
+           parcel.begin);
+    parcel.bytes = bytes;
+    fill(parcel);
+  }
+
+  void release(const Parcel& parcel) {
+    check(parcel);
+    heap.release(parcel.begin);
+  }
+
+  PostOffice<Parcel>& office_;
+  std::uint64_t state_;
+  std::vector<Parcel> live_;
+};
+
+bool count_used(const BlockView& block, void* count) {
+  *static_cast<std::size_t*>(count) += block.state == BlockState::used ? 1 : 0;
+  return true;
+}
+
+void run(unsigned generations, unsigned threads, unsigned operations) {
+  PostOffice<Parcel> office{boxes};
+  std::uint64_t seed = 1;
+  for (unsigned generation = 0; generation < generations; ++generation) {
+    std::vector<std::thread> running;
+    for (unsigned i = 0; i < threads; ++i) {
+      running.emplace_back([&office, operations, begin = ++seed << 32] {
+        Worker{office, begin}.run(operations);
+      });
+    }
+    for (std::thread& thread : running) thread.join();
+    expect(heap.is_valid(), "the page heap is not sound");
+  }
+  Parcel parcel;
+  for (std::size_t box = 0; box < boxes; ++box) {
+    if (office.take(box, parcel)) heap.release(parcel.begin);
+  }
+  heap.trim(0);
+  std::size_t used = 0;
+  heap.walk(count_used, &used);
+  expect(used == 0, "blocks did not come home");
+  expect(heap.measures().heaps <= threads + 1, "heaps of ended threads were not taken over");
+  expect(heap.measures().free_bytes == heap.measures().segment_bytes, "memory did not come home");
+  expect(heap.is_valid(), "the page heap is not sound");
+}
+
+}  // namespace
+}  // namespace ts::stress
+
+int main(int argc, char** argv) {
+  const unsigned operations = argc > 1 ? static_cast<unsigned>(std::atoi(argv[1])) : 20'000;
+  ts::stress::run(5, 6, operations);
+  std::puts("sound");
+}
