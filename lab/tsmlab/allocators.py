@@ -23,6 +23,8 @@ from tsmlab.errors import UserError
 
 Family = Literal["tsmalloc", "libc", "system", "user"]
 
+# The engine has no strategy and no fit to choose.
+ENGINE = "tsmalloc"
 STRATEGIES = {
     "lock": "one heap behind one lock",
     "rwlock": "one heap behind a readers-writer lock",
@@ -88,7 +90,7 @@ def missing_packages() -> list[str]:
 
 def own_names() -> list[str]:
     """The names of our allocators, built or not."""
-    return [name for name, _, _ in _own_libraries()]
+    return [name for name, _ in _summaries()]
 
 
 def glibc() -> Allocator:
@@ -171,20 +173,24 @@ def _unknown(name: str, available: Sequence[Allocator]) -> UserError:
     return UserError(f"there is no allocator {name!r}.", remedy)
 
 
-def _own_libraries() -> Iterator[tuple[str, str, str]]:
-    """Name, file and summary of each."""
-    yield "tsmalloc", "libtsmalloc.so", "the engine: thread bins over slabs, one page heap"
+def own_library(name: str) -> str:
+    """The file name of the library of one of our allocators."""
+    return "libtsmalloc.so" if name == ENGINE else f"libtsmalloc-{name}.so"
+
+
+def _summaries() -> Iterator[tuple[str, str]]:
+    """Name and summary of each of our allocators."""
+    yield ENGINE, "the engine: thread bins over slabs, one page heap"
     for strategy, summary in STRATEGIES.items():
         for fit in FITS:
-            name = f"{strategy}-{fit}"
-            yield name, f"libtsmalloc-{name}.so", f"{summary}; {fit} fit"
+            yield f"{strategy}-{fit}", f"{summary}; {fit} fit"
 
 
 def _ours() -> list[Allocator]:
     return [
         Allocator(name, paths.preloadable(path), "tsmalloc", __version__, summary=summary)
-        for name, file, summary in _own_libraries()
-        if (path := paths.library_dir() / file).is_file()
+        for name, summary in _summaries()
+        if (path := paths.library_dir() / own_library(name)).is_file()
     ]
 
 

@@ -40,10 +40,10 @@ VERBS = (
 DESCRIPTION = """\
 Which memory allocator is best for YOUR program? Ask it, with your program.
 
-tsmalloc brings eighteen allocators of its own (six ways to share a heap between threads, times
-three ways to choose a free block), finds those that are installed on this machine (glibc, jemalloc,
-mimalloc, tcmalloc, ...), runs any dynamically linked program under each of them with LD_PRELOAD,
-and compares time and memory with honest statistics. The program needs no change.
+tsmalloc brings its engine and eighteen teaching allocators (six ways to share a heap between
+threads, times three ways to choose a free block), finds those that are installed on this machine
+(glibc, jemalloc, mimalloc, tcmalloc, ...), runs any dynamically linked program under each of them
+with LD_PRELOAD, and compares time and memory with honest statistics. The program needs no change.
 
 \b
 Start here:
