@@ -1,0 +1,187 @@
+// Every interleaving of the engine's remote frees (thread_heap.cpp: release_remote, drain), on a model
+// of one slab whose blocks other threads free while the owner takes them back, hands them out again,
+// and returns the slab when nothing of it is in use. Steps are the accesses to shared memory, one by
+// one. What the model can not show are reorderings of a thread's own accesses: those are argued at
+// the atomics and watched by ThreadSanitizer in the stress test.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstdint>
+#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
+
+namespace ts::testing {
+namespace {
+
+constexpr unsigned freers = 3;  // one block each
+constexpr unsigned lives = 2;   // times that a block is handed out
+
+// What can be left out or done otherwise: the explorer must notice each.
+enum class Mistake { none, push_without_being_first, used_falls_by_bits, bits_before_count };
+
+struct State {
+  // Shared memory.
+  std::uint8_t bits = 0;
+  std::uint8_t pending = 0;
+  bool on_stack = false;
+  std::uint8_t next_writers = 0;  // threads between making the count positive and having pushed
+  // The owner's.
+  std::uint8_t used = freers;
+  std::uint8_t home = 0;   // blocks on the slab's list
+  std::uint8_t owner = 0;  // its next step
+  std::uint8_t counted = 0;
+  bool returned = false;  // the slab, to the page heap
+  // Of each freeing thread: its next step, and how often its block will still be handed out.
+  std::array<std::uint8_t, freers> step{};
+  std::array<std::uint8_t, freers> lives_left{};
+
+  auto key() const {
+    return std::tie(bits, pending, on_stack, next_writers, used, home, owner, counted, returned,
+                    step, lives_left);
+  }
+  bool operator<(const State& other) const { return key() < other.key(); }
+};
+
+class Explorer {
+ public:
+  explicit Explorer(Mistake mistake) : mistake_{mistake} {}
+
+  // What went wrong in some interleaving; empty if all are sound.
+  std::string run() {
+    State first;
+    first.lives_left.fill(lives - 1);
+    std::vector<State> open{first};
+    seen_.insert(first);
+    while (!open.empty() && wrong_.empty()) {
+      const State state = open.back();
+      open.pop_back();
+      bool moved = false;
+      for (unsigned thread = 0; thread <= freers + freers; ++thread) {
+        State next = state;
+        if (!step(next, thread)) continue;
+        moved = true;
+        if (seen_.insert(next).second) open.push_back(next);
+      }
+      if (!moved && !state.returned) wrong_ = "all threads are done, and the slab is not empty";
+    }
+    return wrong_;
+  }
+  std::size_t states() const { return seen_.size(); }
+
+ private:
+  enum Freer : std::uint8_t { set_bit, count, push, done };
+  enum Owner : std::uint8_t { take_stack, take_count, take_bits, settle };
+
+  // Threads below `freers` free; `freers` is the owner's draining; those above are the owner's
+  // handing a block out again, which it does between two drains only.
+  bool step(State& s, unsigned thread) {
+    if (thread < freers) return free_step(s, thread);
+    if (thread == freers) return owner_step(s);
+    return hand_out(s, thread - freers - 1);
+  }
+
+  bool free_step(State& s, unsigned thread) {
+    const auto bit = static_cast<std::uint8_t>(1U << thread);
+    switch (s.step[thread]) {
+      case set_bit:
+        touch(s);
+        if ((s.bits & bit) != 0) wrong_ = "a block was free already";
+        s.bits |= bit;
+        s.step[thread] = count;
+        return true;
+      case count: {
+        touch(s);
+        const bool first = s.pending++ == 0 || mistake_ == Mistake::push_without_being_first;
+        s.step[thread] = first ? push : done;
+        if (first && ++s.next_writers > 1) wrong_ = "two threads push the slab";
+        return true;
+      }
+      case push:
+        touch(s);
+        if (s.on_stack) wrong_ = "the slab is on the stack twice";
+        s.on_stack = true;
+        --s.next_writers;
+        s.step[thread] = done;
+        return true;
+      default:
+        return false;
+    }
+  }
+
+  bool owner_step(State& s) {
+    switch (s.owner) {
+      case take_stack:
+        if (!s.on_stack || s.returned) return false;
+        s.on_stack = false;
+        s.owner = mistake_ == Mistake::bits_before_count ? take_bits : take_count;
+        return true;
+      case take_count:
+        s.counted = s.pending;
+        s.pending = 0;
+        s.owner = mistake_ == Mistake::bits_before_count ? settle : take_bits;
+        return true;
+      case take_bits:
+        if ((s.home & s.bits) != 0) wrong_ = "a block came home twice";
+        if (mistake_ == Mistake::used_falls_by_bits)
+          s.counted = static_cast<std::uint8_t>(__builtin_popcount(s.bits));
+        s.home |= s.bits;
+        s.bits = 0;
+        s.owner = mistake_ == Mistake::bits_before_count ? take_count : settle;
+        return true;
+      default:
+        if (s.counted > s.used) wrong_ = "more blocks came home than were out";
+        s.used = static_cast<std::uint8_t>(s.used - s.counted);
+        s.counted = 0;
+        s.owner = take_stack;
+        if (s.used == 0) {
+          // Blocks that will be handed out again are handed out before the slab is returned.
+          for (const std::uint8_t left : s.lives_left) {
+            if (left != 0) return true;
+          }
+          if (s.home != (1U << freers) - 1) wrong_ = "a slab is returned without all of its blocks";
+          s.returned = true;
+        }
+        return true;
+    }
+  }
+
+  // The block must be at home. Its thread may still be in its last free: that thread goes on, and
+  // another frees the block next; the model lets the thread finish first.
+  static bool hand_out(State& s, unsigned block) {
+    const auto bit = static_cast<std::uint8_t>(1U << block);
+    if (s.owner != take_stack || s.returned || (s.home & bit) == 0 || s.lives_left[block] == 0 ||
+        s.step[block] != done)
+      return false;
+    s.home = static_cast<std::uint8_t>(s.home & ~bit);
+    ++s.used;
+    --s.lives_left[block];
+    s.step[block] = set_bit;
+    return true;
+  }
+
+  void touch(const State& s) {
+    if (s.returned) wrong_ = "a thread touches a slab that was returned";
+  }
+
+  Mistake mistake_;
+  std::set<State> seen_;
+  std::string wrong_;
+};
+
+TEST(RemoteFreeModel, IsSoundInEveryInterleaving) {
+  Explorer explorer{Mistake::none};
+  EXPECT_EQ(explorer.run(), "");
+  EXPECT_GT(explorer.states(), 1000U);
+}
+
+TEST(RemoteFreeModel, NoticesEachMistake) {
+  for (const Mistake mistake : {Mistake::push_without_being_first, Mistake::used_falls_by_bits,
+                                Mistake::bits_before_count}) {
+    EXPECT_NE(Explorer{mistake}.run(), "") << "mistake " << static_cast<int>(mistake);
+  }
+}
+
+}  // namespace
+}  // namespace ts::testing
