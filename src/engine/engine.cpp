@@ -151,7 +151,7 @@ bool Engine::walk(BlockVisitor visit, void* argument) noexcept {
 
 bool Engine::trim(std::size_t keep_bytes) noexcept {
   drain_own();
-  drain_orphans();
+  drain_orphans(SIZE_MAX);
   return page_heap.trim(keep_bytes);
 }
 

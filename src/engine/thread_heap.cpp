@@ -22,6 +22,34 @@ constexpr const char* not_in_use = "free of a block that is not in use";
 
 constinit Mutex orphans_lock;
 constinit ThreadHeap* orphans TS_GUARDED_BY(orphans_lock) = nullptr;
+constinit ThreadHeap* last_orphan TS_GUARDED_BY(orphans_lock) = nullptr;
+
+void push_orphan(ThreadHeap& heap) noexcept TS_REQUIRES(orphans_lock) {
+  heap.is_orphan = true;
+  heap.next_orphan = orphans;
+  if (orphans == nullptr) last_orphan = &heap;
+  orphans = &heap;
+}
+
+// Null if there is none.
+ThreadHeap* pop_orphan() noexcept TS_REQUIRES(orphans_lock) {
+  ThreadHeap* const heap = orphans;
+  if (heap == nullptr) return nullptr;
+  orphans = heap->next_orphan;
+  if (orphans == nullptr) last_orphan = nullptr;
+  heap->is_orphan = false;
+  return heap;
+}
+
+// Puts the first one last.
+void rotate_orphans() noexcept TS_REQUIRES(orphans_lock) {
+  if (orphans == last_orphan) return;
+  ThreadHeap* const first = orphans;
+  orphans = first->next_orphan;
+  first->next_orphan = nullptr;
+  last_orphan->next_orphan = first;
+  last_orphan = first;
+}
 
 // Marks a heap as being changed, for a fork in another thread (see BusyMark in the classic heaps'
 // thread_slots.h for why the child sees the mark whenever it sees the change).
@@ -199,18 +227,25 @@ void release_empty_slabs(ThreadHeap& heap) noexcept {
   }
 }
 
+// A thread that needs a slab first sees whether others have freed what ended threads left behind.
+constexpr std::size_t orphans_at_a_time = 4;
+
 // Fills an empty bin from a slab and returns one block more.
 Block* refill(ThreadHeap& heap, unsigned size_class) noexcept {
   const SizeClass& c = size_classes[size_class];
   drain(heap);
   Span* slab = heap.partial[size_class];
   if (slab == nullptr) {
+    drain_orphans(orphans_at_a_time);
     slab = new_slab(heap, size_class);
     if (slab == nullptr) {
-      drain_orphans();
+      drain_orphans(SIZE_MAX);
       slab = new_slab(heap, size_class);
     }
     if (slab == nullptr) return nullptr;
+  } else if (slab->blocks == nullptr && slab->next != nullptr) {
+    // Of a class, only the latest slab still has fresh blocks; what others have is dirty already.
+    slab = slab->next;
   }
   Block* head = nullptr;
   std::uint32_t taken = 0;
@@ -255,9 +290,7 @@ void thread_ends(void* argument) {
     release_empty_slabs(heap);
   }
   const Guard guard{orphans_lock};
-  heap.is_orphan = true;
-  heap.next_orphan = orphans;
-  orphans = &heap;
+  push_orphan(heap);
 }
 
 void open_bins(ThreadHeap& heap) noexcept {
@@ -269,11 +302,7 @@ ThreadHeap* adopt_heap() noexcept {
   ThreadHeap* heap = nullptr;
   {
     const Guard guard{orphans_lock};
-    heap = orphans;
-    if (heap != nullptr) {
-      orphans = heap->next_orphan;
-      heap->is_orphan = false;
-    }
+    heap = pop_orphan();
   }
   if (heap == nullptr) {
     const std::uint32_t number = page_heap.new_heap();
@@ -323,11 +352,16 @@ void drain_own() noexcept {
   open_bins(heap);
 }
 
-void drain_orphans() noexcept {
+void drain_orphans(std::size_t at_most) noexcept {
   const Guard guard{orphans_lock};
-  for (ThreadHeap* heap = orphans; heap != nullptr; heap = heap->next_orphan) {
-    const Busy busy{*heap};
-    if (drain(*heap)) release_empty_slabs(*heap);
+  for (ThreadHeap* const last = last_orphan; orphans != nullptr && at_most != 0; --at_most) {
+    ThreadHeap& heap = *orphans;
+    {
+      const Busy busy{heap};
+      if (drain(heap)) release_empty_slabs(heap);
+    }
+    rotate_orphans();
+    if (&heap == last) return;
   }
 }
 
@@ -354,7 +388,7 @@ void* allocate_large(std::size_t bytes, std::size_t alignment, bool* zeroed) noe
   Span* span =
       page_heap.allocate(granules == 0 ? 1 : granules, alignment_granules, SpanState::large);
   if (span == nullptr) {
-    drain_orphans();
+    drain_orphans(SIZE_MAX);
     span = page_heap.allocate(granules == 0 ? 1 : granules, alignment_granules, SpanState::large);
     if (span == nullptr) return out_of_memory();
   }

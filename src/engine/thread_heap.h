@@ -52,8 +52,10 @@ inline void release(void* p) noexcept {
 // Aligned requests, and all that are no slab's: see engine.h.
 void* allocate_large(std::size_t bytes, std::size_t alignment, bool* zeroed) noexcept;
 
-// Calls `visit` with the heaps of threads that have ended, and of no other, until it returns false.
-void drain_orphans() noexcept;
+// Takes what was given back to the heaps that ended threads left, some of them in turn, and returns
+// their empty slabs to the page heap.
+void drain_orphans(std::size_t at_most) noexcept;
+// Puts all that the calling thread holds aside back.
 void drain_own() noexcept;
 
 void fork_prepare() noexcept;
