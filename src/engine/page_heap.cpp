@@ -19,8 +19,9 @@ constexpr std::size_t huge_page_bytes = std::size_t{2} << 20;
 constexpr std::size_t commit_granules = huge_page_bytes / granule_bytes;
 constexpr std::size_t table_commit_granules = std::size_t{1} << 10;  // a page of the map
 
-// A process that has grown so large will fill a huge page, too; a smaller one would only hold more
-// memory.
+// A process with so much memory in slabs, which are filled from end to end, will fill a huge page,
+// too. A smaller one would only hold more; and so would one of large blocks, of which programs often
+// touch but a part.
 constexpr std::size_t huge_pages_from_granules = (std::size_t{16} << 20) / granule_bytes;
 
 constexpr std::size_t min_dirty_limit_granules = (std::size_t{4} << 20) / granule_bytes;
@@ -149,7 +150,8 @@ bool PageHeap::commit(std::size_t granules) noexcept {
     more = granules - committed_;  // under a limit, what is needed may still go
     if (!os::commit(begin, more * granule_bytes)) return false;
   }
-  if (committed_ >= huge_pages_from_granules) os::prefer_huge_pages(begin, more * granule_bytes);
+  if (slab_granules_ >= huge_pages_from_granules && slab_granules_ >= top_ / 2)
+    os::prefer_huge_pages(begin, more * granule_bytes);
   committed_ += more;
   return true;
 }
@@ -193,6 +195,7 @@ Span* PageHeap::allocate(std::size_t granules, std::size_t alignment_granules,
   set_in_use(span, granules);
   span->zeroed = zeroed;
   span->state = state;
+  if (state == SpanState::slab) slab_granules_ += granules;
   if (before != 0) insert(whole, before, zeroed);
   if (before + granules != got) insert(span + granules, got - before - granules, zeroed);
   return span;
@@ -219,6 +222,7 @@ void PageHeap::give_up(Span* span, std::size_t granules, bool zeroed) noexcept {
 
 void PageHeap::release(Span* span) noexcept {
   const Guard guard{lock_};
+  if (span->state == SpanState::slab) slab_granules_ -= span->granules;
   give_up(span, span->granules, false);
   purge_if_idle();
 }
