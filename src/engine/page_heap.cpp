@@ -19,14 +19,19 @@ constexpr std::size_t huge_page_bytes = std::size_t{2} << 20;
 constexpr std::size_t commit_granules = huge_page_bytes / granule_bytes;
 constexpr std::size_t table_commit_granules = std::size_t{1} << 10;  // a page of the map
 
-// A process with so much memory in slabs, which are filled from end to end, will fill a huge page,
-// too. A smaller one would only hold more; and so would one of large blocks, of which programs often
-// touch but a part.
+// A process with so much memory in slabs of small blocks, which are filled from end to end, will
+// fill a huge page, too. A smaller one would only hold more; and so would one of larger blocks, of
+// which programs often touch but a part.
 constexpr std::size_t huge_pages_from_granules = (std::size_t{16} << 20) / granule_bytes;
 
 constexpr std::size_t min_dirty_limit_granules = (std::size_t{4} << 20) / granule_bytes;
 constexpr std::size_t min_purge_granules = (std::size_t{64} << 10) / granule_bytes;
 constexpr std::uint64_t idle_ms = 250;
+
+// Whether a span is a slab of small blocks: those of larger ones are longer (size_classes.h).
+bool is_dense(const Span& span) noexcept {
+  return span.state == SpanState::slab && span.granules == 1;
+}
 
 std::size_t number_of(const Span* span) noexcept {
   return static_cast<std::size_t>(span - layout.spans);
@@ -150,7 +155,7 @@ bool PageHeap::commit(std::size_t granules) noexcept {
     more = granules - committed_;  // under a limit, what is needed may still go
     if (!os::commit(begin, more * granule_bytes)) return false;
   }
-  if (slab_granules_ >= huge_pages_from_granules && slab_granules_ >= top_ / 2)
+  if (dense_granules_ >= huge_pages_from_granules && dense_granules_ >= top_ / 2)
     os::prefer_huge_pages(begin, more * granule_bytes);
   committed_ += more;
   return true;
@@ -195,7 +200,7 @@ Span* PageHeap::allocate(std::size_t granules, std::size_t alignment_granules,
   set_in_use(span, granules);
   span->zeroed = zeroed;
   span->state = state;
-  if (state == SpanState::slab) slab_granules_ += granules;
+  if (is_dense(*span)) dense_granules_ += granules;
   if (before != 0) insert(whole, before, zeroed);
   if (before + granules != got) insert(span + granules, got - before - granules, zeroed);
   return span;
@@ -222,7 +227,7 @@ void PageHeap::give_up(Span* span, std::size_t granules, bool zeroed) noexcept {
 
 void PageHeap::release(Span* span) noexcept {
   const Guard guard{lock_};
-  if (span->state == SpanState::slab) slab_granules_ -= span->granules;
+  if (is_dense(*span)) dense_granules_ -= span->granules;
   give_up(span, span->granules, false);
   purge_if_idle();
 }

@@ -83,7 +83,7 @@ class PageHeap {
   FreeLists clean_;
   std::size_t capacity_ = 0;          // granules that the reservation has room for
   std::size_t top_ = 0;               // granules that have ever been in a span
-  std::size_t slab_granules_ = 0;     // granules of slabs in use
+  std::size_t dense_granules_ = 0;    // granules of slabs of small blocks
   std::size_t committed_ = 0;         // granules that may be touched
   std::size_t tables_committed_ = 0;  // granules for which map, spans and bits may be touched
   std::size_t heap_capacity_ = 0;

@@ -49,10 +49,10 @@ inline constexpr std::size_t max_slab_granules = 16;
 constexpr SizeClass make_class(unsigned size_class) noexcept {
   if (size_class == 0) return {};
   const std::size_t bytes = class_bytes(size_class);
-  // The shortest slab that wastes at most 1/64 at its end and has eight blocks.
+  // The shortest slab that wastes at most 1/64 at its end and has four blocks.
   std::size_t granules = 1;
   while (granules < max_slab_granules &&
-         (granules * granule_bytes / bytes < 8 ||
+         (granules * granule_bytes / bytes < 4 ||
           granules * granule_bytes % bytes > granules * granule_bytes / 64))
     ++granules;
   const std::size_t blocks = granules * granule_bytes / bytes;
