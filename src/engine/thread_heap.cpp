@@ -98,10 +98,11 @@ void release_slab(ThreadHeap& heap, Span& slab) noexcept {
   page_heap.release(&slab);
 }
 
-// A slab has got blocks back. One empty slab of a class stays, so that a program that takes and
+// A slab may have got blocks back. One empty slab of a class stays, so that a program that takes and
 // frees a single block does not go to the page heap each time.
 void settle(ThreadHeap& heap, Span& slab) noexcept {
-  if (!slab.listed) list(heap, slab);
+  // A count may come without a block, if an earlier drain found the bit before it was counted.
+  if (!slab.listed && slab.blocks != nullptr) list(heap, slab);
   if (used(slab) == 0 && (slab.next != nullptr || slab.previous != nullptr))
     release_slab(heap, slab);
 }

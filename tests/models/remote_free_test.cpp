@@ -19,7 +19,13 @@ constexpr unsigned freers = 3;  // one block each
 constexpr unsigned lives = 2;   // times that a block is handed out
 
 // What can be left out or done otherwise: the explorer must notice each.
-enum class Mistake { none, push_without_being_first, used_falls_by_bits, bits_before_count };
+enum class Mistake {
+  none,
+  push_without_being_first,
+  used_falls_by_bits,
+  bits_before_count,
+  lists_without_blocks,
+};
 
 struct State {
   // Shared memory.
@@ -30,6 +36,7 @@ struct State {
   // The owner's.
   std::uint8_t used = freers;
   std::uint8_t home = 0;   // blocks on the slab's list
+  bool listed = false;     // among the slabs that have blocks to give
   std::uint8_t owner = 0;  // its next step
   std::uint8_t counted = 0;
   bool returned = false;  // the slab, to the page heap
@@ -38,8 +45,8 @@ struct State {
   std::array<std::uint8_t, freers> lives_left{};
 
   auto key() const {
-    return std::tie(bits, pending, on_stack, next_writers, used, home, owner, counted, returned,
-                    step, lives_left);
+    return std::tie(bits, pending, on_stack, next_writers, used, home, listed, owner, counted,
+                    returned, step, lives_left);
   }
   bool operator<(const State& other) const { return key() < other.key(); }
 };
@@ -135,6 +142,8 @@ class Explorer {
         s.used = static_cast<std::uint8_t>(s.used - s.counted);
         s.counted = 0;
         s.owner = take_stack;
+        s.listed = s.listed || s.home != 0 || mistake_ == Mistake::lists_without_blocks;
+        if (s.listed && s.home == 0) wrong_ = "a slab without blocks is listed";
         if (s.used == 0) {
           // Blocks that will be handed out again are handed out before the slab is returned.
           for (const std::uint8_t left : s.lives_left) {
@@ -155,6 +164,7 @@ class Explorer {
         s.step[block] != done)
       return false;
     s.home = static_cast<std::uint8_t>(s.home & ~bit);
+    s.listed = s.home != 0;
     ++s.used;
     --s.lives_left[block];
     s.step[block] = set_bit;
@@ -178,7 +188,7 @@ TEST(RemoteFreeModel, IsSoundInEveryInterleaving) {
 
 TEST(RemoteFreeModel, NoticesEachMistake) {
   for (const Mistake mistake : {Mistake::push_without_being_first, Mistake::used_falls_by_bits,
-                                Mistake::bits_before_count}) {
+                                Mistake::bits_before_count, Mistake::lists_without_blocks}) {
     EXPECT_NE(Explorer{mistake}.run(), "") << "mistake " << static_cast<int>(mistake);
   }
 }

@@ -128,6 +128,28 @@ class Worker {
   std::vector<Parcel> live_;
 };
 
+// One thread allocates, another, which never has a heap of its own, frees: every block takes the way
+// over the remote bits, and the owner is at work on a slab while others of its blocks come back.
+void stream(unsigned blocks, std::size_t max_bytes) {
+  PostOffice<Parcel> office{1024};
+  std::thread consumer{[&office, blocks] {
+    for (unsigned i = 0; i < blocks; ++i) {
+      Parcel parcel;
+      while (!office.take(i % office.boxes(), parcel)) std::this_thread::yield();
+      check(parcel);
+      heap.release(parcel.begin);
+    }
+  }};
+  for (unsigned i = 0; i < blocks; ++i) {
+    const std::size_t bytes = 1 + mix(i) % max_bytes;
+    const Parcel parcel{static_cast<unsigned char*>(heap.allocate(bytes, 16)), bytes};
+    expect(parcel.begin != nullptr, "no memory");
+    fill(parcel);
+    while (!office.post(i % office.boxes(), parcel)) std::this_thread::yield();
+  }
+  consumer.join();
+}
+
 bool count_used(const BlockView& block, void* count) {
   *static_cast<std::size_t*>(count) += block.state == BlockState::used ? 1 : 0;
   return true;
@@ -146,6 +168,8 @@ void run(unsigned generations, unsigned threads, unsigned operations) {
     for (std::thread& thread : running) thread.join();
     expect(heap.is_valid(), "the page heap is not sound");
   }
+  stream(20 * operations, 240);
+  stream(20 * operations, 1);
   Parcel parcel;
   for (std::size_t box = 0; box < boxes; ++box) {
     if (office.take(box, parcel)) heap.release(parcel.begin);
