@@ -67,7 +67,8 @@ PreloadProof::MapsSummary PreloadProof::read_maps(pid_t process) {
 
 // Two kinds of evidence that what is not there now will not come: exec maps the vdso last, so a
 // program without an interpreter by then is static; and glibc's loader maps the preloads before the
-// libraries that the program needs, of which libc is one.
+// libraries that the program needs, of which libc is one. It takes two looks: the maps are read piece by
+// piece, without stopping the program, which may exec or change its mappings in between.
 void PreloadProof::look(pid_t process) {
   const Nanoseconds begin = cpu_time_ns();
   const MapsSummary summary = read_maps(process);
@@ -75,7 +76,8 @@ void PreloadProof::look(pid_t process) {
   bool is_everything_known = true;
   for (std::size_t i = 0; i < options_.preload_count; ++i) {
     if (verdicts_[i] == Mapped::unknown && (is_static || summary.has_libc)) {
-      verdicts_[i] = Mapped::no;
+      if (is_missing_[i]) verdicts_[i] = Mapped::no;
+      is_missing_[i] = true;
     }
     if (verdicts_[i] == Mapped::unknown) is_everything_known = false;
   }

@@ -41,6 +41,7 @@ class PreloadProof {
   Nanoseconds due_ns_;
   Nanoseconds cost_ns_ = 0;
   Mapped verdicts_[max_preloads] = {};
+  bool is_missing_[max_preloads] = {};  // at the last look, and the time for loading it had passed
 };
 
 }  // namespace ts
