@@ -16,6 +16,9 @@ inline void require(bool holds, const char* what, const void* where) noexcept {
     fatal(what, where);
 }
 
+// What every heap says of a double free, and of a pointer that it never gave out.
+inline constexpr const char* not_in_use = "free of a block that is not in use";
+
 // An invariant of our own: checked from debug level `level` on, and free below it.
 template <int level = 1>
 inline void check(bool holds, const char* what, const void* where = nullptr) noexcept {

@@ -12,6 +12,7 @@
 
 #include <new>
 
+#include "base/busy_mark.h"
 #include "classic/config.h"
 #include "classic/thread_slots.h"
 
@@ -55,13 +56,12 @@ class Cached : public TaggedPayloads {
   void release(void* payload) noexcept {
     Block* const block = Block::of_payload(payload);
     const Tag tag = block->tag();
-    require(tag.used(), "free of a block that is not in use", payload);
+    require(tag.used(), not_in_use, payload);
     const std::size_t block_bytes = tag.block_bytes();
     if (is_cached_size(block_bytes)) {
       if (Cache* mine = this_thread()) {
         const BusyMark mark{mine->busy};
-        require(!mine->is_newest(block, block_bytes), "free of a block that is not in use",
-                payload);
+        require(!mine->is_newest(block, block_bytes), not_in_use, payload);
         mine->push(block, block_bytes);
         if (mine->size_is_out_of_balance(block_bytes))
           give_back_slow(*mine, bin_of(block_bytes), batch_blocks(block_bytes));

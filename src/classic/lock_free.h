@@ -30,6 +30,7 @@
 
 #include <new>
 
+#include "base/busy_mark.h"
 #include "classic/config.h"
 #include "classic/mapped_regions.h"
 #include "classic/thread_slots.h"
@@ -64,8 +65,7 @@ class LockFree : public TaggedPayloads {
   void release(void* payload) noexcept {
     Block* const block = Block::of_payload(payload);
     const Tag tag = block->tag();
-    require(tag.used() && tag.block_bytes() >= min_block_bytes,
-            "free of a block that is not in use", payload);
+    require(tag.used() && tag.block_bytes() >= min_block_bytes, not_in_use, payload);
     block->set_tag(tag.without(Tag::used_flag));
     const WithStash with{*this};
     release_pending(with.stash());

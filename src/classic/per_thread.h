@@ -16,6 +16,7 @@
 
 #include <new>
 
+#include "base/busy_mark.h"
 #include "classic/config.h"
 #include "classic/thread_slots.h"
 

@@ -148,8 +148,7 @@ class TaggedHeap {
   void release(void* payload) noexcept {
     Block* const block = Block::of_payload(payload);
     const Tag tag = block->tag();
-    require(tag.used() && tag.block_bytes() >= min_block_bytes,
-            "free of a block that is not in use", payload);
+    require(tag.used() && tag.block_bytes() >= min_block_bytes, not_in_use, payload);
     if (!Sharing::owns(tag, owner_))
       block->set_tag(Tag{tag.block_bytes(), owner_, tag.flags(Tag::used_flag | Tag::first_flag)});
     Block* const merged = add_free(block);

@@ -12,7 +12,6 @@
 // no table again: make_ready() fails, and the heap serves such calls without state of the thread.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
@@ -56,25 +55,6 @@ class ThreadSlots {
   Retire retire_;                    // const
   std::uint32_t slot_plus_one_ = 0;  // any: atomic; 0 until the first set()
   std::uint32_t serial_ = 0;         // const once slot_plus_one_ is set
-};
-
-// A mark that a thread is changing its own state. If it is set in the child of a fork, the state
-// was caught in mid-change and is unusable. What makes this sound: until a fork has write-protected
-// and flushed a page, the parent's stores to it reach the child too, and afterwards they fault and
-// wait; so the child sees, for each thread, all its stores up to one point of its program order.
-// The barriers keep that order: set, change, clear.
-class BusyMark {
- public:
-  explicit BusyMark(std::atomic<bool>& busy) noexcept : busy_{busy} {
-    busy_.store(true, std::memory_order_relaxed);
-    std::atomic_thread_fence(std::memory_order_release);  // keeps later stores behind the mark
-  }
-  ~BusyMark() { busy_.store(false, std::memory_order_release); }
-  BusyMark(const BusyMark&) = delete;
-  BusyMark& operator=(const BusyMark&) = delete;
-
- private:
-  std::atomic<bool>& busy_;
 };
 
 }  // namespace ts::classic

@@ -17,50 +17,49 @@ std::size_t own_bin_bytes() noexcept {
   return bytes;
 }
 
-// One bit for each place in a slab where a block can begin.
+// One bit for each block of a slab, by number.
 class BlockSet {
  public:
   explicit BlockSet(const Span& slab) noexcept
-      : begin_{memory_of(&slab)}, bytes_{slab.granules * granule_bytes} {}
-  void add_if_inside(const Block* block) noexcept {
-    const std::size_t offset = address_of(block) - address_of(begin_);
-    if (offset < bytes_) words_[offset / min_alignment / 64] |= bit(offset);
-  }
+      : begin_{memory_of(&slab)}, size_class_{size_classes[slab.size_class]} {}
+  // Blocks of other slabs are no members.
   void add_list(const Block* block) noexcept {
-    for (; block != nullptr; block = block->next) add_if_inside(block);
+    for (; block != nullptr; block = block->next) {
+      const std::size_t offset = address_of(block) - address_of(begin_);
+      const std::size_t number = offset / size_class_.block_bytes;
+      if (number < size_class_.slab_blocks) add_word(number / 64, std::uint64_t{1} << number % 64);
+    }
   }
   void add_word(std::size_t index, std::uint64_t word) noexcept { words_[index] |= word; }
-  bool contains(const std::byte* p) const noexcept {
-    const auto offset = static_cast<std::size_t>(p - begin_);
-    return (words_[offset / min_alignment / 64] & bit(offset)) != 0;
+  bool contains(std::size_t number) const noexcept {
+    return (words_[number / 64] >> number % 64 & 1) != 0;
   }
 
  private:
-  static std::uint64_t bit(std::size_t offset) noexcept {
-    return std::uint64_t{1} << offset / min_alignment % 64;
-  }
   const std::byte* begin_;
-  std::size_t bytes_;
+  const SizeClass& size_class_;
   std::uint64_t words_[max_slab_granules * remote_words_per_granule] = {};
 };
 
 // Every block of a slab. No other thread may be in the engine.
-bool walk_slab(const Span& slab, BlockVisitor visit, void* argument) noexcept {
-  const Entry entry = layout.map[&slab - layout.spans].load(std::memory_order_relaxed);
+bool walk_slab(const Span& slab, std::uint32_t heaps, BlockVisitor visit, void* argument) noexcept {
+  const Entry entry = layout.map[number_of(&slab)].load(std::memory_order_relaxed);
   const SizeClass& c = size_classes[slab.size_class];
   BlockSet free{slab};
   BlockSet cached{slab};
   free.add_list(slab.blocks);
   cached.add_list(heap_of(entry)->bins[slab.size_class].head);
-  const std::size_t words = slab.granules * remote_words_per_granule;
-  const std::size_t first =
-      static_cast<std::size_t>(&slab - layout.spans) * remote_words_per_granule;
-  for (std::size_t i = 0; i < words; ++i)
-    cached.add_word(i, layout.remote_bits[first + i].load(std::memory_order_relaxed));
+  for (std::size_t i = 0; i * 64 < c.slab_blocks; ++i)
+    cached.add_word(i, remote_words_of(&slab)[i].load(std::memory_order_relaxed));
+  for (std::uint32_t number = 1; number <= heaps; ++number) {
+    for (const RemoteBatch& batch : heap_of(number << heap_shift)->batches) {
+      if (batch.slab == &slab) cached.add_word(batch.word, batch.bits);
+    }
+  }
   for (std::uint32_t i = 0; i < slab.carved; ++i) {
     const std::byte* const p = memory_of(&slab) + std::size_t{i} * c.block_bytes;
-    const BlockState state = free.contains(p)     ? BlockState::free
-                             : cached.contains(p) ? BlockState::cached
+    const BlockState state = free.contains(i)     ? BlockState::free
+                             : cached.contains(i) ? BlockState::cached
                                                   : BlockState::used;
     if (!visit({p, c.block_bytes, state, entry >> heap_shift}, argument)) return false;
   }
@@ -74,7 +73,7 @@ void* Engine::allocate_aligned(std::size_t bytes, std::size_t alignment) noexcep
     return allocate_large(bytes, alignment, nullptr);
   // A slab begins at a multiple of any such alignment; so does every block whose size is one.
   for (unsigned c = class_for(std::max(bytes, alignment)); c < class_count; ++c) {
-    if (size_classes[c].block_bytes % alignment == 0) return allocate_small(c);
+    if (size_classes[c].block_bytes % alignment == 0) return allocate_small(c * sizeof(Bin));
   }
   return allocate_large(bytes, alignment, nullptr);
 }
@@ -89,9 +88,9 @@ void* Engine::allocate_zeroed(std::size_t bytes) noexcept {
 
 std::size_t Engine::usable_size(const void* p) noexcept {
   const Entry entry = entry_of(p);
-  if ((entry & large_entry) != 0) return layout.spans[granule_of(p)].granules * granule_bytes;
+  if ((entry & large_entry) != 0) return usable_large(p);
   require(entry != 0, "not a block of ours", p);
-  return size_classes[entry & class_mask].block_bytes;
+  return size_class_of(entry).block_bytes;
 }
 
 std::size_t Engine::good_size(std::size_t bytes) noexcept {
@@ -103,21 +102,20 @@ bool Engine::resize(void* p, std::size_t bytes) noexcept {
   const Entry entry = entry_of(p);
   if ((entry & large_entry) == 0) {
     require(entry != 0, "realloc of a block that is not in use", p);
-    const std::size_t now = size_classes[entry & class_mask].block_bytes;
+    const std::size_t now = size_class_of(entry).block_bytes;
     // A block that would be half empty moves to where it fits.
     return bytes <= now && (bytes > now / 2 || now <= 64);
   }
-  if (bytes <= max_small_bytes) return false;
-  return page_heap.resize(layout.spans + granule_of(p),
-                          (bytes + granule_bytes - 1) / granule_bytes);
+  return bytes > max_small_bytes && resize_large(p, bytes);
 }
 
 HeapMeasures Engine::measures() noexcept {
   HeapMeasures measures;
   const std::size_t cached = own_bin_bytes();
-  measures.segment_bytes = page_heap.segment_bytes();
-  measures.grow_calls = page_heap.grow_calls();
-  measures.heaps = page_heap.heap_count();
+  const PageHeap::Totals totals = page_heap.totals();
+  measures.segment_bytes = totals.segment_bytes;
+  measures.grow_calls = totals.grow_calls;
+  measures.heaps = totals.heaps;
   measures.chunks = measures.segment_bytes != 0 ? 1 : 0;
   measures.free_bytes = measures.cached_bytes = cached;
   page_heap.for_each([&](const Span& span) {
@@ -136,10 +134,11 @@ HeapMeasures Engine::measures() noexcept {
 
 bool Engine::walk(BlockVisitor visit, void* argument) noexcept {
   bool goes_on = true;
+  const std::uint32_t heaps = page_heap.totals().heaps;
   page_heap.for_each([&](const Span& span) {
     if (!goes_on) return;
     if (span.state == SpanState::slab) {
-      goes_on = walk_slab(span, visit, argument);
+      goes_on = walk_slab(span, heaps, visit, argument);
     } else {
       goes_on = visit({memory_of(&span), span.granules * granule_bytes,
                        span.state == SpanState::free ? BlockState::free : BlockState::used, 0},

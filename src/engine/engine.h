@@ -4,6 +4,7 @@
 #pragma once
 
 #include "base/check.h"
+#include "engine/large_blocks.h"
 #include "engine/page_heap.h"
 #include "engine/thread_heap.h"
 
@@ -16,8 +17,8 @@ class Engine {
   void* allocate(std::size_t bytes, std::size_t alignment) noexcept {
     if (alignment <= min_alignment) [[likely]] {
       if (bytes <= max_table_bytes) [[likely]]
-        return allocate_small(class_table[(bytes + 15) / 16]);
-      if (bytes <= max_small_bytes) return allocate_small(class_for(bytes));
+        return allocate_small(bin_offsets[(bytes + 15) / 16]);
+      if (bytes <= max_small_bytes) return allocate_small(class_for(bytes) * sizeof(Bin));
       return allocate_large(bytes, alignment, nullptr);
     }
     return allocate_aligned(bytes, alignment);
@@ -28,6 +29,11 @@ class Engine {
 
   void release(void* p) noexcept { engine::release(p); }
   bool resize(void* p, std::size_t bytes) noexcept;
+  // A block of more bytes with the same contents, by another address for its pages, and `p` is
+  // released; null, with nothing changed, where the caller does better to copy.
+  void* move(void* p, std::size_t bytes) noexcept {
+    return (entry_of(p) & large_entry) != 0 ? move_large(p, bytes) : nullptr;
+  }
   static std::size_t usable_size(const void* p) noexcept;
   static std::size_t good_size(std::size_t bytes) noexcept;
   HeapMeasures measures() noexcept;

@@ -5,8 +5,8 @@
 //
 // A granule belongs to a span: a slab of blocks of one class, a large block, or free memory. What
 // free() has to know of an address is in the map, one load away and never in the memory that the
-// program uses: whose slab it is, of which class, and how many granules back it begins. Everything
-// else about a span is in its descriptor, which neither malloc nor free touches on its fast path.
+// program uses: whose slab it is, and of which class. Everything else about a span is in its
+// descriptor, which neither malloc nor free touches on its fast path.
 //
 // Whose word is whose: each field says who may touch it. "owner" is the thread whose heap the slab
 // belongs to, "pages" is the lock of the page heap, "any" is atomic and argued where it is used.
@@ -26,18 +26,29 @@ struct Block {
   Block* next;
 };
 
+// A thread's own stock of one class: a LIFO list, so that a block comes back while its lines are
+// still in the cache.
+struct Bin {
+  Block* head = nullptr;
+  std::int32_t room = 0;  // how many more it may hold
+};
+
 // ---- the map ----
 
-// An entry: number of the owning heap (20 bits) | large (1) | granules back to the slab's first (4)
-// | size class (7). 0 is a granule that begins no block; heaps count from 1.
+// An entry: number of the owning heap (20 bits) | large (1) | size class (7) | 0 (4). 0 is a granule
+// that begins no block; heaps count from 1. The class stands where it is the offset of the class's
+// bin, so that free() need not compute one.
 using Entry = std::uint32_t;
 inline constexpr unsigned heap_shift = 12;
 inline constexpr Entry heap_unit = Entry{1} << heap_shift;
 inline constexpr Entry large_entry = Entry{1} << 11;
-inline constexpr unsigned back_shift = 7;
-inline constexpr Entry back_mask = 0xf;
-inline constexpr Entry class_mask = 0x7f;
-static_assert(max_slab_granules <= back_mask + 1);
+inline constexpr unsigned class_shift = 4;
+inline constexpr Entry class_mask = 0x7f << class_shift;
+static_assert(sizeof(Bin) == std::size_t{1} << class_shift);
+
+inline const SizeClass& size_class_of(Entry entry) noexcept {
+  return size_classes[(entry & class_mask) >> class_shift];
+}
 
 // ---- spans ----
 
@@ -54,10 +65,12 @@ struct alignas(64) Span {
   Span* previous = nullptr;             // likewise
   Span* next_ready = nullptr;           // who made `pending` positive, then the owner
   std::atomic<std::uint32_t> pending;   // any: remote frees that the owner has not yet counted
-  std::atomic<std::uint32_t> used;      // owner; others read: blocks in bins or with the program
+  std::atomic<std::uint32_t> used;      // slab: owner, others read: blocks that are not home;
+                                        // large: pages, the program reads: granules it may use
   std::uint32_t granules = 0;           // pages; const while in use, but for a large block's owner
   std::uint32_t carved = 0;             // owner: blocks that have ever been linked
   std::uint32_t free_blocks = 0;        // owner: length of `blocks`
+  std::uint32_t back = 0;               // granules back to the slab's first; const while in use
   std::uint8_t size_class = 0;          // const while in use
   SpanState state = SpanState::in_use;  // pages; const while in use
   bool listed = false;                  // owner: in the list of its class
@@ -67,21 +80,27 @@ static_assert(sizeof(Span) == 64);
 
 // ---- heaps ----
 
-// A thread's own stock of one class: a LIFO list, so that a block comes back while its lines are
-// still in the cache.
-struct Bin {
-  Block* head = nullptr;
+// Blocks of one slab that the thread freed and has not sent home yet: bits of one word.
+struct RemoteBatch {
+  Span* slab = nullptr;
+  std::uint64_t bits = 0;
+  std::uint32_t word = 0;
   std::uint32_t room = 0;  // how many more it may hold
 };
 
+// Each in a place of its own, found by the slab's number: a thread that frees blocks of several
+// slabs in turn fills several batches.
+inline constexpr std::size_t batch_count = 8;
+
 struct alignas(64) ThreadHeap {
-  Entry self = 0;                     // const: its number as the map has it
+  Entry self = ~Entry{0};             // const: its number as the map has it, here nobody's
   bool is_orphan = false;             // orphans' lock
   std::atomic<bool> busy{false};      // owner: in a slow path; a fork leaves such a heap alone
   ThreadHeap* next_orphan = nullptr;  // orphans' lock
-  std::atomic<Span*> ready{nullptr};  // any: slabs with pending frees, a stack
   Bin bins[class_count];              // owner
   Span* partial[class_count] = {};    // owner: slabs with blocks to give, by class
+  RemoteBatch batches[batch_count];   // owner
+  alignas(64) std::atomic<Span*> ready{nullptr};  // any: slabs with pending frees, a stack
 };
 inline constexpr std::size_t heap_stride = 2048;
 static_assert(sizeof(ThreadHeap) <= heap_stride);
@@ -90,12 +109,19 @@ static_assert(sizeof(ThreadHeap) <= heap_stride);
 
 inline constexpr unsigned granule_shift = 14;
 static_assert(granule_bytes == std::size_t{1} << granule_shift);
+
+constexpr std::size_t granules_for(std::size_t bytes) noexcept {
+  return (bytes + granule_bytes - 1) / granule_bytes;
+}
+
+// A slab has a bit for each of its blocks, by number; its words lie where those of its first granule
+// begin, and are as many as it needs.
 inline constexpr std::size_t remote_words_per_granule = granule_bytes / min_alignment / 64;
 
 // Where the parts begin. All const once granule_count is positive.
 struct Layout {
-  std::uintptr_t base = 0;                      // of the first granule
-  std::atomic<std::uint32_t> granule_count{0};  // any: granules in use of the reservation
+  std::uintptr_t base = 0;                    // of the first granule
+  std::atomic<std::size_t> granule_count{0};  // any: granules in use of the reservation
   std::atomic<Entry>* map = nullptr;
   Span* spans = nullptr;
   std::atomic<std::uint64_t>* remote_bits = nullptr;
@@ -103,9 +129,12 @@ struct Layout {
 };
 inline constinit Layout layout;
 
+inline std::size_t number_of(const Span* span) noexcept {
+  return static_cast<std::size_t>(span - layout.spans);
+}
+
 inline std::byte* memory_of(const Span* span) noexcept {
-  return reinterpret_cast<std::byte*>(layout.base) +
-         (static_cast<std::size_t>(span - layout.spans) << granule_shift);
+  return reinterpret_cast<std::byte*>(layout.base) + (number_of(span) << granule_shift);
 }
 
 inline std::size_t granule_of(const void* p) noexcept {
@@ -122,8 +151,13 @@ inline Entry entry_of(const void* p) noexcept {
   return layout.map[granule].load(std::memory_order_relaxed);
 }
 
-inline Span* slab_of(const void* p, Entry entry) noexcept {
-  return layout.spans + (granule_of(p) - (entry >> back_shift & back_mask));
+inline Span* slab_of(const void* p) noexcept {
+  Span* const span = layout.spans + granule_of(p);
+  return span - span->back;
+}
+
+inline std::atomic<std::uint64_t>* remote_words_of(const Span* slab) noexcept {
+  return layout.remote_bits + number_of(slab) * remote_words_per_granule;
 }
 
 inline ThreadHeap* heap_of(Entry entry) noexcept {

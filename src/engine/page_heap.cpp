@@ -27,14 +27,13 @@ constexpr std::size_t huge_pages_from_granules = (std::size_t{16} << 20) / granu
 constexpr std::size_t min_dirty_limit_granules = (std::size_t{4} << 20) / granule_bytes;
 constexpr std::size_t min_purge_granules = (std::size_t{64} << 10) / granule_bytes;
 constexpr std::uint64_t idle_ms = 250;
+constexpr std::size_t min_peak_limit_granules = (std::size_t{32} << 20) / granule_bytes;
+constexpr std::uint64_t regret_ms = 1000;   // memory needed so soon again should have been kept
+constexpr std::uint64_t forget_ms = 10000;  // a program that lives so long without has changed
 
 // Whether a span is a slab of small blocks: those of larger ones are longer (size_classes.h).
 bool is_dense(const Span& span) noexcept {
   return span.state == SpanState::slab && span.granules == 1;
-}
-
-std::size_t number_of(const Span* span) noexcept {
-  return static_cast<std::size_t>(span - layout.spans);
 }
 
 }  // namespace
@@ -93,11 +92,14 @@ void PageHeap::set_in_use(Span* span, std::size_t granules) noexcept {
   span->granules = static_cast<std::uint32_t>(granules);
 }
 
-// A span of at least so many granules, out of the lists.
-Span* PageHeap::take(std::size_t granules) noexcept {
-  Span* span = find(dirty_, granules);
-  if (span == nullptr) span = find(clean_, granules);
-  if (span == nullptr) return grow(granules);
+// A span of at least so many granules, out of the lists or from beyond the end.
+Span* PageHeap::take(std::size_t granules, bool clean) noexcept {
+  Span* span = clean ? nullptr : find(dirty_, granules);
+  if (span == nullptr) {
+    if (!clean) regret_purge();
+    span = find(clean_, granules);
+    if (span == nullptr) return grow(granules);
+  }
   remove(span);
   return span;
 }
@@ -178,25 +180,19 @@ Span* PageHeap::grow(std::size_t granules) noexcept {
   span->zeroed = zeroed;
   top_ = begin + granules;
   // relaxed: see entry_of
-  layout.granule_count.store(static_cast<std::uint32_t>(top_), std::memory_order_relaxed);
+  layout.granule_count.store(top_, std::memory_order_relaxed);
   ++grow_calls_;
   return span;
 }
 
-Span* PageHeap::allocate(std::size_t granules, std::size_t alignment_granules,
-                         SpanState state) noexcept {
-  const Guard guard{lock_};
-  if (granules > max_granules || alignment_granules > max_granules) return nullptr;
-  Span* span = take(granules + alignment_granules - 1);
-  if (span == nullptr) return nullptr;
-  const bool zeroed = span->zeroed;
-  const std::size_t got = span->granules;
-  const std::size_t first =
-      align_up(layout.base / granule_bytes + number_of(span), alignment_granules) -
-      layout.base / granule_bytes;
-  const std::size_t before = first - number_of(span);
-  Span* const whole = span;
-  span += before;
+// The part of a span, out of the lists, that is asked for; the rest is free again.
+Span* PageHeap::cut(Span* whole, std::size_t granules, std::size_t alignment_granules,
+                    SpanState state) noexcept {
+  const bool zeroed = whole->zeroed;
+  const std::size_t got = whole->granules;
+  const std::size_t first_granule = layout.base / granule_bytes + number_of(whole);
+  const std::size_t before = align_up(first_granule, alignment_granules) - first_granule;
+  Span* const span = whole + before;
   set_in_use(span, granules);
   span->zeroed = zeroed;
   span->state = state;
@@ -206,21 +202,43 @@ Span* PageHeap::allocate(std::size_t granules, std::size_t alignment_granules,
   return span;
 }
 
-// Puts granules into the lists, together with the free spans on either side.
+Span* PageHeap::allocate(std::size_t granules, std::size_t alignment_granules,
+                         SpanState state) noexcept {
+  const Guard guard{lock_};
+  if (granules > max_granules || alignment_granules > max_granules) return nullptr;
+  Span* const span = take(granules + alignment_granules - 1, false);
+  return span != nullptr ? cut(span, granules, alignment_granules, state) : nullptr;
+}
+
+Span* PageHeap::allocate_clean(std::size_t granules) noexcept {
+  const Guard guard{lock_};
+  if (granules > max_granules) return nullptr;
+  Span* span = take(granules, true);
+  if (span == nullptr) return nullptr;
+  if (!span->zeroed) {
+    // It was taken from beyond the end, together with a dirty span before that.
+    give_up(span, span->granules, false);
+    return nullptr;
+  }
+  return cut(span, granules, 1, SpanState::large);
+}
+
+// Puts granules into the lists, together with the free spans of their kind on either side. Clean and
+// dirty ones stay apart: which memory is touched is what decides where a request goes.
 void PageHeap::give_up(Span* span, std::size_t granules, bool zeroed) noexcept {
   const std::size_t begin = number_of(span);
-  if (begin + granules < top_ && span[granules].state == SpanState::free) {
-    zeroed = zeroed && span[granules].zeroed;
-    const std::size_t behind = span[granules].granules;
-    remove(span + granules);
-    granules += behind;
+  Span* const behind = span + granules;
+  if (begin + granules < top_ && behind->state == SpanState::free && behind->zeroed == zeroed) {
+    granules += behind->granules;
+    remove(behind);
   }
   if (begin != 0 && span[-1].state == SpanState::free) {
     Span* const before = span - span[-1].granules;
-    zeroed = zeroed && before->zeroed;
-    granules += before->granules;
-    remove(before);
-    span = before;
+    if (before->zeroed == zeroed) {
+      granules += before->granules;
+      remove(before);
+      span = before;
+    }
   }
   insert(span, granules, zeroed);
 }
@@ -229,7 +247,12 @@ void PageHeap::release(Span* span) noexcept {
   const Guard guard{lock_};
   if (is_dense(*span)) dense_granules_ -= span->granules;
   give_up(span, span->granules, false);
-  purge_if_idle();
+  purge_surplus();
+}
+
+void PageHeap::release_clean(Span* span) noexcept {
+  const Guard guard{lock_};
+  give_up(span, span->granules, true);
 }
 
 bool PageHeap::resize(Span* span, std::size_t granules) noexcept {
@@ -240,25 +263,21 @@ bool PageHeap::resize(Span* span, std::size_t granules) noexcept {
     set_in_use(span, granules);
     span->state = SpanState::large;
     give_up(span + granules, now - granules, false);
+    purge_surplus();
     return true;
   }
   const std::size_t more = granules - now;
   if (more == 0) return true;
-  Span* behind = span + now;
-  if (number_of(behind) == top_) {
-    if (grow(more) == nullptr) return false;
-    set_in_use(behind, more);
-  } else {
-    if (behind->state != SpanState::free) return false;
-    if (behind->granules < more) {
-      // The last free span may grow to the end of the reservation.
-      if (number_of(behind) + behind->granules != top_ || grow(more) == nullptr) return false;
-    } else {
-      const std::size_t all = behind->granules;
-      const bool zeroed = behind->zeroed;
-      remove(behind);
-      if (all != more) insert(behind + more, all - more, zeroed);
-    }
+  Span* const behind = span + now;
+  const bool at_end = number_of(behind) == top_;
+  if (!at_end && behind->state != SpanState::free) return false;
+  if (!at_end && behind->granules >= more) {
+    const std::size_t left = behind->granules - more;
+    const bool zeroed = behind->zeroed;
+    remove(behind);
+    if (left != 0) insert(behind + more, left, zeroed);
+  } else if ((!at_end && number_of(behind) + behind->granules != top_) || grow(more) == nullptr) {
+    return false;  // only what is last can grow by more than what is free behind it
   }
   set_in_use(span, granules);
   span->state = SpanState::large;
@@ -279,23 +298,33 @@ std::uint32_t PageHeap::new_heap() noexcept {
   return ++heaps_;
 }
 
-// Gives dirty spans back, longest first, until about `keep_granules` are left.
+// The head of the highest list that has any.
+Span* PageHeap::longest(const FreeLists& lists) noexcept {
+  for (unsigned word = list_count / 64; word-- > 0;) {
+    if (lists.occupied[word] != 0)
+      return lists
+          .heads[word * 64 + static_cast<unsigned>(std::bit_width(lists.occupied[word])) - 1];
+  }
+  return nullptr;
+}
+
+// Gives dirty spans back, longest first, until about `keep_granules` are left. While the system
+// works, the span is in no list and the lock is free: others go on.
 void PageHeap::purge(std::size_t keep_granules, std::size_t min_span_granules) noexcept {
-  for (unsigned list = list_count; list-- > 0 && dirty_.granules > keep_granules;) {
-    Span* next = nullptr;
-    for (Span* span = dirty_.heads[list]; span != nullptr; span = next) {
-      next = span->next;
-      const std::size_t granules = span->granules;
-      if (granules < min_span_granules) return;
-      if (dirty_.granules <= keep_granules) return;
-      os::discard(memory_of(span), granules * granule_bytes);
-      remove(span);
-      insert(span, granules, true);
-    }
+  while (dirty_.granules > keep_granules) {
+    Span* const span = longest(dirty_);
+    const std::size_t granules = span->granules;
+    if (granules < min_span_granules) return;
+    remove(span);
+    set_in_use(span, granules);
+    lock_.unlock();
+    os::discard(memory_of(span), granules * granule_bytes);
+    lock_.lock();
+    give_up(span, granules, true);
   }
 }
 
-void PageHeap::purge_if_idle() noexcept {
+void PageHeap::purge_surplus() noexcept {
   const std::size_t in_use = top_ - dirty_.granules - clean_.granules;
   const std::size_t limit = std::max(min_dirty_limit_granules, in_use / 4);
   if (dirty_.granules <= limit) {
@@ -303,12 +332,26 @@ void PageHeap::purge_if_idle() noexcept {
     return;
   }
   const std::uint64_t now = os::coarse_milliseconds();
-  if (over_limit_since_ms_ == 0) {
-    over_limit_since_ms_ = now;
-  } else if (now - over_limit_since_ms_ >= idle_ms) {
-    purge(limit / 2, min_purge_granules);
+  if (over_limit_since_ms_ == 0) over_limit_since_ms_ = now;
+  if (now - over_limit_since_ms_ >= idle_ms) {
     over_limit_since_ms_ = 0;
+    purge(limit / 2, min_purge_granules);
+    return;
   }
+  if (now - peak_purged_at_ms_ > forget_ms) peak_limit_ = min_peak_limit_granules;
+  const std::size_t peak_limit = std::max(peak_limit_, in_use / 2);
+  if (dirty_.granules <= peak_limit) return;
+  peak_limit_ = peak_limit;
+  peak_purged_at_ms_ = now;
+  purge(peak_limit / 2, min_purge_granules);
+}
+
+// Fresh memory is about to be used. If some was given back a moment ago, that was too early.
+void PageHeap::regret_purge() noexcept {
+  if (peak_purged_at_ms_ == 0) return;
+  if (os::coarse_milliseconds() - peak_purged_at_ms_ <= regret_ms)
+    peak_limit_ = std::min(2 * peak_limit_, capacity_);
+  peak_purged_at_ms_ = 0;
 }
 
 bool PageHeap::trim(std::size_t keep_bytes) noexcept {
@@ -318,31 +361,16 @@ bool PageHeap::trim(std::size_t keep_bytes) noexcept {
   return dirty_.granules != before;
 }
 
-std::size_t PageHeap::free_bytes() noexcept {
+PageHeap::Totals PageHeap::totals() noexcept {
   const Guard guard{lock_};
-  return (dirty_.granules + clean_.granules) * granule_bytes;
-}
-
-std::size_t PageHeap::segment_bytes() noexcept {
-  const Guard guard{lock_};
-  return top_ * granule_bytes;
-}
-
-std::size_t PageHeap::grow_calls() noexcept {
-  const Guard guard{lock_};
-  return grow_calls_;
-}
-
-std::uint32_t PageHeap::heap_count() noexcept {
-  const Guard guard{lock_};
-  return heaps_;
+  return {top_ * granule_bytes, grow_calls_, heaps_};
 }
 
 bool PageHeap::is_valid() noexcept {
   const Guard guard{lock_};
   std::size_t dirty = 0;
   std::size_t clean = 0;
-  bool was_free = false;
+  const Span* free_before = nullptr;
   std::size_t i = 0;
   while (i < top_) {
     const Span& span = layout.spans[i];
@@ -350,13 +378,14 @@ bool PageHeap::is_valid() noexcept {
     const bool is_free = span.state == SpanState::free;
     if (is_free) {
       const Span& last = layout.spans[i + span.granules - 1];
-      if (was_free || last.state != SpanState::free || last.granules != span.granules) return false;
+      if (free_before != nullptr && free_before->zeroed == span.zeroed) return false;
+      if (last.state != SpanState::free || last.granules != span.granules) return false;
       (span.zeroed ? clean : dirty) += span.granules;
     } else if (span.granules > 1 &&
                layout.spans[i + span.granules - 1].state != SpanState::in_use) {
       return false;
     }
-    was_free = is_free;
+    free_before = is_free ? &span : nullptr;
     i += span.granules;
   }
   return i == top_ && dirty == dirty_.granules && clean == clean_.granules;

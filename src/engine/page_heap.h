@@ -3,8 +3,10 @@
 // served from dirty memory if there is any of that length, then from clean memory, then from beyond
 // the end: a page is touched for the first time only when no touched one serves.
 //
-// Memory goes back to the system when more than a quarter of what is in use, and more than 4 MiB,
-// has been lying idle for a quarter of a second, in pieces of 64 KiB and more.
+// Memory goes back to the system in pieces of 64 KiB and more: when more than a quarter of what is in
+// use, and more than 4 MiB, has been lying idle for a quarter of a second, which the next release
+// notices; and at once when so much lies idle that it may well be the end of a peak, after which no
+// call may come. A program that turns out to need it again soon is allowed twice as much.
 #pragma once
 
 #include <cstddef>
@@ -23,8 +25,13 @@ class PageHeap {
   // of two), in the state `state`; null if the system has no more. Its map entries are 0.
   Span* allocate(std::size_t granules, std::size_t alignment_granules, SpanState state) noexcept;
 
+  // The same for a large span, only from memory that reads as zero.
+  Span* allocate_clean(std::size_t granules) noexcept;
+
   // Takes a span back. Its map entries must be 0 again.
   void release(Span* span) noexcept;
+  // The same of a span that reads as zero.
+  void release_clean(Span* span) noexcept;
 
   // Makes a large span so long without moving it, or changes nothing and returns false.
   bool resize(Span* span, std::size_t granules) noexcept;
@@ -44,10 +51,12 @@ class PageHeap {
 
   bool is_valid() noexcept;
 
-  std::size_t free_bytes() noexcept;
-  std::size_t segment_bytes() noexcept;
-  std::size_t grow_calls() noexcept;
-  std::uint32_t heap_count() noexcept;
+  struct Totals {
+    std::size_t segment_bytes = 0;
+    std::size_t grow_calls = 0;
+    std::uint32_t heaps = 0;
+  };
+  Totals totals() noexcept;
 
   void fork_prepare() noexcept TS_ACQUIRE(lock_) { lock_.lock(); }
   void fork_parent() noexcept TS_RELEASE(lock_) { lock_.unlock(); }
@@ -68,15 +77,19 @@ class PageHeap {
   void insert(Span* span, std::size_t granules, bool zeroed) noexcept;
   void remove(Span* span) noexcept;
   static Span* find(const FreeLists& lists, std::size_t granules) noexcept;
-  Span* take(std::size_t granules) noexcept;
+  Span* take(std::size_t granules, bool clean) noexcept;
+  Span* cut(Span* span, std::size_t granules, std::size_t alignment_granules,
+            SpanState state) noexcept;
   Span* grow(std::size_t granules) noexcept;
   bool reserve() noexcept;
   bool commit(std::size_t granules) noexcept;
   bool commit_tables(std::size_t granules) noexcept;
   void give_up(Span* span, std::size_t granules, bool zeroed) noexcept;
   static void set_in_use(Span* span, std::size_t granules) noexcept;
-  void purge(std::size_t keep_granules, std::size_t min_granules) noexcept;
-  void purge_if_idle() noexcept;
+  static Span* longest(const FreeLists& lists) noexcept;
+  void purge(std::size_t keep_granules, std::size_t min_granules) noexcept TS_REQUIRES(lock_);
+  void purge_surplus() noexcept TS_REQUIRES(lock_);
+  void regret_purge() noexcept;
 
   Mutex lock_;
   FreeLists dirty_;
@@ -90,6 +103,8 @@ class PageHeap {
   std::uint32_t heaps_ = 0;
   std::size_t heap_bytes_committed_ = 0;
   std::uint64_t over_limit_since_ms_ = 0;  // 0: there is not too much dirty memory
+  std::uint64_t peak_purged_at_ms_ = 0;    // 0: not yet, or regretted
+  std::size_t peak_limit_ = 0;             // dirty granules that are never the end of a peak
   std::size_t grow_calls_ = 0;
 };
 

@@ -36,7 +36,16 @@ struct SizeClass {
   std::uint32_t slab_blocks;
   std::uint32_t bin_blocks;    // as many as a bin may hold
   std::uint32_t carve_blocks;  // as many as are linked at a time: a page of fresh memory
+  std::uint32_t reciprocal;    // of block_bytes, for number_in_slab
 };
+
+// A division by a constant as a multiplication (Granlund and Montgomery, 1994).
+inline constexpr unsigned reciprocal_shift = 35;
+
+// Which block of the slab begins at this offset, or contains it.
+constexpr std::uint32_t number_in_slab(const SizeClass& size_class, std::size_t offset) noexcept {
+  return static_cast<std::uint32_t>(offset * size_class.reciprocal >> reciprocal_shift);
+}
 
 constexpr std::size_t class_bytes(unsigned size_class) noexcept {
   if (size_class <= linear_classes) return size_class * 16;
@@ -58,11 +67,14 @@ constexpr SizeClass make_class(unsigned size_class) noexcept {
   const std::size_t blocks = granules * granule_bytes / bytes;
   const std::size_t in_page = 4096 / bytes;
   const std::size_t in_bin = in_page < 4 ? 4 : in_page > 64 ? 64 : in_page;
-  return {static_cast<std::uint32_t>(bytes), static_cast<std::uint32_t>(granules),
-          static_cast<std::uint32_t>(blocks), static_cast<std::uint32_t>(in_bin),
+  return {static_cast<std::uint32_t>(bytes),
+          static_cast<std::uint32_t>(granules),
+          static_cast<std::uint32_t>(blocks),
+          static_cast<std::uint32_t>(in_bin),
           static_cast<std::uint32_t>(in_page == 0   ? 1
                                      : in_page > 64 ? 64
-                                                    : in_page)};
+                                                    : in_page),
+          static_cast<std::uint32_t>(((std::uint64_t{1} << reciprocal_shift) + bytes - 1) / bytes)};
 }
 
 inline constexpr auto size_classes = [] {
@@ -71,15 +83,19 @@ inline constexpr auto size_classes = [] {
   return all;
 }();
 
-// The requests that most programs make go by a table, indexed by 16 bytes.
+// Requests up to here, which most are, find their class by a table (thread_heap.h).
 inline constexpr std::size_t max_table_bytes = 1024;
-inline constexpr auto class_table = [] {
-  std::array<std::uint8_t, max_table_bytes / 16 + 1> table{};
-  for (std::size_t i = 0; i < table.size(); ++i)
-    table[i] = static_cast<std::uint8_t>(class_for(i * 16));
-  return table;
-}();
 
+static_assert([] {
+  for (const SizeClass& c : size_classes) {
+    for (std::uint32_t i = 0; i < c.slab_blocks; ++i) {
+      const std::size_t offset = std::size_t{i} * c.block_bytes;
+      if (number_in_slab(c, offset) != i || number_in_slab(c, offset + c.block_bytes - 1) != i)
+        return false;
+    }
+  }
+  return true;
+}());
 static_assert(class_count <= 128, "an entry of the map has seven bits for it");
 static_assert(class_bytes(class_count - 1) == max_small_bytes);
 static_assert(class_for(max_small_bytes) == class_count - 1);

@@ -4,59 +4,88 @@
 //
 //   page heap -> slab (refill) -> bin -> program -> bin -> slab (overflow) -> page heap
 //
-// A block that another thread frees goes home by its slab's remote bits (thread_heap.cpp). A thread
-// that ends leaves its heap, whole, to the next one that starts.
+// A block that another thread frees goes home by remote_frees.h. A thread that ends leaves its heap,
+// whole, to the next one that starts.
 #pragma once
 
 #include "engine/layout.h"
 
 namespace ts::engine {
 
-// Stands in for the heap of a thread that has none yet: its bins are empty and have no room, so
-// that neither fast path has to ask. Never written to.
+// Stand in for the heap of a thread that has none yet, and of one that is ending: the bins are empty,
+// and no block is their own, so that neither fast path has to ask. Never written to.
 inline constinit ThreadHeap no_heap;
+inline constinit ThreadHeap ended_heap;
 
 inline constinit thread_local ThreadHeap* current_heap = &no_heap;
 
-// A block of the class, in any way; null if there is no memory.
-[[gnu::noinline]] void* allocate_slow(unsigned size_class) noexcept;
-// Takes a block that the bins did not: another heap's, one too many, a large one, or none at all.
-[[gnu::noinline]] void release_slow(void* p, Entry entry) noexcept;
+inline bool has_heap() noexcept { return current_heap != &no_heap && current_heap != &ended_heap; }
 
-inline void* allocate_small(unsigned size_class) noexcept {
-  Bin& bin = current_heap->bins[size_class];
+// Where the bins of the classes are that most programs ask for: offsets from the first, by 16 bytes
+// of the request.
+inline constexpr auto bin_offsets = [] {
+  std::array<std::uint16_t, max_table_bytes / 16 + 1> offsets{};
+  for (std::size_t i = 0; i < offsets.size(); ++i)
+    offsets[i] = static_cast<std::uint16_t>(class_for(i * 16) * sizeof(Bin));
+  return offsets;
+}();
+
+inline Bin& bin_at(ThreadHeap* heap, std::size_t offset) noexcept {
+  return *reinterpret_cast<Bin*>(reinterpret_cast<std::byte*>(heap->bins) + offset);
+}
+
+// A block for an empty bin of the current heap, in any way; null if there is no memory.
+[[gnu::noinline]] void* allocate_slow(const Bin& bin) noexcept;
+// Takes a block that the bins did not: another heap's, one too many, a large one, or none at all.
+[[gnu::noinline]] void release_slow(void* p) noexcept;
+
+inline void* allocate_small(std::size_t bin_offset) noexcept {
+  Bin& bin = bin_at(current_heap, bin_offset);
   Block* const block = bin.head;
   if (block == nullptr) [[unlikely]]
-    return allocate_slow(size_class);
+    return allocate_slow(bin);
   bin.head = block->next;
   ++bin.room;
   return block;
 }
 
+// Null is nobody's, as all that is not ours.
 inline void release(void* p) noexcept {
   const Entry entry = entry_of(p);
   ThreadHeap* const heap = current_heap;
+  // Another heap's number leaves high bits; so do a large block's, and no block's, which is 0.
   const Entry kind = entry ^ heap->self;
-  // Another heap's number leaves high bits; a large block's, and no block's, is 0.
   if (kind >= heap_unit) [[unlikely]]
-    return release_slow(p, entry);
-  Bin& bin = heap->bins[kind & class_mask];
-  if (bin.room == 0) [[unlikely]]
-    return release_slow(p, entry);
-  --bin.room;
+    return release_slow(p);
+  Bin& bin = bin_at(heap, kind);
+  if (--bin.room < 0) [[unlikely]] {
+    bin.room = 0;
+    return release_slow(p);
+  }
   auto* const block = static_cast<Block*>(p);
   block->next = bin.head;
   bin.head = block;
 }
 
-// Aligned requests, and all that are no slab's: see engine.h.
-void* allocate_large(std::size_t bytes, std::size_t alignment, bool* zeroed) noexcept;
+// Null, and ENOMEM in errno.
+[[gnu::cold]] void* out_of_memory() noexcept;
 
 // Takes what was given back to the heaps that ended threads left, some of them in turn, and returns
 // their empty slabs to the page heap.
 void drain_orphans(std::size_t at_most) noexcept;
 // Puts all that the calling thread holds aside back.
 void drain_own() noexcept;
+
+// What `allocate` gives, after a second try if need be.
+template <class Allocate>
+Span* with_orphans_drained(Allocate allocate) noexcept {
+  Span* span = allocate();
+  if (span == nullptr) {
+    drain_orphans(SIZE_MAX);
+    span = allocate();
+  }
+  return span;
+}
 
 void fork_prepare() noexcept;
 void fork_parent() noexcept;

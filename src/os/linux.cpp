@@ -8,7 +8,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
 
 #include "os/os.h"
 
@@ -61,6 +63,24 @@ void* reserve(std::size_t bytes) noexcept {
 
 bool commit(void* begin, std::size_t bytes) noexcept {
   return ::mprotect(begin, bytes, PROT_READ | PROT_WRITE) == 0;
+}
+
+bool move_pages(void* from, void* to, std::size_t bytes) noexcept {
+  constexpr int flags = MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP;  // Linux 5.7
+  if (::mremap(from, bytes, bytes, flags, to) != MAP_FAILED) return true;
+  // Until Linux 6.17 a range of several mappings is refused, after `to` was unmapped. Since then each
+  // mapping moves by itself, and the process may reach its limit of mappings in between: what went
+  // already comes back as a copy.
+  if (errno != ENOMEM) return false;
+  const std::size_t page = page_bytes();
+  for (std::size_t at = 0; at < bytes; at += page) {
+    unsigned char resident = 0;
+    auto* const moved = static_cast<std::byte*>(to) + at;
+    if (::mincore(moved, page, &resident) != 0) continue;  // not mapped: a hole
+    const bool is_zero = *moved == std::byte{0} && std::memcmp(moved, moved + 1, page - 1) == 0;
+    if (!is_zero) std::memcpy(static_cast<std::byte*>(from) + at, moved, page);
+  }
+  return false;
 }
 
 void prefer_huge_pages(void* begin, std::size_t bytes) noexcept {

@@ -34,6 +34,11 @@ bool unmap(void* begin, std::size_t bytes) noexcept;
 void* reserve(std::size_t bytes) noexcept;
 bool commit(void* begin, std::size_t bytes) noexcept;
 
+// Gives the pages of one range of committed memory to another of the same length (whole pages, not
+// overlapping), which reads as zero; afterwards the first is committed still, and reads as zero. If it
+// fails, the first is as before, and the second is nobody's: not to be touched again.
+bool move_pages(void* from, void* to, std::size_t bytes) noexcept;
+
 // Asks for huge pages in a range that is about to be filled; a wish.
 void prefer_huge_pages(void* begin, std::size_t bytes) noexcept;
 

@@ -7,6 +7,7 @@
 //   malloc, memalign, ... -> allocate (errno) -> try_allocate (limits) -> heap.allocate
 //   operator new                              -> try_allocate
 //   realloc -> heap.resize, in place
+//           -> heap.move, the pages themselves, if the heap can
 //           -> allocate, copy, heap.release
 //   free    -> heap.release, errno as it was
 #pragma once
@@ -29,8 +30,8 @@ namespace ts {
 inline constexpr std::size_t max_object_bytes = PTRDIFF_MAX;
 
 // A heap that says so refuses impossible sizes by itself, reports ENOMEM in errno whenever it returns
-// null, keeps errno in release, and knows which of its memory is zero: nothing then stands between
-// the program and its fast path.
+// null, takes null in release and keeps errno there, knows which of its memory is zero, and may move a
+// block without copying it: nothing then stands between the program and its fast path.
 template <class Heap>
 concept SpeaksMalloc = HeapLike<Heap> && Heap::speaks_malloc;
 
@@ -81,6 +82,9 @@ class Semantics {
     if (!may_exist(bytes, min_alignment)) [[unlikely]]
       return fail(ENOMEM);
     if (heap_.resize(old, bytes)) return old;
+    if constexpr (SpeaksMalloc<Heap>) {
+      if (void* const moved = heap_.move(old, bytes); moved != nullptr) return moved;
+    }
     const std::size_t old_bytes = Heap::usable_size(old);
     void* moved = heap_.allocate(bytes, min_alignment);
     if (moved == nullptr) [[unlikely]]
@@ -95,10 +99,9 @@ class Semantics {
   // errno is kept: cleaning up after an error must not hide it (glibc manual, "Freeing Memory
   // Allocated with malloc").
   void free(void* block) noexcept {
-    if (block == nullptr) return;
     if constexpr (SpeaksMalloc<Heap>) {
       heap_.release(block);
-    } else {
+    } else if (block != nullptr) {
       const int kept = errno;
       heap_.release(block);
       errno = kept;

@@ -1,11 +1,12 @@
-// Every interleaving of the engine's remote frees (thread_heap.cpp: release_remote, drain), on a model
-// of one slab whose blocks other threads free while the owner takes them back, hands them out again,
-// and returns the slab when nothing of it is in use. Steps are the accesses to shared memory, one by
+// Every interleaving of the engine's remote frees (remote_frees.cpp: send, drain), on a model of one
+// slab whose blocks other threads send home, one or two in a batch, while the owner takes them back,
+// hands them out again, and returns the slab when nothing of it is in use. Steps are the accesses to shared memory, one by
 // one. What the model can not show are reorderings of a thread's own accesses: those are argued at
 // the atomics and watched by ThreadSanitizer in the stress test.
 #include <gtest/gtest.h>
 
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <set>
 #include <string>
@@ -15,8 +16,16 @@
 namespace ts::testing {
 namespace {
 
-constexpr unsigned freers = 3;  // one block each
-constexpr unsigned lives = 2;   // times that a block is handed out
+constexpr unsigned freers = 3;
+constexpr unsigned lives = 2;  // times that a block is handed out
+
+// The blocks that each of them frees: its batch.
+constexpr std::array<std::uint8_t, freers> batches{0b1001, 0b0010, 0b0100};
+constexpr std::uint8_t all_blocks = 0b1111;
+
+constexpr std::uint8_t blocks_in(std::uint8_t bits) {
+  return static_cast<std::uint8_t>(std::popcount(bits));
+}
 
 // What can be left out or done otherwise: the explorer must notice each.
 enum class Mistake {
@@ -34,7 +43,7 @@ struct State {
   bool on_stack = false;
   std::uint8_t next_writers = 0;  // threads between making the count positive and having pushed
   // The owner's.
-  std::uint8_t used = freers;
+  std::uint8_t used = blocks_in(all_blocks);
   std::uint8_t home = 0;   // blocks on the slab's list
   bool listed = false;     // among the slabs that have blocks to give
   std::uint8_t owner = 0;  // its next step
@@ -78,7 +87,7 @@ class Explorer {
   std::size_t states() const { return seen_.size(); }
 
  private:
-  enum Freer : std::uint8_t { set_bit, count, push, done };
+  enum Freer : std::uint8_t { set_bits, count, push, done };
   enum Owner : std::uint8_t { take_stack, take_count, take_bits, settle };
 
   // Threads below `freers` free; `freers` is the owner's draining; those above are the owner's
@@ -90,17 +99,18 @@ class Explorer {
   }
 
   bool free_step(State& s, unsigned thread) {
-    const auto bit = static_cast<std::uint8_t>(1U << thread);
+    const std::uint8_t batch = batches[thread];
     switch (s.step[thread]) {
-      case set_bit:
+      case set_bits:
         touch(s);
-        if ((s.bits & bit) != 0) wrong_ = "a block was free already";
-        s.bits |= bit;
+        if ((s.bits & batch) != 0) wrong_ = "a block was free already";
+        s.bits |= batch;
         s.step[thread] = count;
         return true;
       case count: {
         touch(s);
-        const bool first = s.pending++ == 0 || mistake_ == Mistake::push_without_being_first;
+        const bool first = s.pending == 0 || mistake_ == Mistake::push_without_being_first;
+        s.pending = static_cast<std::uint8_t>(s.pending + blocks_in(batch));
         s.step[thread] = first ? push : done;
         if (first && ++s.next_writers > 1) wrong_ = "two threads push the slab";
         return true;
@@ -131,8 +141,7 @@ class Explorer {
         return true;
       case take_bits:
         if ((s.home & s.bits) != 0) wrong_ = "a block came home twice";
-        if (mistake_ == Mistake::used_falls_by_bits)
-          s.counted = static_cast<std::uint8_t>(__builtin_popcount(s.bits));
+        if (mistake_ == Mistake::used_falls_by_bits) s.counted = blocks_in(s.bits);
         s.home |= s.bits;
         s.bits = 0;
         s.owner = mistake_ == Mistake::bits_before_count ? take_count : settle;
@@ -149,25 +158,25 @@ class Explorer {
           for (const std::uint8_t left : s.lives_left) {
             if (left != 0) return true;
           }
-          if (s.home != (1U << freers) - 1) wrong_ = "a slab is returned without all of its blocks";
+          if (s.home != all_blocks) wrong_ = "a slab is returned without all of its blocks";
           s.returned = true;
         }
         return true;
     }
   }
 
-  // The block must be at home. Its thread may still be in its last free: that thread goes on, and
-  // another frees the block next; the model lets the thread finish first.
-  static bool hand_out(State& s, unsigned block) {
-    const auto bit = static_cast<std::uint8_t>(1U << block);
-    if (s.owner != take_stack || s.returned || (s.home & bit) == 0 || s.lives_left[block] == 0 ||
-        s.step[block] != done)
+  // The blocks must be at home. Their thread may still be in its last free: that thread goes on, and
+  // another frees the blocks next; the model lets the thread finish first.
+  static bool hand_out(State& s, unsigned thread) {
+    const std::uint8_t batch = batches[thread];
+    if (s.owner != take_stack || s.returned || (s.home & batch) != batch ||
+        s.lives_left[thread] == 0 || s.step[thread] != done)
       return false;
-    s.home = static_cast<std::uint8_t>(s.home & ~bit);
+    s.home = static_cast<std::uint8_t>(s.home & ~batch);
     s.listed = s.home != 0;
-    ++s.used;
-    --s.lives_left[block];
-    s.step[block] = set_bit;
+    s.used = static_cast<std::uint8_t>(s.used + blocks_in(batch));
+    --s.lives_left[thread];
+    s.step[thread] = set_bits;
     return true;
   }
 

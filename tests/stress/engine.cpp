@@ -110,8 +110,17 @@ class Worker {
 
   void resize(Parcel& parcel) {
     check(parcel);
-    const std::size_t bytes = random_bytes();
-    if (!heap.resize(parcel.begin, bytes)) return;
+    const std::size_t bytes =
+        random(4) == 0 ? parcel.bytes + random(parcel.bytes + 1) : random_bytes();
+    if (!heap.resize(parcel.begin, bytes)) {
+      auto* const moved = static_cast<unsigned char*>(heap.move(parcel.begin, bytes));
+      if (moved == nullptr) return;
+      expect(bytes > parcel.bytes, "a block moved that would have fitted", moved);
+      for (std::size_t i = 0; i < 256; ++i)
+        expect(moved[i] == pattern(parcel) && moved[parcel.bytes - 1 - i] == pattern(parcel),
+               "a moved block has lost its contents", moved + i);
+      parcel.begin = moved;
+    }
     expect(engine::Engine::usable_size(parcel.begin) >= bytes, "a resized block is too short",
            parcel.begin);
     parcel.bytes = bytes;

@@ -1,0 +1,30 @@
+// How a fork in one thread learns that another was in the middle of something.
+#pragma once
+
+#include <atomic>
+
+namespace ts {
+
+// A mark that a thread is changing its own state, for as long as this object lives; marks of one
+// thread nest. If it is set in the child of a fork, the state was caught in mid-change and is
+// unusable. What makes this sound: until a fork has write-protected and flushed a page, the parent's
+// stores to it reach the child too, and afterwards they fault and wait; so the child sees, for each
+// thread, all its stores up to one point of its program order. The barriers keep that order: set,
+// change, clear.
+class BusyMark {
+ public:
+  explicit BusyMark(std::atomic<bool>& busy) noexcept
+      : busy_{busy}, before_{busy.load(std::memory_order_relaxed)} {
+    busy_.store(true, std::memory_order_relaxed);
+    std::atomic_thread_fence(std::memory_order_release);  // keeps later stores behind the mark
+  }
+  ~BusyMark() { busy_.store(before_, std::memory_order_release); }
+  BusyMark(const BusyMark&) = delete;
+  BusyMark& operator=(const BusyMark&) = delete;
+
+ private:
+  std::atomic<bool>& busy_;
+  bool before_;
+};
+
+}  // namespace ts

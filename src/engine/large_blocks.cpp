@@ -1,0 +1,97 @@
+#include "engine/large_blocks.h"
+
+#include <cerrno>
+
+#include "base/check.h"
+#include "engine/page_heap.h"
+#include "engine/thread_heap.h"
+#include "os/os.h"
+
+namespace ts::engine {
+namespace {
+
+// From here on, giving pages another address is cheaper than copying them (docs/engine.md).
+constexpr std::size_t min_move_bytes = std::size_t{256} << 10;
+
+// Each move may cut mappings into more pieces, of which a process may have about 65,000.
+constexpr std::uint32_t max_moves = 8192;
+constinit std::atomic<std::uint32_t> moves{0};  // relaxed: a count, and nothing hangs on it
+
+Span& span_of(const void* p) noexcept { return layout.spans[granule_of(p)]; }
+
+std::uint32_t usable_granules(const Span& span) noexcept {
+  return span.used.load(std::memory_order_relaxed);  // changed by who may call realloc, only
+}
+void set_usable_granules(Span& span, std::size_t granules) noexcept {
+  span.used.store(static_cast<std::uint32_t>(granules), std::memory_order_relaxed);
+}
+
+void* begin_block(Span& span, std::size_t granules) noexcept {
+  set_usable_granules(span, granules);
+  layout.map[number_of(&span)].store(large_entry, std::memory_order_relaxed);
+  return memory_of(&span);
+}
+
+std::size_t at_least_one(std::size_t granules) noexcept { return granules == 0 ? 1 : granules; }
+
+}  // namespace
+
+void* allocate_large(std::size_t bytes, std::size_t alignment, bool* zeroed) noexcept {
+  // Far beyond any reservation, and far from overflowing.
+  if (bytes > address_limit || alignment > address_limit) return out_of_memory();
+  const std::size_t granules = at_least_one(granules_for(bytes));
+  const std::size_t multiple = at_least_one(alignment / granule_bytes);
+  Span* const span = with_orphans_drained(
+      [=] { return page_heap.allocate(granules, multiple, SpanState::large); });
+  if (span == nullptr) return out_of_memory();
+  if (zeroed != nullptr) *zeroed = span->zeroed;
+  return begin_block(*span, granules);
+}
+
+void release_large(void* p, Entry entry) noexcept {
+  require(address_of(p) % granule_bytes == 0, not_in_use, p);
+  // An exchange, so that of two threads that free the same block one is told.
+  const Entry before = layout.map[granule_of(p)].exchange(0, std::memory_order_relaxed);
+  require(before == entry, not_in_use, p);
+  page_heap.release(&span_of(p));
+}
+
+bool resize_large(void* p, std::size_t bytes) noexcept {
+  Span& span = span_of(p);
+  const std::size_t granules = granules_for(bytes);
+  const std::size_t now = usable_granules(span);
+  if (granules == now) return true;
+  // Into its tail; or by what lies behind it; or without what it no longer needs, tail and all.
+  const bool in_tail = granules > now && granules <= span.granules;
+  if (!in_tail && !page_heap.resize(&span, granules)) return false;
+  set_usable_granules(span, granules);
+  return true;
+}
+
+void* move_large(void* p, std::size_t bytes) noexcept {
+  Span& old = span_of(p);
+  const std::size_t old_bytes = usable_large(p);
+  if (old_bytes < min_move_bytes || bytes <= old_bytes || bytes > address_limit) return nullptr;
+  if (moves.load(std::memory_order_relaxed) >= max_moves) return nullptr;
+  // What grows once tends to grow again: half as much again as address space.
+  const std::size_t granules = granules_for(bytes);
+  Span* span = page_heap.allocate_clean(granules + granules / 2);
+  if (span == nullptr) span = page_heap.allocate_clean(granules);
+  if (span == nullptr) return nullptr;
+  if (!os::move_pages(p, memory_of(span), old_bytes)) {
+    // The span stays in use for good, and no other will.
+    moves.store(max_moves, std::memory_order_relaxed);
+    return nullptr;
+  }
+  moves.fetch_add(1, std::memory_order_relaxed);
+  void* const moved = begin_block(*span, granules);
+  layout.map[number_of(&old)].store(0, std::memory_order_relaxed);
+  page_heap.release_clean(&old);
+  return moved;
+}
+
+std::size_t usable_large(const void* p) noexcept {
+  return std::size_t{usable_granules(span_of(p))} * granule_bytes;
+}
+
+}  // namespace ts::engine

@@ -1,0 +1,27 @@
+// Blocks that no slab has: larger than the largest class, or aligned to more than a granule. Each is
+// a span of its own, from the page heap and back to it. A block that grew by moving may have a tail
+// that the program has not asked for yet: address space to grow into, never touched.
+#pragma once
+
+#include "engine/layout.h"
+
+namespace ts::engine {
+
+// `*zeroed`, if given, becomes true if the block reads as zero. Null, and ENOMEM in errno, without
+// memory. `alignment` is a power of two.
+void* allocate_large(std::size_t bytes, std::size_t alignment, bool* zeroed) noexcept;
+
+// Takes a large block back; the entry is that of its first granule.
+void release_large(void* p, Entry entry) noexcept;
+
+// Makes the block as long, where it is; or changes nothing and returns false.
+bool resize_large(void* p, std::size_t bytes) noexcept;
+
+// Makes the block longer by giving its pages another address, and releases the old one; null, with
+// nothing changed, where copying serves better.
+void* move_large(void* p, std::size_t bytes) noexcept;
+
+// Bytes that the program may use.
+std::size_t usable_large(const void* p) noexcept;
+
+}  // namespace ts::engine

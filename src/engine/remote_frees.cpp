@@ -1,0 +1,100 @@
+#include "engine/remote_frees.h"
+
+#include <bit>
+
+#include "base/check.h"
+#include "engine/slabs.h"
+
+namespace ts::engine {
+namespace {
+
+// What a thread keeps from its owner at most, in a batch: a page of blocks.
+std::uint32_t batch_room(const SizeClass& c) noexcept {
+  return c.block_bytes >= 4096 ? 1 : 4096 / c.block_bytes;
+}
+
+void send(Span& slab, std::uint32_t word, std::uint64_t bits) noexcept {
+  // Read while the blocks still count as used: afterwards, the slab may be anybody's.
+  const Entry entry = layout.map[number_of(&slab)].load(std::memory_order_relaxed);
+  const auto count = static_cast<std::uint32_t>(std::popcount(bits));
+  // release: what this thread did to the blocks is over (pairs with the owner's taking of the bits)
+  const std::uint64_t before =
+      remote_words_of(&slab)[word].fetch_or(bits, std::memory_order_release);
+  if ((before & bits) != 0) [[unlikely]] {
+    const auto twice = word * 64 + static_cast<unsigned>(std::countr_zero(before & bits));
+    fatal(not_in_use, memory_of(&slab) + std::size_t{twice} * size_class_of(entry).block_bytes);
+  }
+  // release: the bits are set before they are counted. acquire: pairs with the owner's exchange,
+  // after which next_ready is ours to write.
+  if (slab.pending.fetch_add(count, std::memory_order_acq_rel) != 0) return;
+  std::atomic<Span*>& ready = heap_of(entry)->ready;
+  Span* head = ready.load(std::memory_order_relaxed);
+  do {
+    slab.next_ready = head;
+  } while (!ready.compare_exchange_weak(head, &slab, std::memory_order_release,
+                                        std::memory_order_relaxed));
+}
+
+void send(RemoteBatch& batch) noexcept {
+  const std::uint64_t bits = batch.bits;
+  batch.bits = 0;
+  send(*batch.slab, batch.word, bits);
+}
+
+}  // namespace
+
+void release_remote(ThreadHeap* heap, void* p, Entry entry) noexcept {
+  Span& slab = *slab_of(p);
+  const SizeClass& c = size_class_of(entry);
+  const auto offset = static_cast<std::size_t>(static_cast<std::byte*>(p) - memory_of(&slab));
+  const std::uint32_t number = number_in_slab(c, offset);
+  require(std::size_t{number} * c.block_bytes == offset, not_in_use, p);
+  const std::uint32_t word = number / 64;
+  const std::uint64_t bit = std::uint64_t{1} << number % 64;
+  if (heap == nullptr) return send(slab, word, bit);
+  RemoteBatch& batch = heap->batches[number_of(&slab) % batch_count];
+  if (batch.bits == 0 || batch.slab != &slab || batch.word != word) {
+    if (batch.bits != 0) send(batch);
+    batch = {&slab, 0, word, batch_room(c)};
+  }
+  require((batch.bits & bit) == 0, not_in_use, p);
+  batch.bits |= bit;
+  if (--batch.room == 0) send(batch);
+}
+
+void send_batches(ThreadHeap& heap) noexcept {
+  for (RemoteBatch& batch : heap.batches) {
+    if (batch.bits != 0) send(batch);
+  }
+}
+
+bool drain(ThreadHeap& heap) noexcept {
+  if (heap.ready.load(std::memory_order_relaxed) == nullptr) return false;
+  // acquire: pairs with the push in send(); sees next_ready
+  Span* slab = heap.ready.exchange(nullptr, std::memory_order_acquire);
+  while (slab != nullptr) {
+    Span* const next = slab->next_ready;  // before the count: then others may write it again
+    // acquire: pairs with the addition in send(); sees the bits of all that are counted.
+    // release: pairs with the next addition to 0, whose thread writes next_ready, which we have read
+    const std::uint32_t counted = slab->pending.exchange(0, std::memory_order_acq_rel);
+    const SizeClass& c = size_classes[slab->size_class];
+    std::atomic<std::uint64_t>* const words = remote_words_of(slab);
+    for (std::uint32_t first = 0; first < c.slab_blocks; first += 64) {
+      std::atomic<std::uint64_t>& word = words[first / 64];
+      if (word.load(std::memory_order_relaxed) == 0) continue;
+      // acquire: pairs with the setting of the bits; what the freeing thread did to the blocks is
+      // over
+      for (std::uint64_t bits = word.exchange(0, std::memory_order_acquire); bits != 0;
+           bits &= bits - 1) {
+        const std::size_t number = first + static_cast<unsigned>(std::countr_zero(bits));
+        push(*slab, reinterpret_cast<Block*>(memory_of(slab) + number * c.block_bytes));
+      }
+    }
+    set_used(*slab, used(*slab) - counted);
+    settle(heap, *slab);
+    slab = next;
+  }
+  return true;
+}
+
+}  // namespace ts::engine

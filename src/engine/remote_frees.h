@@ -1,0 +1,37 @@
+// How a block comes home that another thread than its heap's frees. The freeing thread does not write
+// to the block. It sets the block's bit (one per block, by number) in a batch of its own heap; when
+// the batch is full, or its place is needed for another, it is sent: the bits into the slab's word,
+// then their number onto the slab's `pending`; and whoever makes `pending` positive pushes the slab
+// onto the owner's stack `ready`. The owner, when a bin is dry, takes the stack, and for each slab
+// takes the count, then the bits, and puts the blocks on the slab's list.
+//
+// - No block is lost: a bit that the owner does not see yet belongs to a batch whose addition comes
+//   after the owner took the count; that addition finds 0 and pushes the slab again. (Bits are set
+//   before the addition, release; the owner takes the count, acquire, before it looks at the bits.)
+// - No slab is returned under a free in progress: the owner's `used` falls by the count, not by the
+//   bits found, so it reaches 0 only when every batch has been sent whole; and the one that still
+//   has to push comes before the owner can take the count, since the owner takes counts of slabs that
+//   it found on the stack only. Between adding to a positive count and returning, a thread touches
+//   nothing of the slab.
+// - `next_ready` has one writer at a time: who made the count positive, until the owner takes it.
+// - The stack is emptied by an exchange, never popped, so it knows no ABA.
+//
+// tests/models/remote_free_test.cpp goes through every interleaving of a model of this.
+#pragma once
+
+#include "engine/layout.h"
+
+namespace ts::engine {
+
+// Takes a block of another heap. `heap` is the calling thread's; null if it has none, and then
+// the block goes home at once.
+void release_remote(ThreadHeap* heap, void* p, Entry entry) noexcept;
+
+// Sends what the thread keeps in batches.
+void send_batches(ThreadHeap& heap) noexcept;
+
+// Takes what other threads sent home to this heap, which the calling thread owns; true if there was
+// anything.
+bool drain(ThreadHeap& heap) noexcept;
+
+}  // namespace ts::engine

@@ -1,0 +1,70 @@
+#include "engine/slabs.h"
+
+#include "engine/page_heap.h"
+
+namespace ts::engine {
+namespace {
+
+void list(ThreadHeap& heap, Span& slab) noexcept {
+  Span*& head = heap.partial[slab.size_class];
+  slab.previous = nullptr;
+  slab.next = head;
+  if (head != nullptr) head->previous = &slab;
+  head = &slab;
+  slab.listed = true;
+}
+
+void set_entries(Span& slab, Entry entry) noexcept {
+  std::atomic<Entry>* const entries = layout.map + number_of(&slab);
+  for (std::uint32_t i = 0; i < slab.granules; ++i) {
+    entries[i].store(entry, std::memory_order_relaxed);
+    (&slab + i)->back = i;
+  }
+}
+
+void release_slab(ThreadHeap& heap, Span& slab) noexcept {
+  unlist(heap, slab);
+  set_entries(slab, 0);
+  page_heap.release(&slab);
+}
+
+}  // namespace
+
+void unlist(ThreadHeap& heap, Span& slab) noexcept {
+  if (slab.next != nullptr) slab.next->previous = slab.previous;
+  (slab.previous != nullptr ? slab.previous->next : heap.partial[slab.size_class]) = slab.next;
+  slab.listed = false;
+}
+
+Span* new_slab(ThreadHeap& heap, unsigned size_class) noexcept {
+  Span* const slab = page_heap.allocate(size_classes[size_class].slab_granules, 1, SpanState::slab);
+  if (slab == nullptr) return nullptr;
+  slab->blocks = nullptr;
+  slab->carved = 0;
+  slab->free_blocks = 0;
+  slab->size_class = static_cast<std::uint8_t>(size_class);
+  set_used(*slab, 0);
+  slab->pending.store(0, std::memory_order_relaxed);
+  set_entries(*slab, heap.self | size_class << class_shift);
+  list(heap, *slab);
+  return slab;
+}
+
+void settle(ThreadHeap& heap, Span& slab) noexcept {
+  // A count may come without a block, if an earlier drain found the bit before it was counted.
+  if (!slab.listed && slab.blocks != nullptr) list(heap, slab);
+  if (used(slab) == 0 && (slab.next != nullptr || slab.previous != nullptr))
+    release_slab(heap, slab);
+}
+
+void release_empty_slabs(ThreadHeap& heap) noexcept {
+  for (Span* head : heap.partial) {
+    for (Span* slab = head; slab != nullptr;) {
+      Span* const next = slab->next;
+      if (used(*slab) == 0) release_slab(heap, *slab);
+      slab = next;
+    }
+  }
+}
+
+}  // namespace ts::engine

@@ -1,0 +1,45 @@
+// A heap's slabs of one class: the list of those that have blocks to give, how a block comes home to
+// its slab, and when a slab goes back to the page heap. Only the thread that owns the heap calls
+// these.
+#pragma once
+
+#include "engine/layout.h"
+
+namespace ts::engine {
+
+// A slab of the class, in the heap's list, none of its blocks carved yet; null without memory.
+Span* new_slab(ThreadHeap& heap, unsigned size_class) noexcept;
+
+// Takes a slab off the list.
+void unlist(ThreadHeap& heap, Span& slab) noexcept;
+
+// Puts a block on its slab's list, without a word about how many are in use.
+inline void push(Span& slab, Block* block) noexcept {
+  block->next = slab.blocks;
+  slab.blocks = block;
+  ++slab.free_blocks;
+}
+
+inline std::uint32_t used(const Span& slab) noexcept {
+  return slab.used.load(std::memory_order_relaxed);  // the owner's own; others only look
+}
+inline void set_used(Span& slab, std::uint32_t blocks) noexcept {
+  slab.used.store(blocks, std::memory_order_relaxed);
+}
+
+// The slab has got blocks back: lists it if it was not, and returns it to the page heap if it is
+// empty. One empty slab of a class stays, so that a program that takes and frees a single block
+// does not go to the page heap each time.
+void settle(ThreadHeap& heap, Span& slab) noexcept;
+
+// A block that was in use comes home.
+inline void take_home(ThreadHeap& heap, Span& slab, Block* block) noexcept {
+  push(slab, block);
+  set_used(slab, used(slab) - 1);
+  settle(heap, slab);
+}
+
+// Returns all empty slabs.
+void release_empty_slabs(ThreadHeap& heap) noexcept;
+
+}  // namespace ts::engine
