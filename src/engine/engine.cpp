@@ -21,13 +21,15 @@ std::size_t own_bin_bytes() noexcept {
 class BlockSet {
  public:
   explicit BlockSet(const Span& slab) noexcept
-      : begin_{memory_of(&slab)}, size_class_{size_classes[slab.size_class]} {}
+      : begin_{memory_of(&slab)},
+        block_bytes_{size_classes[slab.size_class].block_bytes},
+        blocks_{slab.slab_blocks} {}
   // Blocks of other slabs are no members.
   void add_list(const Block* block) noexcept {
     for (; block != nullptr; block = block->next) {
       const std::size_t offset = address_of(block) - address_of(begin_);
-      const std::size_t number = offset / size_class_.block_bytes;
-      if (number < size_class_.slab_blocks) add_word(number / 64, std::uint64_t{1} << number % 64);
+      const std::size_t number = offset / block_bytes_;
+      if (number < blocks_) add_word(number / 64, std::uint64_t{1} << number % 64);
     }
   }
   void add_word(std::size_t index, std::uint64_t word) noexcept { words_[index] |= word; }
@@ -37,7 +39,8 @@ class BlockSet {
 
  private:
   const std::byte* begin_;
-  const SizeClass& size_class_;
+  std::size_t block_bytes_;
+  std::size_t blocks_;
   std::uint64_t words_[max_slab_granules * remote_words_per_granule] = {};
 };
 
@@ -49,7 +52,7 @@ bool walk_slab(const Span& slab, std::uint32_t heaps, BlockVisitor visit, void* 
   BlockSet cached{slab};
   free.add_list(slab.blocks);
   cached.add_list(heap_of(entry)->bins[slab.size_class].head);
-  for (std::size_t i = 0; i * 64 < c.slab_blocks; ++i)
+  for (std::size_t i = 0; i * 64 < slab.slab_blocks; ++i)
     cached.add_word(i, remote_words_of(&slab)[i].load(std::memory_order_relaxed));
   for (std::uint32_t number = 1; number <= heaps; ++number) {
     for (const RemoteBatch& batch : heap_of(number << heap_shift)->batches) {
@@ -126,7 +129,7 @@ HeapMeasures Engine::measures() noexcept {
       const SizeClass& c = size_classes[span.size_class];
       const std::size_t used = span.used.load(std::memory_order_relaxed);
       measures.free_bytes += span.granules * granule_bytes - used * c.block_bytes;
-      measures.free_blocks += c.slab_blocks - std::min<std::size_t>(used, c.slab_blocks);
+      measures.free_blocks += span.slab_blocks - std::min<std::size_t>(used, span.slab_blocks);
     }
   });
   return measures;

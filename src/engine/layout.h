@@ -1,7 +1,7 @@
 // The engine's memory and every structure in it. One reservation of address space, of which a prefix
 // of each part is in use:
 //
-//   | map: 4 B a granule | spans: 64 B a granule | remote bits: 1 a 16 B | heaps: 2 KiB | granules: 16 KiB |
+//   | map: 4 B a granule | spans: 64 B a granule | remote bits: 1 a 16 B | heaps: 2.3 KiB | granules: 16 KiB |
 //
 // A granule belongs to a span: a slab of blocks of one class, a large block, or free memory. What
 // free() has to know of an address is in the map, one load away and never in the memory that the
@@ -70,6 +70,7 @@ struct alignas(64) Span {
   std::uint32_t granules = 0;           // pages; const while in use, but for a large block's owner
   std::uint32_t carved = 0;             // owner: blocks that have ever been linked
   std::uint32_t free_blocks = 0;        // owner: length of `blocks`
+  std::uint32_t slab_blocks = 0;        // how many the slab has room for; const while in use
   std::uint32_t back = 0;               // granules back to the slab's first; const while in use
   std::uint8_t size_class = 0;          // const while in use
   SpanState state = SpanState::in_use;  // pages; const while in use
@@ -93,17 +94,17 @@ struct RemoteBatch {
 inline constexpr std::size_t batch_count = 8;
 
 struct alignas(64) ThreadHeap {
-  Entry self = ~Entry{0};             // const: its number as the map has it, here nobody's
-  bool is_orphan = false;             // orphans' lock
-  std::atomic<bool> busy{false};      // owner: in a slow path; a fork leaves such a heap alone
-  ThreadHeap* next_orphan = nullptr;  // orphans' lock
-  Bin bins[class_count];              // owner
-  Span* partial[class_count] = {};    // owner: slabs with blocks to give, by class
-  RemoteBatch batches[batch_count];   // owner
+  Entry self = ~Entry{0};                 // const: its number as the map has it, here nobody's
+  bool is_orphan = false;                 // orphans' lock
+  std::atomic<bool> busy{false};          // owner: in a slow path; a fork leaves such a heap alone
+  ThreadHeap* next_orphan = nullptr;      // orphans' lock
+  Bin bins[class_count];                  // owner
+  Span* partial[class_count] = {};        // owner: slabs with blocks to give, by class
+  std::uint32_t slabs[class_count] = {};  // owner: how many the heap has, by class
+  RemoteBatch batches[batch_count];       // owner
   alignas(64) std::atomic<Span*> ready{nullptr};  // any: slabs with pending frees, a stack
 };
-inline constexpr std::size_t heap_stride = 2048;
-static_assert(sizeof(ThreadHeap) <= heap_stride);
+static_assert(sizeof(ThreadHeap) == 2368);
 
 // ---- the reservation ----
 
@@ -125,7 +126,7 @@ struct Layout {
   std::atomic<Entry>* map = nullptr;
   Span* spans = nullptr;
   std::atomic<std::uint64_t>* remote_bits = nullptr;
-  std::byte* heaps = nullptr;
+  ThreadHeap* heaps = nullptr;
 };
 inline constinit Layout layout;
 
@@ -160,8 +161,6 @@ inline std::atomic<std::uint64_t>* remote_words_of(const Span* slab) noexcept {
   return layout.remote_bits + number_of(slab) * remote_words_per_granule;
 }
 
-inline ThreadHeap* heap_of(Entry entry) noexcept {
-  return reinterpret_cast<ThreadHeap*>(layout.heaps + (entry >> heap_shift) * heap_stride);
-}
+inline ThreadHeap* heap_of(Entry entry) noexcept { return layout.heaps + (entry >> heap_shift); }
 
 }  // namespace ts::engine

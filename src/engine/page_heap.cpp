@@ -110,7 +110,7 @@ bool PageHeap::reserve() noexcept {
   for (std::size_t granules = max_granules; granules >= min_granules; granules /= 2) {
     const std::size_t heaps = std::min(max_heaps, granules / 4);
     const std::size_t map_bytes = align_up(granules * sizeof(Entry), huge_page_bytes);
-    const std::size_t heap_bytes = align_up(heaps * heap_stride, huge_page_bytes);
+    const std::size_t heap_bytes = align_up(heaps * sizeof(ThreadHeap), huge_page_bytes);
     const std::size_t bytes = map_bytes + granules * (sizeof(Span) + remote_bytes + granule_bytes) +
                               heap_bytes + 3 * huge_page_bytes;
     auto* const begin = static_cast<std::byte*>(os::reserve(bytes));
@@ -122,7 +122,7 @@ bool PageHeap::reserve() noexcept {
     at += granules * sizeof(Span);
     layout.remote_bits = reinterpret_cast<std::atomic<std::uint64_t>*>(at);
     at += granules * remote_bytes;
-    layout.heaps = reinterpret_cast<std::byte*>(at);
+    layout.heaps = reinterpret_cast<ThreadHeap*>(at);
     at += heap_bytes;
     layout.base = align_up(at, huge_page_bytes);
     capacity_ = granules;
@@ -290,10 +290,12 @@ std::uint32_t PageHeap::new_heap() noexcept {
   if (capacity_ == 0 && !reserve()) return 0;
   const std::size_t number = heaps_ + 1;
   if (number >= heap_capacity_) return 0;
-  if ((number + 1) * heap_stride > heap_bytes_committed_) {
-    const std::size_t more = os::page_bytes();
-    if (!os::commit(layout.heaps + heap_bytes_committed_, more)) return 0;
-    heap_bytes_committed_ += more;
+  const std::size_t bytes = align_up((number + 1) * sizeof(ThreadHeap), os::page_bytes());
+  if (bytes > heap_bytes_committed_) {
+    if (!os::commit(reinterpret_cast<std::byte*>(layout.heaps) + heap_bytes_committed_,
+                    bytes - heap_bytes_committed_))
+      return 0;
+    heap_bytes_committed_ = bytes;
   }
   return ++heaps_;
 }
@@ -341,8 +343,8 @@ void PageHeap::purge_surplus() noexcept {
   if (now - peak_purged_at_ms_ > forget_ms) peak_limit_ = min_peak_limit_granules;
   const std::size_t peak_limit = std::max(peak_limit_, in_use / 2);
   if (dirty_.granules <= peak_limit) return;
-  peak_limit_ = peak_limit;
   peak_purged_at_ms_ = now;
+  peak_purged_from_ = dirty_.granules;
   purge(peak_limit / 2, min_purge_granules);
 }
 
@@ -350,7 +352,7 @@ void PageHeap::purge_surplus() noexcept {
 void PageHeap::regret_purge() noexcept {
   if (peak_purged_at_ms_ == 0) return;
   if (os::coarse_milliseconds() - peak_purged_at_ms_ <= regret_ms)
-    peak_limit_ = std::min(2 * peak_limit_, capacity_);
+    peak_limit_ = 2 * peak_purged_from_;
   peak_purged_at_ms_ = 0;
 }
 

@@ -104,6 +104,7 @@ class PageHeap {
   std::size_t heap_bytes_committed_ = 0;
   std::uint64_t over_limit_since_ms_ = 0;  // 0: there is not too much dirty memory
   std::uint64_t peak_purged_at_ms_ = 0;    // 0: not yet, or regretted
+  std::size_t peak_purged_from_ = 0;       // dirty granules before that
   std::size_t peak_limit_ = 0;             // dirty granules that are never the end of a peak
   std::size_t grow_calls_ = 0;
 };

@@ -79,7 +79,7 @@ bool drain(ThreadHeap& heap) noexcept {
     const std::uint32_t counted = slab->pending.exchange(0, std::memory_order_acq_rel);
     const SizeClass& c = size_classes[slab->size_class];
     std::atomic<std::uint64_t>* const words = remote_words_of(slab);
-    for (std::uint32_t first = 0; first < c.slab_blocks; first += 64) {
+    for (std::uint32_t first = 0; first < slab->slab_blocks; first += 64) {
       std::atomic<std::uint64_t>& word = words[first / 64];
       if (word.load(std::memory_order_relaxed) == 0) continue;
       // acquire: pairs with the setting of the bits; what the freeing thread did to the blocks is

@@ -32,11 +32,11 @@ constexpr unsigned class_for(std::size_t bytes) noexcept {
 // What the heap knows of a class.
 struct SizeClass {
   std::uint32_t block_bytes;
-  std::uint32_t slab_granules;
-  std::uint32_t slab_blocks;
-  std::uint32_t bin_blocks;    // as many as a bin may hold
-  std::uint32_t carve_blocks;  // as many as are linked at a time: a page of fresh memory
-  std::uint32_t reciprocal;    // of block_bytes, for number_in_slab
+  std::uint32_t first_slab_granules;  // of a heap's first slab: short, since it may be the only one
+  std::uint32_t slab_granules;        // of further ones: as long as wastes little at the end
+  std::uint32_t bin_blocks;           // as many as a bin may hold
+  std::uint32_t carve_blocks;         // as many as are linked at a time: a page of fresh memory
+  std::uint32_t reciprocal;           // of block_bytes, for number_in_slab
 };
 
 // A division by a constant as a multiplication (Granlund and Montgomery, 1994).
@@ -53,23 +53,34 @@ constexpr std::size_t class_bytes(unsigned size_class) noexcept {
   return (classes_per_octave + 1 + step % classes_per_octave) << (step / classes_per_octave + 4);
 }
 
+constexpr std::uint32_t blocks_in_slab(const SizeClass& size_class, std::size_t granules) noexcept {
+  return static_cast<std::uint32_t>(granules * granule_bytes / size_class.block_bytes);
+}
+
 inline constexpr std::size_t max_slab_granules = 16;
+inline constexpr std::size_t min_bin_blocks = 4;
+
+// The shortest slab with so many blocks that wastes at most one part in `waste` at its end.
+constexpr std::uint32_t shortest_slab(std::size_t block_bytes, std::size_t min_blocks,
+                                      std::size_t waste) noexcept {
+  for (std::size_t granules = 1;; ++granules) {
+    const std::size_t bytes = granules * granule_bytes;
+    if (granules == max_slab_granules ||
+        (bytes / block_bytes >= min_blocks && bytes % block_bytes <= bytes / waste))
+      return static_cast<std::uint32_t>(granules);
+  }
+}
 
 constexpr SizeClass make_class(unsigned size_class) noexcept {
   if (size_class == 0) return {};
   const std::size_t bytes = class_bytes(size_class);
-  // The shortest slab that wastes at most 1/64 at its end and has four blocks.
-  std::size_t granules = 1;
-  while (granules < max_slab_granules &&
-         (granules * granule_bytes / bytes < 4 ||
-          granules * granule_bytes % bytes > granules * granule_bytes / 64))
-    ++granules;
-  const std::size_t blocks = granules * granule_bytes / bytes;
   const std::size_t in_page = 4096 / bytes;
-  const std::size_t in_bin = in_page < 4 ? 4 : in_page > 64 ? 64 : in_page;
+  const std::size_t in_bin = in_page < min_bin_blocks ? min_bin_blocks
+                             : in_page > 64           ? 64
+                                                      : in_page;
   return {static_cast<std::uint32_t>(bytes),
-          static_cast<std::uint32_t>(granules),
-          static_cast<std::uint32_t>(blocks),
+          shortest_slab(bytes, 1, 4),
+          shortest_slab(bytes, 4, 64),
           static_cast<std::uint32_t>(in_bin),
           static_cast<std::uint32_t>(in_page == 0   ? 1
                                      : in_page > 64 ? 64
@@ -88,7 +99,8 @@ inline constexpr std::size_t max_table_bytes = 1024;
 
 static_assert([] {
   for (const SizeClass& c : size_classes) {
-    for (std::uint32_t i = 0; i < c.slab_blocks; ++i) {
+    if (c.block_bytes == 0) continue;
+    for (std::uint32_t i = 0; i < blocks_in_slab(c, c.slab_granules); ++i) {
       const std::size_t offset = std::size_t{i} * c.block_bytes;
       if (number_in_slab(c, offset) != i || number_in_slab(c, offset + c.block_bytes - 1) != i)
         return false;

@@ -24,6 +24,7 @@ void set_entries(Span& slab, Entry entry) noexcept {
 
 void release_slab(ThreadHeap& heap, Span& slab) noexcept {
   unlist(heap, slab);
+  --heap.slabs[slab.size_class];
   set_entries(slab, 0);
   page_heap.release(&slab);
 }
@@ -37,9 +38,13 @@ void unlist(ThreadHeap& heap, Span& slab) noexcept {
 }
 
 Span* new_slab(ThreadHeap& heap, unsigned size_class) noexcept {
-  Span* const slab = page_heap.allocate(size_classes[size_class].slab_granules, 1, SpanState::slab);
+  const SizeClass& c = size_classes[size_class];
+  const std::size_t granules =
+      heap.slabs[size_class] == 0 ? c.first_slab_granules : c.slab_granules;
+  Span* const slab = page_heap.allocate(granules, 1, SpanState::slab);
   if (slab == nullptr) return nullptr;
   slab->blocks = nullptr;
+  slab->slab_blocks = blocks_in_slab(c, granules);
   slab->carved = 0;
   slab->free_blocks = 0;
   slab->size_class = static_cast<std::uint8_t>(size_class);
@@ -47,14 +52,19 @@ Span* new_slab(ThreadHeap& heap, unsigned size_class) noexcept {
   slab->pending.store(0, std::memory_order_relaxed);
   set_entries(*slab, heap.self | size_class << class_shift);
   list(heap, *slab);
+  ++heap.slabs[size_class];
   return slab;
 }
 
-void settle(ThreadHeap& heap, Span& slab) noexcept {
+bool settle(ThreadHeap& heap, Span& slab) noexcept {
   // A count may come without a block, if an earlier drain found the bit before it was counted.
   if (!slab.listed && slab.blocks != nullptr) list(heap, slab);
-  if (used(slab) == 0 && (slab.next != nullptr || slab.previous != nullptr))
-    release_slab(heap, slab);
+  if (used(slab) != 0) return true;
+  const bool is_only_one = slab.next == nullptr && slab.previous == nullptr;
+  const bool is_spare = slab.granules > 1 && heap.bins[slab.size_class].head != nullptr;
+  if (is_only_one && !is_spare) return true;
+  release_slab(heap, slab);
+  return false;
 }
 
 void release_empty_slabs(ThreadHeap& heap) noexcept {

@@ -60,6 +60,20 @@ void empty_bin(ThreadHeap& heap, unsigned size_class) noexcept {
   }
 }
 
+// A long slab of which only the bin holds blocks is as good as empty, and worth emptying: the four
+// blocks of a bin must not keep all the memory that a thread once had.
+void unpin(ThreadHeap& heap, Span& slab) noexcept {
+  const SizeClass& c = size_classes[slab.size_class];
+  if (slab.granules == 1 || used(slab) > c.bin_blocks || c.bin_blocks > min_bin_blocks) return;
+  std::uint32_t in_bin = 0;
+  for (const Block* block = heap.bins[slab.size_class].head; block != nullptr; block = block->next)
+    in_bin += slab_of(block) == &slab ? 1 : 0;
+  if (in_bin != used(slab)) return;
+  const unsigned size_class = slab.size_class;
+  empty_bin(heap, size_class);
+  heap.bins[size_class].room = static_cast<std::int32_t>(c.bin_blocks);
+}
+
 // Puts everything that the heap holds aside back into slabs, and what is empty into the page heap.
 void empty(ThreadHeap& heap) noexcept {
   send_batches(heap);
@@ -101,7 +115,7 @@ Block* refill(ThreadHeap& heap, unsigned size_class) noexcept {
     slab->blocks = rest;
     slab->free_blocks -= taken;
   } else {
-    const std::uint32_t left = c.slab_blocks - slab->carved;
+    const std::uint32_t left = slab->slab_blocks - slab->carved;
     taken = c.carve_blocks < left ? c.carve_blocks : left;
     std::byte* at = memory_of(slab) + std::size_t{slab->carved} * c.block_bytes;
     head = reinterpret_cast<Block*>(at);
@@ -111,7 +125,7 @@ Block* refill(ThreadHeap& heap, unsigned size_class) noexcept {
     slab->carved += taken;
   }
   set_used(*slab, used(*slab) + taken);
-  if (slab->blocks == nullptr && slab->carved == c.slab_blocks) unlist(heap, *slab);
+  if (slab->blocks == nullptr && slab->carved == slab->slab_blocks) unlist(heap, *slab);
   heap.bins[size_class] = {head->next, static_cast<std::int32_t>(c.bin_blocks - (taken - 1))};
   return head;
 }
@@ -169,7 +183,8 @@ void release_unusual(void* p) noexcept {
   const BusyMark mark{heap->busy};
   if ((entry ^ heap->self) >= heap_unit) return release_remote(heap, p, entry);
   // The bin is full, or the heap was adopted a moment ago.
-  take_home(*heap, *slab_of(p), static_cast<Block*>(p));
+  Span& slab = *slab_of(p);
+  if (take_home(*heap, slab, static_cast<Block*>(p))) unpin(*heap, slab);
 }
 
 }  // namespace
