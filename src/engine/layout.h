@@ -30,7 +30,7 @@ struct Block {
 // still in the cache.
 struct Bin {
   Block* head = nullptr;
-  std::int32_t room = 0;  // how many more it may hold
+  std::int32_t room = 0;  // how many more it may hold; negative if it got too many
 };
 
 // ---- the map ----

@@ -24,7 +24,7 @@ constexpr std::size_t table_commit_granules = std::size_t{1} << 10;  // a page o
 // which programs often touch but a part.
 constexpr std::size_t huge_pages_from_granules = (std::size_t{16} << 20) / granule_bytes;
 
-constexpr std::size_t min_dirty_limit_granules = (std::size_t{4} << 20) / granule_bytes;
+constexpr std::size_t min_idle_limit_granules = (std::size_t{4} << 20) / granule_bytes;
 constexpr std::size_t min_purge_granules = (std::size_t{64} << 10) / granule_bytes;
 constexpr std::uint64_t idle_ms = 250;
 constexpr std::size_t min_peak_limit_granules = (std::size_t{32} << 20) / granule_bytes;
@@ -101,6 +101,7 @@ Span* PageHeap::take(std::size_t granules, bool clean) noexcept {
     if (span == nullptr) return grow(granules);
   }
   remove(span);
+  least_dirty_ = std::min(least_dirty_, dirty_.granules);
   return span;
 }
 
@@ -328,32 +329,33 @@ void PageHeap::purge(std::size_t keep_granules, std::size_t min_span_granules) n
 
 void PageHeap::purge_surplus() noexcept {
   const std::size_t in_use = top_ - dirty_.granules - clean_.granules;
-  const std::size_t limit = std::max(min_dirty_limit_granules, in_use / 4);
-  if (dirty_.granules <= limit) {
-    over_limit_since_ms_ = 0;
-    return;
-  }
+  const std::size_t idle_limit = std::max({min_idle_limit_granules, in_use / 4, regretted_});
+  if (dirty_.granules <= idle_limit) return;
   const std::uint64_t now = os::coarse_milliseconds();
-  if (over_limit_since_ms_ == 0) over_limit_since_ms_ = now;
-  if (now - over_limit_since_ms_ >= idle_ms) {
-    over_limit_since_ms_ = 0;
-    purge(limit / 2, min_purge_granules);
-    return;
+  if (now - window_began_ms_ >= idle_ms) {
+    const std::size_t idle = now - window_began_ms_ < 2 * idle_ms ? least_dirty_ : 0;
+    window_began_ms_ = now;
+    least_dirty_ = dirty_.granules;
+    if (idle > idle_limit) return purge_and_remember(dirty_.granules - idle + idle_limit / 2, now);
   }
-  if (now - peak_purged_at_ms_ > forget_ms) peak_limit_ = min_peak_limit_granules;
-  const std::size_t peak_limit = std::max(peak_limit_, in_use / 2);
-  if (dirty_.granules <= peak_limit) return;
-  peak_purged_at_ms_ = now;
-  peak_purged_from_ = dirty_.granules;
-  purge(peak_limit / 2, min_purge_granules);
+  const std::size_t peak_limit = std::max({min_peak_limit_granules, in_use / 2, regretted_});
+  if (dirty_.granules > peak_limit) purge_and_remember(peak_limit / 2, now);
+}
+
+void PageHeap::purge_and_remember(std::size_t keep_granules, std::uint64_t now) noexcept {
+  if (now - purged_at_ms_ > forget_ms) regretted_ = 0;
+  purged_at_ms_ = now;
+  purged_from_ = dirty_.granules;
+  may_regret_ = true;
+  purge(keep_granules, min_purge_granules);
+  least_dirty_ = std::min(least_dirty_, dirty_.granules);
 }
 
 // Fresh memory is about to be used. If some was given back a moment ago, that was too early.
 void PageHeap::regret_purge() noexcept {
-  if (peak_purged_at_ms_ == 0) return;
-  if (os::coarse_milliseconds() - peak_purged_at_ms_ <= regret_ms)
-    peak_limit_ = 2 * peak_purged_from_;
-  peak_purged_at_ms_ = 0;
+  if (!may_regret_) return;
+  may_regret_ = false;
+  if (os::coarse_milliseconds() - purged_at_ms_ <= regret_ms) regretted_ = 2 * purged_from_;
 }
 
 bool PageHeap::trim(std::size_t keep_bytes) noexcept {

@@ -4,8 +4,8 @@
 // the end: a page is touched for the first time only when no touched one serves.
 //
 // Memory goes back to the system in pieces of 64 KiB and more: when more than a quarter of what is in
-// use, and more than 4 MiB, has been lying idle for a quarter of a second, which the next release
-// notices; and at once when so much lies idle that it may well be the end of a peak, after which no
+// use, and more than 4 MiB, has been lying idle all through a quarter of a second, which a later
+// release notices; and at once when so much lies idle that it may well be the end of a peak, after which no
 // call may come. A program that turns out to need it again soon is allowed twice as much.
 #pragma once
 
@@ -89,6 +89,7 @@ class PageHeap {
   static Span* longest(const FreeLists& lists) noexcept;
   void purge(std::size_t keep_granules, std::size_t min_granules) noexcept TS_REQUIRES(lock_);
   void purge_surplus() noexcept TS_REQUIRES(lock_);
+  void purge_and_remember(std::size_t keep_granules, std::uint64_t now) noexcept TS_REQUIRES(lock_);
   void regret_purge() noexcept;
 
   Mutex lock_;
@@ -102,10 +103,12 @@ class PageHeap {
   std::size_t heap_capacity_ = 0;
   std::uint32_t heaps_ = 0;
   std::size_t heap_bytes_committed_ = 0;
-  std::uint64_t over_limit_since_ms_ = 0;  // 0: there is not too much dirty memory
-  std::uint64_t peak_purged_at_ms_ = 0;    // 0: not yet, or regretted
-  std::size_t peak_purged_from_ = 0;       // dirty granules before that
-  std::size_t peak_limit_ = 0;             // dirty granules that are never the end of a peak
+  std::uint64_t window_began_ms_ = 0;  // of the time over which the least is taken
+  std::size_t least_dirty_ = 0;        // dirty granules: so many were idle all the time
+  std::uint64_t purged_at_ms_ = 0;     // the last time,
+  std::size_t purged_from_ = 0;        // when there were so many dirty granules
+  bool may_regret_ = false;            // no fresh memory was needed since then
+  std::size_t regretted_ = 0;          // so many dirty granules are not too many
   std::size_t grow_calls_ = 0;
 };
 

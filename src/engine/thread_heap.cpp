@@ -20,7 +20,11 @@ constinit Mutex orphans_lock;
 constinit ThreadHeap* orphans TS_GUARDED_BY(orphans_lock) = nullptr;
 constinit ThreadHeap* last_orphan TS_GUARDED_BY(orphans_lock) = nullptr;
 
+// Whether there are any, for who would rather not take the lock; relaxed, since nothing hangs on it.
+constinit std::atomic<bool> any_orphans{false};
+
 void push_orphan(ThreadHeap& heap) noexcept TS_REQUIRES(orphans_lock) {
+  any_orphans.store(true, std::memory_order_relaxed);
   heap.is_orphan = true;
   heap.next_orphan = orphans;
   if (orphans == nullptr) last_orphan = &heap;
@@ -32,7 +36,10 @@ ThreadHeap* pop_orphan() noexcept TS_REQUIRES(orphans_lock) {
   ThreadHeap* const heap = orphans;
   if (heap == nullptr) return nullptr;
   orphans = heap->next_orphan;
-  if (orphans == nullptr) last_orphan = nullptr;
+  if (orphans == nullptr) {
+    last_orphan = nullptr;
+    any_orphans.store(false, std::memory_order_relaxed);
+  }
   heap->is_orphan = false;
   return heap;
 }
@@ -85,48 +92,75 @@ void empty(ThreadHeap& heap) noexcept {
 // A thread that needs a slab first sees whether others have freed what ended threads left behind.
 constexpr std::size_t orphans_at_a_time = 4;
 
-// Fills an empty bin from a slab and returns one block more.
-Block* refill(ThreadHeap& heap, unsigned size_class) noexcept {
+// The first slab of the list that has blocks which were in use before, or null. Of a class, only one
+// slab, or two, still has fresh blocks alone.
+Span* slab_with_blocks(const ThreadHeap& heap, unsigned size_class) noexcept {
+  Span* slab = heap.partial[size_class];
+  while (slab != nullptr && slab->blocks == nullptr) slab = slab->next;
+  return slab;
+}
+
+void unlist_if_exhausted(ThreadHeap& heap, Span& slab) noexcept {
+  if (slab.blocks == nullptr && slab.carved == slab.slab_blocks) unlist(heap, slab);
+}
+
+// Takes whole lists from slabs, until there are enough of them or no more; what is on a slab's list
+// is dirty already.
+std::uint32_t take_used(ThreadHeap& heap, unsigned size_class, Block*& head) noexcept {
+  const std::uint32_t enough = size_classes[size_class].bin_blocks / 2;
+  std::uint32_t taken = 0;
+  while (taken < enough) {
+    Span* const slab = slab_with_blocks(heap, size_class);
+    if (slab == nullptr) break;
+    if (head != nullptr) {
+      Block* last = slab->blocks;
+      while (last->next != nullptr) last = last->next;
+      last->next = head;
+    }
+    head = slab->blocks;
+    slab->blocks = nullptr;
+    taken += slab->free_blocks;
+    set_used(*slab, used(*slab) + slab->free_blocks);
+    slab->free_blocks = 0;
+    unlist_if_exhausted(heap, *slab);
+  }
+  return taken;
+}
+
+// Links fresh blocks, a page of them at a time; 0 without memory.
+std::uint32_t take_fresh(ThreadHeap& heap, unsigned size_class, Block*& head) noexcept {
   const SizeClass& c = size_classes[size_class];
-  drain(heap);
   Span* slab = heap.partial[size_class];
   if (slab == nullptr) {
     send_batches(heap);
     drain_orphans(orphans_at_a_time);
     slab = with_orphans_drained([&] { return new_slab(heap, size_class); });
-    if (slab == nullptr) return nullptr;
-  } else if (slab->blocks == nullptr && slab->next != nullptr) {
-    // Of a class, only the latest slab still has fresh blocks; what others have is dirty already.
-    slab = slab->next;
+    if (slab == nullptr) return 0;
   }
-  Block* head = nullptr;
-  std::uint32_t taken = 0;
-  if (slab->blocks != nullptr) {
-    head = slab->blocks;
-    taken = slab->free_blocks;
-    Block* rest = nullptr;
-    if (taken > c.bin_blocks) {
-      taken = c.bin_blocks / 2 + 1;
-      Block* last = head;
-      for (std::uint32_t i = 1; i < taken; ++i) last = last->next;
-      rest = last->next;
-      last->next = nullptr;
-    }
-    slab->blocks = rest;
-    slab->free_blocks -= taken;
-  } else {
-    const std::uint32_t left = slab->slab_blocks - slab->carved;
-    taken = c.carve_blocks < left ? c.carve_blocks : left;
-    std::byte* at = memory_of(slab) + std::size_t{slab->carved} * c.block_bytes;
-    head = reinterpret_cast<Block*>(at);
-    for (std::uint32_t i = 1; i < taken; ++i, at += c.block_bytes)
-      reinterpret_cast<Block*>(at)->next = reinterpret_cast<Block*>(at + c.block_bytes);
-    reinterpret_cast<Block*>(at)->next = nullptr;
-    slab->carved += taken;
-  }
+  const std::uint32_t left = slab->slab_blocks - slab->carved;
+  const std::uint32_t taken = c.carve_blocks < left ? c.carve_blocks : left;
+  std::byte* at = memory_of(slab) + std::size_t{slab->carved} * c.block_bytes;
+  head = reinterpret_cast<Block*>(at);
+  for (std::uint32_t i = 1; i < taken; ++i, at += c.block_bytes)
+    reinterpret_cast<Block*>(at)->next = reinterpret_cast<Block*>(at + c.block_bytes);
+  reinterpret_cast<Block*>(at)->next = nullptr;
+  slab->carved += taken;
   set_used(*slab, used(*slab) + taken);
-  if (slab->blocks == nullptr && slab->carved == slab->slab_blocks) unlist(heap, *slab);
-  heap.bins[size_class] = {head->next, static_cast<std::int32_t>(c.bin_blocks - (taken - 1))};
+  unlist_if_exhausted(heap, *slab);
+  return taken;
+}
+
+// Fills an empty bin and returns one block more. It may get more than it has room for: the rest of
+// a list is not worth cutting off.
+Block* refill(ThreadHeap& heap, unsigned size_class) noexcept {
+  drain(heap);
+  Block* head = nullptr;
+  std::uint32_t taken = take_used(heap, size_class, head);
+  if (taken == 0) taken = take_fresh(heap, size_class, head);
+  if (taken == 0) return nullptr;
+  Bin& bin = heap.bins[size_class];
+  bin.head = head->next;
+  bin.room = static_cast<std::int32_t>(size_classes[size_class].bin_blocks - (taken - 1));
   return head;
 }
 
@@ -173,18 +207,19 @@ ThreadHeap* adopt_heap() noexcept {
 
 ThreadHeap* own_heap() noexcept { return has_heap() ? current_heap : adopt_heap(); }
 
-void release_unusual(void* p) noexcept {
-  const Entry entry = entry_of(p);
-  if ((entry & large_entry) != 0) return release_large(p, entry);
-  require(entry != 0, not_in_use, p);
-  // Not for a thread that is ending: its end may be over, and nobody would take the heap back.
-  ThreadHeap* const heap = current_heap != &ended_heap ? own_heap() : nullptr;
-  if (heap == nullptr) return release_remote(nullptr, p, entry);
-  const BusyMark mark{heap->busy};
-  if ((entry ^ heap->self) >= heap_unit) return release_remote(heap, p, entry);
-  // The bin is full, or the heap was adopted a moment ago.
-  Span& slab = *slab_of(p);
-  if (take_home(*heap, slab, static_cast<Block*>(p))) unpin(*heap, slab);
+// Of no slab: a large block, or none of ours.
+[[gnu::noinline]] void release_other(void* p, Entry entry) noexcept {
+  require((entry & large_entry) != 0, not_in_use, p);
+  const int kept = errno;
+  release_large(p, entry);
+  errno = kept;
+}
+
+// What to do about a slab that got a block back, but for the usual nothing.
+[[gnu::noinline]] void settle_and_unpin(ThreadHeap& heap, Span& slab) noexcept {
+  const int kept = errno;
+  if (settle(heap, slab)) unpin(heap, slab);
+  errno = kept;
 }
 
 }  // namespace
@@ -203,6 +238,7 @@ void drain_own() noexcept {
 }
 
 void drain_orphans(std::size_t at_most) noexcept {
+  if (!any_orphans.load(std::memory_order_relaxed)) return;
   const Guard guard{orphans_lock};
   for (ThreadHeap* const last = last_orphan; orphans != nullptr && at_most != 0; --at_most) {
     ThreadHeap& heap = *orphans;
@@ -224,11 +260,31 @@ void* allocate_slow(const Bin& bin) noexcept {
   return block != nullptr ? block : out_of_memory();
 }
 
+void release_overflow(void* p, Bin& bin) noexcept {
+  ++bin.room;
+  ThreadHeap& heap = *current_heap;
+  const BusyMark mark{heap.busy};
+  Span& slab = *slab_of(p);
+  push(slab, static_cast<Block*>(p));
+  set_used(slab, used(slab) - 1);
+  if (!slab.listed || used(slab) <= min_bin_blocks) settle_and_unpin(heap, slab);
+}
+
 void release_slow(void* p) noexcept {
   if (p == nullptr) return;
-  const int kept = errno;
-  release_unusual(p);
-  errno = kept;
+  const Entry entry = entry_of(p);
+  if ((entry & large_entry) != 0 || entry == 0) return release_other(p, entry);
+  ThreadHeap* heap = current_heap;
+  if (heap == &no_heap) {
+    const int kept = errno;
+    heap = adopt_heap();
+    errno = kept;
+    if (heap != nullptr) return release(p);  // which may be its own now
+  }
+  // A thread that is ending gets no heap for this: nobody would take it back, if its end is over.
+  if (!has_heap()) return release_remote(nullptr, p, entry);
+  const BusyMark mark{heap->busy};
+  release_remote(heap, p, entry);
 }
 
 // ---- fork ----

@@ -36,7 +36,9 @@ inline Bin& bin_at(ThreadHeap* heap, std::size_t offset) noexcept {
 
 // A block for an empty bin of the current heap, in any way; null if there is no memory.
 [[gnu::noinline]] void* allocate_slow(const Bin& bin) noexcept;
-// Takes a block that the bins did not: another heap's, one too many, a large one, or none at all.
+// Takes a block that the bin, of the current heap, has no room for.
+[[gnu::noinline]] void release_overflow(void* p, Bin& bin) noexcept;
+// Takes a block that is not the current heap's: another heap's, a large one, or none at all.
 [[gnu::noinline]] void release_slow(void* p) noexcept;
 
 inline void* allocate_small(std::size_t bin_offset) noexcept {
@@ -58,10 +60,8 @@ inline void release(void* p) noexcept {
   if (kind >= heap_unit) [[unlikely]]
     return release_slow(p);
   Bin& bin = bin_at(heap, kind);
-  if (--bin.room < 0) [[unlikely]] {
-    bin.room = 0;
-    return release_slow(p);
-  }
+  if (--bin.room < 0) [[unlikely]]
+    return release_overflow(p, bin);
   auto* const block = static_cast<Block*>(p);
   block->next = bin.head;
   bin.head = block;
