@@ -1,7 +1,7 @@
 // The engine's memory and every structure in it. One reservation of address space, of which a prefix
 // of each part is in use:
 //
-//   | map: 4 B a granule | spans: 64 B a granule | remote bits: 1 a 16 B | heaps: 2.3 KiB | granules: 16 KiB |
+//   | map: 4 B a granule | spans: 64 B a granule | remote bits: 1 a 16 B | heaps: 2.9 KiB | granules: 16 KiB |
 //
 // A granule belongs to a span: a slab of blocks of one class, a large block, or free memory. What
 // free() has to know of an address is in the map, one load away and never in the memory that the
@@ -86,16 +86,17 @@ struct RemoteBatch {
   Span* slab = nullptr;
   std::uint64_t bits = 0;
   std::uint32_t word = 0;
-  std::uint32_t room = 0;  // how many more it may hold
+  std::uint32_t count = 0;
 };
 
 // Each in a place of its own, found by the slab's number: a thread that frees blocks of several
 // slabs in turn fills several batches.
-inline constexpr std::size_t batch_count = 8;
+inline constexpr std::size_t batch_count = 32;
 
 struct alignas(64) ThreadHeap {
   Entry self = ~Entry{0};                 // const: its number as the map has it, here nobody's
   bool is_orphan = false;                 // orphans' lock
+  bool is_stocked = false;                // orphans' lock: an orphan whose bins hold blocks
   std::atomic<bool> busy{false};          // owner: in a slow path; a fork leaves such a heap alone
   ThreadHeap* next_orphan = nullptr;      // orphans' lock
   Bin bins[class_count];                  // owner
@@ -104,7 +105,7 @@ struct alignas(64) ThreadHeap {
   RemoteBatch batches[batch_count];       // owner
   alignas(64) std::atomic<Span*> ready{nullptr};  // any: slabs with pending frees, a stack
 };
-static_assert(sizeof(ThreadHeap) == 2368);
+static_assert(sizeof(ThreadHeap) == 2944);
 
 // ---- the reservation ----
 

@@ -8,15 +8,9 @@
 namespace ts::engine {
 namespace {
 
-// What a thread keeps from its owner at most, in a batch: a page of blocks.
-std::uint32_t batch_room(const SizeClass& c) noexcept {
-  return c.block_bytes >= 4096 ? 1 : 4096 / c.block_bytes;
-}
-
-void send(Span& slab, std::uint32_t word, std::uint64_t bits) noexcept {
+void send(Span& slab, std::uint32_t word, std::uint64_t bits, std::uint32_t count) noexcept {
   // Read while the blocks still count as used: afterwards, the slab may be anybody's.
   const Entry entry = layout.map[number_of(&slab)].load(std::memory_order_relaxed);
-  const auto count = static_cast<std::uint32_t>(std::popcount(bits));
   // release: what this thread did to the blocks is over (pairs with the owner's taking of the bits)
   const std::uint64_t before =
       remote_words_of(&slab)[word].fetch_or(bits, std::memory_order_release);
@@ -38,7 +32,7 @@ void send(Span& slab, std::uint32_t word, std::uint64_t bits) noexcept {
 void send(RemoteBatch& batch) noexcept {
   const std::uint64_t bits = batch.bits;
   batch.bits = 0;
-  send(*batch.slab, batch.word, bits);
+  send(*batch.slab, batch.word, bits, batch.count);
 }
 
 }  // namespace
@@ -51,15 +45,16 @@ void release_remote(ThreadHeap* heap, void* p, Entry entry) noexcept {
   require(std::size_t{number} * c.block_bytes == offset, not_in_use, p);
   const std::uint32_t word = number / 64;
   const std::uint64_t bit = std::uint64_t{1} << number % 64;
-  if (heap == nullptr) return send(slab, word, bit);
+  if (heap == nullptr) return send(slab, word, bit, 1);
   RemoteBatch& batch = heap->batches[number_of(&slab) % batch_count];
   if (batch.bits == 0 || batch.slab != &slab || batch.word != word) {
     if (batch.bits != 0) send(batch);
-    batch = {&slab, 0, word, batch_room(c)};
+    batch = {&slab, 0, word, 0};
   }
   require((batch.bits & bit) == 0, not_in_use, p);
   batch.bits |= bit;
-  if (--batch.room == 0) send(batch);
+  // A page of blocks is the most that a thread keeps from their owner.
+  if (++batch.count == c.carve_blocks) send(batch);
 }
 
 void send_batches(ThreadHeap& heap) noexcept {

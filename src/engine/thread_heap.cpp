@@ -59,7 +59,7 @@ void rotate_orphans() noexcept TS_REQUIRES(orphans_lock) {
 void empty_bin(ThreadHeap& heap, unsigned size_class) noexcept {
   Bin& bin = heap.bins[size_class];
   Block* block = bin.head;
-  bin = {};
+  bin = {nullptr, static_cast<std::int32_t>(size_classes[size_class].bin_blocks)};
   while (block != nullptr) {
     Block* const next = block->next;
     take_home(heap, *slab_of(block), block);
@@ -76,9 +76,7 @@ void unpin(ThreadHeap& heap, Span& slab) noexcept {
   for (const Block* block = heap.bins[slab.size_class].head; block != nullptr; block = block->next)
     in_bin += slab_of(block) == &slab ? 1 : 0;
   if (in_bin != used(slab)) return;
-  const unsigned size_class = slab.size_class;
-  empty_bin(heap, size_class);
-  heap.bins[size_class].room = static_cast<std::int32_t>(c.bin_blocks);
+  empty_bin(heap, slab.size_class);
 }
 
 // Puts everything that the heap holds aside back into slabs, and what is empty into the page heap.
@@ -104,24 +102,35 @@ void unlist_if_exhausted(ThreadHeap& heap, Span& slab) noexcept {
   if (slab.blocks == nullptr && slab.carved == slab.slab_blocks) unlist(heap, slab);
 }
 
-// Takes whole lists from slabs, until there are enough of them or no more; what is on a slab's list
-// is dirty already.
+// Puts what a slab has on its list before `head`: all of it, unless the blocks are large ones, which
+// only few of may lie in a bin. Returns how many.
+std::uint32_t take_list(Span& slab, const SizeClass& c, Block*& head) noexcept {
+  const bool takes_all = c.bin_blocks > min_bin_blocks || slab.free_blocks <= min_bin_blocks;
+  const std::uint32_t taken = takes_all ? slab.free_blocks : min_bin_blocks;
+  Block* const first = slab.blocks;
+  if (takes_all && head == nullptr) {
+    slab.blocks = nullptr;
+  } else {
+    Block* last = first;
+    for (std::uint32_t i = 1; i < taken; ++i) last = last->next;
+    slab.blocks = last->next;
+    last->next = head;
+  }
+  head = first;
+  slab.free_blocks -= taken;
+  set_used(slab, used(slab) + taken);
+  return taken;
+}
+
+// Takes blocks from slabs' lists until there are enough of them or no more: such blocks are dirty
+// already.
 std::uint32_t take_used(ThreadHeap& heap, unsigned size_class, Block*& head) noexcept {
-  const std::uint32_t enough = size_classes[size_class].bin_blocks / 2;
+  const SizeClass& c = size_classes[size_class];
   std::uint32_t taken = 0;
-  while (taken < enough) {
+  while (taken < c.bin_blocks / 2) {
     Span* const slab = slab_with_blocks(heap, size_class);
     if (slab == nullptr) break;
-    if (head != nullptr) {
-      Block* last = slab->blocks;
-      while (last->next != nullptr) last = last->next;
-      last->next = head;
-    }
-    head = slab->blocks;
-    slab->blocks = nullptr;
-    taken += slab->free_blocks;
-    set_used(*slab, used(*slab) + slab->free_blocks);
-    slab->free_blocks = 0;
+    taken += take_list(*slab, c, head);
     unlist_if_exhausted(heap, *slab);
   }
   return taken;
@@ -166,22 +175,43 @@ Block* refill(ThreadHeap& heap, unsigned size_class) noexcept {
 
 // ---- threads ----
 
+// The heap of an ended thread keeps what is in its bins, for the thread that adopts it, unless it is so
+// large that they would keep much else.
+constexpr std::size_t max_stocked_slabs = 64;
+
+bool is_small(const ThreadHeap& heap) noexcept {
+  std::size_t slabs = 0;
+  for (const std::uint32_t count : heap.slabs) slabs += count;
+  return slabs <= max_stocked_slabs;
+}
+
 void thread_ends(void* argument) {
   auto& heap = *static_cast<ThreadHeap*>(argument);
   // What follows in this thread (other destructors, the C library's own end) frees without a heap,
   // or gets one again if it allocates.
   if (current_heap == &heap) current_heap = &ended_heap;
+  const bool is_stocked = is_small(heap);
   {
     const BusyMark mark{heap.busy};
-    empty(heap);
+    if (is_stocked) {
+      send_batches(heap);
+    } else {
+      empty(heap);
+    }
   }
   const Guard guard{orphans_lock};
+  heap.is_stocked = is_stocked;
   push_orphan(heap);
 }
 
-void open_bins(ThreadHeap& heap) noexcept {
-  for (unsigned c = 1; c < class_count; ++c)
-    heap.bins[c].room = static_cast<std::int32_t>(size_classes[c].bin_blocks);
+// One more heap; null without memory.
+ThreadHeap* new_heap() noexcept {
+  const std::uint32_t number = page_heap.new_heap();
+  if (number == 0) return nullptr;
+  ThreadHeap* const heap = heap_of(number << heap_shift);
+  for (unsigned c = 1; c < class_count; ++c) empty_bin(*heap, c);
+  heap->self = number << heap_shift;
+  return heap;
 }
 
 // A heap for this thread: one that a thread left behind, or a new one.
@@ -191,13 +221,8 @@ ThreadHeap* adopt_heap() noexcept {
     const Guard guard{orphans_lock};
     heap = pop_orphan();
   }
-  if (heap == nullptr) {
-    const std::uint32_t number = page_heap.new_heap();
-    if (number == 0) return nullptr;
-    heap = heap_of(number << heap_shift);
-    heap->self = number << heap_shift;
-  }
-  open_bins(*heap);
+  if (heap == nullptr) heap = new_heap();
+  if (heap == nullptr) return nullptr;
   // Before the registration, which may allocate.
   current_heap = heap;
   // If it fails, the heap is lost with the thread, and nothing else.
@@ -234,7 +259,6 @@ void drain_own() noexcept {
   ThreadHeap& heap = *current_heap;
   const BusyMark mark{heap.busy};
   empty(heap);
-  open_bins(heap);
 }
 
 void drain_orphans(std::size_t at_most) noexcept {
@@ -244,7 +268,12 @@ void drain_orphans(std::size_t at_most) noexcept {
     ThreadHeap& heap = *orphans;
     {
       const BusyMark mark{heap.busy};
-      if (drain(heap)) release_empty_slabs(heap);
+      if (heap.is_stocked) {
+        empty(heap);
+        heap.is_stocked = false;
+      } else if (drain(heap)) {
+        release_empty_slabs(heap);
+      }
     }
     rotate_orphans();
     if (&heap == last) return;
