@@ -21,7 +21,7 @@ from typing import Literal
 from tsmlab import __version__, paths, system_libraries
 from tsmlab.errors import UserError
 
-Family = Literal["tsmalloc", "libc", "system", "user"]
+Family = Literal["tsmalloc", "libc", "system", "user", "floor"]
 
 # The engine has no strategy and no fit to choose.
 ENGINE = "tsmalloc"
@@ -60,10 +60,13 @@ class Allocator:
     @property
     def sha256(self) -> str | None:
         """The hash of the library's file; None for the C library's own allocator."""
-        if self.path is None:
-            return None
-        with self.path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return None if self.path is None else file_sha256(self.path)
+
+
+def file_sha256(path: Path) -> str:
+    """The hash of a whole file; raises OSError if it cannot be read."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def discover(extra: Sequence[str] = (), *, versions: bool = True) -> list[Allocator]:

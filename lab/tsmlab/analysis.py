@@ -44,7 +44,7 @@ class Question:
 
 def analyse(samples: Sequence[Sample], question: Question) -> Analysis:
     """The whole analysis."""
-    rows = {name: _row(name, samples, question) for name in question.allocators}
+    rows = {name: row_of(name, samples, question.metrics) for name in question.allocators}
     floors: dict[str, float | None] = {}
     for spec in question.judged:
         floors[spec.key] = _noise_floor(samples, question, spec.key)
@@ -106,22 +106,23 @@ def _usable(samples: Sequence[Sample], allocator: str) -> list[Sample]:
     ]
 
 
-def _row(name: str, samples: Sequence[Sample], question: Question) -> Row:
+def row_of(name: str, samples: Sequence[Sample], metrics: Sequence[MetricSpec]) -> Row:
+    """How an allocator's runs went, and each metric over those that did not fail; no ratios yet."""
     own = [s for s in samples if s.allocator == name and s.phase != "probe"]
     failures = [s.failure for s in own if s.failure]
     usable = _usable(samples, name)
-    metrics = {}
-    for spec in question.metrics:
+    summaries = {}
+    for spec in metrics:
         measured = [(s.round, s.values[spec.key]) for s in usable if spec.key in s.values]
         if measured:
-            metrics[spec.key] = _summary(measured)
+            summaries[spec.key] = _summary(measured)
     return Row(
         allocator=name,
         attempts=len(own),
         failures=len(failures),
         failure=failures[-1] if failures else None,
         gave_up=has_given_up(own, name),
-        metrics=metrics,
+        metrics=summaries,
         rank=None,
         pareto=False,
     )
@@ -151,11 +152,14 @@ def _noise_floor(samples: Sequence[Sample], question: Question, key: str) -> flo
     return stats.noise_floor(control) if control else None
 
 
+def log_ratios(numerator: LogsByRound, denominator: LogsByRound) -> LogsByRound:
+    """The logarithm of the ratio in each round that has both."""
+    return {n: log - denominator[n] for n, log in numerator.items() if n in denominator}
+
+
 def _pair(numerator: LogsByRound, denominator: LogsByRound, seed: int) -> RatioEstimate | None:
-    both = [number for number in numerator if number in denominator]
-    if not both:
-        return None
-    return stats.estimate_ratio([numerator[n] - denominator[n] for n in both], seed=seed)
+    logs = log_ratios(numerator, denominator)
+    return stats.estimate_ratio(list(logs.values()), seed=seed) if logs else None
 
 
 def _is_candidate(row: Row, key: str) -> bool:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from tsmlab import __version__, doctor, machine, results, warnings
+from tsmlab import __version__, doctor, machine, records, results, warnings
 from tsmlab.allocators import Allocator
 from tsmlab.analysis import Question, analyse, count_unresolved
 from tsmlab.errors import UserError
@@ -94,7 +94,7 @@ class _Session:
         self._executor = executor
         self._reporter = reporter
         self._clock = clock
-        self._created = results.now()
+        self._created = records.now()
         self._machine = machine.describe()
         self._output = OutputCheck(options.reference.name, options.check_output)
         self._probe: Sample | None = None

@@ -1,4 +1,4 @@
-"""Files for others: the whole comparison as JSON, every run as CSV, the table as Markdown.
+"""Files for others: all results as JSON, every run as CSV, the table as Markdown.
 
 Why: hours of measuring must not end in "no such directory", so every target is checked before the
 first run; and if writing fails all the same, the results are kept elsewhere (results.save).
@@ -10,14 +10,15 @@ from __future__ import annotations
 import csv
 import io
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from tsmlab import render
 from tsmlab.errors import UserError
-from tsmlab.results import Comparison, Sample, to_json, write_atomically
+from tsmlab.records import write_atomically
+from tsmlab.results import Comparison, Sample, to_json
 
 Format = Literal["json", "csv", "markdown"]
 
@@ -59,28 +60,50 @@ def check_targets(targets: Sequence[Target], force: bool) -> None:
         _check_one(target, force)
 
 
-def write_all(comparison: Comparison, targets: Sequence[Target]) -> list[str]:
-    """Writes every target it can; returns a message for each that it could not."""
+def write_all(text_in: Callable[[Format], str], targets: Sequence[Target]) -> list[str]:
+    """Writes every target it can, with the text that there is in its format; returns a message for
+    each that it could not."""
     problems = []
     for target in targets:
         try:
-            write_atomically(target.path, _text(comparison, target.format))
+            write_atomically(target.path, text_in(target.format))
         except OSError as error:
             problems.append(f"{target.option} {target.path}: {error.strerror}")
     return problems
 
 
+def formatted(comparison: Comparison, file_format: Format) -> str:
+    """The comparison in a format."""
+    if file_format == "json":
+        return to_json(comparison)
+    if file_format == "csv":
+        return to_csv(comparison)
+    return render.markdown(comparison)
+
+
 def to_csv(comparison: Comparison) -> str:
     """One line for each run, failed and warm-up ones included; numbers in base units."""
-    keys = [spec.key for spec in comparison.metrics]
+    keys = {spec.key: spec.key for spec in comparison.metrics}
+    return csv_text((), (((), sample) for sample in comparison.samples), keys)
+
+
+def csv_text(
+    before: Sequence[str],
+    runs: Iterable[tuple[Sequence[object], Sample]],
+    keys: Mapping[str, str],
+) -> str:
+    """A header and a line for each run, which comes with its values for the columns `before`.
+
+    `keys` are the metrics by the names of their columns, which are empty where a run has none.
+    """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*CSV_SAMPLE, *keys, *CSV_CHECK])
-    writer.writerows(_csv_line(sample, keys) for sample in comparison.samples)
+    writer.writerow([*before, *CSV_SAMPLE, *keys, *CSV_CHECK])
+    writer.writerows([*values, *_csv_line(sample, keys.values())] for values, sample in runs)
     return text.getvalue()
 
 
-def _csv_line(sample: Sample, keys: Sequence[str]) -> list[object]:
+def _csv_line(sample: Sample, keys: Iterable[str]) -> list[object]:
     return [
         sample.phase,
         sample.round,
@@ -94,14 +117,6 @@ def _csv_line(sample: Sample, keys: Sequence[str]) -> list[object]:
         sample.failure.text if sample.failure else "",
         sample.output_sha256 or "",
     ]
-
-
-def _text(comparison: Comparison, file_format: Format) -> str:
-    if file_format == "json":
-        return to_json(comparison)
-    if file_format == "csv":
-        return to_csv(comparison)
-    return render.markdown(comparison)
 
 
 def _check_one(target: Target, force: bool) -> None:

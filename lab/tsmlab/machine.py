@@ -60,6 +60,13 @@ def describe(root: Path = Path("/")) -> Machine:
     )
 
 
+def available_bytes(root: Path = Path("/")) -> int | None:
+    """How much memory a program could get now without swapping; None if nobody says."""
+    free = _kibibytes("MemAvailable", _read(root / "proc/meminfo") or "")
+    known = [size for size in (free, _cgroup_memory_limit(root)) if size is not None]
+    return min(known, default=None)
+
+
 def _cgroup_folders(root: Path, controller: str) -> list[Path]:
     """Where this process's group is, innermost first: version 2's tree, then version 1's."""
     folders = []

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol, Self, TextIO
 
@@ -23,6 +24,27 @@ PIPE_SECONDS_BETWEEN_LINES = 10.0
 PHASE_NAMES = {"probe": "trying", "warmup": "warm-up", "measured": "round"}
 
 
+@dataclass(frozen=True)
+class Step:
+    """Where a suite of several programs has come to: runs done out of all, and about how many
+    seconds are left (None: nobody can tell yet). `round` is for people, and may be empty."""
+
+    what: str
+    round: str
+    running: str
+    done: int
+    total: int
+    seconds_left: float | None
+
+    @property
+    def left(self) -> str:
+        if self.seconds_left is None:
+            return ""
+        if self.seconds_left < 90.0:
+            return f"about {max(1.0, self.seconds_left):.0f} s left"
+        return f"about {self.seconds_left / 60.0:.0f} min left"
+
+
 class Reporter(Protocol):
     """An Observer of the schedule that can also be told how much there is to come."""
 
@@ -34,6 +56,7 @@ class Reporter(Protocol):
         trace: TracebackType | None,
     ) -> None: ...
     def expect(self, rounds: int) -> None: ...
+    def step(self, step: Step) -> None: ...
     def round_started(self, phase: Phase, number: int, runs: int) -> None: ...
     def run_started(self, slot: Slot) -> None: ...
     def run_finished(self, sample: Sample) -> None: ...
@@ -66,6 +89,9 @@ class Silence:
     def expect(self, rounds: int) -> None:
         pass
 
+    def step(self, step: Step) -> None:
+        pass
+
     def round_started(self, phase: Phase, number: int, runs: int) -> None:
         pass
 
@@ -96,6 +122,12 @@ class Lines(Silence):
             return
         of = f" of at most {self._expected}" if self._expected and phase == "measured" else ""
         self.note(f"{PHASE_NAMES[phase]} {number}{of}, {runs} runs")
+
+    def step(self, step: Step) -> None:
+        if self._clock() - self._last_line < PIPE_SECONDS_BETWEEN_LINES:
+            return
+        parts = [step.round, step.what, f"run {step.done + 1} of {step.total}", step.left]
+        self.note(", ".join(part for part in parts if part))
 
     def note(self, text: str) -> None:
         self._last_line = self._clock()
@@ -148,6 +180,17 @@ class Bar(Silence):
             total=total,
             completed=done,
             rounds=rounds,
+        )
+
+    def step(self, step: Step) -> None:
+        assert self._task is not None
+        self._progress.update(
+            self._task,
+            description=step.what,
+            total=step.total,
+            completed=step.done,
+            rounds=step.round,
+            running=f"{step.running}  {step.left}",
         )
 
     def run_started(self, slot: Slot) -> None:

@@ -7,73 +7,40 @@ Refuses to: compute. Every number here was computed by analysis.py; this file on
 from __future__ import annotations
 
 import io
-import os
 import shlex
-import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import Protocol
 
-from rich.cells import cell_len
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from tsmlab.metrics import CUSTOM, PAGE_FAULTS, PEAK_MEMORY, SYSTEM_TIME, TIME, MetricSpec
-from tsmlab.results import AllocatorInfo, Comparison, MetricSummary, Row, Trouble
+from tsmlab.results import AllocatorInfo, Comparison, Failure, MetricSummary, Row, Trouble
 from tsmlab.stats import Verdict
+from tsmlab.tables import (
+    COMPACT,
+    ROOMY,
+    STYLES,
+    Cell,
+    Column,
+    Layout,
+    markdown_table,
+    measured_on,
+    rich_table,
+    stdout_width,
+    table_width,
+)
 from tsmlab.wording import change, change_interval, names, quantity, rounds, share
 
-PIPE_WIDTH = 120
-STYLES = {Verdict.BETTER: "green", Verdict.WORSE: "red", Verdict.UNRESOLVED: "yellow"}
 LABEL_WIDTH = 11
 MAX_FRONT = 8
 
 
-@dataclass(frozen=True)
-class Cell:
-    text: str
-    style: str = ""
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column; `expendable` ones go where the terminal is too narrow, the highest number first."""
-
-    header: str
-    cells: list[Cell]
-    left: bool = False
-    expendable: int = 0
-
-    @property
-    def width(self) -> int:
-        return max(cell_len(text) for text in [self.header, *(c.text for c in self.cells)])
-
-
-@dataclass(frozen=True)
-class Layout:
-    """How tight the table is set. Compact: no versions, and signs instead of words."""
-
-    compact: bool
-    gap: int
-
-
-ROOMY = Layout(compact=False, gap=2)
-COMPACT = Layout(compact=True, gap=1)
-
-
 def report_for_stdout(comparison: Comparison) -> str:
-    """The report as wide and as colourful as stdout allows.
-
-    A pipe has no width; it gets a wide one, so that no table in a log is cut.
-    """
-    terminal = sys.stdout.isatty()
-    columns = os.environ.get("COLUMNS", "")
-    width = int(columns) if columns.isdigit() and int(columns) > 0 else PIPE_WIDTH
-    if terminal:
-        width = shutil.get_terminal_size().columns
-    return report(comparison, width, colours=terminal)
+    """The report as wide and as colourful as stdout allows."""
+    return report(comparison, stdout_width(), colours=sys.stdout.isatty())
 
 
 def report(comparison: Comparison, width: int, colours: bool = False) -> str:
@@ -92,7 +59,7 @@ def _print_comparison(comparison: Comparison, console: Console) -> None:
     rows = ranked_rows(comparison)
     if rows:
         columns, layout = fitted_columns(comparison, rows, console.width)
-        console.print(_rich_table(columns, layout))
+        console.print(rich_table(columns, layout))
         for line in legend(comparison, rows, layout):
             console.print(Text(line, style="dim"), no_wrap=True, overflow="ellipsis")
     for line in failed_lines(comparison):
@@ -140,10 +107,6 @@ def fitted_columns(
     while table_width(columns, layout) > width and any(c.expendable for c in columns):
         columns.remove(max(columns, key=lambda column: column.expendable))
     return columns, layout
-
-
-def table_width(columns: Sequence[Column], layout: Layout) -> int:
-    return sum(column.width for column in columns) + layout.gap * (len(columns) - 1)
 
 
 def table_columns(comparison: Comparison, rows: Sequence[Row], layout: Layout) -> list[Column]:
@@ -240,20 +203,6 @@ def _median_cell(row: Row, spec: MetricSpec) -> Cell:
     return Cell("-" if summary is None else quantity(summary.median, spec.unit))
 
 
-def _rich_table(columns: Sequence[Column], layout: Layout) -> Table:
-    table = Table(box=None, padding=(0, layout.gap, 0, 0), pad_edge=False, header_style="bold")
-    for column in columns:
-        table.add_column(
-            Text(column.header),
-            justify="left" if column.left else "right",
-            no_wrap=True,
-            overflow="ellipsis",
-        )
-    for cells in zip(*(column.cells for column in columns), strict=True):
-        table.add_row(*(Text(cell.text, style=cell.style) for cell in cells))
-    return table
-
-
 def legend(comparison: Comparison, rows: Sequence[Row], layout: Layout) -> list[str]:
     """Explains the signs that occur."""
     summaries = [summary for row in rows for summary in row.metrics.values()]
@@ -266,19 +215,40 @@ def legend(comparison: Comparison, rows: Sequence[Row], layout: Layout) -> list[
     return lines
 
 
+class Failed(Protocol):
+    """Whatever counts an allocator's runs and failures."""
+
+    @property
+    def attempts(self) -> int: ...
+    @property
+    def failures(self) -> int: ...
+    @property
+    def failure(self) -> Failure | None: ...
+    @property
+    def gave_up(self) -> bool: ...
+
+
 def failed_lines(comparison: Comparison) -> list[str]:
     """One line for each allocator under which a run failed, and the program's last words."""
     lines = []
     for row in comparison.analysis.rows:
-        if row.failure is not None:
-            end = "; not run again" if row.gave_up else ""
-            how_many = f"{row.failures} of {row.attempts} runs"
-            lines.append(f"FAILED {row.allocator}: {row.failure.text} ({how_many}{end})")
-            said = row.failure.stderr_tail.splitlines()[-2:]
-            lines += [f"       | {line}" for line in said]
-        elif row.rank is None:
+        if row.failure is None and row.rank is None:
             lines.append(f"NOT RANKED {row.allocator}: no complete measurement")
+        lines += failure_lines(row.allocator, row)
     return lines
+
+
+def failure_lines(name: str, row: Failed) -> list[str]:
+    """What is to be said of one whose runs failed; nothing if none did."""
+    if row.failure is None:
+        return []
+    end = "; not run again" if row.gave_up else ""
+    how_many = f"{row.failures} of {row.attempts} runs"
+    said = row.failure.stderr_tail.splitlines()[-2:]
+    return [
+        f"FAILED {name}: {row.failure.text} ({how_many}{end})",
+        *(f"       | {s}" for s in said),
+    ]
 
 
 # --- the verdict ---------------------------------------------------------------------------------
@@ -397,22 +367,13 @@ def markdown(comparison: Comparison) -> str:
     lines = [f"    {line}" for line in heading(comparison)] + [""]
     if rows:
         columns = table_columns(comparison, rows, ROOMY)
-        lines.append(_markdown_line([column.header for column in columns]))
-        lines.append("|" + "|".join(" :-- " if c.left else " --: " for c in columns) + "|")
-        table = zip(*(column.cells for column in columns), strict=True)
-        lines += [_markdown_line([cell.text for cell in cells]) for cells in table]
+        lines += markdown_table(columns)
         lines.append("")
     lines += [f"- {line.strip()}" for line in failed_lines(comparison)]
     lines += [f"- **{label}** {_code(label, text)}" for label, text in verdict_lines(comparison)]
     lines += [f"- *warning* {t.symptom}. {t.cause}. {t.remedy}." for t in comparison.warnings]
-    machine = comparison.machine
-    facts = [machine.cpu, f"{machine.usable_cores} cores", machine.system, machine.kernel]
-    lines += ["", f"Measured on {', '.join(fact for fact in facts if fact)}; {comparison.created}."]
+    lines += ["", measured_on(comparison.machine, comparison.created)]
     return "\n".join(lines) + "\n"
-
-
-def _markdown_line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
 def _code(label: str, text: str) -> str:

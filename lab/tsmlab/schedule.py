@@ -136,55 +136,37 @@ class Observer(Protocol):
     def note(self, text: str) -> None: ...
 
 
-class Scheduler:
-    """Runs the warm-up rounds, then the measured ones; `samples` is complete at every moment."""
+class Rounds:
+    """Runs rounds of one program: each entry once, in the round's own order, except those that have
+    given up. `samples` is complete at every moment.
+
+    `run_one` makes a run; `judge` may set and take back failures after each round.
+    """
 
     def __init__(
         self,
         entries: Sequence[Entry],
-        reference: str,
         seed: int,
         run_one: Callable[[Slot], Sample],
-        judge: Callable[[list[Sample]], list[Sample]],
-        unresolved: Callable[[Sequence[Sample]], int],
-        clock: Callable[[], float],
         observer: Observer,
+        judge: Callable[[list[Sample]], list[Sample]] = list,
     ) -> None:
         self._entries = entries
-        self._reference = reference
         self._seed = seed
         self._run_one = run_one
-        self._judge = judge
-        self._unresolved = unresolved
-        self._clock = clock
         self._observer = observer
-        self._given_up: set[str] = set()
+        self._judge = judge
+        self.given_up: set[str] = set()
         self.samples: list[Sample] = []
 
-    def warm_up(self, rounds: int) -> float:
-        """Runs rounds that are not measured; returns how long the last one took."""
-        seconds = 0.0
-        for number in range(1, rounds + 1):
-            start = self._clock()
-            self._run_round("warmup", number)
-            seconds = self._clock() - start
-        return seconds
+    @property
+    def alive(self) -> list[Entry]:
+        """What a round runs."""
+        return [e for e in self._entries if e.allocator.name not in self.given_up]
 
-    def measure(self, rule: StopRule) -> Stop:
-        """Runs measured rounds until the rule, or the lack of anything to run, ends it."""
-        start = self._clock()
-        number = 0
-        while True:
-            if stop := self._nothing_left():
-                return stop
-            number += 1
-            self._run_round("measured", number)
-            elapsed = self._clock() - start
-            if stop := rule.decide(number, elapsed, lambda: self._unresolved(self.samples)):
-                return stop
-
-    def _run_round(self, phase: Phase, number: int) -> None:
-        alive = [e for e in self._entries if e.allocator.name not in self._given_up]
+    def run(self, phase: Phase, number: int) -> None:
+        """One round; `number` counts from 1 within the phase."""
+        alive = self.alive
         padding = round_padding_bytes(self._seed, phase, number)
         self._observer.round_started(phase, number, len(alive))
         for position, entry in enumerate(round_order(alive, self._seed, phase, number), start=1):
@@ -200,15 +182,63 @@ class Scheduler:
         """Recomputed each round: a judgement can be taken back (output that varies by itself)."""
         names = {entry.allocator.name for entry in self._entries}
         given_up = {name for name in names if has_given_up(self.samples, name)}
-        for name in sorted(given_up - self._given_up):
+        for name in sorted(given_up - self.given_up):
             self._observer.note(f"{name} failed twice in a row and is not run again")
-        self._given_up = given_up
+        self.given_up = given_up
+
+
+class Scheduler:
+    """Runs the warm-up rounds, then the measured ones; `samples` is complete at every moment."""
+
+    def __init__(
+        self,
+        entries: Sequence[Entry],
+        reference: str,
+        seed: int,
+        run_one: Callable[[Slot], Sample],
+        judge: Callable[[list[Sample]], list[Sample]],
+        unresolved: Callable[[Sequence[Sample]], int],
+        clock: Callable[[], float],
+        observer: Observer,
+    ) -> None:
+        self._names = {entry.allocator.name for entry in entries}
+        self._reference = reference
+        self._unresolved = unresolved
+        self._clock = clock
+        self._rounds = Rounds(entries, seed, run_one, observer, judge)
+
+    @property
+    def samples(self) -> list[Sample]:
+        return self._rounds.samples
+
+    def warm_up(self, rounds: int) -> float:
+        """Runs rounds that are not measured; returns how long the last one took."""
+        seconds = 0.0
+        for number in range(1, rounds + 1):
+            start = self._clock()
+            self._rounds.run("warmup", number)
+            seconds = self._clock() - start
+        return seconds
+
+    def measure(self, rule: StopRule) -> Stop:
+        """Runs measured rounds until the rule, or the lack of anything to run, ends it."""
+        start = self._clock()
+        number = 0
+        while True:
+            if stop := self._nothing_left():
+                return stop
+            number += 1
+            self._rounds.run("measured", number)
+            elapsed = self._clock() - start
+            if stop := rule.decide(number, elapsed, lambda: self._unresolved(self.samples)):
+                return stop
 
     def _nothing_left(self) -> Stop | None:
-        if self._reference in self._given_up:
+        given_up = self._rounds.given_up
+        if self._reference in given_up:
             return Stop("reference-failed", f"the reference {self._reference} failed repeatedly")
-        candidates = {e.allocator.name for e in self._entries} - {self._reference}
-        if candidates and candidates <= self._given_up:
+        candidates = self._names - {self._reference}
+        if candidates and candidates <= given_up:
             return Stop("none-left", f"all but the reference {self._reference} failed")
         return None
 

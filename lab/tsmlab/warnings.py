@@ -60,6 +60,11 @@ def find_all(
     ]
 
 
+def about_machine(machine: Machine) -> list[Trouble]:
+    """What a machine does to any measurement."""
+    return [*_busy(machine), *_machine_settings(machine)]
+
+
 def _few_rounds(analysis: Analysis, settings: Settings, stop: Stop) -> Iterator[Trouble]:
     if analysis.rounds >= MIN_ROUNDS:
         return

@@ -27,7 +27,7 @@ def quantity(value: float, unit: Unit) -> str:
     for text, size in SCALES.get(unit, ()):
         # The rounded number decides: 999.6 ms is 1.00 s, not 1000 ms.
         if value >= size * 0.9995:
-            return f"{_three_digits(value / size)}{text}"
+            return f"{three_digits(value / size)}{text}"
     if unit == "seconds":
         return f"{value * 1e9:.0f} ns"
     if unit == "bytes":
@@ -35,7 +35,8 @@ def quantity(value: float, unit: Unit) -> str:
     return f"{value:.0f}" if unit == "count" else f"{value:.4g}"
 
 
-def _three_digits(number: float) -> str:
+def three_digits(number: float) -> str:
+    """A plain number, with at most two digits behind the point."""
     digits = 0 if number >= 99.95 else 1 if number >= 9.995 else 2
     return f"{number:.{digits}f}"
 
@@ -43,7 +44,7 @@ def _three_digits(number: float) -> str:
 def change(ratio: float) -> str:
     """A ratio to the reference, as a person says it."""
     if ratio >= TIMES_FROM:
-        return f"{_three_digits(ratio)}x"
+        return f"{three_digits(ratio)}x"
     return f"{_percent(ratio)} %"
 
 
@@ -51,7 +52,7 @@ def change_interval(estimate: RatioEstimate) -> str:
     """The confidence interval, in the same terms as change()."""
     if estimate.low is None or estimate.high is None:
         return "[no interval]"
-    form = _three_digits if estimate.ratio >= TIMES_FROM else _percent
+    form = three_digits if estimate.ratio >= TIMES_FROM else _percent
     return f"[{form(estimate.low)}, {form(estimate.high)}]"
 
 

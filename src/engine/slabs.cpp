@@ -61,8 +61,8 @@ bool settle(ThreadHeap& heap, Span& slab) noexcept {
   if (!slab.listed && slab.blocks != nullptr) list(heap, slab);
   if (used(slab) != 0) return true;
   const bool is_only_one = slab.next == nullptr && slab.previous == nullptr;
-  const bool is_spare = slab.granules > 1 && heap.bins[slab.size_class].head != nullptr;
-  if (is_only_one && !is_spare) return true;
+  if (is_only_one && slab.granules <= size_classes[slab.size_class].first_slab_granules)
+    return true;
   release_slab(heap, slab);
   return false;
 }

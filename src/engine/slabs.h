@@ -28,9 +28,8 @@ inline void set_used(Span& slab, std::uint32_t blocks) noexcept {
 }
 
 // The slab has got blocks back: lists it if it was not, and returns it to the page heap if it is
-// empty. One empty slab of a class stays, so that a program that takes and frees a few blocks does
-// not go to the page heap each time; but not a long one while there are blocks in the bin. False if
-// the slab is gone.
+// empty. One empty slab of a class stays, if it is a short one, so that a program that takes and
+// frees a few blocks does not go to the page heap each time. False if the slab is gone.
 bool settle(ThreadHeap& heap, Span& slab) noexcept;
 
 // A block that was in use comes home; false if its slab is gone.

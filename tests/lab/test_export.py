@@ -5,13 +5,14 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tsmlab.errors import UserError
-from tsmlab.export import Target, check_targets, to_csv, write_all
+from tsmlab.export import Target, check_targets, formatted, to_csv, write_all
 from tsmlab.results import Comparison, from_json
 
 Typical = Callable[..., Comparison]
@@ -25,7 +26,7 @@ def test_all_three_formats_are_written(typical: Typical, tmp_path: Path) -> None
         Target("markdown", tmp_path / "r.md"),
     ]
     check_targets(targets, force=False)
-    assert write_all(comparison, targets) == []
+    assert write_all(partial(formatted, comparison), targets) == []
     assert from_json((tmp_path / "r.json").read_text()) == comparison
     assert (tmp_path / "r.csv").read_text() == to_csv(comparison)
     assert "| allocator |" in (tmp_path / "r.md").read_text()
@@ -92,6 +93,6 @@ def test_a_full_disk_is_reported_and_the_others_are_written(
 ) -> None:
     targets = [Target("json", Path("/dev/full")), Target("csv", tmp_path / "r.csv")]
     check_targets(targets, force=False)
-    (problem,) = write_all(typical(), targets)
+    (problem,) = write_all(partial(formatted, typical()), targets)
     assert problem == "--export-json /dev/full: No space left on device"
     assert (tmp_path / "r.csv").stat().st_size > 0

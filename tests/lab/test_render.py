@@ -16,6 +16,7 @@ from tsmlab.metrics import parse_custom
 from tsmlab.results import Comparison
 from tsmlab.schedule import StopRule
 from tsmlab.stats import RatioEstimate
+from tsmlab.tables import PIPE_WIDTH
 
 Typical = Callable[..., Comparison]
 
@@ -158,7 +159,7 @@ def test_a_pipe_gets_a_wide_table_and_no_colour(
 ) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
     comparison = typical()
-    assert render.report_for_stdout(comparison) == render.report(comparison, render.PIPE_WIDTH)
+    assert render.report_for_stdout(comparison) == render.report(comparison, PIPE_WIDTH)
     monkeypatch.setenv("COLUMNS", "91")
     assert render.report_for_stdout(comparison) == render.report(comparison, 91)
 

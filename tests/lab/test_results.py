@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from tsmlab import results
+from tsmlab import records
 from tsmlab.errors import UserError
-from tsmlab.results import SCHEMA, Comparison, from_json, save, to_json, write_atomically
+from tsmlab.records import write_atomically
+from tsmlab.results import SCHEMA, Comparison, from_json, save, to_json
 
 Typical = Callable[..., Comparison]
 ROOT = Path(__file__).resolve().parents[2]
@@ -173,4 +174,4 @@ def test_no_place_at_all_is_an_error_that_lists_them(typical: Typical, tmp_path:
 
 def test_the_state_folder_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    assert results.default_folders()[0] == tmp_path / "tsmalloc" / "results"
+    assert records.default_folders()[0] == tmp_path / "tsmalloc" / "results"

@@ -9,12 +9,8 @@ from __future__ import annotations
 
 import os
 import random
-import re
-import signal
-import sys
 from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import click
@@ -22,15 +18,22 @@ import click
 from tsmlab import allocators as known
 from tsmlab import export, render, results
 from tsmlab.allocators import Allocator
-from tsmlab.compare import WARMUP_ROUNDS, Options, Outcome, compare
-from tsmlab.errors import (
-    EXIT_INTERRUPTED,
-    EXIT_OK,
-    EXIT_PROGRAM_FAILED,
-    EXIT_USAGE,
-    UserError,
+from tsmlab.commands.parameters import (
+    Duration,
+    Percentage,
+    Whole,
+    allocators_option,
+    cpus_option,
+    export_targets,
+    extra_option,
+    ignore_failure_option,
+    output_options,
+    seed_option,
+    timeout_option,
 )
-from tsmlab.export import Target
+from tsmlab.commands.publishing import exit_status, let_termination_interrupt, publish
+from tsmlab.compare import WARMUP_ROUNDS, Options, compare
+from tsmlab.errors import EXIT_OK, UserError
 from tsmlab.measuring import MeasureExecutor
 from tsmlab.metrics import parse_custom
 from tsmlab.plan import describe_plan
@@ -42,100 +45,15 @@ from tsmlab.trial import Program
 DEV_NULL = Path("/dev/null")
 
 
-class Whole(click.ParamType[int]):
-    """A whole number from `minimum` on; click's own would clutter --help with its range."""
-
-    name = "number"
-
-    def __init__(self, minimum: int) -> None:
-        self._minimum = minimum
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        text = str(value)
-        if not re.fullmatch(r"\d{1,9}", text) or int(text) < self._minimum:
-            self.fail(f"{value!r} is not a whole number from {self._minimum} on", param, ctx)
-        return int(text)
-
-
-class Duration(click.ParamType[float]):
-    """Seconds, or a number with s, m or h behind it."""
-
-    name = "duration"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        if isinstance(value, float):
-            return value
-        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)", str(value))
-        seconds = float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]] if match else 0.0
-        if seconds <= 0.0:
-            self.fail(f"{value!r} is not a time above zero, like 90, 90s or 1.5m", param, ctx)
-        return seconds
-
-
-class Percentage(click.ParamType[float]):
-    """1 or 1% for one hundredth."""
-
-    name = "percent"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        if isinstance(value, float):
-            return value
-        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*%?", str(value))
-        if match is None or not 0.0 < float(match[1]) < 100.0:
-            self.fail(
-                f"{value!r} is not a percentage between 0 and 100, like 1 or 0.5%", param, ctx
-            )
-        return float(match[1]) / 100.0
-
-
-class Cpus(click.ParamType[tuple[int, ...]]):
-    """A list of processors as taskset takes it: 0,2-3."""
-
-    name = "list"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int, ...]:
-        if isinstance(value, tuple):
-            return value
-        chosen: set[int] = set()
-        for part in str(value).split(","):
-            match = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip())
-            if match is None:
-                self.fail(f"{value!r} is not a list of processors, like 0,2-3", param, ctx)
-            chosen.update(range(int(match[1]), int(match[2] or match[1]) + 1))
-        allowed = os.sched_getaffinity(0)
-        if not chosen or not chosen <= allowed:
-            usable = ",".join(map(str, sorted(allowed)))
-            self.fail(f"{value!r}: the processors that may be used here are {usable}", param, ctx)
-        return tuple(sorted(chosen))
-
-
-FILE = click.Path(path_type=Path)
 ROUNDS = Whole(minimum=1)
 
 
 @click.command("compare", context_settings={"allow_interspersed_args": False})
-@click.option(
-    "-a",
-    "--allocators",
-    "chosen",
-    multiple=True,
-    metavar="NAMES",
-    help="Which to compare: names, globs (lock-*), groups (ours, system, all), with "
-    "commas or repeatedly. [default: all]",
+@allocators_option(
+    "Which to compare: names, globs (lock-*), groups (ours, system, all), with "
+    "commas or repeatedly. [default: all]"
 )
-@click.option(
-    "--allocator",
-    "extra",
-    multiple=True,
-    metavar="NAME=PATH.so",
-    help="Add a library of your own; :KEY=VALUE behind it sets a variable.",
-)
+@extra_option
 @click.option(
     "--reference",
     default="glibc",
@@ -173,18 +91,8 @@ ROUNDS = Whole(minimum=1)
     metavar="TIME",
     help="Begin no round that would end later than this. [default: 120s]",
 )
-@click.option(
-    "--timeout",
-    type=Duration(),
-    metavar="TIME",
-    help="A run that takes longer has failed. [default: 20 times the reference's, at least 10 s]",
-)
-@click.option(
-    "--seed",
-    type=Whole(minimum=0),
-    metavar="N",
-    help="Repeats the order of a former comparison. [default: random, printed]",
-)
+@timeout_option("20 times the reference's, at least 10 s")
+@seed_option
 @click.option(
     "--margin",
     type=Percentage(),
@@ -208,12 +116,7 @@ ROUNDS = Whole(minimum=1)
     help="The program's standard input. [default: empty]",
     type=click.Path(exists=True, dir_okay=False, readable=True, path_type=Path),
 )
-@click.option(
-    "-i",
-    "--ignore-failure",
-    is_flag=True,
-    help="Exit with 0 even if the program failed under an allocator.",
-)
+@ignore_failure_option
 @click.option(
     "--expect-exit",
     type=Whole(minimum=0),
@@ -227,15 +130,8 @@ ROUNDS = Whole(minimum=1)
     is_flag=True,
     help="Do not compare the program's output with the reference's.",
 )
-@click.option(
-    "--cpus", type=Cpus(), metavar="LIST", help="Run everything on these processors only."
-)
-@click.option("--export-json", type=FILE, metavar="FILE", help="Write everything, raw samples too.")
-@click.option("--export-csv", type=FILE, metavar="FILE", help="Write one line for each run.")
-@click.option("--export-markdown", type=FILE, metavar="FILE", help="Write the table and verdict.")
-@click.option("-f", "--force", is_flag=True, help="Overwrite the files of --export-...")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table.")
-@click.option("-q", "--quiet", is_flag=True, help="No progress, notes or warnings.")
+@cpus_option
+@output_options
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and run nothing.")
 @click.option(
     "--no-doctor",
@@ -268,86 +164,44 @@ def command(
     Exit status: 0; 1 wrong usage or environment; 2 the program failed under an allocator;
     130 interrupted, and what was measured until then is kept.
     """
-    targets = _targets(given)
-    export.check_targets(targets, force)
+    targets = export_targets(given, force)
     options = _options(program, given)
     if options.cpus is not None:
         os.sched_setaffinity(0, options.cpus)
     if dry_run:
         click.echo(describe_plan(options))
         return EXIT_OK
-    _let_termination_interrupt()
+    let_termination_interrupt()
     with reporter_for(quiet) as reporter:
         if not given["chosen"] and (missing := known.missing_packages()):
             reporter.note(f"more allocators with: sudo apt install {' '.join(missing)}")
         outcome = compare(options, MeasureExecutor(), reporter)
-    return _publish(outcome, targets, as_json, quiet, ignore_failure)
+    problems = publish(_Publication(outcome.comparison), targets, as_json, quiet)
+    return exit_status(
+        interrupted=outcome.comparison.interrupted,
+        error=outcome.error,
+        problems=problems,
+        failed=bool(outcome.comparison.failed_rows) and not ignore_failure,
+    )
 
 
-def _publish(
-    outcome: Outcome, targets: Sequence[Target], as_json: bool, quiet: bool, ignore_failure: bool
-) -> int:
-    """Keeps, exports and prints; files first, since a reader of stdout may go away."""
-    comparison = outcome.comparison
-    problems: list[str] = []
-    kept: Path | None = None
-    try:
-        kept = results.save(comparison)
-    except UserError as error:
-        problems.append(f"{error.message}\n  {error.remedy}")
-    failed_exports = export.write_all(comparison, targets)
-    if failed_exports:
-        where = f"All results are in {kept}." if kept else ""
-        problems += [f"could not write {problem}. {where}".rstrip() for problem in failed_exports]
-    text = results.to_json(comparison) if as_json else render.report_for_stdout(comparison)
-    if problem := _print(text):
-        problems.append(problem)
-    if not quiet:
-        for line in render.warning_lines(comparison.warnings):
-            click.echo(line, err=True)
-        if kept:
-            click.echo(f"results    {kept}", err=True)
-    for problem in problems:
-        click.echo(f"tsmalloc: {problem}", err=True)
-    return _exit_status(outcome, bool(problems), ignore_failure)
+class _Publication:
+    """A comparison's texts."""
 
+    def __init__(self, comparison: Comparison) -> None:
+        self._comparison = comparison
 
-def _print(text: str) -> str | None:
-    """To stdout; returns what went wrong. A reader who goes away (as `| head` does) has read
-    enough, which is nothing wrong."""
-    try:
-        click.echo(text, nl=False)
-        sys.stdout.flush()
-    except OSError as error:
-        # The interpreter flushes stdout again at its end, which must not fail a second time.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if not isinstance(error, BrokenPipeError):
-            return f"could not print the results: {error.strerror}."
-    return None
+    def save(self) -> Path:
+        return results.save(self._comparison)
 
+    def text(self, file_format: export.Format) -> str:
+        return export.formatted(self._comparison, file_format)
 
-def _exit_status(outcome: Outcome, export_failed: bool, ignore_failure: bool) -> int:
-    comparison: Comparison = outcome.comparison
-    if comparison.interrupted:
-        click.echo("tsmalloc: interrupted; the above is what was measured until then", err=True)
-        return EXIT_INTERRUPTED
-    if outcome.error is not None:
-        click.echo(outcome.error.render(), err=True)
-        return outcome.error.exit_code
-    if export_failed:
-        return EXIT_USAGE
-    if comparison.failed_rows and not ignore_failure:
-        return EXIT_PROGRAM_FAILED
-    return EXIT_OK
+    def report(self) -> str:
+        return render.report_for_stdout(self._comparison)
 
-
-def _targets(given: dict[str, Any]) -> list[Target]:
-    paths: dict[export.Format, Path | None] = {
-        "json": given["export_json"],
-        "csv": given["export_csv"],
-        "markdown": given["export_markdown"],
-    }
-    return [Target(name, path) for name, path in paths.items() if path is not None]
+    def warnings(self) -> list[str]:
+        return render.warning_lines(self._comparison.warnings)
 
 
 def _options(program: Sequence[str], given: dict[str, Any]) -> Options:
@@ -395,12 +249,3 @@ def _allocators(given: dict[str, Any]) -> tuple[Allocator, list[Allocator]]:
     if reference not in chosen:
         chosen = [reference, *chosen]
     return reference, chosen
-
-
-def _let_termination_interrupt() -> None:
-    """SIGTERM ends a comparison as Ctrl-C does: with the measurements kept."""
-
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGTERM, interrupt)

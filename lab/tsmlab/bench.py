@@ -1,0 +1,298 @@
+"""The flow of a run of the suite: a trial of each workload, warm memory, rounds, analysis.
+
+Why: here one can read what happens after what; rules live elsewhere (order and stop rule in
+schedule.py, a single run in trial.py, numbers in suite_analysis.py). A round runs the workloads one
+after the other, and each under all of its allocators in a random order of its own.
+Refuses to: print, or to lose measurements. All that was measured is kept every few seconds, and
+however the rounds end, the outcome has it.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tsmlab import __version__, guest_memory, machine, records, suite_results, wording
+from tsmlab.allocators import Allocator, file_sha256
+from tsmlab.errors import UserError
+from tsmlab.floors import floor
+from tsmlab.measuring import Executor
+from tsmlab.metrics import PEAK_MEMORY, CustomMetric
+from tsmlab.progress import Reporter
+from tsmlab.results import AllocatorInfo, Sample, Stop
+from tsmlab.schedule import Entry, Rounds, Slot, StopRule
+from tsmlab.suite_analysis import Field, analyse
+from tsmlab.suite_progress import SuiteProgress, WorkloadProgress
+from tsmlab.suite_results import SuiteResults, SuiteSettings, WorkloadRuns
+from tsmlab.trial import Program, Trial
+from tsmlab.wording import quantity
+from tsmlab.workloads import Workload
+
+DEFAULT_ROUNDS = 5
+MIN_ROUNDS = 3
+# A workload ends by itself, so that this is only for one that hangs; some allocators take thirty
+# times as long as others where threads free each other's blocks.
+TIMEOUT_FACTOR = 60.0
+MIN_TIMEOUT_SECONDS = 60.0
+# Where the trial failed, nothing is known of how long a run takes.
+UNKNOWN_TIMEOUT_SECONDS = 300.0
+# Others may need more than the one that is tried.
+WARM_FACTOR = 4.0
+MIN_WARM_BYTES = 1 << 30
+# What somebody who pulls the plug may lose; keeping takes up to 0.3 s, between two runs.
+SECONDS_BETWEEN_KEEPING = 15.0
+PRINTED_SECONDS = CustomMetric("seconds", r"^seconds: ([0-9.eE+-]+)$", higher_is_better=False)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What was asked for. peers and candidate are names of allocators; the first peer is the one
+    under which each workload is tried first."""
+
+    suite: Path
+    workloads: tuple[Workload, ...]
+    allocators: tuple[Allocator, ...]
+    peers: tuple[str, ...]
+    candidate: str | None
+    seed: int
+    rounds: int = DEFAULT_ROUNDS
+    time_budget_seconds: float | None = None
+    timeout_seconds: float | None = None
+    cpus: tuple[int, ...] | None = None
+
+    @property
+    def rule(self) -> StopRule:
+        """As many rounds as asked for, or as fit into the time."""
+        if self.time_budget_seconds is None:
+            return StopRule(runs=self.rounds)
+        return StopRule(
+            min_rounds=self.rounds,
+            max_rounds=self.rounds,
+            time_budget_seconds=self.time_budget_seconds,
+        )
+
+    @property
+    def field(self) -> Field:
+        names = tuple(allocator.name for allocator in self.allocators)
+        return Field(names, self.peers, self.candidate, self.seed)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The results, and the error that ended the rounds early, if one did."""
+
+    results: SuiteResults
+    error: UserError | None = None
+
+
+@dataclass
+class _Job:
+    """One workload with what runs it."""
+
+    workload: Workload
+    trial: Trial
+    rounds: Rounds
+    progress: WorkloadProgress
+    probe: Sample | None = None
+
+    @property
+    def runs(self) -> WorkloadRuns:
+        samples = [*([self.probe] if self.probe else []), *self.rounds.samples]
+        return WorkloadRuns(self.workload, self.trial.timeout_seconds or 0.0, samples)
+
+
+def bench(
+    options: Options,
+    executor: Executor,
+    reporter: Reporter,
+    keep: Callable[[SuiteResults], object],
+    clock: Callable[[], float] = time.monotonic,
+    warm: Callable[[int], int] = guest_memory.touch,
+) -> Outcome:
+    """Runs the whole suite; `keep` is called with all results so far, again and again.
+
+    Raises UserError and KeyboardInterrupt only where nothing has been measured yet.
+    """
+    with tempfile.TemporaryDirectory(prefix="tsmalloc-bench-") as folder:
+        return _Session(options, executor, reporter, keep, clock, warm, Path(folder)).run()
+
+
+class _Session:
+    """The state of one run of the suite."""
+
+    def __init__(
+        self,
+        options: Options,
+        executor: Executor,
+        reporter: Reporter,
+        keep: Callable[[SuiteResults], object],
+        clock: Callable[[], float],
+        warm: Callable[[int], int],
+        folder: Path,
+    ) -> None:
+        self._options = options
+        self._reporter = reporter
+        self._keep = keep
+        self._clock = clock
+        self._warm = warm
+        self._kept_at = 0.0
+        self._created = records.now()
+        self._machine = machine.describe()
+        used = dict.fromkeys(name for workload in options.workloads for name in workload.floors)
+        floors = {name: floor(name) for name in used}
+        self._infos = [AllocatorInfo.of(allocator) for allocator in options.allocators]
+        self._floor_infos = [AllocatorInfo.of(allocator) for allocator in floors.values()]
+        contenders = {
+            workload.name: (*options.allocators, *(floors[name] for name in workload.floors))
+            for workload in options.workloads
+        }
+        self._hashes = _hashes(options.workloads, [*options.allocators, *floors.values()])
+        runs = {name: len(allocators) for name, allocators in contenders.items()}
+        self._progress = SuiteProgress(reporter, clock, runs, options.rounds)
+        self._jobs = [
+            self._job(workload, contenders[workload.name], executor, folder)
+            for workload in options.workloads
+        ]
+
+    def _job(
+        self,
+        workload: Workload,
+        allocators: Sequence[Allocator],
+        executor: Executor,
+        folder: Path,
+    ) -> _Job:
+        program = Program(
+            command=workload.command,
+            stdin=Path(os.devnull),
+            metric=PRINTED_SECONDS if workload.time == "seconds" else None,
+        )
+        trial = Trial(program, allocators, executor, folder, self._clock)
+        trial.timeout_seconds = self._options.timeout_seconds or UNKNOWN_TIMEOUT_SECONDS
+        observer = self._progress.of(workload.name)
+        seed = workload_seed(self._options.seed, workload.name)
+        rounds = Rounds([Entry(a) for a in allocators], seed, trial.run, observer)
+        return _Job(workload, trial, rounds, observer)
+
+    def run(self) -> Outcome:
+        for job in self._jobs:
+            self._try(job)
+        self._warm_memory()
+        return self._measure()
+
+    def _try(self, job: _Job) -> None:
+        """One run under the first peer: its time tells what a hang is, its peak what to warm."""
+        first = next(a for a in self._options.allocators if a.name == self._options.peers[0])
+        slot = Slot(Entry(first), "probe", 0, 1, 0)
+        job.progress.round_started("probe", 0, 1)
+        job.progress.run_started(slot)
+        started = self._clock()
+        job.probe = job.trial.run(slot)
+        seconds = self._clock() - started
+        job.progress.run_finished(job.probe)
+        if self._options.timeout_seconds is None and not job.probe.failure:
+            job.trial.timeout_seconds = max(MIN_TIMEOUT_SECONDS, TIMEOUT_FACTOR * seconds)
+
+    def _warm_memory(self) -> None:
+        peaks = [job.probe.values.get(PEAK_MEMORY, 0.0) for job in self._jobs if job.probe]
+        touched = self._warm(max(MIN_WARM_BYTES, int(WARM_FACTOR * max(peaks))))
+        seconds = self._progress.round_seconds()
+        rule = self._options.rule
+        self._reporter.note(
+            f"{len(self._jobs)} workloads, {sum(self._progress.runs.values())} runs a round, "
+            f"about {quantity(seconds, 'seconds')}; {quantity(touched, 'bytes')} of memory warmed"
+        )
+        if (fitting := rule.rounds_that_fit(seconds)) < self._options.rounds:
+            self._reporter.note(
+                f"only {fitting} of {wording.rounds(self._options.rounds)} fit into "
+                f"{self._options.time_budget_seconds:g} s. For firmer results: --time-budget "
+                f"{self._options.rounds * seconds * 1.1:.0f}, or fewer workloads"
+            )
+
+    def _measure(self) -> Outcome:
+        self._kept_at = start = self._clock()
+        try:
+            stop = None
+            while stop is None:
+                self._progress.round += 1
+                self._run_round(self._progress.round)
+                elapsed = self._clock() - start
+                # Nothing but rounds and time ends the suite: its verdicts are not looked at before.
+                stop = self._options.rule.decide(self._progress.round, elapsed, lambda: 1)
+        except KeyboardInterrupt:
+            stop = Stop("interrupted", "interrupted by the user")
+        except UserError as error:
+            if not self._any_measured():
+                raise
+            return Outcome(self._results(Stop("aborted", error.message)), error)
+        return Outcome(self._results(stop))
+
+    def _run_round(self, number: int) -> None:
+        for job in self._jobs:
+            job.rounds.run("measured", number)
+            self._keep_now_and_then()
+
+    def _keep_now_and_then(self) -> None:
+        now = self._clock()
+        if now - self._kept_at >= SECONDS_BETWEEN_KEEPING:
+            self._keep(self._results(None))
+            self._kept_at = now
+
+    def _any_measured(self) -> bool:
+        return any(job.rounds.samples for job in self._jobs)
+
+    def _changed(self) -> list[str]:
+        """What was built anew while it was measured."""
+        return [str(path) for path, digest in self._hashes.items() if _hash(path) != digest]
+
+    def _results(self, stop: Stop | None) -> SuiteResults:
+        options = self._options
+        runs = [job.runs for job in self._jobs]
+        return SuiteResults(
+            schema=suite_results.SCHEMA,
+            created=self._created,
+            tsmalloc_version=__version__,
+            suite=str(options.suite),
+            settings=SuiteSettings(
+                seed=options.seed,
+                rounds=options.rounds,
+                time_budget_seconds=options.time_budget_seconds,
+                timeout_seconds=options.timeout_seconds,
+                cpus=None if options.cpus is None else list(options.cpus),
+            ),
+            machine=self._machine,
+            allocators=self._infos,
+            floors=self._floor_infos,
+            candidate=options.candidate,
+            peers=list(options.peers),
+            stop=stop,
+            changed=self._changed() if stop else [],
+            analysis=analyse(runs, options.field),
+            runs=runs,
+        )
+
+
+def _hashes(
+    workloads: Sequence[Workload], allocators: Sequence[Allocator]
+) -> dict[Path, str | None]:
+    """Every program and library that takes part, with its hash."""
+    programs = {Path(workload.command[0]) for workload in workloads}
+    libraries = {allocator.path for allocator in allocators if allocator.path}
+    return {path: _hash(path) for path in sorted(programs | libraries)}
+
+
+def _hash(path: Path) -> str | None:
+    """None where there is no such file at the moment."""
+    try:
+        return file_sha256(path)
+    except OSError:
+        return None
+
+
+def workload_seed(seed: int, workload: str) -> int:
+    """Each workload has orders of its own, so that no allocator always follows the same one."""
+    return random.Random(f"workload/{seed}/{workload}").randrange(1 << 31)

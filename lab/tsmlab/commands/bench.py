@@ -1,0 +1,196 @@
+"""`tsmalloc bench`: the project's own workloads, under our engine and all of its peers.
+
+Why: where the engine stands, and where a change of it leads, is told by the same workloads under
+the same rules each time, on whoever's machine.
+Refuses to: measure before everything that can be checked has been checked, and to end, however it
+ends, without saying where the measurements are.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tsmlab import allocators as known
+from tsmlab import render, suite_report, suite_results, tables, workloads
+from tsmlab.allocators import ENGINE, Allocator
+from tsmlab.bench import DEFAULT_ROUNDS, MIN_ROUNDS, Options, bench
+from tsmlab.commands.parameters import (
+    FILE,
+    Duration,
+    Whole,
+    allocators_option,
+    cpus_option,
+    export_targets,
+    extra_option,
+    ignore_failure_option,
+    output_options,
+    seed_option,
+    timeout_option,
+)
+from tsmlab.commands.publishing import exit_status, let_termination_interrupt, publish
+from tsmlab.errors import EXIT_OK, UserError
+from tsmlab.export import Format
+from tsmlab.floors import FLOORS
+from tsmlab.measuring import MeasureExecutor
+from tsmlab.progress import reporter_for
+from tsmlab.suite_results import SuiteResults
+from tsmlab.tables import Cell, Column
+from tsmlab.workloads import Workload
+
+
+@click.command("bench")
+@click.option("--list", "as_list", is_flag=True, help="List the workloads, and run nothing.")
+@allocators_option(
+    "Which to run: names, globs (lock-*), groups (ours, system, all), with commas or "
+    "repeatedly. [default: tsmalloc, system, and yours]"
+)
+@extra_option
+@click.option(
+    "-r",
+    "--rounds",
+    type=Whole(minimum=MIN_ROUNDS),
+    default=DEFAULT_ROUNDS,
+    metavar="N",
+    show_default=True,
+    help="How often each workload runs under each allocator.",
+)
+@click.option(
+    "--time-budget",
+    type=Duration(),
+    metavar="TIME",
+    help="Begin no round that would end later than this. [default: none]",
+)
+@timeout_option("60 times that of a first run, at least 60 s")
+@seed_option
+@click.option(
+    "--suite", type=FILE, metavar="FILE", help="Other workloads. [default: bench/workloads.toml]"
+)
+@ignore_failure_option
+@cpus_option
+@output_options
+@click.argument("names", metavar="[NAME]...", nargs=-1)
+def command(
+    names: Sequence[str],
+    as_list: bool,
+    as_json: bool,
+    quiet: bool,
+    ignore_failure: bool,
+    force: bool,
+    **given: Any,
+) -> int:
+    """Run the project's own workloads, or those of a NAME or glob, under tsmalloc and its peers.
+
+    Each round runs every workload under every allocator, in random order. The table says how each
+    allocator compares with the best peer in time and in memory; peers are all allocators that are
+    not ours (a library of your own is one unless its file is named libtsmalloc*). All measurements
+    are kept as they are made, and the path is printed.
+
+    \b
+    Examples:
+      tsmalloc bench --list
+      tsmalloc bench 'remote-*' hot-pair -r 10
+      tsmalloc bench --allocator mine=./libmine.so --export-markdown table.md
+
+    Exit status: 0; 1 wrong usage or environment; 2 a workload failed under an allocator;
+    130 interrupted, and what was measured until then is kept.
+    """
+    suite = given["suite"] or workloads.default_suite()
+    chosen = workloads.select(names, workloads.read_suite(suite))
+    if as_list:
+        click.echo(_list(chosen), nl=False)
+        return EXIT_OK
+    targets = export_targets(given, force)
+    workloads.check_programs(chosen)
+    options = _options(suite, chosen, given)
+    if options.cpus is not None:
+        os.sched_setaffinity(0, options.cpus)
+    let_termination_interrupt()
+    with reporter_for(quiet) as reporter:
+        if not given["chosen"] and (missing := known.missing_packages()):
+            reporter.note(f"more allocators with: sudo apt install {' '.join(missing)}")
+        outcome = bench(options, MeasureExecutor(), reporter, suite_results.save)
+    results = outcome.results
+    problems = publish(_Publication(results), targets, as_json, quiet)
+    return exit_status(
+        interrupted=results.interrupted,
+        error=outcome.error,
+        problems=problems,
+        failed=bool(results.failed) and not ignore_failure,
+    )
+
+
+class _Publication:
+    """The texts of a run of the suite."""
+
+    def __init__(self, results: SuiteResults) -> None:
+        self._results = results
+
+    def save(self) -> Path:
+        return suite_results.save(self._results)
+
+    def text(self, file_format: Format) -> str:
+        return suite_report.formatted(self._results, file_format)
+
+    def report(self) -> str:
+        return suite_report.report_for_stdout(self._results)
+
+    def warnings(self) -> list[str]:
+        return render.warning_lines(suite_report.troubles(self._results))
+
+
+def _list(chosen: Sequence[Workload]) -> str:
+    columns = [
+        Column("workload", [Cell(each.name) for each in chosen], left=True),
+        Column("threads", [Cell(str(each.threads)) for each in chosen]),
+        Column("memory", [Cell("yes" if each.memory else "no") for each in chosen], left=True),
+        Column("floors", [Cell(" ".join(each.floors)) for each in chosen], left=True),
+        Column("stresses", [Cell(each.stresses) for each in chosen], left=True),
+    ]
+    return tables.plain_text(columns)
+
+
+def _options(suite: Path, chosen: Sequence[Workload], given: dict[str, Any]) -> Options:
+    allocators = _allocators(given)
+    peers = [each.name for each in allocators if not is_ours(each)]
+    if not peers:
+        raise UserError(
+            "there is no peer to compare with: all of the chosen allocators are ours.",
+            "Choose one more, like -a tsmalloc,glibc (or -a tsmalloc,system for all of them).",
+        )
+    ours = [each.name for each in allocators if is_ours(each)]
+    seed = given["seed"]
+    return Options(
+        suite=suite,
+        workloads=tuple(chosen),
+        allocators=tuple(allocators),
+        # The trial run is the first peer's: the one that is everywhere, where it takes part.
+        peers=tuple(sorted(peers, key=lambda name: name != "glibc")),
+        candidate=ENGINE if ENGINE in ours else next(iter(ours), None),
+        seed=random.SystemRandom().randrange(1_000_000) if seed is None else seed,
+        rounds=given["rounds"],
+        time_budget_seconds=given["time_budget"],
+        timeout_seconds=given["timeout"],
+        cpus=given["cpus"],
+    )
+
+
+def _allocators(given: dict[str, Any]) -> list[Allocator]:
+    available = known.discover(given["extra"])
+    own = [each.name for each in available if each.family == "user"]
+    for name in own:
+        if name in FLOORS:
+            raise UserError(f"{name} is the name of a floor.", "Choose another name.")
+    return known.select(given["chosen"] or [ENGINE, "system", *own], available)
+
+
+def is_ours(allocator: Allocator) -> bool:
+    """Whether this is one of the project's libraries; a build of another version of it is, too."""
+    if allocator.family == "tsmalloc":
+        return True
+    return allocator.path is not None and allocator.path.resolve().name.startswith("libtsmalloc")

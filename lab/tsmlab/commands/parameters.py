@@ -1,0 +1,171 @@
+"""Options that several verbs have, in one wording and with the same rules.
+
+Why: whoever has learnt --allocator or --time-budget of one verb knows them of all.
+Refuses to: know what a verb does with them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tsmlab import export
+from tsmlab.export import Target
+
+Command = Callable[..., Any]
+
+
+class Whole(click.ParamType[int]):
+    """A whole number from `minimum` on; click's own would clutter --help with its range."""
+
+    name = "number"
+
+    def __init__(self, minimum: int) -> None:
+        self._minimum = minimum
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        text = str(value)
+        if not re.fullmatch(r"\d{1,9}", text) or int(text) < self._minimum:
+            self.fail(f"{value!r} is not a whole number from {self._minimum} on", param, ctx)
+        return int(text)
+
+
+class Duration(click.ParamType[float]):
+    """Seconds, or a number with s, m or h behind it."""
+
+    name = "duration"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        if isinstance(value, float):
+            return value
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)", str(value))
+        seconds = float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]] if match else 0.0
+        if seconds <= 0.0:
+            self.fail(f"{value!r} is not a time above zero, like 90, 90s or 1.5m", param, ctx)
+        return seconds
+
+
+class Percentage(click.ParamType[float]):
+    """1 or 1% for one hundredth."""
+
+    name = "percent"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        if isinstance(value, float):
+            return value
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*%?", str(value))
+        if match is None or not 0.0 < float(match[1]) < 100.0:
+            self.fail(
+                f"{value!r} is not a percentage between 0 and 100, like 1 or 0.5%", param, ctx
+            )
+        return float(match[1]) / 100.0
+
+
+class Cpus(click.ParamType[tuple[int, ...]]):
+    """A list of processors as taskset takes it: 0,2-3."""
+
+    name = "list"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, ...]:
+        if isinstance(value, tuple):
+            return value
+        chosen: set[int] = set()
+        for part in str(value).split(","):
+            match = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip())
+            if match is None:
+                self.fail(f"{value!r} is not a list of processors, like 0,2-3", param, ctx)
+            chosen.update(range(int(match[1]), int(match[2] or match[1]) + 1))
+        allowed = os.sched_getaffinity(0)
+        if not chosen or not chosen <= allowed:
+            usable = ",".join(map(str, sorted(allowed)))
+            self.fail(f"{value!r}: the processors that may be used here are {usable}", param, ctx)
+        return tuple(sorted(chosen))
+
+
+FILE = click.Path(path_type=Path)
+
+
+def allocators_option(help_text: str) -> Callable[[Command], Command]:
+    """-a, as `chosen`: a tuple of names, globs and groups."""
+    return click.option(
+        "-a", "--allocators", "chosen", multiple=True, metavar="NAMES", help=help_text
+    )
+
+
+extra_option = click.option(
+    "--allocator",
+    "extra",
+    multiple=True,
+    metavar="NAME=PATH.so",
+    help="Add a library of your own; :KEY=VALUE behind it sets a variable.",
+)
+
+
+def timeout_option(default: str) -> Callable[[Command], Command]:
+    return click.option(
+        "--timeout",
+        type=Duration(),
+        metavar="TIME",
+        help=f"A run that takes longer has failed. [default: {default}]",
+    )
+
+
+seed_option = click.option(
+    "--seed",
+    type=Whole(minimum=0),
+    metavar="N",
+    help="Repeats the order of a former comparison. [default: random, printed]",
+)
+ignore_failure_option = click.option(
+    "-i",
+    "--ignore-failure",
+    is_flag=True,
+    help="Exit with 0 even if the program failed under an allocator.",
+)
+cpus_option = click.option(
+    "--cpus", type=Cpus(), metavar="LIST", help="Run everything on these processors only."
+)
+
+
+def output_options(command: Command) -> Command:
+    """The files to export to, and what is printed: --export-..., --force, --json, --quiet."""
+    options = (
+        click.option(
+            "--export-json", type=FILE, metavar="FILE", help="Write everything, raw samples too."
+        ),
+        click.option(
+            "--export-csv", type=FILE, metavar="FILE", help="Write one line for each run."
+        ),
+        click.option(
+            "--export-markdown", type=FILE, metavar="FILE", help="Write the table and verdict."
+        ),
+        click.option("-f", "--force", is_flag=True, help="Overwrite the files of --export-..."),
+        click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table."),
+        click.option("-q", "--quiet", is_flag=True, help="No progress, notes or warnings."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def export_targets(given: dict[str, Any], force: bool) -> Sequence[Target]:
+    """What the options of output_options ask for; raises UserError for what cannot be written."""
+    paths: dict[export.Format, Path | None] = {
+        "json": given["export_json"],
+        "csv": given["export_csv"],
+        "markdown": given["export_markdown"],
+    }
+    targets = [Target(name, path) for name, path in paths.items() if path is not None]
+    export.check_targets(targets, force)
+    return targets

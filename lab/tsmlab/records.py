@@ -1,0 +1,153 @@
+"""Data classes as JSON files: written all or nothing, read back with every type checked.
+
+Why: results are read by people, scripts and later versions, so what is in a file is exactly what
+the data classes say, and a damaged file is named as such.
+Refuses to: know what is recorded (results.py and suite_results.py do).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import json
+import os
+import tempfile
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from tsmlab import paths
+from tsmlab.errors import UserError
+
+Record = TypeVar("Record")
+
+# --- JSON ----------------------------------------------------------------------------------------
+
+
+def to_json(record: Any) -> str:
+    """A data class as indented ASCII (file names may hold any byte); NaN and infinities cannot
+    occur."""
+    return json.dumps(dataclasses.asdict(record), indent=1, allow_nan=False) + "\n"
+
+
+def from_json(kind: type[Record], schema: str, text: str, source: str, remedy: str) -> Record:
+    """The inverse of to_json, for a data class with the field `schema`. Unknown fields are ignored:
+    a later minor version may add some. Raises UserError, with `remedy` for a file of another
+    schema."""
+    try:
+        data = json.loads(text)
+    except ValueError as error:
+        raise UserError(f"{source} is not JSON: {error}.", "Was it cut off or edited?") from error
+    found = data.get("schema") if isinstance(data, dict) else None
+    if found != schema:
+        what = f"its schema is {found!r}" if found else "it has no schema"
+        raise UserError(f"{source} cannot be read: {what}, not {schema!r}.", remedy)
+    try:
+        record = _restore(kind, data)
+    except (TypeError, ValueError, KeyError) as error:
+        raise UserError(f"{source} is damaged: {error}.", "Was it edited by hand?") from error
+    assert isinstance(record, kind)
+    return record
+
+
+def _restore(kind: Any, value: Any) -> Any:
+    """Rebuilds a value of the annotated type `kind` from JSON's plain values."""
+    if kind is Any:
+        return value
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (types.UnionType, typing.Union):
+        if value is None and type(None) in arguments:
+            return None
+        (inner,) = (a for a in arguments if a is not type(None))
+        return _restore(inner, value)
+    if origin is Literal:
+        if value not in arguments:
+            raise ValueError(f"{value!r} is none of {', '.join(map(repr, arguments))}")
+        return value
+    if origin in (list, tuple):  # a tuple of any length: tuple[X, ...]
+        return origin(_restore(arguments[0], item) for item in _expect(list, value))
+    if origin is dict:
+        return {key: _restore(arguments[1], item) for key, item in _expect(dict, value).items()}
+    if dataclasses.is_dataclass(kind):
+        return _restore_dataclass(typing.cast(type, kind), _expect(dict, value))
+    if isinstance(kind, type) and issubclass(kind, enum.Enum):
+        return kind(value)
+    if kind is float and type(value) is int:
+        return float(value)
+    return _expect(kind, value)
+
+
+def _restore_dataclass(kind: type, data: Mapping[str, Any]) -> Any:
+    hints = typing.get_type_hints(kind)
+    known = {}
+    for field in dataclasses.fields(kind):
+        if field.name not in data:
+            raise ValueError(f"{kind.__name__} lacks the field {field.name!r}")
+        known[field.name] = _restore(hints[field.name], data[field.name])
+    return kind(**known)
+
+
+def _expect(kind: type, value: Any) -> Any:
+    # bool is an int to isinstance(), but not to a reader of the file.
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        raise ValueError(f"{value!r} is not of the type {kind.__name__}")
+    return value
+
+
+# --- files ---------------------------------------------------------------------------------------
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Writes all or nothing: readers never see half a file, and a full disk leaves the old one.
+
+    What is not a regular file (a pipe, /dev/stdout) is written to directly.
+    """
+    if path.exists() and not path.is_file():
+        with path.open("w", encoding="utf-8") as file:
+            file.write(text)
+        return
+    target = path.resolve()
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("w", encoding="utf-8") as file:
+            file.write(text)
+        temporary.replace(target)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def keep(text: str, created: str, subject: str, folders: Iterable[Path] | None = None) -> Path:
+    """Keeps results in the first folder that takes them, and returns the file's path.
+
+    The name is made of the moment `created` (ISO 8601), the subject and this process's number, so
+    that this process can write the same file again as it learns more. Raises UserError if no folder
+    takes it.
+    """
+    moment = datetime.fromisoformat(created).strftime("%Y%m%d-%H%M%S")
+    name = f"{moment}-{subject}-{os.getpid()}.json"
+    problems = []
+    for folder in list(folders) if folders is not None else default_folders():
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            write_atomically(folder / name, text)
+        except OSError as error:
+            problems.append(f"{folder}: {error.strerror}")
+        else:
+            return folder / name
+    raise UserError(
+        f"the results could not be kept anywhere ({'; '.join(problems)}).",
+        "Free some space, or set XDG_STATE_HOME to a folder that can be written to.",
+    )
+
+
+def default_folders() -> list[Path]:
+    return [paths.state_dir() / "results", Path(tempfile.gettempdir()), Path.cwd()]
+
+
+def now() -> str:
+    """The time, to be kept: ISO 8601, UTC."""
+    return datetime.now(UTC).isoformat(timespec="seconds")

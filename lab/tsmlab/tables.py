@@ -1,0 +1,111 @@
+"""A table as columns of cells, for a terminal and as Markdown.
+
+Why: whatever reports a comparison needs columns that know how wide they are, to choose what fits,
+and the same table for a document.
+Refuses to: know what is in it.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from tsmlab.machine import Machine
+from tsmlab.stats import Verdict
+
+PIPE_WIDTH = 120
+STYLES = {Verdict.BETTER: "green", Verdict.WORSE: "red", Verdict.UNRESOLVED: "yellow"}
+
+
+@dataclass(frozen=True)
+class Cell:
+    text: str
+    style: str = ""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column; `expendable` ones go where the terminal is too narrow, the highest number first."""
+
+    header: str
+    cells: list[Cell]
+    left: bool = False
+    expendable: int = 0
+
+    @property
+    def width(self) -> int:
+        return max(cell_len(text) for text in [self.header, *(c.text for c in self.cells)])
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How tight the table is set. Compact: no versions, and signs instead of words."""
+
+    compact: bool
+    gap: int
+
+
+ROOMY = Layout(compact=False, gap=2)
+COMPACT = Layout(compact=True, gap=1)
+
+
+def stdout_width() -> int:
+    """The columns that stdout has. A pipe has no width; it gets a wide one, so that no table in a
+    log is cut."""
+    if sys.stdout.isatty():
+        return shutil.get_terminal_size().columns
+    columns = os.environ.get("COLUMNS", "")
+    return int(columns) if columns.isdigit() and int(columns) > 0 else PIPE_WIDTH
+
+
+def table_width(columns: Sequence[Column], layout: Layout) -> int:
+    return sum(column.width for column in columns) + layout.gap * (len(columns) - 1)
+
+
+def rich_table(columns: Sequence[Column], layout: Layout) -> Table:
+    table = Table(box=None, padding=(0, layout.gap, 0, 0), pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(
+            Text(column.header),
+            justify="left" if column.left else "right",
+            no_wrap=True,
+            overflow="ellipsis",
+        )
+    for cells in zip(*(column.cells for column in columns), strict=True):
+        table.add_row(*(Text(cell.text, style=cell.style) for cell in cells))
+    return table
+
+
+def plain_text(columns: Sequence[Column], layout: Layout = ROOMY) -> str:
+    """The table without colours, as wide as it is."""
+    text = io.StringIO()
+    console = Console(file=text, width=table_width(columns, layout), highlight=False)
+    console.print(rich_table(columns, layout))
+    return text.getvalue()
+
+
+def markdown_table(columns: Sequence[Column]) -> list[str]:
+    """The lines of a Markdown table."""
+    lines = [_markdown_line([column.header for column in columns])]
+    lines.append("|" + "|".join(" :-- " if c.left else " --: " for c in columns) + "|")
+    table = zip(*(column.cells for column in columns), strict=True)
+    return lines + [_markdown_line([cell.text for cell in cells]) for cells in table]
+
+
+def _markdown_line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def measured_on(machine: Machine, created: str) -> str:
+    """The sentence that says where and when, for documents. `created` is ISO 8601."""
+    facts = [machine.cpu, f"{machine.usable_cores} cores", machine.system, machine.kernel]
+    return f"Measured on {', '.join(fact for fact in facts if fact)}; {created}."

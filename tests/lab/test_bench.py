@@ -1,0 +1,393 @@
+"""The flow of a run of the suite and its report, on simulated programs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from tsmlab import bench as flow
+from tsmlab import suite_report, suite_results
+from tsmlab.bench import MIN_TIMEOUT_SECONDS, TIMEOUT_FACTOR, Options, Outcome, bench
+from tsmlab.errors import UserError
+from tsmlab.progress import Bar, Lines, Silence
+from tsmlab.results import Sample
+from tsmlab.suite_results import SuiteResults
+from tsmlab.workloads import Workload
+
+MIB = 1 << 20
+NAMES = ("tsmalloc", "glibc", "other")
+Run = Callable[..., Outcome]
+
+
+def workload(name: str, **changes: Any) -> Workload:
+    # It has to be a file, since its hash is taken; the simulation does not start it.
+    plain = Workload(name, f"{name} stresses", (sys.executable,), 1, (), "seconds", True)
+    return replace(plain, **changes)
+
+
+class Notes(Silence):
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.texts.append(text)
+
+
+@pytest.fixture
+def run(world: Any, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs a suite in a simulated world; floors are as easily made as allocators."""
+    monkeypatch.setattr(flow, "floor", world.allocator)
+
+    def simulate(
+        behaviours: dict[str, Any] | None = None,
+        workloads: tuple[Workload, ...] = (workload("one"), workload("two")),
+        executor: Any = None,
+        reporter: Any = None,
+        keep: Callable[[SuiteResults], object] = lambda _: None,
+        warm: Callable[[int], int] = lambda size: size,
+        **changes: Any,
+    ) -> Outcome:
+        executor = executor or world.Executor(behaviours or typical(world))
+        names = [name for name in executor.behaviours if name not in ("null", "bump", "lifo")]
+        options = Options(
+            suite=Path("suite.toml"),
+            workloads=workloads,
+            allocators=tuple(world.allocator(name) for name in names),
+            peers=tuple(name for name in names if name != "tsmalloc"),
+            candidate="tsmalloc",
+            seed=7,
+            **({"rounds": 3} | changes),
+        )
+        return bench(options, executor, reporter or Silence(), keep, executor.clock, warm)
+
+    return simulate
+
+
+def prints(world: Any, seconds: float, **others: Any) -> Any:
+    return world.Behaviour(seconds=seconds + 0.5, stdout=f"n: 1\nseconds: {seconds}\n", **others)
+
+
+def typical(world: Any) -> dict[str, Any]:
+    return {
+        "tsmalloc": prints(world, 0.8, peak_bytes=12 * MIB),
+        "glibc": prints(world, 1.0, peak_bytes=10 * MIB),
+        "other": prints(world, 1.25, peak_bytes=20 * MIB),
+    }
+
+
+def measured(results: SuiteResults, name: str) -> list[Sample]:
+    samples = next(each.samples for each in results.runs if each.workload.name == name)
+    return [sample for sample in samples if sample.phase == "measured"]
+
+
+# --- the flow ------------------------------------------------------------------------------------
+
+
+def test_every_round_has_every_workload_under_every_allocator(world: Any, run: Run) -> None:
+    executor = world.Executor(typical(world))
+    results = run(executor=executor).results
+    for name in ("one", "two"):
+        found = [(s.round, s.allocator) for s in measured(results, name)]
+        assert sorted(found) == sorted(itertools.product((1, 2, 3), NAMES))
+        orders = {number: [a for n, a in found if n == number] for number in (1, 2, 3)}
+        assert len({tuple(order) for order in orders.values()}) > 1
+    # Workloads alternate: no allocator has all of its runs of one workload at one time.
+    starts = {n: [s.started_seconds for s in measured(results, n)] for n in ("one", "two")}
+    assert starts["one"][2] < starts["two"][0] < starts["one"][3]
+    assert results.stop is not None
+    assert results.stop.text == "all 3 rounds done"
+
+
+def test_workloads_have_orders_of_their_own_and_a_seed_repeats_them(run: Run) -> None:
+    def orders() -> list[list[str]]:
+        results = run(rounds=6).results
+        return [[s.allocator for s in measured(results, name)] for name in ("one", "two")]
+
+    first = orders()
+    assert first[0] != first[1]
+    assert orders() == first
+
+
+def test_the_printed_time_counts_or_the_wall_time(run: Run) -> None:
+    wall = workload("wall", time="wall")
+    analysis = run(workloads=(workload("printed"), wall)).results.analysis
+    medians = [each.score("tsmalloc").time for each in analysis.workloads]
+    assert [time.median for time in medians if time] == pytest.approx([0.8, 1.3])
+
+
+def test_each_workload_is_tried_first_which_tells_what_a_hang_is(world: Any, run: Run) -> None:
+    slow = {name: world.Behaviour(seconds=5.0, stdout="seconds: 5\n") for name in NAMES}
+    executor = world.Executor(slow)
+    results = run(executor=executor).results
+    assert [r.allocator.name for r in executor.requests[:2]] == ["glibc", "glibc"]
+    probes = [each.samples[0] for each in results.runs]
+    assert [(s.phase, s.allocator) for s in probes] == [("probe", "glibc")] * 2
+    assert {each.timeout_seconds for each in results.runs} == {5.0 * TIMEOUT_FACTOR}
+    assert {each.timeout_seconds for each in run().results.runs} == {
+        max(MIN_TIMEOUT_SECONDS, 1.5 * TIMEOUT_FACTOR)
+    }
+    chosen = run(timeout_seconds=3.0).results
+    assert {each.timeout_seconds for each in chosen.runs} == {3.0}
+
+
+def test_memory_is_warmed_before_the_first_round_by_what_the_trials_needed(
+    world: Any, run: Run
+) -> None:
+    behaviours = typical(world) | {"glibc": prints(world, 1.0, peak_bytes=1000 * MIB)}
+    executor = world.Executor(behaviours)
+    warmed: list[tuple[int, int]] = []
+
+    def warm(size: int) -> int:
+        warmed.append((size, len(executor.requests)))
+        return size
+
+    run(executor=executor, warm=warm)
+    assert warmed == [(4000 * MIB, 2)]
+
+
+def test_floors_run_where_they_are_named_and_nowhere_else(world: Any, run: Run) -> None:
+    behaviours = typical(world) | {"null": prints(world, 0.4), "lifo": prints(world, 0.5)}
+    floored = workload("floored", floors=("null", "lifo"))
+    results = run(behaviours, workloads=(workload("plain"), floored)).results
+    assert {s.allocator for s in measured(results, "plain")} == set(NAMES)
+    assert {s.allocator for s in measured(results, "floored")} == {*NAMES, "null", "lifo"}
+    distance = results.analysis.workloads[1].score("tsmalloc").to_floor
+    assert distance is not None
+    assert distance.ratio == pytest.approx(2.0)
+
+
+def test_who_fails_twice_in_a_row_is_left_alone_in_that_workload_only(world: Any, run: Run) -> None:
+    notes = Notes()
+    bad = world.Behaviour(signal=11, stderr="free(): invalid pointer\n")
+    results = run(typical(world) | {"other": bad}, reporter=notes, rounds=4).results
+    assert len(measured(results, "one")) == 4 * 2 + 2
+    assert "one: other failed twice in a row and is not run again" in notes.texts
+    assert "two: other: SIGSEGV" in notes.texts
+    assert [(name, score.name) for name, score in results.failed] == [
+        ("one", "other"),
+        ("two", "other"),
+    ]
+
+
+def test_a_workload_without_the_promised_line_has_failed(world: Any, run: Run) -> None:
+    mute = world.Behaviour(stdout="operations: 5\n")
+    results = run(typical(world) | {"tsmalloc": mute}).results
+    failure = results.analysis.workloads[0].score("tsmalloc").failure
+    assert failure is not None
+    assert (failure.kind, failure.text) == ("metric", "no seconds in the output")
+
+
+def test_the_time_budget_ends_after_whole_rounds(run: Run) -> None:
+    # A round takes 2 * (1.3 + 1.5 + 1.75) = 9.1 simulated seconds.
+    notes = Notes()
+    results = run(rounds=50, time_budget_seconds=40.0, reporter=notes).results
+    assert results.analysis.rounds == 4
+    assert results.stop is not None
+    assert results.stop.reason == "budget"
+    assert len(measured(results, "two")) == 4 * 3
+    assert any("rounds fit into 40 s" in text for text in notes.texts)
+    assert run(rounds=4, time_budget_seconds=1000.0).results.analysis.rounds == 4
+
+
+def test_an_interrupt_loses_nothing(world: Any, run: Run) -> None:
+    # Two trials, one round of 6 runs, and two runs more.
+    executor = world.Executor(typical(world), interrupt_at_run=10)
+    outcome = run(executor=executor)
+    results = outcome.results
+    assert results.interrupted
+    assert outcome.error is None
+    assert len(measured(results, "one")) + len(measured(results, "two")) == 8
+    assert results.analysis.workloads[1].fastest_peer == "glibc"
+    assert "interrupted by the user" in suite_report.report(results, 120)
+
+
+def test_an_interrupt_before_the_rounds_goes_up(world: Any, run: Run) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        run(executor=world.Executor(typical(world), interrupt_at_run=1))
+
+
+def test_results_are_kept_while_the_run_goes_on(run: Run) -> None:
+    kept: list[SuiteResults] = []
+    results = run(rounds=10, keep=kept.append).results
+    assert len(kept) >= 3
+    sizes = [sum(len(each.samples) for each in one.runs) for one in kept]
+    assert sizes == sorted(set(sizes))
+    assert {one.stop for one in kept} == {None}
+    assert {one.created for one in kept} == {results.created}
+
+
+def test_what_breaks_the_run_leaves_what_was_measured(run: Run) -> None:
+    def full_disk(_: SuiteResults) -> None:
+        raise UserError("the results could not be kept anywhere.")
+
+    outcome = run(rounds=10, keep=full_disk)
+    assert outcome.error is not None
+    assert outcome.results.stop is not None
+    assert outcome.results.stop.reason == "aborted"
+    assert measured(outcome.results, "one")
+
+
+def test_a_program_that_is_built_anew_meanwhile_is_told(run: Run, tmp_path: Path) -> None:
+    program = tmp_path / "program"
+    program.write_text("old")
+
+    def rebuild(size: int) -> int:
+        program.write_text("new")
+        return size
+
+    own = (workload("one", command=(str(program),)),)
+    results = run(workloads=own, warm=rebuild).results
+    assert results.changed == [str(program)]
+    assert suite_report.troubles(results)[0].code == "changed"
+    assert run(workloads=own).results.changed == []
+
+
+# --- the report ----------------------------------------------------------------------------------
+
+
+def lines_of(results: SuiteResults) -> dict[tuple[str, str], str]:
+    """The table's lines by workload and quantity."""
+    found, workload_name = {}, ""
+    for line in suite_report.report(results, 200).splitlines():
+        for quantity in ("time", "memory", "to floor"):
+            head, separator, _ = line.partition(f"  {quantity}  ")
+            if separator and "[95" not in line:
+                workload_name = head.strip() or workload_name
+                found[workload_name, quantity] = line
+    return found
+
+
+def squeezed(line: str) -> str:
+    return " ".join(line.split())
+
+
+def test_the_table_says_who_is_the_best_peer_and_how_far_all_are(run: Run) -> None:
+    results = run().results
+    lines = lines_of(results)
+    assert squeezed(lines["one", "time"]) == (
+        "one time glibc 1.00 s 0.80 [0.80, 0.80] better 1.00 1.25 ±0 %"
+    )
+    assert squeezed(lines["one", "memory"]) == (
+        "memory glibc 10.0M 1.20 [1.20, 1.20] 1.20 [1.20, 1.20] to glibc, worse 1.00 2.00 ±0 %"
+    )
+    mean = lines["geometric mean", "time"]
+    assert "the best of all peers" in mean
+    assert "0.80 [0.80, 0.80]" in mean
+
+
+def test_the_headline_has_the_means_and_the_count_of_goals(run: Run) -> None:
+    time, memory = suite_report.headline(run().results)
+    assert "tsmalloc at 0.80 [0.80, 0.80] of the fastest peer" in time
+    assert time.endswith("better in 2")
+    assert "at 1.20 [1.20, 1.20] of the smallest peer" in memory
+
+
+def test_failures_are_in_the_table_and_below_it(world: Any, run: Run) -> None:
+    crash = world.Behaviour(signal=11, stderr="first\nfree(): invalid pointer\n")
+    results = run(typical(world) | {"tsmalloc": crash}).results
+    report = suite_report.report(results, 200)
+    assert lines_of(results)["one", "time"].split().count("failed") == 1
+    assert "FAILED one: tsmalloc: SIGSEGV (2 of 2 runs; not run again)" in report
+    assert "| free(): invalid pointer" in report
+    assert "without a result in 2" in report
+
+
+def test_a_mean_that_lacks_a_workload_says_so(world: Any, run: Run) -> None:
+    """The second workload's runs of `other` fail: in the simulation, every second of its runs."""
+    flips = tuple(
+        (n, world.Behaviour(exit_code=3) if n % 2 else prints(world, 1.25)) for n in range(1, 9)
+    )
+    results = run(typical(world) | {"other": prints(world, 1.25, changes=flips)}).results
+    mean = lines_of(results)["geometric mean", "time"]
+    assert mean.rstrip().endswith("1.25 ±0 % (1 of 2)")
+
+
+def test_floor_lines_name_the_best_floor(world: Any, run: Run) -> None:
+    behaviours = typical(world) | {"null": prints(world, 0.4), "lifo": prints(world, 0.5)}
+    floored = workload("floored", floors=("null", "lifo"), memory=False)
+    lines = lines_of(run(behaviours, workloads=(floored,)).results)
+    assert lines["floored", "to floor"].split()[:4] == ["to", "floor", "null", "400"]
+    assert "2.00 [2.00, 2.00]" in lines["floored", "to floor"]
+    assert ("floored", "memory") not in lines
+
+
+@pytest.mark.parametrize("width", [80, 60])
+def test_a_narrow_terminal_gets_a_compact_table(run: Run, width: int) -> None:
+    report = suite_report.report(run().results, width, colours=True)
+    table = [line for line in report.splitlines() if " time " in line and "tsmalloc at" not in line]
+    assert len(table) == 3
+    assert all(Console(width=500).measure(line).maximum <= width + 20 for line in table)
+    assert all("±" not in line and "…" not in line for line in table)
+
+
+def test_markdown_can_be_pasted_with_date_machine_and_versions(run: Run) -> None:
+    results = run().results
+    text = suite_report.markdown(results)
+    table = [line for line in text.splitlines() if line.startswith("|")]
+    assert len({line.count("|") for line in table}) == 1
+    assert len(table) == 2 + 2 * 2 + 2
+    assert results.created in text
+    assert results.machine.kernel in text
+    assert "transparent huge pages" in text
+    assert "- glibc 1.0" in text
+    assert "SHA-256" in text
+
+
+def test_csv_has_a_line_for_each_run(run: Run) -> None:
+    results = run().results
+    lines = list(csv.DictReader(io.StringIO(suite_report.formatted(results, "csv"))))
+    assert len(lines) == 2 * (1 + 9)
+    assert {line["workload"] for line in lines} == {"one", "two"}
+    assert {line["printed_seconds"] for line in lines} == {"0.8", "1.0", "1.25"}
+
+
+def test_results_can_be_read_back(run: Run) -> None:
+    results = run().results
+    assert suite_results.from_json(suite_report.formatted(results, "json")) == results
+    with pytest.raises(UserError, match="'tsmalloc-compare/1'"):
+        suite_results.from_json('{"schema": "tsmalloc-compare/1"}')
+
+
+def test_few_rounds_are_a_warning(run: Run) -> None:
+    codes = [t.code for t in suite_report.troubles(run(time_budget_seconds=10.0).results)]
+    assert "few-rounds" in codes
+    assert "few-rounds" not in [t.code for t in suite_report.troubles(run().results)]
+
+
+# --- progress ------------------------------------------------------------------------------------
+
+
+def test_a_pipe_is_told_round_workload_and_the_time_that_is_left(world: Any, run: Run) -> None:
+    executor, stream = world.Executor(typical(world)), io.StringIO()
+    run(executor=executor, reporter=Lines(stream, clock=executor.clock), rounds=40)
+    steps = [line for line in stream.getvalue().splitlines() if line.startswith("round ")]
+    assert 20 <= len(steps) <= 40  # 364 simulated seconds, a line every ten
+    assert steps[0].startswith("round 2/40, ")
+    assert steps[0].endswith("about 6 min left")
+    # What is done and what is to come add up, whichever workload a line falls into.
+    done = [int(line.partition("run ")[2].split()[0]) for line in steps]
+    rounds_of = [int(line.split()[1].partition("/")[0]) for line in steps]
+    assert all(6 * (r - 1) < d <= 6 * r for d, r in zip(done, rounds_of, strict=True))
+    second = [
+        d - 6 * (r - 1) for line, d, r in zip(steps, done, rounds_of, strict=True) if "two" in line
+    ]
+    assert second
+    assert all(place > 3 for place in second)
+    assert "of 240" in steps[0]
+    assert steps[-1].endswith(" s left")
+
+
+def test_a_terminal_sees_the_workload_and_the_allocator(run: Run) -> None:
+    stream = io.StringIO()
+    with Bar(Console(file=stream, force_terminal=True, width=100)) as bar:
+        run(reporter=bar)
+    assert "2 workloads, 6 runs a round" in stream.getvalue()

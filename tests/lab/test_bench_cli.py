@@ -1,0 +1,240 @@
+"""`tsmalloc bench` as a user meets it: tiny programs, over real allocators and floors.
+
+Why: that the pieces fit, and that each option does what it says, shows only at the prompt.
+Refuses to: judge a time; the machine that runs tests is busy.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tsmlab import suite_results
+from tsmlab.suite_results import SuiteResults
+
+Bench = Callable[..., subprocess.CompletedProcess[str]]
+
+# Allocates for a moment and says how long; "fail" exits with 3 if an allocator is preloaded, "slow"
+# takes a second.
+WORK = r"""
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+int main(int argc, char **argv) {
+  const char *mode = argc > 1 ? argv[1] : "";
+  if (strcmp(mode, "fail") == 0 && getenv("LD_PRELOAD") != NULL) {
+    fprintf(stderr, "FAILED: not today\n");
+    return 3;
+  }
+  if (strcmp(mode, "slow") == 0) sleep(1);
+  struct timespec start, end;
+  clock_gettime(CLOCK_MONOTONIC, &start);
+  for (int i = 0; i < 100000; i++) {
+    char *volatile block = malloc(64);
+    *block = 1;
+    free(block);
+  }
+  clock_gettime(CLOCK_MONOTONIC, &end);
+  printf("operations: 100000\nseconds: %.9f\n",
+         (double)(end.tv_sec - start.tv_sec) + (double)(end.tv_nsec - start.tv_nsec) / 1e9);
+  return 0;
+}
+"""
+ENTRY = """
+[[workload]]
+name = "{name}"
+stresses = "what {name} stresses"
+program = "./work"
+arguments = ["{name}"]
+threads = 1
+time = "{time}"
+memory = true
+floors = [{floors}]
+"""
+
+
+@pytest.fixture(scope="module")
+def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("suite")
+    (folder / "work.c").write_text(WORK)
+    command = ["cc", "-O1", "-fno-builtin", "-o", str(folder / "work"), str(folder / "work.c")]
+    subprocess.run(command, check=True)
+    entries = [
+        ENTRY.format(name="pairs", time="seconds", floors='"null", "lifo"'),
+        ENTRY.format(name="whole", time="wall", floors=""),
+        ENTRY.format(name="fail", time="seconds", floors=""),
+        ENTRY.format(name="slow", time="seconds", floors=""),
+    ]
+    (folder / "suite.toml").write_text("".join(entries))
+    return folder / "suite.toml"
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    inherited = {k: v for k, v in os.environ.items() if k not in ("LD_PRELOAD", "COLUMNS")}
+    return inherited | {"XDG_STATE_HOME": str(tmp_path / "state")}
+
+
+@pytest.fixture
+def bench(environment: dict[str, str], suite: Path) -> Bench:
+    def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "tsmlab", "bench", "--suite", suite, *arguments],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    return run
+
+
+def kept(tmp_path: Path) -> SuiteResults:
+    (path,) = (tmp_path / "state" / "tsmalloc" / "results").glob("*-bench-*.json")
+    return suite_results.from_json(path.read_text())
+
+
+def test_two_workloads_over_glibc_and_tsmalloc(bench: Bench, tmp_path: Path) -> None:
+    done = bench(
+        *("pairs", "whole", "-a", "tsmalloc,glibc", "--rounds", "3", "--seed", "5"),
+        *("--export-markdown", tmp_path / "table.md", "--export-json", tmp_path / "r.json"),
+    )
+    assert done.returncode == 0, done.stderr
+    results = kept(tmp_path)
+    assert suite_results.from_json((tmp_path / "r.json").read_text()) == results
+    assert (results.candidate, results.peers, results.analysis.rounds) == ("tsmalloc", ["glibc"], 3)
+    pairs, whole = results.runs
+    # The trial, and three rounds of two allocators, with two floors where they are named.
+    assert [len(each.samples) for each in results.runs] == [1 + 3 * 4, 1 + 3 * 2]
+    assert all(0.0 < s.values["custom"] < s.values["time_seconds"] for s in pairs.samples)
+    assert all("custom" not in s.values for s in whole.samples)
+    for sample in pairs.samples:
+        libraries = [each["path"] for each in sample.measurement["preloaded"]]
+        wanted = [] if sample.allocator == "glibc" else [results.allocator(sample.allocator).path]
+        assert libraries == wanted
+    for analysis in results.analysis.workloads:
+        assert (analysis.fastest_peer, analysis.smallest_peer) == ("glibc", "glibc")
+        ours = analysis.score("tsmalloc")
+        assert ours.time is not None
+        assert ours.time.ratio is not None
+        assert ours.time.ratio.pairs == 3
+        assert ours.memory is not None
+        assert ours.memory.ratio is not None
+    assert results.analysis.workloads[0].best_floor in ("null", "lifo")
+    assert "tsmalloc [95 % CI]" in done.stdout
+    assert "geometric mean" in done.stdout
+    assert "time       tsmalloc at" in done.stdout
+    assert "results    " in done.stderr
+    assert "| pairs | time |" in (tmp_path / "table.md").read_text()
+
+
+def test_a_failure_is_a_row_and_an_exit_status(bench: Bench, tmp_path: Path) -> None:
+    arguments = ("fail", "-a", "tsmalloc,glibc", "-r", "3")
+    done = bench(*arguments)
+    assert done.returncode == 2
+    assert "FAILED fail: tsmalloc: exit 3 (2 of 2 runs; not run again)" in done.stdout
+    assert "| FAILED: not today" in done.stdout
+    assert kept(tmp_path).analysis.overall[-1].time.workloads == 0
+    assert bench(*arguments, "--ignore-failure", "-q").returncode == 0
+
+
+def test_a_library_of_ones_own_is_a_peer_unless_it_is_a_build_of_ours(
+    bench: Bench, tmp_path: Path
+) -> None:
+    source = tmp_path / "nothing.c"
+    source.write_text("int nothing;\n")
+    for name in ("libmine.so", "libtsmalloc.so"):
+        command = ["cc", "-shared", "-fPIC", "-o", str(tmp_path / name), str(source)]
+        subprocess.run(command, check=True)
+    done = bench(
+        *("whole", "-r", "3", "--json", "-a", "mine,ours2"),
+        *("--allocator", f"mine={tmp_path / 'libmine.so'}"),
+        *("--allocator", f"ours2={tmp_path / 'libtsmalloc.so'}"),
+    )
+    assert done.returncode == 0, done.stderr
+    results = suite_results.from_json(done.stdout)
+    assert (results.candidate, results.peers) == ("ours2", ["mine"])
+
+
+def test_an_interrupt_keeps_what_was_measured(
+    environment: dict[str, str], suite: Path, tmp_path: Path
+) -> None:
+    arguments = ("bench", "--suite", suite, "slow", "-a", "tsmalloc,glibc", "-r", "50")
+    with subprocess.Popen(
+        [sys.executable, "-m", "tsmlab", *arguments],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if "memory warmed" in line:  # the rounds begin
+                break
+        time.sleep(1.5)
+        process.send_signal(signal.SIGINT)
+        shown, said = process.communicate(timeout=60)
+    assert process.returncode == 130, said
+    assert "interrupted by the user" in shown
+    results = kept(tmp_path)
+    assert results.interrupted
+    assert 1 <= len(results.runs[0].samples) - 1 <= 5
+
+
+def test_the_list_says_what_each_workload_stresses(bench: Bench) -> None:
+    done = bench("--list", "pairs", "whole")
+    assert done.returncode == 0
+    head, *rows = done.stdout.splitlines()
+    assert head.split() == ["workload", "threads", "memory", "floors", "stresses"]
+    assert [row.split()[0] for row in rows] == ["pairs", "whole"]
+    assert "null lifo" in rows[0]
+    assert rows[1].rstrip().endswith("what whole stresses")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["pears"], "Did you mean pairs?"),
+        (["pairs", "-r", "2"], "a whole number from 3 on"),
+        (["pairs", "-a", "tsmalloc,lock-first"], "-a tsmalloc,glibc"),
+        (["pairs", "-a", "tsmaloc"], "Did you mean tsmalloc?"),
+        (["pairs", "--allocator", "null=/lib/x86_64-linux-gnu/libm.so.6"], "name of a floor"),
+        (["pairs", "--export-csv", "/no/such/folder/file"], "mkdir -p"),
+        (["pairs", "--suite", "/no/such/suite"], "No such file"),
+    ],
+)
+def test_mistakes_are_named_before_anything_runs(
+    bench: Bench, arguments: list[str], words: str, tmp_path: Path
+) -> None:
+    done = bench(*arguments)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "state").exists()
+
+
+def test_a_missing_program_is_named(bench: Bench, tmp_path: Path) -> None:
+    text = ENTRY.format(name="gone", time="wall", floors="").replace("./work", "./gone")
+    (tmp_path / "suite.toml").write_text(text)
+    done = bench("--suite", tmp_path / "suite.toml")
+    assert done.returncode == 1
+    assert f"there is no executable gone in {tmp_path}" in done.stderr
+
+
+def test_json_on_stdout_is_all_of_it(bench: Bench, tmp_path: Path) -> None:
+    done = bench("whole", "-a", "glibc", "-r", "3", "--json", "-q")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["schema"] == "tsmalloc-bench/1"
+    assert suite_results.from_json(done.stdout) == kept(tmp_path)
+    assert kept(tmp_path).candidate is None

@@ -1,0 +1,251 @@
+"""Ratios to the best peer, the goal for memory, floors, failures and means, on made-up samples."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import pytest
+
+from tsmlab.metrics import CUSTOM, PEAK_MEMORY, TIME
+from tsmlab.results import Failure, Sample
+from tsmlab.suite_analysis import Field, analyse
+from tsmlab.suite_results import SuiteAnalysis, WorkloadRuns
+from tsmlab.workloads import TimeSource, Workload
+
+CRASH = Failure("signal", "SIGSEGV")
+FIELD = Field(("ours", "fast", "small", "slim"), ("fast", "small", "slim"), "ours", seed=1)
+
+# Seconds and bytes of each allocator, or how it fails.
+World = dict[str, tuple[float, float] | Failure]
+
+
+def sample(name: str, number: int, seconds: float, peak: float) -> Sample:
+    values = {CUSTOM: seconds, TIME: seconds + 1.0, PEAK_MEMORY: peak}
+    return Sample("measured", number, 1, name, 0, 0.0, 0, values, None, None, None, {})
+
+
+def failed(name: str, number: int, failure: Failure) -> Sample:
+    return Sample("measured", number, 1, name, 0, 0.0, 0, {}, None, None, failure, {})
+
+
+def workload(
+    name: str = "w", floors: Sequence[str] = (), memory: bool = True, time: TimeSource = "seconds"
+) -> Workload:
+    return Workload(name, "it", ("/bin/true",), 1, tuple(floors), time, memory)
+
+
+def runs(world: World, of: Workload, drift: Sequence[float] = (1.0, 1.0, 1.0)) -> WorkloadRuns:
+    """One sample for each allocator and round; `drift` slows whole rounds."""
+    samples = []
+    for number, factor in enumerate(drift, start=1):
+        for name, numbers in world.items():
+            if isinstance(numbers, Failure):
+                samples.append(failed(name, number, numbers))
+            else:
+                samples.append(sample(name, number, numbers[0] * factor, numbers[1]))
+    return WorkloadRuns(of, 60.0, samples)
+
+
+TYPICAL: World = {
+    "ours": (0.9, 22e6),
+    "fast": (1.0, 40e6),
+    "small": (1.6, 10e6),
+    "slim": (1.4, 20e6),
+}
+
+
+def mean_of(analysis: SuiteAnalysis, name: str, key: str = "time") -> tuple[float, int, int]:
+    overall = next(each for each in analysis.overall if each.name == name)
+    mean = overall.time if key == "time" else overall.memory
+    return (math.nan if mean.ratio is None else mean.ratio), mean.workloads, mean.possible
+
+
+def test_each_quantity_has_a_best_peer_of_its_own() -> None:
+    (found,) = analyse([runs(TYPICAL, workload())], FIELD).workloads
+    assert (found.fastest_peer, found.smallest_peer) == ("fast", "small")
+    ratios = {
+        score.name: (score.time.ratio.ratio, score.memory.ratio.ratio)
+        for score in found.scores
+        if score.time and score.memory and score.time.ratio and score.memory.ratio
+    }
+    assert ratios["ours"] == pytest.approx((0.9, 2.2))
+    assert ratios["fast"] == pytest.approx((1.0, 4.0))
+    assert ratios["small"] == pytest.approx((1.6, 1.0))
+
+
+def test_our_own_are_nobodys_best_peer() -> None:
+    world = TYPICAL | {"ours": (0.1, 1e6)}
+    (found,) = analyse([runs(world, workload())], FIELD).workloads
+    assert (found.fastest_peer, found.smallest_peer) == ("fast", "small")
+
+
+def test_the_goal_for_memory_looks_at_quick_peers_only() -> None:
+    """`small` is smaller, but takes more than 1.5 times the best time."""
+    analysis = analyse([runs(TYPICAL, workload())], FIELD)
+    (found,) = analysis.workloads
+    assert found.smallest_quick_peer == "slim"
+    assert found.quick_memory is not None
+    assert found.quick_memory.ratio == pytest.approx(1.1)
+    assert analysis.quick_memory is not None
+    assert analysis.quick_memory.ratio == pytest.approx(1.1)
+
+
+@pytest.mark.parametrize(("seconds", "smallest"), [(1.499, "small"), (1.501, "slim")])
+def test_quick_is_up_to_one_and_a_half_times_the_best(seconds: float, smallest: str) -> None:
+    world = TYPICAL | {"small": (seconds, 10e6)}
+    (found,) = analyse([runs(world, workload())], FIELD).workloads
+    assert found.smallest_quick_peer == smallest
+
+
+def test_ratios_are_paired_so_that_slow_rounds_cancel() -> None:
+    of_rounds = runs(TYPICAL, workload(), drift=(1.0, 3.0, 0.5))
+    (found,) = analyse([of_rounds], FIELD).workloads
+    time = found.score("ours").time
+    assert time is not None
+    assert time.ratio is not None
+    assert time.median == pytest.approx(0.9)
+    assert (time.ratio.low, time.ratio.high) == pytest.approx((0.9, 0.9))
+    assert time.ratio.pairs == 3
+
+
+def test_the_time_is_what_the_workload_says_it_is() -> None:
+    """The wall time of the samples is one second more than what they printed."""
+    (found,) = analyse([runs(TYPICAL, workload(time="wall"))], FIELD).workloads
+    time = found.score("ours").time
+    assert time is not None
+    assert time.ratio is not None
+    assert time.ratio.ratio == pytest.approx(1.9 / 2.0)
+
+
+def test_a_workload_whose_memory_says_nothing_is_in_no_mean_of_memory() -> None:
+    silent = runs(TYPICAL, workload("silent", memory=False))
+    analysis = analyse([silent, runs(TYPICAL, workload("w"))], FIELD)
+    found = analysis.workloads[0]
+    assert (found.smallest_peer, found.smallest_quick_peer) == (None, None)
+    assert all(score.memory is None for score in found.scores)
+    assert mean_of(analysis, "ours", "memory") == pytest.approx((2.2, 1, 1))
+    assert mean_of(analysis, "ours") == pytest.approx((0.9, 2, 2))
+
+
+def test_the_mean_over_workloads_is_geometric() -> None:
+    """Twice as fast here and half as fast there is as fast as the best."""
+    worlds = [TYPICAL | {"ours": (0.5, 10e6)}, TYPICAL | {"ours": (2.0, 40e6)}]
+    analysis = analyse([runs(w, workload(f"w{n}")) for n, w in enumerate(worlds)], FIELD)
+    assert mean_of(analysis, "ours") == pytest.approx((1.0, 2, 2))
+    assert mean_of(analysis, "ours", "memory") == pytest.approx((2.0, 2, 2))
+    assert mean_of(analysis, "slim") == pytest.approx((1.4, 2, 2))
+
+
+def test_the_best_of_all_peers_is_1_even_where_no_peer_is() -> None:
+    """Two peers that are each the best of one workload: both have a mean above 1."""
+    first: World = {"ours": (1.0, 1.0), "fast": (1.0, 1.0), "small": (4.0, 1.0), "slim": (9.0, 1.0)}
+    second = first | {"fast": (4.0, 1.0), "small": (1.0, 1.0)}
+    analysis = analyse([runs(first, workload("a")), runs(second, workload("b"))], FIELD)
+    assert [each.fastest_peer for each in analysis.workloads] == ["fast", "small"]
+    assert mean_of(analysis, "fast") == pytest.approx((2.0, 2, 2))
+    assert mean_of(analysis, "small") == pytest.approx((2.0, 2, 2))
+    assert mean_of(analysis, "ours") == pytest.approx((1.0, 2, 2))
+    assert analysis.overall[0].name == "ours"
+
+
+def test_a_means_interval_comes_from_its_rounds() -> None:
+    """Noise that is opposite in two workloads cancels in the mean of each round."""
+    noisy = [runs(TYPICAL, workload(name)) for name in "ab"]
+    for number, each in enumerate(noisy):
+        for index, one in enumerate(each.samples):
+            if one.allocator == "ours":
+                shift = math.exp((0.1, -0.3, 0.2)[one.round - 1] * (1 if number else -1))
+                values = one.values | {CUSTOM: one.values[CUSTOM] * shift}
+                each.samples[index] = Sample(**(vars(one) | {"values": values}))
+    analysis = analyse(noisy, FIELD)
+    time = analysis.workloads[0].score("ours").time
+    assert time is not None
+    assert time.ratio is not None
+    assert time.ratio.low is not None
+    assert time.ratio.low < 0.6
+    mean = next(each.time for each in analysis.overall if each.name == "ours")
+    assert (mean.ratio, mean.low, mean.high) == pytest.approx((0.9, 0.9, 0.9))
+
+
+def test_a_failure_is_kept_out_of_ratios_and_shown_in_the_mean() -> None:
+    broken = TYPICAL | {"ours": CRASH}
+    analysis = analyse([runs(TYPICAL, workload("a")), runs(broken, workload("b"))], FIELD)
+    score = analysis.workloads[1].score("ours")
+    assert (score.attempts, score.failures, score.failure) == (3, 3, CRASH)
+    assert score.gave_up
+    assert score.time is None
+    assert mean_of(analysis, "ours") == pytest.approx((0.9, 1, 2))
+    assert mean_of(analysis, "ours", "memory") == pytest.approx((2.2, 1, 2))
+    assert analysis.quick_memory is not None
+    assert (analysis.quick_memory.workloads, analysis.quick_memory.possible) == (1, 2)
+    # Who lacks a workload is not ranked before those that have them all.
+    assert analysis.overall[-1].name == "ours"
+
+
+def test_one_failed_run_of_three_costs_the_ratio() -> None:
+    each = runs(TYPICAL, workload())
+    index = next(n for n, s in enumerate(each.samples) if (s.allocator, s.round) == ("ours", 2))
+    each.samples[index] = failed("ours", 2, CRASH)
+    analysis = analyse([each], FIELD)
+    score = analysis.workloads[0].score("ours")
+    assert (score.failures, score.attempts) == (1, 3)
+    assert score.time is not None
+    assert (score.time.runs, score.time.ratio) == (2, None)
+    assert mean_of(analysis, "ours")[1:] == (0, 1)
+
+
+def test_a_peer_that_fails_is_not_the_best() -> None:
+    (found,) = analyse([runs(TYPICAL | {"fast": CRASH}, workload())], FIELD).workloads
+    assert found.fastest_peer == "slim"
+    (found,) = analyse([runs(dict.fromkeys(TYPICAL, CRASH), workload())], FIELD).workloads
+    assert (found.fastest_peer, found.smallest_peer, found.quick_memory) == (None, None, None)
+
+
+def test_distances_to_the_best_floor() -> None:
+    world = TYPICAL | {"null": (0.3, 1e6), "lifo": (0.45, 1e6)}
+    (found,) = analyse([runs(world, workload(floors=("null", "lifo")))], FIELD).workloads
+    assert found.best_floor == "null"
+    assert [score.name for score in found.floors] == ["null", "lifo"]
+    distance = found.score("ours").to_floor
+    assert distance is not None
+    assert distance.ratio == pytest.approx(3.0)
+    assert found.fastest_peer == "fast"
+    assert all(score.memory is None for score in found.floors)
+    broken = world | {"null": CRASH}
+    (found,) = analyse([runs(broken, workload(floors=("null", "lifo")))], FIELD).workloads
+    assert found.best_floor == "lifo"
+    assert analyse([runs(TYPICAL, workload())], FIELD).workloads[0].best_floor is None
+
+
+def test_an_interrupted_round_counts_as_far_as_it_went() -> None:
+    each = runs(TYPICAL, workload())
+    each.samples[:] = [s for s in each.samples if s.round < 3 or s.allocator in ("ours", "small")]
+    (found,) = analyse([each], FIELD).workloads
+    time = found.score("ours").time
+    assert time is not None
+    assert time.ratio is not None
+    assert time.ratio.pairs == 2
+    assert found.fastest_peer == "fast"
+
+
+def test_before_all_peers_have_run_nobody_is_the_best() -> None:
+    each = runs(TYPICAL, workload("b"), drift=(1.0,))
+    each.samples[:] = [s for s in each.samples if s.allocator != "fast"]
+    analysis = analyse([runs(TYPICAL, workload("a"), drift=(1.0,)), each], FIELD)
+    assert analysis.workloads[1].fastest_peer is None
+    assert mean_of(analysis, "ours") == pytest.approx((0.9, 1, 2))
+    mean = analysis.overall[0].time
+    assert (mean.low, mean.high) == (None, None)
+
+
+def test_a_time_of_zero_is_no_time() -> None:
+    """Not even in one round of three: the other two would be another experiment."""
+    each = runs(TYPICAL, workload())
+    index = next(n for n, s in enumerate(each.samples) if (s.allocator, s.round) == ("ours", 2))
+    each.samples[index] = sample("ours", 2, 0.0, 22e6)
+    analysis = analyse([each], FIELD)
+    time = analysis.workloads[0].score("ours").time
+    assert time is not None
+    assert time.ratio is None
+    assert mean_of(analysis, "ours")[1:] == (0, 1)

@@ -1,0 +1,157 @@
+"""The suite's file: what is read from it, and how each mistake in it is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tsmlab import paths
+from tsmlab.errors import UserError
+from tsmlab.workloads import Workload, check_programs, default_suite, read_suite, select
+
+GOOD = {
+    "name": '"hot-pair"',
+    "stresses": '"one line"',
+    "program": '"bench-hot-pair"',
+    "arguments": '["--pairs", "20"]',
+    "threads": "1",
+    "floors": '["null", "lifo"]',
+    "time": '"seconds"',
+    "memory": "true",
+}
+
+
+def suite(folder: Path, *entries: dict[str, str]) -> Path:
+    path = folder / "suite.toml"
+    path.write_text(
+        "\n".join(
+            "[[workload]]\n" + "".join(f"{key} = {value}\n" for key, value in entry.items())
+            for entry in entries
+        )
+    )
+    return path
+
+
+def test_an_entry_is_read_as_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TSMALLOC_BUILD_DIR", "/some/build")
+    (workload,) = read_suite(suite(tmp_path, GOOD))
+    assert workload == Workload(
+        name="hot-pair",
+        stresses="one line",
+        command=("/some/build/bin/bench-hot-pair", "--pairs", "20"),
+        threads=1,
+        floors=("null", "lifo"),
+        time="seconds",
+        memory=True,
+    )
+
+
+def test_floors_may_be_left_out_and_a_program_with_a_slash_is_beside_the_suite(
+    tmp_path: Path,
+) -> None:
+    entry = {key: value for key, value in GOOD.items() if key != "floors"}
+    (workload,) = read_suite(suite(tmp_path, entry | {"program": '"./work"', "time": '"wall"'}))
+    assert workload.floors == ()
+    assert workload.time == "wall"
+    assert workload.command[0] == str(tmp_path / "work")
+
+
+def test_the_projects_own_suite_can_be_read() -> None:
+    workloads = read_suite(default_suite())
+    assert len(workloads) > 10
+    assert default_suite() == paths.repository_root() / "bench" / "workloads.toml"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message", "remedy"),
+    [
+        ("name", None, "name is missing", "a text"),
+        ("name", '"Hot Pair"', "name is 'Hot Pair'", "small letters"),
+        ("name", "7", "name is 7", "a text"),
+        ("stresses", '""', "stresses is ''", "a text"),
+        ("stresses", '"a\\nb"', "several lines", "in one"),
+        ("program", None, "program is missing", "a text"),
+        ("arguments", '"--pairs 20"', "arguments is '--pairs 20'", "a list of texts"),
+        ("arguments", "[20]", "arguments is [20]", "a list of texts"),
+        ("threads", "0", "threads is 0", "from 1 on"),
+        ("threads", "true", "threads is True", "from 1 on"),
+        ("threads", "1.5", "threads is 1.5", "from 1 on"),
+        ("floors", '["nul"]', "floors has 'nul'", "null, bump, lifo"),
+        ("floors", '["null", "null"]', "floors has one twice", "once"),
+        ("time", '"cpu"', "time is 'cpu'", '"seconds" or "wall"'),
+        ("memory", '"yes"', "memory is 'yes'", "true or false"),
+        ("memory", None, "memory is missing", "true or false"),
+        ("argument", "[]", "the key 'argument' is unknown", "Did you mean arguments?"),
+    ],
+)
+def test_each_mistake_is_named_with_its_place_and_remedy(
+    tmp_path: Path, key: str, value: str | None, message: str, remedy: str
+) -> None:
+    second = {"name": '"second"', **GOOD, key: value or ""}
+    second["name"] = (value or "") if key == "name" else '"second"'
+    if value is None:
+        del second[key]
+    path = suite(tmp_path, GOOD, second)
+    with pytest.raises(UserError) as caught:
+        read_suite(path)
+    assert f"{path}: workload 2" in caught.value.message
+    assert ("(second)" in caught.value.message) is (key != "name")
+    assert message in caught.value.message
+    assert remedy in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("workload = 1\n", "it has no workload"),
+        ("", "it has no workload"),
+        ("workload = [1]\n", "workload 1: it is not a table"),
+        ("[[workloads]]\n", "it has workloads"),
+        ("[[workload]\n", "is not TOML"),
+    ],
+)
+def test_what_is_no_suite_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "suite.toml"
+    path.write_text(text)
+    with pytest.raises(UserError) as caught:
+        read_suite(path)
+    assert message in caught.value.message
+    assert str(path) in caught.value.message
+
+
+def test_a_missing_file_and_a_name_that_is_used_twice(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="No such file") as caught:
+        read_suite(tmp_path / "none.toml")
+    assert "--suite" in caught.value.remedy
+    with pytest.raises(UserError, match="two workloads have the name hot-pair"):
+        read_suite(suite(tmp_path, GOOD, GOOD))
+
+
+def test_names_and_globs_choose_in_the_suites_order(tmp_path: Path) -> None:
+    names = ("remote-1-1", "batch", "remote-2-2")
+    workloads = read_suite(suite(tmp_path, *(GOOD | {"name": f'"{name}"'} for name in names)))
+
+    def chosen(*asked: str) -> list[str]:
+        return [workload.name for workload in select(asked, workloads)]
+
+    assert chosen() == list(names)
+    assert chosen("batch", "remote-*") == list(names)
+    assert chosen("remote-2-2", "batch") == ["batch", "remote-2-2"]
+    with pytest.raises(UserError, match="'bach'") as caught:
+        chosen("batch", "bach")
+    assert "Did you mean batch?" in caught.value.remedy
+
+
+def test_all_missing_programs_are_named_at_once(tmp_path: Path) -> None:
+    (tmp_path / "there").write_text("#!/bin/sh\n")
+    (tmp_path / "there").chmod(0o755)
+    (tmp_path / "closed").write_text("")
+    names = ("there", "closed", "gone")
+    entries = [GOOD | {"name": f'"{name}"', "program": f'"./{name}"'} for name in names]
+    workloads = read_suite(suite(tmp_path, *entries))
+    check_programs(workloads[:1])
+    with pytest.raises(UserError, match="closed, gone") as caught:
+        check_programs(workloads)
+    assert "there," not in caught.value.message
+    assert "cmake --preset release" in caught.value.remedy
