@@ -41,7 +41,7 @@ class BlockSet {
   const std::byte* begin_;
   std::size_t block_bytes_;
   std::size_t blocks_;
-  std::uint64_t words_[max_slab_granules * remote_words_per_granule] = {};
+  std::uint64_t words_[max_slab_blocks / 64] = {};
 };
 
 // Every block of a slab. No other thread may be in the engine.
@@ -53,7 +53,7 @@ bool walk_slab(const Span& slab, std::uint32_t heaps, BlockVisitor visit, void* 
   free.add_list(slab.blocks);
   cached.add_list(heap_of(entry)->bins[slab.size_class].head);
   for (std::size_t i = 0; i * 64 < slab.slab_blocks; ++i)
-    cached.add_word(i, remote_words_of(&slab)[i].load(std::memory_order_relaxed));
+    cached.add_word(i, remote_word_of(&slab, i).load(std::memory_order_relaxed));
   for (std::uint32_t number = 1; number <= heaps; ++number) {
     for (const RemoteBatch& batch : heap_of(number << heap_shift)->batches) {
       if (batch.slab == &slab) cached.add_word(batch.word, batch.bits);

@@ -1,7 +1,7 @@
 // The engine's memory and every structure in it. One reservation of address space, of which a prefix
 // of each part is in use:
 //
-//   | map: 4 B a granule | spans: 64 B a granule | remote bits: 1 a 16 B | heaps: 2.9 KiB | granules: 16 KiB |
+//   | map: 4 B a granule | spans: 64 B a granule | remote frees: 192 B a granule | heaps: 2.9 KiB | granules: 16 KiB |
 //
 // A granule belongs to a span: a slab of blocks of one class, a large block, or free memory. What
 // free() has to know of an address is in the map, one load away and never in the memory that the
@@ -63,8 +63,6 @@ struct alignas(64) Span {
   Block* blocks = nullptr;              // owner: free blocks that are in no bin
   Span* next = nullptr;                 // slab: owner, in the list of its class; free: pages
   Span* previous = nullptr;             // likewise
-  Span* next_ready = nullptr;           // who made `pending` positive, then the owner
-  std::atomic<std::uint32_t> pending;   // any: remote frees that the owner has not yet counted
   std::atomic<std::uint32_t> used;      // slab: owner, others read: blocks that are not home;
                                         // large: pages, the program reads: granules it may use
   std::uint32_t granules = 0;           // pages; const while in use, but for a large block's owner
@@ -78,6 +76,16 @@ struct alignas(64) Span {
   bool zeroed = false;                  // pages: reads as zero throughout
 };
 static_assert(sizeof(Span) == 64);
+
+// What other threads have to say of a slab, apart from its descriptor, so that they do not disturb the
+// owner; all zero while there is nothing. One per granule; the words of a longer slab go on over the
+// structures of its other granules.
+struct alignas(64) RemoteFrees {
+  Span* next_ready = nullptr;                 // who made `pending` positive, then the owner
+  std::atomic<std::uint32_t> pending{0};      // any: frees that the owner has not yet counted
+  std::atomic<std::uint64_t> words[22] = {};  // any: a bit for each block, by number
+};
+static_assert(sizeof(RemoteFrees) == 192);
 
 // ---- heaps ----
 
@@ -116,17 +124,13 @@ constexpr std::size_t granules_for(std::size_t bytes) noexcept {
   return (bytes + granule_bytes - 1) / granule_bytes;
 }
 
-// A slab has a bit for each of its blocks, by number; its words lie where those of its first granule
-// begin, and are as many as it needs.
-inline constexpr std::size_t remote_words_per_granule = granule_bytes / min_alignment / 64;
-
 // Where the parts begin. All const once granule_count is positive.
 struct Layout {
   std::uintptr_t base = 0;                    // of the first granule
   std::atomic<std::size_t> granule_count{0};  // any: granules in use of the reservation
   std::atomic<Entry>* map = nullptr;
   Span* spans = nullptr;
-  std::atomic<std::uint64_t>* remote_bits = nullptr;
+  RemoteFrees* remote_frees = nullptr;
   ThreadHeap* heaps = nullptr;
 };
 inline constinit Layout layout;
@@ -153,13 +157,21 @@ inline Entry entry_of(const void* p) noexcept {
   return layout.map[granule].load(std::memory_order_relaxed);
 }
 
-inline Span* slab_of(const void* p) noexcept {
+// The slab that the block belongs to. The owner writes to the descriptor all the time; another thread
+// does not look into it where it need not.
+inline Span* slab_of(const void* p, const SizeClass& c) noexcept {
   Span* const span = layout.spans + granule_of(p);
-  return span - span->back;
+  return c.slab_granules == 1 ? span : span - span->back;
 }
 
-inline std::atomic<std::uint64_t>* remote_words_of(const Span* slab) noexcept {
-  return layout.remote_bits + number_of(slab) * remote_words_per_granule;
+inline RemoteFrees& remote_frees_of(const Span* slab) noexcept {
+  return layout.remote_frees[number_of(slab)];
+}
+
+// A bit for each of the slab's blocks, by number: more words than one structure has, if it is long.
+inline std::atomic<std::uint64_t>& remote_word_of(const Span* slab, std::size_t index) noexcept {
+  auto* const begin = reinterpret_cast<std::byte*>(&remote_frees_of(slab));
+  return reinterpret_cast<std::atomic<std::uint64_t>*>(begin + offsetof(RemoteFrees, words))[index];
 }
 
 inline ThreadHeap* heap_of(Entry entry) noexcept { return layout.heaps + (entry >> heap_shift); }

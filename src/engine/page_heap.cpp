@@ -106,13 +106,13 @@ Span* PageHeap::take(std::size_t granules, bool clean) noexcept {
 }
 
 bool PageHeap::reserve() noexcept {
-  // Per granule: itself, its span, its remote bits, its map entry, and a share of the heaps.
-  constexpr std::size_t remote_bytes = remote_words_per_granule * 8;
+  // Per granule: itself, its span, its remote frees, its map entry, and a share of the heaps.
   for (std::size_t granules = max_granules; granules >= min_granules; granules /= 2) {
     const std::size_t heaps = std::min(max_heaps, granules / 4);
     const std::size_t map_bytes = align_up(granules * sizeof(Entry), huge_page_bytes);
     const std::size_t heap_bytes = align_up(heaps * sizeof(ThreadHeap), huge_page_bytes);
-    const std::size_t bytes = map_bytes + granules * (sizeof(Span) + remote_bytes + granule_bytes) +
+    const std::size_t bytes = map_bytes +
+                              granules * (sizeof(Span) + sizeof(RemoteFrees) + granule_bytes) +
                               heap_bytes + 3 * huge_page_bytes;
     auto* const begin = static_cast<std::byte*>(os::reserve(bytes));
     if (begin == nullptr) continue;
@@ -121,8 +121,8 @@ bool PageHeap::reserve() noexcept {
     at += map_bytes;
     layout.spans = reinterpret_cast<Span*>(at);
     at += granules * sizeof(Span);
-    layout.remote_bits = reinterpret_cast<std::atomic<std::uint64_t>*>(at);
-    at += granules * remote_bytes;
+    layout.remote_frees = reinterpret_cast<RemoteFrees*>(at);
+    at += granules * sizeof(RemoteFrees);
     layout.heaps = reinterpret_cast<ThreadHeap*>(at);
     at += heap_bytes;
     layout.base = align_up(at, huge_page_bytes);
@@ -139,8 +139,7 @@ bool PageHeap::commit_tables(std::size_t granules) noexcept {
   const std::size_t more = align_up(granules - from, table_commit_granules);
   if (!os::commit(layout.map + from, more * sizeof(Entry)) ||
       !os::commit(layout.spans + from, more * sizeof(Span)) ||
-      !os::commit(layout.remote_bits + from * remote_words_per_granule,
-                  more * remote_words_per_granule * 8))
+      !os::commit(layout.remote_frees + from, more * sizeof(RemoteFrees)))
     return false;
   tables_committed_ += more;
   return true;

@@ -11,20 +11,21 @@ namespace {
 void send(Span& slab, std::uint32_t word, std::uint64_t bits, std::uint32_t count) noexcept {
   // Read while the blocks still count as used: afterwards, the slab may be anybody's.
   const Entry entry = layout.map[number_of(&slab)].load(std::memory_order_relaxed);
+  RemoteFrees& frees = remote_frees_of(&slab);
   // release: what this thread did to the blocks is over (pairs with the owner's taking of the bits)
   const std::uint64_t before =
-      remote_words_of(&slab)[word].fetch_or(bits, std::memory_order_release);
+      remote_word_of(&slab, word).fetch_or(bits, std::memory_order_release);
   if ((before & bits) != 0) [[unlikely]] {
     const auto twice = word * 64 + static_cast<unsigned>(std::countr_zero(before & bits));
     fatal(not_in_use, memory_of(&slab) + std::size_t{twice} * size_class_of(entry).block_bytes);
   }
   // release: the bits are set before they are counted. acquire: pairs with the owner's exchange,
   // after which next_ready is ours to write.
-  if (slab.pending.fetch_add(count, std::memory_order_acq_rel) != 0) return;
+  if (frees.pending.fetch_add(count, std::memory_order_acq_rel) != 0) return;
   std::atomic<Span*>& ready = heap_of(entry)->ready;
   Span* head = ready.load(std::memory_order_relaxed);
   do {
-    slab.next_ready = head;
+    frees.next_ready = head;
   } while (!ready.compare_exchange_weak(head, &slab, std::memory_order_release,
                                         std::memory_order_relaxed));
 }
@@ -38,8 +39,8 @@ void send(RemoteBatch& batch) noexcept {
 }  // namespace
 
 void release_remote(ThreadHeap* heap, void* p, Entry entry) noexcept {
-  Span& slab = *slab_of(p);
   const SizeClass& c = size_class_of(entry);
+  Span& slab = *slab_of(p, c);
   const auto offset = static_cast<std::size_t>(static_cast<std::byte*>(p) - memory_of(&slab));
   const std::uint32_t number = number_in_slab(c, offset);
   require(std::size_t{number} * c.block_bytes == offset, not_in_use, p);
@@ -68,14 +69,14 @@ bool drain(ThreadHeap& heap) noexcept {
   // acquire: pairs with the push in send(); sees next_ready
   Span* slab = heap.ready.exchange(nullptr, std::memory_order_acquire);
   while (slab != nullptr) {
-    Span* const next = slab->next_ready;  // before the count: then others may write it again
+    RemoteFrees& frees = remote_frees_of(slab);
+    Span* const next = frees.next_ready;  // before the count: then others may write it again
     // acquire: pairs with the addition in send(); sees the bits of all that are counted.
     // release: pairs with the next addition to 0, whose thread writes next_ready, which we have read
-    const std::uint32_t counted = slab->pending.exchange(0, std::memory_order_acq_rel);
+    const std::uint32_t counted = frees.pending.exchange(0, std::memory_order_acq_rel);
     const SizeClass& c = size_classes[slab->size_class];
-    std::atomic<std::uint64_t>* const words = remote_words_of(slab);
     for (std::uint32_t first = 0; first < slab->slab_blocks; first += 64) {
-      std::atomic<std::uint64_t>& word = words[first / 64];
+      std::atomic<std::uint64_t>& word = remote_word_of(slab, first / 64);
       if (word.load(std::memory_order_relaxed) == 0) continue;
       // acquire: pairs with the setting of the bits; what the freeing thread did to the blocks is
       // over

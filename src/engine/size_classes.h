@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/bits.h"
 #include "base/heap_like.h"
 
 namespace ts::engine {
@@ -96,6 +97,17 @@ inline constexpr auto size_classes = [] {
 
 // Requests up to here, which most are, find their class by a table (thread_heap.h).
 inline constexpr std::size_t max_table_bytes = 1024;
+
+// Of the class that has most.
+inline constexpr std::size_t max_slab_blocks = [] {
+  std::size_t most = 0;
+  for (const SizeClass& c : size_classes) {
+    if (c.block_bytes == 0) continue;
+    const std::size_t blocks = blocks_in_slab(c, c.slab_granules);
+    most = blocks > most ? blocks : most;
+  }
+  return align_up(most, 64);
+}();
 
 static_assert([] {
   for (const SizeClass& c : size_classes) {

@@ -49,7 +49,6 @@ Span* new_slab(ThreadHeap& heap, unsigned size_class) noexcept {
   slab->free_blocks = 0;
   slab->size_class = static_cast<std::uint8_t>(size_class);
   set_used(*slab, 0);
-  slab->pending.store(0, std::memory_order_relaxed);
   set_entries(*slab, heap.self | size_class << class_shift);
   list(heap, *slab);
   ++heap.slabs[size_class];

@@ -62,7 +62,7 @@ void empty_bin(ThreadHeap& heap, unsigned size_class) noexcept {
   bin = {nullptr, static_cast<std::int32_t>(size_classes[size_class].bin_blocks)};
   while (block != nullptr) {
     Block* const next = block->next;
-    take_home(heap, *slab_of(block), block);
+    take_home(heap, *slab_of(block, size_classes[size_class]), block);
     block = next;
   }
 }
@@ -74,7 +74,7 @@ void unpin(ThreadHeap& heap, Span& slab) noexcept {
   if (slab.granules == 1 || used(slab) > c.bin_blocks || c.bin_blocks > min_bin_blocks) return;
   std::uint32_t in_bin = 0;
   for (const Block* block = heap.bins[slab.size_class].head; block != nullptr; block = block->next)
-    in_bin += slab_of(block) == &slab ? 1 : 0;
+    in_bin += slab_of(block, c) == &slab ? 1 : 0;
   if (in_bin != used(slab)) return;
   empty_bin(heap, slab.size_class);
 }
@@ -293,7 +293,7 @@ void release_overflow(void* p, Bin& bin) noexcept {
   ++bin.room;
   ThreadHeap& heap = *current_heap;
   const BusyMark mark{heap.busy};
-  Span& slab = *slab_of(p);
+  Span& slab = *slab_of(p, size_classes[&bin - heap.bins]);
   push(slab, static_cast<Block*>(p));
   set_used(slab, used(slab) - 1);
   if (!slab.listed || used(slab) <= min_bin_blocks) settle_and_unpin(heap, slab);
