@@ -51,11 +51,12 @@ bool walk_slab(const Span& slab, std::uint32_t heaps, BlockVisitor visit, void* 
   BlockSet free{slab};
   BlockSet cached{slab};
   free.add_list(slab.blocks);
-  cached.add_list(heap_of(entry)->bins[slab.size_class].head);
   for (std::size_t i = 0; i * 64 < slab.slab_blocks; ++i)
     cached.add_word(i, remote_word_of(&slab, i).load(std::memory_order_relaxed));
   for (std::uint32_t number = 1; number <= heaps; ++number) {
-    for (const RemoteBatch& batch : heap_of(number << heap_shift)->batches) {
+    const ThreadHeap& heap = *heap_of(number << heap_shift);
+    cached.add_list(heap.bins[slab.size_class].head);
+    for (const RemoteBatch& batch : heap.batches) {
       if (batch.slab == &slab) cached.add_word(batch.word, batch.bits);
     }
   }
@@ -152,8 +153,7 @@ bool Engine::walk(BlockVisitor visit, void* argument) noexcept {
 }
 
 bool Engine::trim(std::size_t keep_bytes) noexcept {
-  drain_own();
-  drain_orphans(SIZE_MAX);
+  drain_all();
   return page_heap.trim(keep_bytes);
 }
 

@@ -41,8 +41,7 @@ void* allocate_large(std::size_t bytes, std::size_t alignment, bool* zeroed) noe
   if (bytes > address_limit || alignment > address_limit) return out_of_memory();
   const std::size_t granules = at_least_one(granules_for(bytes));
   const std::size_t multiple = at_least_one(alignment / granule_bytes);
-  Span* const span = with_orphans_drained(
-      [=] { return page_heap.allocate(granules, multiple, SpanState::large); });
+  Span* const span = allocate_span(granules, multiple, SpanState::large);
   if (span == nullptr) return out_of_memory();
   if (zeroed != nullptr) *zeroed = span->zeroed;
   return begin_block(*span, granules);
@@ -75,8 +74,11 @@ void* move_large(void* p, std::size_t bytes) noexcept {
   if (moves.load(std::memory_order_relaxed) >= max_moves) return nullptr;
   // What grows once tends to grow again: half as much again as address space.
   const std::size_t granules = granules_for(bytes);
-  Span* span = page_heap.allocate_clean(granules + granules / 2);
-  if (span == nullptr) span = page_heap.allocate_clean(granules);
+  const auto allocate_clean = [](std::size_t count) {
+    return page_heap.allocate(count, 1, SpanState::large, PageHeap::From::clean);
+  };
+  Span* span = allocate_clean(granules + granules / 2);
+  if (span == nullptr) span = allocate_clean(granules);
   if (span == nullptr) return nullptr;
   if (!os::move_pages(p, memory_of(span), old_bytes)) {
     // The span stays in use for good, and no other will.

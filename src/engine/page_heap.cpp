@@ -93,10 +93,11 @@ void PageHeap::set_in_use(Span* span, std::size_t granules) noexcept {
 }
 
 // A span of at least so many granules, out of the lists or from beyond the end.
-Span* PageHeap::take(std::size_t granules, bool clean) noexcept {
-  Span* span = clean ? nullptr : find(dirty_, granules);
+Span* PageHeap::take(std::size_t granules, From from) noexcept {
+  Span* span = from != From::clean ? find(dirty_, granules) : nullptr;
   if (span == nullptr) {
-    if (!clean) regret_purge();
+    if (from == From::dirty) return nullptr;
+    if (from == From::anywhere) regret_purge();
     span = find(clean_, granules);
     if (span == nullptr) return grow(granules);
   }
@@ -202,25 +203,18 @@ Span* PageHeap::cut(Span* whole, std::size_t granules, std::size_t alignment_gra
   return span;
 }
 
-Span* PageHeap::allocate(std::size_t granules, std::size_t alignment_granules,
-                         SpanState state) noexcept {
+Span* PageHeap::allocate(std::size_t granules, std::size_t alignment_granules, SpanState state,
+                         From from) noexcept {
   const Guard guard{lock_};
   if (granules > max_granules || alignment_granules > max_granules) return nullptr;
-  Span* const span = take(granules + alignment_granules - 1, false);
-  return span != nullptr ? cut(span, granules, alignment_granules, state) : nullptr;
-}
-
-Span* PageHeap::allocate_clean(std::size_t granules) noexcept {
-  const Guard guard{lock_};
-  if (granules > max_granules) return nullptr;
-  Span* span = take(granules, true);
+  Span* const span = take(granules + alignment_granules - 1, from);
   if (span == nullptr) return nullptr;
-  if (!span->zeroed) {
+  if (from == From::clean && !span->zeroed) {
     // It was taken from beyond the end, together with a dirty span before that.
     give_up(span, span->granules, false);
     return nullptr;
   }
-  return cut(span, granules, 1, SpanState::large);
+  return cut(span, granules, alignment_granules, state);
 }
 
 // Puts granules into the lists, together with the free spans of their kind on either side. Clean and

@@ -21,12 +21,13 @@ class PageHeap {
  public:
   constexpr PageHeap() = default;
 
-  // A span of `granules` whose first granule's number is a multiple of `alignment_granules` (a power
-  // of two), in the state `state`; null if the system has no more. Its map entries are 0.
-  Span* allocate(std::size_t granules, std::size_t alignment_granules, SpanState state) noexcept;
+  // Which memory serves: touched memory only, such as reads as zero only, or either.
+  enum class From { dirty, clean, anywhere };
 
-  // The same for a large span, only from memory that reads as zero.
-  Span* allocate_clean(std::size_t granules) noexcept;
+  // A span of `granules` whose first granule is at a multiple of `alignment_granules` (a power of two),
+  // in the state `state`; null if there is none. Its map entries are 0.
+  Span* allocate(std::size_t granules, std::size_t alignment_granules, SpanState state,
+                 From from) noexcept;
 
   // Takes a span back. Its map entries must be 0 again.
   void release(Span* span) noexcept;
@@ -77,7 +78,7 @@ class PageHeap {
   void insert(Span* span, std::size_t granules, bool zeroed) noexcept;
   void remove(Span* span) noexcept;
   static Span* find(const FreeLists& lists, std::size_t granules) noexcept;
-  Span* take(std::size_t granules, bool clean) noexcept;
+  Span* take(std::size_t granules, From from) noexcept;
   Span* cut(Span* span, std::size_t granules, std::size_t alignment_granules,
             SpanState state) noexcept;
   Span* grow(std::size_t granules) noexcept;

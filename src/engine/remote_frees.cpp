@@ -2,7 +2,6 @@
 
 #include <bit>
 
-#include "base/check.h"
 #include "engine/slabs.h"
 
 namespace ts::engine {
@@ -41,9 +40,7 @@ void send(RemoteBatch& batch) noexcept {
 void release_remote(ThreadHeap* heap, void* p, Entry entry) noexcept {
   const SizeClass& c = size_class_of(entry);
   Span& slab = *slab_of(p, c);
-  const auto offset = static_cast<std::size_t>(static_cast<std::byte*>(p) - memory_of(&slab));
-  const std::uint32_t number = number_in_slab(c, offset);
-  require(std::size_t{number} * c.block_bytes == offset, not_in_use, p);
+  const std::uint32_t number = block_number(p, c, &slab);
   const std::uint32_t word = number / 64;
   const std::uint64_t bit = std::uint64_t{1} << number % 64;
   if (heap == nullptr) return send(slab, word, bit, 1);
@@ -51,6 +48,7 @@ void release_remote(ThreadHeap* heap, void* p, Entry entry) noexcept {
   if (batch.bits == 0 || batch.slab != &slab || batch.word != word) {
     if (batch.bits != 0) send(batch);
     batch = {&slab, 0, word, 0};
+    __builtin_prefetch(&remote_word_of(&slab, word), 1);  // by the time that the batch is full
   }
   require((batch.bits & bit) == 0, not_in_use, p);
   batch.bits |= bit;
@@ -71,6 +69,10 @@ bool drain(ThreadHeap& heap) noexcept {
   while (slab != nullptr) {
     RemoteFrees& frees = remote_frees_of(slab);
     Span* const next = frees.next_ready;  // before the count: then others may write it again
+    if (next != nullptr) {
+      __builtin_prefetch(&remote_frees_of(next), 1);
+      __builtin_prefetch(next, 1);
+    }
     // acquire: pairs with the addition in send(); sees the bits of all that are counted.
     // release: pairs with the next addition to 0, whose thread writes next_ready, which we have read
     const std::uint32_t counted = frees.pending.exchange(0, std::memory_order_acq_rel);

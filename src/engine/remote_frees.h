@@ -19,9 +19,18 @@
 // tests/models/remote_free_test.cpp goes through every interleaving of a model of this.
 #pragma once
 
+#include "base/check.h"
 #include "engine/layout.h"
 
 namespace ts::engine {
+
+// The number of the block of a slab that begins at `p`; aborts if none does.
+inline std::uint32_t block_number(const void* p, const SizeClass& c, const Span* slab) noexcept {
+  const std::size_t offset = address_of(p) - address_of(memory_of(slab));
+  const std::uint32_t number = number_in_slab(c, offset);
+  require(std::size_t{number} * c.block_bytes == offset, not_in_use, p);
+  return number;
+}
 
 // Takes a block of another heap. `heap` is the calling thread's; null if it has none, and then
 // the block goes home at once.

@@ -37,22 +37,16 @@ void unlist(ThreadHeap& heap, Span& slab) noexcept {
   slab.listed = false;
 }
 
-Span* new_slab(ThreadHeap& heap, unsigned size_class) noexcept {
-  const SizeClass& c = size_classes[size_class];
-  const std::size_t granules =
-      heap.slabs[size_class] == 0 ? c.first_slab_granules : c.slab_granules;
-  Span* const slab = page_heap.allocate(granules, 1, SpanState::slab);
-  if (slab == nullptr) return nullptr;
-  slab->blocks = nullptr;
-  slab->slab_blocks = blocks_in_slab(c, granules);
-  slab->carved = 0;
-  slab->free_blocks = 0;
-  slab->size_class = static_cast<std::uint8_t>(size_class);
-  set_used(*slab, 0);
-  set_entries(*slab, heap.self | size_class << class_shift);
-  list(heap, *slab);
+void add_slab(ThreadHeap& heap, unsigned size_class, Span& span) noexcept {
+  span.blocks = nullptr;
+  span.slab_blocks = blocks_in_slab(size_classes[size_class], span.granules);
+  span.carved = 0;
+  span.free_blocks = 0;
+  span.size_class = static_cast<std::uint8_t>(size_class);
+  set_used(span, 0);
+  set_entries(span, heap.self | size_class << class_shift);
+  list(heap, span);
   ++heap.slabs[size_class];
-  return slab;
 }
 
 bool settle(ThreadHeap& heap, Span& slab) noexcept {

@@ -7,8 +7,14 @@
 
 namespace ts::engine {
 
-// A slab of the class, in the heap's list, none of its blocks carved yet; null without memory.
-Span* new_slab(ThreadHeap& heap, unsigned size_class) noexcept;
+// How many granules the heap's next slab of the class has.
+inline std::size_t next_slab_granules(const ThreadHeap& heap, unsigned size_class) noexcept {
+  const SizeClass& c = size_classes[size_class];
+  return heap.slabs[size_class] == 0 ? c.first_slab_granules : c.slab_granules;
+}
+
+// Makes a span a slab of the class, in the heap's list, none of its blocks carved yet.
+void add_slab(ThreadHeap& heap, unsigned size_class, Span& span) noexcept;
 
 // Takes a slab off the list.
 void unlist(ThreadHeap& heap, Span& slab) noexcept;

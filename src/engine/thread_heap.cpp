@@ -57,12 +57,18 @@ void rotate_orphans() noexcept TS_REQUIRES(orphans_lock) {
 // ---- bins ----
 
 void empty_bin(ThreadHeap& heap, unsigned size_class) noexcept {
+  const SizeClass& c = size_classes[size_class];
   Bin& bin = heap.bins[size_class];
   Block* block = bin.head;
-  bin = {nullptr, static_cast<std::int32_t>(size_classes[size_class].bin_blocks)};
+  bin = {nullptr, static_cast<std::int32_t>(c.bin_blocks)};
   while (block != nullptr) {
     Block* const next = block->next;
-    take_home(heap, *slab_of(block, size_classes[size_class]), block);
+    const Entry entry = entry_of(block);
+    if ((entry ^ heap.self) < heap_unit) {
+      take_home(heap, *slab_of(block, c), block);
+    } else {
+      release_remote(&heap, block, entry);
+    }
     block = next;
   }
 }
@@ -81,14 +87,11 @@ void unpin(ThreadHeap& heap, Span& slab) noexcept {
 
 // Puts everything that the heap holds aside back into slabs, and what is empty into the page heap.
 void empty(ThreadHeap& heap) noexcept {
-  send_batches(heap);
   for (unsigned c = 1; c < class_count; ++c) empty_bin(heap, c);
+  send_batches(heap);
   drain(heap);
   release_empty_slabs(heap);
 }
-
-// A thread that needs a slab first sees whether others have freed what ended threads left behind.
-constexpr std::size_t orphans_at_a_time = 4;
 
 // The first slab of the list that has blocks which were in use before, or null. Of a class, only one
 // slab, or two, still has fresh blocks alone.
@@ -141,10 +144,9 @@ std::uint32_t take_fresh(ThreadHeap& heap, unsigned size_class, Block*& head) no
   const SizeClass& c = size_classes[size_class];
   Span* slab = heap.partial[size_class];
   if (slab == nullptr) {
-    send_batches(heap);
-    drain_orphans(orphans_at_a_time);
-    slab = with_orphans_drained([&] { return new_slab(heap, size_class); });
+    slab = allocate_span(next_slab_granules(heap, size_class), 1, SpanState::slab);
     if (slab == nullptr) return 0;
+    add_slab(heap, size_class, *slab);
   }
   const std::uint32_t left = slab->slab_blocks - slab->carved;
   const std::uint32_t taken = c.carve_blocks < left ? c.carve_blocks : left;
@@ -240,6 +242,28 @@ ThreadHeap* own_heap() noexcept { return has_heap() ? current_heap : adopt_heap(
   errno = kept;
 }
 
+// Takes back what the heaps of ended threads hold, some of them in turn, and returns their empty slabs
+// to the page heap; false if there is no such heap.
+bool drain_orphans(std::size_t at_most) noexcept {
+  if (!any_orphans.load(std::memory_order_relaxed)) return false;
+  const Guard guard{orphans_lock};
+  for (ThreadHeap* const last = last_orphan; orphans != nullptr && at_most != 0; --at_most) {
+    ThreadHeap& heap = *orphans;
+    {
+      const BusyMark mark{heap.busy};
+      if (heap.is_stocked) {
+        empty(heap);
+        heap.is_stocked = false;
+      } else if (drain(heap)) {
+        release_empty_slabs(heap);
+      }
+    }
+    rotate_orphans();
+    if (&heap == last) break;
+  }
+  return true;
+}
+
 // What to do about a slab that got a block back, but for the usual nothing.
 [[gnu::noinline]] void settle_and_unpin(ThreadHeap& heap, Span& slab) noexcept {
   const int kept = errno;
@@ -254,30 +278,34 @@ void* out_of_memory() noexcept {
   return nullptr;
 }
 
-void drain_own() noexcept {
-  if (!has_heap()) return;
-  ThreadHeap& heap = *current_heap;
-  const BusyMark mark{heap.busy};
-  empty(heap);
+void drain_all() noexcept {
+  // Twice: what lay in one heap's bins may belong to another that was drained before.
+  for (int round = 0; round < 2; ++round) {
+    if (has_heap()) {
+      const BusyMark mark{current_heap->busy};
+      empty(*current_heap);
+    }
+    drain_orphans(SIZE_MAX);
+  }
 }
 
-void drain_orphans(std::size_t at_most) noexcept {
-  if (!any_orphans.load(std::memory_order_relaxed)) return;
-  const Guard guard{orphans_lock};
-  for (ThreadHeap* const last = last_orphan; orphans != nullptr && at_most != 0; --at_most) {
-    ThreadHeap& heap = *orphans;
-    {
-      const BusyMark mark{heap.busy};
-      if (heap.is_stocked) {
-        empty(heap);
-        heap.is_stocked = false;
-      } else if (drain(heap)) {
-        release_empty_slabs(heap);
-      }
-    }
-    rotate_orphans();
-    if (&heap == last) return;
+Span* allocate_span(std::size_t granules, std::size_t alignment_granules,
+                    SpanState state) noexcept {
+  using From = PageHeap::From;
+  const auto allocate = [=](From from) {
+    return page_heap.allocate(granules, alignment_granules, state, from);
+  };
+  Span* span = allocate(From::dirty);
+  if (span != nullptr) return span;
+  if (has_heap()) {
+    const BusyMark mark{current_heap->busy};
+    send_batches(*current_heap);
   }
+  constexpr std::size_t orphans_at_a_time = 4;
+  if (drain_orphans(orphans_at_a_time)) span = allocate(From::dirty);
+  if (span == nullptr) span = allocate(From::anywhere);
+  if (span == nullptr && drain_orphans(SIZE_MAX)) span = allocate(From::anywhere);
+  return span;
 }
 
 void* allocate_slow(const Bin& bin) noexcept {
@@ -313,6 +341,17 @@ void release_slow(void* p) noexcept {
   // A thread that is ending gets no heap for this: nobody would take it back, if its end is over.
   if (!has_heap()) return release_remote(nullptr, p, entry);
   const BusyMark mark{heap->busy};
+  // A block that shares no cache line with others may as well stay here, where its lines are.
+  Bin& bin = bin_at(heap, entry & class_mask);
+  const SizeClass& c = size_class_of(entry);
+  if (bin.room > 0 && c.block_bytes % cache_line_bytes == 0) {
+    block_number(p, c, slab_of(p, c));
+    --bin.room;
+    auto* const block = static_cast<Block*>(p);
+    block->next = bin.head;
+    bin.head = block;
+    return;
+  }
   release_remote(heap, p, entry);
 }
 

@@ -70,22 +70,12 @@ inline void release(void* p) noexcept {
 // Null, and ENOMEM in errno.
 [[gnu::cold]] void* out_of_memory() noexcept;
 
-// Takes what was given back to the heaps that ended threads left, some of them in turn, and returns
-// their empty slabs to the page heap.
-void drain_orphans(std::size_t at_most) noexcept;
-// Puts all that the calling thread holds aside back.
-void drain_own() noexcept;
+// Puts all that the calling thread and ended ones hold aside back.
+void drain_all() noexcept;
 
-// What `allocate` gives, after a second try if need be.
-template <class Allocate>
-Span* with_orphans_drained(Allocate allocate) noexcept {
-  Span* span = allocate();
-  if (span == nullptr) {
-    drain_orphans(SIZE_MAX);
-    span = allocate();
-  }
-  return span;
-}
+// As PageHeap::allocate, from anywhere; before memory is touched for the first time, what threads
+// have put aside is taken back.
+Span* allocate_span(std::size_t granules, std::size_t alignment_granules, SpanState state) noexcept;
 
 void fork_prepare() noexcept;
 void fork_parent() noexcept;
