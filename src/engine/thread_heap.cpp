@@ -56,11 +56,23 @@ void rotate_orphans() noexcept TS_REQUIRES(orphans_lock) {
 
 // ---- bins ----
 
+// The same for a list of blocks of one slab.
+void take_list_home(ThreadHeap& heap, Span& slab, Block* first, std::int64_t count) noexcept {
+  Block** end = &slab.blocks;
+  while (*end != nullptr) end = &(*end)->next;
+  *end = first;
+  slab.free_blocks += static_cast<std::uint32_t>(count);
+  set_used(slab, used(slab) - static_cast<std::uint32_t>(count));
+  settle(heap, slab);
+}
+
 void empty_bin(ThreadHeap& heap, unsigned size_class) noexcept {
   const SizeClass& c = size_classes[size_class];
   Bin& bin = heap.bins[size_class];
   Block* block = bin.head;
+  const std::int32_t room = bin.room;
   bin = {nullptr, static_cast<std::int32_t>(c.bin_blocks)};
+  if (room < 0) return take_list_home(heap, *slab_of(block, c), block, c.bin_blocks - room);
   while (block != nullptr) {
     Block* const next = block->next;
     const Entry entry = entry_of(block);
@@ -105,36 +117,32 @@ void unlist_if_exhausted(ThreadHeap& heap, Span& slab) noexcept {
   if (slab.blocks == nullptr && slab.carved == slab.slab_blocks) unlist(heap, slab);
 }
 
-// Puts what a slab has on its list before `head`: all of it, unless the blocks are large ones, which
-// only few of may lie in a bin. Returns how many.
-std::uint32_t take_list(Span& slab, const SizeClass& c, Block*& head) noexcept {
-  const bool takes_all = c.bin_blocks > min_bin_blocks || slab.free_blocks <= min_bin_blocks;
-  const std::uint32_t taken = takes_all ? slab.free_blocks : min_bin_blocks;
-  Block* const first = slab.blocks;
-  if (takes_all && head == nullptr) {
-    slab.blocks = nullptr;
-  } else {
-    Block* last = first;
-    for (std::uint32_t i = 1; i < taken; ++i) last = last->next;
-    slab.blocks = last->next;
-    last->next = head;
-  }
-  head = first;
-  slab.free_blocks -= taken;
-  set_used(slab, used(slab) + taken);
-  return taken;
-}
-
 // Takes blocks from slabs' lists until there are enough of them or no more: such blocks are dirty
-// already.
+// already. The first list is taken whole, however long, since its end need not be found; of further
+// ones, as much as the bin has room for.
 std::uint32_t take_used(ThreadHeap& heap, unsigned size_class, Block*& head) noexcept {
   const SizeClass& c = size_classes[size_class];
   std::uint32_t taken = 0;
   while (taken < c.bin_blocks / 2) {
     Span* const slab = slab_with_blocks(heap, size_class);
     if (slab == nullptr) break;
-    taken += take_list(*slab, c, head);
+    std::uint32_t count = slab->free_blocks;
+    Block* const first = slab->blocks;
+    const bool takes_whole = head == nullptr && c.bin_blocks > min_bin_blocks;
+    if (takes_whole) {
+      slab->blocks = nullptr;
+    } else {
+      count = count < c.bin_blocks - taken ? count : c.bin_blocks - taken;
+      Block* last = first;
+      for (std::uint32_t i = 1; i < count; ++i) last = last->next;
+      slab->blocks = last->next;
+      last->next = head;
+    }
+    head = first;
+    slab->free_blocks -= count;
+    set_used(*slab, used(*slab) + count);
     unlist_if_exhausted(heap, *slab);
+    taken += count;
   }
   return taken;
 }
@@ -161,8 +169,8 @@ std::uint32_t take_fresh(ThreadHeap& heap, unsigned size_class, Block*& head) no
   return taken;
 }
 
-// Fills an empty bin and returns one block more. It may get more than it has room for: the rest of
-// a list is not worth cutting off.
+// Fills an empty bin and returns one block more. If the bin gets more than it has room for, they are
+// all of one slab, and stay so: as long as there are too many, none is put before them.
 Block* refill(ThreadHeap& heap, unsigned size_class) noexcept {
   drain(heap);
   Block* head = nullptr;
