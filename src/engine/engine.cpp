@@ -70,6 +70,13 @@ bool walk_slab(const Span& slab, std::uint32_t heaps, BlockVisitor visit, void* 
   return true;
 }
 
+// Of what is no slab. A large span without an entry in the map is kept aside by a thread.
+BlockState state_of(const Span& span) noexcept {
+  if (span.state == SpanState::free) return BlockState::free;
+  const Entry entry = layout.map[number_of(&span)].load(std::memory_order_relaxed);
+  return entry == 0 ? BlockState::cached : BlockState::used;
+}
+
 }  // namespace
 
 void* Engine::allocate_aligned(std::size_t bytes, std::size_t alignment) noexcept {
@@ -144,9 +151,8 @@ bool Engine::walk(BlockVisitor visit, void* argument) noexcept {
     if (span.state == SpanState::slab) {
       goes_on = walk_slab(span, heaps, visit, argument);
     } else {
-      goes_on = visit({memory_of(&span), span.granules * granule_bytes,
-                       span.state == SpanState::free ? BlockState::free : BlockState::used, 0},
-                      argument);
+      goes_on =
+          visit({memory_of(&span), span.granules * granule_bytes, state_of(span), 0}, argument);
     }
   });
   return goes_on;

@@ -34,6 +34,12 @@ void* begin_block(Span& span, std::size_t granules) noexcept {
 
 std::size_t at_least_one(std::size_t granules) noexcept { return granules == 0 ? 1 : granules; }
 
+// Where the calling thread keeps a span of the length; null if nowhere.
+Span** kept_place(std::size_t granules) noexcept {
+  const std::size_t index = granules - min_kept_granules;
+  return index < kept_count && has_heap() ? &current_heap->kept[index] : nullptr;
+}
+
 }  // namespace
 
 void* allocate_large(std::size_t bytes, std::size_t alignment, bool* zeroed) noexcept {
@@ -41,6 +47,12 @@ void* allocate_large(std::size_t bytes, std::size_t alignment, bool* zeroed) noe
   if (bytes > address_limit || alignment > address_limit) return out_of_memory();
   const std::size_t granules = at_least_one(granules_for(bytes));
   const std::size_t multiple = at_least_one(alignment / granule_bytes);
+  if (Span** const kept = kept_place(granules);
+      kept != nullptr && *kept != nullptr && multiple == 1) {
+    Span& span = **kept;
+    *kept = nullptr;
+    return begin_block(span, granules);
+  }
   Span* const span = allocate_span(granules, multiple, SpanState::large);
   if (span == nullptr) return out_of_memory();
   if (zeroed != nullptr) *zeroed = span->zeroed;
@@ -49,10 +61,23 @@ void* allocate_large(std::size_t bytes, std::size_t alignment, bool* zeroed) noe
 
 void release_large(void* p, Entry entry) noexcept {
   require(address_of(p) % granule_bytes == 0, not_in_use, p);
+  Span& span = span_of(p);
+  std::atomic<Entry>& place = layout.map[granule_of(p)];
+  if (Span** const kept = kept_place(span.granules); kept != nullptr && *kept == nullptr) {
+    place.store(0, std::memory_order_relaxed);
+    *kept = &span;
+    return;
+  }
   // An exchange, so that of two threads that free the same block one is told.
-  const Entry before = layout.map[granule_of(p)].exchange(0, std::memory_order_relaxed);
-  require(before == entry, not_in_use, p);
-  page_heap.release(&span_of(p));
+  require(place.exchange(0, std::memory_order_relaxed) == entry, not_in_use, p);
+  page_heap.release(&span);
+}
+
+void release_kept(ThreadHeap& heap) noexcept {
+  for (Span*& kept : heap.kept) {
+    if (kept != nullptr) page_heap.release(kept);
+    kept = nullptr;
+  }
 }
 
 bool resize_large(void* p, std::size_t bytes) noexcept {

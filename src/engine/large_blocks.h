@@ -14,6 +14,9 @@ void* allocate_large(std::size_t bytes, std::size_t alignment, bool* zeroed) noe
 // Takes a large block back; the entry is that of its first granule.
 void release_large(void* p, Entry entry) noexcept;
 
+// Gives the page heap what the heap keeps of large spans.
+void release_kept(ThreadHeap& heap) noexcept;
+
 // Makes the block as long, where it is; or changes nothing and returns false.
 bool resize_large(void* p, std::size_t bytes) noexcept;
 

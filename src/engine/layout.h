@@ -21,6 +21,13 @@
 
 namespace ts::engine {
 
+inline constexpr unsigned granule_shift = 14;
+static_assert(granule_bytes == std::size_t{1} << granule_shift);
+
+constexpr std::size_t granules_for(std::size_t bytes) noexcept {
+  return (bytes + granule_bytes - 1) / granule_bytes;
+}
+
 // A free block of a slab; the link is all that it holds.
 struct Block {
   Block* next;
@@ -101,6 +108,11 @@ struct RemoteBatch {
 // slabs in turn fills several batches.
 inline constexpr std::size_t batch_count = 32;
 
+// A thread keeps one span of each of these lengths: the shortest large blocks, where the lock of the
+// page heap would cost most.
+inline constexpr std::size_t min_kept_granules = granules_for(max_small_bytes + 1);
+inline constexpr std::size_t kept_count = 2;
+
 struct alignas(64) ThreadHeap {
   Entry self = ~Entry{0};                 // const: its number as the map has it, here nobody's
   bool is_orphan = false;                 // orphans' lock
@@ -111,18 +123,12 @@ struct alignas(64) ThreadHeap {
   Span* partial[class_count] = {};        // owner: slabs with blocks to give, by class
   std::uint32_t slabs[class_count] = {};  // owner: how many the heap has, by class
   RemoteBatch batches[batch_count];       // owner
+  Span* kept[kept_count] = {};            // owner: a free large span of each length that is kept
   alignas(64) std::atomic<Span*> ready{nullptr};  // any: slabs with pending frees, a stack
 };
 static_assert(sizeof(ThreadHeap) == 2944);
 
 // ---- the reservation ----
-
-inline constexpr unsigned granule_shift = 14;
-static_assert(granule_bytes == std::size_t{1} << granule_shift);
-
-constexpr std::size_t granules_for(std::size_t bytes) noexcept {
-  return (bytes + granule_bytes - 1) / granule_bytes;
-}
 
 // Where the parts begin. All const once granule_count is positive.
 struct Layout {
@@ -157,11 +163,16 @@ inline Entry entry_of(const void* p) noexcept {
   return layout.map[granule].load(std::memory_order_relaxed);
 }
 
-// The slab that the block belongs to. The owner writes to the descriptor all the time; another thread
-// does not look into it where it need not.
-inline Span* slab_of(const void* p, const SizeClass& c) noexcept {
+// The slab that a block of the calling thread's own heap belongs to.
+inline Span* slab_of(const void* p) noexcept {
   Span* const span = layout.spans + granule_of(p);
-  return c.slab_granules == 1 ? span : span - span->back;
+  return span - span->back;
+}
+
+// The same for any block. The owner writes to the descriptor all the time; another thread does not
+// look into it where it need not.
+inline Span* slab_of(const void* p, const SizeClass& c) noexcept {
+  return c.slab_granules == 1 ? layout.spans + granule_of(p) : slab_of(p);
 }
 
 inline RemoteFrees& remote_frees_of(const Span* slab) noexcept {

@@ -72,12 +72,12 @@ void empty_bin(ThreadHeap& heap, unsigned size_class) noexcept {
   Block* block = bin.head;
   const std::int32_t room = bin.room;
   bin = {nullptr, static_cast<std::int32_t>(c.bin_blocks)};
-  if (room < 0) return take_list_home(heap, *slab_of(block, c), block, c.bin_blocks - room);
+  if (room < 0) return take_list_home(heap, *slab_of(block), block, c.bin_blocks - room);
   while (block != nullptr) {
     Block* const next = block->next;
     const Entry entry = entry_of(block);
     if ((entry ^ heap.self) < heap_unit) {
-      take_home(heap, *slab_of(block, c), block);
+      take_home(heap, *slab_of(block), block);
     } else {
       release_remote(&heap, block, entry);
     }
@@ -101,6 +101,7 @@ void unpin(ThreadHeap& heap, Span& slab) noexcept {
 void empty(ThreadHeap& heap) noexcept {
   for (unsigned c = 1; c < class_count; ++c) empty_bin(heap, c);
   send_batches(heap);
+  release_kept(heap);
   drain(heap);
   release_empty_slabs(heap);
 }
@@ -275,6 +276,7 @@ bool drain_orphans(std::size_t at_most) noexcept {
 // What to do about a slab that got a block back, but for the usual nothing.
 [[gnu::noinline]] void settle_and_unpin(ThreadHeap& heap, Span& slab) noexcept {
   const int kept = errno;
+  const BusyMark mark{heap.busy};
   if (settle(heap, slab)) unpin(heap, slab);
   errno = kept;
 }
@@ -327,12 +329,17 @@ void* allocate_slow(const Bin& bin) noexcept {
 
 void release_overflow(void* p, Bin& bin) noexcept {
   ++bin.room;
-  ThreadHeap& heap = *current_heap;
-  const BusyMark mark{heap.busy};
-  Span& slab = *slab_of(p, size_classes[&bin - heap.bins]);
-  push(slab, static_cast<Block*>(p));
+  // Without a mark of being busy: a child of a fork that sees only a part of this, from the first
+  // store on, sees a list that is longer than `free_blocks` says, or a block that still counts as
+  // used; it can live with either.
+  Span& slab = *slab_of(p);
+  auto* const block = static_cast<Block*>(p);
+  block->next = slab.blocks;
+  slab.blocks = block;
+  std::atomic_thread_fence(std::memory_order_release);
+  ++slab.free_blocks;
   set_used(slab, used(slab) - 1);
-  if (!slab.listed || used(slab) <= min_bin_blocks) settle_and_unpin(heap, slab);
+  if (!slab.listed || used(slab) <= min_bin_blocks) settle_and_unpin(*current_heap, slab);
 }
 
 void release_slow(void* p) noexcept {
