@@ -59,7 +59,10 @@ constexpr std::uint32_t blocks_in_slab(const SizeClass& size_class, std::size_t 
 }
 
 inline constexpr std::size_t max_slab_granules = 16;
+inline constexpr std::size_t bin_bytes = 8192;
 inline constexpr std::size_t min_bin_blocks = 4;
+inline constexpr std::size_t max_bin_blocks = 128;
+inline constexpr std::size_t carve_bytes = 4096;
 
 // The shortest slab with so many blocks that wastes at most one part in `waste` at its end.
 constexpr std::uint32_t shortest_slab(std::size_t block_bytes, std::size_t min_blocks,
@@ -75,17 +78,14 @@ constexpr std::uint32_t shortest_slab(std::size_t block_bytes, std::size_t min_b
 constexpr SizeClass make_class(unsigned size_class) noexcept {
   if (size_class == 0) return {};
   const std::size_t bytes = class_bytes(size_class);
-  const std::size_t in_page = 4096 / bytes;
-  const std::size_t in_bin = in_page < min_bin_blocks ? min_bin_blocks
-                             : in_page > 64           ? 64
-                                                      : in_page;
+  const auto clamp = [](std::size_t value, std::size_t least, std::size_t most) {
+    return static_cast<std::uint32_t>(value < least ? least : value > most ? most : value);
+  };
   return {static_cast<std::uint32_t>(bytes),
           shortest_slab(bytes, 1, 4),
           shortest_slab(bytes, 4, 64),
-          static_cast<std::uint32_t>(in_bin),
-          static_cast<std::uint32_t>(in_page == 0   ? 1
-                                     : in_page > 64 ? 64
-                                                    : in_page),
+          clamp(bin_bytes / bytes, min_bin_blocks, max_bin_blocks),
+          clamp(carve_bytes / bytes, 1, 64),
           static_cast<std::uint32_t>(((std::uint64_t{1} << reciprocal_shift) + bytes - 1) / bytes)};
 }
 

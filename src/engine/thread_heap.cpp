@@ -200,7 +200,7 @@ void thread_ends(void* argument) {
   auto& heap = *static_cast<ThreadHeap*>(argument);
   // What follows in this thread (other destructors, the C library's own end) frees without a heap,
   // or gets one again if it allocates.
-  if (current_heap == &heap) current_heap = &ended_heap;
+  if (current_heap == &heap) current_heap = ended_heap;
   const bool is_stocked = is_small(heap);
   {
     const BusyMark mark{heap.busy};
@@ -347,7 +347,7 @@ void release_slow(void* p) noexcept {
   const Entry entry = entry_of(p);
   if ((entry & large_entry) != 0 || entry == 0) return release_other(p, entry);
   ThreadHeap* heap = current_heap;
-  if (heap == &no_heap) {
+  if (heap == no_heap) {
     const int kept = errno;
     heap = adopt_heap();
     errno = kept;

@@ -14,12 +14,14 @@ namespace ts::engine {
 
 // Stand in for the heap of a thread that has none yet, and of one that is ending: the bins are empty,
 // and no block is their own, so that neither fast path has to ask. Never written to.
-inline constinit ThreadHeap no_heap;
-inline constinit ThreadHeap ended_heap;
+inline constinit const ThreadHeap no_heap_image;
+inline constinit const ThreadHeap ended_heap_image;
+inline ThreadHeap* const no_heap = const_cast<ThreadHeap*>(&no_heap_image);
+inline ThreadHeap* const ended_heap = const_cast<ThreadHeap*>(&ended_heap_image);
 
-inline constinit thread_local ThreadHeap* current_heap = &no_heap;
+inline constinit thread_local ThreadHeap* current_heap = const_cast<ThreadHeap*>(&no_heap_image);
 
-inline bool has_heap() noexcept { return current_heap != &no_heap && current_heap != &ended_heap; }
+inline bool has_heap() noexcept { return current_heap != no_heap && current_heap != ended_heap; }
 
 // Where the bins of the classes are that most programs ask for: offsets from the first, by 16 bytes
 // of the request.

@@ -34,8 +34,12 @@ extern "C" {
 // A C++ runtime that is loaded already, or null. The handle is never closed: what was found must
 // stay.
 void* loaded_runtime() noexcept {
+  // By its name, since the linker warns of every static program that mentions dlopen; such a program
+  // finds nothing here.
+  const auto open = reinterpret_cast<decltype(&::dlopen)>(::dlsym(RTLD_DEFAULT, "dlopen"));
+  if (open == nullptr) return nullptr;
   for (const char* name : {"libstdc++.so.6", "libc++.so.1"}) {
-    if (void* handle = ::dlopen(name, RTLD_LAZY | RTLD_NOLOAD)) return handle;
+    if (void* handle = open(name, RTLD_LAZY | RTLD_NOLOAD)) return handle;
   }
   return nullptr;
 }

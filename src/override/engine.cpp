@@ -9,6 +9,7 @@ namespace ts {
 namespace {
 
 constinit Semantics<engine::Engine> allocator;
+[[gnu::constructor]] void register_fork_handlers() noexcept;
 
 }  // namespace
 }  // namespace ts
