@@ -114,13 +114,14 @@ inline constexpr std::size_t min_kept_granules = granules_for(max_small_bytes + 
 inline constexpr std::size_t kept_count = 2;
 
 struct alignas(64) ThreadHeap {
-  Entry self = ~Entry{0};                 // const: its number as the map has it, here nobody's
-  bool is_orphan = false;                 // orphans' lock
-  bool is_stocked = false;                // orphans' lock: an orphan whose bins hold blocks
-  std::atomic<bool> busy{false};          // owner: in a slow path; a fork leaves such a heap alone
-  ThreadHeap* next_orphan = nullptr;      // orphans' lock
-  Bin bins[class_count];                  // owner
-  Span* partial[class_count] = {};        // owner: slabs with blocks to give, by class
+  Entry self = ~Entry{0};             // const: its number as the map has it, here nobody's
+  bool is_orphan = false;             // orphans' lock
+  bool is_stocked = false;            // orphans' lock: an orphan whose bins hold blocks
+  bool is_inherited = false;          // orphans' lock: its thread did not end, but was not forked
+  std::atomic<bool> busy{false};      // owner: in a slow path; a fork leaves such a heap alone
+  ThreadHeap* next_orphan = nullptr;  // orphans' lock
+  Bin bins[class_count];              // owner
+  Span* partial[class_count] = {};    // owner: slabs with blocks to give, by class
   std::uint32_t slabs[class_count] = {};  // owner: how many the heap has, by class
   RemoteBatch batches[batch_count];       // owner
   Span* kept[kept_count] = {};            // owner: a free large span of each length that is kept

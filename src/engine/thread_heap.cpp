@@ -4,6 +4,7 @@
 
 #include "base/busy_mark.h"
 #include "base/check.h"
+#include "engine/bins.h"
 #include "engine/large_blocks.h"
 #include "engine/page_heap.h"
 #include "engine/remote_frees.h"
@@ -54,136 +55,6 @@ void rotate_orphans() noexcept TS_REQUIRES(orphans_lock) {
   last_orphan = first;
 }
 
-// ---- bins ----
-
-// The same for a list of blocks of one slab.
-void take_list_home(ThreadHeap& heap, Span& slab, Block* first, std::int64_t count) noexcept {
-  Block** end = &slab.blocks;
-  while (*end != nullptr) end = &(*end)->next;
-  *end = first;
-  slab.free_blocks += static_cast<std::uint32_t>(count);
-  set_used(slab, used(slab) - static_cast<std::uint32_t>(count));
-  settle(heap, slab);
-}
-
-void empty_bin(ThreadHeap& heap, unsigned size_class) noexcept {
-  const SizeClass& c = size_classes[size_class];
-  Bin& bin = heap.bins[size_class];
-  Block* block = bin.head;
-  const std::int32_t room = bin.room;
-  bin = {nullptr, static_cast<std::int32_t>(c.bin_blocks)};
-  if (room < 0) return take_list_home(heap, *slab_of(block), block, c.bin_blocks - room);
-  while (block != nullptr) {
-    Block* const next = block->next;
-    const Entry entry = entry_of(block);
-    if ((entry ^ heap.self) < heap_unit) {
-      take_home(heap, *slab_of(block), block);
-    } else {
-      release_remote(&heap, block, entry);
-    }
-    block = next;
-  }
-}
-
-// A long slab of which only the bin holds blocks is as good as empty, and worth emptying: the four
-// blocks of a bin must not keep all the memory that a thread once had.
-void unpin(ThreadHeap& heap, Span& slab) noexcept {
-  const SizeClass& c = size_classes[slab.size_class];
-  if (slab.granules == 1 || used(slab) > c.bin_blocks || c.bin_blocks > min_bin_blocks) return;
-  std::uint32_t in_bin = 0;
-  for (const Block* block = heap.bins[slab.size_class].head; block != nullptr; block = block->next)
-    in_bin += slab_of(block, c) == &slab ? 1 : 0;
-  if (in_bin != used(slab)) return;
-  empty_bin(heap, slab.size_class);
-}
-
-// Puts everything that the heap holds aside back into slabs, and what is empty into the page heap.
-void empty(ThreadHeap& heap) noexcept {
-  for (unsigned c = 1; c < class_count; ++c) empty_bin(heap, c);
-  send_batches(heap);
-  release_kept(heap);
-  drain(heap);
-  release_empty_slabs(heap);
-}
-
-// The first slab of the list that has blocks which were in use before, or null. Of a class, only one
-// slab, or two, still has fresh blocks alone.
-Span* slab_with_blocks(const ThreadHeap& heap, unsigned size_class) noexcept {
-  Span* slab = heap.partial[size_class];
-  while (slab != nullptr && slab->blocks == nullptr) slab = slab->next;
-  return slab;
-}
-
-void unlist_if_exhausted(ThreadHeap& heap, Span& slab) noexcept {
-  if (slab.blocks == nullptr && slab.carved == slab.slab_blocks) unlist(heap, slab);
-}
-
-// Takes blocks from slabs' lists until there are enough of them or no more: such blocks are dirty
-// already. The first list is taken whole, however long, since its end need not be found; of further
-// ones, as much as the bin has room for.
-std::uint32_t take_used(ThreadHeap& heap, unsigned size_class, Block*& head) noexcept {
-  const SizeClass& c = size_classes[size_class];
-  std::uint32_t taken = 0;
-  while (taken < c.bin_blocks / 2) {
-    Span* const slab = slab_with_blocks(heap, size_class);
-    if (slab == nullptr) break;
-    std::uint32_t count = slab->free_blocks;
-    Block* const first = slab->blocks;
-    const bool takes_whole = head == nullptr && c.bin_blocks > min_bin_blocks;
-    if (takes_whole) {
-      slab->blocks = nullptr;
-    } else {
-      count = count < c.bin_blocks - taken ? count : c.bin_blocks - taken;
-      Block* last = first;
-      for (std::uint32_t i = 1; i < count; ++i) last = last->next;
-      slab->blocks = last->next;
-      last->next = head;
-    }
-    head = first;
-    slab->free_blocks -= count;
-    set_used(*slab, used(*slab) + count);
-    unlist_if_exhausted(heap, *slab);
-    taken += count;
-  }
-  return taken;
-}
-
-// Links fresh blocks, a page of them at a time; 0 without memory.
-std::uint32_t take_fresh(ThreadHeap& heap, unsigned size_class, Block*& head) noexcept {
-  const SizeClass& c = size_classes[size_class];
-  Span* slab = heap.partial[size_class];
-  if (slab == nullptr) {
-    slab = allocate_span(next_slab_granules(heap, size_class), 1, SpanState::slab);
-    if (slab == nullptr) return 0;
-    add_slab(heap, size_class, *slab);
-  }
-  const std::uint32_t left = slab->slab_blocks - slab->carved;
-  const std::uint32_t taken = c.carve_blocks < left ? c.carve_blocks : left;
-  std::byte* at = memory_of(slab) + std::size_t{slab->carved} * c.block_bytes;
-  head = reinterpret_cast<Block*>(at);
-  for (std::uint32_t i = 1; i < taken; ++i, at += c.block_bytes)
-    reinterpret_cast<Block*>(at)->next = reinterpret_cast<Block*>(at + c.block_bytes);
-  reinterpret_cast<Block*>(at)->next = nullptr;
-  slab->carved += taken;
-  set_used(*slab, used(*slab) + taken);
-  unlist_if_exhausted(heap, *slab);
-  return taken;
-}
-
-// Fills an empty bin and returns one block more. If the bin gets more than it has room for, they are
-// all of one slab, and stay so: as long as there are too many, none is put before them.
-Block* refill(ThreadHeap& heap, unsigned size_class) noexcept {
-  drain(heap);
-  Block* head = nullptr;
-  std::uint32_t taken = take_used(heap, size_class, head);
-  if (taken == 0) taken = take_fresh(heap, size_class, head);
-  if (taken == 0) return nullptr;
-  Bin& bin = heap.bins[size_class];
-  bin.head = head->next;
-  bin.room = static_cast<std::int32_t>(size_classes[size_class].bin_blocks - (taken - 1));
-  return head;
-}
-
 // ---- threads ----
 
 // The heap of an ended thread keeps what is in its bins, for the thread that adopts it, unless it is so
@@ -225,6 +96,11 @@ ThreadHeap* new_heap() noexcept {
   return heap;
 }
 
+void recount_if_inherited(ThreadHeap& heap) noexcept {
+  if (heap.is_inherited) recount_bins(heap);
+  heap.is_inherited = false;
+}
+
 // A heap for this thread: one that a thread left behind, or a new one.
 ThreadHeap* adopt_heap() noexcept {
   ThreadHeap* heap = nullptr;
@@ -234,6 +110,7 @@ ThreadHeap* adopt_heap() noexcept {
   }
   if (heap == nullptr) heap = new_heap();
   if (heap == nullptr) return nullptr;
+  recount_if_inherited(*heap);
   // Before the registration, which may allocate.
   current_heap = heap;
   // If it fails, the heap is lost with the thread, and nothing else.
@@ -261,6 +138,7 @@ bool drain_orphans(std::size_t at_most) noexcept {
     {
       const BusyMark mark{heap.busy};
       if (heap.is_stocked) {
+        recount_if_inherited(heap);
         empty(heap);
         heap.is_stocked = false;
       } else if (drain(heap)) {
@@ -394,7 +272,9 @@ void fork_child() noexcept TS_NO_ANALYSIS {
     if (&heap == current_heap || heap.is_orphan || heap.busy.load(std::memory_order_relaxed) ||
         heap.self == 0)
       continue;
-    thread_ends(&heap);
+    // Touched as little as may be: what the child writes to is copied, and it may well end soon.
+    heap.is_stocked = heap.is_inherited = true;
+    push_orphan(heap);
   }
 }
 
