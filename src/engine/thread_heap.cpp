@@ -59,7 +59,7 @@ void rotate_orphans() noexcept TS_REQUIRES(orphans_lock) {
 
 // The heap of an ended thread keeps what is in its bins, for the thread that adopts it, unless it is so
 // large that they would keep much else.
-constexpr std::size_t max_stocked_slabs = 64;
+constexpr std::size_t max_stocked_slabs = 128;
 
 bool is_small(const ThreadHeap& heap) noexcept {
   std::size_t slabs = 0;
@@ -117,8 +117,6 @@ ThreadHeap* adopt_heap() noexcept {
   os::call_at_thread_exit(thread_ends, heap);
   return heap;
 }
-
-ThreadHeap* own_heap() noexcept { return has_heap() ? current_heap : adopt_heap(); }
 
 // Of no slab: a large block, or none of ours.
 [[gnu::noinline]] void release_other(void* p, Entry entry) noexcept {
@@ -198,10 +196,13 @@ Span* allocate_span(std::size_t granules, std::size_t alignment_granules,
 
 void* allocate_slow(const Bin& bin) noexcept {
   const auto size_class = static_cast<unsigned>(&bin - current_heap->bins);
-  ThreadHeap* const heap = own_heap();
-  if (heap == nullptr) return out_of_memory();
-  const BusyMark mark{heap->busy};
-  Block* const block = refill(*heap, size_class);
+  if (!has_heap()) {
+    // An adopted heap may have blocks in this bin.
+    return adopt_heap() != nullptr ? allocate_small(size_class * sizeof(Bin)) : out_of_memory();
+  }
+  ThreadHeap& heap = *current_heap;
+  const BusyMark mark{heap.busy};
+  Block* const block = refill(heap, size_class);
   return block != nullptr ? block : out_of_memory();
 }
 
