@@ -109,17 +109,6 @@ std::size_t Engine::good_size(std::size_t bytes) noexcept {
   return align_up(bytes, granule_bytes);
 }
 
-bool Engine::resize(void* p, std::size_t bytes) noexcept {
-  const Entry entry = entry_of(p);
-  if ((entry & large_entry) == 0) {
-    require(entry != 0, "realloc of a block that is not in use", p);
-    const std::size_t now = size_class_of(entry).block_bytes;
-    // A block that would be half empty moves to where it fits.
-    return bytes <= now && (bytes > now / 2 || now <= 64);
-  }
-  return bytes > max_small_bytes && resize_large(p, bytes);
-}
-
 HeapMeasures Engine::measures() noexcept {
   HeapMeasures measures;
   const std::size_t cached = own_bin_bytes();

@@ -28,12 +28,27 @@ class Engine {
   void* allocate_zeroed(std::size_t bytes) noexcept;
 
   void release(void* p) noexcept { engine::release(p); }
-  bool resize(void* p, std::size_t bytes) noexcept;
+  bool resize(void* p, std::size_t bytes) noexcept {
+    const Entry entry = entry_of(p);
+    if ((entry & large_entry) != 0) return bytes > max_small_bytes && resize_large(p, bytes);
+    require(entry != 0, "realloc of a block that is not in use", p);
+    const std::size_t now = size_class_of(entry).block_bytes;
+    // A block that would be half empty moves to where it fits.
+    return bytes <= now && (bytes > now / 2 || now <= 64);
+  }
   // A block of more bytes with the same contents, by another address for its pages, and `p` is
   // released; null, with nothing changed, where the caller does better to copy.
   void* move(void* p, std::size_t bytes) noexcept {
     return (entry_of(p) & large_entry) != 0 ? move_large(p, bytes) : nullptr;
   }
+  // How many bytes to allocate for a block that outgrew its `old_bytes`: what grows once tends to grow
+  // again, and a quarter more spares most of the copying. Large blocks have other ways.
+  static constexpr std::size_t size_to_grow_into(std::size_t old_bytes,
+                                                 std::size_t bytes) noexcept {
+    const std::size_t roomy = old_bytes + old_bytes / 4;
+    return old_bytes < bytes && bytes < roomy && roomy <= max_small_bytes ? roomy : bytes;
+  }
+
   static std::size_t usable_size(const void* p) noexcept;
   static std::size_t good_size(std::size_t bytes) noexcept;
   HeapMeasures measures() noexcept;

@@ -30,7 +30,7 @@ namespace ts {
 inline constexpr std::size_t max_object_bytes = PTRDIFF_MAX;
 
 // A heap that says so refuses impossible sizes by itself, reports ENOMEM in errno whenever it returns
-// null, takes null in release and keeps errno there, knows which of its memory is zero, and may move a
+// null, takes null in release and keeps errno there, knows which of its memory is zero, may move a
 // block without copying it: nothing then stands between the program and its fast path.
 template <class Heap>
 concept SpeaksMalloc = HeapLike<Heap> && Heap::speaks_malloc;
@@ -82,18 +82,7 @@ class Semantics {
     if (!may_exist(bytes, min_alignment)) [[unlikely]]
       return fail(ENOMEM);
     if (heap_.resize(old, bytes)) return old;
-    if constexpr (SpeaksMalloc<Heap>) {
-      if (void* const moved = heap_.move(old, bytes); moved != nullptr) return moved;
-    }
-    const std::size_t old_bytes = Heap::usable_size(old);
-    void* moved = heap_.allocate(bytes, min_alignment);
-    if (moved == nullptr) [[unlikely]]
-      return bytes <= old_bytes
-                 ? old
-                 : fail(ENOMEM);  // the block it has is large enough, so shrinking cannot fail
-    std::memcpy(moved, old, bytes < old_bytes ? bytes : old_bytes);
-    free(old);
-    return moved;
+    return reallocate(old, bytes);
   }
 
   // errno is kept: cleaning up after an error must not hide it (glibc manual, "Freeing Memory
@@ -171,6 +160,24 @@ class Semantics {
       void* block = try_allocate(bytes, alignment);
       return block != nullptr ? block : fail(ENOMEM);
     }
+  }
+
+  // Into another block.
+  [[gnu::noinline]] void* reallocate(void* old, std::size_t bytes) noexcept {
+    if constexpr (SpeaksMalloc<Heap>) {
+      if (void* const moved = heap_.move(old, bytes); moved != nullptr) return moved;
+    }
+    const std::size_t old_bytes = Heap::usable_size(old);
+    std::size_t wanted = bytes;
+    if constexpr (SpeaksMalloc<Heap>) wanted = Heap::size_to_grow_into(old_bytes, bytes);
+    void* moved = heap_.allocate(wanted, min_alignment);
+    if (moved == nullptr) [[unlikely]]
+      return bytes <= old_bytes
+                 ? old
+                 : fail(ENOMEM);  // the block it has is large enough, so shrinking cannot fail
+    std::memcpy(moved, old, bytes < old_bytes ? bytes : old_bytes);
+    free(old);
+    return moved;
   }
 
   [[gnu::cold]] static void* fail(int error) noexcept {
