@@ -9,12 +9,12 @@ namespace ts::engine {
 namespace {
 
 // Blocks of one slab that were in use come home, as a list.
-void take_list_home(ThreadHeap& heap, Span& slab, Block* first, std::int64_t count) noexcept {
+void take_list_home(ThreadHeap& heap, Span& slab, Block* first, std::uint32_t count) noexcept {
   Block** end = &slab.blocks;
   while (*end != nullptr) end = &(*end)->next;
   *end = first;
-  slab.free_blocks += static_cast<std::uint32_t>(count);
-  set_used(slab, used(slab) - static_cast<std::uint32_t>(count));
+  slab.free_blocks += count;
+  set_used(slab, used(slab) - count);
   settle(heap, slab);
 }
 
@@ -31,17 +31,17 @@ void unlist_if_exhausted(ThreadHeap& heap, Span& slab) noexcept {
 }
 
 // Takes blocks from slabs' lists until there are enough of them or no more: such blocks are dirty
-// already. The first list is taken whole, however long, since its end need not be found; of further
-// ones, as much as the bin has room for.
+// already. The first list is taken whole, however long, since its end need not be found (but not of a
+// slab that is long itself: see unpin); of further ones, as much as the bin has room for.
 std::uint32_t take_used(ThreadHeap& heap, unsigned size_class, Block*& head) noexcept {
   const SizeClass& c = size_classes[size_class];
   std::uint32_t taken = 0;
-  while (taken < c.bin_blocks / 2) {
+  while (taken < (c.bin_blocks + 1) / 2) {
     Span* const slab = slab_with_blocks(heap, size_class);
     if (slab == nullptr) break;
     std::uint32_t count = slab->free_blocks;
     Block* const first = slab->blocks;
-    const bool takes_whole = head == nullptr && c.bin_blocks > min_bin_blocks;
+    const bool takes_whole = head == nullptr && c.slab_granules == 1;
     if (takes_whole) {
       slab->blocks = nullptr;
     } else {
@@ -65,9 +65,9 @@ std::uint32_t take_fresh(ThreadHeap& heap, unsigned size_class, Block*& head) no
   const SizeClass& c = size_classes[size_class];
   Span* slab = heap.partial[size_class];
   if (slab == nullptr) {
-    slab = allocate_span(next_slab_granules(heap, size_class), 1, SpanState::slab);
+    slab = allocate_span(next_slab_granules(heap, size_class), 1, size_class);
     if (slab == nullptr) return 0;
-    add_slab(heap, size_class, *slab);
+    add_slab(heap, *slab);
   }
   const std::uint32_t left = slab->slab_blocks - slab->carved;
   const std::uint32_t taken = c.carve_blocks < left ? c.carve_blocks : left;
@@ -102,7 +102,10 @@ void empty_bin(ThreadHeap& heap, unsigned size_class) noexcept {
   Block* block = bin.head;
   const std::int32_t room = bin.room;
   bin = {nullptr, static_cast<std::int32_t>(c.bin_blocks)};
-  if (room < 0) return take_list_home(heap, *slab_of(block), block, c.bin_blocks - room);
+  if (room < 0) {
+    const std::uint32_t count = c.bin_blocks + static_cast<std::uint32_t>(-room);
+    return take_list_home(heap, *slab_of(block), block, count);
+  }
   while (block != nullptr) {
     Block* const next = block->next;
     const Entry entry = entry_of(block);
@@ -125,7 +128,7 @@ void empty(ThreadHeap& heap) noexcept {
 
 void unpin(ThreadHeap& heap, Span& slab) noexcept {
   const SizeClass& c = size_classes[slab.size_class];
-  if (slab.granules == 1 || used(slab) > c.bin_blocks || c.bin_blocks > min_bin_blocks) return;
+  if (slab.granules == 1 || used(slab) > c.bin_blocks) return;
   std::uint32_t in_bin = 0;
   for (const Block* block = heap.bins[slab.size_class].head; block != nullptr; block = block->next)
     in_bin += slab_of(block, c) == &slab ? 1 : 0;

@@ -34,10 +34,21 @@ void* begin_block(Span& span, std::size_t granules) noexcept {
 
 std::size_t at_least_one(std::size_t granules) noexcept { return granules == 0 ? 1 : granules; }
 
+// Takes the block from the map. Of two threads that free it, one succeeds, and the other is told; and
+// neither harms whoever has the memory next.
+void claim(const void* p) noexcept {
+  Entry entry = large_entry;
+  const bool is_ours =
+      layout.map[granule_of(p)].compare_exchange_strong(entry, 0, std::memory_order_relaxed);
+  require(is_ours, not_in_use, p);
+}
+
 // Where the calling thread keeps a span of the length; null if nowhere.
 Span** kept_place(std::size_t granules) noexcept {
   const std::size_t index = granules - min_kept_granules;
-  return index < kept_count && has_heap() ? &current_heap->kept[index] : nullptr;
+  const bool keeps = index < kept_count && has_heap() &&
+                     layout.heap_count.load(std::memory_order_relaxed) <= most_heaps_to_keep_spans;
+  return keeps ? &current_heap->kept[index] : nullptr;
 }
 
 }  // namespace
@@ -53,24 +64,22 @@ void* allocate_large(std::size_t bytes, std::size_t alignment, bool* zeroed) noe
     *kept = nullptr;
     return begin_block(span, granules);
   }
-  Span* const span = allocate_span(granules, multiple, SpanState::large);
+  Span* const span = allocate_span(granules, multiple, 0);
   if (span == nullptr) return out_of_memory();
   if (zeroed != nullptr) *zeroed = span->zeroed;
   return begin_block(*span, granules);
 }
 
 void release_large(void* p, Entry entry) noexcept {
-  require(address_of(p) % granule_bytes == 0, not_in_use, p);
+  require(entry == large_entry && address_of(p) % granule_bytes == 0, not_in_use, p);
+  claim(p);
   Span& span = span_of(p);
-  std::atomic<Entry>& place = layout.map[granule_of(p)];
-  if (Span** const kept = kept_place(span.granules); kept != nullptr && *kept == nullptr) {
-    place.store(0, std::memory_order_relaxed);
+  Span** const kept = kept_place(span.granules);
+  if (kept != nullptr && *kept == nullptr) {
     *kept = &span;
-    return;
+  } else {
+    page_heap.release(&span);
   }
-  // An exchange, so that of two threads that free the same block one is told.
-  require(place.exchange(0, std::memory_order_relaxed) == entry, not_in_use, p);
-  page_heap.release(&span);
 }
 
 void release_kept(ThreadHeap& heap) noexcept {
@@ -100,7 +109,7 @@ void* move_large(void* p, std::size_t bytes) noexcept {
   // What grows once tends to grow again: half as much again as address space.
   const std::size_t granules = granules_for(bytes);
   const auto allocate_clean = [](std::size_t count) {
-    return page_heap.allocate(count, 1, SpanState::large, PageHeap::From::clean);
+    return page_heap.allocate(count, 1, 0, PageHeap::From::clean);
   };
   Span* span = allocate_clean(granules + granules / 2);
   if (span == nullptr) span = allocate_clean(granules);
@@ -112,7 +121,7 @@ void* move_large(void* p, std::size_t bytes) noexcept {
   }
   moves.fetch_add(1, std::memory_order_relaxed);
   void* const moved = begin_block(*span, granules);
-  layout.map[number_of(&old)].store(0, std::memory_order_relaxed);
+  claim(p);
   page_heap.release_clean(&old);
   return moved;
 }

@@ -33,6 +33,13 @@ struct Block {
   Block* next;
 };
 
+// release: the child of a fork may find a list of a thread that it does not have cut off between any two
+// stores (base/busy_mark.h), and then the block is on it with its link, or not at all.
+inline void put_before(Block*& list, Block* block) noexcept {
+  block->next = list;
+  std::atomic_ref<Block*>{list}.store(block, std::memory_order_release);
+}
+
 // A thread's own stock of one class: a LIFO list, so that a block comes back while its lines are
 // still in the cache.
 struct Bin {
@@ -75,9 +82,9 @@ struct alignas(64) Span {
   std::uint32_t granules = 0;           // pages; const while in use, but for a large block's owner
   std::uint32_t carved = 0;             // owner: blocks that have ever been linked
   std::uint32_t free_blocks = 0;        // owner: length of `blocks`
-  std::uint32_t slab_blocks = 0;        // how many the slab has room for; const while in use
+  std::uint32_t slab_blocks = 0;        // pages; const while in use: how many the slab has room for
   std::uint32_t back = 0;               // granules back to the slab's first; const while in use
-  std::uint8_t size_class = 0;          // const while in use
+  std::uint8_t size_class = 0;          // pages; const while in use
   SpanState state = SpanState::in_use;  // pages; const while in use
   bool listed = false;                  // owner: in the list of its class
   bool zeroed = false;                  // pages: reads as zero throughout
@@ -108,8 +115,9 @@ struct RemoteBatch {
 // slabs in turn fills several batches.
 inline constexpr std::size_t batch_count = 32;
 
-// A thread keeps one span of each of these lengths: the shortest large blocks, where the lock of the
-// page heap would cost most.
+// A thread keeps one span of each of these lengths, the shortest large blocks, where the lock of the
+// page heap would cost most; unless there are many threads, which would keep much.
+inline constexpr std::uint32_t most_heaps_to_keep_spans = 16;
 inline constexpr std::size_t min_kept_granules = granules_for(max_small_bytes + 1);
 inline constexpr std::size_t kept_count = 2;
 
@@ -135,6 +143,7 @@ static_assert(sizeof(ThreadHeap) == 2944);
 struct Layout {
   std::uintptr_t base = 0;                    // of the first granule
   std::atomic<std::size_t> granule_count{0};  // any: granules in use of the reservation
+  std::atomic<std::uint32_t> heap_count{0};   // any, relaxed: heaps that exist
   std::atomic<Entry>* map = nullptr;
   Span* spans = nullptr;
   RemoteFrees* remote_frees = nullptr;

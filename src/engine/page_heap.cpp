@@ -187,8 +187,7 @@ Span* PageHeap::grow(std::size_t granules) noexcept {
 }
 
 // The part of a span, out of the lists, that is asked for; the rest is free again.
-Span* PageHeap::cut(Span* whole, std::size_t granules, std::size_t alignment_granules,
-                    SpanState state) noexcept {
+Span* PageHeap::cut(Span* whole, std::size_t granules, std::size_t alignment_granules) noexcept {
   const bool zeroed = whole->zeroed;
   const std::size_t got = whole->granules;
   const std::size_t first_granule = layout.base / granule_bytes + number_of(whole);
@@ -196,25 +195,29 @@ Span* PageHeap::cut(Span* whole, std::size_t granules, std::size_t alignment_gra
   Span* const span = whole + before;
   set_in_use(span, granules);
   span->zeroed = zeroed;
-  span->state = state;
-  if (is_dense(*span)) dense_granules_ += granules;
   if (before != 0) insert(whole, before, zeroed);
   if (before + granules != got) insert(span + granules, got - before - granules, zeroed);
   return span;
 }
 
-Span* PageHeap::allocate(std::size_t granules, std::size_t alignment_granules, SpanState state,
+Span* PageHeap::allocate(std::size_t granules, std::size_t alignment_granules, unsigned size_class,
                          From from) noexcept {
   const Guard guard{lock_};
   if (granules > max_granules || alignment_granules > max_granules) return nullptr;
-  Span* const span = take(granules + alignment_granules - 1, from);
+  Span* span = take(granules + alignment_granules - 1, from);
   if (span == nullptr) return nullptr;
   if (from == From::clean && !span->zeroed) {
     // It was taken from beyond the end, together with a dirty span before that.
     give_up(span, span->granules, false);
     return nullptr;
   }
-  return cut(span, granules, alignment_granules, state);
+  span = cut(span, granules, alignment_granules);
+  span->state = size_class != 0 ? SpanState::slab : SpanState::large;
+  span->size_class = static_cast<std::uint8_t>(size_class);
+  span->slab_blocks = size_class != 0 ? blocks_in_slab(size_classes[size_class], granules) : 0;
+  span->used.store(0, std::memory_order_relaxed);
+  if (is_dense(*span)) dense_granules_ += granules;
+  return span;
 }
 
 // Puts granules into the lists, together with the free spans of their kind on either side. Clean and
@@ -291,7 +294,8 @@ std::uint32_t PageHeap::new_heap() noexcept {
       return 0;
     heap_bytes_committed_ = bytes;
   }
-  return ++heaps_;
+  layout.heap_count.store(++heaps_, std::memory_order_relaxed);
+  return heaps_;
 }
 
 // The head of the highest list that has any.
@@ -314,9 +318,10 @@ void PageHeap::purge(std::size_t keep_granules, std::size_t min_span_granules) n
     remove(span);
     set_in_use(span, granules);
     lock_.unlock();
-    os::discard(memory_of(span), granules * granule_bytes);
+    const bool discarded = os::discard(memory_of(span), granules * granule_bytes);
     lock_.lock();
-    give_up(span, granules, true);
+    give_up(span, granules, discarded);
+    if (!discarded) return;  // locked in memory, for one
   }
 }
 

@@ -25,8 +25,9 @@ class PageHeap {
   enum class From { dirty, clean, anywhere };
 
   // A span of `granules` whose first granule is at a multiple of `alignment_granules` (a power of two),
-  // in the state `state`; null if there is none. Its map entries are 0.
-  Span* allocate(std::size_t granules, std::size_t alignment_granules, SpanState state,
+  // for a slab of the class, or for a large block if it is 0; null if there is none. Nothing of it is
+  // used yet, and its map entries are 0.
+  Span* allocate(std::size_t granules, std::size_t alignment_granules, unsigned size_class,
                  From from) noexcept;
 
   // Takes a span back. Its map entries must be 0 again.
@@ -79,8 +80,7 @@ class PageHeap {
   void remove(Span* span) noexcept;
   static Span* find(const FreeLists& lists, std::size_t granules) noexcept;
   Span* take(std::size_t granules, From from) noexcept;
-  Span* cut(Span* span, std::size_t granules, std::size_t alignment_granules,
-            SpanState state) noexcept;
+  Span* cut(Span* span, std::size_t granules, std::size_t alignment_granules) noexcept;
   Span* grow(std::size_t granules) noexcept;
   bool reserve() noexcept;
   bool commit(std::size_t granules) noexcept;

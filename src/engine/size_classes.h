@@ -1,5 +1,6 @@
-// The sizes in which small blocks come: multiples of 16 up to 128, then eight to an octave up to
-// 32 KiB, so that a block is at most an eighth larger than what was asked for. Class 0 is none.
+// The sizes in which small blocks come. Classes are for requests up to multiples of 16 up to 128, then
+// eight to an octave up to 32 KiB. The blocks of a class are as large as that, and a little more where
+// this fills the slab: what would be lost at the end is shared out. Class 0 is none.
 #pragma once
 
 #include <array>
@@ -9,6 +10,7 @@
 
 #include "base/bits.h"
 #include "base/heap_like.h"
+#include "base/platform.h"
 
 namespace ts::engine {
 
@@ -48,6 +50,7 @@ constexpr std::uint32_t number_in_slab(const SizeClass& size_class, std::size_t 
   return static_cast<std::uint32_t>(offset * size_class.reciprocal >> reciprocal_shift);
 }
 
+// The largest request that the class serves.
 constexpr std::size_t class_bytes(unsigned size_class) noexcept {
   if (size_class <= linear_classes) return size_class * 16;
   const unsigned step = size_class - linear_classes - 1;
@@ -60,7 +63,6 @@ constexpr std::uint32_t blocks_in_slab(const SizeClass& size_class, std::size_t 
 
 inline constexpr std::size_t max_slab_granules = 16;
 inline constexpr std::size_t bin_bytes = 8192;
-inline constexpr std::size_t min_bin_blocks = 4;
 inline constexpr std::size_t max_bin_blocks = 128;
 inline constexpr std::size_t carve_bytes = 4096;
 
@@ -77,14 +79,20 @@ constexpr std::uint32_t shortest_slab(std::size_t block_bytes, std::size_t min_b
 
 constexpr SizeClass make_class(unsigned size_class) noexcept {
   if (size_class == 0) return {};
-  const std::size_t bytes = class_bytes(size_class);
+  const std::size_t request = class_bytes(size_class);
+  const std::uint32_t granules = shortest_slab(request, 4, 16);
+  // Besides, blocks that do not all begin at multiples of 1 KiB meet in fewer sets of the caches.
+  const std::size_t blocks = granules * granule_bytes / request;
+  const std::size_t unit = request < 1024 ? min_alignment : cache_line_bytes;
+  const std::size_t bytes =
+      request <= 128 ? request : granules * granule_bytes / blocks / unit * unit;
   const auto clamp = [](std::size_t value, std::size_t least, std::size_t most) {
     return static_cast<std::uint32_t>(value < least ? least : value > most ? most : value);
   };
   return {static_cast<std::uint32_t>(bytes),
           shortest_slab(bytes, 1, 4),
-          shortest_slab(bytes, 4, 64),
-          clamp(bin_bytes / bytes, min_bin_blocks, max_bin_blocks),
+          granules,
+          clamp(bin_bytes / bytes, 1, max_bin_blocks),
           clamp(carve_bytes / bytes, 1, 64),
           static_cast<std::uint32_t>(((std::uint64_t{1} << reciprocal_shift) + bytes - 1) / bytes)};
 }
@@ -124,11 +132,10 @@ static_assert(class_count <= 128, "an entry of the map has seven bits for it");
 static_assert(class_bytes(class_count - 1) == max_small_bytes);
 static_assert(class_for(max_small_bytes) == class_count - 1);
 static_assert([] {
-  for (std::size_t bytes = 1; bytes <= max_small_bytes; ++bytes) {
-    const unsigned c = class_for(bytes);
-    if (class_bytes(c) < bytes || (c > 1 && class_bytes(c - 1) >= bytes)) return false;
+  for (unsigned c = 2; c < class_count; ++c) {
+    if (class_for(class_bytes(c)) != c || class_for(class_bytes(c - 1) + 1) != c) return false;
   }
-  return true;
+  return class_for(0) == 1 && class_for(16) == 1;
 }());
 
 }  // namespace ts::engine

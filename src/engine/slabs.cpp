@@ -37,16 +37,13 @@ void unlist(ThreadHeap& heap, Span& slab) noexcept {
   slab.listed = false;
 }
 
-void add_slab(ThreadHeap& heap, unsigned size_class, Span& span) noexcept {
+void add_slab(ThreadHeap& heap, Span& span) noexcept {
   span.blocks = nullptr;
-  span.slab_blocks = blocks_in_slab(size_classes[size_class], span.granules);
   span.carved = 0;
   span.free_blocks = 0;
-  span.size_class = static_cast<std::uint8_t>(size_class);
-  set_used(span, 0);
-  set_entries(span, heap.self | size_class << class_shift);
+  set_entries(span, heap.self | Entry{span.size_class} << class_shift);
   list(heap, span);
-  ++heap.slabs[size_class];
+  ++heap.slabs[span.size_class];
 }
 
 bool settle(ThreadHeap& heap, Span& slab) noexcept {

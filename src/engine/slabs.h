@@ -13,16 +13,15 @@ inline std::size_t next_slab_granules(const ThreadHeap& heap, unsigned size_clas
   return heap.slabs[size_class] == 0 ? c.first_slab_granules : c.slab_granules;
 }
 
-// Makes a span a slab of the class, in the heap's list, none of its blocks carved yet.
-void add_slab(ThreadHeap& heap, unsigned size_class, Span& span) noexcept;
+// Makes a span of a class a slab in the heap's list, none of its blocks carved yet.
+void add_slab(ThreadHeap& heap, Span& span) noexcept;
 
 // Takes a slab off the list.
 void unlist(ThreadHeap& heap, Span& slab) noexcept;
 
 // Puts a block on its slab's list, without a word about how many are in use.
 inline void push(Span& slab, Block* block) noexcept {
-  block->next = slab.blocks;
-  slab.blocks = block;
+  put_before(slab.blocks, block);
   ++slab.free_blocks;
 }
 

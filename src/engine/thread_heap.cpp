@@ -1,5 +1,6 @@
 #include "engine/thread_heap.h"
 
+#include <algorithm>
 #include <cerrno>
 
 #include "base/busy_mark.h"
@@ -176,10 +177,10 @@ void drain_all() noexcept {
 }
 
 Span* allocate_span(std::size_t granules, std::size_t alignment_granules,
-                    SpanState state) noexcept {
+                    unsigned size_class) noexcept {
   using From = PageHeap::From;
   const auto allocate = [=](From from) {
-    return page_heap.allocate(granules, alignment_granules, state, from);
+    return page_heap.allocate(granules, alignment_granules, size_class, from);
   };
   Span* span = allocate(From::dirty);
   if (span != nullptr) return span;
@@ -206,19 +207,23 @@ void* allocate_slow(const Bin& bin) noexcept {
   return block != nullptr ? block : out_of_memory();
 }
 
+// Classes with long slabs have no more blocks in their bins.
+constexpr std::uint32_t most_used_to_unpin = 8;
+static_assert(std::ranges::all_of(size_classes, [](const SizeClass& c) {
+  return c.slab_granules == 1 || c.bin_blocks <= most_used_to_unpin;
+}));
+
 void release_overflow(void* p, Bin& bin) noexcept {
   ++bin.room;
   // Without a mark of being busy: a child of a fork that sees only a part of this, from the first
   // store on, sees a list that is longer than `free_blocks` says, or a block that still counts as
   // used; it can live with either.
   Span& slab = *slab_of(p);
-  auto* const block = static_cast<Block*>(p);
-  block->next = slab.blocks;
-  slab.blocks = block;
+  put_before(slab.blocks, static_cast<Block*>(p));
   std::atomic_thread_fence(std::memory_order_release);
   ++slab.free_blocks;
   set_used(slab, used(slab) - 1);
-  if (!slab.listed || used(slab) <= min_bin_blocks) settle_and_unpin(*current_heap, slab);
+  if (!slab.listed || used(slab) <= most_used_to_unpin) settle_and_unpin(*current_heap, slab);
 }
 
 void release_slow(void* p) noexcept {
@@ -241,10 +246,7 @@ void release_slow(void* p) noexcept {
   if (bin.room > 0 && c.block_bytes % cache_line_bytes == 0) {
     block_number(p, c, slab_of(p, c));
     --bin.room;
-    auto* const block = static_cast<Block*>(p);
-    block->next = bin.head;
-    bin.head = block;
-    return;
+    return put_before(bin.head, static_cast<Block*>(p));
   }
   release_remote(heap, p, entry);
 }

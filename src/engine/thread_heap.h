@@ -64,9 +64,7 @@ inline void release(void* p) noexcept {
   Bin& bin = bin_at(heap, kind);
   if (--bin.room < 0) [[unlikely]]
     return release_overflow(p, bin);
-  auto* const block = static_cast<Block*>(p);
-  block->next = bin.head;
-  bin.head = block;
+  put_before(bin.head, static_cast<Block*>(p));
 }
 
 // Null, and ENOMEM in errno.
@@ -77,7 +75,8 @@ void drain_all() noexcept;
 
 // As PageHeap::allocate, from anywhere; before memory is touched for the first time, what threads
 // have put aside is taken back.
-Span* allocate_span(std::size_t granules, std::size_t alignment_granules, SpanState state) noexcept;
+Span* allocate_span(std::size_t granules, std::size_t alignment_granules,
+                    unsigned size_class) noexcept;
 
 void fork_prepare() noexcept;
 void fork_parent() noexcept;

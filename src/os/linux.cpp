@@ -94,7 +94,9 @@ std::uint64_t coarse_milliseconds() noexcept {
          static_cast<std::uint64_t>(now.tv_nsec) / 1'000'000 + 1;
 }
 
-void discard(void* begin, std::size_t bytes) noexcept { ::madvise(begin, bytes, MADV_DONTNEED); }
+bool discard(void* begin, std::size_t bytes) noexcept {
+  return ::madvise(begin, bytes, MADV_DONTNEED) == 0;
+}
 
 void wait(const std::atomic<std::uint32_t>& word, std::uint32_t expected,
           std::uint32_t kinds) noexcept {

@@ -45,8 +45,9 @@ void prefer_huge_pages(void* begin, std::size_t bytes) noexcept;
 // A clock that never goes back, to a few milliseconds, and cheap to read; never 0.
 std::uint64_t coarse_milliseconds() noexcept;
 
-// Gives the pages back to the system at once; they read as zero when touched again.
-void discard(void* begin, std::size_t bytes) noexcept;
+// Gives the pages back to the system at once; they read as zero when touched again. False if it did not
+// take all of them, such as pages that are locked in memory.
+bool discard(void* begin, std::size_t bytes) noexcept;
 
 // Sleeps until woken, unless `word` no longer holds `expected`; may return early. Only wakes with a
 // common bit in `kinds` count.

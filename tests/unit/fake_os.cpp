@@ -231,13 +231,14 @@ bool unmap(void* begin, std::size_t bytes) noexcept {
   return ::munmap(begin, bytes) == 0;
 }
 
-void discard(void* begin, std::size_t bytes) noexcept {
+bool discard(void* begin, std::size_t bytes) noexcept {
   if (address_of(begin) % page != 0 || bytes % page != 0) std::abort();
-  if (is_refused(Call::discard, begin, bytes)) return;
-  ::madvise(begin, bytes, MADV_DONTNEED);
+  if (is_refused(Call::discard, begin, bytes) || ::madvise(begin, bytes, MADV_DONTNEED) != 0)
+    return false;
   const std::lock_guard guard{state().mutex};
   state().discarded += bytes;
   state().events.push_back({Call::discard, static_cast<std::byte*>(begin), bytes});
+  return true;
 }
 
 void wait(const std::atomic<std::uint32_t>& word, std::uint32_t expected,

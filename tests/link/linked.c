@@ -1,0 +1,170 @@
+// A C program that has the engine linked in: the program, and libc within it, allocate from the engine
+// and from nothing else. It knows tsmalloc, unlike the conformance programs, which are linked in the
+// same ways (CMakeLists.txt).
+#include <errno.h>
+#include <malloc.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "check.h"
+
+size_t malloc_good_size(size_t bytes);
+void* __libc_malloc(size_t bytes);
+void* __libc_memalign(size_t alignment, size_t bytes);
+void __libc_free(void* block);
+
+// The program's own function of a name that the engine has too, but that is nobody's by a standard.
+size_t nallocx(size_t bytes, int flags);
+size_t nallocx(size_t bytes, int flags) { return bytes + (size_t)flags; }
+
+// libc's malloc has sizes of its own: 136 bytes of 129, for one.
+static void expect_ours(void* block, size_t bytes, const char* origin) {
+  REQUIRE(block != NULL, "%s: null", origin);
+  EXPECT(malloc_usable_size(block) == malloc_good_size(bytes), "%s: %zu usable bytes, not %zu",
+         origin, malloc_usable_size(block), malloc_good_size(bytes));
+}
+
+static void program_allocates_from_it(void) {
+  for (size_t bytes = 1; bytes < 100000; bytes += 1 + bytes / 3) {
+    char* block = malloc(bytes);
+    expect_ours(block, bytes, "malloc");
+    fill(block, bytes, bytes);
+    block = realloc(block, 2 * bytes);
+    expect_ours(block, 2 * bytes, "realloc");
+    EXPECT(first_damage(block, bytes, bytes) == bytes, "realloc lost the contents");
+    free(block);
+    block = calloc(bytes, 3);
+    REQUIRE(block != NULL, "calloc: null");
+    for (size_t i = 0; i < 3 * bytes; ++i) REQUIRE(block[i] == 0, "calloc: byte %zu", i);
+    free(block);
+  }
+}
+
+static void libc_allocates_from_it(void) {
+  char text[129];
+  memset(text, 'x', sizeof text - 1);
+  text[sizeof text - 1] = '\0';
+  char* copy = strdup(text);
+  expect_ours(copy, sizeof text, "strdup");
+  free(copy);
+  copy = reallocarray(NULL, 43, 3);
+  expect_ours(copy, 129, "reallocarray");
+  free(copy);
+  REQUIRE(asprintf(&copy, "%s", text) == sizeof text - 1, "asprintf");
+  expect_ours(copy, sizeof text, "asprintf");
+  free(copy);
+}
+
+static void libcs_names_are_defined(void) {
+  void* block = __libc_malloc(129);
+  expect_ours(block, 129, "__libc_malloc");
+  free(block);
+  block = __libc_memalign(256, 300);
+  EXPECT((uintptr_t)block % 256 == 0, "__libc_memalign(256, 300) is %p", block);
+  __libc_free(block);
+}
+
+static void own_names_prevail(void) {
+  EXPECT(nallocx(opaque(129), 1) == 130, "the program's nallocx is not called");
+}
+
+static void blocks_are_aligned(void) {
+  for (size_t alignment = 8; alignment <= 1 << 20; alignment *= 2) {
+    void* blocks[3] = {aligned_alloc(alignment, 3 * alignment), memalign(alignment, 100), NULL};
+    REQUIRE(posix_memalign(&blocks[2], alignment, 100) == 0, "posix_memalign");
+    for (size_t i = 0; i < COUNT_OF(blocks); ++i) {
+      EXPECT((uintptr_t)blocks[i] % alignment == 0, "%p, not aligned to %zu", blocks[i], alignment);
+      free(blocks[i]);
+    }
+  }
+}
+
+static void reports_are_its_own(void) {
+  enum { large = 8 << 20 };
+  const struct mallinfo2 before = mallinfo2();
+  void* block = malloc(large);
+  REQUIRE(block != NULL, "null");
+  const struct mallinfo2 with = mallinfo2();
+  EXPECT(with.uordblks + with.hblkhd >= before.uordblks + before.hblkhd + large,
+         "mallinfo2 does not count a block");
+  free(block);
+  EXPECT((unsigned)malloc_trim(0) <= 1, "malloc_trim is neither 0 nor 1");
+  EXPECT(mallopt(M_MMAP_THRESHOLD, 1 << 20) == 1, "mallopt refuses M_MMAP_THRESHOLD");
+  FILE* stream = fopen("/dev/null", "w");
+  REQUIRE(stream != NULL && malloc_info(0, stream) == 0, "malloc_info failed");
+  fclose(stream);
+}
+
+// Fork handlers that allocate, registered as early as a constructor can: the engine's must be older.
+static void allocate_in_handler(void) {
+  for (size_t i = 0; i < 20; ++i) {
+    void* block = malloc(i * 5000);
+    REQUIRE(block != NULL, "malloc is null in a fork handler");
+    free(opaque_pointer(block));
+  }
+}
+__attribute__((constructor(101))) static void register_handlers(void) {
+  pthread_atfork(allocate_in_handler, allocate_in_handler, allocate_in_handler);
+}
+
+// Blocks that pass from any thread to any other.
+static _Atomic(void*) exchange[64];
+static atomic_bool stop;
+
+static void work(uint64_t seed, int rounds) {
+  for (int i = 0; i < rounds; ++i) {
+    const size_t bytes = 16 + random_size(&seed, 40000);
+    char* block = malloc(bytes);
+    REQUIRE(block != NULL, "null");
+    fill(block, bytes < 256 ? bytes : 256, bytes);
+    memcpy(block, &bytes, sizeof bytes);
+    char* other = atomic_exchange(&exchange[next_random(&seed) % COUNT_OF(exchange)], block);
+    if (other == NULL) continue;
+    size_t other_bytes = 0;
+    memcpy(&other_bytes, other, sizeof other_bytes);
+    EXPECT(other_bytes <= malloc_usable_size(other), "a block changed on its way");
+    free(other);
+  }
+}
+
+static void* work_on(void* argument) {
+  for (uint64_t seed = (uintptr_t)argument; !atomic_load(&stop); seed += 10) work(seed, 1000);
+  return NULL;
+}
+
+static void threads_and_children(void) {
+  pthread_t thread[4];
+  for (size_t i = 0; i < COUNT_OF(thread); ++i)
+    REQUIRE(pthread_create(&thread[i], NULL, work_on, (void*)(i + 1)) == 0, "pthread_create");
+  for (int i = 0; i < 30; ++i) {
+    const pid_t child = fork();
+    REQUIRE(child >= 0, "fork: %s", strerror(errno));
+    if (child == 0) {
+      alarm(20);
+      work((uint64_t)i, 1000);
+      _exit(check_has_failed() ? 1 : 0);
+    }
+    work((uint64_t)i + 100, 1000);
+    int status = 0;
+    REQUIRE(waitpid(child, &status, 0) == child, "waitpid: %s", strerror(errno));
+    EXPECT(status == 0, "child %d ended with status %#x", i, (unsigned)status);
+  }
+  atomic_store(&stop, true);
+  for (size_t i = 0; i < COUNT_OF(thread); ++i) pthread_join(thread[i], NULL);
+}
+
+static const Check checks[] = {
+    {"the program allocates from it", program_allocates_from_it},
+    {"libc allocates from it", libc_allocates_from_it},
+    {"libc's own names are defined", libcs_names_are_defined},
+    {"the program's own names prevail", own_names_prevail},
+    {"blocks are aligned", blocks_are_aligned},
+    {"the reports are its own", reports_are_its_own},
+    {"threads exchange blocks and fork", threads_and_children},
+};
+CHECK_MAIN(checks)

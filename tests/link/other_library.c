@@ -1,0 +1,10 @@
+// A library with thread-local storage, dynamic or static: one of those that a program has loaded before
+// it loads ours (loaded.c).
+#if STATIC_STORAGE
+static _Thread_local int calls[8] __attribute__((tls_model("initial-exec")));
+#else
+static _Thread_local int calls[256];
+#endif
+
+int count_calls_of_thread(void);
+int count_calls_of_thread(void) { return ++calls[0]; }
