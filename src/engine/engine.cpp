@@ -105,7 +105,7 @@ std::size_t Engine::usable_size(const void* p) noexcept {
 }
 
 std::size_t Engine::good_size(std::size_t bytes) noexcept {
-  if (bytes <= max_small_bytes) return class_bytes(class_for(bytes));
+  if (bytes <= max_small_bytes) return size_classes[class_for(bytes)].block_bytes;
   return align_up(bytes, granule_bytes);
 }
 

@@ -16,8 +16,8 @@ class Engine {
 
   void* allocate(std::size_t bytes, std::size_t alignment) noexcept {
     if (alignment <= min_alignment) [[likely]] {
-      if (bytes <= max_table_bytes) [[likely]]
-        return allocate_small(bin_offsets[(bytes + 15) / 16]);
+      if (bytes <= max_fine_bytes) [[likely]]
+        return allocate_small(bin_offsets[(bytes + fine_unit - 1) / fine_unit]);
       if (bytes <= max_small_bytes) return allocate_small(class_for(bytes) * sizeof(Bin));
       return allocate_large(bytes, alignment, nullptr);
     }

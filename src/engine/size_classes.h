@@ -1,6 +1,6 @@
-// The sizes in which small blocks come. Classes are for requests up to multiples of 16 up to 128, then
-// eight to an octave up to 32 KiB. The blocks of a class are as large as that, and a little more where
-// this fills the slab: what would be lost at the end is shared out. Class 0 is none.
+// The sizes in which small blocks come: multiples of 16 up to 128, then about eight to an octave up to
+// 32 KiB, each as large as it can be with as many blocks in its slab: what would be lost at the end is
+// shared out. Class 0 is none.
 #pragma once
 
 #include <array>
@@ -22,16 +22,6 @@ inline constexpr unsigned linear_classes = 128 / min_alignment;
 inline constexpr unsigned octaves = std::bit_width(max_small_bytes) - std::bit_width(128U);
 inline constexpr unsigned class_count = 1 + linear_classes + octaves * classes_per_octave;
 
-// The class of a request that is not too large for any.
-constexpr unsigned class_for(std::size_t bytes) noexcept {
-  if (bytes <= 128) return bytes == 0 ? 1 : static_cast<unsigned>((bytes + 15) / 16);
-  // The highest four bits of the last byte's offset name the class: a leading one, and three more.
-  const std::size_t last = bytes - 1;
-  const unsigned shift = static_cast<unsigned>(std::bit_width(last)) - 4;
-  return linear_classes + 1 + (shift - 4) * classes_per_octave +
-         static_cast<unsigned>((last >> shift) & (classes_per_octave - 1));
-}
-
 // What the heap knows of a class.
 struct SizeClass {
   std::uint32_t block_bytes;
@@ -50,8 +40,8 @@ constexpr std::uint32_t number_in_slab(const SizeClass& size_class, std::size_t 
   return static_cast<std::uint32_t>(offset * size_class.reciprocal >> reciprocal_shift);
 }
 
-// The largest request that the class serves.
-constexpr std::size_t class_bytes(unsigned size_class) noexcept {
+// The least that the blocks of a class may have.
+constexpr std::size_t least_class_bytes(unsigned size_class) noexcept {
   if (size_class <= linear_classes) return size_class * 16;
   const unsigned step = size_class - linear_classes - 1;
   return (classes_per_octave + 1 + step % classes_per_octave) << (step / classes_per_octave + 4);
@@ -77,17 +67,20 @@ constexpr std::uint32_t shortest_slab(std::size_t block_bytes, std::size_t min_b
   }
 }
 
+// Sizes up to 1 KiB are multiples of 16, larger ones of 128.
+inline constexpr std::size_t max_fine_bytes = 1024;
+inline constexpr std::size_t fine_unit = min_alignment;
+inline constexpr std::size_t coarse_unit = cache_line_bytes;
+
 constexpr SizeClass make_class(unsigned size_class) noexcept {
   if (size_class == 0) return {};
-  const std::size_t request = class_bytes(size_class);
-  const std::uint32_t granules = shortest_slab(request, 4, 16);
-  // Besides, blocks that do not all begin at multiples of 1 KiB meet in fewer sets of the caches.
-  const std::size_t blocks = granules * granule_bytes / request;
-  const std::size_t unit = request < 1024 ? min_alignment : cache_line_bytes;
-  const std::size_t bytes =
-      request <= 128 ? request : granules * granule_bytes / blocks / unit * unit;
-  const auto clamp = [](std::size_t value, std::size_t least, std::size_t most) {
-    return static_cast<std::uint32_t>(value < least ? least : value > most ? most : value);
+  const std::size_t least = least_class_bytes(size_class);
+  const std::uint32_t granules = shortest_slab(least, 4, 16);
+  const std::size_t blocks = granules * granule_bytes / least;
+  const std::size_t unit = least < max_fine_bytes ? fine_unit : coarse_unit;
+  const std::size_t bytes = least <= 128 ? least : granules * granule_bytes / blocks / unit * unit;
+  const auto clamp = [](std::size_t value, std::size_t low, std::size_t high) {
+    return static_cast<std::uint32_t>(value < low ? low : value > high ? high : value);
   };
   return {static_cast<std::uint32_t>(bytes),
           shortest_slab(bytes, 1, 4),
@@ -103,8 +96,25 @@ inline constexpr auto size_classes = [] {
   return all;
 }();
 
-// Requests up to here, which most are, find their class by a table (thread_heap.h).
-inline constexpr std::size_t max_table_bytes = 1024;
+// The classes of requests, by multiples of `unit`.
+template <std::size_t unit, std::size_t max_bytes>
+constexpr auto class_table() noexcept {
+  std::array<std::uint8_t, max_bytes / unit + 1> table{};
+  std::uint8_t size_class = 1;
+  for (std::size_t i = 0; i < table.size(); ++i) {
+    while (size_classes[size_class].block_bytes < i * unit) ++size_class;
+    table[i] = size_class;
+  }
+  return table;
+}
+inline constexpr auto fine_classes = class_table<fine_unit, max_fine_bytes>();
+inline constexpr auto coarse_classes = class_table<coarse_unit, max_small_bytes>();
+
+// The class of a request that is not too large for any.
+constexpr unsigned class_for(std::size_t bytes) noexcept {
+  return bytes <= max_fine_bytes ? fine_classes[(bytes + fine_unit - 1) / fine_unit]
+                                 : coarse_classes[(bytes + coarse_unit - 1) / coarse_unit];
+}
 
 // Of the class that has most.
 inline constexpr std::size_t max_slab_blocks = [] {
@@ -129,11 +139,14 @@ static_assert([] {
   return true;
 }());
 static_assert(class_count <= 128, "an entry of the map has seven bits for it");
-static_assert(class_bytes(class_count - 1) == max_small_bytes);
-static_assert(class_for(max_small_bytes) == class_count - 1);
+static_assert(size_classes[class_count - 1].block_bytes == max_small_bytes);
+// Sizes never fall, and a request gets the first that is not too small.
 static_assert([] {
   for (unsigned c = 2; c < class_count; ++c) {
-    if (class_for(class_bytes(c)) != c || class_for(class_bytes(c - 1) + 1) != c) return false;
+    const std::size_t before = size_classes[c - 1].block_bytes;
+    const std::size_t bytes = size_classes[c].block_bytes;
+    if (bytes < before || size_classes[class_for(bytes)].block_bytes != bytes) return false;
+    if (bytes > before && class_for(before + 1) != c) return false;
   }
   return class_for(0) == 1 && class_for(16) == 1;
 }());

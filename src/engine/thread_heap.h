@@ -23,12 +23,12 @@ inline constinit thread_local ThreadHeap* current_heap = const_cast<ThreadHeap*>
 
 inline bool has_heap() noexcept { return current_heap != no_heap && current_heap != ended_heap; }
 
-// Where the bins of the classes are that most programs ask for: offsets from the first, by 16 bytes
-// of the request.
+// Where the bins of the classes are that most programs ask for: offsets from the first, by multiples
+// of fine_unit.
 inline constexpr auto bin_offsets = [] {
-  std::array<std::uint16_t, max_table_bytes / 16 + 1> offsets{};
+  std::array<std::uint16_t, fine_classes.size()> offsets{};
   for (std::size_t i = 0; i < offsets.size(); ++i)
-    offsets[i] = static_cast<std::uint16_t>(class_for(i * 16) * sizeof(Bin));
+    offsets[i] = static_cast<std::uint16_t>(fine_classes[i] * sizeof(Bin));
   return offsets;
 }();
 
