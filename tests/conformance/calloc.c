@@ -1,7 +1,9 @@
 // calloc: zeroed whatever the memory was before, and products that overflow are refused.
 #include <errno.h>
+#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "check.h"
 
@@ -69,8 +71,23 @@ static void overflow(void) {
   }
 }
 
+// The system refuses to take back pages that are locked in memory.
+static void zeroes_locked_memory(void) {
+  const size_t bytes = 1 << 20;
+  char* dirty = malloc(bytes);
+  REQUIRE(dirty != NULL, "malloc(%zu) is null", bytes);
+  memset(dirty, 0xa5, bytes);
+  if (mlock(dirty, 32 << 10) != 0) skip_check("mlock is not permitted");
+  free(opaque_pointer(dirty));
+  malloc_trim(0);
+  char* block = calloc(1, bytes);
+  REQUIRE(block != NULL, "calloc(1, %zu) is null", bytes);
+  EXPECT(first_nonzero(block, bytes) == bytes, "byte %zu is not zero", first_nonzero(block, bytes));
+}
+
 static const Check checks[] = {
     {"calloc zeroes memory that was used before", zeroes_used_memory},
+    {"calloc zeroes memory that was locked and trimmed", zeroes_locked_memory},
     {"calloc multiplies count and size", counts_times_sizes},
     {"calloc of zero bytes returns a block", zero_products},
     {"calloc refuses products that overflow", overflow},

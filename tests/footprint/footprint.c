@@ -1,0 +1,209 @@
+// How much memory stays resident: after a burst, with many threads that wait, with blocks that one
+// thread allocates and another frees, and after threads have come and gone. Bounds are multiples of
+// what the program itself has in use. And, because the ways of memory between threads are the
+// same: of two threads that free one block, one is told.
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "conformance/check.h"
+
+// VmRSS or VmHWM of this process, in bytes.
+static size_t memory(const char* key) {
+  char line[256];
+  size_t kilobytes = 0;
+  FILE* file = fopen("/proc/self/status", "r");
+  REQUIRE(file != NULL, "there is no /proc/self/status");
+  while (fgets(line, sizeof line, file) != NULL) {
+    if (strncmp(line, key, strlen(key)) == 0) kilobytes = strtoul(line + strlen(key) + 1, NULL, 10);
+  }
+  fclose(file);
+  REQUIRE(kilobytes != 0, "there is no %s", key);
+  return kilobytes << 10;
+}
+
+// Allocates and fills blocks of `each` bytes, `total` bytes in all, and frees them.
+static void burst(size_t each, size_t total) {
+  const size_t count = total / each;
+  char** blocks = malloc(count * sizeof *blocks);
+  REQUIRE(blocks != NULL, "malloc is null");
+  for (size_t i = 0; i < count; ++i) {
+    blocks[i] = malloc(each);
+    REQUIRE(blocks[i] != NULL, "malloc(%zu) is null", each);
+    memset(blocks[i], 1, each);
+  }
+  for (size_t i = 0; i < count; ++i) free(blocks[i]);
+  free(blocks);
+}
+
+static void little_stays_after_a_burst(void) {
+  static const size_t sizes[] = {64, 1000, 20000, 1000000};
+  for (size_t i = 0; i < COUNT_OF(sizes); ++i) {
+    const pid_t child = fork();
+    if (child == 0) {
+      burst(sizes[i], (size_t)500 << 20);
+      _exit(memory("VmRSS:") < memory("VmHWM:") / 10 ? 0 : 1);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    EXPECT(status == 0, "blocks of %zu bytes: more than a tenth of the peak is resident", sizes[i]);
+  }
+}
+
+typedef struct Turns {
+  pthread_mutex_t mutex;
+  pthread_barrier_t all_done;
+  size_t each;
+} Turns;
+
+static void* take_turn(void* argument) {
+  Turns* turns = argument;
+  pthread_mutex_lock(&turns->mutex);
+  burst(turns->each, (size_t)30 << 20);
+  pthread_mutex_unlock(&turns->mutex);
+  pthread_barrier_wait(&turns->all_done);
+  return NULL;
+}
+
+enum { waiting_threads = 256 };
+
+static size_t peak_of_turns(size_t each, unsigned threads) {
+  Turns turns = {.mutex = PTHREAD_MUTEX_INITIALIZER, .each = each};
+  pthread_t ids[waiting_threads];
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setstacksize(&attributes, 64 << 10);
+  pthread_barrier_init(&turns.all_done, NULL, threads);
+  for (unsigned i = 0; i < threads; ++i) {
+    const int error = pthread_create(&ids[i], &attributes, take_turn, &turns);
+    REQUIRE(error == 0, "pthread_create: %s", strerror(error));
+  }
+  for (unsigned i = 0; i < threads; ++i) pthread_join(ids[i], NULL);
+  return memory("VmHWM:");
+}
+
+static void waiting_threads_hold_little(void) {
+  static const size_t sizes[] = {100, 900, 5000, 20000, 100000};
+  for (size_t i = 0; i < COUNT_OF(sizes); ++i) {
+    // Each in a process of its own, where memory has no past.
+    int results[2];
+    REQUIRE(pipe(results) == 0, "pipe failed");
+    for (int round = 0; round < 2; ++round) {
+      const pid_t child = fork();
+      if (child == 0) {
+        const size_t peak = peak_of_turns(sizes[i], round == 0 ? 1 : waiting_threads);
+        _exit(write(results[1], &peak, sizeof peak) == sizeof peak ? 0 : 1);
+      }
+      int status = 0;
+      waitpid(child, &status, 0);
+      REQUIRE(status == 0, "a child ended with status %d", status);
+    }
+    size_t peaks[2];
+    REQUIRE(read(results[0], peaks, sizeof peaks) == sizeof peaks, "the pipe is short");
+    EXPECT(peaks[1] <= peaks[0] + peaks[0] / 2,
+           "blocks of %zu bytes: %d threads that touch 30 MB in turn hold %zu bytes, one %zu",
+           sizes[i], waiting_threads, peaks[1], peaks[0]);
+  }
+}
+
+enum { stream_blocks = 40000, stream_rounds = 100 };
+
+typedef struct Stream {
+  char* blocks[2][stream_blocks];  // one half is filled while the other is freed
+  pthread_barrier_t turn;
+} Stream;
+
+static void* consume(void* argument) {
+  Stream* stream = argument;
+  for (int round = 0; round < stream_rounds; ++round) {
+    pthread_barrier_wait(&stream->turn);
+    for (size_t i = 0; i < stream_blocks; ++i) free(stream->blocks[round % 2][i]);
+  }
+  return NULL;
+}
+
+static void streams_hold_what_is_live(void) {
+  static Stream stream;
+  pthread_t consumer;
+  pthread_barrier_init(&stream.turn, NULL, 2);
+  REQUIRE(pthread_create(&consumer, NULL, consume, &stream) == 0, "pthread_create failed");
+  size_t live = 0;
+  for (int round = 0; round < stream_rounds; ++round) {
+    size_t bytes = 0;
+    for (size_t i = 0; i < stream_blocks; ++i) {
+      const size_t size = 16 + (i * 2654435761U >> 8) % 1000;
+      stream.blocks[round % 2][i] = malloc(size);
+      memset(stream.blocks[round % 2][i], 1, size);
+      bytes += size;
+    }
+    live = 2 * bytes;  // this half, and the one that is being freed
+    pthread_barrier_wait(&stream.turn);
+  }
+  pthread_join(consumer, NULL);
+  EXPECT(memory("VmHWM:") <= live + live * 3 / 10, "%zu bytes live at most, and a peak of %zu",
+         live, memory("VmHWM:"));
+}
+
+static void* live_shortly(void* unused) {
+  burst(200, (size_t)1 << 20);
+  return unused;
+}
+
+static void ended_threads_leave_nothing(void) {
+  size_t early = 0;
+  for (int i = 0; i < 3000; ++i) {
+    pthread_t ids[2];
+    for (int j = 0; j < 2; ++j)
+      REQUIRE(pthread_create(&ids[j], NULL, live_shortly, NULL) == 0, "pthread_create failed");
+    for (int j = 0; j < 2; ++j) pthread_join(ids[j], NULL);
+    if (i == 100) early = memory("VmHWM:");
+  }
+  EXPECT(memory("VmHWM:") <= early + ((size_t)1 << 20),
+         "200 threads held %zu bytes at most, 6,000 threads %zu", early, memory("VmHWM:"));
+}
+
+static void* shared_block;
+static pthread_barrier_t both;
+
+static void* free_it(void* unused) {
+  free(malloc(100));  // each thread has a heap of its own by then
+  pthread_barrier_wait(&both);
+  free(shared_block);
+  pthread_barrier_wait(&both);
+  return unused;
+}
+
+static void one_of_two_frees_is_told(void) {
+  static const size_t sizes[] = {48 << 10, 64 << 10, 256 << 10};
+  for (size_t i = 0; i < 3 * 100; ++i) {
+    const pid_t child = fork();
+    if (child == 0) {
+      fclose(stderr);
+      close(STDERR_FILENO);
+      shared_block = malloc(sizes[i % COUNT_OF(sizes)]);
+      pthread_barrier_init(&both, NULL, 2);
+      pthread_t other;
+      pthread_create(&other, NULL, free_it, NULL);
+      free_it(NULL);
+      _exit(0);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    EXPECT(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT,
+           "two threads freed a block of %zu bytes, and the process ended with status %d",
+           sizes[i % COUNT_OF(sizes)], status);
+  }
+}
+
+static const Check checks[] = {
+    {"after a burst of 500 MB less than a tenth stays resident", little_stays_after_a_burst},
+    {"256 waiting threads hold half as much again as one", waiting_threads_hold_little},
+    {"a stream between threads holds what is live", streams_hold_what_is_live},
+    {"threads that end leave nothing behind", ended_threads_leave_nothing},
+    {"of two threads that free a large block one is told", one_of_two_frees_is_told},
+};
+CHECK_MAIN(checks)
