@@ -81,7 +81,7 @@ class ReadWrite : public TaggedPayloads {
     lock_.unlock();
   }
   // The threads that had claimed blocks are gone: nobody has got those blocks, so they are free.
-  void fork_child() noexcept {
+  void fork_child() noexcept TS_NO_ANALYSIS {
     source_.fork_child();
     if (claims_ != 0) heap_.free_claimed();
     claims_ = 0;
