@@ -2,7 +2,7 @@
 """Checks the include rule of src/: a folder includes itself and those before it.
 
     base <- os <- classic <- override <- api      (right depends on left)
-               engine <- override
+               <- engine  <-
 
 Only two places may have preprocessor conditions. It refuses to judge anything else about the code.
 """
