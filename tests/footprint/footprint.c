@@ -148,17 +148,29 @@ static void streams_hold_what_is_live(void) {
          live, memory("VmHWM:"));
 }
 
-static void* live_shortly(void* unused) {
-  burst(200, (size_t)1 << 20);
-  return unused;
+enum { short_lived_blocks = 5000 };
+
+// The two threads of a pair hold their blocks at the same time, so every pair needs as much.
+static void* live_shortly(void* pair) {
+  static _Thread_local char* blocks[short_lived_blocks];
+  for (size_t i = 0; i < short_lived_blocks; ++i) {
+    blocks[i] = malloc(200);
+    REQUIRE(blocks[i] != NULL, "malloc is null");
+    memset(blocks[i], 1, 200);
+  }
+  pthread_barrier_wait(pair);
+  for (size_t i = 0; i < short_lived_blocks; ++i) free(blocks[i]);
+  return NULL;
 }
 
 static void ended_threads_leave_nothing(void) {
   size_t early = 0;
+  pthread_barrier_t pair;
+  pthread_barrier_init(&pair, NULL, 2);
   for (int i = 0; i < 3000; ++i) {
     pthread_t ids[2];
     for (int j = 0; j < 2; ++j)
-      REQUIRE(pthread_create(&ids[j], NULL, live_shortly, NULL) == 0, "pthread_create failed");
+      REQUIRE(pthread_create(&ids[j], NULL, live_shortly, &pair) == 0, "pthread_create failed");
     for (int j = 0; j < 2; ++j) pthread_join(ids[j], NULL);
     if (i == 100) early = memory("VmHWM:");
   }
