@@ -152,7 +152,7 @@ enum { short_lived_blocks = 5000 };
 
 // The two threads of a pair hold their blocks at the same time, so every pair needs as much.
 static void* live_shortly(void* pair) {
-  static _Thread_local char* blocks[short_lived_blocks];
+  char* blocks[short_lived_blocks];
   for (size_t i = 0; i < short_lived_blocks; ++i) {
     blocks[i] = malloc(200);
     REQUIRE(blocks[i] != NULL, "malloc is null");
