@@ -1,0 +1,300 @@
+"""The data model of experiments: what one asks, what was measured, and what that says.
+
+Why: an experiment is written as a file, run under many allocators, interrupted, resumed, analysed
+and reported, by parts that know nothing of each other. This is all that they share.
+Refuses to: read files (catalogue.py), run programs (runner.py), compute (analysis.py) or show
+anything (tsmlab/report).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from tsmlab.machine import Machine
+from tsmlab.results import AllocatorInfo, Failure, Stop
+
+SCHEMA = "tsmalloc-experiments/1"
+
+MetricUnit = Literal["seconds", "bytes", "count", "number"]
+AnalysisKind = Literal["pair", "winner", "amdahl", "growth", "order", "bound"]
+PlotKind = Literal["lines", "bars"]
+
+# Always measured, whatever the program prints; a file may name them in analyses and plots.
+WALL_SECONDS = "wall_seconds"
+PEAK_BYTES = "peak_bytes"
+
+# A point of the sweep: a value for each parameter, by its name; {} where nothing is swept.
+Point = dict[str, Any]
+
+
+# --- the question ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """What is swept. The experiment runs at every combination of its parameters' values, which are
+    numbers or strings, and replace `{name}` in the arguments."""
+
+    name: str
+    title: str
+    values: list[Any]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A number that the program prints in a line `name: NUMBER`, or one of the built-in ones."""
+
+    name: str
+    title: str
+    unit: MetricUnit
+    higher_is_better: bool
+
+
+@dataclass(frozen=True)
+class AnalysisRequest:
+    """One question to the numbers. What a kind asks, and which options it knows: docs/experiments.md.
+
+    pair: is `first` better than `second`, paired by rounds, and why? winner: who is best at each
+    point? amdahl: serial fraction over the parameter. growth: the exponent of metric ~ parameter^k.
+    order: does the order of the allocators change over the points? bound: does metric stay below?
+    """
+
+    kind: AnalysisKind
+    metric: str
+    parameter: str | None
+    options: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class PlotRequest:
+    """A figure: metric over the parameter x (lines), or a bar for each allocator at each point.
+
+    panels: a parameter with a panel for each of its values, or None."""
+
+    kind: PlotKind
+    title: str
+    metric: str
+    x: str | None
+    panels: str | None
+    log_x: bool
+    log_y: bool
+
+
+@dataclass(frozen=True)
+class Reported:
+    """A table of a source report, as it was printed: on its machine, never mixed with ours."""
+
+    report: str
+    machine: str
+    columns: list[str]
+    rows: list[list[Any]]
+    note: str
+
+
+@dataclass(frozen=True)
+class Definition:
+    """An experiment, as its file says.
+
+    program: a file name in build/release/bin, or a path, or a name that is looked for in PATH.
+    allocators: the selectors (names, globs, groups) that it takes by default.
+    rounds: how often each point is measured under each allocator, unless asked for otherwise.
+    """
+
+    name: str
+    title: str
+    question: str
+    source: str
+    answers: str
+    program: str
+    arguments: list[str]
+    parameters: list[Parameter]
+    metrics: list[Metric]
+    allocators: list[str]
+    rounds: int
+    timeout_seconds: float
+    analyses: list[AnalysisRequest]
+    plots: list[PlotRequest]
+    reported: list[Reported]
+    file: str
+    sha256: str
+
+
+# --- the measurements -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Run:
+    """One timed run. `values` are by metric name; empty where it failed before any was known."""
+
+    round: int
+    position: int
+    started_seconds: float
+    values: dict[str, float]
+    failure: Failure | None
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Memory over the time of one run: pairs of seconds since its start and bytes, in order."""
+
+    resident: list[list[float]]
+    live: list[list[float]]
+    sampling_share: float
+
+
+@dataclass(frozen=True)
+class MapBlock:
+    """Consecutive blocks of equal state and owner, in the order of addresses: how many, how large
+    together. state: used, free, cached, or mixed (a slab of which `used_share` is in use)."""
+
+    count: int
+    bytes: int
+    state: Literal["used", "free", "cached", "mixed"]
+    owner: int
+    used_share: float
+
+
+@dataclass(frozen=True)
+class MapChunk:
+    """One contiguous piece of the heap."""
+
+    address: int
+    bytes: int
+    blocks: list[MapBlock]
+
+
+@dataclass(frozen=True)
+class HeapMap:
+    """The heap at one moment, which the program names. total_chunks: those left out included."""
+
+    label: str
+    chunks: list[MapChunk]
+    total_chunks: int
+
+
+@dataclass(frozen=True)
+class Causes:
+    """What was counted in runs of their own, which nobody timed.
+
+    counts: by name, over the whole process tree; the names are listed in docs/experiments.md.
+    threads: the same for each thread, where that is known, in the order in which they began.
+    notes: why something was not counted, in sentences.
+    """
+
+    counts: dict[str, float]
+    threads: list[dict[str, float]]
+    memory: Curve | None
+    maps: list[HeapMap]
+    notes: list[str]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One allocator at one point: all its runs, the failed ones too. `point` is an index."""
+
+    point: int
+    allocator: str
+    runs: list[Run]
+    gave_up: bool
+    causes: Causes | None
+
+    def values(self, metric: str) -> dict[int, float]:
+        """By round, of the runs that did not fail."""
+        return {
+            run.round: run.values[metric]
+            for run in self.runs
+            if run.failure is None and metric in run.values
+        }
+
+
+# --- what it says ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number with its 95 % confidence interval; low and high are None where there is none."""
+
+    value: float
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True)
+class CellSummary:
+    """One metric of one cell: median and, over `runs` of them, its interval and spread."""
+
+    point: int
+    allocator: str
+    metric: str
+    runs: int
+    median: float
+    low: float | None
+    high: float | None
+    minimum: float
+    maximum: float
+
+
+@dataclass(frozen=True)
+class FittedCurve:
+    """A model beside the measured points: pairs (parameter, predicted metric), for plots."""
+
+    allocator: str
+    metric: str
+    label: str
+    points: list[list[float]]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One answer of one analysis. verdict: a few words; text: sentences, with their figures."""
+
+    kind: AnalysisKind
+    metric: str
+    allocators: list[str]
+    verdict: str
+    estimates: dict[str, Estimate]
+    curves: list[FittedCurve]
+    text: str
+
+
+@dataclass(frozen=True)
+class ExperimentAnalysis:
+    """Everything computed from one experiment's cells. answer: the paragraph, in plain text."""
+
+    summaries: list[CellSummary]
+    findings: list[Finding]
+    answer: str
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One experiment with all that was measured; cells are by point, then by allocator."""
+
+    definition: Definition
+    points: list[Point]
+    allocators: list[str]
+    cells: list[Cell]
+    analysis: ExperimentAnalysis | None
+
+    def cell(self, point: int, allocator: str) -> Cell | None:
+        return next((c for c in self.cells if (c.point, c.allocator) == (point, allocator)), None)
+
+
+@dataclass(frozen=True)
+class ExperimentResults:
+    """A run of one or more experiments, as it is saved. stop is None while it goes on."""
+
+    schema: str
+    created: str
+    tsmalloc_version: str
+    seed: int
+    cpus: list[int] | None
+    machine: Machine
+    allocators: list[AllocatorInfo]
+    stop: Stop | None
+    changed: list[str]
+    experiments: list[Experiment]
+
+    def allocator(self, name: str) -> AllocatorInfo:
+        return next(info for info in self.allocators if info.name == name)
