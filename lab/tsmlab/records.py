@@ -46,14 +46,14 @@ def from_json(kind: type[Record], schema: str, text: str, source: str, remedy: s
         what = f"its schema is {found!r}" if found else "it has no schema"
         raise UserError(f"{source} cannot be read: {what}, not {schema!r}.", remedy)
     try:
-        record = _restore(kind, data)
+        record = restore(kind, data)
     except (TypeError, ValueError, KeyError) as error:
         raise UserError(f"{source} is damaged: {error}.", "Was it edited by hand?") from error
     assert isinstance(record, kind)
     return record
 
 
-def _restore(kind: Any, value: Any) -> Any:
+def restore(kind: Any, value: Any) -> Any:
     """Rebuilds a value of the annotated type `kind` from JSON's plain values."""
     if kind is Any:
         return value
@@ -62,15 +62,15 @@ def _restore(kind: Any, value: Any) -> Any:
         if value is None and type(None) in arguments:
             return None
         (inner,) = (a for a in arguments if a is not type(None))
-        return _restore(inner, value)
+        return restore(inner, value)
     if origin is Literal:
         if value not in arguments:
             raise ValueError(f"{value!r} is none of {', '.join(map(repr, arguments))}")
         return value
     if origin in (list, tuple):  # a tuple of any length: tuple[X, ...]
-        return origin(_restore(arguments[0], item) for item in _expect(list, value))
+        return origin(restore(arguments[0], item) for item in _expect(list, value))
     if origin is dict:
-        return {key: _restore(arguments[1], item) for key, item in _expect(dict, value).items()}
+        return {key: restore(arguments[1], item) for key, item in _expect(dict, value).items()}
     if dataclasses.is_dataclass(kind):
         return _restore_dataclass(typing.cast(type, kind), _expect(dict, value))
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
@@ -86,7 +86,7 @@ def _restore_dataclass(kind: type, data: Mapping[str, Any]) -> Any:
     for field in dataclasses.fields(kind):
         if field.name not in data:
             raise ValueError(f"{kind.__name__} lacks the field {field.name!r}")
-        known[field.name] = _restore(hints[field.name], data[field.name])
+        known[field.name] = restore(hints[field.name], data[field.name])
     return kind(**known)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -35,7 +36,10 @@ VARIABLE_OVERHEAD_BYTES = 1 + 1 + 8
 
 @dataclass(frozen=True)
 class Program:
-    """What is run each time, and what its success looks like."""
+    """What is run each time, and what its success looks like.
+
+    printed: numbers that it prints in lines `name: NUMBER`; a sample has them by these names.
+    """
 
     command: tuple[str, ...]
     stdin: Path
@@ -43,6 +47,7 @@ class Program:
     metric: CustomMetric | None = None
     setup: str | None = None
     cleanup: str | None = None
+    printed: tuple[str, ...] = ()
 
 
 class Trial:
@@ -130,6 +135,8 @@ class Trial:
                 failure = self._failed("metric", f"no {self._program.metric.name} in the output")
             else:
                 values[CUSTOM] = number
+        if self._program.printed and failure is None:
+            failure = self._read_printed(values)
         digest, size = _hash(self._stdout)
         for path in (self._stdout, self._stderr):
             path.unlink(missing_ok=True)
@@ -147,6 +154,17 @@ class Trial:
             failure=failure,
             measurement=dict(measurement.raw),
         )
+
+    def _read_printed(self, values: dict[str, float]) -> Failure | None:
+        """Adds the numbers that the program promised to print; a failure if one is not there."""
+        text = _text(self._stdout)
+        for name in self._program.printed:
+            line = CustomMetric(name, rf"^{re.escape(name)}: *(\S+)\s*$", higher_is_better=False)
+            number = line.find(text)
+            if number is None:
+                return self._failed("metric", f"no line `{name}: NUMBER` in the output")
+            values[name] = number
+        return None
 
     def _failure(self, allocator: Allocator, measurement: Measurement) -> Failure | None:
         expected = self._program.expected_exit

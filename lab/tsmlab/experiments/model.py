@@ -19,10 +19,14 @@ SCHEMA = "tsmalloc-experiments/1"
 MetricUnit = Literal["seconds", "bytes", "count", "number"]
 AnalysisKind = Literal["pair", "winner", "amdahl", "growth", "order", "bound"]
 PlotKind = Literal["lines", "bars"]
+CausesAt = Literal["all", "ends", "none"]
 
 # Always measured, whatever the program prints; a file may name them in analyses and plots.
 WALL_SECONDS = "wall_seconds"
 PEAK_BYTES = "peak_bytes"
+USER_SECONDS = "user_seconds"
+SYSTEM_SECONDS = "system_seconds"
+PAGE_FAULTS = "page_faults"
 
 # A point of the sweep: a value for each parameter, by its name; {} where nothing is swept.
 Point = dict[str, Any]
@@ -99,6 +103,8 @@ class Definition:
     program: a file name in build/release/bin, or a path, or a name that is looked for in PATH.
     allocators: the selectors (names, globs, groups) that it takes by default.
     rounds: how often each point is measured under each allocator, unless asked for otherwise.
+    causes: at which points they are counted: at all, at the first and the last, or at none.
+    run_seconds: about how long a run takes; for the estimate of the time alone.
     """
 
     name: str
@@ -118,6 +124,8 @@ class Definition:
     reported: list[Reported]
     file: str
     sha256: str
+    causes: CausesAt = "all"
+    run_seconds: float = 1.0
 
 
 # --- the measurements -----------------------------------------------------------------------------
