@@ -19,6 +19,9 @@ SCHEMA = "tsmalloc-experiments/1"
 MetricUnit = Literal["seconds", "bytes", "count", "number"]
 AnalysisKind = Literal["pair", "winner", "amdahl", "growth", "order", "bound"]
 PlotKind = Literal["lines", "bars"]
+# Where a median's interval comes from: order statistics (exact, from six runs on), Student's on the
+# logarithms of fewer, or there is none.
+IntervalMethod = Literal["order", "student", "none"]
 CausesAt = Literal["all", "ends", "none"]
 
 # Always measured, whatever the program prints; a file may name them in analyses and plots.
@@ -230,7 +233,8 @@ class Estimate:
 
 @dataclass(frozen=True)
 class CellSummary:
-    """One metric of one cell: median and, over `runs` of them, its interval and spread."""
+    """One metric of one cell: median and, over `runs` of them, its interval and spread. What was
+    counted instead of timed has one run and no interval."""
 
     point: int
     allocator: str
@@ -241,6 +245,7 @@ class CellSummary:
     high: float | None
     minimum: float
     maximum: float
+    method: IntervalMethod = "none"
 
 
 @dataclass(frozen=True)
