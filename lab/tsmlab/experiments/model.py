@@ -50,12 +50,17 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Metric:
-    """A number that the program prints in a line `name: NUMBER`, or one of the built-in ones."""
+    """A number that the program prints in a line `name: NUMBER`, or one of the built-in ones.
+
+    source: "run" if it is taken from every timed run; "causes" if it is one of the counts of the
+    runs that nobody times (Causes.counts), of which there is one value for each cell.
+    """
 
     name: str
     title: str
     unit: MetricUnit
     higher_is_better: bool
+    source: MetricSource
 
 
 @dataclass(frozen=True)
