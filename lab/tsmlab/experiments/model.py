@@ -60,7 +60,7 @@ class Metric:
     title: str
     unit: MetricUnit
     higher_is_better: bool
-    source: MetricSource
+    source: MetricSource = "run"
 
 
 @dataclass(frozen=True)
@@ -134,6 +134,15 @@ class Definition:
     sha256: str
     causes: CausesAt = "all"
     run_seconds: float = 1.0
+
+    def metric(self, name: str) -> Metric:
+        """Its own of this name, or the built-in one."""
+        return next(metric for metric in (*self.metrics, *BUILT_IN) if metric.name == name)
+
+    @property
+    def main_metric(self) -> Metric:
+        """The one that tables show: its first."""
+        return (*self.metrics, *BUILT_IN)[0]
 
 
 # --- the measurements -----------------------------------------------------------------------------
