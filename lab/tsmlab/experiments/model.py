@@ -17,6 +17,7 @@ from tsmlab.results import AllocatorInfo, Failure, Stop
 SCHEMA = "tsmalloc-experiments/1"
 
 MetricUnit = Literal["seconds", "bytes", "count", "number"]
+MetricSource = Literal["run", "causes"]
 AnalysisKind = Literal["pair", "winner", "amdahl", "growth", "order", "bound"]
 PlotKind = Literal["lines", "bars"]
 # Where a median's interval comes from: order statistics (exact, from six runs on), Student's on the
@@ -63,9 +64,17 @@ class Metric:
     source: MetricSource = "run"
 
 
+BUILT_IN = (
+    Metric(WALL_SECONDS, "wall time", "seconds", higher_is_better=False),
+    Metric(PEAK_BYTES, "peak memory", "bytes", higher_is_better=False),
+    Metric(USER_SECONDS, "user time", "seconds", higher_is_better=False),
+    Metric(SYSTEM_SECONDS, "system time", "seconds", higher_is_better=False),
+    Metric(PAGE_FAULTS, "page faults", "count", higher_is_better=False),
+)
+
 @dataclass(frozen=True)
 class AnalysisRequest:
-    """One question to the numbers. What a kind asks, and which options it knows: docs/experiments.md.
+    """One question to the numbers. What each kind asks, with its options: docs/experiments.md.
 
     pair: is `first` better than `second`, paired by rounds, and why? winner: who is best at each
     point? amdahl: serial fraction over the parameter. growth: the exponent of metric ~ parameter^k.
