@@ -13,7 +13,7 @@
 #include <cstdio>
 #include <cstring>
 
-#include "next.h"
+#include "interpose/next.h"
 
 namespace ts {
 namespace {

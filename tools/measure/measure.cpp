@@ -16,12 +16,12 @@
 #include <cstdio>
 #include <cstring>
 
-#include "child.h"
-#include "json_line.h"
-#include "options.h"
-#include "private_cgroup.h"
-#include "process_tree.h"
-#include "supervisor.h"
+#include "launch/child.h"
+#include "launch/json_line.h"
+#include "launch/options.h"
+#include "measure/private_cgroup.h"
+#include "launch/process_tree.h"
+#include "measure/supervisor.h"
 
 namespace ts {
 namespace {

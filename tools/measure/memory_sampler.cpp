@@ -1,5 +1,5 @@
 // /proc/PID/status and smaps_rollup; see memory_sampler.h.
-#include "memory_sampler.h"
+#include "measure/memory_sampler.h"
 
 #include <algorithm>
 #include <limits>

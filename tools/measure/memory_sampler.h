@@ -7,8 +7,8 @@
 
 #include <cstdint>
 
-#include "process_tree.h"
-#include "system.h"
+#include "launch/process_tree.h"
+#include "launch/system.h"
 
 namespace ts {
 

@@ -1,5 +1,5 @@
 // Reading /proc/PID/maps of the root; see preload_proof.h.
-#include "preload_proof.h"
+#include "measure/preload_proof.h"
 
 #include <unistd.h>
 

@@ -9,7 +9,7 @@
 
 #include <sys/types.h>
 
-#include "options.h"
+#include "launch/options.h"
 
 namespace ts {
 

@@ -1,5 +1,5 @@
 // Finding our memory cgroup (version 1 or 2) and making a child of it; see private_cgroup.h.
-#include "private_cgroup.h"
+#include "measure/private_cgroup.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -12,7 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "system.h"
+#include "launch/system.h"
 
 namespace ts {
 namespace {

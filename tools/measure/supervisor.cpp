@@ -1,5 +1,5 @@
 // The event loop; see supervisor.h.
-#include "supervisor.h"
+#include "measure/supervisor.h"
 
 #include <sys/wait.h>
 #include <unistd.h>

@@ -8,11 +8,11 @@
 
 #include <sys/resource.h>
 
-#include "child.h"
-#include "memory_sampler.h"
-#include "options.h"
-#include "preload_proof.h"
-#include "process_tree.h"
+#include "launch/child.h"
+#include "measure/memory_sampler.h"
+#include "launch/options.h"
+#include "measure/preload_proof.h"
+#include "launch/process_tree.h"
 
 namespace ts {
 

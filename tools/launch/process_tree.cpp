@@ -1,5 +1,5 @@
 // Walking /proc/PID/task/TID/children; see process_tree.h.
-#include "process_tree.h"
+#include "launch/process_tree.h"
 
 #include <dirent.h>
 #include <signal.h>
@@ -9,7 +9,7 @@
 #include <climits>
 #include <cstdlib>
 
-#include "system.h"
+#include "launch/system.h"
 
 namespace ts {
 

@@ -1,5 +1,5 @@
 // dlsym, and the arena for what it allocates; see next.h.
-#include "next.h"
+#include "interpose/next.h"
 
 #include <dlfcn.h>
 

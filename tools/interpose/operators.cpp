@@ -12,7 +12,7 @@
 #include <algorithm>
 #include <new>
 
-#include "counted.h"
+#include "interpose/passed_on.h"
 
 namespace ts {
 namespace {

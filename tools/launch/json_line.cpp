@@ -1,11 +1,11 @@
 // Buffering and escaping; see json_line.h.
-#include "json_line.h"
+#include "launch/json_line.h"
 
 #include <unistd.h>
 
 #include <cerrno>
 
-#include "system.h"
+#include "launch/system.h"
 
 namespace ts {
 namespace {

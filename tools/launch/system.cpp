@@ -1,5 +1,5 @@
 // Clocks, text files and giving up; see system.h.
-#include "system.h"
+#include "launch/system.h"
 
 #include <fcntl.h>
 #include <unistd.h>

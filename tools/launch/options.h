@@ -9,7 +9,7 @@
 #include <climits>
 #include <cstddef>
 
-#include "system.h"
+#include "launch/system.h"
 
 namespace ts {
 

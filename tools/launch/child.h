@@ -8,7 +8,7 @@
 #include <signal.h>
 #include <sys/types.h>
 
-#include "options.h"
+#include "launch/options.h"
 
 namespace ts {
 

@@ -1,5 +1,5 @@
 // Parsing of the command line; see options.h.
-#include "options.h"
+#include "launch/options.h"
 
 #include <getopt.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
 // fork, the child's last steps, exec; see child.h.
-#include "child.h"
+#include "launch/child.h"
 
 #include <fcntl.h>
 #include <sys/prctl.h>

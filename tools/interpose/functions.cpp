@@ -19,7 +19,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "counted.h"
+#include "interpose/passed_on.h"
 
 namespace ts {
 namespace {

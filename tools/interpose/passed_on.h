@@ -8,7 +8,7 @@
 
 #include <type_traits>
 
-#include "next.h"
+#include "interpose/next.h"
 #include "record.h"
 
 namespace ts {
