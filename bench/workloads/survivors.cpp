@@ -2,13 +2,15 @@
 // leaves every tenth on a shelf, and frees what another thread left on that shelf long before. Heaps
 // of ended threads must be found and used again, although a few of their blocks live on: if not, memory
 // grows with the number of threads. Leaves out long-lived threads. An operation is a malloc and a
-// free; each block's two ends are written and read.
+// free; each block's two ends are written and read. live_bytes are those on the shelves in the end:
+// with 1,000 full shelves, two threads at work add 2 % at most.
 #include <atomic>
 #include <functional>
 #include <mutex>
 #include <thread>
 #include <utility>
 
+#include "programs/support/heap_snapshot.h"
 #include "programs/support/team.h"
 #include "workload.h"
 
@@ -68,9 +70,15 @@ int main(int argc, char** argv) {
           .join();
     }
   });
+  ts::test::heap_snapshot("all threads have ended");
+  std::size_t live_bytes = 0;
   for (const Shelf& shelf : shelves) {
-    for (const Block& block : shelf.blocks) give(block);
+    for (const Block& block : shelf.blocks) {
+      live_bytes += block.bytes;
+      give(block);
+    }
   }
+  tell("live_bytes", live_bytes);
   report(lives * blocks_of_thread, seconds);
   return 0;
 }

@@ -1,5 +1,5 @@
-// What the workloads share: blocks that notice damage, random numbers that cost little beside a
-// malloc, a clock, the two lines at the end. Nothing here allocates, and a program of one thread needs
+// What the workloads and the programs of experiments share: blocks that notice damage, random numbers
+// that cost little beside a malloc, a clock, the two lines at the end. Nothing here allocates, and a program of one thread needs
 // libc alone, so that its peak is the allocator's rather than the C++ library's. It refuses to check
 // every byte: it must cost less than what it watches.
 #pragma once
@@ -54,6 +54,7 @@ class Sizes {
   std::size_t pick(Random& random) const {
     return least_ + bench::pick(random, most_ - least_ + 1);
   }
+  std::size_t least() const { return least_; }
 
  private:
   std::size_t least_;
@@ -115,13 +116,30 @@ class Stopwatch {
   double began_ = now();
 };
 
-// The end of a workload's output. By write(): a stream would ask malloc for its buffer.
-inline void report(std::size_t operations, double seconds) {
-  char text[128];
-  const int length =
-      std::snprintf(text, sizeof text, "operations: %zu\nseconds: %.6f\n", operations, seconds);
+// By write(): a stream would ask malloc for its buffer. `length` is what snprintf returned.
+inline void print(const char* text, int length) {
   if (::write(STDOUT_FILENO, text, static_cast<std::size_t>(length)) != length)
     fail("the result could not be written");
+}
+
+// A line `name: NUMBER`, for experiments; before report().
+inline void tell(const char* name, std::size_t value) {
+  char text[128];
+  print(text, std::snprintf(text, sizeof text, "%s: %zu\n", name, value));
+}
+
+// The same for seconds per operation, to the picosecond.
+inline void tell_each(const char* name, double seconds, std::size_t operations) {
+  char text[128];
+  print(text, std::snprintf(text, sizeof text, "%s: %.12f\n", name,
+                            seconds / static_cast<double>(operations)));
+}
+
+// The end of a workload's output.
+inline void report(std::size_t operations, double seconds) {
+  char text[128];
+  print(text,
+        std::snprintf(text, sizeof text, "operations: %zu\nseconds: %.6f\n", operations, seconds));
 }
 
 }  // namespace ts::bench
