@@ -17,8 +17,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tsmlab import __version__, guest_memory, machine, records, suite_results, wording
-from tsmlab.allocators import Allocator, file_sha256
+from tsmlab import (
+    __version__,
+    fingerprints,
+    guest_memory,
+    machine,
+    records,
+    suite_results,
+    wording,
+)
+from tsmlab.allocators import Allocator
 from tsmlab.errors import UserError
 from tsmlab.floors import floor
 from tsmlab.measuring import Executor
@@ -151,7 +159,9 @@ class _Session:
             workload.name: (*options.allocators, *(floors[name] for name in workload.floors))
             for workload in options.workloads
         }
-        self._hashes = _hashes(options.workloads, [*options.allocators, *floors.values()])
+        programs = [Path(workload.command[0]) for workload in options.workloads]
+        libraries = [a.path for a in (*options.allocators, *floors.values()) if a.path]
+        self._hashes = fingerprints.digests([*programs, *libraries])
         runs = {name: len(allocators) for name, allocators in contenders.items()}
         self._progress = SuiteProgress(reporter, clock, runs, options.rounds)
         self._jobs = [
@@ -247,7 +257,8 @@ class _Session:
 
     def _changed(self) -> list[str]:
         """What was built anew while it was measured."""
-        return [str(path) for path, digest in self._hashes.items() if _hash(path) != digest]
+        now = fingerprints.digests(map(Path, self._hashes))
+        return [name for name, digest in self._hashes.items() if now[name] != digest]
 
     def _results(self, stop: Stop | None) -> SuiteResults:
         options = self._options
@@ -274,23 +285,6 @@ class _Session:
             analysis=analyse(runs, options.field),
             runs=runs,
         )
-
-
-def _hashes(
-    workloads: Sequence[Workload], allocators: Sequence[Allocator]
-) -> dict[Path, str | None]:
-    """Every program and library that takes part, with its hash."""
-    programs = {Path(workload.command[0]) for workload in workloads}
-    libraries = {allocator.path for allocator in allocators if allocator.path}
-    return {path: _hash(path) for path in sorted(programs | libraries)}
-
-
-def _hash(path: Path) -> str | None:
-    """None where there is no such file at the moment."""
-    try:
-        return file_sha256(path)
-    except OSError:
-        return None
 
 
 def workload_seed(seed: int, workload: str) -> int:

@@ -94,12 +94,16 @@ def check_programs(workloads: Sequence[Workload]) -> None:
         return
     names = ", ".join(path.name for path in missing)
     folders = " and ".join(map(str, dict.fromkeys(path.parent for path in missing)))
-    root = paths.repository_root()
-    remedy = (
-        f"The suite's own are built with: cd {shlex.quote(str(root))} && "
-        "cmake --preset release -DTSMALLOC_TESTS=ON && cmake --build --preset release"
-    )
+    remedy = f"The suite's own are built with: {build_command()}"
     raise UserError(f"there is no executable {names} in {folders}.", remedy)
+
+
+def build_command() -> str:
+    """What builds the programs of the repository."""
+    root = shlex.quote(str(paths.repository_root()))
+    return (
+        f"cd {root} && cmake --preset release -DTSMALLOC_TESTS=ON && cmake --build --preset release"
+    )
 
 
 class _Entry:

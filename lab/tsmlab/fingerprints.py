@@ -1,0 +1,24 @@
+"""The hashes of files: whether a program or library is still the one that was measured.
+
+Why: who builds while something is measured mixes the numbers of two versions without noticing.
+Refuses to: fail. A file that is not there at the moment has no hash, which is a change, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from tsmlab.allocators import file_sha256
+
+
+def digests(files: Iterable[Path]) -> dict[str, str | None]:
+    """The SHA-256 of each file by its name, sorted; None where it cannot be read."""
+    return {str(path): _digest(path) for path in sorted(set(files))}
+
+
+def _digest(path: Path) -> str | None:
+    try:
+        return file_sha256(path)
+    except OSError:
+        return None
