@@ -85,6 +85,12 @@ class CustomMetric:
         return None
 
 
+def printed_number(text: str, name: str) -> float | None:
+    """The number in the last line `name: NUMBER`; None where there is no such line."""
+    found = re.findall(rf"^{re.escape(name)}:[ \t]*(\S+)[ \t]*$", text, re.MULTILINE)
+    return _number(found[-1]) if found else None
+
+
 def parse_custom(text: str) -> CustomMetric:
     """Reads NAME=REGEX or REGEX, with `:higher` or `:lower` (the default) at the end."""
     body, direction = text, "lower"

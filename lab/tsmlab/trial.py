@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,7 +21,7 @@ from typing import Literal
 from tsmlab.allocators import Allocator
 from tsmlab.errors import UserError
 from tsmlab.measuring import Executor, Measurement, RunRequest
-from tsmlab.metrics import CUSTOM, CustomMetric, measured_values
+from tsmlab.metrics import CUSTOM, CustomMetric, measured_values, printed_number
 from tsmlab.results import Failure, FailureKind, Sample
 from tsmlab.schedule import Slot
 
@@ -39,6 +38,7 @@ class Program:
     """What is run each time, and what its success looks like.
 
     printed: numbers that it prints in lines `name: NUMBER`; a sample has them by these names.
+    printed_perhaps: the same, but a run without them has not failed.
     """
 
     command: tuple[str, ...]
@@ -48,6 +48,7 @@ class Program:
     setup: str | None = None
     cleanup: str | None = None
     printed: tuple[str, ...] = ()
+    printed_perhaps: tuple[str, ...] = ()
 
 
 class Trial:
@@ -135,7 +136,7 @@ class Trial:
                 failure = self._failed("metric", f"no {self._program.metric.name} in the output")
             else:
                 values[CUSTOM] = number
-        if self._program.printed and failure is None:
+        if failure is None:
             failure = self._read_printed(values)
         digest, size = _hash(self._stdout)
         for path in (self._stdout, self._stderr):
@@ -156,14 +157,14 @@ class Trial:
         )
 
     def _read_printed(self, values: dict[str, float]) -> Failure | None:
-        """Adds the numbers that the program promised to print; a failure if one is not there."""
+        """Adds the numbers that the program prints; a failure if it does not keep its promise."""
         text = _text(self._stdout)
-        for name in self._program.printed:
-            line = CustomMetric(name, rf"^{re.escape(name)}: *(\S+)\s*$", higher_is_better=False)
-            number = line.find(text)
-            if number is None:
+        for name in (*self._program.printed, *self._program.printed_perhaps):
+            number = printed_number(text, name)
+            if number is not None:
+                values[name] = number
+            elif name in self._program.printed:
                 return self._failed("metric", f"no line `{name}: NUMBER` in the output")
-            values[name] = number
         return None
 
     def _failure(self, allocator: Allocator, measurement: Measurement) -> Failure | None:

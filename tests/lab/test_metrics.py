@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tsmlab.errors import UserError
-from tsmlab.metrics import CustomMetric, parse_custom
+from tsmlab.metrics import CustomMetric, parse_custom, printed_number
 
 
 @pytest.mark.parametrize(
@@ -51,3 +51,13 @@ def test_the_first_text_with_the_number_wins() -> None:
     metric = CustomMetric("n", r"n=(\d+)", False)
     assert metric.find("nothing", "n=2") == 2.0
     assert metric.find("n=1", "n=2") == 1.0
+
+
+def test_the_last_line_of_a_name_has_its_number() -> None:
+    text = (
+        "seconds: 1.5\noperations: 7 pairs\n  seconds: 9\nseconds:2.5 \nmany: 1,000,000\nbad: x\n"
+    )
+    assert printed_number(text, "seconds") == 2.5
+    assert printed_number(text, "many") == 1_000_000
+    for name in ("operations", "bad", "second", "econds"):
+        assert printed_number(text, name) is None

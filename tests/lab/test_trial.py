@@ -234,3 +234,21 @@ def test_a_crash_of_the_reference_says_nothing_about_its_output(world: Any, tmp_
     check = OutputCheck("glibc", enabled=True)
     check.judge([*outputs(world, tmp_path, ("glibc", "1"), ("a", "1")), crashed])
     assert check.comparable is True
+
+
+def test_printed_numbers_are_values_and_must_be_there_if_promised(
+    world: Any, tmp_path: Path
+) -> None:
+    program = replace(PROGRAM, printed=("seconds", "blocks"), printed_perhaps=("live", "gone"))
+    behaviour = world.Behaviour(stdout="seconds: 1.5\nblocks: 70\nlive: 4096\n")
+    sample = run_once(world, tmp_path, behaviour, program)
+    assert sample.failure is None
+    found = {name: sample.values.get(name) for name in ("seconds", "blocks", "live", "gone")}
+    assert found == {"seconds": 1.5, "blocks": 70.0, "live": 4096.0, "gone": None}
+
+    sample = run_once(world, tmp_path, world.Behaviour(stdout="seconds: 1.5\n"), program)
+    assert sample.failure is not None
+    assert (sample.failure.kind, sample.failure.text) == (
+        "metric",
+        "no line `blocks: NUMBER` in the output",
+    )

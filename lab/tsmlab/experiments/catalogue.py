@@ -23,6 +23,8 @@ from tsmlab import paths, workloads
 from tsmlab.errors import UserError
 from tsmlab.experiments.model import (
     BUILT_IN,
+    PEAK_BYTES,
+    WALL_SECONDS,
     AnalysisKind,
     AnalysisRequest,
     CausesAt,
@@ -36,6 +38,7 @@ from tsmlab.experiments.model import (
     Point,
     Reported,
 )
+from tsmlab.metrics import PEAK_MEMORY, TIME
 
 EVERYTHING = "all"
 DEFAULT_ROUNDS = 5
@@ -46,6 +49,8 @@ DEFAULT_ALLOCATORS = ["tsmalloc", "system"]
 # {name} stands for a value, {{name}} for itself; any other brace is only a brace.
 PLACEHOLDER = re.compile(r"\{\{(\w+)\}\}|\{(\w+)\}")
 ALLOCATOR_PLACEHOLDER = "allocator"
+# What other verbs call the built-in metrics.
+RESERVED = {TIME: WALL_SECONDS, PEAK_MEMORY: PEAK_BYTES}
 SHOW_ALL = "`tsmalloc experiment list` shows them all."
 
 Part = TypeVar("Part")
@@ -305,6 +310,8 @@ def _parameter(table: _Table) -> Parameter:
 
 def _metric(table: _Table) -> Metric:
     name = table.name("[A-Za-z][A-Za-z0-9_-]*", "letters, digits, underscores and hyphens")
+    if name in RESERVED:
+        raise table.error(f"name is {name!r}", f"The built-in one is called {RESERVED[name]}.")
     return Metric(
         name=name,
         title=table.text("title", name),

@@ -31,6 +31,10 @@ PEAK_BYTES = "peak_bytes"
 USER_SECONDS = "user_seconds"
 SYSTEM_SECONDS = "system_seconds"
 PAGE_FAULTS = "page_faults"
+# The peak as a multiple of LIVE_BYTES, where the program prints that: the most bytes that it had
+# requested and not yet freed at one time.
+PEAK_OVER_LIVE = "peak_over_live"
+LIVE_BYTES = "live_bytes"
 
 # A point of the sweep: a value for each parameter, by its name; {} where nothing is swept.
 Point = dict[str, Any]
@@ -70,6 +74,7 @@ BUILT_IN = (
     Metric(USER_SECONDS, "user time", "seconds", higher_is_better=False),
     Metric(SYSTEM_SECONDS, "system time", "seconds", higher_is_better=False),
     Metric(PAGE_FAULTS, "page faults", "count", higher_is_better=False),
+    Metric(PEAK_OVER_LIVE, "peak over live bytes", "number", higher_is_better=False),
 )
 
 @dataclass(frozen=True)

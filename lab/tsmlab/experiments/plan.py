@@ -18,7 +18,7 @@ from tsmlab import system_libraries
 from tsmlab.allocators import Allocator
 from tsmlab.errors import UserError
 from tsmlab.experiments.catalogue import arguments_at, describe_point, points_of, program_path
-from tsmlab.experiments.model import BUILT_IN, Definition, Point
+from tsmlab.experiments.model import BUILT_IN, LIVE_BYTES, Definition, Point
 from tsmlab.wording import names, quantity, rounds
 
 # A time budget takes rounds away, but never more than down to this: fewer say next to nothing.
@@ -57,6 +57,10 @@ class Plan:
             for metric in self.definition.metrics
             if metric.source == "run" and metric.name not in measured
         )
+
+    @property
+    def printed_perhaps(self) -> tuple[str, ...]:
+        return () if LIVE_BYTES in self.printed else (LIVE_BYTES,)
 
     @property
     def causes_points(self) -> list[int]:
