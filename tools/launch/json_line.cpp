@@ -104,6 +104,12 @@ void JsonLine::begin_list(const char* name) {
   put('[');
 }
 
+void JsonLine::begin_list() {
+  put_separator();
+  put('[');
+  needs_comma_ = false;
+}
+
 void JsonLine::end_list() {
   put(']');
   needs_comma_ = true;
@@ -116,12 +122,21 @@ void JsonLine::key(const char* name) {
   needs_comma_ = false;
 }
 
-void JsonLine::add(const char* name, std::int64_t value) {
+void JsonLine::put_number(std::int64_t value) {
   char digits[24];
   format(digits, sizeof digits, "%lld", static_cast<long long>(value));
-  key(name);
   put(digits);
   needs_comma_ = true;
+}
+
+void JsonLine::add(const char* name, std::int64_t value) {
+  key(name);
+  put_number(value);
+}
+
+void JsonLine::add(std::int64_t value) {
+  put_separator();
+  put_number(value);
 }
 
 void JsonLine::add_unless_negative(const char* name, std::int64_t value) {

@@ -4,20 +4,18 @@
 #include <getopt.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <initializer_list>
+#include <iterator>
 
 namespace ts {
 namespace {
 
-constexpr char help_text[] =
-    R"(usage: measure [options] -- COMMAND [ARGUMENT...]
-Runs COMMAND, waits for it and for what it leaves running, and writes one line of JSON about its
-time and memory.
-  --output FILE      where the line goes (default: standard output)
+constexpr char common_help_text[] =
+    R"(  --output FILE      where the line goes (default: standard output)
   --preload LIBRARY  put it into COMMAND's LD_PRELOAD, before what is there; may be repeated
   --env KEY=VALUE    set a variable in COMMAND's environment; may be repeated
   --unset KEY        remove a variable from COMMAND's environment; may be repeated
@@ -26,29 +24,7 @@ time and memory.
   --stderr FILE      likewise
   --cwd DIRECTORY    start COMMAND in this directory
   --timeout SECONDS  then end all its processes: SIGTERM, and SIGKILL two seconds later
-  --sample-ms N      look at the memory of all processes every N ms, more rarely where that would
-                     cost over 1 % of a core (default 10; 0: never)
-Exit status: 0 a line was written, whatever COMMAND did; 1 wrong usage; 125 measure itself failed.
 )";
-
-// The pieces make up the sentence that says what is wrong, and with what.
-[[noreturn]] void fail_usage(std::initializer_list<const char*> pieces) {
-  dprintf(STDERR_FILENO, "measure: ");
-  for (const char* piece : pieces) dprintf(STDERR_FILENO, "%s", piece);
-  dprintf(STDERR_FILENO, "\n  measure --help lists the options.\n");
-  _exit(exit_usage);
-}
-
-Nanoseconds parse_time(const char* option, const char* text, Nanoseconds unit_ns) {
-  constexpr double most = 1e8;  // three years in seconds: far from overflowing Nanoseconds
-  char* tail = nullptr;
-  const double number = std::strtod(text, &tail);
-  const bool is_number = tail != text && *tail == '\0';
-  if (!is_number || !(number >= 0) || number > most) {
-    fail_usage({option, " wants a number from 0 to 100000000, not '", text, "'."});
-  }
-  return static_cast<Nanoseconds>(number * static_cast<double>(unit_ns));
-}
 
 // The path goes to the loader as it was given, even where a symbolic link could be followed: the
 // length of the environment is part of the experiment, and a link may be there because the loader
@@ -97,23 +73,27 @@ enum Flag : int {
   out,
   error,
   timeout,
-  sample_ms,
   cwd,
-  help
+  help,
+  first_own  // and on: the options of one tool
 };
 
-constexpr option long_options[] = {{"output", required_argument, nullptr, Flag::output},
-                                   {"preload", required_argument, nullptr, Flag::preload},
-                                   {"env", required_argument, nullptr, Flag::env},
-                                   {"unset", required_argument, nullptr, Flag::unset},
-                                   {"stdin", required_argument, nullptr, Flag::in},
-                                   {"stdout", required_argument, nullptr, Flag::out},
-                                   {"stderr", required_argument, nullptr, Flag::error},
-                                   {"timeout", required_argument, nullptr, Flag::timeout},
-                                   {"cwd", required_argument, nullptr, Flag::cwd},
-                                   {"sample-ms", required_argument, nullptr, Flag::sample_ms},
-                                   {"help", no_argument, nullptr, Flag::help},
-                                   {nullptr, 0, nullptr, 0}};
+constexpr option common_options[] = {{"output", required_argument, nullptr, Flag::output},
+                                     {"preload", required_argument, nullptr, Flag::preload},
+                                     {"env", required_argument, nullptr, Flag::env},
+                                     {"unset", required_argument, nullptr, Flag::unset},
+                                     {"stdin", required_argument, nullptr, Flag::in},
+                                     {"stdout", required_argument, nullptr, Flag::out},
+                                     {"stderr", required_argument, nullptr, Flag::error},
+                                     {"timeout", required_argument, nullptr, Flag::timeout},
+                                     {"cwd", required_argument, nullptr, Flag::cwd},
+                                     {"help", no_argument, nullptr, Flag::help}};
+
+[[noreturn]] void print_help(const ToolHelp& help) {
+  dprintf(STDOUT_FILENO, "usage: %s [options] -- COMMAND [ARGUMENT...]\n%s%s%s%s", tool_name,
+          help.purpose, common_help_text, help.own_options, help.exit_status);
+  _exit(0);
+}
 
 void apply(Options& options, int flag, const char* argument) {
   switch (flag) {
@@ -147,12 +127,6 @@ void apply(Options& options, int flag, const char* argument) {
         fail_usage({"--timeout wants more than 0 seconds; leave it out for no limit."});
       }
       break;
-    case Flag::sample_ms:
-      options.sample_ns = parse_time("--sample-ms", argument, ns_per_ms);
-      break;
-    case Flag::help:
-      dprintf(STDOUT_FILENO, "%s", help_text);
-      _exit(0);
     default:
       fail_usage({"the arguments are wrong."});  // getopt_long has said which, and why
   }
@@ -160,12 +134,54 @@ void apply(Options& options, int flag, const char* argument) {
 
 }  // namespace
 
-void parse_options(int argument_count, char** arguments, Options& options) {
+void fail_usage(std::initializer_list<const char*> pieces) {
+  dprintf(STDERR_FILENO, "%s: ", tool_name);
+  for (const char* piece : pieces) dprintf(STDERR_FILENO, "%s", piece);
+  dprintf(STDERR_FILENO, "\n  %s --help lists the options.\n", tool_name);
+  _exit(exit_usage);
+}
+
+Nanoseconds parse_time(const char* option, const char* text, Nanoseconds unit_ns) {
+  constexpr double most = 1e8;  // three years in seconds: far from overflowing Nanoseconds
+  char* tail = nullptr;
+  const double number = std::strtod(text, &tail);
+  const bool is_number = tail != text && *tail == '\0';
+  if (!is_number || !(number >= 0) || number > most) {
+    fail_usage({option, " wants a number from 0 to 100000000, not '", text, "'."});
+  }
+  return static_cast<Nanoseconds>(number * static_cast<double>(unit_ns));
+}
+
+std::int64_t parse_whole(const char* option, const char* text, std::int64_t most) {
+  char* tail = nullptr;
+  errno = 0;
+  const long long number = std::strtoll(text, &tail, 10);
+  if (tail == text || *tail != '\0' || errno != 0 || number < 0 || number > most) {
+    char limit[24];
+    format(limit, sizeof limit, "%lld", static_cast<long long>(most));
+    fail_usage({option, " wants a whole number from 0 to ", limit, ", not '", text, "'."});
+  }
+  return number;
+}
+
+void parse_options(int argument_count, char** arguments, const ToolHelp& help,
+                   std::span<const OwnOption> own_options, Options& options) {
+  option known[std::size(common_options) + max_own_options + 1] = {};  // ended by an empty one
+  option* const own = std::copy(std::begin(common_options), std::end(common_options), known);
+  for (std::size_t i = 0; i < own_options.size(); ++i) {
+    const int flag = Flag::first_own + static_cast<int>(i);
+    own[i] = {own_options[i].name, required_argument, nullptr, flag};
+  }
   // "+": the first word that is no option begins the command, so the command's own options are
   // never taken for ours.
   int flag = 0;
-  while ((flag = getopt_long(argument_count, arguments, "+", long_options, nullptr)) != -1) {
-    apply(options, flag, optarg);
+  while ((flag = getopt_long(argument_count, arguments, "+", known, nullptr)) != -1) {
+    if (flag == Flag::help) print_help(help);
+    if (flag >= Flag::first_own) {
+      own_options[static_cast<std::size_t>(flag - Flag::first_own)].apply(optarg);
+    } else {
+      apply(options, flag, optarg);
+    }
   }
   if (optind >= argument_count) fail_usage({"no command to run; write it after '--'."});
   options.command = arguments + optind;

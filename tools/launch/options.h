@@ -1,4 +1,4 @@
-// The command line of `measure`, as a value.
+// The command line of a tool that runs one program, as a value.
 //
 // Why it exists: everything that can be wrong in a request is found before anything is started.
 // What it refuses to do: guess. An unknown option, a number with a tail, or a library name that the
@@ -8,6 +8,8 @@
 
 #include <climits>
 #include <cstddef>
+#include <initializer_list>
+#include <span>
 
 #include "launch/system.h"
 
@@ -33,15 +35,36 @@ struct Options {
   const char* standard_output = nullptr;
   const char* standard_error = nullptr;
   const char* working_directory = nullptr;
-  Nanoseconds timeout_ns = 0;              // 0: none
-  Nanoseconds sample_ns = 10 * ns_per_ms;  // 0: never
+  Nanoseconds timeout_ns = 0;  // 0: none
   std::size_t preload_count = 0;
   std::size_t environment_edit_count = 0;
   Preload preloads[max_preloads] = {};
   EnvironmentEdit environment_edits[max_environment_edits] = {};
 };
 
+// An option that only one of the tools has; all of them take an argument.
+struct OwnOption {
+  const char* name;  // without the dashes
+  void (*apply)(const char* argument);
+};
+inline constexpr std::size_t max_own_options = 4;
+
+// What --help says about a tool, around what it says about all of them.
+struct ToolHelp {
+  const char* purpose;
+  const char* own_options;
+  const char* exit_status;
+};
+
 // Fills `options` from the arguments; does not return when they are wrong, or ask for help.
-void parse_options(int argument_count, char** arguments, Options& options);
+void parse_options(int argument_count, char** arguments, const ToolHelp& help,
+                   std::span<const OwnOption> own_options, Options& options);
+
+// For options of a tool's own; each ends the program when the text is none.
+Nanoseconds parse_time(const char* option, const char* text, Nanoseconds unit_ns);
+std::int64_t parse_whole(const char* option, const char* text, std::int64_t most);
+
+// The pieces make up the sentence that says what is wrong, and with what.
+[[noreturn]] void fail_usage(std::initializer_list<const char*> pieces);
 
 }  // namespace ts

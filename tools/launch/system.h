@@ -1,8 +1,8 @@
-// Clocks, text files of /proc, and the ways to give up: what every part of `measure` needs from the
+// Clocks, text files of /proc, and the ways to give up: what every part of a launcher needs from the
 // system.
 //
-// Why it exists: `measure` must stay a few hundred KB small, because the kernel folds the
-// launcher's memory into its child's peak. So there is no iostream, no std::string and no libstdc++
+// Why it exists: a launcher must stay a few hundred KB small, because the kernel folds its memory
+// into its child's peak. So there is no iostream, no std::string and no libstdc++
 // at run time; these few helpers take their place. What it refuses to do: allocate. Texts go
 // through fixed buffers, and an overlong piece is cut, never grown for.
 #pragma once
@@ -20,10 +20,13 @@ inline constexpr Nanoseconds ns_per_us = 1'000;
 inline constexpr int exit_usage = 1;
 inline constexpr int exit_internal = 125;
 
+// Each tool defines its own: what its messages begin with.
+extern const char* const tool_name;
+
 Nanoseconds now_ns();       // CLOCK_MONOTONIC
 Nanoseconds cpu_time_ns();  // what this process has used
 
-// "measure: CONTEXT: the error's text" on stderr, then the exit status of an internal failure.
+// "TOOL: CONTEXT: the error's text" on stderr, then the exit status of an internal failure.
 [[noreturn]] void fail_internal(const char* context, int error_number);
 
 // Prints into a fixed buffer; a text that does not fit is cut.

@@ -5,29 +5,28 @@
 // few hundred KB small (`floor_bytes`). What it refuses to do: judge. A crash, a hang and a program
 // that does not exist are results; repeating, comparing and interpreting them is the lab's affair.
 // tools/README.md describes every field of the line.
-#include <fcntl.h>
-#include <signal.h>
 #include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
-#include <cstring>
 
 #include "launch/child.h"
 #include "launch/json_line.h"
 #include "launch/options.h"
-#include "measure/private_cgroup.h"
 #include "launch/process_tree.h"
+#include "launch/report.h"
+#include "measure/private_cgroup.h"
 #include "measure/supervisor.h"
 
 namespace ts {
+
+const char* const tool_name = "measure";
+
 namespace {
 
 // Too large for the stack of a small program, and needed from start to end.
 Options options;
+SamplingOptions sampling;
 StartedChild child;
 
 // The number, or null for a program that never ran.
@@ -35,21 +34,13 @@ void add_measured(JsonLine& line, const char* name, std::int64_t value) {
   line.add_unless_negative(name, child.error_number == 0 ? value : -1);
 }
 
-void write_outcome(JsonLine& line, const Outcome& outcome) {
-  const bool exited = outcome.root_ended && WIFEXITED(outcome.wait_status);
-  const bool signalled = outcome.root_ended && WIFSIGNALED(outcome.wait_status);
-  line.add_unless_negative("exit_code", exited ? WEXITSTATUS(outcome.wait_status) : -1);
-  line.add_unless_negative("signal", signalled ? WTERMSIG(outcome.wait_status) : -1);
-  line.add_bool("timed_out", outcome.timed_out);
-  line.add_bool("interrupted", outcome.interrupted);
-  line.add("left_behind", outcome.left_behind);
-  add_measured(line, "wall_ns", outcome.wall_ns);
-  add_measured(line, "user_ns", outcome.usage.user_ns);
-  add_measured(line, "system_ns", outcome.usage.system_ns);
-  add_measured(line, "minor_faults", outcome.usage.minor_faults);
-  add_measured(line, "major_faults", outcome.usage.major_faults);
-  add_measured(line, "voluntary_switches", outcome.usage.voluntary_switches);
-  add_measured(line, "involuntary_switches", outcome.usage.involuntary_switches);
+void write_usage(JsonLine& line, const Usage& usage) {
+  add_measured(line, "user_ns", usage.user_ns);
+  add_measured(line, "system_ns", usage.system_ns);
+  add_measured(line, "minor_faults", usage.minor_faults);
+  add_measured(line, "major_faults", usage.major_faults);
+  add_measured(line, "voluntary_switches", usage.voluntary_switches);
+  add_measured(line, "involuntary_switches", usage.involuntary_switches);
 }
 
 // Both are high-water marks of single processes. The kernel keeps the one that it reports at the
@@ -64,9 +55,9 @@ void write_peak(JsonLine& line, std::int64_t reported_bytes, std::int64_t sample
   }
 }
 
-void write_memory(JsonLine& line, const Outcome& outcome, const MemorySampler& sampler,
+void write_memory(JsonLine& line, const Usage& usage, const MemorySampler& sampler,
                   std::int64_t cgroup_peak_bytes) {
-  write_peak(line, outcome.usage.peak_rss_bytes, sampler.process_peak_bytes());
+  write_peak(line, usage.peak_rss_bytes, sampler.process_peak_bytes());
   line.add_unless_negative("root_hwm_bytes", sampler.root_peak_bytes());
   line.add_unless_negative("tree_peak_rss_bytes", sampler.tree_peak_resident_bytes());
   line.add_unless_negative("tree_peak_pss_bytes", sampler.tree_peak_proportional_bytes());
@@ -90,62 +81,65 @@ void write_preloads(JsonLine& line, const PreloadProof& proof) {
   line.end_list();
 }
 
-void write_spawn_error(JsonLine& line) {
-  if (child.error_number == 0) {
-    line.add_null("spawn_error");
-    return;
+void write_series(JsonLine& line, const Series& series) {
+  line.begin_list("series");
+  for (const Series::Point& point : series.points()) {
+    line.begin_list();
+    line.add(point.time_ns);
+    line.add(point.bytes);
+    line.end_list();
   }
-  line.key("spawn_error");
-  line.begin_object();
-  line.add("errno", child.error_number);
-  line.add_text("message", child.message);
-  line.end_object();
+  line.end_list();
 }
 
 void write_report(int descriptor, const Supervisor& supervisor, std::int64_t cgroup_peak_bytes) {
   JsonLine line{descriptor};
   line.begin_object();
   line.add_text("schema", "tsmalloc-measure/1");
-  write_spawn_error(line);
+  write_spawn_error(line, child);
   add_measured(line, "pid", child.pid);
   line.add_unless_negative("timeout_ns", options.timeout_ns == 0 ? -1 : options.timeout_ns);
-  write_outcome(line, supervisor.outcome());
-  write_memory(line, supervisor.outcome(), supervisor.sampler(), cgroup_peak_bytes);
+  write_end(line, supervisor.end());
+  add_measured(line, "wall_ns", supervisor.wall_ns());
+  write_usage(line, supervisor.usage());
+  write_memory(line, supervisor.usage(), supervisor.sampler(), cgroup_peak_bytes);
   write_preloads(line, supervisor.preload_proof());
   line.add("sampling_ns", supervisor.sampler().cost_ns() + supervisor.preload_proof().cost_ns());
   line.add("floor_bytes", own_peak_bytes());
+  if (sampling.series_points > 0) write_series(line, supervisor.sampler().tree_resident());
   line.end_object();
-  // A reader that has gone is a failure to write, not a reason to vanish.
-  static_cast<void>(signal(SIGPIPE, SIG_IGN));
-  if (const int error_number = line.finish(); error_number != 0) {
-    fail_internal("cannot write the report", error_number);
-  }
+  finish_report(line);
 }
 
-int open_output() {
-  if (options.output == nullptr) return STDOUT_FILENO;
-  const int descriptor = open(options.output, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (descriptor >= 0) return descriptor;
-  dprintf(STDERR_FILENO, "measure: cannot write %s: %s.\n  Name another file with --output.\n",
-          options.output, strerrordesc_np(errno));
-  _exit(exit_usage);
-}
+constexpr ToolHelp help = {
+    .purpose =
+        R"(Runs COMMAND, waits for it and for what it leaves running, and writes one line of JSON about its
+time and memory.
+)",
+    .own_options =
+        R"(  --sample-ms N      look at the memory of all processes every N ms, more rarely where that would
+                     cost over 1 % of a core (default 10; 0: never)
+  --series N         write the memory of all processes over time, as at most N of these samples
+)",
+    .exit_status =
+        R"(Exit status: 0 a line was written, whatever COMMAND did; 1 wrong usage; 125 measure itself failed.
+)"};
 
-// If we were started without standard streams, the files that we open would take their numbers and
-// leak into the child.
-void fill_standard_descriptors() {
-  int descriptor = 0;
-  do {
-    descriptor = open("/dev/null", O_RDWR);
-  } while (descriptor >= 0 && descriptor <= STDERR_FILENO);
-  if (descriptor > STDERR_FILENO) close(descriptor);
-}
+constexpr OwnOption own_options[] = {
+    {"sample-ms",
+     [](const char* argument) {
+       sampling.interval_ns = parse_time("--sample-ms", argument, ns_per_ms);
+     }},
+    {"series", [](const char* argument) {
+       sampling.series_points =
+           static_cast<std::size_t>(parse_whole("--series", argument, Series::most_points));
+     }}};
 
 int measure(int argument_count, char** arguments) {
   fill_standard_descriptors();
-  parse_options(argument_count, arguments, options);
+  parse_options(argument_count, arguments, help, own_options, options);
   ProcessTree::require_kernel_support();
-  const int output = open_output();
+  const int output = open_output(options);
   ChildSetup setup;
   const bool is_ready =
       open_redirections(options, setup, child);  // may wait for a FIFO, so Ctrl-C must still work
@@ -156,7 +150,7 @@ int measure(int argument_count, char** arguments) {
   PrivateCgroup cgroup;
   setup.cgroup_descriptor = cgroup.join_descriptor();
   if (is_ready) start_child(options, setup, child);
-  static Supervisor supervisor{options, child};
+  static Supervisor supervisor{options, sampling, child};
   const bool is_started = child.error_number == 0;
   if (is_started) supervisor.run();
   const std::int64_t cgroup_peak_bytes =

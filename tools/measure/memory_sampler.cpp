@@ -2,12 +2,12 @@
 #include "measure/memory_sampler.h"
 
 #include <algorithm>
-#include <limits>
+
+#include "launch/tree_end.h"
 
 namespace ts {
 namespace {
 
-constexpr Nanoseconds never = std::numeric_limits<Nanoseconds>::max();
 constexpr Nanoseconds first_sample_after_ns =
     1 * ns_per_ms;                           // short programs should be seen at least once
 constexpr std::int64_t bytes_per_kb = 1024;  // the kernel's "kB"
@@ -44,11 +44,14 @@ std::int64_t read_proportional(pid_t process) {
 
 }  // namespace
 
-MemorySampler::MemorySampler(Nanoseconds interval_ns, Nanoseconds start_ns)
-    : resident_pace_{interval_ns, interval_ns == 0
-                                      ? never
-                                      : start_ns + std::min(interval_ns, first_sample_after_ns)},
-      proportional_pace_{resident_pace_} {}
+MemorySampler::MemorySampler(const SamplingOptions& options, Nanoseconds start_ns)
+    : start_ns_{start_ns},
+      resident_pace_{options.interval_ns,
+                     options.interval_ns == 0
+                         ? never_ns
+                         : start_ns + std::min(options.interval_ns, first_sample_after_ns)},
+      proportional_pace_{resident_pace_},
+      tree_resident_{options.series_points} {}
 
 void MemorySampler::sample_resident(const ProcessTree& tree, pid_t root) {
   std::int64_t sum_bytes = not_sampled;
@@ -62,7 +65,9 @@ void MemorySampler::sample_resident(const ProcessTree& tree, pid_t root) {
     if (process == root) root_peak_bytes_ = size.peak_bytes;
   }
   tree_peak_resident_bytes_ = std::max(tree_peak_resident_bytes_, sum_bytes);
-  if (sum_bytes != not_sampled) ++samples_;
+  if (sum_bytes == not_sampled) return;
+  ++samples_;
+  tree_resident_.add({now_ns() - start_ns_, sum_bytes});
 }
 
 void MemorySampler::sample_proportional(const ProcessTree& tree) {

@@ -9,6 +9,7 @@
 
 #include "launch/process_tree.h"
 #include "launch/system.h"
+#include "measure/series.h"
 
 namespace ts {
 
@@ -32,10 +33,14 @@ class Pace {
   Nanoseconds due_ns_;
 };
 
+struct SamplingOptions {
+  Nanoseconds interval_ns = 10 * ns_per_ms;  // 0: never
+  std::size_t series_points = 0;             // 0: no series
+};
+
 class MemorySampler {
  public:
-  // interval_ns 0: never samples.
-  MemorySampler(Nanoseconds interval_ns, Nanoseconds start_ns);
+  MemorySampler(const SamplingOptions& options, Nanoseconds start_ns);
 
   Nanoseconds due_ns() const { return resident_pace_.due_ns(); }
   void sample(ProcessTree& tree, pid_t root);
@@ -49,6 +54,7 @@ class MemorySampler {
   }  // the highest high-water mark of any process
   std::int64_t tree_peak_resident_bytes() const { return tree_peak_resident_bytes_; }
   std::int64_t tree_peak_proportional_bytes() const { return tree_peak_proportional_bytes_; }
+  const Series& tree_resident() const { return tree_resident_; }
   std::int64_t samples() const { return samples_; }
   std::int64_t proportional_samples() const { return proportional_samples_; }
   Nanoseconds cost_ns() const { return cost_ns_; }
@@ -57,12 +63,14 @@ class MemorySampler {
   void sample_resident(const ProcessTree& tree, pid_t root);
   void sample_proportional(const ProcessTree& tree);
 
+  Nanoseconds start_ns_;
   Pace resident_pace_;
   Pace proportional_pace_;  // walks page tables, so it is much dearer for a big process
   std::int64_t root_peak_bytes_ = not_sampled;
   std::int64_t process_peak_bytes_ = not_sampled;
   std::int64_t tree_peak_resident_bytes_ = not_sampled;
   std::int64_t tree_peak_proportional_bytes_ = not_sampled;
+  Series tree_resident_;
   std::int64_t samples_ = 0;
   std::int64_t proportional_samples_ = 0;
   Nanoseconds cost_ns_ = 0;

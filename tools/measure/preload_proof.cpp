@@ -5,12 +5,12 @@
 
 #include <algorithm>
 #include <cstring>
-#include <limits>
+
+#include "launch/tree_end.h"
 
 namespace ts {
 namespace {
 
-constexpr Nanoseconds never = std::numeric_limits<Nanoseconds>::max();
 constexpr Nanoseconds first_wait_ns =
     300 * ns_per_us;  // the loader maps preloads first of all; /bin/true lives about 1 ms
 
@@ -36,7 +36,7 @@ bool is_same_library(const char* asked, const char* mapped) {
 PreloadProof::PreloadProof(const Options& options, Nanoseconds start_ns)
     : options_{options},
       wait_ns_{first_wait_ns},
-      due_ns_{options.preload_count == 0 ? never : start_ns + first_wait_ns} {}
+      due_ns_{options.preload_count == 0 ? never_ns : start_ns + first_wait_ns} {}
 
 void PreloadProof::note_mapped(const char* path) {
   for (std::size_t i = 0; i < options_.preload_count; ++i) {
@@ -82,7 +82,7 @@ void PreloadProof::look(pid_t process) {
     if (verdicts_[i] == Mapped::unknown) is_everything_known = false;
   }
   wait_ns_ *= 2;
-  due_ns_ = is_everything_known ? never : now_ns() + wait_ns_;
+  due_ns_ = is_everything_known ? never_ns : now_ns() + wait_ns_;
   cost_ns_ += cpu_time_ns() - begin;
 }
 

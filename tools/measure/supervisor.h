@@ -2,17 +2,16 @@
 // signals.
 //
 // Why it exists: one loop decides when each of these happens, so that no wait can hide another and
-// no process outlives the run. What it refuses to do: wait without a bound once the root has ended
-// or its time is up; a process that does not go is killed.
+// no process outlives the run. What it refuses to do: decide how a tree is ended (TreeEnd does).
 #pragma once
 
 #include <sys/resource.h>
 
 #include "launch/child.h"
-#include "measure/memory_sampler.h"
 #include "launch/options.h"
+#include "launch/tree_end.h"
+#include "measure/memory_sampler.h"
 #include "measure/preload_proof.h"
-#include "launch/process_tree.h"
 
 namespace ts {
 
@@ -30,56 +29,30 @@ struct Usage {
   void add(const rusage& usage);
 };
 
-struct Outcome {
-  bool root_ended = false;  // false only for a root that even SIGKILL could not end in time
-  int wait_status = 0;      // as waitpid gives it
-  Nanoseconds wall_ns = 0;  // from exec to the root's end
-  Usage usage;
-  bool timed_out = false;
-  bool interrupted = false;
-  std::int64_t left_behind = 0;  // processes that outlived the root and had to be killed
-};
-
-// Blocks the signals that the supervisor waits for; returns the mask from before, which the child
-// gets back.
-sigset_t block_awaited_signals();
-
 class Supervisor {
  public:
-  Supervisor(const Options& options, const StartedChild& child);
+  Supervisor(const Options& options, const SamplingOptions& sampling, const StartedChild& child);
 
   // Returns when no process is left (or none that can be ended).
   void run();
 
-  const Outcome& outcome() const { return outcome_; }
+  const TreeEnd& end() const { return end_; }
+  const Usage& usage() const { return usage_; }
+  Nanoseconds wall_ns() const { return wall_ns_; }  // from exec to the root's end
   const MemorySampler& sampler() const { return sampler_; }
   const PreloadProof& preload_proof() const { return preload_proof_; }
 
  private:
-  enum class Phase {
-    running,      // deadline: the timeout
-    lingering,    // the root has ended, others have not; deadline: end of our patience
-    terminating,  // SIGTERM has been sent; deadline: SIGKILL
-    killing       // SIGKILL is being sent again and again; deadline: the next round
-  };
-
   bool reap();  // false when there is no child left
-  void note_root_end(int wait_status);
-  void terminate();
-  void kill_all();
-  void pass_deadline();
   void look_around();
   void wait_for_event();
 
   const StartedChild& child_;
-  Outcome outcome_;
-  ProcessTree tree_;
+  TreeEnd end_;
+  Usage usage_;
+  Nanoseconds wall_ns_ = 0;
   MemorySampler sampler_;
   PreloadProof preload_proof_;
-  Phase phase_ = Phase::running;
-  Nanoseconds deadline_ns_;
-  Nanoseconds give_up_ns_;
-  bool is_counting_left_behind_ = false;
 };
 
 }  // namespace ts

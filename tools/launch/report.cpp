@@ -1,0 +1,63 @@
+// Opening the output and the common fields; see report.h.
+#include "launch/report.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+namespace ts {
+
+void fill_standard_descriptors() {
+  int descriptor = 0;
+  do {
+    descriptor = open("/dev/null", O_RDWR);
+  } while (descriptor >= 0 && descriptor <= STDERR_FILENO);
+  if (descriptor > STDERR_FILENO) close(descriptor);
+}
+
+int open_output(const Options& options) {
+  if (options.output == nullptr) return STDOUT_FILENO;
+  const int descriptor = open(options.output, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (descriptor >= 0) return descriptor;
+  dprintf(STDERR_FILENO, "%s: cannot write %s: %s.\n  Name another file with --output.\n",
+          tool_name, options.output, strerrordesc_np(errno));
+  _exit(exit_usage);
+}
+
+void write_spawn_error(JsonLine& line, const StartedChild& child) {
+  if (child.error_number == 0) {
+    line.add_null("spawn_error");
+    return;
+  }
+  line.key("spawn_error");
+  line.begin_object();
+  line.add("errno", child.error_number);
+  line.add_text("message", child.message);
+  line.end_object();
+}
+
+void write_end(JsonLine& line, const TreeEnd& end) {
+  const int status = end.wait_status();
+  const bool exited = end.root_ended() && WIFEXITED(status);
+  const bool signalled = end.root_ended() && WIFSIGNALED(status);
+  line.add_unless_negative("exit_code", exited ? WEXITSTATUS(status) : -1);
+  line.add_unless_negative("signal", signalled ? WTERMSIG(status) : -1);
+  line.add_bool("timed_out", end.timed_out());
+  line.add_bool("interrupted", end.interrupted());
+  line.add("left_behind", end.left_behind());
+}
+
+void finish_report(JsonLine& line) {
+  // A reader that has gone is a failure to write, not a reason to vanish.
+  static_cast<void>(signal(SIGPIPE, SIG_IGN));
+  if (const int error_number = line.finish(); error_number != 0) {
+    fail_internal("cannot write the report", error_number);
+  }
+}
+
+}  // namespace ts

@@ -1,0 +1,121 @@
+// The phases of an end, and the signals; see tree_end.h.
+#include "launch/tree_end.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <ctime>
+
+namespace ts {
+namespace {
+
+constexpr Nanoseconds linger_ns = 1 * ns_per_second;           // for what the root left running
+constexpr Nanoseconds terminate_grace_ns = 2 * ns_per_second;  // between SIGTERM and SIGKILL
+constexpr Nanoseconds kill_round_ns =
+    10 * ns_per_ms;  // a fork may have slipped through the listing
+constexpr Nanoseconds kill_patience_ns =
+    10 * ns_per_second;  // a process stuck in the kernel never goes
+constexpr int ending_signals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+
+// Whoever started us with a signal ignored (nohup, a shell's background job) wants it ignored.
+bool is_ignored(int signal) {
+  struct sigaction action {};
+  return sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
+sigset_t awaited_signals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGCHLD);
+  for (const int signal : ending_signals) {
+    if (!is_ignored(signal)) sigaddset(&signals, signal);
+  }
+  return signals;
+}
+
+}  // namespace
+
+sigset_t block_awaited_signals() {
+  struct sigaction plain {};
+  plain.sa_handler = SIG_DFL;  // an inherited SIG_IGN would let the kernel reap our children
+  plain.sa_flags = SA_NOCLDSTOP;
+  sigaction(SIGCHLD, &plain, nullptr);
+  const sigset_t awaited = awaited_signals();
+  sigset_t original;
+  sigprocmask(SIG_BLOCK, &awaited, &original);
+  return original;
+}
+
+int wait_for_signal(Nanoseconds until_ns) {
+  const Nanoseconds left_ns =
+      until_ns == never_ns ? 0 : std::max<Nanoseconds>(until_ns - now_ns(), 0);
+  const timespec timeout{.tv_sec = left_ns / ns_per_second, .tv_nsec = left_ns % ns_per_second};
+  const sigset_t awaited = awaited_signals();
+  return std::max(sigtimedwait(&awaited, nullptr, until_ns == never_ns ? nullptr : &timeout), 0);
+}
+
+TreeEnd::TreeEnd(Nanoseconds timeout_ns, Nanoseconds start_ns)
+    : deadline_ns_{timeout_ns == 0 ? never_ns : start_ns + timeout_ns} {}
+
+void TreeEnd::note_root_end(int wait_status) {
+  root_ended_ = true;
+  wait_status_ = wait_status;
+  if (phase_ != Phase::running) return;
+  phase_ = Phase::lingering;
+  deadline_ns_ = now_ns() + linger_ns;
+}
+
+void TreeEnd::note_other_end(int wait_status) {
+  const bool is_killed = WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGKILL;
+  if (is_counting_left_behind_ && is_killed) ++left_behind_;
+}
+
+void TreeEnd::terminate() {
+  phase_ = Phase::terminating;
+  deadline_ns_ = now_ns() + terminate_grace_ns;
+  tree_.refresh();
+  tree_.signal_all(SIGTERM);
+  tree_.signal_all(SIGCONT);  // a stopped process would not notice
+}
+
+void TreeEnd::kill_all() {
+  if (phase_ != Phase::killing) {
+    phase_ = Phase::killing;
+    give_up_ns_ = now_ns() + kill_patience_ns;
+    is_counting_left_behind_ = root_ended_;
+  }
+  deadline_ns_ = now_ns() + kill_round_ns;
+  tree_.refresh();
+  tree_.signal_all(SIGKILL);
+}
+
+void TreeEnd::pass_deadline_if_due() {
+  if (now_ns() < deadline_ns_) return;
+  if (phase_ == Phase::running) {
+    timed_out_ = true;
+    terminate();
+  } else {
+    kill_all();
+  }
+}
+
+void TreeEnd::interrupt() {
+  interrupted_ = true;
+  if (phase_ == Phase::running || phase_ == Phase::lingering) {
+    terminate();
+  } else {
+    kill_all();  // asked twice
+  }
+}
+
+bool TreeEnd::gives_up() const {
+  if (now_ns() < give_up_ns_) return false;
+  dprintf(STDERR_FILENO,
+          "%s: processes that SIGKILL does not end are left running (uninterruptible sleep?).\n",
+          tool_name);
+  return true;
+}
+
+}  // namespace ts
