@@ -51,6 +51,9 @@ class Lock : public TaggedPayloads {
     return heap_.is_valid() && source_.tags_are_valid();
   }
 
+  // The segment grows by at least this much from now on.
+  void set_growth(std::size_t bytes) noexcept { source_.set_growth(bytes); }
+
   // Gives all memory back; no block may be used any more, and no thread may be inside.
   void destroy() noexcept { source_.release_all(); }
 

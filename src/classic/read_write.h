@@ -70,6 +70,9 @@ class ReadWrite : public TaggedPayloads {
     return heap_.is_valid() && source_.tags_are_valid();
   }
 
+  // The segment grows by at least this much from now on.
+  void set_growth(std::size_t bytes) noexcept { source_.set_growth(bytes); }
+
   void destroy() noexcept { source_.release_all(); }
 
   void fork_prepare() noexcept TS_NO_ANALYSIS {

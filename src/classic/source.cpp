@@ -186,6 +186,11 @@ void Source::release_all() noexcept {
   first_ = nullptr;
 }
 
+void Source::set_growth(std::size_t bytes) noexcept {
+  const Guard guard{lock_};
+  config_.growth_bytes = bytes;
+}
+
 void Source::measure(HeapMeasures& measures) noexcept {
   const Guard guard{lock_};
   measures.segment_bytes += segment_bytes_;

@@ -87,6 +87,9 @@ class Source {
   // that grows there.
   void release_all() noexcept;
 
+  // From now on the segment grows by at least this much at a time, as SourceConfig::growth_bytes.
+  void set_growth(std::size_t bytes) noexcept;
+
   // Calls visit(Chunk&) for every chunk until a call returns false; false then. The chunks must not
   // change meanwhile.
   template <class Visit>
@@ -121,7 +124,7 @@ class Source {
   Growth grow_mapping(std::size_t block_bytes) noexcept;
   void unlink(Chunk* chunk) noexcept;
 
-  SourceConfig config_;  // const after construction
+  SourceConfig config_;  // const after construction, but for growth_bytes: lock
   Mutex lock_;
   Chunk* first_ = nullptr;       // lock
   std::size_t buffer_used_ = 0;  // lock: the buffer's break

@@ -105,6 +105,12 @@ class Semantics {
     free(block);
   }
 
+  // mallopt's M_TOP_PAD is a property of a heap that grows by the break; the others choose for
+  // themselves.
+  void set_growth(std::size_t bytes) noexcept {
+    if constexpr (requires { heap_.set_growth(bytes); }) heap_.set_growth(bytes);
+  }
+
   // Any power of two; others are rounded up to the next one, and what malloc gives anyway needs no
   // rounding (glibc).
   void* memalign(std::size_t alignment, std::size_t bytes) noexcept {

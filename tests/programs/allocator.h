@@ -12,14 +12,17 @@ extern const char* const allocator_name;
 
 // Before the first thread starts.
 void prepare_allocator();
+// The heap asks the system for at least so much at a time from now on, if it is one that grows by
+// the break; false if that cannot be chosen.
+bool set_growth(std::size_t bytes);
 void* allocate(std::size_t bytes);
 void release(void* block);
 
-// The reports' measures, when no thread is at work.
+// The reports' measures, when no thread is at work; those that the allocator tells.
 struct SegmentFigures {
-  std::size_t segment_bytes;
-  std::size_t free_bytes;
-  std::optional<std::size_t> sbrk_calls;  // if the allocator tells
+  std::optional<std::size_t> segment_bytes;
+  std::optional<std::size_t> free_bytes;
+  std::optional<std::size_t> sbrk_calls;
 };
 SegmentFigures segment_figures();
 

@@ -8,11 +8,14 @@ const char* const allocator_name = "ts_malloc_lock";
 
 void prepare_allocator() { settle_libc_break(); }
 
+// Always by exactly what is missing.
+bool set_growth(std::size_t) { return false; }
+
 void* allocate(std::size_t bytes) { return ts_malloc_lock(bytes); }
 
 void release(void* block) { ts_free_lock(block); }
 
-// The functions of the reports do not count their calls of sbrk (bench/x2 does, on the same heap).
+// The functions of the reports do not count their calls of sbrk.
 SegmentFigures segment_figures() {
   return {ts_data_segment_size(), ts_data_segment_free_space_size(), {}};
 }

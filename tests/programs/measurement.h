@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "programs/support/arguments.h"
+#include "programs/support/heap_snapshot.h"
 #include "programs/support/ledger.h"
 #include "programs/support/team.h"
 
@@ -115,6 +116,14 @@ inline void require_marked(std::byte* block, std::size_t bytes, std::uint32_t th
     fail_with("the contents of a live block changed", {block, bytes, thread, number});
 }
 
+inline void print_told(const char* name, std::optional<std::size_t> value) {
+  if (value) {
+    std::printf("%s: %zu\n", name, *value);
+  } else {
+    std::printf("%s: not told by this allocator\n", name);
+  }
+}
+
 }  // namespace detail
 
 // `heap`: void* allocate(std::size_t), void release(void*). `while_all_live(figures)` is called
@@ -186,6 +195,7 @@ MeasurementFigures run_measurement(const MeasurementOptions& options, Heap heap,
     figures.freed_bytes += mine.bytes;
   }
   figures.reused_bytes = detail::covered_again_bytes(spans);
+  heap_snapshot("before the remaining blocks are freed");
   while_all_live(figures);
   for (const Holding& holding : ledger) {
     if (holding.live()) heap.release(holding.address);
@@ -193,20 +203,19 @@ MeasurementFigures run_measurement(const MeasurementOptions& options, Heap heap,
   return figures;
 }
 
-// One figure a line, for people and for `tsmalloc compare --metric`.
+// One figure a line, for people and for `tsmalloc experiment`.
 inline void print_measurement(const char* name, const MeasurementOptions& options,
-                              const MeasurementFigures& figures, std::size_t segment_bytes,
-                              std::size_t free_bytes, std::optional<std::size_t> sbrk_calls) {
+                              const MeasurementFigures& figures,
+                              std::optional<std::size_t> segment_bytes,
+                              std::optional<std::size_t> free_bytes,
+                              std::optional<std::size_t> sbrk_calls) {
   std::printf("allocator: %s\nthreads: %zu\nallocations: %zu\nseed: %llu\n", name, options.threads,
               options.threads * options.allocations, static_cast<unsigned long long>(options.seed));
-  std::printf("time_seconds: %.6f\nkernel_seconds: %.6f\npage_faults: %ld\nwaits: %ld\n",
+  std::printf("seconds: %.6f\nkernel_seconds: %.6f\npage_faults: %ld\nwaits: %ld\n",
               figures.seconds, figures.kernel_seconds, figures.page_faults, figures.waits);
-  std::printf("data_segment_bytes: %zu\nfree_space_bytes: %zu\n", segment_bytes, free_bytes);
-  if (sbrk_calls) {
-    std::printf("sbrk_calls: %zu\n", *sbrk_calls);
-  } else {
-    std::printf("sbrk_calls: not told by this allocator\n");
-  }
+  detail::print_told("data_segment_bytes", segment_bytes);
+  detail::print_told("free_space_bytes", free_bytes);
+  detail::print_told("sbrk_calls", sbrk_calls);
   std::printf("requested_bytes: %zu\nforeign_frees: %zu\nfreed_bytes: %zu\nreused_bytes: %zu\n",
               figures.requested_bytes, figures.foreign_frees, figures.freed_bytes,
               figures.reused_bytes);

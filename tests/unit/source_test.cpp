@@ -65,6 +65,16 @@ TEST_F(SourceTest, GrowsByTheLeastGrowthAtATime) {
   source.release_all();
 }
 
+TEST_F(SourceTest, GrowsByAnotherAmountFromThenOn) {
+  Source source{config(SourceKind::sbrk, 65536)};
+  const Growth first = source.grow(96, 96, nullptr);
+  source.set_growth(0);
+  EXPECT_EQ(bytes_of(source.grow(48, 48, first.chunk)), 48U);
+  source.set_growth(4096);
+  EXPECT_EQ(bytes_of(source.grow(48, 48, first.chunk)), 4096U);
+  source.release_all();
+}
+
 // Whatever odd number of bytes somebody else took, the next chunk is aligned, and holds what is
 // needed.
 TEST_F(SourceTest, StartsANewAlignedChunkBehindAnotherUser) {
