@@ -32,6 +32,7 @@ class Verb(NamedTuple):
 VERBS = (
     Verb("compare", "Run a program under every allocator and say which serves it best."),
     Verb("bench", "Run the project's own workloads under tsmalloc and its peers."),
+    Verb("experiment", "Repeat the source reports' experiments, or run one of your own."),
     Verb("list", "List the allocators that can be used here."),
     Verb("run", "Run a program under one allocator."),
     Verb("doctor", "Say whether an allocator can be preloaded into a program, with proof."),

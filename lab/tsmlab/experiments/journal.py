@@ -206,7 +206,8 @@ class Journal:
     @staticmethod
     def resume(path: Path) -> Journal:
         """One that was begun before. A damaged last line is cut off: it is the run that was lost.
-        Raises UserError for what cannot be gone on with."""
+        Raises UserError for what is no journal. Whether what was begun can be gone on with, the
+        header says (check_unchanged)."""
         try:
             file = path.open("r+b")
         except OSError as error:
@@ -218,7 +219,6 @@ class Journal:
             header, entries, length = _parse(path, file.read())
             journal = Journal(path, file, header, entries)
             journal._lock()
-            header.check_unchanged()
         except UserError:
             file.close()
             raise

@@ -19,7 +19,7 @@ from tsmlab.allocators import Allocator
 from tsmlab.errors import UserError
 from tsmlab.experiments.catalogue import arguments_at, describe_point, points_of, program_path
 from tsmlab.experiments.model import BUILT_IN, LIVE_BYTES, Definition, Point
-from tsmlab.wording import names, quantity, rounds
+from tsmlab.wording import names, rounds
 
 # A time budget takes rounds away, but never more than down to this: fewer say next to nothing.
 FEWEST_ROUNDS = 3
@@ -182,13 +182,13 @@ def summary(plans: Sequence[Plan], expected: Estimate) -> str:
     count, total = len(plans), sum(p.runs_a_round for p in plans)
     return (
         f"{count} experiment{'' if count == 1 else 's'}, {total} runs a round, "
-        f"{rounds(len(expected.rounds))}, about {quantity_of_time(expected.seconds)}"
+        f"{rounds(len(expected.rounds))}, about {time_text(expected.seconds)}"
     )
 
 
-def quantity_of_time(seconds: float) -> str:
+def time_text(seconds: float) -> str:
     """As people say it: 42 s, 7 min."""
-    return f"{seconds / 60.0:.0f} min" if seconds >= 100.0 else quantity(seconds, "seconds")
+    return f"{seconds / 60.0:.0f} min" if seconds >= 100.0 else f"{max(seconds, 1.0):.0f} s"
 
 
 def describe(plans: Sequence[Plan], expected: Estimate, seed: int) -> str:

@@ -1,0 +1,318 @@
+"""`tsmalloc experiment`: questions about allocators, asked again on this machine.
+
+Why: what the source reports measured by hand, and mostly could not explain, is one command here, on
+any set of allocators; a question of one's own is a file.
+Refuses to: measure before everything that can be checked has been checked, and to end, however it
+ends, without saying where the measurements are.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tsmlab import allocators as known
+from tsmlab import render, tables
+from tsmlab.commands.parameters import (
+    FILE,
+    Duration,
+    Whole,
+    allocators_option,
+    cpus_option,
+    export_targets,
+    extra_option,
+    ignore_failure_option,
+    output_options,
+    seed_option,
+)
+from tsmlab.commands.publishing import exit_status, let_termination_interrupt, publish
+from tsmlab.errors import EXIT_OK, UserError
+from tsmlab.experiments import catalogue, plan, results, text
+from tsmlab.experiments import journal as journals
+from tsmlab.experiments.causes import Observer, watchers
+from tsmlab.experiments.journal import Header, Journal
+from tsmlab.experiments.model import Definition, ExperimentResults
+from tsmlab.experiments.observers import all_observers
+from tsmlab.experiments.plan import Plan
+from tsmlab.experiments.runner import run_experiments
+from tsmlab.export import Format
+from tsmlab.measuring import MeasureExecutor
+from tsmlab.progress import Reporter, reporter_for
+from tsmlab.tables import Cell, Column
+
+LATEST = "latest"
+# What decides which runs are made: a resumed run has these from its journal.
+DECIDED = {
+    "names": "NAME",
+    "chosen": "-a",
+    "extra": "--allocator",
+    "rounds": "-r",
+    "time_budget": "--time-budget",
+    "seed": "--seed",
+    "cpus": "--cpus",
+    "no_causes": "--no-causes",
+    "files": "--file",
+    "dry_run": "--dry-run",
+}
+
+files_option = click.option(
+    "--file",
+    "files",
+    type=FILE,
+    multiple=True,
+    metavar="FILE.toml",
+    help="Add an experiment of your own (docs/experiments.md). May be given several times.",
+)
+
+
+@click.group("experiment")
+def command() -> None:
+    """Repeat an experiment under any set of allocators, with its answer and the reasons.
+
+    \b
+    Examples:
+      tsmalloc experiment list
+      tsmalloc experiment run x4-producer-consumer -a tsmalloc,glibc
+      tsmalloc experiment run all --report report
+      tsmalloc experiment run --resume
+      tsmalloc experiment run --file mine.toml
+    """
+
+
+@command.command("list")
+@files_option
+def list_command(files: Sequence[Path]) -> None:
+    """List the experiments, and the question of each."""
+    click.echo(_list(_catalogue(files)), nl=False)
+
+
+@command.command("show")
+@click.argument("file", metavar="RESULTS", type=FILE)
+def show_command(file: Path) -> None:
+    """Print tables and answers of RESULTS, a file that `experiment run` has kept."""
+    click.echo(text.report_for_stdout(results.read(file)), nl=False)
+
+
+@command.command("run")
+@allocators_option(
+    "Which to run: names, globs (lock-*), groups (ours, system, all), with commas or "
+    "repeatedly. [default: what each experiment says, and yours]"
+)
+@extra_option
+@click.option(
+    "-r",
+    "--rounds",
+    type=Whole(minimum=1),
+    metavar="N",
+    help="How often each point is run under each allocator. [default: what each experiment says]",
+)
+@click.option(
+    "--time-budget",
+    type=Duration(),
+    metavar="TIME",
+    help="Make fewer rounds, but not fewer than 3, to end within this time. [default: none]",
+)
+@seed_option
+@click.option("--no-causes", is_flag=True, help="Only time; do not count why.")
+@files_option
+@click.option(
+    "--resume",
+    is_flag=False,
+    flag_value=LATEST,
+    metavar="[FILE]",
+    help="Go on with a run that was interrupted: the latest, or that of a journal.",
+)
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and run nothing.")
+@click.option(
+    "--report", type=FILE, metavar="DIR", help="Write a report with figures into this folder."
+)
+@ignore_failure_option
+@cpus_option
+@output_options
+@click.argument("names", metavar="NAME...|all", nargs=-1)
+def run_command(as_json: bool, quiet: bool, ignore_failure: bool, force: bool, **given: Any) -> int:
+    """Run experiments by NAME or glob, or all of them.
+
+    Each round runs every point of the sweep under every allocator, in random order. Afterwards each
+    is run again under tools that count system calls, blocks and waits, which nobody times. Every
+    finished run is at once in a journal, whose path is printed: whatever ends the run, --resume
+    goes on.
+
+    Exit status: 0; 1 wrong usage or environment; 2 a program failed under an allocator;
+    130 interrupted, and what was measured until then is kept.
+    """
+    targets = export_targets(given, force)
+    write_report = _report_writer(given["report"], force)
+    observers = all_observers()
+    with reporter_for(quiet) as reporter:
+        if given["resume"]:
+            opened = _resumed(given)
+        else:
+            header = _begun(given, reporter)
+            if given["dry_run"]:
+                click.echo(_dry_run(header, observers), nl=False)
+                return EXIT_OK
+            opened = Journal.begin(header)
+        let_termination_interrupt()
+        with opened as journal:
+            _announce(journal, observers, reporter)
+            outcome = run_experiments(journal, MeasureExecutor(), observers, reporter)
+    found = outcome.results
+    problems = publish(_Publication(found), targets, as_json, quiet)
+    if write_report:
+        click.echo(f"report     {write_report(found)}", err=True)
+    interrupted = found.stop is not None and found.stop.reason == "interrupted"
+    if not quiet:
+        click.echo(f"journal    {journal.path}", err=True)
+        if interrupted or outcome.error:
+            click.echo("go on with: tsmalloc experiment run --resume", err=True)
+    return exit_status(
+        interrupted=interrupted,
+        error=outcome.error,
+        problems=problems,
+        failed=any(map(text.failed_cells, found.experiments)) and not ignore_failure,
+    )
+
+
+class _Publication:
+    """The texts of a run of experiments."""
+
+    def __init__(self, found: ExperimentResults) -> None:
+        self._results = found
+
+    def save(self) -> Path:
+        return results.save(self._results)
+
+    def text(self, file_format: Format) -> str:
+        return text.formatted(self._results, file_format)
+
+    def report(self) -> str:
+        return text.report_for_stdout(self._results)
+
+    def warnings(self) -> list[str]:
+        return render.warning_lines(text.troubles(self._results))
+
+
+def _catalogue(files: Sequence[Path]) -> list[Definition]:
+    shipped = sorted(catalogue.default_folder().glob("*.toml"))
+    return catalogue.read_files([*shipped, *files])
+
+
+def _list(definitions: Sequence[Definition]) -> str:
+    points = [len(catalogue.points_of(each)) for each in definitions]
+    columns = [
+        Column("experiment", [Cell(each.name) for each in definitions], left=True),
+        Column("points", [Cell(str(count)) for count in points]),
+        Column("rounds", [Cell(str(each.rounds)) for each in definitions]),
+        Column("allocators", [Cell(" ".join(e.allocators)) for e in definitions], left=True),
+        Column("question", [Cell(each.question) for each in definitions], left=True),
+    ]
+    return tables.plain_text(columns)
+
+
+def _chosen(given: dict[str, Any]) -> list[Definition]:
+    """By name; without one, the user's own files."""
+    files = given["files"]
+    if given["names"]:
+        return catalogue.select(given["names"], _catalogue(files))
+    if files:
+        return catalogue.read_files(files)
+    raise UserError("no experiment is named.", f"Name some, or `all`. {catalogue.SHOW_ALL}")
+
+
+def _begun(given: dict[str, Any], reporter: Reporter) -> Header:
+    """Checks everything that can be checked."""
+    definitions = _chosen(given)
+    available = known.discover(given["extra"])
+    plans = [
+        plan.plan(
+            definition,
+            available,
+            given["chosen"],
+            given["rounds"],
+            not given["no_causes"],
+            reporter.note,
+        )
+        for definition in definitions
+    ]
+    if not given["chosen"] and (missing := known.missing_packages()):
+        reporter.note(f"more allocators with: sudo apt install {' '.join(missing)}")
+    seed, cpus = given["seed"], given["cpus"]
+    if cpus is not None:
+        os.sched_setaffinity(0, cpus)
+    seed = random.SystemRandom().randrange(1_000_000) if seed is None else seed
+    return Header.of(plans, seed, cpus, given["time_budget"])
+
+
+def _resumed(given: dict[str, Any]) -> Journal:
+    """The journal of a run that was begun before, if it can be gone on with."""
+    for key, option in DECIDED.items():
+        if given[key] not in (None, (), False):
+            raise UserError(
+                f"--resume goes on with what was begun, so {option} cannot be chosen now.",
+                "Leave it out, or begin anew without --resume.",
+            )
+    path = journals.latest() if given["resume"] == LATEST else Path(given["resume"])
+    journal = Journal.resume(path)
+    if journal.header.cpus is not None:
+        try:
+            os.sched_setaffinity(0, journal.header.cpus)
+        except OSError as error:
+            raise UserError(
+                f"the run was begun on the processors {journal.header.cpus}: {error.strerror}.",
+                journals.BEGIN_ANEW,
+            ) from error
+    journal.header.check_unchanged()
+    return journal
+
+
+def _dry_run(header: Header, observers: Sequence[Observer]) -> str:
+    plans = header.plans()
+    return plan.describe(plans, _estimate(plans, observers, header), header.seed)
+
+
+def _estimate(
+    plans: Sequence[Plan], observers: Sequence[Observer], header: Header
+) -> plan.Estimate:
+    whole = plan.estimate(plans, lambda allocator: len(watchers(observers, allocator)))
+    return whole.shortened(header.time_budget_seconds)
+
+
+def _announce(journal: Journal, observers: Sequence[Observer], reporter: Reporter) -> None:
+    """What is to come, how long it takes, and where it is written."""
+    header = journal.header
+    plans = header.plans()
+    expected = _estimate(plans, observers, header)
+    reporter.note(f"{plan.summary(plans, expected)}, as the files say")
+    most = max(each.rounds for each in plans)
+    if len(expected.rounds) < most:
+        reporter.note(
+            f"about {len(expected.rounds)} of {most} rounds fit into "
+            f"{plan.time_text(header.time_budget_seconds or 0.0)}"
+        )
+    if journal.runs:
+        reporter.note(f"{len(journal.runs)} runs are done, {plan.time_text(journal.seconds)}")
+    reporter.note(f"journal {journal.path}")
+
+
+def _report_writer(
+    directory: Path | None, force: bool
+) -> Callable[[ExperimentResults], Path] | None:
+    """What writes the report, if one is asked for; raises UserError for what cannot be written."""
+    if directory is None:
+        return None
+    from tsmlab import report  # noqa: PLC0415 (figures take a second to import)
+    from tsmlab.report import folder  # noqa: PLC0415
+
+    folder.check(directory, force)
+
+    def write(found: ExperimentResults) -> Path:
+        path: Path = report.write(found, directory, force)
+        return path
+
+    return write

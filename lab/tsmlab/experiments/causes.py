@@ -1,0 +1,66 @@
+"""Why a result is as it is: runs that nobody times, under tools that count.
+
+Why: "faster by 30 %" answers nothing; "and it slept 40 times less often in a lock" does. Counting
+slows a program down, so it is done in runs of its own.
+Refuses to: fail. What could not be counted is a note beside what could.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from tsmlab.allocators import Allocator
+from tsmlab.errors import UserError
+from tsmlab.experiments.model import Causes, Curve
+from tsmlab.measuring import RunRequest
+
+NOTHING = Causes(counts={}, threads=[], memory=None, maps=[], notes=[])
+# A run that is watched may take this many times as long as the timed ones before it has failed.
+TIMEOUT_FACTOR = 20.0
+MIN_TIMEOUT_SECONDS = 30.0
+
+
+class Observer(Protocol):
+    """Who makes one run and counts something in it."""
+
+    def applies_to(self, allocator: Allocator) -> bool:
+        """Whether there is anything for it to see under this allocator."""
+
+    def observe(self, request: RunRequest, folder: Path) -> Causes:
+        """Makes the run; `folder` is empty, and its own until it returns. Raises UserError if it
+        cannot count."""
+
+
+def watchers(observers: Sequence[Observer], allocator: Allocator) -> list[Observer]:
+    return [observer for observer in observers if observer.applies_to(allocator)]
+
+
+def timeout_seconds(wall_seconds: float) -> float:
+    """The limit of a watched run, from the time of one that was not."""
+    return max(MIN_TIMEOUT_SECONDS, TIMEOUT_FACTOR * wall_seconds)
+
+
+def merged(parts: Sequence[Causes]) -> Causes:
+    """Counts of one name mean the same: those of the later part win."""
+    counts: dict[str, float] = {}
+    memory: Curve | None = None
+    for part in parts:
+        counts.update(part.counts)
+        memory = part.memory or memory
+    return Causes(
+        counts=counts,
+        threads=next((part.threads for part in parts if part.threads), []),
+        memory=memory,
+        maps=[each for part in parts for each in part.maps],
+        notes=list(dict.fromkeys(note for part in parts for note in part.notes)),
+    )
+
+
+def observed(observer: Observer, request: RunRequest, folder: Path) -> Causes:
+    """What one observer sees; a note where it cannot."""
+    try:
+        return observer.observe(request, folder)
+    except UserError as error:
+        return Causes({}, [], None, [], [error.message])

@@ -1,0 +1,308 @@
+"""What a person reads of experiments: a table and an answer for each; the same as Markdown; CSV.
+
+Why: who ran an experiment wants its answer where he typed the question, and the figures on which it
+rests beside it.
+Refuses to: decide anything. Medians are all that is computed here; the answers come from
+analysis.py.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.text import Text
+
+from tsmlab import stats, tables, warnings
+from tsmlab.experiments.catalogue import describe_point
+from tsmlab.experiments.model import (
+    BUILT_IN,
+    PEAK_BYTES,
+    Cell,
+    Experiment,
+    ExperimentResults,
+    Metric,
+    Reported,
+)
+from tsmlab.experiments.plan import FEWEST_ROUNDS
+from tsmlab.experiments.results import to_json
+from tsmlab.export import Format
+from tsmlab.render import failure_lines, full_name
+from tsmlab.results import Failure, Trouble
+from tsmlab.tables import Column, table_width
+from tsmlab.wording import names, quantity, rounds
+
+BEST = "*"
+FAILED = "failed"
+NOTHING = "-"
+
+
+# --- medians -------------------------------------------------------------------------------------
+
+
+def median(cell: Cell, metric: Metric) -> float | None:
+    """Of the runs that did not fail; what was counted once is its own median."""
+    if metric.source == "causes":
+        return cell.causes.counts.get(metric.name) if cell.causes else None
+    values = list(cell.values(metric.name).values())
+    return stats.median(values) if values else None
+
+
+@dataclass(frozen=True)
+class _Head:
+    """A column of numbers: one metric at one point."""
+
+    text: str
+    point: int
+    metric: Metric
+
+
+def _heads(experiment: Experiment) -> list[_Head]:
+    """The main metric at each point; where there is only one point, every metric."""
+    definition = experiment.definition
+    if len(experiment.points) > 1:
+        main = definition.main_metric
+        return [
+            _Head(", ".join(map(str, values.values())), point, main)
+            for point, values in enumerate(experiment.points)
+        ]
+    metrics = {m.name: m for m in (*definition.metrics, definition.main_metric)}
+    metrics.setdefault(PEAK_BYTES, definition.metric(PEAK_BYTES))
+    return [_Head(metric.title, 0, metric) for metric in metrics.values()]
+
+
+def _columns(experiment: Experiment, titles: dict[str, str]) -> list[Column]:
+    """Allocators with their medians; who is best over all points comes first."""
+    heads = _heads(experiment)
+    table = {
+        (name, index): median(cell, head.metric)
+        for name in experiment.allocators
+        for index, head in enumerate(heads)
+        if (cell := experiment.cell(head.point, name))
+    }
+    order = sorted(experiment.allocators, key=lambda name: _rank(experiment, name))
+    columns = [Column("allocator", [tables.Cell(titles[name]) for name in order], left=True)]
+    for index, head in enumerate(heads):
+        known = [value for name in order if (value := table.get((name, index))) is not None]
+        best = (max if head.metric.higher_is_better else min)(known, default=None)
+        several = len(known) > 1
+        cells = []
+        for name in order:
+            value = table.get((name, index))
+            text = _missing(experiment.cell(head.point, name))
+            if value is not None:
+                text = quantity(value, head.metric.unit)
+            is_best = several and value is not None and value == best
+            cells.append(tables.Cell(text + BEST, "green") if is_best else tables.Cell(text))
+        columns.append(Column(head.text, cells))
+    return columns
+
+
+def _missing(cell: Cell | None) -> str:
+    return FAILED if cell and any(run.failure for run in cell.runs) else NOTHING
+
+
+def _rank(experiment: Experiment, name: str) -> tuple[int, float]:
+    """By the mean of the logarithms of the main metric; who lacks points comes later."""
+    main = experiment.definition.main_metric
+    found = []
+    for point in range(len(experiment.points)):
+        cell = experiment.cell(point, name)
+        value = median(cell, main) if cell else None
+        if value is not None and value > 0.0:
+            found.append(math.log(value))
+    mean = sum(found) / len(found) if found else 0.0
+    return -len(found), -mean if main.higher_is_better else mean
+
+
+# --- texts ---------------------------------------------------------------------------------------
+
+
+def report_for_stdout(results: ExperimentResults) -> str:
+    """The report, as wide and as colourful as stdout allows."""
+    return report(results, tables.stdout_width(), colours=sys.stdout.isatty())
+
+
+def report(results: ExperimentResults, width: int, colours: bool = False) -> str:
+    text = io.StringIO()
+    console = Console(file=text, width=width, force_terminal=colours, highlight=False)
+    for line in _heading(results):
+        console.print(Text(line), soft_wrap=True)
+    for experiment in results.experiments:
+        console.print()
+        _print_experiment(console, results, experiment, width)
+    return text.getvalue()
+
+
+def _print_experiment(
+    console: Console, results: ExperimentResults, experiment: Experiment, width: int
+) -> None:
+    definition = experiment.definition
+    console.print(Text(f"{definition.name}: {definition.title}", style="bold"), soft_wrap=True)
+    console.print(Text(definition.question))
+    console.print(Text(_caption(experiment), style="dim"), soft_wrap=True)
+    for part in _folded(_columns(experiment, _titles(results)), width):
+        wide = max(width, table_width(part, tables.ROOMY))
+        Console(
+            file=console.file, width=wide, force_terminal=console.is_terminal, highlight=False
+        ).print(tables.rich_table(part, tables.ROOMY))
+    for line in failed_lines(experiment):
+        console.print(Text(line, style="red"), soft_wrap=True)
+    if experiment.analysis and experiment.analysis.answer:
+        console.print(Text(experiment.analysis.answer))
+
+
+def _folded(columns: Sequence[Column], width: int) -> Iterator[list[Column]]:
+    """The table in parts that are narrow enough, each with the allocators again."""
+    part = [columns[0]]
+    for column in columns[1:]:
+        if len(part) > 1 and table_width([*part, column], tables.ROOMY) > width:
+            yield part
+            part = [columns[0]]
+        part.append(column)
+    yield part
+
+
+def _heading(results: ExperimentResults) -> Iterator[str]:
+    count = len(results.experiments)
+    stop = f"; stopped: {results.stop.text}" if results.stop else ""
+    yield f"{count} experiment{'' if count == 1 else 's'}, seed {results.seed}{stop}"
+
+
+def _caption(experiment: Experiment) -> str:
+    """How to read the table."""
+    definition, done = experiment.definition, rounds_done(experiment)
+    main = definition.main_metric
+    what = "medians"
+    if len(experiment.points) > 1:
+        swept = ", ".join(parameter.title for parameter in definition.parameters)
+        better = "higher" if main.higher_is_better else "lower"
+        what = f"median of {main.title} ({better} is better), by {swept}"
+    return f"{what}; {rounds(done)}; {BEST} the best median"
+
+
+def rounds_done(experiment: Experiment) -> int:
+    return max((run.round for cell in experiment.cells for run in cell.runs), default=0)
+
+
+def _titles(results: ExperimentResults) -> dict[str, str]:
+    return {info.name: full_name(info) for info in results.allocators}
+
+
+@dataclass(frozen=True)
+class _Failed:
+    attempts: int
+    failures: int
+    failure: Failure | None
+    gave_up: bool
+
+
+def failed_cells(experiment: Experiment) -> list[Cell]:
+    return [cell for cell in experiment.cells if any(run.failure for run in cell.runs)]
+
+
+def failed_lines(experiment: Experiment) -> list[str]:
+    """Every failure, by cell."""
+    lines = []
+    for cell in failed_cells(experiment):
+        failures = [run.failure for run in cell.runs if run.failure]
+        where = describe_point(experiment.points[cell.point])
+        name = f"{cell.allocator} at {where}" if where else cell.allocator
+        row = _Failed(len(cell.runs), len(failures), failures[-1], cell.gave_up)
+        lines += failure_lines(name, row)
+    return lines
+
+
+def troubles(results: ExperimentResults) -> list[Trouble]:
+    """What may be wrong with the measurements."""
+    found = []
+    if results.changed:
+        changed = Trouble(
+            "changed",
+            f"changed during the run: {names(results.changed)}",
+            "they were edited, built or installed anew",
+            "measure again, and build elsewhere meanwhile: these numbers are of two versions",
+        )
+        found.append(changed)
+    few = [e.definition.name for e in results.experiments if rounds_done(e) < FEWEST_ROUNDS]
+    if few:
+        trouble = Trouble(
+            "few-rounds",
+            f"fewer than {rounds(FEWEST_ROUNDS)} of {names(few)}: intervals are wide, or missing",
+            results.stop.text if results.stop else "the run goes on",
+            "more rounds (-r), or go on with --resume",
+        )
+        found.append(trouble)
+    return [*found, *warnings.about_machine(results.machine)]
+
+
+# --- files ---------------------------------------------------------------------------------------
+
+
+def formatted(results: ExperimentResults, file_format: Format) -> str:
+    if file_format == "json":
+        return to_json(results)
+    return to_csv(results) if file_format == "csv" else markdown(results)
+
+
+def markdown(results: ExperimentResults) -> str:
+    """The same report for a document, with date, machine and versions."""
+    lines = [f"- {line}" for line in _heading(results)]
+    for experiment in results.experiments:
+        lines += ["", *_markdown_experiment(results, experiment)]
+    lines += ["", *(f"- *warning* {t.symptom}. {t.cause}. {t.remedy}." for t in troubles(results))]
+    lines += ["", tables.measured_on(results.machine, results.created), ""]
+    lines += [f"- {full_name(info)}" for info in results.allocators]
+    return "\n".join(lines) + "\n"
+
+
+def _markdown_experiment(results: ExperimentResults, experiment: Experiment) -> Iterator[str]:
+    definition = experiment.definition
+    yield from (f"## {definition.title}", "", definition.question, "", _caption(experiment), "")
+    yield from tables.markdown_table(_columns(experiment, _titles(results)))
+    for reported in definition.reported:
+        yield from ("", f"Reported ({reported.report}; {reported.machine}):", "")
+        yield from tables.markdown_table(_reported_columns(reported))
+        if reported.note:
+            yield from ("", reported.note)
+    if failures := failed_lines(experiment):
+        yield from ("", *(f"- {line.strip()}" for line in failures))
+    if experiment.analysis and experiment.analysis.answer:
+        yield from ("", experiment.analysis.answer)
+
+
+def _reported_columns(reported: Reported) -> list[Column]:
+    return [
+        Column(head, [tables.Cell(str(row[index])) for row in reported.rows], left=index == 0)
+        for index, head in enumerate(reported.columns)
+    ]
+
+
+CSV_BEFORE = ("experiment", "point", "parameters", "allocator", "round", "position", "started")
+
+
+def to_csv(results: ExperimentResults) -> str:
+    """One line for each run, failed ones included; numbers in base units."""
+    metrics = {metric.name: None for metric in BUILT_IN}
+    for experiment in results.experiments:
+        for cell in experiment.cells:
+            for run in cell.runs:
+                metrics.update(dict.fromkeys(run.values))
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([*CSV_BEFORE, *metrics, "failure", "failure_text"])
+    for experiment in results.experiments:
+        for cell in experiment.cells:
+            where = describe_point(experiment.points[cell.point])
+            for run in cell.runs:
+                failure = [run.failure.kind, run.failure.text] if run.failure else ["", ""]
+                values = [run.values.get(name, "") for name in metrics]
+                begin = [experiment.definition.name, cell.point, where, cell.allocator]
+                begin += [run.round, run.position, run.started_seconds]
+                writer.writerow([*begin, *values, *failure])
+    return text.getvalue()
