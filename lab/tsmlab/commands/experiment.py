@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,7 @@ from tsmlab.experiments.plan import Plan
 from tsmlab.experiments.runner import run_experiments
 from tsmlab.export import Format
 from tsmlab.measuring import MeasureExecutor
-from tsmlab.progress import Reporter, reporter_for
+from tsmlab.progress import reporter_for
 from tsmlab.tables import Cell, Column
 
 LATEST = "latest"
@@ -149,19 +149,18 @@ def run_command(as_json: bool, quiet: bool, ignore_failure: bool, force: bool, *
     targets = export_targets(given, force)
     write_report = _report_writer(given["report"], force)
     observers = all_observers()
-    with reporter_for(quiet) as reporter:
-        if given["resume"]:
-            opened = _resumed(given)
-        else:
-            header = _begun(given, reporter)
-            if given["dry_run"]:
-                click.echo(_dry_run(header, observers), nl=False)
-                return EXIT_OK
-            opened = Journal.begin(header)
-        let_termination_interrupt()
-        with opened as journal:
-            _announce(journal, observers, reporter)
-            outcome = run_experiments(journal, MeasureExecutor(), observers, reporter)
+    notes: list[str] = []
+    opened = _resumed(given) if given["resume"] else _begun(given, notes)
+    if isinstance(opened, Header):
+        if given["dry_run"]:
+            click.echo(_dry_run(opened, observers), nl=False)
+            return EXIT_OK
+        opened = Journal.begin(opened)
+    let_termination_interrupt()
+    with opened as journal, reporter_for(quiet) as reporter:
+        for note in [*notes, *_announcement(journal, observers)]:
+            reporter.note(note)
+        outcome = run_experiments(journal, MeasureExecutor(), observers, reporter)
     found = outcome.results
     problems = publish(_Publication(found), targets, as_json, quiet)
     if write_report:
@@ -225,8 +224,8 @@ def _chosen(given: dict[str, Any]) -> list[Definition]:
     raise UserError("no experiment is named.", f"Name some, or `all`. {catalogue.SHOW_ALL}")
 
 
-def _begun(given: dict[str, Any], reporter: Reporter) -> Header:
-    """Checks everything that can be checked."""
+def _begun(given: dict[str, Any], notes: list[str]) -> Header:
+    """What is to be run, once everything that can be checked has been checked."""
     definitions = _chosen(given)
     available = known.discover(given["extra"])
     plans = [
@@ -236,12 +235,12 @@ def _begun(given: dict[str, Any], reporter: Reporter) -> Header:
             given["chosen"],
             given["rounds"],
             not given["no_causes"],
-            reporter.note,
+            notes.append,
         )
         for definition in definitions
     ]
     if not given["chosen"] and (missing := known.missing_packages()):
-        reporter.note(f"more allocators with: sudo apt install {' '.join(missing)}")
+        notes.append(f"more allocators with: sudo apt install {' '.join(missing)}")
     seed, cpus = given["seed"], given["cpus"]
     if cpus is not None:
         os.sched_setaffinity(0, cpus)
@@ -283,21 +282,19 @@ def _estimate(
     return whole.shortened(header.time_budget_seconds)
 
 
-def _announce(journal: Journal, observers: Sequence[Observer], reporter: Reporter) -> None:
+def _announcement(journal: Journal, observers: Sequence[Observer]) -> Iterator[str]:
     """What is to come, how long it takes, and where it is written."""
     header = journal.header
     plans = header.plans()
     expected = _estimate(plans, observers, header)
-    reporter.note(f"{plan.summary(plans, expected)}, as the files say")
+    yield f"{plan.summary(plans, expected)}, as the files say"
     most = max(each.rounds for each in plans)
     if len(expected.rounds) < most:
-        reporter.note(
-            f"about {len(expected.rounds)} of {most} rounds fit into "
-            f"{plan.time_text(header.time_budget_seconds or 0.0)}"
-        )
+        budget = plan.time_text(header.time_budget_seconds or 0.0)
+        yield f"about {len(expected.rounds)} of {most} rounds fit into {budget}"
     if journal.runs:
-        reporter.note(f"{len(journal.runs)} runs are done, {plan.time_text(journal.seconds)}")
-    reporter.note(f"journal {journal.path}")
+        yield f"{len(journal.runs)} runs are done, in {plan.time_text(journal.seconds)}"
+    yield f"journal {journal.path}"
 
 
 def _report_writer(
