@@ -1,0 +1,51 @@
+"""From an experiment's cells to its answer: summaries, findings, and the paragraph.
+
+Why: the numbers of an experiment are kept, and what they say can be computed again at any time, as
+a pure function of them, also while the experiment is still running.
+Refuses to: measure, print, or crash on what is missing; it says what cannot be told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tsmlab.experiments import bounds, growth, orders, pairs, scaling, winners
+from tsmlab.experiments.answers import answer
+from tsmlab.experiments.measured import Measured
+from tsmlab.experiments.model import (
+    AnalysisKind,
+    AnalysisRequest,
+    Experiment,
+    ExperimentAnalysis,
+)
+from tsmlab.experiments.outcome import Outcome
+from tsmlab.machine import Machine
+
+ANALYSES: dict[AnalysisKind, Callable[[Measured, AnalysisRequest], Outcome]] = {
+    "pair": pairs.analyse,
+    "winner": winners.analyse,
+    "amdahl": scaling.analyse,
+    "growth": growth.analyse,
+    "order": orders.analyse,
+    "bound": bounds.analyse,
+}
+
+
+def analyse(experiment: Experiment, processors: int | None = None) -> ExperimentAnalysis:
+    """processors: how many the runs could use (usable_processors); Amdahl's law needs it, and is
+    not limited to them without it."""
+    data = Measured(experiment, processors)
+    outcomes = [ANALYSES[request.kind](data, request) for request in experiment.definition.analyses]
+    return ExperimentAnalysis(
+        summaries=data.summaries(),
+        findings=[outcome.finding() for outcome in outcomes],
+        answer=answer(data, outcomes),
+    )
+
+
+def usable_processors(machine: Machine, cpus: list[int] | None) -> int:
+    """Those that runs may use at one time: chosen by the user, or the machine's, and not more than
+    its control group pays for."""
+    count = len(cpus) if cpus else machine.usable_cores
+    limit = machine.cgroup_cpu_limit
+    return max(1, count if limit is None else min(count, round(limit)))

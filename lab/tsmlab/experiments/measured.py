@@ -1,0 +1,260 @@
+"""An experiment's numbers as its analyses need them: by point, allocator and metric.
+
+Why: whether a number was timed in rounds or counted once, whether a run failed, and which points
+belong to one curve are asked by every analysis, and must be answered alike by all.
+Refuses to: let a failure pass for a result. A cell in which even one run failed has values to
+show, but none to compare.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any, TypeGuard
+
+from tsmlab import stats
+from tsmlab.experiments.estimates import NO_INTERVAL, Logs, median_interval
+from tsmlab.experiments.model import (
+    BUILT_IN,
+    AnalysisRequest,
+    Cell,
+    CellSummary,
+    Experiment,
+    Metric,
+    MetricUnit,
+    Parameter,
+    Point,
+)
+
+# What a run is compared by if it was counted instead of timed: there is one, and no round.
+COUNTED_ROUND = 0
+
+# What a metric is that no file describes, by the end of its name.
+UNITS: tuple[tuple[str, MetricUnit], ...] = (("seconds", "seconds"), ("bytes", "bytes"))
+
+
+@dataclass(frozen=True)
+class Series:
+    """The points that differ in one parameter only, in the order of its values; `fixed` are the
+    values of the others."""
+
+    parameter: Parameter
+    fixed: Point
+    points: tuple[int, ...]
+
+
+class Measured:
+    """One experiment's cells, found by point and allocator."""
+
+    def __init__(self, experiment: Experiment, processors: int | None) -> None:
+        self.definition = experiment.definition
+        self.points = experiment.points
+        self.allocators = experiment.allocators
+        self.processors = processors
+        self._cells = {(cell.point, cell.allocator): cell for cell in experiment.cells}
+        known = (*experiment.definition.metrics, *BUILT_IN)
+        self._metrics = {metric.name: metric for metric in reversed(known)}
+
+    # --- metrics ----------------------------------------------------------------------------------
+
+    def metric(self, name: str) -> Metric:
+        """The one so named; what the file does not describe is described by its name."""
+        if name in self._metrics:
+            return self._metrics[name]
+        units = (unit for end, unit in UNITS if name.endswith(end))
+        unit: MetricUnit = next(units, "count")
+        return Metric(name, name.replace("_", " "), unit, higher_is_better=False)
+
+    def is_counted(self, name: str) -> bool:
+        """Counted in a run of its own, so that there is one number for each cell."""
+        if name in self._metrics:
+            return self._metrics[name].source == "causes"
+        return not any(name in run.values for cell in self._cells.values() for run in cell.runs)
+
+    def summaries(self) -> list[CellSummary]:
+        """Every metric of every cell that has one, in the order of points and allocators."""
+        names = dict.fromkeys(reversed(self._metrics))
+        for cell in self._cells.values():
+            for run in cell.runs:
+                names.update(dict.fromkeys(run.values))
+        found = (
+            self.summary(point, allocator, name)
+            for point in range(len(self.points))
+            for allocator in self.allocators
+            for name in names
+        )
+        return [summary for summary in found if summary is not None]
+
+    def summary(self, point: int, allocator: str, name: str) -> CellSummary | None:
+        """Of the runs that did not fail; None if there is none."""
+        values = list(self.shown(point, allocator, name).values())
+        if not values:
+            return None
+        interval = NO_INTERVAL if self.is_counted(name) else median_interval(values)
+        return CellSummary(
+            point=point,
+            allocator=allocator,
+            metric=name,
+            runs=len(values),
+            median=stats.median(values),
+            low=interval.low,
+            high=interval.high,
+            minimum=min(values),
+            maximum=max(values),
+            method=interval.method,
+        )
+
+    # --- values -----------------------------------------------------------------------------------
+
+    def cell(self, point: int, allocator: str) -> Cell | None:
+        return self._cells.get((point, allocator))
+
+    def shown(self, point: int, allocator: str, name: str) -> dict[int, float]:
+        """By round, of the runs that did not fail; what was counted is in one made-up round."""
+        cell = self.cell(point, allocator)
+        if cell is None:
+            return {}
+        if self.is_counted(name):
+            counts = {} if cell.causes is None else cell.causes.counts
+            values = {COUNTED_ROUND: counts[name]} if name in counts else {}
+        else:
+            values = cell.values(name)
+        return {number: value for number, value in values.items() if math.isfinite(value)}
+
+    def values(self, point: int, allocator: str, name: str) -> dict[int, float]:
+        """As shown(), and empty if a run of the cell failed."""
+        return {} if self.failures(point, allocator) else self.shown(point, allocator, name)
+
+    def logs(self, point: int, allocator: str, name: str) -> Logs:
+        """The logarithms of values(); empty if even one value has none."""
+        values = self.values(point, allocator, name)
+        if any(value <= 0.0 for value in values.values()):
+            return {}
+        return {number: math.log(value) for number, value in values.items()}
+
+    def quotients(
+        self, point: int, allocator: str, name: str, over: str | None
+    ) -> dict[int, float]:
+        """The metric's values over another one's of the same round, or as they are without one.
+        What was counted once divides, or is divided by, every round's value."""
+        values = self.values(point, allocator, name)
+        if over is None:
+            return values
+        below = self.values(point, allocator, over)
+        if self.is_counted(over) and not self.is_counted(name):
+            below = dict.fromkeys(values, below[COUNTED_ROUND]) if below else {}
+        elif self.is_counted(name) and not self.is_counted(over):
+            values = dict.fromkeys(below, values[COUNTED_ROUND]) if values else {}
+        pairs = ((number, value, below.get(number, 0.0)) for number, value in values.items())
+        ratios = {number: value / divisor for number, value, divisor in pairs if divisor > 0.0}
+        return {number: ratio for number, ratio in ratios.items() if math.isfinite(ratio)}
+
+    def quotient_logs(self, point: int, allocator: str, name: str, over: str | None) -> Logs:
+        values = self.quotients(point, allocator, name, over)
+        if any(value <= 0.0 for value in values.values()):
+            return {}
+        return {number: math.log(value) for number, value in values.items()}
+
+    def failures(self, point: int, allocator: str) -> int:
+        cell = self.cell(point, allocator)
+        return 0 if cell is None else sum(run.failure is not None for run in cell.runs)
+
+    def counts(self, point: int, allocator: str) -> dict[str, float]:
+        """What was counted in the cell, and the medians of what its runs tell beside: an analysis
+        explains by either."""
+        cell = self.cell(point, allocator)
+        if cell is None:
+            return {}
+        names = {name for run in cell.runs for name in run.values}
+        medians = {
+            name: stats.median(list(values.values()))
+            for name in names
+            if (values := self.shown(point, allocator, name))
+        }
+        return medians | (cell.causes.counts if cell.causes is not None else {})
+
+    def shown_runs(self) -> list[dict[str, float]]:
+        """The values of all runs that did not fail."""
+        return [run.values for cell in self._cells.values() for run in cell.runs if not run.failure]
+
+    def rounds(self) -> int:
+        """The most runs that a cell has."""
+        return max((len(cell.runs) for cell in self._cells.values()), default=0)
+
+    def failed_allocators(self) -> list[str]:
+        return [
+            name
+            for name in self.allocators
+            if any(self.failures(point, name) for point in range(len(self.points)))
+        ]
+
+    # --- points -----------------------------------------------------------------------------------
+
+    def points_where(self, fixed: Any) -> list[int]:
+        """The points whose parameters have the values of a table; all of them without one."""
+        wanted = fixed if isinstance(fixed, Mapping) else {}
+        return [
+            index
+            for index, point in enumerate(self.points)
+            if all(point.get(name) == value for name, value in wanted.items())
+        ]
+
+    def swept(self, request: AnalysisRequest) -> Parameter | None:
+        """The parameter that a request names; without one, the first, if any is swept."""
+        swept = self.definition.parameters
+        if request.parameter is None:
+            return swept[0] if swept else None
+        return next((each for each in swept if each.name == request.parameter), None)
+
+    def numeric(self, series: Series) -> Series:
+        """Only the points at which the parameter is a number above 0."""
+        name = series.parameter.name
+        kept = [i for i in series.points if is_number(v := self.points[i][name]) and v > 0]
+        return Series(series.parameter, series.fixed, tuple(kept))
+
+    def x(self, series: Series) -> list[float]:
+        """The parameter's values; only for a numeric series."""
+        return [float(self.points[index][series.parameter.name]) for index in series.points]
+
+    def series(self, parameter: Parameter, points: Sequence[int]) -> list[Series]:
+        """The points in curves over the parameter, one for each combination of the others."""
+        groups: dict[tuple[tuple[str, str], ...], list[int]] = {}
+        for index in points:
+            point = self.points[index]
+            if parameter.name in point:
+                rest = {n: v for n, v in point.items() if n != parameter.name}
+                key = tuple(sorted((n, repr(v)) for n, v in rest.items()))
+                groups.setdefault(key, []).append(index)
+        found = []
+        for members in groups.values():
+            fixed = {n: v for n, v in self.points[members[0]].items() if n != parameter.name}
+            ordered = self._in_order(parameter, members)
+            found.append(Series(parameter, fixed, tuple(ordered)))
+        return found
+
+    def _in_order(self, parameter: Parameter, members: Sequence[int]) -> list[int]:
+        values = {index: self.points[index][parameter.name] for index in members}
+        if all(is_number(value) for value in values.values()):
+            return sorted(members, key=lambda index: float(values[index]))
+        return list(members)
+
+    def chosen(self, request: AnalysisRequest) -> list[str]:
+        """The allocators that an analysis is about: those that match its option, or all."""
+        patterns = request.options.get("allocators")
+        if not isinstance(patterns, list) or not patterns:
+            return list(self.allocators)
+        return [
+            name for name in self.allocators if any(fnmatchcase(name, str(p)) for p in patterns)
+        ]
+
+
+def is_number(value: Any) -> TypeGuard[float]:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def number_option(request: AnalysisRequest, name: str, default: float) -> float:
+    """A positive number among the options; what is none is as if it were not there."""
+    value = request.options.get(name)
+    return float(value) if is_number(value) and value > 0 else default

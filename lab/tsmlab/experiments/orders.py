@@ -1,0 +1,274 @@
+"""Does the order of the allocators change over the points of a sweep?
+
+Why: report E ordered the three fits and left open whether threads change their order. A changed
+order is a claim about pairs: one shown better here and worse there.
+Refuses to: read an order from figures that are not told apart; `~` stands between such neighbours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tsmlab import stats
+from tsmlab.experiments import phrases
+from tsmlab.experiments.estimates import kendall_tau
+from tsmlab.experiments.measured import Measured, Series, number_option
+from tsmlab.experiments.model import AnalysisRequest, Estimate
+from tsmlab.experiments.outcome import UNRESOLVED, Outcome, cannot_tell
+from tsmlab.experiments.printed import Printed, printed
+from tsmlab.experiments.rankings import Reversal, Standing, reversals, standings
+from tsmlab.stats import Verdict
+
+# Longer chains of names are no sentence any more.
+NAMES_IN_A_CHAIN = 8
+CHAINS_TOLD = 4
+REVERSALS_TOLD = 2
+
+
+@dataclass(frozen=True)
+class Row:
+    """One curve over the parameter: the standings at its points, in the order of its values."""
+
+    series: Series
+    standings: list[Standing]
+
+
+def analyse(data: Measured, request: AnalysisRequest) -> Outcome:
+    names = data.chosen(request)
+    metric = data.metric(request.metric)
+    parameter = data.swept(request)
+    if parameter is None:
+        return cannot_tell(
+            request, "An order can only change over a parameter, and none is.", names
+        )
+    points = data.points_where(request.options.get("at"))
+    found = standings(data, points, names, metric, one_family=True)
+    by_point = {standing.point: standing for standing in found}
+    rows = [
+        Row(series, [by_point[point] for point in series.points if point in by_point])
+        for series in data.series(parameter, points)
+    ]
+    rows = [row for row in rows if len(row.standings) > 1]
+    if not rows:
+        return cannot_tell(
+            request,
+            f"Whether the order in {phrases.lower(metric.title)} changes takes two values of "
+            f"{phrases.lower(parameter.title)} at which two allocators have figures above 0.",
+            names,
+        )
+    return _Orders(data, request, rows, names).outcome()
+
+
+class _Orders:
+    def __init__(
+        self, data: Measured, request: AnalysisRequest, rows: Sequence[Row], names: Sequence[str]
+    ) -> None:
+        self.data = data
+        self.request = request
+        self.rows = rows
+        self.names = names
+        self.metric = data.metric(request.metric)
+        self.margin = number_option(request, "margin", stats.DEFAULT_MARGIN)
+        self.parameter = rows[0].series.parameter
+        self.found = [standing for row in rows for standing in row.standings]
+
+    def outcome(self) -> Outcome:
+        shown = [c for row in self.rows for c in reversals(row.standings, self.margin, self.names)]
+        verdict, lead = self._verdict_and_lead(shown)
+        return Outcome(
+            self.request,
+            verdict,
+            self.names,
+            self._taus(),
+            lead=lead,
+            reported=self._reported(),
+            details=[*self._chains(), *self._spread(), *self._agreement()],
+            doubts=self._doubts(),
+        )
+
+    # --- the answer -------------------------------------------------------------------------------
+
+    def _over(self) -> str:
+        title = phrases.lower(self.parameter.title.removeprefix("number of "))
+        return f"over {title}"
+
+    def _in(self) -> str:
+        return f"by {phrases.lower(self.metric.title)}"
+
+    def _at(self, standing: Standing) -> str:
+        return phrases.at(self.data, self.data.points[standing.point])
+
+    def _verdict_and_lead(self, shown: Sequence[Reversal]) -> tuple[str, list[str]]:
+        if all(standing.p_values() == {} for standing in self.found):
+            return UNRESOLVED, [self._without_intervals()]
+        if shown:
+            pairs = {frozenset((each.first, each.second)) for each in shown}
+            more = len(pairs) - REVERSALS_TOLD
+            rest = f" {more} more pairs change places." if more > 0 else ""
+            evidence = [self._evidence(each) for each in _one_each(shown)[:REVERSALS_TOLD]]
+            evidence[-1] += rest
+            return "the order changes", [
+                f"The order {self._in()} changes {self._over()}.",
+                *evidence,
+            ]
+        orders = {tuple(standing.order) for standing in self.found}
+        if len(orders) == 1 and all(s.in_order(self.margin) for s in self.found):
+            return "the same order", [
+                (
+                    f"The order {self._in()} is the same at every point, and every neighbour is told "
+                    f"apart: {self.found[0].chain(self.margin)}."
+                )
+            ]
+        return "no change shown", [
+            (
+                f"No change of the order {self._in()} {self._over()} is shown: no pair is better one "
+                f"way at one point and the other way at another. {self._steady_pairs()}"
+            )
+        ]
+
+    def _without_intervals(self) -> str:
+        why = (
+            "counted once for each point"
+            if self.data.is_counted(self.metric.name)
+            else "measured in one round"
+        )
+        orders = {tuple(standing.order) for standing in self.found}
+        seen = "is the same at every point" if len(orders) == 1 else "differs between points"
+        return (
+            f"The order {self._in()} {seen}, but this was {why}, so it cannot be told from chance."
+        )
+
+    def _steady_pairs(self) -> str:
+        """How many pairs are told apart at every point, in the same direction."""
+        common = [n for n in self.names if all(n in s.means for s in self.found)]
+        pairs = [(a, b) for i, a in enumerate(common) for b in common[i + 1 :]]
+        steady = 0
+        for first, second in pairs:
+            verdicts = {s.verdict(first, second, self.margin) for s in self.found}
+            steady += verdicts in ({Verdict.BETTER}, {Verdict.WORSE})
+        if not pairs:
+            return "No pair was measured at every point."
+        noun = "pair is" if len(pairs) == 1 else "pairs are"
+        return f"{steady} of {len(pairs)} {noun} told apart at every point."
+
+    def _evidence(self, change: Reversal) -> str:
+        texts = []
+        for standing in (change.here, change.there):
+            ratio = standing.ratio(change.first, change.second)
+            if ratio is not None:
+                clause = phrases.compared(change.first, change.second, ratio, self.metric)
+                texts.append(f"{clause}{self._at(standing)}")
+        return phrases.clause(self.data, ", and ".join(texts))
+
+    # --- beside it --------------------------------------------------------------------------------
+
+    def _chains(self) -> list[str]:
+        """The rankings in full, at the ends of each curve where there are many."""
+        shown = self.found
+        if len(shown) > CHAINS_TOLD:
+            shown = [s for row in self.rows for s in (row.standings[0], row.standings[-1])]
+        shown = shown[:CHAINS_TOLD]
+        if any(len(standing.order) > NAMES_IN_A_CHAIN for standing in shown):
+            return []
+        texts = [f"{standing.chain(self.margin)}{self._at(standing)}" for standing in shown]
+        return [f"Best first, with ~ between neighbours not told apart: {'; '.join(texts)}."]
+
+    def _spread(self) -> list[str]:
+        ordered = sorted(self.found, key=Standing.spread)
+        least, most = ordered[0], ordered[-1]
+        texts = [f"{self._factor(each)}{self._at(each)}" for each in (least, most)]
+        return [f"From the best to the worst it is between {texts[0]} and {texts[1]}."]
+
+    def _factor(self, standing: Standing) -> str:
+        spread = standing.spread()
+        if spread >= phrases.TIMES_FROM:
+            return f"{phrases.number(spread)} times"
+        return f"{phrases.percent(spread - 1.0)} %"
+
+    def _taus(self) -> dict[str, Estimate]:
+        """Kendall's tau between the ranking at the first point of each curve and at the others."""
+        found = {}
+        for row in self.rows:
+            first = row.standings[0]
+            for other in row.standings[1:]:
+                names = [name for name in first.means if name in other.means]
+                tau = kendall_tau([first.means[n] for n in names], [other.means[n] for n in names])
+                if tau is not None:
+                    here = phrases.place(self.data, self.data.points[other.point])
+                    there = phrases.place(self.data, self.data.points[first.point])
+                    found[f"Kendall's tau of {there} and {here}"] = Estimate(tau, None, None)
+        return found
+
+    def _agreement(self) -> list[str]:
+        taus = self._taus()
+        if not taus:
+            return []
+        worst = min(taus, key=lambda name: taus[name].value)
+        between = worst.removeprefix("Kendall's tau of ")
+        return [
+            (
+                f"Kendall's tau between the rankings at the first and at other points is "
+                f"{phrases.fixed(taus[worst].value)} at the least, between {between}."
+            )
+        ]
+
+    def _doubts(self) -> list[str]:
+        failed = list({name: None for standing in self.found for name in standing.failed})
+        if not failed:
+            return []
+        return [f"Not ranked where runs failed: {phrases.some(failed)}."]
+
+    # --- the reports ------------------------------------------------------------------------------
+
+    def _reported(self) -> list[str]:
+        tables = printed(self.data.definition.reported, self.names, self.metric, self.parameter)
+        return [sentence for table in tables if (sentence := self._beside(table))]
+
+    def _beside(self, table: Printed) -> str:
+        """Whether a pair that the report ordered in one way everywhere is ordered so here."""
+        agreed, against, open_pairs = [], [], []
+        for better, worse in _reported_pairs(table, higher=self.metric.higher_is_better):
+            both = [s for s in self.found if better in s.means and worse in s.means]
+            verdicts = {standing.verdict(better, worse, self.margin) for standing in both}
+            text = f"{better} < {worse}"
+            if verdicts and verdicts <= {Verdict.BETTER}:
+                agreed.append(text)
+            elif Verdict.WORSE in verdicts:
+                against.append(text)
+            elif verdicts:
+                open_pairs.append(text)
+        if not (agreed or against or open_pairs):
+            return ""
+        parts = [
+            f"confirmed at every point for {phrases.some(agreed)}" if agreed else "",
+            f"refuted at one point or more for {phrases.some(against)}" if against else "",
+            f"not decided at every point for {phrases.some(open_pairs)}" if open_pairs else "",
+        ]
+        return f"The order of {table.name} is {'; '.join(part for part in parts if part)}."
+
+
+def _one_each(shown: Sequence[Reversal]) -> list[Reversal]:
+    """The first reversal of each pair."""
+    return list({frozenset((each.first, each.second)): each for each in reversed(shown)}.values())[
+        ::-1
+    ]
+
+
+def _reported_pairs(table: Printed, higher: bool) -> list[tuple[str, str]]:
+    """(better, worse) where the table has one order at all its points."""
+    names = list(dict.fromkeys(figure.allocator for figure in table.figures))
+    values = {name: {figure.x: figure.value for figure in table.of(name)} for name in names}
+    pairs = []
+    for i, first in enumerate(names):
+        for second in names[i + 1 :]:
+            common = [x for x in values[first] if x in values[second]]
+            signs = {_sign(values[first][x] - values[second][x]) for x in common}
+            if signs in ({1}, {-1}):
+                low_first = (first, second) if signs == {-1} else (second, first)
+                pairs.append(low_first[::-1] if higher else low_first)
+    return pairs
+
+
+def _sign(value: float) -> int:
+    return (value > 0) - (value < 0)

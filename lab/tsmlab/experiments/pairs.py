@@ -1,0 +1,363 @@
+"""Is one allocator better than another, paired by rounds, and why?
+
+Why: the reports' central question (a heap per thread against one lock) and every one like it.
+Refuses to: decide where the rounds do not, or to explain a difference that was not shown.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tsmlab import stats
+from tsmlab.experiments import phrases, reasons
+from tsmlab.experiments.estimates import Logs, as_estimate, inverse, paired_ratio, ratio_of
+from tsmlab.experiments.measured import Measured, number_option
+from tsmlab.experiments.model import AnalysisRequest, Estimate, Metric
+from tsmlab.experiments.outcome import UNRESOLVED, Outcome, cannot_tell
+from tsmlab.experiments.printed import printed
+from tsmlab.stats import RatioEstimate, Verdict
+from tsmlab.wording import three_digits
+
+# Below this ratio it is worth saying what both have in common.
+SMALL_RATIO = 1.5
+
+
+@dataclass(frozen=True)
+class Versus:
+    """The first against the second at one point. verdict: the first is better, worse, ..."""
+
+    point: int
+    ratio: RatioEstimate
+    verdict: Verdict
+    rounds_more: int | None
+
+    @property
+    def estimate(self) -> Estimate:
+        return as_estimate(self.ratio)
+
+
+def versus(
+    logs: Mapping[int, tuple[Logs, Logs]], metric: Metric, margin: float
+) -> dict[int, Versus]:
+    """By point, as far as rounds have both. Holm's family: the points."""
+    ratios = {
+        point: ratio
+        for point, (first, second) in logs.items()
+        if (ratio := ratio_of(paired_ratio(first, second))) is not None
+    }
+    tested = [point for point, ratio in ratios.items() if ratio.p_value is not None]
+    p_values = stats.holm_adjust([ratios[point].p_value or 0.0 for point in tested])
+    adjusted = dict(zip(tested, p_values, strict=True))
+    found = {}
+    for point, ratio in ratios.items():
+        judgement = stats.judge(
+            ratio,
+            margin,
+            adjusted.get(point),
+            comparisons=len(tested),
+            higher_is_better=metric.higher_is_better,
+        )
+        found[point] = Versus(point, ratio, judgement.verdict, judgement.rounds_more)
+    return found
+
+
+class _Pair:
+    """One request, with the words for its two allocators."""
+
+    def __init__(self, data: Measured, request: AnalysisRequest) -> None:
+        self.data = data
+        self.request = request
+        self.first = str(request.options.get("first"))
+        self.second = str(request.options.get("second"))
+        self.metric = data.metric(request.metric)
+        self.margin = number_option(request, "margin", stats.DEFAULT_MARGIN)
+        self.points = data.points_where(request.options.get("at"))
+        self.found = versus(
+            {
+                point: (
+                    data.logs(point, self.first, self.metric.name),
+                    data.logs(point, self.second, self.metric.name),
+                )
+                for point in self.points
+            },
+            self.metric,
+            self.margin,
+        )
+
+    # --- verdict ----------------------------------------------------------------------------------
+
+    def at(self, verdict: Verdict) -> list[Versus]:
+        return [each for each in self.found.values() if each.verdict is verdict]
+
+    def verdict(self) -> str:
+        better, worse = self.at(Verdict.BETTER), self.at(Verdict.WORSE)
+        if better and worse:
+            return "depends on the point"
+        if better or worse:
+            name = self.first if better else self.second
+            count = len(better or worse)
+            everywhere = count == len(self.found)
+            return f"{name} better" + ("" if everywhere else f" at {count} of {len(self.found)}")
+        return "equal" if len(self.at(Verdict.EQUAL)) == len(self.found) else UNRESOLVED
+
+    # --- sentences --------------------------------------------------------------------------------
+
+    def lead(self) -> list[str]:
+        return [
+            *self._won(Verdict.BETTER, self.first),
+            *self._won(Verdict.WORSE, self.second),
+            *self._equal(),
+            *self._unresolved(),
+        ]
+
+    def _won(self, verdict: Verdict, winner: str) -> list[str]:
+        """Where one of them is better, and by how much at its two extremes."""
+        group = sorted(self.at(verdict), key=lambda each: -abs(math.log(each.ratio.ratio)))
+        if not group:
+            return []
+        where = phrases.at_points(self.data, sorted(each.point for each in group))
+        most, least = group[0], group[-1]
+        if len(group) == 1:
+            return [phrases.clause(self.data, f"{self._compared(most)}{where}")]
+        best = f"{winner} is {self._word()}{where}, most{self._at(most)}"
+        return [
+            (
+                f"{best}, where {self._compared(most)}, and least{self._at(least)}, "
+                f"where {self._compared(least)}."
+            )
+        ]
+
+    def _word(self) -> str:
+        if phrases.is_duration(self.metric):
+            return "faster"
+        return "smaller" if self.metric.unit == "bytes" else "better"
+
+    def _compared(self, each: Versus) -> str:
+        return phrases.compared(self.first, self.second, each.estimate, self.metric)
+
+    def _at(self, each: Versus) -> str:
+        return phrases.at(self.data, self.data.points[each.point])
+
+    def _equal(self) -> list[str]:
+        group = self.at(Verdict.EQUAL)
+        if not group:
+            return []
+        where = phrases.at_points(self.data, [each.point for each in group])
+        ratio = f": ratio {_ratio(group[0].estimate)}" if len(group) == 1 else ""
+        return [
+            (
+                f"{self.first} and {self.second} are equal within {phrases.percent(self.margin)} % in "
+                f"{phrases.lower(self.metric.title)}{where}{ratio}."
+            )
+        ]
+
+    def _unresolved(self) -> list[str]:
+        group = self.at(Verdict.UNRESOLVED)
+        if not group:
+            return []
+        where = phrases.at_points(self.data, [each.point for each in group])
+        names = f"{self.first} and {self.second}"
+        widest = max(group, key=lambda each: abs(math.log(each.ratio.ratio)))
+        if all(each.ratio.pairs == 1 for each in group):
+            reason = (
+                "they were counted once, which gives no interval"
+                if self.data.is_counted(self.metric.name)
+                else "one round gives no interval"
+            )
+            said = phrases.clause(self.data, f"{self._compared(widest)}{self._at(widest)}")
+            return [f"Nothing is decided between {names}{where}, since {reason}; as it is: {said}"]
+        if len(group) > 1:
+            return [
+                (
+                    f"They are not told apart{where}; the ratio of {self.first} to {self.second} is "
+                    f"farthest from 1{self._at(widest)}, {_ratio(widest.estimate)}."
+                )
+            ]
+        more = widest.rounds_more
+        advice = f"; about {more:,} more rounds might do" if more is not None else ""
+        return [
+            (
+                f"{names} are not told apart{where}: the ratio of {self.first} to {self.second} is "
+                f"{_ratio(widest.estimate)} after {widest.ratio.pairs} rounds{advice}."
+            )
+        ]
+
+    def why(self) -> list[str]:
+        """At the point with the largest shown difference each way, among those with counts."""
+        shown = [*self._why(Verdict.BETTER), *self._why(Verdict.WORSE)]
+        if not self.at(Verdict.BETTER) and not self.at(Verdict.WORSE):
+            shown = self._in_common(list(self.found))
+        return shown
+
+    def _why(self, verdict: Verdict) -> list[str]:
+        causes = reasons.causes_of(self.metric)
+        group = sorted(self.at(verdict), key=lambda each: -abs(math.log(each.ratio.ratio)))
+        if not group or not causes:
+            return []
+        counted = [each for each in group if self._is_counted(each.point)]
+        each = (counted or group)[0]
+        larger_first = each.ratio.ratio > 1.0
+        # Of what is better when it is higher, the smaller figure is to be explained.
+        first_needs_more = larger_first is not self.metric.higher_is_better
+        sides = self._sides(each.point)
+        more, less = sides if first_needs_more else sides[::-1]
+        show = self.request.options.get("show")
+        found = reasons.reasons(
+            causes,
+            more,
+            less,
+            self._gap(each.point, more.name, less.name),
+            [str(name) for name in show] if isinstance(show, list) else [],
+        )
+        sentences = reasons.why(found, more, less)
+        if len(self.found) > 1:
+            where = self._at(each).strip()
+            sentences[0] = f"{where[:1].upper()}{where[1:]}: {_small(sentences[0])}"
+        if max(each.ratio.ratio, 1.0 / each.ratio.ratio) < SMALL_RATIO:
+            sentences += self._in_common([each.point])
+        return sentences
+
+    def _sides(self, point: int) -> tuple[reasons.Side, reasons.Side]:
+        return (
+            reasons.Side(self.first, self.data.counts(point, self.first)),
+            reasons.Side(self.second, self.data.counts(point, self.second)),
+        )
+
+    def _is_counted(self, point: int) -> bool:
+        cells = [self.data.cell(point, name) for name in (self.first, self.second)]
+        return all(cell is not None and cell.causes is not None for cell in cells)
+
+    def _gap(self, point: int, more: str, less: str) -> float | None:
+        """The difference to be explained, in seconds or bytes."""
+        name = self.metric.name
+        if self.metric.higher_is_better or self.metric.unit not in ("seconds", "bytes"):
+            name = "wall_seconds"
+        summaries = [self.data.summary(point, who, name) for who in (more, less)]
+        if summaries[0] is None or summaries[1] is None:
+            return None
+        gap = summaries[0].median - summaries[1].median
+        return gap if gap > 0.0 else None
+
+    def _in_common(self, points: Sequence[int]) -> list[str]:
+        """Only for a time: why two allocators are close to each other."""
+        counted = [point for point in points if self._is_counted(point)]
+        if not counted or not phrases.is_duration(self.metric):
+            return []
+        return reasons.common_ground(*self._sides(counted[0]))
+
+    # --- the reports ------------------------------------------------------------------------------
+
+    def reported(self) -> list[str]:
+        """Whose result this is: where each table has the two, and ours was decided at a point."""
+        tables = printed(
+            self.data.definition.reported, [self.first, self.second], self.metric, None
+        )
+        theirs = {
+            each.name: ratio
+            for each in tables
+            if (ratio := each.ratio(self.first, self.second)) is not None
+        }
+        return _whose(theirs, self.first, self.second, self.found) if theirs else []
+
+    def doubts(self) -> list[str]:
+        lost = [point for point in self.points if point not in self.found]
+        if not lost:
+            return []
+        failed = [
+            name
+            for name in (self.first, self.second)
+            if any(self.data.failures(point, name) for point in lost)
+        ]
+        because = (
+            f"runs of {phrases.and_list(failed)} failed"
+            if failed
+            else "a figure is missing or zero"
+        )
+        where = phrases.at_points(self.data, lost)
+        return [f"There is no ratio of {self.first} to {self.second}{where}: {because}."]
+
+    def estimates(self) -> dict[str, Estimate]:
+        return {
+            phrases.key(self.data, "ratio", self.data.points[each.point]): each.estimate
+            for each in self.found.values()
+        }
+
+
+def _ratio(estimate: Estimate) -> str:
+    digits = 3 if abs(math.log(estimate.value)) < 0.05 else 2
+    return phrases.with_interval(estimate, digits)
+
+
+def _small(sentence: str) -> str:
+    return sentence[:1].lower() + sentence[1:]
+
+
+def _whose(
+    theirs: Mapping[str, float], first: str, second: str, found: Mapping[int, Versus]
+) -> list[str]:
+    """Which reports found the same direction, with their ratios; the better one is named."""
+    verdicts = {each.verdict for each in found.values()} - {Verdict.UNRESOLVED, Verdict.EQUAL}
+    listed = {name: f"{name} ({_theirs(ratio, first, second)})" for name, ratio in theirs.items()}
+    if not verdicts:
+        return [f"This is nobody's result: {phrases.and_list(list(listed.values()))}."]
+    if len(verdicts) > 1:
+        return [
+            (
+                f"Which report's result this is depends on the point: "
+                f"{phrases.and_list(list(listed.values()))}."
+            )
+        ]
+    best = max(found.values(), key=lambda each: abs(math.log(each.ratio.ratio)))
+    ours = best.ratio.ratio
+    same = [name for name, ratio in theirs.items() if (ratio > 1.0) == (ours > 1.0)]
+    others = [name for name in theirs if name not in same]
+    rest = f", not that of {phrases.and_list([listed[n] for n in others])}" if others else ""
+    if not same:
+        return [f"This is the opposite of {phrases.and_list([listed[n] for n in others])}."]
+    size = _size(best, [theirs[name] for name in same])
+    return [f"This is the result of {phrases.and_list([listed[n] for n in same])}{rest}{size}."]
+
+
+def _theirs(ratio: float, first: str, second: str) -> str:
+    """A report's ratio in words; its figures have no interval."""
+    more, less = (first, second) if ratio >= 1.0 else (second, first)
+    return f"there {more} had {three_digits(max(ratio, 1.0 / ratio))} times {less}'s figure"
+
+
+def _size(ours: Versus, theirs: Sequence[float]) -> str:
+    """Whether ours is larger or smaller than all of theirs, if the interval says so."""
+    estimate = ours.estimate if ours.ratio.ratio >= 1.0 else inverse(ours.estimate)
+    sizes = [max(ratio, 1.0 / ratio) for ratio in theirs]
+    if estimate.low is None or estimate.high is None:
+        return ""
+    if estimate.high < min(sizes):
+        return "; here the difference is smaller"
+    return "; here the difference is larger" if estimate.low > max(sizes) else ""
+
+
+def analyse(data: Measured, request: AnalysisRequest) -> Outcome:
+    names = [str(request.options.get(each)) for each in ("first", "second")]
+    absent = [name for name in names if name not in data.allocators]
+    if absent:
+        return cannot_tell(
+            request,
+            f"The comparison of {phrases.and_list(names)} was not made, since "
+            f"{phrases.and_list(absent)} did not take part.",
+        )
+    pair = _Pair(data, request)
+    if not pair.found:
+        return cannot_tell(
+            request, " ".join(pair.doubts()) or "No point of the sweep was chosen.", names
+        )
+    return Outcome(
+        request,
+        pair.verdict(),
+        names,
+        pair.estimates(),
+        lead=pair.lead(),
+        why=pair.why(),
+        reported=pair.reported(),
+        doubts=pair.doubts(),
+    )
