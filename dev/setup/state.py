@@ -14,8 +14,12 @@ TYPE_CHECKING = False  # typing itself would be the slowest import of the fast p
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# What the libraries and tools are built from; changed tests and benchmarks do not delay a user.
-SOURCES = ("CMakeLists.txt", "CMakePresets.json", "cmake", "include", "src", "tools")
+# What the libraries, the tools and the programs of experiments are built from; other changed tests do
+# not delay a user.
+SOURCES = (
+    *("CMakeLists.txt", "CMakePresets.json", "cmake", "include", "src", "tools"),
+    *("bench", "tests/programs"),
+)
 # What the build's stamp holds until the build is finished. BUILDING, found later, tells of a build
 # that was killed; STOPPED of one that failed or was interrupted, but in good order.
 BUILDING = "building\n"
