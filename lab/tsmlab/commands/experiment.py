@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import random
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from typing import Any
 import click
 
 from tsmlab import allocators as known
-from tsmlab import render, tables
+from tsmlab import render, tables, wording
 from tsmlab.commands.parameters import (
     FILE,
     Duration,
@@ -43,9 +44,10 @@ from tsmlab.experiments.runner import run_experiments
 from tsmlab.export import Format
 from tsmlab.measuring import MeasureExecutor
 from tsmlab.progress import reporter_for
-from tsmlab.tables import Cell, Column
 
 LATEST = "latest"
+LIST_WIDTH = 60
+INDENT = "    "
 # What decides which runs are made: a resumed run has these from its journal.
 DECIDED = {
     "names": "NAME",
@@ -203,15 +205,18 @@ def _catalogue(files: Sequence[Path]) -> list[Definition]:
 
 
 def _list(definitions: Sequence[Definition]) -> str:
-    points = [len(catalogue.points_of(each)) for each in definitions]
-    columns = [
-        Column("experiment", [Cell(each.name) for each in definitions], left=True),
-        Column("points", [Cell(str(count)) for count in points]),
-        Column("rounds", [Cell(str(each.rounds)) for each in definitions]),
-        Column("allocators", [Cell(" ".join(e.allocators)) for e in definitions], left=True),
-        Column("question", [Cell(each.question) for each in definitions], left=True),
-    ]
-    return tables.plain_text(columns)
+    """Each with its question below it, as wide as stdout."""
+    width = max(LIST_WIDTH, tables.stdout_width())
+    longest = max((len(each.name) for each in definitions), default=0)
+    lines = []
+    for each in definitions:
+        points, about = len(catalogue.points_of(each)), wording.rounds(each.rounds)
+        size = f"{points} point{'' if points == 1 else 's'}, {about}"
+        lines.append(f"{each.name:<{longest}}  {each.title} ({size})")
+        lines += textwrap.wrap(
+            each.question, width, initial_indent=INDENT, subsequent_indent=INDENT
+        )
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _chosen(given: dict[str, Any]) -> list[Definition]:

@@ -19,7 +19,7 @@ from tsmlab.allocators import Allocator
 from tsmlab.errors import UserError
 from tsmlab.experiments.catalogue import arguments_at, describe_point, points_of, program_path
 from tsmlab.experiments.model import BUILT_IN, LIVE_BYTES, Definition, Point
-from tsmlab.wording import names, rounds
+from tsmlab.wording import rounds
 
 # A time budget takes rounds away, but never more than down to this: fewer say next to nothing.
 FEWEST_ROUNDS = 3
@@ -179,11 +179,18 @@ def estimate(plans: Sequence[Plan], watchers: Callable[[Allocator], int]) -> Est
 
 def summary(plans: Sequence[Plan], expected: Estimate) -> str:
     """One line: how much there is to do, and how long it takes."""
-    count, total = len(plans), sum(p.runs_a_round for p in plans)
+    most = len(expected.rounds)
+    planned = [min(each.rounds, most) for each in plans]
+    runs = sum(p.runs_a_round * count for p, count in zip(plans, planned, strict=True))
+    spread = "" if min(planned) == max(planned) else f"{min(planned)} to "
     return (
-        f"{count} experiment{'' if count == 1 else 's'}, {total} runs a round, "
-        f"{rounds(len(expected.rounds))}, about {time_text(expected.seconds)}"
+        f"{experiments(len(plans))}, {runs:,} runs in {spread}{rounds(max(planned))}, "
+        f"about {time_text(expected.seconds)}"
     )
+
+
+def experiments(count: int) -> str:
+    return f"{count} experiment{'' if count == 1 else 's'}"
 
 
 def time_text(seconds: float) -> str:
@@ -201,6 +208,8 @@ def _block(each: Plan) -> str:
     definition = each.definition
     values = [f"{p.name} {' '.join(map(str, p.values))}" for p in definition.parameters]
     causes = [describe_point(each.points[point]) or "the one point" for point in each.causes_points]
+    if len(causes) == len(each.points) > 1:
+        causes = ["every point"]
     lines = [
         ("experiment", f"{each.name}: {definition.title}"),
         ("question", definition.question),
@@ -209,7 +218,7 @@ def _block(each: Plan) -> str:
         ("sweep", "; ".join(values) or "none"),
         ("allocators", " ".join(allocator.name for allocator in each.allocators)),
         ("rounds", f"{each.rounds} of {each.runs_a_round} runs"),
-        ("causes", f"counted at {names(causes)}" if causes else "not counted"),
+        ("causes", f"counted at {'; '.join(causes)}" if causes else "not counted"),
         ("hang", f"after {definition.timeout_seconds:g} s"),
     ]
     return "\n".join(f"{label:<12}{text}" for label, text in lines)

@@ -29,7 +29,7 @@ from tsmlab.experiments.model import (
     Metric,
     Reported,
 )
-from tsmlab.experiments.plan import FEWEST_ROUNDS
+from tsmlab.experiments.plan import FEWEST_ROUNDS, experiments
 from tsmlab.experiments.results import to_json
 from tsmlab.export import Format
 from tsmlab.render import failure_lines, full_name
@@ -169,9 +169,8 @@ def _folded(columns: Sequence[Column], width: int) -> Iterator[list[Column]]:
 
 
 def _heading(results: ExperimentResults) -> Iterator[str]:
-    count = len(results.experiments)
     stop = f"; stopped: {results.stop.text}" if results.stop else ""
-    yield f"{count} experiment{'' if count == 1 else 's'}, seed {results.seed}{stop}"
+    yield f"{experiments(len(results.experiments))}, seed {results.seed}{stop}"
 
 
 def _caption(experiment: Experiment) -> str:
