@@ -261,7 +261,9 @@ def _definition(file: Path, sha256: str, document: dict[str, Any]) -> Definition
     parameters = table.parts("parameter", _parameter, "name", "title", "values")
     names = [parameter.name for parameter in parameters]
     _check_unique(table, "parameter", names)
-    metrics = table.parts("metric", _metric, "name", "title", "unit", "higher_is_better", "source")
+    metrics = table.parts(
+        "metric", _metric, "name", "title", "unit", "higher_is_better", "source", "optional"
+    )
     _check_unique(table, "metric", [metric.name for metric in metrics])
     known = list(dict.fromkeys(metric.name for metric in (*metrics, *BUILT_IN)))
     arguments = table.texts("arguments", [])
@@ -317,6 +319,7 @@ def _metric(table: _Table) -> Metric:
         title=table.text("title", name),
         unit=table.choice("unit", MetricUnit, "number"),
         higher_is_better=table.flag("higher_is_better"),
+        optional=table.flag("optional"),
         source=table.choice("source", MetricSource, "run"),
     )
 

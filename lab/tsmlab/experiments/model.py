@@ -59,6 +59,7 @@ class Metric:
 
     source: "run" if it is taken from every timed run; "causes" if it is one of the counts of the
     runs that nobody times (Causes.counts), of which there is one value for each cell.
+    optional: a run in which the program does not print it has not failed.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Metric:
     unit: MetricUnit
     higher_is_better: bool
     source: MetricSource = "run"
+    optional: bool = False
 
 
 BUILT_IN = (

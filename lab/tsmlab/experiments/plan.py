@@ -51,16 +51,23 @@ class Plan:
     @property
     def printed(self) -> tuple[str, ...]:
         """The metrics that each run must print."""
+        return self._from_output(optional=False)
+
+    @property
+    def printed_perhaps(self) -> tuple[str, ...]:
+        """Those that are taken if they are there."""
+        names = self._from_output(optional=True)
+        return names if LIVE_BYTES in (*self.printed, *names) else (*names, LIVE_BYTES)
+
+    def _from_output(self, *, optional: bool) -> tuple[str, ...]:
         measured = {metric.name for metric in BUILT_IN}
         return tuple(
             metric.name
             for metric in self.definition.metrics
-            if metric.source == "run" and metric.name not in measured
+            if metric.source == "run"
+            and metric.name not in measured
+            and metric.optional == optional
         )
-
-    @property
-    def printed_perhaps(self) -> tuple[str, ...]:
-        return () if LIVE_BYTES in self.printed else (LIVE_BYTES,)
 
     @property
     def causes_points(self) -> list[int]:
