@@ -9,7 +9,6 @@ begins, and however it all ends, the outcome has what was measured.
 
 from __future__ import annotations
 
-import importlib
 import random
 import tempfile
 import time
@@ -21,6 +20,7 @@ from tsmlab import guest_memory, wording
 from tsmlab.allocators import Allocator
 from tsmlab.errors import UserError
 from tsmlab.experiments import causes as watching
+from tsmlab.experiments.analysis import analyse, usable_processors
 from tsmlab.experiments.catalogue import describe_point
 from tsmlab.experiments.causes import Observer
 from tsmlab.experiments.journal import CellName, Journal
@@ -33,7 +33,6 @@ from tsmlab.experiments.model import (
     Causes,
     Cell,
     Experiment,
-    ExperimentAnalysis,
     ExperimentResults,
     Run,
 )
@@ -307,6 +306,7 @@ class _Session:
     def _results(self, stop: Stop) -> ExperimentResults:
         header = self._header
         experiments = [self._experiment(job) for job in self._jobs]
+        processors = usable_processors(header.machine, header.cpus)
         return ExperimentResults(
             schema=SCHEMA,
             created=header.created,
@@ -317,7 +317,7 @@ class _Session:
             allocators=header.allocators,
             stop=stop,
             changed=header.changed(),
-            experiments=[replace(each, analysis=_analysis(each)) for each in experiments],
+            experiments=[replace(e, analysis=analyse(e, processors)) for e in experiments],
         )
 
     @staticmethod
@@ -344,15 +344,6 @@ class _Session:
 def experiment_seed(seed: int, experiment: str) -> int:
     """Each experiment has orders of its own, which do not depend on what else is run."""
     return random.Random(f"experiment/{seed}/{experiment}").randrange(1 << 31)
-
-
-def _analysis(experiment: Experiment) -> ExperimentAnalysis | None:
-    try:
-        module = importlib.import_module("tsmlab.experiments.analysis")
-    except ModuleNotFoundError:
-        return None
-    analysis: ExperimentAnalysis = module.analyse(experiment)
-    return analysis
 
 
 def _values(sample: Sample) -> dict[str, float]:
