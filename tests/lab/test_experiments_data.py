@@ -1,0 +1,174 @@
+"""The shipped experiments: that each file says what can be run, and that its parts fit together.
+
+Why: a name that is wrong in a data file would be found after half an hour of measuring, or never:
+an analysis of a metric that nobody measures only says that it cannot tell.
+Refuses to: run them (test_experiment_runner.py runs simulated ones).
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tsmlab import paths
+from tsmlab.allocators import GROUPS, own_names
+from tsmlab.experiments import catalogue
+from tsmlab.experiments.model import BUILT_IN, Definition
+
+ROOT = paths.repository_root()
+SHIPPED = catalogue.read_folder(catalogue.default_folder())
+NAMES = [definition.name for definition in SHIPPED]
+BUILT_IN_NAMES = {metric.name for metric in BUILT_IN}
+REPORTED_EXPERIMENTS = {
+    *("x2-lock", "x3-churn-pairs", "x4-producer-consumer"),
+    *("x5-threads", "x6-iterations", "x7-fragmentation"),
+}
+each = pytest.mark.parametrize("definition", SHIPPED, ids=NAMES)
+
+
+def reference() -> str:
+    return (ROOT / "docs" / "experiments.md").read_text(encoding="utf-8")
+
+
+def documented(heading: str) -> set[str]:
+    """The names in the first columns of the tables under a heading of the reference."""
+    part = re.split(r"^#+ ", reference().split(f"### {heading}\n", 1)[1], flags=re.MULTILINE)[0]
+    rows = re.findall(r"^\| (`.*?) \|", part, flags=re.MULTILINE)
+    return {name for row in rows for name in re.findall(r"`([^`]+)`", row)}
+
+
+def test_the_reports_experiments_and_three_more_are_shipped() -> None:
+    assert set(NAMES) == REPORTED_EXPERIMENTS | {"search-cost", "blow-up", "thread-churn"}
+
+
+@each
+def test_a_file_has_the_name_of_its_experiment(definition: Definition) -> None:
+    assert Path(definition.file).stem == definition.name
+
+
+@each
+def test_what_a_reader_needs_is_there(definition: Definition) -> None:
+    assert definition.question.endswith("?")
+    assert definition.source
+    assert definition.answers
+    assert definition.plots
+    assert definition.analyses
+
+
+@each
+def test_the_program_is_built_for_every_user(definition: Definition) -> None:
+    lists = (ROOT / "bench" / "CMakeLists.txt").read_text(encoding="utf-8")
+    programs = re.search(r"set\(experiment_programs ([^)]*)\)", lists)
+    assert programs is not None
+    built = {
+        "bench-" + source.split("/")[-1].replace("_", "-") for source in programs[1].split()
+    } | {"thread_test_measurement"}
+    assert definition.program in built
+
+
+@each
+def test_metrics_of_analyses_and_plots_are_measured(definition: Definition) -> None:
+    # The catalogue knows that a metric is named; here, that somebody measures what is named.
+    counts = documented("Counts")
+    for metric in definition.metrics:
+        if metric.source == "causes":
+            assert metric.name in counts
+        else:
+            assert metric.name not in BUILT_IN_NAMES
+    known = {metric.name for metric in definition.metrics} | BUILT_IN_NAMES
+    assert {part.metric for part in (*definition.analyses, *definition.plots)} <= known
+
+
+@each
+def test_programs_print_the_metrics(definition: Definition) -> None:
+    sources = [
+        *(ROOT / "bench" / "experiments").glob("*.cpp"),
+        *(ROOT / "bench" / "workloads").glob("*.*"),
+        ROOT / "tests" / "programs" / "measurement.h",
+    ]
+    text = "\n".join(source.read_text(encoding="utf-8") for source in sources)
+    for metric in definition.metrics:
+        if metric.source == "run":
+            assert re.search(rf'["\\n]{metric.name}[":]', text), metric.name
+
+
+@each
+def test_analyses_know_their_parameters_and_options(definition: Definition) -> None:
+    parameters = {parameter.name: parameter.values for parameter in definition.parameters}
+    for analysis in definition.analyses:
+        options = analysis.options
+        assert set(options) <= OPTIONS[analysis.kind] | {"allocators", "at"}
+        if analysis.kind in ("amdahl", "growth", "order"):
+            assert analysis.parameter in parameters
+        if analysis.kind == "pair":
+            assert {options["first"], options["second"]} <= {*own_names(), "glibc", "tcmalloc"}
+        for name, value in options.get("at", {}).items():
+            assert value in parameters[name]
+        assert options.get("expected", "linear") in ("constant", "logarithmic", "linear")
+
+
+OPTIONS = {
+    "pair": {"first", "second", "show", "margin"},
+    "winner": {"margin"},
+    "amdahl": {"work", "margin"},
+    "growth": {"expected", "tolerance"},
+    "order": {"margin"},
+    "bound": {"limit", "over"},
+}
+
+
+def test_the_options_of_analyses_are_documented() -> None:
+    part = reference().split("### Analyses\n", 1)[1].split("\n### ", 1)[0]
+    for kind, options in OPTIONS.items():
+        row = re.search(rf"^\| `{kind}` .*$", part, flags=re.MULTILINE)
+        assert row is not None
+        assert {name for name in options if f"`{name}`" not in row[0]} == set()
+
+
+@each
+def test_our_engine_and_installed_allocators_take_part(definition: Definition) -> None:
+    assert {"tsmalloc", "system"} <= set(definition.allocators)
+    for selector in definition.allocators:
+        pattern = re.compile(selector.replace("*", ".*"))
+        assert selector in GROUPS or any(pattern.fullmatch(name) for name in own_names())
+
+
+@each
+def test_what_others_reported_has_the_form_of_a_table(definition: Definition) -> None:
+    assert bool(definition.reported) == (definition.name in REPORTED_EXPERIMENTS)
+    for table in definition.reported:
+        assert table.rows
+        for row in table.rows:
+            assert len(row) == len(table.columns)
+
+
+def test_figures_of_the_reports_are_as_they_were_printed() -> None:
+    """One figure of each report, against a slip of the hand."""
+    figures = {
+        (definition.name, table.report): [value for row in table.rows for value in row]
+        for definition in SHIPPED
+        for table in definition.reported
+    }
+    assert 0.7064 in figures["x2-lock", "A"]
+    assert 48729536 in figures["x2-lock", "B"]
+    assert 41942160 in figures["x2-lock", "C"]
+    assert 20.501 in figures["x3-churn-pairs", "D, 2014"]
+    assert 53653 in figures["x4-producer-consumer", "D, 2014"]
+    assert 0.83 in figures["x5-threads", "E"]
+    assert 23.7 in figures["x6-iterations", "E"]
+    assert 71849 in figures["x7-fragmentation", "E"]
+
+
+def test_the_metrics_that_are_always_measured_are_documented() -> None:
+    assert documented("Metrics") == BUILT_IN_NAMES
+
+
+def test_the_keys_of_a_file_are_documented() -> None:
+    keys = {f"[[{key}]]" if key in TABLES else key for key in catalogue.KEYS}
+    part = reference().split("### The file\n", 1)[1].split("\n### ", 1)[0]
+    assert {key for key in keys if f"`{key}`" not in part} == set()
+
+
+TABLES = {"parameter", "metric", "analysis", "plot", "reported"}
