@@ -37,10 +37,10 @@ sigset_t awaited_signals() {
 
 }  // namespace
 
-sigset_t block_awaited_signals() {
+sigset_t block_awaited_signals(Notice notice) {
   struct sigaction plain {};
   plain.sa_handler = SIG_DFL;  // an inherited SIG_IGN would let the kernel reap our children
-  plain.sa_flags = SA_NOCLDSTOP;
+  plain.sa_flags = notice == Notice::ends ? SA_NOCLDSTOP : 0;
   sigaction(SIGCHLD, &plain, nullptr);
   const sigset_t awaited = awaited_signals();
   sigset_t original;

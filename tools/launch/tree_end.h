@@ -14,8 +14,9 @@
 namespace ts {
 
 // Blocks the signals that wait_for_signal waits for: SIGCHLD, and those that ask us to end. Returns
-// the mask from before, which the child gets back.
-sigset_t block_awaited_signals();
+// the mask from before, which the child gets back. A tracer wants SIGCHLD for stops, too.
+enum class Notice { ends, ends_and_stops };
+sigset_t block_awaited_signals(Notice notice);
 
 // Waits until one of them arrives, or until a moment of now_ns(); 0 if none has come.
 int wait_for_signal(Nanoseconds until_ns);
