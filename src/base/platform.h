@@ -17,6 +17,12 @@
 #define TS_DEBUG 0
 #endif
 
+// Whether events are counted (base/event_counts.h): 1 in the libraries of lib/counted, 0 in all that
+// anybody times or ships.
+#ifndef TS_COUNTING
+#define TS_COUNTING 0
+#endif
+
 // Clang's thread-safety analysis compiles the lock discipline; gcc has no such analysis and sees
 // nothing.
 #if defined(__clang__)
@@ -39,6 +45,7 @@
 namespace ts {
 
 inline constexpr int debug_level = TS_DEBUG;
+inline constexpr bool counting = TS_COUNTING != 0;
 
 // Two threads that write within the same line slow each other down (x86 prefetches lines in pairs,
 // hence two).
@@ -52,8 +59,6 @@ static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 static_assert(sizeof(void*) == 8);
 
 // Tells the processor that this is a spin loop.
-inline void spin_pause() noexcept {
-  __builtin_ia32_pause();
-}
+inline void spin_pause() noexcept { __builtin_ia32_pause(); }
 
 }  // namespace ts

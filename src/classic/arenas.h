@@ -6,6 +6,7 @@
 
 #include <new>
 
+#include "base/event_counts.h"
 #include "classic/config.h"
 #include "classic/thread_slots.h"
 
@@ -164,6 +165,7 @@ class Arenas : public TaggedPayloads {
   }
 
   [[gnu::noinline]] Arena* lock_another_slow(Arena* preferred) noexcept TS_NO_ANALYSIS {
+    if constexpr (counting) count_event(Event::arena_switches);
     const unsigned count = count_.load(std::memory_order_acquire);
     for (unsigned i = 0; i < count; ++i) {
       Arena* const arena = arena_at(i);
@@ -188,6 +190,7 @@ class Arenas : public TaggedPayloads {
     // the arena
     others_[count - 1].store(arena, std::memory_order_release);
     count_.store(count + 1, std::memory_order_release);
+    if constexpr (counting) count_event(Event::arenas_created);
     return arena;
   }
 

@@ -13,6 +13,7 @@
 #include <new>
 
 #include "base/busy_mark.h"
+#include "base/event_counts.h"
 #include "classic/config.h"
 #include "classic/thread_slots.h"
 
@@ -46,7 +47,10 @@ class Cached : public TaggedPayloads {
     if (alignment <= min_alignment && is_cached_size(request.block_bytes)) {
       if (Cache* mine = this_thread()) {
         const BusyMark mark{mine->busy};
-        if (Block* block = mine->pop(request.block_bytes)) return block->payload();
+        if (Block* block = mine->pop(request.block_bytes)) {
+          if constexpr (counting) count_event(Event::cache_hits);
+          return block->payload();
+        }
         return refill_slow(*mine, request);
       }
     }
@@ -285,6 +289,8 @@ class Cached : public TaggedPayloads {
       }
     }
     if (count == 0) return allocate_central(request);
+    if constexpr (counting) count_event(Event::cache_refills);
+    if constexpr (counting) count_event(Event::cache_refilled_blocks, count);
     // The fit may have handed out a block one granule longer than asked; it goes to the stack of
     // its own size.
     while (count > 1) {
@@ -331,7 +337,10 @@ class Cached : public TaggedPayloads {
   }
 
   void give_back(Cache& cache, unsigned bin, unsigned keep) noexcept TS_REQUIRES(lock_) {
-    for (Block* block = cache.cut(bin, keep); block != nullptr;) {
+    Block* block = cache.cut(bin, keep);
+    if constexpr (counting) count_event(Event::cache_returns, block != nullptr ? 1 : 0);
+    while (block != nullptr) {
+      if constexpr (counting) count_event(Event::cache_returned_blocks);
       Block* const older = Cache::older(block);
       central_.release(block->payload());
       block = older;

@@ -11,6 +11,7 @@
 // the block that it finds; where a lock is held it accepts everything.
 #pragma once
 
+#include "base/event_counts.h"
 #include "classic/free_tree.h"
 
 namespace ts::classic {
@@ -46,6 +47,7 @@ struct FirstFit {
   template <class Accept>
   static Block* find_below(Block* t, std::size_t bytes, Accept& accept) noexcept {
     while (t != nullptr && Tree::largest(t) >= bytes) {
+      if constexpr (counting) count_event(Event::blocks_searched);
       Block* const left = Tree::left(t);
       if (left != nullptr && Tree::largest(left) >= bytes) {
         if (Block* found = find_below(left, bytes, accept)) return found;
@@ -77,6 +79,7 @@ struct BestFit {
   template <class Accept>
   static Block* find_below(Block* t, std::size_t bytes, Accept& accept) noexcept {
     while (t != nullptr) {
+      if constexpr (counting) count_event(Event::blocks_searched);
       if (t->block_bytes() >= bytes) {
         if (Block* found = find_below(Tree::left(t), bytes, accept)) return found;
         if (accept(t)) return t;
@@ -107,6 +110,7 @@ struct WorstFit {
   template <class Accept>
   static Block* find_below(Block* t, std::size_t bytes, Accept& accept) noexcept {
     while (t != nullptr) {
+      if constexpr (counting) count_event(Event::blocks_searched);
       if (Block* found = find_below(Tree::left(t), bytes, accept)) return found;
       if (t->block_bytes() < bytes) return nullptr;  // and so is every later one
       if (accept(t)) return t;

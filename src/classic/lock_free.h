@@ -31,6 +31,7 @@
 #include <new>
 
 #include "base/busy_mark.h"
+#include "base/event_counts.h"
 #include "classic/config.h"
 #include "classic/mapped_regions.h"
 #include "classic/thread_slots.h"
@@ -53,6 +54,7 @@ class LockFree : public TaggedPayloads {
       Extent found{};
       const Attempt result =
           publish(with.stash(), [&](VersionBuilder& builder, const Trees& trees) {
+            if constexpr (counting) count_event(Event::searches);
             found = find(builder, trees, request.search_bytes);
             return found.bytes == 0 ? trees : cut(builder, trees, found, request);
           });
@@ -95,11 +97,16 @@ class LockFree : public TaggedPayloads {
       });
       if (result != Attempt::published) return false;
       count_free(-static_cast<std::ptrdiff_t>(holds - have), kept_rest ? 0 : -1);
+      if constexpr (counting) count_event(Event::merges);
+      if constexpr (counting) count_event(Event::splits, kept_rest ? 1 : 0);
     } else if (have - wanted >= min_block_bytes) {
       holds = wanted;
     }
     block->set_tag(Tag{holds, 0, Tag::used_flag});
-    if (holds < have) release_extent(with.stash(), {block->address() + holds, have - holds});
+    if (holds < have) {
+      if constexpr (counting) count_event(Event::splits);
+      release_extent(with.stash(), {block->address() + holds, have - holds});
+    }
     return true;
   }
 
@@ -151,6 +158,8 @@ class LockFree : public TaggedPayloads {
       const std::uintptr_t begin = align_up(found.address + min_block_bytes, os::page_bytes());
       const std::uintptr_t end = align_down(found.end(), os::page_bytes());
       os::discard(reinterpret_cast<void*>(begin), end - begin);
+      if constexpr (counting) count_event(Event::purge_calls);
+      if constexpr (counting) count_event(Event::purged_bytes, end - begin);
     }
     const bool gave = unmapped || taken != nullptr;
     release_list(with.stash(), taken);
@@ -276,7 +285,7 @@ class LockFree : public TaggedPayloads {
   // to be changed.
   template <class Edit>
   Attempt publish(NodePool::Stash& stash, Edit edit) noexcept {
-    for (;;) {
+    for (;; count_retry()) {
       // acquire: pairs with the release of the swap that published this version; sees its nodes and
       // the memory of its blocks
       std::uint64_t root = root_.load(std::memory_order_acquire);
@@ -302,6 +311,10 @@ class LockFree : public TaggedPayloads {
       require(builder.state() != VersionBuilder::State::torn, "the tree of free blocks is damaged",
               this);
     }
+  }
+
+  static void count_retry() noexcept {
+    if constexpr (counting) count_event(Event::retries);
   }
 
   static std::uint64_t next_root(std::uint64_t root, NodeNumber node) noexcept {
@@ -383,6 +396,7 @@ class LockFree : public TaggedPayloads {
     const std::ptrdiff_t kept =
         (division.head.bytes != 0 ? 1 : 0) + (division.tail.bytes != 0 ? 1 : 0);
     count_free(-static_cast<std::ptrdiff_t>(division.taken.bytes), kept - 1);
+    if constexpr (counting) count_event(Event::splits, static_cast<std::uint64_t>(kept));
     Block* const block = block_at(division.taken.address);
     block->set_tag(Tag{division.taken.bytes, 0, Tag::used_flag});
     return block->payload();
@@ -410,6 +424,7 @@ class LockFree : public TaggedPayloads {
     });
     if (result != Attempt::published) return false;
     count_free(static_cast<std::ptrdiff_t>(extent.bytes), 1 - merged);
+    if constexpr (counting) count_event(Event::merges, static_cast<std::uint64_t>(merged));
     return true;
   }
 

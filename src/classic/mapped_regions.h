@@ -4,6 +4,7 @@
 #pragma once
 
 #include "base/bits.h"
+#include "base/event_counts.h"
 #include "classic/node_pool.h"
 #include "os/os.h"
 
@@ -33,6 +34,8 @@ class MappedRegions {
     pool.at(entry).address.store(address_of(begin), std::memory_order_release);
     bytes_.fetch_add(bytes, std::memory_order_relaxed);
     maps_.fetch_add(1, std::memory_order_relaxed);
+    if constexpr (counting) count_event(Event::growth_calls);
+    if constexpr (counting) count_event(Event::growth_bytes, bytes);
     return {begin, bytes};
   }
 
@@ -62,6 +65,8 @@ class MappedRegions {
       node.bytes.store(0, std::memory_order_release);
       os::unmap(region.begin, region.bytes);
       bytes_.fetch_sub(region.bytes, std::memory_order_relaxed);
+      if constexpr (counting) count_event(Event::trim_calls);
+      if constexpr (counting) count_event(Event::trimmed_bytes, region.bytes);
       return;
     }
   }

@@ -17,6 +17,7 @@
 #include <new>
 
 #include "base/busy_mark.h"
+#include "base/event_counts.h"
 #include "classic/config.h"
 #include "classic/thread_slots.h"
 
@@ -44,6 +45,10 @@ class PerThread : public TaggedPayloads {
   void release(void* payload) noexcept {
     if (ThreadHeap* mine = this_thread()) {
       const BusyMark mark{mine->busy};
+      if constexpr (counting) {
+        if (Block::of_payload(payload)->tag().owner() != mine->heap.owner())
+          if constexpr (counting) count_event(Event::foreign_frees);
+      }
       return mine->heap.release(payload);
     }
     const Guard guard{common_lock_};
@@ -172,6 +177,7 @@ class PerThread : public TaggedPayloads {
     const Guard guard{lock_};
     if (ThreadHeap* orphan = orphans_) {
       orphans_ = orphan->next_orphan;
+      if constexpr (counting) count_event(Event::adopted_heaps);
       return orphan;
     }
     if (made_ == max_owner) return nullptr;
@@ -184,6 +190,7 @@ class PerThread : public TaggedPayloads {
     }
     heap->next = all_;
     all_ = heap;
+    if constexpr (counting) count_event(Event::heaps_created);
     return heap;
   }
 

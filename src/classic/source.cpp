@@ -1,5 +1,6 @@
 #include "classic/source.h"
 
+#include "base/event_counts.h"
 #include "os/os.h"
 
 namespace ts::classic {
@@ -16,6 +17,11 @@ bool previous_free_is_true(Block* block, const Block* previous) noexcept {
   const Tag tag = block->tag();
   return !tag.previous_free() || (previous != nullptr && block->previous() == previous &&
                                   previous->tag().owner() == tag.owner());
+}
+
+void count_trim(std::size_t bytes) noexcept {
+  if constexpr (counting) count_event(Event::trim_calls);
+  if constexpr (counting) count_event(Event::trimmed_bytes, bytes);
 }
 
 // A piece that a destroyed heap left in the middle of the data segment, at least `bytes` long; null
@@ -41,6 +47,9 @@ Source::Growth Source::grow(std::size_t more_bytes, std::size_t block_bytes, Chu
   if (growth.chunk != nullptr) {
     ++grow_calls_;
     segment_bytes_ += static_cast<std::size_t>(growth.end - growth.begin);
+    if constexpr (counting) count_event(Event::growth_calls);
+    if constexpr (counting)
+      count_event(Event::growth_bytes, static_cast<std::size_t>(growth.end - growth.begin));
   }
   return growth;
 }
@@ -140,6 +149,7 @@ bool Source::shrink(Chunk* chunk, std::size_t bytes) noexcept {
   }
   chunk->bytes_and_origin -= bytes;
   segment_bytes_ -= bytes;
+  count_trim(bytes);
   return true;
 }
 
@@ -162,6 +172,7 @@ bool Source::release(Chunk* chunk) noexcept {
     }
   }
   segment_bytes_ -= bytes;
+  count_trim(bytes);
   return true;
 }
 

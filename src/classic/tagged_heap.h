@@ -9,6 +9,7 @@
 // chunk is like any other.
 #pragma once
 
+#include "base/event_counts.h"
 #include "classic/fit.h"
 #include "classic/source.h"
 #include "os/os.h"
@@ -113,6 +114,7 @@ class TaggedHeap {
   // The block that the fit names; only reads, unless `accept` writes.
   template <class Accept>
   Block* find(const Request& request, Accept accept) const noexcept {
+    if constexpr (counting) count_event(Event::searches);
     return Fit::find(index_, request.search_bytes, accept);
   }
 
@@ -124,6 +126,8 @@ class TaggedHeap {
     const bool keeps_tail = tail_bytes >= min_block_bytes;
     const Tag::Flags inherited = tag.flags(Tag::first_flag | Tag::previous_free_flag);
     Block* const taken = Block::at(block->begin() + head_bytes);
+    if constexpr (counting)
+      count_event(Event::splits, (head_bytes != 0 ? 1 : 0) + (keeps_tail ? 1 : 0));
     if (head_bytes == 0 && keeps_tail && shrinks_to_tail(block, tail_bytes)) {
       taken->set_tag(Tag{request.block_bytes, owner_, Tag::used_flag | inherited});
       return taken->payload();
@@ -169,6 +173,7 @@ class TaggedHeap {
       const std::size_t next_bytes = next->block_bytes();
       if (!is_free_and_mine(next) || tag.block_bytes() + next_bytes < wanted) return false;
       index_.erase(next);
+      if constexpr (counting) count_event(Event::merges);
       block->set_tag(Tag{tag.block_bytes() + next_bytes, owner_, tag.flags(flags_mask)});
       Sharing::set_previous_free(block->next(), false, owner_);
     }
@@ -273,7 +278,9 @@ class TaggedHeap {
     std::size_t bytes = block->block_bytes();
     Block* const next = block->next();
     const std::size_t next_bytes = is_free_and_mine(next) ? next->block_bytes() : 0;
+    if constexpr (counting) count_event(Event::merges, next_bytes != 0 ? 1 : 0);
     if (Block* previous = free_before(block)) {
+      if constexpr (counting) count_event(Event::merges);
       index_.erase(previous);
       block->set_tag(block->tag().without(Tag::used_flag));  // so that a second free is noticed
       begin = previous;
@@ -299,6 +306,7 @@ class TaggedHeap {
     const Tag tag = block->tag();
     const std::size_t tail_bytes = tag.block_bytes() - wanted;
     if (tail_bytes < min_block_bytes) return;
+    if constexpr (counting) count_event(Event::splits);
     block->set_tag(Tag{wanted, owner_, tag.flags(flags_mask)});
     block->next()->set_tag(Tag{tail_bytes, owner_, Tag::used_flag});
     add_free(block->next());
@@ -415,6 +423,8 @@ class TaggedHeap {
     const std::uintptr_t end = align_down(t->address() + t->block_bytes() - tag_bytes, page_bytes);
     if (end <= begin) return gave;
     os::discard(reinterpret_cast<void*>(begin), end - begin);
+    if constexpr (counting) count_event(Event::purge_calls);
+    if constexpr (counting) count_event(Event::purged_bytes, end - begin);
     return true;
   }
 

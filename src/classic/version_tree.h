@@ -11,6 +11,7 @@
 #pragma once
 
 #include "base/bits.h"
+#include "base/event_counts.h"
 #include "classic/node_pool.h"
 
 namespace ts::classic {
@@ -100,6 +101,7 @@ class VersionBuilder {
   // is none.
   Extent lowest(NodeNumber t, std::size_t bytes) noexcept {
     while (t != 0 && largest(t) >= bytes && step(t)) {
+      if constexpr (counting) count_event(Event::blocks_searched);
       if (largest(left(t)) >= bytes) {
         t = left(t);
       } else if (extent(t).bytes >= bytes) {
@@ -115,6 +117,7 @@ class VersionBuilder {
   Extent smallest(NodeNumber t, std::size_t bytes) noexcept {
     Extent found{0, 0};
     while (t != 0 && step(t)) {
+      if constexpr (counting) count_event(Event::blocks_searched);
       const View here = look(t);
       if (here.block.bytes >= bytes) found = here.block;
       t = here.block.bytes >= bytes ? here.left : here.right;

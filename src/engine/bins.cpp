@@ -1,5 +1,6 @@
 #include "engine/bins.h"
 
+#include "base/event_counts.h"
 #include "engine/large_blocks.h"
 #include "engine/remote_frees.h"
 #include "engine/slabs.h"
@@ -86,6 +87,7 @@ std::uint32_t take_fresh(ThreadHeap& heap, unsigned size_class, Block*& head) no
 
 Block* refill(ThreadHeap& heap, unsigned size_class) noexcept {
   drain(heap);
+  if constexpr (counting) count_event(Event::bin_refills);
   Block* head = nullptr;
   std::uint32_t taken = take_used(heap, size_class, head);
   if (taken == 0) taken = take_fresh(heap, size_class, head);

@@ -3,6 +3,7 @@
 #include <cerrno>
 
 #include "base/check.h"
+#include "base/event_counts.h"
 #include "engine/page_heap.h"
 #include "engine/thread_heap.h"
 #include "os/os.h"
@@ -58,6 +59,7 @@ void* allocate_large(std::size_t bytes, std::size_t alignment, bool* zeroed) noe
   if (bytes > address_limit || alignment > address_limit) return out_of_memory();
   const std::size_t granules = at_least_one(granules_for(bytes));
   const std::size_t multiple = at_least_one(alignment / granule_bytes);
+  if constexpr (counting) count_event(Event::large_allocations);
   if (Span** const kept = kept_place(granules);
       kept != nullptr && *kept != nullptr && multiple == 1) {
     Span& span = **kept;
@@ -120,6 +122,7 @@ void* move_large(void* p, std::size_t bytes) noexcept {
     return nullptr;
   }
   moves.fetch_add(1, std::memory_order_relaxed);
+  if constexpr (counting) count_event(Event::large_moves);
   void* const moved = begin_block(*span, granules);
   claim(p);
   page_heap.release_clean(&old);

@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "base/check.h"
+#include "base/event_counts.h"
 #include "os/os.h"
 
 namespace ts::engine {
@@ -101,6 +102,8 @@ Span* PageHeap::take(std::size_t granules, From from) noexcept {
     span = find(clean_, granules);
     if (span == nullptr) return grow(granules);
   }
+  if constexpr (counting)
+    count_event(span->zeroed ? Event::spans_clean : Event::spans_reused_dirty);
   remove(span);
   least_dirty_ = std::min(least_dirty_, dirty_.granules);
   return span;
@@ -179,10 +182,13 @@ Span* PageHeap::grow(std::size_t granules) noexcept {
   }
   span->granules = static_cast<std::uint32_t>(granules);
   span->zeroed = zeroed;
+  if constexpr (counting)
+    count_event(Event::growth_bytes, (begin + granules - top_) * granule_bytes);
   top_ = begin + granules;
   // relaxed: see entry_of
   layout.granule_count.store(top_, std::memory_order_relaxed);
   ++grow_calls_;
+  if constexpr (counting) count_event(Event::growth_calls);
   return span;
 }
 
@@ -322,6 +328,8 @@ void PageHeap::purge(std::size_t keep_granules, std::size_t min_span_granules) n
     lock_.lock();
     give_up(span, granules, discarded);
     if (!discarded) return;  // locked in memory, for one
+    if constexpr (counting) count_event(Event::purge_calls);
+    if constexpr (counting) count_event(Event::purged_bytes, granules * granule_bytes);
   }
 }
 

@@ -2,12 +2,14 @@
 
 #include <bit>
 
+#include "base/event_counts.h"
 #include "engine/slabs.h"
 
 namespace ts::engine {
 namespace {
 
 void send(Span& slab, std::uint32_t word, std::uint64_t bits, std::uint32_t count) noexcept {
+  if constexpr (counting) count_event(Event::remote_batches_sent);
   // Read while the blocks still count as used: afterwards, the slab may be anybody's.
   const Entry entry = layout.map[number_of(&slab)].load(std::memory_order_relaxed);
   RemoteFrees& frees = remote_frees_of(&slab);
@@ -64,6 +66,7 @@ void send_batches(ThreadHeap& heap) noexcept {
 
 bool drain(ThreadHeap& heap) noexcept {
   if (heap.ready.load(std::memory_order_relaxed) == nullptr) return false;
+  if constexpr (counting) count_event(Event::remote_drains);
   // acquire: pairs with the push in send(); sees next_ready
   Span* slab = heap.ready.exchange(nullptr, std::memory_order_acquire);
   while (slab != nullptr) {

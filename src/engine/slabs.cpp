@@ -1,5 +1,6 @@
 #include "engine/slabs.h"
 
+#include "base/event_counts.h"
 #include "engine/page_heap.h"
 
 namespace ts::engine {
@@ -23,6 +24,7 @@ void set_entries(Span& slab, Entry entry) noexcept {
 }
 
 void release_slab(ThreadHeap& heap, Span& slab) noexcept {
+  if constexpr (counting) count_event(Event::slabs_released);
   unlist(heap, slab);
   --heap.slabs[slab.size_class];
   set_entries(slab, 0);
@@ -38,6 +40,7 @@ void unlist(ThreadHeap& heap, Span& slab) noexcept {
 }
 
 void add_slab(ThreadHeap& heap, Span& span) noexcept {
+  if constexpr (counting) count_event(Event::slabs_created);
   span.blocks = nullptr;
   span.carved = 0;
   span.free_blocks = 0;

@@ -5,6 +5,7 @@
 
 #include "base/busy_mark.h"
 #include "base/check.h"
+#include "base/event_counts.h"
 #include "engine/bins.h"
 #include "engine/large_blocks.h"
 #include "engine/page_heap.h"
@@ -109,6 +110,8 @@ ThreadHeap* adopt_heap() noexcept {
     const Guard guard{orphans_lock};
     heap = pop_orphan();
   }
+  if constexpr (counting)
+    count_event(heap != nullptr ? Event::adopted_heaps : Event::heaps_created);
   if (heap == nullptr) heap = new_heap();
   if (heap == nullptr) return nullptr;
   recount_if_inherited(*heap);
@@ -214,6 +217,7 @@ static_assert(std::ranges::all_of(size_classes, [](const SizeClass& c) {
 }));
 
 void release_overflow(void* p, Bin& bin) noexcept {
+  if constexpr (counting) count_event(Event::bin_overflows);
   ++bin.room;
   // Without a mark of being busy: a child of a fork that sees only a part of this, from the first
   // store on, sees a list that is longer than `free_blocks` says, or a block that still counts as
@@ -237,6 +241,7 @@ void release_slow(void* p) noexcept {
     errno = kept;
     if (heap != nullptr) return release(p);  // which may be its own now
   }
+  if constexpr (counting) count_event(Event::remote_frees);
   // A thread that is ending gets no heap for this: nobody would take it back, if its end is over.
   if (!has_heap()) return release_remote(nullptr, p, entry);
   const BusyMark mark{heap->busy};

@@ -6,7 +6,9 @@
 #include <atomic>
 #include <cstdint>
 
+#include "base/event_counts.h"
 #include "base/platform.h"
+#include "os/counting.h"
 #include "os/os.h"
 
 namespace ts {
@@ -14,6 +16,14 @@ namespace ts {
 // Rounds of spinning before a thread parks: about a microsecond, the length of a few short critical
 // sections.
 inline constexpr int spin_rounds = 100;
+
+// Whether a lock was acquired, counted if it was.
+inline bool counted(bool acquired) noexcept {
+  if constexpr (counting) {
+    if (acquired) count_event(Event::lock_acquisitions);
+  }
+  return acquired;
+}
 
 // A mutex in one futex word (Drepper, "Futexes are tricky", 2011, mutex 3).
 class TS_CAPABILITY("mutex") Mutex {
@@ -25,8 +35,8 @@ class TS_CAPABILITY("mutex") Mutex {
   bool try_lock() noexcept TS_TRY_ACQUIRE(true) {
     std::uint32_t expected = unlocked;
     // acquire: sees all that the last unlock (release) published
-    return word_.compare_exchange_strong(expected, locked, std::memory_order_acquire,
-                                         std::memory_order_relaxed);
+    return counted(word_.compare_exchange_strong(expected, locked, std::memory_order_acquire,
+                                                 std::memory_order_relaxed));
   }
 
   void lock() noexcept TS_ACQUIRE() {
@@ -52,12 +62,16 @@ class TS_CAPABILITY("mutex") Mutex {
   static constexpr std::uint32_t contended = 2;  // locked, and somebody may be parked
 
   void lock_slow() noexcept TS_NO_ANALYSIS {
+    const CountedWait wait;
     for (int round = 0; round < spin_rounds; ++round) {
       if (word_.load(std::memory_order_relaxed) == unlocked && try_lock()) return;
       spin_pause();
     }
-    while (word_.exchange(contended, std::memory_order_acquire) != unlocked)
+    while (word_.exchange(contended, std::memory_order_acquire) != unlocked) {
+      if constexpr (counting) count_event(Event::lock_parks);
       os::wait(word_, contended);
+    }
+    counted(true);
   }
 
   std::atomic<std::uint32_t> word_{unlocked};
@@ -89,7 +103,7 @@ class TS_CAPABILITY("shared mutex") SharedMutex {
       // acquire: sees what the last writer's unlock (release) published
       if (word_.compare_exchange_weak(word, word + one_reader, std::memory_order_acquire,
                                       std::memory_order_relaxed))
-        return true;
+        return counted(true);
     }
     return false;
   }
@@ -103,8 +117,8 @@ class TS_CAPABILITY("shared mutex") SharedMutex {
 
   bool try_lock() noexcept TS_TRY_ACQUIRE(true) {
     std::uint32_t expected = 0;
-    return word_.compare_exchange_strong(expected, writing, std::memory_order_acquire,
-                                         std::memory_order_relaxed);
+    return counted(word_.compare_exchange_strong(expected, writing, std::memory_order_acquire,
+                                                 std::memory_order_relaxed));
   }
 
   void lock() noexcept TS_ACQUIRE() {
@@ -137,6 +151,7 @@ class TS_CAPABILITY("shared mutex") SharedMutex {
   static constexpr std::uint32_t writers = 2;
 
   void lock_shared_slow() noexcept TS_NO_ANALYSIS {
+    const CountedWait wait;
     for (int round = 0; round < spin_rounds; ++round) {
       if (try_lock_shared()) return;
       spin_pause();
@@ -144,22 +159,29 @@ class TS_CAPABILITY("shared mutex") SharedMutex {
     parked_readers_.fetch_add(1, std::memory_order_seq_cst);
     while (!try_lock_shared()) {
       const std::uint32_t word = word_.load(std::memory_order_seq_cst);
-      if ((word & (writing | waiting_mask)) != 0) os::wait(word_, word, readers);
+      if ((word & (writing | waiting_mask)) != 0) {
+        if constexpr (counting) count_event(Event::lock_parks);
+        os::wait(word_, word, readers);
+      }
     }
     parked_readers_.fetch_sub(1, std::memory_order_relaxed);
   }
 
   void lock_slow() noexcept TS_NO_ANALYSIS {
+    const CountedWait wait;
     std::uint32_t word = word_.fetch_add(one_waiting, std::memory_order_relaxed) + one_waiting;
     for (int round = 0;; ++round) {
       while ((word & (writing | readers_mask)) == 0) {
         if (word_.compare_exchange_weak(word, (word - one_waiting) | writing,
-                                        std::memory_order_acquire, std::memory_order_relaxed))
+                                        std::memory_order_acquire, std::memory_order_relaxed)) {
+          counted(true);
           return;
+        }
       }
       if (round < spin_rounds) {
         spin_pause();
       } else {
+        if constexpr (counting) count_event(Event::lock_parks);
         os::wait(word_, word, writers);
       }
       word = word_.load(std::memory_order_relaxed);

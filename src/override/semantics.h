@@ -21,6 +21,7 @@
 
 #include "base/bits.h"
 #include "base/check.h"
+#include "base/event_counts.h"
 #include "base/heap_like.h"
 #include "os/os.h"
 
@@ -52,7 +53,7 @@ class Semantics {
       if (!may_exist(bytes, alignment)) [[unlikely]]
         return nullptr;
     }
-    return heap_.allocate(bytes, alignment);
+    return counted(heap_.allocate(bytes, alignment));
   }
 
   void* malloc(std::size_t bytes) noexcept { return allocate(bytes, min_alignment); }
@@ -62,7 +63,7 @@ class Semantics {
     if (__builtin_mul_overflow(count, each_bytes, &bytes)) [[unlikely]]
       return fail(ENOMEM);
     if constexpr (SpeaksMalloc<Heap>) {
-      return heap_.allocate_zeroed(bytes);
+      return counted(heap_.allocate_zeroed(bytes));
     } else {
       void* block = allocate(bytes, min_alignment);
       // The heap may hand out used memory; only what was asked for must read as zero.
@@ -89,6 +90,7 @@ class Semantics {
   // errno is kept: cleaning up after an error must not hide it (glibc manual, "Freeing Memory
   // Allocated with malloc").
   void free(void* block) noexcept {
+    count_free(block);
     if constexpr (SpeaksMalloc<Heap>) {
       heap_.release(block);
     } else if (block != nullptr) {
@@ -162,22 +164,39 @@ class Semantics {
 
   void* allocate(std::size_t bytes, std::size_t alignment) noexcept {
     if constexpr (SpeaksMalloc<Heap>) {
-      return heap_.allocate(bytes, alignment);
+      return counted(heap_.allocate(bytes, alignment));
     } else {
       void* block = try_allocate(bytes, alignment);
       return block != nullptr ? block : fail(ENOMEM);
     }
   }
 
+  // What a heap handed out, and what it takes back. A realloc that moves the block is one of each,
+  // one that does not is neither.
+  static void* counted(void* block) noexcept {
+    if constexpr (counting) {
+      if (block != nullptr) count_event(Event::allocations);
+    }
+    return block;
+  }
+  static void count_free(const void* block) noexcept {
+    if constexpr (counting) {
+      if (block != nullptr) count_event(Event::frees);
+    }
+  }
+
   // Into another block.
   [[gnu::noinline]] void* reallocate(void* old, std::size_t bytes) noexcept {
     if constexpr (SpeaksMalloc<Heap>) {
-      if (void* const moved = heap_.move(old, bytes); moved != nullptr) return moved;
+      if (void* const moved = heap_.move(old, bytes); moved != nullptr) {
+        if constexpr (counting) count_free(counted(old));
+        return moved;
+      }
     }
     const std::size_t old_bytes = Heap::usable_size(old);
     std::size_t wanted = bytes;
     if constexpr (SpeaksMalloc<Heap>) wanted = Heap::size_to_grow_into(old_bytes, bytes);
-    void* moved = heap_.allocate(wanted, min_alignment);
+    void* moved = counted(heap_.allocate(wanted, min_alignment));
     if (moved == nullptr) [[unlikely]]
       return bytes <= old_bytes
                  ? old

@@ -1,0 +1,29 @@
+// A heap's memory as a picture shows it, piece by piece: what a walk for that purpose reports. A piece
+// is a block with its header, or, where blocks have none, a span of pages.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace ts {
+
+enum class MapState : std::uint8_t {
+  used,
+  free,
+  cached,  // freed, and kept aside by a thread
+  mixed,   // a part of it is in use
+};
+
+struct MapExtent {
+  std::uintptr_t address;
+  std::size_t bytes;
+  std::size_t used_bytes;
+  MapState state;
+  std::uint32_t owner;  // arena or thread heap; 0 if there is only one, or nobody's
+};
+
+// Called in the order of addresses within each contiguous piece of memory. Returns false to end the
+// walk.
+using MapVisitor = bool (*)(const MapExtent& extent, void* argument);
+
+}  // namespace ts

@@ -1,0 +1,88 @@
+// What the counted libraries ask of the operating system beyond os.h: a clock for waits, a file of
+// text, the end of the process, a copy of it that looks at the heap. Nothing here allocates, takes a
+// lock or touches errno's meaning for the program; other builds have none of it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/event_counts.h"
+
+namespace ts::os {
+
+std::uint64_t nanoseconds() noexcept;
+
+std::uint64_t process_id() noexcept;
+
+// Writes the absolute form of `path`, ended by a zero, to `absolute`; false if it does not fit.
+bool make_absolute(const char* path, char* absolute, std::size_t capacity) noexcept;
+
+// Calls `at_exit` when exit() has run all destructors of the process. To be called while the dynamic
+// linker starts the process.
+bool call_at_process_exit(void (*at_exit)(void*)) noexcept;
+
+// Registers what the child of a fork does before all else but the heap.
+bool call_in_forked_child(void (*child)()) noexcept;
+
+// Ends the process at once, as _exit does.
+[[noreturn]] void end_process(int status) noexcept;
+
+// Calls `look(argument)` in a copy of the process that has this thread alone, and waits; true if the
+// copy said so within two seconds. A copy that crashes harms nobody.
+bool run_in_copy(bool (*look)(void*), void* argument) noexcept;
+
+// A file of text that appears under its name only when it is whole, and never replaces another. One
+// at a time: the buffer is static.
+class TextFile {
+ public:
+  // A nameless beginning in `folder`, for process `process`.
+  TextFile(const char* folder, std::uint64_t process) noexcept;
+  ~TextFile();
+  TextFile(const TextFile&) = delete;
+  TextFile& operator=(const TextFile&) = delete;
+
+  void text(const char* zero_terminated) noexcept;
+  void number(std::uint64_t value) noexcept;
+  // Between quotes, as JSON has it; bytes beyond ASCII as they are.
+  void quoted(const char* zero_terminated) noexcept;
+
+  // Gives the file its name: FOLDER/PROCESS<suffix>, or FOLDER/PROCESS-N<suffix> with the first N
+  // from `first_number` (0: without a number) that is free. False if anything failed; then there is
+  // no file.
+  bool publish(std::uint64_t first_number, const char* suffix) noexcept;
+
+ private:
+  void append(const char* bytes, std::size_t count) noexcept;
+  void flush() noexcept;
+
+  const char* folder_;
+  std::uint64_t process_;
+  int descriptor_;
+  bool failed_;
+  std::size_t buffered_ = 0;
+};
+
+}  // namespace ts::os
+
+namespace ts {
+
+// Counts how long a thread waits for a lock, from its making to its end.
+class CountedWait {
+ public:
+  CountedWait() noexcept {
+    if constexpr (counting) began_ns_ = os::nanoseconds();
+  }
+  ~CountedWait() {
+    if constexpr (counting) {
+      count_event(Event::lock_waits);
+      count_event(Event::lock_wait_ns, os::nanoseconds() - began_ns_);
+    }
+  }
+  CountedWait(const CountedWait&) = delete;
+  CountedWait& operator=(const CountedWait&) = delete;
+
+ private:
+  std::uint64_t began_ns_ = 0;
+};
+
+}  // namespace ts

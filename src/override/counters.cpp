@@ -1,0 +1,277 @@
+#include "override/counters.h"
+
+#include <atomic>
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+
+#include "base/event_counts.h"
+#include "os/counting.h"
+
+namespace ts {
+namespace {
+
+// ---- which strategies have which numbers ----
+
+constexpr unsigned lock = 1;
+constexpr unsigned rwlock = 2;
+constexpr unsigned nolock = 4;
+constexpr unsigned arenas = 8;
+constexpr unsigned cached = 16;
+constexpr unsigned lockfree = 32;
+constexpr unsigned engine = 64;
+constexpr unsigned classic = lock | rwlock | nolock | arenas | cached | lockfree;
+constexpr unsigned all = classic | engine;
+
+struct Counted {
+  Event event;
+  const char* name;
+  unsigned strategies;
+};
+
+constexpr Counted table[] = {
+    {Event::allocations, "allocations", all},
+    {Event::frees, "frees", all},
+    {Event::growth_calls, "growth_calls", all},
+    {Event::growth_bytes, "growth_bytes", all},
+    {Event::trim_calls, "trim_calls", classic},
+    {Event::trimmed_bytes, "trimmed_bytes", classic},
+    {Event::purge_calls, "purge_calls", all},
+    {Event::purged_bytes, "purged_bytes", all},
+    {Event::lock_acquisitions, "lock_acquisitions", all},
+    {Event::lock_waits, "lock_waits", all},
+    {Event::lock_parks, "lock_parks", all},
+    {Event::lock_wait_ns, "lock_wait_ns", all},
+    {Event::searches, "searches", classic},
+    {Event::blocks_searched, "blocks_searched", classic},
+    {Event::splits, "splits", classic},
+    {Event::merges, "merges", classic},
+    {Event::foreign_frees, "foreign_frees", nolock},
+    {Event::heaps_created, "heaps_created", nolock | engine},
+    {Event::adopted_heaps, "adopted_heaps", nolock | engine},
+    {Event::arenas_created, "arenas_created", arenas},
+    {Event::arena_switches, "arena_switches", arenas},
+    {Event::cache_hits, "cache_hits", cached},
+    {Event::cache_refills, "cache_refills", cached},
+    {Event::cache_refilled_blocks, "cache_refilled_blocks", cached},
+    {Event::cache_returns, "cache_returns", cached},
+    {Event::cache_returned_blocks, "cache_returned_blocks", cached},
+    {Event::retries, "retries", lockfree},
+    {Event::bin_refills, "bin_refills", engine},
+    {Event::bin_overflows, "bin_overflows", engine},
+    {Event::slabs_created, "slabs_created", engine},
+    {Event::slabs_released, "slabs_released", engine},
+    {Event::remote_frees, "remote_frees", engine},
+    {Event::remote_batches_sent, "remote_batches_sent", engine},
+    {Event::remote_drains, "remote_drains", engine},
+    {Event::spans_reused_dirty, "spans_reused_dirty", engine},
+    {Event::spans_clean, "spans_clean", engine},
+    {Event::large_allocations, "large_allocations", engine},
+    {Event::large_moves, "large_moves", engine},
+};
+static_assert(std::size(table) == event_count);
+static_assert([] {
+  for (std::size_t i = 0; i < event_count; ++i) {
+    if (table[i].event != static_cast<Event>(i)) return false;
+  }
+  return true;
+}());
+
+// The strategy of a library by its name.
+unsigned strategy_of(const char* library) noexcept {
+  constexpr struct {
+    const char* name;
+    unsigned strategy;
+  } strategies[] = {{"lock-", lock},     {"rwlock-", rwlock}, {"nolock-", nolock},
+                    {"arenas-", arenas}, {"cached-", cached}, {"lockfree-", lockfree}};
+  for (const auto& known : strategies) {
+    if (std::strncmp(library, known.name, std::strlen(known.name)) == 0) return known.strategy;
+  }
+  return engine;
+}
+
+// ---- the state of the reports ----
+
+constexpr std::size_t max_folder_bytes = 3072;
+
+// All const once the process runs, but for what the child of a fork begins anew.
+constinit const CountedHeap* heap = nullptr;
+constinit char folder[max_folder_bytes] = {};  // empty: nobody wants reports
+constinit std::uint64_t process = 0;
+
+// Whether a thread writes a report, or looks at the heap for one.
+constinit std::atomic<bool> is_busy{false};
+constinit bool is_reported = false;  // is_busy
+
+// What the last picture, or the end, found; is_busy.
+constinit HeapMeasures measures;
+constinit bool is_measured = false;
+constinit std::uint64_t pictures = 0;
+
+// One report at a time.
+class Report {
+ public:
+  // Waits for its turn; or, where a signal handler may have interrupted this very thread's report,
+  // does not.
+  explicit Report(bool waits) noexcept : errno_{errno} {
+    while (!(is_mine_ = !is_busy.exchange(true, std::memory_order_acquire)) && waits) spin_pause();
+  }
+  ~Report() {
+    if (is_mine_) is_busy.store(false, std::memory_order_release);
+    errno = errno_;
+  }
+  Report(const Report&) = delete;
+  Report& operator=(const Report&) = delete;
+  bool is_mine() const noexcept { return is_mine_; }
+
+ private:
+  UncountedScope uncounted_;
+  int errno_;
+  bool is_mine_ = false;
+};
+
+// The child of vfork has the memory of its parent, and nothing of its own to report.
+bool is_own_process() noexcept { return os::process_id() == process; }
+
+void measure() noexcept {
+  measures = heap->measures();
+  is_measured = true;
+}
+
+// ---- counts ----
+
+// The numbers of one thread as a JSON object; adds them to `totals`.
+void write_thread(os::TextFile& file, const ThreadCounts& counts, unsigned strategy,
+                  std::uint64_t (&totals)[event_count]) noexcept {
+  const char* separator = "{";
+  for (std::size_t i = 0; i < event_count; ++i) {
+    if ((table[i].strategies & strategy) == 0) continue;
+    const std::uint64_t value = counts[table[i].event];
+    totals[i] += value;
+    file.text(separator);
+    file.quoted(table[i].name);
+    file.text(":");
+    file.number(value);
+    separator = ",";
+  }
+  file.text("}");
+}
+
+void write_totals(os::TextFile& file, unsigned strategy,
+                  const std::uint64_t (&totals)[event_count]) noexcept {
+  const char* separator = "{";
+  const auto write = [&](const char* name, std::uint64_t value) {
+    file.text(separator);
+    file.quoted(name);
+    file.text(":");
+    file.number(value);
+    separator = ",";
+  };
+  for (std::size_t i = 0; i < event_count; ++i) {
+    if ((table[i].strategies & strategy) != 0) write(table[i].name, totals[i]);
+  }
+  if (is_measured) {
+    write("free_blocks_at_snapshot", measures.free_blocks);
+    write("free_bytes_at_snapshot", measures.free_bytes);
+    write("segment_bytes_at_snapshot", measures.segment_bytes);
+  }
+  file.text("}");
+}
+
+void write_counts() noexcept {
+  const unsigned strategy = strategy_of(heap->name);
+  os::TextFile file{folder, process};
+  file.text("{\"schema\":\"tsmalloc-counters/1\",\"pid\":");
+  file.number(process);
+  file.text(",\"allocator\":");
+  file.quoted(heap->name);
+  file.text(",\"threads\":[");
+  std::uint64_t totals[event_count] = {};
+  const std::size_t threads = counted_threads();
+  for (std::size_t i = 0; i < threads; ++i) {
+    file.text(i == 0 ? "\n" : ",\n");
+    write_thread(file, counts_of_thread(i), strategy, totals);
+  }
+  file.text("\n],\"totals\":");
+  write_totals(file, strategy, totals);
+  file.text("}\n");
+  file.publish(0, ".counters.json");
+}
+
+// `may_lock` is false where the calling thread may be in the middle of anything.
+void report_counts(bool may_lock) noexcept {
+  if (folder[0] == '\0' || !is_own_process()) return;
+  const Report report{may_lock};
+  if (!report.is_mine() || is_reported) return;
+  is_reported = true;
+  if (may_lock && !is_measured) measure();
+  write_counts();
+}
+
+void at_process_exit(void*) noexcept { report_counts(true); }
+
+void in_forked_child() noexcept {
+  reset_event_counts();
+  process = os::process_id();
+  is_busy.store(false, std::memory_order_relaxed);
+  is_reported = false;
+  is_measured = false;
+  pictures = 0;
+}
+
+// ---- pictures ----
+
+struct Picture {
+  const char* label;
+  std::uint64_t number;
+};
+
+bool draw(void* argument) noexcept {
+  const auto& picture = *static_cast<const Picture*>(argument);
+  return write_map_file(*heap, picture.label, folder, process, picture.number);
+}
+
+// Other threads may be inside the heap, and one of them may hold a lock of it at the moment at which
+// the process is copied: then the copy waits in vain, and is tried once more.
+void draw_in_copy(Picture& picture) noexcept {
+  for (int tries = 0; tries < 2; ++tries) {
+    if (os::run_in_copy(draw, &picture)) return;
+    const os::TextFile removed_at_once{folder, process};
+  }
+}
+
+}  // namespace
+
+void begin_counting(const CountedHeap& counted_heap, const char* const* environment) noexcept {
+  heap = &counted_heap;
+  process = os::process_id();
+  constexpr char variable[] = "TSMALLOC_COUNTERS=";
+  constexpr std::size_t length = sizeof variable - 1;
+  for (; *environment != nullptr; ++environment) {
+    const char* const path = *environment + length;
+    if (std::strncmp(*environment, variable, length) != 0 || path[0] == '\0') continue;
+    if (!os::make_absolute(path, folder, sizeof folder)) folder[0] = '\0';
+  }
+  if (folder[0] == '\0') return;
+  os::call_in_forked_child(in_forked_child);
+  os::call_at_process_exit(at_process_exit);
+}
+
+void write_heap_map(const char* label) noexcept {
+  if (folder[0] == '\0' || !is_own_process()) return;
+  const Report report{true};
+  measure();
+  Picture picture{label != nullptr ? label : "", ++pictures};
+  if (heap->walk_is_safe) {
+    draw(&picture);
+  } else {
+    draw_in_copy(picture);
+  }
+}
+
+void report_and_end_process(int status) noexcept {
+  report_counts(false);
+  os::end_process(status);
+}
+
+}  // namespace ts
