@@ -8,8 +8,9 @@ Refuses to: measure, print, or crash on what is missing; it says what cannot be 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
-from tsmlab.experiments import bounds, growth, orders, pairs, scaling, winners
+from tsmlab.experiments import bounds, growth, orders, pairs, phrases, scaling, winners
 from tsmlab.experiments.answers import answer
 from tsmlab.experiments.measured import Measured
 from tsmlab.experiments.model import (
@@ -35,12 +36,23 @@ def analyse(experiment: Experiment, processors: int | None = None) -> Experiment
     """processors: how many the runs could use (usable_processors); Amdahl's law needs it, and is
     not limited to them without it."""
     data = Measured(experiment, processors)
-    outcomes = [ANALYSES[request.kind](data, request) for request in experiment.definition.analyses]
+    outcomes = [_outcome(data, request) for request in experiment.definition.analyses]
     return ExperimentAnalysis(
         summaries=data.summaries(),
         findings=[outcome.finding() for outcome in outcomes],
         answer=answer(data, outcomes),
     )
+
+
+def _outcome(data: Measured, request: AnalysisRequest) -> Outcome:
+    """Of a part of the sweep it is said once, at the beginning, which part that is."""
+    part, fixed = data.focused(request)
+    outcome = ANALYSES[request.kind](part, request)
+    where = phrases.at(data, fixed).strip()
+    if not where or not outcome.lead:
+        return outcome
+    first, *rest = outcome.lead
+    return replace(outcome, lead=[f"{phrases.capital(where)}: {first}", *rest])
 
 
 def usable_processors(machine: Machine, cpus: list[int] | None) -> int:

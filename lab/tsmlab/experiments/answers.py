@@ -21,8 +21,9 @@ MOST_OF_REPORTED = 2
 
 
 def answer(data: Measured, outcomes: Sequence[Outcome]) -> str:
-    """Leads of all analyses come first in line for a place, then the reports, reasons, doubts; in
-    the paragraph each analysis keeps its sentences together."""
+    """The first sentences of all analyses have a place, then the rest of their answers, the
+    reports, the reasons and the doubts, as far as there is room; nothing is said twice. In the
+    paragraph each analysis keeps its sentences together."""
     if not any(data.shown_runs()):
         return "Nothing can be said yet: no run has succeeded."
     if not outcomes:
@@ -30,12 +31,12 @@ def answer(data: Measured, outcomes: Sequence[Outcome]) -> str:
     closing = _closing(data)
     room = MOST_SENTENCES - len(closing)
     wanted: list[tuple[int, int, str]] = []
-    for rank, part in enumerate(("lead", "why", "reported", "doubts")):
+    for rank, part in enumerate(("lead", "reported", "why", "doubts")):
         for index, outcome in enumerate(outcomes):
             wanted += [(rank, index, sentence) for sentence in _part(outcome, part)]
     firsts = [w for w in wanted if w[0] == 0 and w[2] == _part(outcomes[w[1]], "lead")[0]]
     rest = [w for w in wanted if w not in firsts]
-    kept = [*firsts, *rest][:room]
+    kept = list({w[2]: w for w in reversed([*firsts, *rest])}.values())[::-1][:room]
     ordered = sorted(kept, key=lambda w: (w[1], wanted.index(w)))
     return " ".join([*(sentence for _, _, sentence in ordered), *closing])
 

@@ -43,14 +43,13 @@ class Level:
 
 
 def analyse(data: Measured, request: AnalysisRequest) -> Outcome:
-    names = data.chosen(request)
+    names = data.names_for(request)
     over = request.options.get("over")
     other = over if isinstance(over, str) else None
-    points = data.points_where(request.options.get("at"))
     levels = [
         level
         for name in names
-        for point in points
+        for point in data.chosen
         if (level := _level(data, point, name, request.metric, other)) is not None
     ]
     if not levels:
@@ -131,30 +130,29 @@ class _Bounds:
         broken = {n: v[BREAKS] for n, v in by_name.items() if BREAKS in v}
         open_ones = [n for n, v in by_name.items() if UNRESOLVED in v and n not in broken]
         kept = [n for n in by_name if n not in broken and n not in open_ones]
+        where = " at every point" if len(self.data.chosen) > 1 else ""
         unit = "number" if self.over is not None else self.data.metric(self.request.metric).unit
-        bound = f"{self.title} at or below {phrases.measure(limit, unit)}"
-        where = " at every point" if len(self.data.points) > 1 else ""
+        most = phrases.measure(limit, unit)
         if not broken and not open_ones:
-            most = max(self.levels, key=lambda level: level.value.value)
-            who = "All keep" if len(kept) > 1 else f"{kept[0]} keeps"
+            top = max(self.levels, key=lambda level: level.value.value)
             return KEEPS, [
                 (
-                    f"{who} {bound}{where}; the most is {self._text(most)} "
-                    f"({most.allocator}{self._at(most)})."
+                    f"{phrases.capital(self.title)} stays within {most}{where} under "
+                    f"{'all' if len(kept) > 1 else kept[0]}; the most is {self._text(top)} "
+                    f"({top.allocator}{self._at(top)})."
                 )
             ]
-        sentences = [self._who_breaks(broken, bound)] if broken else []
+        sentences = [self._who_breaks(broken, most)] if broken else []
         if open_ones:
-            sentences.append(
-                f"Not decided is {phrases.some(open_ones)}: an interval holds the limit."
-            )
+            names = phrases.some(open_ones)
+            what = "It" if broken else f"Whether {self.title} stays within {most}"
+            sentences.append(f"{what} is not decided for {names}, with the limit in an interval.")
         if kept:
-            verb = "keeps" if len(kept) == 1 else "keep"
-            what = "it" if broken else bound
-            sentences.append(f"{phrases.some(kept)} {verb} {what}{where}.")
+            what = "It" if sentences else phrases.capital(self.title)
+            sentences.append(f"{what} stays within that{where} under {phrases.some(kept)}.")
         return (BREAKS if broken else UNRESOLVED), sentences
 
-    def _who_breaks(self, broken: dict[str, list[Level]], bound: str) -> str:
+    def _who_breaks(self, broken: dict[str, list[Level]], most: str) -> str:
         """Each with its worst point and how often; those with the highest figures first."""
         worst = {n: max(own, key=lambda level: level.value.value) for n, own in broken.items()}
         ordered = sorted(worst, key=lambda name: -worst[name].value.value)
@@ -164,9 +162,9 @@ class _Bounds:
             points = len({level.point for level in self.levels if level.allocator == name})
             often = f" at {count} of {points} points, most" if points > 1 and count > 1 else ""
             texts.append(f"{name}{often}{self._at(worst[name])} ({self._text(worst[name])})")
-        more = f", and {len(ordered) - TOLD} more" if len(ordered) > TOLD else ""
-        verb = "does" if len(ordered) == 1 else "do"
-        return f"Not everybody keeps {bound}: {', '.join(texts)}{more} {verb} not."
+        if len(ordered) > TOLD:
+            texts.append(f"{len(ordered) - TOLD} more")
+        return f"{phrases.capital(self.title)} goes beyond {most} under {phrases.and_list(texts)}."
 
     # --- beside it --------------------------------------------------------------------------------
 
@@ -178,9 +176,8 @@ class _Bounds:
         parameter = self.data.swept(self.request)
         if parameter is None:
             return []
-        points = self.data.points_where(self.request.options.get("at"))
         growing, others = [], 0
-        for series in self.data.series(parameter, points):
+        for series in self.data.series(parameter):
             for name in names:
                 growth = grown(self.data, series, name, self.request.metric, self.over)
                 if growth is None:
@@ -192,7 +189,7 @@ class _Bounds:
                     growing.append((growth.exponent.value, f"{name}{place} ({exponent})"))
                 else:
                     others += 1
-        title = phrases.lower(parameter.title.removeprefix("number of "))
+        title = phrases.noun(parameter)
         if not growing:
             said = f"Nobody's is shown to grow with {title}, by an exponent above {TOLERANCE}."
             return [said] if others else []
@@ -206,7 +203,7 @@ class _Bounds:
         failed = [
             name
             for name in names
-            if any(self.data.failures(point, name) for point in range(len(self.data.points)))
+            if any(self.data.failures(point, name) for point in self.data.chosen)
         ]
         if failed:
             sentences.append(f"Left out where runs failed: {phrases.some(failed)}.")

@@ -24,7 +24,7 @@ from tsmlab.experiments.estimates import (
     slope_estimate,
 )
 from tsmlab.experiments.measured import Measured, Series, is_number, number_option
-from tsmlab.experiments.model import AnalysisRequest, Estimate, FittedCurve
+from tsmlab.experiments.model import AnalysisRequest, Estimate, FittedCurve, Parameter
 from tsmlab.experiments.outcome import CONFIRMED, REFUTED, UNRESOLVED, Outcome, cannot_tell
 from tsmlab.experiments.printed import Printed, printed
 from tsmlab.stats import Vector
@@ -170,7 +170,7 @@ def grown(
 
 
 def analyse(data: Measured, request: AnalysisRequest) -> Outcome:
-    names = data.chosen(request)
+    names = data.names_for(request)
     metric = data.metric(request.metric)
     parameter = data.swept(request)
     if parameter is None:
@@ -178,7 +178,7 @@ def analyse(data: Measured, request: AnalysisRequest) -> Outcome:
     expected = request.options.get("expected")
     tolerance = number_option(request, "tolerance", TOLERANCE)
     found, lost = [], []
-    for series in data.series(parameter, data.points_where(request.options.get("at"))):
+    for series in data.series(parameter):
         for name in names:
             growth = grown(data, series, name, metric.name)
             if growth is None:
@@ -191,10 +191,10 @@ def analyse(data: Measured, request: AnalysisRequest) -> Outcome:
         return cannot_tell(
             request,
             f"How {phrases.lower(metric.title)} grows cannot be told: that takes two values of "
-            f"{phrases.lower(parameter.title)} with figures above 0.",
+            f"{phrases.noun(parameter)} with figures above 0.",
             names,
         )
-    return _Growths(data, request, found, tolerance).outcome(parameter.title, lost)
+    return _Growths(data, request, found, parameter, tolerance).outcome(lost)
 
 
 def _verdict(growth: Growth, expected: object, tolerance: float) -> str:
@@ -212,17 +212,23 @@ def exponent_of(expected: object) -> float | None:
 
 class _Growths:
     def __init__(
-        self, data: Measured, request: AnalysisRequest, found: Sequence[Grown], tolerance: float
+        self,
+        data: Measured,
+        request: AnalysisRequest,
+        found: Sequence[Grown],
+        parameter: Parameter,
+        tolerance: float,
     ) -> None:
         self.data = data
         self.request = request
         self.found = found
+        self.parameter = parameter
+        self.over = phrases.noun(parameter)
         self.tolerance = tolerance
         self.metric = data.metric(request.metric)
         self.expected = request.options.get("expected")
 
-    def outcome(self, over: str, lost: Sequence[str]) -> Outcome:
-        self.over = phrases.lower(over.removeprefix("number of "))
+    def outcome(self, lost: Sequence[str]) -> Outcome:
         return Outcome(
             self.request,
             self._verdict(),
@@ -396,15 +402,14 @@ class _Growths:
 
     def _reported(self) -> list[str]:
         names = list(dict.fromkeys(each.allocator for each in self.found))
-        parameter = self.data.swept(self.request)
-        tables = printed(self.data.definition.reported, names, self.metric, parameter)
+        tables = printed(self.data.definition, names, self.metric)
         return [sentence for table in tables if (sentence := self._beside(table))]
 
     def _beside(self, table: Printed) -> str:
         """The exponents of a report's own figures, and whether ours are the same."""
         theirs = {}
-        for name in dict.fromkeys(figure.allocator for figure in table.figures):
-            curve = [(x, y) for x, y in table.curve(name) if x > 0.0 and y > 0.0]
+        for name in dict.fromkeys(each.allocator for each in self.found):
+            curve = [(x, y) for x, y in table.curve(name, self.parameter) if x > 0.0 and y > 0.0]
             if len({x for x, _ in curve}) > 1:
                 xs, ys = (np.log(np.array(column)) for column in zip(*curve, strict=True))
                 theirs[name] = fit_line(xs, ys).slope

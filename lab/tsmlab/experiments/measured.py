@@ -8,6 +8,7 @@ show, but none to compare.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -46,11 +47,15 @@ class Series:
 
 
 class Measured:
-    """One experiment's cells, found by point and allocator."""
+    """One experiment's cells, found by point and allocator.
+
+    points: as sentences name them; where an analysis looks at a part of the sweep (focused),
+    without what is the same in all of that part. chosen: the indices of that part."""
 
     def __init__(self, experiment: Experiment, processors: int | None) -> None:
         self.definition = experiment.definition
         self.points = experiment.points
+        self.chosen = list(range(len(experiment.points)))
         self.allocators = experiment.allocators
         self.processors = processors
         self._cells = {(cell.point, cell.allocator): cell for cell in experiment.cells}
@@ -192,14 +197,21 @@ class Measured:
 
     # --- points -----------------------------------------------------------------------------------
 
-    def points_where(self, fixed: Any) -> list[int]:
-        """The points whose parameters have the values of a table; all of them without one."""
-        wanted = fixed if isinstance(fixed, Mapping) else {}
-        return [
+    def focused(self, request: AnalysisRequest) -> tuple[Measured, Point]:
+        """What a request looks at by its option `at`, and the values that this fixes."""
+        option = request.options.get("at")
+        wanted: Point = dict(option) if isinstance(option, Mapping) else {}
+        part = copy.copy(self)
+        part.chosen = [
             index
-            for index, point in enumerate(self.points)
-            if all(point.get(name) == value for name, value in wanted.items())
+            for index in self.chosen
+            if all(self.points[index].get(name) == value for name, value in wanted.items())
         ]
+        part.points = [
+            {name: value for name, value in point.items() if name not in wanted}
+            for point in self.points
+        ]
+        return part, wanted
 
     def swept(self, request: AnalysisRequest) -> Parameter | None:
         """The parameter that a request names; without one, the first, if any is swept."""
@@ -218,10 +230,11 @@ class Measured:
         """The parameter's values; only for a numeric series."""
         return [float(self.points[index][series.parameter.name]) for index in series.points]
 
-    def series(self, parameter: Parameter, points: Sequence[int]) -> list[Series]:
-        """The points in curves over the parameter, one for each combination of the others."""
+    def series(self, parameter: Parameter) -> list[Series]:
+        """The chosen points in curves over the parameter, one for each combination of the others;
+        none where the parameter is fixed."""
         groups: dict[tuple[tuple[str, str], ...], list[int]] = {}
-        for index in points:
+        for index in self.chosen:
             point = self.points[index]
             if parameter.name in point:
                 rest = {n: v for n, v in point.items() if n != parameter.name}
@@ -240,7 +253,7 @@ class Measured:
             return sorted(members, key=lambda index: float(values[index]))
         return list(members)
 
-    def chosen(self, request: AnalysisRequest) -> list[str]:
+    def names_for(self, request: AnalysisRequest) -> list[str]:
         """The allocators that an analysis is about: those that match its option, or all."""
         patterns = request.options.get("allocators")
         if not isinstance(patterns, list) or not patterns:

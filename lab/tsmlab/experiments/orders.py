@@ -7,6 +7,8 @@ Refuses to: read an order from figures that are not told apart; `~` stands betwe
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,7 +18,7 @@ from tsmlab.experiments.estimates import kendall_tau
 from tsmlab.experiments.measured import Measured, Series, number_option
 from tsmlab.experiments.model import AnalysisRequest, Estimate
 from tsmlab.experiments.outcome import UNRESOLVED, Outcome, cannot_tell
-from tsmlab.experiments.printed import Printed, printed
+from tsmlab.experiments.printed import Figure, Printed, printed, squeeze
 from tsmlab.experiments.rankings import Reversal, Standing, reversals, standings
 from tsmlab.stats import Verdict
 
@@ -35,26 +37,25 @@ class Row:
 
 
 def analyse(data: Measured, request: AnalysisRequest) -> Outcome:
-    names = data.chosen(request)
+    names = data.names_for(request)
     metric = data.metric(request.metric)
     parameter = data.swept(request)
     if parameter is None:
         return cannot_tell(
             request, "An order can only change over a parameter, and none is.", names
         )
-    points = data.points_where(request.options.get("at"))
-    found = standings(data, points, names, metric, one_family=True)
+    found = standings(data, data.chosen, names, metric, one_family=True)
     by_point = {standing.point: standing for standing in found}
     rows = [
         Row(series, [by_point[point] for point in series.points if point in by_point])
-        for series in data.series(parameter, points)
+        for series in data.series(parameter)
     ]
     rows = [row for row in rows if len(row.standings) > 1]
     if not rows:
         return cannot_tell(
             request,
             f"Whether the order in {phrases.lower(metric.title)} changes takes two values of "
-            f"{phrases.lower(parameter.title)} at which two allocators have figures above 0.",
+            f"{phrases.noun(parameter)} at which two allocators have figures above 0.",
             names,
         )
     return _Orders(data, request, rows, names).outcome()
@@ -90,8 +91,7 @@ class _Orders:
     # --- the answer -------------------------------------------------------------------------------
 
     def _over(self) -> str:
-        title = phrases.lower(self.parameter.title.removeprefix("number of "))
-        return f"over {title}"
+        return f"over {phrases.noun(self.parameter)}"
 
     def _in(self) -> str:
         return f"by {phrases.lower(self.metric.title)}"
@@ -116,28 +116,55 @@ class _Orders:
         if len(orders) == 1 and all(s.in_order(self.margin) for s in self.found):
             return "the same order", [
                 (
-                    f"The order {self._in()} is the same at every point, and every neighbour is told "
-                    f"apart: {self.found[0].chain(self.margin)}."
+                    f"The order {self._in()} is the same at every point, and every neighbour is "
+                    f"told apart: {self.found[0].chain(self.margin)}."
                 )
             ]
         return "no change shown", [
             (
-                f"No change of the order {self._in()} {self._over()} is shown: no pair is better one "
-                f"way at one point and the other way at another. {self._steady_pairs()}"
+                f"No change of the order {self._in()} {self._over()} is shown: no pair is better "
+                f"one way at one point and the other way at another. {self._steady_pairs()}"
             )
         ]
 
     def _without_intervals(self) -> str:
+        """How much it would take for the order to change, as far as single figures tell."""
         why = (
-            "counted once for each point"
+            "was counted once at each point"
             if self.data.is_counted(self.metric.name)
-            else "measured in one round"
+            else "was measured in one round"
         )
-        orders = {tuple(standing.order) for standing in self.found}
-        seen = "is the same at every point" if len(orders) == 1 else "differs between points"
+        changes = [change for row in self.rows for change in self._changes(row.standings)]
+        if not changes:
+            return (
+                f"The order {self._in()} is the same at every point, as far as what {why} can tell."
+            )
+        size, first, second, here, there = max(changes, key=lambda change: change[0])
+        pairs = len({frozenset(change[1:3]) for change in changes})
+        noun = "pair changes its order" if pairs == 1 else "pairs change their order"
         return (
-            f"The order {self._in()} {seen}, but this was {why}, so it cannot be told from chance."
+            f"{pairs} {noun} {self._in()} {self._over()}, most {first} (less{self._at(here)}) and "
+            f"{second} (less{self._at(there)}), by {phrases.percent(size)} % or more at both; this "
+            f"{why}, so nothing tells it from chance."
         )
+
+    def _changes(
+        self, found: Sequence[Standing]
+    ) -> list[tuple[float, str, str, Standing, Standing]]:
+        """Pairs that stand in different orders at two points, with the smaller of the two
+        differences, as a fraction, and where each of them is the lower one."""
+        changes = []
+        for i, one in enumerate(found):
+            for other in found[i + 1 :]:
+                names = [name for name in one.means if name in other.means]
+                for first, second in itertools.combinations(names, 2):
+                    before = one.means[second] - one.means[first]
+                    after = other.means[second] - other.means[first]
+                    if before * after < 0.0:
+                        size = math.expm1(min(abs(before), abs(after), 50.0))
+                        places = (one, other) if before > 0.0 else (other, one)
+                        changes.append((size, first, second, *places))
+        return changes
 
     def _steady_pairs(self) -> str:
         """How many pairs are told apart at every point, in the same direction."""
@@ -177,14 +204,8 @@ class _Orders:
     def _spread(self) -> list[str]:
         ordered = sorted(self.found, key=Standing.spread)
         least, most = ordered[0], ordered[-1]
-        texts = [f"{self._factor(each)}{self._at(each)}" for each in (least, most)]
-        return [f"From the best to the worst it is between {texts[0]} and {texts[1]}."]
-
-    def _factor(self, standing: Standing) -> str:
-        spread = standing.spread()
-        if spread >= phrases.TIMES_FROM:
-            return f"{phrases.number(spread)} times"
-        return f"{phrases.percent(spread - 1.0)} %"
+        texts = [f"{_factor(each.spread())}{self._at(each)}" for each in (least, most)]
+        return [f"The highest is above the lowest by {texts[0]} (least) and {texts[1]} (most)."]
 
     def _taus(self) -> dict[str, Estimate]:
         """Kendall's tau between the ranking at the first point of each curve and at the others."""
@@ -208,8 +229,8 @@ class _Orders:
         between = worst.removeprefix("Kendall's tau of ")
         return [
             (
-                f"Kendall's tau between the rankings at the first and at other points is "
-                f"{phrases.fixed(taus[worst].value)} at the least, between {between}."
+                f"Kendall's tau between the rankings at the first and at other points, told apart "
+                f"or not, is {phrases.fixed(taus[worst].value)} at the least, between {between}."
             )
         ]
 
@@ -222,30 +243,57 @@ class _Orders:
     # --- the reports ------------------------------------------------------------------------------
 
     def _reported(self) -> list[str]:
-        tables = printed(self.data.definition.reported, self.names, self.metric, self.parameter)
+        tables = printed(self.data.definition, self.names, self.metric)
         return [sentence for table in tables if (sentence := self._beside(table))]
 
     def _beside(self, table: Printed) -> str:
-        """Whether a pair that the report ordered in one way everywhere is ordered so here."""
-        agreed, against, open_pairs = [], [], []
-        for better, worse in _reported_pairs(table, higher=self.metric.higher_is_better):
-            both = [s for s in self.found if better in s.means and worse in s.means]
-            verdicts = {standing.verdict(better, worse, self.margin) for standing in both}
-            text = f"{better} < {worse}"
-            if verdicts and verdicts <= {Verdict.BETTER}:
-                agreed.append(text)
-            elif Verdict.WORSE in verdicts:
-                against.append(text)
-            elif verdicts:
-                open_pairs.append(text)
-        if not (agreed or against or open_pairs):
+        """Whether two labels that the report ordered in one way everywhere are ordered so here, in
+        all pairs of ours that differ in nothing else."""
+        texts: dict[str, list[str]] = {}
+        for better, worse in _reported_order(table, higher=self.metric.higher_is_better):
+            verdicts = {
+                standing.verdict(one, other, self.margin)
+                for one, other in _counterparts(table, better, worse)
+                for standing in self.found
+                if one in standing.means and other in standing.means
+            }
+            if verdicts:
+                texts.setdefault(_word(verdicts), []).append(f"{better} < {worse}")
+        if not texts:
             return ""
-        parts = [
-            f"confirmed at every point for {phrases.some(agreed)}" if agreed else "",
-            f"refuted at one point or more for {phrases.some(against)}" if against else "",
-            f"not decided at every point for {phrases.some(open_pairs)}" if open_pairs else "",
-        ]
-        return f"The order of {table.name} is {'; '.join(part for part in parts if part)}."
+        parts = [f"{word} for {phrases.some(pairs)}" for word, pairs in texts.items()]
+        return f"The order of {table.name} is {'; '.join(parts)}."
+
+
+def _word(verdicts: set[Verdict]) -> str:
+    if verdicts == {Verdict.BETTER}:
+        return "confirmed"
+    if Verdict.WORSE in verdicts:
+        return "refuted at one point or more" if Verdict.BETTER in verdicts else "refuted"
+    return "not decided at every point" if Verdict.BETTER in verdicts else "not decided"
+
+
+def _counterparts(table: Printed, better: str, worse: str) -> list[tuple[str, str]]:
+    """Our allocators that two labels mean, in pairs with the same other parts of their names."""
+    ones, others = (
+        {_rest(figure): figure.allocator for figure in table.figures if figure.label == label}
+        for label in (better, worse)
+    )
+    return [(ones[rest], others[rest]) for rest in ones if rest in others]
+
+
+def _rest(figure: Figure) -> str:
+    """What a name says beside the label: "lock" of lock-first for the label "first fit"."""
+    parts = figure.allocator.split("-")
+    wanted = squeeze(figure.label)
+    return "-".join(part for part in parts if squeeze(part) not in (wanted, wanted[: -len("fit")]))
+
+
+def _factor(spread: float) -> str:
+    """By how much the highest is above the lowest."""
+    if spread >= phrases.TIMES_FROM:
+        return f"{phrases.number(spread)} times"
+    return f"{phrases.percent(spread - 1.0)} %"
 
 
 def _one_each(shown: Sequence[Reversal]) -> list[Reversal]:
@@ -255,18 +303,18 @@ def _one_each(shown: Sequence[Reversal]) -> list[Reversal]:
     ]
 
 
-def _reported_pairs(table: Printed, higher: bool) -> list[tuple[str, str]]:
-    """(better, worse) where the table has one order at all its points."""
-    names = list(dict.fromkeys(figure.allocator for figure in table.figures))
-    values = {name: {figure.x: figure.value for figure in table.of(name)} for name in names}
+def _reported_order(table: Printed, higher: bool) -> list[tuple[str, str]]:
+    """(better, worse), as the table calls them, where it has one order at all its points."""
+    values: dict[str, dict[float | None, float]] = {}
+    for figure in table.figures:
+        values.setdefault(figure.label, {})[figure.x] = figure.value
     pairs = []
-    for i, first in enumerate(names):
-        for second in names[i + 1 :]:
-            common = [x for x in values[first] if x in values[second]]
-            signs = {_sign(values[first][x] - values[second][x]) for x in common}
-            if signs in ({1}, {-1}):
-                low_first = (first, second) if signs == {-1} else (second, first)
-                pairs.append(low_first[::-1] if higher else low_first)
+    for first, second in itertools.combinations(values, 2):
+        common = [x for x in values[first] if x in values[second]]
+        signs = {_sign(values[first][x] - values[second][x]) for x in common}
+        if signs in ({1}, {-1}):
+            low_first = (first, second) if signs == {-1} else (second, first)
+            pairs.append(low_first[::-1] if higher else low_first)
     return pairs
 
 

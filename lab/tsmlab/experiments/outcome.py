@@ -21,7 +21,7 @@ CANNOT_TELL = "cannot be told"
 
 @dataclass(frozen=True)
 class Outcome:
-    """lead: the answer itself. why: reasons from the counts. reported: the source report beside it.
+    """lead: the answer itself. reported: the source report beside it. why: reasons from the counts.
     details: what else the numbers say. doubts: what they cannot say, and why."""
 
     request: AnalysisRequest
@@ -36,7 +36,7 @@ class Outcome:
     doubts: Sequence[str] = ()
 
     def finding(self) -> Finding:
-        parts = (self.lead, self.why, self.reported, self.details, self.doubts)
+        parts = (self.lead, self.reported, self.why, self.details, self.doubts)
         return Finding(
             kind=self.request.kind,
             metric=self.request.metric,

@@ -73,7 +73,7 @@ class _Pair:
         self.second = str(request.options.get("second"))
         self.metric = data.metric(request.metric)
         self.margin = number_option(request, "margin", stats.DEFAULT_MARGIN)
-        self.points = data.points_where(request.options.get("at"))
+        self.points = data.chosen
         self.found = versus(
             {
                 point: (
@@ -148,8 +148,9 @@ class _Pair:
         ratio = f": ratio {_ratio(group[0].estimate)}" if len(group) == 1 else ""
         return [
             (
-                f"{self.first} and {self.second} are equal within {phrases.percent(self.margin)} % in "
-                f"{phrases.lower(self.metric.title)}{where}{ratio}."
+                f"{self.first} and {self.second} are equal within "
+                f"{phrases.percent(self.margin)} % in {phrases.lower(self.metric.title)}"
+                f"{where}{ratio}."
             )
         ]
 
@@ -171,50 +172,49 @@ class _Pair:
         if len(group) > 1:
             return [
                 (
-                    f"They are not told apart{where}; the ratio of {self.first} to {self.second} is "
-                    f"farthest from 1{self._at(widest)}, {_ratio(widest.estimate)}."
+                    f"They are not told apart{where}; the ratio of {self.first} to {self.second} "
+                    f"is farthest from 1{self._at(widest)}, {_ratio(widest.estimate)}."
                 )
             ]
         more = widest.rounds_more
         advice = f"; about {more:,} more rounds might do" if more is not None else ""
         return [
             (
-                f"{names} are not told apart{where}: the ratio of {self.first} to {self.second} is "
-                f"{_ratio(widest.estimate)} after {widest.ratio.pairs} rounds{advice}."
+                f"{names} are not told apart{where}: the ratio of {self.first} to {self.second} "
+                f"is {_ratio(widest.estimate)} after {widest.ratio.pairs} rounds{advice}."
             )
         ]
 
     def why(self) -> list[str]:
         """At the point with the largest shown difference each way, among those with counts."""
-        shown = [*self._why(Verdict.BETTER), *self._why(Verdict.WORSE)]
-        if not self.at(Verdict.BETTER) and not self.at(Verdict.WORSE):
-            shown = self._in_common(list(self.found))
-        return shown
+        if not reasons.causes_of(self.metric):
+            return []
+        shown = [v for v in (Verdict.BETTER, Verdict.WORSE) if self.at(v)]
+        if not shown:
+            return self._in_common(list(self.found))
+        if not any(self._known(each.point) for v in shown for each in self.at(v)):
+            return [f"Why cannot be told: nothing was counted of {self.first} and {self.second}."]
+        return [sentence for verdict in shown for sentence in self._why(verdict)]
 
     def _why(self, verdict: Verdict) -> list[str]:
-        causes = reasons.causes_of(self.metric)
-        group = sorted(self.at(verdict), key=lambda each: -abs(math.log(each.ratio.ratio)))
-        if not group or not causes:
+        group = [each for each in self.at(verdict) if self._known(each.point)]
+        if not group:
             return []
         counted = [each for each in group if self._is_counted(each.point)]
-        each = (counted or group)[0]
-        larger_first = each.ratio.ratio > 1.0
+        each = max(counted or group, key=lambda one: abs(math.log(one.ratio.ratio)))
         # Of what is better when it is higher, the smaller figure is to be explained.
-        first_needs_more = larger_first is not self.metric.higher_is_better
+        first_needs_more = (each.ratio.ratio > 1.0) is not self.metric.higher_is_better
         sides = self._sides(each.point)
         more, less = sides if first_needs_more else sides[::-1]
         show = self.request.options.get("show")
         found = reasons.reasons(
-            causes,
+            reasons.causes_of(self.metric),
             more,
             less,
             self._gap(each.point, more.name, less.name),
             [str(name) for name in show] if isinstance(show, list) else [],
         )
-        sentences = reasons.why(found, more, less)
-        if len(self.found) > 1:
-            where = self._at(each).strip()
-            sentences[0] = f"{where[:1].upper()}{where[1:]}: {_small(sentences[0])}"
+        sentences = reasons.why(found, more, less, self._at(each) if len(self.found) > 1 else "")
         if max(each.ratio.ratio, 1.0 / each.ratio.ratio) < SMALL_RATIO:
             sentences += self._in_common([each.point])
         return sentences
@@ -228,6 +228,12 @@ class _Pair:
     def _is_counted(self, point: int) -> bool:
         cells = [self.data.cell(point, name) for name in (self.first, self.second)]
         return all(cell is not None and cell.causes is not None for cell in cells)
+
+    def _known(self, point: int) -> bool:
+        """Whether anything that may be a cause is known of both."""
+        sides = self._sides(point)
+        causes = reasons.causes_of(self.metric)
+        return any(all(c.amount(s.counts) is not None for s in sides) for c in causes)
 
     def _gap(self, point: int, more: str, less: str) -> float | None:
         """The difference to be explained, in seconds or bytes."""
@@ -250,16 +256,44 @@ class _Pair:
     # --- the reports ------------------------------------------------------------------------------
 
     def reported(self) -> list[str]:
-        """Whose result this is: where each table has the two, and ours was decided at a point."""
-        tables = printed(
-            self.data.definition.reported, [self.first, self.second], self.metric, None
-        )
+        """Whose result this is, where a table has one figure of each of the two."""
+        tables = printed(self.data.definition, [self.first, self.second], self.metric)
         theirs = {
             each.name: ratio
             for each in tables
             if (ratio := each.ratio(self.first, self.second)) is not None
         }
-        return _whose(theirs, self.first, self.second, self.found) if theirs else []
+        if not theirs:
+            return []
+        decided = [v for v in (Verdict.BETTER, Verdict.WORSE) if self.at(v)]
+        if not decided:
+            sides = [self._theirs(theirs, first_more) for first_more in (True, False)]
+            return [f"This is nobody's result: {'; '.join(side for side in sides if side)}."]
+        return [self._whose(verdict, theirs, alone=len(decided) == 1) for verdict in decided]
+
+    def _whose(self, verdict: Verdict, theirs: Mapping[str, float], alone: bool) -> str:
+        """Of the points at which one of the two is better: which reports say the same."""
+        group = self.at(verdict)
+        best = max(group, key=lambda each: abs(math.log(each.ratio.ratio)))
+        more = best.ratio.ratio > 1.0
+        same = {name: ratio for name, ratio in theirs.items() if (ratio > 1.0) == more}
+        others = {name: ratio for name, ratio in theirs.items() if name not in same}
+        where = "" if alone else phrases.at_points(self.data, [each.point for each in group])
+        start = f"{phrases.capital(where.strip())} this" if where else "This"
+        opposite = f"the opposite of that of {_sizes(others)}"
+        if not same:
+            return f"{start} result is {opposite}."
+        whose = f"{start} is the result of {_sizes(same)}{_size(best, list(same.values()))}"
+        return f"{whose}, and {opposite}." if others else f"{whose}."
+
+    def _theirs(self, theirs: Mapping[str, float], first_more: bool) -> str:
+        """The reports in which the first (or the second) has the larger figure."""
+        same = {name: ratio for name, ratio in theirs.items() if (ratio > 1.0) == first_more}
+        if not same:
+            return ""
+        who = self.first if first_more else self.second
+        verb = "takes longer" if phrases.is_duration(self.metric) else "has more"
+        return f"{who} {verb} in {_sizes(same)}"
 
     def doubts(self) -> list[str]:
         lost = [point for point in self.points if point not in self.found]
@@ -290,40 +324,11 @@ def _ratio(estimate: Estimate) -> str:
     return phrases.with_interval(estimate, digits)
 
 
-def _small(sentence: str) -> str:
-    return sentence[:1].lower() + sentence[1:]
-
-
-def _whose(
-    theirs: Mapping[str, float], first: str, second: str, found: Mapping[int, Versus]
-) -> list[str]:
-    """Which reports found the same direction, with their ratios; the better one is named."""
-    verdicts = {each.verdict for each in found.values()} - {Verdict.UNRESOLVED, Verdict.EQUAL}
-    listed = {name: f"{name} ({_theirs(ratio, first, second)})" for name, ratio in theirs.items()}
-    if not verdicts:
-        return [f"This is nobody's result: {phrases.and_list(list(listed.values()))}."]
-    if len(verdicts) > 1:
-        return [
-            (
-                f"Which report's result this is depends on the point: "
-                f"{phrases.and_list(list(listed.values()))}."
-            )
-        ]
-    best = max(found.values(), key=lambda each: abs(math.log(each.ratio.ratio)))
-    ours = best.ratio.ratio
-    same = [name for name, ratio in theirs.items() if (ratio > 1.0) == (ours > 1.0)]
-    others = [name for name in theirs if name not in same]
-    rest = f", not that of {phrases.and_list([listed[n] for n in others])}" if others else ""
-    if not same:
-        return [f"This is the opposite of {phrases.and_list([listed[n] for n in others])}."]
-    size = _size(best, [theirs[name] for name in same])
-    return [f"This is the result of {phrases.and_list([listed[n] for n in same])}{rest}{size}."]
-
-
-def _theirs(ratio: float, first: str, second: str) -> str:
-    """A report's ratio in words; its figures have no interval."""
-    more, less = (first, second) if ratio >= 1.0 else (second, first)
-    return f"there {more} had {three_digits(max(ratio, 1.0 / ratio))} times {less}'s figure"
+def _sizes(theirs: Mapping[str, float]) -> str:
+    """Reports with their ratios, from 1 up; these have no interval."""
+    return phrases.and_list(
+        [f"{name} ({three_digits(max(r, 1.0 / r))} times)" for name, r in theirs.items()]
+    )
 
 
 def _size(ours: Versus, theirs: Sequence[float]) -> str:
@@ -333,8 +338,8 @@ def _size(ours: Versus, theirs: Sequence[float]) -> str:
     if estimate.low is None or estimate.high is None:
         return ""
     if estimate.high < min(sizes):
-        return "; here the difference is smaller"
-    return "; here the difference is larger" if estimate.low > max(sizes) else ""
+        return ", here with a smaller difference"
+    return ", here with a larger difference" if estimate.low > max(sizes) else ""
 
 
 def analyse(data: Measured, request: AnalysisRequest) -> Outcome:

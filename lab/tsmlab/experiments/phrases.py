@@ -158,14 +158,23 @@ def capital(clause: str) -> str:
 # --- points ---------------------------------------------------------------------------------------
 
 
+def noun(parameter: Parameter) -> str:
+    """What a sentence calls it: "threads" for "number of threads", "iterations" for "iterations of
+    2,000 allocations"."""
+    words = parameter.title.strip().removeprefix("number of ").split(",")[0].split(" of ")[0]
+    return lower(words)
+
+
 def setting(parameter: Parameter, value: object) -> str:
-    """4 threads; 1 thread; or: shape = series."""
-    words = parameter.title.strip().removeprefix("number of ")
-    countable = words.endswith("s") and not words.endswith("ss") and len(words.split()) <= 3
-    if is_number(value) and countable and "," not in words:
-        noun = words.removesuffix("s") if value == 1 else words
-        return f"{plain(value)} {lower(noun)}"
-    return f"{lower(words)} = {plain(value)}"
+    """4 threads; 1 thread; a growth of 64 bytes; growth = 64; or, for texts, shape series."""
+    if not is_number(value):
+        return f"{parameter.name.replace('_', ' ')} {value}"
+    words = noun(parameter)
+    if words.endswith("s") and not words.endswith("ss") and "," not in parameter.title:
+        return f"{plain(value)} {words.removesuffix('s') if value == 1 else words}"
+    name = parameter.name.replace("_", " ")
+    unit = parameter.title.rpartition(",")[2].strip() if "," in parameter.title else ""
+    return f"a {name} of {plain(value)} {unit}" if unit else f"{name} = {plain(value)}"
 
 
 def plain(value: object) -> str:
@@ -175,18 +184,18 @@ def plain(value: object) -> str:
 
 
 def place(data: Measured, point: Point) -> str:
-    """A point in words; empty where nothing is swept."""
-    known = {each.name: each for each in data.definition.parameters}
-    return ", ".join(
-        setting(known[name], value) if name in known else f"{name} = {plain(value)}"
-        for name, value in point.items()
-    )
+    """A point in words, texts behind numbers; empty where nothing is swept."""
+    return at(data, point).removeprefix(" at ").removeprefix(" with ")
 
 
 def at(data: Measured, point: Point) -> str:
-    """ " at 4 threads", or nothing: to stand behind a clause."""
-    words = place(data, point)
-    return f" at {words}" if words else ""
+    """ " at 4 threads with shape series", or nothing: to stand behind a clause."""
+    known = {each.name: each for each in data.definition.parameters}
+    numbers = [setting(known[n], v) for n, v in point.items() if n in known and is_number(v)]
+    texts = [setting(known[n], v) for n, v in point.items() if n in known and not is_number(v)]
+    return (f" at {and_list(numbers)}" if numbers else "") + (
+        f" with {and_list(texts)}" if texts else ""
+    )
 
 
 def at_points(data: Measured, indices: Sequence[int]) -> str:
@@ -194,17 +203,28 @@ def at_points(data: Measured, indices: Sequence[int]) -> str:
     points = [data.points[index] for index in indices]
     if not any(points):
         return ""
-    if len(points) > 1 and len(points) == len(data.points):
+    if len(points) > 1 and len(points) == len(data.chosen):
         return " at every point"
-    parameters = data.definition.parameters
-    if len(parameters) == 1 and len(points) > 1:
-        name = parameters[0].name
-        values = [point.get(name) for point in points]
-        last = setting(parameters[0], values[-1])
-        tail = last.removeprefix(plain(values[-1]))
-        if tail != last:
-            return f" at {and_list([plain(v) for v in values])}{tail}"
-    return f" at {some([place(data, point) for point in points], 4)}"
+    if len(points) == 1:
+        return at(data, points[0])
+    together = _at_one_parameter(data, points)
+    return together or f" at {len(points)} of {len(data.chosen)} points"
+
+
+def _at_one_parameter(data: Measured, points: Sequence[Point]) -> str:
+    """Where the points differ in one number only, its unit is said once."""
+    first = points[0]
+    moving = [name for name in first if any(point.get(name) != first[name] for point in points)]
+    if len(moving) != 1:
+        return ""
+    parameter = next((p for p in data.definition.parameters if p.name == moving[0]), None)
+    if parameter is None or not all(is_number(point.get(moving[0])) for point in points):
+        return ""
+    values = [plain(point[moving[0]]) for point in points]
+    last = setting(parameter, points[-1][moving[0]])
+    before, _, after = last.rpartition(values[-1])
+    rest = {name: value for name, value in first.items() if name != moving[0]}
+    return f" at {before}{and_list(values)}{after}{at(data, rest)}"
 
 
 def key(data: Measured, name: str, point: Point) -> str:

@@ -157,13 +157,13 @@ class Reversal:
 
 
 def reversals(found: Sequence[Standing], margin: float, among: Sequence[str]) -> list[Reversal]:
-    """One for each pair whose order is shown to change."""
+    """One for each pair whose order is shown to change, at the points where it does by most."""
     changes = []
     for first, second in itertools.combinations(among, 2):
         shown: dict[Verdict, Standing] = {}
-        for standing in found:
-            if first in standing.means and second in standing.means:
-                shown.setdefault(standing.verdict(first, second, margin), standing)
+        both = [s for s in found if first in s.means and second in s.means]
+        for standing in sorted(both, key=lambda s: abs(s.means[first] - s.means[second])):
+            shown[standing.verdict(first, second, margin)] = standing
         if Verdict.BETTER in shown and Verdict.WORSE in shown:
             changes.append(Reversal(first, second, shown[Verdict.BETTER], shown[Verdict.WORSE]))
     return changes

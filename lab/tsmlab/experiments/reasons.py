@@ -36,6 +36,8 @@ BY_CHANCE = 2.0
 STEADY = 1.1
 # Shares that differ by less than two points do not explain anything.
 SHARE_POINTS = 0.02
+# Fewer sleeps than this, at some microseconds each, are lost in a run of tens of milliseconds.
+FEW_WAITS = 100
 # From this share of allocations on, growth is a part of what both allocators cost.
 MUCH_GROWTH = 0.05
 MOST_NAMED = 3
@@ -82,6 +84,10 @@ def _seconds(value_ns: float) -> str:
 
 def _bytes(value: float) -> str:
     return measure(value, "bytes")
+
+
+def _beyond(counts: Counts) -> str:
+    return measure(counts.get("system_seconds", 0.0), "seconds")
 
 
 # --- the causes -----------------------------------------------------------------------------------
@@ -191,6 +197,15 @@ TIME_CAUSES = (
         STEADY,
         lambda who, c: f"{who} looks at {measure(_per_search(c), 'number')} free blocks per search",
         lambda c: f"{measure(_per_search(c), 'number')} per search",
+    ),
+    Cause(
+        "kernel",
+        "time in the kernel",
+        _total("system_seconds"),
+        1.0,
+        STEADY,
+        lambda who, c: f"the kernel works {_beyond(c)} for {who}",
+        lambda c: f"{_beyond(c)} for",
     ),
     Cause(
         "retries",
@@ -349,30 +364,33 @@ def _both_sides(cause: Cause, first: Side, second: Side) -> str:
 def _short(cause: Cause, side: Side) -> str:
     """The other side, without its verb."""
     text = cause.brief(side.counts)
-    return f"{text} {side.name}" if text.endswith("under") else f"{side.name} {text}"
+    return f"{text} {side.name}" if text.endswith((" under", " for")) else f"{side.name} {text}"
 
 
 # --- sentences ------------------------------------------------------------------------------------
 
 
-def why(found: Reasons, more: Side, less: Side) -> list[str]:
-    """The reasons in sentences; if there are none, that."""
+def why(found: Reasons, more: Side, less: Side, where: str = "") -> list[str]:
+    """The reasons in sentences; if there are none, that. where: " at 4 threads", if it matters."""
     if not found.counted:
         return [
-            f"Why cannot be told: the same was not counted under both {more.name} and {less.name}."
+            f"Why cannot be told{where}: no count is known of both {more.name} and {less.name}."
         ]
+    shown = "; ".join(found.shown)
+    against = "; ".join(found.against)
     if not found.named:
-        told = f": {'; '.join(found.shown)}" if found.shown else ""
-        opposite = f" What differs, speaks against it: {found.against[0]}." if found.against else ""
-        return [f"The counts do not show why{told}.{opposite}"]
-    head = "The reason that the counts show" if len(found.named) == 1 else "The counts say why"
-    sentences = [f"{head}: {'; '.join(found.named)}."]
+        sentences = [f"The counts do not show why{where}{f': {shown}' if shown else ''}."]
+        if against:
+            sentences.append(f"What differs speaks against it: {against}.")
+        return sentences
+    head = "The reason that the counts show" if len(found.named) == 1 else "The counts show why"
+    sentences = [f"{head}{where}: {'; '.join(found.named)}."]
     if found.bound is not None and found.bound < SHARE_THAT_EXPLAINS:
         sentences.append("That can be a part of the difference only; the rest was not counted.")
-    if found.against:
-        sentences.append(f"It outweighs what speaks against it: {'; '.join(found.against)}.")
-    if found.shown:
-        sentences.append(f"No reason is seen in these: {'; '.join(found.shown)}.")
+    if against:
+        sentences.append(f"This outweighs what speaks against it: {against}.")
+    if shown:
+        sentences.append(f"Not a reason: {shown}.")
     return sentences
 
 
@@ -381,23 +399,20 @@ def common_ground(first: Side, second: Side) -> list[str]:
     sentences = []
     shares = [growth_share(side.counts) for side in (first, second)]
     if all(share is not None and share >= MUCH_GROWTH for share in shares):
-        texts = and_list([f"{percent(share or 0.0)} %" for share in shares])
+        texts = [f"{percent(share or 0.0)} %" for share in shares]
         sentences.append(
-            f"At {texts} of the allocations {first.name} and {second.name} find no free block and "
-            f"ask the system for memory: over that part neither can win."
+            f"At {and_list(list(dict.fromkeys(texts)))} of the allocations {first.name} and "
+            f"{second.name} find no free block and ask the system for memory: over that part "
+            f"neither can win."
         )
     waits = [_total(*WAITS)(side.counts) for side in (first, second)]
     if all(count is not None and count < FEW_WAITS for count in waits):
-        texts = and_list([measure(count or 0.0, "count") for count in waits])
+        texts = [measure(count or 0.0, "count") for count in waits]
         sentences.append(
-            f"Hardly a thread waits for a lock under either ({texts} times), so there is little "
-            f"to be saved by sharing less."
+            f"Hardly a thread waits for a lock under either ({and_list(texts)} times), so there is "
+            f"little to be saved by sharing less."
         )
     return sentences
-
-
-# Fewer sleeps than this, at some microseconds each, are lost in a run of tens of milliseconds.
-FEW_WAITS = 100
 
 
 def growth_share(counts: Counts) -> float | None:

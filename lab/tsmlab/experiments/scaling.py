@@ -42,16 +42,15 @@ class Fitted:
 
 
 def analyse(data: Measured, request: AnalysisRequest) -> Outcome:
-    names = data.chosen(request)
+    names = data.names_for(request)
     metric = data.metric(request.metric)
     parameter = data.swept(request)
     if parameter is None:
         return cannot_tell(request, "Amdahl's law is about a parameter, and none is swept.", names)
-    points = data.points_where(request.options.get("at"))
     per_thread = request.options.get("work") == PER_THREAD
     margin = number_option(request, "margin", LAW_MARGIN)
     found, lost = [], []
-    for series in data.series(parameter, points):
+    for series in data.series(parameter):
         numeric = data.numeric(series)
         for name in names:
             fitted = _fitted(data, numeric, name, metric.name, per_thread, margin)
@@ -60,7 +59,7 @@ def analyse(data: Measured, request: AnalysisRequest) -> Outcome:
         return cannot_tell(
             request,
             f"Amdahl's law cannot be fitted: that takes two numbers of "
-            f"{phrases.lower(parameter.title)} below the number of processors or at it, with "
+            f"{phrases.noun(parameter)} below the number of processors or at it, with "
             f"figures above 0 in a common round.",
             names,
         )
@@ -189,21 +188,34 @@ class _Scaling:
             return [
                 f"Nothing is shown to leave the law by more than {phrases.percent(self.margin)} %."
             ]
-        if len(left) <= FITS_TOLD:
-            return [phrases.clause(self.data, "; ".join(map(self._left_of, left)))]
-        worst = max(left, key=lambda each: _distance(each.left))
-        return [f"{len(left)} of {len(self.found)} leave the law, most {self._left_of(worst)}."]
+        if len(left) > FITS_TOLD:
+            worst = max(left, key=lambda each: _distance(each.left))
+            return [
+                (
+                    f"{len(left)} of {len(self.found)} leave the law, {worst.label} by most: "
+                    f"{' '.join(self._size_of(worst))} at {self._setting(_threads(worst))}."
+                )
+            ]
+        groups: dict[tuple[float, str], list[Fitted]] = {}
+        for each in left:
+            groups.setdefault((_threads(each), self._size_of(each)[1]), []).append(each)
+        texts = []
+        for (threads, than), group in sorted(groups.items()):
+            names = phrases.and_list([each.label for each in group])
+            verb = "leaves" if len(group) == 1 else "leave"
+            sizes = phrases.and_list([self._size_of(each)[0] for each in group])
+            texts.append(f"{names} {verb} the law at {self._setting(threads)}: {sizes} {than}")
+        return [phrases.clause(self.data, "; ".join(texts))]
 
-    def _left_of(self, fitted: Fitted) -> str:
+    def _size_of(self, fitted: Fitted) -> tuple[str, str]:
+        """How far the time is from the law's: the figure, and what it is of."""
         assert fitted.left is not None
         ratio = fitted.left.ratio
-        at = self._setting(fitted.left.threads)
         if ratio.value >= phrases.TIMES_FROM:
-            size = phrases.times(ratio)
-            return f"{fitted.label} leaves the law at {at}: it takes {size} the time predicted"
-        more = "more" if ratio.value > 1.0 else "less"
-        size = phrases.excess(ratio) if ratio.value > 1.0 else phrases.shortfall(ratio)
-        return f"{fitted.label} leaves the law at {at}: it takes {size} {more} than predicted"
+            return phrases.times(ratio), "the time predicted"
+        if ratio.value > 1.0:
+            return phrases.excess(ratio), "longer than predicted"
+        return phrases.shortfall(ratio), "less than predicted"
 
     def _why(self) -> list[str]:
         """What grew, for the one that is slower than the law by most."""
@@ -269,13 +281,14 @@ class _Scaling:
             tied = group[0].beside_least if len(group) == 1 else []
             others = phrases.and_list([phrases.plain(_whole(x)) for x in tied])
             beside = f" (not told apart from {others})"
-            texts.append(f"{names} {what} at {self._setting(threads)}{beside if tied else ''}")
+            verb = what if len(group) == 1 else what.replace("does", "do").replace("is", "are")
+            texts.append(f"{names} {verb} at {self._setting(threads)}{beside if tied else ''}")
         return [phrases.clause(self.data, "; ".join(texts))]
 
     def _assumption(self) -> str:
         law = self.found[0].law
         fitted = phrases.and_list([phrases.plain(_whole(x)) for x in law.fitted])
-        words = phrases.lower(self.parameter.title.removeprefix("number of "))
+        words = phrases.noun(self.parameter)
         kind = (
             "Each thread does its own amount of work, so the law is fitted to the time divided "
             "by the threads. "
@@ -302,10 +315,12 @@ class _Scaling:
     def _reported(self) -> list[str]:
         """Where the report's curves have their least time, beside ours."""
         names = list(dict.fromkeys(each.allocator for each in self.found))
-        tables = printed(self.data.definition.reported, names, self.metric, self.parameter)
+        tables = printed(self.data.definition, names, self.metric)
         sentences = []
         for table in tables:
-            curves = {name: curve for name in names if len(curve := table.curve(name)) > 1}
+            curves = {
+                name: curve for name in names if len(curve := table.curve(name, self.parameter)) > 1
+            }
             if not curves:
                 continue
             least = {name: min(curve, key=lambda p: p[1])[0] for name, curve in curves.items()}
@@ -334,6 +349,11 @@ class _Scaling:
 
 def _whole(value: float) -> float | int:
     return int(value) if value % 1 == 0 else value
+
+
+def _threads(fitted: Fitted) -> float:
+    assert fitted.left is not None
+    return fitted.left.threads
 
 
 def _distance(departure: Departure | None) -> float:

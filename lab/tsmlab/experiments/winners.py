@@ -27,11 +27,10 @@ FOLLOWERS_TOLD = 3
 
 
 def analyse(data: Measured, request: AnalysisRequest) -> Outcome:
-    names = data.chosen(request)
+    names = data.names_for(request)
     metric = data.metric(request.metric)
     margin = number_option(request, "margin", stats.DEFAULT_MARGIN)
-    points = data.points_where(request.options.get("at"))
-    found = standings(data, points, names, metric, one_family=False)
+    found = standings(data, data.chosen, names, metric, one_family=False)
     if not found:
         return cannot_tell(
             request,
@@ -94,10 +93,29 @@ class _Winners:
         alone = [name for name in always if all(g == [name] for g in self.groups)]
         word = f"{self._best_word()}{self._in_metric()}"
         if alone:
-            return f"{alone[0]} leads", [f"{alone[0]} is {word} at every point."]
+            return f"{alone[0]} leads", [
+                f"{alone[0]} is {word} at every point{self._lead_of(alone[0])}."
+            ]
         if always:
             return self._shared(always, word)
         return self._changing(word)
+
+    def _lead_of(self, name: str) -> str:
+        """By how much it leads at the least."""
+        closest: tuple[Estimate, str, Standing] | None = None
+        for standing in self.found:
+            second = standing.order[1]
+            ratio = standing.ratio(second, name)
+            if ratio is not None:
+                size = inverse(ratio) if self.metric.higher_is_better else ratio
+                if closest is None or size.value < closest[0].value:
+                    closest = (size, second, standing)
+        if closest is None:
+            return ""
+        size, second, standing = closest
+        times = size.value >= phrases.TIMES_FROM
+        text = phrases.times(size) if times else phrases.excess(size)
+        return f", by {text} or more ({second}{self._at(standing)} comes closest)"
 
     def _without_intervals(self) -> str:
         standing = self.found[0]
@@ -118,8 +136,8 @@ class _Winners:
             names = phrases.some(standing.order)
             return "not told apart", [
                 (
-                    f"No best is shown{self._in_metric()}{self._at(standing)}: {names} are not told "
-                    f"apart from {best}, which is ahead by chance or by little."
+                    f"No best is shown{self._in_metric()}{self._at(standing)}: {names} are not "
+                    f"told apart from {best}, which is ahead by chance or by little."
                 )
             ]
         rest = f", not told apart from {phrases.some(group[1:])}" if len(group) > 1 else ""
@@ -142,11 +160,12 @@ class _Winners:
         ratio = standing.ratio(name, best)
         if ratio is None:
             return name
-        if verb and not self.metric.higher_is_better:
+        if verb:
             return phrases.compared(name, best, ratio, self.metric)
-        if ratio.value < 1.0:
-            return f"{name} {phrases.with_interval(ratio)} of it"
-        return f"{name} {phrases.times(ratio)}"
+        size = inverse(ratio) if self.metric.higher_is_better else ratio
+        if size.value >= phrases.TIMES_FROM:
+            return f"{name} {phrases.times(size)}"
+        return f"{name} {phrases.excess(size)}"
 
     def _shared(self, always: Sequence[str], word: str) -> tuple[str, list[str]]:
         """Some are in the first group everywhere: no change of the winner is shown."""
@@ -167,8 +186,8 @@ class _Winners:
             ]
         return "not told apart", [
             (
-                f"{phrases.some(always)} are not told apart as the {word} at any point, so no change of "
-                f"the winner is shown."
+                f"{phrases.some(always)} are not told apart as the {word} at any point, so no "
+                f"change of the winner is shown."
             )
         ]
 
@@ -186,8 +205,8 @@ class _Winners:
         if not shown:
             return "no one leads", [
                 (
-                    f"{text}; nobody is among the first at every point, but no two of them are shown "
-                    f"to change places."
+                    f"{text}; nobody is among the first at every point, but no two of them are "
+                    f"shown to change places."
                 )
             ]
         return "the winner changes", [
@@ -243,17 +262,16 @@ class _Winners:
     def reported(self) -> list[str]:
         """Where a report's table has two of ours: whether the one that was ahead there is here."""
         names = list({name: None for standing in self.found for name in standing.order})
-        tables = printed(self.data.definition.reported, names, self.metric, None)
+        tables = printed(self.data.definition, names, self.metric)
         sentences = [self._beside(table) for table in tables]
         return [sentence for sentence in sentences if sentence]
 
     def _beside(self, table: Printed) -> str:
-        theirs = table.single_figures()
-        if len(theirs) < 2:
-            return ""
+        theirs = {name: figure.value for name, figure in table.single_figures().items()}
         ranked = sorted(theirs, key=lambda n: theirs[n], reverse=self.metric.higher_is_better)
-        ahead, behind = ranked[0], ranked[-1]
-        size = max(theirs[ahead], theirs[behind]) / min(theirs[ahead], theirs[behind])
+        if len(ranked) < 2 or (ratio := table.ratio(ranked[0], ranked[-1])) is None:
+            return ""
+        ahead, behind, size = ranked[0], ranked[-1], max(ratio, 1.0 / ratio)
         text = (
             f"{phrases.capital(table.name)} had {ahead} ahead of {behind} by "
             f"{three_digits(size)} times"
