@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 import json
 import os
 import tempfile
@@ -81,13 +82,18 @@ def restore(kind: Any, value: Any) -> Any:
 
 
 def _restore_dataclass(kind: type, data: Mapping[str, Any]) -> Any:
-    hints = typing.get_type_hints(kind)
+    hints = _hints(kind)
     known = {}
     for field in dataclasses.fields(kind):
         if field.name not in data:
             raise ValueError(f"{kind.__name__} lacks the field {field.name!r}")
         known[field.name] = restore(hints[field.name], data[field.name])
     return kind(**known)
+
+
+@functools.cache
+def _hints(kind: type) -> dict[str, Any]:
+    return typing.get_type_hints(kind)
 
 
 def _expect(kind: type, value: Any) -> Any:

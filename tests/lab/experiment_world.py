@@ -6,7 +6,6 @@ Refuses to: start a process.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,20 +20,21 @@ from tsmlab.experiments.runner import Outcome, run_experiments
 from tsmlab.measuring import Measurement, RunRequest
 from tsmlab.progress import Reporter, Silence
 
+HERE = Path(__file__).resolve()
 MIB = 1 << 20
 NAMES = ("tsmalloc", "glibc", "other")
 Pick = Callable[[str, tuple[str, ...]], Any]
 
 
 def definition(name: str = "sweep", **changes: Any) -> Definition:
-    """Its program is the interpreter, which is a file but never started; its definition, too."""
+    """Its program and its own file are this one: files that can be hashed, but are never used."""
     values: dict[str, Any] = {
         "name": name,
         "title": f"{name} and more",
         "question": "Which is best?",
         "source": "",
         "answers": "",
-        "program": sys.executable,
+        "program": str(HERE),
         "arguments": ["--threads", "{threads}", "--under", "{allocator}"],
         "parameters": [Parameter("threads", "threads", [1, 2, 4])],
         "metrics": [Metric("seconds", "time", "seconds", higher_is_better=False)],
@@ -44,7 +44,7 @@ def definition(name: str = "sweep", **changes: Any) -> Definition:
         "analyses": [],
         "plots": [],
         "reported": [],
-        "file": str(Path(__file__).resolve()),
+        "file": str(HERE),
         "sha256": "0" * 64,
     }
     return Definition(**(values | changes))
@@ -118,7 +118,7 @@ class Notes(Silence):
 
 def plans(world: Any, definitions: Sequence[Definition], **changes: Any) -> list[Plan]:
     values: dict[str, Any] = {
-        "program": Path(sys.executable),
+        "program": HERE,
         "allocators": [world.allocator(name) for name in NAMES],
         "with_causes": True,
     }
