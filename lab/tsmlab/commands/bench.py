@@ -17,7 +17,7 @@ from typing import Any
 import click
 
 from tsmlab import allocators as known
-from tsmlab import render, suite_report, suite_results, tables, workloads
+from tsmlab import render, report, suite_report, suite_results, tables, workloads
 from tsmlab.allocators import ENGINE, Allocator
 from tsmlab.bench import DEFAULT_ROUNDS, MIN_ROUNDS, Options, bench
 from tsmlab.commands.parameters import (
@@ -30,10 +30,16 @@ from tsmlab.commands.parameters import (
     extra_option,
     ignore_failure_option,
     output_options,
+    report_option,
     seed_option,
     timeout_option,
 )
-from tsmlab.commands.publishing import exit_status, let_termination_interrupt, publish
+from tsmlab.commands.publishing import (
+    exit_status,
+    let_termination_interrupt,
+    publish,
+    report_writer,
+)
 from tsmlab.errors import EXIT_OK, UserError
 from tsmlab.export import Format
 from tsmlab.floors import FLOORS
@@ -74,6 +80,7 @@ from tsmlab.workloads import Workload
 @ignore_failure_option
 @cpus_option
 @output_options
+@report_option
 @click.argument("names", metavar="[NAME]...", nargs=-1)
 def command(
     names: Sequence[str],
@@ -106,6 +113,8 @@ def command(
         click.echo(_list(chosen), nl=False)
         return EXIT_OK
     targets = export_targets(given, force)
+    if given["report"]:
+        report.check(given["report"], force)
     workloads.check_programs(chosen)
     options = _options(suite, chosen, given)
     if options.cpus is not None:
@@ -116,7 +125,14 @@ def command(
             reporter.note(f"more allocators with: sudo apt install {' '.join(missing)}")
         outcome = bench(options, MeasureExecutor(), reporter, suite_results.save)
     results = outcome.results
-    problems = publish(_Publication(results), targets, as_json, quiet)
+    problems = publish(
+        _Publication(results),
+        targets,
+        as_json,
+        quiet,
+        report_writer(results, given["report"], force),
+        offer_report=True,
+    )
     return exit_status(
         interrupted=results.interrupted,
         error=outcome.error,

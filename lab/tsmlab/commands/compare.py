@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from tsmlab import allocators as known
-from tsmlab import export, render, results
+from tsmlab import export, render, report, results
 from tsmlab.allocators import Allocator
 from tsmlab.commands.parameters import (
     Duration,
@@ -28,10 +28,16 @@ from tsmlab.commands.parameters import (
     extra_option,
     ignore_failure_option,
     output_options,
+    report_option,
     seed_option,
     timeout_option,
 )
-from tsmlab.commands.publishing import exit_status, let_termination_interrupt, publish
+from tsmlab.commands.publishing import (
+    exit_status,
+    let_termination_interrupt,
+    publish,
+    report_writer,
+)
 from tsmlab.compare import WARMUP_ROUNDS, Options, compare
 from tsmlab.errors import EXIT_OK, UserError
 from tsmlab.measuring import MeasureExecutor
@@ -132,6 +138,7 @@ ROUNDS = Whole(minimum=1)
 )
 @cpus_option
 @output_options
+@report_option
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and run nothing.")
 @click.option(
     "--no-doctor",
@@ -165,6 +172,8 @@ def command(
     130 interrupted, and what was measured until then is kept.
     """
     targets = export_targets(given, force)
+    if given["report"]:
+        report.check(given["report"], force)
     options = _options(program, given)
     if options.cpus is not None:
         os.sched_setaffinity(0, options.cpus)
@@ -176,7 +185,14 @@ def command(
         if not given["chosen"] and (missing := known.missing_packages()):
             reporter.note(f"more allocators with: sudo apt install {' '.join(missing)}")
         outcome = compare(options, MeasureExecutor(), reporter)
-    problems = publish(_Publication(outcome.comparison), targets, as_json, quiet)
+    problems = publish(
+        _Publication(outcome.comparison),
+        targets,
+        as_json,
+        quiet,
+        report_writer(outcome.comparison, given["report"], force),
+        offer_report=True,
+    )
     return exit_status(
         interrupted=outcome.comparison.interrupted,
         error=outcome.error,

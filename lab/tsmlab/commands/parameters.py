@@ -138,6 +138,11 @@ cpus_option = click.option(
 )
 
 
+report_option = click.option(
+    "--report", type=FILE, metavar="DIR", help="Write a report with figures into this folder."
+)
+
+
 def output_options(command: Command) -> Command:
     """The files to export to, and what is printed: --export-..., --force, --json, --quiet."""
     options = (
@@ -150,7 +155,9 @@ def output_options(command: Command) -> Command:
         click.option(
             "--export-markdown", type=FILE, metavar="FILE", help="Write the table and verdict."
         ),
-        click.option("-f", "--force", is_flag=True, help="Overwrite the files of --export-..."),
+        click.option(
+            "-f", "--force", is_flag=True, help="Overwrite files; write into any --report folder."
+        ),
         click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table."),
         click.option("-q", "--quiet", is_flag=True, help="No progress, notes or warnings."),
     )

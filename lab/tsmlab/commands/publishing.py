@@ -8,16 +8,17 @@ Refuses to: fail in the middle. A file that cannot be written is a message and a
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Protocol
 
 import click
 
-from tsmlab import export
+from tsmlab import export, report
 from tsmlab.errors import (
     EXIT_INTERRUPTED,
     EXIT_OK,
@@ -26,6 +27,7 @@ from tsmlab.errors import (
     UserError,
 )
 from tsmlab.export import Target
+from tsmlab.report import Results
 
 
 class Publication(Protocol):
@@ -38,10 +40,16 @@ class Publication(Protocol):
 
 
 def publish(
-    publication: Publication, targets: Sequence[Target], as_json: bool, quiet: bool
+    publication: Publication,
+    targets: Sequence[Target],
+    as_json: bool,
+    quiet: bool,
+    write_report: Callable[[], Path] | None = None,
+    offer_report: bool = False,
 ) -> bool:
     """Keeps, exports and prints; files first, since a reader of stdout may go away. Returns whether
-    any of it failed."""
+    any of it failed. write_report comes last, since it takes seconds; without it, offer_report says
+    how to have one."""
     problems: list[str] = []
     kept: Path | None = None
     try:
@@ -60,9 +68,30 @@ def publish(
             click.echo(line, err=True)
         if kept:
             click.echo(f"results    {kept}", err=True)
+            if offer_report and write_report is None:
+                command = f"tsmalloc report {shlex.quote(str(kept))}"
+                click.echo(f"report     {command}    (a page with figures)", err=True)
+    if write_report and (problem := _report(write_report)):
+        problems.append(f"{problem} {where}".rstrip())
     for problem in problems:
         click.echo(f"tsmalloc: {problem}", err=True)
     return bool(problems)
+
+
+def _report(write: Callable[[], Path]) -> str | None:
+    """Writes the report and says where it is; returns what went wrong."""
+    try:
+        click.echo(f"report     {write()}", err=True)
+    except UserError as error:
+        return f"{error.message}\n  {error.remedy}"
+    return None
+
+
+def report_writer(
+    results: Results, directory: Path | None, force: bool
+) -> Callable[[], Path] | None:
+    """What writes the report of --report; None where none was asked for."""
+    return None if directory is None else lambda: report.write(results, directory, force)
 
 
 def _print(text: str) -> str | None:

@@ -1,0 +1,54 @@
+"""`tsmalloc report`: results as a page to look at, with figures and exports.
+
+Why: a table in a terminal answers a question; a page with figures lets others check the answer.
+Refuses to: measure, and to write over a folder that is not a report.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from tsmlab.commands.parameters import FILE
+from tsmlab.errors import EXIT_OK
+
+DEFAULT_FOLDER = Path("tsmalloc-report")
+
+
+@click.command("report")
+@click.argument("results", metavar="RESULTS...", nargs=-1, required=True, type=FILE)
+@click.option(
+    "-o",
+    "--output",
+    type=FILE,
+    metavar="DIR",
+    default=DEFAULT_FOLDER,
+    help="The folder to write to. [default: tsmalloc-report]",
+)
+@click.option(
+    "-f", "--force", is_flag=True, help="Write into a folder that holds other files, too."
+)
+def command(results: tuple[Path, ...], output: Path, force: bool) -> int:
+    """Write the report of RESULTS: files that compare, bench or experiment saved.
+
+    DIR/index.html stands alone: it loads nothing, needs no script, and holds the raw data as far as
+    it stays small. Beside it are the figures as SVG and PNG (figures/), the tables as Markdown
+    (results.md) and a line for each run (runs.csv). Of several RESULTS each has a folder of its
+    own, and DIR/index.html leads to them.
+
+    \b
+    Examples:
+      tsmalloc report ~/.local/state/tsmalloc/results/20261121-103028-perl-17585.json
+      tsmalloc report a.json b.json -o both
+
+    Exit status: 0; 1 wrong usage, or a file that is not such results.
+    """
+    # Imported here: `tsmalloc report --help` need not wait for it.
+    from tsmlab import report  # noqa: PLC0415
+    from tsmlab.report import loading  # noqa: PLC0415
+
+    report.check(output, force)
+    page = report.write([loading.read(path) for path in results], output, force)
+    click.echo(str(page))
+    return EXIT_OK

@@ -1,0 +1,1 @@
+"""The figures of reports: what each shows, and how it is drawn."""

@@ -1,0 +1,322 @@
+"""The figures of a comparison, from its results.
+
+Why: here it is decided what each figure shows and who stands out in it; how it is drawn is told
+beside this file, and every number comes from the analysis or from a sample.
+Refuses to: compute a statistic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from tsmlab.allocators import ENGINE
+from tsmlab.metrics import PEAK_MEMORY, TIME, MetricSpec
+from tsmlab.render import ranked_rows
+from tsmlab.report import series
+from tsmlab.report.figures import lines, ratios, runs, tradeoff
+from tsmlab.report.figures.canvas import Figure, render
+from tsmlab.report.tables import Column, of_texts
+from tsmlab.report.theme import Style, styles_for
+from tsmlab.results import Comparison, Row
+from tsmlab.stats import Verdict
+from tsmlab.wording import change, change_interval, quantity, rounds
+
+# Up to so many allocators, each has its colour; of more, only those that matter most.
+ALL_IN_COLOUR = 8
+
+
+@dataclass(frozen=True)
+class Look:
+    """Who is drawn how, and who stands out, in all figures of one report."""
+
+    styles: Mapping[str, Style]
+    emphasised: frozenset[str]
+
+
+def look_of(comparison: Comparison) -> Look:
+    names = [info.name for info in comparison.allocators]
+    styles = styles_for(names)
+    if len(names) <= ALL_IN_COLOUR:
+        return Look(styles, frozenset(names))
+    analysis = comparison.analysis
+    wanted = [ENGINE, comparison.reference, analysis.recommended or comparison.reference]
+    wanted += [leaders.best for leaders in analysis.leaders.values()]
+    wanted += [info.name for info in comparison.allocators if info.family == "user"]
+    wanted += [info.name for info in comparison.allocators if info.family != "tsmalloc"]
+    known = [name for name in dict.fromkeys(wanted) if name in styles]
+    return Look(styles, frozenset(known[:ALL_IN_COLOUR]))
+
+
+def figures(comparison: Comparison, look: Look) -> Iterator[Figure]:
+    """All figures that the results have data for."""
+    if any(row.rank is not None for row in comparison.analysis.rows):
+        makers = (forest, time_against_memory, memory_over_time, run_order, distribution)
+        for make in makers:
+            if (figure := make(comparison, look)) is not None:
+                yield figure
+
+
+# --- ratios ---------------------------------------------------------------------------------------
+
+
+def forest_panels(comparison: Comparison) -> list[ratios.Panel]:
+    """A panel for each judged metric, the ranking one first."""
+    primary = comparison.metric(comparison.analysis.primary_metric)
+    others = [s for s in comparison.metrics if s.judged and s.key != primary.key]
+    return [_panel(comparison, spec) for spec in (primary, *others)]
+
+
+def _panel(comparison: Comparison, spec: MetricSpec) -> ratios.Panel:
+    found = []
+    for row in ranked_rows(comparison):
+        summary = row.metrics.get(spec.key)
+        if summary is None or summary.ratio is None:
+            continue
+        estimate = summary.ratio
+        verdict = summary.verdict.value if summary.verdict else ""
+        found.append(
+            ratios.Ratio(
+                row.allocator,
+                estimate.ratio,
+                estimate.low,
+                estimate.high,
+                summary.verdict is not Verdict.UNRESOLVED,
+                f"{change(estimate.ratio)} {change_interval(estimate)}, {verdict}",
+            )
+        )
+    floor = comparison.analysis.noise_floors.get(spec.key)
+    reach = 1.0 + max(comparison.settings.margin, floor or 0.0)
+    good, bad = {
+        TIME: ("faster", "slower"),
+        PEAK_MEMORY: ("smaller", "larger"),
+    }.get(spec.key, ("worse", "better") if spec.higher_is_better else ("better", "worse"))
+    title = f"{spec.name[:1].upper()}{spec.name[1:]} against {comparison.reference}"
+    return ratios.Panel(title, good, bad, found, (1.0 / reach, reach))
+
+
+def forest(comparison: Comparison, look: Look) -> Figure | None:
+    panels = forest_panels(comparison)
+    rows = ranked_rows(comparison)
+    if not any(panel.ratios for panel in panels):
+        return None
+    names = [row.allocator for row in rows]
+    subject = ratios.Rows(names, look.emphasised, comparison.reference, look.styles)
+    specs = [s for s in comparison.metrics if s.judged]
+    specs.sort(key=lambda s: s.key != comparison.analysis.primary_metric)
+    columns = [Column("allocator", left=True)]
+    for spec in specs:
+        columns += [Column(f"{spec.name}, ratio"), Column("95 % interval"), Column("p adjusted")]
+    cells = [[row.allocator, *(t for s in specs for t in _ratio_texts(row, s))] for row in rows]
+    best = rows[0].allocator
+    return render(
+        "ratios",
+        f"Ratios to {comparison.reference}, with 95 % intervals",
+        f"A row for each of {len(names)} allocators, best first ({best}), with its ratio to "
+        f"{comparison.reference} in {' and in '.join(s.name for s in specs)}.",
+        f"Points are geometric means over {rounds(comparison.analysis.rounds)}, lines their 95 % "
+        "intervals; a hollow point is unresolved. Within the shaded band a difference does not "
+        "count: it is smaller than the margin, or than the noise floor.",
+        of_texts("Ratios, as drawn", columns, cells),
+        ratios.drawing(subject, panels),
+    )
+
+
+def _ratio_texts(row: Row, spec: MetricSpec) -> list[str]:
+    summary = row.metrics.get(spec.key)
+    if summary is None or summary.ratio is None:
+        return ["", "", ""]
+    estimate = summary.ratio
+    interval = "none"
+    if estimate.low is not None and estimate.high is not None:
+        interval = f"{estimate.low:.4f} to {estimate.high:.4f}"
+    adjusted = "" if summary.p_adjusted is None else f"{summary.p_adjusted:.2g}"
+    return [f"{estimate.ratio:.4f}", interval, adjusted]
+
+
+# --- time against memory --------------------------------------------------------------------------
+
+
+def front_points(comparison: Comparison, look: Look) -> list[tradeoff.Point]:
+    key = comparison.analysis.primary_metric
+    return [
+        tradeoff.Point(
+            row.allocator,
+            row.metrics[PEAK_MEMORY].median,
+            row.metrics[key].median,
+            row.pareto,
+            row.allocator in look.emphasised,
+            look.styles[row.allocator],
+        )
+        for row in ranked_rows(comparison)
+        if key in row.metrics and PEAK_MEMORY in row.metrics
+    ]
+
+
+def time_against_memory(comparison: Comparison, look: Look) -> Figure | None:
+    points = front_points(comparison, look)
+    if len(points) < 2:
+        return None
+    primary = comparison.metric(comparison.analysis.primary_metric)
+    memory = comparison.metric(PEAK_MEMORY)
+    front = [p.name for p in points if p.on_front]
+    cells = [
+        [
+            p.name,
+            quantity(p.y, primary.unit),
+            quantity(p.x, memory.unit),
+            "yes" if p.on_front else "",
+        ]
+        for p in points
+    ]
+    columns = [Column("allocator", left=True), Column(primary.name), Column(memory.name)]
+    columns.append(Column("on the front", left=True))
+    axes = (
+        tradeoff.Axis(memory.name, memory.unit),
+        tradeoff.Axis(primary.name, primary.unit, primary.higher_is_better),
+    )
+    return render(
+        "tradeoff",
+        f"{primary.name[:1].upper()}{primary.name[1:]} against memory",
+        f"Medians of {len(points)} allocators. On the Pareto front: {', '.join(front)}.",
+        "Medians. Filled points lie on the Pareto front: no other allocator is better in both by "
+        "more than the margin. Whoever lies in the shaded region is beaten in both by one of them.",
+        of_texts("Medians, as drawn", columns, cells),
+        tradeoff.drawing(points, *axes),
+    )
+
+
+# --- memory over time -----------------------------------------------------------------------------
+
+
+def memory_lines(comparison: Comparison, look: Look) -> list[lines.Line]:
+    """A curve for each allocator whose typical run was sampled."""
+    found = []
+    for row in ranked_rows(comparison):
+        sample = series.typical_run(comparison, row.allocator, TIME)
+        if sample is None:
+            continue
+        points = series.thinned(series.of_sample(sample))
+        found.append(
+            lines.Line(
+                row.allocator,
+                [x for x, _ in points],
+                [y for _, y in points],
+                look.styles[row.allocator],
+                row.allocator in look.emphasised,
+            )
+        )
+    return found
+
+
+def memory_over_time(comparison: Comparison, look: Look) -> Figure | None:
+    curves = memory_lines(comparison, look)
+    if not curves:
+        return None
+    cells = []
+    for curve in curves:
+        points = list(zip(curve.xs, curve.ys, strict=True))
+        sizes = (max(curve.ys), series.mean_bytes(points), curve.ys[-1])
+        duration = quantity(curve.xs[-1], "seconds")
+        cells.append([curve.name, duration, *(quantity(size, "bytes") for size in sizes)])
+    columns = [Column("allocator", left=True), Column("run"), Column("highest")]
+    columns += [Column("mean over time"), Column("at the end")]
+    grey = "" if len(curves) <= len(look.emphasised) else " All others are grey."
+    return render(
+        "memory",
+        "Memory over time",
+        f"Resident memory of one run under each of {len(curves)} allocators.",
+        "Resident memory of the whole process tree in one run of each allocator: the one whose "
+        f"time is nearest to its median.{grey}",
+        of_texts("Memory of the runs shown", columns, cells),
+        lines.drawing(
+            [lines.Panel("", curves)],
+            lines.Scale("time since the start", "seconds"),
+            lines.Scale("resident memory", "bytes"),
+            380.0,
+        ),
+    )
+
+
+# --- runs -----------------------------------------------------------------------------------------
+
+
+def measured_runs(comparison: Comparison, spec: MetricSpec) -> list[runs.Run]:
+    """All measured runs that did not fail, in the order in which they were made."""
+    medians = {
+        row.allocator: row.metrics[spec.key].median
+        for row in comparison.analysis.rows
+        if spec.key in row.metrics
+    }
+    measured = [s for s in comparison.samples if s.phase == "measured"]
+    found = []
+    for number, sample in enumerate(measured, start=1):
+        value = sample.values.get(spec.key)
+        if sample.failure is None and value is not None and medians.get(sample.allocator):
+            relative = value / medians[sample.allocator]
+            found.append(runs.Run(number, sample.round, sample.allocator, value, relative))
+    return found
+
+
+def run_order(comparison: Comparison, look: Look) -> Figure | None:
+    spec = comparison.metric(TIME)
+    measured = measured_runs(comparison, spec)
+    if len(measured) < 2:
+        return None
+    middles = runs.round_medians(measured)
+    span = runs.shown_span(measured)
+    outside = sum(abs(run.relative - 1.0) > span for run in measured)
+    edge = f" {outside} lie outside and are drawn at the edge, as triangles." if outside else ""
+    columns = [Column("round"), Column("median deviation"), Column("runs")]
+    numbers = sorted({run.round for run in measured})
+    cells = [
+        [str(number), f"{deviation * 100:+.2f} %", str(sum(r.round == number for r in measured))]
+        for number, (_, deviation) in zip(numbers, middles, strict=True)
+    ]
+    strong = [row.allocator for row in comparison.analysis.rows]
+    strong = [name for name in strong if name in look.emphasised]
+    return render(
+        "run-order",
+        "The runs in their order",
+        f"The times of {len(measured)} runs as deviations from the median of their allocator.",
+        "Each point is a run, against the median of its own allocator; the line joins the medians "
+        "of the rounds. A slope or a step in it is drift of the machine, which pairing takes out "
+        f"of the ratios.{edge}",
+        of_texts("Each round against all", columns, cells),
+        runs.order_drawing(measured, strong, look.styles, "slower"),
+    )
+
+
+def distribution(comparison: Comparison, look: Look) -> Figure | None:
+    spec = comparison.metric(comparison.analysis.primary_metric)
+    measured = measured_runs(comparison, spec)
+    rows = [row for row in ranked_rows(comparison) if spec.key in row.metrics]
+    if len(measured) < 2:
+        return None
+    names = [row.allocator for row in rows]
+    columns = [Column("allocator", left=True), Column("runs"), Column("lowest"), Column("median")]
+    columns += [Column("highest"), Column("MAD"), Column("outlier rounds", left=True)]
+    cells = []
+    for row in rows:
+        summary = row.metrics[spec.key]
+        values = (summary.minimum, summary.median, summary.maximum, summary.mad)
+        odd = ", ".join(map(str, summary.outlier_rounds))
+        texts = [quantity(value, spec.unit) for value in values]
+        cells.append([row.allocator, str(summary.runs), *texts, odd])
+    return render(
+        "distribution",
+        f"Each run's {spec.name}",
+        f"A row for each of {len(names)} allocators with a mark for every run and its median.",
+        "Every run that did not fail, outliers included; the bar is the median. Two clouds in one "
+        "row mean two states of the program or of the machine.",
+        of_texts(f"Distribution of {spec.name}", columns, cells),
+        runs.distribution_drawing(
+            [run for run in measured if run.name in names],
+            names,
+            [name for name in names if name in look.emphasised],
+            look.styles,
+            {row.allocator: row.metrics[spec.key].median for row in rows},
+            spec.unit,
+            spec.name,
+        ),
+    )

@@ -1,0 +1,129 @@
+"""The figures of a run of the suite, from its results.
+
+Why: the means say where each allocator stands; the field says in which workloads.
+Refuses to: compute a statistic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from tsmlab.report.figures import field, ratios
+from tsmlab.report.figures.canvas import Figure, render
+from tsmlab.report.tables import Column, of_texts
+from tsmlab.report.theme import Style, styles_for
+from tsmlab.results import MetricSummary
+from tsmlab.suite_results import Mean, Score, SuiteResults, WorkloadAnalysis
+from tsmlab.suite_table import mean_number
+from tsmlab.wording import three_digits
+
+
+def figures(suite: SuiteResults) -> Iterator[Figure]:
+    """All figures that the results have data for."""
+    styles = styles_for([info.name for info in (*suite.allocators, *suite.floors)])
+    if any(each.time.ratio is not None for each in suite.analysis.overall):
+        yield means(suite, styles)
+    if suite.candidate is None:
+        return
+    for which in ("time", "memory"):
+        rows = field_rows(suite, suite.candidate, which)
+        if any(row.candidate for row in rows):
+            yield field_figure(suite.candidate, which, rows, styles)
+
+
+def mean_ratios(suite: SuiteResults, which: str) -> list[ratios.Ratio]:
+    found = []
+    for each in suite.analysis.overall:
+        mean: Mean = each.time if which == "time" else each.memory
+        if mean.ratio is not None:
+            words = mean_number(mean).with_interval()
+            found.append(ratios.Ratio(each.name, mean.ratio, mean.low, mean.high, True, words))
+    return found
+
+
+def means(suite: SuiteResults, styles: Mapping[str, Style]) -> Figure:
+    """A forest plot of the geometric means."""
+    names = [each.name for each in suite.analysis.overall if each.time.ratio is not None]
+    panels = []
+    for which, good, bad in (("time", "faster", "slower"), ("memory", "smaller", "larger")):
+        if own := [ratio for ratio in mean_ratios(suite, which) if ratio.name in names]:
+            title = f"{which.capitalize()}, mean of all workloads"
+            panels.append(ratios.Panel(title, good, bad, own, None))
+    emphasised = frozenset(names if len(names) <= 8 else [suite.candidate or names[0]])
+    cells = [
+        [
+            each.name,
+            mean_number(each.time).with_interval(),
+            mean_number(each.memory).with_interval(),
+            f"{each.time.workloads} of {each.time.possible}",
+        ]
+        for each in suite.analysis.overall
+    ]
+    columns = [Column("allocator", left=True), Column("time [95 % CI]")]
+    columns += [Column("memory [95 % CI]"), Column("workloads")]
+    return render(
+        "means",
+        "Means over all workloads",
+        f"Geometric means of {len(names)} allocators' ratios to the best peer of each workload.",
+        "Geometric means of the ratios to the best peer of each workload, which is another one in "
+        "each; so 1 is an imaginary allocator as good as all peers together. Lines "
+        "are 95 % intervals.",
+        of_texts("Means", columns, cells),
+        ratios.drawing(ratios.Rows(names, emphasised, "", styles, plain=True), panels),
+    )
+
+
+def field_rows(suite: SuiteResults, candidate: str, which: str) -> list[field.FieldRow]:
+    """Each workload's ratios in one quantity, of those who did not fail in it."""
+    peers = set(suite.peers)
+    rows = []
+    for workload in suite.analysis.workloads:
+        found = {
+            score.name: ratio
+            for score in workload.scores
+            if (ratio := _ratio(workload, score, which)) is not None
+        }
+        if found:
+            others = [ratio for name, ratio in found.items() if name in peers]
+            rows.append(field.FieldRow(workload.workload, others, found.get(candidate)))
+    return rows
+
+
+def _ratio(workload: WorkloadAnalysis, score: Score, which: str) -> ratios.Ratio | None:
+    """The best peer's own ratio is 1 by definition."""
+    summary: MetricSummary | None = score.time if which == "time" else score.memory
+    best = workload.fastest_peer if which == "time" else workload.smallest_peer
+    if score.failures or summary is None:
+        return None
+    if score.name == best:
+        return ratios.Ratio(score.name, 1.0, None, None, True, "the best peer")
+    if summary.ratio is None:
+        return None
+    estimate = summary.ratio
+    words = f"{three_digits(estimate.ratio)} of {best}'s"
+    return ratios.Ratio(score.name, estimate.ratio, estimate.low, estimate.high, True, words)
+
+
+def field_figure(
+    candidate: str, which: str, rows: list[field.FieldRow], styles: Mapping[str, Style]
+) -> Figure:
+    cells = []
+    for row in rows:
+        own = row.candidate
+        interval = ""
+        if own and own.low is not None and own.high is not None:
+            interval = f"{three_digits(own.low)} to {three_digits(own.high)}"
+        others = ", ".join(f"{r.name} {three_digits(r.ratio)}" for r in row.peers)
+        cells.append([row.name, three_digits(own.ratio) if own else "-", interval, others])
+    columns = [Column("workload", left=True), Column(candidate), Column("95 % interval")]
+    columns.append(Column("peers", left=True))
+    return render(
+        f"field-{which}",
+        f"{which.capitalize()} in each workload",
+        f"A row for each of {len(rows)} workloads with the ratios of {candidate} and its peers.",
+        f"Ratios to the best peer of the row, in {which}. {candidate} is in colour with its 95 % "
+        f"interval, its peers are grey. Whoever takes more than {field.FARTHEST:g} times as much "
+        "is drawn at the edge.",
+        of_texts(f"{which.capitalize()} in each workload, as drawn", columns, cells),
+        field.drawing(rows, candidate, styles),
+    )

@@ -1,0 +1,295 @@
+"""The figures that an experiment's file asks for: lines over a parameter, bars at its points.
+
+Why: a student who writes an experiment names a metric and a parameter, and gets a figure that reads
+like all others.
+Refuses to: compute. Medians and intervals are the analysis's, models come with its findings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tsmlab.experiments.model import CellSummary, Definition, Experiment, PlotRequest, Point
+from tsmlab.metrics import Unit
+from tsmlab.report.figures import lines
+from tsmlab.report.figures.canvas import INK, SOFT, Canvas, Drawing, Format
+from tsmlab.report.figures.scales import from_zero, quantity_axis
+from tsmlab.report.text import shortened
+from tsmlab.report.theme import REST_COLOUR, Style
+from tsmlab.wording import quantity
+
+ROW = 21.0
+# More panels than this make a figure longer than anybody looks at.
+MOST_PANELS = 8
+
+
+@dataclass(frozen=True)
+class Group:
+    """The points of one panel: their indices, in the order of the parameter on the x axis."""
+
+    title: str
+    points: list[int]
+
+
+def groups_of(experiment: Experiment, plot: PlotRequest) -> list[Group]:
+    """A panel for each combination of the parameters that are not on the x axis."""
+    x = plot.x if plot.kind == "lines" else None
+    titles = {p.name: p.title for p in experiment.definition.parameters}
+    found: dict[str, list[int]] = {}
+    for index, point in enumerate(experiment.points):
+        rest = ", ".join(f"{titles.get(k, k)} {v}" for k, v in point.items() if k != x)
+        found.setdefault(rest, []).append(index)
+    return [Group(title, points) for title, points in found.items()][:MOST_PANELS]
+
+
+def summaries_of(experiment: Experiment, metric: str) -> dict[tuple[int, str], CellSummary]:
+    """By point and allocator."""
+    if experiment.analysis is None:
+        return {}
+    return {(s.point, s.allocator): s for s in experiment.analysis.summaries if s.metric == metric}
+
+
+def line_panels(
+    experiment: Experiment,
+    plot: PlotRequest,
+    styles: Mapping[str, Style],
+    emphasised: frozenset[str],
+) -> tuple[list[lines.Panel], lines.Scale]:
+    """The lines of each panel, with the fitted models where there is one panel; and the x axis."""
+    assert plot.x is not None
+    known = summaries_of(experiment, plot.metric)
+    values = [point[plot.x] for point in experiment.points]
+    places, scale = _x_axis(experiment, plot, values)
+    groups = groups_of(experiment, plot)
+    panels = []
+    for group in groups:
+        drawn = [
+            line
+            for name in experiment.allocators
+            if (line := _line(name, group, known, places, styles[name], name in emphasised))
+        ]
+        if len(groups) == 1:
+            drawn += _models(experiment, plot, styles, emphasised)
+        panels.append(lines.Panel(group.title, drawn))
+    return [panel for panel in panels if panel.lines], scale
+
+
+def _x_axis(
+    experiment: Experiment, plot: PlotRequest, values: Sequence[Any]
+) -> tuple[list[float], lines.Scale]:
+    """Where each point lies; words get places in their order."""
+    title = next((p.title for p in experiment.definition.parameters if p.name == plot.x), "")
+    if all(isinstance(v, int | float) and not isinstance(v, bool) for v in values):
+        numbers = [float(v) for v in values]
+        positive = min(numbers, default=1.0) > 0
+        return numbers, lines.Scale(title, "number", plot.log_x and positive)
+    words = list(dict.fromkeys(map(str, values)))
+    places = [float(words.index(str(v))) for v in values]
+    return places, lines.Scale(title, "number", False, words)
+
+
+def _line(
+    name: str,
+    group: Group,
+    known: Mapping[tuple[int, str], CellSummary],
+    places: Sequence[float],
+    style: Style,
+    strong: bool,
+) -> lines.Line | None:
+    found = [(places[p], known[p, name]) for p in group.points if (p, name) in known]
+    found.sort(key=lambda pair: pair[0])
+    if not found:
+        return None
+    return lines.Line(
+        name,
+        [x for x, _ in found],
+        [s.median for _, s in found],
+        style,
+        strong,
+        [s.median if s.low is None else s.low for _, s in found],
+        [s.median if s.high is None else s.high for _, s in found],
+        marked=True,
+    )
+
+
+def _models(
+    experiment: Experiment,
+    plot: PlotRequest,
+    styles: Mapping[str, Style],
+    emphasised: frozenset[str],
+) -> list[lines.Line]:
+    findings = experiment.analysis.findings if experiment.analysis else []
+    return [
+        lines.Line(
+            f"{curve.allocator}: {curve.label}",
+            [p[0] for p in curve.points],
+            [p[1] for p in curve.points],
+            styles[curve.allocator],
+            True,
+            model=True,
+        )
+        for finding in findings
+        for curve in finding.curves
+        if curve.metric == plot.metric and curve.allocator in emphasised and curve.points
+    ]
+
+
+# --- bars -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Bar:
+    name: str
+    value: float
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True)
+class BarPanel:
+    title: str
+    bars: Sequence[Bar]
+
+
+def bar_panels(experiment: Experiment, plot: PlotRequest) -> list[BarPanel]:
+    """A panel for each point, the allocators in the same order in all: the best one's first."""
+    known = summaries_of(experiment, plot.metric)
+    higher = experiment.definition.metric(plot.metric).higher_is_better
+    order = sorted(
+        experiment.allocators,
+        key=lambda name: _standing(known, name, len(experiment.points), higher),
+    )
+    panels = []
+    for group in groups_of(experiment, plot):
+        for point in group.points:
+            bars = [
+                Bar(name, s.median, s.low, s.high)
+                for name in order
+                if (s := known.get((point, name))) is not None
+            ]
+            if bars:
+                panels.append(BarPanel(group.title, bars))
+    return panels[:MOST_PANELS]
+
+
+def _standing(
+    known: Mapping[tuple[int, str], CellSummary], name: str, points: int, higher: bool
+) -> tuple[int, float]:
+    own = [known[p, name].median for p in range(points) if (p, name) in known]
+    mean = sum(own) / len(own) if own else 0.0
+    return -len(own), -mean if higher else mean
+
+
+def bars_drawing(
+    panels: Sequence[BarPanel],
+    title: str,
+    unit: Unit,
+    log: bool,
+    styles: Mapping[str, Style],
+    emphasised: frozenset[str],
+) -> Drawing:
+    def draw(form: Format) -> Canvas:
+        across = 1 if form.narrow else min(2, len(panels))
+        label, value, head, foot = 104.0, 62.0, 28.0, 40.0
+        heights = [head + len(panel.bars) * ROW + foot for panel in panels]
+        rows = [heights[k : k + across] for k in range(0, len(heights), across)]
+        canvas = Canvas(form, sum(max(row) for row in rows))
+        part = form.width / across
+        top = 0.0
+        for number, panel in enumerate(panels):
+            left = part * (number % across)
+            axes = canvas.axes(
+                left + label, top + head, part - label - value, len(panel.bars) * ROW
+            )
+            _draw_bars(canvas, axes, panel, panels, unit, log, styles, emphasised)
+            place = top + head
+            _bar_texts(canvas, panel, unit, left, part, label, value, place, styles, emphasised)
+            canvas.text(left + label, top + 12, panel.title, fontweight=600)
+            bottom = place + len(panel.bars) * ROW + 32
+            canvas.text(left + part - value, bottom, f"{title} →", ha="right", color=SOFT)
+            if number % across == across - 1:
+                top += max(rows[number // across])
+        return canvas
+
+    return draw
+
+
+def _draw_bars(
+    canvas: Canvas,
+    axes: Any,
+    panel: BarPanel,
+    panels: Sequence[BarPanel],
+    unit: Unit,
+    log: bool,
+    styles: Mapping[str, Style],
+    emphasised: frozenset[str],
+) -> None:
+    ends = [bar.high or bar.value for each in panels for bar in each.bars]
+    values = [bar.value for each in panels for bar in each.bars]
+    dots = log and min(values) > 0
+    if dots:
+        quantity_axis(axes, "x", [*values, *ends], unit, 4, log=True)
+    else:
+        from_zero(axes, "x", max(ends), unit, 4)
+    axes.set_ylim(len(panel.bars) - 0.5, -0.5)
+    axes.set_yticks([])
+    axes.spines["left"].set_visible(not dots)
+    for place, bar in enumerate(panel.bars):
+        strong = bar.name in emphasised
+        style = styles[bar.name]
+        colour = style.colour if strong else REST_COLOUR
+        if dots:
+            (mark,) = axes.plot(
+                [bar.value], [place], marker=style.marker, color=colour, linestyle="none", zorder=3
+            )
+        else:
+            (mark,) = axes.barh([place], [bar.value], height=0.62, color=colour, zorder=2)
+        canvas.tip(mark, f"{bar.name}: {quantity(bar.value, unit)}")
+        if bar.low is not None and bar.high is not None:
+            line = colour if dots else INK
+            axes.plot([bar.low, bar.high], [place, place], color=line, linewidth=1.5, zorder=4)
+
+
+def _bar_texts(
+    canvas: Canvas,
+    panel: BarPanel,
+    unit: Unit,
+    left: float,
+    part: float,
+    label: float,
+    value: float,
+    top: float,
+    styles: Mapping[str, Style],
+    emphasised: frozenset[str],
+) -> None:
+    for place, bar in enumerate(panel.bars):
+        strong = bar.name in emphasised
+        y = top + (place + 0.5) * ROW
+        canvas.text(
+            left + label - 8,
+            y,
+            shortened(bar.name, 16),
+            ha="right",
+            color=styles[bar.name].colour if strong else SOFT,
+            fontweight=600 if strong else 400,
+        )
+        x = left + part - value + 8
+        canvas.text(x, y, quantity(bar.value, unit), color=INK if strong else SOFT)
+
+
+def describe(point: Point, titles: Mapping[str, str]) -> str:
+    """threads 4, fit best; empty where nothing is swept."""
+    return ", ".join(f"{titles.get(name, name)} {value}" for name, value in point.items())
+
+
+def heading(point: Point) -> str:
+    """4, best: the values alone, for the head of a column; swept() says what they are."""
+    return ", ".join(map(str, point.values()))
+
+
+def swept(definition: Definition) -> str:
+    """, by threads and fit: what the values of heading() are; empty where nothing is swept."""
+    titles = [parameter.title for parameter in definition.parameters]
+    return f", by {' and '.join(titles)}" if titles else ""

@@ -1,0 +1,105 @@
+"""The folder of a report: whose it is, and how it is written.
+
+Why: a report is written again and again into the same folder, but never over somebody's work, and
+a reader never meets half a page.
+Refuses to: delete what it did not write. The list of its own files is kept beside them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from tsmlab.errors import UserError
+
+PAGE = "index.html"
+LIST = ".tsmalloc-report"
+_HEADER = "# files of a report by tsmalloc; they are replaced when it is written again\n"
+
+
+def check(directory: Path, force: bool) -> None:
+    """Raises UserError for a folder that cannot be written, or that is somebody else's."""
+    if directory.exists() and not directory.is_dir():
+        raise UserError(f"{directory} is not a folder.", "Name another with -o.")
+    if directory.is_dir():
+        own = (directory / LIST).is_file()
+        if not own and not force and any(directory.iterdir()):
+            raise UserError(
+                f"the folder {directory} holds files that are no report of tsmalloc's.",
+                "Name another folder, or write among them with --force (a file of the same name "
+                "is overwritten).",
+            )
+    parent = _nearest(directory)
+    if not os.access(parent, os.W_OK | os.X_OK):
+        raise UserError(
+            f"the report cannot be written: {parent} is not writable.",
+            "Name a folder that is yours with -o.",
+        )
+
+
+def write(directory: Path, files: Mapping[str, bytes], force: bool) -> Path:
+    """Writes all files, each as a whole, the page last; then removes those of an earlier report
+    that are no longer part of it. Returns the page's path."""
+    check(directory, force)
+    page = directory / PAGE
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        former = _listed(directory)
+        _replace(directory / LIST, _list_text([*former, *files]))
+        for name, data in sorted(files.items(), key=lambda item: item[0] == PAGE):
+            target = directory / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            _replace(target, data)
+        for name in set(former) - set(files):
+            _remove(directory, name)
+        _replace(directory / LIST, _list_text([*files]))
+    except OSError as error:
+        raise UserError(
+            f"the report could not be written to {directory}: {error.strerror}.",
+            "Make room, or name another folder.",
+        ) from error
+    return page
+
+
+def _nearest(path: Path) -> Path:
+    """The path itself, or the innermost folder above it that there is."""
+    path = path.absolute()
+    while not path.exists():
+        path = path.parent
+    return path
+
+
+def _list_text(names: list[str]) -> bytes:
+    return (_HEADER + "".join(f"{name}\n" for name in sorted(set(names)))).encode()
+
+
+def _listed(directory: Path) -> list[str]:
+    """The files of the report that is there; paths that lead out of it are ignored."""
+    try:
+        text = (directory / LIST).read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return []
+    names = [line for line in text.splitlines() if line and not line.startswith("#")]
+    return [name for name in names if not name.startswith("/") and ".." not in Path(name).parts]
+
+
+def _replace(path: Path, data: bytes) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_bytes(data)
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def _remove(directory: Path, name: str) -> None:
+    """A file of the earlier report, and the folder that it leaves empty."""
+    path = directory / name
+    path.unlink(missing_ok=True)
+    for parent in path.relative_to(directory).parents:
+        if str(parent) != ".":
+            with contextlib.suppress(OSError):
+                (directory / parent).rmdir()

@@ -1,0 +1,1 @@
+"""The pages of reports: what each says, in which order."""

@@ -1,0 +1,249 @@
+"""The page of experiments: the answers in short, then each experiment with all that supports it.
+
+Why: who asks a question wants the answer first, then the figure that shows it, then the causes.
+Refuses to: mix our figures with those of the reports, which were measured on other machines.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tsmlab.experiments import text as experiment_text
+from tsmlab.experiments.model import (
+    CellSummary,
+    Experiment,
+    ExperimentResults,
+    Finding,
+    Metric,
+    Reported,
+)
+from tsmlab.report.figures import of_experiments, sweeps
+from tsmlab.report.figures.canvas import Figure
+from tsmlab.report.pages import causes
+from tsmlab.report.pages.common import (
+    Report,
+    footer,
+    machine_table,
+    plain,
+    settings_table,
+    versions_table,
+)
+from tsmlab.report.tables import Cell, Column, DataTable, of_texts
+from tsmlab.report.text import slug
+from tsmlab.report.theme import Style, styles_for
+from tsmlab.wording import quantity, rounds
+
+# A table of medians has a column for each point up to so many; else a row for each.
+MOST_POINTS_ACROSS = 12
+
+
+@dataclass(frozen=True)
+class Section:
+    """One experiment as the template shows it."""
+
+    anchor: str
+    title: str
+    question: str
+    source: str
+    how: str
+    answer: list[str]
+    reading: str
+    figures: list[Figure]
+    findings: list[Finding]
+    medians: list[DataTable]
+    reported: list[tuple[Reported, DataTable]]
+    causes: list[DataTable]
+    cause_notes: list[str]
+    maps: list[Figure]
+    maps_note: str
+    failures: list[str]
+    settings: DataTable
+
+    @property
+    def short(self) -> str:
+        """The answer's first sentences, for the overview."""
+        return first_sentences(self.answer[0]) if self.answer else "Not answered yet."
+
+
+def report(results: ExperimentResults) -> Report:
+    """The whole report of a run of experiments."""
+    styles = styles_for([info.name for info in results.allocators])
+    sections = [_section(each, styles) for each in results.experiments]
+    count = len(sections)
+    what = f"{count} experiment{'' if count == 1 else 's'}"
+    title = sections[0].title if count == 1 else f"{what}, {len(results.allocators)} allocators"
+    stop = f"; stopped: {results.stop.text}" if results.stop else "; not finished"
+    page: dict[str, Any] = {
+        "title": title,
+        "kind": "experiments",
+        "heading": title,
+        "kicker": f"{what} on {len(results.allocators)} allocators, seed {results.seed}{stop}",
+        "sections": sections,
+        "troubles": experiment_text.troubles(results),
+        "failures": [line for section in sections for line in section.failures],
+        "machine": machine_table(results.machine, results.created),
+        "versions": versions_table(results.allocators),
+        "command": "",
+        "settings": settings_table(
+            {"seed": results.seed, "cpus": results.cpus, "changed": results.changed}
+        ),
+        "reading": "reading-experiments.html",
+        "footer": footer(results.tsmalloc_version, results.created),
+        "contents": [
+            ("answers", "The answers in short"),
+            *((section.anchor, section.title) for section in sections),
+            ("environment", "Environment"),
+            ("settings", "Settings"),
+            ("reading", "How to read this"),
+            ("raw", "Raw data"),
+        ],
+    }
+    names = (
+        "-".join(e.definition.name for e in results.experiments) if count == 1 else "experiments"
+    )
+    return Report(
+        kind="experiments",
+        name=slug(names),
+        title=title,
+        summary=sections[0].short if count == 1 else ", ".join(s.title for s in sections),
+        template="experiments.html",
+        page=page,
+        figures=[f for section in sections for f in (*section.figures, *section.maps)],
+        markdown=experiment_text.markdown(results),
+        csv=experiment_text.to_csv(results),
+        data=plain(results),
+        thin=thin,
+    )
+
+
+def thin(data: dict[str, Any]) -> None:
+    """Curves and maps are most of the data; the analysis can be made again from the runs."""
+    for experiment in data["experiments"]:
+        experiment["analysis"] = None
+        for cell in experiment["cells"]:
+            if cell["causes"]:
+                cell["causes"]["memory"] = None
+                cell["causes"]["maps"] = []
+
+
+def _section(experiment: Experiment, styles: Mapping[str, Style]) -> Section:
+    definition = experiment.definition
+    subject = of_experiments.subject_of(experiment, styles)
+    analysis = experiment.analysis
+    maps, note = of_experiments.maps(subject)
+    notes = {n for cell in experiment.cells if cell.causes for n in cell.causes.notes}
+    done = rounds(experiment_text.rounds_done(experiment))
+    return Section(
+        anchor=subject.anchor,
+        title=definition.title or definition.name,
+        question=definition.question,
+        source=definition.source,
+        how=f"{len(experiment.points)} point{'' if len(experiment.points) == 1 else 's'}, "
+        f"{len(experiment.allocators)} allocators, {done}",
+        answer=paragraphs(analysis.answer) if analysis else [],
+        reading=definition.answers,
+        figures=list(of_experiments.figures(subject)),
+        findings=analysis.findings if analysis else [],
+        medians=medians_tables(experiment),
+        reported=[(each, _reported_table(each)) for each in definition.reported],
+        causes=causes.tables(experiment),
+        cause_notes=sorted(notes),
+        maps=maps,
+        maps_note=note,
+        failures=experiment_text.failed_lines(experiment),
+        settings=_settings(experiment),
+    )
+
+
+def paragraphs(text: str) -> list[str]:
+    return [part.strip() for part in re.split(r"\n\s*\n", text) if part.strip()]
+
+
+def first_sentences(text: str, limit: int = 260) -> str:
+    """As many whole sentences as fit, and at least one."""
+    sentences = re.split(r"(?<=[.?!])\s+(?=[A-Z])", text)
+    found = sentences[0]
+    for sentence in sentences[1:]:
+        if len(found) + 1 + len(sentence) > limit:
+            break
+        found = f"{found} {sentence}"
+    return found
+
+
+# --- tables ---------------------------------------------------------------------------------------
+
+
+def medians_tables(experiment: Experiment) -> list[DataTable]:
+    """A table of medians of the main metric, then of those that no figure shows the numbers of."""
+    definition = experiment.definition
+    drawn = {plot.metric for plot in definition.plots}
+    others = [m.name for m in definition.metrics if m.name not in drawn]
+    names = [definition.main_metric.name, *others]
+    metrics = [definition.metric(name) for name in dict.fromkeys(names)]
+    return [table for metric in metrics if (table := _medians(experiment, metric)) is not None]
+
+
+def _medians(experiment: Experiment, metric: Metric) -> DataTable | None:
+    known = sweeps.summaries_of(experiment, metric.name)
+    if not known:
+        return None
+    points = sorted({point for point, _ in known})
+    shown = [name for name in experiment.allocators if any((p, name) in known for p in points)]
+    best = {point: _best(known, point, metric) for point in points}
+
+    def cell(point: int, name: str) -> Cell:
+        summary = known.get((point, name))
+        if summary is None:
+            return Cell(_absent(experiment, point, name), "failed")
+        mark = "better" if len(shown) > 1 and name == best[point] else ""
+        return Cell(quantity(summary.median, metric.unit), mark)
+
+    heads = [sweeps.heading(experiment.points[point]) or metric.title for point in points]
+    better = "higher" if metric.higher_is_better else "lower"
+    by = sweeps.swept(experiment.definition)
+    caption = f"{metric.title}{by}: medians ({better} is better; the best is green)"
+    if len(points) <= MOST_POINTS_ACROSS:
+        columns = [Column("allocator", left=True), *(Column(head) for head in heads)]
+        rows = [[Cell(name), *(cell(point, name) for point in points)] for name in shown]
+        return DataTable(caption, columns, rows)
+    columns = [Column("point", left=True), *(Column(name) for name in shown)]
+    rows = [
+        [Cell(head), *(cell(point, name) for name in shown)]
+        for point, head in zip(points, heads, strict=True)
+    ]
+    return DataTable(caption, columns, rows)
+
+
+def _best(known: Mapping[tuple[int, str], CellSummary], point: int, metric: Metric) -> str:
+    own = {name: s.median for (p, name), s in known.items() if p == point}
+    choose = max if metric.higher_is_better else min
+    return choose(own, key=lambda name: own[name])
+
+
+def _absent(experiment: Experiment, point: int, name: str) -> str:
+    cell = experiment.cell(point, name)
+    return "failed" if cell and any(run.failure for run in cell.runs) else "-"
+
+
+def _reported_table(reported: Reported) -> DataTable:
+    columns = [Column(head, left=place == 0) for place, head in enumerate(reported.columns)]
+    rows = [["" if v is None else str(v) for v in row] for row in reported.rows]
+    return of_texts(f"As printed in {reported.report}", columns, rows)
+
+
+def _settings(experiment: Experiment) -> DataTable:
+    definition = experiment.definition
+    rows = [
+        ["program", definition.program],
+        ["arguments", " ".join(definition.arguments)],
+        *([p.title, ", ".join(map(str, p.values))] for p in definition.parameters),
+        ["allocators", ", ".join(experiment.allocators)],
+        ["a run's limit", quantity(definition.timeout_seconds, "seconds")],
+        ["file", definition.file],
+        ["its SHA-256", definition.sha256],
+    ]
+    cells = [[Cell(name), Cell(value, "wrap")] for name, value in rows]
+    return DataTable("What was run", [Column("", left=True), Column("", left=True)], cells)

@@ -1,0 +1,75 @@
+"""Memory over time: which run's curve is shown, and how few points do.
+
+Why: a run has hundreds of samples and a page a few hundred pixels; what is left out must not be a
+peak. Of many runs one is shown, the one whose time is nearest to the median.
+Refuses to: average curves, which would show a run that never was.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+
+from tsmlab.results import Comparison, Sample
+
+Points = list[tuple[float, float]]
+
+MAX_POINTS = 160
+
+
+def thinned(points: Sequence[Sequence[float]], most: int = MAX_POINTS) -> Points:
+    """At most about `most` points: of each stretch of time the lowest and the highest."""
+    whole = [(float(p[0]), float(p[1])) for p in points]
+    if len(whole) <= most:
+        return whole
+    edges = np.linspace(0, len(whole), max(2, most // 2) + 1).astype(int)
+    kept: Points = [whole[0]]
+    for start, stop in itertools.pairwise(edges):
+        part = whole[start:stop]
+        if part:
+            low, high = min(part, key=lambda p: p[1]), max(part, key=lambda p: p[1])
+            kept += sorted({low, high})
+    if kept[-1] != whole[-1]:
+        kept.append(whole[-1])
+    return kept
+
+
+def of_sample(sample: Sample) -> Points:
+    """Seconds and bytes of a run's memory; empty if it was not sampled."""
+    raw = sample.measurement.get("series")
+    if not isinstance(raw, list):
+        return []
+    pairs = [p for p in raw if isinstance(p, list) and len(p) == 2]
+    return [(p[0] / 1e9, float(p[1])) for p in pairs if all(_is_number(v) for v in p)]
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def typical_run(comparison: Comparison, allocator: str, key: str) -> Sample | None:
+    """The successful run with a curve whose `key` is nearest to the median."""
+    row = next(row for row in comparison.analysis.rows if row.allocator == allocator)
+    if key not in row.metrics:
+        return None
+    middle = row.metrics[key].median
+    able = [
+        sample
+        for sample in comparison.samples
+        if sample.allocator == allocator
+        and sample.phase == "measured"
+        and sample.failure is None
+        and key in sample.values
+        and len(of_sample(sample)) > 1
+    ]
+    return min(able, key=lambda sample: abs(sample.values[key] - middle), default=None)
+
+
+def mean_bytes(points: Sequence[Sequence[float]]) -> float:
+    """The mean over time, each value holding until the next."""
+    if len(points) < 2 or points[-1][0] <= points[0][0]:
+        return float(points[-1][1]) if points else 0.0
+    held = [a[1] * (b[0] - a[0]) for a, b in itertools.pairwise(points)]
+    return float(sum(held)) / (points[-1][0] - points[0][0])

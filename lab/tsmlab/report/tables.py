@@ -1,0 +1,52 @@
+"""A table of a page: headers, rows, and what each cell is marked with.
+
+Why: every figure has its numbers beside it as a table, and the result tables look like them.
+Refuses to: know what is in it, or how it looks: a mark is a class of style.css.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Text, with a mark (a class) and a longer form for who points at it."""
+
+    text: str
+    mark: str = ""
+    hint: str = ""
+
+
+@dataclass(frozen=True)
+class Column:
+    """`left`: text, which is set to the left; numbers go to the right."""
+
+    header: str
+    left: bool = False
+    hint: str = ""
+
+
+@dataclass(frozen=True)
+class DataTable:
+    """The first column heads its row, unless `headed` is false."""
+
+    caption: str
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[Cell]]
+    headed: bool = True
+    marks: Sequence[str] = field(default=())
+
+    @property
+    def marked_rows(self) -> list[tuple[str, Sequence[Cell]]]:
+        """Each row with its own mark."""
+        marks = list(self.marks) or [""] * len(self.rows)
+        return list(zip(marks, self.rows, strict=True))
+
+
+def of_texts(
+    caption: str, columns: Sequence[Column], rows: Sequence[Sequence[str]], headed: bool = True
+) -> DataTable:
+    """A table of plain texts."""
+    return DataTable(caption, columns, [[Cell(text) for text in row] for row in rows], headed)

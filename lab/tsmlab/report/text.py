@@ -1,0 +1,44 @@
+"""Text from elsewhere, made fit for a page, a figure and a file name.
+
+Why: program output, paths and names may hold any byte; a page must show them without being changed
+by them, and must stay valid UTF-8 and XML.
+Refuses to: escape. The templates and the SVG writer do that, for all text alike.
+"""
+
+from __future__ import annotations
+
+import re
+
+# What cannot be shown (controls, lone surrogates, non-characters), and what would reorder the text
+# around it (bidirectional controls).
+_UNSEEN = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff\ufffe\uffff"
+    r"\ud800-\udfff]"
+)
+
+
+def visible(text: str) -> str:
+    """The text with what cannot be shown in Python's notation: \\x1b, \\udcff."""
+    return _UNSEEN.sub(lambda match: _escaped(match[0]), text)
+
+
+def _escaped(character: str) -> str:
+    code = ord(character)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+def slug(text: str, fallback: str = "result") -> str:
+    """A short name for files and anchors: lower case, digits and dashes."""
+    words = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+    return words[:48].strip("-") or fallback
+
+
+def shortened(text: str, limit: int) -> str:
+    """At most `limit` characters on one line."""
+    line = " ".join(text.split())
+    return line if len(line) <= limit else line[: limit - 1].rstrip() + "…"
+
+
+def with_minus(text: str) -> str:
+    """Negative numbers with the minus sign in place of the hyphen."""
+    return re.sub(r"(?<![^\s\[(])-(?=\d)", "−", text)

@@ -1,0 +1,153 @@
+"""The colours of a report: one name for each, a light and a dark value, and a style per allocator.
+
+Why: a figure is drawn once, in the light colours, each of which occurs only under one name; the
+page's copy then has the name (a CSS variable) in place of the value, so that one SVG serves both
+themes. The tests check the contrast of every pair that meets on a page.
+Refuses to: know what is drawn.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Tone:
+    """A colour in the light and in the dark theme, as #rrggbb."""
+
+    light: str
+    dark: str
+
+
+# Surfaces, text, lines. `soft` is text of second rank; `rest` draws what is not emphasised.
+SURFACES = {
+    "paper": Tone("#ffffff", "#0f1318"),
+    "panel": Tone("#f4f6f9", "#181e26"),
+    "ink": Tone("#161b22", "#e9edf2"),
+    "soft": Tone("#4d5766", "#a9b4c2"),
+    "rule": Tone("#d5dbe3", "#333d4a"),
+    "grid": Tone("#e7ebf0", "#262e39"),
+    "rest": Tone("#8590a0", "#7a8696"),
+    "band": Tone("#e4edf8", "#1c2a3d"),
+    "link": Tone("#0a58b5", "#82baff"),
+}
+
+# The hues of allocators: Okabe and Ito's set, moved until each is legible as text on its paper.
+HUES = {
+    "blue": Tone("#0b62c4", "#5fa8ff"),
+    "slate": Tone("#3c4654", "#c6cfdb"),
+    "orange": Tone("#b84a00", "#ff9a57"),
+    "green": Tone("#00785a", "#3fd3a4"),
+    "violet": Tone("#8b3fb0", "#d39cf5"),
+    "ochre": Tone("#856200", "#e8c04f"),
+    "teal": Tone("#00708f", "#56c9ea"),
+    "pink": Tone("#b5256e", "#ff8cc0"),
+}
+
+# Heaps: what a block is in use for.
+STATES = {
+    "used": Tone("#2563ad", "#4f93e6"),
+    "mixed": Tone("#86aede", "#335d91"),
+    "cached": Tone("#e0a030", "#b87f1c"),
+    "free": Tone("#dde3ea", "#3a4553"),
+}
+
+# Verdicts as text, and tints behind numbers: a step each for "much better" to "much worse".
+SIGNALS = {
+    "better": Tone("#00694d", "#4fd6a9"),
+    "worse": Tone("#a63c06", "#ff9f63"),
+    "open": Tone("#6f5600", "#e3bf55"),
+    "alarm": Tone("#ae1f2b", "#ff8f92"),
+    "alarm-paper": Tone("#fdf0f0", "#2c1619"),
+    "care-paper": Tone("#fdf7e6", "#282112"),
+    "best-paper": Tone("#eef6f2", "#12251f"),
+    "cool2": Tone("#bfe3d6", "#135443"),
+    "cool1": Tone("#def1ea", "#12382f"),
+    "even": Tone("#f1f3f6", "#1e252e"),
+    "warm1": Tone("#fdeadc", "#3b2414"),
+    "warm2": Tone("#f9d3b6", "#593013"),
+    "warm3": Tone("#f3b98e", "#7a3d12"),
+}
+
+TONES = SURFACES | HUES | STATES | SIGNALS
+
+
+@dataclass(frozen=True)
+class Style:
+    """How an allocator is drawn: a hue, a marker, and a dash pattern (None: solid)."""
+
+    hue: str
+    marker: str
+    dash: tuple[float, ...] | None = None
+
+    @property
+    def colour(self) -> str:
+        return HUES[self.hue].light
+
+
+REST_COLOUR = SURFACES["rest"].light
+PAGE_PAPER = SURFACES["paper"].light
+
+# Peers and the engine are solid, the teaching heaps dashed: the hue is the strategy, dash and
+# marker the fit. So they differ also where hues do not (in print, or for a colour-blind eye).
+_NAMED = {
+    "tsmalloc": Style("blue", "o"),
+    "glibc": Style("slate", "s"),
+    "jemalloc": Style("orange", "D"),
+    "mimalloc": Style("green", "^"),
+    "tcmalloc": Style("violet", "v"),
+    "tbbmalloc": Style("ochre", "P"),
+    "scudo": Style("teal", "X"),
+}
+_STRATEGIES = {
+    "lock": "orange",
+    "rwlock": "ochre",
+    "nolock": "green",
+    "arenas": "teal",
+    "cached": "violet",
+    "lockfree": "pink",
+}
+_FITS: dict[str, tuple[str, tuple[float, ...]]] = {
+    "first": ("o", (5.0, 1.6)),
+    "best": ("s", (2.2, 1.6)),
+    "worst": ("^", (6.0, 1.6, 1.2, 1.6)),
+}
+_SPARE = [
+    Style("pink", "D"),
+    Style("pink", "v"),
+    Style("ochre", "D"),
+    Style("teal", "^"),
+    Style("green", "v"),
+    Style("orange", "P"),
+    Style("violet", "X"),
+    Style("slate", "D"),
+]
+
+
+def styles_for(names: list[str]) -> dict[str, Style]:
+    """A style for each name: always the same for a known one, the next spare one for others."""
+    styles: dict[str, Style] = {}
+    spare = 0
+    for name in names:
+        strategy, _, fit = name.partition("-")
+        if name in _NAMED:
+            styles[name] = _NAMED[name]
+        elif strategy in _STRATEGIES and fit in _FITS:
+            marker, dash = _FITS[fit]
+            styles[name] = Style(_STRATEGIES[strategy], marker, dash)
+        else:
+            styles[name] = _SPARE[spare % len(_SPARE)]
+            spare += 1
+    return styles
+
+
+def contrast(one: str, other: str) -> float:
+    """The contrast ratio of two colours by WCAG 2.2: 1 to 21."""
+    brighter, darker = sorted((_luminance(one), _luminance(other)), reverse=True)
+    return (brighter + 0.05) / (darker + 0.05)
+
+
+def _luminance(colour: str) -> float:
+    channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
