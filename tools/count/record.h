@@ -14,21 +14,14 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "interpose/entry.h"
+
 namespace ts {
 
-// The order is the order in the file; the reader is lab/tsmlab/measuring.py.
-enum class Counter : unsigned {
-  malloc,
-  calloc,
-  realloc,
-  free,
-  aligned,  // memalign, aligned_alloc, posix_memalign, valloc, pvalloc
-  operator_new,
-  operator_delete,
-  bytes_requested,  // by the calls that were granted
-  count
-};
-inline constexpr std::size_t counter_count = static_cast<std::size_t>(Counter::count);
+// One for each Entry, and the bytes requested by the calls that were granted; in the order in the
+// file, whose reader is lab/tsmlab/measuring.py.
+inline constexpr std::size_t bytes_requested_counter = static_cast<std::size_t>(Entry::count);
+inline constexpr std::size_t counter_count = bytes_requested_counter + 1;
 
 struct CountRecord {
   char magic[8];
@@ -40,21 +33,5 @@ struct CountRecord {
   char provider[1976];  // the library that provides the next malloc
 };
 static_assert(sizeof(CountRecord) == 4096 && std::atomic<std::uint64_t>::is_always_lock_free);
-
-// One call that the program makes.
-//
-// Its way may lead through us again: libstdc++'s operator new calls malloc, a small allocator's
-// calloc calls its malloc. The program made one call, so finish() takes back what was counted in
-// between. A bad_alloc thrown through us skips finish(), which then leaves the failed attempts
-// counted and nothing else wrong: no state says "inside a call", so none can stay set.
-class CountedCall {
- public:
-  explicit CountedCall(Counter kind);
-  void finish(std::size_t granted_bytes);
-
- private:
-  std::uint64_t
-      mine_[counter_count];  // this thread's tally as it is with this call and nothing else
-};
 
 }  // namespace ts

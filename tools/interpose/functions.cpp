@@ -1,17 +1,13 @@
-// libtsmalloc-count.so: preloaded before an allocator, it counts the calls that the program makes
-// and passes each one on.
+// The malloc family as a shim defines it: preloaded before an allocator, each function passes its
+// calls on to the allocator's, and tells the shim's class Call of them.
 //
-// Why it exists: a preload that was silently ignored looks like a very ordinary allocator. A count
-// above zero, with the name of the library that served the calls, proves that the program runs on
-// the allocator under test. What it refuses to do: serve, change or refuse a request, or depend on
-// anything but libc. malloc_usable_size and the statistics functions are not defined here; the
-// program reaches the allocator's own.
+// Why it exists: there are many functions and several shims. What it refuses to do: serve, change or
+// refuse a request, or depend on anything but libc. malloc_usable_size and the statistics functions
+// are not defined here; the program reaches the allocator's own.
 //
-//   program -> malloc (here) -> CountedCall -> Next<malloc>: the allocator's
-//           -> operator new (operators.cpp) -> CountedCall -> Next<operator new>: the allocator's
-//           own, or libstdc++'s
-//                                                               '-> malloc (here), taken back ->
-//                                                               Next<malloc>
+//   program -> malloc (here) -> Call -> Next<malloc>: the allocator's
+//           -> operator new (operators.cpp) -> Call -> Next<operator new>: the allocator's
+//              own, or libstdc++'s -> malloc (here), a nested Call -> Next<malloc>
 #include <malloc.h>
 #include <stdlib.h>
 
@@ -19,7 +15,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "interpose/passed_on.h"
+#include "interpose/pass_on.h"
 
 namespace ts {
 namespace {
@@ -65,27 +61,28 @@ void* address_of_next_malloc() {
 
 }  // namespace ts
 
-using ts::counted;
-using ts::Counter;
+using ts::Entry;
+using ts::pass_on;
+using ts::pass_on_release;
 
 extern "C" {
 
 void* malloc(std::size_t size) noexcept {
   if (ts::is_looking_up()) return ts::lookup_allocate(size);
-  return counted(Counter::malloc, size, ts::next_malloc, size);
+  return pass_on(Entry::malloc, nullptr, size, ts::next_malloc, size);
 }
 
 void* calloc(std::size_t count, std::size_t size) noexcept {
   std::size_t bytes = 0;
   if (__builtin_mul_overflow(count, size, &bytes)) bytes = SIZE_MAX;  // which nobody grants
   if (ts::is_looking_up()) return ts::lookup_allocate(bytes);
-  return counted(Counter::calloc, bytes, ts::next_calloc, count, size);
+  return pass_on(Entry::calloc, nullptr, bytes, ts::next_calloc, count, size);
 }
 
 void* realloc(void* pointer, std::size_t size) noexcept {
   if (ts::is_lookup_block(pointer)) return ts::move_lookup_block(pointer, size);
   if (ts::is_looking_up() && pointer == nullptr) return ts::lookup_allocate(size);
-  return counted(Counter::realloc, size, ts::next_realloc, pointer, size);
+  return pass_on(Entry::realloc, pointer, size, ts::next_realloc, pointer, size);
 }
 
 // glibc's would call realloc, an allocator's own might not: so that both count alike, the product
@@ -98,35 +95,38 @@ void* reallocarray(void* pointer, std::size_t count, std::size_t size) noexcept 
 }
 
 void free(void* pointer) noexcept {
-  if (!ts::is_lookup_block(pointer)) counted(Counter::free, 0, ts::next_free, pointer);
+  if (!ts::is_lookup_block(pointer)) pass_on_release(Entry::free, ts::next_free, pointer);
 }
 
 void free_sized(void* pointer, std::size_t size) noexcept {
-  counted(Counter::free, 0, ts::next_free_sized, pointer, size);
+  pass_on_release(Entry::free, ts::next_free_sized, pointer, size);
 }
 
 void free_aligned_sized(void* pointer, std::size_t alignment, std::size_t size) noexcept {
-  counted(Counter::free, 0, ts::next_free_aligned_sized, pointer, alignment, size);
+  pass_on_release(Entry::free, ts::next_free_aligned_sized, pointer, alignment, size);
 }
 
 void* memalign(std::size_t alignment, std::size_t size) noexcept {
-  return counted(Counter::aligned, size, ts::next_memalign, alignment, size);
+  return pass_on(Entry::aligned, nullptr, size, ts::next_memalign, alignment, size);
 }
 
 void* aligned_alloc(std::size_t alignment, std::size_t size) noexcept {
-  return counted(Counter::aligned, size, ts::next_aligned_alloc, alignment, size);
+  return pass_on(Entry::aligned, nullptr, size, ts::next_aligned_alloc, alignment, size);
 }
 
 int posix_memalign(void** result, std::size_t alignment, std::size_t size) noexcept {
-  return counted(Counter::aligned, size, ts::next_posix_memalign, result, alignment, size);
+  ts::Call call{Entry::aligned, nullptr};
+  const int error_number = ts::next_posix_memalign.get()(result, alignment, size);
+  call.finish(error_number == 0 ? *result : nullptr, size);
+  return error_number;
 }
 
 void* valloc(std::size_t size) noexcept {
-  return counted(Counter::aligned, size, ts::next_valloc, size);
+  return pass_on(Entry::aligned, nullptr, size, ts::next_valloc, size);
 }
 
 void* pvalloc(std::size_t size) noexcept {
-  return counted(Counter::aligned, size, ts::next_pvalloc, size);
+  return pass_on(Entry::aligned, nullptr, size, ts::next_pvalloc, size);
 }
 
 }  // extern "C"

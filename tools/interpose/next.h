@@ -12,8 +12,8 @@
 
 namespace ts {
 
-// The allocations made on this thread while it looks a symbol up; not the program's, so not
-// counted.
+// The allocations made on this thread while it looks a symbol up; not the program's, so no
+// shim is told of them.
 bool is_looking_up();
 void* lookup_allocate(std::size_t size);  // zeroed, aligned to 16; null when the arena is used up
 bool is_lookup_block(const void* pointer);

@@ -1,7 +1,7 @@
-// The C++ operators new and delete, all forms, counted and passed on; see count.cpp.
+// The C++ operators new and delete, all forms, as a shim defines them; see functions.cpp.
 //
 // Why it exists: an allocator that defines operator new itself is reached without malloc, so
-// counting malloc alone would say of a C++ program that it makes no calls. What it refuses to do:
+// who stands before malloc alone would say of a C++ program that it makes no calls. What it refuses to do:
 // decide what new means. Throwing, the new handler and the meaning of sized forms are those of the
 // next definition; only a program without any C++ runtime that we can find gets malloc and free in
 // their place.
@@ -12,7 +12,7 @@
 #include <algorithm>
 #include <new>
 
-#include "interpose/passed_on.h"
+#include "interpose/pass_on.h"
 
 namespace ts {
 namespace {
@@ -21,7 +21,7 @@ using Align = std::align_val_t;
 using Nothrow = const std::nothrow_t&;
 using std::size_t;
 
-// The stand-ins call our own malloc and free; like any nested call, those are not counted twice.
+// The stand-ins call our own malloc and free; like any nested call.
 void* allocate_nothrow(size_t size, Nothrow) {
   return malloc(std::max<size_t>(size, 1));
 }  // new gives a block for 0 bytes too
@@ -33,7 +33,7 @@ void* allocate_aligned_nothrow(size_t size, Align alignment, Nothrow) {
 void* or_abort(void* pointer) {
   if (pointer != nullptr) return pointer;
   constexpr char message[] =
-      "tsmalloc-count: operator new is out of memory, and no C++ runtime was found to throw "
+      "tsmalloc: operator new is out of memory, and no C++ runtime was found to throw "
       "bad_alloc\n";
   [[maybe_unused]] const auto written = write(STDERR_FILENO, message, sizeof message - 1);
   abort();
@@ -81,16 +81,16 @@ constinit Next<void(void*, Align, Nothrow)> next_delete_aligned_nothrow{
 constinit Next<void(void*, Align, Nothrow)> next_delete_array_aligned_nothrow{
     "_ZdaPvSt11align_val_tRKSt9nothrow_t", release<Align, Nothrow>};
 
-template <class Result, class... Parameters>
-void* counted_new(Next<Result(size_t, Parameters...)>& next, size_t size,
+template <class... Parameters>
+void* pass_on_new(Next<void*(size_t, Parameters...)>& next, size_t size,
                   std::type_identity_t<Parameters>... rest) {
-  return counted(Counter::operator_new, size, next, size, rest...);
+  return pass_on(Entry::operator_new, nullptr, size, next, size, rest...);
 }
 
 template <class... Parameters>
-void counted_delete(Next<void(void*, Parameters...)>& next, void* pointer,
+void pass_on_delete(Next<void(void*, Parameters...)>& next, void* pointer,
                     std::type_identity_t<Parameters>... rest) {
-  counted(Counter::operator_delete, 0, next, pointer, rest...);
+  pass_on_release(Entry::operator_delete, next, pointer, rest...);
 }
 
 }  // namespace
@@ -98,48 +98,48 @@ void counted_delete(Next<void(void*, Parameters...)>& next, void* pointer,
 
 using std::size_t;
 using ts::Align;
-using ts::counted_delete;
-using ts::counted_new;
 using ts::Nothrow;
+using ts::pass_on_delete;
+using ts::pass_on_new;
 
-void* operator new(size_t n) { return counted_new(ts::next_new, n); }
-void* operator new[](size_t n) { return counted_new(ts::next_new_array, n); }
-void* operator new(size_t n, Nothrow t) noexcept { return counted_new(ts::next_new_nothrow, n, t); }
+void* operator new(size_t n) { return pass_on_new(ts::next_new, n); }
+void* operator new[](size_t n) { return pass_on_new(ts::next_new_array, n); }
+void* operator new(size_t n, Nothrow t) noexcept { return pass_on_new(ts::next_new_nothrow, n, t); }
 void* operator new[](size_t n, Nothrow t) noexcept {
-  return counted_new(ts::next_new_array_nothrow, n, t);
+  return pass_on_new(ts::next_new_array_nothrow, n, t);
 }
-void* operator new(size_t n, Align a) { return counted_new(ts::next_new_aligned, n, a); }
-void* operator new[](size_t n, Align a) { return counted_new(ts::next_new_array_aligned, n, a); }
+void* operator new(size_t n, Align a) { return pass_on_new(ts::next_new_aligned, n, a); }
+void* operator new[](size_t n, Align a) { return pass_on_new(ts::next_new_array_aligned, n, a); }
 void* operator new(size_t n, Align a, Nothrow t) noexcept {
-  return counted_new(ts::next_new_aligned_nothrow, n, a, t);
+  return pass_on_new(ts::next_new_aligned_nothrow, n, a, t);
 }
 void* operator new[](size_t n, Align a, Nothrow t) noexcept {
-  return counted_new(ts::next_new_array_aligned_nothrow, n, a, t);
+  return pass_on_new(ts::next_new_array_aligned_nothrow, n, a, t);
 }
 
-void operator delete(void* p) noexcept { counted_delete(ts::next_delete, p); }
-void operator delete[](void* p) noexcept { counted_delete(ts::next_delete_array, p); }
-void operator delete(void* p, size_t n) noexcept { counted_delete(ts::next_delete_sized, p, n); }
+void operator delete(void* p) noexcept { pass_on_delete(ts::next_delete, p); }
+void operator delete[](void* p) noexcept { pass_on_delete(ts::next_delete_array, p); }
+void operator delete(void* p, size_t n) noexcept { pass_on_delete(ts::next_delete_sized, p, n); }
 void operator delete[](void* p, size_t n) noexcept {
-  counted_delete(ts::next_delete_array_sized, p, n);
+  pass_on_delete(ts::next_delete_array_sized, p, n);
 }
-void operator delete(void* p, Nothrow t) noexcept { counted_delete(ts::next_delete_nothrow, p, t); }
+void operator delete(void* p, Nothrow t) noexcept { pass_on_delete(ts::next_delete_nothrow, p, t); }
 void operator delete[](void* p, Nothrow t) noexcept {
-  counted_delete(ts::next_delete_array_nothrow, p, t);
+  pass_on_delete(ts::next_delete_array_nothrow, p, t);
 }
-void operator delete(void* p, Align a) noexcept { counted_delete(ts::next_delete_aligned, p, a); }
+void operator delete(void* p, Align a) noexcept { pass_on_delete(ts::next_delete_aligned, p, a); }
 void operator delete[](void* p, Align a) noexcept {
-  counted_delete(ts::next_delete_array_aligned, p, a);
+  pass_on_delete(ts::next_delete_array_aligned, p, a);
 }
 void operator delete(void* p, size_t n, Align a) noexcept {
-  counted_delete(ts::next_delete_sized_aligned, p, n, a);
+  pass_on_delete(ts::next_delete_sized_aligned, p, n, a);
 }
 void operator delete[](void* p, size_t n, Align a) noexcept {
-  counted_delete(ts::next_delete_array_sized_aligned, p, n, a);
+  pass_on_delete(ts::next_delete_array_sized_aligned, p, n, a);
 }
 void operator delete(void* p, Align a, Nothrow t) noexcept {
-  counted_delete(ts::next_delete_aligned_nothrow, p, a, t);
+  pass_on_delete(ts::next_delete_aligned_nothrow, p, a, t);
 }
 void operator delete[](void* p, Align a, Nothrow t) noexcept {
-  counted_delete(ts::next_delete_array_aligned_nothrow, p, a, t);
+  pass_on_delete(ts::next_delete_array_aligned_nothrow, p, a, t);
 }

@@ -1,0 +1,38 @@
+// One call, passed on to the next definition: the whole life of every entry point of a shim.
+//
+// Why it exists: so that each of the thirty entry points is one line that says only what differs.
+// What it refuses to do: touch arguments or results. What else happens is the affair of the shim's
+// own class Call, which its call.h defines:
+//
+//   Call(Entry entry, void* block)           before; block: what the call gives back or resizes
+//   void finish(void* block, std::size_t bytes)   after; null: nothing was granted
+//
+// Calls nest (libstdc++'s operator new calls malloc), and finish() is not reached by one that throws.
+#pragma once
+
+#include <type_traits>
+
+#include "call.h"
+#include "interpose/entry.h"
+#include "interpose/next.h"
+
+namespace ts {
+
+template <class... Parameters>
+void* pass_on(Entry entry, void* given, std::size_t bytes, Next<void*(Parameters...)>& next,
+              std::type_identity_t<Parameters>... arguments) {
+  Call call{entry, given};
+  void* const result = next.get()(arguments...);
+  call.finish(result, bytes);
+  return result;
+}
+
+template <class... Parameters>
+void pass_on_release(Entry entry, Next<void(void*, Parameters...)>& next, void* given,
+                     std::type_identity_t<Parameters>... arguments) {
+  Call call{entry, given};
+  next.get()(given, arguments...);
+  call.finish(nullptr, 0);
+}
+
+}  // namespace ts

@@ -1,0 +1,33 @@
+// One file for each program image in each process: when it begins, and where it lies.
+//
+// Why it exists: what a shim knows must survive every way for a process to end, so it is kept in a
+// mapped file; and a forked child must begin one of its own, although nobody tells it that it has
+// been forked. What it refuses to do: fail. Without a directory, or with one that cannot be written,
+// there is no file, and that is the message. It also never allocates.
+#pragma once
+
+#include <cstddef>
+
+namespace ts {
+
+// Whether this process has begun: false at its first call, and at the first of a forked child.
+bool has_begun();
+
+enum class Begin {
+  not_now,  // another thread does it, or libc is not ready and a later call comes here again
+  first,    // the caller is to make the record of this program image
+  forked    // the same, for a child that was forked; its memory is a copy of its parent's
+};
+
+// variable: the name of the environment variable that names the directory.
+Begin begin_process(const char* variable);
+
+// DIRECTORY/PID-NUMBER.suffix with this content, mapped and shared; null when there is no file to be
+// had. Everything is written before it is mapped: a full disk shows here, not as a SIGBUS.
+void* map_new_file(const char* suffix, const void* content, std::size_t size);
+
+// Who we are; each text ends with a NUL, and is cut if it is too long.
+void name_program(char* text, std::size_t size);
+void name_provider(char* text, std::size_t size);  // the library that provides the next malloc
+
+}  // namespace ts

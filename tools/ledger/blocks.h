@@ -1,0 +1,28 @@
+// The blocks in use: address -> (requested size, allocating thread).
+//
+// Why it exists: at a free nobody tells the size, or who allocated. What it refuses to do: lock.
+// There is one word for each 8 bytes of address space in which blocks have been, exchanged as a
+// whole, so a table is right at every moment, also for a child that was forked in between.
+#pragma once
+
+#include <cstdint>
+
+namespace ts {
+
+struct Block {
+  std::uint64_t bytes = 0;
+  std::uint32_t thread = 0;  // 0: there is no such block
+  bool exists() const { return thread != 0; }
+};
+
+inline constexpr std::uint64_t most_block_bytes = (std::uint64_t{1} << 40) - 1;  // larger: cut
+inline constexpr std::uint32_t most_threads = (1U << 24) - 1;  // later ones share this number
+
+// Enters a block and returns the one that was there. `is_entered` is false when the ledger has no
+// memory for it.
+Block enter_block(const void* address, Block block, bool& is_entered);
+
+// Takes a block out; one that does not exist if it is not known.
+Block take_block(const void* address);
+
+}  // namespace ts
