@@ -224,7 +224,7 @@ def _block(each: Plan) -> str:
         ("command", shlex.join(each.command(0, each.allocators[0].name))),
         ("sweep", "; ".join(values) or "none"),
         ("allocators", " ".join(allocator.name for allocator in each.allocators)),
-        ("rounds", f"{each.rounds} of {each.runs_a_round} runs"),
+        ("rounds", f"{each.rounds}, of {each.runs_a_round} runs each"),
         ("causes", f"counted at {'; '.join(causes)}" if causes else "not counted"),
         ("hang", f"after {definition.timeout_seconds:g} s"),
     ]

@@ -1,0 +1,267 @@
+"""`tsmalloc experiment` as a user meets it: a small program, real allocators, real signals.
+
+Why: that the pieces fit, and that a run survives what ends it, shows only at the prompt.
+Refuses to: judge a time; the machine that runs tests is busy.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tsmlab.experiments import results
+from tsmlab.experiments.model import ExperimentResults, Run
+
+Tool = Callable[..., subprocess.CompletedProcess[str]]
+
+PROGRAM = """#!/bin/sh
+# Prints what it was told; "fail" does so under preloaded allocators, "slow" takes a moment.
+case $1 in
+  fail) if [ -n "$LD_PRELOAD" ]; then echo "FAILED: not today" >&2; exit 3; fi ;;
+  slow) sleep 0.3 ;;
+esac
+echo "seconds: 0.$2"
+echo "under: $3"
+"""
+EXPERIMENT = """
+name = "{name}"
+title = "What {name} costs"
+question = "Is it the same under all allocators?"
+program = "./program"
+arguments = ["{name}", "{{digits}}", "7"]
+allocators = ["tsmalloc", "glibc"]
+rounds = 3
+run_seconds = 0.01
+
+[[parameter]]
+name = "digits"
+values = [25, 5]
+
+[[metric]]
+name = "seconds"
+unit = "seconds"
+
+[[metric]]
+name = "under"
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("experiments")
+    (folder / "program").write_text(PROGRAM)
+    (folder / "program").chmod(0o755)
+    for name in ("plain", "slow", "fail"):
+        (folder / f"{name}.toml").write_text(EXPERIMENT.format(name=name))
+    return folder
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    inherited = {k: v for k, v in os.environ.items() if k not in ("LD_PRELOAD", "COLUMNS")}
+    return inherited | {"XDG_STATE_HOME": str(tmp_path / "state")}
+
+
+@pytest.fixture
+def experiment(environment: dict[str, str]) -> Tool:
+    def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "tsmlab", "experiment", *arguments],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    return run
+
+
+def kept(tmp_path: Path) -> list[ExperimentResults]:
+    """What was kept, in the order in which it was begun."""
+    state = tmp_path / "state" / "tsmalloc" / "results"
+    return [results.read(path) for path in sorted(state.glob("*-experiment-*.json"))]
+
+
+def runs(found: ExperimentResults) -> list[Run]:
+    return [run for cell in found.experiments[0].cells for run in cell.runs]
+
+
+def without_times(found: ExperimentResults) -> object:
+    """What a seed decides, and what the program prints."""
+    return [
+        (cell.point, cell.allocator, run.round, run.position, run.values.get("seconds"))
+        for cell in found.experiments[0].cells
+        for run in cell.runs
+    ]
+
+
+def test_an_experiment_from_its_file_to_its_answer(
+    experiment: Tool, folder: Path, tmp_path: Path
+) -> None:
+    done = experiment(
+        *("run", "--file", folder / "plain.toml", "--seed", "5", "--no-causes"),
+        *("--export-csv", tmp_path / "runs.csv", "--export-markdown", tmp_path / "table.md"),
+        *("--export-json", tmp_path / "all.json"),
+    )
+    assert done.returncode == 0, done.stderr
+    (found,) = kept(tmp_path)
+    assert results.read(tmp_path / "all.json") == found
+    assert (found.seed, len(runs(found))) == (5, 2 * 2 * 3)
+    assert all(run.values["wall_seconds"] > 0.0 for run in runs(found))
+    assert all(run.values["under"] == 7.0 for run in runs(found))
+    for index, seconds in ((0, 0.25), (1, 0.5)):
+        for name in ("tsmalloc", "glibc"):
+            cell = found.experiments[0].cell(index, name)
+            assert cell is not None
+            assert cell.values("seconds") == {1: seconds, 2: seconds, 3: seconds}
+    assert "plain: What plain costs" in done.stdout
+    assert "median of seconds (lower is better), by digits; 3 rounds" in done.stdout
+    assert "250 ms" in done.stdout
+    assert "1 experiment, 12 runs in 3 rounds, about 1 s" in done.stderr
+    assert done.stderr.count("journal ") == 2
+    assert "results    " in done.stderr
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "runs.csv").read_text())))
+    assert len(rows) == 12
+    assert {row["parameters"] for row in rows} == {"digits=25", "digits=5"}
+    assert "## What plain costs" in (tmp_path / "table.md").read_text()
+    shown = experiment("show", tmp_path / "all.json")
+    assert (shown.returncode, shown.stdout) == (0, done.stdout)
+
+
+def test_a_failure_is_a_row_and_an_exit_status(
+    experiment: Tool, folder: Path, tmp_path: Path
+) -> None:
+    arguments = ("run", "--file", folder / "fail.toml", "--no-causes")
+    done = experiment(*arguments)
+    assert done.returncode == 2, done.stderr
+    assert "FAILED tsmalloc at digits=5: exit 3 (2 of 2 runs; not run again)" in done.stdout
+    assert "| FAILED: not today" in done.stdout
+    (found,) = kept(tmp_path)
+    assert len(runs(found)) == 2 * 3 + 2 * 2
+    assert experiment(*arguments, "--ignore-failure", "-q").returncode == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_what_ends_a_run_costs_one_run_and_resume_goes_on(
+    experiment: Tool, environment: dict[str, str], folder: Path, tmp_path: Path, number: int
+) -> None:
+    start = ("run", "--file", folder / "slow.toml", "--seed", "11", "-r", "4", "--no-causes")
+    with subprocess.Popen(
+        [sys.executable, "-m", "tsmlab", "experiment", *start],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        journal = None
+        deadline = time.monotonic() + 60.0
+        while time.monotonic() < deadline:
+            journal = next((tmp_path / "state" / "tsmalloc" / "results").glob("*.jsonl"), None)
+            if journal and len(journal.read_bytes().splitlines()) >= 6:
+                break
+            time.sleep(0.02)
+        process.send_signal(number)
+        shown, said = process.communicate(timeout=60)
+    assert journal is not None
+    before = len(journal.read_bytes().splitlines()) - 1
+    assert 5 <= before < 16
+    if number == signal.SIGKILL:
+        assert kept(tmp_path) == []
+    else:
+        assert process.returncode == 130, said
+        assert "interrupted by the user" in shown
+        assert "go on with: tsmalloc experiment run --resume" in said
+        (partial,) = kept(tmp_path)
+        assert len(runs(partial)) == before
+    done = experiment("run", "--resume")
+    assert done.returncode == 0, done.stderr
+    assert f"{before} runs are done" in done.stderr
+    resumed = kept(tmp_path)[-1]
+    # An uninterrupted run of the same seed has the same structure.
+    whole = experiment(*start, "--json", "-q")
+    assert without_times(resumed) == without_times(results.from_json(whole.stdout))
+    assert resumed.stop is not None
+    assert resumed.stop.reason == "runs"
+
+
+def test_resume_refuses_what_has_changed_and_what_is_chosen_anew(
+    experiment: Tool, tmp_path: Path
+) -> None:
+    mine = tmp_path / "mine.toml"
+    (tmp_path / "program").write_text(PROGRAM)
+    (tmp_path / "program").chmod(0o755)
+    mine.write_text(EXPERIMENT.format(name="plain"))
+    assert experiment("run", "--file", mine, "--no-causes", "-q").returncode == 0
+    journal = next((tmp_path / "state" / "tsmalloc" / "results").glob("*.jsonl"))
+    again = experiment("run", "--resume", journal, "--json", "-q")
+    assert again.returncode == 0, again.stderr
+    assert json.loads(again.stdout)["schema"] == "tsmalloc-experiments/1"
+    for option in (["plain"], ["-r", "9"], ["-a", "glibc"], ["--seed", "1"], ["--no-causes"]):
+        refused = experiment("run", "--resume", journal, *option)
+        assert refused.returncode == 1
+        assert "cannot be chosen now" in refused.stderr
+    mine.write_text(EXPERIMENT.format(name="plain") + "\n# longer\n")
+    refused = experiment("run", "--resume")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert f"changed since the run began: {mine}" in refused.stderr
+    assert "without --resume" in refused.stderr
+
+
+def test_a_dry_run_says_what_would_be_done_and_does_nothing(
+    experiment: Tool, folder: Path, tmp_path: Path
+) -> None:
+    arguments = ("run", "--file", folder / "plain.toml", "--dry-run", "--seed", "3")
+    done = experiment(*arguments, "-a", "glibc", "-r", "9")
+    assert done.returncode == 0, done.stderr
+    lines = {line.split()[0]: line for line in done.stdout.splitlines() if line.strip()}
+    assert lines["command"].endswith("program plain 25 7")
+    assert lines["sweep"].split()[1:] == ["digits", "25", "5"]
+    assert lines["allocators"].split()[1:] == ["glibc"]
+    assert lines["rounds"].endswith("9, of 2 runs each")
+    assert done.stdout.splitlines()[-1].startswith("1 experiment, 18 runs in 9 rounds, about ")
+    assert not (tmp_path / "state").exists()
+
+
+def test_the_list_has_the_shipped_ones_and_ones_own(experiment: Tool, folder: Path) -> None:
+    done = experiment("list", "--file", folder / "plain.toml")
+    assert done.returncode == 0, done.stderr
+    assert "plain" in done.stdout
+    assert "What plain costs (2 points, 3 rounds)" in done.stdout
+    assert "    Is it the same under all allocators?" in done.stdout
+    assert "x3-" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["run"], "no experiment is named"),
+        (["run", "x99"], "there is no experiment 'x99'"),
+        (["run", "all", "-r", "0"], "a whole number from 1 on"),
+        (["run", "x2*", "-a", "tsmaloc"], "Did you mean tsmalloc?"),
+        (["run", "x2*", "--export-csv", "/no/such/folder/file"], "mkdir -p"),
+        (["run", "--file", "/no/such/file"], "No such file"),
+        (["run", "--resume"], "there is no journal in"),
+        (["run", "--resume", "/no/such/file"], "No such file"),
+        (["show", "/no/such/file"], "No such file"),
+        (["shw", "/no/such/file"], "tsmalloc experiment --help"),
+    ],
+)
+def test_mistakes_are_named_before_anything_runs(
+    experiment: Tool, arguments: list[str], words: str, tmp_path: Path
+) -> None:
+    done = experiment(*arguments)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "state").exists()
