@@ -36,8 +36,9 @@ void unlist_if_exhausted(ThreadHeap& heap, Span& slab) noexcept {
 // slab that is long itself: see unpin); of further ones, as much as the bin has room for.
 std::uint32_t take_used(ThreadHeap& heap, unsigned size_class, Block*& head) noexcept {
   const SizeClass& c = size_classes[size_class];
+  const std::uint32_t room = c.bin_blocks;
   std::uint32_t taken = 0;
-  while (taken < (c.bin_blocks + 1) / 2) {
+  while (taken < (room + 1) / 2) {
     Span* const slab = slab_with_blocks(heap, size_class);
     if (slab == nullptr) break;
     std::uint32_t count = slab->free_blocks;
@@ -46,7 +47,7 @@ std::uint32_t take_used(ThreadHeap& heap, unsigned size_class, Block*& head) noe
     if (takes_whole) {
       slab->blocks = nullptr;
     } else {
-      count = count < c.bin_blocks - taken ? count : c.bin_blocks - taken;
+      count = count < room - taken ? count : room - taken;
       Block* last = first;
       for (std::uint32_t i = 1; i < count; ++i) last = last->next;
       slab->blocks = last->next;
@@ -94,7 +95,7 @@ Block* refill(ThreadHeap& heap, unsigned size_class) noexcept {
   if (taken == 0) return nullptr;
   Bin& bin = heap.bins[size_class];
   bin.head = head->next;
-  bin.room = static_cast<std::int32_t>(size_classes[size_class].bin_blocks - (taken - 1));
+  bin.room = static_cast<std::int32_t>(bin_blocks(heap, size_classes[size_class]) - (taken - 1));
   return head;
 }
 
@@ -103,9 +104,10 @@ void empty_bin(ThreadHeap& heap, unsigned size_class) noexcept {
   Bin& bin = heap.bins[size_class];
   Block* block = bin.head;
   const std::int32_t room = bin.room;
-  bin = {nullptr, static_cast<std::int32_t>(c.bin_blocks)};
+  const std::uint32_t capacity = bin_blocks(heap, c);
+  bin = {nullptr, static_cast<std::int32_t>(capacity)};
   if (room < 0) {
-    const std::uint32_t count = c.bin_blocks + static_cast<std::uint32_t>(-room);
+    const std::uint32_t count = capacity + static_cast<std::uint32_t>(-room);
     return take_list_home(heap, *slab_of(block), block, count);
   }
   while (block != nullptr) {
@@ -130,7 +132,7 @@ void empty(ThreadHeap& heap) noexcept {
 
 void unpin(ThreadHeap& heap, Span& slab) noexcept {
   const SizeClass& c = size_classes[slab.size_class];
-  if (slab.granules == 1 || used(slab) > c.bin_blocks) return;
+  if (slab.granules == 1 || used(slab) > bin_blocks(heap, c)) return;
   std::uint32_t in_bin = 0;
   for (const Block* block = heap.bins[slab.size_class].head; block != nullptr; block = block->next)
     in_bin += slab_of(block, c) == &slab ? 1 : 0;
@@ -141,7 +143,7 @@ void unpin(ThreadHeap& heap, Span& slab) noexcept {
 void recount_bins(ThreadHeap& heap) noexcept {
   for (unsigned c = 1; c < class_count; ++c) {
     Bin& bin = heap.bins[c];
-    bin.room = static_cast<std::int32_t>(size_classes[c].bin_blocks);
+    bin.room = static_cast<std::int32_t>(bin_blocks(heap, size_classes[c]));
     for (const Block* block = bin.head; block != nullptr; block = block->next) --bin.room;
   }
 }

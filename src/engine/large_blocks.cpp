@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "base/event_counts.h"
+#include "engine/huge_pages.h"
 #include "engine/page_heap.h"
 #include "engine/thread_heap.h"
 #include "os/os.h"
@@ -44,12 +45,16 @@ void claim(const void* p) noexcept {
   require(is_ours, not_in_use, p);
 }
 
-// Where the calling thread keeps a span of the length; null if nowhere.
-Span** kept_place(std::size_t granules) noexcept {
+// The fewer threads there are, the more spans each may keep.
+std::uint32_t most_kept() noexcept {
+  const std::uint32_t heaps = layout.heap_count.load(std::memory_order_relaxed);
+  return heaps <= 4 ? 4 : heaps <= 16 ? 1 : 0;
+}
+
+// What the calling thread keeps of the length; null if nothing.
+KeptSpans* kept_spans(std::size_t granules) noexcept {
   const std::size_t index = granules - min_kept_granules;
-  const bool keeps = index < kept_count && has_heap() &&
-                     layout.heap_count.load(std::memory_order_relaxed) <= most_heaps_to_keep_spans;
-  return keeps ? &current_heap->kept[index] : nullptr;
+  return index < kept_lengths && has_heap() ? &current_heap->kept[index] : nullptr;
 }
 
 }  // namespace
@@ -60,14 +65,16 @@ void* allocate_large(std::size_t bytes, std::size_t alignment, bool* zeroed) noe
   const std::size_t granules = at_least_one(granules_for(bytes));
   const std::size_t multiple = at_least_one(alignment / granule_bytes);
   if constexpr (counting) count_event(Event::large_allocations);
-  if (Span** const kept = kept_place(granules);
-      kept != nullptr && *kept != nullptr && multiple == 1) {
-    Span& span = **kept;
-    *kept = nullptr;
+  if (KeptSpans* const kept = kept_spans(granules);
+      kept != nullptr && kept->head != nullptr && multiple == 1) {
+    Span& span = *kept->head;
+    kept->head = span.next;
+    --kept->count;
     return begin_block(span, granules);
   }
   Span* const span = allocate_span(granules, multiple, 0);
   if (span == nullptr) return out_of_memory();
+  if (span->zeroed) choose_page_size(*span);
   if (zeroed != nullptr) *zeroed = span->zeroed;
   return begin_block(*span, granules);
 }
@@ -76,18 +83,22 @@ void release_large(void* p, Entry entry) noexcept {
   require(entry == large_entry && address_of(p) % granule_bytes == 0, not_in_use, p);
   claim(p);
   Span& span = span_of(p);
-  Span** const kept = kept_place(span.granules);
-  if (kept != nullptr && *kept == nullptr) {
-    *kept = &span;
-  } else {
-    page_heap.release(&span);
-  }
+  note_release(span);
+  KeptSpans* const kept = kept_spans(span.granules);
+  if (kept == nullptr || kept->count >= most_kept()) return page_heap.release(&span);
+  span.next = kept->head;
+  // release: as put_before()
+  std::atomic_ref<Span*>{kept->head}.store(&span, std::memory_order_release);
+  ++kept->count;
 }
 
 void release_kept(ThreadHeap& heap) noexcept {
-  for (Span*& kept : heap.kept) {
-    if (kept != nullptr) page_heap.release(kept);
-    kept = nullptr;
+  for (KeptSpans& kept : heap.kept) {
+    while (Span* const span = kept.head) {
+      kept.head = span->next;
+      page_heap.release(span);
+    }
+    kept.count = 0;
   }
 }
 
@@ -116,6 +127,7 @@ void* move_large(void* p, std::size_t bytes) noexcept {
   Span* span = allocate_clean(granules + granules / 2);
   if (span == nullptr) span = allocate_clean(granules);
   if (span == nullptr) return nullptr;
+  note_release(old);
   if (!os::move_pages(p, memory_of(span), old_bytes)) {
     // The span stays in use for good, and no other will.
     moves.store(max_moves, std::memory_order_relaxed);

@@ -115,27 +115,40 @@ struct RemoteBatch {
 // slabs in turn fills several batches.
 inline constexpr std::size_t batch_count = 32;
 
-// A thread keeps one span of each of these lengths, the shortest large blocks, where the lock of the
-// page heap would cost most; unless there are many threads, which would keep much.
-inline constexpr std::uint32_t most_heaps_to_keep_spans = 16;
+// A thread keeps some spans of each of these lengths, the shortest large blocks, where the lock of the
+// page heap would cost most.
 inline constexpr std::size_t min_kept_granules = granules_for(max_small_bytes + 1);
-inline constexpr std::size_t kept_count = 2;
+inline constexpr std::size_t kept_lengths = 2;
+
+struct KeptSpans {
+  Span* head = nullptr;
+  std::uint32_t count = 0;
+};
 
 struct alignas(64) ThreadHeap {
   Entry self = ~Entry{0};             // const: its number as the map has it, here nobody's
   bool is_orphan = false;             // orphans' lock
   bool is_stocked = false;            // orphans' lock: an orphan whose bins hold blocks
   bool is_inherited = false;          // orphans' lock: its thread did not end, but was not forked
+  bool has_wide_bins = false;         // const: it is one of the first
   std::atomic<bool> busy{false};      // owner: in a slow path; a fork leaves such a heap alone
   ThreadHeap* next_orphan = nullptr;  // orphans' lock
   Bin bins[class_count];              // owner
   Span* partial[class_count] = {};    // owner: slabs with blocks to give, by class
-  std::uint32_t slabs[class_count] = {};  // owner: how many the heap has, by class
-  RemoteBatch batches[batch_count];       // owner
-  Span* kept[kept_count] = {};            // owner: a free large span of each length that is kept
+  std::uint32_t slabs[class_count] = {};          // owner: how many the heap has, by class
+  RemoteBatch batches[batch_count];               // owner
+  KeptSpans kept[kept_lengths];                   // owner: free large spans, by length
   alignas(64) std::atomic<Span*> ready{nullptr};  // any: slabs with pending frees, a stack
 };
 static_assert(sizeof(ThreadHeap) == 2944);
+
+// The first heaps of a process have more room for blocks of some kilobytes: what a few threads put aside is
+// little, whatever they do.
+inline constexpr std::uint32_t most_heaps_with_wide_bins = 16;
+
+inline std::uint32_t bin_blocks(const ThreadHeap& heap, const SizeClass& c) noexcept {
+  return heap.has_wide_bins ? c.wide_bin_blocks : c.bin_blocks;
+}
 
 // ---- the reservation ----
 

@@ -27,7 +27,8 @@ struct SizeClass {
   std::uint32_t block_bytes;
   std::uint32_t first_slab_granules;  // of a heap's first slab: short, since it may be the only one
   std::uint32_t slab_granules;        // of further ones: as long as wastes little at the end
-  std::uint32_t bin_blocks;           // as many as a bin may hold
+  std::uint32_t bin_blocks;           // as many as a bin may hold,
+  std::uint32_t wide_bin_blocks;      // and in a process of few threads
   std::uint32_t carve_blocks;         // as many as are linked at a time: a page of fresh memory
   std::uint32_t reciprocal;           // of block_bytes, for number_in_slab
 };
@@ -54,6 +55,12 @@ constexpr std::uint32_t blocks_in_slab(const SizeClass& size_class, std::size_t 
 inline constexpr std::size_t max_slab_granules = 16;
 inline constexpr std::size_t bin_bytes = 8192;
 inline constexpr std::size_t max_bin_blocks = 128;
+// In a process of few threads they hold twice as much, and several blocks of every class. (Of long slabs no
+// more: see release_overflow.)
+inline constexpr std::size_t wide_bin_bytes = 2 * bin_bytes;
+inline constexpr std::size_t max_wide_bin_blocks = 2 * max_bin_blocks;
+inline constexpr std::size_t several_bytes = 32768;
+inline constexpr std::size_t several_blocks = 8;
 inline constexpr std::size_t carve_bytes = 4096;
 
 // The shortest slab with so many blocks that wastes at most one part in `waste` at its end.
@@ -82,10 +89,12 @@ constexpr SizeClass make_class(unsigned size_class) noexcept {
   const auto clamp = [](std::size_t value, std::size_t low, std::size_t high) {
     return static_cast<std::uint32_t>(value < low ? low : value > high ? high : value);
   };
+  const std::uint32_t several = clamp(several_bytes / bytes, 1, several_blocks);
   return {static_cast<std::uint32_t>(bytes),
           shortest_slab(bytes, 1, 4),
           granules,
           clamp(bin_bytes / bytes, 1, max_bin_blocks),
+          clamp(granules == 1 ? wide_bin_bytes / bytes : 0, several, max_wide_bin_blocks),
           clamp(carve_bytes / bytes, 1, 64),
           static_cast<std::uint32_t>(((std::uint64_t{1} << reciprocal_shift) + bytes - 1) / bytes)};
 }

@@ -61,7 +61,7 @@ void rotate_orphans() noexcept TS_REQUIRES(orphans_lock) {
 
 // The heap of an ended thread keeps what is in its bins, for the thread that adopts it, unless it is so
 // large that they would keep much else.
-constexpr std::size_t max_stocked_slabs = 128;
+constexpr std::size_t max_stocked_slabs = 1024;
 
 bool is_small(const ThreadHeap& heap) noexcept {
   std::size_t slabs = 0;
@@ -93,6 +93,7 @@ ThreadHeap* new_heap() noexcept {
   const std::uint32_t number = page_heap.new_heap();
   if (number == 0) return nullptr;
   ThreadHeap* const heap = heap_of(number << heap_shift);
+  heap->has_wide_bins = number <= most_heaps_with_wide_bins;
   for (unsigned c = 1; c < class_count; ++c) empty_bin(*heap, c);
   heap->self = number << heap_shift;
   return heap;
@@ -213,7 +214,7 @@ void* allocate_slow(const Bin& bin) noexcept {
 // Classes with long slabs have no more blocks in their bins.
 constexpr std::uint32_t most_used_to_unpin = 8;
 static_assert(std::ranges::all_of(size_classes, [](const SizeClass& c) {
-  return c.slab_granules == 1 || c.bin_blocks <= most_used_to_unpin;
+  return c.slab_granules == 1 || c.wide_bin_blocks <= most_used_to_unpin;
 }));
 
 void release_overflow(void* p, Bin& bin) noexcept {

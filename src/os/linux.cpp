@@ -87,6 +87,12 @@ void prefer_huge_pages(void* begin, std::size_t bytes) noexcept {
   ::madvise(begin, bytes, MADV_HUGEPAGE);
 }
 
+bool is_resident(const void* p) noexcept {
+  unsigned char resident = 0;
+  const std::uintptr_t page = reinterpret_cast<std::uintptr_t>(p) & ~(page_bytes() - 1);
+  return ::mincore(reinterpret_cast<void*>(page), 1, &resident) == 0 && (resident & 1) != 0;
+}
+
 std::uint64_t coarse_milliseconds() noexcept {
   timespec now{};
   ::clock_gettime(CLOCK_MONOTONIC_COARSE, &now);

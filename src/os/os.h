@@ -42,6 +42,9 @@ bool move_pages(void* from, void* to, std::size_t bytes) noexcept;
 // Asks for huge pages in a range that is about to be filled; a wish.
 void prefer_huge_pages(void* begin, std::size_t bytes) noexcept;
 
+// Whether the page that an address of committed memory lies in is resident.
+bool is_resident(const void* p) noexcept;
+
 // A clock that never goes back, to a few milliseconds, and cheap to read; never 0.
 std::uint64_t coarse_milliseconds() noexcept;
 

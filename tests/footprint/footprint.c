@@ -211,11 +211,71 @@ static void one_of_two_frees_is_told(void) {
   }
 }
 
+// Of this process: bytes of huge pages that are resident, or SIZE_MAX where nobody counts them.
+static size_t huge_page_bytes(void) {
+  char line[256];
+  FILE* file = fopen("/proc/self/smaps_rollup", "r");
+  size_t bytes = SIZE_MAX;
+  while (file != NULL && fgets(line, sizeof line, file) != NULL) {
+    if (strncmp(line, "AnonHugePages:", 14) == 0) bytes = strtoul(line + 14, NULL, 10) << 10;
+  }
+  if (file != NULL) fclose(file);
+  return bytes;
+}
+
+static bool system_has_huge_pages(void) {
+  char line[256] = "";
+  FILE* file = fopen("/sys/kernel/mm/transparent_hugepage/enabled", "r");
+  const bool is_read = file != NULL && fgets(line, sizeof line, file) != NULL;
+  if (file != NULL) fclose(file);
+  return is_read && strstr(line, "[never]") == NULL;
+}
+
+enum { large_blocks = 16, large_bytes = 10 << 20 };
+
+// Allocates large blocks one after another, of each of which so much is filled before the next.
+static void take_large_blocks(size_t filled) {
+  for (int i = 0; i < large_blocks; ++i) {
+    char* block = malloc(large_bytes);
+    REQUIRE(block != NULL, "malloc is null");
+    memset(block, 1, filled);
+    block[large_bytes - 1] = 1;
+  }
+}
+
+static void sparse_blocks_stay_sparse(void) {
+  const pid_t child = fork();
+  if (child == 0) {
+    take_large_blocks(64 << 10);
+    _exit(memory("VmRSS:") < ((size_t)8 << 20) ? 0 : 1);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT(status == 0, "%d blocks of 10 MB of which 68 KB are touched hold more than 8 MB",
+         large_blocks);
+}
+
+static void filled_blocks_get_huge_pages(void) {
+  if (!system_has_huge_pages()) skip_check("the system gives no huge pages");
+  const pid_t child = fork();
+  if (child == 0) {
+    take_large_blocks(large_bytes);
+    const size_t bytes = huge_page_bytes();
+    _exit(bytes == 0 ? 1 : bytes == SIZE_MAX ? 2 : 0);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 2) skip_check("nobody counts huge pages");
+  EXPECT(status == 0, "%d blocks of 10 MB were filled, and none has a huge page", large_blocks);
+}
+
 static const Check checks[] = {
     {"after a burst of 500 MB less than a tenth stays resident", little_stays_after_a_burst},
     {"256 waiting threads hold half as much again as one", waiting_threads_hold_little},
     {"a stream between threads holds what is live", streams_hold_what_is_live},
     {"threads that end leave nothing behind", ended_threads_leave_nothing},
+    {"large blocks that are hardly touched hold little", sparse_blocks_stay_sparse},
+    {"large blocks that are filled get huge pages", filled_blocks_get_huge_pages},
     {"of two threads that free a large block one is told", one_of_two_frees_is_told},
 };
 CHECK_MAIN(checks)

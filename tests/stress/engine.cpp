@@ -67,7 +67,7 @@ class Worker {
   std::size_t random_bytes() {
     switch (random(64)) {
       case 0:
-        return random(2 << 20);
+        return random(random(32) == 0 ? 16 << 20 : 2 << 20);
       case 1:
         return random(80'000);
       case 2:

@@ -1,0 +1,63 @@
+#include "engine/huge_pages.h"
+
+#include "os/os.h"
+
+namespace ts::engine {
+namespace {
+
+constexpr std::size_t huge_page_bytes = std::size_t{2} << 20;
+// Has a huge page in it wherever it lies.
+constexpr std::size_t min_granules = 2 * huge_page_bytes / granule_bytes;
+constexpr std::uint32_t requests_per_probe = 8;
+
+// Each may cut mappings into more pieces, of which a process may have about 65,000.
+constexpr std::uint32_t max_requests = 16384;
+
+// All relaxed: words of several threads may mix, and the worst of it is a wrong guess.
+constinit std::atomic<std::uint32_t> requests{0};
+constinit std::atomic<const Span*> probe{nullptr};
+constinit std::atomic<bool> last_was_filled{false};
+
+// Of some pages of a block, in even distances, at least 7 in 8 are resident. If it is no block any more,
+// this looks at whatever is there now; it touches nothing.
+bool is_filled(const Span& span) noexcept {
+  constexpr std::size_t looked_at = 32;
+  const std::size_t granules = span.used.load(std::memory_order_relaxed);
+  const std::size_t step_bytes = granules * granule_bytes / looked_at;
+  std::size_t resident = 0;
+  for (std::size_t i = 0; i < looked_at; ++i)
+    resident += os::is_resident(memory_of(&span) + i * step_bytes + step_bytes / 2) ? 1 : 0;
+  return resident >= looked_at - looked_at / 8;
+}
+
+// A probe that is not filled yet may be later.
+void look_at_probe() noexcept {
+  const Span* const span = probe.load(std::memory_order_relaxed);
+  if (span == nullptr) return;
+  const bool filled = is_filled(*span);
+  last_was_filled.store(filled, std::memory_order_relaxed);
+  if (filled) probe.store(nullptr, std::memory_order_relaxed);
+}
+
+}  // namespace
+
+void choose_page_size(const Span& span) noexcept {
+  if (span.granules < min_granules) return;
+  look_at_probe();
+  const std::uint32_t request = requests.fetch_add(1, std::memory_order_relaxed);
+  if (request >= max_requests) return;
+  if (request % requests_per_probe == 0) return probe.store(&span, std::memory_order_relaxed);
+  if (!last_was_filled.load(std::memory_order_relaxed)) return;
+  std::byte* const begin = memory_of(&span);
+  const std::size_t before = -address_of(begin) & (huge_page_bytes - 1);
+  const std::size_t bytes = (span.granules * granule_bytes - before) & -huge_page_bytes;
+  os::prefer_huge_pages(begin + before, bytes);
+}
+
+void note_release(const Span& span) noexcept {
+  if (&span != probe.load(std::memory_order_relaxed)) return;
+  look_at_probe();
+  probe.store(nullptr, std::memory_order_relaxed);
+}
+
+}  // namespace ts::engine

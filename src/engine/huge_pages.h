@@ -1,0 +1,18 @@
+// Which large blocks get huge pages. Whether a program touches its large blocks cannot be known when it
+// asks for them: huge pages make those that it fills several times as fast, and those of which it uses a
+// little many times as large. So the first of them, and then one in eight, is a probe with small
+// pages: requests for fresh memory look at how much of it has become resident, and as long as the last
+// probe was filled, they get huge pages. It refuses to know what is being allocated, and by whom.
+#pragma once
+
+#include "engine/layout.h"
+
+namespace ts::engine {
+
+// To be called with a large span that reads as zero, before it is used.
+void choose_page_size(const Span& span) noexcept;
+
+// To be called before a large span is released: the last word on a probe is what has become of it.
+void note_release(const Span& span) noexcept;
+
+}  // namespace ts::engine
