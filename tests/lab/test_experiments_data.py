@@ -163,6 +163,13 @@ def test_the_metrics_that_are_always_measured_are_documented() -> None:
     assert documented("Metrics") == BUILT_IN_NAMES
 
 
+def test_the_counts_of_our_libraries_are_documented() -> None:
+    table = (ROOT / "src" / "override" / "counters.cpp").read_text(encoding="utf-8")
+    counted = set(re.findall(r'\{Event::\w+, "(\w+)"', table))
+    assert len(counted) > 20
+    assert counted <= documented("Counts")
+
+
 def test_the_keys_of_a_file_are_documented() -> None:
     keys = {f"[[{key}]]" if key in TABLES else key for key in catalogue.KEYS}
     part = reference().split("### The file\n", 1)[1].split("\n### ", 1)[0]
