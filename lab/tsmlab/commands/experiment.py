@@ -11,14 +11,14 @@ from __future__ import annotations
 import os
 import random
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
 from tsmlab import allocators as known
-from tsmlab import render, tables, wording
+from tsmlab import render, report, tables, wording
 from tsmlab.commands.parameters import (
     FILE,
     Duration,
@@ -29,9 +29,15 @@ from tsmlab.commands.parameters import (
     extra_option,
     ignore_failure_option,
     output_options,
+    report_option,
     seed_option,
 )
-from tsmlab.commands.publishing import exit_status, let_termination_interrupt, publish
+from tsmlab.commands.publishing import (
+    exit_status,
+    let_termination_interrupt,
+    publish,
+    report_writer,
+)
 from tsmlab.errors import EXIT_OK, UserError
 from tsmlab.experiments import catalogue, plan, results, text
 from tsmlab.experiments import journal as journals
@@ -130,9 +136,7 @@ def show_command(file: Path) -> None:
     help="Go on with a run that was interrupted: the latest, or that of a journal.",
 )
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and run nothing.")
-@click.option(
-    "--report", type=FILE, metavar="DIR", help="Write a report with figures into this folder."
-)
+@report_option
 @ignore_failure_option
 @cpus_option
 @output_options
@@ -149,7 +153,8 @@ def run_command(as_json: bool, quiet: bool, ignore_failure: bool, force: bool, *
     130 interrupted, and what was measured until then is kept.
     """
     targets = export_targets(given, force)
-    write_report = _report_writer(given["report"], force)
+    if given["report"]:
+        report.check(given["report"], force)
     observers = all_observers()
     notes: list[str] = []
     opened = _resumed(given) if given["resume"] else _begun(given, notes)
@@ -164,9 +169,14 @@ def run_command(as_json: bool, quiet: bool, ignore_failure: bool, force: bool, *
             reporter.note(note)
         outcome = run_experiments(journal, MeasureExecutor(), observers, reporter)
     found = outcome.results
-    problems = publish(_Publication(found), targets, as_json, quiet)
-    if write_report:
-        click.echo(f"report     {write_report(found)}", err=True)
+    problems = publish(
+        _Publication(found),
+        targets,
+        as_json,
+        quiet,
+        report_writer(found, given["report"], force),
+        offer_report=True,
+    )
     interrupted = found.stop is not None and found.stop.reason == "interrupted"
     if not quiet:
         click.echo(f"journal    {journal.path}", err=True)
@@ -300,21 +310,3 @@ def _announcement(journal: Journal, observers: Sequence[Observer]) -> Iterator[s
     if journal.runs:
         yield f"{len(journal.runs)} runs are done, in {plan.time_text(journal.seconds)}"
     yield f"journal {journal.path}"
-
-
-def _report_writer(
-    directory: Path | None, force: bool
-) -> Callable[[ExperimentResults], Path] | None:
-    """What writes the report, if one is asked for; raises UserError for what cannot be written."""
-    if directory is None:
-        return None
-    from tsmlab import report  # noqa: PLC0415 (figures take a second to import)
-    from tsmlab.report import folder  # noqa: PLC0415
-
-    folder.check(directory, force)
-
-    def write(found: ExperimentResults) -> Path:
-        path: Path = report.write(found, directory, force)
-        return path
-
-    return write
