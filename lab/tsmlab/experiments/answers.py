@@ -14,6 +14,9 @@ from tsmlab.experiments.measured import Measured
 from tsmlab.experiments.outcome import CANNOT_TELL, Outcome
 
 MOST_SENTENCES = 8
+# The parts as they stand in the paragraph, and who is first in line for a place in it: the first
+# sentence of each part goes before all others.
+LINE = {"lead": 0, "reported": 2, "why": 1, "doubts": 3}
 # Of a single analysis, so that the first does not take the place of the others.
 MOST_OF_LEAD = 3
 MOST_OF_WHY = 3
@@ -21,24 +24,27 @@ MOST_OF_REPORTED = 2
 
 
 def answer(data: Measured, outcomes: Sequence[Outcome]) -> str:
-    """The first sentences of all analyses have a place, then the rest of their answers, the
-    reports, the reasons and the doubts, as far as there is room; nothing is said twice. In the
-    paragraph each analysis keeps its sentences together."""
+    """What comes first in line has a place: of each analysis its first sentence, its first reason
+    and what the first report says of it; then the rest, as far as there is room. Nothing is said
+    twice, and in the paragraph each analysis keeps its sentences together."""
     if not any(data.shown_runs()):
         return "Nothing can be said yet: no run has succeeded."
     if not outcomes:
         return "The experiment asks for no analysis; its tables stand for themselves."
     closing = _closing(data)
-    room = MOST_SENTENCES - len(closing)
-    wanted: list[tuple[int, int, str]] = []
-    for rank, part in enumerate(("lead", "reported", "why", "doubts")):
-        for index, outcome in enumerate(outcomes):
-            wanted += [(rank, index, sentence) for sentence in _part(outcome, part)]
-    firsts = [w for w in wanted if w[0] == 0 and w[2] == _part(outcomes[w[1]], "lead")[0]]
-    rest = [w for w in wanted if w not in firsts]
-    kept = list({w[2]: w for w in reversed([*firsts, *rest])}.values())[::-1][:room]
-    ordered = sorted(kept, key=lambda w: (w[1], wanted.index(w)))
-    return " ".join([*(sentence for _, _, sentence in ordered), *closing])
+    parts = [{part: _part(outcome, part) for part in LINE} for outcome in outcomes]
+    # Sentences by the place that they take in the paragraph, and in the line.
+    places: dict[str, tuple[int, int]] = {}
+    line: list[tuple[int, str]] = []
+    for index, of_outcome in enumerate(parts):
+        for part, sentences in of_outcome.items():
+            for number, sentence in enumerate(sentences):
+                if sentence not in places:
+                    places[sentence] = (index, len(places))
+                    line.append((LINE[part] + (0 if number == 0 else len(LINE)), sentence))
+    kept = [sentence for _, sentence in sorted(line, key=lambda each: each[0])]
+    kept = kept[: MOST_SENTENCES - len(closing)]
+    return " ".join([*sorted(kept, key=lambda sentence: places[sentence]), *closing])
 
 
 def _part(outcome: Outcome, part: str) -> Sequence[str]:

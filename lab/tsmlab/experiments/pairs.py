@@ -158,30 +158,34 @@ class _Pair:
         group = self.at(Verdict.UNRESOLVED)
         if not group:
             return []
-        where = phrases.at_points(self.data, [each.point for each in group])
+        where = phrases.at_points(self.data, [each.point for each in group], denied=True)
         names = f"{self.first} and {self.second}"
+        title = phrases.in_metric(self.metric)
         widest = max(group, key=lambda each: abs(math.log(each.ratio.ratio)))
         if all(each.ratio.pairs == 1 for each in group):
-            reason = (
-                "they were counted once, which gives no interval"
-                if self.data.is_counted(self.metric.name)
-                else "one round gives no interval"
-            )
+            once = self.data.is_counted(self.metric.name)
+            reason = "it was counted once" if once else "there was one round"
             said = phrases.clause(self.data, f"{self._compared(widest)}{self._at(widest)}")
-            return [f"Nothing is decided between {names}{where}, since {reason}; as it is: {said}"]
+            return [
+                (
+                    f"Between {names} nothing is decided{title}{where}, since {reason}, which "
+                    f"gives no interval; as it is: {said}"
+                )
+            ]
+        ratio = f"the ratio of {self.first} to {self.second}"
         if len(group) > 1:
             return [
                 (
-                    f"They are not told apart{where}; the ratio of {self.first} to {self.second} "
-                    f"is farthest from 1{self._at(widest)}, {_ratio(widest.estimate)}."
+                    f"{names} are not told apart{title}{where}; {ratio} is farthest from 1"
+                    f"{self._at(widest)}, {_ratio(widest.estimate)}."
                 )
             ]
         more = widest.rounds_more
         advice = f"; about {more:,} more rounds might do" if more is not None else ""
         return [
             (
-                f"{names} are not told apart{where}: the ratio of {self.first} to {self.second} "
-                f"is {_ratio(widest.estimate)} after {widest.ratio.pairs} rounds{advice}."
+                f"{names} are not told apart{title}{where}: {ratio} is {_ratio(widest.estimate)} "
+                f"after {widest.ratio.pairs} rounds{advice}."
             )
         ]
 
@@ -267,31 +271,48 @@ class _Pair:
             return []
         decided = [v for v in (Verdict.BETTER, Verdict.WORSE) if self.at(v)]
         if not decided:
-            sides = [self._theirs(theirs, first_more) for first_more in (True, False)]
-            return [f"This is nobody's result: {'; '.join(side for side in sides if side)}."]
-        return [self._whose(verdict, theirs, alone=len(decided) == 1) for verdict in decided]
+            sides = [self._found_there(theirs, sign) for sign in (1, -1, 0)]
+            told = "; ".join(side for side in sides if side)
+            equal = len(self.at(Verdict.EQUAL)) == len(self.found)
+            alike = [name for name, ratio in theirs.items() if self._sign(ratio) == 0]
+            if equal and alike:
+                return [f"This is the result of {phrases.and_list(alike)}."]
+            return [f"What was reported is neither confirmed nor refuted: {told}."]
+        return [self._whose(verdict, theirs) for verdict in decided]
 
-    def _whose(self, verdict: Verdict, theirs: Mapping[str, float], alone: bool) -> str:
+    def _sign(self, ratio: float) -> int:
+        """Which of the two has more; 0 within the margin."""
+        log = math.log(ratio)
+        return 0 if abs(log) <= math.log1p(self.margin) else 1 if log > 0.0 else -1
+
+    def _whose(self, verdict: Verdict, theirs: Mapping[str, float]) -> str:
         """Of the points at which one of the two is better: which reports say the same."""
         group = self.at(verdict)
         best = max(group, key=lambda each: abs(math.log(each.ratio.ratio)))
-        more = best.ratio.ratio > 1.0
-        same = {name: ratio for name, ratio in theirs.items() if (ratio > 1.0) == more}
-        others = {name: ratio for name, ratio in theirs.items() if name not in same}
-        where = "" if alone else phrases.at_points(self.data, [each.point for each in group])
+        ours = 1 if best.ratio.ratio > 1.0 else -1
+        same = {name: ratio for name, ratio in theirs.items() if self._sign(ratio) == ours}
+        opposite = {name: ratio for name, ratio in theirs.items() if self._sign(ratio) == -ours}
+        equal = {name: ratio for name, ratio in theirs.items() if self._sign(ratio) == 0}
+        everywhere = len(group) == len(self.found)
+        where = "" if everywhere else phrases.at_points(self.data, [each.point for each in group])
+        parts = [
+            f"the result of {_sizes(same)}{_size(best, list(same.values()))}" if same else "",
+            f"the opposite of that of {_sizes(opposite)}" if opposite else "",
+            f"not that of {phrases.and_list(list(equal))}, where the two are equal"
+            if equal
+            else "",
+        ]
         start = f"{phrases.capital(where.strip())} this" if where else "This"
-        opposite = f"the opposite of that of {_sizes(others)}"
-        if not same:
-            return f"{start} result is {opposite}."
-        whose = f"{start} is the result of {_sizes(same)}{_size(best, list(same.values()))}"
-        return f"{whose}, and {opposite}." if others else f"{whose}."
+        return f"{start} is {', and '.join(part for part in parts if part)}."
 
-    def _theirs(self, theirs: Mapping[str, float], first_more: bool) -> str:
-        """The reports in which the first (or the second) has the larger figure."""
-        same = {name: ratio for name, ratio in theirs.items() if (ratio > 1.0) == first_more}
+    def _found_there(self, theirs: Mapping[str, float], sign: int) -> str:
+        """The reports in which the first (1) or the second (-1) has the larger figure, or none."""
+        same = {name: ratio for name, ratio in theirs.items() if self._sign(ratio) == sign}
         if not same:
             return ""
-        who = self.first if first_more else self.second
+        if sign == 0:
+            return f"the two are equal in {phrases.and_list(list(same))}"
+        who = self.first if sign > 0 else self.second
         verb = "takes longer" if phrases.is_duration(self.metric) else "has more"
         return f"{who} {verb} in {_sizes(same)}"
 

@@ -155,6 +155,11 @@ def capital(clause: str) -> str:
     return clause[:1].upper() + clause[1:]
 
 
+def in_metric(metric: Metric) -> str:
+    """ " in peak memory"; nothing for a time, which needs no name."""
+    return "" if is_duration(metric) else f" in {lower(metric.title)}"
+
+
 # --- points ---------------------------------------------------------------------------------------
 
 
@@ -198,13 +203,14 @@ def at(data: Measured, point: Point) -> str:
     )
 
 
-def at_points(data: Measured, indices: Sequence[int]) -> str:
-    """Several points behind a clause: " at 1, 2 and 4 threads", or nothing if nothing is swept."""
+def at_points(data: Measured, indices: Sequence[int], denied: bool = False) -> str:
+    """Several points behind a clause: " at 1, 2 and 4 threads", or nothing if nothing is swept.
+    denied: the clause says that something is not so there."""
     points = [data.points[index] for index in indices]
     if not any(points):
         return ""
     if len(points) > 1 and len(points) == len(data.chosen):
-        return " at every point"
+        return " at any point" if denied else " at every point"
     if len(points) == 1:
         return at(data, points[0])
     together = _at_one_parameter(data, points)

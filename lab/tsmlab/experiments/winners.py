@@ -78,9 +78,7 @@ class _Winners:
         return "best" if self.metric.higher_is_better else "lowest"
 
     def _in_metric(self) -> str:
-        if phrases.is_duration(self.metric):
-            return ""
-        return f" in {phrases.lower(self.metric.title)}"
+        return phrases.in_metric(self.metric)
 
     # --- the answer -------------------------------------------------------------------------------
 
@@ -272,6 +270,8 @@ class _Winners:
         if len(ranked) < 2 or (ratio := table.ratio(ranked[0], ranked[-1])) is None:
             return ""
         ahead, behind, size = ranked[0], ranked[-1], max(ratio, 1.0 / ratio)
+        if self._is_paired(ahead, behind):
+            return ""
         text = (
             f"{phrases.capital(table.name)} had {ahead} ahead of {behind} by "
             f"{three_digits(size)} times"
@@ -285,6 +285,15 @@ class _Winners:
         if Verdict.BETTER in verdicts and Verdict.WORSE in verdicts:
             return f"{text}: here that depends on the point."
         return f"{text}: neither confirmed nor refuted here."
+
+    def _is_paired(self, one: str, other: str) -> bool:
+        """Whether another analysis sets these two beside the reports, and says more."""
+        return any(
+            {each.options.get("first"), each.options.get("second")} == {one, other}
+            and each.metric == self.metric.name
+            for each in self.data.definition.analyses
+            if each.kind == "pair"
+        )
 
     def _ours(self, both: Sequence[Standing], ahead: str, behind: str) -> str:
         standing = max(both, key=lambda s: abs(s.means[ahead] - s.means[behind]))
