@@ -34,7 +34,8 @@ class RunRequest:
     The program sees this process's environment, changed by the allocator's variables and then by
     `env`. Without `stdin` it reads nothing (every run must read the same); without `stdout` or
     `stderr` it shares ours. `preload_first` goes before the allocator: that is where the counting
-    shim belongs. Redirections are relative to our folder, the command to `cwd`.
+    shim belongs. Redirections are relative to our folder, the command to `cwd`. series_points: at
+    how many moments, at most, the answer tells the memory of the process tree.
     """
 
     command: tuple[str, ...]
@@ -47,6 +48,7 @@ class RunRequest:
     cwd: Path | None
     preload_first: tuple[Path, ...] = ()
     sample_ms: int = 10
+    series_points: int = 0
 
     def preloads(self) -> tuple[Path, ...]:
         """The libraries to preload, in the loader's order."""
@@ -70,12 +72,43 @@ class Preloaded:
     mapped: bool | None
 
 
+class Ended:
+    """How a program ended, as every native tool tells it."""
+
+    exit_code: int | None
+    signal: int | None
+    timed_out: bool
+    interrupted: bool
+    spawn_error: SpawnError | None
+    timeout_ns: int | None
+
+    @property
+    def failed(self) -> bool:
+        """True unless the program ran to its end and exited with status 0."""
+        return self.interrupted or self.timed_out or self.exit_code != 0
+
+    def failure_text(self) -> str:
+        """How the run failed, in a few words for a table; "ok" if it did not."""
+        if self.spawn_error:
+            return f"could not start: {self.spawn_error.message}"
+        if self.interrupted:
+            return "interrupted"
+        if self.timed_out:
+            return f"timed out after {(self.timeout_ns or 0) / 1e9:g} s"
+        if self.signal is not None:
+            return _signal_name(self.signal)
+        if self.exit_code is None:
+            return "could not be ended"
+        return f"exit {self.exit_code}" if self.exit_code else "ok"
+
+
 @dataclass(frozen=True)
-class Measurement:
+class Measurement(Ended):
     """The answer of `measure`; tools/README.md says what each number means and what it does not.
 
     None stands for "could not be told". Where the program never ran (`spawn_error`), the quantities
-    that are never None are 0. `raw` is the answer as it came.
+    that are never None are 0. `series`: nanoseconds since the start, and the resident bytes of the
+    process tree. `raw` is the answer as it came.
     """
 
     wall_ns: int
@@ -102,17 +135,13 @@ class Measurement:
     sampling_ns: int
     floor_bytes: int
     timeout_ns: int | None = None
+    series: tuple[tuple[int, int], ...] = ()
     raw: dict[str, Any] = field(default_factory=dict, hash=False, compare=False)
 
     @staticmethod
     def from_json(raw: dict[str, Any]) -> Measurement:
         """The answer as `measure` wrote it."""
-        if raw.get("schema") != SCHEMA:
-            raise UserError(
-                f"measure answered in the schema {raw.get('schema')!r}, not in {SCHEMA!r}.",
-                "Build the tools and the lab from the same sources: make",
-            )
-        error = raw["spawn_error"]
+        require_schema(raw, "measure", SCHEMA)
         return Measurement(
             wall_ns=raw["wall_ns"] or 0,
             user_ns=raw["user_ns"] or 0,
@@ -121,7 +150,7 @@ class Measurement:
             signal=raw["signal"],
             timed_out=raw["timed_out"],
             interrupted=raw["interrupted"],
-            spawn_error=SpawnError(error["errno"], error["message"]) if error else None,
+            spawn_error=spawn_error_of(raw),
             left_behind=raw["left_behind"],
             peak_rss_bytes=raw["peak_rss_bytes"] or 0,
             peak_rss_source=raw["peak_rss_source"],
@@ -138,27 +167,22 @@ class Measurement:
             sampling_ns=raw["sampling_ns"],
             floor_bytes=raw["floor_bytes"],
             timeout_ns=raw["timeout_ns"],
+            series=tuple((time_ns, size) for time_ns, size in raw.get("series", [])),
             raw=raw,
         )
 
-    @property
-    def failed(self) -> bool:
-        """True unless the program ran to its end and exited with status 0."""
-        return self.interrupted or self.timed_out or self.exit_code != 0
 
-    def failure_text(self) -> str:
-        """How the run failed, in a few words for a table; "ok" if it did not."""
-        if self.spawn_error:
-            return f"could not start: {self.spawn_error.message}"
-        if self.interrupted:
-            return "interrupted"
-        if self.timed_out:
-            return f"timed out after {(self.timeout_ns or 0) / 1e9:g} s"
-        if self.signal is not None:
-            return _signal_name(self.signal)
-        if self.exit_code is None:
-            return "could not be ended"
-        return f"exit {self.exit_code}" if self.exit_code else "ok"
+def require_schema(raw: dict[str, Any], tool: str, schema: str) -> None:
+    if raw.get("schema") != schema:
+        raise UserError(
+            f"{tool} answered in the schema {raw.get('schema')!r}, not in {schema!r}.",
+            "Build the tools and the lab from the same sources: make",
+        )
+
+
+def spawn_error_of(raw: dict[str, Any]) -> SpawnError | None:
+    error = raw["spawn_error"]
+    return SpawnError(error["errno"], error["message"]) if error else None
 
 
 def _signal_name(number: int) -> str:
@@ -175,23 +199,30 @@ class Executor(Protocol):
         """Runs the command once and waits for it; a failing program is an answer, not an error."""
 
 
-class MeasureExecutor:
-    """Carries requests out with the native tool `measure`."""
+class NativeTool:
+    """A built program that runs another one, and answers with a line of JSON in a file.
 
-    def __init__(self, tool: Path | None = None) -> None:
-        self._tool = tool or paths.tool("measure")
+    refusals: what it means when the tool itself ends with one of these statuses.
+    """
 
-    def run(self, request: RunRequest) -> Measurement:
-        """Runs the command once. Ctrl-C ends the program's whole process tree, then goes on up."""
+    def __init__(self, tool: Path, refusals: Mapping[int, UserError] | None = None) -> None:
+        self._tool = tool
+        self._refusals = refusals or {}
+
+    def run(self, arguments: list[str]) -> dict[str, Any]:
+        """Runs it once. Ctrl-C ends the program's whole process tree, then goes on up."""
         # A file and not a pipe: what the program leaves running would hold a pipe open.
-        with tempfile.NamedTemporaryFile(prefix="tsmalloc-measure-") as answer:
-            arguments = ["--output", answer.name, *measure_arguments(request)]
-            status = self._wait(self._start(arguments))
+        with tempfile.NamedTemporaryFile(prefix="tsmalloc-answer-") as answer:
+            status = self._wait(self._start(["--output", answer.name, *arguments]))
             text = answer.read()
+        if status in self._refusals:
+            raise self._refusals[status]
         if status != 0:
             how = f"exit {status}" if status > 0 else _signal_name(-status)
             raise UserError(f"{self._tool} failed ({how}).", "What it wrote above says why.")
-        return Measurement.from_json(json.loads(text))
+        decoded = json.loads(text)
+        assert isinstance(decoded, dict)
+        return decoded
 
     def _start(self, arguments: list[str]) -> subprocess.Popen[bytes]:
         """Starts the tool in a process group of its own.
@@ -220,9 +251,28 @@ class MeasureExecutor:
         return status
 
 
+class MeasureExecutor:
+    """Carries requests out with the native tool `measure`."""
+
+    def __init__(self, tool: Path | None = None) -> None:
+        self._tool = NativeTool(tool or paths.tool("measure"))
+
+    def run(self, request: RunRequest) -> Measurement:
+        """Runs the command once."""
+        return Measurement.from_json(self._tool.run(measure_arguments(request)))
+
+
 def measure_arguments(request: RunRequest) -> list[str]:
     """The request in the words of measure's command line."""
     arguments = ["--sample-ms", str(request.sample_ms)]
+    if request.series_points:
+        arguments += ["--series", str(request.series_points)]
+    return [*arguments, *launch_arguments(request)]
+
+
+def launch_arguments(request: RunRequest) -> list[str]:
+    """What all native tools are told in the same words."""
+    arguments: list[str] = []
     for key, value in {**request.allocator.env, **request.env}.items():
         arguments += ["--env", f"{key}={value}"]
     for library in request.preloads():

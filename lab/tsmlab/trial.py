@@ -26,6 +26,9 @@ from tsmlab.results import Failure, FailureKind, Sample
 from tsmlab.schedule import Slot
 
 PADDING_VARIABLE = "TSMALLOC_LAYOUT_PADDING"
+# How many moments of a run's memory are kept, for curves: taken from the samples that `measure`
+# takes in any case.
+SERIES_POINTS = 400
 STDERR_TAIL_LINES = 12
 STDERR_TAIL_BYTES = 4096
 # What one environment variable costs on the new stack besides its text: the "=", the final zero
@@ -83,6 +86,7 @@ class Trial:
             stderr=self._stderr,
             timeout_seconds=self.timeout_seconds,
             cwd=None,
+            series_points=SERIES_POINTS,
         )
         with self.hooks(allocator.name):
             started = self._clock() - self._start

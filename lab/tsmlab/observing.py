@@ -1,0 +1,285 @@
+"""Runs a command under tools that explain: its system calls, and the books on its blocks.
+
+Why: a time says which allocator is better, and not why. How often threads slept in a futex, how
+often memory came from the kernel, who freed whose blocks and how much was handed out again does.
+Refuses to: measure. What watches a program slows it down, so nothing here is a time to compare.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from tsmlab import paths
+from tsmlab.errors import UserError
+from tsmlab.measuring import (
+    Ended,
+    MeasureExecutor,
+    Measurement,
+    NativeTool,
+    RunRequest,
+    SpawnError,
+    launch_arguments,
+    require_schema,
+    spawn_error_of,
+)
+
+LEDGER_LIBRARY = "libtsmalloc-ledger.so"
+LEDGER_VARIABLE = "TSMALLOC_LEDGER"
+
+# --- system calls ---------------------------------------------------------------------------------
+
+SYSCALLS_SCHEMA = "tsmalloc-syscalls/1"
+_REFUSED = 126
+TRACING_REFUSED = UserError(
+    "system calls cannot be counted here: the system does not let a program trace its own child.",
+    "In a container, start it with --cap-add=SYS_PTRACE or --security-opt seccomp=unconfined; on a "
+    "host, set kernel.yama.ptrace_scope to 0 or 1 (sysctl).",
+)
+
+
+@dataclass(frozen=True)
+class CallCounts:
+    """One kind of system call, in all threads of all processes; tools/README.md tells the figures.
+
+    wait_ns is of futex alone, lowered_bytes of brk, the last two of madvise.
+    """
+
+    calls: int
+    errors: int
+    bytes: int = 0
+    wait_ns: int = 0
+    lowered_bytes: int = 0
+    dontneed_bytes: int = 0
+    free_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class SyscallCounts(Ended):
+    """What `syscalls` counted, and how the program ended; `calls` by the name of the call."""
+
+    exit_code: int | None
+    signal: int | None
+    timed_out: bool
+    interrupted: bool
+    spawn_error: SpawnError | None
+    timeout_ns: int | None
+    left_behind: int
+    threads: int
+    processes: int
+    calls: Mapping[str, CallCounts]
+    raw: dict[str, Any] = field(default_factory=dict, hash=False, compare=False)
+
+    @staticmethod
+    def from_json(raw: dict[str, Any]) -> SyscallCounts:
+        """The answer as `syscalls` wrote it."""
+        require_schema(raw, "syscalls", SYSCALLS_SCHEMA)
+        return SyscallCounts(
+            exit_code=raw["exit_code"],
+            signal=raw["signal"],
+            timed_out=raw["timed_out"],
+            interrupted=raw["interrupted"],
+            spawn_error=spawn_error_of(raw),
+            timeout_ns=raw["timeout_ns"],
+            left_behind=raw["left_behind"],
+            threads=raw["threads"],
+            processes=raw["processes"],
+            calls={name: CallCounts(**counts) for name, counts in raw["calls"].items()},
+            raw=raw,
+        )
+
+    def counts(self) -> dict[str, float]:
+        """By names like `futex_calls`: of futex also `errors` and `wait_ns`, of the others the
+        figures in bytes."""
+        flat: dict[str, float] = {}
+        for name, counts in self.raw["calls"].items():
+            for figure, number in counts.items():
+                if figure != "errors" or name == "futex":
+                    flat[f"{name}_{figure}"] = float(number)
+        return flat
+
+
+def count_syscalls(request: RunRequest, tool: Path | None = None) -> SyscallCounts:
+    """Runs the command once under `syscalls`. A program that fails is an answer, not an error;
+    UserError where nothing may be traced."""
+    native = NativeTool(tool or paths.tool("syscalls"), {_REFUSED: TRACING_REFUSED})
+    return SyscallCounts.from_json(native.run(launch_arguments(request)))
+
+
+# --- the ledger -----------------------------------------------------------------------------------
+
+# The layout is drawn in tools/ledger/record.h.
+_HEAD = struct.Struct("=8s2i9Q40s1984s1984s")
+_SUMS = struct.Struct("=8Q")
+_POINT = struct.Struct("=2Q")
+_THREAD_PLACES = 256
+_MOST_POINTS = 1000
+_CURVE_AT = _HEAD.size + _THREAD_PLACES * _SUMS.size
+_SIZE = _CURVE_AT + _MOST_POINTS * _POINT.size
+_MAGIC = b"TSLEDGR1"
+
+
+@dataclass(frozen=True)
+class LedgerSums:
+    """What one thread allocated and freed. number: in the order in which the threads began; 0 is
+    all threads beyond the 255th together.
+
+    resizes: reallocations in place; a block that moves is freed and allocated. foreign_frees: of
+    blocks that another thread had allocated. reused_bytes: of its allocations, those at addresses
+    that had been handed out before.
+    """
+
+    number: int
+    allocations: int
+    frees: int
+    resizes: int
+    requested_bytes: int
+    freed_bytes: int
+    foreign_frees: int
+    reused_bytes: int
+
+
+@dataclass(frozen=True)
+class ProcessLedger:
+    """The books of one program image in one process; a process that execs has several of these.
+
+    live: seconds since it began and bytes in use, in order, the peak among them. A forked child
+    begins with what its parent had in use. untracked_blocks: that the ledger had no memory for.
+    missed_frees: blocks that went by a function that the shim does not stand before.
+    """
+
+    pid: int
+    parent_pid: int
+    number: int
+    program: str
+    provider: str
+    thread_count: int
+    live_bytes: int
+    live_blocks: int
+    peak_live_bytes: int
+    peak_live_blocks: int
+    untracked_blocks: int
+    missed_frees: int
+    threads: tuple[LedgerSums, ...]
+    live: tuple[tuple[float, int], ...]
+
+    @property
+    def sums(self) -> LedgerSums:
+        """Of all its threads together; their number is 0."""
+        return _added(self.threads)
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """The books of a whole run. `measurement` is how it ended, and its memory; no time in it is
+    worth comparing."""
+
+    measurement: Measurement
+    processes: tuple[ProcessLedger, ...]
+
+    @property
+    def largest(self) -> ProcessLedger:
+        """The process whose live bytes had the highest peak."""
+        return max(self.processes, key=lambda each: each.peak_live_bytes)
+
+    def counts(self) -> dict[str, float]:
+        """By name, over all processes; the peaks are those of the process with the highest one."""
+        sums = _added([each.sums for each in self.processes])
+        return {
+            "allocations": float(sums.allocations),
+            "frees": float(sums.frees),
+            "resizes": float(sums.resizes),
+            "requested_bytes": float(sums.requested_bytes),
+            "foreign_frees": float(sums.foreign_frees),
+            "reused_bytes": float(sums.reused_bytes),
+            "peak_live_bytes": float(self.largest.peak_live_bytes),
+            "peak_live_blocks": float(self.largest.peak_live_blocks),
+        }
+
+    def threads(self) -> list[dict[str, float]]:
+        """The same names for each thread of the largest process, in the order they began."""
+        names = ("allocations", "frees", "requested_bytes", "foreign_frees", "reused_bytes")
+        return [
+            {name: float(getattr(sums, name)) for name in names}
+            for sums in self.largest.threads
+            if sums.number
+        ]
+
+
+def keep_ledger(request: RunRequest) -> Ledger:
+    """Runs the command once with the ledger before its allocator. UserError if nothing was
+    recorded, though the program ran."""
+    with tempfile.TemporaryDirectory(prefix="tsmalloc-ledger-") as name:
+        shim = paths.preloadable(paths.library(LEDGER_LIBRARY))
+        watched = replace(
+            request,
+            env={**request.env, LEDGER_VARIABLE: name},
+            preload_first=(shim, *request.preload_first),
+        )
+        measurement = MeasureExecutor().run(watched)
+        processes = tuple(read_ledgers(Path(name)))
+    if not processes and not measurement.spawn_error:
+        raise UserError(
+            f"{request.command[0]} left no ledger: nothing can be preloaded into it.",
+            f"tsmalloc doctor {request.command[0]} says why.",
+        )
+    return Ledger(measurement, processes)
+
+
+def read_ledgers(directory: Path) -> list[ProcessLedger]:
+    """The books that the shim left in a directory, by process and then in order."""
+    ledgers = [_read_ledger(path) for path in directory.glob("*.ledger")]
+    return sorted((each for each in ledgers if each), key=lambda each: (each.pid, each.number))
+
+
+def _read_ledger(path: Path) -> ProcessLedger | None:
+    content = path.read_bytes()
+    if not content:  # its process was killed between creating and filling it
+        return None
+    number = re.fullmatch(r"\d+-(\d+)\.ledger", path.name)
+    if len(content) != _SIZE or not content.startswith(_MAGIC) or not number:
+        raise UserError(
+            f"{path} is not a ledger.",
+            "Name a directory that holds nothing else, and build the tools and the lab together.",
+        )
+    _, pid, parent_pid, *totals, _, executable, provider = _HEAD.unpack_from(content)
+    threads, live_bytes, live_blocks, peak, peak_blocks, peak_ns, untracked, missed, points = totals
+    sums = [
+        LedgerSums(*_SUMS.unpack_from(content, _HEAD.size + place * _SUMS.size))
+        for place in range(min(threads, _THREAD_PLACES))
+    ]
+    curve = [
+        _POINT.unpack_from(content, _CURVE_AT + index * _POINT.size)
+        for index in range(min(points, _MOST_POINTS))
+    ]
+    return ProcessLedger(
+        pid=pid,
+        parent_pid=parent_pid,
+        number=int(number[1]),
+        program=_text(executable),
+        provider=_text(provider),
+        thread_count=threads,
+        live_bytes=live_bytes,
+        live_blocks=live_blocks,
+        peak_live_bytes=peak,
+        peak_live_blocks=peak_blocks,
+        untracked_blocks=untracked,
+        missed_frees=missed,
+        threads=tuple(sums),
+        live=tuple((time_ns / 1e9, size) for time_ns, size in sorted({*curve, (peak_ns, peak)})),
+    )
+
+
+def _text(field_bytes: bytes) -> str:
+    return os.fsdecode(field_bytes.split(b"\0", 1)[0])
+
+
+def _added(parts: Sequence[LedgerSums]) -> LedgerSums:
+    names = [each.name for each in fields(LedgerSums) if each.name != "number"]
+    return LedgerSums(0, **{name: sum(getattr(part, name) for part in parts) for name in names})
