@@ -199,6 +199,7 @@ def test_a_failure_is_a_row_and_two_in_a_row_end_that_cell_only(world: Any, run:
     assert len(all_runs(found)) == 8 * 5 + 2
     assert "sweep: other at threads=4: SIGSEGV" in notes.texts
     assert "sweep: other at threads=4 failed twice in a row and is not run again" in notes.texts
+    assert notes.texts[-1] == "sweep: done: 42 runs, 2 failed"
 
 
 def test_one_failure_now_and_then_does_not_end_a_cell(world: Any, run: Simulate) -> None:
@@ -428,16 +429,25 @@ def test_what_a_file_names_but_is_not_installed_is_left_out_with_a_note(world: A
     available = [world.allocator(name) for name in NAMES]
     notes: list[str] = []
     chosen = plan.plan(
-        single(allocators=["glibc", "mimalloc"]), available, [], None, True, notes.append
+        single(program="sh", allocators=["glibc", "mimalloc"]),
+        available,
+        [],
+        None,
+        True,
+        notes.append,
     )
     assert [allocator.name for allocator in chosen.allocators] == ["glibc"]
     assert notes[0].startswith("single: without mimalloc (sudo apt install libmimalloc")
     with pytest.raises(UserError, match="none of its allocators is installed"):
-        plan.plan(single(allocators=["mimalloc"]), available, [], None, True, notes.append)
+        plan.plan(
+            single(program="sh", allocators=["mimalloc"]), available, [], None, True, notes.append
+        )
     with pytest.raises(UserError, match="no allocator 'glibk'") as caught:
-        plan.plan(single(allocators=["glibk"]), available, [], None, True, notes.append)
+        plan.plan(
+            single(program="sh", allocators=["glibk"]), available, [], None, True, notes.append
+        )
     assert "Did you mean glibc?" in caught.value.remedy
-    asked = plan.plan(single(), available, ["other"], 9, False, notes.append)
+    asked = plan.plan(single(program="sh"), available, ["other"], 9, False, notes.append)
     assert ([a.name for a in asked.allocators], asked.rounds) == (["other"], 9)
     assert asked.causes_points == []
 
@@ -548,7 +558,9 @@ def test_a_pipe_is_told_where_it_is_and_the_time_that_is_left(world: Any, run: S
     # The files guess a second and the runs take one and a half: what has run is believed.
     both = [definition("one", rounds=20), single("two", rounds=40)]
     run(*both, executor=executor, observers=[Counting(executor)], reporter=lines)
-    steps = stream.getvalue().splitlines()
+    lines_written = stream.getvalue().splitlines()
+    steps = [line for line in lines_written if ": done: " not in line]
+    assert len(lines_written) == len(steps) + 2
     total = 20 * 9 + 40 * 3 + 9 + 3
     assert len(steps) > 20
     assert steps[0].startswith("round 1/40, one, run 8 of 312, about 7 min left")

@@ -266,6 +266,9 @@ class _Session:
                 known = self._journal.causes.get(contender.name)
                 job.causes[contender.label] = known or self._watch(job, contender)
                 job.progress.watched_left[contender.label] = 0
+            runs = [run for each in job.runs.values() for run in each]
+            failed = sum(run.failure is not None for run in runs)
+            job.progress.note(f"done: {len(runs)} runs, {failed or 'none'} failed")
 
     @staticmethod
     def _is_counted(job: _Job, contender: _Contender) -> bool:
