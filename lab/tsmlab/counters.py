@@ -1,0 +1,178 @@
+"""What our own allocators counted inside: reads the reports of the libraries in lib/counted.
+
+Why: a search, a split, a wait for a lock happen inside the heap, where no tool from outside sees
+them. The counted twin of a library writes them down, process by process, with pictures of its heap
+(docs/counters.md).
+Refuses to: time anything; the counts cost time. And to guess: what a library does not have is not
+in the counts.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tsmlab import paths, records
+from tsmlab.allocators import Allocator, own_library
+from tsmlab.errors import UserError
+from tsmlab.experiments.model import Causes, HeapMap, MapBlock, MapChunk
+from tsmlab.measuring import Executor, MeasureExecutor, RunRequest
+
+COUNTERS_SCHEMA = "tsmalloc-counters/1"
+MAP_SCHEMA = "tsmalloc-heap-map/1"
+# Names the folder for the reports to the program.
+VARIABLE = "TSMALLOC_COUNTERS"
+
+_REBUILD = "Build the libraries and the lab from the same sources: make"
+_DAMAGED = "The library writes whole files only. Was it edited, or the disk full?"
+
+
+@dataclass(frozen=True)
+class _CountersFile:
+    schema: str
+    pid: int
+    allocator: str
+    totals: dict[str, int]
+    threads: list[dict[str, int]]
+
+
+@dataclass(frozen=True)
+class _MapFileChunk:
+    address: int
+    bytes: int
+    blocks: list[list[Any]]
+
+
+@dataclass(frozen=True)
+class _MapFile:
+    schema: str
+    label: str
+    chunks: list[_MapFileChunk]
+    total_chunks: int
+    truncated: bool
+
+
+def has_counted(allocator: Allocator) -> Path | None:
+    """The counted twin of one of our allocators, fit for LD_PRELOAD; None if there is none."""
+    if allocator.family != "tsmalloc":
+        return None
+    library = paths.library_dir() / "counted" / own_library(allocator.name)
+    return paths.preloadable(library) if library.is_file() else None
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """What a program that runs under a counted library needs to report into this folder."""
+    return {VARIABLE: str(folder.absolute())}
+
+
+def read(folder: Path) -> Causes:
+    """All reports in a folder: the counts are sums over the processes, the threads and the pictures
+    are one process's after the other's. Raises UserError where a file is damaged, or none is there.
+    """
+    reports = [
+        records.from_json(_CountersFile, COUNTERS_SCHEMA, _text(path), str(path), _REBUILD)
+        for path in _in_order(folder.glob("*.counters.json"))
+    ]
+    maps = [_heap_map(path) for path in _in_order(folder.glob("*.map.json"))]
+    if not reports and not maps:
+        raise UserError(
+            f"no process wrote what it counted to {folder}.",
+            "A process that is killed, or that runs without the library, writes nothing.",
+        )
+    counts: Counter[str] = Counter()
+    for report in reports:
+        counts.update(report.totals)
+    return Causes(
+        counts={name: float(count) for name, count in counts.items()},
+        threads=[_floats(thread) for report in reports for thread in report.threads],
+        memory=None,
+        maps=[heap_map for heap_map, _ in maps],
+        notes=[
+            f"The map {heap_map.label!r} is cut off: the heap is in too many pieces."
+            for heap_map, truncated in maps
+            if truncated
+        ],
+    )
+
+
+class CountedRun:
+    """An observer of experiments (experiments/causes.py): runs the program under the counted twin
+    of its allocator."""
+
+    def __init__(self, executor: Executor | None = None) -> None:
+        self._executor = executor
+
+    def applies_to(self, allocator: Allocator) -> bool:
+        return has_counted(allocator) is not None
+
+    def observe(self, request: RunRequest, folder: Path) -> Causes:
+        library = has_counted(request.allocator)
+        if library is None:
+            raise UserError(f"{request.allocator.name} has no counted library.", _REBUILD)
+        executor = self._executor or MeasureExecutor()
+        counted = replace(
+            request,
+            allocator=replace(request.allocator, path=library),
+            env={**request.env, **environment(folder)},
+        )
+        measurement = executor.run(counted)
+        if measurement.failed:
+            raise UserError(
+                f"nothing was counted inside {request.allocator.name}: the program failed "
+                f"under its counted library ({measurement.failure_text()}).",
+                f"Run it by hand: LD_PRELOAD={library}",
+            )
+        return read(folder)
+
+
+# --- the files ------------------------------------------------------------------------------------
+
+
+def _in_order(files: Iterable[Path]) -> Iterator[Path]:
+    """By process and then by number: PID-10 comes after PID-9, and PID before PID-1."""
+
+    def key(path: Path) -> list[tuple[int, str]]:
+        stem = path.name.split(".", 1)[0]
+        return [(int(part), "") if part.isdigit() else (0, part) for part in stem.split("-")]
+
+    return iter(sorted(files, key=key))
+
+
+def _text(path: Path) -> str:
+    try:
+        # A label may hold any byte.
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}.", _DAMAGED) from error
+
+
+def _floats(counts: Mapping[str, int]) -> dict[str, float]:
+    return {name: float(count) for name, count in counts.items()}
+
+
+def _heap_map(path: Path) -> tuple[HeapMap, bool]:
+    file = records.from_json(_MapFile, MAP_SCHEMA, _text(path), str(path), _REBUILD)
+    chunks = [
+        MapChunk(chunk.address, chunk.bytes, [_block(row, path) for row in chunk.blocks])
+        for chunk in file.chunks
+    ]
+    # The heap lists its chunks in the order in which it got them.
+    chunks.sort(key=lambda chunk: chunk.address)
+    return HeapMap(file.label, chunks, file.total_chunks), file.truncated
+
+
+def _block(row: list[Any], path: Path) -> MapBlock:
+    """[count, bytes, state, owner, used share]."""
+    match row:
+        case [
+            int(count),
+            int(size),
+            "used" | "free" | "cached" | "mixed" as state,
+            int(owner),
+            float() | int() as share,
+        ] if count > 0 and size > 0 and 0 <= share <= 1:
+            return MapBlock(count, size, state, owner, float(share))
+    raise UserError(f"{path} is damaged: {row!r} is no block of a heap.", _DAMAGED)

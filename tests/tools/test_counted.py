@@ -1,0 +1,358 @@
+"""The counted libraries: what they report is what a program of known calls did, in every way in
+which a process can end; and the libraries that do not count have no trace of it.
+
+Why: the reports are read as causes, so each number must be one that can be checked from outside.
+Refuses to: check times, and numbers that depend on how threads happen to meet.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from elftools.elf.elffile import ELFFile
+
+from tsmlab import allocators, counters, paths
+from tsmlab.allocators import Allocator, own_library
+from tsmlab.experiments.model import HeapMap
+from tsmlab.measuring import read_counts
+
+OWN = allocators.own_names()
+CLASSIC = [name for name in OWN if name != allocators.ENGINE]
+LIFE_CYCLES = ("tsmalloc", "lock-best", "nolock-first", "cached-best", "lockfree-best")
+PROGRAM = Path(__file__).with_name("counted_program.c").read_text(encoding="utf-8")
+MAX_RUNS = 20_000
+
+
+def counted_library(name: str) -> Path:
+    library = counters.has_counted(Allocator(name, Path("/x.so"), "tsmalloc", "1"))
+    assert library is not None, f"{name} has no counted library: cmake --build build/release"
+    return library
+
+
+@pytest.fixture
+def program(build: Callable[..., Path]) -> Path:
+    return build("counted_program.c", PROGRAM, "-pthread")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    path = tmp_path / "reports"
+    path.mkdir()
+    return path
+
+
+def run(
+    name: str, folder: Path, *command: str | Path, status: int = 0, shim: str = "", **more: str
+) -> str:
+    """Runs the command under the counted library of that name, and gives what it printed."""
+    done = subprocess.run(
+        command,
+        env={
+            **os.environ,
+            "LD_PRELOAD": f"{shim} {counted_library(name)}",
+            **counters.environment(folder),
+            **more,
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == status, done.stderr
+    assert done.stderr == ""
+    return done.stdout
+
+
+def files(folder: Path) -> list[str]:
+    """Their names, without the numbers of the processes."""
+    return sorted(re.sub(r"^\d+", "PID", path.name) for path in folder.iterdir())
+
+
+def pieces(heap_map: HeapMap, state: str) -> int:
+    return sum(b.count for chunk in heap_map.chunks for b in chunk.blocks if b.state == state)
+
+
+# --- the counts -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_calls_are_those_that_the_shim_counts(name: str, program: Path, folder: Path) -> None:
+    calls = folder.parent / "calls"
+    calls.mkdir()
+    shim = str(paths.library("libtsmalloc-count.so"))
+    run(name, folder, program, "exchange", "500", shim=shim, TSMALLOC_COUNT_DIR=str(calls))
+    counts = counters.read(folder).counts
+    (record,) = read_counts(calls)
+    assert counts["allocations"] == record.malloc + record.calloc + record.aligned >= 1500
+    # Of null pointers, which libc frees when a thread ends, the shim counts the calls.
+    assert 1500 <= counts["frees"] <= record.free
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_threads_add_up_to_the_totals(name: str, program: Path, folder: Path) -> None:
+    run(name, folder, program, "exchange", "300")
+    causes = counters.read(folder)
+    assert len(causes.threads) == 4
+    for key, total in causes.counts.items():
+        if not key.endswith("_at_snapshot"):
+            assert sum(thread[key] for thread in causes.threads) == total, key
+    # The main thread came first; the others do the same work.
+    assert [thread["allocations"] for thread in causes.threads[1:]] == [300.0] * 3
+    assert [thread["frees"] for thread in causes.threads[1:]] == [300.0] * 3
+
+
+@pytest.mark.parametrize("name", CLASSIC)
+def test_splits_and_merges_explain_every_block(name: str, program: Path, folder: Path) -> None:
+    run(name, folder, program, "exchange", "3000")
+    counts = counters.read(folder).counts
+    # Every growth adds one block; nothing was given back.
+    assert counts["trim_calls"] == 0
+    blocks = counts["growth_calls"] + counts["splits"] - counts["merges"]
+    in_use = counts["allocations"] - counts["frees"]
+    assert blocks == in_use + counts["free_blocks_at_snapshot"]
+    assert counts["growth_bytes"] == counts["segment_bytes_at_snapshot"]
+    assert counts["searches"] >= counts["allocations"]
+    assert counts["blocks_searched"] >= counts["allocations"]
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_memory_that_is_given_back_is_counted(
+    name: str, build: Callable[..., Path], folder: Path
+) -> None:
+    source = """
+    #include <stdlib.h>
+    #include <string.h>
+    int main(void) {
+      void* block = malloc(100 << 20);
+      memset(block, 1, 100 << 20);
+      free(block);
+      return 0;
+    }"""
+    run(name, folder, build("give_back.c", source))
+    counts = counters.read(folder).counts
+    if name == allocators.ENGINE:
+        assert counts["large_allocations"] == 1
+        assert counts["purged_bytes"] > 60 << 20
+        assert counts["growth_bytes"] == counts["segment_bytes_at_snapshot"]
+    else:
+        kept = counts["growth_bytes"] - counts["trimmed_bytes"]
+        assert kept == counts["segment_bytes_at_snapshot"]
+        if not name.startswith("lockfree"):  # gives back when asked to, or when it cannot grow
+            assert counts["trimmed_bytes"] > 90 << 20
+
+
+@pytest.mark.parametrize("name", [n for n in OWN if n.startswith("nolock")])
+def test_foreign_frees_are_exact_where_blocks_know_their_thread(
+    name: str, program: Path, folder: Path
+) -> None:
+    run(name, folder, program, "exchange", "700")
+    assert counters.read(folder).counts["foreign_frees"] == 3 * 700
+
+
+def test_the_engine_counts_blocks_of_other_heaps(program: Path, folder: Path) -> None:
+    run("tsmalloc", folder, program, "exchange", "700")
+    causes = counters.read(folder)
+    assert causes.counts["remote_frees"] == 3 * 700
+    assert 0 < causes.counts["remote_batches_sent"] < 3 * 700
+    assert causes.counts["heaps_created"] == 4
+    assert causes.counts["slabs_created"] > causes.counts["slabs_released"] == 0
+
+
+def test_caches_explain_every_small_request(program: Path, folder: Path) -> None:
+    run("cached-best", folder, program, "exchange", "700")
+    counts = counters.read(folder).counts
+    small = counts["cache_hits"] + counts["cache_refills"]
+    assert 2100 <= small <= counts["allocations"]
+    assert counts["cache_refilled_blocks"] >= counts["cache_refills"]
+    assert counts["cache_returned_blocks"] >= counts["cache_returns"]
+
+
+def test_heaps_of_ended_threads_are_adopted(program: Path, folder: Path) -> None:
+    for name in ("tsmalloc", "nolock-best"):
+        run(name, folder, program, "threads", "20")
+    counts = counters.read(folder).counts
+    assert counts["adopted_heaps"] == 2 * 19
+    assert counts["heaps_created"] == 2 * 2
+
+
+def test_more_threads_than_have_numbers_of_their_own_share_some(
+    program: Path, folder: Path
+) -> None:
+    run("lock-best", folder, program, "threads", "1500")
+    causes = counters.read(folder)
+    assert len(causes.threads) == 1024
+    assert causes.threads[-2]["frees"] == 1
+    assert causes.threads[-1]["frees"] == 1500 - 1022
+    assert sum(thread["frees"] for thread in causes.threads) == causes.counts["frees"]
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_a_strategy_has_its_own_counts_and_no_others(
+    name: str, program: Path, folder: Path
+) -> None:
+    run(name, folder, program, "end", "exit")
+    counts = set(counters.read(folder).counts)
+    strategy = name.split("-", maxsplit=1)[0]
+    own = {
+        "foreign_frees": {"nolock"},
+        "adopted_heaps": {"nolock", "tsmalloc"},
+        "arenas_created": {"arenas"},
+        "cache_hits": {"cached"},
+        "retries": {"lockfree"},
+        "bin_refills": {"tsmalloc"},
+    }
+    assert {key for key in own if key in counts} == {k for k, v in own.items() if strategy in v}
+    assert ("searches" in counts) == (strategy != "tsmalloc")
+    assert {"allocations", "lock_waits", "free_blocks_at_snapshot"} <= counts
+
+
+# --- how processes end ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", LIFE_CYCLES)
+@pytest.mark.parametrize(
+    ("way", "frees"),
+    [
+        ("exit", [2]),
+        ("_exit", [1]),
+        ("_Exit", [1]),
+        ("fork", [2, 5]),
+        ("fork_exit", [2, 5]),
+        # The child of vfork is a guest in its parent's memory.
+        ("vfork", [2]),
+        # The image before exec writes nothing, the one behind it begins at 0.
+        ("exec", [2]),
+    ],
+)
+def test_every_process_reports_what_it_did_itself(
+    name: str, way: str, frees: list[int], program: Path, folder: Path
+) -> None:
+    run(name, folder, program, "end", way)
+    assert files(folder) == ["PID.counters.json"] * len(frees)
+    causes = counters.read(folder)
+    assert sorted(thread["frees"] for thread in causes.threads) == frees
+    assert causes.counts["frees"] == sum(frees)
+
+
+@pytest.mark.parametrize("name", LIFE_CYCLES)
+def test_a_killed_process_leaves_nothing(name: str, program: Path, folder: Path) -> None:
+    run(name, folder, program, "end", "kill", status=-signal.SIGKILL)
+    assert files(folder) == []
+
+
+def test_an_image_never_replaces_the_report_of_another(program: Path, folder: Path) -> None:
+    # A process of the same number, of another time or container.
+    shell = 'for end in "" -1; do echo taken > "$0/$$$end.counters.json"; done; exec "$1" end exit'
+    run("lock-best", folder, "/bin/sh", "-c", shell, folder, program)
+    assert files(folder) == [f"PID{end}.counters.json" for end in ("-1", "-2", "")]
+    untouched = [p for p in folder.iterdir() if p.read_text(encoding="utf-8") == "taken\n"]
+    assert len(untouched) == 2
+
+
+def test_a_shell_and_what_it_starts(folder: Path) -> None:
+    run("lockfree-first", folder, "/bin/sh", "-c", "(: ; true); /bin/ls / > /dev/null; true")
+    # The shell itself, which ends by _exit, its subshell and ls.
+    assert len(files(folder)) >= 2
+    assert counters.read(folder).counts["allocations"] > 0
+
+
+def test_a_folder_that_cannot_be_written_to_harms_nobody(program: Path, folder: Path) -> None:
+    gone = folder / "gone"
+    for name in LIFE_CYCLES:
+        run(name, gone, program, "alternate", "10")
+    assert not gone.exists()
+
+
+def test_a_relative_folder_is_the_one_of_the_beginning(folder: Path) -> None:
+    variable = os.path.relpath(folder)
+    run("lock-best", folder, "/bin/sh", "-c", "cd /usr; true", TSMALLOC_COUNTERS=variable)
+    assert files(folder) == ["PID.counters.json"]
+
+
+# --- pictures -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", CLASSIC)
+def test_a_picture_shows_every_block(name: str, program: Path, folder: Path) -> None:
+    run(name, folder, program, "alternate", "4000")
+    causes = counters.read(folder)
+    (heap_map,) = causes.maps
+    assert heap_map.label == 'half "free"\n'
+    assert heap_map.total_chunks == len(heap_map.chunks) >= 1
+    assert 2000 <= pieces(heap_map, "used") <= 2020
+    idle = pieces(heap_map, "free") + pieces(heap_map, "cached")
+    assert idle == causes.counts["free_blocks_at_snapshot"] >= 2000
+    if name.startswith("cached"):
+        assert pieces(heap_map, "cached") > 0
+    for chunk in heap_map.chunks:
+        assert sum(block.bytes for block in chunk.blocks) == chunk.bytes
+        for before, after in zip(chunk.blocks, chunk.blocks[1:], strict=False):
+            assert (before.state, before.owner) != (after.state, after.owner)
+    # All of the segment but the headers of chunks.
+    drawn = sum(chunk.bytes for chunk in heap_map.chunks)
+    segment = causes.counts["segment_bytes_at_snapshot"]
+    assert segment - 64 * len(heap_map.chunks) <= drawn <= segment
+
+
+def test_the_engine_shows_how_full_its_slabs_are(program: Path, folder: Path) -> None:
+    run("tsmalloc", folder, program, "alternate", "40000")
+    (heap_map,) = counters.read(folder).maps
+    (chunk,) = heap_map.chunks
+    slabs = [block for block in chunk.blocks if block.state == "mixed"]
+    used = sum(slab.used_share * slab.bytes for slab in slabs)
+    # Half of 40,000 blocks of 48 bytes, and what the thread's bin holds.
+    assert 20_000 * 48 * 0.98 <= used <= 20_000 * 48 * 1.1
+    assert {slab.owner for slab in slabs} == {1}
+
+
+@pytest.mark.parametrize("name", ["lock-best", "cached-first", "lockfree-best"])
+def test_a_picture_of_very_many_blocks_is_coarse_and_whole(
+    name: str, program: Path, folder: Path
+) -> None:
+    run(name, folder, program, "alternate", "200000")
+    causes = counters.read(folder)
+    (heap_map,) = causes.maps
+    assert causes.notes == []
+    runs = [block for chunk in heap_map.chunks for block in chunk.blocks]
+    assert 1000 < len(runs) <= MAX_RUNS
+    drawn = sum(run.bytes for run in runs)
+    assert drawn >= causes.counts["segment_bytes_at_snapshot"] - 64 * heap_map.total_chunks
+    # 100,000 blocks of 48 bytes are in use.
+    used = sum(run.used_share * run.bytes for run in runs)
+    assert used == pytest.approx(100_000 * 48, rel=0.02)
+
+
+@pytest.mark.parametrize("name", [n for n in OWN if n.endswith(("best", "tsmalloc"))])
+def test_pictures_of_a_busy_heap_harm_nobody(name: str, program: Path, folder: Path) -> None:
+    run(name, folder, program, "busy", "5")
+    heap_maps = counters.read(folder).maps
+    # While other threads are inside, some strategies cannot always be drawn.
+    assert len(heap_maps) <= 5
+    if name.startswith(("lock-", "rwlock", "arenas", "tsmalloc")):
+        assert len(heap_maps) == 5
+
+
+# --- the libraries --------------------------------------------------------------------------------
+
+
+def symbols(library: Path, section: str) -> set[str]:
+    with library.open("rb") as file:
+        table = ELFFile(file).get_section_by_name(section)
+        return {s.name for s in table.iter_symbols() if s["st_shndx"] != "SHN_UNDEF"}
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_only_the_counted_library_has_anything_of_counting(name: str) -> None:
+    plain = paths.library_dir() / own_library(name)
+    counted = counted_library(name)
+    added = {"ts_heap_snapshot", "_exit", "_Exit"}
+    assert symbols(counted, ".dynsym") == symbols(plain, ".dynsym") | added
+    trace = re.compile("thread_counts|event_counts|CountedWait|TextFile")
+    assert not [symbol for symbol in symbols(plain, ".symtab") if trace.search(symbol)]
+    assert [symbol for symbol in symbols(counted, ".symtab") if trace.search(symbol)]
