@@ -18,16 +18,14 @@ constinit std::atomic<std::uint32_t> requests{0};
 constinit std::atomic<const Span*> probe{nullptr};
 constinit std::atomic<bool> last_was_filled{false};
 
-// Of some pages of a block, in even distances, at least 7 in 8 are resident. If it is no block any more,
-// this looks at whatever is there now; it touches nothing.
+// Of some pages of a block, in even distances, at least 7 in 8 have been touched. If it is no block any
+// more, this looks at whatever is there now.
 bool is_filled(const Span& span) noexcept {
   constexpr std::size_t looked_at = 32;
   const std::size_t granules = span.used.load(std::memory_order_relaxed);
-  const std::size_t step_bytes = granules * granule_bytes / looked_at;
-  std::size_t resident = 0;
-  for (std::size_t i = 0; i < looked_at; ++i)
-    resident += os::is_resident(memory_of(&span) + i * step_bytes + step_bytes / 2) ? 1 : 0;
-  return resident >= looked_at - looked_at / 8;
+  const std::size_t touched =
+      os::touched_pages(memory_of(&span), granules * granule_bytes, looked_at);
+  return touched >= looked_at - looked_at / 8;
 }
 
 // A probe that is not filled yet may be later.

@@ -1,5 +1,6 @@
 // The Linux side of os.h: the only system calls of the allocators. It refuses to interpret
 // failures; the caller knows what they mean.
+#include <fcntl.h>
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
@@ -87,10 +88,23 @@ void prefer_huge_pages(void* begin, std::size_t bytes) noexcept {
   ::madvise(begin, bytes, MADV_HUGEPAGE);
 }
 
-bool is_resident(const void* p) noexcept {
-  unsigned char resident = 0;
-  const std::uintptr_t page = reinterpret_cast<std::uintptr_t>(p) & ~(page_bytes() - 1);
-  return ::mincore(reinterpret_cast<void*>(page), 1, &resident) == 0 && (resident & 1) != 0;
+// By /proc, and not by mincore(2), which the filters of sandboxed services kill a process for (systemd
+// dropped it from @system-service in 2019).
+std::size_t touched_pages(const void* begin, std::size_t bytes, std::size_t looked_at) noexcept {
+  const int kept = errno;
+  std::size_t touched = 0;
+  const long pagemap = ::syscall(SYS_openat, AT_FDCWD, "/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+  const std::size_t step = bytes / looked_at;
+  for (std::size_t i = 0; pagemap >= 0 && i < looked_at; ++i) {
+    constexpr std::uint64_t in_memory_or_swapped = std::uint64_t{3} << 62;  // proc_pid_pagemap(5)
+    const std::size_t at = reinterpret_cast<std::uintptr_t>(begin) + i * step + step / 2;
+    std::uint64_t entry = 0;
+    ::syscall(SYS_pread64, pagemap, &entry, sizeof entry, at / page_bytes() * sizeof entry);
+    touched += (entry & in_memory_or_swapped) != 0 ? 1 : 0;
+  }
+  if (pagemap >= 0) ::syscall(SYS_close, pagemap);
+  errno = kept;
+  return touched;
 }
 
 std::uint64_t coarse_milliseconds() noexcept {

@@ -42,8 +42,9 @@ bool move_pages(void* from, void* to, std::size_t bytes) noexcept;
 // Asks for huge pages in a range that is about to be filled; a wish.
 void prefer_huge_pages(void* begin, std::size_t bytes) noexcept;
 
-// Whether the page that an address of committed memory lies in is resident.
-bool is_resident(const void* p) noexcept;
+// Of `looked_at` pages of a range, in even distances, how many have been touched; 0 where the system does
+// not tell. Touches none of them.
+std::size_t touched_pages(const void* begin, std::size_t bytes, std::size_t looked_at) noexcept;
 
 // A clock that never goes back, to a few milliseconds, and cheap to read; never 0.
 std::uint64_t coarse_milliseconds() noexcept;
