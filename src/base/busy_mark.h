@@ -7,10 +7,10 @@ namespace ts {
 
 // A mark that a thread is changing its own state, for as long as this object lives; marks of one
 // thread nest. If it is set in the child of a fork, the state was caught in mid-change and is
-// unusable. What makes this sound: until a fork has write-protected and flushed a page, the parent's
-// stores to it reach the child too, and afterwards they fault and wait; so the child sees, for each
-// thread, all its stores up to one point of its program order. The barriers keep that order: set,
-// change, clear.
+// unusable. What makes this sound: until a fork has write-protected and flushed a page, the
+// parent's stores to it reach the child too, and afterwards they fault and wait; so the child sees,
+// for each thread, all its stores up to one point of its program order. The barriers keep that
+// order: set, change, clear.
 class BusyMark {
  public:
   explicit BusyMark(std::atomic<bool>& busy) noexcept

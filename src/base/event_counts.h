@@ -1,8 +1,8 @@
-// What explains the cost of an allocator: how often each thing happened, and in which thread. In the
-// counted libraries (lib/counted) each count_event() adds to a number of the calling thread's own. It
-// is always called under `if constexpr (counting)`, so that all other builds are the same to the last
-// instruction as if it were not there. It refuses to say which numbers a strategy has, and where they
-// are written: override/counters.cpp does.
+// What explains the cost of an allocator: how often each thing happened, and in which thread. In
+// the counted libraries (lib/counted) each count_event() adds to a number of the calling thread's
+// own. It is always called under `if constexpr (counting)`, so that all other builds are the same
+// to the last instruction as if it were not there. It refuses to say which numbers a strategy has,
+// and where they are written: override/counters.cpp does.
 #pragma once
 
 #include <atomic>

@@ -1,5 +1,5 @@
-// A heap's memory as a picture shows it, piece by piece: what a walk for that purpose reports. A piece
-// is a block with its header, or, where blocks have none, a span of pages.
+// A heap's memory as a picture shows it, piece by piece: what a walk for that purpose reports. A
+// piece is a block with its header, or, where blocks have none, a span of pages.
 #pragma once
 
 #include <cstddef>

@@ -17,8 +17,8 @@
 #define TS_DEBUG 0
 #endif
 
-// Whether events are counted (base/event_counts.h): 1 in the libraries of lib/counted, 0 in all that
-// anybody times or ships.
+// Whether events are counted (base/event_counts.h): 1 in the libraries of lib/counted, 0 in all
+// that anybody times or ships.
 #ifndef TS_COUNTING
 #define TS_COUNTING 0
 #endif

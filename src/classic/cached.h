@@ -185,8 +185,8 @@ class Cached : public TaggedPayloads {
       ++blocks;
     }
 
-    // Freed twice in a row: the cheap half of noticing a double free, as the rest of the stack would
-    // have to be walked.
+    // Freed twice in a row: the cheap half of noticing a double free, as the rest of the stack
+    // would have to be walked.
     bool is_newest(const Block* block, std::size_t block_bytes) const noexcept {
       return stacks[bin_of(block_bytes)].newest == block;
     }

@@ -438,8 +438,8 @@ class LockFree : public TaggedPayloads {
   // Puts a chain of blocks that are ours, tagged with their sizes, aside until there are nodes.
   void wait_for_nodes(Block* first, Block* last) noexcept {
     Block* head = pending_.load(std::memory_order_relaxed);
-    // release: whoever takes the list (acquire) may write the blocks. Push one chain and take all, so
-    // no ABA.
+    // release: whoever takes the list (acquire) may write the blocks. Push one chain and take all,
+    // so no ABA.
     do {
       last->link_word(0) = address_of(head);
     } while (!pending_.compare_exchange_weak(head, first, std::memory_order_release,

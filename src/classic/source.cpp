@@ -7,8 +7,8 @@ namespace ts::classic {
 namespace {
 
 // Serialises the process's calls of sbrk, and guards the pieces of the data segment that destroyed
-// heaps left behind. Taken only while a source's own lock is held, and last of all. So a fork, which
-// holds every source's lock, finds it free, and so does the child.
+// heaps left behind. Taken only while a source's own lock is held, and last of all. So a fork,
+// which holds every source's lock, finds it free, and so does the child.
 constinit Mutex break_lock;
 constinit Chunk* left_behind = nullptr;
 

@@ -19,8 +19,8 @@ void take_list_home(ThreadHeap& heap, Span& slab, Block* first, std::uint32_t co
   settle(heap, slab);
 }
 
-// The first slab of the list that has blocks which were in use before, or null. Of a class, only one
-// slab, or two, still has fresh blocks alone.
+// The first slab of the list that has blocks which were in use before, or null. Of a class, only
+// one slab, or two, still has fresh blocks alone.
 Span* slab_with_blocks(const ThreadHeap& heap, unsigned size_class) noexcept {
   Span* slab = heap.partial[size_class];
   while (slab != nullptr && slab->blocks == nullptr) slab = slab->next;
@@ -32,8 +32,8 @@ void unlist_if_exhausted(ThreadHeap& heap, Span& slab) noexcept {
 }
 
 // Takes blocks from slabs' lists until there are enough of them or no more: such blocks are dirty
-// already. The first list is taken whole, however long, since its end need not be found (but not of a
-// slab that is long itself: see unpin); of further ones, as much as the bin has room for.
+// already. The first list is taken whole, however long, since its end need not be found (but not of
+// a slab that is long itself: see unpin); of further ones, as much as the bin has room for.
 std::uint32_t take_used(ThreadHeap& heap, unsigned size_class, Block*& head) noexcept {
   const SizeClass& c = size_classes[size_class];
   const std::uint32_t room = c.bin_blocks;

@@ -1,5 +1,5 @@
-// The bins of a heap: how they are filled from its slabs and emptied into them. Only the thread that
-// owns the heap calls these.
+// The bins of a heap: how they are filled from its slabs and emptied into them. Only the thread
+// that owns the heap calls these.
 #pragma once
 
 #include "engine/layout.h"

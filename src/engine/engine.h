@@ -41,8 +41,8 @@ class Engine {
   void* move(void* p, std::size_t bytes) noexcept {
     return (entry_of(p) & large_entry) != 0 ? move_large(p, bytes) : nullptr;
   }
-  // How many bytes to allocate for a block that outgrew its `old_bytes`: what grows once tends to grow
-  // again, and a quarter more spares most of the copying. Large blocks have other ways.
+  // How many bytes to allocate for a block that outgrew its `old_bytes`: what grows once tends to
+  // grow again, and a quarter more spares most of the copying. Large blocks have other ways.
   static constexpr std::size_t size_to_grow_into(std::size_t old_bytes,
                                                  std::size_t bytes) noexcept {
     const std::size_t roomy = old_bytes + old_bytes / 4;

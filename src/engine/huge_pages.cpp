@@ -18,8 +18,8 @@ constinit std::atomic<std::uint32_t> requests{0};
 constinit std::atomic<const Span*> probe{nullptr};
 constinit std::atomic<bool> last_was_filled{false};
 
-// Of some pages of a block, in even distances, at least 7 in 8 have been touched. If it is no block any
-// more, this looks at whatever is there now.
+// Of some pages of a block, in even distances, at least 7 in 8 have been touched. If it is no block
+// any more, this looks at whatever is there now.
 bool is_filled(const Span& span) noexcept {
   constexpr std::size_t looked_at = 32;
   const std::size_t granules = span.used.load(std::memory_order_relaxed);

@@ -36,8 +36,8 @@ void* begin_block(Span& span, std::size_t granules) noexcept {
 
 std::size_t at_least_one(std::size_t granules) noexcept { return granules == 0 ? 1 : granules; }
 
-// Takes the block from the map. Of two threads that free it, one succeeds, and the other is told; and
-// neither harms whoever has the memory next.
+// Takes the block from the map. Of two threads that free it, one succeeds, and the other is told;
+// and neither harms whoever has the memory next.
 void claim(const void* p) noexcept {
   Entry entry = large_entry;
   const bool is_ours =

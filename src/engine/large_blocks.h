@@ -1,6 +1,6 @@
-// Blocks that no slab has: larger than the largest class, or aligned to more than a granule. Each is
-// a span of its own, from the page heap and back to it. A block that grew by moving may have a tail
-// that the program has not asked for yet: address space to grow into, never touched.
+// Blocks that no slab has: larger than the largest class, or aligned to more than a granule. Each
+// is a span of its own, from the page heap and back to it. A block that grew by moving may have a
+// tail that the program has not asked for yet: address space to grow into, never touched.
 #pragma once
 
 #include "engine/layout.h"

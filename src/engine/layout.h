@@ -1,5 +1,5 @@
-// The engine's memory and every structure in it. One reservation of address space, of which a prefix
-// of each part is in use:
+// The engine's memory and every structure in it. One reservation of address space, of which a
+// prefix of each part is in use:
 //
 //   | map: 4 B a granule | spans: 64 B a granule | remote frees: 192 B a granule | heaps: 2.9 KiB | granules: 16 KiB |
 //
@@ -33,8 +33,8 @@ struct Block {
   Block* next;
 };
 
-// release: the child of a fork may find a list of a thread that it does not have cut off between any two
-// stores (base/busy_mark.h), and then the block is on it with its link, or not at all.
+// release: the child of a fork may find a list of a thread that it does not have cut off between
+// any two stores (base/busy_mark.h), and then the block is on it with its link, or not at all.
 inline void put_before(Block*& list, Block* block) noexcept {
   block->next = list;
   std::atomic_ref<Block*>{list}.store(block, std::memory_order_release);
@@ -49,9 +49,9 @@ struct Bin {
 
 // ---- the map ----
 
-// An entry: number of the owning heap (20 bits) | large (1) | size class (7) | 0 (4). 0 is a granule
-// that begins no block; heaps count from 1. The class stands where it is the offset of the class's
-// bin, so that free() need not compute one.
+// An entry: number of the owning heap (20 bits) | large (1) | size class (7) | 0 (4). 0 is a
+// granule that begins no block; heaps count from 1. The class stands where it is the offset of the
+// class's bin, so that free() need not compute one.
 using Entry = std::uint32_t;
 inline constexpr unsigned heap_shift = 12;
 inline constexpr Entry heap_unit = Entry{1} << heap_shift;
@@ -91,9 +91,9 @@ struct alignas(64) Span {
 };
 static_assert(sizeof(Span) == 64);
 
-// What other threads have to say of a slab, apart from its descriptor, so that they do not disturb the
-// owner; all zero while there is nothing. One per granule; the words of a longer slab go on over the
-// structures of its other granules.
+// What other threads have to say of a slab, apart from its descriptor, so that they do not disturb
+// the owner; all zero while there is nothing. One per granule; the words of a longer slab go on
+// over the structures of its other granules.
 struct alignas(64) RemoteFrees {
   Span* next_ready = nullptr;                 // who made `pending` positive, then the owner
   std::atomic<std::uint32_t> pending{0};      // any: frees that the owner has not yet counted
@@ -115,8 +115,8 @@ struct RemoteBatch {
 // slabs in turn fills several batches.
 inline constexpr std::size_t batch_count = 32;
 
-// A thread keeps some spans of each of these lengths, the shortest large blocks, where the lock of the
-// page heap would cost most.
+// A thread keeps some spans of each of these lengths, the shortest large blocks, where the lock of
+// the page heap would cost most.
 inline constexpr std::size_t min_kept_granules = granules_for(max_small_bytes + 1);
 inline constexpr std::size_t kept_lengths = 2;
 
@@ -142,8 +142,8 @@ struct alignas(64) ThreadHeap {
 };
 static_assert(sizeof(ThreadHeap) == 2944);
 
-// The first heaps of a process have more room for blocks of some kilobytes: what a few threads put aside is
-// little, whatever they do.
+// The first heaps of a process have more room for blocks of some kilobytes: what a few threads put
+// aside is little, whatever they do.
 inline constexpr std::uint32_t most_heaps_with_wide_bins = 16;
 
 inline std::uint32_t bin_blocks(const ThreadHeap& heap, const SizeClass& c) noexcept {

@@ -226,8 +226,8 @@ Span* PageHeap::allocate(std::size_t granules, std::size_t alignment_granules, u
   return span;
 }
 
-// Puts granules into the lists, together with the free spans of their kind on either side. Clean and
-// dirty ones stay apart: which memory is touched is what decides where a request goes.
+// Puts granules into the lists, together with the free spans of their kind on either side. Clean
+// and dirty ones stay apart: which memory is touched is what decides where a request goes.
 void PageHeap::give_up(Span* span, std::size_t granules, bool zeroed) noexcept {
   const std::size_t begin = number_of(span);
   Span* const behind = span + granules;
@@ -291,7 +291,7 @@ bool PageHeap::resize(Span* span, std::size_t granules) noexcept {
 std::uint32_t PageHeap::new_heap() noexcept {
   const Guard guard{lock_};
   if (capacity_ == 0 && !reserve()) return 0;
-  const std::size_t number = heaps_ + 1;
+  const std::uint32_t number = layout.heap_count.load(std::memory_order_relaxed) + 1;
   if (number >= heap_capacity_) return 0;
   const std::size_t bytes = align_up((number + 1) * sizeof(ThreadHeap), os::page_bytes());
   if (bytes > heap_bytes_committed_) {
@@ -300,8 +300,8 @@ std::uint32_t PageHeap::new_heap() noexcept {
       return 0;
     heap_bytes_committed_ = bytes;
   }
-  layout.heap_count.store(++heaps_, std::memory_order_relaxed);
-  return heaps_;
+  layout.heap_count.store(number, std::memory_order_relaxed);
+  return number;
 }
 
 // The head of the highest list that has any.
@@ -373,7 +373,7 @@ bool PageHeap::trim(std::size_t keep_bytes) noexcept {
 
 PageHeap::Totals PageHeap::totals() noexcept {
   const Guard guard{lock_};
-  return {top_ * granule_bytes, grow_calls_, heaps_};
+  return {top_ * granule_bytes, grow_calls_, layout.heap_count.load(std::memory_order_relaxed)};
 }
 
 bool PageHeap::is_valid() noexcept {

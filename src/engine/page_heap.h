@@ -3,10 +3,10 @@
 // served from dirty memory if there is any of that length, then from clean memory, then from beyond
 // the end: a page is touched for the first time only when no touched one serves.
 //
-// Memory goes back to the system in pieces of 64 KiB and more: when more than a quarter of what is in
-// use, and more than 4 MiB, has been lying idle all through a quarter of a second, which a later
-// release notices; and at once when so much lies idle that it may well be the end of a peak, after which no
-// call may come. A program that turns out to need it again soon is allowed twice as much.
+// Memory goes back to the system in pieces of 64 KiB and more: when more than a quarter of what is
+// in use, and more than 4 MiB, has been lying idle all through a quarter of a second, which a later
+// release notices; and at once when so much lies idle that it may well be the end of a peak, after
+// which no call may come. A program that turns out to need it again soon is allowed twice as much.
 #pragma once
 
 #include <cstddef>
@@ -24,9 +24,9 @@ class PageHeap {
   // Which memory serves: touched memory only, such as reads as zero only, or either.
   enum class From { dirty, clean, anywhere };
 
-  // A span of `granules` whose first granule is at a multiple of `alignment_granules` (a power of two),
-  // for a slab of the class, or for a large block if it is 0; null if there is none. Nothing of it is
-  // used yet, and its map entries are 0.
+  // A span of `granules` whose first granule is at a multiple of `alignment_granules` (a power of
+  // two), for a slab of the class, or for a large block if it is 0; null if there is none. Nothing
+  // of it is used yet, and its map entries are 0.
   Span* allocate(std::size_t granules, std::size_t alignment_granules, unsigned size_class,
                  From from) noexcept;
 
@@ -102,7 +102,6 @@ class PageHeap {
   std::size_t committed_ = 0;         // granules that may be touched
   std::size_t tables_committed_ = 0;  // granules for which map, spans and bits may be touched
   std::size_t heap_capacity_ = 0;
-  std::uint32_t heaps_ = 0;
   std::size_t heap_bytes_committed_ = 0;
   std::uint64_t window_began_ms_ = 0;  // of the time over which the least is taken
   std::size_t least_dirty_ = 0;        // dirty granules: so many were idle all the time

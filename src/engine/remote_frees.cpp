@@ -76,8 +76,8 @@ bool drain(ThreadHeap& heap) noexcept {
       __builtin_prefetch(&remote_frees_of(next), 1);
       __builtin_prefetch(next, 1);
     }
-    // acquire: pairs with the addition in send(); sees the bits of all that are counted.
-    // release: pairs with the next addition to 0, whose thread writes next_ready, which we have read
+    // acquire: pairs with the addition in send(); sees the bits of all that are counted. release:
+    // pairs with the next addition to 0, whose thread writes next_ready, which we have read
     const std::uint32_t counted = frees.pending.exchange(0, std::memory_order_acq_rel);
     const SizeClass& c = size_classes[slab->size_class];
     for (std::uint32_t first = 0; first < slab->slab_blocks; first += 64) {

@@ -1,6 +1,6 @@
-// The sizes in which small blocks come: multiples of 16 up to 128, then about eight to an octave up to
-// 32 KiB, each as large as it can be with as many blocks in its slab: what would be lost at the end is
-// shared out. Class 0 is none.
+// The sizes in which small blocks come: multiples of 16 up to 128, then about eight to an octave up
+// to 32 KiB, each as large as it can be with as many blocks in its slab: what would be lost at the
+// end is shared out. Class 0 is none.
 #pragma once
 
 #include <array>
@@ -55,8 +55,8 @@ constexpr std::uint32_t blocks_in_slab(const SizeClass& size_class, std::size_t 
 inline constexpr std::size_t max_slab_granules = 16;
 inline constexpr std::size_t bin_bytes = 8192;
 inline constexpr std::size_t max_bin_blocks = 128;
-// In a process of few threads they hold twice as much, and several blocks of every class. (Of long slabs no
-// more: see release_overflow.)
+// In a process of few threads they hold twice as much, and several blocks of every class. (Of long
+// slabs no more: see release_overflow.)
 inline constexpr std::size_t wide_bin_bytes = 2 * bin_bytes;
 inline constexpr std::size_t max_wide_bin_blocks = 2 * max_bin_blocks;
 inline constexpr std::size_t several_bytes = 32768;

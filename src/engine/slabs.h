@@ -1,5 +1,5 @@
-// A heap's slabs of one class: the list of those that have blocks to give, how a block comes home to
-// its slab, and when a slab goes back to the page heap. Only the thread that owns the heap calls
+// A heap's slabs of one class: the list of those that have blocks to give, how a block comes home
+// to its slab, and when a slab goes back to the page heap. Only the thread that owns the heap calls
 // these.
 #pragma once
 

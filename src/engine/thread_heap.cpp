@@ -23,7 +23,8 @@ constinit Mutex orphans_lock;
 constinit ThreadHeap* orphans TS_GUARDED_BY(orphans_lock) = nullptr;
 constinit ThreadHeap* last_orphan TS_GUARDED_BY(orphans_lock) = nullptr;
 
-// Whether there are any, for who would rather not take the lock; relaxed, since nothing hangs on it.
+// Whether there are any, for who would rather not take the lock; relaxed, since nothing hangs on
+// it.
 constinit std::atomic<bool> any_orphans{false};
 
 void push_orphan(ThreadHeap& heap) noexcept TS_REQUIRES(orphans_lock) {
@@ -59,8 +60,8 @@ void rotate_orphans() noexcept TS_REQUIRES(orphans_lock) {
 
 // ---- threads ----
 
-// The heap of an ended thread keeps what is in its bins, for the thread that adopts it, unless it is so
-// large that they would keep much else.
+// The heap of an ended thread keeps what is in its bins, for the thread that adopts it, unless it
+// is so large that they would keep much else.
 constexpr std::size_t max_stocked_slabs = 1024;
 
 bool is_small(const ThreadHeap& heap) noexcept {
@@ -131,8 +132,8 @@ ThreadHeap* adopt_heap() noexcept {
   errno = kept;
 }
 
-// Takes back what the heaps of ended threads hold, some of them in turn, and returns their empty slabs
-// to the page heap; false if there is no such heap.
+// Takes back what the heaps of ended threads hold, some of them in turn, and returns their empty
+// slabs to the page heap; false if there is no such heap.
 bool drain_orphans(std::size_t at_most) noexcept {
   if (!any_orphans.load(std::memory_order_relaxed)) return false;
   const Guard guard{orphans_lock};
@@ -259,8 +260,8 @@ void release_slow(void* p) noexcept {
 
 // ---- fork ----
 //
-// Locks in the order in which threads take them: orphans, then pages. In the child, the heaps of the
-// threads that are gone become orphans, but for those that were in the middle of a change.
+// Locks in the order in which threads take them: orphans, then pages. In the child, the heaps of
+// the threads that are gone become orphans, but for those that were in the middle of a change.
 
 void fork_prepare() noexcept TS_NO_ANALYSIS {
   orphans_lock.lock();

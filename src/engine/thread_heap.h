@@ -1,19 +1,19 @@
 // What malloc and free do, thread by thread. Each thread has a heap of slabs and, in front of it, a
-// bin per size class: malloc pops from a bin and free pushes onto one, without atomics, if the block
-// belongs to the thread's own heap. The way of a block:
+// bin per size class: malloc pops from a bin and free pushes onto one, without atomics, if the
+// block belongs to the thread's own heap. The way of a block:
 //
 //   page heap -> slab (refill) -> bin -> program -> bin -> slab (overflow) -> page heap
 //
-// A block that another thread frees goes home by remote_frees.h. A thread that ends leaves its heap,
-// whole, to the next one that starts.
+// A block that another thread frees goes home by remote_frees.h. A thread that ends leaves its
+// heap, whole, to the next one that starts.
 #pragma once
 
 #include "engine/layout.h"
 
 namespace ts::engine {
 
-// Stand in for the heap of a thread that has none yet, and of one that is ending: the bins are empty,
-// and no block is their own, so that neither fast path has to ask. Never written to.
+// Stand in for the heap of a thread that has none yet, and of one that is ending: the bins are
+// empty, and no block is their own, so that neither fast path has to ask. Never written to.
 inline constinit const ThreadHeap no_heap_image;
 inline constinit const ThreadHeap ended_heap_image;
 inline ThreadHeap* const no_heap = const_cast<ThreadHeap*>(&no_heap_image);
@@ -23,8 +23,8 @@ inline constinit thread_local ThreadHeap* current_heap = const_cast<ThreadHeap*>
 
 inline bool has_heap() noexcept { return current_heap != no_heap && current_heap != ended_heap; }
 
-// Where the bins of the classes are that most programs ask for: offsets from the first, by multiples
-// of fine_unit.
+// Where the bins of the classes are that most programs ask for: offsets from the first, by
+// multiples of fine_unit.
 inline constexpr auto bin_offsets = [] {
   std::array<std::uint16_t, fine_classes.size()> offsets{};
   for (std::size_t i = 0; i < offsets.size(); ++i)

@@ -98,8 +98,8 @@ void end_process(int status) noexcept {
 }
 
 bool run_in_copy(bool (*look)(void*), void* argument) noexcept {
-  // Not fork(): its handlers would change what is to be looked at. No signal tells the program of the
-  // copy's end, and no wait of the program's sees it (clone(2), __WCLONE).
+  // Not fork(): its handlers would change what is to be looked at. No signal tells the program of
+  // the copy's end, and no wait of the program's sees it (clone(2), __WCLONE).
   const long copy = ::syscall(SYS_clone, 0UL, nullptr, nullptr, nullptr, 0UL);
   if (copy < 0) return false;
   if (copy == 0) {

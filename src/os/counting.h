@@ -1,6 +1,6 @@
 // What the counted libraries ask of the operating system beyond os.h: a clock for waits, a file of
-// text, the end of the process, a copy of it that looks at the heap. Nothing here allocates, takes a
-// lock or touches errno's meaning for the program; other builds have none of it.
+// text, the end of the process, a copy of it that looks at the heap. Nothing here allocates, takes
+// a lock or touches errno's meaning for the program; other builds have none of it.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +17,8 @@ std::uint64_t process_id() noexcept;
 // Writes the absolute form of `path`, ended by a zero, to `absolute`; false if it does not fit.
 bool make_absolute(const char* path, char* absolute, std::size_t capacity) noexcept;
 
-// Calls `at_exit` when exit() has run all destructors of the process. To be called while the dynamic
-// linker starts the process.
+// Calls `at_exit` when exit() has run all destructors of the process. To be called while the
+// dynamic linker starts the process.
 bool call_at_process_exit(void (*at_exit)(void*)) noexcept;
 
 // Registers what the child of a fork does before all else but the heap.
@@ -27,8 +27,8 @@ bool call_in_forked_child(void (*child)()) noexcept;
 // Ends the process at once, as _exit does.
 [[noreturn]] void end_process(int status) noexcept;
 
-// Calls `look(argument)` in a copy of the process that has this thread alone, and waits; true if the
-// copy said so within two seconds. A copy that crashes harms nobody.
+// Calls `look(argument)` in a copy of the process that has this thread alone, and waits; true if
+// the copy said so within two seconds. A copy that crashes harms nobody.
 bool run_in_copy(bool (*look)(void*), void* argument) noexcept;
 
 // A file of text that appears under its name only when it is whole, and never replaces another. One

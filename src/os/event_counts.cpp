@@ -1,5 +1,5 @@
-// Where the counted libraries keep each thread's numbers (base/event_counts.h): in static storage, of
-// which untouched pages cost nothing, so that counting never asks anybody for memory.
+// Where the counted libraries keep each thread's numbers (base/event_counts.h): in static storage,
+// of which untouched pages cost nothing, so that counting never asks anybody for memory.
 #include "base/event_counts.h"
 
 namespace ts {

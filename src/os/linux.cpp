@@ -69,9 +69,9 @@ bool commit(void* begin, std::size_t bytes) noexcept {
 bool move_pages(void* from, void* to, std::size_t bytes) noexcept {
   constexpr int flags = MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP;  // Linux 5.7
   if (::mremap(from, bytes, bytes, flags, to) != MAP_FAILED) return true;
-  // Until Linux 6.17 a range of several mappings is refused, after `to` was unmapped. Since then each
-  // mapping moves by itself, and the process may reach its limit of mappings in between: what went
-  // already comes back as a copy.
+  // Until Linux 6.17 a range of several mappings is refused, after `to` was unmapped. Since then
+  // each mapping moves by itself, and the process may reach its limit of mappings in between: what
+  // went already comes back as a copy.
   if (errno != ENOMEM) return false;
   const std::size_t page = page_bytes();
   for (std::size_t at = 0; at < bytes; at += page) {
@@ -88,8 +88,8 @@ void prefer_huge_pages(void* begin, std::size_t bytes) noexcept {
   ::madvise(begin, bytes, MADV_HUGEPAGE);
 }
 
-// By /proc, and not by mincore(2), which the filters of sandboxed services kill a process for (systemd
-// dropped it from @system-service in 2019).
+// By /proc, and not by mincore(2), which the filters of sandboxed services kill a process for
+// (systemd dropped it from @system-service in 2019).
 std::size_t touched_pages(const void* begin, std::size_t bytes, std::size_t looked_at) noexcept {
   const int kept = errno;
   std::size_t touched = 0;

@@ -35,22 +35,22 @@ void* reserve(std::size_t bytes) noexcept;
 bool commit(void* begin, std::size_t bytes) noexcept;
 
 // Gives the pages of one range of committed memory to another of the same length (whole pages, not
-// overlapping), which reads as zero; afterwards the first is committed still, and reads as zero. If it
-// fails, the first is as before, and the second is nobody's: not to be touched again.
+// overlapping), which reads as zero; afterwards the first is committed still, and reads as zero. If
+// it fails, the first is as before, and the second is nobody's: not to be touched again.
 bool move_pages(void* from, void* to, std::size_t bytes) noexcept;
 
 // Asks for huge pages in a range that is about to be filled; a wish.
 void prefer_huge_pages(void* begin, std::size_t bytes) noexcept;
 
-// Of `looked_at` pages of a range, in even distances, how many have been touched; 0 where the system does
-// not tell. Touches none of them.
+// Of `looked_at` pages of a range, in even distances, how many have been touched; 0 where the
+// system does not tell. Touches none of them.
 std::size_t touched_pages(const void* begin, std::size_t bytes, std::size_t looked_at) noexcept;
 
 // A clock that never goes back, to a few milliseconds, and cheap to read; never 0.
 std::uint64_t coarse_milliseconds() noexcept;
 
-// Gives the pages back to the system at once; they read as zero when touched again. False if it did not
-// take all of them, such as pages that are locked in memory.
+// Gives the pages back to the system at once; they read as zero when touched again. False if it did
+// not take all of them, such as pages that are locked in memory.
 bool discard(void* begin, std::size_t bytes) noexcept;
 
 // Sleeps until woken, unless `word` no longer holds `expected`; may return early. Only wakes with a

@@ -231,8 +231,8 @@ bool draw(void* argument) noexcept {
   return write_map_file(*heap, picture.label, folder, process, picture.number);
 }
 
-// Other threads may be inside the heap, and one of them may hold a lock of it at the moment at which
-// the process is copied: then the copy waits in vain, and is tried once more.
+// Other threads may be inside the heap, and one of them may hold a lock of it at the moment at
+// which the process is copied: then the copy waits in vain, and is tried once more.
 void draw_in_copy(Picture& picture) noexcept {
   for (int tries = 0; tries < 2; ++tries) {
     if (os::run_in_copy(draw, &picture)) return;

@@ -34,8 +34,8 @@ extern "C" {
 // A C++ runtime that is loaded already, or null. The handle is never closed: what was found must
 // stay.
 void* loaded_runtime() noexcept {
-  // By its name, since the linker warns of every static program that mentions dlopen; such a program
-  // finds nothing here.
+  // By its name, since the linker warns of every static program that mentions dlopen; such a
+  // program finds nothing here.
   const auto open = reinterpret_cast<decltype(&::dlopen)>(::dlsym(RTLD_DEFAULT, "dlopen"));
   if (open == nullptr) return nullptr;
   for (const char* name : {"libstdc++.so.6", "libc++.so.1"}) {

@@ -67,8 +67,8 @@ void write_malloc_stats(const HeapMeasures& measures) noexcept {
 
 int accept_mallopt(int parameter, int value) noexcept {
   switch (parameter) {
-    // Hints about when to cache, map, trim, grow or spread: they promise speed, never behaviour, and
-    // our strategies choose for themselves, but for M_TOP_PAD where a heap grows by the break.
+    // Hints about when to cache, map, trim, grow or spread: they promise speed, never behaviour,
+    // and our strategies choose for themselves, but for M_TOP_PAD where a heap grows by the break.
     case M_MXFAST:
     case M_TRIM_THRESHOLD:
     case M_TOP_PAD:

@@ -1,6 +1,6 @@
 // The picture of a heap as a file: consecutive pieces that look the same become one run, and where
-// there would be too many runs, short ones become cells of mixed content. Nothing is kept but the run
-// that is being made, so that any heap can be drawn without memory.
+// there would be too many runs, short ones become cells of mixed content. Nothing is kept but the
+// run that is being made, so that any heap can be drawn without memory.
 #include "os/counting.h"
 #include "override/counters.h"
 

@@ -1,5 +1,5 @@
-// glibc's own names of the malloc family. A static program that uses one would get malloc.o of libc.a
-// for it, and with that a second malloc.
+// glibc's own names of the malloc family. A static program that uses one would get malloc.o of
+// libc.a for it, and with that a second malloc.
 #include <malloc.h>
 #include <stdlib.h>
 

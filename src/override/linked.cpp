@@ -1,5 +1,5 @@
-// The engine for programs that link it in (libtsmalloc.a, tsmalloc.o): the names of libc over it. The
-// operators are a member of their own (linked_operators.cpp), which C programs do not need.
+// The engine for programs that link it in (libtsmalloc.a, tsmalloc.o): the names of libc over it.
+// The operators are a member of their own (linked_operators.cpp), which C programs do not need.
 #include "engine/engine.h"
 #include "override/diagnostics.h"
 #include "override/semantics.h"

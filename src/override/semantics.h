@@ -30,10 +30,10 @@ namespace ts {
 // No object is larger, so that the difference of two pointers into it fits ptrdiff_t.
 inline constexpr std::size_t max_object_bytes = PTRDIFF_MAX;
 
-// A heap that says so refuses impossible sizes by itself, reports ENOMEM in errno whenever it returns
-// null, takes null in release and keeps errno there, knows which of its memory is zero and how much
-// a block that grows should get, and may move a block without copying it: nothing then stands
-// between the program and its fast path.
+// A heap that says so refuses impossible sizes by itself, reports ENOMEM in errno whenever it
+// returns null, takes null in release and keeps errno there, knows which of its memory is zero and
+// how much a block that grows should get, and may move a block without copying it: nothing then
+// stands between the program and its fast path.
 template <class Heap>
 concept SpeaksMalloc = HeapLike<Heap> && Heap::speaks_malloc;
 
