@@ -45,13 +45,19 @@ def timeout_seconds(wall_seconds: float) -> float:
 def merged(parts: Sequence[Causes]) -> Causes:
     """Counts of one name mean the same: those of the later part win."""
     counts: dict[str, float] = {}
+    threads: list[dict[str, float]] = []
     memory: Curve | None = None
     for part in parts:
         counts.update(part.counts)
         memory = part.memory or memory
+        # Who is who in two runs can be told only where both had as many threads.
+        if not threads:
+            threads = part.threads
+        elif len(part.threads) == len(threads):
+            threads = [a | b for a, b in zip(threads, part.threads, strict=True)]
     return Causes(
         counts=counts,
-        threads=next((part.threads for part in parts if part.threads), []),
+        threads=threads,
         memory=memory,
         maps=[each for part in parts for each in part.maps],
         notes=list(dict.fromkeys(note for part in parts for note in part.notes)),

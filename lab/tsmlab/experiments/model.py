@@ -79,6 +79,7 @@ BUILT_IN = (
     Metric(PEAK_OVER_LIVE, "peak over live bytes", "number", higher_is_better=False),
 )
 
+
 @dataclass(frozen=True)
 class AnalysisRequest:
     """One question to the numbers. What each kind asks, with its options: docs/experiments.md.
@@ -177,7 +178,9 @@ class Run:
 
 @dataclass(frozen=True)
 class Curve:
-    """Memory over the time of one run: pairs of seconds since its start and bytes, in order."""
+    """Memory over the time of one run: pairs of seconds since its start and bytes, in order.
+
+    live is from another run, under the ledger, its times scaled to the length of this one."""
 
     resident: list[list[float]]
     live: list[list[float]]
