@@ -163,6 +163,17 @@ def test_the_metrics_that_are_always_measured_are_documented() -> None:
     assert documented("Metrics") == BUILT_IN_NAMES
 
 
+def test_the_example_of_the_reference_is_an_experiment(tmp_path: Path) -> None:
+    example = re.search(r"^```toml\n(.*?)^```$", reference(), flags=re.MULTILINE | re.DOTALL)
+    assert example is not None
+    file = tmp_path / "mine.toml"
+    file.write_text(example[1], encoding="utf-8")
+    definition = catalogue.read_file(file)
+    assert len(catalogue.points_of(definition)) == 3
+    command = catalogue.arguments_at(definition, {"length": 10}, "glibc")
+    assert '"x" x 10 for' in command[1]
+
+
 def test_the_counts_of_our_libraries_are_documented() -> None:
     table = (ROOT / "src" / "override" / "counters.cpp").read_text(encoding="utf-8")
     counted = set(re.findall(r'\{Event::\w+, "(\w+)"', table))
