@@ -1,0 +1,535 @@
+"""The counter of system calls: it agrees with strace, changes nothing that the program can notice,
+and ends with the program however that ends.
+
+Exact numbers come from programs that make the calls themselves; what the loader and the C library
+add is the same in every run, and subtracted by a run without the calls.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tsmlab import paths
+
+Build = Callable[..., Path]
+Count = Callable[..., dict[str, Any]]
+Run = Callable[..., subprocess.CompletedProcess[bytes]]
+
+WATCHED = ("futex", "mmap", "munmap", "mremap", "brk", "madvise", "sched_yield")
+
+
+def refusal() -> str | None:
+    """Why nothing can be traced here, if that is so."""
+    tool = paths.build_dir() / "bin" / "syscalls"
+    done = subprocess.run([tool, "--", "true"], capture_output=True, check=False)
+    return done.stderr.decode() if done.returncode == 126 else None
+
+
+pytestmark = pytest.mark.skipif(refusal() is not None, reason="nothing may be traced here")
+
+
+@pytest.fixture
+def run() -> Run:
+    """run(*arguments) runs syscalls with these arguments, with an empty standard input."""
+
+    def run_syscalls(*arguments: str | Path, timeout: float = 60) -> Any:
+        return subprocess.run(
+            [paths.tool("syscalls"), *arguments],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=timeout,
+            check=False,
+        )
+
+    return run_syscalls
+
+
+@pytest.fixture
+def count(run: Run, parse: Callable[[bytes], dict[str, Any]], tmp_path: Path) -> Count:
+    """count(command, *options) is the answer about a command."""
+
+    def count_command(command: list[str | Path], *options: str | Path) -> dict[str, Any]:
+        answer = tmp_path / "answer"
+        done = run("--output", answer, "--stdout", "/dev/null", *options, "--", *command)
+        assert done.returncode == 0, done.stderr
+        return parse(answer.read_bytes())
+
+    return count_command
+
+
+def strace_counts(command: list[str | Path], folder: Path) -> dict[str, tuple[int, int]]:
+    """Calls and errors by name, as `strace -f -c` has them."""
+    if shutil.which("strace") is None:
+        pytest.skip("strace is not installed")
+    report = folder / "strace"
+    subprocess.run(
+        ["strace", "-f", "-c", "-o", report, *command],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        timeout=60,
+        check=False,
+    )
+    counts = {}
+    for line in report.read_text().splitlines():
+        found = re.fullmatch(r"\s*[\d.]+\s+[\d.]+\s+\d+\s+(\d+)\s+(\d*)\s*(\w+)", line)
+        if found:
+            counts[found[3]] = (int(found[1]), int(found[2] or 0))
+    assert counts, report.read_text()
+    return counts
+
+
+# Detached threads, so that no join decides by chance whether it has to wait; argv: threads, rounds.
+FUTEXES = """
+#define _GNU_SOURCE
+#include <linux/futex.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+static int word;
+static long rounds;
+static atomic_int done;
+static void* work(void* none) {
+  for (long i = 0; i < rounds; ++i) {
+    syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, 1, 0, 0, 0);
+    if (i % 2) syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, 5, 0, 0, 0);  /* it is not 5 */
+    if (i % 4 == 0) {
+      char* p = mmap(0, 12288, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      madvise(p, 4096, MADV_DONTNEED);
+      madvise(p, 8192, MADV_FREE);
+      madvise(p, 8192, MADV_NOHUGEPAGE);
+      p = mremap(p, 12288, 8192, 0);
+      munmap(p, 8192);
+    }
+  }
+  ++done;
+  pause();
+  return none;
+}
+int main(int argc, char** argv) {
+  int threads = atoi(argv[1]);
+  rounds = atol(argv[2]);
+  pthread_attr_t detached;
+  pthread_attr_init(&detached);
+  pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
+  for (int i = 0; i < threads; ++i) {
+    pthread_t thread;
+    pthread_create(&thread, &detached, work, 0);
+  }
+  while (done < threads) nanosleep(&(struct timespec){0, 1000000}, 0);
+  return 0;
+}
+"""
+
+# Children of children, by fork, vfork and posix_spawn, that move their breaks; argv: depth.
+FAMILY = """
+#define _GNU_SOURCE
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+extern char** environ;
+int main(int argc, char** argv) {
+  int depth = atoi(argv[1]);
+  char next[12];
+  char* arguments[] = {argv[0], next, 0};
+  sprintf(next, "%d", depth - 1);
+  if (depth == 0) return 0;
+  if (fork() == 0) { if (sbrk(40960) == (void*)-1) _exit(1); sbrk(-8192); _exit(0); }
+  if (vfork() == 0) { execv(argv[0], arguments); _exit(1); }
+  pid_t pid;
+  if (posix_spawn(&pid, argv[0], 0, 0, arguments, environ)) return 1;
+  int status, failed = 0;
+  while (wait(&status) > 0) failed |= status;
+  return failed != 0;
+}
+"""
+
+
+class TestAgainstStrace:
+    def agree(self, counted: dict[str, Any], traced: dict[str, tuple[int, int]]) -> None:
+        ours = {n: (c["calls"], c["errors"]) for n, c in counted["calls"].items()}
+        assert ours == {name: traced.get(name, (0, 0)) for name in WATCHED}
+
+    def test_threads(self, build: Build, count: Count, tmp_path: Path) -> None:
+        command: list[str | Path] = [build("futexes.c", FUTEXES, "-pthread"), "8", "1000"]
+        self.agree(count(command), strace_counts(command, tmp_path))
+
+    def test_processes(self, build: Build, count: Count, tmp_path: Path) -> None:
+        command: list[str | Path] = [build("family.c", FAMILY), "4"]
+        self.agree(count(command), strace_counts(command, tmp_path))
+
+    def test_a_shell_with_pipes_and_jobs(self, count: Count, tmp_path: Path) -> None:
+        script = "for i in 1 2 3; do ls / | cat | wc -l; done; (sleep 0.01; true) & wait"
+        command: list[str | Path] = ["sh", "-c", script]
+        self.agree(count(command), strace_counts(command, tmp_path))
+
+    def test_python_with_threads_and_children(self, count: Count, tmp_path: Path) -> None:
+        script = "import subprocess; [subprocess.run(['true']) for _ in range(3)]; x=[1]*3000000"
+        command: list[str | Path] = ["/usr/bin/python3", "-S", "-E", "-c", script]
+        ours, traced = count(command)["calls"], strace_counts(command, tmp_path)
+        for name in ("mmap", "munmap", "brk"):
+            assert (ours[name]["calls"], ours[name]["errors"]) == traced.get(name, (0, 0))
+
+
+class TestFigures:
+    def test_bytes_and_errors(self, build: Build, count: Count) -> None:
+        program = build("futexes.c", FUTEXES, "-pthread")
+        idle = count([program, "4", "0"])["calls"]
+        busy = count([program, "4", "400"])["calls"]
+        more = {
+            (name, figure): number - idle[name][figure]
+            for name, figures in busy.items()
+            for figure, number in figures.items()
+            if figure != "wait_ns"
+        }
+        assert {key: number for key, number in more.items() if number} == {
+            ("futex", "calls"): 4 * 600,
+            ("futex", "errors"): 4 * 200,
+            ("mmap", "calls"): 400,
+            ("mmap", "bytes"): 400 * 12288,
+            ("madvise", "calls"): 1200,
+            ("madvise", "bytes"): 400 * 12288,
+            ("madvise", "dontneed_bytes"): 400 * 4096,
+            ("madvise", "free_bytes"): 400 * 8192,
+            ("mremap", "calls"): 400,
+            ("mremap", "bytes"): 400 * 8192,
+            ("munmap", "calls"): 400,
+            ("munmap", "bytes"): 400 * 8192,
+        }
+
+    def test_threads_and_processes(self, build: Build, count: Count) -> None:
+        answer = count([build("futexes.c", FUTEXES, "-pthread"), "7", "1"])
+        assert (answer["threads"], answer["processes"]) == (8, 1)
+        answer = count([build("family.c", FAMILY), "2"])
+        # Depth 2 has three children, two of them of depth 1 with three each.
+        assert (answer["threads"], answer["processes"]) == (10, 10)
+
+    def test_break_of_a_forked_child_begins_where_its_parents_was(
+        self, build: Build, count: Count
+    ) -> None:
+        program = build("family.c", FAMILY)
+        leaf, node = (count([program, depth])["calls"]["brk"] for depth in ("0", "1"))
+        # Three images of the program, and one fork that raises and lowers.
+        assert node["bytes"] == 3 * leaf["bytes"] + 40960
+        assert node["lowered_bytes"] == 3 * leaf["lowered_bytes"] + 8192
+
+    def test_waiting_time(self, build: Build, count: Count) -> None:
+        source = """
+        #include <linux/futex.h>
+        #include <sys/syscall.h>
+        #include <time.h>
+        #include <unistd.h>
+        int main(void) {
+          int word = 1;
+          struct timespec patience = {0, 300000000};
+          syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, 1, &patience, 0, 0);
+          syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, 1, 0, 0, 0);
+          return 0;
+        }
+        """
+        futex = count([build("waits.c", source)])["calls"]["futex"]
+        assert (futex["calls"], futex["errors"]) == (2, 1)  # it timed out
+        assert 300_000_000 <= futex["wait_ns"] < 2_000_000_000
+
+    def test_many_threads_and_calls_in_reasonable_time(self, build: Build, count: Count) -> None:
+        begin = time.monotonic()
+        answer = count([build("futexes.c", FUTEXES, "-pthread"), "32", "2200"])
+        assert answer["calls"]["futex"]["calls"] >= 32 * 3300
+        assert answer["threads"] == 33
+        assert time.monotonic() - begin < 30
+
+    def test_preloading_and_environment(self, count: Count, tmp_path: Path) -> None:
+        out = tmp_path / "out"
+        library = paths.library("libtsmalloc.so")
+        script = 'echo "$LD_PRELOAD $A ${B-none}"; cat; pwd; echo e >&2'
+        (tmp_path / "in").write_text("input\n")
+        options = ["--preload", library, "--env", "A=1", "--unset", "B", "--stdout", out]
+        options += ["--stdin", tmp_path / "in", "--cwd", "/", "--stderr", tmp_path / "err"]
+        count(["sh", "-c", script], *options)
+        assert out.read_text() == f"{library} 1 none\ninput\n/\n"
+        assert (tmp_path / "err").read_text() == "e\n"
+
+
+class TestSignals:
+    """The program cannot tell that it is traced by what its signals do."""
+
+    @pytest.mark.parametrize(
+        ("script", "exit_code", "number"),
+        [
+            ("exit 7", 7, None),
+            ("kill -KILL $$", None, signal.SIGKILL),
+            ("kill -SEGV $$", None, signal.SIGSEGV),
+            ("kill -TRAP $$", None, signal.SIGTRAP),
+            ("trap 'exit 9' USR1; kill -USR1 $$; sleep 5", 9, None),
+            ("trap '' TERM; kill -TERM $$; exit 4", 4, None),
+            ("sh -c 'kill -ABRT $$'; exit $(($? - 128))", int(signal.SIGABRT), None),
+        ],
+    )
+    def test_ends(
+        self, count: Count, script: str, exit_code: int | None, number: int | None
+    ) -> None:
+        answer = count(["sh", "-c", script], "--stderr", "/dev/null")
+        assert (answer["exit_code"], answer["signal"]) == (exit_code, number)
+
+    def test_stop_and_go_on(self, count: Count, build: Build) -> None:
+        source = """
+        #include <signal.h>
+        #include <stdatomic.h>
+        #include <sys/wait.h>
+        #include <unistd.h>
+        static volatile int children, continued;
+        static void on_child(int s) { ++children; }
+        static void on_continue(int s) { ++continued; }
+        int main(void) {
+          struct sigaction action = {.sa_handler = on_child, .sa_flags = SA_RESTART};
+          sigaction(SIGCHLD, &action, 0);
+          action.sa_handler = on_continue;
+          pid_t child = fork();
+          if (child == 0) {
+            sigaction(SIGCONT, &action, 0);
+            raise(SIGSTOP);
+            raise(SIGSTOP);
+            _exit(continued == 2 ? 0 : 3);
+          }
+          int status;
+          for (int i = 0; i < 2; ++i) {
+            if (waitpid(child, &status, WUNTRACED) != child || !WIFSTOPPED(status)) return 10 + i;
+            if (WSTOPSIG(status) != SIGSTOP) return 20 + i;
+            usleep(50000);                       /* it must still be stopped */
+            if (waitpid(child, &status, WNOHANG | WUNTRACED) != 0) return 30 + i;
+            kill(child, SIGCONT);
+          }
+          if (waitpid(child, &status, 0) != child || status != 0) return 40;
+          return children >= 3 ? 0 : 50;         /* two stops and one end */
+        }
+        """
+        assert count([build("stops.c", source)])["exit_code"] == 0
+
+    def test_interrupted_calls_are_repeated(self, count: Count, build: Build) -> None:
+        source = """
+        #define _GNU_SOURCE
+        #include <pthread.h>
+        #include <signal.h>
+        #include <stdatomic.h>
+        #include <unistd.h>
+        static atomic_int seen, go;
+        static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+        static void on_signal(int s) { ++seen; }
+        static void* wait_for_lock(void* none) {
+          go = 1;
+          pthread_mutex_lock(&lock);
+          pthread_mutex_unlock(&lock);
+          return none;
+        }
+        int main(void) {
+          struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+          sigaction(SIGUSR1, &action, 0);
+          pthread_mutex_lock(&lock);
+          pthread_t thread;
+          pthread_create(&thread, 0, wait_for_lock, 0);
+          while (!go) usleep(1000);
+          usleep(50000);
+          for (int i = 0; i < 20; ++i) {
+            pthread_kill(thread, SIGUSR1);
+            while (seen == i) usleep(1000);
+            usleep(1000);
+          }
+          pthread_mutex_unlock(&lock);
+          pthread_join(thread, 0);
+          return seen == 20 ? 0 : 1;
+        }
+        """
+        answer = count([build("restarts.c", source, "-pthread")])
+        assert answer["exit_code"] == 0
+        assert answer["calls"]["futex"]["calls"] >= 20
+
+
+class TestProcesses:
+    def test_exec_from_a_thread(self, count: Count, build: Build) -> None:
+        target = build("futexes.c", FUTEXES, "-pthread")
+        source = f"""
+        #include <pthread.h>
+        #include <unistd.h>
+        static void* sleep_on(void* none) {{ pause(); return none; }}
+        static void* become(void* none) {{
+          usleep(20000);
+          execl("{target}", "futexes", "3", "100", (char*)0);
+          return none;
+        }}
+        int main(void) {{
+          pthread_t threads[5];
+          for (int i = 0; i < 4; ++i) pthread_create(&threads[i], 0, sleep_on, 0);
+          pthread_create(&threads[4], 0, become, 0);
+          pthread_join(threads[0], 0);
+          return 1;
+        }}
+        """
+        answer = count([build("becomes.c", source, "-pthread")])
+        assert answer["exit_code"] == 0
+        assert (answer["threads"], answer["processes"]) == (6 + 3, 1)
+        assert answer["calls"]["munmap"]["bytes"] >= 3 * 25 * 8192
+
+    def test_forks_from_busy_threads(self, count: Count, build: Build) -> None:
+        source = """
+        #include <pthread.h>
+        #include <stdlib.h>
+        #include <sys/wait.h>
+        #include <unistd.h>
+        static void* work(void* none) {
+          for (int i = 0; i < 25; ++i) {
+            pid_t child = fork();
+            if (child == 0) { free(malloc(300000)); _exit(0); }
+            int status = 1;
+            if (waitpid(child, &status, 0) != child || status) exit(1);
+          }
+          return none;
+        }
+        int main(void) {
+          pthread_t threads[4];
+          for (int i = 0; i < 4; ++i) pthread_create(&threads[i], 0, work, 0);
+          for (int i = 0; i < 4; ++i) pthread_join(threads[i], 0);
+          return 0;
+        }
+        """
+        answer = count([build("forks.c", source, "-pthread")])
+        assert (answer["exit_code"], answer["processes"], answer["threads"]) == (0, 101, 105)
+        assert answer["calls"]["mmap"]["calls"] >= 100
+
+    def test_timeout_ends_the_whole_tree(
+        self, count: Count, tmp_path: Path, is_alive: Callable[[int], bool]
+    ) -> None:
+        script = f"trap '' TERM; (trap '' TERM; echo $$ > {tmp_path}/p; sleep 60) & sleep 60"
+        begin = time.monotonic()
+        answer = count(["sh", "-c", script], "--timeout", "0.3")
+        assert answer["timed_out"]
+        assert time.monotonic() - begin < 10
+        assert not is_alive(int((tmp_path / "p").read_text()))
+
+    def test_timeout_of_a_busy_and_of_a_stopped_program(self, count: Count, build: Build) -> None:
+        busy: list[str | Path] = [build("futexes.c", FUTEXES, "-pthread"), "4", "100000000"]
+        for command in (busy, ["sh", "-c", "kill -STOP $$"]):
+            answer = count(command, "--timeout", "0.3")
+            assert (answer["timed_out"], answer["signal"]) == (True, signal.SIGTERM)
+
+    def test_what_the_root_leaves_behind_is_ended(self, count: Count) -> None:
+        answer = count(["sh", "-c", "setsid sleep 60 & exit 0"])
+        assert (answer["exit_code"], answer["left_behind"]) == (0, 1)
+
+    def test_interrupt(self, tmp_path: Path, wait_until: Callable[..., None]) -> None:
+        note, answer = tmp_path / "note", tmp_path / "answer"
+        command = ["sh", "-c", f"echo x > {note}; sleep 60"]
+        process = subprocess.Popen([paths.tool("syscalls"), "--output", answer, "--", *command])
+        wait_until(note.exists)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=30) == 0
+        assert '"interrupted": true' in answer.read_text()
+
+    def test_nothing_outlives_a_killed_tracer(
+        self, tmp_path: Path, wait_until: Callable[..., None], is_alive: Callable[[int], bool]
+    ) -> None:
+        note = tmp_path / "note"
+        command = ["sh", "-c", f"(echo $$ > {note}; sleep 60) & sleep 60"]
+        process = subprocess.Popen([paths.tool("syscalls"), "--", *command])
+        wait_until(lambda: note.exists() and note.read_text().endswith("\n"))
+        process.kill()
+        process.wait(timeout=30)
+        wait_until(lambda: not is_alive(int(note.read_text())))
+
+
+class TestFailures:
+    def test_program_that_does_not_exist(self, count: Count) -> None:
+        answer = count(["/no/such/program"])
+        assert answer["spawn_error"]["errno"] == 2
+        assert answer["exit_code"] is None or answer["exit_code"] != 0
+        assert answer["calls"]["mmap"]["calls"] == 0
+
+    def test_folder_that_does_not_exist(self, count: Count) -> None:
+        assert "enter /no/such" in count(["true"], "--cwd", "/no/such")["spawn_error"]["message"]
+
+    @pytest.mark.parametrize(
+        "arguments", [[], ["--timeout", "0", "--", "true"], ["--sample-ms", "1", "--", "true"]]
+    )
+    def test_wrong_usage(self, run: Run, arguments: list[str]) -> None:
+        done = run(*arguments)
+        assert done.returncode == 1
+        assert b"syscalls --help" in done.stderr
+
+    @pytest.mark.parametrize("output", ["/no/such/file", "/dev/full"])
+    def test_output_that_cannot_be_written(self, run: Run, output: str) -> None:
+        done = run("--output", output, "--", "true")
+        assert done.returncode == (1 if output.startswith("/no") else 125)
+        assert done.stderr.startswith(b"syscalls: cannot write")
+
+    @pytest.mark.parametrize("refused", ["ptrace", "seccomp"])
+    def test_containers_that_refuse(self, build: Build, refused: str) -> None:
+        source = f"""
+        #define _GNU_SOURCE
+        #include <errno.h>
+        #include <linux/filter.h>
+        #include <linux/seccomp.h>
+        #include <stddef.h>
+        #include <sys/prctl.h>
+        #include <sys/syscall.h>
+        #include <unistd.h>
+        int main(int argc, char** argv) {{
+          struct sock_filter code[] = {{
+            BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+            BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_{refused}, 0, 1),
+            BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+            BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)}};
+          struct sock_fprog filter = {{4, code}};
+          prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+          if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter)) return 1;
+          execv(argv[1], argv + 1);
+          return 2;
+        }}
+        """
+        jail = build("jail.c", source)
+        done = subprocess.run(
+            [jail, paths.tool("syscalls"), "--", "sh", "-c", "echo it ran"],
+            capture_output=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 126
+        assert done.stdout == b""
+        assert refused in done.stderr.decode()
+        assert b"--cap-add=SYS_PTRACE" in done.stderr
+
+    def test_under_a_tracer_that_follows_children(self) -> None:
+        if shutil.which("strace") is None:
+            pytest.skip("strace is not installed")
+        done = subprocess.run(
+            ["strace", "-f", "-o", "/dev/null", paths.tool("syscalls"), "--", "true"],
+            capture_output=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 126
+
+
+def test_descriptors_do_not_leak(count: Count, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    count(["ls", "/proc/self/fd"], "--stdout", out)
+    assert out.read_text().split() == ["0", "1", "2", "3"]  # 3 is the listing's own
+
+
+def test_no_signal_stays_blocked_or_ignored(count: Count, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    count(["grep", "-E", "Sig(Blk|Ign)", "/proc/self/status"], "--stdout", out)
+    assert out.read_text() == "SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n"
