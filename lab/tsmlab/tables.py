@@ -34,7 +34,8 @@ class Cell:
 
 @dataclass(frozen=True)
 class Column:
-    """A column; `expendable` ones go where the terminal is too narrow, the highest number first."""
+    """A column; `expendable` ones go where the terminal is too narrow, the highest number first. A
+    header may have several lines."""
 
     header: str
     cells: list[Cell]
@@ -43,7 +44,8 @@ class Column:
 
     @property
     def width(self) -> int:
-        return max(cell_len(text) for text in [self.header, *(c.text for c in self.cells)])
+        texts = [*self.header.splitlines(), *(cell.text for cell in self.cells)]
+        return max(map(cell_len, texts), default=0)
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,7 @@ def plain_text(columns: Sequence[Column], layout: Layout = ROOMY) -> str:
 
 def markdown_table(columns: Sequence[Column]) -> list[str]:
     """The lines of a Markdown table."""
-    lines = [_markdown_line([column.header for column in columns])]
+    lines = [_markdown_line([" ".join(column.header.splitlines()) for column in columns])]
     lines.append("|" + "|".join(" :-- " if c.left else " --: " for c in columns) + "|")
     table = zip(*(column.cells for column in columns), strict=True)
     return lines + [_markdown_line([cell.text for cell in cells]) for cells in table]

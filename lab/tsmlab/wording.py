@@ -29,7 +29,7 @@ def quantity(value: float, unit: Unit) -> str:
         if value >= size * 0.9995:
             return f"{three_digits(value / size)}{text}"
     if unit == "seconds":
-        return f"{value * 1e9:.0f} ns"
+        return f"{three_digits(value * 1e9)} ns" if value else "0 ns"
     if unit == "bytes":
         return f"{value:.0f}B"
     return f"{value:.0f}" if unit == "count" else f"{value:.4g}"

@@ -486,7 +486,7 @@ def test_where_higher_is_better_the_highest_is_marked(world: Any, run: Simulate)
     metric = Metric("seconds", "speed", "number", higher_is_better=True)
     report = text.report(run(definition(metrics=[metric]), executor=scaled(world)).results, 100)
     (line,) = [line for line in report.splitlines() if line.startswith("other")]
-    assert line.split()[1] == "3*"
+    assert line.split()[1] == "3.00*"
     assert "median of speed (higher is better)" in report
 
 
@@ -577,3 +577,29 @@ def test_a_resumed_header_makes_the_same_plans(world: Any, tmp_path: Path) -> No
         kept = records.restore(Header, json.loads(journal.path.read_text().splitlines()[0]))
     assert kept == journal.header
     assert kept.plans() == plans(world, [definition(), single()])
+
+
+def test_two_parameters_have_a_line_each_in_the_head(run: Simulate) -> None:
+    fits = Parameter("fit", "fit", ["best", "worst"])
+    threads = Parameter("threads", "threads", [1, 16])
+    arguments = ["{threads}", "{fit}"]
+    found = run(definition(parameters=[fits, threads], arguments=arguments)).results
+    lines = text.report(found, 100).splitlines()
+    head = next(index for index, line in enumerate(lines) if line.startswith("allocator"))
+    assert lines[head - 1].split() == ["best", "best", "worst", "worst"]
+    assert lines[head].split() == ["allocator", "1", "16", "1", "16"]
+    assert "| best 16 |" in text.markdown(found)
+    # All are equally good here: nobody is marked as the best.
+    assert not any("*" in line for line in lines[head:])
+
+
+def test_a_table_shows_what_there_is(run: Simulate) -> None:
+    """The first metric needs causes, which were not asked for."""
+    metrics = [
+        Metric("merges", "merges", "count", higher_is_better=False, source="causes"),
+        Metric("seconds", "time", "seconds", higher_is_better=False),
+    ]
+    report = text.report(run(definition(metrics=metrics)).results, 100)
+    assert "median of time (lower is better)" in report
+    report = text.report(run(single(metrics=metrics)).results, 100)
+    assert "time  peak memory" in report

@@ -35,7 +35,7 @@ from tsmlab.export import Format
 from tsmlab.render import failure_lines, full_name
 from tsmlab.results import Failure, Trouble
 from tsmlab.tables import Column, table_width
-from tsmlab.wording import names, quantity, rounds
+from tsmlab.wording import names, quantity, rounds, three_digits
 
 BEST = "*"
 FAILED = "failed"
@@ -62,45 +62,66 @@ class _Head:
     metric: Metric
 
 
+def _shown_metric(experiment: Experiment) -> Metric:
+    """The first of its metrics that has a value anywhere: one may need causes, which nobody asked
+    for."""
+    definition = experiment.definition
+    for metric in definition.metrics:
+        if any(median(cell, metric) is not None for cell in experiment.cells):
+            return metric
+    return definition.main_metric
+
+
 def _heads(experiment: Experiment) -> list[_Head]:
-    """The main metric at each point; where there is only one point, every metric."""
+    """The main metric at each point; where there is only one point, every metric with a value."""
     definition = experiment.definition
     if len(experiment.points) > 1:
-        main = definition.main_metric
+        main = _shown_metric(experiment)
         return [
-            _Head(", ".join(map(str, values.values())), point, main)
+            _Head("\n".join(map(str, values.values())), point, main)
             for point, values in enumerate(experiment.points)
         ]
     metrics = {m.name: m for m in (*definition.metrics, definition.main_metric)}
     metrics.setdefault(PEAK_BYTES, definition.metric(PEAK_BYTES))
-    return [_Head(metric.title, 0, metric) for metric in metrics.values()]
+    return [
+        _Head(metric.title, 0, metric)
+        for metric in metrics.values()
+        if metric == definition.main_metric
+        or any(median(cell, metric) is not None for cell in experiment.cells)
+    ]
 
 
 def _columns(experiment: Experiment, titles: dict[str, str]) -> list[Column]:
     """Allocators with their medians; who is best over all points comes first."""
-    heads = _heads(experiment)
-    table = {
-        (name, index): median(cell, head.metric)
-        for name in experiment.allocators
-        for index, head in enumerate(heads)
-        if (cell := experiment.cell(head.point, name))
-    }
     order = sorted(experiment.allocators, key=lambda name: _rank(experiment, name))
     columns = [Column("allocator", [tables.Cell(titles[name]) for name in order], left=True)]
-    for index, head in enumerate(heads):
-        known = [value for name in order if (value := table.get((name, index))) is not None]
-        best = (max if head.metric.higher_is_better else min)(known, default=None)
-        several = len(known) > 1
-        cells = []
-        for name in order:
-            value = table.get((name, index))
-            text = _missing(experiment.cell(head.point, name))
-            if value is not None:
-                text = quantity(value, head.metric.unit)
-            is_best = several and value is not None and value == best
-            cells.append(tables.Cell(text + BEST, "green") if is_best else tables.Cell(text))
-        columns.append(Column(head.text, cells))
+    for head in _heads(experiment):
+        cells = [experiment.cell(head.point, name) for name in order]
+        columns.append(Column(head.text, _numbers(cells, head.metric)))
     return columns
+
+
+def _numbers(cells: Sequence[Cell | None], metric: Metric) -> list[tables.Cell]:
+    """A column's cells, the best of several marked."""
+    values = [median(cell, metric) if cell else None for cell in cells]
+    known = [value for value in values if value is not None]
+    best = (max if metric.higher_is_better else min)(known, default=None)
+    found = []
+    for cell, value in zip(cells, values, strict=True):
+        if value is None:
+            found.append(tables.Cell(_missing(cell)))
+        elif value == best and len(set(known)) > 1:
+            found.append(tables.Cell(f"{_number(value, metric)}{BEST}", "green"))
+        else:
+            found.append(tables.Cell(_number(value, metric)))
+    return found
+
+
+def _number(value: float, metric: Metric) -> str:
+    """Below a tenth, a plain number needs more digits than two behind the point."""
+    if metric.unit == "number" and abs(value) >= 0.1:
+        return three_digits(value)
+    return quantity(value, metric.unit)
 
 
 def _missing(cell: Cell | None) -> str:
@@ -109,7 +130,7 @@ def _missing(cell: Cell | None) -> str:
 
 def _rank(experiment: Experiment, name: str) -> tuple[int, float]:
     """By the mean of the logarithms of the main metric; who lacks points comes later."""
-    main = experiment.definition.main_metric
+    main = _shown_metric(experiment)
     found = []
     for point in range(len(experiment.points)):
         cell = experiment.cell(point, name)
@@ -176,7 +197,7 @@ def _heading(results: ExperimentResults) -> Iterator[str]:
 def _caption(experiment: Experiment) -> str:
     """How to read the table."""
     definition, done = experiment.definition, rounds_done(experiment)
-    main = definition.main_metric
+    main = _shown_metric(experiment)
     what = "medians"
     if len(experiment.points) > 1:
         swept = ", ".join(parameter.title for parameter in definition.parameters)
