@@ -1,0 +1,665 @@
+"""The ledger: its figures are exact, under every allocator, for every function, however a process
+comes to life and ends; and no trace of it in what the program sees.
+
+Programs that know their own numbers are compared with them; what the loader and the run time
+library allocate is subtracted by a run that does nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from elftools.elf.elffile import ELFFile
+
+from tsmlab import paths
+from tsmlab.allocators import discover
+from tsmlab.errors import UserError
+from tsmlab.observing import LedgerSums, ProcessLedger, read_ledgers
+
+Build = Callable[..., Path]
+Keep = Callable[..., list[ProcessLedger]]
+
+# "" is the C library's own allocator.
+ALLOCATORS = ("", "jemalloc", "tsmalloc", "lock-best", "nolock-first", "mimalloc", "tcmalloc")
+
+
+def library_of(allocator: str) -> Path | None:
+    if not allocator:
+        return None
+    found = {each.name: each.path for each in discover(versions=False)}
+    if allocator not in found:
+        pytest.skip(f"the system package with {allocator} is not installed")
+    return found[allocator]
+
+
+@pytest.fixture
+def keep(tmp_path: Path) -> Keep:
+    """keep(command, allocator="", status=0, **environment) runs it and gives its ledgers."""
+
+    def run_watched(
+        command: list[str | Path],
+        allocator: str = "",
+        status: int = 0,
+        stdout: Path = Path("/dev/null"),
+        **environment: str,
+    ) -> list[ProcessLedger]:
+        folder = tmp_path / f"ledgers-{len(list(tmp_path.iterdir()))}"
+        folder.mkdir()
+        preloads = [str(paths.library("libtsmalloc-ledger.so"))]
+        if library := library_of(allocator):
+            preloads.append(str(library))
+        with stdout.open("wb") as out:
+            done = subprocess.run(
+                command,
+                env={"LD_PRELOAD": ":".join(preloads), "TSMALLOC_LEDGER": str(folder)}
+                | environment,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.PIPE,
+                timeout=60,
+                check=False,
+            )
+        assert done.returncode == status, done.stderr.decode()
+        return read_ledgers(folder)
+
+    return run_watched
+
+
+def difference(busy: LedgerSums, idle: LedgerSums) -> dict[str, int]:
+    names = ("allocations", "frees", "resizes", "requested_bytes", "freed_bytes", "foreign_frees")
+    return {
+        name: getattr(busy, name) - getattr(idle, name)
+        for name in names
+        if getattr(busy, name) != getattr(idle, name)
+    }
+
+
+CALLS = """
+#define _GNU_SOURCE
+#include <malloc.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+int main(int argc, char** argv) {
+  const char* kind = argv[1];
+  void* p = 0;
+  for (int n = atoi(argv[2]); n > 0; --n) {
+    if (!strcmp(kind, "malloc")) p = malloc(10);
+    if (!strcmp(kind, "zero")) p = malloc(0);
+    if (!strcmp(kind, "usable")) { p = malloc(10); memset(p, 1, malloc_usable_size(p)); }
+    if (!strcmp(kind, "calloc")) p = calloc(3, 7);
+    if (!strcmp(kind, "realloc")) p = realloc(0, 12);
+    if (!strcmp(kind, "reallocarray")) p = reallocarray(0, 3, 5);
+    if (!strcmp(kind, "memalign")) p = memalign(64, 100);
+    if (!strcmp(kind, "aligned_alloc")) p = aligned_alloc(64, 128);
+    if (!strcmp(kind, "posix_memalign") && posix_memalign(&p, 64, 30)) return 1;
+    if (!strcmp(kind, "refused")) {
+      if ((p = malloc(PTRDIFF_MAX)) || (p = calloc(SIZE_MAX / 2, 3))) return 2;
+      if (posix_memalign(&p, 64, PTRDIFF_MAX) == 0) return 3;
+      p = malloc(5);
+      if (realloc(p, PTRDIFF_MAX)) return 4;     /* p stays as it was */
+    }
+    free(p);
+    p = 0;
+  }
+  return 0;
+}
+"""
+
+
+@pytest.mark.parametrize("allocator", ALLOCATORS)
+@pytest.mark.parametrize(
+    ("function", "bytes_each"),
+    [
+        ("malloc", 10),
+        ("zero", 0),
+        ("usable", 10),
+        ("calloc", 21),
+        ("realloc", 12),
+        ("reallocarray", 15),
+        ("memalign", 100),
+        ("aligned_alloc", 128),
+        ("posix_memalign", 30),
+        ("refused", 5),
+    ],
+)
+def test_c_functions(
+    keep: Keep, build: Build, allocator: str, function: str, bytes_each: int
+) -> None:
+    if allocator == "tcmalloc" and function == "refused":
+        pytest.skip("it writes a warning of its own for each")
+    program = build("ledger-calls.c", CALLS)
+    [idle] = keep([program, function, "0"], allocator)
+    [busy] = keep([program, function, "1000"], allocator)
+    expected = {"allocations": 1000, "frees": 1000}
+    if bytes_each:
+        expected |= {"requested_bytes": 1000 * bytes_each, "freed_bytes": 1000 * bytes_each}
+    assert difference(busy.sums, idle.sums) == expected
+    assert (busy.live_bytes, busy.live_blocks) == (idle.live_bytes, idle.live_blocks)
+    assert (busy.untracked_blocks, busy.missed_frees) == (0, 0)
+    if library := library_of(allocator):
+        assert Path(busy.provider).resolve() == library.resolve()
+
+
+OPERATORS = """
+#include <cstdlib>
+#include <new>
+int main(int, char** argv) {
+  using A = std::align_val_t;
+  const auto& t = std::nothrow;
+  for (int i = std::atoi(argv[1]); i > 0; --i) {
+    operator delete(operator new(1));
+    operator delete[](operator new[](2));
+    operator delete(operator new(3, t), t);
+    operator delete[](operator new[](4, t), t);
+    operator delete(operator new(5, A{64}), A{64});
+    operator delete[](operator new[](6, A{64}), A{64});
+    operator delete(operator new(7, A{64}, t), A{64}, t);
+    operator delete[](operator new[](8, A{64}, t), A{64}, t);
+    operator delete(operator new(9), 9);
+    operator delete[](operator new[](10), 10);
+    operator delete(operator new(11, A{64}), 11, A{64});
+    operator delete[](operator new[](12, A{64}), 12, A{64});
+    operator delete(nullptr);
+    try { operator delete(operator new(std::size_t{1} << 62)); } catch (const std::bad_alloc&) {}
+  }
+}
+"""
+
+
+@pytest.mark.parametrize("allocator", ALLOCATORS)
+def test_all_forms_of_new_and_delete(keep: Keep, build: Build, allocator: str) -> None:
+    if allocator in ("tcmalloc", "mimalloc"):
+        pytest.skip("where others throw, it writes a warning, or aborts")
+    program = build("ledger-operators.cpp", OPERATORS)
+    [idle] = keep([program, "0"], allocator)
+    [busy] = keep([program, "100"], allocator)
+    more = difference(busy.sums, idle.sums)
+    # An exception is an object that the run time library allocates and frees for each throw.
+    assert more["allocations"] == more["frees"] == 1300
+    exceptions = more["requested_bytes"] - 100 * sum(range(1, 13))
+    assert exceptions == more["freed_bytes"] - 100 * sum(range(1, 13))
+    assert exceptions % 100 == 0
+    assert exceptions // 100 in range(16, 512)
+    assert busy.live_blocks == idle.live_blocks
+    assert busy.missed_frees == 0
+
+
+REALLOCATIONS = """
+#include <malloc.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+int main(int argc, char** argv) {
+  long rounds = atol(argv[1]), moves = 0, stays = 0, requested = 0;
+  for (long i = 0; i < rounds; ++i) {
+    size_t size = 1;
+    char* p = malloc(size);
+    requested += size;
+    while (size < 100000) {
+      size_t next = size * 3 / 2 + 1;
+      uintptr_t before = (uintptr_t)p;
+      p = realloc(p, next);
+      if ((uintptr_t)p == before) { ++stays; requested += next - size; }
+      else { ++moves; requested += next; }
+      size = next;
+    }
+    uintptr_t before = (uintptr_t)p;
+    p = realloc(p, 50);
+    if ((uintptr_t)p == before) ++stays; else { ++moves; requested += 50; }
+    free(p);
+  }
+  dprintf(1, "%ld %ld %ld\\n", moves, stays, requested);
+  return 0;
+}
+"""
+
+
+@pytest.mark.parametrize("allocator", ALLOCATORS)
+def test_reallocations(keep: Keep, build: Build, allocator: str, tmp_path: Path) -> None:
+    program = build("reallocations.c", REALLOCATIONS)
+    [idle] = keep([program, "0"], allocator)
+    out = tmp_path / "out"
+    [busy] = keep([program, "20"], allocator, stdout=out)
+    moves, stays, requested = map(int, out.read_text().split())
+    more = difference(busy.sums, idle.sums)
+    assert more["allocations"] == more["frees"] == 20 + moves
+    assert more.get("resizes", 0) == stays
+    assert more["requested_bytes"] == requested
+    assert (busy.live_bytes, busy.live_blocks) == (idle.live_bytes, idle.live_blocks)
+
+
+@pytest.mark.parametrize("allocator", ALLOCATORS)
+def test_against_a_program_that_knows(keep: Keep, allocator: str, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    program = paths.build_dir() / "bin" / "thread_test_measurement"
+    if not program.is_file():
+        pytest.skip("the test programs are not built")
+    [books] = keep([program], allocator, stdout=out)
+    own = {k: int(v) for k, v in re.findall(r"^(\w+): (\d+)$", out.read_text(), re.MULTILINE)}
+    main, *others = books.threads
+    assert len(others) == own["threads"] == 4
+    # Each thread also frees a small object that the main thread made for it.
+    assert sum(each.foreign_frees for each in others) == own["foreign_frees"] + 4
+    assert sum(each.freed_bytes for each in others) - own["freed_bytes"] in range(4, 1024)
+    assert sum(each.allocations for each in others) == 80_000
+    assert sum(each.requested_bytes for each in others) == own["requested_bytes"]
+    # In the end the main thread frees all that is left, which others had allocated.
+    assert main.foreign_frees == 80_000 - own["foreign_frees"]
+    assert books.sums.reused_bytes - own["reused_bytes"] in range(4096)
+    assert own["requested_bytes"] - own["freed_bytes"] <= books.peak_live_bytes
+    assert books.peak_live_bytes <= own["requested_bytes"] + 200_000
+
+
+class TestReuse:
+    # argv: size and number of the blocks, and how many bytes less the second lot has.
+    TWICE = """
+    #include <stdlib.h>
+    int main(int argc, char** argv) {
+      size_t size = atol(argv[1]), less = atol(argv[3]);
+      int number = atoi(argv[2]);
+      void** blocks = calloc(number, sizeof *blocks);
+      for (int round = 0; round < 2; ++round) {
+        for (int i = 0; i < number; ++i) blocks[i] = malloc(size - round * less);
+        for (int i = number; i-- > 0;) free(blocks[i]);
+      }
+      return 0;
+    }
+    """
+
+    @pytest.mark.parametrize("size", [8, 20, 24, 100, 1000])
+    @pytest.mark.parametrize("allocator", ["", "jemalloc", "tsmalloc", "lock-best"])
+    def test_blocks_handed_out_again(
+        self, keep: Keep, build: Build, allocator: str, size: int
+    ) -> None:
+        program = build("twice.c", self.TWICE)
+        [books] = keep([program, str(size), "1000", "0"], allocator)
+        # All of the second lot: each of these allocators uses what was freed last, or lies lowest.
+        # A block that begins where another size's lay may miss some bytes of its last 8.
+        assert books.sums.reused_bytes >= 0.97 * size * 1000
+        assert books.sums.reused_bytes <= size * 1000 + 20_000
+
+    def test_nothing_is_reused_where_nothing_is_freed(self, keep: Keep, build: Build) -> None:
+        source = """
+        #include <stdlib.h>
+        int main(void) { for (int i = 0; i < 30000; ++i) malloc(i % 700); return 0; }
+        """
+        [books] = keep([build("keeps.c", source)])
+        assert books.sums.reused_bytes < 2000
+        assert books.live_bytes >= sum(i % 700 for i in range(30000))
+        assert books.live_blocks >= 30000
+
+    def test_huge_blocks(self, keep: Keep, build: Build) -> None:
+        source = """
+        #include <stdlib.h>
+        #include <string.h>
+        int main(void) {
+          for (int i = 0; i < 5; ++i) {
+            char* p = malloc((size_t)3 << 30);        /* mapped, unmapped, mapped again */
+            if (!p) return 1;
+            memset(p, 1, 10000);
+            free(p);
+          }
+          char* reserve = malloc((size_t)1 << 41);    /* may be refused, must not take minutes */
+          free(reserve);
+          return 0;
+        }
+        """
+        [books] = keep([build("huge.c", source)])
+        assert books.peak_live_bytes >= 3 << 30
+        assert books.live_bytes < 100_000
+        assert books.sums.reused_bytes == pytest.approx(4 * (3 << 30), rel=0.001)
+
+
+class TestCurve:
+    def test_follows_a_known_course(self, keep: Keep, build: Build) -> None:
+        source = """
+        #include <stdlib.h>
+        #include <unistd.h>
+        int main(void) {
+          static char* blocks[1000];
+          for (int i = 0; i < 1000; ++i) { blocks[i] = malloc(10000); usleep(100); }
+          for (int i = 0; i < 500; ++i) { free(blocks[i]); usleep(100); }
+          for (int i = 0; i < 100; ++i) { usleep(1000); free(malloc(1)); }
+          return 0;
+        }
+        """
+        [books] = keep([build("course.c", source)])
+        times = [time for time, _ in books.live]
+        sizes = [size for _, size in books.live]
+        assert len(times) <= 1001
+        assert times == sorted(times)
+        assert times[-1] >= 0.25
+        assert max(sizes) == books.peak_live_bytes
+        assert 10_000_000 <= books.peak_live_bytes < 10_100_000
+        assert 5_000_000 <= sizes[-1] < 5_100_000
+        rise = sizes[: sizes.index(max(sizes))]
+        assert rise == sorted(rise)
+        # Seen all along, and not in one jump.
+        assert max(b - a for a, b in pairwise(rise)) < 2_000_000
+
+    def test_long_runs_keep_their_beginning(self, keep: Keep, build: Build) -> None:
+        source = """
+        #include <stdlib.h>
+        #include <time.h>
+        int main(void) {
+          struct timespec now;
+          clock_gettime(CLOCK_MONOTONIC, &now);
+          double end = now.tv_sec + now.tv_nsec * 1e-9 + 0.4;
+          void* p = 0;
+          for (size_t size = 1; now.tv_sec + now.tv_nsec * 1e-9 < end; ++size) {
+            free(p);
+            p = malloc(size);
+            clock_gettime(CLOCK_MONOTONIC, &now);
+          }
+          return 0;
+        }
+        """
+        [books] = keep([build("long.c", source)])
+        assert 400 <= len(books.live) <= 1001
+        times = [time for time, _ in books.live]
+        assert times[0] < 0.01
+        assert times[-1] == pytest.approx(0.4, rel=0.2)
+        gaps = [b - a for a, b in pairwise(times)]
+        assert max(gaps) < 0.1
+
+
+@pytest.mark.parametrize("allocator", ["", "jemalloc", "tsmalloc", "lock-best"])
+def test_threads_pass_blocks_on(keep: Keep, build: Build, allocator: str) -> None:
+    source = """
+    #include <pthread.h>
+    #include <stdatomic.h>
+    #include <stdlib.h>
+    enum { slots = 64, rounds = 50000 };
+    static _Atomic(void*) boxes[slots];
+    static atomic_long taken;
+    static void* work(void* seed) {
+      unsigned state = (unsigned)(long)seed * 7919 + 1;
+      for (int i = 0; i < rounds; ++i) {
+        state = state * 1664525 + 1013904223;
+        void* mine = malloc(state >> 22);
+        void* other = atomic_exchange(&boxes[state % slots], mine);
+        if (other) { free(other); ++taken; }
+      }
+      return 0;
+    }
+    int main(int argc, char** argv) {
+      pthread_t threads[6];
+      int number = atoi(argv[1]);
+      for (long i = 0; i < number; ++i) pthread_create(&threads[i], 0, work, (void*)i);
+      for (int i = 0; i < number; ++i) pthread_join(threads[i], 0);
+      for (int i = 0; i < slots; ++i) free(boxes[i]);
+      return 0;
+    }
+    """
+    program = build("boxes.c", source, "-pthread")
+    [idle] = keep([program, "0"], allocator)
+    [busy] = keep([program, "6"], allocator)
+    more = difference(busy.sums, idle.sums)
+    # pthread_create makes one object for each thread.
+    assert more["allocations"] in range(300_000, 300_020)
+    workers = [each for each in busy.threads if each.allocations >= 50_000]
+    assert len(workers) == 6
+    assert sum(each.frees for each in workers) >= 300_000 - 64
+    assert 0 < more["foreign_frees"] <= more["frees"]
+    assert busy.live_blocks - idle.live_blocks in range(20)
+    assert (busy.untracked_blocks, busy.missed_frees) == (0, 0)
+
+
+def test_more_threads_than_places(keep: Keep, build: Build) -> None:
+    source = """
+    #include <pthread.h>
+    #include <stdlib.h>
+    static void* work(void* none) { for (int i = 0; i < 10; ++i) free(malloc(5)); return none; }
+    int main(void) {
+      for (int i = 0; i < 1000; ++i) {
+        pthread_t thread;
+        if (pthread_create(&thread, 0, work, 0)) return 1;
+        pthread_join(thread, 0);
+      }
+      return 0;
+    }
+    """
+    [books] = keep([build("churn.c", source, "-pthread")])
+    assert books.thread_count == 1001
+    assert [each.number for each in books.threads] == [*range(1, 256), 0]
+    assert books.sums.allocations >= 10_000
+    assert books.threads[-1].allocations == 10 * (1001 - 255)
+
+
+class TestProcesses:
+    @pytest.mark.parametrize("fork", ["fork", "_Fork"])
+    def test_forked_child_begins_its_own(self, keep: Keep, build: Build, fork: str) -> None:
+        source = f"""
+        #define _GNU_SOURCE
+        #include <errno.h>
+        #include <stdlib.h>
+        #include <sys/wait.h>
+        #include <unistd.h>
+        int main(void) {{
+          void* early = malloc(1000);
+          if ({fork}() == 0) {{
+            errno = 77;
+            free(early);
+            if (errno != 77) _exit(1);
+            malloc(500);
+            if ({fork}() == 0) {{ malloc(1); _exit(0); }}
+            int status = 1;
+            wait(&status);
+            _exit(status);
+          }}
+          int status = 1;
+          wait(&status);
+          free(early);
+          return status;
+        }}
+        """
+        parent, child, grandchild = keep([build("ledger-fork.c", source)])
+        assert (child.parent_pid, grandchild.parent_pid) == (parent.pid, child.pid)
+        assert (parent.sums.allocations, parent.sums.frees, parent.live_bytes) == (1, 1, 0)
+        assert (child.sums.allocations, child.sums.frees, child.live_bytes) == (1, 1, 500)
+        assert (child.sums.foreign_frees, child.peak_live_bytes) == (0, 1000)
+        assert (grandchild.sums.allocations, grandchild.live_bytes) == (1, 501)
+
+    @pytest.mark.parametrize("allocator", ["", "jemalloc", "tsmalloc", "lock-best"])
+    def test_forks_among_busy_threads(self, keep: Keep, build: Build, allocator: str) -> None:
+        source = """
+        #include <pthread.h>
+        #include <stdlib.h>
+        #include <sys/wait.h>
+        #include <unistd.h>
+        static volatile int is_over;
+        static void* work(void* none) {
+          while (!is_over) { void* p = malloc(100); p = realloc(p, 5000); free(p); }
+          return none;
+        }
+        int main(void) {
+          pthread_t threads[3];
+          for (int i = 0; i < 3; ++i) pthread_create(&threads[i], 0, work, 0);
+          for (int i = 0; i < 50; ++i) {
+            if (fork() == 0) { free(malloc(1)); free(calloc(1, 1)); _exit(0); }
+            int status = 1;
+            if (wait(&status) < 0 || status) return 1;
+          }
+          is_over = 1;
+          for (int i = 0; i < 3; ++i) pthread_join(threads[i], 0);
+          return 0;
+        }
+        """
+        parent, *children = keep([build("ledger-busy.c", source, "-pthread")], allocator)
+        assert parent.sums.allocations > 0
+        sums = [(each.sums.allocations, each.sums.frees) for each in children]
+        assert sums == [(2, 2)] * 50
+        assert parent.live_bytes < 200_000
+
+    def test_exec_and_vfork(self, keep: Keep, build: Build) -> None:
+        calls = build("ledger-calls.c", CALLS)
+        source = f"""
+        #include <spawn.h>
+        #include <stdlib.h>
+        #include <sys/wait.h>
+        #include <unistd.h>
+        extern char** environ;
+        int main(void) {{
+          char* arguments[] = {{"calls", "malloc", "4", 0}};
+          pid_t pid;
+          malloc(1);
+          if (posix_spawn(&pid, "{calls}", 0, 0, arguments, environ)) return 1;
+          wait(0);
+          if (vfork() == 0) {{ execv("{calls}", arguments); _exit(1); }}
+          wait(0);
+          malloc(1);
+          return execv("{calls}", arguments);
+        }}
+        """
+        program = build("ledger-exec.c", source)
+        books = keep([program])
+        first, second = (each for each in books if each.pid == books[0].pid)
+        assert (first.number, first.program, second.program) == (0, str(program), str(calls))
+        assert (first.sums.allocations, first.live_bytes, second.number) == (2, 2, 1)
+        assert sorted(each.sums.allocations for each in books) == [2, 4, 4, 4]
+
+    def test_exec_from_a_thread(self, keep: Keep, build: Build) -> None:
+        calls = build("ledger-calls.c", CALLS)
+        source = f"""
+        #include <pthread.h>
+        #include <stdlib.h>
+        #include <unistd.h>
+        static void* churn(void* none) {{ for (;;) free(malloc(77)); return none; }}
+        static void* become(void* none) {{
+          usleep(20000);
+          execl("{calls}", "calls", "malloc", "4", (char*)0);
+          return none;
+        }}
+        int main(void) {{
+          pthread_t threads[3];
+          for (int i = 0; i < 2; ++i) pthread_create(&threads[i], 0, churn, 0);
+          pthread_create(&threads[2], 0, become, 0);
+          pthread_join(threads[0], 0);
+          return 1;
+        }}
+        """
+        first, second = keep([build("ledger-becomes.c", source, "-pthread")])
+        assert first.sums.allocations > 100
+        assert second.sums.allocations == 4
+
+    @pytest.mark.parametrize(
+        ("end", "status"),
+        [("return 0;", 0), ("_exit(3);", 3), ("abort();", -6), ("kill(getpid(), SIGKILL);", -9)],
+    )
+    def test_no_way_to_end_loses_the_books(
+        self, keep: Keep, build: Build, end: str, status: int
+    ) -> None:
+        source = f"""
+        #include <signal.h>
+        #include <stdlib.h>
+        #include <unistd.h>
+        int main(void) {{ for (int i = 0; i < 7; ++i) malloc(3); {end} }}
+        """
+        [books] = keep([build("ledger-end.c", source)], status=status)
+        assert (books.sums.allocations, books.live_bytes, books.peak_live_bytes) == (7, 21, 21)
+
+    def test_constructors_before_main_and_destructors_after_it(
+        self, keep: Keep, build: Build
+    ) -> None:
+        early = """
+        #include <stdlib.h>
+        static void* kept;
+        __attribute__((constructor)) static void early(void) { kept = malloc(5); }
+        __attribute__((destructor)) static void late(void) { free(kept); }
+        """
+        library = build("ledger-early.so.c", early, "-shared", "-fPIC")
+        flags = ("-Wl,--no-as-needed", str(library))
+        program = build("ledger-late.c", "int main(void) { return 0; }", *flags)
+        [books] = keep([program], LD_LIBRARY_PATH=str(library.parent))
+        assert (books.sums.allocations, books.sums.frees, books.live_bytes) == (1, 1, 0)
+
+
+@pytest.mark.parametrize("allocator", ["", "jemalloc", "tsmalloc", "lock-best"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["perl", "-e", 'my %h; $h{"k$_"} = "v" x $_ for 1..2000; print scalar(keys %h)'],
+        ["/usr/bin/python3", "-c", "print(len({str(i): [i] for i in range(20000)}))"],
+        ["sh", "-c", "for i in 1 2 3; do echo $i | sort | wc -l; done"],
+    ],
+)
+def test_real_programs(
+    keep: Keep, allocator: str, command: list[str | Path], tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    books = keep(command, allocator, stdout=out, PATH=os.environ["PATH"])
+    plain = subprocess.run(command, capture_output=True, check=True).stdout
+    assert out.read_bytes() == plain
+    assert all(each.missed_frees == 0 for each in books)
+    root = next(each for each in books if each.parent_pid == os.getpid())
+    assert 0 < root.sums.frees <= root.sums.allocations
+
+
+class TestWithoutAFile:
+    """The program runs as ever; the missing file says that nothing was recorded."""
+
+    @pytest.mark.parametrize("folder", ["/no/such/folder", "", "/proc"])
+    def test_folder_that_cannot_be_written(self, keep: Keep, build: Build, folder: str) -> None:
+        program = build("ledger-calls.c", CALLS)
+        assert keep([program, "malloc", "10"], TSMALLOC_LEDGER=folder) == []
+
+    def test_limit_on_file_sizes(self, keep: Keep, build: Build) -> None:
+        program = build("ledger-calls.c", CALLS)
+        script = f"ulimit -f 1; exec {program} malloc 10"
+        assert all(each.program != str(program) for each in keep(["/bin/sh", "-c", script]))
+
+    def test_limit_on_address_space(self, keep: Keep, build: Build) -> None:
+        program = build("ledger-calls.c", CALLS)
+        [books] = [
+            each
+            for each in keep(["/bin/sh", "-c", f"ulimit -v 30000; exec {program} malloc 10"])
+            if each.program == str(program)
+        ]
+        assert books.sums.allocations + books.untracked_blocks == 10
+
+    def test_full_disk(self, keep: Keep, build: Build, tmp_path: Path) -> None:
+        if os.geteuid() != 0:
+            pytest.skip("mounting a small file system needs root")
+        disk = tmp_path / "disk"
+        disk.mkdir()
+        mount = ["mount", "-t", "tmpfs", "-o", "size=16k", "none", str(disk)]
+        if subprocess.run(mount, check=False, capture_output=True).returncode != 0:
+            pytest.skip("this container may not mount file systems")
+        try:
+            program = build("ledger-calls.c", CALLS)
+            assert keep([program, "malloc", "10"], TSMALLOC_LEDGER=str(disk)) == []
+            assert list(disk.iterdir()) == []
+        finally:
+            subprocess.run(["umount", str(disk)], check=True)
+
+
+class TestReading:
+    def test_nothing(self, tmp_path: Path) -> None:
+        assert read_ledgers(tmp_path) == []
+        (tmp_path / "1-0.ledger").touch()
+        assert read_ledgers(tmp_path) == []
+
+    @pytest.mark.parametrize("content", [b"TSLEDGR1", bytes(36480), b"TSLEDGR2" + bytes(36472)])
+    def test_something_else(self, tmp_path: Path, content: bytes) -> None:
+        (tmp_path / "1-0.ledger").write_bytes(content)
+        with pytest.raises(UserError, match="is not a ledger"):
+            read_ledgers(tmp_path)
+
+
+def test_library_needs_libc_only_and_exports_what_the_counting_shim_exports() -> None:
+    names = []
+    for library in ("libtsmalloc-ledger.so", "libtsmalloc-count.so"):
+        with paths.library(library).open("rb") as file:
+            elf = ELFFile(file)
+            tags = elf.get_section_by_name(".dynamic").iter_tags("DT_NEEDED")
+            assert [tag.needed for tag in tags] == ["libc.so.6"]
+            symbols = elf.get_section_by_name(".dynsym").iter_symbols()
+            names.append({s.name for s in symbols if s["st_shndx"] != "SHN_UNDEF"})
+    assert names[0] == names[1]
