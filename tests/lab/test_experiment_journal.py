@@ -364,6 +364,16 @@ def test_the_latest_journal_is_found_in_whichever_folder(world: Any, tmp_path: P
     assert journals.latest(folders) == paths[1]
 
 
+def test_somebody_elses_journal_is_not_the_latest(
+    world: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin(world, tmp_path, [single()]).__exit__(None, None, None)
+    journals.latest([tmp_path])
+    monkeypatch.setattr("os.getuid", lambda: tmp_path.stat().st_uid + 1)
+    with pytest.raises(UserError, match="no journal"):
+        journals.latest([tmp_path])
+
+
 def test_a_folder_that_takes_nothing_is_passed_over(world: Any, tmp_path: Path) -> None:
     header = Header.of(plans(world, [single()]), 7, None, None)
     blocked = tmp_path / "file"

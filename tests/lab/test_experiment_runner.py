@@ -41,8 +41,9 @@ from tsmlab.experiments.model import (
     Reported,
     Run,
 )
+from tsmlab.experiments.progress import Progress
 from tsmlab.experiments.runner import Outcome
-from tsmlab.progress import Lines
+from tsmlab.progress import Lines, Silence
 
 Simulate = Callable[..., Outcome]
 
@@ -603,3 +604,17 @@ def test_a_table_shows_what_there_is(run: Simulate) -> None:
     assert "median of time (lower is better)" in report
     report = text.report(run(single(metrics=metrics)).results, 100)
     assert "time  peak memory" in report
+
+
+def test_time_left_is_as_the_runs_were_so_far() -> None:
+    progress = Progress(Silence(), rounds=3)
+    part = progress.add("one", 2.0, {"a": 3, "b": 3}, {"a": 2, "b": 2})
+    margin = pytest.approx
+    over = plan.OVERHEAD_SECONDS
+    # Nothing has run: the file's guess, and watched runs slower by the usual factor.
+    assert progress.seconds_left() == margin((2.0 + over) * (6 + 4 * plan.WATCHED_FACTOR))
+    part.watched("a", 3.0 * part.run_seconds("a"))
+    assert progress.causes_seconds() == margin((2.0 + over) * 3 * 3.0)
+    part.end_rounds()
+    part.forget("b")
+    assert progress.seconds_left() == margin((2.0 + over) * 3.0)

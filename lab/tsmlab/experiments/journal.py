@@ -270,9 +270,11 @@ class Journal:
 
 
 def latest(folders: Iterable[Path] | None = None) -> Path:
-    """The journal that was begun last; raises UserError if there is none."""
+    """The journal that was begun last; raises UserError if there is none. Only the user's own: one
+    of the folders is everybody's, and what a journal names is run."""
     known = records.default_folders() if folders is None else list(folders)
-    found = [path for folder in known for path in folder.glob(f"*-experiment-*{ENDING}")]
+    everyones = [path for folder in known for path in folder.glob(f"*-experiment-*{ENDING}")]
+    found = [path for path in everyones if path.stat().st_uid == os.getuid()]
     if not found:
         raise UserError(
             f"there is no journal in {known[0]}.", "Nothing was begun here, or name its file."

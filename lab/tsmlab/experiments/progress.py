@@ -53,8 +53,11 @@ class ExperimentProgress:
     def watching(self, label: str) -> None:
         self.whole.step(self, "counting", label)
 
-    def watched(self, label: str) -> None:
+    def watched(self, label: str, seconds: float) -> None:
+        """A watched run of this cell is done, and took so long."""
         self.watched_left[label] -= 1
+        self.whole.watched_seconds += seconds
+        self.whole.unwatched_seconds += self.run_seconds(label)
 
     # --- time -------------------------------------------------------------------------------------
 
@@ -78,7 +81,7 @@ class ExperimentProgress:
         return sum(self.run_seconds(label) for label, runs in self.runs_left.items() if runs)
 
     def causes_seconds(self) -> float:
-        return WATCHED_FACTOR * self._sum(self.watched_left)
+        return self.whole.watched_factor * self._sum(self.watched_left)
 
     def seconds_left(self) -> float:
         return self._sum(self.runs_left) + self.causes_seconds()
@@ -93,6 +96,9 @@ class Progress:
     def __init__(self, reporter: Reporter, rounds: int) -> None:
         self.reporter = reporter
         self.rounds = rounds
+        # What watched runs took, and what the same ones take unwatched.
+        self.watched_seconds = 0.0
+        self.unwatched_seconds = 0.0
         self._parts: list[ExperimentProgress] = []
         self._total = 0
 
@@ -116,6 +122,13 @@ class Progress:
                 seconds_left=self.seconds_left(),
             )
         )
+
+    @property
+    def watched_factor(self) -> float:
+        """By how much watching slows runs down: as it did so far, if it has been seen."""
+        if not self.unwatched_seconds:
+            return WATCHED_FACTOR
+        return self.watched_seconds / self.unwatched_seconds
 
     def seconds_left(self) -> float:
         return sum(part.seconds_left() for part in self._parts)

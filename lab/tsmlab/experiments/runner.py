@@ -291,9 +291,10 @@ class _Session:
         parts = []
         for observer in watching.watchers(self._observers, contender.allocator):
             job.progress.watching(contender.label)
+            begun = self._clock()
             with tempfile.TemporaryDirectory(dir=self._folder) as folder:
                 parts.append(watching.observed(observer, request, Path(folder)))
-            job.progress.watched(contender.label)
+            job.progress.watched(contender.label, self._clock() - begun)
         found = watching.merged(parts)
         self._journal.add(self._now(), contender.name, causes=found)
         return found
