@@ -24,7 +24,9 @@ from tsmlab.stats import Verdict
 
 # Longer chains of names are no sentence any more.
 NAMES_IN_A_CHAIN = 8
-CHAINS_TOLD = 4
+CHAINS_TOLD = 12
+# Two have only one order or the other, which needs no coefficient.
+NAMES_FOR_A_TAU = 3
 REVERSALS_TOLD = 2
 
 
@@ -140,12 +142,13 @@ class _Orders:
                 f"The order {self._in()} is the same at every point, as far as what {why} can tell."
             )
         size, first, second, here, there = max(changes, key=lambda change: change[0])
-        pairs = len({frozenset(change[1:3]) for change in changes})
-        noun = "pair changes its order" if pairs == 1 else "pairs change their order"
+        changed = len({frozenset(change[1:3]) for change in changes})
+        pairs = math.comb(len({name for s in self.found for name in s.means}), 2)
+        verb = "changes its" if changed == 1 else "change their"
         return (
-            f"{pairs} {noun} {self._in()} {self._over()}, most {first} (less{self._at(here)}) and "
-            f"{second} (less{self._at(there)}), by {phrases.percent(size)} % or more at both; this "
-            f"{why}, so nothing tells it from chance."
+            f"{changed} of {pairs} pairs {verb} order {self._in()} {self._over()}, by "
+            f"{phrases.percent(size)} % at the most: {first} has less{self._at(here)}, {second}"
+            f"{self._at(there)}; this {why}, so nothing tells it from chance."
         )
 
     def _changes(
@@ -176,8 +179,7 @@ class _Orders:
             steady += verdicts in ({Verdict.BETTER}, {Verdict.WORSE})
         if not pairs:
             return "No pair was measured at every point."
-        noun = "pair is" if len(pairs) == 1 else "pairs are"
-        return f"{steady} of {len(pairs)} {noun} told apart at every point."
+        return f"{steady} of {len(pairs)} pairs are told apart at every point."
 
     def _evidence(self, change: Reversal) -> str:
         texts = []
@@ -198,14 +200,21 @@ class _Orders:
         shown = shown[:CHAINS_TOLD]
         if any(len(standing.order) > NAMES_IN_A_CHAIN for standing in shown):
             return []
-        texts = [f"{standing.chain(self.margin)}{self._at(standing)}" for standing in shown]
+        by_chain: dict[str, list[int]] = {}
+        for standing in shown:
+            by_chain.setdefault(standing.chain(self.margin), []).append(standing.point)
+        texts = [f"{c}{phrases.at_points(self.data, points)}" for c, points in by_chain.items()]
         return [f"Best first, with ~ between neighbours not told apart: {'; '.join(texts)}."]
 
     def _spread(self) -> list[str]:
         ordered = sorted(self.found, key=Standing.spread)
         least, most = ordered[0], ordered[-1]
-        texts = [f"{_factor(each.spread())}{self._at(each)}" for each in (least, most)]
-        return [f"The highest is above the lowest by {texts[0]} (least) and {texts[1]} (most)."]
+        return [
+            (
+                f"They are closest{self._at(least)}, where the highest is {_excess(least)} above "
+                f"the lowest, and farthest apart{self._at(most)}, by {_excess(most)}."
+            )
+        ]
 
     def _taus(self) -> dict[str, Estimate]:
         """Kendall's tau between the ranking at the first point of each curve and at the others."""
@@ -214,6 +223,8 @@ class _Orders:
             first = row.standings[0]
             for other in row.standings[1:]:
                 names = [name for name in first.means if name in other.means]
+                if len(names) < NAMES_FOR_A_TAU:
+                    continue
                 tau = kendall_tau([first.means[n] for n in names], [other.means[n] for n in names])
                 if tau is not None:
                     here = phrases.place(self.data, self.data.points[other.point])
@@ -289,11 +300,9 @@ def _rest(figure: Figure) -> str:
     return "-".join(part for part in parts if squeeze(part) not in (wanted, wanted[: -len("fit")]))
 
 
-def _factor(spread: float) -> str:
+def _excess(standing: Standing) -> str:
     """By how much the highest is above the lowest."""
-    if spread >= phrases.TIMES_FROM:
-        return f"{phrases.number(spread)} times"
-    return f"{phrases.percent(spread - 1.0)} %"
+    return f"{phrases.percent(standing.spread() - 1.0)} %"
 
 
 def _one_each(shown: Sequence[Reversal]) -> list[Reversal]:

@@ -18,8 +18,10 @@ from tsmlab.experiments.model import AnalysisRequest, Estimate, Metric
 from tsmlab.experiments.outcome import UNRESOLVED, Outcome, cannot_tell
 from tsmlab.experiments.printed import printed
 from tsmlab.stats import RatioEstimate, Verdict
-from tsmlab.wording import three_digits
+from tsmlab.wording import share, three_digits
 
+# The ratios of so many points that are not decided are told one by one.
+POINTS_TOLD = 3
 # Below this ratio it is worth saying what both have in common.
 SMALL_RATIO = 1.5
 
@@ -149,7 +151,7 @@ class _Pair:
         return [
             (
                 f"{self.first} and {self.second} are equal within "
-                f"{phrases.percent(self.margin)} % in {phrases.lower(self.metric.title)}"
+                f"{share(self.margin)} in {phrases.lower(self.metric.title)}"
                 f"{where}{ratio}."
             )
         ]
@@ -173,13 +175,16 @@ class _Pair:
                 )
             ]
         ratio = f"the ratio of {self.first} to {self.second}"
-        if len(group) > 1:
+        if len(group) > POINTS_TOLD:
             return [
                 (
                     f"{names} are not told apart{title}{where}; {ratio} is farthest from 1"
                     f"{self._at(widest)}, {_ratio(widest.estimate)}."
                 )
             ]
+        if len(group) > 1:
+            texts = [f"{_ratio(each.estimate)}{self._at(each)}" for each in group]
+            return [f"{names} are not told apart{title}{where}; {ratio} is {'; '.join(texts)}."]
         more = widest.rounds_more
         advice = f"; about {more:,} more rounds might do" if more is not None else ""
         return [
@@ -195,7 +200,8 @@ class _Pair:
             return []
         shown = [v for v in (Verdict.BETTER, Verdict.WORSE) if self.at(v)]
         if not shown:
-            return self._in_common(list(self.found))
+            points = list(self.found)
+            return [*self._differences(points), *self._in_common(points)]
         if not any(self._known(each.point) for v in shown for each in self.at(v)):
             return [f"Why cannot be told: nothing was counted of {self.first} and {self.second}."]
         return [sentence for verdict in shown for sentence in self._why(verdict)]
@@ -222,6 +228,26 @@ class _Pair:
         if max(each.ratio.ratio, 1.0 / each.ratio.ratio) < SMALL_RATIO:
             sentences += self._in_common([each.point])
         return sentences
+
+    def _differences(self, points: Sequence[int]) -> list[str]:
+        """Counts that differ by what could be a part of the time that matters, where the time was
+        not shown to differ: facts, and no reasons."""
+        point = next((p for p in points if self._is_counted(p)), None)
+        if point is None:
+            return []
+        first, second = self._sides(point)
+        summary = self.data.summary(point, self.first, self.metric.name)
+        size = None if summary is None else summary.median
+        causes = reasons.causes_of(self.metric)
+        one, other = (
+            reasons.reasons(causes, more, less, size)
+            for more, less in ((first, second), (second, first))
+        )
+        named = [*one.named, *other.named]
+        if not named:
+            return []
+        where = phrases.at(self.data, self.data.points[point]) if len(self.found) > 1 else ""
+        return [f"The counts differ all the same{where}: {'; '.join(named)}."]
 
     def _sides(self, point: int) -> tuple[reasons.Side, reasons.Side]:
         return (

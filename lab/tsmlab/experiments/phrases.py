@@ -128,8 +128,8 @@ def more_than(more: str, less: str, ratio: Estimate, metric: Metric) -> str:
             return f"{more} has {times(ratio)} as many {lower(metric.title)} as {less}"
         return f"{more} has {excess(ratio)} more {lower(metric.title)} than {less}"
     if large:
-        return f"{lower(metric.title)} is {times(ratio)} as much under {more} as under {less}"
-    return f"{lower(metric.title)} is {excess(ratio)} more under {more} than under {less}"
+        return f"{lower(metric.title)} is {times(ratio)} as high under {more} as under {less}"
+    return f"{lower(metric.title)} is {excess(ratio)} higher under {more} than under {less}"
 
 
 def compared(first: str, second: str, ratio: Estimate, metric: Metric) -> str:

@@ -398,8 +398,9 @@ def common_ground(first: Side, second: Side) -> list[str]:
     """What costs both the same, and so keeps them close to each other."""
     sentences = []
     shares = [growth_share(side.counts) for side in (first, second)]
-    if all(share is not None and share >= MUCH_GROWTH for share in shares):
-        texts = [f"{percent(share or 0.0)} %" for share in shares]
+    known = [share for share in shares if share is not None and share >= MUCH_GROWTH]
+    if len(known) == len(shares) and max(known) < STEADY * min(known):
+        texts = [f"{percent(share)} %" for share in known]
         sentences.append(
             f"At {and_list(list(dict.fromkeys(texts)))} of the allocations {first.name} and "
             f"{second.name} find no free block and ask the system for memory: over that part "

@@ -20,6 +20,7 @@ from tsmlab.experiments.measured import Measured, Series, number_option
 from tsmlab.experiments.model import AnalysisRequest, FittedCurve
 from tsmlab.experiments.outcome import Outcome, cannot_tell
 from tsmlab.experiments.printed import printed
+from tsmlab.wording import share
 
 # A law that is off by less than this describes the curve well enough.
 LAW_MARGIN = 0.05
@@ -185,9 +186,7 @@ class _Scaling:
         if all(each.law.rounds < 2 for each in self.found):
             return ["One round does not show where the measured curve leaves it."]
         if not left:
-            return [
-                f"Nothing is shown to leave the law by more than {phrases.percent(self.margin)} %."
-            ]
+            return [f"Nothing is shown to leave the law by more than {share(self.margin)}."]
         if len(left) > FITS_TOLD:
             worst = max(left, key=lambda each: _distance(each.left))
             return [
@@ -336,15 +335,14 @@ class _Scaling:
                 alike = theirs == fitted.least or theirs in fitted.beside_least
                 (same if alike else other).append(fitted)
         theirs_text = phrases.and_list([self._setting(x) for x in sorted(set(least.values()))])
-        text = f"The curves of {name} have their least time at {theirs_text}"
+        text = f"The least time of {name} is at {theirs_text}"
         if not other:
-            return f"{text}, as ours, or ours cannot be told from that."
+            return f"{text}; ours is there, too, or cannot be told apart from it."
         ours = phrases.and_list([self._setting(x) for x in sorted({e.least for e in other})])
         if not same:
-            return f"{text}, ours at {ours}: that shape is refuted for this machine."
-        return (
-            f"{text}, {phrases.some([e.label for e in other], 4)} at {ours}, the others as there."
-        )
+            return f"{text}, ours at {ours}: that shape is refuted here."
+        labels = phrases.some([each.label for each in other], 4)
+        return f"{text}; that of {labels} is at {ours}, that of the others there, too."
 
 
 def _whole(value: float) -> float | int:

@@ -184,8 +184,8 @@ class _Winners:
             ]
         return "not told apart", [
             (
-                f"{phrases.some(always)} are not told apart as the {word} at any point, so no "
-                f"change of the winner is shown."
+                f"{phrases.some(always)} are among the {word} at every point, not told apart from "
+                f"the best, so no change of the winner is shown."
             )
         ]
 
