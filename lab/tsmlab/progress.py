@@ -190,7 +190,8 @@ class Bar(Silence):
             total=step.total,
             completed=step.done,
             rounds=step.round,
-            running=f"{step.running}  {step.left}",
+            # The time first: what does not fit into the line is cut off at its end.
+            running="  ".join(part for part in (step.left, step.running) if part),
         )
 
     def run_started(self, slot: Slot) -> None:
