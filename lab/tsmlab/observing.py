@@ -115,7 +115,7 @@ def count_syscalls(request: RunRequest, tool: Path | None = None) -> SyscallCoun
 # --- the ledger -----------------------------------------------------------------------------------
 
 # The layout is drawn in tools/ledger/record.h.
-_HEAD = struct.Struct("=8s2i9Q40s1984s1984s")
+_HEAD = struct.Struct("=8s2i10Q32s1984s1984s")
 _SUMS = struct.Struct("=8Q")
 _POINT = struct.Struct("=2Q")
 _THREAD_PLACES = 256
@@ -150,8 +150,9 @@ class ProcessLedger:
     """The books of one program image in one process; a process that execs has several of these.
 
     live: seconds since it began and bytes in use, in order, the peak among them. A forked child
-    begins with what its parent had in use. untracked_blocks: that the ledger had no memory for.
-    missed_frees: blocks that went by a function that the shim does not stand before.
+    begins with what its parent had in use, its inherited_bytes, and may free some.
+    untracked_blocks: that the ledger had no memory for. missed_frees: blocks that went by a
+    function that the shim does not stand before.
     """
 
     pid: int
@@ -164,6 +165,7 @@ class ProcessLedger:
     live_blocks: int
     peak_live_bytes: int
     peak_live_blocks: int
+    inherited_bytes: int
     untracked_blocks: int
     missed_frees: int
     threads: tuple[LedgerSums, ...]
@@ -185,11 +187,12 @@ class Ledger:
 
     @property
     def largest(self) -> ProcessLedger:
-        """The process whose live bytes had the highest peak."""
-        return max(self.processes, key=lambda each: each.peak_live_bytes)
+        """The process that added most to what it had in use when it began: not the child that a
+        server forks to write its memory down."""
+        return max(self.processes, key=lambda each: each.peak_live_bytes - each.inherited_bytes)
 
     def counts(self) -> dict[str, float]:
-        """By name, over all processes; the peaks are those of the process with the highest one."""
+        """By name, over all processes; the peaks are the highest of any one process."""
         sums = _added([each.sums for each in self.processes])
         return {
             "allocations": float(sums.allocations),
@@ -198,8 +201,8 @@ class Ledger:
             "requested_bytes": float(sums.requested_bytes),
             "foreign_frees": float(sums.foreign_frees),
             "reused_bytes": float(sums.reused_bytes),
-            "peak_live_bytes": float(self.largest.peak_live_bytes),
-            "peak_live_blocks": float(self.largest.peak_live_blocks),
+            "peak_live_bytes": float(max(each.peak_live_bytes for each in self.processes)),
+            "peak_live_blocks": float(max(each.peak_live_blocks for each in self.processes)),
         }
 
     def threads(self) -> list[dict[str, float]]:
@@ -249,7 +252,18 @@ def _read_ledger(path: Path) -> ProcessLedger | None:
             "Name a directory that holds nothing else, and build the tools and the lab together.",
         )
     _, pid, parent_pid, *totals, _, executable, provider = _HEAD.unpack_from(content)
-    threads, live_bytes, live_blocks, peak, peak_blocks, peak_ns, untracked, missed, points = totals
+    (
+        threads,
+        live_bytes,
+        live_blocks,
+        peak,
+        peak_blocks,
+        peak_ns,
+        untracked,
+        missed,
+        points,
+        inherited,
+    ) = totals
     sums = [
         LedgerSums(*_SUMS.unpack_from(content, _HEAD.size + place * _SUMS.size))
         for place in range(min(threads, _THREAD_PLACES))
@@ -269,6 +283,7 @@ def _read_ledger(path: Path) -> ProcessLedger | None:
         live_blocks=live_blocks,
         peak_live_bytes=peak,
         peak_live_blocks=peak_blocks,
+        inherited_bytes=inherited,
         untracked_blocks=untracked,
         missed_frees=missed,
         threads=tuple(sums),

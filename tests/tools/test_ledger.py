@@ -466,6 +466,8 @@ class TestProcesses:
         assert (child.sums.allocations, child.sums.frees, child.live_bytes) == (1, 1, 500)
         assert (child.sums.foreign_frees, child.peak_live_bytes) == (0, 1000)
         assert (grandchild.sums.allocations, grandchild.live_bytes) == (1, 501)
+        inherited = [each.inherited_bytes for each in (parent, child, grandchild)]
+        assert inherited == [0, 1000, 500]
 
     @pytest.mark.parametrize("allocator", ["", "jemalloc", "tsmalloc", "lock-best"])
     def test_forks_among_busy_threads(self, keep: Keep, build: Build, allocator: str) -> None:

@@ -70,6 +70,7 @@ void begin_curve(LedgerRecord& record) {
   begin_ns.store(now_ns(), std::memory_order_relaxed);
   const std::uint64_t bytes = live_bytes.load(std::memory_order_relaxed);
   const std::uint64_t blocks = live_blocks.load(std::memory_order_relaxed);
+  record.inherited_bytes.store(bytes, std::memory_order_relaxed);
   record.live_bytes.store(bytes, std::memory_order_relaxed);
   record.live_blocks.store(blocks, std::memory_order_relaxed);
   record.peak_live_bytes.store(bytes, std::memory_order_relaxed);

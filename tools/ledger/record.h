@@ -5,7 +5,7 @@
 // see interpose/process_file.h. The reader is lab/tsmlab/observing.py.
 //
 //   offset  0         8     12     16            128              2112            4096
-//           | magic   | pid | ppid | 9 totals    | executable     | provider      |
+//           | magic   | pid | ppid | 10 totals   | executable     | provider      |
 //           4096                          20480                        36480
 //           | 256 threads, 8 counters each | 1000 points of the curve |
 #pragma once
@@ -51,7 +51,8 @@ struct LedgerRecord {
   AnyCounter untracked_blocks;  // allocations that the ledger had no memory for
   AnyCounter missed_frees;      // known blocks that were handed out again without having been freed
   AnyCounter points;
-  char reserved[40];
+  AnyCounter inherited_bytes;  // live already when the record began, of a forked child
+  char reserved[32];
   char executable[1984];
   char provider[1984];  // the library that provides the next malloc
   ThreadSums sums[thread_places];
