@@ -421,6 +421,14 @@ def test_the_estimate_is_made_of_rounds_and_causes(world: Any) -> None:
     assert expected.rounds_within(expected.causes + 36.0) == 3
     assert expected.rounds_within(1.0) == 3
     assert expected.shortened(None) == expected
+    assert plan.budget_note(expected, None) is None
+    assert plan.budget_note(expected, expected.seconds) is None
+    note = plan.budget_note(expected, expected.causes + 37.0)
+    assert note is not None
+    assert note.startswith("about 3 of 4 rounds fit into ")
+    note = plan.budget_note(expected, 30.0)
+    assert note is not None
+    assert note.startswith("even 3 rounds take about 96 s, not 30 s: ")
     assert "2 experiments, 30 runs in 2 to 4 rounds, about 102 s" in plan.summary(
         several, replace(expected, causes=60.0)
     ).replace("about 2 min", "about 102 s")

@@ -287,26 +287,21 @@ def _resumed(given: dict[str, Any]) -> Journal:
 
 def _dry_run(header: Header, observers: Sequence[Observer]) -> str:
     plans = header.plans()
-    return plan.describe(plans, _estimate(plans, observers, header), header.seed)
+    whole = _estimate(plans, observers)
+    return plan.describe(plans, whole, header.time_budget_seconds, header.seed)
 
 
-def _estimate(
-    plans: Sequence[Plan], observers: Sequence[Observer], header: Header
-) -> plan.Estimate:
-    whole = plan.estimate(plans, lambda allocator: len(watchers(observers, allocator)))
-    return whole.shortened(header.time_budget_seconds)
+def _estimate(plans: Sequence[Plan], observers: Sequence[Observer]) -> plan.Estimate:
+    return plan.estimate(plans, lambda allocator: len(watchers(observers, allocator)))
 
 
 def _announcement(journal: Journal, observers: Sequence[Observer]) -> Iterator[str]:
     """What is to come, how long it takes, and where it is written."""
-    header = journal.header
-    plans = header.plans()
-    expected = _estimate(plans, observers, header)
-    yield f"{plan.summary(plans, expected)}, as the files say"
-    most = max(each.rounds for each in plans)
-    if len(expected.rounds) < most:
-        budget = plan.time_text(header.time_budget_seconds or 0.0)
-        yield f"about {len(expected.rounds)} of {most} rounds fit into {budget}"
+    plans, budget = journal.header.plans(), journal.header.time_budget_seconds
+    whole = _estimate(plans, observers)
+    yield f"{plan.summary(plans, whole.shortened(budget))}, as the files say"
+    if note := plan.budget_note(whole, budget):
+        yield note
     if journal.runs:
         yield f"{len(journal.runs)} runs are done, in {plan.time_text(journal.seconds)}"
     yield f"journal {journal.path}"

@@ -196,6 +196,20 @@ def summary(plans: Sequence[Plan], expected: Estimate) -> str:
     )
 
 
+def budget_note(whole: Estimate, budget_seconds: float | None) -> str | None:
+    """What a budget takes away, or that it cannot be kept; None where everything fits."""
+    if budget_seconds is None or whole.seconds <= budget_seconds:
+        return None
+    shortened, budget = whole.shortened(budget_seconds), time_text(budget_seconds)
+    count = len(shortened.rounds)
+    if shortened.seconds <= budget_seconds:
+        return f"about {count} of {rounds(len(whole.rounds))} fit into {budget}"
+    return (
+        f"even {rounds(count)} take about {time_text(shortened.seconds)}, not {budget}: choose "
+        "fewer experiments, allocators (-a) or rounds (-r), or --no-causes"
+    )
+
+
 def experiments(count: int) -> str:
     return f"{count} experiment{'' if count == 1 else 's'}"
 
@@ -205,10 +219,14 @@ def time_text(seconds: float) -> str:
     return f"{seconds / 60.0:.0f} min" if seconds >= 100.0 else f"{max(seconds, 1.0):.0f} s"
 
 
-def describe(plans: Sequence[Plan], expected: Estimate, seed: int) -> str:
+def describe(
+    plans: Sequence[Plan], whole: Estimate, budget_seconds: float | None, seed: int
+) -> str:
     """What --dry-run prints: a block for each experiment, then the sum."""
-    blocks = [_block(each) for each in plans]
-    return "\n\n".join([*blocks, f"{summary(plans, expected)}; seed {seed}"]) + "\n"
+    last = f"{summary(plans, whole.shortened(budget_seconds))}; seed {seed}"
+    if note := budget_note(whole, budget_seconds):
+        last += f"\n{note}"
+    return "\n\n".join([*map(_block, plans), last]) + "\n"
 
 
 def _block(each: Plan) -> str:
