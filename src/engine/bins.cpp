@@ -116,7 +116,7 @@ void empty_bin(ThreadHeap& heap, unsigned size_class) noexcept {
     if ((entry ^ heap.self) < heap_unit) {
       take_home(heap, *slab_of(block), block);
     } else {
-      release_remote(&heap, block, entry);
+      release_remote(heap, block, c);
     }
     block = next;
   }

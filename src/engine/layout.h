@@ -1,7 +1,7 @@
 // The engine's memory and every structure in it. One reservation of address space, of which a
 // prefix of each part is in use:
 //
-//   | map: 4 B a granule | spans: 64 B a granule | remote frees: 192 B a granule | heaps: 2.9 KiB | granules: 16 KiB |
+//   | map: 4 B a granule | spans: 64 B a granule | remote frees: 192 B a granule | heaps: 3.1 KiB | granules: 16 KiB |
 //
 // A granule belongs to a span: a slab of blocks of one class, a large block, or free memory. What
 // free() has to know of an address is in the map, one load away and never in the memory that the
@@ -104,7 +104,7 @@ static_assert(sizeof(RemoteFrees) == 192);
 // ---- heaps ----
 
 // Blocks of one slab that the thread freed and has not sent home yet: bits of one word.
-struct RemoteBatch {
+struct alignas(32) RemoteBatch {
   Span* slab = nullptr;
   std::uint64_t bits = 0;
   std::uint32_t word = 0;
@@ -125,8 +125,10 @@ struct KeptSpans {
   std::uint32_t count = 0;
 };
 
+inline constexpr Entry nobody = ~Entry{0};
+
 struct alignas(64) ThreadHeap {
-  Entry self = ~Entry{0};             // const: its number as the map has it, here nobody's
+  Entry self = nobody;                // const: its number as the map has it
   bool is_orphan = false;             // orphans' lock
   bool is_stocked = false;            // orphans' lock: an orphan whose bins hold blocks
   bool is_inherited = false;          // orphans' lock: its thread did not end, but was not forked
@@ -140,7 +142,7 @@ struct alignas(64) ThreadHeap {
   KeptSpans kept[kept_lengths];                   // owner: free large spans, by length
   alignas(64) std::atomic<Span*> ready{nullptr};  // any: slabs with pending frees, a stack
 };
-static_assert(sizeof(ThreadHeap) == 2944);
+static_assert(sizeof(ThreadHeap) == 3200);
 
 // The first heaps of a process have more room for blocks of some kilobytes: what a few threads put
 // aside is little, whatever they do.

@@ -31,31 +31,26 @@ void send(Span& slab, std::uint32_t word, std::uint64_t bits, std::uint32_t coun
                                         std::memory_order_relaxed));
 }
 
-void send(RemoteBatch& batch) noexcept {
-  const std::uint64_t bits = batch.bits;
-  batch.bits = 0;
-  send(*batch.slab, batch.word, bits, batch.count);
-}
-
 }  // namespace
 
-void release_remote(ThreadHeap* heap, void* p, Entry entry) noexcept {
-  const SizeClass& c = size_class_of(entry);
-  Span& slab = *slab_of(p, c);
-  const std::uint32_t number = block_number(p, c, &slab);
-  const std::uint32_t word = number / 64;
-  const std::uint64_t bit = std::uint64_t{1} << number % 64;
-  if (heap == nullptr) return send(slab, word, bit, 1);
-  RemoteBatch& batch = heap->batches[number_of(&slab) % batch_count];
-  if (batch.bits == 0 || batch.slab != &slab || batch.word != word) {
-    if (batch.bits != 0) send(batch);
-    batch = {&slab, 0, word, 0};
-    __builtin_prefetch(&remote_word_of(&slab, word), 1);  // by the time that the batch is full
-  }
-  require((batch.bits & bit) == 0, not_in_use, p);
-  batch.bits |= bit;
-  // A page of blocks is the most that a thread keeps from their owner.
-  if (++batch.count == c.carve_blocks) send(batch);
+void send(RemoteBatch& batch) noexcept {
+  const std::uint64_t bits = batch.bits;
+  const std::uint32_t count = batch.count;
+  batch.bits = 0;
+  batch.count = 0;
+  send(*batch.slab, batch.word, bits, count);
+}
+
+void begin_batch(RemoteBatch& batch, Span& slab, std::uint32_t word) noexcept {
+  if (batch.bits != 0) send(batch);
+  batch = {&slab, 0, word, 0};
+  __builtin_prefetch(&remote_word_of(&slab, word), 1);  // by the time that the batch is full
+}
+
+void release_remote_at_once(void* p, const SizeClass& c) noexcept {
+  const BlockPlace place = place_of(p, c);
+  send(layout.spans[place.slab_number], place.number / 64, std::uint64_t{1} << place.number % 64,
+       1);
 }
 
 void send_batches(ThreadHeap& heap) noexcept {

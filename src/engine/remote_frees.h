@@ -24,17 +24,50 @@
 
 namespace ts::engine {
 
-// The number of the block of a slab that begins at `p`; aborts if none does.
-inline std::uint32_t block_number(const void* p, const SizeClass& c, const Span* slab) noexcept {
-  const std::size_t offset = address_of(p) - address_of(memory_of(slab));
+// Where a block lies: its slab, and which of the slab's blocks it is.
+struct BlockPlace {
+  std::size_t slab_number;
+  std::uint32_t number;
+};
+
+// Aborts if no block of the class begins at `p`. The owner writes to the slab's descriptor all the
+// time; another thread does not look into it where it need not.
+inline BlockPlace place_of(const void* p, const SizeClass& c) noexcept {
+  const std::size_t granule = granule_of(p);
+  std::size_t offset = (address_of(p) - layout.base) % granule_bytes;
+  std::size_t back = 0;
+  if (c.slab_granules != 1) {
+    back = layout.spans[granule].back;
+    offset += back * granule_bytes;
+  }
   const std::uint32_t number = number_in_slab(c, offset);
   require(std::size_t{number} * c.block_bytes == offset, not_in_use, p);
-  return number;
+  return {granule - back, number};
 }
 
-// Takes a block of another heap. `heap` is the calling thread's; null if it has none, and then
-// the block goes home at once.
-void release_remote(ThreadHeap* heap, void* p, Entry entry) noexcept;
+// Sends the blocks of a batch home; it is empty then.
+[[gnu::noinline]] void send(RemoteBatch& batch) noexcept;
+
+// Empties the batch and begins it anew for other blocks.
+[[gnu::noinline]] void begin_batch(RemoteBatch& batch, Span& slab, std::uint32_t word) noexcept;
+
+// Takes a block of another heap into a batch of `heap`, which is the calling thread's.
+inline void release_remote(ThreadHeap& heap, void* p, const SizeClass& c) noexcept {
+  const BlockPlace place = place_of(p, c);
+  Span* const slab = layout.spans + place.slab_number;
+  const std::uint32_t word = place.number / 64;
+  const std::uint64_t bit = std::uint64_t{1} << place.number % 64;
+  RemoteBatch& batch = heap.batches[place.slab_number % batch_count];
+  if (batch.slab != slab || batch.word != word) [[unlikely]]
+    begin_batch(batch, *slab, word);
+  require((batch.bits & bit) == 0, not_in_use, p);
+  batch.bits |= bit;
+  // A page of blocks is the most that a thread keeps from their owner.
+  if (++batch.count == c.carve_blocks) send(batch);
+}
+
+// The same from a thread that has no heap: the block goes home at once.
+void release_remote_at_once(void* p, const SizeClass& c) noexcept;
 
 // Sends what the thread keeps in batches.
 void send_batches(ThreadHeap& heap) noexcept;

@@ -23,7 +23,7 @@ inline constexpr unsigned octaves = std::bit_width(max_small_bytes) - std::bit_w
 inline constexpr unsigned class_count = 1 + linear_classes + octaves * classes_per_octave;
 
 // What the heap knows of a class.
-struct SizeClass {
+struct alignas(32) SizeClass {
   std::uint32_t block_bytes;
   std::uint32_t first_slab_granules;  // of a heap's first slab: short, since it may be the only one
   std::uint32_t slab_granules;        // of further ones: as long as wastes little at the end

@@ -232,30 +232,40 @@ void release_overflow(void* p, Bin& bin) noexcept {
   if (!slab.listed || used(slab) <= most_used_to_unpin) settle_and_unpin(*current_heap, slab);
 }
 
-void release_slow(void* p) noexcept {
-  if (p == nullptr) return;
-  const Entry entry = entry_of(p);
-  if ((entry & large_entry) != 0 || entry == 0) return release_other(p, entry);
-  ThreadHeap* heap = current_heap;
-  if (heap == no_heap) {
+// Whether the entry is that of a granule of a slab.
+bool is_of_slab(Entry entry) noexcept { return entry >= heap_unit && (entry & large_entry) == 0; }
+
+// A block of a slab, from a thread without a heap.
+[[gnu::noinline]] void release_without_heap(void* p, Entry entry) noexcept {
+  if (current_heap == no_heap) {
     const int kept = errno;
-    heap = adopt_heap();
+    ThreadHeap* const heap = adopt_heap();
     errno = kept;
     if (heap != nullptr) return release(p);  // which may be its own now
   }
   if constexpr (counting) count_event(Event::remote_frees);
   // A thread that is ending gets no heap for this: nobody would take it back, if its end is over.
-  if (!has_heap()) return release_remote(nullptr, p, entry);
-  const BusyMark mark{heap->busy};
-  // A block that shares no cache line with others may as well stay here, where its lines are.
-  Bin& bin = bin_at(heap, entry & class_mask);
+  release_remote_at_once(p, size_class_of(entry));
+}
+
+void release_slow(void* p, Entry kind) noexcept {
+  const Entry entry = kind ^ current_heap->self;
+  if (!is_of_slab(entry)) [[unlikely]]
+    return p != nullptr ? release_other(p, entry) : void();
+  if (!has_heap()) [[unlikely]]
+    return release_without_heap(p, entry);
+  if constexpr (counting) count_event(Event::remote_frees);
+  ThreadHeap& heap = *current_heap;
+  const BusyMark mark{heap.busy};
   const SizeClass& c = size_class_of(entry);
-  if (bin.room > 0 && c.block_bytes % cache_line_bytes == 0) {
-    block_number(p, c, slab_of(p, c));
+  // A block that shares no cache line with others may as well stay here, where its lines are.
+  Bin& bin = bin_at(&heap, entry & class_mask);
+  if (c.block_bytes % cache_line_bytes == 0 && bin.room > 0) {
+    place_of(p, c);
     --bin.room;
     return put_before(bin.head, static_cast<Block*>(p));
   }
-  release_remote(heap, p, entry);
+  release_remote(heap, p, c);
 }
 
 // ---- fork ----

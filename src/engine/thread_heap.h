@@ -21,7 +21,7 @@ inline ThreadHeap* const ended_heap = const_cast<ThreadHeap*>(&ended_heap_image)
 
 inline constinit thread_local ThreadHeap* current_heap = const_cast<ThreadHeap*>(&no_heap_image);
 
-inline bool has_heap() noexcept { return current_heap != no_heap && current_heap != ended_heap; }
+inline bool has_heap() noexcept { return current_heap->self != nobody; }
 
 // Where the bins of the classes are that most programs ask for: offsets from the first, by
 // multiples of fine_unit.
@@ -40,8 +40,9 @@ inline Bin& bin_at(ThreadHeap* heap, std::size_t offset) noexcept {
 [[gnu::noinline]] void* allocate_slow(const Bin& bin) noexcept;
 // Takes a block that the bin, of the current heap, has no room for.
 [[gnu::noinline]] void release_overflow(void* p, Bin& bin) noexcept;
-// Takes a block that is not the current heap's: another heap's, a large one, or none at all.
-[[gnu::noinline]] void release_slow(void* p) noexcept;
+// Takes a block that is not the current heap's: another heap's, a large one, or none at all. `kind` is
+// its entry, exclusive-or with the current heap's number.
+[[gnu::noinline]] void release_slow(void* p, Entry kind) noexcept;
 
 inline void* allocate_small(std::size_t bin_offset) noexcept {
   Bin& bin = bin_at(current_heap, bin_offset);
@@ -60,7 +61,7 @@ inline void release(void* p) noexcept {
   // Another heap's number leaves high bits; so do a large block's, and no block's, which is 0.
   const Entry kind = entry ^ heap->self;
   if (kind >= heap_unit) [[unlikely]]
-    return release_slow(p);
+    return release_slow(p, kind);
   Bin& bin = bin_at(heap, kind);
   if (--bin.room < 0) [[unlikely]]
     return release_overflow(p, bin);
