@@ -36,7 +36,7 @@ SURFACES = {
 HUES = {
     "blue": Tone("#0b62c4", "#5fa8ff"),
     "slate": Tone("#3c4654", "#c6cfdb"),
-    "orange": Tone("#b84a00", "#ff9a57"),
+    "orange": Tone("#b04600", "#ff9a57"),
     "green": Tone("#00785a", "#3fd3a4"),
     "violet": Tone("#8b3fb0", "#d39cf5"),
     "ochre": Tone("#856200", "#e8c04f"),

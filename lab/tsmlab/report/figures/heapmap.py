@@ -29,7 +29,7 @@ ROW, STRIP, GAP = 9.0, 2.0, 2.0
 MOST_ROWS, LEAST_ROWS = 28, 4
 BYTES_PER_ROW = 16 * 1024
 # Pieces in one picture: more would cost more of the page than anybody can see.
-MOST_PIECES = 420
+MOST_PIECES = 300
 STATE_NAMES = ("used", "mixed", "cached", "free")
 
 

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 # The average letter's width and a line's height, as shares of the letters' size.
 LETTER = 0.56
 LINE = 1.25
+# A place that costs no more than this (about pixels that are covered) counts as free.
+FREE = 12.0
 
 
 def text_width(words: str, size: float) -> float:
@@ -77,11 +79,14 @@ class Place:
 
 
 class Placer:
-    """Places labels beside points, in pixels, y downwards, each where it covers least."""
+    """Places labels beside points, in pixels, y downwards, each where it covers least.
+
+    worst: how much the worst of the required labels covers."""
 
     def __init__(self, bounds: Box, size: float, points: Sequence[tuple[float, float]]) -> None:
         self._bounds = bounds
         self._size = size
+        self.worst = 0.0
         self._taken = [Box(x - 4, y - 4, x + 4, y + 4) for x, y in points]
 
     def place(self, x: float, y: float, words: str, required: bool) -> Place | None:
@@ -98,7 +103,8 @@ class Placer:
                 best = (cost, Place(px, py, anchor), box)
         assert best is not None
         cost, place, box = best
-        if cost > 12.0 and not required:
+        self.worst = max(self.worst, cost if required else 0.0)
+        if cost > FREE and not required:
             return None
         self._taken.append(box)
         return place

@@ -25,6 +25,9 @@ LEFT, HEAD, FOOT = 56.0, 42.0, 42.0
 MAX_NAME = 18
 # Lines that end this near to the edge (as a share of the axes) are named in the margin.
 AT_EDGE = 0.12
+POINTS_OF_A_LINE = 40
+# A label that would cover more than this (in square pixels) sends all of them to the margin.
+CROWDED = 60.0
 
 
 @dataclass(frozen=True)
@@ -162,7 +165,8 @@ def _draw_line(canvas: Canvas, axes: Axes, line: Line, y: Scale) -> None:
 
 
 def _ends(canvas: Canvas, axes: Axes, panel: Panel, edge: float) -> None:
-    """The names: in the margin where all lines reach it, else beside the ends of their lines."""
+    """The names: beside the ends of their lines; in the margin where all lines reach it, or where
+    the ends are crowded."""
     named = [line for line in panel.lines if _is_named(line)]
     if not named:
         return
@@ -172,17 +176,28 @@ def _ends(canvas: Canvas, axes: Axes, panel: Panel, edge: float) -> None:
     if all(edge - x < AT_EDGE * (box.x1 - box.x0) for x, _ in places):
         _in_margin(canvas, named, places, edge, (high - box.y1, high - box.y0))
         return
-    others = [line for line in panel.lines if line not in named and len(line.xs)]
-    taken = [axes.transData.transform((line.xs[-1], line.ys[-1])) for line in others]
-    obstacles = [(float(x), high - float(y)) for x, y in taken]
+    obstacles = [
+        (float(x), high - float(y))
+        for line in panel.lines
+        for x, y in axes.transData.transform(_some_points(line))
+    ]
     bounds = Box(box.x0, high - box.y1 - 12, canvas.form.width, high - box.y0)
     placer = Placer(bounds, canvas.form.size, [*places, *obstacles])
-    for line, (x, y) in zip(named, places, strict=True):
-        words = shortened(line.name, MAX_NAME)
-        place = placer.place(x, y, words, required=True)
+    words = [shortened(line.name, MAX_NAME) for line in named]
+    found = [placer.place(x, y, w, True) for (x, y), w in zip(places, words, strict=True)]
+    if placer.worst > CROWDED:
+        _in_margin(canvas, named, places, edge, (high - box.y1, high - box.y0))
+        return
+    for line, place, word in zip(named, found, words, strict=True):
         assert place is not None
         colour = line.style.colour if line.style else INK
-        canvas.text(place.x, place.y, words, ha=place.anchor, color=colour, fontweight=600)
+        canvas.text(place.x, place.y, word, ha=place.anchor, color=colour, fontweight=600)
+
+
+def _some_points(line: Line) -> list[tuple[float, float]]:
+    """Enough of a line's points to tell where it runs."""
+    step = max(1, len(line.xs) // POINTS_OF_A_LINE)
+    return list(zip(line.xs[::step], line.ys[::step], strict=True))
 
 
 def _in_margin(

@@ -44,6 +44,7 @@ def look_of(comparison: Comparison) -> Look:
     wanted += [leaders.best for leaders in analysis.leaders.values()]
     wanted += [info.name for info in comparison.allocators if info.family == "user"]
     wanted += [info.name for info in comparison.allocators if info.family != "tsmalloc"]
+    wanted += [row.allocator for row in analysis.rows]
     known = [name for name in dict.fromkeys(wanted) if name in styles]
     return Look(styles, frozenset(known[:ALL_IN_COLOUR]))
 

@@ -54,7 +54,8 @@ def _wanted(experiment: Experiment) -> list[str]:
     at_end = [s for (point, _), s in known.items() if point == last]
     at_end.sort(key=lambda s: -s.median if higher else s.median)
     wanted += [s.allocator for s in (*at_end[:1], *at_end[-1:])]
-    return wanted + [name for name in experiment.allocators if "-" not in name]
+    wanted += [name for name in experiment.allocators if "-" not in name]
+    return wanted + [s.allocator for s in at_end]
 
 
 def figures(subject: Subject) -> Iterator[Figure]:

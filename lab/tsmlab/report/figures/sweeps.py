@@ -15,6 +15,7 @@ from tsmlab.experiments.model import CellSummary, Definition, Experiment, PlotRe
 from tsmlab.metrics import Unit
 from tsmlab.report.figures import lines
 from tsmlab.report.figures.canvas import INK, SOFT, Canvas, Drawing, Format
+from tsmlab.report.figures.labels import text_width
 from tsmlab.report.figures.scales import from_zero, quantity_axis
 from tsmlab.report.text import shortened
 from tsmlab.report.theme import REST_COLOUR, Style
@@ -192,7 +193,9 @@ def bars_drawing(
 ) -> Drawing:
     def draw(form: Format) -> Canvas:
         across = 1 if form.narrow else min(2, len(panels))
-        label, value, head, foot = 104.0, 62.0, 28.0, 40.0
+        label, head, foot = 104.0, 28.0, 40.0
+        values = [quantity(bar.value, unit) for panel in panels for bar in panel.bars]
+        value = 14.0 + max(text_width(words, form.size) for words in values)
         heights = [head + len(panel.bars) * ROW + foot for panel in panels]
         rows = [heights[k : k + across] for k in range(0, len(heights), across)]
         canvas = Canvas(form, sum(max(row) for row in rows))

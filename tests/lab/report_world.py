@@ -9,23 +9,21 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-import pytest
+from conftest import Behaviour, World
 
 from tsmlab.allocators import own_names
 from tsmlab.experiments import catalogue, model
+from tsmlab.machine import describe
 from tsmlab.results import AllocatorInfo, Comparison, Failure, Sample, Stop
+from tsmlab.schedule import StopRule
 
 MIB = 1 << 20
 PEERS = ("tsmalloc", "glibc", "jemalloc", "mimalloc", "tcmalloc", "tbbmalloc", "scudo")
+NAMES = tuple(dict.fromkeys([*PEERS, *own_names()]))
 SERIES_POINTS = 256
-
-Compared = Callable[..., Comparison]
-Experimented = Callable[..., model.ExperimentResults]
 
 
 def with_series(comparison: Comparison, points: int = SERIES_POINTS) -> Comparison:
@@ -45,44 +43,29 @@ def with_series(comparison: Comparison, points: int = SERIES_POINTS) -> Comparis
     return replace(comparison, samples=[sampled(sample) for sample in comparison.samples])
 
 
-@pytest.fixture
-def compared(simulate: Any, behaviour: Any) -> Compared:
-    """A comparison of this many allocators, with noise, in so many rounds."""
-
-    def make(count: int = 25, rounds: int = 15, series: int = SERIES_POINTS) -> Comparison:
-        return with_series(simulated(simulate, behaviour, count, rounds), series)
-
-    return make
-
-
-def simulated(simulate: Any, behaviour: Any, count: int, rounds: int) -> Comparison:
+def compared(count: int = 25, rounds: int = 15, series: int = SERIES_POINTS) -> Comparison:
+    """A comparison of this many allocators, each run's memory sampled; the first is the fastest."""
     generator = random.Random(2)
-    names = list(dict.fromkeys([*PEERS, *own_names()]))[:count]
-    world = {
-        name: behaviour(
-            seconds=0.1 * math.exp(0.25 * place * generator.random()),
+    names = NAMES[:count]
+    behaviours = {
+        name: Behaviour(
+            seconds=0.1 * math.exp(0.2 + 0.2 * place * generator.random()) if place else 0.1,
             noise=0.02,
             peak_bytes=int((18 + 0.7 * place * generator.random()) * MIB),
         )
         for place, name in enumerate(names)
     }
-    comparison: Comparison = simulate(world, rounds)
-    return comparison
+    comparison = World.comparison(behaviours, rule=StopRule(runs=rounds))
+    return with_series(comparison, series)
 
 
 # --- experiments ----------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="session")
-def experimented() -> Experimented:
-    """Results of all the experiments that are shipped, or of those named."""
-    return make_experiments
-
-
-def make_experiments(
+def experimented(
     names: tuple[str, ...] = (), allocators: tuple[str, ...] = (), maps: int = 400
 ) -> model.ExperimentResults:
-    chosen = allocators or tuple(dict.fromkeys([*PEERS, *own_names()]))
+    chosen = allocators or NAMES
     definitions = [
         definition
         for definition in catalogue.read_folder(catalogue.default_folder())
@@ -94,18 +77,12 @@ def make_experiments(
         tsmalloc_version="0.1",
         seed=7,
         cpus=None,
-        machine=machine(),
+        machine=describe(),
         allocators=[info(name) for name in chosen],
         stop=Stop("runs", "all rounds done"),
         changed=[],
         experiments=[make_experiment(each, chosen, maps) for each in definitions],
     )
-
-
-def machine() -> Any:
-    from tsmlab.machine import describe  # noqa: PLC0415
-
-    return describe()
 
 
 def info(name: str) -> AllocatorInfo:
@@ -148,17 +125,23 @@ def make_cell(
     runs = []
     for number in range(1, definition.rounds + 1):
         noise = generator.lognormvariate(0.0, 0.03)
-        values = {
-            metric.name: level * growth(point) * noise * (0.01 if metric.unit == "seconds" else 1e6)
-            for metric in metrics
-            if metric.source == "run"
-        }
+        size = level * growth(point) * noise
+        values = {m.name: measured(m, size) for m in metrics if m.source == "run"}
         runs.append(model.Run(number, 1, float(number), values, None))
     causes = None
     if index in (0, points - 1):
         heaps = maps if index == points - 1 else 0
         causes = make_causes(name, level, generator, heaps)
     return model.Cell(index, name, runs, False, causes)
+
+
+def measured(metric: model.Metric, size: float) -> float:
+    """A number as clocks and kernels give it."""
+    if metric.unit == "seconds":
+        return round(0.01 * size, 9 if metric.name == "wall_seconds" else 6)
+    if metric.unit == "bytes":
+        return float(int(1e6 * size) // 4096 * 4096)
+    return round(size, 4) if metric.unit == "number" else float(int(1e4 * size))
 
 
 def make_causes(name: str, level: float, generator: random.Random, maps: int) -> model.Causes:
@@ -250,5 +233,7 @@ def failing(comparison: Comparison, text: str) -> Comparison:
     return replace(comparison, analysis=replace(comparison.analysis, rows=[*rows[:-1], last]))
 
 
-def report_path(folder: Path) -> Path:
-    return folder / "index.html"
+def with_findings(experiment: model.Experiment, found: list[model.Finding]) -> model.Experiment:
+    """The same, with other findings."""
+    assert experiment.analysis is not None
+    return replace(experiment, analysis=replace(experiment.analysis, findings=found))

@@ -1,0 +1,176 @@
+"""A headless browser that tests can drive: DevTools over a pipe, with the standard library alone.
+
+Why: whether a page overflows, complains or hides something is known only to a browser.
+Refuses to: use the network. The page's own rule forbids it, and the browser is told so, too.
+"""
+
+from __future__ import annotations
+
+import base64
+import fcntl
+import itertools
+import json
+import os
+import select
+import shutil
+import signal
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
+TIMEOUT_SECONDS = 60.0
+OPTIONS = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--disable-extensions",
+    "--disable-background-networking",
+    "--host-resolver-rules=MAP * ~NOTFOUND",
+    "--force-device-scale-factor=1",
+    "--remote-debugging-pipe",
+)
+
+
+def program() -> str | None:
+    """The browser of this machine, if it has one."""
+    return next((path for name in PROGRAMS if (path := shutil.which(name))), None)
+
+
+class Browser:
+    """One browser with one page. Messages are JSON with a zero byte behind each."""
+
+    def __init__(self, profile: Path) -> None:
+        path = program()
+        assert path is not None
+        to_browser, self._out = os.pipe()
+        self._in, from_browser = os.pipe()
+        # Out of the way of 3 and 4, which is where the browser expects its pipe.
+        ends = [fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 10) for end in (to_browser, from_browser)]
+        nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        self._process = os.posix_spawn(
+            path,
+            [path, *OPTIONS, f"--user-data-dir={profile}", "about:blank"],
+            os.environ,
+            file_actions=[
+                (os.POSIX_SPAWN_DUP2, ends[0], 3),
+                (os.POSIX_SPAWN_DUP2, ends[1], 4),
+                *((os.POSIX_SPAWN_DUP2, nothing, standard) for standard in range(3)),
+            ],
+        )
+        for end in (to_browser, from_browser, *ends, nothing):
+            os.close(end)
+        self._numbers = itertools.count(1)
+        self._buffer = b""
+        self.events: list[dict[str, Any]] = []
+        self._session: str | None = None
+        targets = self.call("Target.getTargets")["targetInfos"]
+        page = next(target for target in targets if target["type"] == "page")
+        attached = self.call("Target.attachToTarget", targetId=page["targetId"], flatten=True)
+        self._session = attached["sessionId"]
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            self.call(f"{domain}.enable")
+
+    def __enter__(self) -> Browser:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        os.kill(self._process, signal.SIGKILL)
+        os.waitpid(self._process, 0)
+        os.close(self._in)
+        os.close(self._out)
+
+    def call(self, method: str, **parameters: Any) -> dict[str, Any]:
+        """Sends a command and returns its result; what happens meanwhile goes to `events`."""
+        number = next(self._numbers)
+        message: dict[str, Any] = {"id": number, "method": method, "params": parameters}
+        if self._session:
+            message["sessionId"] = self._session
+        os.write(self._out, json.dumps(message).encode() + b"\0")
+        while True:
+            answer = self._receive()
+            if answer.get("id") == number:
+                if "error" in answer:
+                    raise RuntimeError(f"{method}: {answer['error']}")
+                result: dict[str, Any] = answer["result"]
+                return result
+
+    def _receive(self) -> dict[str, Any]:
+        deadline = time.monotonic() + TIMEOUT_SECONDS
+        while b"\0" not in self._buffer:
+            ready, _, _ = select.select([self._in], [], [], max(0.0, deadline - time.monotonic()))
+            data = os.read(self._in, 1 << 16) if ready else b""
+            if not data:
+                raise RuntimeError("the browser does not answer")
+            self._buffer += data
+        line, self._buffer = self._buffer.split(b"\0", 1)
+        message: dict[str, Any] = json.loads(line)
+        if "method" in message:
+            self.events.append(message)
+        return message
+
+    def open(self, page: Path, width: int, height: int = 900, theme: str = "light") -> None:
+        """Loads a page at a size and in the system's colours, and waits until it is there."""
+        self.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=width < 600,
+        )
+        features = [{"name": "prefers-color-scheme", "value": theme}]
+        self.call("Emulation.setEmulatedMedia", features=features)
+        self.events.clear()
+        self.call("Page.navigate", url=page.absolute().as_uri())
+        while not any(event["method"] == "Page.loadEventFired" for event in self.events):
+            self._receive()
+
+    def allow_scripts(self, allowed: bool) -> None:
+        """Of pages. What a test asks for with evaluate() runs all the same."""
+        self.call("Emulation.setScriptExecutionDisabled", value=not allowed)
+
+    def evaluate(self, expression: str) -> Any:
+        answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
+        if "exceptionDetails" in answer:
+            raise RuntimeError(str(answer["exceptionDetails"]))
+        return answer["result"].get("value")
+
+    def press(self, key: str, code: int) -> None:
+        for kind in ("keyDown", "keyUp"):
+            self.call(
+                "Input.dispatchKeyEvent",
+                type=kind,
+                key=key,
+                code=key,
+                windowsVirtualKeyCode=code,
+            )
+
+    def screenshot(self, path: Path, whole: bool = True) -> None:
+        answer = self.call("Page.captureScreenshot", captureBeyondViewport=whole, format="png")
+        path.write_bytes(base64.b64decode(answer["data"]))
+
+    @property
+    def complaints(self) -> list[str]:
+        """What the browser logged as an error or warning, and each thing that it asked for from
+        elsewhere than the page itself."""
+        found = []
+        for event in self.events:
+            parameters = event["params"]
+            if event["method"] == "Log.entryAdded":
+                entry = parameters["entry"]
+                if entry["level"] in ("error", "warning"):
+                    found.append(entry["text"])
+            elif event["method"] == "Runtime.exceptionThrown":
+                found.append(str(parameters))
+            elif event["method"] == "Network.requestWillBeSent":
+                url = parameters["request"]["url"]
+                if not url.startswith(("file:", "data:")):
+                    found.append(url)
+        return found

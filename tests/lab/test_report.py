@@ -1,0 +1,372 @@
+"""Reports as files and pages: structure, escaping, size, what a folder may hold."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import itertools
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+import report_world as world
+
+from tsmlab import cli, report, results
+from tsmlab.errors import UserError
+from tsmlab.experiments import results as experiment_results
+from tsmlab.report import folder, html, loading, writing
+from tsmlab.report.pages.common import DETAILS
+from tsmlab.report.pages.common import Report as Page
+from tsmlab.results import Comparison
+
+VOID = {"meta", "link", "input", "br"}
+SVG_LEAVES = {"path", "use", "rect"}
+
+
+class Outline(HTMLParser):
+    """The elements of a page, checked for balance; its identifiers, headings and attributes."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.stack: list[str] = []
+        self.ids: list[str] = []
+        self.headings: list[int] = []
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.text: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self._note(tag, attrs)
+        if tag not in VOID:
+            self.stack.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self._note(tag, attrs)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.stack, f"</{tag}> without a beginning"
+        assert self.stack.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+    def _note(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = dict(attrs)
+        self.elements.append((tag, values))
+        if values.get("id"):
+            self.ids.append(str(values["id"]))
+        if re.fullmatch("h[1-6]", tag):
+            self.headings.append(int(tag[1]))
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [values for name, values in self.elements if name == tag]
+
+
+@pytest.fixture(scope="module")
+def small() -> Comparison:
+    return world.compared(6, 7, 64)
+
+
+@pytest.fixture(scope="module")
+def comparison_page(small: Comparison) -> str:
+    return html.page(writing.of(small))
+
+
+@pytest.fixture(scope="module")
+def experiments_page() -> str:
+    found = world.experimented(allocators=("tsmalloc", "glibc", "lock-best", "nolock-first"))
+    return html.page(writing.of(found))
+
+
+@pytest.fixture(params=["comparison", "experiments"])
+def page(request: pytest.FixtureRequest) -> str:
+    text: str = request.getfixturevalue(f"{request.param}_page")
+    return text
+
+
+# --- structure ------------------------------------------------------------------------------------
+
+
+def test_elements_are_balanced_and_identifiers_unique(page: str) -> None:
+    outline = Outline(page)
+    assert outline.stack == []
+    assert len(outline.ids) == len(set(outline.ids))
+
+
+def test_headings_begin_at_one_and_skip_no_level(page: str) -> None:
+    headings = Outline(page).headings
+    assert headings[0] == 1
+    assert headings.count(1) == 1
+    assert all(after <= before + 1 for before, after in itertools.pairwise(headings))
+
+
+def test_whatever_is_pointed_at_exists(page: str) -> None:
+    outline = Outline(page)
+    for _, values in outline.elements:
+        href = values.get("href") or ""
+        wanted = [href[1:]] if href.startswith("#") else []
+        wanted += (values.get("aria-labelledby") or "").split()
+        wanted += re.findall(r"url\(#([^)]+)\)", values.get("clip-path") or "")
+        wanted += [values["for"] or ""] if "for" in values else []
+        assert set(wanted) <= set(outline.ids)
+
+
+def test_nothing_is_loaded_and_nothing_runs(page: str) -> None:
+    outline = Outline(page)
+    policies = [v["content"] for v in outline.all("meta") if "http-equiv" in v]
+    assert policies[0] is not None
+    assert policies[0].startswith("default-src 'none'")
+    assert not outline.all("script")
+    for _, values in outline.elements:
+        assert not any(name.startswith("on") for name in values)
+        for name in ("src", "href", "xlink:href", "action", "data"):
+            link = values.get(name) or ""
+            assert link.startswith(("#", "data:")) or not link
+    style = page[page.index("<style>") : page.index("</style>")]
+    assert "url(" not in style
+    assert "@import" not in style
+
+
+def test_figures_speak_and_have_their_numbers_beside_them(page: str) -> None:
+    outline = Outline(page)
+    images = outline.all("svg")
+    assert images
+    assert all(v["role"] == "img" and v["aria-labelledby"] for v in images)
+    figures = len(outline.all("figure"))
+    assert len(outline.all("figcaption")) == figures
+    for part in re.findall(r"<figure.*?</figure>", page, re.DOTALL):
+        assert "<table" in part
+        assert re.search(r"<svg[^>]*><title[^>]*>[^<]+</title><desc[^>]*>[^<]+</desc>", part)
+
+
+def test_tables_have_captions_headers_and_can_be_scrolled_by_keyboard(page: str) -> None:
+    outline = Outline(page)
+    tables = len(outline.all("table"))
+    assert tables > 3
+    assert len(outline.all("caption")) == tables
+    regions = [v for v in outline.all("div") if v.get("role") == "region"]
+    assert len(regions) >= tables
+    assert all(v.get("tabindex") == "0" for v in regions)
+    assert all("scope" in v for v in outline.all("th"))
+
+
+def test_figures_use_the_colours_of_the_theme_alone(page: str) -> None:
+    body = page[page.index("<body>") :]
+    for image in re.findall(r"<svg.*?</svg>", body, re.DOTALL):
+        assert not re.search(r'="#[0-9a-fA-F]{3,8}"', image)
+        for name in re.findall(r"var\(--([\w-]+)\)", image):
+            assert f"--{name}:" in page
+
+
+def test_verdict_comes_first_then_warnings_results_and_figures(comparison_page: str) -> None:
+    ids = Outline(comparison_page).ids
+    wanted = ["verdict", "results", "s-ratios", "s-tradeoff", "s-memory", "s-run-order"]
+    wanted += ["s-distribution", "environment", "settings", "reading", "raw"]
+    assert [i for i in ids if i in wanted] == wanted
+
+
+def test_experiment_answers_first_and_sets_the_reports_figures_apart(experiments_page: str) -> None:
+    for part in re.findall(r"<article.*?</article>", experiments_page, re.DOTALL):
+        assert part.index('class="answer"') < part.index("<figure")
+        assert part.index('class="question"') < part.index('class="answer"')
+    assert 'class="theirs"' in experiments_page
+    assert "Never mixed with ours" in experiments_page
+
+
+def test_page_says_the_command_to_use(small: Comparison, comparison_page: str) -> None:
+    assert small.analysis.recommended is not None
+    assert f"$(./tsmalloc lib {small.analysis.recommended})" in comparison_page
+
+
+# --- escaping -------------------------------------------------------------------------------------
+
+NASTY = "<script>alert(1)</script>&\"'\x1b[31m\udcff\u202e]]>--><b>\x00{{ 7*7 }}"
+
+
+def nasty(small: Comparison) -> Comparison:
+    """The text wherever it comes from outside: command, names, versions, output, warnings."""
+    old, new = small.analysis.rows[1].allocator, f"n{NASTY}"
+    text = results.to_json(small).replace(json.dumps(old), json.dumps(new))
+    named = results.from_json(text)
+    infos = [replace(info, version=NASTY, path=f"/{NASTY}") for info in named.allocators]
+    return replace(
+        world.failing(named, NASTY),
+        command=[NASTY, NASTY],
+        allocators=infos,
+        settings=replace(named.settings, setup=NASTY),
+        machine=replace(named.machine, cpu=NASTY),
+    )
+
+
+def test_odd_text_is_shown_and_never_obeyed(small: Comparison) -> None:
+    made = writing.of(nasty(small))
+    page = html.page(made)
+    outline = Outline(page)
+    assert outline.stack == []
+    assert not outline.all("script")
+    assert "<script>alert(1)</script>&" in "".join(outline.text)
+    assert "{{ 7*7 }}" in page
+    assert not re.search(r"[\x00-\x08\x0b-\x1f\u202e]", page)
+    page.encode()
+    for figure in made.figures:
+        assert "<script" not in figure.svg_file
+        figure.svg_file.encode()
+
+
+def test_odd_text_reaches_files(small: Comparison, tmp_path: Path) -> None:
+    page = report.write(nasty(small), tmp_path / "r")
+    assert page.read_bytes().startswith(b"<!DOCTYPE html>")
+    assert "\\udcff" in (tmp_path / "r" / "runs.csv").read_text(encoding="utf-8")
+
+
+# --- size and data --------------------------------------------------------------------------------
+
+
+def embedded(page: str) -> Any:
+    data = re.search(r'href="data:application/gzip;base64,([^"]+)"', page)
+    assert data is not None
+    return json.loads(gzip.decompress(base64.b64decode(data[1])))
+
+
+def test_embedded_data_are_the_results(small: Comparison, comparison_page: str) -> None:
+    assert results.from_json(json.dumps(embedded(comparison_page))) == small
+
+
+def test_twenty_five_allocators_in_fifteen_rounds_stay_small() -> None:
+    large = world.compared(25, 15)
+    page = html.page(writing.of(large))
+    assert len(page.encode()) < html.LIMIT_BYTES
+    assert len(embedded(page)["samples"]) == len(large.samples)
+
+
+def test_page_that_would_be_too_large_leaves_out_curves_then_data(
+    small: Comparison, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = writing.of(small)
+    sizes = [len(html.rendered(made, d, made.raw(d.raw)).encode()) for d in DETAILS]
+    assert sizes == sorted(sizes, reverse=True)
+    monkeypatch.setattr(html, "LIMIT_BYTES", sizes[1] + 1)
+    thin = embedded(html.page(made))
+    assert len(thin["samples"]) == len(small.samples)
+    assert not any("series" in sample["measurement"] for sample in thin["samples"])
+    assert "without what is too large" in html.page(made)
+    monkeypatch.setattr(html, "LIMIT_BYTES", sizes[3] + 1)
+    assert "too large to be embedded" in html.page(made)
+
+
+@pytest.fixture(scope="module")
+def full_set() -> Page:
+    return writing.of(world.experimented(maps=3000))
+
+
+def test_all_experiments_on_all_allocators_stay_small(full_set: Page) -> None:
+    page = html.page(full_set)
+    assert len(page.encode()) < html.LIMIT_BYTES
+    runs = [c for e in embedded(page)["experiments"] for c in e["cells"]]
+    assert all(cell["runs"] for cell in runs)
+
+
+# --- the folder -----------------------------------------------------------------------------------
+
+
+def listing(path: Path) -> set[str]:
+    return {str(p.relative_to(path)) for p in path.rglob("*") if p.is_file()}
+
+
+def test_report_of_one_result(small: Comparison, tmp_path: Path) -> None:
+    page = report.write(small, tmp_path / "r")
+    names = {"ratios", "tradeoff", "memory", "run-order", "distribution"}
+    files = {f"figures/{name}.{kind}" for name in names for kind in ("svg", "png")}
+    files |= {"index.html", "results.md", "runs.csv", folder.LIST}
+    assert page == tmp_path / "r" / "index.html"
+    assert listing(tmp_path / "r") == files
+    csv = (tmp_path / "r" / "runs.csv").read_text(encoding="utf-8")
+    assert len(csv.splitlines()) == 1 + len(small.samples)
+    assert (tmp_path / "r" / "figures" / "ratios.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_reports_of_several_results_have_a_page_that_leads_to_them(
+    small: Comparison, tmp_path: Path
+) -> None:
+    found = world.experimented(("x6-iterations",), ("tsmalloc", "glibc"))
+    page = report.write([small, found, small], tmp_path / "r")
+    text = page.read_text(encoding="utf-8")
+    links = [v["href"] for v in Outline(text).all("a") if not str(v["href"]).startswith("#")]
+    assert len(set(links)) == 3
+    assert all((tmp_path / "r" / str(link)).is_file() for link in links)
+
+
+def test_foreign_folder_is_left_alone(small: Comparison, tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("mine")
+    (tmp_path / "index.html").write_text("mine, too")
+    with pytest.raises(UserError, match="no report") as caught:
+        report.write(small, tmp_path)
+    assert "--force" in caught.value.remedy
+    assert (tmp_path / "index.html").read_text() == "mine, too"
+    report.write(small, tmp_path, force=True)
+    assert (tmp_path / "mine.txt").read_text() == "mine"
+
+
+def test_report_is_replaced_by_a_later_one_and_nothing_else_is(
+    small: Comparison, tmp_path: Path
+) -> None:
+    found = world.experimented(("x6-iterations",), ("tsmalloc", "glibc"))
+    target = tmp_path / "r"
+    report.write(small, target)
+    (target / "notes.txt").write_text("mine")
+    report.write(found, target)
+    assert "figures/ratios.svg" not in listing(target)
+    assert (target / "notes.txt").read_text() == "mine"
+
+
+def test_list_of_files_cannot_lead_out_of_the_folder(small: Comparison, tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("stays")
+    target = tmp_path / "r"
+    report.write(small, target)
+    (target / folder.LIST).write_text(f"../victim\n{victim}\n")
+    report.write(small, target)
+    assert victim.read_text() == "stays"
+
+
+def test_folder_that_cannot_be_written_is_an_error_with_a_remedy(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="not a folder"):
+        report.check(tmp_path / "file", False)
+
+
+# --- the verb -------------------------------------------------------------------------------------
+
+
+def test_verb_writes_a_report(
+    small: Comparison, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "results.json"
+    file.write_text(results.to_json(small))
+    assert cli.main(["report", str(file), "-o", str(tmp_path / "out")]) == 0
+    assert capsys.readouterr().out == f"{tmp_path / 'out' / 'index.html'}\n"
+
+
+def test_verb_names_what_is_no_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cases = {"a": "no json", "b": "{}", "c": '{"schema": "other/1"}', "d": "[1]"}
+    for name, text in cases.items():
+        (tmp_path / name).write_text(text)
+    for name in (*cases, "missing"):
+        assert cli.main(["report", str(tmp_path / name), "-o", str(tmp_path / "out")]) == 1
+        said = capsys.readouterr().err
+        assert name in said
+        assert "--export-json" in said
+    assert not (tmp_path / "out").exists()
+
+
+def test_results_of_all_verbs_are_read(tmp_path: Path, small: Comparison) -> None:
+    found = world.experimented(("x6-iterations",), ("tsmalloc",), maps=0)
+    (tmp_path / "e").write_text(experiment_results.to_json(found))
+    (tmp_path / "c").write_text(results.to_json(small))
+    assert loading.read(tmp_path / "e") == found
+    assert loading.read(tmp_path / "c") == small

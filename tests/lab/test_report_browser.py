@@ -1,0 +1,152 @@
+"""Pages in a real browser: no complaint, no sideways scrolling, both themes, by keyboard."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import headless_browser
+import pytest
+import report_world as world
+
+from tsmlab import report
+from tsmlab.report import html, theme
+
+pytestmark = pytest.mark.skipif(
+    headless_browser.program() is None, reason="this machine has no headless browser"
+)
+
+WIDTHS = (375, 1280)
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[headless_browser.Browser]:
+    with headless_browser.Browser(tmp_path_factory.mktemp("profile")) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("reports")
+    compared = world.failing(world.compared(25, 6, 64), f"{'x' * 300} <script>")
+    experiments = world.experimented(allocators=("tsmalloc", "glibc", "lock-first", "cached-best"))
+    report.write([compared, experiments], folder / "r")
+    return sorted((folder / "r").rglob("index.html"))
+
+
+def rgb(colour: str) -> str:
+    return f"rgb({', '.join(str(int(colour[i : i + 2], 16)) for i in (1, 3, 5))})"
+
+
+@pytest.mark.parametrize("scripts", [True, False])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_pages_fit_and_nobody_complains(
+    browser: headless_browser.Browser, pages: list[Path], width: int, scripts: bool
+) -> None:
+    assert len(pages) == 3
+    browser.allow_scripts(scripts)
+    for page in pages:
+        for system in ("light", "dark"):
+            browser.open(page, width, theme=system)
+            wide = browser.evaluate("document.documentElement.scrollWidth")
+            assert wide <= width, page
+            assert browser.complaints == []
+            assert len(browser.evaluate("document.querySelector('main').innerText")) > 60
+    browser.allow_scripts(True)
+
+
+@pytest.mark.parametrize("system", ["light", "dark"])
+def test_theme_follows_the_system_and_the_buttons(
+    browser: headless_browser.Browser, pages: list[Path], system: str
+) -> None:
+    paper = theme.TONES["paper"]
+    colour = "getComputedStyle(document.body).backgroundColor"
+    browser.allow_scripts(False)
+    browser.open(pages[0], 1280, theme=system)
+    assert browser.evaluate(colour) == rgb(getattr(paper, system))
+    for choice in ("light", "dark"):
+        browser.evaluate(f"document.querySelector('label[for=theme-{choice}]').click()")
+        assert browser.evaluate(colour) == rgb(getattr(paper, choice))
+    browser.allow_scripts(True)
+
+
+def test_figures_take_the_colours_of_the_theme(
+    browser: headless_browser.Browser, pages: list[Path]
+) -> None:
+    page = next(p for p in pages if "compare" in str(p))
+    ink = "getComputedStyle(document.querySelector('.wide-only svg text')).fill"
+    seen = set()
+    for system in ("light", "dark"):
+        browser.open(page, 1280, theme=system)
+        seen.add(browser.evaluate(ink))
+    assert len(seen) == 2
+
+
+def test_first_stop_of_the_keyboard_leads_to_the_results(
+    browser: headless_browser.Browser, pages: list[Path]
+) -> None:
+    for page in pages:
+        browser.open(page, 1280)
+        browser.press("Tab", 9)
+        active = "document.activeElement"
+        assert browser.evaluate(f"{active}.className") == "skip"
+        outline = browser.evaluate(f"getComputedStyle({active}).outlineStyle")
+        assert outline == "solid"
+        assert browser.evaluate(f"{active}.getAttribute('href')") == "#main"
+
+
+def test_wide_parts_can_be_scrolled_and_are_reached_by_keyboard(
+    browser: headless_browser.Browser, pages: list[Path]
+) -> None:
+    for page in pages:
+        browser.open(page, 375)
+        stuck = browser.evaluate(
+            "[...document.querySelectorAll('main *')].filter(e => e.clientWidth > 0 && "
+            "e.scrollWidth > e.clientWidth + 1 && getComputedStyle(e).overflowX == 'auto' "
+            "&& e.tabIndex < 0).length"
+        )
+        assert stuck == 0
+
+
+def test_letters_of_figures_are_legible_on_a_phone(
+    browser: headless_browser.Browser, pages: list[Path]
+) -> None:
+    for page in pages:
+        browser.open(page, 375)
+        smallest = browser.evaluate(
+            "Math.min(99, ...[...document.querySelectorAll('.plot svg text')]"
+            ".filter(t => t.getClientRects().length)"
+            ".map(t => parseFloat(getComputedStyle(t).fontSize) * "
+            "t.ownerSVGElement.getBoundingClientRect().width / "
+            "t.ownerSVGElement.viewBox.baseVal.width))"
+        )
+        assert smallest >= 9.0
+
+
+def test_text_of_figures_stays_inside_them(
+    browser: headless_browser.Browser, pages: list[Path]
+) -> None:
+    for page in pages:
+        for width in WIDTHS:
+            browser.open(page, width)
+            cut = browser.evaluate(
+                "[...document.querySelectorAll('.plot svg text')].filter(t => {"
+                "const b = t.getBoundingClientRect(),"
+                "s = t.ownerSVGElement.getBoundingClientRect();"
+                "return b.width && (b.left < s.left - 2 || b.right > s.right + 2 || "
+                "b.top < s.top - 3 || b.bottom > s.bottom + 3)}).map(t => t.textContent)"
+            )
+            assert cut == []
+
+
+def test_page_prints_in_light_colours(browser: headless_browser.Browser, pages: list[Path]) -> None:
+    browser.open(pages[0], 1280, theme="dark")
+    features = [{"name": "prefers-color-scheme", "value": "dark"}]
+    browser.call("Emulation.setEmulatedMedia", media="print", features=features)
+    colour = browser.evaluate("getComputedStyle(document.body).backgroundColor")
+    browser.call("Emulation.setEmulatedMedia", media="")
+    assert colour == rgb(theme.TONES["paper"].light)
+
+
+def test_limit_is_what_the_documents_say() -> None:
+    assert html.LIMIT_BYTES == 1_500_000

@@ -1,0 +1,435 @@
+"""The figures: what they draw is what the results say, in colours that can be told apart."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from xml.etree import ElementTree
+
+import pytest
+import report_world as world
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tsmlab.experiments import model
+from tsmlab.metrics import PEAK_MEMORY, TIME
+from tsmlab.report import series, svg, theme
+from tsmlab.report.figures import (
+    heapmap,
+    labels,
+    lines,
+    of_comparison,
+    of_experiments,
+    runs,
+    sweeps,
+)
+from tsmlab.report.figures.canvas import FORMATS, drawing
+from tsmlab.report.figures.scales import change_words
+from tsmlab.report.pages import causes
+from tsmlab.report.text import shortened, slug, visible, with_minus
+from tsmlab.report.theme import styles_for
+from tsmlab.results import Comparison
+
+
+@pytest.fixture(scope="module")
+def compared() -> Comparison:
+    return world.compared(12, 8, 300)
+
+
+@pytest.fixture(scope="module")
+def look(compared: Comparison) -> of_comparison.Look:
+    return of_comparison.look_of(compared)
+
+
+# --- the theme ------------------------------------------------------------------------------------
+
+
+def themes(name: str) -> list[str]:
+    tone = theme.TONES[name]
+    return [tone.light, tone.dark]
+
+
+@pytest.mark.parametrize("text", ["ink", "soft", "link", "better", "worse", "open", "alarm"])
+@pytest.mark.parametrize("paper", ["paper", "panel", "best-paper"])
+def test_text_has_the_contrast_of_wcag_aa(text: str, paper: str) -> None:
+    for one, other in zip(themes(text), themes(paper), strict=True):
+        assert theme.contrast(one, other) >= 4.5
+
+
+@pytest.mark.parametrize("hue", list(theme.HUES))
+def test_hues_are_legible_as_text(hue: str) -> None:
+    for paper in ("paper", "band"):
+        for one, other in zip(themes(hue), themes(paper), strict=True):
+            assert theme.contrast(one, other) >= 4.5
+
+
+@pytest.mark.parametrize("tint", ["cool2", "cool1", "even", "warm1", "warm2", "warm3"])
+def test_numbers_on_tints_have_contrast(tint: str) -> None:
+    for one, other in zip(themes("ink"), themes(tint), strict=True):
+        assert theme.contrast(one, other) >= 4.5
+
+
+def test_boxes_of_warnings_have_contrast() -> None:
+    for text, paper in itertools.product(("ink", "soft"), ("care-paper", "alarm-paper")):
+        for one, other in zip(themes(text), themes(paper), strict=True):
+            assert theme.contrast(one, other) >= 4.5
+    for text, paper in (("open", "care-paper"), ("alarm", "alarm-paper")):
+        for one, other in zip(themes(text), themes(paper), strict=True):
+            assert theme.contrast(one, other) >= 4.5
+
+
+def test_what_is_not_emphasised_can_still_be_seen() -> None:
+    for one, other in zip(themes("rest"), themes("paper"), strict=True):
+        assert theme.contrast(one, other) >= 3.0
+
+
+def test_contrast_is_that_of_wcag() -> None:
+    assert theme.contrast("#000000", "#ffffff") == pytest.approx(21.0)
+    assert theme.contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)
+
+
+def test_each_light_colour_has_one_name() -> None:
+    values = [tone.light for tone in theme.TONES.values()]
+    assert len(values) == len(set(values))
+
+
+def test_allocators_differ_in_hue_or_in_shape() -> None:
+    styles = styles_for(list(world.NAMES))
+    assert len({(s.hue, s.marker, s.dash) for s in styles.values()}) == len(world.NAMES)
+    assert styles_for(["x", "tsmalloc"])["tsmalloc"] == styles_for(["tsmalloc"])["tsmalloc"]
+
+
+# --- a comparison's figures -----------------------------------------------------------------------
+
+
+def test_forest_plot_holds_the_analysed_ratios(compared: Comparison) -> None:
+    for panel, key in zip(of_comparison.forest_panels(compared), (TIME, PEAK_MEMORY), strict=True):
+        drawn = {r.name: (r.ratio, r.low, r.high) for r in panel.ratios}
+        analysed = {
+            row.allocator: (found.ratio, found.low, found.high)
+            for row in compared.analysis.rows
+            if (found := row.metrics[key].ratio)
+        }
+        assert drawn == analysed
+
+
+def test_scatter_holds_the_medians_and_the_front(
+    compared: Comparison, look: of_comparison.Look
+) -> None:
+    for point in of_comparison.front_points(compared, look):
+        row = next(r for r in compared.analysis.rows if r.allocator == point.name)
+        assert (point.x, point.y) == (row.metrics[PEAK_MEMORY].median, row.metrics[TIME].median)
+        assert point.on_front == row.pareto
+
+
+def test_memory_curve_is_the_typical_runs_own(
+    compared: Comparison, look: of_comparison.Look
+) -> None:
+    curves = of_comparison.memory_lines(compared, look)
+    assert len(curves) == 12
+    for curve in curves:
+        sample = series.typical_run(compared, curve.name, TIME)
+        assert sample is not None
+        whole = series.of_sample(sample)
+        assert set(zip(curve.xs, curve.ys, strict=True)) <= set(whole)
+        assert max(curve.ys) == max(y for _, y in whole)
+        times = sorted(
+            s.values[TIME]
+            for s in compared.samples
+            if s.allocator == curve.name and s.phase == "measured"
+        )
+        middle = compared.analysis.rows[0].metrics[TIME].median  # of anybody: only to be finite
+        assert math.isfinite(middle)
+        assert times[0] < sample.values[TIME] < times[-1]
+
+
+def test_run_order_holds_every_measured_run(compared: Comparison) -> None:
+    found = of_comparison.measured_runs(compared, compared.metric(TIME))
+    measured = [s for s in compared.samples if s.phase == "measured"]
+    assert [(r.name, r.value) for r in found] == [(s.allocator, s.values[TIME]) for s in measured]
+    assert [r.number for r in found] == list(range(1, len(measured) + 1))
+
+
+def test_run_far_outside_is_drawn_at_the_edge_and_not_dropped() -> None:
+    made = [runs.Run(n, 1, "a", 1.0, 1.0 + 0.001 * n) for n in range(1, 60)]
+    far = runs.Run(60, 1, "a", 9.0, 9.0)
+    draw = runs.order_drawing([*made, far], ["a"], styles_for(["a"]), "slower")
+    with drawing():
+        axes = draw(FORMATS[0]).sheet.axes[0]
+    drawn = sum(len(line.get_xdata()) for line in axes.lines if line.get_linestyle() == "None")
+    assert drawn == 60
+
+
+def test_of_many_allocators_only_the_important_ones_are_coloured(
+    compared: Comparison, look: of_comparison.Look
+) -> None:
+    assert len(look.emphasised) == of_comparison.ALL_IN_COLOUR
+    best = {leaders.best for leaders in compared.analysis.leaders.values()}
+    assert {"tsmalloc", compared.reference, *best} <= look.emphasised
+
+
+def test_figures_leave_no_colour_and_no_identifier_to_chance(
+    compared: Comparison, look: of_comparison.Look
+) -> None:
+    figures = list(of_comparison.figures(compared, look))
+    again = list(of_comparison.figures(compared, look))
+    assert [f.wide for f in figures] == [f.wide for f in again]
+    for figure in figures:
+        ids = re.findall(r'\bid="([^"]+)"', figure.wide + figure.narrow)
+        assert len(ids) == len(set(ids))
+        for image in (figure.wide, figure.narrow, figure.svg_file):
+            ElementTree.fromstring(image)
+            assert "metadata" not in image
+        assert "var(" not in figure.svg_file
+
+
+def image_of(path: str, style: str) -> str:
+    return f'<svg xmlns="http://www.w3.org/2000/svg"><path d="{path}" style="{style}"/></svg>'
+
+
+def test_unknown_colour_is_refused() -> None:
+    with pytest.raises(ValueError, match="#123456"):
+        svg.compact(image_of("M 0 0 L 1 1", "fill: #123456"), "n", "t", "d", {}, themed=True)
+
+
+def test_paths_keep_their_points() -> None:
+    ink = theme.TONES["ink"].light
+    points = [(0.04, 0.06), (10.26, 3.0), (10.26, 7.77), (3.3, 7.77), (-2.5, 0.1)]
+    data = " ".join(f"{'M' if n == 0 else 'L'} {x} {y}" for n, (x, y) in enumerate(points))
+    image = (
+        f'<svg xmlns="http://www.w3.org/2000/svg"><path d="{data}" style="stroke: {ink}"/></svg>'
+    )
+    short = svg.compact(image, "n", "t", "d", {}, themed=True)
+    path = re.search(r' d="([^"]+)"', short)
+    assert path is not None
+    place, found = [0.0, 0.0], []
+    for command, numbers in re.findall(r"([Mlhv])([^Mlhv]*)", path[1]):
+        values = [float(v) for v in re.findall(r"-?\d*\.?\d+", numbers)]
+        if command == "M":
+            place = values
+        else:
+            step = {"l": values, "h": [*values, 0.0], "v": [0.0, *values]}[command][:2]
+            place = [place[0] + step[0], place[1] + step[1]]
+        found.append(tuple(place))
+    assert found == [pytest.approx((x, y), abs=0.051) for x, y in points]
+
+
+# --- lines, labels, axes --------------------------------------------------------------------------
+
+
+@given(st.lists(st.tuples(st.floats(0, 1e3), st.floats(0, 1e9)), min_size=1, max_size=2000))
+def test_thinned_curve_keeps_ends_and_extremes(points: list[tuple[float, float]]) -> None:
+    points.sort(key=lambda p: p[0])
+    thin = series.thinned(points, 50)
+    assert len(thin) <= 53
+    assert set(thin) <= set(points)
+    assert (thin[0], thin[-1]) == (points[0], points[-1])
+    assert max(y for _, y in thin) == max(y for _, y in points)
+    assert min(y for _, y in thin) == min(y for _, y in points)
+    assert [x for x, _ in thin] == sorted(x for x, _ in thin)
+
+
+@given(st.lists(st.floats(0, 300), max_size=12))
+def test_labels_are_spread_without_touching(wanted: list[float]) -> None:
+    places = labels.spread(wanted, 15.0, 0.0, 300.0)
+    ordered = sorted(places)
+    assert all(b - a >= 15.0 - 1e-6 for a, b in itertools.pairwise(ordered))
+    assert all(-1e-6 <= p <= 300.0 + 1e-6 for p in places)
+    for (w1, p1), (w2, p2) in itertools.combinations(zip(wanted, places, strict=True), 2):
+        assert w1 == w2 or (w1 < w2) == (p1 < p2)
+
+
+def test_label_alone_stays_where_it_wants_to_be() -> None:
+    assert labels.spread([40.0, 200.0], 15.0, 0.0, 300.0) == [40.0, 200.0]
+
+
+@pytest.mark.parametrize(
+    ("ratio", "words"), [(1.0, "0"), (0.8, "-20 %"), (1.05, "+5 %"), (2.0, "2x"), (10.0, "10x")]
+)
+def test_ratios_on_an_axis(ratio: float, words: str) -> None:
+    assert change_words(ratio) == words
+
+
+def test_mean_over_time_weighs_by_time() -> None:
+    assert series.mean_bytes([[0.0, 10.0], [1.0, 30.0], [3.0, 0.0]]) == pytest.approx(70.0 / 3.0)
+
+
+# --- experiments ----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def scaling() -> model.Experiment:
+    found = world.experimented(("x5-threads",), ("tsmalloc", "lock-first", "lock-best"))
+    return found.experiments[0]
+
+
+def test_lines_are_the_medians_with_their_intervals(scaling: model.Experiment) -> None:
+    plot = next(p for p in scaling.definition.plots if p.kind == "lines")
+    styles = styles_for(scaling.allocators)
+    panels, _ = sweeps.line_panels(scaling, plot, styles, frozenset(scaling.allocators))
+    assert scaling.analysis is not None
+    medians = sorted(s.median for s in scaling.analysis.summaries if s.metric == plot.metric)
+    drawn = [line for panel in panels for line in panel.lines]
+    assert sorted(y for line in drawn for y in line.ys) == medians
+    for line in drawn:
+        assert all(a <= b <= c for a, b, c in zip(line.lows, line.ys, line.highs, strict=True))
+        assert list(line.xs) == sorted(line.xs)
+
+
+def test_fitted_models_are_drawn_beside_the_points(scaling: model.Experiment) -> None:
+    plot = next(p for p in scaling.definition.plots if p.kind == "lines")
+    assert scaling.analysis is not None
+    curve = model.FittedCurve("tsmalloc", plot.metric, "Amdahl", [[1.0, 2.0], [20.0, 1.0]])
+    finding = model.Finding("amdahl", plot.metric, ["tsmalloc"], "fits", {}, [curve], "text")
+    fitted = world.with_findings(scaling, [finding])
+    styles = styles_for(fitted.allocators)
+    panels, _ = sweeps.line_panels(fitted, plot, styles, frozenset(fitted.allocators))
+    models = [line for panel in panels for line in panel.lines if line.model]
+    assert [(list(m.xs), list(m.ys)) for m in models] == [([1.0, 20.0], [2.0, 1.0])]
+
+
+def test_live_bytes_are_drawn_with_resident_memory(scaling: model.Experiment) -> None:
+    subject = of_experiments.subject_of(scaling, styles_for(scaling.allocators))
+    point = of_experiments.memory_point(scaling)
+    assert point == len(scaling.points) - 1
+    names = [line.name for line in of_experiments.memory_lines(subject, point)]
+    assert names == [*scaling.allocators, "live bytes"]
+
+
+def test_bars_of_an_experiment_without_a_sweep() -> None:
+    found = world.experimented(("x3-churn-pairs",), ("tsmalloc", "glibc", "tcmalloc"))
+    experiment = found.experiments[0]
+    subject = of_experiments.subject_of(experiment, styles_for(experiment.allocators))
+    plot = next(p for p in experiment.definition.plots if p.kind == "bars")
+    (panel,) = sweeps.bar_panels(experiment, plot)
+    known = sweeps.summaries_of(experiment, plot.metric)
+    assert {b.name: b.value for b in panel.bars} == {n: s.median for (_, n), s in known.items()}
+    assert [f.name for f in of_experiments.figures(subject)]
+
+
+def test_counts_are_shown_where_they_differ() -> None:
+    counts = [
+        {"growth_calls": 10.0, "mmap_calls": 5.0, "retries": 0.0, "futex_calls": 0.0},
+        {"growth_calls": 90.0, "mmap_calls": 5.0, "retries": 0.0, "futex_calls": 7.0},
+    ]
+    assert causes.telling(counts) == ["growth_calls", "futex_calls"]
+
+
+# --- heap maps ------------------------------------------------------------------------------------
+
+BLOCKS = st.builds(
+    lambda count, size, state, owner, used: model.MapBlock(
+        count, count * size, state, owner, {"used": 1.0, "mixed": used}.get(state, 0.0)
+    ),
+    st.integers(1, 40),
+    st.sampled_from([16, 48, 64, 4096, 100_000]),
+    st.sampled_from(["used", "free", "cached", "mixed"]),
+    st.integers(0, 9),
+    st.floats(0.0, 1.0),
+)
+HEAPS = st.lists(st.lists(BLOCKS, max_size=300), min_size=1, max_size=4).map(
+    lambda chunks: model.HeapMap(
+        "",
+        [model.MapChunk(n << 32, sum(b.bytes for b in c), c) for n, c in enumerate(chunks)],
+        len(chunks),
+    )
+)
+
+
+@given(HEAPS)
+def test_areas_of_a_heap_map_add_up_to_its_bytes(heap: model.HeapMap) -> None:
+    pieces = heapmap.pieces_of(heap)
+    total = sum(block.bytes for chunk in heap.chunks for block in chunk.blocks)
+    assert sum(piece.bytes for piece in pieces) == total
+    assert heapmap.summary_of(heap).total == total
+    joined = heapmap.merged(pieces, 50)
+    assert len(joined) <= max(51, len(pieces) if len(pieces) <= 50 else 0) + 50
+    assert sum(piece.bytes for piece in joined) == total
+    assert sum(p.used for p in joined) == pytest.approx(sum(p.used for p in pieces))
+    grid = heapmap.grid_for(total)
+    drawn = list(heapmap.rectangles(joined, grid))
+    area = sum(r.width for r in drawn) * grid.row_bytes / heapmap.WIDTH
+    assert area == pytest.approx(total, rel=1e-6, abs=1e-3)
+    for state in heapmap.STATE_NAMES:
+        wanted = sum(p.bytes for p in joined if p.state == state)
+        width = sum(r.width for r in drawn if r.piece.state == state)
+        assert width * grid.row_bytes / heapmap.WIDTH == pytest.approx(wanted, rel=1e-6, abs=1e-3)
+    assert all(r.left >= -1e-6 and r.left + r.width <= heapmap.WIDTH + 1e-6 for r in drawn)
+    assert all(r.row < grid.rows for r in drawn)
+
+
+def test_heap_map_is_in_the_order_of_addresses() -> None:
+    def block(state: str, size: int) -> model.MapBlock:
+        return model.MapBlock(1, size, state, 0, 0.0)  # type: ignore[arg-type]
+
+    heap = model.HeapMap(
+        "",
+        [
+            model.MapChunk(0x2000, 64, [block("free", 64)]),
+            model.MapChunk(0x1000, 96, [block("used", 32), block("cached", 64)]),
+        ],
+        2,
+    )
+    pieces = heapmap.pieces_of(heap)
+    assert [(p.start, p.bytes, p.state) for p in pieces] == [
+        (0, 32, "used"),
+        (32, 64, "cached"),
+        (96, 64, "free"),
+    ]
+
+
+def test_pixels_of_a_heap_map_are_its_shares() -> None:
+    from matplotlib.image import imread  # noqa: PLC0415
+
+    blocks = [model.MapBlock(1, 64 * 1024, s, 0, u) for s, u in (("used", 1.0), ("free", 0.0))]
+    heap = model.HeapMap("", [model.MapChunk(0, 128 * 1024, blocks)], 1)
+    table = causes.DataTable("t", [], [])
+    figure = heapmap.figure("n", "t", heap, table, "c")
+    pixels = imread(__import__("io").BytesIO(figure.png_file))
+    counts = []
+    for state in ("used", "free"):
+        wanted = [int(theme.STATES[state].light[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        counts.append(int((abs(pixels[:, :, :3] - wanted).max(axis=2) < 0.003).sum()))
+    assert counts[0] == counts[1] > 10_000
+
+
+# --- text -----------------------------------------------------------------------------------------
+
+
+@given(st.text())
+def test_visible_text_is_harmless(text: str) -> None:
+    shown = visible(text)
+    shown.encode()
+    ElementTree.fromstring(f"<a>{svg.escape(shown)}</a>")
+    assert visible(shown) == shown
+
+
+@given(st.text(max_size=80))
+def test_slugs_are_names_of_files(text: str) -> None:
+    assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", slug(text))
+
+
+def test_negative_numbers_get_their_sign() -> None:
+    assert with_minus("-3 % [-4, -2], x-1, 2-3") == "−3 % [−4, −2], x-1, 2-3"
+
+
+def test_shortened_text_says_so() -> None:
+    assert shortened("a  b\nc", 10) == "a b c"
+    assert shortened("abcdefghij", 5) == "abcd…"
+
+
+def test_line_far_to_the_right_does_not_carry_the_others_names() -> None:
+    """Names stand beside the ends of their lines, unless these are crowded."""
+    style = styles_for(["a", "b"])
+    made = [
+        lines.Line("a", [0.0, 1.0], [0.0, 1e6], style["a"], True),
+        lines.Line("b", [0.0, 9.0], [0.0, 5e6], style["b"], True),
+    ]
+    draw = lines.drawing(
+        [lines.Panel("", made)], lines.Scale("t", "seconds"), lines.Scale("m", "bytes")
+    )
+    with drawing():
+        canvas = draw(FORMATS[0])
+    places = {t.get_text(): t.get_position()[0] for t in canvas.sheet.texts}
+    assert places["a"] < 0.5 < places["b"]
