@@ -36,6 +36,9 @@ from tsmlab.experiments.model import (
     Curve,
     Definition,
     ExperimentResults,
+    HeapMap,
+    MapBlock,
+    MapChunk,
     Metric,
     Parameter,
     Reported,
@@ -272,6 +275,23 @@ def test_causes_are_not_counted_if_not_asked_for_or_where_the_program_fails(
     none = Counting(executor)
     run(single(), executor=executor, observers=[none], with_causes=False)
     assert none.requests == []
+
+
+def test_maps_are_kept_at_the_last_point_and_not_too_large(world: Any, run: Simulate) -> None:
+    blocks = [MapBlock(1, 16, "used" if i % 2 else "free", 0, 0.0) for i in range(9000)]
+    heap = HeapMap("all live", [MapChunk(0, 9000 * 16, blocks)], 1)
+
+    class Mapping(Counting):
+        def observe(self, request: Any, folder: Path) -> Causes:
+            return replace(super().observe(request, folder), maps=[heap])
+
+    executor = Programs(world)
+    found = run(executor=executor, observers=[Mapping(executor)]).results
+    for cell in found.experiments[0].cells:
+        assert cell.causes is not None
+        assert len(cell.causes.maps) == (1 if cell.point == 2 else 0)
+        for kept in cell.causes.maps:
+            assert len(kept.chunks[0].blocks) < 4000
 
 
 def test_what_cannot_be_counted_is_a_note(world: Any, run: Simulate) -> None:

@@ -23,6 +23,7 @@ from tsmlab.experiments import causes as watching
 from tsmlab.experiments.analysis import analyse, usable_processors
 from tsmlab.experiments.catalogue import describe_point
 from tsmlab.experiments.causes import Observer
+from tsmlab.experiments.heap_maps import coarsened
 from tsmlab.experiments.journal import CellName, Journal
 from tsmlab.experiments.model import (
     LIVE_BYTES,
@@ -296,6 +297,9 @@ class _Session:
                 parts.append(watching.observed(observer, request, Path(folder)))
             job.progress.watched(contender.label, self._clock() - begun)
         found = watching.merged(parts)
+        # A map at every point would be most of the results; the last one has the largest heap.
+        shown = found.maps if contender.name.point == job.plan.causes_points[-1] else []
+        found = replace(found, maps=[coarsened(heap) for heap in shown])
         self._journal.add(self._now(), contender.name, causes=found)
         return found
 
