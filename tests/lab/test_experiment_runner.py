@@ -319,6 +319,18 @@ def test_parts_are_merged_and_the_later_one_wins() -> None:
     assert causes.merged([]) == causes.NOTHING
 
 
+def test_threads_are_put_together_where_both_runs_had_as_many() -> None:
+    def part(*threads: dict[str, float]) -> Causes:
+        return Causes({}, list(threads), None, [], [])
+
+    both = causes.merged([part({"a": 1.0}, {"a": 2.0}), part({"b": 3.0}, {"a": 4.0})])
+    assert both.threads == [{"a": 1.0, "b": 3.0}, {"a": 4.0}]
+    assert causes.merged([part({"a": 1.0}), part({"b": 3.0}, {"b": 4.0})]).threads == [{"a": 1.0}]
+    many = causes.merged([part(*({"a": float(number)} for number in range(1000)))])
+    assert [thread["a"] for thread in many.threads] == list(range(causes.MOST_THREADS))
+    assert "of 1000 threads or more" in many.notes[0]
+
+
 # --- how it ends ---------------------------------------------------------------------------------
 
 

@@ -20,6 +20,8 @@ NOTHING = Causes(counts={}, threads=[], memory=None, maps=[], notes=[])
 # A run that is watched may take this many times as long as the timed ones before it has failed.
 TIMEOUT_FACTOR = 20.0
 MIN_TIMEOUT_SECONDS = 30.0
+# Those of a program that begins thousands would be most of the results.
+MOST_THREADS = 64
 
 
 class Observer(Protocol):
@@ -55,12 +57,15 @@ def merged(parts: Sequence[Causes]) -> Causes:
             threads = part.threads
         elif len(part.threads) == len(threads):
             threads = [a | b for a, b in zip(threads, part.threads, strict=True)]
+    notes = [note for part in parts for note in part.notes]
+    if len(threads) > MOST_THREADS:
+        notes.append(f"of {len(threads)} threads or more, the first {MOST_THREADS} are listed")
     return Causes(
         counts=counts,
-        threads=threads,
+        threads=threads[:MOST_THREADS],
         memory=memory,
         maps=[each for part in parts for each in part.maps],
-        notes=list(dict.fromkeys(note for part in parts for note in part.notes)),
+        notes=list(dict.fromkeys(notes)),
     )
 
 
