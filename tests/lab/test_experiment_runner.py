@@ -349,13 +349,14 @@ def test_a_budget_takes_rounds_from_all_but_leaves_three(run: Simulate) -> None:
 
 
 def test_a_budget_leaves_time_for_the_causes(world: Any, run: Simulate) -> None:
-    # 4.65 s a round, 9.3 s of causes: what fits into 38 s without them is 8 rounds, with them 6.
+    # A round takes 4.5 s (4.65 s by the estimate), causes by the estimate three times that: what
+    # fits into 38 s without them is 8 rounds, with them 5.
     executor = Programs(world)
     observers = [Counting(executor)]
     found = run(
         single(rounds=50), executor=executor, observers=observers, time_budget_seconds=38.0
     ).results
-    assert len(order(found)) == 6
+    assert len(order(found)) == 5
     assert len(observers[0].requests) == 3
 
 
@@ -458,7 +459,7 @@ def test_the_estimate_is_made_of_rounds_and_causes(world: Any) -> None:
     note = plan.budget_note(expected, expected.causes + 37.0)
     assert note is not None
     assert note.startswith("about 3 of 4 rounds fit into ")
-    note = plan.budget_note(expected, 30.0)
+    note = plan.budget_note(replace(expected, causes=60.0), 30.0)
     assert note is not None
     assert note.startswith("even 3 rounds take about 96 s, not 30 s: ")
     assert "2 experiments, 30 runs in 2 to 4 rounds, about 102 s" in plan.summary(

@@ -26,7 +26,7 @@ FEWEST_ROUNDS = 3
 # What a run costs besides its own time: starting `measure`, reading the output, the journal.
 OVERHEAD_SECONDS = 0.05
 # A run whose system calls or calls of malloc are watched is slower than one that is timed.
-WATCHED_FACTOR = 2.0
+WATCHED_FACTOR = 3.0
 
 
 @dataclass(frozen=True)
