@@ -77,9 +77,9 @@ def test_x2_as_reports_a_and_b_found_it() -> None:
         "of report A (3.96 times) and report B (1.50 times), and the opposite of that of "
         "report C (2.18 times). The reason that the counts show: threads wait for a lock "
         "30,000 times (900 ms together) under lock-best, 50 times (100 µs together) under "
-        "nolock-best. Not a reason: lock-best asks the system for memory 20,000 times, "
-        "nolock-best 20,000 times; of the bytes requested, lock-best hands out 33.3 % a "
-        "second time, nolock-best 33.3 %. (Brackets hold 95 % intervals; 8 rounds.)"
+        "nolock-best. No reason is seen in this: lock-best asks the system for memory 20,000 "
+        "times, nolock-best 20,000 times; of the bytes requested, lock-best hands out 33.3 % "
+        "a second time, nolock-best 33.3 %. (Brackets hold 95 % intervals; 8 rounds.)"
     )
 
 
@@ -220,13 +220,13 @@ def test_a_winner_is_set_beside_the_report() -> None:
 # --- amdahl ---------------------------------------------------------------------------------------
 
 
-def turning(name: str, point: Point) -> dict[str, float]:
+def turning(_name: str, point: Point) -> dict[str, float]:
     """Amdahl's law up to 4 threads on 2 processors, and 40 % more at 8."""
     threads = point["threads"]
     return {"seconds": amdahl_seconds(0.4, 2)(threads) * (1.4 if threads > 4 else 1.0)}
 
 
-def waiting(name: str, point: Point) -> dict[str, float]:
+def waiting(_name: str, point: Point) -> dict[str, float]:
     return {"lock_waits": 20.0 if point["threads"] < 8 else 20000.0, "growth_calls": 100.0}
 
 
@@ -279,9 +279,9 @@ def test_linear_growth_confirmed_and_refuted_beside_the_report() -> None:
     finding = only(made)
     assert finding.verdict == "refuted for 1 of 2"
     assert finding.text == (
-        "Linear growth of time over iterations is refuted for list: exponent 1.46 [1.45, "
-        "1.46]. It is confirmed for tree: exponent 1.01 [1.01, 1.02]. The figures of report E "
-        "grow with exponent 1.45: here that is found again for list; refuted for tree."
+        "Linear growth of time over iterations is refuted for list with exponent 1.46 [1.45, "
+        "1.46]. It is confirmed for tree with exponent 1.01 [1.01, 1.02]. The figures of "
+        "report E grow with exponent 1.45: here that is confirmed for list; refuted for tree."
     )
 
 
@@ -354,7 +354,7 @@ def test_a_bound_kept_and_broken() -> None:
     assert finding.text == (
         "Peak memory over live bytes goes beyond 2 under nolock-best at 3 of 4 points, most "
         "at 8 threads (8.87 [8.61, 8.95]). It stays within that at every point under glibc. "
-        "It grows with threads, by the exponent, for nolock-best (1.00 [0.99, 1.01])."
+        "It grows with threads, with these exponents: nolock-best 1.00 [0.99, 1.01]."
     )
     finding = only(experiment(asked, ["glibc"], peaks))
     assert finding.verdict == "kept"

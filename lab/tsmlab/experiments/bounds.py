@@ -184,9 +184,9 @@ class _Bounds:
                     continue
                 low = growth.exponent.low
                 if low is not None and low > TOLERANCE:
-                    place = phrases.at(self.data, series.fixed)
                     exponent = phrases.with_interval(growth.exponent)
-                    growing.append((growth.exponent.value, f"{name}{place} ({exponent})"))
+                    label = phrases.label(self.data, name, series.fixed)
+                    growing.append((growth.exponent.value, f"{label} {exponent}"))
                 else:
                     others += 1
         title = phrases.noun(parameter)
@@ -194,7 +194,7 @@ class _Bounds:
             said = f"Nobody's is shown to grow with {title}, by an exponent above {TOLERANCE}."
             return [said] if others else []
         texts = [text for _, text in sorted(growing, reverse=True)]
-        return [f"It grows with {title}, by the exponent, for {phrases.some(texts, TOLD)}."]
+        return [f"It grows with {title}, with these exponents: {phrases.some(texts, TOLD)}."]
 
     def _doubts(self, names: Sequence[str]) -> list[str]:
         sentences = []

@@ -184,8 +184,7 @@ def analyse(data: Measured, request: AnalysisRequest) -> Outcome:
             if growth is None:
                 lost.append(name)
                 continue
-            fixed = phrases.place(data, series.fixed)
-            label = f"{name}, {fixed}" if fixed else name
+            label = phrases.label(data, name, series.fixed)
             found.append(Grown(name, label, growth, _verdict(growth, expected, tolerance)))
     if not found:
         return cannot_tell(
@@ -250,8 +249,7 @@ class _Growths:
         else:
             label, values = f"x^{phrases.fixed(growth.exponent.value)}", growth.power
         points = [list(pair) for pair in zip(growth.xs, values, strict=True)]
-        name = each.label.removeprefix(each.allocator).removeprefix(", ")
-        label = f"{label} ({name})" if name else label
+        label = f"{label}{each.label.removeprefix(each.allocator)}"
         return FittedCurve(each.allocator, self.metric.name, label, points)
 
     # --- the answer -------------------------------------------------------------------------------
@@ -291,40 +289,52 @@ class _Growths:
 
     def _lead(self) -> list[str]:
         if not self._judged():
-            exponents = self._exponents(self.found)
-            title = phrases.capital(self._title())
-            return [f"{title} grows with {self.over}, with {exponents}."]
+            title = phrases.capital(phrases.lower(self.metric.title))
+            few = len(self.found) <= CURVES_TOLD
+            how = self._each(self.found, "with exponent ") if few else self._range(self.found)
+            under = "under " if few else "with "
+            return [f"{title} grows with {self.over} {under}{how}."]
         sentences: list[str] = []
         words = {CONFIRMED: "is confirmed", REFUTED: "is refuted", UNRESOLVED: "is not decided"}
-        for verdict in (REFUTED, CONFIRMED, UNRESOLVED):
+        left = len(self.found)
+        for verdict in (REFUTED, UNRESOLVED, CONFIRMED):
             group = self._by(verdict)
             if group:
-                all_of_them = len(group) == len(self.found) and len(group) > 1
-                who = (
-                    f"all {len(group)}"
-                    if all_of_them
-                    else phrases.some([g.label for g in group], 4)
-                )
-                shape = phrases.capital(self._shape()) if not sentences else "It"
-                sentences.append(f"{shape} {words[verdict]} for {who}: {self._exponents(group)}.")
+                shape = "It" if sentences else phrases.capital(self._shape())
+                sentences.append(f"{shape} {words[verdict]} for {self._who(group, left)}.")
+                left -= len(group)
         return sentences
 
-    def _title(self) -> str:
-        return phrases.lower(self.metric.title)
-
-    def _exponents(self, group: Sequence[Grown]) -> str:
-        """The exponents of a group; its extremes, if it is large."""
-        if len(group) == 1:
-            return f"exponent {phrases.with_interval(group[0].growth.exponent)}"
-        ordered = sorted(group, key=lambda each: each.growth.exponent.value)
+    def _who(self, group: Sequence[Grown], left: int) -> str:
+        """A group with its exponents. Of many the extremes; and no names where they are all that is
+        left."""
         if len(group) <= CURVES_TOLD:
-            texts = [f"{phrases.with_interval(g.growth.exponent)} ({g.label})" for g in ordered]
-            return f"exponents {phrases.and_list(texts)}"
-        texts = [
-            f"{phrases.with_interval(g.growth.exponent)} ({g.label})"
-            for g in (ordered[0], ordered[-1])
-        ]
-        return f"exponents from {texts[0]} to {texts[1]}"
+            return self._each(group, "with exponent ")
+        if len(group) == left:
+            who = "all of them" if left == len(self.found) else f"the other {left}"
+        else:
+            who = phrases.some([each.label for each in group], 4)
+        return f"{who}, with {self._range(group)}"
+
+    def _each(self, group: Sequence[Grown], first: str) -> str:
+        """A few, with the exponent of each."""
+        ordered = sorted(group, key=lambda each: each.growth.exponent.value)
+        return phrases.and_list(
+            [
+                f"{each.label} {'with ' if i else first}"
+                f"{phrases.with_interval(each.growth.exponent)}"
+                for i, each in enumerate(ordered)
+            ]
+        )
+
+    def _range(self, group: Sequence[Grown]) -> str:
+        """Exponents from the least to the largest."""
+        ordered = sorted(group, key=lambda each: each.growth.exponent.value)
+        least, most = (
+            f"{phrases.with_interval(each.growth.exponent)} for {each.label}"
+            for each in (ordered[0], ordered[-1])
+        )
+        return f"exponents from {least} to {most}"
 
     # --- beside it --------------------------------------------------------------------------------
 
@@ -424,9 +434,9 @@ class _Growths:
         figures = f"exponent {low}" if low == high else f"exponents {low} to {high}"
         texts = []
         for verdict, word in (
-            (CONFIRMED, "found again"),
+            (CONFIRMED, "confirmed"),
             (REFUTED, "refuted"),
-            (UNRESOLVED, "open"),
+            (UNRESOLVED, "not decided"),
         ):
             labels = [label for label, own in judged.items() if own == verdict]
             if labels:

@@ -56,8 +56,9 @@ def analyse(data: Measured, request: AnalysisRequest) -> Outcome:
     if not rows:
         return cannot_tell(
             request,
-            f"Whether the order in {phrases.lower(metric.title)} changes takes two values of "
-            f"{phrases.noun(parameter)} at which two allocators have figures above 0.",
+            f"Whether the order by {phrases.lower(metric.title)} changes cannot be told: that "
+            f"takes two values of {phrases.noun(parameter)} at which two of the allocators asked "
+            f"about have figures above 0.",
             names,
         )
     return _Orders(data, request, rows, names).outcome()

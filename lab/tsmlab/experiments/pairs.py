@@ -216,13 +216,12 @@ class _Pair:
         first_needs_more = (each.ratio.ratio > 1.0) is not self.metric.higher_is_better
         sides = self._sides(each.point)
         more, less = sides if first_needs_more else sides[::-1]
-        show = self.request.options.get("show")
         found = reasons.reasons(
             reasons.causes_of(self.metric),
             more,
             less,
             self._gap(each.point, more.name, less.name),
-            [str(name) for name in show] if isinstance(show, list) else [],
+            self._show(),
         )
         sentences = reasons.why(found, more, less, self._at(each) if len(self.found) > 1 else "")
         if max(each.ratio.ratio, 1.0 / each.ratio.ratio) < SMALL_RATIO:
@@ -238,16 +237,18 @@ class _Pair:
         first, second = self._sides(point)
         summary = self.data.summary(point, self.first, self.metric.name)
         size = None if summary is None else summary.median
-        causes = reasons.causes_of(self.metric)
-        one, other = (
-            reasons.reasons(causes, more, less, size)
-            for more, less in ((first, second), (second, first))
-        )
-        named = [*one.named, *other.named]
-        if not named:
-            return []
+        found = reasons.reasons(reasons.causes_of(self.metric), first, second, size, self._show())
+        differ = "; ".join([*found.named, *found.against])
         where = phrases.at(self.data, self.data.points[point]) if len(self.found) > 1 else ""
-        return [f"The counts differ all the same{where}: {'; '.join(named)}."]
+        sentences = [f"The counts differ all the same{where}: {differ}."] if differ else []
+        if found.shown:
+            sentences.append(f"Counted beside it: {'; '.join(found.shown)}.")
+        return sentences
+
+    def _show(self) -> list[str]:
+        """Causes whose counts are told in any case."""
+        show = self.request.options.get("show")
+        return [str(name) for name in show] if isinstance(show, list) else []
 
     def _sides(self, point: int) -> tuple[reasons.Side, reasons.Side]:
         return (

@@ -193,6 +193,15 @@ def place(data: Measured, point: Point) -> str:
     return at(data, point).removeprefix(" at ").removeprefix(" with ")
 
 
+def label(data: Measured, name: str, point: Point) -> str:
+    """An allocator's curve, where each allocator may have several: "glibc (circle)"."""
+    known = {each.name: each for each in data.definition.parameters}
+    texts = [
+        setting(known[n], v) if is_number(v) else str(v) for n, v in point.items() if n in known
+    ]
+    return f"{name} ({', '.join(texts)})" if texts else name
+
+
 def at(data: Measured, point: Point) -> str:
     """ " at 4 threads with shape series", or nothing: to stand behind a clause."""
     known = {each.name: each for each in data.definition.parameters}

@@ -94,8 +94,6 @@ def _beyond(counts: Counts) -> str:
 
 WAITS = ("lock_waits", "page_heap_lock_waits")
 MEMORY_CALLS = ("mmap_calls", "munmap_calls", "brk_calls", "mremap_calls", "madvise_calls")
-TAKEN = ("brk_bytes", "mmap_bytes")
-GIVEN_BACK = ("trimmed_bytes", "purged_bytes")
 
 
 def _per_search(counts: Counts) -> float:
@@ -196,7 +194,7 @@ TIME_CAUSES = (
         CACHE_MISS_SECONDS,
         STEADY,
         lambda who, c: f"{who} looks at {measure(_per_search(c), 'number')} free blocks per search",
-        lambda c: f"{measure(_per_search(c), 'number')} per search",
+        lambda c: measure(_per_search(c), "number"),
     ),
     Cause(
         "kernel",
@@ -229,6 +227,7 @@ TIME_CAUSES = (
     ),
 )
 
+# Bytes that are mapped are no memory yet: some allocators reserve a terabyte of addresses.
 MEMORY_CAUSES = (
     Cause(
         "reuse",
@@ -247,16 +246,6 @@ MEMORY_CAUSES = (
         STEADY,
         lambda who, c: f"{who} grows its heap by {_bytes(c.get('growth_bytes', 0.0))}",
         lambda c: _bytes(c.get("growth_bytes", 0.0)),
-    ),
-    Cause(
-        "system_calls",
-        "bytes asked of the system",
-        _total(*TAKEN),
-        1.0,
-        STEADY,
-        lambda who, c: f"{who} asks the system for {_bytes(_total(*TAKEN)(c) or 0.0)}",
-        lambda c: _bytes(_total(*TAKEN)(c) or 0.0),
-        part_of="growth",
     ),
     Cause(
         "free",
@@ -390,7 +379,7 @@ def why(found: Reasons, more: Side, less: Side, where: str = "") -> list[str]:
     if against:
         sentences.append(f"This outweighs what speaks against it: {against}.")
     if shown:
-        sentences.append(f"Not a reason: {shown}.")
+        sentences.append(f"No reason is seen in this: {shown}.")
     return sentences
 
 

@@ -83,10 +83,9 @@ def _fitted(
     unit = table - (np.log(threads) if per_thread else 0.0)
     least = int(np.argmin(unit.mean(axis=0)))
     beside = [threads[i] for i in range(len(threads)) if i != least and _tie(unit, i, least)]
-    fixed = phrases.place(data, series.fixed)
     return Fitted(
         name,
-        f"{name}, {fixed}" if fixed else name,
+        phrases.label(data, name, series.fixed),
         kept,
         law,
         amdahl.leaves(law, margin),
@@ -138,8 +137,7 @@ class _Scaling:
         law = fitted.law
         points = [list(pair) for pair in zip(law.threads, law.predicted, strict=True)]
         label = f"Amdahl's law, s = {phrases.fixed(law.serial.value)}"
-        if len({each.label for each in self.found}) > len({e.allocator for e in self.found}):
-            label = f"{label} ({phrases.place(self.data, fitted.series.fixed)})"
+        label = f"{label}{fitted.label.removeprefix(fitted.allocator)}"
         return FittedCurve(fitted.allocator, self.metric.name, label, points)
 
     # --- the answer -------------------------------------------------------------------------------
