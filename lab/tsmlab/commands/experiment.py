@@ -180,7 +180,7 @@ def run_command(as_json: bool, quiet: bool, ignore_failure: bool, force: bool, *
     interrupted = found.stop is not None and found.stop.reason == "interrupted"
     if not quiet:
         click.echo(f"journal    {journal.path}", err=True)
-        if interrupted or outcome.error:
+        if text.cut_short(found):
             click.echo("go on with: tsmalloc experiment run --resume", err=True)
     return exit_status(
         interrupted=interrupted,

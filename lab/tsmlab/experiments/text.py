@@ -255,10 +255,15 @@ def troubles(results: ExperimentResults) -> list[Trouble]:
             "few-rounds",
             f"fewer than {rounds(FEWEST_ROUNDS)} of {names(few)}: intervals are wide, or missing",
             results.stop.text if results.stop else "the run goes on",
-            "more rounds (-r), or go on with --resume",
+            "go on with --resume" if cut_short(results) else "more rounds (-r)",
         )
         found.append(trouble)
     return [*found, *warnings.about_machine(results.machine)]
+
+
+def cut_short(results: ExperimentResults) -> bool:
+    """Whether there is something left to be run."""
+    return results.stop is None or results.stop.reason in ("interrupted", "aborted")
 
 
 # --- files ---------------------------------------------------------------------------------------
