@@ -21,7 +21,7 @@ inline constexpr int exit_usage = 1;
 inline constexpr int exit_internal = 125;
 
 // Each tool defines its own: what its messages begin with.
-extern const char* const tool_name;
+extern constinit const char* const tool_name;
 
 Nanoseconds now_ns();       // CLOCK_MONOTONIC
 Nanoseconds cpu_time_ns();  // what this process has used

@@ -20,7 +20,7 @@
 
 namespace ts {
 
-const char* const tool_name = "measure";
+constinit const char* const tool_name = "measure";
 
 namespace {
 

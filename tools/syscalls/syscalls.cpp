@@ -19,7 +19,7 @@
 
 namespace ts {
 
-const char* const tool_name = "syscalls";
+constinit const char* const tool_name = "syscalls";
 
 namespace {
 
