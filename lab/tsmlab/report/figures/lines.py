@@ -15,7 +15,7 @@ from matplotlib.lines import Line2D
 
 from tsmlab.metrics import Unit
 from tsmlab.report.figures.canvas import INK, SOFT, Canvas, Drawing, Format
-from tsmlab.report.figures.labels import Box, Placer, spread, text_width
+from tsmlab.report.figures.labels import LETTER, Box, Placer, spread, text_width
 from tsmlab.report.figures.scales import from_zero, named_ticks, quantity_axis
 from tsmlab.report.text import shortened
 from tsmlab.report.theme import PAGE_PAPER, REST_COLOUR, Style
@@ -98,7 +98,8 @@ def _titles(
 ) -> None:
     title = f"{panel.title}   " if panel.title else ""
     if title:
-        canvas.text(left + 6, top + 10, title, fontweight=600)
+        fitting = int((right - left) / (canvas.form.size * LETTER * 1.1))
+        canvas.text(left + 6, top + 10, shortened(title, fitting), fontweight=600)
     canvas.text(left + 6, top + (27 if title else 20), f"↑ {y.title}", color=SOFT)
     canvas.text(left + right, top + height - 10, f"{x.title} →", ha="right", color=SOFT)
 

@@ -22,7 +22,7 @@ from tsmlab.report.theme import Style
 from tsmlab.wording import quantity, share
 
 # The heap maps shown of one experiment.
-MOST_MAPS = 6
+MOST_MAPS = 4
 
 
 @dataclass(frozen=True)
@@ -99,9 +99,17 @@ def _plot(subject: Subject, plot: PlotRequest, name: str) -> Figure | None:
         title,
         f"{metric.title} of {len(subject.experiment.allocators)} allocators at "
         f"{len(subject.experiment.points)} points.",
-        f"{intervals} {better} is better.{models}{grey}",
+        f"{intervals} {better} is better.{models}{grey}{_held(subject, plot)}",
         table,
         drawing,
+    )
+
+
+def _held(subject: Subject, plot: PlotRequest) -> str:
+    titles = {p.name: p.title for p in subject.experiment.definition.parameters}
+    fixed = sweeps.held(subject.experiment, plot)
+    return (
+        f" Shown at {sweeps.describe(fixed, titles)}; all points are in the table." if fixed else ""
     )
 
 

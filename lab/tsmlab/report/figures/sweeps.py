@@ -15,7 +15,7 @@ from tsmlab.experiments.model import CellSummary, Definition, Experiment, PlotRe
 from tsmlab.metrics import Unit
 from tsmlab.report.figures import lines
 from tsmlab.report.figures.canvas import INK, SOFT, Canvas, Drawing, Format
-from tsmlab.report.figures.labels import text_width
+from tsmlab.report.figures.labels import LETTER, text_width
 from tsmlab.report.figures.scales import from_zero, quantity_axis
 from tsmlab.report.text import shortened
 from tsmlab.report.theme import REST_COLOUR, Style
@@ -35,14 +35,35 @@ class Group:
 
 
 def groups_of(experiment: Experiment, plot: PlotRequest) -> list[Group]:
-    """A panel for each combination of the parameters that are not on the x axis."""
-    x = plot.x if plot.kind == "lines" else None
+    """A panel for each combination of the parameters that are not on the x axis. Where that would
+    be too many, those that no panel was asked for stay at their last values (held())."""
+    found = _combinations(experiment, plot, {})
+    if len(found) > MOST_PANELS:
+        found = _combinations(experiment, plot, held(experiment, plot))
+    return found[:MOST_PANELS]
+
+
+def held(experiment: Experiment, plot: PlotRequest) -> Point:
+    """What stays at its last value in a figure that would else have too many panels."""
+    if len(_combinations(experiment, plot, {})) <= MOST_PANELS:
+        return {}
+    last = experiment.points[-1]
+    return {name: last[name] for name in last if name not in (_x(plot), plot.panels)}
+
+
+def _x(plot: PlotRequest) -> str | None:
+    return plot.x if plot.kind == "lines" else None
+
+
+def _combinations(experiment: Experiment, plot: PlotRequest, fixed: Point) -> list[Group]:
     titles = {p.name: p.title for p in experiment.definition.parameters}
     found: dict[str, list[int]] = {}
     for index, point in enumerate(experiment.points):
-        rest = ", ".join(f"{titles.get(k, k)} {v}" for k, v in point.items() if k != x)
-        found.setdefault(rest, []).append(index)
-    return [Group(title, points) for title, points in found.items()][:MOST_PANELS]
+        if any(point[name] != value for name, value in fixed.items()):
+            continue
+        shown = {k: v for k, v in point.items() if k != _x(plot) and k not in fixed}
+        found.setdefault(describe(shown, titles), []).append(index)
+    return [Group(title, points) for title, points in found.items()]
 
 
 def summaries_of(experiment: Experiment, metric: str) -> dict[tuple[int, str], CellSummary]:
@@ -209,7 +230,8 @@ def bars_drawing(
             _draw_bars(canvas, axes, panel, panels, unit, log, styles, emphasised)
             place = top + head
             _bar_texts(canvas, panel, unit, left, part, label, value, place, styles, emphasised)
-            canvas.text(left + label, top + 12, panel.title, fontweight=600)
+            fitting = int((part - 12) / (form.size * LETTER * 1.1))
+            canvas.text(left + 6, top + 12, shortened(panel.title, fitting), fontweight=600)
             bottom = place + len(panel.bars) * ROW + 32
             canvas.text(left + part - value, bottom, f"{title} →", ha="right", color=SOFT)
             if number % across == across - 1:

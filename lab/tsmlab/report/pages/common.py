@@ -83,7 +83,8 @@ class Report:
             self.thin(data)
             note = (
                 "Every run, as compressed JSON, without what is too large for this page: curves of "
-                "memory over time, maps of heaps. The file that it was made from has them."
+                "memory over time, maps of heaps, counts of each thread. The file that it was made "
+                "from has them."
             )
         packed = gzip.compress(json.dumps(data, separators=(",", ":")).encode(), 9, mtime=0)
         href = f"data:application/gzip;base64,{base64.b64encode(packed).decode()}"

@@ -120,13 +120,14 @@ def report(results: ExperimentResults) -> Report:
 
 
 def thin(data: dict[str, Any]) -> None:
-    """Curves and maps are most of the data; the analysis can be made again from the runs."""
+    """Curves, maps and counts by thread are most of the data; the analysis can be made again."""
     for experiment in data["experiments"]:
         experiment["analysis"] = None
         for cell in experiment["cells"]:
             if cell["causes"]:
                 cell["causes"]["memory"] = None
                 cell["causes"]["maps"] = []
+                cell["causes"]["threads"] = []
 
 
 def _section(experiment: Experiment, styles: Mapping[str, Style]) -> Section:
@@ -231,7 +232,13 @@ def _absent(experiment: Experiment, point: int, name: str) -> str:
 def _reported_table(reported: Reported) -> DataTable:
     columns = [Column(head, left=place == 0) for place, head in enumerate(reported.columns)]
     rows = [["" if v is None else str(v) for v in row] for row in reported.rows]
-    return of_texts(f"As printed in {reported.report}", columns, rows)
+    return of_texts(reported_by(reported), columns, rows)
+
+
+def reported_by(reported: Reported) -> str:
+    """Reports have letters; whatever is longer says itself what it is."""
+    name = reported.report
+    return f"Report {name}" if len(name) == 1 else name
 
 
 def _settings(experiment: Experiment) -> DataTable:
