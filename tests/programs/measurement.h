@@ -7,6 +7,8 @@
 #include <sys/resource.h>
 
 #include <atomic>
+#include <barrier>
+#include <chrono>
 #include <cstdio>
 #include <optional>
 
@@ -126,81 +128,126 @@ inline void print_told(const char* name, std::optional<std::size_t> value) {
 
 }  // namespace detail
 
-// `heap`: void* allocate(std::size_t), void release(void*). `while_all_live(figures)` is called
-// before the remaining blocks are freed: the moment at which the reports measure the segment.
+// One run. `Heap`: void* allocate(std::size_t), void release(void*).
 template <class Heap, class WhileAllLive>
-MeasurementFigures run_measurement(const MeasurementOptions& options, Heap heap,
-                                   WhileAllLive while_all_live) {
-  const std::size_t per_thread = options.allocations;
-  const std::size_t total = options.threads * per_thread;
-  MappedArray<detail::Slot> slots{total};  // blocks that nobody has freed
-  MappedArray<detail::Span> spans{total};  // all that was ever handed out
-  MappedArray<detail::Frees> frees{options.threads};
-  for (std::size_t i = 0; i < total; ++i) {
-    Random random{seed_of(options.seed, i)};
-    spans[i].bytes = random.between(1, size_steps) * size_step_bytes;
+class Measurement {
+ public:
+  Measurement(const MeasurementOptions& options, Heap heap, WhileAllLive while_all_live)
+      : options_{options},
+        heap_{heap},
+        while_all_live_{while_all_live},
+        slots_{options.threads * options.allocations},
+        spans_{slots_.size()},
+        ledger_{slots_.size()},
+        frees_{options.threads} {
+    for (std::size_t i = 0; i < spans_.size(); ++i) {
+      Random random{seed_of(options.seed, i)};
+      spans_[i].bytes = random.between(1, size_steps) * size_step_bytes;
+    }
+  }
+
+  void run() {
+    // What the last thread to arrive does, while all the others wait.
+    std::barrier begin{threads(), [this]() noexcept {
+                         before_ = detail::Kernel::now();
+                         began_ = Clock::now();
+                       }};
+    std::barrier look{threads(), [this]() noexcept { look_at_the_heap(); }};
+    run_team(options_.threads, [&](std::uint32_t thread) {
+      begin.arrive_and_wait();
+      work(thread);
+      look.arrive_and_wait();
+      free_the_rest(thread);
+    });
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  std::ptrdiff_t threads() const { return static_cast<std::ptrdiff_t>(options_.threads); }
+  std::size_t first_of(std::size_t thread) const { return thread * options_.allocations; }
+  std::uint32_t number_of(std::size_t i) const {
+    return static_cast<std::uint32_t>(i % options_.allocations);
+  }
+
+  void work(std::uint32_t thread) {
+    Random random{seed_of(~options_.seed, thread)};
+    const bool frees_too = thread % 2 == 0 && options_.threads > 1 && options_.foreign_every != 0;
+    for (std::size_t i = first_of(thread); i < first_of(thread + 1); ++i) {
+      auto* const block = static_cast<std::byte*>(heap_.allocate(spans_[i].bytes));
+      if (block == nullptr)
+        fail_with("the allocator returned null", {block, spans_[i].bytes, thread, number_of(i)});
+      detail::mark(block, spans_[i].bytes);
+      spans_[i].begin = block;
+      slots_[i].store(block, std::memory_order_release);
+      const std::size_t position = i - first_of(thread) + 1;
+      if (frees_too && position % options_.foreign_every == 0)
+        free_a_foreign_block(thread, position, random);
+    }
   }
 
   // One of the first `position` blocks of another thread, which has probably got so far too.
-  const auto free_a_foreign_block = [&](std::uint32_t thread, std::size_t position,
-                                        Random& random) {
-    const std::size_t giver = (thread + 1 + random.below(options.threads - 1)) % options.threads;
-    const std::size_t i = giver * per_thread + random.below(position);
-    // acquire: pairs with the release below; the block's marks are seen
-    std::byte* const block = slots[i].exchange(nullptr, std::memory_order_acquire);
+  void free_a_foreign_block(std::uint32_t thread, std::size_t position, Random& random) {
+    const std::size_t giver = (thread + 1 + random.below(options_.threads - 1)) % options_.threads;
+    const std::size_t i = first_of(giver) + random.below(position);
+    // acquire: pairs with the release in work(); the block's marks are seen
+    std::byte* const block = slots_[i].exchange(nullptr, std::memory_order_acquire);
     if (block == nullptr) return;  // not yet allocated, or already freed
-    detail::require_marked(block, spans[i].bytes, static_cast<std::uint32_t>(giver),
-                           static_cast<std::uint32_t>(i % per_thread));
-    heap.release(block);
-    ++frees[thread].count;
-    frees[thread].bytes += spans[i].bytes;
-  };
+    detail::require_marked(block, spans_[i].bytes, static_cast<std::uint32_t>(giver), number_of(i));
+    heap_.release(block);
+    ++frees_[thread].count;
+    frees_[thread].bytes += spans_[i].bytes;
+  }
 
-  const detail::Kernel before = detail::Kernel::now();
-  MeasurementFigures figures{};
-  figures.seconds = run_team(options.threads, [&](std::uint32_t thread) {
-    Random random{seed_of(~options.seed, thread)};
-    const bool frees_too = thread % 2 == 0 && options.threads > 1 && options.foreign_every != 0;
-    for (std::size_t i = thread * per_thread; i < (thread + 1) * per_thread; ++i) {
-      auto* const block = static_cast<std::byte*>(heap.allocate(spans[i].bytes));
-      if (block == nullptr)
-        fail_with("the allocator returned null",
-                  {block, spans[i].bytes, thread, static_cast<std::uint32_t>(i % per_thread)});
-      detail::mark(block, spans[i].bytes);
-      spans[i].begin = block;
-      slots[i].store(block, std::memory_order_release);
-      const std::size_t position = i - thread * per_thread + 1;
-      if (frees_too && position % options.foreign_every == 0)
-        free_a_foreign_block(thread, position, random);
+  void look_at_the_heap() {
+    const std::chrono::duration<double> seconds = Clock::now() - began_;
+    const detail::Kernel after = detail::Kernel::now();
+    MeasurementFigures figures{};
+    figures.seconds = seconds.count();
+    figures.kernel_seconds = after.seconds - before_.seconds;
+    figures.page_faults = after.page_faults - before_.page_faults;
+    figures.waits = after.waits - before_.waits;
+    for (std::size_t i = 0; i < slots_.size(); ++i) {
+      figures.requested_bytes += spans_[i].bytes;
+      std::byte* const block = slots_[i].load(std::memory_order_relaxed);
+      if (block == nullptr) continue;
+      const auto thread = static_cast<std::uint32_t>(i / options_.allocations);
+      detail::require_marked(block, spans_[i].bytes, thread, number_of(i));
+      ledger_[i] = {block, spans_[i].bytes, thread, number_of(i)};
     }
-  });
-  const detail::Kernel after = detail::Kernel::now();
-  figures.kernel_seconds = after.seconds - before.seconds;
-  figures.page_faults = after.page_faults - before.page_faults;
-  figures.waits = after.waits - before.waits;
+    require_disjoint(ledger_);
+    for (const detail::Frees& mine : frees_) {
+      figures.foreign_frees += mine.count;
+      figures.freed_bytes += mine.bytes;
+    }
+    figures.reused_bytes = detail::covered_again_bytes(spans_);
+    heap_snapshot("before the remaining blocks are freed");
+    while_all_live_(figures);
+  }
 
-  MappedArray<Holding> ledger{total};
-  for (std::size_t i = 0; i < total; ++i) {
-    figures.requested_bytes += spans[i].bytes;
-    const auto thread = static_cast<std::uint32_t>(i / per_thread);
-    const auto number = static_cast<std::uint32_t>(i % per_thread);
-    std::byte* const block = slots[i].load(std::memory_order_relaxed);
-    if (block == nullptr) continue;
-    detail::require_marked(block, spans[i].bytes, thread, number);
-    ledger[i] = {block, spans[i].bytes, thread, number};
+  // Each thread its own, so that no other block counts as freed by another thread.
+  void free_the_rest(std::uint32_t thread) {
+    for (std::size_t i = first_of(thread); i < first_of(thread + 1); ++i) {
+      if (ledger_[i].live()) heap_.release(ledger_[i].address);
+    }
   }
-  require_disjoint(ledger);
-  for (const detail::Frees& mine : frees) {
-    figures.foreign_frees += mine.count;
-    figures.freed_bytes += mine.bytes;
-  }
-  figures.reused_bytes = detail::covered_again_bytes(spans);
-  heap_snapshot("before the remaining blocks are freed");
-  while_all_live(figures);
-  for (const Holding& holding : ledger) {
-    if (holding.live()) heap.release(holding.address);
-  }
-  return figures;
+
+  const MeasurementOptions options_;
+  Heap heap_;
+  WhileAllLive while_all_live_;
+  MappedArray<detail::Slot> slots_;  // blocks that nobody has freed
+  MappedArray<detail::Span> spans_;  // all that was ever handed out
+  MappedArray<Holding> ledger_;      // what is live in the end
+  MappedArray<detail::Frees> frees_;
+  detail::Kernel before_{};
+  Clock::time_point began_;
+};
+
+// `while_all_live(figures)` is called before the remaining blocks are freed: the moment at which the
+// reports measure the segment. All threads still exist then, and wait.
+template <class Heap, class WhileAllLive>
+void run_measurement(const MeasurementOptions& options, Heap heap, WhileAllLive while_all_live) {
+  Measurement<Heap, WhileAllLive>{options, heap, while_all_live}.run();
 }
 
 // One figure a line, for people and for `tsmalloc experiment`.
