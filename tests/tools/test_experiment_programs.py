@@ -1,0 +1,129 @@
+"""The programs of experiments: the same work under every allocator, and a look at the heap where it
+matters.
+
+Why: an experiment compares allocators by what these programs print and by the heap that they leave;
+both must follow from the arguments alone.
+Refuses to: measure. Times are never looked at; what is checked holds on any machine.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tsmlab import paths
+from tsmlab.allocators import own_library
+
+FITS = ("--iterations", "20", "--requests", "1000")
+LONGEST_TEST_SECONDS = 60
+
+
+def run(program: str, *arguments: str, **environment: str) -> dict[str, float]:
+    """The numbers that a program prints."""
+    finished = subprocess.run(
+        [paths.build_dir() / "bin" / program, *arguments],
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=LONGEST_TEST_SECONDS,
+        check=False,
+    )
+    assert finished.returncode == 0, finished.stderr
+    lines = (line.partition(": ") for line in finished.stdout.splitlines())
+    return {name: float(value) for name, _, value in lines if value[:1].isdigit()}
+
+
+def counted(folder: Path, allocator: str, program: str, *arguments: str) -> dict[str, int]:
+    """What the counted library of an allocator counted; its pictures stay in the folder."""
+    library = paths.library_dir() / "counted" / own_library(allocator)
+    run(program, *arguments, LD_PRELOAD=str(library), TSMALLOC_COUNTERS=str(folder))
+    (counters,) = folder.glob("*.counters.json")
+    totals: dict[str, int] = json.loads(counters.read_text())["totals"]
+    return totals
+
+
+def free_blocks(folder: Path, allocator: str, *arguments: str) -> int:
+    place = folder / f"{allocator}-{'-'.join(arguments)}"
+    place.mkdir()
+    return counted(place, allocator, "bench-fits", *arguments, *FITS)["free_blocks_at_snapshot"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("bench-fits", "mixed", "--threads", "3", *FITS),
+        ("bench-fits", "series", "--threads", "3", *FITS),
+        ("bench-blow-up", "circle", "--rounds", "4", "--blocks", "2000"),
+        ("bench-survivors", "--threads", "1", "--shelves", "20", "--lives", "100"),
+        ("bench-search-cost", "replace", "--free", "1000", "--operations", "5000"),
+    ],
+    ids=lambda command: "-".join(command[:2]),
+)
+def test_what_is_requested_does_not_depend_on_the_allocator(command: tuple[str, ...]) -> None:
+    def told(**environment: str) -> dict[str, float]:
+        figures = run(*command, **environment)
+        return {name: value for name, value in figures.items() if "seconds" not in name}
+
+    expected = told()
+    assert expected["operations"] > 0
+    for allocator in ("tsmalloc", "lock-first", "nolock-worst"):
+        library = paths.library_dir() / own_library(allocator)
+        assert told(LD_PRELOAD=str(library)) == expected
+
+
+@pytest.mark.parametrize(
+    ("command", "label"),
+    [
+        (("bench-fits", "series", "--threads", "2", *FITS), "after the last iteration"),
+        (("bench-blow-up", "one-way", "--blocks", "500"), "the last round's blocks live"),
+        (("bench-search-cost", "pair", "--free", "500"), "after the last request"),
+        (("bench-survivors", "--shelves", "5", "--lives", "20"), "all threads have ended"),
+        (
+            ("thread_test_measurement", "--allocations", "500"),
+            "before the remaining blocks are freed",
+        ),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else "",
+)
+def test_each_says_when_to_look_at_the_heap(
+    tmp_path: Path, command: tuple[str, ...], label: str
+) -> None:
+    counted(tmp_path, "lock-best", *command)
+    (picture,) = tmp_path.glob("*.map.json")
+    assert json.loads(picture.read_text())["label"] == label
+
+
+def test_blocks_that_are_freed_at_once_leave_no_free_blocks(tmp_path: Path) -> None:
+    for fit in ("first", "best", "worst"):
+        assert free_blocks(tmp_path, f"lock-{fit}", "alternating", "--threads", "2") <= 5
+
+
+@pytest.mark.parametrize("shape", ["mixed", "series"])
+def test_the_fits_differ_in_what_they_leave(tmp_path: Path, shape: str) -> None:
+    left = {fit: free_blocks(tmp_path, f"lock-{fit}", shape) for fit in ("first", "best", "worst")}
+    assert left["best"] < left["first"] < left["worst"]
+    assert left["best"] > 50  # or there was nothing to search in
+
+
+def test_without_a_way_home_each_round_needs_fresh_memory(tmp_path: Path) -> None:
+    arguments = ("bench-blow-up", "one-way", "--rounds", "8", "--blocks", "4000")
+    live = run(*arguments)["live_bytes"]
+    segments = {}
+    for allocator in ("nolock-best", "lock-best"):
+        (tmp_path / allocator).mkdir()
+        totals = counted(tmp_path / allocator, allocator, *arguments)
+        segments[allocator] = totals["segment_bytes_at_snapshot"]
+    assert segments["lock-best"] < 1.5 * live
+    assert segments["nolock-best"] > 7 * live
+
+
+def test_the_heap_grows_by_exactly_what_is_missing_if_told_so() -> None:
+    library = str(paths.library_dir() / own_library("lock-best"))
+    command = ("thread_test_measurement", "--threads", "1", "--allocations", "2000")
+    exactly = run(*command, "--growth", "0", LD_PRELOAD=library)["sbrk_calls"]
+    assert exactly > 1500
+    assert run(*command, LD_PRELOAD=library)["sbrk_calls"] < 30
