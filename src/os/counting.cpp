@@ -1,3 +1,5 @@
+// The system calls and the C library's hooks behind os/counting.h. Like linux.cpp it refuses to
+// interpret failures.
 #include "os/counting.h"
 
 #include <fcntl.h>
@@ -104,7 +106,8 @@ bool run_in_copy(bool (*look)(void*), void* argument) noexcept {
   if (copy < 0) return false;
   if (copy == 0) {
     ::prctl(PR_SET_DUMPABLE, 0);  // if it crashes, then without a core file
-    for (const int signal : {SIGSEGV, SIGBUS, SIGABRT, SIGALRM}) ::signal(signal, SIG_DFL);
+    for (const int signal : {SIGSEGV, SIGBUS, SIGABRT, SIGALRM})
+      static_cast<void>(::signal(signal, SIG_DFL));
     sigset_t none;
     sigemptyset(&none);
     ::pthread_sigmask(SIG_SETMASK, &none, nullptr);

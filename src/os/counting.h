@@ -1,6 +1,6 @@
 // What the counted libraries ask of the operating system beyond os.h: a clock for waits, a file of
-// text, the end of the process, a copy of it that looks at the heap. Nothing here allocates, takes
-// a lock or touches errno's meaning for the program; other builds have none of it.
+// text, the end of the process, a copy of it that looks at the heap. Nothing here allocates or takes
+// a lock; other builds have none of it.
 #pragma once
 
 #include <cstddef>

@@ -1,9 +1,11 @@
+// Which counts a library has, when they are written down, and in which form (docs/counters.md).
 #include "override/counters.h"
 
 #include <atomic>
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
+#include <iterator>
 
 #include "base/event_counts.h"
 #include "os/counting.h"
@@ -24,50 +26,50 @@ constexpr unsigned classic = lock | rwlock | nolock | arenas | cached | lockfree
 constexpr unsigned all = classic | engine;
 
 struct Counted {
-  Event event;
   const char* name;
   unsigned strategies;
+  Event event;
 };
 
 constexpr Counted table[] = {
-    {Event::allocations, "allocations", all},
-    {Event::frees, "frees", all},
-    {Event::growth_calls, "growth_calls", all},
-    {Event::growth_bytes, "growth_bytes", all},
-    {Event::trim_calls, "trim_calls", classic},
-    {Event::trimmed_bytes, "trimmed_bytes", classic},
-    {Event::purge_calls, "purge_calls", all},
-    {Event::purged_bytes, "purged_bytes", all},
-    {Event::lock_acquisitions, "lock_acquisitions", all},
-    {Event::lock_waits, "lock_waits", all},
-    {Event::lock_parks, "lock_parks", all},
-    {Event::lock_wait_ns, "lock_wait_ns", all},
-    {Event::searches, "searches", classic},
-    {Event::blocks_searched, "blocks_searched", classic},
-    {Event::splits, "splits", classic},
-    {Event::merges, "merges", classic},
-    {Event::foreign_frees, "foreign_frees", nolock},
-    {Event::heaps_created, "heaps_created", nolock | engine},
-    {Event::adopted_heaps, "adopted_heaps", nolock | engine},
-    {Event::arenas_created, "arenas_created", arenas},
-    {Event::arena_switches, "arena_switches", arenas},
-    {Event::cache_hits, "cache_hits", cached},
-    {Event::cache_refills, "cache_refills", cached},
-    {Event::cache_refilled_blocks, "cache_refilled_blocks", cached},
-    {Event::cache_returns, "cache_returns", cached},
-    {Event::cache_returned_blocks, "cache_returned_blocks", cached},
-    {Event::retries, "retries", lockfree},
-    {Event::bin_refills, "bin_refills", engine},
-    {Event::bin_overflows, "bin_overflows", engine},
-    {Event::slabs_created, "slabs_created", engine},
-    {Event::slabs_released, "slabs_released", engine},
-    {Event::remote_frees, "remote_frees", engine},
-    {Event::remote_batches_sent, "remote_batches_sent", engine},
-    {Event::remote_drains, "remote_drains", engine},
-    {Event::spans_reused_dirty, "spans_reused_dirty", engine},
-    {Event::spans_clean, "spans_clean", engine},
-    {Event::large_allocations, "large_allocations", engine},
-    {Event::large_moves, "large_moves", engine},
+    {"allocations", all, Event::allocations},
+    {"frees", all, Event::frees},
+    {"growth_calls", all, Event::growth_calls},
+    {"growth_bytes", all, Event::growth_bytes},
+    {"trim_calls", classic, Event::trim_calls},
+    {"trimmed_bytes", classic, Event::trimmed_bytes},
+    {"purge_calls", all, Event::purge_calls},
+    {"purged_bytes", all, Event::purged_bytes},
+    {"lock_acquisitions", all, Event::lock_acquisitions},
+    {"lock_waits", all, Event::lock_waits},
+    {"lock_parks", all, Event::lock_parks},
+    {"lock_wait_ns", all, Event::lock_wait_ns},
+    {"searches", classic, Event::searches},
+    {"blocks_searched", classic, Event::blocks_searched},
+    {"splits", classic, Event::splits},
+    {"merges", classic, Event::merges},
+    {"foreign_frees", nolock, Event::foreign_frees},
+    {"heaps_created", nolock | engine, Event::heaps_created},
+    {"adopted_heaps", nolock | engine, Event::adopted_heaps},
+    {"arenas_created", arenas, Event::arenas_created},
+    {"arena_switches", arenas, Event::arena_switches},
+    {"cache_hits", cached, Event::cache_hits},
+    {"cache_refills", cached, Event::cache_refills},
+    {"cache_refilled_blocks", cached, Event::cache_refilled_blocks},
+    {"cache_returns", cached, Event::cache_returns},
+    {"cache_returned_blocks", cached, Event::cache_returned_blocks},
+    {"retries", lockfree, Event::retries},
+    {"bin_refills", engine, Event::bin_refills},
+    {"bin_overflows", engine, Event::bin_overflows},
+    {"slabs_created", engine, Event::slabs_created},
+    {"slabs_released", engine, Event::slabs_released},
+    {"remote_frees", engine, Event::remote_frees},
+    {"remote_batches_sent", engine, Event::remote_batches_sent},
+    {"remote_drains", engine, Event::remote_drains},
+    {"spans_reused_dirty", engine, Event::spans_reused_dirty},
+    {"spans_clean", engine, Event::spans_clean},
+    {"large_allocations", engine, Event::large_allocations},
+    {"large_moves", engine, Event::large_moves},
 };
 static_assert(std::size(table) == event_count);
 static_assert([] {
@@ -92,9 +94,9 @@ unsigned strategy_of(const char* library) noexcept {
 
 // ---- the state of the reports ----
 
-constexpr std::size_t max_folder_bytes = 3072;
+constexpr std::size_t max_folder_bytes = 3072;  // leaves room for names in a path
 
-// All const once the process runs, but for what the child of a fork begins anew.
+// Const once the process runs; only the child of a fork has another number.
 constinit const CountedHeap* heap = nullptr;
 constinit char folder[max_folder_bytes] = {};  // empty: nobody wants reports
 constinit std::uint64_t process = 0;
