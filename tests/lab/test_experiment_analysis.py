@@ -262,6 +262,12 @@ def test_without_the_number_of_processors_the_law_is_not_limited() -> None:
     assert "The number of processors is not known" in finding.text
 
 
+def test_a_serial_fraction_that_could_be_anything_is_not_told() -> None:
+    asked = definition([request("amdahl", parameter="threads")], [THREADS])
+    finding = only(experiment(asked, ["a"], turning, rounds=3, noise=0.3))
+    assert finding.text.startswith("These rounds do not determine the serial fraction of a")
+
+
 # --- growth ---------------------------------------------------------------------------------------
 
 
@@ -405,6 +411,16 @@ def test_summaries_say_where_their_interval_is_from() -> None:
         assert (found["seconds"].runs, found["seconds"].method) == (rounds, method)
         assert (found["free_blocks"].runs, found["free_blocks"].method) == (1, "none")
         assert found["free_blocks"].median == 7.0
+
+
+def test_what_was_not_counted_is_said_once() -> None:
+    free = Metric("free_blocks", "free blocks", "count", higher_is_better=False, source="causes")
+    kinds = [request("winner", "free_blocks"), request("order", "free_blocks", "threads")]
+    asked = definition(kinds, [THREADS], [free])
+    analysis = analyse(experiment(asked, ["a", "b"], lambda _n, _p: {"seconds": 1.0}))
+    assert {finding.verdict for finding in analysis.findings} == {"cannot be told"}
+    said = "Free blocks: nothing can be said, since it was not counted."
+    assert analysis.answer == f"{said} (Brackets hold 95 % intervals; 8 rounds.)"
 
 
 @pytest.mark.parametrize(

@@ -166,8 +166,9 @@ def _departures(
 
 
 def leaves(found: AmdahlFit, margin: float) -> Departure | None:
-    """The first point at which the prediction is shown to be off by more than the margin."""
-    for departure in found.departures:
+    """The first point behind the least number of threads, from which the law counts, at which the
+    prediction is shown to be off by more than the margin."""
+    for departure in found.departures[1:]:
         ratio = departure.ratio
         if ratio.low is None or ratio.high is None or departure.p_adjusted is None:
             continue

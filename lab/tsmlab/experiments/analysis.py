@@ -19,7 +19,7 @@ from tsmlab.experiments.model import (
     Experiment,
     ExperimentAnalysis,
 )
-from tsmlab.experiments.outcome import Outcome
+from tsmlab.experiments.outcome import Outcome, cannot_tell
 from tsmlab.machine import Machine
 
 ANALYSES: dict[AnalysisKind, Callable[[Measured, AnalysisRequest], Outcome]] = {
@@ -47,6 +47,10 @@ def analyse(experiment: Experiment, processors: int | None = None) -> Experiment
 def _outcome(data: Measured, request: AnalysisRequest) -> Outcome:
     """Of a part of the sweep it is said once, at the beginning, which part that is."""
     part, fixed = data.focused(request)
+    if not part.has(request.metric):
+        title = phrases.capital(phrases.lower(part.metric(request.metric).title))
+        how = "counted" if part.is_counted(request.metric) else "measured"
+        return cannot_tell(request, f"{title}: nothing can be said, since it was not {how}.")
     outcome = ANALYSES[request.kind](part, request)
     where = phrases.at(data, fixed).strip()
     if not where or not outcome.lead:

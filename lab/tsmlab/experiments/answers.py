@@ -14,6 +14,8 @@ from tsmlab.experiments.measured import Measured
 from tsmlab.experiments.outcome import CANNOT_TELL, Outcome
 
 MOST_SENTENCES = 8
+# With fewer rounds an interval is wide, whatever the truth.
+FEW_ROUNDS = 5
 # The parts as they stand in the paragraph, and who is first in line for a place in it: the first
 # sentence of each part goes before all others.
 LINE = {"lead": 0, "reported": 2, "why": 1, "doubts": 3}
@@ -67,7 +69,8 @@ def _closing(data: Measured) -> list[str]:
     sentences = []
     rounds = data.rounds()
     if rounds >= 2:
-        sentences.append(f"(Brackets hold 95 % intervals; {rounds} rounds.)")
+        few = "only " if rounds < FEW_ROUNDS else ""
+        sentences.append(f"(Brackets hold 95 % intervals; {few}{rounds} rounds.)")
     failed = data.failed_allocators()
     if failed:
         sentences.append(f"Runs failed under {phrases.some(failed)}.")

@@ -162,6 +162,10 @@ class Measured:
             return {}
         return {number: math.log(value) for number, value in values.items()}
 
+    def has(self, name: str) -> bool:
+        """Whether any of the chosen points has a figure of the metric."""
+        return any(self.shown(point, who, name) for point in self.chosen for who in self.allocators)
+
     def failures(self, point: int, allocator: str) -> int:
         cell = self.cell(point, allocator)
         return 0 if cell is None else sum(run.failure is not None for run in cell.runs)

@@ -17,7 +17,7 @@ from tsmlab.experiments import amdahl, phrases, reasons
 from tsmlab.experiments.amdahl import AmdahlFit, Departure
 from tsmlab.experiments.estimates import complete_rounds, mean_estimate
 from tsmlab.experiments.measured import Measured, Series, number_option
-from tsmlab.experiments.model import AnalysisRequest, FittedCurve
+from tsmlab.experiments.model import AnalysisRequest, Estimate, FittedCurve
 from tsmlab.experiments.outcome import Outcome, cannot_tell
 from tsmlab.experiments.printed import printed
 from tsmlab.wording import share
@@ -25,6 +25,8 @@ from tsmlab.wording import share
 # A law that is off by less than this describes the curve well enough.
 LAW_MARGIN = 0.05
 FITS_TOLD = 3
+# An interval of a serial fraction that is wider than this says nothing.
+WIDEST = 0.5
 PER_THREAD = "per-thread"
 
 
@@ -155,17 +157,26 @@ class _Scaling:
 
     def _serial(self) -> list[str]:
         ordered = sorted(self.found, key=lambda each: each.law.serial.value)
-        if len(ordered) <= FITS_TOLD:
-            texts = [self._serial_of(each, first=i == 0) for i, each in enumerate(ordered)]
-            return [f"{'; '.join(texts)}."]
-        least, most = ordered[0], ordered[-1]
-        return [
-            (
+        known = [each for each in ordered if _is_determined(each.law.serial)]
+        open_ones = [each for each in ordered if not _is_determined(each.law.serial)]
+        sentences = []
+        if 0 < len(known) <= FITS_TOLD:
+            texts = [self._serial_of(each, first=i == 0) for i, each in enumerate(known)]
+            sentences.append(f"{'; '.join(texts)}.")
+        elif known:
+            least, most = known[0], known[-1]
+            sentences.append(
                 f"The serial fraction by Amdahl's law is between "
                 f"{phrases.with_interval(least.law.serial)} ({least.label}) and "
                 f"{phrases.with_interval(most.law.serial)} ({most.label})."
             )
-        ]
+        if open_ones:
+            names = phrases.some([each.label for each in open_ones], 4)
+            sentences.append(
+                f"These rounds do not determine the serial fraction of {names}: the interval is "
+                f"wider than a half."
+            )
+        return sentences
 
     def _serial_of(self, fitted: Fitted, first: bool) -> str:
         law = fitted.law
@@ -276,7 +287,9 @@ class _Scaling:
         for threads, group in sorted(by_place.items()):
             names = phrases.some([each.label for each in group], 4)
             tied = group[0].beside_least if len(group) == 1 else []
-            others = phrases.and_list([phrases.plain(_whole(x)) for x in tied])
+            few = len(tied) <= FITS_TOLD
+            words = [phrases.plain(_whole(x)) for x in tied]
+            others = phrases.and_list(words) if few else f"{len(tied)} other points"
             beside = f" (not told apart from {others})"
             verb = what if len(group) == 1 else what.replace("does", "do").replace("is", "are")
             texts.append(f"{names} {verb} at {self._setting(threads)}{beside if tied else ''}")
@@ -340,7 +353,14 @@ class _Scaling:
         if not same:
             return f"{text}, ours at {ours}: that shape is refuted here."
         labels = phrases.some([each.label for each in other], 4)
-        return f"{text}; that of {labels} is at {ours}, that of the others there, too."
+        return (
+            f"{text}; {labels} have theirs at {ours}, the others there or not told apart from it."
+        )
+
+
+def _is_determined(serial: Estimate) -> bool:
+    """Whether its interval leaves something to be said; one round has none, and is told as it is."""
+    return serial.low is None or serial.high is None or serial.high - serial.low <= WIDEST
 
 
 def _whole(value: float) -> float | int:
