@@ -90,7 +90,7 @@ constexpr option common_options[] = {{"output", required_argument, nullptr, Flag
                                      {"help", no_argument, nullptr, Flag::help}};
 
 [[noreturn]] void print_help(const ToolHelp& help) {
-  dprintf(STDOUT_FILENO, "usage: %s [options] -- COMMAND [ARGUMENT...]\n%s%s%s%s", tool_name,
+  dprintf(STDOUT_FILENO, "usage: %s [options] -- COMMAND [ARGUMENT...]\n%s%s%s%s", tool_name(),
           help.purpose, common_help_text, help.own_options, help.exit_status);
   _exit(0);
 }
@@ -135,9 +135,9 @@ void apply(Options& options, int flag, const char* argument) {
 }  // namespace
 
 void fail_usage(std::initializer_list<const char*> pieces) {
-  dprintf(STDERR_FILENO, "%s: ", tool_name);
+  dprintf(STDERR_FILENO, "%s: ", tool_name());
   for (const char* piece : pieces) dprintf(STDERR_FILENO, "%s", piece);
-  dprintf(STDERR_FILENO, "\n  %s --help lists the options.\n", tool_name);
+  dprintf(STDERR_FILENO, "\n  %s --help lists the options.\n", tool_name());
   _exit(exit_usage);
 }
 

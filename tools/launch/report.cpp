@@ -25,7 +25,7 @@ int open_output(const Options& options) {
   const int descriptor = open(options.output, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (descriptor >= 0) return descriptor;
   dprintf(STDERR_FILENO, "%s: cannot write %s: %s.\n  Name another file with --output.\n",
-          tool_name, options.output, strerrordesc_np(errno));
+          tool_name(), options.output, strerrordesc_np(errno));
   _exit(exit_usage);
 }
 

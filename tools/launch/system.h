@@ -20,8 +20,8 @@ inline constexpr Nanoseconds ns_per_us = 1'000;
 inline constexpr int exit_usage = 1;
 inline constexpr int exit_internal = 125;
 
-// Each tool defines its own: what its messages begin with.
-extern constinit const char* const tool_name;
+// Each tool defines its own; its messages begin with it.
+const char* tool_name();
 
 Nanoseconds now_ns();       // CLOCK_MONOTONIC
 Nanoseconds cpu_time_ns();  // what this process has used

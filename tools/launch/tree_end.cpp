@@ -114,7 +114,7 @@ bool TreeEnd::gives_up() const {
   if (now_ns() < give_up_ns_) return false;
   dprintf(STDERR_FILENO,
           "%s: processes that SIGKILL does not end are left running (uninterruptible sleep?).\n",
-          tool_name);
+          tool_name());
   return true;
 }
 

@@ -20,7 +20,7 @@
 
 namespace ts {
 
-constinit const char* const tool_name = "measure";
+const char* tool_name() { return "measure"; }
 
 namespace {
 

@@ -19,7 +19,7 @@
 
 namespace ts {
 
-constinit const char* const tool_name = "syscalls";
+const char* tool_name() { return "syscalls"; }
 
 namespace {
 
