@@ -7,7 +7,8 @@ import gzip
 import itertools
 import json
 import re
-from collections.abc import Iterator
+import subprocess
+import sys
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -17,12 +18,12 @@ import pytest
 import report_world as world
 
 from tsmlab import cli, report, results
+from tsmlab.commands.publishing import publish, report_writer
 from tsmlab.errors import UserError
 from tsmlab.experiments import results as experiment_results
 from tsmlab.report import folder, html, loading, writing
 from tsmlab.report.figures import canvas, heapmap
 from tsmlab.report.pages.common import DETAILS
-from tsmlab.report.pages.common import Report as Page
 from tsmlab.results import Comparison
 
 VOID = {"meta", "link", "input", "br"}
@@ -81,7 +82,8 @@ def comparison_page(small: Comparison) -> str:
 
 @pytest.fixture(scope="module")
 def experiments_page() -> str:
-    found = world.experimented(allocators=("tsmalloc", "glibc", "lock-best", "nolock-first"))
+    some = ("x2-lock", "x5-threads", "x7-fragmentation")
+    found = world.experimented(some, ("tsmalloc", "glibc", "lock-best", "nolock-first"))
     return html.page(writing.of(found))
 
 
@@ -261,16 +263,11 @@ def test_page_that_would_be_too_large_leaves_out_curves_then_data(
     assert "too large to be embedded" in html.page(made)
 
 
-@pytest.fixture(scope="module")
-def full_set() -> Iterator[Page]:
-    """Without the pictures in pixels, which are not in the page and take a third of the time."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(canvas.Canvas, "png", lambda _: b"")
-        patch.setattr(heapmap, "_png", lambda *_: b"")
-        yield writing.of(world.experimented(maps=900))
-
-
-def test_all_experiments_on_all_allocators_stay_small(full_set: Page) -> None:
+def test_all_experiments_on_all_allocators_stay_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The pictures in pixels are not in the page, and take a third of the time.
+    monkeypatch.setattr(canvas.Canvas, "png", lambda _: b"")
+    monkeypatch.setattr(heapmap, "_png", lambda *_: b"")
+    full_set = writing.of(world.experimented(maps=900))
     page = html.page(full_set)
     assert len(page.encode()) < html.LIMIT_BYTES
     runs = [c for e in embedded(page)["experiments"] for c in e["cells"]]
@@ -376,3 +373,66 @@ def test_results_of_all_verbs_are_read(tmp_path: Path, small: Comparison) -> Non
     (tmp_path / "c").write_text(results.to_json(small))
     assert loading.read(tmp_path / "e") == found
     assert loading.read(tmp_path / "c") == small
+
+
+# --- at the end of a measurement ------------------------------------------------------------------
+
+
+class Published:
+    """A publication that keeps nothing."""
+
+    def save(self) -> Path:
+        return Path("/kept it/here.json")
+
+    def text(self, file_format: str) -> str:
+        return file_format
+
+    def report(self) -> str:
+        return "the table\n"
+
+    def warnings(self) -> list[str]:
+        return []
+
+
+def test_measurement_offers_a_report(capsys: pytest.CaptureFixture[str]) -> None:
+    assert not publish(Published(), [], False, False, offer_report=True)
+    assert "tsmalloc report '/kept it/here.json'" in capsys.readouterr().err
+
+
+def test_measurement_writes_the_report_that_was_asked_for(
+    small: Comparison, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write = report_writer(small, tmp_path / "r", force=False)
+    assert not publish(Published(), [], False, False, write, offer_report=True)
+    said = capsys.readouterr().err
+    assert f"report     {tmp_path / 'r' / 'index.html'}" in said
+    assert "tsmalloc report" not in said
+    assert (tmp_path / "r" / "index.html").is_file()
+
+
+def test_report_that_cannot_be_written_does_not_lose_the_results(
+    small: Comparison, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mine").write_text("")
+    assert publish(Published(), [], False, False, report_writer(small, tmp_path, force=False))
+    said = capsys.readouterr()
+    assert said.out == "the table\n"
+    assert "/kept it/here.json" in said.err
+    assert "--force" in said.err
+
+
+def test_folder_is_checked_before_anything_is_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mine").write_text("")
+    arguments = ["compare", "--report", str(tmp_path), "-a", "glibc", "--", "/bin/true"]
+    assert cli.main(arguments) == 1
+    assert "no report" in capsys.readouterr().err
+
+
+def test_drawing_is_loaded_only_by_who_writes_a_report() -> None:
+    code = (
+        "import sys; import tsmlab.commands.compare, tsmlab.commands.report, tsmlab.report;"
+        "sys.exit('matplotlib' in sys.modules or 'jinja2' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

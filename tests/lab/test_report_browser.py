@@ -10,13 +10,16 @@ import pytest
 import report_world as world
 
 from tsmlab import report
-from tsmlab.report import html, theme
+from tsmlab.report import theme
 
 pytestmark = pytest.mark.skipif(
     headless_browser.program() is None, reason="this machine has no headless browser"
 )
 
 WIDTHS = (375, 1280)
+SOME = ("x2-lock", "x5-threads", "x7-fragmentation")
+# Of the paper between its margins, in pixels of a page.
+A4_WIDTH = 688
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +32,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[headless_brows
 def pages(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     folder = tmp_path_factory.mktemp("reports")
     compared = world.failing(world.compared(25, 6, 64), f"{'x' * 300} <script>")
-    experiments = world.experimented(allocators=("tsmalloc", "glibc", "lock-first", "cached-best"))
+    experiments = world.experimented(SOME, ("tsmalloc", "glibc", "lock-first", "cached-best"))
     report.write([compared, experiments], folder / "r")
     return sorted((folder / "r").rglob("index.html"))
 
@@ -139,14 +142,15 @@ def test_text_of_figures_stays_inside_them(
             assert cut == []
 
 
-def test_page_prints_in_light_colours(browser: headless_browser.Browser, pages: list[Path]) -> None:
-    browser.open(pages[0], 1280, theme="dark")
+def test_pages_print_in_light_colours_and_fit_the_paper(
+    browser: headless_browser.Browser, pages: list[Path]
+) -> None:
     features = [{"name": "prefers-color-scheme", "value": "dark"}]
-    browser.call("Emulation.setEmulatedMedia", media="print", features=features)
-    colour = browser.evaluate("getComputedStyle(document.body).backgroundColor")
-    browser.call("Emulation.setEmulatedMedia", media="")
-    assert colour == rgb(theme.TONES["paper"].light)
-
-
-def test_limit_is_what_the_documents_say() -> None:
-    assert html.LIMIT_BYTES == 1_500_000
+    for page in pages:
+        browser.open(page, A4_WIDTH, theme="dark")
+        browser.call("Emulation.setEmulatedMedia", media="print", features=features)
+        colour = browser.evaluate("getComputedStyle(document.body).backgroundColor")
+        wide = browser.evaluate("document.documentElement.scrollWidth")
+        browser.call("Emulation.setEmulatedMedia", media="")
+        assert colour == rgb(theme.TONES["paper"].light)
+        assert wide <= A4_WIDTH

@@ -114,13 +114,13 @@ _FITS: dict[str, tuple[str, tuple[float, ...]]] = {
 }
 _SPARE = [
     Style("pink", "D"),
-    Style("pink", "v"),
-    Style("ochre", "D"),
     Style("teal", "^"),
-    Style("green", "v"),
+    Style("ochre", "v"),
     Style("orange", "P"),
-    Style("violet", "X"),
-    Style("slate", "D"),
+    Style("green", "X"),
+    Style("violet", "D"),
+    Style("slate", "v"),
+    Style("pink", "^"),
 ]
 
 

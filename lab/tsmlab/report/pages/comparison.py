@@ -41,7 +41,11 @@ def report(comparison: Comparison) -> Report:
     program = Path(comparison.command[0]).name or "program"
     figures = list(of_comparison.figures(comparison, of_comparison.look_of(comparison)))
     verdict = render.verdict_lines(comparison)
-    sentences = [(capital(label), text) for label, text in verdict if label != "use it"]
+    use_it = dict(verdict).get("use it", "")
+    is_command = comparison.analysis.recommended not in (None, comparison.reference)
+    sentences = [
+        (capital(label), text) for label, text in verdict if not (label == "use it" and is_command)
+    ]
     count = len(comparison.allocators)
     page: dict[str, Any] = {
         "title": f"{shortened(program, 40)}: {count} allocators compared",
@@ -50,7 +54,7 @@ def report(comparison: Comparison) -> Report:
         "heading": shortened(command, 140),
         "tiles": _tiles(comparison),
         "verdict": sentences or [("Verdict", "No allocator could be ranked.")],
-        "use_it": dict(verdict).get("use it", ""),
+        "use_it": use_it if is_command else "",
         "extent": " · ".join(render.heading(comparison)[1:]),
         "troubles": comparison.warnings,
         "failures": render.failed_lines(comparison),
@@ -104,13 +108,13 @@ def _tiles(comparison: Comparison) -> list[Tile]:
         summary = row.metrics[key]
         if summary.ratio is None:
             number, note = "none better", f"than {comparison.reference}, the reference"
-            mark = ""
+            mark = "muted"
         else:
             number = change(summary.ratio.ratio)
             interval = change_interval(summary.ratio)
             verdict = summary.verdict.value if summary.verdict else "no verdict"
             note = f"{interval} against {comparison.reference}: {verdict}"
-            mark = "better" if summary.verdict is Verdict.BETTER else ""
+            mark = "better" if summary.verdict is Verdict.BETTER else "muted"
         label = "Time" if key == TIME else capital(spec.name)
         tiles.append(Tile(f"{label}: {leaders.best}", number, note, mark))
     floor = comparison.analysis.noise_floors.get(comparison.analysis.primary_metric)

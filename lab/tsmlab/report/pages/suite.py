@@ -27,7 +27,7 @@ from tsmlab.report.tables import Cell, Column, DataTable
 from tsmlab.stats import RatioEstimate, Verdict
 from tsmlab.suite_analysis import QUICK
 from tsmlab.suite_results import Score, SuiteResults, WorkloadAnalysis
-from tsmlab.suite_table import MEAN, goal_of_time, mean_number, verdict
+from tsmlab.suite_table import BY_DEFINITION, MEAN, goal_of_time, mean_number, verdict
 from tsmlab.tables import STYLES
 from tsmlab.wording import quantity, rounds, three_digits
 
@@ -138,38 +138,39 @@ def heat_table(suite: SuiteResults, which: str) -> DataTable:
     """Workloads by allocators: the ratio to the best peer, tinted, the candidate first."""
     names = [each.name for each in suite.analysis.overall]
     names.sort(key=lambda name: name != suite.candidate)
-    columns = [Column("workload", left=True), Column("1.00 is", left=True)]
+    columns = [Column("workload", left=True)]
     columns += [Column(name, hint=full_name(suite.allocator(name))) for name in names]
+    columns.append(Column("1.00 is", left=True))
     rows = []
     for runs, workload in zip(suite.runs, suite.analysis.workloads, strict=True):
         if which == "time" or runs.workload.memory:
             rows.append(_heat_row(workload, which, names))
     means = {o.name: o.time if which == "time" else o.memory for o in suite.analysis.overall}
-    last = [Cell(MEAN), Cell("")]
+    last = [Cell(MEAN)]
     for name in names:
         number = mean_number(means[name])
         mark = "" if number.ratio is None else tint(number.ratio)
         last.append(Cell(number.plain(), mark, number.with_interval()))
-    rows.append(last)
+    rows.append([*last, Cell(BY_DEFINITION)])
     caption = f"{which.capitalize()} as a ratio to the best peer of each row; below 1.00 is better"
     return DataTable(caption, columns, rows)
 
 
 def _heat_row(workload: WorkloadAnalysis, which: str, names: list[str]) -> list[Cell]:
     best = workload.fastest_peer if which == "time" else workload.smallest_peer
-    cells = [Cell(workload.workload), Cell(_best(workload, best, which))]
     scores = {score.name: score for score in workload.scores}
-    return cells + [_heat_cell(scores.get(name), best, which) for name in names]
+    cells = [_heat_cell(scores.get(name), best, which) for name in names]
+    return [Cell(workload.workload), *cells, Cell(_best(workload, best, which))]
 
 
 def _best(workload: WorkloadAnalysis, name: str | None, which: str) -> str:
     if name is None:
         return "-"
     score = workload.score(name)
-    summary, unit = (score.time, "seconds") if which == "time" else (score.memory, "bytes")
+    summary = score.time if which == "time" else score.memory
     if summary is None:
         return name
-    return f"{name} {quantity(summary.median, 'seconds' if unit == 'seconds' else 'bytes')}"
+    return f"{name} {quantity(summary.median, 'seconds' if which == 'time' else 'bytes')}"
 
 
 def _heat_cell(score: Score | None, best: str | None, which: str) -> Cell:
