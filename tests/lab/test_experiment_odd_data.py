@@ -124,7 +124,7 @@ def check(analysis: ExperimentAnalysis) -> None:
     assert "NaN" not in text
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(experiments(), st.sampled_from([None, 1, 2, 8]))
 def test_odd_data_are_told_and_do_not_crash(data: Experiment, processors: int | None) -> None:
     check(analyse(data, processors))

@@ -16,8 +16,7 @@ from tsmlab.experiments.outcome import CANNOT_TELL, Outcome
 MOST_SENTENCES = 8
 # With fewer rounds an interval is wide, whatever the truth.
 FEW_ROUNDS = 5
-# The parts as they stand in the paragraph, and who is first in line for a place in it: the first
-# sentence of each part goes before all others.
+# The parts as they stand in the paragraph, and in what order they get a place in it.
 LINE = {"lead": 0, "reported": 2, "why": 1, "doubts": 3}
 # Of a single analysis, so that the first does not take the place of the others.
 MOST_OF_LEAD = 3
@@ -26,9 +25,9 @@ MOST_OF_REPORTED = 2
 
 
 def answer(data: Measured, outcomes: Sequence[Outcome]) -> str:
-    """What comes first in line has a place: of each analysis its first sentence, its first reason
-    and what the first report says of it; then the rest, as far as there is room. Nothing is said
-    twice, and in the paragraph each analysis keeps its sentences together."""
+    """The first sentence of each analysis has a place; then comes all that the first analysis says,
+    since it is the experiment's main question, and then the others, as far as there is room.
+    Nothing is said twice, and in the paragraph each analysis keeps its sentences together."""
     if not any(data.shown_runs()):
         return "Nothing can be said yet: no run has succeeded."
     if not outcomes:
@@ -37,16 +36,22 @@ def answer(data: Measured, outcomes: Sequence[Outcome]) -> str:
     parts = [{part: _part(outcome, part) for part in LINE} for outcome in outcomes]
     # Sentences by the place that they take in the paragraph, and in the line.
     places: dict[str, tuple[int, int]] = {}
-    line: list[tuple[int, str]] = []
+    line: list[tuple[tuple[bool, bool, bool, int], str]] = []
     for index, of_outcome in enumerate(parts):
         for part, sentences in of_outcome.items():
             for number, sentence in enumerate(sentences):
                 if sentence not in places:
                     places[sentence] = (index, len(places))
-                    line.append((LINE[part] + (0 if number == 0 else len(LINE)), sentence))
+                    line.append((_rank(index, part, number), sentence))
     kept = [sentence for _, sentence in sorted(line, key=lambda each: each[0])]
     kept = kept[: MOST_SENTENCES - len(closing)]
     return " ".join([*sorted(kept, key=lambda sentence: places[sentence]), *closing])
+
+
+def _rank(index: int, part: str, number: int) -> tuple[bool, bool, bool, int]:
+    """Where the sentence of this number in a part of the analysis of this index stands in line."""
+    opens = part == "lead" and number == 0
+    return not opens, index > 0, number > 0, LINE[part]
 
 
 def _part(outcome: Outcome, part: str) -> Sequence[str]:

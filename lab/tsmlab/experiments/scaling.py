@@ -353,13 +353,12 @@ class _Scaling:
         if not same:
             return f"{text}, ours at {ours}: that shape is refuted here."
         labels = phrases.some([each.label for each in other], 4)
-        return (
-            f"{text}; {labels} have theirs at {ours}, the others there or not told apart from it."
-        )
+        rest = "the others there or not told apart from it"
+        return f"{text}; {labels} have theirs at {ours}, {rest}."
 
 
 def _is_determined(serial: Estimate) -> bool:
-    """Whether its interval leaves something to be said; one round has none, and is told as it is."""
+    """Whether its interval leaves something to be said; one round has none and is told as it is."""
     return serial.low is None or serial.high is None or serial.high - serial.low <= WIDEST
 
 
