@@ -15,7 +15,7 @@ import signal
 import struct
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -332,22 +332,35 @@ class ProcessCounts:
 
 def read_counts(directory: Path) -> list[ProcessCounts]:
     """The records that the counting shim left in a directory, by process and then in order."""
-    records = [_read_record(path) for path in directory.glob("*.count")]
-    return sorted((r for r in records if r), key=lambda record: (record.pid, record.number))
+    records = []
+    for number, content in process_files(directory, "count", _MAGIC, _RECORD.size):
+        _, pid, parent_pid, *rest = _RECORD.unpack(content)
+        program, provider = map(text_in_record, rest[16:])
+        counts = rest[: len(_KINDS) + 1]
+        records.append(ProcessCounts(pid, parent_pid, number, program, provider, *counts))
+    return records
 
 
-def _read_record(path: Path) -> ProcessCounts | None:
-    content = path.read_bytes()
-    if not content:  # its process was killed between creating and filling it
-        return None
-    number = re.fullmatch(r"\d+-(\d+)\.count", path.name)
-    if len(content) != _RECORD.size or not content.startswith(_MAGIC) or not number:
-        raise UserError(
-            f"{path} is not a record of call counts.",
-            "Name a directory that holds nothing else, and build the tools and the lab together.",
-        )
-    _, pid, parent_pid, *rest = _RECORD.unpack(content)
-    program, provider = (os.fsdecode(text.split(b"\0", 1)[0]) for text in rest[16:])
-    return ProcessCounts(
-        pid, parent_pid, int(number[1]), program, provider, *rest[: len(_KINDS) + 1]
-    )
+def process_files(
+    directory: Path, suffix: str, magic: bytes, size: int
+) -> Iterator[tuple[int, bytes]]:
+    """What a shim left in PID-NUMBER.suffix files: number and content, by process and in order."""
+    found = []
+    for path in directory.glob(f"*.{suffix}"):
+        content = path.read_bytes()
+        if not content:  # its process was killed between creating and filling it
+            continue
+        name = re.fullmatch(r"(\d+)-(\d+)", path.stem)
+        if len(content) != size or not content.startswith(magic) or not name:
+            raise UserError(
+                f"{path} is not what the shim for .{suffix} files writes.",
+                "Name a directory with nothing else in it, and build tools and lab together: make",
+            )
+        found.append((int(name[1]), int(name[2]), content))
+    for _, number, content in sorted(found):
+        yield number, content
+
+
+def text_in_record(field_bytes: bytes) -> str:
+    """A name in a field of fixed length, which ends at its first NUL."""
+    return os.fsdecode(field_bytes.split(b"\0", 1)[0])

@@ -7,8 +7,6 @@ Refuses to: measure. What watches a program slows it down, so nothing here is a 
 
 from __future__ import annotations
 
-import os
-import re
 import struct
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -26,8 +24,10 @@ from tsmlab.measuring import (
     RunRequest,
     SpawnError,
     launch_arguments,
+    process_files,
     require_schema,
     spawn_error_of,
+    text_in_record,
 )
 
 LEDGER_LIBRARY = "libtsmalloc-ledger.so"
@@ -116,6 +116,18 @@ def count_syscalls(request: RunRequest, tool: Path | None = None) -> SyscallCoun
 
 # The layout is drawn in tools/ledger/record.h.
 _HEAD = struct.Struct("=8s2i10Q32s1984s1984s")
+_TOTALS = (
+    "threads",
+    "live_bytes",
+    "live_blocks",
+    "peak_live_bytes",
+    "peak_live_blocks",
+    "peak_ns",
+    "untracked_blocks",
+    "missed_frees",
+    "points",
+    "inherited_bytes",
+)
 _SUMS = struct.Struct("=8Q")
 _POINT = struct.Struct("=2Q")
 _THREAD_PLACES = 256
@@ -237,33 +249,14 @@ def keep_ledger(request: RunRequest) -> Ledger:
 
 def read_ledgers(directory: Path) -> list[ProcessLedger]:
     """The books that the shim left in a directory, by process and then in order."""
-    ledgers = [_read_ledger(path) for path in directory.glob("*.ledger")]
-    return sorted((each for each in ledgers if each), key=lambda each: (each.pid, each.number))
+    files = process_files(directory, "ledger", _MAGIC, _SIZE)
+    return [_decode_ledger(number, content) for number, content in files]
 
 
-def _read_ledger(path: Path) -> ProcessLedger | None:
-    content = path.read_bytes()
-    if not content:  # its process was killed between creating and filling it
-        return None
-    number = re.fullmatch(r"\d+-(\d+)\.ledger", path.name)
-    if len(content) != _SIZE or not content.startswith(_MAGIC) or not number:
-        raise UserError(
-            f"{path} is not a ledger.",
-            "Name a directory that holds nothing else, and build the tools and the lab together.",
-        )
-    _, pid, parent_pid, *totals, _, executable, provider = _HEAD.unpack_from(content)
-    (
-        threads,
-        live_bytes,
-        live_blocks,
-        peak,
-        peak_blocks,
-        peak_ns,
-        untracked,
-        missed,
-        points,
-        inherited,
-    ) = totals
+def _decode_ledger(number: int, content: bytes) -> ProcessLedger:
+    _, pid, parent_pid, *numbers, _, executable, provider = _HEAD.unpack_from(content)
+    totals = dict(zip(_TOTALS, numbers, strict=True))
+    threads, points, peak_ns = (totals.pop(name) for name in ("threads", "points", "peak_ns"))
     sums = [
         LedgerSums(*_SUMS.unpack_from(content, _HEAD.size + place * _SUMS.size))
         for place in range(min(threads, _THREAD_PLACES))
@@ -272,27 +265,18 @@ def _read_ledger(path: Path) -> ProcessLedger | None:
         _POINT.unpack_from(content, _CURVE_AT + index * _POINT.size)
         for index in range(min(points, _MOST_POINTS))
     ]
+    peak = (peak_ns, totals["peak_live_bytes"])
     return ProcessLedger(
         pid=pid,
         parent_pid=parent_pid,
-        number=int(number[1]),
-        program=_text(executable),
-        provider=_text(provider),
+        number=number,
+        program=text_in_record(executable),
+        provider=text_in_record(provider),
         thread_count=threads,
-        live_bytes=live_bytes,
-        live_blocks=live_blocks,
-        peak_live_bytes=peak,
-        peak_live_blocks=peak_blocks,
-        inherited_bytes=inherited,
-        untracked_blocks=untracked,
-        missed_frees=missed,
         threads=tuple(sums),
-        live=tuple((time_ns / 1e9, size) for time_ns, size in sorted({*curve, (peak_ns, peak)})),
+        live=tuple((time_ns / 1e9, size) for time_ns, size in sorted({*curve, peak})),
+        **totals,
     )
-
-
-def _text(field_bytes: bytes) -> str:
-    return os.fsdecode(field_bytes.split(b"\0", 1)[0])
 
 
 def _added(parts: Sequence[LedgerSums]) -> LedgerSums:

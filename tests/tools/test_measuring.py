@@ -181,7 +181,7 @@ class TestRecordsOfCounts:
     @pytest.mark.parametrize("content", [b"TSCOUNT1", b"x" * 4096, b"TSCOUNT2" + bytes(4088)])
     def test_something_else(self, tmp_path: Path, content: bytes) -> None:
         (tmp_path / "1-0.count").write_bytes(content)
-        with pytest.raises(UserError, match="is not a record"):
+        with pytest.raises(UserError, match="is not what the shim"):
             read_counts(tmp_path)
 
     def test_order_is_by_process_and_then_by_number(self, tmp_path: Path) -> None:
