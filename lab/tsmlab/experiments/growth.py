@@ -273,11 +273,6 @@ class _Growths:
     def _judged(self) -> bool:
         return self.expected == LOGARITHMIC or exponent_of(self.expected) is not None
 
-    def _expectation(self) -> str:
-        if isinstance(self.expected, str):
-            return {"constant": "to stay constant"}.get(self.expected, f"to be {self.expected}")
-        return f"to have exponent {phrases.number(exponent_of(self.expected) or 0.0)}"
-
     def _shape(self) -> str:
         title = phrases.lower(self.metric.title)
         if not isinstance(self.expected, str):

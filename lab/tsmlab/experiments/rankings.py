@@ -27,14 +27,6 @@ from tsmlab.stats import Verdict
 Pair = tuple[str, str]
 
 
-@dataclass(frozen=True)
-class Contest:
-    """A pair at one point, to be tested together with all others of its family."""
-
-    point: int
-    pair: Pair
-
-
 class Standing:
     """The allocators at one point, best first, with everything that was shown between them."""
 
