@@ -247,13 +247,14 @@ def test_against_a_program_that_knows(keep: Keep, allocator: str, tmp_path: Path
     assert len(others) == own["threads"] == 4
     # Each thread also frees a small object that the main thread made for it.
     assert sum(each.foreign_frees for each in others) == own["foreign_frees"] + 4
-    assert sum(each.allocations for each in others) == 80_000
-    assert sum(each.requested_bytes for each in others) == own["requested_bytes"]
+    # One of them prints the figures, into a buffer of 4096 bytes.
+    assert sum(each.allocations for each in others) == 80_000 + 1
+    assert sum(each.requested_bytes for each in others) == own["requested_bytes"] + 4096
     # In the end each frees what is left of its own.
     assert sum(each.frees for each in others) == 80_000 + 4
     assert sum(each.freed_bytes for each in others) - own["requested_bytes"] in range(4, 1024)
     assert main.foreign_frees == 0
-    assert books.sums.reused_bytes - own["reused_bytes"] in range(4096)
+    assert books.sums.reused_bytes - own["reused_bytes"] in range(4096 + 4096)
     assert own["requested_bytes"] - own["freed_bytes"] <= books.peak_live_bytes
     assert books.peak_live_bytes <= own["requested_bytes"] + 200_000
 
