@@ -7,6 +7,7 @@ import math
 import re
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 import report_world as world
 from hypothesis import given
@@ -92,6 +93,31 @@ def test_contrast_is_that_of_wcag() -> None:
 def test_each_light_colour_has_one_name() -> None:
     values = [tone.light for tone in theme.TONES.values()]
     assert len(values) == len(set(values))
+
+
+# Machado, Oliveira & Fernandes, 2009: linear colours as they appear without red or green cones.
+PROTANOPIA = ((0.152, 1.053, -0.205), (0.115, 0.786, 0.099), (-0.004, -0.048, 1.052))
+DEUTERANOPIA = ((0.367, 0.861, -0.228), (0.280, 0.673, 0.047), (-0.012, 0.043, 0.969))
+NORMAL = ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0))
+TO_XYZ = ((0.4124, 0.3576, 0.1805), (0.2126, 0.7152, 0.0722), (0.0193, 0.1192, 0.9505))
+
+
+def seen(colour: str, eye: tuple[tuple[float, ...], ...]) -> np.ndarray:
+    """A colour in CIELAB, as an eye sees it."""
+    channels = np.array([int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
+    linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
+    white = np.array([0.9505, 1.0, 1.089])
+    x, y, z = np.cbrt(np.array(TO_XYZ) @ np.clip(np.array(eye) @ linear, 0.0, 1.0) / white)
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+
+@pytest.mark.parametrize("eye", [NORMAL, PROTANOPIA, DEUTERANOPIA])
+@pytest.mark.parametrize("system", ["light", "dark"])
+def test_hues_can_be_told_apart(eye: tuple[tuple[float, ...], ...], system: str) -> None:
+    """2.3 is the least difference that can be noticed; marks on paper need several times that."""
+    colours = [seen(getattr(tone, system), eye) for tone in theme.HUES.values()]
+    distances = [float(np.linalg.norm(a - b)) for a, b in itertools.combinations(colours, 2)]
+    assert min(distances) > 12.0
 
 
 def test_allocators_differ_in_hue_or_in_shape() -> None:

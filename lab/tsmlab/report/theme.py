@@ -32,16 +32,17 @@ SURFACES = {
     "link": Tone("#0a58b5", "#82baff"),
 }
 
-# The hues of allocators: Okabe and Ito's set, moved until each is legible as text on its paper.
+# The hues of allocators: legible as text on their paper, and as far apart as could be found, also
+# for eyes that do not tell red from green (the tests simulate them).
 HUES = {
-    "blue": Tone("#0b62c4", "#5fa8ff"),
-    "slate": Tone("#3c4654", "#c6cfdb"),
-    "orange": Tone("#b04600", "#ff9a57"),
-    "green": Tone("#00785a", "#3fd3a4"),
-    "violet": Tone("#8b3fb0", "#d39cf5"),
-    "ochre": Tone("#856200", "#e8c04f"),
-    "teal": Tone("#00708f", "#56c9ea"),
-    "pink": Tone("#b5256e", "#ff8cc0"),
+    "blue": Tone("#0046e3", "#488eff"),
+    "slate": Tone("#26342f", "#f1f6dc"),
+    "orange": Tone("#bf3202", "#df9432"),
+    "green": Tone("#007543", "#5ff583"),
+    "violet": Tone("#66278b", "#e7a8ff"),
+    "ochre": Tone("#5c2e0c", "#f5ec53"),
+    "teal": Tone("#007588", "#6eded3"),
+    "pink": Tone("#b50070", "#f76f8f"),
 }
 
 # Heaps: what a block is in use for.
