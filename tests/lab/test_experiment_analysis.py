@@ -291,6 +291,12 @@ def test_linear_growth_confirmed_and_refuted_beside_the_report() -> None:
     )
 
 
+def test_without_a_parameter_it_is_the_first_that_is_a_number() -> None:
+    asked = definition([request("growth", expected="linear")], [SHAPE, ITERATIONS])
+    made = experiment(asked, ["a"], lambda _n, p: {"seconds": 0.01 * p["iterations"]})
+    assert set(only(made).estimates) == {"exponent of a (series)", "exponent of a (mixed)"}
+
+
 def test_a_curve_that_is_no_power_law_is_said_to_be_none() -> None:
     asked = definition([request("growth", parameter="iterations", expected="linear")], [ITERATIONS])
     made = experiment(asked, ["a"], lambda _n, p: {"seconds": 1.0 + 0.001 * p["iterations"] ** 2})

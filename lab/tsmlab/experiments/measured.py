@@ -218,10 +218,12 @@ class Measured:
         return part, wanted
 
     def swept(self, request: AnalysisRequest) -> Parameter | None:
-        """The parameter that a request names; without one, the first, if any is swept."""
+        """The parameter that a request names; without one, the first whose values are numbers, or
+        the first, if any is swept."""
         swept = self.definition.parameters
         if request.parameter is None:
-            return swept[0] if swept else None
+            numeric = [each for each in swept if all(is_number(v) for v in each.values)]
+            return next(iter([*numeric, *swept]), None)
         return next((each for each in swept if each.name == request.parameter), None)
 
     def numeric(self, series: Series) -> Series:
