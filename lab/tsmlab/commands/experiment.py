@@ -164,30 +164,39 @@ def run_command(as_json: bool, quiet: bool, ignore_failure: bool, force: bool, *
             return EXIT_OK
         opened = Journal.begin(opened)
     let_termination_interrupt()
-    with opened as journal, reporter_for(quiet) as reporter:
-        for note in [*notes, *_announcement(journal, observers)]:
-            reporter.note(note)
-        outcome = run_experiments(journal, MeasureExecutor(), observers, reporter)
-    found = outcome.results
-    problems = publish(
-        _Publication(found),
-        targets,
-        as_json,
-        quiet,
-        report_writer(found, given["report"], force),
-        offer_report=True,
-    )
-    interrupted = found.stop is not None and found.stop.reason == "interrupted"
+    with opened as journal:
+        try:
+            with reporter_for(quiet) as reporter:
+                for note in [*notes, *_announcement(journal, observers)]:
+                    reporter.note(note)
+                outcome = run_experiments(journal, MeasureExecutor(), observers, reporter)
+            found = outcome.results
+            problems = publish(
+                _Publication(found),
+                targets,
+                as_json,
+                quiet,
+                report_writer(found, given["report"], force),
+                offer_report=True,
+            )
+        except KeyboardInterrupt:
+            # Before the first run, or while results were written: all is in the journal.
+            _say_where(journal, unfinished=True)
+            raise
     if not quiet:
-        click.echo(f"journal    {journal.path}", err=True)
-        if text.cut_short(found):
-            click.echo("go on with: tsmalloc experiment run --resume", err=True)
+        _say_where(journal, text.cut_short(found))
     return exit_status(
-        interrupted=interrupted,
+        interrupted=found.stop is not None and found.stop.reason == "interrupted",
         error=outcome.error,
         problems=problems,
         failed=any(map(text.failed_cells, found.experiments)) and not ignore_failure,
     )
+
+
+def _say_where(journal: Journal, unfinished: bool) -> None:
+    click.echo(f"journal    {journal.path}", err=True)
+    if unfinished:
+        click.echo("go on with: tsmalloc experiment run --resume", err=True)
 
 
 class _Publication:
