@@ -260,7 +260,8 @@ class TestSeries:
         return MeasureExecutor().run(wanted)
 
     def test_grows_as_the_program_does(self) -> None:
-        script = "my @a; for (1..20) { push @a, 'x' x 1000000; select undef, undef, undef, 0.02 } sleep 1"
+        step = "push @a, 'x' x 1000000; select undef, undef, undef, 0.02"
+        script = f"my @a; for (1..20) {{ {step} }} sleep 1"
         measured = self.run(1000, "perl", "-e", script)
         times = [time_ns for time_ns, _ in measured.series]
         sizes = [size for _, size in measured.series]
