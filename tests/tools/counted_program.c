@@ -4,7 +4,8 @@
  *   exchange N   three threads at once allocate N blocks each, and free N blocks of their neighbour
  *   alternate N  N blocks, every second one freed; a picture; all freed
  *   busy N       N pictures while two threads allocate and free
- *   end WAY      two blocks, then the process ends by: exit, _exit, _Exit, kill, fork, fork_exit, vfork, exec, nested
+ *   end WAY      two blocks, then the process ends by: exit, _exit, _Exit, kill, fork, fork_exit,
+ *                vfork, exec
  *   threads N    N threads after one another with one block each */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -41,8 +42,7 @@ static void* exchange(void* argument) {
 static void run_exchange(void) {
   pthread_t threads[exchangers];
   pthread_barrier_init(&barrier, NULL, exchangers);
-  for (intptr_t i = 0; i < exchangers; ++i)
-    pthread_create(&threads[i], NULL, exchange, (void*)i);
+  for (intptr_t i = 0; i < exchangers; ++i) pthread_create(&threads[i], NULL, exchange, (void*)i);
   for (int i = 0; i < exchangers; ++i) pthread_join(threads[i], NULL);
 }
 
