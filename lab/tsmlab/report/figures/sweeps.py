@@ -24,6 +24,10 @@ from tsmlab.wording import quantity
 ROW = 21.0
 # More panels than this make a figure longer than anybody looks at.
 MOST_PANELS = 8
+# How far an interval may reach, in longest bars.
+LONGEST_INTERVAL = 2.0
+# Panels whose longest bar is less than this share of another's have scales of their own.
+OWN_SCALE_BELOW = 0.1
 
 
 @dataclass(frozen=True)
@@ -241,6 +245,12 @@ def bars_drawing(
     return draw
 
 
+def _differ(panels: Sequence[BarPanel]) -> bool:
+    """Whether the panels are too unlike for one scale."""
+    longest = [max(bar.value for bar in panel.bars) for panel in panels]
+    return min(longest) < OWN_SCALE_BELOW * max(longest)
+
+
 def _draw_bars(
     canvas: Canvas,
     axes: Any,
@@ -251,8 +261,11 @@ def _draw_bars(
     styles: Mapping[str, Style],
     emphasised: frozenset[str],
 ) -> None:
-    ends = [bar.high or bar.value for each in panels for bar in each.bars]
-    values = [bar.value for each in panels for bar in each.bars]
+    shared = [panel] if _differ(panels) else panels
+    values = [bar.value for each in shared for bar in each.bars]
+    # An interval of few rounds may be many times as long as any bar: it ends at the edge then.
+    most = LONGEST_INTERVAL * max(values)
+    ends = [min(bar.high or bar.value, most) for each in shared for bar in each.bars]
     dots = log and min(values) > 0
     if dots:
         quantity_axis(axes, "x", [*values, *ends], unit, 4, log=True)

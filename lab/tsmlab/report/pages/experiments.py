@@ -82,6 +82,7 @@ def report(results: ExperimentResults) -> Report:
         "heading": title,
         "kicker": f"{what} on {len(results.allocators)} allocators, seed {results.seed}{stop}",
         "sections": sections,
+        "names": [info.name for info in results.allocators],
         "troubles": experiment_text.troubles(results),
         "failures": [line for section in sections for line in section.failures],
         "machine": machine_table(results.machine, results.created),
