@@ -88,7 +88,7 @@ def _plot(subject: Subject, plot: PlotRequest, name: str) -> Figure | None:
         drawing = sweeps.bars_drawing(
             bars, metric.title, metric.unit, plot.log_y, subject.styles, subject.emphasised
         )
-        models = ""
+        models = " An interval that leaves the figure ends at its edge." if sweeps.cut(bars) else ""
         what = what.replace("the lines through the points", "the lines over the bars' ends")
     intervals = f"{what} are 95 % intervals." if metric.source == "run" else f"{what}."
     many = len(subject.experiment.allocators) > len(subject.emphasised)

@@ -251,6 +251,16 @@ def _differ(panels: Sequence[BarPanel]) -> bool:
     return min(longest) < OWN_SCALE_BELOW * max(longest)
 
 
+def cut(panels: Sequence[BarPanel]) -> bool:
+    """Whether an interval ends at the edge of the figure."""
+    for panel in panels:
+        shared = [panel] if _differ(panels) else panels
+        most = LONGEST_INTERVAL * max(bar.value for each in shared for bar in each.bars)
+        if any(bar.high is not None and bar.high > most for bar in panel.bars):
+            return True
+    return False
+
+
 def _draw_bars(
     canvas: Canvas,
     axes: Any,
