@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "base/event_counts.h"
 
@@ -66,23 +67,22 @@ class TextFile {
 
 namespace ts {
 
-// Counts how long a thread waits for a lock, from its making to its end.
-class CountedWait {
+class TimedWait {
  public:
-  CountedWait() noexcept {
-    if constexpr (counting) began_ns_ = os::nanoseconds();
+  TimedWait() noexcept : began_ns_{os::nanoseconds()} {}
+  ~TimedWait() {
+    count_event(Event::lock_waits);
+    count_event(Event::lock_wait_ns, os::nanoseconds() - began_ns_);
   }
-  ~CountedWait() {
-    if constexpr (counting) {
-      count_event(Event::lock_waits);
-      count_event(Event::lock_wait_ns, os::nanoseconds() - began_ns_);
-    }
-  }
-  CountedWait(const CountedWait&) = delete;
-  CountedWait& operator=(const CountedWait&) = delete;
+  TimedWait(const TimedWait&) = delete;
+  TimedWait& operator=(const TimedWait&) = delete;
 
  private:
-  std::uint64_t began_ns_ = 0;
+  std::uint64_t began_ns_;
 };
+struct UntimedWait {};
+
+// Counts how long a thread waits for a lock, from its making to its end.
+using CountedWait = std::conditional_t<counting, TimedWait, UntimedWait>;
 
 }  // namespace ts

@@ -62,7 +62,7 @@ class TS_CAPABILITY("mutex") Mutex {
   static constexpr std::uint32_t contended = 2;  // locked, and somebody may be parked
 
   void lock_slow() noexcept TS_NO_ANALYSIS {
-    const CountedWait wait;
+    [[maybe_unused]] const CountedWait wait{};
     for (int round = 0; round < spin_rounds; ++round) {
       if (word_.load(std::memory_order_relaxed) == unlocked && try_lock()) return;
       spin_pause();
@@ -151,7 +151,7 @@ class TS_CAPABILITY("shared mutex") SharedMutex {
   static constexpr std::uint32_t writers = 2;
 
   void lock_shared_slow() noexcept TS_NO_ANALYSIS {
-    const CountedWait wait;
+    [[maybe_unused]] const CountedWait wait{};
     for (int round = 0; round < spin_rounds; ++round) {
       if (try_lock_shared()) return;
       spin_pause();
@@ -168,7 +168,7 @@ class TS_CAPABILITY("shared mutex") SharedMutex {
   }
 
   void lock_slow() noexcept TS_NO_ANALYSIS {
-    const CountedWait wait;
+    [[maybe_unused]] const CountedWait wait{};
     std::uint32_t word = word_.fetch_add(one_waiting, std::memory_order_relaxed) + one_waiting;
     for (int round = 0;; ++round) {
       while ((word & (writing | readers_mask)) == 0) {

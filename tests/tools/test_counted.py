@@ -367,6 +367,6 @@ def test_only_the_counted_library_has_anything_of_counting(name: str) -> None:
     counted = counted_library(name)
     added = {"ts_heap_snapshot", "_exit", "_Exit"}
     assert symbols(counted, ".dynsym") == symbols(plain, ".dynsym") | added
-    trace = re.compile("thread_counts|event_counts|CountedWait|TextFile")
+    trace = re.compile("thread_counts|event_counts|TimedWait|TextFile")
     assert not [symbol for symbol in symbols(plain, ".symtab") if trace.search(symbol)]
     assert [symbol for symbol in symbols(counted, ".symtab") if trace.search(symbol)]
