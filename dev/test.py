@@ -165,6 +165,7 @@ def build_and_test(preset: str) -> Iterator[Stage]:
 def lab_tests() -> Iterator[Stage]:
     report = LOGS / "pytest.xml"
     command: list[str | Path] = [VENV / "python", "-m", "pytest", "-q", f"--junitxml={report}"]
+    command += ["-n", JOBS, "--dist", "worksteal"]
     yield Stage("lab tests", command, ROOT / "lab", report)
 
 

@@ -14,8 +14,8 @@ TYPE_CHECKING = False  # typing itself would be the slowest import of the fast p
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# What the libraries, the tools and the programs of experiments are built from; other changed tests do
-# not delay a user.
+# What the libraries, the tools and the programs of experiments are built from; other changed tests
+# do not delay a user.
 SOURCES = (
     *("CMakeLists.txt", "CMakePresets.json", "cmake", "include", "src", "tools"),
     *("bench", "tests/programs"),

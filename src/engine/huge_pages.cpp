@@ -44,12 +44,15 @@ void choose_page_size(const Span& span) noexcept {
   look_at_probe();
   const std::uint32_t request = requests.fetch_add(1, std::memory_order_relaxed);
   if (request >= max_requests) return;
-  if (request % requests_per_probe == 0) return probe.store(&span, std::memory_order_relaxed);
-  if (!last_was_filled.load(std::memory_order_relaxed)) return;
+  const bool is_probe = request % requests_per_probe == 0;
+  if (!is_probe && !last_was_filled.load(std::memory_order_relaxed)) return;
   std::byte* const begin = memory_of(&span);
   const std::size_t before = -address_of(begin) & (huge_page_bytes - 1);
   const std::size_t bytes = (span.granules * granule_bytes - before) & -huge_page_bytes;
-  os::prefer_huge_pages(begin + before, bytes);
+  if (!is_probe) return os::prefer_huge_pages(begin + before, bytes);
+  // Whoever had the memory before may have asked for them, and one touch would fill each.
+  os::refuse_huge_pages(begin + before, bytes);
+  probe.store(&span, std::memory_order_relaxed);
 }
 
 void note_release(const Span& span) noexcept {

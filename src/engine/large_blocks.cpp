@@ -64,9 +64,9 @@ void* allocate_large(std::size_t bytes, std::size_t alignment, bool* zeroed) noe
   if (bytes > address_limit || alignment > address_limit) return out_of_memory();
   const std::size_t granules = at_least_one(granules_for(bytes));
   const std::size_t multiple = at_least_one(alignment / granule_bytes);
-  if constexpr (counting) count_event(Event::large_allocations);
   if (KeptSpans* const kept = kept_spans(granules);
       kept != nullptr && kept->head != nullptr && multiple == 1) {
+    if constexpr (counting) count_event(Event::large_allocations);
     Span& span = *kept->head;
     kept->head = span.next;
     --kept->count;
@@ -74,6 +74,7 @@ void* allocate_large(std::size_t bytes, std::size_t alignment, bool* zeroed) noe
   }
   Span* const span = allocate_span(granules, multiple, 0);
   if (span == nullptr) return out_of_memory();
+  if constexpr (counting) count_event(Event::large_allocations);
   if (span->zeroed) choose_page_size(*span);
   if (zeroed != nullptr) *zeroed = span->zeroed;
   return begin_block(*span, granules);

@@ -112,10 +112,10 @@ ThreadHeap* adopt_heap() noexcept {
     const Guard guard{orphans_lock};
     heap = pop_orphan();
   }
-  if constexpr (counting)
-    count_event(heap != nullptr ? Event::adopted_heaps : Event::heaps_created);
-  if (heap == nullptr) heap = new_heap();
+  const bool is_adopted = heap != nullptr;
+  if (!is_adopted) heap = new_heap();
   if (heap == nullptr) return nullptr;
+  if constexpr (counting) count_event(is_adopted ? Event::adopted_heaps : Event::heaps_created);
   recount_if_inherited(*heap);
   // Before the registration, which may allocate.
   current_heap = heap;

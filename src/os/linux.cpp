@@ -88,6 +88,10 @@ void prefer_huge_pages(void* begin, std::size_t bytes) noexcept {
   ::madvise(begin, bytes, MADV_HUGEPAGE);
 }
 
+void refuse_huge_pages(void* begin, std::size_t bytes) noexcept {
+  ::madvise(begin, bytes, MADV_NOHUGEPAGE);
+}
+
 // By /proc, and not by mincore(2), which the filters of sandboxed services kill a process for
 // (systemd dropped it from @system-service in 2019).
 std::size_t touched_pages(const void* begin, std::size_t bytes, std::size_t looked_at) noexcept {

@@ -41,6 +41,8 @@ bool move_pages(void* from, void* to, std::size_t bytes) noexcept;
 
 // Asks for huge pages in a range that is about to be filled; a wish.
 void prefer_huge_pages(void* begin, std::size_t bytes) noexcept;
+// Takes the wish back, and whatever else would give huge pages to the range.
+void refuse_huge_pages(void* begin, std::size_t bytes) noexcept;
 
 // Of `looked_at` pages of a range, in even distances, how many have been touched; 0 where the
 // system does not tell. Touches none of them.

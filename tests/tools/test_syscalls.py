@@ -531,5 +531,8 @@ def test_descriptors_do_not_leak(count: Count, tmp_path: Path) -> None:
 
 def test_no_signal_stays_blocked_or_ignored(count: Count, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    count(["grep", "-E", "Sig(Blk|Ign)", "/proc/self/status"], "--stdout", out)
-    assert out.read_text() == "SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n"
+    command = ["grep", "-E", "Sig(Blk|Ign)", "/proc/self/status"]
+    # Whoever runs the tests may ignore a signal, and that is passed on.
+    without = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    count(command, "--stdout", out)
+    assert out.read_text() == without

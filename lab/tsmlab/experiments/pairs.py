@@ -282,7 +282,10 @@ class _Pair:
         counted = [point for point in points if self._is_counted(point)]
         if not counted or not phrases.is_duration(self.metric):
             return []
-        return reasons.common_ground(*self._sides(counted[0]))
+        where = ""
+        if len(self.found) > 1:
+            where = phrases.at(self.data, self.data.points[counted[0]])
+        return reasons.common_ground(*self._sides(counted[0]), where)
 
     # --- the reports ------------------------------------------------------------------------------
 

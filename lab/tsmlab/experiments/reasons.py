@@ -96,11 +96,6 @@ WAITS = ("lock_waits", "page_heap_lock_waits")
 MEMORY_CALLS = ("mmap_calls", "munmap_calls", "brk_calls", "mremap_calls", "madvise_calls")
 
 
-def _per_search(counts: Counts) -> float:
-    searches = counts.get("searches", 0.0)
-    return counts.get("blocks_searched", 0.0) / searches if searches > 0 else 0.0
-
-
 def reuse_share(counts: Counts) -> float | None:
     """Of the bytes requested, how many were handed out at addresses handed out before."""
     requested = counts.get("requested_bytes", 0.0)
@@ -193,8 +188,14 @@ TIME_CAUSES = (
         _total("blocks_searched"),
         CACHE_MISS_SECONDS,
         STEADY,
-        lambda who, c: f"{who} looks at {measure(_per_search(c), 'number')} free blocks per search",
-        lambda c: measure(_per_search(c), "number"),
+        lambda who, c: (
+            f"{who} looks at {measure(c.get('blocks_searched', 0.0), 'count')} free blocks in "
+            f"{measure(c.get('searches', 0.0), 'count')} searches"
+        ),
+        lambda c: (
+            f"{measure(c.get('blocks_searched', 0.0), 'count')} free blocks in "
+            f"{measure(c.get('searches', 0.0), 'count')} searches"
+        ),
     ),
     Cause(
         "kernel",
@@ -377,21 +378,21 @@ def why(found: Reasons, more: Side, less: Side, where: str = "") -> list[str]:
     if found.bound is not None and found.bound < SHARE_THAT_EXPLAINS:
         sentences.append("That can be a part of the difference only; the rest was not counted.")
     if against:
-        sentences.append(f"This outweighs what speaks against it: {against}.")
+        sentences.append(f"What else differs speaks against it: {against}.")
     if shown:
         sentences.append(f"No reason is seen in this: {shown}.")
     return sentences
 
 
-def common_ground(first: Side, second: Side) -> list[str]:
-    """What costs both the same, and so keeps them close to each other."""
+def common_ground(first: Side, second: Side, where: str = "") -> list[str]:
+    """What costs both the same, and so keeps them close to each other. where: at which point."""
     sentences = []
     shares = [growth_share(side.counts) for side in (first, second)]
     known = [share for share in shares if share is not None and share >= MUCH_GROWTH]
     if len(known) == len(shares) and max(known) < STEADY * min(known):
         texts = [f"{percent(share)} %" for share in known]
         sentences.append(
-            f"At {and_list(list(dict.fromkeys(texts)))} of the allocations {first.name} and "
+            f"At {and_list(list(dict.fromkeys(texts)))} of the allocations{where} {first.name} and "
             f"{second.name} find no free block and ask the system for memory: over that part "
             f"neither can win."
         )
@@ -399,8 +400,8 @@ def common_ground(first: Side, second: Side) -> list[str]:
     if all(count is not None and count < FEW_WAITS for count in waits):
         texts = [measure(count or 0.0, "count") for count in waits]
         sentences.append(
-            f"Hardly a thread waits for a lock under either ({and_list(texts)} times), so there is "
-            f"little to be saved by sharing less."
+            f"Hardly a thread waits for a lock under either{where} ({and_list(texts)} times), so "
+            f"there is little to be saved by sharing less."
         )
     return sentences
 

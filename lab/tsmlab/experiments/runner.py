@@ -278,7 +278,8 @@ class _Session:
         return asked and any(run.failure is None for run in job.runs[contender.label])
 
     def _watch(self, job: _Job, contender: _Contender) -> Causes:
-        walls = [run.values.get(WALL_SECONDS, 0.0) for run in job.runs[contender.label]]
+        runs = [run for run in job.runs[contender.label] if run.failure is None]
+        walls = [run.values.get(WALL_SECONDS, 0.0) for run in runs]
         request = RunRequest(
             command=contender.program.command,
             allocator=contender.allocator,

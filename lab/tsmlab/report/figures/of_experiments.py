@@ -258,10 +258,12 @@ def _map(subject: Subject, cell: Cell, heap: HeapMap) -> Figure:
     columns = [Column("state", left=True), Column("bytes"), Column("share")]
     chunks = f"{known.chunks} chunk{'' if known.chunks == 1 else 's'}"
     left = f" ({known.left_out} more are left out)" if known.left_out else ""
+    largest = quantity(known.largest_free, "bytes")
+    # Slabs, and small neighbours in a coarse map, are drawn together.
+    free = f"; the largest free block drawn alone has {largest}" if known.largest_free else ""
     caption = (
         f"{quantity(known.total, 'bytes')} in {chunks}{left}, {known.blocks:,} blocks; "
-        f"{share(known.used / whole)} in use; the largest free block has "
-        f"{quantity(known.largest_free, 'bytes')}."
+        f"{share(known.used / whole)} in use{free}."
     )
     name = f"{subject.anchor}-map-{slug(cell.allocator)}"
     table = of_texts(f"The heap of {cell.allocator}", columns, rows)
