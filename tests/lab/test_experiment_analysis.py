@@ -206,6 +206,20 @@ def test_the_winner_changes_only_if_both_are_shown() -> None:
     assert quiet.verdict == "not told apart"
 
 
+def crashes_with_eight(name: str, point: Point) -> dict[str, float] | None:
+    if name == "glibc" and point["threads"] == 8:
+        return None
+    return {"seconds": 2.0 if name == "glibc" else 1.0}
+
+
+def test_a_point_where_the_other_failed_is_no_victory() -> None:
+    asked = definition([request("winner")], [THREADS])
+    finding = only(experiment(asked, ["glibc", "tcmalloc"], crashes_with_eight))
+    assert finding.verdict == "tcmalloc leads"
+    assert finding.text.startswith("tcmalloc is fastest at 1, 2 and 4 threads, by ")
+    assert "Not ranked, since runs failed: glibc at 8 threads." in finding.text
+
+
 def test_a_winner_is_set_beside_the_report() -> None:
     table = Reported(
         "D", "old", ["allocator", "real, s"], [["ptmalloc", 5.1], ["tcmalloc", 1.9]], ""
@@ -370,6 +384,14 @@ def test_a_bound_kept_and_broken() -> None:
     )
     finding = only(experiment(asked, ["glibc"], peaks))
     assert finding.verdict == "kept"
+
+
+def test_a_bound_is_not_kept_where_runs_failed() -> None:
+    asked = definition([request("bound", limit=3.0)], [THREADS])
+    finding = only(experiment(asked, ["glibc", "tcmalloc"], crashes_with_eight))
+    assert "stays within 3.00 s at the points with figures under" in finding.text
+    assert "every point" not in finding.text
+    assert "under glibc and tcmalloc;" in finding.text
 
 
 # --- the whole ------------------------------------------------------------------------------------

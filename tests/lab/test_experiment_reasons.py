@@ -107,6 +107,23 @@ def test_what_is_asked_for_is_told_even_if_it_is_no_reason() -> None:
     assert result.shown == ["threads wait for a lock 40 times under slow, 40 times under fast"]
 
 
+def test_what_is_asked_for_is_not_called_no_reason_for_being_weaker_than_others() -> None:
+    more = {
+        "growth_calls": 4e5,
+        "page_faults": 4e5,
+        "futex_calls": 4e5,
+        "kernel_seconds": 0.4,
+        "lock_waits": 4e5,
+        "requested_bytes": 1e9,
+        "reused_bytes": 1e8,
+    }
+    less = {name: count / 8 for name, count in more.items()}
+    less |= {"requested_bytes": 1e9, "reused_bytes": 6e8}
+    result = found(more, less, gap=0.5, show=["reuse"])
+    assert "reuse" in result.names
+    assert result.shown == []
+
+
 def test_memory_is_explained_by_bytes() -> None:
     result = reasons.reasons(
         MEMORY_CAUSES,

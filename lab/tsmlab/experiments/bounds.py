@@ -92,7 +92,7 @@ class _Bounds:
         self.title = _title(data, request, over)
 
     def outcome(self, limit: float | None, names: Sequence[str]) -> Outcome:
-        verdict, lead = self._without_limit() if limit is None else self._against(limit)
+        verdict, lead = self._without_limit() if limit is None else self._against(limit, names)
         return Outcome(
             self.request,
             verdict,
@@ -122,7 +122,8 @@ class _Bounds:
             )
         ]
 
-    def _against(self, limit: float) -> tuple[str, list[str]]:
+    def _against(self, limit: float, names: Sequence[str]) -> tuple[str, list[str]]:
+        whole = len(self.levels) == len(self.data.chosen) * len(names)
         by_name: dict[str, dict[str, list[Level]]] = {}
         for level in self.levels:
             of_name = by_name.setdefault(level.allocator, {})
@@ -130,23 +131,27 @@ class _Bounds:
         broken = {n: v[BREAKS] for n, v in by_name.items() if BREAKS in v}
         open_ones = [n for n, v in by_name.items() if UNRESOLVED in v and n not in broken]
         kept = [n for n in by_name if n not in broken and n not in open_ones]
-        where = " at every point" if len(self.data.chosen) > 1 else ""
+        everywhere = " at every point" if whole else " at the points with figures"
+        where = everywhere if len(self.data.chosen) > 1 else ""
         unit = "number" if self.over is not None else self.data.metric(self.request.metric).unit
         most = phrases.measure(limit, unit)
         if not broken and not open_ones:
             top = max(self.levels, key=lambda level: level.value.value)
+            who = "all" if whole and len(kept) > 1 else phrases.some(kept)
             return KEEPS, [
                 (
                     f"{phrases.capital(self.title)} stays within {most}{where} under "
-                    f"{'all' if len(kept) > 1 else kept[0]}; the most is {self._text(top)} "
+                    f"{who}; the most is {self._text(top)} "
                     f"({top.allocator}{self._at(top)})."
                 )
             ]
         sentences = [self._who_breaks(broken, most)] if broken else []
         if open_ones:
-            names = phrases.some(open_ones)
+            undecided = phrases.some(open_ones)
             what = "It" if broken else f"Whether {self.title} stays within {most}"
-            sentences.append(f"{what} is not decided for {names}, with the limit in an interval.")
+            sentences.append(
+                f"{what} is not decided for {undecided}, with the limit in an interval."
+            )
         if kept:
             what = "It" if sentences else phrases.capital(self.title)
             sentences.append(f"{what} stays within that{where} under {phrases.some(kept)}.")

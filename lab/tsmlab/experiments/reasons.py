@@ -300,14 +300,18 @@ def reasons(
     known = [c for c in causes if _both(c, more, less)]
     found = {c.name: _bound(c, more, less, gap) for c in known}
     opposite = {c.name: _bound(c, less, more, gap) for c in known}
-    named = _strongest(known, found)
-    against = _strongest(known, opposite)
+    named = _strongest(known, found, show)
+    against = _strongest(known, opposite, show)
     total = sum(found[c.name] or 0.0 for c in named)
     taken = {c.name for c in (*named, *against)}
     return Reasons(
         named=[_both_sides(c, more, less) for c in named],
         against=[_both_sides(c, less, more) for c in against],
-        shown=[_both_sides(c, more, less) for c in known if c.name in show and c.name not in taken],
+        shown=[
+            _both_sides(c, more, less)
+            for c in known
+            if c.name in show and c.name not in taken and c.part_of not in taken
+        ],
         names=[c.name for c in named],
         bound=None if gap is None or gap <= 0.0 else total / gap,
         counted=bool(known),
@@ -340,11 +344,16 @@ def _measured_wait(cause: Cause, more: Side, less: Side) -> float | None:
     return (more.counts["lock_wait_ns"] - less.counts["lock_wait_ns"]) * 1e-9
 
 
-def _strongest(causes: Sequence[Cause], bounds: Mapping[str, float | None]) -> list[Cause]:
+def _strongest(
+    causes: Sequence[Cause], bounds: Mapping[str, float | None], show: Sequence[str]
+) -> list[Cause]:
+    """The few that may cost most, and all that are asked for: none of these is said to be no
+    reason because others are stronger."""
     able = [c for c in causes if bounds[c.name] is not None]
     names = {c.name for c in able}
     able = [c for c in able if c.part_of not in names]
-    return sorted(able, key=lambda c: -(bounds[c.name] or 0.0))[:MOST_NAMED]
+    ranked = sorted(able, key=lambda c: -(bounds[c.name] or 0.0))
+    return [c for place, c in enumerate(ranked) if place < MOST_NAMED or c.name in show]
 
 
 def _both_sides(cause: Cause, first: Side, second: Side) -> str:

@@ -7,15 +7,17 @@ Refuses to: call a departure what the rounds do not show, or to name a cause tha
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from tsmlab import stats
 from tsmlab.experiments import amdahl, phrases, reasons
 from tsmlab.experiments.amdahl import AmdahlFit, Departure
-from tsmlab.experiments.estimates import complete_rounds, mean_estimate
+from tsmlab.experiments.estimates import complete_rounds
 from tsmlab.experiments.measured import Measured, Series, number_option
 from tsmlab.experiments.model import AnalysisRequest, Estimate, FittedCurve
 from tsmlab.experiments.outcome import Outcome, cannot_tell
@@ -84,7 +86,7 @@ def _fitted(
         return None
     unit = table - (np.log(threads) if per_thread else 0.0)
     least = int(np.argmin(unit.mean(axis=0)))
-    beside = [threads[i] for i in range(len(threads)) if i != least and _tie(unit, i, least)]
+    beside = [threads[i] for i in _ties(unit, least)]
     return Fitted(
         name,
         phrases.label(data, name, series.fixed),
@@ -96,12 +98,23 @@ def _fitted(
     )
 
 
-def _tie(table: amdahl.Table, one: int, other: int) -> bool:
-    """Whether two points are not told apart."""
-    difference = mean_estimate(table[:, one] - table[:, other])
-    if difference.low is None or difference.high is None:
-        return True
-    return difference.low <= 0.0 <= difference.high
+def _ties(table: amdahl.Table, least: int) -> list[int]:
+    """The points not told apart from the least, or further from it by the margin at most. Which
+    one is the least was seen in the same data, so Holm's correction is over all pairs of points."""
+    count = table.shape[1]
+    others = [i for i in range(count) if i != least]
+    if len(table) < 2:
+        return others
+    pairs = list(itertools.combinations(range(count), 2))
+    found = [stats.mean_is_zero_p(table[:, a] - table[:, b]) for a, b in pairs]
+    adjusted = dict(zip(pairs, stats.holm_adjust(found), strict=True))
+    means = table.mean(axis=0)
+    return [
+        i
+        for i in others
+        if adjusted[min(i, least), max(i, least)] >= 1.0 - stats.CONFIDENCE
+        or means[i] - means[least] <= math.log1p(stats.DEFAULT_MARGIN)
+    ]
 
 
 class _Scaling:
@@ -279,14 +292,13 @@ class _Scaling:
 
     def _least(self) -> list[str]:
         """Where each curve has its least time (or most work in a time)."""
-        by_place: dict[float, list[Fitted]] = {}
+        by_place: dict[tuple[float, tuple[float, ...]], list[Fitted]] = {}
         for each in self.found:
-            by_place.setdefault(each.least, []).append(each)
+            by_place.setdefault((each.least, tuple(each.beside_least)), []).append(each)
         what = "does most work in a time" if self.per_thread else "is fastest"
         texts = []
-        for threads, group in sorted(by_place.items()):
+        for (threads, tied), group in sorted(by_place.items()):
             names = phrases.some([each.label for each in group], 4)
-            tied = group[0].beside_least if len(group) == 1 else []
             few = len(tied) <= FITS_TOLD
             words = [phrases.plain(_whole(x)) for x in tied]
             others = phrases.and_list(words) if few else f"{len(tied)} other points"

@@ -70,6 +70,10 @@ class _Winners:
     def _at(self, standing: Standing) -> str:
         return phrases.at(self.data, self.data.points[standing.point])
 
+    def _everywhere(self) -> str:
+        """At every point, or at those where two or more could be ranked."""
+        return phrases.at_points(self.data, [standing.point for standing in self.found])
+
     def _best_word(self) -> str:
         if phrases.is_duration(self.metric):
             return "fastest"
@@ -92,7 +96,7 @@ class _Winners:
         word = f"{self._best_word()}{self._in_metric()}"
         if alone:
             return f"{alone[0]} leads", [
-                f"{alone[0]} is {word} at every point{self._lead_of(alone[0])}."
+                f"{alone[0]} is {word}{self._everywhere()}{self._lead_of(alone[0])}."
             ]
         if always:
             return self._shared(always, word)
@@ -178,14 +182,14 @@ class _Winners:
             alone = f", and alone{where}" if single else ""
             return f"{always[0]} leads or ties", [
                 (
-                    f"{always[0]} is among the {word} at every point{alone}; elsewhere "
+                    f"{always[0]} is among the {word}{self._everywhere()}{alone}; elsewhere "
                     f"{phrases.some(list(beside))} cannot be told apart from it."
                 )
             ]
         return "not told apart", [
             (
-                f"{phrases.some(always)} are among the {word} at every point, not told apart from "
-                f"the best, so no change of the winner is shown."
+                f"{phrases.some(always)} are among the {word}{self._everywhere()}, not told apart "
+                f"from the best, so no change of the winner is shown."
             )
         ]
 
@@ -235,9 +239,10 @@ class _Winners:
 
     def doubts(self) -> list[str]:
         failed: dict[str, list[int]] = {}
-        for standing in self.found:
-            for name in standing.failed:
-                failed.setdefault(name, []).append(standing.point)
+        for point in self.data.chosen:
+            for name in self.data.names_for(self.request):
+                if self.data.failures(point, name):
+                    failed.setdefault(name, []).append(point)
         if not failed:
             return []
         texts = [f"{n}{phrases.at_points(self.data, points)}" for n, points in failed.items()]
