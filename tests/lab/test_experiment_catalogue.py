@@ -37,7 +37,7 @@ PARTS = {
     "parameter ": {"name": '"fit"', "title": '"the fit"', "values": '["best", "worst"]'},
     "metric": {"name": '"seconds"', "unit": '"seconds"'},
     "metric ": {"name": '"merges"', "source": '"causes"', "unit": '"count"'},
-    "analysis": {"kind": '"amdahl"', "parameter": '"threads"', "at": '{fit = "best"}', "x": "1.5"},
+    "analysis": {"kind": '"amdahl"', "parameter": '"threads"', "at": '{fit = "best"}'},
     "plot": {"kind": '"lines"', "title": '"T"', "x": '"threads"', "log_y": "true"},
     "reported": {
         "report": '"E"',
@@ -88,7 +88,7 @@ def test_a_file_is_read_as_it_stands(tmp_path: Path, good: Definition) -> None:
     ]
     (analysis,) = good.analyses
     assert (analysis.kind, analysis.metric, analysis.parameter) == ("amdahl", "seconds", "threads")
-    assert analysis.options == {"at": {"fit": "best"}, "x": 1.5}
+    assert analysis.options == {"at": {"fit": "best"}}
     (plot,) = good.plots
     assert (plot.metric, plot.x, plot.panels, plot.log_x, plot.log_y) == (
         *("seconds", "threads", None),
@@ -175,6 +175,15 @@ MISTAKES: list[tuple[str, str, str | None, str, str]] = [
     ("analysis", "parameter", '"thread"', "parameter is 'thread'", "Did you mean threads?"),
     ("analysis", "when", "2020-01-01", "when is datetime.date", "Use texts"),
     ("analysis", "limit", "nan", "limit is nan", "Use texts"),
+    ("analysis", "tolerence", "0.3", "the key 'tolerence' is unknown", "Options of amdahl"),
+    ("analysis", "work", '"perthread"', "work is 'perthread'", "fixed, per-thread"),
+    ("analysis", "margin", "0", "margin is 0", "above 0"),
+    ("analysis", "allocators", '"glibc"', "allocators is 'glibc'", "a list of texts"),
+    ("analysis", "at", "4", "at is 4", "{parameter = value}"),
+    ("analysis", "at", "{thread = 4}", "at names 'thread'", "Parameters: threads, fit"),
+    ("analysis", "at", "{threads = 3}", "threads is never 3", "Its values: 1, 2, 4"),
+    ("analysis", "kind", '"pair"', "first is missing", "first and second"),
+    ("parameter", "values", "[1, 1.0]", "values is [1, 1.0]", "different numbers"),
     ("plot", "metric", '"speed"', "metric is 'speed', which is no metric", "wall_seconds"),
     ("plot", "x", None, "x is missing", "as its x"),
     ("plot", "x", '"fits"', "x is 'fits', which is no parameter", "Did you mean fit?"),

@@ -38,6 +38,7 @@ from tsmlab.experiments.model import (
     Point,
     Reported,
 )
+from tsmlab.experiments.options import complaint
 from tsmlab.metrics import PEAK_MEMORY, TIME
 
 EVERYTHING = "all"
@@ -270,11 +271,14 @@ def _definition(file: Path, sha256: str, document: dict[str, Any]) -> Definition
     _check_placeholders(table, arguments, names)
 
     def analysis(part: _Table) -> AnalysisRequest:
+        kind, options = part.choice("kind", AnalysisKind), part.rest()
+        if wrong := complaint(kind, options, parameters, known):
+            raise part.error(*wrong)
         return AnalysisRequest(
-            kind=part.choice("kind", AnalysisKind),
+            kind=kind,
             metric=part.named("metric", known, "metric", known[0]),
             parameter=part.optional("parameter", names, "parameter"),
-            options=part.rest(),
+            options=options,
         )
 
     return Definition(
@@ -420,7 +424,7 @@ def _is_values(value: Any) -> bool:
     if not isinstance(value, list) or not value:
         return False
     return (all(map(_is_number, value)) or all(map(_is_text, value))) and (
-        len({str(item) for item in value}) == len(value)
+        len({item if _is_text(item) else float(item) for item in value}) == len(value)
     )
 
 
