@@ -79,15 +79,14 @@ void begin_curve(LedgerRecord& record) {
   record.points.store(0, std::memory_order_relaxed);
 }
 
-// The sums are exact at every moment: each event is one addition. The copies in the record may be
-// overtaken by another thread's, but the last event of a process leaves them right.
+// The sums are exact at every moment, here and in the record: each event is one addition to each.
 void change_live(LedgerRecord& record, std::uint64_t bytes, std::uint64_t blocks) {
   const std::uint64_t now_bytes = live_bytes.fetch_add(bytes, std::memory_order_relaxed) + bytes;
   const std::uint64_t now_blocks =
       live_blocks.fetch_add(blocks, std::memory_order_relaxed) + blocks;
   const std::uint64_t time_ns = now_ns() - begin_ns.load(std::memory_order_relaxed);
-  record.live_bytes.store(now_bytes, std::memory_order_relaxed);
-  record.live_blocks.store(now_blocks, std::memory_order_relaxed);
+  record.live_bytes.fetch_add(bytes, std::memory_order_relaxed);
+  record.live_blocks.fetch_add(blocks, std::memory_order_relaxed);
   const bool is_growth = static_cast<std::int64_t>(bytes) > 0;
   if (is_growth && raise(record.peak_live_bytes, now_bytes)) {
     record.peak_ns.store(time_ns, std::memory_order_relaxed);

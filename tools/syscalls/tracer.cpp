@@ -104,7 +104,7 @@ void Tracer::handle_end(pid_t thread, int status) {
   tracees_.remove(thread);
   if (thread == child_.pid) {
     conclude_start_once();
-    end_.note_root_end(status);
+    if (child_.error_number == 0) end_.note_root_end(status);  // else it never was the command
   } else if (is_process) {
     end_.note_other_end(status);
   }
