@@ -1,0 +1,62 @@
+// Meters: how many ticks a thread has had for each of its tickets, as an exact number.
+//
+// Why it exists: a meter advances by 1 / tickets, and a schedule that is to be the same in every
+// run cannot round. A meter is whole ticks and a fraction whose denominator is common to all
+// threads, the least common multiple of all tickets. With primes for tickets that number is long:
+// it has 1,024 bits here, which is enough for any tickets up to 700, or for any 51 primes up to a
+// million. The whole ticks have 64 bits, and no replay reaches so many. What it refuses to do:
+// divide by what is no common denominator.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace ts::replay {
+
+// An integer from 0 to 2^1024 - 1. Arithmetic that would leave this range is the caller's error,
+// except in multiply, which tells.
+class Wide {
+ public:
+  static constexpr unsigned bits = 1024;
+
+  constexpr Wide() = default;
+  constexpr explicit Wide(std::uint32_t value) : words_{value} {}
+
+  [[nodiscard]] bool multiply(std::uint32_t factor);  // false: too long, the value is lost
+  std::uint32_t divide(std::uint32_t divisor);        // returns the rest
+  void add(const Wide& other);
+  void subtract(const Wide& other);
+  int compare(const Wide& other) const;  // negative, 0 or positive
+  double ratio_to(const Wide& whole) const;
+
+ private:
+  static constexpr std::size_t words = bits / 32;
+  static constexpr std::size_t top = words - 1;
+
+  std::uint32_t words_[words] = {};  // the least significant first
+};
+
+// What all fractions are of: a number that every thread's tickets divide.
+class Denominator {
+ public:
+  // False: the common multiple is too long, and nothing has changed. Tickets are at least 1.
+  [[nodiscard]] bool include(std::uint32_t tickets);
+  bool includes(std::uint32_t tickets) const;
+
+  Wide part(std::uint32_t tickets) const;  // 1 / tickets
+  const Wide& whole() const { return whole_; }
+
+ private:
+  Wide whole_{1};
+};
+
+struct Meter {
+  std::uint64_t whole = 0;
+  Wide fraction;  // less than the denominator
+
+  void advance(const Wide& step, const Denominator& denominator);
+  int compare(const Meter& other) const;
+  double value(const Denominator& denominator) const;  // rounded, to be shown
+};
+
+}  // namespace ts::replay

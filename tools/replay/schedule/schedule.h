@@ -1,0 +1,126 @@
+// Which of the virtual threads runs in the next tick: round robin, lottery, stride.
+//
+// Why it exists: what fragments a heap is the order in which threads allocate. The kernel's order
+// is another one in every run; one of these is the same in all, and its shares are known. What it
+// refuses to do: run anything, allocate memory, or read a clock.
+//
+// A tick is what one call of next() grants. It counts whole, also for a thread that waits or ends
+// in the middle of it. In every discipline, the meter of the thread that runs advances by 1 /
+// tickets.
+//
+//   round robin  the next thread by number that can run, and after the highest the lowest again.
+//                Tickets do not matter.
+//   lottery      a ticket is drawn, each of those of the threads that can run being equally likely.
+//   stride       the least meter runs; of equal ones, that of the lowest thread.
+//
+// A new thread starts at the least meter of those that are there (0 if there are none): its share
+// is counted from its birth, and it neither catches up on what others have had nor waits for them.
+//
+// A thread that cannot run in its turn is skipped. Under stride, its meter then goes up to that of
+// the thread that runs instead, unless it is there already. It is thus the next to run when it can,
+// but has saved nothing: with its old meter it would run alone, tick after tick, until the others'
+// meters were reached, and shares are a promise for the time in which a thread can use them. A
+// meter never goes down: a thread that was ahead of its share when it began to wait is so still. It
+// follows that no meter is less than that of the thread that ran last, at the moment when it was
+// chosen.
+//
+// What stride guarantees: of n threads that can all run all the time, one with t of the S tickets
+// has had, after T ticks, more than its share T * t / S by 1 - t / S ticks at most, and less than
+// it by (n - 1) * t / S at most. For with v the least meter, t * v <= its ticks <= t * v + 1, and
+// these bounds, summed up over all threads, bound v.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "replay/schedule/meter.h"
+#include "replay/schedule/random.h"
+
+namespace ts::replay {
+
+enum class Discipline : std::uint8_t { round_robin, lottery, stride };
+
+inline constexpr std::uint32_t no_thread = UINT32_MAX;
+
+// What becomes of one thread. Shares are of the ticks in which it could run.
+struct Share {
+  std::uint32_t thread = 0;
+  std::uint32_t tickets = 1;
+  std::uint64_t ticks = 0;    // that it got
+  std::uint64_t skipped = 0;  // ticks in which it could not run
+  // Ticks: its share of the tickets that could run, summed up over the ticks in which it could.
+  // Under round robin each thread counts as one.
+  double owed = 0;
+};
+
+// For the plot of meters over ticks: a meter is at this value when the tick is over.
+struct MeterChange {
+  std::uint64_t tick;  // from 0
+  std::uint32_t thread;
+  std::uint32_t is_running;  // 1: it ran in this tick; 0: it was born before it, or was skipped
+  double meter;
+};
+
+class Schedule {
+ public:
+  struct Seat {
+    Share share;
+    bool is_runnable = false;
+    Meter meter;
+    Wide step;
+  };
+
+  // seats: room for as many threads as are there at the same time, any contents, touched only as
+  // far as needed. denominator: includes all tickets that add() will be given; kept by reference.
+  Schedule(Discipline discipline, std::uint64_t seed, const Denominator& denominator, Seat* seats,
+           std::size_t capacity);
+
+  // The changes are put there from now on, until there is no more room. MeterChange[capacity].
+  void log_to(MeterChange* changes, std::size_t capacity);
+  std::size_t logged() const { return logged_; }
+
+  // False: no seat is free, the thread is there already, or the denominator does not include the
+  // tickets (0 never is). Nothing has changed then.
+  [[nodiscard]] bool add(std::uint32_t thread, std::uint32_t tickets);
+  Share remove(std::uint32_t thread);  // of a thread that is not there: thread is no_thread
+
+  // The thread that has the next tick, which is counted as its own; no_thread if none can run,
+  // which is not counted. is_runnable(thread) -> bool is asked once for each thread, in order of
+  // number.
+  template <class IsRunnable>
+  std::uint32_t next(IsRunnable&& is_runnable) {
+    for (std::size_t i = 0; i < count_; ++i) {
+      seats_[i].is_runnable = is_runnable(seats_[i].share.thread);
+    }
+    return grant();
+  }
+
+  std::uint64_t ticks() const { return ticks_; }
+  std::size_t threads() const { return count_; }
+  const Seat& seat(std::size_t index) const { return seats_[index]; }  // by number of thread
+  double meter(std::size_t index) const { return seats_[index].meter.value(denominator_); }
+
+ private:
+  std::size_t find(std::uint32_t thread) const;  // its seat, or the one that it would have
+  std::uint32_t grant();
+  Seat* choose(std::uint64_t runnable_tickets);
+  Seat* next_in_turn();
+  Seat* winner(std::uint64_t runnable_tickets);
+  Seat* least_meter();
+  void skip_up_to(const Meter& meter);
+  void log(const Seat& seat, bool is_running);
+
+  Discipline discipline_;
+  Random random_;
+  const Denominator& denominator_;
+  Seat* seats_;  // by number of thread
+  std::size_t capacity_;
+  std::size_t count_ = 0;
+  std::uint64_t ticks_ = 0;
+  std::uint32_t last_ = no_thread;  // of round robin
+  MeterChange* changes_ = nullptr;
+  std::size_t room_ = 0;
+  std::size_t logged_ = 0;
+};
+
+}  // namespace ts::replay
