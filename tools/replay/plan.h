@@ -1,0 +1,150 @@
+// The layout of a plan: what `trace plan` writes and `replay` maps and executes.
+//
+// Why it exists: replay has no C++ run-time library and must not call malloc, so everything that
+// needs thought (which object lies where, who waits for whom) is decided before, and what is left is
+// an array of operations for each thread. What it refuses to do: depend on anything. Plain structs,
+// host byte order, offsets in bytes from the beginning of the file; every array begins at a
+// multiple of `section_alignment`.
+//
+//   | Header | Image... |  and for each image, in any order:
+//   | Thread... | Operation... | Epoch... | Run... | times | addresses |
+//
+// Orders that a plan keeps:
+//
+// - A *slot* holds the pointer of one live object. An object of which every operation belongs to one
+//   thread needs no order but that thread's own. Operations of other objects are `shared`: each
+//   carries a turn and runs when the slot's turn counter has that value, which it then raises by one.
+//   Only `waits` may have to wait: the operation before it in that slot belongs to another thread.
+// - An *epoch* is a range of the image's events. A marker in a thread's array enters it, and leaves
+//   the thread's epoch before; it waits until the first `after` epochs have been left by all that
+//   are in them. A fork is an epoch of its own that waits for all before it, and that all later ones
+//   wait for: so the child finds exactly the objects that it found when it was recorded.
+// - `start` creates a thread when the first `turn` ends of threads have happened.
+//
+// The recorded order of the operations (the runs) keeps all of these, so none of them can be a
+// circle: whatever order a replay takes, there is always a thread that may go on.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace ts::plan {
+
+inline constexpr char magic[8] = {'t', 's', '-', 'p', 'l', 'a', 'n', '\n'};
+inline constexpr std::uint32_t version = 1;
+inline constexpr std::uint64_t section_alignment = 4096;
+inline constexpr std::uint32_t none = 0xffff'ffff;  // no image, no thread
+
+enum class Kind : std::uint8_t {
+  // Calls, as in a trace (trace::Kind). slot: of the object.
+  malloc,
+  calloc,
+  aligned,
+  realloc,  // size: the new one
+  free,     // size: 0
+  refused,  // an allocation that got no memory when it was recorded; it has no slot
+  // Markers. They are no calls, and a quantum does not count them.
+  epoch,  // slot: the epoch that the thread enters
+  start,  // slot: the thread that begins; turn: how many ends must have happened
+  end,    // slot: the number of this end, counted from 0 in recorded order; the thread's last one
+  fork,   // slot: the child's place in the table of images, or `none` if nothing of it is known
+  count
+};
+inline constexpr std::size_t call_kinds = 6;
+inline constexpr const char* kind_names[] = {"malloc",  "calloc", "aligned", "realloc", "free",
+                                             "refused", "epoch",  "start",   "end",     "fork"};
+inline constexpr bool is_call(Kind kind) { return static_cast<std::size_t>(kind) < call_kinds; }
+
+inline constexpr std::uint64_t most_bytes = (std::uint64_t{1} << 40) - 1;  // of one object
+inline constexpr std::uint32_t turn_mask = 0x7fff'ffff;  // turns count modulo 2^31; see replay
+
+// Flags of an operation.
+inline constexpr std::uint16_t flag_shared = 1;  // has a turn
+inline constexpr std::uint16_t flag_waits = 2;   // must look at the turn before it runs
+inline constexpr std::uint16_t flag_cut = 4;     // of `refused`: more than most_bytes were asked for
+
+struct Operation {
+  std::uint64_t size : 40;
+  std::uint64_t kind : 4;
+  std::uint64_t log2_alignment : 6;  // of `aligned`
+  std::uint64_t flags : 14;
+  std::uint32_t slot;
+  std::uint32_t turn;
+};
+static_assert(sizeof(Operation) == 16);
+
+struct Thread {
+  std::uint64_t first_operation;  // in the image's array
+  std::uint64_t operations;
+  std::uint64_t calls;
+  std::uint32_t ends;     // 1: its last operation is `end`. 0: it lives as long as the image
+  std::uint32_t creator;  // none: thread 0, and nobody else
+};
+static_assert(sizeof(Thread) == 32);
+
+struct Epoch {
+  std::uint64_t live_bytes;  // when it has ended
+  std::uint64_t last_event;  // the number of the first event after it, in the image
+  std::uint32_t threads;     // that enter it
+  std::uint32_t after;       // how many epochs, from the first, must be done before any enters
+};
+static_assert(sizeof(Epoch) == 24);
+
+// The recorded order: so many operations (markers, too) of this thread come next.
+struct Run {
+  std::uint32_t thread;
+  std::uint32_t operations;
+};
+static_assert(sizeof(Run) == 8);
+
+struct Totals {
+  std::uint64_t calls[call_kinds];
+  std::uint64_t bytes[call_kinds];  // requested; of realloc the new sizes, of free the freed ones
+};
+
+// One process. The first is the one that replay begins as; the others are its forked descendants.
+struct Image {
+  std::uint32_t number;  // in the trace
+  std::uint32_t parent;  // place in this table; none: the first
+  std::uint32_t threads;
+  std::uint32_t epochs;
+  std::uint64_t operations;
+  std::uint64_t runs;
+  std::uint64_t threads_offset;     // Thread[threads]
+  std::uint64_t operations_offset;  // Operation[operations]
+  std::uint64_t epochs_offset;      // Epoch[epochs]
+  std::uint64_t runs_offset;        // Run[runs]
+  // std::uint64_t[operations]: when, in nanoseconds since the image began. 0: not in this plan.
+  std::uint64_t times_offset;
+  // std::uint64_t[operations]: where malloc, calloc, aligned and realloc get their object, in bytes
+  // from the beginning of one mapping of arena_bytes. 0: not in this plan.
+  std::uint64_t addresses_offset;
+  std::uint64_t arena_bytes;
+  std::uint64_t slots;   // every slot is below this number
+  std::uint64_t events;  // of the image in the trace
+  std::uint64_t ends;    // threads with `ends`
+  Totals totals;
+  std::uint64_t inherited_bytes;  // live when it began: its parent's at the fork
+  std::uint64_t inherited_objects;
+  std::uint64_t live_bytes;  // when it ended
+  std::uint64_t live_objects;
+  std::uint64_t peak_live_bytes;
+  std::uint64_t peak_event;  // the first event after which live bytes were at their peak
+  std::uint64_t peak_epoch;
+  // Events that the plan leaves out: their objects are not known (the trace is damaged), or larger
+  // than most_bytes.
+  std::uint64_t left_out;
+};
+
+struct Header {
+  char magic[8];
+  std::uint32_t version;
+  std::uint32_t images;
+  std::uint64_t file_bytes;
+  std::uint64_t images_offset;  // Image[images]
+  std::uint64_t window;         // events of an epoch that others may not run ahead of; 0: no limit
+  std::uint32_t image_bytes;    // sizeof(Image)
+  std::uint32_t reserved;
+};
+
+}  // namespace ts::plan
