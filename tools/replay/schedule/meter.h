@@ -3,8 +3,8 @@
 // Why it exists: a meter advances by 1 / tickets, and a schedule that is to be the same in every
 // run cannot round. A meter is whole ticks and a fraction whose denominator is common to all
 // threads, the least common multiple of all tickets. With primes for tickets that number is long:
-// it has 1,024 bits here, which is enough for any tickets up to 700, or for any 51 primes up to a
-// million. The whole ticks have 64 bits, and no replay reaches so many. What it refuses to do:
+// it may have 1,023 bits here, which is enough for any tickets up to 700, or for any 51 primes up
+// to a million. The whole ticks have 64 bits, and no replay reaches so many. What it refuses to do:
 // divide by what is no common denominator.
 #pragma once
 
@@ -13,25 +13,21 @@
 
 namespace ts::replay {
 
-// An integer from 0 to 2^1024 - 1. Arithmetic that would leave this range is the caller's error,
-// except in multiply, which tells.
+// A natural number. Products are less than 2^1023, so that the sum of any two fits into the words.
 class Wide {
  public:
-  static constexpr unsigned bits = 1024;
-
   constexpr Wide() = default;
   constexpr explicit Wide(std::uint32_t value) : words_{value} {}
 
-  [[nodiscard]] bool multiply(std::uint32_t factor);  // false: too long, the value is lost
+  [[nodiscard]] bool multiply(std::uint32_t factor);  // false: too long, and the value is lost
   std::uint32_t divide(std::uint32_t divisor);        // returns the rest
   void add(const Wide& other);
-  void subtract(const Wide& other);
-  int compare(const Wide& other) const;  // negative, 0 or positive
-  double ratio_to(const Wide& whole) const;
+  void subtract(const Wide& other);          // which is no greater
+  int compare(const Wide& other) const;      // negative, 0 or positive
+  double ratio_to(const Wide& whole) const;  // which is no less
 
  private:
-  static constexpr std::size_t words = bits / 32;
-  static constexpr std::size_t top = words - 1;
+  static constexpr std::size_t words = 1024 / 32;
 
   std::uint32_t words_[words] = {};  // the least significant first
 };

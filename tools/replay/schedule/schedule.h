@@ -103,11 +103,12 @@ class Schedule {
  private:
   std::size_t find(std::uint32_t thread) const;  // its seat, or the one that it would have
   std::uint32_t grant();
+  std::uint64_t weight(const Seat& seat) const;
   Seat* choose(std::uint64_t runnable_tickets);
   Seat* next_in_turn();
   Seat* winner(std::uint64_t runnable_tickets);
   Seat* least_meter();
-  void skip_up_to(const Meter& meter);
+  void raise(Seat& skipped, const Meter& meter);
   void log(const Seat& seat, bool is_running);
 
   Discipline discipline_;

@@ -26,6 +26,8 @@ class Tickets {
   std::size_t count() const { return count_; }
 
  private:
+  const char* read(const char* text);
+
   std::size_t count_ = 1;
   std::uint32_t listed_[most_listed_tickets] = {1};
   Denominator denominator_;

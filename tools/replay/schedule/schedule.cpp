@@ -1,0 +1,152 @@
+// The three disciplines; see schedule.h.
+#include "replay/schedule/schedule.h"
+
+namespace ts::replay {
+
+Schedule::Schedule(Discipline discipline, std::uint64_t seed, const Denominator& denominator,
+                   Seat* seats, std::size_t capacity)
+    : discipline_{discipline},
+      random_{seed},
+      denominator_{denominator},
+      seats_{seats},
+      capacity_{capacity} {}
+
+void Schedule::log_to(MeterChange* changes, std::size_t capacity) {
+  changes_ = changes;
+  room_ = capacity;
+  logged_ = 0;
+}
+
+std::size_t Schedule::find(std::uint32_t thread) const {
+  std::size_t first = 0;
+  std::size_t behind = count_;
+  while (first < behind) {
+    const std::size_t middle = first + (behind - first) / 2;
+    if (seats_[middle].share.thread < thread) {
+      first = middle + 1;
+    } else {
+      behind = middle;
+    }
+  }
+  return first;
+}
+
+bool Schedule::add(std::uint32_t thread, std::uint32_t tickets) {
+  const std::size_t place = find(thread);
+  const bool is_there = place < count_ && seats_[place].share.thread == thread;
+  if (is_there || count_ == capacity_ || !denominator_.includes(tickets)) return false;
+  Seat born{};
+  born.share.thread = thread;
+  born.share.tickets = tickets;
+  born.step = denominator_.part(tickets);
+  if (count_ > 0) {
+    const Meter* least = &seats_[0].meter;
+    for (std::size_t i = 1; i < count_; ++i) {
+      if (seats_[i].meter.compare(*least) < 0) least = &seats_[i].meter;
+    }
+    born.meter = *least;
+  }
+  for (std::size_t i = count_; i > place; --i) seats_[i] = seats_[i - 1];
+  seats_[place] = born;
+  ++count_;
+  log(seats_[place], false);
+  return true;
+}
+
+Share Schedule::remove(std::uint32_t thread) {
+  const std::size_t place = find(thread);
+  if (place == count_ || seats_[place].share.thread != thread) {
+    Share nobody;
+    nobody.thread = no_thread;
+    return nobody;
+  }
+  const Share share = seats_[place].share;
+  --count_;
+  for (std::size_t i = place; i < count_; ++i) seats_[i] = seats_[i + 1];
+  return share;
+}
+
+std::uint32_t Schedule::grant() {
+  std::uint64_t runnable = 0;
+  for (std::size_t i = 0; i < count_; ++i) {
+    if (seats_[i].is_runnable) runnable += weight(seats_[i]);
+  }
+  if (runnable == 0) return no_thread;
+  Seat& chosen = *choose(runnable);
+  for (std::size_t i = 0; i < count_; ++i) {
+    Seat& seat = seats_[i];
+    if (seat.is_runnable) {
+      seat.share.owed += static_cast<double>(weight(seat)) / static_cast<double>(runnable);
+    } else {
+      ++seat.share.skipped;
+      if (discipline_ == Discipline::stride) raise(seat, chosen.meter);
+    }
+  }
+  ++chosen.share.ticks;
+  chosen.meter.advance(chosen.step, denominator_);
+  log(chosen, true);
+  last_ = chosen.share.thread;
+  ++ticks_;
+  return chosen.share.thread;
+}
+
+// Tickets that count.
+std::uint64_t Schedule::weight(const Seat& seat) const {
+  return discipline_ == Discipline::round_robin ? 1 : seat.share.tickets;
+}
+
+// At least one can run.
+Schedule::Seat* Schedule::choose(std::uint64_t runnable_tickets) {
+  switch (discipline_) {
+    case Discipline::lottery:
+      return winner(runnable_tickets);
+    case Discipline::stride:
+      return least_meter();
+    case Discipline::round_robin:
+      break;
+  }
+  return next_in_turn();
+}
+
+Schedule::Seat* Schedule::next_in_turn() {
+  Seat* lowest = nullptr;
+  for (std::size_t i = 0; i < count_; ++i) {
+    if (!seats_[i].is_runnable) continue;
+    if (seats_[i].share.thread > last_) return &seats_[i];  // nobody's is above no_thread
+    if (lowest == nullptr) lowest = &seats_[i];
+  }
+  return lowest;
+}
+
+Schedule::Seat* Schedule::winner(std::uint64_t runnable_tickets) {
+  std::uint64_t drawn = random_.below(runnable_tickets);
+  Seat* seat = seats_;
+  for (;; ++seat) {
+    if (!seat->is_runnable) continue;
+    if (drawn < seat->share.tickets) return seat;
+    drawn -= seat->share.tickets;
+  }
+}
+
+Schedule::Seat* Schedule::least_meter() {
+  Seat* least = nullptr;
+  for (std::size_t i = 0; i < count_; ++i) {
+    if (!seats_[i].is_runnable) continue;
+    if (least == nullptr || seats_[i].meter.compare(least->meter) < 0) least = &seats_[i];
+  }
+  return least;
+}
+
+void Schedule::raise(Seat& skipped, const Meter& meter) {
+  if (skipped.meter.compare(meter) >= 0) return;
+  skipped.meter = meter;
+  log(skipped, false);
+}
+
+void Schedule::log(const Seat& seat, bool is_running) {
+  if (logged_ == room_) return;
+  changes_[logged_] = {ticks_, seat.share.thread, is_running, seat.meter.value(denominator_)};
+  ++logged_;
+}
+
+}  // namespace ts::replay
