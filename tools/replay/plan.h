@@ -63,6 +63,8 @@ inline constexpr std::uint16_t flag_shared = 1;  // has a turn
 inline constexpr std::uint16_t flag_waits = 2;   // must look at the turn before it runs
 inline constexpr std::uint16_t flag_cut = 4;     // of `refused`: more than most_bytes were asked for
 
+inline constexpr std::uint64_t address_fresh = 1;  // addresses are multiples of 8
+
 struct Operation {
   std::uint64_t size : 40;
   std::uint64_t kind : 4;
@@ -117,7 +119,8 @@ struct Image {
   // std::uint64_t[operations]: when, in nanoseconds since the image began. 0: not in this plan.
   std::uint64_t times_offset;
   // std::uint64_t[operations]: where malloc, calloc, aligned and realloc get their object, in bytes
-  // from the beginning of one mapping of arena_bytes. 0: not in this plan.
+  // from the beginning of one mapping of arena_bytes, or'ed with `address_fresh` where no object has
+  // lain on any of its bytes before (a calloc then has nothing to zero). 0: not in this plan.
   std::uint64_t addresses_offset;
   std::uint64_t arena_bytes;
   std::uint64_t slots;   // every slot is below this number
