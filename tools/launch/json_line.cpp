@@ -139,6 +139,22 @@ void JsonLine::add(std::int64_t value) {
   put_number(value);
 }
 
+void JsonLine::add_decimal(double value) {
+  constexpr double millionths = 1e6;
+  auto whole = static_cast<std::uint64_t>(value);
+  auto fraction =
+      static_cast<std::uint64_t>((value - static_cast<double>(whole)) * millionths + 0.5);
+  if (fraction == 1'000'000) {
+    ++whole;
+    fraction = 0;
+  }
+  char digits[32];
+  format(digits, sizeof digits, "%llu.%06llu", static_cast<unsigned long long>(whole),
+         static_cast<unsigned long long>(fraction));
+  put_separator();
+  put(digits);
+}
+
 void JsonLine::add_unless_negative(const char* name, std::int64_t value) {
   if (value < 0) {
     add_null(name);
