@@ -363,6 +363,26 @@ TEST(LogTest, TellsEveryMeterAfterEveryTick) {
   }
 }
 
+TEST(LogTest, BeginsWhenThereIsSomethingToShare) {
+  std::vector<MeterChange> changes(100);
+  Hall hall{Discipline::stride, {2, 1}};
+  ASSERT_EQ(hall.schedule().remove(1).thread, 1U);
+  hall.schedule().log_to(changes.data(), changes.size());
+  hall.run(1000);
+  EXPECT_EQ(hall.schedule().logged(), 0U);
+  ASSERT_TRUE(hall.schedule().add(1, 1));
+  ASSERT_EQ(hall.schedule().logged(), 2U) << "where both stand";
+  EXPECT_EQ(changes[0].thread, 0U);
+  EXPECT_EQ(changes[1].thread, 1U);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(changes[i].tick, 1000U);
+    EXPECT_EQ(changes[i].is_running, 0U);
+    EXPECT_EQ(changes[i].meter, 500);
+  }
+  hall.tick();
+  EXPECT_EQ(hall.schedule().logged(), 3U);
+}
+
 TEST(LogTest, EndsWhereItsRoomEnds) {
   std::vector<MeterChange> changes(11, MeterChange{0, 77, 0, 0});
   Hall hall{Discipline::round_robin, {1, 1}};

@@ -49,6 +49,7 @@ bool Schedule::add(std::uint32_t thread, std::uint32_t tickets) {
   for (std::size_t i = count_; i > place; --i) seats_[i] = seats_[i - 1];
   seats_[place] = born;
   ++count_;
+  if (count_ == 2) log(seats_[1 - place], false);
   log(seats_[place], false);
   return true;
 }
@@ -144,7 +145,7 @@ void Schedule::raise(Seat& skipped, const Meter& meter) {
 }
 
 void Schedule::log(const Seat& seat, bool is_running) {
-  if (logged_ == room_) return;
+  if (count_ < 2 || logged_ == room_) return;
   changes_[logged_] = {ticks_, seat.share.thread, is_running, seat.meter.value(denominator_)};
   ++logged_;
 }

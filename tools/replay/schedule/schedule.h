@@ -53,11 +53,12 @@ struct Share {
   double owed = 0;
 };
 
-// For the plot of meters over ticks: a meter is at this value when the tick is over.
+// For the plot of meters over ticks: a meter is at this value when the tick is over. Kept while
+// there are two threads or more: one alone may run for long before there is anything to share.
 struct MeterChange {
   std::uint64_t tick;  // from 0
   std::uint32_t thread;
-  std::uint32_t is_running;  // 1: it ran in this tick; 0: it was born before it, or was skipped
+  std::uint32_t is_running;  // 1: it ran in this tick; 0: it was there before it, or was skipped
   double meter;
 };
 
