@@ -45,6 +45,7 @@ class Parsed {
     const char* value;
   };
   const Given* find(const char* name) const;
+  [[noreturn]] void fail(const std::string& what) const;
 
   const char* command_;
   std::vector<Given> given_;

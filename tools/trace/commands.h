@@ -1,5 +1,6 @@
 // The sub-commands of `trace`: each takes the arguments after its name and returns the exit status.
-// They may throw trace::Error, or UsageError (arguments.h).
+// They may throw trace::Error, or UsageError (arguments.h); trace.cpp tells the user. Each has a file of
+// its name, or a folder.
 #pragma once
 
 #include <span>
@@ -8,8 +9,8 @@ namespace ts::trace {
 
 using Arguments = std::span<char* const>;
 
-int print_events(Arguments arguments);  // print/
-int print_info(Arguments arguments);    // info/
-int check(Arguments arguments);         // check/
+int print_events(Arguments arguments);
+int print_info(Arguments arguments);
+int check(Arguments arguments);
 
 }  // namespace ts::trace

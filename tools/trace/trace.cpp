@@ -26,8 +26,8 @@ constexpr Command commands[] = {
     {"check", check, "whether the file is whole; if not, what is lost"},
 };
 
-constexpr int exit_usage = 1;
-constexpr int exit_failed = 2;
+constexpr int exit_failed = 1;  // also: what was asked for is there, but the trace is damaged
+constexpr int exit_usage = 2;
 
 void print_help(std::FILE* to) {
   std::fputs("usage: trace COMMAND [options] FILE\n\n", to);

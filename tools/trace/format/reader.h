@@ -82,6 +82,7 @@ class Cursor {
   Gap gap_before_batch_;
   bool has_gap_before_batch_ = false;
   bool gap_ = false;
+  bool is_at_end_ = false;
 };
 
 class Reader {

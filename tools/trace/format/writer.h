@@ -1,8 +1,8 @@
 // Writes a trace: events in, chunks out.
 //
 // Why it exists: a recording must survive the end of whoever writes it, so chunks go to the file as
-// they fill, and the index only comes last. Memory is bounded: events are packed as they come, and
-// when the chunks of all images together hold more than max_buffered_bytes, the fullest is written.
+// they fill, and the index only comes last. Memory is bounded: when the unwritten chunks of all images
+// together hold max_buffered_events events (of some 7 bytes each), the fullest is written.
 // What it refuses to do: accept what a reader would have to call damage. An event that breaks the
 // rules of event.h (objects without gaps, a thread number that skips one) is an Error here.
 //
@@ -21,7 +21,7 @@ namespace ts::trace {
 
 class Writer {
  public:
-  static constexpr std::size_t max_buffered_bytes = 64 << 20;
+  static constexpr std::uint64_t max_buffered_events = 1 << 22;
 
   // Refuses to overwrite a file unless `force` is set.
   static Writer create(const std::string& path, bool force);
