@@ -1,7 +1,8 @@
 // Any bytes as a trace: the reader refuses them or reads them, and keeps its promises.
 //
-// Why it exists: traces come from elsewhere. What it refuses to do: spend its time on checksums. Its
-// mutator makes them right again after most changes, so that what lies behind them is reached.
+// Why it exists: traces come from elsewhere. What it refuses to do: spend its time on checksums.
+// Its mutator makes them right again after most changes, so that what lies behind them is
+// reached.
 #include <cstdlib>
 #include <iterator>
 #include <random>

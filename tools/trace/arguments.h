@@ -24,7 +24,8 @@ struct Option {
   enum class Value : std::uint8_t { none, wanted } value;
 };
 
-// `--name VALUE`, `--name=VALUE` and `--flag` in any order, mixed with file names; `--` ends options.
+// `--name VALUE`, `--name=VALUE` and `--flag` in any order, mixed with file names; `--` ends
+// options.
 class Parsed {
  public:
   // Throws UsageError that names `command` for what is not in `options`. `--help` is always known.

@@ -9,8 +9,8 @@ namespace {
 
 constexpr std::string_view help =
     R"(usage: trace check [options] FILE
-Reads all of a trace, and writes a line for each damage: where it is, what is lost, what to do. What is
-not named can be read.
+Reads all of a trace, and writes a line for each damage: where it is, what is lost, what to do.
+What is not named can be read.
   --quiet   no lines, only the exit status
 Exit status: 0 the trace is whole; 1 it is damaged, or no trace; 2 wrong usage.
 )";

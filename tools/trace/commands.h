@@ -1,6 +1,6 @@
-// The sub-commands of `trace`: each takes the arguments after its name and returns the exit status.
-// They may throw trace::Error, or UsageError (arguments.h); trace.cpp tells the user. Each has a file of
-// its name, or a folder.
+// The sub-commands of `trace`: each takes the arguments after its name and returns the exit
+// status. They may throw trace::Error, or UsageError (arguments.h); trace.cpp tells the user.
+// Each has a file of its name, or a folder.
 #pragma once
 
 #include <span>

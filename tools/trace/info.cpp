@@ -14,7 +14,8 @@ constexpr std::string_view help =
 Writes what a trace holds: its images, and the totals.
   --kinds   also read all events, and count calls and bytes by kind
   --json    one object ("schema": "tsmalloc-trace-info/1") instead of text
-Exit status: 0 the trace is whole; 1 it is damaged (what is known is written), or cannot be read; 2 wrong usage.
+Exit status: 0 the trace is whole; 1 it is damaged (what is known is written), or cannot be read;
+2 wrong usage.
 )";
 
 struct KindTotals {

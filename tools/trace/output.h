@@ -1,7 +1,7 @@
 // Lines on the standard output.
 //
-// Why it exists: 10^8 events make a lot of lines, and a full disk must not pass for an answer. What it
-// refuses to do: format; it takes words and numbers.
+// Why it exists: 10^8 events make a lot of lines, and a full disk must not pass for an answer.
+// What it refuses to do: format; it takes words and numbers.
 #pragma once
 
 #include <cstdint>
@@ -30,8 +30,8 @@ class Output {
   std::string buffer_;
 };
 
-// As a JSON string, with its quotes. A byte that is not part of valid UTF-8 becomes the lone surrogate
-// \udcXX, as in Python's "surrogateescape".
+// As a JSON string, with its quotes. A byte that is not part of valid UTF-8 becomes the lone
+// surrogate \udcXX, as in Python's "surrogateescape".
 std::string json_text(std::string_view text);
 
 // For people: whatever could move a terminal's cursor is a question mark.

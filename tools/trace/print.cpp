@@ -11,9 +11,9 @@ namespace {
 
 constexpr std::string_view help =
     R"(usage: trace print [options] FILE
-Writes one line for each event: IMAGE EVENT TIME_NS THREAD KIND OBJECT SIZE ALIGNMENT, with "-" for what
-the kind of event does not have. OBJECT is the creator's number for thread_begin, and the image of the child for
-fork. Lost events are lines that begin with "#".
+Writes one line for each event: IMAGE EVENT TIME_NS THREAD KIND OBJECT SIZE ALIGNMENT, with "-"
+for what the kind of event does not have. OBJECT is the creator's number for thread_begin, and the
+image of the child for fork. Lost events are lines that begin with "#".
   --image N   only this image (default: all, one after the other)
   --from N    begin with this event
   --count N   at most as many events of each image

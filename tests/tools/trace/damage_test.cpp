@@ -1,9 +1,10 @@
-// A small trace, damaged in every place: what is intact is read, before the damage and after it, and
-// what is not is told.
+// A small trace, damaged in every place: what is intact is read, before the damage and after it,
+// and what is not is told.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 
 #include "samples.h"
 #include "trace/format/reader.h"
@@ -167,7 +168,10 @@ bool overlaps(const PlacedChunk& chunk, std::size_t begin, std::size_t end) {
 TEST(TraceDamage, MissingBytesAnywhere) {
   const Sample sample = make_sample(4, small_chunks, small_events, true);
   MemoryFile file;
-  for (const std::size_t size : {1U, 7U, 80U, 300U}) {
+  std::set<std::size_t> sizes{1, 7, 80, 300};
+  // As many as make the chunk after the next one begin where the next one should.
+  for (const PlacedChunk& chunk : chunks_of(sample.bytes)) sizes.insert(chunk.end() - chunk.offset);
+  for (const std::size_t size : sizes) {
     for (std::size_t begin = 0; begin + size <= sample.bytes.size(); begin += 3) {
       SCOPED_TRACE(std::to_string(size) + " bytes missing at " + std::to_string(begin));
       Bytes bytes = sample.bytes;
@@ -253,7 +257,8 @@ TEST(TraceDamage, OneTraceAfterAnother) {
   }
 }
 
-// The chunk that is lost is the last of its image: how many there were is known from the image's end.
+// The chunk that is lost is the last of its image: how many there were is known from the image's
+// end.
 TEST(TraceDamage, LostEventsAtTheEndOfAnImageAreCounted) {
   const Sample sample = make_sample(9, small_chunks, small_events, true);
   for (const bool has_footer : {true, false}) {

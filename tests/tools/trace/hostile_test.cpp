@@ -1,9 +1,9 @@
 // Files whose checksums are right and whose contents lie, as a defective or malicious program would
 // write them: no crash, no more memory or time than the file's size allows, and the rest is read.
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 
 #include <algorithm>
+#include <fstream>
 #include <random>
 
 #include "samples.h"
@@ -114,6 +114,7 @@ TEST(HostileTrace, ChunksAroundALiarAreRead) {
   for (const Field field : {Field{12, 4}, Field{16, 4}, Field{20, 4}, Field{24, 8}, Field{32, 8},
                             Field{56, 4}, Field{60, 4}}) {
     for (const std::uint64_t lie : {~0ULL, ~0ULL >> 1, 1ULL << 31}) {
+      if (field.offset == 24 && lie < max_events) continue;  // a gap, which could be true
       SCOPED_TRACE("field " + std::to_string(field.offset) + ": " + std::to_string(lie));
       Bytes bytes = sample.bytes;
       store_field(bytes, liar.offset, field, lie);
@@ -211,10 +212,20 @@ Bytes bomb(std::size_t plain_bytes, std::size_t claimed_bytes) {
   return payload;
 }
 
+// What this process had in memory at most since the last reset.
 std::uint64_t resident_peak_kib() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  return static_cast<std::uint64_t>(usage.ru_maxrss);
+  std::ifstream status{"/proc/self/status"};
+  for (std::string word; status >> word;) {
+    std::uint64_t kib = 0;
+    if (word == "VmHWM:" && status >> kib) return kib;
+  }
+  return 0;
+}
+
+bool reset_resident_peak() {
+  std::ofstream references{"/proc/self/clear_refs"};
+  references << 5;
+  return static_cast<bool>(references.flush());
 }
 
 TEST(HostileTrace, ABombDoesNotGoOff) {
@@ -222,15 +233,15 @@ TEST(HostileTrace, ABombDoesNotGoOff) {
   ChunkHeader chunk;
   chunk.count = max_chunk_events;
   chunk.threads = 1;
-  // One that says how much it unpacks to, and is within what a chunk may have; one that says more; one
-  // that unpacks to more than it says.
+  // One that says how much it unpacks to, and is within what a chunk may have; one that says
+  // more; one that unpacks to more than it says.
   struct Case {
     std::uint32_t plain;
     std::uint32_t claimed;
   };
   for (const Case& bomb_case :
        {Case{max_chunk_events * max_event_bytes, max_chunk_events * max_event_bytes},
-        Case{1U << 30, 1U << 30}, Case{1U << 30, 1'000}}) {
+        Case{64U << 20, 64U << 20}, Case{64U << 20, 100'000}}) {
     Bytes bytes{header.begin(), header.end()};
     const Bytes payload = bomb(bomb_case.plain, bomb_case.claimed);
     for (std::uint32_t i = 0; i < 50; ++i) {
@@ -240,25 +251,27 @@ TEST(HostileTrace, ABombDoesNotGoOff) {
     }
     repair_checksums(bytes);
     const MemoryFile file{bytes};
+    const bool can_measure = TS_TEST_SLOWNESS == 1 && reset_resident_peak();
     const std::uint64_t before = resident_peak_kib();
     Reader reader{file.path()};
     EXPECT_EQ(exhaust(reader), 0U);
     EXPECT_FALSE(reader.is_whole());
-    if (before < 1U << 20)
-      continue;  // what this test itself packs is larger than what it looks for
-    EXPECT_LT(resident_peak_kib() - before, 64U << 10);
+    if (can_measure) {
+      EXPECT_LT(resident_peak_kib() - before, 32U << 10);
+    }
   }
 }
 
-// Headers that all claim as much as they can, one after the other: looked at in no more than linear time.
+// Headers that all claim as much as they can, one after the other: looked at in no more than
+// linear time.
 TEST(HostileTrace, AFileOfHeaders) {
   const auto begin = encode(FileHeader{});
   Bytes bytes{begin.begin(), begin.end()};
   ChunkHeader header;
   header.count = max_chunk_events;
   header.threads = 1;
-  header.plain_bytes = 1'000'000;
-  header.coded_bytes = max_payload_bytes;
+  header.plain_bytes = max_chunk_events * max_event_bytes;
+  header.coded_bytes = header.plain_bytes - 1;
   constexpr std::uint64_t headers = 100'000;
   for (std::uint64_t i = 0; i < headers; ++i) {
     header.first_event = i * max_chunk_events;

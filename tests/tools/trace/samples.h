@@ -51,8 +51,8 @@ class RandomEvents {
   std::uint64_t time_ns_ = 0;
 };
 
-// A program as programs are: few sizes, most blocks die young, some structures are torn down in order,
-// time passes in some ten nanoseconds, and threads take turns.
+// A program as programs are: few sizes, most blocks die young, some structures are torn down in
+// order, time passes in some ten nanoseconds, and threads take turns.
 class PlausibleEvents {
  public:
   PlausibleEvents(std::uint64_t seed, std::uint32_t threads) : random_{seed}, threads_{threads} {}
@@ -96,8 +96,8 @@ std::vector<PlacedChunk> chunks_of(ByteSpan bytes, std::size_t offset = file_hea
 // Makes checksums of chunks, headers and footer right again, as far as their places can be told.
 void repair_checksums(Bytes& bytes);
 
-// Gives the chunks at the file's begin, as far as their headers are right, an index and a footer that
-// fit; what came after them is gone.
+// Gives the chunks at the file's begin, as far as their headers are right, an index and a footer
+// that fit; what came after them is gone.
 void rebuild_index(Bytes& bytes);
 
 }  // namespace ts::trace::testing

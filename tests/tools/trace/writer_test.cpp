@@ -226,7 +226,8 @@ TEST_F(TraceWriter, AWriterThatIsDroppedWritesWhatItHolds) {
   EXPECT_FALSE(reader.is_whole());
 }
 
-// Many images at once, none of which fills a chunk: the fullest are written when there are too many.
+// Many images at once, none of which fills a chunk: the fullest are written when there are too
+// many.
 TEST_F(TraceWriter, UnwrittenEventsAreBounded) {
   MemoryFile file;
   Writer writer = Writer::create(file.path(), true);

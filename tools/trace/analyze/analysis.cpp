@@ -14,15 +14,15 @@ constexpr std::uint64_t thousandth = 1'000;
 // The state of one reading.
 class Analyst {
  public:
-  Analyst(const Reader& reader, const Image& image, const Survey& found)
-      : reader_{reader}, image_{image}, survey_{found}, births_{found.touched.members()} {
+  Analyst(const Reader& reader, const Image& image, const FirstReading& found)
+      : reader_{reader}, image_{image}, first_{found}, births_{found.touched.members()} {
     stretch_ = std::max<std::uint64_t>(1, (found.end + Analysis::most_points - 1) /
                                               Analysis::most_points);
   }
 
   Analysis run() {
     inherit();
-    if (!survey_.peak_event) take_peak(0);
+    if (!first_.peak_event) take_peak(0);
     Cursor cursor = reader_.events(image_.number);
     for (Event event; cursor.next(event);) {
       number_ = cursor.number();
@@ -31,7 +31,7 @@ class Analyst {
       latest_ns_ = std::max(latest_ns_, event.time_ns);
       highest_ = std::max(highest_, live_.bytes);
       last_number_ = number_;
-      if (survey_.peak_event == number_) take_peak(event.time_ns);
+      if (first_.peak_event == number_) take_peak(event.time_ns);
     }
     if (is_in_stretch_) end_stretch();
     count_the_rest();
@@ -42,7 +42,7 @@ class Analyst {
   void inherit() {
     const Inheritance inheritance = inherited_by(reader_, image_);
     inheritance.objects.each([this](std::uint64_t object, std::uint64_t size) {
-      if (const auto place = survey_.touched.place(object)) {
+      if (const auto place = first_.touched.place(object)) {
         births_.insert(*place, {.size = size, .is_inherited = true});
       } else {
         result_.left_inherited.add(size);
@@ -90,7 +90,7 @@ class Analyst {
     SizeCount& count = result_.sizes.of(event.size);
     ++count.allocations;
     ++count.live;
-    if (const auto place = survey_.touched.place(event.object)) {
+    if (const auto place = first_.touched.place(event.object)) {
       births_.insert(*place,
                      {number_, event.time_ns, clock_bytes_, event.size, event.thread, false});
     } else {
@@ -100,7 +100,7 @@ class Analyst {
   }
 
   void on_resize(const Event& event, ThreadSums& thread) {
-    const auto place = survey_.touched.place(event.object);
+    const auto place = first_.touched.place(event.object);
     const std::optional<Birth> birth = births_.find(*place);
     if (!birth) {
       ++result_.unknown_resizes;
@@ -149,7 +149,7 @@ class Analyst {
   }
 
   void on_free(const Event& event, ThreadSums& thread) {
-    const auto place = survey_.touched.place(event.object);
+    const auto place = first_.touched.place(event.object);
     const std::optional<Birth> birth = births_.find(*place);
     if (!birth) {
       ++result_.unknown_frees;
@@ -240,7 +240,7 @@ class Analyst {
 
   const Reader& reader_;
   const Image& image_;
-  const Survey& survey_;
+  const FirstReading& first_;
   BirthTable births_;
   Analysis result_;
   Amount live_;
@@ -257,7 +257,7 @@ class Analyst {
 
 }  // namespace
 
-Analysis analyse(const Reader& reader, const Image& image, const Survey& found) {
+Analysis analyse(const Reader& reader, const Image& image, const FirstReading& found) {
   return Analyst{reader, image, found}.run();
 }
 

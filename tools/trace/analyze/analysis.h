@@ -2,7 +2,7 @@
 //
 // Why it exists: words like "temporary" and "lifetime" are used loosely; here each has one meaning,
 // which the tests check against a slow and obvious second implementation. What it refuses to do: hold
-// the trace in memory, or judge. It reads the image twice (survey.h comes first) and needs memory for
+// the trace in memory, or judge. It reads the image twice (first_reading.h comes first) and needs memory for
 // what lives at one time: at most 9 bytes an event (13 where objects are resized), whatever the trace,
 // and about 18 bytes for each object that is live at once and freed later.
 //
@@ -33,7 +33,7 @@
 #include "trace/analyze/classes.h"
 #include "trace/analyze/histogram.h"
 #include "trace/analyze/size_counts.h"
-#include "trace/analyze/survey.h"
+#include "trace/analyze/first_reading.h"
 #include "trace/format/reader.h"
 
 namespace ts::trace {
@@ -115,8 +115,8 @@ struct Analysis {
   std::vector<ThreadSums> threads;
 };
 
-// `found`: the survey of the same image.
-Analysis analyse(const Reader& reader, const Image& image, const Survey& found);
+// `found`: the first reading of the same image.
+Analysis analyse(const Reader& reader, const Image& image, const FirstReading& found);
 
 // What an allocator's classes would make of the sizes: bytes of blocks, to be held against the bytes
 // requested. Alignment is not looked at.

@@ -8,7 +8,7 @@
 #include "trace/analyze/classes.h"
 #include "trace/analyze/json.h"
 #include "trace/analyze/report.h"
-#include "trace/analyze/survey.h"
+#include "trace/analyze/first_reading.h"
 #include "trace/arguments.h"
 #include "trace/commands.h"
 #include "trace/format/reader.h"
@@ -45,7 +45,7 @@ int analyze(Arguments arguments) {
     number = static_cast<std::uint32_t>(parsed.number("--image", 0, max_images));
   }
   const Image& image = choose_image(reader, number, path);
-  const Survey found = survey(reader, image);
+  const FirstReading found = first_reading(reader, image);
   const Analysis analysis = analyse(reader, image, found);
   Json json;
   write_report(json, {base_name(path), reader, image, found, analysis, classes});

@@ -22,8 +22,8 @@ void put_amount(Json& json, const char* name, const Amount& amount) {
 
 // --- the trace ----------------------------------------------------------------------------------
 
-// The fields of an object that the caller begins.
-void write_image(Json& json, const Image& image) {
+// Of an object that the caller has begun.
+void write_image_fields(Json& json, const Image& image) {
   json.add("number", image.number);
   if (image.parent == no_image) {
     json.add_null("parent");
@@ -39,7 +39,6 @@ void write_image(Json& json, const Image& image) {
   json.add("begin_ns", image.begin_ns);
   json.add("end_ns", image.end_ns);
   json.add_text("end", name(image.end));
-  json.end_object();
 }
 
 void write_damage(Json& json, const Reader& reader, const std::vector<Gap>& gaps) {
@@ -194,10 +193,10 @@ void write_lifetimes(Json& json, const Analysis& analysis) {
 
 // --- peak, end, chains --------------------------------------------------------------------------
 
-void write_peak(Json& json, const Survey& survey, const Analysis& analysis) {
+void write_peak(Json& json, const FirstReading& first, const Analysis& analysis) {
   json.begin_object("peak");
-  if (survey.peak_event) {
-    json.add("event", *survey.peak_event);
+  if (first.peak_event) {
+    json.add("event", *first.peak_event);
   } else {
     json.add_null("event");
   }
@@ -353,16 +352,16 @@ void write_calls(Json& json, const Analysis& analysis) {
   json.end_object();
 }
 
-void write_sums(Json& json, const Survey& survey, const Analysis& analysis) {
-  json.add("events", survey.events);
-  json.add("duration_ns", survey.last_ns);
+void write_sums(Json& json, const FirstReading& first, const Analysis& analysis) {
+  json.add("events", first.events);
+  json.add("duration_ns", first.last_ns);
   write_calls(json, analysis);
   put_amount(json, "allocations", analysis.allocations);
   json.add("grown_bytes", analysis.grown_bytes);
   json.add("shrunk_bytes", analysis.shrunk_bytes);
   json.add("refused_bytes", analysis.refused_bytes);
-  put_amount(json, "inherited", survey.inherited);
-  json.add_bool("knows_inherited", survey.knows_inherited);
+  put_amount(json, "inherited", first.inherited);
+  json.add_bool("knows_inherited", first.knows_inherited);
   json.add("unknown_frees", analysis.unknown_frees);
   json.add("unknown_resizes", analysis.unknown_resizes);
   put_amount(json, "frees", analysis.frees);
@@ -385,22 +384,24 @@ void write_trace(Json& json, const std::string& trace, const Reader& reader,
   for (const Image& each : reader.images()) {
     if (left-- == 0) break;
     json.begin_object();
-    write_image(json, each);
+    write_image_fields(json, each);
+    json.end_object();
   }
   json.end_list();
   json.begin_object("image");
-  write_image(json, image);
+  write_image_fields(json, image);
+  json.end_object();
 }
 
 void write_report(Json& json, const Report& report) {
   const Analysis& analysis = report.analysis;
   json.begin_object();
   json.add_text("schema", "tsmalloc-analysis/1");
-  write_trace(json, report.trace, report.reader, report.image, report.survey.gaps);
-  write_sums(json, report.survey, analysis);
+  write_trace(json, report.trace, report.reader, report.image, report.first.gaps);
+  write_sums(json, report.first, analysis);
   write_sizes(json, analysis);
   write_lifetimes(json, analysis);
-  write_peak(json, report.survey, analysis);
+  write_peak(json, report.first, analysis);
   write_left(json, analysis);
   write_chains(json, analysis);
   write_curve(json, analysis);

@@ -10,7 +10,7 @@
 #include "trace/analyze/analysis.h"
 #include "trace/analyze/classes.h"
 #include "trace/analyze/json.h"
-#include "trace/analyze/survey.h"
+#include "trace/analyze/first_reading.h"
 #include "trace/format/reader.h"
 
 namespace ts::trace {
@@ -19,7 +19,7 @@ struct Report {
   std::string trace;  // base name of the file
   const Reader& reader;
   const Image& image;
-  const Survey& survey;
+  const FirstReading& first;
   const Analysis& analysis;
   const std::vector<Classes>& classes;
 };

@@ -39,15 +39,15 @@ std::vector<std::uint64_t> section(const plan::Image& image, const Blocks& block
 }
 
 // A file that is closed when it goes, and every write to which is whole.
-class PlanFile {
+class OpenPlan {
  public:
-  explicit PlanFile(const std::string& path)
+  explicit OpenPlan(const std::string& path)
       : path_{path}, descriptor_{open(path.c_str(), O_RDWR | O_CLOEXEC)} {
     if (descriptor_ < 0) fail();
   }
-  ~PlanFile() { close(descriptor_); }
-  PlanFile(const PlanFile&) = delete;
-  PlanFile& operator=(const PlanFile&) = delete;
+  ~OpenPlan() { close(descriptor_); }
+  OpenPlan(const OpenPlan&) = delete;
+  OpenPlan& operator=(const OpenPlan&) = delete;
 
   void write_at(std::uint64_t offset, const void* data, std::size_t bytes) {
     const char* rest = static_cast<const char*>(data);
@@ -165,7 +165,7 @@ void write_addresses(const std::string& path, const Blocks& blocks, const Addres
   image.addresses_offset = pages_up(header.file_bytes);
   header.file_bytes = image.addresses_offset + words.size() * sizeof words[0];
   // The tables last: until then the file is the plan that it was.
-  PlanFile file{path};
+  OpenPlan file{path};
   file.write_at(image.addresses_offset, words.data(), words.size() * sizeof words[0]);
   file.write_at(header.images_offset, &image, sizeof image);
   file.write_at(0, &header, sizeof header);

@@ -1,9 +1,9 @@
 // Where the chunks of a file are: told by its index, or found by looking at all of it.
 //
-// Why it exists: opening a whole trace takes one look at its end; one without an end, or with damage in
-// it, is searched for what is intact. What it refuses to do: believe an index that does not fit the
-// file to the byte, and to let chunks overlap, so that reading them all takes no longer than the file
-// is long.
+// Why it exists: opening a whole trace takes one look at its end; one without an end, or with
+// damage in it, is searched for what is intact. What it refuses to do: believe an index that does
+// not fit the file to the byte, and to let chunks overlap, so that reading them all takes no
+// longer than the file is long.
 #pragma once
 
 #include <cstdint>

@@ -1,9 +1,9 @@
 // The payload of a chunk of events: columns, each packed by itself.
 //
-// Why it exists: like stands beside like, and what an event has no use for costs nothing: the number of
-// a new object follows from those before, a thread is only named when it is another than that of the
-// event before. What it refuses to do: give events that break the rules of event.h; a chunk that holds
-// such is damaged, whatever its checksum says.
+// Why it exists: like stands beside like, and what an event has no use for costs nothing: the
+// number of a new object follows from those before, a thread is only named when it is another
+// than that of the event before. What it refuses to do: give events that break the rules of
+// event.h; a chunk that holds such is damaged, whatever its checksum says.
 #pragma once
 
 #include <array>
@@ -23,6 +23,7 @@ struct ChunkHeader;
 // Tag 1, thread 5, object and time 9 each, size 10, alignment 1.
 inline constexpr std::uint32_t max_event_bytes = 35;
 inline constexpr std::size_t column_count = 9;
+inline constexpr std::uint32_t max_table_bytes = 2 * 5 * column_count;
 
 // What both sides remember of the events before, since the chunk's begin.
 class Context {
@@ -68,8 +69,8 @@ class EventDecoder {
   // Unpacks a payload whose checksum is right. Null, or what is wrong with it.
   const char* begin(const ChunkHeader& header, ByteSpan payload);
 
-  // The next events into `events`, as many as there are. Returns how many are good; if that is fewer
-  // than there should be, error() says why, and no further ones can be read.
+  // The next events into `events`, as many as there are. Returns how many are good; if that is
+  // fewer than there should be, error() says why, and no further ones can be read.
   std::size_t decode(std::span<Event> events);
 
   std::uint32_t remaining() const { return remaining_; }

@@ -1,7 +1,9 @@
-// What the chunks of a file hold in all: its images, and for each the chunks of its events in order.
+// What the chunks of a file hold in all: its images, and for each the chunks of its events in
+// order.
 //
-// Why it exists: which events are lost follows from those that are there: their numbers have no gaps.
-// What it refuses to do: read events; a chunk that is damaged inside is only found when it is read.
+// Why it exists: which events are lost follows from those that are there: their numbers have no
+// gaps. What it refuses to do: read events; a chunk that is damaged inside is only found when it
+// is read.
 #pragma once
 
 #include <cstdint>

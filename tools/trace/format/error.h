@@ -1,8 +1,8 @@
 // What goes wrong with a trace.
 //
-// Why it exists: whoever reads the message has a file and a question, so each says what is the matter
-// with which file, and what to do. What it refuses to do: stand for damage of which the rest can still
-// be read; that is a Damage (reader.h), and no exception.
+// Why it exists: whoever reads the message has a file and a question, so each says what is the
+// matter with which file, and what to do. What it refuses to do: stand for damage of which the
+// rest can still be read; that is a Damage (reader.h), and no exception.
 #pragma once
 
 #include <stdexcept>

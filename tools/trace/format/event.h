@@ -1,14 +1,15 @@
 // What a trace tells: events, and the images in which they happened.
 //
-// Why it exists: recorder, planner and analyses agree here on what was recorded. What it refuses to
-// do: hold contents of memory, addresses or paths; a trace can be given to anybody.
+// Why it exists: recorder, planner and analyses agree here on what was recorded. What it refuses
+// to do: hold contents of memory, addresses or paths; a trace can be given to anybody.
 //
-// Terms. An *image* is one program image in one process (a new one at exec, and in a forked child);
-// images are numbered in the order in which they begin. An *event* is one call, in the global order of
-// its image, numbered from 0 in each image. An *object* is what an allocation makes; objects of an
-// image are numbered in the order of their allocations, from Image::first_object on, without gaps. A
-// resize keeps the object. A forked child inherits the objects live in its parent, with their numbers.
-// A *thread* is numbered from 0 within its image, by birth.
+// Terms. An *image* is one program image in one process (a new one at exec, and in a forked
+// child); images are numbered in the order in which they begin. An *event* is one call, in the
+// global order of its image, numbered from 0 in each image. An *object* is what an allocation
+// makes; objects of an image are numbered in the order of their allocations, from
+// Image::first_object on, without gaps. A resize keeps the object. A forked child inherits the
+// objects live in its parent, with their numbers. A *thread* is numbered from 0 within its image,
+// by birth.
 #pragma once
 
 #include <cstdint>

@@ -21,8 +21,8 @@ class InputFile {
 
   std::uint64_t size() const { return size_; }  // when it was opened
 
-  // `count` bytes into `to`; fewer if the file has become shorter or the device fails. Null, or what
-  // happened.
+  // `count` bytes into `to`; fewer if the file has become shorter or the device fails. Null, or
+  // what happened.
   const char* read(std::uint64_t offset, std::size_t count, Bytes& to) const;
 
  private:

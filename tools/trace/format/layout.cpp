@@ -113,7 +113,8 @@ const char* find_lie(const ChunkHeader& header) {
   if (header.threads > max_threads || header.threads == 0 || header.threads > header.events_end()) {
     return "it claims more threads than can have been";
   }
-  if (header.plain_bytes > header.count * max_event_bytes) {
+  if (header.plain_bytes > header.count * max_event_bytes ||
+      header.coded_bytes > header.plain_bytes + max_table_bytes) {
     return "it claims more bytes than its events can have";
   }
   return nullptr;

@@ -16,8 +16,8 @@ namespace ts::trace {
 
 inline constexpr std::uint32_t format_version = 1;
 
-// The first byte is no ASCII, and the line ends of both worlds come last, so that a transfer as text is
-// noticed at once.
+// The first byte is no ASCII, and the line ends of both worlds come last, so that a transfer as
+// text is noticed at once.
 inline constexpr std::array<std::uint8_t, 8> file_magic{0x89, 'T',  'S',  'T',
                                                         '\r', '\n', 0x1a, '\n'};
 inline constexpr std::array<std::uint8_t, 4> chunk_magic{0xd5, 'T', 'C', 0x01};  // and the version

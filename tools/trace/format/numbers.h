@@ -53,8 +53,9 @@ class RepeatedReader {
   bool is_too_large_ = false;
 };
 
-// A head names the interval in which the number lies: the numbers 0 to 7 have one each, and each octave
-// above is divided into four. Where in the interval the number lies is in the bits, low ones first.
+// A head names the interval in which the number lies: the numbers 0 to 7 have one each, and each
+// octave above is divided into four. Where in the interval the number lies is in the bits, low
+// ones first.
 //
 //   head h >= 8: octave o = 3 + (h - 8) / 4, and o - 2 bits follow
 class SpreadWriter {

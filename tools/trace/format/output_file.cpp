@@ -61,8 +61,8 @@ void OutputFile::append(ByteSpan bytes) {
 
 void OutputFile::start_writeback() {
   if (failed_with_ != 0) fail(failed_with_);
-  // Only a start, and only an attempt: not every file system knows it, and none needs it for the file
-  // to outlive the process.
+  // Only a start, and only an attempt: not every file system knows it, and none needs it for the
+  // file to outlive the process.
   (void)sync_file_range(descriptor_, 0, 0, SYNC_FILE_RANGE_WRITE);
 }
 

@@ -1,9 +1,9 @@
 // Reads a trace, whole or damaged.
 //
-// Why it exists: a recording of hours must not be lost to one bad byte, and 10^8 events must not be
-// held in memory. A Reader knows where the chunks are; each Cursor holds one chunk at a time. What it
-// refuses to do: repair, or guess. Events that are lost are gaps that are told, with what they were;
-// each chunk that is intact can be read, before the damage and after it.
+// Why it exists: a recording of hours must not be lost to one bad byte, and 10^8 events must not
+// be held in memory. A Reader knows where the chunks are; each Cursor holds one chunk at a time.
+// What it refuses to do: repair, or guess. Events that are lost are gaps that are told, with what
+// they were; each chunk that is intact can be read, before the damage and after it.
 //
 //   Reader reader{path};
 //   for (const Image& image : reader.images()) {
@@ -14,8 +14,8 @@
 //     if (cursor.gap()) ...    // lost at the end
 //   }
 //
-// Who cannot work with gaps calls require_whole(reader, path) and stops at the first gap of a cursor
-// (a damaged chunk is only noticed when it is read, or by verify).
+// Who cannot work with gaps calls require_whole(reader, path) and stops at the first gap of a
+// cursor (a damaged chunk is only noticed when it is read, or by verify).
 #pragma once
 
 #include <cstddef>
@@ -65,8 +65,8 @@ class Cursor {
   // The number of the event that next() gave last.
   std::uint64_t number() const { return batch_first_event_ + position_ - 1; }
 
-  // What is lost directly before the event that next() gave last; after next() has returned false, what
-  // is lost at the end. Null: nothing.
+  // What is lost directly before the event that next() gave last; after next() has returned
+  // false, what is lost at the end. Null: nothing.
   const Gap* gap() const { return gap_ ? &gap_before_batch_ : nullptr; }
 
  private:
@@ -97,8 +97,8 @@ class Reader {
   const std::vector<Image>& images() const;
   const Image* find_image(std::uint32_t number) const;  // null: there is none
 
-  // Found when the file was opened (its header, its end, the order of the chunks), and by verify. In
-  // the order of the file; at most max_damages, the last of which sums up the others.
+  // Found when the file was opened (its header, its end, the order of the chunks), and by verify.
+  // In the order of the file; at most max_damages, the last of which sums up the others.
   static constexpr std::size_t max_damages = 1'000;
   const std::vector<Damage>& damage() const;
   bool is_whole() const { return damage().empty(); }

@@ -8,8 +8,8 @@
 namespace ts::trace {
 namespace {
 
-// How much is looked at at once, the more the longer nothing is found: a file full of parts is not read
-// over and over, one without any in large steps.
+// How much is looked at at once, the more the longer nothing is found: a file full of parts is
+// not read over and over, one without any in large steps.
 constexpr std::size_t first_window_bytes = 4 << 10;
 constexpr std::size_t last_window_bytes = 1 << 20;
 constexpr std::size_t longest_part = std::max(chunk_header_bytes, footer_bytes);
@@ -33,7 +33,9 @@ class Scan {
   bool take_part();
   bool take_footer();
   void take_chunk(const ChunkHeader& header);
-  std::uint64_t find_part(std::uint64_t from);
+  std::uint64_t find_part(std::uint64_t from, std::uint64_t end);
+  bool is_damaged(const Chunk& chunk);
+  bool cut_at_next(Chunk& chunk);
   void cut(Chunk& chunk, std::uint64_t end);
   void tell_hole(std::uint64_t end);
 
@@ -44,7 +46,8 @@ class Scan {
   std::uint64_t used_end_;  // the end of the last part; in order, as at_ is, but for a cut chunk's
   Bytes part_;
   Bytes window_;
-  bool may_be_cut_ = false;  // the last chunk: nothing was found behind it yet
+  std::uint64_t read_in_vain_ = 0;  // bytes of payloads that were damaged
+  bool is_last_unread_ = false;     // the payload of the last chunk
   bool is_at_end_ = false;
 };
 
@@ -66,21 +69,39 @@ bool Scan::take_footer() {
   return true;
 }
 
+// Whether its payload is not what was written: bytes may be missing in it. Where a file is made of
+// headers that all claim a lot, this would read it over and over; after a while it does not.
+bool Scan::is_damaged(const Chunk& chunk) {
+  is_last_unread_ = read_in_vain_ > 4 * file_.size();
+  if (is_last_unread_ || read_payload(file_, chunk, window_) == nullptr) return false;
+  read_in_vain_ += chunk.header.coded_bytes;
+  return true;
+}
+
+// If another part begins within what a damaged chunk claims, bytes are missing in it, and it ends
+// there. No intact payload holds a part: the checksums make that as good as impossible.
+bool Scan::cut_at_next(Chunk& chunk) {
+  const std::uint64_t found = find_part(chunk.payload_offset(), chunk.end());
+  if (found == chunk.end()) return false;
+  cut(chunk, found);
+  at_ = used_end_ = found;
+  return true;
+}
+
 void Scan::take_chunk(const ChunkHeader& header) {
   tell_hole(at_);
-  Chunk chunk{.offset = at_, .header = header};
-  may_be_cut_ = true;
-  used_end_ = chunk.end();
+  if (header.type == ChunkType::index) list_.has_index = true;
+  list_.chunks.push_back({.offset = at_, .header = header});
+  Chunk& chunk = list_.chunks.back();
+  used_end_ = std::min(chunk.end(), file_.size());
+  at_ = chunk.end();
   if (chunk.end() > file_.size()) {
     cut(chunk, file_.size());
-    used_end_ = file_.size();
-    may_be_cut_ = false;
-    at_ = chunk.payload_offset();  // of the next, should the header have claimed too much
-  } else {
-    at_ = chunk.end();
+    at_ = chunk.payload_offset();  // of the next part, should the header claim too much
+    is_last_unread_ = false;
+  } else if (is_damaged(chunk)) {
+    cut_at_next(chunk);
   }
-  if (header.type == ChunkType::index) list_.has_index = true;
-  list_.chunks.push_back(chunk);
 }
 
 // Whatever is at at_; false if that is no part of a trace.
@@ -99,37 +120,37 @@ bool Scan::take_part() {
                   .text = std::string{"a chunk's header cannot be true: "} + lie +
                           ". It is left out; whatever wrote it has a defect."});
     used_end_ = at_ + chunk_header_bytes;
-    at_ = find_part(at_ + 1);
-    may_be_cut_ = false;
+    at_ = find_part(at_ + 1, file_.size());
+    is_last_unread_ = false;
     return true;
   }
   take_chunk(*header);
   return true;
 }
 
-// The first part at `from` or after it; the file's size if there is none.
-std::uint64_t Scan::find_part(std::uint64_t from) {
-  for (std::size_t window_bytes = first_window_bytes; from < file_.size();
-       window_bytes = std::min(2 * window_bytes, last_window_bytes)) {
-    const std::uint64_t remaining = file_.size() - from;
+// The first part that begins at `from` or after it; `end` if there is none before it.
+std::uint64_t Scan::find_part(std::uint64_t from, std::uint64_t end) {
+  std::size_t window_bytes = first_window_bytes;
+  while (from < end) {
+    // A part that begins before `end` may reach beyond it.
+    const std::uint64_t remaining = std::min(file_.size(), end + longest_part - 1) - from;
     const auto size = static_cast<std::size_t>(std::min<std::uint64_t>(remaining, window_bytes));
     if (file_.read(from, size, window_) != nullptr) break;
     const ByteSpan window{window_};
-    std::size_t at = 0;
-    while (at + part_magic.size() <= size) {
+    for (std::size_t at = 0; at + part_magic.size() <= size; ++at) {
       const void* const found =
           memmem(window.data() + at, size - at, part_magic.data(), part_magic.size());
       if (found == nullptr) break;
       at = static_cast<std::size_t>(static_cast<const std::uint8_t*>(found) - window.data());
-      if (size - at < longest_part && from + size < file_.size())
-        break;  // the next window has it all
+      if (from + at >= end) break;
+      if (size - at < longest_part && size < remaining) break;  // the next window has all of it
       if (is_part(window.subspan(at))) return from + at;
-      ++at;
     }
-    if (from + size == file_.size()) break;
+    if (size == remaining) break;
     from += size - (longest_part - 1);
+    window_bytes = std::min(2 * window_bytes, last_window_bytes);
   }
-  return file_.size();
+  return end;
 }
 
 void Scan::cut(Chunk& chunk, std::uint64_t end) {
@@ -168,15 +189,9 @@ ChunkList Scan::run() && {
       break;
     }
     if (take_part()) continue;
-    // Bytes may be missing from the last chunk, and then the next one begins within what it claims. No
-    // intact payload holds a header: its checksum makes that as good as impossible.
-    const std::uint64_t found = find_part(may_be_cut_ ? list_.chunks.back().payload_offset() : at_);
-    if (may_be_cut_ && found < list_.chunks.back().end()) {
-      cut(list_.chunks.back(), found);
-      used_end_ = found;
-    }
-    at_ = found;
-    may_be_cut_ = false;
+    const bool is_cut = is_last_unread_ && cut_at_next(list_.chunks.back());
+    is_last_unread_ = false;
+    if (!is_cut) at_ = find_part(at_, file_.size());
   }
   if (!is_at_end_) tell_hole(file_.size());
   std::erase_if(list_.chunks,

@@ -1,13 +1,14 @@
 // Writes a trace: events in, chunks out.
 //
-// Why it exists: a recording must survive the end of whoever writes it, so chunks go to the file as
-// they fill, and the index only comes last. Memory is bounded: when the unwritten chunks of all images
-// together hold max_buffered_events events (of some 7 bytes each), the fullest is written.
-// What it refuses to do: accept what a reader would have to call damage. An event that breaks the
-// rules of event.h (objects without gaps, a thread number that skips one) is an Error here.
+// Why it exists: a recording must survive the end of whoever writes it, so chunks go to the file
+// as they fill, and the index only comes last. Memory is bounded: when the unwritten chunks of
+// all images together hold max_buffered_events events (of some 7 bytes each), the fullest is
+// written. What it refuses to do: accept what a reader would have to call damage. An event that
+// breaks the rules of event.h (objects without gaps, a thread number that skips one) is an Error
+// here.
 //
-// Every function throws Error when the file cannot be written; the file then ends with the last whole
-// chunk, and only the destructor may be called.
+// Every function throws Error when the file cannot be written; the file then ends with the last
+// whole chunk, and only the destructor may be called.
 #pragma once
 
 #include <cstdint>
@@ -26,14 +27,15 @@ class Writer {
   // Refuses to overwrite a file unless `force` is set.
   static Writer create(const std::string& path, bool force);
 
-  // Without finish: writes what it holds, but no index; a reader says that the recording was cut off.
+  // Without finish: writes what it holds, but no index; a reader says that the recording was cut
+  // off.
   ~Writer();
   Writer(Writer&&) noexcept;
   Writer& operator=(Writer&&) noexcept;
 
-  // Returns the image's number: 0, 1, 2... in the order of the calls; `image.number` and what is only
-  // known at its end are not looked at. Of program and allocator, only what follows the last '/' is
-  // written.
+  // Returns the image's number: 0, 1, 2... in the order of the calls; `image.number` and what is
+  // only known at its end are not looked at. Of program and allocator, only what follows the last
+  // '/' is written.
   std::uint32_t begin_image(const Image& image);
 
   // The next event of an image that has begun and has not ended.
@@ -48,8 +50,8 @@ class Writer {
   // `end_ns`: since the image began.
   void end_image(std::uint32_t image, Image::End end, std::uint64_t end_ns);
 
-  // Ends all images that have not ended (End::unknown, at the time of their last event), writes index
-  // and footer, closes the file. Call it last.
+  // Ends all images that have not ended (End::unknown, at the time of their last event), writes
+  // index and footer, closes the file. Call it last.
   void finish();
 
   // Into the file so far, headers included.

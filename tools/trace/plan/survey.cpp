@@ -23,7 +23,9 @@ std::uint64_t events_of_epoch(const Image& image, std::uint64_t window) {
 class Surveyor {
  public:
   Surveyor(const Image& image, std::uint64_t window)
-      : first_object_{image.first_object}, owners_{image.first_object + image.objects} {
+      : first_object_{image.first_object},
+        owners_{image.first_object + image.objects},
+        ranges_{events_of_epoch(image, window)} {
     found_.epoch_events = events_of_epoch(image, window);
     found_.objects = owners_.size();
     found_.is_shared.resize(owners_.size());
@@ -43,7 +45,7 @@ class Surveyor {
       who.ends = true;
       ++who.operations;
     } else if (event.kind == Kind::thread_begin) {
-      begin(event);
+      begin(event, number);
     } else {
       touch(event);
     }
@@ -76,15 +78,11 @@ class Surveyor {
   }
 
   // The marker is an operation of the creator's.
-  void begin(const Event& event) {
-    thread(event.thread);
-    const auto creator = static_cast<std::uint32_t>(event.object);
+  void begin(const Event& event, std::uint64_t number) {
     if (event.object >= max_threads) return;
+    const auto creator = static_cast<std::uint32_t>(event.object);
     thread(creator).operations += 1 + markers_if_new(creator);
-    const std::uint64_t own = found_.threads[creator].last_event;
-    if (own == no_event || own < found_.threads[event.thread].last_event) {
-      found_.threads[creator].last_event = found_.threads[event.thread].last_event;
-    }
+    found_.threads[creator].last_event = number;
   }
 
   void touch(const Event& event) {
@@ -102,8 +100,8 @@ class Surveyor {
 
   std::uint64_t first_object_;
   ReservedArray<std::uint32_t> owners_;  // of each object, the thread that made it, and 1
+  EpochRanges ranges_;
   Survey found_;
-  EpochRanges ranges_{found_.epoch_events};
   std::uint64_t epoch_ = 0;             // counted from 1
   std::vector<std::uint64_t> epochs_;   // the last one that each thread was in
   std::uint64_t entered_ = 0;           // by all threads

@@ -17,7 +17,7 @@
 
 namespace ts::trace {
 
-struct Survey {
+struct FirstReading {
   std::vector<Gap> gaps;      // events of the image that cannot be read
   std::uint64_t events = 0;   // that could be read
   std::uint64_t end = 0;      // the number of the last one, plus one
@@ -30,6 +30,6 @@ struct Survey {
   ObjectSet touched;                        // freed or resized by an event of the image; closed
 };
 
-Survey survey(const Reader& reader, const Image& image);
+FirstReading first_reading(const Reader& reader, const Image& image);
 
 }  // namespace ts::trace

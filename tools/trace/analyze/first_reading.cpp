@@ -1,5 +1,5 @@
-// One pass over the events with nothing but sizes; see survey.h.
-#include "trace/analyze/survey.h"
+// One pass over the events with nothing but sizes; see first_reading.h.
+#include "trace/analyze/first_reading.h"
 
 #include <algorithm>
 #include <utility>
@@ -7,14 +7,14 @@
 namespace ts::trace {
 namespace {
 
-void note_gap(Survey& found, const Cursor& cursor) {
+void note_gap(FirstReading& found, const Cursor& cursor) {
   if (const Gap* const gap = cursor.gap()) found.gaps.push_back(*gap);
 }
 
 }  // namespace
 
-Survey survey(const Reader& reader, const Image& image) {
-  Survey found;
+FirstReading first_reading(const Reader& reader, const Image& image) {
+  FirstReading found;
   Inheritance inheritance = inherited_by(reader, image);
   ObjectSizes live = std::move(inheritance.objects);
   found.knows_inherited = inheritance.is_complete;

@@ -1,0 +1,36 @@
+// From a trace to a plan: what `replay` executes (replay/plan.h).
+//
+// Why it exists: see plan.h; here is what it takes to make one. A trace is read twice, from its first
+// event to its last, and never held: memory is 4 bytes for each object that the image makes and 12 for
+// each that is live at the peak. What it refuses to do: invent. What cannot be replayed is left out,
+// and told.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "replay/plan.h"
+#include "trace/format/reader.h"
+
+namespace ts::trace {
+
+struct PlanSettings {
+  std::uint32_t image = 0;  // number in the trace
+  std::uint64_t window = 1'000;
+  bool with_times = false;
+  bool alone = false;  // forked children are left out
+};
+
+struct PlanSummary {
+  std::vector<plan::Image> images;         // in the plan
+  std::vector<std::uint32_t> not_planned;  // numbers of images of the trace that are not in it
+  std::uint64_t bytes = 0;                 // of the file
+  bool has_gaps = false;                   // the trace is damaged, and events are missing
+};
+
+// Throws Error. Refuses to overwrite a file unless `force` is set.
+PlanSummary write_plan(const Reader& reader, const PlanSettings& settings, const std::string& path,
+                       bool force);
+
+}  // namespace ts::trace
