@@ -9,10 +9,12 @@
 // make the same requests whatever their number. Leaves out blocks freed by another thread. An operation
 // is an allocation with its share of the frees; each block's two ends are written, and read when it is
 // freed or, if it is kept, in the end: kept blocks are not freed, so that the last state is the one
-// that is looked at. live_bytes is the sum of each thread's most.
+// that is looked at. live_bytes is the sum of each thread's most; what is said of free blocks and of
+// the segment is the allocator's own word, if it has one.
 #include <latch>
 
 #include "programs/support/heap_snapshot.h"
+#include "programs/support/mallinfo.h"
 #include "programs/support/team.h"
 #include "workload.h"
 
@@ -142,12 +144,14 @@ int main(int argc, char** argv) {
   }
 
   // Looked at by the first thread, while no other does anything and all of them still exist.
+  std::optional<struct mallinfo2> left;
   std::latch done{static_cast<std::ptrdiff_t>(setup.threads)};
   const double seconds = ts::test::run_team(setup.threads, [&](std::uint32_t thread) {
     iterate(setup, holders[thread], thread, sizes);
     done.count_down();
     if (thread != 0) return;
     done.wait();
+    left = ts::test::own_mallinfo2();
     ts::test::heap_snapshot("after the last iteration");
   });
 
@@ -160,6 +164,12 @@ int main(int argc, char** argv) {
   }
   tell("live_blocks", live);
   tell("live_bytes", live_bytes);
+  if (left) {
+    const bool counts_free_blocks = left->ordblks != 0 || left->fordblks == 0;  // scudo does not
+    if (counts_free_blocks) tell("free_blocks", left->ordblks);
+    tell("free_bytes", left->fordblks);
+    tell("segment_bytes", left->arena + left->hblkhd);
+  }
   report(setup.iterations * setup.requests, seconds);
   return 0;
 }

@@ -1,5 +1,4 @@
 // Over malloc and free, whoever provides them.
-#include <dlfcn.h>
 #include <malloc.h>
 
 #include <climits>
@@ -8,18 +7,10 @@
 #include <cstring>
 
 #include "programs/allocator.h"
+#include "programs/support/mallinfo.h"
 
 namespace ts::test {
 namespace {
-
-// An allocator that brings no mallinfo2 of its own leaves libc's, which knows nothing of its heap.
-bool mallinfo2_is_of_this_malloc() {
-  Dl_info of_malloc{};
-  Dl_info of_mallinfo2{};
-  return ::dladdr(reinterpret_cast<void*>(&std::malloc), &of_malloc) != 0 &&
-         ::dladdr(reinterpret_cast<void*>(&::mallinfo2), &of_mallinfo2) != 0 &&
-         of_malloc.dli_fbase == of_mallinfo2.dli_fbase;
-}
 
 // Our drop-in libraries tell the calls of sbrk in malloc_info's XML: <growth calls="N" sbrk="N"/>.
 std::optional<std::size_t> told_sbrk_calls() {
@@ -53,9 +44,9 @@ void* allocate(std::size_t bytes) { return std::malloc(bytes); }
 void release(void* block) { std::free(block); }
 
 SegmentFigures segment_figures() {
-  if (!mallinfo2_is_of_this_malloc()) return {};
-  const struct mallinfo2 info = ::mallinfo2();
-  return {info.arena + info.hblkhd, info.fordblks, told_sbrk_calls()};
+  const auto info = own_mallinfo2();
+  if (!info) return {};
+  return {info->arena + info->hblkhd, info->fordblks, told_sbrk_calls()};
 }
 
 }  // namespace ts::test
