@@ -45,7 +45,7 @@ const char* Tickets::read(const char* text) {
   denominator_ = Denominator{};
   for (count_ = 0;; ++text) {  // the last round is behind a comma
     std::uint64_t tickets = 0;
-    if (!read_number(text, tickets)) return no_list;
+    if (!read_number(text, tickets) || (*text != ',' && *text != '\0')) return no_list;
     if (tickets == 0) return none;
     if (tickets > most_tickets) return too_large;
     if (count_ == most_listed_tickets) return too_many;
@@ -53,7 +53,6 @@ const char* Tickets::read(const char* text) {
     if (!denominator_.include(listed_[count_])) return nothing_common;
     ++count_;
     if (*text == '\0') return nullptr;
-    if (*text != ',') return no_list;
   }
 }
 
