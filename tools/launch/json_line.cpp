@@ -163,6 +163,12 @@ void JsonLine::add_unless_negative(const char* name, std::int64_t value) {
   }
 }
 
+void JsonLine::add_unless_negative(std::int64_t value) {
+  if (value >= 0) return add(value);
+  put_separator();
+  put("null");
+}
+
 void JsonLine::add_text(const char* name, const char* value) {
   key(name);
   put_string(value);

@@ -26,6 +26,7 @@ class JsonLine {
   void add(std::int64_t value);                                    // within a list
   void add_decimal(double value);                                  // within a list; not negative
   void add_unless_negative(const char* name, std::int64_t value);  // null instead
+  void add_unless_negative(std::int64_t value);                    // within a list
   void add_text(const char* name, const char* value);
   void add_bool(const char* name, bool value);
   void add_null(const char* name);

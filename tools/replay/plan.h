@@ -15,10 +15,11 @@
 //   thread needs no order but that thread's own. Operations of other objects are `shared`: each
 //   carries a turn and runs when the slot's turn counter has that value, which it then raises by one.
 //   Only `waits` may have to wait: the operation before it in that slot belongs to another thread.
-// - An *epoch* is a range of the image's events. A marker in a thread's array enters it, and leaves
-//   the thread's epoch before; it waits until the first `after` epochs have been left by all that
-//   are in them. A fork is an epoch of its own that waits for all before it, and that all later ones
-//   wait for: so the child finds exactly the objects that it found when it was recorded.
+// - An *epoch* is a range of the image's events. All operations of a thread in it lie between two
+//   markers, `enter` and `leave`; to enter waits until the first `after` epochs are done, that is,
+//   left by all who were to enter them. A fork is an epoch of its own that waits for all before it,
+//   and that all later ones wait for: so the child finds exactly the objects that it found when it
+//   was recorded.
 // - `start` creates a thread when the first `turn` ends of threads have happened.
 //
 // The recorded order of the operations (the runs) keeps all of these, so none of them can be a
@@ -43,16 +44,19 @@ enum class Kind : std::uint8_t {
   realloc,  // size: the new one
   free,     // size: 0
   refused,  // an allocation that got no memory when it was recorded; it has no slot
-  // Markers. They are no calls, and a quantum does not count them.
-  epoch,  // slot: the epoch that the thread enters
+  // Markers. They are no calls, and a quantum does not count them. All but `enter`, `leave` and
+  // `end` lie within an epoch, as calls do.
+  enter,  // slot: the epoch
+  leave,  // slot: the same epoch
   start,  // slot: the thread that begins; turn: how many ends must have happened
   end,    // slot: the number of this end, counted from 0 in recorded order; the thread's last one
   fork,   // slot: the child's place in the table of images, or `none` if nothing of it is known
   count
 };
 inline constexpr std::size_t call_kinds = 6;
-inline constexpr const char* kind_names[] = {"malloc",  "calloc", "aligned", "realloc", "free",
-                                             "refused", "epoch",  "start",   "end",     "fork"};
+inline constexpr const char* kind_names[] = {"malloc", "calloc",  "aligned", "realloc",
+                                             "free",   "refused", "enter",   "leave",
+                                             "start",  "end",     "fork"};
 inline constexpr bool is_call(Kind kind) { return static_cast<std::size_t>(kind) < call_kinds; }
 
 inline constexpr std::uint64_t most_bytes = (std::uint64_t{1} << 40) - 1;  // of one object
@@ -61,7 +65,7 @@ inline constexpr std::uint32_t turn_mask = 0x7fff'ffff;  // turns count modulo 2
 // Flags of an operation.
 inline constexpr std::uint16_t flag_shared = 1;  // has a turn
 inline constexpr std::uint16_t flag_waits = 2;   // must look at the turn before it runs
-inline constexpr std::uint16_t flag_cut = 4;     // of `refused`: more than most_bytes were asked for
+inline constexpr std::uint16_t flag_cut = 4;  // of `refused`: more than most_bytes were asked for
 
 inline constexpr std::uint64_t address_fresh = 1;  // addresses are multiples of 8
 

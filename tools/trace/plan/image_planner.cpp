@@ -19,8 +19,6 @@ plan::Kind kind_of(Kind kind) {
       return plan::Kind::calloc;
     case Kind::aligned:
       return plan::Kind::aligned;
-    case Kind::realloc:
-      return plan::Kind::realloc;
     default:
       return plan::Kind::malloc;
   }
@@ -59,7 +57,8 @@ void ImagePlanner::lay_out() {
   row_.operations_offset = file.reserve(operations * sizeof(plan::Operation));
   row_.epochs_offset = file.reserve(survey_.epochs * sizeof(plan::Epoch));
   row_.runs_offset = file.reserve(survey_.runs * sizeof(plan::Run));
-  if (tree_.settings.with_times) row_.times_offset = file.reserve(operations * sizeof(std::uint64_t));
+  if (tree_.settings.with_times)
+    row_.times_offset = file.reserve(operations * sizeof(std::uint64_t));
 
   const std::size_t buffer =
       std::clamp(all_buffers_bytes / count, least_buffer_bytes, most_buffer_bytes);
@@ -67,7 +66,7 @@ void ImagePlanner::lay_out() {
   threads_.reserve(count);
   for (const ThreadSurvey& thread : survey_.threads) {
     const std::uint64_t offset = row_.operations_offset + first * sizeof(plan::Operation);
-    threads_.push_back({{file, offset, thread.operations, buffer}});
+    threads_.push_back(Thread{{file, offset, thread.operations, buffer}, {}});
     Thread& planned = threads_.back();
     planned.row.first_operation = first;
     planned.row.creator = plan::none;
@@ -84,8 +83,8 @@ void ImagePlanner::lay_out() {
 
 void ImagePlanner::inherit(const ImagePlanner& parent) {
   std::vector<bool> in_use(parent.slots_.count());
-  const std::uint64_t objects = std::min<std::uint64_t>(trace_image_.first_object,
-                                                        parent.slots_of_.size());
+  const std::uint64_t objects =
+      std::min<std::uint64_t>(trace_image_.first_object, parent.slots_of_.size());
   for (std::uint64_t object = 0; object < objects; ++object) {
     const std::uint32_t slot = parent.slots_of_[object];
     if (slot == 0) continue;
@@ -120,7 +119,7 @@ void ImagePlanner::plan(const Event& event, std::uint64_t number) {
     case Kind::malloc:
     case Kind::calloc:
     case Kind::aligned:
-      allocate(event);
+      allocate(event, kind_of(event.kind));
       break;
     case Kind::realloc:
       resize(event);
@@ -208,13 +207,184 @@ void ImagePlanner::mark(std::uint32_t thread, plan::Kind kind, std::uint32_t slo
   emit(thread, operation);
 }
 
-// A call: freed_bytes are those of `free`, which has no size of its own.
-void ImagePlanner::call(std::uint32_t thread, plan::Operation operation, std::uint64_t bytes) {
+void ImagePlanner::call(std::uint32_t thread, const plan::Operation& operation,
+                        std::uint64_t bytes) {
   const std::size_t kind = operation.kind;
   ++row_.totals.calls[kind];
   row_.totals.bytes[kind] += bytes;
   ++threads_[thread].row.calls;
   emit(thread, operation);
+}
+
+void ImagePlanner::order(plan::Operation& operation, bool is_shared, bool waits) {
+  if (!is_shared && !waits) return;
+  operation.flags = waits ? plan::flag_shared | plan::flag_waits : plan::flag_shared;
+  operation.turn = slots_.pass_turn(operation.slot);
+}
+
+void ImagePlanner::add_live(std::uint64_t bytes) {
+  row_.live_bytes += bytes;
+  if (row_.live_bytes <= row_.peak_live_bytes) return;
+  row_.peak_live_bytes = row_.live_bytes;
+  row_.peak_event = number_;
+  row_.peak_epoch = epoch_;
+}
+
+void ImagePlanner::allocate(const Event& event, plan::Kind kind) {
+  if (event.object >= slots_of_.size() || slots_of_[event.object] != 0 ||
+      event.size > plan::most_bytes) {
+    ++row_.left_out;
+    return;
+  }
+  make_sure_of(event.thread);
+  const SlotPool::Slot slot = slots_.take(event.thread, event.size, epoch_);
+  slots_of_[event.object] = slot.number + 1;
+  plan::Operation operation = {};
+  operation.size = event.size & plan::most_bytes;
+  operation.kind = static_cast<std::uint64_t>(kind) & 0xf;
+  operation.log2_alignment = kind == plan::Kind::aligned ? event.log2_alignment & 0x3f : 0;
+  operation.slot = slot.number;
+  order(operation, survey_.is_shared[event.object], slot.may_be_in_use);
+  ++row_.live_objects;
+  add_live(event.size);
+  call(event.thread, operation, event.size);
+}
+
+void ImagePlanner::resize(const Event& event) {
+  // Its allocation is lost: from here on, it is an object.
+  if (!is_known(event.object)) return allocate(event, plan::Kind::malloc);
+  if (event.size > plan::most_bytes) {
+    ++row_.left_out;
+    return;
+  }
+  make_sure_of(event.thread);
+  const std::uint32_t slot = slots_of_[event.object] - 1;
+  plan::Operation operation = {};
+  operation.size = event.size & plan::most_bytes;
+  operation.kind = static_cast<std::uint64_t>(plan::Kind::realloc) & 0xf;
+  operation.slot = slot;
+  order(operation, survey_.is_shared[event.object], slots_.thread(slot) != event.thread);
+  row_.live_bytes -= slots_.size(slot);
+  add_live(event.size);
+  slots_.set(slot, event.thread, event.size);
+  call(event.thread, operation, event.size);
+}
+
+void ImagePlanner::release(const Event& event) {
+  if (!is_known(event.object)) {
+    ++row_.left_out;
+    return;
+  }
+  make_sure_of(event.thread);
+  const std::uint32_t slot = slots_of_[event.object] - 1;
+  const std::uint64_t bytes = slots_.size(slot);
+  plan::Operation operation = {};
+  operation.kind = static_cast<std::uint64_t>(plan::Kind::free) & 0xf;
+  operation.slot = slot;
+  // Without a window nothing but turns tells the slot's next thread that it is free.
+  const bool has_window = tree_.settings.window != 0;
+  order(operation, survey_.is_shared[event.object] || !has_window,
+        slots_.thread(slot) != event.thread);
+  row_.live_bytes -= bytes;
+  --row_.live_objects;
+  slots_of_[event.object] = 0;
+  slots_.release(slot, event.thread, epoch_);
+  call(event.thread, operation, bytes);
+}
+
+void ImagePlanner::refuse(const Event& event) {
+  make_sure_of(event.thread);
+  plan::Operation operation = {};
+  const bool is_cut = event.size > plan::most_bytes;
+  operation.size = is_cut ? plan::most_bytes : event.size & plan::most_bytes;
+  operation.flags = is_cut ? plan::flag_cut : 0;
+  operation.kind = static_cast<std::uint64_t>(plan::Kind::refused) & 0xf;
+  call(event.thread, operation, operation.size);
+}
+
+void ImagePlanner::begin_thread(const Event& event) {
+  const bool is_new = event.thread != 0 && !threads_[event.thread].has_started;
+  if (!is_new) return;
+  const bool is_creator_there = event.object < threads_.size() && event.object != event.thread &&
+                                !threads_[event.object].has_ended;
+  start(is_creator_there ? static_cast<std::uint32_t>(event.object) : 0, event.thread);
+}
+
+void ImagePlanner::end_if_last(std::uint32_t thread, std::uint64_t number) {
+  const ThreadSurvey& surveyed = survey_.threads[thread];
+  Thread& planned = threads_[thread];
+  // The first thread is the process's own, and ends with it.
+  if (thread == 0 || !surveyed.ends || surveyed.last_event != number || planned.has_ended) return;
+  if (!planned.has_started) start(0, thread);
+  leave(thread);
+  mark(thread, plan::Kind::end, ends_++, 0);
+  planned.has_ended = true;
+  planned.row.ends = 1;
+  planned.row.operations = planned.operations.size();
+  planned.operations.finish();
+  for (Column<std::uint64_t>& times : planned.times) times.finish();
+  slots_.end_thread(thread, epoch_);
+}
+
+std::uint32_t ImagePlanner::place_of_child(std::uint64_t number) const {
+  const bool is_number = number > trace_image_.number && number < no_image;
+  const Image* const child =
+      is_number ? tree_.reader.find_image(static_cast<std::uint32_t>(number)) : nullptr;
+  if (child == nullptr || child->birth != Image::Birth::fork ||
+      child->parent != trace_image_.number) {
+    return plan::none;
+  }
+  for (const plan::Image& planned : tree_.summary.images) {
+    if (planned.number == number) return plan::none;  // no image is forked twice
+  }
+  return static_cast<std::uint32_t>(tree_.summary.images.size());
+}
+
+void ImagePlanner::fork(const Event& event) {
+  if (tree_.settings.alone) return;
+  if (!threads_[event.thread].has_started) {  // by another, which must not be in the fork's epoch
+    is_fork_ = false;
+    make_sure_of(event.thread);
+    close_epoch();
+    is_fork_ = true;
+  }
+  make_sure_of(event.thread);
+  const std::uint32_t place = place_of_child(event.object);
+  mark(event.thread, plan::Kind::fork, place, 0);
+  if (place == plan::none) return;
+  const Image& image = *tree_.reader.find_image(static_cast<std::uint32_t>(event.object));
+  plan::Image row = {};
+  row.number = image.number;
+  tree_.summary.images.push_back(row);
+  ImagePlanner child{tree_, image, place, this};
+  child.run();
+}
+
+void ImagePlanner::finish() {
+  if (is_fork_) close_epoch();
+  is_fork_ = false;
+  for (std::uint32_t t = 0; t < threads_.size(); ++t) {
+    if (!threads_[t].has_started) start(0, t);  // nothing of it is left but its number
+  }
+  close_epoch();
+  std::vector<plan::Thread> rows;
+  rows.reserve(threads_.size());
+  for (Thread& thread : threads_) {
+    if (!thread.has_ended) {
+      thread.row.operations = thread.operations.size();
+      thread.operations.finish();
+      for (Column<std::uint64_t>& times : thread.times) times.finish();
+    }
+    rows.push_back(thread.row);
+  }
+  tree_.file.write(row_.threads_offset, rows.data(), rows.size() * sizeof(plan::Thread));
+  row_.epochs = static_cast<std::uint32_t>(epochs_.front().size());
+  row_.runs = runs_.front().size();
+  epochs_.front().finish();
+  runs_.front().finish();
+  row_.slots = slots_.count();
+  row_.ends = ends_;
+  tree_.summary.images[place_] = row_;
 }
 
 }  // namespace ts::trace

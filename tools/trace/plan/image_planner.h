@@ -28,8 +28,7 @@ class ImagePlanner {
  public:
   // parent: null, or the one that has just met this image's fork. Of a trace's damage it makes what it
   // can: see PlanSummary.
-  ImagePlanner(PlanTree& tree, const Image& image, std::uint32_t place,
-               const ImagePlanner* parent);
+  ImagePlanner(PlanTree& tree, const Image& image, std::uint32_t place, const ImagePlanner* parent);
 
   void run();
 
@@ -46,7 +45,7 @@ class ImagePlanner {
   void lay_out();
   void inherit(const ImagePlanner& parent);
   void plan(const Event& event, std::uint64_t number);
-  void allocate(const Event& event);
+  void allocate(const Event& event, plan::Kind kind);
   void resize(const Event& event);
   void release(const Event& event);
   void refuse(const Event& event);
@@ -60,12 +59,12 @@ class ImagePlanner {
   void open_epoch();
   void close_epoch();
   void leave(std::uint32_t thread);
-  void call(std::uint32_t thread, plan::Kind kind, const Event& event, std::uint64_t slot_size,
-            plan::Operation operation);
+  void call(std::uint32_t thread, const plan::Operation& operation, std::uint64_t bytes);
   void mark(std::uint32_t thread, plan::Kind kind, std::uint32_t slot, std::uint32_t turn);
   void emit(std::uint32_t thread, const plan::Operation& operation);
-  void order(std::uint32_t thread, plan::Operation& operation, std::uint64_t object);
-  void add_live(std::uint64_t bytes, std::uint64_t number);
+  void order(plan::Operation& operation, bool is_shared, bool waits);
+  void add_live(std::uint64_t bytes);
+  std::uint32_t place_of_child(std::uint64_t number) const;
   bool is_known(std::uint64_t object) const {
     return object < slots_of_.size() && slots_of_[object] != 0;
   }
@@ -84,9 +83,9 @@ class ImagePlanner {
   std::uint32_t last_thread_ = plan::none;
   std::vector<std::uint32_t> inside_;  // threads that have entered this epoch
   std::uint32_t epoch_ = 0;
-  std::uint32_t fence_ = 0;  // epochs that all later ones wait for
-  bool is_open_ = false;     // somebody has entered it
-  bool is_fork_ = false;     // it is a fork's
+  std::uint32_t fence_ = 0;    // epochs that all later ones wait for
+  bool is_open_ = false;       // somebody has entered it
+  bool is_fork_ = false;       // it is a fork's
   std::uint64_t number_ = 0;   // of the event that is planned
   std::uint64_t time_ns_ = 0;  // its
   std::uint32_t ends_ = 0;

@@ -14,8 +14,8 @@ namespace ts::trace {
 
 PlanFile::PlanFile(std::string path, bool force)
     : path_{std::move(path)},
-      descriptor_{::open(path_.c_str(),
-                         O_RDWR | O_CREAT | O_CLOEXEC | (force ? O_TRUNC : O_EXCL), 0666)} {
+      descriptor_{
+          ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | (force ? O_TRUNC : O_EXCL), 0666)} {
   if (descriptor_ >= 0) return;
   if (errno == EEXIST) throw Error{path_ + " exists; choose another name, or add --force."};
   throw Error{"cannot write " + path_ + ": " + strerrordesc_np(errno) + "."};
@@ -75,8 +75,9 @@ void PlanFile::finish(const std::vector<plan::Image>& images, std::uint64_t wind
 }
 
 void column_is_too_long() {
-  throw Error{"the trace has changed while it was planned, or this is a defect of `trace plan`; try "
-              "again, and report it if it happens twice."};
+  throw Error{
+      "the trace has changed while it was planned, or this is a defect of `trace plan`; try "
+      "again, and report it if it happens twice."};
 }
 
 }  // namespace ts::trace

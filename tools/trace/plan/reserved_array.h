@@ -36,7 +36,11 @@ class ReservedArray {
   }
   ReservedArray(ReservedArray&& other) noexcept
       : items_{std::exchange(other.items_, nullptr)}, count_{other.count_} {}
-  ReservedArray& operator=(ReservedArray&&) = delete;
+  ReservedArray& operator=(ReservedArray&& other) noexcept {
+    std::swap(items_, other.items_);
+    std::swap(count_, other.count_);
+    return *this;
+  }
 
   T& operator[](std::size_t index) { return items_[index]; }
   const T& operator[](std::size_t index) const { return items_[index]; }

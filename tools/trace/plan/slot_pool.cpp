@@ -63,8 +63,7 @@ void SlotPool::push_own(std::uint32_t slot, std::uint32_t thread) {
 }
 
 bool SlotPool::is_old_enough(std::uint32_t slot, std::uint64_t epoch) const {
-  const std::uint64_t distance =
-      has_window_ ? epochs_before_reuse : epochs_before_reuse_unlimited;
+  const std::uint64_t distance = has_window_ ? epochs_before_reuse : epochs_before_reuse_unlimited;
   return states_[slot].high + distance <= epoch;
 }
 

@@ -54,8 +54,9 @@ class Surveyor {
   Survey finish() {
     // Threads whose beginning is not recorded are begun by the first: a marker, in an epoch or two.
     const std::uint64_t threads = found_.threads.size();
+    for (ThreadSurvey& found : found_.threads) found.operations += 4;
     found_.threads[0].operations += 3 * threads;
-    found_.epochs = epoch_ + 1;
+    found_.epochs = epoch_ + threads + 1;
     found_.runs += 2 * entered_ + 8 * threads + 8;
     return std::move(found_);
   }
@@ -88,23 +89,18 @@ class Surveyor {
   void touch(const Event& event) {
     if (event.kind > Kind::free || event.object >= owners_.size()) return;
     std::uint32_t& owner = owners_[event.object];
-    if (makes_object(event.kind)) {
-      owner = event.thread + 1;
-      return;
-    }
     // What it has inherited is the first thread's, which was the one to fork.
-    const std::uint32_t first_owner = event.object < first_object_ ? 1 : event.thread + 1;
-    if (owner == 0) owner = first_owner;
+    if (owner == 0) owner = event.object < first_object_ ? 1 : event.thread + 1;
     if (owner != event.thread + 1) found_.is_shared[event.object] = true;
   }
 
   std::uint64_t first_object_;
-  ReservedArray<std::uint32_t> owners_;  // of each object, the thread that made it, and 1
+  ReservedArray<std::uint32_t> owners_;  // of each object, the first thread that touches it, and 1
   EpochRanges ranges_;
   Survey found_;
-  std::uint64_t epoch_ = 0;             // counted from 1
-  std::vector<std::uint64_t> epochs_;   // the last one that each thread was in
-  std::uint64_t entered_ = 0;           // by all threads
+  std::uint64_t epoch_ = 0;            // counted from 1
+  std::vector<std::uint64_t> epochs_;  // the last one that each thread was in
+  std::uint64_t entered_ = 0;          // by all threads
   std::uint32_t last_thread_ = plan::none;
 };
 

@@ -1,0 +1,221 @@
+// One call of a plan: into the allocator, or to where the plan says.
+//
+// Why it exists: this is what is measured, so everything else (counting, touching, checking) is
+// around it, and the clock, if there is one, directly at it. What it refuses to do: wait; whoever
+// calls has seen to it that the slot is the caller's.
+#pragma once
+
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <type_traits>
+
+#include "replay/clock.h"
+#include "replay/content.h"
+#include "replay/plan.h"
+#include "replay/slot.h"
+#include "replay/thread_run.h"
+
+namespace ts::replay {
+
+// Blocks from malloc.
+class Allocator {
+ public:
+  static void* allocate(const plan::Operation& operation, std::uint64_t /*index*/) {
+    const std::size_t size = operation.size;
+    switch (static_cast<plan::Kind>(operation.kind)) {
+      case plan::Kind::calloc:
+        return std::calloc(1, size);
+      case plan::Kind::aligned: {
+        void* block = nullptr;
+        const std::size_t alignment = std::size_t{1} << operation.log2_alignment;
+        const std::size_t granted = alignment < sizeof(void*) ? sizeof(void*) : alignment;
+        return posix_memalign(&block, granted, size) == 0 ? block : nullptr;
+      }
+      default:
+        return std::malloc(size);
+    }
+  }
+  // Resizing to nothing frees in some libraries and not in others; the plan says `free` for that.
+  static void* resize(void* block, std::uint64_t /*old_size*/, const plan::Operation& operation,
+                      std::uint64_t /*index*/) {
+    return std::realloc(block, operation.size != 0 ? std::size_t{operation.size} : 1);
+  }
+  static void release(void* block) { std::free(block); }
+};
+
+// Blocks where the plan has them: what is left of the time is what no allocator can avoid.
+class Planned {
+ public:
+  Planned(const std::uint64_t* addresses, unsigned char* arena)
+      : addresses_{addresses}, arena_{arena} {}
+
+  void* allocate(const plan::Operation& operation, std::uint64_t index) const {
+    void* const block = place(index);
+    const bool is_fresh = (addresses_[index] & plan::address_fresh) != 0;
+    if (static_cast<plan::Kind>(operation.kind) == plan::Kind::calloc && !is_fresh) {
+      std::memset(block, 0, operation.size);
+    }
+    return block;
+  }
+  void* resize(void* block, std::uint64_t old_size, const plan::Operation& operation,
+               std::uint64_t index) const {
+    void* const moved = place(index);
+    const std::uint64_t kept = old_size < operation.size ? old_size : operation.size;
+    if (moved != block) std::memmove(moved, block, kept);
+    return moved;
+  }
+  static void release(void* /*block*/) {}
+
+ private:
+  void* place(std::uint64_t index) const {
+    return arena_ + (addresses_[index] & ~plan::address_fresh);
+  }
+
+  const std::uint64_t* addresses_;
+  unsigned char* arena_;
+};
+
+template <class Blocks>
+class Calls {
+ public:
+  Calls(const Blocks& blocks, const Content& content, const Clock& clock, Slot* slots)
+      : blocks_{blocks}, content_{content}, clock_{clock}, slots_{slots} {}
+
+  // Returns by how much live bytes have changed. index: of the operation, in its image.
+  std::int64_t make(ThreadRun& thread, const plan::Operation& operation,
+                    std::uint64_t index) const {
+    const auto kind = static_cast<plan::Kind>(operation.kind);
+    ++thread.calls[operation.kind];
+    if (kind == plan::Kind::refused) return refused(thread, operation);
+    Slot& slot = slots_[operation.slot];
+    if (kind == plan::Kind::free) return release(thread, operation.slot);
+    thread.bytes[operation.kind] += operation.size;
+    if (kind == plan::Kind::realloc) return resize(thread, slot, operation, index);
+    void* const block = timed(thread, kind, [&] { return blocks_.allocate(operation, index); });
+    slot.set(block, operation.size);
+    if (block == nullptr) {
+      ++thread.null_results;
+      return 0;
+    }
+    note(thread, block);
+    if (content_.is_verified()) check_new(thread, block, operation);
+    content_.write(block, 0, operation.size, operation.slot);
+    return static_cast<std::int64_t>(operation.size);
+  }
+
+  // Frees what is in the slot, as `free` does, and for what is left at the end.
+  std::int64_t release(ThreadRun& thread, std::uint32_t number) const {
+    Slot& slot = slots_[number];
+    void* const block = slot.pointer();
+    const std::uint64_t size = slot.size();
+    constexpr auto kind = plan::Kind::free;
+    thread.bytes[static_cast<std::size_t>(kind)] += size;
+    if (block == nullptr) return 0;  // it has never been granted
+    if (content_.is_verified()) check(thread, block, size, size, number, kind);
+    timed(thread, kind, [&] {
+      blocks_.release(block);
+      return block;
+    });
+    slot.set(nullptr, 0);
+    return -static_cast<std::int64_t>(size);
+  }
+
+ private:
+  template <class Call>
+  void* timed(ThreadRun& thread, plan::Kind kind, Call&& call) const {
+    Latency* const latency = thread.berth->latency;
+    if (latency == nullptr) return call();
+    const std::uint64_t begin = clock_.now();
+    void* const block = call();
+    const std::uint64_t ticks = clock_.now() - begin;
+    (block != nullptr ? latency->kinds[static_cast<std::size_t>(kind)] : latency->nulls).add(ticks);
+    return block;
+  }
+
+  std::int64_t resize(ThreadRun& thread, Slot& slot, const plan::Operation& operation,
+                      std::uint64_t index) const {
+    constexpr auto kind = plan::Kind::realloc;
+    void* const old = slot.pointer();
+    const std::uint64_t old_size = old != nullptr ? slot.size() : 0;  // null: never granted
+    const bool is_checked = content_.is_verified() && old != nullptr;
+    if (is_checked) check(thread, old, old_size, old_size, operation.slot, kind);
+    void* const block =
+        timed(thread, kind, [&] { return blocks_.resize(old, old_size, operation, index); });
+    if (block == nullptr) {
+      ++thread.null_results;  // and the old block is still there
+      return 0;
+    }
+    note(thread, block);
+    const std::uint64_t kept = old_size < operation.size ? old_size : operation.size;
+    if (is_checked) check(thread, block, old_size, kept, operation.slot, kind);
+    slot.set(block, operation.size);
+    content_.write(block, kept, operation.size, operation.slot);
+    return static_cast<std::int64_t>(operation.size) - static_cast<std::int64_t>(old_size);
+  }
+
+  std::int64_t refused(ThreadRun& thread, const plan::Operation& operation) const {
+    thread.bytes[operation.kind] += operation.size;
+    if constexpr (std::is_same_v<Blocks, Allocator>) {
+      const bool is_cut = (operation.flags & plan::flag_cut) != 0;
+      const std::size_t size = is_cut ? std::size_t{PTRDIFF_MAX} : std::size_t{operation.size};
+      void* const block = timed(thread, plan::Kind::refused, [size] { return std::malloc(size); });
+      if (block != nullptr) {
+        ++thread.granted;
+        std::free(block);
+      }
+    }
+    return 0;
+  }
+
+  static void note(ThreadRun& thread, const void* block) {
+    thread.checksum = combine(thread.checksum, reinterpret_cast<std::uintptr_t>(block));
+  }
+
+  void check_new(ThreadRun& thread, void* block, const plan::Operation& operation) const {
+    const auto kind = static_cast<plan::Kind>(operation.kind);
+    // What fits into 8 bytes needs no more than their alignment.
+    std::uint64_t alignment = operation.size < 16 ? 8 : 16;
+    if (kind == plan::Kind::aligned) alignment = std::uint64_t{1} << operation.log2_alignment;
+    if ((reinterpret_cast<std::uintptr_t>(block) & (alignment - 1)) != 0) {
+      ++thread.misaligned;
+      fault(thread, block, operation.size, intact, kind);
+    }
+    if (kind != plan::Kind::calloc) return;
+    const std::uint64_t wrong = Content::check_zero(block, operation.size);
+    if (wrong == intact) return;
+    ++thread.corrupt;
+    fault(thread, block, operation.size, wrong, kind);
+  }
+
+  void check(ThreadRun& thread, const void* block, std::uint64_t written, std::uint64_t kept,
+             std::uint32_t slot, plan::Kind kind) const {
+    const std::uint64_t wrong = content_.check(block, written, kept, slot);
+    if (wrong == intact) return;
+    ++thread.corrupt;
+    fault(thread, block, written, wrong, kind);
+  }
+
+  static void fault(ThreadRun& thread, const void* block, std::uint64_t size, std::uint64_t offset,
+                    plan::Kind kind) {
+    if (thread.fault.address != 0) return;
+    const auto operation = static_cast<std::uint64_t>(thread.next - thread.first);
+    thread.fault = {operation,     size, offset, reinterpret_cast<std::uintptr_t>(block),
+                    thread.number, kind};
+  }
+
+ public:
+  // Order matters: the same addresses in another order are another sum.
+  static std::uint64_t combine(std::uint64_t sum, std::uint64_t value) {
+    const std::uint64_t mixed = (sum ^ value) * 0x9e37'79b9'7f4a'7c15;
+    return mixed ^ (mixed >> 32);
+  }
+
+ private:
+  Blocks blocks_;
+  Content content_;
+  const Clock& clock_;
+  Slot* slots_;
+};
+
+}  // namespace ts::replay

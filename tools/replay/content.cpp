@@ -1,0 +1,100 @@
+// Patterns; see content.h.
+#include "replay/content.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace ts::replay {
+namespace {
+
+constexpr std::uint64_t end_bytes = 16;  // marked at each end
+constexpr std::uint64_t word_bytes = 8;
+constexpr std::uintptr_t touched_page_bytes = 4096;  // of the smallest pages there are
+
+std::uint64_t word(std::uint32_t slot, std::uint64_t number) {
+  return ((std::uint64_t{slot} << 32) + number + 1) * 0x9e37'79b9'7f4a'7c15;
+}
+
+unsigned char byte(std::uint32_t slot, std::uint64_t offset) {
+  return static_cast<unsigned char>(word(slot, offset / word_bytes) >> (offset % word_bytes * 8));
+}
+
+void write_range(unsigned char* block, std::uint64_t begin, std::uint64_t end, std::uint32_t slot) {
+  std::uint64_t i = begin;
+  for (; i < end && i % word_bytes != 0; ++i) block[i] = byte(slot, i);
+  for (; i + word_bytes <= end; i += word_bytes) {
+    const std::uint64_t value = word(slot, i / word_bytes);
+    std::memcpy(block + i, &value, sizeof value);
+  }
+  for (; i < end; ++i) block[i] = byte(slot, i);
+}
+
+std::uint64_t check_range(const unsigned char* block, std::uint64_t begin, std::uint64_t end,
+                          std::uint32_t slot) {
+  std::uint64_t i = begin;
+  while (i < end) {
+    std::uint64_t value = 0;
+    const bool is_whole = i % word_bytes == 0 && i + word_bytes <= end;
+    if (is_whole) std::memcpy(&value, block + i, sizeof value);
+    if (is_whole && value == word(slot, i / word_bytes)) {
+      i += word_bytes;
+    } else if (block[i] == byte(slot, i)) {
+      ++i;
+    } else {
+      return i;
+    }
+  }
+  return intact;
+}
+
+}  // namespace
+
+void Content::write(void* block, std::uint64_t kept, std::uint64_t size, std::uint32_t slot) const {
+  auto* const bytes = static_cast<unsigned char*>(block);
+  if (touch_ == Touch::all) {
+    if (kept < size) write_range(bytes, kept, size, slot);
+    return;
+  }
+  if (kept == 0 && size > 0 && touch_ != Touch::none) bytes[0] = byte(slot, 0);
+  if (touch_ == Touch::page) {
+    const auto address = reinterpret_cast<std::uintptr_t>(block);
+    const std::uintptr_t next = (address + kept) / touched_page_bytes * touched_page_bytes;
+    for (std::uintptr_t page = next; page < address + size; page += touched_page_bytes) {
+      if (page > address && page >= address + kept) bytes[page - address] = byte(slot, 0);
+    }
+  }
+  if (!is_verified_) return;
+  const std::uint64_t front = std::min(size, end_bytes);
+  write_range(bytes, 0, front, slot);
+  write_range(bytes, std::max(front, size - front), size, slot);
+}
+
+std::uint64_t Content::check(const void* block, std::uint64_t written, std::uint64_t kept,
+                             std::uint32_t slot) const {
+  const auto* const bytes = static_cast<const unsigned char*>(block);
+  if (touch_ == Touch::all) return check_range(bytes, 0, std::min(written, kept), slot);
+  const std::uint64_t front = std::min(written, end_bytes);
+  const std::uint64_t wrong = check_range(bytes, 0, std::min(front, kept), slot);
+  if (wrong != intact) return wrong;
+  return check_range(bytes, std::max(front, written - front), std::min(written, kept), slot);
+}
+
+std::uint64_t Content::check_zero(const void* block, std::uint64_t size) {
+  const auto* const bytes = static_cast<const unsigned char*>(block);
+  std::uint64_t i = 0;
+  while (i < size) {
+    std::uint64_t value = 0;
+    const bool is_whole = i + word_bytes <= size;
+    if (is_whole) std::memcpy(&value, bytes + i, sizeof value);
+    if (is_whole && value == 0) {
+      i += word_bytes;
+    } else if (bytes[i] == 0) {
+      ++i;
+    } else {
+      return i;
+    }
+  }
+  return intact;
+}
+
+}  // namespace ts::replay

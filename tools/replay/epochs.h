@@ -1,0 +1,91 @@
+// How far all threads have come: which epochs are done.
+//
+// Why it exists: a producer that runs away from its consumer makes a heap that the recorded program
+// never had, so nobody enters an epoch before all that lie further back than the plan's window have
+// been left. What it refuses to do: lock. A thread looks at one word per epoch, and nearly always
+// finds that it may go on.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "replay/futex.h"
+#include "replay/pages.h"
+#include "replay/plan.h"
+
+namespace ts::replay {
+
+class Epochs {
+ public:
+  Epochs(const plan::Epoch* epochs, std::size_t count)
+      : epochs_{epochs}, count_{count}, inside_{count, Backing::shared} {
+    // relaxed: other threads come to see this object by being started, which is a release.
+    for (std::size_t e = 0; e < count; ++e) {
+      inside_[e].store(epochs[e].threads, std::memory_order_relaxed);
+    }
+  }
+
+  bool may_enter(std::uint32_t epoch) const {
+    // acquire: pairs with advance()'s compare-exchange. What was done in all epochs before is seen.
+    return done_.load(std::memory_order_acquire) >= epochs_[epoch].after;
+  }
+
+  void wait_to_enter(std::uint32_t epoch, int spins) {
+    for (int i = 0; !may_enter(epoch); ++i) {
+      if (i >= spins) return sleep(epochs_[epoch].after);
+      pause();
+    }
+  }
+
+  // The caller leaves it. on_done(epoch) for each that is done by that, in order, by one thread each;
+  // others may by then have gone on.
+  template <class OnDone>
+  void leave(std::uint32_t epoch, OnDone&& on_done) {
+    // The last one out of an epoch advances. If the epochs before are not done, whoever leaves the
+    // last of those does it for this one, too: each first lowers its own count and then reads the
+    // other's, all sequentially consistent, so at least one of two that leave at the same time sees
+    // both at zero.
+    if (inside_[epoch].fetch_sub(1, std::memory_order_seq_cst) == 1) advance(on_done);
+  }
+
+  std::uint32_t done() const { return done_.load(std::memory_order_acquire); }
+
+ private:
+  template <class OnDone>
+  void advance(OnDone&& on_done) {
+    bool has_advanced = false;
+    std::uint32_t done = done_.load(std::memory_order_seq_cst);
+    // The load of zero reads from the last leaver's fetch_sub, or from one later in its release
+    // sequence, which all leavers' are in: it acquires what they have done, and the
+    // compare-exchange releases it to may_enter.
+    while (done < count_ && inside_[done].load(std::memory_order_seq_cst) == 0) {
+      if (done_.compare_exchange_strong(done, done + 1, std::memory_order_seq_cst)) {
+        has_advanced = true;
+        on_done(done++);
+      }
+    }
+    // Pairs with sleep(): it raises sleepers_ and then reads done_, here done_ is raised and then
+    // sleepers_ read; so it does not go to sleep, or is seen here.
+    if (has_advanced && sleepers_.load(std::memory_order_seq_cst) != 0) futex_wake_all(done_);
+  }
+
+  void sleep(std::uint32_t after) {
+    sleepers_.fetch_add(1, std::memory_order_seq_cst);
+    for (;;) {
+      const std::uint32_t done = done_.load(std::memory_order_seq_cst);
+      if (done >= after) break;
+      futex_wait(done_, done);
+    }
+    // relaxed: too high a count only costs a call that wakes nobody.
+    sleepers_.fetch_sub(1, std::memory_order_relaxed);
+  }
+
+  const plan::Epoch* epochs_;
+  std::size_t count_;
+  Mapped<std::atomic<std::uint32_t>> inside_;  // how many have yet to leave
+  std::atomic<std::uint32_t> done_{0};
+  std::atomic<std::uint32_t> sleepers_{0};
+};
+
+}  // namespace ts::replay

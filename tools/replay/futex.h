@@ -1,0 +1,79 @@
+// Sleeping until another thread has changed a word, and the little that is built on it at once.
+//
+// Why it exists: threads of a replay wait for each other in their thousands of turns, on machines
+// with fewer processors than threads, so nobody may spin for long. What it refuses to do: cross
+// processes. All words are private ones.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace ts::replay {
+
+static_assert(std::atomic<std::uint32_t>::is_always_lock_free &&
+              sizeof(std::atomic<std::uint32_t>) == 4);
+
+// Sleeps if the word is `expected`, until it is woken, or for no reason.
+void futex_wait(const std::atomic<std::uint32_t>& word, std::uint32_t expected);
+void futex_wake_all(const std::atomic<std::uint32_t>& word);
+
+inline void pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+// How often to look before going to sleep: some microseconds, or not at all where nobody else can
+// run meanwhile.
+int spins_before_sleep();
+
+// A door that is opened once. Whoever passes it sees what was done before it was opened: the store
+// is a release, the load an acquire.
+class Gate {
+ public:
+  void open() {
+    word_.store(1, std::memory_order_release);
+    futex_wake_all(word_);
+  }
+  void pass() const {
+    while (word_.load(std::memory_order_acquire) == 0) futex_wait(word_, 0);
+  }
+
+ private:
+  std::atomic<std::uint32_t> word_{0};
+};
+
+// A lock that sleeps. 0: free, 1: taken, 2: taken, and somebody may be asleep. The exchange that
+// takes it is an acquire and pairs with the release that gives it back.
+class Lock {
+ public:
+  void lock() {
+    std::uint32_t seen = 0;
+    if (word_.compare_exchange_strong(seen, 1, std::memory_order_acquire,
+                                      std::memory_order_relaxed)) {
+      return;
+    }
+    while (word_.exchange(2, std::memory_order_acquire) != 0) futex_wait(word_, 2);
+  }
+  void unlock() {
+    if (word_.exchange(0, std::memory_order_release) == 2) futex_wake_all(word_);
+  }
+
+ private:
+  std::atomic<std::uint32_t> word_{0};
+};
+
+class Locked {
+ public:
+  explicit Locked(Lock& lock) : lock_{lock} { lock_.lock(); }
+  ~Locked() { lock_.unlock(); }
+  Locked(const Locked&) = delete;
+  Locked& operator=(const Locked&) = delete;
+
+ private:
+  Lock& lock_;
+};
+
+}  // namespace ts::replay

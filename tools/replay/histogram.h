@@ -1,0 +1,91 @@
+// Counts of values in buckets that are 1/32 of an octave wide.
+//
+// Why it exists: the slowest call in a million is what latency is about, so every call is counted,
+// and to count one must cost little: no sorting, no sampling. What it refuses to do: hide its
+// resolution. Quantiles are upper ends of buckets, at most 1/32 above the value; the maximum is
+// exact. One thread writes; who reads has waited for its end.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace ts::replay {
+
+struct Quantiles {
+  std::uint64_t count = 0;
+  std::uint64_t p50 = 0;
+  std::uint64_t p99 = 0;
+  std::uint64_t p999 = 0;
+  std::uint64_t p9999 = 0;
+  std::uint64_t max = 0;
+};
+
+class Histogram {
+ public:
+  void add(std::uint64_t value) {
+    ++counts_[bucket(value)];
+    if (value > max_) max_ = value;
+  }
+
+  void add(const Histogram& other) {
+    for (std::size_t i = 0; i < buckets; ++i) {
+      if (other.counts_[i] != 0) counts_[i] += other.counts_[i];  // or its page need not exist
+    }
+    if (other.max_ > max_) max_ = other.max_;
+  }
+
+  Quantiles quantiles() const {
+    Quantiles result;
+    for (const std::uint64_t count : counts_) result.count += count;
+    result.max = max_;
+    result.p50 = quantile(result.count, 5'000);
+    result.p99 = quantile(result.count, 9'900);
+    result.p999 = quantile(result.count, 9'990);
+    result.p9999 = quantile(result.count, 9'999);
+    return result;
+  }
+
+  // visit(highest value, count) for each bucket that is not empty, from the least.
+  template <class Visit>
+  void for_each(Visit&& visit) const {
+    for (std::size_t i = 0; i < buckets; ++i) {
+      if (counts_[i] != 0) visit(upper_end(i), counts_[i]);
+    }
+  }
+
+  static constexpr std::size_t bucket(std::uint64_t value) {
+    if (value < per_octave) return value;
+    const unsigned octave = 63U - static_cast<unsigned>(__builtin_clzll(value));
+    if (octave >= octaves) return buckets - 1;
+    return (octave - 4) * per_octave + ((value >> (octave - 5)) & (per_octave - 1));
+  }
+
+  // The highest value of a bucket.
+  static constexpr std::uint64_t upper_end(std::size_t index) {
+    if (index < per_octave) return index;
+    const std::size_t octave = index / per_octave + 4;
+    return ((per_octave + index % per_octave + 1) << (octave - 5)) - 1;
+  }
+
+ private:
+  static constexpr std::size_t per_octave = 32;
+  static constexpr unsigned octaves = 44;  // what is beyond shares the last bucket: hours, in ns
+  static constexpr std::size_t buckets = (octaves - 4) * per_octave;
+
+  // The least upper end below which so many of 10,000 lie.
+  std::uint64_t quantile(std::uint64_t count, std::uint64_t of_10000) const {
+    const std::uint64_t rest = 10'000 - of_10000;
+    const std::uint64_t wanted = count - count / 10'000 * rest - count % 10'000 * rest / 10'000;
+    std::uint64_t seen = 0;
+    for (std::size_t i = 0; i < buckets; ++i) {
+      seen += counts_[i];
+      if (seen >= wanted) return upper_end(i) < max_ ? upper_end(i) : max_;
+    }
+    return max_;
+  }
+
+  std::uint64_t counts_[buckets];
+  std::uint64_t max_;
+};
+
+}  // namespace ts::replay

@@ -1,0 +1,106 @@
+// Replays one image of a plan in this process.
+//
+// Why it exists: threads, epochs, slots and calls come together here. What it refuses to do: decide.
+// What is to happen is in the plan, and when is the order's affair. The first image runs in the
+// process that replay began as; a fork in the plan forks, and the child runs its own image over the
+// slots that it has inherited.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <optional>
+
+#include "replay/calls.h"
+#include "replay/clock.h"
+#include "replay/epochs.h"
+#include "replay/plan_view.h"
+#include "replay/result.h"
+#include "replay/settings.h"
+#include "replay/threads.h"
+#include "replay/virtual_processor.h"
+
+namespace ts::replay {
+
+// What all images of a replay share.
+struct World {
+  World(const plan::View& view, const Settings& settings, const Tickets& tickets,
+        const Clock& clock);
+
+  const plan::View& view;
+  const Settings& settings;
+  const Tickets& tickets;
+  const Clock& clock;
+  Mapped<Slot> slots;  // private: a child has its own copy
+  Mapped<ImageResult> results;
+  Mapped<std::uint64_t> first_samples;  // by place; one more than there are images
+  Mapped<Sample> samples;
+  Mapped<Latency> latencies;       // by place; none, if they were not asked for
+  unsigned char* arena = nullptr;  // of planned addresses
+  Nanoseconds begin_ns;            // of the timeout
+};
+
+class ImageRun {
+ public:
+  // inherited_bytes: live in the slots now.
+  ImageRun(World& world, std::uint32_t place, std::int64_t inherited_bytes);
+
+  // By the process's thread that is the image's thread 0. Returns when everything has ended, been
+  // freed and been written down.
+  void run();
+
+  const VirtualProcessor* processor() const { return processor_ ? &*processor_ : nullptr; }
+
+ private:
+  static void* begin_thread(void* thread_run);
+
+  // How each order paces a thread; see image_run.cpp.
+  class Freely;
+  class Timely;
+  class InTurn;
+
+  template <class Visit>
+  void with_calls(Visit&& visit);
+  void play(ThreadRun& self);
+  void play_all();
+  template <class Blocks, class Pace>
+  void loop(ThreadRun& self, const Calls<Blocks>& calls, Pace pace);
+  template <class Blocks, class Pace>
+  void perform(ThreadRun& self, const Calls<Blocks>& calls, Pace& pace);
+  void mark(const plan::Operation& operation);
+  void start(const plan::Operation& operation);
+  void fork_child(std::uint32_t place);
+  [[noreturn]] void become_child(std::uint32_t place);
+  void wait_for_child(std::uint32_t place) const;
+  void finish(ThreadRun& self);
+  void add_live(ThreadRun& self, std::int64_t bytes);
+  std::int64_t live_bytes() const;
+  void epoch_is_done(std::uint32_t epoch);
+  void take_sample(std::uint64_t place, std::uint32_t epoch);
+  void sum_up(ImageResult& result);
+  void sum_up_faults(ImageResult& result) const;
+  void free_all();
+
+  World& world_;
+  std::uint32_t place_;
+  const plan::Image& image_;
+  const plan::Operation* operations_;
+  std::int64_t inherited_bytes_;
+  Threads threads_;
+  Epochs epochs_;
+  SamplePlaces sample_places_;
+  bool is_one_at_a_time_;
+  int spins_;
+  std::optional<VirtualProcessor> processor_;  // none: threads run on real ones
+  Nanoseconds begin_ns_ = 0;
+  // Written by who brings unfinished_ to zero, before it opens the gate; read after passing it.
+  Nanoseconds end_ns_ = 0;
+  std::int64_t exact_live_bytes_ = 0;  // where one runs at a time: by who runs
+  std::int64_t exact_peak_bytes_ = 0;
+  std::atomic<std::int64_t> seen_peak_bytes_{0};  // relaxed: figures
+  std::atomic<std::int64_t> sampling_ns_{0};
+  std::atomic<std::uint32_t> unfinished_;
+  Gate all_done_;
+  Gate release_;  // of parked threads: who do not end before the image does
+};
+
+}  // namespace ts::replay

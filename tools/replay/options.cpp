@@ -1,0 +1,197 @@
+// Parsing; see options.h.
+#include "replay/options.h"
+
+#include <getopt.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstring>
+#include <iterator>
+
+#include "launch/options.h"
+
+namespace ts::replay {
+namespace {
+
+constexpr char help_text[] =
+    R"(usage: replay [options] PLAN
+Makes the calls of a plan (`trace plan` makes one of a trace), and writes one line of JSON.
+The allocator is the one that is preloaded: LD_PRELOAD=LIBRARY replay PLAN
+
+  --schedule NAME    asap (default): all threads run as they are
+                     paced: each call at its recorded time (trace plan --times)
+                     recorded, round-robin, lottery, stride: one thread at a time, on one
+                     processor, the same in each run
+  --one-thread       with recorded: one thread makes all calls
+  --quantum N        calls that a schedule grants at a time (default 100)
+  --tickets N,N,...  of thread 0, 1, ... for lottery and stride, over and over (default 1)
+  --seed N           of lottery (default 1)
+  --meters N         write down the first N changes of the threads' meters
+  --touch HOW        what to write into each block: none, first (byte), page (a byte of each;
+                     default), all
+  --verify           look whether blocks keep what was written, in realloc, too, and calloc is zero
+  --latency          measure each call
+  --samples N        look at the memory N times, and when the most is live
+  --settle SECONDS   at the end, wait with everything freed, and look at the memory again
+  --addresses        put blocks where the plan says (trace floors), and call no allocator
+  --timeout SECONDS  then give up
+  --help
+
+Exit status: 0 the line was written; 1 wrong usage; 2 the line was written, and the calls were not
+the plan's or blocks were corrupt; 124 the time was up; 125 replay failed, or the plan is damaged.
+)";
+
+enum Flag : int {
+  schedule = 256,
+  one_thread,
+  quantum,
+  tickets,
+  seed,
+  meters,
+  touch,
+  verify,
+  latency,
+  samples,
+  settle,
+  addresses,
+  timeout,
+  help
+};
+
+constexpr option known[] = {{"schedule", required_argument, nullptr, Flag::schedule},
+                            {"one-thread", no_argument, nullptr, Flag::one_thread},
+                            {"quantum", required_argument, nullptr, Flag::quantum},
+                            {"tickets", required_argument, nullptr, Flag::tickets},
+                            {"seed", required_argument, nullptr, Flag::seed},
+                            {"meters", required_argument, nullptr, Flag::meters},
+                            {"touch", required_argument, nullptr, Flag::touch},
+                            {"verify", no_argument, nullptr, Flag::verify},
+                            {"latency", no_argument, nullptr, Flag::latency},
+                            {"samples", required_argument, nullptr, Flag::samples},
+                            {"settle", required_argument, nullptr, Flag::settle},
+                            {"addresses", no_argument, nullptr, Flag::addresses},
+                            {"timeout", required_argument, nullptr, Flag::timeout},
+                            {"help", no_argument, nullptr, Flag::help},
+                            {}};
+
+struct NamedOrder {
+  const char* name;
+  Order order;
+  Discipline discipline;
+};
+constexpr NamedOrder orders[] = {
+    {"asap", Order::asap, Discipline::round_robin},
+    {"paced", Order::paced, Discipline::round_robin},
+    {"recorded", Order::recorded, Discipline::round_robin},
+    {"round-robin", Order::scheduled, Discipline::round_robin},
+    {"lottery", Order::scheduled, Discipline::lottery},
+    {"stride", Order::scheduled, Discipline::stride},
+};
+constexpr const char* touches[] = {"none", "first", "page", "all"};  // as in Touch
+
+void set_order(const char* name, Request& request) {
+  for (const NamedOrder& known_order : orders) {
+    if (std::strcmp(name, known_order.name) != 0) continue;
+    request.schedule = known_order.name;
+    request.settings.order = known_order.order;
+    request.settings.discipline = known_order.discipline;
+    return;
+  }
+  fail_usage({"--schedule wants asap, paced, recorded, round-robin, lottery or stride, not '", name,
+              "'."});
+}
+
+void set_touch(const char* name, Request& request) {
+  for (std::size_t i = 0; i < std::size(touches); ++i) {
+    if (std::strcmp(name, touches[i]) != 0) continue;
+    request.touch = touches[i];
+    request.settings.touch = static_cast<Touch>(i);
+    return;
+  }
+  fail_usage({"--touch wants none, first, page or all, not '", name, "'."});
+}
+
+void set_tickets(const char* text, Request& request) {
+  if (const char* const wrong = request.tickets.parse(text)) {
+    fail_usage({"--tickets ", text, ": ", wrong});
+  }
+}
+
+std::uint64_t at_least_one(const char* name, const char* text, std::int64_t most) {
+  const std::int64_t number = parse_whole(name, text, most);
+  if (number == 0) fail_usage({name, " wants at least 1."});
+  return static_cast<std::uint64_t>(number);
+}
+
+constexpr std::int64_t most_quantum = INT64_C(1'000'000'000'000);
+constexpr std::int64_t most_listed = 1'000'000;
+
+void apply(int flag, const char* argument, Request& request) {
+  Settings& settings = request.settings;
+  switch (flag) {
+    case Flag::schedule:
+      return set_order(argument, request);
+    case Flag::one_thread:
+      settings.one_thread = true;
+      return;
+    case Flag::quantum:
+      settings.quantum = at_least_one("--quantum", argument, most_quantum);
+      return;
+    case Flag::tickets:
+      return set_tickets(argument, request);
+    case Flag::seed:
+      settings.seed = static_cast<std::uint64_t>(parse_whole("--seed", argument, INT64_MAX));
+      return;
+    case Flag::meters:
+      settings.meters = at_least_one("--meters", argument, most_listed);
+      return;
+    case Flag::touch:
+      return set_touch(argument, request);
+    case Flag::verify:
+      settings.verify = true;
+      return;
+    case Flag::latency:
+      settings.latency = true;
+      return;
+    case Flag::samples:
+      settings.samples = at_least_one("--samples", argument, most_listed);
+      return;
+    case Flag::settle:
+      settings.settle_ns = parse_time("--settle", argument, ns_per_second);
+      return;
+    case Flag::addresses:
+      settings.addresses = true;
+      return;
+    case Flag::timeout:
+      settings.timeout_ns = parse_time("--timeout", argument, ns_per_second);
+      if (settings.timeout_ns == 0) {
+        fail_usage({"--timeout wants more than 0 seconds; leave it out for no limit."});
+      }
+      return;
+    case Flag::help:
+      dprintf(STDOUT_FILENO, "%s", help_text);
+      _exit(0);
+    default:
+      fail_usage({"the arguments are wrong."});  // getopt_long has said which, and why
+  }
+}
+
+}  // namespace
+
+void parse_request(int argument_count, char** arguments, Request& request) {
+  int flag = 0;
+  while ((flag = getopt_long(argument_count, arguments, "", known, nullptr)) != -1) {
+    apply(flag, optarg, request);
+  }
+  if (optind != argument_count - 1) {
+    fail_usage({optind >= argument_count ? "no plan; `trace plan TRACE -o PLAN` makes one."
+                                         : "more than one plan; give one."});
+  }
+  request.plan = arguments[optind];
+  const Settings& settings = request.settings;
+  if (settings.one_thread && settings.order != Order::recorded) {
+    fail_usage({"--one-thread needs an order: add --schedule recorded."});
+  }
+}
+
+}  // namespace ts::replay

@@ -1,0 +1,140 @@
+// Mapping a plan, and whether its tables lie within it; see plan_view.h.
+#include "replay/plan_view.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdarg>
+#include <cstdio>
+#include <cstring>
+#include <initializer_list>
+
+namespace ts::plan {
+namespace {
+
+// NOLINTNEXTLINE(cert-dcl50-cpp): the attribute makes the compiler check every call
+[[gnu::format(printf, 2, 3)]] bool refuse(Problem& problem, const char* pattern, ...) {
+  va_list arguments;
+  va_start(arguments, pattern);
+  // NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): it is initialised, in the line above
+  if (std::vsnprintf(problem.text, sizeof problem.text, pattern, arguments) < 0) {
+    problem.text[0] = '\0';
+  }
+  va_end(arguments);
+  return false;
+}
+
+constexpr char remedy[] = "make it again with `trace plan`";
+
+// A descriptor that is closed when it goes.
+class File {
+ public:
+  explicit File(int descriptor) : descriptor_{descriptor} {}
+  ~File() {
+    if (descriptor_ >= 0) close(descriptor_);
+  }
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+  int descriptor() const { return descriptor_; }
+
+ private:
+  int descriptor_;
+};
+
+}  // namespace
+
+View::~View() {
+  if (base_ != nullptr) munmap(base_, bytes_);
+}
+
+bool View::open(const char* path, bool is_writable, Problem& problem) {
+  const File file{::open(path, (is_writable ? O_RDWR : O_RDONLY) | O_CLOEXEC)};
+  struct stat status = {};
+  if (file.descriptor() < 0 || fstat(file.descriptor(), &status) != 0) {
+    return refuse(problem, "cannot read the plan %.200s: %s.", path, strerrordesc_np(errno));
+  }
+  if (!S_ISREG(status.st_mode) || status.st_size < static_cast<off_t>(sizeof(Header))) {
+    return refuse(problem, "%.200s is no plan: %s; %s.", path,
+                  S_ISREG(status.st_mode) ? "it is too short" : "it is no file", remedy);
+  }
+  bytes_ = static_cast<std::uint64_t>(status.st_size);
+  void* const mapped = mmap(nullptr, bytes_, is_writable ? PROT_READ | PROT_WRITE : PROT_READ,
+                            is_writable ? MAP_SHARED : MAP_PRIVATE, file.descriptor(), 0);
+  if (mapped == MAP_FAILED) {
+    return refuse(problem, "cannot map the plan %.200s: %s.", path, strerrordesc_np(errno));
+  }
+  base_ = static_cast<unsigned char*>(mapped);
+  if (!check_header(path, problem)) return false;
+  for (std::size_t i = 0; i < images(); ++i) {
+    if (!check_image(path, i, problem)) return false;
+  }
+  return true;
+}
+
+bool View::holds(std::uint64_t offset, std::uint64_t count, std::size_t size) const {
+  return offset % alignof(std::uint64_t) == 0 && offset >= sizeof(Header) && offset <= bytes_ &&
+         count <= (bytes_ - offset) / size;
+}
+
+bool View::check_header(const char* path, Problem& problem) const {
+  const Header& found = header();
+  if (std::memcmp(found.magic, magic, sizeof magic) != 0) {
+    return refuse(problem, "%.200s is no plan, or was not finished; %s.", path, remedy);
+  }
+  if (found.version != version || found.image_bytes != sizeof(Image)) {
+    return refuse(problem, "%.200s is a plan of version %u, and this program knows version %u; %s.",
+                  path, found.version, version, remedy);
+  }
+  if (found.file_bytes != bytes_) {
+    return refuse(problem, "%.200s has %llu bytes of the %llu that it was written with; %s.", path,
+                  static_cast<unsigned long long>(bytes_),
+                  static_cast<unsigned long long>(found.file_bytes), remedy);
+  }
+  if (found.images == 0 || !holds(found.images_offset, found.images, sizeof(Image))) {
+    return refuse(problem, "%.200s is damaged: its table of images is not in it; %s.", path,
+                  remedy);
+  }
+  return true;
+}
+
+bool View::check_image(const char* path, std::size_t place, Problem& problem) const {
+  const Image& found = image(place);
+  const auto wrong = [&](const char* what) {
+    return refuse(problem, "%.200s is damaged: image %u has %s; %s.", path, found.number, what,
+                  remedy);
+  };
+  if (place == 0 ? found.parent != none : found.parent >= place) return wrong("no such parent");
+  if (found.threads == 0 || !holds(found.threads_offset, found.threads, sizeof(Thread))) {
+    return wrong("more threads than the file");
+  }
+  if (!holds(found.operations_offset, found.operations, sizeof(Operation))) {
+    return wrong("more operations than the file");
+  }
+  if (!holds(found.epochs_offset, found.epochs, sizeof(Epoch))) {
+    return wrong("more epochs than the file");
+  }
+  if (!holds(found.runs_offset, found.runs, sizeof(Run))) return wrong("more runs than the file");
+  for (const std::uint64_t offset : {found.times_offset, found.addresses_offset}) {
+    if (offset != 0 && !holds(offset, found.operations, sizeof(std::uint64_t))) {
+      return wrong("more times or addresses than the file");
+    }
+  }
+  for (std::size_t t = 0; t < found.threads; ++t) {
+    const Thread& thread = threads(found)[t];
+    if (thread.first_operation > found.operations ||
+        thread.operations > found.operations - thread.first_operation) {
+      return wrong("threads with operations that are not its own");
+    }
+  }
+  // More than the system could map, and less than anything that sums up could overflow.
+  constexpr std::uint64_t most = std::uint64_t{1} << 47;
+  if (found.slots >= none || found.arena_bytes > most || found.ends > found.threads) {
+    return wrong("impossible counts");
+  }
+  return true;
+}
+
+}  // namespace ts::plan

@@ -1,0 +1,94 @@
+// What came of a replay, for each process of it.
+//
+// Why it exists: forked children report to the first process, which alone writes the line of JSON.
+// Results lie in shared mappings that are made before anything is forked; each process writes its
+// own and ends, and then its parent, having waited for it, may read. What it refuses to do: hold
+// what only makes sense in the process that it is about.
+#pragma once
+
+#include <cstdint>
+
+#include "replay/histogram.h"
+#include "replay/memory.h"
+#include "replay/pages.h"
+#include "replay/plan.h"
+
+namespace ts::replay {
+
+inline constexpr std::uint64_t no_checksum = 0;
+
+// The first block that was not as it must be.
+struct Fault {
+  std::uint64_t operation;  // of the thread's
+  std::uint64_t size;
+  std::uint64_t offset;   // of the wrong byte; intact: the address is not aligned
+  std::uint64_t address;  // 0: there is no fault
+  std::uint32_t thread;
+  plan::Kind kind;
+};
+
+struct Sample {
+  std::uint64_t event;  // 0: was not taken
+  std::int64_t live_bytes;
+  Memory memory;
+};
+
+// Of calls, in ticks of the clock.
+struct Latency {
+  Histogram kinds[plan::call_kinds];
+  Histogram nulls;
+};
+
+struct ImageResult {
+  bool has_ended;   // of its own accord, with everything below
+  int wait_status;  // of a child that has been waited for
+  int pid;          // of a child that has not
+  plan::Totals totals;
+  std::uint64_t null_results;
+  std::uint64_t granted;  // recorded as refused, and not refused now
+  std::int64_t live_bytes;
+  std::int64_t peak_live_bytes;
+  std::int64_t wall_ns;
+  std::int64_t sampling_ns;
+  std::uint64_t checksum;
+  std::uint64_t corrupt;
+  std::uint64_t misaligned;
+  Fault fault;
+  Quantiles late;  // in nanoseconds
+  Memory at_start;
+  Memory at_end;
+  Memory freed;
+  Memory settled;
+  std::int64_t own_bytes;
+  std::int64_t peak_rss_bytes;
+};
+
+// The samples of one image are at the same epochs in each run: about as many as were asked for, at
+// equal distances, and the one of the peak.
+class SamplePlaces {
+ public:
+  SamplePlaces(std::uint64_t wanted, std::uint64_t epochs, std::uint64_t peak_epoch)
+      : wanted_{wanted < epochs ? wanted : epochs}, epochs_{epochs}, peak_epoch_{peak_epoch} {}
+
+  static constexpr std::uint64_t no_place = UINT64_MAX;
+
+  // The place of the sample that is taken when this epoch is done, or no_place.
+  std::uint64_t place(std::uint64_t epoch) const {
+    if (wanted_ == 0 || (epoch != peak_epoch_ && !is_regular(epoch))) return no_place;
+    return regular_before(epoch) + (peak_epoch_ < epoch && !is_regular(peak_epoch_) ? 1 : 0);
+  }
+  std::uint64_t count() const { return wanted_ == 0 ? 0 : wanted_ + 1; }  // at most
+
+ private:
+  // Both factors are below 2^32.
+  std::uint64_t regular_before(std::uint64_t epoch) const { return epoch * wanted_ / epochs_; }
+  bool is_regular(std::uint64_t epoch) const {
+    return regular_before(epoch + 1) > regular_before(epoch);
+  }
+
+  std::uint64_t wanted_;
+  std::uint64_t epochs_;
+  std::uint64_t peak_epoch_;
+};
+
+}  // namespace ts::replay

@@ -1,0 +1,97 @@
+// A slot: where the pointer of a live object is kept, and whose turn it is.
+//
+// Why it exists: an object that one thread allocates may be resized and freed by others, in the
+// order of the recording. What it refuses to do: put a price on objects that never leave their
+// thread. Their operations have no turns (plan.h), and touch the counter not at all.
+//
+// How a turn is passed. The counter is one word: 31 bits of turn, and `waited_for`, which whoever is
+// about to sleep sets by compare-exchange. pass() exchanges the whole word, so in the word's one
+// order of modifications a sleeper's mark comes before the exchange, which then sees it and wakes
+// the sleeper, or after it, and then the mark's compare-exchange fails, as the turn has changed. A
+// mark is never lost: nothing but shared operations stores to the word, and each of them exchanges.
+// All who sleep are woken; those whose turn has not come mark the word again.
+//
+// What the turn carries over: the exchange is a release, and the load that finds the turn an
+// acquire; it reads from the exchange directly, as marking leaves the turn alone and, being a
+// read-modify-write, continues the release sequence. So the pointer and the size, plain words, and
+// the object's content are those that the thread before has left.
+//
+// When a slot is reused, the operations on its last object are in the past of those on the next
+// one: they are the same thread's, or done two epochs ago (epochs.h), or (in plans without window)
+// pass turns themselves, too.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "replay/futex.h"
+#include "replay/plan.h"
+
+namespace ts::replay {
+
+class Turn {
+ public:
+  bool has_come(std::uint32_t turn) const {
+    return (word_.load(std::memory_order_acquire) & plan::turn_mask) == turn;
+  }
+
+  // Returns when the turn has come; `spins` times looking before going to sleep.
+  void wait(std::uint32_t turn, int spins) {
+    for (int i = 0; !has_come(turn); ++i) {
+      if (i >= spins) return sleep(turn);
+      pause();
+    }
+  }
+
+  // Ends `turn`. False: it was not this turn; the plan is wrong.
+  [[nodiscard]] bool pass(std::uint32_t turn) {
+    // release: pairs with the acquire in has_come and sleep, of the thread that has the next turn.
+    // acquire: only for the check of plans in which nobody had to wait.
+    const std::uint32_t before =
+        word_.exchange((turn + 1) & plan::turn_mask, std::memory_order_acq_rel);
+    if ((before & waited_for) != 0) futex_wake_all(word_);
+    return (before & plan::turn_mask) == turn;
+  }
+
+ private:
+  static constexpr std::uint32_t waited_for = ~plan::turn_mask;
+
+  void sleep(std::uint32_t turn) {
+    for (;;) {
+      std::uint32_t seen = word_.load(std::memory_order_acquire);
+      if ((seen & plan::turn_mask) == turn) return;
+      // relaxed: a mark carries nothing over; see above for why it is not lost.
+      if ((seen & waited_for) == 0 &&
+          !word_.compare_exchange_weak(seen, seen | waited_for, std::memory_order_relaxed)) {
+        continue;
+      }
+      futex_wait(word_, seen | waited_for);
+    }
+  }
+
+  std::atomic<std::uint32_t> word_{0};
+};
+
+class Slot {
+ public:
+  void* pointer() const { return reinterpret_cast<void*>(std::uintptr_t{pointer_}); }
+  std::uint64_t size() const { return (std::uint64_t{size_high_} << 16) | size_low_; }
+
+  // An address has 48 bits on every system on which nobody asked for more.
+  void set(void* pointer, std::uint64_t size) {
+    pointer_ = reinterpret_cast<std::uintptr_t>(pointer) & ((std::uintptr_t{1} << 48) - 1);
+    size_low_ = size & 0xffff;
+    size_high_ = static_cast<std::uint32_t>(size >> 16);
+  }
+
+  Turn turn;
+
+ private:
+  std::uint32_t size_high_ = 0;
+  std::uint64_t pointer_ : 48 = 0;
+  std::uint64_t size_low_ : 16 = 0;
+};
+static_assert(sizeof(Slot) == 16);
+
+}  // namespace ts::replay

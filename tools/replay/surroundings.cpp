@@ -1,0 +1,65 @@
+// Personality, affinity, prctl; see surroundings.h.
+#include "replay/surroundings.h"
+
+#include <sched.h>
+#include <sys/personality.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+namespace ts::replay {
+namespace {
+
+constexpr unsigned long as_it_is = 0xffff'ffff;  // asks, and changes nothing
+
+bool is_randomised() {
+  const int now = personality(as_it_is);
+  return now == -1 || (static_cast<unsigned>(now) & ADDR_NO_RANDOMIZE) == 0;
+}
+
+int only_cpu() {
+  cpu_set_t usable;
+  CPU_ZERO(&usable);
+  if (sched_getaffinity(0, sizeof usable, &usable) != 0 || CPU_COUNT(&usable) != 1) return -1;
+  int cpu = 0;
+  while (CPU_ISSET(cpu, &usable) == 0) ++cpu;
+  return cpu;
+}
+
+// The last one: the first is where systems handle most interrupts.
+void bind_to_one() {
+  cpu_set_t usable;
+  CPU_ZERO(&usable);
+  if (sched_getaffinity(0, sizeof usable, &usable) != 0) return;
+  int last = CPU_SETSIZE - 1;
+  while (last > 0 && CPU_ISSET(last, &usable) == 0) --last;
+  CPU_ZERO(&usable);
+  CPU_SET(last, &usable);
+  (void)sched_setaffinity(0, sizeof usable, &usable);
+}
+
+}  // namespace
+
+void make_repeatable(char** arguments) {
+  if (is_randomised()) {
+    const int now = personality(as_it_is);
+    if (now != -1 &&
+        personality(static_cast<unsigned long>(static_cast<unsigned>(now) | ADDR_NO_RANDOMIZE)) !=
+            -1 &&
+        !is_randomised()) {
+      execv("/proc/self/exe", arguments);
+      // Not permitted: go on with the addresses that we have.
+    }
+  }
+  (void)prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
+  bind_to_one();
+}
+
+Surroundings surroundings() {
+  Surroundings found;
+  found.has_aslr = is_randomised();
+  found.has_huge_pages = prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0) != 1;
+  found.cpu = only_cpu();
+  return found;
+}
+
+}  // namespace ts::replay
