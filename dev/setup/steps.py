@@ -27,6 +27,7 @@ MINIMUM_CMAKE = (3, 25)
 # The oldest major version of each compiler that knows enough C++20, newest names first.
 COMPILERS = {"g++": 12, "clang++": 16}
 GOOGLETEST_HEADERS = ("/usr/include/gtest/gtest.h", "/usr/local/include/gtest/gtest.h")
+ZSTD_HEADERS = ("/usr/include/zstd.h", "/usr/local/include/zstd.h")
 LOG_LINES_SHOWN = 15
 VENV_REMEDY = "sudo apt install python3-venv, then start again."
 PIP_REMEDY = (
@@ -102,6 +103,8 @@ def check_tools(checkout: state.Checkout, for_development: bool) -> None:
             missing.append("g++")
             if any(shutil.which(name) for name in COMPILERS):
                 problems.append("the C++ compiler here is too old: g++ 12 or clang++ 16 is needed")
+        if not any(map(os.path.exists, ZSTD_HEADERS)):
+            missing.append("libzstd-dev")
     if for_development and not any(map(os.path.exists, GOOGLETEST_HEADERS)):
         missing.append("libgtest-dev")
     if not missing and not problems:

@@ -86,7 +86,8 @@ TEST(TraceCodings, UnpackingGivesExactlyWhatWasAskedFor) {
   Bytes plain(5'000, 'a');
   Bytes packed;
   Packer packer;
-  ASSERT_EQ(packer.append(packed, plain), packed.size());
+  const std::size_t size = packer.append(packed, plain);
+  ASSERT_EQ(size, packed.size());
   EXPECT_LT(packed.size(), 50U);
   Unpacker unpacker;
   Bytes back;

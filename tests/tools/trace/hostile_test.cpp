@@ -135,9 +135,9 @@ TEST(HostileTrace, EachByteOfAPayloadLies) {
   MemoryFile file;
   for (const PlacedChunk& chunk : chunks_of(sample.bytes)) {
     for (std::size_t at = chunk.offset + chunk_header_bytes; at < chunk.end(); ++at) {
-      for (const std::uint8_t change : {0x01, 0x10, 0x7f, 0x80, 0xff}) {
+      for (const int change : {0x01, 0x10, 0x7f, 0x80, 0xff}) {
         Bytes bytes = sample.bytes;
-        bytes[at] ^= change;
+        bytes[at] = static_cast<std::uint8_t>(bytes[at] ^ change);
         repair_checksums(bytes);
         file.set(bytes);
         expect_harmless(file.path());

@@ -1,0 +1,235 @@
+"""The program `trace`: what it prints of known traces, and how it ends.
+
+The format itself is tested in C++ (trace/). Here a program writes traces whose contents are known.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tsmlab import paths
+
+Trace = Callable[..., "subprocess.CompletedProcess[str]"]
+
+KNOWN_TEXT = """\
+0 0 100 0 malloc 0 24 -
+0 1 200 0 calloc 1 48 -
+0 2 300 0 aligned 2 5 4096
+0 3 400 0 realloc 0 4096 -
+0 4 500 0 refused - 4611686018427387904 -
+0 5 600 1 thread_begin 0 - -
+0 6 700 1 free 1 - -
+0 7 800 1 thread_end - - -
+0 8 900 0 fork 1 - -
+1 0 50 0 free 2 - -
+"""
+
+
+@pytest.fixture
+def trace() -> Trace:
+    """trace(*arguments) runs the program."""
+
+    def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+        command = [str(paths.tool("trace")), *map(str, arguments)]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+    return run
+
+
+@pytest.fixture
+def sample(tmp_path: Path) -> Callable[[str], Path]:
+    """sample(kind) is a new trace of that kind; see sample_trace.cpp."""
+
+    def write(kind: str) -> Path:
+        file = tmp_path / f"{kind}.tstrace"
+        subprocess.run([paths.tool("sample_trace"), kind, file], check=True, timeout=60)
+        return file
+
+    return write
+
+
+def objects(run: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in run.stdout.splitlines()]
+
+
+def test_print_writes_a_line_for_each_event(trace: Trace, sample: Callable[[str], Path]) -> None:
+    run = trace("print", sample("known"))
+    assert (run.returncode, run.stderr) == (0, "")
+    assert run.stdout == KNOWN_TEXT
+
+
+def test_print_begins_and_ends_where_it_is_told(
+    trace: Trace, sample: Callable[[str], Path]
+) -> None:
+    run = trace("print", "--image", "0", "--from=3", "--count", "2", sample("known"))
+    assert run.stdout.splitlines() == KNOWN_TEXT.splitlines()[3:5]
+
+
+def test_print_as_json_has_what_the_kind_has(trace: Trace, sample: Callable[[str], Path]) -> None:
+    events = objects(trace("print", "--json", sample("known")))
+    assert len(events) == 10
+    common = {"image": 0, "thread": 0}
+    assert events[0] == common | {
+        "event": 0,
+        "time_ns": 100,
+        "kind": "malloc",
+        "object": 0,
+        "size": 24,
+    }
+    assert events[2]["alignment"] == 4096
+    assert events[4]["size"] == 2**62
+    assert "object" not in events[4]
+    assert events[5]["creator"] == 0
+    assert set(events[7]) == {"image", "event", "time_ns", "thread", "kind"}
+    assert events[8]["child"] == 1
+    assert events[9] == {
+        "image": 1,
+        "event": 0,
+        "time_ns": 50,
+        "thread": 0,
+        "kind": "free",
+        "object": 2,
+    }
+
+
+def test_info_tells_of_images_and_totals(trace: Trace, sample: Callable[[str], Path]) -> None:
+    file = sample("known")
+    run = trace("info", "--json", "--kinds", file)
+    assert (run.returncode, run.stderr) == (0, "")
+    (answer,) = objects(run)
+    assert answer["schema"] == "tsmalloc-trace-info/1"
+    assert answer["whole"] is True
+    assert answer["file_bytes"] == file.stat().st_size
+    assert (answer["events"], answer["objects"], answer["read_events"]) == (10, 3, 10)
+    mother, child, daughter = answer["images"]
+    assert mother["program"] == "mother"
+    assert mother["allocator"] == "libc.so.6"
+    assert (mother["threads"], mother["events"], mother["end"]) == (2, 9, "exited")
+    assert (mother["parent"], mother["fork_event"]) == (None, None)
+    assert (child["birth"], child["parent"], child["fork_event"]) == ("fork", 0, 8)
+    assert (child["first_object"], child["begin_ns"], child["end_ns"]) == (3, 1000, 60)
+    assert (daughter["birth"], daughter["end"], daughter["events"]) == ("exec", "killed", 0)
+    assert daughter["program"] == 'daughter "\udcff\n'
+    assert answer["kinds"]["malloc"] == {"calls": 1, "bytes": 24}
+    assert answer["kinds"]["refused"] == {"calls": 1, "bytes": 2**62}
+    assert answer["kinds"]["free"] == {"calls": 2, "bytes": 0}
+
+
+def test_info_for_people(trace: Trace, sample: Callable[[str], Path]) -> None:
+    run = trace("info", "--kinds", sample("known"))
+    lines = run.stdout.splitlines()
+    assert len(lines[0].split()) == 9
+    assert lines[1].split() == [
+        *("0", "-", "root", "exited", "2", "9", "3", "2", "mother", "on", "libc.so.6")
+    ]
+    assert 'daughter "??' in lines[3]
+    assert "10 events, 3 objects" in run.stdout
+    assert "calloc                  1                  48" in lines
+
+
+def test_a_plausible_program_takes_few_bytes_an_event(
+    trace: Trace, sample: Callable[[str], Path]
+) -> None:
+    file = sample("plausible")
+    (answer,) = objects(trace("info", "--json", file))
+    assert answer["events"] == 300_000
+    assert answer["file_bytes"] / answer["events"] < 4
+    assert trace("check", file).returncode == 0
+
+
+def test_check_of_a_whole_trace(trace: Trace, sample: Callable[[str], Path]) -> None:
+    run = trace("check", sample("known"))
+    assert (run.returncode, run.stdout) == (0, "whole: 3 images, 10 events\n")
+
+
+def test_check_writes_a_line_for_each_damage(trace: Trace, sample: Callable[[str], Path]) -> None:
+    file = sample("known")
+    content = bytearray(file.read_bytes())
+    magic = b"\xd5TC\x01\x02\0\0\0"  # of a chunk of events
+    first = content.index(magic)
+    second = content.index(magic, first + 1)
+    content[first + 85] ^= 4
+    content[second + 85] ^= 4
+    file.write_bytes(content)
+    run = trace("check", file)
+    assert run.returncode == 1
+    one, other, summary = run.stdout.splitlines()
+    assert one.startswith(f"at byte {first}: ")
+    assert "events 0 to 8 of image 0 (9)" in one
+    assert other.startswith(f"at byte {second}: ")
+    assert "event 0 of image 1" in other
+    assert "Copy the file once more" in one
+    assert summary == "damaged: 3 images, 10 events, of which 10 are lost"
+    assert trace("check", "--quiet", file).stdout == ""
+    assert trace("check", "--quiet", file).returncode == 1
+
+    printed = trace("print", file)
+    assert printed.returncode == 1
+    assert [line.split(":")[0] for line in printed.stdout.splitlines()] == [
+        "# image 0, from event 0 on, 9 lost",
+        "# image 1, from event 0 on, 1 lost",
+    ]
+    assert "trace check" in printed.stderr
+    (gap, _) = objects(trace("print", "--json", file))
+    assert (gap["image"], gap["lost_from"], gap["lost"]) == (0, 0, 9)
+    told = trace("info", "--kinds", file)
+    assert told.returncode == 1
+    assert "10 events" in told.stdout
+
+
+def test_an_unfinished_trace_can_be_read(trace: Trace, sample: Callable[[str], Path]) -> None:
+    file = sample("unfinished")
+    assert "recorder was killed" in trace("check", file).stdout
+    run = trace("print", file)
+    assert run.stdout == KNOWN_TEXT
+    assert run.returncode == 1
+
+
+@pytest.mark.parametrize("command", ["print", "info", "check"])
+def test_what_is_no_trace_has_an_error_with_a_remedy(
+    trace: Trace, tmp_path: Path, command: str
+) -> None:
+    file = tmp_path / "foreign"
+    file.write_text("not a trace\n" * 100)
+    for name, part in ((file, "is no trace"), (tmp_path, "directory"), ("/none", "No such file")):
+        run = trace(command, name)
+        assert run.returncode == 1
+        assert part in run.stderr
+        assert "tsmalloc record" in run.stderr
+        assert run.stdout == ""
+
+
+def test_wrong_usage(trace: Trace) -> None:
+    for arguments in (
+        *(["print"], ["print", "a", "b"], ["check", "--no-such", "a"], ["info", "--kinds=3", "a"]),
+        *(["print", "--image", "x", "a"], ["print", "--image"], ["print", "--from=-1", "a"]),
+    ):
+        run = trace(*arguments)
+        assert run.returncode == 2, arguments
+        assert "--help" in run.stderr
+    for arguments in ([], ["nothing"]):
+        run = trace(*arguments)
+        assert run.returncode == 2
+        assert "usage: trace COMMAND" in run.stderr
+
+
+@pytest.mark.parametrize("command", ["print", "info", "check"])
+def test_help(trace: Trace, command: str) -> None:
+    assert command in trace("--help").stdout
+    run = trace(command, "--help")
+    assert run.returncode == 0
+    assert run.stdout.startswith(f"usage: trace {command} ")
+
+
+def test_a_full_disk_is_an_error(sample: Callable[[str], Path]) -> None:
+    command = [paths.tool("trace"), "print", sample("known")]
+    with Path("/dev/full").open("w") as full:
+        run = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert run.returncode == 1
+    assert "No space left" in run.stderr
