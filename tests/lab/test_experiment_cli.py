@@ -25,10 +25,10 @@ from tsmlab.experiments.model import ExperimentResults, Run
 Tool = Callable[..., subprocess.CompletedProcess[str]]
 
 PROGRAM = """#!/bin/sh
-# Prints what it was told; "fail" does so under preloaded allocators, "slow" takes a moment.
+# Prints what it was told; "fail" fails under preloaded allocators, "slow" takes its time if asked.
 case $1 in
   fail) if [ -n "$LD_PRELOAD" ]; then echo "FAILED: not today" >&2; exit 3; fi ;;
-  slow) sleep 0.3 ;;
+  slow) sleep ${MOMENT:-0} ;;
 esac
 echo "seconds: 0.$2"
 echo "under: $3"
@@ -159,7 +159,7 @@ def test_what_ends_a_run_costs_one_run_and_resume_goes_on(
     start = ("run", "--file", folder / "slow.toml", "--seed", "11", "-r", "4", "--no-causes")
     with subprocess.Popen(
         [sys.executable, "-m", "tsmlab", "experiment", *start],
-        env=environment,
+        env=environment | {"MOMENT": "0.3"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
