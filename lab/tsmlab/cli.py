@@ -33,6 +33,7 @@ VERBS = (
     Verb("compare", "Run a program under every allocator and say which serves it best."),
     Verb("bench", "Run the project's own workloads under tsmalloc and its peers."),
     Verb("experiment", "Repeat the source reports' experiments, or run one of your own."),
+    Verb("replay", "Replay a recorded program's calls on every allocator, and compare."),
     Verb("report", "Write results as a page with figures that stands alone, and as files."),
     Verb("list", "List the allocators that can be used here."),
     Verb("run", "Run a program under one allocator."),

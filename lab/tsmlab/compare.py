@@ -37,7 +37,8 @@ WARMUP_ROUNDS = 1
 
 @dataclass(frozen=True)
 class Options:
-    """What was asked for; the allocators include the reference."""
+    """What was asked for; the allocators include the reference. more_metrics: what the executor's
+    measurements have besides."""
 
     program: Program
     allocators: tuple[Allocator, ...]
@@ -50,11 +51,12 @@ class Options:
     check_output: bool = True
     consult_doctor: bool = True
     cpus: tuple[int, ...] | None = None
+    more_metrics: tuple[MetricSpec, ...] = ()
 
     @property
     def metrics(self) -> tuple[MetricSpec, ...]:
         custom = self.program.metric
-        return (*((custom.spec,) if custom else ()), *BUILT_IN)
+        return (*((custom.spec,) if custom else ()), *BUILT_IN, *self.more_metrics)
 
     @property
     def question(self) -> Question:

@@ -108,7 +108,8 @@ class Measurement(Ended):
 
     None stands for "could not be told". Where the program never ran (`spawn_error`), the quantities
     that are never None are 0. `series`: nanoseconds since the start, and the resident bytes of the
-    process tree. `raw` is the answer as it came.
+    process tree. `raw` is the answer as it came. `extra`: quantities that a program told of itself,
+    by their keys among the metrics.
     """
 
     wall_ns: int
@@ -136,6 +137,7 @@ class Measurement(Ended):
     floor_bytes: int
     timeout_ns: int | None = None
     series: tuple[tuple[int, int], ...] = ()
+    extra: Mapping[str, float] = field(default_factory=dict, hash=False, compare=False)
     raw: dict[str, Any] = field(default_factory=dict, hash=False, compare=False)
 
     @staticmethod

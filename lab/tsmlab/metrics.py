@@ -47,7 +47,8 @@ BUILT_IN = (
 
 
 def measured_values(measurement: Measurement) -> dict[str, float]:
-    """The built-in quantities of one run; a peak that could not be told is left out."""
+    """The built-in quantities of one run, and what it has besides; a peak that could not be told is
+    left out."""
     values = {
         TIME: measurement.wall_ns / 1e9,
         PAGE_FAULTS: float(measurement.minor_faults + measurement.major_faults),
@@ -56,7 +57,7 @@ def measured_values(measurement: Measurement) -> dict[str, float]:
     }
     if measurement.peak_rss_bytes > 0:
         values[PEAK_MEMORY] = float(measurement.peak_rss_bytes)
-    return values
+    return {**values, **measurement.extra}
 
 
 _NAMED = re.compile(r"([A-Za-z][A-Za-z0-9 _/-]*)=(.+)", re.DOTALL)

@@ -10,16 +10,18 @@ from __future__ import annotations
 
 import os
 import random
+import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
 from tsmlab import allocators as known
-from tsmlab import render, report, suite_report, suite_results, tables, workloads
+from tsmlab import paths, render, report, suite_report, suite_results, tables, workloads
 from tsmlab.allocators import ENGINE, Allocator
-from tsmlab.bench import DEFAULT_ROUNDS, MIN_ROUNDS, Options, bench
+from tsmlab.bench import DEFAULT_ROUNDS, MIN_ROUNDS, Options, Outcome, bench
 from tsmlab.commands.parameters import (
     FILE,
     Duration,
@@ -43,10 +45,12 @@ from tsmlab.commands.publishing import (
 from tsmlab.errors import EXIT_OK, UserError
 from tsmlab.export import Format
 from tsmlab.floors import FLOORS
-from tsmlab.measuring import MeasureExecutor
-from tsmlab.progress import reporter_for
+from tsmlab.measuring import Executor, MeasureExecutor
+from tsmlab.progress import Reporter, reporter_for
 from tsmlab.suite_results import SuiteResults
 from tsmlab.tables import Cell, Column
+from tsmlab.traces import workloads as trace_workloads
+from tsmlab.traces.replaying import ReplayExecutor
 from tsmlab.workloads import Workload
 
 
@@ -77,6 +81,12 @@ from tsmlab.workloads import Workload
 @click.option(
     "--suite", type=FILE, metavar="FILE", help="Other workloads. [default: bench/workloads.toml]"
 )
+@click.option(
+    "--traces",
+    "with_traces",
+    is_flag=True,
+    help="Also replay the recorded programs of traces/, as workloads trace-NAME.",
+)
 @ignore_failure_option
 @cpus_option
 @output_options
@@ -103,12 +113,14 @@ def command(
       tsmalloc bench --list
       tsmalloc bench 'remote-*' hot-pair -r 10
       tsmalloc bench --allocator mine=./libmine.so --export-markdown table.md
+      tsmalloc bench --traces 'trace-*'
 
     Exit status: 0; 1 wrong usage or environment; 2 a workload failed under an allocator;
     130 interrupted, and what was measured until then is kept.
     """
     suite = given["suite"] or workloads.default_suite()
-    chosen = workloads.select(names, workloads.read_suite(suite))
+    replay = paths.tool("replay") if given["with_traces"] else None
+    chosen = workloads.select(names, [*workloads.read_suite(suite), *_traces(replay)])
     if as_list:
         click.echo(_list(chosen), nl=False)
         return EXIT_OK
@@ -123,7 +135,7 @@ def command(
     with reporter_for(quiet) as reporter:
         if not given["chosen"] and (missing := known.missing_packages()):
             reporter.note(f"more allocators with: sudo apt install {' '.join(missing)}")
-        outcome = bench(options, MeasureExecutor(), reporter, suite_results.save)
+        outcome = _run(options, replay, reporter)
     results = outcome.results
     problems = publish(
         _Publication(results),
@@ -139,6 +151,28 @@ def command(
         problems=problems,
         failed=bool(results.failed) and not ignore_failure,
     )
+
+
+def _traces(replay: Path | None) -> list[Workload]:
+    if replay is None:
+        return []
+    folder = trace_workloads.corpus()
+    return trace_workloads.trace_workloads(folder, replay, paths.tool("trace"))
+
+
+def _run(options: Options, replay: Path | None, reporter: Reporter) -> Outcome:
+    """The suite; with plans of its traces, which last as long as it runs."""
+    executor: Executor = MeasureExecutor()
+    if replay is None:
+        return bench(options, executor, reporter, suite_results.save)
+    with tempfile.TemporaryDirectory(prefix="tsmalloc-plans-") as folder:
+        planned = trace_workloads.planned(options.workloads, Path(folder), replay)
+        return bench(
+            replace(options, workloads=tuple(planned)),
+            ReplayExecutor(executor, replay),
+            reporter,
+            suite_results.save,
+        )
 
 
 class _Publication:

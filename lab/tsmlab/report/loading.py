@@ -15,10 +15,11 @@ from tsmlab.errors import UserError
 from tsmlab.experiments import model
 from tsmlab.experiments import results as experiment_results
 from tsmlab.report import Results
+from tsmlab.traces import replay_results
 
 _REMEDY = (
-    "Give a file that `tsmalloc compare`, `bench` or `experiment` saved (its path was printed at "
-    "the end) or wrote with --export-json."
+    "Give a file that `tsmalloc compare`, `bench`, `experiment` or `replay` saved (its path was "
+    "printed at the end) or wrote with --export-json."
 )
 
 
@@ -38,6 +39,7 @@ def read(path: Path) -> Results:
         results.SCHEMA: results.from_json,
         suite_results.SCHEMA: suite_results.from_json,
         model.SCHEMA: experiment_results.from_json,
+        replay_results.SCHEMA: replay_results.from_json,
     }
     schema = _schema(text, path)
     if schema not in readers:

@@ -52,7 +52,7 @@ def report(comparison: Comparison) -> Report:
         "kind": "comparison",
         "kicker": f"Which of {count} allocators serves this program best?",
         "heading": shortened(command, 140),
-        "tiles": _tiles(comparison),
+        "tiles": tiles(comparison),
         "verdict": sentences or [("Verdict", "No allocator could be ranked.")],
         "use_it": use_it if is_command else "",
         "extent": " · ".join(render.heading(comparison)[1:]),
@@ -99,9 +99,9 @@ def thin(data: dict[str, Any]) -> None:
         sample["measurement"].pop("series", None)
 
 
-def _tiles(comparison: Comparison) -> list[Tile]:
+def tiles(comparison: Comparison) -> list[Tile]:
     """The leaders, by their distance to the reference, and how fine the measurement is."""
-    tiles = []
+    found = []
     for key, leaders in comparison.analysis.leaders.items():
         spec = comparison.metric(key)
         row = next(r for r in comparison.analysis.rows if r.allocator == leaders.best)
@@ -116,17 +116,17 @@ def _tiles(comparison: Comparison) -> list[Tile]:
             note = f"{interval} against {comparison.reference}: {verdict}"
             mark = "better" if summary.verdict is Verdict.BETTER else "muted"
         label = "Time" if key == TIME else capital(spec.name)
-        tiles.append(Tile(f"{label}: {leaders.best}", number, note, mark))
+        found.append(Tile(f"{label}: {leaders.best}", number, note, mark))
     floor = comparison.analysis.noise_floors.get(comparison.analysis.primary_metric)
     if floor is not None:
-        tiles.append(
+        found.append(
             Tile(
                 "Noise floor",
                 f"±{share(floor)}",
                 f"{comparison.reference} against itself, {rounds(comparison.analysis.rounds)}",
             )
         )
-    return tiles
+    return found
 
 
 def results_table(comparison: Comparison) -> DataTable:

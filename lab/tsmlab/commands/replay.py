@@ -1,0 +1,293 @@
+"""`tsmalloc replay`: the calls of a recorded program, again, under every allocator.
+
+Why: the same calls in the same order on every allocator is a comparison without the program's own
+noise, and under a schedule of its own even fragmentation repeats to the byte.
+Refuses to: measure before everything that can be checked has been checked, and to end, however it
+ends, without saying where the measurements are.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tsmlab import allocators as known
+from tsmlab import paths, render, report
+from tsmlab.allocators import ENGINE, Allocator
+from tsmlab.commands.parameters import (
+    FILE,
+    Duration,
+    Percentage,
+    Whole,
+    allocators_option,
+    cpus_option,
+    export_targets,
+    extra_option,
+    ignore_failure_option,
+    output_options,
+    report_option,
+    seed_option,
+    timeout_option,
+)
+from tsmlab.commands.publishing import (
+    exit_status,
+    let_termination_interrupt,
+    publish,
+    report_writer,
+)
+from tsmlab.errors import UserError
+from tsmlab.export import Format
+from tsmlab.measuring import MeasureExecutor
+from tsmlab.progress import reporter_for
+from tsmlab.schedule import TIME_BUDGET_SECONDS
+from tsmlab.traces import planning, replay_report, replay_results
+from tsmlab.traces.replay_results import ReplayResults, is_deterministic
+from tsmlab.traces.replaying import FAIR, SCHEDULES, SETTLE_SECONDS, Options, replay
+
+ALL = "all"
+FITS = ("lock-first", "lock-best", "lock-worst")
+# tools/replay/schedule/tickets.h has the same bounds.
+MOST_TICKETS = 1_000_000_000
+MOST_LISTED = 4096
+NO_LIST = "Tickets are whole numbers with commas between them, as in --tickets 3,2,1."
+
+
+class TicketList(click.ParamType[str]):
+    """3,2,1; kept as it is, for replay reads it."""
+
+    name = "list"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        text = str(value)
+        if not re.fullmatch(r"[0-9]+(,[0-9]+)*", text, re.ASCII):
+            self.fail(f"{value!r} is no list of tickets. {NO_LIST}", param, ctx)
+        numbers = [int(part) for part in text.split(",")]
+        if 0 in numbers:
+            self.fail(f"{value!r}: a thread without tickets would never run; give 1", param, ctx)
+        if max(numbers) > MOST_TICKETS:
+            self.fail(
+                f"{value!r}: a thread can have {MOST_TICKETS} tickets; divide all of them by the "
+                "same number, only their ratios matter",
+                param,
+                ctx,
+            )
+        if len(numbers) > MOST_LISTED:
+            self.fail(f"more than {MOST_LISTED} numbers; the list begins again where it ends",
+                      param, ctx)  # fmt: skip
+        return text
+
+
+@click.command("replay")
+@allocators_option(
+    "Which to replay on: names, globs (lock-*), groups (ours, system, all), with commas or "
+    "repeatedly. [default: tsmalloc, system, and yours; under a schedule that repeats, tsmalloc, "
+    "lock-first, lock-best, lock-worst and yours]"
+)
+@extra_option
+@click.option(
+    "--reference",
+    default="glibc",
+    show_default=True,
+    metavar="NAME",
+    help="The one that all others are compared with.",
+)
+@click.option(
+    "--schedule",
+    type=click.Choice([*SCHEDULES, ALL]),
+    default="asap",
+    show_default=True,
+    metavar="NAME",
+    help="Who runs when: real threads as fast as they can (asap) or at the recorded times (paced); "
+    "or one thread at a time, the same way in every run: recorded, round-robin, lottery, stride. "
+    "all: the last three, side by side.",
+)
+@click.option(
+    "--tickets",
+    type=TicketList(),
+    metavar="LIST",
+    help="Of the threads, for lottery and stride: 3,2,1. [default: all have one]",
+)
+@click.option(
+    "--quantum",
+    type=Whole(minimum=1),
+    metavar="N",
+    help="Calls that a thread makes in a tick. [default: replay's]",
+)
+@seed_option
+@click.option(
+    "--touch",
+    type=click.Choice(["none", "first", "page", "all"]),
+    default="page",
+    show_default=True,
+    metavar="HOW",
+    help="What is written into each object: nothing, its first byte, one of each page, or all.",
+)
+@click.option(
+    "--verify", is_flag=True, help="Fill all objects, and check them when they are freed."
+)
+@click.option("--latency", is_flag=True, help="Time each call, which makes all of them slower.")
+@click.option(
+    "--settle",
+    type=Duration(),
+    default=SETTLE_SECONDS,
+    metavar="TIME",
+    help="How long to idle at the end, before settled memory is read. [default: 0.1s]",
+)
+@click.option(
+    "--image",
+    type=Whole(minimum=0),
+    metavar="N",
+    help="Which process of the trace, and its forked children. [default: the first]",
+)
+@click.option(
+    "-r",
+    "--rounds",
+    type=Whole(minimum=1),
+    metavar="N",
+    help="Exactly N measured rounds. [default: until every verdict is resolved; 2 under a schedule "
+    "that repeats]",
+)
+@click.option(
+    "--time-budget",
+    type=Duration(),
+    default=TIME_BUDGET_SECONDS,
+    metavar="TIME",
+    help="For each trace: begin no round that would end later. [default: 120s]",
+)
+@timeout_option("20 times the reference's, at least 10 s")
+@click.option(
+    "--margin",
+    type=Percentage(),
+    default="1%",
+    metavar="PERCENT",
+    show_default=True,
+    help="Differences smaller than this do not matter to you.",
+)
+@ignore_failure_option
+@cpus_option
+@output_options
+@report_option
+@click.argument("traces", metavar="TRACE...", nargs=-1, required=True, type=FILE)
+def command(
+    traces: Sequence[Path],
+    as_json: bool,
+    quiet: bool,
+    ignore_failure: bool,
+    force: bool,
+    **given: Any,
+) -> int:
+    """Replay TRACE, which `tsmalloc record` wrote, on every allocator, and compare them.
+
+    The same calls in the same order: what differs is the allocator's. Under the schedules recorded,
+    round-robin, lottery and stride exactly one thread runs at any time, so that addresses and
+    fragmentation are the same in every run; each is run at least twice to see whether they are.
+
+    \b
+    Examples:
+      tsmalloc replay traces/sqlite3.tstrace
+      tsmalloc replay mine.tstrace -a tsmalloc,glibc --latency --report pages
+      tsmalloc replay mine.tstrace --schedule stride --tickets 3,2,1 -r 10
+      tsmalloc replay mine.tstrace --schedule all
+
+    Exit status: 0; 1 wrong usage or environment; 2 a replay failed under an allocator;
+    130 interrupted, and what was measured until then is kept.
+    """
+    targets = export_targets(given, force)
+    if given["report"]:
+        report.check(given["report"], force)
+    planning.check_traces(traces)
+    options = options_of(traces, given)
+    program = paths.tool("replay")
+    if options.cpus is not None:
+        os.sched_setaffinity(0, options.cpus)
+    let_termination_interrupt()
+    with reporter_for(quiet) as reporter:
+        outcome = replay(options, MeasureExecutor(), reporter, program)
+    results = outcome.results
+    problems = publish(
+        _Publication(results),
+        targets,
+        as_json,
+        quiet,
+        report_writer(results, given["report"], force),
+        offer_report=True,
+    )
+    return exit_status(
+        interrupted=results.interrupted,
+        error=outcome.error,
+        problems=problems,
+        failed=bool(results.failed_rows) and not ignore_failure,
+    )
+
+
+class _Publication:
+    """The texts of replays."""
+
+    def __init__(self, results: ReplayResults) -> None:
+        self._results = results
+
+    def save(self) -> Path:
+        return replay_results.save(self._results)
+
+    def text(self, file_format: Format) -> str:
+        return replay_report.formatted(self._results, file_format)
+
+    def report(self) -> str:
+        return replay_report.report_for_stdout(self._results)
+
+    def warnings(self) -> list[str]:
+        return render.warning_lines(replay_report.troubles(self._results))
+
+
+def options_of(traces: Sequence[Path], given: dict[str, Any]) -> Options:
+    """What was asked for; raises UserError for options that contradict each other."""
+    schedules = FAIR if given["schedule"] == ALL else (given["schedule"],)
+    if given["tickets"] is not None and not set(schedules) & {"lottery", "stride"}:
+        raise UserError(
+            f"--tickets means nothing under {schedules[0]}.",
+            "Choose --schedule lottery, stride or all.",
+        )
+    if given["quantum"] is not None and not set(schedules) & set(FAIR):
+        raise UserError(
+            f"--quantum means nothing under {schedules[0]}.",
+            "Choose --schedule round-robin, lottery, stride or all.",
+        )
+    reference, compared = _allocators(given, all(map(is_deterministic, schedules)))
+    seed = given["seed"]
+    return Options(
+        traces=tuple(traces),
+        allocators=tuple(compared),
+        reference=reference,
+        schedules=schedules,
+        seed=random.SystemRandom().randrange(1_000_000) if seed is None else seed,
+        rounds=given["rounds"],
+        time_budget_seconds=given["time_budget"],
+        timeout_seconds=given["timeout"],
+        margin=given["margin"],
+        cpus=given["cpus"],
+        tickets=given["tickets"],
+        quantum=given["quantum"],
+        touch=given["touch"],
+        verify=given["verify"],
+        latency=given["latency"],
+        settle_seconds=given["settle"],
+        image=given["image"],
+    )
+
+
+def _allocators(given: dict[str, Any], repeats: bool) -> tuple[Allocator, list[Allocator]]:
+    """The reference, and all that are compared, which it is always one of."""
+    available = known.discover(given["extra"])
+    own = [each.name for each in available if each.family == "user"]
+    default = [ENGINE, *(FITS if repeats else ["system"]), *own]
+    reference = known.find(given["reference"], available)
+    chosen = known.select(given["chosen"] or default, available)
+    if reference not in chosen:
+        chosen = [reference, *chosen]
+    return reference, chosen

@@ -1,0 +1,336 @@
+"""The figures of replays, from their results: fragmentation, latencies, meters, shares.
+
+Why: here it is decided what each figure shows and who stands out in it; lines.py and ratios.py draw
+them, as they draw those of a comparison.
+Refuses to: compute a statistic.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+
+from tsmlab.metrics import TIME
+from tsmlab.report import series
+from tsmlab.report.figures import lines, of_comparison, ratios
+from tsmlab.report.figures.canvas import Figure, render
+from tsmlab.report.figures.of_comparison import Look
+from tsmlab.report.tables import Column, of_texts
+from tsmlab.report.text import slug
+from tsmlab.report.theme import Style, styles_for
+from tsmlab.traces.replay_line import Latencies, MeterChange, ReplayLine, ThreadShare, merged
+from tsmlab.traces.replay_results import Replay
+from tsmlab.traces.replay_tables import (
+    KIND_ORDER,
+    got_over_owed,
+    nanoseconds,
+    percent,
+)
+from tsmlab.traces.replaying import line_of, measured_lines
+from tsmlab.wording import quantity
+
+# Where less than this share of the peak is requested, the ratio of memory to it says nothing.
+LEAST_LIVE = 0.05
+# The lecture's plot has a few dozen ticks: each step can be seen.
+MOST_TICKS = 60
+MOST_THREADS = 8
+MOST_SHARES = 32
+MOST_LATENCY_PANELS = 4
+
+
+def figures(replays: Sequence[Replay]) -> Iterator[Figure]:
+    """Those of one trace, under one schedule or several."""
+    look = of_comparison.look_of(replays[0].comparison)
+    anchor = slug(replays[0].trace.name, "trace")
+    if len(replays) == 1:
+        yield from of_comparison.figures(replays[0].comparison, look)
+    for make in (memory_over_events, fragmentation_over_events):
+        if figure := make(replays, look, anchor):
+            yield figure
+    for replay in replays:
+        if figure := latencies(replay, look, anchor):
+            yield figure
+    for make_one in (meters, shares):
+        for replay in replays:
+            if figure := make_one(replay, anchor):
+                yield figure
+
+
+def typical_line(replay: Replay, allocator: str) -> ReplayLine | None:
+    """Of the run whose time is nearest to the median."""
+    row = next(row for row in replay.comparison.analysis.rows if row.allocator == allocator)
+    if TIME not in row.metrics:
+        return None
+    middle = row.metrics[TIME].median
+    own = [s for s in replay.comparison.samples
+           if s.allocator == allocator and s.phase == "measured" and line_of(s)]  # fmt: skip
+    nearest = min(own, key=lambda s: abs(s.values.get(TIME, 0.0) - middle), default=None)
+    return None if nearest is None else line_of(nearest)
+
+
+def _title(replay: Replay, replays: Sequence[Replay]) -> str:
+    return replay.schedule if len(replays) > 1 else ""
+
+
+def _curves(replay: Replay, look: Look, ratio: bool) -> list[lines.Line]:
+    """A line for each allocator, over events; and without `ratio` what was requested."""
+    found = []
+    requested: list[tuple[float, float]] = []
+    for info in replay.comparison.allocators:
+        line = typical_line(replay, info.name)
+        points = line.points if line else []
+        if not points:
+            continue
+        requested = requested or [(float(p.event), float(p.live_bytes)) for p in points]
+        least = LEAST_LIVE * max(point.live_bytes for point in points)
+        values = [
+            (p.event, p.resident_bytes / p.live_bytes - 1.0 if ratio else p.resident_bytes)
+            for p in points
+            if not ratio or (p.live_bytes >= least and p.live_bytes)
+        ]
+        thin = series.thinned(values)
+        found.append(
+            lines.Line(
+                info.name,
+                [x for x, _ in thin],
+                [y for _, y in thin],
+                look.styles[info.name],
+                info.name in look.emphasised,
+            )
+        )
+    if requested and not ratio:
+        thin = series.thinned(requested)
+        found.append(
+            lines.Line("requested", [x for x, _ in thin], [y for _, y in thin], None, True)
+        )
+    return found
+
+
+def memory_over_events(replays: Sequence[Replay], look: Look, anchor: str) -> Figure | None:
+    panels = [lines.Panel(_title(r, replays), _curves(r, look, ratio=False)) for r in replays]
+    if not any(panel.lines for panel in panels):
+        return None
+    cells = [
+        [replay.schedule, f.allocator, *(_size(v) for v in (f.peak_bytes, f.end_bytes)),
+         _size(f.settled_bytes)]
+        for replay in replays
+        for f in replay.findings
+    ]  # fmt: skip
+    columns = [Column("schedule", left=True), Column("allocator", left=True), Column("peak")]
+    columns += [Column("at the end"), Column("settled")]
+    return render(
+        f"{anchor}-memory-over-events",
+        f"Memory over the events of {replays[0].trace.name}",
+        "Resident memory of each allocator over the events of the trace, and what was requested.",
+        "Anonymous memory that was resident, without replay's own. The dotted line is what the "
+        "program had requested: what lies above it is overhead and fragmentation. All allocators "
+        "are sampled at the same events.",
+        of_texts("Memory", columns, cells),
+        lines.drawing(
+            panels,
+            lines.Scale("event", "count"),
+            lines.Scale("resident memory", "bytes"),
+            380.0 if len(panels) == 1 else 330.0,
+        ),
+    )
+
+
+def _size(value: int | None) -> str:
+    return "-" if value is None else quantity(value, "bytes")
+
+
+def fragmentation_over_events(replays: Sequence[Replay], look: Look, anchor: str) -> Figure | None:
+    panels = [lines.Panel(_title(r, replays), _curves(r, look, ratio=True)) for r in replays]
+    if not any(line.xs for panel in panels for line in panel.lines):
+        return None
+    cells = [
+        [replay.schedule, f.allocator, percent(f.at_peak), percent(f.over_time)]
+        for replay in replays
+        for f in replay.findings
+    ]
+    columns = [Column("schedule", left=True), Column("allocator", left=True)]
+    columns += [Column("at the peak"), Column("over time")]
+    return render(
+        f"{anchor}-fragmentation",
+        f"Fragmentation over the events of {replays[0].trace.name}",
+        "How much more memory was resident than requested, for each allocator over the events.",
+        "Resident memory over requested memory, less one: 0.5 is half as much again. Moments at "
+        f"which less than {LEAST_LIVE:.0%} of the peak was requested are left out, since there "
+        "the ratio says nothing.",
+        of_texts("Fragmentation", columns, cells),
+        lines.drawing(
+            panels,
+            lines.Scale("event", "count"),
+            lines.Scale("resident / requested - 1", "number"),
+            380.0 if len(panels) == 1 else 330.0,
+        ),
+    )
+
+
+# --- latencies ------------------------------------------------------------------------------------
+
+
+def slower_than(latency: Latencies) -> list[tuple[float, float]]:
+    """Seconds, and the share of calls that took longer; the last point is the longest call."""
+    points, seen = [], 0
+    for upper, calls in latency.buckets:
+        seen += calls
+        if seen < latency.calls:
+            points.append((upper / 1e9, 1.0 - seen / latency.calls))
+    last = (max(latency.max_ns, 1) / 1e9, 1.0 / latency.calls)
+    return [point for point in points if point[0] < last[0]] + [last]
+
+
+def latencies(replay: Replay, look: Look, anchor: str) -> Figure | None:
+    """A panel for each kind of call, those with most calls."""
+    found: dict[str, dict[str, Latencies]] = {}
+    for info in replay.comparison.allocators:
+        each = [line.latencies for line in measured_lines(replay.comparison.samples, info.name)]
+        for kind in KIND_ORDER:
+            parts = [latencies[kind] for latencies in each if kind in latencies]
+            if parts:
+                found.setdefault(kind, {})[info.name] = merged(parts)
+    if not found:
+        return None
+    most = sorted(found, key=lambda kind: -max(each.calls for each in found[kind].values()))
+    kinds = [kind for kind in KIND_ORDER if kind in most[:MOST_LATENCY_PANELS]]
+    panels = []
+    for kind in kinds:
+        curves = []
+        for name, latency in found[kind].items():
+            points = series.thinned(slower_than(latency))
+            curves.append(
+                lines.Line(
+                    name,
+                    [x for x, _ in points],
+                    [y for _, y in points],
+                    look.styles[name],
+                    name in look.emphasised,
+                )
+            )
+        panels.append(lines.Panel(kind, curves))
+    cells = [
+        [kind, name, f"{each.calls:,}",
+         *(nanoseconds(each.quantile_ns(s)) for s in (0.5, 0.99, 0.999, 0.9999)),
+         nanoseconds(each.max_ns)]
+        for kind in found
+        for name, each in found[kind].items()
+    ]  # fmt: skip
+    headers = ("calls", "p50", "p99", "p99.9", "p99.99", "max")
+    columns = [Column("call", left=True), Column("allocator", left=True), *map(Column, headers)]
+    return render(
+        f"{anchor}-{replay.schedule}-latency",
+        f"Latencies under {replay.schedule}",
+        f"For {', '.join(kinds)}, the share of calls that took longer than each time.",
+        "The share of calls (up) that took longer than a time (to the right), both on logarithmic "
+        "axes: 0.001 is p99.9. Lines end at the longest call. Reading the clock is part of each "
+        "latency; all runs are taken together.",
+        of_texts("Latencies", columns, cells),
+        lines.drawing(
+            panels,
+            lines.Scale("latency", "seconds", log=True),
+            lines.Scale("share of calls that take longer", "number", log=True),
+        ),
+    )
+
+
+# --- schedules ------------------------------------------------------------------------------------
+
+
+def meters(replay: Replay, anchor: str) -> Figure | None:
+    """The first ticks from where there was something to share."""
+    changes = next(
+        (line.meters for s in replay.comparison.samples if (line := line_of(s)) and line.meters),
+        [],
+    )
+    changes = [c for c in changes if c.tick < changes[0].tick + MOST_TICKS]
+    threads = list(dict.fromkeys(change.thread for change in changes))
+    if len(threads) < 2:
+        return None
+    shown = [f"thread {thread}" for thread in threads]
+    styles = styles_for(shown)
+    last = max(change.tick for change in changes) + 1
+    curves = [
+        _meter_line(name, [c for c in changes if c.thread == thread], last, place, styles[name])
+        for place, (thread, name) in enumerate(zip(threads, shown, strict=True))
+    ]
+    tickets = {share.thread: share.tickets for share in replay.shares}
+    cells = [
+        [name, str(tickets.get(thread, "?")), f"{curve.ys[0]:.4f}", f"{curve.ys[-1]:.4f}"]
+        for thread, name, curve in zip(threads, shown, curves, strict=True)
+    ]
+    columns = [Column("thread", left=True), Column("tickets"), Column("meter at first")]
+    columns.append(Column("meter at last"))
+    rule = {
+        "stride": "The thread with the least meter runs next, so that meters keep together.",
+        "lottery": "A drawn ticket decides who runs, so that meters part by chance.",
+        "round-robin": "Threads run in turn whatever their tickets are.",
+    }.get(replay.schedule, "")
+    return render(
+        f"{anchor}-{replay.schedule}-meters",
+        f"Meters over ticks under {replay.schedule}",
+        f"The meters of {len(threads)} threads over {last - changes[0].tick} ticks.",
+        "With each tick, the meter of the thread that runs goes up by one over its tickets. "
+        f"{rule} The ticks are the first in which there were two threads.",
+        of_texts("Meters", columns, cells),
+        lines.drawing(
+            [lines.Panel("", curves)],
+            lines.Scale("tick", "number"),
+            lines.Scale("meter", "number"),
+            380.0,
+        ),
+    )
+
+
+def _meter_line(
+    name: str, own: Sequence[MeterChange], last: int, place: int, style: Style
+) -> lines.Line:
+    """A change holds from the end of its tick on; what was there before it, from its beginning."""
+    points = [(float(c.tick + 1 if c.ran else c.tick), c.meter) for c in own]
+    points.append((float(last), points[-1][1]))
+    ordered = [a for a, b in itertools.pairwise([*points, (float("inf"), 0.0)]) if a[0] <= b[0]]
+    return lines.Line(
+        name,
+        [x for x, _ in ordered],
+        [y for _, y in ordered],
+        style,
+        place < MOST_THREADS,
+        stepped=True,
+    )
+
+
+def shares(replay: Replay, anchor: str) -> Figure | None:
+    """Ticks got over ticks owed, of those who were owed most."""
+    able = [s for s in replay.shares if s.owed > 0.0 and s.ticks > 0]
+    if len(able) < 2:
+        return None
+    most = sorted(able, key=lambda share: -share.owed)[:MOST_SHARES]
+    kept = sorted(most, key=lambda share: share.thread)
+    names = [_thread_name(share) for share in kept]
+    found = [
+        ratios.Ratio(name, s.ticks / s.owed, None, None, True, f"{s.ticks:,} of {s.owed:,.1f}")
+        for name, s in zip(names, kept, strict=True)
+    ]
+    columns = [Column("thread", left=True), Column("tickets"), Column("ticks got")]
+    columns += [Column("ticks owed"), Column("got / owed"), Column("could not run")]
+    cells = [
+        [str(s.thread), f"{s.tickets:,}", f"{s.ticks:,}", f"{s.owed:,.2f}", got_over_owed(s),
+         f"{s.skipped:,}"]
+        for s in replay.shares
+    ]  # fmt: skip
+    return render(
+        f"{anchor}-{replay.schedule}-shares",
+        f"Shares under {replay.schedule}",
+        f"The ticks that each of {len(kept)} threads got over those that it was owed.",
+        "A thread is owed its share of the tickets in every tick in which it could run; 1 is a "
+        "fair share. A thread that waits for others now and then loses turns, and cannot get all.",
+        of_texts("Shares", columns, cells),
+        ratios.drawing(
+            ratios.Rows(names, frozenset(names[:MOST_THREADS]), "", styles_for(names), plain=True),
+            [ratios.Panel("Ticks got over ticks owed", "less", "more", found, None)],
+        ),
+    )
+
+
+def _thread_name(share: ThreadShare) -> str:
+    return f"{share.thread} ({share.tickets:,})"

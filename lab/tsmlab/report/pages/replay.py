@@ -1,0 +1,198 @@
+"""The page of replays: what was replayed, verdicts, tables, figures, circumstances.
+
+Why: one trace under one schedule is a comparison with more to show; several are told one after the
+other, with fragmentation side by side.
+Refuses to: word a number anew. Sentences and tables are the terminal's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tsmlab import render
+from tsmlab.report.figures import of_replay
+from tsmlab.report.figures.canvas import Figure
+from tsmlab.report.pages import comparison
+from tsmlab.report.pages.common import (
+    Report,
+    Tile,
+    capital,
+    footer,
+    machine_table,
+    plain,
+    settings_table,
+    versions_table,
+)
+from tsmlab.report.tables import Cell, Column, DataTable
+from tsmlab.report.text import shortened, slug
+from tsmlab.tables import Column as TextColumn
+from tsmlab.traces import replay_report
+from tsmlab.traces.replay_results import Replay, ReplayResults, TraceInfo
+from tsmlab.traces.replay_tables import (
+    fit_columns,
+    latency_columns,
+    memory_columns,
+    percent,
+    share_columns,
+)
+from tsmlab.wording import share
+
+MARKS = {"red": "worse"}
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the page: tables, then figures."""
+
+    id: str
+    title: str
+    tables: Sequence[DataTable]
+    figures: Sequence[Figure] = ()
+
+
+def report(results: ReplayResults) -> Report:
+    """The whole report of replays."""
+    first = results.replays[0]
+    traces = ", ".join(trace.name for trace in results.traces)
+    schedules = ", ".join(results.schedules)
+    sections = [section for trace in results.traces for section in _sections(results, trace)]
+    lines = [line for trace in results.traces for line in _heading(results, trace)]
+    verdict = list(_verdict(results))
+    page: dict[str, Any] = {
+        "title": f"{shortened(traces, 40)}: replayed on {len(results.allocators)} allocators",
+        "kind": "replay",
+        "kicker": f"The same calls on {len(results.allocators)} allocators, under {schedules}",
+        "heading": shortened(f"Replay of {traces}", 140),
+        "tiles": _tiles(results),
+        "verdict": verdict or [("Verdict", "No allocator could be ranked.")],
+        "use_it": "",
+        "extent": lines,
+        "troubles": replay_report.troubles(results),
+        "failures": [
+            line for each in results.replays for line in render.failed_lines(each.comparison)
+        ],
+        "sections": sections,
+        "machine": machine_table(results.machine, results.created),
+        "versions": versions_table(results.allocators),
+        "command": "",
+        "settings": settings_table({**plain(results.settings), **_rounds(first)}),
+        "reading": "reading-replay.html",
+        "reference": results.reference,
+        "margin": share(first.comparison.settings.margin),
+        "footer": footer(results.tsmalloc_version, results.created),
+        "contents": [
+            ("verdict", "Verdict"),
+            *((section.id, section.title) for section in sections),
+            ("environment", "Environment"),
+            ("settings", "Settings"),
+            ("reading", "How to read this"),
+            ("raw", "Raw data"),
+        ],
+    }
+    return Report(
+        kind="replay",
+        name=slug(f"replay-{traces}"),
+        title=page["heading"],
+        summary="; ".join(f"{label.lower()}: {text}" for label, text in verdict[:2]),
+        template="replay.html",
+        page=page,
+        figures=[figure for section in sections for figure in section.figures],
+        markdown=replay_report.markdown(results),
+        csv=replay_report.formatted(results, "csv"),
+        data=plain(results),
+        thin=thin,
+    )
+
+
+def thin(data: dict[str, Any]) -> None:
+    """Without curves and buckets."""
+    for replay in data["replays"]:
+        for sample in replay["comparison"]["samples"]:
+            line = sample["measurement"].get("replay") or {}
+            line.pop("samples", None)
+            line.pop("meters", None)
+            for latency in (line.get("latency") or {}).values():
+                latency.pop("buckets", None)
+
+
+def _rounds(replay: Replay) -> dict[str, Any]:
+    settings = plain(replay.comparison.settings)
+    kept = ("runs", "warmup_rounds", "time_budget_seconds", "timeout_seconds", "margin", "cpus")
+    return {key: settings[key] for key in kept}
+
+
+def _heading(results: ReplayResults, trace: TraceInfo) -> list[str]:
+    return list(replay_report.heading(trace, results.replays_of(trace)))
+
+
+def _verdict(results: ReplayResults) -> Iterator[tuple[str, str]]:
+    """Of a single replay its sentences; of several, how far they repeated."""
+    if len(results.replays) == 1:
+        for label, text in replay_report.verdicts(results.replays[0]):
+            yield capital(label), text
+        return
+    for replay in results.replays:
+        name = f"{replay.trace.name}, {replay.schedule}"
+        for label, text in replay_report.verdicts(replay):
+            if label in ("smallest", "repeated"):
+                yield name, f"{label}: {text}"
+
+
+def _tiles(results: ReplayResults) -> list[Tile]:
+    """The leaders of a single replay; else who fragments least under each schedule."""
+    if len(results.replays) == 1 and not results.replays[0].is_deterministic:
+        return comparison.tiles(results.replays[0].comparison)
+    tiles = []
+    for replay in results.replays:
+        able = [f for f in replay.findings if f.over_time is not None]
+        if able:
+            least = min(able, key=lambda f: f.over_time or 0.0)
+            tiles.append(
+                Tile(
+                    f"Least fragmentation: {least.allocator}",
+                    percent(least.over_time),
+                    f"over time, {replay.trace.name} under {replay.schedule}",
+                )
+            )
+    return tiles
+
+
+def _sections(results: ReplayResults, trace: TraceInfo) -> Iterator[Section]:
+    replays = results.replays_of(trace)
+    anchor = slug(trace.name, "trace")
+    of_trace = f" of {trace.name}" if len(results.traces) > 1 else ""
+    if len(replays) == 1:
+        tables = [comparison.results_table(replays[0].comparison)]
+        memory = data_table("Memory and fragmentation", memory_columns(replays[0]))
+        yield Section(f"{anchor}-results", f"Results{of_trace}", [*tables, memory])
+    else:
+        caption = "Fragmentation over time, and (in parentheses) at the peak"
+        tables = [data_table(caption, fit_columns(replays))]
+        tables += [
+            data_table(f"Memory under {each.schedule}", memory_columns(each)) for each in replays
+        ]
+        yield Section(f"{anchor}-results", f"Fragmentation{of_trace} by schedule", tables)
+    more = []
+    for replay in replays:
+        if columns := latency_columns(replay):
+            more.append(data_table(f"Latency under {replay.schedule}, all runs", columns, False))
+        if len(replay.shares) > 1:
+            columns = share_columns(replay.shares[: replay_report.MOST_SHARES])
+            more.append(data_table(f"Shares under {replay.schedule}", columns))
+    if more:
+        yield Section(f"{anchor}-more", f"Latencies and shares{of_trace}", more)
+    for figure in of_replay.figures(replays):
+        yield Section(f"s-{figure.name}", figure.title, [], [figure])
+
+
+def data_table(caption: str, columns: Sequence[TextColumn], headed: bool = True) -> DataTable:
+    """A terminal's table on the page."""
+    rows = zip(*(column.cells for column in columns), strict=True)
+    return DataTable(
+        caption,
+        [Column(column.header, column.left) for column in columns],
+        [[Cell(cell.text, MARKS.get(cell.style, "")) for cell in row] for row in rows],
+        headed=headed,
+    )

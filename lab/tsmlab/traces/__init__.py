@@ -1,0 +1,1 @@
+"""Traces: recorded, replayed and analysed."""

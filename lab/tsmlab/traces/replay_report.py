@@ -1,0 +1,218 @@
+"""What a person reads of replays: on a terminal, as Markdown, and every run as CSV.
+
+Why: a replay answers what `compare` answers, and then what only a replay can: fragmentation,
+latencies, and whether all of it is the same in every run.
+Refuses to: compute, and to word a verdict anew. The sentences are those of a comparison.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from rich.console import Console
+from rich.text import Text
+
+from tsmlab import render, tables
+from tsmlab.export import Format, csv_text
+from tsmlab.results import Trouble
+from tsmlab.tables import COMPACT, ROOMY, Column, Layout
+from tsmlab.traces.replay_results import Replay, ReplayResults, TraceInfo, to_json
+from tsmlab.traces.replay_tables import (
+    fit_columns,
+    latency_columns,
+    memory_columns,
+    repeatability,
+    share_columns,
+)
+from tsmlab.wording import quantity
+
+MOST_SHARES = 16
+
+
+@dataclass(frozen=True)
+class Block:
+    """A part of the report: a title, a table, sentences. fails: what went wrong."""
+
+    title: str = ""
+    lines: Sequence[str] = field(default=())
+    columns: Sequence[Column] = field(default=())
+    notes: Sequence[str] = field(default=())
+    fails: Sequence[str] = field(default=())
+
+    @property
+    def above(self) -> list[tuple[str, str]]:
+        """What stands above the table, with its style."""
+        return [*([(self.title, "bold")] if self.title else []), *((s, "") for s in self.lines)]
+
+    @property
+    def below(self) -> list[tuple[str, str]]:
+        return [*((line, "dim") for line in self.notes), *((line, "red") for line in self.fails)]
+
+
+def report_for_stdout(results: ReplayResults) -> str:
+    return report(results, tables.stdout_width(), colours=sys.stdout.isatty())
+
+
+def report(results: ReplayResults, width: int, colours: bool = False) -> str:
+    """The whole report, as text."""
+    parts = [(block, *_fitted(block.columns, width)) for block in blocks(results, width)]
+    # Never narrower than a table: a wrapped line can be read, a cut one cannot.
+    wide = max([width, *(tables.table_width(columns, layout) for _, columns, layout in parts)])
+    text = io.StringIO()
+    console = Console(file=text, width=wide, force_terminal=colours, highlight=False)
+    for number, (block, columns, layout) in enumerate(parts):
+        if number:
+            console.print()
+        for line, style in block.above:
+            console.print(Text(line, style=style), soft_wrap=True)
+        if columns:
+            console.print(tables.rich_table(columns, layout))
+        for line, style in block.below:
+            console.print(Text(line, style=style), soft_wrap=True)
+    return text.getvalue()
+
+
+def _fitted(columns: Sequence[Column], width: int) -> tuple[list[Column], Layout]:
+    """Tighter, and without what may go, where the terminal is narrow."""
+    kept, layout = list(columns), ROOMY
+    if tables.table_width(kept, layout) > width:
+        layout = COMPACT
+    while tables.table_width(kept, layout) > width and any(c.expendable for c in kept):
+        kept.remove(max(kept, key=lambda column: column.expendable))
+    return kept, layout
+
+
+def blocks(results: ReplayResults, width: int) -> Iterator[Block]:
+    """For each trace: one schedule in full, or several side by side."""
+    for trace in results.traces:
+        own = results.replays_of(trace)
+        yield Block(lines=list(heading(trace, own)))
+        if len(own) > 1:
+            yield from _schedules(own)
+        else:
+            yield from _one(own[0], width)
+
+
+def heading(trace: TraceInfo, replays: Sequence[Replay]) -> Iterator[str]:
+    """What was replayed, and how."""
+    threads = f"{trace.threads:,} thread{'' if trace.threads == 1 else 's'}"
+    processes = "" if trace.processes == 1 else f", the first of {trace.processes:,} processes"
+    peak = quantity(trace.peak_live_bytes, "bytes")
+    yield (
+        f"replay of {trace.name}: {trace.all_calls:,} calls of {threads}{processes}; at most "
+        f"{peak} requested at once"
+    )
+    if trace.left_out:
+        yield (
+            f"{trace.left_out:,} of {trace.events:,} events are left out: the trace is damaged, "
+            "or begins in the middle (tsmalloc analyze tells)"
+        )
+    for replay in replays:
+        extent = render.heading(replay.comparison)[1:]
+        yield f"{replay.schedule}: {extent[0]}"
+        if not replay.is_deterministic:
+            yield from extent[1:]
+
+
+def _one(replay: Replay, width: int) -> Iterator[Block]:
+    """Time and peak with their verdicts, then what only a replay tells."""
+    comparison = replay.comparison
+    rows = render.ranked_rows(comparison)
+    failed = render.failed_lines(comparison)
+    if rows:
+        columns, layout = render.fitted_columns(comparison, rows, width)
+        legend = render.legend(comparison, rows, layout)
+        yield Block(columns=columns, notes=legend, fails=failed)
+    elif failed:
+        yield Block(fails=failed)
+    yield Block("memory and fragmentation", columns=memory_columns(replay))
+    if columns := latency_columns(replay):
+        yield Block("latency, all runs together", columns=columns)
+    if block := _shares(replay):
+        yield block
+    sentences = [f"{label:<11}{text}" for label, text in verdicts(replay)]
+    if sentences:
+        yield Block(lines=sentences)
+
+
+def _schedules(replays: Sequence[Replay]) -> Iterator[Block]:
+    fails = [
+        f"{replay.schedule}: {line}"
+        for replay in replays
+        for line in render.failed_lines(replay.comparison)
+    ]
+    yield Block("fragmentation over time (at the peak)", columns=fit_columns(replays), fails=fails)
+    told = [f"{r.schedule}: {line}" for r in replays for line in repeatability(r)]
+    if told:
+        yield Block(lines=told)
+    for replay in replays:
+        if columns := latency_columns(replay):
+            yield Block(f"{replay.schedule}: latency, all runs together", columns=columns)
+    for replay in replays:
+        if block := _shares(replay):
+            yield block
+
+
+def _shares(replay: Replay) -> Block | None:
+    """None for a single thread, which gets everything."""
+    if len(replay.shares) < 2:
+        return None
+    more = len(replay.shares) - MOST_SHARES
+    return Block(
+        f"{replay.schedule}: shares of {replay.ticks or 0:,} ticks",
+        columns=share_columns(replay.shares[:MOST_SHARES]),
+        notes=[f"and {more:,} more threads (--export-json has them)"] if more > 0 else [],
+    )
+
+
+def verdicts(replay: Replay) -> list[tuple[str, str]]:
+    """The sentences of a comparison but the last, which would say how to replay faster; and whether
+    the runs were the same."""
+    found = [(label, text) for label, text in render.verdict_lines(replay.comparison)
+             if label != "use it"]  # fmt: skip
+    recommended = replay.comparison.analysis.recommended
+    if recommended not in (None, replay.comparison.reference):
+        found.append(("use it", f"tsmalloc run {recommended} -- PROGRAM"))
+    return found + [("repeated", line) for line in repeatability(replay)]
+
+
+def troubles(results: ReplayResults) -> list[Trouble]:
+    """Those of all comparisons, each once."""
+    every = [trouble for replay in results.replays for trouble in replay.comparison.warnings]
+    return list({(trouble.code, trouble.symptom): trouble for trouble in every}.values())
+
+
+def markdown(results: ReplayResults) -> str:
+    """The same report for a document."""
+    lines: list[str] = []
+    for block in blocks(results, tables.PIPE_WIDTH):
+        if block.title:
+            lines += [f"**{block.title}**", ""]
+        lines += [f"- {line}" for line in block.lines]
+        if block.lines:
+            lines.append("")
+        if block.columns:
+            lines += [*tables.markdown_table(block.columns), ""]
+        rest = [f"- {line.strip()}" for line in (*block.notes, *block.fails)]
+        lines += [*rest, ""] if rest else []
+    lines += [f"- *warning* {t.symptom}. {t.cause}. {t.remedy}." for t in troubles(results)]
+    lines += ["", tables.measured_on(results.machine, results.created)]
+    return "\n".join(lines) + "\n"
+
+
+def formatted(results: ReplayResults, file_format: Format) -> str:
+    """The results in a format. CSV has a line for each run, with trace and schedule before it."""
+    if file_format == "json":
+        return to_json(results)
+    if file_format == "markdown":
+        return markdown(results)
+    runs = (
+        ((replay.trace.name, replay.schedule), sample)
+        for replay in results.replays
+        for sample in replay.comparison.samples
+    )
+    keys = {spec.key: spec.key for r in results.replays for spec in r.comparison.metrics}
+    return csv_text(("trace", "schedule"), runs, keys)

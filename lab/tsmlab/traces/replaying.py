@@ -1,0 +1,375 @@
+"""The flow of `tsmalloc replay`: a plan of each trace, and a comparison under each schedule.
+
+Why: a replay is a program like any other, so compare.py runs and judges it. What is told here is
+what differs: time and memory are what replay says of itself, so that loading the plan and starting
+the process are not part of them.
+Refuses to: print, or to lose measurements. Whatever ends the replays early, the outcome holds all
+that were made until then.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tsmlab import __version__, compare, machine, records, stats
+from tsmlab.allocators import Allocator
+from tsmlab.errors import UserError
+from tsmlab.measuring import Executor, Measurement, RunRequest
+from tsmlab.metrics import MetricSpec
+from tsmlab.progress import Reporter
+from tsmlab.results import AllocatorInfo, Comparison, Sample
+from tsmlab.schedule import TIME_BUDGET_SECONDS, StopRule
+from tsmlab.stats import DEFAULT_MARGIN
+from tsmlab.traces.planning import Compile, Plan, compile_plan, plan_of, sha256
+from tsmlab.traces.replay_line import ReplayLine, decode, merged
+from tsmlab.traces.replay_results import (
+    SCHEMA,
+    Finding,
+    Latency,
+    Replay,
+    ReplayResults,
+    ReplaySettings,
+    TraceInfo,
+    is_deterministic,
+)
+from tsmlab.trial import Program
+
+# Schedules that give shares, for which `all` stands.
+FAIR = ("round-robin", "lottery", "stride")
+SCHEDULES = ("asap", "paced", "recorded", *FAIR)
+# What is the same in every run is run twice, to see that it is.
+DETERMINISTIC_ROUNDS = 2
+SAMPLES = 200
+# A figure shows a few dozen ticks; threads that wait have changes in them, too.
+METER_CHANGES = 1000
+SETTLE_SECONDS = 0.1
+
+SETTLED = "settled_memory_bytes"
+AT_PEAK = "fragmentation_at_peak"
+OVER_TIME = "fragmentation_over_time"
+METRICS = (
+    MetricSpec(SETTLED, "settled memory", "bytes", judged=False),
+    MetricSpec(AT_PEAK, "fragmentation at the peak", "number", judged=False),
+    MetricSpec(OVER_TIME, "fragmentation over time", "number", judged=False),
+)
+# Warnings of a comparison that do not hold for replays: their time has no start of a process in it,
+# and what is the same in every run needs no more rounds.
+_NOT_OF_REPLAYS = {"short-runs", "few-calls", "several-processes"}
+_NOT_OF_DETERMINISTIC_ONES = {"few-rounds"}
+
+
+@dataclass(frozen=True)
+class Options:
+    """What was asked for; the allocators include the reference. rounds: None for as many as the
+    verdicts need, or twice under a deterministic schedule."""
+
+    traces: tuple[Path, ...]
+    allocators: tuple[Allocator, ...]
+    reference: Allocator
+    schedules: tuple[str, ...]
+    seed: int
+    rounds: int | None = None
+    time_budget_seconds: float = TIME_BUDGET_SECONDS
+    timeout_seconds: float | None = None
+    margin: float = DEFAULT_MARGIN
+    cpus: tuple[int, ...] | None = None
+    tickets: str | None = None
+    quantum: int | None = None
+    touch: str = "page"
+    verify: bool = False
+    latency: bool = False
+    settle_seconds: float = SETTLE_SECONDS
+    image: int | None = None
+
+    @property
+    def plan_options(self) -> list[str]:
+        """For `trace plan`."""
+        image = [] if self.image is None else ["--image", str(self.image)]
+        return [*image, *(["--times"] if "paced" in self.schedules else [])]
+
+    def rule(self, schedule: str) -> StopRule:
+        if self.rounds is None and not is_deterministic(schedule):
+            return StopRule(time_budget_seconds=self.time_budget_seconds)
+        return StopRule(runs=self.rounds or DETERMINISTIC_ROUNDS)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The results, and the error that ended the replays early, if one did."""
+
+    results: ReplayResults
+    error: UserError | None = None
+
+
+class ReplayExecutor:
+    """Makes a replay's own figures those of its measurement; of other programs it changes nothing.
+
+    Time is that between the first call and the last, memory what was resident for the allocator.
+    """
+
+    def __init__(self, executor: Executor, program: Path) -> None:
+        self._executor = executor
+        self._program = str(program)
+
+    def run(self, request: RunRequest) -> Measurement:
+        measurement = self._executor.run(request)
+        if request.command[0] != self._program or measurement.failed or request.stdout is None:
+            return measurement
+        line = decode(request.stdout.read_text(encoding="utf-8", errors="surrogateescape"))
+        return replace(
+            measurement,
+            wall_ns=line.raw["wall_ns"],
+            peak_rss_bytes=line.peak_resident_bytes or measurement.peak_rss_bytes,
+            series=(),
+            extra=_extra(line),
+            raw={"process": measurement.raw, "replay": dict(line.raw)},
+        )
+
+
+def replay(
+    options: Options,
+    executor: Executor,
+    reporter: Reporter,
+    program: Path,
+    compiler: Compile = compile_plan,
+    clock: Callable[[], float] = time.monotonic,
+) -> Outcome:
+    """All replays. Raises UserError and KeyboardInterrupt only where nothing has been measured."""
+    created, described = records.now(), machine.describe()
+    done: list[Replay] = []
+
+    def results(interrupted: bool = False) -> ReplayResults:
+        return ReplayResults(
+            schema=SCHEMA,
+            created=created,
+            tsmalloc_version=__version__,
+            settings=_settings(options),
+            machine=described,
+            reference=options.reference.name,
+            allocators=[AllocatorInfo.of(allocator) for allocator in options.allocators],
+            interrupted=interrupted or any(each.comparison.interrupted for each in done),
+            replays=done,
+        )
+
+    try:
+        for each, error in _replays(options, executor, reporter, program, compiler, clock):
+            done.append(each)
+            if error is not None or each.comparison.interrupted:
+                return Outcome(results(), error)
+    except UserError as error:
+        if not done:
+            raise
+        return Outcome(results(), error)
+    except KeyboardInterrupt:
+        if not done:
+            raise
+        return Outcome(results(interrupted=True))
+    return Outcome(results())
+
+
+def _replays(
+    options: Options,
+    executor: Executor,
+    reporter: Reporter,
+    program: Path,
+    compiler: Compile,
+    clock: Callable[[], float],
+) -> Iterator[tuple[Replay, UserError | None]]:
+    with tempfile.TemporaryDirectory(prefix="tsmalloc-replay-") as folder:
+        for trace in options.traces:
+            plan = plan_of(trace, Path(folder), options.plan_options, compiler)
+            for schedule in options.schedules:
+                reporter.note(f"replay     {plan.name}, {schedule}")
+                outcome = compare.compare(
+                    _comparison_options(options, schedule, plan, program),
+                    ReplayExecutor(executor, program),
+                    reporter,
+                    clock,
+                )
+                yield _finished(plan, schedule, outcome.comparison), outcome.error
+            plan.path.unlink(missing_ok=True)
+
+
+def command_of(options: Options, schedule: str, plan: Path, program: Path) -> tuple[str, ...]:
+    """How replay is called; each schedule is told what concerns it."""
+    words = [str(program), "--schedule", schedule, "--touch", options.touch]
+    words += ["--samples", str(SAMPLES), "--settle", f"{options.settle_seconds:g}"]
+    if schedule in FAIR:
+        words += ["--meters", str(METER_CHANGES)]
+        if options.quantum is not None:
+            words += ["--quantum", str(options.quantum)]
+    if schedule in ("lottery", "stride") and options.tickets is not None:
+        words += ["--tickets", options.tickets]
+    if schedule == "lottery":
+        words += ["--seed", str(options.seed)]
+    words += ["--verify"] if options.verify else []
+    words += ["--latency"] if options.latency else []
+    return (*words, str(plan))
+
+
+def _comparison_options(
+    options: Options, schedule: str, plan: Plan, program: Path
+) -> compare.Options:
+    return compare.Options(
+        program=Program(
+            command=command_of(options, schedule, plan.path, program), stdin=Path("/dev/null")
+        ),
+        allocators=options.allocators,
+        reference=options.reference,
+        seed=options.seed,
+        rule=options.rule(schedule),
+        warmup_rounds=0 if is_deterministic(schedule) else compare.WARMUP_ROUNDS,
+        timeout_seconds=options.timeout_seconds,
+        margin=options.margin,
+        check_output=False,  # addresses and times are part of it
+        consult_doctor=False,
+        cpus=options.cpus,
+        more_metrics=METRICS,
+    )
+
+
+def _finished(plan: Plan, schedule: str, comparison: Comparison) -> Replay:
+    comparison = _tidied(comparison, plan, schedule)
+    lines = [line for sample in comparison.samples if (line := line_of(sample)) is not None]
+    first = lines[0]  # of the reference's trial, which must succeed
+    return Replay(
+        trace=_trace_info(plan.trace, plan.name, first),
+        schedule=schedule,
+        comparison=comparison,
+        findings=[
+            _finding(info.name, schedule, comparison.samples) for info in comparison.allocators
+        ],
+        ticks=first.ticks,
+        shares=first.shares,
+    )
+
+
+def _tidied(comparison: Comparison, plan: Plan, schedule: str) -> Comparison:
+    """Without what a plan in a temporary folder leaves behind, without warnings that do not hold,
+    and with the log of meters once, since it is the same in all runs."""
+    unfit = _NOT_OF_REPLAYS | (_NOT_OF_DETERMINISTIC_ONES if is_deterministic(schedule) else set())
+    samples = [comparison.samples[0], *map(_without_meters, comparison.samples[1:])]
+    return replace(
+        comparison,
+        command=[*comparison.command[:-1], f"{plan.name}.plan"],
+        warnings=[trouble for trouble in comparison.warnings if trouble.code not in unfit],
+        samples=samples,
+    )
+
+
+def _without_meters(sample: Sample) -> Sample:
+    raw = sample.measurement.get("replay")
+    if raw is None or raw.get("meters") is None:
+        return sample
+    return replace(sample, measurement={**sample.measurement, "replay": {**raw, "meters": None}})
+
+
+def line_of(sample: Sample) -> ReplayLine | None:
+    """What replay printed; None for a run that failed."""
+    raw = sample.measurement.get("replay")
+    return None if raw is None or sample.failure else ReplayLine(raw)
+
+
+def measured_lines(samples: Sequence[Sample], allocator: str) -> list[ReplayLine]:
+    """Of one allocator's measured runs that did not fail."""
+    own = [s for s in samples if s.allocator == allocator and s.phase == "measured"]
+    return [line for sample in own if (line := line_of(sample)) is not None]
+
+
+def latencies_of(samples: Sequence[Sample], allocator: str) -> list[Latency]:
+    """By kind of call, all measured runs together."""
+    each = [line.latencies for line in measured_lines(samples, allocator)]
+    kinds = dict.fromkeys(kind for latencies in each for kind in latencies)
+    found = []
+    for kind in kinds:
+        whole = merged([latencies[kind] for latencies in each if kind in latencies])
+        found.append(
+            Latency(
+                kind=kind,
+                calls=whole.calls,
+                p50_ns=whole.quantile_ns(0.5),
+                p99_ns=whole.quantile_ns(0.99),
+                p999_ns=whole.quantile_ns(0.999),
+                p9999_ns=whole.quantile_ns(0.9999),
+                max_ns=whole.max_ns,
+            )
+        )
+    return found
+
+
+def _finding(allocator: str, schedule: str, samples: Sequence[Sample]) -> Finding:
+    lines = measured_lines(samples, allocator)
+    own = [s for s in samples if s.allocator == allocator]
+    all_lines = [line for sample in own if (line := line_of(sample)) is not None]
+    can_tell = is_deterministic(schedule) and len(all_lines) > 1
+    return Finding(
+        allocator=allocator,
+        runs=len(lines),
+        peak_bytes=_median_bytes(lines, lambda line: line.peak_resident_bytes),
+        end_bytes=_median_bytes(lines, lambda line: line.end_resident_bytes),
+        settled_bytes=_median_bytes(lines, lambda line: line.settled_resident_bytes),
+        at_peak=_median(lines, lambda line: line.at_peak),
+        over_time=_median(lines, lambda line: line.over_time),
+        same_addresses=_all_equal([line.checksum for line in all_lines]) if can_tell else None,
+        same_memory=_all_equal([line.memory for line in all_lines]) if can_tell else None,
+        latencies=latencies_of(samples, allocator),
+    )
+
+
+def _all_equal(values: Sequence[object]) -> bool:
+    return all(value == values[0] for value in values)
+
+
+def _median(
+    lines: Sequence[ReplayLine], pick: Callable[[ReplayLine], float | None]
+) -> float | None:
+    values = [float(value) for line in lines if (value := pick(line)) is not None]
+    return stats.median(values) if values else None
+
+
+def _median_bytes(
+    lines: Sequence[ReplayLine], pick: Callable[[ReplayLine], int | None]
+) -> int | None:
+    middle = _median(lines, pick)
+    return None if middle is None else round(middle)
+
+
+def _extra(line: ReplayLine) -> dict[str, float]:
+    found = {
+        SETTLED: line.settled_resident_bytes,
+        AT_PEAK: line.at_peak,
+        OVER_TIME: line.over_time,
+    }
+    return {key: float(value) for key, value in found.items() if value is not None}
+
+
+def _trace_info(trace: Path, name: str, line: ReplayLine) -> TraceInfo:
+    return TraceInfo(
+        name=name,
+        sha256=sha256(trace),
+        bytes=trace.stat().st_size,
+        events=line.events,
+        threads=line.threads,
+        processes=line.processes,
+        calls=line.calls,
+        peak_live_bytes=line.peak_live_bytes,
+        left_out=line.left_out,
+    )
+
+
+def _settings(options: Options) -> ReplaySettings:
+    return ReplaySettings(
+        schedules=list(options.schedules),
+        tickets=options.tickets,
+        quantum=options.quantum,
+        seed=options.seed,
+        touch=options.touch,
+        verify=options.verify,
+        latency=options.latency,
+        settle_seconds=options.settle_seconds,
+        image=options.image,
+    )

@@ -1,0 +1,91 @@
+"""The corpus as workloads of `tsmalloc bench --traces`: each trace of a folder, replayed.
+
+Why: the suite's own workloads are made to stress one thing each; a trace has the mixture of a real
+program, and ends in seconds.
+Refuses to: be part of the suite's file. A trace says for itself what it holds.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tsmlab import paths
+from tsmlab.errors import UserError
+from tsmlab.report.text import slug
+from tsmlab.traces.planning import SUFFIX, Compile, compile_plan, plan_of, trace_name
+from tsmlab.workloads import Workload
+
+PREFIX = "trace-"
+# Memory is looked at often enough for a peak, and objects are written to as programs do: else
+# resident memory would be that of headers alone.
+OPTIONS = ("--touch", "page", "--samples", "100")
+
+
+def corpus() -> Path:
+    return paths.repository_root() / "traces"
+
+
+def trace_workloads(folder: Path, replay: Path, trace: Path) -> list[Workload]:
+    """A workload for each trace in the folder, by name; its command ends with the trace, and
+    `planned` makes it fit to run. replay, trace: the tools."""
+    found = sorted(folder.glob(f"*{SUFFIX}")) if folder.is_dir() else []
+    if not found:
+        raise UserError(
+            f"there is no trace in {folder}.",
+            f"Record one: tsmalloc record -o {folder}/mine{SUFFIX} -- PROGRAM",
+        )
+    return [_workload(path, replay, _info(path, trace)) for path in found]
+
+
+def planned(
+    workloads: Sequence[Workload], folder: Path, replay: Path, compiler: Compile = compile_plan
+) -> list[Workload]:
+    """The workloads with the plan of each trace, compiled into the folder, in the trace's place."""
+    return [
+        replace(each, command=(*each.command[:-1], str(_plan(each, folder, compiler))))
+        if each.command[0] == str(replay)
+        else each
+        for each in workloads
+    ]
+
+
+def _plan(workload: Workload, folder: Path, compiler: Compile) -> Path:
+    return plan_of(Path(workload.command[-1]), folder, (), compiler).path
+
+
+def _workload(path: Path, replay: Path, info: dict[str, Any]) -> Workload:
+    first = info["images"][0]
+    threads = max(1, int(first["threads"]))
+    return Workload(
+        name=f"{PREFIX}{slug(trace_name(path), 'trace')}",
+        stresses=f"{first['events']:,} recorded calls of {first['program'] or 'a program'}",
+        command=(str(replay), *OPTIONS, str(path)),
+        threads=threads,
+        floors=(),
+        time="wall",
+        memory=True,
+    )
+
+
+def _info(path: Path, trace: Path) -> dict[str, Any]:
+    """What `trace info` says; damage is no obstacle as long as there is an image."""
+    done = subprocess.run(
+        [trace, "info", "--json", path],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    try:
+        info = json.loads(done.stdout)
+    except ValueError:
+        info = {}
+    if not isinstance(info, dict) or not info.get("images"):
+        said = done.stderr.strip().removeprefix("trace: ") or f"{path} holds no program."
+        raise UserError(said, f"Remove it from {path.parent}, or record it anew.")
+    return info

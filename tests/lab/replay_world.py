@@ -1,0 +1,139 @@
+"""Replays for the tests of `tsmalloc replay`: lines as bin/replay writes them, and plans that are
+none.
+
+Why: what is made of a replay must be checked against numbers that are known.
+Refuses to: start a process. The tests at the prompt replay real traces.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from conftest import Behaviour, SimulatedExecutor, World
+
+from tsmlab.progress import Reporter, Silence
+from tsmlab.traces.replaying import Options, Outcome, replay
+
+MIB = 1 << 20
+PROGRAM = Path("/nowhere/bin/replay")
+CALLS = {"malloc": 100, "calloc": 10, "aligned": 0, "realloc": 5, "free": 110, "refused": 0}
+# Three events of samples: half of the peak, the peak, the end.
+LIVE = ((0, 1 * MIB), (100, 2 * MIB), (225, 1 * MIB))
+
+
+def line(overhead: float = 1.5, **changes: Any) -> dict[str, Any]:
+    """What replay prints of one process; memory is always `overhead` times what is requested."""
+    samples = [
+        [event, live, int(live * overhead), 0, int(live * overhead), live] for event, live in LIVE
+    ]
+    whole: dict[str, Any] = {
+        "schema": "tsmalloc-replay/1",
+        "allocator": "liballocator.so",
+        "schedule": "asap",
+        "image": 0,
+        "calls": CALLS,
+        "bytes": dict.fromkeys(CALLS, 1000),
+        "planned": {
+            "calls": CALLS,
+            "bytes": dict.fromkeys(CALLS, 1000),
+            "live_bytes": MIB,
+            "live_objects": 0,
+            "peak_live_bytes": 2 * MIB,
+            "peak_event": 100,
+            "events": 225,
+            "threads": 3,
+            "left_out": 0,
+        },
+        "matches": True,
+        "wall_ns": 50_000_000,
+        "checksum": "00000000deadbeef",
+        "latency": None,
+        "ticks": None,
+        "shares": None,
+        "meters": None,
+        "samples": samples,
+        "peak_resident_bytes": int(2 * MIB * overhead),
+        "start_resident_bytes": 100_000,
+        "end_resident_bytes": int(MIB * overhead),
+        "freed_resident_bytes": 300_000,
+        "settled_resident_bytes": 200_000,
+        "own_bytes": 4096,
+        "peak_rss_bytes": 9 * MIB,
+        "children": [],
+    }
+    return whole | changes
+
+
+def latency(*buckets: tuple[int, int]) -> dict[str, Any]:
+    """Of one kind of call; the percentiles are not read, for runs are put together."""
+    calls = sum(number for _, number in buckets)
+    tails = dict.fromkeys(("p50_ns", "p99_ns", "p999_ns", "p9999_ns"), 0)
+    longest = max(upper for upper, _ in buckets)
+    return {"calls": calls, **tails, "max_ns": longest, "buckets": [list(b) for b in buckets]}
+
+
+def stride(overhead: float = 1.5, **changes: Any) -> dict[str, Any]:
+    """Under stride, with tickets 3:2:1 and six ticks, two of which the third thread missed."""
+    shares = [[0, 3, 4, 0, 3.4], [1, 2, 2, 0, 2.266667], [2, 1, 0, 2, 0.333333]]
+    meters = [
+        [7, 0, 0, 0.0], [7, 1, 0, 0.0], [7, 2, 0, 0.0],
+        [7, 0, 1, 0.333333], [8, 1, 1, 0.5], [9, 2, 1, 1.0], [10, 0, 1, 0.666667],
+        [11, 1, 1, 1.0], [12, 0, 1, 1.0],
+    ]  # fmt: skip
+    told = {"schedule": "stride", "ticks": 6, "shares": shares, "meters": meters}
+    return line(overhead, **(told | changes))
+
+
+def behaviour(printed: dict[str, Any], **changes: Any) -> Behaviour:
+    """A run of replay that prints this. The process takes longer than the calls, and is larger."""
+    defaults: dict[str, Any] = {"seconds": 0.2, "peak_bytes": 90 * MIB}
+    return Behaviour(stdout=json.dumps(printed) + "\n", **(defaults | changes))
+
+
+class Compiler:
+    """Stands in for `trace plan`: remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, list[str]]] = []
+
+    def __call__(self, trace: Path, plan: Path, options: Sequence[str]) -> None:
+        self.calls.append((trace.name, list(options)))
+        plan.write_text("a plan")
+
+
+def options(traces: Sequence[Path], names: Sequence[str], **changes: Any) -> Options:
+    allocators = tuple(World.allocator(name) for name in names)
+    defaults: dict[str, Any] = {"schedules": ("asap",), "seed": 7, "rounds": 3}
+    reference = next(a for a in allocators if a.name == "glibc")
+    return Options(
+        traces=tuple(traces),
+        allocators=allocators,
+        reference=reference,
+        **(defaults | changes),
+    )
+
+
+def replayed(
+    trace: Path | Sequence[Path],
+    behaviours: dict[str, Behaviour],
+    executor: SimulatedExecutor | None = None,
+    compiler: Compiler | None = None,
+    reporter: Reporter | None = None,
+    **changes: Any,
+) -> Outcome:
+    traces = [trace] if isinstance(trace, Path) else list(trace)
+    for each in traces:
+        if not each.exists():
+            each.write_bytes(b"a trace")
+    executor = executor or SimulatedExecutor(behaviours)
+    return replay(
+        options(traces, list(behaviours), **changes),
+        executor,
+        reporter or Silence(),
+        PROGRAM,
+        compiler or Compiler(),
+        executor.clock,
+    )

@@ -1,0 +1,358 @@
+"""The flow of `tsmalloc replay` on simulated replays: what is run, what is kept, what is found."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Behaviour, SimulatedExecutor, World
+from replay_world import (
+    CALLS,
+    MIB,
+    PROGRAM,
+    Compiler,
+    behaviour,
+    latency,
+    line,
+    options,
+    replayed,
+    stride,
+)
+
+from tsmlab.errors import UserError
+from tsmlab.measuring import Measurement, RunRequest
+from tsmlab.metrics import PEAK_MEMORY, TIME
+from tsmlab.traces import planning, replay_results
+from tsmlab.traces.replay_line import Latencies, ReplayLine, decode, merged
+from tsmlab.traces.replay_results import Latency, ThreadShare
+from tsmlab.traces.replaying import (
+    AT_PEAK,
+    OVER_TIME,
+    SETTLED,
+    ReplayExecutor,
+    command_of,
+    line_of,
+)
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    return tmp_path / "work.tstrace"
+
+
+def request(command: Sequence[str], stdout: Path) -> RunRequest:
+    return RunRequest(tuple(command), World.allocator("glibc"), {}, None, stdout, None, None, None)
+
+
+# --- one replay -----------------------------------------------------------------------------------
+
+
+def measured(printed: str, tmp_path: Path, **changes: Any) -> Measurement:
+    executor = SimulatedExecutor({"glibc": Behaviour(stdout=printed, seconds=2.0, **changes)})
+    asked = request([str(PROGRAM), "--schedule", "asap", "x.plan"], tmp_path / "stdout")
+    return ReplayExecutor(executor, PROGRAM).run(asked)
+
+
+def test_time_and_memory_are_what_replay_says_of_itself(tmp_path: Path) -> None:
+    found = measured(json.dumps(line(overhead=1.5)), tmp_path)
+    assert found.wall_ns == 50_000_000
+    assert found.peak_rss_bytes == 3 * MIB
+    assert found.extra == {SETTLED: 200_000.0, AT_PEAK: 0.5, OVER_TIME: 0.5}
+    assert found.raw["process"]["wall_ns"] == 2_000_000_000
+    assert found.raw["replay"]["checksum"] == "00000000deadbeef"
+
+
+def test_another_program_and_a_failed_replay_are_left_as_they_are(tmp_path: Path) -> None:
+    failed = measured(json.dumps(line()), tmp_path, exit_code=2)
+    assert (failed.wall_ns, failed.extra) == (2_000_000_000, {})
+    executor = SimulatedExecutor({"glibc": Behaviour(stdout="42\n", seconds=2.0)})
+    other = ReplayExecutor(executor, PROGRAM).run(request(["/bin/true"], tmp_path / "stdout"))
+    assert (other.wall_ns, other.extra) == (2_000_000_000, {})
+
+
+@pytest.mark.parametrize("printed", ["", "no JSON", '{"schema": "tsmalloc-replay/9"}', "[1]"])
+def test_an_answer_in_another_form_names_the_remedy(printed: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError) as caught:
+        measured(printed, tmp_path)
+    assert "make" in caught.value.remedy
+
+
+def test_fragmentation_is_told_by_the_peaks_and_over_time() -> None:
+    samples = [[0, 100, 400, 0, None, None], [1, 300, 400, 0, None, None]]
+    raw = line(samples=samples, peak_resident_bytes=600)
+    raw["planned"] = raw["planned"] | {"peak_live_bytes": 400}
+    found = ReplayLine(raw)
+    assert found.at_peak == pytest.approx(0.5)  # 600 of 400
+    assert found.over_time == pytest.approx(1.0)  # 800 of 400
+    nothing = line(samples=[[0, 0, 400, 0, None, None]])
+    assert ReplayLine(nothing).over_time is None
+
+
+def test_without_idling_what_is_settled_is_what_was_left_after_freeing() -> None:
+    assert ReplayLine(line()).settled_resident_bytes == 200_000
+    assert ReplayLine(line(settled_resident_bytes=None)).settled_resident_bytes == 300_000
+
+
+def test_quantiles_are_upper_ends_of_buckets_and_never_above_the_longest_call() -> None:
+    one = Latencies(1000, 95, ((10, 500), (20, 489), (50, 10), (100, 1)))
+    assert [one.quantile_ns(s) for s in (0.5, 0.501, 0.99, 0.999, 0.9999)] == [10, 20, 50, 50, 95]
+    both = merged([one, Latencies(1000, 400, ((10, 999), (512, 1)))])
+    assert both.calls == 2000
+    assert both.buckets[0] == (10, 1499)
+    assert both.max_ns == 400
+
+
+# --- how replay is called -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("schedule", "has", "lacks"),
+    [
+        ("asap", {"--samples", "--settle", "--touch"}, {"--tickets", "--quantum", "--seed"}),
+        ("recorded", {"--samples"}, {"--tickets", "--quantum", "--seed", "--meters"}),
+        ("round-robin", {"--quantum", "--meters"}, {"--tickets", "--seed"}),
+        ("lottery", {"--quantum", "--tickets", "--seed", "--meters"}, set()),
+        ("stride", {"--quantum", "--tickets", "--meters"}, {"--seed"}),
+    ],
+)
+def test_each_schedule_is_told_what_concerns_it(
+    schedule: str, has: set[str], lacks: set[str]
+) -> None:
+    asked = options([], ["glibc"], tickets="3,2,1", quantum=5, latency=True, verify=True)
+    words = command_of(asked, schedule, Path("x.plan"), PROGRAM)
+    assert words[:3] == (str(PROGRAM), "--schedule", schedule)
+    assert words[-1] == "x.plan"
+    assert {"--latency", "--verify"} | has <= set(words)
+    assert not lacks & set(words)
+    for option, value in (("--tickets", "3,2,1"), ("--quantum", "5"), ("--seed", "7")):
+        if option in words:
+            assert words[words.index(option) + 1] == value
+
+
+# --- the flow -------------------------------------------------------------------------------------
+
+
+def test_a_trace_is_compiled_once_for_all_allocators_and_schedules(tmp_path: Path) -> None:
+    compiler = Compiler()
+    traces = [tmp_path / "one.tstrace", tmp_path / "two.tstrace"]
+    behaviours = {"glibc": behaviour(line()), "tsmalloc": behaviour(line(1.25))}
+    executor = SimulatedExecutor(behaviours)
+    outcome = replayed(
+        traces, behaviours, executor, compiler, schedules=("asap", "stride"), image=4
+    )
+    assert compiler.calls == [(t.name, ["--image", "4"]) for t in traces]
+    replays = outcome.results.replays
+    assert [(r.trace.name, r.schedule) for r in replays] == [
+        ("one", "asap"), ("one", "stride"), ("two", "asap"), ("two", "stride"),
+    ]  # fmt: skip
+    assert [t.name for t in outcome.results.traces] == ["one", "two"]
+    assert {Path(r.command[-1]).name for r in executor.requests} == {"0-one.plan", "0-two.plan"}
+    assert all(not Path(r.command[-1]).exists() for r in executor.requests)
+    assert replays[0].comparison.command[-1] == "one.plan"
+
+
+def test_only_paced_needs_the_recorded_times(trace: Path) -> None:
+    compiler = Compiler()
+    replayed(trace, {"glibc": behaviour(line())}, compiler=compiler, schedules=("paced",))
+    assert compiler.calls == [("work.tstrace", ["--times"])]
+
+
+def test_it_is_a_comparison_with_its_verdicts(trace: Path) -> None:
+    behaviours = {
+        "glibc": behaviour(line(1.5)),
+        "tsmalloc": behaviour(line(1.25, wall_ns=40_000_000)),
+    }
+    (found,) = replayed(trace, behaviours, rounds=6).results.replays
+    rows = {row.allocator: row for row in found.comparison.analysis.rows}
+    assert rows["tsmalloc"].metrics[TIME].median == 0.04
+    assert rows["tsmalloc"].metrics[TIME].verdict is not None
+    assert rows["tsmalloc"].metrics[TIME].verdict.value == "better"
+    assert rows["tsmalloc"].metrics[PEAK_MEMORY].median == 2.5 * MIB
+    assert rows["glibc"].metrics[AT_PEAK].median == 0.5
+    phases = [s.phase for s in found.comparison.samples]
+    assert (phases.count("warmup"), phases.count("measured")) == (3, 18)
+    assert not {t.code for t in found.comparison.warnings} & {"several-processes", "short-runs"}
+
+
+def test_what_was_replayed_is_told(trace: Path) -> None:
+    printed = line(children=[{"image": 1}])
+    (found,) = replayed(trace, {"glibc": behaviour(printed)}).results.replays
+    told = found.trace
+    assert (told.name, told.bytes, told.threads, told.processes) == ("work", 7, 3, 2)
+    assert told.all_calls == sum(CALLS.values()) == 225
+    assert told.peak_live_bytes == 2 * MIB
+    assert told.sha256 == planning.sha256(trace)
+
+
+def test_a_schedule_that_repeats_is_run_twice_without_warming_up(trace: Path) -> None:
+    behaviours = {"glibc": behaviour(stride()), "tsmalloc": behaviour(stride(1.25))}
+    outcome = replayed(trace, behaviours, rounds=None, schedules=("stride",))
+    (found,) = outcome.results.replays
+    phases = [(s.phase, s.allocator) for s in found.comparison.samples]
+    assert phases.count(("measured", "tsmalloc")) == 2
+    assert not any(phase == "warmup" for phase, _ in phases)
+    assert "few-rounds" not in {t.code for t in found.comparison.warnings}
+    assert found.ticks == 6
+    assert found.shares[2] == ThreadShare(2, 1, 0, 2, 0.333333)
+
+
+def test_whether_runs_were_the_same_is_found_run_by_run(trace: Path) -> None:
+    moved = stride(checksum="1111111111111111")
+    grown = stride()
+    grown["samples"] = [*grown["samples"][:-1], [225, MIB, 2 * MIB, 0, 2 * MIB, MIB]]
+    behaviours = {
+        "glibc": behaviour(stride()),
+        "moves": behaviour(stride(), changes=((1, behaviour(moved)),)),
+        "grows": behaviour(stride(), changes=((2, behaviour(grown)),)),
+    }
+    (found,) = replayed(trace, behaviours, schedules=("stride",)).results.replays
+    same = {f.allocator: (f.same_addresses, f.same_memory) for f in found.findings}
+    assert same == {"glibc": (True, True), "moves": (False, True), "grows": (True, False)}
+
+
+def test_real_threads_are_not_expected_to_repeat(trace: Path) -> None:
+    (found,) = replayed(trace, {"glibc": behaviour(line())}).results.replays
+    assert found.findings[0].same_addresses is None
+    assert found.findings[0].same_memory is None
+
+
+def test_findings_are_medians_of_the_measured_runs(trace: Path) -> None:
+    # The reference's trial and warm-up are runs 0, 1 and 2; then two in each round.
+    runs = (
+        (0, 9.0),
+        (1, 9.0),
+        (2, 9.0),
+        (3, 1.1),
+        (4, 1.3),
+        (5, 1.2),
+        (6, 1.2),
+        (7, 1.9),
+        (8, 1.0),
+    )
+    changes = tuple((run, behaviour(line(overhead))) for run, overhead in runs)
+    (found,) = replayed(trace, {"glibc": behaviour(line(), changes=changes)}).results.replays
+    (finding,) = found.findings
+    assert finding.runs == 6
+    assert finding.over_time == pytest.approx(0.2, abs=1e-6)
+    assert finding.peak_bytes == pytest.approx(2.4 * MIB, abs=2)
+
+
+def test_latencies_of_all_runs_are_put_together(trace: Path) -> None:
+    printed = line(latency={"malloc": latency((32, 99), (64, 1)), "realloc": latency((8, 0))})
+    (found,) = replayed(trace, {"glibc": behaviour(printed)}, latency=True).results.replays
+    (finding,) = found.findings
+    assert finding.latencies == [Latency("malloc", 600, 32, 32, 64, 64, 64)]
+
+
+def test_the_log_of_meters_is_kept_once(trace: Path) -> None:
+    behaviours = {"glibc": behaviour(stride()), "tsmalloc": behaviour(stride())}
+    (found,) = replayed(trace, behaviours, schedules=("stride",)).results.replays
+    lines = [line_of(sample) for sample in found.comparison.samples]
+    assert [bool(each and each.meters) for each in lines] == [True] + [False] * (len(lines) - 1)
+
+
+def test_a_failure_under_one_allocator_is_a_row(trace: Path) -> None:
+    behaviours = {
+        "glibc": behaviour(line()),
+        "bad": behaviour(line(corrupt=3), exit_code=2, stderr="replay: 3 blocks are corrupt\n"),
+    }
+    results = replayed(trace, behaviours).results
+    (failed,) = results.failed_rows
+    assert failed.allocator == "bad"
+    assert failed.failure is not None
+    assert failed.failure.stderr_tail == "replay: 3 blocks are corrupt"
+    (found,) = results.replays
+    bad = found.finding("bad")
+    assert bad is not None
+    assert (bad.runs, bad.peak_bytes, bad.same_memory) == (0, None, None)
+
+
+def test_a_reference_that_fails_ends_it(trace: Path) -> None:
+    with pytest.raises(UserError, match="fails under the reference glibc: exit 2"):
+        replayed(trace, {"glibc": behaviour(line(), exit_code=2)})
+
+
+def test_ctrl_c_keeps_what_was_replayed(tmp_path: Path) -> None:
+    behaviours = {"glibc": behaviour(line())}
+    traces = [tmp_path / "one.tstrace", tmp_path / "two.tstrace"]
+    runs = 1 + 2 + 3 * 2  # of one trace
+    in_a_round = replayed(
+        traces, behaviours, SimulatedExecutor(behaviours, interrupt_at_run=runs + 5)
+    )
+    assert in_a_round.results.interrupted
+    assert [len(r.comparison.samples) for r in in_a_round.results.replays] == [runs, 5]
+    in_the_trial = replayed(
+        traces, behaviours, SimulatedExecutor(behaviours, interrupt_at_run=runs)
+    )
+    assert in_the_trial.results.interrupted
+    assert [r.trace.name for r in in_the_trial.results.replays] == ["one"]
+    with pytest.raises(KeyboardInterrupt):
+        replayed(traces, behaviours, SimulatedExecutor(behaviours, interrupt_at_run=0))
+
+
+def test_a_second_trace_that_is_none_keeps_what_was_replayed(tmp_path: Path) -> None:
+    class Picky(Compiler):
+        def __call__(self, trace: Path, plan: Path, options: Sequence[str]) -> None:
+            if trace.name == "two.tstrace":
+                raise UserError("two.tstrace is not a trace.", "Record it anew.")
+            super().__call__(trace, plan, options)
+
+    traces = [tmp_path / "one.tstrace", tmp_path / "two.tstrace"]
+    outcome = replayed(traces, {"glibc": behaviour(line())}, compiler=Picky())
+    assert outcome.error is not None
+    assert "is not a trace" in outcome.error.message
+    assert [r.trace.name for r in outcome.results.replays] == ["one"]
+    with pytest.raises(UserError):
+        replayed(list(reversed(traces)), {"glibc": behaviour(line())}, compiler=Picky())
+
+
+def test_results_are_read_back_as_they_were(trace: Path, tmp_path: Path) -> None:
+    printed = stride(latency={"free": latency((16, 10))})
+    results = replayed(trace, {"glibc": behaviour(printed)}, schedules=("stride",)).results
+    assert replay_results.from_json(replay_results.to_json(results)) == results
+    path = replay_results.save(results, [tmp_path / "kept"])
+    assert "-replay-work-" in path.name
+    assert replay_results.from_json(path.read_text()) == results
+
+
+def test_two_traces_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    traces = [tmp_path / folder / "x.tstrace" for folder in ("a", "b")]
+    for each in traces:
+        each.parent.mkdir()
+        each.write_text(f"the trace {each.parent.name}")
+    results = replayed(traces, {"glibc": behaviour(line())}).results
+    assert [trace.name for trace in results.traces] == ["x", "x"]
+    assert [len(results.replays_of(trace)) for trace in results.traces] == [1, 1]
+
+
+# --- traces and their plans -----------------------------------------------------------------------
+
+
+def test_traces_are_looked_at_before_anything_takes_time(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="there is no trace") as caught:
+        planning.check_traces([tmp_path / "none.tstrace"])
+    assert "tsmalloc record" in caught.value.remedy
+    with pytest.raises(UserError, match="is a folder"):
+        planning.check_traces([tmp_path])
+
+
+def test_the_complaint_of_the_planner_is_passed_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bin").mkdir()
+    tool = tmp_path / "bin" / "trace"
+    tool.write_text('#!/bin/sh\necho "trace: $2 is no trace\n  Record it: $*" >&2\nexit 1\n')
+    tool.chmod(0o755)
+    monkeypatch.setenv("TSMALLOC_BUILD_DIR", str(tmp_path))
+    with pytest.raises(UserError) as caught:
+        planning.compile_plan(Path("x.tstrace"), tmp_path / "x.plan", ["--times"])
+    assert caught.value.message == "x.tstrace is no trace"
+    assert caught.value.remedy == f"Record it: plan x.tstrace -o {tmp_path / 'x.plan'} --times"
+
+
+def test_decoding_keeps_all_that_was_printed() -> None:
+    raw = stride(overhead=1.75)
+    assert decode(json.dumps(raw)).raw == raw

@@ -1,0 +1,294 @@
+"""What is made of replays for people: the terminal's text, Markdown, CSV, the page, its figures."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from replay_world import MIB, behaviour, latency, line, replayed, stride
+
+from tsmlab import report
+from tsmlab.commands import replay as command
+from tsmlab.errors import UserError
+from tsmlab.report import loading, writing
+from tsmlab.report.figures import of_comparison, of_replay
+from tsmlab.traces import replay_report, replay_results
+from tsmlab.traces.replay_line import Latencies, ThreadShare
+from tsmlab.traces.replay_results import ReplayResults
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    return tmp_path / "work.tstrace"
+
+
+def timed() -> dict[str, Any]:
+    return {"malloc": latency((32, 990), (1024, 10)), "free": latency((16, 1000))}
+
+
+@pytest.fixture
+def one(trace: Path) -> ReplayResults:
+    """A trace as fast as possible, with latencies."""
+    behaviours = {
+        "glibc": behaviour(line(1.5, latency=timed())),
+        "tsmalloc": behaviour(line(1.25, wall_ns=40_000_000, latency=timed())),
+    }
+    return replayed(trace, behaviours, rounds=6, latency=True).results
+
+
+@pytest.fixture
+def schedules(trace: Path) -> ReplayResults:
+    """A trace under the three schedules; one allocator does not repeat."""
+    behaviours = {
+        "glibc": behaviour(stride(1.5)),
+        "lock-best": behaviour(stride(1.1)),
+        "odd": behaviour(stride(1.2), changes=((1, behaviour(stride(1.3, checksum="1"))),)),
+    }
+    names = ("round-robin", "lottery", "stride")
+    return replayed(trace, behaviours, rounds=None, schedules=names).results
+
+
+# --- text -----------------------------------------------------------------------------------------
+
+
+def test_one_replay_has_times_verdicts_memory_and_latencies(one: ReplayResults) -> None:
+    text = replay_report.report(one, 120)
+    assert "replay of work: 225 calls of 3 threads; at most 2.00M requested at once" in text
+    assert "asap: 6 rounds, 18 runs, seed 7; stopped: all 6 rounds done" in text
+    assert "tsmalloc: -20.0 %" in " ".join(text.split())
+    memory = next(row for row in text.splitlines() if row.split()[:2] == ["tsmalloc", "2.50M"])
+    assert memory.split() == ["tsmalloc", "2.50M", "1.25M", "195K", "25.00", "%", "25.00", "%"]
+    rows = [row.split() for row in text.splitlines() if row.startswith(("malloc", "free"))]
+    assert ["malloc", "glibc", "12,000"] in [row[:3] for row in rows], "twice in each round"
+    assert " ".join(rows[0][3:]) == "32.0 ns 32.0 ns 1.02 µs 1.02 µs 1.02 µs"
+    assert "tsmalloc run tsmalloc -- PROGRAM" in text
+    assert "addresses" not in text, "real threads are not expected to repeat"
+
+
+def test_a_replay_that_repeats_says_so(trace: Path) -> None:
+    behaviours = {"glibc": behaviour(stride()), "odd": behaviour(stride())}
+    results = replayed(trace, behaviours, rounds=None, schedules=("stride",)).results
+    text = replay_report.report(results, 120)
+    assert "addresses: the same in all runs of each of 2 allocators" in text
+    assert "memory at every sample: the same in all runs of each of 2 allocators" in text
+    assert "stride: shares of 6 ticks" in text
+    thread = next(row for row in text.splitlines() if row.split()[:2] == ["0", "3"])
+    assert thread.split() == ["0", "3", "4", "3.4", "1.1765", "0"]
+
+
+def test_schedules_stand_side_by_side(schedules: ReplayResults) -> None:
+    text = replay_report.report(schedules, 140)
+    head = next(row for row in text.splitlines() if row.startswith("allocator"))
+    assert head.split() == ["allocator", "round-robin", "lottery", "stride"]
+    best = next(row for row in text.splitlines() if row.startswith("lock-best"))
+    assert best.count("10.00 % (10.00 %)") == 3
+    odd = next(row for row in text.splitlines() if row.startswith("odd"))
+    assert odd.count("(differs)") == 1, "it changes with its second run, under the first schedule"
+    assert "round-robin: addresses: differ between runs of odd; the same for 2" in text
+    assert "stride: addresses: the same in all runs of each of 3 allocators" in text
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_no_table_is_cut(one: ReplayResults, schedules: ReplayResults, width: int) -> None:
+    for results in (one, schedules):
+        assert "…" not in replay_report.report(results, width)
+
+
+def test_markdown_has_the_same_tables(one: ReplayResults, schedules: ReplayResults) -> None:
+    text = replay_report.markdown(one)
+    assert "| tsmalloc | 2.50M | 1.25M | 195K | 25.00 % | 25.00 % |" in text
+    assert "Measured on" in text
+    assert "| lock-best | 10.00 % (10.00 %) |" in replay_report.markdown(schedules)
+
+
+def test_csv_has_a_line_for_each_run(schedules: ReplayResults) -> None:
+    rows = list(csv.DictReader(io.StringIO(replay_report.formatted(schedules, "csv"))))
+    assert len(rows) == sum(len(r.comparison.samples) for r in schedules.replays)
+    assert {row["schedule"] for row in rows} == {"round-robin", "lottery", "stride"}
+    best = [row for row in rows if row["allocator"] == "lock-best"]
+    fragmentation = [float(row["fragmentation_over_time"]) for row in best]
+    assert fragmentation == pytest.approx([0.1] * len(best), abs=1e-6)
+
+
+def test_events_that_were_left_out_are_told(trace: Path) -> None:
+    printed = line()
+    printed["planned"] = printed["planned"] | {"left_out": 25}
+    results = replayed(trace, {"glibc": behaviour(printed)}).results
+    assert "25 of 225 events are left out" in replay_report.report(results, 120)
+
+
+def test_a_failure_is_told_under_its_schedule(trace: Path) -> None:
+    behaviours = {
+        "glibc": behaviour(stride()),
+        "bad": behaviour(stride(), exit_code=2, stderr="replay: 3 blocks are corrupt\n"),
+    }
+    results = replayed(trace, behaviours, rounds=None, schedules=("lottery", "stride")).results
+    text = replay_report.report(results, 120)
+    assert "stride: FAILED bad: exit 2" in text
+    assert "3 blocks are corrupt" in text
+
+
+# --- figures --------------------------------------------------------------------------------------
+
+
+def test_latencies_are_drawn_as_the_share_of_longer_calls() -> None:
+    points = of_replay.slower_than(Latencies(1000, 90, ((10, 900), (20, 99), (100, 1))))
+    assert points == [
+        (1e-8, pytest.approx(0.1)),
+        (2e-8, pytest.approx(0.001)),
+        (9e-8, pytest.approx(0.001)),
+    ]
+    single = of_replay.slower_than(Latencies(5, 12, ((12, 5),)))
+    assert single == [(1.2e-8, pytest.approx(0.2))]
+
+
+def titles(results: ReplayResults) -> list[str]:
+    return [figure.name for figure in of_replay.figures(results.replays)]
+
+
+def test_one_replay_has_the_figures_of_a_comparison_and_its_own(one: ReplayResults) -> None:
+    names = titles(one)
+    assert {"ratios", "tradeoff", "run-order", "distribution"} <= set(names)
+    assert [n for n in names if n.startswith("work-")] == [
+        "work-memory-over-events",
+        "work-fragmentation",
+        "work-asap-latency",
+    ]
+
+
+def test_schedules_have_fragmentation_meters_and_shares(schedules: ReplayResults) -> None:
+    assert titles(schedules) == [
+        "work-memory-over-events",
+        "work-fragmentation",
+        *(f"work-{name}-meters" for name in ("round-robin", "lottery", "stride")),
+        *(f"work-{name}-shares" for name in ("round-robin", "lottery", "stride")),
+    ]
+
+
+def test_curves_hold_the_samples(schedules: ReplayResults) -> None:
+    replay = schedules.replays[0]
+    look = of_comparison.look_of(replay.comparison)
+    ratios = {c.name: c for c in of_replay._curves(replay, look, ratio=True)}  # noqa: SLF001
+    assert list(ratios["lock-best"].xs) == [0, 100, 225]
+    assert list(ratios["lock-best"].ys) == pytest.approx([0.1] * 3, abs=1e-5)
+    sizes = {c.name: c for c in of_replay._curves(replay, look, ratio=False)}  # noqa: SLF001
+    assert list(sizes["requested"].ys) == [MIB, 2 * MIB, MIB]
+    assert sizes["requested"].style is None
+
+
+def test_meters_step_where_a_tick_ends(schedules: ReplayResults) -> None:
+    figure = of_replay.meters(schedules.replays[2], "work")
+    assert figure is not None
+    rows = {row[0].text: [cell.text for cell in row] for row in figure.table.rows}
+    assert rows == {
+        "thread 0": ["thread 0", "3", "0.0000", "1.0000"],
+        "thread 1": ["thread 1", "2", "0.0000", "1.0000"],
+        "thread 2": ["thread 2", "1", "0.0000", "1.0000"],
+    }
+
+
+def test_a_thread_alone_has_no_meters_and_no_shares(trace: Path) -> None:
+    alone = stride(shares=[[0, 1, 6, 0, 6.0]], meters=[])
+    behaviours = {"glibc": behaviour(alone)}
+    (found,) = replayed(trace, behaviours, rounds=None, schedules=("stride",)).results.replays
+    assert of_replay.meters(found, "work") is None
+    assert of_replay.shares(found, "work") is None
+
+
+def test_shares_leave_out_who_was_owed_nothing(schedules: ReplayResults) -> None:
+    figure = of_replay.shares(schedules.replays[0], "work")
+    assert figure is not None
+    assert "2 threads" in figure.description
+    assert len(figure.table.rows) == 3
+    assert ThreadShare(2, 1, 0, 2, 0.333333) in schedules.replays[0].shares
+
+
+# --- the page -------------------------------------------------------------------------------------
+
+
+def test_the_page_stands_alone_and_has_all_files(
+    one: ReplayResults, schedules: ReplayResults, tmp_path: Path
+) -> None:
+    for number, results in enumerate((one, schedules)):
+        kept = replay_results.save(results, [tmp_path])
+        page = report.write(loading.read(kept), tmp_path / f"page{number}")
+        text = page.read_text()
+        assert "Replay of work" in text
+        assert "<script" not in text
+        assert 'src="http' not in text
+        made = {path.name for path in (page.parent / "figures").iterdir()}
+        assert {f"{name}.svg" for name in titles(results)} <= made
+        assert (page.parent / "results.md").read_text().startswith("- replay of work")
+        assert "work,asap" in (page.parent / "runs.csv").read_text() or number == 1
+
+
+def test_a_smaller_page_leaves_out_curves_only(one: ReplayResults) -> None:
+    whole = writing.of(one)
+    assert len(whole.raw("runs").href) < len(whole.raw("all").href)
+    assert one.replays[0].comparison.samples[0].measurement["replay"]["samples"]
+
+
+# --- options --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "whole numbers with commas"),
+        ("3,,2", "whole numbers with commas"),
+        ("3,2,", "whole numbers with commas"),
+        ("-1", "whole numbers with commas"),
+        ("1.5", "whole numbers with commas"),
+        ("٣", "whole numbers with commas"),
+        ("3,0", "would never run"),
+        ("1000000001", "divide all of them"),
+        (",".join("1" * 4097), "begins again"),
+    ],
+)
+def test_bad_tickets_are_refused_with_a_remedy(text: str, says: str) -> None:
+    with pytest.raises(click.BadParameter) as caught:
+        command.TicketList().convert(text, None, None)
+    assert says in caught.value.message
+
+
+def test_good_tickets_are_passed_on_as_they_are() -> None:
+    for text in ("1", "3,2,1", "1000000000,1", ",".join("1" * 4096)):
+        assert command.TicketList().convert(text, None, None) == text
+
+
+def given(**changes: Any) -> dict[str, Any]:
+    """What click would hand over."""
+    names = ["tickets", "quantum", "seed", "rounds", "timeout", "cpus", "image"]  # None
+    values = {
+        "schedule": "asap", "extra": (), "chosen": ("glibc",), "reference": "glibc",
+        "time_budget": 120.0, "margin": 0.01, "touch": "page", "verify": False,
+        "latency": False, "settle": 0.1,
+    }  # fmt: skip
+    return dict.fromkeys(names) | values | changes
+
+
+@pytest.mark.parametrize(
+    "contradiction",
+    [
+        {"tickets": "3,2,1"},
+        {"tickets": "3,2,1", "schedule": "round-robin"},
+        {"quantum": 5},
+        {"quantum": 5, "schedule": "recorded"},
+    ],
+)
+def test_options_that_mean_nothing_are_refused(contradiction: dict[str, Any]) -> None:
+    with pytest.raises(UserError, match="means nothing under") as caught:
+        command.options_of([Path("x.tstrace")], given(**contradiction))
+    assert "--schedule" in caught.value.remedy
+
+
+def test_all_schedules_are_the_three_that_share() -> None:
+    options = command.options_of([Path("x")], given(schedule="all", tickets="2,1", seed=5))
+    assert options.schedules == ("round-robin", "lottery", "stride")
+    assert (options.tickets, options.seed, options.rounds) == ("2,1", 5, None)
+    assert options.rule("stride").runs == 2
+    assert command.options_of([Path("x")], given()).rule("asap").runs is None
