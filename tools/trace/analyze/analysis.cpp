@@ -16,8 +16,8 @@ class Analyst {
  public:
   Analyst(const Reader& reader, const Image& image, const FirstReading& found)
       : reader_{reader}, image_{image}, first_{found}, births_{found.touched.members()} {
-    stretch_ = std::max<std::uint64_t>(1, (found.end + Analysis::most_points - 1) /
-                                              Analysis::most_points);
+    stretch_ =
+        std::max<std::uint64_t>(1, (found.end + Analysis::most_points - 1) / Analysis::most_points);
   }
 
   Analysis run() {
@@ -64,11 +64,20 @@ class Analyst {
     switch (event.kind) {
       case Kind::malloc:
       case Kind::calloc:
-      case Kind::aligned: on_allocation(event, thread); break;
-      case Kind::realloc: on_resize(event, thread); break;
-      case Kind::free: on_free(event, thread); break;
-      case Kind::refused: result_.refused_bytes += event.size; break;
-      default: break;
+      case Kind::aligned:
+        on_allocation(event, thread);
+        break;
+      case Kind::realloc:
+        on_resize(event, thread);
+        break;
+      case Kind::free:
+        on_free(event, thread);
+        break;
+      case Kind::refused:
+        result_.refused_bytes += event.size;
+        break;
+      default:
+        break;
     }
   }
 

@@ -1,28 +1,29 @@
 // What an image did with its memory: every figure, with its definition.
 //
 // Why it exists: words like "temporary" and "lifetime" are used loosely; here each has one meaning,
-// which the tests check against a slow and obvious second implementation. What it refuses to do: hold
-// the trace in memory, or judge. It reads the image twice (first_reading.h comes first) and needs memory for
-// what lives at one time: at most 9 bytes an event (13 where objects are resized), whatever the trace,
-// and about 18 bytes for each object that is live at once and freed later.
+// which the tests check against a slow and obvious second implementation. What it refuses to do:
+// hold the trace in memory, or judge. It reads the image twice (first_reading.h comes first) and
+// needs memory for what lives at one time: at most 9 bytes an event (13 where objects are resized),
+// whatever the trace, and about 18 bytes for each object that is live at once and freed later.
 //
 // Definitions.
-//   allocation     a malloc, calloc or aligned event: it makes an object. A resize makes none.
-//   lifetime       of an object that is freed, from its allocation to its free: in events (the
-//                  difference of their numbers, so at least 1), in nanoseconds (0 where the clocks of two
-//                  threads differ the wrong way) and in bytes allocated meanwhile, by all threads.
-//   bytes allocated  the size of each allocation, and what each resize adds to its object.
-//   temporary      an object that is freed by the thread that allocated it, before that thread's next
-//                  allocation (Heaptrack's notion). A resize in between does not matter.
-//   cross-thread free  a free by another thread than the one that allocated the object.
-//   inherited      an object that was live in the parent when it forked this image. Its thread and its
-//                  birth are the parent's affair, so it has no lifetime here and is in no cross-thread
-//                  figure; it counts in live bytes, at the peak and among what is left.
-//   live bytes     the sum of the requested sizes of live objects.
-//   peak           the first event after which live bytes are highest.
-//   left           what is live at the image's end, own and inherited objects apart.
-//   chain          an object that is resized: its length is the number of resizes, its growth the last
-//                  size over the first. Of chains of inherited objects only their steps are known.
+//   allocation    a malloc, calloc or aligned event: it makes an object. A resize makes none.
+//   lifetime      of an object that is freed, from its allocation to its free: in events (the
+//                 difference of their numbers, so at least 1), in nanoseconds (0 where the clocks
+//                 of two threads differ the wrong way) and in bytes allocated meanwhile.
+//   allocated bytes  by all threads: the size of each allocation, and what each resize adds to its
+//                 object.
+//   temporary     an object that is freed by the thread that allocated it, before that thread's
+//                 next allocation (Heaptrack's notion). A resize in between does not matter.
+//   cross-thread  a free by another thread than the one that allocated the object.
+//   inherited     an object that was live in the parent when it forked this image. Its thread and
+//                 its birth are the parent's affair, so it has no lifetime here and is in no
+//                 cross-thread figure; it counts in live bytes, at the peak and in what is left.
+//   live bytes    the sum of the requested sizes of live objects.
+//   peak          the first event after which live bytes are highest.
+//   left          what is live at the image's end, own and inherited objects apart.
+//   chain         an object that is resized: its length is the number of resizes, its growth the
+//                 last size over the first. Of inherited ones only their steps are known.
 #pragma once
 
 #include <array>
@@ -31,9 +32,9 @@
 #include <vector>
 
 #include "trace/analyze/classes.h"
+#include "trace/analyze/first_reading.h"
 #include "trace/analyze/histogram.h"
 #include "trace/analyze/size_counts.h"
-#include "trace/analyze/first_reading.h"
 #include "trace/format/reader.h"
 
 namespace ts::trace {
@@ -42,15 +43,15 @@ struct ThreadSums {
   std::uint64_t events = 0;
   Amount allocations;
   std::uint64_t resizes = 0;
-  Amount frees;                 // whoever allocated the object, inherited ones included
-  Amount foreign_frees;         // of those, objects that another thread of the image allocated
-  Amount given_away;            // its objects that another thread freed
+  Amount frees;          // whoever allocated the object, inherited ones included
+  Amount foreign_frees;  // of those, objects that another thread of the image allocated
+  Amount given_away;     // its objects that another thread freed
   std::uint64_t temporaries = 0;
-  Amount live;                  // of what it allocated
+  Amount live;  // of what it allocated
   Amount at_peak;
-  std::uint64_t first_ns = 0;   // of its own events
+  std::uint64_t first_ns = 0;  // of its own events
   std::uint64_t last_ns = 0;
-  std::uint64_t newest = 0;     // the object that it allocated last; meaningless without allocations
+  std::uint64_t newest = 0;  // the object that it allocated last; meaningless without allocations
 };
 
 // How lifetimes, in one of the three measures, are distributed.
@@ -88,11 +89,11 @@ struct Analysis {
   std::array<std::uint64_t, max_log2_alignment + 1> alignments{};  // of aligned allocations
   SizeCounts sizes;
   Amount allocations;
-  std::uint64_t grown_bytes = 0;    // by resizes
+  std::uint64_t grown_bytes = 0;  // by resizes
   std::uint64_t shrunk_bytes = 0;
   std::uint64_t refused_bytes = 0;  // asked for in vain
 
-  Amount frees;            // of own objects
+  Amount frees;  // of own objects
   Amount inherited_frees;
   Amount cross_thread_frees;
   Amount temporaries;
@@ -118,8 +119,8 @@ struct Analysis {
 // `found`: the first reading of the same image.
 Analysis analyse(const Reader& reader, const Image& image, const FirstReading& found);
 
-// What an allocator's classes would make of the sizes: bytes of blocks, to be held against the bytes
-// requested. Alignment is not looked at.
+// What an allocator's classes would make of the sizes: bytes of blocks, to be held against the
+// bytes requested. Alignment is not looked at.
 struct PredictedBytes {
   std::uint64_t requested_all = 0;  // of all allocations
   std::uint64_t usable_all = 0;

@@ -8,7 +8,8 @@
 namespace ts::trace {
 namespace {
 
-// Times of different threads may step back a little; this is how far below a page's first they may be.
+// Times of different threads may step back a little; this is how far below a page's first they may
+// be.
 constexpr std::uint64_t slack_ns = 1ULL << 30;
 
 bool fits(std::uint64_t value, std::uint64_t base) {

@@ -1,11 +1,11 @@
 // When, by whom and how large each live object was made, in 18 bytes an object.
 //
-// Why it exists: at its death an object's lifetime is told, so its birth has to be kept as long as it
-// lives. Objects are given by their places among those that are freed or resized at all (object_set.h),
-// so that pages are dense, and a page holds distances from its first object in 32 bits. What does not
-// fit (a page that spans 4 s, 4 GiB or more) is kept at full width elsewhere. With two events for each
-// such object, a trace takes at most 9 bytes an event here. What it refuses to do: allocate for objects
-// of which nothing more is heard.
+// Why it exists: at its death an object's lifetime is told, so its birth has to be kept as long as
+// it lives. Objects are given by their places among those that are freed or resized at all
+// (object_set.h), so that pages are dense, and a page holds distances from its first object in 32
+// bits. What does not fit (a page that spans 4 s, 4 GiB or more) is kept at full width elsewhere.
+// With two events for each such object, a trace takes at most 9 bytes an event here. What it
+// refuses to do: allocate for objects of which nothing more is heard.
 #pragma once
 
 #include <array>

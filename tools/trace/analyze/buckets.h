@@ -1,8 +1,8 @@
 // Buckets of equal ratio: each octave (2^k, 2^(k+1)] in 2^bits equal parts.
 //
-// Why it exists: sizes and lifetimes span ten orders of magnitude, and a bucket must say the same of all
-// of them. A bound belongs to the bucket below it, as with size classes: 16 and 9 share an octave, 17
-// does not. What it refuses to do: hold counts (histogram.h does).
+// Why it exists: sizes and lifetimes span ten orders of magnitude, and a bucket must say the same
+// of all of them. A bound belongs to the bucket below it, as with size classes: 16 and 9 share an
+// octave, 17 does not. What it refuses to do: hold counts (histogram.h does).
 #pragma once
 
 #include <bit>

@@ -34,9 +34,9 @@ Classes::Run parse_run(std::istringstream& words, const std::string& path, std::
 }  // namespace
 
 std::uint64_t Classes::usable(std::uint64_t size) const {
-  const auto after = std::lower_bound(
-      runs_.begin(), runs_.end(), size,
-      [](const Run& run, std::uint64_t wanted) { return run.last() < wanted; });
+  const auto after =
+      std::lower_bound(runs_.begin(), runs_.end(), size,
+                       [](const Run& run, std::uint64_t wanted) { return run.last() < wanted; });
   const Run& run = after == runs_.end() ? runs_.back() : *after;
   if (size <= run.first) return run.first + run.slack;
   const std::uint64_t steps = (size - run.first + run.step - 1) / run.step;

@@ -1,12 +1,12 @@
 // The size classes of allocators, as `usable` found them.
 //
 // Why it exists: what an allocator would round each request to tells its internal waste on a trace
-// without running anything. What it refuses to do: know more of an allocator than its steps. Headers,
-// free blocks in slabs and pages that are partly in use are not in here.
+// without running anything. What it refuses to do: know more of an allocator than its steps.
+// Headers, free blocks in slabs and pages that are partly in use are not in here.
 //
-// The file: lines of words. `allocator NAME` begins one; `run FIRST STEP COUNT SLACK` are COUNT classes
-// for requests of up to FIRST, FIRST + STEP, FIRST + 2 STEP... bytes, of which each has SLACK bytes
-// more. Runs rise. Beyond the last class, the last run goes on.
+// The file: lines of words. `allocator NAME` begins one; `run FIRST STEP COUNT SLACK` are COUNT
+// classes for requests of up to FIRST, FIRST + STEP, FIRST + 2 STEP... bytes, of which each has
+// SLACK bytes more. Runs rise. Beyond the last class, the last run goes on.
 #pragma once
 
 #include <cstdint>

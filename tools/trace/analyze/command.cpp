@@ -6,9 +6,9 @@
 #include "trace/analyze/analysis.h"
 #include "trace/analyze/choose.h"
 #include "trace/analyze/classes.h"
+#include "trace/analyze/first_reading.h"
 #include "trace/analyze/json.h"
 #include "trace/analyze/report.h"
-#include "trace/analyze/first_reading.h"
 #include "trace/arguments.h"
 #include "trace/commands.h"
 #include "trace/format/reader.h"
@@ -16,6 +16,8 @@
 
 namespace ts::trace {
 namespace {
+
+constexpr int exit_damaged = 1;  // the line is there nevertheless
 
 constexpr const char* help =
     R"(usage: trace analyze [options] FILE
@@ -30,8 +32,9 @@ peak, what is left at the end. A damaged trace is analysed as far as it is intac
 }  // namespace
 
 int analyze(Arguments arguments) {
-  const Parsed parsed{"analyze", arguments, {{"--image", Option::Value::wanted},
-                                             {"--classes", Option::Value::wanted}}};
+  const Parsed parsed{"analyze",
+                      arguments,
+                      {{"--image", Option::Value::wanted}, {"--classes", Option::Value::wanted}}};
   if (parsed.has("--help")) {
     std::fputs(help, stdout);
     return 0;
@@ -52,7 +55,7 @@ int analyze(Arguments arguments) {
   Output output;
   output << json.text() << '\n';
   output.finish();
-  return 0;
+  return reader.is_whole() && found.gaps.empty() ? 0 : exit_damaged;
 }
 
 }  // namespace ts::trace

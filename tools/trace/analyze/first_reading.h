@@ -1,8 +1,8 @@
 // The first of two readings: when live bytes are highest, and of which objects more is heard.
 //
-// Why it exists: what a heap holds at its peak can only be looked at by who knows when the peak comes;
-// and births need to be kept only of objects that are freed or resized. What it refuses to do: anything
-// that the second reading can.
+// Why it exists: what a heap holds at its peak can only be looked at by who knows when the peak
+// comes; and births need to be kept only of objects that are freed or resized. What it refuses to
+// do: anything that the second reading can.
 #pragma once
 
 #include <cstdint>

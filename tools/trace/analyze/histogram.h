@@ -40,8 +40,8 @@ class Histogram {
   std::uint64_t objects() const { return objects_; }
   std::uint64_t highest() const { return highest_; }
 
-  // The least bound of a bucket that at least `share` of the objects do not exceed; 0 without objects.
-  // Never above the highest value.
+  // The least bound of a bucket that at least `share` of the objects do not exceed; 0 without
+  // objects. Never above the highest value.
   std::uint64_t quantile(double share) const {
     const double wanted = share * static_cast<double>(objects_);
     std::uint64_t seen = 0;

@@ -1,7 +1,7 @@
 // Builds one line of JSON.
 //
-// Why it exists: reports are hundreds of nested numbers, and a forgotten comma loses all of them. What
-// it refuses to do: indent, or hold numbers that are not whole.
+// Why it exists: reports are hundreds of nested numbers, and a forgotten comma loses all of them.
+// What it refuses to do: indent, or hold numbers that are not whole.
 #pragma once
 
 #include <cstdint>

@@ -16,12 +16,17 @@ void apply(const Event& event, ObjectSizes& live) {
   switch (event.kind) {
     case Kind::malloc:
     case Kind::calloc:
-    case Kind::aligned: live.set(event.object, event.size); break;
+    case Kind::aligned:
+      live.set(event.object, event.size);
+      break;
     case Kind::realloc:
       if (live.find(event.object)) live.set(event.object, event.size);
       break;
-    case Kind::free: live.remove(event.object); break;
-    default: break;
+    case Kind::free:
+      live.remove(event.object);
+      break;
+    default:
+      break;
   }
 }
 
@@ -32,7 +37,8 @@ Inheritance inherited_by(const Reader& reader, const Image& image) {
   std::vector<Ancestor> ancestors;
   for (const Image* child = &image; child->birth == Image::Birth::fork;) {
     const Image* const parent = reader.find_image(child->parent);
-    // A parent begins before its child; what claims otherwise is damaged, and would lead in circles.
+    // A parent begins before its child; what claims otherwise is damaged, and would lead in
+    // circles.
     if (parent == nullptr || parent->number >= child->number) {
       inheritance.is_complete = false;
       break;

@@ -32,7 +32,7 @@ void ObjectSet::close() {
     page->first_place = members_;
     std::uint64_t before = 0;
     for (std::size_t i = 0; i < page->words.size(); ++i) {
-      page->before[i] = static_cast<std::uint16_t>(before);  // below 65,536: the last word is not in
+      page->before[i] = static_cast<std::uint16_t>(before);  // the last word is not in
       before += static_cast<std::uint64_t>(std::popcount(page->words[i]));
     }
     members_ += before;

@@ -1,8 +1,8 @@
 // A set of object numbers, and the place of each member among them.
 //
 // Why it exists: only objects that are freed or resized later need a record of their birth, and the
-// records lie densely when each is found by its place among those. One bit an object, and one more for
-// the places. What it refuses to do: change once it is closed.
+// records lie densely when each is found by its place among those. One bit an object, and one more
+// for the places. What it refuses to do: change once it is closed.
 #pragma once
 
 #include <array>

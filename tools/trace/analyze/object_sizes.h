@@ -1,8 +1,9 @@
 // The sizes of the objects that are live, by their numbers.
 //
-// Why it exists: live bytes at each event need the size of whatever is freed, and nothing else. Four
-// bytes for each object between the oldest and the newest live one, in pages that go when all of their
-// objects are dead: 10^8 objects take 400 MB even if none ever dies. What it refuses to do: know more.
+// Why it exists: live bytes at each event need the size of whatever is freed, and nothing else.
+// Four bytes for each object between the oldest and the newest live one, in pages that go when all
+// of their objects are dead: 10^8 objects take 400 MB even if none ever dies. What it refuses to
+// do: know more.
 #pragma once
 
 #include <array>

@@ -82,10 +82,11 @@ std::vector<SizeRow> heaviest(const SizeCounts& sizes, Weight weight) {
     if (weight(SizeRow{size, count}) > 0) rows.push_back({size, count});
   });
   const std::size_t kept = std::min(rows.size(), most_sizes);
-  std::partial_sort(rows.begin(), rows.begin() + static_cast<std::ptrdiff_t>(kept), rows.end(),
-                    [&](const SizeRow& one, const SizeRow& other) {
-                      return std::pair{weight(other), one.size} < std::pair{weight(one), other.size};
-                    });
+  std::partial_sort(
+      rows.begin(), rows.begin() + static_cast<std::ptrdiff_t>(kept), rows.end(),
+      [&](const SizeRow& one, const SizeRow& other) {
+        return std::pair{weight(other), one.size} < std::pair{weight(one), other.size};
+      });
   rows.resize(kept);
   return rows;
 }
@@ -103,7 +104,7 @@ std::vector<SizeBucket> buckets_of(const SizeCounts& sizes) {
   std::vector<SizeBucket> buckets;
   sizes.each([&](std::uint64_t size, const SizeCount& count) {
     const std::uint64_t upper = Eighths::upper(Eighths::index(size));
-    if (buckets.empty() || buckets.back().upper != upper) buckets.push_back({.upper = upper});
+    if (buckets.empty() || buckets.back().upper != upper) buckets.emplace_back().upper = upper;
     SizeBucket& bucket = buckets.back();
     const auto add = [size](Amount& amount, std::uint64_t objects) {
       amount.objects += objects;
@@ -121,7 +122,8 @@ void write_size_histogram(Json& json, const SizeCounts& sizes) {
   json.begin_list("histogram");
   for (const SizeBucket& bucket : buckets_of(sizes)) {
     json.add_row(bucket.upper, bucket.allocated.objects, bucket.allocated.bytes, bucket.resizes,
-            bucket.at_peak.objects, bucket.at_peak.bytes, bucket.left.objects, bucket.left.bytes);
+                 bucket.at_peak.objects, bucket.at_peak.bytes, bucket.left.objects,
+                 bucket.left.bytes);
   }
   json.end_list();
 }
@@ -138,7 +140,7 @@ void write_sizes(Json& json, const Analysis& analysis) {
   for (const SizeRow& row :
        heaviest(analysis.sizes, [](const SizeRow& each) { return each.count.allocations; })) {
     json.add_row(row.size, row.count.allocations, row.count.resizes, row.count.at_peak,
-            row.count.left_own + row.count.left_inherited);
+                 row.count.left_own + row.count.left_inherited);
   }
   json.end_list();
   write_size_histogram(json, analysis.sizes);
@@ -174,10 +176,9 @@ void write_lifetime(Json& json, const char* name, const Lifetimes& lifetimes) {
   write_quantiles(json, lifetimes.histogram);
   write_octaves(json, "histogram", lifetimes.histogram);
   json.begin_list("by_size");
-  lifetimes.by_size.each(
-      [&](std::uint64_t size, std::uint64_t lifetime, const Amount& amount) {
-        json.add_row(size, lifetime, amount.objects, amount.bytes);
-      });
+  lifetimes.by_size.each([&](std::uint64_t size, std::uint64_t lifetime, const Amount& amount) {
+    json.add_row(size, lifetime, amount.objects, amount.bytes);
+  });
   json.end_list();
   json.end_object();
 }
@@ -213,7 +214,8 @@ void write_peak(Json& json, const FirstReading& first, const Analysis& analysis)
   json.begin_list("by_thread");
   std::vector<std::pair<std::uint64_t, std::size_t>> order;
   for (std::size_t i = 0; i < analysis.threads.size(); ++i) {
-    if (analysis.threads[i].at_peak.objects > 0) order.emplace_back(analysis.threads[i].at_peak.bytes, i);
+    if (analysis.threads[i].at_peak.objects > 0)
+      order.emplace_back(analysis.threads[i].at_peak.bytes, i);
   }
   std::sort(order.begin(), order.end(), [](const auto& one, const auto& other) {
     return std::pair{other.first, one.second} < std::pair{one.first, other.second};
@@ -271,7 +273,7 @@ void write_curve(Json& json, const Analysis& analysis) {
   json.begin_list("curve");
   for (const CurvePoint& point : analysis.curve) {
     json.add_row(point.event, point.time_ns, point.live_bytes, point.highest_bytes,
-            point.live_objects);
+                 point.live_objects);
   }
   json.end_list();
 }
@@ -372,8 +374,8 @@ void write_sums(Json& json, const FirstReading& first, const Analysis& analysis)
 
 }  // namespace
 
-void write_trace(Json& json, const std::string& trace, const Reader& reader,
-                 const Image& image, const std::vector<Gap>& gaps) {
+void write_trace(Json& json, const std::string& trace, const Reader& reader, const Image& image,
+                 const std::vector<Gap>& gaps) {
   json.add_text("trace", trace);
   json.add("bytes", reader.file_bytes());
   json.add_bool("whole", reader.is_whole() && gaps.empty());

@@ -1,7 +1,7 @@
 // The analysis as one line of JSON, schema "tsmalloc-analysis/1"; docs/traces.md lists the fields.
 //
-// Why it exists: tables and figures are Python's affair; every number that they show is here. What it
-// refuses to do: compute.
+// Why it exists: tables and figures are Python's affair; every number that they show is here. What
+// it refuses to do: compute.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@
 
 #include "trace/analyze/analysis.h"
 #include "trace/analyze/classes.h"
-#include "trace/analyze/json.h"
 #include "trace/analyze/first_reading.h"
+#include "trace/analyze/json.h"
 #include "trace/format/reader.h"
 
 namespace ts::trace {
@@ -26,8 +26,9 @@ struct Report {
 
 void write_report(Json& json, const Report& report);
 
-// What floors says of a trace, too: its file, the damage, the images, and which of them it is about.
-void write_trace(Json& json, const std::string& trace, const Reader& reader,
-                 const Image& image, const std::vector<Gap>& gaps);
+// What floors says of a trace, too: its file, the damage, the images, and which of them it is
+// about.
+void write_trace(Json& json, const std::string& trace, const Reader& reader, const Image& image,
+                 const std::vector<Gap>& gaps);
 
 }  // namespace ts::trace

@@ -12,7 +12,8 @@ SizeCount& SizeCounts::of(std::uint64_t size) {
   return (*page)[size % page_sizes];
 }
 
-// No exact size is added once there are too many, so that a size is found again where it was counted.
+// No exact size is added once there are too many, so that a size is found again where it was
+// counted.
 SizeCount& SizeCounts::of_large(std::uint64_t size) {
   if (const auto found = large_.find(size); found != large_.end()) return found->second;
   if (large_.size() < max_large) return large_[size];

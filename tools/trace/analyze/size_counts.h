@@ -1,8 +1,9 @@
 // For each size that was asked for, how often: in allocations, in resizes, at the peak, at the end.
 //
-// Why it exists: an allocator's size classes are judged by exact sizes; a histogram would blur what a
-// class rounds. What it refuses to do: grow without bound. After max_large different sizes above a
-// MiB, further ones are counted under the bound of their eighth of an octave, and is_exact() tells.
+// Why it exists: an allocator's size classes are judged by exact sizes; a histogram would blur what
+// a class rounds. What it refuses to do: grow without bound. After max_large different sizes above
+// a MiB, further ones are counted under the bound of their eighth of an octave, and is_exact()
+// tells.
 #pragma once
 
 #include <array>

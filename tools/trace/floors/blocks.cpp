@@ -24,11 +24,19 @@ class Walk {
     switch (static_cast<plan::Kind>(operation.kind)) {
       case plan::Kind::malloc:
       case plan::Kind::calloc:
-      case plan::Kind::aligned: allocate(index, operation); break;
-      case plan::Kind::realloc: resize(index, operation); break;
-      case plan::Kind::free: release(operation); break;
-      case plan::Kind::refused: break;
-      default: return;  // no call
+      case plan::Kind::aligned:
+        allocate(index, operation);
+        break;
+      case plan::Kind::realloc:
+        resize(index, operation);
+        break;
+      case plan::Kind::free:
+        release(operation);
+        break;
+      case plan::Kind::refused:
+        break;
+      default:
+        return;  // no call
     }
     ++found_.calls;
   }
@@ -88,18 +96,17 @@ class Walk {
 Blocks blocks_of(const plan::View& view, const plan::Image& image) {
   Walk walk{image};
   std::vector<std::uint64_t> cursors(image.threads);
-  const bool is_whole = plan::in_recorded_order(
-      view, image, cursors.data(),
-      [&](std::uint32_t, std::uint64_t index, const plan::Operation& operation) {
-        walk.on(index, operation);
-      });
+  const bool is_whole =
+      plan::in_recorded_order(view, image, cursors.data(),
+                              [&](std::uint32_t, std::uint64_t index,
+                                  const plan::Operation& operation) { walk.on(index, operation); });
   if (!is_whole) refuse("its runs are not those of its threads");
   return walk.finish();
 }
 
 Bound lower_bound(const Blocks& blocks) {
-  // Each block comes with its call, and goes with that of its free, or of its resize, in which the next
-  // one comes: one call before its end.
+  // Each block comes with its call, and goes with that of its free, or of its resize, in which the
+  // next one comes: one call before its end.
   struct Change {
     std::uint64_t call;
     std::int64_t bytes;

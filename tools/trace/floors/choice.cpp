@@ -39,9 +39,11 @@ std::vector<Candidate> candidates(const std::vector<Block>& blocks, const Merged
       {"best fit", [](const std::vector<Block>& all) { return sweep(all, Fit::best); }},
       {"around the peak", around_peak},
       {"around the peak, backwards", around_peak_backwards},
+      {"largest first", largest_first},
   };
   std::vector<Candidate> found;
   for (const auto& [name, strategy] : strategies) {
+    if (strategy == largest_first && blocks.size() > most_by_size) continue;
     found.push_back({name, [&blocks, strategy = strategy] { return strategy(blocks); }});
     if (merged.blocks.empty()) continue;
     found.push_back({std::string{name} + ", room for growth", [&merged, strategy = strategy] {
@@ -85,9 +87,8 @@ Outcome judge(const std::vector<Block>& blocks, const Addresses& addresses) {
 }
 
 Choice choose_plan(const std::vector<Block>& blocks) {
-  const bool has_resizes = std::any_of(blocks.begin(), blocks.end(), [](const Block& block) {
-    return block.previous != no_block;
-  });
+  const bool has_resizes = std::any_of(
+      blocks.begin(), blocks.end(), [](const Block& block) { return block.previous != no_block; });
   const Merged merged = has_resizes ? merge_chains(blocks) : Merged{};
   const std::vector<Candidate> all = candidates(blocks, merged);
   Choice choice;

@@ -1,8 +1,8 @@
 // Every strategy tried on a plan's blocks, and the one that is taken.
 //
-// Why it exists: no strategy is best on all traces (strategies.h), and trying all of them takes seconds.
-// What it refuses to do: trade much memory for locality. Of the plans that touch at most 1 % more
-// pages than the smallest, the one with the fewest modelled misses is taken.
+// Why it exists: no strategy is best on all traces (strategies.h), and trying all of them takes
+// seconds. What it refuses to do: trade much memory for locality. Of the plans that touch at most 1
+// % more pages than the smallest, the one with the fewest modelled misses is taken.
 #pragma once
 
 #include <cstdint>
@@ -17,11 +17,11 @@ inline constexpr std::uint64_t page_bytes = 4096;
 
 struct Outcome {
   std::string strategy;
-  std::uint64_t span_bytes = 0;   // from the arena's beginning to the end of the highest block
-  std::uint64_t pages = 0;        // on which at least one requested byte ever lies
-  std::uint64_t moves = 0;        // resizes to another address
-  std::uint64_t copied_bytes = 0; // in them
-  std::uint64_t misses = 0;       // modelled
+  std::uint64_t span_bytes = 0;    // from the arena's beginning to the end of the highest block
+  std::uint64_t pages = 0;         // on which at least one requested byte ever lies
+  std::uint64_t moves = 0;         // resizes to another address
+  std::uint64_t copied_bytes = 0;  // in them
+  std::uint64_t misses = 0;        // modelled
 };
 
 struct Choice {

@@ -1,4 +1,5 @@
 // `trace floors`: a plan with addresses, and what they are worth.
+#include <algorithm>
 #include <cstdio>
 #include <optional>
 #include <string>
@@ -13,9 +14,12 @@
 #include "trace/floors/planned.h"
 #include "trace/format/reader.h"
 #include "trace/output.h"
+#include "trace/plan/planner.h"
 
 namespace ts::trace {
 namespace {
+
+constexpr int exit_damaged = 1;  // plan and line are there nevertheless
 
 constexpr const char* help =
     R"(usage: trace floors [options] -o PLAN FILE
@@ -83,9 +87,10 @@ void write_result(Json& json, const plan::Image& planned, const Blocks& blocks,
 
 int floors(Arguments arguments) {
   using Value = Option::Value;
-  const Parsed parsed{"floors",
-                      arguments,
-                      {{"-o", Value::wanted}, {"--image", Value::wanted}, {"--force", Value::none}}};
+  const Parsed parsed{
+      "floors",
+      arguments,
+      {{"-o", Value::wanted}, {"--image", Value::wanted}, {"--force", Value::none}}};
   if (parsed.has("--help")) {
     std::fputs(help, stdout);
     return 0;
@@ -100,7 +105,10 @@ int floors(Arguments arguments) {
   Reader reader{path};
   reader.verify();
   const Image& image = choose_image(reader, number, path);
-  write_plan(reader, image, plan_path, parsed.has("--force"));
+  PlanSettings settings;
+  settings.image = image.number;
+  settings.alone = true;  // forked children would have arenas of their own
+  const PlanSummary summary = write_plan(reader, settings, plan_path, parsed.has("--force"));
   Json json;
   json.begin_object();
   json.add_text("schema", "tsmalloc-floors/1");
@@ -121,7 +129,7 @@ int floors(Arguments arguments) {
   Output output;
   output << json.text() << '\n';
   output.finish();
-  return 0;
+  return reader.is_whole() && !summary.has_gaps ? 0 : exit_damaged;
 }
 
 }  // namespace ts::trace

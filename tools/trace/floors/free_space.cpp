@@ -77,8 +77,8 @@ std::optional<std::pair<std::uint64_t, std::uint64_t>> FreeSpace::containing(
   return std::nullopt;
 }
 
-// A subtree of which all gaps end at or before `from` is skipped, so at most one path leads in vain to
-// gaps that `from` cuts short.
+// A subtree of which all gaps end at or before `from` is skipped, so at most one path leads in vain
+// to gaps that `from` cuts short.
 FreeSpace::Index FreeSpace::first_fit(Index at, std::uint64_t from, std::uint64_t size) const {
   if (at == nil || nodes_[at].longest < size) return nil;
   const Node& node = nodes_[at];
@@ -92,8 +92,7 @@ FreeSpace::Index FreeSpace::first_fit(Index at, std::uint64_t from, std::uint64_
 
 void FreeSpace::update(Index at) {
   Node& node = nodes_[at];
-  node.longest =
-      std::max({node.length, nodes_[node.left].longest, nodes_[node.right].longest});
+  node.longest = std::max({node.length, nodes_[node.left].longest, nodes_[node.right].longest});
 }
 
 FreeSpace::Index FreeSpace::merge(Index left, Index right) {

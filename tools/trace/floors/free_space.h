@@ -1,8 +1,9 @@
 // The free memory during planning: gaps between blocks, and the endless one above them.
 //
-// Why it exists: first fit by address and best fit among a million gaps, each in logarithmic time. A
-// treap by address, each node of which knows the longest gap below it. (Address-ordered first fit on a
-// tree is an old idea: Stephenson 1983, "Fast Fits".) What it refuses to do: know what is not free.
+// Why it exists: first fit by address and best fit among a million gaps, each in logarithmic time.
+// A treap by address, each node of which knows the longest gap below it. (Address-ordered first fit
+// on a tree is an old idea: Stephenson 1983, "Fast Fits".) What it refuses to do: know what is not
+// free.
 #pragma once
 
 #include <cstdint>

@@ -40,9 +40,8 @@ std::uint64_t modelled_misses(const std::vector<Block>& blocks, const Addresses&
     uses.push_back({blocks[i].begin, i, false});
     if (blocks[i].end != never) uses.push_back({blocks[i].end, i, true});
   }
-  std::stable_sort(uses.begin(), uses.end(), [](const Use& one, const Use& other) {
-    return one.call < other.call;
-  });
+  std::stable_sort(uses.begin(), uses.end(),
+                   [](const Use& one, const Use& other) { return one.call < other.call; });
   CacheModel cache;
   std::uint64_t misses = 0;
   for (const Use& use : uses) {

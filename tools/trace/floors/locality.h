@@ -1,9 +1,9 @@
 // How many cache lines a program would miss, as far as addresses decide it.
 //
-// Why it exists: of plans that take about the same memory, the one is wanted that is also quick, and
-// that is a matter of which lines are used again while they are near. What it refuses to do: be any
-// real processor. One cache of 1 MiB, 16 ways, least recently used goes first; a program that writes
-// the first 4 KiB of each new block, and looks at a block's first bytes when it frees it.
+// Why it exists: of plans that take about the same memory, the one is wanted that is also quick,
+// and that is a matter of which lines are used again while they are near. What it refuses to do: be
+// any real processor. One cache of 1 MiB, 16 ways, least recently used goes first; a program that
+// writes the first 4 KiB of each new block, and looks at a block's first bytes when it frees it.
 #pragma once
 
 #include <cstdint>

@@ -87,7 +87,9 @@ class AddressCheck {
     switch (static_cast<plan::Kind>(operation.kind)) {
       case plan::Kind::malloc:
       case plan::Kind::calloc:
-      case plan::Kind::aligned: place(index, operation, address_of(index)); break;
+      case plan::Kind::aligned:
+        place(index, operation, address_of(index));
+        break;
       case plan::Kind::realloc: {
         const std::uint64_t former = held_.at(operation.slot);
         const std::uint64_t address = address_of(index);
@@ -97,8 +99,11 @@ class AddressCheck {
         if (address != former) live_.erase(former);
         break;
       }
-      case plan::Kind::free: live_.erase(held_.at(operation.slot)); break;
-      default: break;
+      case plan::Kind::free:
+        live_.erase(held_.at(operation.slot));
+        break;
+      default:
+        break;
     }
   }
 
@@ -140,9 +145,9 @@ class AddressCheck {
 
   const plan::Image& image_;
   const std::uint64_t* addresses_;
-  std::vector<std::uint64_t> held_;            // by slot
+  std::vector<std::uint64_t> held_;              // by slot
   std::map<std::uint64_t, std::uint64_t> live_;  // where live objects begin and end
-  std::vector<bool> was_used_;                 // by byte
+  std::vector<bool> was_used_;                   // by byte
 };
 
 }  // namespace
@@ -164,7 +169,7 @@ void write_addresses(const std::string& path, const Blocks& blocks, const Addres
   image.arena_bytes = std::max(page_bytes, pages_up(span));
   image.addresses_offset = pages_up(header.file_bytes);
   header.file_bytes = image.addresses_offset + words.size() * sizeof words[0];
-  // The tables last: until then the file is the plan that it was.
+  // The header last: until then the file counts as cut off.
   OpenPlan file{path};
   file.write_at(image.addresses_offset, words.data(), words.size() * sizeof words[0]);
   file.write_at(header.images_offset, &image, sizeof image);

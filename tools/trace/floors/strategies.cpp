@@ -33,8 +33,12 @@ Order by_end(const std::vector<Block>& blocks) {
 class Sweep {
  public:
   Sweep(const std::vector<Block>& blocks, Addresses& addresses, Fit fit)
-      : blocks_{blocks}, addresses_{addresses}, fit_{fit}, ends_{by_end(blocks)},
-        space_{fit == Fit::best}, is_taken_(blocks.size()) {}
+      : blocks_{blocks},
+        addresses_{addresses},
+        fit_{fit},
+        ends_{by_end(blocks)},
+        space_{fit == Fit::best},
+        is_taken_(blocks.size()) {}
 
   // A block that has its place, and is live when the sweep begins.
   void put(std::uint32_t block) {
@@ -109,7 +113,8 @@ std::uint64_t fullest_moment(const std::vector<Block>& blocks, const Order& ends
   return moment;
 }
 
-// The blocks of the fullest moment, side by side. How far up they reach at any earlier time is known.
+// The blocks of the fullest moment, side by side. How far up they reach at any earlier time is
+// known.
 class Skyline {
  public:
   // `numbers`: in the order of their beginnings.
@@ -124,9 +129,9 @@ class Skyline {
 
   // The end of the blocks that begin before `time`.
   std::uint64_t height_before(std::uint64_t time) const {
-    const auto after =
-        std::lower_bound(steps_.begin(), steps_.end(), time,
-                         [](const Step& step, std::uint64_t wanted) { return step.begin < wanted; });
+    const auto after = std::lower_bound(
+        steps_.begin(), steps_.end(), time,
+        [](const Step& step, std::uint64_t wanted) { return step.begin < wanted; });
     return after == steps_.begin() ? 0 : std::prev(after)->top;
   }
 
@@ -148,8 +153,8 @@ void place_before(const std::vector<Block>& blocks, const Order& ends, std::uint
       space.release(addresses[ends[next_end]], blocks[ends[next_end]].size());
     }
     if (blocks[i].end > moment) continue;
-    addresses[i] =
-        space.lowest(skyline.height_before(blocks[i].end), blocks[i].size(), alignment_of(blocks[i]));
+    addresses[i] = space.lowest(skyline.height_before(blocks[i].end), blocks[i].size(),
+                                alignment_of(blocks[i]));
     space.take(addresses[i], blocks[i].size());
   }
 }
@@ -206,6 +211,33 @@ Addresses around_peak_backwards(const std::vector<Block>& blocks) {
   const Addresses found = around_peak(mirrored);
   Addresses addresses(blocks.size());
   for (std::size_t k = 0; k < order.size(); ++k) addresses[order[k]] = found[k];
+  return addresses;
+}
+
+Addresses largest_first(const std::vector<Block>& blocks) {
+  Order order(blocks.size());
+  std::iota(order.begin(), order.end(), 0U);
+  std::stable_sort(order.begin(), order.end(), [&](std::uint32_t one, std::uint32_t other) {
+    return blocks[one].size() > blocks[other].size();
+  });
+  Addresses addresses(blocks.size());
+  Order placed;  // by address
+  for (const std::uint32_t number : order) {
+    const Block& block = blocks[number];
+    std::uint64_t address = 0;
+    for (const std::uint32_t other : placed) {
+      const bool meet = block.begin < blocks[other].end && blocks[other].begin < block.end;
+      if (!meet) continue;
+      if (addresses[other] >= address + block.size()) break;  // and so are all that follow
+      const std::uint64_t end = addresses[other] + blocks[other].size();
+      address = std::max(address, aligned_up(end, alignment_of(block)));
+    }
+    addresses[number] = address;
+    const auto place = std::upper_bound(
+        placed.begin(), placed.end(), address,
+        [&](std::uint64_t wanted, std::uint32_t other) { return wanted < addresses[other]; });
+    placed.insert(place, number);
+  }
   return addresses;
 }
 
