@@ -216,13 +216,13 @@ void* ImageRun::begin_thread(void* thread_run) {
 // The thread has no operations left. It ends, or is parked until the image ends; thread 0 is neither.
 void ImageRun::finish(ThreadRun& self) {
   const bool ends = world_.view.threads(image_)[self.number].ends != 0;
+  if (ends) self.become(Life::ended);  // who joins it waits for its exit hooks
   const std::uint32_t next = processor_ ? processor_->leave(self, ends) : plan::none;
   // acq_rel: the last one has seen, and hands on by the gate, what all others have done.
   if (unfinished_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
     end_ns_ = now_ns();
     all_done_.open();
   }
-  if (ends) self.become(Life::ended);
   if (next != plan::none) processor_->hand_to(next);
   if (ends || self.number == 0) return;
   release_.pass();
@@ -269,9 +269,11 @@ void ImageRun::take_sample(std::uint64_t place, std::uint32_t epoch) {
 }
 
 void ImageRun::fork_child(std::uint32_t place) {
+  // Before: the threads' counts are in shared memory, where the parent goes on counting.
+  const std::int64_t inherited_bytes = live_bytes();
   const pid_t pid = fork();
   if (pid < 0) fail_internal("cannot fork; raise `ulimit -u`, or give more memory", errno);
-  if (pid == 0) become_child(place);
+  if (pid == 0) become_child(place, inherited_bytes);
   if (place == plan::none) {
     while (waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
     }
@@ -282,10 +284,10 @@ void ImageRun::fork_child(std::uint32_t place) {
   if (runs_one_at_a_time(world_.settings.order)) wait_for_child(place);
 }
 
-void ImageRun::become_child(std::uint32_t place) {
+void ImageRun::become_child(std::uint32_t place, std::int64_t inherited_bytes) {
   if (place == plan::none) _exit(0);
   rearm_timeout(world_.settings.timeout_ns, world_.begin_ns);
-  ImageRun child{world_, place, live_bytes()};
+  ImageRun child{world_, place, inherited_bytes};
   child.run();
   _exit(0);
 }

@@ -69,7 +69,7 @@ class ImageRun {
   void mark(const plan::Operation& operation);
   void start(const plan::Operation& operation);
   void fork_child(std::uint32_t place);
-  [[noreturn]] void become_child(std::uint32_t place);
+  [[noreturn]] void become_child(std::uint32_t place, std::int64_t inherited_bytes);
   void wait_for_child(std::uint32_t place) const;
   void finish(ThreadRun& self);
   void add_live(ThreadRun& self, std::int64_t bytes);

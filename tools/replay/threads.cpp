@@ -111,19 +111,17 @@ void Threads::wait_gone(std::uint32_t number) {
 }
 
 bool Threads::have_ended(std::uint32_t ends) const {
-  std::uint32_t known = known_ends_.load(std::memory_order_relaxed);
-  while (known < ends && runs_[enders_[known]].state() == Life::gone) ++known;
-  if (known > known_ends_.load(std::memory_order_relaxed)) {
-    known_ends_.store(known, std::memory_order_relaxed);
+  for (std::uint32_t i = known_ends_.load(std::memory_order_relaxed); i < ends; ++i) {
+    if (runs_[enders_[i]].state() < Life::ended) return false;
   }
-  return known >= ends;
+  return true;
 }
 
 void Threads::wait_for_ends(std::uint32_t ends) {
-  for (std::uint32_t i = known_ends_.load(std::memory_order_relaxed); i < ends; ++i) {
-    wait_gone(enders_[i]);
-  }
-  (void)have_ended(ends);
+  const std::uint32_t known = known_ends_.load(std::memory_order_relaxed);
+  for (std::uint32_t i = known; i < ends; ++i) wait_gone(enders_[i]);
+  // Who comes second with fewer only makes others look once more.
+  if (ends > known) known_ends_.store(ends, std::memory_order_relaxed);
 }
 
 void Threads::wait_for_all_ends() {

@@ -32,7 +32,8 @@ class Threads {
   // Until the thread, which is going to end, has ended, and its exit hooks have run.
   void wait_gone(std::uint32_t number);
 
-  // The first so many ends of the recording.
+  // The first so many ends of the recording: whether nobody has to be waited for but by joining him;
+  // and until all are gone.
   bool have_ended(std::uint32_t ends) const;
   void wait_for_ends(std::uint32_t ends);
 
@@ -56,9 +57,9 @@ class Threads {
   Lock lock_;
   std::uint32_t berth_count_ = 0;  // under lock_, as is the next
   Berth* free_ = nullptr;
-  // So many first ends are known to have happened. relaxed: that they have is all that it says; what
-  // those threads left behind (berths, blocks) is handed on under lock_, or in slots.
-  mutable std::atomic<std::uint32_t> known_ends_{0};
+  // So many first ends are known to be gone. relaxed: that they are is all that it says; what those
+  // threads left behind (berths, blocks) is handed on under lock_, or in slots.
+  std::atomic<std::uint32_t> known_ends_{0};
 };
 
 }  // namespace ts::replay

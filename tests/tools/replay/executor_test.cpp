@@ -3,7 +3,9 @@
 // epochs and batons.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <fstream>
 #include <memory>
 
 #include "replay/image_run.h"
@@ -164,6 +166,71 @@ TEST(Executor, LiveBytesOfSamplesAreThePlansWhereOneRunsAtATime) {
     EXPECT_EQ(sample.event, planned.view.epochs(image)[epoch].last_event);
     EXPECT_EQ(sample.live_bytes,
               static_cast<std::int64_t>(planned.view.epochs(image)[epoch].live_bytes));
+  }
+}
+
+// Appends a section of addresses, as the planners of addresses do: place(operation) for each call that
+// makes or resizes an object.
+template <class Place>
+void add_addresses(const Folder& folder, std::uint64_t arena_bytes, Place&& place) {
+  std::fstream file{folder.plan(), std::ios::binary | std::ios::in | std::ios::out};
+  plan::Header header;
+  file.read(reinterpret_cast<char*>(&header), sizeof header);
+  plan::Image image;
+  file.seekg(static_cast<std::streamoff>(header.images_offset));
+  file.read(reinterpret_cast<char*>(&image), sizeof image);
+  std::vector<plan::Operation> operations(image.operations);
+  file.seekg(static_cast<std::streamoff>(image.operations_offset));
+  file.read(reinterpret_cast<char*>(operations.data()),
+            static_cast<std::streamsize>(operations.size() * sizeof(plan::Operation)));
+  std::vector<std::uint64_t> addresses;
+  for (const plan::Operation& operation : operations) {
+    const bool is_placed = static_cast<plan::Kind>(operation.kind) <= plan::Kind::realloc;
+    addresses.push_back(is_placed ? place(operation) : 0);
+  }
+  file.seekp(static_cast<std::streamoff>(header.file_bytes));
+  file.write(reinterpret_cast<const char*>(addresses.data()),
+             static_cast<std::streamsize>(addresses.size() * sizeof(std::uint64_t)));
+  image.addresses_offset = header.file_bytes;
+  image.arena_bytes = arena_bytes;
+  file.seekp(static_cast<std::streamoff>(header.images_offset));
+  file.write(reinterpret_cast<const char*>(&image), sizeof image);
+  header.file_bytes += addresses.size() * sizeof(std::uint64_t);
+  file.seekp(0);
+  file.write(reinterpret_cast<const char*>(&header), sizeof header);
+}
+
+TEST(Executor, BlocksLieWhereThePlanSays) {
+  Recipe recipe;
+  recipe.most_bytes = 200;
+  for (const bool overlaps : {false, true}) {
+    Planned planned{recipe};
+    constexpr std::uint64_t distance = 8'192;
+    std::uint64_t next = 0;
+    std::uint64_t arena_bytes = 0;
+    add_addresses(planned.folder, distance * recipe.events, [&](const plan::Operation& operation) {
+      const std::uint64_t alignment = std::uint64_t{1} << operation.log2_alignment;
+      const std::uint64_t address = (next + alignment - 1) / alignment * alignment;
+      next = (address + (overlaps ? 16 : operation.size + 16)) / 16 * 16;
+      arena_bytes = address + operation.size;
+      return address | plan::address_fresh;
+    });
+    ASSERT_LT(arena_bytes, distance * recipe.events);
+    plan::View view;
+    plan::Problem problem;
+    ASSERT_TRUE(view.open(planned.folder.plan().c_str(), false, problem)) << problem.text;
+    ASSERT_TRUE(check_plan(view, problem)) << problem.text;
+    Settings settings = settings_of(orders[3]);
+    settings.addresses = true;
+    const Tickets tickets;
+    const Clock clock;
+    World world{view, settings, tickets, clock};
+    ImageRun run{world, 0, 0};
+    run.run();
+    EXPECT_EQ(world.results[0].corrupt > 0, overlaps);
+    EXPECT_EQ(world.results[0].totals.calls[0], planned.expected[0].totals.calls[0]);
+    EXPECT_EQ(world.results[0].live_bytes,
+              static_cast<std::int64_t>(planned.expected[0].live_bytes));
   }
 }
 

@@ -20,7 +20,9 @@ TEST(Histogram, BucketsHoldTheirValuesAndAreAThirtySecondWideAtMost) {
     const std::uint64_t upper = Histogram::upper_end(i);
     ASSERT_EQ(Histogram::bucket(upper), i);
     ASSERT_EQ(Histogram::bucket(upper + 1), i + 1);
-    if (i > 0) ASSERT_LE(upper - last_upper, last_upper / 32 + 1);
+    if (i > 0) {
+      ASSERT_LE(upper - last_upper, last_upper / 32 + 1);
+    }
     last_upper = upper;
   }
   EXPECT_EQ(Histogram::bucket(~std::uint64_t{0}), Histogram::bucket(std::uint64_t{1} << 45));

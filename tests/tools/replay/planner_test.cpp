@@ -176,8 +176,8 @@ TEST_F(OddTrace, WhatIsTooLargeForAnyPlanIsLeftOut) {
 }
 
 TEST_F(OddTrace, AFirstThreadThatEndsGoesOn) {
-  const plan::Image& image = plan_of({{trace::Kind::thread_begin, 0, 1, 0, 0, 0},
-                                      {trace::Kind::malloc, 0, 0, 0, 10, 0},
+  const plan::Image& image = plan_of({{trace::Kind::malloc, 0, 0, 0, 10, 0},
+                                      {trace::Kind::thread_begin, 0, 1, 0, 0, 0},
                                       {trace::Kind::thread_end, 0, 0, 0, 0, 0},
                                       {trace::Kind::free, 0, 1, 0, 0, 0},
                                       {trace::Kind::thread_end, 0, 1, 0, 0, 0}});
@@ -186,7 +186,8 @@ TEST_F(OddTrace, AFirstThreadThatEndsGoesOn) {
 }
 
 TEST_F(OddTrace, AThreadThatFreesAfterItsEndEndsThen) {
-  const plan::Image& image = plan_of({{trace::Kind::thread_begin, 0, 1, 0, 0, 0},
+  const plan::Image& image = plan_of({{trace::Kind::refused, 0, 0, 0, 10, 0},
+                                      {trace::Kind::thread_begin, 0, 1, 0, 0, 0},
                                       {trace::Kind::malloc, 0, 1, 0, 10, 0},
                                       {trace::Kind::thread_end, 0, 1, 0, 0, 0},
                                       {trace::Kind::free, 0, 1, 0, 0, 0}});

@@ -38,18 +38,19 @@ class Maker {
   };
 
   void make_image(State& state, std::uint64_t events, std::uint32_t forks) {
+    std::uint64_t next_fork = events / (forks + 1);
     for (std::uint64_t i = 0; i < events; ++i) {
-      const bool is_fork_due = forks > 0 && i % (events / (forks + 1)) == 0 && i > 0;
-      if (is_fork_due) {
+      if (forks > 0 && i == next_fork) {
         fork(state, events / 10);
+        next_fork += --forks > 0 ? (events - i) / (forks + 1) : events;
       } else {
         step(state);
       }
     }
-    writer_.end_image(state.image, trace::Image::End::exited, state.time_ns);
     Expected& expected = expected_[state.image];
     expected.live_objects = state.live.size();
     expected.events = writer_.events(state.image);
+    writer_.end_image(state.image, trace::Image::End::exited, state.time_ns);
   }
 
   void begin_image(State& state, const trace::Image& image) {
@@ -108,7 +109,7 @@ class Maker {
 
   void allocate(State& state, std::uint32_t thread) {
     Event event;
-    const std::uint64_t kind = below(10);
+    const std::uint64_t kind = below(recipe_.has_aligned ? 10 : 9);
     event.kind = kind < 7 ? Kind::malloc : kind < 9 ? Kind::calloc : Kind::aligned;
     if (event.kind == Kind::aligned) event.log2_alignment = static_cast<std::uint8_t>(below(13));
     event.thread = thread;

@@ -61,7 +61,7 @@ class Column {
   // Everything, and the buffer is gone.
   void finish() {
     write(buffer_.size());
-    buffer_ = {};
+    buffer_ = std::vector<T>{};
   }
 
  private:
