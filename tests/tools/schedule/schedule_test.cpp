@@ -306,7 +306,8 @@ TEST(StrideTest, AgreesWithASimpleModelThroughBirthsWaitsAndEnds) {
           ASSERT_EQ(hall.schedule().remove(thread).thread, thread);
         } else {
           const auto tickets = 1 + static_cast<std::uint32_t>(random() % 12);
-          model[thread] = {tickets, least(everybody).value_or(0)};
+          const std::uint64_t meter = least(everybody).value_or(0);
+          model[thread] = {tickets, meter};
           ASSERT_TRUE(hall.schedule().add(thread, tickets));
         }
       }
