@@ -60,7 +60,7 @@ KeptSpans* kept_spans(std::size_t granules) noexcept {
 }  // namespace
 
 void* allocate_large(std::size_t bytes, std::size_t alignment, bool* zeroed) noexcept {
-  // Far beyond any reservation, and far from overflowing.
+  // Far beyond any range, and far from overflowing.
   if (bytes > address_limit || alignment > address_limit) return out_of_memory();
   const std::size_t granules = at_least_one(granules_for(bytes));
   const std::size_t multiple = at_least_one(alignment / granule_bytes);

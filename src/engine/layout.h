@@ -1,5 +1,5 @@
-// The engine's memory and every structure in it. One reservation of address space, of which a
-// prefix of each part is in use:
+// The engine's memory and every structure in it. One range of addresses (room.h), of which a prefix
+// of each part is in use:
 //
 //   | map: 4 B a granule | spans: 64 B a granule | remote frees: 192 B a granule | heaps: 3.1 KiB | granules: 16 KiB |
 //
@@ -152,12 +152,12 @@ inline std::uint32_t bin_blocks(const ThreadHeap& heap, const SizeClass& c) noex
   return heap.has_wide_bins ? c.wide_bin_blocks : c.bin_blocks;
 }
 
-// ---- the reservation ----
+// ---- the range of addresses ----
 
 // Where the parts begin. All const once granule_count is positive.
 struct Layout {
   std::uintptr_t base = 0;                    // of the first granule
-  std::atomic<std::size_t> granule_count{0};  // any: granules in use of the reservation
+  std::atomic<std::size_t> granule_count{0};  // any: granules in use
   std::atomic<std::uint32_t> heap_count{0};   // any, relaxed: heaps that exist
   std::atomic<Entry>* map = nullptr;
   Span* spans = nullptr;

@@ -10,15 +10,8 @@
 namespace ts::engine {
 namespace {
 
-// The reservation is the largest of these that the system grants: all of them are more than the
-// machine has, until a limit (RLIMIT_AS) says otherwise.
-constexpr std::size_t max_granules = std::size_t{1} << 26;  // 1 TiB
-constexpr std::size_t min_granules = std::size_t{1} << 9;   // 8 MiB
-constexpr std::size_t max_heaps = (std::size_t{1} << 20) - 1;
-
 constexpr std::size_t huge_page_bytes = std::size_t{2} << 20;
 constexpr std::size_t commit_granules = huge_page_bytes / granule_bytes;
-constexpr std::size_t table_commit_granules = std::size_t{1} << 10;  // a page of the map
 
 // A process with so much memory in slabs of small blocks, which are filled from end to end, will
 // fill a huge page, too. A smaller one would only hold more; and so would one of larger blocks, of
@@ -40,6 +33,7 @@ bool is_dense(const Span& span) noexcept {
 }  // namespace
 
 unsigned PageHeap::list_of(std::size_t granules) noexcept {
+  static_assert(Room::max_granules < std::size_t{1} << 30);  // the last list's
   if (granules < exact_lists) return static_cast<unsigned>(granules);
   const unsigned log = static_cast<unsigned>(std::bit_width(granules)) - 1;
   return exact_lists + (log - 6) * 8 + static_cast<unsigned>((granules >> (log - 3)) & 7);
@@ -109,54 +103,12 @@ Span* PageHeap::take(std::size_t granules, From from) noexcept {
   return span;
 }
 
-bool PageHeap::reserve() noexcept {
-  // Per granule: itself, its span, its remote frees, its map entry, and a share of the heaps.
-  for (std::size_t granules = max_granules; granules >= min_granules; granules /= 2) {
-    const std::size_t heaps = std::min(max_heaps, granules / 4);
-    const std::size_t map_bytes = align_up(granules * sizeof(Entry), huge_page_bytes);
-    const std::size_t heap_bytes = align_up(heaps * sizeof(ThreadHeap), huge_page_bytes);
-    const std::size_t bytes = map_bytes +
-                              granules * (sizeof(Span) + sizeof(RemoteFrees) + granule_bytes) +
-                              heap_bytes + 3 * huge_page_bytes;
-    auto* const begin = static_cast<std::byte*>(os::reserve(bytes));
-    if (begin == nullptr) continue;
-    std::uintptr_t at = align_up(address_of(begin), huge_page_bytes);
-    layout.map = reinterpret_cast<std::atomic<Entry>*>(at);
-    at += map_bytes;
-    layout.spans = reinterpret_cast<Span*>(at);
-    at += granules * sizeof(Span);
-    layout.remote_frees = reinterpret_cast<RemoteFrees*>(at);
-    at += granules * sizeof(RemoteFrees);
-    layout.heaps = reinterpret_cast<ThreadHeap*>(at);
-    at += heap_bytes;
-    layout.base = align_up(at, huge_page_bytes);
-    capacity_ = granules;
-    heap_capacity_ = heaps;
-    return true;
-  }
-  return false;
-}
-
-bool PageHeap::commit_tables(std::size_t granules) noexcept {
-  if (granules <= tables_committed_) return true;
-  const std::size_t from = tables_committed_;
-  const std::size_t more = align_up(granules - from, table_commit_granules);
-  if (!os::commit(layout.map + from, more * sizeof(Entry)) ||
-      !os::commit(layout.spans + from, more * sizeof(Span)) ||
-      !os::commit(layout.remote_frees + from, more * sizeof(RemoteFrees)))
-    return false;
-  tables_committed_ += more;
-  return true;
-}
-
 // Makes the first `granules` touchable.
 bool PageHeap::commit(std::size_t granules) noexcept {
   if (granules <= committed_) return true;
-  if (granules > capacity_ ||
-      !commit_tables(std::min(align_up(granules, commit_granules), capacity_)))
-    return false;
+  if (!room_.extend(granules)) return false;
   std::byte* const begin = memory_of(layout.spans + committed_);
-  std::size_t more = std::min(align_up(granules, commit_granules), capacity_) - committed_;
+  std::size_t more = std::min(align_up(granules, commit_granules), room_.granules()) - committed_;
   if (!os::commit(begin, more * granule_bytes)) {
     more = granules - committed_;  // under a limit, what is needed may still go
     if (!os::commit(begin, more * granule_bytes)) return false;
@@ -169,11 +121,10 @@ bool PageHeap::commit(std::size_t granules) noexcept {
 
 // The end of the granules in use moves up; a free span that ends there is part of the new one.
 Span* PageHeap::grow(std::size_t granules) noexcept {
-  if (capacity_ == 0 && !reserve()) return nullptr;
   std::size_t begin = top_;
   if (top_ != 0 && layout.spans[top_ - 1].state == SpanState::free)
     begin -= layout.spans[top_ - 1].granules;
-  if (granules > capacity_ - begin || !commit(begin + granules)) return nullptr;
+  if (!commit(begin + granules)) return nullptr;
   Span* const span = layout.spans + begin;
   bool zeroed = true;
   if (begin != top_) {
@@ -209,7 +160,7 @@ Span* PageHeap::cut(Span* whole, std::size_t granules, std::size_t alignment_gra
 Span* PageHeap::allocate(std::size_t granules, std::size_t alignment_granules, unsigned size_class,
                          From from) noexcept {
   const Guard guard{lock_};
-  if (granules > max_granules || alignment_granules > max_granules) return nullptr;
+  if (granules > Room::max_granules || alignment_granules > Room::max_granules) return nullptr;
   Span* span = take(granules + alignment_granules - 1, from);
   if (span == nullptr) return nullptr;
   if (from == From::clean && !span->zeroed) {
@@ -261,7 +212,7 @@ void PageHeap::release_clean(Span* span) noexcept {
 bool PageHeap::resize(Span* span, std::size_t granules) noexcept {
   const Guard guard{lock_};
   const std::size_t now = span->granules;
-  if (granules > max_granules) return false;
+  if (granules > Room::max_granules) return false;
   if (granules < now) {
     set_in_use(span, granules);
     span->state = SpanState::large;
@@ -290,16 +241,8 @@ bool PageHeap::resize(Span* span, std::size_t granules) noexcept {
 
 std::uint32_t PageHeap::new_heap() noexcept {
   const Guard guard{lock_};
-  if (capacity_ == 0 && !reserve()) return 0;
   const std::uint32_t number = layout.heap_count.load(std::memory_order_relaxed) + 1;
-  if (number >= heap_capacity_) return 0;
-  const std::size_t bytes = align_up((number + 1) * sizeof(ThreadHeap), os::page_bytes());
-  if (bytes > heap_bytes_committed_) {
-    if (!os::commit(reinterpret_cast<std::byte*>(layout.heaps) + heap_bytes_committed_,
-                    bytes - heap_bytes_committed_))
-      return 0;
-    heap_bytes_committed_ = bytes;
-  }
+  if (!room_.add_heap(number)) return 0;
   layout.heap_count.store(number, std::memory_order_relaxed);
   return number;
 }

@@ -13,6 +13,7 @@
 #include <cstdint>
 
 #include "engine/layout.h"
+#include "engine/room.h"
 #include "os/mutex.h"
 
 namespace ts::engine {
@@ -82,9 +83,7 @@ class PageHeap {
   Span* take(std::size_t granules, From from) noexcept;
   Span* cut(Span* span, std::size_t granules, std::size_t alignment_granules) noexcept;
   Span* grow(std::size_t granules) noexcept;
-  bool reserve() noexcept;
   bool commit(std::size_t granules) noexcept;
-  bool commit_tables(std::size_t granules) noexcept;
   void give_up(Span* span, std::size_t granules, bool zeroed) noexcept;
   static void set_in_use(Span* span, std::size_t granules) noexcept;
   static Span* longest(const FreeLists& lists) noexcept;
@@ -96,13 +95,10 @@ class PageHeap {
   Mutex lock_;
   FreeLists dirty_;
   FreeLists clean_;
-  std::size_t capacity_ = 0;          // granules that the reservation has room for
-  std::size_t top_ = 0;               // granules that have ever been in a span
-  std::size_t dense_granules_ = 0;    // granules of slabs of small blocks
-  std::size_t committed_ = 0;         // granules that may be touched
-  std::size_t tables_committed_ = 0;  // granules for which map, spans and bits may be touched
-  std::size_t heap_capacity_ = 0;
-  std::size_t heap_bytes_committed_ = 0;
+  Room room_;
+  std::size_t top_ = 0;                // granules that have ever been in a span
+  std::size_t dense_granules_ = 0;     // granules of slabs of small blocks
+  std::size_t committed_ = 0;          // granules that may be touched
   std::uint64_t window_began_ms_ = 0;  // of the time over which the least is taken
   std::size_t least_dirty_ = 0;        // dirty granules: so many were idle all the time
   std::uint64_t purged_at_ms_ = 0;     // the last time,

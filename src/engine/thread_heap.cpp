@@ -72,8 +72,8 @@ bool is_small(const ThreadHeap& heap) noexcept {
 
 void thread_ends(void* argument) {
   auto& heap = *static_cast<ThreadHeap*>(argument);
-  // What follows in this thread (other destructors, the C library's own end) frees without a heap,
-  // or gets one again if it allocates.
+  // What follows in this thread (other destructors, the C library's own end) does without: if it
+  // got another, its end might be over before that is taken back.
   if (current_heap == &heap) current_heap = ended_heap;
   const bool is_stocked = is_small(heap);
   {
@@ -100,12 +100,37 @@ ThreadHeap* new_heap() noexcept {
   return heap;
 }
 
+// ---- threads without a heap of their own ----
+
+// One heap serves those that are ending, whose own may have another thread by now, and those of
+// whose end nobody would tell us: a call at a time.
+constinit Mutex common_lock;
+constinit ThreadHeap* common_heap TS_GUARDED_BY(common_lock) = nullptr;
+
+Block* allocate_from_common(unsigned size_class) noexcept {
+  const Guard guard{common_lock};
+  if (common_heap == nullptr) common_heap = new_heap();
+  if (common_heap == nullptr) return nullptr;
+  Bin& bin = common_heap->bins[size_class];
+  Block* const block = bin.head;
+  if (block == nullptr) return refill(*common_heap, size_class);
+  bin.head = block->next;
+  ++bin.room;
+  return block;
+}
+
+void drain_common() noexcept {
+  const Guard guard{common_lock};
+  if (common_heap != nullptr) empty(*common_heap);
+}
+
 void recount_if_inherited(ThreadHeap& heap) noexcept {
   if (heap.is_inherited) recount_bins(heap);
   heap.is_inherited = false;
 }
 
-// A heap for this thread: one that a thread left behind, or a new one.
+// A heap for this thread: one that a thread left behind, or a new one; null if there is none to be
+// had, or nobody would take it back.
 ThreadHeap* adopt_heap() noexcept {
   ThreadHeap* heap = nullptr;
   {
@@ -119,9 +144,18 @@ ThreadHeap* adopt_heap() noexcept {
   recount_if_inherited(*heap);
   // Before the registration, which may allocate.
   current_heap = heap;
-  // If it fails, the heap is lost with the thread, and nothing else.
-  os::call_at_thread_exit(thread_ends, heap);
-  return heap;
+  if (os::call_at_thread_exit(thread_ends, heap)) return heap;
+  thread_ends(heap);
+  return nullptr;
+}
+
+// From a thread that has no heap yet, or no longer.
+[[gnu::noinline]] void* allocate_without_heap(unsigned size_class) noexcept {
+  // An adopted heap may have blocks in this bin.
+  if (current_heap == no_heap && adopt_heap() != nullptr)
+    return allocate_small(size_class * sizeof(Bin));
+  Block* const block = allocate_from_common(size_class);
+  return block != nullptr ? block : out_of_memory();
 }
 
 // Of no slab: a large block, or none of ours.
@@ -166,6 +200,7 @@ bool drain_orphans(std::size_t at_most) noexcept {
 }  // namespace
 
 void* out_of_memory() noexcept {
+  os::explain_refusal();
   errno = ENOMEM;
   return nullptr;
 }
@@ -177,6 +212,7 @@ void drain_all() noexcept {
       const BusyMark mark{current_heap->busy};
       empty(*current_heap);
     }
+    drain_common();
     drain_orphans(SIZE_MAX);
   }
 }
@@ -202,10 +238,8 @@ Span* allocate_span(std::size_t granules, std::size_t alignment_granules,
 
 void* allocate_slow(const Bin& bin) noexcept {
   const auto size_class = static_cast<unsigned>(&bin - current_heap->bins);
-  if (!has_heap()) {
-    // An adopted heap may have blocks in this bin.
-    return adopt_heap() != nullptr ? allocate_small(size_class * sizeof(Bin)) : out_of_memory();
-  }
+  if (!has_heap()) [[unlikely]]
+    return allocate_without_heap(size_class);
   ThreadHeap& heap = *current_heap;
   const BusyMark mark{heap.busy};
   Block* const block = refill(heap, size_class);
@@ -270,10 +304,11 @@ void release_slow(void* p, Entry kind) noexcept {
 
 // ---- fork ----
 //
-// Locks in the order in which threads take them: orphans, then pages. In the child, the heaps of
+// Locks in the order in which threads take them: common, orphans, pages. In the child, the heaps of
 // the threads that are gone become orphans, but for those that were in the middle of a change.
 
 void fork_prepare() noexcept TS_NO_ANALYSIS {
+  common_lock.lock();
   orphans_lock.lock();
   page_heap.fork_prepare();
 }
@@ -281,17 +316,18 @@ void fork_prepare() noexcept TS_NO_ANALYSIS {
 void fork_parent() noexcept TS_NO_ANALYSIS {
   page_heap.fork_parent();
   orphans_lock.unlock();
+  common_lock.unlock();
 }
 
 void fork_child() noexcept TS_NO_ANALYSIS {
   page_heap.fork_child();
   orphans_lock.reset_after_fork();
+  common_lock.reset_after_fork();
   const std::uint32_t count = page_heap.totals().heaps;
   for (std::uint32_t number = 1; number <= count; ++number) {
     ThreadHeap& heap = *heap_of(number << heap_shift);
-    if (&heap == current_heap || heap.is_orphan || heap.busy.load(std::memory_order_relaxed) ||
-        heap.self == 0)
-      continue;
+    const bool is_somebodys = &heap == current_heap || &heap == common_heap || heap.is_orphan;
+    if (is_somebodys || heap.busy.load(std::memory_order_relaxed) || heap.self == 0) continue;
     // Touched as little as may be: what the child writes to is copied, and it may well end soon.
     heap.is_stocked = heap.is_inherited = true;
     push_orphan(heap);

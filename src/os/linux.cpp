@@ -13,9 +13,47 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/bits.h"
 #include "os/os.h"
+#include "os/refusals.h"
 
 namespace ts::os {
+namespace {
+
+// Whoever asks for memory decides what a refusal does to errno; and a request that succeeds in the
+// end, after one that did not, leaves it alone.
+class ErrnoKept {
+ public:
+  ErrnoKept() noexcept = default;
+  ~ErrnoKept() { errno = kept_; }
+  ErrnoKept(const ErrnoKept&) = delete;
+  ErrnoKept& operator=(const ErrnoKept&) = delete;
+
+ private:
+  int kept_ = errno;
+};
+
+// The answer of a request for memory or address space, null if it was refused.
+void* granted(void* answer) noexcept {
+  if (answer != MAP_FAILED) return answer;
+  if (errno == ENOMEM) note_refusal();
+  return nullptr;
+}
+
+// Linux before 4.17 takes the address for a wish.
+bool place(void* begin, std::size_t bytes, int protection, int flags) noexcept {
+  const ErrnoKept kept;
+  flags |= MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE;
+  void* const placed = granted(::mmap(begin, bytes, protection, flags, -1, 0));
+  if (placed != nullptr && placed != begin) ::munmap(placed, bytes);
+  return placed == begin;
+}
+
+bool is_zero(const std::byte* page) noexcept {
+  return *page == std::byte{0} && std::memcmp(page, page + 1, page_bytes() - 1) == 0;
+}
+
+}  // namespace
 
 std::size_t page_bytes() noexcept {
   static constinit std::atomic<std::size_t> cached{0};
@@ -39,63 +77,102 @@ void* current_break() noexcept { return grow_break(0); }
 
 void* grow_break(std::size_t bytes) noexcept {
   if (bytes > static_cast<std::size_t>(PTRDIFF_MAX)) return nullptr;
-  void* old_end = ::sbrk(static_cast<std::intptr_t>(bytes));
-  return old_end == reinterpret_cast<void*>(-1) ? nullptr : old_end;
+  const ErrnoKept kept;
+  // Its failure looks like mmap's: -1.
+  return granted(::sbrk(static_cast<std::intptr_t>(bytes)));
 }
 
 bool shrink_break(const void* expected_end, std::size_t bytes) noexcept {
   if (bytes > static_cast<std::size_t>(PTRDIFF_MAX) || current_break() != expected_end)
     return false;
+  const ErrnoKept kept;
   return ::sbrk(-static_cast<std::intptr_t>(bytes)) == expected_end;
 }
 
 void* map(std::size_t bytes) noexcept {
-  void* begin = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  return begin == MAP_FAILED ? nullptr : begin;
+  const ErrnoKept kept;
+  return granted(
+      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
 }
 
-bool unmap(void* begin, std::size_t bytes) noexcept { return ::munmap(begin, bytes) == 0; }
+bool unmap(void* begin, std::size_t bytes) noexcept {
+  const ErrnoKept kept;
+  return ::munmap(begin, bytes) == 0;
+}
 
 void* reserve(std::size_t bytes) noexcept {
-  void* begin =
-      ::mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  return begin == MAP_FAILED ? nullptr : begin;
+  const ErrnoKept kept;
+  return granted(
+      ::mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+}
+
+bool reserve_at(void* begin, std::size_t bytes) noexcept {
+  return place(begin, bytes, PROT_NONE, MAP_NORESERVE);
+}
+
+bool map_at(void* begin, std::size_t bytes) noexcept {
+  return place(begin, bytes, PROT_READ | PROT_WRITE, 0);
+}
+
+// Where nothing is in the way: programs lie at 0x400000 or above 0x5555'5555'4000 with their break
+// behind them, the system places mappings downwards from 0x7fff'ffff'f000 (or upwards from
+// 0x2aaa'aaaa'a000, with an unlimited stack), sanitizers' shadows end at 0x1000'7fff'8000, and
+// valgrind has nothing above 0x1000'0000'0000.
+void* lonely_address(unsigned attempt, std::size_t bytes) noexcept {
+  constexpr std::uintptr_t unit = std::uintptr_t{2} << 20;
+  constexpr std::uintptr_t spread = std::uintptr_t{1} << 42;
+  constexpr std::uintptr_t first[] = {0x3800'0000'0000, 0x4000'0000'0000, 0x0200'0000'0000};
+  constexpr std::size_t most_bytes = 2 * spread + spread / 2;
+  if (attempt >= sizeof first / sizeof *first || bytes > most_bytes) return nullptr;
+  // As random as the places of the stack and of the libraries, and not at all where somebody has
+  // turned that off to see the same twice.
+  const int on_stack = 0;
+  const std::uint64_t places =
+      address_of(&on_stack) ^ mix(reinterpret_cast<std::uintptr_t>(&lonely_address));
+  return reinterpret_cast<void*>(first[attempt] + mix(places + attempt) % (spread / unit) * unit);
 }
 
 bool commit(void* begin, std::size_t bytes) noexcept {
-  return ::mprotect(begin, bytes, PROT_READ | PROT_WRITE) == 0;
+  const ErrnoKept kept;
+  if (::mprotect(begin, bytes, PROT_READ | PROT_WRITE) == 0) return true;
+  if (errno == ENOMEM) note_refusal();
+  return false;
 }
 
 bool move_pages(void* from, void* to, std::size_t bytes) noexcept {
+  const ErrnoKept kept;
   constexpr int flags = MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP;  // Linux 5.7
   if (::mremap(from, bytes, bytes, flags, to) != MAP_FAILED) return true;
   // Until Linux 6.17 a range of several mappings is refused, after `to` was unmapped. Since then
   // each mapping moves by itself, and the process may reach its limit of mappings in between: what
-  // went already comes back as a copy.
+  // went already comes back as a copy. What is not zero has not gone, and in place of it somebody
+  // else may have mapped something by now.
   if (errno != ENOMEM) return false;
   const std::size_t page = page_bytes();
   for (std::size_t at = 0; at < bytes; at += page) {
     unsigned char resident = 0;
+    auto* const left = static_cast<std::byte*>(from) + at;
     auto* const moved = static_cast<std::byte*>(to) + at;
-    if (::mincore(moved, page, &resident) != 0) continue;  // not mapped: a hole
-    const bool is_zero = *moved == std::byte{0} && std::memcmp(moved, moved + 1, page - 1) == 0;
-    if (!is_zero) std::memcpy(static_cast<std::byte*>(from) + at, moved, page);
+    if (!is_zero(left) || ::mincore(moved, page, &resident) != 0) continue;  // a hole
+    if (!is_zero(moved)) std::memcpy(left, moved, page);
   }
   return false;
 }
 
 void prefer_huge_pages(void* begin, std::size_t bytes) noexcept {
+  const ErrnoKept kept;
   ::madvise(begin, bytes, MADV_HUGEPAGE);
 }
 
 void refuse_huge_pages(void* begin, std::size_t bytes) noexcept {
+  const ErrnoKept kept;
   ::madvise(begin, bytes, MADV_NOHUGEPAGE);
 }
 
 // By /proc, and not by mincore(2), which the filters of sandboxed services kill a process for
 // (systemd dropped it from @system-service in 2019).
 std::size_t touched_pages(const void* begin, std::size_t bytes, std::size_t looked_at) noexcept {
-  const int kept = errno;
+  const ErrnoKept kept;
   std::size_t touched = 0;
   const long pagemap = ::syscall(SYS_openat, AT_FDCWD, "/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
   const std::size_t step = bytes / looked_at;
@@ -107,7 +184,6 @@ std::size_t touched_pages(const void* begin, std::size_t bytes, std::size_t look
     touched += (entry & in_memory_or_swapped) != 0 ? 1 : 0;
   }
   if (pagemap >= 0) ::syscall(SYS_close, pagemap);
-  errno = kept;
   return touched;
 }
 
@@ -119,11 +195,13 @@ std::uint64_t coarse_milliseconds() noexcept {
 }
 
 bool discard(void* begin, std::size_t bytes) noexcept {
+  const ErrnoKept kept;
   return ::madvise(begin, bytes, MADV_DONTNEED) == 0;
 }
 
 void wait(const std::atomic<std::uint32_t>& word, std::uint32_t expected,
           std::uint32_t kinds) noexcept {
+  const ErrnoKept kept;
   ::syscall(SYS_futex, &word, FUTEX_WAIT_BITSET_PRIVATE, expected, nullptr, nullptr, kinds);
 }
 
@@ -153,9 +231,10 @@ bool call_around_fork(void (*prepare)(), void (*parent)(), void (*child)()) noex
 }
 
 void write_error(const char* text, std::size_t bytes) noexcept {
-  // Nothing can be done about a failure to report a failure; the variable only satisfies
-  // warn_unused_result.
-  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text, bytes);
+  // Not write(), where a thread may be cancelled. Nothing can be done about a failure to report a
+  // failure.
+  const ErrnoKept kept;
+  ::syscall(SYS_write, STDERR_FILENO, text, bytes);
 }
 
 void abort_process() noexcept { std::abort(); }

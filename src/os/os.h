@@ -1,7 +1,7 @@
 // Everything the allocators ask of the operating system, and nothing else: the one seam that tests
 // replace to inject failure. Conventions: sizes are bytes; memory handed out is page-aligned and
-// zero-filled; a null result or `false` means refused, with nothing changed; no function allocates,
-// and none keeps state but the process's own.
+// zero-filled; a null result or `false` means refused, with nothing changed, errno included; no
+// function allocates, and none keeps state but the process's own.
 #pragma once
 
 #include <atomic>
@@ -33,6 +33,14 @@ bool unmap(void* begin, std::size_t bytes) noexcept;
 // Address space without memory, on a page boundary, and memory for a part of it (whole pages).
 void* reserve(std::size_t bytes) noexcept;
 bool commit(void* begin, std::size_t bytes) noexcept;
+
+// Address space, or committed memory, at exactly this page, and never over what is there.
+bool reserve_at(void* begin, std::size_t bytes) noexcept;
+bool map_at(void* begin, std::size_t bytes) noexcept;
+
+// An address, a multiple of 2 MiB, behind which nobody is likely to have or to get any of the next
+// `bytes`; another one for each attempt from 0 on, until it is null.
+void* lonely_address(unsigned attempt, std::size_t bytes) noexcept;
 
 // Gives the pages of one range of committed memory to another of the same length (whole pages, not
 // overlapping), which reads as zero; afterwards the first is committed still, and reads as zero. If
@@ -71,7 +79,11 @@ bool call_at_thread_exit(void (*on_exit)(void*), void* argument) noexcept;
 // `child` after it.
 bool call_around_fork(void (*prepare)(), void (*parent)(), void (*child)()) noexcept;
 
-// Writes to standard error without stdio, as much as one write(2) takes.
+// To be called, without a lock, before a program is told that there is no memory: if that is so
+// because it has as many mappings as a process may have, says so on standard error, once.
+void explain_refusal() noexcept;
+
+// Writes to standard error without stdio, as much as one write(2) takes; no cancellation point.
 void write_error(const char* text, std::size_t bytes) noexcept;
 
 // Ends the process by SIGABRT.

@@ -196,17 +196,20 @@ class Semantics {
     const std::size_t old_bytes = Heap::usable_size(old);
     std::size_t wanted = bytes;
     if constexpr (SpeaksMalloc<Heap>) wanted = Heap::size_to_grow_into(old_bytes, bytes);
+    const int kept = errno;
     void* moved = counted(heap_.allocate(wanted, min_alignment));
-    if (moved == nullptr) [[unlikely]]
-      return bytes <= old_bytes
-                 ? old
-                 : fail(ENOMEM);  // the block it has is large enough, so shrinking cannot fail
+    if (moved == nullptr) [[unlikely]] {
+      if (bytes > old_bytes) return fail(ENOMEM);
+      errno = kept;  // the block it has is large enough, so shrinking cannot fail
+      return old;
+    }
     std::memcpy(moved, old, bytes < old_bytes ? bytes : old_bytes);
     free(old);
     return moved;
   }
 
   [[gnu::cold]] static void* fail(int error) noexcept {
+    if (error == ENOMEM) os::explain_refusal();
     errno = error;
     return nullptr;
   }

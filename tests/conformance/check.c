@@ -18,7 +18,7 @@
 extern char** environ;
 
 enum { passed = 0, failed = 1, unusable = 2, skipped = 77 };
-enum { time_limit_seconds = 60, most_reports = 10 };
+enum { time_limit_seconds = 60, long_time_limit_seconds = 1200, most_reports = 10 };
 
 static const char* program_name = "?";
 static const char* check_name = "?";
@@ -37,6 +37,20 @@ void report_failure(const char* file, int line, const char* expected, const char
           program_name, check_name, base == NULL ? file : base + 1, line, expected, detail);
 }
 
+void report_figure(const char* format, ...) {
+  char figure[512];
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(figure, sizeof figure, format, arguments);
+  va_end(arguments);
+  dprintf(STDOUT_FILENO, "%s: \"%s\": %s\n", program_name, check_name, figure);
+}
+
+// Handed on to the processes of the checks.
+static const char* const long_variable = "CHECKS_ARE_LONG";
+
+bool check_is_long(void) { return getenv(long_variable) != NULL; }
+
 bool check_has_failed(void) { return __atomic_load_n(&failures, __ATOMIC_RELAXED) != 0; }
 
 void end_check(void) { _exit(check_has_failed() ? failed : passed); }
@@ -47,6 +61,13 @@ void skip_check(const char* reason) {
 }
 
 void* find_function(const char* name) { return dlsym(RTLD_DEFAULT, name); }
+
+const char* tested_library(void) {
+  Dl_info allocator;
+  if (dladdr(dlsym(RTLD_DEFAULT, "malloc"), &allocator) == 0) return "";
+  const char* base = strrchr(allocator.dli_fname, '/');
+  return base == NULL ? allocator.dli_fname : base + 1;
+}
 
 static unsigned char pattern_byte(size_t offset, uint64_t seed) {
   return (unsigned char)((seed * 0x9e3779b97f4a7c15u >> 56) + offset * 7 + (offset >> 8));
@@ -135,7 +156,7 @@ static bool preload_took_effect(void) {
 
 static int run_here(const Check* check) {
   check_name = check->name;
-  alarm(time_limit_seconds);
+  alarm(check_is_long() ? long_time_limit_seconds : time_limit_seconds);
   check->run();
   return check_has_failed() ? failed : passed;
 }
@@ -169,6 +190,12 @@ int run_checks(int argc, char** argv, const Check* checks, size_t count) {
   const char* base = strrchr(argv[0], '/');
   program_name = base == NULL ? argv[0] : base + 1;
   if (!preload_took_effect()) return unusable;
+  if (argc > 1 && strcmp(argv[1], "--long") == 0) {
+    if (setenv(long_variable, "1", 1) != 0) return unusable;
+    argv[1] = argv[0];
+    --argc;
+    ++argv;
+  }
   if (argc > 1) {
     for (size_t i = 0; i < count; ++i) {
       if (strcmp(argv[1], checks[i].name) == 0) return run_here(&checks[i]);

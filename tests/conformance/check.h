@@ -17,7 +17,8 @@ typedef struct Check {
 } Check;
 
 // The body of main. Without arguments runs all checks and returns 0 if none failed; with one
-// argument runs only the check of that name, in this process (for a debugger).
+// argument runs only the check of that name, in this process (for a debugger). --long before that
+// makes checks that can be longer so.
 int run_checks(int argc, char** argv, const Check* checks, size_t count);
 
 #define CHECK_MAIN(checks)                                                 \
@@ -46,6 +47,10 @@ void report_failure(const char* file, int line, const char* expected, const char
     __attribute__((format(printf, 4, 5)));
 // Whether EXPECT has failed in this check.
 bool check_has_failed(void);
+// Whether the program was started with --long.
+bool check_is_long(void);
+// Says a figure that the check found, for people.
+void report_figure(const char* format, ...) __attribute__((format(printf, 1, 2)));
 __attribute__((noreturn)) void end_check(void);
 // Ends the check as neither passed nor failed; only for what the allocator does not claim to offer.
 __attribute__((noreturn)) void skip_check(const char* reason);
@@ -53,6 +58,10 @@ __attribute__((noreturn)) void skip_check(const char* reason);
 // The function of this name that the program would call, or null (no allocator must export
 // extensions).
 void* find_function(const char* name);
+
+// The file name of the library that malloc is in: what is promised beyond the standards is promised
+// of one library.
+const char* tested_library(void);
 
 // A pattern that differs from block to block: fill writes it, first_damage returns the offset of
 // the first byte that differs, or `bytes`.

@@ -144,8 +144,40 @@ static void load_it_after_others(void) {
   use_it_beside_libcs();
 }
 
+// Opens the library, uses it and closes it, again and again.
+static void* open_and_close(void* argument) {
+  uint64_t random = (uintptr_t)argument;
+  for (int round = 0; round < 200; ++round) {
+    void* const handle = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    REQUIRE(handle != NULL, "dlopen: %s", dlerror());
+    void* (*const allocate)(size_t) = (void* (*)(size_t))dlsym(handle, "malloc");
+    void (*const release)(void*) = (void (*)(void*))dlsym(handle, "free");
+    void* block[20];
+    for (size_t i = 0; i < COUNT_OF(block); ++i) {
+      block[i] = allocate(random_size(&random, 100000));
+      REQUIRE(block[i] != NULL, "null");
+    }
+    for (size_t i = 0; i < COUNT_OF(block); ++i) release(block[i]);
+    EXPECT(dlclose(handle) == 0, "dlclose: %s", dlerror());
+  }
+  return NULL;
+}
+
+static void open_it_again_and_again(void) {
+  size_t early = 0;
+  for (size_t round = 0; round < 10; ++round) {
+    pthread_t thread[4];
+    for (size_t i = 0; i < COUNT_OF(thread); ++i)
+      thread[i] = start(open_and_close, round * 4 + i + 1);
+    for (size_t i = 0; i < COUNT_OF(thread); ++i) pthread_join(thread[i], NULL);
+    if (round == 1) early = resident_bytes();
+  }
+  EXPECT(resident_bytes() < early + (4 << 20), "%zu bytes became %zu", early, resident_bytes());
+}
+
 static const Check checks[] = {
     {"threads, forks and dlclose", use_it_beside_libcs},
+    {"threads that open and close it again and again", open_it_again_and_again},
     {"after many libraries with thread-local storage", load_it_after_others},
 };
 CHECK_MAIN(checks)

@@ -1,0 +1,109 @@
+// Why the system refused memory, where the program cannot see it: memory is there, but the process
+// has as many mappings as it may (vm.max_map_count). All other reasons speak for themselves, and
+// are left alone.
+#include "os/refusals.h"
+
+#include <fcntl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <bit>
+#include <cerrno>
+#include <cstdint>
+
+#include "os/os.h"
+
+namespace ts::os {
+namespace {
+
+// All relaxed: a count, and nothing hangs on it but when one looks.
+constinit std::atomic<std::uint32_t> refusals{0};
+constinit std::atomic<std::uint32_t> looked_at{
+    0};  // so many of them were looked into, or were told
+
+// So near to the limit, some requests are refused and others are not.
+constexpr std::size_t near_limit = 16;
+
+// Calls `visit(text, bytes)` for the contents of a file, in pieces. By system calls: what libc
+// makes of them are places where a thread may be cancelled.
+template <class Visit>
+bool read_file(const char* path, Visit visit) noexcept {
+  const long file = ::syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
+  if (file < 0) return false;
+  char text[1024];
+  long bytes = 0;
+  while ((bytes = ::syscall(SYS_read, file, text, sizeof text)) > 0) visit(text, bytes);
+  ::syscall(SYS_close, file);
+  return bytes == 0;
+}
+
+// How many mappings this process has, and may have; both 0 where the system does not tell.
+struct Mappings {
+  std::size_t count = 0;
+  std::size_t limit = 0;
+};
+Mappings mappings() noexcept {
+  Mappings found;
+  const bool is_told = read_file("/proc/sys/vm/max_map_count",
+                                 [&](const char* text, long bytes) {
+                                   for (long i = 0; i < bytes && text[i] >= '0'; ++i)
+                                     found.limit =
+                                         found.limit * 10 + static_cast<unsigned>(text[i] - '0');
+                                 }) &&
+                       read_file("/proc/self/maps", [&](const char* text, long bytes) {
+                         for (long i = 0; i < bytes; ++i) found.count += text[i] == '\n' ? 1 : 0;
+                       });
+  return is_told ? found : Mappings{};
+}
+
+class Line {
+ public:
+  void text(const char* zero_terminated) noexcept {
+    for (; *zero_terminated != '\0' && length_ < sizeof bytes_; ++zero_terminated)
+      bytes_[length_++] = *zero_terminated;
+  }
+  void number(std::size_t value) noexcept {
+    char digits[21];
+    std::size_t at = sizeof digits;
+    digits[--at] = '\0';
+    do {
+      digits[--at] = static_cast<char>('0' + value % 10);
+      value /= 10;
+    } while (value != 0);
+    text(digits + at);
+  }
+  void write() const noexcept { write_error(bytes_, length_); }
+
+ private:
+  char bytes_[256];
+  std::size_t length_ = 0;
+};
+
+}  // namespace
+
+void note_refusal() noexcept { refusals.fetch_add(1, std::memory_order_relaxed); }
+
+void explain_refusal() noexcept {
+  // A program that lives with refusals is not to pay for each: the first is looked into, and then
+  // every one that doubles their number.
+  const std::uint32_t now = refusals.load(std::memory_order_relaxed);
+  std::uint32_t before = looked_at.load(std::memory_order_relaxed);
+  if (before == UINT32_MAX || std::bit_width(now) <= std::bit_width(before)) return;
+  if (!looked_at.compare_exchange_strong(before, now, std::memory_order_relaxed)) return;
+  const int kept = errno;
+  const Mappings found = mappings();
+  if (found.limit != 0 && found.count + near_limit >= found.limit) {
+    looked_at.store(UINT32_MAX, std::memory_order_relaxed);
+    Line line;
+    line.text("tsmalloc: out of memory: this process has ");
+    line.number(found.count);
+    line.text(" mappings, and the system allows it ");
+    line.number(found.limit);
+    line.text("; raise vm.max_map_count, or map less\n");
+    line.write();
+  }
+  errno = kept;
+}
+
+}  // namespace ts::os

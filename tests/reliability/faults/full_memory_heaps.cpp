@@ -1,0 +1,105 @@
+// Full memory, in the heaps of the public interface: every strategy and fit over each source, with
+// the heap's own check after each failure. (The drop-in libraries are full_memory.cpp's.)
+//
+//   full_memory_heaps [--long]
+#include <tsmalloc/tsmalloc.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+#include "reliability/faults/drill.h"
+
+namespace ts::faults {
+namespace {
+
+ts_heap_options options;
+ts_heap* heap = nullptr;
+
+// A heap from a buffer runs out of it, not of what the system gives; it gives back nothing.
+constexpr std::size_t buffer_bytes = std::size_t{160} << 20;
+alignas(4096) char buffer[buffer_bytes];
+
+bool open_heap() {
+  const int kept = errno;
+  heap = ts_heap_create(&options);
+  errno = kept;
+  return heap != nullptr;
+}
+void* allocate(std::size_t bytes) { return ts_heap_malloc(heap, bytes); }
+void* allocate_zeroed(std::size_t bytes) { return ts_heap_calloc(heap, 1, bytes); }
+void* allocate_aligned(std::size_t alignment, std::size_t bytes) {
+  return ts_heap_aligned_alloc(heap, alignment, bytes);
+}
+void* resize(void* block, std::size_t bytes) { return ts_heap_realloc(heap, block, bytes); }
+void release(void* block) { ts_heap_free(heap, block); }
+void trim() { ts_heap_trim(heap, 0); }
+bool is_sound() { return ts_heap_check(heap) == 1; }
+
+std::size_t bytes_in_use() {
+  std::size_t bytes = 0;
+  ts_heap_walk(
+      heap,
+      [](const ts_block* block, void* sum) {
+        if (block->state == TS_BLOCK_USED) *static_cast<std::size_t*>(sum) += block->size;
+        return 0;
+      },
+      &bytes);
+  return bytes;
+}
+
+int try_heap(ts_strategy strategy, ts_fit fit, ts_source source, bool is_long) {
+  static constexpr const char* source_names[] = {"mmap", "sbrk", "buffer"};
+  static constexpr World worlds[] = {{"the system as it is", false, false, 0},
+                                     {"a break that does not move", true, false, 0}};
+  static char name[100];
+  std::snprintf(name, sizeof name, "%s-%s by %s", ts_strategy_name(strategy), ts_fit_name(fit),
+                source_names[source]);
+  options = {};
+  options.strategy = strategy;
+  options.fit = fit;
+  options.source = source;
+  options.growth_size = source == TS_SOURCE_SBRK ? 128 << 10 : 1 << 20;
+  options.trim_threshold = 32 << 20;
+  if (source == TS_SOURCE_BUFFER) {
+    options.buffer = buffer;
+    options.buffer_size = buffer_bytes;
+    options.growth_size = 0;
+  }
+  const Target target{.name = name,
+                      .open = open_heap,
+                      .allocate = allocate,
+                      .allocate_zeroed = allocate_zeroed,
+                      .allocate_aligned = allocate_aligned,
+                      .resize = resize,
+                      .release = release,
+                      .trim = trim,
+                      .bytes_in_use = bytes_in_use,
+                      .is_sound = is_sound,
+                      .try_more = nullptr};
+  return run_drill(target, worlds, sizeof worlds / sizeof *worlds, {is_long ? SIZE_MAX : 1});
+}
+
+}  // namespace
+}  // namespace ts::faults
+
+int main(int argc, char** argv) {
+  using namespace ts::faults;
+  const bool is_long = argc > 1 && std::strcmp(argv[1], "--long") == 0;
+  if (argc > 1 && !is_long) {
+    std::fputs("usage: full_memory_heaps [--long]\n", stderr);
+    return 2;
+  }
+  int status = 0;
+  for (int strategy = 0; strategy < TS_STRATEGY_COUNT; ++strategy) {
+    for (int fit = 0; fit < TS_FIT_COUNT; ++fit) {
+      for (int source = 0; source < TS_SOURCE_COUNT; ++source) {
+        // A lock-free heap's pieces come from everywhere or from mappings.
+        if (strategy == TS_STRATEGY_LOCKFREE && source != TS_SOURCE_MMAP) continue;
+        status |= try_heap(static_cast<ts_strategy>(strategy), static_cast<ts_fit>(fit),
+                           static_cast<ts_source>(source), is_long);
+      }
+    }
+  }
+  return status;
+}

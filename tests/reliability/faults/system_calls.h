@@ -1,0 +1,61 @@
+// The system calls by which an allocator gets and gives memory, and two of the C library's services
+// that it needs, as functions of the program itself: a preloaded library finds the program's before
+// libc's, so it is tested as it is shipped. While they are armed, chosen calls fail as the system
+// would make them fail; all others are passed on. It refuses to decide which.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace ts::faults {
+
+enum class Call : std::uint8_t {
+  mmap,
+  munmap,
+  mremap,
+  mprotect,
+  madvise,
+  sbrk,
+  key_create,
+  set_specific,
+  open_or_read,  // of /proc/self/pagemap
+};
+inline constexpr std::size_t call_kinds = 9;
+const char* name_of(Call call) noexcept;
+
+// What else is so in the world of a run.
+struct World {
+  const char* name;
+  bool break_is_stuck;       // every sbrk that asks for memory fails
+  bool no_placement;         // no mapping gets an address that the caller chose,
+  std::size_t most_at_once;  // and none is longer than this; 0: as long as you like
+};
+
+// Calls `first` to `first + count - 1` from now on fail. A place is who called, whom that was
+// called by, and once more.
+struct Plan {
+  World world;
+  std::uint32_t first;
+  std::uint32_t count;
+};
+inline constexpr std::uint32_t never = UINT32_MAX;
+
+inline constexpr std::size_t most_calls = 1024;
+struct Record {
+  std::uint32_t calls = 0;
+  std::uint32_t failed = 0;
+  bool has_moved_break = false;
+  bool has_placed = false;                       // a mapping, at an address of its choice
+  std::uint64_t places[most_calls] = {};         // of each call
+  Call kinds[most_calls] = {};                   // likewise
+  std::uint64_t failed_places[most_calls] = {};  // of each that failed
+};
+
+// Counts and fails calls from now on, and writes them down there.
+void arm(const Plan& plan, Record& record) noexcept;
+void disarm() noexcept;
+
+// Moves the clock that allocators decide by. It stands still while calls are armed.
+void pass_time(unsigned milliseconds) noexcept;
+
+}  // namespace ts::faults

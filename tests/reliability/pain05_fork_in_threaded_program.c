@@ -1,0 +1,194 @@
+// Pain 5: fork in a threaded program. The child of a process with 64 threads allocates at once,
+// forks again and execs; a thousand forks while eight threads allocate do not hang, and a child
+// loses no memory but what a thread was changing at that moment.
+#include <dlfcn.h>
+#include <errno.h>
+#include <malloc.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "check.h"
+
+// Blocks that pass from any thread to any other; each begins with its length.
+enum { places = 256 };
+static _Atomic(void*) place[places];
+static atomic_bool stop;
+
+static void* make_block(uint64_t* random) {
+  const size_t bytes =
+      sizeof bytes + random_size(random, next_random(random) % 32 == 0 ? 300000 : 3000);
+  char* const block = malloc(bytes);
+  REQUIRE(block != NULL, "malloc(%zu) is null", bytes);
+  memcpy(block, &bytes, sizeof bytes);
+  fill(block + sizeof bytes, bytes - sizeof bytes, bytes);
+  return block;
+}
+
+static size_t check_block(const char* block) {
+  size_t bytes = 0;
+  memcpy(&bytes, block, sizeof bytes);
+  REQUIRE(bytes >= sizeof bytes && bytes <= 400000, "a block's length is %zu", bytes);
+  const size_t rest = bytes - sizeof bytes;
+  EXPECT(first_damage(block + sizeof bytes, rest, bytes) == rest, "a block was overwritten");
+  return bytes;
+}
+
+static void drop_block(void* block) {
+  if (block == NULL) return;
+  check_block(block);
+  free(block);
+}
+
+static void* work(void* argument) {
+  // The processors are the forking thread's and its children's when they want them.
+  setpriority(PRIO_PROCESS, (id_t)gettid(), 10);
+  uint64_t random = (uint64_t)(uintptr_t)argument;
+  while (!atomic_load(&stop))
+    drop_block(atomic_exchange(&place[next_random(&random) % places], make_block(&random)));
+  return NULL;
+}
+
+enum { most_workers = 64 };
+static pthread_t worker[most_workers];
+
+static void start_workers(size_t count) {
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setstacksize(&attributes, 256 << 10);
+  for (size_t i = 0; i < count; ++i) {
+    const int error = pthread_create(&worker[i], &attributes, work, (void*)(uintptr_t)(i + 1));
+    REQUIRE(error == 0, "pthread_create: %s", strerror(error));
+  }
+}
+
+static void stop_workers(size_t count) {
+  atomic_store(&stop, true);
+  for (size_t i = 0; i < count; ++i) pthread_join(worker[i], NULL);
+}
+
+// Frees what the parent's threads had made; how many bytes the child could name.
+static size_t drop_all_inherited(void) {
+  size_t bytes = 0;
+  for (size_t i = 0; i < places; ++i) {
+    void* const block = atomic_exchange(&place[i], NULL);
+    if (block == NULL) continue;
+    bytes += malloc_usable_size(block);
+    drop_block(block);
+  }
+  return bytes;
+}
+
+static void allocate_much(void) {
+  uint64_t random = 5;
+  void* block[300];
+  for (size_t i = 0; i < COUNT_OF(block); ++i) block[i] = make_block(&random);
+  for (size_t i = 0; i < COUNT_OF(block); ++i) drop_block(block[i]);
+}
+
+static void expect_end(pid_t child, size_t number) {
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  EXPECT(status == 0, "child %zu ended with wait status %d%s", number, status,
+         WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM ? ": it hung" : "");
+}
+
+static void child_of_64_threads(void) {
+  const size_t forks = check_is_long() ? 500 : 10;
+  start_workers(most_workers);
+  for (size_t i = 0; i < forks && !check_has_failed(); ++i) {
+    const pid_t child = fork();
+    REQUIRE(child >= 0, "fork: %s", strerror(errno));
+    if (child == 0) {
+      alarm(20);
+      allocate_much();
+      drop_all_inherited();
+      const pid_t grandchild = fork();
+      if (grandchild == 0) {
+        alarm(20);
+        allocate_much();
+        execl("/bin/true", "true", (char*)NULL);
+        _exit(2);
+      }
+      expect_end(grandchild, i);
+      _exit(check_has_failed() ? 1 : 0);
+    }
+    expect_end(child, i);
+  }
+  stop_workers(most_workers);
+}
+
+// Bytes in use, as the tested allocator counts them; SIZE_MAX if it does not count.
+static size_t bytes_in_use(void) {
+  struct mallinfo2 (*const info)(void) = (struct mallinfo2(*)(void))find_function("mallinfo2");
+  Dl_info theirs;
+  Dl_info mallocs;
+  if (info == NULL || dladdr((void*)info, &theirs) == 0 || dladdr((void*)malloc, &mallocs) == 0 ||
+      theirs.dli_fbase != mallocs.dli_fbase)
+    return SIZE_MAX;
+  const struct mallinfo2 all = info();
+  return all.uordblks + all.hblkhd;
+}
+
+enum { drill_workers = 8 };
+
+// What is in use when the child has freed all that anybody has, in bytes.
+static size_t lost_in_child(void) {
+  int ends[2];
+  REQUIRE(pipe(ends) == 0, "pipe: %s", strerror(errno));
+  const pid_t child = fork();
+  REQUIRE(child >= 0, "fork: %s", strerror(errno));
+  if (child == 0) {
+    alarm(20);
+    drop_all_inherited();
+    malloc_trim(0);
+    const size_t lost = bytes_in_use();
+    allocate_much();
+    _exit(write(ends[1], &lost, sizeof lost) == sizeof lost && !check_has_failed() ? 0 : 1);
+  }
+  close(ends[1]);
+  size_t lost = 0;
+  REQUIRE(read(ends[0], &lost, sizeof lost) == sizeof lost, "the child says nothing");
+  close(ends[0]);
+  expect_end(child, 0);
+  return lost;
+}
+
+static int compare_sizes(const void* a, const void* b) {
+  const size_t left = *(const size_t*)a;
+  const size_t right = *(const size_t*)b;
+  return (left > right) - (left < right);
+}
+
+static void many_forks_lose_little(void) {
+  enum { most_forks = 1000 };
+  static size_t lost[most_forks];
+  const size_t forks = check_is_long() ? most_forks : 50;
+  const size_t before = lost_in_child();  // what the C library itself has in use
+  start_workers(drill_workers);
+  for (size_t i = 0; i < forks && !check_has_failed(); ++i) lost[i] = lost_in_child();
+  stop_workers(drill_workers);
+  if (before == SIZE_MAX) {
+    report_figure("%zu forks without a hang; the allocator does not say what is in use", forks);
+    return;
+  }
+  qsort(lost, forks, sizeof *lost, compare_sizes);
+  const size_t median = lost[forks / 2] - before;
+  const size_t most = lost[forks - 1] - before;
+  report_figure("%zu forks without a hang; children lost %zu bytes (median), %zu at most", forks,
+                median, most);
+  // A thread holds what it can put aside, and at most half of what all of them do.
+  EXPECT(median <= (size_t)drill_workers << 18, "half of the children lost %zu bytes", median);
+  EXPECT(most <= (size_t)drill_workers << 20, "a child lost %zu bytes", most);
+}
+
+static const Check checks[] = {
+    {"the child of 64 threads allocates, forks again and execs", child_of_64_threads},
+    {"forks amid threads that allocate lose little", many_forks_lose_little},
+};
+CHECK_MAIN(checks)

@@ -1,0 +1,93 @@
+// Pain 7 of allocators' users: calls before the allocator thinks it has started. Every function is
+// called from .preinit_array and from an audit library; the first call of all is free(NULL); and
+// the dynamic linker asks for thread-local storage in the middle of a thread's first steps.
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "check.h"
+#include "every_function.h"
+
+extern char** environ;
+
+static struct {
+  bool ran;
+  const char* broken;
+  unsigned called;
+  char* zeroed;
+} early;
+
+static void call_everything(void) {
+  free(opaque_pointer(NULL));
+  early.zeroed = calloc(3, 100);
+  early.broken = use_every_function(find_in_program, &early.called);
+  early.ran = true;
+}
+__attribute__((section(".preinit_array"),
+               used)) static void (*const before_constructors)(void) = call_everything;
+
+static void early_calls_work(void) {
+  REQUIRE(early.ran, ".preinit_array did not run");
+  EXPECT(early.broken == NULL, "%s does not work before the first constructor", early.broken);
+  EXPECT(early.called >= 20, "only %u functions", early.called);
+  REQUIRE(early.zeroed != NULL, "the first calloc is null");
+  for (size_t i = 0; i < 300; ++i) EXPECT(early.zeroed[i] == 0, "byte %zu is not zero", i);
+  free(early.zeroed);
+}
+
+static void audit_library_calls_work(void) {
+  int ends[2];
+  REQUIRE(pipe(ends) == 0, "pipe: %s", strerror(errno));
+  REQUIRE(setenv("LD_AUDIT", AUDIT_LIBRARY, 1) == 0, "setenv: %s", strerror(errno));
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
+  posix_spawn_file_actions_addclose(&actions, ends[0]);
+  char* arguments[] = {(char*)"true", NULL};
+  pid_t child = 0;
+  const int error = posix_spawn(&child, "/bin/true", &actions, NULL, arguments, environ);
+  REQUIRE(error == 0, "posix_spawn: %s", strerror(error));
+  close(ends[1]);
+  char text[100] = "";
+  const ssize_t length = read(ends[0], text, sizeof text - 1);
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT(status == 0, "the audited program ended with wait status %d", status);
+  EXPECT(length > 0 && strcmp(text, "ok") == 0, "the audit library said \"%s\"", text);
+}
+
+static void* touch_storage(void* storage_of_thread) {
+  char* (*const storage)(void) = (char* (*)(void))storage_of_thread;
+  char* const block = malloc(100);
+  memset(storage(), 1, 20000);
+  fill(block, 100, 1);
+  EXPECT(first_damage(block, 100, 1) == 100, "thread-local storage lies in a block");
+  free(block);
+  return NULL;
+}
+
+static void thread_storage_comes_from_it(void) {
+  for (int round = 0; round < 20; ++round) {
+    void* const library = dlopen(TLS_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    REQUIRE(library != NULL, "dlopen: %s", dlerror());
+    void* const function = dlsym(library, "storage_of_thread");
+    REQUIRE(function != NULL, "dlsym: %s", dlerror());
+    pthread_t thread[4];
+    for (size_t i = 0; i < COUNT_OF(thread); ++i)
+      REQUIRE(pthread_create(&thread[i], NULL, touch_storage, function) == 0, "pthread_create");
+    for (size_t i = 0; i < COUNT_OF(thread); ++i) pthread_join(thread[i], NULL);
+    dlclose(library);
+  }
+}
+
+static const Check checks[] = {
+    {"every function works before the first constructor", early_calls_work},
+    {"every function works in an audit library", audit_library_calls_work},
+    {"thread-local storage of loaded libraries comes from it", thread_storage_comes_from_it},
+};
+CHECK_MAIN(checks)

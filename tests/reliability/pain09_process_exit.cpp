@@ -1,0 +1,101 @@
+// Pain 9: the end of the process. Handlers of atexit and destructors of statics, in the program and
+// in two libraries, call every function when everybody else thinks it is over.
+#include <pthread.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+
+#include "check.h"
+#include "late_calls.h"
+
+namespace {
+
+// One in the program, one thread_local of its first thread, one registered by atexit.
+const LateCalls in_program{'p'};
+thread_local const LateCalls in_thread{'t'};
+void at_exit() { call_late('e'); }
+
+// Ends a copy of this process by `end`, and compares what its late callers said.
+void expect_late_calls(void (*end)(), const char* expected) {
+  int ends[2];
+  REQUIRE(pipe(ends) == 0, "pipe: %s", strerror(errno));
+  const pid_t child = fork();
+  REQUIRE(child >= 0, "fork: %s", strerror(errno));
+  if (child == 0) {
+    alarm(20);
+    late_calls_report_to(ends[1]);
+    end();
+  }
+  close(ends[1]);
+  char said[64] = "";
+  std::size_t length = 0;
+  for (ssize_t got = 1; got > 0 && length < sizeof said - 1; length += static_cast<size_t>(got)) {
+    got = read(ends[0], said + length, sizeof said - 1 - length);
+    if (got < 0) got = 0;
+  }
+  close(ends[0]);
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT(status == 0, "the process ended with wait status %d", status);
+  for (const char* caller = expected; *caller != '\0'; ++caller)
+    EXPECT(std::strchr(said, *caller) != nullptr, "'%c' is not in \"%s\"", *caller, said);
+  EXPECT(std::strlen(said) == std::strlen(expected), "\"%s\"", said);
+}
+
+void register_all() {
+  opaque_pointer(const_cast<LateCalls*>(&in_thread));  // constructs it
+  second_late_library();
+  REQUIRE(std::atexit(at_exit) == 0, "atexit failed");
+}
+
+void end_by_exit() {
+  register_all();
+  std::exit(0);
+}
+
+// The first thread ends before the process does, whose last thread ends it.
+void* end_process(void*) {
+  usleep(20'000);
+  std::exit(0);
+}
+void end_by_another_thread() {
+  register_all();
+  pthread_t thread;
+  pthread_create(&thread, nullptr, end_process, nullptr);
+  pthread_exit(nullptr);
+}
+
+void end_while_others_allocate() {
+  register_all();
+  for (int i = 0; i < 3; ++i) {
+    pthread_t thread;
+    pthread_create(
+        &thread, nullptr,
+        [](void*) -> void* {
+          for (std::uint64_t random = 1;;)
+            std::free(opaque_pointer(std::malloc(random_size(&random, 200'000))));
+        },
+        nullptr);
+  }
+  usleep(5000);
+  std::exit(0);
+}
+
+void exit_calls_everything() { expect_late_calls(end_by_exit, "pte12"); }
+// (glibc forgets the thread_locals of a first thread that ends by itself.)
+void another_threads_exit_calls_everything() { expect_late_calls(end_by_another_thread, "pe12"); }
+void exit_amid_threads_calls_everything() { expect_late_calls(end_while_others_allocate, "pte12"); }
+
+const Check checks[] = {
+    {"destructors of three objects and exit handlers call every function", exit_calls_everything},
+    {"they do when the first thread ended before", another_threads_exit_calls_everything},
+    {"they do while other threads allocate", exit_amid_threads_calls_everything},
+};
+
+}  // namespace
+
+CHECK_MAIN(checks)

@@ -1,0 +1,203 @@
+// Pain 14: a process may have some 65,000 mappings, and then memory cannot be had although there is
+// enough. The allocator itself needs few; it lives with what is left, fails properly, tells the
+// reason once, and goes on when there are more to be had.
+#include <errno.h>
+#include <fcntl.h>
+#include <malloc.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "check.h"
+
+static size_t page;
+
+// Counted without memory of any kind.
+static size_t mapping_count(void) {
+  char text[4096];
+  size_t count = 0;
+  const int file = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+  REQUIRE(file >= 0, "cannot open /proc/self/maps: %s", strerror(errno));
+  for (ssize_t got = 0; (got = read(file, text, sizeof text)) > 0;) {
+    for (ssize_t i = 0; i < got; ++i) count += text[i] == '\n';
+  }
+  close(file);
+  return count;
+}
+
+static size_t mapping_limit(void) {
+  char text[32] = "";
+  const int file = open("/proc/sys/vm/max_map_count", O_RDONLY | O_CLOEXEC);
+  if (file < 0 || read(file, text, sizeof text - 1) <= 0) skip_check("the limit is not to be read");
+  close(file);
+  const size_t limit = strtoul(text, NULL, 10);
+  if (limit > 300000) skip_check("this system allows too many mappings to use them up");
+  return limit;
+}
+
+static char* wasted;
+static size_t wasted_bytes;
+
+// Uses up mappings until `left` of them are left: every second page of a range gets other rights.
+static void use_up_mappings(size_t left) {
+  const size_t limit = mapping_limit();
+  wasted_bytes = 2 * limit * page;
+  wasted = mmap(NULL, wasted_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  REQUIRE(wasted != MAP_FAILED, "mmap: %s", strerror(errno));
+  size_t used = 0;
+  while (mprotect(wasted + 2 * used * page, page, PROT_READ) == 0) ++used;
+  REQUIRE(errno == ENOMEM && used > limit / 3, "%zu mappings: %s", used, strerror(errno));
+  // Each page that becomes like its neighbours frees two.
+  for (size_t i = 0; i < left; i += 2)
+    mprotect(wasted + 2 * (used - 1 - i / 2) * page, page, PROT_NONE);
+}
+
+enum { most_blocks = 60000 };
+static struct {
+  char* begin;
+  size_t bytes;
+} block[most_blocks];
+
+static size_t take_what_is_there(uint64_t seed, size_t limit_bytes, size_t max_bytes) {
+  size_t count = 0;
+  size_t taken = 0;
+  for (; count < most_blocks && taken < limit_bytes; ++count) {
+    const size_t bytes = 1 + random_size(&seed, max_bytes);
+    errno = 0;
+    char* const begin = malloc(bytes);
+    if (begin == NULL) {
+      EXPECT(errno == ENOMEM, "malloc(%zu) failed with errno %d", bytes, errno);
+      break;
+    }
+    block[count].begin = begin;
+    block[count].bytes = bytes;
+    fill(begin, bytes < 500 ? bytes : 500, count);
+    taken += bytes;
+  }
+  return count;
+}
+
+static void free_blocks(size_t count) {
+  for (size_t i = 0; i < count; ++i) {
+    const size_t compared = block[i].bytes < 500 ? block[i].bytes : 500;
+    EXPECT(first_damage(block[i].begin, compared, i) == compared, "block %zu was overwritten", i);
+    errno = 4711;
+    free(block[i].begin);
+    EXPECT(errno == 4711, "free set errno to %d", errno);
+  }
+}
+
+static void resize_all(size_t count) {
+  for (size_t i = 0; i < count; i += 3) {
+    const size_t bytes = block[i].bytes * 2;
+    char* const moved = realloc(block[i].begin, bytes);
+    if (moved == NULL) continue;
+    block[i].begin = moved;
+    block[i].bytes = bytes;
+    fill(moved, bytes < 500 ? bytes : 500, i);
+  }
+}
+
+static void* work_in_thread(void* argument) {
+  uint64_t random = (uint64_t)(uintptr_t)argument;
+  for (int i = 0; i < 300; ++i) free(opaque_pointer(malloc(random_size(&random, 100000))));
+  return NULL;
+}
+
+// Standard error, as long as nobody reads it.
+static int begin_listening(void) {
+  int ends[2];
+  REQUIRE(pipe2(ends, O_CLOEXEC | O_NONBLOCK) == 0, "pipe2: %s", strerror(errno));
+  REQUIRE(dup2(ends[1], STDERR_FILENO) == STDERR_FILENO, "dup2: %s", strerror(errno));
+  close(ends[1]);
+  return ends[0];
+}
+
+static void few_mappings_left(void) {
+  static const size_t left[] = {0, 2, 4, 6, 8, 12, 16, 24, 40};
+  for (size_t i = 0; i < COUNT_OF(left); ++i) {
+    use_up_mappings(left[i]);
+    for (uint64_t round = 0; round < 3; ++round) {
+      const size_t count = take_what_is_there(round, 64 << 20, round == 0 ? 2000 : 3 << 20);
+      resize_all(count);
+      pthread_t thread;
+      if (pthread_create(&thread, NULL, work_in_thread, (void*)(uintptr_t)(round + 1)) == 0)
+        pthread_join(thread, NULL);
+      malloc_trim(0);
+      free_blocks(count);
+    }
+    munmap(wasted, wasted_bytes);
+    const size_t count = take_what_is_there(9, 64 << 20, 1 << 20);
+    size_t bytes = 0;
+    for (size_t b = 0; b < count; ++b) bytes += block[b].bytes;
+    EXPECT(bytes >= 64 << 20, "only %zu bytes when mappings are to be had again", bytes);
+    free_blocks(count);
+  }
+}
+
+static void is_explained_once(void) {
+  const int said = begin_listening();
+  use_up_mappings(0);
+  size_t failed = 0;
+  for (size_t i = 0; i < 1000; ++i) failed += malloc(opaque((size_t)64 << 20)) == NULL;
+  REQUIRE(failed != 0, "64 GB can be had without a mapping");
+  char text[4000] = "";
+  const ssize_t got = read(said, text, sizeof text - 1);
+  if (got <= 0 && strncmp(tested_library(), "libtsmalloc", 11) != 0)
+    skip_check("it explains nothing");
+  REQUIRE(got > 0, "nothing was said");
+  const char* const line = strstr(text, "mappings");
+  EXPECT(line != NULL && strstr(text, "vm.max_map_count") != NULL, "\"%s\"", text);
+  EXPECT(line == NULL || strstr(line + 1, "out of memory") == NULL, "it was said twice: %s", text);
+  munmap(wasted, wasted_bytes);
+}
+
+// Other reasons are not taken for this one.
+static void other_refusals_are_silent(void) {
+  const int said = begin_listening();
+  const struct rlimit limit = {1 << 30, 1 << 30};
+  REQUIRE(setrlimit(RLIMIT_AS, &limit) == 0, "setrlimit: %s", strerror(errno));
+  for (size_t i = 0; i < 100; ++i) {
+    errno = 0;
+    EXPECT(malloc(opaque((size_t)2 << 30)) == NULL && errno == ENOMEM, "errno %d", errno);
+  }
+  char text[1000] = "";
+  EXPECT(read(said, text, sizeof text - 1) <= 0, "it said \"%s\"", text);
+}
+
+// Blocks of all sizes, of which little is touched and half is freed. Only the engine promises this.
+static void large_heaps_need_few(void) {
+  enum { blocks = 9000 };
+  const size_t before = mapping_count();
+  uint64_t random = 3;
+  size_t total = 0;
+  for (size_t i = 0; i < blocks; ++i) {
+    block[i].bytes = 4096 + random_size(&random, 4 << 20);
+    block[i].begin = malloc(block[i].bytes);
+    REQUIRE(block[i].begin != NULL, "malloc(%zu) is null", block[i].bytes);
+    block[i].begin[0] = 1;
+    total += block[i].bytes;
+  }
+  for (size_t i = 0; i < blocks; i += 2) free(block[i].begin);
+  malloc_trim(0);
+  const size_t more = mapping_count() - before;
+  report_figure("%zu MB in %d blocks, every second freed: %zu mappings", total >> 20, (int)blocks,
+                more);
+  EXPECT(more < 200 || strcmp(tested_library(), "libtsmalloc.so") != 0, "%zu mappings", more);
+}
+
+__attribute__((constructor)) static void read_page_size(void) {
+  page = (size_t)sysconf(_SC_PAGESIZE);
+}
+
+static const Check checks[] = {
+    {"few mappings are left", few_mappings_left},
+    {"a refusal for want of mappings is explained once", is_explained_once},
+    {"other refusals are not taken for it", other_refusals_are_silent},
+    {"gigabytes in pieces need few mappings", large_heaps_need_few},
+};
+CHECK_MAIN(checks)

@@ -1,0 +1,185 @@
+// Pain 16: limits on address space and data, whenever they are set, and machines that refuse large
+// reservations. A program gets what fits, ENOMEM for what does not, and its threads and mappings
+// get theirs; when the limit is raised, there is more.
+#include <errno.h>
+#include <pthread.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "check.h"
+
+extern char** environ;
+
+enum { megabyte = 1 << 20, most_blocks = 100000 };
+
+static char* block[most_blocks];
+
+static void limit(__rlimit_resource_t resource, size_t bytes) {
+  struct rlimit both;
+  REQUIRE(getrlimit(resource, &both) == 0, "getrlimit: %s", strerror(errno));
+  both.rlim_cur = bytes;
+  REQUIRE(setrlimit(resource, &both) == 0, "setrlimit: %s", strerror(errno));
+}
+
+// Blocks of so many bytes, until there are no more or `most_bytes` are taken.
+static size_t take(size_t each, size_t most_bytes) {
+  size_t count = 0;
+  for (; count < most_blocks && count * each < most_bytes; ++count) {
+    errno = 0;
+    block[count] = malloc(each);
+    if (block[count] == NULL) {
+      EXPECT(errno == ENOMEM, "malloc(%zu) failed with errno %d", each, errno);
+      break;
+    }
+    fill(block[count], each < 100 ? each : 100, count);
+  }
+  return count;
+}
+
+static void give_back(size_t count, size_t each) {
+  const size_t compared = each < 100 ? each : 100;
+  for (size_t i = 0; i < count; ++i) {
+    EXPECT(first_damage(block[i], compared, i) == compared, "block %zu was overwritten", i);
+    free(block[i]);
+  }
+}
+
+// A program under `ulimit -v`, in KiB.
+static int run_limited(const char* command) {
+  char* arguments[] = {(char*)"sh", (char*)"-c", (char*)command, NULL};
+  pid_t child = 0;
+  const int error = posix_spawn(&child, "/bin/sh", NULL, NULL, arguments, environ);
+  REQUIRE(error == 0, "posix_spawn: %s", strerror(error));
+  int status = 0;
+  waitpid(child, &status, 0);
+  return status;
+}
+
+static void programs_run_in_little(void) {
+  static const char* const limits[] = {"200000", "100000", "40000"};
+  for (size_t i = 0; i < COUNT_OF(limits); ++i) {
+    char command[300];
+    snprintf(command, sizeof command,
+             "ulimit -v %s; test \"$(printf '%%s\\n' c a b | sort | tr -d '\\n')\" = abc",
+             limits[i]);
+    const int status = run_limited(command);
+    EXPECT(status == 0, "sort under ulimit -v %s: wait status %d", limits[i], status);
+  }
+}
+
+static void* use_and_wait(void* barrier) {
+  char* const own = malloc(1000);
+  REQUIRE(own != NULL, "null in a thread");
+  fill(own, 1000, 3);
+  pthread_barrier_wait(barrier);
+  EXPECT(first_damage(own, 1000, 3) == 1000, "a thread's block was overwritten");
+  free(own);
+  return NULL;
+}
+
+// So many threads at once, each with a heap if heaps are to be had.
+static void start_threads(unsigned count, size_t stack_bytes) {
+  static pthread_t thread[512];
+  REQUIRE(count <= COUNT_OF(thread), "%u", count);
+  pthread_barrier_t barrier;
+  pthread_barrier_init(&barrier, NULL, count);
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setstacksize(&attributes, stack_bytes);
+  for (unsigned i = 0; i < count; ++i) {
+    const int error = pthread_create(&thread[i], &attributes, use_and_wait, &barrier);
+    REQUIRE(error == 0, "pthread_create %u of %u: %s", i, count, strerror(error));
+  }
+  for (unsigned i = 0; i < count; ++i) pthread_join(thread[i], NULL);
+}
+
+// A limit that a program sets for itself, when the allocator is at work already, leaves room for
+// threads and mappings of others, and the allocator the rest.
+static void limit_is_set_late(void) {
+  free(opaque_pointer(malloc(1000)));
+  limit(RLIMIT_AS, (size_t)300 * megabyte);
+  start_threads(8, 8 * megabyte);
+  char* const mapped =
+      mmap(NULL, 50 * megabyte, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  EXPECT(mapped != MAP_FAILED, "50 MB of 300 cannot be mapped: %s", strerror(errno));
+  if (mapped != MAP_FAILED) munmap(mapped, 50 * megabyte);
+  const size_t count = take(100000, (size_t)400 * megabyte);
+  const size_t got = count * 100000;
+  report_figure("%zu MB of 300 can be allocated", got >> 20);
+  EXPECT(got >= (size_t)100 * megabyte && got < (size_t)300 * megabyte, "%zu bytes", got);
+  give_back(count, 100000);
+}
+
+// What did not fit is there when the limit is gone.
+static void raise_limit(__rlimit_resource_t resource, size_t now) {
+  limit(resource, now + 40 * megabyte);
+  const size_t few = take(5000, (size_t)200 * megabyte);
+  EXPECT(few * 5000 < (size_t)60 * megabyte, "%zu bytes under a limit of 40 MB", few * 5000);
+  EXPECT(malloc(opaque((size_t)200 * megabyte)) == NULL, "200 MB under a limit of 40");
+  limit(resource, RLIM_INFINITY);
+  void* const large = malloc(opaque((size_t)200 * megabyte));
+  EXPECT(large != NULL, "200 MB cannot be had although the limit is gone");
+  free(large);
+  give_back(few, 5000);
+  const size_t many = take(5000, (size_t)300 * megabyte);
+  EXPECT(many * 5000 >= (size_t)300 * megabyte, "only %zu bytes without a limit", many * 5000);
+  give_back(many, 5000);
+}
+
+static void address_limit_is_raised(void) { raise_limit(RLIMIT_AS, address_space_bytes()); }
+static void data_limit_is_raised(void) { raise_limit(RLIMIT_DATA, data_bytes()); }
+
+static void many_threads_in_little(void) {
+  limit(RLIMIT_AS, address_space_bytes() + 80 * (size_t)megabyte);
+  start_threads(300, 64 << 10);
+}
+
+// Resident memory at most, of a program that hardly allocates; in KiB.
+static long peak_of_shell(bool with_library) {
+  char* arguments[] = {(char*)"sh", (char*)"-c", (char*)":", NULL};
+  char* nothing[] = {NULL};
+  long peaks[5];
+  for (size_t i = 0; i < COUNT_OF(peaks); ++i) {
+    pid_t child = 0;
+    const int error =
+        posix_spawn(&child, "/bin/sh", NULL, NULL, arguments, with_library ? environ : nothing);
+    REQUIRE(error == 0, "posix_spawn: %s", strerror(error));
+    struct rusage usage;
+    REQUIRE(wait4(child, NULL, 0, &usage) == child, "wait4: %s", strerror(errno));
+    peaks[i] = usage.ru_maxrss;
+  }
+  long least = peaks[0];
+  for (size_t i = 1; i < COUNT_OF(peaks); ++i) least = peaks[i] < least ? peaks[i] : least;
+  return least;
+}
+
+static void tiny_programs_stay_tiny(void) {
+  const long more = peak_of_shell(true) - peak_of_shell(false);
+  report_figure("an empty shell script holds %ld KiB more than under libc", more);
+  EXPECT(more <= 300 || strcmp(tested_library(), "libtsmalloc.so") != 0, "%ld KiB more", more);
+}
+
+static void little_address_space_is_taken(void) {
+  free(opaque_pointer(malloc(100)));
+  report_figure("the process has %zu MB of address space", address_space_bytes() >> 20);
+  EXPECT(address_space_bytes() < (size_t)64 * megabyte ||
+             strncmp(tested_library(), "libtsmalloc", 11) != 0,
+         "%zu bytes", address_space_bytes());
+}
+
+static const Check checks[] = {
+    {"programs run in 40 MB of address space", programs_run_in_little},
+    {"a limit that is set late leaves room for others", limit_is_set_late},
+    {"when a limit on address space is raised, there is more", address_limit_is_raised},
+    {"when a limit on data is raised, there is more", data_limit_is_raised},
+    {"300 threads in 80 MB", many_threads_in_little},
+    {"a program that hardly allocates holds at most 300 KiB more", tiny_programs_stay_tiny},
+    {"a program that hardly allocates has little address space", little_address_space_is_taken},
+};
+CHECK_MAIN(checks)
