@@ -56,6 +56,38 @@ inline constexpr std::size_t cache_line_bytes = 128;
 inline constexpr std::uintptr_t address_limit = std::uintptr_t{1} << 47;
 
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
+
+// Whether a value is below a limit that is read relaxed. gcc, before version 15 at least, compares
+// with an atomic object in two instructions where one will do, and free() has none to spare.
+inline bool is_below(std::size_t value, const std::atomic<std::size_t>& limit) noexcept {
+#if defined(__clang__) || defined(__SANITIZE_THREAD__)
+  return value < limit.load(std::memory_order_relaxed);
+#else
+  bool below;
+  __asm__("cmp %[limit], %[value]" : "=@ccb"(below) : [value] "r"(value), [limit] "m"(limit));
+  return below;
+#endif
+}
+
+// Takes one from a number, and says whether it is negative then. gcc computes the address first if
+// the result is asked for.
+inline bool falls_below_zero(std::int32_t& number) noexcept {
+#if defined(__clang__) || defined(__SANITIZE_THREAD__)
+  return --number < 0;
+#else
+  bool is_negative;
+  __asm__("subl $1, %[number]" : [number] "+m"(number), "=@ccs"(is_negative));
+  return is_negative;
+#endif
+}
+
+// The same value, of which the compiler knows nothing: what it has computed from it before, it
+// computes again, in the address of the access instead of before it.
+template <class Integer>
+inline Integer unrelated(Integer value) noexcept {
+  __asm__("" : "+r"(value));
+  return value;
+}
 static_assert(sizeof(void*) == 8);
 
 // Tells the processor that this is a spin loop.

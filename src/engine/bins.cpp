@@ -9,14 +9,46 @@
 namespace ts::engine {
 namespace {
 
+void report_damage(unsigned size_class, const void* where) noexcept {
+  report_misuse(Misuse::damaged_list, FoundBy::a_later_call, where,
+                size_classes[size_class].block_bytes);
+}
+
+// Lengths of lists and the numbers that say how long they should be may differ by this much without
+// anybody's misuse: a call that was left for good between two stores, by longjmp out of a signal
+// handler or by cancellation, or in the thread of a parent (layout.h, put_before).
+constexpr std::int32_t tolerance = 1;
+
 // Blocks of one slab that were in use come home, as a list.
 void take_list_home(ThreadHeap& heap, Span& slab, Block* first, std::uint32_t count) noexcept {
   Block** end = &slab.blocks;
-  while (*end != nullptr) end = &(*end)->next;
+  auto left = static_cast<std::int32_t>(slab.free_blocks) + tolerance;
+  for (; *end != nullptr && left != 0; --left) end = &(*end)->next;
+  if (*end != nullptr) [[unlikely]]
+    report_damage(slab.size_class, *end);  // a ring, from here on
   *end = first;
   slab.free_blocks += count;
-  set_used(slab, used(slab) - count);
+  take_count_home(slab, count);
   settle(heap, slab);
+}
+
+// How many blocks the bin holds, as far as malloc and free counted; negative if it gave more than it
+// got, which only a list that is a ring makes possible.
+std::int32_t counted_blocks(const ThreadHeap& heap, unsigned size_class) noexcept {
+  const auto capacity = static_cast<std::int32_t>(bin_blocks(heap, size_classes[size_class]));
+  return capacity - heap.bins[size_class].room;
+}
+
+// Neither malloc nor free can see that a bin's list is a ring, and it never runs dry; so each refill
+// looks at one of the bins, in turn.
+void check_next_bin(ThreadHeap& heap) noexcept {
+  const unsigned size_class = heap.checked_class % (class_count - 1) + 1;
+  heap.checked_class = static_cast<std::uint8_t>(size_class);
+  if (counted_blocks(heap, size_class) >= -tolerance) [[likely]]
+    return;
+  report_damage(size_class, heap.bins[size_class].head);
+  heap.bins[size_class] = {nullptr,
+                           static_cast<std::int32_t>(bin_blocks(heap, size_classes[size_class]))};
 }
 
 // The first slab of the list that has blocks which were in use before, or null. Of a class, only
@@ -49,7 +81,12 @@ std::uint32_t take_used(ThreadHeap& heap, unsigned size_class, Block*& head) noe
     } else {
       count = count < room - taken ? count : room - taken;
       Block* last = first;
-      for (std::uint32_t i = 1; i < count; ++i) last = last->next;
+      std::uint32_t length = 1;
+      for (; length < count && last->next != nullptr; ++length) last = last->next;
+      if (length != count) [[unlikely]] {
+        report_damage(size_class, last);
+        slab->free_blocks = count = length;
+      }
       slab->blocks = last->next;
       last->next = head;
     }
@@ -89,6 +126,11 @@ std::uint32_t take_fresh(ThreadHeap& heap, unsigned size_class, Block*& head) no
 Block* refill(ThreadHeap& heap, unsigned size_class) noexcept {
   drain(heap);
   if constexpr (counting) count_event(Event::bin_refills);
+  check_next_bin(heap);
+  // What is at its end should have been counted to its end.
+  const std::int32_t astray = counted_blocks(heap, size_class);
+  if (astray > tolerance || astray < -tolerance) [[unlikely]]
+    report_damage(size_class, nullptr);
   Block* head = nullptr;
   std::uint32_t taken = take_used(heap, size_class, head);
   if (taken == 0) taken = take_fresh(heap, size_class, head);
@@ -106,17 +148,23 @@ void empty_bin(ThreadHeap& heap, unsigned size_class) noexcept {
   const std::int32_t room = bin.room;
   const std::uint32_t capacity = bin_blocks(heap, c);
   bin = {nullptr, static_cast<std::int32_t>(capacity)};
+  if (block == nullptr) return;
   if (room < 0) {
     const std::uint32_t count = capacity + static_cast<std::uint32_t>(-room);
     return take_list_home(heap, *slab_of(block), block, count);
   }
-  while (block != nullptr) {
-    Block* const next = block->next;
+  std::int32_t left = static_cast<std::int32_t>(capacity) - room + tolerance;
+  for (; block != nullptr; --left) {
     const Entry entry = entry_of(block);
-    if ((entry ^ heap.self) < heap_unit) {
+    if (left <= 0 || (entry & class_mask) != size_class << class_shift) [[unlikely]]
+      return report_damage(size_class, block);
+    Block* const next = block->next;
+    if ((entry ^ heap.self) >= heap_unit) {
+      release_remote(heap, block, c, FoundBy::a_later_call);
+    } else if (place_of(block, c).is_beginning) [[likely]] {
       take_home(heap, *slab_of(block), block);
     } else {
-      release_remote(heap, block, c);
+      report_misuse(Misuse::no_beginning, FoundBy::a_later_call, block, c.block_bytes);
     }
     block = next;
   }
@@ -134,8 +182,12 @@ void unpin(ThreadHeap& heap, Span& slab) noexcept {
   const SizeClass& c = size_classes[slab.size_class];
   if (slab.granules == 1 || used(slab) > bin_blocks(heap, c)) return;
   std::uint32_t in_bin = 0;
-  for (const Block* block = heap.bins[slab.size_class].head; block != nullptr; block = block->next)
+  const Block* block = heap.bins[slab.size_class].head;
+  for (std::int32_t left = counted_blocks(heap, slab.size_class); block != nullptr && left > 0;
+       --left) {
     in_bin += slab_of(block, c) == &slab ? 1 : 0;
+    block = block->next;
+  }
   if (in_bin != used(slab)) return;
   empty_bin(heap, slab.size_class);
 }
@@ -144,7 +196,10 @@ void recount_bins(ThreadHeap& heap) noexcept {
   for (unsigned c = 1; c < class_count; ++c) {
     Bin& bin = heap.bins[c];
     bin.room = static_cast<std::int32_t>(bin_blocks(heap, size_classes[c]));
-    for (const Block* block = bin.head; block != nullptr; block = block->next) --bin.room;
+    std::uint32_t left = most_in_bin;
+    for (const Block* block = bin.head; block != nullptr && left != 0; block = block->next, --left)
+      --bin.room;
+    if (left == 0) bin = {nullptr, static_cast<std::int32_t>(bin_blocks(heap, size_classes[c]))};
   }
 }
 

@@ -11,8 +11,11 @@ namespace {
 std::size_t own_bin_bytes() noexcept {
   std::size_t bytes = 0;
   for (unsigned c = 1; c < class_count; ++c) {
-    for (const Block* block = current_heap->bins[c].head; block != nullptr; block = block->next)
+    const Block* block = current_heap->bins[c].head;
+    for (std::uint32_t left = most_in_bin; block != nullptr && left != 0; --left) {
       bytes += size_classes[c].block_bytes;
+      block = block->next;
+    }
   }
   return bytes;
 }
@@ -26,7 +29,8 @@ class BlockSet {
         blocks_{slab.slab_blocks} {}
   // Blocks of other slabs are no members.
   void add_list(const Block* block) noexcept {
-    for (; block != nullptr; block = block->next) {
+    for (std::uint32_t left = most_in_bin; block != nullptr && left != 0;
+         block = block->next, --left) {
       const std::size_t offset = address_of(block) - address_of(begin_);
       const std::size_t number = offset / block_bytes_;
       if (number < blocks_) add_word(number / 64, std::uint64_t{1} << number % 64);
@@ -98,10 +102,9 @@ void* Engine::allocate_zeroed(std::size_t bytes) noexcept {
 }
 
 std::size_t Engine::usable_size(const void* p) noexcept {
+  if (!is_block(p, FoundBy::usable_size)) return 0;
   const Entry entry = entry_of(p);
-  if ((entry & large_entry) != 0) return usable_large(p);
-  require(entry != 0, "not a block of ours", p);
-  return size_class_of(entry).block_bytes;
+  return (entry & large_entry) != 0 ? usable_large(p) : size_class_of(entry).block_bytes;
 }
 
 std::size_t Engine::good_size(std::size_t bytes) noexcept {

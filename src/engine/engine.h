@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "engine/large_blocks.h"
+#include "engine/misuse.h"
 #include "engine/page_heap.h"
 #include "engine/thread_heap.h"
 
@@ -31,10 +32,14 @@ class Engine {
   bool resize(void* p, std::size_t bytes) noexcept {
     const Entry entry = entry_of(p);
     if ((entry & large_entry) != 0) return bytes > max_small_bytes && resize_large(p, bytes);
-    require(entry != 0, "realloc of a block that is not in use", p);
     const std::size_t now = size_class_of(entry).block_bytes;
     // A block that would be half empty moves to where it fits.
     return bytes <= now && (bytes > now / 2 || now <= 64);
+  }
+  // Whether a block in use may begin there; if not, that is reported. (Of blocks in bins, nobody
+  // knows that they are not in use.)
+  static bool is_block(const void* p, FoundBy found_by) noexcept {
+    return begins_block(p) || report_stray(p, found_by);
   }
   // A block of more bytes with the same contents, by another address for its pages, and `p` is
   // released; null, with nothing changed, where the caller does better to copy.

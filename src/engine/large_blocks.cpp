@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "base/event_counts.h"
 #include "engine/huge_pages.h"
+#include "engine/misuse.h"
 #include "engine/page_heap.h"
 #include "engine/thread_heap.h"
 #include "os/os.h"
@@ -38,12 +39,12 @@ std::size_t at_least_one(std::size_t granules) noexcept { return granules == 0 ?
 
 // Takes the block from the map. Of two threads that free it, one succeeds, and the other is told;
 // and neither harms whoever has the memory next.
-void claim(const void* p) noexcept {
+bool claim(const void* p) noexcept {
   Entry entry = large_entry;
-  const bool is_ours =
-      layout.map[granule_of(p)].compare_exchange_strong(entry, 0, std::memory_order_relaxed);
-  require(is_ours, not_in_use, p);
+  return layout.map[granule_of(p)].compare_exchange_strong(entry, 0, std::memory_order_relaxed);
 }
+
+bool begins_granule(const void* p) noexcept { return address_of(p) % granule_bytes == 0; }
 
 // The fewer threads there are, the more spans each may keep.
 std::uint32_t most_kept() noexcept {
@@ -81,8 +82,8 @@ void* allocate_large(std::size_t bytes, std::size_t alignment, bool* zeroed) noe
 }
 
 void release_large(void* p, Entry entry) noexcept {
-  require(entry == large_entry && address_of(p) % granule_bytes == 0, not_in_use, p);
-  claim(p);
+  if (entry != large_entry || !begins_granule(p) || !claim(p)) [[unlikely]]
+    return static_cast<void>(report_stray(p, FoundBy::free));
   Span& span = span_of(p);
   note_release(span);
   KeptSpans* const kept = kept_spans(span.granules);
@@ -104,6 +105,8 @@ void release_kept(ThreadHeap& heap) noexcept {
 }
 
 bool resize_large(void* p, std::size_t bytes) noexcept {
+  if (!begins_granule(p)) [[unlikely]]
+    return false;  // no block: the caller finds out
   Span& span = span_of(p);
   const std::size_t granules = granules_for(bytes);
   const std::size_t now = usable_granules(span);
@@ -137,8 +140,7 @@ void* move_large(void* p, std::size_t bytes) noexcept {
   moves.fetch_add(1, std::memory_order_relaxed);
   if constexpr (counting) count_event(Event::large_moves);
   void* const moved = begin_block(*span, granules);
-  claim(p);
-  page_heap.release_clean(&old);
+  if (claim(p)) page_heap.release_clean(&old);
   return moved;
 }
 

@@ -35,10 +35,11 @@ struct Block {
 
 // release: the child of a fork may find a list of a thread that it does not have cut off between
 // any two stores (base/busy_mark.h), and then the block is on it with its link, or not at all.
-inline void put_before(Block*& list, Block* block) noexcept {
-  block->next = list;
+inline void put_before(Block*& list, Block* block, Block* first) noexcept {
+  block->next = first;
   std::atomic_ref<Block*>{list}.store(block, std::memory_order_release);
 }
+inline void put_before(Block*& list, Block* block) noexcept { put_before(list, block, list); }
 
 // A thread's own stock of one class: a LIFO list, so that a block comes back while its lines are
 // still in the cache.
@@ -134,6 +135,7 @@ struct alignas(64) ThreadHeap {
   bool is_inherited = false;          // orphans' lock: its thread did not end, but was not forked
   bool has_wide_bins = false;         // const: it is one of the first
   std::atomic<bool> busy{false};      // owner: in a slow path; a fork leaves such a heap alone
+  std::uint8_t checked_class = 0;     // owner: whose bin was looked at last (bins.cpp)
   ThreadHeap* next_orphan = nullptr;  // orphans' lock
   Bin bins[class_count];              // owner
   Span* partial[class_count] = {};    // owner: slabs with blocks to give, by class
@@ -151,6 +153,9 @@ inline constexpr std::uint32_t most_heaps_with_wide_bins = 16;
 inline std::uint32_t bin_blocks(const ThreadHeap& heap, const SizeClass& c) noexcept {
   return heap.has_wide_bins ? c.wide_bin_blocks : c.bin_blocks;
 }
+
+// A list of more is damaged: a bin is full, or has what one slab had.
+inline constexpr std::uint32_t most_in_bin = max_slab_blocks + max_wide_bin_blocks;
 
 // ---- the range of addresses ----
 
@@ -183,7 +188,7 @@ inline Entry entry_of(const void* p) noexcept {
   const std::size_t granule = granule_of(p);
   // relaxed: whoever has a block learnt its address from the thread that got it, and with the
   // address all that was stored before
-  if (granule >= layout.granule_count.load(std::memory_order_relaxed)) [[unlikely]]
+  if (!is_below(granule, layout.granule_count)) [[unlikely]]
     return 0;
   return layout.map[granule].load(std::memory_order_relaxed);
 }

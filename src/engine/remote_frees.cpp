@@ -16,9 +16,13 @@ void send(Span& slab, std::uint32_t word, std::uint64_t bits, std::uint32_t coun
   // release: what this thread did to the blocks is over (pairs with the owner's taking of the bits)
   const std::uint64_t before =
       remote_word_of(&slab, word).fetch_or(bits, std::memory_order_release);
-  if ((before & bits) != 0) [[unlikely]] {
-    const auto twice = word * 64 + static_cast<unsigned>(std::countr_zero(before & bits));
-    fatal(not_in_use, memory_of(&slab) + std::size_t{twice} * size_class_of(entry).block_bytes);
+  if (const std::uint64_t twice = before & bits; twice != 0) [[unlikely]] {
+    const std::size_t bytes = size_class_of(entry).block_bytes;
+    const std::size_t number = word * 64 + static_cast<unsigned>(std::countr_zero(twice));
+    report_misuse(Misuse::double_free, FoundBy::a_later_call, memory_of(&slab) + number * bytes,
+                  bytes);
+    count -= static_cast<std::uint32_t>(std::popcount(twice));  // each comes home once
+    if (count == 0) return;
   }
   // release: the bits are set before they are counted. acquire: pairs with the owner's exchange,
   // after which next_ready is ours to write.
@@ -49,6 +53,8 @@ void begin_batch(RemoteBatch& batch, Span& slab, std::uint32_t word) noexcept {
 
 void release_remote_at_once(void* p, const SizeClass& c) noexcept {
   const BlockPlace place = place_of(p, c);
+  if (!place.is_beginning) [[unlikely]]
+    return report_misuse(Misuse::no_beginning, FoundBy::free, p, c.block_bytes);
   send(layout.spans[place.slab_number], place.number / 64, std::uint64_t{1} << place.number % 64,
        1);
 }
@@ -75,6 +81,7 @@ bool drain(ThreadHeap& heap) noexcept {
     // pairs with the next addition to 0, whose thread writes next_ready, which we have read
     const std::uint32_t counted = frees.pending.exchange(0, std::memory_order_acq_rel);
     const SizeClass& c = size_classes[slab->size_class];
+    std::uint32_t strays = 0;  // of places that no block was ever handed out of
     for (std::uint32_t first = 0; first < slab->slab_blocks; first += 64) {
       std::atomic<std::uint64_t>& word = remote_word_of(slab, first / 64);
       if (word.load(std::memory_order_relaxed) == 0) continue;
@@ -83,10 +90,18 @@ bool drain(ThreadHeap& heap) noexcept {
       for (std::uint64_t bits = word.exchange(0, std::memory_order_acquire); bits != 0;
            bits &= bits - 1) {
         const std::size_t number = first + static_cast<unsigned>(std::countr_zero(bits));
-        push(*slab, reinterpret_cast<Block*>(memory_of(slab) + number * c.block_bytes));
+        std::byte* const p = memory_of(slab) + number * c.block_bytes;
+        if (number >= slab->carved) [[unlikely]] {
+          report_misuse(Misuse::no_beginning, FoundBy::a_later_call, p, c.block_bytes);
+          ++strays;
+          continue;
+        }
+        push(*slab, reinterpret_cast<Block*>(p));
       }
     }
-    set_used(*slab, used(*slab) - counted);
+    // A stray, too, is counted, now or later.
+    set_used(*slab, used(*slab) + strays);
+    take_count_home(*slab, counted);
     settle(heap, *slab);
     slab = next;
   }

@@ -24,14 +24,16 @@
 
 namespace ts::engine {
 
-// Where a block lies: its slab, and which of the slab's blocks it is.
+// Where a pointer into a slab leads: to which slab, to which of its blocks, and whether to the
+// block's beginning. (One behind the slab's last block may begin there, too: see drain.)
 struct BlockPlace {
   std::size_t slab_number;
   std::uint32_t number;
+  bool is_beginning;
 };
 
-// Aborts if no block of the class begins at `p`. The owner writes to the slab's descriptor all the
-// time; another thread does not look into it where it need not.
+// The owner writes to the slab's descriptor all the time; another thread does not look into it where
+// it need not.
 inline BlockPlace place_of(const void* p, const SizeClass& c) noexcept {
   const std::size_t granule = granule_of(p);
   std::size_t offset = (address_of(p) - layout.base) % granule_bytes;
@@ -41,8 +43,7 @@ inline BlockPlace place_of(const void* p, const SizeClass& c) noexcept {
     offset += back * granule_bytes;
   }
   const std::uint32_t number = number_in_slab(c, offset);
-  require(std::size_t{number} * c.block_bytes == offset, not_in_use, p);
-  return {granule - back, number};
+  return {granule - back, number, std::size_t{number} * c.block_bytes == offset};
 }
 
 // Sends the blocks of a batch home; it is empty then.
@@ -51,16 +52,21 @@ inline BlockPlace place_of(const void* p, const SizeClass& c) noexcept {
 // Empties the batch and begins it anew for other blocks.
 [[gnu::noinline]] void begin_batch(RemoteBatch& batch, Span& slab, std::uint32_t word) noexcept;
 
-// Takes a block of another heap into a batch of `heap`, which is the calling thread's.
-inline void release_remote(ThreadHeap& heap, void* p, const SizeClass& c) noexcept {
+// Takes a block of another heap into a batch of `heap`, which is the calling thread's. Of misuse it
+// reports that it was found in this call.
+inline void release_remote(ThreadHeap& heap, void* p, const SizeClass& c,
+                           FoundBy found_by) noexcept {
   const BlockPlace place = place_of(p, c);
+  if (!place.is_beginning) [[unlikely]]
+    return report_misuse(Misuse::no_beginning, found_by, p, c.block_bytes);
   Span* const slab = layout.spans + place.slab_number;
   const std::uint32_t word = place.number / 64;
   const std::uint64_t bit = std::uint64_t{1} << place.number % 64;
   RemoteBatch& batch = heap.batches[place.slab_number % batch_count];
   if (batch.slab != slab || batch.word != word) [[unlikely]]
     begin_batch(batch, *slab, word);
-  require((batch.bits & bit) == 0, not_in_use, p);
+  if ((batch.bits & bit) != 0) [[unlikely]]
+    return report_misuse(Misuse::double_free, found_by, p, c.block_bytes);
   batch.bits |= bit;
   // A page of blocks is the most that a thread keeps from their owner.
   if (++batch.count == c.carve_blocks) send(batch);

@@ -56,6 +56,14 @@ bool settle(ThreadHeap& heap, Span& slab) noexcept {
   const bool is_only_one = slab.next == nullptr && slab.previous == nullptr;
   if (is_only_one && slab.granules <= size_classes[slab.size_class].first_slab_granules)
     return true;
+  if (slab.free_blocks > slab.carved) [[unlikely]] {
+    // Some are on its list twice, and others may be in use: nobody is to get its memory.
+    report_misuse(Misuse::damaged_list, FoundBy::a_later_call, memory_of(&slab),
+                  size_classes[slab.size_class].block_bytes);
+    if (slab.listed) unlist(heap, slab);
+    slab.blocks = nullptr;
+    return false;
+  }
   release_slab(heap, slab);
   return false;
 }

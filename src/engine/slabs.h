@@ -3,6 +3,7 @@
 // these.
 #pragma once
 
+#include "base/check.h"
 #include "engine/layout.h"
 
 namespace ts::engine {
@@ -32,6 +33,16 @@ inline void set_used(Span& slab, std::uint32_t blocks) noexcept {
   slab.used.store(blocks, std::memory_order_relaxed);
 }
 
+// So many blocks that were in use are no longer. More than that come home only if one was freed
+// twice.
+inline void take_count_home(Span& slab, std::uint32_t blocks) noexcept {
+  const std::uint32_t before = used(slab);
+  if (before < blocks) [[unlikely]]
+    report_misuse(Misuse::damaged_list, FoundBy::a_later_call, memory_of(&slab),
+                  size_classes[slab.size_class].block_bytes);
+  set_used(slab, before < blocks ? 0 : before - blocks);
+}
+
 // The slab has got blocks back: lists it if it was not, and returns it to the page heap if it is
 // empty. One empty slab of a class stays, if it is a short one, so that a program that takes and
 // frees a few blocks does not go to the page heap each time. False if the slab is gone.
@@ -40,7 +51,7 @@ bool settle(ThreadHeap& heap, Span& slab) noexcept;
 // A block that was in use comes home; false if its slab is gone.
 inline bool take_home(ThreadHeap& heap, Span& slab, Block* block) noexcept {
   push(slab, block);
-  set_used(slab, used(slab) - 1);
+  take_count_home(slab, 1);
   return settle(heap, slab);
 }
 

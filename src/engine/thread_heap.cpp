@@ -8,6 +8,7 @@
 #include "base/event_counts.h"
 #include "engine/bins.h"
 #include "engine/large_blocks.h"
+#include "engine/misuse.h"
 #include "engine/page_heap.h"
 #include "engine/remote_frees.h"
 #include "engine/slabs.h"
@@ -160,7 +161,8 @@ ThreadHeap* adopt_heap() noexcept {
 
 // Of no slab: a large block, or none of ours.
 [[gnu::noinline]] void release_other(void* p, Entry entry) noexcept {
-  require((entry & large_entry) != 0, not_in_use, p);
+  if ((entry & large_entry) == 0) [[unlikely]]
+    return static_cast<void>(report_stray(p, FoundBy::free));
   const int kept = errno;
   release_large(p, entry);
   errno = kept;
@@ -252,13 +254,19 @@ static_assert(std::ranges::all_of(size_classes, [](const SizeClass& c) {
   return c.slab_granules == 1 || c.wide_bin_blocks <= most_used_to_unpin;
 }));
 
-void release_overflow(void* p, Bin& bin) noexcept {
+void release_overflow(void* p, std::size_t bin_offset) noexcept {
+  Bin& bin = bin_at(current_heap, bin_offset);
+  if (bin.head == p) [[unlikely]]
+    return report_double_free(p);
   if constexpr (counting) count_event(Event::bin_overflows);
   ++bin.room;
   // Without a mark of being busy: a child of a fork that sees only a part of this, from the first
   // store on, sees a list that is longer than `free_blocks` says, or a block that still counts as
   // used; it can live with either.
   Span& slab = *slab_of(p);
+  // What is home cannot come home.
+  if (slab.blocks == p || used(slab) == 0) [[unlikely]]
+    return report_double_free(p);
   put_before(slab.blocks, static_cast<Block*>(p));
   std::atomic_thread_fence(std::memory_order_release);
   ++slab.free_blocks;
@@ -294,12 +302,13 @@ void release_slow(void* p, Entry kind) noexcept {
   const SizeClass& c = size_class_of(entry);
   // A block that shares no cache line with others may as well stay here, where its lines are.
   Bin& bin = bin_at(&heap, entry & class_mask);
-  if (c.block_bytes % cache_line_bytes == 0 && bin.room > 0) {
-    place_of(p, c);
+  if (c.block_bytes % cache_line_bytes == 0 && bin.room > 0 && place_of(p, c).is_beginning) {
+    if (bin.head == p) [[unlikely]]
+      return report_double_free(p);
     --bin.room;
     return put_before(bin.head, static_cast<Block*>(p));
   }
-  release_remote(heap, p, c);
+  release_remote(heap, p, c, FoundBy::free);
 }
 
 // ---- fork ----

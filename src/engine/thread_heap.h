@@ -38,8 +38,8 @@ inline Bin& bin_at(ThreadHeap* heap, std::size_t offset) noexcept {
 
 // A block for an empty bin of the current heap, in any way; null if there is no memory.
 [[gnu::noinline]] void* allocate_slow(const Bin& bin) noexcept;
-// Takes a block that the bin, of the current heap, has no room for.
-[[gnu::noinline]] void release_overflow(void* p, Bin& bin) noexcept;
+// Takes a block that the bin, of the current heap, has no room for, or has as its first.
+[[gnu::noinline]] void release_overflow(void* p, std::size_t bin_offset) noexcept;
 // Takes a block that is not the current heap's: another heap's, a large one, or none at all. `kind` is
 // its entry, exclusive-or with the current heap's number.
 [[gnu::noinline]] void release_slow(void* p, Entry kind) noexcept;
@@ -62,10 +62,19 @@ inline void release(void* p) noexcept {
   const Entry kind = entry ^ heap->self;
   if (kind >= heap_unit) [[unlikely]]
     return release_slow(p, kind);
-  Bin& bin = bin_at(heap, kind);
-  if (--bin.room < 0) [[unlikely]]
-    return release_overflow(p, bin);
-  put_before(bin.head, static_cast<Block*>(p));
+  // The bin by its offset each time, which is one instruction less than by its address.
+  const auto bin = [heap](std::size_t offset) -> Bin& {
+    return *reinterpret_cast<Bin*>(reinterpret_cast<std::byte*>(heap) + offset +
+                                   offsetof(ThreadHeap, bins));
+  };
+  std::size_t offset = kind;
+  Block* const head = bin(offset).head;
+  offset = unrelated(offset);
+  // A block that is first in its bin is freed for the second time.
+  if (head == p || falls_below_zero(bin(offset).room)) [[unlikely]]
+    return release_overflow(p, offset);
+  offset = unrelated(offset);
+  put_before(bin(offset).head, static_cast<Block*>(p), head);
 }
 
 // Null, and ENOMEM in errno.

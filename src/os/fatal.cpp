@@ -1,34 +1,64 @@
-// The one way to give up (declared in base/check.h): a line on standard error made without stdio,
-// then SIGABRT.
+// The one way to give up (declared in base/check.h): a line on standard error, then SIGABRT; and
+// how such lines are made.
 #include <cstring>
 
 #include "base/bits.h"
 #include "base/check.h"
+#include "os/error_line.h"
 #include "os/os.h"
 
 namespace ts {
+namespace os {
+
+void ErrorLine::text(const char* begin, std::size_t bytes) noexcept {
+  for (std::size_t i = 0; i < bytes && length_ < sizeof bytes_ - 1; ++i)
+    bytes_[length_++] = begin[i];
+}
+
+void ErrorLine::text(const char* zero_terminated) noexcept {
+  text(zero_terminated, std::strlen(zero_terminated));
+}
+
+void ErrorLine::number(std::uint64_t value) noexcept {
+  char digits[21];
+  char* at = digits + sizeof digits - 1;
+  *at = '\0';
+  do {
+    *--at = static_cast<char>('0' + value % 10);
+    value /= 10;
+  } while (value != 0);
+  text(at);
+}
+
+void ErrorLine::address(const void* value) noexcept {
+  char digits[17];
+  char* at = digits + sizeof digits - 1;
+  *at = '\0';
+  std::uintptr_t rest = address_of(value);
+  do {
+    const auto digit = static_cast<unsigned>(rest & 0xf);
+    *--at = static_cast<char>(digit < 10 ? '0' + digit : 'a' + digit - 10);
+    rest >>= 4;
+  } while (rest != 0);
+  text("0x");
+  text(at);
+}
+
+void ErrorLine::write() noexcept {
+  bytes_[length_++] = '\n';
+  write_error(bytes_, length_);
+}
+
+}  // namespace os
 
 void fatal(const char* what, const void* where) noexcept {
-  constexpr char prefix[] = "tsmalloc: ";
-  char line[256];
-  std::size_t length = 0;
-  const auto append = [&](const char* text, std::size_t bytes) {
-    for (std::size_t i = 0; i < bytes && length < sizeof line - 1; ++i) line[length++] = text[i];
-  };
-  append(prefix, sizeof prefix - 1);
-  append(what, std::strlen(what));
+  os::ErrorLine line;
+  line.text(what);
   if (where != nullptr) {
-    append(": 0x", 4);
-    const std::uintptr_t address = address_of(where);
-    bool leading = true;
-    for (int shift = 60; shift >= 0; shift -= 4) {
-      const auto digit = static_cast<unsigned>((address >> shift) & 0xf);
-      leading = leading && digit == 0 && shift != 0;
-      if (!leading) append(&"0123456789abcdef"[digit], 1);
-    }
+    line.text(": ");
+    line.address(where);
   }
-  line[length++] = '\n';
-  os::write_error(line, length);
+  line.write();
   os::abort_process();
 }
 

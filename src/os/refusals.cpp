@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <cstdint>
 
+#include "os/error_line.h"
 #include "os/os.h"
 
 namespace ts::os {
@@ -57,29 +58,6 @@ Mappings mappings() noexcept {
   return is_told ? found : Mappings{};
 }
 
-class Line {
- public:
-  void text(const char* zero_terminated) noexcept {
-    for (; *zero_terminated != '\0' && length_ < sizeof bytes_; ++zero_terminated)
-      bytes_[length_++] = *zero_terminated;
-  }
-  void number(std::size_t value) noexcept {
-    char digits[21];
-    std::size_t at = sizeof digits;
-    digits[--at] = '\0';
-    do {
-      digits[--at] = static_cast<char>('0' + value % 10);
-      value /= 10;
-    } while (value != 0);
-    text(digits + at);
-  }
-  void write() const noexcept { write_error(bytes_, length_); }
-
- private:
-  char bytes_[256];
-  std::size_t length_ = 0;
-};
-
 }  // namespace
 
 void note_refusal() noexcept { refusals.fetch_add(1, std::memory_order_relaxed); }
@@ -95,12 +73,11 @@ void explain_refusal() noexcept {
   const Mappings found = mappings();
   if (found.limit != 0 && found.count + near_limit >= found.limit) {
     looked_at.store(UINT32_MAX, std::memory_order_relaxed);
-    Line line;
-    line.text("tsmalloc: out of memory: this process has ");
+    ErrorLine line{"out of memory: this process has "};
     line.number(found.count);
     line.text(" mappings, and the system allows it ");
     line.number(found.limit);
-    line.text("; raise vm.max_map_count, or map less\n");
+    line.text("; raise vm.max_map_count, or map less");
     line.write();
   }
   errno = kept;

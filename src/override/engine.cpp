@@ -9,11 +9,11 @@ namespace ts {
 namespace {
 
 constinit Semantics<engine::Engine> allocator;
-[[gnu::constructor]] void register_fork_handlers() noexcept;
+[[gnu::constructor]] void begin_process(int, char**, char** environment) noexcept;
 
 }  // namespace
 }  // namespace ts
 
+#include "override/begin_process.inc"
 #include "override/c_symbols.inc"
-#include "override/fork_handlers.inc"
 #include "override/operators.inc"

@@ -9,15 +9,16 @@ namespace {
 
 constinit Semantics<engine::Engine> allocator;
 
-// Before all constructors, those of shared libraries included (fork_handlers.inc). Only executables
+// Before all constructors, those of shared libraries included (begin_process.inc). Only executables
 // may have such a section, and only they should have these objects: a shared library that brought a
 // malloc along would serve a part of its process.
-void register_fork_handlers() noexcept;
+void begin_process(int, char**, char** environment) noexcept;
 [[gnu::used,
-  gnu::section(".preinit_array")]] void (*const before_constructors)() = register_fork_handlers;
+  gnu::section(".preinit_array")]] void (*const before_constructors)(int, char**,
+                                                                     char**) = begin_process;
 
 }  // namespace
 }  // namespace ts
 
+#include "override/begin_process.inc"
 #include "override/c_symbols.inc"
-#include "override/fork_handlers.inc"

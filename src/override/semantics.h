@@ -32,8 +32,8 @@ inline constexpr std::size_t max_object_bytes = PTRDIFF_MAX;
 
 // A heap that says so refuses impossible sizes by itself, reports ENOMEM in errno whenever it
 // returns null, takes null in release and keeps errno there, knows which of its memory is zero and
-// how much a block that grows should get, and may move a block without copying it: nothing then
-// stands between the program and its fast path.
+// how much a block that grows should get, may move a block without copying it, and says of a
+// pointer whether it is a block: nothing then stands between the program and its fast path.
 template <class Heap>
 concept SpeaksMalloc = HeapLike<Heap> && Heap::speaks_malloc;
 
@@ -188,6 +188,8 @@ class Semantics {
   // Into another block.
   [[gnu::noinline]] void* reallocate(void* old, std::size_t bytes) noexcept {
     if constexpr (SpeaksMalloc<Heap>) {
+      if (!Heap::is_block(old, FoundBy::realloc)) [[unlikely]]
+        return fail(ENOMEM);
       if (void* const moved = heap_.move(old, bytes); moved != nullptr) {
         if constexpr (counting) count_free(counted(old));
         return moved;

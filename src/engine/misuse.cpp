@@ -1,0 +1,44 @@
+#include "engine/misuse.h"
+
+#include "engine/page_heap.h"
+#include "engine/remote_frees.h"
+
+namespace ts::engine {
+namespace {
+
+// Whether the memory was a block's, or several blocks', that are free by now: in the page heap, or
+// large and kept aside by a thread.
+bool was_freed(const void* p) noexcept {
+  const std::size_t granule = granule_of(p);
+  bool is_free = false;
+  page_heap.for_each([&](const Span& span) {
+    const std::size_t first = number_of(&span);
+    if (granule < first || granule >= first + span.granules) return;
+    const Entry entry = layout.map[first].load(std::memory_order_relaxed);
+    is_free = span.state == SpanState::free || (span.state == SpanState::large && entry == 0);
+  });
+  return is_free;
+}
+
+}  // namespace
+
+bool begins_block(const void* p) noexcept {
+  const Entry entry = entry_of(p);
+  if ((entry & large_entry) != 0) return address_of(p) % granule_bytes == 0;
+  return entry != 0 && place_of(p, size_class_of(entry)).is_beginning;
+}
+
+bool report_stray(const void* p, FoundBy found_by) noexcept {
+  const bool is_ours = granule_of(p) < layout.granule_count.load(std::memory_order_relaxed);
+  const Misuse kind = !is_ours       ? Misuse::foreign_pointer
+                      : was_freed(p) ? Misuse::double_free
+                                     : Misuse::no_beginning;
+  report_misuse(kind, found_by, p, size_class_of(entry_of(p)).block_bytes);
+  return false;
+}
+
+void report_double_free(const void* p) noexcept {
+  report_misuse(Misuse::double_free, FoundBy::free, p, size_class_of(entry_of(p)).block_bytes);
+}
+
+}  // namespace ts::engine

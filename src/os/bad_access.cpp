@@ -1,0 +1,59 @@
+// Functions of libc that only a report or a sampled block needs are looked up by name: each that a
+// library refers to is work for the dynamic linker at every start.
+#include "os/bad_access.h"
+
+#include <dlfcn.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+namespace ts::os {
+namespace {
+
+template <class Function>
+Function* find(const char* name) noexcept {
+  return reinterpret_cast<Function*>(::dlsym(RTLD_DEFAULT, name));
+}
+
+using Look = void (*)(const void* address);
+constinit Look look_first = nullptr;
+constinit struct sigaction before = {};
+
+void at_bad_access(int number, siginfo_t* info, void* context) {
+  look_first(info->si_addr);
+  if ((before.sa_flags & SA_SIGINFO) != 0) return before.sa_sigaction(number, info, context);
+  if (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN)
+    return before.sa_handler(number);
+  // The same access again, on return, now ends the process as it would have.
+  if (const auto set = find<decltype(::sigaction)>("sigaction")) set(number, &before, nullptr);
+}
+
+}  // namespace
+
+bool withdraw(void* begin, std::size_t bytes) noexcept {
+  constexpr int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
+  return ::mmap(begin, bytes, PROT_NONE, flags, -1, 0) == begin;
+}
+
+void call_at_bad_access(void (*look)(const void*)) noexcept {
+  const auto set = find<decltype(::sigaction)>("sigaction");
+  if (set == nullptr) return;
+  look_first = look;
+  struct sigaction action = {};
+  action.sa_sigaction = at_bad_access;
+  action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
+  set(SIGSEGV, &action, &before);
+}
+
+void take_call_stack(CallStack& stack) noexcept {
+  // libc's: its first call loads the unwinder of gcc.
+  const auto backtrace = find<int(void**, int)>("backtrace");
+  stack.depth = backtrace != nullptr ? backtrace(stack.frames, most_frames) : 0;
+}
+
+void write_call_stack(const CallStack& stack) noexcept {
+  const auto write = find<void(void* const*, int, int)>("backtrace_symbols_fd");
+  if (write != nullptr && stack.depth > 0) write(stack.frames, stack.depth, STDERR_FILENO);
+}
+
+}  // namespace ts::os

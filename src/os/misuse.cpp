@@ -1,0 +1,84 @@
+// What is said of a misuse by the program (declared in base/check.h), and whether it goes on.
+#include <atomic>
+#include <cerrno>
+
+#include "base/check.h"
+#include "os/bad_access.h"
+#include "os/error_line.h"
+#include "os/options.h"
+#include "os/os.h"
+
+namespace ts {
+namespace {
+
+// By Misuse. Arrays of characters: pointers to them would be relocations at each start.
+constexpr char what[misuse_kinds][112] = {
+    "double free: this block is free already",
+    "this memory is not of this malloc: another allocator's, the stack's, a variable's, or "
+    "nobody's",
+    "no block that is in use begins here",
+    "a list of free blocks is damaged: one of them was freed twice, or written to after its free",
+    "the size that is named is not that of the block",
+};
+
+// By FoundBy.
+constexpr char where_found[][28] = {
+    "free(", "realloc(", "malloc_usable_size(", "a sized free(", "found in a later call (",
+};
+
+// Relaxed: whoever is first reports, and nothing else hangs on it.
+constinit std::atomic<bool> told[misuse_kinds];
+
+bool goes_on(Misuse kind) noexcept {
+  switch (current_options.on_misuse) {
+    case OnMisuse::abort:
+      return false;
+    case OnMisuse::go_on:
+    case OnMisuse::silent:
+      return true;
+    case OnMisuse::by_kind:
+      break;
+  }
+  // Where two allocators are in one process, which preloading makes likely, blocks of the other
+  // come here; leaving them alone harms nobody. All else means that memory is not what the program
+  // believes.
+  return kind == Misuse::foreign_pointer;
+}
+
+}  // namespace
+
+void report_misuse(Misuse kind, FoundBy found_by, const void* where,
+                   std::size_t block_bytes) noexcept {
+  const auto kind_index = static_cast<std::size_t>(kind);
+  const bool aborts = !goes_on(kind);
+  if (current_options.on_misuse == OnMisuse::silent) return;
+  const bool is_first = !told[kind_index].exchange(true, std::memory_order_relaxed);
+  if (!is_first && !aborts) return;
+  const int kept = errno;
+  const bool is_late = found_by == FoundBy::a_later_call;
+  os::ErrorLine line;
+  line.text(where_found[static_cast<std::size_t>(found_by)]);
+  if (where != nullptr) line.address(where);
+  line.text("): ");
+  line.text(what[kind_index]);
+  if (block_bytes != 0) {
+    line.text("; blocks of ");
+    line.number(block_bytes);
+    line.text(" bytes");
+  }
+  line.text(aborts ? "; aborting, TSMALLOC_ON_MISUSE=continue goes on"
+                   : "; going on, further ones are not reported (TSMALLOC_ON_MISUSE)");
+  line.text(is_late || kind == Misuse::double_free
+                ? "; compile with -fsanitize=address, or run under valgrind, to see where it began"
+                : "; the calls that led here:");
+  line.write();
+  if (!is_late && is_first) {  // to find out who calls may itself run into misuse
+    os::CallStack stack;
+    os::take_call_stack(stack);
+    os::write_call_stack(stack);
+  }
+  if (aborts) os::abort_process();
+  errno = kept;
+}
+
+}  // namespace ts

@@ -1,0 +1,212 @@
+#include "os/options.h"
+
+#include <sys/auxv.h>
+
+#include <cstddef>
+#include <cstring>
+#include <iterator>
+
+#include "os/error_line.h"
+
+namespace ts {
+namespace {
+
+using os::ErrorLine;
+
+enum class Kind : std::uint8_t {
+  choice,  // one of several words; the value is the number of the word
+  number,
+};
+
+// Characters, not pointers to them, which would be relocations at each start.
+struct Option {
+  char name[16];  // without the prefix
+  Kind kind;
+  std::uint8_t offset;  // of its value in Options, whose default is 0
+  std::uint32_t most;   // of a number; the least is 0
+  char words[32];       // of a choice
+  char help[84];
+};
+
+constexpr char prefix[] = "TSMALLOC_";
+constexpr std::size_t prefix_length = sizeof prefix - 1;
+
+constexpr Option table[] = {
+    {"ON_MISUSE", Kind::choice, offsetof(Options, on_misuse), 0, "default|abort|continue|silent",
+     "after misuse was reported; default: leave a foreign pointer alone, else abort"},
+    {"SHOW", Kind::choice, offsetof(Options, show), 0, "0|1",
+     "1: print this list at the start of each process"},
+};
+
+// Read elsewhere: by the counted libraries, the tools, and the lab, which say what they are for.
+constexpr char others[] = "COUNTERS|COUNT_DIR|LEDGER|RECORD|ALLOCATOR|BUILD_DIR|LAYOUT_PADDING";
+
+// A part of a text.
+struct Word {
+  const char* begin;
+  std::size_t length;
+
+  bool is(Word other) const noexcept {
+    return other.length == length && std::memcmp(begin, other.begin, length) == 0;
+  }
+};
+
+Word word_until(const char* text, char end) noexcept {
+  std::size_t length = 0;
+  while (text[length] != '\0' && text[length] != end) ++length;
+  return {text, length};
+}
+
+void append(ErrorLine& line, Word word) noexcept { line.text(word.begin, word.length); }
+
+void append_name(ErrorLine& line, const Option& option) noexcept {
+  line.text(prefix);
+  line.text(option.name);
+}
+
+std::uint32_t& value_of(const Option& option) noexcept {
+  return *reinterpret_cast<std::uint32_t*>(reinterpret_cast<char*>(&current_options) +
+                                           option.offset);
+}
+
+// The word of this number, of words with bars between them; behind the last one there is an empty
+// one.
+Word word_at(const char* words, std::uint32_t number) noexcept {
+  Word word = word_until(words, '|');
+  while (number-- != 0) {
+    const char* const end = word.begin + word.length;
+    word = *end == '\0' ? Word{end, 0} : word_until(end + 1, '|');
+  }
+  return word;
+}
+
+// The number of a word; false if it is none of them.
+bool find_word(const char* words, Word wanted, std::uint32_t& number) noexcept {
+  for (number = 0;; ++number) {
+    const Word word = word_at(words, number);
+    if (word.length == 0) return false;
+    if (word.is(wanted)) return true;
+  }
+}
+
+bool parse_number(const Option& option, const char* text, std::uint32_t& value) noexcept {
+  std::uint64_t number = 0;
+  for (; *text >= '0' && *text <= '9' && number <= option.most; ++text)
+    number = number * 10 + static_cast<unsigned>(*text - '0');
+  value = static_cast<std::uint32_t>(number);
+  return *text == '\0' && number <= option.most;
+}
+
+// Which values it takes.
+void append_range(ErrorLine& line, const Option& option) noexcept {
+  if (option.kind == Kind::choice) return line.text(option.words);
+  line.text("0..");
+  line.number(option.most);
+}
+
+void append_value(ErrorLine& line, const Option& option, std::uint32_t value) noexcept {
+  if (option.kind == Kind::choice) return append(line, word_at(option.words, value));
+  line.number(value);
+}
+
+// How many letters have to be changed, left out or put in to make one name of the other
+// (Levenshtein, 1966), capitals or not.
+std::size_t distance(Word a, const char* b) noexcept {
+  constexpr std::size_t longest = sizeof Option::name;
+  const auto letter = [](char c) { return c & ~0x20; };
+  const std::size_t columns = std::strlen(b);
+  std::size_t row[longest + 1];
+  for (std::size_t j = 0; j <= columns; ++j) row[j] = j;
+  for (std::size_t i = 1; i <= a.length; ++i) {
+    std::size_t diagonal = row[0]++;
+    for (std::size_t j = 1; j <= columns; ++j) {
+      const std::size_t replaced = diagonal + (letter(a.begin[i - 1]) != letter(b[j - 1]) ? 1 : 0);
+      const std::size_t put_in = (row[j] < row[j - 1] ? row[j] : row[j - 1]) + 1;
+      diagonal = row[j];
+      row[j] = replaced < put_in ? replaced : put_in;
+    }
+  }
+  return row[columns];
+}
+
+void warn_of_unknown(Word name) noexcept {
+  const Option* nearest = table;
+  for (const Option& option : table) {
+    if (distance(name, option.name) < distance(name, nearest->name)) nearest = &option;
+  }
+  ErrorLine line;
+  line.text(prefix);
+  append(line, name);
+  line.text(" is no option, and has no effect; the nearest is ");
+  append_name(line, *nearest);
+  line.text(" (TSMALLOC_SHOW=1 lists all)");
+  line.write();
+}
+
+void warn_of_value(const Option& option, const char* text) noexcept {
+  ErrorLine line;
+  append_name(line, option);
+  line.text("=");
+  line.text(text);
+  line.text(" is none of ");
+  append_range(line, option);
+  line.text("; the default is used, ");
+  append_value(line, option, 0);
+  line.write();
+}
+
+// Whether the environment says something of each option.
+using Given = bool[std::size(table)];
+
+// A variable of the environment, behind the prefix.
+void read_option(const char* variable, Given& given) noexcept {
+  const Word name = word_until(variable, '=');
+  if (variable[name.length] == '\0') return;  // no variable at all
+  const char* const text = variable + name.length + 1;
+  std::uint32_t value = 0;
+  for (const Option& option : table) {
+    if (!name.is(word_until(option.name, '='))) continue;
+    bool& is_given = given[&option - table];
+    if (is_given || *text == '\0') return;  // the first counts, as for getenv
+    const bool is_valid = option.kind == Kind::choice
+                              ? find_word(option.words, word_until(text, '\0'), value)
+                              : parse_number(option, text, value);
+    if (!is_valid) return warn_of_value(option, text);
+    is_given = true;
+    value_of(option) = value;
+    return;
+  }
+  if (!find_word(others, name, value)) warn_of_unknown(name);
+}
+
+// docs/options.md is checked against these lines.
+void show(const Given& given) noexcept {
+  for (const Option& option : table) {
+    ErrorLine line;
+    append_name(line, option);
+    line.text("=");
+    append_value(line, option, value_of(option));
+    line.text(given[&option - table] ? " (environment; " : " (default; ");
+    append_range(line, option);
+    line.text("): ");
+    line.text(option.help);
+    line.write();
+  }
+}
+
+}  // namespace
+
+void read_options(const char* const* environment) noexcept {
+  Given given = {};
+  for (; environment != nullptr && *environment != nullptr; ++environment) {
+    const char* const variable = *environment;
+    std::size_t same = 0;
+    while (same < prefix_length && variable[same] == prefix[same]) ++same;
+    if (same != prefix_length) continue;
+    if (::getauxval(AT_SECURE) != 0) return;
+    read_option(variable + prefix_length, given);
+  }
+  if (current_options.show != 0) show(given);
+}
+
+}  // namespace ts

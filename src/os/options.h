@@ -1,0 +1,34 @@
+// What a user can choose by the environment, and the only place that reads it: the table in
+// options.cpp has the name, the kind, the default, the range and a line of help of each variable
+// TSMALLOC_*. Names that it does not have are warned about, once, with the nearest that it has.
+//
+// Everything has its default until the library's first constructor runs, before all others of the
+// process; then the values are const. A process with more rights than its user (AT_SECURE) keeps
+// the defaults. It refuses to allocate, to use the C library's environment, which is not there yet,
+// and to be asked on a fast path.
+#pragma once
+
+#include <cstdint>
+
+namespace ts {
+
+// What happens after a misuse by the program was reported (base/check.h).
+enum class OnMisuse : std::uint32_t {
+  by_kind,  // a foreign pointer is left alone, all else aborts
+  abort,
+  go_on,
+  silent,  // goes on, and reports nothing
+};
+
+// The default of each is 0, so that a zero-initialised process is right.
+struct Options {
+  OnMisuse on_misuse = OnMisuse::by_kind;
+  std::uint32_t show = 0;
+};
+
+inline constinit Options current_options;
+
+// Called once, before any constructor, with the environment of the process.
+[[gnu::cold]] void read_options(const char* const* environment) noexcept;
+
+}  // namespace ts

@@ -1,0 +1,352 @@
+// Programs that misuse malloc, one class of misuse each, and what the allocator in force makes of
+// it. `misuse` runs every class in a process of its own and prints a line for each: the class, a
+// tab, the outcome; `misuse CLASS` does it in this process, for a debugger. It knows nothing of any
+// allocator, so that it judges all of them: LD_PRELOAD=libjemalloc.so.2 misuse.
+//
+// After the misuse the process goes on for a while with what programs do, so that an allocator that
+// notices later has its chance, and so that damage shows: blocks that overlap.
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <malloc.h>
+#include <pthread.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char** environ;
+
+enum { small = 48, large = 300000, time_limit_seconds = 10 };
+
+// ---- what the compiler must not see through ----
+
+static void* opaque(void* p) {
+  __asm__ volatile("" : "+r"(p)::"memory");
+  return p;
+}
+static char* get(size_t bytes) {
+  char* const p = opaque(malloc(bytes));
+  if (p == NULL) _exit(2);
+  memset(p, 'x', bytes);
+  return p;
+}
+static void put(void* p) { free(opaque(p)); }
+
+static void* in_thread(void* (*run)(void*), void* argument) {
+  pthread_t thread;
+  void* result = NULL;
+  if (pthread_create(&thread, NULL, run, argument) != 0 || pthread_join(thread, &result) != 0)
+    _exit(2);
+  return result;
+}
+static void* get_small(void* unused) {
+  (void)unused;
+  return get(small);
+}
+static void* put_once(void* p) {
+  put(p);
+  return NULL;
+}
+static void* put_twice(void* p) {
+  put(p);
+  put(p);
+  return NULL;
+}
+
+// ---- the classes ----
+
+static void double_free(void) { put_twice(get(small)); }
+
+static void double_free_with_another_between(void) {
+  char* const a = get(small);
+  char* const b = get(small);
+  put(a);
+  put(b);
+  put(a);
+}
+
+static void double_free_after_many(void) {
+  enum { others = 3000 };
+  static char* other[others];
+  char* const a = get(small);
+  for (int i = 0; i < others; ++i) other[i] = get(small);
+  put(a);
+  for (int i = 0; i < others; ++i) put(other[i]);
+  put(a);
+}
+
+static void double_free_after_reuse(void) {
+  char* const a = get(small);
+  put(a);
+  get(small);
+  put(a);
+}
+
+static void double_free_of_large(void) { put_twice(get(large)); }
+
+static void double_free_of_huge(void) { put_twice(get(64 << 20)); }
+
+static void double_free_by_another_thread(void) { in_thread(put_twice, get(small)); }
+
+static void free_here_and_in_another_thread(void) {
+  char* const a = get(small);
+  put(a);
+  in_thread(put_once, a);
+}
+
+static void free_in_another_thread_and_here(void) {
+  char* const a = get(small);
+  in_thread(put_once, a);
+  put(a);
+}
+
+static void free_in_two_other_threads(void) {
+  char* const a = get(small);
+  in_thread(put_once, a);
+  in_thread(put_once, a);
+}
+
+static void double_free_of_ended_threads_block(void) { put_twice(in_thread(get_small, NULL)); }
+
+static void free_of_stack(void) {
+  char local[128];
+  put(local + 32);
+}
+
+static char variable[256] __attribute__((aligned(16)));
+static void free_of_variable(void) {
+  for (int i = 0; i < 3; ++i) put(variable + 16);
+}
+
+static void free_of_mapping(void) {
+  char* const page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  put(page + 64);
+}
+
+static void free_of_unmapped(void) { put((void*)(uintptr_t)0x123450); }
+
+static void free_of_libcs_block(void) {
+  void* (*const libc_malloc)(size_t) = (void* (*)(size_t))dlsym(RTLD_DEFAULT, "__libc_malloc");
+  if (libc_malloc == NULL) _exit(2);
+  put(libc_malloc(small));
+}
+
+static void free_of_misaligned(void) { put(get(small) + 1); }
+
+static void free_inside(void) { put(get(256) + 64); }
+
+static void free_inside_of_another_threads(void) { put((char*)in_thread(get_small, NULL) + 16); }
+
+static void free_inside_of_large(void) { put(get(large) + 64); }
+
+static void free_of_a_page_inside_of_large(void) { put(get(large) + 65536); }
+
+static void realloc_of_freed(void) {
+  char* const a = get(small);
+  put(a);
+  opaque(realloc(opaque(a), 500));
+}
+
+static void realloc_of_freed_large(void) {
+  char* const a = get(large);
+  put(a);
+  opaque(realloc(opaque(a), 2 * large));
+}
+
+static void realloc_inside(void) { opaque(realloc(opaque(get(256) + 64), 1000)); }
+
+static void realloc_of_variable(void) { opaque(realloc(opaque(variable + 16), 1000)); }
+
+static void usable_size_of_freed_large(void) {
+  char* const a = get(large);
+  put(a);
+  opaque((void*)malloc_usable_size(opaque(a)));
+}
+
+static void usable_size_of_variable(void) {
+  opaque((void*)malloc_usable_size(opaque(variable + 16)));
+}
+
+static void sized_free_of_another_size(void) {
+  void (*sized)(void*, size_t) = (void (*)(void*, size_t))dlsym(RTLD_DEFAULT, "free_sized");
+  // operator delete(void*, unsigned long)
+  if (sized == NULL) sized = (void (*)(void*, size_t))dlsym(RTLD_DEFAULT, "_ZdlPvm");
+  if (sized == NULL) _exit(2);
+  sized(get(small), 4000);
+}
+
+static void write_after_free(void) {
+  char* const a = get(small);
+  put(a);
+  memset(opaque(a), 'z', small);
+}
+
+static void write_behind_the_end(void) {
+  char* const a = get(small);
+  get(small);
+  memset(opaque(a), 'z', small + 16);
+  put(a);
+}
+
+typedef struct Class {
+  const char* name;
+  void (*run)(void);
+  size_t bytes;  // of what it is about
+} Class;
+
+static const Class classes[] = {
+    {"double free", double_free, small},
+    {"double free, another free between", double_free_with_another_between, small},
+    {"double free, 3000 frees between", double_free_after_many, small},
+    {"double free, the block handed out again", double_free_after_reuse, small},
+    {"double free of 300 kB", double_free_of_large, large},
+    {"double free of 64 MiB", double_free_of_huge, large},
+    {"double free by another thread", double_free_by_another_thread, small},
+    {"free here, then in another thread", free_here_and_in_another_thread, small},
+    {"free in another thread, then here", free_in_another_thread_and_here, small},
+    {"free in two other threads", free_in_two_other_threads, small},
+    {"double free of an ended thread's block", double_free_of_ended_threads_block, small},
+    {"free of the stack", free_of_stack, small},
+    {"free of a variable", free_of_variable, small},
+    {"free of a mapping", free_of_mapping, small},
+    {"free of an unmapped address", free_of_unmapped, small},
+    {"free of libc's own block", free_of_libcs_block, small},
+    {"free of a misaligned pointer", free_of_misaligned, small},
+    {"free inside of a block", free_inside, 256},
+    {"free inside of another thread's block", free_inside_of_another_threads, small},
+    {"free inside of 300 kB", free_inside_of_large, large},
+    {"free of a page inside of 300 kB", free_of_a_page_inside_of_large, large},
+    {"realloc of a freed block", realloc_of_freed, small},
+    {"realloc of freed 300 kB", realloc_of_freed_large, large},
+    {"realloc inside of a block", realloc_inside, 256},
+    {"realloc of a variable", realloc_of_variable, small},
+    {"usable size of freed 300 kB", usable_size_of_freed_large, large},
+    {"usable size of a variable", usable_size_of_variable, small},
+    {"sized free of another size", sized_free_of_another_size, small},
+    {"write after free", write_after_free, small},
+    {"write behind the end", write_behind_the_end, small},
+};
+enum { class_count = sizeof classes / sizeof *classes };
+
+// ---- one of them, in this process ----
+
+// Says `mark` to whoever runs this.
+static void say(char mark) {
+  if (write(STDOUT_FILENO, &mark, 1) != 1) _exit(2);
+}
+static bool something_was_reported(void) {
+  struct stat errors;
+  return fstat(STDERR_FILENO, &errors) == 0 && S_ISREG(errors.st_mode) && errors.st_size != 0;
+}
+
+// Fills many blocks of the size, each with its number, and looks whether they kept it.
+static bool blocks_overlap(size_t bytes) {
+  enum { most = 1500 };
+  static uint32_t* block[most];
+  const int count = bytes > 4096 ? 20 : most;
+  for (int i = 0; i < count; ++i) {
+    block[i] = opaque(malloc(bytes));
+    if (block[i] == NULL) _exit(2);
+    for (size_t j = 0; j < bytes / sizeof(uint32_t); ++j) block[i][j] = (uint32_t)i;
+  }
+  bool overlap = false;
+  for (int i = 0; i < count; ++i) {
+    for (size_t j = 0; j < bytes / sizeof(uint32_t); ++j) overlap |= block[i][j] != (uint32_t)i;
+  }
+  for (int i = 0; i < count; ++i) free(block[i]);
+  return overlap;
+}
+
+static int run_here(const Class* class) {
+  alarm(time_limit_seconds);
+  // What a program has, so that the class is in use, and some of it was freed.
+  char* warm[64];
+  for (int i = 0; i < 64; ++i) warm[i] = get(class->bytes);
+  for (int i = 0; i < 64; i += 2) put(warm[i]);
+  class->run();
+  if (something_was_reported()) say('r');
+  say('a');
+  bool overlap = false;
+  for (int round = 0; round < 3; ++round) {
+    overlap |= blocks_overlap(class->bytes);
+    for (size_t bytes = 16; bytes < 100000; bytes += bytes / 3) put(get(bytes));
+  }
+  malloc_trim(0);
+  overlap |= blocks_overlap(class->bytes);
+  if (overlap) say('o');
+  if (something_was_reported()) say('R');
+  return 0;
+}
+
+// ---- all of them ----
+
+// What became of a process, from what it said and how it ended.
+static const char* outcome_of(const char* said, int status) {
+  const bool went_on = strchr(said, 'a') != NULL;
+  if (WIFSIGNALED(status)) {
+    switch (WTERMSIG(status)) {
+      case SIGALRM:
+        return "hangs";
+      case SIGABRT:
+      case SIGTRAP:
+      case SIGILL:
+        return went_on ? "stopped later" : "stopped at once";
+      default:
+        return went_on ? "crashes later" : "crashes";
+    }
+  }
+  if (WEXITSTATUS(status) == 2 && !went_on) return "not tried";
+  if (WEXITSTATUS(status) != 0) return went_on ? "stopped later" : "stopped at once";
+  if (strchr(said, 'r') != NULL) return "reported at once, goes on";
+  if (strchr(said, 'R') != NULL) return "reported later, goes on";
+  if (strchr(said, 'o') != NULL) return "blocks overlap";
+  return "nothing";
+}
+
+static const char* run_apart(const Class* class) {
+  int ends[2];
+  const int errors = memfd_create("errors", MFD_CLOEXEC);
+  if (errors < 0 || pipe2(ends, O_CLOEXEC) != 0) return "not tried";
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
+  posix_spawn_file_actions_adddup2(&actions, errors, STDERR_FILENO);
+  char* arguments[] = {(char*)"misuse", (char*)class->name, NULL};
+  pid_t child = 0;
+  const int error = posix_spawn(&child, "/proc/self/exe", &actions, NULL, arguments, environ);
+  posix_spawn_file_actions_destroy(&actions);
+  close(ends[1]);
+  char said[16] = "";
+  size_t length = 0;
+  for (ssize_t got = 1; got > 0 && length < sizeof said - 1;) {
+    got = read(ends[0], said + length, sizeof said - 1 - length);
+    if (got > 0) length += (size_t)got;
+  }
+  close(ends[0]);
+  close(errors);
+  int status = 0;
+  if (error != 0 || waitpid(child, &status, 0) != child) return "not tried";
+  return outcome_of(said, status);
+}
+
+int main(int argc, char** argv) {
+  if (argc > 1) {
+    for (int i = 0; i < class_count; ++i) {
+      if (strcmp(argv[1], classes[i].name) == 0) return run_here(&classes[i]);
+    }
+    dprintf(STDERR_FILENO, "misuse: no class is named \"%s\"; without a name, all are tried\n",
+            argv[1]);
+    return 2;
+  }
+  for (int i = 0; i < class_count; ++i)
+    dprintf(STDOUT_FILENO, "%s\t%s\n", classes[i].name, run_apart(&classes[i]));
+  return 0;
+}

@@ -1,0 +1,156 @@
+"""Pain 10: a foreign pointer or a double free is reported, and survived or not, as one may choose.
+
+Runs the classes of misuse.c, under a library or linked with it, and looks at what is said of each.
+It refuses to know how anything is found; docs/engine.md has that.
+
+Usage: pain10_misuse.py PROGRAM [LIBRARY.so]
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+
+AT_ONCE = "stopped at once"
+LATER = "stopped later"
+SURVIVED = "reported at once, goes on"
+UNNOTICED = "nothing"
+
+# What the normal build promises of each class. Where nothing is promised, a class is not named:
+# what happens then depends on what the program does next.
+PROMISES = {
+    "double free": AT_ONCE,
+    "double free, another free between": LATER,
+    "double free of 300 kB": AT_ONCE,
+    "double free of 64 MiB": AT_ONCE,
+    "double free by another thread": AT_ONCE,
+    "double free of an ended thread's block": AT_ONCE,
+    "free in two other threads": LATER,
+    "free of the stack": SURVIVED,
+    "free of a variable": SURVIVED,
+    "free of a mapping": SURVIVED,
+    "free of an unmapped address": SURVIVED,
+    "free of libc's own block": SURVIVED,
+    "free inside of another thread's block": AT_ONCE,
+    "free inside of 300 kB": AT_ONCE,
+    "free of a page inside of 300 kB": AT_ONCE,
+    "realloc of freed 300 kB": AT_ONCE,
+    "realloc inside of a block": AT_ONCE,
+    "realloc of a variable": SURVIVED,
+    "usable size of freed 300 kB": AT_ONCE,
+    "usable size of a variable": SURVIVED,
+}
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+faults: list[str] = []
+
+
+def expect(holds: bool, what: str, seen: object) -> None:
+    """Notes a fault, with what was seen instead."""
+    if not holds:
+        faults.append(f"{what}\n    seen: {seen}")
+
+
+def runner(program: str, library: str | None, is_linked: bool) -> Run:
+    """Something that runs a class, or all, with TSMALLOC_ON_MISUSE set to a value."""
+
+    def run(*arguments: str, on_misuse: str | None = None) -> subprocess.CompletedProcess[str]:
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("TSMALLOC_")}
+        if library is not None and not is_linked:
+            environment["LD_PRELOAD"] = library
+        if on_misuse is not None:
+            environment["TSMALLOC_ON_MISUSE"] = on_misuse
+        return subprocess.run(
+            [program, *arguments],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    return run
+
+
+def reports(result: subprocess.CompletedProcess[str]) -> list[str]:
+    """The lines of ours on standard error."""
+    return [line for line in result.stderr.splitlines() if line.startswith("tsmalloc: ")]
+
+
+def check_table(run: Run) -> None:
+    """Each class comes out as promised."""
+    lines = run().stdout.splitlines()
+    outcomes = dict(line.split("\t") for line in lines)
+    for name, promise in PROMISES.items():
+        seen = outcomes.get(name)
+        # What is found sooner than promised is as good.
+        good = {promise, AT_ONCE} if promise == LATER else {promise}
+        expect(seen in good, f"{name}: {promise}", seen)
+    expect("hangs" not in outcomes.values(), "no class hangs", outcomes)
+
+
+def check_messages(run: Run, is_linked: bool) -> None:
+    """The first line names function, pointer, misuse, size and remedy; a backtrace follows."""
+    foreign = run("free of libc's own block")
+    expect(foreign.returncode == 0, "a program that frees a pointer of libc's survives", foreign)
+    said = reports(foreign)
+    pattern = (
+        r"tsmalloc: free\(0x[0-9a-f]+\): this memory is not of this malloc: .*; "
+        r"going on, .*TSMALLOC_ON_MISUSE.*"
+    )
+    expect(len(said) == 1 and re.fullmatch(pattern, said[0]) is not None, pattern, said)
+    if not is_linked:
+        trace = foreign.stderr.splitlines()[1:]
+        expect(
+            any("misuse" in line and re.search(r"\[0x[0-9a-f]+\]$", line) for line in trace),
+            "a backtrace leads to the program",
+            foreign.stderr,
+        )
+
+    double = run("double free")
+    expect(double.returncode == -signal.SIGABRT, "a double free aborts", double)
+    said = reports(double)
+    pattern = (
+        r"tsmalloc: free\(0x[0-9a-f]+\): double free: .*; blocks of 48 bytes; aborting, "
+        r"TSMALLOC_ON_MISUSE=continue goes on; .*-fsanitize=address.*"
+    )
+    expect(len(said) == 1 and re.fullmatch(pattern, said[0]) is not None, pattern, said)
+
+
+def check_choices(run: Run) -> None:
+    """TSMALLOC_ON_MISUSE decides what happens, and each kind is reported once."""
+    result = run("double free", on_misuse="continue")
+    expect(result.returncode == 0 and len(reports(result)) == 1, "continue goes on", result)
+    for name in ("double free", "free of a variable", "free inside of 300 kB"):
+        result = run(name, on_misuse="silent")
+        expect(result.returncode == 0 and result.stderr == "", "silent says nothing", result)
+    result = run("free of a variable", on_misuse="abort")
+    expect(result.returncode == -signal.SIGABRT, "abort aborts at a foreign pointer", result)
+    expect(len(reports(result)) == 1, "and says why, once", result)
+    result = run("free of a variable")  # three times
+    expect(result.returncode == 0 and len(reports(result)) == 1, "once is enough", result)
+    result = run("realloc of a variable", on_misuse="continue")
+    expect("realloc(0x" in result.stderr, "the function is named", result)
+    result = run("usable size of a variable", on_misuse="continue")
+    expect("malloc_usable_size(0x" in result.stderr, "the function is named", result)
+
+
+def main(arguments: list[str]) -> int:
+    """Runs all checks; 1 if one failed."""
+    program = arguments[0]
+    is_linked = len(arguments) == 1
+    run = runner(program, arguments[1] if not is_linked else None, is_linked)
+    check_table(run)
+    check_messages(run, is_linked)
+    check_choices(run)
+    for fault in faults:
+        print(fault)
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

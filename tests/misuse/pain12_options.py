@@ -1,0 +1,164 @@
+"""Pain 12: an option that is misspelt, or has a bad value, is not ignored silently.
+
+Runs programs under a library with variables TSMALLOC_* set, and looks at what is said; compares
+docs/options.md with what TSMALLOC_SHOW=1 prints; and looks for variables of the lab and the tools
+that a library would take for misspelt options.
+
+Usage: pain12_options.py LIBRARY.so LINKED_PROGRAM REPOSITORY
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+faults: list[str] = []
+
+# In code, a variable of the environment is written with its quotes.
+QUOTED = re.compile(r'"TSMALLOC_([A-Z_]+)=?"')
+SHOWN = re.compile(r"tsmalloc: TSMALLOC_([A-Z_]+)=(\S+) \((default|environment); (\S+)\): (.+)")
+
+
+def expect(holds: bool, what: str, seen: object) -> None:
+    """Notes a fault, with what was seen instead."""
+    if not holds:
+        faults.append(f"{what}\n    seen: {seen}")
+
+
+def said(library: str, **options: str) -> list[str]:
+    """What a program that does nothing prints to standard error, with these options."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("TSMALLOC_")}
+    environment |= {f"TSMALLOC_{name}": value for name, value in options.items()}
+    environment["LD_PRELOAD"] = library
+    result = subprocess.run(
+        ["/bin/true"], env=environment, capture_output=True, text=True, timeout=60, check=True
+    )
+    return result.stderr.splitlines()
+
+
+def check_warnings(library: str) -> None:
+    """Unknown names and bad values each get one line; all else is silent."""
+    expect(said(library) == [], "without options, nothing is said", said(library))
+    expect(said(library, ON_MISUSE="abort") == [], "a good value is silent", None)
+    expect(said(library, ON_MISUSE="") == [], "an empty value is none", None)
+    for misspelt, nearest in (
+        ("ON_MISSUSE", "ON_MISUSE"),
+        ("SHOWS", "SHOW"),
+        ("on_misuse", "ON_MISUSE"),
+    ):
+        lines = said(library, **{misspelt: "abort"})
+        wanted = (
+            f"tsmalloc: TSMALLOC_{misspelt} is no option, and has no effect; "
+            f"the nearest is TSMALLOC_{nearest} (TSMALLOC_SHOW=1 lists all)"
+        )
+        expect(lines == [wanted], wanted, lines)
+    long_name = "X" * 3000
+    expect(len(said(library, **{long_name: "1"})) == 1, "a long name is one line", None)
+    lines = said(library, ON_MISUSE="stop")
+    wanted = (
+        "tsmalloc: TSMALLOC_ON_MISUSE=stop is none of default|abort|continue|silent; "
+        "the default is used, default"
+    )
+    expect(lines == [wanted], wanted, lines)
+
+
+def shown(library: str, **options: str) -> dict[str, tuple[str, ...]]:
+    """By name: value, source, range, help."""
+    lines = said(library, SHOW="1", **options)
+    matches = [SHOWN.fullmatch(line) for line in lines]
+    expect(all(matches), "TSMALLOC_SHOW=1 prints options and nothing else", lines)
+    return {m[1]: (m[2], m[3], m[4], m[5]) for m in matches if m}
+
+
+def check_show(library: str) -> None:
+    """Effective values, and where each is from."""
+    table = shown(library, ON_MISUSE="silent")
+    expect(table["ON_MISUSE"][:2] == ("silent", "environment"), "a set value", table)
+    expect(table["SHOW"][:2] == ("1", "environment"), "the option itself", table)
+    table = shown(library)
+    expect(table["ON_MISUSE"][:2] == ("default", "default"), "a default", table)
+
+
+def check_document(library: str, repository: Path) -> None:
+    """docs/options.md has exactly the table of the library."""
+    rows = {}
+    for line in (repository / "docs/options.md").read_text(encoding="utf-8").splitlines():
+        cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+        if len(cells) == 4 and cells[0].startswith("`TSMALLOC_"):
+            values = cells[1].strip("`").replace("\\|", "|")
+            rows[cells[0].strip("`").removeprefix("TSMALLOC_")] = (
+                cells[2].strip("`"),
+                values,
+                cells[3],
+            )
+    table = {
+        name: (value, values, text) for name, (value, _, values, text) in shown(library).items()
+    }
+    table["SHOW"] = ("0", *table["SHOW"][1:])  # it is not at its default just now
+    expect(rows == table, f"docs/options.md says {table}", rows)
+
+
+def others(repository: Path) -> list[str]:
+    """The variables that docs/options.md says are read elsewhere."""
+    text = (repository / "docs/options.md").read_text(encoding="utf-8")
+    return re.findall(r"`TSMALLOC_([A-Z_]+)`", text.partition("| variable | whose |")[2])
+
+
+def check_names(library: str, repository: Path) -> None:
+    """What tools and lab read or set is no unknown option."""
+    known = set(shown(library))
+    known |= {name for name in others(repository) if said(library, **{name: "1"}) == []}
+    for folder in ("tools", "lab/tsmlab", "dev", "src"):
+        for path in (repository / folder).rglob("*"):
+            if path.suffix in {".cpp", ".h", ".inc", ".py", ".c"}:
+                unknown = set(QUOTED.findall(path.read_text(encoding="utf-8"))) - known
+                expect(not unknown, f"src/os/options.cpp has what {path.name} names", unknown)
+
+
+def check_more_rights(linked_program: str) -> None:
+    """A process with more rights than its user keeps the defaults, and says nothing."""
+    if os.geteuid() != 0:
+        return  # only root can make one here
+    nobody = 65534
+    with tempfile.TemporaryDirectory() as folder:
+        program = Path(folder) / "set-user-id"
+        shutil.copy(linked_program, program)
+        Path(folder).chmod(0o755)
+        program.chmod(0o4755)
+        environment = {"TSMALLOC_SHOW": "1", "TSMALLOC_NONSENSE": "1"}
+        for is_secure in (True, False):
+            if not is_secure:
+                program.chmod(0o755)
+            result = subprocess.run(
+                [str(program), "double free after nothing"],
+                env=environment,
+                capture_output=True,
+                text=True,
+                timeout=60,
+                user=nobody,
+                check=False,
+            )
+            ours = [line for line in result.stderr.splitlines() if line.startswith("tsmalloc: ")]
+            expect((ours == []) == is_secure, f"secure: {is_secure}", result)
+
+
+def main(arguments: list[str]) -> int:
+    """Runs all checks; 1 if one failed."""
+    library, linked_program, repository = arguments[0], arguments[1], Path(arguments[2])
+    check_warnings(library)
+    check_show(library)
+    check_document(library, repository)
+    check_names(library, repository)
+    check_more_rights(linked_program)
+    for fault in faults:
+        print(fault)
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
