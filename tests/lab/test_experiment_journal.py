@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -383,6 +384,18 @@ def test_a_folder_that_takes_nothing_is_passed_over(world: Any, tmp_path: Path) 
     with pytest.raises(UserError, match="no journal could be begun") as caught:
         Journal.begin(header, [blocked])
     assert "XDG_STATE_HOME" in caught.value.remedy
+
+
+def test_a_folder_that_is_full_keeps_no_empty_journal(world: Any, tmp_path: Path) -> None:
+    header = Header.of(plans(world, [single()]), 7, None, None)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+    try:
+        with pytest.raises(UserError, match="File too large"):
+            Journal.begin(header, [tmp_path / "full"])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert list((tmp_path / "full").iterdir()) == []
 
 
 def test_each_run_is_in_the_file_before_the_next_begins(world: Any, tmp_path: Path) -> None:

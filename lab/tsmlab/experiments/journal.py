@@ -8,6 +8,7 @@ ends the resuming with its name; so does a line that was damaged, unless it is t
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import fcntl
 import json
@@ -195,8 +196,14 @@ class Journal:
                 problems.append(f"{folder}: {error.strerror}")
                 continue
             journal = Journal(folder / name, file, header, [])
-            journal._lock()
-            journal._write(header)
+            try:
+                _lock(journal.path, file)
+                journal._write(header)
+            except UserError as error:
+                with journal:
+                    journal.path.unlink(missing_ok=True)
+                problems.append(str(error).rstrip("."))
+                continue
             return journal
         raise UserError(
             f"no journal could be begun anywhere ({'; '.join(problems)}).",
@@ -216,15 +223,14 @@ class Journal:
                 "`tsmalloc experiment run` prints where its journal is.",
             ) from error
         try:
+            _lock(path, file)  # first: nobody adds to what is read
             header, entries, length = _parse(path, file.read())
-            journal = Journal(path, file, header, entries)
-            journal._lock()
         except UserError:
             file.close()
             raise
         file.truncate(length)
         file.seek(length)
-        return journal
+        return Journal(path, file, header, entries)
 
     def __enter__(self) -> Self:
         return self
@@ -235,7 +241,9 @@ class Journal:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._file.close()
+        # What could not be written has been said, and closing would try again.
+        with contextlib.suppress(OSError):
+            self._file.close()
 
     def add(
         self,
@@ -259,14 +267,15 @@ class Journal:
                 "Make room, then go on with --resume.",
             ) from error
 
-    def _lock(self) -> None:
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise UserError(
-                f"another process is writing the journal {self.path}.",
-                "Wait for it, or end it first.",
-            ) from error
+
+def _lock(path: Path, file: BinaryIO) -> None:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        raise UserError(
+            f"another process is writing the journal {path}.",
+            "Wait for it, or end it first.",
+        ) from error
 
 
 def latest(folders: Iterable[Path] | None = None) -> Path:
