@@ -34,6 +34,8 @@ VERBS = (
     Verb("bench", "Run the project's own workloads under tsmalloc and its peers."),
     Verb("experiment", "Repeat the source reports' experiments, or run one of your own."),
     Verb("replay", "Replay a recorded program's calls on every allocator, and compare."),
+    Verb("analyze", "Say what a recorded program did with its memory."),
+    Verb("floors", "How far is each allocator from the least time and memory of a trace?"),
     Verb("report", "Write results as a page with figures that stands alone, and as files."),
     Verb("list", "List the allocators that can be used here."),
     Verb("run", "Run a program under one allocator."),

@@ -74,25 +74,13 @@ const char* provider_of(const char* name) {
   return function == nullptr ? "" : provider_of(function);
 }
 
-struct Runs {
-  JsonLine& line;
-  Run current{};
-
-  void add(const Step& step) {
-    if (current.extend(step)) return;
-    write();
-    current.begin(step);
+void write_run(JsonLine& line, const Run& run) {
+  line.begin_list();
+  for (const std::uint64_t number : {run.first, run.step, run.count, run.slack}) {
+    line.add(static_cast<std::int64_t>(number));
   }
-  void write() {
-    if (current.count == 0) return;
-    line.begin_list();
-    for (const std::uint64_t number : {current.first, current.step, current.count, current.slack}) {
-      line.add(static_cast<std::int64_t>(number));
-    }
-    line.end_list();
-    current = {};
-  }
-};
+  line.end_list();
+}
 
 std::uint64_t parse_most(int count, char** arguments) {
   if (count == 1) return default_most;
@@ -127,9 +115,7 @@ int print_classes(int count, char** arguments) {
   line.add("most", static_cast<std::int64_t>(most));
   if (is_known) {
     line.begin_list("runs");
-    Runs runs{line};
-    each_step(most, usable_bytes, [&](const Step& step) { runs.add(step); });
-    runs.write();
+    each_run(most, usable_bytes, [&](const Run& run) { write_run(line, run); });
     line.end_list();
   } else {
     line.add_null("runs");  // the C library's malloc_usable_size knows nothing of these blocks

@@ -14,11 +14,12 @@ from tsmlab.experiments.model import ExperimentResults
 from tsmlab.report.folder import check
 from tsmlab.results import Comparison
 from tsmlab.suite_results import SuiteResults
+from tsmlab.traces.analysis import TraceAnalysis
 from tsmlab.traces.replay_results import ReplayResults
 
 __all__ = ["Results", "check", "write"]
 
-Results = Comparison | SuiteResults | ExperimentResults | ReplayResults
+Results = Comparison | SuiteResults | ExperimentResults | ReplayResults | TraceAnalysis
 
 
 def write(results: Results | Sequence[Results], directory: Path, force: bool = False) -> Path:

@@ -15,7 +15,7 @@ from tsmlab.errors import UserError
 from tsmlab.experiments import model
 from tsmlab.experiments import results as experiment_results
 from tsmlab.report import Results
-from tsmlab.traces import replay_results
+from tsmlab.traces import analysis, replay_results
 
 _REMEDY = (
     "Give a file that `tsmalloc compare`, `bench`, `experiment` or `replay` saved (its path was "
@@ -40,6 +40,7 @@ def read(path: Path) -> Results:
         suite_results.SCHEMA: suite_results.from_json,
         model.SCHEMA: experiment_results.from_json,
         replay_results.SCHEMA: replay_results.from_json,
+        analysis.SCHEMA: lambda text, _source: analysis.decode(text),
     }
     schema = _schema(text, path)
     if schema not in readers:

@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tsmlab.report import Results, folder, html
-from tsmlab.report.pages import comparison, experiments, overview, replay, suite
+from tsmlab.report.pages import analysis, comparison, experiments, overview, replay, suite
 from tsmlab.report.pages.common import Report
 from tsmlab.results import Comparison
 from tsmlab.suite_results import SuiteResults
+from tsmlab.traces.analysis import TraceAnalysis
 from tsmlab.traces.replay_results import ReplayResults
 
 
@@ -30,6 +31,8 @@ def of(results: Results) -> Report:
         return comparison.report(results)
     if isinstance(results, SuiteResults):
         return suite.report(results)
+    if isinstance(results, TraceAnalysis):
+        return analysis.report(results)
     if isinstance(results, ReplayResults):
         return replay.report(results)
     return experiments.report(results)

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <functional>
 #include <map>
 #include <random>
 #include <set>
@@ -15,6 +16,7 @@
 #include "trace/analyze/object_sizes.h"
 #include "trace/analyze/size_counts.h"
 #include "trace/format/error.h"
+#include "usable/steps.h"
 
 namespace ts::testing {
 namespace {
@@ -259,6 +261,51 @@ TEST_F(ClassesFile, WhatIsNoneIsRefusedWithItsLine) {
 }
 
 TEST(Classes, APathThatIsNoFile) { EXPECT_THROW(read_classes("/nowhere/classes.txt"), Error); }
+
+// --- steps, as `usable` finds them ----------------------------------------------------------------
+
+// The classes of an allocator that is a function, and how often it was asked.
+template <typename Function>
+std::pair<Classes, std::size_t> found_classes(std::uint64_t most, Function function) {
+  std::vector<Classes::Run> runs;
+  std::size_t questions = 0;
+  each_run(
+      most,
+      [&](std::uint64_t size) {
+        ++questions;
+        return function(size);
+      },
+      [&](const ts::Run& run) {
+        runs.push_back({run.first, run.step, run.count, run.slack});
+      });
+  return {Classes{"", runs}, questions};
+}
+
+TEST(Steps, AreFoundWhateverTheyAreLike) {
+  const auto up = [](std::uint64_t size, std::uint64_t step) {
+    return (size + step - 1) / step * step;
+  };
+  const auto octaves = [&](std::uint64_t size) -> std::uint64_t {
+    return size <= 8 ? 8 : Eighths::upper(Eighths::index(size));
+  };
+  const auto glibc = [&](std::uint64_t size) -> std::uint64_t {
+    return size < 100'000 ? std::max<std::uint64_t>(24, up(size + 8, 16) - 8)
+                          : up(size + 24, 4096) - 16;
+  };
+  const auto with_canary = [&](std::uint64_t size) { return octaves(size + 8) + 3; };
+  const auto odd = [&](std::uint64_t size) -> std::uint64_t {
+    return size < 3 ? 5 : size < 5000 ? up(size, 7) : up(size, 5000);
+  };
+  const std::function<std::uint64_t(std::uint64_t)> all[] = {octaves, glibc, with_canary, odd};
+  for (const auto& function : all) {
+    constexpr std::uint64_t most = 3'000'000;
+    const auto [classes, questions] = found_classes(most, function);
+    for (std::uint64_t size = 0; size <= most; size += size < 20'000 ? 1 : 997) {
+      ASSERT_EQ(classes.usable(size), function(size)) << size;
+    }
+    EXPECT_LT(questions, 6'000U);
+  }
+}
 
 }  // namespace
 }  // namespace ts::testing

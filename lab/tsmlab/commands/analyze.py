@@ -1,0 +1,128 @@
+"""`tsmalloc analyze`: what a recorded program did with its memory.
+
+Why: sizes, lifetimes and who frees what decide which allocator suits a program, and a trace knows
+all of them exactly.
+Refuses to: measure. Nothing is run but the question for size classes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from tsmlab import allocators as known
+from tsmlab import report
+from tsmlab.allocators import ENGINE
+from tsmlab.commands.parameters import FILE, Whole, allocators_option, extra_option
+from tsmlab.errors import EXIT_OK, UserError
+from tsmlab.records import write_atomically
+from tsmlab.traces import analysis_text, planning
+from tsmlab.traces.analysis import TraceAnalysis, analyse
+from tsmlab.traces.size_classes import classes_of
+
+# The heaps of the course all round to 16 bytes: one stands for them.
+DEFAULT = (ENGINE, "lock-first", "system")
+
+
+@click.command("analyze")
+@allocators_option(
+    "Whose waste to predict: names, globs, groups, with commas or repeatedly; none for none. "
+    "[default: tsmalloc, lock-first, system, and yours]"
+)
+@extra_option
+@click.option(
+    "--image",
+    type=Whole(minimum=0),
+    metavar="N",
+    help="Which program image of the trace. [default: the one with the most events]",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
+@click.option("--html", type=FILE, metavar="FILE", help="Write a page with figures into this file.")
+@click.option(
+    "--report",
+    "directory",
+    type=FILE,
+    metavar="DIR",
+    help="Write the page, and its figures as files.",
+)
+@click.option(
+    "-f", "--force", is_flag=True, help="Overwrite the file; write into any --report folder."
+)
+@click.option("-q", "--quiet", is_flag=True, help="No notes.")
+@click.argument("trace", metavar="TRACE", type=FILE)
+def command(
+    trace: Path,
+    chosen: Sequence[str],
+    extra: Sequence[str],
+    image: int | None,
+    as_json: bool,
+    html: Path | None,
+    directory: Path | None,
+    force: bool,
+    quiet: bool,
+) -> int:
+    """Say what the program recorded in TRACE did with its memory.
+
+    Sizes, lifetimes, temporary objects, frees across threads, what the peak is made of, what is
+    left at the end, resizes; and what the size classes of each allocator would waste. All terms are
+    defined in docs/traces.md. A damaged trace is analysed as far as it is intact.
+
+    \b
+    Examples:
+      tsmalloc analyze traces/sqlite3.tstrace
+      tsmalloc analyze mine.tstrace --html mine.html
+      tsmalloc analyze mine.tstrace -a tsmalloc,jemalloc --json
+
+    Exit status: 0; 1 wrong usage, or a file that is no trace.
+    """
+    planning.check_traces([trace])
+    if html is not None and html.exists() and not force:
+        raise UserError(
+            f"{html} exists already.", "Overwrite it with --force, or name another file."
+        )
+    if directory is not None:
+        report.check(directory, force)
+    found = _analysed(trace, image, chosen, extra, quiet)
+    if html is not None:
+        _write_page(found, html)
+    if directory is not None:
+        click.echo(f"report     {report.write(found, directory, force)}", err=True)
+    if as_json:
+        click.echo(json.dumps(found.raw))
+    else:
+        click.echo(analysis_text.report_for_stdout(found), nl=False)
+    return EXIT_OK
+
+
+def _analysed(
+    trace: Path, image: int | None, chosen: Sequence[str], extra: Sequence[str], quiet: bool
+) -> TraceAnalysis:
+    def note(text: str) -> None:
+        if not quiet:
+            click.echo(text, err=True)
+
+    if list(chosen) == ["none"]:
+        return analyse(trace, image)
+    available = known.discover(extra, versions=False)
+    own = [each.name for each in available if each.family == "user"]
+    built = {each.name for each in available}
+    default = [name for name in DEFAULT if name in built or name in known.GROUPS]
+    return analyse(
+        trace, image, classes_of(known.select(chosen or [*default, *own], available), note)
+    )
+
+
+def _write_page(found: TraceAnalysis, path: Path) -> None:
+    # Imported here: matplotlib takes a second to load.
+    from tsmlab.report import html, writing  # noqa: PLC0415
+
+    try:
+        write_atomically(path, html.page(writing.of(found)))
+    except OSError as error:
+        raise UserError(
+            f"{path} cannot be written: {error.strerror}.", "Make room, or name another file."
+        ) from error
+    click.echo(f"page       {path}", err=True)

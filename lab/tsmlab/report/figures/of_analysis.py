@@ -1,0 +1,238 @@
+"""The figures of a trace's analysis: live bytes over time, sizes and waste, sizes and lifetimes.
+
+Why: what a program does with its memory is three pictures.
+Refuses to: compute, but for shares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tsmlab.report.figures import heat, lines, size_bars
+from tsmlab.report.figures.canvas import Figure, render
+from tsmlab.report.tables import Column, of_texts
+from tsmlab.report.theme import styles_for
+from tsmlab.traces.analysis import Measure, Predicted, SizeBucket, TraceAnalysis, waste
+from tsmlab.traces.analysis_text import grouped, lifetime_words
+from tsmlab.wording import names, quantity, share
+
+# Beyond this many lines nobody tells them apart; the table has all.
+MOST_LINES = 6
+FIRST_NAMED = ("tsmalloc", "glibc", "jemalloc", "mimalloc", "tcmalloc", "lock-first")
+CURVE_ROWS = 100
+NEVER = "never"
+
+
+def figures(analysis: TraceAnalysis) -> Iterator[Figure]:
+    if len(analysis.curve) > 1:
+        yield live(analysis)
+    if any(bucket.allocated_bytes for bucket in analysis.buckets):
+        yield sizes(analysis)
+    if analysis.freed_objects:
+        yield lifetimes(analysis, "ns")
+        yield lifetimes(analysis, "bytes")
+
+
+def live(analysis: TraceAnalysis) -> Figure:
+    points = analysis.curve
+    xs = [0.0, *(point.time_ns / 1e9 for point in points)]
+    # Each stretch is drawn at its highest, so that no peak is lost.
+    ys = [float(p.highest_bytes) for p in points]
+    ys = [*ys, ys[-1]]
+    line = lines.Line("live", xs, ys, styles_for(["tsmalloc"])["tsmalloc"], True, stepped=True)
+    every = max(1, len(points) // CURVE_ROWS)
+    rows = [
+        [
+            f"{p.event:,}",
+            quantity(p.time_ns / 1e9, "seconds"),
+            quantity(p.live_bytes, "bytes"),
+            quantity(p.highest_bytes, "bytes"),
+            f"{p.live_objects:,}",
+        ]
+        for p in points[::every]
+    ]
+    peak = quantity(analysis.peak.bytes, "bytes")
+    columns = [Column(n) for n in ("event", "time", "live bytes", "highest so far", "objects")]
+    columns[3] = Column("highest in its stretch")
+    return render(
+        "live",
+        "Live bytes over time",
+        f"A curve of live bytes over {quantity(analysis.seconds, 'seconds')}; its peak is {peak}.",
+        f"Requested bytes of all live objects, at most {len(points):,} stretches of equally many "
+        "events, each drawn at its highest. No allocator can need less.",
+        of_texts("Live bytes", columns, rows),
+        lines.drawing(
+            [lines.Panel("", [line])],
+            lines.Scale("time", "seconds"),
+            lines.Scale("live bytes", "bytes"),
+            height=280.0,
+        ),
+    )
+
+
+# --- sizes ----------------------------------------------------------------------------------------
+
+
+def sizes(analysis: TraceAnalysis) -> Figure:
+    buckets = [b for b in analysis.buckets if b.allocations]
+    all_bytes = sum(b.allocated_bytes for b in buckets)
+    bars = [_bar(bucket, all_bytes) for bucket in buckets]
+    shown = _shown(analysis)
+    kept = [i for i, bucket in enumerate(analysis.buckets) if bucket.allocations]
+    drawn = [
+        size_bars.WasteLine(
+            names([p.allocator for p in group], 1),
+            [_waste(group[0], analysis.buckets, i) for i in kept],
+            styles_for([group[0].allocator])[group[0].allocator],
+        )
+        for group in shown
+    ]
+    columns = [Column("up to"), Column("allocations"), Column("bytes"), Column("at the peak")]
+    columns += [Column(f"waste, {group[0].allocator}") for group in shown]
+    rows = [
+        [
+            f"{bucket.upper:,}",
+            f"{bucket.allocations:,}",
+            quantity(bucket.allocated_bytes, "bytes"),
+            quantity(bucket.at_peak_bytes, "bytes"),
+            *(share(_waste(group[0], analysis.buckets, i)) for group in shown),
+        ]
+        for i, bucket in zip(kept, buckets, strict=True)
+    ]
+    predicted = (
+        " Below, the share of each block that nobody asked for, as each allocator's size classes "
+        "have it; alignment, headers and half-empty pages are not in it."
+        if shown
+        else ""
+    )
+    return render(
+        "sizes",
+        "Sizes and predicted waste" if shown else "Sizes",
+        f"Bars of bytes by size, in {len(bars)} buckets.",
+        f"The bytes of all allocations by their size, eight bars to an octave.{predicted}",
+        of_texts("Sizes", columns, rows),
+        size_bars.drawing(bars, drawn, "share of allocated bytes"),
+    )
+
+
+def _shown(analysis: TraceAnalysis) -> list[list[Predicted]]:
+    """At most so many lines: those that people ask for first."""
+    groups = grouped(analysis.predicted)
+
+    def importance(group: Sequence[Predicted]) -> int:
+        places = [FIRST_NAMED.index(p.allocator) for p in group if p.allocator in FIRST_NAMED]
+        return min(places, default=len(FIRST_NAMED))
+
+    return sorted(groups, key=importance)[:MOST_LINES]
+
+
+def _bar(bucket: SizeBucket, all_bytes: int) -> size_bars.Bar:
+    return size_bars.Bar(
+        lower_of(bucket.upper),
+        bucket.upper,
+        bucket.allocated_bytes / all_bytes if all_bytes else 0.0,
+        f"up to {quantity(bucket.upper, 'bytes')}: {bucket.allocations:,} allocations, "
+        f"{quantity(bucket.allocated_bytes, 'bytes')}",
+    )
+
+
+def lower_of(upper: int) -> int:
+    """The bound of the bucket below, of eight to an octave."""
+    if upper <= 8:
+        return upper - 1 if upper else 0
+    return upper - (1 << ((upper - 1).bit_length() - 1)) // 8
+
+
+def _waste(predicted: Predicted, buckets: Sequence[SizeBucket], place: int) -> float:
+    return waste(buckets[place].allocated_bytes, predicted.by_size[place][0])
+
+
+# --- lifetimes ------------------------------------------------------------------------------------
+
+
+def lifetimes(analysis: TraceAnalysis, measure: Measure) -> Figure:
+    cells = analysis.lifetimes(measure).by_size
+    left = left_by_octave(analysis)
+    size_bounds = _octaves([c.size for c in cells] + list(left))
+    life_bounds = _octaves([c.lifetime for c in cells])
+    whole = sum(c.objects for c in cells) + sum(left.values())
+    words = [lifetime_words(measure, bound) for bound in life_bounds]
+    drawn = [
+        heat.Cell(
+            life_bounds.index(c.lifetime),
+            size_bounds.index(c.size),
+            c.objects / whole,
+            f"up to {quantity(c.size, 'bytes')}, {words[life_bounds.index(c.lifetime)]}: "
+            f"{c.objects:,} objects ({share(c.objects / whole)})",
+        )
+        for c in cells
+    ]
+    drawn += [
+        heat.Cell(
+            len(life_bounds),
+            size_bounds.index(size),
+            objects / whole,
+            f"up to {quantity(size, 'bytes')}, never freed: {objects:,} objects",
+        )
+        for size, objects in left.items()
+    ]
+    has_left = bool(left)
+    what = "time" if measure == "ns" else "bytes allocated meanwhile"
+    rows = [
+        [
+            quantity(c.size, "bytes"),
+            words[life_bounds.index(c.lifetime)],
+            f"{c.objects:,}",
+            quantity(c.bytes, "bytes"),
+        ]
+        for c in cells
+    ]
+    rows += [[quantity(size, "bytes"), NEVER, f"{objects:,}", ""] for size, objects in left.items()]
+    columns = [Column(n) for n in ("size up to", "lifetime up to", "objects", "bytes")]
+    return render(
+        f"lifetimes-{measure}",
+        "Sizes and lifetimes" if measure == "ns" else "Sizes and lifetimes in bytes",
+        f"A map of {whole:,} objects by size and lifetime.",
+        f"Each cell is an octave of sizes and one of lifetimes in {what}; its colour says which "
+        "share of all objects is in it"
+        + (
+            ", in steps of ten. The column apart holds what is never freed."
+            if has_left
+            else ", in steps of ten."
+        ),
+        of_texts("Sizes and lifetimes", columns, rows, headed=False),
+        heat.drawing(
+            heat.Heat(
+                "lifetime" if measure == "ns" else "bytes allocated meanwhile",
+                "size",
+                [*words, *([NEVER] if has_left else [])],
+                [quantity(bound, "bytes") for bound in size_bounds],
+                drawn,
+                has_left,
+            )
+        ),
+    )
+
+
+def left_by_octave(analysis: TraceAnalysis) -> dict[int, int]:
+    """Objects that are live at the end, by the upper ends of octaves of their sizes."""
+    found: dict[int, int] = {}
+    for bucket in analysis.buckets:
+        if bucket.left:
+            bound = octave_of(bucket.upper)
+            found[bound] = found.get(bound, 0) + bucket.left
+    return found
+
+
+def octave_of(value: int) -> int:
+    """The upper end of its octave: a power of two, or 0."""
+    return 1 << (value - 1).bit_length() if value > 0 else 0
+
+
+def _octaves(bounds: Sequence[int]) -> list[int]:
+    """All octaves between the first and the last that occur, so that the axis has no gaps."""
+    low, high = min(bounds), max(bounds)
+    found = [low]
+    while found[-1] < high:
+        found.append(found[-1] * 2 if found[-1] else 1)
+    return found

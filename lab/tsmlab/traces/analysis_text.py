@@ -1,0 +1,308 @@
+"""An analysis as text: what is damaged, the sums, then tables.
+
+Why: whoever looks at a trace first wants to know what the program does with its memory, on one
+screen or two.
+Refuses to: compute. Every number is in the analysis.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from rich.console import Console
+from rich.text import Text
+
+from tsmlab import tables
+from tsmlab.tables import ROOMY, Cell, Column, markdown_table, rich_table
+from tsmlab.traces.analysis import MEASURES, Measure, Predicted, TraceAnalysis
+from tsmlab.wording import names, quantity, share, three_digits
+
+MAX_SIZES = 12
+MAX_THREADS = 12
+MAX_DAMAGES = 8
+LABEL = 13
+QUANTILES = ("p10", "p25", "p50", "p75", "p90", "p99", "max")
+MEASURE_NAMES: dict[Measure, str] = {
+    "events": "events",
+    "ns": "time",
+    "bytes": "bytes allocated meanwhile",
+}
+KINDS = ("malloc", "calloc", "aligned", "realloc", "free", "refused", "fork")
+Table = tuple[str, list[Column]]
+
+
+def report_for_stdout(analysis: TraceAnalysis) -> str:
+    """As wide and as colourful as stdout allows."""
+    return report(analysis, tables.stdout_width(), colours=sys.stdout.isatty())
+
+
+def report(analysis: TraceAnalysis, width: int, colours: bool = False) -> str:
+    text = io.StringIO()
+    console = Console(file=text, width=width, force_terminal=colours, highlight=False)
+    for line in damage_lines(analysis):
+        console.print(Text(line, style="red"), soft_wrap=True)
+    console.print(Text(heading(analysis)), soft_wrap=True)
+    console.print()
+    for label, words in sums(analysis):
+        console.print(Text(f"{label:<{LABEL}}{words}"), soft_wrap=True)
+    for title, columns in all_tables(analysis):
+        console.print()
+        console.print(Text(title, style="bold"), soft_wrap=True)
+        console.print(rich_table(columns, ROOMY))
+    return text.getvalue()
+
+
+def markdown(analysis: TraceAnalysis) -> str:
+    lines = [f"- {line}" for line in damage_lines(analysis)]
+    lines += [heading(analysis), ""]
+    lines += [f"- {label}: {words}" for label, words in sums(analysis)]
+    for title, columns in all_tables(analysis):
+        lines += ["", title, "", *markdown_table(columns)]
+    return "\n".join(lines) + "\n"
+
+
+# --- sentences ------------------------------------------------------------------------------------
+
+
+def damage_lines(analysis: TraceAnalysis) -> list[str]:
+    """What is lost: before anything else is said."""
+    if analysis.is_whole:
+        return []
+    texts = analysis.damage
+    lines = ["DAMAGED: this is what is left of the trace, and no figure is that of the whole."]
+    lines += [f"  {text}" for text in texts[:MAX_DAMAGES]]
+    if len(texts) > MAX_DAMAGES:
+        lines.append(f"  ... and {len(texts) - MAX_DAMAGES} more; `trace check` lists them")
+    unknown = int(analysis.raw["unknown_frees"]) + int(analysis.raw["unknown_resizes"])
+    if unknown:
+        lines.append(f"  {unknown:,} calls on objects whose allocation is lost are left out")
+    if not analysis.raw["knows_inherited"]:
+        lines.append(
+            "  what the image inherited is not known in full: events before its fork are lost"
+        )
+    return lines
+
+
+def heading(analysis: TraceAnalysis) -> str:
+    image = analysis.image
+    which = f"image {image['number']} of {analysis.images}" if analysis.images > 1 else "one image"
+    under = f" under {image['allocator']}" if image["allocator"] else ""
+    ended = {"exited": "", "unknown": "; how it ended is not known"}.get(
+        image["end"], f"; ended by {image['end']}"
+    )
+    return (
+        f"{analysis.trace}, {which}: {image['program'] or 'a program'}{under}, "
+        f"{analysis.events:,} events in {quantity(analysis.seconds, 'seconds')}, "
+        f"{_threads(analysis.threads_seen)}{ended}"
+    )
+
+
+def sums(analysis: TraceAnalysis) -> Iterator[tuple[str, str]]:
+    """A label and a sentence each."""
+    calls = ", ".join(f"{kind} {analysis.calls[kind]:,}" for kind in KINDS if analysis.calls[kind])
+    yield "calls", calls or "none"
+    allocated = analysis.amount("allocations")
+    grown = int(analysis.raw["grown_bytes"])
+    more = f", and {quantity(grown, 'bytes')} more by resizes" if grown else ""
+    yield (
+        "requested",
+        (
+            f"{quantity(allocated.bytes, 'bytes')} in {allocated.objects:,} allocations of "
+            f"{analysis.distinct_sizes:,} sizes "
+            f"(median {quantity(analysis.median_size, 'bytes')}){more}"
+        ),
+    )
+    if (inherited := analysis.amount("inherited")).objects:
+        yield (
+            "inherited",
+            (
+                f"{inherited.objects:,} objects of {quantity(inherited.bytes, 'bytes')}, live when "
+                f"the process was forked; {analysis.amount('inherited_frees').objects:,} freed here"
+            ),
+        )
+    yield "peak", _peak(analysis)
+    yield "left", _left(analysis)
+    temporary = analysis.amount("temporaries")
+    yield (
+        "temporary",
+        (
+            f"{share(analysis.temporary_share)} of all allocations ({temporary.objects:,}) are "
+            "freed before their thread allocates again"
+        ),
+    )
+    crossing = analysis.amount("cross_thread_frees")
+    yield (
+        "cross-thread",
+        (
+            f"{share(analysis.cross_thread_share)} of all frees ({crossing.objects:,}) are made by "
+            "another thread than the allocation"
+        ),
+    )
+    yield "resizes", _resizes(analysis)
+
+
+def _peak(analysis: TraceAnalysis) -> str:
+    size, objects = quantity(analysis.peak.bytes, "bytes"), analysis.peak.objects
+    event = analysis.peak_event
+    if event is None:
+        return f"{size} in {objects:,} objects: never more than in the beginning"
+    moment = quantity(analysis.peak_seconds, "seconds")
+    inherited = analysis.inherited_at_peak
+    of_them = f", {quantity(inherited.bytes, 'bytes')} of them inherited" if inherited.bytes else ""
+    return f"{size} in {objects:,} objects{of_them}, after event {event:,} ({moment})"
+
+
+def _left(analysis: TraceAnalysis) -> str:
+    own, inherited = analysis.left_own, analysis.left_inherited
+    text = f"{quantity(own.bytes, 'bytes')} in {own.objects:,} objects at the end"
+    if inherited.objects:
+        text += (
+            f", and {quantity(inherited.bytes, 'bytes')} in {inherited.objects:,} inherited ones"
+        )
+    return text
+
+
+def _resizes(analysis: TraceAnalysis) -> str:
+    chains = analysis.chains
+    if not chains["resizes"]:
+        return "none"
+    text = (
+        f"{chains['resizes']:,} of {chains['objects']:,} objects, at most {chains['longest']:,} of "
+        f"one: {chains['grown']:,} grow, {chains['shrunk']:,} shrink, "
+        f"{chains['unchanged']:,} change nothing"
+    )
+    step = chains["step_growth_thousandths"]
+    if step["objects"]:
+        text += f"; a growing step's median is {three_digits(step['p50'] / 1000)}x"
+    whole = chains["growth_thousandths"]
+    if whole["objects"]:
+        text += f", a whole chain's {three_digits(whole['p50'] / 1000)}x"
+    return text
+
+
+def _threads(count: int) -> str:
+    return "1 thread" if count == 1 else f"{count:,} threads"
+
+
+# --- tables ---------------------------------------------------------------------------------------
+
+
+def all_tables(analysis: TraceAnalysis) -> Iterator[Table]:
+    if analysis.freed_objects:
+        yield f"Lifetimes of {analysis.freed_objects:,} objects", lifetime_columns(analysis)
+    if analysis.sizes:
+        yield "Sizes that are asked for most often", size_columns(analysis)
+    if analysis.peak_sizes:
+        yield "What the peak is made of", peak_columns(analysis)
+    if analysis.left_sizes:
+        yield "What is left at the end", left_columns(analysis)
+    if analysis.threads_seen > 1:
+        yield "Threads", thread_columns(analysis)
+    if analysis.predicted:
+        yield "Predicted internal waste, as a share of blocks", waste_columns(analysis)
+
+
+def lifetime_columns(analysis: TraceAnalysis) -> list[Column]:
+    rows = [analysis.lifetimes(measure) for measure in MEASURES]
+    columns = [Column("in", [Cell(MEASURE_NAMES[measure]) for measure in MEASURES], left=True)]
+    for name in QUANTILES:
+        cells = [
+            Cell(lifetime_words(measure, lifetimes.quantile(name)))
+            for measure, lifetimes in zip(MEASURES, rows, strict=True)
+        ]
+        columns.append(Column(name, cells))
+    return columns
+
+
+def lifetime_words(measure: Measure, value: int) -> str:
+    if measure == "ns":
+        return quantity(value / 1e9, "seconds")
+    return quantity(value, "bytes" if measure == "bytes" else "count")
+
+
+def size_columns(analysis: TraceAnalysis) -> list[Column]:
+    rows = analysis.sizes[:MAX_SIZES]
+    whole = analysis.amount("allocations").objects
+    return [
+        Column("size", [Cell(f"{row.size:,}") for row in rows]),
+        Column("allocations", [Cell(f"{row.allocations:,}") for row in rows]),
+        Column("share", [Cell(share(row.allocations / whole)) for row in rows]),
+        Column("resizes to it", [Cell(f"{row.resizes:,}") for row in rows]),
+        Column("at the peak", [Cell(f"{row.at_peak:,}") for row in rows]),
+        Column("left", [Cell(f"{row.left:,}") for row in rows]),
+    ]
+
+
+def peak_columns(analysis: TraceAnalysis) -> list[Column]:
+    rows = analysis.peak_sizes[:MAX_SIZES]
+    return [
+        Column("size", [Cell(f"{row.size:,}") for row in rows]),
+        Column("objects", [Cell(f"{row.objects:,}") for row in rows]),
+        Column("bytes", [Cell(quantity(row.bytes, "bytes")) for row in rows]),
+        Column("share", [Cell(share(row.bytes / analysis.peak.bytes)) for row in rows]),
+    ]
+
+
+def left_columns(analysis: TraceAnalysis) -> list[Column]:
+    rows = analysis.left_sizes[:MAX_SIZES]
+    columns = [
+        Column("size", [Cell(f"{row.size:,}") for row in rows]),
+        Column("objects", [Cell(f"{row.own:,}") for row in rows]),
+    ]
+    if analysis.left_inherited.objects:
+        columns.append(Column("inherited", [Cell(f"{row.inherited:,}") for row in rows]))
+    return [*columns, Column("bytes", [Cell(quantity(row.bytes, "bytes")) for row in rows])]
+
+
+def thread_columns(analysis: TraceAnalysis) -> list[Column]:
+    busiest = sorted(analysis.threads, key=lambda each: -int(each["events"]))[:MAX_THREADS]
+    rows = sorted(busiest, key=lambda each: int(each["thread"]))
+
+    def objects(key: str) -> list[Cell]:
+        return [Cell(f"{row[key]['objects']:,}") for row in rows]
+
+    return [
+        Column("thread", [Cell(str(row["thread"])) for row in rows]),
+        Column("events", [Cell(f"{row['events']:,}") for row in rows]),
+        Column("allocations", objects("allocations")),
+        Column("bytes", [Cell(quantity(row["allocations"]["bytes"], "bytes")) for row in rows]),
+        Column("frees", objects("frees")),
+        Column("of others' objects", objects("foreign_frees")),
+        Column("freed by others", objects("given_away")),
+        Column("temporary", [Cell(f"{row['temporaries']:,}") for row in rows]),
+    ]
+
+
+def waste_columns(analysis: TraceAnalysis) -> list[Column]:
+    """Allocators of the same classes share a row."""
+    groups = grouped(analysis.predicted)
+    firsts = [group[0] for group in groups]
+    return [
+        Column(
+            "allocator",
+            [Cell(names([p.allocator for p in group], 3)) for group in groups],
+            left=True,
+        ),
+        Column("all allocations", [Cell(share(each.waste)) for each in firsts]),
+        Column("at the peak", [Cell(share(each.waste_at_peak)) for each in firsts]),
+        Column(
+            "bytes at the peak",
+            [
+                Cell(quantity(each.usable_at_peak - each.requested_at_peak, "bytes"))
+                for each in firsts
+            ],
+        ),
+    ]
+
+
+def grouped(predicted: Sequence[Predicted]) -> list[list[Predicted]]:
+    """Those with the same figures together, in the order of the first of each."""
+
+    def key(each: Predicted) -> tuple[int, int]:
+        return each.usable_at_peak, each.usable_all
+
+    order = sorted(predicted, key=lambda each: (each.waste_at_peak, each.waste, *key(each)))
+    return [list(group) for _, group in groupby(order, key)]

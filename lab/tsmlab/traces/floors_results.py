@@ -1,0 +1,94 @@
+"""What `tsmalloc floors` leaves behind: for each trace the plan, the runs, and what is over them.
+
+Why: an excess is a quotient of measurements; all of them are kept beside it.
+Refuses to: filter. Every run is in its comparison.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tsmlab import records
+from tsmlab.machine import Machine
+from tsmlab.results import AllocatorInfo, Comparison
+
+SCHEMA = "tsmalloc-floors-results/1"
+
+
+@dataclass(frozen=True)
+class Excess:
+    """How much more than the floor: 0.05 is a twentieth more. low, high: the 95 % interval."""
+
+    excess: float
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True)
+class FloorRow:
+    """One allocator on one trace; also the floor itself, whose time has no excess. peak_bytes: the
+    median, without what is resident before any call (TraceFloors.base_bytes)."""
+
+    allocator: str
+    failure: str | None
+    runs: int
+    seconds: float | None
+    time: Excess | None
+    peak_bytes: int | None
+    memory: Excess | None
+
+
+@dataclass(frozen=True)
+class TraceFloors:
+    """planned: what `trace floors` said. base_bytes: resident when replay begins, of the floor."""
+
+    trace: str
+    planned: dict[str, Any]
+    base_bytes: int
+    floor_seconds: float | None
+    rows: list[FloorRow]
+    comparison: Comparison
+
+    @property
+    def bound_bytes(self) -> int:
+        return int(self.planned["bound_bytes"])
+
+    @property
+    def planned_bytes(self) -> int:
+        """Of all pages on which a planned object ever lies."""
+        return int(self.planned["touched_bytes"])
+
+
+@dataclass(frozen=True)
+class FloorResults:
+    schema: str
+    created: str
+    tsmalloc_version: str
+    touch: str
+    machine: Machine
+    allocators: list[AllocatorInfo]
+    interrupted: bool
+    traces: list[TraceFloors]
+
+    @property
+    def has_failures(self) -> bool:
+        return any(row.failure for each in self.traces for row in each.rows)
+
+
+def to_json(results: FloorResults) -> str:
+    return records.to_json(results)
+
+
+def from_json(text: str, source: str = "the results") -> FloorResults:
+    """The inverse of to_json; raises UserError for what it did not write."""
+    remedy = "Give a file that `tsmalloc floors` saved or wrote with --export-json."
+    return records.from_json(FloorResults, SCHEMA, text, source, remedy)
+
+
+def save(results: FloorResults, folders: Iterable[Path] | None = None) -> Path:
+    """Keeps the results in the first folder that takes them, and returns the file's path."""
+    subject = f"floors-{results.traces[0].trace}" if results.traces else "floors"
+    return records.keep(to_json(results), results.created, subject, folders)

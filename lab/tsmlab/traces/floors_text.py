@@ -1,0 +1,144 @@
+"""The floors as text: what was planned, and a table of what each allocator takes beyond.
+
+Why: the answer is two numbers for each allocator, with their intervals.
+Refuses to: compute. Every number is in the results.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.text import Text
+
+from tsmlab import export, tables
+from tsmlab.export import Format
+from tsmlab.render import warning_lines
+from tsmlab.results import Trouble
+from tsmlab.tables import ROOMY, Cell, Column, markdown_table, measured_on, rich_table
+from tsmlab.traces.floors_results import Excess, FloorResults, FloorRow, TraceFloors, to_json
+from tsmlab.wording import change, quantity, rounds
+
+NOTES = (
+    "Excess time: over the same calls on addresses planned with the future known (the floor).",
+    "Excess memory: peak resident memory over the highest sum of live bytes (the bound).",
+)
+
+
+def formatted(results: FloorResults, file_format: Format) -> str:
+    if file_format == "json":
+        return to_json(results)
+    if file_format == "csv":
+        return _csv(results)
+    return markdown(results)
+
+
+def _csv(results: FloorResults) -> str:
+    keys: dict[str, str] = {}
+    for each in results.traces:
+        keys |= {spec.key: spec.key for spec in each.comparison.metrics}
+    runs = (
+        ((each.trace,), sample) for each in results.traces for sample in each.comparison.samples
+    )
+    return export.csv_text(("trace",), runs, keys)
+
+
+def report_for_stdout(results: FloorResults) -> str:
+    return report(results, tables.stdout_width(), colours=sys.stdout.isatty())
+
+
+def report(results: FloorResults, width: int, colours: bool = False) -> str:
+    text = io.StringIO()
+    console = Console(file=text, width=width, force_terminal=colours, highlight=False)
+    for each in results.traces:
+        for line in heading(each):
+            console.print(Text(line), soft_wrap=True)
+        console.print(rich_table(columns_of(each), ROOMY))
+        for line in failed_lines(each):
+            console.print(Text(line, style="red"), soft_wrap=True)
+        console.print()
+    for note in NOTES:
+        console.print(Text(note, style="dim"), soft_wrap=True)
+    return text.getvalue()
+
+
+def markdown(results: FloorResults) -> str:
+    lines: list[str] = []
+    for each in results.traces:
+        lines += [*heading(each), "", *markdown_table(columns_of(each)), ""]
+        lines += [f"- {line}" for line in failed_lines(each)]
+    lines += [*NOTES, "", measured_on(results.machine, results.created)]
+    return "\n".join(lines) + "\n"
+
+
+def troubles(results: FloorResults) -> list[Trouble]:
+    """Of all comparisons, each once."""
+    found = {
+        trouble.code: trouble for each in results.traces for trouble in each.comparison.warnings
+    }
+    return list(found.values())
+
+
+def warnings(results: FloorResults) -> list[str]:
+    return warning_lines(troubles(results))
+
+
+def heading(each: TraceFloors) -> list[str]:
+    planned = each.planned
+    more = change(each.planned_bytes / each.bound_bytes) if each.bound_bytes else "0.0 %"
+    lines = [
+        (
+            f"{each.trace}: bound {quantity(each.bound_bytes, 'bytes')}, planned "
+            f"{quantity(each.planned_bytes, 'bytes')} ({more}) by {planned['strategy']}, floor "
+            f"{_seconds(each.floor_seconds)}; {rounds(each.comparison.analysis.rounds)}"
+        )
+    ]
+    if not planned["whole"]:
+        lines.insert(0, "DAMAGED: calls on objects that are lost are left out.")
+        lines[1:1] = [f"  {damage['text']}" for damage in planned["damage"]]
+    return lines
+
+
+def ordered(each: TraceFloors) -> list[FloorRow]:
+    """Those that did not fail, the quickest first; the floor leads."""
+    rows = [row for row in each.rows if row.failure is None and row.seconds is not None]
+    floor = each.comparison.reference
+    return sorted(rows, key=lambda row: (row.allocator != floor, row.seconds))
+
+
+def failed_lines(each: TraceFloors) -> list[str]:
+    return [f"{row.allocator} failed: {row.failure}" for row in each.rows if row.failure]
+
+
+def columns_of(each: TraceFloors) -> list[Column]:
+    rows = ordered(each)
+    return [
+        Column("allocator", [Cell(row.allocator) for row in rows], left=True),
+        Column("time", [Cell(_seconds(row.seconds)) for row in rows]),
+        *_excess_columns("excess time", [row.time for row in rows]),
+        Column("peak", [Cell(_bytes(row.peak_bytes)) for row in rows]),
+        *_excess_columns("excess memory", [row.memory for row in rows]),
+    ]
+
+
+def _excess_columns(header: str, excesses: Sequence[Excess | None]) -> list[Column]:
+    return [
+        Column(header, [Cell("" if e is None else change(1 + e.excess)) for e in excesses]),
+        Column("[95 % CI]", [Cell(_interval(e)) for e in excesses], left=True, expendable=1),
+    ]
+
+
+def _interval(excess: Excess | None) -> str:
+    if excess is None or excess.low is None or excess.high is None:
+        return ""
+    return f"[{change(1 + excess.low)}, {change(1 + excess.high)}]"
+
+
+def _seconds(value: float | None) -> str:
+    return "" if value is None else quantity(value, "seconds")
+
+
+def _bytes(value: int | None) -> str:
+    return "" if value is None else quantity(value, "bytes")

@@ -1,0 +1,211 @@
+"""`tsmalloc floors` on simulated replays: who gets planned addresses, and what is over the floors.
+
+The planning itself is tested in C++ (tests/tools/address_plans) and at the prompt (tests/tools).
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import replay_world as world
+from conftest import Behaviour, SimulatedExecutor, World
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tsmlab.errors import UserError
+from tsmlab.measuring import Measurement, RunRequest
+from tsmlab.progress import Silence
+from tsmlab.traces import floors_results, floors_text
+from tsmlab.traces.floors import FLOOR, FloorExecutor, Options, Outcome, excess_memory, floors
+
+MIB = 1 << 20
+BASE = 100_000
+BOUND = 2 * MIB
+
+
+def planned(**changes: Any) -> dict[str, Any]:
+    whole = {
+        "schema": "tsmalloc-floors/1",
+        "whole": True,
+        "damage": [],
+        "bound_bytes": BOUND,
+        "touched_bytes": int(1.02 * BOUND),
+        "strategy": "best fit",
+    }
+    return whole | changes
+
+
+def planner(_trace: Path, plan: Path, _image: int | None) -> dict[str, Any]:
+    plan.write_text("a plan")
+    return planned()
+
+
+def behaviour(milliseconds: float, resident: float, **changes: Any) -> Behaviour:
+    """A replay that takes this long; resident: of the bound, without what is there before."""
+    line = world.line(
+        wall_ns=int(milliseconds * 1e6), peak_resident_bytes=int(resident * BOUND) + BASE
+    )
+    return world.behaviour(line, **changes)
+
+
+TYPICAL = {
+    "floor": behaviour(10.0, 1.05),
+    "glibc": behaviour(20.0, 1.50),
+    "quick": behaviour(12.5, 1.25),
+}
+
+
+def run(
+    behaviours: dict[str, Behaviour],
+    tmp_path: Path,
+    executor: SimulatedExecutor | None = None,
+    traces: int = 1,
+    **changes: Any,
+) -> Outcome:
+    files = [tmp_path / f"some{number}.tstrace" for number in range(traces)]
+    for file in files:
+        file.write_bytes(b"a trace")
+    names = [name for name in behaviours if name != "floor"]
+    options = Options(
+        traces=tuple(files),
+        allocators=tuple(World.allocator(name) for name in names),
+        seed=7,
+        rounds=3,
+    )
+    executor = executor or SimulatedExecutor(behaviours)
+    return floors(
+        options,
+        executor,
+        Silence(),
+        world.PROGRAM,
+        **({"planner": planner, "clock": executor.clock} | changes),
+    )
+
+
+def test_only_the_floor_gets_the_planned_addresses(tmp_path: Path) -> None:
+    executor = SimulatedExecutor(TYPICAL)
+    run(TYPICAL, tmp_path, executor)
+    for request in executor.requests:
+        assert ("--addresses" in request.command) == (request.allocator.name == "floor")
+        assert request.command[-1].endswith(".plan")
+        assert "--one-thread" in request.command
+        assert request.command[request.command.index("--schedule") + 1] == "recorded"
+    assert {request.allocator.name for request in executor.requests} == set(TYPICAL)
+
+
+def test_excesses_are_over_the_floor_and_the_bound(tmp_path: Path) -> None:
+    (found,) = run(TYPICAL, tmp_path).results.traces
+    rows = {row.allocator: row for row in found.rows}
+    assert found.base_bytes == BASE
+    assert found.floor_seconds == pytest.approx(0.010)
+    for name, time, memory in (("glibc", 1.0, 0.5), ("quick", 0.25, 0.25)):
+        row = rows[name]
+        assert row.time is not None
+        assert row.memory is not None
+        assert row.time.excess == pytest.approx(time, rel=1e-6)
+        assert row.memory.excess == pytest.approx(memory, rel=1e-4)
+        assert row.memory.low == pytest.approx(row.memory.high, rel=1e-4)
+        assert row.peak_bytes == pytest.approx((1 + memory) * BOUND, abs=2)
+    assert rows["floor"].time is None
+    assert rows["floor"].memory is not None
+    assert rows["floor"].memory.excess == pytest.approx(0.05, rel=1e-3)
+
+
+def test_the_table_has_the_floor_first_then_the_quickest(tmp_path: Path) -> None:
+    results = run(TYPICAL, tmp_path).results
+    text = floors_text.report(results, 120)
+    names = [line.split()[0] for line in text.splitlines() if line and line[0] != " "]
+    assert names.index("floor") < names.index("quick") < names.index("glibc")
+    assert "+25.0 %" in text
+    assert "+100 %" in text
+    assert "bound 2.00M" in text
+    assert "| --: " in floors_text.markdown(results)
+    csv = floors_text.formatted(results, "csv").splitlines()
+    assert len(csv) == 1 + sum(len(each.comparison.samples) for each in results.traces)
+    assert all(line.startswith("some0,") for line in csv[1:])
+
+
+def test_results_are_read_back_as_they_were(tmp_path: Path) -> None:
+    results = run(TYPICAL, tmp_path).results
+    path = floors_results.save(results, [tmp_path])
+    assert floors_results.from_json(path.read_text(encoding="utf-8")) == results
+    with pytest.raises(UserError, match="schema"):
+        floors_results.from_json('{"schema": "other"}')
+
+
+def test_a_failure_under_one_allocator_is_a_line(tmp_path: Path) -> None:
+    results = run(TYPICAL | {"bad": behaviour(9.0, 1.0, signal=11)}, tmp_path).results
+    assert results.has_failures
+    text = floors_text.report(results, 120)
+    assert "bad failed: SIGSEGV" in text
+    assert "quick" in text
+
+
+def test_a_damaged_trace_says_so_first(tmp_path: Path) -> None:
+    def of_damaged(*_: Any) -> dict[str, Any]:
+        return planned(whole=False, damage=[{"text": "a chunk is lost"}])
+
+    text = floors_text.report(run(TYPICAL, tmp_path, planner=of_damaged).results, 120)
+    assert text.startswith("DAMAGED")
+    assert "a chunk is lost" in text.splitlines()[1]
+
+
+def test_ctrl_c_keeps_what_was_measured(tmp_path: Path) -> None:
+    executor = SimulatedExecutor(TYPICAL, interrupt_at_run=22)
+    outcome = run(TYPICAL, tmp_path, executor, traces=2)
+    assert outcome.results.interrupted
+    assert outcome.results.traces[0].trace == "some0"
+
+
+def test_the_second_trace_may_be_none(tmp_path: Path) -> None:
+    def picky(trace: Path, plan: Path, image: int | None) -> dict[str, Any]:
+        if "some1" in trace.name:
+            raise UserError("that is no trace.")
+        return planner(trace, plan, image)
+
+    outcome = run(TYPICAL, tmp_path, traces=2, planner=picky)
+    assert outcome.error is not None
+    assert [each.trace for each in outcome.results.traces] == ["some0"]
+    with pytest.raises(UserError):
+        run(TYPICAL, tmp_path, traces=2, planner=lambda *_: picky(Path("some1"), Path(), None))
+
+
+@given(
+    excesses=st.lists(st.floats(0.01, 3.0), min_size=1, max_size=20),
+    base=st.integers(0, 1 << 30),
+    bound=st.integers(4096, 1 << 40),
+)
+def test_excess_memory_is_the_geometric_mean(excesses: list[float], base: int, bound: int) -> None:
+    peaks = [base + bound * (1 + excess) for excess in excesses]
+    found = excess_memory(peaks, float(base), float(bound))
+    assert found is not None
+    mean = math.exp(sum(math.log1p(excess) for excess in excesses) / len(excesses)) - 1
+    assert found.excess == pytest.approx(mean, rel=1e-3, abs=1e-6)
+    if found.low is not None and found.high is not None:
+        assert found.low <= found.excess + 1e-9
+        assert found.excess <= found.high + 1e-9
+
+
+def test_without_memory_or_a_bound_there_is_no_excess() -> None:
+    assert excess_memory([], 0.0, 100.0) is None
+    assert excess_memory([50.0], 60.0, 100.0) is None
+    assert excess_memory([50.0], 0.0, 0.0) is None
+
+
+def test_other_programs_are_passed_on_unchanged() -> None:
+    seen: list[RunRequest] = []
+
+    class Recorder:
+        def run(self, request: RunRequest) -> Measurement:
+            seen.append(request)
+            raise NotImplementedError
+
+    request = RunRequest(
+        ("replay", "--touch", "page", "x.plan"), FLOOR, {}, None, None, None, 1.0, None
+    )
+    with pytest.raises(NotImplementedError):
+        FloorExecutor(Recorder()).run(request)
+    assert seen[0].command == ("replay", "--touch", "page", "--addresses", "x.plan")

@@ -1,0 +1,114 @@
+"""`usable`: the size classes that it finds are those that malloc_usable_size tells of each size."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tsmlab import allocators, paths
+from tsmlab.allocators import Allocator
+from tsmlab.traces.size_classes import SizeClasses, ask, classes_of
+
+# What one size gets, asked directly: a line for each size of the command line.
+ASKING = r"""
+#include <malloc.h>
+#include <stdio.h>
+#include <stdlib.h>
+int main(int count, char** sizes) {
+  for (int i = 1; i < count; ++i) {
+    void* block = malloc(strtoul(sizes[i], 0, 10));
+    size_t usable = malloc_usable_size(block);
+    free(block);
+    fprintf(stdout, "%zu\n", usable);
+  }
+  return 0;
+}
+"""
+# glibc serves these sizes by mapping or not, by what was freed before; its steps are checked below.
+LARGEST_OF_GLIBC = 100_000
+
+
+def everyone() -> list[Allocator]:
+    found = allocators.discover((), versions=False)
+    wanted = ("tsmalloc", "lock-first", "nolock-best", "glibc", "jemalloc", "mimalloc", "tcmalloc")
+    return [each for each in found if each.name in wanted]
+
+
+@pytest.mark.parametrize("allocator", everyone(), ids=lambda each: each.name)
+def test_the_classes_are_what_each_size_gets(
+    allocator: Allocator, build: Callable[..., Path]
+) -> None:
+    program = build("ask.c", ASKING)
+    (classes,) = classes_of([allocator], pytest.fail)
+    sizes = [*range(1, 2200), *range(2200, 40_000, 97), *range(40_000, LARGEST_OF_GLIBC, 1777)]
+    environment = {"LD_PRELOAD": str(allocator.path)} if allocator.path else {}
+    done = subprocess.run(
+        [program, *map(str, sizes)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    told = list(map(int, done.stdout.split()))
+    wrong = [
+        (size, classes.usable(size), usable)
+        for size, usable in zip(sizes, told, strict=True)
+        if classes.usable(size) != usable
+    ]
+    # A block that was left over may be a little longer than a fresh one.
+    assert len(wrong) <= len(sizes) // 100, wrong[:10]
+
+
+def test_glibc_has_steps_of_16_bytes() -> None:
+    classes = SizeClasses("glibc", tuple(map(tuple, ask(allocators.glibc())["runs"])))
+    for size in range(1, 3000):
+        assert classes.usable(size) == max(24, (size + 8 + 15) // 16 * 16 - 8)
+    assert classes.usable(200_000) % 4096 == 4096 - 16  # mapped, with a header
+
+
+def test_every_class_holds_its_requests() -> None:
+    for allocator in everyone():
+        for first, step, count, slack in ask(allocator)["runs"]:
+            assert min(first, slack) >= 0
+            assert min(step, count) >= 1
+
+
+def run(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+    command = [str(paths.tool("usable")), *arguments]
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_the_line_names_the_allocator() -> None:
+    answer: dict[str, Any] = json.loads(run("--most", "100").stdout)
+    assert answer["schema"] == "tsmalloc-usable/1"
+    assert answer["allocator"] == "libc.so.6"
+    assert answer["most"] == 100
+    last = answer["runs"][-1]
+    assert last[0] + (last[2] - 1) * last[1] >= 100
+
+
+def test_an_allocator_without_usable_sizes_has_no_classes() -> None:
+    floor = paths.library("libtsmalloc-floor-lifo.so")
+    answer = json.loads(run(LD_PRELOAD=str(floor)).stdout)
+    assert answer["allocator"] == "libtsmalloc-floor-lifo.so"
+    assert answer["runs"] is None
+
+
+def test_wrong_use_is_named() -> None:
+    for arguments in (
+        ["--most"],
+        ["--most", "0"],
+        ["--most", "12x"],
+        ["more"],
+        ["--most", "9" * 30],
+    ):
+        done = run(*arguments)
+        assert done.returncode == 1
+        assert "usable --help" in done.stderr
+    assert "--most BYTES" in run("--help").stdout
