@@ -33,6 +33,7 @@ VERBS = (
     Verb("compare", "Run a program under every allocator and say which serves it best."),
     Verb("bench", "Run the project's own workloads under tsmalloc and its peers."),
     Verb("experiment", "Repeat the source reports' experiments, or run one of your own."),
+    Verb("record", "Record what a program asks of its allocator, as a trace."),
     Verb("replay", "Replay a recorded program's calls on every allocator, and compare."),
     Verb("analyze", "Say what a recorded program did with its memory."),
     Verb("floors", "How far is each allocator from the least time and memory of a trace?"),

@@ -19,7 +19,7 @@ namespace ts {
 // counted and nothing else wrong: no state says "inside a call", so none can stay set.
 class Call {
  public:
-  Call(Entry entry, void* block);
+  Call(Entry entry, void* block, std::size_t bytes, std::size_t alignment);
   void finish(const void* block, std::size_t bytes);
 
  private:

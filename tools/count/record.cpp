@@ -57,7 +57,7 @@ void start_record_slow() {
 
 }  // namespace
 
-Call::Call(Entry entry, void*) {
+Call::Call(Entry entry, void*, std::size_t, std::size_t) {
   if (!has_begun()) start_record_slow();
   count(static_cast<std::size_t>(entry), 1);
   std::memcpy(mine_, thread_tally, sizeof mine_);

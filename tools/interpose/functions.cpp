@@ -20,6 +20,8 @@
 namespace ts {
 namespace {
 
+constexpr std::size_t page_bytes = 4096;  // of valloc: at least so much
+
 void free_sized_by_free(void* pointer, std::size_t) { free(pointer); }
 void free_aligned_sized_by_free(void* pointer, std::size_t, std::size_t) { free(pointer); }
 
@@ -107,26 +109,27 @@ void free_aligned_sized(void* pointer, std::size_t alignment, std::size_t size) 
 }
 
 void* memalign(std::size_t alignment, std::size_t size) noexcept {
-  return pass_on(Entry::aligned, nullptr, size, ts::next_memalign, alignment, size);
+  return pass_on(Entry::aligned, nullptr, {size, alignment}, ts::next_memalign, alignment, size);
 }
 
 void* aligned_alloc(std::size_t alignment, std::size_t size) noexcept {
-  return pass_on(Entry::aligned, nullptr, size, ts::next_aligned_alloc, alignment, size);
+  return pass_on(Entry::aligned, nullptr, {size, alignment}, ts::next_aligned_alloc, alignment,
+                 size);
 }
 
 int posix_memalign(void** result, std::size_t alignment, std::size_t size) noexcept {
-  ts::Call call{Entry::aligned, nullptr};
+  ts::Call call{Entry::aligned, nullptr, size, alignment};
   const int error_number = ts::next_posix_memalign.get()(result, alignment, size);
   call.finish(error_number == 0 ? *result : nullptr, size);
   return error_number;
 }
 
 void* valloc(std::size_t size) noexcept {
-  return pass_on(Entry::aligned, nullptr, size, ts::next_valloc, size);
+  return pass_on(Entry::aligned, nullptr, {size, ts::page_bytes}, ts::next_valloc, size);
 }
 
 void* pvalloc(std::size_t size) noexcept {
-  return pass_on(Entry::aligned, nullptr, size, ts::next_pvalloc, size);
+  return pass_on(Entry::aligned, nullptr, {size, ts::page_bytes}, ts::next_pvalloc, size);
 }
 
 }  // extern "C"

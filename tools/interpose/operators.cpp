@@ -81,10 +81,15 @@ constinit Next<void(void*, Align, Nothrow)> next_delete_aligned_nothrow{
 constinit Next<void(void*, Align, Nothrow)> next_delete_array_aligned_nothrow{
     "_ZdaPvSt11align_val_tRKSt9nothrow_t", release<Align, Nothrow>};
 
+std::size_t alignment_of() { return 0; }
+std::size_t alignment_of(Nothrow) { return 0; }
+std::size_t alignment_of(Align alignment) { return static_cast<std::size_t>(alignment); }
+std::size_t alignment_of(Align alignment, Nothrow) { return static_cast<std::size_t>(alignment); }
+
 template <class... Parameters>
 void* pass_on_new(Next<void*(size_t, Parameters...)>& next, size_t size,
                   std::type_identity_t<Parameters>... rest) {
-  return pass_on(Entry::operator_new, nullptr, size, next, size, rest...);
+  return pass_on(Entry::operator_new, nullptr, {size, alignment_of(rest...)}, next, size, rest...);
 }
 
 template <class... Parameters>

@@ -4,7 +4,9 @@
 // What it refuses to do: touch arguments or results. What else happens is the affair of the shim's
 // own class Call, which its call.h defines:
 //
-//   Call(Entry entry, void* block)           before; block: what the call gives back or resizes
+//   Call(Entry entry, void* block, std::size_t bytes, std::size_t alignment)
+//                                             before; block: what the call gives back or resizes;
+//                                             alignment: 0 where the call asks for none
 //   void finish(void* block, std::size_t bytes)   after; null: nothing was granted
 //
 // Calls nest (libstdc++'s operator new calls malloc), and finish() is not reached by one that throws.
@@ -18,19 +20,27 @@
 
 namespace ts {
 
+// What a call asks for.
+struct Request {
+  Request(std::size_t size, std::size_t aligned_to = 0) : bytes{size}, alignment{aligned_to} {}
+
+  std::size_t bytes;
+  std::size_t alignment;
+};
+
 template <class... Parameters>
-void* pass_on(Entry entry, void* given, std::size_t bytes, Next<void*(Parameters...)>& next,
+void* pass_on(Entry entry, void* given, Request request, Next<void*(Parameters...)>& next,
               std::type_identity_t<Parameters>... arguments) {
-  Call call{entry, given};
+  Call call{entry, given, request.bytes, request.alignment};
   void* const result = next.get()(arguments...);
-  call.finish(result, bytes);
+  call.finish(result, request.bytes);
   return result;
 }
 
 template <class... Parameters>
 void pass_on_release(Entry entry, Next<void(void*, Parameters...)>& next, void* given,
                      std::type_identity_t<Parameters>... arguments) {
-  Call call{entry, given};
+  Call call{entry, given, 0, 0};
   next.get()(given, arguments...);
   call.finish(nullptr, 0);
 }

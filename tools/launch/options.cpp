@@ -168,15 +168,24 @@ void parse_options(int argument_count, char** arguments, const ToolHelp& help,
                    std::span<const OwnOption> own_options, Options& options) {
   option known[std::size(common_options) + max_own_options + 1] = {};  // ended by an empty one
   option* const own = std::copy(std::begin(common_options), std::end(common_options), known);
+  char letters[1 + 2 * max_own_options + 1] = "+";
   for (std::size_t i = 0; i < own_options.size(); ++i) {
+    const OwnOption& each = own_options[i];
     const int flag = Flag::first_own + static_cast<int>(i);
-    own[i] = {own_options[i].name, required_argument, nullptr, flag};
+    own[i] = {each.name, each.is_flag ? no_argument : required_argument, nullptr, flag};
+    if (each.letter == '\0') continue;
+    char* const end = letters + std::strlen(letters);
+    end[0] = each.letter;
+    if (!each.is_flag) end[1] = ':';
   }
   // "+": the first word that is no option begins the command, so the command's own options are
   // never taken for ours.
   int flag = 0;
-  while ((flag = getopt_long(argument_count, arguments, "+", known, nullptr)) != -1) {
+  while ((flag = getopt_long(argument_count, arguments, letters, known, nullptr)) != -1) {
     if (flag == Flag::help) print_help(help);
+    for (std::size_t i = 0; i < own_options.size(); ++i) {
+      if (flag == own_options[i].letter && flag != 0) flag = Flag::first_own + static_cast<int>(i);
+    }
     if (flag >= Flag::first_own) {
       own_options[static_cast<std::size_t>(flag - Flag::first_own)].apply(optarg);
     } else {

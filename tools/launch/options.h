@@ -42,10 +42,12 @@ struct Options {
   EnvironmentEdit environment_edits[max_environment_edits] = {};
 };
 
-// An option that only one of the tools has; all of them take an argument.
+// An option that only one of the tools has.
 struct OwnOption {
-  const char* name;  // without the dashes
-  void (*apply)(const char* argument);
+  const char* name;                     // without the dashes
+  void (*apply)(const char* argument);  // null for a flag
+  char letter = '\0';                   // for a short form
+  bool is_flag = false;
 };
 inline constexpr std::size_t max_own_options = 4;
 

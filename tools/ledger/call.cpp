@@ -36,7 +36,7 @@ void enter(void* block, std::uint64_t bytes) {
 
 }  // namespace
 
-Call::Call(Entry entry, void* block) : entry_{entry}, given_{block} {
+Call::Call(Entry entry, void* block, std::size_t, std::size_t) : entry_{entry}, given_{block} {
   begin_books_if_new();
   if (given_ == nullptr) return;
   known_ = take_block(given_);

@@ -25,7 +25,7 @@ namespace ts {
 // then only corrects its size; and what the outer call has taken out, a nested one does not find.
 class Call {
  public:
-  Call(Entry entry, void* block);
+  Call(Entry entry, void* block, std::size_t bytes, std::size_t alignment);
   void finish(void* block, std::size_t bytes);
 
  private:

@@ -1,0 +1,142 @@
+"""`tsmalloc record`: a program's heap events as a trace.
+
+Why: a trace can be replayed under any allocator, analysed, and given away, where the program itself
+often cannot.
+Refuses to: run a program into which nothing can be preloaded, or to overwrite a trace unasked.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from tsmlab import allocators
+from tsmlab.commands.parameters import Duration, Whole, extra_option
+from tsmlab.commands.publishing import let_termination_interrupt
+from tsmlab.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_PROGRAM_FAILED, UserError
+from tsmlab.traces import recording as traces
+from tsmlab.traces.recording import Recording, Request
+
+FILE = click.Path(path_type=Path)
+MOST_RING_MIB = 256
+
+
+@click.command(
+    "record", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False}
+)
+@click.option("-o", "--output", type=FILE, metavar="FILE", help="[default: PROGRAM.tstrace]")
+@click.option("-f", "--force", is_flag=True, help="Overwrite the file.")
+@click.option(
+    "-a",
+    "--allocators",
+    "name",
+    default="glibc",
+    show_default=True,
+    metavar="NAME",
+    help="The allocator that serves the program meanwhile.",
+)
+@extra_option
+@click.option(
+    "--timeout",
+    type=Duration(),
+    metavar="TIME",
+    help="End the program after this time; the trace holds what it did until then.",
+)
+@click.option(
+    "--input",
+    "input_file",
+    metavar="FILE",
+    help="The program's standard input. [default: this command's]",
+    type=click.Path(exists=True, dir_okay=False, readable=True, path_type=Path),
+)
+@click.option(
+    "--ring-mib",
+    type=Whole(minimum=0),
+    metavar="N",
+    help="Memory through which events pass; a larger one rides out longer bursts. [default: 32]",
+)
+@click.option(
+    "-i", "--ignore-failure", is_flag=True, help="Exit with 0 even if the program failed."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the summary.")
+@click.option("-q", "--quiet", is_flag=True, help="No summary and no warnings.")
+@click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED)
+def command(
+    output: Path | None,
+    force: bool,
+    name: str,
+    extra: Sequence[str],
+    timeout: float | None,
+    input_file: Path | None,
+    ring_mib: int | None,
+    ignore_failure: bool,
+    as_json: bool,
+    quiet: bool,
+    program: Sequence[str],
+) -> int:
+    """Run PROGRAM, and record what it asks of its allocator, with all that it starts.
+
+    Every malloc, free and the like is in the trace: its size, thread, time, and which block it is
+    about; no contents, addresses or paths. The trace is good up to its last second even if all is
+    killed.
+
+    \b
+    Examples:
+      tsmalloc record -o server.tstrace -- ./server --selftest
+      tsmalloc record -a jemalloc -- python3 job.py
+
+    Exit status: 0; 1 wrong usage or environment; 2 the program failed, and its trace is kept;
+    130 interrupted, and the trace holds what was recorded until then.
+    """
+    if ring_mib is not None and ring_mib > MOST_RING_MIB:
+        raise UserError(f"--ring-mib {ring_mib} is too much.", f"At most {MOST_RING_MIB}.")
+    command_line = program[1:] if program[0] == "--" else program
+    if not command_line:
+        raise UserError("there is no program to record.", "Name it after --.")
+    request = Request(
+        command=tuple(command_line),
+        trace=output or traces.default_trace(command_line),
+        allocator=allocators.find(name, allocators.discover(extra, versions=False)),
+        force=force,
+        timeout_seconds=timeout,
+        stdin=input_file,
+        ring_mib=ring_mib,
+    )
+    traces.check(request)
+    let_termination_interrupt()
+    try:
+        recording = traces.record(request)
+    except KeyboardInterrupt:
+        click.echo(f"tsmalloc: interrupted; {request.trace} holds what was recorded", err=True)
+        return EXIT_INTERRUPTED
+    if as_json:
+        click.echo(json.dumps({"trace": str(recording.trace), **recording.raw}))
+    elif not quiet:
+        click.echo(traces.summary(recording), err=True)
+    return _status(recording, quiet, ignore_failure)
+
+
+def _status(recording: Recording, quiet: bool, ignore_failure: bool) -> int:
+    """The exit status, and what is to be said about it."""
+    if not quiet:
+        for warning in recording.warnings():
+            click.echo(f"warning: {warning}", err=True)
+    if recording.write_error:
+        raise UserError(
+            f"the trace is not complete: {recording.write_error}",
+            "`bin/trace check` tells what can be read of it.",
+        )
+    if not recording.images:
+        raise UserError(
+            "nothing was recorded: no program of the run has loaded the recorder.",
+            "tsmalloc doctor PROGRAM says why.",
+        )
+    if recording.interrupted:
+        return EXIT_INTERRUPTED
+    if recording.failed:
+        click.echo(f"tsmalloc: the program failed: {recording.failure_text()}", err=True)
+        return EXIT_OK if ignore_failure else EXIT_PROGRAM_FAILED
+    return EXIT_OK

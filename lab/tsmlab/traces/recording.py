@@ -1,0 +1,212 @@
+"""Records a program's heap events into a trace, with the native tool `record`.
+
+Why: what can be known before anything runs (is there such a program, can anything be preloaded into
+it, may the file be written) is worth an answer with a remedy, and so is what `record` tells
+afterwards: programs that escaped it, and events that make no sense.
+Refuses to: take a run without a recording for one. If nothing was recorded, that is an error.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from tsmlab import paths
+from tsmlab.allocators import Allocator
+from tsmlab.doctor import diagnose
+from tsmlab.errors import UserError
+from tsmlab.measuring import Ended, NativeTool, SpawnError, require_schema, spawn_error_of
+from tsmlab.traces.planning import SUFFIX
+
+SCHEMA = "tsmalloc-record/1"
+_MANY_NAMES = 5
+
+
+@dataclass(frozen=True)
+class RecordedImage:
+    """One program in one process; a process that execs has several, and a forked child has its own.
+
+    end: "exited", "exec", "killed" or "unknown". null_frees: calls of free(NULL), which are no
+    events. unknown_frees: of blocks that nobody saw allocated; neither are they. unknown_resizes:
+    likewise, recorded as allocations. missed_frees: addresses that were handed out again without a
+    free; one is recorded. lost_events: that found no room. waits: for room in the ring.
+    """
+
+    image: int
+    pid: int
+    program: str
+    allocator: str
+    parent: int | None
+    birth: str
+    end: str
+    events: int
+    objects: int
+    frees: int
+    threads: int
+    null_frees: int
+    unknown_frees: int
+    unknown_resizes: int
+    missed_frees: int
+    unfinished_resizes: int
+    lost_events: int
+    waits: int
+    wait_ns: int
+
+
+@dataclass(frozen=True)
+class Recording(Ended):
+    """What `record` says of a run; docs/traces.md describes the fields."""
+
+    trace: Path
+    exit_code: int | None
+    signal: int | None
+    timed_out: bool
+    interrupted: bool
+    spawn_error: SpawnError | None
+    timeout_ns: int | None
+    left_behind: int
+    wall_ns: int
+    trace_bytes: int
+    events: int
+    write_error: str | None
+    images: tuple[RecordedImage, ...]
+    unrecorded: tuple[tuple[str, str], ...]
+    images_without_place: int
+    images_without_room: int
+    raw: dict[str, Any] = field(default_factory=dict, hash=False, compare=False)
+
+    @staticmethod
+    def from_json(trace: Path, raw: dict[str, Any]) -> Recording:
+        """The answer as `record` wrote it."""
+        require_schema(raw, "record", SCHEMA)
+        return Recording(
+            trace=trace,
+            exit_code=raw["exit_code"],
+            signal=raw["signal"],
+            timed_out=raw["timed_out"],
+            interrupted=raw["interrupted"],
+            spawn_error=spawn_error_of(raw),
+            timeout_ns=raw["timeout_ns"],
+            left_behind=raw["left_behind"],
+            wall_ns=raw["wall_ns"] or 0,
+            trace_bytes=raw["trace_bytes"],
+            events=raw["events"],
+            write_error=raw["write_error"],
+            images=tuple(
+                RecordedImage(**{each.name: image[each.name] for each in fields(RecordedImage)})
+                for image in raw["images"]
+            ),
+            unrecorded=tuple((each["program"], each["reason"]) for each in raw["unrecorded"]),
+            images_without_place=raw["images_without_place"],
+            images_without_room=raw["images_without_room"],
+            raw=raw,
+        )
+
+    def warnings(self) -> list[str]:
+        """What the trace does not hold, or holds only approximately."""
+        said = [f"{program} was not recorded: {reason}." for program, reason in self.unrecorded]
+        if self.images_without_place:
+            said.append(f"{self.images_without_place} programs at a time were too many to record.")
+        if self.images_without_room:
+            said.append(
+                f"{self.images_without_room} programs were not recorded: a limit on address space "
+                "(ulimit -v) leaves no room for the ring. --ring-mib 1 makes it smaller."
+            )
+        lost = sum(image.lost_events for image in self.images)
+        if lost:
+            said.append(f"{lost:,} events were lost: there was no room for a larger ring.")
+        missed = sum(image.missed_frees for image in self.images)
+        if missed:
+            said.append(
+                f"{missed:,} blocks were handed out again though nobody was seen to free them; "
+                "they are recorded as freed just before."
+            )
+        return said
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to record, and how. env: changes of the program's environment."""
+
+    command: tuple[str, ...]
+    trace: Path
+    allocator: Allocator
+    force: bool = False
+    timeout_seconds: float | None = None
+    stdin: Path | None = None
+    ring_mib: int | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+def default_trace(command: Sequence[str]) -> Path:
+    """In the current folder, by the program's name."""
+    return Path(Path(command[0]).name + SUFFIX)
+
+
+def check(request: Request) -> None:
+    """Raises UserError for what would be in vain."""
+    diagnosis = diagnose(request.command)
+    if diagnosis.fatal:
+        finding = diagnosis.fatal[0]
+        raise UserError(finding.message, finding.remedy)
+    trace = request.trace
+    if trace.is_dir():
+        raise UserError(f"{trace} is a folder.", "Name a file: -o FILE")
+    if trace.exists() and not request.force:
+        raise UserError(f"{trace} exists.", "Overwrite it with -f, or name another with -o FILE.")
+    if not trace.parent.is_dir():
+        raise UserError(f"there is no folder {trace.parent}.", "Make it, or name another file.")
+    if not os.access(trace if trace.exists() else trace.parent, os.W_OK):
+        raise UserError(f"{trace} cannot be written.", "Name another file with -o FILE.")
+
+
+def record(request: Request) -> Recording:
+    """Runs the command once. A program that fails is an answer, not an error; UserError if nothing
+    was recorded, or not all could be written."""
+    tool = NativeTool(paths.tool("record"))
+    recording = Recording.from_json(request.trace, tool.run(arguments_of(request)))
+    if recording.spawn_error:
+        raise UserError(
+            f"{request.command[0]} could not be started: {recording.spawn_error.message}.",
+            "Check its name, and that it may be executed.",
+        )
+    return recording
+
+
+def arguments_of(request: Request) -> list[str]:
+    """The request in the words of record's command line."""
+    arguments = ["-o", str(request.trace)]
+    if request.force:
+        arguments.append("-f")
+    for key, value in {**request.allocator.env, **request.env}.items():
+        arguments += ["--env", f"{key}={value}"]
+    if request.allocator.path:
+        arguments += ["--preload", str(request.allocator.path)]
+    if request.stdin is not None:
+        arguments += ["--stdin", str(request.stdin)]
+    if request.timeout_seconds is not None:
+        arguments += ["--timeout", f"{request.timeout_seconds:.9f}"]
+    if request.ring_mib is not None:
+        arguments += ["--ring-mib", str(request.ring_mib)]
+    return [*arguments, "--", *request.command]
+
+
+def summary(recording: Recording) -> str:
+    """For people: what was recorded, in a few lines."""
+    each = recording.trace_bytes / recording.events if recording.events else 0.0
+    size = f"{recording.trace_bytes:,} bytes ({each:.1f} each)"
+    seconds = f"{recording.wall_ns / 1e9:.2f} s"
+    lines = [f"{recording.trace}: {recording.events:,} events, {size}, {seconds}"]
+    largest = sorted(recording.images, key=lambda image: -image.events)
+    for image in largest[:_MANY_NAMES]:
+        threads = f", {image.threads} threads" if image.threads > 1 else ""
+        lines.append(
+            f"  image {image.image}  {image.program} on {image.allocator}: "
+            f"{image.events:,} events, {image.objects:,} objects{threads}, {image.end}"
+        )
+    if len(largest) > _MANY_NAMES:
+        lines.append(f"  and {len(largest) - _MANY_NAMES} more images with fewer events")
+    return "\n".join(lines)

@@ -1,0 +1,1240 @@
+"""The recorder: what a program asks of its allocator is in the trace, whatever the program does.
+
+Programs that know their own numbers are compared with them, what the loader and the run-time
+library do is subtracted by a run that does nothing, and real programs are compared with what the
+counting shim saw in the same run.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+from collections import Counter
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from elftools.elf.elffile import ELFFile
+from recorder_world import MAKES, Image, Recorded, finish_record, read_images, start_record
+
+from tsmlab import paths
+from tsmlab.allocators import discover
+from tsmlab.measuring import read_counts
+
+Build = Callable[..., Path]
+Record = Callable[..., Recorded]
+
+# "" is the C library's own allocator.
+ALLOCATORS = ("", "jemalloc", "tsmalloc", "lock-best", "nolock-first", "mimalloc", "tcmalloc")
+NO_ODDITIES = {
+    "unknown_frees": 0,
+    "unknown_resizes": 0,
+    "missed_frees": 0,
+    "unfinished_resizes": 0,
+    "lost_events": 0,
+}
+
+
+def library_of(allocator: str) -> Path | None:
+    if not allocator:
+        return None
+    found = {each.name: each.path for each in discover(versions=False)}
+    if allocator not in found:
+        pytest.skip(f"{allocator} is not installed, or not built")
+    return found[allocator]
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> Record:
+    """record(command, *options, allocator="", status=0, **environment) records it."""
+    runs = 0
+
+    def run(
+        command: list[str | Path],
+        *options: str | Path,
+        allocator: str = "",
+        exit_code: int | None = 0,
+        stdout: Path = Path(os.devnull),
+        **environment: str,
+    ) -> Recorded:
+        nonlocal runs
+        runs += 1
+        trace, answer = tmp_path / f"run{runs}.tstrace", tmp_path / f"run{runs}.json"
+        library = library_of(allocator)
+        preload = ["--preload", library] if library else []
+        process = start_record(
+            trace,
+            command,
+            *preload,
+            *options,
+            environment=environment,
+            stdout=stdout,
+            answer=answer,
+        )
+        recorded = finish_record(process, trace, answer)
+        assert recorded.status == 0, recorded.stderr
+        assert recorded.answer["spawn_error"] is None
+        assert recorded.answer["exit_code"] == exit_code, recorded.stderr
+        return recorded
+
+    return run
+
+
+def oddities(image: Image) -> dict[str, int]:
+    return {name: image[name] for name in NO_ODDITIES}
+
+
+def more(busy: Counter[Any], idle: Counter[Any]) -> dict[Any, int]:
+    """What one has that the other has not; the other has nothing of its own."""
+    assert not idle - busy
+    return dict(busy - idle)
+
+
+CALLS = """
+#define _GNU_SOURCE
+#include <malloc.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+int main(int argc, char** argv) {
+  const char* kind = argv[1];
+  void* p = 0;
+  for (int n = atoi(argv[2]); n > 0; --n) {
+    if (!strcmp(kind, "malloc")) p = malloc(10);
+    if (!strcmp(kind, "zero")) p = malloc(0);
+    if (!strcmp(kind, "calloc")) p = calloc(3, 7);
+    if (!strcmp(kind, "realloc")) p = realloc(0, 12);
+    if (!strcmp(kind, "reallocarray")) p = reallocarray(0, 3, 5);
+    if (!strcmp(kind, "memalign")) p = memalign(64, 100);
+    if (!strcmp(kind, "aligned_alloc")) p = aligned_alloc(64, 128);
+    if (!strcmp(kind, "posix_memalign") && posix_memalign(&p, 64, 30)) return 1;
+    if (!strcmp(kind, "refused")) {
+      if ((p = malloc(PTRDIFF_MAX)) || (p = calloc(SIZE_MAX / 2, 3))) return 2;
+      if (posix_memalign(&p, 64, PTRDIFF_MAX) == 0) return 3;
+      p = malloc(5);
+      if (realloc(p, PTRDIFF_MAX)) return 4;     /* p stays as it was */
+    }
+    if (!strcmp(kind, "null")) p = 0;
+    free(p);
+    p = 0;
+  }
+  return 0;
+}
+"""
+
+
+class TestFunctions:
+    @pytest.mark.parametrize("allocator", ALLOCATORS)
+    @pytest.mark.parametrize(
+        ("function", "kind", "size", "alignment"),
+        [
+            ("malloc", "malloc", 10, None),
+            ("zero", "malloc", 0, None),
+            ("calloc", "calloc", 21, None),
+            ("realloc", "malloc", 12, None),
+            ("reallocarray", "malloc", 15, None),
+            ("memalign", "aligned", 100, 64),
+            ("aligned_alloc", "aligned", 128, 64),
+            ("posix_memalign", "aligned", 30, 64),
+        ],
+    )
+    def test_c_functions(
+        self,
+        record: Record,
+        build: Build,
+        allocator: str,
+        function: str,
+        kind: str,
+        size: int,
+        alignment: int | None,
+    ) -> None:
+        program = build("record-calls.c", CALLS)
+        idle = record([program, function, "0"], allocator=allocator).only
+        busy = record([program, function, "1000"], allocator=allocator).only
+        assert more(busy.counts(), idle.counts()) == {kind: 1000, "free": 1000}
+        assert more(busy.sizes(kind), idle.sizes(kind)) == {size: 1000}
+        if alignment:
+            alignments = Counter(event.alignment for event in busy.events if event.alignment)
+            assert alignments == {alignment: 1000}
+        assert busy.live == idle.live
+        assert oddities(busy) == NO_ODDITIES
+        assert busy["program"] == program.name
+        library = library_of(allocator)
+        expected = library.resolve().name if library else "libc.so.6"
+        assert busy["allocator"].split(".so")[0] == expected.split(".so")[0]
+
+    @pytest.mark.parametrize("allocator", ["", "jemalloc", "tsmalloc", "lock-best"])
+    def test_refusals(self, record: Record, build: Build, allocator: str) -> None:
+        program = build("record-calls.c", CALLS)
+        idle = record([program, "refused", "0"], allocator=allocator).only
+        busy = record([program, "refused", "100"], allocator=allocator).only
+        assert more(busy.counts(), idle.counts()) == {"malloc": 100, "free": 100, "refused": 400}
+        most, product = 2**63 - 1, 2**64 - 1  # one that overflows is the largest size
+        assert busy.sizes("refused") == {most: 300, product: 100}
+        assert busy.live == idle.live
+        assert oddities(busy) == NO_ODDITIES
+
+    def test_freeing_nothing_is_no_event(self, record: Record, build: Build) -> None:
+        program = build("record-calls.c", CALLS)
+        idle = record([program, "null", "0"]).only
+        busy = record([program, "null", "1000"]).only
+        assert busy.counts() == idle.counts()
+        assert busy["null_frees"] - idle["null_frees"] == 1000
+
+    OPERATORS = """
+    #include <cstdlib>
+    #include <new>
+    int main(int, char** argv) {
+      using A = std::align_val_t;
+      const auto& t = std::nothrow;
+      for (int i = std::atoi(argv[1]); i > 0; --i) {
+        operator delete(operator new(0));
+        operator delete(operator new(1));
+        operator delete[](operator new[](2));
+        operator delete(operator new(3, t), t);
+        operator delete[](operator new[](4, t), t);
+        operator delete(operator new(5, A{64}), A{64});
+        operator delete[](operator new[](6, A{64}), A{64});
+        operator delete(operator new(7, A{64}, t), A{64}, t);
+        operator delete[](operator new[](8, A{64}, t), A{64}, t);
+        operator delete(operator new(9), 9);
+        operator delete[](operator new[](10), 10);
+        operator delete(operator new(11, A{64}), 11, A{64});
+        operator delete[](operator new[](12, A{64}), 12, A{64});
+        operator delete(nullptr);
+        try { operator delete(operator new(std::size_t{1} << 62)); }
+        catch (const std::bad_alloc&) {}
+      }
+    }
+    """
+
+    @pytest.mark.parametrize("allocator", ALLOCATORS)
+    def test_all_forms_of_new_and_delete(
+        self, record: Record, build: Build, allocator: str
+    ) -> None:
+        if allocator in ("tcmalloc", "mimalloc"):
+            pytest.skip("where others throw, it writes a warning, or aborts")
+        program = build("record-operators.cpp", self.OPERATORS)
+        idle = record([program, "0"], allocator=allocator).only
+        busy = record([program, "100"], allocator=allocator).only
+        sizes = more(busy.sizes("malloc"), idle.sizes("malloc"))
+        # An exception is an object that the run-time library allocates for each throw.
+        [exception] = sizes.keys() - {0, 1, 2, 3, 4, 9, 10}
+        assert sizes == dict.fromkeys((0, 1, 2, 3, 4, 9, 10, exception), 100)
+        assert busy.sizes("aligned") - idle.sizes("aligned") == dict.fromkeys(
+            (5, 6, 7, 8, 11, 12), 100
+        )
+        assert {e.alignment for e in busy.events if e.kind == "aligned" and e.size < 13} == {64}
+        # Where operator new throws without having asked malloc, nothing was returned at all.
+        assert busy.sizes("refused") in ({2**62: 100}, {})
+        frees = more(busy.counts(), idle.counts())["free"]
+        assert frees == 1400
+        assert busy["null_frees"] - idle["null_frees"] == 100
+        assert busy.live == idle.live
+        assert oddities(busy) == NO_ODDITIES
+
+    REALLOCATIONS = """
+    #include <stdio.h>
+    #include <stdlib.h>
+    int main(int argc, char** argv) {
+      for (long i = atol(argv[1]); i > 0; --i) {
+        size_t size = 1;
+        char* p = malloc(size);
+        while (size < 100000) p = realloc(p, size = size * 3 / 2 + 1);
+        p = realloc(p, 50);
+        if (i % 2) p = realloc(p, 0);      /* frees, or leaves an empty block */
+        free(p);
+      }
+      return 0;
+    }
+    """
+
+    @pytest.mark.parametrize("allocator", ALLOCATORS)
+    def test_reallocations(self, record: Record, build: Build, allocator: str) -> None:
+        program = build("record-reallocations.c", self.REALLOCATIONS)
+        idle = record([program, "0"], allocator=allocator).only
+        busy = record([program, "20"], allocator=allocator).only
+        sizes, size = {50: 20}, 1
+        while size < 100_000:
+            size = size * 3 // 2 + 1
+            sizes[size] = 20
+        resizes = more(busy.sizes("realloc"), idle.sizes("realloc"))
+        assert resizes.pop(0, 0) in (0, 10)
+        assert resizes == sizes
+        counts = more(busy.counts(), idle.counts())
+        assert counts["malloc"] == 20
+        assert counts["free"] == 20
+        assert busy.live == idle.live
+        assert oddities(busy) == NO_ODDITIES
+
+    def test_blocks_that_came_or_went_unseen(self, record: Record, build: Build) -> None:
+        source = """
+        #include <stdlib.h>
+        void* __libc_malloc(size_t);
+        void __libc_free(void*);
+        int main(void) {
+          for (int i = 0; i < 10; ++i) free(__libc_malloc(7777));
+          void* p = realloc(__libc_malloc(10), 88888);
+          free(p);
+          for (int i = 0; i < 10; ++i) __libc_free(malloc(3333));    /* the same address again */
+          return 0;
+        }
+        """
+        image = record([build("record-unseen.c", source)]).only
+        assert (image["unknown_frees"], image["unknown_resizes"]) == (10, 1)
+        assert image["missed_frees"] == 9
+        assert image.sizes("malloc")[3333] == 10
+        assert image.sizes("malloc")[88888] == 1
+        assert image.live_bytes == 3333
+
+    def test_times(self, record: Record, build: Build) -> None:
+        source = """
+        #include <stdlib.h>
+        #include <unistd.h>
+        int main(void) {
+          for (int i = 0; i < 5; ++i) { malloc(4321); usleep(20000); }
+          return 0;
+        }
+        """
+        image = record([build("record-times.c", source)]).only
+        times = [event.time_ns for event in image.events if event.size == 4321]
+        gaps = [b - a for a, b in pairwise(times)]
+        assert len(gaps) == 4
+        assert all(20e6 <= gap < 200e6 for gap in gaps)
+        assert times[0] < 1e9
+
+
+PRODUCERS = """
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+enum { slots = 64 };
+static _Atomic(void*) boxes[slots];
+static atomic_long allocations, frees, bytes, live;
+static int rounds;
+static void* work(void* seed) {
+  unsigned state = (unsigned)(long)seed * 7919 + 1;
+  long made = 0, freed = 0, asked = 0;
+  for (int i = 0; i < rounds; ++i) {
+    state = state * 1664525 + 1013904223;
+    size_t size = (state >> 22) + sizeof(size_t);
+    size_t* mine = malloc(size);
+    if (state % 5 == 0) mine = realloc(mine, size += 1000);
+    *mine = size;
+    ++made; asked += size;
+    live += (long)size;
+    size_t* other = atomic_exchange(&boxes[(state >> 8) % slots], mine);
+    if (other) { live -= (long)*other; free(other); ++freed; }
+  }
+  allocations += made; frees += freed; bytes += asked;
+  return 0;
+}
+int main(int argc, char** argv) {
+  pthread_t threads[16];
+  int number = atoi(argv[1]);
+  rounds = atoi(argv[2]);
+  for (long i = 0; i < number; ++i) pthread_create(&threads[i], 0, work, (void*)i);
+  for (int i = 0; i < number; ++i) pthread_join(threads[i], 0);
+  dprintf(1, "%ld %ld %ld %ld\\n", allocations, frees, bytes, live);
+  return 0;
+}
+"""
+
+
+class TestThreads:
+    @pytest.mark.parametrize("allocator", ALLOCATORS)
+    def test_sixteen_producers_and_consumers(
+        self, record: Record, build: Build, allocator: str, tmp_path: Path
+    ) -> None:
+        program = build("record-producers.c", PRODUCERS, "-pthread")
+        idle = record([program, "0", "0"], allocator=allocator).only
+        out = tmp_path / "out"
+        busy = record([program, "16", "5000"], allocator=allocator, stdout=out).only
+        allocations, frees, _, live = map(int, out.read_text().split())
+        # Each block is freed by whoever finds it: one event out of order would show as a free of
+        # what nobody allocated, or as a block that is handed out while it lives.
+        assert oddities(busy) == NO_ODDITIES
+        workers = [thread for thread, n in busy.by_thread("malloc").items() if n >= 5000]
+        assert len(workers) == 16
+        mine = [e for e in busy.events if e.thread in workers]
+        assert sum(e.kind == "malloc" for e in mine) == allocations == 80_000
+        assert sum(e.kind == "free" for e in mine) == frees
+        assert 10_000 < sum(e.kind == "realloc" for e in mine) < 20_000
+        assert busy["threads"] == 17
+        # pthread_create makes an object for each thread, and libc keeps them for the next.
+        others = busy.live_bytes - idle.live_bytes - live
+        assert 0 <= others < 16 * 5000
+        assert busy.counts()["thread_end"] == 16
+
+    def test_a_ring_that_is_always_full(self, record: Record, build: Build, tmp_path: Path) -> None:
+        program = build("record-producers.c", PRODUCERS, "-pthread")
+        out = tmp_path / "out"
+        busy = record([program, "16", "5000"], "--ring-chunks", "24", stdout=out).only
+        allocations, frees, *_ = map(int, out.read_text().split())
+        assert oddities(busy) == NO_ODDITIES
+        assert busy["waits"] > 0
+        workers = [thread for thread, n in busy.by_thread("malloc").items() if n >= 5000]
+        assert sum(busy.by_thread("malloc")[thread] for thread in workers) == allocations
+        assert sum(busy.by_thread("free")[thread] for thread in workers) == frees
+
+    def test_more_threads_than_chunks(self, record: Record, build: Build) -> None:
+        source = """
+        #include <pthread.h>
+        #include <stdlib.h>
+        #include <unistd.h>
+        static pthread_barrier_t together;
+        static void* work(void* none) {
+          void* p = malloc(1111);
+          pthread_barrier_wait(&together);       /* each holds its chunk, and needs it */
+          free(p);
+          return none;
+        }
+        int main(void) {
+          enum { number = 300 };
+          pthread_t threads[number];
+          pthread_attr_t small;
+          pthread_attr_init(&small);
+          pthread_attr_setstacksize(&small, 65536);
+          pthread_barrier_init(&together, 0, number);
+          for (int i = 0; i < number; ++i)
+            if (pthread_create(&threads[i], &small, work, 0)) return 1;
+          for (int i = 0; i < number; ++i) pthread_join(threads[i], 0);
+          return 0;
+        }
+        """
+        program = build("record-many.c", source, "-pthread")
+        image = record([program], "--ring-chunks", "8").only
+        assert image.sizes("malloc")[1111] == 300
+        assert 1111 not in image.live.values()
+        assert image["threads"] == 301
+        assert image.counts()["thread_end"] == 300
+        assert oddities(image) == NO_ODDITIES
+
+    def test_births_and_ends(self, record: Record, build: Build) -> None:
+        source = """
+        #include <pthread.h>
+        #include <stdlib.h>
+        #include <threads.h>
+        #include <unistd.h>
+        static void* leaf(void* size) { free(malloc((size_t)size)); return 0; }
+        static int c11_leaf(void* size) { free(malloc((size_t)size)); return 77; }
+        static void* branch(void* none) {
+          pthread_t one;
+          pthread_create(&one, 0, leaf, (void*)5001);
+          pthread_join(one, 0);
+          thrd_t other;
+          int result = 0;
+          thrd_create(&other, c11_leaf, (void*)5002);
+          thrd_join(other, &result);
+          free(malloc(result == 77 ? 5003 : 1));
+          return none;
+        }
+        int main(void) {
+          pthread_t one;
+          pthread_create(&one, 0, branch, 0);
+          pthread_join(one, 0);
+          pthread_attr_t detached;
+          pthread_attr_init(&detached);
+          pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
+          pthread_create(&one, &detached, leaf, (void*)5004);
+          usleep(50000);
+          pthread_attr_setstacksize(&detached, (size_t)1 << 46);    /* cannot be had */
+          if (pthread_create(&one, &detached, leaf, (void*)5005) == 0) return 1;
+          return 0;
+        }
+        """
+        image = record([build("record-births.c", source, "-pthread")]).only
+        births = {e.thread: e.object for e in image.events if e.kind == "thread_begin"}
+        assert births == {1: 0, 2: 1, 3: 1, 4: 0, 5: 0}
+        by_size = {e.size: e.thread for e in image.events if e.kind == "malloc" and e.size > 5000}
+        assert by_size == {5001: 2, 5002: 3, 5003: 1, 5004: 4}
+        assert sorted(image.by_thread("thread_end")) == [1, 2, 3, 4, 5]
+        kinds = [(e.kind, e.thread) for e in image.events if e.thread == 2]
+        assert kinds[0][0] == "thread_begin"
+        assert kinds[-1][0] == "thread_end"
+
+    def test_allocations_after_a_threads_end(self, record: Record, build: Build) -> None:
+        source = """
+        #include <pthread.h>
+        #include <stdlib.h>
+        static pthread_key_t key;
+        static void late(void* value) {         /* called in each of the four rounds */
+          long round = (long)value;
+          free(malloc(6000 + round));
+          pthread_setspecific(key, (void*)(round + 1));
+        }
+        static void* work(void* none) { pthread_setspecific(key, (void*)1); return none; }
+        int main(void) {
+          pthread_t one;
+          pthread_key_create(&key, late);
+          pthread_create(&one, 0, work, 0);
+          pthread_join(one, 0);
+          return 0;
+        }
+        """
+        image = record([build("record-late.c", source, "-pthread")]).only
+        late = [e for e in image.events if e.size in range(6001, 6005)]
+        assert [e.size for e in late] == [6001, 6002, 6003, 6004]
+        # What comes after the end is another thread's, whose creator is the one that has ended.
+        births = {e.thread: e.object for e in image.events if e.kind == "thread_begin"}
+        assert births in ({1: 0}, {1: 0, 2: 1}, {1: 0, 2: 1, 3: 2})
+        assert late[0].thread == 1
+        assert oddities(image) == NO_ODDITIES
+
+    def test_threads_that_nobody_announced(self, record: Record, build: Build) -> None:
+        source = """
+        #define _GNU_SOURCE
+        #include <signal.h>
+        #include <stdlib.h>
+        #include <time.h>
+        #include <unistd.h>
+        static volatile int is_done;
+        static void ring(union sigval none) { free(malloc(4444)); is_done = 1; }
+        int main(void) {
+          struct sigevent event = {.sigev_notify = SIGEV_THREAD, .sigev_notify_function = ring};
+          struct itimerspec soon = {.it_value = {.tv_nsec = 1000000}};
+          timer_t timer;
+          timer_create(CLOCK_MONOTONIC, &event, &timer);    /* libc starts threads of its own */
+          timer_settime(timer, 0, &soon, 0);
+          while (!is_done) usleep(1000);
+          return 0;
+        }
+        """
+        image = record([build("record-timer.c", source, "-pthread", "-lrt")]).only
+        [event] = [e for e in image.events if e.size == 4444]
+        births = {e.thread: e.object for e in image.events if e.kind == "thread_begin"}
+        assert event.thread in births
+        assert births[event.thread] == 0
+
+    def test_signals_that_jump_out_of_events(self, record: Record, build: Build) -> None:
+        source = """
+        #include <setjmp.h>
+        #include <signal.h>
+        #include <stdio.h>
+        #include <stdlib.h>
+        #include <sys/time.h>
+        static sigjmp_buf back;
+        static volatile sig_atomic_t jumps;
+        static void jump(int number) {
+          free(malloc(9));
+          if (++jumps % 2) siglongjmp(back, 1);
+        }
+        static void* keep[64];
+        static char space[1 << 20];             /* an allocator that may be left anywhere */
+        static size_t used;
+        void* malloc(size_t);
+        int main(void) {
+          struct itimerval often = {{0, 200}, {0, 200}};
+          signal(SIGALRM, jump);
+          setitimer(ITIMER_REAL, &often, 0);
+          volatile long calls = 0;
+          sigsetjmp(back, 1);
+          while (jumps < 2000) { free(malloc(33)); ++calls; }
+          often = (struct itimerval){0};
+          setitimer(ITIMER_REAL, &often, 0);
+          for (int i = 0; i < 1000; ++i) free(malloc(44));
+          printf("%ld\\n", calls);
+          return 0;
+        }
+        """
+        # glibc's own heap does not survive that; one that hands out from a counter does.
+        allocator = """
+        #include <stddef.h>
+        #include <string.h>
+        static _Alignas(16) char space[64 << 20];
+        static size_t used;
+        void* malloc(size_t size) {
+          size_t step = (size + 31) & ~(size_t)15;
+          size_t at = __atomic_fetch_add(&used, step, __ATOMIC_RELAXED) % (sizeof space - 65536);
+          *(size_t*)(space + at) = size;
+          return space + at + 16;
+        }
+        void free(void* p) {}
+        void* calloc(size_t n, size_t m) { return memset(malloc(n * m), 0, n * m); }
+        void* realloc(void* p, size_t n) {
+          void* q = malloc(n);
+          if (p) memcpy(q, p, ((size_t*)p)[-2] < n ? ((size_t*)p)[-2] : n);
+          return q;
+        }
+        """
+        library = build("record-bump.so.c", allocator, "-shared", "-fPIC")
+        program = build("record-jumps.c", source.replace("void* malloc(size_t);", ""))
+        image = record([program], "--preload", library).only
+        assert image.sizes("malloc")[44] == 1000
+        assert 1900 <= image.sizes("malloc")[9] <= 2001
+        assert image["lost_events"] == 0
+        # What a handler has jumped out of is lost at most once for each jump.
+        lost = sum(image.live.values()) // 33 + image["unknown_frees"] + image["missed_frees"]
+        assert lost <= 3 * 2000
+        assert image["end"] == "exited"
+
+
+class TestProcesses:
+    @pytest.mark.parametrize("fork", ["fork()", "_Fork()", "(pid_t)syscall(SYS_fork)"])
+    def test_forked_children_inherit(self, record: Record, build: Build, fork: str) -> None:
+        source = f"""
+        #define _GNU_SOURCE
+        #include <errno.h>
+        #include <stdlib.h>
+        #include <sys/syscall.h>
+        #include <sys/wait.h>
+        #include <unistd.h>
+        int main(void) {{
+          void* early = malloc(1000);
+          void* other = malloc(2000);
+          if ({fork} == 0) {{
+            errno = 77;
+            free(early);
+            if (errno != 77) _exit(1);
+            malloc(500);
+            if ({fork} == 0) {{ malloc(1); free(other); _exit(0); }}
+            int status = 1;
+            wait(&status);
+            _exit(status);
+          }}
+          int status = 1;
+          wait(&status);
+          free(early);
+          return status;
+        }}
+        """
+        parent, child, grandchild = record([build("record-fork.c", source)]).images
+        assert [each["birth"] for each in (parent, child, grandchild)] == ["root", "fork", "fork"]
+        assert [each["parent"] for each in (parent, child, grandchild)] == [None, 0, 1]
+        assert parent.counts() == {"malloc": 2, "free": 1, "fork": 1}
+        assert parent.live_bytes == 2000
+        assert sorted(child.inherited.values()) == [1000, 2000]
+        assert child.counts() == {"free": 1, "malloc": 1, "fork": 1}
+        assert child.live_bytes == 2500
+        assert sorted(grandchild.inherited.values()) == [500, 2000]
+        assert grandchild.live_bytes == 501
+        assert grandchild.counts() == {"malloc": 1, "free": 1}
+        assert {each["end"] for each in (parent, child, grandchild)} == {"exited"}
+        assert {each["unknown_frees"] for each in (parent, child, grandchild)} == {0}
+
+    @pytest.mark.parametrize("allocator", ["", "jemalloc", "tsmalloc", "lock-best"])
+    def test_forks_among_busy_threads(self, record: Record, build: Build, allocator: str) -> None:
+        source = """
+        #include <pthread.h>
+        #include <stdlib.h>
+        #include <sys/wait.h>
+        #include <unistd.h>
+        static volatile int is_over;
+        static void* work(void* none) {
+          while (!is_over) { void* p = malloc(100); p = realloc(p, 5000); free(p); }
+          return none;
+        }
+        int main(void) {
+          pthread_t threads[3];
+          for (int i = 0; i < 3; ++i) pthread_create(&threads[i], 0, work, 0);
+          for (int i = 0; i < 50; ++i) {
+            if (fork() == 0) { free(malloc(1)); free(calloc(1, 1)); _exit(0); }
+            int status = 1;
+            if (wait(&status) < 0 || status) return 1;
+          }
+          is_over = 1;
+          for (int i = 0; i < 3; ++i) pthread_join(threads[i], 0);
+          return 0;
+        }
+        """
+        program = build("record-busy.c", source, "-pthread")
+        parent, *children = record([program], allocator=allocator).images
+        assert len(children) == 50
+        for child in children:
+            assert child.counts() == {"malloc": 1, "free": 2, "calloc": 1}
+            assert len(child.inherited) >= 3
+            assert child["threads"] == 1
+        assert parent.counts()["fork"] == 50
+        assert oddities(parent) == NO_ODDITIES
+
+    def test_daemons_fork_twice(self, record: Record, build: Build) -> None:
+        source = """
+        #define _GNU_SOURCE
+        #include <stdlib.h>
+        #include <unistd.h>
+        int main(void) {
+          malloc(100);
+          if (daemon(1, 0)) return 1;              /* forks within libc, its parent ends */
+          if (fork() > 0) _exit(0);
+          close_range(0, ~0U, 0);
+          usleep(100000);                        /* by now, nobody else is left */
+          malloc(200);
+          return 0;
+        }
+        """
+        images = record([build("record-daemon.c", source)]).images
+        assert [image["parent"] for image in images] == [None, 0, 1]
+        assert images[2].live_bytes == images[0].live_bytes + 200
+        assert [image["end"] for image in images] == ["exited"] * 3
+
+    def test_exec_and_vfork_and_spawn(self, record: Record, build: Build) -> None:
+        calls = build("record-calls.c", CALLS)
+        source = f"""
+        #include <spawn.h>
+        #include <stdlib.h>
+        #include <sys/wait.h>
+        #include <unistd.h>
+        extern char** environ;
+        int main(void) {{
+          char* arguments[] = {{"calls", "malloc", "4", 0}};
+          pid_t pid;
+          malloc(1);
+          if (posix_spawn(&pid, "{calls}", 0, 0, arguments, environ)) return 1;
+          wait(0);
+          if (vfork() == 0) {{ execv("{calls}", arguments); _exit(1); }}
+          wait(0);
+          if (vfork() == 0) _exit(9);              /* ends without us */
+          wait(0);
+          malloc(1);
+          return execv("{calls}", arguments);
+        }}
+        """
+        program = build("record-exec.c", source)
+        first, *others = record([program]).images
+        assert first.live_bytes == 2
+        assert (first["birth"], first["end"]) == ("root", "exec")
+        assert [each["program"] for each in others] == [calls.name] * 3
+        assert [each["birth"] for each in others] == ["exec"] * 3
+        assert [each["parent"] for each in others] == [0, 0, 0]
+        assert [each.counts() for each in others] == [{"malloc": 4, "free": 4}] * 3
+        assert others[2]["pid"] == first["pid"]
+
+    def test_exec_from_a_thread(self, record: Record, build: Build) -> None:
+        calls = build("record-calls.c", CALLS)
+        source = f"""
+        #include <pthread.h>
+        #include <stdlib.h>
+        #include <unistd.h>
+        static void* churn(void* none) {{ for (;;) free(malloc(77)); return none; }}
+        static void* become(void* none) {{
+          usleep(20000);
+          execl("{calls}", "calls", "malloc", "4", (char*)0);
+          return none;
+        }}
+        int main(void) {{
+          pthread_t threads[3];
+          for (int i = 0; i < 2; ++i) pthread_create(&threads[i], 0, churn, 0);
+          pthread_create(&threads[2], 0, become, 0);
+          pthread_join(threads[0], 0);
+          return 1;
+        }}
+        """
+        first, second = record([build("record-becomes.c", source, "-pthread")]).images
+        assert first.sizes("malloc")[77] > 100
+        assert oddities(first) == NO_ODDITIES
+        assert second.counts() == {"malloc": 4, "free": 4}
+
+    @pytest.mark.parametrize(
+        ("end", "exit_code", "said"),
+        [
+            ("return 0;", 0, "exited"),
+            ("_exit(3);", 3, "exited"),
+            ("_Exit(4);", 4, "exited"),
+            ("abort();", None, "killed"),
+            ("kill(getpid(), SIGKILL);", None, "killed"),
+        ],
+    )
+    def test_no_way_to_end_loses_events(
+        self, record: Record, build: Build, end: str, exit_code: int | None, said: str
+    ) -> None:
+        source = f"""
+        #include <signal.h>
+        #include <stdlib.h>
+        #include <unistd.h>
+        int main(void) {{ for (int i = 0; i < 7; ++i) malloc(3); {end} }}
+        """
+        recorded = record([build("record-end.c", source)], exit_code=exit_code)
+        assert recorded.only.sizes("malloc")[3] == 7
+        assert recorded.only["end"] == said
+
+    def test_killed_in_the_middle(self, tmp_path: Path, build: Build) -> None:
+        # It counts before and after each call, in a file that its death does not lose.
+        source = """
+        #include <fcntl.h>
+        #include <pthread.h>
+        #include <stdatomic.h>
+        #include <stdlib.h>
+        #include <sys/mman.h>
+        #include <unistd.h>
+        struct counts { atomic_long begun, done; char rest[48]; };
+        static struct counts* all;
+        static void* work(void* number) {
+          struct counts* mine = &all[(long)number];
+          for (;;) {
+            ++mine->begun;
+            void* p = malloc(1000 + (long)number);
+            ++mine->done;
+            if (mine->done % 3) free(p);
+          }
+        }
+        int main(int argc, char** argv) {
+          int file = open(argv[1], O_RDWR);
+          all = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+          pthread_t threads[4];
+          for (long i = 0; i < 4; ++i) pthread_create(&threads[i], 0, work, (void*)i);
+          usleep(atoi(argv[2]));
+          kill(getpid(), 9);
+        }
+        """.replace("#include <stdlib.h>", "#include <signal.h>\n#include <stdlib.h>")
+        program = build("record-killed.c", source, "-pthread")
+        for run, delay in enumerate((2_000, 20_000, 150_000)):
+            counts = tmp_path / "counts"
+            counts.write_bytes(bytes(4096))
+            trace, answer = tmp_path / f"{run}.tstrace", tmp_path / f"{run}.json"
+            process = start_record(trace, [program, counts, str(delay)], answer=answer)
+            recorded = finish_record(process, trace, answer)
+            assert recorded.answer["signal"] == signal.SIGKILL
+            image = recorded.only
+            numbers = memoryview(counts.read_bytes()).cast("q")
+            for thread in range(4):
+                begun, done = numbers[thread * 8], numbers[thread * 8 + 1]
+                assert done <= image.sizes("malloc")[1000 + thread] <= begun
+            assert (image["unknown_frees"], image["missed_frees"]) == (0, 0)
+            assert image["end"] == "killed"
+
+    def test_constructors_before_main_and_destructors_after_it(
+        self, record: Record, build: Build
+    ) -> None:
+        early = """
+        #include <stdlib.h>
+        static void* kept;
+        __attribute__((constructor)) static void early(void) { kept = malloc(5); }
+        __attribute__((destructor)) static void late(void) { free(kept); }
+        """
+        library = build("record-early.so.c", early, "-shared", "-fPIC")
+        flags = ("-Wl,--no-as-needed", str(library))
+        program = build("record-outer.c", "int main(void) { return 0; }", *flags)
+        image = record([program], LD_LIBRARY_PATH=str(library.parent)).only
+        assert image.counts() == {"malloc": 1, "free": 1}
+
+
+class TestHindrances:
+    def test_closed_descriptors(self, record: Record, build: Build) -> None:
+        source = """
+        #define _GNU_SOURCE
+        #include <stdlib.h>
+        #include <unistd.h>
+        int main(void) {
+          close_range(0, ~0U, 0);
+          for (int i = 0; i < 100000; ++i) free(malloc(55));
+          return 0;
+        }
+        """
+        image = record([build("record-closed.c", source)], "--ring-chunks", "16").only
+        assert image.sizes("malloc")[55] == 100_000
+
+    def test_strict_seccomp(self, record: Record, build: Build) -> None:
+        # After that, any system call but read, write and exit kills, and so does rdtsc.
+        source = """
+        #include <linux/seccomp.h>
+        #include <stdlib.h>
+        #include <sys/prctl.h>
+        #include <sys/syscall.h>
+        #include <unistd.h>
+        int main(void) {
+          free(malloc(100));
+          prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT);
+          for (int i = 0; i < 100000; ++i) free(malloc(66));
+          syscall(SYS_exit, 0);
+        }
+        """
+        image = record([build("record-strict.c", source)], "--ring-chunks", "16").only
+        assert image.sizes("malloc")[66] == 100_000
+
+    def test_chroot(self, record: Record, build: Build, tmp_path: Path) -> None:
+        if os.geteuid() != 0:
+            pytest.skip("chroot needs root")
+        source = """
+        #define _GNU_SOURCE
+        #include <stdlib.h>
+        #include <sys/wait.h>
+        #include <unistd.h>
+        int main(int argc, char** argv) {
+          if (chroot(argv[1]) || chdir("/")) return 1;
+          malloc(70);
+          if (fork() == 0) { malloc(71); _exit(0); }
+          wait(0);
+          return 0;
+        }
+        """
+        empty = tmp_path / "empty"
+        empty.mkdir()
+        parent, child = record([build("record-chroot.c", source), empty]).images
+        assert parent.sizes("malloc")[70] == 1
+        assert child.sizes("malloc")[71] == 1
+
+    def test_another_pid_namespace(self, record: Record, build: Build) -> None:
+        calls = build("record-calls.c", CALLS)
+        unshare = ["unshare", "--pid", "--fork"]
+        if subprocess.run([*unshare, "true"], check=False, capture_output=True).returncode:
+            pytest.skip("this container may not make namespaces")
+        script = f"{calls} malloc 20000; {calls} calloc 20000"
+        recorded = record([*unshare, "sh", "-c", script])
+        first, second = recorded.of(calls)
+        assert first.counts()["malloc"] == 20_000
+        assert second.counts()["calloc"] == 20_000
+
+    def test_limit_on_address_space(self, record: Record, build: Build) -> None:
+        program = build("record-calls.c", CALLS)
+        script = f"ulimit -v 30000; {program} malloc 10; exec {program} malloc 10"
+        recorded = record(["/bin/sh", "-c", script])
+        assert recorded.of(program) == []
+        assert recorded.answer["images_without_room"] == 2
+        recorded = record(["/bin/sh", "-c", script], "--ring-mib", "1")
+        assert [image.counts() for image in recorded.of(program)] == [
+            {"malloc": 10, "free": 10}
+        ] * 2
+
+    LIVES = """
+    #include <stdlib.h>
+    #include <unistd.h>
+    int main(void) { free(malloc(10)); usleep(400000); return 0; }
+    """
+
+    def unrecorded(self, recorded: Recorded) -> dict[str, str]:
+        return {each["program"]: each["reason"] for each in recorded.answer["unrecorded"]}
+
+    def test_static_programs_are_named(self, record: Record, build: Build) -> None:
+        static = build("record-static.c", self.LIVES, "-static")
+        recorded = record(["sh", "-c", f"{static}; exec {static}"])
+        assert "static" in self.unrecorded(recorded)[static.name]
+        recorded = record([static])
+        assert recorded.images == []
+        assert static.name in self.unrecorded(recorded)
+        quick = build("record-quick.c", "int main(void) { return 0; }", "-static")
+        recorded = record([quick])
+        assert quick.name[:15] in self.unrecorded(recorded)
+
+    def test_cleared_environments_are_named(self, record: Record, build: Build) -> None:
+        program = build("record-lives.c", self.LIVES)
+        recorded = record(["/usr/bin/env", "-i", program])
+        assert "environment" in self.unrecorded(recorded)[program.name]
+
+    def test_programs_of_other_word_size_are_named(self, record: Record, build: Build) -> None:
+        try:
+            program = build("record-32.c", self.LIVES, "-m32")
+        except AssertionError:
+            pytest.skip("the compiler makes no 32-bit programs")
+        assert "32-bit" in self.unrecorded(record([program]))[program.name]
+
+    def test_programs_that_gain_rights_are_named(
+        self, record: Record, build: Build, tmp_path: Path
+    ) -> None:
+        if os.geteuid() != 0:
+            pytest.skip("making a set-user-id file of another user needs root")
+        program = tmp_path / "record-setuid"
+        shutil.copy(build("record-lives.c", self.LIVES), program)
+        os.chown(program, 65534, 65534)
+        program.chmod(0o4755)
+        for folder in (tmp_path, *tmp_path.parents):
+            if folder != Path("/") and not folder.stat().st_mode & 1:
+                folder.chmod(0o755)
+        assert "rights" in self.unrecorded(record([program]))[program.name]
+
+    def test_ordinary_programs_are_not_named(self, record: Record, build: Build) -> None:
+        program = build("record-lives.c", self.LIVES)
+        recorded = record(["sh", "-c", f"{program} & {program}; wait; sleep 0.2"])
+        assert recorded.answer["unrecorded"] == []
+
+
+class TestEnds:
+    """What happens to the recorder itself."""
+
+    ENDLESS = """
+    #include <stdlib.h>
+    #include <unistd.h>
+    int main(void) { for (;;) { free(malloc(99)); usleep(100); } }
+    """
+
+    def wait_for_bytes(self, trace: Path, wait_until: Callable[..., None], least: int) -> None:
+        wait_until(lambda: trace.exists() and trace.stat().st_size > least)
+
+    def test_interrupted(
+        self, build: Build, tmp_path: Path, wait_until: Callable[..., None]
+    ) -> None:
+        trace, answer = tmp_path / "t.tstrace", tmp_path / "answer"
+        process = start_record(trace, [build("record-endless.c", self.ENDLESS)], answer=answer)
+        self.wait_for_bytes(trace, wait_until, 1000)
+        process.send_signal(signal.SIGINT)
+        recorded = finish_record(process, trace, answer)
+        assert recorded.answer["interrupted"]
+        assert recorded.only.sizes("malloc")[99] > 100
+        assert recorded.only["end"] == "killed"
+
+    def test_timeout(self, build: Build, tmp_path: Path) -> None:
+        trace, answer = tmp_path / "t.tstrace", tmp_path / "answer"
+        program = build("record-endless.c", self.ENDLESS)
+        process = start_record(trace, [program], "--timeout", "0.3", answer=answer)
+        recorded = finish_record(process, trace, answer)
+        assert recorded.answer["timed_out"]
+        assert recorded.only.sizes("malloc")[99] > 100
+
+    def test_recorder_killed(
+        self, build: Build, tmp_path: Path, wait_until: Callable[..., None]
+    ) -> None:
+        trace = tmp_path / "t.tstrace"
+        shm = Path("/dev/shm")
+        process = start_record(trace, [build("record-endless.c", self.ENDLESS)])
+        self.wait_for_bytes(trace, wait_until, 2000)
+        process.kill()
+        process.wait()
+        checked = subprocess.run(
+            [paths.tool("trace"), "print", trace], capture_output=True, text=True, check=False
+        )
+        assert checked.returncode == 1  # it says that the end is missing
+        events = [line for line in checked.stdout.splitlines() if not line.startswith("#")]
+        assert sum(" malloc " in line for line in events) > 100
+        # What it has left in memory goes with the next recorder.
+        left = {path.name for path in shm.glob("tsmalloc-record-*")}
+        again = start_record(tmp_path / "u.tstrace", ["true"], answer=tmp_path / "answer")
+        assert finish_record(again, tmp_path / "u.tstrace", tmp_path / "answer").status == 0
+        assert left - {path.name for path in shm.glob("tsmalloc-record-*")}
+
+    def test_programs_outlive_a_killed_recorder(
+        self,
+        build: Build,
+        tmp_path: Path,
+        wait_until: Callable[..., None],
+        is_alive: Callable[[int], bool],
+    ) -> None:
+        # A grandchild is not killed with the recorder; it fills the ring, waits, and goes on.
+        source = """
+        #include <fcntl.h>
+        #include <stdio.h>
+        #include <stdlib.h>
+        #include <unistd.h>
+        int main(int argc, char** argv) {
+          if (fork() > 0) { pause(); return 0; }
+          char name[4096];
+          snprintf(name, sizeof name, "%s.pid", argv[1]);
+          FILE* file = fopen(name, "w");
+          fprintf(file, "%d", getpid());
+          fclose(file);
+          while (access(argv[1], F_OK)) { free(malloc(1)); usleep(1000); }
+          for (int i = 0; i < 100000; ++i) free(malloc(2));
+          snprintf(name, sizeof name, "%s.done", argv[1]);
+          close(open(name, O_CREAT | O_WRONLY, 0600));
+          return 0;
+        }
+        """
+        go = tmp_path / "go"
+        program = build("record-outlives.c", source)
+        process = start_record(tmp_path / "t.tstrace", [program, go], "--ring-chunks", "8")
+        pid_file = tmp_path / "go.pid"
+        wait_until(lambda: pid_file.exists() and pid_file.read_text() != "")
+        process.kill()
+        process.wait()
+        go.touch()
+        wait_until((tmp_path / "go.done").exists)
+        pid = int(pid_file.read_text())
+        wait_until(lambda: not is_alive(pid))
+
+    def test_trace_exists(self, tmp_path: Path) -> None:
+        trace = tmp_path / "t.tstrace"
+        trace.write_text("precious")
+        process = start_record(trace, ["true"], answer=tmp_path / "answer")
+        _, stderr = process.communicate(timeout=60)
+        assert process.returncode == 1
+        assert "exists; -f overwrites it" in stderr
+        assert trace.read_text() == "precious"
+        process = start_record(trace, ["true"], "-f", answer=tmp_path / "answer")
+        assert finish_record(process, trace, tmp_path / "answer").images
+
+    def test_unknown_command(self, tmp_path: Path) -> None:
+        trace, answer = tmp_path / "t.tstrace", tmp_path / "answer"
+        process = start_record(trace, ["/no/such/program"], answer=answer)
+        recorded = finish_record(process, trace, answer)
+        assert "/no/such/program" in recorded.answer["spawn_error"]["message"]
+        assert not trace.exists()
+        trace.write_text("precious")
+        process = start_record(trace, ["/no/such/program"], "-f", answer=answer)
+        assert finish_record(process, trace, answer).answer["spawn_error"]
+        assert trace.read_text() == "precious"
+
+    def test_folder_that_cannot_be_written(self, tmp_path: Path) -> None:
+        process = start_record(Path("/proc/t.tstrace"), ["true"], answer=tmp_path / "answer")
+        _, stderr = process.communicate(timeout=60)
+        assert process.returncode == 1
+        assert "cannot write '/proc/t.tstrace'" in stderr
+        assert "-o" in stderr
+
+    def mount(self, folder: Path, size: str) -> None:
+        folder.mkdir(exist_ok=True)
+        command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "none", str(folder)]
+        if (
+            os.geteuid() != 0
+            or subprocess.run(command, check=False, capture_output=True).returncode
+        ):
+            pytest.skip("mounting a small file system needs root, and a container that allows it")
+
+    def test_full_disk(self, build: Build, tmp_path: Path) -> None:
+        source = """
+        #include <stdlib.h>
+        int main(void) {
+          unsigned state = 1;
+          for (int i = 0; i < 2000000; ++i) {
+            state = state * 1664525 + 1013904223;
+            free(malloc(state >> 12));
+          }
+          return 5;
+        }
+        """
+        program = build("record-fills.c", source)
+        disk = tmp_path / "disk"
+        self.mount(disk, "256k")
+        try:
+            trace, answer = disk / "t.tstrace", tmp_path / "answer"
+            process = start_record(trace, [program], answer=answer)
+            _, stderr = process.communicate(timeout=120)
+            assert process.returncode == 0, stderr
+            said = answer.read_text()
+            assert '"exit_code": 5' in said
+            assert "No space left" in said
+            assert "No space left" in stderr
+            printed = subprocess.run(
+                [paths.tool("trace"), "print", trace], capture_output=True, text=True, check=False
+            )
+            assert printed.stdout.count(" malloc ") > 10_000
+        finally:
+            subprocess.run(["umount", str(disk)], check=True)
+
+    def test_no_room_for_the_ring(self, tmp_path: Path) -> None:
+        script = f"""
+        mount -t tmpfs -o size=1m none /dev/shm || exit 77
+        exec {paths.tool("record")} -o {tmp_path}/t.tstrace -- true
+        """
+        command = ["unshare", "--mount", "sh", "-c", script]
+        run = subprocess.run(command, check=False, capture_output=True, text=True)
+        if run.returncode in (1, 77) and "record:" not in run.stderr:
+            pytest.skip("this container may not make namespaces")
+        assert run.returncode == 125
+        assert "--ring-mib" in run.stderr
+
+
+class TestAgainstTheCountingShim:
+    """Both are in the same run, one behind the other, and see the same calls."""
+
+    @pytest.fixture
+    def compare(self, record: Record, tmp_path: Path) -> Callable[..., None]:
+        def run(command: list[str | Path], allocator: str = "") -> None:
+            folder = tmp_path / "counts"
+            folder.mkdir()
+            recorded = record(
+                command,
+                "--preload",
+                paths.library("libtsmalloc-count.so"),
+                *(["--preload", library] if (library := library_of(allocator)) else []),
+                TSMALLOC_COUNT_DIR=str(folder),
+            )
+            counts = {(each.pid, Path(each.program).name): each for each in read_counts(folder)}
+            compared = 0
+            for image in recorded.images:
+                counted = counts.get((image["pid"], image["program"]))
+                if image["birth"] == "fork" or counted is None:
+                    continue
+                compared += 1
+                kinds = image.counts()
+                frees = kinds["free"] + image["null_frees"] + image["unknown_frees"]
+                calls = sum(kinds[kind] for kind in (*MAKES, "realloc", "refused"))
+                assert image["missed_frees"] == image["unknown_resizes"] == 0
+                assert calls + frees == counted.calls
+                assert image.requested() == counted.bytes_requested
+                assert kinds["calloc"] <= counted.calloc
+            assert compared
+            assert recorded.answer["unrecorded"] == []
+
+        return run
+
+    @pytest.mark.parametrize("allocator", ["", "jemalloc", "tsmalloc", "lock-best"])
+    def test_perl(self, compare: Callable[..., None], allocator: str) -> None:
+        script = 'my %h; $h{"k$_"} = "v" x ($_ % 700) for 1..3000; delete $h{"k$_"} for 1..900;'
+        compare(["perl", "-e", script], allocator)
+
+    @pytest.mark.parametrize("allocator", ["", "jemalloc", "tsmalloc", "lock-best"])
+    def test_python(self, compare: Callable[..., None], allocator: str) -> None:
+        script = "print(len({str(i) * 200: [i] * 100 for i in range(3000)}))"
+        compare(["/usr/bin/python3", "-c", script], allocator)
+
+    @pytest.mark.parametrize("allocator", ["", "jemalloc", "tsmalloc", "lock-best"])
+    def test_sqlite(self, compare: Callable[..., None], allocator: str) -> None:
+        if shutil.which("sqlite3") is None:
+            pytest.skip("sqlite3 is not installed")
+        script = (
+            "create table t(a integer, b text);"
+            "with recursive n(i) as (select 1 union all select i + 1 from n where i < 3000)"
+            " insert into t select i, hex(randomblob(i % 300)) from n;"
+            "create index x on t(b); select count(*) from t where b > '8' order by b;"
+        )
+        compare(["sqlite3", ":memory:", script], allocator)
+
+    @pytest.mark.parametrize("allocator", ["", "jemalloc", "tsmalloc", "lock-best"])
+    def test_sixteen_threads(
+        self, compare: Callable[..., None], build: Build, allocator: str
+    ) -> None:
+        compare([build("record-producers.c", PRODUCERS, "-pthread"), "16", "3000"], allocator)
+
+    def test_shells_that_fork(self, compare: Callable[..., None]) -> None:
+        compare(["sh", "-c", "for i in 1 2 3; do echo $i | sort | wc -l; done"])
+
+    def test_the_compiler(self, compare: Callable[..., None], tmp_path: Path) -> None:
+        code = tmp_path / "code.cpp"
+        code.write_text("#include <map>\nstd::map<int, int> m; int f(int i) { return m[i]; }\n")
+        compare(["g++", "-O1", "-c", str(code), "-o", str(tmp_path / "code.o")])
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["perl", "-e", 'my %h; $h{"k$_"} = "v" x $_ for 1..2000; print scalar(keys %h)'],
+        ["/usr/bin/python3", "-c", "print(len({str(i): [i] for i in range(20000)}))"],
+        ["sh", "-c", "for i in 1 2 3; do echo $i | sort | wc -l; done"],
+    ],
+)
+def test_programs_do_what_they_always_do(
+    record: Record, command: list[str | Path], tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    recorded = record(command, stdout=out)
+    assert out.read_bytes() == subprocess.run(command, capture_output=True, check=True).stdout
+    assert all(image["missed_frees"] == 0 for image in recorded.images)
+    assert re.fullmatch(r"[\w.+-]+", recorded.images[0]["program"])
+
+
+def test_library_needs_libc_only() -> None:
+    with paths.library("libtsmalloc-record.so").open("rb") as file:
+        elf = ELFFile(file)
+        tags = elf.get_section_by_name(".dynamic").iter_tags("DT_NEEDED")
+        assert [tag.needed for tag in tags] == ["libc.so.6"]
+        symbols = elf.get_section_by_name(".dynsym").iter_symbols()
+        shown = {s.name for s in symbols if s["st_shndx"] != "SHN_UNDEF"}
+    with paths.library("libtsmalloc-count.so").open("rb") as file:
+        symbols = ELFFile(file).get_section_by_name(".dynsym").iter_symbols()
+        counted = {s.name for s in symbols if s["st_shndx"] != "SHN_UNDEF"}
+    own = {"pthread_create", "thrd_create", "_Fork", "_exit", "_Exit", "prctl"}
+    assert shown == counted | own
+
+
+def test_nothing_is_recorded_without_a_recorder(build: Build) -> None:
+    program = build("record-calls.c", CALLS)
+    shim = paths.library("libtsmalloc-record.so")
+    for ring in ("", "/no/such/ring", "/etc/passwd"):
+        done = subprocess.run(
+            [program, "malloc", "1000"],
+            env={"LD_PRELOAD": str(shim), "TSMALLOC_RECORD": ring},
+            capture_output=True,
+            check=False,
+        )
+        assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+def test_reading_back_without_the_answer(record: Record, build: Build, tmp_path: Path) -> None:
+    record([build("record-calls.c", CALLS), "malloc", "10"])
+    [image] = read_images(tmp_path / "run1.tstrace")
+    assert image.sizes("malloc")[10] == 10

@@ -1,0 +1,174 @@
+// See books.h.
+#include "record/collector/books.h"
+
+#include <utility>
+
+namespace ts::record {
+
+using trace::Event;
+using trace::Kind;
+
+Books::Books(Sink& sink, std::uint32_t number, ObjectMap inherited, std::uint64_t next_object)
+    : sink_{&sink}, number_{number}, objects_{std::move(inherited)}, next_object_{next_object} {}
+
+void Books::write(const Event& event) {
+  sink_->add(number_, event);
+  ++events_;
+}
+
+void Books::emit(const RawEvent& raw, Kind kind, std::uint64_t object, std::uint64_t size) {
+  write({.kind = kind,
+         .log2_alignment = kind == Kind::aligned ? raw.log2_alignment : std::uint8_t{0},
+         .thread = thread_of(raw),
+         .object = object,
+         .size = size,
+         .time_ns = raw.time_ns});
+}
+
+// A number that nobody has announced is a thread's whose beginning was lost; a thread that has
+// ended is none any more, and whoever bears its number is a new one.
+std::uint32_t Books::thread_of(const RawEvent& raw) {
+  if (is_alive(raw.thread)) return thread_numbers_[raw.thread];
+  return raw.thread < trace::max_threads ? give_birth(raw.thread, 0, raw.time_ns) : 0;
+}
+
+bool Books::is_alive(std::uint64_t raw_thread) const {
+  return raw_thread < thread_numbers_.size() && thread_numbers_[raw_thread] != unborn;
+}
+
+std::uint32_t Books::give_birth(std::uint32_t raw_thread, std::uint32_t creator,
+                                std::uint64_t time_ns) {
+  if (raw_thread >= thread_numbers_.size()) {
+    thread_numbers_.resize(raw_thread + 1, unborn);
+    last_numbers_.resize(raw_thread + 1, 0);
+  }
+  const std::uint32_t number = threads_++;
+  thread_numbers_[raw_thread] = number;
+  last_numbers_[raw_thread] = number;
+  write({.kind = Kind::thread_begin, .thread = number, .object = creator, .time_ns = time_ns});
+  return number;
+}
+
+void Books::begin_thread(const RawEvent& raw) {
+  if (is_alive(raw.address) || raw.address >= trace::max_threads) return;
+  const auto thread = static_cast<std::uint32_t>(raw.address);
+  const auto creator = static_cast<std::uint32_t>(raw.size) - 1;  // 0 is nobody
+  // The creator may itself have ended, but it has had a number.
+  const bool is_creator_known = raw.size > 0 && creator < last_numbers_.size();
+  give_birth(thread, is_creator_known ? last_numbers_[creator] : 0, raw.time_ns);
+}
+
+void Books::end_thread(const RawEvent& raw) {
+  if (!is_alive(raw.address)) return;
+  const auto thread = static_cast<std::uint32_t>(raw.address);
+  write({.kind = Kind::thread_end, .thread = thread_numbers_[thread], .time_ns = raw.time_ns});
+  thread_numbers_[thread] = unborn;
+}
+
+// Before an object can be there, whatever else was must have gone.
+void Books::settle_at(const RawEvent& raw, std::uint64_t object) {
+  if (const auto former = objects_.take(raw.address)) {
+    ++oddities_.missed_frees;
+    ++frees_;
+    emit(raw, Kind::free, *former, 0);
+  }
+  objects_.put(raw.address, object);
+}
+
+void Books::allocate(const RawEvent& raw, Kind kind) {
+  const std::uint64_t object = next_object_;
+  settle_at(raw, object);
+  ++next_object_;
+  ++own_objects_;
+  emit(raw, kind, object, raw.size);
+}
+
+void Books::release(const RawEvent& raw) {
+  if (const auto object = objects_.take(raw.address)) {
+    ++frees_;
+    emit(raw, Kind::free, *object, 0);
+  } else {
+    ++oddities_.unknown_frees;
+  }
+}
+
+void Books::leave(const RawEvent& raw) {
+  leaving_[raw.ticket] = {.object = objects_.take(raw.address).value_or(unknown),
+                          .address = raw.address,
+                          .time_ns = raw.time_ns};
+}
+
+// Only now it is known whether the block has moved, was freed (resized to nothing), or stayed as it
+// was since nothing larger could be had.
+void Books::resize(const RawEvent& raw) {
+  Leaving left{.object = unknown, .address = 0, .time_ns = raw.time_ns};
+  if (const auto found = leaving_.find(raw.leave_ticket); found != leaving_.end()) {
+    left = found->second;
+    leaving_.erase(found);
+  }
+  RawEvent event = raw;
+  event.time_ns = left.time_ns;
+  const bool is_known = left.object != unknown;
+  if (raw.address != 0) {
+    if (is_known) {
+      settle_at(event, left.object);
+      emit(event, Kind::realloc, left.object, raw.size);
+    } else {
+      ++oddities_.unknown_resizes;
+      allocate(event, Kind::malloc);
+    }
+  } else if (raw.size != 0) {
+    if (is_known) objects_.put(left.address, left.object);
+    emit(event, Kind::refused, 0, raw.size);
+  } else if (is_known) {
+    ++frees_;
+    emit(event, Kind::free, left.object, 0);
+  } else {
+    ++oddities_.unknown_frees;
+  }
+}
+
+void Books::add(const RawEvent& raw) {
+  switch (raw.kind) {
+    case RawKind::malloc:
+      return allocate(raw, Kind::malloc);
+    case RawKind::calloc:
+      return allocate(raw, Kind::calloc);
+    case RawKind::aligned:
+      return allocate(raw, Kind::aligned);
+    case RawKind::free:
+      return release(raw);
+    case RawKind::leave:
+      return leave(raw);
+    case RawKind::resize:
+      return resize(raw);
+    case RawKind::refused:
+      return emit(raw, Kind::refused, 0, raw.size);
+    case RawKind::thread_begin:
+      return begin_thread(raw);
+    case RawKind::thread_end:
+      return end_thread(raw);
+    case RawKind::fork:
+      return;  // fork() below
+  }
+}
+
+Books Books::fork(const RawEvent& raw, trace::Image child) {
+  const std::uint32_t thread = thread_of(raw);
+  child.parent = number_;
+  child.birth = trace::Image::Birth::fork;
+  child.fork_event = events_;
+  child.first_object = next_object_;
+  const std::uint32_t child_number = sink_->begin_image(child);
+  write({.kind = Kind::fork, .thread = thread, .object = child_number, .time_ns = raw.time_ns});
+  return Books{*sink_, child_number, objects_.fork(), next_object_};
+}
+
+void Books::conclude(trace::Image::End end, std::uint64_t end_ns) {
+  for (const auto& [ticket, left] : leaving_) {
+    if (left.object != unknown) ++oddities_.unfinished;
+  }
+  sink_->end_image(number_, end, end_ns);
+}
+
+}  // namespace ts::record

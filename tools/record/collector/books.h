@@ -1,0 +1,114 @@
+// From raw records to the events of a trace: objects instead of addresses, threads by birth.
+//
+// Why it exists: a trace holds no addresses, and every event in it must make sense: what is freed
+// lives, who acts has begun and has not ended. Records need not: blocks come from before the
+// recording, or go by functions that are not watched. What it refuses to do: invent. What cannot be
+// an event is counted, and the counts are reported.
+#pragma once
+
+#include <cstdint>
+#include <unordered_map>
+#include <vector>
+
+#include "record/collector/object_map.h"
+#include "record/ring.h"
+#include "trace/format/event.h"
+
+namespace ts::record {
+
+// Who takes the trace; the one that writes it is trace_sink.h.
+class Sink {
+ public:
+  Sink() = default;
+  Sink(const Sink&) = delete;
+  Sink& operator=(const Sink&) = delete;
+  virtual ~Sink() = default;
+
+  virtual std::uint32_t begin_image(const trace::Image& image) = 0;  // its number
+  virtual void add(std::uint32_t image, const trace::Event& event) = 0;
+  virtual void end_image(std::uint32_t image, trace::Image::End end, std::uint64_t end_ns) = 0;
+};
+
+struct RawEvent {
+  RawKind kind = RawKind::malloc;
+  std::uint8_t log2_alignment = 0;
+  std::uint32_t thread = 0;  // as the shim numbers them
+  std::uint64_t ticket = 0;
+  std::uint64_t address = 0;
+  std::uint64_t size = 0;
+  std::uint64_t leave_ticket = 0;  // of a resize
+  std::uint64_t time_ns = 0;       // since the image began
+};
+
+// What was no event, or not the one that the record says.
+struct Oddities {
+  std::uint64_t unknown_frees = 0;    // of blocks that nobody saw allocated
+  std::uint64_t unknown_resizes = 0;  // likewise; recorded as allocations
+  std::uint64_t missed_frees = 0;     // addresses handed out again without a free; one is recorded
+  std::uint64_t unfinished = 0;       // resizes whose end never came
+};
+
+class Books {
+ public:
+  // Of an image that has begun in the sink: `number`. A forked child's map and next object come
+  // from fork(); other images begin with nothing.
+  Books(Sink& sink, std::uint32_t number, ObjectMap inherited = {}, std::uint64_t next_object = 0);
+
+  // Records in the order of their tickets; all kinds but fork.
+  void add(const RawEvent& raw);
+
+  // The image forks: the event, and what the child begins with.
+  Books fork(const RawEvent& raw, trace::Image child);
+
+  // No more records will come.
+  void conclude(trace::Image::End end, std::uint64_t end_ns);
+
+  // When another image has ended.
+  void settle() { objects_.settle(); }
+
+  std::uint32_t number() const { return number_; }
+  std::uint64_t events() const { return events_; }
+  std::uint64_t objects() const { return own_objects_; }
+  std::uint64_t frees() const { return frees_; }
+  std::uint32_t threads() const { return threads_; }
+  const Oddities& oddities() const { return oddities_; }
+
+ private:
+  static constexpr std::uint32_t unborn = UINT32_MAX;
+  static constexpr std::uint64_t unknown = UINT64_MAX;
+
+  struct Leaving {
+    std::uint64_t object;  // or unknown
+    std::uint64_t address;
+    std::uint64_t time_ns;
+  };
+
+  bool is_alive(std::uint64_t raw_thread) const;
+  std::uint32_t thread_of(const RawEvent& raw);
+  std::uint32_t give_birth(std::uint32_t raw_thread, std::uint32_t creator, std::uint64_t time_ns);
+  void begin_thread(const RawEvent& raw);
+  void end_thread(const RawEvent& raw);
+  void allocate(const RawEvent& raw, trace::Kind kind);
+  void settle_at(const RawEvent& raw, std::uint64_t object);
+  void release(const RawEvent& raw);
+  void leave(const RawEvent& raw);
+  void resize(const RawEvent& raw);
+  void emit(const RawEvent& raw, trace::Kind kind, std::uint64_t object, std::uint64_t size);
+  void write(const trace::Event& event);
+
+  Sink* sink_;
+  std::uint32_t number_;
+  ObjectMap objects_;
+  std::uint64_t next_object_;
+  std::uint64_t own_objects_ = 0;
+  std::uint64_t events_ = 0;
+  std::uint64_t frees_ = 0;
+  std::uint32_t threads_ = 1;  // the first one has no birth
+  // By the shim's numbers, which may have gaps. unborn: it has not begun, or it has ended.
+  std::vector<std::uint32_t> thread_numbers_{0};
+  std::vector<std::uint32_t> last_numbers_{0};          // also of those that have ended
+  std::unordered_map<std::uint64_t, Leaving> leaving_;  // by ticket
+  Oddities oddities_;
+};
+
+}  // namespace ts::record

@@ -1,0 +1,152 @@
+// Reads what the programs publish, and makes a trace of it.
+//
+// Why it exists: records lie in the chunks of many threads in many images, whoever wrote them may
+// be dead, and the ring is small. What it refuses to do: wait for a program, or write into a chunk
+// that one may still be writing.
+//
+// In which order, and why it is right. Each round looks once through all chunks. Of each image, it
+// then hands out, by ticket, the records with tickets up to m, the highest that was known *before*
+// the round. Claim: whatever such a record depends on has been seen by then, so it goes out first,
+// having the lower ticket (ring.h). Let record r have a ticket of at most m, and depend on q. Then
+// q was published before r drew its ticket, and r drew its ticket no later than m was drawn.
+// Tickets are drawn by additions to one counter that acquire and release, so what happened before
+// r's draw happened before m's; m's record was published after its draw, by a release, and read by
+// an acquire in an earlier round. So all of this round, which began later, sees q's publication. A
+// ticket up to m that has not been seen by the end of the round is therefore one that nothing up to
+// m depends on: a thread was interrupted between draw and publication, or will never publish. The
+// round waits a little for it, only so that the order is that of the tickets; if it comes later
+// still, it goes out when it comes, and by the same argument after all that it depends on itself.
+#pragma once
+
+#include <sys/types.h>
+
+#include <bitset>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "record/collector/books.h"
+#include "record/collector/clock.h"
+#include "record/collector/ring_file.h"
+#include "record/collector/ticket_window.h"
+
+namespace ts::record {
+
+// What is said about an image in the report, beside what the trace says.
+struct ImageReport {
+  std::uint32_t number = 0;
+  std::int32_t pid = 0;
+  std::string program;
+  std::string allocator;
+  std::uint64_t events = 0;
+  std::uint64_t objects = 0;
+  std::uint64_t frees = 0;
+  std::uint32_t threads = 0;
+  trace::Image::Birth birth = trace::Image::Birth::root;
+  trace::Image::End end = trace::Image::End::unknown;
+  std::uint32_t parent = trace::no_image;
+  std::uint64_t null_frees = 0;
+  Oddities oddities;
+  std::uint64_t lost_events = 0;  // for which the ring had no room
+  std::uint64_t waits = 0;
+  std::uint64_t wait_ns = 0;
+};
+
+class Collector {
+ public:
+  Collector(RingFile& file, Clock& clock, Sink& sink);
+  ~Collector();
+  Collector(const Collector&) = delete;
+  Collector& operator=(const Collector&) = delete;
+
+  // One look around. Returns how many records were found.
+  std::size_t collect();
+
+  // A process has ended: what waitpid says of it.
+  void note_end(pid_t pid, int wait_status);
+
+  // Every process has ended.
+  void conclude();
+
+  // In the order of their ends.
+  const std::vector<ImageReport>& reports() const { return reports_; }
+
+  // The program as which a process is being recorded; null if it is not.
+  const std::string* program_of(pid_t pid);
+
+  // Whether anything that it has been was recorded.
+  bool has_met(pid_t pid) const { return met_processes_.contains(pid); }
+
+ private:
+  // Places that were taken and not yet published, one after the other: one for each signal handler
+  // that has interrupted another event's few instructions.
+  static constexpr std::uint32_t usual_gap = 4;
+
+  struct Live;
+  struct ChunkState {
+    std::bitset<records_per_chunk> seen;
+    std::uint32_t first_unseen = 0;
+    std::uint32_t handed_out = 0;
+  };
+  // A fork that its parent has announced, until the child is met.
+  struct Expected {
+    Books books;
+    std::uint64_t begin_ns;
+    std::uint32_t parent;
+  };
+  struct Former {
+    std::uint32_t number;
+    std::uint64_t events;
+  };
+  using ForkKey = std::pair<std::uint64_t, std::uint32_t>;  // the parent's id, the fork's number
+
+  void meet_new_images();
+  void meet(ImagePlace& place);
+  bool begin(Live& live, bool is_last);
+  bool begin_forked(Live& live, bool is_last);
+  void begin_orphan(Live& live);
+  void begin_executed(Live& live);
+  void announce_fork(Live& parent, const RawEvent& raw);
+
+  std::size_t look_through_chunks(std::uint32_t most_gap);
+  std::size_t look_through(Live& live, std::uint32_t chunk, std::uint32_t most_gap);
+  void hand_out(Live& live);
+  void hand_out_rest(Live& live);
+  void take(Live& live, const Record& record);
+  void give_back(Live& live, std::uint32_t chunk);
+  void help_waiting(std::size_t found);
+  bool is_drained() const;
+
+  void notice_ends();
+  trace::Image::End end_of(const Live& live);
+  void hear_of_fork(Live& child);
+  void finish(Live& live, trace::Image::End end);
+  void report(const Live& live, trace::Image::End end);
+
+  static void clear(ImagePlace& place);
+  Live* find(std::uint64_t id);
+  Live* find_process(pid_t pid);
+  std::uint64_t now_ns() const { return clock_.to_ns(clock_.read()); }
+
+  RingFile& file_;
+  Ring& ring_;
+  Clock& clock_;
+  Sink& sink_;
+  std::vector<std::unique_ptr<Live>> live_;  // in the order of their beginnings
+  std::vector<Live*> by_place_;              // null: nobody that we know
+  std::uint64_t met_ = 0;                    // images, ever
+  std::vector<ChunkState> chunks_;
+  std::map<ForkKey, Expected> expected_;
+  std::map<std::uint64_t, Former> former_;  // images that have ended, by id
+  std::map<pid_t, int> wait_statuses_;
+  std::set<pid_t> met_processes_;
+  std::vector<ImageReport> reports_;
+  bool gave_back_ = false;  // in this round
+  std::uint64_t looked_at_ends_ns_ = 0;
+};
+
+}  // namespace ts::record

@@ -1,0 +1,276 @@
+// How images are met, begin in the trace, and end; see collector.h.
+#include <poll.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "record/collector/collector.h"
+#include "record/collector/live.h"
+
+namespace ts::record {
+namespace {
+
+// How long a child waits for its parent's record of the fork, which the parent published before.
+constexpr std::uint64_t announcement_patience_ns = 1'000'000'000;
+
+std::string text(const char (&name)[name_bytes]) {
+  return {name, std::find(std::begin(name), std::end(name), '\0')};
+}
+
+int open_process(pid_t pid) { return static_cast<int>(syscall(SYS_pidfd_open, pid, 0)); }
+
+bool has_process_ended(pid_t pid, int descriptor) {
+  if (descriptor < 0) return kill(pid, 0) != 0 && errno == ESRCH;
+  pollfd one{.fd = descriptor, .events = POLLIN, .revents = 0};
+  return poll(&one, 1, 0) == 1;
+}
+
+}  // namespace
+
+Collector::Live* Collector::find(std::uint64_t id) {
+  const auto found =
+      std::find_if(live_.begin(), live_.end(), [id](const auto& live) { return live->id == id; });
+  return found != live_.end() ? found->get() : nullptr;
+}
+
+Collector::Live* Collector::find_process(pid_t pid) {
+  const auto found = std::find_if(live_.rbegin(), live_.rend(),
+                                  [pid](const auto& live) { return live->pid == pid; });
+  return found != live_.rend() ? found->get() : nullptr;
+}
+
+const std::string* Collector::program_of(pid_t pid) {
+  const Live* const live = find_process(pid);
+  return live != nullptr ? &live->program : nullptr;
+}
+
+void Collector::meet_new_images() {
+  if (ring_.next_id.load(std::memory_order_relaxed) == met_) return;
+  std::vector<ImagePlace*> fresh;
+  for (std::size_t i = 0; i < most_images; ++i) {
+    ImagePlace& place = ring_.images[i];
+    // acquire: pairs with the image's release; the place has been filled in
+    if (by_place_[i] == nullptr && place.is_ready.load(std::memory_order_acquire) != 0) {
+      fresh.push_back(&place);
+    }
+  }
+  std::sort(fresh.begin(), fresh.end(), [](auto* a, auto* b) { return a->id < b->id; });
+  for (ImagePlace* const place : fresh) meet(*place);
+}
+
+// An image in a process that already had one has replaced it, by exec.
+void Collector::meet(ImagePlace& place) {
+  ++met_;
+  auto live = std::make_unique<Live>();
+  live->place = &place;
+  live->id = place.id;
+  live->pid = place.is_elsewhere != 0 ? 0 : place.claimed_by.load(std::memory_order_relaxed);
+  live->program = text(place.program);
+  live->allocator = text(place.allocator);
+  live->met_ns = now_ns();
+  if (live->pid != 0) {
+    if (Live* const before = find_process(live->pid)) {
+      if (!before->has_ended) live->replaced_id = before->id;
+      finish(*before, before->has_ended ? end_of(*before) : trace::Image::End::exec);
+    }
+    wait_statuses_.erase(live->pid);
+    met_processes_.insert(live->pid);
+    live->pid_descriptor = open_process(live->pid);
+    live->has_ended = live->pid_descriptor < 0 && errno == ESRCH;
+  }
+  by_place_[static_cast<std::size_t>(&place - ring_.images)] = live.get();
+  live_.push_back(std::move(live));
+}
+
+// False: not yet, which it never is when it is the last time.
+bool Collector::begin(Live& live, bool is_last) {
+  if (live.books.has_value()) return true;
+  if (live.place->birth == ImageBirth::fork) return begin_forked(live, is_last);
+  begin_executed(live);
+  return true;
+}
+
+void Collector::begin_executed(Live& live) {
+  trace::Image image;
+  image.birth = live.id == 1 ? trace::Image::Birth::root : trace::Image::Birth::exec;
+  const auto replaced = former_.find(live.replaced_id);
+  if (replaced != former_.end()) {
+    image.parent = replaced->second.number;
+  } else if (live.pid != 0) {
+    const Live* const parent = find_process(live.place->parent_pid);
+    if (parent != nullptr && parent->books.has_value()) image.parent = parent->books->number();
+  }
+  image.begin_ns = live.begin_ns = clock_.to_ns(live.place->begin_time);
+  image.program = live.program;
+  image.allocator = live.allocator;
+  live.birth = image.birth;
+  live.parent = image.parent;
+  live.books.emplace(sink_, sink_.begin_image(image));
+}
+
+bool Collector::begin_forked(Live& live, bool is_last) {
+  const ForkKey key{live.place->parent_id, live.place->fork_number};
+  live.birth = trace::Image::Birth::fork;
+  if (const auto found = expected_.find(key); found != expected_.end()) {
+    live.books = std::move(found->second.books);
+    live.begin_ns = found->second.begin_ns;
+    live.parent = found->second.parent;
+    expected_.erase(found);
+    return true;
+  }
+  Live* const parent = find(live.place->parent_id);
+  const bool may_come = parent != nullptr &&
+                        (live.place->fork_number != 0 || !parent->books.has_value()) &&
+                        now_ns() - live.met_ns < announcement_patience_ns;
+  if (may_come && !is_last) return false;
+  if (parent == nullptr || !parent->books.has_value()) {
+    begin_orphan(live);
+    return true;
+  }
+  // Forked behind the parent's back: it inherits what the parent has now.
+  const std::uint64_t begin_ns = clock_.to_ns(live.place->begin_time);
+  RawEvent raw;
+  raw.address = live.place->fork_number;
+  raw.time_ns = begin_ns > parent->begin_ns ? begin_ns - parent->begin_ns : 0;
+  announce_fork(*parent, raw);
+  return begin_forked(live, is_last);
+}
+
+// Its parent has ended, or was never met.
+void Collector::begin_orphan(Live& live) {
+  trace::Image image;
+  image.birth = trace::Image::Birth::fork;
+  if (const auto former = former_.find(live.place->parent_id); former != former_.end()) {
+    image.parent = former->second.number;
+    image.fork_event = former->second.events;
+  }
+  image.begin_ns = live.begin_ns = clock_.to_ns(live.place->begin_time);
+  image.program = live.program;
+  image.allocator = live.allocator;
+  live.parent = image.parent;
+  live.books.emplace(sink_, sink_.begin_image(image));
+}
+
+void Collector::announce_fork(Live& parent, const RawEvent& raw) {
+  trace::Image child;
+  child.program = parent.program;
+  child.allocator = parent.allocator;
+  child.begin_ns = parent.begin_ns + raw.time_ns;
+  const auto number = static_cast<std::uint32_t>(raw.address);
+  expected_.emplace(ForkKey{parent.id, number}, Expected{.books = parent.books->fork(raw, child),
+                                                         .begin_ns = child.begin_ns,
+                                                         .parent = parent.books->number()});
+}
+
+void Collector::note_end(pid_t pid, int wait_status) { wait_statuses_[pid] = wait_status; }
+
+// An end is only acted upon at the second look: by then its parent, if that is us, has been told
+// how.
+void Collector::notice_ends() {
+  looked_at_ends_ns_ = now_ns();
+  std::vector<Live*> ended;
+  for (const auto& live : live_) {
+    if (live->pid == 0) continue;
+    if (live->has_ended) {
+      ended.push_back(live.get());
+    } else {
+      live->has_ended = has_process_ended(live->pid, live->pid_descriptor);
+    }
+  }
+  for (Live* const live : ended) finish(*live, end_of(*live));
+}
+
+trace::Image::End Collector::end_of(const Live& live) {
+  using trace::Image;
+  if (const auto told = wait_statuses_.find(live.pid); told != wait_statuses_.end()) {
+    const int status = told->second;
+    wait_statuses_.erase(told);
+    return WIFSIGNALED(status) ? Image::End::killed : Image::End::exited;
+  }
+  const bool exits = live.place->leave.load(std::memory_order_relaxed) == ImageLeave::exits;
+  return exits ? Image::End::exited : Image::End::unknown;
+}
+
+void Collector::report(const Live& live, trace::Image::End end) {
+  reports_.push_back(
+      {.number = live.books->number(),
+       .pid = live.pid,
+       .program = live.program,
+       .allocator = live.allocator,
+       .events = live.books->events(),
+       .objects = live.books->objects(),
+       .frees = live.books->frees(),
+       .threads = live.books->threads(),
+       .birth = live.birth,
+       .end = end,
+       .parent = live.parent,
+       .null_frees = live.null_frees + live.place->ignored.load(std::memory_order_relaxed),
+       .oddities = live.books->oddities(),
+       .lost_events = live.place->given_up.load(std::memory_order_relaxed),
+       .waits = live.place->waits.load(std::memory_order_relaxed),
+       .wait_ns = live.place->wait_ns.load(std::memory_order_relaxed)});
+}
+
+// The next image may have the place.
+void Collector::clear(ImagePlace& place) {
+  place.is_ready.store(0, std::memory_order_relaxed);
+  place.leave.store(ImageLeave::no, std::memory_order_relaxed);
+  place.next_fork.store(0, std::memory_order_relaxed);
+  place.ignored.store(0, std::memory_order_relaxed);
+  place.given_up.store(0, std::memory_order_relaxed);
+  place.waits.store(0, std::memory_order_relaxed);
+  place.wait_ns.store(0, std::memory_order_relaxed);
+  // release: pairs with the acquire of who takes it next; the zeroes are seen
+  place.claimed_by.store(0, std::memory_order_release);
+}
+
+// A child that ends at once may be met before its parent's record of the fork has gone out. Two
+// looks: what the first one finds may go out after the second (collector.h).
+void Collector::hear_of_fork(Live& child) {
+  Live* const parent = find(child.place->parent_id);
+  if (child.books.has_value() || parent == nullptr) return;
+  look_through_chunks(usual_gap);
+  parent->limit = parent->window.highest();
+  look_through_chunks(usual_gap);
+  if (!begin(*parent, true)) return;
+  parent->window.hand_out(parent->limit, true,
+                          [&](const Record& record) { take(*parent, record); });
+}
+
+// Nobody writes for this image any more.
+void Collector::finish(Live& live, trace::Image::End end) {
+  hear_of_fork(live);
+  look_through_chunks(records_per_chunk);
+  hand_out_rest(live);
+  ImagePlace& place = *live.place;
+  for (std::uint32_t i = 0; i < chunks_.size(); ++i) {
+    if (ring_.owners[i].load(std::memory_order_relaxed) == place.index + 1) give_back(live, i);
+  }
+  const std::uint64_t now = now_ns();
+  live.books->conclude(end, now > live.begin_ns ? now - live.begin_ns : 0);
+  report(live, end);
+  former_[live.id] = {.number = live.books->number(), .events = live.books->events()};
+  by_place_[place.index] = nullptr;
+  clear(place);
+  std::erase_if(live_, [&live](const auto& each) { return each.get() == &live; });
+  for (const auto& each : live_) {
+    if (each->books.has_value()) each->books->settle();
+  }
+}
+
+void Collector::conclude() {
+  meet_new_images();
+  while (!live_.empty()) {
+    Live& oldest = *live_.front();
+    finish(oldest, end_of(oldest));
+  }
+  for (auto& [key, expected] : expected_) {
+    expected.books.conclude(trace::Image::End::unknown, 0);
+  }
+  expected_.clear();
+}
+
+}  // namespace ts::record

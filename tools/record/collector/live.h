@@ -1,0 +1,50 @@
+// An image as the collector knows it, from its first sight to its end.
+#pragma once
+
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "record/collector/books.h"
+#include "record/collector/collector.h"
+#include "record/collector/ticket_window.h"
+#include "record/ring.h"
+
+namespace ts::record {
+
+struct Collector::Live {
+  Live() = default;
+  Live(const Live&) = delete;
+  Live& operator=(const Live&) = delete;
+  ~Live() {
+    if (pid_descriptor >= 0) close(pid_descriptor);
+  }
+
+  ImagePlace* place = nullptr;
+  std::uint64_t id = 0;
+  pid_t pid = 0;                  // 0: none that means anything here
+  int pid_descriptor = -1;        // readable when the process has ended; -1: the system has none
+  bool has_ended = false;         // as seen at an earlier look
+  std::uint64_t replaced_id = 0;  // of the image that became this one by exec
+  std::uint64_t met_ns = 0;
+
+  std::optional<Books> books;  // from its beginning in the trace on
+  std::uint64_t begin_ns = 0;  // since the recording began
+  std::string program;
+  std::string allocator;
+  trace::Image::Birth birth = trace::Image::Birth::root;
+  std::uint32_t parent = trace::no_image;
+
+  TicketWindow window;
+  std::uint64_t limit = 0;      // the highest ticket known before this round
+  std::uint64_t gap = 0;        // the ticket that is missing; 0: none
+  std::uint64_t gap_limit = 0;  // the limit when it was found missing
+  std::uint64_t gap_since_ns = 0;
+
+  std::uint64_t null_frees = 0;
+};
+
+}  // namespace ts::record

@@ -1,0 +1,186 @@
+// record: runs a program, and writes down every event of its heap into a trace.
+//
+// Why it exists: libtsmalloc-record.so, preloaded into the program and all that it starts, can only
+// leave events in memory; somebody must order them and write them down while they come. That is
+// done here, outside of the program, so that nothing of it runs in the heap that is recorded, and
+// so that the program's end, however it comes, is not the recording's. What it refuses to do: judge
+// the program, as measure does; a crash is a result. docs/traces.md describes the trace and the
+// line of JSON.
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <string>
+
+#include "launch/child.h"
+#include "launch/options.h"
+#include "launch/process_tree.h"
+#include "launch/report.h"
+#include "record/collector/clock.h"
+#include "record/collector/report.h"
+#include "record/collector/ring_file.h"
+#include "record/collector/session.h"
+#include "record/collector/trace_sink.h"
+
+namespace ts {
+
+const char* tool_name() { return "record"; }
+
+namespace record {
+namespace {
+
+constexpr std::size_t default_ring_mib = 32;
+constexpr std::int64_t most_ring_mib = 256;
+constexpr std::size_t least_chunks = 4;
+
+// What the command line says; large, and needed from start to end.
+Options options;
+StartedChild child;
+const char* trace_path = nullptr;
+bool is_forced = false;
+std::size_t ring_chunks = (default_ring_mib << 20) / chunk_bytes;
+
+constexpr ToolHelp help = {
+    .purpose =
+        R"(Runs COMMAND, writes every call of malloc, free and the like, by it and all that it starts, into a
+trace, and writes one line of JSON about that.
+)",
+    .own_options =
+        R"(  -o, --trace FILE   the trace
+  -f, --force        overwrite it
+  --ring-mib N       the memory through which programs pass events on (default 32, at most 256)
+  --ring-chunks N    the same in chunks of 4 KiB
+)",
+    .exit_status =
+        R"(Exit status: 0 a line was written, whatever COMMAND did; 1 wrong usage; 125 record itself failed.
+)"};
+
+constexpr OwnOption own_options[] = {
+    {"trace", [](const char* argument) { trace_path = argument; }, 'o'},
+    {"force", [](const char*) { is_forced = true; }, 'f', true},
+    {"ring-mib",
+     [](const char* argument) {
+       const auto mib =
+           static_cast<std::size_t>(parse_whole("--ring-mib", argument, most_ring_mib));
+       ring_chunks = std::max((mib << 20) / chunk_bytes, least_chunks);
+     }},
+    {"ring-chunks", [](const char* argument) {
+       ring_chunks =
+           std::max(static_cast<std::size_t>(parse_whole("--ring-chunks", argument, most_chunks)),
+                    least_chunks);
+     }}};
+
+// Can the trace be written? Found out before anything runs, without harm to a file that is there.
+// Returns whether the file is new.
+bool try_trace_file() {
+  if (trace_path == nullptr) fail_usage({"no file for the trace; name one with -o FILE."});
+  const int flags = O_WRONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
+  int file = open(trace_path, flags | O_CREAT | O_EXCL, 0666);
+  const bool is_new = file >= 0;
+  if (!is_new && errno == EEXIST) {
+    if (!is_forced) {
+      fail_usage({"'", trace_path, "' exists; -f overwrites it, -o names another file."});
+    }
+    file = open(trace_path, flags);
+  }
+  if (file < 0) {
+    fail_usage({"cannot write '", trace_path, "': ", strerrordesc_np(errno),
+                "; name another file with -o."});
+  }
+  close(file);
+  return is_new;
+}
+
+// The library lies where the build, or the installation, puts it beside us.
+void preload_shim() {
+  char program[PATH_MAX];
+  const ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
+  if (length < 0) fail_internal("cannot tell where record lies", errno);
+  program[length] = '\0';
+  *std::strrchr(program, '/') = '\0';
+  if (options.preload_count == max_preloads) fail_usage({"too many libraries to preload."});
+  std::copy_backward(options.preloads, options.preloads + options.preload_count,
+                     options.preloads + options.preload_count + 1);
+  ++options.preload_count;
+  Preload& shim = options.preloads[0];
+  char path[2 * PATH_MAX];
+  format(path, sizeof path, "%s/../lib/libtsmalloc-record.so", program);
+  if (realpath(path, shim.path) == nullptr) {
+    fail_usage({"cannot find '", path, "': ", strerrordesc_np(errno), "; build it: make."});
+  }
+  format(shim.resolved, sizeof shim.resolved, "%s", shim.path);
+}
+
+// For the programs; the text must last.
+void name_ring(const RingFile& file) {
+  static std::string assignment;
+  assignment = std::string{ring_variable} + "=" + file.path();
+  if (options.environment_edit_count == max_environment_edits) {
+    fail_usage({"too many changes of the environment."});
+  }
+  options.environment_edits[options.environment_edit_count++] = {assignment.c_str(), false};
+}
+
+// For us alone, so after the program has been started: one descriptor for each process, and errors
+// instead of signals where a file or a reader is full or gone.
+void make_room_for_ourselves() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
+  }
+  static_cast<void>(signal(SIGPIPE, SIG_IGN));
+  static_cast<void>(signal(SIGXFSZ, SIG_IGN));
+}
+
+int run(int argument_count, char** arguments) {
+  fill_standard_descriptors();
+  parse_options(argument_count, arguments, help, own_options, options);
+  ProcessTree::require_kernel_support();
+  preload_shim();
+  const bool is_new = try_trace_file();
+  const int output = open_output(options);
+  Clock clock;
+  RingFile file{ring_chunks, clock.kind()};
+  name_ring(file);
+  ChildSetup setup;
+  const bool is_ready = open_redirections(options, setup, child);
+  setup.original_signal_mask = block_awaited_signals(Notice::ends);
+  if (prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) {
+    fail_internal("cannot become a child subreaper", errno);
+  }
+  if (is_ready) start_child(options, setup, child);
+  make_room_for_ourselves();
+  const bool is_started = child.error_number == 0;
+  TraceSink sink;
+  if (is_started) {
+    sink.open(trace_path);
+  } else if (is_new) {
+    unlink(trace_path);
+  }
+  const auto session = std::make_unique<Session>(options, child, file, clock, sink);
+  if (is_started) session->run();
+  write_report(output, options, child, sink, *session, file.ring());
+  return 0;
+}
+
+}  // namespace
+}  // namespace record
+}  // namespace ts
+
+int main(int argument_count, char** arguments) {
+  try {
+    return ts::record::run(argument_count, arguments);
+  } catch (const std::exception& error) {
+    static_cast<void>(std::fprintf(stderr, "%s: %s\n", ts::tool_name(), error.what()));
+    return ts::exit_internal;
+  }
+}

@@ -1,0 +1,120 @@
+// See ring_file.h.
+#include "record/collector/ring_file.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <new>
+#include <system_error>
+
+#include "trace/format/error.h"
+
+namespace ts::record {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char directory_prefix[] = "tsmalloc-record-";
+constexpr char file_name[] = "ring";
+
+// Where files are memory, if there is such a place.
+std::string parent_directory() {
+  if (access("/dev/shm", W_OK | X_OK) == 0) return "/dev/shm";
+  const char* const given = std::getenv("TMPDIR");
+  return given != nullptr && *given != '\0' ? given : "/tmp";
+}
+
+// Of recorders that were killed: nobody holds the lock.
+void remove_leftovers(const std::string& parent) {
+  std::error_code ignored;
+  for (const fs::directory_entry& entry : fs::directory_iterator{parent, ignored}) {
+    if (!entry.path().filename().string().starts_with(directory_prefix)) continue;
+    const std::string ring = (entry.path() / file_name).string();
+    const int file = open(ring.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    if (file < 0) continue;
+    if (flock(file, LOCK_EX | LOCK_NB) == 0) {
+      unlink(ring.c_str());
+      rmdir(entry.path().c_str());
+    }
+    close(file);
+  }
+}
+
+[[noreturn]] void fail(const std::string& what, int error_number) {
+  throw trace::Error{what + ": " + strerrordesc_np(error_number) +
+                     ". Make room there, ask for a smaller ring (--ring-mib), or set TMPDIR."};
+}
+
+}  // namespace
+
+RingFile::RingFile(std::size_t chunks, RingClock clock)
+    : chunks_{static_cast<std::uint32_t>(std::min(chunks, most_chunks))} {
+  const std::string parent = parent_directory();
+  remove_leftovers(parent);
+  create_in(parent);
+  const std::size_t most_bytes = Ring::bytes_with(most_chunks);
+  if (!reserve(Ring::bytes_with(chunks_))) {
+    const int error_number = errno;
+    unlink(path_.c_str());
+    rmdir(directory_.c_str());
+    fail("cannot make a ring of " + std::to_string(Ring::bytes_with(chunks_) >> 20) + " MiB in " +
+             parent,
+         error_number);
+  }
+  // All that it may become; what lies behind the file's end is not touched.
+  void* const mapped =
+      mmap(nullptr, most_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_, 0);
+  if (mapped == MAP_FAILED) fail("cannot map the ring " + path_, errno);
+  ring_ = ::new (mapped) Ring;  // no value: the file is all zeroes
+  ring_->clock = clock;
+  if (readlink("/proc/self/ns/pid", ring_->pid_namespace, sizeof ring_->pid_namespace - 1) < 0) {
+    ring_->pid_namespace[0] = '\0';
+  }
+  ring_->chunk_count.store(chunks_, std::memory_order_relaxed);
+  std::memcpy(ring_->magic, ring_magic, sizeof ring_magic);
+}
+
+RingFile::~RingFile() {
+  if (ring_ != nullptr) munmap(static_cast<void*>(ring_), Ring::bytes_with(most_chunks));
+  unlink(path_.c_str());
+  rmdir(directory_.c_str());
+  if (descriptor_ >= 0) close(descriptor_);
+}
+
+void RingFile::create_in(const std::string& parent) {
+  std::string pattern = parent + "/" + directory_prefix + "XXXXXX";
+  if (mkdtemp(pattern.data()) == nullptr) fail("cannot make a folder in " + parent, errno);
+  directory_ = pattern;
+  path_ = directory_ + "/" + file_name;
+  descriptor_ = open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+  if (descriptor_ < 0 || flock(descriptor_, LOCK_EX | LOCK_NB) != 0) {
+    const int error_number = errno;
+    rmdir(directory_.c_str());
+    fail("cannot make the ring " + path_, error_number);
+  }
+}
+
+bool RingFile::reserve(std::size_t bytes) const {
+  const int error_number = posix_fallocate(descriptor_, 0, static_cast<off_t>(bytes));
+  if (error_number != 0) errno = error_number;
+  return error_number == 0;
+}
+
+bool RingFile::grow(std::uint32_t by) {
+  const auto wanted = static_cast<std::uint32_t>(std::min<std::size_t>(chunks_ + by, most_chunks));
+  if (wanted == chunks_ || !reserve(Ring::bytes_with(wanted))) return false;
+  chunks_ = wanted;
+  // release: pairs with the shim's acquire; the file is as long
+  ring_->chunk_count.store(chunks_, std::memory_order_release);
+  return true;
+}
+
+}  // namespace ts::record

@@ -1,0 +1,43 @@
+// The file behind the ring: made, mapped, made longer, and removed.
+//
+// Why it exists: the file must have all its room before a program writes into it, since a full file
+// system would kill the program with SIGBUS. What it refuses to do: leave anything behind. What a
+// killed recorder has left is removed by the next one; a lock that dies with its holder tells which
+// that is.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "record/ring.h"
+
+namespace ts::record {
+
+class RingFile {
+ public:
+  // Throws trace::Error, with the remedy, where there is no room.
+  RingFile(std::size_t chunks, RingClock clock);
+  ~RingFile();
+  RingFile(const RingFile&) = delete;
+  RingFile& operator=(const RingFile&) = delete;
+
+  const std::string& path() const { return path_; }
+  Ring& ring() { return *ring_; }
+  std::uint32_t chunks() const { return chunks_; }
+
+  // More chunks; false if there is no room for them.
+  bool grow(std::uint32_t by);
+
+ private:
+  void create_in(const std::string& parent);
+  bool reserve(std::size_t bytes) const;
+
+  std::string directory_;
+  std::string path_;
+  int descriptor_ = -1;
+  Ring* ring_ = nullptr;
+  std::uint32_t chunks_ = 0;
+};
+
+}  // namespace ts::record

@@ -1,0 +1,85 @@
+// See session.h.
+#include "record/collector/session.h"
+
+#include <sys/wait.h>
+
+#include <algorithm>
+
+namespace ts::record {
+namespace {
+
+constexpr Nanoseconds compare_interval_ns = 10 * ns_per_ms;
+constexpr Nanoseconds flush_interval_ns = ns_per_second;
+constexpr Nanoseconds look_interval_ns = 50 * ns_per_ms;
+
+// The ring takes a million records: what is written in 50 ms by a program that does nothing else.
+constexpr Nanoseconds shortest_nap_ns = ns_per_ms;
+constexpr Nanoseconds longest_nap_ns = 5 * ns_per_ms;
+constexpr std::size_t many_records = 20'000;  // in a round: then there are already more
+
+}  // namespace
+
+Session::Session(const Options& options, const StartedChild& child, RingFile& file, Clock& clock,
+                 TraceSink& sink)
+    : child_{child},
+      clock_{clock},
+      sink_{sink},
+      collector_{file, clock, sink},
+      end_{options.timeout_ns, child.exec_ns} {}
+
+// The dead are looked at before they are gone.
+bool Session::reap() {
+  for (;;) {
+    siginfo_t info{};
+    if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0) return false;  // ECHILD
+    if (info.si_pid == 0) return true;
+    collector_.collect();
+    unrecorded_.look_at_ended(info.si_pid, collector_);
+    int status = 0;
+    if (waitpid(info.si_pid, &status, WNOHANG) != info.si_pid) return true;
+    collector_.note_end(info.si_pid, status);
+    if (info.si_pid == child_.pid) {
+      end_.note_root_end(status);
+      wall_ns_ = now_ns() - child_.exec_ns;
+    } else {
+      end_.note_other_end(status);
+    }
+  }
+}
+
+void Session::do_what_is_due() {
+  const Nanoseconds now = now_ns();
+  if (now >= compare_ns_) {
+    clock_.compare();
+    compare_ns_ = now + compare_interval_ns;
+  }
+  if (now >= flush_ns_) {
+    sink_.flush();
+    flush_ns_ = now + flush_interval_ns;
+  }
+  if (now >= look_ns_) {
+    unrecorded_.look(end_.tree(), collector_);
+    look_ns_ = now_ns() + look_interval_ns;
+  }
+}
+
+void Session::wait(std::size_t found) {
+  quiet_rounds_ = found == 0 ? quiet_rounds_ + 1 : 0;
+  Nanoseconds nap_ns = std::min(shortest_nap_ns * (1 + quiet_rounds_ / 16), longest_nap_ns);
+  if (found >= many_records) nap_ns = 0;
+  const int signal = wait_for_signal(std::min(end_.deadline_ns(), now_ns() + nap_ns));
+  if (signal != 0 && signal != SIGCHLD) end_.interrupt();
+}
+
+void Session::run() {
+  while (reap() && !end_.gives_up()) {
+    end_.pass_deadline_if_due();
+    do_what_is_due();
+    wait(collector_.collect());
+  }
+  if (!end_.root_ended()) wall_ns_ = now_ns() - child_.exec_ns;
+  collector_.conclude();
+  sink_.finish();
+}
+
+}  // namespace ts::record

@@ -1,0 +1,47 @@
+// From the start of the program to the end of its last process: reaping, collecting, flushing.
+//
+// Why it exists: one loop decides when each of these happens. What it refuses to do: decide how a
+// tree is ended (TreeEnd does), or what a record means (Collector does).
+#pragma once
+
+#include "launch/child.h"
+#include "launch/options.h"
+#include "launch/tree_end.h"
+#include "record/collector/collector.h"
+#include "record/collector/trace_sink.h"
+#include "record/collector/unrecorded.h"
+
+namespace ts::record {
+
+class Session {
+ public:
+  Session(const Options& options, const StartedChild& child, RingFile& file, Clock& clock,
+          TraceSink& sink);
+
+  // Returns when no process is left, or none that can be ended; the trace is finished.
+  void run();
+
+  const TreeEnd& end() const { return end_; }
+  const Collector& collector() const { return collector_; }
+  const Unrecorded& unrecorded() const { return unrecorded_; }
+  Nanoseconds wall_ns() const { return wall_ns_; }  // from exec to the root's end
+
+ private:
+  bool reap();  // false when there is no child left
+  void do_what_is_due();
+  void wait(std::size_t found);
+
+  const StartedChild& child_;
+  Clock& clock_;
+  TraceSink& sink_;
+  Collector collector_;
+  Unrecorded unrecorded_;
+  TreeEnd end_;
+  Nanoseconds wall_ns_ = 0;
+  Nanoseconds compare_ns_ = 0;
+  Nanoseconds flush_ns_ = 0;
+  Nanoseconds look_ns_ = 0;
+  int quiet_rounds_ = 0;  // without a record, one after the other
+};
+
+}  // namespace ts::record

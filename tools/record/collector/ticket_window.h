@@ -1,0 +1,58 @@
+// Brings the records of one image into the order of their tickets.
+//
+// Why it exists: threads write apart, and a record may be seen long before one with a lower ticket.
+// What it refuses to do: wait for ever. A ticket whose thread was killed, or jumped out of the
+// call, is never published. Who says up to which ticket records may go out, and when gaps are
+// passed over, is the caller (collector.h); a record that turns up behind that goes out at once.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "record/ring.h"
+
+namespace ts::record {
+
+class TicketWindow {
+ public:
+  // False: no program can have drawn such a ticket, so its memory has been overwritten.
+  bool add(const Record& record);
+
+  std::uint64_t highest() const { return highest_; }  // ticket that was added; 0: none
+  std::uint64_t next() const { return next_; }        // below it, everything has gone out
+
+  // take(record) for the records up to the ticket `limit`, in order; late ones first. Unless gaps
+  // are to be passed over, the first one ends it.
+  template <class Take>
+  void hand_out(std::uint64_t limit, bool passes_gaps, Take take) {
+    if (!late_.empty()) {
+      sort_late();
+      for (const Record* record : late_) take(*record);
+      late_.clear();
+    }
+    while (next_ <= limit && next_ <= highest_) {
+      const Record* const record = slots_[first_];
+      if (record == nullptr && !passes_gaps) break;
+      slots_[first_++] = nullptr;
+      ++next_;
+      if (record != nullptr) take(*record);
+    }
+    if (first_ > slots_.size() / 2) compact();
+  }
+
+ private:
+  // More than the largest ring has records, and far more than any gap.
+  static constexpr std::uint64_t most_ahead = 1 << 24;
+
+  void sort_late();
+  void compact();
+
+  std::vector<const Record*> slots_;  // from first_ on: those of the tickets from next_ on
+  std::size_t first_ = 0;
+  std::uint64_t next_ = 1;
+  std::uint64_t highest_ = 0;
+  std::vector<const Record*> late_;
+};
+
+}  // namespace ts::record

@@ -1,0 +1,43 @@
+// Writes the events into a trace file, for as long as there is room.
+//
+// Why it exists: a full disk must not end the program that is recorded. What it refuses to do: go
+// on in silence. The first failure is told at once, what was written before stays readable, and the
+// rest is lost.
+#pragma once
+
+#include <exception>
+#include <optional>
+#include <string>
+
+#include "record/collector/books.h"
+#include "trace/format/writer.h"
+
+namespace ts::record {
+
+class TraceSink : public Sink {
+ public:
+  // Overwrites. Until then nothing is written.
+  void open(const std::string& path);
+
+  std::uint32_t begin_image(const trace::Image& image) override;
+  void add(std::uint32_t image, const trace::Event& event) override;
+  void end_image(std::uint32_t image, trace::Image::End end, std::uint64_t end_ns) override;
+
+  void flush();
+  void finish();
+
+  std::uint64_t bytes() const { return bytes_; }
+  const std::string& failure() const { return failure_; }  // "": none
+
+ private:
+  template <class Action>
+  void attempt(Action action);
+  void fail(const std::exception& error);
+
+  std::optional<trace::Writer> writer_;  // none after a failure
+  std::uint32_t images_ = 0;
+  std::uint64_t bytes_ = 0;
+  std::string failure_;
+};
+
+}  // namespace ts::record

@@ -1,0 +1,41 @@
+// Programs that ran and were not recorded, and why.
+//
+// Why it exists: the loader ignores LD_PRELOAD without a word, and a trace that lacks half of a run
+// looks like any other. What it refuses to do: promise to see all. Processes are looked at from
+// time to time; one that lives for less, and ends as somebody else's child, is not noticed.
+#pragma once
+
+#include <sys/types.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "launch/process_tree.h"
+#include "record/collector/collector.h"
+
+namespace ts::record {
+
+class Unrecorded {
+ public:
+  struct Program {
+    std::string name;  // of its file, without folders
+    std::string reason;
+  };
+
+  // Looks at all processes below us.
+  void look(ProcessTree& tree, Collector& collector);
+
+  // A child of ours that has ended and has not been waited for.
+  void look_at_ended(pid_t pid, const Collector& collector);
+
+  const std::vector<Program>& programs() const { return programs_; }
+
+ private:
+  void add(const std::string& name, const std::string& reason);
+
+  std::map<pid_t, std::string> suspects_;  // and their files, as seen at the last look
+  std::vector<Program> programs_;
+};
+
+}  // namespace ts::record

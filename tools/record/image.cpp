@@ -1,0 +1,256 @@
+// Finding the ring, and taking a place in it; see image.h.
+#include "record/image.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <cstring>
+#include <ctime>
+
+#include "interpose/next.h"
+#include "interpose/process_file.h"
+#include "record/lifecycle.h"
+#include "record/thread.h"
+
+namespace ts::record {
+namespace {
+
+enum BeginStep : std::uint32_t { not_begun, beginning, begun };
+
+constinit OwnPage nobody{};
+constinit std::atomic<std::uint32_t> mapped_chunk_count{0};
+constinit std::atomic<bool> is_mapping{false};
+constinit std::atomic<bool> is_over{false};
+
+// Of this image; a forked child finds its parent's here.
+constinit std::uint64_t own_id = 0;
+constinit std::int32_t own_pid = 0;
+constinit char own_program[name_bytes]{};
+constinit char own_allocator[name_bytes]{};
+
+bool make_own_page() {
+  void* const page =
+      mmap(nullptr, sizeof(OwnPage), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (page == MAP_FAILED) return false;
+  OwnPage* expected = &nobody;
+  // Without the advice (Linux before 4.14) a child that nobody announced would write as its parent.
+  if (madvise(page, sizeof(OwnPage), MADV_WIPEONFORK) != 0 ||
+      !own_page.compare_exchange_strong(expected, static_cast<OwnPage*>(page),
+                                        std::memory_order_release, std::memory_order_relaxed)) {
+    munmap(page, sizeof(OwnPage));
+    return false;
+  }
+  return true;
+}
+
+void copy_base_name(char (&to)[name_bytes], const char* path) {
+  const char* const slash = std::strrchr(path, '/');
+  std::strncpy(to, slash != nullptr ? slash + 1 : path, name_bytes - 1);
+  to[name_bytes - 1] = '\0';
+}
+
+void learn_names() {
+  char path[PATH_MAX];
+  name_program(path, sizeof path);
+  copy_base_name(own_program, path[0] != '\0' ? path : program_invocation_short_name);
+  Dl_info info{};
+  if (dladdr(address_of_next_malloc(), &info) != 0 && info.dli_fname != nullptr) {
+    copy_base_name(own_allocator, info.dli_fname);
+  }
+}
+
+// A limit on address space keeps us from mapping the ring: that shall at least be known.
+void note_lack_of_room(int file) {
+  void* const mapped = mmap(nullptr, sizeof(Ring), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  if (mapped == MAP_FAILED) return;
+  static_cast<Ring*>(mapped)->images_without_mapping.fetch_add(1, std::memory_order_relaxed);
+  munmap(mapped, sizeof(Ring));
+}
+
+bool map_ring(int file) {
+  struct stat status {};
+  if (fstat(file, &status) != 0 || static_cast<std::size_t>(status.st_size) < sizeof(Ring)) {
+    return false;
+  }
+  const auto size = static_cast<std::size_t>(status.st_size);
+  void* const mapped = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  if (mapped == MAP_FAILED) {
+    note_lack_of_room(file);
+    return false;
+  }
+  auto* const ring = static_cast<Ring*>(mapped);
+  if (std::memcmp(ring->magic, ring_magic, sizeof ring_magic) != 0) {
+    munmap(mapped, size);
+    return false;
+  }
+  mapped_chunk_count.store(static_cast<std::uint32_t>((size - sizeof(Ring)) / chunk_bytes),
+                           std::memory_order_relaxed);
+  own_ring.store(ring, std::memory_order_release);
+  return true;
+}
+
+bool find_ring() {
+  const char* const path = secure_getenv(ring_variable);
+  if (path == nullptr || *path == '\0') return false;
+  const int file = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+  if (file < 0) return false;
+  const bool is_mapped = map_ring(file);
+  close(file);
+  return is_mapped;
+}
+
+// Whether our pids mean nothing to the collector. Where that cannot be told, they are taken to.
+bool is_in_another_pid_namespace(const Ring& ring) {
+  char name[sizeof ring.pid_namespace];
+  const ssize_t length = readlink("/proc/self/ns/pid", name, sizeof name - 1);
+  if (length < 0 || ring.pid_namespace[0] == '\0') return false;
+  name[length] = '\0';
+  return std::strcmp(name, ring.pid_namespace) != 0;
+}
+
+ImagePlace* claim_place(Ring& ring, std::int32_t pid) {
+  for (ImagePlace& place : ring.images) {
+    std::int32_t nobodys = 0;
+    // acquire: pairs with the release by which the collector frees the place; its zeroes are seen
+    if (place.claimed_by.compare_exchange_strong(nobodys, pid, std::memory_order_acquire,
+                                                 std::memory_order_relaxed)) {
+      return &place;
+    }
+  }
+  ring.images_without_place.fetch_add(1, std::memory_order_relaxed);
+  return nullptr;
+}
+
+ImagePlace* take_place(ImageBirth birth, std::uint32_t fork_number) {
+  Ring& ring = *own_ring.load(std::memory_order_relaxed);
+  const std::int32_t pid = getpid();
+  ImagePlace* const place = claim_place(ring, pid);
+  if (place == nullptr) return nullptr;
+  place->index = static_cast<std::uint32_t>(place - ring.images);
+  place->birth = birth;
+  place->parent_id = birth == ImageBirth::fork ? own_id : 0;
+  place->fork_number = fork_number;
+  place->parent_pid = getppid();
+  place->is_elsewhere = is_in_another_pid_namespace(ring) ? 1 : 0;
+  place->begin_time = read_clock();
+  std::memcpy(place->program, own_program, sizeof own_program);
+  std::memcpy(place->allocator, own_allocator, sizeof own_allocator);
+  place->next_ticket.store(1, std::memory_order_relaxed);
+  place->next_thread.store(1, std::memory_order_relaxed);
+  place->id = ring.next_id.fetch_add(1, std::memory_order_relaxed) + 1;
+  own_id = place->id;
+  own_pid = pid;
+  self = Thread{};
+  self.number = 1;
+  self.is_announced = 1;
+  // release: pairs with the collector's acquire; all of the above is seen
+  place->is_ready.store(1, std::memory_order_release);
+  return place;
+}
+
+void conclude(OwnPage& page, ImagePlace* place) {
+  // release: pairs with the acquires in own_image and begin_image
+  page.image.store(place, std::memory_order_release);
+  page.step.store(begun, std::memory_order_release);
+}
+
+// A program image at its first event, or when the loader comes to our constructor. libc has to be
+// ready for both.
+ImagePlace* begin_program() {
+  if (environ == nullptr || !make_own_page()) return nullptr;
+  OwnPage& page = *own_page.load(std::memory_order_relaxed);
+  page.step.store(beginning, std::memory_order_relaxed);
+  ImagePlace* place = nullptr;
+  if (find_ring()) {
+    learn_names();
+    place = take_place(ImageBirth::exec, 0);
+  }
+  conclude(page, place);
+  if (place != nullptr) watch_lifecycle();
+  return place;
+}
+
+[[gnu::constructor]] void begin_at_load() { own_image(); }
+
+}  // namespace
+
+constinit std::atomic<OwnPage*> own_page{&nobody};
+constinit std::atomic<Ring*> own_ring{nullptr};
+
+// A child has one thread, and a copy of all its parent's memory but the page.
+void begin_child(std::uint32_t fork_number) {
+  OwnPage& page = *own_page.load(std::memory_order_relaxed);
+  // acquire: who sees a ring sees that its beginning is under way
+  const bool can_begin = own_ring.load(std::memory_order_acquire) != nullptr &&
+                         !is_over.load(std::memory_order_relaxed) &&
+                         page.step.load(std::memory_order_acquire) == not_begun;
+  if (!can_begin) return;
+  const int saved_errno = errno;
+  page.step.store(beginning, std::memory_order_relaxed);
+  is_mapping.store(false, std::memory_order_relaxed);
+  ImagePlace* const place = take_place(ImageBirth::fork, fork_number);
+  if (place != nullptr) watch_lifecycle_in_child();
+  conclude(page, place);
+  errno = saved_errno;
+}
+
+ImagePlace* begin_image() {
+  if (own_page.load(std::memory_order_relaxed) != &nobody) {
+    begin_child(0);  // which does nothing where all has been done
+    return own_page.load(std::memory_order_relaxed)->image.load(std::memory_order_acquire);
+  }
+  const int saved_errno = errno;
+  ImagePlace* const place = begin_program();
+  errno = saved_errno;
+  return place;
+}
+
+bool is_own_process() { return getpid() == own_pid; }
+
+void stop_recording() {
+  is_over.store(true, std::memory_order_relaxed);
+  own_page.load(std::memory_order_relaxed)->image.store(nullptr, std::memory_order_relaxed);
+}
+
+// The ring's file may have grown, and its descriptor is closed. But a shared mapping can be mapped
+// a second time, and longer. What threads hold in the first one stays valid.
+std::uint32_t map_chunks() {
+  Ring* const ring = own_ring.load(std::memory_order_acquire);
+  const std::uint32_t mapped = mapped_chunk_count.load(std::memory_order_acquire);
+  // acquire: pairs with the collector's release; the file is as long
+  const std::uint32_t wanted = ring->chunk_count.load(std::memory_order_acquire);
+  if (mapped >= wanted) return wanted;
+  // acquire and release: who maps next sees the ring that this one leaves. Nobody waits for it.
+  if (!may_call_system.load(std::memory_order_relaxed) ||
+      is_mapping.exchange(true, std::memory_order_acquire)) {
+    return mapped;
+  }
+  void* const longer = mremap(ring, 0, Ring::bytes_with(wanted), MREMAP_MAYMOVE);
+  if (longer != MAP_FAILED) {
+    own_ring.store(static_cast<Ring*>(longer), std::memory_order_release);
+    // release: pairs with the acquire above; who sees the count loads the longer ring after it
+    mapped_chunk_count.store(wanted, std::memory_order_release);
+  }
+  is_mapping.store(false, std::memory_order_release);
+  return longer != MAP_FAILED ? wanted : mapped;
+}
+
+std::uint64_t read_clock_slow() {
+  const Ring& ring = *own_ring.load(std::memory_order_acquire);
+  if (!may_read_clock.load(std::memory_order_relaxed)) {
+    return ring.now.load(std::memory_order_relaxed);
+  }
+  timespec time{};
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000'000 +
+         static_cast<std::uint64_t>(time.tv_nsec);
+}
+
+}  // namespace ts::record

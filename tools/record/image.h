@@ -1,0 +1,67 @@
+// The program image that we are in: where it stands in the ring, and when it begins.
+//
+// Why it exists: one process may be many images (each exec begins one, each fork another), and
+// nobody tells a forked child that it is one. What it refuses to do: fail the program. An image
+// that finds no ring, no place in it or no room to map it is not recorded, and that is all.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "record/ring.h"
+
+namespace ts::record {
+
+// One page that the kernel clears in every forked child, however it was forked: so a child finds
+// itself not begun, whatever its parent was.
+struct OwnPage {
+  std::atomic<ImagePlace*> image;   // null: not begun, or not recorded
+  std::atomic<std::uint32_t> step;  // of the beginning
+};
+
+// release at its storing; relaxed at its reading: the page is all zeroes, whoever made it.
+[[gnu::visibility("hidden")]] extern constinit std::atomic<OwnPage*> own_page;
+// release at its storing, acquire at its reading: the ring is mapped.
+[[gnu::visibility("hidden")]] extern constinit std::atomic<Ring*> own_ring;
+
+// What the program has forbidden itself, so that it would die of our doing it; see lifecycle.cpp.
+// relaxed: it is forbidden in the thread that asks.
+[[gnu::visibility("hidden")]] extern constinit std::atomic<bool> may_read_clock;
+[[gnu::visibility("hidden")]] extern constinit std::atomic<bool> may_call_system;
+
+// Null: not recorded.
+ImagePlace* begin_image();
+
+// At every event, first of all. acquire: pairs with the release that ends the beginning; the place
+// and the ring are seen.
+inline ImagePlace* own_image() {
+  ImagePlace* const image =
+      own_page.load(std::memory_order_relaxed)->image.load(std::memory_order_acquire);
+  return image != nullptr ? image : begin_image();
+}
+
+// After a fork, in the child. fork_number: 0 if the parent has not announced it.
+void begin_child(std::uint32_t fork_number);
+
+bool is_own_process();
+
+// This process records no more, nor do its children: the collector is gone.
+void stop_recording();
+
+// How many chunks of the ring this process has mapped; maps those that the ring has grown by.
+std::uint32_t map_chunks();
+
+std::uint64_t read_clock_slow();
+
+// What events happen at. The processor's counter costs a third of the system's clock.
+inline std::uint64_t read_clock() {
+#ifdef __x86_64__
+  const Ring* const ring = own_ring.load(std::memory_order_acquire);
+  if (ring->clock == RingClock::cycles && may_read_clock.load(std::memory_order_relaxed)) {
+    return __builtin_ia32_rdtsc();
+  }
+#endif
+  return read_clock_slow();
+}
+
+}  // namespace ts::record

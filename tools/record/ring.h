@@ -1,0 +1,172 @@
+// The memory between the recorded programs and the collector: who writes what, in which order.
+//
+// Why it exists: events must survive every end of the program that they happened in, so they lie in
+// a file that all images (one program in one process) map and share; and the shim and the
+// collector, which are built apart, must agree on every byte. What it refuses to do: lock. Whoever
+// writes here may be killed between any two instructions, and nobody waits for anything that only
+// the dead could do.
+//
+//   Ring      | places for images | owners, one word for each chunk | chunks of 4 KiB |
+//
+// A thread takes a chunk by writing its image into the chunk's owner word, fills it with records
+// one after the other, and takes the next. The collector reads records as they are published, and
+// gives a chunk back when all its records have been read. Images that have ended own nothing any
+// more.
+//
+// The order of events. Each record has a ticket, drawn from its image's counter. An event that
+// gives a block away (a free, the beginning of a resize) draws its ticket, and publishes, before
+// the allocator gets the block; one that gets a block (an allocation, the end of a resize) after
+// the allocator has handed it out and before the program has it. So if event B can only happen
+// after event A, because B is about A's block or got A's memory, A was published before B drew its
+// ticket, and has the lower one. What the order of memory accesses adds to that is said at ticket,
+// below, and in the collector.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace ts::record {
+
+enum class RawKind : std::uint8_t {
+  malloc,
+  calloc,
+  aligned,
+  free,
+  leave,         // a resize begins: its block may be anybody's from here on
+  resize,        // and ends; `time` is the ticket of its beginning
+  refused,       // an allocation that got nothing
+  thread_begin,  // address: the new thread; size: 1 + its creator, or 0 where nobody knows
+  thread_end,    // address: the thread
+  fork           // address: the fork's number within its image
+};
+
+struct Record {
+  std::atomic<std::uint64_t> ticket;  // 0: not published
+  std::uint64_t what;                 // 48 bits of address, 8 of log2 alignment, 8 of kind
+  std::uint64_t size;
+  std::uint64_t time;  // by the ring's clock
+
+  static constexpr std::uint64_t pack(RawKind kind, std::uint64_t address, unsigned log2) {
+    return address << 16 | std::uint64_t{log2 & 0xff} << 8 | static_cast<std::uint64_t>(kind);
+  }
+  RawKind kind() const { return static_cast<RawKind>(what & 0xff); }
+  std::uint8_t log2_alignment() const { return static_cast<std::uint8_t>(what >> 8); }
+  std::uint64_t address() const { return what >> 16; }
+};
+static_assert(sizeof(Record) == 32);
+
+inline constexpr std::size_t chunk_bytes = 4096;
+inline constexpr std::size_t records_per_chunk = chunk_bytes / sizeof(Record) - 1;
+
+// Stands in the place of a chunk's first record. The thread that owns the chunk writes it, the
+// collector reads it; relaxed: the owner's next ticket is published after it.
+struct ChunkHead {
+  std::atomic<std::uint32_t> thread;   // number of the owning thread within its image
+  std::atomic<std::uint32_t> ignored;  // calls that are no events: free(NULL)
+  std::atomic<std::uint32_t> closed;   // 1 + how many records there are, once there will be no more
+  std::uint32_t index;                 // of this chunk
+  std::uint32_t reserved[4];
+};
+static_assert(sizeof(ChunkHead) == sizeof(Record));
+
+struct alignas(chunk_bytes) Chunk {
+  ChunkHead head;
+  Record records[records_per_chunk];
+};
+static_assert(sizeof(Chunk) == chunk_bytes);
+
+enum class ImageBirth : std::uint32_t { exec, fork };
+
+// How an image tells that it is about to end by itself.
+enum class ImageLeave : std::uint32_t { no, exits };
+
+inline constexpr std::size_t name_bytes = 128;
+
+struct alignas(64) ImagePlace {
+  // The next ticket. acq_rel: each addition reads the one before it, so whoever draws a ticket also
+  // sees, and passes on to whoever reads its record, all that was published before any lower ticket
+  // was drawn. The collector relies on it (collector.h).
+  std::atomic<std::uint64_t> next_ticket;
+
+  // 0: free. Otherwise the pid of the image that has taken this place, whether or not it got
+  // further.
+  alignas(64) std::atomic<std::int32_t> claimed_by;
+  // release by the image, acquire by the collector: what follows has been written. Cleared with it.
+  std::atomic<std::uint32_t> is_ready;
+  std::uint32_t index;      // of this place
+  std::uint64_t id;         // of the image: 1, 2, ... in the order of their beginnings
+  std::uint64_t parent_id;  // of a fork: the image that was forked
+  std::uint64_t begin_time;
+  ImageBirth birth;
+  std::uint32_t fork_number;  // in the parent's record of the fork; 0: nobody announced it
+  std::int32_t parent_pid;
+  std::uint32_t is_elsewhere;  // its pids are those of another PID namespace
+  char program[name_bytes];    // base names
+  char allocator[name_bytes];
+
+  // relaxed, all: numbers that only have to differ, sums, and a flag that is read after the end.
+  std::atomic<std::uint32_t> next_thread;
+  std::atomic<std::uint32_t> next_fork;
+  std::atomic<ImageLeave> leave;
+  std::atomic<std::uint64_t> ignored;   // as in ChunkHead, of threads without a chunk
+  std::atomic<std::uint32_t> given_up;  // events that found no room in the ring
+  std::atomic<std::uint64_t> waits;     // of its threads, for room
+  std::atomic<std::uint64_t> wait_ns;
+};
+
+inline constexpr std::size_t most_images = 2048;    // at the same time
+inline constexpr std::size_t most_chunks = 65'536;  // 256 MiB
+
+enum class RingClock : std::uint32_t {
+  cycles,  // the processor's counter, where it runs at one speed
+  monotonic
+};
+
+// Chunks begin at a page boundary: what a record's place in its chunk is, its address tells.
+struct alignas(chunk_bytes) Ring {
+  char magic[8];
+  RingClock clock;
+  std::uint32_t reserved;
+  char pid_namespace[48];  // the collector's, as /proc/self/ns/pid names it; "" if unknown
+
+  // How many chunks there are; grows. release by the collector, acquire by the shim: the chunks'
+  // file space exists.
+  alignas(64) std::atomic<std::uint32_t> chunk_count;
+  // Grows whenever chunks are given back, or added; threads that found none wait here. Partner of
+  // `waiting`: a thread adds itself there, then looks once more for a chunk; the collector gives
+  // chunks back, then looks there. seq_cst, both: one of the two sees the other.
+  std::atomic<std::uint32_t> given_back;
+  std::atomic<std::uint32_t> waiting;
+  std::atomic<std::uint32_t> is_exhausted;  // relaxed: no more chunks can be had, so do not wait
+  std::atomic<std::uint32_t> first_free;    // relaxed: where to look first; only a hint
+
+  alignas(64) std::atomic<std::uint64_t> rounds;  // relaxed: of the collector: it lives
+  std::atomic<std::uint64_t> now;                 // relaxed: the clock for who must not read one
+
+  alignas(64) std::atomic<std::uint64_t> next_id;     // relaxed: only has to differ
+  std::atomic<std::uint32_t> images_without_place;    // relaxed
+  std::atomic<std::uint32_t> images_without_mapping;  // relaxed: a limit on address space
+
+  alignas(64) ImagePlace images[most_images];
+
+  // 1 + the index of the image's place; 0: free. Taken by compare-and-swap, acquire: pairs with the
+  // release by which the collector gives it back; the chunk is seen zeroed. One step says both that
+  // it is taken and by whom, so a process killed right after it loses nothing.
+  std::atomic<std::uint32_t> owners[most_chunks];
+
+  Chunk* chunks() { return reinterpret_cast<Chunk*>(this + 1); }
+
+  static constexpr std::size_t bytes_with(std::size_t chunks);
+};
+static_assert(sizeof(Ring) % chunk_bytes == 0 && std::atomic<std::uint64_t>::is_always_lock_free &&
+              std::atomic<std::uint32_t>::is_always_lock_free);
+
+constexpr std::size_t Ring::bytes_with(std::size_t chunks) {
+  return sizeof(Ring) + chunks * chunk_bytes;
+}
+
+inline constexpr char ring_magic[8] = {'T', 'S', 'R', 'I', 'N', 'G', '0', '1'};
+inline constexpr char ring_variable[] = "TSMALLOC_RECORD";  // names the ring's file
+
+}  // namespace ts::record

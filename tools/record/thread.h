@@ -1,0 +1,96 @@
+// What a thread knows of itself, and how it writes an event.
+//
+// Why it exists: this is every event's way, so it has no lock, no system call and no call of a
+// function. What it refuses to do: wait, except for a chunk when the ring is full.
+//
+// A signal may interrupt a thread anywhere here, its handler may call malloc, and may never come
+// back (siglongjmp). So a record's place is taken by one instruction, and nothing else is shared
+// between two events of a thread. A place that is taken and never published is a hole, which the
+// collector skips.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "record/image.h"
+#include "record/ring.h"
+
+namespace ts::record {
+
+struct Thread {
+  Record* next;                // its next record; at a chunk's end, or null: it needs a chunk
+  const void* newest;          // what it got last in the allocation under way; see call.h
+  const void* giving;          // what it is giving back
+  std::uint64_t wanted_bytes;  // see call.h
+  std::uint32_t wanted_log2;
+  std::uint32_t has_wish;
+  std::uint32_t number;         // 1 + the number within its image; 0: none yet
+  std::uint32_t former_number;  // the same, after its end was recorded
+  std::uint32_t fork_number;    // of the fork under way
+  std::uint32_t is_announced;   // its creator has recorded its beginning
+};
+[[gnu::visibility("hidden")]] extern constinit thread_local Thread self;
+
+// Whether `next` went from `from` to `to` in one step, as seen by signal handlers on this thread.
+inline bool move_on(Record*& next, Record* from, Record* to) {
+#ifdef __x86_64__
+  // Without a lock prefix: nobody else writes here, and an interrupt comes before or after.
+  bool is_done = false;
+  asm volatile("cmpxchg %[to], %[next]"
+               : [next] "+m"(next), "+a"(from), "=@ccz"(is_done)
+               : [to] "r"(to)
+               : "memory");
+  return is_done;
+#else
+  return std::atomic_ref{next}.compare_exchange_strong(from, to, std::memory_order_relaxed);
+#endif
+}
+
+// Gives the thread a chunk, and a number if it has none; false if there is none to be had.
+bool take_chunk(ImagePlace& image);
+
+inline bool is_at_chunk_end(const Record* record) {
+  return reinterpret_cast<std::uintptr_t>(record) % chunk_bytes == 0;
+}
+
+// The place of the thread's next record; null: the event is lost.
+inline Record* reserve(ImagePlace& image) {
+  for (;;) {
+    Record* const here = std::atomic_ref{self.next}.load(std::memory_order_relaxed);
+    if (is_at_chunk_end(here)) [[unlikely]] {
+      if (!take_chunk(image)) return nullptr;
+    } else if (move_on(self.next, here, here + 1)) {
+      return here;
+    }
+  }
+}
+
+// Returns the ticket; 0: the event is lost.
+inline std::uint64_t publish(ImagePlace& image, Record* record, std::uint64_t what,
+                             std::uint64_t size, std::uint64_t time) {
+  if (record == nullptr) return 0;
+  record->what = what;
+  record->size = size;
+  record->time = time;
+  const std::uint64_t ticket = image.next_ticket.fetch_add(1, std::memory_order_acq_rel);
+  // release: pairs with the collector's acquire; what is above is seen
+  record->ticket.store(ticket, std::memory_order_release);
+  return ticket;
+}
+
+inline std::uint64_t write_event(ImagePlace& image, RawKind kind, std::uint64_t address,
+                                 std::uint64_t size, unsigned log2_alignment = 0) {
+  Record* const record = reserve(image);
+  return publish(image, record, Record::pack(kind, address, log2_alignment), size, read_clock());
+}
+
+// A call that is no event.
+void note_ignored(ImagePlace& image);
+
+// The calling thread has a number, if its creator has not given it one.
+void enrol(ImagePlace& image);
+
+// It writes no more into its chunk.
+void leave_chunk();
+
+}  // namespace ts::record
