@@ -45,7 +45,7 @@ Read read_image(const Reader& reader, const Image& image) {
   while (cursor.next(event)) {
     pass_gap(cursor.gap());
     require(cursor.number() == expected);
-    require(event.kind < Kind::count && event.thread <= cursor.number());
+    require(event.kind < Kind::count && event.thread <= cursor.number() + 1);
     require(event.thread < max_threads && event.log2_alignment <= max_log2_alignment);
     require(event.object <= 2 * max_events);
     if (expected % 89 == 0) {

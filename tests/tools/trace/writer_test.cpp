@@ -255,5 +255,23 @@ TEST_F(TraceWriter, UnwrittenEventsAreBounded) {
   EXPECT_TRUE(Reader{file.path()}.is_whole());
 }
 
+// The first thread's first act may be another one's birth, or its last.
+TEST_F(TraceWriter, ThreadsMayActBeforeTheFirst) {
+  MemoryFile file;
+  Writer writer = Writer::create(file.path(), true);
+  writer.begin_image({});
+  const Event birth{.kind = Kind::thread_begin, .thread = 1, .time_ns = 1};
+  writer.add(0, birth);
+  writer.finish();
+  Reader reader{file.path()};
+  reader.verify();
+  EXPECT_TRUE(reader.is_whole());
+  EXPECT_EQ(reader.images()[0].threads, 2U);
+  Cursor cursor = reader.events(0);
+  Event event;
+  ASSERT_TRUE(cursor.next(event));
+  EXPECT_EQ(event, birth);
+}
+
 }  // namespace
 }  // namespace ts::trace::testing

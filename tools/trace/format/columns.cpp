@@ -140,7 +140,8 @@ void EventDecoder::decode_event(Event& event) {
   }
   if ((tag & other_thread) != 0) {
     const std::uint64_t thread = threads_.number();
-    if (thread >= thread_end_ || thread > events_end_ - remaining_) {
+    // Each event can be the first of one thread more, and the image begins with one.
+    if (thread >= thread_end_ || thread > events_end_ - remaining_ + 1) {
       error_ = "it holds a thread that cannot have been";
       return;
     }

@@ -139,6 +139,7 @@ void Gathering::take(std::uint32_t position) {
   if (is_new) {
     known.image.number = chunk.header.image;
     known.image.birth = Image::Birth::unknown;
+    known.image.threads = 1;  // that with which it began
   }
   if (is_record) {
     take_record(chunk, known);

@@ -69,8 +69,8 @@ struct Image {
   // Known at its end. Where that is lost, what the chunks that are left tell.
   std::uint64_t events = 0;
   std::uint64_t objects = 0;  // its own, without inherited ones
-  std::uint64_t threads = 0;
-  std::uint64_t end_ns = 0;  // since the image began
+  std::uint64_t threads = 0;  // its first included, whatever that did
+  std::uint64_t end_ns = 0;   // since the image began
   End end = End::unknown;
 };
 

@@ -68,7 +68,8 @@ bool decode_end(ByteSpan payload, Image& image) {
   const std::uint64_t end = reader.number();
   image.end = static_cast<Image::End>(end);
   return reader.is_used_up() && image.events <= max_events && image.objects <= image.events &&
-         image.threads <= std::min<std::uint64_t>(image.events, max_threads) &&
+         image.threads >= 1 &&
+         image.threads <= std::min<std::uint64_t>(image.events + 1, max_threads) &&
          end <= static_cast<std::uint64_t>(Image::End::killed);
 }
 

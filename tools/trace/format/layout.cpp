@@ -110,7 +110,9 @@ const char* find_lie(const ChunkHeader& header) {
     return "it claims a place that no event can have";
   }
   if (header.objects > header.count) return "it claims more objects than events";
-  if (header.threads > max_threads || header.threads == 0 || header.threads > header.events_end()) {
+  // The image begins with one thread, and each event can be the first of another.
+  if (header.threads > max_threads || header.threads == 0 ||
+      header.threads > header.events_end() + 1) {
     return "it claims more threads than can have been";
   }
   if (header.plain_bytes > header.count * max_event_bytes ||

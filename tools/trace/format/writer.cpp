@@ -153,7 +153,8 @@ std::uint32_t Writer::Impl::begin_image(const Image& description) {
   OpenImage open;
   open.image = description;
   open.image.number = number;
-  open.image.events = open.image.objects = open.image.threads = open.image.end_ns = 0;
+  open.image.events = open.image.objects = open.image.end_ns = 0;
+  open.image.threads = 1;  // which need not have done anything when it creates another
   write_image_record(ChunkType::image_begin, number, encode_begin(open.image));
   ++images_;
   open_.emplace(number, std::move(open));
