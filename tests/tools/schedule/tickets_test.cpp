@@ -6,6 +6,8 @@
 #include <memory>
 #include <string>
 
+#include "tools/schedule/hall.h"
+
 namespace ts::replay {
 namespace {
 
@@ -31,7 +33,7 @@ TEST_F(TicketsTest, BeginAgainWhereTheListEnds) {
   for (std::uint32_t thread = 0; thread < 12; ++thread) {
     EXPECT_EQ(tickets_->of(thread), 3 - thread % 3);
   }
-  EXPECT_EQ(tickets_->denominator().whole().compare(Wide{6}), 0);
+  EXPECT_EQ(testing::odd_multiple(tickets_->denominator()), 3U);
 }
 
 TEST_F(TicketsTest, HaveACommonDenominatorEvenIfTheyArePrimes) {
@@ -80,7 +82,7 @@ TEST_F(TicketsTest, AreEqualAfterARefusal) {
   ASSERT_NE(refusal("5,4,x"), "");
   EXPECT_EQ(tickets_->of(0), 1U);
   EXPECT_EQ(tickets_->count(), 1U);
-  EXPECT_EQ(tickets_->denominator().whole().compare(Wide{1}), 0);
+  EXPECT_EQ(testing::odd_multiple(tickets_->denominator()), 1U);
 }
 
 }  // namespace

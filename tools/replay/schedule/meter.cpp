@@ -15,14 +15,15 @@ bool Wide::multiply(std::uint32_t factor) {
   return carry == 0 && words_[words - 1] >> 31 == 0;
 }
 
-std::uint32_t Wide::divide(std::uint32_t divisor) {
-  std::uint64_t rest = 0;
+std::uint64_t Wide::divide(std::uint64_t divisor) {
+  __extension__ using Long = unsigned __int128;
+  Long rest = 0;
   for (std::size_t i = words; i-- > 0;) {
-    const std::uint64_t dividend = rest << 32 | words_[i];
+    const Long dividend = rest << 32 | words_[i];
     words_[i] = static_cast<std::uint32_t>(dividend / divisor);
     rest = dividend % divisor;
   }
-  return static_cast<std::uint32_t>(rest);
+  return static_cast<std::uint64_t>(rest);
 }
 
 void Wide::add(const Wide& other) {
@@ -62,9 +63,12 @@ double Wide::ratio_to(const Wide& whole) const {
   return numerator / denominator;
 }
 
+Denominator::Denominator() : whole_{1U << 31} { static_cast<void>(whole_.multiply(2)); }
+
 bool Denominator::include(std::uint32_t tickets) {
   Wide quotient = whole_;
-  const std::uint32_t common = std::gcd(quotient.divide(tickets), tickets);
+  const auto common =
+      static_cast<std::uint32_t>(std::gcd(quotient.divide(tickets), std::uint64_t{tickets}));
   Wide multiple = whole_;
   if (!multiple.multiply(tickets / common)) return false;
   whole_ = multiple;

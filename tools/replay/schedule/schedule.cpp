@@ -39,12 +39,9 @@ bool Schedule::add(std::uint32_t thread, std::uint32_t tickets) {
   born.share.thread = thread;
   born.share.tickets = tickets;
   born.step = denominator_.part(tickets);
-  if (count_ > 0) {
-    const Meter* least = &seats_[0].meter;
-    for (std::size_t i = 1; i < count_; ++i) {
-      if (seats_[i].meter.compare(*least) < 0) least = &seats_[i].meter;
-    }
-    born.meter = *least;
+  if (count_ > 0) born.meter = seats_[0].meter;
+  for (std::size_t i = 1; i < count_; ++i) {
+    if (seats_[i].meter.compare(born.meter) < 0) born.meter = seats_[i].meter;
   }
   for (std::size_t i = count_; i > place; --i) seats_[i] = seats_[i - 1];
   seats_[place] = born;
@@ -76,13 +73,11 @@ std::uint32_t Schedule::grant() {
   Seat& chosen = *choose(runnable);
   for (std::size_t i = 0; i < count_; ++i) {
     Seat& seat = seats_[i];
-    if (seat.is_runnable) {
-      seat.share.owed += static_cast<double>(weight(seat)) / static_cast<double>(runnable);
-    } else {
-      ++seat.share.skipped;
-      if (discipline_ == Discipline::stride) raise(seat, chosen.meter);
-    }
+    if (!seat.is_runnable) continue;
+    seat.share.owed += static_cast<double>(weight(seat)) / static_cast<double>(runnable);
+    if (seat.was_skipped) log(seat, false);
   }
+  skip_those_who_cannot_run(runnable);
   ++chosen.share.ticks;
   chosen.meter.advance(chosen.step, denominator_);
   log(chosen, true);
@@ -138,13 +133,26 @@ Schedule::Seat* Schedule::least_meter() {
   return least;
 }
 
-void Schedule::raise(Seat& skipped, const Meter& meter) {
-  if (skipped.meter.compare(meter) >= 0) return;
-  skipped.meter = meter;
-  log(skipped, false);
+void Schedule::skip_those_who_cannot_run(std::uint64_t runnable_tickets) {
+  bool has_passed = false;
+  Wide passed;  // how far the others' meters go up in the mean; a long division, seldom needed
+  for (std::size_t i = 0; i < count_; ++i) {
+    Seat& seat = seats_[i];
+    if (seat.is_runnable) continue;
+    ++seat.share.skipped;
+    if (discipline_ != Discipline::stride) continue;
+    if (!has_passed) {
+      passed = denominator_.whole();
+      passed.divide(runnable_tickets);
+      has_passed = true;
+    }
+    seat.meter.advance(passed, denominator_);
+    seat.was_skipped = true;
+  }
 }
 
-void Schedule::log(const Seat& seat, bool is_running) {
+void Schedule::log(Seat& seat, bool is_running) {
+  seat.was_skipped = false;
   if (count_ < 2 || logged_ == room_) return;
   changes_[logged_] = {ticks_, seat.share.thread, is_running, seat.meter.value(denominator_)};
   ++logged_;

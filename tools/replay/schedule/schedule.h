@@ -16,13 +16,15 @@
 // A new thread starts at the least meter of those that are there (0 if there are none): its share
 // is counted from its birth, and it neither catches up on what others have had nor waits for them.
 //
-// A thread that cannot run in its turn is skipped. Under stride, its meter then goes up to that of
-// the thread that runs instead, unless it is there already. It is thus the next to run when it can,
-// but has saved nothing: with its old meter it would run alone, tick after tick, until the others'
-// meters were reached, and shares are a promise for the time in which a thread can use them. A
-// meter never goes down: a thread that was ahead of its share when it began to wait is so still. It
-// follows that no meter is less than that of the thread that ran last, at the moment when it was
-// chosen.
+// A thread that cannot run is skipped, and has neither saved nor lost anything when it can run
+// again: under stride, its meter goes up by 1 / S with each tick that it is skipped, S being the
+// tickets of those that can run, which is as much as theirs go up in the mean. So it stays as far
+// ahead of them, or behind, as it was: what it has had and what it was owed while it could run
+// differ by as much as before. With its old meter it would come back and run alone, tick after
+// tick, until the others' meters were reached; and a meter that is only raised to the least one
+// would make it the next to run each time it comes back, before those who could run all the time.
+// (So do clients that leave and return in Waldspurger's stride scheduling.) This is the one number
+// that may be rounded: down, by less than 2^-32 of the least step.
 //
 // What stride guarantees: of n threads that can all run all the time, one with t of the S tickets
 // has had, after T ticks, more than its share T * t / S by 1 - t / S ticks at most, and less than
@@ -58,7 +60,7 @@ struct Share {
 struct MeterChange {
   std::uint64_t tick;  // from 0
   std::uint32_t thread;
-  std::uint32_t is_running;  // 1: it ran in this tick; 0: it was there before it, or was skipped
+  std::uint32_t is_running;  // 1: it ran in this tick; 0: it was there before, or can run again
   double meter;
 };
 
@@ -67,6 +69,7 @@ class Schedule {
   struct Seat {
     Share share;
     bool is_runnable = false;
+    bool was_skipped = false;  // since its meter was logged
     Meter meter;
     Wide step;
   };
@@ -109,8 +112,8 @@ class Schedule {
   Seat* next_in_turn();
   Seat* winner(std::uint64_t runnable_tickets);
   Seat* least_meter();
-  void raise(Seat& skipped, const Meter& meter);
-  void log(const Seat& seat, bool is_running);
+  void skip_those_who_cannot_run(std::uint64_t runnable_tickets);
+  void log(Seat& seat, bool is_running);
 
   Discipline discipline_;
   Random random_;

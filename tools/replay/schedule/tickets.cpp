@@ -16,8 +16,8 @@ constexpr const char* too_many =
     "the list of tickets has more than 4096 numbers; give a shorter one, which begins again where "
     "it ends";
 constexpr const char* nothing_common =
-    "the least common multiple of these tickets has more than 1023 bits; choose numbers that share "
-    "factors, or none above 700";
+    "the least common multiple of these tickets is too long; choose numbers that share factors, or "
+    "none above 700";
 
 // The number at text, which is moved behind it. Above most_tickets, any such number.
 bool read_number(const char*& text, std::uint64_t& number) {
