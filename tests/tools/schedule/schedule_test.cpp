@@ -398,7 +398,7 @@ TEST(LogTest, BeginsWhenThereIsSomethingToShare) {
   ASSERT_EQ(hall.schedule().logged(), 2U) << "where both stand";
   EXPECT_EQ(changes[0].thread, 0U);
   EXPECT_EQ(changes[1].thread, 1U);
-  for (int i = 0; i < 2; ++i) {
+  for (std::size_t i = 0; i < 2; ++i) {
     EXPECT_EQ(changes[i].tick, 1000U);
     EXPECT_EQ(changes[i].is_running, 0U);
     EXPECT_EQ(changes[i].meter, 500);
