@@ -17,7 +17,7 @@ from tsmlab.errors import UserError
 from tsmlab.report import loading, writing
 from tsmlab.report.figures import of_comparison, of_replay
 from tsmlab.traces import replay_report, replay_results
-from tsmlab.traces.replay_line import Latencies, ThreadShare
+from tsmlab.traces.replay_line import Latencies, MeterChange, ThreadShare
 from tsmlab.traces.replay_results import ReplayResults
 
 
@@ -189,6 +189,15 @@ def test_meters_step_where_a_tick_ends(schedules: ReplayResults) -> None:
         "thread 1": ["thread 1", "2", "0.0000", "1.0000"],
         "thread 2": ["thread 2", "1", "0.0000", "1.0000"],
     }
+
+
+def test_meters_are_shown_where_most_threads_share() -> None:
+    alone = [MeterChange(tick, 0, True, tick + 1.0) for tick in range(100)]
+    shared = [MeterChange(100 + tick, tick % 3, True, 100.0) for tick in range(200)]
+    shown = of_replay.liveliest([*alone, *shared])
+    assert {change.thread for change in shown if change.ran} == {0, 1, 2}
+    assert shown[-1].tick - shown[0].tick == of_replay.MOST_TICKS - 1
+    assert of_replay.liveliest([]) == []
 
 
 def test_a_thread_alone_has_no_meters_and_no_shares(trace: Path) -> None:

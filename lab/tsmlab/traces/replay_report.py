@@ -19,6 +19,7 @@ from tsmlab import render, tables
 from tsmlab.export import Format, csv_text
 from tsmlab.results import Trouble
 from tsmlab.tables import COMPACT, ROOMY, Column, Layout
+from tsmlab.traces.replay_line import ThreadShare
 from tsmlab.traces.replay_results import Replay, ReplayResults, TraceInfo, to_json
 from tsmlab.traces.replay_tables import (
     fit_columns,
@@ -27,9 +28,10 @@ from tsmlab.traces.replay_tables import (
     repeatability,
     share_columns,
 )
+from tsmlab.warnings import about_machine
 from tsmlab.wording import quantity
 
-MOST_SHARES = 16
+MOST_SHARES = 8
 
 
 @dataclass(frozen=True)
@@ -157,15 +159,22 @@ def _schedules(replays: Sequence[Replay]) -> Iterator[Block]:
 
 
 def _shares(replay: Replay) -> Block | None:
-    """None for a single thread, which gets everything."""
+    """Of the threads that were owed most; None for a single thread, which gets everything."""
     if len(replay.shares) < 2:
         return None
-    more = len(replay.shares) - MOST_SHARES
+    shown = most_owed(replay)
+    more = len(replay.shares) - len(shown)
     return Block(
         f"{replay.schedule}: shares of {replay.ticks or 0:,} ticks",
-        columns=share_columns(replay.shares[:MOST_SHARES]),
-        notes=[f"and {more:,} more threads (--export-json has them)"] if more > 0 else [],
+        columns=share_columns(shown),
+        notes=[f"and {more:,} threads that were owed less (--export-json)"] if more else [],
     )
+
+
+def most_owed(replay: Replay) -> list[ThreadShare]:
+    """Those for whom a share matters most, by number."""
+    kept = sorted(replay.shares, key=lambda share: -share.owed)[:MOST_SHARES]
+    return sorted(kept, key=lambda share: share.thread)
 
 
 def verdicts(replay: Replay) -> list[tuple[str, str]]:
@@ -180,9 +189,10 @@ def verdicts(replay: Replay) -> list[tuple[str, str]]:
 
 
 def troubles(results: ReplayResults) -> list[Trouble]:
-    """Those of all comparisons, each once."""
+    """Those of all comparisons, each once; the machine's are the same in all."""
     every = [trouble for replay in results.replays for trouble in replay.comparison.warnings]
-    return list({(trouble.code, trouble.symptom): trouble for trouble in every}.values())
+    machine = {trouble.code for trouble in about_machine(results.machine)}
+    return list({(t.code, t.code in machine or t.symptom): t for t in every}.values())
 
 
 def markdown(results: ReplayResults) -> str:

@@ -57,9 +57,10 @@ METRICS = (
     MetricSpec(OVER_TIME, "fragmentation over time", "number", judged=False),
 )
 # Warnings of a comparison that do not hold for replays: their time has no start of a process in it,
-# and what is the same in every run needs no more rounds.
+# and what is the same in every run needs no more rounds. Its time is mostly that of changing
+# threads, which nobody wants to compare.
 _NOT_OF_REPLAYS = {"short-runs", "few-calls", "several-processes"}
-_NOT_OF_DETERMINISTIC_ONES = {"few-rounds"}
+_NOT_OF_DETERMINISTIC_ONES = {"few-rounds", "noise-floor", "first-round", "drift"}
 
 
 @dataclass(frozen=True)

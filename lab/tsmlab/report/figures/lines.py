@@ -93,15 +93,15 @@ def _titles(
     y: Scale,
     left: float,
     top: float,
-    right: float,
+    width: float,
     height: float,
 ) -> None:
     title = f"{panel.title}   " if panel.title else ""
     if title:
-        fitting = int((right - left) / (canvas.form.size * LETTER * 1.1))
+        fitting = int(width / (canvas.form.size * LETTER * 1.1))
         canvas.text(left + 6, top + 10, shortened(title, fitting), fontweight=600)
     canvas.text(left + 6, top + (27 if title else 20), f"↑ {y.title}", color=SOFT)
-    canvas.text(left + right, top + height - 10, f"{x.title} →", ha="right", color=SOFT)
+    canvas.text(left + width, top + height - 10, f"{x.title} →", ha="right", color=SOFT)
 
 
 def _room(panels: Sequence[Panel], form: Format) -> float:

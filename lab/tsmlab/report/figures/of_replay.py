@@ -7,7 +7,6 @@ Refuses to: compute a statistic.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Sequence
 
 from tsmlab.metrics import TIME
@@ -17,7 +16,7 @@ from tsmlab.report.figures.canvas import Figure, render
 from tsmlab.report.figures.of_comparison import Look
 from tsmlab.report.tables import Column, of_texts
 from tsmlab.report.text import slug
-from tsmlab.report.theme import Style, styles_for
+from tsmlab.report.theme import styles_for
 from tsmlab.traces.replay_line import Latencies, MeterChange, ReplayLine, ThreadShare, merged
 from tsmlab.traces.replay_results import Replay
 from tsmlab.traces.replay_tables import (
@@ -238,22 +237,35 @@ def latencies(replay: Replay, look: Look, anchor: str) -> Figure | None:
 
 
 def meters(replay: Replay, anchor: str) -> Figure | None:
-    """The first ticks from where there was something to share."""
-    changes = next(
+    """As many ticks as can be told apart, where most threads have a share in them."""
+    logged = next(
         (line.meters for s in replay.comparison.samples if (line := line_of(s)) and line.meters),
         [],
     )
-    changes = [c for c in changes if c.tick < changes[0].tick + MOST_TICKS]
+    changes = liveliest(logged)
     threads = list(dict.fromkeys(change.thread for change in changes))
     if len(threads) < 2:
         return None
     shown = [f"thread {thread}" for thread in threads]
     styles = styles_for(shown)
-    last = max(change.tick for change in changes) + 1
-    curves = [
-        _meter_line(name, [c for c in changes if c.thread == thread], last, place, styles[name])
-        for place, (thread, name) in enumerate(zip(threads, shown, strict=True))
-    ]
+    first, last = changes[0].tick, max(change.tick for change in changes) + 1
+    least = min(_meter_before(changes, replay, thread) for thread in threads)
+    curves = []
+    for place, (thread, name) in enumerate(zip(threads, shown, strict=True)):
+        own = [change for change in changes if change.thread == thread]
+        points = _steps(own, _meter_before(changes, replay, thread), least)
+        goes_on = any(c.thread == thread and c.tick >= last for c in logged)
+        points += [(float(last), points[-1][1])] if goes_on else []
+        curves.append(
+            lines.Line(
+                name,
+                [x for x, _ in points],
+                [y for _, y in points],
+                styles[name],
+                place < MOST_THREADS,
+                stepped=True,
+            )
+        )
     tickets = {share.thread: share.tickets for share in replay.shares}
     cells = [
         [name, str(tickets.get(thread, "?")), f"{curve.ys[0]:.4f}", f"{curve.ys[-1]:.4f}"]
@@ -269,9 +281,9 @@ def meters(replay: Replay, anchor: str) -> Figure | None:
     return render(
         f"{anchor}-{replay.schedule}-meters",
         f"Meters over ticks under {replay.schedule}",
-        f"The meters of {len(threads)} threads over {last - changes[0].tick} ticks.",
+        f"The meters of {len(threads)} threads over {last - first} ticks.",
         "With each tick, the meter of the thread that runs goes up by one over its tickets. "
-        f"{rule} The ticks are the first in which there were two threads.",
+        f"{rule} Meters are counted from the least one at the first of these ticks.",
         of_texts("Meters", columns, cells),
         lines.drawing(
             [lines.Panel("", curves)],
@@ -282,21 +294,34 @@ def meters(replay: Replay, anchor: str) -> Figure | None:
     )
 
 
-def _meter_line(
-    name: str, own: Sequence[MeterChange], last: int, place: int, style: Style
-) -> lines.Line:
-    """A change holds from the end of its tick on; what was there before it, from its beginning."""
-    points = [(float(c.tick + 1 if c.ran else c.tick), c.meter) for c in own]
-    points.append((float(last), points[-1][1]))
-    ordered = [a for a, b in itertools.pairwise([*points, (float("inf"), 0.0)]) if a[0] <= b[0]]
-    return lines.Line(
-        name,
-        [x for x, _ in ordered],
-        [y for _, y in ordered],
-        style,
-        place < MOST_THREADS,
-        stepped=True,
-    )
+def liveliest(changes: Sequence[MeterChange]) -> list[MeterChange]:
+    """Of all stretches of so many ticks, the first one in which most threads run."""
+    best: list[MeterChange] = []
+    most = 0
+    for place, change in enumerate(changes):
+        if place and change.tick == changes[place - 1].tick:
+            continue
+        stretch = [c for c in changes[place:] if c.tick < change.tick + MOST_TICKS]
+        running = len({c.thread for c in stretch if c.ran})
+        if running > most:
+            best, most = stretch, running
+    return best
+
+
+def _meter_before(changes: Sequence[MeterChange], replay: Replay, thread: int) -> float:
+    """Where a thread's meter stood when its first change was made."""
+    first = next(change for change in changes if change.thread == thread)
+    tickets = next((s.tickets for s in replay.shares if s.thread == thread), 1)
+    return first.meter - (1.0 / tickets if first.ran else 0.0)
+
+
+def _steps(own: Sequence[MeterChange], before: float, least: float) -> list[tuple[float, float]]:
+    """A thread's line: each change holds from the end of its tick on, or where the thread was there
+    before it, from its beginning."""
+    return [
+        (float(own[0].tick), before - least),
+        *((float(c.tick + 1 if c.ran else c.tick), c.meter - least) for c in own),
+    ]
 
 
 def shares(replay: Replay, anchor: str) -> Figure | None:

@@ -179,7 +179,7 @@ def _sections(results: ReplayResults, trace: TraceInfo) -> Iterator[Section]:
         if columns := latency_columns(replay):
             more.append(data_table(f"Latency under {replay.schedule}, all runs", columns, False))
         if len(replay.shares) > 1:
-            columns = share_columns(replay.shares[: replay_report.MOST_SHARES])
+            columns = share_columns(replay_report.most_owed(replay))
             more.append(data_table(f"Shares under {replay.schedule}", columns))
     if more:
         yield Section(f"{anchor}-more", f"Latencies and shares{of_trace}", more)
