@@ -39,6 +39,12 @@ std::int32_t counted_blocks(const ThreadHeap& heap, unsigned size_class) noexcep
   return capacity - heap.bins[size_class].room;
 }
 
+// What is on a damaged list is lost.
+void forget_bin(ThreadHeap& heap, unsigned size_class) noexcept {
+  heap.bins[size_class] = {nullptr,
+                           static_cast<std::int32_t>(bin_blocks(heap, size_classes[size_class]))};
+}
+
 // Neither malloc nor free can see that a bin's list is a ring, and it never runs dry; so each refill
 // looks at one of the bins, in turn.
 void check_next_bin(ThreadHeap& heap) noexcept {
@@ -47,8 +53,7 @@ void check_next_bin(ThreadHeap& heap) noexcept {
   if (counted_blocks(heap, size_class) >= -tolerance) [[likely]]
     return;
   report_damage(size_class, heap.bins[size_class].head);
-  heap.bins[size_class] = {nullptr,
-                           static_cast<std::int32_t>(bin_blocks(heap, size_classes[size_class]))};
+  forget_bin(heap, size_class);
 }
 
 // The first slab of the list that has blocks which were in use before, or null. Of a class, only
@@ -129,8 +134,11 @@ Block* refill(ThreadHeap& heap, unsigned size_class) noexcept {
   check_next_bin(heap);
   // What is at its end should have been counted to its end.
   const std::int32_t astray = counted_blocks(heap, size_class);
-  if (astray > tolerance || astray < -tolerance) [[unlikely]]
-    report_damage(size_class, nullptr);
+  if (heap.bins[size_class].head != nullptr || astray > tolerance || astray < -tolerance)
+      [[unlikely]] {
+    report_damage(size_class, heap.bins[size_class].head);
+    forget_bin(heap, size_class);
+  }
   Block* head = nullptr;
   std::uint32_t taken = take_used(heap, size_class, head);
   if (taken == 0) taken = take_fresh(heap, size_class, head);
@@ -199,7 +207,7 @@ void recount_bins(ThreadHeap& heap) noexcept {
     std::uint32_t left = most_in_bin;
     for (const Block* block = bin.head; block != nullptr && left != 0; block = block->next, --left)
       --bin.room;
-    if (left == 0) bin = {nullptr, static_cast<std::int32_t>(bin_blocks(heap, size_classes[c]))};
+    if (left == 0) forget_bin(heap, c);
   }
 }
 

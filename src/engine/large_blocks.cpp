@@ -55,7 +55,7 @@ std::uint32_t most_kept() noexcept {
 // What the calling thread keeps of the length; null if nothing.
 KeptSpans* kept_spans(std::size_t granules) noexcept {
   const std::size_t index = granules - min_kept_granules;
-  return index < kept_lengths && has_heap() ? &current_heap->kept[index] : nullptr;
+  return index < kept_lengths && has_heap() ? &own_heap().kept[index] : nullptr;
 }
 
 }  // namespace

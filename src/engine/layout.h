@@ -128,7 +128,10 @@ struct KeptSpans {
 
 inline constexpr Entry nobody = ~Entry{0};
 
-struct alignas(64) ThreadHeap {
+struct ThreadHeap;
+
+// As much of a heap as malloc and free look at before they know whether the thread has one.
+struct HeapFront {
   Entry self = nobody;                // const: its number as the map has it
   bool is_orphan = false;             // orphans' lock
   bool is_stocked = false;            // orphans' lock: an orphan whose bins hold blocks
@@ -138,7 +141,10 @@ struct alignas(64) ThreadHeap {
   std::uint8_t checked_class = 0;     // owner: whose bin was looked at last (bins.cpp)
   ThreadHeap* next_orphan = nullptr;  // orphans' lock
   Bin bins[class_count];              // owner
-  Span* partial[class_count] = {};    // owner: slabs with blocks to give, by class
+};
+
+struct alignas(64) ThreadHeap : HeapFront {
+  Span* partial[class_count] = {};                // owner: slabs with blocks to give, by class
   std::uint32_t slabs[class_count] = {};          // owner: how many the heap has, by class
   RemoteBatch batches[batch_count];               // owner
   KeptSpans kept[kept_lengths];                   // owner: free large spans, by length
@@ -150,7 +156,7 @@ static_assert(sizeof(ThreadHeap) == 3200);
 // aside is little, whatever they do.
 inline constexpr std::uint32_t most_heaps_with_wide_bins = 16;
 
-inline std::uint32_t bin_blocks(const ThreadHeap& heap, const SizeClass& c) noexcept {
+inline std::uint32_t bin_blocks(const HeapFront& heap, const SizeClass& c) noexcept {
   return heap.has_wide_bins ? c.wide_bin_blocks : c.bin_blocks;
 }
 
@@ -170,6 +176,10 @@ struct Layout {
   ThreadHeap* heaps = nullptr;
 };
 inline constinit Layout layout;
+
+// No block lies below it, and null does, always: malloc looks for the end of a list by it, so that
+// most of what a program may have written over a link is taken for an end as well, and looked into.
+inline constinit std::atomic<std::size_t> lowest_block{1};
 
 inline std::size_t number_of(const Span* span) noexcept {
   return static_cast<std::size_t>(span - layout.spans);

@@ -81,7 +81,7 @@ bool drain(ThreadHeap& heap) noexcept {
     // pairs with the next addition to 0, whose thread writes next_ready, which we have read
     const std::uint32_t counted = frees.pending.exchange(0, std::memory_order_acq_rel);
     const SizeClass& c = size_classes[slab->size_class];
-    std::uint32_t strays = 0;  // of places that no block was ever handed out of
+    std::uint32_t strays = 0;  // of places where no block is in use
     for (std::uint32_t first = 0; first < slab->slab_blocks; first += 64) {
       std::atomic<std::uint64_t>& word = remote_word_of(slab, first / 64);
       if (word.load(std::memory_order_relaxed) == 0) continue;
@@ -91,12 +91,15 @@ bool drain(ThreadHeap& heap) noexcept {
            bits &= bits - 1) {
         const std::size_t number = first + static_cast<unsigned>(std::countr_zero(bits));
         std::byte* const p = memory_of(slab) + number * c.block_bytes;
-        if (number >= slab->carved) [[unlikely]] {
-          report_misuse(Misuse::no_beginning, FoundBy::a_later_call, p, c.block_bytes);
+        auto* const block = reinterpret_cast<Block*>(p);
+        if (number >= slab->carved || heap.bins[slab->size_class].head == block) [[unlikely]] {
+          const bool is_stray = number >= slab->carved;
+          report_misuse(is_stray ? Misuse::no_beginning : Misuse::double_free,
+                        FoundBy::a_later_call, p, c.block_bytes);
           ++strays;
           continue;
         }
-        push(*slab, reinterpret_cast<Block*>(p));
+        push(*slab, block);
       }
     }
     // A stray, too, is counted, now or later.

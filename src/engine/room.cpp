@@ -46,6 +46,7 @@ void Room::lay_out(std::uintptr_t begin, std::size_t capacity, std::size_t heap_
   layout.remote_frees = reinterpret_cast<RemoteFrees*>(remote_frees_.begin);
   layout.heaps = reinterpret_cast<ThreadHeap*>(heaps_.begin);
   layout.base = memory_.begin;
+  lowest_block.store(memory_.begin, std::memory_order_relaxed);
   capacity_ = capacity;
   heap_capacity_ = heap_capacity;
 }

@@ -212,7 +212,7 @@ void drain_all() noexcept {
   for (int round = 0; round < 2; ++round) {
     if (has_heap()) {
       const BusyMark mark{current_heap->busy};
-      empty(*current_heap);
+      empty(own_heap());
     }
     drain_common();
     drain_orphans(SIZE_MAX);
@@ -229,7 +229,7 @@ Span* allocate_span(std::size_t granules, std::size_t alignment_granules,
   if (span != nullptr) return span;
   if (has_heap()) {
     const BusyMark mark{current_heap->busy};
-    send_batches(*current_heap);
+    send_batches(own_heap());
   }
   constexpr std::size_t orphans_at_a_time = 4;
   if (drain_orphans(orphans_at_a_time)) span = allocate(From::dirty);
@@ -242,7 +242,7 @@ void* allocate_slow(const Bin& bin) noexcept {
   const auto size_class = static_cast<unsigned>(&bin - current_heap->bins);
   if (!has_heap()) [[unlikely]]
     return allocate_without_heap(size_class);
-  ThreadHeap& heap = *current_heap;
+  ThreadHeap& heap = own_heap();
   const BusyMark mark{heap.busy};
   Block* const block = refill(heap, size_class);
   return block != nullptr ? block : out_of_memory();
@@ -271,7 +271,7 @@ void release_overflow(void* p, std::size_t bin_offset) noexcept {
   std::atomic_thread_fence(std::memory_order_release);
   ++slab.free_blocks;
   set_used(slab, used(slab) - 1);
-  if (!slab.listed || used(slab) <= most_used_to_unpin) settle_and_unpin(*current_heap, slab);
+  if (!slab.listed || used(slab) <= most_used_to_unpin) settle_and_unpin(own_heap(), slab);
 }
 
 // Whether the entry is that of a granule of a slab.
@@ -297,7 +297,7 @@ void release_slow(void* p, Entry kind) noexcept {
   if (!has_heap()) [[unlikely]]
     return release_without_heap(p, entry);
   if constexpr (counting) count_event(Event::remote_frees);
-  ThreadHeap& heap = *current_heap;
+  ThreadHeap& heap = own_heap();
   const BusyMark mark{heap.busy};
   const SizeClass& c = size_class_of(entry);
   // A block that shares no cache line with others may as well stay here, where its lines are.

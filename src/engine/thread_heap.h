@@ -14,14 +14,16 @@ namespace ts::engine {
 
 // Stand in for the heap of a thread that has none yet, and of one that is ending: the bins are
 // empty, and no block is their own, so that neither fast path has to ask. Never written to.
-inline constinit const ThreadHeap no_heap_image;
-inline constinit const ThreadHeap ended_heap_image;
-inline ThreadHeap* const no_heap = const_cast<ThreadHeap*>(&no_heap_image);
-inline ThreadHeap* const ended_heap = const_cast<ThreadHeap*>(&ended_heap_image);
+inline constinit const HeapFront no_heap_image;
+inline constinit const HeapFront ended_heap_image;
+inline HeapFront* const no_heap = const_cast<HeapFront*>(&no_heap_image);
+inline HeapFront* const ended_heap = const_cast<HeapFront*>(&ended_heap_image);
 
-inline constinit thread_local ThreadHeap* current_heap = const_cast<ThreadHeap*>(&no_heap_image);
+inline constinit thread_local HeapFront* current_heap = const_cast<HeapFront*>(&no_heap_image);
 
 inline bool has_heap() noexcept { return current_heap->self != nobody; }
+// Of a thread that has one.
+inline ThreadHeap& own_heap() noexcept { return static_cast<ThreadHeap&>(*current_heap); }
 
 // Where the bins of the classes are that most programs ask for: offsets from the first, by
 // multiples of fine_unit.
@@ -32,7 +34,7 @@ inline constexpr auto bin_offsets = [] {
   return offsets;
 }();
 
-inline Bin& bin_at(ThreadHeap* heap, std::size_t offset) noexcept {
+inline Bin& bin_at(HeapFront* heap, std::size_t offset) noexcept {
   return *reinterpret_cast<Bin*>(reinterpret_cast<std::byte*>(heap->bins) + offset);
 }
 
@@ -47,7 +49,7 @@ inline Bin& bin_at(ThreadHeap* heap, std::size_t offset) noexcept {
 inline void* allocate_small(std::size_t bin_offset) noexcept {
   Bin& bin = bin_at(current_heap, bin_offset);
   Block* const block = bin.head;
-  if (block == nullptr) [[unlikely]]
+  if (is_below(address_of(block), lowest_block)) [[unlikely]]
     return allocate_slow(bin);
   bin.head = block->next;
   ++bin.room;
@@ -57,7 +59,7 @@ inline void* allocate_small(std::size_t bin_offset) noexcept {
 // Null is nobody's, as all that is not ours.
 inline void release(void* p) noexcept {
   const Entry entry = entry_of(p);
-  ThreadHeap* const heap = current_heap;
+  HeapFront* const heap = current_heap;
   // Another heap's number leaves high bits; so do a large block's, and no block's, which is 0.
   const Entry kind = entry ^ heap->self;
   if (kind >= heap_unit) [[unlikely]]
@@ -65,7 +67,7 @@ inline void release(void* p) noexcept {
   // The bin by its offset each time, which is one instruction less than by its address.
   const auto bin = [heap](std::size_t offset) -> Bin& {
     return *reinterpret_cast<Bin*>(reinterpret_cast<std::byte*>(heap) + offset +
-                                   offsetof(ThreadHeap, bins));
+                                   offsetof(HeapFront, bins));
   };
   std::size_t offset = kind;
   Block* const head = bin(offset).head;
