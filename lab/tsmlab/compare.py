@@ -11,7 +11,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -38,7 +38,9 @@ WARMUP_ROUNDS = 1
 @dataclass(frozen=True)
 class Options:
     """What was asked for; the allocators include the reference. more_metrics: what the executor's
-    measurements have besides."""
+    measurements have besides. vary_layout: each round has an environment of another size, so that
+    no allocator is favoured by where the stack happens to lie; off where runs are to be the same.
+    """
 
     program: Program
     allocators: tuple[Allocator, ...]
@@ -52,6 +54,7 @@ class Options:
     consult_doctor: bool = True
     cpus: tuple[int, ...] | None = None
     more_metrics: tuple[MetricSpec, ...] = ()
+    vary_layout: bool = True
 
     @property
     def metrics(self) -> tuple[MetricSpec, ...]:
@@ -168,7 +171,7 @@ class _Session:
             entries=entries_for(options.allocators, options.reference),
             reference=options.reference.name,
             seed=options.seed,
-            run_one=trial.run,
+            run_one=trial.run if options.vary_layout else _unpadded(trial),
             judge=self._output.judge,
             unresolved=lambda samples: count_unresolved(analyse(samples, options.question)),
             clock=self._clock,
@@ -277,6 +280,10 @@ class _Session:
             input=None if str(program.stdin) == "/dev/null" else str(program.stdin),
             cpus=None if options.cpus is None else list(options.cpus),
         )
+
+
+def _unpadded(trial: Trial) -> Callable[[Slot], Sample]:
+    return lambda slot: trial.run(replace(slot, padding_bytes=0))
 
 
 def _reference_failed(probe: Sample, options: Options) -> UserError:

@@ -174,6 +174,7 @@ def test_it_is_a_comparison_with_its_verdicts(trace: Path) -> None:
     assert rows["glibc"].metrics[AT_PEAK].median == 0.5
     phases = [s.phase for s in found.comparison.samples]
     assert (phases.count("warmup"), phases.count("measured")) == (3, 18)
+    assert len({s.padding_bytes for s in found.comparison.samples}) > 2
     assert not {t.code for t in found.comparison.warnings} & {"several-processes", "short-runs"}
 
 
@@ -195,6 +196,7 @@ def test_a_schedule_that_repeats_is_run_twice_without_warming_up(trace: Path) ->
     assert phases.count(("measured", "tsmalloc")) == 2
     assert not any(phase == "warmup" for phase, _ in phases)
     assert "few-rounds" not in {t.code for t in found.comparison.warnings}
+    assert {s.padding_bytes for s in found.comparison.samples} == {0}, "the same stack in each run"
     assert found.ticks == 6
     assert found.shares[2] == ThreadShare(2, 1, 0, 2, 0.333333)
 

@@ -230,6 +230,8 @@ def _comparison_options(
         consult_doctor=False,
         cpus=options.cpus,
         more_metrics=METRICS,
+        # Where the stack lies may decide where an allocator puts its memory.
+        vary_layout=not is_deterministic(schedule),
     )
 
 
