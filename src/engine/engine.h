@@ -41,6 +41,11 @@ class Engine {
   static bool is_block(const void* p, FoundBy found_by) noexcept {
     return begins_block(p) || report_stray(p, found_by);
   }
+  // Reports a size that is more than the block has; of what is no block, free will.
+  static void check_size(const void* p, std::size_t bytes) noexcept {
+    if (begins_block(p) && bytes > usable_size(p))
+      report_misuse(Misuse::wrong_size, FoundBy::sized_free, p, usable_size(p));
+  }
   // A block of more bytes with the same contents, by another address for its pages, and `p` is
   // released; null, with nothing changed, where the caller does better to copy.
   void* move(void* p, std::size_t bytes) noexcept {

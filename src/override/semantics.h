@@ -103,8 +103,20 @@ class Semantics {
   // C23: the size must be the one that was asked for. A smaller one is as harmless as in glibc,
   // which ignores it.
   void free_sized(void* block, std::size_t bytes) noexcept {
-    check(bytes <= usable_size(block), "a sized free names more bytes than the block has", block);
+    check_size(block, bytes);
     free(block);
+  }
+
+  // In debug builds, whether the size that a sized free or delete names is more than the block has.
+  // (Less may be right: realloc leaves a block larger than it was asked to make it.)
+  static void check_size(const void* block, std::size_t bytes) noexcept {
+    if constexpr (debug_level < 1) return;
+    if (block == nullptr) return;
+    if constexpr (SpeaksMalloc<Heap>) {
+      Heap::check_size(block, bytes);
+    } else {
+      check(bytes <= usable_size(block), "a sized free names more bytes than the block has", block);
+    }
   }
 
   // mallopt's M_TOP_PAD is a property of a heap that grows by the break; the others choose for

@@ -24,6 +24,9 @@
 
 extern char** environ;
 
+// C23; libc has it from 2.43 on.
+extern void free_sized(void*, size_t) __attribute__((weak));
+
 enum { small = 48, large = 300000, time_limit_seconds = 10 };
 
 // ---- what the compiler must not see through ----
@@ -176,7 +179,7 @@ static void usable_size_of_variable(void) {
 }
 
 static void sized_free_of_another_size(void) {
-  void (*sized)(void*, size_t) = (void (*)(void*, size_t))dlsym(RTLD_DEFAULT, "free_sized");
+  void (*sized)(void*, size_t) = free_sized;
   // operator delete(void*, unsigned long)
   if (sized == NULL) sized = (void (*)(void*, size_t))dlsym(RTLD_DEFAULT, "_ZdlPvm");
   if (sized == NULL) _exit(2);
