@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <malloc.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -161,14 +163,18 @@ static bool sized_functions_work(Find find) {
 
 // On a standard error that nobody reads.
 static void write_statistics(void (*write_them)(void)) {
+  static atomic_flag is_taken = ATOMIC_FLAG_INIT;  // standard error is the whole process's
+  while (atomic_flag_test_and_set(&is_taken)) sched_yield();
   const int kept = dup(STDERR_FILENO);
   const int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
-  if (kept < 0 || nowhere < 0) return;
-  dup2(nowhere, STDERR_FILENO);
-  write_them();
-  dup2(kept, STDERR_FILENO);
+  if (kept >= 0 && nowhere >= 0) {
+    dup2(nowhere, STDERR_FILENO);
+    write_them();
+    dup2(kept, STDERR_FILENO);
+  }
   close(kept);
   close(nowhere);
+  atomic_flag_clear(&is_taken);
 }
 
 static bool reports_work(Find find) {

@@ -19,10 +19,15 @@ enum { places = 256 };
 static _Atomic(void*) place[places];
 static atomic_bool stop;
 
-static void* make_block(uint64_t* random) {
+// What a thread has in hand: a block that it fills, and one that it checks.
+enum { most_workers = 64 };
+static _Atomic(void*) in_hand[most_workers][2];
+
+static void* make_block(uint64_t* random, _Atomic(void*)* hand) {
   const size_t bytes =
       sizeof bytes + random_size(random, next_random(random) % 32 == 0 ? 300000 : 3000);
   char* const block = malloc(bytes);
+  if (hand != NULL) atomic_store(hand, block);
   REQUIRE(block != NULL, "malloc(%zu) is null", bytes);
   memcpy(block, &bytes, sizeof bytes);
   fill(block + sizeof bytes, bytes - sizeof bytes, bytes);
@@ -48,12 +53,19 @@ static void* work(void* argument) {
   // The processors are the forking thread's and its children's when they want them.
   setpriority(PRIO_PROCESS, (id_t)gettid(), 10);
   uint64_t random = (uint64_t)(uintptr_t)argument;
-  while (!atomic_load(&stop))
-    drop_block(atomic_exchange(&place[next_random(&random) % places], make_block(&random)));
+  _Atomic(void*)* const hand = in_hand[(size_t)argument - 1];
+  while (!atomic_load(&stop)) {
+    void* const made = make_block(&random, &hand[0]);
+    atomic_store(&hand[0], NULL);  // before others may free it
+    void* const found = atomic_exchange(&place[next_random(&random) % places], made);
+    atomic_store(&hand[1], found);
+    if (found != NULL) check_block(found);
+    atomic_store(&hand[1], NULL);
+    free(found);
+  }
   return NULL;
 }
 
-enum { most_workers = 64 };
 static pthread_t worker[most_workers];
 
 static void start_workers(size_t count) {
@@ -71,22 +83,16 @@ static void stop_workers(size_t count) {
   for (size_t i = 0; i < count; ++i) pthread_join(worker[i], NULL);
 }
 
-// Frees what the parent's threads had made; how many bytes the child could name.
-static size_t drop_all_inherited(void) {
-  size_t bytes = 0;
-  for (size_t i = 0; i < places; ++i) {
-    void* const block = atomic_exchange(&place[i], NULL);
-    if (block == NULL) continue;
-    bytes += malloc_usable_size(block);
-    drop_block(block);
-  }
-  return bytes;
+// Frees what the parent's threads had made.
+static void drop_all_inherited(void) {
+  for (size_t i = 0; i < places; ++i) drop_block(atomic_exchange(&place[i], NULL));
+  for (size_t i = 0; i < 2 * most_workers; ++i) free(atomic_exchange(&in_hand[i / 2][i % 2], NULL));
 }
 
 static void allocate_much(void) {
   uint64_t random = 5;
   void* block[300];
-  for (size_t i = 0; i < COUNT_OF(block); ++i) block[i] = make_block(&random);
+  for (size_t i = 0; i < COUNT_OF(block); ++i) block[i] = make_block(&random, NULL);
   for (size_t i = 0; i < COUNT_OF(block); ++i) drop_block(block[i]);
 }
 

@@ -190,7 +190,7 @@ void grow_and_shrink() {
     const std::size_t growing = piece_count;
     take(bytes);
     if (piece_count == growing) continue;
-    for (; bytes < 5 * megabyte; bytes += bytes * 2 / 3) {
+    for (; bytes < 2 * megabyte; bytes += bytes * 2 / 3) {
       resize(growing, bytes);
       take(bytes / 8);  // which may lie in the way of the next step
     }
@@ -201,7 +201,7 @@ void grow_and_shrink() {
 // More at once than is kept, then time for the rest to be seen as idle.
 void have_a_peak() {
   const std::size_t before = piece_count;
-  for (int i = 0; i < 12; ++i) take(5 * megabyte);
+  for (int i = 0; i < 8; ++i) take(5 * megabyte);
   drop_down_to(before);
   for (int i = 0; i < 4; ++i) {
     for (int j = 0; j < 3; ++j) take(2 * megabyte);
@@ -350,7 +350,7 @@ void try_plan(const Plan& plan, std::size_t clean_in_use, Call first_kind, Sums&
 // Whether anything is different there for an allocator that does what `record` says.
 bool is_of_interest(const World& world, const Record& record) {
   return (!world.break_is_stuck || record.has_moved_break) &&
-         (!world.no_placement || record.has_placed);
+         (record.has_placed || (!world.no_placement && world.most_at_once == 0));
 }
 
 // Which calls fail in their turn: the first ones, one of each place, and others in even distances.

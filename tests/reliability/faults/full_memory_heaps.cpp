@@ -1,7 +1,8 @@
-// Full memory, in the heaps of the public interface: every strategy and fit over each source, with
+// Full memory, in the heaps of the public interface: every strategy over each source, with
 // the heap's own check after each failure. (The drop-in libraries are full_memory.cpp's.)
 //
-//   full_memory_heaps [--long]
+//   full_memory_heaps          best fit, and some calls of each place
+//   full_memory_heaps --long   every fit and every call
 #include <tsmalloc/tsmalloc.h>
 
 #include <cerrno>
@@ -93,6 +94,7 @@ int main(int argc, char** argv) {
   int status = 0;
   for (int strategy = 0; strategy < TS_STRATEGY_COUNT; ++strategy) {
     for (int fit = 0; fit < TS_FIT_COUNT; ++fit) {
+      if (fit != TS_FIT_BEST && !is_long) continue;
       for (int source = 0; source < TS_SOURCE_COUNT; ++source) {
         // A lock-free heap's pieces come from everywhere or from mappings.
         if (strategy == TS_STRATEGY_LOCKFREE && source != TS_SOURCE_MMAP) continue;
