@@ -113,9 +113,9 @@ class Calls {
     thread.bytes[static_cast<std::size_t>(kind)] += size;
     if (block == nullptr) return 0;  // it has never been granted
     if (content_.is_verified()) check(thread, block, size, size, number, kind);
-    timed(thread, kind, [&] {
+    timed(thread, kind, [&]() -> void* {
       blocks_.release(block);
-      return block;
+      return &slot;  // no null result
     });
     slot.set(nullptr, 0);
     return -static_cast<std::int64_t>(size);

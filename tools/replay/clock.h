@@ -31,7 +31,7 @@ class Clock {
   }
 
   std::uint64_t to_ns(std::uint64_t ticks) const {
-    return static_cast<std::uint64_t>(static_cast<double>(ticks) * ns_per_tick_ + 0.5);
+    return static_cast<std::uint64_t>(to_exact_ns(ticks));
   }
 
   double to_exact_ns(std::uint64_t ticks) const {

@@ -164,18 +164,16 @@ void ImageRun::perform(ThreadRun& self, const Calls<Blocks>& calls, Pace& pace) 
   const Operation& operation = *self.next;
   if (!plan::is_call(static_cast<Kind>(operation.kind))) return mark(operation);
   const auto index = static_cast<std::uint64_t>(self.next - operations_);
-  if (operation.flags == 0) {  // most: nobody else has to do with the object
+  if ((operation.flags & plan::flag_shared) == 0) {  // nobody else has to do with the object
     pace.before_call(self, index);
     add_live(self, calls.make(self, operation, index));
     return;
   }
-  const bool is_shared = (operation.flags & plan::flag_shared) != 0;
-  // Only a slot's own thread gets to it when the operation has no turn, and `refused` has no slot.
-  Turn* const turn = is_shared ? &world_.slots[operation.slot].turn : nullptr;
-  if ((operation.flags & plan::flag_waits) != 0) turn->wait(operation.turn, spins_);
+  Turn& turn = world_.slots[operation.slot].turn;
+  if ((operation.flags & plan::flag_waits) != 0) turn.wait(operation.turn, spins_);
   pace.before_call(self, index);
   add_live(self, calls.make(self, operation, index));
-  if (is_shared && !turn->pass(operation.turn)) {
+  if (!turn.pass(operation.turn)) {
     fail_internal("two threads had the same object: the plan is wrong", EINVAL);
   }
 }
@@ -223,7 +221,7 @@ void ImageRun::finish(ThreadRun& self) {
     end_ns_ = now_ns();
     all_done_.open();
   }
-  if (next != plan::none) processor_->hand_to(next);
+  if (processor_ && next != plan::none) processor_->hand_to(next);
   if (ends || self.number == 0) return;
   release_.pass();
   self.become(Life::ended);

@@ -11,8 +11,8 @@
 namespace ts::replay {
 namespace {
 
-// Thread-local variables of the allocator lie at the top of it, too.
-constexpr std::size_t stack_bytes = std::size_t{512} << 10;
+// Thread-local variables of the allocator lie at the top of it, too. Pages come when touched.
+constexpr std::size_t stack_bytes = std::size_t{2} << 20;
 constexpr std::size_t resident_stack_bytes = std::size_t{32} << 10;
 
 unsigned char* map_stack() {
@@ -32,8 +32,7 @@ T* map_one() {
 }  // namespace
 
 Threads::Threads(const plan::View& view, const plan::Image& image, const Settings& settings)
-    : image_{image},
-      settings_{settings},
+    : settings_{settings},
       runs_{image.threads, Backing::shared},
       enders_{image.ends, Backing::shared},
       berths_{image.threads, Backing::shared} {

@@ -49,7 +49,6 @@ class Threads {
   Berth* make_berth(bool has_stack);
   void give_back(Berth* berth);
 
-  const plan::Image& image_;
   const Settings& settings_;
   Mapped<ThreadRun> runs_;
   Mapped<std::uint32_t> enders_;  // thread, by number of its end

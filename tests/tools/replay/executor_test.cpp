@@ -11,6 +11,10 @@
 #include "replay/image_run.h"
 #include "tools/replay/planned.h"
 
+// The traces have requests that no allocator grants; the sanitizers' would end the program.
+extern "C" const char* __tsan_default_options() { return "allocator_may_return_null=1"; }
+extern "C" const char* __asan_default_options() { return "allocator_may_return_null=1"; }
+
 namespace ts {
 
 const char* tool_name() { return "replay-test"; }

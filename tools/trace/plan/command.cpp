@@ -90,7 +90,7 @@ int plan_image(Arguments arguments) {
   const Reader reader{path};
   const PlanSummary summary = write_plan(reader, settings, output, parsed.has("--force"));
   if (summary.has_gaps) {
-    std::fprintf(
+    (void)std::fprintf(
         stderr,
         "trace: '%s' is damaged: the plan has what is left of it. `trace check` tells what "
         "is lost.\n",
