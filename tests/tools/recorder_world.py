@@ -184,3 +184,12 @@ def finish_record(process: subprocess.Popen[str], trace: Path, answer: Path) -> 
     line = json.loads(answer.read_text()) if process.returncode == 0 else {}
     images = read_images(trace, line["images"]) if line.get("images") else []
     return Recorded(process.returncode, stderr, line, images)
+
+
+def kill_record(process: subprocess.Popen[str]) -> None:
+    """What it has started may live on, and hold its pipes."""
+    process.kill()
+    process.wait()
+    for pipe in (process.stdout, process.stderr):
+        assert pipe
+        pipe.close()

@@ -20,7 +20,15 @@ from typing import Any
 
 import pytest
 from elftools.elf.elffile import ELFFile
-from recorder_world import MAKES, Image, Recorded, finish_record, read_images, start_record
+from recorder_world import (
+    MAKES,
+    Image,
+    Recorded,
+    finish_record,
+    kill_record,
+    read_images,
+    start_record,
+)
 
 from tsmlab import paths
 from tsmlab.allocators import discover
@@ -983,8 +991,7 @@ class TestEnds:
         shm = Path("/dev/shm")
         process = start_record(trace, [build("record-endless.c", self.ENDLESS)])
         self.wait_for_bytes(trace, wait_until, 2000)
-        process.kill()
-        process.wait()
+        kill_record(process)
         checked = subprocess.run(
             [paths.tool("trace"), "print", trace], capture_output=True, text=True, check=False
         )
@@ -1029,8 +1036,7 @@ class TestEnds:
         process = start_record(tmp_path / "t.tstrace", [program, go], "--ring-chunks", "8")
         pid_file = tmp_path / "go.pid"
         wait_until(lambda: pid_file.exists() and pid_file.read_text() != "")
-        process.kill()
-        process.wait()
+        kill_record(process)
         go.touch()
         wait_until((tmp_path / "go.done").exists)
         pid = int(pid_file.read_text())

@@ -109,7 +109,7 @@ class Collector {
   bool begin(Live& live, bool is_last);
   bool begin_forked(Live& live, bool is_last);
   void begin_orphan(Live& live);
-  void begin_executed(Live& live);
+  bool begin_executed(Live& live, bool is_last);
   void announce_fork(Live& parent, const RawEvent& raw);
 
   std::size_t look_through_chunks(std::uint32_t most_gap);

@@ -71,9 +71,12 @@ void Collector::meet(ImagePlace& place) {
   live->program = text(place.program);
   live->allocator = text(place.allocator);
   live->met_ns = now_ns();
+  live->parent_id = place.parent_id;
   if (live->pid != 0) {
+    const Live* const starter = find_process(place.parent_pid);
+    if (place.birth == ImageBirth::exec && starter != nullptr) live->parent_id = starter->id;
     if (Live* const before = find_process(live->pid)) {
-      if (!before->has_ended) live->replaced_id = before->id;
+      if (!before->has_ended) live->parent_id = before->id;
       finish(*before, before->has_ended ? end_of(*before) : trace::Image::End::exec);
     }
     wait_statuses_.erase(live->pid);
@@ -89,19 +92,19 @@ void Collector::meet(ImagePlace& place) {
 bool Collector::begin(Live& live, bool is_last) {
   if (live.books.has_value()) return true;
   if (live.place->birth == ImageBirth::fork) return begin_forked(live, is_last);
-  begin_executed(live);
-  return true;
+  return begin_executed(live, is_last);
 }
 
-void Collector::begin_executed(Live& live) {
+bool Collector::begin_executed(Live& live, bool is_last) {
+  const Live* const parent = find(live.parent_id);
+  const bool has_begun = parent != nullptr && parent->books.has_value();
+  if (parent != nullptr && !has_begun && !is_last) return false;
   trace::Image image;
   image.birth = live.id == 1 ? trace::Image::Birth::root : trace::Image::Birth::exec;
-  const auto replaced = former_.find(live.replaced_id);
-  if (replaced != former_.end()) {
-    image.parent = replaced->second.number;
-  } else if (live.pid != 0) {
-    const Live* const parent = find_process(live.place->parent_pid);
-    if (parent != nullptr && parent->books.has_value()) image.parent = parent->books->number();
+  if (has_begun) {
+    image.parent = parent->books->number();
+  } else if (const auto former = former_.find(live.parent_id); former != former_.end()) {
+    image.parent = former->second.number;
   }
   image.begin_ns = live.begin_ns = clock_.to_ns(live.place->begin_time);
   image.program = live.program;
@@ -109,10 +112,11 @@ void Collector::begin_executed(Live& live) {
   live.birth = image.birth;
   live.parent = image.parent;
   live.books.emplace(sink_, sink_.begin_image(image));
+  return true;
 }
 
 bool Collector::begin_forked(Live& live, bool is_last) {
-  const ForkKey key{live.place->parent_id, live.place->fork_number};
+  const ForkKey key{live.parent_id, live.place->fork_number};
   live.birth = trace::Image::Birth::fork;
   if (const auto found = expected_.find(key); found != expected_.end()) {
     live.books = std::move(found->second.books);
@@ -121,7 +125,7 @@ bool Collector::begin_forked(Live& live, bool is_last) {
     expected_.erase(found);
     return true;
   }
-  Live* const parent = find(live.place->parent_id);
+  Live* const parent = find(live.parent_id);
   const bool may_come = parent != nullptr &&
                         (live.place->fork_number != 0 || !parent->books.has_value()) &&
                         now_ns() - live.met_ns < announcement_patience_ns;
@@ -131,11 +135,14 @@ bool Collector::begin_forked(Live& live, bool is_last) {
     return true;
   }
   // Forked behind the parent's back: it inherits what the parent has now.
-  const std::uint64_t begin_ns = clock_.to_ns(live.place->begin_time);
-  RawEvent raw;
-  raw.address = live.place->fork_number;
-  raw.time_ns = begin_ns > parent->begin_ns ? begin_ns - parent->begin_ns : 0;
-  announce_fork(*parent, raw);
+  hear_of_fork(live);
+  if (!expected_.contains(key)) {
+    const std::uint64_t begin_ns = clock_.to_ns(live.place->begin_time);
+    RawEvent raw;
+    raw.address = live.place->fork_number;
+    raw.time_ns = begin_ns > parent->begin_ns ? begin_ns - parent->begin_ns : 0;
+    announce_fork(*parent, raw);
+  }
   return begin_forked(live, is_last);
 }
 
@@ -143,7 +150,7 @@ bool Collector::begin_forked(Live& live, bool is_last) {
 void Collector::begin_orphan(Live& live) {
   trace::Image image;
   image.birth = trace::Image::Birth::fork;
-  if (const auto former = former_.find(live.place->parent_id); former != former_.end()) {
+  if (const auto former = former_.find(live.parent_id); former != former_.end()) {
     image.parent = former->second.number;
     image.fork_event = former->second.events;
   }
@@ -230,7 +237,7 @@ void Collector::clear(ImagePlace& place) {
 // A child that ends at once may be met before its parent's record of the fork has gone out. Two
 // looks: what the first one finds may go out after the second (collector.h).
 void Collector::hear_of_fork(Live& child) {
-  Live* const parent = find(child.place->parent_id);
+  Live* const parent = find(child.parent_id);
   if (child.books.has_value() || parent == nullptr) return;
   look_through_chunks(usual_gap);
   parent->limit = parent->window.highest();

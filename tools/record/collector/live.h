@@ -25,10 +25,10 @@ struct Collector::Live {
 
   ImagePlace* place = nullptr;
   std::uint64_t id = 0;
-  pid_t pid = 0;                  // 0: none that means anything here
-  int pid_descriptor = -1;        // readable when the process has ended; -1: the system has none
-  bool has_ended = false;         // as seen at an earlier look
-  std::uint64_t replaced_id = 0;  // of the image that became this one by exec
+  pid_t pid = 0;                // 0: none that means anything here
+  int pid_descriptor = -1;      // readable when the process has ended; -1: the system has none
+  bool has_ended = false;       // as seen at an earlier look
+  std::uint64_t parent_id = 0;  // whom it replaced, by exec, or who started it; 0: not known
   std::uint64_t met_ns = 0;
 
   std::optional<Books> books;  // from its beginning in the trace on
