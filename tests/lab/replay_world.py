@@ -48,6 +48,7 @@ def line(overhead: float = 1.5, **changes: Any) -> dict[str, Any]:
             "left_out": 0,
         },
         "matches": True,
+        "peak_live_bytes": 2 * MIB,
         "wall_ns": 50_000_000,
         "checksum": "00000000deadbeef",
         "latency": None,

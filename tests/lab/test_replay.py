@@ -87,6 +87,8 @@ def test_fragmentation_is_told_by_the_peaks_and_over_time() -> None:
     found = ReplayLine(raw)
     assert found.at_peak == pytest.approx(0.5)  # 600 of 400
     assert found.over_time == pytest.approx(1.0)  # 800 of 400
+    another_order = ReplayLine(raw | {"schedule": "stride", "peak_live_bytes": 300})
+    assert another_order.at_peak == pytest.approx(1.0), "what was live at once in this order"
     nothing = line(samples=[[0, 0, 400, 0, None, None]])
     assert ReplayLine(nothing).over_time is None
 
@@ -141,9 +143,10 @@ def test_a_trace_is_compiled_once_for_all_allocators_and_schedules(tmp_path: Pat
     behaviours = {"glibc": behaviour(line()), "tsmalloc": behaviour(line(1.25))}
     executor = SimulatedExecutor(behaviours)
     outcome = replayed(
-        traces, behaviours, executor, compiler, schedules=("asap", "stride"), image=4
+        traces, behaviours, executor, compiler, schedules=("asap", "stride"), image=4, window=0
     )
-    assert compiler.calls == [(t.name, ["--image", "4"]) for t in traces]
+    words = ["--image", "4", "--window", "0"]
+    assert compiler.calls == [(t.name, words) for t in traces]
     replays = outcome.results.replays
     assert [(r.trace.name, r.schedule) for r in replays] == [
         ("one", "asap"), ("one", "stride"), ("two", "asap"), ("two", "stride"),

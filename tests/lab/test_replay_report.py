@@ -271,7 +271,7 @@ def test_good_tickets_are_passed_on_as_they_are() -> None:
 
 def given(**changes: Any) -> dict[str, Any]:
     """What click would hand over."""
-    names = ["tickets", "quantum", "seed", "rounds", "timeout", "cpus", "image"]  # None
+    names = ["tickets", "quantum", "seed", "rounds", "timeout", "cpus", "image", "window"]  # None
     values = {
         "schedule": "asap", "extra": (), "chosen": ("glibc",), "reference": "glibc",
         "time_budget": 120.0, "margin": 0.01, "touch": "page", "verify": False,

@@ -146,6 +146,13 @@ class TicketList(click.ParamType[str]):
     help="Which process of the trace, and its forked children. [default: the first]",
 )
 @click.option(
+    "--window",
+    type=Whole(minimum=0),
+    metavar="N",
+    help="How many events nobody may run ahead of the others; 0: no limit, and the schedule alone "
+    "decides. [default: 1000]",
+)
+@click.option(
     "-r",
     "--rounds",
     type=Whole(minimum=1),
@@ -278,6 +285,7 @@ def options_of(traces: Sequence[Path], given: dict[str, Any]) -> Options:
         latency=given["latency"],
         settle_seconds=given["settle"],
         image=given["image"],
+        window=given["window"],
     )
 
 

@@ -99,9 +99,16 @@ class ReplayLine:
         return str(self.raw["checksum"])
 
     @property
-    def peak_live_bytes(self) -> int:
-        """Exact, as planned; real threads may have had a little more or less at some moment."""
+    def planned_peak_bytes(self) -> int:
+        """The most that was requested at once when the trace was recorded."""
         return int(self.raw["planned"]["peak_live_bytes"])
+
+    @property
+    def peak_live_bytes(self) -> int:
+        """The most that was requested at once in this order of calls; with real threads, whose
+        order nobody knows to the call, that of the recorded one."""
+        is_exact = self.raw["schedule"] not in ("asap", "paced")
+        return int(self.raw["peak_live_bytes"]) if is_exact else self.planned_peak_bytes
 
     @property
     def peak_resident_bytes(self) -> int | None:

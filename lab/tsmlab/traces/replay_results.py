@@ -108,6 +108,7 @@ class ReplaySettings:
     latency: bool
     settle_seconds: float
     image: int | None
+    window: int | None
 
 
 @dataclass(frozen=True)

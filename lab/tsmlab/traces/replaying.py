@@ -85,12 +85,14 @@ class Options:
     latency: bool = False
     settle_seconds: float = SETTLE_SECONDS
     image: int | None = None
+    window: int | None = None
 
     @property
     def plan_options(self) -> list[str]:
         """For `trace plan`."""
         image = [] if self.image is None else ["--image", str(self.image)]
-        return [*image, *(["--times"] if "paced" in self.schedules else [])]
+        window = [] if self.window is None else ["--window", str(self.window)]
+        return [*image, *window, *(["--times"] if "paced" in self.schedules else [])]
 
     def rule(self, schedule: str) -> StopRule:
         if self.rounds is None and not is_deterministic(schedule):
@@ -359,7 +361,7 @@ def _trace_info(trace: Path, name: str, line: ReplayLine) -> TraceInfo:
         threads=line.threads,
         processes=line.processes,
         calls=line.calls,
-        peak_live_bytes=line.peak_live_bytes,
+        peak_live_bytes=line.planned_peak_bytes,
         left_out=line.left_out,
     )
 
@@ -375,4 +377,5 @@ def _settings(options: Options) -> ReplaySettings:
         latency=options.latency,
         settle_seconds=options.settle_seconds,
         image=options.image,
+        window=options.window,
     )

@@ -21,6 +21,8 @@ from tsmlab.measuring import require_schema
 
 SCHEMA = "tsmalloc-usable/1"
 TIMEOUT_SECONDS = 60.0
+# Nobody has classes a byte apart for longer than this.
+MOST_BYTE_STEPS = 64
 
 Run = tuple[int, int, int, int]
 Ask = Callable[[Allocator], dict[str, Any]]
@@ -86,6 +88,9 @@ def classes_of(
             note(f"{allocator.name} does not tell its blocks' usable sizes")
             continue
         runs = tuple((int(a), int(b), int(c), int(d)) for a, b, c, d in answer["runs"])
+        if any(step == 1 and count > MOST_BYTE_STEPS for _, step, count, _ in runs):
+            note(f"{allocator.name} tells the requested sizes of its blocks, not the usable ones")
+            continue
         found.append(SizeClasses(allocator.name, runs))
     return found
 
