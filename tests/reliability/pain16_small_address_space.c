@@ -99,9 +99,14 @@ static void start_threads(unsigned count, size_t stack_bytes) {
   for (unsigned i = 0; i < count; ++i) pthread_join(thread[i], NULL);
 }
 
+static void skip_libcs_arenas(void) {
+  if (strncmp(tested_library(), "libc.", 5) == 0) skip_check("each of libc's arenas takes 128 MB");
+}
+
 // A limit that a program sets for itself, when the allocator is at work already, leaves room for
 // threads and mappings of others, and the allocator the rest.
 static void limit_is_set_late(void) {
+  skip_libcs_arenas();
   free(opaque_pointer(malloc(1000)));
   limit(RLIMIT_AS, (size_t)300 * megabyte);
   start_threads(8, 8 * megabyte);
@@ -136,6 +141,7 @@ static void address_limit_is_raised(void) { raise_limit(RLIMIT_AS, address_space
 static void data_limit_is_raised(void) { raise_limit(RLIMIT_DATA, data_bytes()); }
 
 static void many_threads_in_little(void) {
+  skip_libcs_arenas();
   limit(RLIMIT_AS, address_space_bytes() + 80 * (size_t)megabyte);
   start_threads(300, 64 << 10);
 }

@@ -92,7 +92,7 @@ void* answered(void* block, std::size_t bytes) {
   if (block == nullptr) {
     if (errno != ENOMEM) complain("refused %zu bytes with errno %d", bytes, errno);
     ++report->refusals;
-  } else if (errno != kept_errno) {
+  } else if (errno != kept_errno && target->keeps_errno) {
     complain("served %zu bytes and set errno to %d", bytes, errno);
   }
   return block;

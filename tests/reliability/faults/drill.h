@@ -13,7 +13,8 @@ namespace ts::faults {
 // What is tested. All may be called from any thread; those marked may be null.
 struct Target {
   const char* name;
-  bool (*open)();  // may be null; false if it could not be made, for want of memory
+  bool keeps_errno;  // also when it succeeds, which nobody promises but we
+  bool (*open)();    // may be null; false if it could not be made, for want of memory
   void* (*allocate)(std::size_t bytes);
   void* (*allocate_zeroed)(std::size_t bytes);
   void* (*allocate_aligned)(std::size_t alignment, std::size_t bytes);

@@ -106,6 +106,7 @@ const char* library_name() {
 }
 
 Target target{.name = nullptr,
+              .keeps_errno = false,
               .open = nullptr,
               .allocate = allocate,
               .allocate_zeroed = allocate_zeroed,
@@ -182,6 +183,7 @@ int try_start(char* program) {
 int main(int argc, char** argv) {
   using namespace ts::faults;
   target.name = library_name();
+  target.keeps_errno = std::strncmp(target.name, "libtsmalloc", 11) == 0;
   // libstdc++ keeps memory for exceptions in such a case, which it could not get either.
   if (is_armed) target.try_more = nullptr;
   if (is_armed) run_armed(target);

@@ -36,6 +36,7 @@ std::size_t bytes_in_use() {
 }
 
 constexpr Target target{.name = "the engine",
+                        .keeps_errno = true,
                         .open = nullptr,
                         .allocate = allocate,
                         .allocate_zeroed = allocate_zeroed,

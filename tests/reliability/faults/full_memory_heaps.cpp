@@ -68,6 +68,7 @@ int try_heap(ts_strategy strategy, ts_fit fit, ts_source source, bool is_long) {
     options.growth_size = 0;
   }
   const Target target{.name = name,
+                      .keeps_errno = true,
                       .open = open_heap,
                       .allocate = allocate,
                       .allocate_zeroed = allocate_zeroed,
