@@ -7,6 +7,7 @@ Refuses to: compute a statistic.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from tsmlab.metrics import TIME
@@ -253,7 +254,8 @@ def meters(replay: Replay, anchor: str) -> Figure | None:
     curves = []
     for place, (thread, name) in enumerate(zip(threads, shown, strict=True)):
         own = [change for change in changes if change.thread == thread]
-        points = _steps(own, _meter_before(changes, replay, thread), least)
+        before = _meter_before(changes, replay, thread)
+        points = _steps(own, before, least if replay.schedule == "stride" else before)
         goes_on = any(c.thread == thread and c.tick >= last for c in logged)
         points += [(float(last), points[-1][1])] if goes_on else []
         curves.append(
@@ -274,16 +276,19 @@ def meters(replay: Replay, anchor: str) -> Figure | None:
     columns = [Column("thread", left=True), Column("tickets"), Column("meter at first")]
     columns.append(Column("meter at last"))
     rule = {
-        "stride": "The thread with the least meter runs next, so that meters keep together.",
-        "lottery": "A drawn ticket decides who runs, so that meters part by chance.",
-        "round-robin": "Threads run in turn whatever their tickets are.",
+        "stride": "The thread with the least meter runs next, so that meters keep together; they "
+        "are counted from the least one at the first of these ticks.",
+        "lottery": "A drawn ticket decides who runs, so that meters part by chance; each is "
+        "counted from where it stood at the first of these ticks.",
+        "round-robin": "Threads run in turn, whatever their tickets are; each meter is counted "
+        "from where it stood at the first of these ticks.",
     }.get(replay.schedule, "")
     return render(
         f"{anchor}-{replay.schedule}-meters",
         f"Meters over ticks under {replay.schedule}",
         f"The meters of {len(threads)} threads over {last - first} ticks.",
         "With each tick, the meter of the thread that runs goes up by one over its tickets. "
-        f"{rule} Meters are counted from the least one at the first of these ticks.",
+        f"{rule}",
         of_texts("Meters", columns, cells),
         lines.drawing(
             [lines.Panel("", curves)],
@@ -295,17 +300,21 @@ def meters(replay: Replay, anchor: str) -> Figure | None:
 
 
 def liveliest(changes: Sequence[MeterChange]) -> list[MeterChange]:
-    """Of all stretches of so many ticks, the first one in which most threads run."""
-    best: list[MeterChange] = []
-    most = 0
-    for place, change in enumerate(changes):
-        if place and change.tick == changes[place - 1].tick:
-            continue
-        stretch = [c for c in changes[place:] if c.tick < change.tick + MOST_TICKS]
-        running = len({c.thread for c in stretch if c.ran})
-        if running > most:
-            best, most = stretch, running
-    return best
+    """Of the stretches of so many ticks that begin at a multiple of their sixth, the first one in
+    which most threads run, and run often."""
+    stretches: dict[int, list[MeterChange]] = {}
+    step = MOST_TICKS // 6
+    for change in changes:
+        last = change.tick // step
+        for place in range(max(0, last - 5), last + 1):
+            stretches.setdefault(place, []).append(change)
+
+    def liveliness(place: int) -> int:
+        runs = Counter(change.thread for change in stretches[place] if change.ran)
+        return sum(min(count, MOST_TICKS // MOST_THREADS) for count in runs.values())
+
+    best = max(stretches, key=lambda place: (liveliness(place), -place), default=None)
+    return [] if best is None else stretches[best]
 
 
 def _meter_before(changes: Sequence[MeterChange], replay: Replay, thread: int) -> float:
