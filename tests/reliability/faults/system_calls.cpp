@@ -132,15 +132,13 @@ void* mmap(void* begin, std::size_t bytes, int protection, int flags, int file,
   if (fails(Call::mmap, CALLER)) return MAP_FAILED;
   if (armed.load(std::memory_order_relaxed)) {
     const World& world = plan.world;
-    record->has_placed = record->has_placed || (flags & MAP_FIXED_NOREPLACE) != 0;
+    const bool is_placed = begin != nullptr && (flags & MAP_FIXED) == 0;
+    record->has_placed = record->has_placed || is_placed;
     if (world.most_at_once != 0 && bytes > world.most_at_once) {
       errno = ENOMEM;
       return MAP_FAILED;
     }
-    if (world.no_placement && (flags & MAP_FIXED_NOREPLACE) != 0) {
-      begin = nullptr;
-      flags &= ~MAP_FIXED_NOREPLACE;
-    }
+    if (world.no_placement && is_placed) begin = nullptr;
   }
   return reinterpret_cast<void*>(answer(
       ask(SYS_mmap, as_number(begin), static_cast<long>(bytes), protection, flags, file, offset)));
