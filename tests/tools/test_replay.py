@@ -6,6 +6,7 @@ The traces are synthetic, so their figures are known without asking anything tha
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -242,9 +243,10 @@ def test_replay_itself_never_allocates(
 
 def test_forked_children_make_their_own_calls(synthetic: Callable[..., Synthetic]) -> None:
     trace = synthetic(forks=4, threads=5)
-    plan = trace.plan()
-    for options in (("--schedule", "asap"), ("--schedule", "stride"), ("--schedule", "recorded")):
-        line = replay(plan, *options, "--verify", "--samples", "5")
+    plans = [trace.plan("--window", window) for window in ("0", "50", "1000")]
+    schedules = ("asap", "stride", "recorded")
+    for plan, schedule in itertools.product(plans, schedules):
+        line = replay(plan, "--schedule", schedule, "--verify", "--samples", "5")
         assert_right(line, trace.images[0])
         assert [child["image"] for child in line["children"]] == [1, 2, 3, 4]
         for child in line["children"]:

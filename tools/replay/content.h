@@ -23,7 +23,8 @@ class Content {
   void write(void* block, std::uint64_t kept, std::uint64_t size, std::uint32_t slot) const;
 
   // The offset of the first byte that is not what was written into a block of `written` bytes, of
-  // which `kept` are left; or intact. Only what write() marks is looked at: both ends, or all of it.
+  // which `kept` are left; or intact. Only what write() marks is looked at: both ends, or all of
+  // it.
   std::uint64_t check(const void* block, std::uint64_t written, std::uint64_t kept,
                       std::uint32_t slot) const;
 

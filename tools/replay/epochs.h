@@ -38,8 +38,8 @@ class Epochs {
     }
   }
 
-  // The caller leaves it. on_done(epoch) for each that is done by that, in order, by one thread each;
-  // others may by then have gone on.
+  // The caller leaves it. on_done(epoch) for each that is done by that, in order, by one thread
+  // each; others may by then have gone on.
   template <class OnDone>
   void leave(std::uint32_t epoch, OnDone&& on_done) {
     // The last one out of an epoch advances. If the epochs before are not done, whoever leaves the

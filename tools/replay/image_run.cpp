@@ -211,7 +211,8 @@ void* ImageRun::begin_thread(void* thread_run) {
   return nullptr;
 }
 
-// The thread has no operations left. It ends, or is parked until the image ends; thread 0 is neither.
+// The thread has no operations left. It ends, or is parked until the image ends; thread 0 is
+// neither.
 void ImageRun::finish(ThreadRun& self) {
   const bool ends = world_.view.threads(image_)[self.number].ends != 0;
   if (ends) self.become(Life::ended);  // who joins it waits for its exit hooks

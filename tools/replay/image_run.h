@@ -1,9 +1,9 @@
 // Replays one image of a plan in this process.
 //
-// Why it exists: threads, epochs, slots and calls come together here. What it refuses to do: decide.
-// What is to happen is in the plan, and when is the order's affair. The first image runs in the
-// process that replay began as; a fork in the plan forks, and the child runs its own image over the
-// slots that it has inherited.
+// Why it exists: threads, epochs, slots and calls come together here. What it refuses to do:
+// decide. What is to happen is in the plan, and when is the order's affair. The first image runs in
+// the process that replay began as; a fork in the plan forks, and the child runs its own image over
+// the slots that it has inherited.
 #pragma once
 
 #include <atomic>

@@ -1,20 +1,21 @@
 // The layout of a plan: what `trace plan` writes and `replay` maps and executes.
 //
 // Why it exists: replay has no C++ run-time library and must not call malloc, so everything that
-// needs thought (which object lies where, who waits for whom) is decided before, and what is left is
-// an array of operations for each thread. What it refuses to do: depend on anything. Plain structs,
-// host byte order, offsets in bytes from the beginning of the file; every array begins at a
-// multiple of `section_alignment`.
+// needs thought (which object lies where, who waits for whom) is decided before, and what is left
+// is an array of operations for each thread. What it refuses to do: depend on anything. Plain
+// structs, host byte order, offsets in bytes from the beginning of the file; every array begins at
+// a multiple of `section_alignment`.
 //
 //   | Header | Image... |  and for each image, in any order:
 //   | Thread... | Operation... | Epoch... | Run... | times | addresses |
 //
 // Orders that a plan keeps:
 //
-// - A *slot* holds the pointer of one live object. An object of which every operation belongs to one
-//   thread needs no order but that thread's own. Operations of other objects are `shared`: each
-//   carries a turn and runs when the slot's turn counter has that value, which it then raises by one.
-//   Only `waits` may have to wait: the operation before it in that slot belongs to another thread.
+// - A *slot* holds the pointer of one live object. An object of which every operation belongs to
+//   one thread needs no order but that thread's own. Operations of other objects are `shared`: each
+//   carries a turn and runs when the slot's turn counter has that value, which it then raises by
+//   one. Only `waits` may have to wait: the operation before it in that slot belongs to another
+//   thread.
 // - An *epoch* is a range of the image's events. All operations of a thread in it lie between two
 //   markers, `enter` and `leave`; to enter waits until the first `after` epochs are done, that is,
 //   left by all who were to enter them. A fork is an epoch of its own that waits for all before it,
@@ -123,8 +124,8 @@ struct Image {
   // std::uint64_t[operations]: when, in nanoseconds since the image began. 0: not in this plan.
   std::uint64_t times_offset;
   // std::uint64_t[operations]: where malloc, calloc, aligned and realloc get their object, in bytes
-  // from the beginning of one mapping of arena_bytes, or'ed with `address_fresh` where no object has
-  // lain on any of its bytes before (a calloc then has nothing to zero). 0: not in this plan.
+  // from the beginning of one mapping of arena_bytes, or'ed with `address_fresh` where no object
+  // has lain on any of its bytes before (a calloc then has nothing to zero). 0: not in this plan.
   std::uint64_t addresses_offset;
   std::uint64_t arena_bytes;
   std::uint64_t slots;   // every slot is below this number

@@ -5,8 +5,8 @@
 // it cannot prove. It walks through the recorded order and finds each operation able to run when it
 // comes: its turn is there, its epochs are done, its thread has started. So that order keeps all
 // the plan's orders, they contain no circle, and under any schedule some thread can go on until all
-// have ended. It proves likewise that operations on one slot by two threads are ordered by a turn or
-// by an epoch, and that the plan's sums are right.
+// have ended. It proves likewise that operations on one slot by two threads are ordered by a turn
+// or by an epoch, and that the plan's sums are right.
 #pragma once
 
 #include "replay/plan_view.h"

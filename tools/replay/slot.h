@@ -4,8 +4,8 @@
 // order of the recording. What it refuses to do: put a price on objects that never leave their
 // thread. Their operations have no turns (plan.h), and touch the counter not at all.
 //
-// How a turn is passed. The counter is one word: 31 bits of turn, and `waited_for`, which whoever is
-// about to sleep sets by compare-exchange. pass() exchanges the whole word, so in the word's one
+// How a turn is passed. The counter is one word: 31 bits of turn, and `waited_for`, which whoever
+// is about to sleep sets by compare-exchange. pass() exchanges the whole word, so in the word's one
 // order of modifications a sleeper's mark comes before the exchange, which then sees it and wakes
 // the sleeper, or after it, and then the mark's compare-exchange fails, as the turn has changed. A
 // mark is never lost: nothing but shared operations stores to the word, and each of them exchanges.

@@ -1,9 +1,9 @@
 // The threads of one image: how they start, and when they are gone.
 //
 // Why it exists: an allocator tells threads apart by what libc gives them, so these are real ones,
-// from pthread_create, and end as real ones do, with the allocator's own exit hooks. What it refuses
-// to do: let libc choose their stacks, which would be counted as the allocator's memory. The stacks
-// are replay's, and serve one thread after another.
+// from pthread_create, and end as real ones do, with the allocator's own exit hooks. What it
+// refuses to do: let libc choose their stacks, which would be counted as the allocator's memory.
+// The stacks are replay's, and serve one thread after another.
 #pragma once
 
 #include <atomic>
@@ -32,8 +32,8 @@ class Threads {
   // Until the thread, which is going to end, has ended, and its exit hooks have run.
   void wait_gone(std::uint32_t number);
 
-  // The first so many ends of the recording: whether nobody has to be waited for but by joining him;
-  // and until all are gone.
+  // The first so many ends of the recording: whether nobody has to be waited for but by joining
+  // him; and until all are gone.
   bool have_ended(std::uint32_t ends) const;
   void wait_for_ends(std::uint32_t ends);
 

@@ -1,4 +1,5 @@
-// One processor for all threads of an image: exactly one of them runs, and which one is decided here.
+// One processor for all threads of an image: exactly one of them runs, and which one is decided
+// here.
 //
 // Why it exists: on real processors each run of a program with threads is another one. Here two
 // runs make the same calls in the same order, and yet each thread is a real one to the allocator.

@@ -1,6 +1,6 @@
-// Plans are carried out: under each order all calls are made, blocks keep what is in them, and what is
-// live at the end is what was live in the trace. Under ThreadSanitizer this is the stress test of turns,
-// epochs and batons.
+// Plans are carried out: under each order all calls are made, blocks keep what is in them, and what
+// is live at the end is what was live in the trace. Under ThreadSanitizer this is the stress test
+// of turns, epochs and batons.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -173,8 +173,8 @@ TEST(Executor, LiveBytesOfSamplesAreThePlansWhereOneRunsAtATime) {
   }
 }
 
-// Appends a section of addresses, as the planners of addresses do: place(operation) for each call that
-// makes or resizes an object.
+// Appends a section of addresses, as the planners of addresses do: place(operation) for each call
+// that makes or resizes an object.
 template <class Place>
 void add_addresses(const Folder& folder, std::uint64_t arena_bytes, Place&& place) {
   std::fstream file{folder.plan(), std::ios::binary | std::ios::in | std::ios::out};

@@ -68,15 +68,18 @@ TEST(Planner, APlanHasTheCallsOfTheTraceInItsOrder) {
 TEST(Planner, ForkedChildrenArePlannedWithWhatTheyInherit) {
   Recipe recipe;
   recipe.forks = 5;
-  const Planned planned{recipe, {.window = 100}};
-  ASSERT_EQ(planned.view.images(), 6U);
-  for (std::size_t i = 0; i < planned.view.images(); ++i) {
-    const plan::Image& image = planned.view.image(i);
-    expect_sums(image, planned.expected[image.number]);
-    EXPECT_EQ(image.parent, i == 0 ? plan::none : 0);
-    EXPECT_EQ(image.inherited_objects > 0, i > 0);
+  for (const std::uint64_t window : {0U, 1U, 100U}) {
+    const Planned planned{recipe, {.window = window}, true};
+    ASSERT_EQ(planned.view.images(), 6U);
+    for (std::size_t i = 0; i < planned.view.images(); ++i) {
+      const plan::Image& image = planned.view.image(i);
+      expect_sums(image, planned.expected[image.number]);
+      EXPECT_EQ(image.parent, i == 0 ? plan::none : 0);
+      EXPECT_EQ(image.inherited_objects > 0, i > 0);
+    }
+    expect_calls(planned.view, planned.view.image(0), planned.expected[0]);
+    EXPECT_TRUE(planned.summary.not_planned.empty());
   }
-  EXPECT_TRUE(planned.summary.not_planned.empty());
 }
 
 TEST(Planner, AloneAnImageForksNobody) {

@@ -1,4 +1,5 @@
-// Writes a synthetic trace, for tests in Python; prints what is in it, a line of JSON for each image.
+// Writes a synthetic trace, for tests in Python; prints what is in it, a line of JSON for each
+// image.
 //
 //   synthetic_trace FILE [NAME=NUMBER...]      the names are those of a Recipe
 #include <cstdio>

@@ -1,8 +1,8 @@
 // Plans one image: the second of two readings, in which the operations are written.
 //
-// Why it exists: who waits for whom is decided here, in the recorded order, for plan.h's reasons. What
-// it refuses to do: look ahead; what lies ahead is in the survey. A forked child is planned when its
-// parent's fork is met, since that is where its objects are what it inherits.
+// Why it exists: who waits for whom is decided here, in the recorded order, for plan.h's reasons.
+// What it refuses to do: look ahead; what lies ahead is in the survey. A forked child is planned
+// when its parent's fork is met, since that is where its objects are what it inherits.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +26,8 @@ struct PlanTree {
 
 class ImagePlanner {
  public:
-  // parent: null, or the one that has just met this image's fork. Of a trace's damage it makes what it
-  // can: see PlanSummary.
+  // parent: null, or the one that has just met this image's fork. Of a trace's damage it makes what
+  // it can: see PlanSummary.
   ImagePlanner(PlanTree& tree, const Image& image, std::uint32_t place, const ImagePlanner* parent);
 
   void run();

@@ -1,9 +1,9 @@
 // The file that a plan is written into.
 //
-// Why it exists: a plan has a table for each thread, all of which grow at the same time, and none of
-// which fits into memory. Each has its place in the file from the beginning, and a small buffer. What
-// it refuses to do: leave half a plan behind. The header comes last, and what is not finished is
-// removed.
+// Why it exists: a plan has a table for each thread, all of which grow at the same time, and none
+// of which fits into memory. Each has its place in the file from the beginning, and a small buffer.
+// What it refuses to do: leave half a plan behind. The header comes last, and what is not finished
+// is removed.
 #pragma once
 
 #include <cstddef>

@@ -1,9 +1,9 @@
 // From a trace to a plan: what `replay` executes (replay/plan.h).
 //
-// Why it exists: see plan.h; here is what it takes to make one. A trace is read twice, from its first
-// event to its last, and never held: memory is 4 bytes for each object that the image makes and 12 for
-// each that is live at the peak. What it refuses to do: invent. What cannot be replayed is left out,
-// and told.
+// Why it exists: see plan.h; here is what it takes to make one. A trace is read twice, from its
+// first event to its last, and never held: memory is 4 bytes for each object that the image makes
+// and 12 for each that is live at the peak. What it refuses to do: invent. What cannot be replayed
+// is left out, and told.
 #pragma once
 
 #include <cstdint>

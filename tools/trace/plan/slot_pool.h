@@ -1,10 +1,10 @@
 // Which slot an object gets, and who had it before.
 //
-// Why it exists: replay keeps the pointers of live objects, so slots are reused, and reuse must make
-// nobody wait who did not wait when it was recorded. What it refuses to do: be fair to memory at that
-// price. A thread takes first what it has freed itself; then what others freed two epochs ago, or
-// long ago in a plan without window; then new ones, a cache line at a time, since threads that write
-// into one line wait for each other, too.
+// Why it exists: replay keeps the pointers of live objects, so slots are reused, and reuse must
+// make nobody wait who did not wait when it was recorded. What it refuses to do: be fair to memory
+// at that price. A thread takes first what it has freed itself; then what others freed two epochs
+// ago, or long ago in a plan without window; then new ones, a cache line at a time, since threads
+// that write into one line wait for each other, too.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +24,8 @@ class SlotPool {
   // objects: that it will be asked for, at most.
   SlotPool(std::uint64_t objects, std::size_t threads, bool has_window);
 
-  // A pool for a child that is forked: the same slots, all of which are its first thread's now, those
-  // in use (parent.count() of bool) and those that are free.
+  // A pool for a child that is forked: the same slots, all of which are its first thread's now,
+  // those in use (parent.count() of bool) and those that are free.
   SlotPool(const SlotPool& parent, const std::vector<bool>& in_use, std::uint64_t objects,
            std::size_t threads);
 
