@@ -37,10 +37,13 @@ FAILURE_LINES_SHOWN = 20
 
 # `asan` checks for undefined behaviour as well, so `ubsan` has nothing to add.
 PRESETS = ("release", "debug", "asan", "tsan")
-# `asan` asserts what `debug` does, but a sanitizer's malloc leaves no room for drop-in libraries: `debug`
-# adds the tests that run under those, which have a target and labels of their own.
-TARGETS = {"debug": "override_tests"}
-LABELS = {"debug": "programs|conformance|footprint|link"}
+# `asan` asserts what `debug` does, but a sanitizer's malloc leaves no room for drop-in libraries:
+# `debug` adds the tests that run under those. `tsan` says nothing of programs without threads.
+TARGETS = {"debug": "override_tests", "tsan": "threaded_tests"}
+TESTS = {
+    "debug": "^(programs|conformance|footprint|link|misuse|Pain|FullMemory|SignalsAndJumps)",
+    "tsan": "^(unit|property|stress|tools.replay)",
+}
 PYTHON_SOURCES = ("lab", "dev", "tests", "tools")
 # What mypy checks: each with the folder that its imports start from.
 TYPED_SOURCES = (("lab", ("tsmlab",)), ("dev/setup", (".",)), ("dev", ("test.py",)))
@@ -163,7 +166,7 @@ def build_and_test(preset: str) -> Iterator[Stage]:
             ["cmake", "--build", "--preset", preset, "-j", JOBS, "--target", target],
         )
     report = LOGS / f"ctest-{preset}.xml"
-    chosen = ["--label-regex", LABELS[preset]] if preset in LABELS else []
+    chosen = ["--tests-regex", TESTS[preset]] if preset in TESTS else []
     yield Stage(
         f"{preset} tests",
         ["ctest", "--preset", preset, "-j", JOBS, *chosen, "--output-junit", report],
