@@ -4,6 +4,7 @@
 #pragma once
 
 #include "base/check.h"
+#include "engine/guarded.h"
 #include "engine/large_blocks.h"
 #include "engine/misuse.h"
 #include "engine/page_heap.h"
@@ -49,7 +50,9 @@ class Engine {
   // A block of more bytes with the same contents, by another address for its pages, and `p` is
   // released; null, with nothing changed, where the caller does better to copy.
   void* move(void* p, std::size_t bytes) noexcept {
-    return (entry_of(p) & large_entry) != 0 ? move_large(p, bytes) : nullptr;
+    const Entry entry = entry_of(p);
+    if (entry == 0) return bytes <= guarded_bytes(p) ? p : nullptr;  // where it is
+    return (entry & large_entry) != 0 ? move_large(p, bytes) : nullptr;
   }
   // How many bytes to allocate for a block that outgrew its `old_bytes`: what grows once tends to
   // grow again, and a quarter more spares most of the copying. Large blocks have other ways.

@@ -1,7 +1,9 @@
 #include "engine/misuse.h"
 
+#include "engine/guarded.h"
 #include "engine/page_heap.h"
 #include "engine/remote_frees.h"
+#include "os/options.h"
 
 namespace ts::engine {
 namespace {
@@ -29,6 +31,9 @@ bool begins_block(const void* p) noexcept {
 }
 
 bool report_stray(const void* p, FoundBy found_by) noexcept {
+  if (current_options.guard_sample != 0) {
+    if (found_by == FoundBy::free ? release_guarded(p) : guarded_bytes(p) != 0) return true;
+  }
   const bool is_ours = granule_of(p) < layout.granule_count.load(std::memory_order_relaxed);
   const Misuse kind = !is_ours       ? Misuse::foreign_pointer
                       : was_freed(p) ? Misuse::double_free

@@ -10,8 +10,8 @@ namespace ts::engine {
 // Whether a large block or a place for a small one begins there.
 bool begins_block(const void* p) noexcept;
 
-// Reports a pointer that is no block's beginning, or no longer; false, always. The caller holds no
-// lock.
+// Of a pointer where no block begins, or no longer: true if it is a guarded block (guarded.h),
+// which is free by now if `found_by` is that; else it is reported. The caller holds no lock.
 [[gnu::cold, gnu::noinline]] bool report_stray(const void* p, FoundBy found_by) noexcept;
 
 // Reports the free of a small block that is on a list of free ones.

@@ -7,12 +7,14 @@
 #include "base/check.h"
 #include "base/event_counts.h"
 #include "engine/bins.h"
+#include "engine/guarded.h"
 #include "engine/large_blocks.h"
 #include "engine/misuse.h"
 #include "engine/page_heap.h"
 #include "engine/remote_frees.h"
 #include "engine/slabs.h"
 #include "os/mutex.h"
+#include "os/options.h"
 #include "os/os.h"
 
 namespace ts::engine {
@@ -161,10 +163,12 @@ ThreadHeap* adopt_heap() noexcept {
 
 // Of no slab: a large block, or none of ours.
 [[gnu::noinline]] void release_other(void* p, Entry entry) noexcept {
-  if ((entry & large_entry) == 0) [[unlikely]]
-    return static_cast<void>(report_stray(p, FoundBy::free));
   const int kept = errno;
-  release_large(p, entry);
+  if ((entry & large_entry) != 0) [[likely]] {
+    release_large(p, entry);
+  } else {
+    report_stray(p, FoundBy::free);
+  }
   errno = kept;
 }
 
@@ -242,6 +246,9 @@ void* allocate_slow(const Bin& bin) noexcept {
   const auto size_class = static_cast<unsigned>(&bin - current_heap->bins);
   if (!has_heap()) [[unlikely]]
     return allocate_without_heap(size_class);
+  if (current_options.guard_sample != 0) [[unlikely]] {
+    if (void* const p = allocate_guarded(size_classes[size_class]); p != nullptr) return p;
+  }
   ThreadHeap& heap = own_heap();
   const BusyMark mark{heap.busy};
   Block* const block = refill(heap, size_class);
@@ -313,22 +320,26 @@ void release_slow(void* p, Entry kind) noexcept {
 
 // ---- fork ----
 //
-// Locks in the order in which threads take them: common, orphans, pages. In the child, the heaps of
-// the threads that are gone become orphans, but for those that were in the middle of a change.
+// Locks in the order in which threads take them: common, orphans, pages, guarded. In the child, the
+// heaps of the threads that are gone become orphans, but for those that were in the middle of a
+// change.
 
 void fork_prepare() noexcept TS_NO_ANALYSIS {
   common_lock.lock();
   orphans_lock.lock();
   page_heap.fork_prepare();
+  guarded_fork_prepare();
 }
 
 void fork_parent() noexcept TS_NO_ANALYSIS {
+  guarded_fork_parent();
   page_heap.fork_parent();
   orphans_lock.unlock();
   common_lock.unlock();
 }
 
 void fork_child() noexcept TS_NO_ANALYSIS {
+  guarded_fork_child();
   page_heap.fork_child();
   orphans_lock.reset_after_fork();
   common_lock.reset_after_fork();

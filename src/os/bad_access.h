@@ -18,7 +18,7 @@ void call_at_bad_access(void (*look)(const void* address)) noexcept;
 // may allocate.
 inline constexpr int most_frames = 24;
 struct CallStack {
-  void* frames[most_frames];
+  void* frames[most_frames] = {};
   int depth = 0;
 };
 void take_call_stack(CallStack& stack) noexcept;

@@ -14,8 +14,7 @@ namespace {
 // By Misuse. Arrays of characters: pointers to them would be relocations at each start.
 constexpr char what[misuse_kinds][112] = {
     "double free: this block is free already",
-    "this memory is not of this malloc: another allocator's, the stack's, a variable's, or "
-    "nobody's",
+    "this memory is not of this malloc: another allocator's, the stack's, a variable's, no one's",
     "no block that is in use begins here",
     "a list of free blocks is damaged: one of them was freed twice, or written to after its free",
     "the size that is named is not that of the block",

@@ -34,6 +34,8 @@ constexpr std::size_t prefix_length = sizeof prefix - 1;
 constexpr Option table[] = {
     {"ON_MISUSE", Kind::choice, offsetof(Options, on_misuse), 0, "default|abort|continue|silent",
      "after misuse was reported; default: leave a foreign pointer alone, else abort"},
+    {"GUARD_SAMPLE", Kind::number, offsetof(Options, guard_sample), 1'000'000'000, "",
+     "N: one in about N blocks that leave a slab is on a page of its own; 0: none"},
     {"SHOW", Kind::choice, offsetof(Options, show), 0, "0|1",
      "1: print this list at the start of each process"},
 };

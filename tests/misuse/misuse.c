@@ -27,7 +27,7 @@ extern char** environ;
 // C23; libc has it from 2.43 on.
 extern void free_sized(void*, size_t) __attribute__((weak));
 
-enum { small = 48, large = 300000, time_limit_seconds = 10 };
+enum { small = 48, medium = 3000, large = 300000, time_limit_seconds = 10 };
 
 // ---- what the compiler must not see through ----
 
@@ -199,6 +199,24 @@ static void write_behind_the_end(void) {
   put(a);
 }
 
+// Of several blocks, for allocators that guard some.
+enum { several = 40 };
+static void write_after_frees(void) {
+  char* block[several];
+  for (int i = 0; i < several; ++i) block[i] = get(medium);
+  for (int i = 0; i < several; ++i) {
+    put(block[i]);
+    *(char*)opaque(block[i] + 1000) = 'z';
+  }
+}
+
+static void write_behind_the_ends(void) {
+  for (int i = 0; i < several; ++i) {
+    char* const a = get(medium);
+    *(char*)opaque(a + malloc_usable_size(a)) = 'z';
+  }
+}
+
 typedef struct Class {
   const char* name;
   void (*run)(void);
@@ -236,6 +254,8 @@ static const Class classes[] = {
     {"sized free of another size", sized_free_of_another_size, small},
     {"write after free", write_after_free, small},
     {"write behind the end", write_behind_the_end, small},
+    {"40 writes after free of 3 kB", write_after_frees, medium},
+    {"40 writes behind the end of 3 kB", write_behind_the_ends, medium},
 };
 enum { class_count = sizeof classes / sizeof *classes };
 

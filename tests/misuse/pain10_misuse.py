@@ -59,14 +59,13 @@ def expect(holds: bool, what: str, seen: object) -> None:
 
 
 def runner(program: str, library: str | None, is_linked: bool) -> Run:
-    """Something that runs a class, or all, with TSMALLOC_ON_MISUSE set to a value."""
+    """Something that runs a class, or all, with options."""
 
-    def run(*arguments: str, on_misuse: str | None = None) -> subprocess.CompletedProcess[str]:
+    def run(*arguments: str, **options: str) -> subprocess.CompletedProcess[str]:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("TSMALLOC_")}
         if library is not None and not is_linked:
             environment["LD_PRELOAD"] = library
-        if on_misuse is not None:
-            environment["TSMALLOC_ON_MISUSE"] = on_misuse
+        environment |= {f"TSMALLOC_{name.upper()}": value for name, value in options.items()}
         return subprocess.run(
             [program, *arguments],
             env=environment,
@@ -143,6 +142,29 @@ def check_choices(run: Run) -> None:
     expect("malloc_usable_size(0x" in result.stderr, "the function is named", result)
 
 
+def check_guards(run: Run) -> None:
+    """With TSMALLOC_GUARD_SAMPLE, what is written where it must not dies, with both call stacks."""
+    for name, what in (
+        (
+            "40 writes after free of 3 kB",
+            r"tsmalloc: use after free: 0x\w+, of a sampled block of \d+ .*",
+        ),
+        (
+            "40 writes behind the end of 3 kB",
+            r"tsmalloc: access outside of a block in use: 0x\w+, .*",
+        ),
+    ):
+        result = run(name, guard_sample="1")
+        expect(result.returncode == -signal.SIGSEGV, f"{name} dies as it would", result)
+        said = reports(result)
+        expect(bool(said) and re.fullmatch(what, said[0]) is not None, what, said)
+        headings = ["tsmalloc: it was allocated here:", "tsmalloc: and freed here:"]
+        is_freed = name.startswith("40 writes after free")
+        expect(said[1:] == headings[: 2 if is_freed else 1], "whose call stacks", result.stderr)
+    result = run("free of libc's own block", guard_sample="1")
+    expect(result.returncode == 0, "a foreign pointer is survived", result)
+
+
 def main(arguments: list[str]) -> int:
     """Runs all checks; 1 if one failed."""
     is_debug = arguments[0] == "--debug"
@@ -154,6 +176,7 @@ def main(arguments: list[str]) -> int:
     check_table(run, is_debug)
     check_messages(run, is_linked)
     check_choices(run)
+    check_guards(run)
     for fault in faults:
         print(fault)
     return 1 if faults else 0

@@ -1,0 +1,169 @@
+#include "engine/guarded.h"
+
+#include <atomic>
+
+#include "base/check.h"
+#include "os/bad_access.h"
+#include "os/error_line.h"
+#include "os/mutex.h"
+#include "os/options.h"
+#include "os/os.h"
+
+namespace ts::engine {
+namespace {
+
+constexpr std::size_t slot_count = 128;
+
+// A page for a block, with one that nobody may touch on either side, which it shares with its
+// neighbours.
+struct Slot {
+  std::byte* block = nullptr;  // null: never used
+  std::size_t bytes = 0;
+  bool is_in_use = false;
+  os::CallStack allocated;
+  os::CallStack freed;
+};
+
+// The words of `lock` but for what the handler of a bad access reads without it, since the thread
+// may have been stopped anywhere: it looks at the slot of a block that nobody changes, if the
+// program made one mistake, and else prints what is there.
+constinit Mutex lock;
+constinit Slot slots[slot_count];
+constinit std::size_t next_slot = 0;
+
+// Const once it is not null.
+constinit std::atomic<std::byte*> region{nullptr};
+
+// How many blocks have to leave slabs until the next sample; relaxed, nothing hangs on it.
+constinit std::atomic<std::int64_t> left{0};
+// Somebody takes a sample; what he needs for it is not to be one.
+constinit std::atomic<bool> is_busy{false};
+
+std::size_t region_bytes() noexcept { return (2 * slot_count + 1) * os::page_bytes(); }
+
+// The slot whose page, or the page behind it, has this address; null of others.
+Slot* slot_of(const void* p) noexcept {
+  std::byte* const begin = region.load(std::memory_order_acquire);  // pairs with open_region
+  const std::size_t offset = address_of(p) - address_of(begin);
+  if (begin == nullptr || offset >= region_bytes()) return nullptr;
+  const std::size_t page = offset / os::page_bytes();
+  return &slots[page == 0 ? 0 : (page - 1) / 2];
+}
+
+std::byte* page_of(const Slot& slot) noexcept {
+  const auto number = static_cast<std::size_t>(&slot - slots);
+  return region.load(std::memory_order_relaxed) + (2 * number + 1) * os::page_bytes();
+}
+
+void describe(const Slot& slot) noexcept {
+  os::ErrorLine{"it was allocated here:"}.write();
+  os::write_call_stack(slot.allocated);
+  if (slot.is_in_use) return;
+  os::ErrorLine{"and freed here:"}.write();
+  os::write_call_stack(slot.freed);
+}
+
+void at_bad_access(const void* address) noexcept {
+  const Slot* const slot = slot_of(address);
+  if (slot == nullptr || slot->block == nullptr) return;
+  os::ErrorLine line{slot->is_in_use ? "access outside of a block in use: " : "use after free: "};
+  line.address(address);
+  line.text(", of a sampled block of ");
+  line.number(slot->bytes);
+  line.text(" bytes at ");
+  line.address(slot->block);
+  line.write();
+  describe(*slot);
+}
+
+bool open_region() noexcept {
+  if (region.load(std::memory_order_relaxed) != nullptr) return true;
+  auto* const begin = static_cast<std::byte*>(os::reserve(region_bytes()));
+  if (begin == nullptr) return false;
+  // release: pairs with slot_of in threads that have learnt of a block otherwise
+  region.store(begin, std::memory_order_release);
+  os::call_at_bad_access(at_bad_access);
+  return true;
+}
+
+// A slot whose block has been free for longest, or nearly; null if all are in use.
+Slot* free_slot() noexcept TS_REQUIRES(lock) {
+  for (std::size_t tries = 0; tries < slot_count; ++tries) {
+    Slot& slot = slots[next_slot++ % slot_count];
+    if (!slot.is_in_use) return &slot;
+  }
+  return nullptr;
+}
+
+void* take_sample(std::size_t bytes) noexcept {
+  os::CallStack stack;
+  os::take_call_stack(stack);
+  const Guard guard{lock};
+  if (!open_region()) return nullptr;
+  Slot* const slot = free_slot();
+  if (slot == nullptr || !os::commit(page_of(*slot), os::page_bytes())) return nullptr;
+  slot->block = page_of(*slot) + os::page_bytes() - bytes;
+  slot->bytes = bytes;
+  slot->allocated = stack;
+  slot->is_in_use = true;
+  return slot->block;
+}
+
+// Around N, so that what a program repeats does not decide what is sampled.
+std::int64_t next_interval(std::uint32_t sample) noexcept {
+  static constinit std::atomic<std::uint64_t> random{1};  // relaxed: any number will do
+  const std::uint64_t now = random.fetch_add(0x9e3779b97f4a7c15, std::memory_order_relaxed);
+  return static_cast<std::int64_t>((now >> 32) % (2 * std::uint64_t{sample}) + 1);
+}
+
+}  // namespace
+
+void* allocate_guarded(const SizeClass& c) noexcept {
+  const std::uint32_t sample = current_options.guard_sample;
+  if (sample == 0 || c.block_bytes > os::page_bytes()) return nullptr;
+  const auto leave = static_cast<std::int64_t>(c.bin_blocks + 1) / 2;
+  if (left.fetch_sub(leave, std::memory_order_relaxed) > leave) return nullptr;
+  // acquire, release: what one sample writes, the next one sees
+  if (is_busy.exchange(true, std::memory_order_acquire)) return nullptr;
+  left.store(next_interval(sample), std::memory_order_relaxed);
+  void* const p = take_sample(c.block_bytes);
+  is_busy.store(false, std::memory_order_release);
+  return p;
+}
+
+bool release_guarded(const void* p) noexcept {
+  Slot* const slot = slot_of(p);
+  if (slot == nullptr) return false;
+  os::CallStack stack;
+  os::take_call_stack(stack);
+  Slot found;
+  {
+    const Guard guard{lock};
+    if (slot->is_in_use && slot->block == p) {
+      slot->is_in_use = false;
+      slot->freed = stack;
+      os::withdraw(page_of(*slot), os::page_bytes());  // if not, less is noticed
+      return true;
+    }
+    found = *slot;
+  }
+  const bool is_again = found.block == p;
+  if (is_again) describe(found);
+  report_misuse(is_again ? Misuse::double_free : Misuse::no_beginning, FoundBy::free, p,
+                found.bytes);
+  return true;
+}
+
+std::size_t guarded_bytes(const void* p) noexcept {
+  const Slot* const slot = slot_of(p);
+  return slot != nullptr && slot->is_in_use && slot->block == p ? slot->bytes : 0;
+}
+
+void guarded_fork_prepare() noexcept TS_NO_ANALYSIS { lock.lock(); }
+void guarded_fork_parent() noexcept TS_NO_ANALYSIS { lock.unlock(); }
+void guarded_fork_child() noexcept TS_NO_ANALYSIS {
+  lock.reset_after_fork();
+  is_busy.store(false, std::memory_order_relaxed);  // whoever was is not here
+}
+
+}  // namespace ts::engine
