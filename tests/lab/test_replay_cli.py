@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tsmlab import paths
+from tsmlab import paths, suite_results
 from tsmlab.traces import replay_results, workloads
 from tsmlab.traces.replay_results import Replay, ReplayResults
 
@@ -164,6 +164,36 @@ def test_traces_are_workloads_of_the_bench(trace: Path, tmp_path: Path) -> None:
     (planned,) = workloads.planned([found], tmp_path, program)
     done = subprocess.run(planned.command, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout)["matches"] is True
+
+
+def test_a_corpus_is_benched_with_the_time_that_replay_tells(trace: Path, tmp_path: Path) -> None:
+    # The verb itself, with another folder in the corpus's place.
+    script = tmp_path / "bench.py"
+    script.write_text(
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from tsmlab import cli\n"
+        "from tsmlab.traces import workloads\n"
+        f"workloads.corpus = lambda: Path({str(trace.parent)!r})\n"
+        "sys.exit(cli.main(sys.argv[1:]))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, script, "bench", "--traces", "trace-*", "-a", "glibc,tsmalloc", "-r", "3"],
+        env=os.environ | {"XDG_STATE_HOME": str(tmp_path / "state")},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    (path,) = (tmp_path / "state" / "tsmalloc" / "results").glob("*-bench-*.json")
+    (runs,) = suite_results.from_json(path.read_text()).runs
+    assert runs.workload.name == "trace-made-up"
+    assert len(runs.samples) == 1 + 3 * 2
+    for sample in runs.samples:
+        line = sample.measurement["replay"]
+        assert sample.values["time_seconds"] == line["wall_ns"] / 1e9
+        assert sample.values["peak_memory_bytes"] == line["peak_resident_bytes"]
 
 
 def test_the_corpus_can_be_benched(replay: Run) -> None:
