@@ -340,15 +340,27 @@ def test_who_tells_no_classes_is_noted() -> None:
     def answer(allocator: Any) -> dict[str, Any]:
         if allocator.name == "broken":
             raise UserError("usable fails under broken.")
+        if allocator.name == "literal":
+            return {"runs": [[0, 1, 67108864, 0]]}
+        if allocator.name == "half":
+            return {"runs": [[8, 8, 1000, 0], [8001, 1, 99999, 0]]}
         return {"runs": None if allocator.name == "quiet" else [[8, 8, 2, 0], [32, 16, 3, 4]]}
 
     class Broken(Fake):
         name = "broken"
 
+    class Literal(Fake):
+        name = "literal"
+
     class Good(Fake):
         name = "good"
 
-    found = classes_of([Fake(), Broken(), Good()], notes.append, answer)  # type: ignore[list-item]
-    assert [each.allocator for each in found] == ["good"]
-    assert len(notes) == 2
-    assert file_text(found) == "allocator good\nrun 8 8 2 0\nrun 32 16 3 4\n"
+    class Half(Fake):
+        name = "half"
+
+    fakes = [Fake(), Broken(), Literal(), Good(), Half()]
+    found = classes_of(fakes, notes.append, answer)  # type: ignore[arg-type]
+    assert [each.allocator for each in found] == ["good", "half"]
+    assert len(notes) == 4
+    assert "above 8,001 bytes" in notes[-1]
+    assert file_text(found[:1]) == "allocator good\nrun 8 8 2 0\nrun 32 16 3 4\n"

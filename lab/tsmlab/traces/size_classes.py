@@ -23,6 +23,8 @@ SCHEMA = "tsmalloc-usable/1"
 TIMEOUT_SECONDS = 60.0
 # Nobody has classes a byte apart for longer than this.
 MOST_BYTE_STEPS = 64
+# Who tells requested sizes already of blocks this small tells nothing.
+LITERAL_FROM = 1024
 
 Run = tuple[int, int, int, int]
 Ask = Callable[[Allocator], dict[str, Any]]
@@ -88,9 +90,15 @@ def classes_of(
             note(f"{allocator.name} does not tell its blocks' usable sizes")
             continue
         runs = tuple((int(a), int(b), int(c), int(d)) for a, b, c, d in answer["runs"])
-        if any(step == 1 and count > MOST_BYTE_STEPS for _, step, count, _ in runs):
+        literal = [run[0] for run in runs if run[1] == 1 and run[2] > MOST_BYTE_STEPS]
+        if literal and literal[0] <= LITERAL_FROM:
             note(f"{allocator.name} tells the requested sizes of its blocks, not the usable ones")
             continue
+        if literal:
+            note(
+                f"{allocator.name} tells the requested sizes of blocks above {literal[0]:,} bytes: "
+                "for them no waste is predicted"
+            )
         found.append(SizeClasses(allocator.name, runs))
     return found
 

@@ -262,7 +262,7 @@ TEST_F(ClassesFile, WhatIsNoneIsRefusedWithItsLine) {
 
 TEST(Classes, APathThatIsNoFile) { EXPECT_THROW(read_classes("/nowhere/classes.txt"), Error); }
 
-// --- steps, as `usable` finds them ----------------------------------------------------------------
+// --- steps, as `usable` finds them ---------------------------------------------------------------
 
 // The classes of an allocator that is a function, and how often it was asked.
 template <typename Function>

@@ -64,7 +64,7 @@ std::size_t best_of(const std::vector<Outcome>& outcomes) {
   std::size_t best = outcomes.size();
   for (std::size_t i = 0; i < outcomes.size(); ++i) {
     if (outcomes[i].pages * 100 > fewest * (100 + tolerance_in_percent)) continue;
-    if (best == outcomes.size() || outcomes[i].misses < outcomes[best].misses) best = i;
+    if (best == outcomes.size() || outcomes[i].cost_ns() < outcomes[best].cost_ns()) best = i;
   }
   return best;
 }

@@ -14,7 +14,7 @@ from tsmlab.report.tables import Column, of_texts
 from tsmlab.report.theme import styles_for
 from tsmlab.traces.analysis import Measure, Predicted, SizeBucket, TraceAnalysis, waste
 from tsmlab.traces.analysis_text import grouped, lifetime_words
-from tsmlab.wording import names, quantity, share
+from tsmlab.wording import quantity, share
 
 # Beyond this many lines nobody tells them apart; the table has all.
 MOST_LINES = 6
@@ -81,7 +81,7 @@ def sizes(analysis: TraceAnalysis) -> Figure:
     kept = [i for i, bucket in enumerate(analysis.buckets) if bucket.allocations]
     drawn = [
         size_bars.WasteLine(
-            names([p.allocator for p in group], 1),
+            group[0].allocator + (f" +{len(group) - 1}" if len(group) > 1 else ""),
             [_waste(group[0], analysis.buckets, i) for i in kept],
             styles_for([group[0].allocator])[group[0].allocator],
         )
@@ -117,13 +117,13 @@ def sizes(analysis: TraceAnalysis) -> Figure:
 
 def _shown(analysis: TraceAnalysis) -> list[list[Predicted]]:
     """At most so many lines: those that people ask for first."""
-    groups = grouped(analysis.predicted)
 
-    def importance(group: Sequence[Predicted]) -> int:
-        places = [FIRST_NAMED.index(p.allocator) for p in group if p.allocator in FIRST_NAMED]
-        return min(places, default=len(FIRST_NAMED))
+    def importance(predicted: Predicted) -> int:
+        known = predicted.allocator in FIRST_NAMED
+        return FIRST_NAMED.index(predicted.allocator) if known else len(FIRST_NAMED)
 
-    return sorted(groups, key=importance)[:MOST_LINES]
+    groups = [sorted(group, key=importance) for group in grouped(analysis.predicted)]
+    return sorted(groups, key=lambda group: importance(group[0]))[:MOST_LINES]
 
 
 def _bar(bucket: SizeBucket, all_bytes: int) -> size_bars.Bar:

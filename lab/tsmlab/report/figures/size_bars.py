@@ -20,7 +20,7 @@ from tsmlab.report.text import shortened
 from tsmlab.report.theme import STATES, Style
 from tsmlab.wording import quantity, share
 
-LEFT, HEAD, FOOT, BETWEEN = 52.0, 40.0, 42.0, 34.0
+LEFT, HEAD, FOOT, BETWEEN = 52.0, 40.0, 42.0, 52.0
 BARS, LINES = 150.0, 170.0
 MAX_NAME = 16
 
@@ -111,12 +111,14 @@ def _lines(
     corner: tuple[float, float],
 ) -> None:
     ends = []
-    for line in lines:
+    for place, line in enumerate(lines):
         xs, ys = [], []
         for bar, value in zip(bars, line.wastes, strict=True):
             xs += [*_edges(bar), math.nan]
             ys += [value, value, math.nan]
-        (drawn,) = axes.plot(xs, ys, color=line.style.colour, linewidth=2.0)
+        # Where lines coincide, the first is seen.
+        level = 3.0 - 0.01 * place
+        (drawn,) = axes.plot(xs, ys, color=line.style.colour, linewidth=2.0, zorder=level)
         canvas.tip(drawn, f"{line.name}: {share(min(line.wastes))} to {share(max(line.wastes))}")
         ends.append(line.wastes[-1])
     highest = max(max(line.wastes) for line in lines)
