@@ -15,6 +15,7 @@ from typing import Any
 from conftest import Behaviour, SimulatedExecutor, World
 
 from tsmlab.progress import Reporter, Silence
+from tsmlab.traces.replay_results import ReplayResults
 from tsmlab.traces.replaying import Options, Outcome, replay
 
 MIB = 1 << 20
@@ -138,3 +139,18 @@ def replayed(
         compiler or Compiler(),
         executor.clock,
     )
+
+
+def side_by_side(folder: Path) -> ReplayResults:
+    """Two traces under three schedules, with latencies: all that a page can have."""
+    timed = {
+        "malloc": latency((32, 900), (64, 90), (1024, 9), (20_000, 1)),
+        "free": latency((16, 995), (4096, 5)),
+    }
+    overheads = {"glibc": 1.5, "tsmalloc": 1.25, "lock-best": 1.1, "lock-worst": 9.0}
+    behaviours = {
+        name: behaviour(stride(overhead, latency=timed)) for name, overhead in overheads.items()
+    }
+    traces = [folder / "one.tstrace", folder / ("a-long-name-" * 12 + ".tstrace")]
+    names = ("round-robin", "lottery", "stride")
+    return replayed(traces, behaviours, rounds=None, schedules=names, latency=True).results

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import replay_world
 import report_world as world
 
 from tsmlab import cli, report, results
@@ -87,7 +88,12 @@ def experiments_page() -> str:
     return html.page(writing.of(found))
 
 
-@pytest.fixture(params=["comparison", "experiments"])
+@pytest.fixture(scope="module")
+def replay_page(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return html.page(writing.of(replay_world.side_by_side(tmp_path_factory.mktemp("traces"))))
+
+
+@pytest.fixture(params=["comparison", "experiments", "replay"])
 def page(request: pytest.FixtureRequest) -> str:
     text: str = request.getfixturevalue(f"{request.param}_page")
     return text

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import headless_browser
 import pytest
+import replay_world
 import report_world as world
 
 from tsmlab import report
@@ -33,7 +34,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     folder = tmp_path_factory.mktemp("reports")
     compared = world.failing(world.compared(25, 6, 64), f"{'x' * 300} <script>")
     experiments = world.experimented(SOME, ("tsmalloc", "glibc", "lock-first", "cached-best"))
-    report.write([compared, experiments], folder / "r")
+    replays = replay_world.side_by_side(folder)
+    report.write([compared, experiments, replays], folder / "r")
     return sorted((folder / "r").rglob("index.html"))
 
 
@@ -46,7 +48,7 @@ def rgb(colour: str) -> str:
 def test_pages_fit_and_nobody_complains(
     browser: headless_browser.Browser, pages: list[Path], width: int, scripts: bool
 ) -> None:
-    assert len(pages) == 3
+    assert len(pages) == 4
     browser.allow_scripts(scripts)
     for page in pages:
         for system in ("light", "dark"):
