@@ -41,11 +41,14 @@ enum class RawKind : std::uint8_t {
   fork           // address: the fork's number within its image
 };
 
+// Of a record that happened when the one with the ticket before it did, as far as anybody looked.
+inline constexpr std::uint64_t no_time = 0;
+
 struct Record {
   std::atomic<std::uint64_t> ticket;  // 0: not published
   std::uint64_t what;                 // 48 bits of address, 8 of log2 alignment, 8 of kind
   std::uint64_t size;
-  std::uint64_t time;  // by the ring's clock
+  std::uint64_t time;  // by the ring's clock, or no_time
 
   static constexpr std::uint64_t pack(RawKind kind, std::uint64_t address, unsigned log2) {
     return address << 16 | std::uint64_t{log2 & 0xff} << 8 | static_cast<std::uint64_t>(kind);
@@ -142,7 +145,8 @@ struct alignas(chunk_bytes) Ring {
   std::atomic<std::uint32_t> first_free;    // relaxed: where to look first; only a hint
 
   alignas(64) std::atomic<std::uint64_t> rounds;  // relaxed: of the collector: it lives
-  std::atomic<std::uint64_t> now;                 // relaxed: the clock for who must not read one
+  // relaxed: the clock as of this millisecond, on a line that changes no more often.
+  alignas(64) std::atomic<std::uint64_t> now;
 
   alignas(64) std::atomic<std::uint64_t> next_id;     // relaxed: only has to differ
   std::atomic<std::uint32_t> images_without_place;    // relaxed

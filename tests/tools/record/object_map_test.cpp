@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <optional>
 #include <random>
 #include <vector>
 
@@ -16,7 +17,9 @@ struct Watched {
   std::map<std::uint64_t, std::uint64_t> expected;
 
   void put(std::uint64_t address, std::uint64_t object) {
-    map.put(address, object);
+    const auto former = expected.find(address);
+    EXPECT_EQ(map.put(address, object),
+              former != expected.end() ? std::optional{former->second} : std::nullopt);
     expected[address] = object;
   }
   void take(std::uint64_t address) {
@@ -39,8 +42,8 @@ TEST(AddressTable, GrowsAndForgets) {
   constexpr std::uint64_t count = 10'000;
   for (std::uint64_t i = 1; i <= count; ++i) table.put(16 * i, i);
   EXPECT_EQ(table.size(), count);
-  for (std::uint64_t i = 1; i <= count; i += 2) table.erase(16 * i);
-  table.erase(8);
+  for (std::uint64_t i = 1; i <= count; i += 2) table.take(16 * i);
+  EXPECT_FALSE(table.take(8).has_value());
   EXPECT_EQ(table.size(), count / 2);
   for (std::uint64_t i = 1; i <= count; ++i) {
     const std::uint64_t* const found = table.find(16 * i);
@@ -59,11 +62,12 @@ TEST(AddressTable, AgreesWithAMapOnFewAddresses) {
   for (int i = 0; i < 200'000; ++i) {
     const std::uint64_t address = 16 * (1 + random() % 150);
     if (random() % 2 == 0) {
-      table.put(address, static_cast<std::uint64_t>(i));
+      const auto former = expected.find(address);
+      ASSERT_EQ(table.put(address, static_cast<std::uint64_t>(i)),
+                former != expected.end() ? std::optional{former->second} : std::nullopt);
       expected[address] = static_cast<std::uint64_t>(i);
     } else {
-      table.erase(address);
-      expected.erase(address);
+      ASSERT_EQ(table.take(address).has_value(), expected.erase(address) == 1);
     }
     const std::uint64_t asked = 16 * (1 + random() % 150);
     const auto known = expected.find(asked);

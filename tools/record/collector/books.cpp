@@ -67,12 +67,11 @@ void Books::end_thread(const RawEvent& raw) {
 
 // Before an object can be there, whatever else was must have gone.
 void Books::settle_at(const RawEvent& raw, std::uint64_t object) {
-  if (const auto former = objects_.take(raw.address)) {
+  if (const auto former = objects_.put(raw.address, object)) {
     ++oddities_.missed_frees;
     ++frees_;
     emit(raw, Kind::free, *former, 0);
   }
-  objects_.put(raw.address, object);
 }
 
 void Books::allocate(const RawEvent& raw, Kind kind) {

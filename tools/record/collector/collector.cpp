@@ -15,6 +15,7 @@ namespace ts::record {
 namespace {
 
 constexpr std::uint64_t gap_patience_ns = 20'000'000;
+constexpr std::uint64_t tell_interval_ns = 1'000'000;
 constexpr std::uint64_t ends_interval_ns = 20'000'000;
 
 void wake_all(std::atomic<std::uint32_t>& word) {
@@ -35,7 +36,10 @@ Collector::~Collector() = default;
 
 std::size_t Collector::collect() {
   ring_.rounds.fetch_add(1, std::memory_order_relaxed);
-  ring_.now.store(clock_.read(), std::memory_order_relaxed);
+  if (const std::uint64_t ns = now_ns(); ns - told_ns_ >= tell_interval_ns) {
+    ring_.now.store(clock_.read(), std::memory_order_relaxed);
+    told_ns_ = ns;
+  }
   gave_back_ = false;
   meet_new_images();
   for (const auto& live : live_) live->limit = live->window.highest();
@@ -119,10 +123,11 @@ void Collector::take(Live& live, const Record& record) {
                .size = record.size,
                .leave_ticket = record.time,
                .time_ns = 0};
-  if (raw.kind != RawKind::resize) {
+  if (raw.kind != RawKind::resize && record.time != no_time) {
     const std::uint64_t time_ns = clock_.to_ns(record.time);
-    raw.time_ns = time_ns > live.begin_ns ? time_ns - live.begin_ns : 0;
+    live.time_ns = time_ns > live.begin_ns ? time_ns - live.begin_ns : 0;
   }
+  raw.time_ns = live.time_ns;
   if (raw.kind == RawKind::fork) {
     announce_fork(live, raw);
   } else {

@@ -147,6 +147,7 @@ class Collector {
   std::vector<ImageReport> reports_;
   bool gave_back_ = false;  // in this round
   std::uint64_t looked_at_ends_ns_ = 0;
+  std::uint64_t told_ns_ = 0;  // when the ring's clock was set
 };
 
 }  // namespace ts::record

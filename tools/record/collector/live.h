@@ -38,6 +38,8 @@ struct Collector::Live {
   trace::Image::Birth birth = trace::Image::Birth::root;
   std::uint32_t parent = trace::no_image;
 
+  std::uint64_t time_ns = 0;  // of the latest event whose time is known
+
   TicketWindow window;
   std::uint64_t limit = 0;      // the highest ticket known before this round
   std::uint64_t gap = 0;        // the ticket that is missing; 0: none

@@ -18,18 +18,21 @@ const std::uint64_t* AddressTable::find(std::uint64_t address) const {
   return found < entries_.size() ? &entries_[found].value : nullptr;
 }
 
-void AddressTable::put(std::uint64_t address, std::uint64_t value) {
+std::optional<std::uint64_t> AddressTable::put(std::uint64_t address, std::uint64_t value) {
   if ((size_ + 1) * 3 > entries_.size() * 2) grow();
   std::size_t i = home(address);
   while (entries_[i].address != 0 && entries_[i].address != address) i = (i + 1) & mask();
-  if (entries_[i].address == 0) ++size_;
+  if (entries_[i].address == address) return std::exchange(entries_[i].value, value);
   entries_[i] = {address, value};
+  ++size_;
+  return std::nullopt;
 }
 
 // Entries behind the hole move up, so that no search ends there too early.
-void AddressTable::erase(std::uint64_t address) {
+std::optional<std::uint64_t> AddressTable::take(std::uint64_t address) {
   std::size_t hole = locate(address);
-  if (hole == entries_.size()) return;
+  if (hole == entries_.size()) return std::nullopt;
+  const std::uint64_t value = entries_[hole].value;
   for (std::size_t i = (hole + 1) & mask(); entries_[i].address != 0; i = (i + 1) & mask()) {
     const std::size_t from_home = (i - home(entries_[i].address)) & mask();
     const std::size_t from_hole = (i - hole) & mask();
@@ -39,6 +42,7 @@ void AddressTable::erase(std::uint64_t address) {
   }
   entries_[hole] = {0, 0};
   --size_;
+  return value;
 }
 
 void AddressTable::grow() {
@@ -60,20 +64,22 @@ const std::uint64_t* ObjectMap::find_below(std::uint64_t address) const {
   return nullptr;
 }
 
-void ObjectMap::put(std::uint64_t address, std::uint64_t object) { top_.put(address, object); }
+std::optional<std::uint64_t> ObjectMap::put(std::uint64_t address, std::uint64_t object) {
+  const std::optional<std::uint64_t> here = top_.put(address, object);
+  if (here == gone) return std::nullopt;
+  if (here.has_value() || below_ == nullptr) return here;
+  const std::uint64_t* const there = find_below(address);
+  return there != nullptr ? std::optional{*there} : std::nullopt;
+}
 
 std::optional<std::uint64_t> ObjectMap::take(std::uint64_t address) {
-  const std::uint64_t* const here = top_.find(address);
-  const std::uint64_t* const there = below_ != nullptr ? find_below(address) : nullptr;
-  if (here == nullptr && there == nullptr) return std::nullopt;
-  const std::uint64_t object = here != nullptr ? *here : *there;
-  if (object == gone) return std::nullopt;
-  if (there != nullptr) {
-    top_.put(address, gone);
-  } else {
-    top_.erase(address);
-  }
-  return object;
+  if (below_ == nullptr) return top_.take(address);
+  const std::uint64_t* const there = find_below(address);
+  const std::optional<std::uint64_t> here =
+      there != nullptr ? top_.put(address, gone) : top_.take(address);
+  if (here == gone) return std::nullopt;
+  if (here.has_value()) return here;
+  return there != nullptr ? std::optional{*there} : std::nullopt;
 }
 
 ObjectMap ObjectMap::fork() {
@@ -117,7 +123,7 @@ void ObjectMap::flatten() {
       if (object != gone) {
         all.put(address, object);
       } else {
-        all.erase(address);
+        all.take(address);
       }
     });
   }

@@ -18,8 +18,9 @@ namespace ts::record {
 class AddressTable {
  public:
   const std::uint64_t* find(std::uint64_t address) const;  // null: none
-  void put(std::uint64_t address, std::uint64_t value);
-  void erase(std::uint64_t address);
+  // Returns the value that was there.
+  std::optional<std::uint64_t> put(std::uint64_t address, std::uint64_t value);
+  std::optional<std::uint64_t> take(std::uint64_t address);
   std::size_t size() const { return size_; }
 
   template <class Visit>
@@ -50,9 +51,8 @@ class AddressTable {
 
 class ObjectMap {
  public:
-  void put(std::uint64_t address, std::uint64_t object);
-
-  // Nothing: no object is known there.
+  // Both return the object that was there; nothing: none is known.
+  std::optional<std::uint64_t> put(std::uint64_t address, std::uint64_t object);
   std::optional<std::uint64_t> take(std::uint64_t address);
 
   // For the child of a fork.
