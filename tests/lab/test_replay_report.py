@@ -89,7 +89,8 @@ def test_schedules_stand_side_by_side(schedules: ReplayResults) -> None:
     odd = next(row for row in text.splitlines() if row.startswith("odd"))
     assert odd.count("(differs)") == 1, "it changes with its second run, under the first schedule"
     assert "round-robin: addresses: differ between runs of odd; the same for 2" in text
-    assert "stride: addresses: the same in all runs of each of 3 allocators" in text
+    assert "lottery, stride: addresses: the same in all runs of each of 3 allocators" in text
+    assert "there is one thread" not in text
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])
@@ -119,6 +120,15 @@ def test_events_that_were_left_out_are_told(trace: Path) -> None:
     printed["planned"] = printed["planned"] | {"left_out": 25}
     results = replayed(trace, {"glibc": behaviour(printed)}).results
     assert "25 of 225 events are left out" in replay_report.report(results, 120)
+
+
+def test_one_thread_alone_has_no_use_for_schedules(trace: Path) -> None:
+    alone = stride()
+    alone["planned"] = alone["planned"] | {"threads": 1}
+    results = replayed(
+        trace, {"glibc": behaviour(alone)}, rounds=None, schedules=("lottery", "stride")
+    ).results
+    assert "one thread, for which all schedules are the same" in replay_report.report(results, 120)
 
 
 def test_a_failure_is_told_under_its_schedule(trace: Path) -> None:

@@ -147,15 +147,26 @@ def _schedules(replays: Sequence[Replay]) -> Iterator[Block]:
         for line in render.failed_lines(replay.comparison)
     ]
     yield Block("fragmentation over time (at the peak)", columns=fit_columns(replays), fails=fails)
-    told = [f"{r.schedule}: {line}" for r in replays for line in repeatability(r)]
-    if told:
-        yield Block(lines=told)
+    if lines := list(_repeated(replays)):
+        yield Block(lines=lines)
     for replay in replays:
         if columns := latency_columns(replay):
             yield Block(f"{replay.schedule}: latency, all runs together", columns=columns)
     for replay in replays:
         if block := _shares(replay):
             yield block
+
+
+def _repeated(replays: Sequence[Replay]) -> Iterator[str]:
+    """Whether runs were the same; schedules of which the same is to be said, together."""
+    said: dict[str, list[str]] = {}
+    for replay in replays:
+        for line in repeatability(replay):
+            said.setdefault(line, []).append(replay.schedule)
+    for line, schedules in said.items():
+        yield f"{', '.join(schedules)}: {line}"
+    if replays[0].trace.threads == 1:
+        yield "there is one thread, for which all schedules are the same"
 
 
 def _shares(replay: Replay) -> Block | None:
