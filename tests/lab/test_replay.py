@@ -25,9 +25,10 @@ from replay_world import (
 from tsmlab.errors import UserError
 from tsmlab.measuring import Measurement, RunRequest
 from tsmlab.metrics import PEAK_MEMORY, TIME
+from tsmlab.stats import Verdict
 from tsmlab.traces import planning, replay_results
-from tsmlab.traces.replay_line import Latencies, ReplayLine, decode, merged
-from tsmlab.traces.replay_results import Latency, ThreadShare
+from tsmlab.traces.replay_line import Latencies, ReplayLine, ThreadShare, decode, merged
+from tsmlab.traces.replay_results import Latency
 from tsmlab.traces.replaying import (
     AT_PEAK,
     OVER_TIME,
@@ -171,8 +172,7 @@ def test_it_is_a_comparison_with_its_verdicts(trace: Path) -> None:
     (found,) = replayed(trace, behaviours, rounds=6).results.replays
     rows = {row.allocator: row for row in found.comparison.analysis.rows}
     assert rows["tsmalloc"].metrics[TIME].median == 0.04
-    assert rows["tsmalloc"].metrics[TIME].verdict is not None
-    assert rows["tsmalloc"].metrics[TIME].verdict.value == "better"
+    assert rows["tsmalloc"].metrics[TIME].verdict is Verdict.BETTER
     assert rows["tsmalloc"].metrics[PEAK_MEMORY].median == 2.5 * MIB
     assert rows["glibc"].metrics[AT_PEAK].median == 0.5
     phases = [s.phase for s in found.comparison.samples]

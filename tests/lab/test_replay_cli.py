@@ -29,7 +29,8 @@ FITS = ("lock-first", "lock-best", "lock-worst")
 def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small one: six threads at a time that free each other's objects, come and go."""
     path = tmp_path_factory.mktemp("traces") / "made-up.tstrace"
-    command = [paths.tool("synthetic_trace"), path, "events=20000", "threads=6", "seed=3"]
+    tool = str(paths.tool("synthetic_trace"))
+    command = [tool, str(path), "events=20000", "threads=6", "seed=3"]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     return path
 
