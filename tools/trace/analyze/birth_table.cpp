@@ -73,44 +73,49 @@ std::optional<Birth> BirthTable::find(std::uint64_t place) const {
   return birth;
 }
 
+BirthTable::Resized* BirthTable::find_resized(Page& page, std::uint64_t place) {
+  for (Resized& each : page.resized) {
+    if (each.place == place % page_places) return &each;
+  }
+  return nullptr;
+}
+
 void BirthTable::resize(std::uint64_t place, std::uint64_t size) {
   Page& page = *pages_[place / page_places];
-  const std::uint64_t i = place % page_places;
   Birth birth = *find(place);
-  if (page.resizes == nullptr) page.resizes = std::make_unique<Resizes>();
-  std::uint32_t& count = page.resizes->count[i];
-  if (count == 0) {
+  if (Resized* const resized = find_resized(page, place)) {
+    if (resized->count < std::numeric_limits<std::uint32_t>::max()) ++resized->count;
+  } else {
     const bool is_huge = birth.size >= huge;
-    page.resizes->first_size[i] = is_huge ? huge : static_cast<std::uint32_t>(birth.size);
+    page.resized.push_back({1, is_huge ? huge : static_cast<std::uint32_t>(birth.size),
+                            static_cast<std::uint8_t>(place % page_places)});
     if (is_huge) huge_first_[place] = birth.size;
   }
-  if (count < std::numeric_limits<std::uint32_t>::max()) ++count;
-  if (page.thread[i] == wide) wide_.erase(place);
+  if (page.thread[place % page_places] == wide) wide_.erase(place);
   birth.size = size;
   store(place, page, birth);
 }
 
 Chain BirthTable::chain(std::uint64_t place) const {
-  const Page* const page = pages_[place / page_places].get();
-  if (page == nullptr || page->resizes == nullptr) return {};
-  const std::uint64_t i = place % page_places;
-  const std::uint32_t count = page->resizes->count[i];
-  if (count == 0) return {};
-  const std::uint32_t first = page->resizes->first_size[i];
-  return {count, first == huge ? huge_first_.at(place) : first};
+  Page* const page = pages_[place / page_places].get();
+  const Resized* const resized = page != nullptr ? find_resized(*page, place) : nullptr;
+  if (resized == nullptr) return {};
+  const bool is_huge = resized->first_size == huge;
+  return {resized->count, is_huge ? huge_first_.at(place) : resized->first_size};
 }
 
 void BirthTable::remove(std::uint64_t place) {
   std::unique_ptr<Page>& page = pages_[place / page_places];
-  const std::uint64_t i = place % page_places;
-  if (page->thread[i] == wide) wide_.erase(place);
-  page->thread[i] = empty;
-  if (page->resizes != nullptr) {
-    if (page->resizes->first_size[i] == huge) huge_first_.erase(place);
-    page->resizes->count[i] = 0;
+  std::uint16_t& thread = page->thread[place % page_places];
+  if (thread == wide) wide_.erase(place);
+  thread = empty;
+  if (Resized* const resized = find_resized(*page, place)) {
+    if (resized->first_size == huge) huge_first_.erase(place);
+    *resized = page->resized.back();
+    page->resized.pop_back();
   }
   if (--page->taken > 0) return;
-  page->resizes.reset();
+  page->resized = {};
   spare_ = std::move(page);
 }
 

@@ -1,11 +1,12 @@
-// When, by whom and how large each live object was made, in 18 bytes an object.
+// When, by whom and how large each object was made, in 18 bytes an object.
 //
 // Why it exists: at its death an object's lifetime is told, so its birth has to be kept as long as
 // it lives. Objects are given by their places among those that are freed or resized at all
-// (object_set.h), so that pages are dense, and a page holds distances from its first object in 32
-// bits. What does not fit (a page that spans 4 s, 4 GiB or more) is kept at full width elsewhere.
-// With two events for each such object, a trace takes at most 9 bytes an event here. What it
-// refuses to do: allocate for objects of which nothing more is heard.
+// (object_set.h), so that pages are dense; a page holds distances from its first object in 32 bits,
+// and goes when all of its objects are dead. What does not fit (a page that spans 4 s, 4 GiB or
+// more) is kept at full width elsewhere. Since each such object has two events, this is at most 9
+// bytes an event of the trace, and 6 more for one that is resized and never freed. What it refuses
+// to do: hold anything of objects of which nothing more is heard.
 #pragma once
 
 #include <array>
@@ -68,9 +69,10 @@ class BirthTable {
   static constexpr std::uint16_t inherited = 0xfffd;  // only its size is known
   static constexpr std::uint32_t huge = 0xffff'ffff;  // a first size that is in huge_first_
 
-  struct Resizes {
-    std::array<std::uint32_t, page_places> count{};
-    std::array<std::uint32_t, page_places> first_size{};
+  struct Resized {
+    std::uint32_t count;
+    std::uint32_t first_size;
+    std::uint8_t place;  // in the page
   };
   struct Page {
     Page() { thread.fill(empty); }
@@ -78,7 +80,7 @@ class BirthTable {
     std::uint64_t event_base = 0;
     std::uint64_t time_base = 0;
     std::uint64_t clock_base = 0;
-    std::unique_ptr<Resizes> resizes;  // once something in the page is resized
+    std::vector<Resized> resized;  // of its objects, in no order; mostly few
     std::uint32_t taken = 0;
     std::array<std::uint16_t, page_places> thread;
     std::array<std::uint32_t, page_places> event;
@@ -88,6 +90,7 @@ class BirthTable {
   };
 
   void store(std::uint64_t place, Page& page, const Birth& birth);
+  static Resized* find_resized(Page& page, std::uint64_t place);
 
   std::vector<std::unique_ptr<Page>> pages_;
   std::unique_ptr<Page> spare_;  // an empty one: a border between pages may be crossed often
