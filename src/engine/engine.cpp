@@ -101,8 +101,7 @@ void* Engine::allocate_zeroed(std::size_t bytes) noexcept {
   return p;
 }
 
-std::size_t Engine::usable_size(const void* p) noexcept {
-  if (!is_block(p, FoundBy::usable_size)) return 0;
+std::size_t Engine::bytes_of(const void* p) noexcept {
   const Entry entry = entry_of(p);
   if (entry == 0) return guarded_bytes(p);
   return (entry & large_entry) != 0 ? usable_large(p) : size_class_of(entry).block_bytes;

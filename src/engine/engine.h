@@ -44,8 +44,8 @@ class Engine {
   }
   // Reports a size that is more than the block has; of what is no block, free will.
   static void check_size(const void* p, std::size_t bytes) noexcept {
-    if (begins_block(p) && bytes > usable_size(p))
-      report_misuse(Misuse::wrong_size, FoundBy::sized_free, p, usable_size(p));
+    if (begins_block(p) && bytes > bytes_of(p))
+      report_misuse(Misuse::wrong_size, FoundBy::sized_free, p, bytes_of(p));
   }
   // A block of more bytes with the same contents, by another address for its pages, and `p` is
   // released; null, with nothing changed, where the caller does better to copy.
@@ -62,7 +62,12 @@ class Engine {
     return old_bytes < bytes && bytes < roomy && roomy <= max_small_bytes ? roomy : bytes;
   }
 
-  static std::size_t usable_size(const void* p) noexcept;
+  // 0 of what is no block, which is reported.
+  static std::size_t usable_size(const void* p) noexcept {
+    return is_block(p, FoundBy::usable_size) ? bytes_of(p) : 0;
+  }
+  // The same of what is known to be one.
+  static std::size_t bytes_of(const void* p) noexcept;
   static std::size_t good_size(std::size_t bytes) noexcept;
   HeapMeasures measures() noexcept;
   bool walk(BlockVisitor visit, void* argument) noexcept;

@@ -256,29 +256,34 @@ void* allocate_slow(const Bin& bin) noexcept {
 }
 
 // Classes with long slabs have no more blocks in their bins.
-constexpr std::uint32_t most_used_to_unpin = 8;
+constexpr std::int32_t most_used_to_unpin = 8;
 static_assert(std::ranges::all_of(size_classes, [](const SizeClass& c) {
-  return c.slab_granules == 1 || c.wide_bin_blocks <= most_used_to_unpin;
+  return c.slab_granules == 1 || c.wide_bin_blocks <= std::uint32_t{most_used_to_unpin};
 }));
 
-void release_overflow(void* p, std::size_t bin_offset) noexcept {
-  Bin& bin = bin_at(current_heap, bin_offset);
-  if (bin.head == p) [[unlikely]]
-    return report_double_free(p);
+void release_overflow(void* p, std::size_t bin_offset, HeapFront* heap) noexcept {
   if constexpr (counting) count_event(Event::bin_overflows);
-  ++bin.room;
+  ++bin_at(heap, bin_offset).room;
   // Without a mark of being busy: a child of a fork that sees only a part of this, from the first
   // store on, sees a list that is longer than `free_blocks` says, or a block that still counts as
   // used; it can live with either.
   Span& slab = *slab_of(p);
   // What is home cannot come home.
-  if (slab.blocks == p || used(slab) == 0) [[unlikely]]
+  Block* const first = slab.blocks;
+  if (first == p) [[unlikely]]
     return report_double_free(p);
-  put_before(slab.blocks, static_cast<Block*>(p));
+  const auto others = static_cast<std::int32_t>(used(slab)) - 1;
+  put_before(slab.blocks, static_cast<Block*>(p), first);
   std::atomic_thread_fence(std::memory_order_release);
   ++slab.free_blocks;
-  set_used(slab, used(slab) - 1);
-  if (!slab.listed || used(slab) <= most_used_to_unpin) settle_and_unpin(own_heap(), slab);
+  set_used(slab, static_cast<std::uint32_t>(others));
+  if (slab.listed && others > most_used_to_unpin) return;
+  if (others >= 0) [[likely]]
+    return settle_and_unpin(static_cast<ThreadHeap&>(*heap), slab);
+  slab.blocks = first;
+  --slab.free_blocks;
+  set_used(slab, 0);
+  report_double_free(p);
 }
 
 // Whether the entry is that of a granule of a slab.

@@ -9,6 +9,7 @@
 #pragma once
 
 #include "engine/layout.h"
+#include "engine/misuse.h"
 
 namespace ts::engine {
 
@@ -40,8 +41,8 @@ inline Bin& bin_at(HeapFront* heap, std::size_t offset) noexcept {
 
 // A block for an empty bin of the current heap, in any way; null if there is no memory.
 [[gnu::noinline]] void* allocate_slow(const Bin& bin) noexcept;
-// Takes a block that the bin, of the current heap, has no room for, or has as its first.
-[[gnu::noinline]] void release_overflow(void* p, std::size_t bin_offset) noexcept;
+// Takes a block that the bin, of the current heap, has no room for.
+[[gnu::noinline]] void release_overflow(void* p, std::size_t bin_offset, HeapFront* heap) noexcept;
 // Takes a block that is not the current heap's: another heap's, a large one, or none at all. `kind` is
 // its entry, exclusive-or with the current heap's number.
 [[gnu::noinline]] void release_slow(void* p, Entry kind) noexcept;
@@ -73,8 +74,10 @@ inline void release(void* p) noexcept {
   Block* const head = bin(offset).head;
   offset = unrelated(offset);
   // A block that is first in its bin is freed for the second time.
-  if (head == p || falls_below_zero(bin(offset).room)) [[unlikely]]
-    return release_overflow(p, offset);
+  if (head == p) [[unlikely]]
+    return report_double_free(p);
+  if (falls_below_zero(bin(offset).room)) [[unlikely]]
+    return release_overflow(p, offset, heap);
   offset = unrelated(offset);
   put_before(bin(offset).head, static_cast<Block*>(p), head);
 }

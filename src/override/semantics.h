@@ -197,6 +197,14 @@ class Semantics {
     }
   }
 
+  static std::size_t bytes_of(const void* block) noexcept {
+    if constexpr (SpeaksMalloc<Heap>) {
+      return Heap::bytes_of(block);
+    } else {
+      return Heap::usable_size(block);
+    }
+  }
+
   // Into another block.
   [[gnu::noinline]] void* reallocate(void* old, std::size_t bytes) noexcept {
     if constexpr (SpeaksMalloc<Heap>) {
@@ -207,7 +215,7 @@ class Semantics {
         return moved;
       }
     }
-    const std::size_t old_bytes = Heap::usable_size(old);
+    const std::size_t old_bytes = bytes_of(old);
     std::size_t wanted = bytes;
     if constexpr (SpeaksMalloc<Heap>) wanted = Heap::size_to_grow_into(old_bytes, bytes);
     const int kept = errno;
