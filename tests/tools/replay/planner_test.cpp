@@ -1,8 +1,10 @@
 // A plan has exactly the trace's calls, in its order, and waits for what it must and nothing else.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
-#include <set>
+#include <fstream>
+#include <iterator>
 
 #include "tools/replay/planned.h"
 #include "trace/format/error.h"
@@ -213,6 +215,39 @@ TEST_F(OddTrace, ImagesThatAreNotThereAreErrors) {
     return trace::write_plan(reader, {.image = number}, folder.plan() + "2", false);
   };
   EXPECT_THROW((void)plan_image(7), trace::Error);
+}
+
+// Chunks of a trace are lost: threads whose beginning is not there, objects that come from nowhere,
+// forks of nobody. What is left is a plan that is as right as any.
+TEST(Planner, ADamagedTraceIsPlannedAsFarAsItIsIntact) {
+  Recipe recipe;
+  recipe.events = 300'000 / TS_TEST_SLOWNESS;
+  recipe.forks = 3;
+  recipe.threads = 8;
+  const Folder folder;
+  write_synthetic(folder.trace(), recipe);
+  std::ifstream file{folder.trace(), std::ios::binary};
+  const std::vector<char> whole{std::istreambuf_iterator<char>{file}, {}};
+  int with_gaps = 0;
+  for (std::size_t eighth = 1; eighth < 8; ++eighth) {
+    std::vector<char> bytes = whole;
+    for (std::size_t i = 0; i < 64; ++i) bytes[whole.size() / 8 * eighth + i] ^= 0x55;
+    {
+      std::ofstream damaged{folder.trace(), std::ios::binary};
+      damaged.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    }
+    for (const std::uint64_t window : {0U, 500U}) {
+      const trace::Reader reader{folder.trace()};
+      const trace::PlanSummary summary =
+          trace::write_plan(reader, {.window = window}, folder.plan(), true);
+      with_gaps += summary.has_gaps ? 1 : 0;
+      plan::View view;
+      plan::Problem problem;
+      EXPECT_TRUE(view.open(folder.plan().c_str(), false, problem) && check_plan(view, problem))
+          << eighth << problem.text;
+    }
+  }
+  EXPECT_GT(with_gaps, 0);
 }
 
 TEST(Planner, APlanIsNotOverwrittenUnlessItIsForced) {
