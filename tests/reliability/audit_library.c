@@ -46,17 +46,22 @@ static Symbols symbols_of(const struct link_map* object) {
   return symbols;
 }
 
-static void* find_in_objects(const char* name) {
-  for (unsigned i = 0; i < object_count; ++i) {
-    const Symbols symbols = symbols_of(objects[i]);
-    for (uint32_t s = 0; s < symbols.count; ++s) {
-      const Elf64_Sym* const symbol = &symbols.table[s];
-      if (symbol->st_shndx != SHN_UNDEF && ELF64_ST_TYPE(symbol->st_info) == STT_FUNC &&
-          strcmp(symbols.names + symbol->st_name, name) == 0)
-        return (void*)(objects[i]->l_addr + symbol->st_value);
-    }
+static void* find_in_object(const struct link_map* object, const char* name) {
+  const Symbols symbols = symbols_of(object);
+  for (uint32_t s = 0; s < symbols.count; ++s) {
+    const Elf64_Sym* const symbol = &symbols.table[s];
+    if (symbol->st_shndx != SHN_UNDEF && ELF64_ST_TYPE(symbol->st_info) == STT_FUNC &&
+        strcmp(symbols.names + symbol->st_name, name) == 0)
+      return (void*)(object->l_addr + symbol->st_value);
   }
   return NULL;
+}
+
+// In the first object that has a malloc.
+static void* find_beside_malloc(const char* name) {
+  unsigned i = 0;
+  while (i < object_count && find_in_object(objects[i], "malloc") == NULL) ++i;
+  return i < object_count ? find_in_object(objects[i], name) : NULL;
 }
 
 unsigned la_version(unsigned version) { return version; }
@@ -72,7 +77,7 @@ unsigned la_objopen(struct link_map* object, Lmid_t namespace_id, uintptr_t* coo
 void la_preinit(uintptr_t* cookie) {
   (void)cookie;
   unsigned called = 0;
-  const char* const broken = use_every_function(find_in_objects, &called);
+  const char* const broken = use_every_function(find_beside_malloc, &called);
   const char* const said = broken != NULL ? broken : called >= 20 ? "ok" : "too few functions";
   if (write(STDOUT_FILENO, said, strlen(said)) < 0) _exit(3);
 }

@@ -11,7 +11,8 @@ extern "C" {
 // the name of one that does not. `*called` counts the functions.
 const char* use_every_function(void* (*find)(const char* name), unsigned* called);
 
-// What the program itself would call by that name; for use_every_function.
+// What the program itself would call by that name, if it is the tested library's; for
+// use_every_function.
 void* find_in_program(const char* name);
 
 #ifdef __cplusplus
