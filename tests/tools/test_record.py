@@ -656,7 +656,10 @@ class TestProcesses:
         parent, *children = record([program], allocator=allocator).images
         assert len(children) == 50
         for child in children:
-            assert child.counts() == {"malloc": 1, "free": 2, "calloc": 1}
+            # What another thread frees just before a fork is free in the child, unknown to it.
+            frees = child.counts()["free"] - child["missed_frees"]
+            assert (child.counts()["malloc"], child.counts()["calloc"], frees) == (1, 1, 2)
+            assert child["missed_frees"] <= 3
             assert len(child.inherited) >= 3
             assert child["threads"] == 1
         assert parent.counts()["fork"] == 50

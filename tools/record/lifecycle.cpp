@@ -90,13 +90,13 @@ pid_t _Fork() noexcept {
   return child;
 }
 
-[[noreturn]] void _exit(int status) {
+void _exit(int status) {
   ts::record::note_exit();
   ts::record::next_exit.get()(status);
   __builtin_unreachable();
 }
 
-[[noreturn]] void _Exit(int status) noexcept { _exit(status); }
+void _Exit(int status) noexcept { _exit(status); }
 
 int prctl(int operation, ...) noexcept {
   va_list list;

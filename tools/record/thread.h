@@ -74,8 +74,8 @@ inline Record* reserve(ImagePlace& image) {
 }
 
 // Reading the clock costs more than all else here. So it is read at each eighth event of the image,
-// and when the collector's clock has moved on since the thread read it: a millisecond has passed. The
-// others happened when the one before them did, as far as the trace tells.
+// and when the collector's clock has moved on since the thread read it: a millisecond has passed.
+// The others happened when the one before them did, as far as the trace tells.
 inline std::uint64_t time_of(std::uint64_t ticket) {
   const std::uint64_t now =
       own_ring.load(std::memory_order_acquire)->now.load(std::memory_order_relaxed);
@@ -86,10 +86,10 @@ inline std::uint64_t time_of(std::uint64_t ticket) {
 
 inline std::uint64_t draw_ticket(ImagePlace& image) {
 #ifdef __x86_64__
-  // The lock costs most when there is nobody else. Without it the addition is still one instruction,
-  // which no signal handler of this thread comes between; and all that other threads have drawn, or
-  // will draw, is ordered with it by their creation and their end, like libc's own heap, which goes by
-  // the same flag. The collector never reads the counter.
+  // The lock costs most when there is nobody else. Without it the addition is still one
+  // instruction, which no signal handler of this thread comes between; and all that other threads
+  // have drawn, or will draw, is ordered with it by their creation and their end, like libc's own
+  // heap, which goes by the same flag. The collector never reads the counter.
   if (&__libc_single_threaded != nullptr && __libc_single_threaded != 0) {
     std::uint64_t ticket = 1;
     asm volatile("xadd %[ticket], %[next]"
@@ -102,7 +102,8 @@ inline std::uint64_t draw_ticket(ImagePlace& image) {
   return image.next_ticket.fetch_add(1, std::memory_order_acq_rel);
 }
 
-// Fetches memory that is about to be written, while the program goes on. The collector has had it last.
+// Fetches memory that is about to be written, while the program goes on. The collector has had it
+// last.
 inline void fetch_for_writing(const void* memory) {
 #ifdef __x86_64__
   asm volatile("prefetchw %0" : : "m"(*static_cast<const char*>(memory)));

@@ -34,7 +34,7 @@ class TicketWindowTest : public testing::Test {
 };
 
 TEST_F(TicketWindowTest, GivesNothingBeyondTheLimit) {
-  for (const std::uint64_t ticket : {3, 1, 2, 4}) add(ticket);
+  for (const std::uint64_t ticket : Tickets{3, 1, 2, 4}) add(ticket);
   EXPECT_EQ(hand_out(2), (Tickets{1, 2}));
   EXPECT_EQ(hand_out(2), Tickets{});
   EXPECT_EQ(hand_out(4), (Tickets{3, 4}));
@@ -42,14 +42,14 @@ TEST_F(TicketWindowTest, GivesNothingBeyondTheLimit) {
 }
 
 TEST_F(TicketWindowTest, StopsAtAGap) {
-  for (const std::uint64_t ticket : {1, 3, 4}) add(ticket);
+  for (const std::uint64_t ticket : Tickets{1, 3, 4}) add(ticket);
   EXPECT_EQ(hand_out(4), Tickets{1});
   add(2);
   EXPECT_EQ(hand_out(4), (Tickets{2, 3, 4}));
 }
 
 TEST_F(TicketWindowTest, PassesAGapAndTakesLateOnesFirst) {
-  for (const std::uint64_t ticket : {1, 4, 6}) add(ticket);
+  for (const std::uint64_t ticket : Tickets{1, 4, 6}) add(ticket);
   EXPECT_EQ(hand_out(4, true), (Tickets{1, 4}));
   add(3);
   add(2);
