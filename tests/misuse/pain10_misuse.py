@@ -94,6 +94,12 @@ def check_table(run: Run, is_debug: bool) -> None:
         good = {promise, AT_ONCE} if promise == LATER else {promise}
         expect(seen in good, f"{name}: {promise}", seen)
     expect("hangs" not in outcomes.values(), "no class hangs", outcomes)
+    # What is reported at once has changed nothing: the program may go on.
+    lines = run(on_misuse="continue").stdout.splitlines()
+    outcomes = dict(line.split("\t") for line in lines)
+    for name, promise in promises.items():
+        if promise in (AT_ONCE, SURVIVED):
+            expect(outcomes.get(name) == SURVIVED, f"{name}, continue: {SURVIVED}", outcomes)
 
 
 def check_messages(run: Run, is_linked: bool) -> None:
