@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from elftools.elf.dynamic import DynamicSection
+from elftools.elf.elffile import ELFFile
 
 from tsmlab import paths
 from tsmlab.measuring import read_counts
@@ -239,6 +241,14 @@ def test_replay_itself_never_allocates(
     live = line["planned"]["live_objects"]
     others = counts.free - (calls["free"] + live + line["granted"])
     assert others == started * (others // max(started, 1))
+
+
+def test_replay_needs_the_c_library_alone() -> None:
+    with paths.tool("replay").open("rb") as file:
+        dynamic = ELFFile(file).get_section_by_name(".dynamic")
+        assert isinstance(dynamic, DynamicSection)
+        needed = [tag.needed for tag in dynamic.iter_tags("DT_NEEDED")]
+    assert needed == ["libc.so.6"]
 
 
 def test_forked_children_make_their_own_calls(synthetic: Callable[..., Synthetic]) -> None:
