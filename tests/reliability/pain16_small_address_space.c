@@ -150,7 +150,7 @@ static void many_threads_in_little(void) {
 static long peak_of_shell(bool with_library) {
   char* arguments[] = {(char*)"sh", (char*)"-c", (char*)":", NULL};
   char* nothing[] = {NULL};
-  long peaks[5];
+  long peaks[15];
   for (size_t i = 0; i < COUNT_OF(peaks); ++i) {
     pid_t child = 0;
     const int error =
