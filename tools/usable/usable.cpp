@@ -46,6 +46,7 @@ Exit status: 0 a line was written; 1 wrong usage; 125 no memory, or the line cou
 
 // What a request of so many bytes gets.
 std::uint64_t usable_bytes(std::uint64_t size) {
+  // NOLINTNEXTLINE(clang-analyzer-optin.portability.UnixAPI): 0 bytes are one of the questions
   void* const block = std::malloc(size);
   if (block == nullptr) {
     fail_internal("a block cannot be had; ask for less with --most", ENOMEM);

@@ -2,6 +2,7 @@
 #include "trace/analyze/analysis.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "trace/analyze/birth_table.h"
 #include "trace/analyze/lineage.h"
@@ -110,8 +111,8 @@ class Analyst {
 
   void on_resize(const Event& event, ThreadSums& thread) {
     const auto place = first_.touched.place(event.object);
-    const std::optional<Birth> birth = births_.find(*place);
-    if (!birth) {
+    const std::optional<Birth> birth = place ? births_.find(*place) : std::nullopt;
+    if (!place || !birth) {
       ++result_.unknown_resizes;
       return;
     }
@@ -152,15 +153,15 @@ class Analyst {
 
   // Rounded to the nearest thousandth.
   static std::uint64_t ratio(std::uint64_t after, std::uint64_t before) {
-    return static_cast<std::uint64_t>(static_cast<double>(after) / static_cast<double>(before) *
-                                          static_cast<double>(thousandth) +
-                                      0.5);
+    return static_cast<std::uint64_t>(
+        std::llround(static_cast<double>(after) / static_cast<double>(before) *
+                     static_cast<double>(thousandth)));
   }
 
   void on_free(const Event& event, ThreadSums& thread) {
     const auto place = first_.touched.place(event.object);
-    const std::optional<Birth> birth = births_.find(*place);
-    if (!birth) {
+    const std::optional<Birth> birth = place ? births_.find(*place) : std::nullopt;
+    if (!place || !birth) {
       ++result_.unknown_frees;
       return;
     }

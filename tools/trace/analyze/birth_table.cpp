@@ -82,7 +82,9 @@ BirthTable::Resized* BirthTable::find_resized(Page& page, std::uint64_t place) {
 
 void BirthTable::resize(std::uint64_t place, std::uint64_t size) {
   Page& page = *pages_[place / page_places];
-  Birth birth = *find(place);
+  const std::optional<Birth> former = find(place);
+  if (!former) return;
+  Birth birth = *former;
   if (Resized* const resized = find_resized(page, place)) {
     if (resized->count < std::numeric_limits<std::uint32_t>::max()) ++resized->count;
   } else {
