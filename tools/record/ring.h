@@ -87,9 +87,9 @@ enum class ImageLeave : std::uint32_t { no, exits };
 inline constexpr std::size_t name_bytes = 128;
 
 struct alignas(64) ImagePlace {
-  // The next ticket. acq_rel: each addition reads the one before it, so whoever draws a ticket also
-  // sees, and passes on to whoever reads its record, all that was published before any lower ticket
-  // was drawn. The collector relies on it (collector.h).
+  // The next ticket; drawn by draw_ticket (thread.h). acq_rel: each addition reads the one before
+  // it, so whoever draws a ticket also sees, and passes on to whoever reads its record, all that
+  // was published before any lower ticket was drawn. The collector relies on it (collector.h).
   std::atomic<std::uint64_t> next_ticket;
 
   // 0: free. Otherwise the pid of the image that has taken this place, whether or not it got
