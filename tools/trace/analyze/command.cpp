@@ -1,5 +1,4 @@
 // `trace analyze`: the options, and what happens after what.
-#include <cstdio>
 #include <optional>
 #include <string>
 
@@ -36,7 +35,9 @@ int analyze(Arguments arguments) {
                       arguments,
                       {{"--image", Option::Value::wanted}, {"--classes", Option::Value::wanted}}};
   if (parsed.has("--help")) {
-    std::fputs(help, stdout);
+    Output output;
+    output << help;
+    output.finish();
     return 0;
   }
   const std::string path = parsed.file();

@@ -1,6 +1,5 @@
 // `trace floors`: a plan with addresses, and what they are worth.
 #include <algorithm>
-#include <cstdio>
 #include <optional>
 #include <string>
 
@@ -92,7 +91,9 @@ int floors(Arguments arguments) {
       arguments,
       {{"-o", Value::wanted}, {"--image", Value::wanted}, {"--force", Value::none}}};
   if (parsed.has("--help")) {
-    std::fputs(help, stdout);
+    Output output;
+    output << help;
+    output.finish();
     return 0;
   }
   const std::string path = parsed.file();
