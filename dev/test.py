@@ -38,11 +38,13 @@ FAILURE_LINES_SHOWN = 20
 # `asan` checks for undefined behaviour as well, so `ubsan` has nothing to add.
 PRESETS = ("release", "debug", "asan", "tsan")
 # `asan` asserts what `debug` does, but a sanitizer's malloc leaves no room for drop-in libraries:
-# `debug` adds the tests that run under those. `tsan` says nothing of programs without threads.
+# `debug` adds the tests under those, of each strategy with one fit. `tsan` says nothing of programs
+# without threads.
 TARGETS = {"debug": "override_tests", "tsan": "threaded_tests"}
 TESTS = {
-    "debug": "^(programs|conformance|footprint|link|misuse|Pain|FullMemory|SignalsAndJumps)",
-    "tsan": "^(unit|property|stress|tools.replay)",
+    "debug": r"^(programs|conformance|Pain|FullMemory|Signals|Guarded).*[.-](tsmalloc|best|linked)$"
+    r"|^(link|footprint|FullMemory.inside)",
+    "tsan": r"^(unit|property|stress|tools\.replay)",
 }
 PYTHON_SOURCES = ("lab", "dev", "tests", "tools")
 # What mypy checks: each with the folder that its imports start from.

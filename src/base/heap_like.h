@@ -3,6 +3,7 @@
 // by a static_assert beside it, and a heap knows nothing of errno or of libc's rules.
 #pragma once
 
+#include <algorithm>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -42,6 +43,14 @@ struct HeapMeasures {
   std::size_t sbrk_calls = 0;    // of those, by sbrk
   std::size_t chunks = 0;        // contiguous pieces that the segment consists of
   std::size_t heaps = 0;         // arenas or thread heaps in use (1 if the strategy has only one)
+
+  // Measured one after the other while threads go on, a part may come out as more than the whole.
+  HeapMeasures bounded() const noexcept {
+    HeapMeasures result = *this;
+    result.free_bytes = std::min(free_bytes, segment_bytes);
+    result.cached_bytes = std::min(cached_bytes, result.free_bytes);
+    return result;
+  }
 };
 
 // What a heap does:

@@ -56,7 +56,7 @@ class Arenas : public TaggedPayloads {
       ++measures.heaps;
       return true;
     });
-    return measures;
+    return measures.bounded();
   }
 
   // Holds every arena, so that nothing moves.

@@ -92,7 +92,7 @@ class Cached : public TaggedPayloads {
       measures.free_bytes += cache->bytes;
       measures.free_blocks += cache->blocks;
     }
-    return measures;
+    return measures.bounded();
   }
 
   // Cached blocks are marked in their tags for the length of the walk: no other thread may be

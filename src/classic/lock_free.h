@@ -121,7 +121,7 @@ class LockFree : public TaggedPayloads {
     });
     measures.free_bytes = free_bytes_.load(std::memory_order_relaxed);
     measures.free_blocks = free_blocks_.load(std::memory_order_relaxed);
-    return measures;
+    return measures.bounded();
   }
 
   // No other thread may be inside.

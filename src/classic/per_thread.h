@@ -74,7 +74,7 @@ class PerThread : public TaggedPayloads {
       h->heap.measure(measures);
       ++measures.heaps;
     }
-    return measures;
+    return measures.bounded();
   }
 
   bool walk(BlockVisitor visit, void* argument) noexcept { return source_.walk(visit, argument); }

@@ -203,7 +203,10 @@ static void write_statistics(void (*write_them)(void)) {
 
 static bool reports_work(Find find) {
   struct mallinfo2 (*const info)(void) = (struct mallinfo2(*)(void))find("mallinfo2");
-  if (info != NULL && info().uordblks > info().arena + info().hblkhd) return false;
+  if (info != NULL) {
+    const struct mallinfo2 now = info();  // other threads may change it meanwhile
+    if (now.uordblks > now.arena + now.hblkhd) return false;
+  }
   struct mallinfo (*const old_info)(void) = (struct mallinfo(*)(void))find("mallinfo");
   if (old_info != NULL) old_info();
   // Which is refused before it looks at its stream: an audit library's would be another C
@@ -218,7 +221,9 @@ static bool reports_work(Find find) {
   if (statistics != NULL) write_statistics(statistics);
   size_t (*const segment)(void) = (size_t(*)(void))find("ts_data_segment_size");
   size_t (*const free_space)(void) = (size_t(*)(void))find("ts_data_segment_free_space_size");
-  return segment == NULL || free_space == NULL || free_space() <= segment();
+  if (segment == NULL || free_space == NULL) return true;
+  const size_t free_bytes = free_space();  // first: of other threads, the segment grows meanwhile
+  return free_bytes <= segment();
 }
 
 // Whether a function by that name keeps `errno` where it must.
