@@ -126,7 +126,7 @@ def _lines(
     top, right = corner
     axes_top = axes.get_ylim()[1]
     wanted = [top + LINES * (1.0 - end / axes_top) for end in ends]
-    places = spread(wanted, canvas.form.size * 1.25, top, top + LINES - 12.0)
-    for line, place in zip(lines, places, strict=True):
+    heights = spread(wanted, canvas.form.size * 1.25, top, top + LINES - 12.0)
+    for line, height in zip(lines, heights, strict=True):
         words = shortened(line.name, MAX_NAME)
-        canvas.text(right + 7, place, words, color=line.style.colour, fontweight=600)
+        canvas.text(right + 7, height, words, color=line.style.colour, fontweight=600)
