@@ -9,7 +9,6 @@ ends, without saying where the measurements are.
 from __future__ import annotations
 
 import os
-import random
 import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
@@ -27,6 +26,7 @@ from tsmlab.commands.parameters import (
     Duration,
     Whole,
     allocators_option,
+    chosen_seed,
     cpus_option,
     export_targets,
     extra_option,
@@ -214,7 +214,6 @@ def _options(suite: Path, chosen: Sequence[Workload], given: dict[str, Any]) -> 
             "Choose one more, like -a tsmalloc,glibc (or -a tsmalloc,system for all of them).",
         )
     ours = [each.name for each in allocators if is_ours(each)]
-    seed = given["seed"]
     return Options(
         suite=suite,
         workloads=tuple(chosen),
@@ -222,7 +221,7 @@ def _options(suite: Path, chosen: Sequence[Workload], given: dict[str, Any]) -> 
         # The trial run is the first peer's: the one that is everywhere, where it takes part.
         peers=tuple(sorted(peers, key=lambda name: name != "glibc")),
         candidate=ENGINE if ENGINE in ours else next(iter(ours), None),
-        seed=random.SystemRandom().randrange(1_000_000) if seed is None else seed,
+        seed=chosen_seed(given["seed"]),
         rounds=given["rounds"],
         time_budget_seconds=given["time_budget"],
         timeout_seconds=given["timeout"],

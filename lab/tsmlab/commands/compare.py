@@ -8,7 +8,6 @@ ends, without saying where the measurements are.
 from __future__ import annotations
 
 import os
-import random
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from tsmlab.commands.parameters import (
     Percentage,
     Whole,
     allocators_option,
+    chosen_seed,
     cpus_option,
     export_targets,
     extra_option,
@@ -234,7 +234,6 @@ def _options(program: Sequence[str], given: dict[str, Any]) -> Options:
         raise UserError(
             "--runs and --min-runs contradict each other.", "--runs N means exactly N rounds."
         )
-    seed = given["seed"]
     return Options(
         program=Program(
             command=tuple(program),
@@ -246,7 +245,7 @@ def _options(program: Sequence[str], given: dict[str, Any]) -> Options:
         ),
         allocators=tuple(compared),
         reference=reference,
-        seed=random.SystemRandom().randrange(1_000_000) if seed is None else seed,
+        seed=chosen_seed(given["seed"]),
         rule=rule,
         warmup_rounds=given["warmup"],
         timeout_seconds=given["timeout"],

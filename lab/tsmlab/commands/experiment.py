@@ -9,7 +9,6 @@ ends, without saying where the measurements are.
 from __future__ import annotations
 
 import os
-import random
 import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -24,6 +23,7 @@ from tsmlab.commands.parameters import (
     Duration,
     Whole,
     allocators_option,
+    chosen_seed,
     cpus_option,
     export_targets,
     extra_option,
@@ -265,10 +265,9 @@ def _begun(given: dict[str, Any], notes: list[str]) -> Header:
     ]
     if not given["chosen"] and (missing := known.missing_packages()):
         notes.append(f"more allocators with: sudo apt install {' '.join(missing)}")
-    seed, cpus = given["seed"], given["cpus"]
+    seed, cpus = chosen_seed(given["seed"]), given["cpus"]
     if cpus is not None:
         os.sched_setaffinity(0, cpus)
-    seed = random.SystemRandom().randrange(1_000_000) if seed is None else seed
     return Header.of(plans, seed, cpus, given["time_budget"])
 
 

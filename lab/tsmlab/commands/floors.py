@@ -8,7 +8,6 @@ ends, without saying where the measurements are.
 from __future__ import annotations
 
 import os
-import random
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -23,12 +22,14 @@ from tsmlab.commands.parameters import (
     Duration,
     Whole,
     allocators_option,
+    chosen_seed,
     cpus_option,
     export_targets,
     extra_option,
     ignore_failure_option,
     seed_option,
     timeout_option,
+    touch_option,
 )
 from tsmlab.commands.publishing import exit_status, let_termination_interrupt, publish
 from tsmlab.export import Format
@@ -46,14 +47,7 @@ from tsmlab.traces.floors_results import FloorResults
     "repeatedly. [default: tsmalloc, system, and yours]"
 )
 @extra_option
-@click.option(
-    "--touch",
-    type=click.Choice(["none", "first", "page", "all"]),
-    default="page",
-    show_default=True,
-    metavar="HOW",
-    help="What is written into each object: nothing, its first byte, one of each page, or all.",
-)
+@touch_option
 @click.option(
     "--image",
     type=Whole(minimum=0),
@@ -147,11 +141,10 @@ class _Publication:
 def _options(traces: Sequence[Path], given: dict[str, Any]) -> Options:
     available = known.discover(given["extra"])
     own = [each.name for each in available if each.family == "user"]
-    seed = given["seed"]
     return Options(
         traces=tuple(traces),
         allocators=tuple(known.select(given["chosen"] or [ENGINE, "system", *own], available)),
-        seed=random.SystemRandom().randrange(1_000_000) if seed is None else seed,
+        seed=chosen_seed(given["seed"]),
         rounds=given["rounds"],
         time_budget_seconds=given["time_budget"],
         timeout_seconds=given["timeout"],

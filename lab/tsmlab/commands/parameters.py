@@ -7,6 +7,7 @@ Refuses to: know what a verb does with them.
 from __future__ import annotations
 
 import os
+import random
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -126,6 +127,21 @@ seed_option = click.option(
     type=Whole(minimum=0),
     metavar="N",
     help="Repeats the order of a former comparison. [default: random, printed]",
+)
+
+
+def chosen_seed(given: int | None) -> int:
+    """What --seed said, or a random one."""
+    return random.SystemRandom().randrange(1_000_000) if given is None else given
+
+
+touch_option = click.option(
+    "--touch",
+    type=click.Choice(["none", "first", "page", "all"]),
+    default="page",
+    show_default=True,
+    metavar="HOW",
+    help="What is written into each object: nothing, its first byte, one of each page, or all.",
 )
 ignore_failure_option = click.option(
     "-i",

@@ -9,7 +9,6 @@ ends, without saying where the measurements are.
 from __future__ import annotations
 
 import os
-import random
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,6 +25,7 @@ from tsmlab.commands.parameters import (
     Percentage,
     Whole,
     allocators_option,
+    chosen_seed,
     cpus_option,
     export_targets,
     extra_option,
@@ -34,6 +34,7 @@ from tsmlab.commands.parameters import (
     report_option,
     seed_option,
     timeout_option,
+    touch_option,
 )
 from tsmlab.commands.publishing import (
     exit_status,
@@ -120,14 +121,7 @@ class TicketList(click.ParamType[str]):
     help="Calls that a thread makes in a tick. [default: replay's]",
 )
 @seed_option
-@click.option(
-    "--touch",
-    type=click.Choice(["none", "first", "page", "all"]),
-    default="page",
-    show_default=True,
-    metavar="HOW",
-    help="What is written into each object: nothing, its first byte, one of each page, or all.",
-)
+@touch_option
 @click.option(
     "--verify", is_flag=True, help="Fill all objects, and check them when they are freed."
 )
@@ -266,13 +260,12 @@ def options_of(traces: Sequence[Path], given: dict[str, Any]) -> Options:
             "Choose --schedule round-robin, lottery, stride or all.",
         )
     reference, compared = _allocators(given, all(map(is_deterministic, schedules)))
-    seed = given["seed"]
     return Options(
         traces=tuple(traces),
         allocators=tuple(compared),
         reference=reference,
         schedules=schedules,
-        seed=random.SystemRandom().randrange(1_000_000) if seed is None else seed,
+        seed=chosen_seed(given["seed"]),
         rounds=given["rounds"],
         time_budget_seconds=given["time_budget"],
         timeout_seconds=given["timeout"],

@@ -7,16 +7,15 @@ Refuses to: compute what the answer does not say, but for shares and sums of its
 from __future__ import annotations
 
 import json
-import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from tsmlab import paths
 from tsmlab.errors import UserError
 from tsmlab.measuring import require_schema
+from tsmlab.traces.planning import run_trace
 from tsmlab.traces.size_classes import SizeClasses, file_text
 
 SCHEMA = "tsmalloc-analysis/1"
@@ -307,23 +306,6 @@ def analyse(
             file.flush()
             words += ["--classes", file.name]
         return decode(run_trace(words))
-
-
-def run_trace(words: Sequence[str | Path]) -> str:
-    """What bin/trace prints; raises UserError with what it says when it fails."""
-    done = subprocess.run(
-        [paths.tool("trace"), *words],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        check=False,
-    )
-    # 1 with an answer: the trace is damaged, and what can be read is in it.
-    if done.returncode == 0 or (done.returncode == 1 and done.stdout):
-        return done.stdout.decode(errors="surrogateescape")
-    said = done.stderr.decode(errors="replace").strip()
-    said = said or f"trace {words[0]} failed (exit {done.returncode})"
-    first, _, rest = said.partition("\n")
-    raise UserError(first.removeprefix("trace: "), rest.strip())
 
 
 def decode(text: str) -> TraceAnalysis:

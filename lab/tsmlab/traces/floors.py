@@ -26,9 +26,9 @@ from tsmlab.metrics import PEAK_MEMORY, TIME
 from tsmlab.progress import Reporter
 from tsmlab.results import AllocatorInfo, Comparison
 from tsmlab.schedule import TIME_BUDGET_SECONDS, StopRule
-from tsmlab.traces.analysis import run_trace
 from tsmlab.traces.floors_results import SCHEMA, Excess, FloorResults, FloorRow, TraceFloors
-from tsmlab.traces.planning import trace_name
+from tsmlab.traces.gathering import gather
+from tsmlab.traces.planning import run_trace, trace_name
 from tsmlab.traces.replaying import ReplayExecutor, measured_lines
 from tsmlab.trial import Program
 
@@ -102,34 +102,20 @@ def floors(
 ) -> Outcome:
     """All traces. Raises UserError and KeyboardInterrupt only where nothing has been measured."""
     created, described = records.now(), machine.describe()
-    done: list[TraceFloors] = []
-
-    def results(interrupted: bool = False) -> FloorResults:
-        return FloorResults(
-            schema=SCHEMA,
-            created=created,
-            tsmalloc_version=__version__,
-            touch=options.touch,
-            machine=described,
-            allocators=[AllocatorInfo.of(each) for each in options.allocators],
-            interrupted=interrupted or any(each.comparison.interrupted for each in done),
-            traces=done,
-        )
-
-    try:
-        for each, error in _measured(options, executor, reporter, program, planner, clock):
-            done.append(each)
-            if error is not None or each.comparison.interrupted:
-                return Outcome(results(), error)
-    except UserError as error:
-        if not done:
-            raise
-        return Outcome(results(), error)
-    except KeyboardInterrupt:
-        if not done:
-            raise
-        return Outcome(results(interrupted=True))
-    return Outcome(results())
+    done, interrupted, error = gather(
+        _measured(options, executor, reporter, program, planner, clock)
+    )
+    results = FloorResults(
+        schema=SCHEMA,
+        created=created,
+        tsmalloc_version=__version__,
+        touch=options.touch,
+        machine=described,
+        allocators=[AllocatorInfo.of(each) for each in options.allocators],
+        interrupted=interrupted,
+        traces=done,
+    )
+    return Outcome(results, error)
 
 
 def _measured(

@@ -54,16 +54,27 @@ def check_traces(traces: Sequence[Path]) -> None:
             )
 
 
+def run_trace(words: Sequence[str | Path], remedy: str = "") -> str:
+    """What bin/trace prints; raises UserError with what it says when it fails, or with `remedy`
+    where that has no second line."""
+    done = subprocess.run(
+        [paths.tool("trace"), *words],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
+    )
+    # 1 with an answer: the trace is damaged, and what can be read is in it.
+    if done.returncode == 0 or (done.returncode == 1 and done.stdout):
+        return done.stdout.decode(errors="surrogateescape")
+    said = done.stderr.decode(errors="replace").strip()
+    said = said or f"trace {words[0]} failed (exit {done.returncode})"
+    first, _, rest = said.partition("\n")
+    raise UserError(first.removeprefix("trace: "), rest.strip() or remedy)
+
+
 def compile_plan(trace: Path, plan: Path, options: Sequence[str] = ()) -> None:
     """`trace plan`; its complaint becomes ours."""
-    command = [str(paths.tool("trace")), "plan", str(trace), "-o", str(plan), *options]
-    done = subprocess.run(
-        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
-    )
-    if done.returncode != 0:
-        said = done.stderr.strip() or f"trace plan failed (exit {done.returncode})"
-        first, _, rest = said.partition("\n")
-        raise UserError(first.removeprefix("trace: "), rest.strip() or "It must be a whole trace.")
+    run_trace(["plan", trace, "-o", plan, *options], "It must be a whole trace.")
 
 
 def plan_of(

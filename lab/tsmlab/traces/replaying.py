@@ -24,6 +24,7 @@ from tsmlab.progress import Reporter
 from tsmlab.results import AllocatorInfo, Comparison, Sample
 from tsmlab.schedule import TIME_BUDGET_SECONDS, StopRule
 from tsmlab.stats import DEFAULT_MARGIN
+from tsmlab.traces.gathering import gather
 from tsmlab.traces.planning import Compile, Plan, compile_plan, plan_of, sha256
 from tsmlab.traces.replay_line import ReplayLine, decode, merged
 from tsmlab.traces.replay_results import (
@@ -143,35 +144,21 @@ def replay(
 ) -> Outcome:
     """All replays. Raises UserError and KeyboardInterrupt only where nothing has been measured."""
     created, described = records.now(), machine.describe()
-    done: list[Replay] = []
-
-    def results(interrupted: bool = False) -> ReplayResults:
-        return ReplayResults(
-            schema=SCHEMA,
-            created=created,
-            tsmalloc_version=__version__,
-            settings=_settings(options),
-            machine=described,
-            reference=options.reference.name,
-            allocators=[AllocatorInfo.of(allocator) for allocator in options.allocators],
-            interrupted=interrupted or any(each.comparison.interrupted for each in done),
-            replays=done,
-        )
-
-    try:
-        for each, error in _replays(options, executor, reporter, program, compiler, clock):
-            done.append(each)
-            if error is not None or each.comparison.interrupted:
-                return Outcome(results(), error)
-    except UserError as error:
-        if not done:
-            raise
-        return Outcome(results(), error)
-    except KeyboardInterrupt:
-        if not done:
-            raise
-        return Outcome(results(interrupted=True))
-    return Outcome(results())
+    done, interrupted, error = gather(
+        _replays(options, executor, reporter, program, compiler, clock)
+    )
+    results = ReplayResults(
+        schema=SCHEMA,
+        created=created,
+        tsmalloc_version=__version__,
+        settings=_settings(options),
+        machine=described,
+        reference=options.reference.name,
+        allocators=[AllocatorInfo.of(allocator) for allocator in options.allocators],
+        interrupted=interrupted,
+        replays=done,
+    )
+    return Outcome(results, error)
 
 
 def _replays(
