@@ -19,6 +19,7 @@ class HeapOf final : public AnyHeap {
   void release(void* payload) override { heap_.release(payload); }
   bool resize(void* payload, std::size_t bytes) override { return heap_.resize(payload, bytes); }
   std::size_t usable_size(const void* payload) const override { return Heap::usable_size(payload); }
+  std::size_t good_size(std::size_t bytes) const override { return Heap::good_size(bytes); }
   HeapMeasures measures() override { return heap_.measures(); }
   bool walk(BlockVisitor visit, void* argument) override { return heap_.walk(visit, argument); }
   bool trim(std::size_t keep_bytes) override { return heap_.trim(keep_bytes); }

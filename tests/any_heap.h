@@ -18,6 +18,7 @@ class AnyHeap {
   virtual void release(void* payload) = 0;
   virtual bool resize(void* payload, std::size_t bytes) = 0;
   virtual std::size_t usable_size(const void* payload) const = 0;
+  virtual std::size_t good_size(std::size_t bytes) const = 0;
   virtual HeapMeasures measures() = 0;
   virtual bool walk(BlockVisitor visit, void* argument) = 0;
   virtual bool trim(std::size_t keep_bytes) = 0;

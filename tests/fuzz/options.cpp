@@ -1,0 +1,326 @@
+// Any bytes as an environment: variables with names like ours, or nearly, and any values. The table
+// of options is taken from what TSMALLOC_SHOW=1 prints; what each variable must do is worked out
+// from it once more, naively, and compared with what the library says and the values it then has.
+#include "os/options.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <set>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fuzz/input.h"
+#include "fuzz/target.h"
+#include "os/os.h"
+
+namespace ts::fuzz {
+namespace {
+
+void require(bool holds, const char* what, const std::string& where = {}) {
+  if (holds) return;
+  std::fprintf(stderr, "FAILED: %s: %s\n", what, where.c_str());
+  std::abort();
+}
+
+// What the library has said since the last time.
+std::vector<std::string> said;
+
+constexpr std::string_view start = "tsmalloc: ";
+constexpr std::string_view prefix = "TSMALLOC_";
+constexpr std::size_t most_of_a_line = 511;
+
+struct Option {
+  std::string standard;
+  std::string range;  // of words with bars between them, or 0..N
+
+  bool is_number() const { return range.rfind("0..", 0) == 0; }
+  std::vector<std::string> words() const {
+    std::vector<std::string> all;
+    std::istringstream text{range};
+    for (std::string word; std::getline(text, word, '|');) all.push_back(word);
+    return all;
+  }
+  // The value that a text means, or nothing.
+  std::string value_of(const std::string& text) const {
+    if (!is_number()) {
+      const std::vector<std::string> all = words();
+      return std::find(all.begin(), all.end(), text) != all.end() ? text : "";
+    }
+    if (text.find_first_not_of("0123456789") != std::string::npos) return "";
+    const std::string digits = text.substr(std::min(text.find_first_not_of('0'), text.size()));
+    if (digits.empty()) return "0";
+    const std::string most = range.substr(3);
+    const bool is_too_large =
+        digits.size() > most.size() || (digits.size() == most.size() && digits > most);
+    return is_too_large ? "" : digits;
+  }
+};
+
+std::map<std::string, Option> table;
+
+// Environments are arrays of pointers to memory of exactly their length.
+class Environment {
+ public:
+  void add(const std::string& variable) {
+    owned_.push_back(std::make_unique<char[]>(variable.size() + 1));
+    std::memcpy(owned_.back().get(), variable.c_str(), variable.size() + 1);
+    pointers_.insert(pointers_.end() - 1, owned_.back().get());
+  }
+  std::vector<std::string> read() const {
+    said.clear();
+    read_options(pointers_.data());
+    return said;
+  }
+
+ private:
+  std::vector<std::unique_ptr<char[]>> owned_;
+  std::vector<const char*> pointers_{nullptr};
+};
+
+struct Shown {
+  std::string name;
+  std::string value;
+  std::string source;
+  std::string range;
+};
+
+// TSMALLOC_NAME=value (source; range): help
+Shown take_apart(const std::string& line) {
+  const std::size_t name = start.size() + prefix.size();
+  const std::size_t value = line.find('=');
+  const std::size_t source = line.find(" (", value);
+  const std::size_t range = line.find("; ", source);
+  const std::size_t end = line.find("): ", range);
+  require(line.rfind(std::string{start} + std::string{prefix}, 0) == 0 && end != line.npos,
+          "this shows no option", line);
+  return {line.substr(name, value - name), line.substr(value + 1, source - value - 1),
+          line.substr(source + 2, range - source - 2), line.substr(range + 2, end - range - 2)};
+}
+
+std::vector<Shown> show() {
+  Environment environment;
+  environment.add("TSMALLOC_SHOW=1");
+  std::vector<Shown> all;
+  for (const std::string& line : environment.read()) all.push_back(take_apart(line));
+  return all;
+}
+
+// Levenshtein's, where capitals do not count.
+std::size_t distance(const std::string& a, const std::string& b) {
+  std::vector<std::vector<std::size_t>> rows(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
+  for (std::size_t i = 0; i <= a.size(); ++i) {
+    for (std::size_t j = 0; j <= b.size(); ++j) {
+      if (i == 0 || j == 0) {
+        rows[i][j] = i + j;
+        continue;
+      }
+      const bool is_same = (a[i - 1] & ~0x20) == (b[j - 1] & ~0x20);
+      rows[i][j] = std::min(
+          {rows[i - 1][j] + 1, rows[i][j - 1] + 1, rows[i - 1][j - 1] + (is_same ? 0 : 1)});
+    }
+  }
+  return rows[a.size()][b.size()];
+}
+
+// ---- an input as an environment ----
+
+const std::vector<std::string> read_elsewhere = {
+    "COUNTERS", "COUNT_DIR", "LEDGER", "RECORD", "ALLOCATOR", "BUILD_DIR", "LAYOUT_PADDING"};
+
+std::string text_of(Input& input) {
+  std::string text(input.byte() % 24, ' ');
+  for (char& letter : text) letter = static_cast<char>(input.byte());
+  std::erase(text, '\0');
+  return text;
+}
+
+// Changes, leaves out or puts in some letters; or makes it very long.
+std::string edit(std::string text, Input& input) {
+  for (unsigned edits = input.byte() % 4; edits != 0; --edits) {
+    const std::size_t at = input.below(text.size() + 1);
+    const char letter = static_cast<char>(input.byte() % 255 + 1);
+    switch (input.byte() % 4) {
+      case 0:
+        if (at < text.size()) text[at] = letter;
+        break;
+      case 1:
+        text.erase(at, 1);
+        break;
+      case 2:
+        text.insert(at, 1, letter);
+        break;
+      default:
+        text.insert(at, input.below(600), letter);
+    }
+  }
+  return text;
+}
+
+const std::string& known_name(Input& input) {
+  auto option = table.begin();
+  std::advance(option, input.byte() % table.size());
+  return option->first;
+}
+
+std::string value_for(const std::string& name, Input& input) {
+  const auto option = table.find(name);
+  switch (input.byte() % 8) {
+    case 0:
+      return text_of(input);
+    case 1:
+      return "";
+    case 2:
+      return std::to_string(input.below(65536) * input.below(65536));
+    case 3:
+      return std::string(input.byte(), '0') + std::to_string(input.byte());
+    case 4:
+      return std::string(1 + input.byte(), static_cast<char>('0' + input.byte() % 10));
+    default:
+      break;
+  }
+  if (option == table.end()) return "1";
+  if (option->second.is_number())
+    return std::to_string(std::stoull(option->second.range.substr(3)) + input.byte() % 3 - 1);
+  const std::vector<std::string> words = option->second.words();
+  const std::string& word = words[input.byte() % words.size()];
+  return input.byte() % 4 == 0 ? edit(word, input) : word;
+}
+
+std::string variable_of(Input& input) {
+  const unsigned how = input.byte() % 8;
+  if (how == 0) return text_of(input);
+  if (how == 1) return std::string{prefix} + text_of(input);
+  if (how == 2)
+    return std::string{prefix} + read_elsewhere[input.byte() % read_elsewhere.size()] + "=" +
+           text_of(input);
+  const std::string& name = known_name(input);
+  if (how == 3) return edit(std::string{prefix} + name + "=" + value_for(name, input), input);
+  if (how == 4) return std::string{prefix} + edit(name, input) + "=" + value_for(name, input);
+  return std::string{prefix} + name + "=" + value_for(name, input);
+}
+
+// ---- what it must do ----
+
+struct Expected {
+  std::map<std::string, std::string> given;
+  std::vector<std::string> beginnings;  // of warnings, in this order
+  std::vector<std::string> unknown;     // the name that each of them is about, or ""
+};
+
+void expect_variable(const std::string& variable, Expected& expected) {
+  if (variable.rfind(prefix, 0) != 0) return;
+  const std::size_t equals = variable.find('=');
+  if (equals == variable.npos) return;
+  const std::string name = variable.substr(prefix.size(), equals - prefix.size());
+  const std::string text = variable.substr(equals + 1);
+  const std::string said_first = std::string{start} + std::string{prefix} + name;
+  const auto option = table.find(name);
+  if (option == table.end()) {
+    if (std::find(read_elsewhere.begin(), read_elsewhere.end(), name) != read_elsewhere.end())
+      return;
+    expected.beginnings.push_back(said_first + " is no option");
+    expected.unknown.push_back(name);
+    return;
+  }
+  if (text.empty() || expected.given.count(name) != 0) return;
+  const std::string value = option->second.value_of(text);
+  if (!value.empty()) {
+    expected.given[name] = value;
+    return;
+  }
+  expected.beginnings.push_back(said_first + "=" + text + " is none of " + option->second.range);
+  expected.unknown.emplace_back();
+}
+
+void require_nearest(const std::string& line, const std::string& name) {
+  constexpr std::string_view words = "the nearest is TSMALLOC_";
+  const std::size_t at = line.find(words, start.size() + prefix.size() + name.size());
+  const std::size_t end = line.find(" (TSMALLOC_SHOW=1", at);
+  if (end == line.npos) return require(line.size() == most_of_a_line, "no nearest", line);
+  const std::string nearest = line.substr(at + words.size(), end - at - words.size());
+  require(table.count(nearest) != 0, "the nearest is no option", line);
+  for (const auto& [other, option] : table)
+    require(distance(name, nearest) <= distance(name, other), "another is nearer", line);
+}
+
+std::size_t warnings = 0;
+std::size_t given_values = 0;
+
+void try_environment(const std::vector<std::string>& variables) {
+  Environment environment;
+  Expected expected;
+  for (const std::string& variable : variables) {
+    environment.add(variable);
+    expect_variable(variable, expected);
+  }
+  current_options = {};
+  std::vector<std::string> lines = environment.read();
+  const bool is_shown = expected.given.count("SHOW") != 0 && expected.given["SHOW"] == "1";
+  require(lines.size() == expected.beginnings.size() + (is_shown ? table.size() : 0),
+          "another number of lines", std::to_string(lines.size()));
+  for (std::size_t i = 0; i < expected.beginnings.size(); ++i) {
+    const std::string beginning = expected.beginnings[i].substr(0, most_of_a_line);
+    require(lines[i].rfind(beginning, 0) == 0, "another warning than", beginning);
+    if (!expected.unknown[i].empty()) require_nearest(lines[i], expected.unknown[i]);
+  }
+  warnings += expected.beginnings.size();
+  given_values += expected.given.size();
+  for (std::size_t i = expected.beginnings.size(); i < lines.size(); ++i) {
+    const Shown shown = take_apart(lines[i]);
+    const bool is_given = expected.given.count(shown.name) != 0;
+    require(shown.source == (is_given ? "environment" : "default"), "another source", lines[i]);
+  }
+  for (const Shown& shown : show()) {
+    const auto given = expected.given.find(shown.name);
+    if (shown.name == "SHOW") continue;  // is being set
+    require(
+        shown.value == (given != expected.given.end() ? given->second : table[shown.name].standard),
+        "another value", shown.name + "=" + shown.value);
+  }
+}
+
+}  // namespace
+
+bool report_totals() {
+  std::printf("%zu values, %zu warnings\n", given_values, warnings);
+  return given_values != 0 && warnings != 0;
+}
+
+}  // namespace ts::fuzz
+
+// The library's way to standard error, and to the end.
+namespace ts::os {
+
+void write_error(const char* text, std::size_t bytes) noexcept {
+  fuzz::require(bytes != 0 && text[bytes - 1] == '\n', "a line without an end");
+  fuzz::require(bytes <= fuzz::most_of_a_line + 1, "a line is too long");
+  fuzz::said.emplace_back(text, bytes - 1);
+}
+
+void abort_process() noexcept { std::abort(); }
+
+}  // namespace ts::os
+
+extern "C" int LLVMFuzzerInitialize(int*, char***) {
+  using namespace ts::fuzz;
+  for (const Shown& shown : show()) {
+    const std::string standard = shown.name == "SHOW" ? "0" : shown.value;
+    table[shown.name] = {standard, shown.range};
+  }
+  require(table.size() > 1, "TSMALLOC_SHOW=1 shows no options");
+  return 0;
+}
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  ts::fuzz::Input input{data, size};
+  std::vector<std::string> variables(1 + input.byte() % 12);
+  for (std::string& variable : variables) variable = ts::fuzz::variable_of(input);
+  ts::fuzz::try_environment(variables);
+  return 0;
+}

@@ -1,0 +1,536 @@
+// An input as the life of a program: which calls of the malloc family it makes, with which sizes,
+// on which of its blocks and in which of its threads, and when the system refuses. After each call,
+// whatever can be known about it is checked against the shadow (shadow.h); now and then, and in the
+// end, all of the heap is. It refuses to know which heap it is: Checks says what is different.
+//
+// A step is a byte, 5 bits of which say what and 3 whose turn it is, and bytes for its arguments.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "base/heap_like.h"
+#include "fuzz/input.h"
+#include "fuzz/refusals.h"
+#include "fuzz/seats.h"
+#include "fuzz/shadow.h"
+#include "override/semantics.h"
+
+namespace ts::fuzz {
+
+// What has been tried, over all inputs: a run that never came to it proves nothing of it.
+struct Totals {
+  std::size_t allocations = 0;
+  std::size_t moves = 0;          // by realloc
+  std::size_t foreign_frees = 0;  // of blocks that another thread allocated
+  std::size_t late_calls = 0;     // from threads that are ending
+  std::size_t survived = 0;       // calls that had what they wanted although the system refused
+  std::size_t failures = 0;       // calls that did not
+  std::size_t whole_checks = 0;
+};
+inline Totals totals;
+
+// The blocks of a walk, added up. Bytes are without headers.
+struct Walked {
+  std::size_t blocks = 0;
+  std::size_t bytes = 0;
+  std::size_t used_blocks = 0;
+  std::size_t free_blocks = 0;  // cached ones too
+  std::size_t free_bytes = 0;
+  std::size_t cached_blocks = 0;
+  std::size_t cached_bytes = 0;
+
+  void add(const BlockView& block) {
+    ++blocks;
+    bytes += block.bytes;
+    if (block.state == BlockState::used) {
+      ++used_blocks;
+      return;
+    }
+    ++free_blocks;
+    free_bytes += block.bytes;
+    if (block.state == BlockState::cached) {
+      ++cached_blocks;
+      cached_bytes += block.bytes;
+    }
+  }
+};
+
+// Checks has
+//   may_refuse       whether requests may fail although the system gives what it is asked for
+//   max_bytes        the most that is asked for
+//   is_apart(block)  whether a block is in no walk
+//   measures(told, walked)       what must be so at any time
+//   end(told, walked)            what must be so when all blocks are free and all threads gone
+template <HeapLike Heap, class Checks>
+class Play {
+ public:
+  Play(Semantics<Heap>& allocator, const Checks& checks, Input& input)
+      : allocator_{allocator}, checks_{checks}, input_{input} {}
+
+  void run() {
+    const unsigned ending = input_.byte();
+    for (unsigned steps = 1; !input_.is_empty(); ++steps) {
+      step();
+      if (steps % 256 == 0) check_everything();
+    }
+    seat_ = 0;
+    armed_ = {};
+    armed_calls_ = 0;
+    check_everything();
+    if (ending % 2 == 0) seats_.leave_all();
+    while (!shadow_.is_empty()) release(ending % 4 < 2 ? 0 : shadow_.size() - 1);
+    seats_.leave_all();
+    seat_ = 0;
+    call([&] { return allocator_.heap().trim(0); });
+    const Walked walked = check_everything();
+    checks_.end(allocator_.heap().measures(), walked);
+  }
+
+ private:
+  // What errno is before a call; one that succeeds leaves it alone.
+  static constexpr int errno_before = 4242;
+  // More than this may be refused.
+  static constexpr std::size_t most_possible_bytes = std::size_t{1} << 32;
+
+  void step() {
+    const unsigned what = input_.byte();
+    static constexpr unsigned seats[8] = {0, 0, 0, 1, 1, 1, 2, 3};
+    seat_ = seats[what >> 5];
+    if (seats_.is_lingering(seat_)) ++totals.late_calls;
+    switch (what & 31) {
+      case 0:
+      case 1:
+      case 2:
+      case 3:
+        return allocate(size());
+      case 4:
+      case 5:
+        return allocate_many();
+      case 6:
+      case 7:
+        return allocate_aligned();
+      case 8:
+        return allocate_zeroed();
+      case 9:
+      case 10:
+        return with_block([&](std::size_t number) { resize(number, size()); });
+      case 11:
+      case 12:
+        return with_block([&](std::size_t number) { reallocate(number, size()); });
+      case 13:
+        return with_block([&](std::size_t number) {
+          const std::size_t bytes = shadow_.at(number).bytes;
+          reallocate(number, bytes + bytes / 8 + input_.byte());
+        });
+      case 14:
+        return with_block([&](std::size_t number) { grow_stepwise(number); });
+      case 15:
+        return with_block(
+            [&](std::size_t number) { reallocate(number, shadow_.at(number).bytes / 2); });
+      case 16:
+      case 17:
+      case 18:
+      case 19:
+      case 20:
+        return with_block([&](std::size_t number) { release(number); });
+      case 21:
+      case 22:
+      case 23:
+        return release_many();
+      case 24:
+        return release_null();
+      case 25:
+        return ask_sizes(size());
+      case 26:
+        call([&, keep = size()] { return allocator_.heap().trim(keep); });
+        return;
+      case 27:
+        if (input_.byte() < 64) check_everything();
+        return;
+      case 28:
+        return leave();
+      case 29:
+      case 30:
+        return arm();
+      default:
+        return ask_for_the_impossible();
+    }
+  }
+
+  // ---- arguments ----
+
+  std::size_t size() {
+    const unsigned kind = input_.byte();
+    const unsigned detail = input_.byte();
+    std::size_t bytes = 0;
+    if (kind < 96) {
+      bytes = (kind << 8 | detail) % 1500;
+    } else if (kind < 216) {
+      const unsigned exponent = 4 + kind % 18;  // to 4 MiB
+      bytes = (std::size_t{1} << exponent) + (std::size_t{detail} << exponent >> 8);
+    } else if (kind < 250) {
+      // Around what pages and granules are multiples of.
+      bytes = (std::size_t{1024} << kind % 5) * (1 + detail % 64) + kind % 3 - 1;
+    } else {
+      bytes = (std::size_t{detail} + 1) << 18;  // to 64 MiB
+    }
+    return bytes <= checks_.max_bytes ? bytes : bytes % checks_.max_bytes;
+  }
+
+  template <class Action>
+  void with_block(const Action& action) {
+    const std::size_t number = input_.below(65536);
+    if (shadow_.is_empty()) return;
+    action(number % shadow_.size());
+  }
+
+  // The next calls of the system are refused, all or after a few; for as many of ours.
+  void arm() {
+    const unsigned how = input_.byte();
+    armed_ = {.granted = how % 5, .left = 1U << how % 6};
+    armed_calls_ = 1U << how % 7;
+  }
+
+  void leave() {
+    const unsigned how = input_.byte();
+    seats_.leave(1 + how % (Seats::count - 1), how < 128);
+  }
+
+  // ---- calls ----
+
+  // In the thread whose turn it is; what it leaves in errno is in errno_.
+  template <class Job>
+  auto call(const Job& job) {
+    decltype(job()) result{};
+    auto turn = [&] {
+      refusals = armed_;
+      errno = errno_before;
+      result = job();
+      errno_ = errno;
+      armed_ = refusals;
+      refusals.left = 0;
+    };
+    seats_.run(seat_, turn);
+    was_refused_ = armed_.made != 0;
+    armed_.made = 0;
+    if (armed_calls_ == 0 || --armed_calls_ == 0) armed_ = {};
+    return result;
+  }
+
+  void require_errno_kept() {
+    require(errno_ == errno_before, "a call that did what it should changed errno");
+    if (was_refused_) ++totals.survived;
+  }
+  // After a request that failed.
+  void require_reason(std::size_t bytes) {
+    require(was_refused_ || checks_.may_refuse || bytes > most_possible_bytes,
+            "a request was refused although there is memory");
+    require(errno_ == ENOMEM, "a request was refused, and errno is not ENOMEM");
+    ++totals.failures;
+  }
+
+  Held describe(void* block, std::size_t bytes, std::size_t alignment) {
+    require(address_of(block) % alignment == 0, "a block is not aligned", block);
+    const std::size_t usable = allocator_.usable_size(block);
+    require(usable >= bytes, "a block is shorter than it should be", block);
+    return {
+        .address = static_cast<std::byte*>(block), .bytes = bytes, .usable = usable, .seat = seat_};
+  }
+  // All of it, as programs may that ask for the usable size, or what was asked for.
+  void fill_and_add(Held& held) {
+    ++seed_;
+    held.fill(mix(seed_), seed_ % 4 == 0);
+    shadow_.add(held);
+  }
+
+  template <class Job>
+  void* request(std::size_t bytes, std::size_t alignment, const Job& job) {
+    if (shadow_.is_full()) return nullptr;
+    void* const block = call(job);
+    if (block == nullptr) {
+      require_reason(bytes);
+      return nullptr;
+    }
+    require_errno_kept();
+    ++totals.allocations;
+    Held held = describe(block, bytes, alignment);
+    fill_and_add(held);
+    return block;
+  }
+
+  void allocate(std::size_t bytes) {
+    request(bytes, min_alignment, [&] { return allocator_.malloc(bytes); });
+  }
+
+  // In one turn, since turns take their time.
+  void allocate_many() {
+    const std::size_t count = std::size_t{input_.byte()} + 1;
+    const std::size_t bytes = size();
+    std::vector<void*> blocks(shadow_.room_for(count, bytes));
+    if (blocks.empty()) return;
+    call([&] {
+      for (void*& block : blocks) block = allocator_.malloc(bytes);
+      return true;
+    });
+    if (std::find(blocks.begin(), blocks.end(), nullptr) == blocks.end()) {
+      require_errno_kept();
+    } else {
+      require_reason(bytes);
+    }
+    for (void* const block : blocks) {
+      if (block == nullptr) continue;
+      ++totals.allocations;
+      Held held = describe(block, bytes, min_alignment);
+      fill_and_add(held);
+    }
+  }
+
+  void allocate_aligned() {
+    const unsigned how = input_.byte();
+    const std::size_t alignment = std::size_t{1} << how % 23;  // to 4 MiB
+    const std::size_t least = alignment < min_alignment ? min_alignment : alignment;
+    const std::size_t bytes = size();
+    switch (how / 23 % 6) {
+      case 0:
+        return allocate_by_posix(alignment, bytes);
+      case 1: {
+        const std::size_t odd = input_.below(20'000);
+        request(bytes, std::bit_ceil(odd), [&] { return allocator_.memalign(odd, bytes); });
+        return;
+      }
+      case 2:
+        request(bytes, os::page_bytes(), [&] { return allocator_.valloc(bytes); });
+        return;
+      case 3:
+        request(align_up(bytes, os::page_bytes()), os::page_bytes(),
+                [&] { return allocator_.pvalloc(bytes); });
+        return;
+      default:
+        request(bytes, least, [&] { return allocator_.memalign(alignment, bytes); });
+    }
+  }
+
+  // Its error is its result.
+  void allocate_by_posix(std::size_t alignment, std::size_t bytes) {
+    void* const untouched = this;
+    request(bytes, alignment, [&]() -> void* {
+      void* block = untouched;
+      const int error = allocator_.posix_memalign(&block, alignment, bytes);
+      const bool is_legal = alignment >= sizeof(void*);
+      require(is_legal ? error == 0 || error == ENOMEM : error == EINVAL,
+              "posix_memalign returned another error");
+      require((error != 0) == (block == untouched), "posix_memalign touched its result");
+      if (error == 0) return block;
+      require(errno == errno_before, "posix_memalign changed errno");
+      if (!is_legal) ++refusals.made;  // which is its reason
+      errno = ENOMEM;
+      return nullptr;
+    });
+  }
+
+  void allocate_zeroed() {
+    const std::size_t each = size();
+    const std::size_t count = 1 + input_.byte() % 4;
+    const std::size_t bytes = count * each;
+    if (bytes > checks_.max_bytes || shadow_.is_full()) return;
+    void* const block = call([&] { return allocator_.calloc(count, each); });
+    if (block == nullptr) return require_reason(bytes);
+    require_errno_kept();
+    ++totals.allocations;
+    Held held = describe(block, bytes, min_alignment);
+    Content::require_zero(held.address, bytes);
+    fill_and_add(held);
+  }
+
+  void resize(std::size_t number, std::size_t bytes) {
+    Held held = shadow_.remove(number);
+    held.require_intact();
+    const bool is_resized = call([&] { return allocator_.heap().resize(held.address, bytes); });
+    const std::size_t usable = allocator_.usable_size(held.address);
+    if (is_resized) {
+      held.keep(bytes);
+      held.require_intact();
+      require(usable >= bytes, "a block was resized, and is too short", held.address);
+      held.bytes = bytes;
+      held.usable = usable;
+      return fill_and_add(held);
+    }
+    require(usable == held.usable, "a block was not resized, and is of another size", held.address);
+    held.require_intact();
+    shadow_.add(held);
+  }
+
+  void reallocate(std::size_t number, std::size_t bytes) {
+    Held held = shadow_.remove(number);
+    held.require_intact();
+    if (!reallocate(held, bytes)) return;
+    fill_and_add(held);
+  }
+
+  // False if the block is free now. What was in it is in it still, as far as it is that long.
+  bool reallocate(Held& held, std::size_t bytes) {
+    void* const moved = call([&] { return allocator_.realloc(held.address, bytes); });
+    if (moved == nullptr && bytes == 0) {
+      require_errno_kept();
+      return false;
+    }
+    if (moved == nullptr) {
+      require_reason(bytes);
+      require(allocator_.usable_size(held.address) == held.usable,
+              "realloc failed, and the block is of another size", held.address);
+      return true;
+    }
+    require_errno_kept();
+    if (moved != held.address) ++totals.moves;
+    const Held now = describe(moved, bytes, min_alignment);
+    held.address = now.address;
+    held.bytes = bytes;
+    held.usable = now.usable;
+    held.keep(bytes);
+    held.require_intact();
+    return true;
+  }
+
+  // As programs append: by a little, many times.
+  void grow_stepwise(std::size_t number) {
+    const std::size_t steps = input_.byte();
+    const std::size_t more = 1 + input_.below(512);
+    Held held = shadow_.remove(number);
+    held.require_intact();
+    const std::size_t most_bytes = checks_.max_bytes < held.bytes ? held.bytes : checks_.max_bytes;
+    for (std::size_t i = 0; i < steps && held.bytes + more <= most_bytes; ++i)
+      reallocate(held, held.bytes + more);
+    fill_and_add(held);
+  }
+
+  void release(std::size_t number) {
+    const Held held = take_out(number);
+    call([&] {
+      release(held);
+      return true;
+    });
+    require_errno_kept();
+  }
+
+  // In one turn.
+  void release_many() {
+    const std::size_t count = input_.below(1024);
+    const std::size_t first = input_.below(65536);
+    const std::size_t step = input_.byte();
+    std::vector<Held> held;
+    for (std::size_t i = 0; i < count && !shadow_.is_empty(); ++i)
+      held.push_back(take_out((first + i * step) % shadow_.size()));
+    call([&] {
+      for (const Held& each : held) release(each);
+      return true;
+    });
+    require_errno_kept();
+  }
+
+  // Of what is about to be free.
+  Held take_out(std::size_t number) {
+    const Held held = shadow_.remove(number);
+    held.require_intact();
+    require(allocator_.usable_size(held.address) == held.usable, "a block's size changed",
+            held.address);
+    if (held.seat != seat_) ++totals.foreign_frees;
+    return held;
+  }
+
+  void release(const Held& held) {
+    if (held.seed % 8 == 0) {
+      allocator_.free_sized(held.address, held.bytes);
+    } else {
+      allocator_.free(held.address);
+    }
+  }
+
+  void release_null() {
+    call([&] {
+      allocator_.free(nullptr);
+      return true;
+    });
+    require_errno_kept();
+    require(allocator_.usable_size(nullptr) == 0, "null has a size");
+  }
+
+  void ask_sizes(std::size_t bytes) {
+    const std::size_t good = call([&] { return allocator_.good_size(bytes); });
+    require(good >= bytes, "good_size is less than what was asked for");
+    require(allocator_.good_size(good) == good, "good_size of good_size is another");
+    if (shadow_.is_full()) return;
+    void* const block = request(bytes, min_alignment, [&] { return allocator_.malloc(bytes); });
+    if (block == nullptr) return;
+    require(allocator_.usable_size(block) >= good, "a block is shorter than good_size says", block);
+  }
+
+  void ask_for_the_impossible() {
+    const std::size_t less = input_.byte();
+    const std::size_t bytes = (input_.byte() % 2 == 0 ? SIZE_MAX : std::size_t{PTRDIFF_MAX}) - less;
+    const auto expect_null = [&](const auto& job) {
+      require(call(job) == nullptr, "an impossible request was granted");
+      require(errno_ == ENOMEM, "an impossible request was refused, and errno is not ENOMEM");
+    };
+    expect_null([&] { return allocator_.malloc(bytes); });
+    expect_null([&] { return allocator_.calloc(bytes / 16, 17 + less); });
+    expect_null([&] { return allocator_.memalign(std::size_t{64} << less % 40, bytes); });
+    require(allocator_.good_size(SIZE_MAX - less) == 0, "there is a good_size of the impossible");
+    if (shadow_.is_empty()) return;
+    const Held& held = shadow_.at(less % shadow_.size());
+    expect_null([&] { return allocator_.realloc(held.address, bytes); });
+    held.require_intact();
+  }
+
+  // ---- everything ----
+
+  struct Visit {
+    const Shadow& shadow;
+    Walked walked;
+  };
+
+  static bool visit(const BlockView& block, void* argument) {
+    auto& visit = *static_cast<Visit*>(argument);
+    visit.walked.add(block);
+    require(block.state != BlockState::used || visit.shadow.holds(block.payload, block.bytes),
+            "a block is in use that the program does not hold, or is shorter", block.payload);
+    return true;
+  }
+
+  Walked check_everything() {
+    ++totals.whole_checks;
+    std::size_t apart = 0;
+    for (const Held& held : shadow_.blocks()) {
+      held.require_intact();
+      require(allocator_.usable_size(held.address) == held.usable, "a block's size changed",
+              held.address);
+      apart += checks_.is_apart(held.address) ? 1 : 0;
+    }
+    Heap& heap = allocator_.heap();
+    require(heap.is_valid(), "the heap is not valid");
+    Visit all{shadow_, {}};
+    require(heap.walk(visit, &all), "a walk ended early");
+    require(all.walked.used_blocks == shadow_.size() - apart,
+            "a block that the program holds is not in use");
+    checks_.measures(heap.measures(), all.walked);
+    return all.walked;
+  }
+
+  Semantics<Heap>& allocator_;
+  const Checks& checks_;
+  Input& input_;
+  Shadow shadow_;
+  Seats seats_;
+  unsigned seat_ = 0;
+  Refusals armed_;
+  unsigned armed_calls_ = 0;
+  bool was_refused_ = false;
+  int errno_ = 0;
+  std::uint64_t seed_ = 0;
+};
+
+}  // namespace ts::fuzz
