@@ -3,6 +3,7 @@
 
     base <- os <- classic <- override <- api      (right depends on left)
                <- engine  <-
+               <- secure  <-
 
 Only two places may have preprocessor conditions. It refuses to judge anything else about the code.
 """
@@ -21,7 +22,8 @@ MAY_INCLUDE = {
     "os": {"base"},
     "classic": {"base", "os"},
     "engine": {"base", "os"},
-    "override": {"base", "os", "classic", "engine"},
+    "secure": {"base", "os"},
+    "override": {"base", "os", "classic", "engine", "secure"},
     "api": {"base", "os", "classic", "override"},
 }
 # The public header is the outermost folder's, which implements it.

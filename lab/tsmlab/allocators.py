@@ -21,10 +21,12 @@ from typing import Literal
 from tsmlab import __version__, paths, system_libraries
 from tsmlab.errors import UserError
 
-Family = Literal["tsmalloc", "libc", "system", "user", "floor"]
+Family = Literal["tsmalloc", "hardened", "libc", "system", "user", "floor"]
 
 # The engine has no strategy and no fit to choose.
 ENGINE = "tsmalloc"
+# Nor has the hardened library, which no group has: who compares speed does not mean it.
+SECURE = "tsmalloc-secure"
 STRATEGIES = {
     "lock": "one heap behind one lock",
     "rwlock": "one heap behind a readers-writer lock",
@@ -74,7 +76,7 @@ def discover(extra: Sequence[str] = (), *, versions: bool = True) -> list[Alloca
 
     Without `versions` the installed ones' package database is not asked, which is faster.
     """
-    found = [*_ours(), glibc(), *_installed(versions), *map(parse, extra)]
+    found = [*_ours(), *_hardened(), glibc(), *_installed(versions), *map(parse, extra)]
     taken: set[str] = set()
     for allocator in found:
         if allocator.name in taken:
@@ -162,7 +164,7 @@ def _matches(part: str, allocator: Allocator) -> bool:
 
 
 def _unknown(name: str, available: Sequence[Allocator]) -> UserError:
-    if name in own_names():
+    if name in (*own_names(), SECURE):
         return UserError(
             f"the allocator {name} is not built: {paths.library_dir()} lacks it.",
             f"Build it: make -C {paths.repository_root()}",
@@ -178,7 +180,7 @@ def _unknown(name: str, available: Sequence[Allocator]) -> UserError:
 
 def own_library(name: str) -> str:
     """The file name of the library of one of our allocators."""
-    return "libtsmalloc.so" if name == ENGINE else f"libtsmalloc-{name}.so"
+    return f"lib{name}.so" if name in (ENGINE, SECURE) else f"libtsmalloc-{name}.so"
 
 
 def _summaries() -> Iterator[tuple[str, str]]:
@@ -195,6 +197,14 @@ def _ours() -> list[Allocator]:
         for name, summary in _summaries()
         if (path := paths.library_dir() / own_library(name)).is_file()
     ]
+
+
+def _hardened() -> list[Allocator]:
+    path = paths.library_dir() / own_library(SECURE)
+    if not path.is_file():
+        return []
+    summary = "made to find misuse, not to be fast: guards, canaries, quarantine"
+    return [Allocator(SECURE, paths.preloadable(path), "hardened", __version__, summary=summary)]
 
 
 def _installed(versions: bool) -> list[Allocator]:

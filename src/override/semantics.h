@@ -37,6 +37,10 @@ inline constexpr std::size_t max_object_bytes = PTRDIFF_MAX;
 template <class Heap>
 concept SpeaksMalloc = HeapLike<Heap> && Heap::speaks_malloc;
 
+// And one that says so judges the sizes that programs name when they free, in every build.
+template <class Heap>
+concept ChecksSizes = SpeaksMalloc<Heap> && requires { requires Heap::checks_sizes; };
+
 template <HeapLike Heap>
 class Semantics {
  public:
@@ -100,19 +104,22 @@ class Semantics {
     }
   }
 
-  // C23: the size must be the one that was asked for. A smaller one is as harmless as in glibc,
-  // which ignores it.
-  void free_sized(void* block, std::size_t bytes) noexcept {
-    check_size(block, bytes);
+  // C23: size and alignment must be those that were asked for. Others are as harmless as in glibc,
+  // which ignores them, unless the heap checks them.
+  void free_sized(void* block, std::size_t bytes, std::size_t alignment = min_alignment) noexcept {
+    check_size(block, bytes, alignment);
     free(block);
   }
 
   // In debug builds, whether the size that a sized free or delete names is more than the block has.
   // (Less may be right: realloc leaves a block larger than it was asked to make it.)
-  static void check_size(const void* block, std::size_t bytes) noexcept {
-    if constexpr (debug_level < 1) return;
+  static void check_size(const void* block, std::size_t bytes,
+                         [[maybe_unused]] std::size_t alignment = min_alignment) noexcept {
+    if constexpr (debug_level < 1 && !ChecksSizes<Heap>) return;
     if (block == nullptr) return;
-    if constexpr (SpeaksMalloc<Heap>) {
+    if constexpr (ChecksSizes<Heap>) {
+      Heap::check_size(block, bytes, alignment);
+    } else if constexpr (SpeaksMalloc<Heap>) {
       Heap::check_size(block, bytes);
     } else {
       check(bytes <= usable_size(block), "a sized free names more bytes than the block has", block);
@@ -158,7 +165,9 @@ class Semantics {
 
   // The most bytes that cost no more memory than `bytes` do; 0 if no block can have so many.
   static std::size_t good_size(std::size_t bytes, std::size_t alignment = min_alignment) noexcept {
-    return may_exist(bytes, alignment) ? Heap::good_size(bytes) : 0;
+    if (!may_exist(bytes, alignment)) return 0;
+    if constexpr (ChecksSizes<Heap>) return Heap::good_size(bytes, alignment);
+    return Heap::good_size(bytes);
   }
 
  private:
@@ -223,6 +232,7 @@ class Semantics {
     if (moved == nullptr) [[unlikely]] {
       if (bytes > old_bytes) return fail(ENOMEM);
       errno = kept;  // the block it has is large enough, so shrinking cannot fail
+      if constexpr (ChecksSizes<Heap>) Heap::note_kept(old);
       return old;
     }
     std::memcpy(moved, old, bytes < old_bytes ? bytes : old_bytes);

@@ -69,6 +69,19 @@ def test_built_libraries_come_first_in_fixed_order(build_folder: Path, library: 
     assert all(a.family == "tsmalloc" and a.summary for a in found[:19])
 
 
+def test_the_hardened_library_is_chosen_by_name_only(build_folder: Path, library: Path) -> None:
+    with pytest.raises(UserError) as caught:
+        allocators.find("tsmalloc-secure", allocators.discover(versions=False))
+    assert "not built" in caught.value.message
+    for name in ("tsmalloc", "tsmalloc-secure"):
+        (build_folder / "lib" / f"lib{name}.so").write_bytes(library.read_bytes())
+    available = allocators.discover(versions=False)
+    found = allocators.find("tsmalloc-secure", available)
+    assert found.family == "hardened"
+    assert names(allocators.select(["ours"], available)) == ["tsmalloc"]
+    assert found not in allocators.select(["all"], available)
+
+
 @pytest.mark.usefixtures("build_folder")
 def test_unbuilt_libraries_are_left_out() -> None:
     assert names(allocators.discover(versions=False))[0] == "glibc"

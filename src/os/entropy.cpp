@@ -1,0 +1,67 @@
+#include "os/entropy.h"
+
+#include <sys/auxv.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+
+#include "base/bits.h"
+
+namespace ts::os {
+namespace {
+
+constexpr unsigned do_not_wait = 1;  // GRND_NONBLOCK of <linux/random.h>
+
+// How many bytes the kernel gave; early in the start of a machine it has none to give.
+std::size_t ask_kernel(std::byte* begin, std::size_t bytes) noexcept {
+  std::size_t got = 0;
+  while (got < bytes) {
+    const long more = ::syscall(SYS_getrandom, begin + got, bytes - got, do_not_wait);
+    if (more > 0) {
+      got += static_cast<std::size_t>(more);
+    } else if (errno != EINTR) {
+      break;
+    }
+  }
+  return got;
+}
+
+// From the 16 random bytes that every process is started with, so that it differs from all others;
+// and from time and process, so that it differs from its own children and from the last call.
+void make_do(std::byte* begin, std::size_t bytes) noexcept {
+  std::uint64_t seed[2] = {};
+  if (const auto* const given = reinterpret_cast<const void*>(::getauxval(AT_RANDOM)))
+    std::memcpy(seed, given, sizeof seed);
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  std::uint64_t state = seed[0] ^ mix(static_cast<std::uint64_t>(now.tv_nsec)) ^
+                        mix(static_cast<std::uint64_t>(now.tv_sec) << 32 ^
+                            static_cast<std::uint64_t>(::getpid()) ^ address_of(begin));
+  for (std::size_t i = 0; i < bytes; ++i) {
+    state = mix(state + seed[1] + i);
+    begin[i] = static_cast<std::byte>(state >> 56);
+  }
+}
+
+}  // namespace
+
+void fill_with_entropy(void* begin, std::size_t bytes) noexcept {
+  const int kept = errno;
+  auto* const at = static_cast<std::byte*>(begin);
+  const std::size_t got = ask_kernel(at, bytes);
+  if (got < bytes) make_do(at + got, bytes - got);
+  errno = kept;
+}
+
+void make_read_only(void* begin, std::size_t bytes) noexcept {
+  const int kept = errno;
+  ::mprotect(begin, bytes, PROT_READ);
+  errno = kept;
+}
+
+}  // namespace ts::os

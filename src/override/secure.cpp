@@ -1,0 +1,72 @@
+// The drop-in library tsmalloc-secure: the hardened heap, and the names of libc over it.
+#include "secure/secure.h"
+
+#include "override/cxx_runtime.h"
+#include "override/diagnostics.h"
+#include "override/semantics.h"
+
+namespace ts {
+namespace {
+
+struct Allocator : Semantics<secure::Secure> {
+  static void check_deleted_size(const void* block, std::size_t bytes,
+                                 std::size_t alignment) noexcept;
+};
+
+constinit Allocator allocator;
+[[gnu::constructor]] void begin_process(int, char**, char** environment) noexcept;
+
+}  // namespace
+}  // namespace ts
+
+#include "override/begin_process.inc"
+#include "override/c_symbols.inc"
+#include "override/operators.inc"
+
+// Our own operators, whatever the program has put in their places.
+extern "C" {
+[[gnu::alias("_Znwm"), gnu::visibility("hidden"), gnu::malloc,
+  gnu::alloc_size(1)]] void* ts_own_new(std::size_t);
+[[gnu::alias("_Znam"), gnu::visibility("hidden"), gnu::malloc,
+  gnu::alloc_size(1)]] void* ts_own_new_array(std::size_t);
+[[gnu::alias("_ZnwmSt11align_val_t"), gnu::visibility("hidden"), gnu::malloc,
+  gnu::alloc_size(1)]] void* ts_own_aligned_new(std::size_t, std::align_val_t);
+[[gnu::alias("_ZnamSt11align_val_t"), gnu::visibility("hidden"), gnu::malloc,
+  gnu::alloc_size(1)]] void* ts_own_aligned_new_array(std::size_t, std::align_val_t);
+}
+
+namespace ts {
+namespace {
+
+using New = void* (*)(std::size_t);
+using AlignedNew = void* (*)(std::size_t, std::align_val_t);
+
+// The same address, of which the compiler knows nothing: that the two names are of one function is
+// not so in every process.
+template <class Function>
+std::uintptr_t place_of(Function* function) noexcept {
+  return unrelated(reinterpret_cast<std::uintptr_t>(function));
+}
+
+bool news_are_ours() noexcept {
+  return place_of(static_cast<New>(&::operator new)) == place_of(&ts_own_new) &&
+         place_of(static_cast<New>(&::operator new[])) == place_of(&ts_own_new_array) &&
+         place_of(static_cast<AlignedNew>(&::operator new)) == place_of(&ts_own_aligned_new) &&
+         place_of(static_cast<AlignedNew>(&::operator new[])) ==
+             place_of(&ts_own_aligned_new_array);
+}
+
+// A program that replaces a `new`, but not the sized `delete`, may ask for more than its caller did,
+// for a header, say. Then only a size that is more than the block has is wrong for sure.
+void Allocator::check_deleted_size(const void* block, std::size_t bytes,
+                                   std::size_t alignment) noexcept {
+  if (block == nullptr) return;
+  if (news_are_ours()) {
+    check_size(block, bytes, alignment);
+  } else {
+    secure::Secure::check_most(block, bytes);
+  }
+}
+
+}  // namespace
+}  // namespace ts

@@ -1,0 +1,77 @@
+#include "secure/findings.h"
+
+#include <atomic>
+#include <cerrno>
+
+#include "os/bad_access.h"
+#include "os/error_line.h"
+#include "os/options.h"
+#include "os/os.h"
+
+namespace ts::secure {
+namespace {
+
+// The normal library has no canaries, and so no such kinds (base/check.h has the others).
+constexpr char behind_the_end[] =
+    "): the bytes behind the end of this block were written to; blocks of ";
+constexpr char after_free[] =
+    "): this memory was written to after its free, before it was handed out again; blocks of ";
+
+// By FoundBy.
+constexpr char where_found[][28] = {
+    "free(", "realloc(", "malloc_usable_size(", "a sized free(", "found in a later call (",
+};
+
+// Relaxed: whoever is first reports, and nothing else hangs on it.
+constinit std::atomic<bool> told_of_overflow{false};
+constinit std::atomic<bool> told_of_write{false};
+
+// A report of damaged contents, the first of each kind or the last of the process.
+void report_damage(bool is_overflow, FoundBy found_by, const void* where,
+                   std::size_t block_bytes) noexcept {
+  const OnMisuse choice = current_options.on_misuse;
+  const bool aborts = choice == OnMisuse::by_kind || choice == OnMisuse::abort;
+  if (choice == OnMisuse::silent) return;
+  std::atomic<bool>& told = is_overflow ? told_of_overflow : told_of_write;
+  if (told.exchange(true, std::memory_order_relaxed) && !aborts) return;
+  const int kept = errno;
+  os::ErrorLine line;
+  line.text(where_found[static_cast<std::size_t>(found_by)]);
+  line.address(where);
+  line.text(is_overflow ? behind_the_end : after_free);
+  line.number(block_bytes);
+  line.text(aborts ? " bytes; aborting, TSMALLOC_ON_MISUSE=continue goes on"
+                   : " bytes; going on, further ones are not reported (TSMALLOC_ON_MISUSE)");
+  line.text("; compile with -fsanitize=address, or run under valgrind, to see who did it");
+  line.write();
+  if (aborts) os::abort_process();
+  errno = kept;
+}
+
+Misuse kind_of(Finding finding) noexcept {
+  switch (finding) {
+    case Finding::not_in_use:
+      return Misuse::double_free;
+    case Finding::no_beginning:
+      return Misuse::no_beginning;
+    case Finding::wrong_size:
+      return Misuse::wrong_size;
+    default:
+      return Misuse::foreign_pointer;
+  }
+}
+
+}  // namespace
+
+void report(Finding finding, FoundBy found_by, const void* where,
+            std::size_t block_bytes) noexcept {
+  if (finding == Finding::sound) return;
+  if (finding == Finding::overflow || finding == Finding::write_after_free)
+    return report_damage(finding == Finding::overflow, found_by, where, block_bytes);
+  // What is left to each kind in the normal library is left to none here. (Where two threads write
+  // the same, the process ends.)
+  if (current_options.on_misuse == OnMisuse::by_kind) current_options.on_misuse = OnMisuse::abort;
+  report_misuse(kind_of(finding), found_by, where, block_bytes);
+}
+
+}  // namespace ts::secure

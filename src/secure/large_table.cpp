@@ -1,0 +1,105 @@
+#include "secure/large_table.h"
+
+#include "base/bits.h"
+#include "os/os.h"
+#include "secure/size_classes.h"
+
+namespace ts::secure {
+namespace {
+
+constexpr std::size_t first_capacity = 64;
+
+std::size_t table_bytes(std::size_t capacity) noexcept {
+  return align_up(capacity * sizeof(LargeBlock), page_bytes);
+}
+
+// A table between two pages that nobody may touch; null if the system refuses.
+LargeBlock* map_table(std::size_t capacity) noexcept {
+  const std::size_t bytes = table_bytes(capacity);
+  auto* const reserved = static_cast<std::byte*>(os::reserve(bytes + 2 * page_bytes));
+  if (reserved == nullptr) return nullptr;
+  if (os::commit(reserved + page_bytes, bytes))
+    return reinterpret_cast<LargeBlock*>(reserved + page_bytes);
+  os::unmap(reserved, bytes + 2 * page_bytes);
+  return nullptr;
+}
+
+}  // namespace
+
+std::size_t LargeTable::home_of(std::uintptr_t begin) const noexcept {
+  return mix(begin / page_bytes) >> 20 & (capacity_ - 1);
+}
+
+// Where the block is, or is to be.
+LargeBlock& LargeTable::free_slot(std::uintptr_t begin) noexcept {
+  std::size_t i = home_of(begin);
+  while (slots_[i].begin != 0 && slots_[i].begin != begin) i = (i + 1) & (capacity_ - 1);
+  return slots_[i];
+}
+
+bool LargeTable::grow() noexcept {
+  LargeTable larger{};
+  larger.capacity_ = capacity_ == 0 ? first_capacity : 2 * capacity_;
+  larger.slots_ = map_table(larger.capacity_);
+  if (larger.slots_ == nullptr) return false;
+  for_each([&](const LargeBlock& block) { larger.free_slot(block.begin) = block; });
+  if (capacity_ != 0)
+    os::unmap(reinterpret_cast<std::byte*>(slots_) - page_bytes,
+              table_bytes(capacity_) + 2 * page_bytes);
+  slots_ = larger.slots_;
+  capacity_ = larger.capacity_;
+  return true;
+}
+
+// At most two thirds are full, so that what is not there is soon found not to be.
+bool LargeTable::promise_place() noexcept {
+  if ((count_ + promised_ + 1) * 3 > capacity_ * 2 && !grow()) return false;
+  ++promised_;
+  return true;
+}
+
+LargeBlock& LargeTable::insert(const LargeBlock& block) noexcept {
+  --promised_;
+  ++count_;
+  return free_slot(block.begin) = block;
+}
+
+LargeBlock* LargeTable::find(std::uintptr_t begin) noexcept {
+  if (capacity_ == 0 || begin == 0) return nullptr;
+  LargeBlock& found = free_slot(begin);
+  return found.begin != 0 ? &found : nullptr;
+}
+
+LargeBlock* LargeTable::find_around(std::uintptr_t address) noexcept {
+  LargeBlock* found = nullptr;
+  for_each([&](LargeBlock& block) {
+    if (address - block.reserved_begin < block.reserved_bytes) found = &block;
+  });
+  return found;
+}
+
+// What comes behind moves up, unless it would go before its home: no hole cuts anything off.
+void LargeTable::erase(LargeBlock& block) noexcept {
+  --count_;
+  const std::size_t mask = capacity_ - 1;
+  auto hole = static_cast<std::size_t>(&block - slots_);
+  for (std::size_t i = (hole + 1) & mask; slots_[i].begin != 0; i = (i + 1) & mask) {
+    const std::size_t from_home = (i - home_of(slots_[i].begin)) & mask;
+    if (from_home < ((i - hole) & mask)) continue;
+    slots_[hole] = slots_[i];
+    hole = i;
+  }
+  slots_[hole] = {};
+}
+
+bool LargeTable::is_valid() noexcept {
+  std::size_t count = 0;
+  bool is_found = true;
+  for_each([&](LargeBlock& block) {
+    ++count;
+    is_found = is_found && find(block.begin) == &block;
+  });
+  return is_found && count == count_;
+}
+
+}  // namespace ts::secure

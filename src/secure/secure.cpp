@@ -1,0 +1,314 @@
+#include "secure/secure.h"
+
+#include <atomic>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+
+#include "base/bits.h"
+#include "os/mutex.h"
+#include "os/os.h"
+#include "secure/findings.h"
+#include "secure/size_classes.h"
+#include "secure/state.h"
+
+namespace ts::secure {
+namespace {
+
+// Held to find addresses, once in the life of a process.
+constinit Mutex opening;
+
+// Relaxed: nothing hangs on it but whether a size is looked at less closely.
+constinit std::atomic<bool> sizes_may_be_less{false};
+
+bool ensure_open() noexcept {
+  if (is_open()) [[likely]]
+    return true;
+  const Guard guard{opening};
+  return is_open() || open_space();
+}
+
+// ---- which part of the heap ----
+
+// Threads take arenas in turn, each for its life. Relaxed: any distribution will do.
+unsigned own_arena() noexcept {
+  static constinit std::atomic<unsigned> threads{0};
+  static constinit thread_local unsigned arena_plus_one = 0;
+  if (arena_plus_one == 0) [[unlikely]]
+    arena_plus_one = threads.fetch_add(1, std::memory_order_relaxed) % roots.arenas + 1;
+  return arena_plus_one - 1;
+}
+
+ClassHeap& heap_of(unsigned region) noexcept {
+  return roots.state->heaps[region / regions_per_arena][region % regions_per_arena];
+}
+
+// The class of what is in one of our regions; no_class if it is in none.
+struct Home {
+  ClassHeap* heap;  // null: in no region
+  unsigned size_class;
+};
+Home home_of(const void* p) noexcept {
+  const unsigned region = region_of(p);
+  const unsigned size_class = region % regions_per_arena;
+  if (region == UINT32_MAX || size_class >= class_count) return {nullptr, no_class};
+  return {&heap_of(region), size_class};
+}
+
+template <class Visit>
+void for_each_heap(Visit visit) noexcept {
+  for (unsigned arena = 0; arena < roots.arenas; ++arena) {
+    for (ClassHeap& heap : roots.state->heaps[arena]) visit(heap, arena);
+  }
+}
+
+// ---- findings ----
+
+struct Seen {
+  Finding finding;
+  std::size_t bytes;  // of the block, as far as something is known
+};
+Seen look_at(const void* p) noexcept {
+  if (!is_open()) return {Finding::foreign, 0};
+  if (const Home home = home_of(p); home.heap != nullptr)
+    return {home.heap->look_at(p), size_classes[home.size_class].block_bytes};
+  Seen seen{Finding::sound, 0};
+  seen.finding = roots.state->large.look_at(p, &seen.bytes);
+  return seen;
+}
+
+Finding take_back(const void* p, bool ignores_canary) noexcept {
+  if (!is_open()) return Finding::foreign;
+  const Home home = home_of(p);
+  return home.heap != nullptr ? home.heap->release(p, ignores_canary)
+                              : roots.state->large.release(p, ignores_canary);
+}
+
+[[gnu::cold]] void release_misused(void* p, Finding finding) noexcept {
+  report(finding, FoundBy::free, p, look_at(p).bytes);
+  if (finding == Finding::overflow) take_back(p, true);
+}
+
+// ---- allocating ----
+
+[[gnu::cold]] void* out_of_memory() noexcept {
+  os::explain_refusal();
+  errno = ENOMEM;
+  return nullptr;
+}
+
+// Gives back all that nobody uses, before a request is refused.
+void make_room() noexcept {
+  for_each_heap([](ClassHeap& heap, unsigned) { heap.give_back_empty_slabs(); });
+  roots.state->large.end_quarantine();
+  roots.state->large.give_back_stuck();
+}
+
+// From the own arena, or where the region of the class is full there, from others'.
+ClassHeap::Allocation allocate_from_any(unsigned size_class) noexcept {
+  const unsigned own = own_arena();
+  for (unsigned i = 0;; ++i) {
+    const unsigned arena = (own + i) % roots.arenas;
+    const auto found =
+        roots.state->heaps[arena][size_class].allocate(arena * regions_per_arena + size_class);
+    if (found.refusal != ClassHeap::Refusal::region_is_full || i + 1 == roots.arenas) return found;
+  }
+}
+
+// What was written to freed memory, or to memory that was nobody's yet, the program does not get.
+[[gnu::cold]] void clean(std::byte* block, std::size_t bytes) noexcept {
+  report(Finding::write_after_free, FoundBy::a_later_call, block, bytes);
+  std::memset(block, 0, bytes);
+}
+
+// As `found` says if there is a refusal.
+std::byte* allocate_small(unsigned size_class, ClassHeap::Refusal& refusal) noexcept {
+  const ClassHeap::Allocation found = allocate_from_any(size_class);
+  refusal = found.refusal;
+  if (found.block == nullptr) [[unlikely]]
+    return nullptr;
+  const std::size_t bytes = size_classes[size_class].block_bytes;
+  if (found.is_written || !is_zero(found.block, bytes)) [[unlikely]]
+    clean(found.block, bytes);
+  return found.block;
+}
+
+std::byte* try_allocate(unsigned size_class, std::size_t bytes, std::size_t alignment) noexcept {
+  auto refusal = ClassHeap::Refusal::region_is_full;
+  std::byte* const block = size_class != no_class ? allocate_small(size_class, refusal) : nullptr;
+  return refusal == ClassHeap::Refusal::region_is_full
+             ? roots.state->large.allocate(bytes, alignment)
+             : block;
+}
+
+// Whether a request of the size and alignment is served by such a block.
+bool may_be(const void* p, const Seen& seen, std::size_t bytes, std::size_t alignment) noexcept {
+  if (bytes > seen.bytes) return false;
+  if (sizes_may_be_less.load(std::memory_order_relaxed)) return true;
+  const Home home = home_of(p);
+  return home.heap != nullptr ? class_for(bytes, alignment) == home.size_class
+                              : LargeBlocks::usable_for(bytes) == seen.bytes;
+}
+
+}  // namespace
+
+void* Secure::allocate(std::size_t bytes, std::size_t alignment) noexcept {
+  const int kept = errno;
+  // Far beyond any range, and far from overflowing.
+  if (bytes > address_limit || alignment > address_limit || !ensure_open()) [[unlikely]]
+    return out_of_memory();
+  const unsigned size_class = class_for(bytes, alignment);
+  std::byte* block = try_allocate(size_class, bytes, alignment);
+  if (block == nullptr) [[unlikely]] {
+    make_room();
+    block = try_allocate(size_class, bytes, alignment);
+    if (block == nullptr) return out_of_memory();
+  }
+  errno = kept;
+  return block;
+}
+
+void Secure::release(void* p) noexcept {
+  if (p == nullptr) return;
+  const int kept = errno;
+  const Finding finding = take_back(p, false);
+  if (finding != Finding::sound) [[unlikely]]
+    release_misused(p, finding);
+  errno = kept;
+}
+
+bool Secure::resize(void* p, std::size_t bytes) noexcept {
+  if (!is_open()) return false;
+  if (const Home home = home_of(p); home.heap != nullptr)
+    return class_for(bytes) == home.size_class && home.heap->look_at(p) == Finding::sound;
+  const int kept = errno;
+  const bool fits = roots.state->large.resize(p, bytes);
+  errno = kept;
+  return fits;
+}
+
+void* Secure::move(void* p, std::size_t bytes) noexcept {
+  if (home_of(p).heap != nullptr || bytes > address_limit) return nullptr;
+  const int kept = errno;
+  std::byte* const moved = roots.state->large.move(p, bytes);
+  errno = kept;
+  return moved;
+}
+
+bool Secure::is_block(const void* p, FoundBy found_by) noexcept {
+  const Seen seen = look_at(p);
+  report(seen.finding, found_by, p, seen.bytes);
+  return seen.finding == Finding::sound || seen.finding == Finding::overflow;
+}
+
+void Secure::check_size(const void* p, std::size_t bytes, std::size_t alignment) noexcept {
+  const Seen seen = look_at(p);
+  if (seen.finding != Finding::sound) return;
+  alignment = alignment <= min_alignment ? min_alignment : std::bit_ceil(alignment);
+  if (!may_be(p, seen, bytes, alignment))
+    report(Finding::wrong_size, FoundBy::sized_free, p, seen.bytes);
+}
+
+void Secure::check_most(const void* p, std::size_t bytes) noexcept {
+  const Seen seen = look_at(p);
+  if (seen.finding == Finding::sound && bytes > seen.bytes)
+    report(Finding::wrong_size, FoundBy::sized_free, p, seen.bytes);
+}
+
+void Secure::note_kept(const void*) noexcept {
+  sizes_may_be_less.store(true, std::memory_order_relaxed);
+}
+
+std::size_t Secure::usable_size(const void* p) noexcept {
+  return is_block(p, FoundBy::usable_size) ? bytes_of(p) : 0;
+}
+
+std::size_t Secure::bytes_of(const void* p) noexcept { return look_at(p).bytes; }
+
+std::size_t Secure::good_size(std::size_t bytes, std::size_t alignment) noexcept {
+  const unsigned size_class = class_for(bytes, alignment);
+  return size_class != no_class ? size_classes[size_class].block_bytes
+                                : LargeBlocks::usable_for(bytes);
+}
+
+HeapMeasures Secure::measures() noexcept {
+  HeapMeasures measures;
+  if (!is_open()) return measures;
+  for_each_heap([&](ClassHeap& heap, unsigned) {
+    const ClassHeap::Totals totals = heap.totals();
+    measures.segment_bytes += totals.mapped_bytes;
+    measures.free_bytes += totals.mapped_bytes - totals.used_bytes;
+    measures.cached_bytes += totals.waiting_bytes;
+    measures.free_blocks += totals.free_slots;
+    measures.grow_calls += totals.maps;
+  });
+  const LargeBlocks::Totals large = roots.state->large.totals();
+  measures.segment_bytes += large.bytes;
+  measures.chunks = large.blocks + 1;
+  measures.grow_calls += large.maps;
+  measures.heaps = roots.arenas;
+  return measures;
+}
+
+bool Secure::walk(BlockVisitor visit, void* argument) noexcept {
+  if (!is_open()) return true;
+  bool goes_on = true;
+  for_each_heap([&](ClassHeap& heap, unsigned arena) {
+    goes_on = goes_on && heap.walk(arena, visit, argument);
+  });
+  return goes_on && roots.state->large.walk(visit, argument);
+}
+
+bool Secure::trim(std::size_t) noexcept {
+  if (!is_open()) return false;
+  bool gave = false;
+  for (unsigned arena = 0; arena < roots.arenas; ++arena) {
+    for (unsigned c = 0; c < class_count; ++c) {
+      ClassHeap& heap = roots.state->heaps[arena][c];
+      const ClassHeap::Damage damage = heap.find_damage();
+      report(damage.finding, FoundBy::a_later_call, damage.block, size_classes[c].block_bytes);
+      gave = heap.give_back_empty_slabs() || gave;
+    }
+  }
+  if (const std::byte* const block = roots.state->large.find_overflow(); block != nullptr)
+    report(Finding::overflow, FoundBy::a_later_call, block, bytes_of(block));
+  return roots.state->large.give_back_stuck() || gave;
+}
+
+bool Secure::is_valid() noexcept {
+  if (!is_open()) return true;
+  bool is_valid = true;
+  for_each_heap([&](ClassHeap& heap, unsigned) { is_valid = is_valid && heap.is_valid(); });
+  return is_valid && roots.state->large.is_valid();
+}
+
+// ---- fork ----
+//
+// Locks in the order in which threads take them: opening, the heaps' (of which no thread holds
+// two), the large blocks'.
+
+void Secure::fork_prepare() noexcept TS_NO_ANALYSIS {
+  opening.lock();
+  if (!is_open()) return;
+  for_each_heap([](ClassHeap& heap, unsigned) TS_NO_ANALYSIS { heap.fork_prepare(); });
+  roots.state->large.fork_prepare();
+}
+
+void Secure::fork_parent() noexcept TS_NO_ANALYSIS {
+  if (is_open()) {
+    roots.state->large.fork_parent();
+    for_each_heap([](ClassHeap& heap, unsigned) TS_NO_ANALYSIS { heap.fork_parent(); });
+  }
+  opening.unlock();
+}
+
+void Secure::fork_child() noexcept TS_NO_ANALYSIS {
+  Random::reset_after_fork();
+  if (is_open()) {
+    roots.state->large.fork_child();
+    for_each_heap([](ClassHeap& heap, unsigned) TS_NO_ANALYSIS { heap.fork_child(); });
+  }
+  opening.reset_after_fork();
+}
+
+}  // namespace ts::secure

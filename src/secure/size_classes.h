@@ -1,0 +1,117 @@
+// The sizes in which small blocks come, and how their slabs are made. A block and the canary behind
+// it are a slot; slots are multiples of 16 bytes up to 128, then four to an octave up to 128 KiB.
+// Class 0 is of blocks of no bytes.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+#include "base/bits.h"
+#include "base/heap_like.h"
+
+namespace ts::secure {
+
+inline constexpr std::size_t page_bytes = 4096;
+inline constexpr std::size_t canary_bytes = 8;
+
+inline constexpr unsigned linear_classes = 8;
+inline constexpr unsigned classes_per_octave = 4;
+inline constexpr std::size_t max_linear_bytes = linear_classes * min_alignment;
+inline constexpr std::size_t max_slot_bytes = std::size_t{128} << 10;
+inline constexpr unsigned octaves = std::bit_width(max_slot_bytes / max_linear_bytes) - 1;
+inline constexpr unsigned class_count = 1 + linear_classes + octaves * classes_per_octave;
+inline constexpr unsigned no_class = class_count;
+inline constexpr std::size_t max_small_bytes = max_slot_bytes - canary_bytes;
+
+inline constexpr unsigned max_slab_slots = 512;
+inline constexpr unsigned max_waiting = 256;
+
+struct SizeClass {
+  std::uint32_t slot_bytes;
+  std::uint32_t block_bytes;  // what the program may use of it
+  std::uint32_t slots;        // of a slab
+  std::uint32_t slab_bytes;   // whole pages
+  std::uint32_t pitch_bytes;  // from one slab to the next: a page that nobody may touch between
+  std::uint32_t waiting;      // slots in either part of the quarantine
+};
+
+constexpr std::size_t slot_bytes_of(unsigned size_class) noexcept {
+  if (size_class <= linear_classes) return (size_class == 0 ? 1 : size_class) * min_alignment;
+  const unsigned step = size_class - linear_classes - 1;
+  return (classes_per_octave + 1 + step % classes_per_octave)
+         << (std::bit_width(max_linear_bytes / classes_per_octave) - 1 + step / classes_per_octave);
+}
+
+// So long that a slab has several slots to choose among, and so short that one slot in use keeps
+// little memory; small slots are so many that pages are filled up sooner.
+constexpr std::size_t wanted_slab_bytes(std::size_t slot_bytes) noexcept {
+  return slot_bytes <= 512    ? std::size_t{16} << 10
+         : slot_bytes <= 2048 ? std::size_t{32} << 10
+         : slot_bytes < 16384 ? std::size_t{64} << 10
+                              : max_slot_bytes;
+}
+
+// How much freed memory of a class may wait, in each part of the quarantine.
+inline constexpr std::size_t waiting_bytes = std::size_t{32} << 10;
+
+constexpr SizeClass make_class(unsigned size_class) noexcept {
+  const auto number = [](std::size_t n) { return static_cast<std::uint32_t>(n); };
+  const auto clamp = [](std::size_t n, std::size_t most) {
+    return n == 0 ? 1 : n < most ? n : most;
+  };
+  const std::size_t slot = slot_bytes_of(size_class);
+  const std::size_t slots = clamp(wanted_slab_bytes(slot) / slot, max_slab_slots);
+  const std::size_t slab = align_up(slots * slot, page_bytes);
+  return {number(slot),
+          number(size_class == 0 ? 0 : slot - canary_bytes),
+          number(slots),
+          number(slab),
+          number(slab + page_bytes),
+          number(clamp(waiting_bytes / slot, max_waiting))};
+}
+
+inline constexpr auto size_classes = [] {
+  std::array<SizeClass, class_count> all{};
+  for (unsigned i = 0; i < class_count; ++i) all[i] = make_class(i);
+  return all;
+}();
+
+// The class of a request; no_class if it is too large for any.
+constexpr unsigned class_for(std::size_t bytes) noexcept {
+  if (bytes == 0) return 0;
+  if (bytes > max_small_bytes) return no_class;
+  const std::size_t slot = bytes + canary_bytes;
+  if (slot <= max_linear_bytes)
+    return static_cast<unsigned>((slot + min_alignment - 1) / min_alignment);
+  // Octave `width` has slots of more than 2^(width - 1) bytes, up to 2^width.
+  const auto width = static_cast<unsigned>(std::bit_width(slot - 1));
+  const auto step = static_cast<unsigned>(((slot - 1) >> (width - 3)) - classes_per_octave);
+  constexpr unsigned first_width = std::bit_width(max_linear_bytes);
+  return 1 + linear_classes + (width - first_width) * classes_per_octave + step;
+}
+
+// The same for an alignment, a power of two. Slabs begin with a page, so every slot of a size that
+// is a multiple of the alignment is aligned. Blocks of no bytes are closer to each other.
+constexpr unsigned class_for(std::size_t bytes, std::size_t alignment) noexcept {
+  if (alignment <= min_alignment) return class_for(bytes);
+  if (alignment > page_bytes) return no_class;
+  unsigned size_class = class_for(bytes == 0 ? 1 : bytes);
+  while (size_class < class_count && size_classes[size_class].slot_bytes % alignment != 0)
+    ++size_class;
+  return size_class;
+}
+
+static_assert(class_count == 49 && size_classes[class_count - 1].slot_bytes == max_slot_bytes);
+// Sizes grow, and a request gets the first that is not too small.
+static_assert([] {
+  for (unsigned c = 1; c < class_count; ++c) {
+    const std::size_t bytes = size_classes[c].block_bytes;
+    if (c > 1 && class_for(size_classes[c - 1].block_bytes + 1) != c) return false;
+    if (class_for(bytes) != c || size_classes[c].slot_bytes % min_alignment != 0) return false;
+  }
+  return class_for(1) == 1 && class_for(max_small_bytes + 1) == no_class;
+}());
+
+}  // namespace ts::secure

@@ -1,0 +1,104 @@
+#include "secure/space.h"
+
+#include "base/check.h"
+#include "os/bad_access.h"
+#include "os/entropy.h"
+#include "os/os.h"
+#include "secure/random.h"
+#include "secure/state.h"
+
+namespace ts::secure {
+
+constinit Roots roots;
+
+namespace {
+
+// At addresses of our choice: 32 GiB for each region, and 1 TiB for all that is not in one.
+constexpr unsigned placed_shift = 35;
+constexpr std::size_t metadata_room = std::size_t{1} << 40;
+
+// Where all has to be reserved, regions are the largest of these that the system grants; small ones
+// are for one arena only.
+constexpr unsigned max_reserved_shift = 32;
+constexpr unsigned min_reserved_shift = 18;
+constexpr unsigned min_shift_of_arenas = 26;
+
+constexpr std::size_t state_bytes = align_up(sizeof(State), page_bytes);
+
+std::size_t all_regions(unsigned arenas, unsigned shift) noexcept {
+  return std::size_t{arenas} * regions_per_arena << shift;
+}
+// Of the state and the tables, with a gap before, between and behind them.
+std::size_t metadata_bytes(unsigned arenas, unsigned shift) noexcept {
+  return 3 * page_bytes + state_bytes + (all_regions(arenas, shift) >> table_part);
+}
+
+void lay_out(std::uintptr_t metadata, std::uintptr_t regions, unsigned arenas,
+             unsigned shift) noexcept {
+  const std::uintptr_t state = metadata + page_bytes;
+  roots.state = reinterpret_cast<State*>(state);
+  roots.tables = state + state_bytes + page_bytes;
+  roots.regions = regions;
+  roots.region_shift = shift;
+  roots.arenas = arenas;
+}
+
+bool take_state() noexcept { return take_pages(address_of(roots.state), state_bytes); }
+
+bool place_freely(Random& random) noexcept {
+  constexpr unsigned shift = placed_shift;
+  const std::size_t regions = all_regions(max_arenas, shift);
+  const std::size_t metadata = metadata_bytes(max_arenas, shift);
+  for (unsigned attempt = 0;; ++attempt) {
+    void* const begin = os::lonely_address(attempt, metadata_room + regions);
+    if (begin == nullptr) return false;
+    // Nobody finds the metadata by the address of a block.
+    const std::size_t places = (metadata_room - metadata) / page_bytes;
+    const std::size_t place = random.next_64() % places * page_bytes;
+    lay_out(address_of(begin) + place, address_of(begin) + metadata_room, max_arenas, shift);
+    if (take_state()) return true;
+  }
+}
+
+bool place_reserved() noexcept {
+  roots.is_reserved = true;
+  for (unsigned shift = max_reserved_shift; shift >= min_reserved_shift; --shift) {
+    const unsigned arenas = shift >= min_shift_of_arenas ? max_arenas : 1;
+    const std::size_t metadata = metadata_bytes(arenas, shift);
+    void* const tables = os::reserve(metadata);
+    if (tables == nullptr) continue;
+    void* const regions = os::reserve(all_regions(arenas, shift));
+    if (regions != nullptr) {
+      lay_out(address_of(tables), address_of(regions), arenas, shift);
+      if (take_state()) return true;
+      os::unmap(regions, all_regions(arenas, shift));
+    }
+    os::unmap(tables, metadata);
+  }
+  roots.is_reserved = false;
+  return false;
+}
+
+}  // namespace
+
+bool open_space() noexcept {
+  require(os::page_bytes() == page_bytes, "the hardened heap is written for pages of 4 KiB",
+          nullptr);
+  Random random{};
+  if (!place_freely(random) && !place_reserved()) return false;
+  roots.is_open.store(true, std::memory_order_release);
+  os::make_read_only(&roots, sizeof roots);
+  return true;
+}
+
+bool take_pages(std::uintptr_t begin, std::size_t bytes) noexcept {
+  auto* const at = reinterpret_cast<void*>(begin);
+  return roots.is_reserved ? os::commit(at, bytes) : os::map_at(at, bytes);
+}
+
+bool give_pages(std::uintptr_t begin, std::size_t bytes) noexcept {
+  auto* const at = reinterpret_cast<void*>(begin);
+  return roots.is_reserved ? os::withdraw(at, bytes) : os::unmap(at, bytes);
+}
+
+}  // namespace ts::secure

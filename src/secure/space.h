@@ -1,0 +1,76 @@
+// The addresses of the hardened heap. Each class of each arena has a region of its own, for ever,
+// in which nothing but its slabs ever lies; and a table elsewhere, with what is known of those.
+//
+//   state | gap | tables, each in a range of its own | ...terabytes... | regions
+//
+// As in the engine, nothing of it is the process's until it is needed: regions lie where the system
+// puts nothing of its own accord, a slab is mapped at its place, and what lies around it is not
+// mapped at all. So limits on address space count what is used, and a guard page costs no mapping.
+// Where the system places nothing at an address of our choice (under valgrind and ThreadSanitizer,
+// for two), all of it is reserved at once, inaccessible, as large as it is granted.
+//
+// It refuses to know what is in a slab.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "base/bits.h"
+#include "base/platform.h"
+#include "secure/size_classes.h"
+
+namespace ts::secure {
+
+class ClassHeap;
+struct State;
+
+inline constexpr unsigned max_arenas = 4;
+// Regions are numbered by arena and class.
+inline constexpr unsigned regions_per_arena = 64;
+static_assert(class_count <= regions_per_arena);
+
+// All that lies in the library itself, on a page of its own that is read-only once it is written.
+struct alignas(page_bytes) Roots {
+  // Set last. release, pairs with is_open(): who sees it sees the rest, const from then on.
+  std::atomic<bool> is_open{false};
+  bool is_reserved = false;  // all of it is the process's, and inaccessible at first
+  unsigned arenas = 0;
+  unsigned region_shift = 0;   // logarithm of the bytes of a region
+  std::uintptr_t regions = 0;  // where the first one begins
+  std::uintptr_t tables = 0;   // likewise, of the tables
+  State* state = nullptr;      // zero-filled, which is valid
+};
+static_assert(sizeof(Roots) == page_bytes);
+extern constinit Roots roots;
+
+inline bool is_open() noexcept { return roots.is_open.load(std::memory_order_acquire); }
+
+// Finds addresses for everything; false, and perhaps true some other time, if the system refuses.
+// Called under one lock.
+bool open_space() noexcept;
+
+inline constexpr unsigned table_part = 5;  // logarithm of how much smaller a table is than a region
+
+// Where region `number` begins, and its table; how long both are.
+inline std::uintptr_t region_begin(unsigned number) noexcept {
+  return roots.regions + (std::uintptr_t{number} << roots.region_shift);
+}
+inline std::size_t region_bytes() noexcept { return std::size_t{1} << roots.region_shift; }
+inline std::uintptr_t table_begin(unsigned number) noexcept {
+  return roots.tables + (std::uintptr_t{number} << (roots.region_shift - table_part));
+}
+inline std::size_t table_bytes() noexcept { return region_bytes() >> table_part; }
+
+// The number of the region that an address is in; one that does not exist if it is in none.
+inline unsigned region_of(const void* p) noexcept {
+  const std::uintptr_t number = (address_of(p) - roots.regions) >> roots.region_shift;
+  return number < roots.arenas * regions_per_arena ? static_cast<unsigned>(number) : UINT32_MAX;
+}
+
+// Makes pages of a region or table memory that reads as zero, and takes that away again: whoever
+// touches them then, dies. False if the system refuses, with nothing changed.
+bool take_pages(std::uintptr_t begin, std::size_t bytes) noexcept;
+bool give_pages(std::uintptr_t begin, std::size_t bytes) noexcept;
+
+}  // namespace ts::secure
