@@ -118,6 +118,7 @@ def _program_findings(program: Path, environment: Mapping[str, str]) -> Iterator
     if any(finding.severity == "fatal" for finding in loader):
         return  # what is inside (a static program holds libc's malloc) no longer matters
     yield from _heap_findings(program, facts)
+    yield from _capacity_findings(program, facts)
     yield from _runtime_findings(program, facts, environment)
 
 
@@ -241,6 +242,18 @@ def _heap_findings(program: Path, facts: ElfFacts) -> Iterator[Finding]:
             f"{program.name} is linked with {library}: without a preload it runs on that one, so "
             "what is called glibc here is not glibc.",
             "A preloaded allocator does come before it.",
+        )
+
+
+def _capacity_findings(program: Path, facts: ElfFacts) -> Iterator[Finding]:
+    """Programs that may write behind what they asked for, which depends on the allocator."""
+    if "malloc_usable_size" in facts.imported:
+        yield Finding(
+            "warning",
+            "usable-size",
+            f"{program.name} asks malloc_usable_size: if it then writes behind what it asked for, "
+            "it differs from allocator to allocator, and _FORTIFY_SOURCE=3 ends it.",
+            "Have it ask malloc_good_size first, or make the size official by realloc.",
         )
 
 

@@ -36,6 +36,8 @@ SANITIZER_SYMBOLS = {
     "HWAddressSanitizer": ("__hwasan_init",),
     "LeakSanitizer": ("__lsan_init",),
 }
+# Functions whose use by a program tells something of it.
+TELLING_IMPORTS = ("malloc_usable_size",)
 # Texts that a stripped program still holds when an allocator was linked into it.
 ALLOCATOR_TEXTS = {
     "jemalloc": (b"<jemalloc>: ",),
@@ -61,6 +63,7 @@ class ElfFacts:
     needed: tuple[str, ...]
     go: bool
     defined: frozenset[str]  # those of the symbols above that the file defines
+    imported: frozenset[str]  # those of TELLING_IMPORTS that it leaves to others
     texts: frozenset[str]  # allocators whose texts it holds
 
     @property
@@ -100,6 +103,7 @@ def _facts(file: BinaryIO) -> ElfFacts:
         if isinstance(segment, InterpSegment):
             interpreter = segment.get_interp_name()
         has_dynamic = has_dynamic or segment["p_type"] == "PT_DYNAMIC"
+    defined, imported = _symbols(elf)
     dynamic = elf.get_section_by_name(".dynamic")
     needed: tuple[str, ...] = ()
     if isinstance(dynamic, DynamicSection):
@@ -115,24 +119,26 @@ def _facts(file: BinaryIO) -> ElfFacts:
         has_dynamic=has_dynamic,
         needed=needed,
         go=any(elf.get_section_by_name(name) is not None for name in GO_SECTIONS),
-        defined=_defined(elf),
+        defined=defined,
+        imported=imported,
         texts=_texts(elf.get_section_by_name(".rodata")),
     )
 
 
-def _defined(elf: ELFFile) -> frozenset[str]:
-    """The interesting symbols that the file defines, in either of its symbol tables.
+def _symbols(elf: ELFFile) -> tuple[frozenset[str], frozenset[str]]:
+    """The interesting symbols that the file defines, and imports, by either of its symbol tables.
 
     Undefined ones count for sanitizers only: their runtime is a library then. Big programs have
     hundreds of thousands of symbols, so the tables are unpacked here and never made into objects.
     """
     sanitizer_names = {name for names in SANITIZER_SYMBOLS.values() for name in names}
     allocator_names = {name for names in ALLOCATOR_SYMBOLS.values() for name in names}
-    wanted = sanitizer_names | allocator_names | {*MALLOC_SYMBOLS}
+    wanted = sanitizer_names | allocator_names | {*MALLOC_SYMBOLS, *TELLING_IMPORTS}
     order = "<" if elf.little_endian else ">"
     layout = struct.Struct(order + ("IBBHQQ" if elf.elfclass == 64 else "IIIBBH"))
     section_field = 3 if elf.elfclass == 64 else 5
     found = set()
+    imported = set()
     for table in elf.iter_sections():
         if table["sh_type"] not in {"SHT_SYMTAB", "SHT_DYNSYM"}:
             continue
@@ -140,9 +146,14 @@ def _defined(elf: ELFFile) -> frozenset[str]:
         data = table.data()
         for entry in layout.iter_unpack(data[: len(data) // layout.size * layout.size]):
             name = offsets.get(entry[0])
-            if name is not None and (entry[section_field] != 0 or name in sanitizer_names):
+            if name is None:
+                continue
+            is_undefined = entry[section_field] == 0
+            if is_undefined and name in TELLING_IMPORTS:
+                imported.add(name)
+            elif not is_undefined or name in sanitizer_names:
                 found.add(name)
-    return frozenset(found)
+    return frozenset(found), frozenset(imported)
 
 
 def _offsets(strings: bytes, names: Iterable[str]) -> dict[int, str]:
