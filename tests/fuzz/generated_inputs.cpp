@@ -1,6 +1,6 @@
 // Gives a fuzz target inputs without a fuzzer, so that it is compiled and tried with every build
-// and every compiler: pseudo-random ones, or files, such as those that a fuzzer found; or writes the
-// former as files, for a fuzzer to begin with.
+// and every compiler: pseudo-random ones, or files, such as those that a fuzzer found; or writes
+// the former as files, for a fuzzer to begin with.
 //
 //   PROGRAM [--inputs N] [--seed N] [--bytes N]
 //   PROGRAM FILE...
