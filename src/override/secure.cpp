@@ -56,7 +56,7 @@ bool news_are_ours() noexcept {
              place_of(&ts_own_aligned_new_array);
 }
 
-// A program that replaces a `new`, but not the sized `delete`, may ask for more than its caller did,
+// A program that replaces a `new`, but not the sized `delete`, may ask for more than its caller,
 // for a header, say. Then only a size that is more than the block has is wrong for sure.
 void Allocator::check_deleted_size(const void* block, std::size_t bytes,
                                    std::size_t alignment) noexcept {

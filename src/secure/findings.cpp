@@ -14,8 +14,8 @@ namespace {
 // The normal library has no canaries, and so no such kinds (base/check.h has the others).
 constexpr char behind_the_end[] =
     "): the bytes behind the end of this block were written to; blocks of ";
-constexpr char after_free[] =
-    "): this memory was written to after its free, before it was handed out again; blocks of ";
+constexpr char to_free_memory[] =
+    "): this free memory was written to, after its free or from a block beside it; blocks of ";
 
 // By FoundBy.
 constexpr char where_found[][28] = {
@@ -38,7 +38,7 @@ void report_damage(bool is_overflow, FoundBy found_by, const void* where,
   os::ErrorLine line;
   line.text(where_found[static_cast<std::size_t>(found_by)]);
   line.address(where);
-  line.text(is_overflow ? behind_the_end : after_free);
+  line.text(is_overflow ? behind_the_end : to_free_memory);
   line.number(block_bytes);
   line.text(aborts ? " bytes; aborting, TSMALLOC_ON_MISUSE=continue goes on"
                    : " bytes; going on, further ones are not reported (TSMALLOC_ON_MISUSE)");

@@ -1,0 +1,138 @@
+// Runs classes of misuse, each in a process of its own, and prints a line for each: the class, a
+// tab, the outcome; or one of them in this process, for a debugger. It knows nothing of any
+// allocator, so that it judges all of them.
+//
+// After the misuse the process goes on for a while with what programs do, so that an allocator that
+// notices later has its chance, and so that damage shows: blocks that overlap.
+#include "classes.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+extern char** environ;
+
+enum { time_limit_seconds = 10 };
+
+// ---- one of them, in this process ----
+
+void say(char mark) {
+  if (write(STDOUT_FILENO, &mark, 1) != 1) _exit(2);
+}
+static bool something_was_reported(void) {
+  struct stat errors;
+  return fstat(STDERR_FILENO, &errors) == 0 && S_ISREG(errors.st_mode) && errors.st_size != 0;
+}
+
+// Fills many blocks of the size, each with its number, and looks whether they kept it.
+static bool blocks_overlap(size_t bytes) {
+  enum { most = 1500 };
+  static uint32_t* block[most];
+  const int count = bytes > 4096 ? 20 : most;
+  for (int i = 0; i < count; ++i) {
+    block[i] = opaque(malloc(bytes));
+    if (block[i] == NULL) _exit(2);
+    for (size_t j = 0; j < bytes / sizeof(uint32_t); ++j) block[i][j] = (uint32_t)i;
+  }
+  bool overlap = false;
+  for (int i = 0; i < count; ++i) {
+    for (size_t j = 0; j < bytes / sizeof(uint32_t); ++j) overlap |= block[i][j] != (uint32_t)i;
+  }
+  for (int i = 0; i < count; ++i) free(block[i]);
+  return overlap;
+}
+
+static int run_here(const Class* class) {
+  alarm(time_limit_seconds);
+  // What a program has, so that the class is in use, and some of it was freed.
+  char* warm[64];
+  for (int i = 0; i < 64; ++i) warm[i] = get(class->bytes);
+  for (int i = 0; i < 64; i += 2) put(warm[i]);
+  class->run();
+  if (something_was_reported()) say('r');
+  say('a');
+  bool overlap = false;
+  for (int round = 0; round < 3; ++round) {
+    overlap |= blocks_overlap(class->bytes);
+    for (size_t bytes = 16; bytes < 100000; bytes += bytes / 3) put(get(bytes));
+  }
+  malloc_trim(0);
+  overlap |= blocks_overlap(class->bytes);
+  if (overlap) say('o');
+  if (something_was_reported()) say('R');
+  return 0;
+}
+
+// ---- all of them ----
+
+// What became of a process, from what it said and how it ended.
+static const char* outcome_of(const char* said, int status) {
+  const bool went_on = strchr(said, 'a') != NULL;
+  if (WIFSIGNALED(status)) {
+    switch (WTERMSIG(status)) {
+      case SIGALRM:
+        return "hangs";
+      case SIGABRT:
+      case SIGTRAP:
+      case SIGILL:
+        return went_on ? "stopped later" : "stopped at once";
+      default:
+        return went_on ? "crashes later" : "crashes";
+    }
+  }
+  if (WEXITSTATUS(status) == 2 && !went_on) return "not tried";
+  if (WEXITSTATUS(status) != 0) return went_on ? "stopped later" : "stopped at once";
+  if (strchr(said, 'r') != NULL) return "reported at once, goes on";
+  if (strchr(said, 'R') != NULL) return "reported later, goes on";
+  if (strchr(said, 'o') != NULL) return "blocks overlap";
+  if (strchr(said, sees_old_contents) != NULL) return "old contents are read";
+  if (strchr(said, sees_zeros) != NULL) return "zeros are read";
+  if (strchr(said, gets_it_again) != NULL) return "is handed out again at once";
+  if (strchr(said, gets_others) != NULL) return "waits";
+  return "nothing";
+}
+
+static const char* run_apart(const Class* class) {
+  int ends[2];
+  const int errors = memfd_create("errors", MFD_CLOEXEC);
+  if (errors < 0 || pipe2(ends, O_CLOEXEC) != 0) return "not tried";
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
+  posix_spawn_file_actions_adddup2(&actions, errors, STDERR_FILENO);
+  char* arguments[] = {(char*)"misuse", (char*)class->name, NULL};
+  pid_t child = 0;
+  const int error = posix_spawn(&child, "/proc/self/exe", &actions, NULL, arguments, environ);
+  posix_spawn_file_actions_destroy(&actions);
+  close(ends[1]);
+  char said[16] = "";
+  size_t length = 0;
+  for (ssize_t got = 1; got > 0 && length < sizeof said - 1;) {
+    got = read(ends[0], said + length, sizeof said - 1 - length);
+    if (got > 0) length += (size_t)got;
+  }
+  close(ends[0]);
+  close(errors);
+  int status = 0;
+  if (error != 0 || waitpid(child, &status, 0) != child) return "not tried";
+  return outcome_of(said, status);
+}
+
+int main(int argc, char** argv) {
+  if (argc > 1) {
+    for (int i = 0; i < class_count; ++i) {
+      if (strcmp(argv[1], classes[i].name) == 0) return run_here(&classes[i]);
+    }
+    dprintf(STDERR_FILENO, "misuse: no class is named \"%s\"; without a name, all are tried\n",
+            argv[1]);
+    return 2;
+  }
+  for (int i = 0; i < class_count; ++i)
+    dprintf(STDOUT_FILENO, "%s\t%s\n", classes[i].name, run_apart(&classes[i]));
+  return 0;
+}

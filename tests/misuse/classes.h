@@ -1,0 +1,41 @@
+// What programs of classes of misuse have in common: each class in a process of its own, and what
+// became of it (classes.c). A program defines `classes`, and is run without an argument for all of
+// them, or with the name of one.
+#pragma once
+
+#include <malloc.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct Class {
+  const char* name;
+  void (*run)(void);
+  size_t bytes;  // of what it is about
+} Class;
+
+extern const Class classes[];
+extern const int class_count;
+
+// Says to whoever runs this what the program has seen of the memory, if it comes to that.
+enum {
+  sees_zeros = 'z',
+  sees_old_contents = 'd',
+  gets_it_again = 'u',  // the block that it has just freed
+  gets_others = 'w',
+};
+void say(char mark);
+
+// What the compiler must not see through.
+static inline void* opaque(void* p) {
+  __asm__ volatile("" : "+r"(p)::"memory");
+  return p;
+}
+static inline char* get(size_t bytes) {
+  char* const p = opaque(malloc(bytes));
+  if (p == NULL) _exit(2);
+  memset(p, 'x', bytes);
+  return p;
+}
+static inline void put(void* p) { free(opaque(p)); }

@@ -1,0 +1,166 @@
+"""The hardened library stops every class of misuse that the programs of this folder know.
+
+Runs the classes of misuse.c and hardened.c under it, and looks at what is said of them. What it
+promises is in docs/hardened.md.
+
+Usage: hardened.py MISUSE HARDENED LIBRARY.so
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+
+AT_ONCE = "stopped at once"
+LATER = "stopped later"
+GUARDED = "crashes"  # at the access itself
+ZEROS = "zeros are read"
+WAITS = "waits"
+REPORTED = "reported at once, goes on"
+REPORTED_LATER = "reported later, goes on"
+
+# What comes of each class, if not that it is stopped in the call that is at fault.
+MISUSE = {
+    "write after free": {LATER},
+    "40 writes after free of 3 kB": {LATER},
+    "40 writes behind the end of 3 kB": {LATER},
+}
+HARDENED = {
+    "overflow of 1 byte, whole pages": {GUARDED},
+    "overflow of a page, aligned to 1 MiB": {GUARDED},
+    "overflow of 1 MiB": {GUARDED},
+    "string without an end": {ZEROS},
+    "underflow": {AT_ONCE, GUARDED},  # before the first slot of a slab there is a guard
+    "underflow, 300 kB": {GUARDED},
+    "write behind the end after realloc to less": {GUARDED},
+    "read behind the end after realloc to less": {GUARDED},
+    "read of 0 bytes": {GUARDED},
+    "write to 0 bytes": {GUARDED},
+    "read after free": {ZEROS},
+    "read after free, 300 kB": {GUARDED},
+    "write after free, 300 kB": {GUARDED},
+    "write after free, 300 kB, others between": {GUARDED},
+    # It is found when the slot is handed out again, which the class itself waits for.
+    "write after free, then 100000 others": {AT_ONCE},
+    "contents of a new block": {ZEROS},
+    "contents of new 300 kB": {ZEROS},
+    "malloc after free": {WAITS},
+    "malloc after free, 300 kB": {WAITS},
+}
+
+faults: list[str] = []
+
+
+def expect(holds: bool, what: str, seen: object) -> None:
+    """Notes a fault, with what was seen instead."""
+    if not holds:
+        faults.append(f"{what}\n    seen: {seen}")
+
+
+def run(library: str, *command: str, **options: str) -> subprocess.CompletedProcess[str]:
+    """A program under the library, with options of ours."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("TSMALLOC_")}
+    environment |= {"LD_PRELOAD": library}
+    environment |= {f"TSMALLOC_{name.upper()}": value for name, value in options.items()}
+    return subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+def outcomes(library: str, program: str, **options: str) -> dict[str, str]:
+    """What becomes of each class."""
+    result = run(library, program, **options)
+    return dict(line.split("\t") for line in result.stdout.splitlines())
+
+
+def check_classes(library: str, program: str, promises: dict[str, set[str]], least: int) -> None:
+    """Each class is stopped; or, if the user says so, reported, and nothing is changed by it."""
+    found = outcomes(library, program)
+    expect(len(found) >= least, f"at least {least} classes", len(found))
+    expect(promises.keys() <= found.keys(), "each class that is promised something", found)
+    for name, seen in found.items():
+        promised = promises.get(name, {AT_ONCE})
+        expect(seen in promised, f"{name}: {' or '.join(promised)}", seen)
+    found = outcomes(library, program, on_misuse="continue")
+    for name, seen in found.items():
+        promised = promises.get(name, {AT_ONCE})
+        going_on = {{AT_ONCE: REPORTED, LATER: REPORTED_LATER}.get(p, p) for p in promised}
+        expect(seen in going_on, f"{name}, continue: {' or '.join(going_on)}", seen)
+
+
+def check_messages(library: str, misuse: str, hardened: str) -> None:
+    """One line names function, address, misuse, size and remedy."""
+    for program, name, pattern in (
+        (
+            hardened,
+            "overflow of 1 byte",
+            (
+                r"free\(0x\w+\): the bytes behind the end of this block were written to; "
+                r"blocks of 120 bytes; aborting, TSMALLOC_ON_MISUSE=continue goes on; .*-fsanitize.*"
+            ),
+        ),
+        (
+            hardened,
+            "overflow, then realloc",
+            r"realloc\(0x\w+\): the bytes behind .*",
+        ),
+        (
+            hardened,
+            "write after free, then 100000 others",
+            (
+                r"found in a later call \(0x\w+\): this free memory was written to, .*; "
+                r"blocks of 120 bytes; aborting, TSMALLOC_ON_MISUSE=continue goes on; .*"
+            ),
+        ),
+        (
+            hardened,
+            "sized delete of less",
+            (
+                r"a sized free\(0x\w+\): the size that is named is not that of the block; "
+                r"blocks of 504 bytes; aborting, .*"
+            ),
+        ),
+        (
+            misuse,
+            "free of a variable",
+            r"free\(0x\w+\): this memory is not of this malloc: .*; aborting, .*",
+        ),
+        (
+            misuse,
+            "double free, the block handed out again",
+            r"free\(0x\w+\): double free: this block is free already; blocks of 56 bytes; .*",
+        ),
+    ):
+        result = run(library, program, name)
+        expect(result.returncode == -signal.SIGABRT, f"{name} aborts", result)
+        said = [line for line in result.stderr.splitlines() if line.startswith("tsmalloc: ")]
+        whole = "tsmalloc: " + pattern
+        expect(len(said) == 1 and re.fullmatch(whole, said[0]) is not None, whole, said)
+
+
+def check_choices(library: str, hardened: str) -> None:
+    """TSMALLOC_ON_MISUSE decides here, too."""
+    name = "overflow of 8 bytes"
+    result = run(library, hardened, name, on_misuse="silent")
+    expect(result.returncode == 0 and result.stderr == "", "silent says nothing", result)
+    result = run(library, hardened, name, on_misuse="abort")
+    expect(result.returncode == -signal.SIGABRT, "abort aborts", result)
+
+
+def main(arguments: list[str]) -> int:
+    """Runs all checks; 1 if one failed."""
+    misuse, hardened, library = arguments
+    check_classes(library, misuse, MISUSE, 32)
+    check_classes(library, hardened, HARDENED, 50)
+    check_messages(library, misuse, hardened)
+    check_choices(library, hardened)
+    for fault in faults:
+        print(fault)
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
