@@ -99,7 +99,7 @@ def check_messages(library: str, misuse: str, hardened: str) -> None:
             "overflow of 1 byte",
             (
                 r"free\(0x\w+\): the bytes behind the end of this block were written to; "
-                r"blocks of 120 bytes; aborting, TSMALLOC_ON_MISUSE=continue goes on; .*-fsanitize.*"
+                r"blocks of 120 bytes; aborting, TSMALLOC_ON_MISUSE=continue goes on; .*fsanitize.*"
             ),
         ),
         (
