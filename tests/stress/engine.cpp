@@ -1,6 +1,8 @@
 // The engine under random work of many threads: each allocates, fills, checks and frees blocks of all
 // sizes, hands some to other threads to free, and ends, to be followed by another that takes its heap
 // over. In the end everything must have come home.
+//
+//   stress-engine [OPERATIONS [SEED]]
 #include "engine/engine.h"
 
 #include <cstdio>
@@ -164,9 +166,9 @@ bool count_used(const BlockView& block, void* count) {
   return true;
 }
 
-void run(unsigned generations, unsigned threads, unsigned operations) {
+void run(unsigned generations, unsigned threads, unsigned operations, std::uint64_t seed) {
   PostOffice<Parcel> office{boxes};
-  std::uint64_t seed = 1;
+  seed *= std::uint64_t{generations} * threads;  // each worker has its own
   for (unsigned generation = 0; generation < generations; ++generation) {
     std::vector<std::thread> running;
     for (unsigned i = 0; i < threads; ++i) {
@@ -197,6 +199,7 @@ void run(unsigned generations, unsigned threads, unsigned operations) {
 
 int main(int argc, char** argv) {
   const unsigned operations = argc > 1 ? static_cast<unsigned>(std::atoi(argv[1])) : 20'000;
-  ts::stress::run(5, 6, operations);
+  const std::uint64_t seed = argc > 2 ? static_cast<std::uint64_t>(std::atoll(argv[2])) : 1;
+  ts::stress::run(5, 6, operations, seed);
   std::puts("sound");
 }

@@ -1,0 +1,170 @@
+// Pain 20: realloc of what grows. A list that grows by one element at a time is copied a few times,
+// not at each step; a large buffer that doubles does not need twice its memory on the way. Copies
+// are counted by what a program sees of them; times are told, and decide nothing.
+#include <errno.h>
+#include <malloc.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "check.h"
+
+extern char** environ;
+
+static double seconds_now(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+// ---- by 8 bytes ----
+
+enum { elements = 4 << 20 };
+enum { last_bytes = elements * sizeof(size_t) };
+// Copying at each eighth more would be that much.
+enum { most_moved_bytes = 8 * last_bytes };
+
+typedef struct Growth {
+  size_t moves;
+  size_t moved_bytes;  // that were in use when the block got another address
+  double seconds;
+} Growth;
+
+// A list of numbers, each its own place, that is reallocated for each.
+static Growth grow_by_one(void) {
+  Growth growth = {0};
+  const double begin = seconds_now();
+  size_t* list = NULL;
+  for (size_t length = 1; length <= elements; ++length) {
+    const uintptr_t before = (uintptr_t)list;
+    list = realloc(list, length * sizeof *list);
+    REQUIRE(list != NULL, "realloc to %zu is null", length * sizeof *list);
+    if ((uintptr_t)list != before && before != 0) {
+      ++growth.moves;
+      growth.moved_bytes += (length - 1) * sizeof *list;
+      REQUIRE(growth.moved_bytes <= most_moved_bytes,
+              "%zu moves of %zu bytes to reach a length of %zu", growth.moves, growth.moved_bytes,
+              length);
+      const size_t middle = (length - 1) / 2;
+      REQUIRE(list[0] == 0 && list[middle] == middle && list[length - 2] == length - 2,
+              "the contents changed at a length of %zu", length);
+    }
+    list[length - 1] = length - 1;
+  }
+  growth.seconds = seconds_now() - begin;
+  for (size_t i = 0; i < elements; ++i) REQUIRE(list[i] == i, "element %zu is %zu", i, list[i]);
+  free(list);
+  return growth;
+}
+
+// The same in a process that has libc's malloc; its seconds, or 0.
+static double seconds_under_libc(void) {
+  static const char* const variable = "SAY_SECONDS";
+  if (getenv(variable) != NULL) {
+    printf("%f\n", grow_by_one().seconds);
+    fflush(stdout);
+    _exit(0);
+  }
+  setenv(variable, "1", 1);
+  unsetenv("LD_PRELOAD");
+  FILE* const other = popen("exec /proc/$PPID/exe 'a list grows by an element at a time'", "r");
+  double seconds = 0;
+  if (other == NULL || fscanf(other, "%lf", &seconds) != 1) seconds = 0;
+  if (other != NULL) pclose(other);
+  return seconds;
+}
+
+static void by_one_element(void) {
+  if (getenv("SAY_SECONDS") != NULL) seconds_under_libc();
+  const Growth growth = grow_by_one();
+  const double libc = seconds_under_libc();
+  report_figure("%zu moves, of %.2f times the final size; %.2f s, %.2f times libc's", growth.moves,
+                (double)growth.moved_bytes / (double)last_bytes, growth.seconds,
+                libc > 0 ? growth.seconds / libc : 0);
+  EXPECT(growth.moves <= 1000, "%zu moves", growth.moves);
+}
+
+// Many lists that grow in turn, so that none can stay where it is for long.
+static void many_lists(void) {
+  enum { lists = 64, steps = 8000 };
+  static size_t* list[lists];
+  size_t moves = 0;
+  size_t moved_bytes = 0;
+  for (size_t length = 1; length <= steps; ++length) {
+    for (size_t i = 0; i < lists; ++i) {
+      const uintptr_t before = (uintptr_t)list[i];
+      list[i] = realloc(list[i], length * sizeof(size_t));
+      REQUIRE(list[i] != NULL, "null");
+      if ((uintptr_t)list[i] != before && before != 0) {
+        ++moves;
+        moved_bytes += (length - 1) * sizeof(size_t);
+      }
+      list[i][length - 1] = length ^ i;
+    }
+  }
+  for (size_t i = 0; i < lists; ++i) {
+    for (size_t at = 0; at < steps; ++at)
+      REQUIRE(list[i][at] == ((at + 1) ^ i), "list %zu: element %zu changed", i, at);
+    free(list[i]);
+  }
+  const size_t bytes = (size_t)lists * steps * sizeof(size_t);
+  report_figure("%.1f moves a list, of %.2f times the final size", (double)moves / lists,
+                (double)moved_bytes / (double)bytes);
+  // As large as its class, and a part more each time, is what an allocator can do for all.
+  EXPECT(strcmp(tested_library(), "libtsmalloc.so") != 0 || moved_bytes <= 16 * bytes,
+         "%zu bytes were moved to reach %zu", moved_bytes, bytes);
+}
+
+// ---- doubling ----
+
+// A line of /proc/self/status or /proc/meminfo, in bytes.
+static size_t bytes_of_line(const char* file, const char* name) {
+  FILE* const lines = fopen(file, "r");
+  REQUIRE(lines != NULL, "%s: %s", file, strerror(errno));
+  char line[256];
+  size_t kilobytes = 0;
+  while (fgets(line, sizeof line, lines) != NULL) {
+    if (strncmp(line, name, strlen(name)) == 0) kilobytes = strtoul(line + strlen(name), NULL, 10);
+  }
+  fclose(lines);
+  return kilobytes << 10;
+}
+
+static size_t peak_bytes(void) { return bytes_of_line("/proc/self/status", "VmHWM:"); }
+
+static void doubling(void) {
+  const size_t megabyte = (size_t)1 << 20;
+  size_t last = check_is_long() ? 1024 * megabyte : 256 * megabyte;
+  // Three times as much has to be there, for allocators that copy.
+  while (last > bytes_of_line("/proc/meminfo", "MemAvailable:") / 3) last /= 2;
+  const size_t before = peak_bytes();
+  size_t bytes = megabyte;
+  char* buffer = malloc(bytes);
+  REQUIRE(buffer != NULL, "null");
+  memset(buffer, 1, bytes);
+  while (bytes < last) {
+    buffer = realloc(buffer, 2 * bytes);
+    REQUIRE(buffer != NULL, "realloc to %zu is null", 2 * bytes);
+    for (size_t at = 0; at < bytes; at += 4096)
+      REQUIRE(buffer[at] == 1, "byte %zu of %zu changed", at, bytes);
+    memset(buffer + bytes, 1, bytes);
+    bytes *= 2;
+  }
+  const double peak = (double)(peak_bytes() - before) / (double)bytes;
+  free(buffer);
+  report_figure("%zu MB, reached by doubling, need %.2f times that at the most", bytes >> 20, peak);
+  EXPECT(peak < 2, "the peak is %.2f times the final size", peak);
+  EXPECT(peak < 1.25 || strcmp(tested_library(), "libtsmalloc.so") != 0,
+         "the peak is %.2f times the final size", peak);
+}
+
+static const Check checks[] = {
+    {"a list grows by an element at a time", by_one_element},
+    {"many lists grow in turn", many_lists},
+    {"a large buffer doubles without twice the memory", doubling},
+};
+CHECK_MAIN(checks)

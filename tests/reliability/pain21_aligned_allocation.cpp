@@ -1,0 +1,226 @@
+// Pain 21: aligned allocation. Every power of two from 1 byte to 1 GB, by every function that takes
+// one, for sizes below and above it: aligned, as long as asked, apart from all others; and what is
+// lost to alignment is bounded.
+#include <malloc.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <initializer_list>
+#include <new>
+
+#include "check.h"
+
+namespace {
+
+constexpr std::size_t gigabyte = std::size_t{1} << 30;
+
+bool is_engine() { return std::strcmp(tested_library(), "libtsmalloc.so") == 0; }
+
+struct Function {
+  const char* name;
+  void* (*allocate)(std::size_t alignment, std::size_t bytes);
+  void (*release)(void* block, std::size_t alignment);
+};
+
+void release_by_free(void* block, std::size_t) { std::free(block); }
+
+void* by_posix(std::size_t alignment, std::size_t bytes) {
+  void* block = nullptr;
+  if (alignment < sizeof(void*)) alignment = sizeof(void*);
+  const int error = posix_memalign(&block, alignment, bytes);
+  EXPECT(error == 0 || error == ENOMEM, "posix_memalign(%zu, %zu) returned %d", alignment, bytes,
+         error);
+  return block;
+}
+
+const Function functions[] = {
+    {"posix_memalign", by_posix, release_by_free},
+    {"aligned_alloc", [](std::size_t a, std::size_t n) { return std::aligned_alloc(a, n); },
+     release_by_free},
+    {"memalign", [](std::size_t a, std::size_t n) { return memalign(a, n); }, release_by_free},
+    {"operator new",
+     [](std::size_t a, std::size_t n) {
+       return ::operator new(n, std::align_val_t{a}, std::nothrow);
+     },
+     [](void* block, std::size_t a) { ::operator delete(block, std::align_val_t{a}); }},
+};
+
+struct Piece {
+  char* begin;
+  std::size_t filled;
+  std::size_t alignment;
+  std::size_t function;
+};
+
+// Both ends of it; what is between them costs memory and shows nothing more.
+constexpr std::size_t end_bytes = 2048;
+
+void write(const Piece& piece, std::uint64_t seed) {
+  const std::size_t end = piece.filled < end_bytes ? piece.filled : end_bytes;
+  fill(piece.begin, end, seed);
+  fill(piece.begin + piece.filled - end, end, seed);
+}
+void expect_intact(const Piece& piece, std::uint64_t seed) {
+  const std::size_t end = piece.filled < end_bytes ? piece.filled : end_bytes;
+  EXPECT(first_damage(piece.begin + piece.filled - end, end, seed) == end,
+         "the end of %zu bytes was overwritten", piece.filled);
+  if (piece.filled >= 2 * end)
+    EXPECT(first_damage(piece.begin, end, seed) == end, "%zu bytes were overwritten", piece.filled);
+}
+
+// Sizes around the alignment, and others.
+std::size_t size_for(std::size_t alignment, std::size_t number) {
+  const std::size_t sizes[] = {0,
+                               1,
+                               24,
+                               alignment / 2 + 1,
+                               alignment - 1,
+                               alignment,
+                               alignment + 1,
+                               100,
+                               3 * alignment / 2,
+                               5000};
+  return sizes[number % COUNT_OF(sizes)];
+}
+
+Piece allocate(std::size_t function, std::size_t alignment, std::size_t bytes) {
+  auto* const begin = static_cast<char*>(functions[function].allocate(alignment, bytes));
+  REQUIRE(begin != nullptr, "%s(%zu, %zu) is null", functions[function].name, alignment, bytes);
+  EXPECT(reinterpret_cast<std::uintptr_t>(begin) % alignment == 0, "%s(%zu, %zu) is %p",
+         functions[function].name, alignment, bytes, static_cast<void*>(begin));
+  const std::size_t usable = malloc_usable_size(begin);
+  EXPECT(usable >= bytes, "%s(%zu, %zu): usable size %zu", functions[function].name, alignment,
+         bytes, usable);
+  return {begin, usable, alignment, function};
+}
+
+// All of them live at once, written to their usable ends, freed in another order.
+void alignments_times_sizes() {
+  enum { pieces = 2000 };
+  static Piece piece[pieces];
+  std::uint64_t random = 11;
+  for (int round = 0; round < 3; ++round) {
+    for (std::size_t i = 0; i < pieces; ++i) {
+      const std::size_t alignment = std::size_t{1} << next_random(&random) % 17;
+      const std::size_t bytes = size_for(alignment, next_random(&random));
+      piece[i] = allocate(i % COUNT_OF(functions), alignment, bytes);
+      write(piece[i], i);
+    }
+    for (std::size_t i = 0; i < pieces; ++i) {
+      const std::size_t chosen = i * 1597 % pieces;
+      expect_intact(piece[chosen], chosen);
+      functions[piece[chosen].function].release(piece[chosen].begin, piece[chosen].alignment);
+    }
+  }
+}
+
+// One block at a time, since its address space is as large.
+void up_to_a_gigabyte() {
+  std::size_t refused = 0;
+  for (std::size_t alignment = 1; alignment <= gigabyte; alignment *= 2) {
+    for (std::size_t function = 0; function < COUNT_OF(functions); ++function) {
+      for (const std::size_t bytes : {std::size_t{1}, alignment / 2 + 1, alignment}) {
+        auto* const probe = functions[function].allocate(alignment, bytes);
+        if (probe == nullptr && alignment >= gigabyte / 16 && !is_engine()) {
+          ++refused;
+          continue;
+        }
+        REQUIRE(probe != nullptr, "%s(%zu, %zu) is null", functions[function].name, alignment,
+                bytes);
+        functions[function].release(probe, alignment);
+        const Piece piece = allocate(function, alignment, bytes);
+        write(piece, alignment);
+        expect_intact(piece, alignment);
+        functions[function].release(piece.begin, alignment);
+      }
+    }
+  }
+  if (refused != 0) report_figure("%zu requests of 64 MB and more were refused", refused);
+}
+
+void operators_throw_what_they_should() {
+  const std::size_t sizes[] = {64, std::size_t{64} << 10};
+  for (const std::size_t alignment : sizes) {
+    void* const block = ::operator new[](1000, std::align_val_t{alignment});
+    EXPECT(reinterpret_cast<std::uintptr_t>(block) % alignment == 0, "%p", block);
+    ::operator delete[](block, 1000, std::align_val_t{alignment});
+    bool caught = false;
+    try {
+      void* const impossible = ::operator new(opaque(PTRDIFF_MAX / 2), std::align_val_t{alignment});
+      ::operator delete(impossible, std::align_val_t{alignment});
+    } catch (const std::bad_alloc&) {
+      caught = true;
+    }
+    EXPECT(caught, "no bad_alloc at an alignment of %zu", alignment);
+  }
+}
+
+void pages() {
+  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  for (std::size_t bytes = 0; bytes <= 200'000; bytes += 1 + bytes / 5) {
+    void* const plain = valloc(bytes);
+    void* const whole = pvalloc(bytes);
+    REQUIRE(plain != nullptr && whole != nullptr, "null for %zu bytes", bytes);
+    EXPECT(reinterpret_cast<std::uintptr_t>(plain) % page == 0, "valloc(%zu) is %p", bytes, plain);
+    EXPECT(reinterpret_cast<std::uintptr_t>(whole) % page == 0, "pvalloc(%zu) is %p", bytes, whole);
+    const std::size_t rounded = (bytes + page - 1) / page * page;
+    EXPECT(malloc_usable_size(whole) >= rounded, "pvalloc(%zu) has %zu usable bytes", bytes,
+           malloc_usable_size(whole));
+    fill(plain, bytes, bytes);
+    fill(whole, rounded, ~bytes);
+    EXPECT(first_damage(plain, bytes, bytes) == bytes, "valloc(%zu) was overwritten", bytes);
+    std::free(plain);
+    std::free(whole);
+  }
+}
+
+// Memory that is written to, and addresses, of many blocks of one alignment and size.
+void waste_is_bounded() {
+  enum { most_blocks = 4000 };
+  static char* block[most_blocks];
+  double worst_memory = 0;
+  double worst_addresses = 0;
+  for (std::size_t alignment = 32; alignment <= std::size_t{1} << 20; alignment *= 2) {
+    for (const std::size_t bytes : {alignment / 2, alignment, alignment + alignment / 4}) {
+      const std::size_t wanted = bytes > alignment ? 2 * alignment : alignment;
+      std::size_t count = (std::size_t{24} << 20) / wanted;
+      if (count > most_blocks) count = most_blocks;
+      const std::size_t resident = resident_bytes();
+      const std::size_t addresses = address_space_bytes();
+      for (std::size_t i = 0; i < count; ++i) {
+        block[i] = static_cast<char*>(memalign(alignment, bytes));
+        REQUIRE(block[i] != nullptr, "memalign(%zu, %zu) is null", alignment, bytes);
+        std::memset(block[i], 1, bytes);
+      }
+      const auto least = static_cast<double>(count * wanted);
+      const double memory = static_cast<double>(resident_bytes()) - static_cast<double>(resident);
+      const double space =
+          static_cast<double>(address_space_bytes()) - static_cast<double>(addresses);
+      // Against blocks at every multiple of the alignment, which nobody can undercut by much.
+      if (memory / least > worst_memory) worst_memory = memory / least;
+      if (space / least > worst_addresses) worst_addresses = space / least;
+      for (std::size_t i = 0; i < count; ++i) std::free(block[i]);
+      malloc_trim(0);
+    }
+  }
+  report_figure("at most %.2f times the memory and %.2f times the addresses of blocks side by side",
+                worst_memory, worst_addresses);
+  EXPECT(worst_memory < 2.5 || !is_engine(), "%.2f times the memory", worst_memory);
+  EXPECT(worst_addresses < 6 || !is_engine(), "%.2f times the addresses", worst_addresses);
+}
+
+const Check checks[] = {
+    {"alignments to 64 KB, times sizes, times functions", alignments_times_sizes},
+    {"alignments to 1 GB", up_to_a_gigabyte},
+    {"aligned operators throw what they should", operators_throw_what_they_should},
+    {"valloc and pvalloc give pages", pages},
+    {"what alignment costs is bounded", waste_is_bounded},
+};
+
+}  // namespace
+
+CHECK_MAIN(checks)
