@@ -238,8 +238,11 @@ class Play {
     require(address_of(block) % alignment == 0, "a block is not aligned", block);
     const std::size_t usable = allocator_.usable_size(block);
     require(usable >= bytes, "a block is shorter than it should be", block);
-    return {
-        .address = static_cast<std::byte*>(block), .bytes = bytes, .usable = usable, .seat = seat_};
+    return {.address = static_cast<std::byte*>(block),
+            .bytes = bytes,
+            .usable = usable,
+            .alignment = alignment,
+            .seat = seat_};
   }
   // All of it, as programs may that ask for the usable size, or what was asked for.
   void fill_and_add(Held& held) {
@@ -326,7 +329,9 @@ class Play {
               "posix_memalign returned another error");
       require((error != 0) == (block == untouched), "posix_memalign touched its result");
       if (error == 0) return block;
-      require(errno == errno_before, "posix_memalign changed errno");
+      // POSIX leaves it open, and heaps that report ENOMEM themselves do so here, too.
+      require(errno == errno_before || (is_legal && SpeaksMalloc<Heap>),
+              "posix_memalign changed errno");
       if (!is_legal) ++refusals.made;  // which is its reason
       errno = ENOMEM;
       return nullptr;
@@ -391,6 +396,7 @@ class Play {
     held.address = now.address;
     held.bytes = bytes;
     held.usable = now.usable;
+    held.alignment = now.alignment;
     held.keep(bytes);
     held.require_intact();
     return true;
@@ -444,7 +450,7 @@ class Play {
 
   void release(const Held& held) {
     if (held.seed % 8 == 0) {
-      allocator_.free_sized(held.address, held.bytes);
+      allocator_.free_sized(held.address, held.bytes, held.alignment);
     } else {
       allocator_.free(held.address);
     }

@@ -105,6 +105,7 @@ struct Held {
   std::byte* address = nullptr;
   std::size_t bytes = 0;   // that were asked for
   std::size_t usable = 0;  // that the heap says it has
+  std::size_t alignment = 0;
   std::size_t filled = 0;  // that were written, as Content{seed} has it,
   std::size_t kept = 0;    // and of these, so many are there still
   std::uint64_t seed = 0;
