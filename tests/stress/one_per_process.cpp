@@ -1,9 +1,12 @@
-// The engine under random work of many threads: each allocates, fills, checks and frees blocks of all
-// sizes, hands some to other threads to free, and ends, to be followed by another that takes its heap
-// over. In the end everything must have come home.
+// A heap of which there is one per process, the engine or the hardened one, under random work of
+// many threads: each allocates, fills, checks and frees blocks of all sizes, hands some to other
+// threads to free, and ends, to be followed by another that may take its heap over. In the end
+// everything must have come home.
 //
-//   stress-engine [OPERATIONS [SEED]]
-#include "engine/engine.h"
+//   stress-engine, stress-secure [OPERATIONS [SEED]]
+//
+// Which heap is CMake's choice: TS_STRESSED_HEAP is its type, and TS_STRESSED_HEADER declares it.
+#include TS_STRESSED_HEADER
 
 #include <cstdio>
 #include <cstdlib>
@@ -17,7 +20,8 @@
 namespace ts::stress {
 namespace {
 
-constinit engine::Engine heap;
+using Heap = TS_STRESSED_HEAP;
+constinit Heap heap;
 
 struct Parcel {
   unsigned char* begin;
@@ -27,7 +31,7 @@ struct Parcel {
 constexpr std::size_t boxes = 128;
 
 [[noreturn]] void fail(const char* what, const void* where) {
-  std::fprintf(stderr, "engine: %s at %p\n", what, where);
+  std::fprintf(stderr, "stress: %s at %p\n", what, where);
   std::abort();
 }
 void expect(bool holds, const char* what, const void* where = nullptr) {
@@ -103,7 +107,7 @@ class Worker {
                                                            : heap.allocate(bytes, alignment));
     expect(begin != nullptr, "no memory");
     expect(address_of(begin) % alignment == 0, "a block is misaligned", begin);
-    expect(engine::Engine::usable_size(begin) >= bytes, "a block is too short", begin);
+    expect(Heap::usable_size(begin) >= bytes, "a block is too short", begin);
     for (std::size_t i = 0; zeroed && i < bytes; ++i)
       expect(begin[i] == 0, "a block is not zero", begin + i);
     live_.push_back({begin, bytes});
@@ -123,8 +127,7 @@ class Worker {
                "a moved block has lost its contents", moved + i);
       parcel.begin = moved;
     }
-    expect(engine::Engine::usable_size(parcel.begin) >= bytes, "a resized block is too short",
-           parcel.begin);
+    expect(Heap::usable_size(parcel.begin) >= bytes, "a resized block is too short", parcel.begin);
     parcel.bytes = bytes;
     fill(parcel);
   }
@@ -177,7 +180,7 @@ void run(unsigned generations, unsigned threads, unsigned operations, std::uint6
       });
     }
     for (std::thread& thread : running) thread.join();
-    expect(heap.is_valid(), "the page heap is not sound");
+    expect(heap.is_valid(), "the heap is not sound");
   }
   stream(20 * operations, 240);
   stream(20 * operations, 1);
@@ -191,7 +194,7 @@ void run(unsigned generations, unsigned threads, unsigned operations, std::uint6
   expect(used == 0, "blocks did not come home");
   expect(heap.measures().heaps <= threads + 1, "heaps of ended threads were not taken over");
   expect(heap.measures().free_bytes == heap.measures().segment_bytes, "memory did not come home");
-  expect(heap.is_valid(), "the page heap is not sound");
+  expect(heap.is_valid(), "the heap is not sound");
 }
 
 }  // namespace
