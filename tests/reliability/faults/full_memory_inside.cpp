@@ -1,18 +1,21 @@
-// Full memory, in the engine itself, with the page heap's own check after each failure and a walk
-// over all blocks in the end. (The shared library is full_memory.cpp's.)
+// Full memory, inside a heap of which there is one per process, with its own check after each
+// failure and a walk over all blocks in the end. (The shared libraries are full_memory.cpp's.)
 //
-//   full_memory_engine [--long]
+//   full_memory_engine [--long], full_memory_secure [--long]
+//
+// Which heap is CMake's choice: TS_TRIED_HEAP is its type, and TS_TRIED_HEADER declares it.
+#include TS_TRIED_HEADER
+
 #include <cstdio>
 #include <cstring>
 
-#include "engine/engine.h"
 #include "override/semantics.h"
 #include "reliability/faults/drill.h"
 
 namespace ts::faults {
 namespace {
 
-constinit Semantics<engine::Engine> allocator;
+constinit Semantics<TS_TRIED_HEAP> allocator;
 
 void* allocate(std::size_t bytes) { return allocator.malloc(bytes); }
 void* allocate_zeroed(std::size_t bytes) { return allocator.calloc(1, bytes); }
@@ -35,7 +38,7 @@ std::size_t bytes_in_use() {
   return bytes;
 }
 
-constexpr Target target{.name = "the engine",
+constexpr Target target{.name = TS_TRIED_HEADER,
                         .keeps_errno = true,
                         .open = nullptr,
                         .allocate = allocate,
@@ -61,7 +64,7 @@ int main(int argc, char** argv) {
   using namespace ts::faults;
   const bool is_long = argc > 1 && std::strcmp(argv[1], "--long") == 0;
   if (argc > 1 && !is_long) {
-    std::fputs("usage: full_memory_engine [--long]\n", stderr);
+    std::fputs("usage: full_memory_engine [--long], full_memory_secure [--long]\n", stderr);
     return 2;
   }
   return run_drill(target, worlds, sizeof worlds / sizeof *worlds, {is_long ? SIZE_MAX : 30});
