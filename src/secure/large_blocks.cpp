@@ -89,6 +89,7 @@ bool LargeBlocks::reserve(std::size_t bytes, std::size_t alignment, LargeBlock& 
   block.reserved_bytes = reserved;
   block.begin = align_up(block.reserved_begin + front, unaligned != 0 ? unaligned : page_bytes);
   block.bytes = usable;
+  block.asked = bytes;
   if (unaligned != 0) cut(block, block.begin - front, block.begin + pages + rear);
   return true;
 }
@@ -130,11 +131,11 @@ LargeBlock* LargeBlocks::find_used(const void* p, Finding& finding) noexcept {
   return block;
 }
 
-Finding LargeBlocks::look_at(const void* p, std::size_t* bytes) noexcept {
+Finding LargeBlocks::look_at(const void* p, Sizes& sizes) noexcept {
   const Guard guard{lock_};
   Finding finding = Finding::sound;
   const LargeBlock* const block = find_used(p, finding);
-  *bytes = block != nullptr ? block->bytes : 0;
+  if (block != nullptr) sizes = {block->bytes, block->asked};
   return finding;
 }
 
@@ -218,7 +219,6 @@ bool LargeBlocks::resize(const void* p, std::size_t bytes) noexcept {
   LargeBlock* const block = find_used(p, finding);
   if (finding != Finding::sound) return false;
   const std::size_t usable = usable_for(bytes);
-  if (usable == block->bytes) return true;
   const std::size_t now = pages_of(*block);
   const std::size_t wanted = align_up(usable, page_bytes);
   if (wanted > now) return false;
@@ -229,6 +229,7 @@ bool LargeBlocks::resize(const void* p, std::size_t bytes) noexcept {
   const std::size_t kept = usable < block->bytes ? usable : block->bytes;
   if (kept < wanted) std::memset(memory_of(*block) + kept, 0, wanted - kept);
   block->bytes = usable;
+  block->asked = bytes;
   write_tail(*block);
   return true;
 }

@@ -26,17 +26,21 @@ class LargeBlocks {
     std::size_t maps = 0;
   };
 
-  // What a program may use that asked for so many bytes.
-  static constexpr std::size_t usable_for(std::size_t bytes) noexcept {
-    return align_up(bytes == 0 ? 1 : bytes, min_alignment);
-  }
-
   // Zero-filled; null if the system refuses. Neither number is larger than address_limit.
   std::byte* allocate(std::size_t bytes, std::size_t alignment) noexcept;
   // As ClassHeap::release.
   Finding release(const void* p, bool ignores_canary) noexcept;
-  // Whether a block in use begins there, and how many bytes it has.
-  Finding look_at(const void* p, std::size_t* bytes) noexcept;
+  // Whether a block in use begins there; how many bytes it has, and was asked for, 0 if none does.
+  struct Sizes {
+    std::size_t usable = 0;
+    std::size_t asked = 0;
+  };
+  Finding look_at(const void* p, Sizes& sizes) noexcept;
+  // What a program may use that asks for so many.
+  static constexpr std::size_t usable_for(std::size_t bytes) noexcept {
+    return align_up(bytes == 0 ? 1 : bytes, min_alignment);
+  }
+
   // In place: to as many pages or fewer, whose memory goes back.
   bool resize(const void* p, std::size_t bytes) noexcept;
   // To other addresses, by moving the pages; null, with nothing changed, if copying is better.

@@ -18,6 +18,7 @@ enum class LargeState : std::uint8_t {
 struct LargeBlock {
   std::uintptr_t begin;           // 0: no block
   std::size_t bytes;              // that the program may use
+  std::size_t asked;              // that it asked for
   std::uintptr_t reserved_begin;  // the address space around it
   std::size_t reserved_bytes;
   std::uint64_t canary;

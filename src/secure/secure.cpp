@@ -67,14 +67,15 @@ void for_each_heap(Visit visit) noexcept {
 struct Seen {
   Finding finding;
   std::size_t bytes;  // of the block, as far as something is known
+  std::size_t asked;  // likewise, of a large one
 };
 Seen look_at(const void* p) noexcept {
-  if (!is_open()) return {Finding::foreign, 0};
+  if (!is_open()) return {Finding::foreign, 0, 0};
   if (const Home home = home_of(p); home.heap != nullptr)
-    return {home.heap->look_at(p), size_classes[home.size_class].block_bytes};
-  Seen seen{Finding::sound, 0};
-  seen.finding = roots.state->large.look_at(p, &seen.bytes);
-  return seen;
+    return {home.heap->look_at(p), size_classes[home.size_class].block_bytes, 0};
+  LargeBlocks::Sizes sizes;
+  const Finding finding = roots.state->large.look_at(p, sizes);
+  return {finding, sizes.usable, sizes.asked};
 }
 
 Finding take_back(const void* p, bool ignores_canary) noexcept {
@@ -147,7 +148,7 @@ bool may_be(const void* p, const Seen& seen, std::size_t bytes, std::size_t alig
   if (sizes_may_be_less.load(std::memory_order_relaxed)) return true;
   const Home home = home_of(p);
   return home.heap != nullptr ? class_for(bytes, alignment) == home.size_class
-                              : LargeBlocks::usable_for(bytes) == seen.bytes;
+                              : bytes >= seen.asked;
 }
 
 }  // namespace

@@ -235,6 +235,7 @@ static void delete_of_more(void) { delete_sized(small, 4 * small); }
 static void delete_of_less(void) { delete_sized(4 * small, small); }
 static void delete_of_more_large(void) { delete_sized(large, large + page); }
 static void delete_of_less_large(void) { delete_sized(large, large - page); }
+static void delete_of_little_less_large(void) { delete_sized(large, large - 1); }
 static void delete_of_small_as_large(void) { delete_sized(small, large); }
 static void delete_of_aligned(void) {
   const AlignedNew new_ = (AlignedNew)find("_ZnwmSt11align_val_t");
@@ -295,6 +296,7 @@ const Class classes[] = {
     {"sized delete of less", delete_of_less, small},
     {"sized delete of more than 300 kB", delete_of_more_large, large},
     {"sized delete of less than 300 kB", delete_of_less_large, large},
+    {"sized delete of 1 byte less than 300 kB", delete_of_little_less_large, large},
     {"sized delete of a small block as 300 kB", delete_of_small_as_large, small},
     {"sized delete of another alignment", delete_of_aligned, small},
     {"free_sized of more", free_sized_of_more, small},

@@ -154,7 +154,7 @@ def main(arguments: list[str]) -> int:
     """Runs all checks; 1 if one failed."""
     misuse, hardened, library = arguments
     check_classes(library, misuse, MISUSE, 32)
-    check_classes(library, hardened, HARDENED, 50)
+    check_classes(library, hardened, HARDENED, 51)
     check_messages(library, misuse, hardened)
     check_choices(library, hardened)
     for fault in faults:
