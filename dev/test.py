@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """Runs the project's tests and checks, each stage quietly, and sums up what passed.
 
-    test.py all      every build and sanitizer, the lab, the checks (what `make test` does)
+    test.py test     the release build whole, the most exposed parts at debug level 2 and under
+                     sanitizers, the lab, the checks (what `make test` does)
+    test.py all      every test of every build: half an hour on two processors
     test.py quick    the release build, the lab, the checks
     test.py lint     the checks only
     test.py format   formats the sources
@@ -30,22 +32,69 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 LOGS = ROOT / "build" / "test-logs"
 VENV = ROOT / ".venv" / "bin"
-JOBS = str(len(os.sched_getaffinity(0)))
+PROCESSORS = len(os.sched_getaffinity(0))
+JOBS = str(PROCESSORS)
+TESTS_AT_ONCE = str(PROCESSORS + 1)  # tests wait more than compilers do
 LOG_LINES_SHOWN = 60
 FAILURES_SHOWN = 10
 FAILURE_LINES_SHOWN = 20
 
-# `asan` checks for undefined behaviour as well, so `ubsan` has nothing to add.
-PRESETS = ("release", "debug", "asan", "tsan")
-# `asan` asserts what `debug` does, but a sanitizer's malloc leaves no room for drop-in libraries:
-# `debug` adds the tests under those, of each strategy with one fit. `tsan` says nothing of programs
-# without threads.
-TARGETS = {"debug": "override_tests", "tsan": "threaded_tests"}
-TESTS = {
-    "debug": r"^(programs|conformance|Pain|FullMemory|Signals|Guarded).*[.-](tsmalloc|best|linked)$"
-    r"|^(link|footprint|FullMemory.inside)",
-    "tsan": r"^(unit|property|stress|tools\.replay)",
-}
+
+@dataclass(frozen=True)
+class Build:
+    """A preset, what of it is built, and which of its tests run (a regular expression)."""
+
+    preset: str
+    targets: tuple[str, ...] = ("all",)
+    tests: str = "."
+
+
+RELEASE = Build("release")
+# What each adds to the release build where it matters most: assertions under the engine and the
+# hardened heap (every strategy has them in `stress` under asan); bad accesses by the heaps, and by
+# what reads foreign files; races.
+CHOSEN = (
+    RELEASE,
+    Build(
+        "debug",
+        ("tests_conformance", "tests_reliability", "tests_misuse", "tsmalloc", "tsmalloc-secure"),
+        r"^(conformance|Pain(05|07|08|09|10|12|14|16)|FullMemory|Signals).*\.(tsmalloc|secure)$"
+        r"|^(GuardedSamples|Hardened)",
+    ),
+    Build(
+        "asan",
+        ("tests_stress", "tests_fuzz", "tests_tools_trace"),
+        r"^(stress\.|fuzz\.|tools\.trace)",
+    ),
+    Build("tsan", ("tests_stress",), r"^stress\."),
+)
+# `asan` checks for undefined behaviour as well, so `ubsan` has nothing to add; and it asserts what
+# `debug` does, but a sanitizer's malloc leaves no room for drop-in libraries: `debug` adds the
+# tests under those, of each strategy with one fit. `tsan` says nothing of programs without threads.
+ALL = (
+    RELEASE,
+    Build(
+        "debug",
+        (
+            "drop_in_libraries",
+            "tests_programs",
+            "tests_conformance",
+            "tests_footprint",
+            "tests_link",
+            "tests_reliability",
+            "tests_misuse",
+        ),
+        r"^(programs|conformance|Pain|FullMemory|Signals|Guarded).*[.-](tsmalloc|secure|best|linked)$"
+        r"|^(link|footprint|Pain18|Hardened|FullMemory.inside)",
+    ),
+    Build("asan"),
+    Build(
+        "tsan",
+        ("tests_unit", "tests_property", "tests_stress", "tests_tools_replay"),
+        r"^(unit|property|stress|tools\.replay)",
+    ),
+)
+BUILDS = {"test": CHOSEN, "all": ALL, "quick": (RELEASE,)}
 PYTHON_SOURCES = ("lab", "dev", "tests", "tools")
 # What mypy checks: each with the folder that its imports start from.
 TYPED_SOURCES = (("lab", ("tsmlab",)), ("dev/setup", (".",)), ("dev", ("test.py",)))
@@ -158,20 +207,22 @@ def quote(lines: Iterable[str]) -> str:
     return "\n".join(f"  | {line}" for line in lines)
 
 
-def build_and_test(preset: str) -> Iterator[Stage]:
+def build_and_test(build: Build) -> Iterator[Stage]:
     """Configures and builds a preset and runs its tests. (make's set-up has built `release`.)"""
-    if preset != "release":
+    preset = build.preset
+    if build is not RELEASE:
         yield Stage(f"{preset} configure", ["cmake", "--preset", preset])
-        target = TARGETS.get(preset, "all")
         yield Stage(
             f"{preset} build",
-            ["cmake", "--build", "--preset", preset, "-j", JOBS, "--target", target],
+            ["cmake", "--build", "--preset", preset, "-j", JOBS, "--target", *build.targets],
         )
     report = LOGS / f"ctest-{preset}.xml"
-    chosen = ["--tests-regex", TESTS[preset]] if preset in TESTS else []
     yield Stage(
         f"{preset} tests",
-        ["ctest", "--preset", preset, "-j", JOBS, *chosen, "--output-junit", report],
+        [
+            *("ctest", "--preset", preset, "-j", TESTS_AT_ONCE),
+            *("--tests-regex", build.tests, "--output-junit", report),
+        ],
         report=report,
     )
 
@@ -179,7 +230,7 @@ def build_and_test(preset: str) -> Iterator[Stage]:
 def lab_tests() -> Iterator[Stage]:
     report = LOGS / "pytest.xml"
     command: list[str | Path] = [VENV / "python", "-m", "pytest", "-q", f"--junitxml={report}"]
-    command += ["-n", JOBS, "--dist", "worksteal"]
+    command += ["-n", TESTS_AT_ONCE, "--dist", "worksteal"]
     yield Stage("lab tests", command, ROOT / "lab", report)
 
 
@@ -206,12 +257,9 @@ def cxx_sources() -> list[str]:
 
 
 def stages(what: str) -> Iterator[Stage]:
-    if what == "all":
-        for preset in PRESETS:
-            yield from build_and_test(preset)
-    elif what == "quick":
-        yield from build_and_test("release")
-    if what in {"all", "quick"}:
+    for build in BUILDS.get(what, ()):
+        yield from build_and_test(build)
+    if what in BUILDS:
         yield from lab_tests()
     yield from checks()
     # Its versions disagree on details, so only who edits C++ is asked to have it.
@@ -237,7 +285,7 @@ def _environment() -> dict[str, str]:
 
 def main(arguments: Sequence[str]) -> int:
     what = arguments[0] if len(arguments) == 1 else ""
-    if what not in {"all", "quick", "lint", "format"}:
+    if what not in {*BUILDS, "lint", "format"}:
         print(__doc__, file=sys.stderr)
         return 1
     if what == "format":

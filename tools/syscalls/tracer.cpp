@@ -62,8 +62,11 @@ int Tracer::run() {
   if (ptrace(PTRACE_SEIZE, child_.pid, nullptr, trace_options) != 0) {
     const int error_number = errno;
     kill(child_.pid, SIGKILL);
+    conclude_start_once();
     waitpid(child_.pid, nullptr, 0);
-    return error_number;
+    // One that has ended already cannot be traced; why it ended is what failed.
+    const bool ended_before = child_.error_number != 0 && child_.failed_step == StartStep::chdir;
+    return ended_before ? 0 : error_number;
   }
   note_new(child_.pid);
   release_child(child_);
