@@ -54,7 +54,8 @@ static const char* const path_variable = "LIBRARY_TO_LOAD";
 // its environment.
 __attribute__((noreturn)) static void begin_again_without_preload(const char* check) {
   Dl_info allocator;
-  if (getenv("LD_PRELOAD") == NULL || dladdr(find_function("malloc"), &allocator) == 0)
+  const char* const preload = getenv("LD_PRELOAD");
+  if (preload == NULL || *preload == '\0' || dladdr(find_function("malloc"), &allocator) == 0)
     skip_check("libc's malloc is no library of its own");
   REQUIRE(setenv(path_variable, allocator.dli_fname, 1) == 0, "setenv failed");
   unsetenv("LD_PRELOAD");

@@ -1,6 +1,7 @@
 // Pain 21: aligned allocation. Every power of two from 1 byte to 1 GB, by every function that takes
 // one, for sizes below and above it: aligned, as long as asked, apart from all others; and what is
 // lost to alignment is bounded.
+#include <dlfcn.h>
 #include <malloc.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -159,7 +160,16 @@ void operators_throw_what_they_should() {
   }
 }
 
+// Whether the function is the tested allocator's, and not one of libc's that is left.
+bool is_replaced(const char* name) {
+  Dl_info its;
+  Dl_info mallocs;
+  return dladdr(find_function(name), &its) != 0 && dladdr(find_function("malloc"), &mallocs) != 0 &&
+         its.dli_fbase == mallocs.dli_fbase;
+}
+
 void pages() {
+  if (!is_replaced("pvalloc")) skip_check("pvalloc is another allocator's");
   const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   for (std::size_t bytes = 0; bytes <= 200'000; bytes += 1 + bytes / 5) {
     void* const plain = valloc(bytes);

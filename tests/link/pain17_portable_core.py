@@ -1,0 +1,93 @@
+"""Pain 17: the engine needs nothing that glibc alone has, so that other C libraries can have it.
+
+    pain17_portable_core.py names OBJECT             its undefined names are in the list below
+    pain17_portable_core.py musl OBJECT PROGRAM.c    the program, linked statically with musl, which
+                                                     has to have each of them, and the object, runs
+
+Exit status 77 where there is no musl-gcc.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+
+def names(text: str) -> frozenset[str]:
+    """The words of a text, for tables that people read."""
+    return frozenset(text.split())
+
+
+# What POSIX, or Linux with any C library, has.
+PORTABLE = names(
+    """
+    abort memcmp memcpy memset strlen fprintf stderr __errno_location
+    mmap munmap mprotect madvise mremap mincore sbrk sysconf syscall getauxval clock_gettime
+    sched_getaffinity __sched_cpucount dlsym
+    pthread_atfork pthread_key_create pthread_key_delete pthread_setspecific
+    """
+)
+# The compiler's own, and the linker's.
+COMPILER = frozenset({"__popcountdi2", "_GLOBAL_OFFSET_TABLE_"})
+SKIPPED = 77
+
+
+def output(*command: str | Path) -> str:
+    """What a command prints; its own complaint ends the test."""
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    if result.returncode != 0:
+        sys.exit(f"{' '.join(map(str, command))}: {result.stderr.strip()}")
+    return result.stdout
+
+
+def undefined(object_file: Path) -> set[str]:
+    """The names that it needs; weak ones it can do without."""
+    lines = [line.split() for line in output("nm", "--undefined-only", object_file).splitlines()]
+    return {words[-1] for words in lines if len(words) >= 2 and words[-2] == "U"}
+
+
+def check_names(object_file: Path) -> list[str]:
+    """Every needed name is on the list."""
+    needed = undefined(object_file) - COMPILER
+    faults = [f"needs {name}, which other C libraries may lack" for name in needed - PORTABLE]
+    if not needed:
+        faults.append("needs nothing, so that is not the engine")
+    return faults
+
+
+def check_musl(object_file: Path, source: Path) -> list[str]:
+    """A program links with the object and musl alone, and runs."""
+    options = ["-static", "-O1", "-fno-builtin", "-pthread", "-Wl,--trace"]
+    with tempfile.TemporaryDirectory() as folder:
+        program = Path(folder) / "program"
+        linked = output("musl-gcc", *options, "-o", program, source, object_file)
+        result = subprocess.run([program], capture_output=True, text=True, timeout=60, check=False)
+    faults = []
+    if not re.search(r"musl\S*/libc\.a", linked):
+        faults.append(f"was not linked with musl, but with {linked}")
+    if result.returncode != 0:
+        faults.append(f"a program with musl ends with {result.returncode}: {result.stdout}")
+    return faults
+
+
+def main(arguments: list[str]) -> int:
+    """Checks; 1 if something is wrong."""
+    what, object_file = arguments[0], Path(arguments[1])
+    if what == "names":
+        faults = check_names(object_file)
+    elif shutil.which("musl-gcc") is None:
+        print("skipped: there is no musl-gcc (Debian: musl-tools)")
+        return SKIPPED
+    else:
+        faults = check_musl(object_file, Path(arguments[2]))
+    for fault in faults:
+        print(f"{object_file.name}: {fault}")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

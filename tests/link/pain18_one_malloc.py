@@ -1,0 +1,39 @@
+"""Pain 18: a static program that has the engine linked in has no other malloc beside it.
+
+The linker takes a member of libc.a whole: if the program, or libc, refers to one name of libc's
+malloc that the engine does not define, all of it comes along, and either the names clash or half of
+the calls go to the wrong heap. Looks for functions that only glibc's malloc.o has.
+
+Usage: pain18_one_malloc.py [--expect-libc] PROGRAM...    (with libc's own, to see that it is found)
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+# Local to malloc.o in every glibc since 2.3.
+LIBC_MALLOC = {"_int_malloc", "_int_free", "sysmalloc", "main_arena"}
+
+
+def symbols(program: str) -> list[str]:
+    """All names of a program, local ones too."""
+    result = subprocess.run(["nm", program], capture_output=True, text=True, check=True)
+    return [line.split()[-1] for line in result.stdout.splitlines() if line.strip()]
+
+
+def main(arguments: list[str]) -> int:
+    """Looks; 1 if something is wrong."""
+    expects_libc = arguments[:1] == ["--expect-libc"]
+    status = 0
+    for program in arguments[expects_libc:]:
+        names = symbols(program)
+        found = LIBC_MALLOC.intersection(names)
+        if bool(found) != expects_libc or names.count("malloc") != 1:
+            print(f"{program}: libc's malloc: {sorted(found)}; malloc: {names.count('malloc')}")
+            status = 1
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
