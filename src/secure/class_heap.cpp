@@ -36,15 +36,21 @@ constexpr std::uint64_t canary_mask = ~std::uint64_t{0xff};
 }  // namespace
 
 bool is_zero(const std::byte* begin, std::size_t bytes) noexcept {
-  const auto* words = reinterpret_cast<const std::uint64_t*>(begin);
-  std::size_t left = bytes / sizeof *words;
-  for (; left >= 8; left -= 8, words += 8) {
-    std::uint64_t any = 0;
-    for (unsigned i = 0; i < 8; ++i) any |= words[i];
-    if (any != 0) return false;
+  using Words = std::uint64_t __attribute__((vector_size(32)));
+  const std::byte* const end = begin + bytes;
+  while (static_cast<std::size_t>(end - begin) >= 2 * sizeof(Words)) {
+    Words words[2];
+    std::memcpy(words, begin, sizeof words);
+    words[0] |= words[1];
+    if ((words[0][0] | words[0][1] | words[0][2] | words[0][3]) != 0) return false;
+    begin += sizeof words;
   }
   std::uint64_t any = 0;
-  for (std::size_t i = 0; i < left; ++i) any |= words[i];
+  for (; begin != end; begin += sizeof any) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, begin, sizeof word);
+    any |= word;
+  }
   return any == 0;
 }
 
@@ -96,8 +102,8 @@ bool ClassHeap::open(unsigned number) noexcept {
   slabs_ = reinterpret_cast<Slab*>(table + store_bytes);
   constexpr std::size_t roomy = std::size_t{1} << 30;
   const std::size_t bytes = region_bytes();
-  const auto pages = static_cast<std::uint32_t>(bytes >= roomy ? bytes / 2 / page_bytes : 1);
-  const std::size_t offset = std::size_t{store_->random.below(pages)} * page_bytes;
+  const std::size_t pages = bytes >= roomy ? bytes / 2 / page_bytes : 1;
+  const std::size_t offset = store_->random.next_64() % pages * page_bytes;
   const std::size_t by_region = (bytes - offset) / size_classes[class_number].pitch_bytes;
   const std::size_t by_table = (table_bytes() - store_bytes) / sizeof(Slab);
   capacity_ = static_cast<std::uint32_t>(by_region < by_table ? by_region : by_table);

@@ -10,28 +10,46 @@
 
 namespace ts::secure {
 
+using ChaChaKey = std::uint32_t[8];
+using ChaChaBlock = std::uint32_t[16];
+
+// One block of the cipher's stream.
+void make_block(const ChaChaKey& key, std::uint32_t counter, ChaChaBlock& block) noexcept;
+
 class Random {
  public:
-  std::uint32_t next() noexcept {
+  // One as likely as any other.
+  std::uint16_t next() noexcept {
     if (left_ == 0 || forks_ != forks.load(std::memory_order_relaxed)) [[unlikely]]
       refill();
-    const std::uint32_t number = words_[--left_];
-    words_[left_] = 0;
+    const std::uint16_t number = numbers_[--left_];
+    numbers_[left_] = 0;
     return number;
   }
-  std::uint64_t next_64() noexcept { return std::uint64_t{next()} << 32 | next(); }
-  // Below `limit`, which is far below 2^32, so that no number is noticeably likelier than others.
+  std::uint64_t next_64() noexcept {
+    std::uint64_t number = 0;
+    for (int i = 0; i < 4; ++i) number = number << 16 | next();
+    return number;
+  }
+  // Below `limit`, which is at most 2^16 (Lemire, Fast random integer generation in an interval,
+  // 2019: what would make some likelier than others is drawn again).
   std::uint32_t below(std::uint32_t limit) noexcept {
-    return static_cast<std::uint32_t>(std::uint64_t{next()} * limit >> 32);
+    std::uint32_t product = next() * limit;
+    if ((product & 0xffff) < limit) [[unlikely]] {
+      const std::uint32_t surplus = 0x1'0000 % limit;
+      while ((product & 0xffff) < surplus) product = next() * limit;
+    }
+    return product >> 16;
   }
 
   // In the child of a fork: no generator goes on as it does in the parent.
   static void reset_after_fork() noexcept { forks.fetch_add(1, std::memory_order_relaxed); }
 
  private:
-  static constexpr unsigned key_words = 8;
-  static constexpr unsigned block_words = 16;
   static constexpr unsigned blocks = 4;
+  static constexpr unsigned key_bytes = 32;
+  static constexpr unsigned numbers =
+      (blocks * sizeof(ChaChaBlock) - key_bytes) / sizeof(std::uint16_t);
 
   void refill() noexcept;
 
@@ -41,8 +59,8 @@ class Random {
 
   std::uint32_t forks_;  // as of its key; 0: no key yet
   std::uint32_t left_;   // numbers that are left, the first ones
-  std::uint32_t key_[key_words];
-  std::uint32_t words_[blocks * block_words];
+  ChaChaKey key_;
+  std::uint16_t numbers_[numbers];
 };
 
 }  // namespace ts::secure

@@ -1,0 +1,148 @@
+// The parts of the hardened heap: sizes, random numbers, the quarantine, the table of large blocks.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "secure/large_table.h"
+#include "secure/quarantine.h"
+#include "secure/random.h"
+#include "secure/size_classes.h"
+
+namespace ts::secure {
+namespace {
+
+TEST(SecureSizes, AlignedRequestsGetSlotsThatAreMultiples) {
+  for (std::size_t alignment = 16; alignment <= page_bytes; alignment *= 2) {
+    for (std::size_t bytes = 0; bytes <= max_small_bytes; bytes += 1 + bytes / 9) {
+      const unsigned c = class_for(bytes, alignment);
+      if (c == no_class) {
+        EXPECT_GT(bytes + page_bytes + canary_bytes, max_slot_bytes);
+        continue;
+      }
+      EXPECT_GE(size_classes[c].block_bytes, bytes);
+      if (alignment > 16) {
+        EXPECT_EQ(size_classes[c].slot_bytes % alignment, 0U);
+      }
+    }
+  }
+  EXPECT_EQ(class_for(1, 2 * page_bytes), no_class);
+}
+
+TEST(SecureSizes, SlabsHaveRoomForTheirSlotsAndAGuard) {
+  for (const SizeClass& c : size_classes) {
+    EXPECT_LE(std::size_t{c.slots} * c.slot_bytes, c.slab_bytes);
+    EXPECT_LE(c.slots, max_slab_slots);
+    EXPECT_LE(c.slab_bytes + page_bytes, c.pitch_bytes);
+    EXPECT_GE(c.waiting, 1U);
+    EXPECT_LE(c.waiting, max_waiting);
+  }
+}
+
+// The first block of ChaCha8 under a key of zeros, as published (Strombergson, draft-strombergson-
+// chacha-test-vectors-01, TC1).
+TEST(SecureRandom, IsChaCha8) {
+  const ChaChaKey key{};
+  ChaChaBlock block;
+  make_block(key, 0, block);
+  const auto* const bytes = reinterpret_cast<const unsigned char*>(block);
+  std::string text;
+  for (std::size_t i = 0; i < sizeof block; ++i) {
+    static constexpr char digits[] = "0123456789abcdef";
+    text += {digits[bytes[i] >> 4], digits[bytes[i] & 15]};
+  }
+  EXPECT_EQ(text,
+            "3e00ef2f895f40d67f5bb8e81f09a5a12c840ec3ce9a7f3b181be188ef711a1e"
+            "984ce172b9216f419f445367456d5619314a42a3da86b001387bfdb80e0cfe42");
+}
+
+TEST(SecureRandom, DrawsEachNumberAboutAsOften) {
+  const auto random = std::make_unique<Random>();
+  for (const std::uint32_t limit : {1U, 3U, 100U, 341U, 512U}) {
+    std::vector<unsigned> drawn(limit);
+    constexpr unsigned each = 400;
+    for (unsigned i = 0; i < each * limit; ++i) ++drawn.at(random->below(limit));
+    for (const unsigned count : drawn) {
+      EXPECT_GT(count, each / 2);
+      EXPECT_LT(count, each * 2);
+    }
+  }
+}
+
+TEST(SecureRandom, IsAnotherOneInEachGeneratorAndAfterAFork) {
+  const auto a = std::make_unique<Random>();
+  const auto b = std::make_unique<Random>();
+  std::set<std::uint64_t> drawn;
+  for (int i = 0; i < 1000; ++i) {
+    drawn.insert(a->next_64());
+    drawn.insert(b->next_64());
+  }
+  const Random parents = *a;
+  Random::reset_after_fork();
+  auto parents_own = std::make_unique<Random>(parents);
+  drawn.insert(parents_own->next_64());
+  drawn.insert(a->next_64());
+  EXPECT_EQ(drawn.size(), 2002U);
+}
+
+// What goes in comes out once, after as many as the queue is long at least.
+TEST(SecureQuarantine, KeepsEachForAWhile) {
+  constexpr unsigned length = 16;
+  const auto random = std::make_unique<Random>();
+  const auto quarantine = std::make_unique<Quarantine<64>>();
+  std::set<std::uint32_t> inside;
+  unsigned long waited = 0;
+  unsigned came = 0;
+  for (std::uint32_t number = 1; number <= 5000; ++number) {
+    inside.insert(number);
+    const std::uint32_t out = quarantine->exchange(number, length, *random);
+    if (out == 0) continue;
+    ASSERT_EQ(inside.erase(out), 1U);
+    ASSERT_GE(number - out, length);
+    waited += number - out;
+    ++came;
+  }
+  EXPECT_EQ(inside.size(), 2 * length);
+  EXPECT_NEAR(static_cast<double>(waited) / came, 2.0 * length, 3.0);
+}
+
+TEST(SecureLargeTable, AgreesWithAMap) {
+  const auto random = std::make_unique<Random>();
+  LargeTable table{};
+  std::map<std::uintptr_t, std::size_t> model;
+  for (unsigned step = 0; step < 30'000; ++step) {
+    // Few addresses, so that homes are shared, and many that come again.
+    const std::uintptr_t begin = (1 + random->below(3000)) * page_bytes;
+    LargeBlock* const found = table.find(begin);
+    ASSERT_EQ(found != nullptr, model.contains(begin));
+    const bool grows = random->below(2000) < 2000 - model.size();
+    if (found != nullptr) {
+      ASSERT_EQ(found->bytes, model[begin]);
+      if (grows) continue;
+      table.erase(*found);
+      model.erase(begin);
+    } else if (grows) {
+      ASSERT_TRUE(table.promise_place());
+      LargeBlock block{};
+      block.begin = begin;
+      block.bytes = step;
+      block.reserved_begin = begin - 16;
+      block.reserved_bytes = page_bytes;
+      table.insert(block);
+      model[begin] = step;
+      ASSERT_EQ(table.find_around(begin + 100)->begin, begin);
+    }
+    if (step % 1000 == 0) {
+      ASSERT_TRUE(table.is_valid());
+    }
+  }
+  std::size_t count = 0;
+  table.for_each([&](const LargeBlock& block) { count += model.contains(block.begin) ? 1 : 0; });
+  EXPECT_EQ(count, model.size());
+}
+
+}  // namespace
+}  // namespace ts::secure
