@@ -3,7 +3,8 @@
 // whatever can be known about it is checked against the shadow (shadow.h); now and then, and in the
 // end, all of the heap is. It refuses to know which heap it is: Checks says what is different.
 //
-// A step is a byte, 5 bits of which say what and 3 whose turn it is, and bytes for its arguments.
+// A step is a byte, 5 bits of which say what is done, and bytes for its arguments. If the other 3
+// are set, a byte says whose turn it is from then on.
 #pragma once
 
 #include <algorithm>
@@ -74,10 +75,7 @@ class Play {
 
   void run() {
     const unsigned ending = input_.byte();
-    for (unsigned steps = 1; !input_.is_empty(); ++steps) {
-      step();
-      if (steps % 256 == 0) check_everything();
-    }
+    take_turns();
     seat_ = 0;
     armed_ = {};
     armed_calls_ = 0;
@@ -97,12 +95,34 @@ class Play {
   // More than this may be refused.
   static constexpr std::size_t most_possible_bytes = std::size_t{1} << 32;
 
-  void step() {
+  // All steps, each in the thread whose turn it is: a turn goes on until somebody else has it,
+  // since to give it away takes much longer than a step.
+  void take_turns() {
+    what_ = next_step();
+    while (!input_.is_empty()) {
+      auto turn = [this, seat = seat_] {
+        do {
+          step(what_);
+          if (++steps_ % 256 == 0) check_everything();
+          what_ = next_step();
+        } while (!input_.is_empty() && seat_ == seat && leaving_ == 0);
+      };
+      seats_.run(seat_, turn);
+      if (leaving_ != 0) seats_.leave(leaving_, may_linger_);
+      leaving_ = 0;
+    }
+  }
+
+  unsigned next_step() {
     const unsigned what = input_.byte();
     static constexpr unsigned seats[8] = {0, 0, 0, 1, 1, 1, 2, 3};
-    seat_ = seats[what >> 5];
+    if (what >> 5 == 7) seat_ = seats[input_.byte() % 8];
+    return what & 31;
+  }
+
+  void step(unsigned what) {
     if (seats_.is_lingering(seat_)) ++totals.late_calls;
-    switch (what & 31) {
+    switch (what) {
       case 0:
       case 1:
       case 2:
@@ -196,26 +216,24 @@ class Play {
     armed_calls_ = 1U << how % 7;
   }
 
+  // After this turn: nobody can see himself out.
   void leave() {
     const unsigned how = input_.byte();
-    seats_.leave(1 + how % (Seats::count - 1), how < 128);
+    leaving_ = 1 + how % (Seats::count - 1);
+    may_linger_ = how < 128;
   }
 
   // ---- calls ----
 
-  // In the thread whose turn it is; what it leaves in errno is in errno_.
+  // What it leaves in errno is in errno_.
   template <class Job>
   auto call(const Job& job) {
-    decltype(job()) result{};
-    auto turn = [&] {
-      refusals = armed_;
-      errno = errno_before;
-      result = job();
-      errno_ = errno;
-      armed_ = refusals;
-      refusals.left = 0;
-    };
-    seats_.run(seat_, turn);
+    refusals = armed_;
+    errno = errno_before;
+    const auto result = job();
+    errno_ = errno;
+    armed_ = refusals;
+    refusals.left = 0;
     was_refused_ = armed_.made != 0;
     armed_.made = 0;
     if (armed_calls_ == 0 || --armed_calls_ == 0) armed_ = {};
@@ -270,7 +288,6 @@ class Play {
     request(bytes, min_alignment, [&] { return allocator_.malloc(bytes); });
   }
 
-  // In one turn, since turns take their time.
   void allocate_many() {
     const std::size_t count = std::size_t{input_.byte()} + 1;
     const std::size_t bytes = size();
@@ -423,7 +440,6 @@ class Play {
     require_errno_kept();
   }
 
-  // In one turn.
   void release_many() {
     const std::size_t count = input_.below(1024);
     const std::size_t first = input_.below(65536);
@@ -531,7 +547,11 @@ class Play {
   Input& input_;
   Shadow shadow_;
   Seats seats_;
-  unsigned seat_ = 0;
+  unsigned what_ = 0;  // the next step
+  unsigned steps_ = 0;
+  unsigned seat_ = 0;     // whose turn it is
+  unsigned leaving_ = 0;  // who leaves after this turn; 0: nobody
+  bool may_linger_ = false;
   Refusals armed_;
   unsigned armed_calls_ = 0;
   bool was_refused_ = false;
