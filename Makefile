@@ -9,7 +9,7 @@ PYTHON := $(if $(wildcard .venv/bin/python),.venv/bin/python,python3)
 build: ## Build the libraries and tools into build/release, and set up .venv
 	@$(PYTHON) dev/setup lab
 
-test: ## Set up, then test all of the release build and of the lab, and the heaps under sanitizers
+test: ## Set up, then test the release build and the lab whole, and the heaps under sanitizers
 	@$(PYTHON) dev/setup dev
 	@.venv/bin/python dev/test.py test
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Runs the project's tests and checks, each stage quietly, and sums up what passed.
 
-    test.py test     the release build whole, the most exposed parts at debug level 2 and under
-                     sanitizers, the lab, the checks (what `make test` does)
+    test.py test     the release build whole, the heaps' stress under sanitizers, the lab, the
+                     checks (what `make test` does)
     test.py all      every test of every build: half an hour on two processors
     test.py quick    the release build, the lab, the checks
     test.py lint     the checks only
@@ -50,23 +50,14 @@ class Build:
 
 
 RELEASE = Build("release")
-# What each adds to the release build where it matters most: assertions under the engine and the
-# hardened heap (every strategy has them in `stress` under asan); bad accesses by the heaps, and by
-# what reads foreign files; races.
+# What sanitizers and assertions (asan is at debug level 2) add to it where it matters most: many
+# threads in every strategy, with one fit each, in the engine and in the hardened heap.
 CHOSEN = (
     RELEASE,
     Build(
-        "debug",
-        ("tests_conformance", "tests_reliability", "tests_misuse", "tsmalloc", "tsmalloc-secure"),
-        r"^(conformance|Pain(05|07|08|09|10|12|14|16)|FullMemory|Signals).*\.(tsmalloc|secure)$"
-        r"|^(GuardedSamples|Hardened)",
+        "asan", ("tests_stress", "tests_fuzz"), r"^(stress\..*(-best\.|engine|secure|fork)|fuzz\.)"
     ),
-    Build(
-        "asan",
-        ("tests_stress", "tests_fuzz", "tests_tools_trace"),
-        r"^(stress\.|fuzz\.|tools\.trace)",
-    ),
-    Build("tsan", ("tests_stress",), r"^stress\."),
+    Build("tsan", ("tests_stress",), r"^stress\..*(-best\.|engine|secure|fork)"),
 )
 # `asan` checks for undefined behaviour as well, so `ubsan` has nothing to add; and it asserts what
 # `debug` does, but a sanitizer's malloc leaves no room for drop-in libraries: `debug` adds the

@@ -187,6 +187,7 @@ def set_up_python(checkout: state.Checkout, for_development: bool, lock: int) ->
                 "--disable-pip-version-check",
                 "--no-input",
                 "--progress-bar=off",
+                "--no-compile",  # most modules are never imported
                 "--require-hashes",
                 "--only-binary=:all:",
                 "-r",
