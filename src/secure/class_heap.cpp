@@ -15,6 +15,56 @@ constexpr std::size_t max_empty_bytes = std::size_t{64} << 10;
 // then, whoever still has a pointer into one dies of it.
 constexpr std::uint32_t min_given_back = 32;
 
+// So many slabs of a region have a guard each; further ones share one with their group, within which
+// the system takes them for one mapping. It allows a process about 65,000, and without this a
+// program with a gigabyte of small blocks had used them up.
+constexpr std::uint32_t guarded_slabs = 256;
+constexpr std::uint32_t group_slabs = 16;
+
+constexpr std::size_t guarded_bytes(const SizeClass& c) noexcept {
+  return std::size_t{guarded_slabs} * c.pitch_bytes;
+}
+constexpr std::size_t group_bytes(const SizeClass& c) noexcept {
+  return std::size_t{group_slabs} * c.slab_bytes + page_bytes;
+}
+
+// Where a slab begins in its region.
+constexpr std::size_t offset_of(const SizeClass& c, std::uint32_t slab) noexcept {
+  if (slab < guarded_slabs) return std::size_t{slab} * c.pitch_bytes;
+  const std::uint32_t behind = slab - guarded_slabs;
+  return guarded_bytes(c) + behind / group_slabs * group_bytes(c) +
+         std::size_t{behind % group_slabs} * c.slab_bytes;
+}
+
+// Which slab an offset is in, or behind, and where in it.
+struct InSlab {
+  std::size_t slab;
+  std::size_t offset;
+};
+constexpr InSlab slab_at(const SizeClass& c, std::size_t offset) noexcept {
+  if (offset < guarded_bytes(c)) return {offset / c.pitch_bytes, offset % c.pitch_bytes};
+  offset -= guarded_bytes(c);
+  const std::size_t group = offset / group_bytes(c);
+  const std::size_t in_group = offset % group_bytes(c);
+  std::size_t slab = in_group / c.slab_bytes;
+  if (slab == group_slabs) --slab;  // the group's guard
+  return {guarded_slabs + group * group_slabs + slab, in_group - slab * c.slab_bytes};
+}
+
+static_assert([] {
+  for (const SizeClass& c : size_classes) {
+    for (std::uint32_t slab = guarded_slabs - 2; slab < guarded_slabs + 2 * group_slabs; ++slab) {
+      const std::size_t begin = offset_of(c, slab);
+      const InSlab first = slab_at(c, begin);
+      const InSlab last = slab_at(c, begin + c.slab_bytes - 1);
+      if (first.slab != slab || first.offset != 0 || last.slab != slab) return false;
+      if (begin + c.slab_bytes > offset_of(c, slab + 1)) return false;
+      if (offset_of(c, slab) > std::size_t{slab} * c.pitch_bytes) return false;
+    }
+  }
+  return true;
+}());
+
 bool test(const std::uint64_t* bits, unsigned slot) noexcept {
   return (bits[slot / 64] >> slot % 64 & 1) != 0;
 }
@@ -114,7 +164,7 @@ bool ClassHeap::open(unsigned number) noexcept {
 
 std::byte* ClassHeap::slot_at(std::uint32_t slab, unsigned slot) const noexcept {
   const SizeClass& c = size_class();
-  return reinterpret_cast<std::byte*>(region_ + std::size_t{slab} * c.pitch_bytes +
+  return reinterpret_cast<std::byte*>(region_ + offset_of(c, slab) +
                                       std::size_t{slot} * c.slot_bytes);
 }
 
@@ -122,11 +172,11 @@ ClassHeap::Place ClassHeap::place_of(const void* p) noexcept {
   const std::uintptr_t offset = address_of(p) - region_;
   if (!is_open() || address_of(p) < region_) return {};
   const SizeClass& c = size_class();
-  const std::size_t number = offset / c.pitch_bytes;
-  const auto in_slab = static_cast<std::uint32_t>(offset % c.pitch_bytes);
+  const InSlab in = slab_at(c, offset);
+  const auto in_slab = static_cast<std::uint32_t>(in.offset);
   const std::uint32_t slot = in_slab / c.slot_bytes;
-  if (number >= slab_count_ || slot >= c.slots || slot * c.slot_bytes != in_slab) return {};
-  return {&slabs_[number], static_cast<std::uint32_t>(number), slot};
+  if (in.slab >= slab_count_ || slot >= c.slots || slot * c.slot_bytes != in_slab) return {};
+  return {&slabs_[in.slab], static_cast<std::uint32_t>(in.slab), slot};
 }
 
 bool ClassHeap::is_canary_intact(const Place& place) noexcept {

@@ -33,7 +33,7 @@ struct SizeClass {
   std::uint32_t block_bytes;  // what the program may use of it
   std::uint32_t slots;        // of a slab
   std::uint32_t slab_bytes;   // whole pages
-  std::uint32_t pitch_bytes;  // from one slab to the next: a page that nobody may touch between
+  std::uint32_t pitch_bytes;  // of it and a page that nobody may touch
   std::uint32_t waiting;      // slots in either part of the quarantine
 };
 

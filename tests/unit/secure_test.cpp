@@ -1,6 +1,9 @@
 // The parts of the hardened heap: sizes, random numbers, the quarantine, the table of large blocks.
+#include "secure/secure.h"
+
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <map>
 #include <memory>
 #include <set>
@@ -142,6 +145,25 @@ TEST(SecureLargeTable, AgreesWithAMap) {
   std::size_t count = 0;
   table.for_each([&](const LargeBlock& block) { count += model.contains(block.begin) ? 1 : 0; });
   EXPECT_EQ(count, model.size());
+}
+
+std::size_t mapping_count() {
+  std::ifstream maps{"/proc/self/maps"};
+  std::size_t count = 0;
+  for (std::string line; std::getline(maps, line);) ++count;
+  return count;
+}
+
+// Of which a process may have about 65,000.
+TEST(SecureHeap, NeedsFewMappingsForManyBlocks) {
+  Secure heap;
+  const std::size_t before = mapping_count();
+  std::vector<void*> blocks(100'000);
+  for (void*& block : blocks) block = heap.allocate(500, 16);
+  EXPECT_LT(mapping_count() - before, 1000U);  // 3,125 slabs, and as many guards
+  EXPECT_TRUE(heap.is_valid());
+  for (void* const block : blocks) heap.release(block);
+  EXPECT_TRUE(heap.is_valid());
 }
 
 }  // namespace
