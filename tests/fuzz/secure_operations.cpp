@@ -2,6 +2,7 @@
 // leaves it with all memory free, and goes on with the slabs and the quarantine of those before it.
 #include <cstdio>
 
+#include "fuzz/history.h"
 #include "fuzz/play.h"
 #include "fuzz/target.h"
 #include "secure/secure.h"
@@ -53,6 +54,7 @@ extern "C" int LLVMFuzzerInitialize(int*, char***) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace ts;
+  fuzz::History::note(data, size);
   fuzz::Input input{data, size};
   fuzz::Play<secure::Secure, fuzz::Checks>{fuzz::allocator, fuzz::Checks{}, input}.run();
   return 0;
