@@ -627,6 +627,80 @@ class TestProcesses:
         assert {each["end"] for each in (parent, child, grandchild)} == {"exited"}
         assert {each["unknown_frees"] for each in (parent, child, grandchild)} == {0}
 
+    RAW_FORKS = """
+    #define _GNU_SOURCE
+    #include <pthread.h>
+    #include <stdlib.h>
+    #include <sys/syscall.h>
+    #include <sys/wait.h>
+    #include <unistd.h>
+    static volatile int is_over;
+    static void* work(void* none) {
+      while (!is_over) {
+        for (int i = 0; i < 200; ++i) { void* p = malloc(100); p = realloc(p, 300); free(p); }
+        usleep(100);
+      }
+      return none;
+    }
+    static int raw_fork(void) { return (int)syscall(SYS_fork); }
+    static int wait_for_child(void) {
+      int status = 1;
+      return wait(&status) < 0 ? 1 : status;
+    }
+    int main(int argc, char** argv) {
+      pthread_t threads[3];
+      int number = atoi(argv[1]);
+      for (int i = 0; i < number; ++i) pthread_create(&threads[i], 0, work, 0);
+      for (int i = 0; i < 20; ++i) {
+        void* kept = malloc(1000 + i);
+        if (raw_fork() == 0) {
+          if (raw_fork() == 0) { malloc(2000 + i); _exit(0); }    /* before any event of its own */
+          if (wait_for_child()) _exit(1);
+          free(kept);
+          malloc(3000 + i);
+          if (raw_fork() == 0) { malloc(4000 + i); _exit(0); }
+          _exit(wait_for_child());
+        }
+        if (wait_for_child()) return 1;
+        free(kept);
+      }
+      is_over = 1;
+      for (int i = 0; i < number; ++i) pthread_join(threads[i], 0);
+      return 0;
+    }
+    """
+
+    @pytest.mark.parametrize(
+        ("threads", "wrapper"), [(0, []), (3, []), (0, ["unshare", "--pid", "--fork"])]
+    )
+    def test_raw_forks_inherit_what_lived_then(
+        self, record: Record, build: Build, threads: int, wrapper: list[str | Path]
+    ) -> None:
+        can_wrap = subprocess.run([*wrapper, "true"], check=False, capture_output=True)
+        if can_wrap.returncode:
+            pytest.skip("this container may not make namespaces")
+        program = build("record-raw.c", self.RAW_FORKS, "-pthread")
+        parent, *children = record([*wrapper, program, str(threads)]).of(program)
+        assert len(children) == 60
+        numbers: dict[int, int] = {}
+        seen = Counter[int]()
+        for child in children:
+            [size] = child.sizes("malloc")
+            kind, i = divmod(size, 1000)
+            seen[kind] += 1
+            inherited = {n for n in child.inherited.values() if n >= 1000}
+            if kind == 3:
+                numbers[i] = child["image"]
+            # A child that forks before its first event is none yet; so its child is its parent's.
+            assert child["parent"] == (numbers[i] if kind == 4 else parent["image"])
+            assert inherited == {3000 + i if kind == 4 else 1000 + i}
+            assert child.counts()["free"] == (kind == 3)
+            assert child["unknown_frees"] == 0
+            assert child["missed_frees"] <= threads
+        assert seen == {2: 20, 3: 20, 4: 20}
+        assert parent.counts()["fork"] == 40
+        assert oddities(parent) == NO_ODDITIES
+
     @pytest.mark.parametrize("allocator", ["", "jemalloc", "tsmalloc", "lock-best"])
     def test_forks_among_busy_threads(self, record: Record, build: Build, allocator: str) -> None:
         source = """

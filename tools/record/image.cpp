@@ -30,6 +30,7 @@ constinit std::atomic<bool> is_mapping{false};
 constinit std::atomic<bool> is_over{false};
 
 // Of this image; a forked child finds its parent's here.
+constinit ImagePlace* own_place = nullptr;  // in whichever mapping; all of them stay
 constinit std::uint64_t own_id = 0;
 constinit std::int32_t own_pid = 0;
 constinit char own_program[name_bytes]{};
@@ -128,24 +129,49 @@ ImagePlace* claim_place(Ring& ring, std::int32_t pid) {
   return nullptr;
 }
 
+// In a forked child that nobody announced, before it is an image: which of its parent's events came
+// before the fork? If the forking thread has always been the parent's only one, those up to the
+// last one that it remembers in its private memory, of which this is the copy made by the fork.
+// Otherwise the parent's counter is all that tells: others may have drawn from it since, so then it
+// is exact as far as they were slower than we, or did nothing that concerns us.
+//
+// The parent may have ended, and another image taken its place. Both loads acquire: pairs with the
+// releases in take_place. If one of them reads what such an image has written, then that image had
+// acquired the place from the collector, which had cleared the id before; so the id is another.
+std::uint64_t ticket_after_fork() {
+  if (own_place == nullptr) return 0;
+  const std::uint64_t next = own_place->next_ticket.load(std::memory_order_acquire);
+  const std::uint32_t threads = own_place->next_thread.load(std::memory_order_acquire);
+  if (own_place->id.load(std::memory_order_relaxed) != own_id) return 0;
+  const bool was_alone = threads == 1 && self.number == 1;
+  return was_alone ? self.last_ticket + 1 : next;
+}
+
 ImagePlace* take_place(ImageBirth birth, std::uint32_t fork_number) {
   Ring& ring = *own_ring.load(std::memory_order_relaxed);
   const std::int32_t pid = getpid();
+  const bool is_unannounced = birth == ImageBirth::fork && fork_number == 0;
+  // First of all, since the parent may be going on.
+  const std::uint64_t parent_ticket = is_unannounced ? ticket_after_fork() : 0;
   ImagePlace* const place = claim_place(ring, pid);
   if (place == nullptr) return nullptr;
   place->index = static_cast<std::uint32_t>(place - ring.images);
   place->birth = birth;
   place->parent_id = birth == ImageBirth::fork ? own_id : 0;
+  place->parent_ticket = parent_ticket;
+  place->parent_thread = self.number != 0 ? self.number - 1 : 0;
   place->fork_number = fork_number;
   place->parent_pid = getppid();
   place->is_elsewhere = is_in_another_pid_namespace(ring) ? 1 : 0;
   place->begin_time = read_clock();
   std::memcpy(place->program, own_program, sizeof own_program);
   std::memcpy(place->allocator, own_allocator, sizeof own_allocator);
-  place->next_ticket.store(1, std::memory_order_relaxed);
-  place->next_thread.store(1, std::memory_order_relaxed);
-  place->id = ring.next_id.fetch_add(1, std::memory_order_relaxed) + 1;
-  own_id = place->id;
+  // release, both: pairs with the acquires in ticket_after_fork
+  place->next_ticket.store(1, std::memory_order_release);
+  place->next_thread.store(1, std::memory_order_release);
+  own_place = place;
+  own_id = ring.next_id.fetch_add(1, std::memory_order_relaxed) + 1;
+  place->id.store(own_id, std::memory_order_relaxed);
   own_pid = pid;
   self = Thread{};
   self.number = 1;

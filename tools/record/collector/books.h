@@ -69,6 +69,7 @@ class Books {
   std::uint32_t number() const { return number_; }
   std::uint64_t events() const { return events_; }
   std::uint64_t objects() const { return own_objects_; }
+  std::uint64_t next_object() const { return next_object_; }  // its number
   std::uint64_t frees() const { return frees_; }
   std::uint32_t threads() const { return threads_; }
   const Oddities& oddities() const { return oddities_; }

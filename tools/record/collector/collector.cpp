@@ -14,7 +14,6 @@
 namespace ts::record {
 namespace {
 
-constexpr std::uint64_t gap_patience_ns = 20'000'000;
 constexpr std::uint64_t tell_interval_ns = 1'000'000;
 constexpr std::uint64_t ends_interval_ns = 20'000'000;
 
@@ -30,6 +29,7 @@ Collector::Collector(RingFile& file, Clock& clock, Sink& sink)
       clock_{clock},
       sink_{sink},
       by_place_(most_images, nullptr),
+      found_ids_(most_images, 0),
       chunks_(file.chunks()) {}
 
 Collector::~Collector() = default;
@@ -41,9 +41,11 @@ std::size_t Collector::collect() {
     told_ns_ = ns;
   }
   gave_back_ = false;
+  ++round_;
   meet_new_images();
   for (const auto& live : live_) live->limit = live->window.highest();
   const std::size_t found = look_through_chunks(usual_gap);
+  look_for_images();
   for (const auto& live : live_) hand_out(*live);
   help_waiting(found);
   if (now_ns() - looked_at_ends_ns_ >= ends_interval_ns) notice_ends();
@@ -90,24 +92,24 @@ std::size_t Collector::look_through(Live& live, std::uint32_t chunk, std::uint32
 // Records up to the limit of this round; a gap among them is given some time.
 void Collector::hand_out(Live& live) {
   if (!begin(live, false)) return;
-  const auto take_record = [&](const Record& record) { take(live, record); };
-  live.window.hand_out(live.limit, false, take_record);
+  hand_out_to(live, live.limit, false);
+  fork_after_patience(live);
   if (live.window.next() > live.limit) {
     live.gap = 0;
   } else if (live.gap != live.window.next()) {
     live.gap = live.window.next();
     live.gap_limit = live.limit;
     live.gap_since_ns = now_ns();
-  } else if (now_ns() - live.gap_since_ns > gap_patience_ns) {
-    live.window.hand_out(live.gap_limit, true, take_record);
+  } else if (now_ns() - live.gap_since_ns > gap_patience_ns && !has_new_child(live)) {
+    hand_out_to(live, live.gap_limit, true);
   }
 }
 
 // There is nobody left who could publish.
 void Collector::hand_out_rest(Live& live) {
   begin(live, true);
-  live.window.hand_out(live.window.highest(), true,
-                       [&](const Record& record) { take(live, record); });
+  hand_out_to(live, live.window.highest(), true);
+  fork_all_unannounced(live);
 }
 
 void Collector::take(Live& live, const Record& record) {

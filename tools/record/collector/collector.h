@@ -16,6 +16,16 @@
 // m depends on: a thread was interrupted between draw and publication, or will never publish. The
 // round waits a little for it, only so that the order is that of the tickets; if it comes later
 // still, it goes out when it comes, and by the same argument after all that it depends on itself.
+//
+// A child whose fork no record announces (made by the bare system call) says itself which of its
+// parent's tickets came before the fork (ring.h: parent_ticket), and the parent's books are forked
+// between those and the others. Claim: if the parent has waited for the child, none of the others
+// has gone out before the child is found. Let r be one of them. The child published its image, by a
+// release, before it ended; its parent's wait returned after that, through the system, and r was
+// published later, by a release that we have read with an acquire. Whatever is about to go out has
+// been read, so a look for new images after the one through the chunks finds the child: next_id and
+// is_ready, both written before r, are seen. If the parent does not wait, some of the others may
+// have gone out before the child's first event; then the child inherits what the parent has by now.
 #pragma once
 
 #include <sys/types.h>
@@ -101,16 +111,35 @@ class Collector {
   struct Former {
     std::uint32_t number;
     std::uint64_t events;
+    std::uint64_t next_object;
   };
-  using ForkKey = std::pair<std::uint64_t, std::uint32_t>;  // the parent's id, the fork's number
+  // The parent's id, and the fork's number; of a fork that nobody announced, the child's id, and 0.
+  using ForkKey = std::pair<std::uint64_t, std::uint32_t>;
+  // A child that nobody announced, until its parent's books are forked for it.
+  struct Unannounced {
+    ImagePlace* place;
+    std::uint64_t round;  // in which it was found
+    std::uint64_t found_ns;
+  };
 
+  void look_for_images();
   void meet_new_images();
   void meet(ImagePlace& place);
   bool begin(Live& live, bool is_last);
+  bool begin_executed(Live& live, bool is_last);
+
+  // collector_forks.cpp
   bool begin_forked(Live& live, bool is_last);
   void begin_orphan(Live& live);
-  bool begin_executed(Live& live, bool is_last);
   void announce_fork(Live& parent, const RawEvent& raw);
+  void fork_books(Live& parent, const RawEvent& raw, const ForkKey& key);
+  const Unannounced* next_unannounced(const Live& parent) const;
+  void fork_unannounced(Live& parent, const ImagePlace& child);
+  void fork_all_unannounced(Live& parent);
+  bool has_new_child(const Live& parent) const;
+  void fork_after_patience(Live& parent);
+  void hand_out_to(Live& live, std::uint64_t limit, bool passes_gaps);
+  void hear_of_fork(Live& child);
 
   std::size_t look_through_chunks(std::uint32_t most_gap);
   std::size_t look_through(Live& live, std::uint32_t chunk, std::uint32_t most_gap);
@@ -123,7 +152,6 @@ class Collector {
 
   void notice_ends();
   trace::Image::End end_of(const Live& live);
-  void hear_of_fork(Live& child);
   void finish(Live& live, trace::Image::End end);
   void report(const Live& live, trace::Image::End end);
 
@@ -138,7 +166,11 @@ class Collector {
   Sink& sink_;
   std::vector<std::unique_ptr<Live>> live_;  // in the order of their beginnings
   std::vector<Live*> by_place_;              // null: nobody that we know
-  std::uint64_t met_ = 0;                    // images, ever
+  std::vector<std::uint64_t> found_ids_;     // by place: the image that was found there last
+  std::uint64_t found_ = 0;                  // images, ever
+  std::vector<ImagePlace*> fresh_;           // found and not met, in the order of their ids
+  std::vector<Unannounced> unannounced_;
+  std::uint64_t round_ = 0;
   std::vector<ChunkState> chunks_;
   std::map<ForkKey, Expected> expected_;
   std::map<std::uint64_t, Former> former_;  // images that have ended, by id

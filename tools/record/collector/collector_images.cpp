@@ -13,9 +13,6 @@
 namespace ts::record {
 namespace {
 
-// How long a child waits for its parent's record of the fork, which the parent published before.
-constexpr std::uint64_t announcement_patience_ns = 1'000'000'000;
-
 std::string text(const char (&name)[name_bytes]) {
   return {name, std::find(std::begin(name), std::end(name), '\0')};
 }
@@ -47,23 +44,43 @@ const std::string* Collector::program_of(pid_t pid) {
   return live != nullptr ? &live->program : nullptr;
 }
 
-void Collector::meet_new_images() {
-  if (ring_.next_id.load(std::memory_order_relaxed) == met_) return;
-  std::vector<ImagePlace*> fresh;
-  for (std::size_t i = 0; i < most_images; ++i) {
-    ImagePlace& place = ring_.images[i];
-    // acquire: pairs with the image's release; the place has been filled in
-    if (by_place_[i] == nullptr && place.is_ready.load(std::memory_order_acquire) != 0) {
-      fresh.push_back(&place);
+// Only notes them down, so it may be done at any time.
+void Collector::look_for_images() {
+  if (ring_.next_id.load(std::memory_order_relaxed) == found_) return;
+  const std::uint64_t now = now_ns();
+  // Once more whenever there was one: its parent may have been published in a place that we had
+  // passed by, and must not be met after it.
+  for (std::uint64_t before = found_ + 1; before != found_;) {
+    before = found_;
+    for (std::size_t i = 0; i < most_images; ++i) {
+      ImagePlace& place = ring_.images[i];
+      // acquire: pairs with the image's release; the place has been filled in
+      if (place.is_ready.load(std::memory_order_acquire) == 0) continue;
+      const std::uint64_t id = place.id.load(std::memory_order_relaxed);
+      if (id == found_ids_[i]) continue;
+      found_ids_[i] = id;
+      ++found_;
+      fresh_.push_back(&place);
+      if (place.birth == ImageBirth::fork && place.fork_number == 0) {
+        unannounced_.push_back({.place = &place, .round = round_, .found_ns = now});
+      }
     }
   }
-  std::sort(fresh.begin(), fresh.end(), [](auto* a, auto* b) { return a->id < b->id; });
-  for (ImagePlace* const place : fresh) meet(*place);
+  std::sort(fresh_.begin(), fresh_.end(), [](auto* a, auto* b) { return a->id < b->id; });
 }
 
-// An image in a process that already had one has replaced it, by exec.
+void Collector::meet_new_images() {
+  look_for_images();
+  while (!fresh_.empty()) {  // meeting one may end another, and that looks for more
+    ImagePlace* const place = fresh_.front();
+    fresh_.erase(fresh_.begin());
+    meet(*place);
+  }
+}
+
+// A program in a process that already had one has replaced it, by exec. A fork's process is new: if
+// its number is known, then as that of one that has ended.
 void Collector::meet(ImagePlace& place) {
-  ++met_;
   auto live = std::make_unique<Live>();
   live->place = &place;
   live->id = place.id;
@@ -76,8 +93,9 @@ void Collector::meet(ImagePlace& place) {
     const Live* const starter = find_process(place.parent_pid);
     if (place.birth == ImageBirth::exec && starter != nullptr) live->parent_id = starter->id;
     if (Live* const before = find_process(live->pid)) {
-      if (!before->has_ended) live->parent_id = before->id;
-      finish(*before, before->has_ended ? end_of(*before) : trace::Image::End::exec);
+      const bool is_replaced = place.birth == ImageBirth::exec && !before->has_ended;
+      if (is_replaced) live->parent_id = before->id;
+      finish(*before, is_replaced ? trace::Image::End::exec : end_of(*before));
     }
     wait_statuses_.erase(live->pid);
     met_processes_.insert(live->pid);
@@ -113,63 +131,6 @@ bool Collector::begin_executed(Live& live, bool is_last) {
   live.parent = image.parent;
   live.books.emplace(sink_, sink_.begin_image(image));
   return true;
-}
-
-bool Collector::begin_forked(Live& live, bool is_last) {
-  const ForkKey key{live.parent_id, live.place->fork_number};
-  live.birth = trace::Image::Birth::fork;
-  if (const auto found = expected_.find(key); found != expected_.end()) {
-    live.books = std::move(found->second.books);
-    live.begin_ns = found->second.begin_ns;
-    live.parent = found->second.parent;
-    expected_.erase(found);
-    return true;
-  }
-  Live* const parent = find(live.parent_id);
-  const bool may_come = parent != nullptr &&
-                        (live.place->fork_number != 0 || !parent->books.has_value()) &&
-                        now_ns() - live.met_ns < announcement_patience_ns;
-  if (may_come && !is_last) return false;
-  if (parent == nullptr || !parent->books.has_value()) {
-    begin_orphan(live);
-    return true;
-  }
-  // Forked behind the parent's back: it inherits what the parent has now.
-  hear_of_fork(live);
-  if (!expected_.contains(key)) {
-    const std::uint64_t begin_ns = clock_.to_ns(live.place->begin_time);
-    RawEvent raw;
-    raw.address = live.place->fork_number;
-    raw.time_ns = begin_ns > parent->begin_ns ? begin_ns - parent->begin_ns : 0;
-    announce_fork(*parent, raw);
-  }
-  return begin_forked(live, is_last);
-}
-
-// Its parent has ended, or was never met.
-void Collector::begin_orphan(Live& live) {
-  trace::Image image;
-  image.birth = trace::Image::Birth::fork;
-  if (const auto former = former_.find(live.parent_id); former != former_.end()) {
-    image.parent = former->second.number;
-    image.fork_event = former->second.events;
-  }
-  image.begin_ns = live.begin_ns = clock_.to_ns(live.place->begin_time);
-  image.program = live.program;
-  image.allocator = live.allocator;
-  live.parent = image.parent;
-  live.books.emplace(sink_, sink_.begin_image(image));
-}
-
-void Collector::announce_fork(Live& parent, const RawEvent& raw) {
-  trace::Image child;
-  child.program = parent.program;
-  child.allocator = parent.allocator;
-  child.begin_ns = parent.begin_ns + raw.time_ns;
-  const auto number = static_cast<std::uint32_t>(raw.address);
-  expected_.emplace(ForkKey{parent.id, number}, Expected{.books = parent.books->fork(raw, child),
-                                                         .begin_ns = child.begin_ns,
-                                                         .parent = parent.books->number()});
 }
 
 void Collector::note_end(pid_t pid, int wait_status) { wait_statuses_[pid] = wait_status; }
@@ -224,6 +185,7 @@ void Collector::report(const Live& live, trace::Image::End end) {
 // The next image may have the place.
 void Collector::clear(ImagePlace& place) {
   place.is_ready.store(0, std::memory_order_relaxed);
+  place.id.store(0, std::memory_order_relaxed);  // children that come later do not take it for ours
   place.leave.store(ImageLeave::no, std::memory_order_relaxed);
   place.next_fork.store(0, std::memory_order_relaxed);
   place.ignored.store(0, std::memory_order_relaxed);
@@ -234,23 +196,11 @@ void Collector::clear(ImagePlace& place) {
   place.claimed_by.store(0, std::memory_order_release);
 }
 
-// A child that ends at once may be met before its parent's record of the fork has gone out. Two
-// looks: what the first one finds may go out after the second (collector.h).
-void Collector::hear_of_fork(Live& child) {
-  Live* const parent = find(child.parent_id);
-  if (child.books.has_value() || parent == nullptr) return;
-  look_through_chunks(usual_gap);
-  parent->limit = parent->window.highest();
-  look_through_chunks(usual_gap);
-  if (!begin(*parent, true)) return;
-  parent->window.hand_out(parent->limit, true,
-                          [&](const Record& record) { take(*parent, record); });
-}
-
 // Nobody writes for this image any more.
 void Collector::finish(Live& live, trace::Image::End end) {
   hear_of_fork(live);
   look_through_chunks(records_per_chunk);
+  look_for_images();  // its children, before what it did after them goes out (collector.h)
   hand_out_rest(live);
   ImagePlace& place = *live.place;
   for (std::uint32_t i = 0; i < chunks_.size(); ++i) {
@@ -259,7 +209,9 @@ void Collector::finish(Live& live, trace::Image::End end) {
   const std::uint64_t now = now_ns();
   live.books->conclude(end, now > live.begin_ns ? now - live.begin_ns : 0);
   report(live, end);
-  former_[live.id] = {.number = live.books->number(), .events = live.books->events()};
+  former_[live.id] = {.number = live.books->number(),
+                      .events = live.books->events(),
+                      .next_object = live.books->next_object()};
   by_place_[place.index] = nullptr;
   clear(place);
   std::erase_if(live_, [&live](const auto& each) { return each.get() == &live; });

@@ -15,6 +15,9 @@
 
 namespace ts::record {
 
+// How long a ticket is waited for that was drawn and is not published.
+inline constexpr std::uint64_t gap_patience_ns = 20'000'000;
+
 struct Collector::Live {
   Live() = default;
   Live(const Live&) = delete;
