@@ -33,7 +33,9 @@ HARDENED = {
     "overflow of a page, aligned to 1 MiB": {GUARDED},
     "overflow of 1 MiB": {GUARDED},
     "string without an end": {ZEROS},
-    "underflow": {AT_ONCE, GUARDED},  # before the first slot of a slab there is a guard
+    # Behind the last slot of a slab there is a guard, and before the first one.
+    "overflow by a string": {AT_ONCE, GUARDED},
+    "underflow": {AT_ONCE, GUARDED},
     "underflow, 300 kB": {GUARDED},
     "write behind the end after realloc to less": {GUARDED},
     "read behind the end after realloc to less": {GUARDED},
