@@ -1,7 +1,7 @@
 // An input as the life of a program: which calls of the malloc family it makes, with which sizes,
-// on which of its blocks and in which of its threads, and when the system refuses. After each call,
-// whatever can be known about it is checked against the shadow (shadow.h); now and then, and in the
-// end, all of the heap is. It refuses to know which heap it is: Checks says what is different.
+// on which of its blocks, in which of its threads, when, and when the system refuses. After each
+// call, whatever can be known about it is checked against the shadow (shadow.h); now and then, and
+// in the end, all of the heap is. It refuses to know which heap it is: Checks says what differs.
 //
 // A step is a byte, 5 bits of which say what is done, and bytes for its arguments. If the other 3
 // are set, a byte says whose turn it is from then on.
@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/heap_like.h"
+#include "fuzz/clock.h"
 #include "fuzz/input.h"
 #include "fuzz/refusals.h"
 #include "fuzz/seats.h"
@@ -74,6 +75,8 @@ class Play {
       : allocator_{allocator}, checks_{checks}, input_{input} {}
 
   void run() {
+    constexpr std::uint64_t since_last_input = 100'000;
+    clock_now += since_last_input;
     const unsigned ending = input_.byte();
     take_turns();
     seat_ = 0;
@@ -163,15 +166,14 @@ class Play {
       case 23:
         return release_many();
       case 24:
-        return release_null();
+        return pass_time();
       case 25:
         return ask_sizes(size());
       case 26:
         call([&, keep = size()] { return allocator_.heap().trim(keep); });
         return;
       case 27:
-        if (input_.byte() < 64) check_everything();
-        return;
+        return check_something();
       case 28:
         return leave();
       case 29:
@@ -469,6 +471,25 @@ class Play {
       allocator_.free_sized(held.address, held.bytes, held.alignment);
     } else {
       allocator_.free(held.address);
+    }
+  }
+
+  // Up to a second, or some.
+  void pass_time() {
+    const std::uint64_t how = input_.byte();
+    clock_now += how < 224 ? 4 * how : 1000 * (how - 223);
+  }
+
+  void check_something() {
+    const unsigned what = input_.byte();
+    if (what < 64) {
+      check_everything();
+    } else if (what < 128) {
+      release_null();
+    } else {
+      // A fork, as the parent sees it.
+      allocator_.heap().fork_prepare();
+      allocator_.heap().fork_parent();
     }
   }
 
