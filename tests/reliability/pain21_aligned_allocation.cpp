@@ -148,7 +148,7 @@ void operators_throw_what_they_should() {
   for (const std::size_t alignment : sizes) {
     void* const block = ::operator new[](1000, std::align_val_t{alignment});
     EXPECT(reinterpret_cast<std::uintptr_t>(block) % alignment == 0, "%p", block);
-    ::operator delete[](block, 1000, std::align_val_t{alignment});
+    ::operator delete[](block, std::align_val_t{alignment});
     bool caught = false;
     try {
       void* const impossible = ::operator new(opaque(PTRDIFF_MAX / 2), std::align_val_t{alignment});
