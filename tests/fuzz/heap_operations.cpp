@@ -12,7 +12,6 @@ namespace ts::fuzz {
 namespace {
 
 using testing::AnyHeap;
-using testing::Cell;
 
 // Whichever heap the input is about, as a type of its own.
 class HeapInUse {
