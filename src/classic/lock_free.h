@@ -121,6 +121,7 @@ class LockFree : public TaggedPayloads {
     });
     measures.free_bytes = free_bytes_.load(std::memory_order_relaxed);
     measures.free_blocks = free_blocks_.load(std::memory_order_relaxed);
+    measures.cached_bytes = waiting_bytes_.load(std::memory_order_relaxed);
     return measures.bounded();
   }
 
@@ -150,7 +151,7 @@ class LockFree : public TaggedPayloads {
             return found.bytes == 0 ? trees : erase(builder, trees, found);
           });
       if (result != Attempt::published) break;
-      count_free(-static_cast<std::ptrdiff_t>(found.bytes), -1);
+      waiting_bytes_.fetch_add(found.bytes, std::memory_order_relaxed);
       Block* const block = block_at(found.address);
       block->set_tag(Tag{found.bytes, 0, 0});
       block->link_word(0) = address_of(taken);
@@ -171,8 +172,15 @@ class LockFree : public TaggedPayloads {
     const Trees trees = trees_of(root_.load(std::memory_order_acquire));
     Totals by_address{};
     if (!is_valid_below<ByAddress>(trees.by_address, nullptr, nullptr, by_address)) return false;
-    if (by_address.bytes != free_bytes_.load(std::memory_order_relaxed) ||
-        by_address.blocks != free_blocks_.load(std::memory_order_relaxed))
+    Totals waiting{};
+    for (const Block* block = pending_.load(std::memory_order_acquire); block != nullptr;
+         block = next_of(block)) {
+      ++waiting.blocks;
+      waiting.bytes += block->block_bytes();
+    }
+    if (waiting.bytes != waiting_bytes_.load(std::memory_order_relaxed) ||
+        by_address.bytes + waiting.bytes != free_bytes_.load(std::memory_order_relaxed) ||
+        by_address.blocks + waiting.blocks != free_blocks_.load(std::memory_order_relaxed))
       return false;
     if constexpr (!by_size_too) return true;
     Totals by_size{};
@@ -432,6 +440,7 @@ class LockFree : public TaggedPayloads {
     if (try_release(stash, extent)) return;
     Block* const block = block_at(extent.address);
     block->set_tag(Tag{extent.bytes, 0, 0});
+    count_waiting(static_cast<std::ptrdiff_t>(extent.bytes), 1);
     wait_for_nodes(block, block);
   }
 
@@ -454,7 +463,9 @@ class LockFree : public TaggedPayloads {
   void release_list(NodePool::Stash& stash, Block* list) noexcept {
     while (list != nullptr) {
       Block* const next = next_of(list);
-      if (!try_release(stash, {list->address(), list->block_bytes()})) break;
+      const Extent extent{list->address(), list->block_bytes()};
+      if (!try_release(stash, extent)) break;
+      count_waiting(-static_cast<std::ptrdiff_t>(extent.bytes), -1);
       list = next;
     }
     if (list == nullptr) return;
@@ -475,6 +486,12 @@ class LockFree : public TaggedPayloads {
   void count_free(std::ptrdiff_t bytes, std::ptrdiff_t blocks) noexcept {
     free_bytes_.fetch_add(static_cast<std::size_t>(bytes), std::memory_order_relaxed);
     free_blocks_.fetch_add(static_cast<std::size_t>(blocks), std::memory_order_relaxed);
+  }
+
+  // Blocks that wait for nodes are free, and kept aside.
+  void count_waiting(std::ptrdiff_t bytes, std::ptrdiff_t blocks) noexcept {
+    count_free(bytes, blocks);
+    waiting_bytes_.fetch_add(static_cast<std::size_t>(bytes), std::memory_order_relaxed);
   }
 
   bool grow(NodePool::Stash& stash, std::size_t block_bytes) noexcept {
@@ -539,10 +556,11 @@ class LockFree : public TaggedPayloads {
       const Extent free = reader.neighbours(tree, block->address()).after;
       const bool is_free = free.bytes != 0 && free.address == block->address();
       const std::size_t bytes = is_free ? free.bytes : block->block_bytes();
-      if (!visit({block->payload(), bytes - tag_bytes,
-                  is_free ? BlockState::free : BlockState::used, 0},
-                 argument))
-        return false;
+      // What is in neither the tree nor use waits for nodes.
+      const BlockState state = is_free               ? BlockState::free
+                               : block->tag().used() ? BlockState::used
+                                                     : BlockState::cached;
+      if (!visit({block->payload(), bytes - tag_bytes, state, 0}, argument)) return false;
       block = Block::at(block->begin() + bytes);
     }
     return true;
@@ -620,6 +638,7 @@ class LockFree : public TaggedPayloads {
   std::atomic<ThreadState*> all_{nullptr};  // push only
   std::atomic<std::size_t> free_bytes_{0};  // statistics
   std::atomic<std::size_t> free_blocks_{0};
+  std::atomic<std::size_t> waiting_bytes_{0};  // of free_bytes_, in pending_
 };
 
 }  // namespace ts::classic
