@@ -127,7 +127,7 @@ class Shadow {
   // What blocks may be full of at a time; a program that wants more does something else first.
   static constexpr std::size_t most_blocks = 4000;
   static constexpr std::size_t most_touched_bytes = std::size_t{8} << 20;
-  static constexpr std::size_t most_bytes = std::size_t{1} << 30;
+  static constexpr std::size_t most_bytes = std::size_t{1} << 28;
 
   bool is_full() const {
     return blocks_.size() >= most_blocks || touched_ > most_touched_bytes || bytes_ > most_bytes;
