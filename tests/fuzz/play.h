@@ -95,6 +95,8 @@ class Play {
  private:
   // What errno is before a call; one that succeeds leaves it alone.
   static constexpr int errno_before = 4242;
+  // Heaps that know of no zero memory write to all of it.
+  static constexpr std::size_t most_zeroed_bytes = std::size_t{32} << 20;
   // More than this may be refused.
   static constexpr std::size_t most_possible_bytes = std::size_t{1} << 32;
 
@@ -199,7 +201,7 @@ class Play {
       // Around what pages and granules are multiples of.
       bytes = (std::size_t{1024} << kind % 5) * (1 + detail % 64) + kind % 3 - 1;
     } else {
-      bytes = (std::size_t{detail} + 1) << 18;  // to 64 MiB
+      bytes = (std::size_t{detail} + 1) << 17;  // to 32 MiB
     }
     return bytes <= checks_.max_bytes ? bytes : bytes % checks_.max_bytes;
   }
@@ -361,7 +363,7 @@ class Play {
     const std::size_t each = size();
     const std::size_t count = 1 + input_.byte() % 4;
     const std::size_t bytes = count * each;
-    if (bytes > checks_.max_bytes || shadow_.is_full()) return;
+    if (bytes > checks_.max_bytes || bytes > most_zeroed_bytes || shadow_.is_full()) return;
     void* const block = call([&] { return allocator_.calloc(count, each); });
     if (block == nullptr) return require_reason(bytes);
     require_errno_kept();
