@@ -17,9 +17,6 @@ constexpr std::size_t max_guard_pages = 64;
 // Addresses that wait in the quarantine, unless a single block has more.
 constexpr std::size_t max_waiting_bytes = std::size_t{256} << 20;
 
-// From here on, giving pages another address is cheaper than copying them.
-constexpr std::size_t min_move_bytes = std::size_t{256} << 10;
-
 std::size_t pages_of(const LargeBlock& block) noexcept { return align_up(block.bytes, page_bytes); }
 std::byte* memory_of(const LargeBlock& block) noexcept {
   return reinterpret_cast<std::byte*>(block.begin);
@@ -58,8 +55,9 @@ void cut(LargeBlock& block, std::uintptr_t begin, std::uintptr_t end) noexcept {
 
 }  // namespace
 
-// Addresses for a block, without memory, and a place in the table.
-bool LargeBlocks::reserve(std::size_t bytes, std::size_t alignment, LargeBlock& block) noexcept {
+// Addresses for a block, without memory, and for so many bytes behind it; and a place in the table.
+bool LargeBlocks::reserve(std::size_t bytes, std::size_t alignment, std::size_t room,
+                          LargeBlock& block) noexcept {
   const std::size_t usable = usable_for(bytes);
   const std::size_t pages = align_up(usable, page_bytes);
   const std::size_t spread = pages / page_bytes / 8;
@@ -76,7 +74,7 @@ bool LargeBlocks::reserve(std::size_t bytes, std::size_t alignment, LargeBlock& 
     block.canary = random_.next_64() & ~std::uint64_t{0xff};
   }
   front *= page_bytes;
-  rear *= page_bytes;
+  rear = rear * page_bytes + align_up(room, page_bytes);
   const std::size_t unaligned = alignment > page_bytes ? alignment : 0;
   const std::size_t reserved = front + pages + rear + unaligned;
   void* const begin = os::reserve(reserved);
@@ -96,7 +94,7 @@ bool LargeBlocks::reserve(std::size_t bytes, std::size_t alignment, LargeBlock& 
 
 std::byte* LargeBlocks::allocate(std::size_t bytes, std::size_t alignment) noexcept {
   LargeBlock block;
-  if (!reserve(bytes, alignment, block)) return nullptr;
+  if (!reserve(bytes, alignment, 0, block)) return nullptr;
   const bool has_memory = os::commit(memory_of(block), pages_of(block));
   if (has_memory) {
     write_tail(block);
@@ -221,13 +219,19 @@ bool LargeBlocks::resize(const void* p, std::size_t bytes) noexcept {
   const std::size_t usable = usable_for(bytes);
   const std::size_t now = pages_of(*block);
   const std::size_t wanted = align_up(usable, page_bytes);
-  if (wanted > now) return false;
+  if (wanted > now) {
+    // A page at least stays what nobody may touch.
+    const std::size_t behind =
+        block->reserved_begin + block->reserved_bytes - block->begin - now - page_bytes;
+    if (wanted - now > behind || !os::commit(memory_of(*block) + now, wanted - now)) return false;
+  }
   if (wanted < now &&
       (bytes <= max_small_bytes || !os::withdraw(memory_of(*block) + wanted, now - wanted)))
     return false;
   // Neither the old canary nor what the program no longer has is left behind.
   const std::size_t kept = usable < block->bytes ? usable : block->bytes;
-  if (kept < wanted) std::memset(memory_of(*block) + kept, 0, wanted - kept);
+  const std::size_t end = wanted < now ? wanted : now;
+  if (kept < end) std::memset(memory_of(*block) + kept, 0, end - kept);
   block->bytes = usable;
   block->asked = bytes;
   write_tail(*block);
@@ -236,16 +240,19 @@ bool LargeBlocks::resize(const void* p, std::size_t bytes) noexcept {
 
 std::byte* LargeBlocks::move(const void* p, std::size_t bytes) noexcept {
   LargeBlock old;
+  if (bytes <= max_small_bytes) return nullptr;  // of a block that is here for its alignment
   {
     const Guard guard{lock_};
     Finding finding = Finding::sound;
     LargeBlock* const block = find_used(p, finding);
-    if (block == nullptr || block->bytes < min_move_bytes || bytes <= block->bytes) return nullptr;
+    if (block == nullptr || bytes <= block->bytes) return nullptr;
     block->state = LargeState::leaving;
     old = *block;
   }
   LargeBlock moved;
-  const bool is_reserved = reserve(bytes, page_bytes, moved);
+  // What grows once tends to grow again: half as much again as address space, if there is so much.
+  const bool is_reserved =
+      reserve(bytes, page_bytes, bytes / 2, moved) || reserve(bytes, page_bytes, 0, moved);
   const std::size_t old_pages = pages_of(old);
   bool is_moved = false;
   if (is_reserved) {

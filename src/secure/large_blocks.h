@@ -41,7 +41,7 @@ class LargeBlocks {
     return align_up(bytes == 0 ? 1 : bytes, min_alignment);
   }
 
-  // In place: to as many pages or fewer, whose memory goes back.
+  // In place: to fewer pages, whose memory goes back, or into what is reserved behind the block.
   bool resize(const void* p, std::size_t bytes) noexcept;
   // To other addresses, by moving the pages; null, with nothing changed, if copying is better.
   std::byte* move(const void* p, std::size_t bytes) noexcept;
@@ -63,7 +63,8 @@ class LargeBlocks {
  private:
   static constexpr unsigned max_waiting_blocks = 64;
 
-  bool reserve(std::size_t bytes, std::size_t alignment, LargeBlock& block) noexcept;
+  bool reserve(std::size_t bytes, std::size_t alignment, std::size_t room,
+               LargeBlock& block) noexcept;
   LargeBlock* find_used(const void* p, Finding& finding) noexcept TS_REQUIRES(lock_);
   void put_away(std::uintptr_t begin) noexcept;
   void evict(unsigned index) noexcept TS_REQUIRES(lock_);

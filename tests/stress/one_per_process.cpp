@@ -122,7 +122,7 @@ class Worker {
       auto* const moved = static_cast<unsigned char*>(heap.move(parcel.begin, bytes));
       if (moved == nullptr) return;
       expect(bytes > parcel.bytes, "a block moved that would have fitted", moved);
-      for (std::size_t i = 0; i < 256; ++i)
+      for (std::size_t i = 0; i < 256 && i < parcel.bytes; ++i)
         expect(moved[i] == pattern(parcel) && moved[parcel.bytes - 1 - i] == pattern(parcel),
                "a moved block has lost its contents", moved + i);
       parcel.begin = moved;
