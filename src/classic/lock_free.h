@@ -534,10 +534,12 @@ class LockFree : public TaggedPayloads {
         const bool is_free = builder.neighbours(trees.by_address, all.address).after == all;
         return is_free ? erase(builder, trees, all) : trees;
       });
-      if (result == Attempt::published) {
-        count_free(-static_cast<std::ptrdiff_t>(all.bytes), -1);
-        regions_.unmap(pool_, region);
+      if (result != Attempt::published) return true;
+      count_free(-static_cast<std::ptrdiff_t>(all.bytes), -1);
+      if (regions_.unmap(pool_, region)) {
         unmapped = true;
+      } else {
+        release_extent(stash, all);
       }
       return true;
     });

@@ -53,22 +53,28 @@ class MappedRegions {
     return true;
   }
 
-  // Unmaps a region that the caller owns whole.
-  void unmap(NodePool& pool, const Region& region) noexcept {
+  // Unmaps a region that the caller owns whole; false, with nothing changed, if the system
+  // refuses, which it may do to a process that has as many mappings as it may have.
+  bool unmap(NodePool& pool, const Region& region) noexcept {
     for (NodeNumber entry = first_.load(std::memory_order_acquire); entry != 0;) {
       Node& node = pool.at(entry);
       entry = node.left.load(std::memory_order_relaxed);
       if (node.address.load(std::memory_order_relaxed) != address_of(region.begin)) continue;
-      // The entry is given up before the kernel can hand out the address again. release: pairs with
-      // the claim of the entry.
+      // The address is given up before the kernel can hand it out again; the entry, which nobody
+      // claims before it has no bytes, only then. release: pairs with the claim of the entry; or,
+      // if the region stays, as in map().
       node.address.store(0, std::memory_order_relaxed);
+      if (!os::unmap(region.begin, region.bytes)) {
+        node.address.store(address_of(region.begin), std::memory_order_release);
+        return false;
+      }
       node.bytes.store(0, std::memory_order_release);
-      os::unmap(region.begin, region.bytes);
       bytes_.fetch_sub(region.bytes, std::memory_order_relaxed);
       if constexpr (counting) count_event(Event::trim_calls);
       if constexpr (counting) count_event(Event::trimmed_bytes, region.bytes);
-      return;
+      return true;
     }
+    return false;
   }
 
   std::size_t bytes() const noexcept { return bytes_.load(std::memory_order_relaxed); }

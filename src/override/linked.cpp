@@ -1,5 +1,7 @@
 // The engine for programs that link it in (libtsmalloc.a, tsmalloc.o): the names of libc over it.
 // The operators are a member of their own (linked_operators.cpp), which C programs do not need.
+#include <unistd.h>
+
 #include "engine/engine.h"
 #include "override/diagnostics.h"
 #include "override/semantics.h"
@@ -13,9 +15,20 @@ constinit Semantics<engine::Engine> allocator;
 // may have such a section, and only they should have these objects: a shared library that brought a
 // malloc along would serve a part of its process.
 void begin_process(int, char**, char** environment) noexcept;
+constinit bool has_begun = false;
+
+void begin_first(int, char**, char** environment) noexcept {
+  has_begun = true;
+  begin_process(0, nullptr, environment);
+}
 [[gnu::used,
   gnu::section(".preinit_array")]] void (*const before_constructors)(int, char**,
-                                                                     char**) = begin_process;
+                                                                     char**) = begin_first;
+
+// musl runs no .preinit_array, and tells constructors nothing; but its environment is there by then.
+[[gnu::constructor(101)]] void begin_with_constructors() noexcept {
+  if (!has_begun) begin_first(0, nullptr, ::environ);
+}
 
 }  // namespace
 }  // namespace ts
