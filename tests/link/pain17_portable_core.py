@@ -25,7 +25,7 @@ def names(text: str) -> frozenset[str]:
 # What POSIX, or Linux with any C library, has.
 PORTABLE = names(
     """
-    abort memcmp memcpy memset strlen fprintf stderr __errno_location
+    abort environ memcmp memcpy memset strlen fprintf stderr __errno_location
     mmap munmap mprotect madvise mremap mincore sbrk sysconf syscall getauxval clock_gettime
     sched_getaffinity __sched_cpucount dlsym
     pthread_atfork pthread_key_create pthread_key_delete pthread_setspecific
