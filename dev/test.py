@@ -69,6 +69,7 @@ ALL = (
         (
             "drop_in_libraries",
             "tests_programs",
+            "thread_test_measurement",
             "tests_conformance",
             "tests_footprint",
             "tests_link",
