@@ -4,8 +4,7 @@
 #include <cstdio>
 
 #include "engine/engine.h"
-#include "fuzz/history.h"
-#include "fuzz/play.h"
+#include "fuzz/process_heap.h"
 #include "fuzz/target.h"
 #include "os/options.h"
 
@@ -15,10 +14,7 @@ namespace {
 constinit Semantics<engine::Engine> allocator;
 std::size_t guarded_blocks = 0;
 
-struct Checks {
-  static constexpr bool may_refuse = false;
-  static constexpr std::size_t max_bytes = SIZE_MAX;
-
+struct Checks : ProcessHeapChecks {
   // Guarded blocks have pages of their own, which no walk comes to.
   static bool is_apart(const void* block) {
     const bool is_guarded = engine::entry_of(block) == 0;
@@ -30,38 +26,24 @@ struct Checks {
   }
   // What other threads have put aside counts as in use.
   static void measures(const HeapMeasures& told, const Walked& walked) {
-    require(told.free_bytes <= told.segment_bytes, "more is free than there is");
-    require(told.cached_bytes <= told.free_bytes, "more is cached than is free");
-    const std::size_t used_bytes = walked.bytes - walked.free_bytes;
-    require(told.segment_bytes - told.free_bytes >= used_bytes, "less is in use than is held");
+    ProcessHeapChecks::measures(told, walked);
     // One heap for each seat, and one for all that have none.
     require(told.heaps <= Seats::count + 1, "heaps of ended threads are not taken over");
-  }
-  static void end(const HeapMeasures& told, const Walked& walked) {
-    require(walked.used_blocks == 0, "a block is in use that nobody holds");
-    require(told.free_bytes == told.segment_bytes, "not all memory is free in the end");
   }
 };
 
 }  // namespace
 
 bool report_totals() {
-  std::printf(
-      "%zu allocations, %zu moves, %zu foreign frees, %lu threads, %zu calls from ending ones, "
-      "%zu survived refusals, %zu failures, %zu whole checks, which met %zu guarded blocks\n",
-      totals.allocations, totals.moves, totals.foreign_frees, Seats::threads(), totals.late_calls,
-      totals.survived, totals.failures, totals.whole_checks, guarded_blocks);
-  return totals.moves != 0 && totals.foreign_frees != 0 && Seats::lingered() != 0 &&
-         totals.survived != 0 && totals.failures != 0 && guarded_blocks != 0;
+  print_totals();
+  std::printf(", which met %zu guarded blocks\n", guarded_blocks);
+  return totals_are_complete() && guarded_blocks != 0;
 }
 
 }  // namespace ts::fuzz
 
 extern "C" int LLVMFuzzerInitialize(int*, char***) {
-  using namespace ts;
-  // Its place in the address space is chosen, and its key made, before anything is refused.
-  fuzz::allocator.free(fuzz::allocator.malloc(1));
-  fuzz::Seats::make_key();
+  ts::fuzz::make_ready(ts::fuzz::allocator);
   return 0;
 }
 

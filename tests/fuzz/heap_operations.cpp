@@ -79,13 +79,9 @@ std::size_t inputs_of[testing::cells.size()];
 bool report_totals() {
   std::size_t least = inputs_of[0];
   for (const std::size_t inputs : inputs_of) least = inputs < least ? inputs : least;
-  std::printf(
-      "%zu allocations, %zu moves, %zu foreign frees, %lu threads, %zu calls from ending ones, "
-      "%zu survived refusals, %zu failures, %zu whole checks; each heap %zu inputs or more\n",
-      totals.allocations, totals.moves, totals.foreign_frees, Seats::threads(), totals.late_calls,
-      totals.survived, totals.failures, totals.whole_checks, least);
-  return least != 0 && totals.moves != 0 && totals.foreign_frees != 0 && Seats::lingered() != 0 &&
-         totals.survived != 0 && totals.failures != 0;
+  print_totals();
+  std::printf("; each heap %zu inputs or more\n", least);
+  return least != 0 && totals_are_complete();
 }
 
 }  // namespace ts::fuzz

@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <vector>
 
 #include "base/heap_like.h"
@@ -35,6 +36,20 @@ struct Totals {
   std::size_t whole_checks = 0;
 };
 inline Totals totals;
+
+// Prints them, without ending the line.
+inline void print_totals() {
+  std::printf(
+      "%zu allocations, %zu moves, %zu foreign frees, %lu threads, %zu calls from ending ones, "
+      "%zu survived refusals, %zu failures, %zu whole checks",
+      totals.allocations, totals.moves, totals.foreign_frees, Seats::threads(), totals.late_calls,
+      totals.survived, totals.failures, totals.whole_checks);
+}
+// Whether everything was met that is rare.
+inline bool totals_are_complete() {
+  return totals.moves != 0 && totals.foreign_frees != 0 && Seats::lingered() != 0 &&
+         totals.survived != 0 && totals.failures != 0;
+}
 
 // The blocks of a walk, added up. Bytes are without headers.
 struct Walked {

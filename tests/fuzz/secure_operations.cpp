@@ -2,8 +2,7 @@
 // leaves it with all memory free, and goes on with the slabs and the quarantine of those before it.
 #include <cstdio>
 
-#include "fuzz/history.h"
-#include "fuzz/play.h"
+#include "fuzz/process_heap.h"
 #include "fuzz/target.h"
 #include "secure/secure.h"
 
@@ -12,43 +11,18 @@ namespace {
 
 constinit Semantics<secure::Secure> allocator;
 
-struct Checks {
-  static constexpr bool may_refuse = false;
-  static constexpr std::size_t max_bytes = SIZE_MAX;
-
-  static bool is_apart(const void*) { return false; }
-  // A walk does not count what lies between a block and the next one.
-  static void measures(const HeapMeasures& told, const Walked& walked) {
-    require(told.free_bytes <= told.segment_bytes, "more is free than there is");
-    require(told.cached_bytes <= told.free_bytes, "more is cached than is free");
-    const std::size_t used_bytes = walked.bytes - walked.free_bytes;
-    require(told.segment_bytes - told.free_bytes >= used_bytes, "less is in use than is held");
-  }
-  static void end(const HeapMeasures& told, const Walked& walked) {
-    require(walked.used_blocks == 0, "a block is in use that nobody holds");
-    require(told.free_bytes == told.segment_bytes, "not all memory is free in the end");
-  }
-};
-
 }  // namespace
 
 bool report_totals() {
-  std::printf(
-      "%zu allocations, %zu moves, %zu foreign frees, %lu threads, %zu calls from ending ones, "
-      "%zu survived refusals, %zu failures, %zu whole checks\n",
-      totals.allocations, totals.moves, totals.foreign_frees, Seats::threads(), totals.late_calls,
-      totals.survived, totals.failures, totals.whole_checks);
-  return totals.moves != 0 && totals.foreign_frees != 0 && Seats::lingered() != 0 &&
-         totals.survived != 0 && totals.failures != 0;
+  print_totals();
+  std::printf("\n");
+  return totals_are_complete();
 }
 
 }  // namespace ts::fuzz
 
 extern "C" int LLVMFuzzerInitialize(int*, char***) {
-  using namespace ts;
-  // Its place in the address space is chosen, and its key made, before anything is refused.
-  fuzz::allocator.free(fuzz::allocator.malloc(1));
-  fuzz::Seats::make_key();
+  ts::fuzz::make_ready(ts::fuzz::allocator);
   return 0;
 }
 
@@ -56,6 +30,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   using namespace ts;
   fuzz::History::note(data, size);
   fuzz::Input input{data, size};
-  fuzz::Play<secure::Secure, fuzz::Checks>{fuzz::allocator, fuzz::Checks{}, input}.run();
+  using Checks = fuzz::ProcessHeapChecks;
+  fuzz::Play<secure::Secure, Checks>{fuzz::allocator, Checks{}, input}.run();
   return 0;
 }

@@ -93,6 +93,12 @@ def record(tmp_path: Path) -> Record:
     return run
 
 
+def skip_unless_it_runs(wrapper: list[str | Path]) -> None:
+    """Some containers may not make namespaces."""
+    if subprocess.run([*wrapper, "true"], check=False, capture_output=True).returncode:
+        pytest.skip("this container may not make namespaces")
+
+
 def oddities(image: Image) -> dict[str, int]:
     return {name: image[name] for name in NO_ODDITIES}
 
@@ -676,9 +682,7 @@ class TestProcesses:
     def test_raw_forks_inherit_what_lived_then(
         self, record: Record, build: Build, threads: int, wrapper: list[str | Path]
     ) -> None:
-        can_wrap = subprocess.run([*wrapper, "true"], check=False, capture_output=True)
-        if can_wrap.returncode:
-            pytest.skip("this container may not make namespaces")
+        skip_unless_it_runs(wrapper)
         program = build("record-raw.c", self.RAW_FORKS, "-pthread")
         parent, *children = record([*wrapper, program, str(threads)]).of(program)
         assert len(children) == 60
@@ -960,9 +964,8 @@ class TestHindrances:
 
     def test_another_pid_namespace(self, record: Record, build: Build) -> None:
         calls = build("record-calls.c", CALLS)
-        unshare = ["unshare", "--pid", "--fork"]
-        if subprocess.run([*unshare, "true"], check=False, capture_output=True).returncode:
-            pytest.skip("this container may not make namespaces")
+        unshare: list[str | Path] = ["unshare", "--pid", "--fork"]
+        skip_unless_it_runs(unshare)
         script = f"{calls} malloc 20000; {calls} calloc 20000"
         recorded = record([*unshare, "sh", "-c", script])
         first, second = recorded.of(calls)

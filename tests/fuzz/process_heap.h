@@ -1,0 +1,35 @@
+// What the targets of heaps have in common that exist once per process: each input leaves the heap
+// with all memory free, and goes on with it as those before it left it.
+#pragma once
+
+#include "fuzz/history.h"
+#include "fuzz/play.h"
+
+namespace ts::fuzz {
+
+// A walk need not come to all that is in use.
+struct ProcessHeapChecks {
+  static constexpr bool may_refuse = false;
+  static constexpr std::size_t max_bytes = SIZE_MAX;
+
+  static bool is_apart(const void*) { return false; }
+  static void measures(const HeapMeasures& told, const Walked& walked) {
+    require(told.free_bytes <= told.segment_bytes, "more is free than there is");
+    require(told.cached_bytes <= told.free_bytes, "more is cached than is free");
+    const std::size_t used_bytes = walked.bytes - walked.free_bytes;
+    require(told.segment_bytes - told.free_bytes >= used_bytes, "less is in use than is held");
+  }
+  static void end(const HeapMeasures& told, const Walked& walked) {
+    require(walked.used_blocks == 0, "a block is in use that nobody holds");
+    require(told.free_bytes == told.segment_bytes, "not all memory is free in the end");
+  }
+};
+
+// Before anything is refused: the heap chooses its place in the address space, and makes its key.
+template <class Heap>
+void make_ready(Semantics<Heap>& allocator) {
+  allocator.free(allocator.malloc(1));
+  Seats::make_key();
+}
+
+}  // namespace ts::fuzz
