@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstring>
 #include <iterator>
+#include <string_view>
 
 #include "os/error_line.h"
 
@@ -60,6 +61,12 @@ Word word_until(const char* text, char end) noexcept {
 }
 
 void append(ErrorLine& line, Word word) noexcept { line.text(word.begin, word.length); }
+
+// What the environment says, without what would command a terminal.
+void append_foreign(ErrorLine& line, Word word) noexcept {
+  for (const char& letter : std::string_view{word.begin, word.length})
+    line.text(letter >= ' ' && letter <= '~' ? &letter : "?", 1);
+}
 
 void append_name(ErrorLine& line, const Option& option) noexcept {
   line.text(prefix);
@@ -138,7 +145,7 @@ void warn_of_unknown(Word name) noexcept {
   }
   ErrorLine line;
   line.text(prefix);
-  append(line, name);
+  append_foreign(line, name);
   line.text(" is no option, and has no effect; the nearest is ");
   append_name(line, *nearest);
   line.text(" (TSMALLOC_SHOW=1 lists all)");
@@ -149,7 +156,7 @@ void warn_of_value(const Option& option, const char* text) noexcept {
   ErrorLine line;
   append_name(line, option);
   line.text("=");
-  line.text(text);
+  append_foreign(line, word_until(text, '\0'));
   line.text(" is none of ");
   append_range(line, option);
   line.text("; the default is used, ");

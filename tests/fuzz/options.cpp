@@ -213,13 +213,21 @@ struct Expected {
   std::vector<std::string> unknown;     // the name that each of them is about, or ""
 };
 
+// What would command a terminal is not repeated.
+std::string printable(std::string text) {
+  for (char& letter : text) {
+    if (letter < ' ' || letter > '~') letter = '?';
+  }
+  return text;
+}
+
 void expect_variable(const std::string& variable, Expected& expected) {
   if (variable.rfind(prefix, 0) != 0) return;
   const std::size_t equals = variable.find('=');
   if (equals == variable.npos) return;
   const std::string name = variable.substr(prefix.size(), equals - prefix.size());
   const std::string text = variable.substr(equals + 1);
-  const std::string said_first = std::string{start} + std::string{prefix} + name;
+  const std::string said_first = std::string{start} + std::string{prefix} + printable(name);
   const auto option = table.find(name);
   if (option == table.end()) {
     if (std::find(read_elsewhere.begin(), read_elsewhere.end(), name) != read_elsewhere.end())
@@ -234,7 +242,8 @@ void expect_variable(const std::string& variable, Expected& expected) {
     expected.given[name] = value;
     return;
   }
-  expected.beginnings.push_back(said_first + "=" + text + " is none of " + option->second.range);
+  expected.beginnings.push_back(said_first + "=" + printable(text) + " is none of " +
+                                option->second.range);
   expected.unknown.emplace_back();
 }
 
