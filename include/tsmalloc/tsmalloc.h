@@ -72,7 +72,7 @@ typedef struct {
   void* buffer;              /* TS_SOURCE_BUFFER: the memory; it must outlive the heap */
   size_t buffer_size;        /* TS_SOURCE_BUFFER: its size, at least TS_BUFFER_MIN */
   size_t growth_size;        /* the segment grows by at least this much; 0: by exactly what is missing */
-  size_t trim_threshold;     /* free memory at the end of the segment goes back to the system above this; 0: never */
+  size_t trim_threshold;     /* free memory at the end of the segment, and mappings that lie free, go back to the system above this; 0: never */
   size_t thread_share;       /* TS_STRATEGY_NOLOCK: 0, or the fixed share of memory that each thread gets, once and for all */
 } ts_heap_options;
 

@@ -71,7 +71,9 @@ class LockFree : public TaggedPayloads {
     block->set_tag(tag.without(Tag::used_flag));
     const WithStash with{*this};
     release_pending(with.stash());
-    release_extent(with.stash(), {block->address(), tag.block_bytes()});
+    const Extent free = release_extent(with.stash(), {block->address(), tag.block_bytes()});
+    if (free_bytes_.load(std::memory_order_relaxed) >= config_.trim_threshold_bytes)
+      unmap_if_region(with.stash(), free);
   }
 
   bool resize(void* payload, std::size_t bytes) noexcept {
@@ -410,14 +412,15 @@ class LockFree : public TaggedPayloads {
     return block->payload();
   }
 
-  // Puts a piece of memory that is ours among the free blocks, merged with its neighbours; false if
-  // there is no memory for nodes.
-  bool try_release(NodePool::Stash& stash, const Extent& extent) noexcept {
+  // Puts a piece of memory that is ours among the free blocks, and returns it, merged with its
+  // neighbours; {0, 0} if there is no memory for nodes.
+  Extent try_release(NodePool::Stash& stash, const Extent& extent) noexcept {
+    Extent block{};
     std::ptrdiff_t merged = 0;  // neighbours that became one block with it
     const Attempt result = publish(stash, [&](VersionBuilder& builder, const Trees& trees) {
       const VersionBuilder::Neighbours near = builder.neighbours(trees.by_address, extent.address);
       Trees next = trees;
-      Extent block = extent;
+      block = extent;
       merged = 0;
       if (near.before.bytes != 0 && near.before.end() == extent.address) {
         next = erase(builder, next, near.before);
@@ -426,22 +429,26 @@ class LockFree : public TaggedPayloads {
       }
       if (near.after.bytes != 0 && near.after.address == extent.end()) {
         ++merged;
-        return replace(builder, next, near.after, {block.address, block.bytes + near.after.bytes});
+        block.bytes += near.after.bytes;
+        return replace(builder, next, near.after, block);
       }
       return insert(builder, next, block);
     });
-    if (result != Attempt::published) return false;
+    if (result != Attempt::published) return {};
     count_free(static_cast<std::ptrdiff_t>(extent.bytes), 1 - merged);
     if constexpr (counting) count_event(Event::merges, static_cast<std::uint64_t>(merged));
-    return true;
+    return block;
   }
 
-  void release_extent(NodePool::Stash& stash, const Extent& extent) noexcept {
-    if (try_release(stash, extent)) return;
+  // As try_release(); what there are no nodes for waits.
+  Extent release_extent(NodePool::Stash& stash, const Extent& extent) noexcept {
+    const Extent free = try_release(stash, extent);
+    if (free.bytes != 0) return free;
     Block* const block = block_at(extent.address);
     block->set_tag(Tag{extent.bytes, 0, 0});
     count_waiting(static_cast<std::ptrdiff_t>(extent.bytes), 1);
     wait_for_nodes(block, block);
+    return {};
   }
 
   // Puts a chain of blocks that are ours, tagged with their sizes, aside until there are nodes.
@@ -464,7 +471,7 @@ class LockFree : public TaggedPayloads {
     while (list != nullptr) {
       Block* const next = next_of(list);
       const Extent extent{list->address(), list->block_bytes()};
-      if (!try_release(stash, extent)) break;
+      if (try_release(stash, extent).bytes == 0) break;
       count_waiting(-static_cast<std::ptrdiff_t>(extent.bytes), -1);
       list = next;
     }
@@ -526,24 +533,41 @@ class LockFree : public TaggedPayloads {
     return {address_of(region.begin) + sizeof(Chunk), region.bytes - Chunk::overhead_bytes};
   }
 
+  static MappedRegions::Region region_of(const Extent& all) noexcept {
+    return {reinterpret_cast<std::byte*>(all.address - sizeof(Chunk)),
+            all.bytes + Chunk::overhead_bytes};
+  }
+
   bool unmap_free_regions(NodePool::Stash& stash) noexcept {
     bool unmapped = false;
     regions_.for_each(pool_, [&](const MappedRegions::Region& region) {
-      const Extent all = extent_of(region);
-      const Attempt result = publish(stash, [&](VersionBuilder& builder, const Trees& trees) {
-        const bool is_free = builder.neighbours(trees.by_address, all.address).after == all;
-        return is_free ? erase(builder, trees, all) : trees;
-      });
-      if (result != Attempt::published) return true;
-      count_free(-static_cast<std::ptrdiff_t>(all.bytes), -1);
-      if (regions_.unmap(pool_, region)) {
-        unmapped = true;
-      } else {
-        release_extent(stash, all);
-      }
+      unmapped = unmap_if_free(stash, region) || unmapped;
       return true;
     });
     return unmapped;
+  }
+
+  bool unmap_if_free(NodePool::Stash& stash, const MappedRegions::Region& region) noexcept {
+    const Extent all = extent_of(region);
+    const Attempt result = publish(stash, [&](VersionBuilder& builder, const Trees& trees) {
+      const bool is_free = builder.neighbours(trees.by_address, all.address).after == all;
+      return is_free ? erase(builder, trees, all) : trees;
+    });
+    if (result != Attempt::published) return false;
+    count_free(-static_cast<std::ptrdiff_t>(all.bytes), -1);
+    if (regions_.unmap(pool_, region)) return true;
+    release_extent(stash, all);
+    return false;
+  }
+
+  // Unmaps a free block, if it is still free, where it is all that its region can hold: with so
+  // much free, a region that nobody uses is not kept for later. A block within a region, or of a
+  // break, hardly ever begins and ends as a region does; the list of regions decides.
+  void unmap_if_region(NodePool::Stash& stash, const Extent& block) noexcept {
+    const MappedRegions::Region region = region_of(block);
+    const std::size_t page = os::page_bytes();
+    const bool is_likely = address_of(region.begin) % page == 0 && region.bytes % page == 0;
+    if (block.bytes != 0 && is_likely && regions_.has(pool_, region)) unmap_if_free(stash, region);
   }
 
   static Block* block_at(std::uintptr_t address) noexcept {

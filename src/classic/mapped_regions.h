@@ -53,13 +53,23 @@ class MappedRegions {
     return true;
   }
 
-  // Unmaps a region that the caller owns whole; false, with nothing changed, if the system
-  // refuses, which it may do to a process that has as many mappings as it may have.
+  bool has(const NodePool& pool, const Region& wanted) const noexcept {
+    return !for_each(pool, [&](const Region& region) {
+      return region.begin != wanted.begin || region.bytes != wanted.bytes;
+    });
+  }
+
+  // Unmaps a region that the caller owns whole; false, with nothing changed, if what the caller
+  // owns is not a region (it was one when the caller read of it, but another was mapped there
+  // since), or if the system refuses, which it may do to a process that has as many mappings as it
+  // may have.
   bool unmap(NodePool& pool, const Region& region) noexcept {
     for (NodeNumber entry = first_.load(std::memory_order_acquire); entry != 0;) {
       Node& node = pool.at(entry);
       entry = node.left.load(std::memory_order_relaxed);
-      if (node.address.load(std::memory_order_relaxed) != address_of(region.begin)) continue;
+      if (node.address.load(std::memory_order_relaxed) != address_of(region.begin) ||
+          node.bytes.load(std::memory_order_relaxed) != region.bytes)
+        continue;
       // The address is given up before the kernel can hand it out again; the entry, which nobody
       // claims before it has no bytes, only then. release: pairs with the claim of the entry; or,
       // if the region stays, as in map().

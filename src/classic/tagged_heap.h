@@ -85,7 +85,8 @@ inline std::size_t head_before_aligned(std::uintptr_t block, const Request& requ
 
 // Free memory at the end of the segment is given back above this, down to what is kept: a program
 // that frees and allocates within this range pays no page faults for it (glibc's dynamic threshold
-// ends at the same 32 MiB).
+// ends at the same 32 MiB). Mappings that lie free are given back while more than this is free in
+// all: a block that grows by realloc, each time into a new mapping, leaves no row of them behind.
 inline constexpr std::size_t default_trim_threshold_bytes = std::size_t{32} << 20;
 inline constexpr std::size_t trim_keep_bytes = std::size_t{1} << 20;
 inline constexpr std::size_t never_trim = SIZE_MAX;
@@ -156,7 +157,9 @@ class TaggedHeap {
     if (!Sharing::owns(tag, owner_))
       block->set_tag(Tag{tag.block_bytes(), owner_, tag.flags(Tag::used_flag | Tag::first_flag)});
     Block* const merged = add_free(block);
-    if (merged->block_bytes() >= trim_threshold_bytes_) give_back_end(merged, trim_keep_bytes);
+    if (merged->block_bytes() >= trim_threshold_bytes_ ||
+        (index_.bytes() >= trim_threshold_bytes_ && is_whole_mapping(merged)))
+      give_back_end(merged, trim_keep_bytes);
     validate_now_and_then();
   }
 
@@ -327,6 +330,11 @@ class TaggedHeap {
     growth.chunk->fence()->set_tag(Tag{0, owner_, Tag::used_flag});
     last_ = growth.chunk;
     add_free(block);
+  }
+
+  static bool is_whole_mapping(Block* block) noexcept {
+    return block->tag().first() && block->next()->is_fence() &&
+           !Chunk::of_first_block(block)->from_break();
   }
 
   // Gives the end of the chunk that `block`, free, belongs to back to the system, if the block is

@@ -72,6 +72,13 @@ classic::HeapConfig with_buffer(classic::HeapConfig config) {
   return config;
 }
 
+// A heap that gives nothing back holds each mapping or piece of the break that a growing block ever
+// was in, and large blocks would take all memory there is.
+bool gives_back(const testing::Cell& cell, const classic::HeapConfig& config) {
+  return config.trim_threshold_bytes != classic::never_trim &&
+         (cell.strategy != "lockfree" || config.source.kind == classic::SourceKind::mmap);
+}
+
 std::size_t inputs_of[testing::cells.size()];
 
 }  // namespace
@@ -108,7 +115,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::unique_ptr<testing::AnyHeap> heap = cell.make(fuzz::with_buffer(setting.config));
   fuzz::HeapInUse::heap = heap.get();
   Semantics<fuzz::HeapInUse> allocator;
-  const std::size_t most_bytes = setting.may_refuse ? setting.max_bytes : SIZE_MAX;
+  const bool is_bounded = setting.may_refuse || !fuzz::gives_back(cell, setting.config);
+  const std::size_t most_bytes = is_bounded ? setting.max_bytes : SIZE_MAX;
   const fuzz::Checks checks{.may_refuse = setting.may_refuse, .max_bytes = most_bytes};
   fuzz::Play<fuzz::HeapInUse, fuzz::Checks>{allocator, checks, input}.run();
   return 0;

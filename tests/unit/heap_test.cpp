@@ -219,7 +219,7 @@ TEST_P(HeapTest, TrimGivesFreeMappingsBack) {
 }
 
 TEST_P(HeapTest, TrimGivesTheEndOfTheBreakBack) {
-  if (is("lockfree")) GTEST_SKIP() << "lockfree moves the break up only; it discards";
+  if (is("lockfree")) GTEST_SKIP() << "lockfree never moves the break down";
   const auto heap = make(growing_by(SourceKind::sbrk));
   void* const kept = heap->allocate(large, 16);
   void* const freed = heap->allocate(1'000'000, 16);
@@ -255,7 +255,7 @@ TEST_P(HeapTest, TrimDiscardsThePagesOfFreeBlocks) {
 }
 
 TEST_P(HeapTest, GivesTheEndBackByItselfAboveTheThreshold) {
-  if (is("lockfree")) GTEST_SKIP() << "lockfree gives back only when asked";
+  if (is("lockfree")) GTEST_SKIP() << "lockfree never moves the break down";
   const auto heap = make(growing_by(SourceKind::sbrk, 0, std::size_t{4} << 20));
   void* const kept = heap->allocate(large, 16);
   void* const small = heap->allocate(std::size_t{3} << 20, 16);
@@ -266,6 +266,31 @@ TEST_P(HeapTest, GivesTheEndBackByItselfAboveTheThreshold) {
   EXPECT_LT(fake_os::break_bytes(), trim_keep_bytes + 16384);
   EXPECT_GE(fake_os::break_bytes(), trim_keep_bytes);
   EXPECT_TRUE(heap->is_valid());
+  heap->release(kept);
+}
+
+// As a block that realloc moves into a longer one again and again: no freed mapping has room for
+// the next one.
+TEST_P(HeapTest, KeepsNoMoreFreeMappingsThanTheThreshold) {
+  constexpr std::size_t threshold = std::size_t{4} << 20;
+  const auto heap = make(growing_by(SourceKind::mmap, 0, threshold));
+  void* const kept = heap->allocate(large, 16);
+  std::size_t bytes = std::size_t{1} << 20;
+  void* block = heap->allocate(bytes, 16);
+  const std::size_t before = fake_os::mapped_bytes();
+  for (int i = 0; i < 40; ++i) {
+    bytes += 65536;
+    void* const longer = heap->allocate(bytes, 16);
+    ASSERT_NE(longer, nullptr);
+    heap->release(block);
+    block = longer;
+    ASSERT_LE(fake_os::mapped_bytes(), before + threshold + 3 * bytes);
+  }
+  heap->release(block);
+  EXPECT_TRUE(heap->is_valid());
+  const HeapMeasures measures = heap->measures();
+  EXPECT_LE(measures.free_bytes, threshold);
+  EXPECT_GE(measures.free_bytes, threshold / 4) << "all of it was given back";
   heap->release(kept);
 }
 
