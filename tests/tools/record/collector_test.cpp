@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "kept_events.h"
+#include "record/collector/live.h"
 
 namespace ts::record {
 namespace {
@@ -76,6 +77,14 @@ class CollectorTest : public testing::Test {
     for (int i = 0; i < rounds; ++i) collector.collect();
   }
 
+  // Before a gap can have been given up; false if this process was kept from running for so long
+  // that it may have been.
+  bool collect_at_once(int rounds = 3) {
+    const std::uint64_t begin_ns = clock.to_ns(clock.read());
+    collect(rounds);
+    return clock.to_ns(clock.read()) - begin_ns < gap_patience_ns;
+  }
+
   // Until gaps have been given up.
   void collect_patiently() {
     collect();
@@ -128,8 +137,9 @@ TEST_F(CollectorTest, TicketsThatAreNeverPublishedHoldNothingUpForLong) {
   Chunk& chunk = take_chunk(image, 0);
   publish(chunk.records[0], 1, RawKind::malloc, 0x10, 5);
   publish(chunk.records[2], 3, RawKind::malloc, 0x20, 6);  // record 1 and ticket 2 were left
-  collect();
-  EXPECT_EQ(events().size(), 1U);
+  if (collect_at_once()) {
+    EXPECT_EQ(events().size(), 1U);
+  }
   collect_patiently();
   EXPECT_EQ(events().size(), 2U);
   publish(chunk.records[1], 2, RawKind::malloc, 0x30, 7);  // its thread was only asleep
@@ -288,7 +298,7 @@ TEST_F(CollectorTest, AChildThatNobodyAnnouncedWaitsForWhatCameBefore) {
   publish(chunk.records[0], 1, RawKind::malloc, 0x10, 5);
   publish(chunk.records[2], 3, RawKind::free, 0x10);
   begin_unannounced(1, parent, 3);
-  collect(2);  // a third one might come late enough to pass the gap over
+  if (!collect_at_once(2)) GTEST_SKIP() << "too slow: the gap may have been passed over";
   EXPECT_EQ(events(0).size(), 1U);
   publish(chunk.records[1], 2, RawKind::malloc, 0x20, 6);
   collect();
@@ -306,8 +316,9 @@ TEST_F(CollectorTest, TicketsThatAreNeverPublishedHoldNoChildUpForLong) {
   EXPECT_EQ(sink.images.size(), 2U);
   begin_unannounced(2, parent, 5);
   publish(chunk.records[2], 6, RawKind::free, 0x10);  // and this time, something comes after it
-  collect(2);
-  EXPECT_EQ(sink.images.size(), 2U);
+  if (collect_at_once(2)) {
+    EXPECT_EQ(sink.images.size(), 2U);
+  }
   collect_patiently();
   ASSERT_EQ(sink.images.size(), 3U);
   ASSERT_EQ(events(0).size(), 4U);
