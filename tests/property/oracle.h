@@ -15,7 +15,8 @@
 //              new chunk; the kind of source decides where
 //   refusal    when the system refuses to grow, chunks that are one free piece go back, and the
 //              heap tries again
-//   trimming   see trim_after_release()
+//   trimming   of a piece above the threshold: see trim_after_release(); of a mapping that is one
+//              free piece: whole, while more than the threshold is free in its owner's heap
 #pragma once
 
 #include <algorithm>
@@ -59,6 +60,8 @@ class World {
   virtual bool shrink_break(Address end, std::size_t bytes) = 0;
   virtual std::optional<Address> map(std::size_t bytes) = 0;
   virtual bool unmap(Address begin, std::size_t bytes) = 0;
+  // One of several, whose order is not told.
+  virtual bool unmap_one_of_many(Address begin, std::size_t bytes) = 0;
 };
 
 struct Piece {
@@ -88,6 +91,8 @@ struct Rules {
   bool may_map = false;          // maps when there is no break, or it refuses
   bool grows_in_place = true;    // else every growth is a chunk of its own
   bool makes_room = true;        // gives free chunks back when growth is refused
+  bool trims_ends = true;        // gives the ends of chunks back
+  bool trims_mappings = true;    // gives mappings back that lie free
   std::size_t growth_bytes = 0;  // the least growth
   std::size_t trim_threshold = SIZE_MAX;
 };
@@ -126,7 +131,12 @@ class Heaps {
       piece.knows_free_before = false;
     }
     place = free_piece(place);
-    if (place.piece().bytes >= rules_.trim_threshold) trim_after_release(place);
+    if (rules_.trims_ends && place.piece().bytes >= rules_.trim_threshold) {
+      trim_after_release(place);
+    } else if (rules_.trims_mappings && is_free_mapping(*place.chunk, owner) &&
+               free_bytes(owner) >= rules_.trim_threshold) {
+      give_back(*place.chunk);
+    }
   }
 
   bool resize(unsigned owner, Address payload, std::size_t bytes) {
@@ -145,12 +155,12 @@ class Heaps {
     return true;
   }
 
-  // The real heap has given everything back, newest chunk first.
+  // The real heap has given everything back: mappings in any order, pieces of the break newest first.
   void destroy() {
     for (Chunk& chunk : chunks_) {
       const std::size_t bytes = chunk.end - chunk.begin;
       if (!chunk.from_break) {
-        world_.unmap(chunk.begin, bytes);
+        world_.unmap_one_of_many(chunk.begin, bytes);
       } else if (chunk.end != world_.break_end() || !world_.shrink_break(chunk.end, bytes)) {
         if (rules_.may_map) left_behind().push_front({chunk.begin, bytes});
       }
@@ -342,15 +352,30 @@ class Heaps {
     free_piece({&chunk, chunk.pieces.size() - 2});
   }
 
+  static bool is_free(Chunk& chunk, unsigned owner) {
+    const Piece& first = chunk.pieces.front();
+    return chunk.pieces.size() == 2 && first.free && first.owner == owner &&
+           chunk.fence().owner == owner;
+  }
+  static bool is_free_mapping(Chunk& chunk, unsigned owner) {
+    return !chunk.from_break && is_free(chunk, owner);
+  }
+
+  std::size_t free_bytes(unsigned owner) const {
+    std::size_t bytes = 0;
+    for (const Chunk& chunk : chunks_) {
+      for (const Piece& piece : chunk.pieces)
+        bytes += piece.free && piece.owner == owner ? piece.bytes : 0;
+    }
+    return bytes;
+  }
+
   // Gives back every chunk that is one free piece of this owner, as far as the system takes it.
   bool make_room(unsigned owner) {
     if (!rules_.makes_room) return false;
     bool gave = false;
     for (auto chunk = chunks_.begin(); chunk != chunks_.end();) {
-      const Piece& first = chunk->pieces.front();
-      const bool is_free = chunk->pieces.size() == 2 && first.free && first.owner == owner &&
-                           chunk->fence().owner == owner;
-      if (!is_free || !give_back(*chunk)) {
+      if (!is_free(*chunk, owner) || !give_back(*chunk)) {
         ++chunk;
         continue;
       }

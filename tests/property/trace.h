@@ -89,8 +89,10 @@ inline oracle::Rules rules_for(const Cell& cell, const HeapConfig& config) {
           .may_map = kind != SourceKind::buffer,
           .grows_in_place = !lock_free,
           .makes_room = !lock_free,
+          .trims_ends = !lock_free,
+          .trims_mappings = !lock_free || kind == SourceKind::mmap,
           .growth_bytes = config.source.growth_bytes,
-          .trim_threshold = lock_free ? SIZE_MAX : config.trim_threshold_bytes};
+          .trim_threshold = config.trim_threshold_bytes};
 }
 
 struct Op {

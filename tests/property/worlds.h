@@ -3,6 +3,7 @@
 // to the oracle, which must put the same questions in the same order.
 #pragma once
 
+#include <algorithm>
 #include <deque>
 #include <sstream>
 #include <stdexcept>
@@ -31,6 +32,7 @@ class BufferWorld : public oracle::World {
   }
   std::optional<oracle::Address> map(std::size_t) override { return std::nullopt; }
   bool unmap(oracle::Address, std::size_t) override { return false; }
+  bool unmap_one_of_many(oracle::Address, std::size_t) override { return false; }
 
  private:
   oracle::Address end_;
@@ -81,6 +83,17 @@ class SystemWorld : public oracle::World {
     const auto unmapped = next(fake_os::Call::unmap, bytes);
     if (unmapped && *unmapped != begin) throw std::logic_error("the heap unmapped another piece");
     return unmapped.has_value();
+  }
+  bool unmap_one_of_many(oracle::Address begin, std::size_t bytes) override {
+    const auto event =
+        std::find_if(events_.begin(), events_.end(), [&](const fake_os::Event& unmapped) {
+          return unmapped.call == fake_os::Call::unmap && address_of(unmapped.begin) == begin &&
+                 unmapped.bytes == bytes;
+        });
+    if (event == events_.end())
+      throw std::logic_error("the heap did not make " + text(fake_os::Call::unmap, bytes));
+    events_.erase(event);
+    return true;
   }
 
  private:
