@@ -57,6 +57,13 @@ def check_warnings(library: str) -> None:
             f"the nearest is TSMALLOC_{nearest} (TSMALLOC_SHOW=1 lists all)"
         )
         expect(lines == [wanted], wanted, lines)
+    for hostile, printed in (("ON\x1b[2JX", "ON?[2JX"), ("A\nB\xc2\x9b", "A?B????")):
+        lines = said(library, **{hostile: "1"})
+        begins = f"tsmalloc: TSMALLOC_{printed} is no option"
+        expect(len(lines) == 1 and lines[0].startswith(begins), begins, lines)
+    lines = said(library, ON_MISUSE="\x1b[31mred\n")
+    begins = "tsmalloc: TSMALLOC_ON_MISUSE=?[31mred? is none of "
+    expect(len(lines) == 1 and lines[0].startswith(begins), begins, lines)
     long_name = "X" * 3000
     expect(len(said(library, **{long_name: "1"})) == 1, "a long name is one line", None)
     lines = said(library, ON_MISUSE="stop")
