@@ -81,8 +81,9 @@ class TestInterruption:
     def started(self, tmp_path: Path, wait_until: WaitUntil) -> Callable[..., Any]:
         def start(script: str, *, interrupts: str = "default") -> Any:
             note = tmp_path / "pid"
-            # Who runs the tests may ignore SIGINT, as a shell's background jobs do.
-            command = ["env", f"--{interrupts}-signal=INT", paths.tool("measure")]
+            # Who runs the tests may ignore SIGINT, as a shell's background jobs do, and SIGHUP.
+            command = ["env", "--default-signal=HUP,TERM", f"--{interrupts}-signal=INT"]
+            command += [paths.tool("measure")]
             command += ["--stderr", note, "--stdout", "/dev/null", "--"]
             command += ["sh", "-c", f"echo $$ >&2; {script}"]
             process = subprocess.Popen(command, stdout=subprocess.PIPE)

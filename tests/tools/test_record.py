@@ -891,6 +891,40 @@ class TestProcesses:
             assert (image["unknown_frees"], image["missed_frees"]) == (0, 0)
             assert image["end"] == "killed"
 
+    def test_a_slow_recorder_learns_how_a_program_ended(self, tmp_path: Path, build: Build) -> None:
+        # It may look at the dead more than once before it asks the system how they ended.
+        source = """
+        #include <dlfcn.h>
+        #include <poll.h>
+        #include <time.h>
+        #include <unistd.h>
+        typedef int poll_function(struct pollfd*, nfds_t, int);
+        typedef int clock_function(clockid_t, struct timespec*);
+        int poll(struct pollfd* set, nfds_t count, int timeout) {
+          poll_function* next = dlsym(RTLD_NEXT, "poll");
+          int ready = next(set, count, timeout);
+          if (ready == 1 && timeout == 0) usleep(25000);  /* it sees somebody dead */
+          return ready;
+        }
+        int clock_gettime(clockid_t clock, struct timespec* time) {
+          clock_function* next = dlsym(RTLD_NEXT, "clock_gettime");
+          usleep(500);
+          return next(clock, time);
+        }
+        """
+        slow = build("record-slow.so.c", source, "-shared", "-fPIC", "-D_GNU_SOURCE")
+        slowly = {"LD_PRELOAD": str(slow)}
+        answer = tmp_path / "answer"
+        for run in range(16):
+            trace = tmp_path / f"{run}.tstrace"
+            command = ["sh", "-c", f"/bin/sleep 0.0{run % 4}; kill -9 $$"]
+            process = start_record(
+                trace, command, "--unset", "LD_PRELOAD", environment=slowly, answer=answer
+            )
+            recorded = finish_record(process, trace, answer)
+            [sleeper] = recorded.of("sleep")
+            assert (recorded.images[0]["end"], sleeper["end"]) == ("killed", "exited")
+
     def test_constructors_before_main_and_destructors_after_it(
         self, record: Record, build: Build
     ) -> None:

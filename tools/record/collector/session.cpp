@@ -17,6 +17,11 @@ constexpr Nanoseconds shortest_nap_ns = ns_per_ms;
 constexpr Nanoseconds longest_nap_ns = 5 * ns_per_ms;
 constexpr std::size_t many_records = 20'000;  // in a round: then there are already more
 
+// How it ended, as waitpid() will say; but for whether there is a core.
+int wait_status_of(const siginfo_t& info) {
+  return info.si_code == CLD_EXITED ? W_EXITCODE(info.si_status, 0) : info.si_status;
+}
+
 }  // namespace
 
 Session::Session(const Options& options, const StartedChild& child, RingFile& file, Clock& clock,
@@ -27,12 +32,15 @@ Session::Session(const Options& options, const StartedChild& child, RingFile& fi
       collector_{file, clock, sink},
       end_{options.timeout_ns, child.exec_ns} {}
 
-// The dead are looked at before they are gone.
+// The dead are looked at before they are gone. The collector is told twice: what it looks at may be
+// the end of an image that it has seen dead before; and a new image, which it then forgets the end
+// of whoever had its number.
 bool Session::reap() {
   for (;;) {
     siginfo_t info{};
     if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0) return false;  // ECHILD
     if (info.si_pid == 0) return true;
+    collector_.note_end(info.si_pid, wait_status_of(info));
     collector_.collect();
     unrecorded_.look_at_ended(info.si_pid, collector_);
     int status = 0;
