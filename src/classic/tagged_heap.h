@@ -332,9 +332,8 @@ class TaggedHeap {
     add_free(block);
   }
 
-  static bool is_whole_mapping(Block* block) noexcept {
-    return block->tag().first() && block->next()->is_fence() &&
-           !Chunk::of_first_block(block)->from_break();
+  bool is_whole_mapping(Block* block) const noexcept {
+    return is_whole_chunk(block, owner_) && !Chunk::of_first_block(block)->from_break();
   }
 
   // Gives the end of the chunk that `block`, free, belongs to back to the system, if the block is
