@@ -129,7 +129,6 @@ std::uint32_t take_fresh(ThreadHeap& heap, unsigned size_class, Block*& head) no
 }  // namespace
 
 Block* refill(ThreadHeap& heap, unsigned size_class) noexcept {
-  drain(heap);
   if constexpr (counting) count_event(Event::bin_refills);
   check_next_bin(heap);
   // What is at its end should have been counted to its end.
@@ -141,6 +140,7 @@ Block* refill(ThreadHeap& heap, unsigned size_class) noexcept {
   }
   Block* head = nullptr;
   std::uint32_t taken = take_used(heap, size_class, head);
+  if (taken == 0 && drain(heap)) taken = take_used(heap, size_class, head);
   if (taken == 0) taken = take_fresh(heap, size_class, head);
   if (taken == 0) return nullptr;
   Bin& bin = heap.bins[size_class];
@@ -167,9 +167,10 @@ void empty_bin(ThreadHeap& heap, unsigned size_class) noexcept {
     if (left <= 0 || (entry & class_mask) != size_class << class_shift) [[unlikely]]
       return report_damage(size_class, block);
     Block* const next = block->next;
+    const BlockPlace place = place_of(block, c);
     if ((entry ^ heap.self) >= heap_unit) {
-      release_remote(heap, block, c, FoundBy::a_later_call);
-    } else if (place_of(block, c).is_beginning) [[likely]] {
+      release_remote(heap, block, place, c, FoundBy::a_later_call);
+    } else if (place.is_beginning) [[likely]] {
       take_home(heap, *slab_of(block), block);
     } else {
       report_misuse(Misuse::no_beginning, FoundBy::a_later_call, block, c.block_bytes);

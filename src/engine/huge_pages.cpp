@@ -1,5 +1,6 @@
 #include "engine/huge_pages.h"
 
+#include "engine/page_heap.h"
 #include "os/os.h"
 
 namespace ts::engine {
@@ -16,16 +17,21 @@ constexpr std::uint32_t max_requests = 16384;
 // All relaxed: words of several threads may mix, and the worst of it is a wrong guess.
 constinit std::atomic<std::uint32_t> requests{0};
 constinit std::atomic<const Span*> probe{nullptr};
+constinit std::atomic<std::byte*> probe_window{nullptr};  // all that has small pages, if not null
 constinit std::atomic<bool> last_was_filled{false};
 
-// Of some pages of a block, in even distances, at least 7 in 8 have been touched. If it is no block
-// any more, this looks at whatever is there now.
-bool is_filled(const Span& span) noexcept {
+// Of some pages, in even distances, at least 7 in 8 have been touched.
+bool is_touched(const std::byte* begin, std::size_t bytes) noexcept {
   constexpr std::size_t looked_at = 32;
+  return os::touched_pages(begin, bytes, looked_at) >= looked_at - looked_at / 8;
+}
+
+// If it is no block any more, this looks at whatever is there now.
+bool is_filled(const Span& span) noexcept {
   const std::size_t granules = span.used.load(std::memory_order_relaxed);
-  const std::size_t touched =
-      os::touched_pages(memory_of(&span), granules * granule_bytes, looked_at);
-  return touched >= looked_at - looked_at / 8;
+  if (!is_touched(memory_of(&span), granules * granule_bytes)) return false;
+  const std::byte* const window = probe_window.load(std::memory_order_relaxed);
+  return window == nullptr || is_touched(window, huge_page_bytes);
 }
 
 // A probe that is not filled yet may be later.
@@ -45,13 +51,29 @@ void choose_page_size(const Span& span) noexcept {
   const std::uint32_t request = requests.fetch_add(1, std::memory_order_relaxed);
   if (request >= max_requests) return;
   const bool is_probe = request % requests_per_probe == 0;
-  if (!is_probe && !last_was_filled.load(std::memory_order_relaxed)) return;
-  std::byte* const begin = memory_of(&span);
-  const std::size_t before = -address_of(begin) & (huge_page_bytes - 1);
-  const std::size_t bytes = (span.granules * granule_bytes - before) & -huge_page_bytes;
-  if (!is_probe) return os::prefer_huge_pages(begin + before, bytes);
-  // Whoever had the memory before may have asked for them, and one touch would fill each.
-  os::refuse_huge_pages(begin + before, bytes);
+  const bool is_promising = last_was_filled.load(std::memory_order_relaxed);
+  if (!is_probe && !is_promising) return;
+
+  std::byte* const memory = memory_of(&span);
+  const std::size_t bytes = span.granules * granule_bytes;
+  const std::size_t before = -address_of(memory) & (huge_page_bytes - 1);
+  const std::size_t last = address_of(memory + bytes) & (huge_page_bytes - 1);
+  std::byte* const begin = memory + before;
+  std::size_t length = bytes - before - last;
+  std::byte* window = nullptr;
+  if (is_promising) {
+    // The last one reaches into what the next block begins with, if nobody has that yet.
+    const std::size_t beyond = huge_page_bytes - last;
+    if (last != 0 && page_heap.clean_behind(&span) >= beyond / granule_bytes)
+      length += huge_page_bytes;
+    os::prefer_huge_pages(begin, length);
+    if (!is_probe) return;
+    window = begin + (length / 2 & -huge_page_bytes);
+  }
+  // Whoever had the memory before may have asked for huge pages, and one touch would fill each.
+  os::refuse_huge_pages(window != nullptr ? window : begin,
+                        window != nullptr ? huge_page_bytes : length);
+  probe_window.store(window, std::memory_order_relaxed);
   probe.store(&span, std::memory_order_relaxed);
 }
 

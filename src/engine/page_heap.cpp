@@ -239,6 +239,15 @@ bool PageHeap::resize(Span* span, std::size_t granules) noexcept {
   return true;
 }
 
+std::size_t PageHeap::clean_behind(const Span* span) noexcept {
+  const Guard guard{lock_};
+  const Span* const behind = span + span->granules;
+  const std::size_t beyond_end = committed_ - top_;
+  if (number_of(behind) == top_) return beyond_end;
+  if (behind->state != SpanState::free || !behind->zeroed) return 0;
+  return behind->granules + (number_of(behind) + behind->granules == top_ ? beyond_end : 0);
+}
+
 std::uint32_t PageHeap::new_heap() noexcept {
   const Guard guard{lock_};
   const std::uint32_t number = layout.heap_count.load(std::memory_order_relaxed) + 1;

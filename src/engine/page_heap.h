@@ -39,6 +39,10 @@ class PageHeap {
   // Makes a large span so long without moving it, or changes nothing and returns false.
   bool resize(Span* span, std::size_t granules) noexcept;
 
+  // How many granules behind a span in use are free, and read as zero; they may not be any longer
+  // when this returns.
+  std::size_t clean_behind(const Span* span) noexcept;
+
   // Room for one more heap's structure, zero-filled; 0 if there is none, else its number.
   std::uint32_t new_heap() noexcept;
 

@@ -2,6 +2,7 @@
 
 #include <bit>
 
+#include "base/busy_mark.h"
 #include "base/event_counts.h"
 #include "engine/slabs.h"
 
@@ -21,8 +22,9 @@ void send(Span& slab, std::uint32_t word, std::uint64_t bits, std::uint32_t coun
     const std::size_t number = word * 64 + static_cast<unsigned>(std::countr_zero(twice));
     report_misuse(Misuse::double_free, FoundBy::a_later_call, memory_of(&slab) + number * bytes,
                   bytes);
-    count -= static_cast<std::uint32_t>(std::popcount(twice));  // each comes home once
-    if (count == 0) return;
+    const auto repeated = static_cast<std::uint32_t>(std::popcount(twice));
+    if (count <= repeated) return;
+    count -= repeated;  // each comes home once
   }
   // release: the bits are set before they are counted. acquire: pairs with the owner's exchange,
   // after which next_ready is ours to write.
@@ -35,8 +37,7 @@ void send(Span& slab, std::uint32_t word, std::uint64_t bits, std::uint32_t coun
                                         std::memory_order_relaxed));
 }
 
-}  // namespace
-
+// Sends the blocks of a batch home, of which there are some; it is empty then.
 void send(RemoteBatch& batch) noexcept {
   const std::uint64_t bits = batch.bits;
   const std::uint32_t count = batch.count;
@@ -45,10 +46,30 @@ void send(RemoteBatch& batch) noexcept {
   send(*batch.slab, batch.word, bits, count);
 }
 
+// Empties the batch and begins it anew for other blocks.
 void begin_batch(RemoteBatch& batch, Span& slab, std::uint32_t word) noexcept {
-  if (batch.bits != 0) send(batch);
+  if (batch.count != 0) send(batch);
   batch = {&slab, 0, word, 0};
   __builtin_prefetch(&remote_word_of(&slab, word), 1);  // by the time that the batch is full
+}
+
+}  // namespace
+
+void release_remote_slow(ThreadHeap& heap, void* p, const SizeClass& c, FoundBy found_by) noexcept {
+  const BusyMark mark{heap.busy};
+  const BlockPlace place = place_of(p, c);
+  if (!place.is_beginning) [[unlikely]]
+    return report_misuse(Misuse::no_beginning, found_by, p, c.block_bytes);
+  Span& slab = layout.spans[place.slab_number];
+  const std::uint32_t word = place.number / 64;
+  const std::uint64_t bit = std::uint64_t{1} << place.number % 64;
+  RemoteBatch& batch = batch_for(heap, place);
+  if (batch.slab != &slab || batch.word != word) begin_batch(batch, slab, word);
+  if ((batch.bits & bit) != 0) [[unlikely]]
+    return report_misuse(Misuse::double_free, found_by, p, c.block_bytes);
+  batch.bits |= bit;
+  // A page of blocks is the most that a thread keeps from their owner.
+  if (++batch.count == c.carve_blocks) send(batch);
 }
 
 void release_remote_at_once(void* p, const SizeClass& c) noexcept {
@@ -61,7 +82,7 @@ void release_remote_at_once(void* p, const SizeClass& c) noexcept {
 
 void send_batches(ThreadHeap& heap) noexcept {
   for (RemoteBatch& batch : heap.batches) {
-    if (batch.bits != 0) send(batch);
+    if (batch.count != 0) send(batch);
   }
 }
 

@@ -46,30 +46,31 @@ inline BlockPlace place_of(const void* p, const SizeClass& c) noexcept {
   return {granule - back, number, std::size_t{number} * c.block_bytes == offset};
 }
 
-// Sends the blocks of a batch home; it is empty then.
-[[gnu::noinline]] void send(RemoteBatch& batch) noexcept;
+// Where the blocks of the slab that share this word are collected.
+inline RemoteBatch& batch_for(ThreadHeap& heap, const BlockPlace& place) noexcept {
+  return heap.batches[place.slab_number % batch_count];
+}
 
-// Empties the batch and begins it anew for other blocks.
-[[gnu::noinline]] void begin_batch(RemoteBatch& batch, Span& slab, std::uint32_t word) noexcept;
+// What release_remote() leaves out.
+[[gnu::noinline]] void release_remote_slow(ThreadHeap& heap, void* p, const SizeClass& c,
+                                           FoundBy found_by) noexcept;
 
-// Takes a block of another heap into a batch of `heap`, which is the calling thread's. Of misuse it
-// reports that it was found in this call.
-inline void release_remote(ThreadHeap& heap, void* p, const SizeClass& c,
+// Takes a block of another heap, at this place, into a batch of `heap`, which is the calling
+// thread's. Of misuse it reports that it was found in this call.
+inline void release_remote(ThreadHeap& heap, void* p, const BlockPlace& place, const SizeClass& c,
                            FoundBy found_by) noexcept {
-  const BlockPlace place = place_of(p, c);
-  if (!place.is_beginning) [[unlikely]]
-    return report_misuse(Misuse::no_beginning, found_by, p, c.block_bytes);
-  Span* const slab = layout.spans + place.slab_number;
   const std::uint32_t word = place.number / 64;
   const std::uint64_t bit = std::uint64_t{1} << place.number % 64;
-  RemoteBatch& batch = heap.batches[place.slab_number % batch_count];
-  if (batch.slab != slab || batch.word != word) [[unlikely]]
-    begin_batch(batch, *slab, word);
-  if ((batch.bits & bit) != 0) [[unlikely]]
-    return report_misuse(Misuse::double_free, found_by, p, c.block_bytes);
+  RemoteBatch& batch = batch_for(heap, place);
+  const bool joins = batch.slab == layout.spans + place.slab_number && batch.word == word &&
+                     (batch.bits & bit) == 0 && batch.count + 1 != c.carve_blocks;
+  if (!joins || !place.is_beginning) [[unlikely]]
+    return release_remote_slow(heap, p, c, found_by);
   batch.bits |= bit;
-  // A page of blocks is the most that a thread keeps from their owner.
-  if (++batch.count == c.carve_blocks) send(batch);
+  // release: the child of a fork, which sends the batches of threads that it does not have, may see
+  // a bit that is not counted (its block may count as used for ever), but no count without its bit.
+  std::atomic_thread_fence(std::memory_order_release);
+  ++batch.count;
 }
 
 // The same from a thread that has no heap: the block goes home at once.

@@ -310,17 +310,17 @@ void release_slow(void* p, Entry kind) noexcept {
     return release_without_heap(p, entry);
   if constexpr (counting) count_event(Event::remote_frees);
   ThreadHeap& heap = own_heap();
-  const BusyMark mark{heap.busy};
   const SizeClass& c = size_class_of(entry);
   // A block that shares no cache line with others may as well stay here, where its lines are.
   Bin& bin = bin_at(&heap, entry & class_mask);
-  if (c.block_bytes % cache_line_bytes == 0 && bin.room > 0 && place_of(p, c).is_beginning) {
+  const BlockPlace place = place_of(p, c);
+  if (c.block_bytes % cache_line_bytes == 0 && bin.room > 0 && place.is_beginning) {
     if (bin.head == p) [[unlikely]]
       return report_double_free(p);
     --bin.room;
     return put_before(bin.head, static_cast<Block*>(p));
   }
-  release_remote(heap, p, c, FoundBy::free);
+  release_remote(heap, p, place, c, FoundBy::free);
 }
 
 // ---- fork ----
