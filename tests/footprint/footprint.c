@@ -234,8 +234,8 @@ static bool system_has_huge_pages(void) {
 enum { large_blocks = 16, large_bytes = 10 << 20 };
 
 // Allocates large blocks one after another, of each of which so much is filled before the next.
-static void take_large_blocks(size_t filled) {
-  for (int i = 0; i < large_blocks; ++i) {
+static void take_large_blocks(int count, size_t filled) {
+  for (int i = 0; i < count; ++i) {
     char* block = malloc(large_bytes);
     REQUIRE(block != NULL, "malloc is null");
     memset(block, 1, filled);
@@ -246,7 +246,7 @@ static void take_large_blocks(size_t filled) {
 static void sparse_blocks_stay_sparse(void) {
   const pid_t child = fork();
   if (child == 0) {
-    take_large_blocks(64 << 10);
+    take_large_blocks(large_blocks, 64 << 10);
     _exit(memory("VmRSS:") < ((size_t)8 << 20) ? 0 : 1);
   }
   int status = 0;
@@ -255,11 +255,30 @@ static void sparse_blocks_stay_sparse(void) {
          large_blocks);
 }
 
+// What blocks that were filled had for it, those that are not filled any longer do not get for long:
+// one in eight tells, and until then each has two huge pages at most, about its ends.
+static void blocks_turn_sparse(void) {
+  const pid_t child = fork();
+  if (child == 0) {
+    take_large_blocks(large_blocks + 1, large_bytes);  // the next probe is seven blocks away
+    const size_t filled = memory("VmRSS:");
+    take_large_blocks(4 * large_blocks, 64 << 10);
+    const size_t more = memory("VmRSS:") - filled;
+    report_figure("%d blocks of 10 MB of which 68 KB are touched hold %zu KB", 4 * large_blocks,
+                  more >> 10);
+    _exit(more <= ((size_t)48 << 20) ? 0 : 1);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT(status == 0, "after filled blocks, %d of which 68 KB are touched hold more than 48 MB",
+         4 * large_blocks);
+}
+
 static void filled_blocks_get_huge_pages(void) {
   if (!system_has_huge_pages()) skip_check("the system gives no huge pages");
   const pid_t child = fork();
   if (child == 0) {
-    take_large_blocks(large_bytes);
+    take_large_blocks(large_blocks, large_bytes);
     const size_t bytes = huge_page_bytes();
     _exit(bytes == 0 ? 1 : bytes == SIZE_MAX ? 2 : 0);
   }
@@ -276,6 +295,7 @@ static const Check checks[] = {
     {"threads that end leave nothing behind", ended_threads_leave_nothing},
     {"large blocks that are hardly touched hold little", sparse_blocks_stay_sparse},
     {"large blocks that are filled get huge pages", filled_blocks_get_huge_pages},
+    {"large blocks that are no longer filled soon hold little", blocks_turn_sparse},
     {"of two threads that free a large block one is told", one_of_two_frees_is_told},
 };
 CHECK_MAIN(checks)
