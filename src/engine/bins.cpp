@@ -131,6 +131,8 @@ std::uint32_t take_fresh(ThreadHeap& heap, unsigned size_class, Block*& head) no
 Block* refill(ThreadHeap& heap, unsigned size_class) noexcept {
   if constexpr (counting) count_event(Event::bin_refills);
   check_next_bin(heap);
+  // Now and then all that came home is taken, also for classes that nobody asks for any more.
+  if (heap.checked_class == 1) drain(heap);
   // What is at its end should have been counted to its end.
   const std::int32_t astray = counted_blocks(heap, size_class);
   if (heap.bins[size_class].head != nullptr || astray > tolerance || astray < -tolerance)

@@ -45,7 +45,7 @@ void look_at_probe() noexcept {
 
 }  // namespace
 
-void choose_page_size(const Span& span) noexcept {
+void choose_page_size(const Span& span, std::size_t alignment_granules) noexcept {
   if (span.granules < min_granules) return;
   look_at_probe();
   const std::uint32_t request = requests.fetch_add(1, std::memory_order_relaxed);
@@ -59,16 +59,18 @@ void choose_page_size(const Span& span) noexcept {
   const std::size_t before = -address_of(memory) & (huge_page_bytes - 1);
   const std::size_t last = address_of(memory + bytes) & (huge_page_bytes - 1);
   std::byte* const begin = memory + before;
-  std::size_t length = bytes - before - last;
+  const std::size_t within = bytes - before - last;
+  std::size_t length = within;
   std::byte* window = nullptr;
   if (is_promising) {
     // The last one reaches into what the next block begins with, if nobody has that yet.
     const std::size_t beyond = huge_page_bytes - last;
-    if (last != 0 && page_heap.clean_behind(&span) >= beyond / granule_bytes)
+    const bool may_follow = alignment_granules * granule_bytes < huge_page_bytes;
+    if (last != 0 && may_follow && page_heap.clean_behind(&span) >= beyond / granule_bytes)
       length += huge_page_bytes;
     os::prefer_huge_pages(begin, length);
     if (!is_probe) return;
-    window = begin + (length / 2 & -huge_page_bytes);
+    window = begin + (within / 2 & -huge_page_bytes);
   }
   // Whoever had the memory before may have asked for huge pages, and one touch would fill each.
   os::refuse_huge_pages(window != nullptr ? window : begin,

@@ -11,8 +11,9 @@
 
 namespace ts::engine {
 
-// To be called with a large span that reads as zero, before it is used.
-void choose_page_size(const Span& span) noexcept;
+// To be called with a large span that reads as zero, before it is used; and with the multiple of
+// granules that its address had to be, as that of the next one may.
+void choose_page_size(const Span& span, std::size_t alignment_granules) noexcept;
 
 // To be called before a large span is released: the last word on a probe is what has become of it.
 void note_release(const Span& span) noexcept;

@@ -76,7 +76,7 @@ void* allocate_large(std::size_t bytes, std::size_t alignment, bool* zeroed) noe
   Span* const span = allocate_span(granules, multiple, 0);
   if (span == nullptr) return out_of_memory();
   if constexpr (counting) count_event(Event::large_allocations);
-  if (span->zeroed) choose_page_size(*span);
+  if (span->zeroed) choose_page_size(*span, multiple);
   if (zeroed != nullptr) *zeroed = span->zeroed;
   return begin_block(*span, granules);
 }

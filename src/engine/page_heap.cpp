@@ -94,7 +94,7 @@ Span* PageHeap::take(std::size_t granules, From from) noexcept {
     if (from == From::dirty) return nullptr;
     if (from == From::anywhere) regret_purge();
     span = find(clean_, granules);
-    if (span == nullptr) return grow(granules);
+    if (span == nullptr) return grow(granules, from);
   }
   if constexpr (counting)
     count_event(span->zeroed ? Event::spans_clean : Event::spans_reused_dirty);
@@ -119,11 +119,21 @@ bool PageHeap::commit(std::size_t granules) noexcept {
   return true;
 }
 
-// The end of the granules in use moves up; a free span that ends there is part of the new one.
-Span* PageHeap::grow(std::size_t granules) noexcept {
+// The end of the granules in use moves up, and never down: what is beyond reads as zero. A free span
+// that ends there is part of the new one, unless that has to be clean and it is not.
+Span* PageHeap::grow(std::size_t granules, From from) noexcept {
   std::size_t begin = top_;
-  if (top_ != 0 && layout.spans[top_ - 1].state == SpanState::free)
-    begin -= layout.spans[top_ - 1].granules;
+  if (top_ != 0 && layout.spans[top_ - 1].state == SpanState::free) {
+    Span* const last = layout.spans + top_ - layout.spans[top_ - 1].granules;
+    if (from != From::clean || last->zeroed) {
+      begin = number_of(last);
+      // It may be long enough: find() does not look at all of a list.
+      if (last->granules >= granules) {
+        remove(last);
+        return last;
+      }
+    }
+  }
   if (!commit(begin + granules)) return nullptr;
   Span* const span = layout.spans + begin;
   bool zeroed = true;
@@ -163,11 +173,6 @@ Span* PageHeap::allocate(std::size_t granules, std::size_t alignment_granules, u
   if (granules > Room::max_granules || alignment_granules > Room::max_granules) return nullptr;
   Span* span = take(granules + alignment_granules - 1, from);
   if (span == nullptr) return nullptr;
-  if (from == From::clean && !span->zeroed) {
-    // It was taken from beyond the end, together with a dirty span before that.
-    give_up(span, span->granules, false);
-    return nullptr;
-  }
   span = cut(span, granules, alignment_granules);
   span->state = size_class != 0 ? SpanState::slab : SpanState::large;
   span->size_class = static_cast<std::uint8_t>(size_class);
@@ -230,7 +235,8 @@ bool PageHeap::resize(Span* span, std::size_t granules) noexcept {
     const bool zeroed = behind->zeroed;
     remove(behind);
     if (left != 0) insert(behind + more, left, zeroed);
-  } else if ((!at_end && number_of(behind) + behind->granules != top_) || grow(more) == nullptr) {
+  } else if ((!at_end && number_of(behind) + behind->granules != top_) ||
+             grow(more, From::anywhere) == nullptr) {
     return false;  // only what is last can grow by more than what is free behind it
   }
   set_in_use(span, granules);

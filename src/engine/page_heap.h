@@ -86,7 +86,7 @@ class PageHeap {
   static Span* find(const FreeLists& lists, std::size_t granules) noexcept;
   Span* take(std::size_t granules, From from) noexcept;
   Span* cut(Span* span, std::size_t granules, std::size_t alignment_granules) noexcept;
-  Span* grow(std::size_t granules) noexcept;
+  Span* grow(std::size_t granules, From from) noexcept;
   bool commit(std::size_t granules) noexcept;
   void give_up(Span* span, std::size_t granules, bool zeroed) noexcept;
   static void set_in_use(Span* span, std::size_t granules) noexcept;

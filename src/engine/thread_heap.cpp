@@ -234,7 +234,9 @@ Span* allocate_span(std::size_t granules, std::size_t alignment_granules,
   if (has_heap()) {
     const BusyMark mark{current_heap->busy};
     send_batches(own_heap());
+    if (drain(own_heap())) span = allocate(From::dirty);
   }
+  if (span != nullptr) return span;
   constexpr std::size_t orphans_at_a_time = 4;
   if (drain_orphans(orphans_at_a_time)) span = allocate(From::dirty);
   if (span == nullptr) span = allocate(From::anywhere);

@@ -138,6 +138,69 @@ static void aligned_blocks(void) {
   }
 }
 
+static void expect_zero(const char* block, size_t bytes) {
+  REQUIRE(block != NULL, "calloc(1, %zu) is null", bytes);
+  size_t at = 0;
+  while (at < bytes && block[at] == 0) ++at;
+  EXPECT(at == bytes, "calloc(1, %zu): byte %zu is %d", bytes, at, block[at]);
+}
+
+static void* filled(size_t bytes) {
+  void* const block = malloc(bytes);
+  REQUIRE(block != NULL, "malloc(%zu) is null", bytes);
+  return memset(block, 0xff, bytes);
+}
+
+// An allocator that knows which of its memory was never used need not clear that; and a block that
+// grows, and finds no room behind it, is what makes it look for such memory.
+static void calloc_clears_after_growth(void) {
+  enum { kibibyte = 1 << 10 };
+  for (size_t last = 1000; last <= 10000; last += 500) {
+    char* growing = filled((size_t)600 * kibibyte);
+    char* const fence = filled((size_t)600 * kibibyte);
+    free(filled(last * kibibyte));
+    growing = realloc(growing, (size_t)900 * kibibyte);
+    REQUIRE(growing != NULL, "realloc is null");
+    char* blocks[4];
+    for (size_t i = 0; i < COUNT_OF(blocks); ++i) {
+      const size_t bytes = last * kibibyte / (i + 1);
+      expect_zero(blocks[i] = calloc(1, bytes), bytes);
+      memset(blocks[i], 0xff, bytes);
+    }
+    for (size_t i = 0; i < COUNT_OF(blocks); ++i) free(blocks[i]);
+    free(growing);
+    free(fence);
+  }
+}
+
+static void calloc_clears_whatever_was_there(void) {
+  struct {
+    char* address;
+    size_t bytes;
+  } slots[16] = {{NULL, 0}};
+  uint64_t random = 1;
+  for (int i = 0; i < (check_is_long() ? 40000 : 1500); ++i) {
+    const size_t slot = next_random(&random) % COUNT_OF(slots);
+    const size_t bytes = ((size_t)1 << next_random(&random) % 22) + next_random(&random) % 4096;
+    char* block = slots[slot].address;
+    const bool grows = next_random(&random) % 2 == 0;
+    if (grows) {
+      const size_t kept = slots[slot].bytes < bytes ? slots[slot].bytes : bytes;
+      block = realloc(block, bytes);
+      REQUIRE(block != NULL, "realloc to %zu is null", bytes);
+      EXPECT(kept == 0 || (block[0] == -1 && block[kept / 2] == -1 && block[kept - 1] == -1),
+             "realloc to %zu bytes lost some", bytes);
+    } else {
+      free(block);
+      expect_zero(block = calloc(1, bytes), bytes);
+    }
+    memset(block, 0xff, bytes);
+    slots[slot].address = block;
+    slots[slot].bytes = bytes;
+  }
+  for (size_t i = 0; i < COUNT_OF(slots); ++i) free(slots[i].address);
+}
+
 static const Check checks[] = {
     {"realloc keeps contents from every size to every size", contents_survive},
     {"realloc grows and shrinks step by step", grows_step_by_step},
@@ -146,5 +209,7 @@ static const Check checks[] = {
     {"a realloc that fails keeps the old block", failure_keeps_the_block},
     {"realloc to the same size stays in place", same_size_stays},
     {"realloc takes blocks of the aligned functions", aligned_blocks},
+    {"calloc clears what a block that grew has left behind", calloc_clears_after_growth},
+    {"calloc clears whatever was there", calloc_clears_whatever_was_there},
 };
 CHECK_MAIN(checks)
