@@ -49,6 +49,8 @@ void send(RemoteBatch& batch) noexcept {
 // Empties the batch and begins it anew for other blocks.
 void begin_batch(RemoteBatch& batch, Span& slab, std::uint32_t word) noexcept {
   if (batch.count != 0) send(batch);
+  batch.bits = 0;  // of what was never counted (release_remote)
+  std::atomic_thread_fence(std::memory_order_release);  // before the slab that they are not of
   batch = {&slab, 0, word, 0};
   __builtin_prefetch(&remote_word_of(&slab, word), 1);  // by the time that the batch is full
 }

@@ -2,8 +2,9 @@
 // write to the block. It sets the block's bit (one per block, by number) in a batch of its own
 // heap; when the batch is full, or its place is needed for another, it is sent: the bits into the
 // slab's word, then their number onto the slab's `pending`; and whoever makes `pending` positive
-// pushes the slab onto the owner's stack `ready`. The owner, when a bin is dry, takes the stack,
-// and for each slab takes the count, then the bits, and puts the blocks on the slab's list.
+// pushes the slab onto the owner's stack `ready`. The owner, when a class has no more blocks of its
+// own, and now and then, takes the stack, and for each slab takes the count, then the bits, and puts
+// the blocks on the slab's list.
 //
 // - No block is lost: a bit that the owner does not see yet belongs to a batch whose addition comes
 //   after the owner took the count; that addition finds 0 and pushes the slab again. (Bits are set

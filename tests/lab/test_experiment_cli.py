@@ -88,9 +88,11 @@ def experiment(environment: dict[str, str]) -> Tool:
 
 
 def kept(tmp_path: Path) -> list[ExperimentResults]:
-    """What was kept, in the order in which it was begun."""
+    """What was kept, in the order in which it was written. (The names of what was begun in the same
+    second, as what is resumed counts, end with the numbers of processes, which begin anew.)"""
     state = tmp_path / "state" / "tsmalloc" / "results"
-    return [results.read(path) for path in sorted(state.glob("*-experiment-*.json"))]
+    found = sorted(state.glob("*-experiment-*.json"), key=lambda path: path.stat().st_mtime_ns)
+    return [results.read(path) for path in found]
 
 
 def runs(found: ExperimentResults) -> list[Run]:

@@ -288,7 +288,11 @@ def latest(folders: Iterable[Path] | None = None) -> Path:
         raise UserError(
             f"there is no journal in {known[0]}.", "Nothing was begun here, or name its file."
         )
-    return max(found, key=lambda path: path.name)
+    # Of two that were begun in the same second, the one that was written to last: the process's
+    # number, which the name ends with, begins anew some time.
+    return max(
+        found, key=lambda path: (path.name.split("-experiment-")[0], path.stat().st_mtime_ns)
+    )
 
 
 def _parse(path: Path, content: bytes) -> tuple[Header, list[Entry], int]:
