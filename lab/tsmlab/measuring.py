@@ -333,14 +333,29 @@ class ProcessCounts:
 
 
 def read_counts(directory: Path) -> list[ProcessCounts]:
-    """The records that the counting shim left in a directory, by process and then in order."""
+    """The records that the counting shim left in a directory, by process and then in order; a
+    process comes before those that it forked."""
     records = []
     for number, content in process_files(directory, "count", _MAGIC, _RECORD.size):
         _, pid, parent_pid, *rest = _RECORD.unpack(content)
         program, provider = map(text_in_record, rest[16:])
         counts = rest[: len(_KINDS) + 1]
         records.append(ProcessCounts(pid, parent_pid, number, program, provider, *counts))
-    return records
+    return _parents_first(records)
+
+
+def _parents_first(records: list[ProcessCounts]) -> list[ProcessCounts]:
+    """The same, in their order but for children before their parents: numbers of processes begin
+    anew some time."""
+    by_pid: dict[int, list[ProcessCounts]] = {}
+    for record in records:
+        by_pid.setdefault(record.pid, []).append(record)
+    ordered: list[ProcessCounts] = []
+    while by_pid:
+        # Numbers that were used twice may make a ring.
+        ready = [p for p, own in by_pid.items() if own[0].parent_pid not in by_pid] or list(by_pid)
+        ordered += [record for pid in ready for record in by_pid.pop(pid)]
+    return ordered
 
 
 def process_files(

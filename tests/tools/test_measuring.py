@@ -190,3 +190,19 @@ class TestRecordsOfCounts:
             (tmp_path / f"{pid}-{number}.count").write_bytes(record)
         order = [(record.pid, record.number) for record in read_counts(tmp_path)]
         assert order == [(3, 0), (12, 9), (12, 10)]
+
+    @pytest.mark.parametrize(
+        ("parents", "order"),
+        [
+            ({7: 5, 8: 7, 9: 7}, [7, 8, 9]),
+            ({32767: 5, 300: 32767, 301: 300, 32768: 32767}, [32767, 300, 32768, 301]),
+            ({7: 8, 8: 7}, [7, 8]),
+        ],
+    )
+    def test_parents_come_first(
+        self, tmp_path: Path, parents: dict[int, int], order: list[int]
+    ) -> None:
+        for pid, parent in parents.items():
+            numbers = b"".join(number.to_bytes(4, sys.byteorder) for number in (pid, parent))
+            (tmp_path / f"{pid}-0.count").write_bytes(b"TSCOUNT1" + numbers + bytes(4080))
+        assert [record.pid for record in read_counts(tmp_path)] == order
