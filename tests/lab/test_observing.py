@@ -261,7 +261,8 @@ class TestSeries:
 
     def test_grows_as_the_program_does(self) -> None:
         step = "push @a, 'x' x 1000000; select undef, undef, undef, 0.02"
-        script = f"my @a; for (1..20) {{ {step} }} sleep 1"
+        # After a sample that a busy machine held up for 100 ms the sampler waits for 3 s.
+        script = f"my @a; for (1..20) {{ {step} }} sleep 4"
         measured = self.run(1000, "perl", "-e", script)
         times = [time_ns for time_ns, _ in measured.series]
         sizes = [size for _, size in measured.series]
