@@ -60,21 +60,20 @@ void choose_page_size(const Span& span, std::size_t alignment_granules) noexcept
   const std::size_t last = address_of(memory + bytes) & (huge_page_bytes - 1);
   std::byte* const begin = memory + before;
   const std::size_t within = bytes - before - last;
-  std::size_t length = within;
   std::byte* window = nullptr;
   if (is_promising) {
     // The last one reaches into what the next block begins with, if nobody has that yet.
-    const std::size_t beyond = huge_page_bytes - last;
     const bool may_follow = alignment_granules * granule_bytes < huge_page_bytes;
-    if (last != 0 && may_follow && page_heap.clean_behind(&span) >= beyond / granule_bytes)
-      length += huge_page_bytes;
-    os::prefer_huge_pages(begin, length);
+    const std::size_t beyond = last == 0 || !may_follow ? 0 : huge_page_bytes - last;
+    const bool reaches = beyond != 0 && page_heap.clean_behind(&span) >= beyond / granule_bytes;
+    os::prefer_huge_pages(begin, reaches ? within + huge_page_bytes : within);
     if (!is_probe) return;
     window = begin + (within / 2 & -huge_page_bytes);
+    os::refuse_huge_pages(window, huge_page_bytes);
+  } else {
+    // Whoever had the memory before may have asked for them, and one touch would fill each.
+    os::refuse_huge_pages(begin, within);
   }
-  // Whoever had the memory before may have asked for huge pages, and one touch would fill each.
-  os::refuse_huge_pages(window != nullptr ? window : begin,
-                        window != nullptr ? huge_page_bytes : length);
   probe_window.store(window, std::memory_order_relaxed);
   probe.store(&span, std::memory_order_relaxed);
 }

@@ -243,47 +243,52 @@ static void take_large_blocks(int count, size_t filled) {
   }
 }
 
-static void sparse_blocks_stay_sparse(void) {
+// What a process of its own, where memory has no past, ends with: its wait status.
+static int status_of_child(int (*run)(void)) {
   const pid_t child = fork();
-  if (child == 0) {
-    take_large_blocks(large_blocks, 64 << 10);
-    _exit(memory("VmRSS:") < ((size_t)8 << 20) ? 0 : 1);
-  }
+  if (child == 0) _exit(run());
   int status = 0;
   waitpid(child, &status, 0);
-  EXPECT(status == 0, "%d blocks of 10 MB of which 68 KB are touched hold more than 8 MB",
-         large_blocks);
+  return status;
+}
+
+static int take_sparse_blocks(void) {
+  take_large_blocks(large_blocks, 64 << 10);
+  return memory("VmRSS:") < ((size_t)8 << 20) ? 0 : 1;
+}
+
+static void sparse_blocks_stay_sparse(void) {
+  EXPECT(status_of_child(take_sparse_blocks) == 0,
+         "%d blocks of 10 MB of which 68 KB are touched hold more than 8 MB", large_blocks);
 }
 
 // What blocks that were filled had for it, those that are not filled any longer do not get for long:
 // one in eight tells, and until then each has two huge pages at most, about its ends.
+static int take_filled_then_sparse_blocks(void) {
+  take_large_blocks(large_blocks + 1, large_bytes);  // the next probe is seven blocks away
+  const size_t filled = memory("VmRSS:");
+  take_large_blocks(4 * large_blocks, 64 << 10);
+  const size_t more = memory("VmRSS:") - filled;
+  report_figure("%d blocks of 10 MB of which 68 KB are touched hold %zu KB", 4 * large_blocks,
+                more >> 10);
+  return more <= ((size_t)48 << 20) ? 0 : 1;
+}
+
 static void blocks_turn_sparse(void) {
-  const pid_t child = fork();
-  if (child == 0) {
-    take_large_blocks(large_blocks + 1, large_bytes);  // the next probe is seven blocks away
-    const size_t filled = memory("VmRSS:");
-    take_large_blocks(4 * large_blocks, 64 << 10);
-    const size_t more = memory("VmRSS:") - filled;
-    report_figure("%d blocks of 10 MB of which 68 KB are touched hold %zu KB", 4 * large_blocks,
-                  more >> 10);
-    _exit(more <= ((size_t)48 << 20) ? 0 : 1);
-  }
-  int status = 0;
-  waitpid(child, &status, 0);
-  EXPECT(status == 0, "after filled blocks, %d of which 68 KB are touched hold more than 48 MB",
+  EXPECT(status_of_child(take_filled_then_sparse_blocks) == 0,
+         "after filled blocks, %d of which 68 KB are touched hold more than 48 MB",
          4 * large_blocks);
+}
+
+static int take_filled_blocks(void) {
+  take_large_blocks(large_blocks, large_bytes);
+  const size_t bytes = huge_page_bytes();
+  return bytes == 0 ? 1 : bytes == SIZE_MAX ? 2 : 0;
 }
 
 static void filled_blocks_get_huge_pages(void) {
   if (!system_has_huge_pages()) skip_check("the system gives no huge pages");
-  const pid_t child = fork();
-  if (child == 0) {
-    take_large_blocks(large_blocks, large_bytes);
-    const size_t bytes = huge_page_bytes();
-    _exit(bytes == 0 ? 1 : bytes == SIZE_MAX ? 2 : 0);
-  }
-  int status = 0;
-  waitpid(child, &status, 0);
+  const int status = status_of_child(take_filled_blocks);
   if (WIFEXITED(status) && WEXITSTATUS(status) == 2) skip_check("nobody counts huge pages");
   EXPECT(status == 0, "%d blocks of 10 MB were filled, and none has a huge page", large_blocks);
 }
