@@ -81,6 +81,12 @@ Span* PageHeap::find(const FreeLists& lists, std::size_t granules) noexcept {
   return lists.heads[word * 64 + static_cast<unsigned>(std::countr_zero(bits))];
 }
 
+// Out of the lists, to be used.
+void PageHeap::claim(Span* span) noexcept {
+  remove(span);
+  least_dirty_ = std::min(least_dirty_, dirty_.granules);
+}
+
 void PageHeap::set_in_use(Span* span, std::size_t granules) noexcept {
   span[granules - 1].state = SpanState::in_use;
   span->state = SpanState::in_use;
@@ -98,8 +104,7 @@ Span* PageHeap::take(std::size_t granules, From from) noexcept {
   }
   if constexpr (counting)
     count_event(span->zeroed ? Event::spans_clean : Event::spans_reused_dirty);
-  remove(span);
-  least_dirty_ = std::min(least_dirty_, dirty_.granules);
+  claim(span);
   return span;
 }
 
@@ -119,8 +124,15 @@ bool PageHeap::commit(std::size_t granules) noexcept {
   return true;
 }
 
-// The end of the granules in use moves up, and never down: what is beyond reads as zero. A free span
-// that ends there is part of the new one, unless that has to be clean and it is not.
+// Up, and never down: what is beyond reads as zero.
+void PageHeap::move_end(std::size_t top) noexcept {
+  top_ = top;
+  // relaxed: see entry_of
+  layout.granule_count.store(top, std::memory_order_relaxed);
+}
+
+// A span from beyond the end. A free one that ends there is part of it, unless the new one has to be
+// clean and that is not.
 Span* PageHeap::grow(std::size_t granules, From from) noexcept {
   std::size_t begin = top_;
   if (top_ != 0 && layout.spans[top_ - 1].state == SpanState::free) {
@@ -129,7 +141,7 @@ Span* PageHeap::grow(std::size_t granules, From from) noexcept {
       begin = number_of(last);
       // It may be long enough: find() does not look at all of a list.
       if (last->granules >= granules) {
-        remove(last);
+        claim(last);
         return last;
       }
     }
@@ -139,15 +151,13 @@ Span* PageHeap::grow(std::size_t granules, From from) noexcept {
   bool zeroed = true;
   if (begin != top_) {
     zeroed = span->zeroed;
-    remove(span);
+    claim(span);
   }
   span->granules = static_cast<std::uint32_t>(granules);
   span->zeroed = zeroed;
   if constexpr (counting)
     count_event(Event::growth_bytes, (begin + granules - top_) * granule_bytes);
-  top_ = begin + granules;
-  // relaxed: see entry_of
-  layout.granule_count.store(top_, std::memory_order_relaxed);
+  move_end(begin + granules);
   ++grow_calls_;
   if constexpr (counting) count_event(Event::growth_calls);
   return span;
@@ -233,7 +243,7 @@ bool PageHeap::resize(Span* span, std::size_t granules) noexcept {
   if (!at_end && behind->granules >= more) {
     const std::size_t left = behind->granules - more;
     const bool zeroed = behind->zeroed;
-    remove(behind);
+    claim(behind);
     if (left != 0) insert(behind + more, left, zeroed);
   } else if ((!at_end && number_of(behind) + behind->granules != top_) ||
              grow(more, From::anywhere) == nullptr) {
@@ -272,14 +282,33 @@ Span* PageHeap::longest(const FreeLists& lists) noexcept {
   return nullptr;
 }
 
+// Takes clean memory behind the span out of the lists, up to the end of a huge page: one that begins
+// in the span may reach so far (huge_pages.cpp), and its rest would stay resident. Returns how much.
+std::size_t PageHeap::claim_rest_of_huge_page(const Span* span, std::size_t granules) noexcept {
+  const std::size_t end = number_of(span) + granules;
+  const std::size_t rest = -(layout.base / granule_bytes + end) & (commit_granules - 1);
+  if (end == top_) {
+    const std::size_t more = std::min(rest, committed_ - top_);
+    move_end(top_ + more);
+    return more;
+  }
+  Span* const behind = layout.spans + end;
+  if (rest == 0 || behind->state != SpanState::free || !behind->zeroed) return 0;
+  const std::size_t clean = behind->granules;
+  const std::size_t more = std::min(rest, clean);
+  remove(behind);
+  if (more != clean) insert(behind + more, clean - more, true);
+  return more;
+}
+
 // Gives dirty spans back, longest first, until about `keep_granules` are left. While the system
 // works, the span is in no list and the lock is free: others go on.
 void PageHeap::purge(std::size_t keep_granules, std::size_t min_span_granules) noexcept {
   while (dirty_.granules > keep_granules) {
     Span* const span = longest(dirty_);
-    const std::size_t granules = span->granules;
-    if (granules < min_span_granules) return;
+    if (span->granules < min_span_granules) return;
     remove(span);
+    const std::size_t granules = span->granules + claim_rest_of_huge_page(span, span->granules);
     set_in_use(span, granules);
     lock_.unlock();
     const bool discarded = os::discard(memory_of(span), granules * granule_bytes);

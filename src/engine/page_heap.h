@@ -84,13 +84,16 @@ class PageHeap {
   void insert(Span* span, std::size_t granules, bool zeroed) noexcept;
   void remove(Span* span) noexcept;
   static Span* find(const FreeLists& lists, std::size_t granules) noexcept;
+  void claim(Span* span) noexcept;
   Span* take(std::size_t granules, From from) noexcept;
   Span* cut(Span* span, std::size_t granules, std::size_t alignment_granules) noexcept;
   Span* grow(std::size_t granules, From from) noexcept;
   bool commit(std::size_t granules) noexcept;
+  void move_end(std::size_t top) noexcept;
   void give_up(Span* span, std::size_t granules, bool zeroed) noexcept;
   static void set_in_use(Span* span, std::size_t granules) noexcept;
   static Span* longest(const FreeLists& lists) noexcept;
+  std::size_t claim_rest_of_huge_page(const Span* span, std::size_t granules) noexcept;
   void purge(std::size_t keep_granules, std::size_t min_granules) noexcept TS_REQUIRES(lock_);
   void purge_surplus() noexcept TS_REQUIRES(lock_);
   void purge_and_remember(std::size_t keep_granules, std::uint64_t now) noexcept TS_REQUIRES(lock_);

@@ -2,6 +2,7 @@
 // thread allocates and another frees, and after threads have come and gone. Bounds are multiples of
 // what the program itself has in use. And, because the ways of memory between threads are the
 // same: of two threads that free one block, one is told.
+#include <malloc.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -293,6 +294,28 @@ static void filled_blocks_get_huge_pages(void) {
   EXPECT(status == 0, "%d blocks of 10 MB were filled, and none has a huge page", large_blocks);
 }
 
+// Each ends somewhere else within a huge page, of which no part may stay when it is given back.
+static int take_and_give_back_blocks(void) {
+  static const size_t longest = (size_t)96 << 20;
+  static const size_t shortest = (size_t)6 << 20;
+  for (size_t bytes = longest; bytes >= shortest; bytes -= (size_t)33 << 16) {
+    shared_block = malloc(bytes);
+    REQUIRE(shared_block != NULL, "malloc is null");
+    memset(shared_block, 1, bytes);
+    REQUIRE(memory("VmRSS:") >= bytes, "a block of %zu bytes was filled, and is not there", bytes);
+    free(shared_block);
+    malloc_trim(0);
+  }
+  const size_t left = memory("VmRSS:");
+  report_figure("of blocks of 96 to 6 MB that were given back %zu KB are left", left >> 10);
+  return left <= ((size_t)12 << 20) ? 0 : 1;
+}
+
+static void nothing_stays_of_what_is_given_back(void) {
+  EXPECT(status_of_child(take_and_give_back_blocks) == 0,
+         "of large blocks that were filled, freed and given back more than 12 MB are left");
+}
+
 static const Check checks[] = {
     {"after a burst of 500 MB less than a tenth stays resident", little_stays_after_a_burst},
     {"256 waiting threads hold half as much again as one", waiting_threads_hold_little},
@@ -300,6 +323,7 @@ static const Check checks[] = {
     {"threads that end leave nothing behind", ended_threads_leave_nothing},
     {"large blocks that are hardly touched hold little", sparse_blocks_stay_sparse},
     {"large blocks that are filled get huge pages", filled_blocks_get_huge_pages},
+    {"large blocks that are given back leave nothing behind", nothing_stays_of_what_is_given_back},
     {"large blocks that are no longer filled soon hold little", blocks_turn_sparse},
     {"of two threads that free a large block one is told", one_of_two_frees_is_told},
 };

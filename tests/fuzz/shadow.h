@@ -48,17 +48,11 @@ class Content {
     });
   }
 
-  // Whether a block that nobody has written to is zero, in the places that others write to.
+  // Whether a block that nobody has written to is zero: all of it, or both ends of a very long one.
   static void require_zero(const std::byte* block, std::size_t bytes) {
-    static constexpr std::byte zeroes[most_whole_bytes] = {};
-    for_each_place(bytes, [&](std::size_t begin, std::size_t end) {
-      require(std::memcmp(block + begin, zeroes, end - begin) == 0, "a block of calloc is not zero",
-              block + begin);
-    });
-    // And where smaller blocks have their ends.
-    for (std::size_t at = 0; at + 64 <= std::min(bytes, most_whole_bytes * 16); at += 256)
-      require(std::memcmp(block + at, zeroes, 64) == 0, "a block of calloc is not zero",
-              block + at);
+    const std::size_t end = std::min(bytes, most_zeroes_looked_at / 2);
+    require_zero(block, 0, end);
+    require_zero(block, std::max(end, bytes - end), bytes);
   }
 
   // In pages of 4 KiB, which are what it costs.
@@ -70,6 +64,14 @@ class Content {
   static constexpr std::size_t most_whole_bytes = 4096;
   static constexpr std::size_t end_bytes = 512;
   static constexpr std::size_t places_between = 6;
+  static constexpr std::size_t most_zeroes_looked_at = std::size_t{8} << 20;
+
+  static void require_zero(const std::byte* block, std::size_t begin, std::size_t end) {
+    static constexpr std::byte zeroes[most_whole_bytes] = {};
+    for (std::size_t at = begin; at < end; at += most_whole_bytes)
+      require(std::memcmp(block + at, zeroes, std::min(most_whole_bytes, end - at)) == 0,
+              "a block of calloc is not zero", block + at);
+  }
 
   template <class Visit>
   static void for_each_place(std::size_t bytes, const Visit& visit) {

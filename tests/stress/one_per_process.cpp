@@ -29,6 +29,10 @@ struct Parcel {
 };
 
 constexpr std::size_t boxes = 128;
+// From here on the blocks grow and read as zero more often: it is their pages that are moved and
+// taken for clean, and there are few of them.
+constexpr std::size_t large_bytes = 256 << 10;
+constexpr std::size_t most_bytes = 16 << 20;
 
 [[noreturn]] void fail(const char* what, const void* where) {
   std::fprintf(stderr, "stress: %s at %p\n", what, where);
@@ -73,7 +77,7 @@ class Worker {
   std::size_t random_bytes() {
     switch (random(64)) {
       case 0:
-        return random(random(32) == 0 ? 16 << 20 : 2 << 20);
+        return random(random(32) == 0 ? most_bytes : 2 << 20);
       case 1:
         return random(80'000);
       case 2:
@@ -102,7 +106,7 @@ class Worker {
   void allocate() {
     const std::size_t bytes = random_bytes();
     const std::size_t alignment = random(16) == 0 ? std::size_t{16} << random(12) : 16;
-    const bool zeroed = alignment == 16 && random(8) == 0;
+    const bool zeroed = alignment == 16 && random(bytes < large_bytes ? 8 : 2) == 0;
     auto* const begin = static_cast<unsigned char*>(zeroed ? heap.allocate_zeroed(bytes)
                                                            : heap.allocate(bytes, alignment));
     expect(begin != nullptr, "no memory");
@@ -116,8 +120,10 @@ class Worker {
 
   void resize(Parcel& parcel) {
     check(parcel);
-    const std::size_t bytes =
-        random(4) == 0 ? parcel.bytes + random(parcel.bytes + 1) : random_bytes();
+    const bool grows = random(parcel.bytes < large_bytes ? 4 : 2) == 0;
+    const std::size_t bytes = grows && parcel.bytes < most_bytes
+                                  ? parcel.bytes + random(parcel.bytes + 1)
+                                  : random_bytes();
     if (!heap.resize(parcel.begin, bytes)) {
       auto* const moved = static_cast<unsigned char*>(heap.move(parcel.begin, bytes));
       if (moved == nullptr) return;
