@@ -256,12 +256,12 @@ std::byte* LargeBlocks::move(const void* p, std::size_t bytes) noexcept {
   const std::size_t old_pages = pages_of(old);
   bool is_moved = false;
   if (is_reserved) {
-    std::byte* const behind = memory_of(moved) + old_pages;
-    const std::size_t more = pages_of(moved) - old_pages;
-    if (more != 0 && !os::commit(behind, more)) {
+    // All of it, also what the old pages will take the place of: os::move_pages() may look there.
+    if (!os::commit(memory_of(moved), pages_of(moved))) {
       unreserve(moved);
     } else if (!os::move_pages(memory_of(old), memory_of(moved), old_pages)) {
       // Between the two there is nothing of ours any more.
+      std::byte* const behind = memory_of(moved) + old_pages;
       os::unmap(reinterpret_cast<void*>(moved.reserved_begin), moved.begin - moved.reserved_begin);
       os::unmap(behind, moved.reserved_begin + moved.reserved_bytes - address_of(behind));
     } else {
