@@ -161,8 +161,8 @@ int madvise(void* begin, std::size_t bytes, int advice) noexcept {
       answer(ask(SYS_madvise, as_number(begin), static_cast<long>(bytes), advice)));
 }
 
-// A failure of a move to a fixed place leaves that place unmapped; and since Linux 6.17 some of the
-// range may have moved before.
+// A failure of a move to a fixed place leaves that place unmapped, and since Linux 6.17 some of the
+// range may have moved before; or it comes before anything was done, as when all calls fail.
 void* mremap(void* begin, std::size_t bytes, std::size_t new_bytes, int flags, ...) noexcept {
   std::va_list arguments;
   va_start(arguments, flags);
@@ -174,7 +174,7 @@ void* mremap(void* begin, std::size_t bytes, std::size_t new_bytes, int flags, .
   };
   if (!fails(Call::mremap, CALLER)) return reinterpret_cast<void*>(move(bytes));
   const std::size_t half = plan.count == 1 ? ts::align_down(bytes / 2, 4096) : 0;
-  if (to != nullptr) {
+  if (to != nullptr && plan.count != never) {
     if (half != 0) move(half);
     ask(SYS_munmap, as_number(to) + static_cast<long>(half), static_cast<long>(new_bytes - half));
   }
