@@ -1,0 +1,1 @@
+// Nothing: CMake attaches a precompiled header to a target with a source (CMakeLists.txt).
