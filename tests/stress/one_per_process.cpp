@@ -53,14 +53,22 @@ void fill(const Parcel& parcel) {
   std::memset(parcel.begin, pattern(parcel), edge);
   std::memset(parcel.begin + parcel.bytes - edge, pattern(parcel), edge);
 }
-void check(const Parcel& parcel) {
-  const std::size_t edge = parcel.bytes < 256 ? parcel.bytes : 256;
-  for (std::size_t i = 0; i < edge; ++i) {
-    expect(parcel.begin[i] == pattern(parcel), "a block was overwritten", parcel.begin + i);
-    const unsigned char* const end = parcel.begin + parcel.bytes - 1 - i;
-    expect(*end == pattern(parcel), "a block was overwritten", end);
-  }
+// Each byte is the value if the first is, and each is the next: a sanitizer follows that call much
+// faster than a loop's reads.
+void expect_all(const unsigned char* begin, std::size_t bytes, unsigned char value,
+                const char* what) {
+  if (bytes == 0 || (*begin == value && std::memcmp(begin, begin + 1, bytes - 1) == 0)) return;
+  while (*begin == value) ++begin;
+  fail(what, begin);
 }
+
+// Whether a block, which may be somewhere else now, is as it was filled.
+void check(const Parcel& filled, const unsigned char* begin, const char* what) {
+  const std::size_t edge = filled.bytes < 256 ? filled.bytes : 256;
+  expect_all(begin, edge, pattern(filled), what);
+  expect_all(begin + filled.bytes - edge, edge, pattern(filled), what);
+}
+void check(const Parcel& filled) { check(filled, filled.begin, "a block was overwritten"); }
 
 class Worker {
  public:
@@ -112,8 +120,7 @@ class Worker {
     expect(begin != nullptr, "no memory");
     expect(address_of(begin) % alignment == 0, "a block is misaligned", begin);
     expect(Heap::usable_size(begin) >= bytes, "a block is too short", begin);
-    for (std::size_t i = 0; zeroed && i < bytes; ++i)
-      expect(begin[i] == 0, "a block is not zero", begin + i);
+    if (zeroed) expect_all(begin, bytes, 0, "a block is not zero");
     live_.push_back({begin, bytes});
     fill(live_.back());
   }
@@ -128,9 +135,7 @@ class Worker {
       auto* const moved = static_cast<unsigned char*>(heap.move(parcel.begin, bytes));
       if (moved == nullptr) return;
       expect(bytes > parcel.bytes, "a block moved that would have fitted", moved);
-      for (std::size_t i = 0; i < 256 && i < parcel.bytes; ++i)
-        expect(moved[i] == pattern(parcel) && moved[parcel.bytes - 1 - i] == pattern(parcel),
-               "a moved block has lost its contents", moved + i);
+      check(parcel, moved, "a moved block has lost its contents");
       parcel.begin = moved;
     }
     expect(Heap::usable_size(parcel.begin) >= bytes, "a resized block is too short", parcel.begin);
