@@ -1,10 +1,10 @@
 // Which large blocks get huge pages. Whether a program touches its large blocks cannot be known
 // when it asks for them: huge pages make those that it fills several times as fast, and those of
 // which it uses a little many times as large. So the first of them is a probe with small pages:
-// requests for fresh memory look at how much of it has been touched, and as long as the last probe
-// was filled, they get huge pages. One in eight is a probe again, with small pages where that tells
-// enough: everywhere, if the last one was not filled, else in its middle. It refuses to know what is
-// being allocated, and by whom.
+// requests for fresh memory look at how much of it has been written to, and as long as the last
+// probe was filled, they get huge pages, unless they are much longer. One in eight is a probe again,
+// and each that is much longer, with small pages where that tells enough: everywhere, if nothing
+// speaks for huge ones, else in its middle. It refuses to know what is being allocated, and by whom.
 #pragma once
 
 #include "engine/layout.h"

@@ -178,11 +178,16 @@ std::size_t touched_pages(const void* begin, std::size_t bytes, std::size_t look
   const long pagemap = ::syscall(SYS_openat, AT_FDCWD, "/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
   const std::size_t step = bytes / looked_at;
   for (std::size_t i = 0; pagemap >= 0 && i < looked_at; ++i) {
-    constexpr std::uint64_t in_memory_or_swapped = std::uint64_t{3} << 62;  // proc_pid_pagemap(5)
-    const std::size_t at = reinterpret_cast<std::uintptr_t>(begin) + i * step + step / 2;
+    // proc_pid_pagemap(5). A page of zeroes that was read only is in memory as everybody's.
+    constexpr std::uint64_t in_memory = std::uint64_t{1} << 63;
+    constexpr std::uint64_t swapped = std::uint64_t{1} << 62;
+    constexpr std::uint64_t nobody_elses = std::uint64_t{1} << 56;
+    // Anywhere in its part of the range: programs use memory in even distances, too.
+    const std::size_t at = reinterpret_cast<std::uintptr_t>(begin) + i * step + mix(i) % step;
     std::uint64_t entry = 0;
     ::syscall(SYS_pread64, pagemap, &entry, sizeof entry, at / page_bytes() * sizeof entry);
-    touched += (entry & in_memory_or_swapped) != 0 ? 1 : 0;
+    const bool is_own = (entry & in_memory) != 0 && (entry & nobody_elses) != 0;
+    touched += is_own || (entry & swapped) != 0 ? 1 : 0;
   }
   if (pagemap >= 0) ::syscall(SYS_close, pagemap);
   return touched;

@@ -52,8 +52,8 @@ void prefer_huge_pages(void* begin, std::size_t bytes) noexcept;
 // Takes the wish back, and whatever else would give huge pages to the range.
 void refuse_huge_pages(void* begin, std::size_t bytes) noexcept;
 
-// Of `looked_at` pages of a range, in even distances, how many have been touched; 0 where the
-// system does not tell. Touches none of them.
+// Of `looked_at` pages of a range, one in each part of it, how many have been written to, and are
+// not shared with the other side of a fork; 0 where the system does not tell. Touches none of them.
 std::size_t touched_pages(const void* begin, std::size_t bytes, std::size_t looked_at) noexcept;
 
 // A clock that never goes back, to a few milliseconds, and cheap to read; never 0.

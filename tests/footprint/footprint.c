@@ -281,6 +281,72 @@ static void blocks_turn_sparse(void) {
          4 * large_blocks);
 }
 
+// A byte in each huge page of so many blocks: by how much memory grows.
+static size_t growth_of_sparse_blocks(int count, size_t bytes) {
+  const size_t before = memory("VmRSS:");
+  for (int i = 0; i < count; ++i) {
+    char* block = malloc(bytes);
+    REQUIRE(block != NULL, "malloc is null");
+    for (size_t at = 0; at < bytes; at += 2 << 20) block[at] = 1;
+  }
+  return memory("VmRSS:") - before;
+}
+
+// Pages that were read only are there, and hold nothing.
+static int take_read_then_sparse_blocks(void) {
+  const char* block = calloc(1, large_bytes);
+  REQUIRE(block != NULL, "calloc is null");
+  for (size_t at = 0; at < large_bytes; at += 4096)
+    REQUIRE(block[at] == 0, "calloc is not zero at %zu", at);
+  const size_t more = growth_of_sparse_blocks(large_blocks, large_bytes);
+  report_figure("after a block that was only read, %d with 20 KB each hold %zu KB", large_blocks,
+                more >> 10);
+  return more <= ((size_t)4 << 20) ? 0 : 1;
+}
+
+static void reading_is_no_filling(void) {
+  EXPECT(status_of_child(take_read_then_sparse_blocks) == 0,
+         "after a block of zeroes that was read, %d blocks of which 20 KB are touched hold more "
+         "than 4 MB",
+         large_blocks);
+}
+
+// Huge pages were right for the blocks that were there before, and are not for these.
+static int take_sparse_blocks_where_filled_ones_were(void) {
+  char* blocks[2 * large_blocks];
+  for (size_t i = 0; i < COUNT_OF(blocks); ++i) {
+    blocks[i] = malloc(large_bytes);
+    REQUIRE(blocks[i] != NULL, "malloc is null");
+    memset(blocks[i], 1, large_bytes);
+  }
+  for (size_t i = 0; i < COUNT_OF(blocks); ++i) free(blocks[i]);
+  malloc_trim(0);
+  const size_t more = growth_of_sparse_blocks(2 * large_blocks, large_bytes);
+  report_figure("where filled blocks had been, %d with 20 KB each hold %zu KB", 2 * large_blocks,
+                more >> 10);
+  return more <= ((size_t)100 << 20) ? 0 : 1;
+}
+
+static void memory_forgets_what_it_was_for(void) {
+  EXPECT(status_of_child(take_sparse_blocks_where_filled_ones_were) == 0,
+         "where filled blocks had been, %d of which 20 KB are touched hold more than 100 MB",
+         2 * large_blocks);
+}
+
+static int take_filled_then_longer_blocks(void) {
+  take_large_blocks(1, large_bytes);
+  const size_t more = growth_of_sparse_blocks(6, (size_t)256 << 20);
+  report_figure("after one filled block of 10 MB, 6 of 256 MB with 512 KB each hold %zu KB",
+                more >> 10);
+  return more <= ((size_t)8 << 20) ? 0 : 1;
+}
+
+static void filled_blocks_say_little_of_longer_ones(void) {
+  EXPECT(status_of_child(take_filled_then_longer_blocks) == 0,
+         "after one filled block of 10 MB, 6 of 256 MB of which 512 KB are touched hold more than "
+         "8 MB");
+}
+
 static int take_filled_blocks(void) {
   take_large_blocks(large_blocks, large_bytes);
   const size_t bytes = huge_page_bytes();
@@ -325,6 +391,9 @@ static const Check checks[] = {
     {"large blocks that are filled get huge pages", filled_blocks_get_huge_pages},
     {"large blocks that are given back leave nothing behind", nothing_stays_of_what_is_given_back},
     {"large blocks that are no longer filled soon hold little", blocks_turn_sparse},
+    {"large blocks that are only read do not count as filled", reading_is_no_filling},
+    {"where filled blocks were, sparse ones hold little", memory_forgets_what_it_was_for},
+    {"a filled block says little of much longer ones", filled_blocks_say_little_of_longer_ones},
     {"of two threads that free a large block one is told", one_of_two_frees_is_told},
 };
 CHECK_MAIN(checks)
