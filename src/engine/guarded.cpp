@@ -159,8 +159,8 @@ std::size_t guarded_bytes(const void* p) noexcept {
   return slot != nullptr && slot->is_in_use && slot->block == p ? slot->bytes : 0;
 }
 
-void guarded_fork_prepare() noexcept TS_NO_ANALYSIS { lock.lock(); }
-void guarded_fork_parent() noexcept TS_NO_ANALYSIS { lock.unlock(); }
+void guarded_fork_prepare() noexcept TS_NO_ANALYSIS { lock.lock_for_fork(); }
+void guarded_fork_parent() noexcept TS_NO_ANALYSIS { lock.unlock_after_fork(); }
 void guarded_fork_child() noexcept TS_NO_ANALYSIS {
   lock.reset_after_fork();
   is_busy.store(false, std::memory_order_relaxed);  // whoever was is not here

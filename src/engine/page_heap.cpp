@@ -16,7 +16,9 @@ constexpr std::size_t commit_granules = huge_page_bytes / granule_bytes;
 // A process with so much memory in slabs of small blocks, which are filled from end to end, will
 // fill a huge page, too. A smaller one would only hold more; and so would one of larger blocks, of
 // which programs often touch but a part.
+// And each heap's first slabs, one for each class that the thread uses, may never be filled.
 constexpr std::size_t huge_pages_from_granules = (std::size_t{16} << 20) / granule_bytes;
+constexpr std::size_t first_granules_of_heap = (std::size_t{1} << 20) / granule_bytes;
 
 constexpr std::size_t min_idle_limit_granules = (std::size_t{4} << 20) / granule_bytes;
 constexpr std::size_t min_purge_granules = (std::size_t{64} << 10) / granule_bytes;
@@ -111,14 +113,20 @@ Span* PageHeap::take(std::size_t granules, From from) noexcept {
 // Makes the first `granules` touchable.
 bool PageHeap::commit(std::size_t granules) noexcept {
   if (granules <= committed_) return true;
+  const std::size_t room_before = room_.granules();
   if (!room_.extend(granules)) return false;
   std::byte* const begin = memory_of(layout.spans + committed_);
   std::size_t more = std::min(align_up(granules, commit_granules), room_.granules()) - committed_;
   if (!os::commit(begin, more * granule_bytes)) {
     more = granules - committed_;  // under a limit, what is needed may still go
-    if (!os::commit(begin, more * granule_bytes)) return false;
+    if (!os::commit(begin, more * granule_bytes)) {
+      room_.shrink(room_before);
+      return false;
+    }
   }
-  if (dense_granules_ >= huge_pages_from_granules && dense_granules_ >= top_ / 2)
+  const std::size_t heaps = layout.heap_count.load(std::memory_order_relaxed);
+  if (dense_granules_ >= huge_pages_from_granules + heaps * first_granules_of_heap &&
+      dense_granules_ >= top_ / 2)
     os::prefer_huge_pages(begin, more * granule_bytes);
   committed_ += more;
   return true;
@@ -322,9 +330,12 @@ void PageHeap::purge(std::size_t keep_granules, std::size_t min_span_granules) n
 
 void PageHeap::purge_surplus() noexcept {
   const std::size_t in_use = top_ - dirty_.granules - clean_.granules;
-  const std::size_t idle_limit = std::max({min_idle_limit_granules, in_use / 4, regretted_});
-  if (dirty_.granules <= idle_limit) return;
+  const std::size_t usual_limit = std::max(min_idle_limit_granules, in_use / 4);
+  if (dirty_.granules <= usual_limit) return;
   const std::uint64_t now = os::coarse_milliseconds();
+  if (now - purged_at_ms_ > forget_ms) regretted_ = 0;
+  const std::size_t idle_limit = std::max(usual_limit, regretted_);
+  if (dirty_.granules <= idle_limit) return;
   if (now - window_began_ms_ >= idle_ms) {
     const std::size_t idle = now - window_began_ms_ < 2 * idle_ms ? least_dirty_ : 0;
     window_began_ms_ = now;
@@ -336,7 +347,6 @@ void PageHeap::purge_surplus() noexcept {
 }
 
 void PageHeap::purge_and_remember(std::size_t keep_granules, std::uint64_t now) noexcept {
-  if (now - purged_at_ms_ > forget_ms) regretted_ = 0;
   purged_at_ms_ = now;
   purged_from_ = dirty_.granules;
   may_regret_ = true;

@@ -78,12 +78,34 @@ bool Room::take_addresses(std::size_t bytes) noexcept {
   return true;
 }
 
-// What is had of one part, when another is refused, is there the next time.
+void Room::shrink_table(Part& part, std::size_t bytes) const noexcept {
+  bytes = align_up(bytes, os::page_bytes());
+  if (bytes >= part.bytes) return;
+  auto* const begin = reinterpret_cast<void*>(part.begin + bytes);
+  const std::size_t less = part.bytes - bytes;
+  // What cannot be given back is there the next time.
+  if (is_reserved_ ? os::decommit(begin, less) : os::unmap(begin, less)) part.bytes = bytes;
+}
+
+void Room::shrink(std::size_t granules) noexcept {
+  shrink_table(map_, granules * sizeof(Entry));
+  shrink_table(spans_, granules * sizeof(Span));
+  shrink_table(remote_frees_, granules * sizeof(RemoteFrees));
+  const std::size_t bytes = granules * granule_bytes;
+  auto* const begin = reinterpret_cast<void*>(memory_.begin + bytes);
+  if (bytes < memory_.bytes && (is_reserved_ || os::unmap(begin, memory_.bytes - bytes)))
+    memory_.bytes = bytes;
+  granules_ = granules;
+}
+
+// All parts or none: a request that fails must not use up what a limit leaves for others.
 bool Room::take(std::size_t granules) noexcept {
   if (!take_table(map_, granules * sizeof(Entry)) || !take_table(spans_, granules * sizeof(Span)) ||
       !take_table(remote_frees_, granules * sizeof(RemoteFrees)) ||
-      !take_addresses(granules * granule_bytes))
+      !take_addresses(granules * granule_bytes)) {
+    shrink(granules_);
     return false;
+  }
   granules_ = granules;
   return true;
 }

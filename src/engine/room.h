@@ -29,6 +29,8 @@ class Room {
   bool extend(std::size_t granules) noexcept;
   // Such granules.
   std::size_t granules() const noexcept { return granules_; }
+  // Gives back what is beyond the first `granules`, none of which has been used.
+  void shrink(std::size_t granules) noexcept;
 
   // Makes sure that heap `number` has its structure; false as above, or where there are too many.
   bool add_heap(std::uint32_t number) noexcept;
@@ -50,6 +52,7 @@ class Room {
   bool take(std::size_t granules) noexcept;
   bool take_table(Part& part, std::size_t bytes) const noexcept;
   bool take_addresses(std::size_t bytes) noexcept;
+  void shrink_table(Part& part, std::size_t bytes) const noexcept;
 
   std::size_t granules_ = 0;
   std::size_t capacity_ = 0;  // granules for which there is room in the range; 0: not yet chosen

@@ -25,17 +25,36 @@ namespace {
 constinit Mutex orphans_lock;
 constinit ThreadHeap* orphans TS_GUARDED_BY(orphans_lock) = nullptr;
 constinit ThreadHeap* last_orphan TS_GUARDED_BY(orphans_lock) = nullptr;
+constinit std::size_t stocked_granules TS_GUARDED_BY(orphans_lock) = 0;  // slabs of stocked ones
 
 // Whether there are any, for who would rather not take the lock; relaxed, since nothing hangs on
 // it.
 constinit std::atomic<bool> any_orphans{false};
 
+// The heap of an ended thread keeps what is in its bins, for the thread that adopts it, unless the
+// slabs of all such heaps would be more than this: few blocks keep many slabs.
+constexpr std::size_t max_stocked_granules = (std::size_t{16} << 20) / granule_bytes;
+
+std::size_t granules_of_slabs(const ThreadHeap& heap) noexcept {
+  std::size_t granules = 0;
+  for (unsigned c = 1; c < class_count; ++c)
+    granules += std::size_t{heap.slabs[c]} * size_classes[c].slab_granules;
+  return granules;
+}
+
 void push_orphan(ThreadHeap& heap) noexcept TS_REQUIRES(orphans_lock) {
   any_orphans.store(true, std::memory_order_relaxed);
   heap.is_orphan = true;
+  if (heap.is_stocked) stocked_granules += granules_of_slabs(heap);
   heap.next_orphan = orphans;
   if (orphans == nullptr) last_orphan = &heap;
   orphans = &heap;
+}
+
+// Its bins are emptied, or somebody's.
+void unstock(ThreadHeap& heap) noexcept TS_REQUIRES(orphans_lock) {
+  if (heap.is_stocked) stocked_granules -= granules_of_slabs(heap);
+  heap.is_stocked = false;
 }
 
 // Null if there is none.
@@ -48,6 +67,7 @@ ThreadHeap* pop_orphan() noexcept TS_REQUIRES(orphans_lock) {
     any_orphans.store(false, std::memory_order_relaxed);
   }
   heap->is_orphan = false;
+  unstock(*heap);
   return heap;
 }
 
@@ -63,14 +83,11 @@ void rotate_orphans() noexcept TS_REQUIRES(orphans_lock) {
 
 // ---- threads ----
 
-// The heap of an ended thread keeps what is in its bins, for the thread that adopts it, unless it
-// is so large that they would keep much else.
-constexpr std::size_t max_stocked_slabs = 1024;
-
-bool is_small(const ThreadHeap& heap) noexcept {
-  std::size_t slabs = 0;
-  for (const std::uint32_t count : heap.slabs) slabs += count;
-  return slabs <= max_stocked_slabs;
+// Whether the heap of the thread that ends may keep what is in its bins. (Of several that end at a
+// time each may be told so; then they keep that much more.)
+bool may_be_stocked(const ThreadHeap& heap) noexcept {
+  const Guard guard{orphans_lock};
+  return stocked_granules + granules_of_slabs(heap) <= max_stocked_granules;
 }
 
 void thread_ends(void* argument) {
@@ -78,7 +95,7 @@ void thread_ends(void* argument) {
   // What follows in this thread (other destructors, the C library's own end) does without: if it
   // got another, its end might be over before that is taken back.
   if (current_heap == &heap) current_heap = ended_heap;
-  const bool is_stocked = is_small(heap);
+  const bool is_stocked = may_be_stocked(heap);
   {
     const BusyMark mark{heap.busy};
     if (is_stocked) {
@@ -182,9 +199,9 @@ bool drain_orphans(std::size_t at_most) noexcept {
     {
       const BusyMark mark{heap.busy};
       if (heap.is_stocked) {
+        unstock(heap);
         recount_if_inherited(heap);
         empty(heap);
-        heap.is_stocked = false;
       } else if (drain(heap)) {
         release_empty_slabs(heap);
       }
@@ -331,9 +348,14 @@ void release_slow(void* p, Entry kind) noexcept {
 // heaps of the threads that are gone become orphans, but for those that were in the middle of a
 // change.
 
+namespace {
+constinit bool forked_with_one_thread = false;  // const from `prepare` on, in the child
+}  // namespace
+
 void fork_prepare() noexcept TS_NO_ANALYSIS {
-  common_lock.lock();
-  orphans_lock.lock();
+  forked_with_one_thread = os::has_one_thread();
+  common_lock.lock_for_fork();
+  orphans_lock.lock_for_fork();
   page_heap.fork_prepare();
   guarded_fork_prepare();
 }
@@ -341,8 +363,8 @@ void fork_prepare() noexcept TS_NO_ANALYSIS {
 void fork_parent() noexcept TS_NO_ANALYSIS {
   guarded_fork_parent();
   page_heap.fork_parent();
-  orphans_lock.unlock();
-  common_lock.unlock();
+  orphans_lock.unlock_after_fork();
+  common_lock.unlock_after_fork();
 }
 
 void fork_child() noexcept TS_NO_ANALYSIS {
@@ -350,9 +372,12 @@ void fork_child() noexcept TS_NO_ANALYSIS {
   page_heap.fork_child();
   orphans_lock.reset_after_fork();
   common_lock.reset_after_fork();
-  const std::uint32_t count = page_heap.totals().heaps;
+  if (forked_with_one_thread) return;  // it may be in the middle of a change, and will end that
+  stocked_granules = 0;
+  const std::uint32_t count = layout.heap_count.load(std::memory_order_relaxed);
   for (std::uint32_t number = 1; number <= count; ++number) {
     ThreadHeap& heap = *heap_of(number << heap_shift);
+    if (heap.is_orphan && heap.is_stocked) stocked_granules += granules_of_slabs(heap);
     const bool is_somebodys = &heap == current_heap || &heap == common_heap || heap.is_orphan;
     if (is_somebodys || heap.busy.load(std::memory_order_relaxed) || heap.self == 0) continue;
     // Touched as little as may be: what the child writes to is copied, and it may well end soon.

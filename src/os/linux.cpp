@@ -17,8 +17,35 @@
 #include "os/os.h"
 #include "os/refusals.h"
 
+// The C library's, where it has them (glibc, and the last since 2.32): its lock of the list of
+// streams, which nests, and whether there is but one thread.
+extern "C" {
+[[gnu::weak]] void _IO_list_lock();
+[[gnu::weak]] void _IO_list_unlock();
+[[gnu::weak]] void _IO_list_resetlock();
+[[gnu::weak]] extern char __libc_single_threaded;
+}
+
 namespace ts::os {
 namespace {
+
+// Whether the thread that forks has the lock of the list of streams. (Between `prepare` and the
+// others; of several threads that fork, each finds the same.)
+constinit std::atomic<bool> streams_are_held{false};
+
+void hold_streams() noexcept {
+  const bool can_be_held = _IO_list_lock != nullptr && _IO_list_unlock != nullptr &&
+                           _IO_list_resetlock != nullptr && !has_one_thread();
+  streams_are_held.store(can_be_held, std::memory_order_relaxed);
+  if (can_be_held) _IO_list_lock();
+}
+void let_go_of_streams() noexcept {
+  if (streams_are_held.load(std::memory_order_relaxed)) _IO_list_unlock();
+}
+// The library has done so already, if it knew of several threads; doing it twice does no harm.
+void reset_streams() noexcept {
+  if (streams_are_held.load(std::memory_order_relaxed)) _IO_list_resetlock();
+}
 
 // Whoever asks for memory decides what a refusal does to errno; and a request that succeeds in the
 // end, after one that did not, leaves it alone.
@@ -140,6 +167,14 @@ bool commit(void* begin, std::size_t bytes) noexcept {
   return false;
 }
 
+// A new mapping in place of the old one, which would count as memory of the process even where it is
+// inaccessible.
+bool decommit(void* begin, std::size_t bytes) noexcept {
+  const ErrnoKept kept;
+  constexpr int flags = MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+  return ::mmap(begin, bytes, PROT_NONE, flags, -1, 0) == begin;
+}
+
 bool move_pages(void* from, void* to, std::size_t bytes) noexcept {
   const ErrnoKept kept;
   constexpr int flags = MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP;  // Linux 5.7
@@ -232,8 +267,14 @@ bool call_at_thread_exit(void (*on_exit)(void*), void* argument) noexcept {
   return ::pthread_setspecific(chosen - 1, argument) == 0;
 }
 
+// What is registered last is prepared first, and comes back last.
 bool call_around_fork(void (*prepare)(), void (*parent)(), void (*child)()) noexcept {
-  return ::pthread_atfork(prepare, parent, child) == 0;
+  return ::pthread_atfork(prepare, parent, child) == 0 &&
+         ::pthread_atfork(hold_streams, let_go_of_streams, reset_streams) == 0;
+}
+
+bool has_one_thread() noexcept {
+  return &__libc_single_threaded != nullptr && __libc_single_threaded != 0;
 }
 
 void write_error(const char* text, std::size_t bytes) noexcept {

@@ -50,10 +50,22 @@ class TS_CAPABILITY("mutex") Mutex {
       os::wake(word_, 1);
   }
 
+  // Before a fork, and after it in the parent. In a process of one thread whoever has the mutex is
+  // that thread, below the signal handler that forks; then it goes on when the handler returns, on
+  // either side, and the mutex stays as it is.
+  void lock_for_fork() noexcept TS_NO_ANALYSIS {
+    is_interrupted_ = false;
+    if (!os::has_one_thread()) return lock();
+    is_interrupted_ = !try_lock();
+  }
+  void unlock_after_fork() noexcept TS_NO_ANALYSIS {
+    if (!is_interrupted_) unlock();
+  }
+
   // In the child of a fork, where no other thread exists: whatever the word says, the mutex is
-  // free.
+  // free, but for the thread that was interrupted.
   void reset_after_fork() noexcept TS_NO_ANALYSIS {
-    word_.store(unlocked, std::memory_order_relaxed);
+    if (!is_interrupted_) word_.store(unlocked, std::memory_order_relaxed);
   }
 
  private:
@@ -75,6 +87,7 @@ class TS_CAPABILITY("mutex") Mutex {
   }
 
   std::atomic<std::uint32_t> word_{unlocked};
+  bool is_interrupted_ = false;  // from lock_for_fork() on, by the thread that forks
 };
 
 // A writer-preferring reader-writer lock with exactly two rules: a reader passes when no writer is

@@ -33,6 +33,8 @@ bool unmap(void* begin, std::size_t bytes) noexcept;
 // Address space without memory, on a page boundary, and memory for a part of it (whole pages).
 void* reserve(std::size_t bytes) noexcept;
 bool commit(void* begin, std::size_t bytes) noexcept;
+// Address space without memory again.
+bool decommit(void* begin, std::size_t bytes) noexcept;
 
 // Address space, or committed memory, at exactly this page, and never over what is there.
 bool reserve_at(void* begin, std::size_t bytes) noexcept;
@@ -76,8 +78,13 @@ void wake(const std::atomic<std::uint32_t>& word, int count, std::uint32_t kinds
 bool call_at_thread_exit(void (*on_exit)(void*), void* argument) noexcept;
 
 // Registers handlers that run around every fork(): `prepare` in the parent before it, `parent` and
-// `child` after it.
+// `child` after it. They run while nobody has the C library's lock of its list of streams but the
+// thread that forks: the library would take it after `prepare`, and whoever had it, in fflush(NULL)
+// for one, might be waiting for what `prepare` took.
 bool call_around_fork(void (*prepare)(), void (*parent)(), void (*child)()) noexcept;
+
+// Whether the process has never had another thread; false where the C library does not tell.
+bool has_one_thread() noexcept;
 
 // To be called, without a lock, before a program is told that there is no memory: if that is so
 // because it has as many mappings as a process may have, says so on standard error, once.

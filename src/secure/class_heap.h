@@ -92,8 +92,8 @@ class alignas(cache_line_bytes) ClassHeap {
   Totals totals() noexcept;
   bool is_valid() noexcept;
 
-  void fork_prepare() noexcept TS_ACQUIRE(lock_) { lock_.lock(); }
-  void fork_parent() noexcept TS_RELEASE(lock_) { lock_.unlock(); }
+  void fork_prepare() noexcept { lock_.lock_for_fork(); }
+  void fork_parent() noexcept { lock_.unlock_after_fork(); }
   void fork_child() noexcept TS_NO_ANALYSIS { lock_.reset_after_fork(); }
 
  private:

@@ -289,7 +289,7 @@ bool Secure::is_valid() noexcept {
 // two), the large blocks'.
 
 void Secure::fork_prepare() noexcept TS_NO_ANALYSIS {
-  opening.lock();
+  opening.lock_for_fork();
   if (!is_open()) return;
   for_each_heap([](ClassHeap& heap, unsigned) TS_NO_ANALYSIS { heap.fork_prepare(); });
   roots.state->large.fork_prepare();
@@ -300,7 +300,7 @@ void Secure::fork_parent() noexcept TS_NO_ANALYSIS {
     roots.state->large.fork_parent();
     for_each_heap([](ClassHeap& heap, unsigned) TS_NO_ANALYSIS { heap.fork_parent(); });
   }
-  opening.unlock();
+  opening.unlock_after_fork();
 }
 
 void Secure::fork_child() noexcept TS_NO_ANALYSIS {

@@ -260,6 +260,8 @@ bool call_at_thread_exit(void (*on_exit)(void*), void* argument) noexcept {
   return ::pthread_setspecific(key, argument) == 0;
 }
 
+bool has_one_thread() noexcept { return false; }
+
 bool call_around_fork(void (*prepare)(), void (*parent)(), void (*child)()) noexcept {
   return ::pthread_atfork(prepare, parent, child) == 0;
 }
