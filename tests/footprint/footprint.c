@@ -179,6 +179,79 @@ static void ended_threads_leave_nothing(void) {
          "200 threads held %zu bytes at most, 6,000 threads %zu", early, memory("VmHWM:"));
 }
 
+// Runs so many at once; they wait for one another at the end of what they do.
+static void run_threads(unsigned count, void* (*run)(void*)) {
+  static pthread_t ids[500];
+  static pthread_barrier_t all_done;
+  REQUIRE(count <= COUNT_OF(ids), "%u threads", count);
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setstacksize(&attributes, 64 << 10);
+  pthread_barrier_init(&all_done, NULL, count);
+  for (unsigned i = 0; i < count; ++i) {
+    const int error = pthread_create(&ids[i], &attributes, run, &all_done);
+    REQUIRE(error == 0, "pthread_create: %s", strerror(error));
+  }
+  for (unsigned i = 0; i < count; ++i) pthread_join(ids[i], NULL);
+}
+
+static void* use_all_sizes(void* all_done) {
+  static const size_t total = 100000;
+  for (size_t each = 16; each <= 32768; each += each < 1024 ? 16 : each / 8) {
+    void* blocks[500];
+    size_t count = 0;
+    for (; count < COUNT_OF(blocks) && count * each < total; ++count) {
+      blocks[count] = malloc(each);
+      REQUIRE(blocks[count] != NULL, "malloc is null");
+      memset(blocks[count], 1, each);
+    }
+    while (count != 0) free(blocks[--count]);
+  }
+  pthread_barrier_wait(all_done);
+  return NULL;
+}
+
+static void many_ended_threads_keep_little(void) {
+  enum { threads = 300 };
+  run_threads(threads, use_all_sizes);
+  const size_t left = memory("VmRSS:");
+  report_figure("after %d threads that used all sizes %zu KB are left of %zu", threads, left >> 10,
+                memory("VmHWM:") >> 10);
+  EXPECT(left <= (size_t)64 << 20, "%d ended threads keep %zu bytes", threads, left);
+}
+
+static void* use_a_block_of_each_size(void* all_done) {
+  for (size_t each = 16; each <= 1024; each += 16) {
+    char* const block = malloc(each);
+    REQUIRE(block != NULL, "malloc is null");
+    memset(block, 1, each);
+  }
+  pthread_barrier_wait(all_done);
+  return NULL;
+}
+
+// A page of memory for each class of sizes.
+static void many_threads_with_few_blocks_hold_pages(void) {
+  enum { threads = 500 };
+  run_threads(threads, use_a_block_of_each_size);
+  const size_t peak = memory("VmHWM:");
+  report_figure("%d threads with 64 blocks of different sizes each hold %zu KB", threads,
+                peak >> 10);
+  EXPECT(peak <= (size_t)threads * (200 << 10), "%d threads hold %zu bytes", threads, peak);
+}
+
+// Memory that is given back, and needed again at once, stays for a while, and not for good.
+static void regrets_pass(void) {
+  for (int i = 0; i < 3; ++i) burst((size_t)64 << 20, (size_t)64 << 20);
+  for (int tenths = 0; tenths < 115; ++tenths) {
+    usleep(100000);
+    for (int i = 0; i < 10; ++i) burst(100000, 5000000);
+  }
+  const size_t left = memory("VmRSS:");
+  report_figure("12 s after blocks of 64 MB %zu KB are left", left >> 10);
+  EXPECT(left <= (size_t)24 << 20, "12 s after blocks of 64 MB %zu bytes are left", left);
+}
+
 static void* shared_block;
 static pthread_barrier_t both;
 
@@ -387,6 +460,9 @@ static const Check checks[] = {
     {"256 waiting threads hold half as much again as one", waiting_threads_hold_little},
     {"a stream between threads holds what is live", streams_hold_what_is_live},
     {"threads that end leave nothing behind", ended_threads_leave_nothing},
+    {"many threads that end at a time keep little", many_ended_threads_keep_little},
+    {"many threads with few blocks hold pages", many_threads_with_few_blocks_hold_pages},
+    {"memory that was needed again is given back in the end", regrets_pass},
     {"large blocks that are hardly touched hold little", sparse_blocks_stay_sparse},
     {"large blocks that are filled get huge pages", filled_blocks_get_huge_pages},
     {"large blocks that are given back leave nothing behind", nothing_stays_of_what_is_given_back},

@@ -5,10 +5,13 @@
 #include <errno.h>
 #include <malloc.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -193,8 +196,83 @@ static void many_forks_lose_little(void) {
   EXPECT(most <= (size_t)drill_workers << 20, "a child lost %zu bytes", most);
 }
 
+// What a stream does with text: it allocates, as one that compresses or encrypts may.
+static ssize_t write_away(void* unused, const char* text, size_t bytes) {
+  (void)unused;
+  (void)text;
+  for (size_t i = 0; i < 4; ++i) free(opaque_pointer(malloc(opaque(100000 + i * 50000))));
+  return (ssize_t)bytes;
+}
+
+// fflush(NULL) has the C library's list of streams locked meanwhile, and fork wants that lock, too.
+static void* flush_all_streams(void* unused) {
+  FILE* const stream = fopencookie(NULL, "w", (cookie_io_functions_t){.write = write_away});
+  REQUIRE(stream != NULL, "fopencookie: %s", strerror(errno));
+  while (!atomic_load(&stop)) {
+    fputs("text", stream);
+    fflush(NULL);
+  }
+  fclose(stream);
+  return unused;
+}
+
+static void forks_amid_flushes(void) {
+  atomic_store(&stop, false);
+  pthread_t thread;
+  REQUIRE(pthread_create(&thread, NULL, flush_all_streams, NULL) == 0, "pthread_create failed");
+  alarm(60);
+  for (int i = 0; i < 1000; ++i) {
+    const pid_t child = fork();
+    REQUIRE(child >= 0, "fork: %s", strerror(errno));
+    if (child == 0) {
+      free(opaque_pointer(malloc(opaque(200000))));
+      fflush(NULL);
+      _exit(0);
+    }
+    expect_end(child, 0);
+  }
+  atomic_store(&stop, true);
+  pthread_join(thread, NULL);
+}
+
+static volatile sig_atomic_t forks_in_handler;
+
+static void fork_in_handler(int signal) {
+  (void)signal;
+  const int error = errno;
+  const pid_t child = fork();
+  if (child == 0) _exit(0);
+  int status = 0;
+  if (child > 0 && waitpid(child, &status, 0) == child && status == 0) ++forks_in_handler;
+  errno = error;
+}
+
+// POSIX allowed fork in a signal handler until 2024, and the reports of crashes still use it. Where
+// several threads are, this may hang: nobody can tell whose lock it is.
+static void forks_in_signal_handlers(void) {
+  const char* const library = tested_library();
+  if (strncmp(library, "libtsmalloc-", 12) == 0 && strstr(library, "secure") == NULL)
+    skip_check("the classic heaps' locks do not know who has them");
+  struct sigaction action = {.sa_handler = fork_in_handler, .sa_flags = SA_RESTART};
+  REQUIRE(sigaction(SIGALRM, &action, NULL) == 0, "sigaction: %s", strerror(errno));
+  const struct itimerval often = {.it_interval = {0, 2000}, .it_value = {0, 2000}};
+  REQUIRE(setitimer(ITIMER_REAL, &often, NULL) == 0, "setitimer: %s", strerror(errno));
+  static void* blocks[64];
+  uint64_t random = 7;
+  while (forks_in_handler < 500) {
+    void** const own = &blocks[next_random(&random) % COUNT_OF(blocks)];
+    free(*own);
+    *own = malloc(opaque(40000 + random_size(&random, 400000)));
+    EXPECT(*own != NULL, "malloc is null");
+  }
+  const struct itimerval never = {.it_value = {0, 0}};
+  setitimer(ITIMER_REAL, &never, NULL);
+}
+
 static const Check checks[] = {
     {"the child of 64 threads allocates, forks again and execs", child_of_64_threads},
     {"forks amid threads that allocate lose little", many_forks_lose_little},
+    {"a fork waits for no thread that waits for it", forks_amid_flushes},
+    {"a signal handler of a process of one thread forks", forks_in_signal_handlers},
 };
 CHECK_MAIN(checks)

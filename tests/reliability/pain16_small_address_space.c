@@ -141,6 +141,27 @@ static void raise_limit(__rlimit_resource_t resource, size_t now) {
 static void address_limit_is_raised(void) { raise_limit(RLIMIT_AS, address_space_bytes()); }
 static void data_limit_is_raised(void) { raise_limit(RLIMIT_DATA, data_bytes()); }
 
+// What cannot be had takes nothing from those that can.
+static void ask_too_much(__rlimit_resource_t resource, size_t now) {
+  free(opaque_pointer(malloc(opaque(1000))));
+  limit(resource, now + 1000 * (size_t)megabyte);
+  const size_t before = address_space_bytes();
+  static const size_t too_much[] = {60000, 30000, 4000, 1500};
+  for (size_t i = 0; i < COUNT_OF(too_much); ++i) {
+    EXPECT(malloc(opaque(too_much[i] * megabyte)) == NULL, "%zu MB of 1000", too_much[i]);
+  }
+  const size_t after = address_space_bytes();
+  EXPECT(after <= before + 64 * (size_t)megabyte,
+         "requests that failed have taken %zu MB of addresses", (after - before) / megabyte);
+  void* const large = malloc(opaque(600 * (size_t)megabyte));
+  EXPECT(large != NULL, "600 MB of 1000 cannot be had after requests that failed");
+  void* const mapped = mmap(NULL, 200 * (size_t)megabyte, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  EXPECT(mapped != MAP_FAILED, "200 MB more of 1000 cannot be mapped: %s", strerror(errno));
+}
+static void failures_take_no_addresses(void) { ask_too_much(RLIMIT_AS, address_space_bytes()); }
+static void failures_take_no_data(void) { ask_too_much(RLIMIT_DATA, data_bytes()); }
+
 static void many_threads_in_little(void) {
   skip_libcs_arenas();
   limit(RLIMIT_AS, address_space_bytes() + 80 * (size_t)megabyte);
@@ -209,6 +230,8 @@ static const Check checks[] = {
     {"a limit that is set late leaves room for others", limit_is_set_late},
     {"when a limit on address space is raised, there is more", address_limit_is_raised},
     {"when a limit on data is raised, there is more", data_limit_is_raised},
+    {"requests that fail use up no limit on address space", failures_take_no_addresses},
+    {"requests that fail use up no limit on data", failures_take_no_data},
     {"300 threads in 80 MB", many_threads_in_little},
     {"a program that hardly allocates holds at most 300 KiB more", tiny_programs_stay_tiny},
     {"a program that hardly allocates has little address space", little_address_space_is_taken},
