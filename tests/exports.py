@@ -52,6 +52,7 @@ WEAK = names(
     _ZSt15get_new_handlerv _ZSt17__throw_bad_allocv _ZSt9terminatev
     __gxx_personality_v0 __cxa_begin_catch __cxa_end_catch _Unwind_Resume
     _ITM_deregisterTMCloneTable _ITM_registerTMCloneTable __gmon_start__ __cxa_finalize
+    _IO_list_lock _IO_list_unlock _IO_list_resetlock __libc_single_threaded
     """
 )
 

@@ -18,6 +18,7 @@ constexpr std::size_t most_times_as_long = 4;
 constexpr std::uint32_t requests_per_mending = 8192;
 
 // All relaxed: words of several threads may mix, and the worst of it is a wrong guess.
+constinit std::atomic<bool> were_asked_for{false};  // huge pages, for any memory
 constinit std::atomic<std::uint32_t> requests{0};
 constinit std::atomic<const Span*> probe{nullptr};
 constinit std::atomic<std::byte*> probe_window{nullptr};  // all that has small pages, if not null
@@ -53,6 +54,11 @@ void mend_mappings() noexcept {
 
 }  // namespace
 
+void ask_for_huge_pages(void* begin, std::size_t bytes) noexcept {
+  were_asked_for.store(true, std::memory_order_relaxed);
+  os::prefer_huge_pages(begin, bytes);
+}
+
 void choose_page_size(const Span& span, std::size_t alignment_granules) noexcept {
   if (span.granules < min_granules) return;
   look_at_probe();
@@ -74,13 +80,14 @@ void choose_page_size(const Span& span, std::size_t alignment_granules) noexcept
     const bool may_follow = alignment_granules * granule_bytes < huge_page_bytes;
     const std::size_t beyond = last == 0 || !may_follow ? 0 : huge_page_bytes - last;
     const bool reaches = beyond != 0 && page_heap.clean_behind(&span) >= beyond / granule_bytes;
-    os::prefer_huge_pages(begin, reaches ? within + huge_page_bytes : within);
+    ask_for_huge_pages(begin, reaches ? within + huge_page_bytes : within);
     if (!is_probe) return;
     window = begin + (within / 2 & -huge_page_bytes);
     os::refuse_huge_pages(window, huge_page_bytes);
   } else {
     // Whoever had the memory before may have asked for them, and one touch would fill each.
-    os::refuse_huge_pages(memory, bytes);
+    if (is_probe || were_asked_for.load(std::memory_order_relaxed))
+      os::refuse_huge_pages(memory, bytes);
     if (!is_probe) return;
   }
   probe_window.store(window, std::memory_order_relaxed);

@@ -15,6 +15,9 @@ namespace ts::engine {
 // granules that its address had to be, as that of the next one may.
 void choose_page_size(const Span& span, std::size_t alignment_granules) noexcept;
 
+// Asks for them without having looked, in memory that is about to be filled.
+void ask_for_huge_pages(void* begin, std::size_t bytes) noexcept;
+
 // To be called before a large span is released: the last word on a probe is what has become of it.
 void note_release(const Span& span) noexcept;
 

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/event_counts.h"
+#include "engine/huge_pages.h"
 #include "os/os.h"
 
 namespace ts::engine {
@@ -127,7 +128,7 @@ bool PageHeap::commit(std::size_t granules) noexcept {
   const std::size_t heaps = layout.heap_count.load(std::memory_order_relaxed);
   if (dense_granules_ >= huge_pages_from_granules + heaps * first_granules_of_heap &&
       dense_granules_ >= top_ / 2)
-    os::prefer_huge_pages(begin, more * granule_bytes);
+    ask_for_huge_pages(begin, more * granule_bytes);
   committed_ += more;
   return true;
 }
