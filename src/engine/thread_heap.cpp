@@ -349,15 +349,15 @@ void release_slow(void* p, Entry kind) noexcept {
 // change.
 
 namespace {
-constinit bool forked_with_one_thread = false;  // const from `prepare` on, in the child
+constinit bool forks_with_one_thread = false;  // the thread that has all the locks for it
 }  // namespace
 
 void fork_prepare() noexcept TS_NO_ANALYSIS {
-  forked_with_one_thread = os::has_one_thread();
   common_lock.lock_for_fork();
   orphans_lock.lock_for_fork();
   page_heap.fork_prepare();
   guarded_fork_prepare();
+  forks_with_one_thread = os::has_one_thread();
 }
 
 void fork_parent() noexcept TS_NO_ANALYSIS {
@@ -372,7 +372,7 @@ void fork_child() noexcept TS_NO_ANALYSIS {
   page_heap.fork_child();
   orphans_lock.reset_after_fork();
   common_lock.reset_after_fork();
-  if (forked_with_one_thread) return;  // it may be in the middle of a change, and will end that
+  if (forks_with_one_thread) return;  // it may be in the middle of a change, and will end that
   stocked_granules = 0;
   const std::uint32_t count = layout.heap_count.load(std::memory_order_relaxed);
   for (std::uint32_t number = 1; number <= count; ++number) {

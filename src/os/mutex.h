@@ -51,21 +51,26 @@ class TS_CAPABILITY("mutex") Mutex {
   }
 
   // Before a fork, and after it in the parent. In a process of one thread whoever has the mutex is
-  // that thread, below the signal handler that forks; then it goes on when the handler returns, on
-  // either side, and the mutex stays as it is.
+  // that thread, below the signal handler that forks, perhaps in a fork itself; then it goes on when
+  // the handler returns, on either side, and the mutex stays as it is.
   void lock_for_fork() noexcept TS_NO_ANALYSIS {
-    is_interrupted_ = false;
-    if (!os::has_one_thread()) return lock();
-    is_interrupted_ = !try_lock();
+    if (os::has_one_thread()) {
+      is_interrupted_ = !try_lock();
+    } else {
+      lock();
+      is_interrupted_ = false;
+    }
   }
   void unlock_after_fork() noexcept TS_NO_ANALYSIS {
-    if (!is_interrupted_) unlock();
+    if (!is_interrupted_) return unlock();
+    is_interrupted_ = false;
   }
 
   // In the child of a fork, where no other thread exists: whatever the word says, the mutex is
   // free, but for the thread that was interrupted.
   void reset_after_fork() noexcept TS_NO_ANALYSIS {
     if (!is_interrupted_) word_.store(unlocked, std::memory_order_relaxed);
+    is_interrupted_ = false;
   }
 
  private:
@@ -87,7 +92,7 @@ class TS_CAPABILITY("mutex") Mutex {
   }
 
   std::atomic<std::uint32_t> word_{unlocked};
-  bool is_interrupted_ = false;  // from lock_for_fork() on, by the thread that forks
+  bool is_interrupted_ = false;  // around a fork: whoever has it is below the one that forks
 };
 
 // A writer-preferring reader-writer lock with exactly two rules: a reader passes when no writer is
