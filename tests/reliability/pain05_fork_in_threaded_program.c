@@ -254,9 +254,10 @@ static void forks_in_signal_handlers(void) {
   if (strncmp(library, "libtsmalloc-", 12) == 0 && strstr(library, "secure") == NULL)
     skip_check("the classic heaps' locks do not know who has them");
   struct sigaction action = {.sa_handler = fork_in_handler, .sa_flags = SA_RESTART};
-  REQUIRE(sigaction(SIGALRM, &action, NULL) == 0, "sigaction: %s", strerror(errno));
+  REQUIRE(sigaction(SIGPROF, &action, NULL) == 0, "sigaction: %s", strerror(errno));
+  alarm(60);
   const struct itimerval often = {.it_interval = {0, 2000}, .it_value = {0, 2000}};
-  REQUIRE(setitimer(ITIMER_REAL, &often, NULL) == 0, "setitimer: %s", strerror(errno));
+  REQUIRE(setitimer(ITIMER_PROF, &often, NULL) == 0, "setitimer: %s", strerror(errno));
   static void* blocks[64];
   uint64_t random = 7;
   while (forks_in_handler < 500) {
@@ -266,7 +267,7 @@ static void forks_in_signal_handlers(void) {
     EXPECT(*own != NULL, "malloc is null");
   }
   const struct itimerval never = {.it_value = {0, 0}};
-  setitimer(ITIMER_REAL, &never, NULL);
+  setitimer(ITIMER_PROF, &never, NULL);
 }
 
 static const Check checks[] = {
