@@ -55,9 +55,26 @@ static void little_stays_after_a_burst(void) {
   }
 }
 
+// Where threads wait for one another at the end of what they do.
+static pthread_barrier_t all_done;
+
+// Runs so many threads at once.
+static void run_threads(unsigned count, void* (*run)(void*), void* argument) {
+  static pthread_t ids[500];
+  REQUIRE(count <= COUNT_OF(ids), "%u threads", count);
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setstacksize(&attributes, 64 << 10);
+  pthread_barrier_init(&all_done, NULL, count);
+  for (unsigned i = 0; i < count; ++i) {
+    const int error = pthread_create(&ids[i], &attributes, run, argument);
+    REQUIRE(error == 0, "pthread_create: %s", strerror(error));
+  }
+  for (unsigned i = 0; i < count; ++i) pthread_join(ids[i], NULL);
+}
+
 typedef struct Turns {
   pthread_mutex_t mutex;
-  pthread_barrier_t all_done;
   size_t each;
 } Turns;
 
@@ -66,7 +83,7 @@ static void* take_turn(void* argument) {
   pthread_mutex_lock(&turns->mutex);
   burst(turns->each, (size_t)30 << 20);
   pthread_mutex_unlock(&turns->mutex);
-  pthread_barrier_wait(&turns->all_done);
+  pthread_barrier_wait(&all_done);
   return NULL;
 }
 
@@ -74,16 +91,7 @@ enum { waiting_threads = 256 };
 
 static size_t peak_of_turns(size_t each, unsigned threads) {
   Turns turns = {.mutex = PTHREAD_MUTEX_INITIALIZER, .each = each};
-  pthread_t ids[waiting_threads];
-  pthread_attr_t attributes;
-  pthread_attr_init(&attributes);
-  pthread_attr_setstacksize(&attributes, 64 << 10);
-  pthread_barrier_init(&turns.all_done, NULL, threads);
-  for (unsigned i = 0; i < threads; ++i) {
-    const int error = pthread_create(&ids[i], &attributes, take_turn, &turns);
-    REQUIRE(error == 0, "pthread_create: %s", strerror(error));
-  }
-  for (unsigned i = 0; i < threads; ++i) pthread_join(ids[i], NULL);
+  run_threads(threads, take_turn, &turns);
   return memory("VmHWM:");
 }
 
@@ -179,23 +187,7 @@ static void ended_threads_leave_nothing(void) {
          "200 threads held %zu bytes at most, 6,000 threads %zu", early, memory("VmHWM:"));
 }
 
-// Runs so many at once; they wait for one another at the end of what they do.
-static void run_threads(unsigned count, void* (*run)(void*)) {
-  static pthread_t ids[500];
-  static pthread_barrier_t all_done;
-  REQUIRE(count <= COUNT_OF(ids), "%u threads", count);
-  pthread_attr_t attributes;
-  pthread_attr_init(&attributes);
-  pthread_attr_setstacksize(&attributes, 64 << 10);
-  pthread_barrier_init(&all_done, NULL, count);
-  for (unsigned i = 0; i < count; ++i) {
-    const int error = pthread_create(&ids[i], &attributes, run, &all_done);
-    REQUIRE(error == 0, "pthread_create: %s", strerror(error));
-  }
-  for (unsigned i = 0; i < count; ++i) pthread_join(ids[i], NULL);
-}
-
-static void* use_all_sizes(void* all_done) {
+static void* use_all_sizes(void* unused) {
   static const size_t total = 100000;
   for (size_t each = 16; each <= 32768; each += each < 1024 ? 16 : each / 8) {
     void* blocks[500];
@@ -207,33 +199,33 @@ static void* use_all_sizes(void* all_done) {
     }
     while (count != 0) free(blocks[--count]);
   }
-  pthread_barrier_wait(all_done);
-  return NULL;
+  pthread_barrier_wait(&all_done);
+  return unused;
 }
 
 static void many_ended_threads_keep_little(void) {
   enum { threads = 300 };
-  run_threads(threads, use_all_sizes);
+  run_threads(threads, use_all_sizes, NULL);
   const size_t left = memory("VmRSS:");
   report_figure("after %d threads that used all sizes %zu KB are left of %zu", threads, left >> 10,
                 memory("VmHWM:") >> 10);
   EXPECT(left <= (size_t)64 << 20, "%d ended threads keep %zu bytes", threads, left);
 }
 
-static void* use_a_block_of_each_size(void* all_done) {
+static void* use_a_block_of_each_size(void* unused) {
   for (size_t each = 16; each <= 1024; each += 16) {
     char* const block = malloc(each);
     REQUIRE(block != NULL, "malloc is null");
     memset(block, 1, each);
   }
-  pthread_barrier_wait(all_done);
-  return NULL;
+  pthread_barrier_wait(&all_done);
+  return unused;
 }
 
 // A page of memory for each class of sizes.
 static void many_threads_with_few_blocks_hold_pages(void) {
   enum { threads = 500 };
-  run_threads(threads, use_a_block_of_each_size);
+  run_threads(threads, use_a_block_of_each_size, NULL);
   const size_t peak = memory("VmHWM:");
   report_figure("%d threads with 64 blocks of different sizes each hold %zu KB", threads,
                 peak >> 10);
@@ -386,13 +378,7 @@ static void reading_is_no_filling(void) {
 
 // Huge pages were right for the blocks that were there before, and are not for these.
 static int take_sparse_blocks_where_filled_ones_were(void) {
-  char* blocks[2 * large_blocks];
-  for (size_t i = 0; i < COUNT_OF(blocks); ++i) {
-    blocks[i] = malloc(large_bytes);
-    REQUIRE(blocks[i] != NULL, "malloc is null");
-    memset(blocks[i], 1, large_bytes);
-  }
-  for (size_t i = 0; i < COUNT_OF(blocks); ++i) free(blocks[i]);
+  burst(large_bytes, (size_t)2 * large_blocks * large_bytes);
   malloc_trim(0);
   const size_t more = growth_of_sparse_blocks(2 * large_blocks, large_bytes);
   report_figure("where filled blocks had been, %d with 20 KB each hold %zu KB", 2 * large_blocks,

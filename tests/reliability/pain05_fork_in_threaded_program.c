@@ -217,7 +217,6 @@ static void* flush_all_streams(void* unused) {
 }
 
 static void forks_amid_flushes(void) {
-  atomic_store(&stop, false);
   pthread_t thread;
   REQUIRE(pthread_create(&thread, NULL, flush_all_streams, NULL) == 0, "pthread_create failed");
   alarm(60);
