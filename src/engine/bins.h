@@ -1,5 +1,5 @@
 // The bins of a heap: how they are filled from its slabs and emptied into them. Only the thread
-// that owns the heap calls these.
+// that owns the heap calls these, and it holds the heap (sweep.h), unless that is new.
 #pragma once
 
 #include "engine/layout.h"
@@ -22,7 +22,7 @@ void empty(ThreadHeap& heap) noexcept;
 void unpin(ThreadHeap& heap, Span& slab) noexcept;
 
 // Says how much room there is in the bins, after a thread was stopped for good between two stores
-// (in the child of a fork).
+// (in the child of a fork). Needs no hold.
 void recount_bins(ThreadHeap& heap) noexcept;
 
 }  // namespace ts::engine

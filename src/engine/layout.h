@@ -9,7 +9,8 @@
 // descriptor, which neither malloc nor free touches on its fast path.
 //
 // Whose word is whose: each field says who may touch it. "owner" is the thread whose heap the slab
-// belongs to, "pages" is the lock of the page heap, "any" is atomic and argued where it is used.
+// belongs to, "holder" that thread or one that sweeps the heap, whichever holds it (sweep.h), "pages"
+// is the lock of the page heap, "any" is atomic and argued where it is used.
 #pragma once
 
 #include <atomic>
@@ -75,19 +76,19 @@ enum class SpanState : std::uint8_t {
 };
 
 struct alignas(64) Span {
-  Block* blocks = nullptr;              // owner: free blocks that are in no bin
-  Span* next = nullptr;                 // slab: owner, in the list of its class; free: pages
+  Block* blocks = nullptr;              // holder: free blocks that are in no bin
+  Span* next = nullptr;                 // slab: holder, in the list of its class; free: pages
   Span* previous = nullptr;             // likewise
-  std::atomic<std::uint32_t> used;      // slab: owner, others read: blocks that are not home;
+  std::atomic<std::uint32_t> used;      // slab: holder, others read: blocks that are not home;
                                         // large: pages, the program reads: granules it may use
   std::uint32_t granules = 0;           // pages; const while in use, but for a large block's owner
-  std::uint32_t carved = 0;             // owner: blocks that have ever been linked
-  std::uint32_t free_blocks = 0;        // owner: length of `blocks`
+  std::uint32_t carved = 0;             // holder: blocks that have ever been linked
+  std::uint32_t free_blocks = 0;        // holder: length of `blocks`
   std::uint32_t slab_blocks = 0;        // pages; const while in use: how many the slab has room for
   std::uint32_t back = 0;               // granules back to the slab's first; const while in use
   std::uint8_t size_class = 0;          // pages; const while in use
   SpanState state = SpanState::in_use;  // pages; const while in use
-  bool listed = false;                  // owner: in the list of its class
+  bool listed = false;                  // holder: in the list of its class
   bool zeroed = false;                  // pages: reads as zero throughout
 };
 static_assert(sizeof(Span) == 64);
@@ -96,8 +97,8 @@ static_assert(sizeof(Span) == 64);
 // the owner; all zero while there is nothing. One per granule; the words of a longer slab go on
 // over the structures of its other granules.
 struct alignas(64) RemoteFrees {
-  Span* next_ready = nullptr;                 // who made `pending` positive, then the owner
-  std::atomic<std::uint32_t> pending{0};      // any: frees that the owner has not yet counted
+  Span* next_ready = nullptr;                 // who made `pending` positive, then the holder
+  std::atomic<std::uint32_t> pending{0};      // any: frees that are not yet taken from `used`
   std::atomic<std::uint64_t> words[22] = {};  // any: a bit for each block, by number
 };
 static_assert(sizeof(RemoteFrees) == 192);
@@ -130,25 +131,31 @@ inline constexpr Entry nobody = ~Entry{0};
 
 struct ThreadHeap;
 
+// Who changes a heap's slabs and their lists at the moment (sweep.h).
+enum class Holder : std::uint8_t { none, owner, sweeper };
+
 // As much of a heap as malloc and free look at before they know whether the thread has one.
 struct HeapFront {
-  Entry self = nobody;                // const: its number as the map has it
-  bool is_orphan = false;             // orphans' lock
-  bool is_stocked = false;            // orphans' lock: an orphan whose bins hold blocks
-  bool is_inherited = false;          // orphans' lock: its thread did not end, but was not forked
-  bool has_wide_bins = false;         // const: it is one of the first
-  std::atomic<bool> busy{false};      // owner: in a slow path; a fork leaves such a heap alone
-  std::uint8_t checked_class = 0;     // owner: whose bin was looked at last (bins.cpp)
-  ThreadHeap* next_orphan = nullptr;  // orphans' lock
-  Bin bins[class_count];              // owner
+  Entry self = nobody;                 // const: its number as the map has it
+  bool is_orphan = false;              // orphans' lock
+  bool is_stocked = false;             // orphans' lock: an orphan whose bins hold blocks
+  bool is_inherited = false;           // orphans' lock: its thread did not end, but was not forked
+  bool has_wide_bins = false;          // const: it is one of the first
+  std::atomic<bool> busy{false};       // owner: changes a batch; a fork leaves such a heap alone
+  std::atomic<Holder> holder{};        // any: who holds the heap
+  std::uint8_t checked_class = 0;      // owner: whose bin was looked at last (bins.cpp)
+  std::uint32_t stocked_granules = 0;  // orphans' lock: how many its slabs had when it was stocked
+  ThreadHeap* next_orphan = nullptr;   // orphans' lock
+  Bin bins[class_count];               // owner
 };
 
 struct alignas(64) ThreadHeap : HeapFront {
-  Span* partial[class_count] = {};                // owner: slabs with blocks to give, by class
-  std::uint32_t slabs[class_count] = {};          // owner: how many the heap has, by class
-  RemoteBatch batches[batch_count];               // owner
-  KeptSpans kept[kept_lengths];                   // owner: free large spans, by length
-  alignas(64) std::atomic<Span*> ready{nullptr};  // any: slabs with pending frees, a stack
+  Span* partial[class_count] = {};                  // holder: slabs with blocks to give, by class
+  std::uint32_t slabs[class_count] = {};            // holder: how many the heap has, by class
+  RemoteBatch batches[batch_count];                 // owner
+  KeptSpans kept[kept_lengths];                     // owner: free large spans, by length
+  alignas(64) std::atomic<Span*> ready{nullptr};    // any: slabs with pending frees, a stack
+  std::atomic<std::int32_t> sweepable_granules{0};  // any: roughly, of slabs that wait to be swept
 };
 static_assert(sizeof(ThreadHeap) == 3200);
 

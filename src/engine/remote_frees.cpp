@@ -1,15 +1,31 @@
 #include "engine/remote_frees.h"
 
 #include <bit>
+#include <cerrno>
 
 #include "base/busy_mark.h"
 #include "base/event_counts.h"
 #include "engine/slabs.h"
+#include "engine/sweep.h"
 
 namespace ts::engine {
 namespace {
 
-void send(Span& slab, std::uint32_t word, std::uint64_t bits, std::uint32_t count) noexcept {
+// Whether all blocks in use of a slab are pending, after so many more: a guess, since the slab may be
+// anybody's by now. The line of `used` is the owner's, and costs more than the rest of sending: it is
+// left alone while little is pending, where a page of blocks was freed in turn and the next one
+// follows, perhaps, and where no other block can be in use.
+bool is_probably_all(const Span& slab, const SizeClass& c, std::uint32_t pending,
+                     std::uint32_t more) noexcept {
+  const std::size_t slab_bytes = c.slab_granules * granule_bytes;
+  const std::size_t pending_bytes = std::size_t{pending} * c.block_bytes;
+  if (pending_bytes + c.block_bytes > slab_bytes) return true;
+  if (pending_bytes < slab_bytes / 8 || (more == c.carve_blocks && more != 1)) return false;
+  return pending == used(slab);
+}
+
+// The heap that the blocks go home to, if it had better be swept; else null.
+ThreadHeap* send(Span& slab, std::uint32_t word, std::uint64_t bits, std::uint32_t count) noexcept {
   if constexpr (counting) count_event(Event::remote_batches_sent);
   // Read while the blocks still count as used: afterwards, the slab may be anybody's.
   const Entry entry = layout.map[number_of(&slab)].load(std::memory_order_relaxed);
@@ -23,65 +39,93 @@ void send(Span& slab, std::uint32_t word, std::uint64_t bits, std::uint32_t coun
     report_misuse(Misuse::double_free, FoundBy::a_later_call, memory_of(&slab) + number * bytes,
                   bytes);
     const auto repeated = static_cast<std::uint32_t>(std::popcount(twice));
-    if (count <= repeated) return;
+    if (count <= repeated) return nullptr;
     count -= repeated;  // each comes home once
   }
   // release: the bits are set before they are counted. acquire: pairs with the owner's exchange,
   // after which next_ready is ours to write.
-  if (frees.pending.fetch_add(count, std::memory_order_acq_rel) != 0) return;
-  std::atomic<Span*>& ready = heap_of(entry)->ready;
-  Span* head = ready.load(std::memory_order_relaxed);
-  do {
-    frees.next_ready = head;
-  } while (!ready.compare_exchange_weak(head, &slab, std::memory_order_release,
-                                        std::memory_order_relaxed));
+  const std::uint32_t pending = frees.pending.fetch_add(count, std::memory_order_acq_rel);
+  ThreadHeap& owner = *heap_of(entry);
+  if (pending == 0) {
+    Span* head = owner.ready.load(std::memory_order_relaxed);
+    do {
+      frees.next_ready = head;
+    } while (!owner.ready.compare_exchange_weak(head, &slab, std::memory_order_release,
+                                                std::memory_order_relaxed));
+  }
+  const SizeClass& c = size_class_of(entry);
+  if (!is_probably_all(slab, c, pending + count, count)) return nullptr;
+  return count_sweepable(owner, c.slab_granules) ? &owner : nullptr;
 }
 
 // Sends the blocks of a batch home, of which there are some; it is empty then.
-void send(RemoteBatch& batch) noexcept {
+ThreadHeap* send(RemoteBatch& batch) noexcept {
   const std::uint64_t bits = batch.bits;
   const std::uint32_t count = batch.count;
   batch.bits = 0;
   batch.count = 0;
-  send(*batch.slab, batch.word, bits, count);
+  return send(*batch.slab, batch.word, bits, count);
 }
 
-// Empties the batch and begins it anew for other blocks.
-void begin_batch(RemoteBatch& batch, Span& slab, std::uint32_t word) noexcept {
-  if (batch.count != 0) send(batch);
+// Empties the batch, as send() does, and begins it anew for other blocks.
+ThreadHeap* begin_batch(RemoteBatch& batch, Span& slab, std::uint32_t word) noexcept {
+  ThreadHeap* const to_sweep = batch.count != 0 ? send(batch) : nullptr;
   batch.bits = 0;  // of what was never counted (release_remote)
   std::atomic_thread_fence(std::memory_order_release);  // before the slab that they are not of
   batch = {&slab, 0, word, 0};
   __builtin_prefetch(&remote_word_of(&slab, word), 1);  // by the time that the batch is full
+  return to_sweep;
+}
+
+void sweep_within_free(ThreadHeap* heap) noexcept {
+  if (heap == nullptr) [[likely]]
+    return;
+  const int kept = errno;
+  sweep(*heap);
+  errno = kept;
+}
+
+// What release_remote_slow() does while a fork had better leave the heap alone.
+ThreadHeap* put_into_batch(ThreadHeap& heap, void* p, const SizeClass& c,
+                           FoundBy found_by) noexcept {
+  const BusyMark mark{heap.busy};
+  const BlockPlace place = place_of(p, c);
+  if (!place.is_beginning) [[unlikely]] {
+    report_misuse(Misuse::no_beginning, found_by, p, c.block_bytes);
+    return nullptr;
+  }
+  Span& slab = layout.spans[place.slab_number];
+  const std::uint32_t word = place.number / 64;
+  const std::uint64_t bit = std::uint64_t{1} << place.number % 64;
+  RemoteBatch& batch = batch_for(heap, place);
+  ThreadHeap* to_sweep = nullptr;
+  if (batch.slab != &slab || batch.word != word) to_sweep = begin_batch(batch, slab, word);
+  if ((batch.bits & bit) != 0) [[unlikely]] {
+    report_misuse(Misuse::double_free, found_by, p, c.block_bytes);
+    return to_sweep;
+  }
+  batch.bits |= bit;
+  // A page of blocks is the most that a thread keeps from their owner.
+  if (++batch.count != c.carve_blocks) return to_sweep;
+  ThreadHeap* const also = send(batch);
+  return also != nullptr ? also : to_sweep;
 }
 
 }  // namespace
 
 void release_remote_slow(ThreadHeap& heap, void* p, const SizeClass& c, FoundBy found_by) noexcept {
-  const BusyMark mark{heap.busy};
-  const BlockPlace place = place_of(p, c);
-  if (!place.is_beginning) [[unlikely]]
-    return report_misuse(Misuse::no_beginning, found_by, p, c.block_bytes);
-  Span& slab = layout.spans[place.slab_number];
-  const std::uint32_t word = place.number / 64;
-  const std::uint64_t bit = std::uint64_t{1} << place.number % 64;
-  RemoteBatch& batch = batch_for(heap, place);
-  if (batch.slab != &slab || batch.word != word) begin_batch(batch, slab, word);
-  if ((batch.bits & bit) != 0) [[unlikely]]
-    return report_misuse(Misuse::double_free, found_by, p, c.block_bytes);
-  batch.bits |= bit;
-  // A page of blocks is the most that a thread keeps from their owner.
-  if (++batch.count == c.carve_blocks) send(batch);
+  sweep_within_free(put_into_batch(heap, p, c, found_by));
 }
 
 void release_remote_at_once(void* p, const SizeClass& c) noexcept {
   const BlockPlace place = place_of(p, c);
   if (!place.is_beginning) [[unlikely]]
     return report_misuse(Misuse::no_beginning, FoundBy::free, p, c.block_bytes);
-  send(layout.spans[place.slab_number], place.number / 64, std::uint64_t{1} << place.number % 64,
-       1);
+  sweep_within_free(send(layout.spans[place.slab_number], place.number / 64,
+                         std::uint64_t{1} << place.number % 64, 1));
 }
 
+// Without a sweep: the caller is in a slow path, and there will be other occasions.
 void send_batches(ThreadHeap& heap) noexcept {
   for (RemoteBatch& batch : heap.batches) {
     if (batch.count != 0) send(batch);
@@ -91,6 +135,7 @@ void send_batches(ThreadHeap& heap) noexcept {
 bool drain(ThreadHeap& heap) noexcept {
   if (heap.ready.load(std::memory_order_relaxed) == nullptr) return false;
   if constexpr (counting) count_event(Event::remote_drains);
+  heap.sweepable_granules.store(0, std::memory_order_relaxed);
   // acquire: pairs with the push in send(); sees next_ready
   Span* slab = heap.ready.exchange(nullptr, std::memory_order_acquire);
   while (slab != nullptr) {

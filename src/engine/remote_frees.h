@@ -13,9 +13,10 @@
 //   bits found, so it reaches 0 only when every batch has been sent whole; and the one that still
 //   has to push comes before the owner can take the count, since the owner takes counts of slabs that
 //   it found on the stack only. Between adding to a positive count and returning, a thread touches
-//   nothing of the slab.
-// - `next_ready` has one writer at a time: who made the count positive, until the owner takes it.
+//   nothing of the slab (but looks at `used`, for a guess).
+// - `next_ready` has one writer at a time: who made the count positive, then who took the stack.
 // - The stack is emptied by an exchange, never popped, so it knows no ABA.
+// - A sweeper (sweep.h) is to all this the owner, while that waits.
 //
 // tests/models/remote_free_test.cpp goes through every interleaving of a model of this.
 #pragma once
@@ -80,7 +81,7 @@ void release_remote_at_once(void* p, const SizeClass& c) noexcept;
 // Sends what the thread keeps in batches.
 void send_batches(ThreadHeap& heap) noexcept;
 
-// Takes what other threads sent home to this heap, which the calling thread owns; true if there was
+// Takes what other threads sent home to this heap, which the calling thread holds; true if there was
 // anything.
 bool drain(ThreadHeap& heap) noexcept;
 

@@ -24,11 +24,8 @@ void set_entries(Span& slab, Entry entry) noexcept {
 }
 
 void release_slab(ThreadHeap& heap, Span& slab) noexcept {
-  if constexpr (counting) count_event(Event::slabs_released);
-  unlist(heap, slab);
-  --heap.slabs[slab.size_class];
-  set_entries(slab, 0);
-  page_heap.release(&slab);
+  take_slab_out(heap, slab);
+  give_slab_back(slab);
 }
 
 }  // namespace
@@ -37,6 +34,17 @@ void unlist(ThreadHeap& heap, Span& slab) noexcept {
   if (slab.next != nullptr) slab.next->previous = slab.previous;
   (slab.previous != nullptr ? slab.previous->next : heap.partial[slab.size_class]) = slab.next;
   slab.listed = false;
+}
+
+void take_slab_out(ThreadHeap& heap, Span& slab) noexcept {
+  if (slab.listed) unlist(heap, slab);
+  --heap.slabs[slab.size_class];
+}
+
+void give_slab_back(Span& slab) noexcept {
+  if constexpr (counting) count_event(Event::slabs_released);
+  set_entries(slab, 0);
+  page_heap.release(&slab);
 }
 
 void add_slab(ThreadHeap& heap, Span& span) noexcept {

@@ -1,6 +1,6 @@
 // A heap's slabs of one class: the list of those that have blocks to give, how a block comes home
-// to its slab, and when a slab goes back to the page heap. Only the thread that owns the heap calls
-// these.
+// to its slab, and when a slab goes back to the page heap. Only who holds the heap (sweep.h) may
+// call what has a heap for an argument.
 #pragma once
 
 #include "base/check.h"
@@ -19,6 +19,11 @@ void add_slab(ThreadHeap& heap, Span& span) noexcept;
 
 // Takes a slab off the list.
 void unlist(ThreadHeap& heap, Span& slab) noexcept;
+
+// Takes a slab of which nothing is used out of the heap; from then on it is the caller's alone, who
+// gives it to the page heap, which needs no hold.
+void take_slab_out(ThreadHeap& heap, Span& slab) noexcept;
+void give_slab_back(Span& slab) noexcept;
 
 // Puts a block on its slab's list, without a word about how many are in use.
 inline void push(Span& slab, Block* block) noexcept {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "base/busy_mark.h"
 #include "base/check.h"
 #include "base/event_counts.h"
 #include "engine/bins.h"
@@ -13,6 +12,7 @@
 #include "engine/page_heap.h"
 #include "engine/remote_frees.h"
 #include "engine/slabs.h"
+#include "engine/sweep.h"
 #include "os/mutex.h"
 #include "os/options.h"
 #include "os/os.h"
@@ -25,7 +25,7 @@ namespace {
 constinit Mutex orphans_lock;
 constinit ThreadHeap* orphans TS_GUARDED_BY(orphans_lock) = nullptr;
 constinit ThreadHeap* last_orphan TS_GUARDED_BY(orphans_lock) = nullptr;
-constinit std::size_t stocked_granules TS_GUARDED_BY(orphans_lock) = 0;  // slabs of stocked ones
+constinit std::size_t all_stocked_granules TS_GUARDED_BY(orphans_lock) = 0;
 
 // Whether there are any, for who would rather not take the lock; relaxed, since nothing hangs on
 // it.
@@ -35,17 +35,17 @@ constinit std::atomic<bool> any_orphans{false};
 // slabs of all such heaps would be more than this: few blocks keep many slabs.
 constexpr std::size_t max_stocked_granules = (std::size_t{16} << 20) / granule_bytes;
 
-std::size_t granules_of_slabs(const ThreadHeap& heap) noexcept {
-  std::size_t granules = 0;
+std::uint32_t granules_of_slabs(const ThreadHeap& heap) noexcept {
+  std::uint32_t granules = 0;
   for (unsigned c = 1; c < class_count; ++c)
-    granules += std::size_t{heap.slabs[c]} * size_classes[c].slab_granules;
+    granules += heap.slabs[c] * size_classes[c].slab_granules;
   return granules;
 }
 
 void push_orphan(ThreadHeap& heap) noexcept TS_REQUIRES(orphans_lock) {
   any_orphans.store(true, std::memory_order_relaxed);
   heap.is_orphan = true;
-  if (heap.is_stocked) stocked_granules += granules_of_slabs(heap);
+  if (heap.is_stocked) all_stocked_granules += heap.stocked_granules;
   heap.next_orphan = orphans;
   if (orphans == nullptr) last_orphan = &heap;
   orphans = &heap;
@@ -53,7 +53,7 @@ void push_orphan(ThreadHeap& heap) noexcept TS_REQUIRES(orphans_lock) {
 
 // Its bins are emptied, or somebody's.
 void unstock(ThreadHeap& heap) noexcept TS_REQUIRES(orphans_lock) {
-  if (heap.is_stocked) stocked_granules -= granules_of_slabs(heap);
+  if (heap.is_stocked) all_stocked_granules -= heap.stocked_granules;
   heap.is_stocked = false;
 }
 
@@ -85,9 +85,9 @@ void rotate_orphans() noexcept TS_REQUIRES(orphans_lock) {
 
 // Whether the heap of the thread that ends may keep what is in its bins. (Of several that end at a
 // time each may be told so; then they keep that much more.)
-bool may_be_stocked(const ThreadHeap& heap) noexcept {
+bool may_be_stocked(std::uint32_t granules) noexcept {
   const Guard guard{orphans_lock};
-  return stocked_granules + granules_of_slabs(heap) <= max_stocked_granules;
+  return all_stocked_granules + granules <= max_stocked_granules;
 }
 
 void thread_ends(void* argument) {
@@ -95,9 +95,13 @@ void thread_ends(void* argument) {
   // What follows in this thread (other destructors, the C library's own end) does without: if it
   // got another, its end might be over before that is taken back.
   if (current_heap == &heap) current_heap = ended_heap;
-  const bool is_stocked = may_be_stocked(heap);
+  const std::uint32_t granules = [&heap] {
+    const HeapHold hold{heap};
+    return granules_of_slabs(heap);
+  }();
+  const bool is_stocked = may_be_stocked(granules);
   {
-    const BusyMark mark{heap.busy};
+    const HeapHold hold{heap};
     if (is_stocked) {
       send_batches(heap);
     } else {
@@ -106,6 +110,7 @@ void thread_ends(void* argument) {
   }
   const Guard guard{orphans_lock};
   heap.is_stocked = is_stocked;
+  heap.stocked_granules = granules;
   push_orphan(heap);
 }
 
@@ -133,7 +138,10 @@ Block* allocate_from_common(unsigned size_class) noexcept {
   if (common_heap == nullptr) return nullptr;
   Bin& bin = common_heap->bins[size_class];
   Block* const block = bin.head;
-  if (block == nullptr) return refill(*common_heap, size_class);
+  if (block == nullptr) {
+    const HeapHold hold{*common_heap};
+    return refill(*common_heap, size_class);
+  }
   bin.head = block->next;
   ++bin.room;
   return block;
@@ -141,7 +149,9 @@ Block* allocate_from_common(unsigned size_class) noexcept {
 
 void drain_common() noexcept {
   const Guard guard{common_lock};
-  if (common_heap != nullptr) empty(*common_heap);
+  if (common_heap == nullptr) return;
+  const HeapHold hold{*common_heap};
+  empty(*common_heap);
 }
 
 void recount_if_inherited(ThreadHeap& heap) noexcept {
@@ -197,7 +207,7 @@ bool drain_orphans(std::size_t at_most) noexcept {
   for (ThreadHeap* const last = last_orphan; orphans != nullptr && at_most != 0; --at_most) {
     ThreadHeap& heap = *orphans;
     {
-      const BusyMark mark{heap.busy};
+      const HeapHold hold{heap};
       if (heap.is_stocked) {
         unstock(heap);
         recount_if_inherited(heap);
@@ -212,10 +222,13 @@ bool drain_orphans(std::size_t at_most) noexcept {
   return true;
 }
 
-// What to do about a slab that got a block back, but for the usual nothing.
-[[gnu::noinline]] void settle_and_unpin(ThreadHeap& heap, Span& slab) noexcept {
+// What to do about a slab that got a block back, after which so many are used, but for the usual
+// nothing.
+[[gnu::noinline]] void settle_and_unpin(ThreadHeap& heap, Span& slab,
+                                        std::uint32_t used_now) noexcept {
   const int kept = errno;
-  const BusyMark mark{heap.busy};
+  const HeapHold hold{heap};
+  set_used(slab, used_now);
   if (settle(heap, slab)) unpin(heap, slab);
   errno = kept;
 }
@@ -232,12 +245,13 @@ void drain_all() noexcept {
   // Twice: what lay in one heap's bins may belong to another that was drained before.
   for (int round = 0; round < 2; ++round) {
     if (has_heap()) {
-      const BusyMark mark{current_heap->busy};
+      const HeapHold hold{own_heap()};
       empty(own_heap());
     }
     drain_common();
     drain_orphans(SIZE_MAX);
   }
+  sweep_all();
 }
 
 Span* allocate_span(std::size_t granules, std::size_t alignment_granules,
@@ -249,7 +263,7 @@ Span* allocate_span(std::size_t granules, std::size_t alignment_granules,
   Span* span = allocate(From::dirty);
   if (span != nullptr) return span;
   if (has_heap()) {
-    const BusyMark mark{current_heap->busy};
+    const HeapHold hold{own_heap()};
     send_batches(own_heap());
     if (drain(own_heap())) span = allocate(From::dirty);
   }
@@ -257,8 +271,9 @@ Span* allocate_span(std::size_t granules, std::size_t alignment_granules,
   constexpr std::size_t orphans_at_a_time = 4;
   if (drain_orphans(orphans_at_a_time)) span = allocate(From::dirty);
   if (span == nullptr) span = allocate(From::anywhere);
-  if (span == nullptr && drain_orphans(SIZE_MAX)) span = allocate(From::anywhere);
-  return span;
+  if (span != nullptr) return span;
+  const bool has_drained = drain_orphans(SIZE_MAX);
+  return sweep_all() || has_drained ? allocate(From::anywhere) : nullptr;
 }
 
 void* allocate_slow(const Bin& bin) noexcept {
@@ -269,7 +284,7 @@ void* allocate_slow(const Bin& bin) noexcept {
     if (void* const p = allocate_guarded(size_classes[size_class]); p != nullptr) return p;
   }
   ThreadHeap& heap = own_heap();
-  const BusyMark mark{heap.busy};
+  const HeapHold hold{heap};
   Block* const block = refill(heap, size_class);
   return block != nullptr ? block : out_of_memory();
 }
@@ -295,13 +310,14 @@ void release_overflow(void* p, std::size_t bin_offset, HeapFront* heap) noexcept
   put_before(slab.blocks, static_cast<Block*>(p), first);
   std::atomic_thread_fence(std::memory_order_release);
   ++slab.free_blocks;
-  set_used(slab, static_cast<std::uint32_t>(others));
-  if (slab.listed && others > most_used_to_unpin) return;
+  // release: without a hold, the slab may be swept from here on (pairs with is_sweepable)
+  if (slab.listed && others > (slab.granules == 1 ? 0 : most_used_to_unpin))
+    return slab.used.store(static_cast<std::uint32_t>(others), std::memory_order_release);
   if (others >= 0) [[likely]]
-    return settle_and_unpin(static_cast<ThreadHeap&>(*heap), slab);
+    return settle_and_unpin(static_cast<ThreadHeap&>(*heap), slab,
+                            static_cast<std::uint32_t>(others));
   slab.blocks = first;
   --slab.free_blocks;
-  set_used(slab, 0);
   report_double_free(p);
 }
 
@@ -344,9 +360,9 @@ void release_slow(void* p, Entry kind) noexcept {
 
 // ---- fork ----
 //
-// Locks in the order in which threads take them: common, orphans, pages, guarded. In the child, the
-// heaps of the threads that are gone become orphans, but for those that were in the middle of a
-// change.
+// Locks in the order in which threads take them: common, orphans, sweep, pages, guarded. In the
+// child, the heaps of the threads that are gone become orphans, but for those that were in the
+// middle of a change.
 
 namespace {
 constinit bool forks_with_one_thread = false;  // the thread that has all the locks for it
@@ -355,6 +371,7 @@ constinit bool forks_with_one_thread = false;  // the thread that has all the lo
 void fork_prepare() noexcept TS_NO_ANALYSIS {
   common_lock.lock_for_fork();
   orphans_lock.lock_for_fork();
+  sweep_fork_prepare();
   page_heap.fork_prepare();
   guarded_fork_prepare();
   forks_with_one_thread = os::has_one_thread();
@@ -363,6 +380,7 @@ void fork_prepare() noexcept TS_NO_ANALYSIS {
 void fork_parent() noexcept TS_NO_ANALYSIS {
   guarded_fork_parent();
   page_heap.fork_parent();
+  sweep_fork_parent();
   orphans_lock.unlock_after_fork();
   common_lock.unlock_after_fork();
 }
@@ -370,18 +388,20 @@ void fork_parent() noexcept TS_NO_ANALYSIS {
 void fork_child() noexcept TS_NO_ANALYSIS {
   guarded_fork_child();
   page_heap.fork_child();
+  sweep_fork_child();
   orphans_lock.reset_after_fork();
   common_lock.reset_after_fork();
   if (forks_with_one_thread) return;  // it may be in the middle of a change, and will end that
-  stocked_granules = 0;
   const std::uint32_t count = layout.heap_count.load(std::memory_order_relaxed);
   for (std::uint32_t number = 1; number <= count; ++number) {
     ThreadHeap& heap = *heap_of(number << heap_shift);
-    if (heap.is_orphan && heap.is_stocked) stocked_granules += granules_of_slabs(heap);
     const bool is_somebodys = &heap == current_heap || &heap == common_heap || heap.is_orphan;
-    if (is_somebodys || heap.busy.load(std::memory_order_relaxed) || heap.self == 0) continue;
+    const bool is_in_change = heap.busy.load(std::memory_order_relaxed) ||
+                              heap.holder.load(std::memory_order_relaxed) != Holder::none;
+    if (is_somebodys || is_in_change || heap.self == 0) continue;
     // Touched as little as may be: what the child writes to is copied, and it may well end soon.
     heap.is_stocked = heap.is_inherited = true;
+    heap.stocked_granules = granules_of_slabs(heap);
     push_orphan(heap);
   }
 }

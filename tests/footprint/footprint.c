@@ -5,6 +5,7 @@
 #include <malloc.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -244,6 +245,54 @@ static void regrets_pass(void) {
   EXPECT(left <= (size_t)24 << 20, "12 s after blocks of 64 MB %zu bytes are left", left);
 }
 
+enum { waiting_owners = 10, owned_bytes = 20 << 20 };
+static void** loads[waiting_owners];
+static atomic_uint loads_taken;
+static pthread_barrier_t loads_are_free;
+
+static void* take_load_and_wait(void* unused) {
+  const unsigned number = atomic_fetch_add(&loads_taken, 1);
+  const size_t count = owned_bytes / 200;
+  loads[number] = malloc(count * sizeof *loads[number]);
+  REQUIRE(loads[number] != NULL, "malloc is null");
+  for (size_t i = 0; i < count; ++i) {
+    const size_t bytes = 16 + i * 37 % 368;
+    loads[number][i] = malloc(bytes);
+    REQUIRE(loads[number][i] != NULL, "malloc is null");
+    memset(loads[number][i], 1, bytes);
+  }
+  pthread_barrier_wait(&all_done);
+  pthread_barrier_wait(&loads_are_free);
+  return unused;
+}
+
+static void waiting_threads_keep_little(void) {
+  pthread_t ids[waiting_owners];
+  pthread_barrier_init(&all_done, NULL, waiting_owners + 1);
+  pthread_barrier_init(&loads_are_free, NULL, waiting_owners + 1);
+  for (int i = 0; i < waiting_owners; ++i) {
+    const int error = pthread_create(&ids[i], NULL, take_load_and_wait, NULL);
+    REQUIRE(error == 0, "pthread_create: %s", strerror(error));
+  }
+  pthread_barrier_wait(&all_done);
+  const size_t before = memory("VmRSS:");
+  for (int i = 0; i < waiting_owners; ++i) {
+    for (size_t k = 0; k < owned_bytes / 200; ++k) free(loads[i][k]);
+    free(loads[i]);
+  }
+  const size_t after = memory("VmRSS:");
+  malloc_trim(0);
+  const size_t trimmed = memory("VmRSS:");
+  report_figure(
+      "of %zu KB that threads wait with, %zu KB are left when others freed it, %zu KB after "
+      "malloc_trim",
+      before >> 10, after >> 10, trimmed >> 10);
+  EXPECT(after <= (size_t)64 << 20, "%zu bytes are left, of %zu", after, before);
+  EXPECT(trimmed <= (size_t)12 << 20, "%zu bytes are left after malloc_trim", trimmed);
+  pthread_barrier_wait(&loads_are_free);
+  for (int i = 0; i < waiting_owners; ++i) pthread_join(ids[i], NULL);
+}
+
 static void* shared_block;
 static pthread_barrier_t both;
 
@@ -448,6 +497,7 @@ static const Check checks[] = {
     {"threads that end leave nothing behind", ended_threads_leave_nothing},
     {"many threads that end at a time keep little", many_ended_threads_keep_little},
     {"many threads with few blocks hold pages", many_threads_with_few_blocks_hold_pages},
+    {"waiting threads keep little of what others freed", waiting_threads_keep_little},
     {"memory that was needed again is given back in the end", regrets_pass},
     {"large blocks that are hardly touched hold little", sparse_blocks_stay_sparse},
     {"large blocks that are filled get huge pages", filled_blocks_get_huge_pages},

@@ -1,7 +1,7 @@
-// Every interleaving of the engine's remote frees (remote_frees.cpp: send, drain), on a model of one
-// slab whose blocks other threads send home, one or two in a batch, while the owner takes them back,
-// hands them out again, and returns the slab when nothing of it is in use. Steps are the accesses to shared memory, one by
-// one (explorer.h).
+// Every interleaving of the engine's remote frees (remote_frees.cpp: send, drain; sweep.cpp), on a
+// model of one slab whose blocks other threads send home, one or two in a batch, while the owner
+// takes them back, hands them out again, frees one itself, and returns the slab when nothing of it is
+// in use; or a sweeper does. Steps are the accesses to shared memory, one by one (explorer.h).
 #include <gtest/gtest.h>
 
 #include <array>
@@ -19,7 +19,8 @@ constexpr unsigned lives = 2;  // times that a block is handed out
 
 // The blocks that each of them frees: its batch.
 constexpr std::array<std::uint8_t, freers> batches{0b1001, 0b0010, 0b0100};
-constexpr std::uint8_t all_blocks = 0b1111;
+constexpr std::uint8_t own_block = 0b10000;  // the owner frees it
+constexpr std::uint8_t all_blocks = 0b11111;
 
 constexpr std::uint8_t blocks_in(std::uint8_t bits) {
   return static_cast<std::uint8_t>(std::popcount(bits));
@@ -32,7 +33,13 @@ enum class Mistake {
   used_falls_by_bits,
   bits_before_count,
   lists_without_blocks,
+  sweeps_without_hold,
+  sweeps_what_is_pending,
+  forgets_what_it_does_not_sweep,
+  looks_after_counting_without_hold,
 };
+
+enum class Holder : std::uint8_t { none, owner, sweeper };
 
 struct State {
   // Shared memory.
@@ -47,6 +54,10 @@ struct State {
   std::uint8_t owner = 0;  // its next step
   std::uint8_t counted = 0;
   bool returned = false;  // the slab, to the page heap
+  std::uint8_t own = 0;   // the owner's free of its own block: its next step
+  Holder holder = Holder::none;
+  std::uint8_t sweeper = 0;        // its next step
+  std::uint8_t swept_pending = 0;  // what it read
   // Of each freeing thread: its next step, and how often its block will still be handed out.
   std::array<std::uint8_t, freers> step{};
   std::array<std::uint8_t, freers> lives_left{};
@@ -57,7 +68,7 @@ struct State {
 class Model {
  public:
   using State = testing::State;
-  static constexpr unsigned threads = freers + 1 + freers;
+  static constexpr unsigned threads = freers + 1 + freers + 2;
 
   explicit Model(Mistake mistake) : mistake_{mistake} {}
 
@@ -68,11 +79,13 @@ class Model {
   }
 
   // Threads below `freers` free; `freers` is the owner's draining; those above are the owner's
-  // handing a block out again, which it does between two drains only.
+  // handing a block out again, and its free of its own, which it does between two drains only; then
+  // the sweeper.
   bool step(State& s, unsigned thread) {
     if (thread < freers) return free_step(s, thread);
     if (thread == freers) return owner_step(s);
-    return hand_out(s, thread - freers - 1);
+    if (thread <= 2 * freers) return hand_out(s, thread - freers - 1);
+    return thread == 2 * freers + 1 ? own_free_step(s) : sweeper_step(s);
   }
 
   void end(const State& s) {
@@ -83,7 +96,9 @@ class Model {
 
  private:
   enum Freer : std::uint8_t { set_bits, count, push, done };
-  enum Owner : std::uint8_t { take_stack, take_count, take_bits, settle };
+  enum Owner : std::uint8_t { begin_hold, take_stack, take_count, take_bits, settle };
+  enum OwnFree : std::uint8_t { put, fall, look, over };
+  enum Sweeper : std::uint8_t { try_hold, sweep_stack, load_pending, load_used, leave, end_hold };
 
   bool free_step(State& s, unsigned thread) {
     const std::uint8_t batch = batches[thread];
@@ -116,8 +131,13 @@ class Model {
 
   bool owner_step(State& s) {
     switch (s.owner) {
+      case begin_hold:
+        if (!s.on_stack || is_in_own_free(s) || s.holder != Holder::none) return false;
+        s.holder = Holder::owner;
+        s.owner = take_stack;
+        return true;
       case take_stack:
-        if (!s.on_stack || s.returned) return false;
+        touch(s);
         s.on_stack = false;
         s.owner = mistake_ == Mistake::bits_before_count ? take_bits : take_count;
         return true;
@@ -137,17 +157,96 @@ class Model {
         if (s.counted > s.used) wrong = "more blocks came home than were out";
         s.used = static_cast<std::uint8_t>(s.used - s.counted);
         s.counted = 0;
-        s.owner = take_stack;
-        s.listed = s.listed || s.home != 0 || mistake_ == Mistake::lists_without_blocks;
-        if (s.listed && s.home == 0) wrong = "a slab without blocks is listed";
-        if (s.used == 0) {
-          // Blocks that will be handed out again are handed out before the slab is returned.
-          for (const std::uint8_t left : s.lives_left) {
-            if (left != 0) return true;
-          }
-          if (s.home != all_blocks) wrong = "a slab is returned without all of its blocks";
-          s.returned = true;
+        s.owner = begin_hold;
+        s.holder = Holder::none;
+        settle_slab(s);
+        return true;
+    }
+  }
+
+  void settle_slab(State& s) {
+    s.listed = s.listed || s.home != 0 || mistake_ == Mistake::lists_without_blocks;
+    if (s.listed && s.home == 0) wrong = "a slab without blocks is listed";
+    if (s.used != 0) return;
+    // Blocks that will be handed out again are handed out before the slab is returned.
+    for (const std::uint8_t left : s.lives_left) {
+      if (left != 0) return;
+    }
+    if (s.home != all_blocks) wrong = "a slab is returned without all of its blocks";
+    s.returned = true;
+  }
+
+  static bool is_in_own_free(const State& s) { return s.own == fall || s.own == look; }
+
+  // release_overflow()
+  bool own_free_step(State& s) {
+    switch (s.own) {
+      case put:
+        if (s.owner != begin_hold) return false;
+        touch(s);
+        s.home |= own_block;
+        s.own = fall;
+        return true;
+      case fall:
+        touch(s);
+        if (s.listed && s.used > 1) {
+          --s.used;
+          s.own = mistake_ == Mistake::looks_after_counting_without_hold ? look : over;
+          return true;
         }
+        if (s.holder != Holder::none) return false;
+        --s.used;
+        s.own = over;
+        settle_slab(s);
+        return true;
+      case look:
+        touch(s);
+        s.own = over;
+        return true;
+      default:
+        return false;
+    }
+  }
+
+  bool sweeper_step(State& s) {
+    switch (s.sweeper) {
+      case try_hold:
+        if (!s.on_stack || s.returned) return false;
+        if (mistake_ != Mistake::sweeps_without_hold) {
+          if (s.holder != Holder::none) return false;
+          s.holder = Holder::sweeper;
+        }
+        s.sweeper = sweep_stack;
+        return true;
+      case sweep_stack:
+        s.sweeper = s.on_stack ? load_pending : end_hold;
+        s.on_stack = false;
+        return true;
+      case load_pending:
+        touch(s);
+        s.swept_pending = s.pending;
+        s.sweeper = load_used;
+        return true;
+      case load_used:
+        touch(s);
+        s.sweeper = leave;
+        if (s.swept_pending != s.used && mistake_ != Mistake::sweeps_what_is_pending) return true;
+        if ((s.home | s.bits) != all_blocks || (s.home & s.bits) != 0)
+          wrong = "a slab is swept of which a block is in use";
+        // Nobody else has anything of it.
+        s.returned = true;
+        s.sweeper = end_hold;
+        return true;
+      case leave:
+        touch(s);
+        if (s.on_stack) wrong = "the slab is on the stack twice";
+        s.on_stack = mistake_ != Mistake::forgets_what_it_does_not_sweep;
+        s.sweeper = end_hold;
+        return true;
+      default:
+        if (s.holder == Holder::sweeper) s.holder = Holder::none;
+        s.swept_pending = 0;
+        s.sweeper = try_hold;
         return true;
     }
   }
@@ -156,8 +255,8 @@ class Model {
   // another frees the blocks next; the model lets the thread finish first.
   static bool hand_out(State& s, unsigned thread) {
     const std::uint8_t batch = batches[thread];
-    if (s.owner != take_stack || s.returned || (s.home & batch) != batch ||
-        s.lives_left[thread] == 0 || s.step[thread] != done)
+    if (s.owner != begin_hold || is_in_own_free(s) || s.holder != Holder::none || s.returned ||
+        (s.home & batch) != batch || s.lives_left[thread] == 0 || s.step[thread] != done)
       return false;
     s.home = static_cast<std::uint8_t>(s.home & ~batch);
     s.listed = s.home != 0;
@@ -181,8 +280,11 @@ TEST(RemoteFreeModel, IsSoundInEveryInterleaving) {
 }
 
 TEST(RemoteFreeModel, NoticesEachMistake) {
-  for (const Mistake mistake : {Mistake::push_without_being_first, Mistake::used_falls_by_bits,
-                                Mistake::bits_before_count, Mistake::lists_without_blocks}) {
+  for (const Mistake mistake :
+       {Mistake::push_without_being_first, Mistake::used_falls_by_bits, Mistake::bits_before_count,
+        Mistake::lists_without_blocks, Mistake::sweeps_without_hold,
+        Mistake::sweeps_what_is_pending, Mistake::forgets_what_it_does_not_sweep,
+        Mistake::looks_after_counting_without_hold}) {
     EXPECT_NE(Explorer{Model{mistake}}.run(), "") << "mistake " << static_cast<int>(mistake);
   }
 }

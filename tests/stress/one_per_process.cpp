@@ -8,6 +8,7 @@
 // Which heap is CMake's choice: TS_STRESSED_HEAP is its type, and TS_STRESSED_HEADER declares it.
 #include TS_STRESSED_HEADER
 
+#include <barrier>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -70,13 +71,25 @@ void check(const Parcel& filled, const unsigned char* begin, const char* what) {
 }
 void check(const Parcel& filled) { check(filled, filled.begin, "a block was overwritten"); }
 
+Parcel filled_block(std::size_t bytes) {
+  const Parcel parcel{static_cast<unsigned char*>(heap.allocate(bytes, 16)), bytes};
+  expect(parcel.begin != nullptr, "no memory");
+  fill(parcel);
+  return parcel;
+}
+
+void check_and_release(const Parcel& parcel) {
+  check(parcel);
+  heap.release(parcel.begin);
+}
+
 class Worker {
  public:
   Worker(PostOffice<Parcel>& office, std::uint64_t seed) : office_{office}, state_{seed} {}
 
   void run(unsigned operations) {
     for (unsigned i = 0; i < operations; ++i) step();
-    for (const Parcel& parcel : live_) release(parcel);
+    for (const Parcel& parcel : live_) check_and_release(parcel);
   }
 
  private:
@@ -105,9 +118,9 @@ class Worker {
     live_.pop_back();
     Parcel other;
     if (what < 13 && office_.post(random(boxes), parcel)) {
-      if (office_.take(random(boxes), other)) release(other);
+      if (office_.take(random(boxes), other)) check_and_release(other);
     } else {
-      release(parcel);
+      check_and_release(parcel);
     }
   }
 
@@ -143,11 +156,6 @@ class Worker {
     fill(parcel);
   }
 
-  void release(const Parcel& parcel) {
-    check(parcel);
-    heap.release(parcel.begin);
-  }
-
   PostOffice<Parcel>& office_;
   std::uint64_t state_;
   std::vector<Parcel> live_;
@@ -161,18 +169,55 @@ void stream(unsigned blocks, std::size_t max_bytes) {
     for (unsigned i = 0; i < blocks; ++i) {
       Parcel parcel;
       while (!office.take(i % office.boxes(), parcel)) std::this_thread::yield();
-      check(parcel);
-      heap.release(parcel.begin);
+      check_and_release(parcel);
     }
   }};
   for (unsigned i = 0; i < blocks; ++i) {
-    const std::size_t bytes = 1 + mix(i) % max_bytes;
-    const Parcel parcel{static_cast<unsigned char*>(heap.allocate(bytes, 16)), bytes};
-    expect(parcel.begin != nullptr, "no memory");
-    fill(parcel);
+    const Parcel parcel = filled_block(1 + mix(i) % max_bytes);
     while (!office.post(i % office.boxes(), parcel)) std::this_thread::yield();
   }
   consumer.join();
+}
+
+// Each thread frees all that another allocated, megabytes of it, while that one waits, or takes and
+// frees blocks of its own: whole slabs are taken from under it.
+void hand_over(unsigned rounds) {
+  constexpr unsigned threads = 4;
+  constexpr std::size_t load_bytes = 3 << 20;
+  std::vector<Parcel> loads[threads];
+  std::barrier all{threads};
+  const auto run = [&](unsigned number) {
+    std::vector<Parcel> own;
+    for (unsigned round = 0; round < rounds; ++round) {
+      std::uint64_t state = std::uint64_t{round} * threads + number;
+      const auto some_bytes = [&state] {
+        const std::uint64_t r = mix(++state);
+        return 1 + r % (r >> 32 & 3 ? 4000 : 300);
+      };
+      std::vector<Parcel>& load = loads[number];
+      for (std::size_t bytes = 0; bytes < load_bytes; bytes += load.back().bytes)
+        load.push_back(filled_block(some_bytes()));
+      all.arrive_and_wait();
+      std::vector<Parcel>& other = loads[(number + 1) % threads];
+      const bool waits = (number + round) % 2 == 0;
+      std::size_t freed = 0;
+      for (const Parcel& parcel : other) {
+        check_and_release(parcel);
+        if (waits || ++freed % 4 != 0) continue;
+        own.push_back(filled_block(some_bytes()));
+        if (own.size() < 200) continue;
+        for (const Parcel& block : own) check_and_release(block);
+        own.clear();
+      }
+      other.clear();
+      all.arrive_and_wait();
+    }
+    for (const Parcel& block : own) check_and_release(block);
+  };
+  std::vector<std::thread> running;
+  for (unsigned number = 0; number < threads; ++number) running.emplace_back(run, number);
+  for (std::thread& thread : running) thread.join();
+  expect(heap.is_valid(), "the heap is not sound");
 }
 
 bool count_used(const BlockView& block, void* count) {
@@ -195,6 +240,7 @@ void run(unsigned generations, unsigned threads, unsigned operations, std::uint6
   }
   stream(20 * operations, 240);
   stream(20 * operations, 1);
+  hand_over(operations / 150);
   Parcel parcel;
   for (std::size_t box = 0; box < boxes; ++box) {
     if (office.take(box, parcel)) heap.release(parcel.begin);
