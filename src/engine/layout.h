@@ -234,4 +234,15 @@ inline std::atomic<std::uint64_t>& remote_word_of(const Span* slab, std::size_t 
 
 inline ThreadHeap* heap_of(Entry entry) noexcept { return layout.heaps + (entry >> heap_shift); }
 
+// Pushes slabs of the heap whose counts are positive, linked by next_ready from `first` to the one of
+// which `last` is.
+inline void push_ready(ThreadHeap& heap, Span* first, RemoteFrees& last) noexcept {
+  Span* head = heap.ready.load(std::memory_order_relaxed);
+  do {
+    last.next_ready = head;
+    // release: the links (pairs with the exchange of who takes the stack)
+  } while (!heap.ready.compare_exchange_weak(head, first, std::memory_order_release,
+                                             std::memory_order_relaxed));
+}
+
 }  // namespace ts::engine

@@ -46,13 +46,7 @@ ThreadHeap* send(Span& slab, std::uint32_t word, std::uint64_t bits, std::uint32
   // after which next_ready is ours to write.
   const std::uint32_t pending = frees.pending.fetch_add(count, std::memory_order_acq_rel);
   ThreadHeap& owner = *heap_of(entry);
-  if (pending == 0) {
-    Span* head = owner.ready.load(std::memory_order_relaxed);
-    do {
-      frees.next_ready = head;
-    } while (!owner.ready.compare_exchange_weak(head, &slab, std::memory_order_release,
-                                                std::memory_order_relaxed));
-  }
+  if (pending == 0) push_ready(owner, &slab, frees);
   const SizeClass& c = size_class_of(entry);
   if (!is_probably_all(slab, c, pending + count, count)) return nullptr;
   return count_sweepable(owner, c.slab_granules) ? &owner : nullptr;
@@ -136,7 +130,7 @@ bool drain(ThreadHeap& heap) noexcept {
   if (heap.ready.load(std::memory_order_relaxed) == nullptr) return false;
   if constexpr (counting) count_event(Event::remote_drains);
   heap.sweepable_granules.store(0, std::memory_order_relaxed);
-  // acquire: pairs with the push in send(); sees next_ready
+  // acquire: pairs with push_ready(); sees next_ready
   Span* slab = heap.ready.exchange(nullptr, std::memory_order_acquire);
   while (slab != nullptr) {
     RemoteFrees& frees = remote_frees_of(slab);

@@ -45,16 +45,6 @@ void clear_remote_frees(const Span& slab) noexcept {
   remote_frees_of(&slab).pending.store(0, std::memory_order_relaxed);
 }
 
-// Pushes slabs, linked by next_ready from `first` to `last`, whose counts are positive.
-void push_back(ThreadHeap& heap, Span* first, Span* last) noexcept {
-  Span* head = heap.ready.load(std::memory_order_relaxed);
-  do {
-    remote_frees_of(last).next_ready = head;
-    // release: the links, as in send()
-  } while (!heap.ready.compare_exchange_weak(head, first, std::memory_order_release,
-                                             std::memory_order_relaxed));
-}
-
 // Takes what can be swept out of a heap that is held, and returns it, linked by `next`.
 Span* take_sweepable(ThreadHeap& heap) noexcept {
   Span* swept = nullptr;
@@ -77,17 +67,13 @@ Span* take_sweepable(ThreadHeap& heap) noexcept {
     }
     slab = next;
   }
-  if (last_left != nullptr) push_back(heap, first_left, last_left);
+  if (last_left != nullptr) push_ready(heap, first_left, remote_frees_of(last_left));
   heap.sweepable_granules.store(-left / left_slabs_per_granule, std::memory_order_relaxed);
   return swept;
 }
 
 Span* hold_and_take(ThreadHeap& heap) noexcept TS_REQUIRES(sweep_lock) {
-  Holder none = Holder::none;
-  // acquire: pairs with the end of the owner's hold
-  if (!heap.holder.compare_exchange_strong(none, Holder::sweeper, std::memory_order_acquire,
-                                           std::memory_order_relaxed))
-    return nullptr;
+  if (!try_hold(heap.holder, Holder::sweeper)) return nullptr;
   Span* const swept = take_sweepable(heap);
   // release: pairs with the begin of the owner's hold
   heap.holder.store(Holder::none, std::memory_order_release);
@@ -116,7 +102,7 @@ bool HeapHold::begin_after_sweep(std::atomic<Holder>& holder) noexcept {
   do {
     if (holder.load(std::memory_order_relaxed) == Holder::owner) return false;
     const Guard guard{sweep_lock};  // the sweeper has it until its hold ends
-  } while (!try_begin(holder));
+  } while (!try_hold(holder, Holder::owner));
   return true;
 }
 

@@ -25,6 +25,14 @@
 
 namespace ts::engine {
 
+// False if somebody holds the heap.
+inline bool try_hold(std::atomic<Holder>& holder, Holder who) noexcept {
+  Holder none = Holder::none;
+  // acquire: pairs with the release at the end of the other's hold
+  return holder.compare_exchange_strong(none, who, std::memory_order_acquire,
+                                        std::memory_order_relaxed);
+}
+
 // The owner's hold of its heap, for as long as this object lives; to a fork it is a mark of being
 // busy (base/busy_mark.h). Holds of one thread nest; one that was left for good, by longjmp out of
 // a signal handler, stays, and nobody sweeps that heap.
@@ -43,13 +51,7 @@ class HeapHold {
  private:
   // False if this thread has it already.
   static bool begin(std::atomic<Holder>& holder) noexcept {
-    return try_begin(holder) || begin_after_sweep(holder);
-  }
-  static bool try_begin(std::atomic<Holder>& holder) noexcept {
-    Holder none = Holder::none;
-    // acquire: pairs with the sweeper's release
-    return holder.compare_exchange_strong(none, Holder::owner, std::memory_order_acquire,
-                                          std::memory_order_relaxed);
+    return try_hold(holder, Holder::owner) || begin_after_sweep(holder);
   }
   [[gnu::noinline]] static bool begin_after_sweep(std::atomic<Holder>& holder) noexcept;
 
