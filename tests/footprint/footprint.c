@@ -248,49 +248,51 @@ static void regrets_pass(void) {
 enum { waiting_owners = 10, owned_bytes = 20 << 20 };
 static void** loads[waiting_owners];
 static atomic_uint loads_taken;
-static pthread_barrier_t loads_are_free;
+static size_t with_loads, without_loads, trimmed;
 
-static void* take_load_and_wait(void* unused) {
-  const unsigned number = atomic_fetch_add(&loads_taken, 1);
+static void take_load(void*** load) {
   const size_t count = owned_bytes / 200;
-  loads[number] = malloc(count * sizeof *loads[number]);
-  REQUIRE(loads[number] != NULL, "malloc is null");
+  *load = malloc(count * sizeof **load);
+  REQUIRE(*load != NULL, "malloc is null");
   for (size_t i = 0; i < count; ++i) {
     const size_t bytes = 16 + i * 37 % 368;
-    loads[number][i] = malloc(bytes);
-    REQUIRE(loads[number][i] != NULL, "malloc is null");
-    memset(loads[number][i], 1, bytes);
+    (*load)[i] = malloc(bytes);
+    REQUIRE((*load)[i] != NULL, "malloc is null");
+    memset((*load)[i], 1, bytes);
   }
-  pthread_barrier_wait(&all_done);
-  pthread_barrier_wait(&loads_are_free);
-  return unused;
 }
 
-static void waiting_threads_keep_little(void) {
-  pthread_t ids[waiting_owners];
-  pthread_barrier_init(&all_done, NULL, waiting_owners + 1);
-  pthread_barrier_init(&loads_are_free, NULL, waiting_owners + 1);
-  for (int i = 0; i < waiting_owners; ++i) {
-    const int error = pthread_create(&ids[i], NULL, take_load_and_wait, NULL);
-    REQUIRE(error == 0, "pthread_create: %s", strerror(error));
-  }
-  pthread_barrier_wait(&all_done);
-  const size_t before = memory("VmRSS:");
+static void free_loads(void) {
+  with_loads = memory("VmRSS:");
   for (int i = 0; i < waiting_owners; ++i) {
     for (size_t k = 0; k < owned_bytes / 200; ++k) free(loads[i][k]);
     free(loads[i]);
   }
-  const size_t after = memory("VmRSS:");
+  without_loads = memory("VmRSS:");
   malloc_trim(0);
-  const size_t trimmed = memory("VmRSS:");
+  trimmed = memory("VmRSS:");
+}
+
+// All but the last one, which frees what they took while they wait.
+static void* take_load_or_free_all(void* unused) {
+  const unsigned number = atomic_fetch_add(&loads_taken, 1);
+  const bool is_owner = number < waiting_owners;
+  if (is_owner) take_load(&loads[number]);
+  pthread_barrier_wait(&all_done);
+  if (!is_owner) free_loads();
+  pthread_barrier_wait(&all_done);
+  return unused;
+}
+
+static void waiting_threads_keep_little(void) {
+  run_threads(waiting_owners + 1, take_load_or_free_all, NULL);
   report_figure(
       "of %zu KB that threads wait with, %zu KB are left when others freed it, %zu KB after "
       "malloc_trim",
-      before >> 10, after >> 10, trimmed >> 10);
-  EXPECT(after <= (size_t)64 << 20, "%zu bytes are left, of %zu", after, before);
+      with_loads >> 10, without_loads >> 10, trimmed >> 10);
+  EXPECT(without_loads <= (size_t)64 << 20, "%zu bytes are left, of %zu", without_loads,
+         with_loads);
   EXPECT(trimmed <= (size_t)12 << 20, "%zu bytes are left after malloc_trim", trimmed);
-  pthread_barrier_wait(&loads_are_free);
-  for (int i = 0; i < waiting_owners; ++i) pthread_join(ids[i], NULL);
 }
 
 static void* shared_block;
