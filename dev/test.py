@@ -76,8 +76,8 @@ ALL = (
             "tests_reliability",
             "tests_misuse",
         ),
-        r"^(programs|conformance|Pain|FullMemory|Signals|Guarded).*[.-](tsmalloc|secure|best|linked)$"
-        r"|^(link|footprint|Pain18|Hardened|FullMemory.inside)",
+        r"^(programs|conformance|[A-Z]).*[.-](tsmalloc|secure|best|linked)$"
+        r"|^(link|footprint|StaticLink|Hardened|FullMemory.inside)",
     ),
     Build("asan"),
     Build(

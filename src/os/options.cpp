@@ -188,7 +188,7 @@ void read_option(const char* variable, Given& given) noexcept {
   if (!find_word(others, name, value)) warn_of_unknown(name);
 }
 
-// docs/options.md is checked against these lines.
+// docs/use.md is checked against these lines.
 void show(const Given& given) noexcept {
   for (const Option& option : table) {
     ErrorLine line;

@@ -91,7 +91,7 @@ def finding(diagnosis: Diagnosis, code: str) -> Finding:
     return next(f for f in diagnosis.findings if f.code == code)
 
 
-def test_pain11_plain_program_is_preloadable(build: Build) -> None:
+def test_plain_program_is_preloadable(build: Build) -> None:
     diagnosis = diagnose([str(build("plain"))])
     assert codes(diagnosis) == {"dynamic": "ok"}
     assert diagnosis.preloadable
@@ -109,7 +109,7 @@ def test_pain11_plain_program_is_preloadable(build: Build) -> None:
         ("own-allocator", ["-s", "-rdynamic"], TINY_HEAP),
     ],
 )
-def test_pain11_builds_that_cannot_be_preloaded(
+def test_builds_that_cannot_be_preloaded(
     build: Build, code: str, options: list[str], before: str
 ) -> None:
     name = f"{code}{''.join(options)}{len(before)}"
@@ -118,7 +118,7 @@ def test_pain11_builds_that_cannot_be_preloaded(
     assert finding(diagnosis, code).remedy
 
 
-def test_pain11_musl_program(build: Build) -> None:
+def test_musl_program(build: Build) -> None:
     if shutil.which("musl-gcc") is None:
         pytest.skip("musl-gcc is not installed")
     diagnosis = diagnose([str(build("musl", compiler="musl-gcc"))])
@@ -144,12 +144,12 @@ def go() -> str:
     return found
 
 
-def test_pain11_go_program_without_c_parts(go: str) -> None:
+def test_go_program_without_c_parts(go: str) -> None:
     """Go's own tool is one."""
     assert codes(diagnose([go])) == {"go": "fatal"}
 
 
-def test_pain11_go_program_with_c_parts(go: str, tmp_path: Path) -> None:
+def test_go_program_with_c_parts(go: str, tmp_path: Path) -> None:
     source = tmp_path / "main.go"
     source.write_text('package main\nimport "C"\nfunc main() { println(1) }\n')
     program = tmp_path / "program"
@@ -200,7 +200,7 @@ def foreign_copy(program: Path, target: Path, mode: int) -> Path:
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root may give files away")
 @pytest.mark.parametrize(("code", "bit"), [("setuid", stat.S_ISUID), ("setgid", stat.S_ISGID)])
-def test_pain11_programs_that_change_rights(
+def test_programs_that_change_rights(
     build: Build, tmp_path: Path, code: str, bit: int
 ) -> None:
     if os.statvfs(tmp_path).f_flag & os.ST_NOSUID:
@@ -218,7 +218,7 @@ def test_own_setuid_bit_changes_nothing(build: Build, tmp_path: Path) -> None:
     assert diagnose([str(program)]).preloadable
 
 
-def test_pain11_file_capabilities(
+def test_file_capabilities(
     build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = tmp_path / "capable"
@@ -244,7 +244,7 @@ def test_allocator_that_is_linked_dynamically(build: Build) -> None:
     assert diagnosis.preloadable
 
 
-def test_pain19_program_that_asks_for_usable_sizes(build: Build) -> None:
+def test_program_that_asks_for_usable_sizes(build: Build) -> None:
     asking = MALLOC_TEXT.replace("free(q);", "q[0] = malloc_usable_size(q); free(q);")
     diagnosis = diagnose([str(build("capacity", text=asking))])
     assert codes(diagnosis) == {"dynamic": "ok", "usable-size": "warning"}
@@ -252,7 +252,7 @@ def test_pain19_program_that_asks_for_usable_sizes(build: Build) -> None:
     assert "malloc_good_size" in finding(diagnosis, "usable-size").remedy
 
 
-def test_pain11_script_is_followed(tmp_path: Path) -> None:
+def test_script_is_followed(tmp_path: Path) -> None:
     script = tmp_path / "script"
     script.write_text("#!/bin/sh\nexit 0\n")
     script.chmod(0o755)
@@ -339,14 +339,14 @@ def test_program_without_allocations_is_not_proven(build: Build, tiny_heap: Allo
     assert codes(diagnosis) == {"dynamic": "ok", "not-intercepted": "fatal"}
 
 
-def test_pain11_library_that_serves_nothing_is_found_out(build: Build) -> None:
+def test_library_that_serves_nothing_is_found_out(build: Build) -> None:
     empty = build("libempty.so", "-shared", "-fPIC", text="int unused;")
     diagnosis = diagnose([str(build("plain"))], allocators=[Allocator("empty", empty, "user", "1")])
     assert [f.code for f in diagnosis.fatal] == ["served-by-other"]
     assert "libc.so.6" in finding(diagnosis, "served-by-other").message
 
 
-def test_pain11_program_that_drops_the_preload_is_found_out(tiny_heap: Allocator) -> None:
+def test_program_that_drops_the_preload_is_found_out(tiny_heap: Allocator) -> None:
     """env -i execs a program without LD_PRELOAD: env's own calls are no proof for the program."""
     diagnosis = diagnose(["env", "-i", "/bin/ls"], allocators=[tiny_heap])
     assert "ls" not in {Path(counts.program).name for counts in diagnosis.proofs[0].processes}

@@ -1,7 +1,7 @@
 """The hardened library stops every class of misuse that the programs of this folder know.
 
 Runs the classes of misuse.c and hardened.c under it, and looks at what is said of them. What it
-promises is in docs/hardened.md.
+promises is in docs/guarantees.md.
 
 Usage: hardened.py MISUSE HARDENED LIBRARY.so
 """

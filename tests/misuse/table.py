@@ -1,4 +1,4 @@
-"""The classes of misuse.c under several allocators, as a Markdown table (docs/misuse.md has one).
+"""The classes of misuse.c under several allocators, as a Markdown table (docs/guarantees.md has one).
 
 Usage: table.py PROGRAM NAME=LIBRARY.so...   (NAME= for libc's own)
 """

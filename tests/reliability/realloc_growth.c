@@ -1,4 +1,4 @@
-// Pain 20: realloc of what grows. A list that grows by one element at a time is copied a few times,
+// realloc of what grows. A list that grows by one element at a time is copied a few times,
 // not at each step; a large buffer that doubles does not need twice its memory on the way. Copies
 // are counted by what a program sees of them; times are told, and decide nothing.
 #include <errno.h>

@@ -1,4 +1,4 @@
-// Pain 16: limits on address space and data, whenever they are set, and machines that refuse large
+// Limits on address space and data, whenever they are set, and machines that refuse large
 // reservations. A program gets what fits, ENOMEM for what does not, and its threads and mappings
 // get theirs; when the limit is raised, there is more.
 #include <errno.h>

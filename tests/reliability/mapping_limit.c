@@ -1,4 +1,4 @@
-// Pain 14: a process may have some 65,000 mappings, and then memory cannot be had although there is
+// A process may have some 65,000 mappings, and then memory cannot be had although there is
 // enough. The allocator itself needs few; it lives with what is left, fails properly, tells the
 // reason once, and goes on when there are more to be had.
 #include <errno.h>

@@ -1,10 +1,10 @@
-"""Pain 12: an option that is misspelt, or has a bad value, is not ignored silently.
+"""An option that is misspelt, or has a bad value, is not ignored silently.
 
 Runs programs under a library with variables TSMALLOC_* set, and looks at what is said; compares
-docs/options.md with what TSMALLOC_SHOW=1 prints; and looks for variables of the lab and the tools
+docs/use.md with what TSMALLOC_SHOW=1 prints; and looks for variables of the lab and the tools
 that a library would take for misspelt options.
 
-Usage: pain12_options.py LIBRARY.so LINKED_PROGRAM REPOSITORY
+Usage: options.py LIBRARY.so LINKED_PROGRAM REPOSITORY
 """
 
 from __future__ import annotations
@@ -92,9 +92,9 @@ def check_show(library: str) -> None:
 
 
 def check_document(library: str, repository: Path) -> None:
-    """docs/options.md has exactly the table of the library."""
+    """docs/use.md has exactly the table of the library."""
     rows = {}
-    for line in (repository / "docs/options.md").read_text(encoding="utf-8").splitlines():
+    for line in (repository / "docs/use.md").read_text(encoding="utf-8").splitlines():
         cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
         if len(cells) == 4 and cells[0].startswith("`TSMALLOC_"):
             values = cells[1].strip("`").replace("\\|", "|")
@@ -107,12 +107,12 @@ def check_document(library: str, repository: Path) -> None:
         name: (value, values, text) for name, (value, _, values, text) in shown(library).items()
     }
     table["SHOW"] = ("0", *table["SHOW"][1:])  # it is not at its default just now
-    expect(rows == table, f"docs/options.md says {table}", rows)
+    expect(rows == table, f"docs/use.md says {table}", rows)
 
 
 def others(repository: Path) -> list[str]:
-    """The variables that docs/options.md says are read elsewhere."""
-    text = (repository / "docs/options.md").read_text(encoding="utf-8")
+    """The variables that docs/use.md says are read elsewhere."""
+    text = (repository / "docs/use.md").read_text(encoding="utf-8")
     return re.findall(r"`TSMALLOC_([A-Z_]+)`", text.partition("| variable | whose |")[2])
 
 

@@ -1,10 +1,10 @@
-"""Pain 18: a static program that has the engine linked in has no other malloc beside it.
+"""A static program that has the engine linked in has no other malloc beside it.
 
 The linker takes a member of libc.a whole: if the program, or libc, refers to one name of libc's
 malloc that the engine does not define, all of it comes along, and either the names clash or half of
 the calls go to the wrong heap. Looks for functions that only glibc's malloc.o has.
 
-Usage: pain18_one_malloc.py [--expect-libc] PROGRAM...    (with libc's own, to see that it is found)
+Usage: one_malloc.py [--expect-libc] PROGRAM...    (with libc's own, to see that it is found)
 """
 
 from __future__ import annotations

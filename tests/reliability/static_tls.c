@@ -1,4 +1,4 @@
-// Pain 6: "cannot allocate memory in static TLS block". What the allocator takes of static
+// "Cannot allocate memory in static TLS block". What the allocator takes of static
 // thread-local storage is so little that it can be loaded when other libraries have theirs already.
 #include <dlfcn.h>
 #include <link.h>
@@ -59,7 +59,7 @@ __attribute__((noreturn)) static void begin_again_without_preload(const char* ch
     skip_check("libc's malloc is no library of its own");
   REQUIRE(setenv(path_variable, allocator.dli_fname, 1) == 0, "setenv failed");
   unsetenv("LD_PRELOAD");
-  execl("/proc/self/exe", "pain06_static_tls", check, (char*)NULL);
+  execl("/proc/self/exe", "static_tls", check, (char*)NULL);
   REQUIRE(false, "cannot begin again");
   abort();
 }

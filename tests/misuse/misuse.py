@@ -1,9 +1,9 @@
-"""Pain 10: a foreign pointer or a double free is reported, and survived or not, as one may choose.
+"""A foreign pointer or a double free is reported, and survived or not, as an option says.
 
 Runs the classes of misuse.c, under a library or linked with it, and looks at what is said of each.
-It refuses to know how anything is found; docs/engine.md has that.
+It refuses to know how anything is found; docs/adr/0018-misuse-checks.md has that.
 
-Usage: pain10_misuse.py [--debug] PROGRAM [LIBRARY.so]
+Usage: misuse.py [--debug] PROGRAM [LIBRARY.so]
 """
 
 from __future__ import annotations

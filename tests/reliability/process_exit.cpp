@@ -1,5 +1,5 @@
-// Pain 9: the end of the process. Handlers of atexit and destructors of statics, in the program and
-// in two libraries, call every function when everybody else thinks it is over.
+// The end of the process. Handlers of atexit and destructors of statics, in the program and in two
+// libraries, call every function after all else has ended.
 #include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-// Pain 5: fork in a threaded program. The child of a process with 64 threads allocates at once,
+// Fork in a threaded program. The child of a process with 64 threads allocates at once,
 // forks again and execs; a thousand forks while eight threads allocate do not hang, and a child
 // loses no memory but what a thread was changing at that moment.
 #include <dlfcn.h>

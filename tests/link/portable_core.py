@@ -1,8 +1,8 @@
-"""Pain 17: the engine needs nothing that glibc alone has, so that other C libraries can have it.
+"""The engine needs nothing that glibc alone has, so that other C libraries can have it.
 
-    pain17_portable_core.py names OBJECT             its undefined names are in the list below
-    pain17_portable_core.py musl OBJECT PROGRAM.c    the program, linked statically with musl, which
-                                                     has to have each of them, and the object, runs
+    portable_core.py names OBJECT             its undefined names are in the list below
+    portable_core.py musl OBJECT PROGRAM.c    the program, linked statically with musl, which has
+                                              to have each of them, and the object, runs
 
 Exit status 77 where there is no musl-gcc.
 """

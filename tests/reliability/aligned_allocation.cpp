@@ -1,4 +1,4 @@
-// Pain 21: aligned allocation. Every power of two from 1 byte to 1 GB, by every function that takes
+// Aligned allocation. Every power of two from 1 byte to 1 GB, by every function that takes
 // one, for sizes below and above it: aligned, as long as asked, apart from all others; and what is
 // lost to alignment is bounded.
 #include <dlfcn.h>
