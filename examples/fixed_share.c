@@ -3,12 +3,12 @@
  *
  * Two threads get 64 KiB each of one buffer. The producer allocates until its share ends; then the consumer frees what the producer
  * allocated. In this solution the freed memory belongs to the consumer: the producer still has nothing. The program prints what it sees,
- * and exits with an error if the heap does not behave as described in tsmalloc.h. */
+ * and exits with an error if the heap does not behave as described in classic.h. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <tsmalloc/tsmalloc.h>
+#include <tsmalloc/classic.h>
 
 enum { share_bytes = 64 * 1024, block_bytes = 1000, max_blocks = share_bytes / block_bytes };
 

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <tsmalloc/tsmalloc.h>
+#include <tsmalloc/classic.h>
 
 enum { buffer_bytes = 24 * 1024, bytes_per_character = 256, requests = 400, slots = 24 };
 

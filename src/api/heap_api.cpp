@@ -1,4 +1,4 @@
-// Heaps as objects (tsmalloc.h): makes a heap of a strategy, a fit and a source chosen at run time,
+// Heaps as objects (classic.h): makes a heap of a strategy, a fit and a source chosen at run time,
 // and forwards to it. It refuses options that contradict one another instead of guessing what was
 // meant.
 #include <new>

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "override/semantics.h"
-#include "tsmalloc/tsmalloc.h"
+#include "tsmalloc/classic.h"
 
 namespace ts::api {
 

@@ -1,5 +1,5 @@
 // The contract between a heap and whatever stands on it: the C functions (override/), the public
-// heaps of tsmalloc.h, the tests. Every heap of this project satisfies the concept HeapLike, proven
+// heaps of classic.h, the tests. Every heap of this project satisfies the concept HeapLike, proven
 // by a static_assert beside it, and a heap knows nothing of errno or of libc's rules.
 #pragma once
 

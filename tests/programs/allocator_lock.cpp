@@ -1,6 +1,6 @@
 // Over ts_malloc_lock and ts_free_lock.
 #include "programs/allocator.h"
-#include "tsmalloc/tsmalloc.h"
+#include "tsmalloc/classic.h"
 
 namespace ts::test {
 

@@ -1,6 +1,6 @@
 // Over ts_malloc_nolock and ts_free_nolock.
 #include "programs/allocator.h"
-#include "tsmalloc/tsmalloc.h"
+#include "tsmalloc/classic.h"
 
 namespace ts::test {
 

@@ -7,7 +7,7 @@
 #include "programs/support/arguments.h"
 #include "programs/support/mapped_array.h"
 #include "stress/fork_drill.h"
-#include "tsmalloc/tsmalloc.h"
+#include "tsmalloc/classic.h"
 
 namespace ts::stress {
 namespace {

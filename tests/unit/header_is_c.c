@@ -1,5 +1,5 @@
 /* The public header is plain C, and complete in itself: this file compiles, as strict C99, with nothing else included before it. */
-#include "tsmalloc/tsmalloc.h"
+#include "tsmalloc/classic.h"
 
 int header_is_c(void);
 

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <vector>
 
-#include "tsmalloc/tsmalloc.h"
+#include "tsmalloc/classic.h"
 
 // How many times less work a test does in this build; 1 where nothing slows it down (CMake sets
 // it).

@@ -3,7 +3,7 @@
 //
 //   full_memory_heaps          best fit, and some calls of each place
 //   full_memory_heaps --long   every fit and every call
-#include <tsmalloc/tsmalloc.h>
+#include <tsmalloc/classic.h>
 
 #include <cerrno>
 #include <cstdio>
