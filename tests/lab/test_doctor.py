@@ -200,9 +200,7 @@ def foreign_copy(program: Path, target: Path, mode: int) -> Path:
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root may give files away")
 @pytest.mark.parametrize(("code", "bit"), [("setuid", stat.S_ISUID), ("setgid", stat.S_ISGID)])
-def test_programs_that_change_rights(
-    build: Build, tmp_path: Path, code: str, bit: int
-) -> None:
+def test_programs_that_change_rights(build: Build, tmp_path: Path, code: str, bit: int) -> None:
     if os.statvfs(tmp_path).f_flag & os.ST_NOSUID:
         pytest.skip("set-id bits have no effect in the folder for temporary files")
     program = foreign_copy(build("plain"), tmp_path / "privileged", 0o755 | bit)
@@ -218,9 +216,7 @@ def test_own_setuid_bit_changes_nothing(build: Build, tmp_path: Path) -> None:
     assert diagnose([str(program)]).preloadable
 
 
-def test_file_capabilities(
-    build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_file_capabilities(build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "capable"
     shutil.copy(build("plain"), program)
     monkeypatch.setattr(os, "getxattr", lambda *_: b"\1")

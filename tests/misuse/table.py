@@ -1,4 +1,6 @@
-"""The classes of misuse.c under several allocators, as a Markdown table (docs/guarantees.md has one).
+"""The classes of misuse.c under several allocators, as a Markdown table.
+
+results/ has such tables.
 
 Usage: table.py PROGRAM NAME=LIBRARY.so...   (NAME= for libc's own)
 """
