@@ -5,7 +5,6 @@
 #include "os/entropy.h"
 #include "os/os.h"
 #include "secure/random.h"
-#include "secure/state.h"
 
 namespace ts::secure {
 
@@ -22,8 +21,6 @@ constexpr std::size_t metadata_room = std::size_t{1} << 40;
 constexpr unsigned max_reserved_shift = 32;
 constexpr unsigned min_reserved_shift = 18;
 constexpr unsigned min_shift_of_arenas = 26;
-
-constexpr std::size_t state_bytes = align_up(sizeof(State), page_bytes);
 
 std::size_t all_regions(unsigned arenas, unsigned shift) noexcept {
   return std::size_t{arenas} * regions_per_arena << shift;

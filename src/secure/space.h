@@ -22,8 +22,8 @@
 
 namespace ts::secure {
 
-class ClassHeap;
 struct State;
+inline constexpr std::size_t state_bytes = 7 * page_bytes;  // of which a State has less
 
 inline constexpr unsigned max_arenas = 4;
 // Regions are numbered by arena and class.

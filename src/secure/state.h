@@ -3,6 +3,7 @@
 
 #include "secure/class_heap.h"
 #include "secure/large_blocks.h"
+#include "secure/space.h"
 
 namespace ts::secure {
 
@@ -10,5 +11,6 @@ struct State {
   ClassHeap heaps[max_arenas][class_count];
   LargeBlocks large;
 };
+static_assert(sizeof(State) <= state_bytes);
 
 }  // namespace ts::secure
