@@ -1,7 +1,7 @@
 // The hardened heap as a heap like the others (base/heap_like.h), made to find misuse and to
-// survive it, not to be fast: docs/hardened.md has the design. There is one per process. What is
-// small comes from the slabs of a class (class_heap.h), what is large has a mapping of its own
-// (large_blocks.h), and a block of no bytes is an address that nobody may touch.
+// survive it, not to be fast: docs/design/hardened.md has the design. There is one per process.
+// Small blocks come from the slabs of a class (class_heap.h), and a large one has a mapping of its
+// own (large_blocks.h). A block of no bytes is an address that no access may touch.
 #pragma once
 
 #include <cstddef>
