@@ -1,26 +1,28 @@
-// The engine as a heap like the others (base/heap_like.h): what is small goes to the thread's bins,
-// what is large to the page heap. There is one per process; its state is in layout.h,
-// page_heap.h and thread_heap.h.
+// The engine as a heap like the others (base/heap_like.h): small requests go to the thread's cache
+// bins, large ones to the page heap. There is one engine per process; its state is page_map,
+// page_heap and the thread's current_heap.
 #pragma once
 
 #include "base/check.h"
-#include "engine/guarded.h"
+#include "engine/fork.h"
+#include "engine/inspect.h"
+#include "engine/invariants.h"
 #include "engine/large_blocks.h"
 #include "engine/misuse.h"
-#include "engine/page_heap.h"
+#include "engine/sampled_guard.h"
 #include "engine/thread_heap.h"
 
 namespace ts::engine {
 
 class Engine {
  public:
-  static constexpr bool speaks_malloc = true;  // override/semantics.h
+  static constexpr bool implements_libc_rules = true;  // override/semantics.h
 
   void* allocate(std::size_t bytes, std::size_t alignment) noexcept {
     if (alignment <= min_alignment) [[likely]] {
       if (bytes <= max_fine_bytes) [[likely]]
         return allocate_small(bin_offsets[(bytes + fine_unit - 1) / fine_unit]);
-      if (bytes <= max_small_bytes) return allocate_small(class_for(bytes) * sizeof(Bin));
+      if (bytes <= max_small_bytes) return allocate_small(class_for(bytes) * sizeof(CacheBin));
       return allocate_large(bytes, alignment, nullptr);
     }
     return allocate_aligned(bytes, alignment);
@@ -31,7 +33,7 @@ class Engine {
 
   void release(void* p) noexcept { engine::release(p); }
   bool resize(void* p, std::size_t bytes) noexcept {
-    const Entry entry = entry_of(p);
+    const PageMapEntry entry = entry_of(p);
     if ((entry & large_entry) != 0) return bytes > max_small_bytes && resize_large(p, bytes);
     const std::size_t now = size_class_of(entry).block_bytes;
     // A block that would be half empty moves to where it fits.
@@ -50,7 +52,7 @@ class Engine {
   // A block of more bytes with the same contents, by another address for its pages, and `p` is
   // released; null, with nothing changed, where the caller does better to copy.
   void* move(void* p, std::size_t bytes) noexcept {
-    const Entry entry = entry_of(p);
+    const PageMapEntry entry = entry_of(p);
     if (entry == 0) return bytes <= guarded_bytes(p) ? p : nullptr;  // where it is
     return (entry & large_entry) != 0 ? move_large(p, bytes) : nullptr;
   }
@@ -69,10 +71,13 @@ class Engine {
   // The same of what is known to be one.
   static std::size_t bytes_of(const void* p) noexcept;
   static std::size_t good_size(std::size_t bytes) noexcept;
-  HeapMeasures measures() noexcept;
-  bool walk(BlockVisitor visit, void* argument) noexcept;
+  HeapMeasures measures() noexcept { return measure(); }
+  bool walk(BlockVisitor visit, void* argument) noexcept { return walk_blocks(visit, argument); }
+  // Flushes what the calling thread, abandoned heaps and the common heap cache, reclaims from the
+  // heaps of all others, and purges free memory but about `keep_bytes`; false if nothing went back.
   bool trim(std::size_t keep_bytes) noexcept;
-  bool is_valid() noexcept { return page_heap.is_valid(); }
+  // Whether the whole engine is without a fault (invariants.h). No other thread may be in it.
+  bool is_valid() noexcept { return !find_engine_fault(); }
   void fork_prepare() noexcept { engine::fork_prepare(); }
   void fork_parent() noexcept { engine::fork_parent(); }
   void fork_child() noexcept { engine::fork_child(); }

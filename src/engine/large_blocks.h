@@ -1,9 +1,9 @@
-// Blocks that no slab has: larger than the largest class, or aligned to more than a granule. Each
-// is a span of its own, from the page heap and back to it. A block that grew by moving may have a
-// tail that the program has not asked for yet: address space to grow into, never touched.
+// Blocks larger than the largest class, or aligned to more than a page. Each is a span of its own,
+// from the page heap and back to it. A block that grew by moving may have a tail that the program
+// has not asked for yet: address space to grow into, never touched.
 #pragma once
 
-#include "engine/layout.h"
+#include "engine/page_map.h"
 
 namespace ts::engine {
 
@@ -11,11 +11,8 @@ namespace ts::engine {
 // memory. `alignment` is a power of two.
 void* allocate_large(std::size_t bytes, std::size_t alignment, bool* zeroed) noexcept;
 
-// Takes a large block back; the entry is that of its first granule.
-void release_large(void* p, Entry entry) noexcept;
-
-// Gives the page heap what the heap keeps of large spans.
-void release_kept(ThreadHeap& heap) noexcept;
+// Takes a large block back; the entry is that of its first page.
+void release_large(void* p, PageMapEntry entry) noexcept;
 
 // Makes the block as long, where it is; or changes nothing and returns false.
 bool resize_large(void* p, std::size_t bytes) noexcept;

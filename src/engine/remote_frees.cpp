@@ -5,32 +5,33 @@
 
 #include "base/busy_mark.h"
 #include "base/event_counts.h"
+#include "engine/ready_stack.h"
+#include "engine/reclaim.h"
 #include "engine/slabs.h"
-#include "engine/sweep.h"
 
 namespace ts::engine {
 namespace {
 
-// Whether all blocks in use of a slab are pending, after so many more: a guess, since the slab may be
-// anybody's by now. The line of `used` is the owner's, and costs more than the rest of sending: it is
-// left alone while little is pending, where a page of blocks was freed in turn and the next one
-// follows, perhaps, and where no other block can be in use.
+// Whether all used blocks of a slab are pending, after so many more: a guess, since the slab may
+// have another owner by now. The cache line of `used` is the owner's, and costs more than the rest of
+// sending: it is left alone while little is pending, where a batch was filled in turn and the next
+// one probably follows, and where no other block can be in use.
 bool is_probably_all(const Span& slab, const SizeClass& c, std::uint32_t pending,
                      std::uint32_t more) noexcept {
-  const std::size_t slab_bytes = c.slab_granules * granule_bytes;
+  const std::size_t slab_bytes = c.slab_pages * page_bytes;
   const std::size_t pending_bytes = std::size_t{pending} * c.block_bytes;
   if (pending_bytes + c.block_bytes > slab_bytes) return true;
   if (pending_bytes < slab_bytes / 8 || (more == c.carve_blocks && more != 1)) return false;
   return pending == used(slab);
 }
 
-// The heap that the blocks go home to, if it had better be swept; else null.
+// Returns the owner's heap, if it had better be reclaimed; else null.
 ThreadHeap* send(Span& slab, std::uint32_t word, std::uint64_t bits, std::uint32_t count) noexcept {
   if constexpr (counting) count_event(Event::remote_batches_sent);
-  // Read while the blocks still count as used: afterwards, the slab may be anybody's.
-  const Entry entry = layout.map[number_of(&slab)].load(std::memory_order_relaxed);
+  // Read while the blocks still count as used: afterwards, the slab may have another owner.
+  const PageMapEntry entry = span_entry(slab);
   RemoteFrees& frees = remote_frees_of(&slab);
-  // release: what this thread did to the blocks is over (pairs with the owner's taking of the bits)
+  // release: what this thread did to the blocks is over (pairs with the exchange of the bits in collect)
   const std::uint64_t before =
       remote_word_of(&slab, word).fetch_or(bits, std::memory_order_release);
   if (const std::uint64_t twice = before & bits; twice != 0) [[unlikely]] {
@@ -40,19 +41,19 @@ ThreadHeap* send(Span& slab, std::uint32_t word, std::uint64_t bits, std::uint32
                   bytes);
     const auto repeated = static_cast<std::uint32_t>(std::popcount(twice));
     if (count <= repeated) return nullptr;
-    count -= repeated;  // each comes home once
+    count -= repeated;  // each block comes back once
   }
-  // release: the bits are set before they are counted. acquire: pairs with the owner's exchange,
-  // after which next_ready is ours to write.
+  // release: the bits are set before they are counted. acquire: pairs with the exchange of the count
+  // in collect(), after which next_ready is this thread's to write.
   const std::uint32_t pending = frees.pending.fetch_add(count, std::memory_order_acq_rel);
   ThreadHeap& owner = *heap_of(entry);
   if (pending == 0) push_ready(owner, &slab, frees);
   const SizeClass& c = size_class_of(entry);
   if (!is_probably_all(slab, c, pending + count, count)) return nullptr;
-  return count_sweepable(owner, c.slab_granules) ? &owner : nullptr;
+  return count_reclaimable(owner, c.slab_pages) ? &owner : nullptr;
 }
 
-// Sends the blocks of a batch home, of which there are some; it is empty then.
+// Sends a batch that is not empty, and empties it.
 ThreadHeap* send(RemoteBatch& batch) noexcept {
   const std::uint64_t bits = batch.bits;
   const std::uint32_t count = batch.count;
@@ -63,23 +64,25 @@ ThreadHeap* send(RemoteBatch& batch) noexcept {
 
 // Empties the batch, as send() does, and begins it anew for other blocks.
 ThreadHeap* begin_batch(RemoteBatch& batch, Span& slab, std::uint32_t word) noexcept {
-  ThreadHeap* const to_sweep = batch.count != 0 ? send(batch) : nullptr;
-  batch.bits = 0;  // of what was never counted (release_remote)
-  std::atomic_thread_fence(std::memory_order_release);  // before the slab that they are not of
+  ThreadHeap* const to_reclaim = batch.count != 0 ? send(batch) : nullptr;
+  batch.bits = 0;  // drops bits that a fork cut off before they were counted (release_remote)
+  // release: a forked child never sees the new slab with the bits of the old one
+  std::atomic_thread_fence(std::memory_order_release);
   batch = {&slab, 0, word, 0};
   __builtin_prefetch(&remote_word_of(&slab, word), 1);  // by the time that the batch is full
-  return to_sweep;
+  return to_reclaim;
 }
 
-void sweep_within_free(ThreadHeap* heap) noexcept {
+void reclaim_within_free(ThreadHeap* heap) noexcept {
   if (heap == nullptr) [[likely]]
     return;
-  const int kept = errno;
-  sweep(*heap);
-  errno = kept;
+  const int saved_errno = errno;
+  reclaim(*heap);
+  errno = saved_errno;
 }
 
-// What release_remote_slow() does while a fork had better leave the heap alone.
+// release_remote_slow(), under the mark that keeps a fork from using the heap. Returns a heap that
+// had better be reclaimed, or null.
 ThreadHeap* put_into_batch(ThreadHeap& heap, void* p, const SizeClass& c,
                            FoundBy found_by) noexcept {
   const BusyMark mark{heap.busy};
@@ -88,50 +91,76 @@ ThreadHeap* put_into_batch(ThreadHeap& heap, void* p, const SizeClass& c,
     report_misuse(Misuse::no_beginning, found_by, p, c.block_bytes);
     return nullptr;
   }
-  Span& slab = layout.spans[place.slab_number];
+  Span& slab = page_map.spans[place.slab_page];
   const std::uint32_t word = place.number / 64;
   const std::uint64_t bit = std::uint64_t{1} << place.number % 64;
   RemoteBatch& batch = batch_for(heap, place);
-  ThreadHeap* to_sweep = nullptr;
-  if (batch.slab != &slab || batch.word != word) to_sweep = begin_batch(batch, slab, word);
+  ThreadHeap* to_reclaim = nullptr;
+  if (batch.slab != &slab || batch.word != word) to_reclaim = begin_batch(batch, slab, word);
   if ((batch.bits & bit) != 0) [[unlikely]] {
     report_misuse(Misuse::double_free, found_by, p, c.block_bytes);
-    return to_sweep;
+    return to_reclaim;
   }
   batch.bits |= bit;
-  // A page of blocks is the most that a thread keeps from their owner.
-  if (++batch.count != c.carve_blocks) return to_sweep;
+  // A batch of carve_blocks, 4 KiB of them, is the most that a thread keeps from their owner.
+  if (++batch.count != c.carve_blocks) return to_reclaim;
   ThreadHeap* const also = send(batch);
-  return also != nullptr ? also : to_sweep;
+  return also != nullptr ? also : to_reclaim;
+}
+
+// Moves the slab's sent bits to its free list. Returns how many were of places where no block was in
+// use, which is reported.
+std::uint32_t collect_bits(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap) {
+  const SizeClass& c = size_classes[slab.size_class];
+  std::uint32_t strays = 0;
+  for (std::uint32_t first = 0; first < slab.slab_blocks; first += 64) {
+    std::atomic<std::uint64_t>& word = remote_word_of(&slab, first / 64);
+    if (word.load(std::memory_order_relaxed) == 0) continue;
+    // acquire: pairs with the setting of the bits; what the freeing thread did to the blocks is over
+    for (std::uint64_t bits = word.exchange(0, std::memory_order_acquire); bits != 0;
+         bits &= bits - 1) {
+      const std::size_t number = first + static_cast<unsigned>(std::countr_zero(bits));
+      std::byte* const p = memory_of(&slab) + number * c.block_bytes;
+      auto* const block = reinterpret_cast<Block*>(p);
+      if (number >= slab.carved || heap.bins[slab.size_class].head == block) [[unlikely]] {
+        const bool is_stray = number >= slab.carved;
+        report_misuse(is_stray ? Misuse::no_beginning : Misuse::double_free, FoundBy::a_later_call,
+                      p, c.block_bytes);
+        ++strays;
+        continue;
+      }
+      push_free(slab, block);
+    }
+  }
+  return strays;
 }
 
 }  // namespace
 
 void release_remote_slow(ThreadHeap& heap, void* p, const SizeClass& c, FoundBy found_by) noexcept {
-  sweep_within_free(put_into_batch(heap, p, c, found_by));
+  reclaim_within_free(put_into_batch(heap, p, c, found_by));
 }
 
 void release_remote_at_once(void* p, const SizeClass& c) noexcept {
   const BlockPlace place = place_of(p, c);
   if (!place.is_beginning) [[unlikely]]
     return report_misuse(Misuse::no_beginning, FoundBy::free, p, c.block_bytes);
-  sweep_within_free(send(layout.spans[place.slab_number], place.number / 64,
-                         std::uint64_t{1} << place.number % 64, 1));
+  reclaim_within_free(send(page_map.spans[place.slab_page], place.number / 64,
+                           std::uint64_t{1} << place.number % 64, 1));
 }
 
-// Without a sweep: the caller is in a slow path, and there will be other occasions.
-void send_batches(ThreadHeap& heap) noexcept {
+// Without a reclaim: the caller is in a slow path, and other occasions follow.
+void flush_batches(ThreadHeap& heap) noexcept {
   for (RemoteBatch& batch : heap.batches) {
     if (batch.count != 0) send(batch);
   }
 }
 
-bool drain(ThreadHeap& heap) noexcept {
-  if (heap.ready.load(std::memory_order_relaxed) == nullptr) return false;
+bool collect(ThreadHeap& heap) noexcept {
+  if (!has_ready(heap)) return false;
   if constexpr (counting) count_event(Event::remote_drains);
-  heap.sweepable_granules.store(0, std::memory_order_relaxed);
-  // acquire: pairs with push_ready(); sees next_ready
-  Span* slab = heap.ready.exchange(nullptr, std::memory_order_acquire);
+  heap.reclaimable_pages.store(0, std::memory_order_relaxed);
+  Span* slab = take_ready(heap);
   while (slab != nullptr) {
     RemoteFrees& frees = remote_frees_of(slab);
     Span* const next = frees.next_ready;  // before the count: then others may write it again
@@ -140,34 +169,13 @@ bool drain(ThreadHeap& heap) noexcept {
       __builtin_prefetch(next, 1);
     }
     // acquire: pairs with the addition in send(); sees the bits of all that are counted. release:
-    // pairs with the next addition to 0, whose thread writes next_ready, which we have read
+    // pairs with the next addition to 0, whose thread writes next_ready, which this one has read
     const std::uint32_t counted = frees.pending.exchange(0, std::memory_order_acq_rel);
-    const SizeClass& c = size_classes[slab->size_class];
-    std::uint32_t strays = 0;  // of places where no block is in use
-    for (std::uint32_t first = 0; first < slab->slab_blocks; first += 64) {
-      std::atomic<std::uint64_t>& word = remote_word_of(slab, first / 64);
-      if (word.load(std::memory_order_relaxed) == 0) continue;
-      // acquire: pairs with the setting of the bits; what the freeing thread did to the blocks is
-      // over
-      for (std::uint64_t bits = word.exchange(0, std::memory_order_acquire); bits != 0;
-           bits &= bits - 1) {
-        const std::size_t number = first + static_cast<unsigned>(std::countr_zero(bits));
-        std::byte* const p = memory_of(slab) + number * c.block_bytes;
-        auto* const block = reinterpret_cast<Block*>(p);
-        if (number >= slab->carved || heap.bins[slab->size_class].head == block) [[unlikely]] {
-          const bool is_stray = number >= slab->carved;
-          report_misuse(is_stray ? Misuse::no_beginning : Misuse::double_free,
-                        FoundBy::a_later_call, p, c.block_bytes);
-          ++strays;
-          continue;
-        }
-        push(*slab, block);
-      }
-    }
-    // A stray, too, is counted, now or later.
+    const std::uint32_t strays = collect_bits(heap, *slab);
+    // A stray, too, is counted, before or after.
     set_used(*slab, used(*slab) + strays);
-    take_count_home(*slab, counted);
-    settle(heap, *slab);
+    sub_used(*slab, counted);
+    relist_or_retire(heap, *slab);
     slab = next;
   }
   return true;

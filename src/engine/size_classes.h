@@ -14,7 +14,7 @@
 
 namespace ts::engine {
 
-inline constexpr std::size_t granule_bytes = std::size_t{16} << 10;
+inline constexpr std::size_t page_bytes = std::size_t{16} << 10;
 inline constexpr std::size_t max_small_bytes = std::size_t{32} << 10;
 inline constexpr unsigned classes_per_octave = 8;
 inline constexpr unsigned linear_classes = 128 / min_alignment;
@@ -25,12 +25,12 @@ inline constexpr unsigned class_count = 1 + linear_classes + octaves * classes_p
 // What the heap knows of a class.
 struct alignas(32) SizeClass {
   std::uint32_t block_bytes;
-  std::uint32_t first_slab_granules;  // of a heap's first slab: short, since it may be the only one
-  std::uint32_t slab_granules;        // of further ones: as long as wastes little at the end
-  std::uint32_t bin_blocks;           // as many as a bin may hold,
-  std::uint32_t wide_bin_blocks;      // and in a process of few threads
-  std::uint32_t carve_blocks;         // as many as are linked at a time: a page of fresh memory
-  std::uint32_t reciprocal;           // of block_bytes, for number_in_slab
+  std::uint32_t first_slab_pages;  // of a heap's first slab: short, since it may be the only one
+  std::uint32_t slab_pages;        // of further ones: as long as wastes little at the end
+  std::uint32_t bin_blocks;        // as many as a bin may hold,
+  std::uint32_t wide_bin_blocks;   // and in a process of few threads
+  std::uint32_t carve_blocks;      // as many as are linked at a time: a page of fresh memory
+  std::uint32_t reciprocal;        // of block_bytes, for number_in_slab
 };
 
 // A division by a constant as a multiplication (Granlund and Montgomery, 1994).
@@ -48,11 +48,11 @@ constexpr std::size_t least_class_bytes(unsigned size_class) noexcept {
   return (classes_per_octave + 1 + step % classes_per_octave) << (step / classes_per_octave + 4);
 }
 
-constexpr std::uint32_t blocks_in_slab(const SizeClass& size_class, std::size_t granules) noexcept {
-  return static_cast<std::uint32_t>(granules * granule_bytes / size_class.block_bytes);
+constexpr std::uint32_t blocks_in_slab(const SizeClass& size_class, std::size_t pages) noexcept {
+  return static_cast<std::uint32_t>(pages * page_bytes / size_class.block_bytes);
 }
 
-inline constexpr std::size_t max_slab_granules = 16;
+inline constexpr std::size_t max_slab_pages = 16;
 inline constexpr std::size_t bin_bytes = 8192;
 inline constexpr std::size_t max_bin_blocks = 128;
 // In a process of few threads they hold twice as much, and several blocks of every class. (Of long
@@ -66,11 +66,11 @@ inline constexpr std::size_t carve_bytes = 4096;
 // The shortest slab with so many blocks that wastes at most one part in `waste` at its end.
 constexpr std::uint32_t shortest_slab(std::size_t block_bytes, std::size_t min_blocks,
                                       std::size_t waste) noexcept {
-  for (std::size_t granules = 1;; ++granules) {
-    const std::size_t bytes = granules * granule_bytes;
-    if (granules == max_slab_granules ||
+  for (std::size_t pages = 1;; ++pages) {
+    const std::size_t bytes = pages * page_bytes;
+    if (pages == max_slab_pages ||
         (bytes / block_bytes >= min_blocks && bytes % block_bytes <= bytes / waste))
-      return static_cast<std::uint32_t>(granules);
+      return static_cast<std::uint32_t>(pages);
   }
 }
 
@@ -82,19 +82,19 @@ inline constexpr std::size_t coarse_unit = cache_line_bytes;
 constexpr SizeClass make_class(unsigned size_class) noexcept {
   if (size_class == 0) return {};
   const std::size_t least = least_class_bytes(size_class);
-  const std::uint32_t granules = shortest_slab(least, 4, 16);
-  const std::size_t blocks = granules * granule_bytes / least;
+  const std::uint32_t pages = shortest_slab(least, 4, 16);
+  const std::size_t blocks = pages * page_bytes / least;
   const std::size_t unit = least < max_fine_bytes ? fine_unit : coarse_unit;
-  const std::size_t bytes = least <= 128 ? least : granules * granule_bytes / blocks / unit * unit;
+  const std::size_t bytes = least <= 128 ? least : pages * page_bytes / blocks / unit * unit;
   const auto clamp = [](std::size_t value, std::size_t low, std::size_t high) {
     return static_cast<std::uint32_t>(value < low ? low : value > high ? high : value);
   };
   const std::uint32_t several = clamp(several_bytes / bytes, 1, several_blocks);
   return {static_cast<std::uint32_t>(bytes),
           shortest_slab(bytes, 1, 4),
-          granules,
+          pages,
           clamp(bin_bytes / bytes, 1, max_bin_blocks),
-          clamp(granules == 1 ? wide_bin_bytes / bytes : 0, several, max_wide_bin_blocks),
+          clamp(pages == 1 ? wide_bin_bytes / bytes : 0, several, max_wide_bin_blocks),
           clamp(carve_bytes / bytes, 1, 64),
           static_cast<std::uint32_t>(((std::uint64_t{1} << reciprocal_shift) + bytes - 1) / bytes)};
 }
@@ -130,7 +130,7 @@ inline constexpr std::size_t max_slab_blocks = [] {
   std::size_t most = 0;
   for (const SizeClass& c : size_classes) {
     if (c.block_bytes == 0) continue;
-    const std::size_t blocks = blocks_in_slab(c, c.slab_granules);
+    const std::size_t blocks = blocks_in_slab(c, c.slab_pages);
     most = blocks > most ? blocks : most;
   }
   return align_up(most, 64);
@@ -139,7 +139,7 @@ inline constexpr std::size_t max_slab_blocks = [] {
 static_assert([] {
   for (const SizeClass& c : size_classes) {
     if (c.block_bytes == 0) continue;
-    for (std::uint32_t i = 0; i < blocks_in_slab(c, c.slab_granules); ++i) {
+    for (std::uint32_t i = 0; i < blocks_in_slab(c, c.slab_pages); ++i) {
       const std::size_t offset = std::size_t{i} * c.block_bytes;
       if (number_in_slab(c, offset) != i || number_in_slab(c, offset + c.block_bytes - 1) != i)
         return false;

@@ -6,7 +6,7 @@
 namespace ts::engine {
 namespace {
 
-void list(ThreadHeap& heap, Span& slab) noexcept {
+void link_partial(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap) {
   Span*& head = heap.partial[slab.size_class];
   slab.previous = nullptr;
   slab.next = head;
@@ -15,33 +15,37 @@ void list(ThreadHeap& heap, Span& slab) noexcept {
   slab.listed = true;
 }
 
-void set_entries(Span& slab, Entry entry) noexcept {
-  std::atomic<Entry>* const entries = layout.map + number_of(&slab);
-  for (std::uint32_t i = 0; i < slab.granules; ++i) {
+void set_entries(Span& slab, PageMapEntry entry) noexcept {
+  std::atomic<PageMapEntry>* const entries = page_map.entries + first_page_of(&slab);
+  for (std::uint32_t i = 0; i < slab.pages; ++i) {
+    // relaxed: a pointer to a block of the slab reaches another thread by that thread's own
+    // synchronisation, and the entry with it
     entries[i].store(entry, std::memory_order_relaxed);
-    (&slab + i)->back = i;
+    (&slab + i)->pages_back = i;
   }
 }
 
-void release_slab(ThreadHeap& heap, Span& slab) noexcept {
+void retire(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap) {
   take_slab_out(heap, slab);
-  give_slab_back(slab);
+  retire_slab(slab);
 }
 
 }  // namespace
 
-void unlist(ThreadHeap& heap, Span& slab) noexcept {
+void unlink_partial(ThreadHeap& heap, Span& slab) noexcept {
+  check(slab.listed, "a slab leaves a list that it is not in", &slab);
   if (slab.next != nullptr) slab.next->previous = slab.previous;
   (slab.previous != nullptr ? slab.previous->next : heap.partial[slab.size_class]) = slab.next;
   slab.listed = false;
 }
 
 void take_slab_out(ThreadHeap& heap, Span& slab) noexcept {
-  if (slab.listed) unlist(heap, slab);
+  if (slab.listed) unlink_partial(heap, slab);
+  check(heap.slabs[slab.size_class] != 0, "a heap loses a slab that it does not count", &slab);
   --heap.slabs[slab.size_class];
 }
 
-void give_slab_back(Span& slab) noexcept {
+void retire_slab(Span& slab) noexcept {
   if constexpr (counting) count_event(Event::slabs_released);
   set_entries(slab, 0);
   page_heap.release(&slab);
@@ -49,38 +53,37 @@ void give_slab_back(Span& slab) noexcept {
 
 void add_slab(ThreadHeap& heap, Span& span) noexcept {
   if constexpr (counting) count_event(Event::slabs_created);
-  span.blocks = nullptr;
+  span.free_list = nullptr;
   span.carved = 0;
   span.free_blocks = 0;
-  set_entries(span, heap.self | Entry{span.size_class} << class_shift);
-  list(heap, span);
+  set_entries(span, heap.self | PageMapEntry{span.size_class} << class_shift);
+  link_partial(heap, span);
   ++heap.slabs[span.size_class];
 }
 
-bool settle(ThreadHeap& heap, Span& slab) noexcept {
-  // A count may come without a block, if an earlier drain found the bit before it was counted.
-  if (!slab.listed && slab.blocks != nullptr) list(heap, slab);
+bool relist_or_retire(ThreadHeap& heap, Span& slab) noexcept {
+  // A count may come without a block, if an earlier collect() found the bit before it was counted.
+  if (!slab.listed && slab.free_list != nullptr) link_partial(heap, slab);
   if (used(slab) != 0) return true;
   const bool is_only_one = slab.next == nullptr && slab.previous == nullptr;
-  if (is_only_one && slab.granules <= size_classes[slab.size_class].first_slab_granules)
-    return true;
+  if (is_only_one && slab.pages <= size_classes[slab.size_class].first_slab_pages) return true;
   if (slab.free_blocks > slab.carved) [[unlikely]] {
-    // Some are on its list twice, and others may be in use: nobody is to get its memory.
+    // A block is on the list twice, and others may be in use: the memory is given to no one.
     report_misuse(Misuse::damaged_list, FoundBy::a_later_call, memory_of(&slab),
                   size_classes[slab.size_class].block_bytes);
-    if (slab.listed) unlist(heap, slab);
-    slab.blocks = nullptr;
+    if (slab.listed) unlink_partial(heap, slab);
+    slab.free_list = nullptr;
     return false;
   }
-  release_slab(heap, slab);
+  retire(heap, slab);
   return false;
 }
 
-void release_empty_slabs(ThreadHeap& heap) noexcept {
+void retire_empty_slabs(ThreadHeap& heap) noexcept {
   for (Span* head : heap.partial) {
     for (Span* slab = head; slab != nullptr;) {
       Span* const next = slab->next;
-      if (used(*slab) == 0) release_slab(heap, *slab);
+      if (used(*slab) == 0) retire(heap, *slab);
       slab = next;
     }
   }

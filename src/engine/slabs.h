@@ -1,33 +1,33 @@
-// A heap's slabs of one class: the list of those that have blocks to give, how a block comes home
-// to its slab, and when a slab goes back to the page heap. Only who holds the heap (sweep.h) may
-// call what has a heap for an argument.
+// The slabs of a heap: the list per class of those with blocks to give, blocks that come back to
+// their slab, and the retirement of empty slabs.
 #pragma once
 
 #include "base/check.h"
-#include "engine/layout.h"
+#include "engine/heap_hold.h"
+#include "engine/page_map.h"
 
 namespace ts::engine {
 
-// How many granules the heap's next slab of the class has.
-inline std::size_t next_slab_granules(const ThreadHeap& heap, unsigned size_class) noexcept {
+// The length in pages of the heap's next slab of the class.
+inline std::size_t next_slab_pages(const ThreadHeap& heap, unsigned size_class) noexcept {
   const SizeClass& c = size_classes[size_class];
-  return heap.slabs[size_class] == 0 ? c.first_slab_granules : c.slab_granules;
+  return heap.slabs[size_class] == 0 ? c.first_slab_pages : c.slab_pages;
 }
 
-// Makes a span of a class a slab in the heap's list, none of its blocks carved yet.
-void add_slab(ThreadHeap& heap, Span& span) noexcept;
+// Makes a span of a class a slab in the heap's list, with no block carved.
+void add_slab(ThreadHeap& heap, Span& span) noexcept TS_REQUIRES(heap);
 
-// Takes a slab off the list.
-void unlist(ThreadHeap& heap, Span& slab) noexcept;
+// Unlinks a slab without blocks to give from the list of its class.
+void unlink_partial(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap);
 
-// Takes a slab of which nothing is used out of the heap; from then on it is the caller's alone, who
-// gives it to the page heap, which needs no hold.
-void take_slab_out(ThreadHeap& heap, Span& slab) noexcept;
-void give_slab_back(Span& slab) noexcept;
+// Takes a slab without used blocks out of the heap. It belongs to the caller alone then, until
+// retire_slab() returns it to the page heap, for which no hold is needed.
+void take_slab_out(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap);
+void retire_slab(Span& slab) noexcept;
 
-// Puts a block on its slab's list, without a word about how many are in use.
-inline void push(Span& slab, Block* block) noexcept {
-  put_before(slab.blocks, block);
+// Puts a block on its slab's free list; `used` stays as it is.
+inline void push_free(Span& slab, Block* block) noexcept {
+  push_front(slab.free_list, block);
   ++slab.free_blocks;
 }
 
@@ -38,9 +38,9 @@ inline void set_used(Span& slab, std::uint32_t blocks) noexcept {
   slab.used.store(blocks, std::memory_order_relaxed);
 }
 
-// So many blocks that were in use are no longer. More than that come home only if one was freed
-// twice.
-inline void take_count_home(Span& slab, std::uint32_t blocks) noexcept {
+// Takes `blocks` from the slab's used ones. More than there are come back only after a double free,
+// which is reported.
+inline void sub_used(Span& slab, std::uint32_t blocks) noexcept {
   const std::uint32_t before = used(slab);
   if (before < blocks) [[unlikely]]
     report_misuse(Misuse::damaged_list, FoundBy::a_later_call, memory_of(&slab),
@@ -48,19 +48,19 @@ inline void take_count_home(Span& slab, std::uint32_t blocks) noexcept {
   set_used(slab, before < blocks ? 0 : before - blocks);
 }
 
-// The slab has got blocks back: lists it if it was not, and returns it to the page heap if it is
-// empty. One empty slab of a class stays, if it is a short one, so that a program that takes and
-// frees a few blocks does not go to the page heap each time. False if the slab is gone.
-bool settle(ThreadHeap& heap, Span& slab) noexcept;
+// To be called when a slab got blocks back: lists it, or retires it if it is empty. One empty slab
+// of a class stays, if it is a short one, so that a program that takes and frees a few blocks does
+// not go to the page heap each time. False if the slab was retired.
+bool relist_or_retire(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap);
 
-// A block that was in use comes home; false if its slab is gone.
-inline bool take_home(ThreadHeap& heap, Span& slab, Block* block) noexcept {
-  push(slab, block);
-  take_count_home(slab, 1);
-  return settle(heap, slab);
+// A used block comes back; false if its slab was retired.
+inline bool push_to_slab(ThreadHeap& heap, Span& slab, Block* block) noexcept TS_REQUIRES(heap) {
+  push_free(slab, block);
+  sub_used(slab, 1);
+  return relist_or_retire(heap, slab);
 }
 
-// Returns all empty slabs.
-void release_empty_slabs(ThreadHeap& heap) noexcept;
+// Retires all empty slabs.
+void retire_empty_slabs(ThreadHeap& heap) noexcept TS_REQUIRES(heap);
 
 }  // namespace ts::engine

@@ -35,7 +35,7 @@ inline constexpr std::size_t max_object_bytes = PTRDIFF_MAX;
 // how much a block that grows should get, may move a block without copying it, and says of a
 // pointer whether it is a block: nothing then stands between the program and its fast path.
 template <class Heap>
-concept SpeaksMalloc = HeapLike<Heap> && Heap::speaks_malloc;
+concept SpeaksMalloc = HeapLike<Heap> && Heap::implements_libc_rules;
 
 // And one that says so judges the sizes that programs name when they free, in every build.
 template <class Heap>

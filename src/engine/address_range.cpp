@@ -1,58 +1,58 @@
-#include "engine/room.h"
+#include "engine/address_range.h"
 
 #include <algorithm>
 
+#include "engine/page_map.h"
 #include "os/os.h"
 
 namespace ts::engine {
 namespace {
 
-constexpr std::size_t huge_page_bytes = std::size_t{2} << 20;
-
 // The range is extended by at least so much, if the system grants it, and by at least an eighth.
-constexpr std::size_t step_granules = (std::size_t{16} << 20) / granule_bytes;
-constexpr std::size_t small_step_granules = huge_page_bytes / granule_bytes;
+constexpr std::size_t step_pages = (std::size_t{16} << 20) / page_bytes;
+constexpr std::size_t small_step_pages = pages_per_huge_page;
 constexpr std::size_t heap_step_bytes = std::size_t{64} << 10;
 
 // Where the whole range has to be reserved, it is the largest of these that the system grants.
-constexpr std::size_t max_reserved_granules = std::size_t{1} << 26;  // 1 TiB
-constexpr std::size_t min_reserved_granules = std::size_t{1} << 9;   // 8 MiB
+constexpr std::size_t max_reserved_pages = std::size_t{1} << 26;  // 1 TiB
+constexpr std::size_t min_reserved_pages = std::size_t{1} << 9;   // 8 MiB
 
 constexpr std::size_t aligned(std::size_t bytes) noexcept {
   return align_up(bytes, huge_page_bytes);
 }
 
-constexpr std::size_t range_bytes(std::size_t granules, std::size_t heaps) noexcept {
-  return aligned(granules * sizeof(Entry)) + aligned(granules * sizeof(Span)) +
-         aligned(granules * sizeof(RemoteFrees)) + aligned(heaps * sizeof(ThreadHeap)) +
-         granules * granule_bytes;
+constexpr std::size_t range_bytes(std::size_t pages, std::size_t heaps) noexcept {
+  return aligned(pages * sizeof(PageMapEntry)) + aligned(pages * sizeof(Span)) +
+         aligned(pages * sizeof(RemoteFrees)) + aligned(heaps * sizeof(ThreadHeap)) +
+         pages * page_bytes;
 }
 
 }  // namespace
 
-void Room::lay_out(std::uintptr_t begin, std::size_t capacity, std::size_t heap_capacity) noexcept {
+void AddressRange::lay_out(std::uintptr_t begin, std::size_t capacity,
+                           std::size_t heap_capacity) noexcept {
   const auto part = [&](std::size_t bytes) {
     const Part at{begin, 0};
     begin += aligned(bytes);
     return at;
   };
-  map_ = part(capacity * sizeof(Entry));
+  map_ = part(capacity * sizeof(PageMapEntry));
   spans_ = part(capacity * sizeof(Span));
   remote_frees_ = part(capacity * sizeof(RemoteFrees));
   heaps_ = part(heap_capacity * sizeof(ThreadHeap));
-  memory_ = part(capacity * granule_bytes);
-  layout.map = reinterpret_cast<std::atomic<Entry>*>(map_.begin);
-  layout.spans = reinterpret_cast<Span*>(spans_.begin);
-  layout.remote_frees = reinterpret_cast<RemoteFrees*>(remote_frees_.begin);
-  layout.heaps = reinterpret_cast<ThreadHeap*>(heaps_.begin);
-  layout.base = memory_.begin;
+  memory_ = part(capacity * page_bytes);
+  page_map.entries = reinterpret_cast<std::atomic<PageMapEntry>*>(map_.begin);
+  page_map.spans = reinterpret_cast<Span*>(spans_.begin);
+  page_map.remote_frees = reinterpret_cast<RemoteFrees*>(remote_frees_.begin);
+  page_map.heaps = reinterpret_cast<ThreadHeap*>(heaps_.begin);
+  page_map.base = memory_.begin;
   lowest_block.store(memory_.begin, std::memory_order_relaxed);
   capacity_ = capacity;
   heap_capacity_ = heap_capacity;
 }
 
 // Gives back what is the process's of a range in which nothing is in use yet.
-void Room::forget() noexcept {
+void AddressRange::forget() noexcept {
   for (Part* part : {&map_, &spans_, &remote_frees_, &heaps_, &memory_}) {
     if (part->bytes != 0) os::unmap(reinterpret_cast<void*>(part->begin), part->bytes);
     *part = {};
@@ -60,7 +60,7 @@ void Room::forget() noexcept {
   capacity_ = 0;
 }
 
-bool Room::take_table(Part& part, std::size_t bytes) const noexcept {
+bool AddressRange::take_table(Part& part, std::size_t bytes) const noexcept {
   bytes = align_up(bytes, os::page_bytes());
   if (bytes <= part.bytes) return true;
   auto* const begin = reinterpret_cast<void*>(part.begin + part.bytes);
@@ -70,7 +70,7 @@ bool Room::take_table(Part& part, std::size_t bytes) const noexcept {
   return true;
 }
 
-bool Room::take_addresses(std::size_t bytes) noexcept {
+bool AddressRange::take_addresses(std::size_t bytes) noexcept {
   if (bytes <= memory_.bytes) return true;
   auto* const begin = reinterpret_cast<void*>(memory_.begin + memory_.bytes);
   if (!is_reserved_ && !os::reserve_at(begin, bytes - memory_.bytes)) return false;
@@ -78,7 +78,7 @@ bool Room::take_addresses(std::size_t bytes) noexcept {
   return true;
 }
 
-void Room::shrink_table(Part& part, std::size_t bytes) const noexcept {
+void AddressRange::shrink_table(Part& part, std::size_t bytes) const noexcept {
   bytes = align_up(bytes, os::page_bytes());
   if (bytes >= part.bytes) return;
   auto* const begin = reinterpret_cast<void*>(part.begin + bytes);
@@ -87,64 +87,64 @@ void Room::shrink_table(Part& part, std::size_t bytes) const noexcept {
   if (is_reserved_ ? os::decommit(begin, less) : os::unmap(begin, less)) part.bytes = bytes;
 }
 
-void Room::shrink(std::size_t granules) noexcept {
-  shrink_table(map_, granules * sizeof(Entry));
-  shrink_table(spans_, granules * sizeof(Span));
-  shrink_table(remote_frees_, granules * sizeof(RemoteFrees));
-  const std::size_t bytes = granules * granule_bytes;
+void AddressRange::shrink(std::size_t pages) noexcept {
+  shrink_table(map_, pages * sizeof(PageMapEntry));
+  shrink_table(spans_, pages * sizeof(Span));
+  shrink_table(remote_frees_, pages * sizeof(RemoteFrees));
+  const std::size_t bytes = pages * page_bytes;
   auto* const begin = reinterpret_cast<void*>(memory_.begin + bytes);
   if (bytes < memory_.bytes && (is_reserved_ || os::unmap(begin, memory_.bytes - bytes)))
     memory_.bytes = bytes;
-  granules_ = granules;
+  pages_ = pages;
 }
 
 // All parts or none: a request that fails must not use up what a limit leaves for others.
-bool Room::take(std::size_t granules) noexcept {
-  if (!take_table(map_, granules * sizeof(Entry)) || !take_table(spans_, granules * sizeof(Span)) ||
-      !take_table(remote_frees_, granules * sizeof(RemoteFrees)) ||
-      !take_addresses(granules * granule_bytes)) {
-    shrink(granules_);
+bool AddressRange::take(std::size_t pages) noexcept {
+  if (!take_table(map_, pages * sizeof(PageMapEntry)) ||
+      !take_table(spans_, pages * sizeof(Span)) ||
+      !take_table(remote_frees_, pages * sizeof(RemoteFrees)) ||
+      !take_addresses(pages * page_bytes)) {
+    shrink(pages_);
     return false;
   }
-  granules_ = granules;
+  pages_ = pages;
   return true;
 }
 
 // By as much as is reasonable, or half of that, and so on, down to what is needed.
-bool Room::extend_by_steps(std::size_t granules) noexcept {
-  if (granules > capacity_) return false;
-  const std::size_t left = capacity_ - granules_;
-  const std::size_t needed = granules - granules_;
-  std::size_t step = std::max({needed, granules_ / 8, step_granules});
+bool AddressRange::extend_by_steps(std::size_t pages) noexcept {
+  if (pages > capacity_) return false;
+  const std::size_t left = capacity_ - pages_;
+  const std::size_t needed = pages - pages_;
+  std::size_t step = std::max({needed, pages_ / 8, step_pages});
   for (;; step /= 2) {
-    step = std::min(align_up(std::max(step, needed), small_step_granules), left);
-    if (take(granules_ + step)) return true;
-    if (step <= small_step_granules || step / 2 < needed) break;
+    step = std::min(align_up(std::max(step, needed), small_step_pages), left);
+    if (take(pages_ + step)) return true;
+    if (step <= small_step_pages || step / 2 < needed) break;
   }
-  return take(granules);
+  return take(pages);
 }
 
-bool Room::place_freely(std::size_t granules) noexcept {
-  constexpr std::size_t bytes = range_bytes(max_granules, max_heaps);
+bool AddressRange::place_freely(std::size_t pages) noexcept {
+  constexpr std::size_t bytes = range_bytes(max_pages, max_heaps);
   for (unsigned attempt = 0;; ++attempt) {
     void* const begin = os::lonely_address(attempt, bytes);
     if (begin == nullptr) return false;
-    lay_out(address_of(begin), max_granules, max_heaps);
-    if (extend_by_steps(granules)) return true;
+    lay_out(address_of(begin), max_pages, max_heaps);
+    if (extend_by_steps(pages)) return true;
     forget();
   }
 }
 
-bool Room::place_reserved(std::size_t granules) noexcept {
-  for (std::size_t capacity = max_reserved_granules; capacity >= min_reserved_granules;
-       capacity /= 2) {
+bool AddressRange::place_reserved(std::size_t pages) noexcept {
+  for (std::size_t capacity = max_reserved_pages; capacity >= min_reserved_pages; capacity /= 2) {
     const std::size_t heaps = std::min(max_heaps, capacity / 4);
     const std::size_t bytes = range_bytes(capacity, heaps) + huge_page_bytes;
     void* const begin = os::reserve(bytes);
     if (begin == nullptr) continue;
     is_reserved_ = true;
     lay_out(align_up(address_of(begin), huge_page_bytes), capacity, heaps);
-    if (extend_by_steps(granules)) return true;
+    if (extend_by_steps(pages)) return true;
     is_reserved_ = false;
     forget();
     os::unmap(begin, bytes);
@@ -153,16 +153,16 @@ bool Room::place_reserved(std::size_t granules) noexcept {
   return false;
 }
 
-bool Room::place(std::size_t granules) noexcept {
-  return place_freely(granules) || place_reserved(granules);
+bool AddressRange::place(std::size_t pages) noexcept {
+  return place_freely(pages) || place_reserved(pages);
 }
 
-bool Room::extend(std::size_t granules) noexcept {
-  if (granules <= granules_) return true;
-  return is_placed() ? extend_by_steps(granules) : place(granules);
+bool AddressRange::extend(std::size_t pages) noexcept {
+  if (pages <= pages_) return true;
+  return is_placed() ? extend_by_steps(pages) : place(pages);
 }
 
-bool Room::add_heap(std::uint32_t number) noexcept {
+bool AddressRange::add_heap(std::uint32_t number) noexcept {
   if (!is_placed() && !place(1)) return false;
   if (number >= heap_capacity_) return false;
   const std::size_t bytes = (std::size_t{number} + 1) * sizeof(ThreadHeap);

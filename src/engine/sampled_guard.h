@@ -1,15 +1,16 @@
 // Sampled blocks on pages of their own, for finding misuse in production, after GWP-ASan
 // (Serebryany et al., 2024): off unless TSMALLOC_GUARD_SAMPLE=N is set, and then about one in N of
-// the blocks that leave slabs is such a block. It ends where its page ends, and the page behind it
-// must not be touched; once it is freed, neither must its own, until 127 others have been freed.
-// Whoever does so dies as he would have anyway, but with a report of who allocated the block, and
-// who freed it.
+// the blocks that leave slabs is such a block. It ends where its OS page ends, and the page behind it
+// must not be touched; once it is freed, neither must its own, until 127 others have been freed. An
+// access there ends the program, as a bad access does anyway, with a report of the call stacks that
+// allocated and freed the block.
 //
-// It refuses blocks of more than a page, and to guess: a write behind the end of less than what the
-// size class is larger than the request is not noticed.
+// Blocks of more than an OS page are never sampled. A write behind the block's end is not noticed as
+// long as it stays within what the size class is larger than the request.
 #pragma once
 
 #include "engine/size_classes.h"
+#include "os/mutex.h"
 
 namespace ts::engine {
 
@@ -23,9 +24,10 @@ namespace ts::engine {
 // The bytes of a guarded block in use that begins there, 0 if there is none.
 [[gnu::cold]] std::size_t guarded_bytes(const void* p) noexcept;
 
-// Around a fork; nothing of it allocates.
-void guarded_fork_prepare() noexcept;
-void guarded_fork_parent() noexcept;
-void guarded_fork_child() noexcept;
+// Guards the slots; for fork.cpp, which takes all locks in order.
+inline constinit Mutex sampled_guard_lock;
+
+// In the child of a fork: a sample that another thread was taking is not finished.
+void forget_samples_in_progress() noexcept;
 
 }  // namespace ts::engine

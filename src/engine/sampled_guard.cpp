@@ -1,11 +1,10 @@
-#include "engine/guarded.h"
+#include "engine/sampled_guard.h"
 
 #include <atomic>
 
 #include "base/check.h"
 #include "os/bad_access.h"
 #include "os/error_line.h"
-#include "os/mutex.h"
 #include "os/options.h"
 #include "os/os.h"
 
@@ -14,8 +13,7 @@ namespace {
 
 constexpr std::size_t slot_count = 128;
 
-// A page for a block, with one that nobody may touch on either side, which it shares with its
-// neighbours.
+// An OS page for a block, between two that are inaccessible and shared with the neighbours.
 struct Slot {
   std::byte* block = nullptr;  // null: never used
   std::size_t bytes = 0;
@@ -24,19 +22,17 @@ struct Slot {
   os::CallStack freed;
 };
 
-// The words of `lock` but for what the handler of a bad access reads without it, since the thread
-// may have been stopped anywhere: it looks at the slot of a block that nobody changes, if the
-// program made one mistake, and else prints what is there.
-constinit Mutex lock;
+// Guarded by sampled_guard_lock, except that the handler of a bad access reads a slot without it,
+// since the faulting thread may hold it; after several mistakes the report may be mixed.
 constinit Slot slots[slot_count];
 constinit std::size_t next_slot = 0;
 
 // Const once it is not null.
 constinit std::atomic<std::byte*> region{nullptr};
 
-// How many blocks have to leave slabs until the next sample; relaxed, nothing hangs on it.
+// How many blocks have to leave slabs until the next sample; relaxed: no data depends on it.
 constinit std::atomic<std::int64_t> left{0};
-// Somebody takes a sample; what he needs for it is not to be one.
+// A thread takes a sample; a block that it needs for that is not sampled.
 constinit std::atomic<bool> is_busy{false};
 
 std::size_t region_bytes() noexcept { return (2 * slot_count + 1) * os::page_bytes(); }
@@ -87,7 +83,7 @@ bool open_region() noexcept {
 }
 
 // A slot whose block has been free for longest, or nearly; null if all are in use.
-Slot* free_slot() noexcept TS_REQUIRES(lock) {
+Slot* free_slot() noexcept TS_REQUIRES(sampled_guard_lock) {
   for (std::size_t tries = 0; tries < slot_count; ++tries) {
     Slot& slot = slots[next_slot++ % slot_count];
     if (!slot.is_in_use) return &slot;
@@ -98,7 +94,7 @@ Slot* free_slot() noexcept TS_REQUIRES(lock) {
 void* take_sample(std::size_t bytes) noexcept {
   os::CallStack stack;
   os::take_call_stack(stack);
-  const Guard guard{lock};
+  const Guard guard{sampled_guard_lock};
   if (!open_region()) return nullptr;
   Slot* const slot = free_slot();
   if (slot == nullptr || !os::commit(page_of(*slot), os::page_bytes())) return nullptr;
@@ -138,7 +134,7 @@ bool release_guarded(const void* p) noexcept {
   os::take_call_stack(stack);
   Slot found;
   {
-    const Guard guard{lock};
+    const Guard guard{sampled_guard_lock};
     if (slot->is_in_use && slot->block == p) {
       slot->is_in_use = false;
       slot->freed = stack;
@@ -159,11 +155,6 @@ std::size_t guarded_bytes(const void* p) noexcept {
   return slot != nullptr && slot->is_in_use && slot->block == p ? slot->bytes : 0;
 }
 
-void guarded_fork_prepare() noexcept TS_NO_ANALYSIS { lock.lock_for_fork(); }
-void guarded_fork_parent() noexcept TS_NO_ANALYSIS { lock.unlock_after_fork(); }
-void guarded_fork_child() noexcept TS_NO_ANALYSIS {
-  lock.reset_after_fork();
-  is_busy.store(false, std::memory_order_relaxed);  // whoever was is not here
-}
+void forget_samples_in_progress() noexcept { is_busy.store(false, std::memory_order_relaxed); }
 
 }  // namespace ts::engine

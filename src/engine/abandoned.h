@@ -1,0 +1,35 @@
+// Abandoned heaps: a thread that ends leaves its heap, whole, to the next thread that starts. Until
+// then other threads may collect from it. The heap keeps what is in its bins for the adopting thread,
+// as long as the slabs of all abandoned heaps come to 16 MiB at most: few blocks keep many slabs.
+#pragma once
+
+#include "engine/fault.h"
+#include "engine/types.h"
+#include "os/mutex.h"
+
+namespace ts::engine {
+
+inline constinit Mutex abandoned_lock;
+
+// Pages of the heap's slabs, at most.
+std::uint32_t pages_of_slabs(const ThreadHeap& heap) noexcept;
+
+// Whether a heap with so many pages of slabs may keep what is in its bins. (Of several threads that
+// end at a time each may be told so; then they keep that much more.)
+bool may_keep_bins(std::uint32_t pages) noexcept;
+
+// Abandons a heap. Its bins are empty unless it `keeps_bins`; `pages` as pages_of_slabs() said.
+void abandon(ThreadHeap& heap, bool keeps_bins, std::uint32_t pages) noexcept
+    TS_REQUIRES(abandoned_lock);
+
+// An abandoned heap for the calling thread; null if there is none.
+ThreadHeap* adopt_abandoned() noexcept;
+
+// Collects from some abandoned heaps, in turn, flushes what they keep in bins, and retires their
+// empty slabs; false if there is no such heap.
+bool collect_abandoned(std::size_t at_most) noexcept;
+
+// Checks the list and its sums (invariants.h); to be called at rest.
+Fault find_abandoned_fault() noexcept;
+
+}  // namespace ts::engine

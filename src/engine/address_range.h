@@ -1,0 +1,66 @@
+// The engine's addresses: of the pages, and of the tables with an element for each page. All are in
+// one range, chosen once, of which the process has a prefix of each part; the prefixes grow by
+// steps, from 16 MiB of pages on. So a limit on address space counts what is needed, whenever it was
+// set; and the steps go ahead of the need, so that a process with as many mappings as it may have
+// can still use some more memory than it does.
+//
+// Where the system places nothing at a chosen address (under valgrind and ThreadSanitizer, for two),
+// the whole range is reserved at once, as large as it is granted.
+//
+// The range is address space alone; the page heap commits memory in it and knows what is free.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace ts::engine {
+
+class AddressRange {
+ public:
+  static constexpr std::size_t max_pages = std::size_t{1} << 29;  // 8 TiB
+  static constexpr std::size_t max_heaps = (std::size_t{1} << 20) - 1;
+
+  constexpr AddressRange() = default;
+
+  // Makes sure that the first `pages` have addresses, and elements in all tables; false, and
+  // perhaps true some other time, if the system refuses.
+  bool extend(std::size_t pages) noexcept;
+  // Such pages.
+  std::size_t pages() const noexcept { return pages_; }
+  // Gives back what is beyond the first `pages`, none of which has been used.
+  void shrink(std::size_t pages) noexcept;
+
+  // Makes sure that heap `number` has its structure; false as above, or where there are too many.
+  bool add_heap(std::uint32_t number) noexcept;
+
+ private:
+  // A prefix of it is the process's: accessible, but for the pages.
+  struct Part {
+    std::uintptr_t begin = 0;
+    std::size_t bytes = 0;
+  };
+
+  bool is_placed() const noexcept { return capacity_ != 0; }
+  bool place(std::size_t pages) noexcept;
+  bool place_freely(std::size_t pages) noexcept;
+  bool place_reserved(std::size_t pages) noexcept;
+  void lay_out(std::uintptr_t begin, std::size_t capacity, std::size_t heap_capacity) noexcept;
+  void forget() noexcept;
+  bool extend_by_steps(std::size_t pages) noexcept;
+  bool take(std::size_t pages) noexcept;
+  bool take_table(Part& part, std::size_t bytes) const noexcept;
+  bool take_addresses(std::size_t bytes) noexcept;
+  void shrink_table(Part& part, std::size_t bytes) const noexcept;
+
+  std::size_t pages_ = 0;
+  std::size_t capacity_ = 0;  // pages for which there is room in the range; 0: not yet chosen
+  std::size_t heap_capacity_ = 0;
+  bool is_reserved_ = false;  // the whole range is the process's, and inaccessible at first
+  Part map_;
+  Part spans_;
+  Part remote_frees_;
+  Part heaps_;
+  Part memory_;
+};
+
+}  // namespace ts::engine

@@ -1,0 +1,95 @@
+#include "engine/cache_bins.h"
+
+#include "base/check.h"
+#include "engine/remote_frees.h"
+#include "engine/slabs.h"
+#include "engine/span_cache.h"
+
+namespace ts::engine {
+namespace {
+
+// Used blocks of one slab come back, as a list.
+void push_list_to_slab(ThreadHeap& heap, Span& slab, Block* first, std::uint32_t count) noexcept
+    TS_REQUIRES(heap) {
+  Block** end = &slab.free_list;
+  auto left = static_cast<std::int32_t>(slab.free_blocks) + count_tolerance;
+  for (; *end != nullptr && left != 0; --left) end = &(*end)->next;
+  if (*end != nullptr) [[unlikely]]
+    report_damage(slab.size_class, *end);  // a ring, from here on
+  *end = first;
+  slab.free_blocks += count;
+  sub_used(slab, count);
+  relist_or_retire(heap, slab);
+}
+
+}  // namespace
+
+void report_damage(unsigned size_class, const void* where) noexcept {
+  report_misuse(Misuse::damaged_list, FoundBy::a_later_call, where,
+                size_classes[size_class].block_bytes);
+}
+
+void flush_bin(ThreadHeap& heap, unsigned size_class) noexcept {
+  const SizeClass& c = size_classes[size_class];
+  CacheBin& bin = heap.bins[size_class];
+  Block* block = bin.head;
+  const std::int32_t capacity_left = bin.capacity_left;
+  const std::uint32_t capacity = bin_capacity(heap, c);
+  bin = {nullptr, static_cast<std::int32_t>(capacity)};
+  if (block == nullptr) return;
+  if (capacity_left < 0) {
+    const std::uint32_t count = capacity + static_cast<std::uint32_t>(-capacity_left);
+    return push_list_to_slab(heap, *slab_of(block), block, count);
+  }
+  std::int32_t left = static_cast<std::int32_t>(capacity) - capacity_left + count_tolerance;
+  for (; block != nullptr; --left) {
+    const PageMapEntry entry = entry_of(block);
+    if (left <= 0 || (entry & class_mask) != size_class << class_shift) [[unlikely]]
+      return report_damage(size_class, block);
+    Block* const next = block->next;
+    const BlockPlace place = place_of(block, c);
+    if ((entry ^ heap.self) >= heap_unit) {
+      release_remote(heap, block, place, c, FoundBy::a_later_call);
+    } else if (place.is_beginning) [[likely]] {
+      push_to_slab(heap, *slab_of(block), block);
+    } else {
+      report_misuse(Misuse::no_beginning, FoundBy::a_later_call, block, c.block_bytes);
+    }
+    block = next;
+  }
+}
+
+void flush(ThreadHeap& heap) noexcept {
+  for (unsigned c = 1; c < class_count; ++c) flush_bin(heap, c);
+  flush_batches(heap);
+  flush_span_cache(heap);
+  collect(heap);
+  retire_empty_slabs(heap);
+}
+
+void flush_bin_if_it_pins(ThreadHeap& heap, Span& slab) noexcept {
+  const SizeClass& c = size_classes[slab.size_class];
+  if (slab.pages == 1 || used(slab) > bin_capacity(heap, c)) return;
+  std::uint32_t in_bin = 0;
+  const Block* block = heap.bins[slab.size_class].head;
+  for (std::int32_t left = counted_blocks(heap, slab.size_class); block != nullptr && left > 0;
+       --left) {
+    in_bin += slab_of(block, c) == &slab ? 1 : 0;
+    block = block->next;
+  }
+  if (in_bin != used(slab)) return;
+  flush_bin(heap, slab.size_class);
+}
+
+void recount_bins(ThreadHeap& heap) noexcept {
+  for (unsigned c = 1; c < class_count; ++c) {
+    CacheBin& bin = heap.bins[c];
+    bin.capacity_left = static_cast<std::int32_t>(bin_capacity(heap, size_classes[c]));
+    std::uint32_t left = max_in_bin;
+    for (const Block* block = bin.head; block != nullptr && left != 0; block = block->next, --left)
+      --bin.capacity_left;
+    if (left == 0) drop_bin(heap, c);
+  }
+}
+
+}  // namespace ts::engine

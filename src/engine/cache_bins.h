@@ -1,0 +1,44 @@
+// The cache bins of a heap: their counts, and how they are flushed into slabs. The owner, or a thread
+// that took over an abandoned heap, calls these and holds the heap.
+#pragma once
+
+#include "engine/heap_hold.h"
+#include "engine/page_map.h"
+
+namespace ts::engine {
+
+// Lengths of lists and their counts may differ by this much without misuse: a call that never
+// returned (longjmp out of a signal handler, cancellation, the parent's threads in the child of a
+// fork) was cut off between two stores (block_list.h, push_front).
+inline constexpr std::int32_t count_tolerance = 1;
+
+// How many blocks the bin holds, as malloc and free count; negative if it gave more than it got,
+// which only a list that is a ring makes possible.
+inline std::int32_t counted_blocks(const ThreadHeap& heap, unsigned size_class) noexcept {
+  const auto capacity = static_cast<std::int32_t>(bin_capacity(heap, size_classes[size_class]));
+  return capacity - heap.bins[size_class].capacity_left;
+}
+
+// Reports a damaged list of the class.
+[[gnu::cold]] void report_damage(unsigned size_class, const void* where) noexcept;
+
+// Empties a bin without its list: a new one, or one whose list is damaged, whose blocks are lost.
+inline void drop_bin(ThreadHeap& heap, unsigned size_class) noexcept {
+  heap.bins[size_class] = {nullptr,
+                           static_cast<std::int32_t>(bin_capacity(heap, size_classes[size_class]))};
+}
+
+// Sends all blocks of a bin back to their slabs. The first time, it opens the bin of a new heap.
+void flush_bin(ThreadHeap& heap, unsigned size_class) noexcept TS_REQUIRES(heap);
+
+// Flushes all that the heap caches: bins, batches, spans; collects, and retires empty slabs.
+void flush(ThreadHeap& heap) noexcept TS_REQUIRES(heap);
+
+// Flushes the bin of the slab's class, if its blocks alone keep a long slab: a few cached blocks must
+// not keep all the memory that a thread once had.
+void flush_bin_if_it_pins(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap);
+
+// Counts the bins anew, after a thread was cut off between two stores in the child of a fork.
+void recount_bins(ThreadHeap& heap) noexcept;
+
+}  // namespace ts::engine

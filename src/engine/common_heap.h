@@ -1,0 +1,20 @@
+// One heap for the threads that have none and get none: those that are ending, whose own heap may
+// have another thread by now, and those whose end the system would not report. One call at a time.
+#pragma once
+
+#include "engine/types.h"
+#include "os/mutex.h"
+
+namespace ts::engine {
+
+inline constinit Mutex common_lock;
+
+// A block of the class; null without memory.
+Block* allocate_from_common(unsigned size_class) noexcept;
+
+// Flushes what the common heap caches.
+void flush_common_heap() noexcept;
+
+bool is_common(const ThreadHeap& heap) noexcept TS_REQUIRES(common_lock);
+
+}  // namespace ts::engine

@@ -1,0 +1,23 @@
+// The heap of the calling thread, behind one thread-local pointer that is never null: a thread
+// without a heap has an image whose bins are empty and whose number owns no page, so that neither
+// fast path asks whether there is a heap.
+#pragma once
+
+#include "engine/types.h"
+
+namespace ts::engine {
+
+// Of a thread that has no heap yet, and of one that is ending. Never written to.
+inline constinit const HeapFront no_heap_image;
+inline constinit const HeapFront ended_heap_image;
+inline HeapFront* const no_heap = const_cast<HeapFront*>(&no_heap_image);
+inline HeapFront* const ended_heap = const_cast<HeapFront*>(&ended_heap_image);
+
+inline constinit thread_local HeapFront* current_heap = const_cast<HeapFront*>(&no_heap_image);
+
+inline bool has_heap() noexcept { return current_heap->self != no_owner; }
+
+// The calling thread's heap; it has one.
+inline ThreadHeap& own_heap() noexcept { return static_cast<ThreadHeap&>(*current_heap); }
+
+}  // namespace ts::engine

@@ -1,0 +1,13 @@
+// What a check of invariants found: an equation that does not hold, and where.
+#pragma once
+
+namespace ts::engine {
+
+struct Fault {
+  const char* equation = nullptr;  // null: none was found
+  const void* where = nullptr;
+
+  explicit operator bool() const noexcept { return equation != nullptr; }
+};
+
+}  // namespace ts::engine

@@ -1,0 +1,59 @@
+#include "engine/fork.h"
+
+#include "engine/abandoned.h"
+#include "engine/common_heap.h"
+#include "engine/current_heap.h"
+#include "engine/heap_hold.h"
+#include "engine/page_heap.h"
+#include "engine/page_map.h"
+#include "engine/sampled_guard.h"
+#include "os/os.h"
+
+namespace ts::engine {
+namespace {
+
+// Every mutex of the engine, in the order in which a thread takes them.
+constinit Mutex* const locks_in_order[] = {
+    &common_lock,         // refill of the common heap
+    &abandoned_lock,      // collect_abandoned, which flushes under it
+    &reclaim_lock,        // a hold of a heap may wait for it
+    &page_heap.lock(),    // spans
+    &sampled_guard_lock,  // slots of sampled blocks
+};
+
+// Whether the thread that forks is the process's only one: then it may be in the middle of a change
+// itself, below a signal handler that forks, and ends that change on either side.
+constinit bool forks_with_one_thread = false;
+
+// Whether a thread of the child uses the heap, or may yet.
+bool is_in_use(const ThreadHeap& heap) noexcept TS_NO_ANALYSIS {
+  const bool has_user = &heap == current_heap || is_common(heap) || heap.is_abandoned;
+  const bool is_in_change = heap.busy.load(std::memory_order_relaxed) ||
+                            heap.holder.load(std::memory_order_relaxed) != Holder::none;
+  return has_user || is_in_change || heap.self == 0;
+}
+
+}  // namespace
+
+void fork_prepare() noexcept TS_NO_ANALYSIS {
+  for (Mutex* const lock : locks_in_order) lock->lock_for_fork();
+  forks_with_one_thread = os::has_one_thread();
+}
+
+void fork_parent() noexcept TS_NO_ANALYSIS {
+  for (std::size_t i = std::size(locks_in_order); i-- != 0;) locks_in_order[i]->unlock_after_fork();
+}
+
+void fork_child() noexcept TS_NO_ANALYSIS {
+  for (Mutex* const lock : locks_in_order) lock->reset_after_fork();
+  forget_samples_in_progress();
+  if (forks_with_one_thread) return;
+  for_each_heap([](ThreadHeap& heap) TS_NO_ANALYSIS {
+    if (is_in_use(heap)) return;
+    // Little is written to: what the child writes is copied, and most children call exec.
+    heap.from_fork = true;
+    abandon(heap, true, pages_of_slabs(heap));
+  });
+}
+
+}  // namespace ts::engine

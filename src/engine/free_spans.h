@@ -1,0 +1,46 @@
+// Free spans of one kind, dirty or clean, in lists by length: exact lengths up to 63 pages, then
+// eight lists to an octave ("good fit": Masmano et al., TLSF, 2004). The page heap's lock guards it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "engine/fault.h"
+#include "engine/types.h"
+
+namespace ts::engine {
+
+class FreeSpans {
+ public:
+  constexpr FreeSpans() = default;
+
+  // Adds a span, whose length is set.
+  void insert(Span* span) noexcept;
+  void remove(Span* span) noexcept;
+
+  // A span of at least so many pages, or null: the first fit within the list of the request's own
+  // length, of which a few are looked at, or any of the next longer list, where all are long enough.
+  Span* find(std::size_t pages) const noexcept;
+
+  // A span of the list of the longest ones; null if there is none.
+  Span* longest() const noexcept;
+
+  // Pages of all its spans.
+  std::size_t pages() const noexcept { return pages_; }
+
+  // Looks for a list whose links, lengths or marks disagree. `zeroed`: what all spans of it are.
+  Fault find_fault(bool zeroed) const noexcept;
+
+ private:
+  static constexpr unsigned exact_lists = 64;
+  static constexpr unsigned list_count = 256;
+  static constexpr std::size_t max_pages = std::size_t{1} << 30;  // the last list's
+
+  static unsigned list_of(std::size_t pages) noexcept;
+
+  Span* heads_[list_count] = {};
+  std::uint64_t occupied_[list_count / 64] = {};  // a bit for each list that is not empty
+  std::size_t pages_ = 0;
+};
+
+}  // namespace ts::engine

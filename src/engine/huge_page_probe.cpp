@@ -1,0 +1,103 @@
+#include "engine/huge_page_probe.h"
+
+#include "engine/huge_pages.h"
+#include "engine/page_heap.h"
+#include "engine/page_map.h"
+#include "os/os.h"
+
+namespace ts::engine {
+namespace {
+
+// Contains a huge page at any address.
+constexpr std::size_t min_pages = 2 * pages_per_huge_page;
+constexpr std::uint32_t requests_per_probe = 8;
+// A probe that was filled speaks for blocks of up to so many times its length.
+constexpr std::size_t max_times_as_long = 4;
+
+// Each request may cut mappings into more pieces, of which a process may have about 65,000: after so
+// many requests, all pieces become one again.
+constexpr std::uint32_t requests_per_mending = 8192;
+
+// All relaxed: values of several threads may mix, and the worst of it is a wrong guess.
+constinit std::atomic<std::uint32_t> requests{0};
+constinit std::atomic<const Span*> probe{nullptr};
+constinit std::atomic<std::byte*> probe_window{nullptr};  // all that has small pages, if not null
+constinit std::atomic<std::size_t> filled_bytes{0};  // the last probe's; 0 if it was not filled
+
+// Of some OS pages, all over the range, at least 7 in 8 have been written to.
+bool is_touched(const std::byte* begin, std::size_t bytes) noexcept {
+  constexpr std::size_t looked_at = 32;
+  return os::touched_pages(begin, bytes, looked_at) >= looked_at - looked_at / 8;
+}
+
+bool is_filled(const Span& span, std::size_t bytes) noexcept {
+  if (!is_touched(memory_of(&span), bytes)) return false;
+  const std::byte* const window = probe_window.load(std::memory_order_relaxed);
+  return window == nullptr || is_touched(window, huge_page_bytes);
+}
+
+// A probe that is not filled yet may be later. Where its block is gone, this looks at the memory
+// that took its place.
+void look_at_probe() noexcept {
+  const Span* const span = probe.load(std::memory_order_relaxed);
+  if (span == nullptr) return;
+  const std::size_t bytes = span->usable_pages.load(std::memory_order_relaxed) * page_bytes;
+  const bool filled = is_filled(*span, bytes);
+  filled_bytes.store(filled ? bytes : 0, std::memory_order_relaxed);
+  if (filled) probe.store(nullptr, std::memory_order_relaxed);
+}
+
+void mend_mappings() noexcept {
+  const std::size_t pages = page_map.page_count.load(std::memory_order_relaxed);
+  refuse_huge_pages(memory_of(page_map.spans), pages * page_bytes);
+}
+
+// Asks for huge pages in the block, and returns the window that a probe of it looks at. The last
+// huge page reaches into what the next block begins with, if that memory is clean.
+std::byte* ask_within(const Span& span, std::size_t bytes, std::size_t alignment_pages) noexcept {
+  std::byte* const memory = memory_of(&span);
+  const std::size_t before = -address_of(memory) & (huge_page_bytes - 1);
+  const std::size_t last = address_of(memory + bytes) & (huge_page_bytes - 1);
+  std::byte* const begin = memory + before;
+  const std::size_t within = bytes - before - last;
+  const bool may_follow = alignment_pages < pages_per_huge_page;
+  const std::size_t beyond = last == 0 || !may_follow ? 0 : huge_page_bytes - last;
+  const bool reaches = beyond != 0 && page_heap.clean_behind(&span) >= beyond / page_bytes;
+  ask_for_huge_pages(begin, reaches ? within + huge_page_bytes : within);
+  return begin + (within / 2 & -huge_page_bytes);
+}
+
+}  // namespace
+
+void choose_page_size(const Span& span, std::size_t alignment_pages) noexcept {
+  if (span.pages < min_pages) return;
+  look_at_probe();
+  const std::uint32_t request = requests.fetch_add(1, std::memory_order_relaxed) + 1;
+  if (request % requests_per_mending == 0) mend_mappings();
+  const std::size_t bytes = span.pages * page_bytes;
+  const std::size_t filled = filled_bytes.load(std::memory_order_relaxed);
+  const bool is_promising = bytes <= max_times_as_long * filled;
+  const bool is_probe = request % requests_per_probe == 1 || (filled != 0 && !is_promising);
+
+  std::byte* window = nullptr;
+  if (is_promising) {
+    window = ask_within(span, bytes, alignment_pages);
+    if (is_probe) refuse_huge_pages(window, huge_page_bytes);
+  } else if (is_probe) {
+    refuse_huge_pages(memory_of(&span), bytes);
+  } else {
+    // An earlier block may have asked for them here, and one touch would fill each.
+    refuse_inherited_huge_pages(memory_of(&span), bytes);
+  }
+  if (!is_probe) return;
+  probe_window.store(window, std::memory_order_relaxed);
+  probe.store(&span, std::memory_order_relaxed);
+}
+
+void note_release(const Span& span) noexcept {
+  if (&span != probe.load(std::memory_order_relaxed)) return;
+  look_at_probe();
+  probe.store(nullptr, std::memory_order_relaxed);
+}
+
+}  // namespace ts::engine

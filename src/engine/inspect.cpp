@@ -1,0 +1,118 @@
+#include "engine/inspect.h"
+
+#include <algorithm>
+
+#include "engine/current_heap.h"
+
+namespace ts::engine {
+namespace {
+
+// The blocks in the calling thread's bins.
+std::size_t own_bin_bytes() noexcept {
+  std::size_t bytes = 0;
+  for (unsigned c = 1; c < class_count; ++c) {
+    const Block* block = current_heap->bins[c].head;
+    for (std::uint32_t left = max_in_bin; block != nullptr && left != 0; --left) {
+      bytes += size_classes[c].block_bytes;
+      block = block->next;
+    }
+  }
+  return bytes;
+}
+
+// One bit for each block of a slab, by number.
+class BlockSet {
+ public:
+  explicit BlockSet(const Span& slab) noexcept
+      : begin_{memory_of(&slab)},
+        block_bytes_{size_classes[slab.size_class].block_bytes},
+        blocks_{slab.slab_blocks} {}
+  // Blocks of other slabs are no members.
+  void add_list(const Block* block) noexcept {
+    for (std::uint32_t left = max_in_bin; block != nullptr && left != 0;
+         block = block->next, --left) {
+      const std::size_t offset = address_of(block) - address_of(begin_);
+      const std::size_t number = offset / block_bytes_;
+      if (number < blocks_) add_word(number / 64, std::uint64_t{1} << number % 64);
+    }
+  }
+  void add_word(std::size_t index, std::uint64_t word) noexcept { words_[index] |= word; }
+  bool contains(std::size_t number) const noexcept {
+    return (words_[number / 64] >> number % 64 & 1) != 0;
+  }
+
+ private:
+  const std::byte* begin_;
+  std::size_t block_bytes_;
+  std::size_t blocks_;
+  std::uint64_t words_[max_slab_blocks / 64] = {};
+};
+
+bool walk_slab(const Span& slab, BlockVisitor visit, void* argument) noexcept {
+  const SizeClass& c = size_classes[slab.size_class];
+  BlockSet free{slab};
+  BlockSet cached{slab};
+  free.add_list(slab.free_list);
+  for (std::size_t i = 0; i * 64 < slab.slab_blocks; ++i)
+    cached.add_word(i, remote_word_of(&slab, i).load(std::memory_order_relaxed));
+  for_each_heap([&](const ThreadHeap& heap) {
+    cached.add_list(heap.bins[slab.size_class].head);
+    for (const RemoteBatch& batch : heap.batches) {
+      if (batch.slab == &slab) cached.add_word(batch.word, batch.bits);
+    }
+  });
+  for (std::uint32_t i = 0; i < slab.carved; ++i) {
+    const BlockState state = free.contains(i)     ? BlockState::free
+                             : cached.contains(i) ? BlockState::cached
+                                                  : BlockState::used;
+    if (!visit({block_at(slab, i), c.block_bytes, state, span_entry(slab) >> heap_shift}, argument))
+      return false;
+  }
+  return true;
+}
+
+// Of a span that is no slab. A large one without an entry is in a span cache.
+BlockState state_of(const Span& span) noexcept {
+  if (span.state == SpanState::free) return BlockState::free;
+  return span_entry(span) == 0 ? BlockState::cached : BlockState::used;
+}
+
+}  // namespace
+
+HeapMeasures measure() noexcept {
+  HeapMeasures measures;
+  const std::size_t cached = own_bin_bytes();
+  const PageHeap::Totals totals = page_heap.totals();
+  measures.segment_bytes = totals.segment_bytes;
+  measures.grow_calls = totals.grow_calls;
+  measures.heaps = totals.heaps;
+  measures.chunks = measures.segment_bytes != 0 ? 1 : 0;
+  measures.free_bytes = measures.cached_bytes = cached;
+  page_heap.for_each([&](const Span& span) {
+    if (span.state == SpanState::free) {
+      measures.free_bytes += span.pages * page_bytes;
+      ++measures.free_blocks;
+    } else if (span.state == SpanState::slab) {
+      const SizeClass& c = size_classes[span.size_class];
+      const std::size_t used = span.used.load(std::memory_order_relaxed);
+      measures.free_bytes += span.pages * page_bytes - used * c.block_bytes;
+      measures.free_blocks += span.slab_blocks - std::min<std::size_t>(used, span.slab_blocks);
+    }
+  });
+  return measures;
+}
+
+bool walk_blocks(BlockVisitor visit, void* argument) noexcept {
+  bool goes_on = true;
+  page_heap.for_each([&](const Span& span) {
+    if (!goes_on) return;
+    if (span.state == SpanState::slab) {
+      goes_on = walk_slab(span, visit, argument);
+    } else {
+      goes_on = visit({memory_of(&span), span.pages * page_bytes, state_of(span), 0}, argument);
+    }
+  });
+  return goes_on;
+}
+
+}  // namespace ts::engine

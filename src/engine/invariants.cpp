@@ -1,0 +1,262 @@
+#include "engine/invariants.h"
+
+#include <bit>
+#include <cstdlib>
+
+#include "base/check.h"
+#include "engine/abandoned.h"
+#include "engine/cache_bins.h"
+#include "engine/page_heap.h"
+#include "engine/ready_stack.h"
+#include "engine/slabs.h"
+#include "os/os.h"
+
+namespace ts::engine {
+namespace {
+
+// A call that never returned may have cut off one count anywhere (types.h). The child of a fork from
+// a threaded process forgives that difference; other processes forgive none.
+bool forgives_cut_counts(const ThreadHeap& heap) noexcept { return heap.from_fork; }
+
+bool are_close(const ThreadHeap& heap, std::int64_t a, std::int64_t b) noexcept {
+  const std::int64_t difference = a - b;
+  return difference == 0 || (forgives_cut_counts(heap) && std::abs(difference) <= count_tolerance);
+}
+
+bool is_own(const ThreadHeap& heap, PageMapEntry entry) noexcept {
+  return (entry ^ heap.self) < heap_unit;
+}
+
+// ---- cache bins ----
+
+Fault find_bin_fault(const ThreadHeap& heap, unsigned size_class) noexcept {
+  const SizeClass& c = size_classes[size_class];
+  const CacheBin& bin = heap.bins[size_class];
+  const bool is_overfull = bin.capacity_left < 0;
+  const Span* only_slab = nullptr;
+  std::int64_t length = 0;
+  for (const Block* block = bin.head; block != nullptr; block = block->next) {
+    if (++length > max_in_bin) return {"a cache bin's list ends", &bin};
+    const PageMapEntry entry = entry_of(block);
+    if (!is_of_slab(entry) || &size_class_of(entry) != &c)
+      return {"a cache bin has blocks of its class", block};
+    const BlockPlace place = place_of(block, c);
+    const Span& slab = page_map.spans[place.slab_page];
+    if (!place.is_beginning || place.number >= slab.slab_blocks)
+      return {"a cache bin has beginnings of blocks", block};
+    if (is_overfull) {
+      if (!is_own(heap, entry) || (only_slab != nullptr && only_slab != &slab))
+        return {"an overfull cache bin has blocks of one slab of its heap", block};
+      only_slab = &slab;
+    }
+  }
+  if (!are_close(heap, length, counted_blocks(heap, size_class)))
+    return {"a cache bin has capacity - capacity_left blocks", &bin};
+  return {};
+}
+
+// ---- slabs ----
+
+Fault find_slab_fault(const ThreadHeap& heap, const Span& slab) noexcept {
+  const SizeClass& c = size_classes[slab.size_class];
+  const std::int64_t used_now = used(slab);
+  if (slab.carved > slab.slab_blocks) return {"carved <= slab_blocks", &slab};
+  if (!are_close(heap, used_now + slab.free_blocks, slab.carved))
+    return {"used + free_blocks == carved", &slab};
+  std::int64_t length = 0;
+  for (const Block* block = slab.free_list; block != nullptr; block = block->next) {
+    if (++length > slab.carved) return {"a free list ends", &slab};
+    const PageMapEntry entry = entry_of(block);
+    if (!is_own(heap, entry) || &size_class_of(entry) != &c)
+      return {"a free list has blocks of its slab", block};
+    const BlockPlace place = place_of(block, c);
+    if (page_map.spans + place.slab_page != &slab || !place.is_beginning ||
+        place.number >= slab.carved)
+      return {"a free list has carved blocks of its slab", block};
+  }
+  if (!are_close(heap, length, slab.free_blocks))
+    return {"a free list has free_blocks blocks", &slab};
+  if (slab.listed != (slab.free_list != nullptr || slab.carved < slab.slab_blocks))
+    return {"a slab is listed, if and only if it has blocks to give", &slab};
+  return {};
+}
+
+// The entries and the descriptors of a slab's pages.
+Fault find_page_fault(const ThreadHeap& heap, const Span& slab) noexcept {
+  const PageMapEntry entry = heap.self | PageMapEntry{slab.size_class} << class_shift;
+  for (std::size_t i = 0; i < slab.pages; ++i) {
+    if (page_map.entries[first_page_of(&slab) + i].load(std::memory_order_relaxed) != entry)
+      return {"each page of a slab has its owner's number and its class", &slab + i};
+    if ((&slab)[i].pages_back != i) return {"page k of a slab has pages_back == k", &slab + i};
+  }
+  return {};
+}
+
+Fault find_class_fault(const ThreadHeap& heap, unsigned size_class) noexcept {
+  const Span* before = nullptr;
+  std::uint32_t listed = 0;
+  for (const Span* slab = heap.partial[size_class]; slab != nullptr;
+       before = slab, slab = slab->next) {
+    if (++listed > heap.slabs[size_class]) return {"a heap counts its slabs", slab};
+    if (slab->previous != before) return {"listed slabs are linked in both directions", slab};
+    if (slab->state != SpanState::slab || slab->size_class != size_class)
+      return {"a list of slabs has slabs of its class", slab};
+    if (const Fault fault = find_page_fault(heap, *slab)) return fault;
+    if (const Fault fault = find_slab_fault(heap, *slab)) return fault;
+  }
+  return {};
+}
+
+// ---- batches, span caches ----
+
+Fault find_batch_fault(const ThreadHeap& heap, const RemoteBatch& batch) noexcept {
+  if (batch.slab == nullptr)
+    return batch.count == 0 ? Fault{} : Fault{"a batch without a slab is empty", &batch};
+  if (batch.count == 0) return {};  // its slab may be gone
+  if (!are_close(heap, std::popcount(batch.bits), batch.count))
+    return {"a batch has as many bits as it counts", &batch};
+  const PageMapEntry entry = span_entry(*batch.slab);
+  if (!is_of_slab(entry) || is_own(heap, entry))
+    return {"a batch has blocks of another heap's slab", &batch};
+  if (batch.count >= size_class_of(entry).carve_blocks) return {"a full batch is sent", &batch};
+  if (std::size_t{batch.word} * 64 >= batch.slab->slab_blocks)
+    return {"a batch has blocks of its slab", &batch};
+  return {};
+}
+
+Fault find_span_cache_fault(const SpanCache& cache, std::size_t pages) noexcept {
+  std::uint32_t length = 0;
+  for (const Span* span = cache.head; span != nullptr; span = span->next) {
+    if (++length > cache.count) break;
+    if (span->state != SpanState::large || span->pages != pages || span_entry(*span) != 0)
+      return {"a span cache has large spans of its length, without an entry", span};
+  }
+  if (length != cache.count) return {"a span cache has as many spans as it counts", &cache};
+  return {};
+}
+
+// ---- the whole engine ----
+
+// A slab beside its owner, and its remote frees.
+Fault find_owned_slab_fault(const Span& slab) noexcept {
+  const PageMapEntry entry = span_entry(slab);
+  if (!is_of_slab(entry)) return {"a slab has an owner", &slab};
+  const ThreadHeap& owner = *heap_of(entry);
+  if (owner.self >> heap_shift != entry >> heap_shift) return {"a slab's owner exists", &slab};
+  if (const Fault fault = find_page_fault(owner, slab)) return fault;
+  if (const Fault fault = find_slab_fault(owner, slab)) return fault;
+  std::uint32_t bits = 0;
+  for (std::uint32_t first = 0; first < slab.slab_blocks; first += 64) {
+    const std::uint64_t word = remote_word_of(&slab, first / 64).load(std::memory_order_relaxed);
+    bits += static_cast<std::uint32_t>(std::popcount(word));
+    if (first < slab.carved && slab.carved - first < 64 && word >> (slab.carved - first) != 0)
+      return {"pending frees are of carved blocks", &slab};
+  }
+  const std::uint32_t pending = remote_frees_of(&slab).pending.load(std::memory_order_relaxed);
+  if (!are_close(owner, bits, pending)) return {"as many bits are set as frees are pending", &slab};
+  if (pending > used(slab)) return {"pending blocks count as used", &slab};
+  return {};
+}
+
+// Each slab of the stack once, and all slabs with pending frees. `ready` counts those.
+Fault find_ready_fault(const ThreadHeap& heap, std::size_t& ready) noexcept {
+  for (const Span* slab = heap.ready.load(std::memory_order_relaxed); slab != nullptr;
+       slab = remote_frees_of(slab).next_ready) {
+    if (!is_own(heap, span_entry(*slab))) return {"a stack of ready slabs has its heap's", slab};
+    if (remote_frees_of(slab).pending.load(std::memory_order_relaxed) == 0)
+      return {"a ready slab has pending frees", slab};
+    if (ready-- == 0) return {"a slab is ready once", slab};
+  }
+  return {};
+}
+
+// A heap's slabs, counted in the page heap.
+struct SlabCensus {
+  Fault fault;
+  std::size_t ready = 0;    // slabs with pending frees
+  std::uint64_t slabs = 0;  // of all heaps
+  std::uint64_t listed = 0;
+};
+
+Fault find_large_fault(const Span& span) noexcept {
+  const PageMapEntry entry = span_entry(span);
+  if (entry != 0 && entry != large_entry)
+    return {"a large block's first page has large_entry", &span};
+  if (span.usable_pages.load(std::memory_order_relaxed) > span.pages)
+    return {"usable_pages <= pages", &span};
+  for (std::size_t i = 1; i < span.pages; ++i) {
+    if (page_map.entries[first_page_of(&span) + i].load(std::memory_order_relaxed) != 0)
+      return {"further pages of a large block have no entry", &span + i};
+  }
+  return {};
+}
+
+SlabCensus take_census() noexcept {
+  SlabCensus census;
+  page_heap.for_each([&](const Span& span) {
+    if (census.fault) return;
+    if (span.state == SpanState::slab) {
+      census.fault = find_owned_slab_fault(span);
+      ++census.slabs;
+      census.listed += span.listed ? 1 : 0;
+      if (remote_frees_of(&span).pending.load(std::memory_order_relaxed) != 0) ++census.ready;
+    } else if (span.state == SpanState::large) {
+      census.fault = find_large_fault(span);
+    }
+  });
+  return census;
+}
+
+}  // namespace
+
+Fault find_heap_fault(ThreadHeap& heap) noexcept {
+  for (unsigned c = 1; c < class_count; ++c) {
+    if (const Fault fault = find_bin_fault(heap, c)) return fault;
+    if (const Fault fault = find_class_fault(heap, c)) return fault;
+  }
+  for (const RemoteBatch& batch : heap.batches) {
+    if (const Fault fault = find_batch_fault(heap, batch)) return fault;
+  }
+  for (std::size_t i = 0; i < cached_lengths; ++i) {
+    if (const Fault fault = find_span_cache_fault(heap.span_caches[i], min_cached_pages + i))
+      return fault;
+  }
+  return {};
+}
+
+Fault find_engine_fault() noexcept TS_NO_ANALYSIS {
+  if (const Fault fault = page_heap.find_fault()) return fault;
+  SlabCensus census = take_census();
+  if (census.fault) return census.fault;
+  Fault fault;
+  for_each_heap([&](ThreadHeap& heap) TS_NO_ANALYSIS {
+    if (fault || heap.self == 0) return;
+    fault = find_heap_fault(heap);
+    for (unsigned c = 1; c < class_count; ++c) {
+      census.slabs -= heap.slabs[c];
+      for (const Span* slab = heap.partial[c]; slab != nullptr; slab = slab->next) --census.listed;
+    }
+    if (!fault) fault = find_ready_fault(heap, census.ready);
+  });
+  if (fault) return fault;
+  if (census.ready != 0) return {"each slab with pending frees is on its owner's stack", nullptr};
+  if (census.slabs != 0) return {"heaps count all slabs", nullptr};
+  if (census.listed != 0) return {"each listed slab is in its heap's list", nullptr};
+  return find_abandoned_fault();
+}
+
+void check_at_rest(ThreadHeap& heap) noexcept {
+  const Fault fault = find_heap_fault(heap);
+  require(!fault, fault.equation, fault.where);
+}
+
+void check_slow_path(ThreadHeap& heap) noexcept {
+  constexpr std::uint32_t calls_per_check = debug_level >= 3 ? 1 : 256;
+  static constinit std::atomic<std::uint32_t> calls{0};  // relaxed: any call may be the one
+  if (calls.fetch_add(1, std::memory_order_relaxed) % calls_per_check != 0) return;
+  check_at_rest(heap);
+  const Fault fault = page_heap.find_fault();
+  require(!fault, fault.equation, fault.where);
+}
+
+}  // namespace ts::engine

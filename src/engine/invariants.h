@@ -1,0 +1,30 @@
+// Checks of the equations of types.h, by debug level:
+//
+//   1  where a structure changes hands: check() in the structures' own files, and a whole heap when
+//      a thread attaches or abandons it
+//   2  now and then at the end of a slow path: the calling thread's heap, and all spans
+//   3  the same at the end of each slow path
+//
+// A process of one thread has its whole engine checked at levels 2 and 3. A fault ends the program
+// with the equation that does not hold. At level 0 no check is compiled into the library.
+#pragma once
+
+#include "engine/fault.h"
+#include "engine/heap_hold.h"
+
+namespace ts::engine {
+
+// Checks a heap at rest: its bins, lists of slabs, slabs, batches and span caches.
+Fault find_heap_fault(ThreadHeap& heap) noexcept TS_REQUIRES(heap);
+
+// Checks the whole engine at rest: the page heap, all heaps, what they say of one another, and the
+// page map. No other thread may be in the engine.
+Fault find_engine_fault() noexcept;
+
+// Ends the program if the heap, which the calling thread is about to leave at rest, has a fault.
+void check_at_rest(ThreadHeap& heap) noexcept TS_REQUIRES(heap);
+
+// To be called at the end of slow paths.
+void check_slow_path(ThreadHeap& heap) noexcept TS_REQUIRES(heap);
+
+}  // namespace ts::engine

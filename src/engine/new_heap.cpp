@@ -1,0 +1,19 @@
+#include "engine/new_heap.h"
+
+#include "engine/cache_bins.h"
+#include "engine/page_heap.h"
+
+namespace ts::engine {
+
+// Without a hold: no other thread has reason to look at the heap before it owns a slab.
+ThreadHeap* new_heap() noexcept TS_NO_ANALYSIS {
+  const std::uint32_t number = page_heap.new_heap();
+  if (number == 0) return nullptr;
+  ThreadHeap* const heap = heap_of(number << heap_shift);
+  heap->has_wide_bins = number <= max_heaps_with_wide_bins;
+  for (unsigned c = 1; c < class_count; ++c) drop_bin(*heap, c);
+  heap->self = number << heap_shift;
+  return heap;
+}
+
+}  // namespace ts::engine

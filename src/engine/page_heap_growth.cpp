@@ -1,0 +1,91 @@
+// The end of the page heap: spans from beyond the pages in use, and memory that is committed for
+// them ahead of the need.
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/event_counts.h"
+#include "engine/huge_pages.h"
+#include "engine/page_heap.h"
+#include "os/os.h"
+
+namespace ts::engine {
+namespace {
+
+// A process with so much memory in slabs of small blocks, which are filled from end to end, fills
+// huge pages, too. A smaller one would only hold more; and so would one of larger blocks, of which
+// programs often touch but a part. Each heap's first slabs, one a class, may never be filled.
+constexpr std::size_t huge_pages_from_pages = (std::size_t{16} << 20) / page_bytes;
+constexpr std::size_t first_pages_of_heap = (std::size_t{1} << 20) / page_bytes;
+
+}  // namespace
+
+// Makes the first `pages` touchable.
+bool PageHeap::commit(std::size_t pages) noexcept {
+  if (pages <= committed_) return true;
+  const std::size_t range_before = range_.pages();
+  if (!range_.extend(pages)) return false;
+  std::byte* const begin = memory_of(page_map.spans + committed_);
+  std::size_t more = std::min(align_up(pages, pages_per_huge_page), range_.pages()) - committed_;
+  if (!os::commit(begin, more * page_bytes)) {
+    more = pages - committed_;  // under a limit, what is needed may still go
+    if (!os::commit(begin, more * page_bytes)) {
+      range_.shrink(range_before);
+      return false;
+    }
+  }
+  const std::size_t heaps = page_map.heap_count.load(std::memory_order_relaxed);
+  if (dense_pages_ >= huge_pages_from_pages + heaps * first_pages_of_heap &&
+      dense_pages_ >= top_ / 2)
+    ask_for_huge_pages(begin, more * page_bytes);
+  committed_ += more;
+  return true;
+}
+
+// Up, and never down: what is beyond reads as zero.
+void PageHeap::move_end(std::size_t top) noexcept {
+  check(top >= top_ && top <= committed_, "the end moves up, within committed memory");
+  top_ = top;
+  // relaxed: see entry_of
+  page_map.page_count.store(top, std::memory_order_relaxed);
+}
+
+// A span from beyond the end. A free one that ends there is part of it, unless the new one has to be
+// clean and that is not.
+Span* PageHeap::grow(std::size_t pages, From from) noexcept {
+  std::size_t begin = top_;
+  if (top_ != 0 && page_map.spans[top_ - 1].state == SpanState::free) {
+    Span* const last = page_map.spans + top_ - page_map.spans[top_ - 1].pages;
+    if (from != From::clean || last->zeroed) {
+      begin = first_page_of(last);
+      // It may be long enough: find() does not look at all of a list.
+      if (last->pages >= pages) {
+        unlink_free(last);
+        return last;
+      }
+    }
+  }
+  if (!commit(begin + pages)) return nullptr;
+  Span* const span = page_map.spans + begin;
+  bool zeroed = true;
+  if (begin != top_) {
+    zeroed = span->zeroed;
+    unlink_free(span);
+  }
+  span->pages = static_cast<std::uint32_t>(pages);
+  span->zeroed = zeroed;
+  if constexpr (counting) count_event(Event::growth_bytes, (begin + pages - top_) * page_bytes);
+  move_end(begin + pages);
+  ++grow_calls_;
+  if constexpr (counting) count_event(Event::growth_calls);
+  return span;
+}
+
+std::uint32_t PageHeap::new_heap() noexcept {
+  const Guard guard{lock_};
+  const std::uint32_t number = page_map.heap_count.load(std::memory_order_relaxed) + 1;
+  if (!range_.add_heap(number)) return 0;
+  page_map.heap_count.store(number, std::memory_order_relaxed);
+  return number;
+}
+
+}  // namespace ts::engine

@@ -1,0 +1,129 @@
+// The page map: what the engine knows of an address, by its page. One range of addresses
+// (address_range.h), of which a prefix of each part is in use:
+//
+//   | entries: 4 B a page | spans: 64 B a page | remote frees: 192 B a page | heaps: 3.1 KiB | pages |
+//
+// free() reads one entry, one load away and never in memory that the program uses. Address arithmetic
+// lives here; the structures are in types.h.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "base/bits.h"
+#include "engine/types.h"
+
+namespace ts::engine {
+
+// All const once page_count is positive, but for the counts.
+struct PageMap {
+  std::uintptr_t base = 0;                   // address of page 0
+  std::atomic<std::size_t> page_count{0};    // any: pages in use
+  std::atomic<std::uint32_t> heap_count{0};  // any, relaxed: heaps that exist
+  std::atomic<PageMapEntry>* entries = nullptr;
+  Span* spans = nullptr;
+  RemoteFrees* remote_frees = nullptr;
+  ThreadHeap* heaps = nullptr;
+};
+inline constinit PageMap page_map;
+
+// The lowest address of any block; 1 until there is one. malloc tests a list's head against it
+// instead of null: one comparison notices the end of a list and most links that were overwritten.
+inline constinit std::atomic<std::size_t> lowest_block{1};
+
+// ---- pages ----
+
+inline std::size_t page_of(const void* p) noexcept {
+  return (address_of(p) - page_map.base) >> page_shift;
+}
+
+// The entry of the page that `p` lies in; 0 outside of the engine's memory.
+inline PageMapEntry entry_of(const void* p) noexcept {
+  const std::size_t page = page_of(p);
+  // relaxed: a thread learns a block's address from the thread that allocated it, and with the
+  // address all that was stored before
+  if (!is_below(page, page_map.page_count)) [[unlikely]]
+    return 0;
+  return page_map.entries[page].load(std::memory_order_relaxed);
+}
+
+// ---- spans ----
+
+inline std::size_t first_page_of(const Span* span) noexcept {
+  return static_cast<std::size_t>(span - page_map.spans);
+}
+
+inline std::byte* memory_of(const Span* span) noexcept {
+  return reinterpret_cast<std::byte*>(page_map.base) + (first_page_of(span) << page_shift);
+}
+
+inline PageMapEntry span_entry(const Span& span) noexcept {
+  return page_map.entries[first_page_of(&span)].load(std::memory_order_relaxed);
+}
+
+// The slab of a block of the calling thread's own heap.
+inline Span* slab_of(const void* p) noexcept {
+  Span* const span = page_map.spans + page_of(p);
+  return span - span->pages_back;
+}
+
+// The slab of any block. The owner writes to the descriptor all the time; another thread does not
+// read it where the page tells the slab.
+inline Span* slab_of(const void* p, const SizeClass& c) noexcept {
+  return c.slab_pages == 1 ? page_map.spans + page_of(p) : slab_of(p);
+}
+
+// ---- blocks of slabs ----
+
+// A pointer into a slab: the slab, the block, and whether it is the block's beginning. (One behind
+// the slab's last block may be a beginning, too: collect() notices that.)
+struct BlockPlace {
+  std::size_t slab_page;  // the slab's first page
+  std::uint32_t number;
+  bool is_beginning;
+};
+
+inline BlockPlace place_of(const void* p, const SizeClass& c) noexcept {
+  const std::size_t page = page_of(p);
+  std::size_t offset = (address_of(p) - page_map.base) % page_bytes;
+  std::size_t back = 0;
+  if (c.slab_pages != 1) {
+    back = page_map.spans[page].pages_back;
+    offset += back * page_bytes;
+  }
+  const std::uint32_t number = number_in_slab(c, offset);
+  return {page - back, number, std::size_t{number} * c.block_bytes == offset};
+}
+
+inline std::byte* block_at(const Span& slab, std::size_t number) noexcept {
+  return memory_of(&slab) + number * size_classes[slab.size_class].block_bytes;
+}
+
+// ---- remote frees ----
+
+inline RemoteFrees& remote_frees_of(const Span* slab) noexcept {
+  return page_map.remote_frees[first_page_of(slab)];
+}
+
+// A word of the slab's bits, one for each block, by number: more words than one structure has, if
+// the slab is long.
+inline std::atomic<std::uint64_t>& remote_word_of(const Span* slab, std::size_t index) noexcept {
+  auto* const begin = reinterpret_cast<std::byte*>(&remote_frees_of(slab));
+  return reinterpret_cast<std::atomic<std::uint64_t>*>(begin + offsetof(RemoteFrees, bits))[index];
+}
+
+// ---- heaps ----
+
+inline ThreadHeap* heap_of(PageMapEntry entry) noexcept {
+  return page_map.heaps + (entry >> heap_shift);
+}
+
+// Calls `visit(heap)` for each heap that exists.
+template <class Visit>
+void for_each_heap(Visit visit) {
+  const std::uint32_t count = page_map.heap_count.load(std::memory_order_relaxed);
+  for (std::uint32_t number = 1; number <= count; ++number) visit(page_map.heaps[number]);
+}
+
+}  // namespace ts::engine

@@ -1,0 +1,82 @@
+// The rule of when dirty memory goes back to the operating system, as a function of the time, the
+// pages in use and the dirty pages. No background thread: a release asks, so memory goes back when
+//
+//   idle     more than max(4 MiB, in use / 4) stayed dirty all through 250 ms, or
+//   peak     more than max(32 MiB, in use / 2) is dirty: perhaps no call follows the end of a peak.
+//
+// Fresh memory needed within 1 s of a purge says that it was too early: for 10 s the policy allows
+// twice the dirty memory there was before that purge (the backoff). It knows no clock and no memory;
+// times are milliseconds that never decrease, sizes are pages.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "engine/types.h"
+
+namespace ts::engine {
+
+class PurgePolicy {
+ public:
+  static constexpr std::size_t min_idle_limit = (std::size_t{4} << 20) / page_bytes;
+  static constexpr std::size_t min_peak_limit = (std::size_t{32} << 20) / page_bytes;
+  static constexpr std::uint64_t idle_ms = 250;
+  static constexpr std::uint64_t too_early_ms = 1000;
+  static constexpr std::uint64_t forget_ms = 10000;
+  static constexpr std::size_t keep_all = ~std::size_t{0};
+
+  constexpr PurgePolicy() = default;
+
+  // Whether so much is dirty that pages_to_keep() may say less: asked first, without a clock.
+  static bool is_surplus(std::size_t in_use, std::size_t dirty) noexcept {
+    return dirty > idle_limit(in_use);
+  }
+
+  // To be called after a release: how many dirty pages to keep, or keep_all.
+  std::size_t pages_to_keep(std::uint64_t now, std::size_t in_use, std::size_t dirty) noexcept {
+    if (now - purged_at_ > forget_ms) backoff_ = 0;
+    const std::size_t idle_limit = std::max(PurgePolicy::idle_limit(in_use), backoff_);
+    if (dirty <= idle_limit) return keep_all;
+    if (now - window_began_ >= idle_ms) {
+      // A window that nothing closed for long says nothing of what was dirty within it.
+      const std::size_t idle = now - window_began_ < 2 * idle_ms ? idle_floor_ : 0;
+      window_began_ = now;
+      idle_floor_ = dirty;
+      if (idle > idle_limit) return dirty - idle + idle_limit / 2;
+    }
+    const std::size_t peak_limit = std::max({min_peak_limit, in_use / 2, backoff_});
+    return dirty > peak_limit ? peak_limit / 2 : keep_all;
+  }
+
+  // To be called before a purge that pages_to_keep() asked for.
+  void note_purge(std::uint64_t now, std::size_t dirty) noexcept {
+    purged_at_ = now;
+    purged_from_ = dirty;
+    watches_growth_ = true;
+  }
+
+  // To be called when the number of dirty pages has fallen to `dirty`.
+  void note_dirty(std::size_t dirty) noexcept { idle_floor_ = std::min(idle_floor_, dirty); }
+
+  // Whether note_growth() has to be called, with the time, when fresh memory is needed.
+  bool watches_growth() const noexcept { return watches_growth_; }
+  void note_growth(std::uint64_t now) noexcept {
+    watches_growth_ = false;
+    if (now - purged_at_ <= too_early_ms) backoff_ = 2 * purged_from_;
+  }
+
+ private:
+  static std::size_t idle_limit(std::size_t in_use) noexcept {
+    return std::max(min_idle_limit, in_use / 4);
+  }
+
+  std::uint64_t window_began_ = 0;
+  std::size_t idle_floor_ = 0;   // fewest dirty pages within the window: they were idle all along
+  std::uint64_t purged_at_ = 0;  // the last time,
+  std::size_t purged_from_ = 0;  // when so many pages were dirty
+  std::size_t backoff_ = 0;      // so many dirty pages are not too many
+  bool watches_growth_ = false;  // no fresh memory was needed since the last purge
+};
+
+}  // namespace ts::engine

@@ -1,0 +1,122 @@
+#include "engine/refill.h"
+
+#include "base/event_counts.h"
+#include "engine/cache_bins.h"
+#include "engine/remote_frees.h"
+#include "engine/slabs.h"
+#include "engine/span_supply.h"
+
+namespace ts::engine {
+namespace {
+
+// Neither malloc nor free can see that a bin's list is a ring, and it never runs dry; so each refill
+// looks at one of the bins, in turn.
+void check_next_bin(ThreadHeap& heap) noexcept {
+  const unsigned size_class = heap.checked_class % (class_count - 1) + 1;
+  heap.checked_class = static_cast<std::uint8_t>(size_class);
+  if (counted_blocks(heap, size_class) >= -count_tolerance) [[likely]]
+    return;
+  report_damage(size_class, heap.bins[size_class].head);
+  drop_bin(heap, size_class);
+}
+
+// The first listed slab with a free block, or null. Of a class, only one slab, or two, has fresh
+// blocks alone.
+Span* slab_with_free_block(const ThreadHeap& heap, unsigned size_class) noexcept {
+  Span* slab = heap.partial[size_class];
+  while (slab != nullptr && slab->free_list == nullptr) slab = slab->next;
+  return slab;
+}
+
+void unlink_if_exhausted(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap) {
+  if (slab.free_list == nullptr && slab.carved == slab.slab_blocks) unlink_partial(heap, slab);
+}
+
+// Takes blocks from slabs' free lists until there are enough of them or no more: such blocks are
+// dirty already. The first list is taken whole, however long, since its end need not be found (but
+// not of a slab that is long itself: see flush_bin_if_it_pins); of further ones, as much as the bin
+// has capacity for.
+std::uint32_t take_used(ThreadHeap& heap, unsigned size_class, Block*& head) noexcept
+    TS_REQUIRES(heap) {
+  const SizeClass& c = size_classes[size_class];
+  const std::uint32_t wanted = c.bin_blocks;
+  std::uint32_t taken = 0;
+  while (taken < (wanted + 1) / 2) {
+    Span* const slab = slab_with_free_block(heap, size_class);
+    if (slab == nullptr) break;
+    std::uint32_t count = slab->free_blocks;
+    Block* const first = slab->free_list;
+    const bool takes_whole = head == nullptr && c.slab_pages == 1;
+    if (takes_whole) {
+      slab->free_list = nullptr;
+    } else {
+      count = count < wanted - taken ? count : wanted - taken;
+      Block* last = first;
+      std::uint32_t length = 1;
+      for (; length < count && last->next != nullptr; ++length) last = last->next;
+      if (length != count) [[unlikely]] {
+        report_damage(size_class, last);
+        slab->free_blocks = count = length;
+      }
+      slab->free_list = last->next;
+      last->next = head;
+    }
+    head = first;
+    slab->free_blocks -= count;
+    set_used(*slab, used(*slab) + count);
+    unlink_if_exhausted(heap, *slab);
+    taken += count;
+  }
+  return taken;
+}
+
+// Links fresh blocks, 4 KiB of them at a time; 0 without memory.
+std::uint32_t take_fresh(ThreadHeap& heap, unsigned size_class, Block*& head) noexcept
+    TS_REQUIRES(heap) {
+  const SizeClass& c = size_classes[size_class];
+  Span* slab = heap.partial[size_class];
+  if (slab == nullptr) {
+    slab = allocate_span(next_slab_pages(heap, size_class), 1, size_class);
+    if (slab == nullptr) return 0;
+    add_slab(heap, *slab);
+  }
+  const std::uint32_t left = slab->slab_blocks - slab->carved;
+  const std::uint32_t taken = c.carve_blocks < left ? c.carve_blocks : left;
+  std::byte* at = memory_of(slab) + std::size_t{slab->carved} * c.block_bytes;
+  head = reinterpret_cast<Block*>(at);
+  for (std::uint32_t i = 1; i < taken; ++i, at += c.block_bytes)
+    reinterpret_cast<Block*>(at)->next = reinterpret_cast<Block*>(at + c.block_bytes);
+  reinterpret_cast<Block*>(at)->next = nullptr;
+  slab->carved += taken;
+  set_used(*slab, used(*slab) + taken);
+  unlink_if_exhausted(heap, *slab);
+  return taken;
+}
+
+}  // namespace
+
+Block* refill(ThreadHeap& heap, unsigned size_class) noexcept {
+  if constexpr (counting) count_event(Event::bin_refills);
+  check_next_bin(heap);
+  // One refill in 72 collects for all classes, also for those that the thread does not use any more.
+  if (heap.checked_class == 1) collect(heap);
+  // An empty list must have been counted to its end.
+  const std::int32_t astray = counted_blocks(heap, size_class);
+  if (heap.bins[size_class].head != nullptr || astray > count_tolerance ||
+      astray < -count_tolerance) [[unlikely]] {
+    report_damage(size_class, heap.bins[size_class].head);
+    drop_bin(heap, size_class);
+  }
+  Block* head = nullptr;
+  std::uint32_t taken = take_used(heap, size_class, head);
+  if (taken == 0 && collect(heap)) taken = take_used(heap, size_class, head);
+  if (taken == 0) taken = take_fresh(heap, size_class, head);
+  if (taken == 0) return nullptr;
+  CacheBin& bin = heap.bins[size_class];
+  bin.head = head->next;
+  bin.capacity_left =
+      static_cast<std::int32_t>(bin_capacity(heap, size_classes[size_class]) - (taken - 1));
+  return head;
+}
+
+}  // namespace ts::engine

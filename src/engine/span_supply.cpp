@@ -1,0 +1,41 @@
+#include "engine/span_supply.h"
+
+#include <cerrno>
+
+#include "engine/abandoned.h"
+#include "engine/current_heap.h"
+#include "engine/page_heap.h"
+#include "engine/reclaim.h"
+#include "engine/remote_frees.h"
+#include "os/os.h"
+
+namespace ts::engine {
+
+void* out_of_memory() noexcept {
+  os::explain_refusal();
+  errno = ENOMEM;
+  return nullptr;
+}
+
+Span* allocate_span(std::size_t pages, std::size_t alignment_pages, unsigned size_class) noexcept {
+  using From = PageHeap::From;
+  const auto allocate = [=](From from) {
+    return page_heap.allocate(pages, alignment_pages, size_class, from);
+  };
+  Span* span = allocate(From::dirty);
+  if (span != nullptr) return span;
+  if (has_heap()) {
+    const HeapHold hold{own_heap()};
+    flush_batches(own_heap());
+    if (collect(own_heap())) span = allocate(From::dirty);
+  }
+  if (span != nullptr) return span;
+  constexpr std::size_t heaps_at_a_time = 4;
+  if (collect_abandoned(heaps_at_a_time)) span = allocate(From::dirty);
+  if (span == nullptr) span = allocate(From::anywhere);
+  if (span != nullptr) return span;
+  const bool has_collected = collect_abandoned(SIZE_MAX);
+  return reclaim_all() || has_collected ? allocate(From::anywhere) : nullptr;
+}
+
+}  // namespace ts::engine

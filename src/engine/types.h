@@ -1,0 +1,203 @@
+// Every structure of the engine, with its invariants, and the words for them:
+//
+//   page            16 KiB of the engine's address range (an OS page is the system's, 4 KiB or more)
+//   span            a run of pages: a slab, a large block, or free memory
+//   slab            a span cut into blocks of one size class; one heap owns it
+//   carved          blocks of a slab that have been linked at least once; the rest is untouched
+//   heap            what one thread owns: cache bins, slabs, batches, a span cache
+//   cache bin       a heap's LIFO stock of free blocks of one class; malloc pops, free pushes
+//   remote free     a free by a thread that does not own the slab: a bit, in a batch at first
+//   pending         remote frees of a slab that were sent and not collected yet
+//   collect         the owner takes the pending frees of its slabs
+//   retire          an empty slab goes back to the page heap
+//   reclaim         another thread retires slabs that remote frees emptied, if the owner is blocked
+//   abandoned heap  the heap of an ended thread, until a thread adopts it
+//   page map        per page: the entry that free() reads, the span, the remote frees
+//   page heap       all spans, under one lock; free spans are dirty (resident) or clean (zero)
+//   purge           dirty memory goes back to the operating system, and is clean then
+//
+// Each field names the threads that may touch it:
+//   owner    the thread whose heap it is
+//   holder   the owner, or a reclaimer, whichever holds the heap (heap_hold.h)
+//   pages    a thread with the lock of the page heap
+//   any      every thread: atomic, and argued where it is used
+//   const    no thread, once another can see it
+//
+// An engine is at rest while no thread is inside of it. Equations "at rest" hold then for all heaps,
+// and for a thread's own heap whenever that thread is outside of the engine. invariants.cpp checks
+// them all. A call that never returns (longjmp out of a signal handler, a thread that the child of
+// a fork lacks) may leave one list one block longer or shorter than its count.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "engine/block_list.h"
+#include "engine/size_classes.h"
+
+namespace ts::engine {
+
+inline constexpr unsigned page_shift = 14;
+static_assert(page_bytes == std::size_t{1} << page_shift);
+
+constexpr std::size_t pages_for(std::size_t bytes) noexcept {
+  return (bytes + page_bytes - 1) / page_bytes;
+}
+
+inline constexpr std::size_t huge_page_bytes = std::size_t{2} << 20;
+inline constexpr std::size_t pages_per_huge_page = huge_page_bytes / page_bytes;
+
+// ---- cache bins ----
+
+// At rest: the list has capacity - capacity_left blocks, all of the bin's class, each the beginning
+// of a block that counts as used. A refill may exceed the capacity with the list of one slab; as
+// long as capacity_left is negative, frees bypass the bin, so that all of it stays that slab's.
+struct CacheBin {
+  Block* head = nullptr;
+  std::int32_t capacity_left = 0;
+};
+
+// ---- page map entries ----
+
+// Number of the owning heap (20 bits) | large (1) | size class (7) | 0 (4). Heaps count from 1, and
+// 0 is a page at which no block begins. The class stands where it is the offset of its cache bin, so
+// that free() computes none.
+//
+// Invariant: each page of a slab has its owner's number and its class; of a large block in use the
+// first page has large_entry; every other page has 0.
+using PageMapEntry = std::uint32_t;
+inline constexpr unsigned heap_shift = 12;
+inline constexpr PageMapEntry heap_unit = PageMapEntry{1} << heap_shift;
+inline constexpr PageMapEntry large_entry = PageMapEntry{1} << 11;
+inline constexpr unsigned class_shift = 4;
+inline constexpr PageMapEntry class_mask = 0x7f << class_shift;
+inline constexpr PageMapEntry no_owner = ~PageMapEntry{0};
+static_assert(sizeof(CacheBin) == std::size_t{1} << class_shift);
+
+inline const SizeClass& size_class_of(PageMapEntry entry) noexcept {
+  return size_classes[(entry & class_mask) >> class_shift];
+}
+inline bool is_of_slab(PageMapEntry entry) noexcept {
+  return entry >= heap_unit && (entry & large_entry) == 0;
+}
+
+// ---- spans ----
+
+enum class SpanState : std::uint8_t {
+  in_use,  // the last page of a span in use; or a span between two states
+  free,    // first and last page of a free span
+  slab,
+  large,
+};
+
+// The descriptor of a span stands at its first page; neither malloc nor free reads it on its fast
+// path. Invariants:
+//   all      the spans tile the pages in use: each begins where the one before it ends
+//   free     first and last page agree on state and length; two free neighbours differ in `zeroed`
+//   slab     at rest: used + free_blocks == carved <= slab_blocks; free_list has free_blocks blocks;
+//            listed, if and only if free_list is not empty or carved < slab_blocks;
+//            used covers blocks of the program, in cache bins, in batches, and pending ones;
+//            page k of the slab has pages_back == k
+//   large    usable_pages <= pages; the pages behind usable_pages were never touched
+struct alignas(64) Span {
+  Block* free_list = nullptr;           // holder: blocks that are in no cache bin
+  Span* next = nullptr;                 // slab: holder, in the list of its class; free: pages
+  Span* previous = nullptr;             // likewise
+  std::atomic<std::uint32_t> used{0};   // slab: holder, others read
+  std::uint32_t pages = 0;              // pages; const while in use, but for a large block
+  std::uint32_t carved = 0;             // holder
+  std::uint32_t free_blocks = 0;        // holder: length of free_list
+  std::uint32_t slab_blocks = 0;        // pages; const while in use: what the slab has room for
+  std::uint32_t pages_back = 0;         // pages; const while in use: to the slab's first page
+  std::uint8_t size_class = 0;          // pages; const while in use
+  SpanState state = SpanState::in_use;  // pages; const while in use
+  bool listed = false;                  // holder: in the list of its class
+  bool zeroed = false;                  // pages: reads as zero throughout
+  std::atomic<std::uint32_t> usable_pages{0};  // large: the program, by realloc; others read
+};
+static_assert(sizeof(Span) == 64);
+
+// Remote frees of a slab, apart from its descriptor, so that other threads do not disturb the owner's
+// cache line; all zero while there are none. One per page; the bits of a longer slab go on over the
+// structures of its other pages.
+//
+// Invariant: a slab is on its owner's `ready` stack if and only if pending is positive, but for the
+// moment between a sender's addition and its push. At rest as many bits are set as are pending, each
+// of a carved block that counts as used.
+struct alignas(64) RemoteFrees {
+  Span* next_ready = nullptr;                // the thread that made `pending` positive, then holder
+  std::atomic<std::uint32_t> pending{0};     // any: frees that are not yet taken from `used`
+  std::atomic<std::uint64_t> bits[22] = {};  // any: one for each block, by number
+};
+static_assert(sizeof(RemoteFrees) == 192);
+
+// ---- heaps ----
+
+// Remote frees that the thread has not sent yet, of blocks whose bits share one word of one slab.
+// Invariant: count bits are set, fewer than carve_blocks of the class; all of one other heap's slab.
+struct alignas(32) RemoteBatch {
+  Span* slab = nullptr;
+  std::uint64_t bits = 0;
+  std::uint32_t word = 0;
+  std::uint32_t count = 0;
+};
+
+// A slab's number decides on its batch: a thread that frees blocks of several slabs in turn fills
+// several batches.
+inline constexpr std::size_t batch_count = 32;
+
+// A heap keeps some free spans of each of the shortest lengths of large blocks, where the lock of
+// the page heap would cost most. Invariant: `count` spans, in state large, with entry 0.
+inline constexpr std::size_t min_cached_pages = pages_for(max_small_bytes + 1);
+inline constexpr std::size_t cached_lengths = 2;
+
+struct SpanCache {
+  Span* head = nullptr;
+  std::uint32_t count = 0;
+};
+
+// Which thread may change a heap's slabs and their lists at the moment (heap_hold.h).
+enum class Holder : std::uint8_t { none, owner, reclaimer };
+
+struct ThreadHeap;
+
+// The part of a heap that malloc and free read before they know whether the thread has one.
+struct HeapFront {
+  PageMapEntry self = no_owner;          // const: its number as map entries have it
+  bool is_abandoned = false;             // abandoned_lock
+  bool keeps_bins = false;               // abandoned_lock: abandoned with blocks in its bins
+  bool from_fork = false;                // abandoned_lock: its thread was not forked, and cut off
+  bool has_wide_bins = false;            // const: it is one of the first
+  std::atomic<bool> busy{false};         // owner: changes a batch; a fork leaves such a heap alone
+  std::atomic<Holder> holder{};          // any: which thread holds the heap
+  std::uint8_t checked_class = 0;        // owner: the bin that was looked at last (refill.cpp)
+  std::uint32_t kept_pages = 0;          // abandoned_lock: of its slabs, when keeps_bins was set
+  ThreadHeap* next_abandoned = nullptr;  // abandoned_lock
+  CacheBin bins[class_count];            // owner
+};
+
+// Invariants at rest: slabs[c] is the number of slabs whose entry has this heap and class c;
+// partial[c] links those of them that are listed, in both directions.
+struct TS_CAPABILITY("heap") alignas(64) ThreadHeap : HeapFront {
+  Span* partial[class_count] = {};                 // holder: slabs with blocks to give, by class
+  std::uint32_t slabs[class_count] = {};           // holder: how many the heap has, by class
+  RemoteBatch batches[batch_count];                // owner
+  SpanCache span_caches[cached_lengths];           // owner: by length
+  alignas(64) std::atomic<Span*> ready{nullptr};   // any: slabs with pending frees, a stack
+  std::atomic<std::int32_t> reclaimable_pages{0};  // any: a hint, of slabs that wait for a reclaim
+};
+static_assert(sizeof(ThreadHeap) == 3200);
+
+// The first heaps of a process have larger bins for blocks of some kilobytes: what a few threads
+// cache is little, whatever they do.
+inline constexpr std::uint32_t max_heaps_with_wide_bins = 16;
+
+inline std::uint32_t bin_capacity(const HeapFront& heap, const SizeClass& c) noexcept {
+  return heap.has_wide_bins ? c.wide_bin_blocks : c.bin_blocks;
+}
+
+// A longer list is damaged: a bin has its capacity, or what one slab had.
+inline constexpr std::uint32_t max_in_bin = max_slab_blocks + max_wide_bin_blocks;
+
+}  // namespace ts::engine
