@@ -20,7 +20,7 @@ constexpr bool is_power_of_two(std::size_t n) noexcept { return std::has_single_
 
 // Spreads an address over 64 bits, so that addresses at any stride get unrelated values. One
 // multiplication is not enough: multiples of a constant are so regular that a treap over them
-// degenerates (docs/classic.md has the figures).
+// degenerates (docs/adr/0101-priority-from-the-end-of-a-block.md has the figures).
 constexpr std::uint64_t mix(std::uint64_t x) noexcept {
   constexpr std::uint64_t golden = 0x9e37'79b9'7f4a'7c15U;  // 2^64 / golden ratio (Knuth, The Art
                                                             // of Computer Programming 3, 6.4)

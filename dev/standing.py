@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+"""Draws the geometric means of a published table of `tsmalloc bench` as the README's chart.
+
+    .venv/bin/python dev/standing.py results/DATE/workloads.md
+
+Why: the chart must show the published figures, so it is made of the table itself, by the forest
+plot of the lab's reports. standing.svg, written beside it, follows the page's light or dark theme.
+Refuses to: compute a figure. A table without its lines of geometric means is an error.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+from tsmlab.report.figures import ratios
+from tsmlab.report.figures.canvas import Format, drawing
+from tsmlab.report.svg import FONT, compact
+from tsmlab.report.theme import TONES, Style
+
+TITLE = "Geometric means over the workloads of the ratios to the best peer of each"
+# A ratio, then its interval, or the farther end of it in percent, which is drawn on both sides.
+MEAN = re.compile(r"([\d.]+)(?: \[([\d.]+), ([\d.]+)\]| ±([\d.]+) %)")
+
+
+def ratio(name: str, cell: str) -> ratios.Ratio:
+    match = MEAN.match(cell)
+    if match is None:
+        sys.exit(f"standing.py: {name}: no mean with an interval in {cell!r}")
+    value, factor = float(match[1]), 1 + float(match[4] or 0) / 100
+    low, high = float(match[2] or value / factor), float(match[3] or value * factor)
+    return ratios.Ratio(name, value, low, high, True, cell)
+
+
+def read(page: str) -> tuple[list[ratios.Ratio], list[ratios.Ratio]]:
+    """The means of time and of memory, the best first."""
+    lines = [line.strip("|") for line in page.splitlines() if line.startswith("|")]
+    rows = [[cell.strip() for cell in line.split("|")] for line in lines]
+    means = next((at for at, row in enumerate(rows) if row[0] == "geometric mean"), None)
+    if means is None:
+        sys.exit("standing.py: this file has no table with lines of geometric means")
+    columns = [at for at, head in enumerate(rows[0]) if at > 2 and not head.endswith("goal")]
+    time, memory = (
+        sorted((ratio(rows[0][at].split()[0], row[at]) for at in columns), key=lambda r: r.ratio)
+        for row in rows[means : means + 2]
+    )
+    return time, memory
+
+
+def image(time: list[ratios.Ratio], memory: list[ratios.Ratio]) -> str:
+    names = [each.name for each in time]
+    styles = dict.fromkeys(names, Style("blue", "o"))
+    rows = ratios.Rows(names, frozenset({"tsmalloc"}), "", styles, plain=True)
+    panels = [
+        ratios.Panel("Time to the fastest peer of each workload", "faster", "slower", time, None),
+        ratios.Panel("Peak memory to the smallest peer", "smaller", "larger", memory, None),
+    ]
+    with drawing():
+        canvas = ratios.drawing(rows, panels)(Format(760.0, 11.5))
+        source = canvas.svg_source()
+    words = "; ".join(f"{each.name}: {each.words}" for each in time)
+    plot = compact(source, "standing", TITLE, f"Time: {words}", canvas.tips, themed=True)
+    used = {"paper": TONES["paper"]} | {n: t for n, t in TONES.items() if f"var(--{n})" in plot}
+    light = "".join(f"--{name}:{tone.light};" for name, tone in used.items())
+    dark = "".join(f"--{name}:{tone.dark};" for name, tone in used.items())
+    style = f":root{{{light}}}@media (prefers-color-scheme:dark){{:root{{{dark}}}}}"
+    paper = '<rect width="100%" height="100%" fill="var(--paper)"/>'
+    return re.sub(
+        "(<svg [^>]*)>", rf'\1 font-family="{FONT}"><style>{style}</style>{paper}', plot, count=1
+    )
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    table = Path(sys.argv[1])
+    drawn = image(*read(table.read_text(encoding="utf-8")))
+    (table.parent / "standing.svg").write_text(drawn + "\n", encoding="utf-8")
