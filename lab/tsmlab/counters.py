@@ -2,7 +2,7 @@
 
 Why: a search, a split, a wait for a lock happen inside the heap, where no tool from outside sees
 them. The counted twin of a library writes them down, process by process, with pictures of its heap
-(docs/counters.md).
+(docs/formats/counters.md).
 Refuses to: time anything; the counts cost time. And to guess: what a library does not have is not
 in the counts.
 """

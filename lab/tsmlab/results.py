@@ -1,7 +1,7 @@
 """What a comparison leaves behind: the data model.
 
 Why: a table is an opinion; the samples are the evidence. Every run of every allocator is kept with
-all that was measured, so that anyone can analyse them again (docs/results-schema.md: each field).
+all that was measured, so that anyone can analyse them again (docs/formats/results.md: each field).
 Refuses to: filter. A failed run, an outlier and the warm-up are in the file like all others.
 """
 

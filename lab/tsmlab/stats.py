@@ -7,7 +7,7 @@ allocators, files or terminals, and gives no verdict where the data do not carry
 
 The design is a randomised complete block design: a round is a block in which every allocator runs
 once, so a candidate is compared with the reference through the log-ratio *within* each round, and
-whatever slows a whole round (frequency, neighbours, drift) cancels. docs/measuring.md tells it
+whatever slows a whole round (frequency, neighbours, drift) cancels. docs/design/lab.md tells it
 at length. References:
 
   [BH]   Box, Hunter & Hunter, Statistics for Experimenters, 2nd ed., 2005, ch. 4 (blocking).

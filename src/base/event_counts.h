@@ -13,7 +13,7 @@
 
 namespace ts {
 
-// docs/counters.md says what each one counts.
+// docs/formats/counters.md says what each one counts.
 enum class Event : std::uint8_t {
   // what the program asked for
   allocations,

@@ -1,4 +1,5 @@
-// Which counts a library has, when they are written down, and in which form (docs/counters.md).
+// Which counts a library has, when they are written down, and in which form
+// (docs/formats/counters.md).
 #include "override/counters.h"
 
 #include <atomic>

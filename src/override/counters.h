@@ -1,7 +1,7 @@
 // The reports of a counted library: what was counted in the process and in each of its threads, and
-// pictures of its heap. They are files in the folder that TSMALLOC_COUNTERS names; docs/counters.md
-// has their form. It refuses to count anything (base/event_counts.h does), to allocate, and to
-// write to the program's own streams: what cannot be written is not there.
+// pictures of its heap. They are files in the folder that TSMALLOC_COUNTERS names;
+// docs/formats/counters.md has their form. It refuses to count anything (base/event_counts.h does),
+// to allocate, and to write to the program's own streams: what cannot be written is not there.
 #pragma once
 
 #include "base/heap_like.h"

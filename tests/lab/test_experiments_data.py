@@ -29,12 +29,12 @@ each = pytest.mark.parametrize("definition", SHIPPED, ids=NAMES)
 
 
 def reference() -> str:
-    return (ROOT / "docs" / "experiments.md").read_text(encoding="utf-8")
+    return (ROOT / "docs" / "formats" / "experiment.md").read_text(encoding="utf-8")
 
 
 def documented(heading: str) -> set[str]:
     """The names in the first columns of the tables under a heading of the reference."""
-    part = re.split(r"^#+ ", reference().split(f"### {heading}\n", 1)[1], flags=re.MULTILINE)[0]
+    part = re.split(r"^#+ ", reference().split(f"## {heading}\n", 1)[1], flags=re.MULTILINE)[0]
     rows = re.findall(r"^\| (`.*?) \|", part, flags=re.MULTILINE)
     return {name for row in rows for name in re.findall(r"`([^`]+)`", row)}
 
@@ -118,7 +118,7 @@ OPTIONS = {
 
 
 def test_the_options_of_analyses_are_documented() -> None:
-    part = reference().split("### Analyses\n", 1)[1].split("\n### ", 1)[0]
+    part = reference().split("## Analyses\n", 1)[1].split("\n## ", 1)[0]
     for kind, options in OPTIONS.items():
         row = re.search(rf"^\| `{kind}` .*$", part, flags=re.MULTILINE)
         assert row is not None
@@ -163,8 +163,9 @@ def test_the_metrics_that_are_always_measured_are_documented() -> None:
     assert documented("Metrics") == BUILT_IN_NAMES
 
 
-def test_the_example_of_the_reference_is_an_experiment(tmp_path: Path) -> None:
-    example = re.search(r"^```toml\n(.*?)^```$", reference(), flags=re.MULTILINE | re.DOTALL)
+def test_the_example_of_the_guide_is_an_experiment(tmp_path: Path) -> None:
+    guide = (ROOT / "docs" / "experiments.md").read_text(encoding="utf-8")
+    example = re.search(r"^```toml\n(.*?)^```$", guide, flags=re.MULTILINE | re.DOTALL)
     assert example is not None
     file = tmp_path / "mine.toml"
     file.write_text(example[1], encoding="utf-8")
@@ -183,7 +184,7 @@ def test_the_counts_of_our_libraries_are_documented() -> None:
 
 def test_the_keys_of_a_file_are_documented() -> None:
     keys = {f"[[{key}]]" if key in TABLES else key for key in catalogue.KEYS}
-    part = reference().split("### The file\n", 1)[1].split("\n### ", 1)[0]
+    part = reference().split("## The file\n", 1)[1].split("\n## ", 1)[0]
     assert {key for key in keys if f"`{key}`" not in part} == set()
 
 

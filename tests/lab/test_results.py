@@ -111,7 +111,7 @@ def field_names(value: Any) -> set[str]:
 
 
 def test_the_page_on_the_schema_names_every_field(typical: Typical) -> None:
-    page = (ROOT / "docs" / "results-schema.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "formats" / "results.md").read_text(encoding="utf-8")
     data = json.loads(to_json(typical()))
     for sample in data["samples"]:
         del sample["measurement"]  # the native tool's own schema

@@ -7,8 +7,8 @@
 //
 // The steps of an allocator are runs of equal distance: glibc's are every 16 bytes, others have 4
 // or 8 to an octave. A run [first, step, count, slack] stands for count steps for requests of up to
-// first, first + step, first + 2 step... bytes; each has slack bytes more than that. docs/traces.md
-// says more.
+// first, first + step, first + 2 step... bytes; each has slack bytes more than that.
+// docs/formats/trace.md says more.
 #include <dlfcn.h>
 #include <malloc.h>
 #include <unistd.h>

@@ -68,7 +68,7 @@ def command(
 
     Sizes, lifetimes, temporary objects, frees across threads, what the peak is made of, what is
     left at the end, resizes; and what the size classes of each allocator would waste. All terms are
-    defined in docs/traces.md. A damaged trace is analysed as far as it is intact.
+    defined in docs/formats/trace.md. A damaged trace is analysed as far as it is intact.
 
     \b
     Examples:

@@ -82,7 +82,7 @@ BUILT_IN = (
 
 @dataclass(frozen=True)
 class AnalysisRequest:
-    """One question to the numbers. What each kind asks, with its options: docs/experiments.md.
+    """One question to the numbers. docs/formats/experiment.md lists the kinds and their options.
 
     pair: is `first` better than `second`, paired by rounds, and why? winner: who is best at each
     point? amdahl: serial fraction over the parameter. growth: the exponent of metric ~ parameter^k.
@@ -221,7 +221,7 @@ class HeapMap:
 class Causes:
     """What was counted in runs of their own, which nobody timed.
 
-    counts: by name, over the whole process tree; the names are listed in docs/experiments.md.
+    counts: by name, over the whole process tree; docs/formats/experiment.md lists the names.
     threads: the same for each thread, where that is known, in the order in which they began.
     notes: why something was not counted, in sentences.
     """

@@ -2,7 +2,7 @@
 
 Why: a misspelt option that is silently ignored answers another question than the one that was
 asked, and shows only after all has been measured.
-Refuses to: know what an option does (the analyses do; docs/experiments.md tells it).
+Refuses to: know what an option does (the analyses do; docs/formats/experiment.md tells it).
 """
 
 from __future__ import annotations

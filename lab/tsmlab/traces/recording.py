@@ -58,7 +58,7 @@ class RecordedImage:
 
 @dataclass(frozen=True)
 class Recording(Ended):
-    """What `record` says of a run; docs/traces.md describes the fields."""
+    """What `record` says of a run; docs/formats/trace.md describes the fields."""
 
     trace: Path
     exit_code: int | None

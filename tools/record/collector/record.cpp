@@ -4,7 +4,7 @@
 // leave events in memory; somebody must order them and write them down while they come. That is
 // done here, outside of the program, so that nothing of it runs in the heap that is recorded, and
 // so that the program's end, however it comes, is not the recording's. What it refuses to do: judge
-// the program, as measure does; a crash is a result. docs/traces.md describes the trace and the
+// the program, as measure does; a crash is a result. docs/formats/trace.md describes the trace and the
 // line of JSON.
 #include <fcntl.h>
 #include <signal.h>

@@ -1,4 +1,4 @@
-// The line of JSON that `record` writes; docs/traces.md tells its fields.
+// The line of JSON that `record` writes; docs/formats/trace.md tells its fields.
 #pragma once
 
 #include "launch/child.h"

@@ -14,8 +14,9 @@ namespace {
 constexpr std::uint64_t largest = 1ULL << 48;  // keeps all sums small
 
 [[noreturn]] void fail(const std::string& path, std::size_t line, std::string_view what) {
-  throw Error(path + ", line " + std::to_string(line) + ": " + std::string{what} +
-              ". Have it written by `tsmalloc analyze`, or see docs/traces.md for its form.");
+  throw Error(
+      path + ", line " + std::to_string(line) + ": " + std::string{what} +
+      ". Have it written by `tsmalloc analyze`, or see docs/formats/trace.md for its form.");
 }
 
 Classes::Run parse_run(std::istringstream& words, const std::string& path, std::size_t line) {

@@ -1,4 +1,5 @@
-// The analysis as one line of JSON, schema "tsmalloc-analysis/1"; docs/traces.md lists the fields.
+// The analysis as one line of JSON, schema "tsmalloc-analysis/1"; docs/formats/trace.md lists its
+// fields.
 //
 // Why it exists: tables and figures are Python's affair; every number that they show is here. What
 // it refuses to do: compute.

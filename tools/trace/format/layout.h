@@ -1,4 +1,4 @@
-// The parts of the file: its header, chunks, index and footer. docs/traces.md draws every byte.
+// The parts of the file: its header, chunks, index and footer. docs/formats/trace.md draws every byte.
 //
 // Why it exists: writer and reader agree here. What it refuses to do: know where things are in a
 // particular file.
