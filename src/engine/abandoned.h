@@ -3,7 +3,7 @@
 // as long as the slabs of all abandoned heaps come to 16 MiB at most: few blocks keep many slabs.
 #pragma once
 
-#include "engine/fault.h"
+#include "base/fault.h"
 #include "engine/types.h"
 #include "os/mutex.h"
 

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "engine/fault.h"
+#include "base/fault.h"
 #include "engine/types.h"
 
 namespace ts::engine {

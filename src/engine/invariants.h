@@ -9,7 +9,7 @@
 // with the equation that does not hold. At level 0 no check is compiled into the library.
 #pragma once
 
-#include "engine/fault.h"
+#include "base/fault.h"
 #include "engine/heap_hold.h"
 
 namespace ts::engine {

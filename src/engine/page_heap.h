@@ -12,8 +12,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/fault.h"
 #include "engine/address_range.h"
-#include "engine/fault.h"
 #include "engine/free_spans.h"
 #include "engine/page_map.h"
 #include "engine/purge_policy.h"

@@ -1,7 +1,7 @@
 // What a check of invariants found: an equation that does not hold, and where.
 #pragma once
 
-namespace ts::engine {
+namespace ts {
 
 struct Fault {
   const char* equation = nullptr;  // null: none was found
@@ -10,4 +10,4 @@ struct Fault {
   explicit operator bool() const noexcept { return equation != nullptr; }
 };
 
-}  // namespace ts::engine
+}  // namespace ts
