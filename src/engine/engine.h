@@ -77,7 +77,11 @@ class Engine {
   // heaps of all others, and purges free memory but about `keep_bytes`; false if nothing went back.
   bool trim(std::size_t keep_bytes) noexcept;
   // Whether the whole engine is without a fault (invariants.h). No other thread may be in it.
-  bool is_valid() noexcept { return !find_engine_fault(); }
+  bool is_valid() noexcept {
+    const Fault fault = find_engine_fault();
+    check(!fault, fault.equation, fault.where);  // by name, where debug levels are on
+    return !fault;
+  }
   void fork_prepare() noexcept { engine::fork_prepare(); }
   void fork_parent() noexcept { engine::fork_parent(); }
   void fork_child() noexcept { engine::fork_child(); }

@@ -95,7 +95,9 @@ enum class SpanState : std::uint8_t {
 // path. Invariants:
 //   all      the spans tile the pages in use: each begins where the one before it ends
 //   free     first and last page agree on state and length; two free neighbours differ in `zeroed`
-//   slab     at rest: used + free_blocks == carved <= slab_blocks; free_list has free_blocks blocks;
+//   slab     at rest: used + free_blocks == carved + early, and carved <= slab_blocks, where `early`
+//            is the frees whose bits were collected before their count (pending less bits set; most
+//            slabs have none); free_list has free_blocks blocks;
 //            listed, if and only if free_list is not empty or carved < slab_blocks;
 //            used covers blocks of the program, in cache bins, in batches, and pending ones;
 //            page k of the slab has pages_back == k
@@ -123,8 +125,9 @@ static_assert(sizeof(Span) == 64);
 // structures of its other pages.
 //
 // Invariant: a slab is on its owner's `ready` stack if and only if pending is positive, but for the
-// moment between a sender's addition and its push. At rest as many bits are set as are pending, each
-// of a carved block that counts as used.
+// moment between a sender's addition and its push. A sender sets bits before it counts them, and the
+// owner may collect them in between; at rest, therefore, at most as many bits are set as are pending,
+// each of a carved block that counts as used.
 struct alignas(64) RemoteFrees {
   Span* next_ready = nullptr;                // the thread that made `pending` positive, then holder
   std::atomic<std::uint32_t> pending{0};     // any: frees that are not yet taken from `used`
