@@ -5,7 +5,7 @@
                      checks (what `make test` does)
     test.py all      every test of every build: half an hour on two processors
     test.py quick    the release build, the lab, the checks
-    test.py lint     the checks only
+    test.py lint     the checks only, and the links of the documents
     test.py format   formats the sources
 
 Why: C++ and Python tests have runners of their own, and whoever waits for them wants one answer. A
@@ -254,6 +254,8 @@ def stages(what: str) -> Iterator[Stage]:
     if what in BUILDS:
         yield from lab_tests()
     yield from checks()
+    if what == "lint":
+        yield Stage("links", [sys.executable, ROOT / "dev" / "check_links.py"])
     # Its versions disagree on details, so only who edits C++ is asked to have it.
     if what == "lint" and (tool := shutil.which("clang-format")):
         yield Stage("clang-format", [tool, "--dry-run", "--Werror", *cxx_sources()])
