@@ -1,0 +1,77 @@
+"""The project's documents: links lead somewhere, and the README's chart shows the published table.
+
+Refuses to judge what they say.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from tsmlab import paths
+
+ROOT = paths.repository_root()
+RESULTS = ROOT / "results" / "2026-11-22"
+
+
+def script(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "dev" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+standing = script("standing")
+check_links = script("check_links")
+
+TABLE = """
+| workload | of | 1.00 is | tsmalloc [95 % CI] | tsmalloc's goal | glibc 2.36 | rpmalloc |
+| :-- | :-- | :-- | --: | :-- | --: | --: |
+| hot | time | rpmalloc 1 ms | 1.06 [0.51, 2.18] | unresolved | 2.00 | 1.00 |
+| geometric mean | time | all | 1.14 [1.01, 1.28] |  | 3.00 ±50 % | 1.56 ±4 % (31 of 32) |
+|  | memory | all | 1.35 [1.33, 1.37] | 1.00 [0.99, 1.00] | 1.18 ±1 % | 1.33 ±2 % |
+"""
+
+
+def test_the_means_of_a_table_are_read_with_their_intervals() -> None:
+    time, memory = standing.read(TABLE)
+    assert [each.name for each in time] == ["tsmalloc", "rpmalloc", "glibc"]
+    assert (time[0].ratio, time[0].low, time[0].high) == (1.14, 1.01, 1.28)
+    assert (time[2].ratio, time[2].low, time[2].high) == (3.0, 2.0, 4.5)
+    assert [each.ratio for each in memory] == [1.18, 1.33, 1.35]
+
+
+@pytest.mark.parametrize("table", ["", "| a | b |\n", TABLE.replace("3.00 ±50 %", "failed")])
+def test_a_table_without_means_is_refused(table: str) -> None:
+    with pytest.raises(SystemExit, match="mean"):
+        standing.read(table)
+
+
+def test_the_chart_of_the_readme_is_drawn_from_the_published_table() -> None:
+    drawn = standing.image(*standing.read((RESULTS / "workloads.md").read_text(encoding="utf-8")))
+    assert (RESULTS / "standing.svg").read_text(encoding="utf-8") == drawn + "\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("[a](other.md) [b](other.md#one-two) [c](#here)\n# Here\n", []),
+        ("[a](https://example.org/none) `[b](none.md)`\n", []),
+        ("```\n[a](none.md)\n```\n", []),
+        ("[a](none.md)\n", ["page.md: no none.md"]),
+        ("[a](other.md#three)\n", ["page.md: no heading other.md#three"]),
+        ("see docs/none.md\n", ["page.md: no docs/none.md"]),
+    ],
+)
+def test_links_that_lead_nowhere_are_found(
+    text: str, found: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(check_links, "ROOT", tmp_path)
+    (tmp_path / "other.md").write_text("# One, two\n")
+    (tmp_path / "page.md").write_text(text)
+    assert check_links.complaints("page.md") == found
