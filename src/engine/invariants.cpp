@@ -268,7 +268,7 @@ void check_slow_path(ThreadHeap& heap) noexcept {
   static constinit std::atomic<std::uint32_t> calls{0};  // relaxed: any call may be the one
   if (calls.fetch_add(1, std::memory_order_relaxed) % calls_per_check != 0) return;
   check_at_rest(heap);
-  const Fault fault = page_heap.find_fault();
+  const Fault fault = os::has_one_thread() ? find_engine_fault() : page_heap.find_fault();
   require(!fault, fault.equation, fault.where);
 }
 
