@@ -29,6 +29,7 @@ def script(name: str) -> ModuleType:
 standing = script("standing")
 check_links = script("check_links")
 
+MISSING = "/".join(("docs", "none.md"))  # in parts, since the check itself reads this file
 TABLE = """
 | workload | of | 1.00 is | tsmalloc [95 % CI] | tsmalloc's goal | glibc 2.36 | rpmalloc |
 | :-- | :-- | :-- | --: | :-- | --: | --: |
@@ -65,7 +66,7 @@ def test_the_chart_of_the_readme_is_drawn_from_the_published_table() -> None:
         ("```\n[a](none.md)\n```\n", []),
         ("[a](none.md)\n", ["page.md: no none.md"]),
         ("[a](other.md#three)\n", ["page.md: no heading other.md#three"]),
-        ("see docs/none.md\n", ["page.md: no docs/none.md"]),
+        (f"see {MISSING}\n", [f"page.md: no {MISSING}"]),
     ],
 )
 def test_links_that_lead_nowhere_are_found(
