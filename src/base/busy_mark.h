@@ -1,7 +1,7 @@
 // How a fork in one thread learns that another was in the middle of something.
 #pragma once
 
-#include <atomic>
+#include "base/atomic.h"
 
 namespace ts {
 
@@ -13,17 +13,17 @@ namespace ts {
 // order: set, change, clear.
 class BusyMark {
  public:
-  explicit BusyMark(std::atomic<bool>& busy) noexcept
+  explicit BusyMark(Atomic<bool>& busy) noexcept
       : busy_{busy}, before_{busy.load(std::memory_order_relaxed)} {
     busy_.store(true, std::memory_order_relaxed);
-    std::atomic_thread_fence(std::memory_order_release);  // keeps later stores behind the mark
+    fence(std::memory_order_release);  // keeps later stores behind the mark
   }
   ~BusyMark() { busy_.store(before_, std::memory_order_release); }
   BusyMark(const BusyMark&) = delete;
   BusyMark& operator=(const BusyMark&) = delete;
 
  private:
-  std::atomic<bool>& busy_;
+  Atomic<bool>& busy_;
   bool before_;
 };
 

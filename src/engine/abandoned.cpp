@@ -15,7 +15,7 @@ constinit ThreadHeap* first TS_GUARDED_BY(abandoned_lock) = nullptr;
 constinit ThreadHeap* last TS_GUARDED_BY(abandoned_lock) = nullptr;
 constinit std::size_t kept_pages TS_GUARDED_BY(abandoned_lock) = 0;
 // A hint, read without the lock; relaxed: a thread that reads it late misses one occasion.
-constinit std::atomic<bool> has_any{false};
+constinit Atomic<bool> has_any{false};
 
 constexpr std::size_t max_kept_pages = (std::size_t{16} << 20) / page_bytes;
 

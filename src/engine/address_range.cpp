@@ -41,7 +41,7 @@ void AddressRange::lay_out(std::uintptr_t begin, std::size_t capacity,
   remote_frees_ = part(capacity * sizeof(RemoteFrees));
   heaps_ = part(heap_capacity * sizeof(ThreadHeap));
   memory_ = part(capacity * page_bytes);
-  page_map.entries = reinterpret_cast<std::atomic<PageMapEntry>*>(map_.begin);
+  page_map.entries = reinterpret_cast<Atomic<PageMapEntry>*>(map_.begin);
   page_map.spans = reinterpret_cast<Span*>(spans_.begin);
   page_map.remote_frees = reinterpret_cast<RemoteFrees*>(remote_frees_.begin);
   page_map.heaps = reinterpret_cast<ThreadHeap*>(heaps_.begin);

@@ -1,21 +1,23 @@
 // Free blocks in singly linked lists; the link is all that a free block holds.
 #pragma once
 
-#include <atomic>
+#include "base/atomic.h"
 
 namespace ts::engine {
 
 struct Block {
-  Block* next;
+  Plain<Block*> next;
 };
 
 // Pushes a block onto a list. `first` is the list's first block where the caller has it at hand.
 // Release: the child of a fork may inherit a list of a thread that it lacks, cut off between any
 // two stores (base/busy_mark.h); the block is then on the list with its link, or not at all.
-inline void push_front(Block*& list, Block* block, Block* first) noexcept {
+inline void push_front(Plain<Block*>& list, Block* block, Block* first) noexcept {
   block->next = first;
-  std::atomic_ref<Block*>{list}.store(block, std::memory_order_release);
+  store_release(list, block);
 }
-inline void push_front(Block*& list, Block* block) noexcept { push_front(list, block, list); }
+inline void push_front(Plain<Block*>& list, Block* block) noexcept {
+  push_front(list, block, list);
+}
 
 }  // namespace ts::engine

@@ -11,7 +11,7 @@ namespace {
 // Used blocks of one slab come back, as a list.
 void push_list_to_slab(ThreadHeap& heap, Span& slab, Block* first, std::uint32_t count) noexcept
     TS_REQUIRES(heap) {
-  Block** end = &slab.free_list;
+  Plain<Block*>* end = &slab.free_list;
   auto left = static_cast<std::int32_t>(slab.free_blocks) + count_tolerance;
   for (; *end != nullptr && left != 0; --left) end = &(*end)->next;
   if (*end != nullptr) [[unlikely]]

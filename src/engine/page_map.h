@@ -21,7 +21,7 @@ struct PageMap {
   std::uintptr_t base = 0;                   // address of page 0
   std::atomic<std::size_t> page_count{0};    // any: pages in use
   std::atomic<std::uint32_t> heap_count{0};  // any, relaxed: heaps that exist
-  std::atomic<PageMapEntry>* entries = nullptr;
+  Atomic<PageMapEntry>* entries = nullptr;
   Span* spans = nullptr;
   RemoteFrees* remote_frees = nullptr;
   ThreadHeap* heaps = nullptr;
@@ -108,9 +108,9 @@ inline RemoteFrees& remote_frees_of(const Span* slab) noexcept {
 
 // A word of the slab's bits, one for each block, by number: more words than one structure has, if
 // the slab is long.
-inline std::atomic<std::uint64_t>& remote_word_of(const Span* slab, std::size_t index) noexcept {
+inline Atomic<std::uint64_t>& remote_word_of(const Span* slab, std::size_t index) noexcept {
   auto* const begin = reinterpret_cast<std::byte*>(&remote_frees_of(slab));
-  return reinterpret_cast<std::atomic<std::uint64_t>*>(begin + offsetof(RemoteFrees, bits))[index];
+  return reinterpret_cast<Atomic<std::uint64_t>*>(begin + offsetof(RemoteFrees, bits))[index];
 }
 
 // ---- heaps ----

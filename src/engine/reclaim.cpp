@@ -46,7 +46,7 @@ void clear_remote_frees(const Span& slab) noexcept {
 // Takes the reclaimable slabs of the stack out of the heap, and returns them, linked by `next`.
 Span* take_reclaimable(ThreadHeap& heap) noexcept TS_REQUIRES(heap) {
   Span* taken = nullptr;
-  Span* first_left = nullptr;
+  Plain<Span*> first_left = nullptr;
   Span* last_left = nullptr;
   std::int32_t left = 0;
   Span* slab = take_ready(heap);

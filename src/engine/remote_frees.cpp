@@ -67,7 +67,7 @@ ThreadHeap* begin_batch(RemoteBatch& batch, Span& slab, std::uint32_t word) noex
   ThreadHeap* const to_reclaim = batch.count != 0 ? send(batch) : nullptr;
   batch.bits = 0;  // drops bits that a fork cut off before they were counted (release_remote)
   // release: a forked child never sees the new slab with the bits of the old one
-  std::atomic_thread_fence(std::memory_order_release);
+  fence(std::memory_order_release);
   batch = {&slab, 0, word, 0};
   __builtin_prefetch(&remote_word_of(&slab, word), 1);  // by the time that the batch is full
   return to_reclaim;
@@ -114,7 +114,7 @@ std::uint32_t collect_bits(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(he
   const SizeClass& c = size_classes[slab.size_class];
   std::uint32_t strays = 0;
   for (std::uint32_t first = 0; first < slab.slab_blocks; first += 64) {
-    std::atomic<std::uint64_t>& word = remote_word_of(&slab, first / 64);
+    Atomic<std::uint64_t>& word = remote_word_of(&slab, first / 64);
     if (word.load(std::memory_order_relaxed) == 0) continue;
     // acquire: pairs with the setting of the bits; what the freeing thread did to the blocks is over
     for (std::uint64_t bits = word.exchange(0, std::memory_order_acquire); bits != 0;

@@ -54,7 +54,7 @@ inline void release_remote(ThreadHeap& heap, void* p, const BlockPlace& place, c
   batch.bits |= bit;
   // release: the child of a fork, which sends the batches of threads that it lacks, may see a bit
   // that is not counted (its block may count as used for ever), but no count without its bit.
-  std::atomic_thread_fence(std::memory_order_release);
+  fence(std::memory_order_release);
   ++batch.count;
 }
 

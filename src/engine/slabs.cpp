@@ -7,7 +7,7 @@ namespace ts::engine {
 namespace {
 
 void link_partial(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap) {
-  Span*& head = heap.partial[slab.size_class];
+  Plain<Span*>& head = heap.partial[slab.size_class];
   slab.previous = nullptr;
   slab.next = head;
   if (head != nullptr) head->previous = &slab;
@@ -16,7 +16,7 @@ void link_partial(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap) {
 }
 
 void set_entries(Span& slab, PageMapEntry entry) noexcept {
-  std::atomic<PageMapEntry>* const entries = page_map.entries + first_page_of(&slab);
+  Atomic<PageMapEntry>* const entries = page_map.entries + first_page_of(&slab);
   for (std::uint32_t i = 0; i < slab.pages; ++i) {
     // relaxed: a pointer to a block of the slab reaches another thread by that thread's own
     // synchronisation, and the entry with it

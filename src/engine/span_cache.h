@@ -34,7 +34,7 @@ inline bool put_into_span_cache(Span& span) noexcept {
   if (cache == nullptr || cache->count >= span_cache_capacity()) return false;
   span.next = cache->head;
   // release: as push_front()
-  std::atomic_ref<Span*>{cache->head}.store(&span, std::memory_order_release);
+  store_release(cache->head, &span);
   ++cache->count;
   return true;
 }

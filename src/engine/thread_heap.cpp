@@ -98,7 +98,7 @@ void release_overflow(void* p, std::size_t bin_offset, HeapFront* heap) noexcept
     return report_double_free(p);
   const auto others = static_cast<std::int32_t>(used(slab)) - 1;
   push_front(slab.free_list, static_cast<Block*>(p), first);
-  std::atomic_thread_fence(std::memory_order_release);
+  fence(std::memory_order_release);
   ++slab.free_blocks;
   // release: without a hold, the slab may be reclaimed from here on (pairs with is_reclaimable)
   if (slab.listed && others > (slab.pages == 1 ? 0 : max_used_to_unpin))

@@ -29,10 +29,10 @@
 // a fork lacks) may leave one list one block longer or shorter than its count.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
+#include "base/atomic.h"
 #include "engine/block_list.h"
 #include "engine/size_classes.h"
 
@@ -54,7 +54,7 @@ inline constexpr std::size_t pages_per_huge_page = huge_page_bytes / page_bytes;
 // of a block that counts as used. A refill may exceed the capacity with the list of one slab; as
 // long as capacity_left is negative, frees bypass the bin, so that all of it stays that slab's.
 struct CacheBin {
-  Block* head = nullptr;
+  Plain<Block*> head = nullptr;
   std::int32_t capacity_left = 0;
 };
 
@@ -103,20 +103,20 @@ enum class SpanState : std::uint8_t {
 //            page k of the slab has pages_back == k
 //   large    usable_pages <= pages; the pages behind usable_pages were never touched
 struct alignas(64) Span {
-  Block* free_list = nullptr;           // holder: blocks that are in no cache bin
-  Span* next = nullptr;                 // slab: holder, in the list of its class; free: pages
-  Span* previous = nullptr;             // likewise
-  std::atomic<std::uint32_t> used{0};   // slab: holder, others read
-  std::uint32_t pages = 0;              // pages; const while in use, but for a large block
-  std::uint32_t carved = 0;             // holder
-  std::uint32_t free_blocks = 0;        // holder: length of free_list
-  std::uint32_t slab_blocks = 0;        // pages; const while in use: what the slab has room for
-  std::uint32_t pages_back = 0;         // pages; const while in use: to the slab's first page
-  std::uint8_t size_class = 0;          // pages; const while in use
-  SpanState state = SpanState::in_use;  // pages; const while in use
-  bool listed = false;                  // holder: in the list of its class
-  bool zeroed = false;                  // pages: reads as zero throughout
-  std::atomic<std::uint32_t> usable_pages{0};  // large: the program, by realloc; others read
+  Plain<Block*> free_list = nullptr;     // holder: blocks that are in no cache bin
+  Plain<Span*> next = nullptr;           // slab: holder, in the list of its class; free: pages
+  Plain<Span*> previous = nullptr;       // likewise
+  Atomic<std::uint32_t> used{0};         // slab: holder, others read
+  Plain<std::uint32_t> pages = 0;        // pages; const while in use, but for a large block
+  Plain<std::uint32_t> carved = 0;       // holder
+  Plain<std::uint32_t> free_blocks = 0;  // holder: length of free_list
+  Plain<std::uint32_t> slab_blocks = 0;  // pages; const while in use: what the slab has room for
+  Plain<std::uint32_t> pages_back = 0;   // pages; const while in use: to the slab's first page
+  Plain<std::uint8_t> size_class = 0;    // pages; const while in use
+  Plain<SpanState> state = SpanState::in_use;  // pages; const while in use
+  Plain<bool> listed = false;                  // holder: in the list of its class
+  Plain<bool> zeroed = false;                  // pages: reads as zero throughout
+  Atomic<std::uint32_t> usable_pages{0};       // large: the program, by realloc; others read
 };
 static_assert(sizeof(Span) == 64);
 
@@ -129,9 +129,9 @@ static_assert(sizeof(Span) == 64);
 // owner may collect them in between; at rest, therefore, at most as many bits are set as are pending,
 // each of a carved block that counts as used.
 struct alignas(64) RemoteFrees {
-  Span* next_ready = nullptr;                // the thread that made `pending` positive, then holder
-  std::atomic<std::uint32_t> pending{0};     // any: frees that are not yet taken from `used`
-  std::atomic<std::uint64_t> bits[22] = {};  // any: one for each block, by number
+  Plain<Span*> next_ready = nullptr;    // the thread that made `pending` positive, then holder
+  Atomic<std::uint32_t> pending{0};     // any: frees that are not yet taken from `used`
+  Atomic<std::uint64_t> bits[22] = {};  // any: one for each block, by number
 };
 static_assert(sizeof(RemoteFrees) == 192);
 
@@ -140,10 +140,10 @@ static_assert(sizeof(RemoteFrees) == 192);
 // Remote frees that the thread has not sent yet, of blocks whose bits share one word of one slab.
 // Invariant: count bits are set, fewer than carve_blocks of the class; all of one other heap's slab.
 struct alignas(32) RemoteBatch {
-  Span* slab = nullptr;
-  std::uint64_t bits = 0;
-  std::uint32_t word = 0;
-  std::uint32_t count = 0;
+  Plain<Span*> slab = nullptr;
+  Plain<std::uint64_t> bits = 0;
+  Plain<std::uint32_t> word = 0;
+  Plain<std::uint32_t> count = 0;
 };
 
 // A slab's number decides on its batch: a thread that frees blocks of several slabs in turn fills
@@ -156,8 +156,8 @@ inline constexpr std::size_t min_cached_pages = pages_for(max_small_bytes + 1);
 inline constexpr std::size_t cached_lengths = 2;
 
 struct SpanCache {
-  Span* head = nullptr;
-  std::uint32_t count = 0;
+  Plain<Span*> head = nullptr;
+  Plain<std::uint32_t> count = 0;
 };
 
 // Which thread may change a heap's slabs and their lists at the moment (heap_hold.h).
@@ -172,8 +172,8 @@ struct HeapFront {
   bool keeps_bins = false;               // abandoned_lock: abandoned with blocks in its bins
   bool from_fork = false;                // abandoned_lock: its thread was not forked, and cut off
   bool has_wide_bins = false;            // const: it is one of the first
-  std::atomic<bool> busy{false};         // owner: changes a batch; a fork leaves such a heap alone
-  std::atomic<Holder> holder{};          // any: which thread holds the heap
+  Atomic<bool> busy{false};              // owner: changes a batch; a fork leaves such a heap alone
+  Atomic<Holder> holder{};               // any: which thread holds the heap
   std::uint8_t checked_class = 0;        // owner: the bin that was looked at last (refill.cpp)
   std::uint32_t kept_pages = 0;          // abandoned_lock: of its slabs, when keeps_bins was set
   ThreadHeap* next_abandoned = nullptr;  // abandoned_lock
@@ -183,12 +183,12 @@ struct HeapFront {
 // Invariants at rest: slabs[c] is the number of slabs whose entry has this heap and class c;
 // partial[c] links those of them that are listed, in both directions.
 struct TS_CAPABILITY("heap") alignas(64) ThreadHeap : HeapFront {
-  Span* partial[class_count] = {};                 // holder: slabs with blocks to give, by class
-  std::uint32_t slabs[class_count] = {};           // holder: how many the heap has, by class
-  RemoteBatch batches[batch_count];                // owner
-  SpanCache span_caches[cached_lengths];           // owner: by length
-  alignas(64) std::atomic<Span*> ready{nullptr};   // any: slabs with pending frees, a stack
-  std::atomic<std::int32_t> reclaimable_pages{0};  // any: a hint, of slabs that wait for a reclaim
+  Plain<Span*> partial[class_count] = {};        // holder: slabs with blocks to give, by class
+  Plain<std::uint32_t> slabs[class_count] = {};  // holder: how many the heap has, by class
+  RemoteBatch batches[batch_count];              // owner
+  SpanCache span_caches[cached_lengths];         // owner: by length
+  alignas(64) Atomic<Span*> ready{nullptr};      // any: slabs with pending frees, a stack
+  Atomic<std::int32_t> reclaimable_pages{0};     // any: a hint, of slabs that wait for a reclaim
 };
 static_assert(sizeof(ThreadHeap) == 3200);
 

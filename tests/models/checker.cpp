@@ -3,6 +3,7 @@
 #include <ucontext.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <deque>
@@ -55,7 +56,7 @@ struct Location {
   Clock released{};
 };
 
-struct PlainWrite {
+struct Write {
   void* at;
   unsigned bytes;
   Word before;
@@ -73,7 +74,7 @@ struct Thread {
   unsigned waits_bytes = 0;  // 0: for a mutex
   Word waits_value = 0;
   bool is_done = false;
-  std::vector<PlainWrite> writes;  // since its last release, if there may be a cut
+  std::vector<Write> writes;  // since its last release, if there may be a cut
 };
 
 struct Step {
@@ -95,7 +96,7 @@ constexpr std::size_t stack_bytes = std::size_t{256} << 10;
 constexpr std::size_t table_size = 1 << 14;
 constexpr std::size_t most_missing = 4;  // plain stores at a cut
 
-enum class State : std::uint8_t { idle, runs, failed, unfinished, cut, done };
+enum class State : std::uint8_t { idle, runs, ends, failed, unfinished, skipped, cut, done };
 
 class Machine {
  public:
@@ -109,13 +110,15 @@ class Machine {
     path_.clear();
     is_random_ = seed != 0;
     random_.seed(seed);
+    catch_faults();
     Outcome outcome;
     while (outcome.executions < executions) {
       has_new_user_ = false;
       run();
       ++outcome.executions;
       outcome.unfinished += state_ == State::unfinished ? 1 : 0;
-      outcome.cuts += state_ == State::cut ? 1 : 0;
+      outcome.cuts += ends_by_cut_ ? 1 : 0;
+      outcome.skipped += state_ == State::skipped ? 1 : 0;
       if (!failure_.empty()) {
         outcome.failure = failure_ + story();
         break;
@@ -133,10 +136,11 @@ class Machine {
   }
 
   bool runs() const { return state_ == State::runs; }
+  bool is_idle() const { return state_ != State::runs && state_ != State::ends; }
 
   [[gnu::cold]] void fail(std::string_view what) {
     if (failure_.empty()) failure_ = what;
-    if (runs()) leave(State::failed);
+    if (state_ == State::runs || state_ == State::ends) leave(State::failed);
   }
 
   void name(const void* begin, std::size_t bytes, std::string_view text) {
@@ -173,6 +177,8 @@ class Machine {
         }
         after = candidates_[choose(candidates_.size())];
       }
+      if (releases(order)) threads_[current_].writes.clear();
+      log_write(at, bytes);
       insert(location, bytes, after + 1, value, order, {});
     }
     end(Kind::store, order, at, before, value, where);
@@ -285,6 +291,7 @@ class Machine {
     const bool wins = location->holder < 0;
     if (wins) {
       location->holder = static_cast<int>(current_);
+      ++held_mutexes_;
       join(threads_[current_].clock, location->released);
     }
     end(waits ? Kind::lock : Kind::try_lock, Order::acquire, at, wins ? 0 : 1, 1, where);
@@ -296,6 +303,7 @@ class Machine {
     Location& location = at_address(at);
     if (location.holder == static_cast<int>(current_)) {
       location.holder = -1;
+      --held_mutexes_;
     } else if (mutation_ == nullptr) {
       fail("a mutex is unlocked by a thread that does not have it");
     }
@@ -307,6 +315,8 @@ class Machine {
   // ---- plain accesses ----
 
   void before_read(const void* at) {
+    if (++number_ > limits_.steps) leave(State::unfinished);
+    if (state_ == State::ends) return;
     Location& location = at_address(at);
     const Clock& clock = threads_[current_].clock;
     if (!is_within(location.written, clock) || !is_within(location.stored, clock))
@@ -314,12 +324,9 @@ class Machine {
     location.read[current_] = clock[current_];
   }
 
-  void before_write(const void* at, unsigned bytes) {
+  void before_write(void* at, unsigned bytes) {
     destroy(at);
-    if (limits_.cut == 0) return;
-    Word before = 0;
-    std::memcpy(&before, at, bytes);
-    threads_[current_].writes.push_back({const_cast<void*>(at), bytes, before});
+    log_write(at, bytes);
   }
 
   void destroy(const void* at) {
@@ -334,11 +341,14 @@ class Machine {
   }
 
   // A store that the child of a fork cannot see without all those before.
-  void publish() { threads_[current_].writes.clear(); }
+  void publish(const Where& where) {
+    const Order order = begin(Kind::store, nullptr, Order::release, where);
+    if (releases(order) && !is_omitted_) threads_[current_].writes.clear();
+  }
 
   void count_store() {
     if (limits_.cut == 0 || ++stored_ != limits_.cut) return;
-    state_ = State::cut;
+    if (held_mutexes_ != 0) leave(State::skipped);  // a fork takes them all
     for (unsigned i = 0; i < thread_count(); ++i) lose_writes(threads_[i].writes);
     leave(State::cut);
   }
@@ -359,6 +369,20 @@ class Machine {
   };
 
   unsigned thread_count() const { return static_cast<unsigned>(scenario_->threads.size()); }
+
+  // An access to no memory fails like others: it is what some mistakes lead to.
+  static void catch_faults() {
+    static std::array<std::byte, stack_bytes> stack;
+    stack_t alternative{};
+    alternative.ss_sp = stack.data();
+    alternative.ss_size = stack.size();
+    sigaltstack(&alternative, nullptr);
+    struct sigaction action {};
+    action.sa_handler = [](int) { fail_by_fault(); };
+    action.sa_flags = SA_ONSTACK | SA_NODEFER;
+    for (const int signal : {SIGSEGV, SIGBUS}) sigaction(signal, &action, nullptr);
+  }
+  static void fail_by_fault();
 
   // ---- choices ----
 
@@ -388,20 +412,16 @@ class Machine {
 
   void run() {
     state_ = State::idle;
+    ends_by_cut_ = false;
     failure_.clear();
     story_.clear();
     ++execution_;
-    depth_ = number_ = stored_ = preemptions_ = spurious_failures_ = 0;
+    depth_ = number_ = stored_ = preemptions_ = spurious_failures_ = held_mutexes_ = 0;
     fences_ = {};
     scenario_->set_up();
     for (unsigned i = 0; i < thread_count(); ++i) {
       Thread& thread = threads_[i];
-      if (thread.stack == nullptr) thread.stack.reset(new std::byte[stack_bytes]);
-      getcontext(&thread.context);
-      thread.context.uc_stack.ss_sp = thread.stack.get();
-      thread.context.uc_stack.ss_size = stack_bytes;
-      thread.context.uc_link = nullptr;
-      makecontext(&thread.context, &Machine::begin_thread, 0);
+      prepare(thread, &Machine::begin_thread);
       thread.clock = thread.to_acquire = thread.fence_released = thread.fence_seq_cst = {};
       thread.clock[i] = 1;
       thread.fence_number = 0;
@@ -414,10 +434,24 @@ class Machine {
     ucontext_t* const first = &threads_[next_thread(false)].context;
     scenario_->enter(current_);
     swapcontext(&main_, first);
-    if (state_ == State::done) scenario_->end();
-    if (state_ == State::cut) scenario_->after_cut();
+    if (state_ != State::done && state_ != State::cut) return;
+    // In a thread as well, so that a failure leaves it.
+    ends_by_cut_ = state_ == State::cut;
+    state_ = State::ends;
+    prepare(threads_[0], &Machine::end_execution);
+    swapcontext(&main_, &threads_[0].context);
   }
 
+  static void prepare(Thread& thread, void (*function)()) {
+    if (thread.stack == nullptr) thread.stack.reset(new std::byte[stack_bytes]);
+    getcontext(&thread.context);
+    thread.context.uc_stack.ss_sp = thread.stack.get();
+    thread.context.uc_stack.ss_size = stack_bytes;
+    thread.context.uc_link = nullptr;
+    makecontext(&thread.context, function, 0);
+  }
+
+  static void end_execution();
   static void begin_thread();
 
   // From a thread, for good.
@@ -573,7 +607,6 @@ class Machine {
     store.number = number_;
     store.is_seq_cst = order == Order::seq_cst;
     location.stores.insert(location.stores.begin() + static_cast<std::ptrdiff_t>(index), store);
-    if (releases(order)) me.writes.clear();
     std::memcpy(const_cast<void*>(location.address), &location.stores.back().value, bytes);
   }
 
@@ -582,13 +615,22 @@ class Machine {
     read(location, index, order);
     location.stores[index].is_taken = true;
     const Clock sequence = location.stores[index].released;
+    if (releases(order)) threads_[current_].writes.clear();
     insert(location, bytes, index + 1, value, order, sequence);
   }
 
-  void lose_writes(std::vector<PlainWrite>& writes) {
+  // Before a store that a cut may find missing, though later ones are not.
+  void log_write(void* at, unsigned bytes) {
+    if (limits_.cut == 0) return;
+    Word before = 0;
+    std::memcpy(&before, at, bytes);
+    threads_[current_].writes.push_back({at, bytes, before});
+  }
+
+  void lose_writes(std::vector<Write>& writes) {
     std::vector<const void*> later;
     for (std::size_t i = writes.size(); i-- > 0 && writes.size() - i <= most_missing;) {
-      const PlainWrite& write = writes[i];
+      const Write& write = writes[i];
       const bool stays = choose(2) == 0;
       if (!stays && std::ranges::find(later, write.at) == later.end())
         std::memcpy(write.at, &write.before, write.bytes);
@@ -613,10 +655,10 @@ class Machine {
   }
 
   std::string text_of(const void* at) const {
-    for (auto named = names_.rbegin(); named != names_.rend(); ++named) {
-      const std::ptrdiff_t offset = static_cast<const std::byte*>(at) - named->begin;
-      if (offset < 0 || static_cast<std::size_t>(offset) >= named->bytes) continue;
-      return offset == 0 ? named->text : named->text + "+" + std::to_string(offset);
+    for (const Named& named : names_) {
+      const std::ptrdiff_t offset = static_cast<const std::byte*>(at) - named.begin;
+      if (offset < 0 || static_cast<std::size_t>(offset) >= named.bytes) continue;
+      return offset == 0 ? named.text : named.text + "+" + std::to_string(offset);
     }
     char text[32];
     std::snprintf(text, sizeof text, "%p", at);
@@ -643,6 +685,7 @@ class Machine {
   bool is_random_ = false;
   bool is_omitted_ = false;
   bool has_new_user_ = false;
+  bool ends_by_cut_ = false;
   std::minstd_rand random_;
   std::vector<Choice> path_;
   std::size_t depth_ = 0;
@@ -651,6 +694,7 @@ class Machine {
   std::uint32_t stored_ = 0;
   unsigned preemptions_ = 0;
   unsigned spurious_failures_ = 0;
+  unsigned held_mutexes_ = 0;
   unsigned current_ = 0;
   Clock fences_{};  // what seq_cst fences have made known to later ones
   std::array<Thread, most_threads> threads_;
@@ -676,6 +720,20 @@ void Machine::begin_thread() {
   m.threads_[m.current_].is_done = true;
   m.pick_thread(false);
   std::abort();  // no thread that is done is picked
+}
+
+void Machine::fail_by_fault() {
+  if (machine().is_idle()) {
+    for (const int signal : {SIGSEGV, SIGBUS}) std::signal(signal, SIG_DFL);
+    return;
+  }
+  machine().fail("an access to no memory");
+}
+
+void Machine::end_execution() {
+  Machine& m = machine();
+  m.ends_by_cut_ ? m.scenario_->after_cut() : m.scenario_->end();
+  m.leave(State::done);
 }
 
 }  // namespace
@@ -770,9 +828,9 @@ void wait_for(const void* at, unsigned bytes, Word value, const Where& where) {
   if (machine().runs()) machine().wait_for(at, bytes, value, where);
 }
 void before_read(const void* at) {
-  if (machine().runs()) machine().before_read(at);
+  if (!machine().is_idle()) machine().before_read(at);
 }
-void before_write(const void* at, unsigned bytes) {
+void before_write(void* at, unsigned bytes) {
   if (machine().runs()) machine().before_write(at, bytes);
 }
 void after_write() {
@@ -787,8 +845,8 @@ bool try_lock(const void* at, const Where& where) {
 void unlock(const void* at, const Where& where) {
   if (machine().runs()) machine().unlock(at, where);
 }
-void publish() {
-  if (machine().runs()) machine().publish();
+void publish(const Where& where) {
+  if (machine().runs()) machine().publish(where);
 }
 
 }  // namespace detail

@@ -48,8 +48,8 @@ struct Scenario {
 struct Limits {
   unsigned preemptions = 2;
   std::uint64_t executions = 10'000'000;
-  // More accesses than this are taken for a loop that another schedule ends.
-  unsigned steps = 5000;
+  // More accesses than this, plain loads included, are taken for a loop without end.
+  unsigned steps = 20'000;
   // How often a thread may read what is not the latest store of a location.
   unsigned stale_reads = 3;
   // How often a weak compare-exchange fails in an execution without a reason.
@@ -57,8 +57,9 @@ struct Limits {
   // Whether a store may come before earlier ones in the modification order.
   bool stores_out_of_order = false;
   // If it is not 0: all threads stop for good after so many stores, plain ones included, as they do
-  // in the child of a fork. Of the last plain stores of each thread behind its last release, any may
-  // be missing: the compiler may have put them later.
+  // in the child of a fork. Of each thread's stores since its last release any may be missing, since
+  // the compiler may have put them later; read-modify-writes stay where they are. A
+  // fork holds all mutexes: while another thread has one, there is none.
   unsigned cut = 0;
 };
 
@@ -66,7 +67,8 @@ struct Outcome {
   std::string failure;  // empty if there is none
   std::uint64_t executions = 0;
   std::uint64_t unfinished = 0;  // of those, how many ended at the limit of steps,
-  std::uint64_t cuts = 0;        // or by a cut
+  std::uint64_t cuts = 0;        // by a cut,
+  std::uint64_t skipped = 0;     // or where a mutex was held at a cut
   bool is_complete = false;      // no choice is left within the bounds
 };
 
@@ -125,12 +127,12 @@ bool compare_exchange(void* at, unsigned bytes, Word& expected, Word desired, Or
 void fence(Order order, const Where& where);
 void wait_for(const void* at, unsigned bytes, Word value, const Where& where);
 void before_read(const void* at);
-void before_write(const void* at, unsigned bytes);
+void before_write(void* at, unsigned bytes);
 void after_write();
 void lock(const void* at, const Where& where);
 bool try_lock(const void* at, const Where& where);
 void unlock(const void* at, const Where& where);
-void publish();
+void publish(const Where& where);
 
 template <class T>
 Word word_of(T value) {
