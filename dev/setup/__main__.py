@@ -1,7 +1,8 @@
-"""Sets the checkout up: .venv with the lab's packages, build/release with the libraries.
+"""Sets the checkout up: .venv with the lab's packages, build/release with libraries and tools.
 
-    python3 dev/setup run [ARGS...]   what ./tsmalloc calls: set up what is missing, start the lab
-    python3 dev/setup lab             set up for use
+    python3 dev/setup run [ARGS...]   what ./tsmalloc calls: set up what its verb needs and is
+                                      missing, start the lab
+    python3 dev/setup lab             set up for every verb, and for linking
     python3 dev/setup dev             set up for use and for the tests and checks
 
 Why: two commands must be enough on a fresh machine. The first use shows what it does, every later
@@ -29,13 +30,14 @@ def main(arguments: list[str]) -> int:
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
     checkout = state.Checkout(root)
     for_development = verb == "dev"
+    parts = state.parts_for(arguments[1:]) if verb == "run" else frozenset(state.PARTS)
     if for_development or not (
-        state.python_is_current(checkout, False) and state.build_is_current(checkout)
+        state.python_is_current(checkout, False) and state.build_is_current(checkout, parts)
     ):
         # Imported only here: the fast path does not pay for what the slow one needs.
         import steps
 
-        status = steps.set_up(checkout, for_development)
+        status = steps.set_up(checkout, parts, for_development)
         if status != 0:
             return status
     if verb == "run":

@@ -1,6 +1,7 @@
-"""Shows one step of the set-up on stderr: a moving line on a terminal, two plain lines elsewhere.
+"""Shows the steps of the set-up on stderr: one moving line on a terminal, two plain lines for each
+step elsewhere.
 
-Why: a first use takes minutes, and silence looks like a hang.
+Why: a first use takes a minute, and silence looks like a hang.
 Refuses to: guess how long it will take; it shows what the build itself reports.
 """
 
@@ -9,42 +10,55 @@ from __future__ import annotations
 import re
 import shutil
 import sys
+import threading
 import time
 
 REDRAW_SECONDS = 0.1
 
 
 class Display:
-    """The progress of one step."""
+    """The progress of steps that run at once."""
 
-    def __init__(self, title: str) -> None:
-        self._title = title
-        self._started = time.monotonic()
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._started: dict[str, float] = {}
+        self._shares: dict[str, str] = {}
         self._drawn_at = 0.0
-        self._share = ""
         self._moving = sys.stderr.isatty()
-        if not self._moving:
-            print(f"tsmalloc: {title} ...", file=sys.stderr, flush=True)
 
-    def show(self, line: str) -> None:
+    def start(self, step: str) -> None:
+        with self._lock:
+            self._started[step] = time.monotonic()
+            if not self._moving:
+                print(f"tsmalloc: setting up {step} ...", file=sys.stderr, flush=True)
+
+    def show(self, step: str, line: str) -> None:
         """Takes one line of the step's output."""
         if not self._moving:
             return
-        share = percentage(line)
-        now = time.monotonic()
-        if share is None and now - self._drawn_at < REDRAW_SECONDS:
-            return
-        self._share = share or self._share
-        self._drawn_at = now
-        elapsed = int(now - self._started)
-        text = f"tsmalloc: {self._title} {self._share:>4} {elapsed // 60}:{elapsed % 60:02}  "
-        text = (text + line.strip())[: shutil.get_terminal_size().columns - 1]
-        print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
+        with self._lock:
+            share = percentage(line)
+            now = time.monotonic()
+            if share is None and now - self._drawn_at < REDRAW_SECONDS:
+                return
+            if share is not None:
+                self._shares[step] = f" {share}"
+            self._drawn_at = now
+            steps = ", ".join(f"{name}{self._shares.get(name, '')}" for name in self._started)
+            elapsed = int(now - min(self._started.values()))
+            text = f"tsmalloc: setting up {steps}  {elapsed // 60}:{elapsed % 60:02}  "
+            text = (text + line.strip())[: shutil.get_terminal_size().columns - 1]
+            print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
 
-    def finish(self, outcome: str) -> None:
-        elapsed = time.monotonic() - self._started
-        before = "\r\033[K" if self._moving else ""
-        print(f"{before}tsmalloc: {self._title}: {outcome} ({elapsed:.0f} s)", file=sys.stderr)
+    def finish(self, step: str, outcome: str) -> None:
+        with self._lock:
+            elapsed = time.monotonic() - self._started.pop(step)
+            before = "\r\033[K" if self._moving else ""
+            print(
+                f"{before}tsmalloc: setting up {step}: {outcome} ({elapsed:.0f} s)",
+                file=sys.stderr,
+                flush=True,
+            )
 
 
 def percentage(line: str) -> str | None:

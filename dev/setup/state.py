@@ -14,6 +14,15 @@ TYPE_CHECKING = False  # typing itself would be the slowest import of the fast p
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+# The parts of the build, each a target part_<name> of CMake. A verb waits for the parts that it
+# uses; a verb that is not named here uses none.
+PARTS = ("compare", "experiment", "bench", "traces", "link")
+PARTS_OF_VERBS = {
+    **dict.fromkeys(("compare", "doctor", "list", "lib", "run"), ("compare",)),
+    "experiment": ("compare", "experiment"),
+    "bench": ("compare", "bench"),
+    **dict.fromkeys(("record", "replay", "analyze", "floors"), ("compare", "traces")),
+}
 # What the libraries, the tools and the programs of experiments are built from; other changed tests
 # do not delay a user.
 SOURCES = (
@@ -36,8 +45,10 @@ class Checkout:
         self.python_stamp = os.path.join(self.venv, ".tsmalloc-stamp")
         self.build = os.path.join(root, "build", "release")
         self.build_stamp = os.path.join(self.build, ".tsmalloc-stamp")
-        self.log = os.path.join(root, "build", "setup.log")
         self.lock = os.path.join(root, "build", ".setup.lock")
+
+    def log(self, step: str) -> str:
+        return os.path.join(self.root, "build", f"setup-{step}.log")
 
     def requirements(self, for_development: bool) -> str:
         name = "requirements-dev.txt" if for_development else "requirements.txt"
@@ -92,8 +103,28 @@ def build_key(checkout: Checkout) -> str:
     return f"{checkout.root}\n" + "".join(sorted(lines))
 
 
-def build_is_current(checkout: Checkout) -> bool:
-    if "TSMALLOC_BUILD_DIR" in os.environ:
-        return True  # somebody else's build is asked for, and theirs to keep fresh
-    outputs = (os.path.join(checkout.build, *parts) for parts in (("lib",), ("bin", "measure")))
-    return read(checkout.build_stamp) == build_key(checkout) and all(map(os.path.exists, outputs))
+def parts_for(arguments: list[str]) -> frozenset[str]:
+    """The parts of the build that a use of ./tsmalloc with these arguments needs."""
+    verb = next((word for word in arguments if not word.startswith("-")), "")
+    parts = frozenset(PARTS_OF_VERBS.get(verb, ()))
+    if verb == "bench" and "--traces" in arguments:
+        parts |= {"traces"}
+    return parts
+
+
+def built_parts(checkout: Checkout, key: str) -> frozenset[str]:
+    """The parts that are finished, as the sources with this key have them."""
+    first, _, built_key = read(checkout.build_stamp).partition("\n")
+    word, *parts = first.split() or [""]
+    return frozenset(parts) if word == "parts" and built_key == key else frozenset()
+
+
+def build_stamp(parts: frozenset[str], key: str) -> str:
+    return f"parts {' '.join(sorted(parts))}\n{key}"
+
+
+def build_is_current(checkout: Checkout, parts: frozenset[str]) -> bool:
+    if not parts or "TSMALLOC_BUILD_DIR" in os.environ:
+        return True  # nothing is asked for, or another build, which its owner keeps fresh
+    outputs = (os.path.join(checkout.build, *names) for names in (("lib",), ("bin", "measure")))
+    return all(map(os.path.exists, outputs)) and parts <= built_parts(checkout, build_key(checkout))

@@ -1,7 +1,7 @@
-"""The steps of a set-up: check the tools, make .venv, build the libraries.
+"""The steps of a set-up: check the tools; then make .venv and build the libraries, both at once.
 
-Why: whoever starts ./tsmalloc for the first time sees what happens and for how long, and when a
-step fails, what to do about it.
+Why: the first use of ./tsmalloc shows what happens and for how long, and when a step fails, what
+to do about it.
 Refuses to: install system packages. What is missing is named in one apt line, all at once.
 """
 
@@ -16,8 +16,9 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import FrameType, MappingProxyType
 
 import progress
@@ -45,24 +46,101 @@ BUILD_REMEDY = (
 class SetupError(Exception):
     """A step failed: what happened, and what to do about it."""
 
-    def __init__(self, message: str, remedy: str) -> None:
+    def __init__(self, message: str, remedy: str, output: str = "") -> None:
         super().__init__(message)
         self.remedy = remedy
+        self.output = output
 
 
-def set_up(checkout: state.Checkout, for_development: bool) -> int:
-    """Brings both parts up to date; returns an exit status, with failures already explained."""
+class Work:
+    """What the steps of one set-up share: the checkout, the display, and the processes."""
+
+    def __init__(self, checkout: state.Checkout, lock: int) -> None:
+        self.checkout = checkout
+        self.display = progress.Display()
+        self._lock = lock
+        self._guard = threading.Lock()
+        self._running: set[subprocess.Popen[str]] = set()
+        self._stopped = False
+
+    def start(self, command: list[str], environment: Mapping[str, str]) -> subprocess.Popen[str]:
+        # The user's preloaded libraries and an outer make's job server are not for these programs.
+        dropped = {"LD_PRELOAD", "MAKEFLAGS", "MFLAGS", "MAKELEVEL"}
+        kept = {name: value for name, value in os.environ.items() if name not in dropped}
+        with self._guard:
+            if self._stopped:
+                raise KeyboardInterrupt
+            child = subprocess.Popen(
+                command,
+                cwd=self.checkout.root,
+                env=kept | dict(environment),
+                stdin=subprocess.DEVNULL,  # the user's stdin belongs to the program that runs later
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                pass_fds=[self._lock],
+                process_group=0,
+            )
+            self._running.add(child)
+        return child
+
+    def end(self, child: subprocess.Popen[str]) -> None:
+        """Ends a child that is still running, and all that it started."""
+        terminate(child)
+        child.wait()
+        with self._guard:
+            self._running.discard(child)
+
+    def stop(self) -> None:
+        """Ends every step's child; no other starts."""
+        with self._guard:
+            self._stopped = True
+            for child in self._running:
+                terminate(child)
+
+    def at_once(self, one: Callable[[], None], other: Callable[[], None]) -> None:
+        """Runs two steps at the same time. The first failure ends both, and is raised."""
+        failures: list[BaseException] = []
+
+        def guarded(step: Callable[[], None]) -> None:
+            try:
+                step()
+            except BaseException as failure:  # raised again below
+                failures.append(failure)
+                self.stop()
+
+        thread = threading.Thread(target=guarded, args=(one,))
+        thread.start()
+        guarded(other)
+        guarded(thread.join)
+        thread.join()
+        if failures:
+            raise failures[0]
+
+
+def terminate(child: subprocess.Popen[str]) -> None:
+    if child.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGTERM)
+
+
+def set_up(checkout: state.Checkout, parts: frozenset[str], for_development: bool) -> int:
+    """Brings .venv and the parts of the build up to date; returns an exit status, with failures
+    already explained."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, _interrupt)
     try:
-        check_tools(checkout, for_development)
+        check_tools(checkout, parts, for_development)
         with exclusive(checkout) as lock:
-            remove(checkout.log)
-            set_up_python(checkout, for_development, lock)
-            set_up_build(checkout, for_development, lock)
+            work = Work(checkout, lock)
+            work.at_once(
+                lambda: set_up_python(work, for_development),
+                lambda: set_up_build(work, parts, for_development),
+            )
     except SetupError as error:
-        print(f"tsmalloc: {error}", file=sys.stderr)
+        print(f"{error.output}tsmalloc: {error}", file=sys.stderr)
         print("".join(f"  {line}\n" for line in error.remedy.splitlines()), end="", file=sys.stderr)
         return 1
     except OSError as error:
@@ -83,13 +161,13 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def check_tools(checkout: state.Checkout, for_development: bool) -> None:
-    """Names every missing tool at once."""
+def check_tools(checkout: state.Checkout, parts: frozenset[str], for_development: bool) -> None:
+    """Names every tool at once that these parts need and that is missing."""
     missing = []
     problems = []
     if not state.read(checkout.python_stamp) and importlib.util.find_spec("ensurepip") is None:
         missing.append("python3-venv")
-    if "TSMALLOC_BUILD_DIR" not in os.environ:
+    if parts and "TSMALLOC_BUILD_DIR" not in os.environ:
         if shutil.which("cmake") is None:
             missing.append("cmake")
         elif version_of("cmake") < MINIMUM_CMAKE:
@@ -103,7 +181,7 @@ def check_tools(checkout: state.Checkout, for_development: bool) -> None:
             missing.append("g++")
             if any(shutil.which(name) for name in COMPILERS):
                 problems.append("the C++ compiler here is too old: g++ 12 or clang++ 16 is needed")
-        if not any(map(os.path.exists, ZSTD_HEADERS)):
+        if "traces" in parts and not any(map(os.path.exists, ZSTD_HEADERS)):
             missing.append("libzstd-dev")
     if for_development and not any(map(os.path.exists, GOOGLETEST_HEADERS)):
         missing.append("libgtest-dev")
@@ -162,7 +240,8 @@ def exclusive(checkout: state.Checkout) -> Iterator[int]:
         os.close(lock)
 
 
-def set_up_python(checkout: state.Checkout, for_development: bool, lock: int) -> None:
+def set_up_python(work: Work, for_development: bool) -> None:
+    checkout = work.checkout
     if state.python_is_current(checkout, for_development):
         return
     keys = state.python_key(checkout, False)
@@ -174,7 +253,7 @@ def set_up_python(checkout: state.Checkout, for_development: bool, lock: int) ->
     remove(checkout.python_stamp)
     # The base interpreter, since the one that runs this may be the very .venv that is remade.
     base = getattr(sys, "_base_executable", sys.executable)
-    with Step(checkout, "Python packages (.venv)", lock) as step:
+    with Step(work, "packages", "Python packages (.venv)") as step:
         if not reusable:
             step.run([base, "-I", "-m", "venv", "--clear", checkout.venv], VENV_REMEDY)
         step.run(
@@ -206,14 +285,18 @@ def link_package(checkout: state.Checkout) -> None:
     write_whole(os.path.join(site, "tsmlab.pth"), "../../../../lab\n")
 
 
-def set_up_build(checkout: state.Checkout, for_development: bool, lock: int) -> None:
+def set_up_build(work: Work, parts: frozenset[str], for_development: bool) -> None:
+    checkout = work.checkout
     if "TSMALLOC_BUILD_DIR" in os.environ:
         return
-    if state.build_is_current(checkout) and not for_development:
+    if state.build_is_current(checkout, parts) and not for_development:
         return
     # Taken before the build: a source that changes during it is compiled again next time.
     key = state.build_key(checkout)
     stamp = state.read(checkout.build_stamp)
+    finished = state.built_parts(checkout, key)
+    if parts <= finished:
+        finished = frozenset()  # files of this part are gone, and maybe those of others
     cache = os.path.join(checkout.build, "CMakeCache.txt")
     here = f"CMAKE_HOME_DIRECTORY:INTERNAL={checkout.root}\n" in state.read(cache)
     fresh = not (stamp and here)
@@ -226,11 +309,11 @@ def set_up_build(checkout: state.Checkout, for_development: bool, lock: int) -> 
     jobs = len(os.sched_getaffinity(0))
     build = ["cmake", "--build", "--preset", "release", "-j", str(jobs)]
     if not for_development:
-        build += ["--target", "lab_parts"]
+        build += ["--target", *(f"part_{part}" for part in sorted(parts))]
     if stamp == state.BUILDING:
         # Killed while it wrote, a compiler may have left half an object file that looks up to date.
         build.append("--clean-first")
-    with Step(checkout, "the allocators (build/release)", lock) as step:
+    with Step(work, "build", "the allocators (build/release)") as step:
         step.run(configure, BUILD_REMEDY, compiler_choice() if fresh else {})
         write_whole(checkout.build_stamp, state.BUILDING)
         try:
@@ -238,23 +321,24 @@ def set_up_build(checkout: state.Checkout, for_development: bool, lock: int) -> 
         except (SetupError, KeyboardInterrupt):
             write_whole(checkout.build_stamp, state.STOPPED)
             raise
-    write_whole(checkout.build_stamp, key)
+    write_whole(checkout.build_stamp, state.build_stamp(parts | finished, key))
 
 
 class Step:
-    """One named part of the set-up: shows its progress and keeps all its output in the log."""
+    """One named step of the set-up: shows its progress and keeps all its output in a log."""
 
-    def __init__(self, checkout: state.Checkout, name: str, lock: int) -> None:
-        self._checkout = checkout
+    def __init__(self, work: Work, log: str, name: str) -> None:
+        self._work = work
+        self._log = work.checkout.log(log)
         self._name = name
-        self._lock = lock
 
     def __enter__(self) -> Step:
-        self._display = progress.Display(f"setting up {self._name}")
+        remove(self._log)
+        self._work.display.start(self._name)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._display.finish("done" if kind is None else "stopped")
+        self._work.display.finish(self._name, "done" if kind is None else "stopped")
 
     def run(
         self,
@@ -264,50 +348,25 @@ class Step:
     ) -> None:
         """Runs a command to its end; its failure is a SetupError with the end of its output."""
         tail: deque[str] = deque(maxlen=LOG_LINES_SHOWN)
-        with open(self._checkout.log, "a", encoding="utf-8") as log:
+        with open(self._log, "a", encoding="utf-8") as log:
             log.write(f"\n$ {' '.join(command)}\n")
-            child = self._start(command, environment)
+            child = self._work.start(command, environment)
             try:
                 assert child.stdout is not None
                 for line in child.stdout:
                     log.write(line)
                     tail.append(line)
-                    self._display.show(line)
+                    self._work.display.show(self._name, line)
                 status = child.wait()
             finally:
-                stop(child)
+                self._work.end(child)
         if status != 0:
-            print("\n" + "".join(f"  | {line}" for line in tail), end="", file=sys.stderr)
             raise SetupError(
                 f"setting up {self._name} failed: {os.path.basename(command[0])} ended with "
                 f"status {status}.",
-                f"{remedy}\nThe whole log: {self._checkout.log}",
+                f"{remedy}\nThe whole log: {self._log}",
+                "".join(f"  | {line}" for line in tail),
             )
-
-    def _start(self, command: list[str], environment: Mapping[str, str]) -> subprocess.Popen[str]:
-        # The user's preloaded libraries and an outer make's job server are not for these programs.
-        dropped = {"LD_PRELOAD", "MAKEFLAGS", "MFLAGS", "MAKELEVEL"}
-        kept = {name: value for name, value in os.environ.items() if name not in dropped}
-        return subprocess.Popen(
-            command,
-            cwd=self._checkout.root,
-            env=kept | dict(environment),
-            stdin=subprocess.DEVNULL,  # the user's stdin belongs to the program that runs later
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            pass_fds=[self._lock],
-            process_group=0,
-        )
-
-
-def stop(child: subprocess.Popen[str]) -> None:
-    """Ends a child that is still running, and all that it started."""
-    if child.poll() is None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child.pid, signal.SIGTERM)
-        child.wait()
 
 
 def remove(path: str) -> None:

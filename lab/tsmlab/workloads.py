@@ -100,10 +100,7 @@ def check_programs(workloads: Sequence[Workload]) -> None:
 
 def build_command() -> str:
     """What builds the programs of the repository."""
-    root = shlex.quote(str(paths.repository_root()))
-    return (
-        f"cd {root} && cmake --preset release -DTSMALLOC_TESTS=ON && cmake --build --preset release"
-    )
+    return f"make -C {shlex.quote(str(paths.repository_root()))}"
 
 
 class _Entry:

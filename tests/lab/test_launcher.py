@@ -9,9 +9,11 @@ tree.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -129,7 +131,7 @@ def first_use(
 ) -> tuple[Tree, subprocess.CompletedProcess[str]]:
     """A tree, and what its first use said. Not to be changed: take a copy."""
     tree = make_tree(tmp_path_factory.mktemp("first"))
-    return tree, tree.use("one", "two three", "--four")
+    return tree, tree.use("compare", "two three", "--four")
 
 
 @pytest.fixture
@@ -154,7 +156,7 @@ def copy(
 def tree(copy: Callable[[], Tree]) -> Tree:
     """A finished tree of the test's own."""
     tree = copy()
-    assert tree.use().returncode == 0
+    assert tree.use("compare").returncode == 0
     tree.cmake_calls()
     return tree
 
@@ -180,30 +182,120 @@ def test_first_use_sets_up_and_second_is_silent(
 ) -> None:
     tree, first = first_use
     assert first.returncode == 0, first.stderr
-    assert first.stdout == "lab|one|two three|--four\n"
+    assert first.stdout == "lab|compare|two three|--four\n"
     assert "setting up Python packages (.venv) ..." in first.stderr
     assert "setting up the allocators (build/release): done" in first.stderr
     configure, build = tree.cmake_calls()
     assert configure.startswith("--preset release --fresh")
     assert "-DTSMALLOC_TESTS=OFF" in configure
     assert build.startswith("--build --preset release -j")
-    second = tree.use("again")
-    assert (second.returncode, second.stdout, second.stderr) == (0, "lab|again\n", "")
+    assert build.endswith(" --target part_compare")
+    second = tree.use("compare", "again")
+    assert (second.returncode, second.stdout, second.stderr) == (0, "lab|compare|again\n", "")
     assert tree.cmake_calls() == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "targets"),
+    [
+        (["run", "x", "--", "bench"], "part_compare"),
+        (["experiment", "list"], "part_compare part_experiment"),
+        (["bench", "hot-pair"], "part_bench part_compare"),
+        (["bench", "--traces"], "part_bench part_compare part_traces"),
+        (["analyze", "trace"], "part_compare part_traces"),
+    ],
+)
+def test_each_verb_builds_what_it_needs(
+    copy: Callable[[], Tree], arguments: list[str], targets: str
+) -> None:
+    tree = copy()
+    assert tree.use(*arguments).returncode == 0
+    assert tree.cmake_calls()[1].endswith(f" --target {targets}")
+    assert tree.use(*arguments).stderr == ""
+    assert tree.cmake_calls() == []
+
+
+@pytest.mark.parametrize("arguments", [[], ["--version"], ["report", "x"], ["no-verb", "compare"]])
+def test_what_uses_no_part_builds_none(
+    copy: Callable[[], Tree], bare_tools: Callable[..., str], arguments: list[str]
+) -> None:
+    tree = copy()
+    use = tree.use(*arguments, PATH=bare_tools())
+    assert (use.returncode, use.stderr) == (0, "")
+    assert tree.cmake_calls() == []
+
+
+def test_parts_add_up_until_a_source_changes(tree: Tree) -> None:
+    assert tree.use("record").returncode == 0
+    assert tree.use("experiment").returncode == 0
+    tree.cmake_calls()
+    for verb in ("compare", "replay", "experiment"):
+        assert tree.use(verb).stderr == ""
+    (tree.root / "src" / "heap.cpp").write_text("int y;\n")
+    assert tree.use("compare").returncode == 0
+    assert tree.cmake_calls()[1].endswith(" --target part_compare")
+    assert tree.use("replay").returncode == 0
+    assert tree.cmake_calls()[1].endswith(" --target part_compare part_traces")
+
+
+def test_make_builds_every_part(tree: Tree) -> None:
+    set_up = [sys.executable, tree.root / "dev" / "setup", "lab"]
+    subprocess.run(set_up, env=tree.environment, check=True, timeout=TIMEOUT_SECONDS)
+    every_part = "part_bench part_compare part_experiment part_link part_traces"
+    assert tree.cmake_calls()[1].endswith(f" --target {every_part}")
+    assert tree.use("replay").stderr == ""
+
+
+def test_real_targets_are_those_that_set_up_names() -> None:
+    used = subprocess.run(
+        [sys.executable, "-c", "import state; print(*state.PARTS)"],
+        cwd=ROOT / "dev" / "setup",
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
+    defined = re.findall(r"add_custom_target\(part_(\w+)", (ROOT / "CMakeLists.txt").read_text())
+    assert sorted(used) == sorted(set(defined))
+
+
+def test_packages_and_build_are_set_up_at_once(tmp_path: Path) -> None:
+    tree = make_tree(tmp_path)
+    use = tree.start("compare", FAKE_CMAKE_HANG="1")
+    tree.wait_for("build/hanging")
+    tree.wait_for(".venv/.tsmalloc-stamp")
+    use.send_signal(signal.SIGINT)
+    _, errors = use.communicate(timeout=TIMEOUT_SECONDS)
+    assert use.returncode == 130
+    assert "Python packages (.venv): done" in errors
+    assert "the allocators (build/release): stopped" in errors
+
+
+def test_failed_packages_stop_the_build(tmp_path: Path) -> None:
+    tree = make_tree(tmp_path)
+    (tree.root / "lab" / "requirements.txt").write_text("not a requirement\n")
+    use = tree.use("compare", FAKE_CMAKE_HANG="1")
+    assert use.returncode == 1
+    assert "setting up Python packages (.venv) failed" in use.stderr
+    assert "the allocators (build/release): stopped" in use.stderr
+    assert sleepers(tree.root) == []
+    (tree.root / "lab" / "requirements.txt").write_text("# nothing\n")
+    tree.cmake_calls()
+    assert tree.use("compare", "after").stdout == "lab|compare|after\n"
+    assert "--clean-first" not in tree.cmake_calls()[1]
 
 
 def test_concurrent_first_uses_set_up_once(tmp_path: Path) -> None:
     tree = make_tree(tmp_path)
-    uses = [tree.start(str(number)) for number in range(3)]
+    uses = [tree.start("compare", str(number)) for number in range(3)]
     for number, use in enumerate(uses):
         output, errors = use.communicate(timeout=TIMEOUT_SECONDS)
         assert use.returncode == 0, errors
-        assert output == f"lab|{number}\n"
+        assert output == f"lab|compare|{number}\n"
     assert len(tree.cmake_calls()) == 2
 
 
 def test_input_reaches_the_lab_through_a_set_up(copy: Callable[[], Tree]) -> None:
-    assert copy().use("read", typed="for the lab").stdout == "lab|read\nfor the lab\n"
+    assert copy().use("list", "read", typed="for the lab").stdout == "lab|list|read\nfor the lab\n"
 
 
 @pytest.mark.parametrize("change", ["edit", "add", "remove", "lose library folder"])
@@ -218,22 +310,22 @@ def test_changed_source_is_built(tree: Tree, change: str) -> None:
             source.unlink()
         case _:
             shutil.rmtree(tree.root / "build" / "release" / "lib")
-    use = tree.use()
+    use = tree.use("compare")
     assert use.returncode == 0
     assert ".venv" not in use.stderr
     configure, build = tree.cmake_calls()
     assert configure == "--preset release"  # as it was configured, without starting afresh
     assert "--clean-first" not in build
-    assert tree.use().stderr == ""
+    assert tree.use("compare").stderr == ""
 
 
 def test_changed_requirements_are_installed(tree: Tree) -> None:
     (tree.root / "lab" / "requirements.txt").write_text("# something else\n")
-    use = tree.use()
+    use = tree.use("compare")
     assert use.returncode == 0
     assert ".venv" in use.stderr
     assert tree.cmake_calls() == []
-    assert tree.use().stderr == ""
+    assert tree.use("compare").stderr == ""
 
 
 @pytest.mark.parametrize("damage", ["no interpreter", "another version"])
@@ -244,9 +336,9 @@ def test_damaged_venv_is_made_anew(tree: Tree, damage: str) -> None:
         (venv / "bin" / "python").unlink()
     else:
         stamp.write_text(stamp.read_text().replace("python 3.", "python 3.0"))
-    use = tree.use("healed")
-    assert (use.returncode, use.stdout) == (0, "lab|healed\n")
-    assert tree.use().stderr == ""
+    use = tree.use("compare", "healed")
+    assert (use.returncode, use.stdout) == (0, "lab|compare|healed\n")
+    assert tree.use("compare").stderr == ""
 
 
 @pytest.mark.parametrize(
@@ -257,7 +349,7 @@ def test_interrupted_build_recovers(
     tree: Tree, number: signal.Signals, status: int, clean: bool
 ) -> None:
     (tree.root / "src" / "heap.cpp").write_text("int z;\n")
-    use = tree.start(FAKE_CMAKE_HANG="1")
+    use = tree.start("compare", FAKE_CMAKE_HANG="1")
     tree.wait_for("build/hanging")
     use.send_signal(number)
     if number == signal.SIGKILL:
@@ -269,22 +361,22 @@ def test_interrupted_build_recovers(
         time.sleep(0.05)
     assert sleepers(tree.root) == []
     tree.cmake_calls()
-    after = tree.use("after")
-    assert (after.returncode, after.stdout) == (0, "lab|after\n")
+    after = tree.use("compare", "after")
+    assert (after.returncode, after.stdout) == (0, "lab|compare|after\n")
     assert ("--clean-first" in tree.cmake_calls()[1]) == clean
 
 
 def test_killed_set_up_holds_the_lock_while_its_build_runs(tree: Tree) -> None:
     (tree.root / "src" / "heap.cpp").write_text("int w;\n")
-    killed = tree.start(FAKE_CMAKE_HANG="1")
+    killed = tree.start("compare", FAKE_CMAKE_HANG="1")
     tree.wait_for("build/hanging")
     killed.kill()
-    second = tree.start("second")
+    second = tree.start("compare", "second")
     assert second.stderr is not None
     assert "waiting for another set-up" in second.stderr.readline()
     kill_sleepers(tree.root)
     output, _ = second.communicate(timeout=TIMEOUT_SECONDS)
-    assert output == "lab|second\n"
+    assert output == "lab|compare|second\n"
     killed.communicate(timeout=TIMEOUT_SECONDS)
 
 
@@ -311,23 +403,23 @@ def test_works_from_anywhere_by_any_name(copy: Callable[[str], Tree], tmp_path: 
     link.symlink_to(tree.root / "tsmalloc")
     second_link = tmp_path / "ts"
     second_link.symlink_to("bin")
-    use = tree.use("x", by=second_link, cwd=Path("/"))
-    assert (use.returncode, use.stdout) == (0, "lab|x\n"), use.stderr
+    use = tree.use("compare", by=second_link, cwd=Path("/"))
+    assert (use.returncode, use.stdout) == (0, "lab|compare\n"), use.stderr
     relative = subprocess.run(
-        ["sh", "./tsmalloc", "y"],
+        ["sh", "./tsmalloc", "compare"],
         cwd=tree.root,
         env=tree.environment,
         capture_output=True,
         text=True,
         check=True,
     )
-    assert (relative.stdout, relative.stderr) == ("lab|y\n", "")
+    assert (relative.stdout, relative.stderr) == ("lab|compare\n", "")
 
 
 def test_moved_tree_keeps_its_packages_and_is_configured_afresh(tree: Tree, tmp_path: Path) -> None:
     moved = Tree(tree.root.rename(tmp_path / "moved"), tree.calls, tree.environment)
-    use = moved.use("here")
-    assert (use.returncode, use.stdout) == (0, "lab|here\n")
+    use = moved.use("compare", "here")
+    assert (use.returncode, use.stdout) == (0, "lab|compare|here\n")
     assert ".venv" not in use.stderr
     assert "--fresh" in moved.cmake_calls()[0]
 
@@ -335,26 +427,27 @@ def test_moved_tree_keeps_its_packages_and_is_configured_afresh(tree: Tree, tmp_
 def test_user_environment_does_not_leak_into_the_set_up(tree: Tree, tmp_path: Path) -> None:
     (tmp_path / "tsmlab").mkdir()
     (tmp_path / "tsmlab" / "__main__.py").write_text("raise SystemExit('the wrong lab')")
-    use = tree.use("x", cwd=tmp_path, PYTHONPATH=str(tmp_path), PYTHONHOME="/nonexistent")
-    assert (use.returncode, use.stdout, use.stderr) == (0, "lab|x\n", "")
+    use = tree.use("compare", cwd=tmp_path, PYTHONPATH=str(tmp_path), PYTHONHOME="/nonexistent")
+    assert (use.returncode, use.stdout, use.stderr) == (0, "lab|compare\n", "")
 
 
 def test_build_folder_of_the_users_own_needs_no_build(copy: Callable[[], Tree]) -> None:
     tree = copy()
-    use = tree.use("x", TSMALLOC_BUILD_DIR="/elsewhere")
-    assert (use.returncode, use.stdout, use.stderr) == (0, "lab|x\n", "")
+    use = tree.use("compare", TSMALLOC_BUILD_DIR="/elsewhere")
+    assert (use.returncode, use.stdout, use.stderr) == (0, "lab|compare\n", "")
     assert tree.cmake_calls() == []
 
 
 def test_failed_build_names_log_and_remedy(tree: Tree) -> None:
     (tree.root / "src" / "heap.cpp").write_text("wrong\n")
-    use = tree.use(FAKE_CMAKE_FAIL="1")
+    use = tree.use("compare", FAKE_CMAKE_FAIL="1")
     assert use.returncode == 1
     assert "| error: something is wrong" in use.stderr
-    assert f"The whole log: {tree.root}/build/setup.log" in use.stderr
-    assert "error: something is wrong" in (tree.root / "build" / "setup.log").read_text()
+    log = tree.root / "build" / "setup-build.log"
+    assert f"The whole log: {log}" in use.stderr
+    assert "error: something is wrong" in log.read_text()
     assert use.stdout == ""
-    assert tree.use("mended").stdout == "lab|mended\n"
+    assert tree.use("compare", "mended").stdout == "lab|compare|mended\n"
 
 
 def test_failed_download_tells_of_the_network(tree: Tree) -> None:
@@ -365,18 +458,49 @@ def test_failed_download_tells_of_the_network(tree: Tree) -> None:
         "PIP_RETRIES": "0",
         "PIP_CONFIG_FILE": "/dev/null",
     }
-    use = tree.use(**offline)
+    use = tree.use("compare", **offline)
     assert use.returncode == 1
     assert "see that the network (or pip's mirror) works" in use.stderr
-    assert "build/setup.log" in use.stderr
+    assert "build/setup-packages.log" in use.stderr
 
 
 def test_all_missing_tools_in_one_line(
     copy: Callable[[], Tree], bare_tools: Callable[..., str]
 ) -> None:
-    use = copy().use(PATH=bare_tools())
+    use = copy().use("compare", PATH=bare_tools())
     assert use.returncode == 1
     assert "  sudo apt install cmake make g++\n" in use.stderr
+
+
+@pytest.mark.parametrize(("verb", "named"), [("compare", False), ("record", True)])
+def test_zstd_is_asked_for_by_traces_only(copy: Callable[[], Tree], verb: str, named: bool) -> None:
+    tree = copy()
+    # The set-up's own text, with no header to be found.
+    steps = tree.root / "dev" / "setup" / "steps.py"
+    steps.write_text(re.sub(r'"/usr/(local/)?include/zstd.h"', '"/nonexistent"', steps.read_text()))
+    use = tree.use(verb)
+    assert (use.returncode != 0) == named
+    assert ("  sudo apt install libzstd-dev\n" in use.stderr) == named
+    assert (tree.cmake_calls() == []) == named
+
+
+def test_real_tree_is_configured_without_zstd(tmp_path: Path) -> None:
+    configure = ["cmake", "--preset", "release", "-B", tmp_path, "-DTSMALLOC_TESTS=OFF"]
+    without = ["-DTSMALLOC_ZSTD=", "-DTSMALLOC_ZSTD_HEADERS="]
+    subprocess.run([*configure, *without], cwd=ROOT, check=True, capture_output=True)
+    targets, traces = (
+        subprocess.run(
+            ["cmake", "--build", tmp_path, "--target", target],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        for target in ("help", "part_traces")
+    )
+    assert re.search(r"\bpart_compare\b", targets.stdout)
+    assert not re.search(r"(^|\s)(trace|record)(:|$)", targets.stdout, re.MULTILINE)
+    assert traces.returncode != 0
+    assert "sudo apt install libzstd-dev" in traces.stdout
 
 
 def test_missing_python_is_named_with_everything_else(
@@ -386,13 +510,13 @@ def test_missing_python_is_named_with_everything_else(
     # The launcher's own text with no interpreter to be found, not even the system's.
     script = (tree.root / "tsmalloc").read_text().replace("/usr/bin/python3", "/nonexistent")
     (tree.root / "tsmalloc").write_text(script)
-    use = tree.use(PATH=bare_tools("make"))
+    use = tree.use("compare", PATH=bare_tools("make"))
     assert use.returncode == 1
     assert "  sudo apt install python3 python3-venv cmake g++\n" in use.stderr
 
 
 def test_old_tools_are_named(copy: Callable[[], Tree]) -> None:
-    use = copy().use(FAKE_CMAKE_VERSION="3.18.4")
+    use = copy().use("compare", FAKE_CMAKE_VERSION="3.18.4")
     assert use.returncode == 1
     assert "cmake is older than 3.25" in use.stderr
 
@@ -401,7 +525,7 @@ def test_old_tools_are_named(copy: Callable[[], Tree]) -> None:
 def test_folder_without_write_permission(tmp_path: Path) -> None:
     tree = make_tree(tmp_path)
     tree.root.chmod(0o555)
-    use = tree.use()
+    use = tree.use("compare")
     tree.root.chmod(0o755)
     assert use.returncode == 1
     assert "set-up cannot write" in use.stderr

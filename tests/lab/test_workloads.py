@@ -154,4 +154,4 @@ def test_all_missing_programs_are_named_at_once(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="closed, gone") as caught:
         check_programs(workloads)
     assert "there," not in caught.value.message
-    assert "cmake --preset release" in caught.value.remedy
+    assert f"make -C {paths.repository_root()}" in caught.value.remedy
