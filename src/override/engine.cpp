@@ -17,3 +17,5 @@ constinit Semantics<engine::Engine> allocator;
 #include "override/begin_process.inc"
 #include "override/c_symbols.inc"
 #include "override/operators.inc"
+
+static_assert(TSMALLOC_MAX_SMALL_SIZE == ts::engine::max_small_bytes);

@@ -98,9 +98,7 @@ class Semantics {
     if constexpr (SpeaksMalloc<Heap>) {
       heap_.release(block);
     } else if (block != nullptr) {
-      const int kept = errno;
-      heap_.release(block);
-      errno = kept;
+      release_keeping_errno(block);
     }
   }
 
@@ -166,8 +164,13 @@ class Semantics {
   // The most bytes that cost no more memory than `bytes` do; 0 if no block can have so many.
   static std::size_t good_size(std::size_t bytes, std::size_t alignment = min_alignment) noexcept {
     if (!may_exist(bytes, alignment)) return 0;
-    if constexpr (ChecksSizes<Heap>) return Heap::good_size(bytes, alignment);
-    return Heap::good_size(bytes);
+    std::size_t good = 0;
+    if constexpr (ChecksSizes<Heap>) {
+      good = Heap::good_size(bytes, alignment);
+    } else {
+      good = Heap::good_size(bytes);
+    }
+    return may_exist(good, alignment) ? good : 0;
   }
 
  private:
@@ -212,6 +215,13 @@ class Semantics {
     } else {
       return Heap::usable_size(block);
     }
+  }
+
+  // Out of line, since every form of free and delete comes here.
+  [[gnu::noinline]] void release_keeping_errno(void* block) noexcept {
+    const int saved_errno = errno;
+    heap_.release(block);
+    errno = saved_errno;
   }
 
   // Into another block.

@@ -1,7 +1,10 @@
-/* The public header is plain C, and complete in itself: this file compiles, as strict C99, with nothing else included before it. */
+/* The public headers are plain C, and complete in themselves: this file compiles, as strict C99, with nothing else included before them. */
+#include "tsmalloc/tsmalloc.h"
+/* in any order */
 #include "tsmalloc/classic.h"
 
 int header_is_c(void);
+int engine_header_is_c(void);
 
 int header_is_c(void) {
   ts_heap_options options = {0};
@@ -12,4 +15,10 @@ int header_is_c(void) {
   if (heap != NULL) ts_heap_free(heap, block);
   ts_heap_destroy(heap);
   return works;
+}
+
+/* Without a library, that is. */
+int engine_header_is_c(void) {
+  return !ts_available() && ts_version() == 0 && ts_usable_size(NULL) == 0 &&
+         ts_good_size(100, 0) == 100 && ts_good_size(100, 3) == 0 && ts_trim(0) >= 0;
 }

@@ -1,0 +1,138 @@
+/* tsmalloc/tsmalloc.h: what a program can ask of tsmalloc beside the malloc family itself.
+ *
+ * Every drop-in library has these functions: libtsmalloc.so, libtsmalloc-secure.so, the teaching
+ * heaps, libtsmalloc.a and tsmalloc.o. A program that includes this header needs none of them: it
+ * calls the library that is in the process, preloaded or linked, and ts_available says whether one
+ * is. Without one, each function does what its comment says under "without tsmalloc".
+ *
+ * Two limits. A program compiled without -fPIE and -fPIC learns of a library when it is linked, so
+ * under LD_PRELOAD its calls are those without tsmalloc. And a linker takes no library for these
+ * functions alone, only for malloc and the like. Both end where the program defines
+ * TSMALLOC_REQUIRED before it includes this header: the functions are then plain ones, without
+ * which the program does not link.
+ *
+ * Sizes are bytes. All functions may be called from any thread, and at any time from before the
+ * first constructor to the last destructor. None reports an error in errno. */
+#ifndef TSMALLOC_TSMALLOC_H
+#define TSMALLOC_TSMALLOC_H
+
+#include <stddef.h>
+
+/* The version of this header, as a number: version 1.2.3 is 10203. */
+#define TSMALLOC_VERSION_MAJOR 0
+#define TSMALLOC_VERSION_MINOR 1
+#define TSMALLOC_VERSION_PATCH 0
+#define TSMALLOC_VERSION \
+  (TSMALLOC_VERSION_MAJOR * 10000 + TSMALLOC_VERSION_MINOR * 100 + TSMALLOC_VERSION_PATCH)
+
+/* The alignment of every block of malloc, whatever its size. */
+#define TSMALLOC_MIN_ALIGNMENT 16
+
+/* The engine's largest small block. A larger one consists of whole pages of 16 KiB, which serve
+ * blocks of every size as soon as it is free. A property of this version of the engine. */
+#define TSMALLOC_MAX_SMALL_SIZE 32768
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+#if !defined(__cplusplus)
+#define TSMALLOC_NOEXCEPT_
+#elif __cplusplus >= 201103L
+#define TSMALLOC_NOEXCEPT_ noexcept
+#else
+#define TSMALLOC_NOEXCEPT_ throw()
+#endif
+
+#ifdef TSMALLOC_REQUIRED
+#define TSMALLOC_FUNCTION_(result, name, parameters) result name parameters TSMALLOC_NOEXCEPT_
+#else
+/* Two functions: name_of_library is the library's, null where there is none, and bears the plain
+ * name in assembly; the other, which the program calls, is defined at the end of this header. */
+#define TSMALLOC_FUNCTION_(result, name, parameters)                           \
+  extern result name##_of_library parameters TSMALLOC_NOEXCEPT_ __asm__(#name) \
+      __attribute__((weak));                                                   \
+  static inline result name parameters TSMALLOC_NOEXCEPT_ __asm__("tsmalloc_inline_" #name)
+#endif
+/* The library's functions are visible, whatever the program's are. */
+#pragma GCC visibility push(default)
+
+/* The library's version, as TSMALLOC_VERSION counts. Without tsmalloc: 0.
+ * Safe in signal handlers. Cost: a call. */
+TSMALLOC_FUNCTION_(int, ts_version, (void));
+
+/* The bytes of a block that may be used, at least as many as were asked for; 0 for null. Only
+ * realloc changes it. A pointer at which no block in use begins is misuse: the engine and the
+ * hardened library report it as TSMALLOC_ON_MISUSE says, and return 0 if the process goes on; the
+ * teaching heaps do not detect it. A compiler that tracks sizes (_FORTIFY_SOURCE=3) knows the
+ * requested size alone, so a program that wants the surplus asks for ts_good_size instead.
+ * Without tsmalloc: malloc_usable_size.
+ * Not for signal handlers. Cost: some loads in the engine, a lock in the hardened library. */
+TSMALLOC_FUNCTION_(size_t, ts_usable_size, (const void* block));
+
+/* The size to ask for instead of `size`: the most bytes that the library knows to need no more
+ * memory. Never less than `size`, and ts_good_size of the result is the result. `alignment` is that
+ * of the request: a power of two, or 0 for malloc's.
+ * 0 if no such block can exist: another `alignment`, or a size beyond PTRDIFF_MAX. (A block of 0
+ * bytes can: its good size is that of the smallest block; 0 in the hardened library, which lets no
+ * byte of it be touched.)
+ * Without tsmalloc: `size`, or 0 by the same rule.
+ * Safe in signal handlers. Cost: a table look-up. */
+TSMALLOC_FUNCTION_(size_t, ts_good_size, (size_t size, size_t alignment));
+
+/* Gives free memory back to the operating system, all but `keep_bytes` of it. 1 if any went back,
+ * else 0. The calling thread's cache bins are flushed and what other threads freed is collected
+ * first; blocks in the bins of other threads stay there. Any `keep_bytes` is legal.
+ * Without tsmalloc: malloc_trim, or 0 where libc has none.
+ * Not for signal handlers. Cost: locks, and system calls as the free memory has ranges. */
+TSMALLOC_FUNCTION_(int, ts_trim, (size_t keep_bytes));
+
+/* 1 if a library of tsmalloc is in the process, else 0. (Another malloc may precede it there and
+ * serve the program; the library then knows nothing of the program's blocks.)
+ * Safe in signal handlers. Cost: a load. */
+static inline int ts_available(void) TSMALLOC_NOEXCEPT_ {
+#ifdef TSMALLOC_REQUIRED
+  return 1;
+#else
+  return ts_version_of_library ? 1 : 0;
+#endif
+}
+
+#ifndef TSMALLOC_REQUIRED
+/* ---- The functions of a program that may be without a library ---- */
+
+extern size_t ts_usable_size_of_libc(const void* block) TSMALLOC_NOEXCEPT_
+    __asm__("malloc_usable_size");
+extern int ts_trim_of_libc(size_t keep_bytes) TSMALLOC_NOEXCEPT_ __asm__("malloc_trim")
+    __attribute__((weak));
+
+static inline int ts_version(void) TSMALLOC_NOEXCEPT_ {
+  return ts_version_of_library ? ts_version_of_library() : 0;
+}
+
+static inline size_t ts_usable_size(const void* block) TSMALLOC_NOEXCEPT_ {
+  return ts_usable_size_of_library ? ts_usable_size_of_library(block)
+                                   : ts_usable_size_of_libc(block);
+}
+
+static inline size_t ts_good_size(size_t size, size_t alignment) TSMALLOC_NOEXCEPT_ {
+  const size_t most = (size_t)-1 >> 1;
+  if (ts_good_size_of_library) return ts_good_size_of_library(size, alignment);
+  if (alignment == 0) alignment = TSMALLOC_MIN_ALIGNMENT;
+  if ((alignment & (alignment - 1)) != 0 || alignment > most) return 0;
+  return size <= most - alignment ? size : 0;
+}
+
+static inline int ts_trim(size_t keep_bytes) TSMALLOC_NOEXCEPT_ {
+  if (ts_trim_of_library) return ts_trim_of_library(keep_bytes);
+  return ts_trim_of_libc ? ts_trim_of_libc(keep_bytes) : 0;
+}
+#endif
+
+#pragma GCC visibility pop
+#undef TSMALLOC_FUNCTION_
+#undef TSMALLOC_NOEXCEPT_
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,293 @@
+// tsmalloc/tsmalloc.h: the functions of a tsmalloc library if one is in the process, and what the
+// header does by itself if none is. extension_cxx.cpp compiles the same checks as C++.
+//
+// LIBRARY_EXPECTED says which of the two it has to be: 1 or 0. Without it, the dynamic linker is
+// asked.
+#include <tsmalloc/tsmalloc.h>
+// The functions come first, so that the header needs no other.
+#include <errno.h>
+#include <malloc.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "check.h"
+
+static bool is_expected(void) {
+  const char* const expected = getenv("LIBRARY_EXPECTED");
+  return expected != NULL ? strcmp(expected, "1") == 0 : find_function("ts_version") != NULL;
+}
+
+// What all functions say, once before main, in a signal handler or in a destructor, and again.
+typedef struct Answers {
+  int available;
+  int version;
+  size_t usable;
+  size_t usable_of_malloc;
+  size_t usable_of_null;
+  size_t good;
+  size_t good_aligned;
+  size_t good_absurd;
+  int trimmed;
+} Answers;
+
+static Answers ask_all(void) {
+  Answers answers;
+  void* const block = malloc(opaque(1000));
+  answers.available = ts_available();
+  answers.version = ts_version();
+  answers.usable = ts_usable_size(block);
+  answers.usable_of_malloc = malloc_usable_size(block);
+  answers.usable_of_null = ts_usable_size(opaque_pointer(NULL));
+  answers.good = ts_good_size(opaque(1000), 0);
+  answers.good_aligned = ts_good_size(opaque(1000), 4096);
+  answers.good_absurd = ts_good_size(opaque(SIZE_MAX), 0);
+  free(block);
+  answers.trimmed = ts_trim(0);
+  return answers;
+}
+
+static void expect_right(const Answers* answers, const char* when) {
+  EXPECT(answers->available == (is_expected() ? 1 : 0), "%s: ts_available() is %d", when,
+         answers->available);
+  EXPECT(answers->version == (is_expected() ? TSMALLOC_VERSION : 0), "%s: ts_version() is %d", when,
+         answers->version);
+  EXPECT(answers->usable == answers->usable_of_malloc, "%s: %zu usable bytes, not %zu", when,
+         answers->usable, answers->usable_of_malloc);
+  EXPECT(answers->usable_of_null == 0, "%s: null has %zu", when, answers->usable_of_null);
+  // (A malloc without our library may know no size so early: tcmalloc's says 0.)
+  EXPECT(answers->good >= 1000 && (answers->good <= answers->usable || !is_expected()),
+         "%s: ts_good_size(1000, 0) is %zu, usable are %zu", when, answers->good, answers->usable);
+  EXPECT(answers->good_aligned >= 1000, "%s: ts_good_size(1000, 4096) is %zu", when,
+         answers->good_aligned);
+  EXPECT(answers->good_absurd == 0, "%s: ts_good_size(SIZE_MAX, 0) is %zu", when,
+         answers->good_absurd);
+  EXPECT(answers->trimmed == 0 || answers->trimmed == 1, "%s: ts_trim(0) is %d", when,
+         answers->trimmed);
+}
+
+static void library_is_found(void) {
+  EXPECT(ts_available() == (is_expected() ? 1 : 0), "%d", ts_available());
+  EXPECT(ts_version() == (is_expected() ? TSMALLOC_VERSION : 0), "%d", ts_version());
+}
+
+static void version_is_the_projects(void) {
+  static const int project[] = {PROJECT_VERSION};
+  EXPECT(TSMALLOC_VERSION_MAJOR == project[0] && TSMALLOC_VERSION_MINOR == project[1] &&
+             TSMALLOC_VERSION_PATCH == project[2],
+         "the header's is %d.%d.%d, CMakeLists.txt's %d.%d.%d", TSMALLOC_VERSION_MAJOR,
+         TSMALLOC_VERSION_MINOR, TSMALLOC_VERSION_PATCH, project[0], project[1], project[2]);
+  EXPECT(TSMALLOC_VERSION == project[0] * 10000 + project[1] * 100 + project[2], "%d",
+         TSMALLOC_VERSION);
+}
+
+static void usable_size(void) {
+  uint64_t random = 1;
+  for (int i = 0; i < 1000; ++i) {
+    const size_t bytes = random_size(&random, 200000);
+    void* const block = malloc(bytes);
+    REQUIRE(block != NULL, "malloc(%zu) is null", bytes);
+    const size_t usable = ts_usable_size(block);
+    EXPECT(usable >= bytes, "%zu usable bytes of %zu", usable, bytes);
+    EXPECT(usable == malloc_usable_size(block), "%zu; malloc_usable_size says %zu", usable,
+           malloc_usable_size(block));
+    EXPECT((uintptr_t)block % TSMALLOC_MIN_ALIGNMENT == 0 || !is_expected(), "%p", block);
+    fill(opaque_pointer(block), usable, bytes);
+    EXPECT(first_damage(block, usable, bytes) == usable, "byte %zu of %zu is not the program's",
+           first_damage(block, usable, bytes), usable);
+    free(block);
+  }
+  EXPECT(ts_usable_size(opaque_pointer(NULL)) == 0, "%zu", ts_usable_size(opaque_pointer(NULL)));
+}
+
+static void expect_good(size_t size, size_t alignment) {
+  const size_t good = ts_good_size(size, alignment);
+  EXPECT(good >= size, "ts_good_size(%zu, %zu) is %zu", size, alignment, good);
+  EXPECT(ts_good_size(good, alignment) == good, "ts_good_size(%zu, %zu) is %zu, and of that %zu",
+         size, alignment, good, ts_good_size(good, alignment));
+  // The block for `size` has them, so to ask for them costs no more.
+  void* block = malloc(size);
+  if (alignment > sizeof(void*)) {
+    free(block);
+    REQUIRE(posix_memalign(&block, alignment, size) == 0, "null");
+  }
+  REQUIRE(block != NULL, "null");
+  EXPECT(ts_usable_size(block) >= good, "%zu bytes aligned to %zu: %zu are usable, %zu were good",
+         size, alignment, ts_usable_size(block), good);
+  free(block);
+}
+
+static void good_size(void) {
+  uint64_t random = 2;
+  expect_good(0, 0);
+  for (size_t size = 1; size < 5000; size += 1 + size / 64) expect_good(size, 0);
+  for (int i = 0; i < 2000; ++i) {
+    const size_t alignment = i % 20 == 0 ? 0 : (size_t)1 << i % 20;
+    expect_good(random_size(&random, 300000), alignment);
+  }
+  size_t (*const malloc_good_size)(size_t) = (size_t(*)(size_t))find_function("malloc_good_size");
+  size_t (*const nallocx)(size_t, int) = (size_t(*)(size_t, int))find_function("nallocx");
+  if (!is_expected() || malloc_good_size == NULL || nallocx == NULL) return;
+  for (size_t size = 1; size < 1000000; size += 1 + size / 3) {
+    EXPECT(malloc_good_size(size) == ts_good_size(size, 0), "malloc_good_size(%zu) is %zu", size,
+           malloc_good_size(size));
+    EXPECT(nallocx(size, 7) == ts_good_size(size, 128), "nallocx(%zu, 7) is %zu", size,
+           nallocx(size, 7));
+  }
+}
+
+static void absurd_sizes_are_refused(void) {
+  static const size_t bad_alignments[] = {3, 6, 24, 4095, SIZE_MAX, (SIZE_MAX >> 1) + 1};
+  for (size_t i = 0; i < COUNT_OF(bad_alignments); ++i) {
+    errno = 0;
+    EXPECT(ts_good_size(100, bad_alignments[i]) == 0, "alignment %zu: %zu", bad_alignments[i],
+           ts_good_size(100, bad_alignments[i]));
+    EXPECT(errno == 0, "errno is %d", errno);
+  }
+  static const size_t bad_sizes[] = {SIZE_MAX, SIZE_MAX - 1, (size_t)PTRDIFF_MAX + 1, PTRDIFF_MAX,
+                                     PTRDIFF_MAX - TSMALLOC_MIN_ALIGNMENT + 1};
+  for (size_t i = 0; i < COUNT_OF(bad_sizes); ++i) {
+    EXPECT(ts_good_size(bad_sizes[i], 0) == 0, "size %zu: %zu", bad_sizes[i],
+           ts_good_size(bad_sizes[i], 0));
+    EXPECT(ts_good_size(bad_sizes[i], 1 << 20) == 0, "size %zu: %zu", bad_sizes[i],
+           ts_good_size(bad_sizes[i], 1 << 20));
+  }
+  // Up to the last: none, or one that is its own.
+  for (size_t less = 1; less < SIZE_MAX >> 2; less = less * 2 + 1) {
+    const size_t size = PTRDIFF_MAX - less;
+    const size_t good = ts_good_size(size, 0);
+    EXPECT(good == 0 || (good >= size && good <= PTRDIFF_MAX && ts_good_size(good, 0) == good),
+           "ts_good_size(%zu, 0) is %zu", size, good);
+  }
+}
+
+static void trim_gives_back(void) {
+  enum { blocks = 16384, bytes = 1000 };
+  static void* block[blocks];
+  for (size_t i = 0; i < blocks; ++i) {
+    block[i] = malloc(bytes);
+    REQUIRE(block[i] != NULL, "null");
+    fill(block[i], bytes, i);
+  }
+  const size_t with_blocks = resident_bytes();
+  for (size_t i = 0; i < blocks; ++i) {
+    if (i % 1024 != 0) free(block[i]);
+  }
+  static const size_t keeps[] = {SIZE_MAX, PTRDIFF_MAX, 1 << 20, 1, 0};
+  for (size_t i = 0; i < COUNT_OF(keeps); ++i) {
+    const int result = ts_trim(keeps[i]);
+    EXPECT(result == 0 || result == 1, "ts_trim(%zu) is %d", keeps[i], result);
+  }
+  if (is_expected()) {
+    EXPECT(resident_bytes() < with_blocks - (size_t)blocks * bytes / 2,
+           "resident: %zu bytes with the blocks, %zu afterwards", with_blocks, resident_bytes());
+  }
+  for (size_t i = 0; i < blocks; i += 1024) {
+    EXPECT(first_damage(block[i], bytes, i) == bytes, "block %zu was changed", i);
+    free(block[i]);
+  }
+  if (!is_expected()) return;
+  ts_trim(0);
+  EXPECT(ts_trim(0) == 0, "ts_trim(0) gives back when nothing is left");
+}
+
+static void* ask_and_trim(void* argument) {
+  const uint64_t first = (uintptr_t)argument;
+  uint64_t random = first;
+  void* block[64] = {NULL};
+  for (int i = 0; i < 3000; ++i) {
+    void** const one = &block[next_random(&random) % COUNT_OF(block)];
+    if (*one != NULL) {
+      size_t bytes = 0;
+      memcpy(&bytes, *one, sizeof bytes);
+      EXPECT(ts_usable_size(*one) >= ts_good_size(bytes, 0), "%zu of %zu", ts_usable_size(*one),
+             bytes);
+      free(*one);
+    }
+    const size_t bytes = sizeof bytes + random_size(&random, 50000);
+    *one = malloc(bytes);
+    REQUIRE(*one != NULL, "null");
+    memcpy(*one, &bytes, sizeof bytes);
+    if (i % 100 == 0) ts_trim((size_t)i);
+  }
+  for (size_t i = 0; i < COUNT_OF(block); ++i) free(block[i]);
+  return NULL;
+}
+
+static void threads_ask_and_trim(void) {
+  pthread_t thread[4];
+  for (size_t i = 0; i < COUNT_OF(thread); ++i)
+    REQUIRE(pthread_create(&thread[i], NULL, ask_and_trim, (void*)(i + 1)) == 0, "no thread");
+  for (size_t i = 0; i < COUNT_OF(thread); ++i) pthread_join(thread[i], NULL);
+}
+
+static void addresses_work(void) {
+  int (*volatile available)(void) = ts_available;
+  int (*volatile version)(void) = ts_version;
+  size_t (*volatile usable)(const void*) = ts_usable_size;
+  size_t (*volatile good)(size_t, size_t) = ts_good_size;
+  int (*volatile trim)(size_t) = ts_trim;
+  void* const block = malloc(opaque(100));
+  EXPECT(available() == ts_available(), "%d", available());
+  EXPECT(version() == ts_version(), "%d", version());
+  EXPECT(usable(block) == ts_usable_size(block), "%zu", usable(block));
+  EXPECT(good(100, 64) == ts_good_size(100, 64), "%zu", good(100, 64));
+  free(block);
+  const int trimmed = trim(0);
+  EXPECT(trimmed == 0 || trimmed == 1, "%d", trimmed);
+}
+
+static Answers early;
+static void ask_early(void) { early = ask_all(); }
+__attribute__((section(".preinit_array"),
+               used)) static void (*const before_constructors)(void) = ask_early;
+
+static void before_constructors_all_answer(void) { expect_right(&early, "before constructors"); }
+
+// The first destructor to be registered runs last.
+static bool asks_late;
+__attribute__((destructor(101))) static void ask_late(void) {
+  if (!asks_late) return;
+  const Answers answers = ask_all();
+  expect_right(&answers, "in a destructor");
+  end_check();
+}
+
+static void in_destructors_all_answer(void) {
+  asks_late = true;
+  exit(3);  // which the destructor replaces
+}
+
+static volatile int version_in_handler;
+static volatile size_t good_in_handler;
+static void handle(int number) {
+  (void)number;
+  version_in_handler = ts_available() != 0 ? ts_version() : 0;
+  good_in_handler = ts_good_size(1000, 0);
+}
+
+static void in_signal_handlers_two_answer(void) {
+  struct sigaction action;
+  memset(&action, 0, sizeof action);
+  action.sa_handler = handle;
+  REQUIRE(sigaction(SIGUSR1, &action, NULL) == 0, "sigaction");
+  raise(SIGUSR1);
+  EXPECT(version_in_handler == ts_version(), "%d", version_in_handler);
+  EXPECT(good_in_handler == ts_good_size(1000, 0), "%zu", good_in_handler);
+}
+
+static const Check checks[] = {
+    {"the library is found where there is one", library_is_found},
+    {"the header has the project's version", version_is_the_projects},
+    {"ts_usable_size is the block's", usable_size},
+    {"ts_good_size is what a block has", good_size},
+    {"absurd sizes and alignments have no good size", absurd_sizes_are_refused},
+    {"ts_trim gives back, and leaves blocks alone", trim_gives_back},
+    {"threads ask and trim", threads_ask_and_trim},
+    {"addresses of the functions work", addresses_work},
+    {"all answer before the first constructor", before_constructors_all_answer},
+    {"all answer in the last destructor", in_destructors_all_answer},
+    {"what is safe in signal handlers answers there", in_signal_handlers_two_answer},
+};
+CHECK_MAIN(checks)

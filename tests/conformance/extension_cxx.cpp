@@ -1,0 +1,2 @@
+// The checks of the header tsmalloc/tsmalloc.h, compiled as C++.
+#include "extension.c"  // NOLINT(bugprone-suspicious-include)
