@@ -171,6 +171,10 @@ static bool sized_functions_work(Find find) {
   if (good_size != NULL && good_size(100) < 100) return false;
   size_t (*const nallocx)(size_t, int) = (size_t(*)(size_t, int))find("nallocx");
   if (nallocx != NULL && nallocx(100, 0) < 100) return false;
+  size_t (*const ts_good_size)(size_t, size_t) = (size_t(*)(size_t, size_t))find("ts_good_size");
+  if (ts_good_size != NULL && ts_good_size(100, 64) < 100) return false;
+  size_t (*const ts_usable_size)(const void*) = (size_t(*)(const void*))find("ts_usable_size");
+  if (ts_usable_size != NULL && ts_usable_size(NULL) != 0) return false;
   struct Sized {
     void* block;
     size_t bytes;
@@ -217,6 +221,10 @@ static bool reports_work(Find find) {
   if (trim != NULL) trim(0);
   int (*const tune)(int, int) = (int (*)(int, int))find("mallopt");
   if (tune != NULL && tune(M_MMAP_THRESHOLD, 128 << 10) != 1) return false;
+  int (*const ts_trim)(size_t) = (int (*)(size_t))find("ts_trim");
+  if (ts_trim != NULL && (unsigned)ts_trim(0) > 1) return false;
+  int (*const version)(void) = (int (*)(void))find("ts_version");
+  if (version != NULL && version() <= 0) return false;
   void (*const statistics)(void) = (void (*)(void))find("malloc_stats");
   if (statistics != NULL) write_statistics(statistics);
   size_t (*const segment)(void) = (size_t(*)(void))find("ts_data_segment_size");
@@ -246,8 +254,8 @@ const char* use_every_function(void* (*find)(const char* name), unsigned* called
   static const Part parts[] = {
       {"realloc", resizing_works, 1},
       {"posix_memalign", posix_memalign_works, 1},
-      {"a function that tells sizes or takes them", sized_functions_work, 6},
-      {"a report", reports_work, 8},
+      {"a function that tells sizes or takes them", sized_functions_work, 8},
+      {"a report", reports_work, 10},
       {"free", free_keeps_errno, 1},
   };
   *called = 0;
