@@ -26,7 +26,9 @@ void FreeSpans::insert(Span* span) noexcept {
 
 void FreeSpans::remove(Span* span) noexcept {
   const unsigned list = list_of(span->pages);
-  check(span->previous != nullptr || heads_[list] == span, "a free span is not in its list", span);
+  check((span->next == nullptr || span->next->previous == span) &&
+            (span->previous != nullptr ? span->previous->next : heads_[list]) == span,
+        "a free span is linked in both directions, in the list of its length", span);
   if (span->next != nullptr) span->next->previous = span->previous;
   (span->previous != nullptr ? span->previous->next : heads_[list]) = span->next;
   if (heads_[list] == nullptr) occupied_[list / 64] &= ~(std::uint64_t{1} << list % 64);

@@ -171,8 +171,10 @@ void PageHeap::check_unused(const Span& span) noexcept {
   for (std::size_t i = first; i < first + span.pages; ++i) {
     require(page_map.entries[i].load(std::memory_order_relaxed) == 0,
             "pages of a span that changes hands have no entry", &span);
-    require(page_map.remote_frees[i].pending.load(std::memory_order_relaxed) == 0,
-            "a span that changes hands has no pending frees", &span);
+    const RemoteFrees& frees = page_map.remote_frees[i];
+    bool has_frees = frees.pending.load(std::memory_order_relaxed) != 0;
+    for (const auto& word : frees.bits) has_frees |= word.load(std::memory_order_relaxed) != 0;
+    require(!has_frees, "a span that changes hands has no remote frees", &span);
   }
 }
 

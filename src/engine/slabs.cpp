@@ -33,7 +33,11 @@ void retire(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap) {
 }  // namespace
 
 void unlink_partial(ThreadHeap& heap, Span& slab) noexcept {
-  check(slab.listed, "a slab leaves a list that it is not in", &slab);
+  check(slab.listed, "a slab leaves the list that it is in", &slab);
+  check(
+      (slab.next == nullptr || slab.next->previous == &slab) &&
+          (slab.previous != nullptr ? slab.previous->next : heap.partial[slab.size_class]) == &slab,
+      "listed slabs are linked in both directions", &slab);
   if (slab.next != nullptr) slab.next->previous = slab.previous;
   (slab.previous != nullptr ? slab.previous->next : heap.partial[slab.size_class]) = slab.next;
   slab.listed = false;
@@ -41,7 +45,7 @@ void unlink_partial(ThreadHeap& heap, Span& slab) noexcept {
 
 void take_slab_out(ThreadHeap& heap, Span& slab) noexcept {
   if (slab.listed) unlink_partial(heap, slab);
-  check(heap.slabs[slab.size_class] != 0, "a heap loses a slab that it does not count", &slab);
+  check(heap.slabs[slab.size_class] != 0, "a heap counts its slabs", &slab);
   --heap.slabs[slab.size_class];
 }
 
