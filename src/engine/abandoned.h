@@ -1,6 +1,7 @@
 // Abandoned heaps: a thread that ends leaves its heap, whole, to the next thread that starts. Until
-// then other threads may collect from it. The heap keeps what is in its bins for the adopting thread,
-// as long as the slabs of all abandoned heaps come to 16 MiB at most: few blocks keep many slabs.
+// then other threads may collect from it. The heap keeps what is in its bins for the adopting
+// thread, as long as the slabs of all abandoned heaps come to 16 MiB at most: few blocks keep many
+// slabs.
 #pragma once
 
 #include "base/fault.h"

@@ -1,11 +1,11 @@
 // The engine's addresses: of the pages, and of the tables with an element for each page. All are in
 // one range, chosen once, of which the process has a prefix of each part; the prefixes grow by
-// steps, from 16 MiB of pages on. So a limit on address space counts what is needed, whenever it was
-// set; and the steps go ahead of the need, so that a process with as many mappings as it may have
-// can still use some more memory than it does.
+// steps, from 16 MiB of pages on. So a limit on address space counts what is needed, whenever it
+// was set; and the steps go ahead of the need, so that a process with as many mappings as it may
+// have can still use some more memory than it does.
 //
-// Where the system places nothing at a chosen address (under valgrind and ThreadSanitizer, for two),
-// the whole range is reserved at once, as large as it is granted.
+// Where the system places nothing at a chosen address (under valgrind and ThreadSanitizer, for
+// two), the whole range is reserved at once, as large as it is granted.
 //
 // The range is address space alone; the page heap commits memory in it and knows what is free.
 #pragma once

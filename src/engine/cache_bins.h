@@ -1,5 +1,5 @@
-// The cache bins of a heap: their counts, and how they are flushed into slabs. The owner, or a thread
-// that took over an abandoned heap, calls these and holds the heap.
+// The cache bins of a heap: their counts, and how they are flushed into slabs. The owner, or a
+// thread that took over an abandoned heap, calls these and holds the heap.
 #pragma once
 
 #include "engine/heap_hold.h"
@@ -34,8 +34,8 @@ void flush_bin(ThreadHeap& heap, unsigned size_class) noexcept TS_REQUIRES(heap)
 // Flushes all that the heap caches: bins, batches, spans; collects, and retires empty slabs.
 void flush(ThreadHeap& heap) noexcept TS_REQUIRES(heap);
 
-// Flushes the bin of the slab's class, if its blocks alone keep a long slab: a few cached blocks must
-// not keep all the memory that a thread once had.
+// Flushes the bin of the slab's class, if its blocks alone keep a long slab: a few cached blocks
+// must not keep all the memory that a thread once had.
 void flush_bin_if_it_pins(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap);
 
 // Counts the bins anew, after a thread was cut off between two stores in the child of a fork.

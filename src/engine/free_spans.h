@@ -1,5 +1,6 @@
 // Free spans of one kind, dirty or clean, in lists by length: exact lengths up to 63 pages, then
-// eight lists to an octave ("good fit": Masmano et al., TLSF, 2004). The page heap's lock guards it.
+// eight lists to an octave ("good fit": Masmano et al., TLSF, 2004). The page heap's lock guards
+// it.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +20,8 @@ class FreeSpans {
   void remove(Span* span) noexcept;
 
   // A span of at least so many pages, or null: the first fit within the list of the request's own
-  // length, of which a few are looked at, or any of the next longer list, where all are long enough.
+  // length, of which a few are looked at, or any of the next longer list, where all are long
+  // enough.
   Span* find(std::size_t pages) const noexcept;
 
   // A span of the list of the longest ones; null if there is none.

@@ -14,8 +14,8 @@ constexpr std::uint32_t requests_per_probe = 8;
 // A probe that was filled speaks for blocks of up to so many times its length.
 constexpr std::size_t max_times_as_long = 4;
 
-// Each request may cut mappings into more pieces, of which a process may have about 65,000: after so
-// many requests, all pieces become one again.
+// Each request may cut mappings into more pieces, of which a process may have about 65,000: after
+// so many requests, all pieces become one again.
 constexpr std::uint32_t requests_per_mending = 8192;
 
 // All relaxed: values of several threads may mix, and the worst of it is a wrong guess.

@@ -14,8 +14,8 @@
 namespace ts::engine {
 namespace {
 
-// A call that never returned may have cut off one count anywhere (types.h). The child of a fork from
-// a threaded process forgives that difference; other processes forgive none.
+// A call that never returned may have cut off one count anywhere (types.h). The child of a fork
+// from a threaded process forgives that difference; other processes forgive none.
 bool forgives_cut_counts(const ThreadHeap& heap) noexcept { return heap.from_fork; }
 
 bool are_close(const ThreadHeap& heap, std::int64_t a, std::int64_t b) noexcept {

@@ -49,8 +49,8 @@ void PageHeap::move_end(std::size_t top) noexcept {
   page_map.page_count.store(top, std::memory_order_relaxed);
 }
 
-// A span from beyond the end. A free one that ends there is part of it, unless the new one has to be
-// clean and that is not.
+// A span from beyond the end. A free one that ends there is part of it, unless the new one has to
+// be clean and that is not.
 Span* PageHeap::grow(std::size_t pages, From from) noexcept {
   std::size_t begin = top_;
   if (top_ != 0 && page_map.spans[top_ - 1].state == SpanState::free) {

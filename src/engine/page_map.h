@@ -1,10 +1,10 @@
 // The page map: what the engine knows of an address, by its page. One range of addresses
 // (address_range.h), of which a prefix of each part is in use:
 //
-//   | entries: 4 B a page | spans: 64 B a page | remote frees: 192 B a page | heaps: 3.1 KiB | pages |
+//   | entries, 4 B a page | spans, 64 B | remote frees, 192 B | heaps, 3.1 KiB each | pages, 16 KiB |
 //
-// free() reads one entry, one load away and never in memory that the program uses. Address arithmetic
-// lives here; the structures are in types.h.
+// free() reads one entry, one load away and never in memory that the program uses. Address
+// arithmetic lives here; the structures are in types.h.
 #pragma once
 
 #include <atomic>

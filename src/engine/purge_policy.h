@@ -5,8 +5,8 @@
 //   peak     more than max(32 MiB, in use / 2) is dirty: perhaps no call follows the end of a peak.
 //
 // Fresh memory needed within 1 s of a purge says that it was too early: for 10 s the policy allows
-// twice the dirty memory there was before that purge (the backoff). It knows no clock and no memory;
-// times are milliseconds that never decrease, sizes are pages.
+// twice the dirty memory there was before that purge (the backoff). It knows no clock and no
+// memory; times are milliseconds that never decrease, sizes are pages.
 #pragma once
 
 #include <algorithm>

@@ -76,8 +76,8 @@ Span* hold_and_take(ThreadHeap& heap) noexcept TS_REQUIRES(reclaim_lock) {
   return taken;
 }
 
-// Without a lock, since memory may go back to the system. (If the process forks meanwhile, its child
-// never has these slabs again.)
+// Without a lock, since memory may go back to the system. (If the process forks meanwhile, its
+// child never has these slabs again.)
 bool retire_slabs(Span* slab) noexcept {
   const bool found = slab != nullptr;
   while (slab != nullptr) {

@@ -1,11 +1,12 @@
 // Reclaims slabs that other threads have freed entirely while their owner is blocked and cannot
-// collect them: the slabs are taken out of the heap and retired. Nothing else of the heap is touched.
+// collect them: the slabs are taken out of the heap and retired. Nothing else of the heap is
+// touched.
 //
 // The owner changes slabs and their lists under a hold of its heap, and a reclaim needs the hold
 // (heap_hold.h). What the owner does without a hold does not lead to a slab that is reclaimed:
 //
-// - Blocks in cache bins, on their way to or from them, and in the program's hands count as used and
-//   are not pending. Where `pending` equals `used` there are none.
+// - Blocks in cache bins, on their way to or from them, and in the program's hands count as used
+//   and are not pending. Where `pending` equals `used` there are none.
 // - What the owner changes without the hold (release_overflow) is over when `used` falls by it
 //   (release, paired with the acquire in is_reclaimable).
 // - A thread that sends blocks touches nothing of the slab after the addition that made them

@@ -9,8 +9,8 @@
 namespace ts::engine {
 namespace {
 
-// Neither malloc nor free can see that a bin's list is a ring, and it never runs dry; so each refill
-// looks at one of the bins, in turn.
+// Neither malloc nor free can see that a bin's list is a ring, and it never runs dry; so each
+// refill looks at one of the bins, in turn.
 void check_next_bin(ThreadHeap& heap) noexcept {
   const unsigned size_class = heap.checked_class % (class_count - 1) + 1;
   heap.checked_class = static_cast<std::uint8_t>(size_class);
@@ -98,7 +98,8 @@ std::uint32_t take_fresh(ThreadHeap& heap, unsigned size_class, Block*& head) no
 Block* refill(ThreadHeap& heap, unsigned size_class) noexcept {
   if constexpr (counting) count_event(Event::bin_refills);
   check_next_bin(heap);
-  // One refill in 72 collects for all classes, also for those that the thread does not use any more.
+  // One refill in 72 collects for all classes, also for those that the thread does not use any
+  // more.
   if (heap.checked_class == 1) collect(heap);
   // An empty list must have been counted to its end.
   const std::int32_t astray = counted_blocks(heap, size_class);

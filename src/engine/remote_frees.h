@@ -1,10 +1,10 @@
 // How a block comes back to its slab that another thread than its owner frees. The freeing thread
 // does not write to the block. It sets the block's bit (one per block, by number) in a batch of its
-// own heap; a full batch, or one whose place is needed, is sent: the bits into the slab's word, then
-// their number onto the slab's `pending`; and the thread that makes `pending` positive pushes the
-// slab onto the owner's stack `ready`. The owner, when a class has no more blocks of its own, and
-// now and then, collects: it takes the stack, and for each slab takes the count, then the bits, and
-// puts the blocks on the slab's list.
+// own heap; a full batch, or one whose place is needed, is sent: the bits into the slab's word,
+// then their number onto the slab's `pending`; and the thread that makes `pending` positive pushes
+// the slab onto the owner's stack `ready`. The owner, when a class has no more blocks of its own,
+// and now and then, collects: it takes the stack, and for each slab takes the count, then the bits,
+// and puts the blocks on the slab's list.
 //
 // - No block is lost: a bit that the owner does not see yet belongs to a batch whose addition comes
 //   after the owner took the count; that addition finds 0 and pushes the slab again. (Bits are set
@@ -19,7 +19,8 @@
 // - The stack is emptied by an exchange, never popped, so it knows no ABA.
 // - A reclaimer (reclaim.h) is to all this the owner, while the owner is blocked.
 //
-//   release_slow -> release_remote -> release_remote_slow -> send -> push_ready (ready_stack.h), reclaim
+//   release_slow -> release_remote -> release_remote_slow -> send -> push_ready (ready_stack.h)
+//                                                         -> reclaim
 //   refill -> collect -> push_free, sub_used, relist_or_retire
 //
 // tests/models runs this code under every interleaving of small programs.

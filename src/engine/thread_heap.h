@@ -1,6 +1,6 @@
-// The fast paths: what malloc and free do, thread by thread. Each thread has a heap of slabs and, in
-// front of it, a cache bin per size class: malloc pops and free pushes, without atomics, if the block
-// is of the thread's own heap.
+// The fast paths: what malloc and free do, thread by thread. Each thread has a heap of slabs and,
+// in front of it, a cache bin per size class: malloc pops and free pushes, without atomics, if the
+// block is of the thread's own heap.
 //
 //   malloc  allocate_small -> pop
 //                          -> allocate_slow -> refill -> take_used | collect | take_fresh
@@ -34,8 +34,8 @@ inline CacheBin& bin_at(HeapFront* heap, std::size_t offset) noexcept {
 [[gnu::noinline]] void* allocate_slow(const CacheBin& bin) noexcept;
 // Takes a block for which the bin, of the current heap, has no capacity left.
 [[gnu::noinline]] void release_overflow(void* p, std::size_t bin_offset, HeapFront* heap) noexcept;
-// Takes a block that is not the current heap's: another heap's, a large one, or none at all. `kind` is
-// its entry, exclusive-or with the current heap's number.
+// Takes a block that is not the current heap's: another heap's, a large one, or none at all. `kind`
+// is its entry, exclusive-or with the current heap's number.
 [[gnu::noinline]] void release_slow(void* p, PageMapEntry kind) noexcept;
 
 inline void* allocate_small(std::size_t bin_offset) noexcept {
@@ -52,7 +52,8 @@ inline void* allocate_small(std::size_t bin_offset) noexcept {
 inline void release(void* p) noexcept {
   const PageMapEntry entry = entry_of(p);
   HeapFront* const heap = current_heap;
-  // Another heap's number leaves high bits; so do a large block's entry, and 0, where no block begins.
+  // Another heap's number leaves high bits; so do a large block's entry, and 0, where no block
+  // begins.
   const PageMapEntry kind = entry ^ heap->self;
   if (kind >= heap_unit) [[unlikely]]
     return release_slow(p, kind);

@@ -1,6 +1,6 @@
 // Every structure of the engine, with its invariants, and the words for them:
 //
-//   page            16 KiB of the engine's address range (an OS page is the system's, 4 KiB or more)
+//   page            16 KiB of the engine's addresses (an OS page is the system's, 4 KiB or more)
 //   span            a run of pages: a slab, a large block, or free memory
 //   slab            a span cut into blocks of one size class; one heap owns it
 //   carved          blocks of a slab that have been linked at least once; the rest is untouched
@@ -23,10 +23,10 @@
 //   any      every thread: atomic, and argued where it is used
 //   const    no thread, once another can see it
 //
-// An engine is at rest while no thread is inside of it. Equations "at rest" hold then for all heaps,
-// and for a thread's own heap whenever that thread is outside of the engine. invariants.cpp checks
-// them all. A call that never returns (longjmp out of a signal handler, a thread that the child of
-// a fork lacks) may leave one list one block longer or shorter than its count.
+// An engine is at rest while no thread is inside of it. Equations "at rest" hold then for all
+// heaps, and for a thread's own heap whenever that thread is outside of the engine. invariants.cpp
+// checks them all. A call that never returns (longjmp out of a signal handler, a thread that the
+// child of a fork lacks) may leave one list one block longer or shorter than its count.
 #pragma once
 
 #include <cstddef>
@@ -61,8 +61,8 @@ struct CacheBin {
 // ---- page map entries ----
 
 // Number of the owning heap (20 bits) | large (1) | size class (7) | 0 (4). Heaps count from 1, and
-// 0 is a page at which no block begins. The class stands where it is the offset of its cache bin, so
-// that free() computes none.
+// 0 is a page at which no block begins. The class stands where it is the offset of its cache bin,
+// so that free() computes none.
 //
 // Invariant: each page of a slab has its owner's number and its class; of a large block in use the
 // first page has large_entry; every other page has 0.
@@ -95,9 +95,9 @@ enum class SpanState : std::uint8_t {
 // path. Invariants:
 //   all      the spans tile the pages in use: each begins where the one before it ends
 //   free     first and last page agree on state and length; two free neighbours differ in `zeroed`
-//   slab     at rest: used + free_blocks == carved + early, and carved <= slab_blocks, where `early`
-//            is the frees whose bits were collected before their count (pending less bits set; most
-//            slabs have none); free_list has free_blocks blocks;
+//   slab     at rest: used + free_blocks == carved + early, carved <= slab_blocks, and free_list
+//            has free_blocks blocks. `early` frees had their bits collected before their count:
+//            pending less the bits that are set; most slabs have none;
 //            listed, if and only if free_list is not empty or carved < slab_blocks;
 //            used covers blocks of the program, in cache bins, in batches, and pending ones;
 //            page k of the slab has pages_back == k
@@ -120,14 +120,14 @@ struct alignas(64) Span {
 };
 static_assert(sizeof(Span) == 64);
 
-// Remote frees of a slab, apart from its descriptor, so that other threads do not disturb the owner's
-// cache line; all zero while there are none. One per page; the bits of a longer slab go on over the
-// structures of its other pages.
+// Remote frees of a slab, apart from its descriptor, so that other threads do not disturb the
+// owner's cache line; all zero while there are none. One per page; the bits of a longer slab go on
+// over the structures of its other pages.
 //
 // Invariant: a slab is on its owner's `ready` stack if and only if pending is positive, but for the
-// moment between a sender's addition and its push. A sender sets bits before it counts them, and the
-// owner may collect them in between; at rest, therefore, at most as many bits are set as are pending,
-// each of a carved block that counts as used.
+// moment between a sender's addition and its push. A sender sets bits before it counts them, and
+// the owner may collect them in between; at rest, therefore, at most as many bits are set as are
+// pending, each of a carved block that counts as used.
 struct alignas(64) RemoteFrees {
   Plain<Span*> next_ready = nullptr;    // the thread that made `pending` positive, then holder
   Atomic<std::uint32_t> pending{0};     // any: frees that are not yet taken from `used`
@@ -138,7 +138,8 @@ static_assert(sizeof(RemoteFrees) == 192);
 // ---- heaps ----
 
 // Remote frees that the thread has not sent yet, of blocks whose bits share one word of one slab.
-// Invariant: count bits are set, fewer than carve_blocks of the class; all of one other heap's slab.
+// Invariant: count bits are set, fewer than carve_blocks of the class; all of one other heap's
+// slab.
 struct alignas(32) RemoteBatch {
   Plain<Span*> slab = nullptr;
   Plain<std::uint64_t> bits = 0;
