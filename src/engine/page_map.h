@@ -1,7 +1,7 @@
 // The page map: what the engine knows of an address, by its page. One range of addresses
 // (address_range.h), of which a prefix of each part is in use:
 //
-//   | entries, 4 B a page | spans, 64 B | remote frees, 192 B | heaps, 3.1 KiB each | pages, 16 KiB |
+//   | entries, 4 B a page | spans, 64 B | remote frees, 192 B | heaps, 3.1 KiB | pages, 16 KiB |
 //
 // free() reads one entry, one load away and never in memory that the program uses. Address
 // arithmetic lives here; the structures are in types.h.

@@ -19,7 +19,7 @@
 // Each field names the threads that may touch it:
 //   owner    the thread whose heap it is
 //   holder   the owner, or a reclaimer, whichever holds the heap (heap_hold.h)
-//   pages    a thread with the lock of the page heap
+//   locked   a thread with the lock of the page heap
 //   any      every thread: atomic, and argued where it is used
 //   const    no thread, once another can see it
 //
@@ -104,18 +104,18 @@ enum class SpanState : std::uint8_t {
 //   large    usable_pages <= pages; the pages behind usable_pages were never touched
 struct alignas(64) Span {
   Plain<Block*> free_list = nullptr;     // holder: blocks that are in no cache bin
-  Plain<Span*> next = nullptr;           // slab: holder, in the list of its class; free: pages
+  Plain<Span*> next = nullptr;           // slab: holder, in the list of its class; free: locked
   Plain<Span*> previous = nullptr;       // likewise
   Atomic<std::uint32_t> used{0};         // slab: holder, others read
-  Plain<std::uint32_t> pages = 0;        // pages; const while in use, but for a large block
+  Plain<std::uint32_t> pages = 0;        // locked; const while in use, but for a large block
   Plain<std::uint32_t> carved = 0;       // holder
   Plain<std::uint32_t> free_blocks = 0;  // holder: length of free_list
-  Plain<std::uint32_t> slab_blocks = 0;  // pages; const while in use: what the slab has room for
-  Plain<std::uint32_t> pages_back = 0;   // pages; const while in use: to the slab's first page
-  Plain<std::uint8_t> size_class = 0;    // pages; const while in use
-  Plain<SpanState> state = SpanState::in_use;  // pages; const while in use
+  Plain<std::uint32_t> slab_blocks = 0;  // locked; const while in use: what the slab has room for
+  Plain<std::uint32_t> pages_back = 0;   // locked; const while in use: to the slab's first page
+  Plain<std::uint8_t> size_class = 0;    // locked; const while in use
+  Plain<SpanState> state = SpanState::in_use;  // locked; const while in use
   Plain<bool> listed = false;                  // holder: in the list of its class
-  Plain<bool> zeroed = false;                  // pages: reads as zero throughout
+  Plain<bool> zeroed = false;                  // locked: reads as zero throughout
   Atomic<std::uint32_t> usable_pages{0};       // large: the program, by realloc; others read
 };
 static_assert(sizeof(Span) == 64);
