@@ -1,17 +1,27 @@
 #!/usr/bin/env python3
-"""Checks the include rule of src/: a folder includes itself and those before it.
+"""Checks which file of src/ includes which: no folder one behind it, and no files in a cycle.
 
     base <- os <- classic <- override <- api      (right depends on left)
                <- engine  <-
                <- secure  <-
 
-Only two places may have preprocessor conditions. It refuses to judge anything else about the code.
+    check_layers.py [SOURCE]
+
+Files of one name (foo.h, foo.cpp) are one unit; units that include one another in a cycle are
+named with the lines that do. Only two places may have preprocessor conditions, and no file of
+engine/ more than 300 lines. The last lines name the longest file and the longest function.
+It refuses to judge anything else about the code.
 """
 
 from __future__ import annotations
 
+import bisect
+import itertools
 import re
 import sys
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parent.parent / "src"
@@ -29,57 +39,221 @@ MAY_INCLUDE = {
 # The public headers are for those that implement them.
 MAY_INCLUDE_PUBLIC = {"api", "override/c_symbols.inc"}
 MAY_BRANCH = {"base/platform.h", "os"}
+MOST_LINES = {"engine": 300}
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"')
 BRANCH = re.compile(r"^\s*#\s*(if|ifdef|ifndef|elif)\b")
 
 
-def allowed(relative: str, rules: set[str]) -> bool:
-    return relative in rules or relative.split("/", 1)[0] in rules
+@dataclass(frozen=True)
+class Source:
+    """A file, by its path inside src/."""
+
+    name: str
+    lines: list[str]
+
+    @property
+    def folder(self) -> str:
+        return self.name.split("/", 1)[0]
+
+    def includes(self) -> Iterator[tuple[int, str]]:
+        for number, line in enumerate(self.lines, start=1):
+            if match := INCLUDE.match(line):
+                yield number, match.group(1)
 
 
-def complaints(path: Path) -> list[str]:
-    relative = path.relative_to(SOURCE).as_posix()
-    folder = relative.split("/", 1)[0]
+# ---- layers ----
+
+
+def allowed(source: Source, rules: set[str]) -> bool:
+    return source.name in rules or source.folder in rules
+
+
+def complaints(source: Source) -> list[str]:
+    folder = source.folder
     if folder not in MAY_INCLUDE:
         return [
             (
-                f"src/{relative}: folder {folder} has no place in the layers; "
+                f"src/{source.name}: folder {folder} has no place in the layers; "
                 f"give it one in {Path(__file__).name}"
             )
         ]
     found = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
-        where = f"src/{relative}:{number}"
-        if match := INCLUDE.match(line):
-            target = match.group(1)
-            target_folder = target.split("/", 1)[0]
-            if target_folder == "tsmalloc":
-                if not allowed(relative, MAY_INCLUDE_PUBLIC):
-                    found.append(f"{where}: the public header belongs to the outermost files only")
-            elif "/" not in target:
-                found.append(f'{where}: include "{folder}/{target}", with its folder')
-            elif target_folder != folder and target_folder not in MAY_INCLUDE[folder]:
-                found.append(f"{where}: {folder} must not include {target_folder}")
-        elif BRANCH.match(line) and not allowed(relative, MAY_BRANCH):
+    for number, target in source.includes():
+        where = f"src/{source.name}:{number}"
+        target_folder = target.split("/", 1)[0]
+        if target_folder == "tsmalloc":
+            if not allowed(source, MAY_INCLUDE_PUBLIC):
+                found.append(f"{where}: the public header belongs to the outermost files only")
+        elif "/" not in target:
+            found.append(f'{where}: include "{folder}/{target}", with its folder')
+        elif target_folder != folder and target_folder not in MAY_INCLUDE[folder]:
+            found.append(f"{where}: {folder} must not include {target_folder}")
+    for number, line in enumerate(source.lines, start=1):
+        if BRANCH.match(line) and not allowed(source, MAY_BRANCH):
             found.append(
-                f"{where}: preprocessor conditions belong to base/platform.h and os/; "
-                "use if constexpr"
+                f"src/{source.name}:{number}: preprocessor conditions belong to base/platform.h "
+                "and os/; use if constexpr"
             )
+    most = MOST_LINES.get(folder)
+    if most is not None and len(source.lines) > most:
+        found.append(
+            f"src/{source.name}: {len(source.lines)} lines, of at most {most}; give one of its "
+            "subjects a file of its own"
+        )
     return found
 
 
-def main() -> int:
-    files = sorted(p for p in SOURCE.rglob("*") if p.suffix in {".h", ".cpp", ".inc"})
-    if not files:
-        print("no sources found: is src/ where it should be?", file=sys.stderr)
+# ---- cycles of units ----
+
+# What a unit includes, each with the line that does: "src/engine/bins.cpp:5".
+Graph = dict[str, dict[str, str]]
+
+
+def unit_of(name: str) -> str:
+    """engine/bins of engine/bins.h."""
+    return name.rsplit(".", 1)[0]
+
+
+def graph_of(sources: list[Source]) -> Graph:
+    graph: Graph = {unit_of(source.name): {} for source in sources}
+    for source in sources:
+        unit = unit_of(source.name)
+        for number, target in source.includes():
+            if unit_of(target) in graph and unit_of(target) != unit:
+                graph[unit].setdefault(unit_of(target), f"src/{source.name}:{number}")
+    return graph
+
+
+def shortest_way(graph: Graph, start: str, end: str) -> list[str] | None:
+    """The units from one to the other, both included."""
+    before: dict[str, str | None] = {start: None}
+    waiting = deque([start])
+    while waiting:
+        unit = waiting.popleft()
+        if unit == end:
+            way = [unit]
+            while (previous := before[way[-1]]) is not None:
+                way.append(previous)
+            return way[::-1]
+        for target in graph[unit]:
+            if target not in before:
+                before[target] = unit
+                waiting.append(target)
+    return None
+
+
+def cycles(graph: Graph) -> list[list[str]]:
+    """The shortest cycle of each include that is part of one; each cycle once."""
+    found: dict[frozenset[str], list[str]] = {}
+    for unit in sorted(graph):
+        for target in sorted(graph[unit]):
+            if way := shortest_way(graph, target, unit):
+                found.setdefault(frozenset(way), [unit, *way])
+    return sorted(found.values(), key=len)
+
+
+def cycle_complaints(sources: list[Source]) -> list[str]:
+    graph = graph_of(sources)
+    found = []
+    for cycle in cycles(graph):
+        steps = [
+            f"\n  {graph[one][other]} includes {other}" for one, other in itertools.pairwise(cycle)
+        ]
+        found.append(f"src/: a cycle, {' -> '.join(cycle)}" + "".join(steps))
+    return found
+
+
+# ---- the longest function ----
+
+COMMENT_OR_LITERAL = re.compile(
+    r"""//[^\n]*|/\*.*?\*/|(?<![0-9A-Fa-f])'(?:\\.|[^'\\\n])+'|"(?:\\.|[^"\\\n])*"|"""
+    r"""^[ \t]*\#(?:[^\n]*\\\n)*[^\n]*""",
+    re.DOTALL | re.MULTILINE,
+)
+ATTRIBUTE = re.compile(r"\[\[.*?\]\]|\balignas\([^()]*\)", re.DOTALL)
+NO_FUNCTION = re.compile(
+    r"^(?:template\s*<.*>\s*)?(?:inline\s+)?(?:class|struct|union|enum|namespace|extern)\b",
+    re.DOTALL,
+)
+
+
+@dataclass(frozen=True)
+class Function:
+    name: str
+    where: str
+    lines: int
+
+
+def functions(source: Source) -> Iterator[Function]:
+    """Its outermost functions and what lambdas initialise, from the first line of the head."""
+    text = "\n".join(source.lines)
+    # The same length, so that places stay what they are.
+    code = COMMENT_OR_LITERAL.sub(lambda m: re.sub(r"[^\n]", " ", m[0]), text)
+    newlines = [match.start() for match in re.finditer("\n", code)]
+    head = 0  # where the text begins that a brace may be the body of
+    depth = 0  # of braces inside the function
+    name = None  # of the function
+    for match in re.finditer(r"[{};]", code):
+        if depth > 0:
+            depth += {"{": 1, "}": -1, ";": 0}[match[0]]
+            if depth == 0:
+                first = head + len(code[head:]) - len(code[head:].lstrip())
+                begin = bisect.bisect_left(newlines, first) + 1
+                lines = bisect.bisect_left(newlines, match.start()) + 2 - begin
+                if name is not None:
+                    yield Function(name, f"src/{source.name}:{begin}", lines)
+                head = match.end()
+            continue
+        if match[0] == "{":
+            words = ATTRIBUTE.sub("", code[head : match.start()]).strip()
+            if not NO_FUNCTION.match(words):
+                depth, name = 1, function_name(words)
+                continue
+        head = match.end()
+
+
+def function_name(head: str) -> str | None:
+    """Of what stands before a body; None for a list of values, or an assertion."""
+    if head.startswith("static_assert"):
+        return None
+    if match := re.search(r"([\w:~]+)\s*=\s*\[", head):
+        return match[1]
+    if match := re.search(
+        r"((?:[\w:]+::)?(?:operator\s*[^\s\w]+|operator\s+\w+|~?\w+))\s*\(", head
+    ):
+        return match[1]
+    return None
+
+
+def longest(sources: list[Source]) -> str:
+    file = max(sources, key=lambda source: len(source.lines))
+    said = f"longest file: src/{file.name}, {len(file.lines)} lines"
+    all_functions = [function for source in sources for function in functions(source)]
+    if not all_functions:
+        return said
+    most = max(all_functions, key=lambda function: function.lines)
+    return f"{said}\nlongest function: {most.name} ({most.where}), {most.lines} lines"
+
+
+def main(arguments: list[str]) -> int:
+    root = Path(arguments[0]) if arguments else SOURCE
+    sources = [
+        Source(path.relative_to(root).as_posix(), path.read_text(encoding="utf-8").splitlines())
+        for path in sorted(root.rglob("*"))
+        if path.suffix in {".h", ".cpp", ".inc"}
+    ]
+    if not sources:
+        print(f"no sources in {root}: is src/ where it should be?", file=sys.stderr)
         return 1
-    found = [complaint for path in files for complaint in complaints(path)]
+    found = [complaint for source in sources for complaint in complaints(source)]
+    found += cycle_complaints(sources)
     for complaint in found:
         print(complaint, file=sys.stderr)
-    print(f"{len(files)} files, {len(found)} violations of the layers")
+    print(f"{len(sources)} files, {len(found)} violations of the layers")
+    print(longest(sources))
     return 1 if found else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,132 @@
+"""dev/check_layers.py on small trees of sources with planted faults."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CHECK = Path(__file__).resolve().parents[2] / "dev" / "check_layers.py"
+SOUND = {
+    "base/bits.h": "#pragma once\n",
+    "engine/bins.h": '#include "base/bits.h"\n',
+    "engine/bins.cpp": '#include "engine/bins.h"\n#include "engine/slabs.h"\n',
+    "engine/slabs.h": '#include "base/bits.h"\n',
+}
+
+
+def check(root: Path, files: dict[str, str]) -> tuple[int, str]:
+    """The status and what was said of a tree with these files."""
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    done = subprocess.run(
+        [sys.executable, CHECK, root], capture_output=True, text=True, check=False
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_sound_sources_pass(tmp_path: Path) -> None:
+    status, said = check(tmp_path, SOUND)
+    assert status == 0, said
+    assert "4 files, 0 violations" in said
+
+
+def test_a_header_and_its_source_are_one_unit(tmp_path: Path) -> None:
+    # slabs.cpp -> bins.h and bins.cpp -> slabs.h is a cycle, although no file reaches itself.
+    status, said = check(tmp_path, SOUND | {"engine/slabs.cpp": '\n#include "engine/bins.h"\n'})
+    assert status == 1
+    assert "a cycle, engine/bins -> engine/slabs -> engine/bins" in said
+    assert "src/engine/bins.cpp:2 includes engine/slabs" in said
+    assert "src/engine/slabs.cpp:2 includes engine/bins" in said
+    assert said.count("a cycle") == 1
+
+
+def test_a_longer_cycle_is_found_once(tmp_path: Path) -> None:
+    files = {
+        "os/a.h": '#include "os/b.h"\n',
+        "os/b.h": '#include "os/c.h"\n',
+        "os/c.cpp": '#include "os/a.h"\n',
+        "os/c.h": "",
+        "os/d.h": '#include "os/a.h"\n',
+    }
+    status, said = check(tmp_path, files)
+    assert status == 1
+    assert "os/a -> os/b -> os/c -> os/a" in said
+    assert said.count("a cycle") == 1
+
+
+@pytest.mark.parametrize(
+    ("folder", "lines", "status"),
+    [
+        ("engine", 300, 0),
+        ("engine", 301, 1),
+        ("classic", 301, 0),
+    ],
+)
+def test_long_files(tmp_path: Path, folder: str, lines: int, status: int) -> None:
+    found, said = check(tmp_path, {f"{folder}/long.h": "\n" * lines})
+    assert found == status, said
+    assert f"longest file: src/{folder}/long.h, {lines} lines" in said
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("engine/a.h", '#include "classic/fit.h"\n', "engine must not include classic"),
+        ("engine/a.h", '#include "b.h"\n', 'include "engine/b.h"'),
+        ("engine/a.h", '#include "tsmalloc/tsmalloc.h"\n', "the public header"),
+        ("engine/a.h", "#ifdef __linux__\n#endif\n", "preprocessor conditions"),
+        ("extra/a.h", "", "no place in the layers"),
+    ],
+)
+def test_layers(tmp_path: Path, name: str, text: str, words: str) -> None:
+    status, said = check(tmp_path, {name: text})
+    assert status == 1
+    assert f"src/{name}" in said
+    assert words in said
+
+
+LONG_FUNCTION = """\
+namespace ts {
+struct alignas(64) Span {
+  // { a comment's brace, and a string's
+  const char* text() { return "}{"; }
+  char brace() { return '{'; }
+};
+
+template <class Heap>
+[[gnu::noinline]] void* Engine<Heap>::allocate(
+    unsigned size_class) noexcept TS_REQUIRES(lock) {
+  for (int i = 0; i < 1'000; ++i) {
+    if (i == 3) return nullptr;
+  }
+  return nullptr;
+}
+
+constexpr int table[] = {
+    1,
+    2,
+    3,
+    4,
+    5,
+    6,
+    7,
+    8,
+};
+}  // namespace ts
+"""
+
+
+def test_the_longest_function_is_found_among_braces(tmp_path: Path) -> None:
+    status, said = check(tmp_path, {"engine/a.cpp": LONG_FUNCTION})
+    assert status == 0
+    assert "longest function: allocate (src/engine/a.cpp:8), 8 lines" in said
+
+
+def test_no_sources_are_no_success(tmp_path: Path) -> None:
+    status, said = check(tmp_path, {})
+    assert status == 1
+    assert "is src/ where it should be?" in said
