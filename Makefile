@@ -21,7 +21,7 @@ test-quick: ## Set up, then run the tests of the release build and of the lab, a
 	@$(PYTHON) dev/setup dev
 	@.venv/bin/python dev/test.py quick
 
-lint: ## Check the sources only: ruff, mypy, and clang-format if it is installed
+lint: ## Check the sources only: ruff, mypy, and clang's tools if they are installed
 	@$(PYTHON) dev/setup dev
 	@.venv/bin/python dev/test.py lint
 

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -28,6 +27,8 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+import clang_checks
 
 ROOT = Path(__file__).resolve().parents[1]
 LOGS = ROOT / "build" / "test-logs"
@@ -91,8 +92,11 @@ ALL = (
 BUILDS = {"test": CHOSEN, "all": ALL, "quick": (RELEASE,)}
 PYTHON_SOURCES = ("lab", "dev", "tests", "tools")
 # What mypy checks: each with the folder that its imports start from.
-TYPED_SOURCES = (("lab", ("tsmlab",)), ("dev/setup", (".",)), ("dev", ("test.py",)))
-CXX_SUFFIXES = (".h", ".hpp", ".c", ".cpp", ".cc")
+TYPED_SOURCES = (
+    ("lab", ("tsmlab",)),
+    ("dev/setup", (".",)),
+    ("dev", ("test.py", "check_layers.py")),
+)
 CONFIG = ROOT / "lab" / "pyproject.toml"
 
 
@@ -238,17 +242,12 @@ def checks() -> Iterator[Stage]:
         yield Stage(
             f"mypy {folder}", [VENV / "mypy", "--config-file", CONFIG, *sources], ROOT / folder
         )
-
-
-def cxx_sources() -> list[str]:
-    listed = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.splitlines()
-    return [name for name in listed if name.endswith(CXX_SUFFIXES) and (ROOT / name).is_file()]
+    for check in clang_checks.TOOLS:
+        if package := clang_checks.missing(check):
+            print(f"skip clang {check}: it needs {package}", flush=True)
+        else:
+            command: list[str | Path] = [sys.executable, ROOT / "dev" / "clang_checks.py", check]
+            yield Stage(f"clang {check}", command)
 
 
 def stages(what: str) -> Iterator[Stage]:
@@ -259,9 +258,6 @@ def stages(what: str) -> Iterator[Stage]:
     yield from checks()
     if what == "lint":
         yield Stage("links", [sys.executable, ROOT / "dev" / "check_links.py"])
-    # Its versions disagree on details, so only who edits C++ is asked to have it.
-    if what == "lint" and (tool := shutil.which("clang-format")):
-        yield Stage("clang-format", [tool, "--dry-run", "--Werror", *cxx_sources()])
 
 
 def format_sources() -> int:
@@ -269,9 +265,10 @@ def format_sources() -> int:
         subprocess.run(
             [VENV / "ruff", *verb, "--config", CONFIG, *PYTHON_SOURCES], cwd=ROOT, check=True
         )
-    if (tool := shutil.which("clang-format")) and (sources := cxx_sources()):
-        subprocess.run([tool, "-i", *sources], cwd=ROOT, check=True)
-    return 0
+    if package := clang_checks.missing("format"):
+        print(f"C and C++ are left alone: their format needs {package}", file=sys.stderr)
+        return 0
+    return 0 if clang_checks.format_sources(fix=True) else 1
 
 
 def _environment() -> dict[str, str]:

@@ -26,19 +26,22 @@ static void check(int holds, const char* what) {
 static int allocate_until_the_end(void) {
   int allocated = 0;
   errno = 0;
-  for (void* block; (block = ts_heap_malloc(heap, block_bytes)) != NULL; ++allocated) blocks[count++] = block;
+  for (void* block; (block = ts_heap_malloc(heap, block_bytes)) != NULL; ++allocated)
+    blocks[count++] = block;
   check(errno == ENOMEM, "a share that is used up reports ENOMEM");
   return allocated;
 }
 
 static void* producer(void* unused) {
   const int first = allocate_until_the_end();
-  printf("producer: %d blocks of %d bytes fit into its share of %d bytes, then ENOMEM\n", first, block_bytes, share_bytes);
+  printf("producer: %d blocks of %d bytes fit into its share of %d bytes, then ENOMEM\n", first,
+         block_bytes, share_bytes);
   check(first >= max_blocks - 3 && first <= max_blocks, "a share holds what it should");
   pthread_barrier_wait(&step); /* the consumer frees everything */
   pthread_barrier_wait(&step);
   const int again = allocate_until_the_end();
-  printf("producer: %d blocks after the consumer freed all %d: they have changed hands\n", again, first);
+  printf("producer: %d blocks after the consumer freed all %d: they have changed hands\n", again,
+         first);
   check(again == 0, "what another thread freed does not come back");
   pthread_barrier_wait(&step);
   pthread_barrier_wait(&step); /* the consumer allocates; this thread's heap must still be alive */

@@ -15,7 +15,8 @@ struct map {
 static int draw(const ts_block* block, void* argument) {
   struct map* map = argument;
   const size_t from = (size_t)((const char*)block->address - map->begin) / bytes_per_character;
-  const size_t to = ((size_t)((const char*)block->address - map->begin) + block->size) / bytes_per_character;
+  const size_t to =
+      ((size_t)((const char*)block->address - map->begin) + block->size) / bytes_per_character;
   for (size_t i = from; i <= to && i < sizeof map->line - 1; ++i) {
     if (map->line[i] != '#') map->line[i] = block->state == TS_BLOCK_USED ? '#' : '.';
   }
@@ -51,8 +52,9 @@ int main(void) {
     ts_heap_walk(heap, draw, &map);
     ts_heap_measures measures;
     ts_heap_measure(heap, &measures);
-    printf("%-5s fit: %2zu free blocks, %5zu bytes free of %zu, %d requests refused\n  %s\n", ts_fit_name((ts_fit)fit), measures.free_blocks,
-           measures.free_size, measures.segment_size, refused, map.line);
+    printf("%-5s fit: %2zu free blocks, %5zu bytes free of %zu, %d requests refused\n  %s\n",
+           ts_fit_name((ts_fit)fit), measures.free_blocks, measures.free_size,
+           measures.segment_size, refused, map.line);
     ts_heap_destroy(heap);
   }
   return 0;

@@ -20,20 +20,20 @@ void ErrorLine::text(const char* zero_terminated) noexcept {
 }
 
 void ErrorLine::number(std::uint64_t value) noexcept {
-  char digits[21];
-  char* at = digits + sizeof digits - 1;
-  *at = '\0';
+  char digits[20];
+  char* const end = digits + sizeof digits;
+  char* at = end;
   do {
     *--at = static_cast<char>('0' + value % 10);
     value /= 10;
   } while (value != 0);
-  text(at);
+  text(at, static_cast<std::size_t>(end - at));
 }
 
 void ErrorLine::address(const void* value) noexcept {
-  char digits[17];
-  char* at = digits + sizeof digits - 1;
-  *at = '\0';
+  char digits[16];
+  char* const end = digits + sizeof digits;
+  char* at = end;
   std::uintptr_t rest = address_of(value);
   do {
     const auto digit = static_cast<unsigned>(rest & 0xf);
@@ -41,7 +41,7 @@ void ErrorLine::address(const void* value) noexcept {
     rest >>= 4;
   } while (rest != 0);
   text("0x");
-  text(at);
+  text(at, static_cast<std::size_t>(end - at));
 }
 
 void ErrorLine::write() noexcept {

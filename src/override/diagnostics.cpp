@@ -51,18 +51,18 @@ int write_malloc_info(const HeapMeasures& measures, int options, std::FILE* stre
 }
 
 void write_malloc_stats(const HeapMeasures& measures) noexcept {
-  std::fprintf(stderr,
-               "system bytes     = %10zu\n"
-               "in use bytes     = %10zu\n"
-               "free bytes       = %10zu\n"
-               "free blocks      = %10zu\n"
-               "cached bytes     = %10zu\n"
-               "heaps            = %10zu\n"
-               "chunks           = %10zu\n"
-               "growth calls     = %10zu (%zu by sbrk)\n",
-               measures.segment_bytes, measures.segment_bytes - measures.free_bytes,
-               measures.free_bytes, measures.free_blocks, measures.cached_bytes, measures.heaps,
-               measures.chunks, measures.grow_calls, measures.sbrk_calls);
+  (void)std::fprintf(stderr,
+                     "system bytes     = %10zu\n"
+                     "in use bytes     = %10zu\n"
+                     "free bytes       = %10zu\n"
+                     "free blocks      = %10zu\n"
+                     "cached bytes     = %10zu\n"
+                     "heaps            = %10zu\n"
+                     "chunks           = %10zu\n"
+                     "growth calls     = %10zu (%zu by sbrk)\n",
+                     measures.segment_bytes, measures.segment_bytes - measures.free_bytes,
+                     measures.free_bytes, measures.free_blocks, measures.cached_bytes,
+                     measures.heaps, measures.chunks, measures.grow_calls, measures.sbrk_calls);
 }
 
 int accept_mallopt(int parameter, int value) noexcept {

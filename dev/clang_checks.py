@@ -1,0 +1,131 @@
+#!/usr/bin/env python3
+"""The checks that clang's tools do on the C and C++ sources.
+
+    clang_checks.py format [--fix]   clang-format, on all of them
+    clang_checks.py threads          the thread safety analysis (TS_REQUIRES and its like), of src/
+    clang_checks.py tidy             clang-tidy (.clang-tidy), of what the drop-in libraries are of
+
+Their versions disagree, so one is named here. A source that clang-tidy found nothing in is not
+looked at again until its text, a header's or .clang-tidy changes (build/tidy-cache).
+Refuses to: use another version than the named one.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+VERSION = "16"
+# Of each check, the tool; Debian's package has the name of the tool and its version, and so does
+# its executable.
+TOOLS = {"format": "clang-format", "threads": "clang++", "tidy": "clang-tidy"}
+PACKAGES = {"clang++": "clang"}
+
+ROOT = Path(__file__).resolve().parents[1]
+CACHE = ROOT / "build" / "tidy-cache"
+SUFFIXES = (".h", ".hpp", ".c", ".cpp", ".cc")
+FLAGS = ("-std=c++20", "-Isrc", "-Iinclude")
+TIDY_FOLDERS = ("src/os", "src/engine", "src/secure", "src/override")
+
+
+def tool(name: str) -> str | None:
+    """The executable of the named version; None if it is not installed."""
+    if path := shutil.which(f"{name}-{VERSION}"):
+        return path
+    path = shutil.which(name)
+    return (
+        path if path is not None and f"version {VERSION}." in output([path, "--version"]) else None
+    )
+
+
+def missing(check: str) -> str | None:
+    """What to install for a check; None if nothing."""
+    name = TOOLS[check]
+    return None if tool(name) else f"{PACKAGES.get(name, name)}-{VERSION}"
+
+
+def output(command: Sequence[str | Path]) -> str:
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+
+def sources() -> list[str]:
+    """All sources in C and C++ that git does not ignore."""
+    listed = output(["git", "ls-files", "--cached", "--others", "--exclude-standard"]).splitlines()
+    return sorted(n for n in listed if n.endswith(SUFFIXES) and (ROOT / n).is_file())
+
+
+def units(folders: Iterable[str]) -> list[str]:
+    return [n for n in sources() if n.endswith(".cpp") and n.startswith(tuple(folders))]
+
+
+def passes(command: Sequence[str | Path]) -> bool:
+    """Runs a command and prints what it says if it fails."""
+    done = subprocess.run(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
+    if done.returncode != 0:
+        print(done.stdout, end="", flush=True)
+    return done.returncode == 0
+
+
+def format_sources(fix: bool) -> bool:
+    how = ["-i"] if fix else ["--dry-run", "--Werror"]
+    return passes([str(tool("clang-format")), *how, *sources()])
+
+
+def analyse_threads(source: str) -> bool:
+    """With all of the code that debug levels and counted libraries add."""
+    warnings = ("-Wall", "-Wextra", "-Wthread-safety", "-Wthread-safety-beta", "-Werror")
+    levels = ("-DTS_DEBUG=3", "-DTS_COUNTING=1")
+    return passes([str(tool("clang++")), "-fsyntax-only", *FLAGS, *levels, *warnings, source])
+
+
+def tidy(source: str) -> bool:
+    flags = (*FLAGS, "-DTS_DEBUG=0")
+    compiler = tool("clang++")
+    known = None
+    if compiler is not None:
+        # Line markers and comments are part of it, and comments may switch a check off.
+        text = output([compiler, "-E", "-C", *flags, source])
+        config = (ROOT / ".clang-tidy").read_text()
+        known = CACHE / hashlib.sha256(f"{VERSION}\n{config}\n{text}".encode()).hexdigest()
+        if known.exists():
+            known.touch()
+            return True
+    if not passes([str(tool("clang-tidy")), "--quiet", source, "--", *flags]):
+        return False
+    if known is not None:
+        CACHE.mkdir(parents=True, exist_ok=True)
+        known.touch()
+    return True
+
+
+def in_parallel(check: str, of: Sequence[str]) -> bool:
+    with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        results = list(pool.map({"threads": analyse_threads, "tidy": tidy}[check], of))
+    print(f"{check}: {results.count(True)} of {len(results)} sources are clean")
+    return bool(results) and all(results)
+
+
+def main(arguments: Sequence[str]) -> int:
+    check, fix = (arguments[0] if arguments else ""), list(arguments[1:])
+    if check not in TOOLS or fix not in ([], ["--fix"] if check == "format" else []):
+        print(__doc__, file=sys.stderr)
+        return 1
+    if package := missing(check):
+        print(f"{check} needs {package}: sudo apt install {package}", file=sys.stderr)
+        return 1
+    if check == "format":
+        return 0 if format_sources(bool(fix)) else 1
+    folders = TIDY_FOLDERS if check == "tidy" else ("src/",)
+    return 0 if in_parallel(check, units(folders)) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
