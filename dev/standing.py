@@ -61,11 +61,16 @@ def image(time: list[ratios.Ratio], memory: list[ratios.Ratio]) -> str:
         source = canvas.svg_source()
     words = "; ".join(f"{each.name}: {each.words}" for each in time)
     plot = compact(source, "standing", TITLE, f"Time: {words}", canvas.tips, themed=True)
-    used = {"paper": TONES["paper"]} | {n: t for n, t in TONES.items() if f"var(--{n})" in plot}
-    light = "".join(f"--{name}:{tone.light};" for name, tone in used.items())
-    dark = "".join(f"--{name}:{tone.dark};" for name, tone in used.items())
-    style = f":root{{{light}}}@media (prefers-color-scheme:dark){{:root{{{dark}}}}}"
     paper = '<rect width="100%" height="100%" fill="var(--paper)"/>'
+    dark = ""
+    for name, tone in TONES.items():
+        if f"var(--{name})" not in paper + plot:
+            continue
+        # Plain colours, for viewers without style sheets; a browser in the dark replaces them.
+        paper, plot = (text.replace(f"var(--{name})", tone.light) for text in (paper, plot))
+        for key in ("fill", "stroke"):
+            dark += f'[{key}="{tone.light}"]{{{key}:{tone.dark}}}'
+    style = f"@media (prefers-color-scheme:dark){{{dark}}}"
     return re.sub(
         "(<svg [^>]*)>", rf'\1 font-family="{FONT}"><style>{style}</style>{paper}', plot, count=1
     )
