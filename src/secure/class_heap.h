@@ -1,66 +1,41 @@
-// The blocks of one size class in one arena: slabs in a region of their own, and what is known of
-// them, in a table elsewhere. Nothing is ever written to free memory: which slots are in use, and
-// which wait in the quarantine, is in the table, a bit for each.
+// The blocks of one size class in one arena: slabs in a region of their own, and their descriptors
+// in a table elsewhere. Free memory holds no data of the heap: the table has a bit for each slot
+// that is in use, and one for each that waits in the quarantine.
 //
 //   allocate -> slab_with_room -> random_slot -> canary (and the caller looks for writes)
 //   release  -> look_at (in use? canary?) -> zero -> quarantine -> settle -> given back, if empty
 //
 // One lock each, so threads wait for each other only in the same class of the same arena. A free
-// takes the lock of the heap that the address belongs to, whoever frees. Zero-filled memory is a
-// valid heap.
+// takes the lock of the heap that has the address, from every thread. Zero-filled memory is a valid
+// heap.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
+#include "base/fault.h"
 #include "base/heap_like.h"
 #include "os/mutex.h"
 #include "secure/findings.h"
-#include "secure/quarantine.h"
+#include "secure/slab.h"
 #include "secure/space.h"
 
 namespace ts::secure {
 
-enum class SlabState : std::uint8_t {
-  given_back,  // not accessible: no memory yet, or none any more
-  partial,     // has slots to hand out, and others
-  full,        // has none to hand out
-  empty,       // has nothing else
-};
-
-struct Slab {
-  static constexpr unsigned words = max_slab_slots / 64;
-
-  // A slot is in use, or waits, or can be handed out.
-  std::uint64_t used[words];
-  std::uint64_t waiting[words];
-  std::uint64_t canary;  // chosen anew whenever the slab gets memory
-  std::uint32_t next;    // in the list of its state: numbers, plus one; 0: none
-  std::uint32_t before;
-  std::uint16_t used_slots;
-  std::uint16_t waiting_slots;
-  SlabState state;
-};
-
-// Of slabs, by number plus one.
-struct SlabList {
-  std::uint32_t first = 0;
-  std::uint32_t last = 0;
-};
-
-// The beginning of each table, before the slabs.
-struct ClassStore {
-  Random random;
-  Quarantine<max_waiting> quarantine;
-};
-
+// Invariants of an open heap, whenever it is unlocked:
+//   table    slab_count_ <= capacity_; the table's memory holds so many descriptors, within the table;
+//            the region holds capacity_ slabs
+//   counts   mapped_slabs_ slabs have memory: all but those in state given_back; empty_slabs_ are empty
+//   lists    each slab in state partial, empty or given_back is in the list of its state, once
+//   waiting  each waiting slot is in the quarantine once, and nothing else is
+// A heap that is not open has no slabs.
 class alignas(cache_line_bytes) ClassHeap {
  public:
   enum class Refusal : std::uint8_t { none, no_memory, region_is_full };
   struct Allocation {
     std::byte* block;
     Refusal refusal;
-    bool is_written;  // somebody wrote to where the canary is now
+    bool is_written;  // where the canary is now, there was another value than 0
   };
   struct Totals {
     std::size_t mapped_bytes = 0;
@@ -74,30 +49,31 @@ class alignas(cache_line_bytes) ClassHeap {
     const std::byte* block;
   };
 
-  // A block whose contents are zero, but for what was written there after its last free: for the
-  // caller to look for, without the lock. `number` is the heap's own.
+  // A block whose contents are zero, but for writes after its last free: the caller looks for
+  // those, without the lock. `number` is the heap's own.
   Allocation allocate(unsigned number) noexcept;
 
-  // Takes a block back; anything but `sound` means that nothing was changed. A damaged canary is
-  // no hindrance if the caller says so.
+  // Takes a block back. A finding other than `sound` means that nothing was changed; but a damaged
+  // canary does not hinder if `ignores_canary`.
   Finding release(const void* p, bool ignores_canary) noexcept;
   // Whether a block in use begins there.
   Finding look_at(const void* p) noexcept;
 
-  // Gives back slabs in which nothing is in use or waits; true if there was one.
+  // Gives back all empty slabs; true if there was one.
   bool give_back_empty_slabs() noexcept;
-  // Looks at every canary, and at all memory that nobody may have written to.
+  // Looks at every canary, and at all memory that must be zero.
   Damage find_damage() noexcept;
   bool walk(unsigned arena, BlockVisitor visit, void* argument) noexcept;
   Totals totals() noexcept;
-  bool is_valid() noexcept;
+  // Checks the invariants above, and those of slabs but for the contents of memory.
+  Fault find_fault() noexcept;
 
   void fork_prepare() noexcept { lock_.lock_for_fork(); }
   void fork_parent() noexcept { lock_.unlock_after_fork(); }
   void fork_child() noexcept TS_NO_ANALYSIS { lock_.reset_after_fork(); }
 
  private:
-  // Where a pointer is; `slab` is null if no slot begins there.
+  // The slot at which a pointer is; `slab` is null if none begins there.
   struct Place {
     Slab* slab;
     std::uint32_t number;
@@ -125,6 +101,12 @@ class alignas(cache_line_bytes) ClassHeap {
   void settle(std::uint32_t number, unsigned slot) noexcept TS_REQUIRES(lock_);
   bool give_back(std::uint32_t number) noexcept TS_REQUIRES(lock_);
 
+  Fault find_list_fault(const SlabList& list, SlabState state, std::uint32_t length) noexcept
+      TS_REQUIRES(lock_);
+  Fault find_waiting_fault() noexcept TS_REQUIRES(lock_);
+  Fault find_fault_locked() noexcept TS_REQUIRES(lock_);
+  void check_slow_path() noexcept TS_REQUIRES(lock_);
+
   SlabList* list_of(SlabState state) noexcept TS_REQUIRES(lock_);
   void enter(std::uint32_t number, SlabState state) noexcept TS_REQUIRES(lock_);
   void leave(std::uint32_t number) noexcept TS_REQUIRES(lock_);
@@ -146,8 +128,5 @@ class alignas(cache_line_bytes) ClassHeap {
   SlabList empty_ TS_GUARDED_BY(lock_);
   SlabList given_back_ TS_GUARDED_BY(lock_);  // longest first
 };
-
-// Whether all of it is zero; `bytes` is a multiple of 8.
-bool is_zero(const std::byte* begin, std::size_t bytes) noexcept;
 
 }  // namespace ts::secure

@@ -22,7 +22,7 @@ constexpr char where_found[][28] = {
     "free(", "realloc(", "malloc_usable_size(", "a sized free(", "found in a later call (",
 };
 
-// Relaxed: whoever is first reports, and nothing else hangs on it.
+// Relaxed: the first thread reports, and nothing else depends on it.
 constinit std::atomic<bool> told_of_overflow{false};
 constinit std::atomic<bool> told_of_write{false};
 
@@ -68,8 +68,8 @@ void report(Finding finding, FoundBy found_by, const void* where,
   if (finding == Finding::sound) return;
   if (finding == Finding::overflow || finding == Finding::write_after_free)
     return report_damage(finding == Finding::overflow, found_by, where, block_bytes);
-  // What is left to each kind in the normal library is left to none here. (Where two threads write
-  // the same, the process ends.)
+  // No kind is a warning only, as some are in the normal library. (Two threads that write here write
+  // the same.)
   if (current_options.on_misuse == OnMisuse::by_kind) current_options.on_misuse = OnMisuse::abort;
   report_misuse(kind_of(finding), found_by, where, block_bytes);
 }

@@ -1,6 +1,5 @@
-// What is found out about a pointer, or about memory that nobody should have written to; and what
-// is said of it. In this library every misuse ends the process, a foreign pointer too, unless
-// TSMALLOC_ON_MISUSE says otherwise.
+// Findings about pointers and about memory, and their reports. In this library every misuse ends the
+// process, a foreign pointer too, unless TSMALLOC_ON_MISUSE says otherwise.
 #pragma once
 
 #include <cstddef>
@@ -16,8 +15,8 @@ enum class Finding : std::uint8_t {
   no_beginning,     // of our memory, but no block begins there
   not_in_use,       // a block that is free, or waits in the quarantine
   wrong_size,       // a sized free names another size
-  overflow,         // a block in use, behind whose end somebody wrote
-  write_after_free  // freed memory, to which somebody wrote
+  overflow,         // a block in use, with a write behind its end
+  write_after_free  // free memory that was written to
 };
 
 // Reports a misuse, and returns if the program is to go on. The caller holds no lock.

@@ -1,15 +1,19 @@
 // Blocks that are too large for a slab: each in a mapping of its own, between inaccessible ranges
-// of random length. What is freed loses its memory at once, and its addresses stay inaccessible, in
-// a quarantine, before the system gets them back.
+// of random length. A freed block loses its memory at once. Its addresses stay inaccessible, in a
+// quarantine, until the system gets them back.
 //
-// One lock for the table and the quarantine; the calls that take long, of the system, are made
-// without it, for a block that is marked as `leaving`, which no other thread then touches.
+//   allocate -> reserve -> memory -> table
+//   release  -> leaving -> put_away: memory goes -> quarantine -> evict -> the system
+//
+// One lock for the table and the quarantine. Long calls of the system are made without it, for a
+// block in state leaving, which no other thread touches. Files: large_blocks.cpp, large_quarantine.cpp,
+// large_resize.cpp, large_inspect.cpp, large_invariants.cpp.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
-#include "base/bits.h"
+#include "base/fault.h"
 #include "base/heap_like.h"
 #include "os/mutex.h"
 #include "secure/findings.h"
@@ -18,6 +22,12 @@
 
 namespace ts::secure {
 
+// Invariants, whenever the lock is free:
+//   blocks      those of large_block.h; no two blocks have a reserved address in common
+//   quarantine  waiting_ has each block in state waiting once, waiting_count_ of them with
+//               waiting_bytes_ reserved bytes
+// and at rest, but in the child of a fork that cut a call off: no block is leaving, and no promise of
+// a place is open.
 class LargeBlocks {
  public:
   struct Totals {
@@ -30,16 +40,12 @@ class LargeBlocks {
   std::byte* allocate(std::size_t bytes, std::size_t alignment) noexcept;
   // As ClassHeap::release.
   Finding release(const void* p, bool ignores_canary) noexcept;
-  // Whether a block in use begins there; how many bytes it has, and was asked for, 0 if none does.
+  // Whether a block in use begins there; its sizes, 0 if none does.
   struct Sizes {
     std::size_t usable = 0;
     std::size_t asked = 0;
   };
   Finding look_at(const void* p, Sizes& sizes) noexcept;
-  // What a program may use that asks for so many.
-  static constexpr std::size_t usable_for(std::size_t bytes) noexcept {
-    return align_up(bytes == 0 ? 1 : bytes, min_alignment);
-  }
 
   // In place: to fewer pages, whose memory goes back, or into what is reserved behind the block.
   bool resize(const void* p, std::size_t bytes) noexcept;
@@ -48,13 +54,15 @@ class LargeBlocks {
 
   // Gives all addresses of the quarantine back to the system.
   void end_quarantine() noexcept;
-  // Tries again what the system refused to take back; true if it took something.
+  // Tries again to give back what the system refused; true if it took something.
   bool give_back_stuck() noexcept;
 
   const std::byte* find_overflow() noexcept;
   bool walk(BlockVisitor visit, void* argument) noexcept;
   Totals totals() noexcept;
-  bool is_valid() noexcept;
+  // Checks the invariants above but for the contents of memory; those at rest if there is no other
+  // thread in the heap. Time: the square of the number of blocks.
+  Fault find_fault(bool is_at_rest) noexcept;
 
   void fork_prepare() noexcept { lock_.lock_for_fork(); }
   void fork_parent() noexcept { lock_.unlock_after_fork(); }
@@ -68,6 +76,11 @@ class LargeBlocks {
   LargeBlock* find_used(const void* p, Finding& finding) noexcept TS_REQUIRES(lock_);
   void put_away(std::uintptr_t begin) noexcept;
   void evict(unsigned index) noexcept TS_REQUIRES(lock_);
+
+  Fault find_overlap(const LargeBlock& block) noexcept TS_REQUIRES(lock_);
+  Fault find_table_fault() noexcept TS_REQUIRES(lock_);
+  // `changed`: the block that the path added or changed, if it is still in the table.
+  void check_slow_path(std::uintptr_t changed) noexcept TS_REQUIRES(lock_);
 
   Mutex lock_;
   LargeTable table_ TS_GUARDED_BY(lock_);

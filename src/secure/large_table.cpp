@@ -1,6 +1,7 @@
 #include "secure/large_table.h"
 
 #include "base/bits.h"
+#include "base/check.h"
 #include "os/os.h"
 #include "secure/size_classes.h"
 
@@ -13,7 +14,7 @@ std::size_t table_bytes(std::size_t capacity) noexcept {
   return align_up(capacity * sizeof(LargeBlock), page_bytes);
 }
 
-// A table between two pages that nobody may touch; null if the system refuses.
+// A table between two inaccessible pages; null if the system refuses.
 LargeBlock* map_table(std::size_t capacity) noexcept {
   const std::size_t bytes = table_bytes(capacity);
   auto* const reserved = static_cast<std::byte*>(os::reserve(bytes + 2 * page_bytes));
@@ -30,7 +31,7 @@ std::size_t LargeTable::home_of(std::uintptr_t begin) const noexcept {
   return mix(begin / page_bytes) >> 20 & (capacity_ - 1);
 }
 
-// Where the block is, or is to be.
+// The place of a block, or the place that is free for it.
 LargeBlock& LargeTable::free_slot(std::uintptr_t begin) noexcept {
   std::size_t i = home_of(begin);
   while (slots_[i].begin != 0 && slots_[i].begin != begin) i = (i + 1) & (capacity_ - 1);
@@ -51,7 +52,7 @@ bool LargeTable::grow() noexcept {
   return true;
 }
 
-// At most two thirds are full, so that what is not there is soon found not to be.
+// At most two thirds are full, so that a search for a missing block soon ends.
 bool LargeTable::promise_place() noexcept {
   if ((count_ + promised_ + 1) * 3 > capacity_ * 2 && !grow()) return false;
   ++promised_;
@@ -59,8 +60,10 @@ bool LargeTable::promise_place() noexcept {
 }
 
 LargeBlock& LargeTable::insert(const LargeBlock& block) noexcept {
+  check(promised_ != 0, "a large block has a promise of its place", &block);
   --promised_;
   ++count_;
+  check(free_slot(block.begin).begin == 0, "a large block is in the table once", &block);
   return free_slot(block.begin) = block;
 }
 
@@ -78,8 +81,9 @@ LargeBlock* LargeTable::find_around(std::uintptr_t address) noexcept {
   return found;
 }
 
-// What comes behind moves up, unless it would go before its home: no hole cuts anything off.
+// Blocks behind the hole move up, but none before its home: no hole cuts a block off.
 void LargeTable::erase(LargeBlock& block) noexcept {
+  check(count_ != 0 && block.begin != 0, "an erased large block is in the table", &block);
   --count_;
   const std::size_t mask = capacity_ - 1;
   auto hole = static_cast<std::size_t>(&block - slots_);
@@ -92,14 +96,18 @@ void LargeTable::erase(LargeBlock& block) noexcept {
   slots_[hole] = {};
 }
 
-bool LargeTable::is_valid() noexcept {
+Fault LargeTable::find_fault() noexcept {
+  if ((count_ + promised_) * 3 > capacity_ * 2)
+    return {"a table of large blocks is at most two thirds full", this};
   std::size_t count = 0;
-  bool is_found = true;
+  Fault fault;
   for_each([&](LargeBlock& block) {
     ++count;
-    is_found = is_found && find(block.begin) == &block;
+    if (find(block.begin) != &block) fault = {"a table finds each of its large blocks", &block};
   });
-  return is_found && count == count_;
+  if (fault) return fault;
+  if (count != count_) return {"a table counts its large blocks", this};
+  return {};
 }
 
 }  // namespace ts::secure

@@ -1,19 +1,23 @@
-// Where freed things wait before they can be handed out again: each new one takes the place of a
-// random one of an array, which then goes through a queue. How long something waits is thereby not
-// to be foretold, and never short. A zero-initialised one is valid.
+// The quarantine of freed memory: each new number takes the place of a random one of an array, which
+// then goes through a queue. The time that a number waits is thereby unpredictable, and never short.
+// A zero-initialised quarantine is valid.
 #pragma once
 
 #include <cstdint>
 
+#include "base/fault.h"
 #include "secure/random.h"
 
 namespace ts::secure {
 
-// Of numbers that are not 0; `most` in either part, of which a user chooses how many it needs.
+// Of numbers other than 0. Its user chooses a length of both parts, at most `most`, for good.
+//
+// Invariants: places from the length on are empty. next_ < length. The queue is full before next_,
+// and from there on either full or empty.
 template <unsigned most>
 class Quarantine {
  public:
-  // Puts a number in; the one that has waited for long enough, or 0.
+  // Puts a number in; returns the one that leaves, or 0.
   std::uint32_t exchange(std::uint32_t number, std::uint32_t length, Random& random) noexcept {
     swap(shuffled_[random.below(length)], number);
     if (number == 0) return 0;
@@ -22,11 +26,33 @@ class Quarantine {
     return number;
   }
 
+  template <class Visit>
+  void for_each(Visit visit) const noexcept {
+    for (const std::uint32_t number : shuffled_) {
+      if (number != 0) visit(number);
+    }
+    for (const std::uint32_t number : queue_) {
+      if (number != 0) visit(number);
+    }
+  }
+
+  Fault find_fault(std::uint32_t length) const noexcept {
+    if (next_ >= length) return {"a queue's next place is one of its places", this};
+    const bool is_full = queue_[next_] != 0;
+    for (std::uint32_t i = 0; i < most; ++i) {
+      if (i >= length && (shuffled_[i] != 0 || queue_[i] != 0))
+        return {"a quarantine is empty behind its length", this};
+      if (i < length && (queue_[i] != 0) != (i < next_ || is_full))
+        return {"a queue is full before its next place, and full or empty behind", this};
+    }
+    return {};
+  }
+
  private:
   static void swap(std::uint32_t& a, std::uint32_t& b) noexcept {
-    const std::uint32_t kept = a;
+    const std::uint32_t saved = a;
     a = b;
-    b = kept;
+    b = saved;
   }
 
   std::uint32_t shuffled_[most];

@@ -46,7 +46,7 @@ void Random::refill() noexcept {
   forks_ = now;
   ChaChaBlock made[blocks];
   for (unsigned i = 0; i < blocks; ++i) make_block(key_, i, made[i]);
-  // The first bytes are the next key, and are handed out to nobody.
+  // The first bytes are the next key, and are never handed out.
   const auto* const bytes = reinterpret_cast<const std::byte*>(made);
   std::memcpy(key_, bytes, key_bytes);
   std::memcpy(numbers_, bytes + key_bytes, sizeof numbers_);

@@ -32,7 +32,7 @@ class Random {
     return number;
   }
   // Below `limit`, which is at most 2^16 (Lemire, Fast random integer generation in an interval,
-  // 2019: what would make some likelier than others is drawn again).
+  // 2019: numbers that would make some likelier than others are drawn again).
   std::uint32_t below(std::uint32_t limit) noexcept {
     std::uint32_t product = next() * limit;
     if ((product & 0xffff) < limit) [[unlikely]] {
@@ -42,6 +42,7 @@ class Random {
     return product >> 16;
   }
 
+  static bool is_child_of_fork() noexcept { return forks.load(std::memory_order_relaxed) != 1; }
   // In the child of a fork: no generator goes on as it does in the parent.
   static void reset_after_fork() noexcept { forks.fetch_add(1, std::memory_order_relaxed); }
 

@@ -8,9 +8,11 @@
 #include "base/bits.h"
 #include "os/mutex.h"
 #include "os/os.h"
+#include "secure/checks.h"
 #include "secure/findings.h"
 #include "secure/size_classes.h"
 #include "secure/state.h"
+#include "secure/zero.h"
 
 namespace ts::secure {
 namespace {
@@ -18,7 +20,7 @@ namespace {
 // Held to find addresses, once in the life of a process.
 constinit Mutex opening;
 
-// Relaxed: nothing hangs on it but whether a size is looked at less closely.
+// Relaxed: it decides only how strictly a size is checked.
 constinit std::atomic<bool> sizes_may_be_less{false};
 
 bool ensure_open() noexcept {
@@ -28,9 +30,9 @@ bool ensure_open() noexcept {
   return is_open() || open_space();
 }
 
-// ---- which part of the heap ----
+// ---- arenas ----
 
-// Threads take arenas in turn, each for its life. Relaxed: any distribution will do.
+// Threads take arenas in turn, each for its life. Relaxed: any distribution serves.
 unsigned own_arena() noexcept {
   static constinit std::atomic<unsigned> threads{0};
   static constinit thread_local unsigned arena_plus_one = 0;
@@ -39,34 +41,11 @@ unsigned own_arena() noexcept {
   return arena_plus_one - 1;
 }
 
-ClassHeap& heap_of(unsigned region) noexcept {
-  return roots.state->heaps[region / regions_per_arena][region % regions_per_arena];
-}
-
-// The class of what is in one of our regions; no_class if it is in none.
-struct Home {
-  ClassHeap* heap;  // null: in no region
-  unsigned size_class;
-};
-Home home_of(const void* p) noexcept {
-  const unsigned region = region_of(p);
-  const unsigned size_class = region % regions_per_arena;
-  if (region == UINT32_MAX || size_class >= class_count) return {nullptr, no_class};
-  return {&heap_of(region), size_class};
-}
-
-template <class Visit>
-void for_each_heap(Visit visit) noexcept {
-  for (unsigned arena = 0; arena < roots.arenas; ++arena) {
-    for (ClassHeap& heap : roots.state->heaps[arena]) visit(heap, arena);
-  }
-}
-
 // ---- findings ----
 
 struct Seen {
   Finding finding;
-  std::size_t bytes;  // of the block, as far as something is known
+  std::size_t bytes;  // of the block; 0: unknown
   std::size_t asked;  // likewise, of a large one
 };
 Seen look_at(const void* p) noexcept {
@@ -98,14 +77,14 @@ Finding take_back(const void* p, bool ignores_canary) noexcept {
   return nullptr;
 }
 
-// Gives back all that nobody uses, before a request is refused.
+// Gives back all memory and addresses that are not in use, before a request is refused.
 void make_room() noexcept {
   for_each_heap([](ClassHeap& heap, unsigned) { heap.give_back_empty_slabs(); });
   roots.state->large.end_quarantine();
   roots.state->large.give_back_stuck();
 }
 
-// From the own arena, or where the region of the class is full there, from others'.
+// From the thread's arena, or from others if the region of the class is full there.
 ClassHeap::Allocation allocate_from_any(unsigned size_class) noexcept {
   const unsigned own = own_arena();
   for (unsigned i = 0;; ++i) {
@@ -116,13 +95,13 @@ ClassHeap::Allocation allocate_from_any(unsigned size_class) noexcept {
   }
 }
 
-// What was written to freed memory, or to memory that was nobody's yet, the program does not get.
+// A write to free memory is reported, and the program gets zeros.
 [[gnu::cold]] void clean(std::byte* block, std::size_t bytes) noexcept {
   report(Finding::write_after_free, FoundBy::a_later_call, block, bytes);
   std::memset(block, 0, bytes);
 }
 
-// As `found` says if there is a refusal.
+// Null if there is a `refusal`.
 std::byte* allocate_small(unsigned size_class, ClassHeap::Refusal& refusal) noexcept {
   const ClassHeap::Allocation found = allocate_from_any(size_class);
   refusal = found.refusal;
@@ -166,6 +145,7 @@ void* Secure::allocate(std::size_t bytes, std::size_t alignment) noexcept {
     if (block == nullptr) return out_of_memory();
   }
   errno = kept;
+  if constexpr (debug_level >= 2) check_now_and_then();
   return block;
 }
 
@@ -176,6 +156,7 @@ void Secure::release(void* p) noexcept {
   if (finding != Finding::sound) [[unlikely]]
     release_misused(p, finding);
   errno = kept;
+  if constexpr (debug_level >= 2) check_now_and_then();
 }
 
 bool Secure::resize(void* p, std::size_t bytes) noexcept {
@@ -228,59 +209,7 @@ std::size_t Secure::bytes_of(const void* p) noexcept { return look_at(p).bytes; 
 
 std::size_t Secure::good_size(std::size_t bytes, std::size_t alignment) noexcept {
   const unsigned size_class = class_for(bytes, alignment);
-  return size_class != no_class ? size_classes[size_class].block_bytes
-                                : LargeBlocks::usable_for(bytes);
-}
-
-HeapMeasures Secure::measures() noexcept {
-  HeapMeasures measures;
-  if (!is_open()) return measures;
-  for_each_heap([&](ClassHeap& heap, unsigned) {
-    const ClassHeap::Totals totals = heap.totals();
-    measures.segment_bytes += totals.mapped_bytes;
-    measures.free_bytes += totals.mapped_bytes - totals.used_bytes;
-    measures.cached_bytes += totals.waiting_bytes;
-    measures.free_blocks += totals.free_slots;
-    measures.grow_calls += totals.maps;
-  });
-  const LargeBlocks::Totals large = roots.state->large.totals();
-  measures.segment_bytes += large.bytes;
-  measures.chunks = large.blocks + 1;
-  measures.grow_calls += large.maps;
-  measures.heaps = roots.arenas;
-  return measures;
-}
-
-bool Secure::walk(BlockVisitor visit, void* argument) noexcept {
-  if (!is_open()) return true;
-  bool goes_on = true;
-  for_each_heap([&](ClassHeap& heap, unsigned arena) {
-    goes_on = goes_on && heap.walk(arena, visit, argument);
-  });
-  return goes_on && roots.state->large.walk(visit, argument);
-}
-
-bool Secure::trim(std::size_t) noexcept {
-  if (!is_open()) return false;
-  bool gave = false;
-  for (unsigned arena = 0; arena < roots.arenas; ++arena) {
-    for (unsigned c = 0; c < class_count; ++c) {
-      ClassHeap& heap = roots.state->heaps[arena][c];
-      const ClassHeap::Damage damage = heap.find_damage();
-      report(damage.finding, FoundBy::a_later_call, damage.block, size_classes[c].block_bytes);
-      gave = heap.give_back_empty_slabs() || gave;
-    }
-  }
-  if (const std::byte* const block = roots.state->large.find_overflow(); block != nullptr)
-    report(Finding::overflow, FoundBy::a_later_call, block, bytes_of(block));
-  return roots.state->large.give_back_stuck() || gave;
-}
-
-bool Secure::is_valid() noexcept {
-  if (!is_open()) return true;
-  bool is_valid = true;
-  for_each_heap([&](ClassHeap& heap, unsigned) { is_valid = is_valid && heap.is_valid(); });
-  return is_valid && roots.state->large.is_valid();
+  return size_class != no_class ? size_classes[size_class].block_bytes : usable_for(bytes);
 }
 
 // ---- fork ----

@@ -1,5 +1,5 @@
-// The hardened heap as a heap like the others (base/heap_like.h), made to find misuse and to
-// survive it, not to be fast: docs/design/hardened.md has the design. There is one per process.
+// The hardened heap as a heap like the others (base/heap_like.h). It finds misuse of memory, and
+// stays sound after it, at a cost in speed (docs/design/hardened.md). There is one per process.
 // Small blocks come from the slabs of a class (class_heap.h), and a large one has a mapping of its
 // own (large_blocks.h). A block of no bytes is an address that no access may touch.
 #pragma once
@@ -7,6 +7,7 @@
 #include <cstddef>
 
 #include "base/check.h"
+#include "base/fault.h"
 #include "base/heap_like.h"
 
 namespace ts::secure {
@@ -29,17 +30,18 @@ class Secure {
 
   // Whether a block in use begins there; if not, or if it is damaged, that is reported.
   static bool is_block(const void* p, FoundBy found_by) noexcept;
-  // Reports a size that a request for the block cannot have named. Of what is no block, free will.
+  // Reports a size that no request for the block can have named. A pointer to no block is left to
+  // free().
   static void check_size(const void* p, std::size_t bytes, std::size_t alignment) noexcept;
   // The same only of sizes that are more than the block has.
   static void check_most(const void* p, std::size_t bytes) noexcept;
-  // A realloc was to make the block smaller, and left it as it was for want of memory: from now on,
-  // a size may be less than that of the block.
+  // To be called when a realloc to fewer bytes kept the block for want of memory: from then on, a
+  // size may be less than that of a block.
   static void note_kept(const void* p) noexcept;
 
-  // 0 of what is no block, which is reported.
+  // 0 if no block in use begins there, which is reported.
   static std::size_t usable_size(const void* p) noexcept;
-  // The same of what is known to be one.
+  // The same of a block that is known to be in use.
   static std::size_t bytes_of(const void* p) noexcept;
   static std::size_t good_size(std::size_t bytes, std::size_t alignment = min_alignment) noexcept;
 
@@ -47,10 +49,16 @@ class Secure {
   bool walk(BlockVisitor visit, void* argument) noexcept;
   // Looks at all canaries and all free memory, too.
   bool trim(std::size_t keep_bytes) noexcept;
+  // Checks all invariants of the heap at rest (checks.h).
+  static Fault find_fault() noexcept;
+  // Whether it has no fault, no canary is damaged and all free memory is zero.
   bool is_valid() noexcept;
   void fork_prepare() noexcept;
   void fork_parent() noexcept;
   void fork_child() noexcept;
+
+ private:
+  static void check_now_and_then() noexcept;
 };
 static_assert(HeapLike<Secure>);
 

@@ -28,12 +28,14 @@ inline constexpr std::size_t max_small_bytes = max_slot_bytes - canary_bytes;
 inline constexpr unsigned max_slab_slots = 512;
 inline constexpr unsigned max_waiting = 256;
 
+// Invariants, checked in compilation and in tests/unit/secure_test.cpp: slots * slot_bytes <=
+// slab_bytes; slots are at most max_slab_slots, at least 1, and multiples of min_alignment long.
 struct SizeClass {
   std::uint32_t slot_bytes;
-  std::uint32_t block_bytes;  // what the program may use of it
+  std::uint32_t block_bytes;  // usable by the program
   std::uint32_t slots;        // of a slab
   std::uint32_t slab_bytes;   // whole pages
-  std::uint32_t pitch_bytes;  // of it and a page that nobody may touch
+  std::uint32_t pitch_bytes;  // slab and guard
   std::uint32_t waiting;      // slots in either part of the quarantine
 };
 

@@ -49,7 +49,7 @@ bool place_freely(Random& random) noexcept {
   for (unsigned attempt = 0;; ++attempt) {
     void* const begin = os::lonely_address(attempt, metadata_room + regions);
     if (begin == nullptr) return false;
-    // Nobody finds the metadata by the address of a block.
+    // The address of a block does not tell that of the metadata.
     const std::size_t places = (metadata_room - metadata) / page_bytes;
     const std::size_t place = random.next_64() % places * page_bytes;
     lay_out(address_of(begin) + place, address_of(begin) + metadata_room, max_arenas, shift);

@@ -1,15 +1,15 @@
-// The addresses of the hardened heap. Each class of each arena has a region of its own, for ever,
-// in which nothing but its slabs ever lies; and a table elsewhere, with what is known of those.
+// The addresses of the hardened heap. Each class of each arena has a region of its own, for its slabs
+// only, as long as the process lives; and a table elsewhere, with the descriptors of those.
 //
 //   state | gap | tables, each in a range of its own | ...terabytes... | regions
 //
-// As in the engine, nothing of it is the process's until it is needed: regions lie where the system
-// puts nothing of its own accord, a slab is mapped at its place, and what lies around it is not
-// mapped at all. So limits on address space count what is used, and a guard page costs no mapping.
-// Where the system places nothing at an address of our choice (under valgrind and ThreadSanitizer,
-// for two), all of it is reserved at once, inaccessible, as large as it is granted.
+// Nothing of it is mapped before it is needed: regions lie where the system places no mapping by
+// itself, a slab is mapped at its place, and the pages around it are not mapped at all. So limits on
+// address space count slabs only, and a guard page costs no mapping. Where the system maps nothing
+// at a chosen address (under valgrind and ThreadSanitizer, for two), all of it is reserved at once,
+// inaccessible, as large as it is granted.
 //
-// It refuses to know what is in a slab.
+// It does not depend on the contents of slabs.
 #pragma once
 
 #include <atomic>
@@ -30,9 +30,13 @@ inline constexpr unsigned max_arenas = 4;
 inline constexpr unsigned regions_per_arena = 64;
 static_assert(class_count <= regions_per_arena);
 
-// All that lies in the library itself, on a page of its own that is read-only once it is written.
+// The only data in the library itself, on a page of its own that is read-only once it is written.
+//
+// Invariants, once is_open: a region has 2^region_shift bytes and a table 2^table_part times fewer;
+// arenas * regions_per_arena of each, without a gap; state, tables and regions have no address in
+// common.
 struct alignas(page_bytes) Roots {
-  // Set last. release, pairs with is_open(): who sees it sees the rest, const from then on.
+  // Set last. release, pairs with is_open(): the other fields are const from then on.
   std::atomic<bool> is_open{false};
   bool is_reserved = false;  // all of it is the process's, and inaccessible at first
   unsigned arenas = 0;
@@ -68,8 +72,8 @@ inline unsigned region_of(const void* p) noexcept {
   return number < roots.arenas * regions_per_arena ? static_cast<unsigned>(number) : UINT32_MAX;
 }
 
-// Makes pages of a region or table memory that reads as zero, and takes that away again: whoever
-// touches them then, dies. False if the system refuses, with nothing changed.
+// Makes pages of a region or table memory that reads as zero; makes them inaccessible again. False if
+// the system refuses, with nothing changed.
 bool take_pages(std::uintptr_t begin, std::size_t bytes) noexcept;
 bool give_pages(std::uintptr_t begin, std::size_t bytes) noexcept;
 

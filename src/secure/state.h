@@ -1,8 +1,11 @@
-// All that the heap knows but for its tables: one mapping, zero-filled at first, which is valid.
+// The heap but for its tables: one mapping, zero-filled at first, which is valid.
 #pragma once
+
+#include <cstdint>
 
 #include "secure/class_heap.h"
 #include "secure/large_blocks.h"
+#include "secure/size_classes.h"
 #include "secure/space.h"
 
 namespace ts::secure {
@@ -12,5 +15,28 @@ struct State {
   LargeBlocks large;
 };
 static_assert(sizeof(State) <= state_bytes);
+
+inline ClassHeap& heap_of(unsigned region) noexcept {
+  return roots.state->heaps[region / regions_per_arena][region % regions_per_arena];
+}
+
+// The class heap of an address.
+struct Home {
+  ClassHeap* heap;      // null: the address is in no region
+  unsigned size_class;  // no_class, then
+};
+inline Home home_of(const void* p) noexcept {
+  const unsigned region = region_of(p);
+  const unsigned size_class = region % regions_per_arena;
+  if (region == UINT32_MAX || size_class >= class_count) return {nullptr, no_class};
+  return {&heap_of(region), size_class};
+}
+
+template <class Visit>
+void for_each_heap(Visit visit) noexcept {
+  for (unsigned arena = 0; arena < roots.arenas; ++arena) {
+    for (ClassHeap& heap : roots.state->heaps[arena]) visit(heap, arena);
+  }
+}
 
 }  // namespace ts::secure

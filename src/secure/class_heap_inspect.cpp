@@ -1,0 +1,65 @@
+// Damage, walks and measures of a class heap.
+#include "secure/class_heap.h"
+#include "secure/zero.h"
+
+namespace ts::secure {
+
+// The first damage in a slab that has memory.
+ClassHeap::Damage ClassHeap::find_damage(std::uint32_t number) noexcept {
+  const SizeClass& c = size_class();
+  Slab& slab = slabs_[number];
+  for (unsigned slot = 0; slot < c.slots; ++slot) {
+    const std::byte* const block = slot_at(number, slot);
+    if (test(slab.used, slot)) {
+      if (!is_canary_intact({&slab, number, slot})) return {Finding::overflow, block};
+    } else if (!is_zero(block, c.slot_bytes)) {
+      return {Finding::write_after_free, block};
+    }
+  }
+  return {Finding::sound, nullptr};
+}
+
+ClassHeap::Damage ClassHeap::find_damage() noexcept {
+  const Guard guard{lock_};
+  for (std::uint32_t i = 0; has_memory() && i < slab_count_; ++i) {
+    if (slabs_[i].state == SlabState::given_back) continue;
+    const Damage damage = find_damage(i);
+    if (damage.finding != Finding::sound) return damage;
+  }
+  return {Finding::sound, nullptr};
+}
+
+bool ClassHeap::walk(unsigned arena, BlockVisitor visit, void* argument) noexcept {
+  const Guard guard{lock_};
+  for (std::uint32_t i = 0; i < slab_count_; ++i) {
+    const Slab& slab = slabs_[i];
+    if (slab.state == SlabState::given_back) continue;
+    for (unsigned slot = 0; slot < size_class().slots; ++slot) {
+      const BlockState state = test(slab.used, slot)      ? BlockState::used
+                               : test(slab.waiting, slot) ? BlockState::cached
+                                                          : BlockState::free;
+      if (!visit({slot_at(i, slot), size_class().block_bytes, state, arena}, argument))
+        return false;
+    }
+  }
+  return true;
+}
+
+ClassHeap::Totals ClassHeap::totals() noexcept {
+  const Guard guard{lock_};
+  Totals totals;
+  if (!has_memory()) return totals;
+  const SizeClass& c = size_class();
+  for (std::uint32_t i = 0; i < slab_count_; ++i) {
+    const Slab& slab = slabs_[i];
+    if (slab.state == SlabState::given_back) continue;
+    totals.mapped_bytes += c.slab_bytes;
+    totals.used_bytes += std::size_t{slab.used_slots} * c.slot_bytes;
+    totals.waiting_bytes += std::size_t{slab.waiting_slots} * c.slot_bytes;
+    totals.free_slots += c.slots - slab.used_slots;
+  }
+  totals.maps = maps_;
+  return totals;
+}
+
+}  // namespace ts::secure

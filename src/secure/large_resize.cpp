@@ -1,0 +1,86 @@
+// Large blocks of another size: in place, or by moving their pages.
+#include <cstring>
+
+#include "os/bad_access.h"
+#include "os/os.h"
+#include "secure/checks.h"
+#include "secure/large_blocks.h"
+
+namespace ts::secure {
+
+bool LargeBlocks::resize(const void* p, std::size_t bytes) noexcept {
+  const Guard guard{lock_};
+  Finding finding = Finding::sound;
+  LargeBlock* const block = find_used(p, finding);
+  if (finding != Finding::sound) return false;
+  const std::size_t usable = usable_for(bytes);
+  const std::size_t now = pages_of(*block);
+  const std::size_t wanted = align_up(usable, page_bytes);
+  if (wanted > now) {
+    // At least a page stays inaccessible.
+    const std::size_t behind =
+        block->reserved_begin + block->reserved_bytes - block->begin - now - page_bytes;
+    if (wanted - now > behind || !os::commit(memory_of(*block) + now, wanted - now)) return false;
+  }
+  if (wanted < now &&
+      (bytes <= max_small_bytes || !os::withdraw(memory_of(*block) + wanted, now - wanted)))
+    return false;
+  // Neither the old canary nor contents behind the new end are left.
+  const std::size_t kept = usable < block->bytes ? usable : block->bytes;
+  const std::size_t end = wanted < now ? wanted : now;
+  if (kept < end) std::memset(memory_of(*block) + kept, 0, end - kept);
+  block->bytes = usable;
+  block->asked = bytes;
+  write_tail(*block);
+  if constexpr (debug_level >= 2) check_slow_path(block->begin);
+  return true;
+}
+
+std::byte* LargeBlocks::move(const void* p, std::size_t bytes) noexcept {
+  LargeBlock old;
+  if (bytes <= max_small_bytes) return nullptr;  // a block that is large for its alignment only
+  {
+    const Guard guard{lock_};
+    Finding finding = Finding::sound;
+    LargeBlock* const block = find_used(p, finding);
+    if (block == nullptr || bytes <= block->bytes) return nullptr;
+    block->state = LargeState::leaving;
+    old = *block;
+  }
+  LargeBlock moved;
+  // A block that grew once tends to grow again: half as many addresses again, if there are so many.
+  const bool is_reserved =
+      reserve(bytes, page_bytes, bytes / 2, moved) || reserve(bytes, page_bytes, 0, moved);
+  const std::size_t old_pages = pages_of(old);
+  bool is_moved = false;
+  if (is_reserved) {
+    // All of it, also the place of the old pages: os::move_pages() may look there.
+    if (!os::commit(memory_of(moved), pages_of(moved))) {
+      unreserve(moved);
+    } else if (!os::move_pages(memory_of(old), memory_of(moved), old_pages)) {
+      // The pages between the two are unmapped already.
+      std::byte* const behind = memory_of(moved) + old_pages;
+      os::unmap(reinterpret_cast<void*>(moved.reserved_begin), moved.begin - moved.reserved_begin);
+      os::unmap(behind, moved.reserved_begin + moved.reserved_bytes - address_of(behind));
+    } else {
+      is_moved = true;
+      std::memset(memory_of(moved) + old.bytes, 0, old_pages - old.bytes);
+      write_tail(moved);
+    }
+  }
+  {
+    const Guard guard{lock_};
+    if (!is_moved) {
+      if (is_reserved) table_.break_promise();
+      table_.find(old.begin)->state = LargeState::used;
+      return nullptr;
+    }
+    table_.insert(moved);
+    ++maps_;
+    if constexpr (debug_level >= 2) check_slow_path(moved.begin);
+  }
+  put_away(old.begin);
+  return memory_of(moved);
+}
+
+}  // namespace ts::secure

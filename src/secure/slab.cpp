@@ -1,0 +1,45 @@
+#include "secure/slab.h"
+
+#include <bit>
+
+namespace ts::secure {
+namespace {
+
+SlabState state_by_counts(const Slab& slab, const SizeClass& c) noexcept {
+  const unsigned taken = slab.used_slots + slab.waiting_slots;
+  return taken == 0 ? SlabState::empty : taken < c.slots ? SlabState::partial : SlabState::full;
+}
+
+}  // namespace
+
+Fault find_slot_fault(const Slab& slab, const SizeClass& c) noexcept {
+  unsigned used = 0;
+  unsigned waiting = 0;
+  for (unsigned word = 0; word < Slab::words; ++word) {
+    const std::uint64_t both = slab.used[word] & slab.waiting[word];
+    if (both != 0) return {"a slot is either in use or waiting", &slab};
+    const std::uint64_t any = slab.used[word] | slab.waiting[word];
+    const unsigned first = word * 64;
+    const unsigned slots = c.slots < first ? 0 : c.slots - first;
+    if (slots < 64 && any >> slots != 0) return {"a slab has no slot behind its last", &slab};
+    used += static_cast<unsigned>(std::popcount(slab.used[word]));
+    waiting += static_cast<unsigned>(std::popcount(slab.waiting[word]));
+  }
+  if (used != slab.used_slots) return {"used_slots counts the slots in use", &slab};
+  if (waiting != slab.waiting_slots) return {"waiting_slots counts the waiting slots", &slab};
+  if ((slab.canary & ~canary_mask) != 0) return {"a canary begins with a zero byte", &slab};
+  return {};
+}
+
+Fault find_slab_fault(const Slab& slab, const SizeClass& c) noexcept {
+  if (const Fault fault = find_slot_fault(slab, c)) return fault;
+  const SlabState state = state_by_counts(slab, c);
+  if (slab.state == SlabState::given_back) {
+    if (state != SlabState::empty) return {"a slab that is given back has free slots only", &slab};
+  } else if (slab.state != state) {
+    return {"a slab's state is that of its slots", &slab};
+  }
+  return {};
+}
+
+}  // namespace ts::secure

@@ -1,0 +1,85 @@
+// A slab: pages of a region, cut into slots of one size, each a block and its canary. The slots hold
+// blocks only; this descriptor lies in the region's table.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/fault.h"
+#include "secure/quarantine.h"
+#include "secure/random.h"
+#include "secure/size_classes.h"
+
+namespace ts::secure {
+
+enum class SlabState : std::uint8_t {
+  given_back,  // not accessible: it has no memory
+  partial,     // has free slots, and others
+  full,        // has no free slot
+  empty,       // has free slots only
+};
+
+// Invariants, whenever the class heap is unlocked:
+//   slot     in use, waiting, or free: `used` and `waiting` have no bit in common, and no bit behind
+//            the last slot
+//   counts   used_slots and waiting_slots are the numbers of those bits
+//   state    given_back, full and empty as above; partial, otherwise
+//   canary   its first byte in memory is 0, which ends a string before it reads the others
+//   memory   until a program writes there: the canary stands behind each block in use, and each
+//            other slot is zero
+struct Slab {
+  static constexpr unsigned words = max_slab_slots / 64;
+
+  std::uint64_t used[words];
+  std::uint64_t waiting[words];
+  std::uint64_t canary;  // drawn whenever the slab gets memory
+  std::uint32_t next;    // in the list of its state: numbers, plus one; 0: none
+  std::uint32_t before;
+  std::uint16_t used_slots;
+  std::uint16_t waiting_slots;
+  SlabState state;
+};
+
+// Checks all of them but `memory`.
+Fault find_slab_fault(const Slab& slab, const SizeClass& c) noexcept;
+// Checks slots, counts and canary, which hold while the slab changes its state, too.
+Fault find_slot_fault(const Slab& slab, const SizeClass& c) noexcept;
+
+inline constexpr std::uint64_t canary_mask = ~std::uint64_t{0xff};
+
+inline bool test(const std::uint64_t* bits, unsigned slot) noexcept {
+  return (bits[slot / 64] >> slot % 64 & 1) != 0;
+}
+inline void set(std::uint64_t* bits, unsigned slot) noexcept {
+  bits[slot / 64] |= std::uint64_t{1} << slot % 64;
+}
+inline void clear(std::uint64_t* bits, unsigned slot) noexcept {
+  bits[slot / 64] &= ~(std::uint64_t{1} << slot % 64);
+}
+
+// Slabs by number plus one, linked in both directions.
+struct SlabList {
+  std::uint32_t first = 0;
+  std::uint32_t last = 0;
+};
+
+// The beginning of each table, before the slabs.
+//
+// Invariant: each waiting slot of the class heap is in the quarantine once, as its ticket.
+struct ClassStore {
+  Random random;
+  Quarantine<max_waiting> quarantine;
+};
+
+// A slot as a number other than 0, for the quarantine.
+constexpr std::uint32_t ticket_of(std::uint32_t slab, unsigned slot) noexcept {
+  return slab * max_slab_slots + slot + 1;
+}
+constexpr std::uint32_t slab_of_ticket(std::uint32_t ticket) noexcept {
+  return (ticket - 1) / max_slab_slots;
+}
+constexpr unsigned slot_of_ticket(std::uint32_t ticket) noexcept {
+  return (ticket - 1) % max_slab_slots;
+}
+
+}  // namespace ts::secure

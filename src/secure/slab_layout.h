@@ -1,0 +1,61 @@
+// The places of slabs and their guards in a region. Pure arithmetic.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "secure/size_classes.h"
+
+namespace ts::secure {
+
+// The first slabs of a region have a guard each. Further slabs share one with their group, which is
+// one mapping: Linux allows a process about 65,000 of those, which is too few for a guard at each
+// slab of a gigabyte of small blocks.
+inline constexpr std::uint32_t guarded_slabs = 256;
+inline constexpr std::uint32_t group_slabs = 16;
+
+constexpr std::size_t guarded_bytes(const SizeClass& c) noexcept {
+  return std::size_t{guarded_slabs} * c.pitch_bytes;
+}
+constexpr std::size_t group_bytes(const SizeClass& c) noexcept {
+  return std::size_t{group_slabs} * c.slab_bytes + page_bytes;
+}
+
+// Where a slab begins in its region.
+constexpr std::size_t offset_of(const SizeClass& c, std::uint32_t slab) noexcept {
+  if (slab < guarded_slabs) return std::size_t{slab} * c.pitch_bytes;
+  const std::uint32_t behind = slab - guarded_slabs;
+  return guarded_bytes(c) + behind / group_slabs * group_bytes(c) +
+         std::size_t{behind % group_slabs} * c.slab_bytes;
+}
+
+// The slab that has an offset or lies before it, and the offset in that slab.
+struct InSlab {
+  std::size_t slab;
+  std::size_t offset;
+};
+constexpr InSlab slab_at(const SizeClass& c, std::size_t offset) noexcept {
+  if (offset < guarded_bytes(c)) return {offset / c.pitch_bytes, offset % c.pitch_bytes};
+  offset -= guarded_bytes(c);
+  const std::size_t group = offset / group_bytes(c);
+  const std::size_t in_group = offset % group_bytes(c);
+  std::size_t slab = in_group / c.slab_bytes;
+  if (slab == group_slabs) --slab;  // the group's guard
+  return {guarded_slabs + group * group_slabs + slab, in_group - slab * c.slab_bytes};
+}
+
+static_assert([] {
+  for (const SizeClass& c : size_classes) {
+    for (std::uint32_t slab = guarded_slabs - 2; slab < guarded_slabs + 2 * group_slabs; ++slab) {
+      const std::size_t begin = offset_of(c, slab);
+      const InSlab first = slab_at(c, begin);
+      const InSlab last = slab_at(c, begin + c.slab_bytes - 1);
+      if (first.slab != slab || first.offset != 0 || last.slab != slab) return false;
+      if (begin + c.slab_bytes > offset_of(c, slab + 1)) return false;
+      if (offset_of(c, slab) > std::size_t{slab} * c.pitch_bytes) return false;
+    }
+  }
+  return true;
+}());
+
+}  // namespace ts::secure
