@@ -7,10 +7,10 @@
 //   heap            what one thread owns: cache bins, slabs, batches, a span cache
 //   cache bin       a heap's LIFO stock of free blocks of one class; malloc pops, free pushes
 //   remote free     a free by a thread that does not own the slab: a bit, in a batch at first
-//   pending         remote frees of a slab that were sent and not collected yet
+//   pending         remote frees of a slab that were counted and not taken from `used` yet
 //   collect         the owner takes the pending frees of its slabs
 //   retire          an empty slab goes back to the page heap
-//   reclaim         another thread retires slabs that remote frees emptied, if the owner is blocked
+//   reclaim         another thread retires slabs that remote frees emptied, before the owner does
 //   abandoned heap  the heap of an ended thread, until a thread adopts it
 //   page map        per page: the entry that free() reads, the span, the remote frees
 //   page heap       all spans, under one lock; free spans are dirty (resident) or clean (zero)
@@ -23,10 +23,11 @@
 //   any      every thread: atomic, and argued where it is used
 //   const    no thread, once another can see it
 //
-// An engine is at rest while no thread is inside of it. Equations "at rest" hold then for all
-// heaps, and for a thread's own heap whenever that thread is outside of the engine. invariants.cpp
-// checks them all. A call that never returns (longjmp out of a signal handler, a thread that the
-// child of a fork lacks) may leave one list one block longer or shorter than its count.
+// An engine is at rest while no thread is inside of it; equations "at rest" hold then. Those of one
+// heap also hold whenever its own thread is outside, but for frees that other threads are sending.
+// invariants.cpp checks them all. A call that never returns (longjmp out of a signal handler,
+// cancellation, a thread that the child of a fork lacks) may leave one list one block longer or
+// shorter than its count.
 #pragma once
 
 #include <cstddef>
@@ -85,7 +86,7 @@ inline bool is_of_slab(PageMapEntry entry) noexcept {
 // ---- spans ----
 
 enum class SpanState : std::uint8_t {
-  in_use,  // the last page of a span in use; or a span between two states
+  in_use,  // the last page of a span in use; or a span that changes its state
   free,    // first and last page of a free span
   slab,
   large,
@@ -171,7 +172,7 @@ struct HeapFront {
   PageMapEntry self = no_owner;          // const: its number as map entries have it
   bool is_abandoned = false;             // abandoned_lock
   bool keeps_bins = false;               // abandoned_lock: abandoned with blocks in its bins
-  bool from_fork = false;                // abandoned_lock: its thread was not forked, and cut off
+  bool from_fork = false;                // abandoned_lock: by a fork, which may have cut it off
   bool has_wide_bins = false;            // const: it is one of the first
   Atomic<bool> busy{false};              // owner: changes a batch; a fork leaves such a heap alone
   Atomic<Holder> holder{};               // any: which thread holds the heap
