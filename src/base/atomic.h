@@ -1,5 +1,5 @@
-// Memory that threads share, by names that the models (tests/models) replace: there, an Atomic's
-// accesses are scheduled, a Plain's are checked for data races, and a fork may cut in at each.
+// Memory that threads share, by names that the models (tests/models) replace. There, accesses to an
+// Atomic are scheduled, those to a Plain are checked for data races, and a fork may cut in at each.
 #pragma once
 
 #include <atomic>
@@ -10,7 +10,7 @@ namespace ts {
 template <class T>
 using Atomic = std::atomic<T>;
 
-// What one thread at a time touches.
+// Memory that one thread at a time touches.
 template <class T>
 using Plain = T;
 

@@ -1,4 +1,4 @@
-// How a fork in one thread learns that another was in the middle of something.
+// A mark by which the child of a fork finds state that another thread was changing.
 #pragma once
 
 #include "base/atomic.h"
@@ -7,10 +7,10 @@ namespace ts {
 
 // A mark that a thread is changing its own state, for as long as this object lives; marks of one
 // thread nest. If it is set in the child of a fork, the state was caught in mid-change and is
-// unusable. What makes this sound: until a fork has write-protected and flushed a page, the
-// parent's stores to it reach the child too, and afterwards they fault and wait; so the child sees,
-// for each thread, all its stores up to one point of its program order. The barriers keep that
-// order: set, change, clear.
+// unusable. The argument: until a fork has write-protected and flushed a page, the parent's stores
+// to it reach the child too; afterwards they fault and wait. So the child sees, for each thread,
+// all its stores up to one point of its program order. The barriers keep that order: set, change,
+// clear.
 class BusyMark {
  public:
   explicit BusyMark(Atomic<bool>& busy) noexcept

@@ -1,6 +1,6 @@
-// A number that one thread at a time changes (it holds a lock, or owns the heap) and any thread may
-// read for statistics: a relaxed store of a relaxed load, so that it costs no locked instruction
-// and is no data race. It orders nothing.
+// A number that one thread at a time changes (a lock's holder, or a heap's owner), and any thread
+// may read for statistics. A change is a relaxed store of a relaxed load: no locked instruction, no
+// data race, no order.
 #pragma once
 
 #include <atomic>

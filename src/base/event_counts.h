@@ -1,8 +1,7 @@
-// What explains the cost of an allocator: how often each thing happened, and in which thread. In
-// the counted libraries (lib/counted) each count_event() adds to a number of the calling thread's
-// own. It is always called under `if constexpr (counting)`, so that all other builds are the same
-// to the last instruction as if it were not there. It refuses to say which numbers a strategy has,
-// and where they are written: override/counters.cpp does.
+// Counts of the events that explain the cost of an allocator, by thread. In the counted libraries
+// (lib/counted) each count_event() adds to a number of the calling thread's own. Each call stands
+// under `if constexpr (counting)`, so that no other build has an instruction for it.
+// override/counters.cpp decides which numbers a strategy has, and where they are written.
 #pragma once
 
 #include <atomic>
@@ -13,12 +12,12 @@
 
 namespace ts {
 
-// docs/formats/counters.md says what each one counts.
+// Described in docs/formats/counters.md.
 enum class Event : std::uint8_t {
-  // what the program asked for
+  // requests of the program
   allocations,
   frees,
-  // what the system was asked for
+  // requests to the system
   growth_calls,
   growth_bytes,
   trim_calls,
@@ -100,11 +99,10 @@ inline void count_event(Event event, std::uint64_t n = 1) noexcept {
 std::size_t counted_threads() noexcept;
 const ThreadCounts& counts_of_thread(std::size_t index) noexcept;
 
-// In the child of a fork, whose only thread calls it: it begins at 0.
+// In the child of a fork, called by its only thread: all counts begin at 0.
 void reset_event_counts() noexcept;
 
-// The calling thread's events are not counted as long as this lives: it looks at the heap on behalf
-// of nobody.
+// While one lives, events of the calling thread are not counted: it inspects the heap.
 class UncountedScope {
  public:
   UncountedScope() noexcept;

@@ -1,4 +1,4 @@
-// What a check of invariants found: an equation that does not hold, and where.
+// The result of a check of invariants: an equation that does not hold, and its place.
 #pragma once
 
 namespace ts {

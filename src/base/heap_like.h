@@ -1,6 +1,6 @@
-// The contract between a heap and whatever stands on it: the C functions (override/), the public
-// heaps of classic.h, the tests. Every heap of this project satisfies the concept HeapLike, proven
-// by a static_assert beside it, and a heap knows nothing of errno or of libc's rules.
+// The contract between a heap and its users: the C functions (override/), the public heaps of
+// classic.h, the tests. Every heap of this project satisfies the concept HeapLike, as a
+// static_assert beside it proves. A heap knows nothing of errno or of libc's rules.
 #pragma once
 
 #include <algorithm>
@@ -31,8 +31,7 @@ struct BlockView {
 // Returns false to end the walk.
 using BlockVisitor = bool (*)(const BlockView& block, void* argument);
 
-// What can be measured of a heap at a moment when no other thread is inside it; a best effort
-// otherwise.
+// Measures of a heap: exact while no other thread is inside it, and a best effort otherwise.
 struct HeapMeasures {
   std::size_t segment_bytes = 0;  // address space obtained from the system and not given back
   std::size_t free_bytes =
@@ -53,11 +52,12 @@ struct HeapMeasures {
   }
 };
 
-// What a heap does:
+// The operations of a heap:
 //
-// - allocate: a block of at least `bytes` (0 is served as the least block), payload aligned to
-//   `alignment`, a power of two >= min_alignment; null when the system gives no more memory.
-// - release: takes back a block of allocate; never null. Aborts on a block that is not in use.
+// - allocate: a block of at least `bytes` (0 means the least block), aligned to `alignment`, a
+//   power of two >= min_alignment. Null if the system refuses memory.
+// - release: takes back a block of allocate; never null. A block that is not in use is a misuse
+//   (check.h).
 // - resize: makes the block hold at least `bytes` without moving it, or changes nothing and returns
 //   false.
 // - usable_size: bytes that the program may use; reads the block's own header only, so it needs no

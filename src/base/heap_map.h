@@ -1,5 +1,5 @@
-// A heap's memory as a picture shows it, piece by piece: what a walk for that purpose reports. A
-// piece is a block with its header, or, where blocks have none, a span of pages.
+// A heap's memory as a walk reports it for a picture, piece by piece. A piece is a block with its
+// header, or, where blocks have none, a span of pages.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ struct MapExtent {
   std::size_t bytes;
   std::size_t used_bytes;
   MapState state;
-  std::uint32_t owner;  // arena or thread heap; 0 if there is only one, or nobody's
+  std::uint32_t owner;  // arena or thread heap; 0 if there is only one, or none
 };
 
 // Called in the order of addresses within each contiguous piece of memory. Returns false to end the

@@ -11,14 +11,14 @@
     "tsmalloc is written for 64-bit Linux: block tags and packed links assume 48-bit user addresses"
 #endif
 
-// Debug level, ordered: 0 cheap misuse checks only; 1 assertions on every operation; 2 whole-heap
-// validation now and then; 3 at every operation.
+// Debug level (src/README.md): 0 checks misuse alone, and 1 invariants where a structure changes
+// hands. 2 checks the whole heap now and then, and 3 at every slow path.
 #ifndef TS_DEBUG
 #define TS_DEBUG 0
 #endif
 
 // Whether events are counted (base/event_counts.h): 1 in the libraries of lib/counted, 0 in all
-// that anybody times or ships.
+// others.
 #ifndef TS_COUNTING
 #define TS_COUNTING 0
 #endif
@@ -81,8 +81,8 @@ inline bool falls_below_zero(std::int32_t& number) noexcept {
 #endif
 }
 
-// The same value, of which the compiler knows nothing: what it has computed from it before, it
-// computes again, in the address of the access instead of before it.
+// The same value, of which the compiler knows nothing. Results derived from it are computed anew,
+// in the address of the access instead of before it.
 template <class Integer>
 inline Integer unrelated(Integer value) noexcept {
   __asm__("" : "+r"(value));

@@ -1,5 +1,5 @@
-// Functions of libc that only a report or a sampled block needs are looked up by name: each that a
-// library refers to is work for the dynamic linker at every start.
+// Functions of libc that only a report or a sampled block needs are looked up by name. Each
+// reference would be work for the dynamic linker at every start.
 #include "os/bad_access.h"
 
 #include <dlfcn.h>

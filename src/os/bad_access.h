@@ -1,5 +1,5 @@
-// What guard pages need of the system: memory that may no longer be touched, word of whoever
-// touches it nevertheless, and of who is calling.
+// System calls for guard pages: memory that may not be touched, a handler of accesses to it, and
+// call stacks.
 #pragma once
 
 #include <cstddef>
@@ -10,12 +10,11 @@ namespace ts::os {
 // them is an error.
 bool withdraw(void* begin, std::size_t bytes) noexcept;
 
-// Calls `look(address)` in the handler of SIGSEGV, before what the process had there before. The
-// program may replace the handler, and no call follows then.
+// Calls `look(address)` in the handler of SIGSEGV, ahead of the handler that the process had. If
+// the program replaces the handler, no call follows.
 void call_at_bad_access(void (*look)(const void* address)) noexcept;
 
-// Where a thread is: the addresses that its calls return to, innermost first. The first time, it
-// may allocate.
+// The return addresses of a thread's calls, innermost first. Taking the first may allocate.
 inline constexpr int most_frames = 24;
 struct CallStack {
   void* frames[most_frames] = {};

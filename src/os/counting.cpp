@@ -100,8 +100,8 @@ void end_process(int status) noexcept {
 }
 
 bool run_in_copy(bool (*look)(void*), void* argument) noexcept {
-  // Not fork(): its handlers would change what is to be looked at. No signal tells the program of
-  // the copy's end, and no wait of the program's sees it (clone(2), __WCLONE).
+  // Not fork(), since its handlers would change the heap. The copy's end sends the program no
+  // signal, and no wait of the program sees it (clone(2), __WCLONE).
   const long copy = ::syscall(SYS_clone, 0UL, nullptr, nullptr, nullptr, 0UL);
   if (copy < 0) return false;
   if (copy == 0) {
@@ -177,8 +177,7 @@ bool TextFile::publish(std::uint64_t first_number, const char* suffix) noexcept 
     path.add(suffix);
     if (::link(unfinished.text, path.text) == 0) return true;
     if (errno == EEXIST) continue;
-    // A file system without links: then nothing keeps another process of this number from being
-    // replaced.
+    // A file system without links: a file of another process with this number is replaced.
     return ::rename(unfinished.text, path.text) == 0;
   }
   return false;

@@ -1,6 +1,6 @@
-// What the counted libraries ask of the operating system beyond os.h: a clock for waits, a file of
-// text, the end of the process, a copy of it that looks at the heap. Nothing here allocates or takes
-// a lock; other builds have none of it.
+// System calls of the counted libraries beyond os.h: clock, text file, end of the process, and a
+// copy of it that inspects the heap. Nothing here allocates or takes a lock; other builds have none
+// of it.
 #pragma once
 
 #include <cstddef>
@@ -22,14 +22,14 @@ bool make_absolute(const char* path, char* absolute, std::size_t capacity) noexc
 // dynamic linker starts the process.
 bool call_at_process_exit(void (*at_exit)(void*)) noexcept;
 
-// Registers what the child of a fork does before all else but the heap.
+// Registers a handler that the child of a fork runs before all others but the heap's.
 bool call_in_forked_child(void (*child)()) noexcept;
 
 // Ends the process at once, as _exit does.
 [[noreturn]] void end_process(int status) noexcept;
 
-// Calls `look(argument)` in a copy of the process that has this thread alone, and waits; true if
-// the copy said so within two seconds. A copy that crashes harms nobody.
+// Calls `look(argument)` in a copy of the process that has this thread alone, and waits. True if
+// `look` returned true within two seconds. A crash of the copy leaves the process as it is.
 bool run_in_copy(bool (*look)(void*), void* argument) noexcept;
 
 // A file of text that appears under its name only when it is whole, and never replaces another. One

@@ -31,8 +31,8 @@ std::size_t ask_kernel(std::byte* begin, std::size_t bytes) noexcept {
   return got;
 }
 
-// From the 16 random bytes that every process is started with, so that it differs from all others;
-// and from time and process, so that it differs from its own children and from the last call.
+// Derived from the 16 random bytes that the system gives each process at its start. Time and
+// process make those of children and of later calls differ.
 void make_do(std::byte* begin, std::size_t bytes) noexcept {
   std::uint64_t seed[2] = {};
   if (const auto* const given = reinterpret_cast<const void*>(::getauxval(AT_RANDOM)))

@@ -1,16 +1,16 @@
-// What a hardened heap asks of the system beside memory: numbers that nobody can guess, and pages
-// that cannot be written to. Only the hardened library has it.
+// Requests of the hardened heap to the system beside memory: unguessable numbers, and read-only
+// pages. Only the hardened library has them.
 #pragma once
 
 #include <cstddef>
 
 namespace ts::os {
 
-// Random bytes of the kernel; where it has none yet, or gives none, what there is of the process
-// that others hardly know. Never waits, and keeps errno.
+// Random bytes of the kernel; where it has none yet, or gives none, numbers of the process that are
+// hard to guess. Never waits, and keeps errno.
 void fill_with_entropy(void* begin, std::size_t bytes) noexcept;
 
-// From now on these committed pages may only be read; a wish.
+// Makes committed pages read-only, if the system agrees.
 void make_read_only(void* begin, std::size_t bytes) noexcept;
 
 }  // namespace ts::os

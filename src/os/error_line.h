@@ -1,4 +1,4 @@
-// A line for standard error, made without stdio and without memory; what does not fit is cut off.
+// A line for standard error, made without stdio and without memory, and cut off where it is full.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// Where the counted libraries keep each thread's numbers (base/event_counts.h): in static storage,
-// of which untouched pages cost nothing, so that counting never asks anybody for memory.
+// Each thread's numbers in the counted libraries (base/event_counts.h). They are static, so that
+// counting never allocates; untouched pages cost nothing.
 #include "base/event_counts.h"
 
 namespace ts {
@@ -8,9 +8,9 @@ namespace {
 constexpr std::size_t max_own = max_counted_threads - 1;
 constinit ThreadCounts own[max_own];
 constinit ThreadCounts of_later_threads{true};
-constinit ThreadCounts of_nobody{true};
+constinit ThreadCounts of_uncounted_scopes{true};
 
-// Threads that have come so far.
+// Threads attached so far.
 constinit std::atomic<std::size_t> threads{0};
 
 ThreadCounts& counts_at(std::size_t index) noexcept {
@@ -43,7 +43,7 @@ void reset_event_counts() noexcept {
 }
 
 UncountedScope::UncountedScope() noexcept : before_{this_thread_counts} {
-  this_thread_counts = &of_nobody;
+  this_thread_counts = &of_uncounted_scopes;
 }
 
 UncountedScope::~UncountedScope() { this_thread_counts = before_; }

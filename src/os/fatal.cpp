@@ -1,5 +1,5 @@
-// The one way to give up (declared in base/check.h): a line on standard error, then SIGABRT; and
-// how such lines are made.
+// The one way to give up (declared in base/check.h): a line on standard error, then SIGABRT.
+// ErrorLine makes such lines.
 #include <cstring>
 
 #include "base/bits.h"
@@ -51,9 +51,9 @@ void ErrorLine::write() noexcept {
 
 }  // namespace os
 
-void fatal(const char* what, const void* where) noexcept {
+void fatal(const char* message, const void* where) noexcept {
   os::ErrorLine line;
-  line.text(what);
+  line.text(message);
   if (where != nullptr) {
     line.text(": ");
     line.address(where);

@@ -1,6 +1,6 @@
 // A mutex of the whole process that every heap must hold around fork(). Heaps prepare for a fork
-// one after the other, and the first of them takes the mutex for all; the last to come back from
-// the fork lets it go. Two threads that fork at the same time take turns.
+// one after the other. The first of them takes the mutex for all; the last to come back from the
+// fork releases it. Two threads that fork at the same time take turns.
 #pragma once
 
 #include "os/mutex.h"

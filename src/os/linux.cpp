@@ -1,5 +1,5 @@
 // The Linux side of os.h: the only system calls of the allocators. It refuses to interpret
-// failures; the caller knows what they mean.
+// failures; the caller does.
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <pthread.h>
@@ -17,8 +17,8 @@
 #include "os/os.h"
 #include "os/refusals.h"
 
-// The C library's, where it has them (glibc, and the last since 2.32): its lock of the list of
-// streams, which nests, and whether there is but one thread.
+// The C library's lock of the list of streams, which nests, and its flag of a process with one
+// thread. glibc has both, the flag since 2.32.
 extern "C" {
 [[gnu::weak]] void _IO_list_lock();
 [[gnu::weak]] void _IO_list_unlock();
@@ -29,8 +29,8 @@ extern "C" {
 namespace ts::os {
 namespace {
 
-// Whether the thread that forks has the lock of the list of streams. (Between `prepare` and the
-// others; of several threads that fork, each finds the same.)
+// Whether the thread that forks has the lock of the list of streams, between `prepare` and the
+// other handlers. Several threads that fork store the same value.
 constinit std::atomic<bool> streams_are_held{false};
 
 void hold_streams() noexcept {
@@ -47,8 +47,8 @@ void reset_streams() noexcept {
   if (streams_are_held.load(std::memory_order_relaxed)) _IO_list_resetlock();
 }
 
-// Whoever asks for memory decides what a refusal does to errno; and a request that succeeds in the
-// end, after one that did not, leaves it alone.
+// Keeps errno: the caller decides on it after a refusal, and a request that succeeds after a
+// refused one leaves it alone.
 class ErrnoKept {
  public:
   ErrnoKept() noexcept = default;
@@ -67,7 +67,7 @@ void* granted(void* answer) noexcept {
   return nullptr;
 }
 
-// The system grants the address if nobody has any of the range. (MAP_FIXED_NOREPLACE says the same,
+// The system grants the address if the whole range is free. (MAP_FIXED_NOREPLACE means the same,
 // but old systems do not know it, and ThreadSanitizer makes of it a mapping at null.)
 bool place(void* begin, std::size_t bytes, int protection, int flags) noexcept {
   const ErrnoKept kept;
@@ -142,9 +142,9 @@ bool map_at(void* begin, std::size_t bytes) noexcept {
   return place(begin, bytes, PROT_READ | PROT_WRITE, 0);
 }
 
-// Where nothing is in the way: programs lie at 0x400000 or above 0x5555'5555'4000 with their break
-// behind them, the system places mappings downwards from 0x7fff'ffff'f000 (or upwards from
-// 0x2aaa'aaaa'a000, with an unlimited stack), sanitizers' shadows end at 0x1000'7fff'8000, and
+// Away from other mappings: programs lie at 0x400000 or above 0x5555'5555'4000 with their break
+// behind them. The system places mappings downwards from 0x7fff'ffff'f000, or upwards from
+// 0x2aaa'aaaa'a000 with an unlimited stack. Sanitizers' shadows end at 0x1000'7fff'8000, and
 // valgrind has nothing above 0x1000'0000'0000.
 void* lonely_address(unsigned attempt, std::size_t bytes) noexcept {
   constexpr std::uintptr_t unit = std::uintptr_t{2} << 20;
@@ -152,8 +152,8 @@ void* lonely_address(unsigned attempt, std::size_t bytes) noexcept {
   constexpr std::uintptr_t first[] = {0x3800'0000'0000, 0x4000'0000'0000, 0x0200'0000'0000};
   constexpr std::size_t most_bytes = 2 * spread + spread / 2;
   if (attempt >= sizeof first / sizeof *first || bytes > most_bytes) return nullptr;
-  // As random as the places of the stack and of the libraries, and not at all where somebody has
-  // turned that off to see the same twice.
+  // As random as the addresses of the stack and of the libraries, and constant where that
+  // randomization is off.
   const int on_stack = 0;
   const std::uint64_t places =
       address_of(&on_stack) ^ mix(reinterpret_cast<std::uintptr_t>(&lonely_address));
@@ -179,10 +179,10 @@ bool move_pages(void* from, void* to, std::size_t bytes) noexcept {
   const ErrnoKept kept;
   constexpr int flags = MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP;  // Linux 5.7
   if (::mremap(from, bytes, bytes, flags, to) != MAP_FAILED) return true;
-  // Until Linux 6.17 a range of several mappings is refused, after `to` was unmapped. Since then
-  // each mapping moves by itself, and the process may reach its limit of mappings in between: what
-  // went already comes back as a copy. What is not zero has not gone, and in place of it somebody
-  // else may have mapped something by now.
+  // Before Linux 6.17, a range of several mappings is refused, after `to` was unmapped. From 6.17
+  // on each mapping moves by itself, and the process may reach its limit of mappings in between.
+  // Pages that moved are copied back. A page that is not zero did not move, and another thread may
+  // have mapped memory at its destination.
   if (errno != ENOMEM) return false;
   const std::size_t page = page_bytes();
   for (std::size_t at = 0; at < bytes; at += page) {
@@ -206,22 +206,22 @@ void refuse_huge_pages(void* begin, std::size_t bytes) noexcept {
 }
 
 // By /proc, and not by mincore(2), which the filters of sandboxed services kill a process for
-// (systemd dropped it from @system-service in 2019).
+// (systemd's @system-service lacks it).
 std::size_t touched_pages(const void* begin, std::size_t bytes, std::size_t looked_at) noexcept {
   const ErrnoKept kept;
   std::size_t touched = 0;
   const long pagemap = ::syscall(SYS_openat, AT_FDCWD, "/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
   const std::size_t step = bytes / looked_at;
   for (std::size_t i = 0; pagemap >= 0 && i < looked_at; ++i) {
-    // proc_pid_pagemap(5). A page of zeroes that was read only is in memory as everybody's.
+    // proc_pid_pagemap(5). A page of zeroes that was only read is in memory, and shared.
     constexpr std::uint64_t in_memory = std::uint64_t{1} << 63;
     constexpr std::uint64_t swapped = std::uint64_t{1} << 62;
-    constexpr std::uint64_t nobody_elses = std::uint64_t{1} << 56;
+    constexpr std::uint64_t exclusive = std::uint64_t{1} << 56;
     // Anywhere in its part of the range: programs use memory in even distances, too.
     const std::size_t at = reinterpret_cast<std::uintptr_t>(begin) + i * step + mix(i) % step;
     std::uint64_t entry = 0;
     ::syscall(SYS_pread64, pagemap, &entry, sizeof entry, at / page_bytes() * sizeof entry);
-    const bool is_own = (entry & in_memory) != 0 && (entry & nobody_elses) != 0;
+    const bool is_own = (entry & in_memory) != 0 && (entry & exclusive) != 0;
     touched += is_own || (entry & swapped) != 0 ? 1 : 0;
   }
   if (pagemap >= 0) ::syscall(SYS_close, pagemap);
@@ -267,7 +267,7 @@ bool call_at_thread_exit(void (*on_exit)(void*), void* argument) noexcept {
   return ::pthread_setspecific(chosen - 1, argument) == 0;
 }
 
-// What is registered last is prepared first, and comes back last.
+// Handlers registered last are the first to prepare, and the last to come back.
 bool call_around_fork(void (*prepare)(), void (*parent)(), void (*child)()) noexcept {
   return ::pthread_atfork(prepare, parent, child) == 0 &&
          ::pthread_atfork(hold_streams, let_go_of_streams, reset_streams) == 0;

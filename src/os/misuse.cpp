@@ -1,4 +1,4 @@
-// What is said of a misuse by the program (declared in base/check.h), and whether it goes on.
+// Reports of misuse by the program (declared in base/check.h), and whether it goes on.
 #include <atomic>
 #include <cerrno>
 
@@ -12,7 +12,7 @@ namespace ts {
 namespace {
 
 // By Misuse. Arrays of characters: pointers to them would be relocations at each start.
-constexpr char what[misuse_kinds][112] = {
+constexpr char messages[misuse_kinds][112] = {
     "double free: this block is free already",
     "this memory is not of this malloc: another allocator's, the stack's, a variable's, no one's",
     "no block that is in use begins here",
@@ -25,7 +25,7 @@ constexpr char where_found[][28] = {
     "free(", "realloc(", "malloc_usable_size(", "a sized free(", "found in a later call (",
 };
 
-// Relaxed: whoever is first reports, and nothing else hangs on it.
+// Relaxed: the first thread reports, and nothing else depends on it.
 constinit std::atomic<bool> told[misuse_kinds];
 
 bool goes_on(Misuse kind) noexcept {
@@ -38,9 +38,9 @@ bool goes_on(Misuse kind) noexcept {
     case OnMisuse::by_kind:
       break;
   }
-  // Where two allocators are in one process, which preloading makes likely, blocks of the other
-  // come here; leaving them alone harms nobody. All else means that memory is not what the program
-  // believes.
+  // With two allocators in one process, which preloading makes likely, blocks of the other come
+  // here; leaving them alone is harmless. Every other kind means that memory is not as the program
+  // assumes.
   return kind == Misuse::foreign_pointer;
 }
 
@@ -59,7 +59,7 @@ void report_misuse(Misuse kind, FoundBy found_by, const void* where,
   line.text(where_found[static_cast<std::size_t>(found_by)]);
   if (where != nullptr) line.address(where);
   line.text("): ");
-  line.text(what[kind_index]);
+  line.text(messages[kind_index]);
   if (block_bytes != 0) {
     line.text("; blocks of ");
     line.number(block_bytes);
@@ -71,7 +71,7 @@ void report_misuse(Misuse kind, FoundBy found_by, const void* where,
                 ? "; compile with -fsanitize=address, or run under valgrind, to see where it began"
                 : "; the calls that led here:");
   line.write();
-  if (!is_late && is_first) {  // to find out who calls may itself run into misuse
+  if (!is_late && is_first) {  // taking a call stack may itself run into misuse
     os::CallStack stack;
     os::take_call_stack(stack);
     os::write_call_stack(stack);

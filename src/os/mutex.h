@@ -1,6 +1,6 @@
 // Locks over os::wait and os::wake, usable before main and in a heap that is a zero-initialised
-// static. Not recursive, no owner recorded; a child of fork resets what its parent's threads left
-// in them. Nothing here allocates.
+// static. Not recursive, no owner recorded; the child of a fork resets them. Nothing here
+// allocates.
 #pragma once
 
 #include <atomic>
@@ -50,9 +50,9 @@ class TS_CAPABILITY("mutex") Mutex {
       os::wake(word_, 1);
   }
 
-  // Before a fork, and after it in the parent. In a process of one thread whoever has the mutex is
-  // that thread, below the signal handler that forks, perhaps in a fork itself; then it goes on when
-  // the handler returns, on either side, and the mutex stays as it is.
+  // Before a fork, and after it in the parent. In a process of one thread, a locked mutex belongs
+  // to that thread, which a signal handler interrupted, perhaps in a fork, to fork itself. The
+  // thread goes on when the handler returns, in parent and child, so the mutex stays locked.
   void lock_for_fork() noexcept TS_NO_ANALYSIS {
     if (os::has_one_thread()) {
       is_interrupted_ = !try_lock();
@@ -66,8 +66,8 @@ class TS_CAPABILITY("mutex") Mutex {
     is_interrupted_ = false;
   }
 
-  // In the child of a fork, where no other thread exists: whatever the word says, the mutex is
-  // free, but for the thread that was interrupted.
+  // In the child of a fork, which has no other thread: the mutex is free, unless its holder is the
+  // thread that was interrupted.
   void reset_after_fork() noexcept TS_NO_ANALYSIS {
     if (!is_interrupted_) word_.store(unlocked, std::memory_order_relaxed);
     is_interrupted_ = false;
@@ -76,7 +76,7 @@ class TS_CAPABILITY("mutex") Mutex {
  private:
   static constexpr std::uint32_t unlocked = 0;
   static constexpr std::uint32_t locked = 1;
-  static constexpr std::uint32_t contended = 2;  // locked, and somebody may be parked
+  static constexpr std::uint32_t contended = 2;  // locked, and a thread may be parked
 
   void lock_slow() noexcept TS_NO_ANALYSIS {
     [[maybe_unused]] const CountedWait wait{};
@@ -92,18 +92,18 @@ class TS_CAPABILITY("mutex") Mutex {
   }
 
   std::atomic<std::uint32_t> word_{unlocked};
-  bool is_interrupted_ = false;  // around a fork: whoever has it is below the one that forks
+  bool is_interrupted_ = false;  // around a fork: its holder was interrupted to fork
 };
 
-// A writer-preferring reader-writer lock with exactly two rules: a reader passes when no writer is
-// writing or waiting; a writer passes when nobody reads or writes.
+// A writer-preferring reader-writer lock with two rules: a reader passes when no writer writes or
+// waits; a writer passes when no thread reads or writes.
 //
 //   word_:   waiting writers (16 bits) | writing (1 bit) | readers (15 bits)
 //
 // Waiting writers hold a place in the word from the moment they ask, so a stream of readers cannot
-// starve them. The word is seq_cst in the places where it pairs with parked_readers_: a reader
-// announces that it parks and then re-reads the word, an unlocking writer clears the word and then
-// reads the announcement; at least one of the two sees the other (Dekker), so no wake is lost.
+// starve them. The word is seq_cst where it pairs with parked_readers_: a reader announces that it
+// parks and then re-reads the word. An unlocking writer clears the word and then reads the
+// announcement. At least one of the two sees the other (Dekker), so no wake is lost.
 class TS_CAPABILITY("shared mutex") SharedMutex {
  public:
   constexpr SharedMutex() = default;
@@ -118,7 +118,7 @@ class TS_CAPABILITY("shared mutex") SharedMutex {
   bool try_lock_shared() noexcept TS_NO_ANALYSIS {
     std::uint32_t word = word_.load(std::memory_order_relaxed);
     while ((word & (writing | waiting_mask)) == 0) {
-      // acquire: sees what the last writer's unlock (release) published
+      // acquire: pairs with the last writer's unlock (release)
       if (word_.compare_exchange_weak(word, word + one_reader, std::memory_order_acquire,
                                       std::memory_order_relaxed))
         return counted(true);

@@ -41,7 +41,7 @@ constexpr Option table[] = {
      "1: print this list at the start of each process"},
 };
 
-// Read elsewhere: by the counted libraries, the tools, and the lab, which say what they are for.
+// Variables that the counted libraries, the tools and the lab read and describe.
 constexpr char others[] = "COUNTERS|COUNT_DIR|LEDGER|RECORD|ALLOCATOR|BUILD_DIR|LAYOUT_PADDING";
 
 // A part of a text.
@@ -62,7 +62,7 @@ Word word_until(const char* text, char end) noexcept {
 
 void append(ErrorLine& line, Word word) noexcept { line.text(word.begin, word.length); }
 
-// What the environment says, without what would command a terminal.
+// A word of the environment, without characters that control a terminal.
 void append_foreign(ErrorLine& line, Word word) noexcept {
   for (const char& letter : std::string_view{word.begin, word.length})
     line.text(letter >= ' ' && letter <= '~' ? &letter : "?", 1);
@@ -164,7 +164,7 @@ void warn_of_value(const Option& option, const char* text) noexcept {
   line.write();
 }
 
-// Whether the environment says something of each option.
+// Whether the environment sets each option.
 using Given = bool[std::size(table)];
 
 // A variable of the environment, behind the prefix.

@@ -1,18 +1,18 @@
-// What a user can choose by the environment, and the only place that reads it: the table in
-// options.cpp has the name, the kind, the default, the range and a line of help of each variable
-// TSMALLOC_*. Names that it does not have are warned about, once, with the nearest that it has.
+// Options that the environment sets, and the only place that reads it. The table in options.cpp has
+// name, kind, range and a line of help of each variable TSMALLOC_*. An unknown name causes a
+// warning, which has the nearest known one.
 //
 // Everything has its default until the library's first constructor runs, before all others of the
 // process; then the values are const. A process with more rights than its user (AT_SECURE) keeps
 // the defaults. It refuses to allocate, to use the C library's environment, which is not there yet,
-// and to be asked on a fast path.
+// and to be read on a fast path.
 #pragma once
 
 #include <cstdint>
 
 namespace ts {
 
-// What happens after a misuse by the program was reported (base/check.h).
+// The consequence of a misuse by the program that was reported (base/check.h).
 enum class OnMisuse : std::uint32_t {
   by_kind,  // a foreign pointer is left alone, all else aborts
   abort,
@@ -24,7 +24,8 @@ enum class OnMisuse : std::uint32_t {
 struct Options {
   OnMisuse on_misuse = OnMisuse::by_kind;
   std::uint32_t show = 0;
-  std::uint32_t guard_sample = 0;  // one block in so many is guarded (engine/guarded.h); 0: none
+  std::uint32_t guard_sample =
+      0;  // one block in so many is guarded (engine/sampled_guard.h); 0: none
 };
 
 inline constinit Options current_options;

@@ -1,7 +1,7 @@
-// Everything the allocators ask of the operating system, and nothing else: the one seam that tests
-// replace to inject failure. Conventions: sizes are bytes; memory handed out is page-aligned and
-// zero-filled; a null result or `false` means refused, with nothing changed, errno included; no
-// function allocates, and none keeps state but the process's own.
+// All requests of the allocators to the operating system: the one seam that tests replace to inject
+// failure. Sizes are bytes; memory handed out is page-aligned and zero-filled. A null result or
+// `false` means refused, with nothing changed, errno included. No function allocates, and none
+// keeps state but the process's own.
 #pragma once
 
 #include <atomic>
@@ -36,26 +36,27 @@ bool commit(void* begin, std::size_t bytes) noexcept;
 // Address space without memory again.
 bool decommit(void* begin, std::size_t bytes) noexcept;
 
-// Address space, or committed memory, at exactly this page, and never over what is there.
+// Address space, or committed memory, at exactly this page, and never over another mapping.
 bool reserve_at(void* begin, std::size_t bytes) noexcept;
 bool map_at(void* begin, std::size_t bytes) noexcept;
 
-// An address, a multiple of 2 MiB, behind which nobody is likely to have or to get any of the next
-// `bytes`; another one for each attempt from 0 on, until it is null.
+// An address, a multiple of 2 MiB, at which `bytes` are likely to be free and to stay so. Each
+// attempt from 0 on gives another address; null is the last.
 void* lonely_address(unsigned attempt, std::size_t bytes) noexcept;
 
-// Gives the pages of one range of committed memory to another of the same length (whole pages, not
-// overlapping), which reads as zero; afterwards the first is committed still, and reads as zero. If
-// it fails, the first is as before, and the second is nobody's: not to be touched again.
+// Moves the pages of one range of committed memory to another, which reads as zero and has the same
+// length (whole pages, not overlapping). Afterwards the first is still committed, and reads as
+// zero. On failure, the first is as before, and the second must not be touched again.
 bool move_pages(void* from, void* to, std::size_t bytes) noexcept;
 
-// Asks for huge pages in a range that is about to be filled; a wish.
+// Asks for huge pages in a range that is about to be filled; a hint.
 void prefer_huge_pages(void* begin, std::size_t bytes) noexcept;
-// Takes the wish back, and whatever else would give huge pages to the range.
+// Takes the hint back, and keeps the range without huge pages.
 void refuse_huge_pages(void* begin, std::size_t bytes) noexcept;
 
-// Of `looked_at` pages of a range, one in each part of it, how many have been written to, and are
-// not shared with the other side of a fork; 0 where the system does not tell. Touches none of them.
+// Samples `looked_at` pages of a range, one in each part of it, and counts those that were written
+// to and are not shared through a fork. The count is 0 where the system does not tell. Touches none
+// of them.
 std::size_t touched_pages(const void* begin, std::size_t bytes, std::size_t looked_at) noexcept;
 
 // A clock that never goes back, to a few milliseconds, and cheap to read; never 0.
@@ -78,16 +79,16 @@ void wake(const std::atomic<std::uint32_t>& word, int count, std::uint32_t kinds
 bool call_at_thread_exit(void (*on_exit)(void*), void* argument) noexcept;
 
 // Registers handlers that run around every fork(): `prepare` in the parent before it, `parent` and
-// `child` after it. They run while nobody has the C library's lock of its list of streams but the
-// thread that forks: the library would take it after `prepare`, and whoever had it, in fflush(NULL)
-// for one, might be waiting for what `prepare` took.
+// `child` after it. They run while the thread that forks holds the C library's lock of its list of
+// streams. The library would take it after `prepare`, while its holder, in fflush(NULL) for one,
+// might wait for a lock that `prepare` took.
 bool call_around_fork(void (*prepare)(), void (*parent)(), void (*child)()) noexcept;
 
 // Whether the process has never had another thread; false where the C library does not tell.
 bool has_one_thread() noexcept;
 
-// To be called, without a lock, before a program is told that there is no memory: if that is so
-// because it has as many mappings as a process may have, says so on standard error, once.
+// To be called without a lock, before an allocation fails. If the process has as many mappings as
+// the system allows, says so on standard error, once.
 void explain_refusal() noexcept;
 
 // Writes to standard error without stdio, as much as one write(2) takes; no cancellation point.

@@ -1,6 +1,5 @@
-// Why the system refused memory, where the program cannot see it: memory is there, but the process
-// has as many mappings as it may (vm.max_map_count). All other reasons speak for themselves, and
-// are left alone.
+// Explains the refusal that a program cannot see: memory is free, but the process has as many
+// mappings as it may (vm.max_map_count). Other refusals need no explanation.
 #include "os/refusals.h"
 
 #include <fcntl.h>
@@ -18,16 +17,16 @@
 namespace ts::os {
 namespace {
 
-// All relaxed: a count, and nothing hangs on it but when one looks.
+// All relaxed: counts, which decide only when to look.
 constinit std::atomic<std::uint32_t> refusals{0};
 constinit std::atomic<std::uint32_t> looked_at{
-    0};  // so many of them were looked into, or were told
+    0};  // refusals at the last look; UINT32_MAX: reported
 
 // So near to the limit, some requests are refused and others are not.
 constexpr std::size_t near_limit = 16;
 
-// Calls `visit(text, bytes)` for the contents of a file, in pieces. By system calls: what libc
-// makes of them are places where a thread may be cancelled.
+// Calls `visit(text, bytes)` for the contents of a file, in pieces. By system calls, since libc's
+// functions are cancellation points.
 template <class Visit>
 bool read_file(const char* path, Visit visit) noexcept {
   const long file = ::syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
@@ -63,7 +62,7 @@ Mappings mappings() noexcept {
 void note_refusal() noexcept { refusals.fetch_add(1, std::memory_order_relaxed); }
 
 void explain_refusal() noexcept {
-  // A program that lives with refusals is not to pay for each: the first is looked into, and then
+  // A program that survives refusals must not pay for each: the first is looked into, and then
   // every one that doubles their number.
   const std::uint32_t now = refusals.load(std::memory_order_relaxed);
   std::uint32_t before = looked_at.load(std::memory_order_relaxed);

@@ -1,4 +1,4 @@
-// Between the requests for memory that the system refused and what is said about it. Inside os/.
+// Refused requests for memory, counted for explain_refusal() (os.h). Inside os/.
 #pragma once
 
 namespace ts::os {
