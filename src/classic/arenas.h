@@ -1,7 +1,7 @@
 // Strategy `arenas`: several heaps, each with its own mutex (lecture D's "solution 2", the scheme
 // of ptmalloc). A thread takes the first arena whose mutex is free, beginning with the one that it
-// used last; if none is free it makes a new one. A block carries the number of its arena and
-// returns there, whoever frees it.
+// used last. If none is free, it makes a new one. A block carries the number of its arena, and
+// every free returns it there.
 #pragma once
 
 #include <new>
@@ -159,7 +159,7 @@ class Arenas : public TaggedPayloads {
     creation_lock_.unlock();
   }
 
-  // An arena whose mutex this thread now holds.
+  // Locks an arena, preferably this one.
   Arena* lock_an_arena(Arena* preferred) noexcept TS_NO_ANALYSIS {
     return preferred->lock.try_lock() ? preferred : lock_another_slow(preferred);
   }
@@ -186,22 +186,21 @@ class Arenas : public TaggedPayloads {
     if (memory == nullptr) return nullptr;
     auto* const arena = new (memory) Arena{source_, count, config_.trim_threshold_bytes};
     arena->lock.lock();
-    // release, twice: whoever sees the count sees the pointer, and whoever sees the pointer sees
-    // the arena
+    // release, twice: a thread that sees the count sees the pointer, and with the pointer the arena
     others_[count - 1].store(arena, std::memory_order_release);
     count_.store(count + 1, std::memory_order_release);
     if constexpr (counting) count_event(Event::arenas_created);
     return arena;
   }
 
-  // Allocates in an arena that this thread holds, and lets it go.
+  // Allocates in an arena that this thread has locked, and unlocks it.
   void* allocate_in(Arena* arena, const Request& request) noexcept TS_NO_ANALYSIS {
     void* const payload = arena->heap.allocate(request);
     arena->lock.unlock();
     return payload;
   }
 
-  // The system gives no more memory; another arena may have it lying free.
+  // The system gives no more memory; another arena may have a free block.
   [[gnu::noinline]] void* allocate_elsewhere_slow(const Arena* tried,
                                                   const Request& request) noexcept {
     void* payload = nullptr;

@@ -1,6 +1,6 @@
-// A block of memory with its boundary tags (Knuth, The Art of Computer Programming 1, 2.5): how
-// sizes, neighbours and owners are written into the heap. It refuses to know which blocks are free
-// for whom, or why one is chosen: that is the index's and the strategy's business.
+// A block of memory with its boundary tags (Knuth, The Art of Computer Programming 1, 2.5), which
+// hold its size, neighbours and owner. It refuses to know which blocks a heap may use, or why one
+// is chosen: the index and the strategy decide.
 //
 //        tag (8)       payload, aligned to 16
 //   ... +---------------+---------------------------------------------------------+ next tag ...
@@ -12,10 +12,10 @@
 //         owner      size / 16    cached   first   previous   used
 //                                                  free
 //
-// Invariants: block_bytes() is a multiple of 16 and >= min_block_bytes, except for the fence at the
-// end of a chunk, whose size is 0 and which is always used. `cached` is set only while a walk is
-// under way (cached.h). `first` marks the first block of a chunk (source.h). `previous free` means:
-// the block that ends where this one begins is free, has the same owner, and its footer is valid.
+// Invariants: block_bytes() is a multiple of 16 and >= min_block_bytes. The fence at the end of a
+// chunk has size 0, and is always used. `cached` is set only while a walk is under way (cached.h).
+// `first` marks the first block of a chunk (source.h). `previous free` means: the block that ends
+// where this one begins is free, has the same owner, and its footer is valid.
 #pragma once
 
 #include <atomic>
@@ -71,10 +71,10 @@ class Tag {
   std::uint64_t word_;
 };
 
-// A block in place. All accesses to tags are relaxed: a tag orders nothing. Whoever acts on one
-// either holds the heap's lock, or owns the block, or received the block from the program, which
-// ordered that hand-over itself. (usable_size reads a used block's own tag while a neighbour's
-// owner may flip its `previous free` bit; the size bits do not change then.)
+// A block in place. All accesses to tags are relaxed: a tag orders nothing. The thread that acts on
+// one holds the heap's lock, owns the block, or received it from the program, which ordered the
+// hand-over. (usable_size reads a used block's own tag while a neighbour's owner may flip its
+// `previous free` bit; the size bits do not change then.)
 class Block {
  public:
   static Block* of_payload(void* payload) noexcept {
@@ -94,7 +94,7 @@ class Block {
   Tag tag() const noexcept { return Tag{tag_.load(std::memory_order_relaxed)}; }
   void set_tag(Tag tag) noexcept { tag_.store(tag.word(), std::memory_order_relaxed); }
   // Replaces `expected` by `desired`, unless the tag has changed meanwhile; then `expected` becomes
-  // what it is now.
+  // the present tag.
   bool replace_tag(Tag& expected, Tag desired) noexcept {
     std::uint64_t word = expected.word();
     const bool replaced =
@@ -134,8 +134,7 @@ class Block {
 
 static_assert(sizeof(Block) == tag_bytes);
 
-// What a payload's own tag, or the geometry alone, tells: the same for every strategy, which
-// inherit it.
+// Answers from a payload's own tag, or from the geometry alone: base of every strategy.
 struct TaggedPayloads {
   static std::size_t usable_size(const void* payload) noexcept {
     return Block::of_payload(payload)->payload_bytes();

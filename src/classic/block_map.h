@@ -1,5 +1,4 @@
-// A classic heap as a picture shows it: block by block. Only counted libraries look at heaps in
-// this way.
+// A walk of a classic heap for a picture, block by block. Only counted libraries have it.
 #pragma once
 
 #include "base/heap_map.h"
@@ -7,8 +6,8 @@
 
 namespace ts::classic {
 
-// Whether a walk holds off the threads that would change what it reads; the other strategies say
-// that nobody may be inside.
+// Whether a walk excludes changes by other threads; the other strategies require that no thread is
+// inside.
 template <class Heap>
 inline constexpr bool walk_is_safe = false;
 template <class Fit>

@@ -1,13 +1,12 @@
 // Strategy `cached`: a central heap behind a mutex, and in front of it a cache per thread (lecture
 // D's "solution 3", the scheme of tcmalloc). Small blocks that a thread frees stay with the thread,
-// in one stack per exact block size, until the cache is out of balance; then they move back in
-// batches. A cache that runs dry gets a batch from the central heap under one lock.
+// in one stack per exact block size, until the cache is out of balance. Then they move back in
+// batches. A cache without a block gets a batch from the central heap under one lock.
 //
 // Policy: the fit rules the central heap only. A request is served by the newest cached block of
-// exactly its block size; failing that, a batch of blocks is taken from the central heap one by one
-// by the fit, the first for the request, the others stacked so that they are used in the order in
-// which they were taken. Cached blocks are neither searched nor merged: to the central heap they
-// are in use.
+// exactly its block size. Failing that, the fit takes a batch of blocks from the central heap, one
+// by one. The first serves the request; later requests use the others in the order in which they
+// were taken. Cached blocks are neither searched nor merged: to the central heap they are in use.
 #pragma once
 
 #include <new>
@@ -19,11 +18,11 @@
 
 namespace ts::classic {
 
-// Larger blocks go straight to the central heap, and so do requests for an alignment above 16,
-// which a cached block of the right size need not have.
+// Larger blocks bypass the caches. So do requests for an alignment above 16, which a cached block
+// of the right size need not have.
 inline constexpr std::size_t max_cached_block_bytes = 1024;
-// A batch is about this many bytes, so that a lock serves a page's worth of requests and a cache
-// holds little of sizes seldom used.
+// A batch is about this many bytes: one locking serves a page's worth of requests, and a cache
+// holds little of seldom used sizes.
 inline constexpr std::size_t batch_bytes = 4096;
 inline constexpr unsigned max_batch_blocks = 32;
 // A thread's cache holds at most about this much over all sizes.
@@ -138,8 +137,8 @@ class Cached : public TaggedPayloads {
     lock_.unlock();
     ThreadSlots::fork_parent();
   }
-  // The other threads are gone: what they cached goes back to the central heap, except what was
-  // caught in mid-call, which is lost.
+  // The other threads are gone. The blocks of their caches go back to the central heap, except
+  // those of caches caught in mid-call, which are lost.
   void fork_child() noexcept TS_NO_ANALYSIS {
     source_.fork_child();
     lock_.reset_after_fork();
@@ -166,8 +165,8 @@ class Cached : public TaggedPayloads {
     return min_block_bytes + bin * granule_bytes;
   }
 
-  // One thread's cache: only its thread touches it, but for `bytes` and `blocks`, which statistics
-  // read.
+  // One thread's cache. Only its thread touches it, except that statistics read `bytes` and
+  // `blocks`.
   struct Cache {
     struct Bin {
       Block* newest;  // linked through link_word(0)
@@ -185,8 +184,7 @@ class Cached : public TaggedPayloads {
       ++blocks;
     }
 
-    // Freed twice in a row: the cheap half of noticing a double free, as the rest of the stack
-    // would have to be walked.
+    // Freed twice in a row: the double free that is cheap to notice, without a walk of the stack.
     bool is_newest(const Block* block, std::size_t block_bytes) const noexcept {
       return stacks[bin_of(block_bytes)].newest == block;
     }
@@ -291,8 +289,8 @@ class Cached : public TaggedPayloads {
     if (count == 0) return allocate_central(request);
     if constexpr (counting) count_event(Event::cache_refills);
     if constexpr (counting) count_event(Event::cache_refilled_blocks, count);
-    // The fit may have handed out a block one granule longer than asked; it goes to the stack of
-    // its own size.
+    // A block of the fit may be one granule longer than requested; it goes to the stack of its own
+    // size.
     while (count > 1) {
       Block* const block = taken[--count];
       if (is_cached_size(block->block_bytes())) {
@@ -305,8 +303,8 @@ class Cached : public TaggedPayloads {
     return taken[0]->payload();
   }
 
-  // From the central heap; when that can not grow, what the caller's own cache keeps may complete a
-  // block.
+  // From the central heap. If that cannot grow, blocks of the caller's own cache may complete a
+  // free one.
   void* allocate_central(const Request& request) noexcept {
     for (bool emptied = false;; emptied = true) {
       {
@@ -347,7 +345,7 @@ class Cached : public TaggedPayloads {
     }
   }
 
-  // The cache of a thread that is gone: its blocks go back, it waits for a new thread.
+  // The cache of a thread that is gone: its blocks go back, and a new thread reuses it.
   void put_aside(Cache* cache) noexcept TS_REQUIRES(lock_) {
     for (unsigned bin = 0; bin < bins; ++bin) give_back(*cache, bin, 0);
     cache->next_idle = idle_;

@@ -1,4 +1,4 @@
-// How a classic heap is set up: a value, the same for every strategy. Defaults are those of the
+// The configuration of a classic heap, the same for every strategy. Defaults are those of the
 // drop-in libraries.
 #pragma once
 
@@ -7,8 +7,8 @@
 
 namespace ts::classic {
 
-// The segment of a drop-in library grows by at least this much: a system call and a page fault or
-// two for every few hundred requests.
+// The segment of a drop-in library grows by at least this much: a system call and few page faults
+// for some hundred requests.
 inline constexpr std::size_t sbrk_growth_bytes = std::size_t{128} << 10;
 // Mappings do not grow in place, and each is a chunk of its own, so they are larger. Untouched
 // pages cost no memory.
@@ -17,8 +17,7 @@ inline constexpr std::size_t mmap_growth_bytes = std::size_t{1} << 20;
 struct HeapConfig {
   SourceConfig source;
   std::size_t trim_threshold_bytes = default_trim_threshold_bytes;
-  // nolock only: 0, or the fixed share of the heap that each thread lives with (lecture D's
-  // "solution 1").
+  // nolock only: 0, or the fixed share of the heap that each thread has (lecture D's "solution 1").
   std::size_t thread_share_bytes = 0;
 };
 

@@ -1,14 +1,14 @@
-// The three fits: which free block serves a request. A fit is an order of the free blocks and the
-// first acceptable one in that order, nothing else; inserting, erasing and balancing are the tree's
-// (free_tree.h), splitting and merging the heap's (tagged_heap.h).
+// The three fits: which free block serves a request. A fit is an order of the free blocks, and the
+// first acceptable one in that order. The tree inserts, erases and balances (free_tree.h); the heap
+// splits and merges (tagged_heap.h).
 //
 //   first: of all blocks that are large enough, the lowest address
 //   best:  the smallest that is large enough; among equals the lowest address
 //   worst: the largest; among equals the lowest address
 //
 // Each search is a descent of O(log n) over n free blocks, plus one step for each block that
-// `accept` turns down. `accept` is how a strategy in which several threads search at once claims
-// the block that it finds; where a lock is held it accepts everything.
+// `accept` turns down. By `accept`, a strategy in which several threads search at once claims the
+// block; under a lock it accepts each.
 #pragma once
 
 #include "base/event_counts.h"
@@ -26,9 +26,8 @@ concept FitPolicy = TreeOrder<typename F::Order> &&
                       { F::find(tree, bytes, AcceptAll{}) } -> std::same_as<Block*>;
                     };
 
-// The lowest address: a tree by address in which every node knows the largest block below it
-// (Stephenson, "Fast fits", 1983, has the idea; his tree has no other balance than the sizes
-// themselves).
+// The lowest address: a tree by address in which every node knows the largest block below it.
+// (After Stephenson, "Fast fits", 1983, whose tree is balanced by the sizes alone.)
 struct FirstFit {
   struct Order {
     static constexpr bool by_address = true;

@@ -1,22 +1,20 @@
 // The free blocks of one heap, kept inside those blocks: a treap (Seidel and Aragon, "Randomized
-// search trees", 1996) whose priority is a hash of the address, so that it needs no stored balance
-// and no randomness; its expected depth is about 1.4 log2 n for any set of blocks that was not
-// chosen against the hash. It refuses to know which block is the right one: a fit walks it (fit.h),
-// an Order sorts it.
+// search trees", 1996). Its priority is a hash of the address, so it needs no stored balance and no
+// randomness. The expected depth is about 1.4 log2 n for any set of blocks that was not chosen
+// against the hash. A fit chooses among the blocks (fit.h), an Order sorts them.
 //
 // Two links and, if the order is augmented, the largest block size of the subtree must fit into 16
-// bytes, so that the least block stays at 32 bytes for every fit and fits can be compared like with
-// like. Addresses end below 2^47; the upper 17 bits of each of the two words hold one half of a
-// 34-bit size in units of 16. Sizes beyond that count as the greatest such size, which is above all
-// that can be asked for.
+// bytes. So the least block has 32 bytes for every fit, and fits are comparable. Addresses end
+// below 2^47; the upper 17 bits of each of the two words hold one half of a 34-bit size in units of
+// 16. Sizes beyond that count as the greatest such size, which exceeds every request.
 //
 //   link_word(0):  [ largest, upper 17 bits ][ left,  47 bits ]
 //   link_word(1):  [ largest, lower 17 bits ][ right, 47 bits ]
 //
-// The priority is a hash of the address where a block ends: an order by address can then replace a
-// block by what is left of its end without touching the shape of the tree.
+// The priority is a hash of the address where a block ends. So an order by address can replace a
+// block by a remainder at its end without changing the shape of the tree.
 //
-// Not thread-safe: guarded by the lock, or by the one thread, of its heap. Searching only reads.
+// Not thread-safe: guarded by the lock, or by the single thread, of its heap. A search only reads.
 #pragma once
 
 #include <concepts>
@@ -84,8 +82,8 @@ class FreeTree {
   }
 
   // Puts `fresh` into the place of `block`: both end at the same address, and nothing free lies
-  // between their beginnings. `block_bytes` is the size that `block` had in the tree; its tag need
-  // not tell any more.
+  // between their beginnings. `block_bytes` is the size that `block` had in the tree; its tag may
+  // differ.
   void replace(Block* block, std::size_t block_bytes, Block* fresh) noexcept
     requires(Order::by_address)
   {
@@ -158,8 +156,7 @@ class FreeTree {
     }
   }
 
-  // Recomputes what `t` says of its subtree from what its children say of theirs; was it something
-  // else?
+  // Recomputes the largest block of the subtree of `t` from its children; true if it changes.
   static bool refresh(Block* t) noexcept {
     std::size_t most = told_bytes(t);
     for (const Block* child : {left(t), right(t)}) {
@@ -171,7 +168,7 @@ class FreeTree {
   }
 
   // The nodes from somewhere in the tree downwards, to be refreshed upwards when all changes below
-  // are done. Nothing where nodes say nothing of their subtrees.
+  // are done. Empty where nodes do not know their subtrees.
   class Path {
    public:
     void add(Block* t) noexcept {
@@ -180,7 +177,7 @@ class FreeTree {
         nodes_[length_++] = t;
       }
     }
-    // From the last one up to the first that was right already: those above it are right, too.
+    // From the last one up to the first that does not change: those above it do not change either.
     void refresh_upwards() noexcept {
       if constexpr (Order::by_address) {
         while (length_ > 0 && refresh(nodes_[length_ - 1])) --length_;
@@ -201,8 +198,8 @@ class FreeTree {
     Block* nodes_[max_depth];
   };
 
-  // Divides subtree `t` at `block`: what comes before it becomes the block's left subtree, what
-  // comes after it the right one.
+  // Divides subtree `t` at `block`: the blocks before it become its left subtree, those after it
+  // the right one.
   static void split_below(Block* t, Block* block) noexcept {
     block->link_word(0) = 0;
     block->link_word(1) = 0;
@@ -260,7 +257,7 @@ class FreeTree {
   }
 
   std::uint64_t root_ = 0;  // a link, packed like the others
-  Counter blocks_;          // written by whoever holds the heap, read by anyone
+  Counter blocks_;          // written by the holder of the heap, read by any thread
   Counter bytes_;
 };
 

@@ -1,7 +1,7 @@
 // Strategy `lockfree`: malloc and free take no lock (report B's proposed successor to its mutex).
 // The set of free blocks is an immutable tree (version_tree.h), and one atomic word says which
 // version of it is the current one. An operation reads the word, builds the next version beside the
-// current one, and swaps the word; if somebody else was faster, it starts again. Splitting and
+// current one, and swaps the word; if another swap came first, it starts again. Splitting and
 // merging are part of the version, so the fit and the merging are exact at every moment, and
 // nothing is deferred.
 //
@@ -9,23 +9,23 @@
 //   first, worst fit: the node is the root of a tree by address, for the search and the merging
 //   best fit: the node is a pair, left a tree by address, right a tree by size
 //
-// Progress: lock-free. An attempt fails only because another one succeeded since it began, so some
-// thread always gets on; a single thread may have to start again without bound. Growth asks the
-// kernel for memory, which has locks of its own; and a source that is a break (sbrk or a caller's
-// buffer) can only be moved under one, so the drop-in libraries grow by mmap.
+// Progress: lock-free. An attempt fails only if another one has succeeded since it began, so some
+// thread always progresses. A single thread may start again without bound. Growth asks the kernel
+// for memory, which has locks of its own. A break (sbrk or a caller's buffer) can only be moved
+// under a lock, so the drop-in libraries grow by mmap.
 //
-// Why an attempt that succeeded saw the truth: the swap expects the word that was read at the
-// beginning. Versions are numbered, so a word that is still equal has been there all the time, and
-// nodes of the current version are never written. If a node that it read was reused meanwhile, some
-// other swap of the same word came first, and this one fails, in whatever order the relaxed reads
-// of the node were satisfied, since a read-modify-write always sees the latest value. ABA needs a
-// thread that sleeps through a multiple of 2^36 operations (hours at full speed, to the exact
-// operation) while the root has the same node number. An attempt that changes nothing (no block is
-// large enough) compares the word once more before it believes that.
+// Why an attempt that succeeds has read the current version: the swap expects the word that was
+// read at the beginning. Versions are numbered, so a word that is still equal has been there all
+// the time, and nodes of the current version are never written. If a node that it read was reused
+// meanwhile, another swap of the word came first, and this one fails. The order of the relaxed
+// reads does not matter, since a read-modify-write always sees the latest value. ABA needs a thread
+// that sleeps for exactly a multiple of 2^36 operations (hours at full speed), and the same node
+// number in the root. An attempt that changes nothing (no block is large enough) compares the word
+// once more.
 //
-// The tag of a block in use holds its size, as everywhere; free blocks have none, they are
-// described by the tree alone. Memory leaves a thread by the swap (release) and reaches the next
-// owner by the read of the word (acquire).
+// The tag of a block in use holds its size, as in the other strategies; only the tree describes
+// free blocks. Memory leaves a thread by the swap (release) and reaches the next owner by the read
+// of the word (acquire).
 #pragma once
 
 #include <new>
@@ -138,7 +138,7 @@ class LockFree : public TaggedPayloads {
   }
 
   // Takes free blocks of several pages out, largest first, discards their pages, and puts them
-  // back: no lock, and nobody waits.
+  // back: no lock, and no thread waits.
   bool trim(std::size_t) noexcept {
     const WithStash with{*this};
     const bool unmapped = unmap_free_regions(with.stash());
@@ -214,8 +214,8 @@ class LockFree : public TaggedPayloads {
     source_.fork_parent();
     ThreadSlots::fork_parent();
   }
-  // The current version is sound whatever the other threads were doing. What they held is lost only
-  // if they were in mid-call.
+  // The current version is sound at every moment. Nodes and blocks that other threads held are lost
+  // only if those were in mid-call.
   void fork_child() noexcept {
     source_.fork_child();
     const void* const mine = slots_.get();
@@ -244,8 +244,8 @@ class LockFree : public TaggedPayloads {
     bool operator==(const Trees&) const = default;
   };
 
-  // What one thread keeps: free nodes. States are never unmapped while the heap lives, and are
-  // reused by later threads.
+  // The free nodes of one thread. States are never unmapped while the heap exists, and are reused
+  // by later threads.
   struct ThreadState {
     static std::size_t mapped_bytes() noexcept {
       return align_up(sizeof(ThreadState), os::page_bytes());
@@ -400,7 +400,7 @@ class LockFree : public TaggedPayloads {
     return division.head.bytes != 0 ? insert(builder, trees, division.head) : trees;
   }
 
-  // The block is ours now: counts it, tags it.
+  // Counts and tags a block that this thread has taken.
   void* hand_out(const Extent& found, const Request& request) noexcept {
     const Division division = divide(found, request);
     const std::ptrdiff_t kept =
@@ -412,8 +412,8 @@ class LockFree : public TaggedPayloads {
     return block->payload();
   }
 
-  // Puts a piece of memory that is ours among the free blocks, and returns it, merged with its
-  // neighbours; {0, 0} if there is no memory for nodes.
+  // Puts memory of the caller among the free blocks, and returns it, merged with its neighbours.
+  // {0, 0} if there is no memory for nodes.
   Extent try_release(NodePool::Stash& stash, const Extent& extent) noexcept {
     Extent block{};
     std::ptrdiff_t merged = 0;  // neighbours that became one block with it
@@ -440,7 +440,7 @@ class LockFree : public TaggedPayloads {
     return block;
   }
 
-  // As try_release(); what there are no nodes for waits.
+  // As try_release(); memory without nodes for it waits.
   Extent release_extent(NodePool::Stash& stash, const Extent& extent) noexcept {
     const Extent free = try_release(stash, extent);
     if (free.bytes != 0) return free;
@@ -451,11 +451,11 @@ class LockFree : public TaggedPayloads {
     return {};
   }
 
-  // Puts a chain of blocks that are ours, tagged with their sizes, aside until there are nodes.
+  // Puts a chain of the caller's blocks, tagged with their sizes, aside until there are nodes.
   void wait_for_nodes(Block* first, Block* last) noexcept {
     Block* head = pending_.load(std::memory_order_relaxed);
-    // release: whoever takes the list (acquire) may write the blocks. Push one chain and take all,
-    // so no ABA.
+    // release: the thread that takes the list (acquire) may write the blocks. Push one chain and
+    // take all, so no ABA.
     do {
       last->link_word(0) = address_of(head);
     } while (!pending_.compare_exchange_weak(head, first, std::memory_order_release,
@@ -466,7 +466,7 @@ class LockFree : public TaggedPayloads {
     return reinterpret_cast<Block*>(block->link_word(0));
   }
 
-  // Frees a chain of blocks that are ours; from where nodes run out it waits, as a whole.
+  // Frees a chain of the caller's blocks; when nodes run out, the rest waits.
   void release_list(NodePool::Stash& stash, Block* list) noexcept {
     while (list != nullptr) {
       Block* const next = next_of(list);
@@ -481,8 +481,7 @@ class LockFree : public TaggedPayloads {
     wait_for_nodes(list, last);
   }
 
-  // Only when there are nodes for it: looking at the whole list in vain, at every call, would make
-  // each call linear.
+  // Only when there are nodes: a vain walk of the list would make each call linear.
   void release_pending(NodePool::Stash& stash) noexcept {
     if (pending_.load(std::memory_order_relaxed) == nullptr) [[likely]]
       return;
@@ -502,7 +501,7 @@ class LockFree : public TaggedPayloads {
   }
 
   bool grow(NodePool::Stash& stash, std::size_t block_bytes) noexcept {
-    // Without nodes, more memory would only wait with what is waiting already.
+    // Without nodes, more memory would only join the waiting blocks.
     if (pending_.load(std::memory_order_relaxed) != nullptr) return false;
     if (config_.source.kind == SourceKind::mmap) return grow_mapping(stash, block_bytes);
     const Source::Growth growth = source_.grow(block_bytes, block_bytes, nullptr);
@@ -513,8 +512,8 @@ class LockFree : public TaggedPayloads {
     return true;
   }
 
-  // When the system refuses, perhaps because of what this heap holds and does not use, gives that
-  // back and tries again.
+  // When the system refuses, perhaps because of unused memory of this heap, gives that back and
+  // tries again.
   bool grow_mapping(NodePool::Stash& stash, std::size_t block_bytes) noexcept {
     const std::size_t needed = block_bytes + Chunk::overhead_bytes;
     const std::size_t least = config_.source.growth_bytes;
@@ -527,8 +526,8 @@ class LockFree : public TaggedPayloads {
     return true;
   }
 
-  // What a region can hold: as much as a chunk of the same size (source.h). The unused bytes at
-  // either end put blocks at 8 mod 16, and keep those of neighbouring regions apart.
+  // The largest block of a region: as much as a chunk of the same size holds (source.h). The unused
+  // bytes at either end put blocks at 8 mod 16, and keep those of neighbouring regions apart.
   static Extent extent_of(const MappedRegions::Region& region) noexcept {
     return {address_of(region.begin) + sizeof(Chunk), region.bytes - Chunk::overhead_bytes};
   }
@@ -560,9 +559,9 @@ class LockFree : public TaggedPayloads {
     return false;
   }
 
-  // Unmaps a free block, if it is still free, where it is all that its region can hold: with so
-  // much free, a region that nobody uses is not kept for later. A block within a region, or of a
-  // break, hardly ever begins and ends as a region does; the list of regions decides.
+  // Unmaps a free block, if it is still free and fills its region: with so much free, an empty
+  // region is not kept. A block within a region, or of a break, hardly ever begins and ends as a
+  // region does; the list of regions decides.
   void unmap_if_region(NodePool::Stash& stash, const Extent& block) noexcept {
     const MappedRegions::Region region = region_of(block);
     const std::size_t page = os::page_bytes();
@@ -582,7 +581,7 @@ class LockFree : public TaggedPayloads {
       const Extent free = reader.neighbours(tree, block->address()).after;
       const bool is_free = free.bytes != 0 && free.address == block->address();
       const std::size_t bytes = is_free ? free.bytes : block->block_bytes();
-      // What is in neither the tree nor use waits for nodes.
+      // A block that is neither in the tree nor in use waits for nodes.
       const BlockState state = is_free               ? BlockState::free
                                : block->tag().used() ? BlockState::used
                                                      : BlockState::cached;

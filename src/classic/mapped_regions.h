@@ -1,6 +1,6 @@
 // The mappings that a lock-free heap consists of: added and removed by any thread at any time,
 // without a lock. The list itself only grows; an entry whose mapping is gone is used again. It
-// refuses to know which parts of a mapping are free: who removes one owns all of it.
+// refuses to know which parts of a mapping are free: its remover owns all of it.
 #pragma once
 
 #include "base/bits.h"
@@ -59,10 +59,8 @@ class MappedRegions {
     });
   }
 
-  // Unmaps a region that the caller owns whole; false, with nothing changed, if what the caller
-  // owns is not a region (it was one when the caller read of it, but another was mapped there
-  // since), or if the system refuses, which it may do to a process that has as many mappings as it
-  // may have.
+  // Unmaps a region that the caller owns whole. False, with nothing changed, if the range is not a
+  // region (any more), or if the system refuses, as at its limit of mappings.
   bool unmap(NodePool& pool, const Region& region) noexcept {
     for (NodeNumber entry = first_.load(std::memory_order_acquire); entry != 0;) {
       Node& node = pool.at(entry);
@@ -70,9 +68,9 @@ class MappedRegions {
       if (node.address.load(std::memory_order_relaxed) != address_of(region.begin) ||
           node.bytes.load(std::memory_order_relaxed) != region.bytes)
         continue;
-      // The address is given up before the kernel can hand it out again; the entry, which nobody
-      // claims before it has no bytes, only then. release: pairs with the claim of the entry; or,
-      // if the region stays, as in map().
+      // The address is cleared before the kernel can hand it out again; then `bytes`, which makes
+      // the entry claimable. release: pairs with the claim of the entry; or, if the region stays,
+      // as in map().
       node.address.store(0, std::memory_order_relaxed);
       if (!os::unmap(region.begin, region.bytes)) {
         node.address.store(address_of(region.begin), std::memory_order_release);
@@ -92,8 +90,8 @@ class MappedRegions {
   std::size_t maps() const noexcept { return maps_.load(std::memory_order_relaxed); }
 
  private:
-  // An entry of the list that is ours: one whose region is gone, or a new one. 0 if there is no
-  // memory for a node.
+  // Claims an entry of the list whose region is gone, or makes one. 0 if there is no memory for a
+  // node.
   NodeNumber claim_entry(NodePool& pool, NodePool::Stash& stash, std::size_t bytes) noexcept {
     for (NodeNumber entry = first_.load(std::memory_order_acquire); entry != 0;
          entry = pool.at(entry).left.load(std::memory_order_relaxed)) {
@@ -109,7 +107,7 @@ class MappedRegions {
     node.address.store(0, std::memory_order_relaxed);
     node.bytes.store(bytes, std::memory_order_relaxed);
     NodeNumber head = first_.load(std::memory_order_relaxed);
-    // release: whoever follows the list sees the entry. Entries are never removed, so no ABA.
+    // release: a thread that follows the list sees the entry. Entries are never removed, so no ABA.
     do {
       node.left.store(head, std::memory_order_relaxed);
     } while (!first_.compare_exchange_weak(head, entry, std::memory_order_release,

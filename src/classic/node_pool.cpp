@@ -54,7 +54,7 @@ bool NodePool::map_slab(NodeNumber slab) noexcept {
   constexpr std::size_t bytes = slab_nodes * sizeof(Node);
   auto* const nodes = static_cast<Node*>(os::map(bytes));
   if (nodes == nullptr) return false;
-  // release: whoever finds the slab finds it mapped (it is zero-filled, and all-zero is a valid
+  // release: a thread that finds the slab finds it mapped (zero-filled, and all-zero is a valid
   // node)
   if (!slabs_[slab].compare_exchange_strong(expected, nodes, std::memory_order_acq_rel))
     os::unmap(nodes, bytes);

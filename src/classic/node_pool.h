@@ -1,12 +1,10 @@
-// Memory for the nodes of a version tree (version_tree.h): nodes are found by number, are never
-// unmapped, and are reused as nodes only, so that a thread may read one that has been reused under
-// it and come to no harm. Takes no lock. It refuses to know what is in a node beyond the links by
-// which it keeps the free ones.
+// Memory for the nodes of a version tree (version_tree.h). Nodes are found by number, never
+// unmapped, and reused as nodes only, so that a read of a reused one is harmless. Takes no lock. It
+// refuses to know the contents of a node but for the links of free ones.
 //
 //   number: 28 bits = slab (13) | node in slab (15); number 0 is no node
 //
-// Free nodes lie in chains: with each thread a stash of its own, and shared ones in a stack of
-// chains.
+// Free nodes lie in chains: a stash of each thread, and a stack of shared chains.
 #pragma once
 
 #include <atomic>
@@ -20,9 +18,9 @@ namespace ts::classic {
 using NodeNumber = std::uint32_t;
 inline constexpr int node_number_bits = 28;
 
-// A free block, as one version of the tree sees it. All accesses are relaxed: a node is private
-// until the version that contains it is published, immutable while it is in the current version,
-// and whatever is read of an outdated one is thrown away.
+// A free block in one version of the tree. All accesses are relaxed: a node is private until its
+// version is published, and immutable while that is current. Values read from an outdated one are
+// thrown away.
 struct Node {
   std::atomic<NodeNumber> left;   // in a chain: the next node of the chain
   std::atomic<NodeNumber> right;  // first of a chain in the shared stack: the next chain
@@ -48,7 +46,7 @@ class NodePool {
     return slabs_[number >> slab_bits].load(std::memory_order_acquire)[number & (slab_nodes - 1)];
   }
 
-  // A node that nobody else has; 0 if the system gives no memory.
+  // A node that no other thread has; 0 if the system gives no memory.
   NodeNumber take(Stash& stash) noexcept {
     if (stash.first == 0 && !refill_slow(stash)) return 0;
     const NodeNumber number = stash.first;
@@ -66,12 +64,12 @@ class NodePool {
   // Makes sure that a stash holds at least `count` nodes; false if the system gives no memory.
   bool reserve(Stash& stash, unsigned count) noexcept;
 
-  // Moves what a thread need not keep to the others.
+  // Moves the surplus of a stash to the shared stack.
   void balance(Stash& stash) noexcept {
     if (stash.count > max_stash) share_slow(stash, stash.count - max_stash / 2);
   }
 
-  // Gives a whole stash to the others.
+  // Moves a whole stash to the shared stack.
   void share_all(Stash& stash) noexcept {
     if (stash.count != 0) share_slow(stash, stash.count);
   }
@@ -94,8 +92,8 @@ class NodePool {
   bool map_slab(NodeNumber slab) noexcept;
 
   // The shared stack: number of the first chain (28 bits) and a count of pops and pushes (36 bits)
-  // against ABA: a pop that slept through exactly a multiple of 2^36 operations, and finds the same
-  // chain on top, would go wrong.
+  // against ABA. Only a pop that sleeps through exactly a multiple of 2^36 operations, and finds
+  // the same chain on top, goes wrong.
   std::atomic<std::uint64_t> chains_{0};
   std::atomic<NodeNumber> next_fresh_{
       slab_nodes};  // the first slab stays unused, so that no node has number 0

@@ -1,17 +1,15 @@
 // Strategy `nolock`: one heap per thread, and a lock only where the segment grows (reports A, B and
-// C: ts_malloc_nolock). A block that another thread frees joins the freeing thread's heap: no lock,
-// and the reason why memory wanders from producers to consumers and the segment grows. Blocks carry
+// C: ts_malloc_nolock). A block that another thread frees joins the freeing thread's heap. That
+// takes no lock, but memory moves from producers to consumers, and the segment grows. Blocks carry
 // the number of the heap that owns them, and neighbours of another heap are never merged
 // (tagged_heap.h, Shared).
 //
 // A thread that ends leaves its heap to the next thread that starts. Threads that are ending
-// already, and threads for which there is no memory left, share one heap behind a mutex, so that no
-// call is ever lost.
+// already, and threads without memory for a heap, share one heap behind a mutex.
 //
 // With a fixed share (lecture D, "solution 1") each thread's heap gets that many bytes at its birth
-// and never more: when they are used up the thread's requests fail, whatever the other threads have
-// free; and since freed blocks join the freeing thread's heap, a thread that frees what others
-// allocated takes over a piece of their share.
+// and never more. When they are used up, the thread's requests fail, even if other threads have
+// free blocks. A thread that frees blocks of others takes over a piece of their share.
 #pragma once
 
 #include <new>
@@ -79,7 +77,7 @@ class PerThread : public TaggedPayloads {
 
   bool walk(BlockVisitor visit, void* argument) noexcept { return source_.walk(visit, argument); }
 
-  // Trims what no other running thread owns: the caller's heap and those that wait for a thread.
+  // Trims the caller's heap and the abandoned ones.
   bool trim(std::size_t keep_bytes) noexcept {
     bool gave = false;
     if (ThreadHeap* mine = this_thread()) {
@@ -87,7 +85,7 @@ class PerThread : public TaggedPayloads {
       gave = mine->heap.trim(keep_bytes);
     }
     const Guard guard{lock_};
-    for (ThreadHeap* h = orphans_; h != nullptr; h = h->next_orphan)
+    for (ThreadHeap* h = abandoned_; h != nullptr; h = h->next_abandoned)
       gave = h->heap.trim(keep_bytes) || gave;
     return gave;
   }
@@ -130,16 +128,16 @@ class PerThread : public TaggedPayloads {
     ThreadSlots::fork_parent();
   }
 
-  // The other threads are gone: their heaps wait for new threads, except those that were caught in
+  // The other threads are gone: their heaps are abandoned, except those that were caught in
   // mid-call.
   void fork_child() noexcept TS_NO_ANALYSIS {
     source_.fork_child();
     common_lock_.reset_after_fork();
     lock_.reset_after_fork();
     const void* const mine = slots_.get();
-    orphans_ = nullptr;
+    abandoned_ = nullptr;
     for (ThreadHeap* h = all_; h != nullptr; h = h->next) {
-      if (h != mine && !h->busy.load(std::memory_order_relaxed)) push_orphan(h);
+      if (h != mine && !h->busy.load(std::memory_order_relaxed)) push_abandoned(h);
     }
     ThreadSlots::fork_child();
   }
@@ -157,7 +155,7 @@ class PerThread : public TaggedPayloads {
     Heap heap;                          // own
     std::atomic<bool> busy{false};      // own; read in the child of a fork
     ThreadHeap* next = nullptr;         // const: the list of all
-    ThreadHeap* next_orphan = nullptr;  // lock_
+    ThreadHeap* next_abandoned = nullptr;  // lock_
   };
 
   ThreadHeap* this_thread() noexcept {
@@ -175,10 +173,10 @@ class PerThread : public TaggedPayloads {
 
   ThreadHeap* adopt_or_make() noexcept {
     const Guard guard{lock_};
-    if (ThreadHeap* orphan = orphans_) {
-      orphans_ = orphan->next_orphan;
+    if (ThreadHeap* abandoned = abandoned_) {
+      abandoned_ = abandoned->next_abandoned;
       if constexpr (counting) count_event(Event::adopted_heaps);
-      return orphan;
+      return abandoned;
     }
     if (made_ == max_owner) return nullptr;
     void* const memory = os::map(ThreadHeap::mapped_bytes());
@@ -194,9 +192,9 @@ class PerThread : public TaggedPayloads {
     return heap;
   }
 
-  void push_orphan(ThreadHeap* heap) noexcept TS_REQUIRES(lock_) {
-    heap->next_orphan = orphans_;
-    orphans_ = heap;
+  void push_abandoned(ThreadHeap* heap) noexcept TS_REQUIRES(lock_) {
+    heap->next_abandoned = abandoned_;
+    abandoned_ = heap;
   }
 
   // A thread ends. The mutex hands all that the thread did to its heap over to the thread that
@@ -204,7 +202,7 @@ class PerThread : public TaggedPayloads {
   static void retire(void* self, void* state) noexcept {
     auto* const strategy = static_cast<PerThread*>(self);
     const Guard guard{strategy->lock_};
-    strategy->push_orphan(static_cast<ThreadHeap*>(state));
+    strategy->push_abandoned(static_cast<ThreadHeap*>(state));
   }
 
   Source source_;
@@ -214,7 +212,7 @@ class PerThread : public TaggedPayloads {
   Heap common_ TS_GUARDED_BY(common_lock_);  // owner 0: for threads without a heap of their own
   Mutex lock_;  // births, deaths and adoptions; taken after the lock of the thread tables
   ThreadHeap* all_ TS_GUARDED_BY(lock_) = nullptr;
-  ThreadHeap* orphans_ TS_GUARDED_BY(lock_) = nullptr;
+  ThreadHeap* abandoned_ TS_GUARDED_BY(lock_) = nullptr;
   std::uint32_t made_ TS_GUARDED_BY(lock_) = 0;
 };
 

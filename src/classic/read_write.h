@@ -2,14 +2,13 @@
 // search at the same time, under the shared lock; splitting, merging and growing happen under the
 // exclusive one.
 //
-// Two threads that search at once must not come back with the same block: a search claims the block
-// that it names, by a compare-and-swap on its tag from free to used, and turns down what somebody
-// else has claimed. A claimed block stays in the tree until its claimer holds the exclusive lock
-// and takes it out, so its links stay the tree's; it is handed to the program only after that. In
-// between, frees of its neighbours see a used block and do not merge with it; the claimer merges
-// its remainder with them when it cuts the block.
+// Two threads that search at once must not find the same block. So a search claims its block by a
+// compare-and-swap on the tag from free to used, and passes over claimed ones. A claimed block
+// stays in the tree, links and all, until its claimer takes it out under the exclusive lock, for
+// the program. In between, frees of its neighbours see a used block and do not merge with it. The
+// claimer merges its remainder with them when it cuts the block.
 //
-// So the fit is exact among the blocks that nobody has claimed, at the moment of the search.
+// So the fit is exact among the unclaimed blocks, at the moment of the search.
 #pragma once
 
 #include "classic/config.h"
@@ -83,7 +82,8 @@ class ReadWrite : public TaggedPayloads {
     source_.fork_parent();
     lock_.unlock();
   }
-  // The threads that had claimed blocks are gone: nobody has got those blocks, so they are free.
+  // The threads that had claimed blocks are gone, and the program never got those, so they are
+  // free.
   void fork_child() noexcept TS_NO_ANALYSIS {
     source_.fork_child();
     if (claims_ != 0) heap_.free_claimed();
@@ -105,8 +105,7 @@ class ReadWrite : public TaggedPayloads {
     return claimed;
   }
 
-  // Nothing is free, but blocks are claimed whose remainders will be free in a moment: growing now
-  // would grow without need.
+  // Remainders of claimed blocks are about to be free: growth may be needless.
   bool others_hold_claims() const noexcept { return claims_ != 0; }
 
   Source source_;

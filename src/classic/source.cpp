@@ -12,7 +12,7 @@ namespace {
 constinit Mutex break_lock;
 constinit Chunk* left_behind = nullptr;
 
-// What the tag of `block` says of the block before it.
+// Whether the tag of `block` is right about the block before it.
 bool previous_free_is_true(Block* block, const Block* previous) noexcept {
   const Tag tag = block->tag();
   return !tag.previous_free() || (previous != nullptr && block->previous() == previous &&
@@ -82,7 +82,7 @@ bool Source::give_to_break(const std::byte* end, std::size_t bytes) noexcept {
 
 Source::Growth Source::grow_break(std::size_t more_bytes, std::size_t block_bytes,
                                   Chunk* last) noexcept {
-  // Makes a chunk wherever it begins, even if the break moves between our looking and our asking.
+  // Enough for a chunk at any address, even if the break moves between the two calls.
   constexpr std::size_t least_bytes = Chunk::min_bytes + granule_bytes;
   const Guard guard{break_lock};
   std::byte* const end = break_end();
@@ -102,7 +102,7 @@ Source::Growth Source::grow_break(std::size_t more_bytes, std::size_t block_byte
     if (Chunk* chunk = reuse_left_behind(needed))
       return new_chunk(chunk->begin(), chunk->bytes(), true);
   }
-  // Somebody else may have left the break at any address: up to 15 bytes are lost to alignment.
+  // Other code may have left the break at any address: up to 15 bytes are lost to alignment.
   const std::size_t slack = -address_of(end) & (granule_bytes - 1);
   const std::size_t bytes =
       align_up(needed > config_.growth_bytes ? needed : config_.growth_bytes, granule_bytes) +

@@ -1,5 +1,5 @@
-// Where a heap's memory comes from: the data segment (sbrk), mappings, or a buffer of the caller's.
-// A source hands out chunks and takes them back; it refuses to know what a heap keeps in them.
+// The memory of a heap: the data segment (sbrk), mappings, or a buffer of the caller's. A source
+// hands out chunks and takes them back; it refuses to know their contents.
 //
 //   Chunk (24 bytes)    blocks, contiguous                     fence (8 bytes)
 //   +-----------------+--------------------------------------+-----+
@@ -7,13 +7,13 @@
 //   +-----------------+--------------------------------------+-----+
 //   ^ aligned to 16                                                ^ end(), a multiple of 16
 //
-// A chunk grows in place when the memory behind it is the next to be had: always in a buffer, in
-// the data segment unless somebody else moved the break. Otherwise growth is a new chunk. When sbrk
-// refuses, the source goes on with mappings.
+// A chunk grows in place if the memory behind it is next: always in a buffer, in the data segment
+// unless other code moved the break. Otherwise growth is a new chunk. When sbrk refuses, the source
+// goes on with mappings.
 //
-// sbrk itself is not thread-safe. All sources of the process share one lock around it; a program
-// that calls sbrk from other threads at the same time (glibc's own malloc does, when it is in use
-// beside ours) must not use this kind of source from several threads at once.
+// sbrk itself is not thread-safe. All sources of the process share one lock around it. A program
+// that calls sbrk besides (as glibc's own malloc does) must not do so at the same time in another
+// thread.
 #pragma once
 
 #include "base/heap_like.h"
@@ -40,7 +40,7 @@ struct Chunk {
   std::byte* end() noexcept { return begin() + bytes(); }
   Block* first_block() noexcept { return Block::at(begin() + sizeof(Chunk)); }
   Block* fence() noexcept { return Block::at(end() - tag_bytes); }
-  // The chunk whose first block this is.
+  // The chunk that begins with this block.
   static Chunk* of_first_block(Block* block) noexcept {
     return reinterpret_cast<Chunk*>(block->begin() - sizeof(Chunk));
   }
@@ -49,7 +49,7 @@ static_assert(sizeof(Chunk) == 24);
 
 struct SourceConfig {
   SourceKind kind = SourceKind::mmap;
-  // The segment grows by at least this much at a time; 0 grows by exactly what is missing (as the
+  // The segment grows by at least this much at a time; 0 grows by exactly the missing bytes (as the
   // source reports' heaps do).
   std::size_t growth_bytes = 0;
   std::byte* buffer = nullptr;  // SourceKind::buffer only
@@ -62,32 +62,32 @@ class Source {
   Source(const Source&) = delete;
   Source& operator=(const Source&) = delete;
 
-  // Memory that joined a heap: `chunk` now ends at `end`, and [begin, end) is new. begin ==
-  // chunk->begin() if the chunk is new; otherwise the chunk grew in place and the old fence lies
-  // just before `begin`. All null if the system refused.
+  // Memory that joined a heap: `chunk` now ends at `end`, and [begin, end) is new. For a new chunk,
+  // begin == chunk->begin(); otherwise the chunk grew in place and the old fence lies just before
+  // `begin`. All null if the system refused.
   struct Growth {
     Chunk* chunk;
     std::byte* begin;
     std::byte* end;
   };
 
-  // Gets memory for a heap whose newest chunk is `last` (or null): `more_bytes` if `last` can grow
-  // in place, else a chunk with room for a block of `block_bytes`. May return less than that when
-  // somebody else moved the break meanwhile; nothing is lost, call again.
+  // Gets memory for a heap whose newest chunk is `last` (or null). That is `more_bytes` if `last`
+  // can grow in place, else a chunk for a block of `block_bytes`. May return less if other code
+  // moves the break meanwhile; nothing is lost, call again.
   Growth grow(std::size_t more_bytes, std::size_t block_bytes, Chunk* last) noexcept;
 
-  // Takes back the last `bytes` of a chunk, a multiple of the page size; false (and nothing
-  // changed) if they are not at the end of what the system can take back.
+  // Takes back the last `bytes` of a chunk, a multiple of the page size. False, with nothing
+  // changed, if they are not at the end of memory that the system can take back.
   bool shrink(Chunk* chunk, std::size_t bytes) noexcept;
 
   // Takes back a whole chunk; the same condition.
   bool release(Chunk* chunk) noexcept;
 
-  // Takes back everything. What lies in the middle of the data segment is kept for the next source
+  // Takes back everything. Chunks in the middle of the data segment are kept for the next source
   // that grows there.
   void release_all() noexcept;
 
-  // From now on the segment grows by at least this much at a time, as SourceConfig::growth_bytes.
+  // Sets SourceConfig::growth_bytes.
   void set_growth(std::size_t bytes) noexcept;
 
   // Calls visit(Chunk&) for every chunk until a call returns false; false then. The chunks must not
@@ -105,7 +105,7 @@ class Source {
   bool walk(BlockVisitor visit, void* argument) noexcept;
 
   // Every chunk is a sequence of whole blocks that ends at its fence, and every `previous free` and
-  // footer tells the truth.
+  // footer is right.
   bool tags_are_valid() noexcept;
 
   // Adds segment_bytes, grow_calls, sbrk_calls, chunks.

@@ -1,12 +1,11 @@
 // One heap over boundary tags: grow, find by the fit, split, merge, give back. The same code serves
-// every strategy but the lock-free one; what differs between them is who may call it at the same
-// time, and that is the strategy's business (a lock around it, or one heap per thread).
+// every strategy but the lock-free one. The strategy excludes concurrent calls, by a lock or by one
+// heap per thread.
 //
-// Policy, exact: a request takes the block that the fit names among the free blocks; its tail stays
-// free if it can hold a block; a freed block merges at once with both free neighbours of the same
-// owner. Requests with an alignment above 16 ask the fit for a block so large that an aligned
-// payload is in it in any case, and both its head and its tail stay free. The last free block of a
-// chunk is like any other.
+// Policy, exact: a request takes the free block that the fit names; its tail stays free if it can
+// hold a block. A freed block merges at once with both free neighbours of the same owner. For an
+// alignment above 16, the fit searches a block that holds an aligned payload at any address; its
+// head and its tail stay free. The last free block of a chunk is like any other.
 #pragma once
 
 #include "base/event_counts.h"
@@ -16,7 +15,7 @@
 
 namespace ts::classic {
 
-// Who owns the neighbours of a block.
+// The ownership of a block's neighbours.
 //
 // Exclusive: all blocks of a chunk belong to one heap, and one thread at a time is in it.
 struct Exclusive {
@@ -28,19 +27,19 @@ struct Exclusive {
   }
 };
 
-// Shared: the neighbour may belong to another heap, whose thread changes it at this moment. What
-// keeps this sound:
+// Shared: the neighbour may belong to another heap, whose thread changes it at this moment. The
+// argument that this is sound:
 //
 // - Only the owner of a free block changes its extent, and two blocks become one only when one heap
-//   owns both. So the address where a block begins stays the beginning of a block as long as the
-//   block before it is mine and I leave it alone.
+//   owns both. So while a heap owns a block and leaves it alone, the next block begins where it
+//   ends.
 // - `previous free` of a block is set only by the owner of both blocks. When another heap takes the
 //   block over (by freeing it), it overwrites the whole tag. The owner's compare-and-swap below and
-//   that store hit the same word: either the swap came first and is overwritten, or it fails because
-//   the owner has changed. The tag cannot come back to the expected value in between, since only the
-//   thread that is executing the swap writes its own owner number.
-// - Relaxed is enough: what a heap reads under its own owner number it wrote itself, or received with
-//   the heap through a mutex (adoption).
+//   that store hit the same word. Either the swap came first and is overwritten, or it fails
+//   because the owner has changed. The tag cannot come back to the expected value in between, since
+//   only the thread that is executing the swap writes its own owner number.
+// - Relaxed is enough: tags with its own owner number a heap wrote itself, or received through a
+//   mutex with an adopted heap.
 //
 // The price: a block that changes hands forgets that the block before it was free; that pair merges
 // when the earlier one is next freed.
@@ -57,7 +56,7 @@ struct Shared {
   }
 };
 
-// What a request asks of the fit.
+// A request, as the fit and the heap see it.
 struct Request {
   std::size_t block_bytes;   // the block that will be handed out
   std::size_t search_bytes;  // the block that the fit must find; more than block_bytes only for
@@ -83,10 +82,10 @@ inline std::size_t head_before_aligned(std::uintptr_t block, const Request& requ
   return head_bytes;
 }
 
-// Free memory at the end of the segment is given back above this, down to what is kept: a program
-// that frees and allocates within this range pays no page faults for it (glibc's dynamic threshold
-// ends at the same 32 MiB). Mappings that lie free are given back while more than this is free in
-// all: a block that grows by realloc, each time into a new mapping, leaves no row of them behind.
+// A free block of so many bytes at the end of the segment is given back, all but trim_keep_bytes.
+// (glibc's dynamic threshold ends at the same 32 MiB.) Between the two, frees and allocations cause
+// no page faults. Free mappings are given back while so much is free in all: a block that realloc
+// grows from mapping to mapping leaves none behind.
 inline constexpr std::size_t default_trim_threshold_bytes = std::size_t{32} << 20;
 inline constexpr std::size_t trim_keep_bytes = std::size_t{1} << 20;
 inline constexpr std::size_t never_trim = SIZE_MAX;
@@ -119,7 +118,7 @@ class TaggedHeap {
     return Fit::find(index_, request.search_bytes, accept);
   }
 
-  // Hands out a block that find() named: cuts it to size and frees what is left of it.
+  // Hands out a block that find() named: cuts it to size and frees the rest.
   void* take(Block* block, const Request& request) noexcept {
     const Tag tag = block->tag();
     const std::size_t head_bytes = head_before_aligned(block->address(), request);
@@ -185,8 +184,8 @@ class TaggedHeap {
     return true;
   }
 
-  // Gives back what can be given back at the end of the segment, and the whole pages inside all
-  // free blocks.
+  // Gives back memory at the end of the segment, free chunks, and the whole pages inside all free
+  // blocks.
   bool trim(std::size_t keep_bytes) noexcept {
     bool gave = false;
     if (last_ != nullptr) {
@@ -211,7 +210,7 @@ class TaggedHeap {
     return true;
   }
 
-  // Frees every block of the index that was claimed: whoever claimed it is gone.
+  // Frees every claimed block of the index: the threads that claimed them are gone.
   void free_claimed() noexcept {
     while (Block* claimed = claimed_below(index_.root())) {
       index_.erase(claimed);
@@ -219,7 +218,7 @@ class TaggedHeap {
     }
   }
 
-  // From now on this heap lives with what it has.
+  // Makes grow() fail.
   void forbid_growth() noexcept { may_grow_ = false; }
 
   std::uint32_t owner() const noexcept { return owner_; }
@@ -230,7 +229,8 @@ class TaggedHeap {
     measures.free_blocks += index_.blocks();
   }
 
-  // The index holds, and every block in it is tagged as free and mine, with neighbours that agree.
+  // The index is valid, and every block in it is tagged as free and of this heap, with neighbours
+  // that agree.
   bool is_valid() const noexcept {
     return index_.is_valid() && neighbours_agree_below(index_.root());
   }
@@ -240,12 +240,11 @@ class TaggedHeap {
       Tag::used_flag | Tag::previous_free_flag | Tag::first_flag;
   static constexpr unsigned operations_per_validation = debug_level >= 3 ? 1 : 4096;
 
-  // Under a reader-writer lock a block of the index may be spoken for (read_write.h).
+  // Under a reader-writer lock, a block of the index may be claimed (read_write.h).
   static bool unclaimed(const Block* block) noexcept { return !block->tag().used(); }
 
-  // The free block that ends where `block` begins, if it is mine. (A block that another thread has
-  // claimed under a shared lock is still marked as free in the tag behind it, but no longer in its
-  // own.)
+  // The free block that ends where `block` begins, if this heap owns it. (A block claimed under a
+  // shared lock is marked as used in its own tag, but free in the one behind it.)
   static Block* free_before(Block* block) noexcept {
     if (!block->tag().previous_free()) return nullptr;
     Block* const previous = block->previous();
@@ -257,8 +256,8 @@ class TaggedHeap {
     return !tag.used() && Sharing::owns(tag, owner_);
   }
 
-  // Leaves the last `tail_bytes` of a free block free in its place, if the tree can do that without
-  // reordering and no merging is due.
+  // Leaves the last `tail_bytes` of a free block free in its place, if the tree keeps its order and
+  // no merge is due.
   bool shrinks_to_tail(Block* block, std::size_t tail_bytes) noexcept {
     if constexpr (Fit::Order::by_address) {
       Block* const next = block->next();
@@ -274,8 +273,8 @@ class TaggedHeap {
     }
   }
 
-  // Puts a block of ours, tagged as used, among the free ones, merged with its free neighbours;
-  // returns the merged block.
+  // Puts a block of this heap, tagged as used, among the free ones, merged with its free
+  // neighbours; returns the merged block.
   Block* add_free(Block* block) noexcept {
     Block* begin = block;
     std::size_t bytes = block->block_bytes();
@@ -304,7 +303,7 @@ class TaggedHeap {
     return begin;
   }
 
-  // Frees what a used block has beyond `wanted` bytes, if that can hold a block.
+  // Frees the bytes of a used block beyond `wanted`, if they can hold a block.
   void cut_tail(Block* block, std::size_t wanted) noexcept {
     const Tag tag = block->tag();
     const std::size_t tail_bytes = tag.block_bytes() - wanted;
@@ -336,8 +335,7 @@ class TaggedHeap {
     return is_whole_chunk(block, owner_) && !Chunk::of_first_block(block)->from_break();
   }
 
-  // Gives the end of the chunk that `block`, free, belongs to back to the system, if the block is
-  // at the end; keeps `keep_bytes` of it.
+  // Gives a free block at the end of its chunk back to the system, all but `keep_bytes`.
   bool give_back_end(Block* block, std::size_t keep_bytes) noexcept {
     Block* const fence = block->next();
     if (!fence->is_fence() || !Sharing::owns(fence->tag(), owner_)) return false;
@@ -354,8 +352,8 @@ class TaggedHeap {
     return true;
   }
 
-  // Growth was refused, perhaps because of what this heap holds and does not use: gives that back
-  // and tries again.
+  // If growth is refused, perhaps because of unused memory of this heap, gives that back and tries
+  // again.
   bool grow_or_make_room(std::size_t bytes) noexcept {
     return grow(bytes) || (give_back_free_chunks() && grow(bytes));
   }

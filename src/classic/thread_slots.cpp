@@ -11,8 +11,7 @@ struct Entry {
   std::uint32_t serial;
 };
 
-// A thread's table. Pages that are never touched cost nothing, so it has room for every heap from
-// the start.
+// A thread's table. Untouched pages cost nothing, so it has room for every heap.
 inline constexpr std::size_t table_bytes = 16 * 1024;
 inline constexpr std::size_t max_slots = table_bytes / sizeof(Entry) - 1;
 
@@ -138,8 +137,7 @@ void ThreadSlots::fork_parent() noexcept { tables_lock.parent(); }
 
 void ThreadSlots::fork_child() noexcept {
   if (!tables_lock.child()) return;
-  // The other threads' tables: their heaps have taken over, or given up, what the tables pointed
-  // to.
+  // The other threads' tables: their heaps have taken over, or given up, the states in them.
   for (Table* table = tables; table != nullptr;) {
     Table* const next = table->next;
     if (table != this_table) {

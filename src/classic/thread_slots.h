@@ -1,15 +1,15 @@
-// What each thread keeps for each heap: one pointer per (thread, heap), found through a single
-// thread-local pointer of 8 bytes, and handed back to the heap when the thread ends. It refuses to
-// know what the pointer means.
+// The state of each thread in each heap: one pointer per (thread, heap), found through a single
+// thread-local pointer. When the thread ends, the heap gets its pointer back. It refuses to know
+// the meaning of a state.
 //
 //   thread-local pointer -> table of this thread -> entry of this heap {state, serial}
 //
-// Heaps come and go while threads keep entries for them: a destroyed heap's slot number is used
-// again, and an entry with another serial number than the heap's is an old one, and void. Only its
-// own thread reads and writes a table, except when the thread ends or after a fork.
+// Threads keep entries of destroyed heaps, whose slot numbers are used again. An entry is void
+// unless it has the serial number of the slot's heap. Only its own thread reads and writes a table,
+// except in the child of a fork.
 //
-// A thread that is ending (its table is gone, and other destructors still allocate and free) gets
-// no table again: make_ready() fails, and the heap serves such calls without state of the thread.
+// A thread that is ending gets no second table, although other destructors still allocate and free.
+// For it, make_ready() fails, and the heap serves such calls without state of the thread.
 #pragma once
 
 #include <cstddef>
@@ -32,9 +32,9 @@ class ThreadSlots {
   // This thread's state for this heap, null if it has none.
   void* get() const noexcept;
 
-  // Makes sure that set() works in this thread; false if the thread is ending, or there is no
-  // memory for a table, or too many heaps keep states. May allocate (the C library registers the
-  // thread's end), so it is called without any lock, and may have called set() by itself.
+  // Makes sure that set() works in this thread. False if the thread is ending, no memory is left
+  // for a table, or too many heaps keep states. May allocate (the C library registers the thread's
+  // end), so it is called without any lock, and may have called set() by itself.
   bool make_ready() noexcept;
 
   // Remembers this thread's state. Only after make_ready() succeeded in this thread.

@@ -1,13 +1,12 @@
-// Free blocks as an immutable tree: a change builds the next version beside the current one,
-// sharing all but the nodes on its path (Driscoll, Sarnak, Sleator and Tarjan, "Making data
-// structures persistent", 1989), so that one compare-and-swap of the root can publish it. The tree
-// is the same treap as free_tree.h, with the nodes outside the blocks.
+// Free blocks as an immutable tree. A change builds the next version beside the current one and
+// shares all but the nodes on its path. So one compare-and-swap of the root publishes it.
+// (Driscoll, Sarnak, Sleator and Tarjan, "Making data structures persistent", 1989.) The tree is
+// the same treap as free_tree.h, with the nodes outside the blocks.
 //
-// A thread may find itself walking an outdated version whose nodes others are reusing. It may then
-// read any mixture of nodes: every number in a node is that of a mapped node, so reading is
-// harmless; every step is counted, so walking in a circle ends; and since nothing but the thread's
-// own new nodes is written, the attempt leaves no trace when its compare-and-swap fails, which it
-// must (lock_free.h).
+// A thread may walk an outdated version whose nodes other threads reuse, and read any mixture of
+// nodes. Every number in a node is that of a mapped node, so each read is harmless. Every step is
+// counted, so a walk in a circle ends. The thread writes only its own new nodes, so the attempt
+// leaves no trace when its compare-and-swap fails, which it must (lock_free.h).
 #pragma once
 
 #include "base/bits.h"
@@ -192,17 +191,17 @@ class VersionBuilder {
       state_ = State::torn;
   }
 
-  // The attempt was published: what it replaced is free. Or it was not: what it made is.
+  // Frees the nodes that a published attempt replaced, or those that a failed one made.
   void succeeded() noexcept { recycle(discarded_, discarded_count_); }
   void failed() noexcept { recycle(made_, made_count_); }
 
  private:
-  // More nodes than an operation on any tree touches: a treap of 2^27 blocks is deeper than 120
-  // with a probability below 2^-40, and an operation walks six paths at most.
+  // More nodes than an operation on any tree touches, which walks six paths at most. A treap of
+  // 2^27 blocks is deeper than 120 with a probability below 2^-40.
   static constexpr unsigned max_steps = 1024;
   static constexpr unsigned max_changes = 640;
-  // A walk recurses, so one that has lost its way must not go on to max_steps: it would overrun the
-  // stack of a small thread.
+  // A walk recurses, so an outdated one must end before max_steps: it would overrun the stack of a
+  // small thread.
   static constexpr unsigned steps_per_look = 8;
 
   static std::uint64_t priority(const Extent& block) noexcept { return mix(block.end()); }
@@ -272,7 +271,7 @@ class VersionBuilder {
 
   NodePool& pool_;
   NodePool::Stash& stash_;
-  const std::atomic<std::uint64_t>* root_;  // null where nobody publishes
+  const std::atomic<std::uint64_t>* root_;  // null where no thread publishes
   std::uint64_t seen_;
   State state_ = State::sound;
   unsigned steps_ = 0;

@@ -24,8 +24,7 @@ enum class OnMisuse : std::uint32_t {
 struct Options {
   OnMisuse on_misuse = OnMisuse::by_kind;
   std::uint32_t show = 0;
-  std::uint32_t guard_sample =
-      0;  // one block in so many is guarded (engine/sampled_guard.h); 0: none
+  std::uint32_t guard_sample = 0;  // one block in so many (engine/sampled_guard.h); 0: none
 };
 
 inline constinit Options current_options;
