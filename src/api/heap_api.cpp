@@ -1,6 +1,5 @@
 // Heaps as objects (classic.h): makes a heap of a strategy, a fit and a source chosen at run time,
-// and forwards to it. It refuses options that contradict one another instead of guessing what was
-// meant.
+// and forwards to it. It refuses options that contradict one another.
 #include <new>
 
 #include "api/registry.h"
@@ -71,7 +70,7 @@ bool make_sense(const ts_heap_options& options) noexcept {
   if (wants_buffer ? !has_buffer : (options.buffer != nullptr || options.buffer_size != 0))
     return false;
   if (options.thread_share != 0 && options.strategy != TS_STRATEGY_NOLOCK) return false;
-  // Beyond this no block can be made of what the segment grows by.
+  // A segment that grows by more would exceed the largest block.
   return options.growth_size <= classic::max_block_bytes / 2 &&
          options.thread_share <= classic::max_block_bytes / 2;
 }
@@ -88,7 +87,7 @@ HeapConfig config_of(const ts_heap_options& options) noexcept {
           .thread_share_bytes = options.thread_share};
 }
 
-// Turns a walk of ours into one of the public interface.
+// Turns a walk of a heap into one of the public interface.
 struct PublicVisit {
   int (*visit)(const ts_block*, void*);
   void* argument;

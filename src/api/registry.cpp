@@ -8,8 +8,8 @@ namespace {
 constinit Mutex registry_lock;
 constinit ts_heap* first = nullptr;
 
-// Heaps prepare in the order of the list and come back in the same; the registry's lock, taken
-// first and let go last, keeps it still.
+// Heaps prepare in the order of the list, and come back in the same. The registry's lock, taken
+// first and released last, keeps the list as it is.
 void prepare() noexcept TS_NO_ANALYSIS {
   registry_lock.lock();
   for (ts_heap* heap = first; heap != nullptr; heap = heap->next)

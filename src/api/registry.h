@@ -1,6 +1,5 @@
-// All heaps of the public interface that are alive, so that a fork can hold them all. A heap of any
-// strategy and fit is known here by a table of functions; that is the one place where the choice of
-// a heap is made at run time.
+// All live heaps of the public interface, so that a fork can hold them all. A heap of any strategy
+// and fit is a table of functions here, the only choice of a heap at run time.
 #pragma once
 
 #include "override/semantics.h"
@@ -8,7 +7,7 @@
 
 namespace ts::api {
 
-// What can be done with a heap of unknown kind; `self` is its Semantics<Heap>.
+// The operations on a heap of unknown kind; `self` is its Semantics<Heap>.
 struct Operations {
   void* (*malloc)(void* self, std::size_t bytes);
   void* (*memalign)(void* self, std::size_t alignment, std::size_t bytes);
@@ -64,7 +63,7 @@ inline constexpr Operations operations_of{
 struct ts_heap {
   const ts::api::Operations* operations;  // const
   void* self;                             // const
-  std::size_t mapped_bytes;     // const: of this and what `self` points to; 0 if both are static
+  std::size_t mapped_bytes;               // const: of this and of `self`; 0 if both are static
   ts_heap* previous = nullptr;  // the registry's lock
   ts_heap* next = nullptr;
 };

@@ -7,7 +7,7 @@
 namespace ts {
 namespace {
 
-// The reports' heaps ask sbrk for what is missing, no more, and never give anything back.
+// The reports' heaps grow by exactly the missing bytes, by sbrk, and never give memory back.
 constexpr classic::HeapConfig as_reported{
     .source = {.kind = classic::SourceKind::sbrk, .growth_bytes = 0},
     .trim_threshold_bytes = classic::never_trim};

@@ -1,5 +1,4 @@
-// Which counts a library has, when they are written down, and in which form
-// (docs/formats/counters.md).
+// The counts of each library, when they are written, and in which form (docs/formats/counters.md).
 #include "override/counters.h"
 
 #include <atomic>
@@ -99,14 +98,14 @@ constexpr std::size_t max_folder_bytes = 3072;  // leaves room for names in a pa
 
 // Const once the process runs; only the child of a fork has another number.
 constinit const CountedHeap* heap = nullptr;
-constinit char folder[max_folder_bytes] = {};  // empty: nobody wants reports
+constinit char folder[max_folder_bytes] = {};  // empty: no reports
 constinit std::uint64_t process = 0;
 
 // Whether a thread writes a report, or looks at the heap for one.
 constinit std::atomic<bool> is_busy{false};
 constinit bool is_reported = false;  // is_busy
 
-// What the last picture, or the end, found; is_busy.
+// Measures at the last picture, or at the end; is_busy.
 constinit HeapMeasures measures;
 constinit bool is_measured = false;
 constinit std::uint64_t pictures = 0;
@@ -114,8 +113,7 @@ constinit std::uint64_t pictures = 0;
 // One report at a time.
 class Report {
  public:
-  // Waits for its turn; or, where a signal handler may have interrupted this very thread's report,
-  // does not.
+  // Waits for its turn, unless a signal handler may have interrupted a report of this thread.
   explicit Report(bool waits) noexcept : errno_{errno} {
     while (!(is_mine_ = !is_busy.exchange(true, std::memory_order_acquire)) && waits) spin_pause();
   }
@@ -234,8 +232,8 @@ bool draw(void* argument) noexcept {
   return write_map_file(*heap, picture.label, folder, process, picture.number);
 }
 
-// Other threads may be inside the heap, and one of them may hold a lock of it at the moment at
-// which the process is copied: then the copy waits in vain, and is tried once more.
+// Another thread may hold a lock of the heap when the process is copied. Then the copy waits in
+// vain, and another one is tried.
 void draw_in_copy(Picture& picture) noexcept {
   for (int tries = 0; tries < 2; ++tries) {
     if (os::run_in_copy(draw, &picture)) return;

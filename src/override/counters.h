@@ -1,7 +1,7 @@
-// The reports of a counted library: what was counted in the process and in each of its threads, and
-// pictures of its heap. They are files in the folder that TSMALLOC_COUNTERS names;
-// docs/formats/counters.md has their form. It refuses to count anything (base/event_counts.h does),
-// to allocate, and to write to the program's own streams: what cannot be written is not there.
+// The reports of a counted library: counts of the process and of each of its threads, and pictures
+// of its heap. They are files in the folder that TSMALLOC_COUNTERS names; docs/formats/counters.md
+// has their form. It refuses to count anything (base/event_counts.h does), to allocate, and to
+// write to the program's own streams; a report that cannot be written is missing.
 #pragma once
 
 #include "base/heap_like.h"
@@ -27,7 +27,7 @@ void write_heap_map(const char* label) noexcept;
 // Ends the process as _exit does, after a report of its counts.
 [[noreturn]] void report_and_end_process(int status) noexcept;
 
-// Of write_heap_map: the file alone; false if there is none now.
+// The file of write_heap_map alone; false if it could not be written.
 bool write_map_file(const CountedHeap& heap, const char* label, const char* folder,
                     std::uint64_t process, std::uint64_t number) noexcept;
 

@@ -1,19 +1,17 @@
 // Finds std::get_new_handler and the function that throws std::bad_alloc at run time. Weak
 // references serve programs that are linked with the C++ runtime. They are null in a C program that
-// later loads a C++ module privately (a Python extension, say), so on failure the runtime is looked
-// for among the loaded libraries as well. Only running out of memory leads here; no start-up path
-// does.
+// later loads a C++ module privately (a Python extension, say). So the runtime is then searched
+// among the loaded libraries. Called only when memory runs out, and never at start-up.
 //
-// This is the one file that is compiled with exceptions, to catch what a program's operator new or
-// new-handler throws at a nothrow form.
+// This is the one file that is compiled with exceptions, to catch those of a program's operator new
+// or new-handler in a nothrow form.
 #include "override/cxx_runtime.h"
 
 #include <dlfcn.h>
 
 #include "base/check.h"
 
-// What `catch` compiles to. Weak, since a process without a C++ runtime throws nothing that would
-// need them.
+// References that `catch` compiles to. Weak, since a process without a C++ runtime throws nothing.
 __asm__(
     ".weak __gxx_personality_v0\n"
     ".weak __cxa_begin_catch\n"
@@ -31,11 +29,11 @@ extern "C" {
 [[gnu::weak]] void weak_throw_bad_alloc() __asm__("_ZSt17__throw_bad_allocv");
 }
 
-// A C++ runtime that is loaded already, or null. The handle is never closed: what was found must
-// stay.
+// A C++ runtime that is loaded already, or null. The handle is never closed, so that found
+// functions stay.
 void* loaded_runtime() noexcept {
-  // By its name, since the linker warns of every static program that mentions dlopen; such a
-  // program finds nothing here.
+  // By its name, since the linker warns of every static program that mentions dlopen; there, the
+  // lookup finds none.
   const auto open = reinterpret_cast<decltype(&::dlopen)>(::dlsym(RTLD_DEFAULT, "dlopen"));
   if (open == nullptr) return nullptr;
   for (const char* name : {"libstdc++.so.6", "libc++.so.1"}) {

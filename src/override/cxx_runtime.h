@@ -1,5 +1,5 @@
-// What the operators need of the C++ runtime when memory is short, without linking to one: a C
-// program that preloads an allocator must not get libstdc++ with it.
+// The C++ runtime for operators that are short of memory, without linking to one: a C program that
+// preloads an allocator must not load libstdc++.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +14,8 @@ namespace ts {
 // Ends the process with a message if no C++ runtime is loaded that could throw.
 [[noreturn, gnu::cold]] void throw_bad_alloc();
 
-// What ::operator new returns, or null if it throws. It is called by its dynamic name: a program's
-// own replacement counts.
+// The result of ::operator new, or null if it throws. The call is by its dynamic name, so that it
+// reaches a program's replacement.
 void* new_or_null(std::size_t bytes) noexcept;
 void* new_or_null(std::size_t bytes, std::align_val_t alignment) noexcept;
 

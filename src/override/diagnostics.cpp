@@ -1,5 +1,5 @@
-// Translates a heap's measures into the forms that glibc's reporting functions give them. It
-// refuses to invent: what a heap does not measure is 0 in a struct and absent in text.
+// Translates a heap's measures into the forms of glibc's reporting functions. It refuses to invent:
+// a number that a heap does not measure is 0 in a struct and absent in text.
 #include "override/diagnostics.h"
 
 #include <cerrno>
@@ -67,8 +67,8 @@ void write_malloc_stats(const HeapMeasures& measures) noexcept {
 
 int accept_mallopt(int parameter, int value) noexcept {
   switch (parameter) {
-    // Hints about when to cache, map, trim, grow or spread: they promise speed, never behaviour,
-    // and our strategies choose for themselves, but for M_TOP_PAD where a heap grows by the break.
+    // Hints about when to cache, map, trim, grow or spread, which promise speed, never behaviour.
+    // Only M_TOP_PAD has an effect, in heaps that grow by the break.
     case M_MXFAST:
     case M_TRIM_THRESHOLD:
     case M_TOP_PAD:
@@ -82,8 +82,8 @@ int accept_mallopt(int parameter, int value) noexcept {
     case M_GRAIN:
     case M_KEEP:
       return 1;
-    // Filling blocks with a pattern is visible behaviour, and we do not do it; only asking for none
-    // is granted.
+    // Blocks filled with a pattern are visible behaviour, which no heap here has; so only 0 is
+    // accepted.
     case M_PERTURB:
       return value == 0 ? 1 : 0;
     default:

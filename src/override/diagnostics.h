@@ -13,8 +13,7 @@ namespace ts {
 
 struct mallinfo2 mallinfo2_of(const HeapMeasures& measures) noexcept;
 
-// The same in the ints of the old interface; what does not fit becomes INT_MAX (glibc lets it
-// wrap).
+// The same in the ints of the old interface, saturated at INT_MAX (glibc's wrap).
 struct mallinfo mallinfo_of(const HeapMeasures& measures) noexcept;
 
 // XML in the manner of glibc's malloc_info; 0, or an error number: EINVAL if `options` is not 0,
@@ -23,7 +22,7 @@ int write_malloc_info(const HeapMeasures& measures, int options, std::FILE* stre
 
 void write_malloc_stats(const HeapMeasures& measures) noexcept;
 
-// 1 if the program may believe that the parameter was set, else 0.
+// 1 if the parameter is accepted, with or without effect, else 0.
 int accept_mallopt(int parameter, int value) noexcept;
 
 }  // namespace ts

@@ -1,6 +1,6 @@
-// The picture of a heap as a file: consecutive pieces that look the same become one run, and where
-// there would be too many runs, short ones become cells of mixed content. Nothing is kept but the
-// run that is being made, so that any heap can be drawn without memory.
+// The picture of a heap as a file. Consecutive pieces that look the same become one run. If there
+// are too many runs, short ones become cells of mixed content. Only the current run is kept, so
+// that a picture of any heap needs no memory.
 #include "os/counting.h"
 #include "override/counters.h"
 
@@ -9,7 +9,7 @@ namespace {
 
 // Files stay below a megabyte or so.
 constexpr std::size_t max_runs = 20'000;
-// What a larger picture is divided into.
+// Cells of a larger picture.
 constexpr std::size_t cells = 8'000;
 
 struct Run {
@@ -38,7 +38,7 @@ bool look_the_same(const Run& a, const Run& b) noexcept {
          (a.state != MapState::mixed || percent(a) == percent(b));
 }
 
-// What draws: `begin_chunk`, the runs of the chunk, `end_chunk`, and so on.
+// Sinks get `begin_chunk`, the runs of the chunk, `end_chunk`, and so on. This one counts.
 class Survey {
  public:
   void begin_chunk(std::uintptr_t) noexcept {}
@@ -109,7 +109,7 @@ class Drawing {
 template <class Sink>
 class RunMaker {
  public:
-  // Neighbours shorter than `cell_bytes` become one run, whatever they are.
+  // Neighbours shorter than `cell_bytes` become one run, of any states.
   RunMaker(Sink& sink, std::size_t cell_bytes) noexcept : sink_{sink}, cell_bytes_{cell_bytes} {}
 
   void add(const MapExtent& extent) noexcept {

@@ -12,8 +12,8 @@ namespace {
 constinit Semantics<engine::Engine> allocator;
 
 // Before all constructors, those of shared libraries included (begin_process.inc). Only executables
-// may have such a section, and only they should have these objects: a shared library that brought a
-// malloc along would serve a part of its process.
+// may have such a section. Only they should link these objects: a shared library's malloc would
+// serve a part of its process.
 void begin_process(int, char**, char** environment) noexcept;
 constinit bool has_begun = false;
 

@@ -23,7 +23,7 @@ constinit Allocator allocator;
 #include "override/c_symbols.inc"
 #include "override/operators.inc"
 
-// Our own operators, whatever the program has put in their places.
+// The operators of this library, even if the program replaces them.
 extern "C" {
 [[gnu::alias("_Znwm"), gnu::visibility("hidden"), gnu::malloc,
   gnu::alloc_size(1)]] void* ts_own_new(std::size_t);
@@ -41,8 +41,8 @@ namespace {
 using New = void* (*)(std::size_t);
 using AlignedNew = void* (*)(std::size_t, std::align_val_t);
 
-// The same address, of which the compiler knows nothing: that the two names are of one function is
-// not so in every process.
+// The same address, of which the compiler knows nothing: the two names are not of one function in
+// every process.
 template <class Function>
 std::uintptr_t place_of(Function* function) noexcept {
   return unrelated(reinterpret_cast<std::uintptr_t>(function));
@@ -57,7 +57,7 @@ bool news_are_ours() noexcept {
 }
 
 // A program that replaces a `new`, but not the sized `delete`, may ask for more than its caller,
-// for a header, say. Then only a size that is more than the block has is wrong for sure.
+// for a header, say. Then only a size larger than the block is certainly wrong.
 void Allocator::check_deleted_size(const void* block, std::size_t bytes,
                                    std::size_t alignment) noexcept {
   if (block == nullptr) return;

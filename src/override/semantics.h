@@ -1,8 +1,7 @@
-// What the malloc family of the C library promises, over any heap: sizes and products that
-// overflow, errno, null pointers, what realloc does with zero, which alignments are legal. Written
-// once for every heap, as the glibc manual and man-pages have it (glibc 2.36 where they leave a
-// choice). It refuses to know how a heap finds memory, and to be called malloc: names are
-// c_symbols.inc's business.
+// The rules of the C library's malloc family, over any heap: sizes and products that overflow,
+// errno, null pointers, realloc to zero, legal alignments. Written once for every heap, as the
+// glibc manual and man-pages have it (glibc 2.36 where they leave a choice). It refuses to know how
+// a heap finds memory; c_symbols.inc has the names.
 //
 //   malloc, memalign, ... -> allocate (errno) -> try_allocate (limits) -> heap.allocate
 //   operator new                              -> try_allocate
@@ -30,16 +29,16 @@ namespace ts {
 // No object is larger, so that the difference of two pointers into it fits ptrdiff_t.
 inline constexpr std::size_t max_object_bytes = PTRDIFF_MAX;
 
-// A heap that says so refuses impossible sizes by itself, reports ENOMEM in errno whenever it
-// returns null, takes null in release and keeps errno there, knows which of its memory is zero and
-// how much a block that grows should get, may move a block without copying it, and says of a
-// pointer whether it is a block: nothing then stands between the program and its fast path.
+// A heap that implements libc's rules itself, so that its fast path is the program's. It refuses
+// impossible sizes, and sets errno to ENOMEM whenever it returns null. release() accepts null and
+// keeps errno. The heap knows which memory is zero and how much a growing block should get, may
+// move a block without copying, and recognises its blocks.
 template <class Heap>
-concept SpeaksMalloc = HeapLike<Heap> && Heap::implements_libc_rules;
+concept ImplementsLibcRules = HeapLike<Heap> && Heap::implements_libc_rules;
 
-// And one that says so judges the sizes that programs name when they free, in every build.
+// A heap that checks the sizes of sized frees in every build.
 template <class Heap>
-concept ChecksSizes = SpeaksMalloc<Heap> && requires { requires Heap::checks_sizes; };
+concept ChecksSizes = ImplementsLibcRules<Heap> && requires { requires Heap::checks_sizes; };
 
 template <HeapLike Heap>
 class Semantics {
@@ -51,9 +50,9 @@ class Semantics {
 
   Heap& heap() noexcept { return heap_; }
 
-  // Null if refused; says nothing in errno. `alignment` is a power of two >= min_alignment.
+  // Null if refused; errno is not specified. `alignment` is a power of two >= min_alignment.
   void* try_allocate(std::size_t bytes, std::size_t alignment) noexcept {
-    if constexpr (!SpeaksMalloc<Heap>) {
+    if constexpr (!ImplementsLibcRules<Heap>) {
       if (!may_exist(bytes, alignment)) [[unlikely]]
         return nullptr;
     }
@@ -66,11 +65,11 @@ class Semantics {
     std::size_t bytes = 0;
     if (__builtin_mul_overflow(count, each_bytes, &bytes)) [[unlikely]]
       return fail(ENOMEM);
-    if constexpr (SpeaksMalloc<Heap>) {
+    if constexpr (ImplementsLibcRules<Heap>) {
       return counted(heap_.allocate_zeroed(bytes));
     } else {
       void* block = allocate(bytes, min_alignment);
-      // The heap may hand out used memory; only what was asked for must read as zero.
+      // The heap may hand out used memory; only the requested bytes must read as zero.
       if (block != nullptr) [[likely]]
         std::memset(block, 0, bytes);
       return block;
@@ -78,7 +77,7 @@ class Semantics {
   }
 
   // A null `old` allocates; zero `bytes` releases and returns null; on failure the old block is
-  // untouched and still the caller's.
+  // untouched and still in use.
   void* realloc(void* old, std::size_t bytes) noexcept {
     if (old == nullptr) return malloc(bytes);
     if (bytes == 0) {
@@ -95,43 +94,41 @@ class Semantics {
   // Allocated with malloc").
   void free(void* block) noexcept {
     count_free(block);
-    if constexpr (SpeaksMalloc<Heap>) {
+    if constexpr (ImplementsLibcRules<Heap>) {
       heap_.release(block);
     } else if (block != nullptr) {
       release_keeping_errno(block);
     }
   }
 
-  // C23: size and alignment must be those that were asked for. Others are as harmless as in glibc,
-  // which ignores them, unless the heap checks them.
+  // C23: size and alignment must be those of the request. Unless the heap checks them, others have
+  // no effect, as in glibc.
   void free_sized(void* block, std::size_t bytes, std::size_t alignment = min_alignment) noexcept {
     check_size(block, bytes, alignment);
     free(block);
   }
 
   // In debug builds, whether the size that a sized free or delete names is more than the block has.
-  // (Less may be right: realloc leaves a block larger than it was asked to make it.)
+  // (Less may be right: realloc may leave a block larger than requested.)
   static void check_size(const void* block, std::size_t bytes,
                          [[maybe_unused]] std::size_t alignment = min_alignment) noexcept {
     if constexpr (debug_level < 1 && !ChecksSizes<Heap>) return;
     if (block == nullptr) return;
     if constexpr (ChecksSizes<Heap>) {
       Heap::check_size(block, bytes, alignment);
-    } else if constexpr (SpeaksMalloc<Heap>) {
+    } else if constexpr (ImplementsLibcRules<Heap>) {
       Heap::check_size(block, bytes);
     } else {
       check(bytes <= usable_size(block), "a sized free names more bytes than the block has", block);
     }
   }
 
-  // mallopt's M_TOP_PAD is a property of a heap that grows by the break; the others choose for
-  // themselves.
+  // mallopt's M_TOP_PAD; without effect on a heap that does not grow by the break.
   void set_growth(std::size_t bytes) noexcept {
     if constexpr (requires { heap_.set_growth(bytes); }) heap_.set_growth(bytes);
   }
 
-  // Any power of two; others are rounded up to the next one, and what malloc gives anyway needs no
-  // rounding (glibc).
+  // Any power of two; others above malloc's alignment are rounded up to the next one (glibc).
   void* memalign(std::size_t alignment, std::size_t bytes) noexcept {
     if (alignment > max_alignment) [[unlikely]]
       return fail(EINVAL);
@@ -187,7 +184,7 @@ class Semantics {
   }
 
   void* allocate(std::size_t bytes, std::size_t alignment) noexcept {
-    if constexpr (SpeaksMalloc<Heap>) {
+    if constexpr (ImplementsLibcRules<Heap>) {
       return counted(heap_.allocate(bytes, alignment));
     } else {
       void* block = try_allocate(bytes, alignment);
@@ -195,8 +192,8 @@ class Semantics {
     }
   }
 
-  // What a heap handed out, and what it takes back. A realloc that moves the block is one of each,
-  // one that does not is neither.
+  // Counts blocks handed out, and blocks taken back. A realloc that moves the block counts as both,
+  // one that does not as neither.
   static void* counted(void* block) noexcept {
     if constexpr (counting) {
       if (block != nullptr) count_event(Event::allocations);
@@ -210,23 +207,23 @@ class Semantics {
   }
 
   static std::size_t bytes_of(const void* block) noexcept {
-    if constexpr (SpeaksMalloc<Heap>) {
+    if constexpr (ImplementsLibcRules<Heap>) {
       return Heap::bytes_of(block);
     } else {
       return Heap::usable_size(block);
     }
   }
 
-  // Out of line, since every form of free and delete comes here.
+  // Out of line, since every form of free and delete calls it.
   [[gnu::noinline]] void release_keeping_errno(void* block) noexcept {
     const int saved_errno = errno;
     heap_.release(block);
     errno = saved_errno;
   }
 
-  // Into another block.
+  // Moves the contents into another block.
   [[gnu::noinline]] void* reallocate(void* old, std::size_t bytes) noexcept {
-    if constexpr (SpeaksMalloc<Heap>) {
+    if constexpr (ImplementsLibcRules<Heap>) {
       if (!Heap::is_block(old, FoundBy::realloc)) [[unlikely]]
         return fail(ENOMEM);
       if (void* const moved = heap_.move(old, bytes); moved != nullptr) {
@@ -236,12 +233,12 @@ class Semantics {
     }
     const std::size_t old_bytes = bytes_of(old);
     std::size_t wanted = bytes;
-    if constexpr (SpeaksMalloc<Heap>) wanted = Heap::size_to_grow_into(old_bytes, bytes);
+    if constexpr (ImplementsLibcRules<Heap>) wanted = Heap::size_to_grow_into(old_bytes, bytes);
     const int kept = errno;
     void* moved = counted(heap_.allocate(wanted, min_alignment));
     if (moved == nullptr) [[unlikely]] {
       if (bytes > old_bytes) return fail(ENOMEM);
-      errno = kept;  // the block it has is large enough, so shrinking cannot fail
+      errno = kept;  // the old block is large enough, so shrinking cannot fail
       if constexpr (ChecksSizes<Heap>) Heap::note_kept(old);
       return old;
     }

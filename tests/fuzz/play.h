@@ -366,7 +366,7 @@ class Play {
       require((error != 0) == (block == untouched), "posix_memalign touched its result");
       if (error == 0) return block;
       // POSIX leaves it open, and heaps that report ENOMEM themselves do so here, too.
-      require(errno == errno_before || (is_legal && SpeaksMalloc<Heap>),
+      require(errno == errno_before || (is_legal && ImplementsLibcRules<Heap>),
               "posix_memalign changed errno");
       if (!is_legal) ++refusals.made;  // which is its reason
       errno = ENOMEM;
