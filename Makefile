@@ -4,7 +4,7 @@
 PYTHON := $(if $(wildcard .venv/bin/python),.venv/bin/python,python3)
 
 .DEFAULT_GOAL := build
-.PHONY: build test test-all test-quick lint format clean help
+.PHONY: build test test-all test-quick lint format coverage docs clean help
 
 build: ## Build the libraries and tools into build/release, and set up .venv
 	@$(PYTHON) dev/setup lab
@@ -28,6 +28,12 @@ lint: ## Check the sources only: ruff, mypy, and clang's tools if they are insta
 format: ## Format all sources
 	@$(PYTHON) dev/setup dev
 	@.venv/bin/python dev/test.py format
+
+coverage: ## Print how much of src/ the tests run, and check it against tests/coverage-floor.toml
+	@$(PYTHON) dev/coverage.py
+
+docs: ## Write what documents repeat of the sources: the options
+	@$(PYTHON) dev/generate
 
 clean: ## Remove what was built and set up: build/ and .venv/
 	rm -rf build .venv

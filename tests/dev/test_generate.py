@@ -1,0 +1,88 @@
+"""dev/generate: documents that are as the table of options says, and tables that it cannot read."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+FILES = ("src/os/options.cpp", "CMakeLists.txt", "docs/use.md", "docs/man/libtsmalloc.7")
+
+
+def generate(*arguments: str | Path) -> tuple[int, str]:
+    done = subprocess.run(
+        [sys.executable, ROOT / "dev" / "generate", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    for name in FILES:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    return tmp_path
+
+
+def replace(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+def test_the_documents_of_this_checkout_are_not_stale() -> None:
+    status, said = generate("--check")
+    assert status == 0, said
+
+
+def test_a_new_option_is_missed_and_then_written(checkout: Path) -> None:
+    replace(
+        checkout / "src/os/options.cpp",
+        '    {"SHOW"',
+        '    {"DEPTH", Kind::number, offsetof(Options, depth), 1\'000, "",\n'
+        '     "how deep; "\n     "0: not at all"},\n    {"SHOW"',
+    )
+    status, said = generate("--check", checkout)
+    assert status == 1
+    assert "docs/use.md is not what" in said
+    assert "libtsmalloc.7 is not what" in said
+    assert generate(checkout)[0] == 0
+    row = "| `TSMALLOC_DEPTH` | `0..1000` | `0` | how deep; 0: not at all |\n"
+    assert row in (checkout / "docs/use.md").read_text()
+    assert ".BR TSMALLOC_DEPTH = 0..1000\n" in (checkout / "docs/man/libtsmalloc.7").read_text()
+    assert generate("--check", checkout) == (0, "")
+
+
+def test_the_manual_has_the_version(checkout: Path) -> None:
+    replace(
+        checkout / "CMakeLists.txt", "project(tsmalloc VERSION 0.", "project(tsmalloc VERSION 9."
+    )
+    status, said = generate("--check", checkout)
+    assert status == 1
+    assert "libtsmalloc.7" in said
+    assert "use.md" not in said
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "words"),
+    [
+        ("src/os/options.cpp", "Kind::choice, off", "Kind::colour, off", "no entry that dev/gene"),
+        ("src/os/options.cpp", "constexpr Option table", "constexpr Option list", "there is no"),
+        ("docs/use.md", "options: end", "options: over", "docs/use.md: one line with"),
+        ("CMakeLists.txt", "project(tsmalloc VERSION", "project(tsmalloc", "CMakeLists.txt"),
+    ],
+)
+def test_what_it_cannot_read_is_named(
+    checkout: Path, name: str, old: str, new: str, words: str
+) -> None:
+    replace(checkout / name, old, new)
+    status, said = generate("--check", checkout)
+    assert status == 1
+    assert words in said
