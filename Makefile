@@ -4,7 +4,7 @@
 PYTHON := $(if $(wildcard .venv/bin/python),.venv/bin/python,python3)
 
 .DEFAULT_GOAL := build
-.PHONY: build test test-all test-quick lint format coverage docs clean help
+.PHONY: build test test-all test-quick test-preset fuzz lint format coverage docs clean help
 
 build: ## Build the libraries and tools into build/release, and set up .venv
 	@$(PYTHON) dev/setup lab
@@ -20,6 +20,12 @@ test-all: ## Set up, then run every test of every build: half an hour
 test-quick: ## Set up, then run the tests of the release build and of the lab, and the checks
 	@$(PYTHON) dev/setup dev
 	@.venv/bin/python dev/test.py quick
+
+test-preset: ## Test one build, which needs no set-up: make test-preset PRESET=asan [TARGETS=... TESTS=REGEX]
+	@$(PYTHON) dev/test.py preset "$(PRESET)" "$(TARGETS)" "$(TESTS)"
+
+fuzz: ## Fuzz with clang's libFuzzer: make fuzz [SECONDS_EACH=60 TARGET=...]
+	@tests/fuzz/run $(or $(SECONDS_EACH),60) $(TARGET)
 
 lint: ## Check the sources only: ruff, mypy, and clang's tools if they are installed
 	@$(PYTHON) dev/setup dev

@@ -7,6 +7,9 @@
     test.py quick    the release build, the lab, the checks
     test.py lint     the checks only, and the links of the documents
     test.py format   formats the sources
+    test.py preset NAME [TARGETS [TESTS]]
+                     one build, with the compiler that CC and CXX name: all of it, or what is named;
+                     its tests, or those with names that match
 
 Why: C++ and Python tests have runners of their own, and whoever waits for them wants one answer. A
 stage that passes is one line; one that fails names its failed tests with the end of what each said,
@@ -16,6 +19,7 @@ Refuses to: call a stage passed that ran no test, and to stop at the first failu
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -277,19 +281,37 @@ def _environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in dropped}
 
 
+def preset_build(arguments: Sequence[str]) -> Build:
+    """What `preset NAME [TARGETS [TESTS]]` asks for; an empty word is as if it were not there."""
+    name, targets, tests = [*arguments, "", "", ""][:3]
+    presets = json.loads((ROOT / "CMakePresets.json").read_text())["testPresets"]
+    known = [preset["name"] for preset in presets if not preset.get("hidden")]
+    if name not in known or len(arguments) > 3:
+        raise ValueError(f"which preset? One of {', '.join(known)}: make test-preset PRESET=asan")
+    return Build(name, tuple(targets.split()) or ("all",), tests or ".")
+
+
 def main(arguments: Sequence[str]) -> int:
-    what = arguments[0] if len(arguments) == 1 else ""
-    if what not in {*BUILDS, "lint", "format"}:
+    what = arguments[0] if arguments else ""
+    if what not in {*BUILDS, "lint", "format", "preset"} or (what != "preset" and arguments[1:]):
         print(__doc__, file=sys.stderr)
         return 1
     if what == "format":
         return format_sources()
+    if what == "preset":
+        try:
+            to_run = build_and_test(preset_build(arguments[1:]))
+        except ValueError as error:
+            print(f"test.py: {error}", file=sys.stderr)
+            return 1
+    else:
+        to_run = stages(what)
     LOGS.mkdir(parents=True, exist_ok=True)
     # A shell's background job ignores Ctrl-C and so would all tests, even those that send it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     total = Counts()
     try:
-        for stage in stages(what):
+        for stage in to_run:
             total += stage.run()
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
