@@ -11,14 +11,24 @@
 
 namespace ts::engine {
 
+namespace {
+
+// The class of blocks that have so many bytes, at multiples of the alignment; 0 if only a large
+// block does. A slab begins at a multiple of any such alignment; so does every block whose size is
+// one.
+unsigned aligned_class(std::size_t bytes, std::size_t alignment) noexcept {
+  if (alignment > page_bytes || bytes > max_small_bytes) return 0;
+  unsigned c = class_for(std::max(bytes, alignment));
+  while (c < class_count && size_classes[c].block_bytes % alignment != 0) ++c;
+  return c < class_count ? c : 0;
+}
+
+}  // namespace
+
 void* Engine::allocate_aligned(std::size_t bytes, std::size_t alignment) noexcept {
-  if (alignment > page_bytes || bytes > max_small_bytes)
-    return allocate_large(bytes, alignment, nullptr);
-  // A slab begins at a multiple of any such alignment; so does every block whose size is one.
-  for (unsigned c = class_for(std::max(bytes, alignment)); c < class_count; ++c) {
-    if (size_classes[c].block_bytes % alignment == 0) return allocate_small(c * sizeof(CacheBin));
-  }
-  return allocate_large(bytes, alignment, nullptr);
+  const unsigned size_class = aligned_class(bytes, alignment);
+  return size_class != 0 ? allocate_small(size_class * sizeof(CacheBin))
+                         : allocate_large(bytes, alignment, nullptr);
 }
 
 void* Engine::allocate_zeroed(std::size_t bytes) noexcept {
@@ -35,9 +45,10 @@ std::size_t Engine::bytes_of(const void* p) noexcept {
   return (entry & large_entry) != 0 ? usable_large(p) : size_class_of(entry).block_bytes;
 }
 
-std::size_t Engine::good_size(std::size_t bytes) noexcept {
-  if (bytes <= max_small_bytes) return size_classes[class_for(bytes)].block_bytes;
-  return align_up(bytes, page_bytes);
+std::size_t Engine::good_size(std::size_t bytes, std::size_t alignment) noexcept {
+  const unsigned size_class = aligned_class(bytes, alignment);
+  if (size_class != 0) return size_classes[size_class].block_bytes;
+  return align_up(bytes != 0 ? bytes : 1, page_bytes);
 }
 
 bool Engine::trim(std::size_t keep_bytes) noexcept {

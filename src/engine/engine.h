@@ -70,7 +70,7 @@ class Engine {
   }
   // The same of what is known to be one.
   static std::size_t bytes_of(const void* p) noexcept;
-  static std::size_t good_size(std::size_t bytes) noexcept;
+  static std::size_t good_size(std::size_t bytes, std::size_t alignment = min_alignment) noexcept;
   HeapMeasures measures() noexcept { return measure(); }
   bool walk(BlockVisitor visit, void* argument) noexcept { return walk_blocks(visit, argument); }
   // Flushes what the calling thread, abandoned heaps and the common heap cache, reclaims from the

@@ -162,7 +162,7 @@ class Semantics {
   static std::size_t good_size(std::size_t bytes, std::size_t alignment = min_alignment) noexcept {
     if (!may_exist(bytes, alignment)) return 0;
     std::size_t good = 0;
-    if constexpr (ChecksSizes<Heap>) {
+    if constexpr (requires { Heap::good_size(bytes, alignment); }) {
       good = Heap::good_size(bytes, alignment);
     } else {
       good = Heap::good_size(bytes);
