@@ -64,7 +64,7 @@ struct ts_heap {
   const ts::api::Operations* operations;  // const
   void* self;                             // const
   std::size_t mapped_bytes;               // const: of this and of `self`; 0 if both are static
-  ts_heap* previous = nullptr;  // the registry's lock
+  ts_heap* previous = nullptr;            // the registry's lock
   ts_heap* next = nullptr;
 };
 

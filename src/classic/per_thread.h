@@ -152,9 +152,9 @@ class PerThread : public TaggedPayloads {
       return align_up(sizeof(ThreadHeap), os::page_bytes());
     }
 
-    Heap heap;                          // own
-    std::atomic<bool> busy{false};      // own; read in the child of a fork
-    ThreadHeap* next = nullptr;         // const: the list of all
+    Heap heap;                             // own
+    std::atomic<bool> busy{false};         // own; read in the child of a fork
+    ThreadHeap* next = nullptr;            // const: the list of all
     ThreadHeap* next_abandoned = nullptr;  // lock_
   };
 
