@@ -9,8 +9,8 @@ namespace ts::engine {
 namespace {
 
 // A queue: threads adopt the first heap, and collect_abandoned() puts the first one last.
-// Invariant: links from first to last, each marked as abandoned; kept_pages is the sum over the
-// heaps that keep their bins; has_any, if and only if there is a first.
+// Invariant: the heaps are linked from first to last, each marked as abandoned. Their kept_pages is
+// the sum over heaps that keep their bins. has_any is true if and only if there is a first.
 constinit ThreadHeap* first TS_GUARDED_BY(abandoned_lock) = nullptr;
 constinit ThreadHeap* last TS_GUARDED_BY(abandoned_lock) = nullptr;
 constinit std::size_t kept_pages TS_GUARDED_BY(abandoned_lock) = 0;

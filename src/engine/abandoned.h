@@ -1,7 +1,6 @@
 // Abandoned heaps: a thread that ends leaves its heap, whole, to the next thread that starts. Until
-// then other threads may collect from it. The heap keeps what is in its bins for the adopting
-// thread, as long as the slabs of all abandoned heaps come to 16 MiB at most: few blocks keep many
-// slabs.
+// then other threads may collect from it. The heap keeps the blocks of its bins for the adopting
+// thread, unless all such heaps then had more than 16 MiB of slabs.
 #pragma once
 
 #include "base/fault.h"
@@ -15,19 +14,19 @@ inline constinit Mutex abandoned_lock;
 // Pages of the heap's slabs, at most.
 std::uint32_t pages_of_slabs(const ThreadHeap& heap) noexcept;
 
-// Whether a heap with so many pages of slabs may keep what is in its bins. (Of several threads that
-// end at a time each may be told so; then they keep that much more.)
+// Whether a heap with so many pages of slabs may keep the blocks of its bins. (True for each of
+// several threads that end at a time; then they keep more.)
 bool may_keep_bins(std::uint32_t pages) noexcept;
 
-// Abandons a heap. Its bins are empty unless it `keeps_bins`; `pages` as pages_of_slabs() said.
+// Abandons a heap. Its bins are empty unless it `keeps_bins`; `pages` is from pages_of_slabs().
 void abandon(ThreadHeap& heap, bool keeps_bins, std::uint32_t pages) noexcept
     TS_REQUIRES(abandoned_lock);
 
 // An abandoned heap for the calling thread; null if there is none.
 ThreadHeap* adopt_abandoned() noexcept;
 
-// Collects from some abandoned heaps, in turn, flushes what they keep in bins, and retires their
-// empty slabs; false if there is no such heap.
+// Collects from some abandoned heaps, in turn, flushes their bins, and retires their empty slabs;
+// false if there is no such heap.
 bool collect_abandoned(std::size_t at_most) noexcept;
 
 // Checks the list and its sums (invariants.h); to be called at rest.

@@ -51,7 +51,7 @@ void AddressRange::lay_out(std::uintptr_t begin, std::size_t capacity,
   heap_capacity_ = heap_capacity;
 }
 
-// Gives back what is the process's of a range in which nothing is in use yet.
+// Gives back all parts of a range in which nothing is in use yet.
 void AddressRange::forget() noexcept {
   for (Part* part : {&map_, &spans_, &remote_frees_, &heaps_, &memory_}) {
     if (part->bytes != 0) os::unmap(reinterpret_cast<void*>(part->begin), part->bytes);
@@ -83,7 +83,7 @@ void AddressRange::shrink_table(Part& part, std::size_t bytes) const noexcept {
   if (bytes >= part.bytes) return;
   auto* const begin = reinterpret_cast<void*>(part.begin + bytes);
   const std::size_t less = part.bytes - bytes;
-  // What cannot be given back is there the next time.
+  // A part that the system does not take back is there the next time.
   if (is_reserved_ ? os::decommit(begin, less) : os::unmap(begin, less)) part.bytes = bytes;
 }
 
@@ -98,7 +98,7 @@ void AddressRange::shrink(std::size_t pages) noexcept {
   pages_ = pages;
 }
 
-// All parts or none: a request that fails must not use up what a limit leaves for others.
+// All parts or none: a failing request must not use up the rest of a limit.
 bool AddressRange::take(std::size_t pages) noexcept {
   if (!take_table(map_, pages * sizeof(PageMapEntry)) ||
       !take_table(spans_, pages * sizeof(Span)) ||
@@ -111,7 +111,7 @@ bool AddressRange::take(std::size_t pages) noexcept {
   return true;
 }
 
-// By as much as is reasonable, or half of that, and so on, down to what is needed.
+// By a step, or half of that, and so on, down to the needed pages.
 bool AddressRange::extend_by_steps(std::size_t pages) noexcept {
   if (pages > capacity_) return false;
   const std::size_t left = capacity_ - pages_;

@@ -1,13 +1,13 @@
 // The engine's addresses: of the pages, and of the tables with an element for each page. All are in
-// one range, chosen once, of which the process has a prefix of each part; the prefixes grow by
-// steps, from 16 MiB of pages on. So a limit on address space counts what is needed, whenever it
-// was set; and the steps go ahead of the need, so that a process with as many mappings as it may
-// have can still use some more memory than it does.
+// one range, chosen once, of which the process has a prefix of each part. The prefixes grow by
+// steps, from 16 MiB of pages on. So a limit on address space, set at any time, counts the prefixes
+// alone. The steps go ahead of the need, so that a process at its limit of mappings can still use
+// some more memory.
 //
-// Where the system places nothing at a chosen address (under valgrind and ThreadSanitizer, for
-// two), the whole range is reserved at once, as large as it is granted.
+// Where the system places nothing at a chosen address (as under valgrind and ThreadSanitizer), the
+// whole range is reserved at once, as large as possible.
 //
-// The range is address space alone; the page heap commits memory in it and knows what is free.
+// The range is address space alone; the page heap commits memory in it and knows the free pages.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +27,7 @@ class AddressRange {
   bool extend(std::size_t pages) noexcept;
   // Such pages.
   std::size_t pages() const noexcept { return pages_; }
-  // Gives back what is beyond the first `pages`, none of which has been used.
+  // Gives back all beyond the first `pages`, none of which has been used.
   void shrink(std::size_t pages) noexcept;
 
   // Makes sure that heap `number` has its structure; false as above, or where there are too many.

@@ -14,8 +14,8 @@ namespace {
 
 void thread_ends(void* argument) {
   auto& heap = *static_cast<ThreadHeap*>(argument);
-  // What follows in this thread (other destructors, the C library's own end) does without a heap:
-  // if it got another, the thread's end might be over before that is taken back.
+  // The rest of this thread (other destructors, the C library's own end) gets no heap: a second one
+  // might never be taken back.
   if (current_heap == &heap) current_heap = ended_heap;
   const std::uint32_t pages = [&heap] {
     const HeapHold hold{heap};

@@ -7,13 +7,12 @@
 
 namespace ts::engine {
 
-// Lengths of lists and their counts may differ by this much without misuse: a call that never
-// returned (longjmp out of a signal handler, cancellation, the parent's threads in the child of a
-// fork) was cut off between two stores (block_list.h, push_front).
+// Lengths of lists and their counts may differ by this much without misuse. A call that never
+// returns is cut off between two stores (types.h; block_list.h, push_front).
 inline constexpr std::int32_t count_tolerance = 1;
 
-// How many blocks the bin holds, as malloc and free count; negative if it gave more than it got,
-// which only a list that is a ring makes possible.
+// How many blocks the bin holds, by the count of malloc and free. Negative if it gave more than it
+// got, which only a list that is a ring does.
 inline std::int32_t counted_blocks(const ThreadHeap& heap, unsigned size_class) noexcept {
   const auto capacity = static_cast<std::int32_t>(bin_capacity(heap, size_classes[size_class]));
   return capacity - heap.bins[size_class].capacity_left;
@@ -35,10 +34,10 @@ void flush_bin(ThreadHeap& heap, unsigned size_class) noexcept TS_REQUIRES(heap)
 void flush(ThreadHeap& heap) noexcept TS_REQUIRES(heap);
 
 // Flushes the bin of the slab's class, if its blocks alone keep a long slab: a few cached blocks
-// must not keep all the memory that a thread once had.
+// must not keep much memory.
 void flush_bin_if_it_pins(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap);
 
-// Counts the bins anew, after a thread was cut off between two stores in the child of a fork.
+// Counts the bins anew, in the child of a fork that cut a thread off between two stores.
 void recount_bins(ThreadHeap& heap) noexcept;
 
 }  // namespace ts::engine

@@ -1,5 +1,5 @@
-// One heap for the threads that have none and get none: those that are ending, whose own heap may
-// have another thread by now, and those whose end the system would not report. One call at a time.
+// One heap for the threads that have none and get none. Those are ending, and have abandoned their
+// own heap, or the system would not report their end. One call at a time.
 #pragma once
 
 #include "engine/types.h"
@@ -12,7 +12,7 @@ inline constinit Mutex common_lock;
 // A block of the class; null without memory.
 Block* allocate_from_common(unsigned size_class) noexcept;
 
-// Flushes what the common heap caches.
+// Flushes the common heap's caches.
 void flush_common_heap() noexcept;
 
 bool is_common(const ThreadHeap& heap) noexcept TS_REQUIRES(common_lock);

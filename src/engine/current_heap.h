@@ -1,6 +1,6 @@
-// The heap of the calling thread, behind one thread-local pointer that is never null: a thread
-// without a heap has an image whose bins are empty and whose number owns no page, so that neither
-// fast path asks whether there is a heap.
+// The heap of the calling thread, behind one thread-local pointer that is never null. A thread
+// without a heap has an image whose bins are empty and whose number owns no page. So neither fast
+// path asks whether there is a heap.
 #pragma once
 
 #include "engine/types.h"

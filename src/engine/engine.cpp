@@ -52,7 +52,7 @@ std::size_t Engine::good_size(std::size_t bytes, std::size_t alignment) noexcept
 }
 
 bool Engine::trim(std::size_t keep_bytes) noexcept {
-  // Twice: what lay in one heap's bins may belong to another that was flushed before.
+  // Twice: blocks of one heap's bins may belong to a heap that was flushed before.
   for (int round = 0; round < 2; ++round) {
     if (has_heap()) {
       const HeapHold hold{own_heap()};

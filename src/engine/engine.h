@@ -36,45 +36,46 @@ class Engine {
     const PageMapEntry entry = entry_of(p);
     if ((entry & large_entry) != 0) return bytes > max_small_bytes && resize_large(p, bytes);
     const std::size_t now = size_class_of(entry).block_bytes;
-    // A block that would be half empty moves to where it fits.
+    // A block that would be half empty moves to a slab of its size.
     return bytes <= now && (bytes > now / 2 || now <= 64);
   }
-  // Whether a block in use may begin there; if not, that is reported. (Of blocks in bins, nobody
-  // knows that they are not in use.)
+  // Whether a block in use may begin there; if not, reports it. (Blocks in bins look like blocks in
+  // use.)
   static bool is_block(const void* p, FoundBy found_by) noexcept {
     return begins_block(p) || report_stray(p, found_by);
   }
-  // Reports a size that is more than the block has; of what is no block, free will.
+  // Reports a size larger than the block. If `p` is no block, the free reports that.
   static void check_size(const void* p, std::size_t bytes) noexcept {
     if (begins_block(p) && bytes > bytes_of(p))
       report_misuse(Misuse::wrong_size, FoundBy::sized_free, p, bytes_of(p));
   }
-  // A block of more bytes with the same contents, by another address for its pages, and `p` is
-  // released; null, with nothing changed, where the caller does better to copy.
+  // Moves the block's pages to a larger block, and releases `p`. Null, with nothing changed, where
+  // a copy is better.
   void* move(void* p, std::size_t bytes) noexcept {
     const PageMapEntry entry = entry_of(p);
     if (entry == 0) return bytes <= guarded_bytes(p) ? p : nullptr;  // where it is
     return (entry & large_entry) != 0 ? move_large(p, bytes) : nullptr;
   }
-  // How many bytes to allocate for a block that outgrew its `old_bytes`: what grows once tends to
-  // grow again, and a quarter more spares most of the copying. Large blocks have other ways.
+  // How many bytes to allocate for a block that outgrew its `old_bytes`. A block that grows once
+  // tends to grow again: a quarter more spares most copies. Large blocks move their pages instead.
   static constexpr std::size_t size_to_grow_into(std::size_t old_bytes,
                                                  std::size_t bytes) noexcept {
     const std::size_t roomy = old_bytes + old_bytes / 4;
     return old_bytes < bytes && bytes < roomy && roomy <= max_small_bytes ? roomy : bytes;
   }
 
-  // 0 of what is no block, which is reported.
+  // 0 if `p` is no block, which is reported.
   static std::size_t usable_size(const void* p) noexcept {
     return is_block(p, FoundBy::usable_size) ? bytes_of(p) : 0;
   }
-  // The same of what is known to be one.
+  // The same of a block in use.
   static std::size_t bytes_of(const void* p) noexcept;
   static std::size_t good_size(std::size_t bytes, std::size_t alignment = min_alignment) noexcept;
   HeapMeasures measures() noexcept { return measure(); }
   bool walk(BlockVisitor visit, void* argument) noexcept { return walk_blocks(visit, argument); }
-  // Flushes what the calling thread, abandoned heaps and the common heap cache, reclaims from the
-  // heaps of all others, and purges free memory but about `keep_bytes`; false if nothing went back.
+  // Flushes the caches of the calling thread, abandoned heaps and the common heap. Then reclaims
+  // from all other heaps, and purges free memory but about `keep_bytes`; false if nothing went
+  // back.
   bool trim(std::size_t keep_bytes) noexcept;
   // Whether the whole engine is without a fault (invariants.h). No other thread may be in it.
   bool is_valid() noexcept {

@@ -21,11 +21,11 @@ constinit Mutex* const locks_in_order[] = {
     &sampled_guard_lock,  // slots of sampled blocks
 };
 
-// Whether the thread that forks is the process's only one: then it may be in the middle of a change
-// itself, below a signal handler that forks, and ends that change on either side.
+// Whether the thread that forks is the process's only one. Then a signal handler may fork in the
+// middle of a change by that thread, which ends the change in parent and child.
 constinit bool forks_with_one_thread = false;
 
-// Whether a thread of the child uses the heap, or may yet.
+// Whether the child must not abandon the heap: it has a user, was in a change, or was never begun.
 bool is_in_use(const ThreadHeap& heap) noexcept TS_NO_ANALYSIS {
   const bool has_user = &heap == current_heap || is_common(heap) || heap.is_abandoned;
   const bool is_in_change = heap.busy.load(std::memory_order_relaxed) ||
@@ -50,7 +50,8 @@ void fork_child() noexcept TS_NO_ANALYSIS {
   if (forks_with_one_thread) return;
   for_each_heap([](ThreadHeap& heap) TS_NO_ANALYSIS {
     if (is_in_use(heap)) return;
-    // Little is written to: what the child writes is copied, and most children call exec.
+    // Little is written to, since each page that the child writes is copied, and most children call
+    // exec.
     heap.from_fork = true;
     abandon(heap, true, pages_of_slabs(heap));
   });

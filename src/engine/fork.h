@@ -1,5 +1,5 @@
-// Around a fork: all locks are taken, and in the child the heaps of the threads that it lacks are
-// abandoned, but for those that were in the middle of a change.
+// Around a fork, all locks are taken. In the child, heaps of threads that it lacks are abandoned,
+// but for those in the middle of a change.
 #pragma once
 
 namespace ts::engine {

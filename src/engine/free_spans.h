@@ -1,6 +1,5 @@
-// Free spans of one kind, dirty or clean, in lists by length: exact lengths up to 63 pages, then
-// eight lists to an octave ("good fit": Masmano et al., TLSF, 2004). The page heap's lock guards
-// it.
+// Free spans of one kind, dirty or clean, in lists by length. These are exact up to 63 pages, then
+// eight to an octave ("good fit": Masmano et al., TLSF, 2004). Guarded by the page heap's lock.
 #pragma once
 
 #include <cstddef>
@@ -19,9 +18,8 @@ class FreeSpans {
   void insert(Span* span) noexcept;
   void remove(Span* span) noexcept;
 
-  // A span of at least so many pages, or null: the first fit within the list of the request's own
-  // length, of which a few are looked at, or any of the next longer list, where all are long
-  // enough.
+  // A span of at least so many pages, or null. The first fit among a few of the list of the
+  // request's own length, or else any of the next longer list.
   Span* find(std::size_t pages) const noexcept;
 
   // A span of the list of the longest ones; null if there is none.
@@ -30,7 +28,7 @@ class FreeSpans {
   // Pages of all its spans.
   std::size_t pages() const noexcept { return pages_; }
 
-  // Looks for a list whose links, lengths or marks disagree. `zeroed`: what all spans of it are.
+  // Looks for a list whose links, lengths or marks disagree. All its spans must have this `zeroed`.
   Fault find_fault(bool zeroed) const noexcept;
 
  private:

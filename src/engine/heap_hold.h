@@ -16,11 +16,11 @@ namespace ts::engine {
 inline constinit Mutex reclaim_lock;
 
 // A reclaimer's hold; false if the heap is held.
-inline bool try_hold(ThreadHeap& heap, Holder who) noexcept
+inline bool try_hold(ThreadHeap& heap, Holder holder) noexcept
     TS_TRY_ACQUIRE(true, heap) TS_NO_ANALYSIS {
   Holder none = Holder::none;
   // acquire: pairs with the release in end_hold()
-  return heap.holder.compare_exchange_strong(none, who, std::memory_order_acquire,
+  return heap.holder.compare_exchange_strong(none, holder, std::memory_order_acquire,
                                              std::memory_order_relaxed);
 }
 
@@ -30,8 +30,8 @@ inline void end_hold(ThreadHeap& heap) noexcept TS_RELEASE(heap) TS_NO_ANALYSIS 
 }
 
 // The owner's hold of its heap, for as long as this object lives; to a fork it is a mark of being
-// busy (base/busy_mark.h). Holds of one thread nest. A hold that longjmp left behind stays, and the
-// heap is not reclaimed any more.
+// busy (base/busy_mark.h). Holds of one thread nest. A hold that a longjmp left behind stays, and
+// nothing reclaims the heap.
 class TS_SCOPED_CAPABILITY HeapHold {
  public:
   explicit HeapHold(ThreadHeap& heap) noexcept TS_ACQUIRE(heap) TS_NO_ANALYSIS

@@ -11,7 +11,7 @@ namespace {
 // Contains a huge page at any address.
 constexpr std::size_t min_pages = 2 * pages_per_huge_page;
 constexpr std::uint32_t requests_per_probe = 8;
-// A probe that was filled speaks for blocks of up to so many times its length.
+// A filled probe gives huge pages to blocks of up to so many times its length.
 constexpr std::size_t max_times_as_long = 4;
 
 // Each request may cut mappings into more pieces, of which a process may have about 65,000: after
@@ -24,7 +24,7 @@ constinit std::atomic<const Span*> probe{nullptr};
 constinit std::atomic<std::byte*> probe_window{nullptr};  // all that has small pages, if not null
 constinit std::atomic<std::size_t> filled_bytes{0};  // the last probe's; 0 if it was not filled
 
-// Of some OS pages, all over the range, at least 7 in 8 have been written to.
+// Whether at least 7 in 8 of some OS pages, all over the range, have been written to.
 bool is_touched(const std::byte* begin, std::size_t bytes) noexcept {
   constexpr std::size_t looked_at = 32;
   return os::touched_pages(begin, bytes, looked_at) >= looked_at - looked_at / 8;
@@ -36,8 +36,8 @@ bool is_filled(const Span& span, std::size_t bytes) noexcept {
   return window == nullptr || is_touched(window, huge_page_bytes);
 }
 
-// A probe that is not filled yet may be later. Where its block is gone, this looks at the memory
-// that took its place.
+// Looks at the last probe, if it has not been filled. If its block is gone, that is the memory in
+// its place.
 void look_at_probe() noexcept {
   const Span* const span = probe.load(std::memory_order_relaxed);
   if (span == nullptr) return;
@@ -53,7 +53,7 @@ void mend_mappings() noexcept {
 }
 
 // Asks for huge pages in the block, and returns the window that a probe of it looks at. The last
-// huge page reaches into what the next block begins with, if that memory is clean.
+// huge page reaches into the beginning of the next block, if that memory is clean.
 std::byte* ask_within(const Span& span, std::size_t bytes, std::size_t alignment_pages) noexcept {
   std::byte* const memory = memory_of(&span);
   const std::size_t before = -address_of(memory) & (huge_page_bytes - 1);

@@ -7,7 +7,7 @@
 namespace ts::engine {
 namespace {
 
-// relaxed: a thread that reads it late leaves a wish where it is, which costs memory at worst
+// relaxed: a thread that reads it late leaves a hint in place, which costs memory at worst
 constinit std::atomic<bool> were_asked_for{false};
 
 }  // namespace

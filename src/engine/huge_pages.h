@@ -1,4 +1,4 @@
-// Asking for huge pages and refusing them: wishes to the operating system about ranges of pages.
+// Asking for huge pages and refusing them: hints to the operating system about ranges of pages.
 // huge_page_probe.h decides for large blocks, page_heap_growth.cpp for slabs.
 #pragma once
 
@@ -9,10 +9,10 @@ namespace ts::engine {
 // Asks for huge pages in memory that is about to be filled.
 void ask_for_huge_pages(void* begin, std::size_t bytes) noexcept;
 
-// Takes such a wish back.
+// Refuses them; also clears an earlier hint.
 void refuse_huge_pages(void* begin, std::size_t bytes) noexcept;
 
-// Takes it back where an earlier block may have made it: unless no wish was made anywhere.
+// Refuses them where an earlier block may have asked, if any has.
 void refuse_inherited_huge_pages(void* begin, std::size_t bytes) noexcept;
 
 }  // namespace ts::engine

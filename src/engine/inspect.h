@@ -1,4 +1,4 @@
-// The engine as reports, walks and pictures show it: spans, slabs and blocks, with their states.
+// Walks and measures for reports and pictures: spans, slabs and blocks, with their states.
 #pragma once
 
 #include "base/heap_like.h"
@@ -10,8 +10,8 @@ namespace ts::engine {
 // Sizes in bytes. Blocks in the bins of other threads count as in use.
 HeapMeasures measure() noexcept;
 
-// Calls `visit` for every block of slabs, every large block and every free span, in the order of
-// addresses; false if a call ended the walk. No other thread may be in the engine.
+// Calls `visit` for every block of slabs, every large block and every free span, by address; false
+// if a call ended the walk. No other thread may be in the engine.
 bool walk_blocks(BlockVisitor visit, void* argument) noexcept;
 
 // A span as it is at the moment; of a slab, blocks in bins and pending frees count as used.
@@ -30,9 +30,8 @@ inline MapExtent map_extent_of(const Span& span) noexcept {
   return of(MapState::free, 0);
 }
 
-// Calls `visit` for every span, under the lock of the page heap, while other threads go on: which
-// blocks of a slab are free, its owner alone knows; how many are used is atomic. False if a call
-// ended the walk.
+// Calls `visit` for every span, under the lock of the page heap, while other threads go on. Only a
+// slab's owner knows which blocks are free, but `used` is atomic. False if a call ended the walk.
 inline bool walk_spans(MapVisitor visit, void* argument) noexcept {
   bool goes_on = true;
   page_heap.for_each(

@@ -39,8 +39,8 @@ void* begin_block(Span& span, std::size_t pages) noexcept {
 
 std::size_t at_least_one(std::size_t pages) noexcept { return pages == 0 ? 1 : pages; }
 
-// Takes the block out of the page map. Of two threads that free it, one succeeds, and the other is
-// told; neither harms the next block there.
+// Takes the block out of the page map. Of two threads that free it, only one succeeds; neither
+// harms the next block there.
 bool take_from_map(const void* p) noexcept {
   PageMapEntry entry = large_entry;
   return page_map.entries[page_of(p)].compare_exchange_strong(entry, 0, std::memory_order_relaxed);
@@ -78,12 +78,12 @@ void release_large(void* p, PageMapEntry entry) noexcept {
 
 bool resize_large(void* p, std::size_t bytes) noexcept {
   if (!begins_page(p)) [[unlikely]]
-    return false;  // no block: the caller finds out
+    return false;  // no block: realloc reports it
   Span& span = span_of(p);
   const std::size_t pages = pages_for(bytes);
   const std::size_t now = usable_pages(span);
   if (pages == now) return true;
-  // Into its tail; or by what lies behind it; or without what it no longer needs, tail and all.
+  // Into its tail; or by the pages behind it; or without its surplus, tail and all.
   const bool in_tail = pages > now && pages <= span.pages;
   if (!in_tail && !page_heap.resize(&span, pages)) return false;
   set_usable_pages(span, pages);
@@ -95,7 +95,7 @@ void* move_large(void* p, std::size_t bytes) noexcept {
   const std::size_t old_bytes = usable_large(p);
   if (old_bytes < min_move_bytes || bytes <= old_bytes || bytes > address_limit) return nullptr;
   if (moves.load(std::memory_order_relaxed) >= max_moves) return nullptr;
-  // What grows once tends to grow again: half as much again as address space.
+  // A block that grows once tends to grow again: half as much again as address space.
   const std::size_t pages = pages_for(bytes);
   const auto allocate_clean = [](std::size_t count) {
     return page_heap.allocate(count, 1, 0, PageHeap::From::clean);

@@ -1,5 +1,5 @@
-// Findings about a pointer that is no block in use, once it is known to be none: cold, and for the
-// report alone. docs/design/engine.md says which misuse is noticed when, and why no more.
+// Reports about a pointer that is known to be no block in use: cold. docs/design/engine.md lists
+// the misuse that is noticed.
 #pragma once
 
 #include "base/check.h"

@@ -25,7 +25,7 @@ void PageHeap::insert(Span* span, std::size_t pages, bool zeroed) noexcept {
 }
 
 // Merges pages with the free spans of their kind on either side. Clean and dirty ones stay apart:
-// which memory was touched decides where a request goes.
+// requests take dirty memory first.
 void PageHeap::insert_coalesced(Span* span, std::size_t pages, bool zeroed) noexcept {
   Span* const behind = span + pages;
   if (behind < end() && behind->state == SpanState::free && behind->zeroed == zeroed) {
@@ -71,7 +71,7 @@ Span* PageHeap::take(std::size_t pages, From from) noexcept {
   return span;
 }
 
-// The part of a span, out of the lists, that is asked for; the rest is free again.
+// The requested part of a span that is out of the lists; the rest is free again.
 Span* PageHeap::cut(Span* whole, std::size_t pages, std::size_t alignment_pages) noexcept {
   const bool zeroed = whole->zeroed;
   const std::size_t got = whole->pages;
@@ -139,7 +139,7 @@ bool PageHeap::resize(Span* span, std::size_t pages) noexcept {
     if (left != 0) insert(behind + more, left, zeroed);
   } else if ((!at_end && behind + behind->pages != end()) ||
              grow(more, From::anywhere) == nullptr) {
-    return false;  // only what is last can grow by more than what is free behind it
+    return false;  // only the last span can grow beyond the free pages behind it
   }
   set_in_use(span, pages);
   span->state = SpanState::large;

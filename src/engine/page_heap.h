@@ -1,6 +1,6 @@
 // All spans, under one lock. Free spans are dirty (resident) or clean (they read as zero); each
 // kind is merged with its neighbours at once, and never with the other. A request is served from
-// dirty memory if there is any of that length, then from clean memory, then from beyond the end: a
+// dirty memory if a span is long enough, then from clean memory, then from beyond the end. So a
 // page is touched for the first time only when no touched one serves. Dirty memory goes back to the
 // operating system by the rule of purge_policy.h, in pieces of 64 KiB and more.
 //
@@ -28,9 +28,8 @@ class PageHeap {
   // Which memory serves: touched memory only, such as reads as zero only, or either.
   enum class From { dirty, clean, anywhere };
 
-  // A span of `pages` whose first page is at a multiple of `alignment_pages` (a power of two), for
-  // a slab of the class, or for a large block if it is 0; null if there is none. None of it is used
-  // yet, and its map entries are 0.
+  // A span of `pages` at a multiple of `alignment_pages` (a power of two), for a slab of the class;
+  // 0 is a large block. Null if there is none. None of it is used yet, and its map entries are 0.
   Span* allocate(std::size_t pages, std::size_t alignment_pages, unsigned size_class,
                  From from) noexcept;
 

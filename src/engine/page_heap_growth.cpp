@@ -27,7 +27,7 @@ bool PageHeap::commit(std::size_t pages) noexcept {
   std::byte* const begin = memory_of(page_map.spans + committed_);
   std::size_t more = std::min(align_up(pages, pages_per_huge_page), range_.pages()) - committed_;
   if (!os::commit(begin, more * page_bytes)) {
-    more = pages - committed_;  // under a limit, what is needed may still go
+    more = pages - committed_;  // under a limit, the needed pages may still go
     if (!os::commit(begin, more * page_bytes)) {
       range_.shrink(range_before);
       return false;
@@ -41,7 +41,7 @@ bool PageHeap::commit(std::size_t pages) noexcept {
   return true;
 }
 
-// Up, and never down: what is beyond reads as zero.
+// Up, and never down: memory beyond it reads as zero.
 void PageHeap::move_end(std::size_t top) noexcept {
   check(top >= top_ && top <= committed_, "the end moves up, within committed memory");
   top_ = top;

@@ -13,9 +13,9 @@ constexpr std::size_t min_purge_pages = (std::size_t{64} << 10) / page_bytes;
 
 }  // namespace
 
-// Takes clean memory behind the span out of the lists, up to the end of a huge page: one that
+// Takes clean memory behind the span out of the lists, up to the end of a huge page. One that
 // begins in the span may reach so far (huge_page_probe.cpp), and its rest would stay resident.
-// Returns how much.
+// Returns the pages.
 std::size_t PageHeap::take_rest_of_huge_page(const Span* span, std::size_t pages) noexcept {
   const std::size_t end_page = first_page_of(span) + pages;
   const std::size_t rest = -(page_map.base / page_bytes + end_page) & (pages_per_huge_page - 1);
@@ -33,8 +33,8 @@ std::size_t PageHeap::take_rest_of_huge_page(const Span* span, std::size_t pages
   return more;
 }
 
-// Gives dirty spans back until about `keep_pages` are left. While the system works, the span is in
-// no list and the lock is free: others go on.
+// Gives dirty spans back until about `keep_pages` are left. During the system call, the span is in
+// no list and the lock is free.
 void PageHeap::purge(std::size_t keep_pages, std::size_t min_pages) noexcept {
   while (dirty_.pages() > keep_pages) {
     Span* const span = dirty_.longest();

@@ -1,4 +1,4 @@
-// The page map: what the engine knows of an address, by its page. One range of addresses
+// The page map: the structures of an address, by its page. One range of addresses
 // (address_range.h), of which a prefix of each part is in use:
 //
 //   | entries, 4 B a page | spans, 64 B | remote frees, 192 B | heaps, 3.1 KiB | pages, 16 KiB |
@@ -29,7 +29,7 @@ struct PageMap {
 inline constinit PageMap page_map;
 
 // The lowest address of any block; 1 until there is one. malloc tests a list's head against it
-// instead of null: one comparison notices the end of a list and most links that were overwritten.
+// instead of null: one comparison notices the end of a list and most overwritten links.
 inline constinit std::atomic<std::size_t> lowest_block{1};
 
 // ---- pages ----

@@ -1,12 +1,12 @@
-// The rule of when dirty memory goes back to the operating system, as a function of the time, the
-// pages in use and the dirty pages. No background thread: a release asks, so memory goes back when
+// When dirty memory goes back to the operating system, as a function of time, pages in use and
+// dirty pages. No background thread: a release asks, so memory goes back when
 //
 //   idle     more than max(4 MiB, in use / 4) stayed dirty all through 250 ms, or
 //   peak     more than max(32 MiB, in use / 2) is dirty: perhaps no call follows the end of a peak.
 //
-// Fresh memory needed within 1 s of a purge says that it was too early: for 10 s the policy allows
-// twice the dirty memory there was before that purge (the backoff). It knows no clock and no
-// memory; times are milliseconds that never decrease, sizes are pages.
+// If fresh memory is needed within 1 s of a purge, that was too early. For 10 s, twice the dirty
+// memory before that purge is allowed (the backoff). The policy knows no clock and no memory; times
+// are milliseconds that never decrease, sizes are pages.
 #pragma once
 
 #include <algorithm>
@@ -28,7 +28,7 @@ class PurgePolicy {
 
   constexpr PurgePolicy() = default;
 
-  // Whether so much is dirty that pages_to_keep() may say less: asked first, without a clock.
+  // Whether so much is dirty that pages_to_keep() may keep less: asked first, without a clock.
   static bool is_surplus(std::size_t in_use, std::size_t dirty) noexcept {
     return dirty > idle_limit(in_use);
   }
@@ -39,7 +39,7 @@ class PurgePolicy {
     const std::size_t idle_limit = std::max(PurgePolicy::idle_limit(in_use), backoff_);
     if (dirty <= idle_limit) return keep_all;
     if (now - window_began_ >= idle_ms) {
-      // A window that nothing closed for long says nothing of what was dirty within it.
+      // A window that no release closed for long is no evidence of idle pages.
       const std::size_t idle = now - window_began_ < 2 * idle_ms ? idle_floor_ : 0;
       window_began_ = now;
       idle_floor_ = dirty;

@@ -6,8 +6,7 @@
 
 namespace ts::engine {
 
-// Pushes slabs whose counts are positive, linked by next_ready from `first` to the slab of which
-// `last` is.
+// Pushes slabs whose counts are positive, linked by next_ready from `first` to the slab of `last`.
 inline void push_ready(ThreadHeap& heap, Span* first, RemoteFrees& last) noexcept {
   Span* head = heap.ready.load(std::memory_order_relaxed);
   do {
@@ -28,8 +27,8 @@ inline Span* take_ready(ThreadHeap& heap) noexcept {
   return heap.ready.exchange(nullptr, std::memory_order_acquire);
 }
 
-// Counts one more slab on the stack, so many pages long, of which probably all used blocks are
-// pending; true if there are so many that a reclaim is worth it.
+// Counts one more slab of `pages` on the stack whose used blocks are probably all pending; true if
+// a reclaim is worth it.
 inline bool count_reclaimable(ThreadHeap& heap, std::uint32_t pages) noexcept {
   // A reclaim walks through the whole stack.
   constexpr std::int32_t reclaim_from_pages = 64;

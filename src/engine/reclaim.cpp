@@ -24,11 +24,10 @@ bool are_pending(const Span& slab, std::uint32_t blocks) noexcept {
   return found == blocks;
 }
 
-// Whether all used blocks of a slab of the stack are pending. Where the numbers do not fit together
-// after misuse, or a fork that cut a thread off, the owner is to find out.
+// Whether all used blocks of a slab of the stack are pending. If the numbers disagree, after misuse
+// or a fork that cut a thread off, the slab is left to the owner.
 bool is_reclaimable(const Span& slab) noexcept {
-  // acquire: pairs with the additions in send(); sees the bits, and what was done to the blocks is
-  // over
+  // acquire: pairs with the additions in send(); sees the bits, and every use of the blocks is over
   const std::uint32_t pending = remote_frees_of(&slab).pending.load(std::memory_order_acquire);
   // acquire: pairs with release_overflow()
   return slab.used.load(std::memory_order_acquire) == pending &&
@@ -77,7 +76,7 @@ Span* hold_and_take(ThreadHeap& heap) noexcept TS_REQUIRES(reclaim_lock) {
 }
 
 // Without a lock, since memory may go back to the system. (If the process forks meanwhile, its
-// child never has these slabs again.)
+// child loses these slabs.)
 bool retire_slabs(Span* slab) noexcept {
   const bool found = slab != nullptr;
   while (slab != nullptr) {

@@ -1,17 +1,16 @@
 // Reclaims slabs that other threads have freed entirely while their owner is blocked and cannot
-// collect them: the slabs are taken out of the heap and retired. Nothing else of the heap is
-// touched.
+// collect them. The slabs leave the heap and are retired. Nothing else of the heap is touched.
 //
 // The owner changes slabs and their lists under a hold of its heap, and a reclaim needs the hold
-// (heap_hold.h). What the owner does without a hold does not lead to a slab that is reclaimed:
+// (heap_hold.h). Changes by the owner without a hold do not affect a slab that is reclaimed:
 //
 // - Blocks in cache bins, on their way to or from them, and in the program's hands count as used
 //   and are not pending. Where `pending` equals `used` there are none.
-// - What the owner changes without the hold (release_overflow) is over when `used` falls by it
+// - The owner's change without the hold (release_overflow) is over when `used` falls by it
 //   (release, paired with the acquire in is_reclaimable).
-// - A thread that sends blocks touches nothing of the slab after the addition that made them
-//   pending, but for pushing it, and the reclaimer finds slabs on the stack only. The others of the
-//   stack go back onto it: their `pending` stays positive, so that no other thread pushes them.
+// - After the addition that makes blocks pending, a sender touches the slab only to push it, and
+//   the reclaimer finds slabs on the stack only. The others of the stack go back onto it: their
+//   `pending` stays positive, so that no other thread pushes them.
 // - One thread reclaims at a time, under reclaim_lock.
 //
 // tests/models runs this code against senders and the owner.

@@ -9,7 +9,7 @@
 namespace ts::engine {
 namespace {
 
-// Neither malloc nor free can see that a bin's list is a ring, and it never runs dry; so each
+// Neither malloc nor free can see that a bin's list is a ring, and a ring never ends. So each
 // refill looks at one of the bins, in turn.
 void check_next_bin(ThreadHeap& heap) noexcept {
   const unsigned size_class = heap.checked_class % (class_count - 1) + 1;
@@ -33,9 +33,9 @@ void unlink_if_exhausted(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap
 }
 
 // Takes blocks from slabs' free lists until there are enough of them or no more: such blocks are
-// dirty already. The first list is taken whole, however long, since its end need not be found (but
-// not of a slab that is long itself: see flush_bin_if_it_pins); of further ones, as much as the bin
-// has capacity for.
+// dirty already. The first list is taken whole, since its end need not be found, but not that of a
+// long slab (flush_bin_if_it_pins). Of further ones, the bin takes as many blocks as it has
+// capacity for.
 std::uint32_t take_used(ThreadHeap& heap, unsigned size_class, Block*& head) noexcept
     TS_REQUIRES(heap) {
   const SizeClass& c = size_classes[size_class];
@@ -98,10 +98,9 @@ std::uint32_t take_fresh(ThreadHeap& heap, unsigned size_class, Block*& head) no
 Block* refill(ThreadHeap& heap, unsigned size_class) noexcept {
   if constexpr (counting) count_event(Event::bin_refills);
   check_next_bin(heap);
-  // One refill in 72 collects for all classes, also for those that the thread does not use any
-  // more.
+  // One refill in 72 collects for all classes, also for those that the thread does not use.
   if (heap.checked_class == 1) collect(heap);
-  // An empty list must have been counted to its end.
+  // At the end of its list, a bin must have counted to 0.
   const std::int32_t astray = counted_blocks(heap, size_class);
   if (heap.bins[size_class].head != nullptr || astray > count_tolerance ||
       astray < -count_tolerance) [[unlikely]] {

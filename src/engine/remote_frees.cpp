@@ -14,8 +14,8 @@ namespace {
 
 // Whether all used blocks of a slab are pending, after so many more: a guess, since the slab may
 // have another owner by now. The cache line of `used` is the owner's, and costs more than the rest
-// of sending: it is left alone while little is pending, where a batch was filled in turn and the
-// next one probably follows, and where no other block can be in use.
+// of sending. It is not read while little is pending, after a full batch, which another probably
+// follows, or if no other block can be in use.
 bool is_probably_all(const Span& slab, const SizeClass& c, std::uint32_t pending,
                      std::uint32_t more) noexcept {
   const std::size_t slab_bytes = c.slab_pages * page_bytes;
@@ -25,14 +25,13 @@ bool is_probably_all(const Span& slab, const SizeClass& c, std::uint32_t pending
   return pending == used(slab);
 }
 
-// Returns the owner's heap, if it had better be reclaimed; else null.
+// Returns the owner's heap, if a reclaim is worth it; else null.
 ThreadHeap* send(Span& slab, std::uint32_t word, std::uint64_t bits, std::uint32_t count) noexcept {
   if constexpr (counting) count_event(Event::remote_batches_sent);
   // Read while the blocks still count as used: afterwards, the slab may have another owner.
   const PageMapEntry entry = span_entry(slab);
   RemoteFrees& frees = remote_frees_of(&slab);
-  // release: what this thread did to the blocks is over (pairs with the exchange of the bits in
-  // collect)
+  // release: every use of the blocks is over (pairs with the exchange of the bits in collect_bits)
   const std::uint64_t before =
       remote_word_of(&slab, word).fetch_or(bits, std::memory_order_release);
   if (const std::uint64_t twice = before & bits; twice != 0) [[unlikely]] {
@@ -45,7 +44,7 @@ ThreadHeap* send(Span& slab, std::uint32_t word, std::uint64_t bits, std::uint32
     count -= repeated;  // each block comes back once
   }
   // release: the bits are set before they are counted. acquire: pairs with the exchange of the
-  // count in collect(), after which next_ready is this thread's to write.
+  // count in collect(), after which this thread writes next_ready.
   const std::uint32_t pending = frees.pending.fetch_add(count, std::memory_order_acq_rel);
   ThreadHeap& owner = *heap_of(entry);
   if (pending == 0) push_ready(owner, &slab, frees);
@@ -82,8 +81,8 @@ void reclaim_within_free(ThreadHeap* heap) noexcept {
   errno = saved_errno;
 }
 
-// release_remote_slow(), under the mark that keeps a fork from using the heap. Returns a heap that
-// had better be reclaimed, or null.
+// release_remote_slow(), under the mark that keeps a fork from using the heap. Returns a heap of
+// which a reclaim is worth it, or null.
 ThreadHeap* put_into_batch(ThreadHeap& heap, void* p, const SizeClass& c,
                            FoundBy found_by) noexcept {
   const BusyMark mark{heap.busy};
@@ -109,16 +108,15 @@ ThreadHeap* put_into_batch(ThreadHeap& heap, void* p, const SizeClass& c,
   return also != nullptr ? also : to_reclaim;
 }
 
-// Moves the slab's sent bits to its free list. Returns how many were of places where no block was
-// in use, which is reported.
+// Moves the slab's sent bits to its free list. Reports bits of places where no block was in use,
+// and returns their number.
 std::uint32_t collect_bits(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap) {
   const SizeClass& c = size_classes[slab.size_class];
   std::uint32_t strays = 0;
   for (std::uint32_t first = 0; first < slab.slab_blocks; first += 64) {
     Atomic<std::uint64_t>& word = remote_word_of(&slab, first / 64);
     if (word.load(std::memory_order_relaxed) == 0) continue;
-    // acquire: pairs with the setting of the bits; what the freeing thread did to the blocks is
-    // over
+    // acquire: pairs with the setting of the bits; every use of the blocks is over
     for (std::uint64_t bits = word.exchange(0, std::memory_order_acquire); bits != 0;
          bits &= bits - 1) {
       const std::size_t number = first + static_cast<unsigned>(std::countr_zero(bits));

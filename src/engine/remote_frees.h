@@ -1,19 +1,19 @@
-// How a block comes back to its slab that another thread than its owner frees. The freeing thread
-// does not write to the block. It sets the block's bit (one per block, by number) in a batch of its
-// own heap; a full batch, or one whose place is needed, is sent: the bits into the slab's word,
-// then their number onto the slab's `pending`; and the thread that makes `pending` positive pushes
-// the slab onto the owner's stack `ready`. The owner, when a class has no more blocks of its own,
-// and now and then, collects: it takes the stack, and for each slab takes the count, then the bits,
-// and puts the blocks on the slab's list.
+// Frees of blocks by other threads than their slab's owner. The freeing thread does not write to
+// the block. It sets the block's bit (one per block, by number) in a batch of its own heap. A full
+// batch, or one whose place is needed, is sent: the bits into the slab's word, then their number
+// onto the slab's `pending`. The thread that makes `pending` positive pushes the slab onto the
+// owner's stack `ready`. The owner collects when a class has no more blocks, and now and then. It
+// takes the stack, and for each slab takes the count, then the bits, and puts the blocks on the
+// slab's list.
 //
-// - No block is lost: a bit that the owner does not see yet belongs to a batch whose addition comes
-//   after the owner took the count; that addition finds 0 and pushes the slab again. (Bits are set
-//   before the addition, release; the owner takes the count, acquire, before it looks at the bits.)
+// - No block is lost: a bit that the owner does not see yet is counted after the owner took the
+//   count. That addition finds 0 and pushes the slab again. (Bits are set before the addition,
+//   release; the owner takes the count, acquire, before it looks at the bits.)
 // - No slab is retired under a free in progress: the owner's `used` falls by the count, not by the
-//   bits found, so it reaches 0 only when every batch has been sent whole; and a sender that still
-//   has to push comes before the owner can take the count, since the owner takes counts of slabs
-//   that it found on the stack only. Between adding to a positive count and returning, a thread
-//   touches nothing of the slab (but looks at `used`, for a guess).
+//   bits found. So it reaches 0 only when every batch has been sent whole. The owner takes counts
+//   only of slabs that it found on the stack, thus after a sender's push. Between adding to a
+//   positive count and returning, a thread touches nothing of the slab (but looks at `used`, for a
+//   guess).
 // - `next_ready` has one writer at a time: the thread that made the count positive, then the thread
 //   that took the stack.
 // - The stack is emptied by an exchange, never popped, so it knows no ABA.
@@ -53,8 +53,8 @@ inline void release_remote(ThreadHeap& heap, void* p, const BlockPlace& place, c
   if (!joins || !place.is_beginning) [[unlikely]]
     return release_remote_slow(heap, p, c, found_by);
   batch.bits |= bit;
-  // release: the child of a fork, which sends the batches of threads that it lacks, may see a bit
-  // that is not counted (its block may count as used for ever), but no count without its bit.
+  // release: the child of a fork sends the batches of threads that it lacks. It may see a bit
+  // without its count (that block may stay used for ever), but no count without its bit.
   fence(std::memory_order_release);
   ++batch.count;
 }

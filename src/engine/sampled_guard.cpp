@@ -22,8 +22,8 @@ struct Slot {
   os::CallStack freed;
 };
 
-// Guarded by sampled_guard_lock, except that the handler of a bad access reads a slot without it,
-// since the faulting thread may hold it; after several mistakes the report may be mixed.
+// Guarded by sampled_guard_lock, but the handler of a bad access reads a slot without it, since the
+// faulting thread may hold it. After several mistakes the report may be mixed.
 constinit Slot slots[slot_count];
 constinit std::size_t next_slot = 0;
 
@@ -105,7 +105,7 @@ void* take_sample(std::size_t bytes) noexcept {
   return slot->block;
 }
 
-// Around N, so that what a program repeats does not decide what is sampled.
+// Around N, so that a program's repetitions do not decide which blocks are sampled.
 std::int64_t next_interval(std::uint32_t sample) noexcept {
   static constinit std::atomic<std::uint64_t> random{1};  // relaxed: any number will do
   const std::uint64_t now = random.fetch_add(0x9e3779b97f4a7c15, std::memory_order_relaxed);
@@ -119,7 +119,7 @@ void* allocate_guarded(const SizeClass& c) noexcept {
   if (sample == 0 || c.block_bytes > os::page_bytes()) return nullptr;
   const auto leave = static_cast<std::int64_t>(c.bin_blocks + 1) / 2;
   if (left.fetch_sub(leave, std::memory_order_relaxed) > leave) return nullptr;
-  // acquire, release: what one sample writes, the next one sees
+  // acquire, release: each sample sees the stores of the one before
   if (is_busy.exchange(true, std::memory_order_acquire)) return nullptr;
   left.store(next_interval(sample), std::memory_order_relaxed);
   void* const p = take_sample(c.block_bytes);

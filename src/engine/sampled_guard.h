@@ -1,12 +1,12 @@
 // Sampled blocks on pages of their own, for finding misuse in production, after GWP-ASan
-// (Serebryany et al., 2024): off unless TSMALLOC_GUARD_SAMPLE=N is set, and then about one in N of
-// the blocks that leave slabs is such a block. It ends where its OS page ends, and the page behind
-// it must not be touched; once it is freed, neither must its own, until 127 others have been freed.
-// An access there ends the program, as a bad access does anyway, with a report of the call stacks
-// that allocated and freed the block.
+// (Serebryany et al., 2024). TSMALLOC_GUARD_SAMPLE=N makes about one in N of the blocks that leave
+// slabs such a block; without it, none is. The block ends where its OS page ends, and the page
+// behind it must not be touched. Once it is freed, neither must its own, until 127 others have been
+// freed. An access there ends the program, as a bad access does anyway, with a report of the call
+// stacks that allocated and freed the block.
 //
-// Blocks of more than an OS page are never sampled. A write behind the block's end is not noticed
-// as long as it stays within what the size class is larger than the request.
+// Blocks of more than an OS page are never sampled. A write behind the requested bytes is not
+// noticed as long as it stays within the size class.
 #pragma once
 
 #include "engine/size_classes.h"

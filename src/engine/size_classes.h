@@ -1,6 +1,6 @@
-// The sizes in which small blocks come: multiples of 16 up to 128, then about eight to an octave up
-// to 32 KiB, each as large as it can be with as many blocks in its slab: what would be lost at the
-// end is shared out. Class 0 is none.
+// The sizes of small blocks: multiples of 16 up to 128, then about eight to an octave up to 32 KiB.
+// Each is as large as it can be with as many blocks in its slab, so that little is lost at the end.
+// Class 0 is none.
 #pragma once
 
 #include <array>
@@ -22,7 +22,7 @@ inline constexpr unsigned linear_classes = 128 / min_alignment;
 inline constexpr unsigned octaves = std::bit_width(max_small_bytes) - std::bit_width(128U);
 inline constexpr unsigned class_count = 1 + linear_classes + octaves * classes_per_octave;
 
-// What the heap knows of a class.
+// The numbers of a class.
 struct alignas(32) SizeClass {
   std::uint32_t block_bytes;
   std::uint32_t first_slab_pages;  // of a heap's first slab: short, since it may be the only one

@@ -72,7 +72,7 @@ bool relist_or_retire(ThreadHeap& heap, Span& slab) noexcept {
   const bool is_only_one = slab.next == nullptr && slab.previous == nullptr;
   if (is_only_one && slab.pages <= size_classes[slab.size_class].first_slab_pages) return true;
   if (slab.free_blocks > slab.carved) [[unlikely]] {
-    // A block is on the list twice, and others may be in use: the memory is given to no one.
+    // A block is on the list twice, and others may be in use: the memory is never used again.
     report_misuse(Misuse::damaged_list, FoundBy::a_later_call, memory_of(&slab),
                   size_classes[slab.size_class].block_bytes);
     if (slab.listed) unlink_partial(heap, slab);

@@ -1,5 +1,5 @@
-// The slabs of a heap: the list per class of those with blocks to give, blocks that come back to
-// their slab, and the retirement of empty slabs.
+// The slabs of a heap: the list per class of those with blocks to give, blocks that come back, and
+// the retirement of empty slabs.
 #pragma once
 
 #include "base/check.h"
@@ -49,8 +49,8 @@ inline void sub_used(Span& slab, std::uint32_t blocks) noexcept {
 }
 
 // To be called when a slab got blocks back: lists it, or retires it if it is empty. One empty slab
-// of a class stays, if it is a short one, so that a program that takes and frees a few blocks does
-// not go to the page heap each time. False if the slab was retired.
+// of a class stays, if it is a short one, so that few allocations and frees do not take pages each
+// time. False if the slab was retired.
 bool relist_or_retire(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap);
 
 // A used block comes back; false if its slab was retired.

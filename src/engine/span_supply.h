@@ -1,4 +1,4 @@
-// Spans for slabs and large blocks: from the page heap, after what threads cache was taken back.
+// Spans for slabs and large blocks: from the page heap, and from the caches of heaps.
 #pragma once
 
 #include "engine/types.h"

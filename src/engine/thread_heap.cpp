@@ -53,8 +53,8 @@ namespace {
 }
 
 // The rest of release_overflow, where a slab may have to be listed or retired, or its bin flushed.
-[[gnu::noinline]] void relist_and_unpin(ThreadHeap& heap, Span& slab,
-                                        std::uint32_t used_now) noexcept {
+[[gnu::noinline]] void relist_or_flush_bin(ThreadHeap& heap, Span& slab,
+                                           std::uint32_t used_now) noexcept {
   const int saved_errno = errno;
   const HeapHold hold{heap};
   set_used(slab, used_now);
@@ -80,17 +80,16 @@ void* allocate_slow(const CacheBin& bin) noexcept {
 }
 
 // Classes with long slabs have no more blocks in their bins.
-constexpr std::int32_t max_used_to_unpin = 8;
+constexpr std::int32_t max_used_to_flush = 8;
 static_assert(std::ranges::all_of(size_classes, [](const SizeClass& c) {
-  return c.slab_pages == 1 || c.wide_bin_blocks <= std::uint32_t{max_used_to_unpin};
+  return c.slab_pages == 1 || c.wide_bin_blocks <= std::uint32_t{max_used_to_flush};
 }));
 
 void release_overflow(void* p, std::size_t bin_offset, HeapFront* heap) noexcept {
   if constexpr (counting) count_event(Event::bin_overflows);
   ++bin_at(heap, bin_offset).capacity_left;
-  // Without a mark of being busy: a child of a fork that sees only a part of this, from the first
-  // store on, sees a list that is longer than `free_blocks` says, or a block that still counts as
-  // used; it can live with either.
+  // Without a busy mark: a forked child may see the first of these stores alone. Then a list is
+  // longer than `free_blocks`, or a free block counts as used; both are harmless.
   Span& slab = *slab_of(p);
   // A block that is on its slab's list is freed for the second time.
   Block* const first = slab.free_list;
@@ -101,11 +100,11 @@ void release_overflow(void* p, std::size_t bin_offset, HeapFront* heap) noexcept
   fence(std::memory_order_release);
   ++slab.free_blocks;
   // release: without a hold, the slab may be reclaimed from here on (pairs with is_reclaimable)
-  if (slab.listed && others > (slab.pages == 1 ? 0 : max_used_to_unpin))
+  if (slab.listed && others > (slab.pages == 1 ? 0 : max_used_to_flush))
     return slab.used.store(static_cast<std::uint32_t>(others), std::memory_order_release);
   if (others >= 0) [[likely]]
-    return relist_and_unpin(static_cast<ThreadHeap&>(*heap), slab,
-                            static_cast<std::uint32_t>(others));
+    return relist_or_flush_bin(static_cast<ThreadHeap&>(*heap), slab,
+                               static_cast<std::uint32_t>(others));
   slab.free_list = first;
   --slab.free_blocks;
   report_double_free(p);
@@ -120,7 +119,7 @@ void release_slow(void* p, PageMapEntry kind) noexcept {
   if constexpr (counting) count_event(Event::remote_frees);
   ThreadHeap& heap = own_heap();
   const SizeClass& c = size_class_of(entry);
-  // A block that shares no cache line with others may as well stay here, where its lines are.
+  // A block that shares no cache line with others stays here, where its lines are.
   CacheBin& bin = bin_at(&heap, entry & class_mask);
   const BlockPlace place = place_of(p, c);
   if (c.block_bytes % cache_line_bytes == 0 && bin.capacity_left > 0 && place.is_beginning) {

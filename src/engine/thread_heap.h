@@ -1,12 +1,12 @@
-// The fast paths: what malloc and free do, thread by thread. Each thread has a heap of slabs and,
-// in front of it, a cache bin per size class: malloc pops and free pushes, without atomics, if the
-// block is of the thread's own heap.
+// The fast paths of malloc and free. Each thread has a heap of slabs and, in front of it, a cache
+// bin per size class. malloc pops and free pushes, without atomics, if the block is of the thread's
+// own heap.
 //
 //   malloc  allocate_small -> pop
 //                          -> allocate_slow -> refill -> take_used | collect | take_fresh
 //                                           -> attach_heap | allocate_from_common
 //   free    release -> push
-//                   -> release_overflow -> the slab's free list | relist_and_unpin
+//                   -> release_overflow -> the slab's free list | relist_or_flush_bin
 //                   -> release_slow -> release_remote -> a batch, sent when full (remote_frees.h)
 //                                   -> release_large (large_blocks.h)
 //                                   -> report_stray (misuse.h)
@@ -18,7 +18,7 @@
 
 namespace ts::engine {
 
-// Offsets of the cache bins of the classes that most programs ask for, by multiples of fine_unit.
+// Offsets of the cache bins of the fine classes, by multiples of fine_unit.
 inline constexpr auto bin_offsets = [] {
   std::array<std::uint16_t, fine_classes.size()> offsets{};
   for (std::size_t i = 0; i < offsets.size(); ++i)

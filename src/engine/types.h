@@ -4,7 +4,7 @@
 //   span            a run of pages: a slab, a large block, or free memory
 //   slab            a span cut into blocks of one size class; one heap owns it
 //   carved          blocks of a slab that have been linked at least once; the rest is untouched
-//   heap            what one thread owns: cache bins, slabs, batches, a span cache
+//   heap            the memory of one thread: cache bins, slabs, batches, a span cache
 //   cache bin       a heap's LIFO stock of free blocks of one class; malloc pops, free pushes
 //   remote free     a free by a thread that does not own the slab: a bit, in a batch at first
 //   pending         remote frees of a slab that were counted and not taken from `used` yet
@@ -52,8 +52,8 @@ inline constexpr std::size_t pages_per_huge_page = huge_page_bytes / page_bytes;
 // ---- cache bins ----
 
 // At rest: the list has capacity - capacity_left blocks, all of the bin's class, each the beginning
-// of a block that counts as used. A refill may exceed the capacity with the list of one slab; as
-// long as capacity_left is negative, frees bypass the bin, so that all of it stays that slab's.
+// of a block that counts as used. A refill may exceed the capacity with the list of one slab. While
+// capacity_left is negative, frees bypass the bin, so that all of it stays that slab's.
 struct CacheBin {
   Plain<Block*> head = nullptr;
   std::int32_t capacity_left = 0;
@@ -65,8 +65,8 @@ struct CacheBin {
 // 0 is a page at which no block begins. The class stands where it is the offset of its cache bin,
 // so that free() computes none.
 //
-// Invariant: each page of a slab has its owner's number and its class; of a large block in use the
-// first page has large_entry; every other page has 0.
+// Invariant: each page of a slab has its owner's number and its class; the first page of a large
+// block in use has large_entry. Every other page has 0.
 using PageMapEntry = std::uint32_t;
 inline constexpr unsigned heap_shift = 12;
 inline constexpr PageMapEntry heap_unit = PageMapEntry{1} << heap_shift;
@@ -111,7 +111,7 @@ struct alignas(64) Span {
   Plain<std::uint32_t> pages = 0;        // locked; const while in use, but for a large block
   Plain<std::uint32_t> carved = 0;       // holder
   Plain<std::uint32_t> free_blocks = 0;  // holder: length of free_list
-  Plain<std::uint32_t> slab_blocks = 0;  // locked; const while in use: what the slab has room for
+  Plain<std::uint32_t> slab_blocks = 0;  // locked; const while in use: capacity of the slab
   Plain<std::uint32_t> pages_back = 0;   // locked; const while in use: to the slab's first page
   Plain<std::uint8_t> size_class = 0;    // locked; const while in use
   Plain<SpanState> state = SpanState::in_use;  // locked; const while in use
@@ -121,14 +121,14 @@ struct alignas(64) Span {
 };
 static_assert(sizeof(Span) == 64);
 
-// Remote frees of a slab, apart from its descriptor, so that other threads do not disturb the
-// owner's cache line; all zero while there are none. One per page; the bits of a longer slab go on
-// over the structures of its other pages.
+// Remote frees of a slab, apart from its descriptor, so that other threads spare the owner's cache
+// line. All zero while there are none. One per page; the bits of a longer slab go on over the
+// structures of its other pages.
 //
-// Invariant: a slab is on its owner's `ready` stack if and only if pending is positive, but for the
-// moment between a sender's addition and its push. A sender sets bits before it counts them, and
-// the owner may collect them in between; at rest, therefore, at most as many bits are set as are
-// pending, each of a carved block that counts as used.
+// Invariant: a slab is on its owner's `ready` stack if and only if pending is positive, except
+// between a sender's addition and its push. A sender sets bits before it counts them, and the owner
+// may collect them in between. So at rest at most as many bits are set as are pending, each of a
+// carved block that counts as used.
 struct alignas(64) RemoteFrees {
   Plain<Span*> next_ready = nullptr;    // the thread that made `pending` positive, then holder
   Atomic<std::uint32_t> pending{0};     // any: frees that are not yet taken from `used`
@@ -182,8 +182,8 @@ struct HeapFront {
   CacheBin bins[class_count];            // owner
 };
 
-// Invariants at rest: slabs[c] is the number of slabs whose entry has this heap and class c;
-// partial[c] links those of them that are listed, in both directions.
+// Invariants at rest: slabs[c] is the number of slabs whose entry has this heap and class c. The
+// list partial[c] links those of them that are listed, in both directions.
 struct TS_CAPABILITY("heap") alignas(64) ThreadHeap : HeapFront {
   Plain<Span*> partial[class_count] = {};        // holder: slabs with blocks to give, by class
   Plain<std::uint32_t> slabs[class_count] = {};  // holder: how many the heap has, by class
@@ -194,15 +194,15 @@ struct TS_CAPABILITY("heap") alignas(64) ThreadHeap : HeapFront {
 };
 static_assert(sizeof(ThreadHeap) == 3200);
 
-// The first heaps of a process have larger bins for blocks of some kilobytes: what a few threads
-// cache is little, whatever they do.
+// The first heaps of a process have larger bins for blocks of some kilobytes: a few threads never
+// cache much.
 inline constexpr std::uint32_t max_heaps_with_wide_bins = 16;
 
 inline std::uint32_t bin_capacity(const HeapFront& heap, const SizeClass& c) noexcept {
   return heap.has_wide_bins ? c.wide_bin_blocks : c.bin_blocks;
 }
 
-// A longer list is damaged: a bin has its capacity, or what one slab had.
+// A longer list is damaged: a bin has at most its capacity, or the list of one slab.
 inline constexpr std::uint32_t max_in_bin = max_slab_blocks + max_wide_bin_blocks;
 
 }  // namespace ts::engine
