@@ -11,9 +11,9 @@ namespace {
 // A queue: threads adopt the first heap, and collect_abandoned() puts the first one last.
 // Invariant: the heaps are linked from first to last, each marked as abandoned. Their kept_pages is
 // the sum over heaps that keep their bins. has_any is true if and only if there is a first.
-constinit ThreadHeap* first TS_GUARDED_BY(abandoned_lock) = nullptr;
-constinit ThreadHeap* last TS_GUARDED_BY(abandoned_lock) = nullptr;
-constinit std::size_t kept_pages TS_GUARDED_BY(abandoned_lock) = 0;
+constinit Plain<ThreadHeap*> first TS_GUARDED_BY(abandoned_lock) = nullptr;
+constinit Plain<ThreadHeap*> last TS_GUARDED_BY(abandoned_lock) = nullptr;
+constinit Plain<std::size_t> kept_pages TS_GUARDED_BY(abandoned_lock) = 0;
 // A hint, read without the lock; relaxed: a thread that reads it late misses one occasion.
 constinit Atomic<bool> has_any{false};
 

@@ -169,17 +169,17 @@ struct ThreadHeap;
 
 // The part of a heap that malloc and free read before they know whether the thread has one.
 struct HeapFront {
-  PageMapEntry self = no_owner;          // const: its number as map entries have it
-  bool is_abandoned = false;             // abandoned_lock
-  bool keeps_bins = false;               // abandoned_lock: abandoned with blocks in its bins
-  bool from_fork = false;                // abandoned_lock: by a fork, which may have cut it off
-  bool has_wide_bins = false;            // const: it is one of the first
-  Atomic<bool> busy{false};              // owner: changes a batch; a fork leaves such a heap alone
-  Atomic<Holder> holder{};               // any: which thread holds the heap
-  std::uint8_t checked_class = 0;        // owner: the bin that was looked at last (refill.cpp)
-  std::uint32_t kept_pages = 0;          // abandoned_lock: of its slabs, when keeps_bins was set
-  ThreadHeap* next_abandoned = nullptr;  // abandoned_lock
-  CacheBin bins[class_count];            // owner
+  PageMapEntry self = no_owner;         // const: its number as map entries have it
+  Plain<bool> is_abandoned = false;     // abandoned_lock
+  Plain<bool> keeps_bins = false;       // abandoned_lock: abandoned with blocks in its bins
+  Plain<bool> from_fork = false;        // abandoned_lock: by a fork, which may have cut it off
+  bool has_wide_bins = false;           // const: it is one of the first
+  Atomic<bool> busy{false};             // owner: changes a batch; a fork leaves such a heap alone
+  Atomic<Holder> holder{};              // any: which thread holds the heap
+  std::uint8_t checked_class = 0;       // owner: the bin that was looked at last (refill.cpp)
+  Plain<std::uint32_t> kept_pages = 0;  // abandoned_lock: of its slabs, when keeps_bins was set
+  Plain<ThreadHeap*> next_abandoned = nullptr;  // abandoned_lock
+  CacheBin bins[class_count];                   // owner
 };
 
 // Invariants at rest: slabs[c] is the number of slabs whose entry has this heap and class c. The

@@ -94,9 +94,8 @@ struct Choice {
 
 constexpr std::size_t stack_bytes = std::size_t{256} << 10;
 constexpr std::size_t table_size = 1 << 14;
-constexpr std::size_t most_missing = 4;  // plain stores at a cut
 
-enum class State : std::uint8_t { idle, runs, ends, failed, unfinished, skipped, cut, done };
+enum class State : std::uint8_t { idle, runs, ends, failed, unfinished, cut, done };
 
 class Machine {
  public:
@@ -118,7 +117,7 @@ class Machine {
       ++outcome.executions;
       outcome.unfinished += state_ == State::unfinished ? 1 : 0;
       outcome.cuts += ends_by_cut_ ? 1 : 0;
-      outcome.skipped += state_ == State::skipped ? 1 : 0;
+      outcome.skipped += is_skipped_ ? 1 : 0;
       if (!failure_.empty()) {
         outcome.failure = failure_ + story();
         break;
@@ -304,7 +303,7 @@ class Machine {
     if (location.holder == static_cast<int>(current_)) {
       location.holder = -1;
       --held_mutexes_;
-    } else if (mutation_ == nullptr) {
+    } else if (mutations_.empty()) {
       fail("a mutex is unlocked by a thread that does not have it");
     }
     location.released = threads_[current_].clock;
@@ -348,7 +347,10 @@ class Machine {
 
   void count_store() {
     if (limits_.cut == 0 || ++stored_ != limits_.cut) return;
-    if (held_mutexes_ != 0) leave(State::skipped);  // a fork takes them all
+    if (held_mutexes_ != 0) {  // a fork takes them all
+      is_skipped_ = true;
+      return;
+    }
     for (unsigned i = 0; i < thread_count(); ++i) lose_writes(threads_[i].writes);
     leave(State::cut);
   }
@@ -359,7 +361,7 @@ class Machine {
     if (forget_before) sites_.clear();
     return sites_;
   }
-  void plant(const Mutation* mutation) { mutation_ = mutation; }
+  void plant(std::vector<Mutation> mutations) { mutations_ = std::move(mutations); }
 
  private:
   struct Named {
@@ -387,7 +389,7 @@ class Machine {
   // ---- choices ----
 
   std::size_t choose(std::size_t count, bool is_of_thread = false) {
-    if (count == 1) return 0;
+    if (count == 1 || is_skipped_) return 0;
     if (is_random_) {
       const auto number = static_cast<std::uint32_t>(random_());
       return is_of_thread && number % 4 != 0 ? 0 : number / 4 % count;
@@ -412,7 +414,7 @@ class Machine {
 
   void run() {
     state_ = State::idle;
-    ends_by_cut_ = false;
+    ends_by_cut_ = is_skipped_ = false;
     failure_.clear();
     story_.clear();
     ++execution_;
@@ -516,9 +518,13 @@ class Machine {
       if (location.users != me) pick_thread(true);
     }
     ++threads_[current_].clock[current_];
-    const bool is_mutated = mutation_ != nullptr && mutation_->site == site;
-    is_omitted_ = is_mutated && mutation_->omits;
-    return is_mutated && !is_omitted_ ? mutation_->order : order;
+    is_omitted_ = false;
+    for (const Mutation& mutation : mutations_) {
+      if (mutation.site != site) continue;
+      is_omitted_ = mutation.omits;
+      if (!is_omitted_) order = mutation.order;
+    }
+    return order;
   }
 
   Word end(Kind kind, Order order, const void* at, Word before, Word after, const Where& where) {
@@ -629,7 +635,7 @@ class Machine {
 
   void lose_writes(std::vector<Write>& writes) {
     std::vector<const void*> later;
-    for (std::size_t i = writes.size(); i-- > 0 && writes.size() - i <= most_missing;) {
+    for (std::size_t i = writes.size(); i-- > 0 && writes.size() - i <= limits_.missing_stores;) {
       const Write& write = writes[i];
       const bool stays = choose(2) == 0;
       if (!stays && std::ranges::find(later, write.at) == later.end())
@@ -686,6 +692,7 @@ class Machine {
   bool is_omitted_ = false;
   bool has_new_user_ = false;
   bool ends_by_cut_ = false;
+  bool is_skipped_ = false;  // goes on to its end in any one way
   std::minstd_rand random_;
   std::vector<Choice> path_;
   std::size_t depth_ = 0;
@@ -706,7 +713,7 @@ class Machine {
   std::vector<Named> names_;
   std::string failure_;
   std::vector<Site> sites_;
-  const Mutation* mutation_ = nullptr;
+  std::vector<Mutation> mutations_;
 };
 
 Machine& machine() {
@@ -755,7 +762,7 @@ void destroy(const void* begin, std::size_t bytes, std::size_t stride) {
     machine().destroy(static_cast<const std::byte*>(begin) + offset);
 }
 const std::vector<Site>& met_sites(bool forget_before) { return machine().sites(forget_before); }
-void plant(const Mutation* mutation) { machine().plant(mutation); }
+void plant(std::vector<Mutation> mutations) { machine().plant(std::move(mutations)); }
 
 bool Site::operator==(const Site& other) const {
   return where.line() == other.where.line() && where.column() == other.where.column() &&

@@ -57,10 +57,11 @@ struct Limits {
   // Whether a store may come before earlier ones in the modification order.
   bool stores_out_of_order = false;
   // If it is not 0: all threads stop for good after so many stores, plain ones included, as they do
-  // in the child of a fork. Of each thread's stores since its last release any may be missing, since
-  // the compiler may have put them later; read-modify-writes stay where they are. A
-  // fork holds all mutexes: while another thread has one, there is none.
+  // in the child of a fork. A fork holds all mutexes: while another thread has one, there is none.
   unsigned cut = 0;
+  // Of so many last stores of each thread since its last release any may be missing at a cut: the
+  // compiler may have put them later. Read-modify-writes stay where they are.
+  unsigned missing_stores = 6;
 };
 
 struct Outcome {
@@ -116,7 +117,7 @@ struct Mutation {
   Order order = Order::relaxed;
   bool omits = false;
 };
-void plant(const Mutation* mutation);  // null: none
+void plant(std::vector<Mutation> mutations);  // in place of those before
 
 namespace detail {
 Word load(const void* at, unsigned bytes, Order order, const Where& where);

@@ -484,11 +484,10 @@ TEST(Mutations, AreFoundAtTheirSite) {
   }();
   ASSERT_EQ(sites.size(), 2U);
   for (const Site& site : sites) {
-    const Mutation weak{site};
-    plant(&weak);
+    plant({{site}});
     EXPECT_NE(plain_message(release, acquire).failure, "") << text_of(site);
   }
-  plant(nullptr);
+  plant({});
 }
 
 }  // namespace

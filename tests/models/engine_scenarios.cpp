@@ -1,0 +1,628 @@
+#include "engine_scenarios.h"
+
+#include <array>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+#include "engine/abandoned.h"
+#include "engine/attach.h"
+#include "engine/cache_bins.h"
+#include "engine/current_heap.h"
+#include "engine/fork.h"
+#include "engine/heap_hold.h"
+#include "engine/large_blocks.h"
+#include "engine/misuse.h"
+#include "engine/page_heap.h"
+#include "engine/reclaim.h"
+#include "engine/remote_frees.h"
+#include "engine/sampled_guard.h"
+#include "engine/slabs.h"
+#include "engine/thread_heap.h"
+#include "os/os.h"
+
+namespace ts::engine {
+namespace {
+
+using testing::Limits;
+using testing::NamedScenario;
+using testing::Scenario;
+
+// A batch of two blocks is full, a slab has one page, and its bits one word.
+constexpr unsigned tested_class = class_for(2048);
+constexpr const SizeClass& tested = size_classes[tested_class];
+static_assert(tested.carve_blocks == 2 && tested.slab_pages == 1 && tested.first_slab_pages == 1);
+constexpr std::size_t page_limit = batch_count + 1;
+// Slabs 0 and 32 share a batch.
+constexpr std::array<unsigned, 4> slab_pages{0, 1, 2, batch_count};
+constexpr unsigned first_heaps = 4;  // exist from the beginning
+constexpr unsigned heap_limit = 5;
+constexpr unsigned blocks_per_page = blocks_in_slab(tested, 1);
+
+// ---- memory, the same at the beginning of each execution ----
+
+struct Tables {
+  std::array<ThreadHeap, heap_limit + 1> heaps;
+  std::array<Span, page_limit> spans;
+  std::array<RemoteFrees, page_limit> remote_frees;
+  std::array<Atomic<PageMapEntry>, page_limit> entries;
+};
+alignas(Tables) constinit std::byte tables_bytes[sizeof(Tables)] = {};
+alignas(Tables) constinit std::byte first_tables[sizeof(Tables)] = {};
+Tables& tables = *reinterpret_cast<Tables*>(tables_bytes);
+alignas(page_bytes) constinit std::byte page_memory[page_limit * page_bytes] = {};
+
+// What the program knows, and the double of the page heap.
+struct Program {
+  std::array<bool, page_limit * blocks_per_page> is_live{};  // the program has it
+  std::array<bool, page_limit> is_retired{};
+  Plain<Span*> retired = nullptr;  // page heap's lock
+  Atomic<int> mail{0};
+  Plain<void*> letter = nullptr;
+  std::array<HeapFront*, testing::most_threads> heaps{};  // of the threads
+};
+alignas(Program) constinit std::byte program_bytes[sizeof(Program)] = {};
+Program& program = *reinterpret_cast<Program*>(program_bytes);
+
+ThreadHeap& heap(unsigned number) { return tables.heaps[number]; }
+Span& slab(unsigned page) { return tables.spans[page]; }
+void* block(unsigned page, unsigned number) { return block_at(slab(page), number); }
+
+std::size_t index_of(const void* p) {
+  const BlockPlace place = place_of(p, tested);
+  return place.slab_page * blocks_per_page + place.number;
+}
+
+// ---- making slabs by hand, before the threads begin ----
+
+void (*on_thread_exit)(void*) = nullptr;
+
+unsigned heap_count() { return page_map.heap_count.load(); }
+
+void make_first_tables() {
+  page_map.base = reinterpret_cast<std::uintptr_t>(page_memory);
+  page_map.page_count.store(page_limit);
+  page_map.entries = tables.entries.data();
+  page_map.spans = tables.spans.data();
+  page_map.remote_frees = tables.remote_frees.data();
+  page_map.heaps = tables.heaps.data();
+  lowest_block.store(page_map.base);
+  while (heap_count() < first_heaps) attach_heap();
+  std::memcpy(first_tables, tables_bytes, sizeof first_tables);
+}
+
+// abandoned.cpp keeps its queue in variables of its own: what an execution left there goes.
+void empty_queue_of_abandoned() {
+  for (ThreadHeap& each : tables.heaps) each.from_fork = false;
+  for (unsigned i = 0; i < heap_limit && adopt_abandoned() != nullptr; ++i) {
+  }
+}
+
+void begin() {
+  if (on_thread_exit == nullptr) make_first_tables();
+  empty_queue_of_abandoned();
+  std::memcpy(tables_bytes, first_tables, sizeof first_tables);
+  empty_queue_of_abandoned();
+  page_map.heap_count.store(first_heaps);
+  current_heap = no_heap;
+  new (program_bytes) Program{};
+  for (unsigned number = 1; number < heap_limit; ++number) {
+    const std::string text = "heap " + std::to_string(number);
+    testing::name(&heap(number).ready, 8, text + ".ready");
+    testing::name(&heap(number).holder, 1, text + ".holder");
+    testing::name(&heap(number).busy, 1, text + ".busy");
+    testing::name(&heap(number), sizeof(ThreadHeap), text);
+  }
+  for (const unsigned page : slab_pages) {
+    const std::string text = "slab " + std::to_string(page);
+    testing::name(&slab(page).used, 4, text + ".used");
+    testing::name(&slab(page), sizeof(Span), text);
+    testing::name(&tables.remote_frees[page].pending, 4, text + ".pending");
+    testing::name(&tables.remote_frees[page].bits, 8, text + ".bits");
+    testing::name(&tables.remote_frees[page], sizeof(RemoteFrees), text + ".remote_frees");
+    testing::name(page_memory + page * page_bytes, page_bytes, "page " + std::to_string(page));
+    testing::name(&tables.entries[page], 4, "entry " + std::to_string(page));
+  }
+  testing::name(&reclaim_lock, sizeof reclaim_lock, "reclaim_lock");
+  testing::name(&abandoned_lock, sizeof abandoned_lock, "abandoned_lock");
+  testing::name(&page_heap, sizeof page_heap, "page heap's lock");
+  testing::name(&program.mail, sizeof program.mail, "mail");
+}
+
+void make_span_in_use(Span& span) {
+  span.pages = 1;
+  span.state = SpanState::slab;
+  span.size_class = tested_class;
+  span.slab_blocks = blocks_per_page;
+  span.used.store(0, std::memory_order_relaxed);
+}
+
+// A slab of so many blocks, of which the program has the first `live`.
+void make_slab(unsigned page, unsigned owner, unsigned blocks, unsigned live) {
+  Span& made = slab(page);
+  const HeapHold hold{heap(owner)};
+  make_span_in_use(made);
+  made.slab_blocks = blocks;
+  add_slab(heap(owner), made);
+  made.carved = blocks;
+  set_used(made, live);
+  for (unsigned i = blocks; i-- > 0;) {
+    program.is_live[page * blocks_per_page + i] = i < live;
+    if (i >= live) push_free(made, static_cast<Block*>(block(page, i)));
+  }
+  if (live == blocks) unlink_partial(heap(owner), made);
+}
+
+// ---- what the program does ----
+
+// Between the program and the engine: the compiler moves no store over a call.
+void call(testing::Where where = testing::Where::current()) { testing::detail::publish(where); }
+
+// The program writes to a block that it has.
+void use(void* p) {
+  if (!program.is_live[index_of(p)]) testing::fail("the program uses a block that it has freed");
+  call();
+  *static_cast<Plain<testing::Word>*>(p) = 7;
+  call();
+}
+
+void free_block(void* p) {
+  use(p);
+  program.is_live[index_of(p)] = false;
+  release(p);
+}
+
+// The same of another heap's block, into a batch; the bin would keep one of this class first.
+void free_remotely(void* p) {
+  use(p);
+  program.is_live[index_of(p)] = false;
+  release_remote(own_heap(), p, place_of(p, tested), tested, FoundBy::free);
+}
+
+// A thread without a heap.
+void free_at_once(void* p) {
+  use(p);
+  program.is_live[index_of(p)] = false;
+  release_remote_at_once(p, tested);
+}
+
+void* allocate() {
+  void* const p = allocate_small(tested_class * sizeof(CacheBin));
+  if (p == nullptr) return nullptr;
+  bool& is_live = program.is_live[index_of(p)];
+  if (is_live) testing::fail("a block in use is handed out");
+  is_live = true;
+  use(p);
+  return p;
+}
+
+// The calling thread ends. What it frees after that is freed at once.
+void end_thread() { on_thread_exit(&own_heap()); }
+
+void collect_held() {
+  const HeapHold hold{own_heap()};
+  collect(own_heap());
+}
+
+// Frees a block as if its bin was full.
+void free_past_bin(void* p) {
+  std::int32_t& capacity_left = own_heap().bins[tested_class].capacity_left;
+  const std::int32_t before = capacity_left;
+  capacity_left = 0;
+  free_block(p);
+  capacity_left = before;
+}
+
+// One thread passes a block, or null, to another, once.
+void pass(void* p) {
+  program.letter = p;
+  program.mail.store(1, std::memory_order_release);
+}
+void* receive() {
+  program.mail.wait_for(1);
+  return program.letter;
+}
+
+// ---- what must hold ----
+
+enum class Place : std::uint8_t { nowhere, in_use, on_slab, in_bin };
+
+// Each block is in one place, and the counts agree. `in_child`: some blocks may be lost, but none is
+// in two places.
+void check_blocks(bool in_child) {
+  std::array<Place, page_limit * blocks_per_page> places{};
+  const auto put = [&](const void* p, Place place) {
+    Place& at = places[index_of(p)];
+    if (at != Place::nowhere) testing::fail("a block is in two places");
+    at = place;
+  };
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    if (program.is_live[i]) places[i] = Place::in_use;
+  }
+  std::array<std::uint32_t, page_limit> in_bins{};
+  for (unsigned number = 1; number <= heap_count(); ++number) {
+    ThreadHeap& each = heap(number);
+    if (in_child && (each.busy.load() || each.holder.load() != Holder::none)) continue;
+    unsigned left = 64;
+    for (const Block* b = each.bins[tested_class].head; b != nullptr && left-- != 0; b = b->next) {
+      put(b, Place::in_bin);
+      ++in_bins[index_of(b) / blocks_per_page];
+    }
+  }
+  for (const unsigned page : slab_pages) {
+    const PageMapEntry entry = tables.entries[page].load();
+    if (entry == 0) continue;
+    Span& each = slab(page);
+    const ThreadHeap& owner = *heap_of(entry);
+    if (in_child && (owner.busy.load() || owner.holder.load() != Holder::none)) continue;
+    std::uint32_t free_blocks = 0;
+    for (const Block* b = each.free_list; b != nullptr && free_blocks < 64; b = b->next) {
+      put(b, Place::on_slab);
+      ++free_blocks;
+    }
+    std::uint32_t live = 0;
+    for (unsigned i = 0; i < blocks_per_page; ++i)
+      live += program.is_live[page * blocks_per_page + i] ? 1 : 0;
+    if (used(each) < live + in_bins[page]) testing::fail("a block in use is not counted");
+    if (in_child) continue;
+    if (used(each) != live + in_bins[page]) testing::fail("used counts other blocks");
+    if (free_blocks != each.free_blocks) testing::fail("free_blocks is not the list's length");
+    if (used(each) + free_blocks != each.carved) testing::fail("a block is lost");
+    if (each.listed != (each.free_list != nullptr || each.carved < each.slab_blocks))
+      testing::fail("the wrong slabs are listed");
+    const RemoteFrees& frees = remote_frees_of(&each);
+    if (frees.pending.load() != 0 || frees.bits[0].load() != 0)
+      testing::fail("remote frees are left");
+  }
+}
+
+// At the end all threads have ended, or wait for good.
+void end() {
+  if (const Fault fault = find_abandoned_fault()) return testing::fail(fault.equation);
+  for_each_heap([](ThreadHeap& each) {
+    if (each.holder.load() != Holder::none) testing::fail("a heap is held for ever");
+    if (each.busy.load()) testing::fail("a heap is busy for ever");
+    flush_batches(each);
+  });
+  for_each_heap([](ThreadHeap& each) {
+    const HeapHold hold{each};
+    collect(each);
+  });
+  check_blocks(false);
+  // Twice: what lies in one heap's bins may belong to another that was flushed before.
+  for (int round = 0; round < 2; ++round) {
+    for_each_heap([](ThreadHeap& each) {
+      const HeapHold hold{each};
+      flush(each);
+    });
+  }
+  for (const unsigned page : slab_pages) {
+    bool is_live = false;
+    for (unsigned i = 0; i < blocks_per_page; ++i)
+      is_live |= program.is_live[page * blocks_per_page + i];
+    if (!is_live && tables.entries[page].load() != 0) testing::fail("an empty slab is not retired");
+  }
+}
+
+// In the child of a fork, in a thread whose heap is number 4.
+void in_child() {
+  current_heap = &heap(first_heaps);
+  fork_child();
+  // Threads of the child adopt the heaps, allocate, and end.
+  std::array<HeapFront*, first_heaps> adopted{};
+  for (HeapFront*& each : adopted) {
+    current_heap = no_heap;
+    if (attach_heap() == nullptr) break;
+    each = current_heap;
+    for (int i = 0; i < 3; ++i) allocate();
+  }
+  for (HeapFront* const each : adopted) {
+    current_heap = each;
+    if (each != nullptr) end_thread();
+  }
+  current_heap = &heap(first_heaps);
+  for (int round = 0; round < 2; ++round) {
+    {
+      const HeapHold hold{own_heap()};
+      flush(own_heap());
+    }
+    collect_abandoned(SIZE_MAX);
+  }
+  if (const Fault fault = find_abandoned_fault()) return testing::fail(fault.equation);
+  check_blocks(true);
+}
+
+// In the one thread, of heap 2, that left a call by longjmp and goes on; its heap may be held or busy
+// for ever.
+void after_longjmp() {
+  current_heap = &heap(2);
+  const unsigned page = slab_pages.back();
+  if (program.is_live[page * blocks_per_page + 1]) free_remotely(block(page, 1));
+  for (unsigned number : {2U, 1U}) {
+    const HeapHold hold{heap(number)};
+    flush(heap(number));
+  }
+  check_blocks(true);
+}
+
+// `heaps`: those of the threads; 0 for none.
+Scenario scenario_of(void (*make)(), std::vector<unsigned> heaps,
+                     std::vector<std::function<void()>> threads, void (*after_cut)() = in_child) {
+  Scenario scenario;
+  scenario.set_up = [=] {
+    begin();
+    make();
+    for (std::size_t i = 0; i < heaps.size(); ++i)
+      program.heaps[i] = heaps[i] == 0 ? no_heap : &heap(heaps[i]);
+  };
+  scenario.threads = std::move(threads);
+  scenario.end = after_cut == after_longjmp ? after_longjmp : end;
+  scenario.after_cut = after_cut;
+  scenario.enter = [](unsigned thread) { current_heap = program.heaps[thread]; };
+  scenario.leave = [](unsigned thread) { program.heaps[thread] = current_heap; };
+  return scenario;
+}
+
+// ---- the scenarios ----
+
+// Slab 0 has four blocks in use; slab 1 has a free one, so that slab 0 is not the only one.
+void two_slabs() {
+  make_slab(1, 1, 2, 1);
+  make_slab(0, 1, 4, 4);
+}
+void one_slab() { make_slab(0, 1, 3, 3); }
+// Slab 0 has a free block, too, so that it is listed.
+void listed_slabs() {
+  make_slab(1, 1, 2, 1);
+  make_slab(0, 1, 5, 4);
+}
+
+void slabs_of_one_batch() {
+  make_slab(batch_count, 1, 4, 3);
+  make_slab(0, 1, 5, 4);
+}
+
+void free_two() {
+  free_remotely(block(0, 0));
+  free_remotely(block(0, 1));
+}
+void free_third_and_fourth() {
+  free_remotely(block(0, 2));
+  flush_batches(own_heap());
+  free_at_once(block(0, 3));
+}
+void reclaim_owner() { reclaim(heap(1)); }
+
+}  // namespace
+
+// ---- doubles of what the tested code calls ----
+
+void PageHeap::release(Span* span) noexcept {
+  const auto page = static_cast<unsigned>(first_page_of(span));
+  for (unsigned i = 0; i < blocks_per_page; ++i) {
+    if (program.is_live[page * blocks_per_page + i])
+      testing::fail("a slab is retired with a block in use");
+  }
+  if (program.is_retired[page]) testing::fail("a slab is retired twice");
+  program.is_retired[page] = true;
+  if (span_entry(*span) != 0) testing::fail("a retired slab has an entry");
+  RemoteFrees& frees = remote_frees_of(span);
+  static const std::byte zero[sizeof frees.pending + sizeof frees.bits] = {};
+  if (std::memcmp(&frees.pending, zero, sizeof frees.pending) != 0 ||
+      std::memcmp(&frees.bits, zero, sizeof frees.bits) != 0)
+    testing::fail("a slab is retired with remote frees");
+  testing::destroy(&frees.pending, sizeof frees.pending, sizeof frees.pending);
+  testing::destroy(&frees.bits, sizeof frees.bits[0], sizeof frees.bits[0]);
+  const Guard guard{lock_};
+  span->state = SpanState::free;
+  span->size_class = 0;
+  span->pages = 0;
+  span->slab_blocks = 0;
+  span->pages_back = 0;
+  span->carved = 0;
+  span->free_blocks = 0;
+  span->free_list = nullptr;
+  span->listed = false;
+  span->zeroed = false;
+  span->previous = nullptr;
+  for (unsigned i = 0; i < blocks_per_page; ++i)
+    *reinterpret_cast<Plain<testing::Word>*>(block(page, i)) = 0;
+  span->next = program.retired;
+  program.retired = span;
+}
+
+Span* PageHeap::allocate(std::size_t, std::size_t, unsigned, From) noexcept {
+  const Guard guard{lock_};
+  Span* const span = program.retired;
+  if (span == nullptr) return nullptr;
+  program.retired = span->next;
+  program.is_retired[first_page_of(span)] = false;
+  make_span_in_use(*span);
+  return span;
+}
+
+std::uint32_t PageHeap::new_heap() noexcept {
+  const Guard guard{lock_};
+  const unsigned number = heap_count() + 1;
+  if (number > heap_limit) return 0;
+  page_map.heap_count.store(number);
+  return number;
+}
+
+void forget_samples_in_progress() noexcept {}
+void report_double_free(const void*) noexcept { testing::fail("a double free is reported"); }
+bool report_stray(const void*, FoundBy) noexcept {
+  testing::fail("a stray pointer is reported");
+  return true;
+}
+void* allocate_guarded(const SizeClass&) noexcept { return nullptr; }
+void release_large(void*, PageMapEntry) noexcept { testing::fail("no block here is large"); }
+
+}  // namespace ts::engine
+
+namespace ts::os {
+bool call_at_thread_exit(void (*on_exit)(void*), void*) noexcept {
+  engine::on_thread_exit = on_exit;
+  return true;
+}
+bool has_one_thread() noexcept { return false; }
+void explain_refusal() noexcept {}
+}  // namespace ts::os
+
+namespace ts {
+void report_misuse(Misuse kind, FoundBy, const void*, std::size_t) noexcept {
+  testing::fail("misuse is reported, of kind " + std::to_string(static_cast<int>(kind)));
+}
+void fatal(const char* what, const void*) noexcept {
+  testing::fail(what);
+  std::abort();
+}
+}  // namespace ts
+
+namespace ts::testing {
+
+using namespace engine;
+
+const std::vector<NamedScenario>& engine_scenarios() {
+  static const std::vector<NamedScenario> scenarios{
+      {"owner collects",
+       scenario_of(two_slabs, {2, 3, 1},
+                   {free_two, free_third_and_fourth,
+                    [] {
+                      collect_held();
+                      collect_held();
+                    }}),
+       {.preemptions = 2}},
+      {"blocks are handed out again",
+       scenario_of(one_slab, {2, 3, 1},
+                   {free_two,
+                    [] {
+                      if (void* const p = receive()) free_at_once(p);
+                    },
+                    [] {
+                      pass(allocate());
+                      if (void* const p = allocate()) free_block(p);
+                    }}),
+       {.preemptions = 2}},
+      {"a reclaimer takes the slab",
+       scenario_of(two_slabs, {2, 3, 4}, {free_two, free_third_and_fourth, reclaim_owner}),
+       {.preemptions = 2}},
+      {"an owner collects and a reclaimer reclaims",
+       scenario_of(two_slabs, {2, 3, 4, 1},
+                   {free_two, free_third_and_fourth, reclaim_owner, collect_held}),
+       {.preemptions = 1}},
+      {"an owner overflows and a reclaimer reclaims",
+       scenario_of(listed_slabs, {2, 4, 1},
+                   {free_two, reclaim_owner,
+                    [] {
+                      free_past_bin(block(0, 2));
+                      free_past_bin(block(0, 3));
+                      free_past_bin(block(1, 0));
+                    }}),
+       {.preemptions = 2}},
+      {"a reclaimed slab gets another owner",
+       scenario_of(two_slabs, {2, 3, 4},
+                   {[] {
+                      free_two();
+                      if (void* const p = receive()) free_at_once(p);
+                    },
+                    free_third_and_fourth,
+                    [] {
+                      reclaim_owner();
+                      pass(allocate());
+                      collect_held();
+                    }}),
+       {.preemptions = 2}},
+      {"a heap is abandoned and adopted",
+       scenario_of(two_slabs, {1, 0, 2},
+                   {[] {
+                      free_block(block(0, 3));
+                      end_thread();
+                      free_block(block(0, 2));
+                    },
+                    [] {
+                      if (void* const p = allocate()) free_block(p);
+                    },
+                    free_two}),
+       {.preemptions = 2}},
+      {"an abandoned heap is collected",
+       scenario_of(two_slabs, {1, 3, 2, 0},
+                   {[] {
+                      free_block(block(0, 3));
+                      free_block(block(0, 2));
+                      end_thread();
+                    },
+                    [] { collect_abandoned(SIZE_MAX); }, free_two, [] { attach_heap(); }}),
+       {.preemptions = 1}},
+      {"a fork while a batch changes",
+       scenario_of(slabs_of_one_batch, {2}, {[] {
+                     free_remotely(block(0, 0));
+                     free_remotely(block(batch_count, 0));
+                     free_remotely(block(0, 1));
+                   }}),
+       {.preemptions = 0, .missing_stores = 8},
+       300},
+      {"a fork while blocks are freed",
+       scenario_of(slabs_of_one_batch, {2, 1},
+                   {free_two,
+                    [] {
+                      collect_held();
+                      free_past_bin(block(batch_count, 1));
+                      if (void* const p = allocate()) free_block(p);
+                    }}),
+       {.preemptions = 1, .missing_stores = 4},
+       300},
+      {"a fork while heaps are adopted",
+       scenario_of(two_slabs, {1, 0, 2},
+                   {[] {
+                      free_block(block(0, 3));
+                      end_thread();
+                    },
+                    [] {
+                      if (void* const p = allocate()) free_block(p);
+                    },
+                    free_two}),
+       {.preemptions = 0},
+       300},
+      {"a longjmp out of a free",
+       scenario_of(
+           [] {
+             slabs_of_one_batch();
+             make_slab(2, 2, 2, 1);
+             // An earlier one left a bit that was never counted.
+             program.is_live[2] = false;
+             heap(2).batches[0].slab = &slab(0);
+             heap(2).batches[0].bits = 1U << 2;
+           },
+           {2}, {[] {
+             free_remotely(block(batch_count, 0));
+             free_remotely(block(0, 0));
+             free_remotely(block(0, 1));
+             free_block(block(2, 0));
+           }},
+           after_longjmp),
+       {.preemptions = 0, .missing_stores = 0},
+       300},
+  };
+  return scenarios;
+}
+
+Outcome run(const NamedScenario& named) {
+  Outcome all;
+  all.is_complete = true;
+  const unsigned last = named.cuts;
+  for (unsigned cut = last == 0 ? 0 : 1; cut <= last; ++cut) {
+    Limits limits = named.limits;
+    limits.cut = cut;
+    const Outcome outcome = explore(named.scenario, limits);
+    all.executions += outcome.executions;
+    all.cuts += outcome.cuts;
+    all.is_complete &= outcome.is_complete;
+    all.failure = outcome.failure;
+    if (outcome.unfinished != 0 && all.failure.empty()) all.failure = "a thread never ends";
+    if (!all.failure.empty() || (cut != 0 && outcome.cuts + outcome.skipped == 0)) break;
+  }
+  return all;
+}
+
+}  // namespace ts::testing

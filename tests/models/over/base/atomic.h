@@ -1,0 +1,23 @@
+// Stands before src/base/atomic.h in the include path of the models: scheduled atomics.
+#pragma once
+
+#include "checker.h"
+
+namespace ts {
+
+using testing::Atomic;
+using testing::Plain;
+
+inline void fence(std::memory_order order,
+                  std::source_location where = std::source_location::current()) noexcept {
+  testing::detail::fence(order, where);
+}
+
+template <class T>
+void store_release(Plain<T>& memory, std::type_identity_t<T> value,
+                   std::source_location where = std::source_location::current()) noexcept {
+  testing::detail::publish(where);
+  memory = value;
+}
+
+}  // namespace ts
