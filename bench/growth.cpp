@@ -1,7 +1,7 @@
 // What a malloc/free pair costs as the number of free blocks grows, per fit, and what the linear list
 // that everybody writes first (linear_list.h) costs on the same blocks. One thread, one heap.
 //
-// Two patterns, since one alone would flatter somebody:
+// Two patterns, since each alone flatters some allocator:
 //   pair     malloc of a random size, freed at once. The same few blocks are used again and again, so
 //            it shows the cost of the search with warm caches.
 //   replace  a random block among all that live is freed, then one of a random size allocated. Every

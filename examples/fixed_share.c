@@ -1,9 +1,10 @@
-/* Lecture D's "solution 1": the heap is divided among the threads, and nobody locks. What happens when a thread's share is used up, and when a
- * thread frees what another one allocated?
+/* Lecture D's "solution 1": the heap is divided among the threads, and no thread locks. What happens
+ * when a thread's share is used up, and when a thread frees blocks of another one?
  *
- * Two threads get 64 KiB each of one buffer. The producer allocates until its share ends; then the consumer frees what the producer
- * allocated. In this solution the freed memory belongs to the consumer: the producer still has nothing. The program prints what it sees,
- * and exits with an error if the heap does not behave as described in classic.h. */
+ * Two threads get 64 KiB each of one buffer. The producer allocates until its share ends; then the
+ * consumer frees the producer's blocks. In this solution the freed memory belongs to the consumer:
+ * the producer still has nothing. The program prints the figures, and exits with an error if the
+ * heap does not behave as described in classic.h. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>

@@ -29,7 +29,7 @@ struct alignas(128) Slice {
 // Static, like `ended`: the last thread of a line may still be about to end when main is.
 Slice slices[max_threads];
 
-// Threads are detached, for nobody waits for one of them: the last of each line counts down.
+// Threads are detached, since none is joined: the last of each line counts down.
 void serve(Slice& slice, std::latch& ended) {
   Random random{seed_of(slice.seed, slice.generations)};
   for (std::size_t i = 0; i < slice.operations; ++i) {

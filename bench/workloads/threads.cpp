@@ -17,7 +17,7 @@ struct Parcel {
   std::uint32_t mark;
 };
 
-// A hand-over from one thread to the next: whoever finds a block in it must free it.
+// A hand-over from one thread to the next: the thread that finds a block in it must free it.
 struct alignas(128) Handover {
   std::atomic<Parcel*> parcel;
 };

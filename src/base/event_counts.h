@@ -53,7 +53,7 @@ enum class Event : std::uint8_t {
   slabs_released,
   remote_frees,
   remote_batches_sent,
-  remote_drains,
+  remote_collects,
   spans_reused_dirty,
   spans_clean,
   large_allocations,

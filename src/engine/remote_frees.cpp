@@ -158,7 +158,7 @@ void flush_batches(ThreadHeap& heap) noexcept {
 
 bool collect(ThreadHeap& heap) noexcept {
   if (!has_ready(heap)) return false;
-  if constexpr (counting) count_event(Event::remote_drains);
+  if constexpr (counting) count_event(Event::remote_collects);
   heap.reclaimable_pages.store(0, std::memory_order_relaxed);
   Span* slab = take_ready(heap);
   while (slab != nullptr) {

@@ -65,7 +65,7 @@ constexpr Counted table[] = {
     {"slabs_released", engine, Event::slabs_released},
     {"remote_frees", engine, Event::remote_frees},
     {"remote_batches_sent", engine, Event::remote_batches_sent},
-    {"remote_drains", engine, Event::remote_drains},
+    {"remote_collects", engine, Event::remote_collects},
     {"spans_reused_dirty", engine, Event::spans_reused_dirty},
     {"spans_clean", engine, Event::spans_clean},
     {"large_allocations", engine, Event::large_allocations},

@@ -1,6 +1,6 @@
 // The frame of every conformance program: a table of named checks, each run in a process of its
-// own, so that a crash, a hang or an exhausted heap is that check's failure and nobody else's. It
-// refuses to know which allocator it tests, and it allocates nothing itself.
+// own, so that a crash, a hang or an exhausted heap fails that check alone. It refuses to know
+// which allocator it tests, and it allocates nothing itself.
 #pragma once
 
 #include <stdbool.h>

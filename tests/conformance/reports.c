@@ -1,6 +1,6 @@
 // The functions that report on the heap or tune it. Where an allocator leaves them to libc they
-// report on a heap that nobody uses, so the checks of numbers are skipped if mallinfo2 is libc's
-// and malloc is not.
+// report on an unused heap, so the checks of numbers are skipped if mallinfo2 is libc's and malloc
+// is not.
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-// Little memory: limits on address space and data, a break that cannot move, or that somebody else
+// Little memory: limits on address space and data, a break that cannot move, or that other code
 // moves. Requests fail with ENOMEM, nothing is lost, and what is freed can be had again.
 #include <errno.h>
 #include <stdlib.h>

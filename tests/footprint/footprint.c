@@ -328,7 +328,8 @@ static void one_of_two_frees_is_told(void) {
   }
 }
 
-// Of this process: bytes of huge pages that are resident, or SIZE_MAX where nobody counts them.
+// Of this process: bytes of huge pages that are resident, or SIZE_MAX where the system does not
+// count them.
 static size_t huge_page_bytes(void) {
   char line[256];
   FILE* file = fopen("/proc/self/smaps_rollup", "r");

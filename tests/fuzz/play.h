@@ -115,8 +115,8 @@ class Play {
   // More than this may be refused.
   static constexpr std::size_t most_possible_bytes = std::size_t{1} << 32;
 
-  // All steps, each in the thread whose turn it is: a turn goes on until somebody else has it,
-  // since to give it away takes much longer than a step.
+  // All steps, each in the thread that has the turn. A turn lasts several steps, since a change of
+  // threads takes much longer than a step.
   void take_turns() {
     what_ = next_step();
     while (!input_.is_empty()) {
@@ -213,7 +213,7 @@ class Play {
       const unsigned exponent = 4 + kind % 18;  // to 4 MiB
       bytes = (std::size_t{1} << exponent) + (std::size_t{detail} << exponent >> 8);
     } else if (kind < 250) {
-      // Around what pages and granules are multiples of.
+      // Around multiples of powers of two, as OS pages and pages are.
       bytes = (std::size_t{1024} << kind % 5) * (1 + detail % 64) + kind % 3 - 1;
     } else {
       bytes = (std::size_t{detail} + 1) << 17;  // to 32 MiB
@@ -235,7 +235,7 @@ class Play {
     armed_calls_ = 1U << how % 7;
   }
 
-  // After this turn: nobody can see himself out.
+  // Takes effect after this turn, since a thread cannot end itself within a job.
   void leave() {
     const unsigned how = input_.byte();
     leaving_ = 1 + how % (Seats::count - 1);
@@ -588,7 +588,7 @@ class Play {
   unsigned what_ = 0;  // the next step
   unsigned steps_ = 0;
   unsigned seat_ = 0;     // whose turn it is
-  unsigned leaving_ = 0;  // who leaves after this turn; 0: nobody
+  unsigned leaving_ = 0;  // the seat whose thread leaves after this turn; 0: none
   bool may_linger_ = false;
   Refusals armed_;
   unsigned armed_calls_ = 0;

@@ -2,7 +2,7 @@
 // for memory come here first. For one file of a program, since it defines them.
 //
 // It refuses to fail mremap, after which a heap never moves a block again (FullMemory does that),
-// and to be used by two threads at once: whoever is in the heap has the turn (seats.h).
+// and to be used by two threads at once: the thread in the heap has the turn (seats.h).
 #pragma once
 
 #include <pthread.h>

@@ -1,8 +1,8 @@
-// Threads in lockstep: a job runs in the thread of the seat that it is for, and whoever gave it
-// waits. So a heap sees several threads, and the same input does the same every time. A thread
-// comes with the first job for its seat, and leaves when it is told to; or it lingers, and does
-// further jobs among the destructors at its end, when the heap has taken leave of it already. It
-// refuses to run two threads at a time: tests/stress does.
+// Threads in lockstep: a job runs in the thread of its seat, and the thread that gave it waits. So
+// a heap sees several threads, and the same input does the same every time. A thread comes with the
+// first job for its seat, and leaves when it is told to; or it lingers, and does further jobs among
+// the destructors at its end, when the heap has taken leave of it already. It refuses to run two
+// threads at a time: tests/stress does.
 #pragma once
 
 #include <pthread.h>

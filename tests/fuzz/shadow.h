@@ -48,7 +48,7 @@ class Content {
     });
   }
 
-  // Whether a block that nobody has written to is zero: all of it, or both ends of a very long one.
+  // Whether an unwritten block is zero: all of it, or both ends of a very long one.
   static void require_zero(const std::byte* block, std::size_t bytes) {
     const std::size_t end = std::min(bytes, most_zeroes_looked_at / 2);
     require_zero(block, 0, end);

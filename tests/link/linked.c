@@ -18,7 +18,7 @@ void* __libc_malloc(size_t bytes);
 void* __libc_memalign(size_t alignment, size_t bytes);
 void __libc_free(void* block);
 
-// The program's own function of a name that the engine has too, but that is nobody's by a standard.
+// The program's own function of a name that the engine has too, but no standard reserves.
 size_t nallocx(size_t bytes, int flags);
 size_t nallocx(size_t bytes, int flags) { return bytes + (size_t)flags; }
 

@@ -18,7 +18,7 @@ typedef struct Class {
 extern const Class classes[];
 extern const int class_count;
 
-// Says to whoever runs this what the program has seen of the memory, if it comes to that.
+// The program's findings in the memory, for the test that runs it.
 enum {
   sees_zeros = 'z',
   sees_old_contents = 'd',

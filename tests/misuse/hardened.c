@@ -146,7 +146,7 @@ static void write_after_free_and_reuse(void) {
   for (int i = 0; i < 100000; ++i) put(opaque(malloc(small)));
 }
 
-// What malloc gives is not what somebody left behind.
+// A new block has no content of an earlier one.
 static void contents_of_new(size_t bytes) {
   enum { most = 600 };
   static char* block[most];
@@ -203,7 +203,7 @@ static void free_of_mapping(int protection) {
 static void free_of_unprotected(void) { free_of_mapping(PROT_READ | PROT_WRITE); }
 static void free_of_protected(void) { free_of_mapping(PROT_NONE); }
 
-// As a variable may come out that nobody has set.
+// The value of an uninitialised variable.
 static void* garbage(void) { return (void*)(uintptr_t)0x5a5a5a5a5a50; }
 static void free_of_garbage(void) { put(garbage()); }
 static void realloc_of_garbage(void) { opaque(realloc(opaque(garbage()), small)); }

@@ -1,4 +1,4 @@
-// Over malloc and free, whoever provides them.
+// Over malloc and free of any allocator.
 #include <malloc.h>
 
 #include <climits>

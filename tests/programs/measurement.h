@@ -1,7 +1,7 @@
 // The workload of experiment X2 (the reports' thread_test_measurement), over any allocator: threads
 // allocate blocks of varying sizes, and those with even numbers also free blocks of others. It
-// counts what explains the time, without a clock or a shared counter inside: who freed what, and
-// how much memory was handed out a second time.
+// counts what explains the time, without a clock or a shared counter inside: frees by other
+// threads, and memory that is handed out a second time.
 #pragma once
 
 #include <sys/resource.h>
@@ -96,8 +96,8 @@ struct alignas(128) Frees {
   std::size_t bytes;
 };
 
-// A block on offer to whoever frees it; the marks at its ends are all that is written into it, so
-// that the time is the allocator's.
+// A block on offer to any thread, which frees it; the marks at its ends are all that is written
+// into it, so that the time is the allocator's.
 using Slot = std::atomic<std::byte*>;
 
 inline std::uint64_t mark_of(const std::byte* block) {
@@ -235,7 +235,7 @@ class Measurement {
   const MeasurementOptions options_;
   Heap heap_;
   WhileAllLive while_all_live_;
-  MappedArray<detail::Slot> slots_;  // blocks that nobody has freed
+  MappedArray<detail::Slot> slots_;  // blocks that are not freed yet
   MappedArray<detail::Span> spans_;  // all that was ever handed out
   MappedArray<Holding> ledger_;      // what is live in the end
   MappedArray<detail::Frees> frees_;

@@ -9,7 +9,7 @@
 
 namespace ts::testing {
 
-// Who executes the operations on the heap: the calling thread.
+// Executes the operations on the heap in the calling thread.
 struct OneThread {
   template <class Job>
   void run(std::size_t, const Job& job) {

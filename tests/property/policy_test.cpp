@@ -18,7 +18,7 @@ std::string label(const Sizes& sizes, std::uint64_t seed) {
 
 // Chances, one in so many; 0 is never.
 struct Disturbance {
-  unsigned break_moves = 0;       // somebody moves the break before an operation, ...
+  unsigned break_moves = 0;       // other code moves the break before an operation, ...
   unsigned break_moves_late = 0;  // ... between a look at the break and the attempt to move it, ...
   unsigned break_refused = 0;     // ... or the system refuses to move it
 };
@@ -96,7 +96,7 @@ TEST_P(Policy, IsExactInATightBuffer) {
   }
 }
 
-// Growth by exactly what is missing, while somebody else moves the break by odd amounts.
+// Growth by exactly what is missing, while other code moves the break by odd amounts.
 TEST_P(Policy, IsExactOverADisturbedBreak) {
   for (const Sizes& sizes : some_sizes) {
     duel_over_system(sizes, base_seed() + 3, growing_by(SourceKind::sbrk),

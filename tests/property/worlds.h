@@ -47,7 +47,7 @@ class SystemWorld : public oracle::World {
   void learn() {
     for (const fake_os::Event& event : fake_os::take_events()) events_.push_back(event);
   }
-  // Somebody else moved the break.
+  // Other code moved the break.
   void set_break(const std::byte* end) { end_ = address_of(end); }
 
   // The oracle has repeated its operation: the heap must not have asked more than that. Mappings in

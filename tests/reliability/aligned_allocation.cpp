@@ -210,7 +210,7 @@ void waste_is_bounded() {
       const double memory = static_cast<double>(resident_bytes()) - static_cast<double>(resident);
       const double space =
           static_cast<double>(address_space_bytes()) - static_cast<double>(addresses);
-      // Against blocks at every multiple of the alignment, which nobody can undercut by much.
+      // Against blocks at every multiple of the alignment, which no allocator can undercut by much.
       if (memory / least > worst_memory) worst_memory = memory / least;
       if (space / least > worst_addresses) worst_addresses = space / least;
       for (std::size_t i = 0; i < count; ++i) std::free(block[i]);

@@ -189,7 +189,7 @@ static bool sized_functions_work(Find find) {
   return true;
 }
 
-// On a standard error that nobody reads.
+// With /dev/null as standard error.
 static void write_statistics(void (*write_them)(void)) {
   static atomic_flag is_taken = ATOMIC_FLAG_INIT;  // standard error is the whole process's
   while (atomic_flag_test_and_set(&is_taken)) sched_yield();

@@ -146,7 +146,7 @@ static size_t bytes_in_use(void) {
 
 enum { drill_workers = 8 };
 
-// What is in use when the child has freed all that anybody has, in bytes.
+// Bytes in use when the child has freed the blocks of all threads.
 static size_t lost_in_child(void) {
   int ends[2];
   REQUIRE(pipe(ends) == 0, "pipe: %s", strerror(errno));
@@ -247,7 +247,7 @@ static void fork_in_handler(int signal) {
 }
 
 // POSIX allowed fork in a signal handler until 2024, and the reports of crashes still use it. Where
-// several threads are, this may hang: nobody can tell whose lock it is.
+// several threads are, this may hang: the owner of a lock is unknown.
 static void forks_in_signal_handlers(void) {
   const char* const library = tested_library();
   if (strncmp(library, "libtsmalloc-", 12) == 0 && strstr(library, "secure") == NULL)

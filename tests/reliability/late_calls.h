@@ -5,7 +5,7 @@
 // From now on each late caller writes its letter there, or '?' if a function does not work.
 void late_calls_report_to(int descriptor);
 
-// Calls every function and says so; without effect as long as nobody wants a report.
+// Calls every function and says so; without effect as long as no report is asked for.
 void call_late(char letter);
 
 // Does so when it is destroyed.

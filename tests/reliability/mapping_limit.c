@@ -108,7 +108,7 @@ static void* work_in_thread(void* argument) {
   return NULL;
 }
 
-// Standard error, as long as nobody reads it.
+// Replaces standard error by a pipe, and returns the pipe's other end.
 static int begin_listening(void) {
   int ends[2];
   REQUIRE(pipe2(ends, O_CLOEXEC | O_NONBLOCK) == 0, "pipe2: %s", strerror(errno));

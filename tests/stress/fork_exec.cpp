@@ -1,5 +1,4 @@
-// The fork drill (fork_drill.h) of malloc, whoever provides it: run this under each drop-in
-// library.
+// The fork drill (fork_drill.h) of malloc: run this under each drop-in library.
 #include <cstdio>
 #include <cstdlib>
 #include <string_view>

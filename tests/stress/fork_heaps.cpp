@@ -59,7 +59,7 @@ void release_block(const Block& block) { ts_heap_free(heaps[block.heap], block.a
 
 int is_used(const ts_block* block, void*) { return block->state == TS_BLOCK_USED ? 1 : 0; }
 
-// After everything is freed every heap must be sound, and have no block that nobody can free.
+// After everything is freed every heap must be sound, and have no lost block.
 bool heaps_are_whole() {
   bool whole = true;
   for (std::size_t i = 0; i < heaps_count; ++i) {

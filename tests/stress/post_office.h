@@ -1,5 +1,6 @@
 // Where threads leave blocks for other threads to free: a fixed number of boxes, each of which one
-// thread at a time fills or empties. Nobody waits: a box that is busy, full (or empty) is refused.
+// thread at a time fills or empties. No thread waits: a box that is busy, full (or empty) is
+// refused.
 #pragma once
 
 #include <atomic>

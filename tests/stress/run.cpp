@@ -136,7 +136,7 @@ void Run::step(Seat& seat) {
   }
 }
 
-// Frees somebody's block, or keeps it.
+// Takes a block out of the post office, and frees or keeps it.
 void Run::serve_post(Seat& seat, Held& place) {
   Held parcel{};
   if (!office_.take(seat.random.below(office_.boxes()), parcel)) return;
@@ -245,7 +245,7 @@ void Run::require_consistent() {
           "the segment is not the sum of its blocks");
 }
 
-// The blocks in use are exactly those that somebody holds: none is lost, none is held twice.
+// The blocks in use are exactly those that threads hold: none is lost, none is held twice.
 void Run::require_blocks_match_walk() {
   MappedArray<Held> held{places_.size() + office_.boxes()};
   Held* held_end = std::copy_if(places_.begin(), places_.end(), held.begin(),

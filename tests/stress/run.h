@@ -27,7 +27,7 @@ struct Held {
   std::byte* address;
   std::size_t bytes;
   std::size_t alignment;
-  std::uint64_t key;  // of its contents: who allocated it, roughly
+  std::uint64_t key;  // of its contents: the thread that allocated it, roughly
 };
 
 class Run {
@@ -44,7 +44,7 @@ class Run {
   Totals run();
 
  private:
-  // Where a thread sits, or one thread after the other; whoever sits there uses it alone.
+  // The place of one thread, or of one after the other, which uses it alone.
   struct alignas(128) Seat {
     std::size_t number;
     test::Random random{0};
@@ -63,7 +63,7 @@ class Run {
   void release(Held& place);
   std::size_t random_bytes(test::Random& random) const;
 
-  // Checks; nobody is at work.
+  // Checks; no thread is at work.
   void require_consistent();
   void require_blocks_match_walk();
   void release_everything();

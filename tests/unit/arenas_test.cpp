@@ -1,6 +1,6 @@
-// Strategy `arenas`: when one is made, who uses it, and where blocks return to. Threads are stopped
-// inside a call of the system (fake_os.h), where they hold their arena, so that nothing here
-// depends on timing.
+// Strategy `arenas`: when one is made, which threads use it, and where blocks return to. Threads
+// are stopped inside a call of the system (fake_os.h), where they hold their arena, so that nothing
+// here depends on timing.
 #include <gtest/gtest.h>
 
 #include <atomic>

@@ -227,7 +227,7 @@ TEST(EventCountsOfTrimming, AreWhatTheSegmentLost) {
 
 // ---- locks ----
 
-// A thread that asks for a lock which somebody else holds.
+// A thread that asks for a lock which another one holds.
 template <class Ask>
 void wait_once(Ask ask, void (*let_go)(void*), void* lock, const Since& since) {
   std::thread waiter{ask};

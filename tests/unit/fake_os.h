@@ -1,6 +1,6 @@
 // A double of os/os.h for tests, linked in its place: memory comes from the kernel as usual, but
-// every request for it is logged, can be refused, and can be preceded by somebody else's doings;
-// and the break is a private one, so that no other part of the program moves it. Memory beyond the
+// every request for it is logged, can be refused, and can be preceded by calls of other code; and
+// the break is a private one, so that no other part of the program moves it. Memory beyond the
 // break is inaccessible, so that a heap that touches what it gave back dies. Locks, thread ends and
 // aborts are real. It refuses to guess when to fail: a test says so.
 #pragma once

@@ -122,7 +122,7 @@ TEST(MutexTest, IsFreeAfterAReset) {
   mutex.unlock();
 }
 
-// ---- SharedMutex: who passes ----
+// ---- SharedMutex: which threads pass ----
 
 TEST(SharedMutexTest, ReadersReadTogether) {
   SharedMutex mutex;

@@ -127,8 +127,8 @@ TEST_P(OsFailure, OfAllCallsFromSomeOneOnIsSurvived) {
   }
 }
 
-// Mappings are refused, the break is not (as when a process has too many mappings): nobody gets a
-// state of its own, and requests are served, or fail, but never eat up the segment.
+// Mappings are refused, the break is not (as when a process has too many mappings): no thread gets
+// a state of its own, and requests are served, or fail, but never eat up the segment.
 TEST_P(OsFailure, OfAllMappingsDoesNotEatTheBreak) {
   survive(growing_by(SourceKind::sbrk), [&] {
     fake_os::refuse_if(

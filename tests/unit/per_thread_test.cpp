@@ -1,5 +1,5 @@
-// Strategy `nolock`: who owns which block, what a thread leaves behind at its end, and the fixed
-// share. Threads do one thing at a time (worker.h), so that nothing here depends on timing.
+// Strategy `nolock`: the owners of blocks, the heap of an ended thread, and the fixed share.
+// Threads do one thing at a time (worker.h), so that nothing here depends on timing.
 #include <gtest/gtest.h>
 #include <pthread.h>
 
@@ -184,7 +184,7 @@ TEST_F(FixedShareTest, EndsWhileOthersHaveMemory) {
   EXPECT_TRUE(heap->is_valid());
 }
 
-// Whoever frees a block has it from then on: the share moves.
+// A freed block joins the freeing thread's heap: the share moves.
 TEST_F(FixedShareTest, MovesWithForeignFrees) {
   const Buffer buffer{65536};
   Scoped<NoLock> heap{sharing(buffer, 16384)};

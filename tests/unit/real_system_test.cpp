@@ -45,7 +45,7 @@ void use_disturbed_heap(AnyHeap& heap) {
     std::memset(block, round & 0xff, bytes);
     live.push_back({block, bytes, round & 0xff});
     if (round % 7 == 0) {
-      // Somebody else's memory, at an odd distance, and in use.
+      // Memory of other code, at an odd distance, and in use.
       void* const theirs = ::sbrk(1 + round);
       ASSERT_NE(theirs, reinterpret_cast<void*>(-1));
       std::memset(theirs, 0xff, static_cast<std::size_t>(1 + round));
@@ -135,7 +135,7 @@ TEST(RealSystem, WaitReturnsAtOnceUnlessTheWordIsAsExpected) {
     while (word.load() == 1) os::wait(word, 1, 4);
   }};
   word = 2;
-  os::wake(word, 1, 2);  // another kind: whether it wakes nobody is seen in mutex_test.cpp
+  os::wake(word, 1, 2);  // another kind; mutex_test.cpp shows that it wakes no thread
   os::wake(word, 1, 4);
   waiting.join();
 }

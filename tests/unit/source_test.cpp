@@ -1,5 +1,5 @@
-// Where memory comes from, call by call: who is asked, for how much, and what happens when somebody
-// else was there first or the answer is no.
+// Where memory comes from, call by call: which source is asked, for how much, and the result when
+// other code was first or the system refuses.
 #include "classic/source.h"
 
 #include <gtest/gtest.h>
@@ -75,8 +75,7 @@ TEST_F(SourceTest, GrowsByAnotherAmountFromThenOn) {
   source.release_all();
 }
 
-// Whatever odd number of bytes somebody else took, the next chunk is aligned, and holds what is
-// needed.
+// If other code took an odd number of bytes, the next chunk is aligned, and holds what is needed.
 TEST_F(SourceTest, StartsANewAlignedChunkBehindAnotherUser) {
   for (std::ptrdiff_t moved = 1; moved <= 33; ++moved) {
     clean_system();

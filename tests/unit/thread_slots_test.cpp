@@ -153,7 +153,7 @@ TEST(ThreadSlotsTest, ServesAThousandHeapsAndRefusesTheRest) {
   EXPECT_GT(owners.size(), 1000U);
   ASSERT_LT(owners.size(), 1100U) << "no limit found";
   EXPECT_EQ(owners.back()->slots.get(), nullptr);
-  // Whoever was refused is served once another heap is gone.
+  // A refused heap is served once another one is gone.
   owners.front()->slots.close();
   EXPECT_TRUE(owners.back()->set(&states[1]));
   EXPECT_EQ(owners.back()->slots.get(), &states[1]);

@@ -1,6 +1,6 @@
 // What a test writes into a block, every byte of it: a pattern that depends on where the block
-// lies, how long it is and who has it, so that a block handed out twice, moved, cut short or
-// overwritten by the heap's own links does not look right to its holder.
+// lies, how long it is and which thread holds it, so that a block handed out twice, moved, cut
+// short or overwritten by the heap's own links does not look right to its holder.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ inline constexpr std::size_t intact = SIZE_MAX;
 
 class Content {
  public:
-  // `key`: who holds the block. A block that moves with its contents (realloc) keeps the `home`
+  // `key`: the holder of the block. A block that moves with its contents (realloc) keeps the `home`
   // that it was filled at.
   Content(const void* home, std::size_t bytes, std::uint64_t key)
       : first_{Random{reinterpret_cast<std::uintptr_t>(home) * 31 + bytes + (key << 48)}.next()} {}

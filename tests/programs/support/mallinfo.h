@@ -1,6 +1,6 @@
 // What the allocator that serves malloc says of its heap.
 //
-// Why it exists: a program that was linked with libc finds a mallinfo2 whoever serves malloc, and
+// Why it exists: a program that was linked with libc finds a mallinfo2 under every allocator, and
 // libc's knows nothing of another's heap. What it refuses to do: answer for an allocator that has
 // no mallinfo2 of its own, or one that says nothing (scudo's: zeros while blocks are live).
 #pragma once

@@ -13,7 +13,7 @@ namespace ts::faults {
 // What is tested. All may be called from any thread; those marked may be null.
 struct Target {
   const char* name;
-  bool keeps_errno;  // also when it succeeds, which nobody promises but we
+  bool keeps_errno;  // also when it succeeds, which only tsmalloc promises
   bool (*open)();    // may be null; false if it could not be made, for want of memory
   void* (*allocate)(std::size_t bytes);
   void* (*allocate_zeroed)(std::size_t bytes);
@@ -21,7 +21,7 @@ struct Target {
   void* (*resize)(void* block, std::size_t bytes);
   void (*release)(void* block);
   void (*trim)();
-  std::size_t (*bytes_in_use)();  // SIZE_MAX where nobody counts them
+  std::size_t (*bytes_in_use)();  // SIZE_MAX where they are not counted
   bool (*is_sound)();             // may be null
   // What else there is to be tried while calls fail; may be null. It leaves nothing behind; null,
   // or what is wrong.

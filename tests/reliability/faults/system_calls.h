@@ -31,8 +31,8 @@ struct World {
   std::size_t most_at_once;  // and none is longer than this; 0: as long as you like
 };
 
-// Calls `first` to `first + count - 1` from now on fail. A place is who called, whom that was
-// called by, and once more.
+// Calls `first` to `first + count - 1` from now on fail. A place is the caller, its caller, and
+// that one's.
 struct Plan {
   World world;
   std::uint32_t first;
