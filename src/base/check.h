@@ -22,7 +22,7 @@ inline void require(bool holds, const char* message, const void* where) noexcept
 // The message for a double free, and for a pointer that the heap never gave out.
 inline constexpr const char* not_in_use = "free of a block that is not in use";
 
-// Misuses by the program of memory that is not, or no longer, a block of its own.
+// Misuses by the program of memory that is not a block of its own.
 enum class Misuse : std::uint8_t {
   double_free,
   foreign_pointer,  // not of our memory

@@ -64,8 +64,8 @@ struct HeapMeasures {
 //   heap and no lock.
 // - good_size: the most bytes that cost no more memory than `bytes` do; 0 if no block can have so
 //   many.
-// - trim: gives free memory back to the system, keeping `keep_bytes` of the topmost free block; true
-//   if anything was given back.
+// - trim: gives free memory back to the system, but keeps `keep_bytes` of the topmost free block;
+//   true if anything was given back.
 // - fork_prepare, fork_parent, fork_child: called around fork() by the forking thread, in that
 //   order; every lock is held in between.
 template <class H>

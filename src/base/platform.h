@@ -69,8 +69,8 @@ inline bool is_below(std::size_t value, const std::atomic<std::size_t>& limit) n
 #endif
 }
 
-// Takes one from a number, and says whether it is negative then. gcc computes the address first if
-// the result is asked for.
+// Takes one from a number; true if it is negative then. gcc computes the address first if the
+// result is asked for.
 inline bool falls_below_zero(std::int32_t& number) noexcept {
 #if defined(__clang__) || defined(__SANITIZE_THREAD__)
   return --number < 0;

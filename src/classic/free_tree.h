@@ -138,7 +138,7 @@ class FreeTree {
     return &t->link_word(Order::before(*block, *t) ? 0 : 1);
   }
 
-  // The size of a block as an augmented node can tell it.
+  // The size of a block as an augmented node holds it.
   static std::size_t told_bytes(const Block* t) noexcept {
     const std::size_t bytes = t->block_bytes();
     return bytes < max_granules * granule_bytes ? bytes : max_granules * granule_bytes;

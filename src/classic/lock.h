@@ -51,10 +51,10 @@ class Lock : public TaggedPayloads {
     return heap_.is_valid() && source_.tags_are_valid();
   }
 
-  // The segment grows by at least this much from now on.
+  // Sets SourceConfig::growth_bytes.
   void set_growth(std::size_t bytes) noexcept { source_.set_growth(bytes); }
 
-  // Gives all memory back; no block may be used any more, and no thread may be inside.
+  // Gives all memory back; no block may be in use, and no thread inside.
   void destroy() noexcept { source_.release_all(); }
 
   void fork_prepare() noexcept TS_NO_ANALYSIS {

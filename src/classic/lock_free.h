@@ -1,9 +1,9 @@
 // Strategy `lockfree`: malloc and free take no lock (report B's proposed successor to its mutex).
-// The set of free blocks is an immutable tree (version_tree.h), and one atomic word says which
-// version of it is the current one. An operation reads the word, builds the next version beside the
-// current one, and swaps the word; if another swap came first, it starts again. Splitting and
-// merging are part of the version, so the fit and the merging are exact at every moment, and
-// nothing is deferred.
+// The set of free blocks is an immutable tree (version_tree.h), and one atomic word names the
+// current version of it. An operation reads the word, builds the next version beside the current
+// one, and swaps the word; if another swap came first, it starts again. Splitting and merging are
+// part of the version, so the fit and the merging are exact at every moment, and nothing is
+// deferred.
 //
 //   root_:  [ version, 36 bits ][ node number, 28 bits ]
 //   first, worst fit: the node is the root of a tree by address, for the search and the merging

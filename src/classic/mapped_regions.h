@@ -60,7 +60,7 @@ class MappedRegions {
   }
 
   // Unmaps a region that the caller owns whole. False, with nothing changed, if the range is not a
-  // region (any more), or if the system refuses, as at its limit of mappings.
+  // region, or if the system refuses, as at its limit of mappings.
   bool unmap(NodePool& pool, const Region& region) noexcept {
     for (NodeNumber entry = first_.load(std::memory_order_acquire); entry != 0;) {
       Node& node = pool.at(entry);

@@ -100,7 +100,7 @@ class PerThread : public TaggedPayloads {
     return common_.is_valid() && source_.tags_are_valid();
   }
 
-  // The segment grows by at least this much from now on.
+  // Sets SourceConfig::growth_bytes.
   void set_growth(std::size_t bytes) noexcept { source_.set_growth(bytes); }
 
   // No thread may be inside, so nothing is locked.

@@ -69,7 +69,7 @@ class ReadWrite : public TaggedPayloads {
     return heap_.is_valid() && source_.tags_are_valid();
   }
 
-  // The segment grows by at least this much from now on.
+  // Sets SourceConfig::growth_bytes.
   void set_growth(std::size_t bytes) noexcept { source_.set_growth(bytes); }
 
   void destroy() noexcept { source_.release_all(); }

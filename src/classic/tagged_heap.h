@@ -41,8 +41,8 @@ struct Exclusive {
 // - Relaxed is enough: tags with its own owner number a heap wrote itself, or received through a
 //   mutex with an adopted heap.
 //
-// The price: a block that changes hands forgets that the block before it was free; that pair merges
-// when the earlier one is next freed.
+// The price: a block that changes hands loses its `previous free`; that pair merges when the
+// earlier one is next freed.
 struct Shared {
   static constexpr bool forgets = true;
   static bool owns(Tag tag, std::uint32_t owner) noexcept { return tag.owner() == owner; }

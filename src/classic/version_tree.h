@@ -36,8 +36,8 @@ struct BySize {
   }
 };
 
-// One attempt to build the next version. Not shared; lives on the stack of the thread that makes
-// the attempt.
+// One attempt to build the next version. Not shared; on the stack of the thread that makes the
+// attempt.
 class VersionBuilder {
  public:
   // `root` held `seen` when the attempt began: once it does not, the attempt is given up.

@@ -1,5 +1,5 @@
 // Which large blocks get huge pages. Huge pages make filled blocks several times as fast, and
-// little used blocks many times as large; a request does not tell which. So the first block of 4
+// little used blocks many times as large; a request does not show which. So the first block of 4
 // MiB or more is a probe with small pages. Later requests for fresh memory look at how much of it
 // was written to. As long as the last probe was filled, blocks of up to four times its length get
 // huge pages. One block in eight is a probe again, and so is each longer one. Without evidence, all

@@ -5,7 +5,7 @@
 
 namespace ts::engine {
 
-// Without a hold: no other thread has reason to look at the heap before it owns a slab.
+// Without a hold: no other thread accesses the heap before it owns a slab.
 ThreadHeap* new_heap() noexcept TS_NO_ANALYSIS {
   const std::uint32_t number = page_heap.new_heap();
   if (number == 0) return nullptr;

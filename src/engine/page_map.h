@@ -4,7 +4,7 @@
 //   | entries, 4 B a page | spans, 64 B | remote frees, 192 B | heaps, 3.1 KiB | pages, 16 KiB |
 //
 // free() reads one entry, one load away and never in memory that the program uses. Address
-// arithmetic lives here; the structures are in types.h.
+// arithmetic is here; the structures are in types.h.
 #pragma once
 
 #include <atomic>
@@ -69,7 +69,7 @@ inline Span* slab_of(const void* p) noexcept {
 }
 
 // The slab of any block. The owner writes to the descriptor all the time; another thread does not
-// read it where the page tells the slab.
+// read it where the page alone gives the slab.
 inline Span* slab_of(const void* p, const SizeClass& c) noexcept {
   return c.slab_pages == 1 ? page_map.spans + page_of(p) : slab_of(p);
 }

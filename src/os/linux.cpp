@@ -167,7 +167,7 @@ bool commit(void* begin, std::size_t bytes) noexcept {
   return false;
 }
 
-// A new mapping in place of the old one, which would count as memory of the process even where it is
+// A new mapping in place of the old one, which would count as memory of the process even if
 // inaccessible.
 bool decommit(void* begin, std::size_t bytes) noexcept {
   const ErrnoKept kept;

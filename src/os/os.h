@@ -55,8 +55,8 @@ void prefer_huge_pages(void* begin, std::size_t bytes) noexcept;
 void refuse_huge_pages(void* begin, std::size_t bytes) noexcept;
 
 // Samples `looked_at` pages of a range, one in each part of it, and counts those that were written
-// to and are not shared through a fork. The count is 0 where the system does not tell. Touches none
-// of them.
+// to and are not shared through a fork. The count is 0 if the system has none. Touches none of
+// them.
 std::size_t touched_pages(const void* begin, std::size_t bytes, std::size_t looked_at) noexcept;
 
 // A clock that never goes back, to a few milliseconds, and cheap to read; never 0.
@@ -66,7 +66,7 @@ std::uint64_t coarse_milliseconds() noexcept;
 // not take all of them, such as pages that are locked in memory.
 bool discard(void* begin, std::size_t bytes) noexcept;
 
-// Sleeps until woken, unless `word` no longer holds `expected`; may return early. Only wakes with a
+// Sleeps until woken, unless `word` does not hold `expected`; may return early. Only wakes with a
 // common bit in `kinds` count.
 void wait(const std::atomic<std::uint32_t>& word, std::uint32_t expected,
           std::uint32_t kinds = ~0U) noexcept;
@@ -84,7 +84,7 @@ bool call_at_thread_exit(void (*on_exit)(void*), void* argument) noexcept;
 // might wait for a lock that `prepare` took.
 bool call_around_fork(void (*prepare)(), void (*parent)(), void (*child)()) noexcept;
 
-// Whether the process has never had another thread; false where the C library does not tell.
+// Whether the process has never had another thread; false if the C library has no such flag.
 bool has_one_thread() noexcept;
 
 // To be called without a lock, before an allocation fails. If the process has as many mappings as

@@ -37,7 +37,7 @@ bool read_file(const char* path, Visit visit) noexcept {
   return bytes == 0;
 }
 
-// How many mappings this process has, and may have; both 0 where the system does not tell.
+// How many mappings this process has, and may have; both 0 if the system gives no numbers.
 struct Mappings {
   std::size_t count = 0;
   std::size_t limit = 0;

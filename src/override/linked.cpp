@@ -25,7 +25,8 @@ void begin_first(int, char**, char** environment) noexcept {
   gnu::section(".preinit_array")]] void (*const before_constructors)(int, char**,
                                                                      char**) = begin_first;
 
-// musl runs no .preinit_array, and tells constructors nothing; but its environment is there by then.
+// musl runs no .preinit_array and passes constructors no arguments, but its environment is there by
+// then.
 [[gnu::constructor(101)]] void begin_with_constructors() noexcept {
   if (!has_begun) begin_first(0, nullptr, ::environ);
 }
