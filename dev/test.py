@@ -2,7 +2,8 @@
 """Runs the project's tests and checks, each stage quietly, and sums up what passed.
 
     test.py test     the release build, the heaps' stress under sanitizers, the lab, the checks
-                     (what `make test` does); where the fits have no part, with one of each strategy
+                     (what `make test` does): of what is the same under every fit, or is repeated
+                     under other allocators' libraries, only a part
     test.py all      every test of every build: half an hour on two processors
     test.py quick    the release build, the lab, the checks
     test.py lint     the checks only, and the links of the documents
@@ -230,10 +231,11 @@ def build_and_test(build: Build) -> Iterator[Stage]:
     )
 
 
-def lab_tests() -> Iterator[Stage]:
+def lab_tests(marked: str) -> Iterator[Stage]:
+    """Runs the lab's tests, those with the marks that an expression of pytest's allows."""
     report = LOGS / "pytest.xml"
     command: list[str | Path] = [VENV / "python", "-m", "pytest", "-q", f"--junitxml={report}"]
-    command += ["-n", TESTS_AT_ONCE, "--dist", "worksteal"]
+    command += ["-n", TESTS_AT_ONCE, "--dist", "worksteal", "-m", marked]
     yield Stage("lab tests", command, ROOT / "lab", report)
 
 
@@ -258,7 +260,7 @@ def stages(what: str) -> Iterator[Stage]:
     for build in BUILDS.get(what, ()):
         yield from build_and_test(build)
     if what in BUILDS:
-        yield from lab_tests()
+        yield from lab_tests("" if what == "all" else "not every_allocator")
     yield from checks()
     if what == "lint":
         yield Stage("links", [sys.executable, ROOT / "dev" / "check_links.py"])

@@ -23,7 +23,13 @@ Build = Callable[..., Path]
 CountRun = Callable[..., list[ProcessCounts]]
 
 # "" is the C library's own allocator.
-ALLOCATORS = ("", "jemalloc", "mimalloc", "tcmalloc", "tbbmalloc")
+ALLOCATORS = (
+    *("", "jemalloc"),
+    *(
+        pytest.param(name, marks=pytest.mark.every_allocator)
+        for name in ("mimalloc", "tcmalloc", "tbbmalloc")
+    ),
+)
 
 
 def library_of(allocator: str) -> Path | None:

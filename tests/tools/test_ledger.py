@@ -26,7 +26,13 @@ Build = Callable[..., Path]
 Keep = Callable[..., list[ProcessLedger]]
 
 # "" is the C library's own allocator.
-ALLOCATORS = ("", "jemalloc", "tsmalloc", "lock-best", "nolock-first", "mimalloc", "tcmalloc")
+ALLOCATORS = (
+    *("", "tsmalloc"),
+    *(
+        pytest.param(name, marks=pytest.mark.every_allocator)
+        for name in ("jemalloc", "lock-best", "nolock-first", "mimalloc", "tcmalloc")
+    ),
+)
 
 
 def library_of(allocator: str) -> Path | None:

@@ -38,7 +38,13 @@ Build = Callable[..., Path]
 Record = Callable[..., Recorded]
 
 # "" is the C library's own allocator.
-ALLOCATORS = ("", "jemalloc", "tsmalloc", "lock-best", "nolock-first", "mimalloc", "tcmalloc")
+ALLOCATORS = (
+    *("", "tsmalloc"),
+    *(
+        pytest.param(name, marks=pytest.mark.every_allocator)
+        for name in ("jemalloc", "lock-best", "nolock-first", "mimalloc", "tcmalloc")
+    ),
+)
 NO_ODDITIES = {
     "unknown_frees": 0,
     "unknown_resizes": 0,

@@ -4,13 +4,6 @@
 #include <algorithm>
 
 namespace ts::trace {
-namespace {
-
-std::uint64_t aligned_up(std::uint64_t address, std::uint64_t alignment) {
-  return (address + alignment - 1) & ~(alignment - 1);
-}
-
-}  // namespace
 
 FreeSpace::FreeSpace(bool knows_best) : knows_best_{knows_best}, nodes_(1) {
   nodes_[nil] = {0, 0, 0, 0, nil, nil};

@@ -14,6 +14,10 @@
 
 namespace ts::trace {
 
+inline std::uint64_t aligned_up(std::uint64_t address, std::uint64_t alignment) {
+  return (address + alignment - 1) & ~(alignment - 1);
+}
+
 class FreeSpace {
  public:
   // knows_best: best() may be asked, which costs memory and time.

@@ -13,10 +13,6 @@ using Order = std::vector<std::uint32_t>;
 
 std::uint64_t alignment_of(const Block& block) { return std::uint64_t{1} << block.log2_alignment; }
 
-std::uint64_t aligned_up(std::uint64_t address, std::uint64_t alignment) {
-  return (address + alignment - 1) & ~(alignment - 1);
-}
-
 // All blocks that end, the earliest first.
 Order by_end(const std::vector<Block>& blocks) {
   Order order;
