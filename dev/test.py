@@ -58,23 +58,42 @@ class Build:
 
 
 RELEASE = Build("release", without="^every_fit$")
-# What sanitizers and assertions (asan is at debug level 2) add to it where it matters most: many
-# threads in every strategy, with one fit each, in the engine and in the hardened heap.
+# The engine and the hardened heap at debug level 3: their invariants are checked at each slow path.
+LEVEL_3_TARGETS = (
+    "stress-engine",
+    "stress-secure",
+    "generated_engine_operations",
+    "generated_secure_operations",
+)
+LEVEL_3_TESTS = r"^(stress\.(engine|secure)|fuzz\.(engine|secure)_operations)$"
+# What sanitizers and assertions (tsan at debug level 1, asan at 2, debug at 3) add to it where it
+# matters most: many threads in every strategy, with one fit each, in the engine and in the hardened
+# heap.
 CHOSEN = (
     RELEASE,
+    Build(
+        "debug",
+        (*LEVEL_3_TARGETS, "tsmalloc", "tsmalloc-secure", "tests_conformance"),
+        LEVEL_3_TESTS
+        + r"|^conformance\.(aligned|basics|fork|realloc|signals|threads|torture)"
+        + r"\.(tsmalloc|secure)$",
+    ),
     Build(
         "asan", ("tests_stress", "tests_fuzz"), r"^(stress\..*(-best\.|engine|secure|fork)|fuzz\.)"
     ),
     Build("tsan", ("tests_stress",), r"^stress\..*(-best\.|engine|secure|fork)"),
 )
 # `asan` checks for undefined behaviour as well, so `ubsan` has nothing to add; and it asserts what
-# `debug` does, but a sanitizer's malloc leaves no room for drop-in libraries: `debug` adds the
-# tests under those, of each strategy with one fit. `tsan` says nothing of programs without threads.
+# `debug` does of the classic heaps, but a sanitizer's malloc leaves no room for drop-in libraries:
+# `debug` adds the tests under those, of each strategy with one fit. `tsan` says nothing of programs
+# without threads.
 ALL = (
     Build("release"),
     Build(
         "debug",
         (
+            *LEVEL_3_TARGETS,
+            "fork_exec",
             "drop_in_libraries",
             "tests_programs",
             "thread_test_measurement",
@@ -85,7 +104,8 @@ ALL = (
             "tests_misuse",
         ),
         r"^(programs|conformance|[A-Z]).*[.-](tsmalloc|secure|best|linked)$"
-        r"|^(link|footprint|StaticLink|Hardened|FullMemory.inside)",
+        r"|^(link|footprint|StaticLink|Hardened|FullMemory.inside)"
+        r"|^stress\.fork_exec\.(tsmalloc|secure)$|" + LEVEL_3_TESTS,
     ),
     Build("asan"),
     Build(
