@@ -1,12 +1,12 @@
 // Every interleaving of memory changing hands between threads and the page heap (slabs.cpp:
-// release_slab; large_blocks.cpp: release_large; page_heap.cpp: purge), on a model of five
-// granules. One thread releases a slab and gets memory for another, one gets a slab, passes a block
-// of it to a reader and waits for the return, one or two free a large block, and two or one give
-// free memory back to the system, which works while the lock is free and may refuse. Steps: see
+// retire_slab; large_blocks.cpp: release_large; page_heap_purge.cpp: purge), on a model of five
+// pages. One thread releases a slab and gets memory for another, one gets a slab, passes a block of
+// it to a reader and waits for the return, one or two free a large block, and two or one give free
+// memory back to the system, which works while the lock is free and may refuse. Steps: see
 // explorer.h. That a block's entry is right whenever another thread may look it up is checked after
 // every step.
 //
-// Who frees a block again when its memory is in use again is not in the model: nothing tells that
+// A second free of a block whose memory is in use again is not in the model: nothing tells that
 // block from the old one. The second free has read its entry before.
 #include <gtest/gtest.h>
 
@@ -20,20 +20,20 @@ namespace ts::testing {
 namespace {
 
 using Number = std::uint8_t;
-using Granules = std::uint8_t;  // a bit for each
-constexpr Number granules = 5;
+using Pages = std::uint8_t;  // a bit for each
+constexpr Number pages = 5;
 
 // The threads. The purgers have a second number for the step at which the system refuses.
-constexpr Number giver = 0;          // has a slab at granules 0 and 1
+constexpr Number giver = 0;          // has a slab at pages 0 and 1
 constexpr Number getter = 1;         // passes a block to the reader
-constexpr Number reader = 2;         // has a slab at granule 3 all the time
-constexpr Number freers[] = {3, 4};  // free the large block at granule 2
+constexpr Number reader = 2;         // has a slab at page 3 all the time
+constexpr Number freers[] = {3, 4};  // free the large block at page 2
 constexpr Number purgers[] = {5, 6};
 constexpr Number thread_count = 7;
-constexpr Number nobody = 0xff;
+constexpr Number no_thread = 0xff;
 
-constexpr Number large_granule = 2;
-constexpr Number reader_granule = 3;
+constexpr Number large_page = 2;
+constexpr Number reader_page = 3;
 
 // A map entry: nothing, a large block, or the slab of a thread. Contents: zero, or whose they are.
 constexpr Number large_entry = 1;
@@ -43,7 +43,7 @@ enum class Status : std::uint8_t {
   in_use,  // or between two states
   dirty,
   clean,
-  looks_free,  // in no list, but who releases a neighbour believes it is
+  looks_free,  // in no list, but a release of a neighbour takes it for free
 };
 
 // What can be left out or done otherwise: the explorer must notice each.
@@ -79,7 +79,7 @@ struct Span {
 struct Thread {
   Number step = 0;
   Span span{};        // that it has or is purging
-  Granules todo = 0;  // a purger that remembers spans: which
+  Pages todo = 0;     // a purger that remembers spans: which
   bool refused = false;
   bool operator==(const Thread&) const = default;
 };
@@ -87,10 +87,10 @@ struct Thread {
 enum class Mail : std::uint8_t { none, passed, returned };
 
 struct State {
-  std::array<Number, granules> entry{};    // any
-  std::array<Number, granules> content{};  // whoever has it
-  std::array<Status, granules> status{};   // lock
-  std::array<Number, granules> owner{};    // who got it from the page heap
+  std::array<Number, pages> entry{};    // any
+  std::array<Number, pages> content{};  // the thread that has it
+  std::array<Status, pages> status{};   // lock
+  std::array<Number, pages> owner{};    // the thread that got it from the page heap
   Mail mail = Mail::none;
   Number claims = 0;       // of the large block
   bool is_doomed = false;  // a free found that its block is not in use,
@@ -117,10 +117,10 @@ class Model {
       s.thread[thread].span = span;
     };
     give(giver, {0, 2}, mark_of(giver));
-    give(freers[0], {large_granule, 1}, large_entry);
-    give(reader, {reader_granule, 1}, mark_of(reader));
+    give(freers[0], {large_page, 1}, large_entry);
+    give(reader, {reader_page, 1}, mark_of(reader));
     s.status[4] = Status::dirty;
-    s.owner[4] = nobody;
+    s.owner[4] = no_thread;
     s.content[4] = mark_of(reader);
     // Not both at once: the states are many enough.
     s.thread[rules_.with_second_free ? purgers[1] : freers[1]].step = done;
@@ -138,8 +138,8 @@ class Model {
     for (Number i = 0; i < thread_count; ++i) {
       if (s.thread[i].step != done) wrong = "thread " + std::to_string(i) + " waits for good";
     }
-    for (Number g = 0; g < granules; ++g) {
-      if (g != reader_granule && (s.status[g] == Status::in_use || s.entry[g] != 0))
+    for (Number g = 0; g < pages; ++g) {
+      if (g != reader_page && (s.status[g] == Status::in_use || s.entry[g] != 0))
         wrong = "memory did not come back";
       if (s.status[g] == Status::clean) expect_zero(s, g);
     }
@@ -245,8 +245,8 @@ class Model {
   bool free_large(State& s, Number me) {
     enum : Number { look, claim, take, tell };
     Thread& t = s.thread[me];
-    Number& entry = s.entry[large_granule];
-    const Span span{large_granule, 1};
+    Number& entry = s.entry[large_page];
+    const Span span{large_page, 1};
     switch (t.step) {
       case look:
         if (entry != 0 && entry != large_entry) return false;  // in use again: see above
@@ -255,7 +255,7 @@ class Model {
         return true;
       case claim: {
         if (rules_.mistake == Mistake::releases_before_it_claims)
-          release(s, s.owner[large_granule], span);
+          release(s, s.owner[large_page], span);
         const bool is_ours = entry == large_entry || rules_.mistake == Mistake::checks_then_clears;
         if (is_ours || !rules_.by_compare_exchange) entry = 0;
         t.step = is_ours ? take : tell;
@@ -300,7 +300,7 @@ class Model {
         return true;
       case discard:
         for (Number g = t.span.begin; g < t.span.begin + t.span.count; ++g) {
-          if (s.owner[g] != nobody) wrong = "memory is discarded that another thread got";
+          if (s.owner[g] != no_thread) wrong = "memory is discarded that another thread got";
           if (!refuses) s.content[g] = 0;
         }
         t.refused = refuses;
@@ -325,16 +325,16 @@ class Model {
     if (rules_.mistake != Mistake::remembers_spans_to_purge) {
       return longest([&](Number g) { return s.status[g] == Status::dirty; });
     }
-    constexpr Granules began = 1 << granules;
+    constexpr Pages began = 1 << pages;
     if ((t.todo & began) == 0) {
       t.todo = began;
-      for (Number g = 0; g < granules; ++g) {
-        if (s.status[g] == Status::dirty) t.todo |= static_cast<Granules>(1 << g);
+      for (Number g = 0; g < pages; ++g) {
+        if (s.status[g] == Status::dirty) t.todo |= static_cast<Pages>(1 << g);
       }
     }
     const Span span = longest([&](Number g) { return (t.todo >> g & 1) != 0; });
     for (Number g = span.begin; g < span.begin + span.count; ++g)
-      t.todo = static_cast<Granules>(t.todo & ~(1 << g));
+      t.todo = static_cast<Pages>(t.todo & ~(1 << g));
     return span;
   }
 
@@ -345,12 +345,12 @@ class Model {
 
   // ---- the page heap, under its lock ----
 
-  // The first of the longest runs of granules with a property.
+  // The first of the longest runs of pages with a property.
   template <class Has>
   static Span longest(Has has) {
     Span best;
     Span run;
-    for (Number g = 0; g < granules; ++g) {
+    for (Number g = 0; g < pages; ++g) {
       run = !has(g) ? Span{} : run.count == 0 ? Span{g, 1} : Span{run.begin, ++run.count};
       if (run.count > best.count) best = run;
     }
@@ -368,7 +368,7 @@ class Model {
       if (found.count < count) continue;
       const Span span{found.begin, count};
       for (Number g = span.begin; g < span.begin + count; ++g) {
-        if (s.owner[g] != nobody) wrong = "memory is handed out twice";
+        if (s.owner[g] != no_thread) wrong = "memory is handed out twice";
         if (s.entry[g] != 0) wrong = "memory is handed out that has an entry";
         if (status == Status::clean) expect_zero(s, g);
         s.owner[g] = me;
@@ -383,13 +383,13 @@ class Model {
   void release(State& s, Number me, Span span) {
     for (Number g = span.begin; g < span.begin + span.count; ++g) {
       if (s.owner[g] != me) wrong = "memory is released twice";
-      s.owner[g] = nobody;
+      s.owner[g] = no_thread;
     }
     set_status(s, span, Status::dirty);
     // The spans before and behind are part of the new one if they look as if they were of its kind.
     for (int g = span.begin - 1; g >= 0 && merge(s, g); --g) {
     }
-    for (int g = span.begin + span.count; g < granules && merge(s, g); ++g) {
+    for (int g = span.begin + span.count; g < pages && merge(s, g); ++g) {
     }
   }
 
