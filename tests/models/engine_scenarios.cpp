@@ -70,6 +70,8 @@ void* block(unsigned page, unsigned number) { return block_at(slab(page), number
 
 std::size_t index_of(const void* p) {
   const BlockPlace place = place_of(p, tested);
+  if (place.slab_page >= page_limit || place.number >= blocks_per_page)
+    testing::fail("a list leads to no block");
   return place.slab_page * blocks_per_page + place.number;
 }
 

@@ -31,7 +31,7 @@ class TS_CAPABILITY("mutex") Mutex {
   void reset_after_fork() noexcept TS_NO_ANALYSIS {}
 
  private:
-  std::uint64_t place_ = 0;  // whatever the checker knows of it, it knows by this address
+  [[maybe_unused]] std::uint64_t place_ = 0;  // the checker keeps its state by this address
 };
 
 template <class Lock>
