@@ -78,8 +78,8 @@ struct Span {
 
 struct Thread {
   Number step = 0;
-  Span span{};        // that it has or is purging
-  Pages todo = 0;     // a purger that remembers spans: which
+  Span span{};     // that it has or is purging
+  Pages todo = 0;  // a purger that remembers spans: which
   bool refused = false;
   bool operator==(const Thread&) const = default;
 };
