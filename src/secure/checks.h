@@ -1,5 +1,5 @@
-// The invariants of the hardened heap stand beside its structures (slab.h, quarantine.h, class_heap.h,
-// large_block.h, large_table.h, large_blocks.h, space.h). Checks of them, by debug level:
+// The invariants of the hardened heap stand beside its structures (slab.h, quarantine.h,
+// class_heap.h, large_block.h, large_table.h, large_blocks.h, space.h). Checks of them, by level:
 //
 //   1  where a structure changes hands: check() in its own file; a slab at each change of its state
 //   2  now and then at the end of a slow path: the class heap, or all large blocks, under the lock

@@ -23,9 +23,10 @@
 namespace ts::secure {
 
 // Invariants of an open heap, whenever it is unlocked:
-//   table    slab_count_ <= capacity_; the table's memory holds so many descriptors, within the table;
-//            the region holds capacity_ slabs
-//   counts   mapped_slabs_ slabs have memory: all but those in state given_back; empty_slabs_ are empty
+//   table    slab_count_ <= capacity_; the table's memory holds so many descriptors, and the region
+//            capacity_ slabs
+//   counts   mapped_slabs_ slabs have memory: all but those in state given_back; empty_slabs_ are
+//            empty
 //   lists    each slab in state partial, empty or given_back is in the list of its state, once
 //   waiting  each waiting slot is in the quarantine once, and nothing else is
 // A heap that is not open has no slabs.

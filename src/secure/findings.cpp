@@ -68,8 +68,8 @@ void report(Finding finding, FoundBy found_by, const void* where,
   if (finding == Finding::sound) return;
   if (finding == Finding::overflow || finding == Finding::write_after_free)
     return report_damage(finding == Finding::overflow, found_by, where, block_bytes);
-  // No kind is a warning only, as some are in the normal library. (Two threads that write here write
-  // the same.)
+  // No kind is a warning only, as some are in the normal library. (Two threads that write here
+  // write the same.)
   if (current_options.on_misuse == OnMisuse::by_kind) current_options.on_misuse = OnMisuse::abort;
   report_misuse(kind_of(finding), found_by, where, block_bytes);
 }

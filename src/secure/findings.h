@@ -1,5 +1,5 @@
-// Findings about pointers and about memory, and their reports. In this library every misuse ends the
-// process, a foreign pointer too, unless TSMALLOC_ON_MISUSE says otherwise.
+// Findings about pointers and about memory, and their reports. In this library every misuse ends
+// the process, a foreign pointer too, unless TSMALLOC_ON_MISUSE says otherwise.
 #pragma once
 
 #include <cstddef>

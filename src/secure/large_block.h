@@ -27,8 +27,8 @@ enum class LargeState : std::uint8_t {
 // Invariants:
 //   sizes     `bytes` is what a request for `asked` gets; `begin` is at a page
 //   reserved  at least a page before the block, and one behind its last page
-//   memory    in use, and until a program writes there: the canary and zeros stand behind the block,
-//             up to the end of its last page
+//   memory    in use, and until a program writes there: the canary and zeros stand behind the
+//             block, up to the end of its last page
 //   canary    as a slab's
 struct LargeBlock {
   std::uintptr_t begin;           // 0: no block

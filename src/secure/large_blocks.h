@@ -6,8 +6,8 @@
 //   release  -> leaving -> put_away: memory goes -> quarantine -> evict -> the system
 //
 // One lock for the table and the quarantine. Long calls of the system are made without it, for a
-// block in state leaving, which no other thread touches. Files: large_blocks.cpp, large_quarantine.cpp,
-// large_resize.cpp, large_inspect.cpp, large_invariants.cpp.
+// block in state leaving, which no other thread touches. Files: large_blocks.cpp,
+// large_quarantine.cpp, large_resize.cpp, large_inspect.cpp, large_invariants.cpp.
 #pragma once
 
 #include <cstddef>
@@ -26,8 +26,8 @@ namespace ts::secure {
 //   blocks      those of large_block.h; no two blocks have a reserved address in common
 //   quarantine  waiting_ has each block in state waiting once, waiting_count_ of them with
 //               waiting_bytes_ reserved bytes
-// and at rest, but in the child of a fork that cut a call off: no block is leaving, and no promise of
-// a place is open.
+// and at rest, but in the child of a fork that cut a call off: no block is leaving, and no promise
+// of a place is open.
 class LargeBlocks {
  public:
   struct Totals {

@@ -50,8 +50,8 @@ void LargeBlocks::evict(unsigned index) noexcept {
   LargeBlock& block = *table_.find(waiting_[index]);
   waiting_[index] = waiting_[--waiting_count_];
   waiting_bytes_ -= block.reserved_bytes;
-  // The system may refuse: a range in the middle of one mapping leaves two, of which a process has a
-  // limited number.
+  // The system may refuse: a range in the middle of one mapping leaves two, of which a process has
+  // a limited number.
   block.state = LargeState::stuck;
   if (os::unmap(reinterpret_cast<void*>(block.reserved_begin), block.reserved_bytes))
     table_.erase(block);

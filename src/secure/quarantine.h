@@ -1,6 +1,6 @@
-// The quarantine of freed memory: each new number takes the place of a random one of an array, which
-// then goes through a queue. The time that a number waits is thereby unpredictable, and never short.
-// A zero-initialised quarantine is valid.
+// The quarantine of freed memory: each new number takes the place of a random one of an array,
+// which then goes through a queue. The time that a number waits is thereby unpredictable, and never
+// short. A zero-initialised quarantine is valid.
 #pragma once
 
 #include <cstdint>

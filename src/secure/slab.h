@@ -1,5 +1,5 @@
-// A slab: pages of a region, cut into slots of one size, each a block and its canary. The slots hold
-// blocks only; this descriptor lies in the region's table.
+// A slab: pages of a region, cut into slots of one size, each a block and its canary. The slots
+// hold blocks only; this descriptor lies in the region's table.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ enum class SlabState : std::uint8_t {
 };
 
 // Invariants, whenever the class heap is unlocked:
-//   slot     in use, waiting, or free: `used` and `waiting` have no bit in common, and no bit behind
+//   slot     in use, waiting, or free: `used` and `waiting` have no bit in common, and none behind
 //            the last slot
 //   counts   used_slots and waiting_slots are the numbers of those bits
 //   state    given_back, full and empty as above; partial, otherwise

@@ -1,13 +1,13 @@
-// The addresses of the hardened heap. Each class of each arena has a region of its own, for its slabs
-// only, as long as the process lives; and a table elsewhere, with the descriptors of those.
+// The addresses of the hardened heap. Each class of each arena has a region of its own, for its
+// slabs only, as long as the process lives; and a table elsewhere, with the descriptors of those.
 //
 //   state | gap | tables, each in a range of its own | ...terabytes... | regions
 //
 // Nothing of it is mapped before it is needed: regions lie where the system places no mapping by
-// itself, a slab is mapped at its place, and the pages around it are not mapped at all. So limits on
-// address space count slabs only, and a guard page costs no mapping. Where the system maps nothing
-// at a chosen address (under valgrind and ThreadSanitizer, for two), all of it is reserved at once,
-// inaccessible, as large as it is granted.
+// itself, a slab is mapped at its place, and the pages around it are not mapped at all. So limits
+// on address space count slabs only, and a guard page costs no mapping. Where the system maps
+// nothing at a chosen address (under valgrind and ThreadSanitizer, for two), all of it is reserved
+// at once, inaccessible, as large as it is granted.
 //
 // It does not depend on the contents of slabs.
 #pragma once
@@ -72,8 +72,8 @@ inline unsigned region_of(const void* p) noexcept {
   return number < roots.arenas * regions_per_arena ? static_cast<unsigned>(number) : UINT32_MAX;
 }
 
-// Makes pages of a region or table memory that reads as zero; makes them inaccessible again. False if
-// the system refuses, with nothing changed.
+// Makes pages of a region or table memory that reads as zero; makes them inaccessible again. False
+// if the system refuses, with nothing changed.
 bool take_pages(std::uintptr_t begin, std::size_t bytes) noexcept;
 bool give_pages(std::uintptr_t begin, std::size_t bytes) noexcept;
 

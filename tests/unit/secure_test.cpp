@@ -10,10 +10,12 @@
 #include <string>
 #include <vector>
 
+#include "secure/large_block.h"
 #include "secure/large_table.h"
 #include "secure/quarantine.h"
 #include "secure/random.h"
 #include "secure/size_classes.h"
+#include "secure/slab.h"
 
 namespace ts::secure {
 namespace {
@@ -102,6 +104,7 @@ TEST(SecureQuarantine, KeepsEachForAWhile) {
   for (std::uint32_t number = 1; number <= 5000; ++number) {
     inside.insert(number);
     const std::uint32_t out = quarantine->exchange(number, length, *random);
+    ASSERT_FALSE(quarantine->find_fault(length));
     if (out == 0) continue;
     ASSERT_EQ(inside.erase(out), 1U);
     ASSERT_GE(number - out, length);
@@ -109,7 +112,69 @@ TEST(SecureQuarantine, KeepsEachForAWhile) {
     ++came;
   }
   EXPECT_EQ(inside.size(), 2 * length);
+  std::set<std::uint32_t> visited;
+  quarantine->for_each([&](std::uint32_t number) { visited.insert(number); });
+  EXPECT_EQ(visited, inside);
+  EXPECT_TRUE(quarantine->find_fault(length / 2)) << "numbers behind the length";
   EXPECT_NEAR(static_cast<double>(waited) / came, 2.0 * length, 3.0);
+}
+
+// A slab whose first slots are in use, one waiting, and the others free.
+Slab make_slab() {
+  Slab slab{};
+  slab.used[0] = 0b0111;
+  slab.waiting[0] = 0b1000;
+  slab.used_slots = 3;
+  slab.waiting_slots = 1;
+  slab.canary = 0x1234'5600;
+  slab.state = SlabState::partial;
+  return slab;
+}
+
+TEST(SecureSlab, EachBrokenInvariantIsFound) {
+  const SizeClass& c = size_classes[class_for(1000)];
+  ASSERT_GT(c.slots, 4U);
+  ASSERT_LT(c.slots, 64U);
+  EXPECT_FALSE(find_slab_fault(make_slab(), c));
+  const auto fault_of = [&](auto&& damage) {
+    Slab slab = make_slab();
+    damage(slab);
+    const Fault fault = find_slab_fault(slab, c);
+    return std::string{fault ? fault.equation : "none"};
+  };
+  EXPECT_EQ(fault_of([](Slab& s) { s.waiting[0] |= 1; }), "a slot is either in use or waiting");
+  EXPECT_EQ(fault_of([&](Slab& s) { s.used[0] |= std::uint64_t{1} << c.slots; }),
+            "a slab has no slot behind its last");
+  EXPECT_EQ(fault_of([](Slab& s) { s.waiting[7] = 1; }), "a slab has no slot behind its last");
+  EXPECT_EQ(fault_of([](Slab& s) { ++s.used_slots; }), "used_slots counts the slots in use");
+  EXPECT_EQ(fault_of([](Slab& s) { --s.waiting_slots; }), "waiting_slots counts the waiting slots");
+  EXPECT_EQ(fault_of([](Slab& s) { s.canary |= 1; }), "a canary begins with a zero byte");
+  for (const SlabState wrong : {SlabState::full, SlabState::empty}) {
+    EXPECT_EQ(fault_of([&](Slab& s) { s.state = wrong; }), "a slab's state is that of its slots");
+  }
+  EXPECT_EQ(fault_of([](Slab& s) { s.state = SlabState::given_back; }),
+            "a slab that is given back has free slots only");
+}
+
+TEST(SecureLargeBlock, EachBrokenInvariantIsFound) {
+  LargeBlock right{};
+  right.reserved_begin = 100 * page_bytes;
+  right.reserved_bytes = 5 * page_bytes;
+  right.begin = 101 * page_bytes;
+  right.asked = 2 * page_bytes + 1;
+  right.bytes = 2 * page_bytes + 16;
+  EXPECT_FALSE(find_block_fault(right));
+  const auto is_found = [&](auto&& damage) {
+    LargeBlock block = right;
+    damage(block);
+    return static_cast<bool>(find_block_fault(block));
+  };
+  EXPECT_TRUE(is_found([](LargeBlock& b) { b.begin += 16; }));
+  EXPECT_TRUE(is_found([](LargeBlock& b) { b.bytes += 16; }));
+  EXPECT_TRUE(is_found([](LargeBlock& b) { b.begin -= page_bytes; }));
+  EXPECT_TRUE(is_found([](LargeBlock& b) { b.begin -= 2 * page_bytes; }));
+  EXPECT_TRUE(is_found([](LargeBlock& b) { b.reserved_bytes -= page_bytes; }));
+  EXPECT_TRUE(is_found([](LargeBlock& b) { b.canary = 1; }));
 }
 
 TEST(SecureLargeTable, AgreesWithAMap) {
