@@ -506,6 +506,14 @@ const std::vector<NamedScenario>& engine_scenarios() {
                       if (void* const p = allocate()) free_block(p);
                     }}),
        {.preemptions = 2}},
+      {"a count comes after its block",
+       scenario_of(one_slab, {2, 3, 1},
+                   {[] { free_at_once(block(0, 0)); }, [] { free_at_once(block(0, 1)); },
+                    [] {
+                      allocate();
+                      collect_held();
+                    }}),
+       {.preemptions = 2}},
       {"a reclaimer takes the slab",
        scenario_of(two_slabs, {2, 3, 4}, {free_two, free_third_and_fourth, reclaim_owner}),
        {.preemptions = 2}},
