@@ -25,9 +25,10 @@ void LargeBlocks::put_away(std::uintptr_t begin) noexcept {
   const bool is_withdrawn = os::withdraw(memory_of(block), pages_of(block));
   if (!is_withdrawn) os::discard(memory_of(block), pages_of(block));  // it is zero, at least
   const Guard guard{lock_};
-  check(table_.find(begin) != nullptr && table_.find(begin)->state == LargeState::leaving,
+  LargeBlock* const found = table_.find(begin);
+  check(found != nullptr && found->state == LargeState::leaving,
         "a block that is put away is leaving", reinterpret_cast<void*>(begin));
-  LargeBlock& now = *table_.find(begin);
+  LargeBlock& now = *found;
   // Without a quarantine, then. (Under the lock: the thread that gets these addresses next enters
   // them into the table after this.)
   if (!is_withdrawn &&
@@ -44,10 +45,11 @@ void LargeBlocks::put_away(std::uintptr_t begin) noexcept {
 
 // Gives the addresses of a waiting block back to the system.
 void LargeBlocks::evict(unsigned index) noexcept {
-  check(index < waiting_count_ && table_.find(waiting_[index]) != nullptr &&
-            table_.find(waiting_[index])->state == LargeState::waiting,
-        "a block that leaves the quarantine was waiting");
-  LargeBlock& block = *table_.find(waiting_[index]);
+  check(index < waiting_count_, "a block that leaves the quarantine is in it");
+  LargeBlock* const found = table_.find(waiting_[index]);
+  check(found != nullptr && found->state == LargeState::waiting,
+        "a block that leaves the quarantine was waiting", found);
+  LargeBlock& block = *found;
   waiting_[index] = waiting_[--waiting_count_];
   waiting_bytes_ -= block.reserved_bytes;
   // The system may refuse: a range in the middle of one mapping leaves two, of which a process has

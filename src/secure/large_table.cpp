@@ -63,8 +63,9 @@ LargeBlock& LargeTable::insert(const LargeBlock& block) noexcept {
   check(promised_ != 0, "a large block has a promise of its place", &block);
   --promised_;
   ++count_;
-  check(free_slot(block.begin).begin == 0, "a large block is in the table once", &block);
-  return free_slot(block.begin) = block;
+  LargeBlock& slot = free_slot(block.begin);
+  check(slot.begin == 0, "a large block is in the table once", &block);
+  return slot = block;
 }
 
 LargeBlock* LargeTable::find(std::uintptr_t begin) noexcept {
