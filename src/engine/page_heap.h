@@ -35,7 +35,7 @@ class PageHeap {
 
   // Takes a span back. Its map entries must be 0 again.
   void release(Span* span) noexcept;
-  // The same of a span that reads as zero.
+  // The same of a large span that reads as zero.
   void release_clean(Span* span) noexcept;
 
   // Makes a large span so long without moving it, or changes nothing and returns false.

@@ -8,11 +8,14 @@
 
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <map>
 #include <mutex>
 #include <utility>
 
 #include "base/bits.h"
+#include "os/bad_access.h"
+#include "os/error_line.h"
 #include "os/os.h"
 
 namespace ts {
@@ -32,10 +35,18 @@ struct State {
                                 // have been left behind for the next source that grows
   std::byte* break_end = nullptr;
   std::map<std::byte*, std::size_t> mapped;
+  std::map<std::byte*, std::byte*> ranges;  // reserved, or mapped where asked: from, to; apart
   std::vector<Event> events;
   std::size_t discarded = 0;
   unsigned failable = 0;
   unsigned processors = 2;
+  unsigned lonely_addresses = 3;
+  std::uint64_t clock = 1;
+  fake_os::TouchedPages touched_pages;
+  bool has_one_thread = false;
+  unsigned explained_refusals = 0;
+  void (*at_bad_access)(const void*) = nullptr;
+  std::vector<fake_os::ReportedMisuse> misuses;
 };
 
 // Never destroyed: threads may end after main's statics.
@@ -93,6 +104,75 @@ void forget_mapping(std::byte* begin, std::size_t bytes) {
   }
 }
 
+// The range that has all of [begin, begin + bytes); the end of the table if none does. Under the
+// mutex, as the next two.
+auto range_with(std::byte* begin, std::size_t bytes) {
+  auto& ranges = state().ranges;
+  auto found = ranges.upper_bound(begin);
+  if (found == ranges.begin()) return ranges.end();
+  --found;
+  return begin + bytes <= found->second ? found : ranges.end();
+}
+
+void add_range(std::byte* begin, std::size_t bytes) {
+  auto& ranges = state().ranges;
+  std::byte* end = begin + bytes;
+  const auto behind = ranges.lower_bound(begin);
+  if (behind != ranges.end() && behind->first < end) std::abort();  // over what is there
+  if (behind != ranges.end() && behind->first == end) {
+    end = behind->second;
+    ranges.erase(behind);
+  }
+  auto before = ranges.lower_bound(begin);
+  if (before != ranges.begin() && (--before)->second >= begin) {
+    if (before->second > begin) std::abort();
+    before->second = end;
+  } else {
+    ranges[begin] = end;
+  }
+}
+
+bool remove_range(std::byte* begin, std::size_t bytes) {
+  auto& ranges = state().ranges;
+  const auto found = range_with(begin, bytes);
+  if (found == ranges.end()) return false;
+  const auto [old_begin, old_end] = *found;
+  ranges.erase(found);
+  if (old_begin < begin) ranges[old_begin] = begin;
+  if (begin + bytes < old_end) ranges[begin + bytes] = old_end;
+  return true;
+}
+
+// A mapping of address space, at `begin` exactly unless that is null. Under no lock.
+std::byte* map_range(Call call, void* begin, std::size_t bytes, int protection) {
+  if (bytes == 0 || bytes % page != 0 || address_of(begin) % page != 0) std::abort();
+  if (is_refused(call, begin, bytes)) return nullptr;
+  void* answer =
+      ::mmap(begin, bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (answer != MAP_FAILED && begin != nullptr && answer != begin) {
+    ::munmap(answer, bytes);
+    answer = MAP_FAILED;
+  }
+  auto* const granted = answer == MAP_FAILED ? nullptr : static_cast<std::byte*>(answer);
+  const std::lock_guard guard{state().mutex};
+  if (granted != nullptr) add_range(granted, bytes);
+  state().events.push_back({call, granted, bytes});
+  return granted;
+}
+
+// Whether a call for a part of a range is granted; the range has to be there. Under no lock.
+bool is_granted_within(Call call, void* begin, std::size_t bytes) {
+  if (bytes == 0 || bytes % page != 0 || address_of(begin) % page != 0) std::abort();
+  {
+    const std::lock_guard guard{state().mutex};
+    if (range_with(static_cast<std::byte*>(begin), bytes) == state().ranges.end()) std::abort();
+  }
+  if (is_refused(call, begin, bytes)) return false;
+  const std::lock_guard guard{state().mutex};
+  state().events.push_back({call, static_cast<std::byte*>(begin), bytes});
+  return true;
+}
+
 }  // namespace
 
 namespace fake_os {
@@ -105,6 +185,12 @@ void reset(std::size_t break_offset) {
   s.discarded = 0;
   s.failable = 0;
   s.processors = 2;
+  s.lonely_addresses = 3;
+  s.clock = 1;
+  s.touched_pages = nullptr;
+  s.has_one_thread = false;
+  s.explained_refusals = 0;
+  s.misuses.clear();
   void* const region = ::mmap(nullptr, break_region_bytes + guard_bytes, PROT_NONE,
                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (region == MAP_FAILED) std::abort();
@@ -121,7 +207,18 @@ void refuse_if(std::function<bool(const Request&)> refused) {
 void refuse_nothing() { refuse_if(nullptr); }
 
 bool can_fail(Call call) {
-  return call == Call::map || call == Call::grow_break || call == Call::call_at_thread_exit;
+  switch (call) {
+    case Call::map:
+    case Call::grow_break:
+    case Call::call_at_thread_exit:
+    case Call::reserve:
+    case Call::reserve_at:
+    case Call::map_at:
+    case Call::commit:
+      return true;
+    default:
+      return false;
+  }
 }
 
 void refuse_nth(unsigned n) {
@@ -175,9 +272,56 @@ void set_processor_count(unsigned count) {
   state().processors = count;
 }
 
+std::size_t range_bytes() {
+  const std::lock_guard guard{state().mutex};
+  std::size_t sum = 0;
+  for (const auto& [begin, end] : state().ranges) sum += static_cast<std::size_t>(end - begin);
+  return sum;
+}
+
+void set_lonely_addresses(unsigned count) {
+  const std::lock_guard guard{state().mutex};
+  state().lonely_addresses = count;
+}
+
+void set_clock(std::uint64_t milliseconds) {
+  const std::lock_guard guard{state().mutex};
+  state().clock = milliseconds;
+}
+
+void answer_touched_pages(TouchedPages answer) {
+  const std::lock_guard guard{state().mutex};
+  state().touched_pages = std::move(answer);
+}
+
+void set_has_one_thread(bool has) {
+  const std::lock_guard guard{state().mutex};
+  state().has_one_thread = has;
+}
+
+unsigned explained_refusals() {
+  const std::lock_guard guard{state().mutex};
+  return state().explained_refusals;
+}
+
+void access_badly(const void* address) {
+  if (state().at_bad_access != nullptr) state().at_bad_access(address);
+}
+
+std::vector<ReportedMisuse> take_misuses() {
+  const std::lock_guard guard{state().mutex};
+  return std::exchange(state().misuses, {});
+}
+
 }  // namespace fake_os
 
-// ---- The functions of os.h ----
+void report_misuse(Misuse kind, FoundBy found_by, const void* where,
+                   std::size_t block_bytes) noexcept {
+  const std::lock_guard guard{state().mutex};
+  state().misuses.push_back({kind, found_by, where, block_bytes});
+}
+
+// ---- The functions of os.h, and of bad_access.h ----
 
 namespace os {
 
@@ -226,7 +370,8 @@ void* map(std::size_t bytes) noexcept {
 bool unmap(void* begin, std::size_t bytes) noexcept {
   if (is_refused(Call::unmap, begin, bytes)) return false;
   const std::lock_guard guard{state().mutex};
-  forget_mapping(static_cast<std::byte*>(begin), bytes);
+  auto* const first = static_cast<std::byte*>(begin);
+  if (!remove_range(first, bytes)) forget_mapping(first, bytes);
   state().events.push_back({Call::unmap, static_cast<std::byte*>(begin), bytes});
   return ::munmap(begin, bytes) == 0;
 }
@@ -239,6 +384,93 @@ bool discard(void* begin, std::size_t bytes) noexcept {
   state().discarded += bytes;
   state().events.push_back({Call::discard, static_cast<std::byte*>(begin), bytes});
   return true;
+}
+
+void* reserve(std::size_t bytes) noexcept {
+  return map_range(Call::reserve, nullptr, bytes, PROT_NONE);
+}
+
+bool reserve_at(void* begin, std::size_t bytes) noexcept {
+  return map_range(Call::reserve_at, begin, bytes, PROT_NONE) != nullptr;
+}
+
+bool map_at(void* begin, std::size_t bytes) noexcept {
+  return map_range(Call::map_at, begin, bytes, PROT_READ | PROT_WRITE) != nullptr;
+}
+
+bool commit(void* begin, std::size_t bytes) noexcept {
+  return is_granted_within(Call::commit, begin, bytes) &&
+         ::mprotect(begin, bytes, PROT_READ | PROT_WRITE) == 0;
+}
+
+bool decommit(void* begin, std::size_t bytes) noexcept {
+  constexpr int flags = MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+  return is_granted_within(Call::decommit, begin, bytes) &&
+         ::mmap(begin, bytes, PROT_NONE, flags, -1, 0) == begin;
+}
+
+bool withdraw(void* begin, std::size_t bytes) noexcept {
+  return is_granted_within(Call::withdraw, begin, bytes) &&
+         ::madvise(begin, bytes, MADV_DONTNEED) == 0 && ::mprotect(begin, bytes, PROT_NONE) == 0;
+}
+
+void* lonely_address(unsigned attempt, std::size_t) noexcept {
+  constexpr std::uintptr_t first[] = {0x3800'0000'0000, 0x4000'0000'0000, 0x0200'0000'0000};
+  const std::lock_guard guard{state().mutex};
+  return attempt < state().lonely_addresses ? reinterpret_cast<void*>(first[attempt]) : nullptr;
+}
+
+// By copying, so that sanitizers follow.
+bool move_pages(void* from, void* to, std::size_t bytes) noexcept {
+  if (!is_granted_within(Call::move_pages, to, bytes)) {
+    ::mprotect(to, bytes, PROT_NONE);  // nobody's: not to be touched again
+    return false;
+  }
+  std::memcpy(to, from, bytes);
+  return ::madvise(from, bytes, MADV_DONTNEED) == 0;
+}
+
+void prefer_huge_pages(void* begin, std::size_t bytes) noexcept {
+  const std::lock_guard guard{state().mutex};
+  state().events.push_back({Call::prefer_huge_pages, static_cast<std::byte*>(begin), bytes});
+}
+
+void refuse_huge_pages(void* begin, std::size_t bytes) noexcept {
+  const std::lock_guard guard{state().mutex};
+  state().events.push_back({Call::refuse_huge_pages, static_cast<std::byte*>(begin), bytes});
+}
+
+std::size_t touched_pages(const void* begin, std::size_t bytes, std::size_t looked_at) noexcept {
+  const std::lock_guard guard{state().mutex};
+  const auto& answer = state().touched_pages;
+  return answer ? answer(static_cast<const std::byte*>(begin), bytes, looked_at) : 0;
+}
+
+std::uint64_t coarse_milliseconds() noexcept {
+  const std::lock_guard guard{state().mutex};
+  return state().clock;
+}
+
+void explain_refusal() noexcept {
+  const std::lock_guard guard{state().mutex};
+  ++state().explained_refusals;
+}
+
+void call_at_bad_access(void (*look)(const void* address)) noexcept {
+  state().at_bad_access = look;
+}
+
+// A number instead of frames: the how manieth stack it is.
+void take_call_stack(CallStack& stack) noexcept {
+  static std::atomic<std::uintptr_t> taken{0};
+  stack.frames[0] = reinterpret_cast<void*>(++taken);
+  stack.depth = 1;
+}
+
+void write_call_stack(const CallStack& stack) noexcept {
+  ErrorLine line{"call stack "};
+  line.number(address_of(stack.frames[0]));
+  line.write();
 }
 
 void wait(const std::atomic<std::uint32_t>& word, std::uint32_t expected,
@@ -260,7 +492,10 @@ bool call_at_thread_exit(void (*on_exit)(void*), void* argument) noexcept {
   return ::pthread_setspecific(key, argument) == 0;
 }
 
-bool has_one_thread() noexcept { return false; }
+bool has_one_thread() noexcept {
+  const std::lock_guard guard{state().mutex};
+  return state().has_one_thread;
+}
 
 bool call_around_fork(void (*prepare)(), void (*parent)(), void (*child)()) noexcept {
   return ::pthread_atfork(prepare, parent, child) == 0;

@@ -1,17 +1,37 @@
 // A double of os/os.h for tests, linked in its place: memory comes from the kernel as usual, but
 // every request for it is logged, can be refused, and can be preceded by calls of other code; and
 // the break is a private one, so that no other part of the program moves it. Memory beyond the
-// break is inaccessible, so that a heap that touches what it gave back dies. Locks, thread ends and
-// aborts are real. It refuses to guess when to fail: a test says so.
+// break is inaccessible, so that a heap that touches what it gave back dies. The clock stands still
+// until a test sets it, and a misuse is noted instead of reported. Locks, thread ends and aborts
+// are real. It refuses to guess when to fail: a test says so.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <vector>
 
+#include "base/check.h"
+
 namespace ts::fake_os {
 
-enum class Call { map, unmap, grow_break, shrink_break, discard, call_at_thread_exit };
+enum class Call {
+  map,
+  unmap,
+  grow_break,
+  shrink_break,
+  discard,
+  call_at_thread_exit,
+  reserve,
+  reserve_at,
+  map_at,
+  commit,
+  decommit,
+  move_pages,  // `begin` is where to
+  withdraw,
+  prefer_huge_pages,  // never refused, nor is the next
+  refuse_huge_pages,
+};
 
 // One call, as it is made: `begin` is null for requests that the system places.
 struct Request {
@@ -29,7 +49,8 @@ struct Event {
 };
 
 // Everything works again; the break goes to the beginning of a fresh region (`break_offset` beyond
-// it); counts and the log are empty. Mappings stay: threads keep theirs beyond the life of a heap.
+// it); counts, the log and what was scripted are empty. Mappings stay: threads keep theirs beyond the
+// life of a heap.
 void reset(std::size_t break_offset = 0);
 
 // Called before each call, without any lock held; true refuses it. May move the break.
@@ -56,5 +77,38 @@ std::size_t break_bytes();      // from the beginning of the region to the break
 std::size_t discarded_bytes();  // ever since reset()
 
 void set_processor_count(unsigned count);
+
+// ---- What the engine asks beyond that ----
+
+// Address space of reserve, reserve_at and map_at.
+std::size_t range_bytes();
+
+// How many lonely addresses there are: 3, as under Linux, unless a test says otherwise.
+void set_lonely_addresses(unsigned count);
+
+void set_clock(std::uint64_t milliseconds);
+
+// The answer of touched_pages(); without one it is 0, which says that the system does not tell.
+using TouchedPages =
+    std::function<std::size_t(const std::byte* begin, std::size_t bytes, std::size_t looked_at)>;
+void answer_touched_pages(TouchedPages answer);
+
+// What has_one_thread() says; false after a reset.
+void set_has_one_thread(bool has);
+
+// How often the engine was about to say that there is no memory.
+unsigned explained_refusals();
+
+// Does what the handler of SIGSEGV would do.
+void access_badly(const void* address);
+
+// A misuse that was reported; the program goes on.
+struct ReportedMisuse {
+  Misuse kind;
+  FoundBy found_by;
+  const void* where;
+  std::size_t block_bytes;
+};
+std::vector<ReportedMisuse> take_misuses();
 
 }  // namespace ts::fake_os

@@ -1,0 +1,104 @@
+// Tests of the engine's parts. The engine is one per process, and its state is spread over its
+// files; so each test runs in a child of its own, which begins with an engine that no call has
+// touched, over a system that refuses nothing (unit/fake_os.h).
+#pragma once
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <random>
+#include <vector>
+
+#include "engine/engine.h"
+#include "engine/new_heap.h"
+#include "unit/fake_os.h"
+
+namespace ts::testing {
+
+// Runs `body` in a child; its failures are printed there and fail the test here.
+template <class Body>
+void in_child(Body body) {
+  std::fflush(nullptr);
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    fake_os::reset();
+    body();
+    std::fflush(nullptr);
+    // Not _Exit, which would lose what a build for coverage counts.
+    std::exit(::testing::Test::HasFailure() ? 1 : 0);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0)
+      << "the child ended with status " << status;
+}
+
+}  // namespace ts::testing
+
+#define TS_ENGINE_TEST(suite, name)                    \
+  static void suite##_##name();                        \
+  TEST(suite, name) {                                  \
+    ::ts::testing::in_child([] { suite##_##name(); }); \
+  }                                                    \
+  static void suite##_##name()
+
+namespace ts::testing {
+
+// No part of the engine has a fault.
+inline void expect_sound(const char* when = "") {
+  const engine::Fault fault = engine::find_engine_fault();
+  ASSERT_FALSE(fault) << fault.equation << ' ' << when << " at " << fault.where;
+}
+
+// The calling thread has this heap, or this image of none, as long as the object lives.
+class As {
+ public:
+  explicit As(engine::HeapFront* heap) : before_{engine::current_heap} {
+    engine::current_heap = heap;
+  }
+  explicit As(engine::ThreadHeap& heap) : As{&heap} {}
+  ~As() { engine::current_heap = before_; }
+  As(const As&) = delete;
+  As& operator=(const As&) = delete;
+
+ private:
+  engine::HeapFront* before_;
+};
+
+inline engine::ThreadHeap& make_heap() {
+  engine::ThreadHeap* const heap = engine::new_heap();
+  EXPECT_NE(heap, nullptr);
+  return *heap;
+}
+
+inline void* allocate(engine::ThreadHeap& heap, std::size_t bytes, std::size_t alignment = 16) {
+  const As as{heap};
+  return engine::Engine{}.allocate(bytes, alignment);
+}
+
+inline void release(engine::ThreadHeap& heap, void* p) {
+  const As as{heap};
+  engine::Engine{}.release(p);
+}
+
+inline engine::Span& span_of(const void* p) { return engine::page_map.spans[engine::page_of(p)]; }
+
+// The only misuse since the last look is of this kind.
+inline void expect_misuse(Misuse kind, FoundBy found_by, const void* where) {
+  const std::vector<fake_os::ReportedMisuse> misuses = fake_os::take_misuses();
+  ASSERT_EQ(misuses.size(), 1U);
+  EXPECT_EQ(misuses[0].kind, kind);
+  EXPECT_EQ(misuses[0].found_by, found_by);
+  EXPECT_EQ(misuses[0].where, where);
+}
+
+inline void expect_no_misuse() { EXPECT_TRUE(fake_os::take_misuses().empty()); }
+
+// Fewer rounds where a sanitizer makes each slow.
+constexpr int rounds(int full) { return full / TS_TEST_SLOWNESS > 0 ? full / TS_TEST_SLOWNESS : 1; }
+
+}  // namespace ts::testing

@@ -1,0 +1,16 @@
+// What tests see of a page heap's inside: to break it on purpose, and to know its bounds.
+#pragma once
+
+#include "engine/page_heap.h"
+
+namespace ts::engine {
+
+struct PageHeapTest {
+  static FreeSpans& dirty() { return page_heap.dirty_; }
+  static FreeSpans& clean() { return page_heap.clean_; }
+  static std::size_t& top() { return page_heap.top_; }
+  static std::size_t& committed() { return page_heap.committed_; }
+  static std::size_t& dense_pages() { return page_heap.dense_pages_; }
+};
+
+}  // namespace ts::engine

@@ -1,0 +1,479 @@
+// The page heap against an oracle that knows of each page whether it is used, dirty or clean, under
+// a system that grants everything, or refuses some of it.
+#include "engine/page_heap.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <optional>
+
+#include "unit/engine/fresh_engine.h"
+#include "unit/engine/page_heap_access.h"
+
+namespace ts::testing {
+namespace {
+
+using engine::page_bytes;
+using engine::page_heap;
+using engine::page_map;
+using engine::PageHeap;
+using engine::Span;
+using engine::SpanState;
+using From = PageHeap::From;
+
+enum class Page : unsigned char { used, dirty, clean };
+
+// Where a page was written to, so that a page that is not zero is noticed.
+constexpr std::size_t marks[] = {0, 4096 + 40, page_bytes - 8};
+
+class Oracle {
+ public:
+  explicit Oracle(unsigned seed) : random_{seed} {}
+
+  void step() {
+    switch (number(16)) {
+      case 0:
+      case 1:
+      case 2:
+      case 3:
+      case 4:
+      case 5:
+        allocate();
+        break;
+      case 6:
+      case 7:
+      case 8:
+      case 9:
+      case 10:
+        release_one();
+        break;
+      case 11:
+      case 12:
+        resize();
+        break;
+      case 13:
+        if (number(8) == 0) trim(number(4) == 0 ? 0 : number(200) * page_bytes);
+        break;
+      case 14:
+        now_ += number(400);
+        fake_os::set_clock(now_);
+        break;
+      case 15:
+        ask_behind();
+        break;
+    }
+    if (::testing::Test::HasFatalFailure()) return;
+    compare();
+  }
+
+  void finish() {
+    fake_os::refuse_nothing();
+    may_refuse_ = false;
+    while (!used_.empty()) release_one();
+    compare();
+    trim(0);
+    compare();
+    EXPECT_EQ(std::count(pages_.begin(), pages_.end(), Page::clean),
+              static_cast<std::ptrdiff_t>(pages_.size()));
+    std::size_t spans = 0;
+    page_heap.for_each([&](const Span&) { ++spans; });
+    EXPECT_LE(spans, 1U) << "all is one clean span again";
+  }
+
+  // Some of the system's calls are refused from now on.
+  void refuse_some() {
+    may_refuse_ = true;
+    fake_os::refuse_if([this](const fake_os::Request& request) {
+      const bool is = number(3) == 0;
+      if (is && request.call == fake_os::Call::discard) {
+        see_events();  // what came before may be a part of this
+        set_pages(page_at(request.begin), request.bytes / page_bytes, Page::dirty);
+      }
+      return is;
+    });
+  }
+
+  unsigned allocated = 0;
+  unsigned refused = 0;
+  unsigned purged = 0;
+  unsigned grown_in_place = 0;
+
+ private:
+  struct Used {
+    Span* span;
+    std::size_t pages;
+    bool is_touched;
+  };
+
+  std::size_t number(std::size_t below) { return random_() % below; }
+
+  static std::size_t page_at(const void* p) { return engine::page_of(p); }
+  static std::byte* memory_at(std::size_t page) {
+    return reinterpret_cast<std::byte*>(page_map.base) + page * page_bytes;
+  }
+
+  void set_pages(std::size_t first, std::size_t count, Page page) {
+    if (first + count > pages_.size()) pages_.resize(first + count, Page::clean);
+    std::fill_n(pages_.begin() + static_cast<std::ptrdiff_t>(first), count, page);
+  }
+
+  // What was discarded is clean, also beyond the end.
+  void see_events() {
+    for (const fake_os::Event& event : fake_os::take_events()) {
+      if (event.call != fake_os::Call::discard || event.begin == nullptr) continue;
+      set_pages(page_at(event.begin), event.bytes / page_bytes, Page::clean);
+      ++purged;
+    }
+  }
+
+  std::size_t longest_run(Page kind) const {
+    std::size_t longest = 0;
+    std::size_t run = 0;
+    for (const Page page : pages_) longest = std::max(longest, run = page == kind ? run + 1 : 0);
+    return longest;
+  }
+
+  std::size_t length() { return number(4) == 0 ? number(300) + 1 : number(20) + 1; }
+
+  void allocate() {
+    if (used_.size() > 60) return;
+    const std::size_t pages = length();
+    const std::size_t alignment = number(4) == 0 ? std::size_t{1} << number(8) : 1;
+    const From from = static_cast<From>(number(3));
+    const unsigned size_class = pages <= 16 && number(3) == 0 ? 1 : 0;
+    const std::size_t end_before = pages_.size();
+    const std::size_t dirty_run = longest_run(Page::dirty);
+    Span* const span = page_heap.allocate(pages, alignment, size_class, from);
+    see_events();
+    if (span == nullptr) {
+      ++refused;
+      // A dirty span of the next longer list would have served.
+      ASSERT_TRUE(from == From::clean || dirty_run < (pages + alignment - 1) * 9 / 8 + 2);
+      ASSERT_TRUE(from == From::dirty || may_refuse_) << "the system has memory";
+      return;
+    }
+    ++allocated;
+    const std::size_t first = engine::first_page_of(span);
+    ASSERT_EQ(span->pages, pages);
+    ASSERT_EQ((page_map.base / page_bytes + first) % alignment, 0U);
+    ASSERT_EQ(span->state, size_class != 0 ? SpanState::slab : SpanState::large);
+    ASSERT_EQ(span->slab_blocks,
+              size_class != 0 ? engine::blocks_in_slab(engine::size_classes[1], pages) : 0);
+    ASSERT_TRUE(from != From::dirty || !span->zeroed);
+    ASSERT_TRUE(from != From::clean || span->zeroed);
+    const std::size_t end = engine::PageHeapTest::top();
+    if (end > end_before) {
+      // Fresh memory; behind a dirty span it is part of that, unless it has to be clean.
+      const bool joins = end_before != 0 && pages_.back() == Page::dirty && from != From::clean;
+      pages_.resize(end, joins ? Page::dirty : Page::clean);
+    }
+    for (std::size_t i = first; i < first + pages; ++i) {
+      ASSERT_EQ(pages_[i], span->zeroed ? Page::clean : Page::dirty) << "page " << i;
+      if (span->zeroed) expect_zero(i);
+    }
+    if (from == From::anywhere && span->zeroed) {
+      ASSERT_LT(dirty_run, (pages + alignment - 1) * 9 / 8 + 2) << "dirty memory comes first";
+    }
+    ASSERT_TRUE(from != From::dirty || first + pages <= end_before);
+    set_pages(first, pages, Page::used);
+    const bool touches = number(8) != 0;
+    if (touches) touch(first, pages);
+    used_.push_back({span, pages, touches || !span->zeroed});
+  }
+
+  static void expect_zero(std::size_t page) {
+    for (const std::size_t at : marks) {
+      std::uint64_t word = 0;
+      std::memcpy(&word, memory_at(page) + at, sizeof word);
+      ASSERT_EQ(word, 0U) << "page " << page;
+    }
+  }
+  static void touch(std::size_t first, std::size_t pages) {
+    for (std::size_t i = first; i < first + pages; ++i) {
+      for (const std::size_t at : marks) std::memset(memory_at(i) + at, 0x5a, 8);
+    }
+  }
+
+  Used& any() { return used_[number(used_.size())]; }
+
+  void release_one() {
+    if (used_.empty()) return;
+    std::swap(any(), used_.back());
+    const Used used = used_.back();
+    used_.pop_back();
+    const std::size_t first = engine::first_page_of(used.span);
+    if (used.is_touched || used.span->state == SpanState::slab || number(2) == 0) {
+      set_pages(first, used.pages, Page::dirty);
+      page_heap.release(used.span);
+    } else {
+      set_pages(first, used.pages, Page::clean);
+      page_heap.release_clean(used.span);
+    }
+    see_events();
+  }
+
+  void resize() {
+    if (used_.empty()) return;
+    Used& used = any();
+    if (used.span->state != SpanState::large) return;
+    const std::size_t pages = number(8) == 0 ? engine::AddressRange::max_pages + 1 : length();
+    const std::size_t first = engine::first_page_of(used.span);
+    std::size_t free_behind = 0;
+    const bool was_last = first + used.pages == pages_.size();
+    if (pages < used.pages) set_pages(first + pages, used.pages - pages, Page::dirty);
+    // One free span: what lies behind a change of kind does not count.
+    std::size_t i = first + used.pages;
+    const std::size_t behind = i;
+    while (pages >= used.pages && i < pages_.size() && pages_[i] == pages_[behind] &&
+           pages_[i] != Page::used) {
+      ++free_behind;
+      ++i;
+    }
+    const bool reaches_end = was_last || (free_behind != 0 && i == pages_.size());
+    const bool done = page_heap.resize(used.span, pages);
+    if (pages > engine::AddressRange::max_pages) {
+      ASSERT_FALSE(done);
+    } else if (pages <= used.pages + free_behind) {
+      ASSERT_TRUE(done);
+    } else {
+      ASSERT_TRUE(done ? reaches_end : !reaches_end || may_refuse_);
+    }
+    if (done && pages > used.pages) {
+      ++grown_in_place;
+      set_pages(first, pages, Page::used);
+      touch(first, pages);
+      used.is_touched = true;
+    }
+    // Before, so that a purge of the tail counts afterwards.
+    see_events();
+    if (done) used.pages = pages;
+  }
+
+  void trim(std::size_t keep_bytes) {
+    const std::size_t before = count(Page::dirty);
+    const bool gave = page_heap.trim(keep_bytes);
+    see_events();
+    const std::size_t after = count(Page::dirty);
+    EXPECT_EQ(gave, before != after);
+    if (!may_refuse_) {
+      EXPECT_LE(after, keep_bytes / page_bytes);
+    }
+  }
+
+  void ask_behind() {
+    if (used_.empty()) return;
+    const Used& used = any();
+    std::size_t i = engine::first_page_of(used.span) + used.pages;
+    std::size_t clean = 0;
+    while (i < pages_.size() && pages_[i] == Page::clean) {
+      ++clean;
+      ++i;
+    }
+    if (i == pages_.size()) clean += engine::PageHeapTest::committed() - pages_.size();
+    ASSERT_EQ(page_heap.clean_behind(used.span), clean);
+  }
+
+  std::size_t count(Page kind) const {
+    return static_cast<std::size_t>(std::count(pages_.begin(), pages_.end(), kind));
+  }
+
+  // The spans are what the oracle says, page by page, and none can be merged.
+  void compare() {
+    const engine::Fault fault = page_heap.find_fault();
+    ASSERT_FALSE(fault) << fault.equation;
+    ASSERT_EQ(engine::PageHeapTest::top(), pages_.size());
+    ASSERT_EQ(page_heap.totals().segment_bytes, pages_.size() * page_bytes);
+    std::map<std::size_t, std::size_t> used;
+    for (const Used& u : used_) used[engine::first_page_of(u.span)] = u.pages;
+    std::size_t next = 0;
+    std::optional<Page> before;
+    page_heap.for_each([&](const Span& span) {
+      const std::size_t first = engine::first_page_of(&span);
+      ASSERT_EQ(first, next);
+      next += span.pages;
+      Page expected = Page::used;
+      if (span.state == SpanState::free) {
+        expected = span.zeroed ? Page::clean : Page::dirty;
+        ASSERT_NE(before, std::optional{expected}) << "neighbours are merged";
+        before = expected;
+      } else {
+        ASSERT_EQ(used[first], span.pages);
+        before.reset();
+      }
+      for (std::size_t i = first; i < next; ++i) ASSERT_EQ(pages_[i], expected) << "page " << i;
+    });
+    ASSERT_EQ(next, pages_.size());
+    ASSERT_EQ(engine::PageHeapTest::dirty().pages(), count(Page::dirty));
+    ASSERT_EQ(engine::PageHeapTest::clean().pages(), count(Page::clean));
+  }
+
+  std::mt19937_64 random_;
+  std::vector<Page> pages_;
+  std::vector<Used> used_;
+  std::uint64_t now_ = 1000;
+  bool may_refuse_ = false;
+};
+
+constexpr unsigned seeds = 3;
+
+TEST(PageHeap, AgreesWithTheOracle) {
+  for (unsigned seed = 0; seed < seeds && !HasFailure(); ++seed) {
+    in_child([seed] {
+      Oracle oracle{seed};
+      for (int i = 0; i < rounds(3000) && !::testing::Test::HasFailure(); ++i) oracle.step();
+      oracle.finish();
+      EXPECT_GT(oracle.allocated, 30U);
+      EXPECT_GT(oracle.purged, 0U);
+      EXPECT_GT(oracle.grown_in_place, 0U);
+    });
+  }
+}
+
+TEST(PageHeap, AgreesWithTheOracleUnderRefusals) {
+  for (unsigned seed = 10; seed < 10 + seeds && !HasFailure(); ++seed) {
+    in_child([seed] {
+      Oracle oracle{seed};
+      oracle.refuse_some();
+      for (int i = 0; i < rounds(3000) && !::testing::Test::HasFailure(); ++i) oracle.step();
+      oracle.finish();
+      EXPECT_GT(oracle.refused, 0U);
+    });
+  }
+}
+
+TEST(PageHeap, AgreesWithTheOracleInAReservedRange) {
+  in_child([] {
+    fake_os::set_lonely_addresses(0);
+    Oracle oracle{20};
+    oracle.refuse_some();
+    for (int i = 0; i < rounds(3000) && !::testing::Test::HasFailure(); ++i) oracle.step();
+    oracle.finish();
+  });
+}
+
+// ---- single rules ----
+
+Span* allocate_pages(std::size_t pages, From from = From::anywhere, unsigned size_class = 0) {
+  return page_heap.allocate(pages, 1, size_class, from);
+}
+
+TS_ENGINE_TEST(PageHeap, RefusesWhatIsBeyondAnyRange) {
+  EXPECT_EQ(allocate_pages(engine::AddressRange::max_pages + 1), nullptr);
+  EXPECT_EQ(page_heap.allocate(1, 2 * engine::AddressRange::max_pages, 0, From::anywhere), nullptr);
+  EXPECT_EQ(page_heap.totals().segment_bytes, 0U);
+}
+
+TS_ENGINE_TEST(PageHeap, DirtyMemoryIsPurgedWhenItStayedIdle) {
+  fake_os::set_clock(1000);
+  Span* const big = allocate_pages(300);
+  Span* const stop = allocate_pages(1);
+  Span* const small = allocate_pages(1);
+  page_heap.release(big);
+  EXPECT_EQ(engine::PageHeapTest::dirty().pages(), 300U);
+  fake_os::set_clock(1250);
+  page_heap.release(small);
+  EXPECT_LE(engine::PageHeapTest::dirty().pages(), 129U);
+  EXPECT_EQ(fake_os::discarded_bytes() % page_bytes, 0U);
+  page_heap.release(stop);
+}
+
+TS_ENGINE_TEST(PageHeap, APeakIsPurgedAtOnceAndGrowthAfterItBacksOff) {
+  const auto make_peak = [] {
+    Span* const big = allocate_pages(3000);
+    allocate_pages(1);
+    page_heap.release(big);
+  };
+  make_peak();
+  EXPECT_LE(engine::PageHeapTest::dirty().pages(), 1024U);
+  EXPECT_GT(fake_os::discarded_bytes(), 0U);
+  const std::size_t before = fake_os::discarded_bytes();
+  make_peak();  // needs fresh memory, at the same time
+  EXPECT_EQ(fake_os::discarded_bytes(), before);
+  EXPECT_GE(engine::PageHeapTest::dirty().pages(), 3000U);
+}
+
+TS_ENGINE_TEST(PageHeap, PiecesBelow64KibibytesAreLeftByAPurgeAndTakenByATrim) {
+  std::vector<Span*> spans;
+  for (int i = 0; i < 2600; ++i) spans.push_back(allocate_pages(1));
+  for (std::size_t i = 0; i < spans.size(); i += 2) page_heap.release(spans[i]);
+  fake_os::set_clock(5000);
+  page_heap.release(spans[1]);  // three in a row now, 1301 in all
+  fake_os::set_clock(5250);
+  page_heap.release(spans[3]);
+  EXPECT_EQ(fake_os::discarded_bytes(), 5 * page_bytes);
+  EXPECT_TRUE(page_heap.trim(0));
+  EXPECT_EQ(engine::PageHeapTest::dirty().pages(), 0U);
+  EXPECT_FALSE(page_heap.trim(0));
+}
+
+TS_ENGINE_TEST(PageHeap, ARefusedDiscardLeavesTheMemoryDirty) {
+  Span* const span = allocate_pages(10);
+  allocate_pages(1);
+  page_heap.release(span);
+  fake_os::refuse_if([](const fake_os::Request& r) { return r.call == fake_os::Call::discard; });
+  EXPECT_FALSE(page_heap.trim(0));
+  EXPECT_EQ(engine::PageHeapTest::dirty().pages(), 10U);
+  EXPECT_FALSE(page_heap.find_fault());
+  fake_os::refuse_nothing();
+  EXPECT_TRUE(page_heap.trim(0));
+}
+
+TS_ENGINE_TEST(PageHeap, SlabsAskForHugePagesFromSixteenMebibytesOn) {
+  const auto is_wish = [](const fake_os::Event& event) {
+    return event.call == fake_os::Call::prefer_huge_pages;
+  };
+  for (int i = 0; i < 1024; ++i) allocate_pages(1, From::anywhere, 1);
+  std::vector<fake_os::Event> events = fake_os::take_events();
+  EXPECT_TRUE(std::none_of(events.begin(), events.end(), is_wish));
+  for (int i = 0; i < 256; ++i) allocate_pages(1, From::anywhere, 1);
+  events = fake_os::take_events();
+  const auto wish = std::find_if(events.begin(), events.end(), is_wish);
+  ASSERT_NE(wish, events.end());
+  EXPECT_EQ(wish->bytes % engine::huge_page_bytes, 0U);
+  EXPECT_EQ(address_of(wish->begin) % engine::huge_page_bytes, 0U);
+}
+
+TS_ENGINE_TEST(PageHeap, SlabsOfLargerBlocksAskForNone) {
+  for (int i = 0; i < 1300; ++i) allocate_pages(2, From::anywhere, 40);
+  for (const fake_os::Event& event : fake_os::take_events())
+    EXPECT_NE(event.call, fake_os::Call::prefer_huge_pages);
+}
+
+TS_ENGINE_TEST(PageHeap, ACommitThatIsRefusedWholeMayGoByPart) {
+  fake_os::refuse_if([](const fake_os::Request& r) {
+    return r.call == fake_os::Call::commit && r.bytes > 4 * page_bytes;
+  });
+  ASSERT_NE(allocate_pages(3), nullptr);
+  EXPECT_EQ(engine::PageHeapTest::committed(), 3U);
+  EXPECT_EQ(allocate_pages(5), nullptr);
+  EXPECT_FALSE(page_heap.find_fault());
+  fake_os::refuse_nothing();
+  EXPECT_NE(allocate_pages(5), nullptr);
+}
+
+TS_ENGINE_TEST(PageHeap, ARefusedCommitGivesTheAddressesBack) {
+  ASSERT_NE(allocate_pages(1), nullptr);
+  const std::size_t before = fake_os::range_bytes();
+  fake_os::refuse_if([](const fake_os::Request& r) { return r.call == fake_os::Call::commit; });
+  EXPECT_EQ(allocate_pages(5000), nullptr);
+  EXPECT_EQ(fake_os::range_bytes(), before);
+}
+
+TS_ENGINE_TEST(PageHeap, AFreeSpanAtTheEndIsFoundHoweverManyAreListedBeforeIt) {
+  // Spans of 64 pages share a list with those of up to 71; of it, find() looks at 16.
+  Span* const last_but_one = allocate_pages(70);
+  std::vector<Span*> spans;
+  for (int i = 0; i < 17; ++i) {
+    spans.push_back(allocate_pages(64));
+    allocate_pages(1);
+  }
+  Span* const end = allocate_pages(70);
+  page_heap.release_clean(end);
+  for (Span* const span : spans) page_heap.release_clean(span);
+  EXPECT_EQ(allocate_pages(70, From::clean), end);
+  EXPECT_FALSE(page_heap.find_fault());
+  page_heap.release(last_but_one);
+}
+
+}  // namespace
+}  // namespace ts::testing

@@ -1,0 +1,236 @@
+// The rule of when memory goes back, as a function of the time and two sizes: no clock, no memory.
+#include "engine/purge_policy.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace ts::engine {
+namespace {
+
+using Policy = PurgePolicy;
+constexpr std::size_t keep_all = Policy::keep_all;
+constexpr std::size_t idle_limit = Policy::min_idle_limit;
+constexpr std::size_t peak_limit = Policy::min_peak_limit;
+
+TEST(PurgePolicy, ConstantsAreThoseOfTheText) {
+  EXPECT_EQ(idle_limit * page_bytes, std::size_t{4} << 20);
+  EXPECT_EQ(peak_limit * page_bytes, std::size_t{32} << 20);
+  EXPECT_EQ(Policy::idle_ms, 250U);
+  EXPECT_EQ(Policy::too_early_ms, 1000U);
+  EXPECT_EQ(Policy::forget_ms, 10000U);
+}
+
+TEST(PurgePolicy, SurplusIsMoreThanFourMebibytesAndThanAQuarterInUse) {
+  struct Row {
+    std::size_t in_use, dirty;
+    bool is_surplus;
+  };
+  for (const Row& row : {Row{0, 0, false},
+                         {0, idle_limit, false},
+                         {0, idle_limit + 1, true},
+                         {4 * idle_limit, idle_limit, false},
+                         {4 * idle_limit, idle_limit + 1, true},
+                         {4 * idle_limit + 3, idle_limit + 1, true},
+                         {4 * idle_limit + 4, idle_limit + 1, false},
+                         {4 * idle_limit + 4, idle_limit + 2, true},
+                         {1'000'000, 250'000, false},
+                         {1'000'000, 250'001, true}})
+    EXPECT_EQ(Policy::is_surplus(row.in_use, row.dirty), row.is_surplus)
+        << row.in_use << ", " << row.dirty;
+}
+
+// A call of the policy, in a table of scripts.
+struct Call {
+  enum Kind { keep, purge, dirty, growth, watches } kind;
+  std::uint64_t now = 0;
+  std::size_t in_use = 0;
+  std::size_t pages = 0;     // dirty ones
+  std::size_t expected = 0;  // of keep and watches
+};
+constexpr Call keep(std::uint64_t now, std::size_t in_use, std::size_t pages,
+                    std::size_t expected) {
+  return {Call::keep, now, in_use, pages, expected};
+}
+constexpr Call purge(std::uint64_t now, std::size_t pages) {
+  return {Call::purge, now, 0, pages, 0};
+}
+constexpr Call dirty(std::size_t pages) { return {Call::dirty, 0, 0, pages, 0}; }
+constexpr Call growth(std::uint64_t now) { return {Call::growth, now, 0, 0, 0}; }
+constexpr Call watches(bool expected) { return {Call::watches, 0, 0, 0, expected ? 1U : 0U}; }
+
+struct Script {
+  std::string name;
+  std::vector<Call> calls;
+};
+
+void run(const Script& script) {
+  SCOPED_TRACE(script.name);
+  Policy policy;
+  for (std::size_t i = 0; i < script.calls.size(); ++i) {
+    const Call& call = script.calls[i];
+    SCOPED_TRACE("call " + std::to_string(i));
+    switch (call.kind) {
+      case Call::keep:
+        EXPECT_EQ(policy.pages_to_keep(call.now, call.in_use, call.pages), call.expected);
+        break;
+      case Call::purge:
+        policy.note_purge(call.now, call.pages);
+        break;
+      case Call::dirty:
+        policy.note_dirty(call.pages);
+        break;
+      case Call::growth:
+        policy.note_growth(call.now);
+        break;
+      case Call::watches:
+        EXPECT_EQ(policy.watches_growth(), call.expected != 0);
+        break;
+    }
+  }
+}
+
+// Of memory that stayed dirty through a window, half of what is allowed stays.
+constexpr std::size_t after_idle(std::size_t pages, std::size_t idle, std::size_t limit) {
+  return pages - idle + limit / 2;
+}
+
+TEST(PurgePolicy, IdleRule) {
+  constexpr std::size_t much = idle_limit + 44;
+  for (const Script& script : {
+           Script{"a window has to pass",
+                  {keep(1000, 0, much, keep_all), keep(1249, 0, much, keep_all),
+                   keep(1250, 0, much, after_idle(much, much, idle_limit))}},
+           Script{"what came later is not idle",
+                  {keep(1000, 0, much, keep_all),
+                   keep(1250, 0, much + 100, after_idle(much + 100, much, idle_limit))}},
+           Script{"what was in use for a moment is not idle",
+                  {keep(1000, 0, much, keep_all), dirty(idle_limit + 1),
+                   keep(1250, 0, much, after_idle(much, idle_limit + 1, idle_limit))}},
+           Script{
+               "exactly what is allowed stays",
+               {keep(1000, 0, much, keep_all), dirty(idle_limit), keep(1250, 0, much, keep_all)}},
+           Script{"the fewest dirty pages count, not the last number of them",
+                  {keep(1000, 0, much, keep_all), dirty(7), dirty(idle_limit + 1),
+                   keep(1250, 0, much, keep_all)}},
+           Script{"a window that is closed begins the next one",
+                  {keep(1000, 0, much, keep_all), dirty(7), keep(1250, 0, much, keep_all),
+                   keep(1499, 0, much, keep_all),
+                   keep(1500, 0, much, after_idle(much, much, idle_limit))}},
+           Script{"the last moment of a window that counts",
+                  {keep(1000, 0, much, keep_all),
+                   keep(1499, 0, much, after_idle(much, much, idle_limit))}},
+           Script{"a window of twice its length says nothing",
+                  {keep(1000, 0, much, keep_all), keep(1500, 0, much, keep_all),
+                   keep(1750, 0, much, after_idle(much, much, idle_limit))}},
+           Script{"a quarter of what is in use is allowed",
+                  {keep(1000, 4000, 1001, keep_all),
+                   keep(1250, 4000, 1001, after_idle(1001, 1001, 1000))}},
+           Script{"no surplus closes no window",
+                  {keep(1000, 0, much, keep_all), keep(1250, 0, idle_limit, keep_all),
+                   keep(1260, 0, much, after_idle(much, much, idle_limit))}},
+           Script{"a clock that does not advance closes no window",
+                  {keep(1000, 0, much, keep_all), keep(1000, 0, much, keep_all),
+                   keep(1000, 0, peak_limit, keep_all)}},
+       })
+    run(script);
+}
+
+TEST(PurgePolicy, PeakRule) {
+  for (const Script& script : {
+           Script{"exactly the limit stays", {keep(1, 0, peak_limit, keep_all)}},
+           Script{"half of the limit is kept", {keep(1, 0, peak_limit + 1, peak_limit / 2)}},
+           Script{"half of what is in use is allowed",
+                  {keep(1, 2 * peak_limit, peak_limit + 1, peak_limit / 2),
+                   keep(1, 2 * peak_limit + 2, peak_limit + 1, keep_all),
+                   keep(1, 10'000, 5000, keep_all), keep(1, 10'000, 5001, 2500)}},
+           Script{"it needs no time",
+                  {keep(1, 0, 100'000, peak_limit / 2), keep(1, 0, 100'000, peak_limit / 2)}},
+           Script{
+               "the idle rule comes first",
+               {keep(1000, 0, peak_limit, keep_all),
+                keep(1250, 0, peak_limit + 1, after_idle(peak_limit + 1, peak_limit, idle_limit))}},
+       })
+    run(script);
+}
+
+TEST(PurgePolicy, Backoff) {
+  constexpr std::size_t purged = 2000;
+  constexpr std::size_t allowed = 2 * purged;
+  for (const Script& script : {
+           Script{
+               "growth is watched after a purge, once",
+               {watches(false), purge(5000, purged), watches(true), growth(5001), watches(false)}},
+           Script{"growth within a second doubles what is allowed",
+                  {purge(5000, purged), growth(6000), keep(6000, 0, allowed, keep_all),
+                   keep(6250, 0, allowed, keep_all), keep(6500, 0, allowed, keep_all)}},
+           Script{"growth after a second does not",
+                  {purge(5000, purged), growth(6001), keep(6001, 0, allowed, peak_limit / 2)}},
+           Script{"it holds for the peak rule, too",
+                  {purge(5000, purged), growth(5000), keep(5000, 0, allowed + 1, allowed / 2)}},
+           Script{"and for the idle rule",
+                  {purge(5000, 200), growth(5000), keep(5000, 0, 401, keep_all),
+                   keep(5250, 0, 401, after_idle(401, 401, 400))}},
+           Script{"less than the limits is no backoff",
+                  {purge(5000, 100), growth(5000), keep(5000, 0, idle_limit + 1, keep_all),
+                   keep(5250, 0, idle_limit + 1,
+                        after_idle(idle_limit + 1, idle_limit + 1, idle_limit))}},
+           Script{"it is remembered for ten seconds",
+                  {purge(5000, purged), growth(5000), keep(15000, 0, allowed, keep_all)}},
+           Script{"and then forgotten",
+                  {purge(5000, purged), growth(5000), keep(15001, 0, allowed, peak_limit / 2)}},
+           Script{"what is forgotten stays so",
+                  {purge(5000, purged), growth(5000), keep(15001, 0, 0, keep_all),
+                   keep(15002, 0, allowed, peak_limit / 2)}},
+           Script{"a later purge that was not too early keeps it for longer",
+                  {purge(5000, purged), growth(5000), purge(9000, 5000), growth(12000),
+                   keep(19000, 0, allowed, keep_all), keep(19001, 0, allowed, peak_limit / 2)}},
+       })
+    run(script);
+}
+
+// A program that lets go of `pages` and takes them again, each for half of `period` milliseconds,
+// with a release each 10 ms; returns how often memory went back within a minute.
+int purges_within_a_minute(std::size_t pages, std::uint64_t period) {
+  Policy policy;
+  std::size_t dirty_pages = 0;
+  int purges = 0;
+  bool is_taken = true;
+  for (std::uint64_t now = 1000; now < 61000; now += 10) {
+    const bool takes = now % period < period / 2;
+    if (takes && !is_taken) {  // takes all of it: fresh memory, where some went back
+      if (dirty_pages < pages && policy.watches_growth()) policy.note_growth(now);
+      dirty_pages = 0;
+      policy.note_dirty(0);
+    } else if (!takes && is_taken) {
+      dirty_pages = pages;
+    }
+    is_taken = takes;
+    if (!Policy::is_surplus(0, dirty_pages)) continue;
+    const std::size_t keeps = policy.pages_to_keep(now, 0, dirty_pages);
+    if (keeps == keep_all) continue;
+    EXPECT_LT(keeps, dirty_pages);
+    policy.note_purge(now, dirty_pages);
+    dirty_pages = keeps;
+    policy.note_dirty(keeps);
+    ++purges;
+  }
+  return purges;
+}
+
+TEST(PurgePolicy, ASawtoothOfShortPeriodsKeepsItsMemory) {
+  EXPECT_EQ(purges_within_a_minute(peak_limit, 100), 0);  // never idle for a window
+  // Above the peak limit: once, and again when the backoff is forgotten, every ten seconds.
+  const int high = purges_within_a_minute(2 * peak_limit, 100);
+  EXPECT_GE(high, 5);
+  EXPECT_LE(high, 7);
+}
+
+TEST(PurgePolicy, ASawtoothOfLongPeriodsGivesItBackEachTime) {
+  EXPECT_GE(purges_within_a_minute(peak_limit, 6000), 9);
+  EXPECT_LE(purges_within_a_minute(peak_limit, 6000), 10);
+}
+
+}  // namespace
+}  // namespace ts::engine
