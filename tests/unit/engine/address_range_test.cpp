@@ -1,5 +1,5 @@
-// The engine's addresses under a system that refuses: each call in turn, a kind of call, or all that
-// is large.
+// The engine's addresses under a system that refuses: each call in turn, a kind of call, or all
+// that is large.
 #include "engine/address_range.h"
 
 #include <cstring>

@@ -12,8 +12,10 @@
 #include <random>
 #include <vector>
 
+#include "engine/cache_bins.h"
 #include "engine/engine.h"
 #include "engine/new_heap.h"
+#include "engine/remote_frees.h"
 #include "unit/fake_os.h"
 
 namespace ts::testing {
@@ -83,6 +85,36 @@ inline void* allocate(engine::ThreadHeap& heap, std::size_t bytes, std::size_t a
 inline void release(engine::ThreadHeap& heap, void* p) {
   const As as{heap};
   engine::Engine{}.release(p);
+}
+
+inline bool collect_from(engine::ThreadHeap& heap) {
+  const engine::HeapHold hold{heap};
+  return engine::collect(heap);
+}
+inline void flush_heap(engine::ThreadHeap& heap) {
+  const engine::HeapHold hold{heap};
+  engine::flush(heap);
+}
+inline void flush_bin_of(engine::ThreadHeap& heap, unsigned size_class) {
+  const engine::HeapHold hold{heap};
+  engine::flush_bin(heap, size_class);
+}
+
+inline std::uint32_t used_by(const engine::Span& slab) { return slab.used.load(); }
+inline std::uint32_t pending_of(const engine::Span& slab) {
+  return engine::remote_frees_of(&slab).pending.load();
+}
+
+inline std::size_t list_length(const engine::Block* block) {
+  std::size_t length = 0;
+  for (; block != nullptr; block = block->next) ++length;
+  return length;
+}
+
+// The first class whose slabs are long, from this one on.
+inline unsigned long_class(unsigned from = 1) {
+  while (engine::size_classes[from].slab_pages == 1) ++from;
+  return from;
 }
 
 inline engine::Span& span_of(const void* p) { return engine::page_map.spans[engine::page_of(p)]; }

@@ -1,0 +1,335 @@
+// Large blocks, span caches, and the engine as a whole: four heaps that play with one another's blocks.
+#include <algorithm>
+#include <cstring>
+
+#include "engine/abandoned.h"
+#include "engine/cache_bins.h"
+#include "engine/common_heap.h"
+#include "engine/large_blocks.h"
+#include "engine/reclaim.h"
+#include "engine/refill.h"
+#include "engine/remote_frees.h"
+#include "engine/slabs.h"
+#include "engine/span_cache.h"
+#include "unit/engine/fresh_engine.h"
+#include "unit/engine/page_heap_access.h"
+
+namespace ts::testing {
+namespace {
+
+using engine::Block;
+using engine::CacheBin;
+using engine::class_count;
+using engine::class_for;
+using engine::HeapHold;
+using engine::page_bytes;
+using engine::page_heap;
+using engine::page_map;
+using engine::size_classes;
+using engine::SizeClass;
+using engine::Span;
+using engine::SpanState;
+using engine::ThreadHeap;
+
+// ---- span caches, large blocks ----
+
+TS_ENGINE_TEST(SpanCaches, HaveCapacitiesByTheNumberOfHeaps) {
+  constexpr std::size_t bytes = engine::min_cached_pages * page_bytes;
+  std::vector<ThreadHeap*> heaps;
+  const auto cached_of = [&](ThreadHeap& heap) {
+    std::vector<void*> blocks;
+    for (int i = 0; i < 6; ++i) blocks.push_back(allocate(heap, bytes));
+    for (void* const p : blocks) release(heap, p);
+    expect_sound();
+    const std::uint32_t count = heap.span_caches[0].count;
+    flush_heap(heap);
+    EXPECT_EQ(heap.span_caches[0].count, 0U);
+    expect_sound();
+    return count;
+  };
+  for (unsigned heaps_now = 1; heaps_now <= 18; ++heaps_now) {
+    heaps.push_back(&make_heap());
+    EXPECT_EQ(cached_of(*heaps.back()), heaps_now <= 4 ? 4U : heaps_now <= 16 ? 1U : 0U);
+  }
+}
+
+TS_ENGINE_TEST(SpanCaches, HaveTheShortestLengthsOfLargeBlocks) {
+  ThreadHeap& heap = make_heap();
+  for (std::size_t pages = engine::min_cached_pages; pages < engine::min_cached_pages + 4;
+       ++pages) {
+    void* const p = allocate(heap, pages * page_bytes);
+    std::memset(p, 1, pages * page_bytes);
+    release(heap, p);
+    const std::size_t index = pages - engine::min_cached_pages;
+    if (index < engine::cached_lengths) {
+      EXPECT_EQ(heap.span_caches[index].count, 1U);
+      EXPECT_EQ(allocate(heap, pages * page_bytes), p);
+      EXPECT_EQ(heap.span_caches[index].count, 0U);
+      EXPECT_EQ(span_of(p).usable_pages.load(), pages);
+    } else {
+      EXPECT_EQ(span_of(p).state, SpanState::free);
+    }
+    expect_sound();
+  }
+  const As as{engine::no_heap};
+  EXPECT_EQ(engine::take_from_span_cache(engine::min_cached_pages), nullptr) << "without a heap";
+}
+
+TS_ENGINE_TEST(LargeBlocks, AnOddLengthIsThatOfWholePages) {
+  ThreadHeap& heap = make_heap();
+  const As as{heap};
+  engine::Engine engine;
+  void* const p = engine.allocate(100'000, 16);
+  EXPECT_EQ(engine.bytes_of(p), 7 * page_bytes);
+  EXPECT_EQ(engine.usable_size(p), 7 * page_bytes);
+  EXPECT_TRUE(engine.resize(p, 7 * page_bytes - 5));
+  EXPECT_TRUE(engine.resize(p, 40'000));
+  EXPECT_EQ(engine.bytes_of(p), 3 * page_bytes);
+  EXPECT_FALSE(engine.resize(p, 100)) << "a small block serves better";
+  EXPECT_TRUE(engine.resize(p, 1'000'000)) << "nothing lies behind it";
+  void* const q = engine.allocate(100'000, 16);
+  EXPECT_FALSE(engine.resize(p, 2'000'000));
+  EXPECT_FALSE(engine.resize(static_cast<std::byte*>(p) + 16, 2'000'000)) << "no block";
+  engine.release(p);
+  engine.release(q);
+  EXPECT_EQ(engine.bytes_of(engine.allocate(0, 1 << 20)), page_bytes);
+  expect_sound();
+}
+
+TS_ENGINE_TEST(LargeBlocks, AlignmentsAreKept) {
+  ThreadHeap& heap = make_heap();
+  const As as{heap};
+  engine::Engine engine;
+  for (std::size_t alignment = 16; alignment <= std::size_t{8} << 20; alignment *= 2) {
+    for (const std::size_t bytes : {std::size_t{1}, std::size_t{100}, std::size_t{5000},
+                                    std::size_t{32768}, std::size_t{100'000}}) {
+      void* const p = engine.allocate(bytes, alignment);
+      ASSERT_NE(p, nullptr);
+      EXPECT_EQ(address_of(p) % alignment, 0U);
+      EXPECT_GE(engine.bytes_of(p), bytes);
+    }
+  }
+  expect_sound();
+  EXPECT_EQ(engine.allocate(address_limit + 1, 16), nullptr);
+  EXPECT_EQ(engine.allocate(16, address_limit * 2), nullptr);
+}
+
+TS_ENGINE_TEST(LargeBlocks, ZeroedOnesAreNotWrittenToWhereMemoryIsClean) {
+  ThreadHeap& heap = make_heap();
+  const As as{heap};
+  engine::Engine engine;
+  const auto is_zero = [](void* p, std::size_t bytes) {
+    const auto* const begin = static_cast<const unsigned char*>(p);
+    return std::all_of(begin, begin + bytes, [](unsigned char byte) { return byte == 0; });
+  };
+  for (const std::size_t bytes : {std::size_t{100}, std::size_t{50'000}, std::size_t{300'000}}) {
+    void* const p = engine.allocate_zeroed(bytes);
+    EXPECT_TRUE(is_zero(p, bytes));
+    std::memset(p, 7, bytes);
+    engine.release(p);
+    void* const q = engine.allocate_zeroed(bytes);
+    EXPECT_EQ(q, p);
+    EXPECT_TRUE(is_zero(q, bytes));
+  }
+  fake_os::refuse_if([](const fake_os::Request& r) { return fake_os::can_fail(r.call); });
+  EXPECT_EQ(engine.allocate_zeroed(std::size_t{1} << 30), nullptr);
+}
+
+TS_ENGINE_TEST(LargeBlocks, MoveWithTheirPages) {
+  ThreadHeap& heap = make_heap();
+  const As as{heap};
+  engine::Engine engine;
+  constexpr std::size_t bytes = std::size_t{512} << 10;
+  auto* p = static_cast<unsigned char*>(engine.allocate(bytes, 16));
+  std::memset(p, 0x33, bytes);
+  EXPECT_EQ(engine.move(p, bytes), nullptr) << "no more than it has";
+  EXPECT_EQ(engine.move(p, address_limit * 2), nullptr);
+  void* const small = engine.allocate(200'000, 16);
+  EXPECT_EQ(engine.move(small, 300'000), nullptr) << "copying is cheaper";
+  EXPECT_EQ(engine.move(engine.allocate(64, 16), 300'000), nullptr);
+  auto* const moved = static_cast<unsigned char*>(engine.move(p, 2 * bytes));
+  ASSERT_NE(moved, nullptr);
+  EXPECT_NE(moved, p);
+  EXPECT_EQ(engine.bytes_of(moved), 2 * bytes);
+  EXPECT_GT(span_of(moved).pages, 2 * bytes / page_bytes) << "with a tail to grow into";
+  EXPECT_TRUE(std::all_of(moved, moved + bytes, [](unsigned char b) { return b == 0x33; }));
+  EXPECT_EQ(span_of(p).state, SpanState::free);
+  EXPECT_TRUE(span_of(p).zeroed);
+  expect_sound();
+  EXPECT_TRUE(engine.resize(moved, 2 * bytes + 1)) << "into the tail";
+  expect_sound();
+  // A system that moves no pages is not asked again.
+  fake_os::refuse_if([](const fake_os::Request& r) { return r.call == fake_os::Call::move_pages; });
+  EXPECT_EQ(engine.move(moved, 8 * bytes), nullptr);
+  EXPECT_TRUE(std::all_of(moved, moved + bytes, [](unsigned char b) { return b == 0x33; }));
+  fake_os::refuse_nothing();
+  fake_os::take_events();
+  EXPECT_EQ(engine.move(moved, 8 * bytes), nullptr);
+  EXPECT_TRUE(fake_os::take_events().empty());
+}
+
+TS_ENGINE_TEST(LargeBlocks, AMoveWithoutMemoryChangesNothing) {
+  ThreadHeap& heap = make_heap();
+  const As as{heap};
+  engine::Engine engine;
+  constexpr std::size_t bytes = std::size_t{512} << 10;
+  void* const p = engine.allocate(bytes, 16);
+  fake_os::refuse_if([](const fake_os::Request& r) { return fake_os::can_fail(r.call); });
+  EXPECT_EQ(engine.move(p, std::size_t{1} << 30), nullptr);
+  // Without a tail, if that much is granted.
+  fake_os::refuse_if([](const fake_os::Request& r) {
+    return r.call == fake_os::Call::commit && r.bytes > 8 * bytes;
+  });
+  void* const moved = engine.move(p, 8 * bytes);
+  ASSERT_NE(moved, nullptr);
+  EXPECT_EQ(span_of(moved).pages, 8 * bytes / page_bytes);
+  expect_sound();
+}
+
+// ---- the engine as a whole ----
+
+TS_ENGINE_TEST(Engine, GoodSizesAreUsableSizes) {
+  ThreadHeap& heap = make_heap();
+  const As as{heap};
+  engine::Engine engine;
+  for (std::size_t bytes = 1; bytes < 200'000; bytes += 977) {
+    void* const p = engine.allocate(bytes, 16);
+    EXPECT_EQ(engine.good_size(bytes), engine.bytes_of(p));
+    EXPECT_TRUE(engine.is_block(p, FoundBy::realloc));
+    engine.release(p);
+  }
+  EXPECT_EQ(engine.size_to_grow_into(1000, 1001), 1250U);
+  EXPECT_EQ(engine.size_to_grow_into(1000, 1250), 1250U);
+  EXPECT_EQ(engine.size_to_grow_into(1000, 900), 900U);
+  EXPECT_EQ(engine.size_to_grow_into(32768, 32769), 32769U);
+  expect_no_misuse();
+}
+
+TS_ENGINE_TEST(Engine, ASmallBlockStaysWhereItIsUntilItWouldBeHalfEmpty) {
+  ThreadHeap& heap = make_heap();
+  const As as{heap};
+  engine::Engine engine;
+  void* const p = engine.allocate(1024, 16);
+  EXPECT_TRUE(engine.resize(p, 1024));
+  EXPECT_TRUE(engine.resize(p, 513));
+  EXPECT_FALSE(engine.resize(p, 512));
+  EXPECT_FALSE(engine.resize(p, 1025));
+  EXPECT_TRUE(engine.resize(engine.allocate(64, 16), 1));
+}
+
+TS_ENGINE_TEST(Engine, ATrimLeavesNothingOfWhatIsFree) {
+  ThreadHeap& a = make_heap();
+  ThreadHeap& b = make_heap();
+  std::mt19937_64 random{3};
+  std::vector<void*> blocks;
+  for (int i = 0; i < 3000; ++i) blocks.push_back(allocate(i % 2 == 0 ? a : b, random() % 50'000));
+  for (std::size_t i = 0; i < blocks.size(); ++i) release(i % 3 == 0 ? a : b, blocks[i]);
+  expect_sound();
+  flush_heap(b);
+  {
+    const As as{a};
+    EXPECT_TRUE(engine::Engine{}.trim(0));
+  }
+  {
+    const As as{b};
+    engine::Engine{}.trim(0);
+  }
+  expect_sound();
+  EXPECT_EQ(engine::PageHeapTest::clean().pages(), engine::PageHeapTest::top());
+  const As as{engine::no_heap};
+  EXPECT_FALSE(engine::Engine{}.trim(0)) << "there is nothing";
+}
+
+// Four heaps allocate and free one another's blocks, whole or in part; every block keeps what was
+// written into it, and each step leaves the engine without a fault.
+void play(unsigned seed, bool may_refuse) {
+  std::mt19937_64 random{seed};
+  const auto below = [&](std::size_t n) { return random() % n; };
+  std::vector<ThreadHeap*> heaps;
+  for (int i = 0; i < 4; ++i) heaps.push_back(&make_heap());
+  struct Owned {
+    std::byte* p;
+    std::size_t bytes;
+    std::byte pattern;
+  };
+  std::vector<Owned> blocks;
+  const auto check = [](const Owned& o) {
+    ASSERT_EQ(o.p[0], o.pattern);
+    ASSERT_EQ(o.p[o.bytes - 1], o.pattern);
+    ASSERT_GE(engine::Engine::bytes_of(o.p), o.bytes);
+  };
+  std::uint64_t now = 1000;
+  if (may_refuse) fake_os::refuse_if([&](const fake_os::Request&) { return below(4) == 0; });
+  // Of a few sizes at a time, so that slabs fill and empty.
+  std::size_t largest = 100;
+  for (int step = 0; step < rounds(6000) && !::testing::Test::HasFailure(); ++step) {
+    if (step % 500 == 0) largest = std::size_t{16} << below(14);
+    const As as{*heaps[below(heaps.size())]};
+    engine::Engine engine;
+    const std::size_t kind = below(20);
+    if (kind < 9) {
+      const std::size_t bytes = below(largest) + 1;
+      auto* const p = static_cast<std::byte*>(
+          engine.allocate(bytes, std::size_t{16} << (below(8) == 0 ? below(12) : 0)));
+      if (p != nullptr) {
+        const auto pattern = static_cast<std::byte>(step % 251 + 1);
+        p[0] = p[bytes - 1] = pattern;
+        blocks.push_back({p, bytes, pattern});
+      } else {
+        EXPECT_TRUE(may_refuse);
+      }
+    } else if (kind < 17 || blocks.size() > 1500) {
+      const std::size_t count = below(8) == 0 ? below(300) : 1;
+      for (std::size_t i = 0; i < count && !blocks.empty(); ++i) {
+        std::swap(blocks[below(blocks.size())], blocks.back());
+        check(blocks.back());
+        engine.release(blocks.back().p);
+        blocks.pop_back();
+      }
+    } else if (kind == 17 && !blocks.empty()) {
+      Owned& o = blocks[below(blocks.size())];
+      const std::size_t bytes = below(2 * largest) + 1;
+      if (engine.resize(o.p, bytes)) {
+        o.bytes = bytes;
+        o.p[0] = o.p[bytes - 1] = o.pattern;
+      } else if (void* const moved = engine.move(o.p, bytes); moved != nullptr) {
+        o.p = static_cast<std::byte*>(moved);
+        ASSERT_EQ(o.p[0], o.pattern);
+        o.bytes = bytes;
+        o.p[bytes - 1] = o.pattern;
+      }
+      check(o);
+    } else if (kind == 18 && below(10) == 0) {
+      below(2) == 0 ? flush_heap(engine::own_heap())
+                    : static_cast<void>(engine.trim(below(1 << 20)));
+    } else {
+      now += below(300);
+      fake_os::set_clock(now);
+    }
+    if (step % 8 == 0) expect_sound("while heaps play");
+  }
+  fake_os::refuse_nothing();
+  for (const Owned& o : blocks) {
+    check(o);
+    release(*heaps[below(heaps.size())], o.p);
+  }
+  for (int i = 0; i < 2; ++i) {
+    for (ThreadHeap* const heap : heaps) flush_heap(*heap);
+  }
+  page_heap.trim(0);
+  expect_sound();
+  expect_no_misuse();
+  std::size_t in_use = 0;
+  page_heap.for_each([&](const Span& span) { in_use += span.state == SpanState::free ? 0 : 1; });
+  EXPECT_LE(in_use, may_refuse ? 1U : 0U) << "but for what a refused move left behind";
+}
+
+TEST(Engine, FourHeapsPlay) {
+  for (unsigned seed = 0; seed < 3; ++seed) in_child([seed] { play(seed, false); });
+}
+TEST(Engine, FourHeapsPlayUnderRefusals) {
+  for (unsigned seed = 3; seed < 6; ++seed) in_child([seed] { play(seed, true); });
+}
+
+}  // namespace
+}  // namespace ts::testing

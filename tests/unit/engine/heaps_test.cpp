@@ -1,0 +1,516 @@
+// Slabs, cache bins and refills, on heaps made by hand: several heaps in one thread, which takes one
+// after the other for its own.
+#include <algorithm>
+#include <cstring>
+
+#include "engine/abandoned.h"
+#include "engine/cache_bins.h"
+#include "engine/common_heap.h"
+#include "engine/large_blocks.h"
+#include "engine/reclaim.h"
+#include "engine/refill.h"
+#include "engine/remote_frees.h"
+#include "engine/slabs.h"
+#include "engine/span_cache.h"
+#include "unit/engine/fresh_engine.h"
+#include "unit/engine/page_heap_access.h"
+
+namespace ts::testing {
+namespace {
+
+using engine::Block;
+using engine::CacheBin;
+using engine::class_count;
+using engine::class_for;
+using engine::HeapHold;
+using engine::page_bytes;
+using engine::page_heap;
+using engine::page_map;
+using engine::size_classes;
+using engine::SizeClass;
+using engine::Span;
+using engine::SpanState;
+using engine::ThreadHeap;
+
+// A class of each kind of slab: short and dense, the largest of all, long.
+constexpr unsigned small_class = 4;  // 64 bytes
+constexpr unsigned last_class = class_for(engine::max_small_bytes);
+
+// ---- refill ----
+
+TS_ENGINE_TEST(Refill, CarvesAPageOfTheFirstSlabOfEachClass) {
+  ThreadHeap& heap = make_heap();
+  for (unsigned c = 1; c < class_count; ++c) {
+    const SizeClass& k = size_classes[c];
+    if (class_for(k.block_bytes) != c) continue;  // a class of the same size serves
+    void* const p = allocate(heap, k.block_bytes);
+    ASSERT_NE(p, nullptr);
+    const Span& slab = span_of(p);
+    EXPECT_EQ(heap.slabs[c], 1U);
+    EXPECT_EQ(slab.pages, k.first_slab_pages);
+    const std::uint32_t carved = std::min(k.carve_blocks, slab.slab_blocks);
+    EXPECT_EQ(slab.carved, carved);
+    EXPECT_EQ(used_by(slab), carved);
+    EXPECT_EQ(list_length(heap.bins[c].head), carved - 1);
+    EXPECT_EQ(engine::counted_blocks(heap, c), static_cast<std::int32_t>(carved) - 1);
+    EXPECT_EQ(slab.listed, carved < slab.slab_blocks);
+    expect_sound();
+  }
+}
+
+TS_ENGINE_TEST(Refill, TakesAWholeShortListAndLetsTheBinExceedItsCapacity) {
+  ThreadHeap& heap = make_heap();
+  const SizeClass& k = size_classes[1];
+  std::vector<void*> blocks;
+  const std::uint32_t in_slab = engine::blocks_in_slab(k, 1);
+  for (std::uint32_t i = 0; i < in_slab; ++i) blocks.push_back(allocate(heap, 16));
+  for (void* const p : blocks) release(heap, p);
+  flush_bin_of(heap, 1);
+  const Span& slab = span_of(blocks[0]);
+  EXPECT_EQ(slab.free_blocks, in_slab);
+  allocate(heap, 16);
+  EXPECT_EQ(slab.free_list, nullptr);
+  EXPECT_LT(heap.bins[1].capacity_left, 0);
+  EXPECT_EQ(list_length(heap.bins[1].head), in_slab - 1);
+  expect_sound();
+  // As long as that is so, frees bypass the bin.
+  void* const p = allocate(heap, 16);
+  release(heap, p);
+  EXPECT_EQ(slab.free_list, static_cast<Block*>(p));
+  EXPECT_TRUE(slab.listed);
+  expect_sound();
+  // A flush sends all of the list to its one slab.
+  flush_bin_of(heap, 1);
+  EXPECT_EQ(slab.free_blocks + used_by(slab), in_slab);
+  EXPECT_EQ(used_by(slab), 1U);
+  expect_sound();
+}
+
+TS_ENGINE_TEST(Refill, TakesFromSeveralSlabsUntilHalfOfTheBinIsFull) {
+  ThreadHeap& heap = make_heap();
+  const SizeClass& k = size_classes[small_class];
+  std::vector<void*> blocks;
+  for (std::uint32_t i = 0; i < 4 * engine::blocks_in_slab(k, 1); ++i)
+    blocks.push_back(allocate(heap, k.block_bytes));
+  expect_sound();
+  // A few blocks of each slab come back.
+  std::vector<Span*> slabs;
+  for (std::size_t i = 0; i < blocks.size(); i += engine::blocks_in_slab(k, 1)) {
+    for (std::size_t j = 0; j < 10; ++j) release(heap, blocks[i + j]);
+    slabs.push_back(&span_of(blocks[i]));
+  }
+  flush_bin_of(heap, small_class);
+  expect_sound();
+  for (const Span* const slab : slabs) EXPECT_EQ(slab->free_blocks, 10U);
+  allocate(heap, k.block_bytes);
+  EXPECT_EQ(engine::counted_blocks(heap, small_class), 39);
+  for (const Span* const slab : slabs) {
+    EXPECT_EQ(slab->free_blocks, 0U);
+    EXPECT_FALSE(slab->listed);
+  }
+  expect_sound();
+}
+
+TS_ENGINE_TEST(Refill, TakesAPartOfALongSlabsList) {
+  ThreadHeap& heap = make_heap();
+  const unsigned c = long_class();
+  const SizeClass& k = size_classes[c];
+  std::vector<void*> blocks;
+  for (std::uint32_t i = 0; i < 3 * engine::blocks_in_slab(k, k.slab_pages); ++i)
+    blocks.push_back(allocate(heap, k.block_bytes));
+  EXPECT_EQ(heap.slabs[c], 4U);
+  Span& slab = *engine::slab_of(blocks.back(), k);
+  EXPECT_EQ(slab.pages, k.slab_pages);
+  // All of a full long slab, but one block, so that it stays.
+  Span& full = *engine::slab_of(blocks[blocks.size() / 2], k);
+  bool keeps_one = true;
+  for (void* const p : blocks) {
+    if (engine::slab_of(p, k) != &full) continue;
+    if (!keeps_one) release(heap, p);
+    keeps_one = false;
+  }
+  flush_bin_of(heap, c);
+  const std::uint32_t free_before = full.free_blocks;
+  EXPECT_GT(free_before, 0U);
+  allocate(heap, k.block_bytes);
+  EXPECT_EQ(full.free_blocks + std::min(free_before, k.bin_blocks), free_before);
+  expect_sound();
+}
+
+TS_ENGINE_TEST(Refill, CollectsBeforeItTouchesFreshMemory) {
+  ThreadHeap& heap = make_heap();
+  ThreadHeap& other = make_heap();
+  const SizeClass& k = size_classes[small_class];
+  const std::uint32_t in_slab = engine::blocks_in_slab(k, 1);
+  std::vector<void*> blocks;
+  for (std::uint32_t i = 0; i < in_slab; ++i) blocks.push_back(allocate(heap, k.block_bytes));
+  Span& slab = span_of(blocks[0]);
+  EXPECT_FALSE(slab.listed);
+  for (std::uint32_t i = 0; i < k.carve_blocks; ++i) release(other, blocks[i]);
+  EXPECT_EQ(pending_of(slab), k.carve_blocks);
+  expect_sound();
+  allocate(heap, k.block_bytes);
+  EXPECT_EQ(heap.slabs[small_class], 1U);
+  EXPECT_EQ(pending_of(slab), 0U);
+  expect_sound();
+}
+
+TS_ENGINE_TEST(Refill, FailsWithoutMemoryAndSucceedsLater) {
+  ThreadHeap& heap = make_heap();
+  fake_os::refuse_if([](const fake_os::Request& r) { return fake_os::can_fail(r.call); });
+  errno = 0;
+  EXPECT_EQ(allocate(heap, 16), nullptr);
+  EXPECT_EQ(errno, ENOMEM);
+  EXPECT_EQ(fake_os::explained_refusals(), 1U);
+  EXPECT_EQ(heap.slabs[1], 0U);
+  expect_sound();
+  fake_os::refuse_nothing();
+  EXPECT_NE(allocate(heap, 16), nullptr);
+  expect_sound();
+}
+
+TS_ENGINE_TEST(Refill, OneRefillInTurnCollectsForAllClasses) {
+  ThreadHeap& heap = make_heap();
+  ThreadHeap& other = make_heap();
+  void* const p = allocate(heap, 4096);
+  {
+    const As as{engine::ended_heap};
+    engine::Engine{}.release(p);  // pending at once
+  }
+  (void)other;
+  EXPECT_EQ(pending_of(span_of(p)), 1U);
+  for (unsigned i = 0; i < class_count; ++i) {  // each refill of another class looks at one bin
+    flush_bin_of(heap, 1);
+    allocate(heap, 16);
+  }
+  EXPECT_EQ(pending_of(span_of(p)), 0U);
+  expect_sound();
+}
+
+// ---- frees and slabs ----
+
+TS_ENGINE_TEST(Slabs, AFreeBeyondTheBinGoesToItsSlab) {
+  ThreadHeap& heap = make_heap();
+  const SizeClass& k = size_classes[small_class];
+  const std::uint32_t capacity = engine::bin_capacity(heap, k);
+  std::vector<void*> blocks;
+  for (std::uint32_t i = 0; i < 2 * capacity + 100; ++i)
+    blocks.push_back(allocate(heap, k.block_bytes));
+  flush_bin_of(heap, small_class);
+  for (std::uint32_t i = 0; i < capacity; ++i) release(heap, blocks[i]);
+  EXPECT_EQ(heap.bins[small_class].capacity_left, 0);
+  expect_sound();
+  for (std::uint32_t i = capacity; i < blocks.size(); ++i) {
+    Span& slab = span_of(blocks[i]);
+    const std::uint32_t before = used_by(slab);
+    const bool stays = before > 1 || heap.partial[small_class] == &slab;
+    release(heap, blocks[i]);
+    EXPECT_EQ(heap.bins[small_class].capacity_left, 0);
+    if (stays && slab.state == SpanState::slab) {
+      EXPECT_EQ(used_by(slab), before - 1);
+    }
+    expect_sound();
+  }
+}
+
+TS_ENGINE_TEST(Slabs, OneEmptyShortSlabOfAClassStays) {
+  ThreadHeap& heap = make_heap();
+  const SizeClass& k = size_classes[small_class];
+  std::vector<void*> blocks;
+  for (std::uint32_t i = 0; i < 3 * engine::blocks_in_slab(k, 1); ++i)
+    blocks.push_back(allocate(heap, k.block_bytes));
+  EXPECT_EQ(heap.slabs[small_class], 3U);
+  for (void* const p : blocks) release(heap, p);
+  flush_bin_of(heap, small_class);
+  expect_sound();
+  EXPECT_EQ(heap.slabs[small_class], 1U);
+  EXPECT_EQ(engine::PageHeapTest::dirty().pages(), 2U);
+  {
+    const HeapHold hold{heap};
+    engine::retire_empty_slabs(heap);
+  }
+  EXPECT_EQ(heap.slabs[small_class], 0U);
+  EXPECT_EQ(heap.partial[small_class], nullptr);
+  EXPECT_EQ(engine::PageHeapTest::dirty().pages(), 3U);
+  expect_sound();
+}
+
+TS_ENGINE_TEST(Slabs, AnEmptyLongSlabIsRetiredThoughItIsTheOnlyOne) {
+  ThreadHeap& heap = make_heap();
+  const SizeClass& k = size_classes[last_class];
+  std::vector<void*> blocks;
+  for (std::uint32_t i = 0; i < 1 + engine::blocks_in_slab(k, k.slab_pages); ++i)
+    blocks.push_back(allocate(heap, k.block_bytes));
+  ASSERT_EQ(heap.slabs[last_class], 2U);
+  Span* const first = engine::slab_of(blocks[0], k);
+  ASSERT_LT(first->pages, k.slab_pages);
+  // The short first one is used up, so the long one alone is listed.
+  for (std::size_t i = 1; i < blocks.size(); ++i) release(heap, blocks[i]);
+  flush_bin_of(heap, last_class);
+  EXPECT_EQ(heap.slabs[last_class], 1U);
+  release(heap, blocks[0]);
+  flush_bin_of(heap, last_class);
+  EXPECT_EQ(heap.slabs[last_class], 1U) << "a first slab stays";
+  expect_sound();
+}
+
+TS_ENGINE_TEST(Slabs, ABinThatAlonePinsALongSlabIsFlushed) {
+  ThreadHeap& heap = make_heap();
+  for (unsigned c = 1; c < class_count; ++c) {
+    const SizeClass& k = size_classes[c];
+    if (k.slab_pages == 1 || class_for(k.block_bytes) != c) continue;
+    std::vector<void*> blocks;
+    for (std::uint32_t i = 0; i < 1 + 3 * engine::blocks_in_slab(k, k.slab_pages); ++i)
+      blocks.push_back(allocate(heap, k.block_bytes));
+    const std::uint32_t slabs = heap.slabs[c];
+    EXPECT_GE(slabs, 3U);
+    for (void* const p : blocks) release(heap, p);
+    expect_sound();
+    // Without a flush by hand: what is left is at most what the bin holds.
+    std::uint32_t long_ones = 0;
+    page_heap.for_each([&](const Span& span) {
+      if (span.state == SpanState::slab && span.size_class == c && span.pages > 1 &&
+          used_by(span) != 0)
+        ++long_ones;
+    });
+    EXPECT_LE(long_ones, 2U) << c;
+    EXPECT_LT(heap.slabs[c], slabs);
+    flush_heap(heap);
+    expect_sound();
+    EXPECT_EQ(heap.slabs[c], 0U);
+  }
+}
+
+TS_ENGINE_TEST(Slabs, ABlockIsFoundByEachOfItsPages) {
+  ThreadHeap& heap = make_heap();
+  const SizeClass& k = size_classes[last_class];
+  allocate(heap, k.block_bytes);
+  for (int i = 0; i < 6; ++i) {
+    auto* const p = static_cast<std::byte*>(allocate(heap, k.block_bytes));
+    const Span* const slab = engine::slab_of(p, k);
+    for (std::size_t at = 0; at < k.block_bytes; at += 1000) {
+      const engine::BlockPlace place = engine::place_of(p + at, k);
+      ASSERT_EQ(page_map.spans + place.slab_page, slab);
+      ASSERT_EQ(engine::block_at(*slab, place.number), p);
+      ASSERT_EQ(place.is_beginning, at == 0);
+    }
+  }
+}
+
+TS_ENGINE_TEST(Slabs, MoreReturnsThanUsesAreReported) {
+  ThreadHeap& heap = make_heap();
+  void* const p = allocate(heap, 16);
+  Span& slab = span_of(p);
+  const std::uint32_t before = used_by(slab);
+  engine::sub_used(slab, before + 1);
+  expect_misuse(Misuse::damaged_list, FoundBy::a_later_call, engine::memory_of(&slab));
+  EXPECT_EQ(used_by(slab), 0U);
+}
+
+TS_ENGINE_TEST(Slabs, AnEmptySlabWithABlockTwiceIsGivenToNoOne) {
+  ThreadHeap& heap = make_heap();
+  const SizeClass& k = size_classes[small_class];
+  std::vector<void*> blocks;
+  for (std::uint32_t i = 0; i < 2 * engine::blocks_in_slab(k, 1) + 1; ++i)
+    blocks.push_back(allocate(heap, k.block_bytes));
+  Span& slab = span_of(blocks[0]);
+  ASSERT_NE(&slab, &span_of(blocks.back()));
+  {
+    const HeapHold hold{heap};
+    for (const bool listed : {true, false}) {
+      // As after a double free that went unnoticed.
+      slab.free_blocks = slab.carved + 1;
+      slab.used.store(0);
+      slab.free_list = listed ? static_cast<Block*>(blocks[0]) : nullptr;
+      slab.free_list != nullptr ? slab.free_list->next = nullptr : nullptr;
+      slab.next = &slab;  // not the only one
+      EXPECT_FALSE(engine::relist_or_retire(heap, slab));
+      EXPECT_FALSE(slab.listed);
+      EXPECT_EQ(slab.free_list, nullptr);
+      expect_misuse(Misuse::damaged_list, FoundBy::a_later_call, engine::memory_of(&slab));
+    }
+  }
+  EXPECT_EQ(slab.state, SpanState::slab) << "its memory is not free";
+}
+
+// ---- cache bins ----
+
+TS_ENGINE_TEST(CacheBins, AreLastInFirstOut) {
+  ThreadHeap& heap = make_heap();
+  void* const a = allocate(heap, 100);
+  void* const b = allocate(heap, 100);
+  release(heap, a);
+  release(heap, b);
+  EXPECT_EQ(allocate(heap, 100), b);
+  EXPECT_EQ(allocate(heap, 100), a);
+  expect_sound();
+}
+
+TS_ENGINE_TEST(CacheBins, OfTheFirstHeapsAreWide) {
+  for (std::uint32_t i = 1; i <= engine::max_heaps_with_wide_bins + 2; ++i) {
+    const ThreadHeap& heap = make_heap();
+    EXPECT_EQ(heap.has_wide_bins, i <= engine::max_heaps_with_wide_bins);
+    for (unsigned c = 1; c < class_count; ++c) {
+      EXPECT_EQ(static_cast<std::uint32_t>(heap.bins[c].capacity_left),
+                i <= 16 ? size_classes[c].wide_bin_blocks : size_classes[c].bin_blocks);
+    }
+    EXPECT_EQ(heap.self >> engine::heap_shift, i);
+  }
+  expect_sound();
+}
+
+TS_ENGINE_TEST(CacheBins, AFlushSendsForeignBlocksToTheirHeap) {
+  ThreadHeap& heap = make_heap();
+  ThreadHeap& other = make_heap();
+  // Blocks that share no cache line stay with the thread that frees them.
+  std::vector<void*> blocks;
+  for (int i = 0; i < 8; ++i) blocks.push_back(allocate(heap, 1024));
+  for (void* const p : blocks) release(other, p);
+  const unsigned c = class_for(1024);
+  ASSERT_EQ(size_classes[c].block_bytes % cache_line_bytes, 0U);
+  EXPECT_EQ(list_length(other.bins[c].head), 8U);
+  EXPECT_EQ(pending_of(span_of(blocks[0])), 0U);
+  expect_sound();
+  flush_heap(other);
+  EXPECT_EQ(other.bins[c].head, nullptr);
+  expect_sound();
+  EXPECT_EQ(pending_of(*engine::slab_of(blocks[0], size_classes[c])), 8U);
+  EXPECT_TRUE(collect_from(heap));
+  expect_sound();
+  flush_heap(heap);
+  EXPECT_EQ(heap.slabs[c], 0U);
+}
+
+TS_ENGINE_TEST(CacheBins, ADamagedListIsReportedByAFlush) {
+  ThreadHeap& heap = make_heap();
+  allocate(heap, 64);
+  auto* const p = static_cast<Block*>(allocate(heap, 64));
+  void* const foreign = allocate(heap, 200);
+  release(heap, p);
+  // A link to a block of another class.
+  p->next = static_cast<Block*>(foreign);
+  flush_bin_of(heap, small_class);
+  expect_misuse(Misuse::damaged_list, FoundBy::a_later_call, foreign);
+  // A list that goes on where its count ends.
+  ThreadHeap& fresh = make_heap();
+  allocate(fresh, 64);
+  fresh.bins[small_class].capacity_left += 3;
+  flush_bin_of(fresh, small_class);
+  const std::vector<fake_os::ReportedMisuse> misuses = fake_os::take_misuses();
+  ASSERT_EQ(misuses.size(), 1U);
+  EXPECT_EQ(misuses[0].kind, Misuse::damaged_list);
+  // A link into the middle of a block.
+  auto* const r = static_cast<Block*>(allocate(heap, 64));
+  release(heap, r);
+  auto* const middle = reinterpret_cast<Block*>(reinterpret_cast<std::byte*>(r) + 32);
+  middle->next = nullptr;
+  r->next = middle;
+  flush_bin_of(heap, small_class);
+  expect_misuse(Misuse::no_beginning, FoundBy::a_later_call, middle);
+}
+
+TS_ENGINE_TEST(CacheBins, ARingOnASlabsListIsCutAndReported) {
+  ThreadHeap& heap = make_heap();
+  std::vector<Block*> blocks;
+  const std::uint32_t in_slab = engine::blocks_in_slab(size_classes[1], 1);
+  for (std::uint32_t i = 0; i < in_slab; ++i)
+    blocks.push_back(static_cast<Block*>(allocate(heap, 16)));
+  for (Block* const p : blocks) release(heap, p);
+  flush_bin_of(heap, 1);
+  allocate(heap, 16);  // takes the whole list, and exceeds the capacity
+  auto* const p = static_cast<Block*>(allocate(heap, 16));
+  release(heap, p);  // to the slab's list
+  Span& slab = span_of(p);
+  p->next = p;
+  flush_bin_of(heap, 1);
+  expect_misuse(Misuse::damaged_list, FoundBy::a_later_call, p);
+  EXPECT_EQ(slab.free_blocks, in_slab - 1);
+}
+
+TS_ENGINE_TEST(CacheBins, ABinThatGivesMoreThanItGotIsDroppedByALaterRefill) {
+  ThreadHeap& heap = make_heap();
+  auto* const p = static_cast<Block*>(allocate(heap, 64));
+  const std::uint32_t capacity = engine::bin_capacity(heap, size_classes[small_class]);
+  p->next = p;  // a ring of one
+  heap.bins[small_class].head = p;
+  heap.bins[small_class].capacity_left = static_cast<std::int32_t>(capacity) + 2;
+  for (unsigned i = 0; i < class_count; ++i) {
+    flush_bin_of(heap, 1);
+    allocate(heap, 16);
+  }
+  expect_misuse(Misuse::damaged_list, FoundBy::a_later_call, p);
+  EXPECT_EQ(heap.bins[small_class].head, nullptr);
+  EXPECT_EQ(engine::counted_blocks(heap, small_class), 0);
+}
+
+TS_ENGINE_TEST(CacheBins, ALinkToNowhereIsReportedByARefill) {
+  ThreadHeap& heap = make_heap();
+  allocate(heap, 64);
+  heap.bins[small_class].head = reinterpret_cast<Block*>(0x1000);
+  EXPECT_NE(allocate(heap, 64), nullptr);
+  expect_misuse(Misuse::damaged_list, FoundBy::a_later_call, reinterpret_cast<void*>(0x1000));
+  // And a list that ended before its count.
+  heap.bins[small_class].head = nullptr;
+  EXPECT_NE(allocate(heap, 64), nullptr);
+  expect_misuse(Misuse::damaged_list, FoundBy::a_later_call, nullptr);
+  // One that went on after it, too, if only by two.
+  heap.bins[small_class] = {
+      nullptr,
+      static_cast<std::int32_t>(engine::bin_capacity(heap, size_classes[small_class])) + 2};
+  EXPECT_NE(allocate(heap, 64), nullptr);
+  EXPECT_FALSE(fake_os::take_misuses().empty());
+}
+
+TS_ENGINE_TEST(CacheBins, AListOfALongSlabThatEndsEarlyIsReportedByARefill) {
+  ThreadHeap& heap = make_heap();
+  const unsigned c = long_class();
+  const SizeClass& k = size_classes[c];
+  std::vector<void*> blocks;
+  for (std::uint32_t i = 0; i < 2 * engine::blocks_in_slab(k, k.slab_pages); ++i)
+    blocks.push_back(allocate(heap, k.block_bytes));
+  Span& slab = *engine::slab_of(blocks.back(), k);
+  int left = 4;
+  for (void* const p : blocks) {
+    if (engine::slab_of(p, k) == &slab && left-- > 0) release(heap, p);
+  }
+  flush_bin_of(heap, c);
+  ASSERT_EQ(heap.partial[c], &slab);
+  ASSERT_GE(slab.free_blocks, 3U);
+  Block* const first = slab.free_list;
+  first->next = nullptr;
+  EXPECT_EQ(allocate(heap, k.block_bytes), first);
+  expect_misuse(Misuse::damaged_list, FoundBy::a_later_call, first);
+}
+
+TS_ENGINE_TEST(CacheBins, ARecountFindsTheLengthOrDropsARing) {
+  ThreadHeap& heap = make_heap();
+  void* const p = allocate(heap, 64);
+  const std::int32_t before = heap.bins[small_class].capacity_left;
+  heap.bins[small_class].capacity_left += 1;  // cut off by a fork
+  auto* const q = static_cast<Block*>(allocate(heap, 200));
+  q->next = q;
+  heap.bins[class_for(200)].head = q;
+  engine::recount_bins(heap);
+  EXPECT_EQ(heap.bins[small_class].capacity_left, before);
+  EXPECT_EQ(heap.bins[class_for(200)].head, nullptr);
+  release(heap, p);
+}
+
+// ---- holds ----
+
+TS_ENGINE_TEST(HeapHolds, Nest) {
+  ThreadHeap& heap = make_heap();
+  {
+    const HeapHold outer{heap};
+    EXPECT_EQ(heap.holder.load(), engine::Holder::owner);
+    {
+      const HeapHold inner{heap};
+      EXPECT_FALSE(engine::try_hold(heap, engine::Holder::reclaimer));
+    }
+    EXPECT_EQ(heap.holder.load(), engine::Holder::owner);
+  }
+  EXPECT_EQ(heap.holder.load(), engine::Holder::none);
+}
+
+}  // namespace
+}  // namespace ts::testing
