@@ -49,8 +49,8 @@ struct Event {
 };
 
 // Everything works again; the break goes to the beginning of a fresh region (`break_offset` beyond
-// it); counts, the log and what was scripted are empty. Mappings stay: threads keep theirs beyond the
-// life of a heap.
+// it); counts, the log and what was scripted are empty. Mappings stay: threads keep theirs beyond
+// the life of a heap.
 void reset(std::size_t break_offset = 0);
 
 // Called before each call, without any lock held; true refuses it. May move the break.

@@ -17,8 +17,8 @@ using engine::page_map;
 using fake_os::Call;
 using fake_os::Request;
 
-// All tables have zero-filled elements of the first `pages`, and the pages can be committed. What is
-// written to is reset.
+// All tables have zero-filled elements of the first `pages`, and the pages can be committed. What
+// is written to is reset.
 void use_tables(const AddressRange& range) {
   const std::size_t pages = range.pages();
   if (pages == 0) return;

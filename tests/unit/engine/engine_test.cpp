@@ -1,4 +1,5 @@
-// Large blocks, span caches, and the engine as a whole: four heaps that play with one another's blocks.
+// Large blocks, span caches, and the engine as a whole: four heaps that play with one another's
+// blocks.
 #include <algorithm>
 #include <cstring>
 

@@ -52,7 +52,7 @@ namespace ts::testing {
 
 // No part of the engine has a fault.
 inline void expect_sound(const char* when = "") {
-  const engine::Fault fault = engine::find_engine_fault();
+  const Fault fault = engine::find_engine_fault();
   ASSERT_FALSE(fault) << fault.equation << ' ' << when << " at " << fault.where;
 }
 

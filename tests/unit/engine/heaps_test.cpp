@@ -1,5 +1,5 @@
-// Slabs, cache bins and refills, on heaps made by hand: several heaps in one thread, which takes one
-// after the other for its own.
+// Slabs, cache bins and refills, on heaps made by hand: several heaps in one thread, which takes
+// one after the other for its own.
 #include <algorithm>
 #include <cstring>
 

@@ -279,7 +279,7 @@ class Oracle {
 
   // The spans are what the oracle says, page by page, and none can be merged.
   void compare() {
-    const engine::Fault fault = page_heap.find_fault();
+    const Fault fault = page_heap.find_fault();
     ASSERT_FALSE(fault) << fault.equation;
     ASSERT_EQ(engine::PageHeapTest::top(), pages_.size());
     ASSERT_EQ(page_heap.totals().segment_bytes, pages_.size() * page_bytes);

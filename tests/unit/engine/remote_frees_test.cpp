@@ -1,4 +1,5 @@
-// Frees of other heaps' blocks, their collection by the owner, and reclaims: on heaps of one thread.
+// Frees of other heaps' blocks, their collection by the owner, and reclaims: on heaps of one
+// thread.
 #include "engine/remote_frees.h"
 
 #include <algorithm>

@@ -1,0 +1,219 @@
+// Which large blocks get huge pages, with a system that says what was touched as the test wants it.
+#include "engine/huge_pages.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "engine/huge_page_probe.h"
+#include "engine/page_heap.h"
+#include "unit/engine/fresh_engine.h"
+
+namespace ts::testing {
+namespace {
+
+using engine::huge_page_bytes;
+using engine::page_bytes;
+using fake_os::Call;
+using fake_os::Event;
+
+constexpr std::size_t mebibyte = std::size_t{1} << 20;
+
+// A thread that asks for large blocks, and what each made it ask of the system.
+struct Requests {
+  engine::ThreadHeap& heap = make_heap();
+  As as{heap};
+  engine::Engine engine;
+  std::vector<Event> wishes;
+
+  std::byte* allocate(std::size_t bytes, std::size_t alignment = 16) {
+    fake_os::take_events();
+    auto* const p = static_cast<std::byte*>(engine.allocate(bytes, alignment));
+    EXPECT_NE(p, nullptr);
+    look();
+    return p;
+  }
+  void look() {
+    wishes.clear();
+    for (const Event& event : fake_os::take_events()) {
+      if (event.call == Call::prefer_huge_pages || event.call == Call::refuse_huge_pages)
+        wishes.push_back(event);
+    }
+  }
+};
+
+bool is(const Event& event, Call call, const std::byte* begin, std::size_t bytes) {
+  return event.call == call && event.begin == begin && event.bytes == bytes;
+}
+
+// All pages of each range were touched, or none.
+void touch_all() {
+  fake_os::answer_touched_pages([](const std::byte*, std::size_t, std::size_t n) { return n; });
+}
+void touch_none() {
+  fake_os::answer_touched_pages([](const std::byte*, std::size_t, std::size_t) { return 0U; });
+}
+
+TS_ENGINE_TEST(HugePages, BlocksBelow4MebibytesAskForNothing) {
+  Requests r;
+  for (int i = 0; i < 20; ++i) {
+    r.allocate(4 * mebibyte - page_bytes);
+    EXPECT_TRUE(r.wishes.empty());
+  }
+}
+
+TS_ENGINE_TEST(HugePages, TheFirstBlockIsAProbeWithSmallPages) {
+  Requests r;
+  std::byte* const p = r.allocate(4 * mebibyte);
+  ASSERT_EQ(r.wishes.size(), 1U);
+  EXPECT_TRUE(is(r.wishes[0], Call::refuse_huge_pages, p, 4 * mebibyte));
+}
+
+TS_ENGINE_TEST(HugePages, WithoutEvidenceLaterBlocksGetNone) {
+  Requests r;
+  touch_none();
+  r.allocate(8 * mebibyte);
+  for (int i = 2; i <= 8; ++i) {
+    r.allocate(8 * mebibyte);
+    EXPECT_TRUE(r.wishes.empty()) << "nobody has asked for any";
+  }
+  std::byte* const p = r.allocate(8 * mebibyte);  // one in eight is a probe again
+  ASSERT_EQ(r.wishes.size(), 1U);
+  EXPECT_TRUE(is(r.wishes[0], Call::refuse_huge_pages, p, 8 * mebibyte));
+}
+
+TS_ENGINE_TEST(HugePages, AFilledProbeSpeaksForBlocksOfFourTimesItsLength) {
+  Requests r;
+  touch_all();
+  std::byte* const probe = r.allocate(8 * mebibyte);
+  EXPECT_EQ(r.wishes.size(), 1U);
+  std::byte* const p = r.allocate(32 * mebibyte);
+  ASSERT_EQ(r.wishes.size(), 1U);
+  EXPECT_EQ(r.wishes[0].call, Call::prefer_huge_pages);
+  EXPECT_EQ(address_of(r.wishes[0].begin) % huge_page_bytes, 0U);
+  EXPECT_EQ(r.wishes[0].bytes % huge_page_bytes, 0U);
+  EXPECT_GE(r.wishes[0].begin, p);
+  EXPECT_LT(r.wishes[0].begin, p + huge_page_bytes);
+  // A longer one is a probe itself, with small pages all over.
+  std::byte* const longer = r.allocate(32 * mebibyte + page_bytes);
+  ASSERT_EQ(r.wishes.size(), 1U);
+  EXPECT_TRUE(is(r.wishes[0], Call::refuse_huge_pages, longer, 32 * mebibyte + page_bytes));
+  // Which speaks for longer ones still, once it is filled.
+  r.allocate(128 * mebibyte);
+  ASSERT_EQ(r.wishes.size(), 1U);
+  EXPECT_EQ(r.wishes[0].call, Call::prefer_huge_pages);
+  r.engine.release(probe);
+}
+
+TS_ENGINE_TEST(HugePages, SevenInEightOfTheLookedAtPagesFillABlock) {
+  for (const std::size_t touched : {27U, 28U}) {
+    in_child([touched] {
+      Requests r;
+      fake_os::answer_touched_pages([touched](const std::byte*, std::size_t, std::size_t n) {
+        EXPECT_EQ(n, 32U);
+        return touched;
+      });
+      r.allocate(8 * mebibyte);
+      r.allocate(8 * mebibyte);
+      EXPECT_EQ(!r.wishes.empty(), touched >= 28);
+    });
+  }
+}
+
+TS_ENGINE_TEST(HugePages, AProbeAmongPromisingBlocksHasSmallPagesInItsMiddle) {
+  Requests r;
+  touch_all();
+  constexpr std::size_t bytes = 16 * mebibyte;
+  r.allocate(bytes);
+  for (int i = 2; i <= 8; ++i) {
+    r.allocate(bytes);
+    EXPECT_EQ(r.wishes.size(), 1U) << i;
+  }
+  std::byte* const p = r.allocate(bytes);  // the ninth
+  ASSERT_EQ(r.wishes.size(), 2U);
+  EXPECT_EQ(r.wishes[0].call, Call::prefer_huge_pages);
+  EXPECT_EQ(r.wishes[1].call, Call::refuse_huge_pages);
+  EXPECT_EQ(r.wishes[1].bytes, huge_page_bytes);
+  const std::byte* const window = r.wishes[1].begin;
+  EXPECT_EQ(address_of(window) % huge_page_bytes, 0U);
+  EXPECT_GT(window, p + bytes / 4);
+  EXPECT_LT(window, p + 3 * bytes / 4);
+  // The window is what tells: huge pages elsewhere are touched as a whole.
+  fake_os::answer_touched_pages([window](const std::byte* begin, std::size_t, std::size_t n) {
+    return begin == window ? 0 : n;
+  });
+  r.allocate(bytes);
+  EXPECT_EQ(r.wishes.size(), 1U);
+  EXPECT_EQ(r.wishes[0].call, Call::refuse_huge_pages) << "an earlier block may have asked here";
+  touch_all();
+  r.allocate(bytes);
+  ASSERT_EQ(r.wishes.size(), 1U);
+  EXPECT_EQ(r.wishes[0].call, Call::prefer_huge_pages) << "the window was filled later";
+}
+
+TS_ENGINE_TEST(HugePages, TheLastHugePageReachesIntoCleanMemoryBehindTheBlock) {
+  Requests r;
+  touch_all();
+  r.allocate(64 * mebibyte);
+  // Committed memory goes by huge pages: what follows is clean up to the end of one.
+  std::byte* const p = r.allocate(20 * mebibyte + page_bytes);
+  ASSERT_EQ(r.wishes.size(), 1U);
+  const std::byte* const end = r.wishes[0].begin + r.wishes[0].bytes;
+  EXPECT_GE(end, p + 20 * mebibyte + page_bytes);
+  EXPECT_EQ(address_of(end) % huge_page_bytes, 0U);
+  // But not where the next one has to begin at a huge page, too.
+  std::byte* const q = r.allocate(20 * mebibyte + page_bytes, huge_page_bytes);
+  ASSERT_EQ(r.wishes.size(), 1U);
+  EXPECT_LE(r.wishes[0].begin + r.wishes[0].bytes, q + 20 * mebibyte + page_bytes);
+  EXPECT_EQ(r.wishes[0].begin, q);
+  EXPECT_EQ(r.wishes[0].bytes, 20 * mebibyte);
+}
+
+TS_ENGINE_TEST(HugePages, AReleaseIsTheLastWordOnAProbe) {
+  Requests r;
+  touch_none();
+  std::byte* const p = r.allocate(8 * mebibyte);
+  std::byte* const other = r.allocate(8 * mebibyte);
+  r.allocate(mebibyte);     // so that what is free is not the end
+  r.engine.release(other);  // no probe: nothing is looked at
+  touch_all();
+  r.engine.release(p);
+  touch_none();  // whatever is there later says nothing of it
+  r.allocate(32 * mebibyte);
+  EXPECT_TRUE(std::any_of(r.wishes.begin(), r.wishes.end(), [](const Event& event) {
+    return event.call == Call::prefer_huge_pages;
+  }));
+}
+
+TS_ENGINE_TEST(HugePages, AfterManyRequestsAllPiecesBecomeOneAgain) {
+  ASSERT_NE(engine::page_heap.allocate(1, 1, 0, engine::PageHeap::From::anywhere), nullptr);
+  engine::Span* const span =
+      engine::page_heap.allocate(256, 1, 0, engine::PageHeap::From::anywhere);
+  ASSERT_NE(span, nullptr);
+  touch_none();
+  const std::byte* const base = reinterpret_cast<std::byte*>(engine::page_map.base);
+  const std::size_t all = engine::page_map.page_count.load() * page_bytes;
+  for (int i = 1; i <= 8192; ++i) {
+    fake_os::take_events();
+    engine::choose_page_size(*span, 1);
+    const std::vector<Event> events = fake_os::take_events();
+    const bool mends = std::any_of(events.begin(), events.end(), [&](const Event& event) {
+      return is(event, Call::refuse_huge_pages, base, all);
+    });
+    ASSERT_EQ(mends, i == 8192) << i;
+  }
+}
+
+TS_ENGINE_TEST(HugePages, AWishIsTakenBackOnlyWhereOneWasMade) {
+  std::byte memory[1] = {};
+  engine::refuse_inherited_huge_pages(memory, 1);
+  EXPECT_TRUE(fake_os::take_events().empty());
+  engine::ask_for_huge_pages(memory, 1);
+  engine::refuse_inherited_huge_pages(memory, 1);
+  const std::vector<Event> events = fake_os::take_events();
+  ASSERT_EQ(events.size(), 2U);
+  EXPECT_TRUE(is(events[0], Call::prefer_huge_pages, memory, 1));
+  EXPECT_TRUE(is(events[1], Call::refuse_huge_pages, memory, 1));
+}
+
+}  // namespace
+}  // namespace ts::testing

@@ -1,0 +1,265 @@
+// Misuse by the program, each kind where it is found, and sampled blocks on pages of their own.
+#include "engine/misuse.h"
+
+#include <cstring>
+
+#include "engine/sampled_guard.h"
+#include "os/options.h"
+#include "unit/engine/fresh_engine.h"
+
+namespace ts::testing {
+namespace {
+
+using engine::class_for;
+using engine::page_bytes;
+using engine::ThreadHeap;
+
+std::byte* bytes_at(void* p) { return static_cast<std::byte*>(p); }
+
+TS_ENGINE_TEST(Misuse, OfASmallBlock) {
+  ThreadHeap& heap = make_heap();
+  const As as{heap};
+  engine::Engine engine;
+  void* const a = engine.allocate(64, 16);
+  void* const b = engine.allocate(64, 16);
+  engine.release(a);
+  engine.release(a);
+  expect_misuse(Misuse::double_free, FoundBy::free, a);
+  EXPECT_EQ(engine.allocate(64, 16), a) << "the list is as it was";
+  EXPECT_NE(engine.allocate(64, 16), a);
+  EXPECT_TRUE(engine.is_block(b, FoundBy::free));
+  EXPECT_FALSE(engine.is_block(bytes_at(b) + 8, FoundBy::realloc));
+  expect_misuse(Misuse::no_beginning, FoundBy::realloc, bytes_at(b) + 8);
+  EXPECT_EQ(engine.usable_size(bytes_at(b) + 8), 0U);
+  expect_misuse(Misuse::no_beginning, FoundBy::usable_size, bytes_at(b) + 8);
+  engine.check_size(b, 64);
+  engine.check_size(bytes_at(b) + 8, 1000);
+  expect_no_misuse();
+  engine.check_size(b, 65);
+  expect_misuse(Misuse::wrong_size, FoundBy::sized_free, b);
+  expect_sound();
+}
+
+TS_ENGINE_TEST(Misuse, OfASmallBlockWhoseBinIsFull) {
+  ThreadHeap& heap = make_heap();
+  const As as{heap};
+  engine::Engine engine;
+  constexpr unsigned c = class_for(64);
+  std::vector<void*> blocks;
+  for (int i = 0; i < 700; ++i) blocks.push_back(engine.allocate(64, 16));
+  flush_bin_of(heap, c);
+  std::size_t next = 0;
+  while (heap.bins[c].capacity_left > 0) engine.release(blocks[next++]);
+  engine.release(blocks[next]);  // onto its slab's list
+  expect_no_misuse();
+  engine.release(blocks[next]);
+  expect_misuse(Misuse::double_free, FoundBy::free, blocks[next]);
+  expect_sound();
+  // More than are used: all of a slab, and one of them once more.
+  engine::Span& slab = span_of(blocks[next]);
+  const std::uint32_t used = used_by(slab);
+  void* const victim = blocks[next + 1];
+  ASSERT_EQ(&span_of(victim), &slab);
+  slab.used.store(0);
+  engine.release(victim);
+  expect_misuse(Misuse::double_free, FoundBy::free, victim);
+  slab.used.store(used);
+  expect_sound();
+}
+
+TS_ENGINE_TEST(Misuse, OfALargeBlock) {
+  ThreadHeap& heap = make_heap();
+  const As as{heap};
+  engine::Engine engine;
+  void* const p = engine.allocate(200'000, 16);
+  engine.release(bytes_at(p) + 16);
+  expect_misuse(Misuse::no_beginning, FoundBy::free, bytes_at(p) + 16);
+  engine.release(bytes_at(p) + page_bytes);
+  expect_misuse(Misuse::no_beginning, FoundBy::free, bytes_at(p) + page_bytes);
+  EXPECT_FALSE(engine::begins_block(bytes_at(p) + 16));
+  EXPECT_TRUE(engine::begins_block(p));
+  engine.release(p);
+  engine.release(p);
+  expect_misuse(Misuse::double_free, FoundBy::free, p);
+  // In a span cache.
+  void* const cached = engine.allocate(3 * page_bytes, 16);
+  engine.release(cached);
+  engine.release(cached);
+  expect_misuse(Misuse::double_free, FoundBy::free, cached);
+  expect_sound();
+}
+
+TS_ENGINE_TEST(Misuse, OfForeignMemory) {
+  ThreadHeap& heap = make_heap();
+  const As as{heap};
+  engine::Engine engine;
+  engine.allocate(64, 16);
+  int on_stack = 0;
+  errno = 7;
+  engine.release(&on_stack);
+  EXPECT_EQ(errno, 7);
+  expect_misuse(Misuse::foreign_pointer, FoundBy::free, &on_stack);
+  EXPECT_EQ(engine.usable_size(&on_stack), 0U);
+  expect_misuse(Misuse::foreign_pointer, FoundBy::usable_size, &on_stack);
+  engine.release(nullptr);
+  expect_no_misuse();
+  EXPECT_EQ(engine.move(&on_stack, 100), nullptr);
+}
+
+// ---- sampled blocks ----
+
+// Allocates until a block is sampled.
+void* sample(std::size_t bytes) {
+  engine::Engine engine;
+  for (int i = 0; i < 100'000; ++i) {
+    void* const p = engine.allocate(bytes, 16);
+    if (engine::entry_of(p) == 0) return p;
+  }
+  return nullptr;
+}
+
+TS_ENGINE_TEST(SampledGuard, IsOffUnlessItIsAskedFor) {
+  ThreadHeap& heap = make_heap();
+  const As as{heap};
+  for (int i = 0; i < 1000; ++i)
+    ASSERT_NE(engine::entry_of(engine::Engine{}.allocate(100, 16)), 0U);
+  EXPECT_EQ(engine::allocate_guarded(engine::size_classes[1]), nullptr);
+  int on_stack = 0;
+  EXPECT_FALSE(engine::release_guarded(&on_stack));
+  EXPECT_EQ(engine::guarded_bytes(&on_stack), 0U);
+}
+
+TS_ENGINE_TEST(SampledGuard, ABlockEndsWhereItsPageEnds) {
+  ThreadHeap& heap = make_heap();
+  const As as{heap};
+  engine::Engine engine;
+  current_options.guard_sample = 10;
+  auto* const p = bytes_at(sample(100));
+  ASSERT_NE(p, nullptr);
+  const std::size_t bytes = engine.bytes_of(p);
+  EXPECT_EQ(bytes, engine::size_classes[class_for(100)].block_bytes);
+  EXPECT_EQ(address_of(p + bytes) % 4096, 0U);
+  std::memset(p, 1, bytes);
+  EXPECT_TRUE(engine.is_block(p, FoundBy::realloc));
+  EXPECT_EQ(engine.usable_size(p), bytes);
+  EXPECT_EQ(engine.move(p, bytes), p) << "where it is";
+  EXPECT_EQ(engine.move(p, bytes + 1), nullptr);
+  EXPECT_FALSE(engine.resize(p, bytes));
+  fake_os::take_events();
+  engine.release(p);
+  const std::vector<fake_os::Event> events = fake_os::take_events();
+  ASSERT_EQ(events.size(), 1U);
+  EXPECT_EQ(events[0].call, fake_os::Call::withdraw);
+  EXPECT_EQ(events[0].begin, p + bytes - 4096);
+  EXPECT_EQ(engine::guarded_bytes(p), 0U);
+  expect_no_misuse();
+  expect_sound();
+}
+
+TS_ENGINE_TEST(SampledGuard, MisuseIsReportedWithBothCallStacks) {
+  ThreadHeap& heap = make_heap();
+  const As as{heap};
+  engine::Engine engine;
+  current_options.guard_sample = 10;
+  auto* const p = bytes_at(sample(100));
+  ASSERT_NE(p, nullptr);
+  engine.release(p + 8);
+  expect_misuse(Misuse::no_beginning, FoundBy::free, p + 8);
+  ::testing::internal::CaptureStderr();
+  fake_os::access_badly(p + engine.bytes_of(p) + 5);
+  std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("access outside of a block in use"), std::string::npos) << said;
+  EXPECT_NE(said.find("allocated here"), std::string::npos);
+  EXPECT_EQ(said.find("freed here"), std::string::npos);
+  engine.release(p);
+  ::testing::internal::CaptureStderr();
+  fake_os::access_badly(p);
+  int on_stack = 0;
+  fake_os::access_badly(&on_stack);  // none of its business
+  said = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("use after free"), std::string::npos) << said;
+  EXPECT_NE(said.find("allocated here"), std::string::npos);
+  EXPECT_NE(said.find("freed here"), std::string::npos);
+  ::testing::internal::CaptureStderr();
+  engine.release(p);
+  said = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("freed here"), std::string::npos) << said;
+  expect_misuse(Misuse::double_free, FoundBy::free, p);
+}
+
+TS_ENGINE_TEST(SampledGuard, AFreedPageRestsUntilAllOthersWereUsed) {
+  ThreadHeap& heap = make_heap();
+  const As as{heap};
+  engine::Engine engine;
+  current_options.guard_sample = 1;
+  void* const first = sample(4000);
+  ASSERT_NE(first, nullptr);
+  engine.release(first);
+  std::vector<void*> samples;
+  for (int i = 0; i < 127; ++i) {
+    samples.push_back(sample(4000));
+    ASSERT_NE(samples.back(), first) << i;
+  }
+  samples.push_back(sample(4000));
+  EXPECT_EQ(samples.back(), first);
+  // All are in use: none is sampled.
+  for (int i = 0; i < 1000; ++i) ASSERT_NE(engine::entry_of(engine.allocate(4000, 16)), 0U);
+  engine.release(samples[77]);
+  EXPECT_EQ(sample(4000), samples[77]);
+  expect_sound();
+}
+
+TS_ENGINE_TEST(SampledGuard, LargerBlocksThanAPageAreNotSampled) {
+  ThreadHeap& heap = make_heap();
+  const As as{heap};
+  current_options.guard_sample = 1;
+  for (int i = 0; i < 100; ++i)
+    ASSERT_NE(engine::entry_of(engine::Engine{}.allocate(5000, 16)), 0U);
+}
+
+TS_ENGINE_TEST(SampledGuard, WithoutMemoryABlockIsNotSampled) {
+  ThreadHeap& heap = make_heap();
+  const As as{heap};
+  current_options.guard_sample = 1;
+  engine::Engine engine;
+  fake_os::refuse_if([](const fake_os::Request& r) { return r.call == fake_os::Call::reserve; });
+  for (int i = 0; i < 1000; ++i) ASSERT_NE(engine::entry_of(engine.allocate(100, 16)), 0U);
+  fake_os::refuse_if(
+      [](const fake_os::Request& r) { return r.call == fake_os::Call::commit && r.bytes == 4096; });
+  for (int i = 0; i < 1000; ++i) ASSERT_NE(engine::entry_of(engine.allocate(100, 16)), 0U);
+  fake_os::refuse_nothing();
+  void* const p = sample(100);
+  EXPECT_NE(p, nullptr);
+  // A page that cannot be withdrawn: less is noticed.
+  fake_os::refuse_if([](const fake_os::Request& r) { return r.call == fake_os::Call::withdraw; });
+  engine.release(p);
+  EXPECT_EQ(engine::guarded_bytes(p), 0U);
+  expect_no_misuse();
+}
+
+TS_ENGINE_TEST(SampledGuard, OneThreadTakesASampleAtATime) {
+  ThreadHeap& heap = make_heap();
+  const As as{heap};
+  current_options.guard_sample = 1;
+  const engine::SizeClass& c = engine::size_classes[class_for(100)];
+  void* within = nullptr;
+  bool was_asked = false;
+  fake_os::refuse_if([&](const fake_os::Request& r) {
+    if (r.call == fake_os::Call::reserve && !was_asked) {
+      was_asked = true;
+      for (int i = 0; i < 100 && within == nullptr; ++i) within = engine::allocate_guarded(c);
+    }
+    return false;
+  });
+  void* p = nullptr;
+  for (int i = 0; i < 1000 && p == nullptr; ++i) p = engine::allocate_guarded(c);
+  EXPECT_TRUE(was_asked);
+  EXPECT_NE(p, nullptr);
+  EXPECT_EQ(within, nullptr);
+  // The child of a fork has no such thread any more.
+  engine::forget_samples_in_progress();
+  EXPECT_NE(sample(100), nullptr);
+}
+
+}  // namespace
+}  // namespace ts::testing
