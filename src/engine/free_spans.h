@@ -32,6 +32,8 @@ class FreeSpans {
   Fault find_fault(bool zeroed) const noexcept;
 
  private:
+  friend struct FreeSpansTest;
+
   static constexpr unsigned exact_lists = 64;
   static constexpr unsigned list_count = 256;
   static constexpr std::size_t max_pages = std::size_t{1} << 30;  // the last list's
