@@ -19,7 +19,7 @@ unsigned list_rank(std::size_t pages) {
   return 64 * (width - 6) + static_cast<unsigned>(pages >> (width - 4) & 7);
 }
 
-struct FreeSpansTest : ::testing::Test {
+struct FreeSpanLists : ::testing::Test {
   static constexpr std::size_t span_count = 400;
 
   void insert(std::size_t i, std::size_t pages) {
@@ -81,14 +81,14 @@ struct FreeSpansTest : ::testing::Test {
   std::size_t total = 0;
 };
 
-TEST_F(FreeSpansTest, NothingIsFoundInEmptyLists) {
+TEST_F(FreeSpanLists, NothingIsFoundInEmptyLists) {
   for (unsigned shift = 0; shift < 30; ++shift)
     EXPECT_EQ(free_spans.find((std::size_t{1} << shift)), nullptr);
   EXPECT_EQ(free_spans.longest(), nullptr);
   check_all();
 }
 
-TEST_F(FreeSpansTest, ASpanIsFoundByEachShorterRequestAtEachBoundaryOfLists) {
+TEST_F(FreeSpanLists, ASpanIsFoundByEachShorterRequestAtEachBoundaryOfLists) {
   for (unsigned shift = 0; shift < 30; ++shift) {
     for (std::size_t eighth = 8; eighth < 16; ++eighth) {
       for (const int by : {-1, 0, 1}) {
@@ -106,7 +106,7 @@ TEST_F(FreeSpansTest, ASpanIsFoundByEachShorterRequestAtEachBoundaryOfLists) {
   }
 }
 
-TEST_F(FreeSpansTest, OnlySixteenOfTheOwnListAreLookedAt) {
+TEST_F(FreeSpanLists, OnlySixteenOfTheOwnListAreLookedAt) {
   insert(0, 127);  // 120 to 127 share a list, in which the last that came is the first
   for (std::size_t i = 1; i <= 15; ++i) insert(i, 120);
   EXPECT_EQ(free_spans.find(121), &spans[0]);
@@ -116,7 +116,7 @@ TEST_F(FreeSpansTest, OnlySixteenOfTheOwnListAreLookedAt) {
   EXPECT_EQ(free_spans.find(121), &spans[17]);
 }
 
-TEST_F(FreeSpansTest, RandomInsertionsAndRemovals) {
+TEST_F(FreeSpanLists, RandomInsertionsAndRemovals) {
   std::mt19937 random{7};
   for (int step = 0; step < 20000 / TS_TEST_SLOWNESS; ++step) {
     const std::size_t i = random() % span_count;

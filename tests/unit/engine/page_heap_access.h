@@ -5,6 +5,11 @@
 
 namespace ts::engine {
 
+struct FreeSpansTest {
+  static std::uint64_t& occupied(FreeSpans& spans, unsigned word) { return spans.occupied_[word]; }
+  static std::size_t& pages(FreeSpans& spans) { return spans.pages_; }
+};
+
 struct PageHeapTest {
   static FreeSpans& dirty() { return page_heap.dirty_; }
   static FreeSpans& clean() { return page_heap.clean_; }

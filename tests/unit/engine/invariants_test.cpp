@@ -1,0 +1,411 @@
+// Every equation of the engine is broken once, by one field that a test changes by hand, and the
+// check names it. A last test reads the sources: no equation is left out.
+#include "engine/invariants.h"
+
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <regex>
+#include <set>
+#include <string>
+
+#include "engine/abandoned.h"
+#include "engine/large_blocks.h"
+#include "engine/slabs.h"
+#include "unit/engine/fresh_engine.h"
+#include "unit/engine/page_heap_access.h"
+
+namespace ts::testing {
+namespace {
+
+using engine::Block;
+using engine::class_for;
+using engine::FreeSpans;
+using engine::FreeSpansTest;
+using engine::large_entry;
+using engine::page_bytes;
+using engine::page_heap;
+using engine::page_map;
+using engine::PageHeapTest;
+using engine::size_classes;
+using engine::Span;
+using engine::SpanState;
+using engine::ThreadHeap;
+
+// An engine with one of each: what a row of the tables below breaks.
+struct Whole {
+  static constexpr unsigned small = class_for(48);
+  const unsigned long_one = long_class();
+
+  ThreadHeap& heap = make_heap();
+  ThreadHeap& other = make_heap();
+  ThreadHeap& first_abandoned = make_heap();
+  ThreadHeap& last_abandoned = make_heap();
+  std::vector<void*> blocks;  // of `heap`, of class `small`, in three slabs
+  Span* slab;                 // the first: with free blocks, pending ones, and others in use
+  Span* fresh;                // the last: not carved to its end
+  Span* long_slab;
+  Span* large;
+  Span* dirty;  // free spans; clean memory lies behind the last
+  Span* clean;
+
+  Whole() {
+    const std::uint32_t in_slab = engine::blocks_in_slab(size_classes[small], 1);
+    for (std::uint32_t i = 0; i < 2 * in_slab + 1; ++i) blocks.push_back(allocate(heap, 48));
+    slab = &span_of(blocks[0]);
+    fresh = &span_of(blocks.back());
+    for (int i = 0; i < 100; ++i) release(heap, blocks[static_cast<std::size_t>(i)]);
+    flush_bin_of(heap, small);
+    void* in_long = nullptr;
+    while (heap.slabs[long_one] < 2) in_long = allocate(heap, size_classes[long_one].block_bytes);
+    long_slab = engine::slab_of(in_long, size_classes[long_one]);
+    for (ThreadHeap* const owner : {&other, &first_abandoned, &last_abandoned})
+      allocate(*owner, 48);
+    large = &span_of(allocate(heap, 200'000));
+    void* const big = allocate(heap, 300'000);
+    void* const next = allocate(heap, 400'000);
+    allocate(heap, 100'000);
+    void* const cached = allocate(heap, 3 * page_bytes);
+    release(heap, cached);
+    release(heap, next);
+    page_heap.trim(0);
+    clean = &span_of(next);
+    release(heap, big);
+    dirty = &span_of(big);
+    // At the end: each refill may collect.
+    release(heap, blocks[200]);
+    release(heap, blocks[201]);
+    for (int i = 210; i < 240; ++i) release(other, blocks[static_cast<std::size_t>(i)]);
+    engine::flush_batches(other);
+    for (int i = 260; i < 270; ++i) release(other, blocks[static_cast<std::size_t>(i)]);
+    const Guard guard{engine::abandoned_lock};
+    engine::abandon(last_abandoned, true, engine::pages_of_slabs(last_abandoned));
+    engine::abandon(first_abandoned, true, engine::pages_of_slabs(first_abandoned));
+  }
+
+  std::atomic<engine::PageMapEntry>& entry(const Span* span, std::size_t page = 0) {
+    return page_map.entries[engine::first_page_of(span) + page];
+  }
+  engine::CacheBin& bin() { return heap.bins[small]; }
+  engine::RemoteBatch& batch() {
+    return other.batches[engine::first_page_of(slab) % engine::batch_count];
+  }
+  engine::RemoteFrees& frees() { return engine::remote_frees_of(slab); }
+  Block* block(std::size_t i) { return static_cast<Block*>(blocks[i]); }
+};
+
+using Break = std::function<void(Whole&)>;
+struct Row {
+  const char* equation;
+  Break breaks;
+};
+
+// Found by a look at the whole engine.
+const std::vector<Row>& engine_rows() {
+  static const std::vector<Row> rows = {
+      {"spans tile the pages in use", [](Whole& w) { w.large->pages = 0; }},
+      {"spans tile the pages in use", [](Whole& w) { w.large->pages = 1 << 20; }},
+      {"free neighbours of one kind are merged", [](Whole& w) { w.clean->zeroed = false; }},
+      {"the last page of a free span agrees with the first",
+       [](Whole& w) { ++w.dirty[w.dirty->pages - 1].pages; }},
+      {"the last page of a free span agrees with the first",
+       [](Whole& w) { w.dirty[w.dirty->pages - 1].state = SpanState::large; }},
+      {"a free page has no entry", [](Whole& w) { w.entry(w.dirty, 3).store(large_entry); }},
+      {"the last page of a span in use is marked as in use",
+       [](Whole& w) { w.large[w.large->pages - 1].state = SpanState::free; }},
+      {"free pages are those in the lists",
+       [](Whole& w) { PageHeapTest::dirty().remove(w.dirty); }},
+      {"free pages are those in the lists",
+       [](Whole& w) { PageHeapTest::clean().remove(w.clean); }},
+      {"pages of short slabs are counted", [](Whole&) { ++PageHeapTest::dense_pages(); }},
+      {"pages in use are committed, and committed pages have addresses",
+       [](Whole&) { PageHeapTest::committed() = PageHeapTest::top() - 1; }},
+      {"pages in use are committed, and committed pages have addresses",
+       [](Whole&) { PageHeapTest::committed() = std::size_t{1} << 30; }},
+      {"free spans are linked in both directions", [](Whole& w) { w.dirty->previous = w.large; }},
+      {"free spans are linked in both directions", [](Whole& w) { w.clean->previous = w.large; }},
+
+      {"carved <= slab_blocks", [](Whole& w) { w.slab->carved = w.slab->slab_blocks + 1; }},
+      {"used + free_blocks == carved", [](Whole& w) { w.slab->used.fetch_add(1); }},
+      {"a free list ends", [](Whole& w) { w.slab->free_list->next = w.slab->free_list; }},
+      {"a free list has blocks of its slab",
+       [](Whole& w) { w.slab->free_list->next = static_cast<Block*>(allocate(w.heap, 64)); }},
+      {"a free list has carved blocks of its slab",
+       [](Whole& w) { w.slab->free_list->next = w.block(400); }},
+      {"a free list has carved blocks of its slab",
+       [](Whole& w) { w.slab->free_list = w.slab->free_list + 1; }},
+      {"a free list has carved blocks of its slab",
+       [](Whole& w) {
+         w.fresh->free_list = reinterpret_cast<Block*>(engine::block_at(*w.fresh, w.fresh->carved));
+       }},
+      {"a free list has free_blocks blocks",
+       [](Whole& w) {
+         ++w.slab->free_blocks;
+         w.slab->used.fetch_sub(1);
+       }},
+      {"a slab is listed, if and only if it has blocks to give",
+       [](Whole& w) { w.slab->listed = false; }},
+      {"each page of a slab has its owner's number and its class",
+       [](Whole& w) { w.entry(w.long_slab, 1).store(0); }},
+      {"page k of a slab has pages_back == k", [](Whole& w) { ++w.long_slab[1].pages_back; }},
+      {"a slab has an owner", [](Whole& w) { w.entry(w.slab).store(0); }},
+      {"a slab has an owner", [](Whole& w) { w.entry(w.slab).fetch_or(large_entry); }},
+      {"a slab's owner exists",
+       [](Whole& w) {
+         w.entry(w.slab).store(engine::heap_unit * 9 | Whole::small << engine::class_shift);
+       }},
+      {"pending frees are of carved blocks",
+       [](Whole& w) { engine::remote_word_of(w.fresh, 3).fetch_or(std::uint64_t{1} << 63); }},
+      {"pending frees are of carved blocks",
+       [](Whole& w) { engine::remote_word_of(w.slab, 5).fetch_or(std::uint64_t{1} << 63); }},
+      {"at most as many bits are set as frees are pending",
+       [](Whole& w) { w.frees().pending.fetch_sub(1); }},
+      {"at most as many bits are set as frees are pending",
+       [](Whole& w) { engine::remote_word_of(w.slab, 0).fetch_or(1); }},
+      {"pending blocks count as used",
+       [](Whole& w) {
+         // As many blocks are free as are carved, and some are pending.
+         w.slab->free_list = nullptr;
+         for (std::uint32_t i = 0; i < w.slab->carved; ++i)
+           engine::push_front(w.slab->free_list,
+                              reinterpret_cast<Block*>(engine::block_at(*w.slab, i)));
+         w.slab->free_blocks = w.slab->carved;
+         w.slab->used.store(0);
+       }},
+
+      {"a large block's first page has large_entry",
+       [](Whole& w) { w.entry(w.large).store(engine::heap_unit); }},
+      {"usable_pages <= pages", [](Whole& w) { w.large->usable_pages.store(w.large->pages + 1); }},
+      {"further pages of a large block have no entry",
+       [](Whole& w) { w.entry(w.large, 1).store(large_entry); }},
+
+      {"a stack of ready slabs has its heap's", [](Whole& w) { w.other.ready.store(w.slab); }},
+      {"a ready slab has pending frees", [](Whole& w) { w.heap.ready.store(w.fresh); }},
+      {"a slab is ready once", [](Whole& w) { w.frees().next_ready = w.slab; }},
+      {"each slab with pending frees is on its owner's stack",
+       [](Whole& w) { w.heap.ready.store(nullptr); }},
+      {"heaps count all slabs", [](Whole& w) { ++w.heap.slabs[w.small]; }},
+      {"each listed slab is in its heap's list",
+       [](Whole& w) {
+         Span*& head = w.heap.partial[w.small];
+         head = head->next;
+         if (head != nullptr) head->previous = nullptr;
+       }},
+
+      {"the queue has each heap that is marked as abandoned, once",
+       [](Whole& w) { w.heap.is_abandoned = true; }},
+      {"the queue has each heap that is marked as abandoned, once",
+       [](Whole& w) { w.first_abandoned.is_abandoned = false; }},
+      {"the queue has each heap that is marked as abandoned, once",
+       [](Whole& w) { w.last_abandoned.next_abandoned = &w.first_abandoned; }},
+      {"the queue has each heap that is marked as abandoned, once",
+       [](Whole& w) {
+         w.first_abandoned.next_abandoned = nullptr;
+         w.last_abandoned.is_abandoned = false;
+       }},
+      {"pages that abandoned heaps keep are counted",
+       [](Whole& w) { ++w.first_abandoned.kept_pages; }},
+  };
+  return rows;
+}
+
+// Found by a look at `heap` alone.
+const std::vector<Row>& heap_rows() {
+  static const std::vector<Row> rows = {
+      {"a cache bin's list ends", [](Whole& w) { w.bin().head->next = w.bin().head; }},
+      {"a cache bin has blocks of its class",
+       [](Whole& w) { w.bin().head = static_cast<Block*>(allocate(w.heap, 64)); }},
+      {"a cache bin has blocks of its class",
+       [](Whole& w) { w.bin().head = reinterpret_cast<Block*>(engine::memory_of(w.large)); }},
+      {"a cache bin has beginnings of blocks", [](Whole& w) { w.bin().head = w.block(5) + 1; }},
+      {"a cache bin has beginnings of blocks",
+       [](Whole& w) {  // behind the last block there is room for a link
+         w.bin().head = reinterpret_cast<Block*>(engine::block_at(*w.slab, w.slab->slab_blocks));
+       }},
+      {"an overfull cache bin has blocks of one slab of its heap",
+       [](Whole& w) {
+         w.bin().capacity_left = -1;
+         w.bin().head->next = w.block(400);
+         w.block(400)->next = nullptr;
+       }},
+      {"an overfull cache bin has blocks of one slab of its heap",
+       [](Whole& w) {
+         w.bin().capacity_left = -1;
+         w.bin().head = static_cast<Block*>(allocate(w.other, 48));
+       }},
+      {"a cache bin has capacity - capacity_left blocks",
+       [](Whole& w) { --w.bin().capacity_left; }},
+      {"carved <= slab_blocks", [](Whole& w) { w.slab->carved = w.slab->slab_blocks + 1; }},
+      {"page k of a slab has pages_back == k", [](Whole& w) { ++w.slab->pages_back; }},
+      {"a heap counts its slabs", [](Whole& w) { w.heap.slabs[w.small] = 0; }},
+      {"listed slabs are linked in both directions",
+       [](Whole& w) { w.heap.partial[w.small]->previous = w.large; }},
+      {"a list of slabs has slabs of its class",
+       [](Whole& w) { w.heap.partial[w.small]->size_class = 1; }},
+      {"a list of slabs has slabs of its class",
+       [](Whole& w) { w.heap.partial[w.small]->state = SpanState::large; }},
+      {"a span cache has large spans of its length, without an entry",
+       [](Whole& w) { w.entry(w.heap.span_caches[0].head).store(large_entry); }},
+      {"a span cache has large spans of its length, without an entry",
+       [](Whole& w) { w.heap.span_caches[0].head->state = SpanState::free; }},
+      {"a span cache has large spans of its length, without an entry",
+       [](Whole& w) { ++w.heap.span_caches[0].head->pages; }},
+      {"a span cache has as many spans as it counts",
+       [](Whole& w) { ++w.heap.span_caches[0].count; }},
+      {"a span cache has as many spans as it counts",
+       [](Whole& w) { w.heap.span_caches[0].count = 0; }},
+  };
+  return rows;
+}
+
+// Found by a look at `other` alone, which has a batch of blocks of `heap`.
+const std::vector<Row>& other_rows() {
+  static const std::vector<Row> rows = {
+      {"a batch without a slab is empty", [](Whole& w) { w.batch().slab = nullptr; }},
+      {"a batch has as many bits as it counts", [](Whole& w) { ++w.batch().count; }},
+      {"a batch has blocks of another heap's slab",
+       [](Whole& w) { w.batch().slab = w.other.partial[w.small]; }},
+      {"a batch has blocks of another heap's slab", [](Whole& w) { w.batch().slab = w.large; }},
+      {"a full batch is sent",
+       [](Whole& w) {
+         w.batch().count = 64;
+         w.batch().bits = ~std::uint64_t{0};
+       }},
+      {"a batch has blocks of its slab", [](Whole& w) { w.batch().word = 6; }},
+  };
+  return rows;
+}
+
+// Of free spans, beside the page heap: `spans` has two of 5 pages and one of 100.
+using BreakSpans = void (*)(FreeSpans& spans, Span* all);
+struct SpansRow {
+  const char* equation;
+  BreakSpans breaks;
+};
+constexpr SpansRow spans_rows[] = {
+    {"a list of free spans is marked, if and only if it is not empty",
+     [](FreeSpans& spans, Span*) { FreeSpansTest::occupied(spans, 0) = 0; }},
+    {"a list of free spans is marked, if and only if it is not empty",
+     [](FreeSpans& spans, Span*) { FreeSpansTest::occupied(spans, 3) = 1; }},
+    {"free spans are linked in both directions",
+     [](FreeSpans&, Span* all) { all[0].previous = nullptr; }},
+    {"a listed free span is free", [](FreeSpans&, Span* all) { all[2].state = SpanState::in_use; }},
+    {"dirty and clean spans are listed apart", [](FreeSpans&, Span* all) { all[2].zeroed = true; }},
+    {"a free span is in the list of its length", [](FreeSpans&, Span* all) { all[2].pages = 6; }},
+    {"lists of free spans have as many pages as they count",
+     [](FreeSpans& spans, Span*) { --FreeSpansTest::pages(spans); }},
+    {"lists of free spans have as many pages as they count",
+     [](FreeSpans& spans, Span*) { ++FreeSpansTest::pages(spans); }},
+};
+
+void expect_fault(const Fault& fault, const char* equation) {
+  ASSERT_TRUE(fault) << "not found: " << equation;
+  EXPECT_STREQ(fault.equation, equation);
+}
+
+Fault fault_of(ThreadHeap& heap) {
+  const engine::HeapHold hold{heap};
+  return engine::find_heap_fault(heap);
+}
+
+TEST(Invariants, EachEquationOfTheEngineIsFoundBroken) {
+  for (const Row& row : engine_rows()) {
+    in_child([&row] {
+      Whole whole;
+      expect_sound();
+      expect_no_misuse();
+      row.breaks(whole);
+      expect_fault(engine::find_engine_fault(), row.equation);
+      EXPECT_FALSE(engine::Engine{}.is_valid());
+    });
+  }
+}
+
+TEST(Invariants, EachEquationOfAHeapIsFoundBroken) {
+  for (const Row& row : heap_rows()) {
+    in_child([&row] {
+      Whole whole;
+      expect_sound();
+      row.breaks(whole);
+      expect_fault(fault_of(whole.heap), row.equation);
+    });
+  }
+  for (const Row& row : other_rows()) {
+    in_child([&row] {
+      Whole whole;
+      expect_sound();
+      ASSERT_GT(whole.batch().count, 0U);
+      row.breaks(whole);
+      expect_fault(fault_of(whole.other), row.equation);
+      // The whole is not sound without its heaps.
+      expect_fault(engine::find_engine_fault(), row.equation);
+    });
+  }
+}
+
+TEST(Invariants, EachEquationOfFreeSpansIsFoundBroken) {
+  for (const SpansRow& row : spans_rows) {
+    Span all[3];
+    FreeSpans spans;
+    for (const std::size_t i : {0U, 1U, 2U}) {
+      all[i].pages = i == 2 ? 100 : 5;
+      all[i].state = SpanState::free;
+      spans.insert(&all[i]);
+    }
+    ASSERT_FALSE(spans.find_fault(false));
+    row.breaks(spans, all);
+    expect_fault(spans.find_fault(false), row.equation);
+  }
+}
+
+TEST(Invariants, AFaultEndsTheProgramWithItsEquation) {
+  in_child([] {
+    Whole whole;
+    const engine::HeapHold hold{whole.heap};
+    engine::check_at_rest(whole.heap);
+    for (int i = 0; i < 600; ++i) engine::check_slow_path(whole.heap);
+    --whole.bin().capacity_left;
+    EXPECT_DEATH(engine::check_at_rest(whole.heap), "capacity - capacity_left blocks");
+    EXPECT_DEATH(for (int i = 0; i < 256; ++i) engine::check_slow_path(whole.heap),
+                 "capacity - capacity_left blocks");
+    ++whole.bin().capacity_left;
+    ++PageHeapTest::dense_pages();
+    EXPECT_DEATH(for (int i = 0; i < 256; ++i) engine::check_slow_path(whole.heap),
+                 "pages of short slabs are counted");
+  });
+}
+
+TEST(Invariants, ACountThatAForkCutOffIsForgiven) {
+  in_child([] {
+    Whole whole;
+    --whole.bin().capacity_left;
+    EXPECT_TRUE(fault_of(whole.heap));
+    whole.heap.from_fork = true;
+    EXPECT_FALSE(fault_of(whole.heap));
+    --whole.bin().capacity_left;
+    EXPECT_TRUE(fault_of(whole.heap)) << "by two it is not";
+  });
+}
+
+// The hint beside the queue of abandoned heaps is out of reach of any test.
+TEST(Invariants, NoEquationIsUntested) {
+  std::set<std::string> tested = {"the mark says whether a heap is abandoned"};
+  for (const auto* rows : {&engine_rows(), &heap_rows(), &other_rows()}) {
+    for (const Row& row : *rows) tested.insert(row.equation);
+  }
+  for (const SpansRow& row : spans_rows) tested.insert(row.equation);
+  std::set<std::string> stated;
+  for (const auto& file : std::filesystem::directory_iterator{TS_ENGINE_FOLDER}) {
+    std::ifstream stream{file.path()};
+    const std::string text{std::istreambuf_iterator<char>{stream}, {}};
+    const std::regex equation{R"rx((?:return|Fault) ?\{"([^"]+)",)rx"};
+    for (std::sregex_iterator found{text.begin(), text.end(), equation}, end; found != end; ++found)
+      stated.insert((*found)[1]);
+  }
+  EXPECT_GE(stated.size(), 50U);
+  EXPECT_EQ(stated, tested);
+}
+
+}  // namespace
+}  // namespace ts::testing
