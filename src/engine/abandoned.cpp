@@ -10,12 +10,10 @@ namespace {
 
 // A queue: threads adopt the first heap, and collect_abandoned() puts the first one last.
 // Invariant: the heaps are linked from first to last, each marked as abandoned. Their kept_pages is
-// the sum over heaps that keep their bins. has_any is true if and only if there is a first.
+// the sum over heaps that keep their bins. any_abandoned is true if and only if there is a first.
 constinit Plain<ThreadHeap*> first TS_GUARDED_BY(abandoned_lock) = nullptr;
 constinit Plain<ThreadHeap*> last TS_GUARDED_BY(abandoned_lock) = nullptr;
 constinit Plain<std::size_t> kept_pages TS_GUARDED_BY(abandoned_lock) = 0;
-// A hint, read without the lock; relaxed: a thread that reads it late misses one occasion.
-constinit Atomic<bool> has_any{false};
 
 constexpr std::size_t max_kept_pages = (std::size_t{16} << 20) / page_bytes;
 
@@ -36,7 +34,7 @@ ThreadHeap* pop_first() noexcept TS_REQUIRES(abandoned_lock) {
   first = heap->next_abandoned;
   if (first == nullptr) {
     last = nullptr;
-    has_any.store(false, std::memory_order_relaxed);
+    any_abandoned.store(false, std::memory_order_relaxed);
   }
   heap->is_abandoned = false;
   forget_kept_bins(*heap);
@@ -67,7 +65,7 @@ bool may_keep_bins(std::uint32_t pages) noexcept {
 
 void abandon(ThreadHeap& heap, bool keeps_bins, std::uint32_t pages) noexcept {
   check(!heap.is_abandoned, "a heap is abandoned once", &heap);
-  has_any.store(true, std::memory_order_relaxed);
+  any_abandoned.store(true, std::memory_order_relaxed);
   heap.is_abandoned = true;
   heap.keeps_bins = keeps_bins;
   heap.kept_pages = pages;
@@ -87,8 +85,7 @@ ThreadHeap* adopt_abandoned() noexcept {
   return heap;
 }
 
-bool collect_abandoned(std::size_t at_most) noexcept {
-  if (!has_any.load(std::memory_order_relaxed)) return false;
+bool collect_from_queue(std::size_t at_most) noexcept {
   const Guard guard{abandoned_lock};
   for (ThreadHeap* const end = last; first != nullptr && at_most != 0; --at_most) {
     ThreadHeap& heap = *first;
@@ -124,7 +121,7 @@ Fault find_abandoned_fault() noexcept {
   if (marked != 0 || before != last)
     return {"the queue has each heap that is marked as abandoned, once", last};
   if (pages != kept_pages) return {"pages that abandoned heaps keep are counted", nullptr};
-  if (has_any.load(std::memory_order_relaxed) != (first != nullptr))
+  if (any_abandoned.load(std::memory_order_relaxed) != (first != nullptr))
     return {"the mark says whether a heap is abandoned", nullptr};
   return {};
 }

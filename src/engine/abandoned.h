@@ -11,6 +11,10 @@ namespace ts::engine {
 
 inline constinit Mutex abandoned_lock;
 
+// Whether there is an abandoned heap: a hint, read without the lock. Relaxed: a thread that reads it
+// late misses one occasion.
+inline constinit Atomic<bool> any_abandoned{false};
+
 // Pages of the heap's slabs, at most.
 std::uint32_t pages_of_slabs(const ThreadHeap& heap) noexcept;
 
@@ -27,7 +31,10 @@ ThreadHeap* adopt_abandoned() noexcept;
 
 // Collects from some abandoned heaps, in turn, flushes their bins, and retires their empty slabs;
 // false if there is no such heap.
-bool collect_abandoned(std::size_t at_most) noexcept;
+bool collect_from_queue(std::size_t at_most) noexcept;
+inline bool collect_abandoned(std::size_t at_most) noexcept {
+  return any_abandoned.load(std::memory_order_relaxed) && collect_from_queue(at_most);
+}
 
 // Checks the list and its sums (invariants.h); to be called at rest.
 Fault find_abandoned_fault() noexcept;

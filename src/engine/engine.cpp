@@ -13,22 +13,24 @@ namespace ts::engine {
 
 namespace {
 
-// The class of blocks that have so many bytes, at multiples of the alignment; 0 if only a large
-// block does. A slab begins at a multiple of any such alignment; so does every block whose size is
+// The class of blocks that have so many bytes, at multiples of the alignment; class_count if
+// only a large block does. A slab begins at a multiple of any such alignment; so does every block whose size is
 // one.
-unsigned aligned_class(std::size_t bytes, std::size_t alignment) noexcept {
-  if (alignment > page_bytes || bytes > max_small_bytes) return 0;
-  unsigned c = class_for(std::max(bytes, alignment));
-  while (c < class_count && size_classes[c].block_bytes % alignment != 0) ++c;
-  return c < class_count ? c : 0;
+[[gnu::always_inline]] inline unsigned aligned_class(std::size_t bytes,
+                                                     std::size_t alignment) noexcept {
+  if (alignment > page_bytes || bytes > max_small_bytes) return class_count;
+  for (unsigned c = class_for(std::max(bytes, alignment)); c < class_count; ++c) {
+    if (size_classes[c].block_bytes % alignment == 0) return c;
+  }
+  return class_count;
 }
 
 }  // namespace
 
 void* Engine::allocate_aligned(std::size_t bytes, std::size_t alignment) noexcept {
   const unsigned size_class = aligned_class(bytes, alignment);
-  return size_class != 0 ? allocate_small(size_class * sizeof(CacheBin))
-                         : allocate_large(bytes, alignment, nullptr);
+  return size_class < class_count ? allocate_small(size_class * sizeof(CacheBin))
+                                  : allocate_large(bytes, alignment, nullptr);
 }
 
 void* Engine::allocate_zeroed(std::size_t bytes) noexcept {
@@ -47,7 +49,7 @@ std::size_t Engine::bytes_of(const void* p) noexcept {
 
 std::size_t Engine::good_size(std::size_t bytes, std::size_t alignment) noexcept {
   const unsigned size_class = aligned_class(bytes, alignment);
-  if (size_class != 0) return size_classes[size_class].block_bytes;
+  if (size_class < class_count) return size_classes[size_class].block_bytes;
   return align_up(bytes != 0 ? bytes : 1, page_bytes);
 }
 

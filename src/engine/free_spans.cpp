@@ -2,38 +2,7 @@
 
 #include <bit>
 
-#include "base/check.h"
-
 namespace ts::engine {
-
-unsigned FreeSpans::list_of(std::size_t pages) noexcept {
-  if (pages < exact_lists) return static_cast<unsigned>(pages);
-  const unsigned log = static_cast<unsigned>(std::bit_width(pages)) - 1;
-  return exact_lists + (log - 6) * 8 + static_cast<unsigned>((pages >> (log - 3)) & 7);
-}
-
-void FreeSpans::insert(Span* span) noexcept {
-  const std::size_t pages = span->pages;
-  check(pages != 0 && pages < max_pages, "a free span has an impossible length", span);
-  const unsigned list = list_of(pages);
-  span->previous = nullptr;
-  span->next = heads_[list];
-  if (span->next != nullptr) span->next->previous = span;
-  heads_[list] = span;
-  occupied_[list / 64] |= std::uint64_t{1} << list % 64;
-  pages_ += pages;
-}
-
-void FreeSpans::remove(Span* span) noexcept {
-  const unsigned list = list_of(span->pages);
-  check((span->next == nullptr || span->next->previous == span) &&
-            (span->previous != nullptr ? span->previous->next : heads_[list]) == span,
-        "a free span is linked in both directions, in the list of its length", span);
-  if (span->next != nullptr) span->next->previous = span->previous;
-  (span->previous != nullptr ? span->previous->next : heads_[list]) = span->next;
-  if (heads_[list] == nullptr) occupied_[list / 64] &= ~(std::uint64_t{1} << list % 64);
-  pages_ -= span->pages;
-}
 
 Span* FreeSpans::find(std::size_t pages) const noexcept {
   constexpr int looked_at = 16;

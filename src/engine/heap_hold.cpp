@@ -3,8 +3,8 @@
 namespace ts::engine {
 
 bool HeapHold::begin_after_reclaim(ThreadHeap& heap) noexcept TS_NO_ANALYSIS {
+  if (heap.holder.load(std::memory_order_relaxed) == Holder::owner) return false;
   do {
-    if (heap.holder.load(std::memory_order_relaxed) == Holder::owner) return false;
     const Guard guard{reclaim_lock};  // the reclaimer has it until its hold ends
   } while (!try_hold(heap, Holder::owner));
   return true;

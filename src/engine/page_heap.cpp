@@ -24,19 +24,23 @@ void PageHeap::insert(Span* span, std::size_t pages, bool zeroed) noexcept {
   spans_of(*span).insert(span);
 }
 
+// Out of line: most spans that are freed have no free neighbour.
+[[gnu::noinline]] void PageHeap::remove(Span* span) noexcept { spans_of(*span).remove(span); }
+
 // Merges pages with the free spans of their kind on either side. Clean and dirty ones stay apart:
 // requests take dirty memory first.
 void PageHeap::insert_coalesced(Span* span, std::size_t pages, bool zeroed) noexcept {
+  const std::size_t begin = first_page_of(span);
   Span* const behind = span + pages;
-  if (behind < end() && behind->state == SpanState::free && behind->zeroed == zeroed) {
+  if (begin + pages < top_ && behind->state == SpanState::free && behind->zeroed == zeroed) {
     pages += behind->pages;
-    spans_of(*behind).remove(behind);
+    remove(behind);
   }
-  if (span != page_map.spans && span[-1].state == SpanState::free) {
+  if (begin != 0 && span[-1].state == SpanState::free) {
     Span* const before = span - span[-1].pages;
     if (before->zeroed == zeroed) {
       pages += before->pages;
-      spans_of(*before).remove(before);
+      remove(before);
       span = before;
     }
   }
@@ -49,9 +53,9 @@ void PageHeap::unlink_free(Span* span) noexcept {
   policy_.note_dirty(dirty_.pages());
 }
 
-void PageHeap::set_in_use(Span* span, std::size_t pages) noexcept {
+void PageHeap::set_in_use(Span* span, std::size_t pages, SpanState state) noexcept {
   span[pages - 1].state = SpanState::in_use;
-  span->state = SpanState::in_use;
+  span->state = state;
   span->pages = static_cast<std::uint32_t>(pages);
 }
 
@@ -79,7 +83,7 @@ Span* PageHeap::cut(Span* whole, std::size_t pages, std::size_t alignment_pages)
   const std::size_t before = align_up(first_page, alignment_pages) - first_page;
   check(before + pages <= got, "a span is shorter than what is cut from it", whole);
   Span* const span = whole + before;
-  set_in_use(span, pages);
+  set_in_use(span, pages, SpanState::in_use);
   span->zeroed = zeroed;
   if (before != 0) insert(whole, before, zeroed);
   if (before + pages != got) insert(span + pages, got - before - pages, zeroed);
@@ -119,14 +123,13 @@ void PageHeap::release_clean(Span* span) noexcept {
 bool PageHeap::resize(Span* span, std::size_t pages) noexcept {
   const Guard guard{lock_};
   const std::size_t now = span->pages;
-  if (pages > AddressRange::max_pages) return false;
   if (pages < now) {
-    set_in_use(span, pages);
-    span->state = SpanState::large;
+    set_in_use(span, pages, SpanState::large);
     insert_coalesced(span + pages, now - pages, false);
     purge_surplus();
     return true;
   }
+  if (pages > AddressRange::max_pages) return false;
   const std::size_t more = pages - now;
   if (more == 0) return true;
   Span* const behind = span + now;
@@ -141,8 +144,7 @@ bool PageHeap::resize(Span* span, std::size_t pages) noexcept {
              grow(more, From::anywhere) == nullptr) {
     return false;  // only the last span can grow beyond the free pages behind it
   }
-  set_in_use(span, pages);
-  span->state = SpanState::large;
+  set_in_use(span, pages, SpanState::large);
   span->zeroed = false;
   return true;
 }

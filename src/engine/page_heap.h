@@ -78,11 +78,12 @@ class PageHeap {
   Span* end() const noexcept { return page_map.spans + top_; }
 
   void insert(Span* span, std::size_t pages, bool zeroed) noexcept TS_REQUIRES(lock_);
+  void remove(Span* span) noexcept TS_REQUIRES(lock_);
   void insert_coalesced(Span* span, std::size_t pages, bool zeroed) noexcept TS_REQUIRES(lock_);
   void unlink_free(Span* span) noexcept TS_REQUIRES(lock_);
   Span* take(std::size_t pages, From from) noexcept TS_REQUIRES(lock_);
   Span* cut(Span* span, std::size_t pages, std::size_t alignment_pages) noexcept TS_REQUIRES(lock_);
-  static void set_in_use(Span* span, std::size_t pages) noexcept;
+  static void set_in_use(Span* span, std::size_t pages, SpanState state) noexcept;
 
   Span* grow(std::size_t pages, From from) noexcept TS_REQUIRES(lock_);
   bool commit(std::size_t pages) noexcept TS_REQUIRES(lock_);

@@ -42,7 +42,7 @@ void PageHeap::purge(std::size_t keep_pages, std::size_t min_pages) noexcept {
     check(span->state == SpanState::free && !span->zeroed, "a purged span is free and dirty", span);
     dirty_.remove(span);
     const std::size_t pages = span->pages + take_rest_of_huge_page(span, span->pages);
-    set_in_use(span, pages);
+    set_in_use(span, pages, SpanState::in_use);
     lock_.unlock();
     const bool discarded = os::discard(memory_of(span), pages * page_bytes);
     lock_.lock();
