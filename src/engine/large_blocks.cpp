@@ -55,10 +55,11 @@ void* allocate_large(std::size_t bytes, std::size_t alignment, bool* zeroed) noe
   if (bytes > address_limit || alignment > address_limit) return out_of_memory();
   const std::size_t pages = at_least_one(pages_for(bytes));
   const std::size_t multiple = at_least_one(alignment / page_bytes);
-  if (Span* const cached = multiple == 1 ? take_from_span_cache(pages) : nullptr;
-      cached != nullptr) {
-    if constexpr (counting) count_event(Event::large_allocations);
-    return begin_block(*cached, pages);
+  if (multiple == 1) {
+    if (Span* const cached = take_from_span_cache(pages); cached != nullptr) {
+      if constexpr (counting) count_event(Event::large_allocations);
+      return begin_block(*cached, pages);
+    }
   }
   Span* const span = allocate_span(pages, multiple, 0);
   if (span == nullptr) return out_of_memory();

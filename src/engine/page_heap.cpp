@@ -93,8 +93,10 @@ Span* PageHeap::cut(Span* whole, std::size_t pages, std::size_t alignment_pages)
 Span* PageHeap::allocate(std::size_t pages, std::size_t alignment_pages, unsigned size_class,
                          From from) noexcept {
   const Guard guard{lock_};
-  if (pages > AddressRange::max_pages || alignment_pages > AddressRange::max_pages) return nullptr;
-  Span* span = take(pages + alignment_pages - 1, from);
+  // Neither is beyond what addresses have, so the sum does not overflow.
+  const std::size_t enough = pages + alignment_pages - 1;
+  if (enough > AddressRange::max_pages) return nullptr;
+  Span* span = take(enough, from);
   if (span == nullptr) return nullptr;
   span = cut(span, pages, alignment_pages);
   span->state = size_class != 0 ? SpanState::slab : SpanState::large;
