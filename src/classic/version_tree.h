@@ -6,7 +6,7 @@
 // A thread may walk an outdated version whose nodes other threads reuse, and read any mixture of
 // nodes. Every number in a node is that of a mapped node, so each read is harmless. Every step is
 // counted, so a walk in a circle ends. The thread writes only its own new nodes, so the attempt
-// leaves no trace when its compare-and-swap fails, which it must (lock_free.h).
+// leaves no trace when its compare-and-swap fails, which it must (versions.h).
 #pragma once
 
 #include "base/bits.h"
