@@ -67,11 +67,16 @@ inline void FreeSpans::insert(Span* span) noexcept {
 
 inline void FreeSpans::remove(Span* span) noexcept {
   const unsigned list = list_of(span->pages);
-  check((span->next == nullptr || span->next->previous == span) &&
-            (span->previous != nullptr ? span->previous->next : heads_[list]) == span,
-        "a free span is linked in both directions, in the list of its length", span);
+  check(span->next == nullptr || span->next->previous == span,
+        "a free span is linked in both directions", span);
   if (span->next != nullptr) span->next->previous = span->previous;
-  (span->previous != nullptr ? span->previous->next : heads_[list]) = span->next;
+  if (span->previous != nullptr) {
+    check(span->previous->next == span, "a free span is linked in both directions", span);
+    span->previous->next = span->next;
+  } else {
+    check(heads_[list] == span, "a free span is in the list of its length", span);
+    heads_[list] = span->next;
+  }
   if (heads_[list] == nullptr) occupied_[list / 64] &= ~(std::uint64_t{1} << list % 64);
   pages_ -= span->pages;
 }
