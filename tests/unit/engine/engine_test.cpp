@@ -3,14 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "engine/abandoned.h"
-#include "engine/cache_bins.h"
-#include "engine/common_heap.h"
 #include "engine/large_blocks.h"
-#include "engine/reclaim.h"
-#include "engine/refill.h"
-#include "engine/remote_frees.h"
-#include "engine/slabs.h"
 #include "engine/span_cache.h"
 #include "unit/engine/fresh_engine.h"
 #include "unit/engine/page_heap_access.h"

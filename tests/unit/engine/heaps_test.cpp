@@ -1,17 +1,10 @@
 // Slabs, cache bins and refills, on heaps made by hand: several heaps in one thread, which takes
 // one after the other for its own.
 #include <algorithm>
-#include <cstring>
+#include <cerrno>
 
-#include "engine/abandoned.h"
 #include "engine/cache_bins.h"
-#include "engine/common_heap.h"
-#include "engine/large_blocks.h"
-#include "engine/reclaim.h"
-#include "engine/refill.h"
-#include "engine/remote_frees.h"
 #include "engine/slabs.h"
-#include "engine/span_cache.h"
 #include "unit/engine/fresh_engine.h"
 #include "unit/engine/page_heap_access.h"
 

@@ -93,7 +93,8 @@ TS_ENGINE_TEST(RemoteFrees, AnotherWordOrSlabSendsTheBatchBefore) {
   while (slab_there == nullptr) {
     further.push_back(allocate(owner, bytes));
     const Span& at = span_of(further.back());
-    if (&at != &slab && (&at - &slab) % engine::batch_count == 0) slab_there = &at;
+    if (&at != &slab && static_cast<std::size_t>(&at - &slab) % engine::batch_count == 0)
+      slab_there = &at;
   }
   EXPECT_EQ(pending_of(slab), 0U);
   release(other, further.back());
