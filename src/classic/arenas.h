@@ -8,6 +8,7 @@
 
 #include "base/event_counts.h"
 #include "classic/config.h"
+#include "classic/tagged_heap.h"
 #include "classic/thread_slots.h"
 
 namespace ts::classic {

@@ -50,6 +50,8 @@ class Tag {
   static constexpr Flags previous_free_flag = 2;
   static constexpr Flags first_flag = 4;
   static constexpr Flags cached_flag = 8;
+  // What a block keeps when its size changes in place.
+  static constexpr Flags place_flags = used_flag | previous_free_flag | first_flag;
 
   constexpr Tag(std::size_t block_bytes, std::uint32_t owner, Flags flags) noexcept
       : word_{std::uint64_t{owner} << 44 | block_bytes | flags} {}

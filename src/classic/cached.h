@@ -14,6 +14,7 @@
 #include "base/busy_mark.h"
 #include "base/event_counts.h"
 #include "classic/config.h"
+#include "classic/tagged_heap.h"
 #include "classic/thread_slots.h"
 
 namespace ts::classic {

@@ -3,7 +3,6 @@
 #pragma once
 
 #include "classic/source.h"
-#include "classic/tagged_heap.h"
 
 namespace ts::classic {
 
@@ -13,6 +12,12 @@ inline constexpr std::size_t sbrk_growth_bytes = std::size_t{128} << 10;
 // Mappings do not grow in place, and each is a chunk of its own, so they are larger. Untouched
 // pages cost no memory.
 inline constexpr std::size_t mmap_growth_bytes = std::size_t{1} << 20;
+
+// A free block of so many bytes at the end of the segment is given back, but for a rest that a heap
+// keeps. (glibc's dynamic threshold ends at the same 32 MiB.) Free mappings are given back while so
+// much is free in all: a block that realloc grows from mapping to mapping leaves none behind.
+inline constexpr std::size_t default_trim_threshold_bytes = std::size_t{32} << 20;
+inline constexpr std::size_t never_trim = SIZE_MAX;
 
 struct HeapConfig {
   SourceConfig source;

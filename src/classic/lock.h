@@ -3,6 +3,7 @@
 #pragma once
 
 #include "classic/config.h"
+#include "classic/tagged_heap.h"
 
 namespace ts::classic {
 
@@ -12,7 +13,8 @@ class Lock : public TaggedPayloads {
   constexpr explicit Lock(const HeapConfig& config = by_sbrk) noexcept
       : source_{config.source}, heap_{source_, 0, config.trim_threshold_bytes} {}
 
-  void* allocate(std::size_t bytes, std::size_t alignment) noexcept {
+  // Not inline: one copy for all functions of malloc's family.
+  [[gnu::noinline]] void* allocate(std::size_t bytes, std::size_t alignment) noexcept {
     const Request request = Request::of(bytes, alignment);
     const Guard guard{lock_};
     return heap_.allocate(request);

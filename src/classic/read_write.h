@@ -12,6 +12,7 @@
 #pragma once
 
 #include "classic/config.h"
+#include "classic/tagged_heap.h"
 
 namespace ts::classic {
 
