@@ -7,6 +7,16 @@
 // exactly its block size. Failing that, the fit takes a batch of blocks from the central heap, one
 // by one. The first serves the request; later requests use the others in the order in which they
 // were taken. Cached blocks are neither searched nor merged: to the central heap they are in use.
+//
+//   allocate -> this_thread -> attach_slow -> idle_or_new     on the first call of a thread
+//            -> ThreadCache::pop                              thread_cache.h
+//            -> refill_slow -> TaggedHeap::allocate           a batch, under the lock
+//            -> allocate_central                              large or aligned
+//   release  -> ThreadCache::push
+//            -> give_back_slow, halve_slow -> give_back       by the rules of thread_cache.h
+//
+// A cache is its thread's alone. `lock_` guards the central heap and the lists of caches; a cache
+// changes hands under it.
 #pragma once
 
 #include <new>
@@ -15,24 +25,10 @@
 #include "base/event_counts.h"
 #include "classic/config.h"
 #include "classic/tagged_heap.h"
+#include "classic/thread_cache.h"
 #include "classic/thread_slots.h"
 
 namespace ts::classic {
-
-// Larger blocks bypass the caches. So do requests for an alignment above 16, which a cached block
-// of the right size need not have.
-inline constexpr std::size_t max_cached_block_bytes = 1024;
-// A batch is about this many bytes: one locking serves a page's worth of requests, and a cache
-// holds little of seldom used sizes.
-inline constexpr std::size_t batch_bytes = 4096;
-inline constexpr unsigned max_batch_blocks = 32;
-// A thread's cache holds at most about this much over all sizes.
-inline constexpr std::size_t max_cache_bytes = std::size_t{256} << 10;
-
-constexpr unsigned batch_blocks(std::size_t block_bytes) noexcept {
-  const std::size_t blocks = batch_bytes / block_bytes;
-  return blocks < max_batch_blocks ? static_cast<unsigned>(blocks) : max_batch_blocks;
-}
 
 template <FitPolicy Fit>
 class Cached : public TaggedPayloads {
@@ -154,100 +150,7 @@ class Cached : public TaggedPayloads {
   }
 
  private:
-  static constexpr unsigned bins = (max_cached_block_bytes - min_block_bytes) / granule_bytes + 1;
-
-  static constexpr bool is_cached_size(std::size_t block_bytes) noexcept {
-    return block_bytes >= min_block_bytes && block_bytes <= max_cached_block_bytes;
-  }
-  static constexpr unsigned bin_of(std::size_t block_bytes) noexcept {
-    return static_cast<unsigned>((block_bytes - min_block_bytes) / granule_bytes);
-  }
-  static constexpr std::size_t block_bytes_of(unsigned bin) noexcept {
-    return min_block_bytes + bin * granule_bytes;
-  }
-
-  // One thread's cache. Only its thread touches it, except that statistics read `bytes` and
-  // `blocks`.
-  struct Cache {
-    struct Bin {
-      Block* newest;  // linked through link_word(0)
-      unsigned blocks;
-    };
-
-    static std::size_t mapped_bytes() noexcept { return align_up(sizeof(Cache), os::page_bytes()); }
-
-    void push(Block* block, std::size_t block_bytes) noexcept {
-      Bin& stack = stacks[bin_of(block_bytes)];
-      block->link_word(0) = address_of(stack.newest);
-      stack.newest = block;
-      ++stack.blocks;
-      bytes += block_bytes;
-      ++blocks;
-    }
-
-    // Freed twice in a row: the double free that is cheap to notice, without a walk of the stack.
-    bool is_newest(const Block* block, std::size_t block_bytes) const noexcept {
-      return stacks[bin_of(block_bytes)].newest == block;
-    }
-
-    Block* pop(std::size_t block_bytes) noexcept {
-      Bin& stack = stacks[bin_of(block_bytes)];
-      Block* const block = stack.newest;
-      if (block == nullptr) return nullptr;
-      stack.newest = older(block);
-      --stack.blocks;
-      bytes -= block_bytes;
-      --blocks;
-      return block;
-    }
-
-    static Block* older(const Block* block) noexcept {
-      return reinterpret_cast<Block*>(block->link_word(0));
-    }
-
-    // One size holds more than two batches: the thread frees more of it than it allocates.
-    bool size_is_out_of_balance(std::size_t block_bytes) const noexcept {
-      return stacks[bin_of(block_bytes)].blocks > 2 * batch_blocks(block_bytes);
-    }
-    // All sizes together hold more than a thread should keep from the others.
-    bool is_out_of_balance() const noexcept { return bytes > max_cache_bytes; }
-
-    // Removes all but the newest `keep` blocks of a size; they are linked from the one returned.
-    Block* cut(unsigned bin, unsigned keep) noexcept {
-      Bin& stack = stacks[bin];
-      if (stack.blocks <= keep) return nullptr;
-      Block* oldest_kept = nullptr;
-      Block* cut_off = stack.newest;
-      for (unsigned i = 0; i < keep; ++i) {
-        oldest_kept = cut_off;
-        cut_off = older(cut_off);
-      }
-      if (oldest_kept == nullptr) {
-        stack.newest = nullptr;
-      } else {
-        oldest_kept->link_word(0) = 0;
-      }
-      const unsigned removed = stack.blocks - keep;
-      stack.blocks = keep;
-      blocks -= removed;
-      bytes -= removed * block_bytes_of(bin);
-      return cut_off;
-    }
-
-    void forget_all() noexcept {
-      for (Bin& stack : stacks) stack = {};
-      bytes.reset();
-      blocks.reset();
-      busy.store(false, std::memory_order_relaxed);
-    }
-
-    Bin stacks[bins];        // own
-    Counter bytes;           // own writes, any reads
-    Counter blocks;          // likewise
-    std::atomic<bool> busy;  // own; read in the child of a fork
-    Cache* next;             // const: the list of all
-    Cache* next_idle;        // lock_
-  };
+  using Cache = ThreadCache;
 
   Cache* this_thread() noexcept {
     void* const mine = slots_.get();
@@ -321,7 +224,7 @@ class Cached : public TaggedPayloads {
     auto* const mine = static_cast<Cache*>(slots_.get());
     if (mine == nullptr) return;
     const Guard guard{lock_};
-    for (unsigned bin = 0; bin < bins; ++bin) give_back(*mine, bin, 0);
+    for (unsigned bin = 0; bin < cache_bins; ++bin) give_back(*mine, bin, 0);
   }
 
   // Moves all but the newest `keep` blocks of one size back to the central heap.
@@ -332,7 +235,8 @@ class Cached : public TaggedPayloads {
 
   [[gnu::noinline]] void halve_slow(Cache& cache) noexcept {
     const Guard guard{lock_};
-    for (unsigned bin = 0; bin < bins; ++bin) give_back(cache, bin, cache.stacks[bin].blocks / 2);
+    for (unsigned bin = 0; bin < cache_bins; ++bin)
+      give_back(cache, bin, cache.stacks[bin].blocks / 2);
   }
 
   void give_back(Cache& cache, unsigned bin, unsigned keep) noexcept TS_REQUIRES(lock_) {
@@ -348,7 +252,7 @@ class Cached : public TaggedPayloads {
 
   // The cache of a thread that is gone: its blocks go back, and a new thread reuses it.
   void put_aside(Cache* cache) noexcept TS_REQUIRES(lock_) {
-    for (unsigned bin = 0; bin < bins; ++bin) give_back(*cache, bin, 0);
+    for (unsigned bin = 0; bin < cache_bins; ++bin) give_back(*cache, bin, 0);
     cache->next_idle = idle_;
     idle_ = cache;
   }

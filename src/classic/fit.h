@@ -1,6 +1,6 @@
 // The three fits: which free block serves a request. A fit is an order of the free blocks, and the
 // first acceptable one in that order. The tree inserts, erases and balances (free_tree.h); the heap
-// splits and merges (tagged_heap.h).
+// splits and merges (free_blocks.h).
 //
 //   first: of all blocks that are large enough, the lowest address
 //   best:  the smallest that is large enough; among equals the lowest address

@@ -6,9 +6,9 @@
 // alignment above 16, the fit searches a block that holds an aligned payload at any address; its
 // head and its tail stay free. The last free block of a chunk is like any other.
 //
-// Invariant at rest: each block of the index is tagged as free and with the heap's number, and its
-// footer holds its size; the block behind it says `previous free`, unless it has changed hands
-// (sharing.h). No two of them are neighbours.
+// Invariant at rest: each block of the index is tagged as free (or claimed, read_write.h) and with
+// the heap's number, and its footer holds its size. The block behind it says `previous free`,
+// unless it has changed hands (sharing.h). No two of them are neighbours, with the same exception.
 #pragma once
 
 #include "base/event_counts.h"

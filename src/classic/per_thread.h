@@ -2,7 +2,7 @@
 // C: ts_malloc_nolock). A block that another thread frees joins the freeing thread's heap. That
 // takes no lock, but memory moves from producers to consumers, and the segment grows. Blocks carry
 // the number of the heap that owns them, and neighbours of another heap are never merged
-// (tagged_heap.h, Shared).
+// (sharing.h, Shared).
 //
 // A thread that ends leaves its heap to the next thread that starts. Threads that are ending
 // already, and threads without memory for a heap, share one heap behind a mutex.

@@ -82,7 +82,7 @@ TEST_F(NoLockTest, AForeignFreeJoinsTheFreersHeap) {
   EXPECT_TRUE(heap->is_valid());
 }
 
-// The price that tagged_heap.h names: a block that changed hands does not merge with the free one
+// The price that sharing.h names: a block that changed hands does not merge with the free one
 // before it, until that one is freed again.
 TEST_F(NoLockTest, ABlockThatChangedHandsMergesWhenTheOneBeforeItIsFreedAgain) {
   const Buffer buffer{65536};
