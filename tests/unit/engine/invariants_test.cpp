@@ -206,6 +206,8 @@ const std::vector<Row>& engine_rows() {
        }},
       {"pages that abandoned heaps keep are counted",
        [](Whole& w) { ++w.first_abandoned.kept_pages; }},
+      {"the mark says whether a heap is abandoned",
+       [](Whole&) { engine::any_abandoned.store(false); }},
   };
   return rows;
 }
@@ -401,9 +403,8 @@ TEST(Invariants, ACountThatAForkCutOffIsForgiven) {
   });
 }
 
-// The hint beside the queue of abandoned heaps is out of reach of any test.
 TEST(Invariants, NoEquationIsUntested) {
-  std::set<std::string> tested = {"the mark says whether a heap is abandoned"};
+  std::set<std::string> tested;
   for (const auto* rows : {&engine_rows(), &heap_rows(), &other_rows()}) {
     for (const Row& row : *rows) tested.insert(row.equation);
   }
