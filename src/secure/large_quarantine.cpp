@@ -25,10 +25,8 @@ void LargeBlocks::put_away(std::uintptr_t begin) noexcept {
   const bool is_withdrawn = os::withdraw(memory_of(block), pages_of(block));
   if (!is_withdrawn) os::discard(memory_of(block), pages_of(block));  // it is zero, at least
   const Guard guard{lock_};
-  LargeBlock* const found = table_.find(begin);
-  check(found != nullptr && found->state == LargeState::leaving,
-        "a block that is put away is leaving", reinterpret_cast<void*>(begin));
-  LargeBlock& now = *found;
+  LargeBlock& now = *table_.find(begin);
+  check(now.state == LargeState::leaving, "a block that is put away is leaving", &now);
   // Without a quarantine, then. (Under the lock: the thread that gets these addresses next enters
   // them into the table after this.)
   if (!is_withdrawn &&
@@ -46,10 +44,9 @@ void LargeBlocks::put_away(std::uintptr_t begin) noexcept {
 // Gives the addresses of a waiting block back to the system.
 void LargeBlocks::evict(unsigned index) noexcept {
   check(index < waiting_count_, "a block that leaves the quarantine is in it");
-  LargeBlock* const found = table_.find(waiting_[index]);
-  check(found != nullptr && found->state == LargeState::waiting,
-        "a block that leaves the quarantine was waiting", found);
-  LargeBlock& block = *found;
+  LargeBlock& block = *table_.find(waiting_[index]);
+  check(block.state == LargeState::waiting, "a block that leaves the quarantine was waiting",
+        &block);
   waiting_[index] = waiting_[--waiting_count_];
   waiting_bytes_ -= block.reserved_bytes;
   // The system may refuse: a range in the middle of one mapping leaves two, of which a process has
