@@ -9,8 +9,8 @@
 
 Files of one name (foo.h, foo.cpp) are one unit; units that include one another in a cycle are
 named with the lines that do. Only two places may have preprocessor conditions, and no file of
-classic/ or engine/ more than 300 lines. The last lines name the longest file and the longest function.
-It refuses to judge anything else about the code.
+classic/ or engine/ more than 300 lines. The last lines name the longest file and the longest
+function. It refuses to judge anything else about the code.
 """
 
 from __future__ import annotations
