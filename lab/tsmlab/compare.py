@@ -198,7 +198,7 @@ class _Session:
         if rule.runs is None and fitting < rule.min_rounds:
             self._reporter.note(
                 f"a round of {entries} runs takes about {seconds:.0f} s: only {fitting} of "
-                f"{rule.min_rounds} rounds fit into {rule.time_budget_seconds:g} s. For firmer "
+                f"{rule.min_rounds} rounds fit into {rule.patience_seconds:g} s. For firmer "
                 f"results: --time-budget {rule.min_rounds * seconds * 1.1:.0f}, or fewer "
                 f"allocators (-a)"
             )

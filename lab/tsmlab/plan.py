@@ -57,7 +57,8 @@ def _stop_rule(options: Options) -> str:
     rule = options.rule
     if rule.runs is not None:
         return f"exactly {rule.runs}"
-    firm = "whatever the time" if rule.min_is_firm else "if they fit"
+    fit = f"if they fit into {rule.patience_seconds:g} s"
+    firm = "whatever the time" if rule.min_is_firm else fit
     return (
         f"at least {rule.min_rounds} ({firm}), then until every verdict is resolved, "
         f"{rule.time_budget_seconds:g} s have passed, or {rule.max_rounds} are done"

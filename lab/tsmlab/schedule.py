@@ -22,7 +22,9 @@ from tsmlab.results import Phase, Sample, Stop
 MIN_ROUNDS = 5
 # Beyond this many rounds an answer is bought more cheaply by a longer-running program.
 MAX_ROUNDS = 300
-TIME_BUDGET_SECONDS = 120.0
+# Where the user gives no budget: an answer within a minute, but the minimum of rounds may take two.
+TIME_BUDGET_SECONDS = 45.0
+MIN_ROUNDS_BUDGET_SECONDS = 120.0
 # An allocator that failed twice in a row is not run again: it will not get better, and a hang costs
 # a whole timeout each time.
 FAILURES_TO_GIVE_UP = 2
@@ -59,14 +61,21 @@ class StopRule:
     """Exactly `runs` rounds, or: at least min_rounds, until nothing is unresolved, within the time.
 
     A minimum that the user asked for is kept at the budget's expense (`min_is_firm`); the default
-    minimum yields to the budget, but never below one round.
+    minimum yields to `min_rounds_budget_seconds`, or to the budget if that is longer, but never
+    below one round.
     """
 
     runs: int | None = None
     min_rounds: int = MIN_ROUNDS
     max_rounds: int = MAX_ROUNDS
     time_budget_seconds: float = TIME_BUDGET_SECONDS
+    min_rounds_budget_seconds: float = 0.0
     min_is_firm: bool = False
+
+    @property
+    def patience_seconds(self) -> float:
+        """How long rounds may take while there are fewer than the minimum."""
+        return max(self.time_budget_seconds, self.min_rounds_budget_seconds)
 
     def is_look(self, rounds_done: int) -> bool:
         """Whether the verdicts are to be looked at after this many rounds."""
@@ -89,7 +98,7 @@ class StopRule:
         if rounds_done < self.min_rounds and self.min_is_firm:
             return None
         if rounds_done and self._next_exceeds_budget(rounds_done, elapsed_seconds):
-            text = f"another round would exceed the time budget of {self.time_budget_seconds:g} s"
+            text = f"another round would exceed the time budget of {self._budget(rounds_done):g} s"
             return Stop("budget", f"{text}; {_rounds(rounds_done)} done")
         return None
 
@@ -97,11 +106,17 @@ class StopRule:
         """How many rounds of this length the rule allows at most; at least one."""
         if self.runs is not None:
             return self.runs
-        fitting = int(min(self.max_rounds, self.time_budget_seconds / max(round_seconds, 1e-9)))
-        return max(fitting, self.min_rounds if self.min_is_firm else 1)
+        seconds = max(round_seconds, 1e-9)
+        fitting = int(min(self.max_rounds, self.time_budget_seconds / seconds))
+        patient = int(min(self.min_rounds, self.patience_seconds / seconds))
+        return max(fitting, patient, self.min_rounds if self.min_is_firm else 1)
+
+    def _budget(self, rounds_done: int) -> float:
+        enough = rounds_done >= self.min_rounds
+        return self.time_budget_seconds if enough else self.patience_seconds
 
     def _next_exceeds_budget(self, rounds_done: int, elapsed_seconds: float) -> bool:
-        return elapsed_seconds * (rounds_done + 1) / rounds_done > self.time_budget_seconds
+        return elapsed_seconds * (rounds_done + 1) / rounds_done > self._budget(rounds_done)
 
 
 def round_order(entries: Sequence[Entry], seed: int, phase: Phase, number: int) -> list[Entry]:

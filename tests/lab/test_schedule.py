@@ -188,6 +188,17 @@ def test_the_default_minimum_yields_to_the_budget_but_one_round_is_always_run() 
     assert rig.slots[-1].round == 1
 
 
+def test_the_default_minimum_has_a_budget_of_its_own() -> None:
+    rig = Rig()  # 5 s a round
+    rule = StopRule(time_budget_seconds=12.0, min_rounds_budget_seconds=30.0)
+    assert rule.rounds_that_fit(5.0) == MIN_ROUNDS
+    assert rig.scheduler.measure(rule).reason == "budget"
+    assert rig.slots[-1].round == MIN_ROUNDS
+    rig = Rig()
+    rig.scheduler.measure(StopRule(time_budget_seconds=12.0, min_rounds_budget_seconds=20.0))
+    assert rig.slots[-1].round == 4
+
+
 def test_a_minimum_that_was_asked_for_does_not_yield() -> None:
     rig = Rig()
     rule = StopRule(min_rounds=6, min_is_firm=True, time_budget_seconds=0.5)

@@ -45,7 +45,13 @@ from tsmlab.metrics import parse_custom
 from tsmlab.plan import describe_plan
 from tsmlab.progress import reporter_for
 from tsmlab.results import Comparison
-from tsmlab.schedule import MAX_ROUNDS, MIN_ROUNDS, TIME_BUDGET_SECONDS, StopRule
+from tsmlab.schedule import (
+    MAX_ROUNDS,
+    MIN_ROUNDS,
+    MIN_ROUNDS_BUDGET_SECONDS,
+    TIME_BUDGET_SECONDS,
+    StopRule,
+)
 from tsmlab.trial import Program
 
 DEV_NULL = Path("/dev/null")
@@ -93,9 +99,10 @@ ROUNDS = Whole(minimum=1)
 @click.option(
     "--time-budget",
     type=Duration(),
-    default=TIME_BUDGET_SECONDS,
     metavar="TIME",
-    help="Begin no round that would end later than this. [default: 120s]",
+    help="Begin no round that would end later than this. "
+    f"[default: {TIME_BUDGET_SECONDS:g}s, and {MIN_ROUNDS_BUDGET_SECONDS:g}s for the first "
+    f"{MIN_ROUNDS} rounds]",
 )
 @timeout_option("20 times the reference's, at least 10 s")
 @seed_option
@@ -227,7 +234,8 @@ def _options(program: Sequence[str], given: dict[str, Any]) -> Options:
         runs=given["runs"],
         min_rounds=asked_min or MIN_ROUNDS,
         max_rounds=max(MAX_ROUNDS, asked_min or 0),
-        time_budget_seconds=given["time_budget"],
+        time_budget_seconds=given["time_budget"] or TIME_BUDGET_SECONDS,
+        min_rounds_budget_seconds=0.0 if given["time_budget"] else MIN_ROUNDS_BUDGET_SECONDS,
         min_is_firm=asked_min is not None,
     )
     if rule.runs is not None and asked_min is not None:
