@@ -3,7 +3,7 @@
 
     clang_checks.py format [--fix]   clang-format, on all of them
     clang_checks.py threads          the thread safety analysis (TS_REQUIRES and its like), of src/
-    clang_checks.py tidy             clang-tidy (.clang-tidy), of what the drop-in libraries are of
+    clang_checks.py tidy [FOLDER...] clang-tidy (.clang-tidy), of what the drop-in libraries are of
 
 Their versions disagree, so one is named here. A source that clang-tidy found nothing in is not
 looked at again until its text, a header's or .clang-tidy changes (build/tidy-cache).
@@ -115,7 +115,8 @@ def in_parallel(check: str, of: Sequence[str]) -> bool:
 
 def main(arguments: Sequence[str]) -> int:
     check, fix = (arguments[0] if arguments else ""), list(arguments[1:])
-    if check not in TOOLS or fix not in ([], ["--fix"] if check == "format" else []):
+    folders = tuple(fix) if check == "tidy" and set(fix) <= set(TIDY_FOLDERS) else ()
+    if check not in TOOLS or (fix and not folders and (check, fix) != ("format", ["--fix"])):
         print(__doc__, file=sys.stderr)
         return 1
     if package := missing(check):
@@ -123,7 +124,7 @@ def main(arguments: Sequence[str]) -> int:
         return 1
     if check == "format":
         return 0 if format_sources(bool(fix)) else 1
-    folders = TIDY_FOLDERS if check == "tidy" else ("src/",)
+    folders = folders or (TIDY_FOLDERS if check == "tidy" else ("src/",))
     return 0 if in_parallel(check, units(folders)) else 1
 
 

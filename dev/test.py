@@ -66,18 +66,10 @@ LEVEL_3_TARGETS = (
     "generated_secure_operations",
 )
 LEVEL_3_TESTS = r"^(stress\.(engine|secure)|fuzz\.(engine|secure)_operations)$"
-# What sanitizers and assertions (tsan at debug level 1, asan at 2, debug at 3) add to it where it
-# matters most: many threads in every strategy, with one fit each, in the engine and in the hardened
-# heap.
+# What sanitizers and assertions (tsan at debug level 1, asan at 2) add to it where it matters most:
+# many threads in every strategy, with one fit each, in the engine and in the hardened heap.
 CHOSEN = (
     RELEASE,
-    Build(
-        "debug",
-        (*LEVEL_3_TARGETS, "tsmalloc", "tsmalloc-secure", "tests_conformance"),
-        LEVEL_3_TESTS
-        + r"|^conformance\.(aligned|basics|fork|realloc|signals|threads|torture)"
-        + r"\.(tsmalloc|secure)$",
-    ),
     Build(
         "asan", ("tests_stress", "tests_fuzz"), r"^(stress\..*(-best\.|engine|secure|fork)|fuzz\.)"
     ),
@@ -259,7 +251,7 @@ def lab_tests(marked: str) -> Iterator[Stage]:
     yield Stage("lab tests", command, ROOT / "lab", report)
 
 
-def checks() -> Iterator[Stage]:
+def checks(what: str) -> Iterator[Stage]:
     yield Stage("ruff check", [VENV / "ruff", "check", "--config", CONFIG, *PYTHON_SOURCES])
     yield Stage(
         "ruff format", [VENV / "ruff", "format", "--check", "--config", CONFIG, *PYTHON_SOURCES]
@@ -273,6 +265,8 @@ def checks() -> Iterator[Stage]:
             print(f"skip clang {check}: it needs {package}", flush=True)
         else:
             command: list[str | Path] = [sys.executable, ROOT / "dev" / "clang_checks.py", check]
+            if check == "tidy" and what == "test":
+                command.append("src/engine")  # half of a minute; `lint` and `all` take two
             yield Stage(f"clang {check}", command)
 
 
@@ -280,8 +274,8 @@ def stages(what: str) -> Iterator[Stage]:
     for build in BUILDS.get(what, ()):
         yield from build_and_test(build)
     if what in BUILDS:
-        yield from lab_tests("" if what == "all" else "not every_allocator")
-    yield from checks()
+        yield from lab_tests("" if what == "all" else "not every_allocator and not long")
+    yield from checks(what)
     if what == "lint":
         yield Stage("links", [sys.executable, ROOT / "dev" / "check_links.py"])
 

@@ -95,6 +95,7 @@ def test_a_trace_is_compared_with_latencies_report_and_exports(
     assert (tmp_path / "runs.csv").read_text().count("\n") == 1 + len(found.comparison.samples)
 
 
+@pytest.mark.long
 def test_ten_replays_under_stride_are_the_same_to_the_byte(
     replay: Run, trace: Path, tmp_path: Path
 ) -> None:

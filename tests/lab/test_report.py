@@ -269,6 +269,7 @@ def test_page_that_would_be_too_large_leaves_out_curves_then_data(
     assert "too large to be embedded" in html.page(made)
 
 
+@pytest.mark.long
 def test_all_experiments_on_all_allocators_stay_small(monkeypatch: pytest.MonkeyPatch) -> None:
     # The pictures in pixels are not in the page, and take a third of the time.
     monkeypatch.setattr(canvas.Canvas, "png", lambda _: b"")

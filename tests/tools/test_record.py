@@ -533,6 +533,7 @@ class TestThreads:
         assert event.thread in births
         assert births[event.thread] == 0
 
+    @pytest.mark.long
     def test_signals_that_jump_out_of_events(self, record: Record, build: Build) -> None:
         source = """
         #include <setjmp.h>
