@@ -264,9 +264,13 @@ void check_at_rest(ThreadHeap& heap) noexcept {
 }
 
 void check_slow_path(ThreadHeap& heap) noexcept {
-  constexpr std::uint32_t calls_per_check = debug_level >= 3 ? 1 : 256;
-  static constinit std::atomic<std::uint32_t> calls{0};  // relaxed: any call may be the one
-  if (calls.fetch_add(1, std::memory_order_relaxed) % calls_per_check != 0) return;
+  // A check takes as long as there are pages: so many calls for each make it a fixed share.
+  constexpr std::size_t pages_per_call = 1024;  // 16 MiB
+  constexpr std::size_t calls_per_check = debug_level >= 3 ? 1 : 256;
+  static constinit std::atomic<std::size_t> calls{0};  // relaxed: any call may be the one
+  const std::size_t pages = page_map.page_count.load(std::memory_order_relaxed);
+  const std::size_t interval = calls_per_check * (1 + pages / pages_per_call);
+  if (calls.fetch_add(1, std::memory_order_relaxed) % interval != 0) return;
   check_at_rest(heap);
   const Fault fault = os::has_one_thread() ? find_engine_fault() : page_heap.find_fault();
   require(!fault, fault.equation, fault.where);

@@ -3,7 +3,8 @@
 //   1  where a structure changes hands: check() in the structures' own files, and a whole heap when
 //      a thread attaches or abandons it
 //   2  now and then at the end of a slow path: the calling thread's heap, and all spans
-//   3  the same at the end of each slow path
+//   3  the same at the end of each slow path, up to 16 MiB of pages; with more memory, at the end
+//      of so few that a check takes a fixed share of the time
 //
 // A process of one thread has its whole engine checked at levels 2 and 3. A fault ends the program
 // with the equation that does not hold. At level 0 no check is compiled into the library.
