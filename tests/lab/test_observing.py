@@ -263,7 +263,10 @@ class TestSeries:
         step = "push @a, 'x' x 1000000; select undef, undef, undef, 0.02"
         # After a sample that a busy machine held up for 100 ms the sampler waits for 3 s.
         script = f"my @a; for (1..20) {{ {step} }} sleep 4"
-        measured = self.run(1000, "perl", "-e", script)
+        for _ in range(3):
+            measured = self.run(1000, "perl", "-e", script)
+            if measured.wall_ns - measured.series[-1][0] < 3.5e9:
+                break  # else the machine held the sampler up until the end: once more
         times = [time_ns for time_ns, _ in measured.series]
         sizes = [size for _, size in measured.series]
         assert len(times) == measured.samples > 10
