@@ -1,7 +1,6 @@
 #include "engine/engine.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 
 #include "engine/abandoned.h"

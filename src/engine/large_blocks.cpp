@@ -1,7 +1,5 @@
 #include "engine/large_blocks.h"
 
-#include <cerrno>
-
 #include "base/check.h"
 #include "base/event_counts.h"
 #include "engine/huge_page_probe.h"

@@ -1,7 +1,5 @@
 #include "engine/page_heap.h"
 
-#include <algorithm>
-
 #include "base/check.h"
 #include "base/event_counts.h"
 #include "os/os.h"
