@@ -107,7 +107,7 @@ ALL = (
     ),
 )
 BUILDS = {"test": CHOSEN, "all": ALL, "quick": (RELEASE,)}
-PYTHON_SOURCES = ("lab", "dev", "tests", "tools")
+PYTHON_SOURCES = ("lab", "dev", "packaging", "tests", "tools")
 # What mypy checks: each with the folder that its imports start from.
 TYPED_SOURCES = (
     ("lab", ("tsmlab",)),

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-FILES = ("src/os/options.cpp", "CMakeLists.txt", "docs/use.md", "docs/man/libtsmalloc.7")
+HEADER = "include/tsmalloc/tsmalloc.h"
+FILES = ("src/os/options.cpp", HEADER, "docs/use.md", "docs/man/libtsmalloc.7")
 
 
 def generate(*arguments: str | Path) -> tuple[int, str]:
@@ -61,9 +62,7 @@ def test_a_new_option_is_missed_and_then_written(checkout: Path) -> None:
 
 
 def test_the_manual_has_the_version(checkout: Path) -> None:
-    replace(
-        checkout / "CMakeLists.txt", "project(tsmalloc VERSION 0.", "project(tsmalloc VERSION 9."
-    )
+    replace(checkout / HEADER, "VERSION_MAJOR 0", "VERSION_MAJOR 9")
     status, said = generate("--check", checkout)
     assert status == 1
     assert "libtsmalloc.7" in said
@@ -76,7 +75,7 @@ def test_the_manual_has_the_version(checkout: Path) -> None:
         ("src/os/options.cpp", "Kind::choice, off", "Kind::colour, off", "no entry that dev/gene"),
         ("src/os/options.cpp", "constexpr Option table", "constexpr Option list", "there is no"),
         ("docs/use.md", "options: end", "options: over", "docs/use.md: one line with"),
-        ("CMakeLists.txt", "project(tsmalloc VERSION", "project(tsmalloc", "CMakeLists.txt"),
+        (HEADER, "VERSION_MINOR 1", "VERSION_MINOR one", "TSMALLOC_VERSION_MINOR NUMBER"),
     ],
 )
 def test_what_it_cannot_read_is_named(

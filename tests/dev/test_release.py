@@ -10,7 +10,17 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+HEADER = "include/tsmalloc/tsmalloc.h"
 CHANGELOG = "# Changelog\n\n## Unreleased\n\n## 0.2.0 - 2030-01-02\n\n- It is faster.\n"
+
+
+def macros(*numbers: int) -> str:
+    """A header with the version."""
+    names = ("MAJOR", "MINOR", "PATCH")
+    return "".join(
+        f"#define TSMALLOC_VERSION_{name} {number}\n"
+        for name, number in zip(names, numbers, strict=False)
+    )
 
 
 def run(checkout: Path, *command: str | Path, typed: str = "") -> tuple[int, str]:
@@ -41,9 +51,12 @@ def commit(checkout: Path) -> None:
 def checkout(tmp_path: Path) -> Path:
     """Ready for release 0.2.0; its `make` notes what it was told to do, and fails if asked to."""
     (tmp_path / "dev").mkdir()
-    shutil.copy(ROOT / "dev/release", tmp_path / "dev")
+    for name in ("release", "version.py"):
+        shutil.copy(ROOT / "dev" / name, tmp_path / "dev")
     (tmp_path / "dev/generate").write_text("")
-    (tmp_path / "CMakeLists.txt").write_text("project(tsmalloc VERSION 0.2.0 LANGUAGES CXX)\n")
+    (tmp_path / ".gitignore").write_text("__pycache__/\n")
+    (tmp_path / HEADER).parent.mkdir(parents=True)
+    (tmp_path / HEADER).write_text(macros(0, 2, 0))
     (tmp_path / "CHANGELOG.md").write_text(CHANGELOG)
     (tmp_path / "Makefile").write_text("test-all coverage fuzz: ; @echo made $@; test ! -e no-$@\n")
     run(tmp_path, "git", "init", "--quiet")
@@ -65,10 +78,10 @@ def test_a_dry_run_says_what_is_next_and_does_nothing(checkout: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "text", "words"),
     [
-        ("CMakeLists.txt", "project(tsmalloc VERSION 0.3.0)\n", "no entries under `## 0.3.0"),
+        (HEADER, macros(0, 3, 0), "no entries under `## 0.3.0"),
         ("CHANGELOG.md", CHANGELOG.replace("- It is faster.\n", ""), "no entries under `## 0.2.0"),
         ("CHANGELOG.md", CHANGELOG.replace("ased\n", "ased\n\n- And smaller.\n"), "`Unreleased`"),
-        ("CMakeLists.txt", "project(other)\n", "project(tsmalloc VERSION x.y.z) is missing"),
+        (HEADER, macros(0, 2), "`#define TSMALLOC_VERSION_PATCH NUMBER` is missing"),
         ("dev/generate", "import sys\nsys.exit('use.md is stale')\n", "use.md is stale"),
     ],
 )

@@ -1,0 +1,42 @@
+#!/usr/bin/env python3
+"""Prints the version, which stands in one place: three macros of include/tsmalloc/tsmalloc.h.
+
+    dev/version.py
+
+Why: a library, a CMake package, wheels, Debian packages and crates bear the same version.
+CMakeLists.txt and lab/tsmlab read the header as well, since they cannot call this.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+HEADER = Path("include/tsmalloc/tsmalloc.h")
+
+
+class VersionError(Exception):
+    """The header does not say which version it is of."""
+
+
+def version(root: Path) -> str:
+    """The version of a checkout."""
+    try:
+        text = (root / HEADER).read_text(encoding="utf-8")
+    except OSError as error:
+        raise VersionError(f"{HEADER}: {error.strerror}") from error
+    numbers = []
+    for part in ("MAJOR", "MINOR", "PATCH"):
+        found = re.search(rf"^#define TSMALLOC_VERSION_{part} (\d+)$", text, re.MULTILINE)
+        if found is None:
+            raise VersionError(f"{HEADER}: `#define TSMALLOC_VERSION_{part} NUMBER` is missing")
+        numbers.append(found[1])
+    return ".".join(numbers)
+
+
+if __name__ == "__main__":
+    try:
+        print(version(Path(__file__).resolve().parents[1]))
+    except VersionError as error:
+        sys.exit(f"version: {error}")
