@@ -26,7 +26,7 @@ PARTS_OF_VERBS = {
 # What the libraries, the tools and the programs of experiments are built from; other changed tests
 # do not delay a user.
 SOURCES = (
-    *("CMakeLists.txt", "CMakePresets.json", "cmake", "include", "src", "tools"),
+    *("CMakeLists.txt", "CMakePresets.json", "packaging/cmake", "include", "src", "tools"),
     *("bench", "tests/programs"),
 )
 # What the build's stamp holds until the build is finished. BUILDING, found later, tells of a build

@@ -63,10 +63,15 @@ void skip_check(const char* reason) {
 void* find_function(const char* name) { return dlsym(RTLD_DEFAULT, name); }
 
 const char* tested_library(void) {
+  static char name[64];
   Dl_info allocator;
   if (dladdr(dlsym(RTLD_DEFAULT, "malloc"), &allocator) == 0) return "";
   const char* base = strrchr(allocator.dli_fname, '/');
-  return base == NULL ? allocator.dli_fname : base + 1;
+  base = base == NULL ? allocator.dli_fname : base + 1;
+  const char* const version = strstr(base, ".so.");
+  const size_t bytes = version == NULL ? strlen(base) : (size_t)(version - base) + strlen(".so");
+  snprintf(name, sizeof name, "%.*s", (int)bytes, base);
+  return name;
 }
 
 static unsigned char pattern_byte(size_t offset, uint64_t seed) {

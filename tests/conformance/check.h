@@ -59,8 +59,8 @@ __attribute__((noreturn)) void skip_check(const char* reason);
 // extensions).
 void* find_function(const char* name);
 
-// The file name of the library that malloc is in: what is promised beyond the standards is promised
-// of one library.
+// The file name, without a version, of the library that malloc is in: what is promised beyond the
+// standards is promised of one library.
 const char* tested_library(void);
 
 // A pattern that differs from block to block: fill writes it, first_damage returns the offset of

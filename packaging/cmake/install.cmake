@@ -1,0 +1,62 @@
+# What `cmake --install` puts where, in four components: runtime, dev, tools, lab. All paths are
+# relative to the prefix, and nothing that is installed knows the prefix, so it may be moved.
+include(GNUInstallDirs)
+set(tsmalloc_home ${CMAKE_INSTALL_LIBDIR}/tsmalloc)
+
+# ---- runtime and dev: the libraries, and what it takes to build with them ----
+
+install(TARGETS tsmalloc tsmalloc-secure tsmalloc-classic
+  LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT runtime NAMELINK_COMPONENT dev)
+install(TARGETS tsmalloc-static tsmalloc-classic-static
+  ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT dev)
+install(FILES $<TARGET_PROPERTY:tsmalloc-object,OBJECT> DESTINATION ${tsmalloc_home} COMPONENT dev)
+install(DIRECTORY include/tsmalloc DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT dev FILES_MATCHING PATTERN *.h)
+install(FILES docs/man/libtsmalloc.7 DESTINATION ${CMAKE_INSTALL_MANDIR}/man7 COMPONENT dev)
+
+# ---- lab: its home is LIBDIR/tsmalloc, its Python package is DATADIR/tsmalloc/python ----
+
+if(NOT TARGET measure)
+  return()
+endif()
+get_property(libraries GLOBAL PROPERTY TSMALLOC_LIBRARIES)
+get_property(counted_libraries GLOBAL PROPERTY TSMALLOC_COUNTED_LIBRARIES)
+get_property(experiment_programs GLOBAL PROPERTY TSMALLOC_EXPERIMENT_PROGRAMS)
+get_property(workload_programs GLOBAL PROPERTY TSMALLOC_WORKLOAD_PROGRAMS)
+list(REMOVE_ITEM libraries tsmalloc tsmalloc-secure)
+set(programs measure syscalls replay usable ${experiment_programs} ${workload_programs})
+if(TARGET trace)
+  list(APPEND programs record trace)
+endif()
+install(TARGETS ${libraries} tsmalloc-count tsmalloc-ledger tsmalloc-record
+    tsmalloc-floor-null tsmalloc-floor-bump tsmalloc-floor-lifo
+  LIBRARY DESTINATION ${tsmalloc_home}/lib COMPONENT lab)
+install(TARGETS ${counted_libraries} LIBRARY DESTINATION ${tsmalloc_home}/lib/counted COMPONENT lab)
+install(TARGETS ${programs} RUNTIME DESTINATION ${tsmalloc_home}/bin COMPONENT lab)
+install(DIRECTORY experiments DESTINATION ${tsmalloc_home} COMPONENT lab FILES_MATCHING PATTERN *.toml)
+install(FILES bench/workloads.toml DESTINATION ${tsmalloc_home}/bench COMPONENT lab)
+install(DIRECTORY traces DESTINATION ${tsmalloc_home} COMPONENT lab FILES_MATCHING PATTERN *.tstrace)
+install(DIRECTORY lab/tsmlab DESTINATION ${CMAKE_INSTALL_DATADIR}/tsmalloc/python COMPONENT lab
+  PATTERN __pycache__ EXCLUDE PATTERN home EXCLUDE)
+
+# Installs a symbolic link from `link` to `target`, both relative to the prefix.
+function(tsmalloc_install_link link target)
+  cmake_path(GET link PARENT_PATH folder)
+  cmake_path(GET link FILENAME name)
+  # Absolute directories of GNUInstallDirs, under which a distribution may have put them.
+  cmake_path(ABSOLUTE_PATH folder BASE_DIRECTORY ${CMAKE_INSTALL_PREFIX} OUTPUT_VARIABLE from)
+  cmake_path(ABSOLUTE_PATH target BASE_DIRECTORY ${CMAKE_INSTALL_PREFIX})
+  cmake_path(RELATIVE_PATH target BASE_DIRECTORY ${from})
+  set(made ${PROJECT_BINARY_DIR}/packaging/${folder})
+  file(MAKE_DIRECTORY ${made})
+  file(CREATE_LINK ${target} ${made}/${name} SYMBOLIC)
+  install(FILES ${made}/${name} DESTINATION ${folder} COMPONENT lab)
+endfunction()
+foreach(library tsmalloc tsmalloc-secure)
+  tsmalloc_install_link(${tsmalloc_home}/lib/lib${library}.so
+    ${CMAKE_INSTALL_LIBDIR}/lib${library}.so.${TSMALLOC_SOVERSION})
+endforeach()
+tsmalloc_install_link(${CMAKE_INSTALL_DATADIR}/tsmalloc/python/tsmlab/home ${tsmalloc_home})
+
+cmake_path(RELATIVE_PATH CMAKE_INSTALL_DATADIR BASE_DIRECTORY ${tsmalloc_home} OUTPUT_VARIABLE datadir_from_home)
+configure_file(packaging/cmake/tsmalloc-lab.in packaging/tsmalloc-lab @ONLY)
+install(PROGRAMS ${PROJECT_BINARY_DIR}/packaging/tsmalloc-lab DESTINATION ${tsmalloc_home} COMPONENT lab)
