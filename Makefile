@@ -4,7 +4,7 @@
 PYTHON := $(if $(wildcard .venv/bin/python),.venv/bin/python,python3)
 
 .DEFAULT_GOAL := build
-.PHONY: build test test-all test-quick test-preset fuzz lint format coverage docs clean help
+.PHONY: build test test-all test-quick test-preset fuzz lint format coverage docs release clean help
 
 build: ## Build the libraries and tools into build/release, and set up .venv
 	@$(PYTHON) dev/setup lab
@@ -41,8 +41,11 @@ coverage: ## Print how much of src/ the tests run, and check it against tests/co
 docs: ## Write what documents repeat of the sources: the options
 	@$(PYTHON) dev/generate
 
-clean: ## Remove what was built and set up: build/ and .venv/
-	rm -rf build .venv
+release: ## Build every artefact into dist/, if all is ready for a release: make release [SNAPSHOT=1]
+	@$(PYTHON) dev/release --build $(if $(SNAPSHOT),--snapshot)
+
+clean: ## Remove what was built and set up: build/, dist/ and .venv/
+	rm -rf build dist .venv
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20

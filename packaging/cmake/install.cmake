@@ -37,6 +37,9 @@ install(FILES bench/workloads.toml DESTINATION ${tsmalloc_home}/bench COMPONENT 
 install(DIRECTORY traces DESTINATION ${tsmalloc_home} COMPONENT lab FILES_MATCHING PATTERN *.tstrace)
 install(DIRECTORY lab/tsmlab DESTINATION ${CMAKE_INSTALL_DATADIR}/tsmalloc/python COMPONENT lab
   PATTERN __pycache__ EXCLUDE PATTERN home EXCLUDE)
+file(CONFIGURE OUTPUT packaging/VERSION CONTENT "@PROJECT_VERSION@\n" @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/packaging/VERSION
+  DESTINATION ${CMAKE_INSTALL_DATADIR}/tsmalloc/python/tsmlab COMPONENT lab)
 
 # Installs a symbolic link from `link` to `target`, both relative to the prefix.
 function(tsmalloc_install_link link target)

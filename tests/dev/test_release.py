@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,11 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 HEADER = "include/tsmalloc/tsmalloc.h"
 CHANGELOG = "# Changelog\n\n## Unreleased\n\n## 0.2.0 - 2030-01-02\n\n- It is faster.\n"
+# Its build fails if there is a file `no-part`; the product has the time that the build is told.
+PART = """#!/bin/sh
+test ! -e no-part || { echo "part: no tool: sudo apt install tool" >&2; exit 2; }
+echo "$SOURCE_DATE_EPOCH" >"$2/part-0.2.0"
+"""
 
 
 def macros(*numbers: int) -> str:
@@ -51,10 +57,13 @@ def commit(checkout: Path) -> None:
 def checkout(tmp_path: Path) -> Path:
     """Ready for release 0.2.0; its `make` notes what it was told to do, and fails if asked to."""
     (tmp_path / "dev").mkdir()
-    for name in ("release", "version.py"):
-        shutil.copy(ROOT / "dev" / name, tmp_path / "dev")
+    (tmp_path / "packaging/part").mkdir(parents=True)
+    for name in ("dev/release", "dev/version.py", "dev/package", "packaging/sbom.py"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    (tmp_path / "packaging/part/build").write_text(PART)
+    (tmp_path / "packaging/part/build").chmod(0o755)
     (tmp_path / "dev/generate").write_text("")
-    (tmp_path / ".gitignore").write_text("__pycache__/\n")
+    (tmp_path / ".gitignore").write_text("__pycache__/\n/build/\n/dist/\n")
     (tmp_path / HEADER).parent.mkdir(parents=True)
     (tmp_path / HEADER).write_text(macros(0, 2, 0))
     (tmp_path / "CHANGELOG.md").write_text(CHANGELOG)
@@ -99,8 +108,8 @@ def test_neither_changed_files_nor_a_tag_twice(checkout: Path) -> None:
     assert status == 1
     assert "?? new" in said
     assert "made" not in said
-    commit(checkout)
     run(checkout, "git", "tag", "v0.2.0")
+    commit(checkout)
     status, said = release(checkout)
     assert status == 1
     assert "the tag v0.2.0 exists" in said
@@ -109,6 +118,7 @@ def test_neither_changed_files_nor_a_tag_twice(checkout: Path) -> None:
 def test_a_walk_to_the_end_tags(checkout: Path) -> None:
     status, said = release(checkout, typed="y\n" * 4)
     assert status == 0, said
+    assert (checkout / "dist/SHA256SUMS").is_file()
     assert [said.count(f"made {verb}\n") for verb in ("test-all", "coverage", "fuzz")] == [1, 1, 1]
     assert "It is faster." in run(checkout, "git", "tag", "--list", "-n9", "v0.2.0")[1]
 
@@ -126,3 +136,62 @@ def test_tests_that_fail_end_the_walk(checkout: Path) -> None:
     assert status == 1
     assert "made coverage" in said
     assert "made fuzz" not in said
+
+
+def test_the_artefacts_are_built_with_checksums_and_a_bill_of_materials(checkout: Path) -> None:
+    for _ in range(2):  # what lies there from the last time is no artefact
+        status, said = release(checkout, "--build")
+        assert status == 0, said
+        (checkout / "dist/stale").write_text("")
+    time = run(checkout, "git", "log", "-1", "--format=%ct")[1]
+    assert (checkout / "dist/part-0.2.0").read_text() == time
+    status, said = run(checkout / "dist", "sha256sum", "--check", "SHA256SUMS")
+    assert (status, said) == (0, "part-0.2.0: OK\ntsmalloc-0.2.0.cdx.json: OK\n")
+    listed = json.loads((checkout / "dist/tsmalloc-0.2.0.cdx.json").read_text())["components"]
+    assert [component["name"] for component in listed] == ["part-0.2.0"]
+    assert listed[0]["hashes"][0]["content"] in (checkout / "dist/SHA256SUMS").read_text()
+    assert run(checkout, "git", "tag") == (0, "")
+
+
+def test_a_part_that_fails_is_named_and_the_folder_is_not_called_whole(checkout: Path) -> None:
+    (checkout / "no-part").write_text("")
+    commit(checkout)
+    status, said = release(checkout, "--build")
+    assert status == 1
+    assert "FAIL part" in said
+    assert "sudo apt install tool" in said
+    assert not (checkout / "dist/SHA256SUMS").exists()
+
+
+def test_a_snapshot_is_of_any_tree_and_says_so(checkout: Path) -> None:
+    (checkout / "CHANGELOG.md").write_text("")
+    assert release(checkout, "--build")[0] == 1
+    status, said = release(checkout, "--build", "--snapshot", "--output", "here")
+    assert status == 0, said
+    assert "a snapshot, not a release" in said
+    assert (checkout / "here/SHA256SUMS").is_file()
+    assert not (checkout / "dist").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--tag"], "unrecognized arguments: --tag"),
+        (["--snapshot"], "--snapshot goes with --build"),
+        (["--build", "--output", "dev"], "dev is not empty: name a new folder"),
+    ],
+)
+def test_usage(checkout: Path, arguments: list[str], words: str) -> None:
+    status, said = release(checkout, *arguments)
+    assert status == 1
+    assert words in said
+    assert said.count("\n") == 1
+
+
+def test_a_tag_of_this_commit_is_no_hindrance(checkout: Path) -> None:
+    run(checkout, "git", "tag", "--annotate", "v0.2.0", "--message", "0.2.0")
+    assert release(checkout, "--build")[0] == 0
+    status, said = release(checkout)
+    assert status == 1
+    assert "v0.2.0 is this commit" in said
+    assert "made" not in said

@@ -6,6 +6,8 @@ from pathlib import Path
 
 from package_commands import ROOT
 
+from tsmlab import __version__
+
 
 def test_the_lab_s_home_leads_to_the_libraries(prefix: Path) -> None:
     package = prefix / "share/tsmalloc/python/tsmlab"
@@ -23,3 +25,4 @@ def test_the_lab_s_home_leads_to_the_libraries(prefix: Path) -> None:
     assert len(list((home / "traces").iterdir())) == len(list((ROOT / "traces").glob("*.tstrace")))
     assert (home / "bench/workloads.toml").is_file()
     assert (package / "report/style.css").is_file()
+    assert (package / "VERSION").read_text() == f"{__version__}\n"
