@@ -27,6 +27,7 @@ Family = Literal["tsmalloc", "hardened", "libc", "system", "user", "floor"]
 ENGINE = "tsmalloc"
 # Nor has the hardened library, which no group has: who compares speed does not mean it.
 SECURE = "tsmalloc-secure"
+SHORT_NAMES = {"secure": SECURE}
 STRATEGIES = {
     "lock": "one heap behind one lock",
     "rwlock": "one heap behind a readers-writer lock",
@@ -150,10 +151,11 @@ def select(spec: Sequence[str], available: Sequence[Allocator]) -> list[Allocato
 
 
 def find(name: str, available: Sequence[Allocator]) -> Allocator:
-    """The one allocator of this very name."""
-    for allocator in available:
-        if allocator.name == name:
-            return allocator
+    """The one allocator of this very name, or short name."""
+    for wanted in (name, SHORT_NAMES.get(name)):
+        for allocator in available:
+            if allocator.name == wanted:
+                return allocator
     raise _unknown(name, available)
 
 
@@ -164,7 +166,7 @@ def _matches(part: str, allocator: Allocator) -> bool:
 
 
 def _unknown(name: str, available: Sequence[Allocator]) -> UserError:
-    if name in (*own_names(), SECURE):
+    if name in (*own_names(), SECURE, *SHORT_NAMES):
         return UserError(
             f"the allocator {name} is not built: {paths.library_dir()} lacks it.",
             f"Build it: make -C {paths.repository_root()}",

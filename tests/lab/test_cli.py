@@ -84,13 +84,10 @@ def test_version_is_that_of_the_library(tsmalloc: Tsmalloc) -> None:
         (["./prog"], "tsmalloc compare -- ./prog"),
         (["list", "--bogus"], "`tsmalloc list --help`"),
         (["list", "--allocator", "x"], "NAME=PATH.so"),
-        (["lib"], "Missing argument"),
         (["lib", "jemaloc"], "there is no allocator 'jemaloc'"),
         (["lib", "glibc"], "nothing to preload"),
         (["run", "glibc"], "Missing argument"),
         (["run", "nope", "true"], "there is no allocator 'nope'"),
-        (["run", "glibc", "no-such-program"], "was not found on PATH"),
-        (["run", "glibc", "/etc/passwd"], "is not executable"),
     ],
 )
 def test_errors_are_explained(tsmalloc: Tsmalloc, arguments: list[str], words: str) -> None:
@@ -195,6 +192,30 @@ def test_run_keeps_a_preload_that_was_there(tsmalloc: Tsmalloc, library: Path) -
         LD_PRELOAD=str(other),
     )
     assert shown.stdout == f"{library}:{other}\n"
+
+
+@pytest.mark.parametrize(
+    ("program", "status", "words"),
+    [
+        ("no-such-program", 127, "was not found on PATH"),
+        ("/etc/passwd", 126, "is not executable"),
+    ],
+)
+def test_run_says_as_shells_do_that_nothing_started(
+    tsmalloc: Tsmalloc, program: str, status: int, words: str
+) -> None:
+    shown = tsmalloc("run", "glibc", program)
+    assert (shown.returncode, shown.stdout) == (status, "")
+    assert words in shown.stderr
+
+
+def test_run_means_the_engine_where_no_name_is_given(tsmalloc: Tsmalloc, library: Path) -> None:
+    engine = tsmalloc("lib").stdout
+    assert engine == tsmalloc("lib", "tsmalloc").stdout
+    show = ("--", "sh", "-c", 'echo "$LD_PRELOAD"')
+    assert tsmalloc("run", *show).stdout == engine
+    assert tsmalloc("run", "--allocator", f"loud={library}", *show).stdout == engine
+    assert tsmalloc("run", "--allocator", f"loud={library}", "loud", *show).stdout == f"{library}\n"
 
 
 def test_run_ends_by_the_programs_signal(tsmalloc: Tsmalloc) -> None:

@@ -13,12 +13,13 @@ from tsmlab.errors import UserError
 
 
 @click.command("lib")
-@click.argument("name")
+@click.argument("name", default=allocators.ENGINE)
 def command(name: str) -> None:
-    """Print the path of the library of the allocator NAME.
+    """Print the path of the library of the allocator NAME, by default the engine.
 
     \b
-    Example:
+    Examples:
+      LD_PRELOAD=$(tsmalloc lib) ./server
       LD_PRELOAD=$(tsmalloc lib lock-best) ./server
     """
     allocator = allocators.find(name, allocators.discover(versions=False))

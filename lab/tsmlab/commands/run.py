@@ -18,11 +18,29 @@ import click
 from tsmlab import allocators
 from tsmlab.allocators import Allocator
 from tsmlab.doctor import diagnose
-from tsmlab.errors import UserError
+from tsmlab.errors import EXIT_USAGE, UserError
+
+# As of shells, and of the front door of an installation (tools/front).
+EXIT_CANNOT_EXECUTE = 126
+START_FAILURES = {"empty": EXIT_USAGE, "not-found": 127}
+
+
+class _EngineByDefault(click.Command):
+    """Without a NAME before `--`, the engine is meant."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if "--" in args:
+            border = args.index("--")
+            options, _, _ = self.make_parser(ctx).parse_args(args[:border])
+            if not isinstance(options.get("name"), str):
+                args = [*args[:border], allocators.ENGINE, *args[border:]]
+        return super().parse_args(ctx, args)
 
 
 @click.command(
-    "run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False}
+    "run",
+    cls=_EngineByDefault,
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
 )
 @click.option(
     "--allocator",
@@ -37,13 +55,14 @@ from tsmlab.errors import UserError
 def command(extra: Sequence[str], force: bool, name: str, program: Sequence[str]) -> NoReturn:
     """Run PROGRAM with its arguments under the allocator NAME.
 
-    The program replaces this command: it gets the terminal, the input and the signals, and its exit
-    status is the result.
+    Without NAME (`run -- PROGRAM`) it is the engine. The program replaces this command: it gets the
+    terminal, the input and the signals, and its exit status is the result. That is 127 if the
+    program is not found, and 126 if it cannot be executed.
 
     \b
     Examples:
       tsmalloc run nolock-best -- ./server --port 8080
-      tsmalloc run mine --allocator mine=./libmine.so -- ./server
+      tsmalloc run --allocator mine=./libmine.so mine -- ./server
     """
     allocator = allocators.find(name, allocators.discover(extra, versions=False))
     command_line = program[1:] if program[0] == "--" else program
@@ -51,7 +70,10 @@ def command(extra: Sequence[str], force: bool, name: str, program: Sequence[str]
     cannot_start = diagnosis.resolved is None
     if diagnosis.fatal and (cannot_start or (allocator.path is not None and not force)):
         finding = diagnosis.fatal[0]
-        hint = "" if cannot_start else "\nTo run it all the same: tsmalloc run --force ..."
+        if cannot_start:
+            status = START_FAILURES.get(finding.code, EXIT_CANNOT_EXECUTE)
+            raise UserError(finding.message, finding.remedy, status)
+        hint = "\nTo run it all the same: tsmalloc run --force ..."
         raise UserError(finding.message, finding.remedy + hint)
     start(allocator, command_line)
 
@@ -72,4 +94,5 @@ def start(allocator: Allocator, command_line: Sequence[str]) -> NoReturn:
         raise UserError(
             f"{command_line[0]} could not be started: {error.strerror}.",
             "If it is a script, its first line must name an interpreter (#!/bin/sh).",
+            EXIT_CANNOT_EXECUTE,
         ) from error

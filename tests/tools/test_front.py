@@ -1,0 +1,278 @@
+"""The front door of an installation: run, lib, and the way into the lab.
+
+Why: it is the one command of a machine without Python, and the first of all others. Where the lab
+has the same verbs, both must do the same, since nobody sees which of them serves.
+Refuses to: install anything. A prefix is made of links to what is built.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tsmlab import __version__, paths
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
+LAB = [sys.executable, "-m", "tsmlab"]
+
+
+def soname(name: str) -> str:
+    """The name under which the library is installed in the component runtime."""
+    dynamic = subprocess.run(
+        ["readelf", "-d", paths.library(f"lib{name}.so")],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found = re.search(r"\(SONAME\).*\[(.*)\]", dynamic.stdout)
+    assert found is not None
+    return found[1]
+
+
+def cached(variable: str) -> str:
+    """The value of a variable of the build."""
+    text = (paths.build_dir() / "CMakeCache.txt").read_text(encoding="utf-8")
+    found = re.search(rf"^{variable}:\w+=(.*)$", text, re.MULTILINE)
+    assert found is not None
+    return found[1]
+
+
+class Prefix:
+    """An installation with the components runtime and tools."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.front = root / cached("CMAKE_INSTALL_BINDIR") / "tsmalloc"
+        self.libraries = root / cached("CMAKE_INSTALL_LIBDIR")
+        self.engine = self.libraries / soname("tsmalloc")
+        self.secure = self.libraries / soname("tsmalloc-secure")
+        self.front.parent.mkdir(parents=True)
+        self.libraries.mkdir(parents=True, exist_ok=True)
+        shutil.copy(paths.tool("tsmalloc"), self.front)
+        self.engine.symlink_to(paths.library("libtsmalloc.so"))
+        self.secure.symlink_to(paths.library("libtsmalloc-secure.so"))
+
+    def add_home(self, launcher: str) -> None:
+        """The lab's home, with one teaching heap."""
+        home = self.libraries / "tsmalloc"
+        (home / "lib").mkdir(parents=True)
+        name = "libtsmalloc-lock-best.so"
+        (home / "lib" / name).symlink_to(paths.library(name))
+        (home / "tsmalloc-lab").write_text(launcher)
+        (home / "tsmalloc-lab").chmod(0o755)
+
+    def __call__(
+        self, *arguments: str | Path, **environment: str
+    ) -> subprocess.CompletedProcess[str]:
+        return execute([self.front, *arguments], **environment)
+
+
+def execute(command: list[str | Path], **environment: str) -> subprocess.CompletedProcess[str]:
+    inherited = {name: text for name, text in os.environ.items() if name != "LD_PRELOAD"}
+    return subprocess.run(
+        command,
+        env=inherited | environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.fixture
+def prefix(tmp_path: Path) -> Prefix:
+    return Prefix(tmp_path / "prefix")
+
+
+def mapped(output: str) -> set[str]:
+    """The libraries of ours in what a program printed of its /proc/self/maps."""
+    return set(re.findall(r"\S*/(libtsmalloc\S*)", output))
+
+
+@pytest.mark.parametrize(
+    ("name", "library"),
+    [
+        ((), "tsmalloc"),
+        (("tsmalloc",), "tsmalloc"),
+        (("secure",), "tsmalloc-secure"),
+        (("tsmalloc-secure",), "tsmalloc-secure"),
+        (("lock-best",), "tsmalloc-lock-best"),
+    ],
+)
+def test_run_preloads_what_lib_prints(prefix: Prefix, name: tuple[str, ...], library: str) -> None:
+    prefix.add_home("#!/bin/false\n")
+    printed = prefix("lib", *name).stdout
+    assert Path(printed.strip()).samefile(paths.library(f"lib{library}.so"))
+    assert prefix("run", *name, "--", "sh", "-c", 'echo "$LD_PRELOAD"').stdout == printed
+    program = prefix("run", *name, "--", "cat", "/proc/self/maps").stdout
+    assert mapped(program) == {paths.library(f"lib{library}.so").resolve().name}
+
+
+def test_a_prefix_may_be_moved_and_linked_to(prefix: Prefix, tmp_path: Path) -> None:
+    moved = prefix.root.rename(tmp_path / "elsewhere")
+    link = tmp_path / "command"
+    link.symlink_to(moved / prefix.front.relative_to(prefix.root))
+    shown = execute([link, "lib"])
+    assert shown.stdout == f"{moved / prefix.engine.relative_to(prefix.root)}\n"
+
+
+@pytest.mark.parametrize("letter", [" ", ":"])
+def test_a_path_that_cannot_be_preloaded(tmp_path: Path, letter: str) -> None:
+    prefix = Prefix(tmp_path / f"a{letter}b")
+    for verb in (("run", "--", "true"), ("lib",)):
+        refused = prefix(*verb)
+        assert (refused.returncode, refused.stdout) == (2, "")
+        assert refused.stderr.count("\n") == 1
+        assert "at a space or a colon: move the installation" in refused.stderr
+
+
+# What is asked of both, in a folder with the files of `strange`; and the exit status.
+BOTH = [
+    (["run", "--", "sh", "-c", 'echo "$0|$*"; exit 7', "zero", "--", "-h", "a b"], 7),
+    (["run", "secure", "sh", "-c", 'echo "$KEY|$LD_PRELOAD"; kill -TERM $$'], -signal.SIGTERM),
+    (["run", "--", "no-such-program"], 127),
+    (["run", "--", "data"], 126),
+    (["run", "--", "./of-nothing"], 126),
+    (["run", "--"], 1),
+]
+
+
+def strange(folder: Path) -> None:
+    """Files that cannot be executed."""
+    (folder / "folder").mkdir()
+    (folder / "data").write_text("data")
+    (folder / "empty").touch(0o755)
+    (folder / "of-nothing").write_text("#!/no/such/interpreter\n")
+    (folder / "of-nothing").chmod(0o755)
+
+
+def test_run_and_lib_are_the_labs(
+    prefix: Prefix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    strange(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    keep = paths.library("libtsmalloc-lock-best.so")  # an earlier preload, which stays behind ours
+    environment = {"KEY": "value", "LD_PRELOAD": str(keep), "PATH": f"{os.environ['PATH']}:."}
+    for arguments, status in BOTH:
+        front = prefix(*arguments, **environment)
+        lab = execute([*LAB, *arguments], **environment)
+        assert front.returncode == lab.returncode == status, arguments
+        # The same library has a name for the linker in the prefix, and one in the build.
+        said = [
+            re.sub(r"\S*/libtsmalloc(-secure)?\.so\S*?(?=:)", "OURS", text)
+            for text in (front.stdout, lab.stdout)
+        ]
+        assert said[0] == said[1], arguments
+        assert bool(front.stderr) == bool(lab.stderr), arguments
+        if front.stderr:
+            assert front.stderr.startswith("tsmalloc: ")
+            assert front.stderr.count("\n") == 1
+    assert said
+
+
+@pytest.mark.parametrize(
+    ("program", "status", "said"),
+    [
+        ("./no-such-program", 127, "No such file"),
+        ("./data", 126, "chmod +x"),
+        ("./folder", 126, "is a folder"),
+        ("./data/program", 127, "Not a directory"),
+        ("./empty", 126, "names its interpreter"),
+        ("", 127, "is empty"),
+    ],
+)
+def test_programs_that_cannot_be_started(
+    prefix: Prefix,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    program: str,
+    status: int,
+    said: str,
+) -> None:
+    strange(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    refused = prefix("run", "--", program)
+    assert (refused.returncode, refused.stdout) == (status, "")
+    assert refused.stderr.startswith("tsmalloc: ")
+    assert said in refused.stderr
+
+
+def test_programs_that_a_preload_does_not_reach(prefix: Prefix, tmp_path: Path) -> None:
+    shown = prefix("run", "--", prefix.front, "--version")  # itself is static
+    assert (shown.returncode, shown.stdout) == (0, f"tsmalloc, version {__version__}\n")
+    assert shown.stderr == (
+        f"tsmalloc: warning: {prefix.front} is statically linked, "
+        "so that nothing is preloaded into it\n"
+    )
+    if os.getuid() != 0:
+        pytest.skip("only root can make a program of another user")
+    program = tmp_path / "program"
+    shutil.copy("/bin/true", program)
+    os.chown(program, 65534, 65534)
+    for mode, text in ((0o4755, "user's rights"), (0o2755, "group's rights"), (0o2644 | 0o100, "")):
+        program.chmod(mode)
+        said = prefix("run", "--", program).stderr
+        assert text in said
+        assert bool(said) == bool(text)
+
+
+def test_every_other_verb_is_the_labs(prefix: Prefix) -> None:
+    """And so is what the front door does not know of its own verbs."""
+    others = (
+        ["compare", "--rounds", "3", "--", "a b", ""],
+        ["run", "--allocator", "x=/y", "x", "true"],
+        ["run", "jemalloc", "true"],
+        ["run", "../count-best", "true"],
+        ["lib", "jemalloc"],
+        ["lib", "--help"],
+        ["--help"],
+    )
+    for arguments in others[:-1]:
+        refused = prefix(*arguments)
+        is_option = arguments[0] != "compare" and arguments[1].startswith("-")
+        assert (refused.returncode, refused.stdout) == (1 if is_option else 2, "")
+        assert refused.stderr.startswith("tsmalloc: ")
+        assert refused.stderr.endswith(": apt install tsmalloc-lab, or pip install tsmalloc\n")
+    prefix.add_home('#!/bin/sh\nfor word; do echo "<$word>"; done; exit 9\n')
+    for arguments in others:
+        shown = prefix(*arguments)
+        assert shown.stdout == "".join(f"<{word}>\n" for word in arguments)
+        assert (shown.returncode, shown.stderr) == (9, "")
+
+
+def test_what_is_missing_is_named(prefix: Prefix) -> None:
+    prefix.secure.unlink()
+    refused = prefix("run", "secure", "--", "true")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert refused.stderr == (
+        f"tsmalloc: {prefix.secure} is missing: install the package libtsmalloc0 into this prefix\n"
+    )
+    prefix.add_home("#!/no/such/python\n")
+    assert "the lab cannot be started" in prefix("compare", "true").stderr
+    shutil.rmtree(prefix.libraries)
+    assert "is missing" in prefix("lib").stderr
+    assert prefix("--help").returncode == 0
+
+
+def test_help_and_version(prefix: Prefix) -> None:
+    shown = prefix("--help")
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert shown.stdout.startswith("Usage: tsmalloc run [NAME] -- PROGRAM")
+    nothing = prefix()
+    assert (nothing.returncode, nothing.stdout, nothing.stderr) == (1, "", shown.stdout)
+    assert prefix("-V").stdout == execute([*LAB, "-V"]).stdout
+    with open("/dev/full", "w") as full:  # noqa: PTH123
+        done = subprocess.run(
+            [prefix.front, "lib"], stdout=full, stderr=subprocess.PIPE, check=False
+        )
+    assert done.returncode == 1
+    assert b"cannot be written" in done.stderr
