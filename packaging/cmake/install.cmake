@@ -13,6 +13,13 @@ install(FILES $<TARGET_PROPERTY:tsmalloc-object,OBJECT> DESTINATION ${tsmalloc_h
 install(DIRECTORY include/tsmalloc DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT dev FILES_MATCHING PATTERN *.h)
 install(FILES docs/man/libtsmalloc.7 DESTINATION ${CMAKE_INSTALL_MANDIR}/man7 COMPONENT dev)
 
+# ---- tools: the command ----
+
+if(TARGET tsmalloc-front)
+  install(TARGETS tsmalloc-front RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT tools)
+  install(FILES docs/man/tsmalloc.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT tools)
+endif()
+
 # ---- lab: its home is LIBDIR/tsmalloc, its Python package is DATADIR/tsmalloc/python ----
 
 if(NOT TARGET measure)

@@ -11,7 +11,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 HEADER = "include/tsmalloc/tsmalloc.h"
-FILES = ("src/os/options.cpp", HEADER, "docs/use.md", "docs/man/libtsmalloc.7")
+MANUALS = ("docs/man/libtsmalloc.7", "docs/man/tsmalloc.1")
+FILES = ("src/os/options.cpp", HEADER, "docs/use.md", *MANUALS)
 
 
 def generate(*arguments: str | Path) -> tuple[int, str]:
@@ -61,11 +62,11 @@ def test_a_new_option_is_missed_and_then_written(checkout: Path) -> None:
     assert generate("--check", checkout) == (0, "")
 
 
-def test_the_manual_has_the_version(checkout: Path) -> None:
+def test_the_manuals_have_the_version(checkout: Path) -> None:
     replace(checkout / HEADER, "VERSION_MAJOR 0", "VERSION_MAJOR 9")
     status, said = generate("--check", checkout)
     assert status == 1
-    assert "libtsmalloc.7" in said
+    assert all(f"{manual} is not what" in said for manual in MANUALS)
     assert "use.md" not in said
 
 

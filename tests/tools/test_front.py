@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from tsmlab import __version__, paths
+from tsmlab import __version__, cli, paths
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 LAB = [sys.executable, "-m", "tsmlab"]
@@ -276,3 +276,9 @@ def test_help_and_version(prefix: Prefix) -> None:
         )
     assert done.returncode == 1
     assert b"cannot be written" in done.stderr
+
+
+def test_the_manual_page_has_every_verb() -> None:
+    page = (paths.repository_root() / "docs/man/tsmalloc.1").read_text(encoding="utf-8")
+    for verb in cli.VERBS:
+        assert f"\n.TP\n.B {verb.name}\n{verb.summary}\n" in page
