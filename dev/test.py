@@ -100,6 +100,7 @@ ALL = (
         r"|^stress\.fork_exec\.(tsmalloc|secure)$|" + LEVEL_3_TESTS,
     ),
     Build("asan"),
+    Build("musl", ("tests_musl",)),
     Build(
         "tsan",
         ("tests_unit", "tests_property", "tests_stress", "tests_tools_replay"),

@@ -1,4 +1,4 @@
-// Facts about the compiler and the processor, and the only file outside os/ with preprocessor
+// Facts about the compiler, the processor and the C library, and the only file outside os/ with preprocessor
 // conditions. It refuses platforms that the allocators were not argued for, rather than guessing.
 #pragma once
 
@@ -46,6 +46,14 @@ namespace ts {
 
 inline constexpr int debug_level = TS_DEBUG;
 inline constexpr bool counting = TS_COUNTING != 0;
+
+// Whether the C library calls constructors with main's arguments, as glibc does. Others, musl for
+// one, have set `environ` by then.
+#if defined(__GLIBC__)
+inline constexpr bool constructors_have_arguments = true;
+#else
+inline constexpr bool constructors_have_arguments = false;
+#endif
 
 // Two threads that write within the same line slow each other down (x86 prefetches lines in pairs,
 // hence two).

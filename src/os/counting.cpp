@@ -17,6 +17,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <initializer_list>
 
 // Of the C++ ABI; with no library's handle the function stays registered until the very end.
 extern "C" int __cxa_atexit(void (*function)(void*), void* argument, void* library) noexcept;

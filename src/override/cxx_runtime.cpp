@@ -9,6 +9,8 @@
 
 #include <dlfcn.h>
 
+#include <initializer_list>
+
 #include "base/check.h"
 
 // References that `catch` compiles to. Weak, since a process without a C++ runtime throws nothing.

@@ -3,11 +3,10 @@
 // the heap.
 #pragma once
 
-#include <malloc.h>
-
 #include <cstdio>
 
 #include "base/heap_like.h"
+#include "os/malloc_types.h"
 
 namespace ts {
 

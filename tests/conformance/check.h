@@ -55,6 +55,15 @@ __attribute__((noreturn)) void end_check(void);
 // Ends the check as neither passed nor failed; only for what the allocator does not claim to offer.
 __attribute__((noreturn)) void skip_check(const char* reason);
 
+// Ends the check as skipped where the C library is not glibc, for the reason given: it asks for what
+// other C libraries do not do, whatever the allocator.
+void need_glibc(const char* reason);
+
+// A program of this C library that ends with status 0: LD_PRELOAD reaches it.
+#ifndef TRUE_PROGRAM
+#define TRUE_PROGRAM "/bin/true"
+#endif
+
 // The function of this name that the program would call, or null (no allocator must export
 // extensions).
 void* find_function(const char* name);

@@ -168,6 +168,7 @@ static void expect_untouched(const Territory* territory, size_t count) {
 
 static void others_move_the_break(void) {
   static const size_t steps[] = {4096, 1, 24, 12296, 7, 100000, 8, 16, 3};
+  need_glibc("sbrk refuses programs in other C libraries");
   enum { rounds = 60, blocks_per_round = 100 };
   Territory territory[rounds];
   uint64_t random = 13;
@@ -200,6 +201,7 @@ static void others_move_the_break(void) {
 }
 
 static void others_give_the_break_back(void) {
+  need_glibc("sbrk refuses programs in other C libraries");
   for (int round = 0; round < 20; ++round) {
     char* taken = sbrk(100000);
     REQUIRE(taken != (char*)-1, "sbrk: %s", strerror(errno));

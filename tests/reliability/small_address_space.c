@@ -63,6 +63,7 @@ static int run_limited(const char* command) {
 }
 
 static void programs_run_in_little(void) {
+  need_glibc("/bin/sh may be of another C library than this program");
   static const char* const limits[] = {"200000", "100000", "40000"};
   for (size_t i = 0; i < COUNT_OF(limits); ++i) {
     char command[300];
@@ -211,6 +212,7 @@ static long resident_in_shell(bool with_library) {
 }
 
 static void tiny_programs_stay_tiny(void) {
+  need_glibc("/bin/sh may be of another C library than this program");
   if (access("/proc/self/smaps_rollup", R_OK) != 0) skip_check("the system has no smaps_rollup");
   const long more = resident_in_shell(true) - resident_in_shell(false);
   report_figure("a small shell script holds %ld KiB more than under libc", more);

@@ -1,0 +1,40 @@
+// The types and numbers of glibc's <malloc.h>, which other C libraries lack. Programs that were
+// compiled for glibc call functions of these types there, too.
+#pragma once
+
+#include <malloc.h>
+
+#include <stddef.h>
+
+#if !defined(__GLIBC__)
+struct mallinfo {
+  int arena, ordblks, smblks, hblks, hblkhd, usmblks, fsmblks, uordblks, fordblks, keepcost;
+};
+struct mallinfo2 {
+  size_t arena, ordblks, smblks, hblks, hblkhd, usmblks, fsmblks, uordblks, fordblks, keepcost;
+};
+// Declared here, the functions of the same names draw no warning where they are defined.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wshadow"
+#ifdef __cplusplus
+extern "C" struct mallinfo mallinfo() noexcept;
+extern "C" struct mallinfo2 mallinfo2() noexcept;
+#endif
+#pragma GCC diagnostic pop
+
+// Parameters of mallopt.
+enum {
+  M_MXFAST = 1,
+  M_NLBLKS,
+  M_GRAIN,
+  M_KEEP,
+  M_TRIM_THRESHOLD = -1,
+  M_TOP_PAD = -2,
+  M_MMAP_THRESHOLD = -3,
+  M_MMAP_MAX = -4,
+  M_CHECK_ACTION = -5,
+  M_PERTURB = -6,
+  M_ARENA_TEST = -7,
+  M_ARENA_MAX = -8,
+};
+#endif

@@ -1,0 +1,18 @@
+// Included before the conformance and reliability programs, which are written for glibc: what they
+// name of its headers and musl's headers lack. The functions are the allocator's.
+#pragma once
+
+#include <stdio.h>
+#include <sys/resource.h>
+
+#include "os/malloc_types.h"
+
+typedef int __rlimit_resource_t;
+
+struct mallinfo mallinfo(void);
+struct mallinfo2 mallinfo2(void);
+int malloc_info(int options, FILE* stream);
+void malloc_stats(void);
+int malloc_trim(size_t keep_bytes);
+int mallopt(int parameter, int value);
+void* pvalloc(size_t bytes);
