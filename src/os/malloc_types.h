@@ -3,7 +3,6 @@
 #pragma once
 
 #include <malloc.h>
-
 #include <stddef.h>
 
 #if !defined(__GLIBC__)
