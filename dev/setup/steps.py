@@ -12,6 +12,7 @@ import fcntl
 import importlib.util
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -177,7 +178,10 @@ def check_tools(checkout: state.Checkout, parts: frozenset[str], for_development
             )
         if shutil.which("make") is None and os.environ.get("CMAKE_GENERATOR") is None:
             missing.append("make")
-        if not os.environ.get("CXX") and find_compiler() is None:
+        if os.environ.get("CXX"):
+            if wrong := unfit(os.environ["CXX"]):
+                problems.append(wrong)
+        elif find_compiler() is None:
             missing.append("g++")
             if any(shutil.which(name) for name in COMPILERS):
                 problems.append("the C++ compiler here is too old: g++ 12 or clang++ 16 is needed")
@@ -209,6 +213,24 @@ def find_compiler() -> str | None:
             if shutil.which(candidate) and version_of(candidate) >= (oldest,):
                 return candidate
     return None
+
+
+def unfit(command: str) -> str | None:
+    """Why the compiler that the user has chosen cannot be used; None if it may, or is unknown."""
+    words = shlex.split(command)
+    needed = "g++ 12, clang++ 16 or newer"
+    if not words or shutil.which(words[0]) is None:
+        return f"CXX={command} is no program here: unset CXX, or name {needed}"
+    run = subprocess.run([*words, "--version"], capture_output=True, text=True, check=False)
+    found = re.search(r"\d+(\.\d+)+", run.stdout)
+    family = "clang++" if "clang" in run.stdout else "g++"
+    if family == "g++" and "Free Software Foundation" not in run.stdout:
+        return None
+    if found is None or int(found.group().split(".")[0]) >= COMPILERS[family]:
+        return None
+    return (
+        f"CXX={command} is {family} {found.group()}, which is too old: unset CXX, or name {needed}"
+    )
 
 
 def compiler_choice() -> dict[str, str]:

@@ -521,6 +521,50 @@ def test_old_tools_are_named(copy: Callable[[], Tree]) -> None:
     assert "cmake is older than 3.25" in use.stderr
 
 
+def compiler(folder: Path, name: str, said: str) -> Path:
+    """A program that says which compiler it is, and is none."""
+    folder.mkdir(exist_ok=True)
+    program = folder / name
+    program.write_text(f"#!/bin/sh\necho '{said}'\n")
+    program.chmod(0o755)
+    return program
+
+
+OLD_GCC = "g++ (Debian 8.3.0-6) 8.3.0\nCopyright (C) 2018 Free Software Foundation, Inc."
+OLD_CLANG = "Debian clang version 14.0.6\nTarget: x86_64-pc-linux-gnu"
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [(OLD_GCC, "is g++ 8.3.0, which is too old"), (OLD_CLANG, "is clang++ 14.0.6, which is too")],
+)
+def test_an_old_compiler_that_was_chosen_is_refused(
+    copy: Callable[[], Tree], tmp_path: Path, said: str, words: str
+) -> None:
+    old = compiler(tmp_path / "old", "c++", said)
+    use = copy().use("compare", CXX=f"{old} -pipe")
+    assert use.returncode == 1
+    (line,) = [line for line in use.stderr.splitlines() if "CXX=" in line]
+    assert words in line
+    assert "unset CXX, or name g++ 12, clang++ 16 or newer" in line
+
+
+def test_a_compiler_that_is_not_there_is_refused(copy: Callable[[], Tree]) -> None:
+    use = copy().use("compare", CXX="/nonexistent/g++")
+    assert use.returncode == 1
+    assert "  CXX=/nonexistent/g++ is no program here: unset CXX" in use.stderr
+
+
+def test_an_old_compiler_on_the_path_is_not_taken(
+    copy: Callable[[], Tree], bare_tools: Callable[..., str], tmp_path: Path
+) -> None:
+    compiler(tmp_path / "old", "g++", OLD_GCC)
+    use = copy().use("compare", PATH=f"{tmp_path / 'old'}:{bare_tools('make')}")
+    assert use.returncode == 1
+    assert "  sudo apt install cmake g++\n" in use.stderr
+    assert "the C++ compiler here is too old: g++ 12 or clang++ 16 is needed" in use.stderr
+
+
 @pytest.mark.skipif(os.getuid() == 0, reason="root may write everywhere")
 def test_folder_without_write_permission(tmp_path: Path) -> None:
     tree = make_tree(tmp_path)

@@ -1,0 +1,43 @@
+"""Compilers that cannot build tsmalloc: cmake says so in a line that names the remedy.
+
+(./tsmalloc has tests of its own in tests/lab/test_launcher.py.)
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from package_commands import ROOT, try_to_run
+
+# What g++ 8 says of itself, with a newer one behind it.
+OLD_GCC = """#!/bin/sh
+exec g++ -U__GNUC__ -D__GNUC__=8 -U__GNUC_MINOR__ -D__GNUC_MINOR__=3 "$@"
+"""
+
+
+def configure(folder: Path, **environment: str) -> str:
+    """What `cmake` says where it has to fail."""
+    status, said = try_to_run("cmake", "-S", ROOT, "-B", folder / "build", **environment)
+    assert status != 0, said
+    return said
+
+
+def test_an_old_compiler_is_refused_by_name(tmp_path: Path) -> None:
+    compiler = tmp_path / "old-g++"
+    compiler.write_text(OLD_GCC)
+    compiler.chmod(0o755)
+    said = configure(tmp_path, CXX=str(compiler))
+    (line,) = [line for line in said.splitlines() if "tsmalloc needs" in line]
+    assert f"{compiler} is GNU 8.3" in line
+    assert "g++ 12, clang++ 16 or newer" in line
+    assert "cmake --fresh -DCMAKE_CXX_COMPILER=" in line
+
+
+def test_without_a_compiler_cmake_names_cxx(tmp_path: Path) -> None:
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for name in ("cmake", "make", "sh"):
+        (tools / name).symlink_to(Path("/usr/bin") / name)
+    said = configure(tmp_path, PATH=str(tools))
+    assert "No CMAKE_CXX_COMPILER could be found." in said
+    assert 'the environment\n  variable "CXX"' in said
