@@ -1,11 +1,49 @@
-"""Commands of package tests: run in an environment of few variables, with their output."""
+"""Commands of package tests, in an environment of few variables; and the artefacts to try."""
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
+import shutil
 import subprocess
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
+MISSING = 2  # the exit status of a build that lacks a tool
+
+
+def artefacts(part: str) -> Path:
+    """The folder with what `dev/package part` builds: built once for all tests of a working tree.
+
+    A test is skipped where a tool is missing, with the build's own line.
+    """
+    tree = b"".join(
+        subprocess.run(["git", *command], cwd=ROOT, capture_output=True, check=True).stdout
+        for command in (("rev-parse", "HEAD"), ("diff", "--binary", "HEAD"))
+    )
+    key = hashlib.sha256(tree).hexdigest()
+    folder = ROOT / "build" / "artefacts" / part
+    stamp = folder.with_suffix(".stamp")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # of several workers, one builds
+        if not stamp.is_file() or stamp.read_text() != key:
+            stamp.unlink(missing_ok=True)
+            shutil.rmtree(folder, ignore_errors=True)
+            done = subprocess.run(
+                [ROOT / "dev" / "package", part, "--output", folder],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            if done.returncode == MISSING:
+                pytest.skip(done.stderr.strip())
+            assert done.returncode == 0, f"dev/package {part}:\n{done.stdout}{done.stderr}"
+            stamp.write_text(key)
+    return folder
 
 
 def run(*command: str | Path, cwd: Path | None = None, **environment: str) -> str:
