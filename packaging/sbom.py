@@ -88,13 +88,17 @@ def needs(artefact: Path) -> set[Need]:
             found.update(needs_of_deb(artefact))
         elif artefact.suffix == ".crate" or ".tar" in artefact.suffixes:
             with tarfile.open(artefact) as archive:
-                archive.extractall(inside, filter="data")
+                archive.extractall(inside)
             if artefact.suffix == ".crate":
                 found.update(needs_of_crate(next(inside.glob("*/Cargo.toml"))))
         programs = [path for path in inside.rglob("*") if is_elf(path)]
         own = {path.name for path in programs}
         for program in programs:
-            found.update(need for need in needs_of_elf(program) if need.name not in own)
+            found.update(
+                need
+                for need in needs_of_elf(program)
+                if need.kind == "embedded" or need.name not in own
+            )
     return found
 
 
