@@ -43,6 +43,9 @@ extern "C" {
 #define TSMALLOC_NOEXCEPT_ throw()
 #endif
 
+#if defined(TSMALLOC_PREFIXED) && !defined(TSMALLOC_REQUIRED)
+#define TSMALLOC_REQUIRED
+#endif
 #ifdef TSMALLOC_REQUIRED
 #define TSMALLOC_FUNCTION_(result, name, parameters) result name parameters TSMALLOC_NOEXCEPT_
 #else
@@ -53,8 +56,12 @@ extern "C" {
       __attribute__((weak));                                                   \
   static inline result name parameters TSMALLOC_NOEXCEPT_ __asm__("tsmalloc_inline_" #name)
 #endif
-/* The library's functions are visible, whatever the program's are. */
+/* The library's functions are visible, whatever the program's are; those of prefixed.h are not. */
+#ifdef TSMALLOC_PREFIXED
+#pragma GCC visibility push(hidden)
+#else
 #pragma GCC visibility push(default)
+#endif
 
 /* The library's version, as TSMALLOC_VERSION counts. Without tsmalloc: 0.
  * Safe in signal handlers. Cost: a call. */

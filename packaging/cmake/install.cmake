@@ -7,7 +7,7 @@ set(tsmalloc_home ${CMAKE_INSTALL_LIBDIR}/tsmalloc)
 
 install(TARGETS tsmalloc tsmalloc-secure tsmalloc-classic
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT runtime NAMELINK_COMPONENT dev)
-install(TARGETS tsmalloc-static tsmalloc-classic-static
+install(TARGETS tsmalloc-static tsmalloc-prefixed tsmalloc-classic-static
   ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT dev)
 install(FILES $<TARGET_PROPERTY:tsmalloc-object,OBJECT> DESTINATION ${tsmalloc_home} COMPONENT dev)
 install(DIRECTORY include/tsmalloc DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT dev FILES_MATCHING PATTERN *.h)

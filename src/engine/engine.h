@@ -64,6 +64,11 @@ class Engine {
     return old_bytes < bytes && bytes < roomy && roomy <= max_small_bytes ? roomy : bytes;
   }
 
+  // The alignment of every block of so many bytes: large ones are whole pages.
+  static constexpr std::size_t alignment_of_all(std::size_t bytes) noexcept {
+    return bytes > max_small_bytes ? page_bytes : min_alignment;
+  }
+
   // 0 if `p` is no block, which is reported.
   static std::size_t usable_size(const void* p) noexcept {
     return is_block(p, FoundBy::usable_size) ? bytes_of(p) : 0;

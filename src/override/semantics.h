@@ -90,6 +90,26 @@ class Semantics {
     return reallocate(old, bytes);
   }
 
+  // The same, aligned to a power of two. A heap that has it says which alignment all its blocks of a
+  // size have.
+  void* realloc_aligned(void* old, std::size_t alignment, std::size_t bytes) noexcept {
+    if (old == nullptr) return memalign(alignment, bytes);
+    const bool is_aligned = reinterpret_cast<std::uintptr_t>(old) % alignment == 0;
+    if (bytes == 0 || (is_aligned && alignment <= Heap::alignment_of_all(bytes)))
+      return realloc(old, bytes);
+    if (!may_exist(bytes, alignment)) [[unlikely]]
+      return fail(ENOMEM);
+    if (is_aligned && heap_.resize(old, bytes)) return old;
+    if (!Heap::is_block(old, FoundBy::realloc)) [[unlikely]]
+      return fail(ENOMEM);
+    void* const moved = memalign(alignment, bytes);
+    if (moved == nullptr) return nullptr;
+    const std::size_t old_bytes = bytes_of(old);
+    std::memcpy(moved, old, bytes < old_bytes ? bytes : old_bytes);
+    free(old);
+    return moved;
+  }
+
   // errno is kept: cleaning up after an error must not hide it (glibc manual, "Freeing Memory
   // Allocated with malloc").
   void free(void* block) noexcept {

@@ -1,0 +1,136 @@
+// The functions of libtsmalloc-prefixed.a in a program that has libc's malloc, too, or one that is
+// preloaded.
+#include <errno.h>
+#include <malloc.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <tsmalloc/prefixed.h>
+#include <unistd.h>
+
+#include "check.h"
+
+static void two_mallocs(void) {
+  EXPECT(ts_version() == TSMALLOC_VERSION && ts_available() == 1, "%d", ts_version());
+  const struct mallinfo2 before = mallinfo2();
+  void* block[100];
+  for (size_t i = 0; i < COUNT_OF(block); ++i) {
+    block[i] = ts_malloc(opaque(100000));
+    REQUIRE(block[i] != NULL, "null");
+    EXPECT(ts_usable_size(block[i]) == ts_good_size(100000, 0), "%zu", ts_usable_size(block[i]));
+  }
+  const struct mallinfo2 after = mallinfo2();
+  EXPECT(before.uordblks + before.hblkhd == after.uordblks + after.hblkhd,
+         "the program's malloc has %zu bytes more",
+         after.uordblks + after.hblkhd - before.uordblks - before.hblkhd);
+  for (size_t i = 0; i < COUNT_OF(block); ++i) ts_free(block[i]);
+  EXPECT(ts_trim(0) == 1, "nothing to give back");
+  EXPECT(find_function("ts_malloc") == NULL, "ts_malloc is shown to other libraries");
+}
+
+static void errors(void) {
+  static const size_t bad[] = {0, 3, 24, SIZE_MAX};
+  for (size_t i = 0; i < COUNT_OF(bad); ++i) {
+    errno = 0;
+    EXPECT(ts_aligned_alloc(bad[i], 100) == NULL && errno == EINVAL, "alignment %zu", bad[i]);
+    errno = 0;
+    EXPECT(ts_realloc_aligned(NULL, bad[i], 100) == NULL && errno == EINVAL, "%zu", bad[i]);
+  }
+  char* const block = ts_aligned_alloc(64, 100);
+  REQUIRE(block != NULL, "null");
+  fill(block, 100, 1);
+  errno = 0;
+  EXPECT(ts_realloc_aligned(block, 64, opaque(SIZE_MAX)) == NULL && errno == ENOMEM, "%d", errno);
+  EXPECT(ts_malloc(opaque(PTRDIFF_MAX)) == NULL && errno == ENOMEM, "%d", errno);
+  EXPECT(ts_calloc(opaque(SIZE_MAX / 2), 4) == NULL && errno == ENOMEM, "%d", errno);
+  EXPECT(ts_realloc(block, opaque(SIZE_MAX)) == NULL && errno == ENOMEM, "%d", errno);
+  EXPECT(first_damage(block, 100, 1) == 100, "a refused realloc changed the block");
+  errno = 7;
+  ts_free_aligned_sized(block, 64, 100);
+  ts_free(NULL);
+  ts_free_sized(NULL, 5);
+  EXPECT(errno == 7, "%d", errno);
+  EXPECT(ts_realloc_aligned(ts_malloc(10), 64, 0) == NULL, "realloc to 0 frees");
+}
+
+// Of every alignment, growing and shrinking between sizes of all kinds, and to another alignment.
+static void aligned_reallocs(void) {
+  uint64_t random = 5;
+  for (int i = 0; i < 600; ++i) {
+    size_t alignment = (size_t)1 << next_random(&random) % 18;
+    size_t bytes = 1 + random_size(&random, 2000000);
+    char* block = ts_aligned_alloc(alignment, bytes);
+    REQUIRE(block != NULL, "null");
+    fill(block, bytes, bytes);
+    for (int step = 0; step < 3; ++step) {
+      const size_t next = 1 + random_size(&random, 2000000);
+      if (step == 2) alignment = (size_t)1 << next_random(&random) % 18;
+      char* const moved = ts_realloc_aligned(block, alignment, next);
+      REQUIRE(moved != NULL, "null");
+      EXPECT((uintptr_t)moved % alignment == 0, "%p, not aligned to %zu", (void*)moved, alignment);
+      const size_t kept = bytes < next ? bytes : next;
+      EXPECT(first_damage(moved, kept, bytes) == kept, "%zu bytes to %zu, aligned to %zu", bytes,
+             next, alignment);
+      EXPECT(ts_usable_size(moved) >= next, "%zu of %zu", ts_usable_size(moved), next);
+      block = moved;
+      bytes = next;
+      fill(block, bytes, bytes);
+    }
+    ts_free_aligned_sized(block, alignment, bytes);
+  }
+}
+
+static void* fill_both(void* argument) {
+  uint64_t random = (uintptr_t)argument;
+  for (int i = 0; i < 5000; ++i) {
+    const size_t bytes = 1 + random_size(&random, 20000);
+    void* const ours = ts_malloc(bytes);
+    void* const theirs = malloc(bytes);
+    REQUIRE(ours != NULL && theirs != NULL, "null");
+    fill(ours, bytes, 1);
+    fill(theirs, bytes, 2);
+    EXPECT(first_damage(ours, bytes, 1) == bytes, "%zu", first_damage(ours, bytes, 1));
+    free(theirs);
+    ts_free(ours);
+  }
+  return NULL;
+}
+
+static void threads_end_and_forks_go_on(void) {
+  for (size_t round = 0; round < 5; ++round) {
+    pthread_t thread[4];
+    for (size_t i = 0; i < COUNT_OF(thread); ++i)
+      REQUIRE(pthread_create(&thread[i], NULL, fill_both, (void*)(round * 4 + i)) == 0, "thread");
+    for (int i = 0; i < 10; ++i) {
+      const pid_t child = fork();
+      REQUIRE(child >= 0, "fork: %s", strerror(errno));
+      if (child == 0) {
+        alarm(60);
+        fill_both((void*)99);
+        _exit(check_has_failed() ? 1 : 0);
+      }
+      int status = 0;
+      REQUIRE(waitpid(child, &status, 0) == child, "waitpid: %s", strerror(errno));
+      EXPECT(status == 0, "the child ended with status %#x", (unsigned)status);
+    }
+    for (size_t i = 0; i < COUNT_OF(thread); ++i) pthread_join(thread[i], NULL);
+  }
+}
+
+static void* early;
+__attribute__((constructor(101))) static void allocate_early(void) { early = ts_malloc(100); }
+static void blocks_before_main(void) {
+  REQUIRE(early != NULL, "null");
+  EXPECT(ts_usable_size(early) >= 100, "%zu", ts_usable_size(early));
+  ts_free(early);
+}
+
+static const Check checks[] = {
+    {"two mallocs serve one program", two_mallocs},
+    {"errors are told, and leave blocks alone", errors},
+    {"realloc keeps contents and alignment", aligned_reallocs},
+    {"threads end and forks go on, under both mallocs", threads_end_and_forks_go_on},
+    {"a constructor allocates", blocks_before_main},
+};
+CHECK_MAIN(checks)
