@@ -33,10 +33,11 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 LICENCE = "MIT"
+SUMS = "SHA256SUMS"
 # Texts of libraries that may be inside a program, with what else the bill says of each.
 EMBEDDED = (
     (b"Frame requires too much memory for decoding", "zstd", "BSD-3-Clause", b"libzstd"),
-    (b"GNU C Library (", "glibc", "LGPL-2.1-or-later", b"libc.so"),
+    (b"GLIBC_TUNABLES", "glibc", "LGPL-2.1-or-later", b"libc.so"),
 )
 
 
@@ -149,7 +150,7 @@ def needs_of_elf(path: Path) -> Iterator[Need]:
 
 
 def bill(folder: Path, version: str, time: int) -> dict[str, Any]:
-    artefacts = sorted(path for path in folder.iterdir() if path.is_file())
+    artefacts = sorted(path for path in folder.iterdir() if path.is_file() and path.name != SUMS)
     found = {artefact: needs(artefact) for artefact in artefacts}
     everything = {need.reference: need for each in found.values() for need in each}
     requirements: dict[str, set[str]] = {reference: set() for reference in everything}
