@@ -91,15 +91,18 @@ class Semantics {
   }
 
   // The same, aligned to a power of two. A heap that has it says which alignment all its blocks of a
-  // size have.
+  // size have, or else checks sizes: then each block comes out as its request asks for it.
   void* realloc_aligned(void* old, std::size_t alignment, std::size_t bytes) noexcept {
     if (old == nullptr) return memalign(alignment, bytes);
-    const bool is_aligned = reinterpret_cast<std::uintptr_t>(old) % alignment == 0;
-    if (bytes == 0 || (is_aligned && alignment <= Heap::alignment_of_all(bytes)))
-      return realloc(old, bytes);
+    if (bytes == 0) return realloc(old, bytes);
     if (!may_exist(bytes, alignment)) [[unlikely]]
       return fail(ENOMEM);
-    if (is_aligned && heap_.resize(old, bytes)) return old;
+    if constexpr (!ChecksSizes<Heap>) {
+      if (reinterpret_cast<std::uintptr_t>(old) % alignment == 0) {
+        if (alignment <= Heap::alignment_of_all(bytes)) return realloc(old, bytes);
+        if (heap_.resize(old, bytes)) return old;
+      }
+    }
     if (!Heap::is_block(old, FoundBy::realloc)) [[unlikely]]
       return fail(ENOMEM);
     void* const moved = memalign(alignment, bytes);
