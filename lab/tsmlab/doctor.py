@@ -78,6 +78,9 @@ def diagnose(
         return diagnosis
     proofs = []
     for allocator in allocators:
+        if wrong := _wrong_libc(resolved.program, allocator):
+            findings.append(wrong)
+            continue
         proof = prove(command, allocator, timeout_seconds, stdin)
         proofs.append(proof)
         findings += _proof_findings(proof)
@@ -155,7 +158,7 @@ def _loader_findings(program: Path, facts: ElfFacts) -> Iterator[Finding]:
             "musl",
             f"{program.name} is built for musl ({facts.interpreter}); the allocators here need "
             "glibc.",
-            "Use a build of the program for glibc.",
+            "Use a build of the program for glibc, or of the library for musl: docs/use.md, musl.",
         )
     elif not Path(facts.interpreter).exists():
         yield Finding(
@@ -362,6 +365,25 @@ def _environment_findings(environment: Mapping[str, str]) -> Iterator[Finding]:
             f"/etc/ld.so.preload loads {system_wide} into every program of this machine.",
             "If it is an allocator, what is called glibc here is that one.",
         )
+
+
+def _wrong_libc(program: Path, allocator: Allocator) -> Finding | None:
+    """The finding that a library is for musl, which the loader of a program for glibc refuses."""
+    if allocator.path is None:
+        return None
+    try:
+        needed = read_facts(allocator.path).needed
+    except (NotElf, OSError):
+        return None  # the proof says what comes of it
+    # Alpine's name of libc, and musl's own.
+    if not any(name.startswith("libc.musl-") or name == "libc.so" for name in needed):
+        return None
+    return Finding(
+        "fatal",
+        "wrong-libc",
+        f"{allocator.name} ({allocator.path}) is built for musl, and {program.name} for glibc.",
+        "Preload one that is built for glibc: tsmalloc lib tsmalloc prints the path of one.",
+    )
 
 
 def _proof_findings(proof: Proof) -> Iterator[Finding]:

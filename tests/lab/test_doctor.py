@@ -123,6 +123,24 @@ def test_musl_program(build: Build) -> None:
         pytest.skip("musl-gcc is not installed")
     diagnosis = diagnose([str(build("musl", compiler="musl-gcc"))])
     assert [f.code for f in diagnosis.fatal] == ["musl"]
+    assert "docs/use.md" in finding(diagnosis, "musl").remedy
+
+
+@pytest.mark.parametrize("libc", ["libc.so", "libc.musl-x86_64.so.1"])
+def test_library_for_musl(build: Build, libc: str, tmp_path: Path) -> None:
+    # As musl's compiler or Alpine's would link it.
+    (tmp_path / "none.c").touch()
+    stand_in = tmp_path / libc
+    options = ["-shared", "-nostdlib", f"-Wl,-soname,{libc}"]
+    subprocess.run(["cc", *options, "-o", stand_in, tmp_path / "none.c"], check=True)
+    options = ["-shared", "-fPIC", "-nostdlib", "-Wl,--no-as-needed", str(stand_in)]
+    library = build(f"of-{libc}", *options, text=TINY_HEAP)
+    diagnosis = diagnose(
+        [str(build("plain"))], allocators=[Allocator("mine", library, "user", "1")]
+    )
+    assert [f.code for f in diagnosis.fatal] == ["wrong-libc"]
+    assert "musl" in finding(diagnosis, "wrong-libc").message
+    assert not diagnosis.proofs
 
 
 def test_clang_sanitizer_links_its_runtime_inside(build: Build) -> None:
