@@ -31,6 +31,7 @@ ROOT = Path(__file__).resolve().parents[1]
 CACHE = ROOT / "build" / "tidy-cache"
 SUFFIXES = (".h", ".hpp", ".c", ".cpp", ".cc")
 FLAGS = ("-std=c++20", "-Isrc", "-Iinclude")
+CLASHING_FOLDERS = ("src/override", "src/api")  # files with names in common
 TIDY_FOLDERS = ("src/os", "src/engine", "src/secure", "src/override")
 
 
@@ -64,10 +65,16 @@ def units(folders: Iterable[str]) -> list[str]:
     return [n for n in sources() if n.endswith(".cpp") and n.startswith(tuple(folders))]
 
 
-def passes(command: Sequence[str | Path]) -> bool:
-    """Runs a command and prints what it says if it fails."""
+def passes(command: Sequence[str | Path], text: str = "") -> bool:
+    """Runs a command that reads `text`, and prints what it says if it fails."""
     done = subprocess.run(
-        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+        command,
+        cwd=ROOT,
+        input=text,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
     )
     if done.returncode != 0:
         print(done.stdout, end="", flush=True)
@@ -79,11 +86,17 @@ def format_sources(fix: bool) -> bool:
     return passes([str(tool("clang-format")), *how, *sources()])
 
 
-def analyse_threads(source: str) -> bool:
-    """With all of the code that debug levels and counted libraries add."""
+def analyse_threads(folder: str) -> bool:
+    """With all of the code that debug levels and counted libraries add. The sources of a folder are
+    one translation unit, so that headers are parsed once, if their names do not clash."""
     warnings = ("-Wall", "-Wextra", "-Wthread-safety", "-Wthread-safety-beta", "-Werror")
     levels = ("-DTS_DEBUG=3", "-DTS_COUNTING=1")
-    return passes([str(tool("clang++")), "-fsyntax-only", *FLAGS, *levels, *warnings, source])
+    command = [str(tool("clang++")), "-fsyntax-only", *FLAGS, "-I.", *levels, *warnings]
+    in_folder = units([f"{folder}/"])
+    if folder in CLASHING_FOLDERS:
+        return all([passes([*command, source]) for source in in_folder])
+    together = "".join(f'#include "{source}"\n' for source in in_folder)
+    return passes([*command, "-x", "c++", "-"], together)
 
 
 def tidy(source: str) -> bool:
@@ -109,7 +122,8 @@ def tidy(source: str) -> bool:
 def in_parallel(check: str, of: Sequence[str]) -> bool:
     with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         results = list(pool.map({"threads": analyse_threads, "tidy": tidy}[check], of))
-    print(f"{check}: {results.count(True)} of {len(results)} sources are clean")
+    of_what = "folders" if check == "threads" else "sources"
+    print(f"{check}: {results.count(True)} of {len(results)} {of_what} are clean")
     return bool(results) and all(results)
 
 
@@ -124,8 +138,9 @@ def main(arguments: Sequence[str]) -> int:
         return 1
     if check == "format":
         return 0 if format_sources(bool(fix)) else 1
-    folders = folders or (TIDY_FOLDERS if check == "tidy" else ("src/",))
-    return 0 if in_parallel(check, units(folders)) else 1
+    if check == "tidy":
+        return 0 if in_parallel(check, units(folders or TIDY_FOLDERS)) else 1
+    return 0 if in_parallel(check, sorted({str(Path(n).parent) for n in units(["src/"])})) else 1
 
 
 if __name__ == "__main__":

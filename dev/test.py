@@ -57,7 +57,7 @@ class Build:
     without: str = "^$"
 
 
-RELEASE = Build("release", without="^every_fit$")
+RELEASE = Build("release", without="^(every_fit|long)$")
 # The engine and the hardened heap at debug level 3: their invariants are checked at each slow path.
 LEVEL_3_TARGETS = (
     "stress-engine",

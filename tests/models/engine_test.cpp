@@ -138,7 +138,7 @@ Notice notice_of(const std::vector<Mutation>& mutations) {
   return {std::string{all.substr(all.find(' ') + 1)}, std::strtoull(text.data(), nullptr, 10)};
 }
 
-TEST(EngineModel, NoticesEachMistake) {
+TEST(EngineModelMistakes, AreNoticedEach) {
   std::set<std::string> argued;
   for (const Site& site : engine_sites()) {
     for (const Mutation& mutation : mutations_of(site)) {
@@ -157,7 +157,7 @@ TEST(EngineModel, NoticesEachMistake) {
   EXPECT_EQ(argued.size(), equivalent().size()) << "an argument has no access any more";
 }
 
-TEST(EngineModel, NoticesThatABatchChangesWithoutAFence) {
+TEST(EngineModelMistakes, ABatchThatChangesWithoutAFenceIsNoticed) {
   std::vector<Mutation> both;
   for (const Site& site : engine_sites()) {
     const Mutation weak{site};
