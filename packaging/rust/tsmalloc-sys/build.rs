@@ -1,0 +1,179 @@
+//! Compiles the engine or the hardened heap. The sources are those of `vendor/` in a package, and
+//! those of the checkout otherwise. It refuses to search for a built library.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Parts of `src/os` that every heap needs.
+const OS: [&str; 6] = ["linux", "refusals", "fatal", "bad_access", "misuse", "options"];
+
+/// The dialect of `src/CMakeLists.txt`.
+const DIALECT: [&str; 9] = [
+    "-std=c++20",
+    "-fno-exceptions",
+    "-fno-rtti",
+    "-fno-threadsafe-statics",
+    "-fno-builtin-malloc",
+    "-fvisibility=hidden",
+    "-fvisibility-inlines-hidden",
+    "-ftls-model=initial-exec",
+    "-fno-lto",
+];
+
+/// Flags for the operators of C++ (`src/override/CMakeLists.txt`).
+const OPERATORS: [&str; 2] = ["-fsemantic-interposition", "-fsized-deallocation"];
+
+fn main() -> ExitCode {
+    match build() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            println!("cargo::error={message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn build() -> Result<(), String> {
+    if variable("CARGO_CFG_TARGET_OS") != "linux"
+        || variable("CARGO_CFG_TARGET_POINTER_WIDTH") != "64"
+    {
+        let target = variable("TARGET");
+        return Err(format!(
+            "tsmalloc is written for 64-bit Linux, and {target} is another target: \
+             name it under [target.'cfg(target_os = \"linux\")'.dependencies] alone"
+        ));
+    }
+    if has_feature("OVERRIDE") && has_feature("SECURE") && variable("CARGO_CFG_TARGET_ENV") != "gnu"
+    {
+        return Err(
+            "the features override and secure together need glibc: take one of them".to_owned()
+        );
+    }
+    let root = sources()?;
+    let (src, include) = (root.join("src"), root.join("include"));
+    println!("cargo::rerun-if-changed={}", src.display());
+    println!("cargo::rerun-if-changed={}", include.display());
+    println!("cargo::rerun-if-env-changed=TSMALLOC_DEBUG_LEVEL");
+    println!("cargo::metadata=include={}", include.display());
+
+    let mut compilation = cc::Build::new();
+    compilation
+        .cpp(true)
+        .cpp_link_stdlib(None)
+        .warnings(false)
+        // A heap that is not optimised makes every debug build slow.
+        .opt_level(2)
+        .force_frame_pointer(false)
+        .include(&src)
+        .include(&include)
+        .define("TS_DEBUG", debug_level()?.as_str());
+    require_cxx20(&compilation)?;
+    compilation.flags(DIALECT).flag_if_supported("-fno-gnu-unique");
+
+    // One file catches exceptions, those of a program's operator new.
+    let throwing =
+        objects(&compilation, &["-fexceptions"], &[src.join("override/cxx_runtime.cpp")])?;
+    let flags: &[&str] = if has_feature("OVERRIDE") { &OPERATORS } else { &[] };
+    let names = objects(&compilation, flags, &names(&src))?;
+    compilation
+        .objects(throwing)
+        .objects(names)
+        .files(layers(&src)?)
+        .try_compile("tsmalloc_sys")
+        .map_err(|error| compile_error(&error))
+}
+
+fn objects(
+    compilation: &cc::Build,
+    flags: &[&str],
+    files: &[PathBuf],
+) -> Result<Vec<PathBuf>, String> {
+    let mut compilation = compilation.clone();
+    compilation.flags(flags).files(files);
+    compilation.try_compile_intermediates().map_err(|error| compile_error(&error))
+}
+
+/// The folder of `src/` and `include/`.
+fn sources() -> Result<PathBuf, String> {
+    let package = PathBuf::from(variable("CARGO_MANIFEST_DIR"));
+    for root in [package.join("vendor"), package.join("../../..")] {
+        if root.join("src/override/prefixed.inc").is_file() {
+            return Ok(root);
+        }
+    }
+    Err(format!(
+        "{} has no sources of tsmalloc: take the package from crates.io, or build in a checkout",
+        package.display()
+    ))
+}
+
+/// The heap, and what is below it.
+fn layers(src: &Path) -> Result<Vec<PathBuf>, String> {
+    let mut files: Vec<PathBuf> =
+        OS.iter().map(|name| src.join("os").join(name).with_extension("cpp")).collect();
+    files.push(src.join("override/diagnostics.cpp"));
+    let is_secure = has_feature("SECURE");
+    if is_secure {
+        files.push(src.join("os/entropy.cpp"));
+    }
+    let heap = src.join(if is_secure { "secure" } else { "engine" });
+    let entries = fs::read_dir(&heap).map_err(|error| format!("{}: {error}", heap.display()))?;
+    let mut of_heap: Vec<PathBuf> = entries
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| path.extension().is_some_and(|extension| extension == "cpp"))
+        .collect();
+    of_heap.sort();
+    files.extend(of_heap);
+    Ok(files)
+}
+
+/// The functions that the crate declares, under their own names or under those of libc.
+fn names(src: &Path) -> Vec<PathBuf> {
+    let names: &[&str] = match (has_feature("SECURE"), has_feature("OVERRIDE")) {
+        (false, false) => &["prefixed.cpp"],
+        (true, false) => &["prefixed_secure.cpp"],
+        (false, true) => &["linked.cpp", "linked_operators.cpp", "libc_names.cpp"],
+        (true, true) => &["secure.cpp"],
+    };
+    names.iter().map(|name| src.join("override").join(name)).collect()
+}
+
+/// A compiler there is, and it compiles C++20.
+fn require_cxx20(compilation: &cc::Build) -> Result<(), String> {
+    let compiler = compilation.try_get_compiler().map_err(|error| compile_error(&error))?;
+    let path = compiler.path().display();
+    match compilation.is_flag_supported("-std=c++20") {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(format!("the C++ compiler {path} has no -std=c++20; {REMEDY}")),
+        Err(_) => Err(format!("the C++ compiler {path} cannot be run; {REMEDY}")),
+    }
+}
+
+const REMEDY: &str = "tsmalloc needs gcc 12 or clang 16, or a later one: install g++, \
+                      or name a compiler in CXX";
+
+fn compile_error(error: &cc::Error) -> String {
+    let text = error.to_string();
+    let line = text.lines().next().unwrap_or_default();
+    format!("the C++ compiler does not compile tsmalloc ({line}); {REMEDY}")
+}
+
+/// The debug level of `src/README.md`, which TSMALLOC_DEBUG_LEVEL names.
+fn debug_level() -> Result<String, String> {
+    let level = variable("TSMALLOC_DEBUG_LEVEL");
+    match level.as_str() {
+        "" => Ok("0".to_owned()),
+        "0" | "1" | "2" | "3" => Ok(level),
+        _ => Err(format!("TSMALLOC_DEBUG_LEVEL is `{level}`: it is 0, 1, 2 or 3, or unset")),
+    }
+}
+
+fn has_feature(name: &str) -> bool {
+    env::var_os(format!("CARGO_FEATURE_{name}")).is_some()
+}
+
+fn variable(name: &str) -> String {
+    env::var(name).unwrap_or_default()
+}

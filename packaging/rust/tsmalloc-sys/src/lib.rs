@@ -1,0 +1,98 @@
+#![doc = include_str!("../README.md")]
+#![no_std]
+
+use core::ffi::{c_int, c_void};
+
+/// The alignment of every block of [`ts_malloc`], [`ts_calloc`] and [`ts_realloc`].
+pub const MIN_ALIGNMENT: usize = 16;
+
+// With the feature `override` the library has these functions under the names of libc alone.
+unsafe extern "C" {
+    /// A block of at least `size` bytes, or null.
+    #[cfg_attr(feature = "override", link_name = "malloc")]
+    pub fn ts_malloc(size: usize) -> *mut c_void;
+
+    /// A block of `count * size` bytes that are zero, or null.
+    #[cfg_attr(feature = "override", link_name = "calloc")]
+    pub fn ts_calloc(count: usize, size: usize) -> *mut c_void;
+
+    /// The block with another size, perhaps elsewhere; null if there is no memory, and then `block`
+    /// is as it was. The alignment is [`MIN_ALIGNMENT`], whatever that of `block` was. Null is
+    /// allocated, and a size of 0 frees.
+    ///
+    /// # Safety
+    /// `block` is null or a block in use of this library.
+    #[cfg_attr(feature = "override", link_name = "realloc")]
+    pub fn ts_realloc(block: *mut c_void, size: usize) -> *mut c_void;
+
+    /// A block of `size` bytes at a multiple of `alignment`, a power of two; or null.
+    #[cfg_attr(feature = "override", link_name = "aligned_alloc")]
+    pub fn ts_aligned_alloc(alignment: usize, size: usize) -> *mut c_void;
+
+    /// [`ts_realloc`] to a multiple of `alignment`, a power of two.
+    ///
+    /// # Safety
+    /// `block` is null or a block in use of this library.
+    #[cfg(not(feature = "override"))]
+    pub fn ts_realloc_aligned(block: *mut c_void, alignment: usize, size: usize) -> *mut c_void;
+
+    /// Frees a block; null is left alone.
+    ///
+    /// # Safety
+    /// `block` is null or a block in use of this library.
+    #[cfg_attr(feature = "override", link_name = "free")]
+    pub fn ts_free(block: *mut c_void);
+
+    /// Frees a block that was allocated, or last reallocated, with `size`.
+    ///
+    /// # Safety
+    /// `block` is null or a block in use of this library, and `size` that of its request.
+    #[cfg_attr(feature = "override", link_name = "free_sized")]
+    pub fn ts_free_sized(block: *mut c_void, size: usize);
+
+    /// Frees a block of [`ts_aligned_alloc`].
+    ///
+    /// # Safety
+    /// `block` is null or a block in use of this library; `alignment` and `size` are those of its
+    /// request.
+    #[cfg_attr(feature = "override", link_name = "free_aligned_sized")]
+    pub fn ts_free_aligned_sized(block: *mut c_void, alignment: usize, size: usize);
+
+    /// The bytes of a block that may be used, at least as many as were asked for; 0 for null.
+    ///
+    /// # Safety
+    /// `block` is null or a block in use of this library.
+    pub fn ts_usable_size(block: *const c_void) -> usize;
+
+    /// The most bytes that need no more memory than `size`; 0 if no such block can exist.
+    /// `alignment` is a power of two, or 0 for [`MIN_ALIGNMENT`].
+    pub safe fn ts_good_size(size: usize, alignment: usize) -> usize;
+
+    /// Gives free memory back to the operating system, all but `keep_bytes` of it; 1 if any went
+    /// back.
+    pub safe fn ts_trim(keep_bytes: usize) -> c_int;
+
+    /// The library's version: 10203 is 1.2.3.
+    pub safe fn ts_version() -> c_int;
+}
+
+/// [`ts_realloc`] to a multiple of `alignment`, a power of two. libc has no name for it.
+///
+/// # Safety
+/// `block` is null or a block in use of this library.
+#[cfg(feature = "override")]
+pub unsafe fn ts_realloc_aligned(block: *mut c_void, alignment: usize, size: usize) -> *mut c_void {
+    // SAFETY: the block is in use, and what is copied is within both blocks.
+    unsafe {
+        if size == 0 {
+            ts_free(block);
+            return core::ptr::null_mut();
+        }
+        let moved = ts_aligned_alloc(alignment, size);
+        if !moved.is_null() && !block.is_null() {
+            moved.copy_from_nonoverlapping(block, ts_usable_size(block).min(size));
+            ts_free(block);
+        }
+        moved
+    }
+}

@@ -1,0 +1,66 @@
+//! The functions themselves, in a program whose own allocator is libc's.
+#![allow(missing_docs)]
+
+use std::ptr;
+use std::slice;
+
+use tsmalloc_sys::*;
+
+#[test]
+fn each_function_does_its_part() {
+    // SAFETY: blocks are used within their sizes, and freed once, as they were asked for.
+    unsafe {
+        let block = ts_malloc(100);
+        assert_eq!(block.addr() % MIN_ALIGNMENT, 0);
+        assert!(ts_usable_size(block) >= 100);
+        block.cast::<u8>().write_bytes(7, 100);
+        let block = ts_realloc(block, 10_000);
+        assert!(slice::from_raw_parts(block.cast::<u8>(), 100).iter().all(|&byte| byte == 7));
+        ts_free_sized(block, 10_000);
+
+        let zeroed = ts_calloc(300, 3);
+        assert!(slice::from_raw_parts(zeroed.cast::<u8>(), 900).iter().all(|&byte| byte == 0));
+        ts_free(zeroed);
+        ts_free(ptr::null_mut());
+
+        let aligned = ts_aligned_alloc(4096, 300);
+        assert_eq!(aligned.addr() % 4096, 0);
+        aligned.cast::<u8>().write_bytes(9, 300);
+        let aligned = ts_realloc_aligned(aligned, 4096, 70_000);
+        assert_eq!(aligned.addr() % 4096, 0);
+        assert!(slice::from_raw_parts(aligned.cast::<u8>(), 300).iter().all(|&byte| byte == 9));
+        ts_free_aligned_sized(aligned, 4096, 70_000);
+
+        assert!(ts_calloc(usize::MAX, 2).is_null());
+        assert!(ts_realloc_aligned(ptr::null_mut(), 64, isize::MAX as usize).is_null());
+        assert_eq!(ts_usable_size(ptr::null()), 0);
+    }
+    assert!(ts_good_size(100, 0) >= 100);
+    assert_eq!(ts_good_size(100, 3), 0);
+    assert!(ts_version() > 0);
+    ts_trim(0);
+}
+
+/// Without `override` libc keeps its malloc. A block of 33 bytes says whose it is: glibc's has 40
+/// usable bytes.
+#[cfg(target_env = "gnu")]
+#[test]
+fn malloc_is_libcs_unless_overridden() {
+    unsafe extern "C" {
+        fn malloc(size: usize) -> *mut std::ffi::c_void;
+        fn malloc_usable_size(block: *mut std::ffi::c_void) -> usize;
+        fn free(block: *mut std::ffi::c_void);
+    }
+    // SAFETY: the block is freed once.
+    unsafe {
+        let block = malloc(33);
+        let usable = malloc_usable_size(block);
+        if cfg!(feature = "override") {
+            assert_eq!(usable, ts_usable_size(block));
+            assert_ne!(usable, 40);
+        } else {
+            assert_eq!(usable, 40);
+        }
+        free(block);
+    }
+}

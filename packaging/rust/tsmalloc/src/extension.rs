@@ -1,0 +1,41 @@
+//! What a program can ask of the allocator.
+
+use alloc::boxed::Box;
+use core::alloc::Layout;
+use core::ptr;
+
+use tsmalloc_sys as sys;
+
+/// The bytes of a box's block, at least as many as its value has; 0 for a value without bytes.
+///
+/// A box of a program whose global allocator is another one is misuse, which the library reports
+/// as `TSMALLOC_ON_MISUSE` says.
+#[must_use]
+#[expect(clippy::borrowed_box, reason = "a block begins at a box, and not at any reference")]
+pub fn usable_size<T: ?Sized>(boxed: &Box<T>) -> usize {
+    let value: &T = boxed;
+    if size_of_val(value) == 0 {
+        return 0;
+    }
+    // SAFETY: the box keeps its block in use.
+    unsafe { sys::ts_usable_size(ptr::from_ref(value).cast()) }
+}
+
+/// The most bytes that need no more memory than `layout`: the size to ask for instead. It is never
+/// less than the layout's own.
+#[must_use]
+pub fn good_size(layout: Layout) -> usize {
+    sys::ts_good_size(layout.size(), layout.align()).max(layout.size())
+}
+
+/// Gives free memory back to the operating system, all but `keep_bytes` of it. Whether any went
+/// back.
+pub fn trim(keep_bytes: usize) -> bool {
+    sys::ts_trim(keep_bytes) != 0
+}
+
+/// The version of the library: 10203 is 1.2.3.
+#[must_use]
+pub fn version() -> u32 {
+    sys::ts_version().unsigned_abs()
+}
