@@ -47,13 +47,15 @@ OPERATORS = names(
 EXPORTS = FUNCTIONS | OPERATORS
 
 # The only names that may stay undefined without being libc's: looked at when memory runs out and
-# absent in C programs, and what every shared object's start-up files mention.
+# absent in C programs; what a program without libpthread or libdl lacks before glibc 2.34; and what
+# every shared object's start-up files mention.
 WEAK = names(
     """
     _ZSt15get_new_handlerv _ZSt17__throw_bad_allocv _ZSt9terminatev
     __gxx_personality_v0 __cxa_begin_catch __cxa_end_catch _Unwind_Resume
     _ITM_deregisterTMCloneTable _ITM_registerTMCloneTable __gmon_start__ __cxa_finalize
-    _IO_list_lock _IO_list_unlock _IO_list_resetlock __libc_single_threaded
+    _IO_list_lock _IO_list_unlock _IO_list_resetlock
+    dlerror dlsym pthread_key_create pthread_key_delete pthread_setspecific
     """
 )
 

@@ -7,12 +7,14 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "os/os.h"
+
 namespace ts::os {
 namespace {
 
 template <class Function>
 Function* find(const char* name) noexcept {
-  return reinterpret_cast<Function*>(::dlsym(RTLD_DEFAULT, name));
+  return reinterpret_cast<Function*>(find_name(RTLD_DEFAULT, name));
 }
 
 using Look = void (*)(const void* address);

@@ -111,7 +111,7 @@ bool run_in_copy(bool (*look)(void*), void* argument) noexcept {
       static_cast<void>(::signal(signal, SIG_DFL));
     sigset_t none;
     sigemptyset(&none);
-    ::pthread_sigmask(SIG_SETMASK, &none, nullptr);
+    ::sigprocmask(SIG_SETMASK, &none, nullptr);
     ::alarm(copy_seconds);
     end_process(look(argument) ? 0 : 1);
   }

@@ -87,6 +87,9 @@ bool call_around_fork(void (*prepare)(), void (*parent)(), void (*child)()) noex
 // Whether the process has never had another thread; false if the C library has no such flag.
 bool has_one_thread() noexcept;
 
+// dlsym, or null where the program has none (glibc before 2.34, linked without libdl).
+void* find_name(void* library, const char* name) noexcept;
+
 // To be called without a lock, before an allocation fails. If the process has as many mappings as
 // the system allows, says so on standard error, once.
 void explain_refusal() noexcept;

@@ -12,6 +12,7 @@
 #include <initializer_list>
 
 #include "base/check.h"
+#include "os/os.h"
 
 // References that `catch` compiles to. Weak, since a process without a C++ runtime throws nothing.
 __asm__(
@@ -36,7 +37,7 @@ extern "C" {
 void* loaded_runtime() noexcept {
   // By its name, since the linker warns of every static program that mentions dlopen; there, the
   // lookup finds none.
-  const auto open = reinterpret_cast<decltype(&::dlopen)>(::dlsym(RTLD_DEFAULT, "dlopen"));
+  const auto open = reinterpret_cast<decltype(&::dlopen)>(os::find_name(RTLD_DEFAULT, "dlopen"));
   if (open == nullptr) return nullptr;
   for (const char* name : {"libstdc++.so.6", "libc++.so.1"}) {
     if (void* handle = open(name, RTLD_LAZY | RTLD_NOLOAD)) return handle;
@@ -48,7 +49,7 @@ template <class Function>
 Function find(Function linked, const char* symbol) noexcept {
   if (linked != nullptr) return linked;
   void* runtime = loaded_runtime();
-  return runtime == nullptr ? nullptr : reinterpret_cast<Function>(::dlsym(runtime, symbol));
+  return runtime == nullptr ? nullptr : reinterpret_cast<Function>(os::find_name(runtime, symbol));
 }
 
 }  // namespace

@@ -41,12 +41,12 @@ std::size_t lookup_block_size(const void* pointer) {
                                                unit_bytes);
 }
 
-void* look_up_next(const char* symbol) {
+void* look_up(void* library, const char* symbol) {
   const int saved_errno = errno;
   const bool was_looking_up =
       looking_up;  // freeing an earlier error text may need a look-up of `free`
   looking_up = true;
-  void* found = dlsym(RTLD_NEXT, symbol);
+  void* found = dlsym(library, symbol);
   if (found == nullptr) {
     // A C program that has loaded a C++ plug-in: its C++ runtime is there, but outside the order
     // that RTLD_NEXT follows.
@@ -60,5 +60,7 @@ void* look_up_next(const char* symbol) {
   errno = saved_errno;
   return found;
 }
+
+void* look_up_next(const char* symbol) { return look_up(RTLD_NEXT, symbol); }
 
 }  // namespace ts

@@ -19,7 +19,9 @@ void* lookup_allocate(std::size_t size);  // zeroed, aligned to 16; null when th
 bool is_lookup_block(const void* pointer);
 std::size_t lookup_block_size(const void* pointer);
 
-// Null if there is no such definition. Preserves errno.
+// In a library, or by RTLD_NEXT or RTLD_DEFAULT; null if there is no such definition. Preserves
+// errno.
+void* look_up(void* library, const char* symbol);
 void* look_up_next(const char* symbol);
 
 void* address_of_next_malloc();

@@ -36,7 +36,7 @@ void add_preload(Options& options, const char* library) {
   if (loader_searches_for_it) {
     format(preload.resolved, sizeof preload.resolved, "%s", library);
   } else if (realpath(library, preload.resolved) == nullptr) {
-    fail_usage({"cannot preload '", library, "': ", strerrordesc_np(errno), "."});
+    fail_usage({"cannot preload '", library, "': ", std::strerror(errno), "."});
   }
   char directory[PATH_MAX] = "";
   const bool is_relative = !loader_searches_for_it && library[0] != '/';

@@ -27,7 +27,7 @@ Nanoseconds now_ns() { return read_clock(CLOCK_MONOTONIC); }
 Nanoseconds cpu_time_ns() { return read_clock(CLOCK_PROCESS_CPUTIME_ID); }
 
 void fail_internal(const char* context, int error_number) {
-  dprintf(STDERR_FILENO, "%s: %s: %s\n", tool_name(), context, strerrordesc_np(error_number));
+  dprintf(STDERR_FILENO, "%s: %s: %s\n", tool_name(), context, std::strerror(error_number));
   _exit(exit_internal);
 }
 

@@ -1,6 +1,7 @@
 // Forks, exits, and what becomes forbidden; see lifecycle.h.
 #include "record/lifecycle.h"
 
+#include <dlfcn.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
 #include <sys/prctl.h>
@@ -67,6 +68,9 @@ void watch_lifecycle() {
   next_fork.get();
   next_exit.get();
   next_prctl.get();
+  if (void* const flag = look_up(RTLD_DEFAULT, "__libc_single_threaded")) {
+    one_thread_flag = static_cast<const char*>(flag);
+  }
   pthread_atfork(before_fork, in_parent, in_child);
   watch_threads();
 }

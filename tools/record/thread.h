@@ -17,8 +17,10 @@
 
 namespace ts::record {
 
-// glibc has it since 2.32.
-extern "C" [[gnu::weak]] char __libc_single_threaded;
+// libc's flag of a process with one thread; a constant false until it is found, and before glibc
+// 2.32, which has none.
+inline constinit const char no_flag = 0;
+inline constinit const char* one_thread_flag = &no_flag;
 
 // How far ahead memory is fetched: what is behind a chunk's end is another chunk, or nothing, and a
 // prefetch of nothing does nothing.
@@ -92,7 +94,7 @@ inline std::uint64_t draw_ticket(ImagePlace& image) {
   // have drawn, or will draw, is ordered with it by their creation and their end, like libc's own
   // heap, which goes by the same flag. The collector never reads the counter, and a forked child
   // goes by what this thread remembers, as long as there is no other.
-  if (&__libc_single_threaded != nullptr && __libc_single_threaded != 0) {
+  if (*one_thread_flag != 0) {
     std::uint64_t ticket = 1;
     asm volatile("xadd %[ticket], %[next]"
                  : [ticket] "+r"(ticket), [next] "+m"(image.next_ticket)

@@ -24,11 +24,14 @@ const void* library_of(Function* function, const char** name) {
   return info.dli_fbase;
 }
 
-// libc's mallinfo2 knows nothing of another library's malloc.
-bool has_mallinfo2() {
-  static const bool is_one_library =
-      library_of(&std::malloc, nullptr) == library_of(&::mallinfo2, nullptr);
-  return is_one_library;
+// The allocator's mallinfo2, or null: libc's knows nothing of another library's malloc. By its name,
+// since glibc has it from 2.33 on.
+auto own_mallinfo2() {
+  static const auto found =
+      reinterpret_cast<decltype(&::mallinfo2)>(dlsym(RTLD_DEFAULT, "mallinfo2"));
+  static const bool is_own =
+      found != nullptr && library_of(&std::malloc, nullptr) == library_of(found, nullptr);
+  return is_own ? found : nullptr;
 }
 
 }  // namespace
@@ -49,8 +52,8 @@ Memory resident_now() {
 
 Memory memory_now() {
   Memory memory = resident_now();
-  if (has_mallinfo2()) {
-    const struct mallinfo2 info = mallinfo2();
+  if (const auto mallinfo2_of_allocator = own_mallinfo2()) {
+    const struct mallinfo2 info = mallinfo2_of_allocator();
     memory.allocator = static_cast<std::int64_t>(info.arena + info.hblkhd);
     memory.allocator_used = static_cast<std::int64_t>(info.uordblks + info.hblkhd);
   }

@@ -15,13 +15,15 @@ namespace ts::test {
 
 // To be called while a block is live.
 inline std::optional<struct mallinfo2> own_mallinfo2() {
+  // By its name: glibc has it since 2.33, and the program runs on older ones, too.
+  void* const mallinfo2 = ::dlsym(RTLD_DEFAULT, "mallinfo2");
   Dl_info of_malloc{};
   Dl_info of_mallinfo2{};
-  const bool is_own = ::dladdr(reinterpret_cast<void*>(&std::malloc), &of_malloc) != 0 &&
-                      ::dladdr(reinterpret_cast<void*>(&::mallinfo2), &of_mallinfo2) != 0 &&
-                      of_malloc.dli_fbase == of_mallinfo2.dli_fbase;
+  const bool is_own =
+      mallinfo2 != nullptr && ::dladdr(reinterpret_cast<void*>(&std::malloc), &of_malloc) != 0 &&
+      ::dladdr(mallinfo2, &of_mallinfo2) != 0 && of_malloc.dli_fbase == of_mallinfo2.dli_fbase;
   if (!is_own) return {};
-  const struct mallinfo2 info = ::mallinfo2();
+  const struct mallinfo2 info = reinterpret_cast<decltype(&::mallinfo2)>(mallinfo2)();
   if (info.arena == 0 && info.hblkhd == 0) return {};
   return info;
 }

@@ -1,0 +1,38 @@
+// The names of glibc 2.28. Included before all else (-include) in what is linked with a shared C
+// library: there it gives each name that glibc has moved or changed since then its former version,
+// which newer ones have, too (docs/adr/0035-names-of-glibc-2.28.md). tests/glibc_2_28.py finds the
+// name that is missing here. It refuses to be compiled into archives: libc.a knows no versions.
+#pragma once
+
+#include <features.h>
+
+#ifdef __GLIBC__
+
+// What 2.34 moved into libc has the version there that it had in libpthread and libdl.
+#if defined(__x86_64__)
+#define TS_FIRST_GLIBC "GLIBC_2.2.5"
+#elif defined(__aarch64__)
+#define TS_FIRST_GLIBC "GLIBC_2.17"
+#elif defined(__riscv)
+#define TS_FIRST_GLIBC "GLIBC_2.27"
+#else
+#error "which version of glibc was the first on this processor?"
+#endif
+
+#define TS_FORMER(name, version) __asm__(".symver " #name "," #name "@" version)
+TS_FORMER(dladdr, TS_FIRST_GLIBC);
+TS_FORMER(dlerror, TS_FIRST_GLIBC);
+TS_FORMER(dlopen, TS_FIRST_GLIBC);
+TS_FORMER(dlsym, TS_FIRST_GLIBC);
+TS_FORMER(pthread_attr_setstack, TS_FIRST_GLIBC);
+#ifndef TS_HAS_PTHREAD_CREATE  // of its own
+TS_FORMER(pthread_create, TS_FIRST_GLIBC);
+#endif
+TS_FORMER(pthread_join, TS_FIRST_GLIBC);
+TS_FORMER(pthread_key_create, TS_FIRST_GLIBC);
+TS_FORMER(pthread_key_delete, TS_FIRST_GLIBC);
+TS_FORMER(pthread_setspecific, TS_FIRST_GLIBC);
+// libstdc++'s condition_variable::wait, which gcc 12 changed.
+TS_FORMER(_ZNSt18condition_variable4waitERSt11unique_lockISt5mutexE, "GLIBCXX_3.4.11");
+
+#endif
