@@ -34,9 +34,11 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 LICENCE = "MIT"
 SUMS = "SHA256SUMS"
+GCC_LICENCE = "GPL-3.0-or-later WITH GCC-exception-3.1"
 # Texts of libraries that may be inside a program, with what else the bill says of each.
 EMBEDDED = (
     (b"Frame requires too much memory for decoding", "zstd", "BSD-3-Clause", b"libzstd"),
+    (b"basic_string: construction from null", "libstdc++", GCC_LICENCE, b"libstdc++"),
     (b"GLIBC_TUNABLES", "glibc", "LGPL-2.1-or-later", b"libc.so"),
 )
 
@@ -64,7 +66,7 @@ class Need:
         told: dict[str, Any] = {"type": "library", "bom-ref": self.reference, "name": self.name}
         told["scope"] = "required"
         if self.licence:
-            told["licenses"] = [{"license": {"id": self.licence}}]
+            told["licenses"] = [{"expression": self.licence}]
         if self.kind in {"deb", "pypi", "cargo"}:
             vendor = "debian/" if self.kind == "deb" else ""
             told["purl"] = f"pkg:{self.kind}/{vendor}{self.name.lower()}"
@@ -112,7 +114,7 @@ def needs_of_wheel(metadata: Path) -> Iterator[Need]:
 
 
 def needs_of_deb(package: Path) -> Iterator[Need]:
-    fields = ("Depends", "Pre-Depends", "Static-Built-Using")
+    fields = ("Depends", "Pre-Depends", "Built-Using", "Static-Built-Using")
     for field in fields:
         text = subprocess.run(
             ["dpkg-deb", "--field", package, field], capture_output=True, text=True, check=True

@@ -78,7 +78,7 @@ def test_it_says_what_each_artefact_needs(folder: Path) -> None:
         *("embedded:zstd", "soname:libc.so.6", "soname:libm.so.6")
     ]
     components = {each["bom-ref"]: each for each in told["components"]}
-    assert components["embedded:zstd"]["licenses"] == [{"license": {"id": "BSD-3-Clause"}}]
+    assert components["embedded:zstd"]["licenses"] == [{"expression": "BSD-3-Clause"}]
     assert components["pypi:numpy"]["purl"] == "pkg:pypi/numpy"
     assert {"name": "tsmalloc:requirement", "value": "numpy>=2"} in components["pypi:numpy"][
         "properties"
