@@ -1,6 +1,11 @@
 # What `cmake --install` puts where, in four components: runtime, dev, tools, lab. All paths are
 # relative to the prefix, and nothing that is installed knows the prefix, so it may be moved.
+# A sanitizer's or gcov's libraries are not what is shipped.
+if(NOT TSMALLOC_INSTALL OR TSMALLOC_SANITIZE OR TSMALLOC_COVERAGE)
+  return()
+endif()
 include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
 set(tsmalloc_home ${CMAKE_INSTALL_LIBDIR}/tsmalloc)
 
 # ---- runtime and dev: the libraries, and what it takes to build with them ----
@@ -12,6 +17,42 @@ install(TARGETS tsmalloc-static tsmalloc-prefixed tsmalloc-classic-static
 install(FILES $<TARGET_PROPERTY:tsmalloc-object,OBJECT> DESTINATION ${tsmalloc_home} COMPONENT dev)
 install(DIRECTORY include/tsmalloc DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT dev FILES_MATCHING PATTERN *.h)
 install(FILES docs/man/libtsmalloc.7 DESTINATION ${CMAKE_INSTALL_MANDIR}/man7 COMPONENT dev)
+
+# find_package: the same minor version while that may change everything.
+set(made ${PROJECT_BINARY_DIR}/packaging)
+set(compatibility SameMajorVersion)
+if(PROJECT_VERSION_MAJOR EQUAL 0)
+  set(compatibility SameMinorVersion)
+endif()
+# As the kernel names it.
+set(tsmalloc_processor ${CMAKE_SYSTEM_PROCESSOR})
+configure_package_config_file(packaging/cmake/tsmalloc-config.cmake.in ${made}/tsmalloc-config.cmake
+  INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/tsmalloc PATH_VARS CMAKE_INSTALL_LIBDIR CMAKE_INSTALL_INCLUDEDIR
+  NO_SET_AND_CHECK_MACRO NO_CHECK_REQUIRED_COMPONENTS_MACRO)
+write_basic_package_version_file(${made}/tsmalloc-config-version.cmake ARCH_INDEPENDENT
+  COMPATIBILITY ${compatibility})
+file(READ ${made}/tsmalloc-config-version.cmake version_file)
+file(READ packaging/cmake/tsmalloc-config-version.cmake.in architecture)
+file(CONFIGURE OUTPUT ${made}/tsmalloc-config-version.cmake CONTENT "${architecture}${version_file}" @ONLY)
+install(FILES ${made}/tsmalloc-config.cmake ${made}/tsmalloc-config-version.cmake packaging/cmake/tsmalloc-usage.cmake
+  DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/tsmalloc COMPONENT dev)
+
+# pkg-config: relative to its file, but for directories outside the prefix.
+set(prefix_from_pc ${CMAKE_INSTALL_PREFIX})
+cmake_path(ABSOLUTE_PATH prefix_from_pc NORMALIZE)
+set(folder ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+cmake_path(ABSOLUTE_PATH folder BASE_DIRECTORY ${prefix_from_pc} NORMALIZE)
+cmake_path(RELATIVE_PATH prefix_from_pc BASE_DIRECTORY ${folder})
+foreach(name libdir includedir)
+  string(TOUPPER ${name} NAME)
+  set(pc_${name} ${CMAKE_INSTALL_${NAME}})
+  if(NOT IS_ABSOLUTE ${pc_${name}})
+    string(PREPEND pc_${name} "\${prefix}/")
+  endif()
+endforeach()
+list(TRANSFORM CMAKE_DL_LIBS PREPEND -l OUTPUT_VARIABLE pc_private)
+configure_file(packaging/cmake/tsmalloc.pc.in packaging/tsmalloc.pc @ONLY)
+install(FILES ${made}/tsmalloc.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT dev)
 
 # ---- tools: the command ----
 

@@ -83,7 +83,7 @@ static void aligned_reallocs(void) {
 
 static void* fill_both(void* argument) {
   uint64_t random = (uintptr_t)argument;
-  for (int i = 0; i < 5000; ++i) {
+  for (int i = 0; i < 1500; ++i) {
     const size_t bytes = 1 + random_size(&random, 20000);
     void* const ours = ts_malloc(bytes);
     void* const theirs = malloc(bytes);
@@ -98,7 +98,7 @@ static void* fill_both(void* argument) {
 }
 
 static void threads_end_and_forks_go_on(void) {
-  for (size_t round = 0; round < 5; ++round) {
+  for (size_t round = 0; round < 2; ++round) {
     pthread_t thread[4];
     for (size_t i = 0; i < COUNT_OF(thread); ++i)
       REQUIRE(pthread_create(&thread[i], NULL, fill_both, (void*)(round * 4 + i)) == 0, "thread");

@@ -2,11 +2,87 @@
 
 from __future__ import annotations
 
+import re
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
-from package_commands import ROOT
+import pytest
+from package_commands import ROOT, run, try_to_run
 
-from tsmlab import __version__
+from tsmlab import paths
+
+PROJECT = Path(__file__).parent / "project"
+FORMS = ("shared", "static", "object", "prefixed", "secure", "classic")
+
+
+def header_version() -> tuple[str, int]:
+    """As text, and as the number of TSMALLOC_VERSION."""
+    header = (ROOT / "include/tsmalloc/tsmalloc.h").read_text()
+    macro = r"^#define TSMALLOC_VERSION_(?:MAJOR|MINOR|PATCH) (\d+)$"
+    parts = re.findall(macro, header, re.MULTILINE)
+    major, minor, patch = map(int, parts)
+    return f"{major}.{minor}.{patch}", major * 10000 + minor * 100 + patch
+
+
+VERSION, NUMBER = header_version()
+
+
+def install(prefix: Path, *components: str) -> None:
+    for component in components:
+        run("cmake", "--install", paths.build_dir(), "--prefix", prefix, "--component", component)
+
+
+def configure(build: Path, *options: str | Path) -> tuple[int, str]:
+    """A user's project in an empty folder; the compilers are those of the PATH."""
+    return try_to_run("cmake", "-S", PROJECT, "-B", build, *options)
+
+
+def build_and_run(build: Path) -> Iterator[tuple[str, str]]:
+    """What each program of the project says."""
+    run("cmake", "--build", build, "--parallel", "2")
+    for program in (*build.glob("c_*"), *build.glob("cxx_*")):
+        yield program.name, run(program).strip()
+
+
+def expect_all_served(build: Path, *, secure: str = "libtsmalloc-secure.so.0") -> None:
+    """Each program that was built gets its memory where its form says."""
+    said = dict(build_and_run(build))
+    assert said, "no program was built"
+    for program, words in said.items():
+        assert "ours" in words, f"{program}: {words}"
+        language, form = program.split("_")
+        if form != "classic":
+            assert words.startswith(f"version {NUMBER}, ")
+        if language == "cxx":
+            assert words.endswith("throws"), f"{program}: {words}"
+            assert "not throw" not in words
+        elif form in {"shared", "secure", "static", "object"}:
+            file = re.search(r"malloc of (.*), ours", words)
+            assert file is not None, words
+            name = {"shared": "libtsmalloc.so.0", "secure": secure}.get(form, program)
+            assert Path(file[1]).name.startswith(name), words
+
+
+# ---- what is installed ----
+
+
+def test_components_have_their_files(tmp_path: Path) -> None:
+    install(tmp_path, "runtime")
+    libraries = {f"lib{name}.so.0" for name in ("tsmalloc", "tsmalloc-secure", "tsmalloc-classic")}
+    expected = libraries | {f"{name[:-1]}{VERSION}" for name in libraries}
+    assert {path.name for path in tmp_path.rglob("*") if not path.is_dir()} == expected
+    for name in libraries:
+        assert f"soname: [{name}]" in run("readelf", "-d", tmp_path / "lib" / name)
+    install(tmp_path, "dev")
+    for name in (
+        "libtsmalloc.a",
+        "libtsmalloc-prefixed.a",
+        "tsmalloc/tsmalloc.o",
+        "libtsmalloc.so",
+    ):
+        assert (tmp_path / "lib" / name).is_file()
+    assert (tmp_path / "share/man/man7/libtsmalloc.7").is_file()
 
 
 def test_the_lab_s_home_leads_to_the_libraries(prefix: Path) -> None:
@@ -25,4 +101,155 @@ def test_the_lab_s_home_leads_to_the_libraries(prefix: Path) -> None:
     assert len(list((home / "traces").iterdir())) == len(list((ROOT / "traces").glob("*.tstrace")))
     assert (home / "bench/workloads.toml").is_file()
     assert (package / "report/style.css").is_file()
-    assert (package / "VERSION").read_text() == f"{__version__}\n"
+
+
+def test_no_text_knows_the_prefix_or_the_build(prefix: Path) -> None:
+    texts = [*prefix.rglob("*.cmake"), *prefix.rglob("*.pc"), prefix / "lib/tsmalloc/tsmalloc-lab"]
+    assert len(texts) == 5
+    for text in texts:
+        for place in (prefix, paths.build_dir(), ROOT):
+            assert str(place) not in text.read_text(), f"{text} names {place}"
+
+
+def test_a_prefix_that_cannot_be_written_is_named() -> None:
+    install = ("cmake", "--install", paths.build_dir(), "--prefix", "/proc/tsmalloc")
+    status, said = try_to_run(*install)
+    assert status != 0
+    assert "file cannot create directory: /proc/tsmalloc/" in said
+
+
+def functions_of(*headers: str) -> set[str]:
+    """The functions that public headers declare."""
+    found: set[str] = set()
+    for header in headers:
+        text = (ROOT / "include/tsmalloc" / header).read_text()
+        text = re.sub(r"/\*.*?\*/|^#.*?[^\\]$", "", text, flags=re.DOTALL | re.MULTILINE)
+        text = re.sub(r"static inline [^;{]*[;{]", "", text)  # the header's own
+        found |= set(re.findall(r"\b(ts_\w+)(?=\()|TSMALLOC_FUNCTION_\(\w+, (ts_\w+)", text))
+    return {name for pair in found for name in pair if name}
+
+
+def test_the_prefixed_archive_has_its_header_s_names_alone(prefix: Path) -> None:
+    said = run("nm", "--defined-only", "--extern-only", prefix / "lib/libtsmalloc-prefixed.a")
+    defined = {line.split()[-1] for line in said.splitlines() if len(line.split()) == 3}
+    kept = (ROOT / "src/override/prefixed.txt").read_text().split()
+    assert defined == set(kept)
+    declared = {name for name in functions_of("prefixed.h", "tsmalloc.h") if "_of_" not in name}
+    assert declared - {"ts_available"} == defined
+    said = run("nm", "--undefined-only", prefix / "lib/libtsmalloc-prefixed.a")
+    undefined = {line.split()[-1] for line in said.splitlines() if line.startswith(" ")}
+    assert not [name for name in undefined if name.startswith("_Z") or "malloc" in name]
+
+
+def test_the_classic_library_exports_what_its_header_declares(prefix: Path) -> None:
+    library = prefix / "lib/libtsmalloc-classic.so.0"
+    said = run("nm", "--dynamic", "--defined-only", library)
+    exported = {line.split()[-1] for line in said.splitlines()}
+    assert exported == functions_of("classic.h")
+
+
+# ---- find_package ----
+
+
+def test_a_project_builds_in_every_form(prefix: Path, tmp_path: Path) -> None:
+    status, said = configure(
+        tmp_path, f"-DCMAKE_PREFIX_PATH={prefix}", f"-DFORMS={';'.join(FORMS)}"
+    )
+    assert status == 0, said
+    expect_all_served(tmp_path)
+
+
+def test_the_prefix_is_moved_and_all_builds_again(tmp_path: Path) -> None:
+    first = tmp_path / "first"
+    install(first, "runtime", "dev")
+    moved = first.rename(tmp_path / "moved to a space")
+    build = tmp_path / "build"
+    forms = "-DFORMS=shared;object;prefixed"
+    status, said = configure(build, f"-DCMAKE_PREFIX_PATH={moved}", forms)
+    assert status == 0, said
+    expect_all_served(build)
+    assert f"{moved}/lib/libtsmalloc.so.0" in run(build / "c_shared")
+
+    pkg_config = shutil.which("pkg-config")
+    if pkg_config is None:
+        pytest.skip("there is no pkg-config (Debian: pkgconf)")
+    flags = "$(pkg-config --cflags --libs tsmalloc)"
+    archive = "$(pkg-config --cflags tsmalloc) $(pkg-config --variable=prefixed tsmalloc)"
+    for source, arguments in (
+        ("main.c", f"{flags} -Wl,-rpath,'\"{moved}/lib\"'"),
+        ("main.c", f"-DLINKED_STATICALLY -static {flags.replace('--', '--static --', 1)}"),
+        ("prefixed.c", archive),
+    ):
+        program = tmp_path / "by-pkg-config"
+        line = f"eval cc {PROJECT / source} -o {program} {arguments}"
+        run("sh", "-c", line, PKG_CONFIG_PATH=str(moved / "lib/pkgconfig"))
+        assert "ours" in run(program)
+    query = (pkg_config, "--variable=preload", "tsmalloc")
+    preload = run(*query, PKG_CONFIG_PATH=str(moved / "lib/pkgconfig")).strip()
+    assert Path(preload.replace("\\", "")).resolve() == (moved / "lib/libtsmalloc.so.0").resolve()
+
+
+FIND = """\
+cmake_minimum_required(VERSION 3.16)
+project(user LANGUAGES NONE)
+find_package(tsmalloc {} CONFIG REQUIRED)
+foreach(form shared static object prefixed secure classic)
+  if(TARGET tsmalloc::${{form}})
+    message(STATUS "has ${{form}}")
+  endif()
+endforeach()
+"""
+
+
+def find(folder: Path, prefix: Path, wanted: str, *options: str) -> tuple[int, str]:
+    """A project that only looks for the package; the words that CMake wrapped are in one line."""
+    source = folder / "find"
+    source.mkdir()
+    (source / "CMakeLists.txt").write_text(FIND.format(wanted))
+    at = ("-S", source, "-B", source / "build", f"-DCMAKE_PREFIX_PATH={prefix}")
+    status, said = try_to_run("cmake", *at, *options)
+    return status, " ".join(said.split())
+
+
+MINOR = VERSION.rpartition(".")[0]
+
+
+@pytest.mark.parametrize("wanted", ["", MINOR, VERSION, f"{VERSION} EXACT", "COMPONENTS object"])
+def test_a_version_of_the_same_minor_is_found(prefix: Path, tmp_path: Path, wanted: str) -> None:
+    status, said = find(tmp_path, prefix, wanted)
+    assert status == 0, said
+    assert all(f"has {form}" in said for form in FORMS)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "options", "why"),
+    [
+        ("0.0.9", (), f"tsmalloc-config.cmake, version: {VERSION} "),
+        ("0.99", (), f"tsmalloc-config.cmake, version: {VERSION} "),
+        ("1.0", (), f"tsmalloc-config.cmake, version: {VERSION} "),
+        ("", ("-DCMAKE_SYSTEM_NAME=Linux", "-DCMAKE_SYSTEM_PROCESSOR=sparc64"), "{own}, 64 bits"),
+        ("", ("-DCMAKE_SIZEOF_VOID_P=4",), "{own}, 64 bits"),
+        ("", ("-DCMAKE_SYSTEM_NAME=FreeBSD", "-DCMAKE_SYSTEM_VERSION=14"), f"{VERSION} for Linux,"),
+        ("COMPONENTS speed", (), "tsmalloc has no component speed; it has shared;static;object;"),
+        ("COMPONENTS secure", (), "lib/libtsmalloc-secure.so.0 does not exist"),
+    ],
+)
+def test_what_does_not_fit_is_not_found_and_why(
+    prefix: Path, tmp_path: Path, wanted: str, options: tuple[str, ...], why: str
+) -> None:
+    if wanted == "COMPONENTS secure":
+        copy = shutil.copytree(prefix / "lib/cmake", tmp_path / "lib/cmake")
+        prefix = copy.parents[1]
+    status, said = find(tmp_path, prefix, wanted, *options)
+    assert status != 0
+    own = f"for Linux, {run('uname', '-m').strip()}"
+    assert why.format(own=own) in said
+
+
+@pytest.mark.parametrize("form", ["static", "object"])
+def test_a_shared_library_does_not_bring_the_malloc_of_a_process(
+    prefix: Path, tmp_path: Path, form: str
+) -> None:
+    status, said = configure(tmp_path, f"-DCMAKE_PREFIX_PATH={prefix}", f"-DMISTAKE={form}")
+    assert status != 0
+    assert f"{form}_is_for_executables__a_library_takes_tsmalloc::shared" in said
