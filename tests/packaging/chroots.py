@@ -1,0 +1,102 @@
+"""Roots of a fresh Debian 12, made by mmdebstrap, and commands in them.
+
+Why: a package or an image is tried where nothing of this project, and nothing of this machine's
+packages, is.
+Refuses to: use another mirror than the machine's own, and to share a root between tests.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+from package_commands import ROOT, run
+
+SUITE = "bookworm"
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+# In namespaces of its own: the root's /proc is mounted, and everything ends with the command.
+ENTER = """
+import ctypes, json, os, sys
+root, command, variables, user, read_only = json.loads(sys.argv[1])
+if read_only:
+    status = os.system(f"mount --bind '{root}' '{root}' && mount -o remount,bind,ro '{root}'")
+    if status != 0:
+        sys.exit("the root cannot be made read-only")
+os.chroot(root)
+os.chdir("/")
+# By the system call: the root may lack a command for it.
+if ctypes.CDLL(None).mount(b"proc", b"/proc", b"proc", 0, None) != 0:
+    sys.exit("/proc cannot be mounted")
+if user:
+    os.setgroups([])
+    os.setgid(user)
+    os.setuid(user)
+os.execve(command[0], command, variables)
+"""
+
+
+def need_chroots() -> None:
+    """Skips a test where no root can be made."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root, to make and enter a root directory")
+    if shutil.which("mmdebstrap") is None:
+        pytest.skip("needs mmdebstrap (Debian: sudo apt install mmdebstrap)")
+
+
+def _sources() -> list[str]:
+    """The machine's own lists of packages of this suite; none: mmdebstrap's default mirror."""
+    etc = Path("/etc/apt")
+    candidates = [etc / "sources.list", *sorted((etc / "sources.list.d").glob("*"))]
+    return [
+        str(path)
+        for path in candidates
+        if path.suffix in {".list", ".sources"}
+        and path.is_file()
+        and SUITE in path.read_text()
+        and "debian" in path.read_text()
+    ]
+
+
+def archive(variant: str, *packages: str) -> Path:
+    """A root as an archive: made once, and kept in build/."""
+    folder = ROOT / "build" / "artefacts"
+    folder.mkdir(parents=True, exist_ok=True)
+    made = folder / f"{'-'.join((SUITE, variant, *packages))}.tar"
+    with made.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # of several workers, one makes it
+        if not made.is_file():
+            unfinished = made.with_suffix(".unfinished.tar")
+            include = [f"--include={','.join(packages)}"] if packages else []
+            run("mmdebstrap", f"--variant={variant}", *include, SUITE, unfinished, *_sources())
+            unfinished.rename(made)
+    return made
+
+
+def unpack(made: Path, root: Path) -> Path:
+    """A new root of an archive, that finds names of the network as this machine does."""
+    root.mkdir(parents=True)
+    run("tar", "--extract", "--numeric-owner", "--file", made, "--directory", root)
+    for folder in ("proc", "tmp", "etc"):
+        (root / folder).mkdir(exist_ok=True)
+    shutil.copy("/etc/resolv.conf", root / "etc" / "resolv.conf")
+    return root
+
+
+def in_root(
+    root: Path,
+    command: Sequence[str],
+    variables: Mapping[str, str],
+    *,
+    user: int = 0,
+    read_only: bool = False,
+) -> str:
+    """The output of a command that has to succeed in the root, in exactly this environment."""
+    request = json.dumps([str(root), list(command), dict(variables), user, read_only])
+    namespaces = ("unshare", "--mount", "--pid", "--fork", "--kill-child")
+    return run(*namespaces, sys.executable, "-c", ENTER, request)

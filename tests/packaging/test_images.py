@@ -1,0 +1,198 @@
+"""The Dockerfiles of packaging/docker, performed instruction by instruction without a docker.
+
+What these tests perform of Dockerfiles is what ours use, and nothing else: an instruction or a flag
+that is not known here is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import chroots
+import pytest
+from package_commands import ROOT, artefacts, run
+
+DOCKERFILES = ROOT / "packaging" / "docker"
+# What stands for an image: how mmdebstrap makes a root like it, and the user of its processes.
+BASES: dict[str, tuple[tuple[str, ...], int]] = {
+    "debian:12": (("minbase",), 0),
+    "debian:12-slim": (("minbase",), 0),
+    "gcr.io/distroless/base-debian12:nonroot": (("extract", "base-files", "libc6"), 65532),
+}
+NOBODY = 65534
+
+
+class Refused(Exception):
+    """An instruction that is not performed here."""
+
+
+@dataclass
+class Image:
+    """A stage: its root, and what its processes begin with."""
+
+    root: Path
+    user: int
+    variables: dict[str, str] = field(default_factory=lambda: {"PATH": chroots.PATH})
+    entrypoint: list[str] = field(default_factory=list)
+
+    def run(self, *command: str, user: int | None = None, read_only: bool = False) -> str:
+        by = self.user if user is None else user
+        return chroots.in_root(self.root, command, self.variables, user=by, read_only=read_only)
+
+
+def instructions(text: str) -> list[tuple[str, str]]:
+    """Each instruction and its arguments; comments are gone, and continued lines are one."""
+    lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
+    joined = re.sub(r"\\\n\s*", "", "\n".join(lines))
+    split = [line.strip().partition(" ") for line in joined.splitlines() if line.strip()]
+    return [(word, arguments.strip()) for word, _, arguments in split]
+
+
+class Performer:
+    """Performs the instructions of one file in roots below a folder."""
+
+    def __init__(self, folder: Path, context: Path) -> None:
+        self.folder, self.context = folder, context
+        self.stages: dict[str, Image] = {}
+        self.image: Image | None = None
+
+    def perform(self, text: str) -> Image:
+        for word, arguments in instructions(text):
+            if word == "FROM":
+                self.begin(arguments)
+                continue
+            if self.image is None:
+                raise Refused(f"{word} before FROM")
+            method = {"COPY": self.copy, "RUN": self.run, "ENV": self.env, "ENTRYPOINT": self.entry}
+            if word not in method:
+                raise Refused(f"{word} {arguments}")
+            method[word](self.image, arguments)
+        if self.image is None:
+            raise Refused("a file without FROM")
+        return self.image
+
+    def begin(self, arguments: str) -> None:
+        found = re.fullmatch(r"(\S+)(?: AS (\w+))?", arguments)
+        if found is None or found[1] not in BASES:
+            raise Refused(f"FROM {arguments}")
+        (variant, *packages), user = BASES[found[1]]
+        name = found[2] or str(len(self.stages))
+        root = chroots.unpack(chroots.archive(variant, *packages), self.folder / name)
+        self.image = self.stages[name] = Image(root, user)
+
+    def copy(self, image: Image, arguments: str) -> None:
+        *sources, target = arguments.split()
+        start = self.context
+        if sources[0].startswith("--from="):
+            start = self.stages[sources.pop(0).removeprefix("--from=")].root
+        if not sources or any(source.startswith("-") for source in sources):
+            raise Refused(f"COPY {arguments}")
+        place = image.root / target.lstrip("/")
+        for pattern in sources:
+            found = [start] if pattern == "." else sorted(start.glob(pattern.lstrip("/")))
+            assert found, f"COPY {arguments}: there is no {pattern}"
+            for source in found:
+                if source.is_dir() or target.endswith("/"):
+                    place.mkdir(parents=True, exist_ok=True)
+                # The contents of a folder, and not the folder.
+                run("cp", "-a", f"{source}/." if source.is_dir() else source, place)
+
+    def run(self, image: Image, arguments: str) -> None:
+        if arguments.startswith(("[", "-")):
+            raise Refused(f"RUN {arguments}")
+        image.run("/bin/sh", "-c", arguments)
+
+    def env(self, image: Image, arguments: str) -> None:
+        for pair in shlex.split(arguments):
+            name, equals, value = pair.partition("=")
+            if not equals or "$" in value:
+                raise Refused(f"ENV {arguments}")
+            image.variables[name] = value
+
+    def entry(self, image: Image, arguments: str) -> None:
+        if not arguments.startswith("["):
+            raise Refused(f"ENTRYPOINT {arguments}")
+        image.entrypoint = json.loads(arguments)
+
+
+@pytest.fixture
+def roots(tmp_path: Path) -> Iterator[Path]:
+    """A folder for roots, which are large: it does not outlive its test."""
+    chroots.need_chroots()
+    yield tmp_path / "roots"
+    shutil.rmtree(tmp_path / "roots", ignore_errors=True)
+
+
+def performed(name: str, folder: Path, context: Path) -> Image:
+    return Performer(folder, context).perform((DOCKERFILES / name).read_text())
+
+
+def expect_served(maps: str, image: Image) -> None:
+    """The maps of a process of the image: the library is in it, and what is libc's and its own."""
+    assert re.search(r" /usr/lib/\S*libtsmalloc\.so\.0\S*$", maps, re.MULTILINE), maps
+    assert image.entrypoint[1:] == ["/proc/self/maps"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "FROM scratch",
+        "RUN true",
+        "FROM debian:12\nADD a /b",
+        "FROM --platform=linux/arm64 debian:12",
+    ],
+)
+def test_what_is_not_known_is_refused(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chroots, "archive", lambda *_: tmp_path)
+    monkeypatch.setattr(chroots, "unpack", lambda _, root: root)
+    with pytest.raises(Refused):
+        Performer(tmp_path, tmp_path).perform(text)
+
+
+def test_lines_are_joined() -> None:
+    text = "# a comment\nFROM a AS b\nRUN one \\\n    && two\n\nENV A=1\n"
+    assert instructions(text) == [("FROM", "a AS b"), ("RUN", "one && two"), ("ENV", "A=1")]
+
+
+@pytest.mark.long
+def test_debian(tmp_path: Path, roots: Path) -> None:
+    context = tmp_path / "context"
+    (context / "dist").mkdir(parents=True)
+    for package in artefacts("debian").glob("libtsmalloc0_*.deb"):
+        (context / "dist" / package.name).symlink_to(package)
+    image = performed("Dockerfile.debian", roots, context)
+    expect_served(image.run(*image.entrypoint), image)
+    expect_served(image.run(*image.entrypoint, user=NOBODY, read_only=True), image)
+    # And what a process starts.
+    expect_served(image.run("/bin/sh", "-c", "cat /proc/self/maps; true"), image)
+
+
+@pytest.mark.long
+def test_distroless(tmp_path: Path, roots: Path) -> None:
+    context = tmp_path / "context"
+    context.mkdir()
+    tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True)
+    archive = tmp_path / "context.tar"
+    subprocess.run(
+        ["tar", "--create", "--null", "--files-from=-", "--file", archive],
+        cwd=ROOT,
+        input=tracked.stdout,
+        check=True,
+    )
+    run("tar", "--extract", "--file", archive, "--directory", context)
+    image = performed("Dockerfile.distroless", roots, context)
+    assert not (image.root / "bin" / "sh").exists()
+    expect_served(image.run(*image.entrypoint, read_only=True), image)
+    # The command alone, in an environment that preloads nothing.
+    del image.variables["LD_PRELOAD"]
+    assert "libtsmalloc" not in image.run(*image.entrypoint)
+    expect_served(image.run("/usr/bin/tsmalloc", "run", "--", *image.entrypoint), image)
