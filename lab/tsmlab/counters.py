@@ -26,7 +26,6 @@ MAP_SCHEMA = "tsmalloc-heap-map/1"
 # Names the folder for the reports to the program.
 VARIABLE = "TSMALLOC_COUNTERS"
 
-_REBUILD = "Build the libraries and the lab from the same sources: make"
 _DAMAGED = "The library writes whole files only. Was it edited, or the disk full?"
 
 
@@ -73,7 +72,7 @@ def read(folder: Path) -> Causes:
     are one process's after the other's. Raises UserError where a file is damaged, or none is there.
     """
     reports = [
-        records.from_json(_CountersFile, COUNTERS_SCHEMA, _text(path), str(path), _REBUILD)
+        records.from_json(_CountersFile, COUNTERS_SCHEMA, _text(path), str(path), paths.remedy())
         for path in _in_order(folder.glob("*.counters.json"))
     ]
     maps = [_heap_map(path) for path in _in_order(folder.glob("*.map.json"))]
@@ -111,7 +110,7 @@ class CountedRun:
     def observe(self, request: RunRequest, folder: Path) -> Causes:
         library = has_counted(request.allocator)
         if library is None:
-            raise UserError(f"{request.allocator.name} has no counted library.", _REBUILD)
+            raise UserError(f"{request.allocator.name} has no counted library.", paths.remedy())
         executor = self._executor or MeasureExecutor()
         counted = replace(
             request,
@@ -154,7 +153,7 @@ def _floats(counts: Mapping[str, int]) -> dict[str, float]:
 
 
 def _heap_map(path: Path) -> tuple[HeapMap, bool]:
-    file = records.from_json(_MapFile, MAP_SCHEMA, _text(path), str(path), _REBUILD)
+    file = records.from_json(_MapFile, MAP_SCHEMA, _text(path), str(path), paths.remedy())
     chunks = [
         MapChunk(chunk.address, chunk.bytes, [_block(row, path) for row in chunk.blocks])
         for chunk in file.chunks

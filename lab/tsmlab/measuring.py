@@ -178,7 +178,7 @@ def require_schema(raw: dict[str, Any], tool: str, schema: str) -> None:
     if raw.get("schema") != schema:
         raise UserError(
             f"{tool} answered in the schema {raw.get('schema')!r}, not in {schema!r}.",
-            "Build the tools and the lab from the same sources: make",
+            f"The tools and the lab have to be of one version. {paths.remedy()}",
         )
 
 
@@ -234,9 +234,7 @@ class NativeTool:
         try:
             return subprocess.Popen([self._tool, *arguments], process_group=0)
         except OSError as error:
-            raise UserError(
-                f"{self._tool} does not start: {error}", "Build it anew: make"
-            ) from error
+            raise UserError(f"{self._tool} does not start: {error}", paths.remedy()) from error
 
     @staticmethod
     def _wait(process: subprocess.Popen[bytes]) -> int:
@@ -371,7 +369,7 @@ def process_files(
         if len(content) != size or not content.startswith(magic) or not name:
             raise UserError(
                 f"{path} is not what the shim for .{suffix} files writes.",
-                "Name a directory with nothing else in it, and build tools and lab together: make",
+                f"Name a directory with nothing else in it. {paths.remedy()}",
             )
         found.append((int(name[1]), int(name[2]), content))
     for _, number, content in sorted(found):

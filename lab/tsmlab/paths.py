@@ -1,8 +1,10 @@
-"""Where the lab's own files are: the repository, the built libraries and tools, the user's state.
+"""Where the lab's own files are: the libraries, the tools, the data, the user's state.
 
 Why: the layout is known in one place, so a moved or renamed folder is one edit.
-Refuses to: search. The libraries are in the build folder of the `release` preset, or in the one
-that TSMALLOC_BUILD_DIR names; a missing file is an error with a remedy, never a fallback.
+Refuses to: search. An installed lab has all its files in its home, `tsmlab/home`: a folder in a
+wheel, a link in a prefix. A checkout has the libraries and tools in the build folder of the
+`release` preset. TSMALLOC_BUILD_DIR names another folder for them; a missing file is an error with
+a remedy, never a fallback.
 """
 
 from __future__ import annotations
@@ -10,6 +12,8 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shlex
+import sys
 from pathlib import Path
 
 from tsmlab.errors import UserError
@@ -22,12 +26,37 @@ def repository_root() -> Path:
     return Path(__file__).resolve().parents[2]
 
 
+def installed_home() -> Path | None:
+    """The home of an installed lab; None in a checkout."""
+    home = Path(__file__).parent / "home"
+    # A link that leads nowhere is an installation, too, of which a part is missing.
+    return home if home.is_dir() or home.is_symlink() else None
+
+
+def data_dir() -> Path:
+    """The folder of `experiments`, `bench/workloads.toml` and `traces`."""
+    return installed_home() or repository_root()
+
+
 def build_dir() -> Path:
-    """The folder of the release build; TSMALLOC_BUILD_DIR overrides it."""
+    """The folder of `lib` and `bin`; TSMALLOC_BUILD_DIR overrides it."""
     override = os.environ.get("TSMALLOC_BUILD_DIR")
     if override:
         return Path(override).expanduser().absolute()
-    return repository_root() / "build" / "release"
+    return installed_home() or repository_root() / "build" / "release"
+
+
+def remedy() -> str:
+    """What brings a missing file of ours, or one of another version, as a sentence."""
+    if "TSMALLOC_BUILD_DIR" in os.environ:
+        return "TSMALLOC_BUILD_DIR is set: unset it, or point it at a finished build folder."
+    home = installed_home()
+    if home is None:
+        return f"Build it: make -C {shlex.quote(str(repository_root()))}"
+    if home.is_symlink():
+        return "Install it again, with the package tsmalloc-lab, or by cmake --install."
+    python = shlex.quote(sys.executable)
+    return f"Install it again: {python} -m pip install --force-reinstall --no-deps tsmalloc"
 
 
 def library_dir() -> Path:
@@ -87,8 +116,4 @@ def _point(link: Path, target: Path) -> None:
 def _built(path: Path, kind: str) -> Path:
     if path.is_file():
         return path
-    if "TSMALLOC_BUILD_DIR" in os.environ:
-        remedy = "TSMALLOC_BUILD_DIR is set: unset it, or point it at a finished build folder."
-    else:
-        remedy = f"Build it: make -C {repository_root()}"
-    raise UserError(f"the {kind} {path.name} is not built: {path} does not exist.", remedy)
+    raise UserError(f"the {kind} {path.name} is missing: {path} does not exist.", remedy())

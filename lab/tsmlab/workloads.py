@@ -11,7 +11,6 @@ import difflib
 import fnmatch
 import os
 import re
-import shlex
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -43,7 +42,7 @@ class Workload:
 
 
 def default_suite() -> Path:
-    return paths.repository_root() / "bench" / "workloads.toml"
+    return paths.data_dir() / "bench" / "workloads.toml"
 
 
 def read_suite(path: Path) -> list[Workload]:
@@ -94,13 +93,8 @@ def check_programs(workloads: Sequence[Workload]) -> None:
         return
     names = ", ".join(path.name for path in missing)
     folders = " and ".join(map(str, dict.fromkeys(path.parent for path in missing)))
-    remedy = f"The suite's own are built with: {build_command()}"
+    remedy = f"For one of tsmalloc's own: {paths.remedy()}"
     raise UserError(f"there is no executable {names} in {folders}.", remedy)
-
-
-def build_command() -> str:
-    """What builds the programs of the repository."""
-    return f"make -C {shlex.quote(str(paths.repository_root()))}"
 
 
 class _Entry:

@@ -43,7 +43,7 @@ def command(extra: Sequence[str], as_json: bool) -> None:
         click.echo(line)
     built = {allocator.name for allocator in found}
     if unbuilt := [name for name in allocators.own_names() if name not in built]:
-        note(f"not built: {' '.join(unbuilt)}", f"make -C {paths.repository_root()}")
+        note(f"missing: {' '.join(unbuilt)}", paths.remedy())
     if packages:
         note(
             "more allocators are packaged for this system", f"sudo apt install {' '.join(packages)}"

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
-from tsmlab import paths, workloads
+from tsmlab import paths
 from tsmlab.errors import UserError
 from tsmlab.experiments.model import (
     BUILT_IN,
@@ -61,7 +61,7 @@ Part = TypeVar("Part")
 
 
 def default_folder() -> Path:
-    return paths.repository_root() / "experiments"
+    return paths.data_dir() / "experiments"
 
 
 def read_folder(folder: Path) -> list[Definition]:
@@ -132,7 +132,7 @@ def program_path(definition: Definition) -> Path:
         return Path(installed).absolute()
     raise UserError(
         f"{definition.file}: the program {program} is neither built ({built}) nor in PATH.",
-        f"The repository's programs are built with: {workloads.build_command()}",
+        f"For one of tsmalloc's own: {paths.remedy()}",
     )
 
 

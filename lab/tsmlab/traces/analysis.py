@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from tsmlab import paths
 from tsmlab.errors import UserError
 from tsmlab.measuring import require_schema
 from tsmlab.traces.planning import run_trace
@@ -315,7 +316,7 @@ def decode(text: str) -> TraceAnalysis:
     except ValueError as error:
         raise UserError(
             f"trace did not answer with a line of JSON: {error}.",
-            "Build the tools and the lab from the same sources: make",
+            f"The tools and the lab have to be of one version. {paths.remedy()}",
         ) from error
     require_schema(raw if isinstance(raw, dict) else {}, "trace", SCHEMA)
     return TraceAnalysis(raw)

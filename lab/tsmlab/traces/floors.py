@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tsmlab import __version__, compare, machine, records, stats
+from tsmlab import __version__, compare, machine, paths, records, stats
 from tsmlab.allocators import Allocator
 from tsmlab.errors import UserError
 from tsmlab.measuring import Executor, Measurement, RunRequest
@@ -87,7 +87,7 @@ def plan_floors(trace: Path, plan: Path, image: int | None) -> dict[str, Any]:
     if raw.get("schema") != PLAN_SCHEMA:
         raise UserError(
             f"trace answered in the schema {raw.get('schema')!r}, not in {PLAN_SCHEMA!r}.",
-            "Build the tools and the lab from the same sources: make",
+            f"The tools and the lab have to be of one version. {paths.remedy()}",
         )
     return raw
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tsmlab import paths
 from tsmlab.errors import UserError
 from tsmlab.measuring import require_schema
 
@@ -187,7 +188,7 @@ def decode(text: str) -> ReplayLine:
     except ValueError as error:
         raise UserError(
             f"replay did not answer with a line of JSON: {error}.",
-            "Build the tools and the lab from the same sources: make",
+            f"The tools and the lab have to be of one version. {paths.remedy()}",
         ) from error
     require_schema(raw if isinstance(raw, dict) else {}, "replay", SCHEMA)
     return ReplayLine(raw)

@@ -27,7 +27,7 @@ OPTIONS = ("--touch", "page", "--samples", "100")
 
 
 def corpus() -> Path:
-    return paths.repository_root() / "traces"
+    return paths.data_dir() / "traces"
 
 
 def trace_workloads(folder: Path, replay: Path, trace: Path) -> list[Workload]:

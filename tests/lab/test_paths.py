@@ -1,0 +1,71 @@
+"""The two places of the lab's files: a checkout, and the home of an installed lab."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tsmlab import paths
+from tsmlab.errors import UserError
+from tsmlab.experiments.catalogue import default_folder
+from tsmlab.traces.workloads import corpus
+from tsmlab.workloads import default_suite
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The package's folder, as if the lab were installed in a path with a space."""
+    folder = tmp_path / "site packages" / "tsmlab"
+    folder.mkdir(parents=True)
+    monkeypatch.setattr(paths, "__file__", str(folder / "paths.py"))
+    monkeypatch.delenv("TSMALLOC_BUILD_DIR", raising=False)
+    return folder
+
+
+def remedy_of_a_missing_tool() -> str:
+    with pytest.raises(UserError, match="measure is missing") as caught:
+        paths.tool("measure")
+    return caught.value.remedy
+
+
+def test_without_a_home_the_lab_is_in_a_checkout(package: Path) -> None:
+    root = package.parents[1]
+    assert paths.installed_home() is None
+    assert paths.build_dir() == root / "build" / "release"
+    assert default_suite() == root / "bench" / "workloads.toml"
+    assert "make -C" in remedy_of_a_missing_tool()
+
+
+def test_a_home_has_the_libraries_the_tools_and_the_data(package: Path) -> None:
+    home = package / "home"
+    (home / "bin").mkdir(parents=True)
+    (home / "bin" / "measure").touch()
+    assert paths.tool("measure") == home / "bin" / "measure"
+    assert paths.library_dir() == home / "lib"
+    assert default_suite() == home / "bench" / "workloads.toml"
+    assert default_folder() == home / "experiments"
+    assert corpus() == home / "traces"
+
+
+def test_what_a_wheel_lacks_pip_brings(package: Path) -> None:
+    (package / "home").mkdir()
+    remedy = remedy_of_a_missing_tool()
+    assert "-m pip install --force-reinstall" in remedy
+    assert sys.executable in remedy
+
+
+def test_what_a_prefix_lacks_its_package_brings_even_if_all_is_gone(package: Path) -> None:
+    (package / "home").symlink_to("../nowhere")
+    assert "tsmalloc-lab" in remedy_of_a_missing_tool()
+
+
+def test_a_build_folder_that_is_named_goes_before_the_home(
+    package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (package / "home").mkdir()
+    monkeypatch.setenv("TSMALLOC_BUILD_DIR", str(tmp_path))
+    assert paths.build_dir() == tmp_path
+    assert paths.data_dir() == package / "home"
+    assert "unset it" in remedy_of_a_missing_tool()
