@@ -11,12 +11,11 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import chroots
 import pytest
-from debian_machine import Machine, fresh_debian
 from package_commands import ROOT, artefacts, run
 
 TEXT = (ROOT / "docs/install.md").read_text(encoding="utf-8")
@@ -49,7 +48,7 @@ WAYS = {
     "pkg-config": Way(("prefix",), PKG_CONFIG, spaces=False),
     "Beside another allocator": Way(("prefix",), PKG_CONFIG, spaces=False),
     "Rust": Way(("rust",), {"cargo": "cargo", "g++": "g++"}),
-    "Containers": Way(("debian",), in_debian=True),
+    "Containers": Way(("debian",), in_debian=True),  # packaging/docker
     "systemd": Way(("debian",), {"systemd-analyze": "systemd"}, in_debian=True),
     "musl": Way((), COMPILER | {"musl-gcc": "musl-tools"}, in_checkout=True),
     "Other machines": Way(
@@ -153,37 +152,48 @@ def test_a_way_works_as_it_is_written(folder: Path, section: str) -> None:
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> Iterator[Machine]:
-    """A fresh Debian with the packages in /work/dist, and a sudo that runs commands as they are."""
+def debian(tmp_path: Path) -> Path:
+    """A fresh Debian: the packages in /work/dist, a sudo that runs commands as they are."""
+    chroots.need_chroots()
     packages = artefacts("debian")
-    with fresh_debian(tmp_path) as made:
-        shutil.copytree(packages, made.root / "work/dist")
-        sudo = made.root / "usr/bin/sudo"
-        sudo.write_text(SUDO)
-        sudo.chmod(0o755)
-        yield made
+    root = chroots.unpack(chroots.archive("minbase"), tmp_path / "root")
+    shutil.copytree(packages, root / "work/dist")
+    for name, text in (("sudo", SUDO), ("systemctl", "#!/bin/sh\n")):
+        (root / "usr/bin" / name).write_text(text)
+        (root / "usr/bin" / name).chmod(0o755)
+    # Recommended packages take minutes to download.
+    (root / "etc/apt/apt.conf.d/90tests").write_text('APT::Install-Recommends "0";\n')
+    in_debian(root, "apt-get update")
+    return root
+
+
+def in_debian(root: Path, commands: str) -> str:
+    variables = {"PATH": chroots.PATH, "HOME": "/root", "DEBIAN_FRONTEND": "noninteractive"}
+    return chroots.in_root(root, ["/bin/bash", "-c", f"cd /work\n{commands}"], variables)
 
 
 @pytest.mark.long
-def test_debian_packages_as_it_is_written(machine: Machine) -> None:
-    text = script("Debian packages", machine.root / "work")
-    machine.run("bash", "-c", f"cd /work\n{text}")
+def test_debian_packages_as_it_is_written(debian: Path) -> None:
+    in_debian(debian, script("Debian packages", debian / "work"))
 
 
 @pytest.mark.long
-def test_the_drop_in_of_systemd_is_valid_and_preloads(machine: Machine, tmp_path: Path) -> None:
-    """Where no systemd runs, `systemctl` is one that does nothing."""
+def test_the_drop_in_of_systemd_is_valid_and_preloads(debian: Path, tmp_path: Path) -> None:
+    """No systemd runs there: `systemctl` is one that does nothing."""
     if shutil.which("systemd-analyze") is None:
         pytest.skip("it needs: sudo apt install systemd")
-    systemctl = machine.root / "usr/bin/systemctl"
-    systemctl.write_text("#!/bin/sh\n")
-    systemctl.chmod(0o755)
-    machine.run("sh", "-c", "apt-get install --yes /work/dist/libtsmalloc0_*.deb")
-    text = script("systemd", machine.root / "work")
-    machine.run("bash", "-c", f"cd /work\n{text}")
-    installed = machine.root / "etc/systemd/system/SERVICE.service.d"
+    in_debian(debian, "apt-get install --yes ./dist/libtsmalloc0_*.deb")
+    in_debian(debian, script("systemd", debian / "work"))
+    installed = debian / "etc/systemd/system/SERVICE.service.d"
     shutil.copytree(installed, tmp_path / "SERVICE.service.d")
     (tmp_path / "SERVICE.service").write_text("[Service]\nExecStart=/bin/true\n")
     assert run("systemd-analyze", "verify", tmp_path / "SERVICE.service") == ""
     variable = (installed / "tsmalloc.conf").read_text().partition("Environment=")[2].strip()
-    assert "/libtsmalloc.so.0" in machine.run("env", variable, "cat", "/proc/self/maps")
+    assert "/libtsmalloc.so.0" in in_debian(debian, f"env {variable} cat /proc/self/maps")
+
+
+def test_the_dockerfile_is_the_one_that_test_images_performs() -> None:
+    (block,) = blocks("Containers")
+    whole = (ROOT / "packaging/docker/Dockerfile.debian").read_text(encoding="utf-8")
+    assert block["language"] == "dockerfile"
+    assert whole.endswith(f"\n{block['body']}")
