@@ -40,7 +40,7 @@ class Way:
 COMPILER = {"cmake": "cmake", "g++": "g++", "make": "make"}
 PKG_CONFIG = {"gcc": "gcc", "pkg-config": "pkg-config"}
 WAYS = {
-    "pip": Way(("python",), {"perl": "perl"}),
+    "pip": Way(("wheel",), {"perl": "perl"}),
     "Checkout": Way(tools=COMPILER, in_checkout=True),
     "Debian packages": Way(("debian",), in_debian=True),
     "CMake": Way(("source", "prefix"), COMPILER),

@@ -39,7 +39,7 @@ def older_wheel(wheel: Path, folder: Path) -> Path:
 
 
 def test_a_wheel_replaces_an_older_one(tmp_path: Path) -> None:
-    (wheel,) = artefacts("python").glob("tsmalloc-*.whl")
+    (wheel,) = artefacts("wheel").glob("tsmalloc-*.whl")
     run(sys.executable, "-m", "venv", tmp_path / "venv")
     install = (tmp_path / "venv/bin/python", "-m", "pip", "install", "--no-index", "--no-deps")
     run(*install, older_wheel(wheel, tmp_path))
