@@ -195,3 +195,25 @@ def test_a_tag_of_this_commit_is_no_hindrance(checkout: Path) -> None:
     assert status == 1
     assert "v0.2.0 is this commit" in said
     assert "made" not in said
+
+
+def test_a_name_that_is_gone_needs_a_new_minor_version(checkout: Path) -> None:
+    names = checkout / "packaging/cmake/abi/libtsmalloc.txt"
+    names.parent.mkdir(parents=True)
+    names.write_text("free\nmalloc\nts_trim\n")
+    commit(checkout)
+    run(checkout, "git", "tag", "v0.2.0")
+
+    def next_release(version: str, exported: str) -> tuple[int, str]:
+        names.write_text(exported)
+        (checkout / HEADER).write_text(macros(*map(int, version.split("."))))
+        (checkout / "CHANGELOG.md").write_text(CHANGELOG.replace("0.2.0", version))
+        commit(checkout)
+        return release(checkout, "--check")
+
+    assert next_release("0.2.1", "free\nmalloc\nts_new\nts_trim\n")[0] == 0
+    status, said = next_release("0.2.1", "free\nmalloc\n")
+    assert status == 1
+    assert "lacks ts_trim, which v0.2.0 has: keep them, or raise TSMALLOC_VERSION_MINOR" in said
+    assert release(checkout, "--build", "--snapshot")[0] == 1
+    assert next_release("0.3.0", "free\nmalloc\n")[0] == 0
