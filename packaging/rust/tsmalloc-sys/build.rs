@@ -72,14 +72,20 @@ fn build() -> Result<(), String> {
     require_cxx20(&compilation)?;
     compilation.flags(DIALECT).flag_if_supported("-fno-gnu-unique");
 
-    // One file catches exceptions, those of a program's operator new.
-    let throwing =
-        objects(&compilation, &["-fexceptions"], &[src.join("override/cxx_runtime.cpp")])?;
-    let flags: &[&str] = if has_feature("OVERRIDE") { &OPERATORS } else { &[] };
-    let names = objects(&compilation, flags, &names(&src))?;
+    if has_feature("OVERRIDE") {
+        // One file catches exceptions, those of a program's operator new.
+        let throwing = [src.join("override/cxx_runtime.cpp")];
+        let throwing = objects(&compilation, &["-fexceptions"], &throwing)?;
+        let names = objects(&compilation, &OPERATORS, &names_of_libc(&src))?;
+        compilation.objects(throwing).objects(names).file(src.join("override/diagnostics.cpp"));
+    } else {
+        compilation.file(src.join("override").join(if has_feature("SECURE") {
+            "prefixed_secure.cpp"
+        } else {
+            "prefixed.cpp"
+        }));
+    }
     compilation
-        .objects(throwing)
-        .objects(names)
         .files(layers(&src)?)
         .try_compile("tsmalloc_sys")
         .map_err(|error| compile_error(&error))
@@ -113,7 +119,6 @@ fn sources() -> Result<PathBuf, String> {
 fn layers(src: &Path) -> Result<Vec<PathBuf>, String> {
     let mut files: Vec<PathBuf> =
         OS.iter().map(|name| src.join("os").join(name).with_extension("cpp")).collect();
-    files.push(src.join("override/diagnostics.cpp"));
     let is_secure = has_feature("SECURE");
     if is_secure {
         files.push(src.join("os/entropy.cpp"));
@@ -129,13 +134,12 @@ fn layers(src: &Path) -> Result<Vec<PathBuf>, String> {
     Ok(files)
 }
 
-/// The functions that the crate declares, under their own names or under those of libc.
-fn names(src: &Path) -> Vec<PathBuf> {
-    let names: &[&str] = match (has_feature("SECURE"), has_feature("OVERRIDE")) {
-        (false, false) => &["prefixed.cpp"],
-        (true, false) => &["prefixed_secure.cpp"],
-        (false, true) => &["linked.cpp", "linked_operators.cpp", "libc_names.cpp"],
-        (true, true) => &["secure.cpp"],
+/// The functions that the crate declares, under the names of libc.
+fn names_of_libc(src: &Path) -> Vec<PathBuf> {
+    let names: &[&str] = if has_feature("SECURE") {
+        &["secure.cpp"]
+    } else {
+        &["linked.cpp", "linked_operators.cpp", "libc_names.cpp"]
     };
     names.iter().map(|name| src.join("override").join(name)).collect()
 }

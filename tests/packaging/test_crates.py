@@ -1,0 +1,396 @@
+"""The crates: packaged, tested as packages, refused in one line, and in a program of crates.io."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+from package_commands import ROOT, artefacts
+
+from tsmlab import __version__, paths
+from tsmlab.measuring import read_counts
+
+pytestmark = pytest.mark.long
+
+MUSL = "x86_64-unknown-linux-musl"
+# A compiler of glibc's headers will do for musl, too (packaging/rust/tsmalloc/README.md).
+CXX = "ccache g++" if shutil.which("ccache") else "g++"
+CRATES = ("tsmalloc-sys", "tsmalloc")
+RIPGREP = "14.1.1"
+
+
+def try_cargo(folder: Path, *arguments: str | Path, **environment: str) -> tuple[int, str]:
+    """The exit status and the output of cargo, two jobs at a time."""
+    done = subprocess.run(
+        ["cargo", *arguments],
+        cwd=folder,
+        env=os.environ | {"CARGO_BUILD_JOBS": "2", "CXX": CXX} | environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stdout
+
+
+def cargo(folder: Path, *arguments: str | Path, **environment: str) -> str:
+    """The output of cargo, which has to succeed."""
+    status, said = try_cargo(folder, *arguments, **environment)
+    assert status == 0, f"cargo {' '.join(map(str, arguments))} ends with {status}:\n{said}"
+    return said
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The packages, unpacked, with a target folder for all tests."""
+    made = tmp_path_factory.mktemp("crates")
+    packages = artefacts("rust")
+    for crate in CRATES:
+        with tarfile.open(packages / f"{crate}-{__version__}.crate") as archive:
+            archive.extractall(made, filter="data")
+        (made / f"{crate}-{__version__}").rename(made / crate)
+        (made / crate / "Cargo.lock").unlink()
+    manifest = f'[workspace]\nmembers = {json.dumps(CRATES)}\nresolver = "3"\n{patch(made)}'
+    (made / "Cargo.toml").write_text(manifest)
+    shutil.copy(ROOT / "packaging/rust/Cargo.lock", made)
+    return made
+
+
+def patch(workspace: Path) -> str:
+    """What makes a manifest take our packages for those of crates.io."""
+    lines = (f"{crate} = {{ path = {json.dumps(str(workspace / crate))} }}\n" for crate in CRATES)
+    return "[patch.crates-io]\n" + "".join(lines)
+
+
+# ---- the packages ----
+
+
+def test_built_again_without_a_network_they_have_the_same_bytes(tmp_path: Path) -> None:
+    packages = artefacts("rust")
+    subprocess.run(
+        [ROOT / "packaging/rust/build", "--output", tmp_path],
+        env=os.environ | {"CARGO_NET_OFFLINE": "true", "TZ": "Asia/Tokyo", "CXX": CXX},
+        umask=0o077,
+        check=True,
+        capture_output=True,
+    )
+    for crate in CRATES:
+        name = f"{crate}-{__version__}.crate"
+        assert (tmp_path / name).read_bytes() == (packages / name).read_bytes(), name
+
+
+def test_they_have_a_licence_and_the_sources(workspace: Path) -> None:
+    licence = (ROOT / "LICENSE").read_bytes()
+    assert all((workspace / crate / "LICENSE").read_bytes() == licence for crate in CRATES)
+    vendored = workspace / "tsmalloc-sys/vendor"
+    files = [path for path in vendored.rglob("*") if path.is_file()]
+    assert len(files) > 100
+    for path in files:
+        assert path.read_bytes() == (ROOT / path.relative_to(vendored)).read_bytes()
+
+
+# ---- their tests ----
+
+
+@pytest.mark.parametrize(
+    "features",
+    ["", "override", "extension", "secure", "override,extension", "override,secure,extension"],
+)
+def test_their_own_tests_pass(workspace: Path, features: str) -> None:
+    chosen = ",".join(f"tsmalloc/{name}" for name in features.split(",") if name)
+    said = cargo(workspace, "test", "--workspace", "--features", chosen)
+    passed = sum(map(int, re.findall(r"test result: ok\. (\d+) passed", said)))
+    assert passed >= 12
+    assert "warning" not in said
+
+
+def test_their_own_tests_pass_where_sized_frees_are_checked(workspace: Path) -> None:
+    said = cargo(workspace, "test", "--workspace", TSMALLOC_DEBUG_LEVEL="1")
+    assert "dealloc_names_the_size ... ok" in said
+
+
+@pytest.mark.parametrize("features", ["", "tsmalloc/override"])
+def test_their_own_tests_pass_with_musl(workspace: Path, features: str) -> None:
+    where = subprocess.run(
+        ["rustc", "--print", "target-libdir", "--target", MUSL],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.strip()
+    if not Path(where).is_dir():
+        pytest.skip(f"rustc has no {MUSL}: rustup target add {MUSL}")
+    cargo(workspace, "test", "--workspace", "--target", MUSL, "--features", features)
+
+
+def test_clippy_rustfmt_and_rustdoc_have_no_complaint(workspace: Path) -> None:
+    for tool in ("clippy", "fmt"):
+        if try_cargo(workspace, tool, "--version")[0] != 0:
+            pytest.skip(f"there is no cargo {tool}: rustup component add clippy rustfmt")
+    all_features = "tsmalloc/extension,tsmalloc/override,tsmalloc/secure"
+    for features in ("tsmalloc/extension", all_features):
+        check = ("clippy", "--workspace", "--all-targets", "--features", features)
+        cargo(workspace, *check, "--", "--deny=warnings")
+    cargo(ROOT / "packaging/rust", "fmt", "--all", "--check")
+    cargo(workspace, "doc", "--no-deps", "--features", all_features, RUSTDOCFLAGS="-Dwarnings")
+
+
+# ---- what they compile ----
+
+
+def compilations(commands: list[str]) -> dict[str, set[str]]:
+    """Per file of src/, the flags that decide about its code."""
+    found = {}
+    for words in map(shlex.split, commands):
+        source = next((word for word in words if re.search(r"/src/\w+/\w+\.cpp$", word)), None)
+        if source is not None:
+            flags = {word for word in words if re.match(r"-([fmD]|std|O)", word)}
+            found["/".join(Path(source).resolve().parts[-2:])] = flags - OF_BUILD_TYPE
+    return found
+
+
+# What cargo's and CMake's kinds of builds have beside our own flags.
+OF_BUILD_TYPE = {"-DNDEBUG", "-m64", "-fPIC", "-ffunction-sections", "-fdata-sections"}
+
+
+@pytest.mark.parametrize(
+    ("features", "targets"),
+    [
+        ("", "tsmalloc_(prefixed|engine|os)"),
+        ("override", "tsmalloc(-static|_engine|_os|_override)"),
+        ("override,secure", "tsmalloc(-secure|_secure|_os|_override)"),
+    ],
+)
+def test_they_compile_what_cmake_compiles_with_the_same_flags(
+    workspace: Path, tmp_path: Path, features: str, targets: str
+) -> None:
+    said = cargo(
+        workspace,
+        *("build", "-vv", "--package=tsmalloc-sys", "--features", features),
+        CARGO_TARGET_DIR=str(tmp_path),
+        CC_ENABLE_DEBUG_OUTPUT="1",
+    )
+    ours = compilations(re.findall(r"running: (.*)", said))
+    database = json.loads((paths.build_dir() / "compile_commands.json").read_text())
+    commands = [entry["command"] for entry in database]
+    of_targets = re.compile(rf"/{targets}\.dir/")
+    assert ours == compilations([command for command in commands if of_targets.search(command)])
+
+
+# ---- refusals ----
+
+
+def refusal(workspace: Path, *arguments: str, **environment: str) -> str:
+    """The one line in which the build script says why it compiles nothing."""
+    status, said = try_cargo(
+        workspace, "check", "--package", "tsmalloc-sys", *arguments, **environment
+    )
+    assert status != 0
+    lines = [line for line in said.splitlines() if line.startswith("error: tsmalloc-sys@")]
+    assert len(lines) == 1, said
+    assert "panicked" not in said
+    return lines[0]
+
+
+def test_a_compiler_without_cxx20_is_refused(workspace: Path, tmp_path: Path) -> None:
+    compiler = tmp_path / "old-cxx"
+    compiler.write_text(
+        "#!/bin/sh\n"
+        'case " $* " in *" -std=c++20 "*) echo "unknown flag" >&2; exit 1;; esac\n'
+        'exec g++ "$@"\n'
+    )
+    compiler.chmod(0o755)
+    line = refusal(workspace, CXX=str(compiler))
+    assert f"{compiler} has no -std=c++20" in line
+    assert "needs gcc 12 or clang 16" in line
+
+
+def test_a_compiler_that_is_not_there_is_named(workspace: Path) -> None:
+    line = refusal(workspace, CXX="/nowhere/c++")
+    assert "/nowhere/c++" in line
+    assert "install g++, or name a compiler in CXX" in line
+
+
+def test_a_compiler_that_fails_is_named(workspace: Path, tmp_path: Path) -> None:
+    compiler = tmp_path / "broken-cxx"
+    # Every flag is known, and no file of ours compiles.
+    compiler.write_text('#!/bin/sh\ncase "$*" in *override*) exit 1;; esac\nexec g++ "$@"\n')
+    compiler.chmod(0o755)
+    assert "does not compile tsmalloc" in refusal(workspace, CXX=str(compiler))
+
+
+@pytest.mark.parametrize("target", ["x86_64-pc-windows-gnu", "i686-unknown-linux-gnu"])
+def test_other_targets_are_refused(workspace: Path, target: str) -> None:
+    line = refusal(workspace, "--target", target)
+    assert f"64-bit Linux, and {target} is another target" in line
+
+
+def test_features_that_exclude_one_another_are_refused(workspace: Path) -> None:
+    line = refusal(workspace, "--target", MUSL, "--features", "override,secure")
+    assert "override and secure together need glibc" in line
+
+
+def test_an_unknown_debug_level_is_refused(workspace: Path) -> None:
+    assert "is 0, 1, 2 or 3" in refusal(workspace, TSMALLOC_DEBUG_LEVEL="9")
+
+
+def test_a_package_without_sources_is_refused(workspace: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "a/b/c/tsmalloc-sys"
+    shutil.copytree(workspace / "tsmalloc-sys", copy, ignore=shutil.ignore_patterns("vendor"))
+    assert "has no sources of tsmalloc" in refusal(copy)
+
+
+def test_the_build_names_what_is_missing(tmp_path: Path) -> None:
+    build = [sys.executable, ROOT / "packaging/rust/build"]
+    for arguments, path, status, expected in (
+        (["--what"], os.environ["PATH"], 1, "usage"),
+        ([], str(tmp_path), 2, "there is no cargo"),
+    ):
+        done = subprocess.run(
+            [*build, *arguments],
+            env={"PATH": path},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == status
+        assert expected in done.stderr
+        assert done.stderr.count("\n") == 1
+
+
+# ---- programs ----
+
+LIBRARY = """
+#[global_allocator]
+static ALLOCATOR: tsmalloc::TsMalloc = tsmalloc::TsMalloc;
+
+#[unsafe(no_mangle)]
+pub extern "C" fn sum_of_squares(count: u64) -> u64 {
+    let squares = move || (0..count).map(|i| Box::new(i * i)).collect::<Vec<_>>();
+    let threads: Vec<_> = (0..4).map(|_| std::thread::spawn(squares)).collect();
+    threads.into_iter().flat_map(|thread| thread.join().unwrap()).map(|square| *square).sum()
+}
+"""
+
+
+def names(program: Path, kinds: str) -> set[str]:
+    """The symbols of some kinds."""
+    listed = subprocess.run(["nm", program], capture_output=True, text=True, check=True).stdout
+    words = (line.split() for line in listed.splitlines())
+    return {each[-1] for each in words if len(each) >= 2 and each[-2] in kinds}
+
+
+def test_a_shared_library_has_a_heap_of_its_own(workspace: Path, tmp_path: Path) -> None:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src/lib.rs").write_text(LIBRARY)
+    (tmp_path / "build.rs").write_text(
+        'fn main() { println!("cargo::rustc-link-arg-cdylib=-Wl,-z,nodelete"); }\n'
+    )
+    (tmp_path / "Cargo.toml").write_text(
+        '[package]\nname = "squares"\nedition = "2024"\n[lib]\ncrate-type = ["cdylib"]\n'
+        f'[dependencies]\ntsmalloc = "{__version__}"\n{patch(workspace)}'
+    )
+    cargo(tmp_path, "build", "--offline")
+    built = tmp_path / "target/debug/libsquares.so"
+    shown = subprocess.run(["nm", "-D", "--defined-only", built], capture_output=True, check=True)
+    exported = {line.split()[-1].decode() for line in shown.stdout.splitlines()}
+    assert "sum_of_squares" in exported
+    assert not {name for name in exported if name.startswith("ts_") or "alloc" in name}
+    sum_of_squares = ctypes.CDLL(str(built)).sum_of_squares
+    sum_of_squares.restype = ctypes.c_uint64
+    assert sum_of_squares(ctypes.c_uint64(10_000)) == 4 * sum(i * i for i in range(10_000))
+
+
+@pytest.fixture(scope="module")
+def ripgrep(workspace: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """ripgrep of crates.io, its allocator line replaced by ours; with its tests."""
+    fetched = tmp_path_factory.mktemp("fetched")
+    (fetched / "src").mkdir()
+    (fetched / "src/lib.rs").touch()
+    (fetched / "Cargo.toml").write_text(
+        f'[package]\nname = "fetched"\nedition = "2021"\n[dependencies]\nripgrep = "={RIPGREP}"\n'
+    )
+    status, said = try_cargo(fetched, "vendor", "--versioned-dirs", "vendor")
+    if status != 0:
+        pytest.skip(f"ripgrep cannot be had from crates.io: {said.strip().splitlines()[-1]}")
+    made = tmp_path_factory.mktemp("programs") / "ripgrep"
+    shutil.copytree(fetched / "vendor" / f"ripgrep-{RIPGREP}", made)
+    (made / ".cargo-checksum.json").unlink()
+
+    main = made / "crates/core/main.rs"
+    theirs = re.compile(
+        r"#\[cfg\(all\(target_env = \"musl\", target_pointer_width = \"64\"\)\)\]\n"
+        r"#\[global_allocator\]\nstatic ALLOC: jemallocator::Jemalloc = jemallocator::Jemalloc;\n"
+    )
+    ours = "#[global_allocator]\nstatic ALLOC: tsmalloc::TsMalloc = tsmalloc::TsMalloc;\n"
+    replaced, count = theirs.subn(ours, main.read_text())
+    assert count == 1
+    main.write_text(replaced)
+    manifest = made / "Cargo.toml"
+    text = manifest.read_text()
+    text, count = re.subn(
+        r"\[target\.'cfg\(all\(target_env = \"musl\".*\n(?:version.*\n)*",
+        f'[dependencies.tsmalloc]\nversion = "{__version__}"\n',
+        text,
+    )
+    assert count == 1
+    manifest.write_text(text + "\n" + patch(workspace))
+    return made
+
+
+def calls_of_malloc(program: Path, tmp_path: Path) -> int:
+    """How often a search calls the process's malloc."""
+    folder = tmp_path / program.name
+    folder.mkdir()
+    done = subprocess.run(
+        [program, "--no-config", "--sort=path", "namespace [a-z]+", ROOT / "src"],
+        env={
+            "LD_PRELOAD": str(paths.library("libtsmalloc-count.so")),
+            "TSMALLOC_COUNT_DIR": str(folder),
+        },
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "namespace ts {" in done.stdout
+    return sum(counts.calls for counts in read_counts(folder))
+
+
+def test_ripgrep_passes_its_own_tests(ripgrep: Path, tmp_path: Path) -> None:
+    said = cargo(ripgrep, "test")
+    results = [int(count) for count in re.findall(r"test result: ok\. (\d+) passed", said)]
+    assert sum(results) > 300
+    assert "jemalloc" not in (ripgrep / "Cargo.lock").read_text()
+
+    built = ripgrep / "target/debug/rg"
+    assert names(built, "Tt") >= {"ts_malloc", "ts_free_sized"}
+    assert "malloc" not in names(built, "TtWw")
+    ours = tmp_path / "ours"
+    shutil.copy(built, ours)
+
+    # All that it allocates is ours: libc's malloc is called for libc's own needs alone.
+    cargo(ripgrep, "build", "--features", "tsmalloc/override")
+    overridden = tmp_path / "overridden"
+    shutil.copy(built, overridden)
+    assert names(overridden, "T") >= {"malloc", "free", "free_sized"}
+
+    main = ripgrep / "crates/core/main.rs"
+    main.write_text(re.sub(r"#\[global_allocator\]\n.*\n", "", main.read_text()))
+    cargo(ripgrep, "build")
+    libcs = tmp_path / "libcs"
+    shutil.copy(built, libcs)
+    assert "ts_malloc" not in names(libcs, "Tt")
+
+    calls = {each.name: calls_of_malloc(each, tmp_path) for each in (ours, overridden, libcs)}
+    assert calls["libcs"] > 2_000
+    assert calls["ours"] < calls["libcs"] / 10
+    assert calls["overridden"] < calls["libcs"] / 10
