@@ -76,6 +76,12 @@ Results go to stdout, progress and warnings to stderr. NO_COLOR turns colours of
 class VerbGroup(click.Group):
     """A click group that imports a verb's module only when that verb is used."""
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args:  # which versions of click answer differently
+            click.echo(ctx.get_help(), err=True, color=ctx.color)
+            ctx.exit(EXIT_USAGE)
+        return super().parse_args(ctx, args)
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [verb.name for verb in VERBS]
 
@@ -136,9 +142,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UserError as error:
         print(error.render(), file=sys.stderr)
         return error.exit_code
-    except click.exceptions.NoArgsIsHelpError as error:
-        print(error.format_message(), file=sys.stderr)
-        return EXIT_USAGE
     except click.ClickException as error:
         print(usage_error(error).render(), file=sys.stderr)
         return EXIT_USAGE

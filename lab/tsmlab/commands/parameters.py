@@ -11,7 +11,7 @@ import random
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 import click
 
@@ -20,8 +20,18 @@ from tsmlab.export import Target
 
 Command = Callable[..., Any]
 
+if TYPE_CHECKING:
+    ParamType = click.ParamType
+else:
 
-class Whole(click.ParamType[int]):
+    class ParamType(click.ParamType):
+        """click's, whose type parameter click 8.1 (Debian 12) does not know yet."""
+
+        def __class_getitem__(cls, _: object) -> type[Self]:
+            return cls
+
+
+class Whole(ParamType[int]):
     """A whole number from `minimum` on; click's own would clutter --help with its range."""
 
     name = "number"
@@ -36,7 +46,7 @@ class Whole(click.ParamType[int]):
         return int(text)
 
 
-class Duration(click.ParamType[float]):
+class Duration(ParamType[float]):
     """Seconds, or a number with s, m or h behind it."""
 
     name = "duration"
@@ -53,7 +63,7 @@ class Duration(click.ParamType[float]):
         return seconds
 
 
-class Percentage(click.ParamType[float]):
+class Percentage(ParamType[float]):
     """1 or 1% for one hundredth."""
 
     name = "percent"
@@ -71,7 +81,7 @@ class Percentage(click.ParamType[float]):
         return float(match[1]) / 100.0
 
 
-class Cpus(click.ParamType[tuple[int, ...]]):
+class Cpus(ParamType[tuple[int, ...]]):
     """A list of processors as taskset takes it: 0,2-3."""
 
     name = "list"

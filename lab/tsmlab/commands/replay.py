@@ -22,6 +22,7 @@ from tsmlab.allocators import ENGINE, Allocator
 from tsmlab.commands.parameters import (
     FILE,
     Duration,
+    ParamType,
     Percentage,
     Whole,
     allocators_option,
@@ -59,7 +60,7 @@ MOST_LISTED = 4096
 NO_LIST = "Tickets are whole numbers with commas between them, as in --tickets 3,2,1."
 
 
-class TicketList(click.ParamType[str]):
+class TicketList(ParamType[str]):
     """3,2,1; kept as it is, for replay reads it."""
 
     name = "list"

@@ -99,7 +99,7 @@ def _titles(
     title = f"{panel.title}   " if panel.title else ""
     if title:
         fitting = int(width / (canvas.form.size * LETTER * 1.1))
-        canvas.text(left + 6, top + 10, shortened(title, fitting), fontweight=600)
+        canvas.text(left + 6, top + 10, shortened(title, fitting), fontweight="semibold")
     canvas.text(left + 6, top + (27 if title else 20), f"↑ {y.title}", color=SOFT)
     canvas.text(left + width, top + height - 10, f"{x.title} →", ha="right", color=SOFT)
 
@@ -192,7 +192,7 @@ def _ends(canvas: Canvas, axes: Axes, panel: Panel, edge: float) -> None:
     for line, place, word in zip(named, found, words, strict=True):
         assert place is not None
         colour = line.style.colour if line.style else INK
-        canvas.text(place.x, place.y, word, ha=place.anchor, color=colour, fontweight=600)
+        canvas.text(place.x, place.y, word, ha=place.anchor, color=colour, fontweight="semibold")
 
 
 def _some_points(line: Line) -> list[tuple[float, float]]:
@@ -215,7 +215,7 @@ def _in_margin(
         if abs(place - y) > 3 or edge - x > 12:
             _leader(canvas, (x + 4, y), (edge + 4, place), colour)
         words = shortened(line.name, MAX_NAME)
-        canvas.text(edge + 7, place, words, color=colour, fontweight=600)
+        canvas.text(edge + 7, place, words, color=colour, fontweight="semibold")
 
 
 def _leader(

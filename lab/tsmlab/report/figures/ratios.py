@@ -77,7 +77,9 @@ def drawing(rows: Rows, panels: Sequence[Panel]) -> Drawing:
             top = HEAD + line * (part + 18.0)
             axes = canvas.axes(left, top, width, plot)
             _draw_panel(canvas, axes, rows, panel, 5 if not form.narrow else 4)
-            canvas.text(left, top - 32, panel.title, fontweight=600, fontsize=form.size + 0.5)
+            canvas.text(
+                left, top - 32, panel.title, fontweight="semibold", fontsize=form.size + 0.5
+            )
             _directions(canvas, axes, panel, left, top, width)
             if column == 0:
                 _names(canvas, rows, label, top)
@@ -150,7 +152,7 @@ def _names(canvas: Canvas, rows: Rows, right: float, top: float) -> None:
             shortened(name, 17),
             ha="right",
             color=colour,
-            fontweight=600 if strong else 400,
+            fontweight="semibold" if strong else "normal",
         )
 
 

@@ -138,7 +138,7 @@ def distribution_drawing(
                 shortened(name, 17),
                 ha="right",
                 color=colour if strong else SOFT,
-                fontweight=600 if strong else 400,
+                fontweight="semibold" if strong else "normal",
             )
         canvas.text(form.width - RIGHT, height - 10, f"{title} →", ha="right", color=SOFT)
         return canvas

@@ -129,4 +129,4 @@ def _lines(
     heights = spread(wanted, canvas.form.size * 1.25, top, top + LINES - 12.0)
     for line, height in zip(lines, heights, strict=True):
         words = shortened(line.name, MAX_NAME)
-        canvas.text(right + 7, height, words, color=line.style.colour, fontweight=600)
+        canvas.text(right + 7, height, words, color=line.style.colour, fontweight="semibold")

@@ -235,7 +235,7 @@ def bars_drawing(
             place = top + head
             _bar_texts(canvas, panel, unit, left, part, label, value, place, styles, emphasised)
             fitting = int((part - 12) / (form.size * LETTER * 1.1))
-            canvas.text(left + 6, top + 12, shortened(panel.title, fitting), fontweight=600)
+            canvas.text(left + 6, top + 12, shortened(panel.title, fitting), fontweight="semibold")
             bottom = place + len(panel.bars) * ROW + 32
             canvas.text(left + part - value, bottom, f"{title} →", ha="right", color=SOFT)
             if number % across == across - 1:
@@ -321,7 +321,7 @@ def _bar_texts(
             shortened(bar.name, 16),
             ha="right",
             color=styles[bar.name].colour if strong else SOFT,
-            fontweight=600 if strong else 400,
+            fontweight="semibold" if strong else "normal",
         )
         x = left + part - value + 8
         canvas.text(x, y, quantity(bar.value, unit), color=INK if strong else SOFT)

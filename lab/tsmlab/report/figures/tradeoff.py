@@ -119,6 +119,6 @@ def _labels(canvas: Canvas, axes: Axes, points: Sequence[Point]) -> None:
                 point.name,
                 ha=place.anchor,
                 color=point.style.colour if strong else SOFT,
-                fontweight=600 if point.on_front else 400,
+                fontweight="semibold" if point.on_front else "normal",
                 fontsize=size if strong else size - 1,
             )
