@@ -1,0 +1,55 @@
+"""The recipe for Conan 2: each form of the library is built, and a program is linked with it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from package_commands import ROOT, run, try_to_run
+
+from tsmlab import __version__
+
+pytestmark = pytest.mark.long
+
+CONAN = "conan==2.34.0"
+RECIPE = ROOT / "packaging/conan"
+
+
+@pytest.fixture(scope="module")
+def conan(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The command, in an environment of its own; its home is the folder above."""
+    made = tmp_path_factory.mktemp("conan")
+    subprocess.run([sys.executable, "-m", "venv", made / "venv"], check=True)
+    install = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check", CONAN)
+    done = subprocess.run(
+        [made / "venv/bin/python", *install], capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0:
+        pytest.skip(f"{CONAN} cannot be had from PyPI: {done.stderr.strip().splitlines()[-1]}")
+    command = made / "venv/bin/conan"
+    run(command, "profile", "detect", CONAN_HOME=str(made))
+    return command
+
+
+def home(conan: Path) -> dict[str, str]:
+    """Variables of the environment; two compilers at once."""
+    return {"CONAN_HOME": str(conan.parents[2]), "CMAKE_BUILD_PARALLEL_LEVEL": "2"}
+
+
+@pytest.mark.parametrize("form", ["shared", "static", "prefixed", "secure"])
+def test_each_form_is_built_and_used(conan: Path, tmp_path: Path, form: str) -> None:
+    program = shutil.copytree(RECIPE / "test_package", tmp_path / "program")
+    create = (conan, "create", RECIPE, "--test-folder", program)
+    said = run(*create, "--options", f"&:form={form}", **home(conan))
+    assert f"tsmalloc/{__version__}" in said
+    assert f"tsmalloc::{form}" in said
+
+
+@pytest.mark.parametrize("setting", ["os=Windows", "arch=x86"])
+def test_other_systems_are_refused_in_one_line(conan: Path, setting: str) -> None:
+    status, said = try_to_run(conan, "create", RECIPE, "--settings", setting, **home(conan))
+    assert status != 0
+    assert "tsmalloc is for 64-bit Linux, not for" in said
