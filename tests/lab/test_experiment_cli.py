@@ -154,7 +154,9 @@ def test_a_failure_is_a_row_and_an_exit_status(
     assert experiment(*arguments, "--ignore-failure", "-q").returncode == 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long), signal.SIGKILL]
+)
 def test_what_ends_a_run_costs_one_run_and_resume_goes_on(
     experiment: Tool, environment: dict[str, str], folder: Path, tmp_path: Path, number: int
 ) -> None:

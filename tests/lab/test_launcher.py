@@ -328,7 +328,9 @@ def test_changed_requirements_are_installed(tree: Tree) -> None:
     assert tree.use("compare").stderr == ""
 
 
-@pytest.mark.parametrize("damage", ["no interpreter", "another version"])
+@pytest.mark.parametrize(
+    "damage", ["no interpreter", pytest.param("another version", marks=pytest.mark.long)]
+)
 def test_damaged_venv_is_made_anew(tree: Tree, damage: str) -> None:
     venv = tree.root / ".venv"
     stamp = venv / ".tsmalloc-stamp"

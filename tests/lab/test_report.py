@@ -247,6 +247,7 @@ def test_embedded_data_are_the_results(small: Comparison, comparison_page: str) 
     assert results.from_json(json.dumps(embedded(comparison_page))) == small
 
 
+@pytest.mark.long
 def test_twenty_five_allocators_in_fifteen_rounds_stay_small() -> None:
     large = world.compared(25, 15)
     page = html.page(writing.of(large))

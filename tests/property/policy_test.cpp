@@ -7,7 +7,7 @@
 namespace ts::testing {
 namespace {
 
-constexpr unsigned steps = 100'000 / slowness;
+constexpr unsigned steps = 50'000 / slowness;
 
 // Where the source is what matters, two kinds of sizes must do.
 constexpr std::array some_sizes{all_sizes[0], all_sizes[2]};

@@ -51,7 +51,7 @@ Unmerged unmerged_in(const oracle::Heaps& heaps) {
 class Turns : public HeapSuite {
  protected:
   static constexpr std::size_t threads = 3;
-  static constexpr unsigned steps = 20'000 / slowness;
+  static constexpr unsigned steps = 10'000 / slowness;
   void SetUp() override { fake_os::reset(); }
 };
 INSTANTIATE_TEST_SUITE_P(, Turns, all_heaps(), heap_name);

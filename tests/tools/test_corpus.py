@@ -52,6 +52,7 @@ class TestTrace:
         assert max(point.highest_bytes for point in found.curve) == found.peak.bytes
         assert sum(bucket.at_peak_bytes for bucket in found.buckets) == found.peak.bytes
 
+    @pytest.mark.long
     def test_a_plan_is_within_two_per_cent_of_the_bound(self, trace: Path, tmp_path: Path) -> None:
         plan = tmp_path / "floors.plan"
         planned = run("trace", "floors", "-o", plan, trace)
