@@ -7,9 +7,13 @@ function(tsmalloc_set_usage form target)
     set_property(TARGET ${target} APPEND PROPERTY INTERFACE_LINK_LIBRARIES ${CMAKE_DL_LIBS})
     set_property(TARGET ${target} APPEND PROPERTY INTERFACE_LINK_OPTIONS -pthread)
   endif()
-  # A program that calls no malloc itself gets the library as well, even by --as-needed.
-  if(form MATCHES "^(shared|secure|static)$")
+  # A program that calls no malloc itself gets the library as well, even by --as-needed, for which
+  # an undefined name of the command line is no need.
+  if(form STREQUAL "static")
     set_property(TARGET ${target} APPEND PROPERTY INTERFACE_LINK_OPTIONS LINKER:-u,malloc)
+  elseif(form MATCHES "^(shared|secure)$")
+    set_property(TARGET ${target} APPEND PROPERTY INTERFACE_LINK_OPTIONS
+      LINKER:--push-state,--no-as-needed,$<TARGET_FILE:${target}>,--pop-state)
   endif()
   # A static C++ program throws std::bad_alloc by a function that the object may not ask for, since
   # C programs have it, too.

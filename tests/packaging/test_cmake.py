@@ -189,6 +189,39 @@ def test_the_prefix_is_moved_and_all_builds_again(tmp_path: Path) -> None:
     assert Path(preload.replace("\\", "")).resolve() == (moved / "lib/libtsmalloc.so.0").resolve()
 
 
+NO_MALLOC = """\
+#include <tsmalloc/tsmalloc.h>
+int main(void) { return ts_available() == 1 ? 0 : 1; }
+"""
+NO_MALLOC_PROJECT = """\
+cmake_minimum_required(VERSION 3.16)
+project(user LANGUAGES C)
+find_package(tsmalloc CONFIG REQUIRED)
+add_link_options(LINKER:--as-needed)
+foreach(form shared static secure)
+  add_executable(${form} main.c)
+  target_link_libraries(${form} PRIVATE tsmalloc::${form})
+endforeach()
+"""
+
+
+def test_a_program_that_calls_no_malloc_is_served_as_well(prefix: Path, tmp_path: Path) -> None:
+    source = tmp_path / "main.c"
+    source.write_text(NO_MALLOC)
+    (tmp_path / "CMakeLists.txt").write_text(NO_MALLOC_PROJECT)
+    build = tmp_path / "build"
+    run("cmake", "-S", tmp_path, "-B", build, f"-DCMAKE_PREFIX_PATH={prefix}")
+    run("cmake", "--build", build)
+    for form in ("shared", "static", "secure"):
+        run(build / form)
+    if shutil.which("pkg-config") is None:
+        pytest.skip("there is no pkg-config (Debian: pkgconf)")
+    compile_it = f"cc -Wl,--as-needed {source} -o {build}/program"
+    line = f"{compile_it} $(pkg-config --cflags --libs tsmalloc) && {build}/program"
+    places = {"PKG_CONFIG_PATH": f"{prefix}/lib/pkgconfig", "LD_LIBRARY_PATH": f"{prefix}/lib"}
+    run("sh", "-c", line, **places)
+
+
 FIND = """\
 cmake_minimum_required(VERSION 3.16)
 project(user LANGUAGES NONE)

@@ -48,6 +48,7 @@ WAYS = {
     "pkg-config": Way(("prefix",), PKG_CONFIG, spaces=False),
     "Beside another allocator": Way(("prefix",), PKG_CONFIG, spaces=False),
     "Rust": Way(("rust",), {"cargo": "cargo", "g++": "g++"}),
+    "Conan": Way((), COMPILER, in_checkout=True, spaces=False),
     "Containers": Way(("debian",), in_debian=True),  # packaging/docker
     "systemd": Way(("debian",), {"systemd-analyze": "systemd"}, in_debian=True),
     "musl": Way((), COMPILER | {"musl-gcc": "musl-tools"}, in_checkout=True),
