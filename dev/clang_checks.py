@@ -94,7 +94,7 @@ def analyse_threads(folder: str) -> bool:
     command = [str(tool("clang++")), "-fsyntax-only", *FLAGS, "-I.", *levels, *warnings]
     in_folder = units([f"{folder}/"])
     if folder in CLASHING_FOLDERS:
-        return all([passes([*command, source]) for source in in_folder])
+        return all(passes([*command, source]) for source in in_folder)
     together = "".join(f'#include "{source}"\n' for source in in_folder)
     return passes([*command, "-x", "c++", "-"], together)
 

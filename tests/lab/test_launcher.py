@@ -395,7 +395,11 @@ def sleepers(root: Path) -> list[int]:
 
 
 def kill_sleepers(root: Path) -> None:
-    for pid in sleepers(root):
+    """Ends the fake build, which becomes a sleeper a moment after it says that it hangs."""
+    deadline = time.monotonic() + TIMEOUT_SECONDS
+    while not (found := sleepers(root)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    for pid in found:
         os.kill(pid, signal.SIGKILL)
 
 
