@@ -1,0 +1,156 @@
+"""The Debian packages: their form, their bytes, and their life in a fresh Debian 12.
+
+Why: who installs them has no checkout to mend them with.
+Refuses to: install anything on this machine.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import chroots
+import pytest
+from package_commands import ROOT, artefacts, run
+
+from tsmlab import __version__
+
+PACKAGES = ("libtsmalloc0", "libtsmalloc-dev", "tsmalloc", "tsmalloc-lab")
+# With the recipe as it is here, in the commit or not.
+CLONE = 'umask $0 && git clone -q "$1" "$2" && cp -r "$1/packaging/." "$2/packaging"'
+# State, caches and logs of dpkg and apt.
+NOT_COMPARED = r"(?:proc|tmp|var/lib/dpkg|var/lib/apt|var/cache|var/log)(?:/|$)"
+PROGRAM = r"""
+#define TSMALLOC_REQUIRED
+#include <stdio.h>
+#include <stdlib.h>
+#include <tsmalloc/tsmalloc.h>
+int main(void) {
+  void* block = malloc(100);
+  printf("%d %d\n", ts_version() == TSMALLOC_VERSION, ts_usable_size(block) >= 100);
+  free(block);
+  return 0;
+}
+"""
+COMPILE = """
+cd /tmp
+gcc program.c -o shared $(pkg-config --cflags --libs tsmalloc)
+gcc program.c -o static -static $(pkg-config --cflags --static --libs tsmalloc)
+gcc program.c -o object $(pkg-config --variable=libdir tsmalloc)/tsmalloc/tsmalloc.o
+./shared; ./static; ./object
+nm -D --undefined-only shared | grep -c ts_version
+nm --defined-only static | grep -c ts_version
+nm --defined-only object | grep -c ts_version
+"""
+
+pytestmark = pytest.mark.long
+
+
+@pytest.fixture(scope="module")
+def packages() -> dict[str, Path]:
+    """The file of each package."""
+    files = {path.name.partition("_")[0]: path for path in artefacts("debian").glob("*.deb")}
+    assert set(files) == set(PACKAGES)
+    return files
+
+
+def test_lintian_has_nothing_to_say(packages: dict[str, Path]) -> None:
+    if shutil.which("lintian") is None:
+        pytest.skip("needs lintian (Debian: sudo apt install lintian)")
+    said = run("lintian", "--allow-root", "--fail-on", "error,warning", *packages.values())
+    assert said == ""
+
+
+def test_built_in_two_places_they_have_the_same_bytes(
+    packages: dict[str, Path], tmp_path: Path
+) -> None:
+    copy = tmp_path / "another folder"
+    run("sh", "-c", CLONE, "077", ROOT, copy, HOME=str(tmp_path))
+    time = run("git", "log", "-1", "--format=%ct", cwd=ROOT).strip()
+    made = run(copy / "packaging/debian/build", TZ="Asia/Tokyo", SOURCE_DATE_EPOCH=time)
+    again = {Path(path).name: Path(path).read_bytes() for path in made.splitlines()}
+    assert set(again) == {path.name for path in packages.values()}
+    assert not [path.name for path in packages.values() if path.read_bytes() != again[path.name]]
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A Debian in a folder."""
+
+    root: Path
+
+    def run(self, script: str) -> str:
+        """The output of a shell's script, as root."""
+        variables = {"PATH": chroots.PATH, "HOME": "/tmp", "DEBIAN_FRONTEND": "noninteractive"}
+        return chroots.in_root(self.root, ["/bin/sh", "-euc", script], variables)
+
+    def files(self) -> set[str]:
+        """All paths that a package may have left."""
+        listed = run("find", self.root, "-mindepth", "1", "-printf", "%P\\n").splitlines()
+        return {path for path in listed if not re.match(NOT_COMPARED, path)}
+
+
+@pytest.fixture(scope="module")
+def machine(packages: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Machine:
+    """A fresh Debian 12 in which apt has installed all packages, with what they depend on."""
+    chroots.need_chroots()
+    root = tmp_path_factory.mktemp("debian") / "root"
+    made = Machine(chroots.unpack(chroots.archive("minbase"), root))
+    for path in packages.values():
+        shutil.copy(path, root / "tmp")
+    made.run("apt-get update; apt-get install --yes --no-install-recommends /tmp/*.deb")
+    return made
+
+
+def test_what_is_preloaded_serves(machine: Machine) -> None:
+    for name, library in (("", "libtsmalloc"), ("secure", "libtsmalloc-secure")):
+        path = machine.run(f"tsmalloc lib {name}").strip()
+        assert re.fullmatch(rf"/usr/lib/[\w-]+/{library}\.so\.0", path)
+        maps = machine.run(f"tsmalloc run {name} -- cat /proc/self/maps")
+        mapped = {line.split()[-1] for line in maps.splitlines() if "libtsmalloc" in line}
+        assert mapped == {f"{path}.{__version__.partition('.')[2]}"}
+    assert not (machine.root / "etc/ld.so.preload").exists()
+    # Here nothing has mounted /proc.
+    without_proc = run("chroot", machine.root, "tsmalloc", "lib")
+    assert without_proc == machine.run("tsmalloc lib")
+
+
+def test_the_lab_works_with_what_the_distribution_has(machine: Machine) -> None:
+    assert machine.run("tsmalloc --version") == f"tsmalloc, version {__version__}\n"
+    assert "  compare " in machine.run("tsmalloc --help")
+    assert {"tsmalloc", "lock-first", "lockfree-worst", "glibc"} <= set(
+        machine.run("tsmalloc list").split()
+    )
+    machine.run("tsmalloc doctor perl -e 1")
+    work = "perl -e 'my @a = map { $_ x 3 } 1..20000'"
+    compared = machine.run(
+        f"tsmalloc compare -a tsmalloc,lock-best,glibc --rounds 3 --export-json /tmp/results -- {work}"
+    )
+    assert re.search(r"^ *\d+ +tsmalloc ", compared, re.MULTILINE)
+    page = machine.run("tsmalloc report /tmp/results --output /tmp/page; cat /tmp/page/*.html")
+    assert "<svg" in page
+    floors = machine.run("tsmalloc floors -a tsmalloc,glibc /usr/lib/*/tsmalloc/traces/git.tstrace")
+    assert "tsmalloc" in floors
+
+
+def test_programs_are_compiled_by_pkg_config(machine: Machine) -> None:
+    machine.run("apt-get install --yes --no-install-recommends gcc libc6-dev pkg-config")
+    (machine.root / "tmp/program.c").write_text(PROGRAM)
+    assert machine.run(COMPILE).split("\n") == ["1 1"] * 3 + ["1"] * 3 + [""]
+    preload = machine.run("pkg-config --variable=preload tsmalloc")
+    assert preload == machine.run("tsmalloc lib")
+
+
+def test_purged_they_leave_nothing(machine: Machine) -> None:
+    """The first purge shows what is there with their dependencies alone; then they live again."""
+    purge = f"dpkg --purge {' '.join(reversed(PACKAGES))}"
+    machine.run(purge)
+    before = machine.files()
+    assert not [path for path in before if re.search("tsmalloc|tsmlab", path)]
+    machine.run("dpkg --install /tmp/*.deb")
+    machine.run("tsmalloc compare -a tsmalloc,glibc --rounds 3 -- true; tsmalloc list")
+    assert machine.files() > before
+    machine.run(purge)
+    assert machine.files() == before
