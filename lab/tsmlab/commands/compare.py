@@ -75,7 +75,9 @@ ROUNDS = Whole(minimum=1)
 )
 @click.option(
     "-r",
+    "--rounds",
     "--runs",
+    "runs",
     type=ROUNDS,
     metavar="N",
     help="Exactly N measured rounds. [default: until every verdict is resolved]",

@@ -1,0 +1,213 @@
+"""The wheel: what is in it, and all of its verbs in fresh environments that have nothing else."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+from package_commands import ROOT, artefacts, run, try_to_run
+
+LONG = pytest.mark.long
+CHECKERS = ("auditwheel==6.8.2", "twine==7.0.0")
+
+
+def tracked_files_of_the_package() -> set[str]:
+    """Relative to the package's parent."""
+    told = run("git", "ls-files", "tsmlab", cwd=ROOT / "lab")
+    return set(told.split())
+
+
+def test_an_installed_lab_has_every_file_of_the_package(prefix: Path) -> None:
+    package = prefix / "share" / "tsmalloc" / "python"
+    missing = {name for name in tracked_files_of_the_package() if not (package / name).is_file()}
+    assert not missing
+    # The wheel is made of such a package, whole.
+    project = tomllib.loads((ROOT / "lab" / "pyproject.toml").read_text(encoding="utf-8"))
+    assert project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"] == ["tsmlab"]
+
+
+@pytest.fixture(scope="module")
+def wheel() -> Path:
+    (built,) = artefacts("wheel").glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def wheelhouse(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel with all that it depends on, for each Python that it is tried with."""
+    folder = tmp_path_factory.mktemp("wheelhouse")
+    for python in pythons():
+        environment = folder.parent / f"downloader-{python.name}"
+        pip(environment, python, "download", "--quiet", "--dest", folder, wheel)
+    return folder
+
+
+def pythons() -> list[Path]:
+    """Two of different versions: this one, and the first other one that is new enough."""
+    found = [Path(sys.executable)]
+    own = f"{sys.version_info.major}.{sys.version_info.minor}"
+    for minor in (11, 12, 13, 14):
+        name = f"python3.{minor}"
+        installed = sorted((Path.home() / ".pyenv" / "versions").glob(f"3.{minor}.*/bin/{name}"))
+        on_path = shutil.which(name)
+        candidates = installed + ([Path(on_path)] if on_path else [])
+        for candidate in candidates:
+            status, said = try_to_run(
+                candidate, "-c", "import venv, ensurepip, sys; print(sys.version)"
+            )
+            if len(found) < 2 and status == 0 and not said.startswith(f"{own}."):
+                found.append(candidate)
+    return found
+
+
+def pip(environment: Path, python: Path, *words: str | Path) -> str:
+    """pip of an environment, which is made if it is not there."""
+    if not environment.exists():
+        run(python, "-m", "venv", environment)
+    settings = {key: value for key, value in os.environ.items() if key.startswith("PIP_")}
+    tool = environment / "bin" / "python"
+    return run(
+        tool,
+        "-m",
+        "pip",
+        "--disable-pip-version-check",
+        *words,
+        HOME=os.environ["HOME"],
+        **settings,
+    )
+
+
+@LONG
+def test_the_wheel_has_the_package_the_libraries_and_the_licences(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+        metadata = next(name for name in names if name.endswith(".dist-info/METADATA"))
+        text = archive.read(metadata).decode()
+        version = archive.read("tsmlab/VERSION").decode().strip()
+    assert tracked_files_of_the_package() <= names
+    home = {name.removeprefix("tsmlab/home/") for name in names if name.startswith("tsmlab/home/")}
+    assert {
+        "lib/libtsmalloc.so",
+        "lib/libtsmalloc-secure.so",
+        "lib/libtsmalloc-lock-best.so",
+    } <= home
+    assert {"lib/counted/libtsmalloc.so", "lib/libtsmalloc-record.so", "bin/record"} <= home
+    assert {"bench/workloads.toml", "traces/git.tstrace", "bin/bench-hot-pair"} <= home
+    assert not [name for name in names if "__pycache__" in name or name.startswith("/")]
+    folder = metadata.removesuffix("METADATA")
+    assert {f"{folder}licenses/LICENSE", f"{folder}licenses/LICENSE.zstd"} <= names
+    assert wheel.name == f"tsmalloc-{version}-py3-none-manylinux_2_28_{os.uname().machine}.whl"
+    assert f"Version: {version}\n" in text
+    assert version == run(ROOT / "dev" / "version.py").strip()
+
+
+@LONG
+def test_auditwheel_and_twine_find_it_fit(wheel: Path, tmp_path: Path) -> None:
+    environment = tmp_path / "checkers"
+    pip(environment, Path(sys.executable), "install", "--quiet", *CHECKERS)
+    said = run(environment / "bin" / "auditwheel", "show", wheel)
+    assert f'"manylinux_2_28_{os.uname().machine}"' in " ".join(said.split())
+    assert "PASSED" in run(environment / "bin" / "twine", "check", "--strict", wheel)
+
+
+@LONG
+def test_it_is_built_twice_with_the_same_bytes(wheel: Path, tmp_path: Path) -> None:
+    run(
+        *(ROOT / "dev" / "package", "wheel", "--output", tmp_path),
+        HOME=os.environ["HOME"],
+        PATH=os.environ["PATH"],
+    )
+    assert (tmp_path / wheel.name).read_bytes() == wheel.read_bytes()
+
+
+@LONG
+@pytest.mark.parametrize("number", [0, 1])
+def test_every_verb_works_offline_and_nothing_is_left(
+    number: int, wheelhouse: Path, tmp_path: Path
+) -> None:
+    if number >= len(pythons()):
+        pytest.skip("no second Python from 3.11 on: sudo apt install python3.12 python3.12-venv")
+    environment = tmp_path / "an environment"
+    python = pythons()[number]
+    pip(
+        environment,
+        python,
+        "install",
+        "--quiet",
+        "--no-index",
+        "--find-links",
+        wheelhouse,
+        "tsmalloc",
+    )
+    command = environment / "bin" / "tsmalloc"
+    work = tmp_path / "work"
+    work.mkdir()
+
+    def tsmalloc(*words: str | Path) -> str:
+        return run(command, *words, cwd=work, HOME=str(tmp_path))
+
+    print(tsmalloc("--version"))
+    assert "doctor" in tsmalloc("--help")
+    assert "lock-best" in tsmalloc("list")
+    assert Path(tsmalloc("lib").strip()).is_file()
+    maps = "print('libtsmalloc.so' in open('/proc/self/maps').read())"
+    inner = environment / "bin" / "python"
+    assert "True" in tsmalloc("run", "--", inner, "-c", maps)
+    proof = tsmalloc("doctor", "--allocator", "tsmalloc", "perl", "-e", "my @a = (1) x 1000")
+    assert "FATAL" not in proof
+    compared = (
+        "compare",
+        "--runs",
+        "3",
+        "-a",
+        "glibc,tsmalloc,lock-best",
+        "--export-json",
+        "c.json",
+    )
+    assert "lock-best" in tsmalloc(*compared, "--", "perl", "-e", "1")
+    tsmalloc("report", "c.json", "-o", "page")
+    assert list((work / "page").glob("*.html"))
+    tsmalloc("record", "-o", "p.tstrace", "--", "perl", "-e", "my %h = map { $_ => 1 } 1..1000")
+    assert "tsmalloc" in tsmalloc("replay", "-a", "glibc,tsmalloc", "--rounds", "3", "p.tstrace")
+    assert "bytes" in tsmalloc("analyze", "p.tstrace")
+    tsmalloc("floors", "-a", "glibc,tsmalloc", "--rounds", "3", "p.tstrace")
+
+    pip(environment, python, "uninstall", "--quiet", "--yes", "tsmalloc")
+    left = [path for path in environment.rglob("*") if path.name.startswith(("tsmlab", "tsmalloc"))]
+    assert not left
+
+
+@LONG
+def test_another_libc_is_refused_by_the_tag(wheel: Path, tmp_path: Path) -> None:
+    environment = tmp_path / "environment"
+    run(sys.executable, "-m", "venv", environment)
+    status, said = try_to_run(
+        *(environment / "bin" / "python", "-m", "pip", "download", "--no-index", "--no-deps"),
+        *("--find-links", wheel.parent, "--dest", tmp_path),
+        *("--platform", "musllinux_1_2_x86_64", "--only-binary", ":all:", "tsmalloc"),
+    )
+    assert status != 0
+    assert "No matching distribution found for tsmalloc" in said
+
+
+@LONG
+def test_a_missing_file_is_named_with_its_remedy(wheel: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path)
+    (tmp_path / "tsmlab" / "home" / "lib" / "libtsmalloc.so").unlink()
+    done = subprocess.run(
+        [sys.executable, "-m", "tsmlab", "lib"],
+        cwd=tmp_path,
+        env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "-m pip install --force-reinstall" in done.stderr
