@@ -163,7 +163,7 @@ def test_every_verb_works_offline_and_nothing_is_left(
     assert "FATAL" not in proof
     compared = (
         "compare",
-        "--runs",
+        "--rounds",
         "3",
         "-a",
         "glibc,tsmalloc,lock-best",

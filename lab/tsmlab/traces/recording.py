@@ -178,7 +178,8 @@ def record(request: Request) -> Recording:
 
 def arguments_of(request: Request) -> list[str]:
     """The request in the words of record's command line."""
-    arguments = ["-o", str(request.trace)]
+    shim = paths.preloadable(paths.library("libtsmalloc-record.so"))
+    arguments = ["-o", str(request.trace), "--shim", str(shim)]
     if request.force:
         arguments.append("-f")
     for key, value in {**request.allocator.env, **request.env}.items():

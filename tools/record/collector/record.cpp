@@ -45,6 +45,7 @@ constexpr std::size_t least_chunks = 4;
 Options options;
 StartedChild child;
 const char* trace_path = nullptr;
+const char* shim_path = nullptr;
 bool is_forced = false;
 std::size_t ring_chunks = (default_ring_mib << 20) / chunk_bytes;
 
@@ -58,6 +59,8 @@ trace, and writes one line of JSON about that.
   -f, --force        overwrite it
   --ring-mib N       the memory through which programs pass events on (default 32, at most 256)
   --ring-chunks N    the same in chunks of 4 KiB
+  --shim FILE        the library that records, by an absolute path without spaces
+                     (default: ../lib/libtsmalloc-record.so, seen from this program)
 )",
     .exit_status =
         R"(Exit status: 0 a line was written, whatever COMMAND did; 1 wrong usage; 125 record itself failed.
@@ -72,11 +75,13 @@ constexpr OwnOption own_options[] = {
            static_cast<std::size_t>(parse_whole("--ring-mib", argument, most_ring_mib));
        ring_chunks = std::max((mib << 20) / chunk_bytes, least_chunks);
      }},
-    {"ring-chunks", [](const char* argument) {
+    {"ring-chunks",
+     [](const char* argument) {
        ring_chunks =
            std::max(static_cast<std::size_t>(parse_whole("--ring-chunks", argument, most_chunks)),
                     least_chunks);
-     }}};
+     }},
+    {"shim", [](const char* argument) { shim_path = argument; }}};
 
 // Can the trace be written? Found out before anything runs, without harm to a file that is there.
 // Returns whether the file is new.
@@ -99,7 +104,7 @@ bool try_trace_file() {
   return is_new;
 }
 
-// The library lies where the build, or the installation, puts it beside us.
+// The library lies where the build, or the installation, puts it beside us, or where we are told.
 void preload_shim() {
   char program[PATH_MAX];
   const ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
@@ -113,10 +118,12 @@ void preload_shim() {
   Preload& shim = options.preloads[0];
   char path[2 * PATH_MAX];
   format(path, sizeof path, "%s/../lib/libtsmalloc-record.so", program);
-  if (realpath(path, shim.path) == nullptr) {
-    fail_usage({"cannot find '", path, "': ", strerrordesc_np(errno), "; build it: make."});
+  const char* const file = shim_path != nullptr ? shim_path : path;
+  if (realpath(file, shim.resolved) == nullptr) {
+    fail_usage({"cannot find '", file, "': ", strerrordesc_np(errno), "; install tsmalloc again."});
   }
-  format(shim.resolved, sizeof shim.resolved, "%s", shim.path);
+  // A link stays one: it may be there for its name.
+  format(shim.path, sizeof shim.path, "%s", shim_path != nullptr ? shim_path : shim.resolved);
 }
 
 // For the programs; the text must last.
