@@ -349,7 +349,7 @@ def ripgrep(workspace: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def calls_of_malloc(program: Path, tmp_path: Path) -> int:
     """How often a search calls the process's malloc."""
-    folder = tmp_path / program.name
+    folder = tmp_path / f"{program.name}-counts"
     folder.mkdir()
     done = subprocess.run(
         [program, "--no-config", "--sort=path", "namespace [a-z]+", ROOT / "src"],

@@ -41,8 +41,8 @@ fn each_function_does_its_part() {
     ts_trim(0);
 }
 
-/// Without `override` libc keeps its malloc. A block of 33 bytes says whose it is: glibc's has 40
-/// usable bytes.
+/// Without `override` libc keeps its malloc, whose block of 33 bytes has 40 usable ones. With it, the
+/// block is known here.
 #[cfg(target_env = "gnu")]
 #[test]
 fn malloc_is_libcs_unless_overridden() {
@@ -57,7 +57,7 @@ fn malloc_is_libcs_unless_overridden() {
         let usable = malloc_usable_size(block);
         if cfg!(feature = "override") {
             assert_eq!(usable, ts_usable_size(block));
-            assert_ne!(usable, 40);
+            assert!(usable >= 33);
         } else {
             assert_eq!(usable, 40);
         }
