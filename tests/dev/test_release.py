@@ -62,6 +62,9 @@ def checkout(tmp_path: Path) -> Path:
         shutil.copy(ROOT / name, tmp_path / name)
     (tmp_path / "packaging/part/build").write_text(PART)
     (tmp_path / "packaging/part/build").chmod(0o755)
+    (tmp_path / "packaging/cmake/abi").mkdir(parents=True)
+    (tmp_path / "packaging/cmake/abi/check").write_text("#!/bin/sh\ntest ! -e no-check\n")
+    (tmp_path / "packaging/cmake/abi/check").chmod(0o755)
     (tmp_path / "dev/generate").write_text("")
     (tmp_path / ".gitignore").write_text("__pycache__/\n/build/\n/dist/\n")
     (tmp_path / HEADER).parent.mkdir(parents=True)
@@ -153,6 +156,15 @@ def test_the_artefacts_are_built_with_checksums_and_a_bill_of_materials(checkout
     assert run(checkout, "git", "tag") == (0, "")
 
 
+def test_an_interface_that_is_not_the_kept_one_ends_the_build(checkout: Path) -> None:
+    (checkout / "no-check").write_text("")
+    commit(checkout)
+    status, said = release(checkout, "--build")
+    assert status == 1
+    assert "FAIL abi" in said
+    assert not (checkout / "dist/SHA256SUMS").exists()
+
+
 def test_a_part_that_fails_is_named_and_the_folder_is_not_called_whole(checkout: Path) -> None:
     (checkout / "no-part").write_text("")
     commit(checkout)
@@ -197,23 +209,30 @@ def test_a_tag_of_this_commit_is_no_hindrance(checkout: Path) -> None:
     assert "made" not in said
 
 
-def test_a_name_that_is_gone_needs_a_new_minor_version(checkout: Path) -> None:
-    names = checkout / "packaging/cmake/abi/libtsmalloc.txt"
-    names.parent.mkdir(parents=True)
-    names.write_text("free\nmalloc\nts_trim\n")
-    commit(checkout)
-    run(checkout, "git", "tag", "v0.2.0")
+@pytest.mark.skipif(shutil.which("abidw") is None, reason="needs abigail-tools")
+def test_an_interface_that_breaks_needs_a_new_minor_version(checkout: Path) -> None:
+    kept = checkout / "packaging/cmake/abi/libtsmalloc.abi"
 
-    def next_release(version: str, exported: str) -> tuple[int, str]:
-        names.write_text(exported)
+    def next_release(version: str, source: str) -> tuple[int, str]:
+        (checkout / "build").mkdir(exist_ok=True)
+        (checkout / "build/library.c").write_text(source)
+        compiled = ("gcc", "-g", "-shared", "-fPIC", "build/library.c", "-o", "build/library.so")
+        described = ("abidw", "--out-file", str(kept), "build/library.so")
+        for command in (compiled, described):
+            status, said = run(checkout, *command)
+            assert status == 0, said
         (checkout / HEADER).write_text(macros(*map(int, version.split("."))))
         (checkout / "CHANGELOG.md").write_text(CHANGELOG.replace("0.2.0", version))
         commit(checkout)
         return release(checkout, "--check")
 
-    assert next_release("0.2.1", "free\nmalloc\nts_new\nts_trim\n")[0] == 0
-    status, said = next_release("0.2.1", "free\nmalloc\n")
-    assert status == 1
-    assert "lacks ts_trim, which v0.2.0 has: keep them, or raise TSMALLOC_VERSION_MINOR" in said
-    assert release(checkout, "--build", "--snapshot")[0] == 1
-    assert next_release("0.3.0", "free\nmalloc\n")[0] == 0
+    trim = "int ts_trim(long keep) { return keep > 0; }\n"
+    assert next_release("0.2.0", trim)[0] == 0
+    run(checkout, "git", "tag", "v0.2.0")
+    assert next_release("0.2.1", trim + "int ts_new(void) { return 0; }\n")[0] == 0
+    for broken in ("int ts_other;\n", trim.replace("long", "char")):
+        status, said = next_release("0.2.1", broken)
+        assert status == 1
+        assert "libtsmalloc.abi breaks programs that are linked with v0.2.0: mend it, or" in said
+        assert release(checkout, "--build", "--snapshot")[0] == 1
+    assert next_release("0.3.0", broken)[0] == 0
