@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from collections.abc import Iterator
@@ -286,3 +287,71 @@ def test_a_shared_library_does_not_bring_the_malloc_of_a_process(
     status, said = configure(tmp_path, f"-DCMAKE_PREFIX_PATH={prefix}", f"-DMISTAKE={form}")
     assert status != 0
     assert f"{form}_is_for_executables__a_library_takes_tsmalloc::shared" in said
+
+
+# ---- tsmalloc as a part of another project's build ----
+
+
+@pytest.fixture
+def sources(tmp_path: Path) -> Path:
+    """What git tracks, as an archive."""
+    archive = tmp_path / "tsmalloc.tar"
+    run("git", "archive", "--prefix=tsmalloc/", "--output", archive, "HEAD", cwd=ROOT)
+    return archive
+
+
+def host_commands(build: Path) -> dict[str, list[str]]:
+    """How the project's own files are compiled, without the places of headers and output."""
+    found = {}
+    for entry in json.loads((build / "compile_commands.json").read_text()):
+        if entry["file"].startswith(str(PROJECT)):
+            words = re.sub(r"(-isystem |-I)\S+ ", "", entry["command"]).split()
+            found[words[words.index("-o") + 1]] = words
+    return found
+
+
+def cache_names(build: Path) -> set[str]:
+    lines = (build / "CMakeCache.txt").read_text().splitlines()
+    return {line.split(":")[0] for line in lines if re.match(r"\w[\w-]*:", line)}
+
+
+@pytest.mark.long
+def test_nothing_leaks_into_a_host_that_is_strict(
+    prefix: Path, tmp_path: Path, sources: Path
+) -> None:
+    run("tar", "-xf", sources, cwd=tmp_path)
+    strict = "-Wall -Wextra -Werror"
+    options = (
+        *(f"-DCMAKE_C_FLAGS={strict}", f"-DCMAKE_CXX_FLAGS={strict}"),
+        *("-DCMAKE_EXPORT_COMPILE_COMMANDS=ON", "-DFORMS=shared;static;object;prefixed"),
+    )
+    installed, part = tmp_path / "installed", tmp_path / "part"
+    status, said = configure(installed, f"-DCMAKE_PREFIX_PATH={prefix}", *options)
+    assert status == 0, said
+    status, said = configure(part, f"-DTSMALLOC_SOURCE={tmp_path}/tsmalloc", *options)
+    assert status == 0, said
+    expect_all_served(part)
+    assert host_commands(part) == host_commands(installed)
+    assert len(host_commands(part)) == 7
+    ours = re.compile(r"(_?TSMALLOC|tsmalloc|CMAKE|_CMAKE|FIND_PACKAGE_MESSAGE_DETAILS)_")
+    assert not [name for name in cache_names(part) - cache_names(installed) if not ours.match(name)]
+    assert "Total Tests: 0" in run("ctest", "-N", cwd=part)
+    run("cmake", "--install", part, "--prefix", tmp_path / "nothing")
+    assert not list((tmp_path / "nothing").rglob("*"))
+    # Only what is linked was built, and in tsmalloc's own folder.
+    built = {path.name for path in part.rglob("*.so*")}
+    assert built == {f"libtsmalloc.so{version}" for version in ("", ".0", f".{VERSION}")}
+    assert not [path for path in part.iterdir() if path.name in {"lib", "bin"}]
+
+
+@pytest.mark.long
+def test_fetched_from_an_archive_without_optimisation_and_with_lto(
+    tmp_path: Path, sources: Path
+) -> None:
+    build = tmp_path / "build"
+    options = ("-DCMAKE_BUILD_TYPE=Debug", "-DCMAKE_INTERPROCEDURAL_OPTIMIZATION=ON")
+    status, said = configure(
+        build, f"-DTSMALLOC_SOURCE={sources}", "-DFORMS=object;prefixed", *options
+    )
+    assert status == 0, said
+    expect_all_served(build)
