@@ -68,6 +68,7 @@ class Elf:
     """What readelf says about one shared library."""
 
     exported: set[str] = field(default_factory=set)
+    versioned: set[str] = field(default_factory=set)  # of those, with a version behind the name
     undefined_strong: set[str] = field(default_factory=set)
     undefined_weak: set[str] = field(default_factory=set)
     linked: set[str] = field(
@@ -97,6 +98,8 @@ def inspect(library: Path) -> Elf:
         bind, index, name = columns[4], columns[6], columns[7]
         if index != "UND":
             elf.exported.add(name.split("@")[0])
+            if "@" in name:
+                elf.versioned.add(name)
         elif bind == "WEAK":
             elf.undefined_weak.add(name.split("@")[0])
         else:
@@ -122,6 +125,9 @@ def faults(elf: Elf) -> Iterator[str]:
         yield f"does not export {', '.join(sorted(missing))}"
     if surplus := elf.exported - EXPORTS:
         yield f"exports {', '.join(sorted(surplus))} as well; src/override/exports.map decides"
+    if elf.versioned:
+        # A program asks for libc's version of malloc, which the dynamic linker finds in no other.
+        yield f"has versions, as of {min(elf.versioned)}, by which it replaces nothing"
     if elf.needed != ["libc.so.6"]:
         yield f"needs {', '.join(elf.needed) or 'nothing'}; must need libc.so.6 alone"
     if foreign := {name for name in elf.undefined_strong if "@GLIBC_" not in name}:

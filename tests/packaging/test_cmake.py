@@ -149,6 +149,55 @@ def test_the_classic_library_exports_what_its_header_declares(prefix: Path) -> N
     assert exported == functions_of("classic.h")
 
 
+NAMED = "TSMALLOC_0 { global: malloc; local: *; };"
+
+
+def test_a_named_version_would_replace_nothing(tmp_path: Path) -> None:
+    """Why exports.map has no name (docs/adr/0121): the same library with and without one."""
+    (tmp_path / "program.c").write_text(
+        "#define _GNU_SOURCE\n#include <dlfcn.h>\n#include <stdio.h>\n#include <stdlib.h>\n"
+        "int main(void) { void* (*volatile f)(size_t) = malloc; Dl_info where;"
+        " return dladdr((void*)f, &where) == 0 || puts(where.dli_fname) < 0; }"
+    )
+    (tmp_path / "library.c").write_text("void* malloc(unsigned long n) { return n ? 0 : 0; }")
+    run("cc", "program.c", "-o", "program", "-ldl", cwd=tmp_path)
+    for name, served in ((NAMED, "libc.so.6"), (NAMED.replace("TSMALLOC_0", ""), "library.so")):
+        (tmp_path / "exports.map").write_text(name)
+        shared = ("-shared", "-fPIC", "-fno-builtin", "-Wl,--version-script=exports.map")
+        run("cc", *shared, "library.c", "-o", "library.so", cwd=tmp_path)
+        said = run("readelf", "--wide", "--dyn-syms", tmp_path / "library.so")
+        assert ("malloc@@TSMALLOC_0" in said) == (name == NAMED)
+        _, faults = try_to_run("python3", ROOT / "tests/exports.py", tmp_path / "library.so")
+        assert ("has versions, as of malloc@@TSMALLOC_0" in faults) == (name == NAMED)
+        preloaded = "LD_DEBUG=bindings LD_PRELOAD=./library.so ./program 2>&1 || true"
+        found = run("sh", "-c", preloaded, cwd=tmp_path)
+        binding = rf"program \[0\] to \S*{re.escape(served)} \[0\]: normal symbol .malloc'"
+        assert re.search(binding, found)
+
+
+ABI_CHECK = ROOT / "packaging/cmake/abi/check"
+
+
+@pytest.mark.long
+def test_the_binary_interface_is_the_one_that_is_kept(tmp_path: Path) -> None:
+    if shutil.which("abidw") is None:
+        pytest.skip("there is no abidw (Debian: abigail-tools)")
+    build = ("--build", tmp_path / "build")
+    run(ABI_CHECK, *build)
+    for library, old, new in (
+        ("libtsmalloc", "'ts_version'", "'ts_versions'"),
+        ("libtsmalloc-classic", "offset-in-bits='384'", "offset-in-bits='448'"),
+    ):
+        other = tmp_path / library
+        shutil.copytree(ABI_CHECK.parent, other)
+        kept = other / f"{library}.abi"
+        assert old in kept.read_text()
+        kept.write_text(kept.read_text().replace(old, new))
+        status, said = try_to_run(ABI_CHECK, *build, "--against", other)
+        assert status == 1
+        assert f"{library}.so.0: programs that are linked with it may break" in said
+
+
 # ---- find_package ----
 
 
