@@ -66,15 +66,15 @@ bool ClassHeap::open(unsigned number) noexcept {
   const unsigned class_number = number % regions_per_arena;
   const std::uintptr_t table = table_begin(number);
   constexpr std::size_t store_bytes = align_up(sizeof(ClassStore), alignof(Slab));
-  if (!take_pages(table, page_bytes)) return false;
-  table_mapped_ = page_bytes;
+  if (!take_pages(table, page_bytes())) return false;
+  table_mapped_ = page_bytes();
   store_ = reinterpret_cast<ClassStore*>(table);
   slabs_ = reinterpret_cast<Slab*>(table + store_bytes);
   constexpr std::size_t roomy = std::size_t{1} << 30;
   const std::size_t bytes = region_bytes();
-  const std::size_t pages = bytes >= roomy ? bytes / 2 / page_bytes : 1;
-  const std::size_t offset = store_->random.next_64() % pages * page_bytes;
-  const std::size_t by_region = (bytes - offset) / size_classes[class_number].pitch_bytes;
+  const std::size_t pages = bytes >= roomy ? bytes / 2 / page_bytes() : 1;
+  const std::size_t offset = store_->random.next_64() % pages * page_bytes();
+  const std::size_t by_region = (bytes - offset) / size_class_of(class_number).pitch_bytes;
   const std::size_t by_table = (table_bytes() - store_bytes) / sizeof(Slab);
   capacity_ = static_cast<std::uint32_t>(by_region < by_table ? by_region : by_table);
   class_number_ = class_number;
@@ -126,7 +126,7 @@ bool ClassHeap::extend_table(std::uint32_t slabs) noexcept {
   if (needed <= table_mapped_) return true;
   // An eighth ahead, so that a large table grows by few calls.
   const std::size_t left = table_bytes() - table_mapped_;
-  std::size_t more = align_up(needed - table_mapped_ + table_mapped_ / 8, page_bytes);
+  std::size_t more = align_up(needed - table_mapped_ + table_mapped_ / 8, page_bytes());
   if (more > left) more = left;
   if (!take_pages(table + table_mapped_, more)) return false;
   table_mapped_ += more;

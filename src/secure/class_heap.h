@@ -84,7 +84,7 @@ class alignas(cache_line_bytes) ClassHeap {
   bool is_open() const noexcept TS_REQUIRES(lock_) { return region_ != 0; }
   bool open(unsigned number) noexcept TS_REQUIRES(lock_);
   const SizeClass& size_class() const noexcept TS_REQUIRES(lock_) {
-    return size_classes[class_number_];
+    return size_class_of(class_number_);
   }
   bool has_memory() const noexcept TS_REQUIRES(lock_) { return class_number_ != 0; }
 

@@ -23,8 +23,8 @@ constexpr char where_found[][28] = {
 };
 
 // Relaxed: the first thread reports, and nothing else depends on it.
-constinit std::atomic<bool> told_of_overflow{false};
-constinit std::atomic<bool> told_of_write{false};
+constinit std::atomic<std::uint32_t> told_of_overflow{0};
+constinit std::atomic<std::uint32_t> told_of_write{0};
 
 // A report of damaged contents, the first of each kind or the last of the process.
 void report_damage(bool is_overflow, FoundBy found_by, const void* where,
@@ -32,8 +32,8 @@ void report_damage(bool is_overflow, FoundBy found_by, const void* where,
   const OnMisuse choice = current_options.on_misuse;
   const bool aborts = choice == OnMisuse::by_kind || choice == OnMisuse::abort;
   if (choice == OnMisuse::silent) return;
-  std::atomic<bool>& told = is_overflow ? told_of_overflow : told_of_write;
-  if (told.exchange(true, std::memory_order_relaxed) && !aborts) return;
+  std::atomic<std::uint32_t>& told = is_overflow ? told_of_overflow : told_of_write;
+  if (told.exchange(1, std::memory_order_relaxed) != 0 && !aborts) return;
   const int kept = errno;
   os::ErrorLine line;
   line.text(where_found[static_cast<std::size_t>(found_by)]);

@@ -11,8 +11,8 @@
 #include "base/fault.h"
 #include "base/heap_like.h"
 #include "os/os.h"
-#include "secure/size_classes.h"
 #include "secure/slab.h"
+#include "secure/space.h"
 #include "secure/zero.h"
 
 namespace ts::secure {
@@ -49,7 +49,7 @@ constexpr std::size_t usable_for(std::size_t bytes) noexcept {
 }
 
 inline std::size_t pages_of(const LargeBlock& block) noexcept {
-  return align_up(block.bytes, page_bytes);
+  return align_up(block.bytes, page_bytes());
 }
 inline std::byte* memory_of(const LargeBlock& block) noexcept {
   return reinterpret_cast<std::byte*>(block.begin);
@@ -58,7 +58,7 @@ inline std::byte* memory_of(const LargeBlock& block) noexcept {
 // Behind the block, up to the end of its last page: a canary and zeros. A block that ends with its
 // page has none, since the inaccessible range follows.
 inline void write_tail(const LargeBlock& block) noexcept {
-  if (block.bytes % page_bytes != 0)
+  if (block.bytes % page_bytes() != 0)
     std::memcpy(memory_of(block) + block.bytes, &block.canary, canary_bytes);
 }
 inline bool is_tail_intact(const LargeBlock& block) noexcept {

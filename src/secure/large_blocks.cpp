@@ -27,8 +27,8 @@ void cut(LargeBlock& block, std::uintptr_t begin, std::uintptr_t end) noexcept {
 bool LargeBlocks::reserve(std::size_t bytes, std::size_t alignment, std::size_t room,
                           LargeBlock& block) noexcept {
   const std::size_t usable = usable_for(bytes);
-  const std::size_t pages = align_up(usable, page_bytes);
-  const std::size_t spread = pages / page_bytes / 8;
+  const std::size_t pages = align_up(usable, page_bytes());
+  const std::size_t spread = pages / page_bytes() / 8;
   std::size_t front = 1;
   std::size_t rear = 1;
   block = {};
@@ -41,9 +41,9 @@ bool LargeBlocks::reserve(std::size_t bytes, std::size_t alignment, std::size_t 
     rear += random_.below(most);
     block.canary = random_.next_64() & canary_mask;
   }
-  front *= page_bytes;
-  rear = rear * page_bytes + align_up(room, page_bytes);
-  const std::size_t unaligned = alignment > page_bytes ? alignment : 0;
+  front *= page_bytes();
+  rear = rear * page_bytes() + align_up(room, page_bytes());
+  const std::size_t unaligned = alignment > page_bytes() ? alignment : 0;
   const std::size_t reserved = front + pages + rear + unaligned;
   void* const begin = os::reserve(reserved);
   if (begin == nullptr) {
@@ -53,7 +53,7 @@ bool LargeBlocks::reserve(std::size_t bytes, std::size_t alignment, std::size_t 
   }
   block.reserved_begin = address_of(begin);
   block.reserved_bytes = reserved;
-  block.begin = align_up(block.reserved_begin + front, unaligned != 0 ? unaligned : page_bytes);
+  block.begin = align_up(block.reserved_begin + front, unaligned != 0 ? unaligned : page_bytes());
   block.bytes = usable;
   block.asked = bytes;
   if (unaligned != 0) cut(block, block.begin - front, block.begin + pages + rear);

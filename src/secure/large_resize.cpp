@@ -15,11 +15,11 @@ bool LargeBlocks::resize(const void* p, std::size_t bytes) noexcept {
   if (finding != Finding::sound) return false;
   const std::size_t usable = usable_for(bytes);
   const std::size_t now = pages_of(*block);
-  const std::size_t wanted = align_up(usable, page_bytes);
+  const std::size_t wanted = align_up(usable, page_bytes());
   if (wanted > now) {
     // At least a page stays inaccessible.
     const std::size_t behind =
-        block->reserved_begin + block->reserved_bytes - block->begin - now - page_bytes;
+        block->reserved_begin + block->reserved_bytes - block->begin - now - page_bytes();
     if (wanted - now > behind || !os::commit(memory_of(*block) + now, wanted - now)) return false;
   }
   if (wanted < now &&
@@ -38,7 +38,8 @@ bool LargeBlocks::resize(const void* p, std::size_t bytes) noexcept {
 
 std::byte* LargeBlocks::move(const void* p, std::size_t bytes) noexcept {
   LargeBlock old;
-  if (bytes <= max_small_bytes) return nullptr;  // a block that is large for its alignment only
+  // Not a block that is large for its alignment only.
+  if (bytes <= max_small_bytes || !os::can_move_pages()) return nullptr;
   {
     const Guard guard{lock_};
     Finding finding = Finding::sound;
@@ -50,7 +51,7 @@ std::byte* LargeBlocks::move(const void* p, std::size_t bytes) noexcept {
   LargeBlock moved;
   // A block that grew once tends to grow again: half as many addresses again, if there are so many.
   const bool is_reserved =
-      reserve(bytes, page_bytes, bytes / 2, moved) || reserve(bytes, page_bytes, 0, moved);
+      reserve(bytes, page_bytes(), bytes / 2, moved) || reserve(bytes, page_bytes(), 0, moved);
   const std::size_t old_pages = pages_of(old);
   bool is_moved = false;
   if (is_reserved) {

@@ -3,7 +3,7 @@
 #include "base/bits.h"
 #include "base/check.h"
 #include "os/os.h"
-#include "secure/size_classes.h"
+#include "secure/space.h"
 
 namespace ts::secure {
 namespace {
@@ -11,24 +11,24 @@ namespace {
 constexpr std::size_t first_capacity = 64;
 
 std::size_t table_bytes(std::size_t capacity) noexcept {
-  return align_up(capacity * sizeof(LargeBlock), page_bytes);
+  return align_up(capacity * sizeof(LargeBlock), page_bytes());
 }
 
 // A table between two inaccessible pages; null if the system refuses.
 LargeBlock* map_table(std::size_t capacity) noexcept {
   const std::size_t bytes = table_bytes(capacity);
-  auto* const reserved = static_cast<std::byte*>(os::reserve(bytes + 2 * page_bytes));
+  auto* const reserved = static_cast<std::byte*>(os::reserve(bytes + 2 * page_bytes()));
   if (reserved == nullptr) return nullptr;
-  if (os::commit(reserved + page_bytes, bytes))
-    return reinterpret_cast<LargeBlock*>(reserved + page_bytes);
-  os::unmap(reserved, bytes + 2 * page_bytes);
+  if (os::commit(reserved + page_bytes(), bytes))
+    return reinterpret_cast<LargeBlock*>(reserved + page_bytes());
+  os::unmap(reserved, bytes + 2 * page_bytes());
   return nullptr;
 }
 
 }  // namespace
 
 std::size_t LargeTable::home_of(std::uintptr_t begin) const noexcept {
-  return mix(begin / page_bytes) >> 20 & (capacity_ - 1);
+  return mix(begin / min_page_bytes) >> 20 & (capacity_ - 1);
 }
 
 // The place of a block, or the place that is free for it.
@@ -45,8 +45,8 @@ bool LargeTable::grow() noexcept {
   if (larger.slots_ == nullptr) return false;
   for_each([&](const LargeBlock& block) { larger.free_slot(block.begin) = block; });
   if (capacity_ != 0)
-    os::unmap(reinterpret_cast<std::byte*>(slots_) - page_bytes,
-              table_bytes(capacity_) + 2 * page_bytes);
+    os::unmap(reinterpret_cast<std::byte*>(slots_) - page_bytes(),
+              table_bytes(capacity_) + 2 * page_bytes());
   slots_ = larger.slots_;
   capacity_ = larger.capacity_;
   return true;

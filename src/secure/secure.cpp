@@ -51,7 +51,7 @@ struct Seen {
 Seen look_at(const void* p) noexcept {
   if (!is_open()) return {Finding::foreign, 0, 0};
   if (const Home home = home_of(p); home.heap != nullptr)
-    return {home.heap->look_at(p), size_classes[home.size_class].block_bytes, 0};
+    return {home.heap->look_at(p), size_class_of(home.size_class).block_bytes, 0};
   LargeBlocks::Sizes sizes;
   const Finding finding = roots.state->large.look_at(p, sizes);
   return {finding, sizes.usable, sizes.asked};
@@ -107,7 +107,7 @@ std::byte* allocate_small(unsigned size_class, ClassHeap::Refusal& refusal) noex
   refusal = found.refusal;
   if (found.block == nullptr) [[unlikely]]
     return nullptr;
-  const std::size_t bytes = size_classes[size_class].block_bytes;
+  const std::size_t bytes = size_class_of(size_class).block_bytes;
   if (found.is_written || !is_zero(found.block, bytes)) [[unlikely]]
     clean(found.block, bytes);
   return found.block;
@@ -209,7 +209,7 @@ std::size_t Secure::bytes_of(const void* p) noexcept { return look_at(p).bytes; 
 
 std::size_t Secure::good_size(std::size_t bytes, std::size_t alignment) noexcept {
   const unsigned size_class = class_for(bytes, alignment);
-  return size_class != no_class ? size_classes[size_class].block_bytes : usable_for(bytes);
+  return size_class != no_class ? size_class_of(size_class).block_bytes : usable_for(bytes);
 }
 
 // ---- fork ----

@@ -60,7 +60,7 @@ bool Secure::trim(std::size_t) noexcept {
     for (unsigned c = 0; c < class_count; ++c) {
       ClassHeap& heap = roots.state->heaps[arena][c];
       const ClassHeap::Damage damage = heap.find_damage();
-      report(damage.finding, FoundBy::a_later_call, damage.block, size_classes[c].block_bytes);
+      report(damage.finding, FoundBy::a_later_call, damage.block, size_class_of(c).block_bytes);
       gave = heap.give_back_empty_slabs() || gave;
     }
   }

@@ -3,6 +3,7 @@
 // Class 0 is of blocks of no bytes.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstddef>
@@ -10,10 +11,13 @@
 
 #include "base/bits.h"
 #include "base/heap_like.h"
+#include "base/platform.h"
 
 namespace ts::secure {
 
-inline constexpr std::size_t page_bytes = 4096;
+// OS pages are so long, or longer by a power of two: one table of classes each.
+inline constexpr std::size_t min_page_bytes = 4096;
+inline constexpr unsigned page_lengths = std::bit_width(max_os_page_bytes / min_page_bytes);
 inline constexpr std::size_t canary_bytes = 8;
 
 inline constexpr unsigned linear_classes = 8;
@@ -34,7 +38,7 @@ struct SizeClass {
   std::uint32_t slot_bytes;
   std::uint32_t block_bytes;  // usable by the program
   std::uint32_t slots;        // of a slab
-  std::uint32_t slab_bytes;   // whole pages
+  std::uint32_t slab_bytes;   // whole OS pages
   std::uint32_t pitch_bytes;  // slab and guard
   std::uint32_t waiting;      // slots in either part of the quarantine
 };
@@ -58,13 +62,14 @@ constexpr std::size_t wanted_slab_bytes(std::size_t slot_bytes) noexcept {
 // How much freed memory of a class may wait, in each part of the quarantine.
 inline constexpr std::size_t waiting_bytes = std::size_t{32} << 10;
 
-constexpr SizeClass make_class(unsigned size_class) noexcept {
+constexpr SizeClass make_class(unsigned size_class, std::size_t page_bytes) noexcept {
   const auto number = [](std::size_t n) { return static_cast<std::uint32_t>(n); };
   const auto clamp = [](std::size_t n, std::size_t most) {
     return n == 0 ? 1 : n < most ? n : most;
   };
   const std::size_t slot = slot_bytes_of(size_class);
-  const std::size_t slots = clamp(wanted_slab_bytes(slot) / slot, max_slab_slots);
+  const std::size_t wanted = std::max(wanted_slab_bytes(slot), page_bytes);
+  const std::size_t slots = clamp(wanted / slot, max_slab_slots);
   const std::size_t slab = align_up(slots * slot, page_bytes);
   return {number(slot),
           number(size_class == 0 ? 0 : slot - canary_bytes),
@@ -74,9 +79,13 @@ constexpr SizeClass make_class(unsigned size_class) noexcept {
           number(clamp(waiting_bytes / slot, max_waiting))};
 }
 
-inline constexpr auto size_classes = [] {
-  std::array<SizeClass, class_count> all{};
-  for (unsigned i = 0; i < class_count; ++i) all[i] = make_class(i);
+// By length of OS pages, then by class.
+inline constexpr auto all_size_classes = [] {
+  std::array<std::array<SizeClass, class_count>, page_lengths> all{};
+  for (unsigned length = 0; length < page_lengths; ++length) {
+    for (unsigned i = 0; i < class_count; ++i)
+      all[length][i] = make_class(i, min_page_bytes << length);
+  }
   return all;
 }();
 
@@ -98,20 +107,19 @@ constexpr unsigned class_for(std::size_t bytes) noexcept {
 // is a multiple of the alignment is aligned. Blocks of no bytes are closer to each other.
 constexpr unsigned class_for(std::size_t bytes, std::size_t alignment) noexcept {
   if (alignment <= min_alignment) return class_for(bytes);
-  if (alignment > page_bytes) return no_class;
+  if (alignment > min_page_bytes) return no_class;
   unsigned size_class = class_for(bytes == 0 ? 1 : bytes);
-  while (size_class < class_count && size_classes[size_class].slot_bytes % alignment != 0)
-    ++size_class;
+  while (size_class < class_count && slot_bytes_of(size_class) % alignment != 0) ++size_class;
   return size_class;
 }
 
-static_assert(class_count == 49 && size_classes[class_count - 1].slot_bytes == max_slot_bytes);
+static_assert(class_count == 49 && slot_bytes_of(class_count - 1) == max_slot_bytes);
 // Sizes grow, and a request gets the first that is not too small.
 static_assert([] {
   for (unsigned c = 1; c < class_count; ++c) {
-    const std::size_t bytes = size_classes[c].block_bytes;
-    if (c > 1 && class_for(size_classes[c - 1].block_bytes + 1) != c) return false;
-    if (class_for(bytes) != c || size_classes[c].slot_bytes % min_alignment != 0) return false;
+    const std::size_t bytes = slot_bytes_of(c) - canary_bytes;
+    if (c > 1 && class_for(slot_bytes_of(c - 1) - canary_bytes + 1) != c) return false;
+    if (class_for(bytes) != c || slot_bytes_of(c) % min_alignment != 0) return false;
   }
   return class_for(1) == 1 && class_for(max_small_bytes + 1) == no_class;
 }());

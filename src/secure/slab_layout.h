@@ -18,7 +18,8 @@ constexpr std::size_t guarded_bytes(const SizeClass& c) noexcept {
   return std::size_t{guarded_slabs} * c.pitch_bytes;
 }
 constexpr std::size_t group_bytes(const SizeClass& c) noexcept {
-  return std::size_t{group_slabs} * c.slab_bytes + page_bytes;
+  const std::size_t guard = c.pitch_bytes - c.slab_bytes;
+  return std::size_t{group_slabs} * c.slab_bytes + guard;
 }
 
 // Where a slab begins in its region.
@@ -44,15 +45,21 @@ constexpr InSlab slab_at(const SizeClass& c, std::size_t offset) noexcept {
   return {guarded_slabs + group * group_slabs + slab, in_group - slab * c.slab_bytes};
 }
 
+constexpr bool has_sound_layout(const SizeClass& c) noexcept {
+  for (std::uint32_t slab = guarded_slabs - 2; slab < guarded_slabs + 2 * group_slabs; ++slab) {
+    const std::size_t begin = offset_of(c, slab);
+    const InSlab first = slab_at(c, begin);
+    const InSlab last = slab_at(c, begin + c.slab_bytes - 1);
+    if (first.slab != slab || first.offset != 0 || last.slab != slab) return false;
+    if (begin + c.slab_bytes > offset_of(c, slab + 1)) return false;
+    if (offset_of(c, slab) > std::size_t{slab} * c.pitch_bytes) return false;
+  }
+  return true;
+}
 static_assert([] {
-  for (const SizeClass& c : size_classes) {
-    for (std::uint32_t slab = guarded_slabs - 2; slab < guarded_slabs + 2 * group_slabs; ++slab) {
-      const std::size_t begin = offset_of(c, slab);
-      const InSlab first = slab_at(c, begin);
-      const InSlab last = slab_at(c, begin + c.slab_bytes - 1);
-      if (first.slab != slab || first.offset != 0 || last.slab != slab) return false;
-      if (begin + c.slab_bytes > offset_of(c, slab + 1)) return false;
-      if (offset_of(c, slab) > std::size_t{slab} * c.pitch_bytes) return false;
+  for (const auto& classes : all_size_classes) {
+    for (const SizeClass& c : classes) {
+      if (!has_sound_layout(c)) return false;
     }
   }
   return true;

@@ -1,5 +1,7 @@
 #include "secure/space.h"
 
+#include <bit>
+
 #include "base/check.h"
 #include "os/bad_access.h"
 #include "os/entropy.h"
@@ -19,28 +21,29 @@ constexpr std::size_t metadata_room = std::size_t{1} << 40;
 // Where all has to be reserved, regions are the largest of these that the system grants; small ones
 // are for one arena only.
 constexpr unsigned max_reserved_shift = 32;
-constexpr unsigned min_reserved_shift = 18;
+constexpr unsigned min_reserved_shift = 18;  // with pages of 4 KiB: a table has two
 constexpr unsigned min_shift_of_arenas = 26;
 
+std::size_t mapped_state_bytes() noexcept { return align_up(state_bytes, page_bytes()); }
 std::size_t all_regions(unsigned arenas, unsigned shift) noexcept {
   return std::size_t{arenas} * regions_per_arena << shift;
 }
 // Of the state and the tables, with a gap before, between and behind them.
 std::size_t metadata_bytes(unsigned arenas, unsigned shift) noexcept {
-  return 3 * page_bytes + state_bytes + (all_regions(arenas, shift) >> table_part);
+  return 3 * page_bytes() + mapped_state_bytes() + (all_regions(arenas, shift) >> table_part);
 }
 
 void lay_out(std::uintptr_t metadata, std::uintptr_t regions, unsigned arenas,
              unsigned shift) noexcept {
-  const std::uintptr_t state = metadata + page_bytes;
+  const std::uintptr_t state = metadata + page_bytes();
   roots.state = reinterpret_cast<State*>(state);
-  roots.tables = state + state_bytes + page_bytes;
+  roots.tables = state + mapped_state_bytes() + page_bytes();
   roots.regions = regions;
   roots.region_shift = shift;
   roots.arenas = arenas;
 }
 
-bool take_state() noexcept { return take_pages(address_of(roots.state), state_bytes); }
+bool take_state() noexcept { return take_pages(address_of(roots.state), mapped_state_bytes()); }
 
 bool place_freely(Random& random) noexcept {
   constexpr unsigned shift = placed_shift;
@@ -50,8 +53,8 @@ bool place_freely(Random& random) noexcept {
     void* const begin = os::lonely_address(attempt, metadata_room + regions);
     if (begin == nullptr) return false;
     // The address of a block does not tell that of the metadata.
-    const std::size_t places = (metadata_room - metadata) / page_bytes;
-    const std::size_t place = random.next_64() % places * page_bytes;
+    const std::size_t places = (metadata_room - metadata) / page_bytes();
+    const std::size_t place = random.next_64() % places * page_bytes();
     lay_out(address_of(begin) + place, address_of(begin) + metadata_room, max_arenas, shift);
     if (take_state()) return true;
   }
@@ -59,7 +62,7 @@ bool place_freely(Random& random) noexcept {
 
 bool place_reserved() noexcept {
   roots.is_reserved = true;
-  for (unsigned shift = max_reserved_shift; shift >= min_reserved_shift; --shift) {
+  for (unsigned shift = max_reserved_shift; shift >= min_reserved_shift + page_length(); --shift) {
     const unsigned arenas = shift >= min_shift_of_arenas ? max_arenas : 1;
     const std::size_t metadata = metadata_bytes(arenas, shift);
     void* const tables = os::reserve(metadata);
@@ -79,8 +82,10 @@ bool place_reserved() noexcept {
 }  // namespace
 
 bool open_space() noexcept {
-  require(os::page_bytes() == page_bytes, "the hardened heap is written for pages of 4 KiB",
-          nullptr);
+  const std::size_t times = os::page_bytes() / min_page_bytes;
+  require(std::has_single_bit(times) && times <= max_os_page_bytes / min_page_bytes,
+          "the system has pages of a length that no kernel for this machine has", nullptr);
+  roots.page_length = static_cast<unsigned>(std::countr_zero(times));
   Random random{};
   if (!place_freely(random) && !place_reserved()) return false;
   roots.is_open.store(true, std::memory_order_release);

@@ -23,7 +23,7 @@
 namespace ts::secure {
 
 struct State;
-inline constexpr std::size_t state_bytes = 7 * page_bytes;  // of which a State has less
+inline constexpr std::size_t state_bytes = 7 * min_page_bytes;  // of which a State has less
 
 inline constexpr unsigned max_arenas = 4;
 // Regions are numbered by arena and class.
@@ -35,18 +35,26 @@ static_assert(class_count <= regions_per_arena);
 // Invariants, once is_open: a region has 2^region_shift bytes and a table 2^table_part times fewer;
 // arenas * regions_per_arena of each, without a gap; state, tables and regions have no address in
 // common.
-struct alignas(page_bytes) Roots {
+struct alignas(max_os_page_bytes) Roots {
   // Set last. release, pairs with is_open(): the other fields are const from then on.
   std::atomic<bool> is_open{false};
   bool is_reserved = false;  // all of it is the process's, and inaccessible at first
   unsigned arenas = 0;
+  unsigned page_length = 0;    // of OS pages: logarithm of how much longer than min_page_bytes
   unsigned region_shift = 0;   // logarithm of the bytes of a region
   std::uintptr_t regions = 0;  // where the first one begins
   std::uintptr_t tables = 0;   // likewise, of the tables
   State* state = nullptr;      // zero-filled, which is valid
 };
-static_assert(sizeof(Roots) == page_bytes);
+static_assert(sizeof(Roots) == max_os_page_bytes);
 extern constinit Roots roots;
+
+// A constant where a kind of machine has pages of one length.
+inline unsigned page_length() noexcept { return page_lengths == 1 ? 0 : roots.page_length; }
+inline std::size_t page_bytes() noexcept { return min_page_bytes << page_length(); }
+inline const SizeClass& size_class_of(unsigned number) noexcept {
+  return all_size_classes[page_length()][number];
+}
 
 inline bool is_open() noexcept { return roots.is_open.load(std::memory_order_acquire); }
 

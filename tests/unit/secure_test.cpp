@@ -16,34 +16,41 @@
 #include "secure/random.h"
 #include "secure/size_classes.h"
 #include "secure/slab.h"
+#include "secure/slab_layout.h"
+#include "secure/space.h"
 
 namespace ts::secure {
 namespace {
 
 TEST(SecureSizes, AlignedRequestsGetSlotsThatAreMultiples) {
-  for (std::size_t alignment = 16; alignment <= page_bytes; alignment *= 2) {
+  for (std::size_t alignment = 16; alignment <= min_page_bytes; alignment *= 2) {
     for (std::size_t bytes = 0; bytes <= max_small_bytes; bytes += 1 + bytes / 9) {
       const unsigned c = class_for(bytes, alignment);
       if (c == no_class) {
-        EXPECT_GT(bytes + page_bytes + canary_bytes, max_slot_bytes);
+        EXPECT_GT(bytes + min_page_bytes + canary_bytes, max_slot_bytes);
         continue;
       }
-      EXPECT_GE(size_classes[c].block_bytes, bytes);
+      EXPECT_GE(size_class_of(c).block_bytes, bytes);
       if (alignment > 16) {
-        EXPECT_EQ(size_classes[c].slot_bytes % alignment, 0U);
+        EXPECT_EQ(size_class_of(c).slot_bytes % alignment, 0U);
       }
     }
   }
-  EXPECT_EQ(class_for(1, 2 * page_bytes), no_class);
+  EXPECT_EQ(class_for(1, 2 * min_page_bytes), no_class);
 }
 
 TEST(SecureSizes, SlabsHaveRoomForTheirSlotsAndAGuard) {
-  for (const SizeClass& c : size_classes) {
-    EXPECT_LE(std::size_t{c.slots} * c.slot_bytes, c.slab_bytes);
-    EXPECT_LE(c.slots, max_slab_slots);
-    EXPECT_LE(c.slab_bytes + page_bytes, c.pitch_bytes);
-    EXPECT_GE(c.waiting, 1U);
-    EXPECT_LE(c.waiting, max_waiting);
+  for (const std::size_t page : {4096U, 16384U, 65536U}) {
+    for (unsigned number = 0; number < class_count; ++number) {
+      const SizeClass c = make_class(number, page);
+      EXPECT_LE(std::size_t{c.slots} * c.slot_bytes, c.slab_bytes);
+      EXPECT_LE(c.slots, max_slab_slots);
+      EXPECT_EQ(c.slab_bytes % page, 0U);
+      EXPECT_EQ(c.slab_bytes + page, c.pitch_bytes);
+      EXPECT_GE(c.waiting, 1U);
+      EXPECT_LE(c.waiting, max_waiting);
+      EXPECT_TRUE(has_sound_layout(c));
+    }
   }
 }
 
@@ -132,7 +139,7 @@ Slab make_slab() {
 }
 
 TEST(SecureSlab, EachBrokenInvariantIsFound) {
-  const SizeClass& c = size_classes[class_for(1000)];
+  const SizeClass& c = size_class_of(class_for(1000));
   ASSERT_GT(c.slots, 4U);
   ASSERT_LT(c.slots, 64U);
   EXPECT_FALSE(find_slab_fault(make_slab(), c));
@@ -158,11 +165,11 @@ TEST(SecureSlab, EachBrokenInvariantIsFound) {
 
 TEST(SecureLargeBlock, EachBrokenInvariantIsFound) {
   LargeBlock right{};
-  right.reserved_begin = 100 * page_bytes;
-  right.reserved_bytes = 5 * page_bytes;
-  right.begin = 101 * page_bytes;
-  right.asked = 2 * page_bytes + 1;
-  right.bytes = 2 * page_bytes + 16;
+  right.reserved_begin = 100 * min_page_bytes;
+  right.reserved_bytes = 5 * min_page_bytes;
+  right.begin = 101 * min_page_bytes;
+  right.asked = 2 * min_page_bytes + 1;
+  right.bytes = 2 * min_page_bytes + 16;
   EXPECT_FALSE(find_block_fault(right));
   const auto is_found = [&](auto&& damage) {
     LargeBlock block = right;
@@ -171,9 +178,9 @@ TEST(SecureLargeBlock, EachBrokenInvariantIsFound) {
   };
   EXPECT_TRUE(is_found([](LargeBlock& b) { b.begin += 16; }));
   EXPECT_TRUE(is_found([](LargeBlock& b) { b.bytes += 16; }));
-  EXPECT_TRUE(is_found([](LargeBlock& b) { b.begin -= page_bytes; }));
-  EXPECT_TRUE(is_found([](LargeBlock& b) { b.begin -= 2 * page_bytes; }));
-  EXPECT_TRUE(is_found([](LargeBlock& b) { b.reserved_bytes -= page_bytes; }));
+  EXPECT_TRUE(is_found([](LargeBlock& b) { b.begin -= min_page_bytes; }));
+  EXPECT_TRUE(is_found([](LargeBlock& b) { b.begin -= 2 * min_page_bytes; }));
+  EXPECT_TRUE(is_found([](LargeBlock& b) { b.reserved_bytes -= min_page_bytes; }));
   EXPECT_TRUE(is_found([](LargeBlock& b) { b.canary = 1; }));
 }
 
@@ -183,7 +190,7 @@ TEST(SecureLargeTable, AgreesWithAMap) {
   std::map<std::uintptr_t, std::size_t> model;
   for (unsigned step = 0; step < 30'000; ++step) {
     // Few addresses, so that homes are shared, and many that come again.
-    const std::uintptr_t begin = (1 + random->below(3000)) * page_bytes;
+    const std::uintptr_t begin = (1 + random->below(3000)) * min_page_bytes;
     LargeBlock* const found = table.find(begin);
     ASSERT_EQ(found != nullptr, model.contains(begin));
     const bool grows = random->below(2000) < 2000 - model.size();
@@ -198,7 +205,7 @@ TEST(SecureLargeTable, AgreesWithAMap) {
       block.begin = begin;
       block.bytes = step;
       block.reserved_begin = begin - 16;
-      block.reserved_bytes = page_bytes;
+      block.reserved_bytes = min_page_bytes;
       table.insert(block);
       model[begin] = step;
       ASSERT_EQ(table.find_around(begin + 100)->begin, begin);
