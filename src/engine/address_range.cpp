@@ -46,6 +46,7 @@ void AddressRange::lay_out(std::uintptr_t begin, std::size_t capacity,
   page_map.remote_frees = reinterpret_cast<RemoteFrees*>(remote_frees_.begin);
   page_map.heaps = reinterpret_cast<ThreadHeap*>(heaps_.begin);
   page_map.base = memory_.begin;
+  page_map.pages_per_os_page = std::max(os::page_bytes() / page_bytes, std::size_t{1});
   lowest_block.store(memory_.begin, std::memory_order_relaxed);
   capacity_ = capacity;
   heap_capacity_ = heap_capacity;
@@ -113,6 +114,7 @@ bool AddressRange::take(std::size_t pages) noexcept {
 
 // By a step, or half of that, and so on, down to the needed pages.
 bool AddressRange::extend_by_steps(std::size_t pages) noexcept {
+  pages = align_up(pages, page_map.pages_per_os_page);
   if (pages > capacity_) return false;
   const std::size_t left = capacity_ - pages_;
   const std::size_t needed = pages - pages_;

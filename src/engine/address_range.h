@@ -25,7 +25,7 @@ class AddressRange {
   // Makes sure that the first `pages` have addresses, and elements in all tables; false, and
   // perhaps true some other time, if the system refuses.
   bool extend(std::size_t pages) noexcept;
-  // Such pages.
+  // Such pages; whole OS pages.
   std::size_t pages() const noexcept { return pages_; }
   // Gives back all beyond the first `pages`, none of which has been used.
   void shrink(std::size_t pages) noexcept;

@@ -1,5 +1,8 @@
 #include "engine/large_blocks.h"
 
+#include <algorithm>
+#include <cstring>
+
 #include "base/check.h"
 #include "base/event_counts.h"
 #include "engine/huge_page_probe.h"
@@ -14,6 +17,8 @@ namespace {
 
 // From here on, giving pages another address is cheaper than copying them.
 constexpr std::size_t min_move_bytes = std::size_t{256} << 10;
+
+constexpr std::size_t min_move_pages = pages_for(min_move_bytes);
 
 // Each move may cut mappings into more pieces, of which a process may have about 65,000.
 constexpr std::uint32_t max_moves = 8192;
@@ -46,6 +51,19 @@ bool take_from_map(const void* p) noexcept {
 
 bool begins_page(const void* p) noexcept { return address_of(p) % page_bytes == 0; }
 
+// A block of memory of the page heap.
+[[gnu::noinline]] void* allocate_from_page_heap(std::size_t pages, std::size_t multiple,
+                                                bool* zeroed) noexcept {
+  // Whole OS pages can be moved, and given back.
+  if (pages >= min_move_pages) multiple = std::max(multiple, page_map.pages_per_os_page);
+  Span* const span = allocate_span(pages, multiple, 0);
+  if (span == nullptr) return out_of_memory();
+  if constexpr (counting) count_event(Event::large_allocations);
+  if (span->zeroed) choose_page_size(*span, multiple);
+  if (zeroed != nullptr) *zeroed = span->zeroed;
+  return begin_block(*span, pages);
+}
+
 }  // namespace
 
 void* allocate_large(std::size_t bytes, std::size_t alignment, bool* zeroed) noexcept {
@@ -59,12 +77,7 @@ void* allocate_large(std::size_t bytes, std::size_t alignment, bool* zeroed) noe
       return begin_block(*cached, pages);
     }
   }
-  Span* const span = allocate_span(pages, multiple, 0);
-  if (span == nullptr) return out_of_memory();
-  if constexpr (counting) count_event(Event::large_allocations);
-  if (span->zeroed) choose_page_size(*span, multiple);
-  if (zeroed != nullptr) *zeroed = span->zeroed;
-  return begin_block(*span, pages);
+  return allocate_from_page_heap(pages, multiple, zeroed);
 }
 
 void release_large(void* p, PageMapEntry entry) noexcept {
@@ -93,17 +106,20 @@ void* move_large(void* p, std::size_t bytes) noexcept {
   Span& old = span_of(p);
   const std::size_t old_bytes = usable_large(p);
   if (old_bytes < min_move_bytes || bytes <= old_bytes || bytes > address_limit) return nullptr;
-  if (moves.load(std::memory_order_relaxed) >= max_moves) return nullptr;
+  if (moves.load(std::memory_order_relaxed) >= max_moves || !os::can_move_pages()) return nullptr;
+  const std::size_t os_multiple = page_map.pages_per_os_page;
+  if (first_page_of(&old) % os_multiple != 0) return nullptr;  // a short block that has grown
   // A block that grows once tends to grow again: half as much again as address space.
   const std::size_t pages = pages_for(bytes);
-  const auto allocate_clean = [](std::size_t count) {
-    return page_heap.allocate(count, 1, 0, PageHeap::From::clean);
+  const auto allocate_clean = [os_multiple](std::size_t count) {
+    return page_heap.allocate(count, os_multiple, 0, PageHeap::From::clean);
   };
   Span* span = allocate_clean(pages + pages / 2);
   if (span == nullptr) span = allocate_clean(pages);
   if (span == nullptr) return nullptr;
   note_release(old);
-  if (!os::move_pages(p, memory_of(span), old_bytes)) {
+  const std::size_t moved_bytes = align_down(old_bytes, os_multiple * page_bytes);
+  if (!os::move_pages(p, memory_of(span), moved_bytes)) {
     // The span stays in use for good, and no other will.
     moves.store(max_moves, std::memory_order_relaxed);
     return nullptr;
@@ -111,7 +127,11 @@ void* move_large(void* p, std::size_t bytes) noexcept {
   moves.fetch_add(1, std::memory_order_relaxed);
   if constexpr (counting) count_event(Event::large_moves);
   void* const moved = begin_block(*span, pages);
-  if (take_from_map(p)) page_heap.release_clean(&old);
+  // The rest shares an OS page with what is behind the block.
+  const std::size_t rest = old_bytes - moved_bytes;
+  if (rest != 0) std::memcpy(memory_of(span) + moved_bytes, memory_of(&old) + moved_bytes, rest);
+  if (!take_from_map(p)) return moved;
+  rest == 0 ? page_heap.release_clean(&old) : page_heap.release(&old);
   return moved;
 }
 

@@ -91,6 +91,7 @@ class PageHeap {
 
   std::size_t take_rest_of_huge_page(const Span* span, std::size_t pages) noexcept
       TS_REQUIRES(lock_);
+  bool purge_within(Span* span, std::size_t pages) noexcept TS_REQUIRES(lock_);
   void purge(std::size_t keep_pages, std::size_t min_pages) noexcept TS_REQUIRES(lock_);
   void purge_surplus() noexcept TS_REQUIRES(lock_);
 

@@ -27,7 +27,8 @@ bool PageHeap::commit(std::size_t pages) noexcept {
   std::byte* const begin = memory_of(page_map.spans + committed_);
   std::size_t more = std::min(align_up(pages, pages_per_huge_page), range_.pages()) - committed_;
   if (!os::commit(begin, more * page_bytes)) {
-    more = pages - committed_;  // under a limit, the needed pages may still go
+    // Under a limit, the needed pages may still go.
+    more = align_up(pages, page_map.pages_per_os_page) - committed_;
     if (!os::commit(begin, more * page_bytes)) {
       range_.shrink(range_before);
       return false;

@@ -15,7 +15,7 @@ constexpr std::size_t min_purge_pages = (std::size_t{64} << 10) / page_bytes;
 
 // Takes clean memory behind the span out of the lists, up to the end of a huge page. One that
 // begins in the span may reach so far (huge_page_probe.cpp), and its rest would stay resident.
-// Returns the pages.
+// Returns the pages, with which the span ends where an OS page does, if it takes any.
 std::size_t PageHeap::take_rest_of_huge_page(const Span* span, std::size_t pages) noexcept {
   const std::size_t end_page = first_page_of(span) + pages;
   const std::size_t rest = -(page_map.base / page_bytes + end_page) & (pages_per_huge_page - 1);
@@ -27,29 +27,51 @@ std::size_t PageHeap::take_rest_of_huge_page(const Span* span, std::size_t pages
   Span* const behind = page_map.spans + end_page;
   if (rest == 0 || behind->state != SpanState::free || !behind->zeroed) return 0;
   const std::size_t clean = behind->pages;
-  const std::size_t more = std::min(rest, clean);
+  std::size_t more = std::min(rest, clean);
+  more -= std::min(more, (end_page + more) & (page_map.pages_per_os_page - 1));
+  if (more == 0) return 0;
   clean_.remove(behind);
   if (more != clean) insert(behind + more, clean - more, true);
   return more;
 }
 
-// Gives dirty spans back until about `keep_pages` are left. During the system call, the span is in
-// no list and the lock is free.
+// Gives the OS pages within a span back, which is in no list; the lock is free meanwhile. Where OS
+// pages are longer than the engine's, the ends of the span may share one with its neighbours, and
+// stay dirty. False if the system did not take the pages.
+bool PageHeap::purge_within(Span* span, std::size_t pages) noexcept {
+  const std::size_t begin = first_page_of(span);
+  const std::size_t before = align_up(begin, page_map.pages_per_os_page) - begin;
+  const std::size_t end = align_down(begin + pages, page_map.pages_per_os_page) - begin;
+  Span* const within = span + before;
+  if (before != 0) set_in_use(span, before, SpanState::in_use);
+  set_in_use(within, end - before, SpanState::in_use);
+  if (end != pages) set_in_use(span + end, pages - end, SpanState::in_use);
+  lock_.unlock();
+  const bool discarded = os::discard(memory_of(within), (end - before) * page_bytes);
+  lock_.lock();
+  insert_coalesced(within, end - before, discarded);
+  if (before != 0) insert_coalesced(span, before, false);
+  if (end != pages) insert_coalesced(span + end, pages - end, false);
+  if constexpr (counting) {
+    if (discarded) {
+      count_event(Event::purge_calls);
+      count_event(Event::purged_bytes, (end - before) * page_bytes);
+    }
+  }
+  return discarded;
+}
+
+// Gives dirty spans back until about `keep_pages` are left.
 void PageHeap::purge(std::size_t keep_pages, std::size_t min_pages) noexcept {
+  // So long a span has a whole OS page, wherever it begins.
+  min_pages = std::max(min_pages, 2 * page_map.pages_per_os_page - 1);
   while (dirty_.pages() > keep_pages) {
     Span* const span = dirty_.longest();
     if (span->pages < min_pages) return;
     check(span->state == SpanState::free && !span->zeroed, "a purged span is free and dirty", span);
     dirty_.remove(span);
     const std::size_t pages = span->pages + take_rest_of_huge_page(span, span->pages);
-    set_in_use(span, pages, SpanState::in_use);
-    lock_.unlock();
-    const bool discarded = os::discard(memory_of(span), pages * page_bytes);
-    lock_.lock();
-    insert_coalesced(span, pages, discarded);
-    if (!discarded) return;  // locked in memory, for one
-    if constexpr (counting) count_event(Event::purge_calls);
-    if constexpr (counting) count_event(Event::purged_bytes, pages * page_bytes);
+    if (!purge_within(span, pages)) return;  // locked in memory, for one
   }
 }
 

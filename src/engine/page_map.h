@@ -25,6 +25,7 @@ struct PageMap {
   Span* spans = nullptr;
   RemoteFrees* remote_frees = nullptr;
   ThreadHeap* heaps = nullptr;
+  std::size_t pages_per_os_page = 1;  // 1 also where OS pages are shorter
 };
 inline constinit PageMap page_map;
 

@@ -33,7 +33,7 @@ constinit std::atomic<std::byte*> region{nullptr};
 // How many blocks have to leave slabs until the next sample; relaxed: no data depends on it.
 constinit std::atomic<std::int64_t> left{0};
 // A thread takes a sample; a block that it needs for that is not sampled.
-constinit std::atomic<bool> is_busy{false};
+constinit std::atomic<std::uint32_t> is_busy{0};
 
 std::size_t region_bytes() noexcept { return (2 * slot_count + 1) * os::page_bytes(); }
 
@@ -120,10 +120,10 @@ void* allocate_guarded(const SizeClass& c) noexcept {
   const auto leave = static_cast<std::int64_t>(c.bin_blocks + 1) / 2;
   if (left.fetch_sub(leave, std::memory_order_relaxed) > leave) return nullptr;
   // acquire, release: each sample sees the stores of the one before
-  if (is_busy.exchange(true, std::memory_order_acquire)) return nullptr;
+  if (is_busy.exchange(1, std::memory_order_acquire)) return nullptr;
   left.store(next_interval(sample), std::memory_order_relaxed);
   void* const p = take_sample(c.block_bytes);
-  is_busy.store(false, std::memory_order_release);
+  is_busy.store(0, std::memory_order_release);
   return p;
 }
 
@@ -155,6 +155,6 @@ std::size_t guarded_bytes(const void* p) noexcept {
   return slot != nullptr && slot->is_in_use && slot->block == p ? slot->bytes : 0;
 }
 
-void forget_samples_in_progress() noexcept { is_busy.store(false, std::memory_order_relaxed); }
+void forget_samples_in_progress() noexcept { is_busy.store(0, std::memory_order_relaxed); }
 
 }  // namespace ts::engine

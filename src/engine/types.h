@@ -163,21 +163,20 @@ struct SpanCache {
 };
 
 // Which thread may change a heap's slabs and their lists at the moment (heap_hold.h).
-enum class Holder : std::uint8_t { none, owner, reclaimer };
+enum class Holder : std::uint32_t { none, owner, reclaimer };
 
 struct ThreadHeap;
 
 // The part of a heap that malloc and free read before they know whether the thread has one.
 struct HeapFront {
-  PageMapEntry self = no_owner;         // const: its number as map entries have it
-  Plain<bool> is_abandoned = false;     // abandoned_lock
-  Plain<bool> keeps_bins = false;       // abandoned_lock: abandoned with blocks in its bins
-  Plain<bool> from_fork = false;        // abandoned_lock: by a fork, which may have cut it off
-  bool has_wide_bins = false;           // const: it is one of the first
-  Atomic<bool> busy{false};             // owner: changes a batch; a fork leaves such a heap alone
-  Atomic<Holder> holder{};              // any: which thread holds the heap
-  std::uint8_t checked_class = 0;       // owner: the bin that was looked at last (refill.cpp)
-  Plain<std::uint32_t> kept_pages = 0;  // abandoned_lock: of its slabs, when keeps_bins was set
+  PageMapEntry self = no_owner;      // const: its number as map entries have it
+  Plain<bool> is_abandoned = false;  // abandoned_lock
+  Plain<bool> keeps_bins = false;    // abandoned_lock: abandoned with blocks in its bins
+  Plain<bool> from_fork = false;     // abandoned_lock: by a fork, which may have cut it off
+  bool has_wide_bins = false;        // const: it is one of the first
+  Atomic<bool> busy{false};          // owner: changes a batch; a fork leaves such a heap alone
+  std::uint8_t checked_class = 0;    // owner: the bin that was looked at last (refill.cpp)
+  Atomic<Holder> holder{};           // any: which thread holds the heap
   Plain<ThreadHeap*> next_abandoned = nullptr;  // abandoned_lock
   CacheBin bins[class_count];                   // owner
 };
@@ -187,10 +186,11 @@ struct HeapFront {
 struct TS_CAPABILITY("heap") alignas(64) ThreadHeap : HeapFront {
   Plain<Span*> partial[class_count] = {};        // holder: slabs with blocks to give, by class
   Plain<std::uint32_t> slabs[class_count] = {};  // holder: how many the heap has, by class
-  RemoteBatch batches[batch_count];              // owner
-  SpanCache span_caches[cached_lengths];         // owner: by length
-  alignas(64) Atomic<Span*> ready{nullptr};      // any: slabs with pending frees, a stack
-  Atomic<std::int32_t> reclaimable_pages{0};     // any: a hint, of slabs that wait for a reclaim
+  Plain<std::uint32_t> kept_pages = 0;        // abandoned_lock: of its slabs, as keeps_bins was set
+  RemoteBatch batches[batch_count];           // owner
+  SpanCache span_caches[cached_lengths];      // owner: by length
+  alignas(64) Atomic<Span*> ready{nullptr};   // any: slabs with pending frees, a stack
+  Atomic<std::int32_t> reclaimable_pages{0};  // any: a hint, of slabs that wait for a reclaim
 };
 static_assert(sizeof(ThreadHeap) == 3200);
 

@@ -108,6 +108,8 @@ bool place(void* begin, std::size_t bytes, int protection, int flags) noexcept {
   return placed == begin;
 }
 
+constexpr int moving = MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP;  // Linux 5.7
+
 bool is_zero(const std::byte* page) noexcept {
   return *page == std::byte{0} && std::memcmp(page, page + 1, page_bytes() - 1) == 0;
 }
@@ -206,10 +208,29 @@ bool decommit(void* begin, std::size_t bytes) noexcept {
   return ::mmap(begin, bytes, PROT_NONE, flags, -1, 0) == begin;
 }
 
+// qemu-user forgets that there is memory where pages were moved from, and then discards nothing
+// there, without an error (version 7.2 at least).
+bool can_move_pages() noexcept {
+  enum : std::uint32_t { unknown, yes, no };
+  // relaxed: each thread finds the same
+  static constinit std::atomic<std::uint32_t> known{unknown};
+  if (known.load(std::memory_order_relaxed) == unknown) {
+    const std::size_t page = page_bytes();
+    auto* const from = static_cast<std::byte*>(map(2 * page));
+    if (from == nullptr) return false;
+    const ErrnoKept kept;
+    const bool has_moved = ::mremap(from, page, page, moving, from + page) != MAP_FAILED;
+    *from = std::byte{1};
+    const bool can = has_moved && discard(from, page) && *from == std::byte{0};
+    unmap(from, 2 * page);
+    known.store(can ? yes : no, std::memory_order_relaxed);
+  }
+  return known.load(std::memory_order_relaxed) == yes;
+}
+
 bool move_pages(void* from, void* to, std::size_t bytes) noexcept {
   const ErrnoKept kept;
-  constexpr int flags = MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP;  // Linux 5.7
-  if (::mremap(from, bytes, bytes, flags, to) != MAP_FAILED) return true;
+  if (::mremap(from, bytes, bytes, moving, to) != MAP_FAILED) return true;
   // Before Linux 6.17, a range of several mappings is refused, after `to` was unmapped. From 6.17
   // on each mapping moves by itself, and the process may reach its limit of mappings in between.
   // Pages that moved are copied back. A page that is not zero did not move, and another thread may

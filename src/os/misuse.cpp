@@ -26,7 +26,7 @@ constexpr char where_found[][28] = {
 };
 
 // Relaxed: the first thread reports, and nothing else depends on it.
-constinit std::atomic<bool> told[misuse_kinds];
+constinit std::atomic<std::uint32_t> told[misuse_kinds];
 
 bool goes_on(Misuse kind) noexcept {
   switch (current_options.on_misuse) {
@@ -51,7 +51,7 @@ void report_misuse(Misuse kind, FoundBy found_by, const void* where,
   const auto kind_index = static_cast<std::size_t>(kind);
   const bool aborts = !goes_on(kind);
   if (current_options.on_misuse == OnMisuse::silent) return;
-  const bool is_first = !told[kind_index].exchange(true, std::memory_order_relaxed);
+  const bool is_first = told[kind_index].exchange(1, std::memory_order_relaxed) == 0;
   if (!is_first && !aborts) return;
   const int kept = errno;
   const bool is_late = found_by == FoundBy::a_later_call;

@@ -44,6 +44,9 @@ bool map_at(void* begin, std::size_t bytes) noexcept;
 // attempt from 0 on gives another address; null is the last.
 void* lonely_address(unsigned attempt, std::size_t bytes) noexcept;
 
+// Whether the system moves pages as move_pages() promises; tried once, on memory of its own.
+bool can_move_pages() noexcept;
+
 // Moves the pages of one range of committed memory to another, which reads as zero and has the same
 // length (whole pages, not overlapping). Afterwards the first is still committed, and reads as
 // zero. On failure, the first is as before, and the second must not be touched again.

@@ -24,7 +24,11 @@ namespace {
 using fake_os::Call;
 using fake_os::Event;
 
-constexpr std::size_t page = 4096;
+// The length of OS pages, for the whole of a process. The system's own may be shorter.
+const std::size_t page = [] {
+  const char* const wanted = std::getenv("TS_FAKE_PAGE_BYTES");
+  return wanted != nullptr ? std::strtoul(wanted, nullptr, 10) : std::size_t{4096};
+}();
 constexpr std::size_t break_region_bytes = std::size_t{256} << 20;
 constexpr std::size_t guard_bytes = std::size_t{1} << 20;
 
@@ -53,6 +57,17 @@ struct State {
 State& state() {
   static auto* const the_state = new State;
   return *the_state;
+}
+
+// A mapping where the system likes, at a multiple of `page`.
+void* map_pages(std::size_t bytes, int protection, int flags) {
+  void* const answer = ::mmap(nullptr, bytes + page, protection, flags, -1, 0);
+  if (answer == MAP_FAILED) return answer;
+  auto* const begin = static_cast<std::byte*>(answer);
+  const std::size_t before = -address_of(begin) & (page - 1);
+  if (before != 0) ::munmap(begin, before);
+  ::munmap(begin + before + bytes, page - before);
+  return begin + before;
 }
 
 // Asks the test whether to refuse this call.
@@ -147,8 +162,9 @@ bool remove_range(std::byte* begin, std::size_t bytes) {
 std::byte* map_range(Call call, void* begin, std::size_t bytes, int protection) {
   if (bytes == 0 || bytes % page != 0 || address_of(begin) % page != 0) std::abort();
   if (is_refused(call, begin, bytes)) return nullptr;
-  void* answer =
-      ::mmap(begin, bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  constexpr int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+  void* answer = begin == nullptr ? map_pages(bytes, protection, flags)
+                                  : ::mmap(begin, bytes, protection, flags, -1, 0);
   if (answer != MAP_FAILED && begin != nullptr && answer != begin) {
     ::munmap(answer, bytes);
     answer = MAP_FAILED;
@@ -191,8 +207,8 @@ void reset(std::size_t break_offset) {
   s.has_one_thread = false;
   s.explained_refusals = 0;
   s.misuses.clear();
-  void* const region = ::mmap(nullptr, break_region_bytes + guard_bytes, PROT_NONE,
-                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* const region = map_pages(break_region_bytes + guard_bytes, PROT_NONE,
+                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE);
   if (region == MAP_FAILED) std::abort();
   s.region = static_cast<std::byte*>(region);
   s.break_end = s.region;
@@ -358,8 +374,7 @@ bool shrink_break(const void* expected_end, std::size_t bytes) noexcept {
 void* map(std::size_t bytes) noexcept {
   if (bytes == 0 || bytes % page != 0) std::abort();  // the contract of os.h
   if (is_refused(Call::map, nullptr, bytes)) return nullptr;
-  void* const begin =
-      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* const begin = map_pages(bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS);
   auto* const granted = begin == MAP_FAILED ? nullptr : static_cast<std::byte*>(begin);
   const std::lock_guard guard{state().mutex};
   if (granted != nullptr) state().mapped[granted] = bytes;
@@ -368,6 +383,7 @@ void* map(std::size_t bytes) noexcept {
 }
 
 bool unmap(void* begin, std::size_t bytes) noexcept {
+  if (bytes == 0 || bytes % page != 0 || address_of(begin) % page != 0) std::abort();
   if (is_refused(Call::unmap, begin, bytes)) return false;
   const std::lock_guard guard{state().mutex};
   auto* const first = static_cast<std::byte*>(begin);
@@ -420,8 +436,11 @@ void* lonely_address(unsigned attempt, std::size_t) noexcept {
   return attempt < state().lonely_addresses ? reinterpret_cast<void*>(first[attempt]) : nullptr;
 }
 
+bool can_move_pages() noexcept { return true; }
+
 // By copying, so that sanitizers follow.
 bool move_pages(void* from, void* to, std::size_t bytes) noexcept {
+  if (address_of(from) % page != 0) std::abort();
   if (!is_granted_within(Call::move_pages, to, bytes)) {
     ::mprotect(to, bytes, PROT_NONE);  // nobody's: not to be touched again
     return false;

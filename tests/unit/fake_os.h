@@ -3,7 +3,8 @@
 // the break is a private one, so that no other part of the program moves it. Memory beyond the
 // break is inaccessible, so that a heap that touches what it gave back dies. The clock stands still
 // until a test sets it, and a misuse is noted instead of reported. Locks, thread ends and aborts
-// are real. It refuses to guess when to fail: a test says so.
+// are real. OS pages have 4 KiB, or TS_FAKE_PAGE_BYTES of the environment. It refuses to guess when to
+// fail: a test says so.
 #pragma once
 
 #include <cstddef>

@@ -190,12 +190,13 @@ TS_ENGINE_TEST(AddressRange, StepsAreHalvedUntilTheyAreGranted) {
   EXPECT_LE(range.pages(), before + 1000);
   // The last try is for exactly what is needed.
   const std::size_t now = range.pages();
+  const std::size_t more = align_up(3, pages_per_os_page());
   fake_os::refuse_if(
-      [&](const Request& r) { return r.call == Call::reserve_at && r.bytes > 3 * page_bytes; });
+      [&](const Request& r) { return r.call == Call::reserve_at && r.bytes > more * page_bytes; });
   EXPECT_TRUE(range.extend(now + 3));
-  EXPECT_EQ(range.pages(), now + 3);
-  EXPECT_FALSE(range.extend(now + 7));
-  EXPECT_EQ(range.pages(), now + 3);
+  EXPECT_EQ(range.pages(), now + more);
+  EXPECT_FALSE(range.extend(now + more + 5));
+  EXPECT_EQ(range.pages(), now + more);
   EXPECT_TRUE(range.extend(now)) << "these are there";
 }
 
@@ -206,7 +207,8 @@ TS_ENGINE_TEST(AddressRange, HeapsGoByStepsOrOneByOne) {
   const std::size_t after_one = fake_os::range_bytes();
   ASSERT_TRUE(range.add_heap(2));
   EXPECT_EQ(fake_os::range_bytes(), after_one);
-  fake_os::refuse_if([](const Request& r) { return r.call == Call::map_at && r.bytes > 4 * 4096; });
+  fake_os::refuse_if(
+      [](const Request& r) { return r.call == Call::map_at && r.bytes > 4 * os::page_bytes(); });
   for (std::uint32_t number = 3; number < 60; ++number) ASSERT_TRUE(range.add_heap(number));
   EXPECT_FALSE(range.add_heap(AddressRange::max_heaps + 1));
 }

@@ -16,6 +16,7 @@
 #include "engine/engine.h"
 #include "engine/new_heap.h"
 #include "engine/remote_frees.h"
+#include "os/os.h"
 #include "unit/fake_os.h"
 
 namespace ts::testing {
@@ -49,6 +50,13 @@ void in_child(Body body) {
   static void suite##_##name()
 
 namespace ts::testing {
+
+// How many of the engine's pages an OS page has; 1 where that is shorter.
+inline std::size_t pages_per_os_page() {
+  return os::page_bytes() <= engine::page_bytes ? 1 : os::page_bytes() / engine::page_bytes;
+}
+// A free span of fewer pages may lack a whole OS page, and is not purged.
+inline std::size_t least_purged_pages() { return 2 * pages_per_os_page() - 1; }
 
 // No part of the engine has a fault.
 inline void expect_sound(const char* when = "") {

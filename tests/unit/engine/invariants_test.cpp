@@ -63,8 +63,9 @@ struct Whole {
     for (ThreadHeap* const owner : {&other, &first_abandoned, &last_abandoned})
       allocate(*owner, 48);
     large = &span_of(allocate(heap, 200'000));
-    void* const big = allocate(heap, 300'000);
-    void* const next = allocate(heap, 400'000);
+    const std::size_t at_os_pages = 4 * page_bytes;
+    void* const big = allocate(heap, 20 * page_bytes, at_os_pages);
+    void* const next = allocate(heap, 24 * page_bytes);
     allocate(heap, 100'000);
     void* const cached = allocate(heap, 3 * page_bytes);
     release(heap, cached);

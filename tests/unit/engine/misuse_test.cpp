@@ -138,7 +138,7 @@ TS_ENGINE_TEST(SampledGuard, ABlockEndsWhereItsPageEnds) {
   ASSERT_NE(p, nullptr);
   const std::size_t bytes = engine.bytes_of(p);
   EXPECT_EQ(bytes, engine::size_classes[class_for(100)].block_bytes);
-  EXPECT_EQ(address_of(p + bytes) % 4096, 0U);
+  EXPECT_EQ(address_of(p + bytes) % os::page_bytes(), 0U);
   std::memset(p, 1, bytes);
   EXPECT_TRUE(engine.is_block(p, FoundBy::realloc));
   EXPECT_EQ(engine.usable_size(p), bytes);
@@ -150,7 +150,7 @@ TS_ENGINE_TEST(SampledGuard, ABlockEndsWhereItsPageEnds) {
   const std::vector<fake_os::Event> events = fake_os::take_events();
   ASSERT_EQ(events.size(), 1U);
   EXPECT_EQ(events[0].call, fake_os::Call::withdraw);
-  EXPECT_EQ(events[0].begin, p + bytes - 4096);
+  EXPECT_EQ(events[0].begin, p + bytes - os::page_bytes());
   EXPECT_EQ(engine::guarded_bytes(p), 0U);
   expect_no_misuse();
   expect_sound();
@@ -213,8 +213,9 @@ TS_ENGINE_TEST(SampledGuard, LargerBlocksThanAPageAreNotSampled) {
   ThreadHeap& heap = make_heap();
   const As as{heap};
   current_options.guard_sample = 1;
+  const std::size_t bytes = os::page_bytes() + 1;  // a large block, if not of a slab
   for (int i = 0; i < 100; ++i)
-    ASSERT_NE(engine::entry_of(engine::Engine{}.allocate(5000, 16)), 0U);
+    ASSERT_NE(engine::entry_of(engine::Engine{}.allocate(bytes, 16)), 0U);
 }
 
 TS_ENGINE_TEST(SampledGuard, WithoutMemoryABlockIsNotSampled) {
@@ -224,8 +225,9 @@ TS_ENGINE_TEST(SampledGuard, WithoutMemoryABlockIsNotSampled) {
   engine::Engine engine;
   fake_os::refuse_if([](const fake_os::Request& r) { return r.call == fake_os::Call::reserve; });
   for (int i = 0; i < 1000; ++i) ASSERT_NE(engine::entry_of(engine.allocate(100, 16)), 0U);
-  fake_os::refuse_if(
-      [](const fake_os::Request& r) { return r.call == fake_os::Call::commit && r.bytes == 4096; });
+  fake_os::refuse_if([](const fake_os::Request& r) {
+    return r.call == fake_os::Call::commit && r.bytes == os::page_bytes();
+  });
   for (int i = 0; i < 1000; ++i) ASSERT_NE(engine::entry_of(engine.allocate(100, 16)), 0U);
   fake_os::refuse_nothing();
   void* const p = sample(100);
