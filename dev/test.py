@@ -50,12 +50,14 @@ FAILURE_LINES_SHOWN = 20
 @dataclass(frozen=True)
 class Build:
     """A preset, what of it is built, and which of its tests run: those with a name that matches a
-    regular expression, and without a label that another one matches."""
+    regular expression, and without a label that another one matches. Without one of its tools,
+    files each with the package that has it, it is skipped."""
 
     preset: str
     targets: tuple[str, ...] = ("all",)
     tests: str = "."
     without: str = "^$"
+    tools: tuple[tuple[str, str], ...] = ()
 
 
 RELEASE = Build("release", without="^(every_fit|long)$")
@@ -79,7 +81,35 @@ CHOSEN = (
 # `asan` checks for undefined behaviour as well, so `ubsan` has nothing to add; and it asserts what
 # `debug` does of the classic heaps, but a sanitizer's malloc leaves no room for drop-in libraries:
 # `debug` adds the tests under those, of each strategy with one fit. `tsan` says nothing of programs
-# without threads.
+# without threads. Other machines run under qemu-user, many times slower: the engine and the
+# hardened heap. It ignores limits on address space (`scarcity`), counts its own memory as the
+# program's (`threads`), and starts no thread in the child of a threaded process (`fork`).
+EMULATED_TARGETS = (
+    "tsmalloc",
+    "tsmalloc-secure",
+    "conformance_suite",
+    "stress-engine",
+    "stress-secure",
+    "instruction_calls",
+)
+EMULATED_TESTS = (
+    r"^conformance\.(basics|calloc|realloc|aligned|limits|rules|usable_size|extension|extension_cxx"
+    r"|sized_free|reports|libc_callers|signals|startup|torture|plugins|operators"
+    r"|replaced_operators|process_exit)\.(tsmalloc|secure)$"
+    r"|^stress\.(engine|secure)$|^instructions$"
+)
+
+
+def emulated(preset: str, machine: str) -> Build:
+    """The build for another machine, by Debian's cross compiler."""
+    tools = (
+        (f"/usr/bin/{machine}-linux-gnu-g++", f"g++-{machine}-linux-gnu"),
+        (f"/usr/bin/qemu-{machine}", "qemu-user"),
+        ("/usr/src/googletest", "googletest"),
+    )
+    return Build(preset, EMULATED_TARGETS, EMULATED_TESTS, tools=tools)
+
+
 ALL = (
     Build("release"),
     Build(
@@ -102,6 +132,7 @@ ALL = (
     ),
     Build("asan"),
     Build("musl", ("tests_musl",)),
+    emulated("arm64", "aarch64"),
     Build(
         "tsan",
         ("tests_unit", "tests_property", "tests_stress", "tests_tools_replay"),
@@ -227,6 +258,10 @@ def quote(lines: Iterable[str]) -> str:
 def build_and_test(build: Build) -> Iterator[Stage]:
     """Configures and builds a preset and runs its tests. (make's set-up has built `release`.)"""
     preset = build.preset
+    for file, package in build.tools:
+        if not Path(file).exists():
+            print(f"skip {preset}: it needs {package}", flush=True)
+            return
     if preset != "release":
         yield Stage(f"{preset} configure", ["cmake", "--preset", preset])
         yield Stage(

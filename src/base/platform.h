@@ -7,8 +7,7 @@
 #include <cstdint>
 
 #if !defined(__linux__) || !defined(__LP64__)
-#error \
-    "tsmalloc is written for 64-bit Linux: block tags and packed links assume 48-bit user addresses"
+#error "tsmalloc is written for 64-bit Linux: packed links assume user addresses of 48 bits at most"
 #endif
 
 // Debug level (src/README.md): 0 checks misuse alone, and 1 invariants where a structure changes
@@ -60,32 +59,51 @@ inline constexpr bool constructors_have_arguments = false;
 inline constexpr std::size_t cache_line_bytes = 128;
 
 // User addresses end below this (without an explicit hint the kernel hands out no higher ones,
-// five-level paging or not).
-inline constexpr std::uintptr_t address_limit = std::uintptr_t{1} << 47;
+// five-level paging or not). A kernel may have fewer.
+#if defined(__aarch64__)
+inline constexpr unsigned address_bits = 48;
+#else
+inline constexpr unsigned address_bits = 47;
+#endif
+inline constexpr std::uintptr_t address_limit = std::uintptr_t{1} << address_bits;
+
+// No kernel of this kind of machine has longer pages. (How long they are, os::page_bytes() asks.)
+#if defined(__aarch64__)
+inline constexpr std::size_t max_os_page_bytes = std::size_t{64} << 10;
+#else
+inline constexpr std::size_t max_os_page_bytes = std::size_t{4} << 10;
+#endif
+
+// gcc, before version 15 at least, needs help to compare with memory in one instruction. Machines
+// that load first have no such instruction.
+#if defined(__x86_64__) && !defined(__clang__) && !defined(__SANITIZE_THREAD__)
+#define TS_X86_ASM 1
+#else
+#define TS_X86_ASM 0
+#endif
 
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 
-// Whether a value is below a limit that is read relaxed. gcc, before version 15 at least, compares
-// with an atomic object in two instructions where one will do, and free() has none to spare.
+// Whether a value is below a limit that is read relaxed.
 inline bool is_below(std::size_t value, const std::atomic<std::size_t>& limit) noexcept {
-#if defined(__clang__) || defined(__SANITIZE_THREAD__)
-  return value < limit.load(std::memory_order_relaxed);
-#else
+#if TS_X86_ASM
   bool below;
   __asm__("cmp %[limit], %[value]" : "=@ccb"(below) : [value] "r"(value), [limit] "m"(limit));
   return below;
+#else
+  return value < limit.load(std::memory_order_relaxed);
 #endif
 }
 
 // Takes one from a number; true if it is negative then. gcc computes the address first if the
 // result is asked for.
 inline bool falls_below_zero(std::int32_t& number) noexcept {
-#if defined(__clang__) || defined(__SANITIZE_THREAD__)
-  return --number < 0;
-#else
+#if TS_X86_ASM
   bool is_negative;
   __asm__("subl $1, %[number]" : [number] "+m"(number), "=@ccs"(is_negative));
   return is_negative;
+#else
+  return --number < 0;
 #endif
 }
 
@@ -99,6 +117,14 @@ inline Integer unrelated(Integer value) noexcept {
 static_assert(sizeof(void*) == 8);
 
 // Tells the processor that this is a spin loop.
-inline void spin_pause() noexcept { __builtin_ia32_pause(); }
+inline void spin_pause() noexcept {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  __asm__ volatile("isb");  // waits about as long as x86's pause; most cores ignore `yield`
+#elif defined(__riscv)
+  __asm__ volatile(".insn i 0x0f, 0, x0, x0, 0x010");  // `pause`, and no operation to older cores
+#endif
+}
 
 }  // namespace ts

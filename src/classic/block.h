@@ -31,8 +31,8 @@ namespace ts::classic {
 inline constexpr std::size_t granule_bytes = 16;
 inline constexpr std::size_t tag_bytes = 8;
 inline constexpr std::size_t min_block_bytes = 32;  // tag, two links, footer
-inline constexpr std::size_t max_block_bytes = std::size_t{1}
-                                               << 37;  // 128 GiB; free blocks may be larger
+// 128 GiB, or 32 GiB where addresses have 48 bits (free_tree.h); free blocks may be larger.
+inline constexpr std::size_t max_block_bytes = std::size_t{1} << (3 + 2 * (64 - address_bits));
 inline constexpr std::uint32_t max_owner = (1U << 20) - 1;
 
 // The size of the block that serves a request, or 0 if the request can never be served.

@@ -4,9 +4,10 @@
 // against the hash. A fit chooses among the blocks (fit.h), an Order sorts them.
 //
 // Two links and, if the order is augmented, the largest block size of the subtree must fit into 16
-// bytes. So the least block has 32 bytes for every fit, and fits are comparable. Addresses end
-// below 2^47; the upper 17 bits of each of the two words hold one half of a 34-bit size in units of
-// 16. Sizes beyond that count as the greatest such size, which exceeds every request.
+// bytes. So the least block has 32 bytes for every fit, and fits are comparable. Where addresses
+// have 47 bits, the upper 17 bits of each of the two words hold one half of a 34-bit size in units
+// of 16; with 48 bits it is 16, and 32. Sizes beyond that count as the greatest such size, which
+// exceeds every request.
 //
 //   link_word(0):  [ largest, upper 17 bits ][ left,  47 bits ]
 //   link_word(1):  [ largest, lower 17 bits ][ right, 47 bits ]
@@ -113,11 +114,9 @@ class FreeTree {
   }
 
  private:
-  static constexpr int address_bits = 47;
-  static constexpr int half_bits = 64 - address_bits;
+  static constexpr unsigned half_bits = 64 - address_bits;
   static constexpr std::uint64_t address_mask = (std::uint64_t{1} << address_bits) - 1;
   static constexpr std::uint64_t max_granules = (std::uint64_t{1} << (2 * half_bits)) - 1;
-  static_assert(address_limit == std::uint64_t{1} << address_bits);
   static_assert(max_block_bytes <= max_granules * granule_bytes);
 
   // A plain tree's words hold nothing but the address.

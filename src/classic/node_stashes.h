@@ -29,10 +29,10 @@ class NodeStashes {
       return align_up(sizeof(ThreadState), os::page_bytes());
     }
 
-    NodePool::Stash stash;           // own
-    std::atomic<bool> busy{false};   // own; read in the child of a fork
-    std::atomic<bool> in_use{true};  // any: claimed by exchange, so one thread has it
-    ThreadState* next = nullptr;     // const after it was pushed
+    NodePool::Stash stash;                 // own
+    std::atomic<bool> busy{false};         // own; read in the child of a fork
+    std::atomic<std::uint32_t> in_use{1};  // any: claimed by exchange, so one thread has it
+    ThreadState* next = nullptr;           // const after it was pushed
   };
 
  public:
@@ -86,7 +86,7 @@ class NodeStashes {
       if (state->busy.load(std::memory_order_relaxed)) state->stash = {};
       state->busy.store(false, std::memory_order_relaxed);
       pool_.share_all(state->stash);
-      state->in_use.store(false, std::memory_order_relaxed);
+      state->in_use.store(0, std::memory_order_relaxed);
     }
   }
 
@@ -108,8 +108,8 @@ class NodeStashes {
     for (ThreadState* state = all_.load(std::memory_order_acquire); state != nullptr;
          state = state->next) {
       // acquire: pairs with the release in retire(); sees the stash that the last thread left
-      if (!state->in_use.load(std::memory_order_relaxed) &&
-          !state->in_use.exchange(true, std::memory_order_acquire))
+      if (state->in_use.load(std::memory_order_relaxed) == 0 &&
+          state->in_use.exchange(1, std::memory_order_acquire) == 0)
         return state;
     }
     void* const memory = os::map(ThreadState::mapped_bytes());
@@ -126,7 +126,7 @@ class NodeStashes {
     auto* const stashes = static_cast<NodeStashes*>(self);
     auto* const state = static_cast<ThreadState*>(thread_state);
     stashes->pool_.share_all(state->stash);
-    state->in_use.store(false, std::memory_order_release);
+    state->in_use.store(0, std::memory_order_release);
   }
 
   NodePool& pool_;

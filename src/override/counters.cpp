@@ -102,7 +102,7 @@ constinit char folder[max_folder_bytes] = {};  // empty: no reports
 constinit std::uint64_t process = 0;
 
 // Whether a thread writes a report, or looks at the heap for one.
-constinit std::atomic<bool> is_busy{false};
+constinit std::atomic<std::uint32_t> is_busy{0};
 constinit bool is_reported = false;  // is_busy
 
 // Measures at the last picture, or at the end; is_busy.
@@ -115,10 +115,10 @@ class Report {
  public:
   // Waits for its turn, unless a signal handler may have interrupted a report of this thread.
   explicit Report(bool waits) noexcept : errno_{errno} {
-    while (!(is_mine_ = !is_busy.exchange(true, std::memory_order_acquire)) && waits) spin_pause();
+    while (!(is_mine_ = is_busy.exchange(1, std::memory_order_acquire) == 0) && waits) spin_pause();
   }
   ~Report() {
-    if (is_mine_) is_busy.store(false, std::memory_order_release);
+    if (is_mine_) is_busy.store(0, std::memory_order_release);
     errno = errno_;
   }
   Report(const Report&) = delete;

@@ -176,8 +176,12 @@ static int run_apart(char* program, const Check* check) {
   posix_spawnattr_init(&attributes);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
   char* arguments[] = {program, (char*)check->name, NULL};
+  char* const emulator = getenv("CHECK_EMULATOR");
+  char* emulated[] = {emulator, getenv("CHECK_MACHINE"), program, (char*)check->name, NULL};
+  // The kernel cannot run a program of another machine, but its emulator (tests/machines/emulate).
   pid_t child = 0;
-  const int error = posix_spawn(&child, "/proc/self/exe", NULL, &attributes, arguments, environ);
+  const int error = posix_spawn(&child, emulator == NULL ? "/proc/self/exe" : emulator, NULL,
+                                &attributes, emulator == NULL ? arguments : emulated, environ);
   posix_spawnattr_destroy(&attributes);
   check_name = check->name;
   if (error != 0) {

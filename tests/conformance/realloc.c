@@ -188,7 +188,9 @@ static void calloc_clears_whatever_was_there(void) {
       const size_t kept = slots[slot].bytes < bytes ? slots[slot].bytes : bytes;
       block = realloc(block, bytes);
       REQUIRE(block != NULL, "realloc to %zu is null", bytes);
-      EXPECT(kept == 0 || (block[0] == -1 && block[kept / 2] == -1 && block[kept - 1] == -1),
+      const char filled = (char)0xff;  // -1, or 255 where char has no sign
+      EXPECT(kept == 0 ||
+                 (block[0] == filled && block[kept / 2] == filled && block[kept - 1] == filled),
              "realloc to %zu bytes lost some", bytes);
     } else {
       free(block);

@@ -57,6 +57,8 @@ constexpr char compiler[] =
         "-x86_64"
 #elif defined __aarch64__
         "-aarch64"
+#elif defined __riscv
+    "-riscv64"
 #else
     "-other"
 #endif

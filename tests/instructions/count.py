@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Instructions of the engine's paths, and the size of its text, against those in counts.toml.
 
-    count.py CALLS LIBRARY [--update] [--paths]
+    count.py CALLS LIBRARY [--emulator COMMAND] [--update] [--paths]
 
 CALLS is the program that makes the calls (calls.cpp), LIBRARY the release build's libtsmalloc.so.
 callgrind runs one under the other and counts, for each call, the instructions inside the library:
 neither the load of the machine nor its caches matter, nor what libc does for it (memset, say).
+Programs of another machine run under COMMAND, qemu-user that steps and logs each instruction.
 More than counts.toml has is an error; less is reported, so that the file is lowered. --update
 rewrites the numbers of this compiler, --paths prints which functions the instructions are of.
 
@@ -24,7 +25,7 @@ import sys
 import tempfile
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -143,6 +144,60 @@ def callgrind(calls: Path, library: Path) -> str:
         return out.read_text(errors="replace")
 
 
+class Emulated:
+    """Counts each call of a case in qemu's log of single instructions. A case's callees have no
+    names in it, since qemu knows the symbols of the program alone."""
+
+    INSTRUCTION = re.compile(r"Trace (\d+): \S+ \[\w+/(\w+)/\w+/\w+\] (\S*)")
+
+    def __init__(self, library: Path) -> None:
+        self.library = library
+        self.code = range(0)
+        self.file = ""  # as the system numbers it, once it is open
+        self.calls: dict[str, tuple[str, Call]] = {}  # by thread
+        self.found: dict[str, Series] = {}
+
+    def note_system_call(self, line: str) -> None:
+        if opened := re.search(r'openat\(.*"(.*)".*\) = (\d+)$', line):
+            self.file = opened[2] if Path(opened[1]).name == self.library.name else ""
+        elif self.file and (mapped := re.search(r"mmap\((.*)\) = (0x\w+)$", line)):
+            _, length, access, _, file, offset = mapped[1].split(",")
+            if file == self.file and "PROT_EXEC" in access and offset == "0":
+                self.code = range(int(mapped[2], 16), int(mapped[2], 16) + int(length))
+
+    def note_instruction(self, thread: str, at: int, symbol: str) -> None:
+        name, call = self.calls.get(thread, ("", Call()))
+        if symbol and symbol != name:  # of the program: a case, or what calls them
+            if name.startswith("case_") and total(call):
+                self.found.setdefault(name.removeprefix("case_"), []).append(call)
+            self.calls[thread] = symbol, Call()
+        elif at in self.code:
+            call[f"{at - self.code.start:#x}"] += 1
+
+    def read(self, log: Iterable[str]) -> dict[str, Series]:
+        for line in log:
+            if instruction := self.INSTRUCTION.match(line):
+                thread, at, symbol = instruction.groups()
+                self.note_instruction(thread, int(at, 16), symbol)
+            else:
+                self.note_system_call(line)
+        return self.found
+
+
+def emulate(calls: Path, library: Path, emulator: Sequence[str]) -> dict[str, Series]:
+    """The calls of each case under an emulator, in their order."""
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "log"
+        run(
+            [*emulator, calls],
+            LD_PRELOAD=str(library),
+            LD_BIND_NOW="1",
+            EMULATOR_OPTIONS=f"-singlestep -strace -d nochain,exec -D {log}",
+        )
+        with log.open(errors="replace") as lines:
+            return Emulated(library).read(lines)
+
+
 def series_of(dumps: str, library: Path) -> dict[str, Series]:
     """The calls of each case, in their order. Costs of callees are lines behind `calls=`."""
     found: dict[str, Series] = {}
@@ -176,15 +231,20 @@ def sizes(library: Path) -> dict[str, int]:
     return {"bytes of code": int(sections[".text"]), "bytes of text": int(loaded)}
 
 
-def measure(calls: Path, library: Path) -> tuple[dict[str, int], dict[str, Call]]:
+def measure(
+    calls: Path, library: Path, emulator: Sequence[str]
+) -> tuple[dict[str, int], dict[str, Call]]:
     """The numbers by name, and where those of calls are spent."""
-    series = series_of(callgrind(calls, library), library)
+    if emulator:
+        series = emulate(calls, library, emulator)
+    else:
+        series = series_of(callgrind(calls, library), library)
     paths: dict[str, Call] = {}
     for wanted in MEASURES:
         call = wanted.choose(series[wanted.case]) if wanted.case in series else Counter()
         if total(call) == 0:
             raise CountError(
-                f"callgrind saw no call of case_{wanted.case} enter {library.name}: is the library "
+                f"no call of case_{wanted.case} entered {library.name}: is the library "
                 "preloaded, and are the cases in calls.cpp functions of their own?"
             )
         paths[wanted.name] = call
@@ -222,22 +282,25 @@ def show_paths(paths: dict[str, Call]) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(usage="count.py CALLS LIBRARY [--update] [--paths]")
+    parser = argparse.ArgumentParser(
+        usage="count.py CALLS LIBRARY [--emulator COMMAND] [--update] [--paths]"
+    )
     parser.add_argument("calls", type=Path)
     parser.add_argument("library", type=Path)
+    parser.add_argument("--emulator", type=str.split, default=[])
     parser.add_argument("--counts", type=Path, default=COUNTS)
     parser.add_argument("--update", action="store_true")
     parser.add_argument("--paths", action="store_true")
     options = parser.parse_args(arguments)
-    if shutil.which("valgrind") is None:
+    if not options.emulator and shutil.which("valgrind") is None:
         print("skipped: callgrind counts the instructions; install valgrind (apt-get)")
         return SKIPPED
-    compiler = run([options.calls, "--compiler"]).strip()
+    compiler = run([*options.emulator, options.calls, "--compiler"]).strip()
     counts = tomllib.loads(options.counts.read_text()) if options.counts.exists() else {}
     if compiler not in counts and not options.update:
         print(f"skipped: {options.counts.name} has no numbers of {compiler}; --update adds them")
         return SKIPPED
-    measured, paths = measure(options.calls, options.library)
+    measured, paths = measure(options.calls, options.library, options.emulator)
     if options.paths:
         show_paths(paths)
     if options.update:

@@ -31,6 +31,7 @@ std::uint64_t milliseconds_passed = 0;
 
 // The system itself.
 long ask(long number, long a = 0, long b = 0, long c = 0, long d = 0, long e = 0, long f = 0) {
+#if defined __x86_64__
   long result = 0;
   asm volatile(
       "mov %5, %%r10\n\t"
@@ -41,6 +42,24 @@ long ask(long number, long a = 0, long b = 0, long c = 0, long d = 0, long e = 0
       : "a"(number), "D"(a), "S"(b), "d"(c), "m"(d), "m"(e), "m"(f)
       : "rcx", "r8", "r9", "r10", "r11", "memory");
   return result;
+#else
+#if defined __aarch64__
+  register long r0 asm("x0") = a, r1 asm("x1") = b, r2 asm("x2") = c, r3 asm("x3") = d;
+  register long r4 asm("x4") = e, r5 asm("x5") = f, r8 asm("x8") = number;
+  asm volatile("svc 0"
+               : "+r"(r0)
+               : "r"(r1), "r"(r2), "r"(r3), "r"(r4), "r"(r5), "r"(r8)
+               : "memory");
+#else
+  register long r0 asm("a0") = a, r1 asm("a1") = b, r2 asm("a2") = c, r3 asm("a3") = d;
+  register long r4 asm("a4") = e, r5 asm("a5") = f, r8 asm("a7") = number;
+  asm volatile("ecall"
+               : "+r"(r0)
+               : "r"(r1), "r"(r2), "r"(r3), "r"(r4), "r"(r5), "r"(r8)
+               : "memory");
+#endif
+  return r0;
+#endif
 }
 
 long as_number(const void* p) { return reinterpret_cast<long>(p); }
