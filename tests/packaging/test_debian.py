@@ -113,7 +113,7 @@ def test_what_is_preloaded_serves(machine: Machine) -> None:
         assert mapped == {f"{path}.{__version__.partition('.')[2]}"}
     assert not (machine.root / "etc/ld.so.preload").exists()
     # Here nothing has mounted /proc.
-    without_proc = run("chroot", machine.root, "tsmalloc", "lib")
+    without_proc = run("/usr/sbin/chroot", machine.root, "tsmalloc", "lib")
     assert without_proc == machine.run("tsmalloc lib")
 
 
