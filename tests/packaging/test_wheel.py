@@ -14,6 +14,23 @@ import pytest
 from package_commands import ROOT, artefacts, run, try_to_run
 
 LONG = pytest.mark.long
+EXPERIMENT = """
+name = "tiny"
+title = "A tiny experiment"
+question = "Does an experiment run?"
+program = "bench-search-cost"
+arguments = ["pair", "--free", "{free}", "--operations", "2000"]
+allocators = ["tsmalloc", "glibc"]
+rounds = 3
+
+[[parameter]]
+name = "free"
+values = [100, 500]
+
+[[metric]]
+name = "seconds_each"
+unit = "seconds"
+"""
 CHECKERS = ("auditwheel==6.8.2", "twine==7.0.0")
 
 
@@ -177,6 +194,11 @@ def test_every_verb_works_offline_and_nothing_is_left(
     assert "tsmalloc" in tsmalloc("replay", "-a", "glibc,tsmalloc", "--rounds", "3", "p.tstrace")
     assert "bytes" in tsmalloc("analyze", "p.tstrace")
     tsmalloc("floors", "-a", "glibc,tsmalloc", "--rounds", "3", "p.tstrace")
+
+    (work / "tiny.toml").write_text(EXPERIMENT)
+    assert "seconds_each" in tsmalloc("experiment", "run", "--file", "tiny.toml")
+    benched = ("-a", "glibc,tsmalloc", "--rounds", "3", "--export-json", "b.json")
+    assert "hot-pair" in tsmalloc("bench", "hot-pair", *benched)
 
     pip(environment, python, "uninstall", "--quiet", "--yes", "tsmalloc")
     left = [path for path in environment.rglob("*") if path.name.startswith(("tsmlab", "tsmalloc"))]
