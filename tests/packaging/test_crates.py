@@ -159,7 +159,9 @@ def compilations(commands: list[str]) -> dict[str, set[str]]:
 
 
 # What cargo's and CMake's kinds of builds have beside our own flags.
-OF_BUILD_TYPE = {"-DNDEBUG", "-m64", "-fPIC", "-ffunction-sections", "-fdata-sections"}
+OF_BUILD_TYPE = {
+    *("-DNDEBUG", "-m64", "-march=x86-64", "-fPIC", "-ffunction-sections", "-fdata-sections")
+}
 
 
 @pytest.mark.parametrize(
