@@ -3,10 +3,11 @@
 
     clang_checks.py format [--fix]   clang-format, on all of them
     clang_checks.py threads          the thread safety analysis (TS_REQUIRES and its like), of src/
-    clang_checks.py tidy [FOLDER...] clang-tidy (.clang-tidy), of what the drop-in libraries are of
+    clang_checks.py tidy [--quick]   clang-tidy (.clang-tidy), of what the drop-in libraries are of;
+                                     --quick leaves out the analyzer, and src/override
 
 Their versions disagree, so one is named here. A source that clang-tidy found nothing in is not
-looked at again until its text, a header's or .clang-tidy changes (build/tidy-cache).
+looked at again until its text, a header's or .clang-tidy changes (build/clang-checks).
 Refuses to: use another version than the named one.
 """
 
@@ -18,7 +19,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 VERSION = "16"
@@ -28,7 +29,7 @@ TOOLS = {"format": "clang-format", "threads": "clang++", "tidy": "clang-tidy"}
 PACKAGES = {"clang++": "clang"}
 
 ROOT = Path(__file__).resolve().parents[1]
-CACHE = ROOT / "build" / "tidy-cache"
+CACHE = ROOT / "build" / "clang-checks"
 SUFFIXES = (".h", ".hpp", ".c", ".cpp", ".cc")
 FLAGS = ("-std=c++20", "-Isrc", "-Iinclude")
 CLASHING_FOLDERS = ("src/override", "src/api")  # files with names in common
@@ -65,16 +66,10 @@ def units(folders: Iterable[str]) -> list[str]:
     return [n for n in sources() if n.endswith(".cpp") and n.startswith(tuple(folders))]
 
 
-def passes(command: Sequence[str | Path], text: str = "") -> bool:
-    """Runs a command that reads `text`, and prints what it says if it fails."""
+def passes(command: Sequence[str | Path]) -> bool:
+    """Runs a command and prints what it says if it fails."""
     done = subprocess.run(
-        command,
-        cwd=ROOT,
-        input=text,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
     )
     if done.returncode != 0:
         print(done.stdout, end="", flush=True)
@@ -86,17 +81,31 @@ def format_sources(fix: bool) -> bool:
     return passes([str(tool("clang-format")), *how, *sources()])
 
 
+def together(folder: str) -> Path:
+    """All sources of a folder as one, so that headers, most of the work, are read once."""
+    unit = CACHE / f"{folder.replace('/', '-')}.cpp"
+    CACHE.mkdir(parents=True, exist_ok=True)
+    unit.write_text("".join(f'#include "{ROOT / source}"\n' for source in units([f"{folder}/"])))
+    return unit
+
+
 def analyse_threads(folder: str) -> bool:
-    """With all of the code that debug levels and counted libraries add. The sources of a folder are
-    one translation unit, so that headers are parsed once, if their names do not clash."""
+    """With all of the code that debug levels and counted libraries add."""
     warnings = ("-Wall", "-Wextra", "-Wthread-safety", "-Wthread-safety-beta", "-Werror")
     levels = ("-DTS_DEBUG=3", "-DTS_COUNTING=1")
-    command = [str(tool("clang++")), "-fsyntax-only", *FLAGS, "-I.", *levels, *warnings]
-    in_folder = units([f"{folder}/"])
+    command = (str(tool("clang++")), "-fsyntax-only", *FLAGS, *levels, *warnings)
     if folder in CLASHING_FOLDERS:
-        return all(passes([*command, source]) for source in in_folder)
-    together = "".join(f'#include "{source}"\n' for source in in_folder)
-    return passes([*command, "-x", "c++", "-"], together)
+        return all(passes([*command, source]) for source in units([f"{folder}/"]))
+    return passes([*command, together(folder)])
+
+
+def tidy_quickly(folder: str) -> bool:
+    # The last two speak of sources that stand in one unit.
+    but = ("clang-analyzer-*", "bugprone-suspicious-include", "readability-redundant-declaration")
+    checks = f"--checks={','.join(f'-{check}' for check in but)}"
+    config = f"--config-file={ROOT / '.clang-tidy'}"
+    command = [str(tool("clang-tidy")), "--quiet", config, checks, together(folder)]
+    return passes([*command, "--", *FLAGS, "-DTS_DEBUG=0"])
 
 
 def tidy(source: str) -> bool:
@@ -119,28 +128,35 @@ def tidy(source: str) -> bool:
     return True
 
 
-def in_parallel(check: str, of: Sequence[str]) -> bool:
+def in_parallel(check: Callable[[str], bool], of: Sequence[str], kind: str) -> bool:
     with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        results = list(pool.map({"threads": analyse_threads, "tidy": tidy}[check], of))
-    of_what = "folders" if check == "threads" else "sources"
-    print(f"{check}: {results.count(True)} of {len(results)} {of_what} are clean")
+        results = list(pool.map(check, of))
+    print(f"{results.count(True)} of {len(results)} {kind} are clean")
     return bool(results) and all(results)
 
 
+def runs(check: str, option: str) -> bool:
+    if check == "format":
+        return format_sources(fix=option == "--fix")
+    if check == "threads":
+        folders = sorted({str(Path(source).parent) for source in units(["src/"])})
+        return in_parallel(analyse_threads, folders, "folders")
+    if option == "--quick":
+        quick = [folder for folder in TIDY_FOLDERS if folder not in CLASHING_FOLDERS]
+        return in_parallel(tidy_quickly, quick, "folders")
+    return in_parallel(tidy, units(TIDY_FOLDERS), "sources")
+
+
 def main(arguments: Sequence[str]) -> int:
-    check, fix = (arguments[0] if arguments else ""), list(arguments[1:])
-    folders = tuple(fix) if check == "tidy" and set(fix) <= set(TIDY_FOLDERS) else ()
-    if check not in TOOLS or (fix and not folders and (check, fix) != ("format", ["--fix"])):
+    check, option = (*arguments, "", "")[:2]
+    options = {"format": "--fix", "tidy": "--quick"}
+    if check not in TOOLS or arguments[2:] or option not in {"", options.get(check, "")}:
         print(__doc__, file=sys.stderr)
         return 1
     if package := missing(check):
         print(f"{check} needs {package}: sudo apt install {package}", file=sys.stderr)
         return 1
-    if check == "format":
-        return 0 if format_sources(bool(fix)) else 1
-    if check == "tidy":
-        return 0 if in_parallel(check, units(folders or TIDY_FOLDERS)) else 1
-    return 0 if in_parallel(check, sorted({str(Path(n).parent) for n in units(["src/"])})) else 1
+    return 0 if runs(check, option) else 1
 
 
 if __name__ == "__main__":

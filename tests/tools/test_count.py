@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from elftools.elf.elffile import ELFFile
+from shared_libraries import C_LIBRARY, exported_names, needed_libraries
 
 from tsmlab import paths
 from tsmlab.allocators import discover
@@ -39,12 +39,6 @@ def library_of(allocator: str) -> Path | None:
     if allocator not in found:
         pytest.skip(f"the system package with {allocator} is not installed")
     return found[allocator]
-
-
-def exported_names(library: Path) -> set[str]:
-    with library.open("rb") as file:
-        symbols = ELFFile(file).get_section_by_name(".dynsym").iter_symbols()
-        return {symbol.name for symbol in symbols if symbol["st_shndx"] != "SHN_UNDEF"}
 
 
 @pytest.fixture
@@ -494,9 +488,7 @@ class TestPlugins:
 
 def test_library_needs_libc_only_and_exports_entry_points_only() -> None:
     library = paths.library("libtsmalloc-count.so")
-    with library.open("rb") as file:
-        dynamic = ELFFile(file).get_section_by_name(".dynamic")
-        assert [tag.needed for tag in dynamic.iter_tags("DT_NEEDED")] == ["libc.so.6"]
+    assert needed_libraries(library) <= C_LIBRARY
     exported = exported_names(library)
     operators = {name for name in exported if name.startswith(("_Zn", "_Zd"))}
     assert len(operators) == 20

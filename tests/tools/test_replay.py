@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from elftools.elf.dynamic import DynamicSection
-from elftools.elf.elffile import ELFFile
+from shared_libraries import C_LIBRARY, needed_libraries
 
 from tsmlab import paths
 from tsmlab.measuring import read_counts
@@ -244,11 +243,7 @@ def test_replay_itself_never_allocates(
 
 
 def test_replay_needs_the_c_library_alone() -> None:
-    with paths.tool("replay").open("rb") as file:
-        dynamic = ELFFile(file).get_section_by_name(".dynamic")
-        assert isinstance(dynamic, DynamicSection)
-        needed = [getattr(tag, "needed", None) for tag in dynamic.iter_tags("DT_NEEDED")]
-    assert needed == ["libc.so.6"]
+    assert needed_libraries(paths.tool("replay")) <= C_LIBRARY
 
 
 def test_forked_children_make_their_own_calls(synthetic: Callable[..., Synthetic]) -> None:

@@ -28,7 +28,7 @@ int main(void) {
 #else
   char* const text = strdup("a text of libc's own, 33 bytes...");
   holds &= check(ts_usable_size(text) > strlen(text), "libc's blocks are known");
-  holds &= check((size_t (*)(const void*))malloc_usable_size == ts_usable_size, "one malloc");
+  holds &= check((size_t(*)(const void*))malloc_usable_size == ts_usable_size, "one malloc");
   free(text);
 #endif
   return holds ? 0 : 1;
