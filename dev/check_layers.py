@@ -8,9 +8,8 @@
     check_layers.py [SOURCE]
 
 Files of one name (foo.h, foo.cpp) are one unit; units that include one another in a cycle are
-named with the lines that do. Only two places may have preprocessor conditions, and no file of
-classic/ or engine/ more than 300 lines. The last lines name the longest file and the longest
-function. It refuses to judge anything else about the code.
+named with the lines that do. Only two places may have preprocessor conditions, and no file more
+than 300 lines. The last lines name the longest file and the longest function. It refuses to judge anything else about the code.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ MAY_INCLUDE = {
 # The public headers are for those that implement them.
 MAY_INCLUDE_PUBLIC = {"api", "override/c_symbols.inc", "override/prefixed.inc"}
 MAY_BRANCH = {"base/platform.h", "os"}
-MOST_LINES = {"classic": 300, "engine": 300}
+MOST_LINES = 300
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"')
 BRANCH = re.compile(r"^\s*#\s*(if|ifdef|ifndef|elif)\b")
@@ -95,10 +94,9 @@ def complaints(source: Source) -> list[str]:
                 f"src/{source.name}:{number}: preprocessor conditions belong to base/platform.h "
                 "and os/; use if constexpr"
             )
-    most = MOST_LINES.get(folder)
-    if most is not None and len(source.lines) > most:
+    if len(source.lines) > MOST_LINES:
         found.append(
-            f"src/{source.name}: {len(source.lines)} lines, of at most {most}; give one of its "
+            f"src/{source.name}: {len(source.lines)} lines, of at most {MOST_LINES}; give one of its "
             "subjects a file of its own"
         )
     return found

@@ -104,7 +104,7 @@ def tidy_quickly(folder: str) -> bool:
     but = ("clang-analyzer-*", "bugprone-suspicious-include", "readability-redundant-declaration")
     checks = f"--checks={','.join(f'-{check}' for check in but)}"
     config = f"--config-file={ROOT / '.clang-tidy'}"
-    command = [str(tool("clang-tidy")), "--quiet", config, checks, together(folder)]
+    command = (str(tool("clang-tidy")), "--quiet", config, checks, together(folder))
     return passes([*command, "--", *FLAGS, "-DTS_DEBUG=0"])
 
 

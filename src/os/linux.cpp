@@ -1,9 +1,7 @@
 // The Linux side of os.h: the only system calls of the allocators. It refuses to interpret
 // failures; the caller does.
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <linux/futex.h>
-#include <pthread.h>
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -11,72 +9,14 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 
 #include "base/bits.h"
 #include "os/os.h"
 #include "os/refusals.h"
 
-// The C library's lock of the list of streams, which nests, and its flag of a process with one
-// thread. glibc has both, the flag since 2.32.
-extern "C" {
-[[gnu::weak]] void _IO_list_lock();
-[[gnu::weak]] void _IO_list_unlock();
-[[gnu::weak]] void _IO_list_resetlock();
-#ifdef TS_FIRST_GLIBC
-// Null before glibc 2.34 in a program that is linked without libpthread, or without libdl.
-[[gnu::weak]] decltype(dlerror) dlerror;
-[[gnu::weak]] decltype(dlsym) dlsym;
-[[gnu::weak]] decltype(pthread_key_create) pthread_key_create;
-[[gnu::weak]] decltype(pthread_key_delete) pthread_key_delete;
-[[gnu::weak]] decltype(pthread_setspecific) pthread_setspecific;
-#else
-[[gnu::weak]] extern char __libc_single_threaded;
-#endif
-}
-
 namespace ts::os {
 namespace {
-
-// Not compared in place: the compilers warn where a function cannot be missing.
-template <class Function>
-constexpr bool is_there(Function* function) noexcept {
-  return function != nullptr;
-}
-
-#ifdef TS_FIRST_GLIBC
-// The flag by its name, since a reference would make the library need glibc 2.32.
-constinit const char* one_thread_flag = nullptr;
-
-void find_one_thread_flag() noexcept {
-  one_thread_flag = static_cast<const char*>(find_name(RTLD_DEFAULT, "__libc_single_threaded"));
-  // The program must not find our error where it expects its own.
-  if (one_thread_flag == nullptr && is_there(&::dlerror)) static_cast<void>(::dlerror());
-}
-#else
-constinit const char* const one_thread_flag = &__libc_single_threaded;
-
-void find_one_thread_flag() noexcept {}
-#endif
-
-// Whether the thread that forks has the lock of the list of streams, between `prepare` and the
-// other handlers. Several threads that fork store the same value.
-constinit std::atomic<bool> streams_are_held{false};
-
-void hold_streams() noexcept {
-  const bool can_be_held = _IO_list_lock != nullptr && _IO_list_unlock != nullptr &&
-                           _IO_list_resetlock != nullptr && !has_one_thread();
-  streams_are_held.store(can_be_held, std::memory_order_relaxed);
-  if (can_be_held) _IO_list_lock();
-}
-void let_go_of_streams() noexcept {
-  if (streams_are_held.load(std::memory_order_relaxed)) _IO_list_unlock();
-}
-// The library has done so already, if it knew of several threads; doing it twice does no harm.
-void reset_streams() noexcept {
-  if (streams_are_held.load(std::memory_order_relaxed)) _IO_list_resetlock();
-}
 
 // Keeps errno: the caller decides on it after a refusal, and a request that succeeds after a
 // refused one leaves it alone.
@@ -302,47 +242,11 @@ void wake(const std::atomic<std::uint32_t>& word, int count, std::uint32_t kinds
   ::syscall(SYS_futex, &word, FUTEX_WAKE_BITSET_PRIVATE, count, nullptr, nullptr, kinds);
 }
 
-bool call_at_thread_exit(void (*on_exit)(void*), void* argument) noexcept {
-  // 0: no key yet; otherwise the key plus one. Two threads that create a key at once agree on one
-  // by the exchange; the loser deletes its own.
-  static constinit std::atomic<std::uint32_t> key_plus_one{0};
-  std::uint32_t chosen = key_plus_one.load(std::memory_order_acquire);
-  if (chosen == 0) {
-    // Before glibc 2.34, and without libpthread, a program's first thread is its only one and ends
-    // with it. If libpthread is loaded later, its threads share what is for those that were refused.
-    if (!is_there(&::pthread_key_create) || !is_there(&::pthread_setspecific))
-      return ::syscall(SYS_gettid) == ::getpid();
-    pthread_key_t key;
-    if (::pthread_key_create(&key, on_exit) != 0) return false;
-    if (key_plus_one.compare_exchange_strong(chosen, key + 1, std::memory_order_acq_rel)) {
-      chosen = key + 1;
-    } else {
-      ::pthread_key_delete(key);
-    }
-  }
-  return ::pthread_setspecific(chosen - 1, argument) == 0;
-}
-
-// Handlers registered last are the first to prepare, and the last to come back.
-bool call_around_fork(void (*prepare)(), void (*parent)(), void (*child)()) noexcept {
-  find_one_thread_flag();
-  return ::pthread_atfork(prepare, parent, child) == 0 &&
-         ::pthread_atfork(hold_streams, let_go_of_streams, reset_streams) == 0;
-}
-
-bool has_one_thread() noexcept { return one_thread_flag != nullptr && *one_thread_flag != 0; }
-
-void* find_name(void* library, const char* name) noexcept {
-  return is_there(&::dlsym) ? ::dlsym(library, name) : nullptr;
-}
-
 void write_error(const char* text, std::size_t bytes) noexcept {
   // Not write(), where a thread may be cancelled. Nothing can be done about a failure to report a
   // failure.
   const ErrnoKept kept;
   ::syscall(SYS_write, STDERR_FILENO, text, bytes);
 }
-
-void abort_process() noexcept { std::abort(); }
 
 }  // namespace ts::os

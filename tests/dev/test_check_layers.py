@@ -63,9 +63,7 @@ def test_a_longer_cycle_is_found_once(tmp_path: Path) -> None:
     [
         ("engine", 300, 0),
         ("engine", 301, 1),
-        ("classic", 300, 0),
-        ("classic", 301, 1),
-        ("os", 301, 0),
+        ("os", 301, 1),
     ],
 )
 def test_long_files(tmp_path: Path, folder: str, lines: int, status: int) -> None:

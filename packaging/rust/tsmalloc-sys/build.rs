@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Parts of `src/os` that every heap needs.
-const OS: [&str; 6] = ["linux", "refusals", "fatal", "bad_access", "misuse", "options"];
+const OS: [&str; 7] =
+    ["linux", "c_library", "refusals", "fatal", "bad_access", "misuse", "options"];
 
 /// The dialect of `src/CMakeLists.txt`.
 const DIALECT: [&str; 9] = [
