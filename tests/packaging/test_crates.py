@@ -153,7 +153,8 @@ def compilations(commands: list[str]) -> dict[str, set[str]]:
     for words in map(shlex.split, commands):
         source = next((word for word in words if re.search(r"/src/\w+/\w+\.cpp$", word)), None)
         if source is not None:
-            flags = {word for word in words if re.match(r"-([fmD]|std|O)", word)}
+            # CMake marks what is compiled into a shared library.
+            flags = {word for word in words if re.match(r"-([fmD](?!\w+_EXPORTS$)|std|O)", word)}
             found["/".join(Path(source).resolve().parts[-2:])] = flags - OF_BUILD_TYPE
     return found
 

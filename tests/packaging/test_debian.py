@@ -6,6 +6,7 @@ Refuses to: install anything on this machine.
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from dataclasses import dataclass
@@ -138,8 +139,9 @@ def test_programs_are_compiled_by_pkg_config(machine: Machine) -> None:
     machine.run("apt-get install --yes --no-install-recommends gcc libc6-dev pkg-config")
     (machine.root / "tmp/program.c").write_text(PROGRAM)
     assert machine.run(COMPILE).split("\n") == ["1 1"] * 3 + ["1"] * 3 + [""]
+    # By the place of the .pc file, since a prefix may be moved.
     preload = machine.run("pkg-config --variable=preload tsmalloc")
-    assert preload == machine.run("tsmalloc lib")
+    assert os.path.normpath(preload) == machine.run("tsmalloc lib")
 
 
 def test_purged_they_leave_nothing(machine: Machine) -> None:
@@ -149,7 +151,7 @@ def test_purged_they_leave_nothing(machine: Machine) -> None:
     before = machine.files()
     assert not [path for path in before if re.search("tsmalloc|tsmlab", path)]
     machine.run("dpkg --install /tmp/*.deb")
-    machine.run("tsmalloc compare -a tsmalloc,glibc --rounds 3 -- true; tsmalloc list")
+    machine.run("tsmalloc compare -a tsmalloc,glibc --rounds 3 -- perl -e 1; tsmalloc list")
     assert machine.files() > before
     machine.run(purge)
     assert machine.files() == before
