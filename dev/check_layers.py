@@ -9,7 +9,8 @@
 
 Files of one name (foo.h, foo.cpp) are one unit; units that include one another in a cycle are
 named with the lines that do. Only two places may have preprocessor conditions, and no file more
-than 300 lines. The last lines name the longest file and the longest function. It refuses to judge anything else about the code.
+than 300 lines. The last lines name the longest file and the longest function. It refuses to judge
+anything else about the code.
 """
 
 from __future__ import annotations
@@ -96,8 +97,8 @@ def complaints(source: Source) -> list[str]:
             )
     if len(source.lines) > MOST_LINES:
         found.append(
-            f"src/{source.name}: {len(source.lines)} lines, of at most {MOST_LINES}; give one of its "
-            "subjects a file of its own"
+            f"src/{source.name}: {len(source.lines)} lines, of at most {MOST_LINES}; give one of "
+            "its subjects a file of its own"
         )
     return found
 
