@@ -23,13 +23,6 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
-#if !defined(__cplusplus)
-#define TSMALLOC_NOEXCEPT_
-#elif __cplusplus >= 201103L
-#define TSMALLOC_NOEXCEPT_ noexcept
-#else
-#define TSMALLOC_NOEXCEPT_ throw()
-#endif
 #pragma GCC visibility push(hidden)
 
 /* A block of at least `size` bytes, aligned to TSMALLOC_MIN_ALIGNMENT. ENOMEM. */
@@ -51,7 +44,6 @@ void ts_free_sized(void* block, size_t size) TSMALLOC_NOEXCEPT_;
 void ts_free_aligned_sized(void* block, size_t alignment, size_t size) TSMALLOC_NOEXCEPT_;
 
 #pragma GCC visibility pop
-#undef TSMALLOC_NOEXCEPT_
 #ifdef __cplusplus
 }
 #endif

@@ -35,6 +35,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+/* TSMALLOC_NOEXCEPT_ stays defined, for the other headers. */
 #if !defined(__cplusplus)
 #define TSMALLOC_NOEXCEPT_
 #elif __cplusplus >= 201103L
@@ -137,7 +138,6 @@ static inline int ts_trim(size_t keep_bytes) TSMALLOC_NOEXCEPT_ {
 
 #pragma GCC visibility pop
 #undef TSMALLOC_FUNCTION_
-#undef TSMALLOC_NOEXCEPT_
 #ifdef __cplusplus
 }
 #endif

@@ -174,12 +174,26 @@ class Measurement(Ended):
         )
 
 
+def read_answer(text: str, tool: str, schema: str) -> dict[str, Any]:
+    """The line of JSON that a tool answers with; raises UserError for anything else."""
+    try:
+        raw = json.loads(text)
+    except ValueError as error:
+        raise _not_of_one_version(f"{tool} did not answer with a line of JSON: {error}.") from error
+    answer: dict[str, Any] = raw if isinstance(raw, dict) else {}
+    require_schema(answer, tool, schema)
+    return answer
+
+
 def require_schema(raw: dict[str, Any], tool: str, schema: str) -> None:
     if raw.get("schema") != schema:
-        raise UserError(
-            f"{tool} answered in the schema {raw.get('schema')!r}, not in {schema!r}.",
-            f"The tools and the lab have to be of one version. {paths.remedy()}",
+        raise _not_of_one_version(
+            f"{tool} answered in the schema {raw.get('schema')!r}, not in {schema!r}."
         )
+
+
+def _not_of_one_version(problem: str) -> UserError:
+    return UserError(problem, f"The tools and the lab have to be of one version. {paths.remedy()}")
 
 
 def spawn_error_of(raw: dict[str, Any]) -> SpawnError | None:

@@ -17,16 +17,12 @@ PROJECT = Path(__file__).parent / "project"
 FORMS = ("shared", "static", "object", "prefixed", "secure", "classic")
 
 
-def header_version() -> tuple[str, int]:
-    """As text, and as the number of TSMALLOC_VERSION."""
-    header = (ROOT / "include/tsmalloc/tsmalloc.h").read_text()
-    macro = r"^#define TSMALLOC_VERSION_(?:MAJOR|MINOR|PATCH) (\d+)$"
-    parts = re.findall(macro, header, re.MULTILINE)
-    major, minor, patch = map(int, parts)
-    return f"{major}.{minor}.{patch}", major * 10000 + minor * 100 + patch
-
-
-VERSION, NUMBER = header_version()
+VERSION = run(ROOT / "dev" / "version.py").strip()
+MINOR = VERSION.rpartition(".")[0]
+# As TSMALLOC_VERSION has it.
+NUMBER = sum(
+    int(part) * step for part, step in zip(VERSION.split("."), (10000, 100, 1), strict=True)
+)
 
 
 def install(prefix: Path, *components: str) -> None:
@@ -292,9 +288,6 @@ def find(folder: Path, prefix: Path, wanted: str, *options: str) -> tuple[int, s
     at = ("-S", source, "-B", source / "build", f"-DCMAKE_PREFIX_PATH={prefix}")
     status, said = try_to_run("cmake", *at, *options)
     return status, " ".join(said.split())
-
-
-MINOR = VERSION.rpartition(".")[0]
 
 
 @pytest.mark.parametrize("wanted", ["", MINOR, VERSION, f"{VERSION} EXACT", "COMPONENTS object"])

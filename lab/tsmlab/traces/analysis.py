@@ -6,16 +6,13 @@ Refuses to: compute what the answer does not say, but for shares and sums of its
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from tsmlab import paths
-from tsmlab.errors import UserError
-from tsmlab.measuring import require_schema
+from tsmlab.measuring import read_answer
 from tsmlab.traces.planning import run_trace
 from tsmlab.traces.size_classes import SizeClasses, file_text
 
@@ -311,15 +308,7 @@ def analyse(
 
 def decode(text: str) -> TraceAnalysis:
     """The answer in a text; raises UserError for anything else."""
-    try:
-        raw = json.loads(text)
-    except ValueError as error:
-        raise UserError(
-            f"trace did not answer with a line of JSON: {error}.",
-            f"The tools and the lab have to be of one version. {paths.remedy()}",
-        ) from error
-    require_schema(raw if isinstance(raw, dict) else {}, "trace", SCHEMA)
-    return TraceAnalysis(raw)
+    return TraceAnalysis(read_answer(text, "trace", SCHEMA))
 
 
 def _amount(raw: Mapping[str, Any]) -> Amount:

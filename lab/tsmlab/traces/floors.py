@@ -9,7 +9,6 @@ for the floor and for each allocator alike.
 
 from __future__ import annotations
 
-import json
 import math
 import tempfile
 import time
@@ -18,10 +17,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tsmlab import __version__, compare, machine, paths, records, stats
+from tsmlab import __version__, compare, machine, records, stats
 from tsmlab.allocators import Allocator
 from tsmlab.errors import UserError
-from tsmlab.measuring import Executor, Measurement, RunRequest
+from tsmlab.measuring import Executor, Measurement, RunRequest, read_answer
 from tsmlab.metrics import PEAK_MEMORY, TIME
 from tsmlab.progress import Reporter
 from tsmlab.results import AllocatorInfo, Comparison
@@ -82,14 +81,7 @@ def plan_floors(trace: Path, plan: Path, image: int | None) -> dict[str, Any]:
     words: list[str | Path] = ["floors", trace, "-o", plan]
     if image is not None:
         words += ["--image", str(image)]
-    raw = json.loads(run_trace(words))
-    assert isinstance(raw, dict)
-    if raw.get("schema") != PLAN_SCHEMA:
-        raise UserError(
-            f"trace answered in the schema {raw.get('schema')!r}, not in {PLAN_SCHEMA!r}.",
-            f"The tools and the lab have to be of one version. {paths.remedy()}",
-        )
-    return raw
+    return read_answer(run_trace(words), "trace", PLAN_SCHEMA)
 
 
 def floors(

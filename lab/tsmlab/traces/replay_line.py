@@ -6,14 +6,11 @@ Refuses to: judge. A replay that went wrong says so by its exit status.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tsmlab import paths
-from tsmlab.errors import UserError
-from tsmlab.measuring import require_schema
+from tsmlab.measuring import read_answer
 
 SCHEMA = "tsmalloc-replay/1"
 
@@ -183,15 +180,7 @@ class ReplayLine:
 
 def decode(text: str) -> ReplayLine:
     """The line of a replay that went well; raises UserError for anything else."""
-    try:
-        raw = json.loads(text)
-    except ValueError as error:
-        raise UserError(
-            f"replay did not answer with a line of JSON: {error}.",
-            f"The tools and the lab have to be of one version. {paths.remedy()}",
-        ) from error
-    require_schema(raw if isinstance(raw, dict) else {}, "replay", SCHEMA)
-    return ReplayLine(raw)
+    return ReplayLine(read_answer(text, "replay", SCHEMA))
 
 
 def merged(parts: list[Latencies]) -> Latencies:
