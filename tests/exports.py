@@ -55,7 +55,8 @@ WEAK = names(
     __gxx_personality_v0 __cxa_begin_catch __cxa_end_catch _Unwind_Resume
     _ITM_deregisterTMCloneTable _ITM_registerTMCloneTable __gmon_start__ __cxa_finalize
     _IO_list_lock _IO_list_unlock _IO_list_resetlock
-    dlerror dlsym pthread_key_create pthread_key_delete pthread_setspecific
+    dlerror dlsym pthread_attr_setstacksize pthread_create pthread_key_create pthread_key_delete
+    pthread_setspecific
     """
 )
 

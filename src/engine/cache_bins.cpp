@@ -1,5 +1,7 @@
 #include "engine/cache_bins.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 #include "engine/remote_frees.h"
 #include "engine/slabs.h"
@@ -22,6 +24,15 @@ void push_list_to_slab(ThreadHeap& heap, Span& slab, Block* first, std::uint32_t
   relist_or_retire(heap, slab);
 }
 
+// How many slabs have to run low at least, by how many threads share the memory.
+std::uint32_t min_low_slabs() noexcept {
+  const std::uint32_t heaps = page_map.heap_count.load(std::memory_order_relaxed);
+  return heaps <= 4 ? 64 : heaps <= max_heaps_with_wide_bins ? 4 : 2;
+}
+
+constexpr std::uint32_t min_narrow_capacity = 2;
+constexpr std::uint32_t slabs_per_binned_block = 32;
+
 }  // namespace
 
 void report_damage(unsigned size_class, const void* where) noexcept {
@@ -34,14 +45,12 @@ void flush_bin(ThreadHeap& heap, unsigned size_class) noexcept {
   CacheBin& bin = heap.bins[size_class];
   Block* block = bin.head;
   const std::int32_t capacity_left = bin.capacity_left;
-  const std::uint32_t capacity = bin_capacity(heap, c);
-  bin = {nullptr, static_cast<std::int32_t>(capacity)};
+  const std::int32_t count = counted_blocks(heap, size_class);
+  drop_bin(bin);
   if (block == nullptr) return;
-  if (capacity_left < 0) {
-    const std::uint32_t count = capacity + static_cast<std::uint32_t>(-capacity_left);
-    return push_list_to_slab(heap, *slab_of(block), block, count);
-  }
-  std::int32_t left = static_cast<std::int32_t>(capacity) - capacity_left + count_tolerance;
+  if (capacity_left < 0)
+    return push_list_to_slab(heap, *slab_of(block), block, static_cast<std::uint32_t>(count));
+  std::int32_t left = count + count_tolerance;
   for (; block != nullptr; --left) {
     const PageMapEntry entry = entry_of(block);
     if (left <= 0 || (entry & class_mask) != size_class << class_shift) [[unlikely]]
@@ -59,6 +68,20 @@ void flush_bin(ThreadHeap& heap, unsigned size_class) noexcept {
   }
 }
 
+void note_low_slab(ThreadHeap& heap, unsigned size_class) noexcept {
+  CacheBin& bin = heap.bins[size_class];
+  const std::uint32_t slabs = heap.slabs[size_class];
+  if (bin.low_slabs < std::max(min_low_slabs(), slabs / 4)) {
+    ++bin.low_slabs;
+    return;
+  }
+  const std::uint32_t capacity = std::max(min_narrow_capacity, slabs / slabs_per_binned_block);
+  if (2 * capacity > bin.capacity) return;
+  flush_bin(heap, size_class);
+  bin.capacity = static_cast<std::uint16_t>(capacity);
+  drop_bin(bin);
+}
+
 void flush(ThreadHeap& heap) noexcept {
   for (unsigned c = 1; c < class_count; ++c) flush_bin(heap, c);
   flush_batches(heap);
@@ -69,7 +92,7 @@ void flush(ThreadHeap& heap) noexcept {
 
 void flush_bin_if_it_pins(ThreadHeap& heap, Span& slab) noexcept {
   const SizeClass& c = size_classes[slab.size_class];
-  if (slab.pages == 1 || used(slab) > bin_capacity(heap, c)) return;
+  if (slab.pages == 1 || used(slab) > heap.bins[slab.size_class].capacity) return;
   std::uint32_t in_bin = 0;
   const Block* block = heap.bins[slab.size_class].head;
   for (std::int32_t left = counted_blocks(heap, slab.size_class); block != nullptr && left > 0;
@@ -84,11 +107,11 @@ void flush_bin_if_it_pins(ThreadHeap& heap, Span& slab) noexcept {
 void recount_bins(ThreadHeap& heap) noexcept {
   for (unsigned c = 1; c < class_count; ++c) {
     CacheBin& bin = heap.bins[c];
-    bin.capacity_left = static_cast<std::int32_t>(bin_capacity(heap, size_classes[c]));
+    bin.capacity_left = bin.capacity;
     std::uint32_t left = max_in_bin;
     for (const Block* block = bin.head; block != nullptr && left != 0; block = block->next, --left)
       --bin.capacity_left;
-    if (left == 0) drop_bin(heap, c);
+    if (left == 0) drop_bin(bin);
   }
 }
 

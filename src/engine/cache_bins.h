@@ -14,20 +14,37 @@ inline constexpr std::int32_t count_tolerance = 1;
 // How many blocks the bin holds, by the count of malloc and free. Negative if it gave more than it
 // got, which only a list that is a ring does.
 inline std::int32_t counted_blocks(const ThreadHeap& heap, unsigned size_class) noexcept {
-  const auto capacity = static_cast<std::int32_t>(bin_capacity(heap, size_classes[size_class]));
-  return capacity - heap.bins[size_class].capacity_left;
+  const CacheBin& bin = heap.bins[size_class];
+  return bin.capacity - bin.capacity_left;
 }
 
 // Reports a damaged list of the class.
 [[gnu::cold]] void report_damage(unsigned size_class, const void* where) noexcept;
 
-// Empties a bin without its list: a new one, or one whose list is damaged, whose blocks are lost.
-inline void drop_bin(ThreadHeap& heap, unsigned size_class) noexcept {
-  heap.bins[size_class] = {nullptr,
-                           static_cast<std::int32_t>(bin_capacity(heap, size_classes[size_class]))};
+// Empties a bin without its list, whose blocks are lost.
+inline void drop_bin(CacheBin& bin) noexcept {
+  bin.head = nullptr;
+  bin.capacity_left = bin.capacity;
 }
 
-// Sends all blocks of a bin back to their slabs. The first time, it opens the bin of a new heap.
+// Raises the capacity of an empty bin that is about to be refilled: to twice what it was, or to the
+// most, the first time and for fresh blocks.
+inline void widen_bin(ThreadHeap& heap, unsigned size_class, bool for_fresh_blocks) noexcept {
+  CacheBin& bin = heap.bins[size_class];
+  const std::uint32_t most = max_bin_capacity(heap, size_classes[size_class]);
+  const std::uint32_t twice = 2U * bin.capacity;
+  if (for_fresh_blocks) bin.low_slabs = 0;
+  bin.capacity =
+      static_cast<std::uint16_t>(for_fresh_blocks || twice == 0 || twice > most ? most : twice);
+  drop_bin(bin);
+}
+
+// To be called when a slab of the class ran low by the owner's frees. Once a quarter of the slabs
+// did, the bin holds a block for each 32 of them, and two at least. So when all is freed, bins keep
+// little.
+void note_low_slab(ThreadHeap& heap, unsigned size_class) noexcept TS_REQUIRES(heap);
+
+// Sends all blocks of a bin back to their slabs.
 void flush_bin(ThreadHeap& heap, unsigned size_class) noexcept TS_REQUIRES(heap);
 
 // Flushes all that the heap caches: bins, batches, spans; collects, and retires empty slabs.

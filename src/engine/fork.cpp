@@ -4,6 +4,7 @@
 #include "engine/common_heap.h"
 #include "engine/current_heap.h"
 #include "engine/heap_hold.h"
+#include "engine/housekeeping.h"
 #include "engine/page_heap.h"
 #include "engine/page_map.h"
 #include "engine/sampled_guard.h"
@@ -14,6 +15,7 @@ namespace {
 
 // Every mutex of the engine, in the order in which a thread takes them.
 constinit Mutex* const locks_in_order[] = {
+    &housekeeping_lock,   // a slice of the housekeeper's purge
     &common_lock,         // refill of the common heap
     &abandoned_lock,      // collect_abandoned, which flushes under it
     &reclaim_lock,        // a hold of a heap may wait for it
@@ -47,6 +49,7 @@ void fork_parent() noexcept TS_NO_ANALYSIS {
 void fork_child() noexcept TS_NO_ANALYSIS {
   for (Mutex* const lock : locks_in_order) lock->reset_after_fork();
   forget_samples_in_progress();
+  forget_housekeeper();
   if (forks_with_one_thread) return;
   for_each_heap([](ThreadHeap& heap) TS_NO_ANALYSIS {
     if (is_in_use(heap)) return;

@@ -32,6 +32,8 @@ bool is_own(const ThreadHeap& heap, PageMapEntry entry) noexcept {
 Fault find_bin_fault(const ThreadHeap& heap, unsigned size_class) noexcept {
   const SizeClass& c = size_classes[size_class];
   const CacheBin& bin = heap.bins[size_class];
+  if (bin.capacity > max_bin_capacity(heap, c))
+    return {"a cache bin's capacity is at most its class's", &bin};
   const bool is_overfull = bin.capacity_left < 0;
   const Span* only_slab = nullptr;
   std::int64_t length = 0;

@@ -20,6 +20,9 @@ constexpr std::size_t min_move_bytes = std::size_t{256} << 10;
 
 constexpr std::size_t min_move_pages = pages_for(min_move_bytes);
 
+// From here on, giving pages back is cheaper than writing zeroes, which would make all resident.
+constexpr std::size_t min_discarded_pages = pages_for(std::size_t{4} << 20);
+
 // Each move may cut mappings into more pieces, of which a process may have about 65,000.
 constexpr std::uint32_t max_moves = 8192;
 constinit std::atomic<std::uint32_t> moves{0};  // relaxed: a count, and no data depends on it
@@ -51,6 +54,14 @@ bool take_from_map(const void* p) noexcept {
 
 bool begins_page(const void* p) noexcept { return address_of(p) % page_bytes == 0; }
 
+// Makes a span in use, which begins with an OS page, read as zero; false if the system refuses.
+bool discard_dirty(const Span& span, std::size_t pages) noexcept {
+  const std::size_t whole = align_down(pages, page_map.pages_per_os_page);
+  if (!os::discard(memory_of(&span), whole * page_bytes)) return false;
+  std::memset(memory_of(&span) + whole * page_bytes, 0, (pages - whole) * page_bytes);
+  return true;
+}
+
 // A block of memory of the page heap.
 [[gnu::noinline]] void* allocate_from_page_heap(std::size_t pages, std::size_t multiple,
                                                 bool* zeroed) noexcept {
@@ -59,6 +70,8 @@ bool begins_page(const void* p) noexcept { return address_of(p) % page_bytes == 
   Span* const span = allocate_span(pages, multiple, 0);
   if (span == nullptr) return out_of_memory();
   if constexpr (counting) count_event(Event::large_allocations);
+  if (zeroed != nullptr && !span->zeroed && pages >= min_discarded_pages)
+    span->zeroed = discard_dirty(*span, pages);
   if (span->zeroed) choose_page_size(*span, multiple);
   if (zeroed != nullptr) *zeroed = span->zeroed;
   return begin_block(*span, pages);

@@ -1,6 +1,5 @@
 #include "engine/new_heap.h"
 
-#include "engine/cache_bins.h"
 #include "engine/page_heap.h"
 
 namespace ts::engine {
@@ -11,7 +10,6 @@ ThreadHeap* new_heap() noexcept TS_NO_ANALYSIS {
   if (number == 0) return nullptr;
   ThreadHeap* const heap = heap_of(number << heap_shift);
   heap->has_wide_bins = number <= max_heaps_with_wide_bins;
-  for (unsigned c = 1; c < class_count; ++c) drop_bin(*heap, c);
   heap->self = number << heap_shift;
   return heap;
 }

@@ -5,7 +5,7 @@
 
 namespace ts::engine {
 
-// One more heap, with open bins; null without memory.
+// One more heap; null without memory.
 ThreadHeap* new_heap() noexcept;
 
 }  // namespace ts::engine

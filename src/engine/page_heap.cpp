@@ -1,5 +1,7 @@
 #include "engine/page_heap.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 #include "base/event_counts.h"
 #include "os/os.h"
@@ -57,9 +59,46 @@ void PageHeap::set_in_use(Span* span, std::size_t pages, SpanState state) noexce
   span->pages = static_cast<std::uint32_t>(pages);
 }
 
+// Out of the lists: a dirty span with as much of its clean neighbours as makes it long enough; null
+// if there is none among the longest. So memory serves that was given back in part.
+[[gnu::noinline]] Span* PageHeap::join(std::size_t pages) noexcept {
+  constexpr int looked_at = 8;
+  Span* span = dirty_.longest();
+  for (int left = looked_at; span != nullptr && left != 0; span = span->next, --left) {
+    if (span->pages < pages / 2) continue;
+    std::size_t missing = pages - span->pages;
+    Span* const behind = span + span->pages;
+    const bool has_behind = behind < end() && behind->state == SpanState::free;
+    const std::size_t from_behind = has_behind ? std::min<std::size_t>(missing, behind->pages) : 0;
+    missing -= from_behind;
+    const bool has_before = span != page_map.spans && span[-1].state == SpanState::free;
+    Span* const before = has_before ? span - span[-1].pages : nullptr;
+    if (missing > (has_before ? before->pages : 0)) continue;
+    unlink_free(span);
+    if (from_behind != 0) {
+      clean_.remove(behind);
+      if (behind->pages != from_behind)
+        insert(behind + from_behind, behind->pages - from_behind, true);
+    }
+    if (missing != 0) {
+      clean_.remove(before);
+      span -= missing;
+      if (before != span) insert(before, before->pages - missing, true);
+    }
+    span->pages = static_cast<std::uint32_t>(pages);
+    span->zeroed = false;
+    return span;
+  }
+  return nullptr;
+}
+
 // A span of at least so many pages, out of the lists or from beyond the end.
-Span* PageHeap::take(std::size_t pages, From from) noexcept {
+Span* PageHeap::take(std::size_t pages, From from, bool may_join) noexcept {
   Span* span = from != From::clean ? dirty_.find(pages) : nullptr;
+  if (span == nullptr && from != From::clean && may_join) {
+    span = join(pages);
+    if (span != nullptr) return span;
+  }
   if (span == nullptr) {
     if (from == From::dirty) return nullptr;
     if (from == From::anywhere && policy_.watches_growth())
@@ -94,12 +133,15 @@ Span* PageHeap::allocate(std::size_t pages, std::size_t alignment_pages, unsigne
   // Neither is beyond what addresses have, so the sum does not overflow.
   const std::size_t enough = pages + alignment_pages - 1;
   if (enough > AddressRange::max_pages) return nullptr;
-  Span* span = take(enough, from);
+  constexpr std::size_t min_joined = (std::size_t{1} << 20) / page_bytes;
+  // Of a joined span no part is left over, which would be of both kinds.
+  Span* span = take(enough, from, pages >= min_joined && alignment_pages == 1);
   if (span == nullptr) return nullptr;
   span = cut(span, pages, alignment_pages);
   span->state = size_class != 0 ? SpanState::slab : SpanState::large;
   span->size_class = static_cast<std::uint8_t>(size_class);
   span->slab_blocks = size_class != 0 ? blocks_in_slab(size_classes[size_class], pages) : 0;
+  span->low_mark = (span->slab_blocks + 7) / 8;
   span->used.store(0, std::memory_order_relaxed);
   if (is_dense(*span)) dense_pages_ += pages;
   if constexpr (debug_level >= 1) check_unused(*span);

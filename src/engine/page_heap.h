@@ -50,6 +50,23 @@ class PageHeap {
   // Purges all dirty memory but about `keep_bytes`; true if there was any.
   bool trim(std::size_t keep_bytes) noexcept;
 
+  // For housekeeping.h. Ends a round: how many dirty pages to keep, or PurgePolicy::keep_all.
+  std::size_t end_round() noexcept;
+  // Purges a slice of what is dirty beyond so many pages.
+  enum class Purged { slice, all, refused };
+  Purged purge_slice(std::size_t keep_pages) noexcept;
+  bool is_settled() noexcept;
+  // Whether a housekeeper has no more to do, which `word` says then: the release that leaves too
+  // much dirty stores `awake` there and wakes it. `gives_up`: whatever is dirty now.
+  bool may_rest(Atomic<std::uint32_t>& word, bool gives_up) noexcept;
+  // No housekeeper is to be woken: in the child of a fork, which has none. Under lock().
+  void forget_housekeeper() noexcept {
+    resting_ = nullptr;
+    has_housekeeper_ = false;
+  }
+  static constexpr std::uint32_t awake = 0;
+  static constexpr std::uint32_t resting = 1;
+
   // Calls `visit(span)` for every span in the order of addresses, under the lock.
   template <class Visit>
   void for_each(Visit visit) noexcept {
@@ -81,7 +98,8 @@ class PageHeap {
   void remove(Span* span) noexcept TS_REQUIRES(lock_);
   void insert_coalesced(Span* span, std::size_t pages, bool zeroed) noexcept TS_REQUIRES(lock_);
   void unlink_free(Span* span) noexcept TS_REQUIRES(lock_);
-  Span* take(std::size_t pages, From from) noexcept TS_REQUIRES(lock_);
+  Span* take(std::size_t pages, From from, bool may_join) noexcept TS_REQUIRES(lock_);
+  Span* join(std::size_t pages) noexcept TS_REQUIRES(lock_);
   Span* cut(Span* span, std::size_t pages, std::size_t alignment_pages) noexcept TS_REQUIRES(lock_);
   static void set_in_use(Span* span, std::size_t pages, SpanState state) noexcept;
 
@@ -92,7 +110,9 @@ class PageHeap {
   std::size_t take_rest_of_huge_page(const Span* span, std::size_t pages) noexcept
       TS_REQUIRES(lock_);
   bool purge_within(Span* span, std::size_t pages) noexcept TS_REQUIRES(lock_);
-  void purge(std::size_t keep_pages, std::size_t min_pages) noexcept TS_REQUIRES(lock_);
+  Purged purge(std::size_t keep_pages, std::size_t min_pages, std::size_t at_most) noexcept
+      TS_REQUIRES(lock_);
+  void wake_housekeeper() noexcept TS_REQUIRES(lock_);
   void purge_surplus() noexcept TS_REQUIRES(lock_);
 
   void check_unused(const Span& span) noexcept TS_REQUIRES(lock_);
@@ -106,6 +126,9 @@ class PageHeap {
   std::size_t dense_pages_ = 0;  // pages of slabs of small blocks
   std::size_t committed_ = 0;    // pages that may be touched
   std::size_t grow_calls_ = 0;
+  Atomic<std::uint32_t>* resting_ = nullptr;  // of a housekeeper that waits for more than
+  std::size_t wake_above_ = 0;                // so many dirty pages
+  bool has_housekeeper_ = false;
 };
 
 inline constinit PageHeap page_heap;

@@ -11,6 +11,12 @@ namespace {
 
 constexpr std::size_t min_purge_pages = (std::size_t{64} << 10) / page_bytes;
 
+// The system takes about a millisecond for so much. A call of the program gives back some slices at
+// most, or one if a housekeeper does the rest.
+constexpr std::size_t slice_pages = (std::size_t{8} << 20) / page_bytes;
+constexpr std::size_t pages_of_a_call = 8 * slice_pages;
+constexpr std::size_t unlimited = ~std::size_t{0};
+
 }  // namespace
 
 // Takes clean memory behind the span out of the lists, up to the end of a huge page. One that
@@ -61,34 +67,92 @@ bool PageHeap::purge_within(Span* span, std::size_t pages) noexcept {
   return discarded;
 }
 
-// Gives dirty spans back until about `keep_pages` are left.
-void PageHeap::purge(std::size_t keep_pages, std::size_t min_pages) noexcept {
+// Gives dirty spans of at least `min_pages` back until about `keep_pages` are left, or `at_most`
+// went.
+[[gnu::noinline]] PageHeap::Purged PageHeap::purge(std::size_t keep_pages, std::size_t min_pages,
+                                                   std::size_t at_most) noexcept {
   // So long a span has a whole OS page, wherever it begins.
   min_pages = std::max(min_pages, 2 * page_map.pages_per_os_page - 1);
-  while (dirty_.pages() > keep_pages) {
-    Span* const span = dirty_.longest();
-    if (span->pages < min_pages) return;
+  while (dirty_.pages() > keep_pages && at_most != 0) {
+    Span* span = dirty_.longest();
+    if (span->pages < min_pages) return Purged::all;
     check(span->state == SpanState::free && !span->zeroed, "a purged span is free and dirty", span);
     dirty_.remove(span);
-    const std::size_t pages = span->pages + take_rest_of_huge_page(span, span->pages);
-    if (!purge_within(span, pages)) return;  // locked in memory, for one
+    std::size_t pages = span->pages;
+    if (pages > at_most) {
+      // The end of it, of whole huge pages.
+      const std::size_t first = page_map.base / page_bytes + first_page_of(span);
+      const std::size_t cut = align_down(first + pages - at_most, pages_per_huge_page);
+      if (cut > first) {
+        const std::size_t left = cut - first;
+        insert(span, left, false);
+        span += left;
+        pages -= left;
+      }
+    }
+    at_most -= std::min(at_most, pages);
+    pages += take_rest_of_huge_page(span, pages);
+    if (!purge_within(span, pages)) return Purged::refused;  // locked in memory, for one
   }
+  return dirty_.pages() > keep_pages ? Purged::slice : Purged::all;
+}
+
+[[gnu::cold]] void PageHeap::wake_housekeeper() noexcept {
+  // relaxed: what it has to do is under the lock
+  resting_->store(awake, std::memory_order_relaxed);
+  os::wake(*resting_, 1);
+  resting_ = nullptr;
 }
 
 void PageHeap::purge_surplus() noexcept {
+  if (resting_ != nullptr && dirty_.pages() > wake_above_) [[unlikely]]
+    wake_housekeeper();
   if (!PurgePolicy::is_surplus(in_use(), dirty_.pages())) return;
   const std::uint64_t now = os::coarse_milliseconds();
   const std::size_t keep = policy_.pages_to_keep(now, in_use(), dirty_.pages());
   if (keep == PurgePolicy::keep_all) return;
   policy_.note_purge(now, dirty_.pages());
-  purge(keep, min_purge_pages);
+  purge(keep, min_purge_pages, has_housekeeper_ ? slice_pages : pages_of_a_call);
   policy_.note_dirty(dirty_.pages());
+}
+
+std::size_t PageHeap::end_round() noexcept {
+  const Guard guard{lock_};
+  const std::uint64_t now = os::coarse_milliseconds();
+  const std::size_t keep = policy_.pages_to_keep_in_round(now, in_use(), dirty_.pages());
+  if (keep != PurgePolicy::keep_all) policy_.note_purge(now, dirty_.pages());
+  return keep;
+}
+
+PageHeap::Purged PageHeap::purge_slice(std::size_t keep_pages) noexcept {
+  const Guard guard{lock_};
+  const std::size_t min_pages = policy_.is_settled() ? 1 : min_purge_pages;
+  const Purged purged = purge(keep_pages, min_pages, slice_pages);
+  policy_.note_dirty(dirty_.pages());
+  return purged;
+}
+
+bool PageHeap::is_settled() noexcept {
+  const Guard guard{lock_};
+  return policy_.is_settled();
+}
+
+bool PageHeap::may_rest(Atomic<std::uint32_t>& word, bool gives_up) noexcept {
+  const Guard guard{lock_};
+  has_housekeeper_ = true;
+  const std::size_t limit = PurgePolicy::rest_limit(in_use());
+  if (dirty_.pages() > limit && !gives_up) return false;
+  wake_above_ = std::max(limit, dirty_.pages() + PurgePolicy::min_idle_limit);
+  word.store(resting, std::memory_order_relaxed);
+  resting_ = &word;
+  return true;
 }
 
 bool PageHeap::trim(std::size_t keep_bytes) noexcept {
   const Guard guard{lock_};
   const std::size_t before = dirty_.pages();
-  purge(keep_bytes / page_bytes, 1);
+  purge(keep_bytes / page_bytes, 1, unlimited);
+  policy_.note_dirty(dirty_.pages());
   return dirty_.pages() != before;
 }
 

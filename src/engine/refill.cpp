@@ -17,7 +17,7 @@ void check_next_bin(ThreadHeap& heap) noexcept {
   if (counted_blocks(heap, size_class) >= -count_tolerance) [[likely]]
     return;
   report_damage(size_class, heap.bins[size_class].head);
-  drop_bin(heap, size_class);
+  drop_bin(heap.bins[size_class]);
 }
 
 // The first listed slab with a free block, or null. Of a class, only one slab, or two, has fresh
@@ -39,7 +39,8 @@ void unlink_if_exhausted(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap
 std::uint32_t take_used(ThreadHeap& heap, unsigned size_class, Block*& head) noexcept
     TS_REQUIRES(heap) {
   const SizeClass& c = size_classes[size_class];
-  const std::uint32_t wanted = c.bin_blocks;
+  const std::uint32_t capacity = heap.bins[size_class].capacity;
+  const std::uint32_t wanted = c.bin_blocks < capacity ? c.bin_blocks : capacity;
   std::uint32_t taken = 0;
   while (taken < (wanted + 1) / 2) {
     Span* const slab = slab_with_free_block(heap, size_class);
@@ -105,17 +106,20 @@ Block* refill(ThreadHeap& heap, unsigned size_class) noexcept {
   if (heap.bins[size_class].head != nullptr || astray > count_tolerance ||
       astray < -count_tolerance) [[unlikely]] {
     report_damage(size_class, heap.bins[size_class].head);
-    drop_bin(heap, size_class);
+    drop_bin(heap.bins[size_class]);
   }
+  widen_bin(heap, size_class, false);
   Block* head = nullptr;
   std::uint32_t taken = take_used(heap, size_class, head);
   if (taken == 0 && collect(heap)) taken = take_used(heap, size_class, head);
-  if (taken == 0) taken = take_fresh(heap, size_class, head);
-  if (taken == 0) return nullptr;
+  if (taken == 0) {
+    taken = take_fresh(heap, size_class, head);
+    if (taken == 0) return nullptr;
+    widen_bin(heap, size_class, true);
+  }
   CacheBin& bin = heap.bins[size_class];
   bin.head = head->next;
-  bin.capacity_left =
-      static_cast<std::int32_t>(bin_capacity(heap, size_classes[size_class]) - (taken - 1));
+  bin.capacity_left = bin.capacity - static_cast<std::int32_t>(taken - 1);
   return head;
 }
 

@@ -8,6 +8,7 @@
 #include "engine/attach.h"
 #include "engine/cache_bins.h"
 #include "engine/common_heap.h"
+#include "engine/housekeeping.h"
 #include "engine/invariants.h"
 #include "engine/large_blocks.h"
 #include "engine/refill.h"
@@ -21,9 +22,11 @@ namespace ts::engine {
 namespace {
 
 [[gnu::noinline]] void* allocate_without_heap(unsigned size_class) noexcept {
-  // An adopted heap may have blocks in this bin.
-  if (current_heap == no_heap && attach_heap() != nullptr)
+  if (current_heap == no_heap && attach_heap() != nullptr) {
+    start_housekeeper_if_due();
+    // An adopted heap may have blocks in this bin.
     return allocate_small(size_class * sizeof(CacheBin));
+  }
   Block* const block = allocate_from_common(size_class);
   return block != nullptr ? block : out_of_memory();
 }
@@ -52,13 +55,17 @@ namespace {
   release_remote_at_once(p, size_class_of(entry));
 }
 
-// The rest of release_overflow, where a slab may have to be listed or retired, or its bin flushed.
+// The rest of release_overflow, where a slab may have to be listed or retired, or its bin flushed,
+// or ran low.
 [[gnu::noinline]] void relist_or_flush_bin(ThreadHeap& heap, Span& slab,
                                            std::uint32_t used_now) noexcept {
   const int saved_errno = errno;
   const HeapHold hold{heap};
+  const unsigned size_class = slab.size_class;
+  const bool is_low = used_now == slab.low_mark;
   set_used(slab, used_now);
   if (relist_or_retire(heap, slab)) flush_bin_if_it_pins(heap, slab);
+  if (is_low) note_low_slab(heap, size_class);
   if constexpr (debug_level >= 2) check_slow_path(heap);
   errno = saved_errno;
 }
@@ -100,7 +107,8 @@ void release_overflow(void* p, std::size_t bin_offset, HeapFront* heap) noexcept
   fence(std::memory_order_release);
   ++slab.free_blocks;
   // release: without a hold, the slab may be reclaimed from here on (pairs with is_reclaimable)
-  if (slab.listed && others > (slab.pages == 1 ? 0 : max_used_to_flush))
+  if (slab.listed && others > (slab.pages == 1 ? 0 : max_used_to_flush) &&
+      others != static_cast<std::int32_t>(slab.low_mark))
     return slab.used.store(static_cast<std::uint32_t>(others), std::memory_order_release);
   if (others >= 0) [[likely]]
     return relist_or_flush_bin(static_cast<ThreadHeap&>(*heap), slab,

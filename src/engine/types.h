@@ -54,9 +54,15 @@ inline constexpr std::size_t pages_per_huge_page = huge_page_bytes / page_bytes;
 // At rest: the list has capacity - capacity_left blocks, all of the bin's class, each the beginning
 // of a block that counts as used. A refill may exceed the capacity with the list of one slab. While
 // capacity_left is negative, frees bypass the bin, so that all of it stays that slab's.
+//
+// The capacity is 0 until the first refill: a thread that only frees keeps nothing. It falls when many
+// slabs of the class run low, since each block of a bin may be the last of its slab; refills raise it
+// again (cache_bins.h).
 struct CacheBin {
   Plain<Block*> head = nullptr;
   std::int32_t capacity_left = 0;
+  std::uint16_t capacity = 0;
+  std::uint16_t low_slabs = 0;  // that ran low since the class took its last fresh blocks
 };
 
 // ---- page map entries ----
@@ -118,6 +124,7 @@ struct alignas(64) Span {
   Plain<bool> listed = false;                  // holder: in the list of its class
   Plain<bool> zeroed = false;                  // locked: reads as zero throughout
   Atomic<std::uint32_t> usable_pages{0};       // large: the program, by realloc; others read
+  Plain<std::uint32_t> low_mark = 0;  // locked; const while in use: of a slab, so few used are low
 };
 static_assert(sizeof(Span) == 64);
 
@@ -198,7 +205,7 @@ static_assert(sizeof(ThreadHeap) == 3200);
 // cache much.
 inline constexpr std::uint32_t max_heaps_with_wide_bins = 16;
 
-inline std::uint32_t bin_capacity(const HeapFront& heap, const SizeClass& c) noexcept {
+inline std::uint32_t max_bin_capacity(const HeapFront& heap, const SizeClass& c) noexcept {
   return heap.has_wide_bins ? c.wide_bin_blocks : c.bin_blocks;
 }
 

@@ -2,11 +2,13 @@
 // is compiled a second time for shared libraries (glibc_2_28.h).
 #include <dlfcn.h>
 #include <pthread.h>
+#include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cstdlib>
 
+#include "base/bits.h"
 #include "os/os.h"
 
 // The C library's lock of the list of streams, which nests, and its flag of a process with one
@@ -19,10 +21,15 @@ extern "C" {
 // Null before glibc 2.34 in a program that is linked without libpthread, or without libdl.
 [[gnu::weak]] decltype(dlerror) dlerror;
 [[gnu::weak]] decltype(dlsym) dlsym;
+[[gnu::weak]] decltype(pthread_attr_setstacksize) pthread_attr_setstacksize;
+[[gnu::weak]] decltype(pthread_create) pthread_create;
 [[gnu::weak]] decltype(pthread_key_create) pthread_key_create;
 [[gnu::weak]] decltype(pthread_key_delete) pthread_key_delete;
 [[gnu::weak]] decltype(pthread_setspecific) pthread_setspecific;
 #else
+// Null in a static program that uses none.
+[[gnu::weak]] decltype(pthread_attr_setstacksize) pthread_attr_setstacksize;
+[[gnu::weak]] decltype(pthread_create) pthread_create;
 [[gnu::weak]] extern char __libc_single_threaded;
 #endif
 }
@@ -103,6 +110,28 @@ bool has_one_thread() noexcept { return one_thread_flag != nullptr && *one_threa
 
 void* find_name(void* library, const char* name) noexcept {
   return is_there(&::dlsym) ? ::dlsym(library, name) : nullptr;
+}
+
+bool start_thread(void* (*run)(void*)) noexcept {
+  if (!is_there(&::pthread_create) || !is_there(&::pthread_attr_setstacksize)) return false;
+  constexpr std::size_t own_stack = std::size_t{64} << 10;
+  // The least includes the program's thread-local variables, where the system says so.
+  const long least = ::sysconf(_SC_THREAD_STACK_MIN);
+  const std::size_t stack = own_stack + static_cast<std::size_t>(least > 0 ? least : 16384);
+  pthread_attr_t attributes;
+  if (::pthread_attr_init(&attributes) != 0) return false;
+  ::pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+  ::pthread_attr_setstacksize(&attributes, align_up(stack, page_bytes()));
+  // By the library, whose own signals stay open: setuid() waits for one of them in every thread.
+  sigset_t all;
+  sigset_t before;
+  ::sigfillset(&all);
+  ::sigprocmask(SIG_SETMASK, &all, &before);
+  pthread_t thread;
+  const bool started = ::pthread_create(&thread, &attributes, run, nullptr) == 0;
+  ::sigprocmask(SIG_SETMASK, &before, nullptr);
+  ::pthread_attr_destroy(&attributes);
+  return started;
 }
 
 void abort_process() noexcept { std::abort(); }

@@ -25,6 +25,7 @@ TS_FORMER(dlerror, TS_FIRST_GLIBC);
 TS_FORMER(dlopen, TS_FIRST_GLIBC);
 TS_FORMER(dlsym, TS_FIRST_GLIBC);
 TS_FORMER(pthread_attr_setstack, TS_FIRST_GLIBC);
+TS_FORMER(pthread_attr_setstacksize, TS_FIRST_GLIBC);
 #ifndef TS_HAS_PTHREAD_CREATE  // of its own
 TS_FORMER(pthread_create, TS_FIRST_GLIBC);
 #endif

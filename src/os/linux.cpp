@@ -4,6 +4,7 @@
 #include <linux/futex.h>
 #include <sched.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -236,6 +237,19 @@ void wait(const std::atomic<std::uint32_t>& word, std::uint32_t expected,
           std::uint32_t kinds) noexcept {
   const ErrnoKept kept;
   ::syscall(SYS_futex, &word, FUTEX_WAIT_BITSET_PRIVATE, expected, nullptr, nullptr, kinds);
+}
+
+void name_thread(const char* name) noexcept {
+  const ErrnoKept kept;
+  ::syscall(SYS_prctl, PR_SET_NAME, name);
+}
+
+void wait_for(const std::atomic<std::uint32_t>& word, std::uint32_t expected,
+              std::uint32_t milliseconds) noexcept {
+  const ErrnoKept kept;
+  const timespec time{static_cast<time_t>(milliseconds / 1000),
+                      static_cast<long>(milliseconds % 1000) * 1'000'000};
+  ::syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, expected, &time);
 }
 
 void wake(const std::atomic<std::uint32_t>& word, int count, std::uint32_t kinds) noexcept {

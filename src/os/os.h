@@ -73,6 +73,9 @@ bool discard(void* begin, std::size_t bytes) noexcept;
 // common bit in `kinds` count.
 void wait(const std::atomic<std::uint32_t>& word, std::uint32_t expected,
           std::uint32_t kinds = ~0U) noexcept;
+// The same, for at most so long.
+void wait_for(const std::atomic<std::uint32_t>& word, std::uint32_t expected,
+              std::uint32_t milliseconds) noexcept;
 // Wakes at most `count` of the threads that wait on `word` with a common bit in `kinds`.
 void wake(const std::atomic<std::uint32_t>& word, int count, std::uint32_t kinds = ~0U) noexcept;
 
@@ -80,6 +83,14 @@ void wake(const std::atomic<std::uint32_t>& word, int count, std::uint32_t kinds
 // The C library may run it before pthread-key destructors of others. False if the system has no key
 // left. The same `on_exit` every time: one key serves the process.
 bool call_at_thread_exit(void (*on_exit)(void*), void* argument) noexcept;
+
+// Runs `run` in a new thread of a small stack, which gets no signals and is never joined. The C
+// library calls malloc for it, so the caller has no lock. False if the system refuses it, or the
+// program is linked without threads.
+bool start_thread(void* (*run)(void*)) noexcept;
+
+// Gives the calling thread a name, of 15 letters at most, which tools show.
+void name_thread(const char* name) noexcept;
 
 // Registers handlers that run around every fork(): `prepare` in the parent before it, `parent` and
 // `child` after it. They run while the thread that forks holds the C library's lock of its list of

@@ -114,7 +114,7 @@ struct Remote {
 
 void* free_remotely(void* argument) {
   const auto& remote = *static_cast<const Remote*>(argument);
-  std::free(std::malloc(remote_bytes));  // so that the thread has a heap
+  std::free(std::malloc(line_bytes));  // so that the thread has a heap, and uses this class
   for (void* block : remote.in_batches) case_remote_batch(block);
   for (void* block : remote.staying) case_remote_stays(block);
   return nullptr;

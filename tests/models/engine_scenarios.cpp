@@ -452,6 +452,8 @@ std::uint32_t PageHeap::new_heap() noexcept {
 }
 
 void forget_samples_in_progress() noexcept {}
+void start_housekeeper_if_due() noexcept {}
+void forget_housekeeper() noexcept {}
 void report_double_free(const void*) noexcept { testing::fail("a double free is reported"); }
 bool report_stray(const void*, FoundBy) noexcept {
   testing::fail("a stray pointer is reported");

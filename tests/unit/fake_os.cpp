@@ -497,6 +497,12 @@ void wait(const std::atomic<std::uint32_t>& word, std::uint32_t expected,
   ::syscall(SYS_futex, &word, FUTEX_WAIT_BITSET_PRIVATE, expected, nullptr, nullptr, kinds);
 }
 
+void wait_for(const std::atomic<std::uint32_t>& word, std::uint32_t expected,
+              std::uint32_t milliseconds) noexcept {
+  const timespec time{milliseconds / 1000, static_cast<long>(milliseconds % 1000) * 1'000'000};
+  ::syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, expected, &time);
+}
+
 void wake(const std::atomic<std::uint32_t>& word, int count, std::uint32_t kinds) noexcept {
   ::syscall(SYS_futex, &word, FUTEX_WAKE_BITSET_PRIVATE, count, nullptr, nullptr, kinds);
 }
@@ -509,6 +515,14 @@ bool call_at_thread_exit(void (*on_exit)(void*), void* argument) noexcept {
     return made;
   }();
   return ::pthread_setspecific(key, argument) == 0;
+}
+
+void name_thread(const char*) noexcept {}
+
+bool start_thread(void* (*run)(void*)) noexcept {
+  pthread_t thread;
+  return !is_refused(Call::start_thread, nullptr, 0) &&
+         ::pthread_create(&thread, nullptr, run, nullptr) == 0 && ::pthread_detach(thread) == 0;
 }
 
 bool has_one_thread() noexcept {

@@ -32,6 +32,7 @@ enum class Call {
   withdraw,
   prefer_huge_pages,  // never refused, nor is the next
   refuse_huge_pages,
+  start_thread,
 };
 
 // One call, as it is made: `begin` is null for requests that the system places.

@@ -108,6 +108,12 @@ inline void flush_bin_of(engine::ThreadHeap& heap, unsigned size_class) {
   engine::flush_bin(heap, size_class);
 }
 
+// The heap allocates blocks of the size from now on, and has none in its bin.
+inline void use_class_of(engine::ThreadHeap& heap, std::size_t bytes) {
+  release(heap, allocate(heap, bytes));
+  flush_bin_of(heap, engine::class_for(bytes));
+}
+
 inline std::uint32_t used_by(const engine::Span& slab) { return slab.used.load(); }
 inline std::uint32_t pending_of(const engine::Span& slab) {
   return engine::remote_frees_of(&slab).pending.load();

@@ -2,6 +2,8 @@
 // one after the other for its own.
 #include <algorithm>
 #include <cerrno>
+#include <random>
+#include <set>
 
 #include "engine/cache_bins.h"
 #include "engine/slabs.h"
@@ -185,7 +187,7 @@ TS_ENGINE_TEST(Refill, OneRefillInTurnCollectsForAllClasses) {
 TS_ENGINE_TEST(Slabs, AFreeBeyondTheBinGoesToItsSlab) {
   ThreadHeap& heap = make_heap();
   const SizeClass& k = size_classes[small_class];
-  const std::uint32_t capacity = engine::bin_capacity(heap, k);
+  const std::uint32_t capacity = engine::max_bin_capacity(heap, k);
   std::vector<void*> blocks;
   for (std::uint32_t i = 0; i < 2 * capacity + 100; ++i)
     blocks.push_back(allocate(heap, k.block_bytes));
@@ -341,14 +343,84 @@ TS_ENGINE_TEST(CacheBins, AreLastInFirstOut) {
 
 TS_ENGINE_TEST(CacheBins, OfTheFirstHeapsAreWide) {
   for (std::uint32_t i = 1; i <= engine::max_heaps_with_wide_bins + 2; ++i) {
-    const ThreadHeap& heap = make_heap();
+    ThreadHeap& heap = make_heap();
     EXPECT_EQ(heap.has_wide_bins, i <= engine::max_heaps_with_wide_bins);
     for (unsigned c = 1; c < class_count; ++c) {
-      EXPECT_EQ(static_cast<std::uint32_t>(heap.bins[c].capacity_left),
-                i <= 16 ? size_classes[c].wide_bin_blocks : size_classes[c].bin_blocks);
+      EXPECT_EQ(heap.bins[c].capacity, 0) << "before the first refill";
+      EXPECT_EQ(heap.bins[c].capacity_left, 0);
     }
+    allocate(heap, 64);
+    EXPECT_EQ(heap.bins[small_class].capacity, i <= 16 ? size_classes[small_class].wide_bin_blocks
+                                                       : size_classes[small_class].bin_blocks);
     EXPECT_EQ(heap.self >> engine::heap_shift, i);
   }
+  expect_sound();
+}
+
+// Blocks of many slabs, freed in an order in which all slabs run low together: what a bin keeps of
+// the last ones keeps their slabs.
+TS_ENGINE_TEST(CacheBins, HoldLittleOnceMostSlabsRanLow) {
+  for (std::uint32_t i = 0; i < engine::max_heaps_with_wide_bins; ++i) make_heap();
+  ThreadHeap& heap = make_heap();
+  const SizeClass& k = size_classes[small_class];
+  constexpr std::uint32_t slabs = 40;
+  std::vector<void*> blocks;
+  for (std::uint32_t i = 0; i < slabs * engine::blocks_in_slab(k, 1); ++i)
+    blocks.push_back(allocate(heap, k.block_bytes));
+  std::shuffle(blocks.begin(), blocks.end(), std::mt19937_64{1});
+  EXPECT_EQ(heap.bins[small_class].capacity, k.bin_blocks);
+  for (void* const p : blocks) release(heap, p);
+  EXPECT_EQ(heap.bins[small_class].capacity, 2);
+  EXPECT_LE(heap.slabs[small_class], 4U);
+  expect_sound();
+  // Refills widen the bin again: twice with used blocks, at once with fresh ones.
+  flush_bin_of(heap, small_class);
+  allocate(heap, k.block_bytes);
+  EXPECT_EQ(heap.bins[small_class].capacity, 4);
+  expect_sound();
+  for (std::uint32_t i = 0; i < 8 * engine::blocks_in_slab(k, 1); ++i)
+    allocate(heap, k.block_bytes);
+  EXPECT_EQ(heap.bins[small_class].capacity, k.bin_blocks);
+  expect_sound();
+}
+
+// A bin that holds more than its capacity has blocks of one slab alone.
+TS_ENGINE_TEST(CacheBins, ANarrowBinIsRefilledFromSeveralSlabsUpToItsCapacity) {
+  ThreadHeap& heap = make_heap();
+  const SizeClass& k = size_classes[small_class];
+  std::vector<void*> blocks;
+  for (std::uint32_t i = 0; i < 12 * engine::blocks_in_slab(k, 1); ++i)
+    blocks.push_back(allocate(heap, k.block_bytes));
+  flush_bin_of(heap, small_class);
+  // One free block in each slab, beside a bin of no capacity.
+  heap.bins[small_class].capacity = 0;
+  heap.bins[small_class].capacity_left = 0;
+  std::set<Span*> seen;
+  for (void* const p : blocks) {
+    if (seen.insert(&span_of(p)).second) release(heap, p);
+  }
+  ASSERT_GE(seen.size(), 12U);
+  for (std::uint16_t capacity = 1; capacity <= 3; ++capacity) {
+    heap.bins[small_class].capacity = capacity;
+    heap.bins[small_class].capacity_left = capacity;
+    allocate(heap, k.block_bytes);
+    EXPECT_GE(heap.bins[small_class].capacity_left, 0);
+    expect_sound();
+    flush_bin_of(heap, small_class);
+    expect_sound();
+  }
+}
+
+// In a process of few threads, which cache little in all, a few slabs are no evidence.
+TS_ENGINE_TEST(CacheBins, StayWideWhileAFewSlabsOfFewThreadsRunLow) {
+  ThreadHeap& heap = make_heap();
+  const SizeClass& k = size_classes[small_class];
+  std::vector<void*> blocks;
+  for (std::uint32_t i = 0; i < 40 * engine::blocks_in_slab(k, 1); ++i)
+    blocks.push_back(allocate(heap, k.block_bytes));
+  std::shuffle(blocks.begin(), blocks.end(), std::mt19937_64{1});
+  for (void* const p : blocks) release(heap, p);
+  EXPECT_EQ(heap.bins[small_class].capacity, k.wide_bin_blocks);
   expect_sound();
 }
 
@@ -358,8 +430,9 @@ TS_ENGINE_TEST(CacheBins, AFlushSendsForeignBlocksToTheirHeap) {
   // Blocks that share no cache line stay with the thread that frees them.
   std::vector<void*> blocks;
   for (int i = 0; i < 8; ++i) blocks.push_back(allocate(heap, 1024));
-  for (void* const p : blocks) release(other, p);
   const unsigned c = class_for(1024);
+  use_class_of(other, 1024);
+  for (void* const p : blocks) release(other, p);
   ASSERT_EQ(size_classes[c].block_bytes % cache_line_bytes, 0U);
   EXPECT_EQ(list_length(other.bins[c].head), 8U);
   EXPECT_EQ(pending_of(span_of(blocks[0])), 0U);
@@ -423,10 +496,10 @@ TS_ENGINE_TEST(CacheBins, ARingOnASlabsListIsCutAndReported) {
 TS_ENGINE_TEST(CacheBins, ABinThatGivesMoreThanItGotIsDroppedByALaterRefill) {
   ThreadHeap& heap = make_heap();
   auto* const p = static_cast<Block*>(allocate(heap, 64));
-  const std::uint32_t capacity = engine::bin_capacity(heap, size_classes[small_class]);
+  const std::int32_t capacity = heap.bins[small_class].capacity;
   p->next = p;  // a ring of one
   heap.bins[small_class].head = p;
-  heap.bins[small_class].capacity_left = static_cast<std::int32_t>(capacity) + 2;
+  heap.bins[small_class].capacity_left = capacity + 2;
   for (unsigned i = 0; i < class_count; ++i) {
     flush_bin_of(heap, 1);
     allocate(heap, 16);
@@ -447,9 +520,8 @@ TS_ENGINE_TEST(CacheBins, ALinkToNowhereIsReportedByARefill) {
   EXPECT_NE(allocate(heap, 64), nullptr);
   expect_misuse(Misuse::damaged_list, FoundBy::a_later_call, nullptr);
   // One that went on after it, too, if only by two.
-  heap.bins[small_class] = {
-      nullptr,
-      static_cast<std::int32_t>(engine::bin_capacity(heap, size_classes[small_class])) + 2};
+  heap.bins[small_class].head = nullptr;
+  heap.bins[small_class].capacity_left = heap.bins[small_class].capacity + 2;
   EXPECT_NE(allocate(heap, 64), nullptr);
   EXPECT_FALSE(fake_os::take_misuses().empty());
 }

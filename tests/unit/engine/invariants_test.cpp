@@ -237,6 +237,7 @@ const std::vector<Row>& heap_rows() {
          w.bin().capacity_left = -1;
          w.bin().head = static_cast<Block*>(allocate(w.other, 48));
        }},
+      {"a cache bin's capacity is at most its class's", [](Whole& w) { w.bin().capacity = 1000; }},
       {"a cache bin has capacity - capacity_left blocks",
        [](Whole& w) { --w.bin().capacity_left; }},
       {"carved <= slab_blocks", [](Whole& w) { w.slab->carved = w.slab->slab_blocks + 1; }},

@@ -98,6 +98,7 @@ class Oracle {
   unsigned refused = 0;
   unsigned purged = 0;
   unsigned grown_in_place = 0;
+  unsigned joined = 0;
 
  private:
   struct Used {
@@ -168,9 +169,18 @@ class Oracle {
       const bool joins = end_before != 0 && pages_.back() == Page::dirty && from != From::clean;
       pages_.resize(end, joins ? Page::dirty : Page::clean);
     }
+    std::size_t dirty = 0;
     for (std::size_t i = first; i < first + pages; ++i) {
-      ASSERT_EQ(pages_[i], span->zeroed ? Page::clean : Page::dirty) << "page " << i;
+      ASSERT_NE(pages_[i], Page::used) << "page " << i;
+      dirty += pages_[i] == Page::dirty ? 1 : 0;
       if (span->zeroed) expect_zero(i);
+    }
+    // A dirty span, or a long one with a part of its clean neighbours.
+    const bool is_joined = !span->zeroed && dirty != pages;
+    ASSERT_EQ(dirty, span->zeroed ? 0 : is_joined ? dirty : pages);
+    if (is_joined) {
+      ++joined;
+      ASSERT_TRUE(pages >= 64 && alignment == 1 && dirty >= pages / 2);
     }
     if (from == From::anywhere && span->zeroed) {
       ASSERT_LT(dirty_run, (pages + alignment - 1) * 9 / 8 + 2) << "dirty memory comes first";
@@ -391,6 +401,107 @@ TS_ENGINE_TEST(PageHeap, APeakIsPurgedAtOnceAndGrowthAfterItBacksOff) {
   make_peak();  // needs fresh memory, at the same time
   EXPECT_EQ(fake_os::discarded_bytes(), before);
   EXPECT_GE(engine::PageHeapTest::dirty().pages(), 3000U);
+}
+
+constexpr std::size_t mib = (std::size_t{1} << 20) / page_bytes;
+
+TS_ENGINE_TEST(PageHeap, ACallPurgesSlicesOfALongSpanFromItsEnd) {
+  Span* const big = allocate_pages(200 * mib);
+  allocate_pages(1);
+  page_heap.release(big);
+  EXPECT_EQ(engine::PageHeapTest::clean().pages(), 64 * mib);
+  EXPECT_EQ(engine::PageHeapTest::dirty().pages(), 136 * mib);
+  EXPECT_FALSE(page_heap.find_fault());
+  // The next one goes on.
+  page_heap.release(allocate_pages(1, From::dirty));
+  EXPECT_EQ(engine::PageHeapTest::dirty().pages(), 72 * mib);
+}
+
+TS_ENGINE_TEST(PageHeap, WhatWasPurgedInPartServesWhole) {
+  Span* const big = allocate_pages(200 * mib);
+  allocate_pages(1);
+  page_heap.release(big);
+  ASSERT_EQ(engine::PageHeapTest::clean().pages(), 64 * mib);
+  const std::size_t top = engine::PageHeapTest::top();
+  Span* const most = allocate_pages(190 * mib);
+  EXPECT_EQ(most, big);
+  EXPECT_FALSE(most->zeroed);
+  EXPECT_EQ(engine::PageHeapTest::clean().pages(), 10 * mib);
+  EXPECT_EQ(engine::PageHeapTest::top(), top);
+  EXPECT_FALSE(page_heap.find_fault());
+  page_heap.release(most);
+  // But not where it would have to be clean, or aligned.
+  EXPECT_TRUE(allocate_pages(190 * mib, From::clean)->zeroed);
+  EXPECT_GT(engine::PageHeapTest::top(), top);
+  EXPECT_FALSE(page_heap.find_fault());
+}
+
+TS_ENGINE_TEST(PageHeap, AJoinedSpanMayBeginInCleanMemory) {
+  Span* const first = allocate_pages(2 * mib);
+  Span* const second = allocate_pages(4 * mib);
+  Span* const third = allocate_pages(2 * mib);
+  allocate_pages(1);
+  page_heap.release_clean(first);
+  page_heap.release(second);
+  page_heap.release_clean(third);
+  Span* const joined = allocate_pages(7 * mib, From::dirty);
+  EXPECT_EQ(joined, first + mib);
+  EXPECT_EQ(engine::PageHeapTest::clean().pages() % (2 * mib), mib);
+  EXPECT_FALSE(page_heap.find_fault());
+  page_heap.release(joined);
+  // A short one does not join, nor one of which most would be clean.
+  EXPECT_EQ(allocate_pages(9 * mib, From::dirty), nullptr);
+  EXPECT_FALSE(page_heap.find_fault());
+}
+
+TS_ENGINE_TEST(PageHeap, AReleaseWakesAHousekeeperThatRestsOnce) {
+  Atomic<std::uint32_t> word{PageHeap::awake};
+  Span* const small = allocate_pages(4 * mib);
+  Span* const large = allocate_pages(9 * mib);
+  allocate_pages(1);
+  EXPECT_TRUE(page_heap.may_rest(word, false));
+  EXPECT_EQ(word.load(), PageHeap::resting);
+  page_heap.release(small);
+  EXPECT_EQ(word.load(), PageHeap::resting) << "so much may stay";
+  page_heap.release(large);
+  EXPECT_EQ(word.load(), PageHeap::awake);
+  EXPECT_FALSE(page_heap.may_rest(word, false));
+  EXPECT_EQ(word.load(), PageHeap::awake);
+  EXPECT_TRUE(page_heap.may_rest(word, true)) << "nothing more could be done";
+  page_heap.release(allocate_pages(mib));
+  EXPECT_EQ(word.load(), PageHeap::resting);
+  {
+    const Guard guard{page_heap.lock()};
+    page_heap.forget_housekeeper();
+  }
+  page_heap.release(allocate_pages(40 * mib));
+  EXPECT_EQ(word.load(), PageHeap::resting);
+}
+
+TS_ENGINE_TEST(PageHeap, RoundsPurgeInSlicesDownToWhatMayStay) {
+  allocate_pages(1);
+  std::vector<Span*> spans;
+  for (int i = 0; i < 3; ++i) {
+    spans.push_back(allocate_pages(5 * mib));
+    allocate_pages(1);
+  }
+  for (Span* const span : spans) page_heap.release(span);
+  ASSERT_EQ(engine::PageHeapTest::dirty().pages(), 15 * mib);
+  std::size_t keep = page_heap.end_round();
+  EXPECT_EQ(keep, engine::PurgePolicy::keep_all);
+  for (int round = 0; round < 3; ++round) keep = page_heap.end_round();
+  EXPECT_TRUE(page_heap.is_settled());
+  EXPECT_EQ(keep, 4 * mib);
+  EXPECT_EQ(page_heap.purge_slice(keep), PageHeap::Purged::slice);
+  // 8 MiB, or a little more, up to the beginning of a huge page.
+  EXPECT_LE(engine::PageHeapTest::dirty().pages(), 7 * mib);
+  EXPECT_GT(engine::PageHeapTest::dirty().pages(), 4 * mib);
+  EXPECT_EQ(page_heap.purge_slice(keep), PageHeap::Purged::all);
+  EXPECT_LE(engine::PageHeapTest::dirty().pages(), 4 * mib);
+  fake_os::refuse_if(
+      [](const fake_os::Request& request) { return request.call == fake_os::Call::discard; });
+  EXPECT_EQ(page_heap.purge_slice(0), PageHeap::Purged::refused);
+  EXPECT_FALSE(page_heap.find_fault());
 }
 
 TS_ENGINE_TEST(PageHeap, PiecesBelow64KibibytesAreLeftByAPurgeAndTakenByATrim) {

@@ -16,7 +16,7 @@ constexpr std::size_t peak_limit = Policy::min_peak_limit;
 
 TEST(PurgePolicy, ConstantsAreThoseOfTheText) {
   EXPECT_EQ(idle_limit * page_bytes, std::size_t{4} << 20);
-  EXPECT_EQ(peak_limit * page_bytes, std::size_t{32} << 20);
+  EXPECT_EQ(peak_limit * page_bytes, std::size_t{16} << 20);
   EXPECT_EQ(Policy::idle_ms, 250U);
   EXPECT_EQ(Policy::too_early_ms, 1000U);
   EXPECT_EQ(Policy::forget_ms, 10000U);
@@ -43,7 +43,7 @@ TEST(PurgePolicy, SurplusIsMoreThanFourMebibytesAndThanAQuarterInUse) {
 
 // A call of the policy, in a table of scripts.
 struct Call {
-  enum Kind { keep, purge, dirty, growth, watches } kind;
+  enum Kind { keep, end_round, purge, dirty, growth, watches } kind;
   std::uint64_t now = 0;
   std::size_t in_use = 0;
   std::size_t pages = 0;     // dirty ones
@@ -52,6 +52,10 @@ struct Call {
 constexpr Call keep(std::uint64_t now, std::size_t in_use, std::size_t pages,
                     std::size_t expected) {
   return {Call::keep, now, in_use, pages, expected};
+}
+constexpr Call end_round(std::uint64_t now, std::size_t in_use, std::size_t pages,
+                         std::size_t expected) {
+  return {Call::end_round, now, in_use, pages, expected};
 }
 constexpr Call purge(std::uint64_t now, std::size_t pages) {
   return {Call::purge, now, 0, pages, 0};
@@ -75,6 +79,9 @@ void run(const Script& script) {
       case Call::keep:
         EXPECT_EQ(policy.pages_to_keep(call.now, call.in_use, call.pages), call.expected);
         break;
+      case Call::end_round:
+        EXPECT_EQ(policy.pages_to_keep_in_round(call.now, call.in_use, call.pages), call.expected);
+        break;
       case Call::purge:
         policy.note_purge(call.now, call.pages);
         break;
@@ -89,6 +96,49 @@ void run(const Script& script) {
         break;
     }
   }
+}
+
+TEST(PurgePolicy, RoundsGiveBackHalfOfWhatWasIdleAndThenAll) {
+  constexpr std::size_t much = idle_limit + 1000;
+  for (const Script& script :
+       {Script{"the first round has seen nothing", {end_round(1000, 0, much, keep_all)}},
+        Script{"half, half of the rest, all",
+               {end_round(1000, 0, much, keep_all), end_round(1200, 0, much, idle_limit + 500),
+                dirty(idle_limit + 500), end_round(1400, 0, idle_limit + 500, idle_limit + 250),
+                dirty(idle_limit + 250), end_round(1600, 0, idle_limit + 250, idle_limit)}},
+        Script{"what was in use for a moment stays",
+               {end_round(1000, 0, much, keep_all), dirty(idle_limit),
+                end_round(1200, 0, much, keep_all)}},
+        Script{
+            "what came later stays",
+            {end_round(1000, 0, much, keep_all), end_round(1200, 0, much + 100, idle_limit + 600)}},
+        Script{"a part of what is in use may be dirty",
+               {end_round(1000, 32 * idle_limit, 2 * idle_limit, keep_all),
+                end_round(1200, 32 * idle_limit, 2 * idle_limit, keep_all),
+                end_round(1400, 32 * idle_limit, 2 * idle_limit + 2, keep_all),
+                end_round(1600, 32 * idle_limit, 2 * idle_limit + 2, 2 * idle_limit + 1)}},
+        Script{"a busy round begins anew",
+               {end_round(1000, 0, much, keep_all), end_round(1200, 0, much, idle_limit + 500),
+                dirty(0), end_round(1400, 0, much, keep_all),
+                end_round(1600, 0, much, idle_limit + 500)}},
+        Script{"after a purge that was too early, only what stays idle",
+               {purge(900, much), growth(950), end_round(1000, 0, much, keep_all),
+                end_round(1200, 0, much, keep_all), end_round(1400, 0, much, keep_all),
+                end_round(1600, 0, much, idle_limit)}}})
+    run(script);
+}
+
+TEST(PurgePolicy, AProcessIsSettledAfterQuietRounds) {
+  Policy policy;
+  constexpr std::size_t much = idle_limit + 1000;
+  for (unsigned round = 0; round <= Policy::rounds_to_settle; ++round) {
+    EXPECT_FALSE(policy.is_settled());
+    policy.pages_to_keep_in_round(1000 + 200 * round, 0, much);
+  }
+  EXPECT_TRUE(policy.is_settled());
+  policy.note_dirty(0);
+  policy.pages_to_keep_in_round(2000, 0, much);
+  EXPECT_FALSE(policy.is_settled());
 }
 
 // Of memory that stayed dirty through a window, half of what is allowed stays.

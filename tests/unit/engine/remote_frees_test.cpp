@@ -127,6 +127,13 @@ TS_ENGINE_TEST(RemoteFrees, OfBlocksOfWholeCacheLinesStayWhereTheyAreFreed) {
   ThreadHeap& other = make_heap();
   const unsigned k = class_for(1024);
   ASSERT_EQ(size_classes[k].block_bytes % cache_line_bytes, 0U);
+  // Not with a thread that has not allocated such blocks: it would only keep them.
+  void* const early = allocate(owner, 1024);
+  release(other, early);
+  EXPECT_EQ(other.bins[k].head, nullptr);
+  engine::flush_batches(other);
+  EXPECT_EQ(pending_of(span_of(early)), 1U);
+  use_class_of(other, 1024);
   void* const p = allocate(owner, 1024);
   release(other, p);
   EXPECT_EQ(other.bins[k].head, p);

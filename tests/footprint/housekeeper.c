@@ -1,0 +1,247 @@
+// The thread of the library that gives idle memory back (src/engine/housekeeping.h): when there is
+// one, what it leaves alone, and that memory goes back although nothing is called.
+#include <dirent.h>
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "conformance/check.h"
+
+enum { mb = 1 << 20 };
+
+static void idle(unsigned milliseconds) {
+  struct timespec left = {milliseconds / 1000, (long)(milliseconds % 1000) * 1000000};
+  while (nanosleep(&left, &left) != 0) continue;
+}
+
+// What a file of a thread of this process says; empty if it is gone.
+static void read_of_task(long task, const char* name, char* text, size_t size) {
+  char path[64];
+  snprintf(path, sizeof path, "/proc/self/task/%ld/%s", task, name);
+  FILE* const file = fopen(path, "r");
+  size_t length = 0;
+  if (file != NULL) length = fread(text, 1, size - 1, file);
+  if (file != NULL) fclose(file);
+  text[length] = 0;
+}
+
+static long figure_of_task(long task, const char* key, int base) {
+  char text[4096];
+  read_of_task(task, "status", text, sizeof text);
+  const char* const at = strstr(text, key);
+  return at == NULL ? -1 : (long)strtoul(at + strlen(key), NULL, base);
+}
+
+// The housekeepers of this process: how many, and the last one.
+static unsigned housekeepers(long* task) {
+  unsigned found = 0;
+  DIR* const tasks = opendir("/proc/self/task");
+  REQUIRE(tasks != NULL, "there is no /proc/self/task");
+  for (const struct dirent* entry = readdir(tasks); entry != NULL; entry = readdir(tasks)) {
+    const long number = strtol(entry->d_name, NULL, 10);
+    char name[64] = "";
+    if (number != 0) read_of_task(number, "comm", name, sizeof name);
+    if (strcmp(name, "tsmalloc\n") != 0) continue;
+    ++found;
+    *task = number;
+  }
+  closedir(tasks);
+  return found;
+}
+
+// The same, once the thread has had time to begin.
+static unsigned housekeepers_soon(long* task) {
+  unsigned found = 0;
+  for (int tries = 0; tries < 200 && (found = housekeepers(task)) == 0; ++tries) idle(10);
+  return found;
+}
+
+static void* allocate(void* unused) {
+  free(opaque_pointer(malloc(100)));
+  return unused;
+}
+
+static void* only_free(void* block) {
+  free(block);
+  return NULL;
+}
+
+static void run_thread(void* (*run)(void*), void* argument) {
+  pthread_t thread;
+  REQUIRE(pthread_create(&thread, NULL, run, argument) == 0, "no thread");
+  pthread_join(thread, NULL);
+}
+
+static size_t resident_with(size_t each, size_t total) {
+  const size_t count = total / each;
+  void** const blocks = malloc(count * sizeof *blocks);
+  REQUIRE(blocks != NULL, "malloc is null");
+  for (size_t i = 0; i < count; ++i) {
+    blocks[i] = malloc(each);
+    REQUIRE(blocks[i] != NULL, "malloc(%zu) is null", each);
+    memset(blocks[i], 1, each);
+  }
+  const size_t bytes = resident_bytes();
+  for (size_t i = 0; i < count; ++i) free(blocks[i]);
+  free(blocks);
+  return bytes;
+}
+
+// ---- when there is one ----
+
+static void none_with_one_thread(void) {
+  long task = 0;
+  resident_with(1000, 100 * mb);
+  idle(50);
+  EXPECT(housekeepers(&task) == 0, "a process of one thread has a housekeeper");
+}
+
+static void none_of_a_thread_that_frees(void) {
+  long task = 0;
+  run_thread(only_free, opaque_pointer(malloc(100)));
+  idle(50);
+  EXPECT(housekeepers(&task) == 0, "a free started a housekeeper");
+}
+
+static void one_with_two_threads(void) {
+  long task = 0;
+  allocate(NULL);
+  for (int i = 0; i < 20; ++i) run_thread(allocate, NULL);
+  EXPECT(housekeepers_soon(&task) == 1, "%u housekeepers", housekeepers(&task));
+}
+
+static int status_of(pid_t child) {
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0) REQUIRE(errno == EINTR, "waitpid: %s", strerror(errno));
+  return status;
+}
+
+static void a_child_has_none_until_its_second_thread(void) {
+  long task = 0;
+  allocate(NULL);
+  run_thread(allocate, NULL);
+  REQUIRE(housekeepers_soon(&task) == 1, "there is no housekeeper");
+  const pid_t child = fork();
+  if (child == 0) {
+    allocate(NULL);
+    resident_with(1000, 50 * mb);
+    if (housekeepers(&task) != 0) _exit(1);
+    run_thread(allocate, NULL);
+    if (housekeepers_soon(&task) != 1) _exit(2);
+    resident_with(100000, 100 * mb);
+    idle(2000);
+    _exit(resident_bytes() < 30 * mb ? 0 : 3);
+  }
+  const int status = status_of(child);
+  EXPECT(status == 0, "the child ends with status %d", status);
+}
+
+// ---- what it does ----
+
+// A fork meets it at work.
+static void forks_while_it_works(void) {
+  allocate(NULL);
+  run_thread(allocate, NULL);
+  for (int i = 0; i < 30; ++i) {
+    resident_with(50000, 100 * mb);
+    idle((unsigned)i * 40 % 700);
+    const pid_t child = fork();
+    if (child == 0) {
+      resident_with(50000, 20 * mb);
+      _exit(0);
+    }
+    const int status = status_of(child);
+    EXPECT(status == 0, "a child ends with status %d", status);
+  }
+}
+
+static void memory_goes_back_without_a_call(void) {
+  static const size_t sizes[] = {64, 1000, 20000, 1000000};
+  long task = 0;
+  allocate(NULL);
+  run_thread(allocate, NULL);
+  REQUIRE(housekeepers_soon(&task) == 1, "there is no housekeeper");
+  for (size_t i = 0; i < COUNT_OF(sizes); ++i) {
+    const size_t before = resident_bytes();
+    const size_t most = resident_with(sizes[i], 300 * mb);
+    REQUIRE(most >= before + 250 * mb, "blocks of %zu bytes are not there", sizes[i]);
+    idle(1500);
+    const size_t left = resident_bytes();
+    report_figure("after blocks of %zu bytes %zu KB are left of %zu", sizes[i], left >> 10,
+                  most >> 10);
+    EXPECT(left <= 16 * mb, "after blocks of %zu bytes %zu KB are left", sizes[i], left >> 10);
+  }
+}
+
+static void no_wake_ups_at_rest(void) {
+  long task = 0;
+  allocate(NULL);
+  run_thread(allocate, NULL);
+  resident_with(1000, 100 * mb);
+  REQUIRE(housekeepers_soon(&task) == 1, "there is no housekeeper");
+  idle(2000);
+  const long before = figure_of_task(task, "voluntary_ctxt_switches:", 10);
+  REQUIRE(before > 0, "nothing counts context switches");
+  for (int i = 0; i < 1000; ++i) allocate(NULL);
+  idle(1000);
+  EXPECT(figure_of_task(task, "voluntary_ctxt_switches:", 10) == before,
+         "the housekeeper was woken with nothing to do");
+}
+
+static void it_gets_no_signals(void) {
+  long task = 0;
+  allocate(NULL);
+  run_thread(allocate, NULL);
+  REQUIRE(housekeepers_soon(&task) == 1, "there is no housekeeper");
+  char text[4096];
+  read_of_task(task, "status", text, sizeof text);
+  const char* const at = strstr(text, "SigBlk:");
+  REQUIRE(at != NULL, "there is no SigBlk");
+  const unsigned long blocked = strtoul(at + 7, NULL, 16);
+  for (int signal = 1; signal < 32; ++signal) {
+    if (signal == SIGKILL || signal == SIGSTOP) continue;
+    EXPECT((blocked >> (signal - 1) & 1) != 0, "signal %d is not blocked", signal);
+  }
+  // The C library's, which setuid() waits for in each thread.
+  sigset_t own;
+  sigprocmask(SIG_SETMASK, NULL, &own);
+  EXPECT(sigismember(&own, SIGTERM) == 0, "the program's own signals stayed blocked");
+  EXPECT(seteuid(geteuid()) == 0, "seteuid failed");
+}
+
+static void refused_memory_is_left_alone(void) {
+  long task = 0;
+  allocate(NULL);
+  run_thread(allocate, NULL);
+  REQUIRE(housekeepers_soon(&task) == 1, "there is no housekeeper");
+  char* const block = malloc(64 * mb);
+  REQUIRE(block != NULL, "malloc is null");
+  memset(block, 1, 64 * mb);
+  if (mlock(block, 64 * mb) != 0) skip_check("the system locks no memory");
+  free(block);
+  idle(1500);
+  const long before = figure_of_task(task, "voluntary_ctxt_switches:", 10);
+  idle(1000);
+  EXPECT(figure_of_task(task, "voluntary_ctxt_switches:", 10) <= before + 1,
+         "the housekeeper tries again and again");
+}
+
+static const Check checks[] = {
+    {"a process of one thread has none", none_with_one_thread},
+    {"free starts none", none_of_a_thread_that_frees},
+    {"a process with threads has one", one_with_two_threads},
+    {"a child has none until its second thread", a_child_has_none_until_its_second_thread},
+    {"forks while it works leave children whole", forks_while_it_works},
+    {"memory goes back without a call", memory_goes_back_without_a_call},
+    {"it is not woken at rest", no_wake_ups_at_rest},
+    {"it gets no signals", it_gets_no_signals},
+    {"what the system refuses is left alone", refused_memory_is_left_alone},
+};
+CHECK_MAIN(checks)
