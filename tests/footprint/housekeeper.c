@@ -149,9 +149,9 @@ static void a_child_has_none_until_its_second_thread(void) {
 static void forks_while_it_works(void) {
   allocate(NULL);
   run_thread(allocate, NULL);
-  for (int i = 0; i < 30; ++i) {
+  for (int i = 0; i < 12; ++i) {
     resident_with(50000, 100 * mb);
-    idle((unsigned)i * 40 % 700);
+    idle((unsigned)i * 100 % 700);
     const pid_t child = fork();
     if (child == 0) {
       resident_with(50000, 20 * mb);
