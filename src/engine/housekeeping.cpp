@@ -1,5 +1,7 @@
 #include "engine/housekeeping.h"
 
+#include <cerrno>
+
 #include "engine/abandoned.h"
 #include "engine/current_heap.h"
 #include "engine/page_heap.h"
@@ -64,7 +66,10 @@ void start_housekeeper_if_due() noexcept {
   const bool is_first = threads_seen.fetch_add(1, std::memory_order_relaxed) == 0;
   const Background background = current_options.background;
   if (background == Background::off || (is_first && background == Background::automatic)) return;
-  if (!is_started.exchange(true, std::memory_order_relaxed)) os::start_thread(keep_house);
+  if (is_started.exchange(true, std::memory_order_relaxed)) return;
+  const int saved_errno = errno;
+  os::start_thread(keep_house);
+  errno = saved_errno;
 }
 
 void forget_housekeeper() noexcept {
