@@ -15,6 +15,7 @@
 //   page map        per page: the entry that free() reads, the span, the remote frees
 //   page heap       all spans, under one lock; free spans are dirty (resident) or clean (zero)
 //   purge           dirty memory goes back to the operating system, and is clean then
+//   housekeeper     a thread of the library that purges what the program leaves idle
 //
 // Each field names the threads that may touch it:
 //   owner    the thread whose heap it is
