@@ -1,5 +1,6 @@
 #include "engine/housekeeping.h"
 
+#include <algorithm>
 #include <cerrno>
 
 #include "engine/abandoned.h"
@@ -13,8 +14,6 @@ namespace ts::engine {
 namespace {
 
 constexpr std::uint32_t round_ms = 200;
-// After the system refused to take memory, such as what is locked.
-constexpr std::uint32_t refused_ms = 60'000;
 
 // How many threads of the process, at least, got a heap: two prove that it has threads.
 constinit Atomic<std::uint32_t> threads_seen{0};
@@ -23,31 +22,30 @@ constinit Atomic<bool> is_started{false};
 // PageHeap::awake or resting: stored under the lock of the page heap, read by the system's wait.
 constinit Atomic<std::uint32_t> state{PageHeap::awake};
 
-// Purges down to so many pages; false if the system did not take all.
-bool purge_to(std::size_t keep_pages) noexcept {
-  for (;;) {
+// Purges so many pages, a slice at a time; false if the system did not take all.
+bool purge(std::size_t pages) noexcept {
+  while (pages != 0) {
     const Guard guard{housekeeping_lock};
-    switch (page_heap.purge_slice(keep_pages)) {
-      case PageHeap::Purged::all:
-        return true;
-      case PageHeap::Purged::refused:
-        return false;
-      case PageHeap::Purged::slice:
-        break;
-    }
+    const std::size_t gone = page_heap.purge_slice(pages);
+    if (gone == 0) return false;
+    pages -= std::min(pages, gone);
   }
+  return true;
+}
+
+void collect() noexcept {
+  const Guard guard{housekeeping_lock};
+  reclaim_all();
+  if (page_heap.is_settled()) collect_abandoned(SIZE_MAX);
 }
 
 // Works until there is nothing to be done.
 void work() noexcept {
-  for (bool is_settled = false; !page_heap.may_rest(state, is_settled);) {
+  for (bool gives_up = false; !page_heap.may_rest(state, gives_up);) {
     os::wait_for(state, PageHeap::awake, round_ms);
-    reclaim_all();
-    const std::size_t keep = page_heap.end_round();
-    is_settled = page_heap.is_settled();
-    if (is_settled) collect_abandoned(SIZE_MAX);
-    if (keep != PurgePolicy::keep_all && !purge_to(keep))
-      os::wait_for(state, PageHeap::awake, refused_ms);
+    collect();
+    const bool is_all = purge(page_heap.end_round());
+    gives_up = !is_all && page_heap.is_settled();
   }
 }
 

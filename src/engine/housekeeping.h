@@ -1,7 +1,7 @@
 // Memory that the program leaves idle goes back although no call comes by. A housekeeper is one
 // thread of a process. It rests on a futex while little is dirty; the release that leaves more wakes
 // it. Then it works in rounds (purge_policy.h): it retires what remote frees emptied, purges a part
-// of what stayed dirty all through the round, in slices, and rests once all of it went back.
+// of what stayed dirty all through the round, in slices, and rests once little is dirty, or the system takes no more.
 //
 //   allocate_without_heap -> start_housekeeper_if_due -> a thread: rest, or a round
 //   release -> purge_surplus -> wake_housekeeper
@@ -16,8 +16,8 @@
 
 namespace ts::engine {
 
-// The housekeeper purges under this lock, so that a fork, which takes it, loses no memory that is
-// on its way to the system.
+// The housekeeper works under this lock, a slice at a time. So a fork, which takes it, loses no
+// memory that is on its way to the page heap or to the system.
 inline constinit Mutex housekeeping_lock;
 
 // To be called in malloc, without a lock or a hold, by a thread that got a heap.

@@ -50,14 +50,14 @@ class PageHeap {
   // Purges all dirty memory but about `keep_bytes`; true if there was any.
   bool trim(std::size_t keep_bytes) noexcept;
 
-  // For housekeeping.h. Ends a round: how many dirty pages to keep, or PurgePolicy::keep_all.
+  // For housekeeping.h. Ends a round: how many pages are to go back.
   std::size_t end_round() noexcept;
-  // Purges a slice of what is dirty beyond so many pages.
-  enum class Purged { slice, all, refused };
-  Purged purge_slice(std::size_t keep_pages) noexcept;
+  // Purges so many pages at most, and no more than a slice; returns how many went.
+  std::size_t purge_slice(std::size_t pages) noexcept;
+  // PurgePolicy::is_settled().
   bool is_settled() noexcept;
-  // Whether a housekeeper has no more to do, which `word` says then: the release that leaves too
-  // much dirty stores `awake` there and wakes it. `gives_up`: whatever is dirty now.
+  // Whether little is dirty, or a housekeeper `gives_up` what is. `word` says then that it rests.
+  // The release that leaves more dirty stores `awake` there, and wakes it.
   bool may_rest(Atomic<std::uint32_t>& word, bool gives_up) noexcept;
   // No housekeeper is to be woken: in the child of a fork, which has none. Under lock().
   void forget_housekeeper() noexcept {
@@ -110,7 +110,7 @@ class PageHeap {
   std::size_t take_rest_of_huge_page(const Span* span, std::size_t pages) noexcept
       TS_REQUIRES(lock_);
   bool purge_within(Span* span, std::size_t pages) noexcept TS_REQUIRES(lock_);
-  Purged purge(std::size_t keep_pages, std::size_t min_pages, std::size_t at_most) noexcept
+  std::size_t purge(std::size_t keep_pages, std::size_t min_pages, std::size_t at_most) noexcept
       TS_REQUIRES(lock_);
   void wake_housekeeper() noexcept TS_REQUIRES(lock_);
   void purge_surplus() noexcept TS_REQUIRES(lock_);

@@ -67,22 +67,23 @@ bool PageHeap::purge_within(Span* span, std::size_t pages) noexcept {
   return discarded;
 }
 
-// Gives dirty spans of at least `min_pages` back until about `keep_pages` are left, or `at_most`
-// went.
-[[gnu::noinline]] PageHeap::Purged PageHeap::purge(std::size_t keep_pages, std::size_t min_pages,
-                                                   std::size_t at_most) noexcept {
+// Gives dirty spans of at least `min_pages` back until about `keep_pages` are left, or about
+// `at_most` went. Returns how many went.
+[[gnu::noinline]] std::size_t PageHeap::purge(std::size_t keep_pages, std::size_t min_pages,
+                                              std::size_t at_most) noexcept {
   // So long a span has a whole OS page, wherever it begins.
   min_pages = std::max(min_pages, 2 * page_map.pages_per_os_page - 1);
-  while (dirty_.pages() > keep_pages && at_most != 0) {
+  std::size_t gone = 0;
+  while (dirty_.pages() > keep_pages && gone < at_most) {
     Span* span = dirty_.longest();
-    if (span->pages < min_pages) return Purged::all;
+    if (span->pages < min_pages) break;
     check(span->state == SpanState::free && !span->zeroed, "a purged span is free and dirty", span);
     dirty_.remove(span);
     std::size_t pages = span->pages;
-    if (pages > at_most) {
+    if (pages > at_most - gone) {
       // The end of it, of whole huge pages.
       const std::size_t first = page_map.base / page_bytes + first_page_of(span);
-      const std::size_t cut = align_down(first + pages - at_most, pages_per_huge_page);
+      const std::size_t cut = align_down(first + pages - (at_most - gone), pages_per_huge_page);
       if (cut > first) {
         const std::size_t left = cut - first;
         insert(span, left, false);
@@ -90,11 +91,11 @@ bool PageHeap::purge_within(Span* span, std::size_t pages) noexcept {
         pages -= left;
       }
     }
-    at_most -= std::min(at_most, pages);
-    pages += take_rest_of_huge_page(span, pages);
-    if (!purge_within(span, pages)) return Purged::refused;  // locked in memory, for one
+    const std::size_t rest = take_rest_of_huge_page(span, pages);
+    if (!purge_within(span, pages + rest)) break;  // locked in memory, for one
+    gone += pages;
   }
-  return dirty_.pages() > keep_pages ? Purged::slice : Purged::all;
+  return gone;
 }
 
 [[gnu::cold]] void PageHeap::wake_housekeeper() noexcept {
@@ -120,16 +121,17 @@ std::size_t PageHeap::end_round() noexcept {
   const Guard guard{lock_};
   const std::uint64_t now = os::coarse_milliseconds();
   const std::size_t keep = policy_.pages_to_keep_in_round(now, in_use(), dirty_.pages());
-  if (keep != PurgePolicy::keep_all) policy_.note_purge(now, dirty_.pages());
-  return keep;
+  if (keep == PurgePolicy::keep_all) return 0;
+  policy_.note_purge(now, dirty_.pages());
+  return dirty_.pages() - keep;
 }
 
-PageHeap::Purged PageHeap::purge_slice(std::size_t keep_pages) noexcept {
+std::size_t PageHeap::purge_slice(std::size_t pages) noexcept {
   const Guard guard{lock_};
   const std::size_t min_pages = policy_.is_settled() ? 1 : min_purge_pages;
-  const Purged purged = purge(keep_pages, min_pages, slice_pages);
+  const std::size_t gone = purge(0, min_pages, std::min(pages, slice_pages));
   policy_.note_dirty(dirty_.pages());
-  return purged;
+  return gone;
 }
 
 bool PageHeap::is_settled() noexcept {

@@ -180,6 +180,25 @@ static void memory_goes_back_without_a_call(void) {
   }
 }
 
+// Freed while it is at work on what was freed before.
+static void what_is_freed_later_goes_back_too(void) {
+  enum { blocks = 8, bytes = 24 * mb };
+  allocate(NULL);
+  run_thread(allocate, NULL);
+  char* at[blocks];
+  for (int i = 0; i < blocks; ++i) {
+    at[i] = malloc(bytes);
+    REQUIRE(at[i] != NULL, "malloc is null");
+    memset(at[i], 1, bytes);
+  }
+  for (int i = 0; i < blocks; ++i) {
+    free(at[i]);
+    idle(150);
+  }
+  idle(1500);
+  EXPECT(resident_bytes() <= 16 * mb, "%zu KB are left", resident_bytes() >> 10);
+}
+
 static void no_wake_ups_at_rest(void) {
   long task = 0;
   allocate(NULL);
@@ -240,6 +259,7 @@ static const Check checks[] = {
     {"a child has none until its second thread", a_child_has_none_until_its_second_thread},
     {"forks while it works leave children whole", forks_while_it_works},
     {"memory goes back without a call", memory_goes_back_without_a_call},
+    {"what is freed later goes back, too", what_is_freed_later_goes_back_too},
     {"it is not woken at rest", no_wake_ups_at_rest},
     {"it gets no signals", it_gets_no_signals},
     {"what the system refuses is left alone", refused_memory_is_left_alone},
