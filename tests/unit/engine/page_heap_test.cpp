@@ -496,10 +496,13 @@ TS_ENGINE_TEST(PageHeap, RoundsPurgeInSlicesDownToWhatMayStay) {
   const std::size_t gone = page_heap.purge_slice(pages);
   EXPECT_GE(gone, 8 * mib);
   EXPECT_LT(gone, 10 * mib);
-  EXPECT_EQ(engine::PageHeapTest::dirty().pages(), 15 * mib - gone);
+  // A part of an OS page at either end stays dirty.
+  const std::size_t parts = 2 * (page_map.pages_per_os_page - 1);
+  EXPECT_GE(engine::PageHeapTest::dirty().pages(), 15 * mib - gone);
+  EXPECT_LE(engine::PageHeapTest::dirty().pages(), 15 * mib - gone + parts);
   pages -= gone;
   EXPECT_GE(page_heap.purge_slice(pages), pages);
-  EXPECT_LE(engine::PageHeapTest::dirty().pages(), 4 * mib);
+  EXPECT_LE(engine::PageHeapTest::dirty().pages(), 4 * mib + 2 * parts);
   fake_os::refuse_if(
       [](const fake_os::Request& request) { return request.call == fake_os::Call::discard; });
   EXPECT_EQ(page_heap.purge_slice(mib), 0U);
