@@ -6,8 +6,8 @@
 //   allocate_without_heap -> start_housekeeper_if_due -> a thread: rest, or a round
 //   release -> purge_surplus -> wake_housekeeper
 //
-// `auto` starts it with the process's second heap, in malloc: another thread proves that the process
-// may have more. Never in free, which the C library calls with locks of its own. The thread
+// TSMALLOC_BACKGROUND=auto starts it with the process's second heap, in malloc: another thread proves
+// that the process may have more. Never in free, which the C library calls with locks of its own. The thread
 // allocates nothing, and it has no heap. The child of a fork has none, until its next heap.
 #pragma once
 

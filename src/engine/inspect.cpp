@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/current_heap.h"
+#include "engine/housekeeping.h"
 
 namespace ts::engine {
 namespace {
@@ -103,6 +104,7 @@ HeapMeasures measure() noexcept {
 }
 
 bool walk_blocks(BlockVisitor visit, void* argument) noexcept {
+  const Guard guard{housekeeping_lock};
   bool goes_on = true;
   page_heap.for_each([&](const Span& span) {
     if (!goes_on) return;

@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "engine/abandoned.h"
 #include "engine/cache_bins.h"
+#include "engine/housekeeping.h"
 #include "engine/page_heap.h"
 #include "engine/ready_stack.h"
 #include "engine/slabs.h"
@@ -240,6 +241,7 @@ Fault find_heap_fault(ThreadHeap& heap) noexcept {
 }
 
 Fault find_engine_fault() noexcept TS_NO_ANALYSIS {
+  const Guard guard{housekeeping_lock};
   if (const Fault fault = page_heap.find_fault()) return fault;
   SlabCensus census = take_census();
   if (census.fault) return census.fault;

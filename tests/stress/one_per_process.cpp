@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/bits.h"
+#include "os/options.h"
 #include "stress/post_office.h"
 
 namespace ts::stress {
@@ -260,6 +261,7 @@ void run(unsigned generations, unsigned threads, unsigned operations, std::uint6
 int main(int argc, char** argv) {
   const unsigned operations = argc > 1 ? static_cast<unsigned>(std::atoi(argv[1])) : 20'000;
   const std::uint64_t seed = argc > 2 ? static_cast<std::uint64_t>(std::atoll(argv[2])) : 1;
+  ts::current_options.background = ts::Background::automatic;  // the engine's housekeeper
   ts::stress::run(5, 6, operations, seed);
   std::puts("sound");
 }

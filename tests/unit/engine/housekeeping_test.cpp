@@ -18,6 +18,7 @@ using engine::ThreadHeap;
 unsigned asked = 0;
 
 void refuse_threads() {
+  current_options.background = Background::automatic;
   fake_os::refuse_if([](const fake_os::Request& request) {
     const bool is_thread = request.call == fake_os::Call::start_thread;
     asked += is_thread ? 1 : 0;
