@@ -15,7 +15,7 @@ namespace {
 
 // Every mutex of the engine, in the order in which a thread takes them.
 constinit Mutex* const locks_in_order[] = {
-    &housekeeping_lock,   // a slice of the housekeeper's purge
+    &housekeeping_lock,   // a slice of the housekeeper's work
     &common_lock,         // refill of the common heap
     &abandoned_lock,      // collect_abandoned, which flushes under it
     &reclaim_lock,        // a hold of a heap may wait for it

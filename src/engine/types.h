@@ -56,9 +56,9 @@ inline constexpr std::size_t pages_per_huge_page = huge_page_bytes / page_bytes;
 // of a block that counts as used. A refill may exceed the capacity with the list of one slab. While
 // capacity_left is negative, frees bypass the bin, so that all of it stays that slab's.
 //
-// The capacity is 0 until the first refill: a thread that only frees keeps nothing. It falls when many
-// slabs of the class run low, since each block of a bin may be the last of its slab; refills raise it
-// again (cache_bins.h).
+// The capacity is 0 until the first refill: a thread that only frees keeps nothing. It falls when
+// many slabs of the class run low, since each block of a bin may be the last of its slab; refills
+// raise it again (cache_bins.h).
 struct CacheBin {
   Plain<Block*> head = nullptr;
   std::int32_t capacity_left = 0;

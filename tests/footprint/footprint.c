@@ -13,34 +13,7 @@
 #include <unistd.h>
 
 #include "conformance/check.h"
-
-// VmRSS or VmHWM of this process, in bytes.
-static size_t memory(const char* key) {
-  char line[256];
-  size_t kilobytes = 0;
-  FILE* file = fopen("/proc/self/status", "r");
-  REQUIRE(file != NULL, "there is no /proc/self/status");
-  while (fgets(line, sizeof line, file) != NULL) {
-    if (strncmp(line, key, strlen(key)) == 0) kilobytes = strtoul(line + strlen(key) + 1, NULL, 10);
-  }
-  fclose(file);
-  REQUIRE(kilobytes != 0, "there is no %s", key);
-  return kilobytes << 10;
-}
-
-// Allocates and fills blocks of `each` bytes, `total` bytes in all, and frees them.
-static void burst(size_t each, size_t total) {
-  const size_t count = total / each;
-  char** blocks = malloc(count * sizeof *blocks);
-  REQUIRE(blocks != NULL, "malloc is null");
-  for (size_t i = 0; i < count; ++i) {
-    blocks[i] = malloc(each);
-    REQUIRE(blocks[i] != NULL, "malloc(%zu) is null", each);
-    memset(blocks[i], 1, each);
-  }
-  for (size_t i = 0; i < count; ++i) free(blocks[i]);
-  free(blocks);
-}
+#include "footprint/memory.h"
 
 static void little_stays_after_a_burst(void) {
   static const size_t sizes[] = {64, 1000, 20000, 1000000};

@@ -9,17 +9,12 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "conformance/check.h"
+#include "footprint/memory.h"
 
 enum { mb = 1 << 20 };
-
-static void idle(unsigned milliseconds) {
-  struct timespec left = {milliseconds / 1000, (long)(milliseconds % 1000) * 1000000};
-  while (nanosleep(&left, &left) != 0) continue;
-}
 
 // What a file of a thread of this process says; empty if it is gone.
 static void read_of_task(long task, const char* name, char* text, size_t size) {
@@ -79,26 +74,11 @@ static void run_thread(void* (*run)(void*), void* argument) {
   pthread_join(thread, NULL);
 }
 
-static size_t resident_with(size_t each, size_t total) {
-  const size_t count = total / each;
-  void** const blocks = malloc(count * sizeof *blocks);
-  REQUIRE(blocks != NULL, "malloc is null");
-  for (size_t i = 0; i < count; ++i) {
-    blocks[i] = malloc(each);
-    REQUIRE(blocks[i] != NULL, "malloc(%zu) is null", each);
-    memset(blocks[i], 1, each);
-  }
-  const size_t bytes = resident_bytes();
-  for (size_t i = 0; i < count; ++i) free(blocks[i]);
-  free(blocks);
-  return bytes;
-}
-
 // ---- when there is one ----
 
 static void none_with_one_thread(void) {
   long task = 0;
-  resident_with(1000, 100 * mb);
+  burst(1000, 100 * mb);
   idle(50);
   EXPECT(housekeepers(&task) == 0, "a process of one thread has a housekeeper");
 }
@@ -131,11 +111,11 @@ static void a_child_has_none_until_its_second_thread(void) {
   const pid_t child = fork();
   if (child == 0) {
     allocate(NULL);
-    resident_with(1000, 50 * mb);
+    burst(1000, 50 * mb);
     if (housekeepers(&task) != 0) _exit(1);
     run_thread(allocate, NULL);
     if (housekeepers_soon(&task) != 1) _exit(2);
-    resident_with(100000, 100 * mb);
+    burst(100000, 100 * mb);
     idle(2000);
     _exit(resident_bytes() < 30 * mb ? 0 : 3);
   }
@@ -150,11 +130,11 @@ static void forks_while_it_works(void) {
   allocate(NULL);
   run_thread(allocate, NULL);
   for (int i = 0; i < 12; ++i) {
-    resident_with(50000, 100 * mb);
+    burst(50000, 100 * mb);
     idle((unsigned)i * 100 % 700);
     const pid_t child = fork();
     if (child == 0) {
-      resident_with(50000, 20 * mb);
+      burst(50000, 20 * mb);
       _exit(0);
     }
     const int status = status_of(child);
@@ -170,7 +150,7 @@ static void memory_goes_back_without_a_call(void) {
   REQUIRE(housekeepers_soon(&task) == 1, "there is no housekeeper");
   for (size_t i = 0; i < COUNT_OF(sizes); ++i) {
     const size_t before = resident_bytes();
-    const size_t most = resident_with(sizes[i], 300 * mb);
+    const size_t most = burst(sizes[i], 300 * mb);
     REQUIRE(most >= before + 250 * mb, "blocks of %zu bytes are not there", sizes[i]);
     idle(1500);
     const size_t left = resident_bytes();
@@ -203,7 +183,7 @@ static void no_wake_ups_at_rest(void) {
   long task = 0;
   allocate(NULL);
   run_thread(allocate, NULL);
-  resident_with(1000, 100 * mb);
+  burst(1000, 100 * mb);
   REQUIRE(housekeepers_soon(&task) == 1, "there is no housekeeper");
   idle(2000);
   const long before = figure_of_task(task, "voluntary_ctxt_switches:", 10);

@@ -1,7 +1,7 @@
 // Whether memory follows the program: after a peak, across threads, across sizes. Each check is a
 // pattern of use from public complaints about allocators; its bounds are those that the complaints
-// ask for, as multiples of what the program itself has. A pattern in idle is a process that calls
-// nothing. TSMALLOC_TEST_TIMES=1 adds how long single calls of malloc and free take.
+// ask for, as multiples of what the program itself has. An idle program calls nothing.
+// TSMALLOC_TEST_TIMES=1 adds how long single calls of malloc and free take.
 #include <malloc.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -14,24 +14,11 @@
 #include <unistd.h>
 
 #include "conformance/check.h"
+#include "footprint/memory.h"
 
 enum { kb = 1 << 10, mb = 1 << 20, page = 4096 };
 
 // ---- what the process has ----
-
-// A figure of /proc/self/status, in bytes.
-static size_t memory(const char* key) {
-  char text[4096];
-  FILE* const file = fopen("/proc/self/status", "r");
-  REQUIRE(file != NULL, "there is no /proc/self/status");
-  setvbuf(file, NULL, _IONBF, 0);  // no block of the heap
-  const size_t length = fread(text, 1, sizeof text - 1, file);
-  fclose(file);
-  text[length] = 0;
-  const char* const at = strstr(text, key);
-  REQUIRE(at != NULL, "there is no %s", key);
-  return strtoul(at + strlen(key), NULL, 10) << 10;
-}
 
 // What the process had before the pattern began.
 static size_t base;
@@ -121,11 +108,6 @@ static void drop(void* p) {
 }
 
 // ---- time passes ----
-
-static void idle(unsigned milliseconds) {
-  struct timespec left = {milliseconds / 1000, (long)(milliseconds % 1000) * 1000000};
-  while (nanosleep(&left, &left) != 0) continue;
-}
 
 static void heartbeat(unsigned milliseconds) {
   for (unsigned at = 0; at < milliseconds; at += 100) {

@@ -1,0 +1,47 @@
+// What the programs of this folder share: what the process has, a burst, and time that passes.
+#pragma once
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "conformance/check.h"
+
+// A figure of /proc/self/status, such as "VmRSS:" or "VmHWM:", in bytes.
+static inline size_t memory(const char* key) {
+  char text[4096];
+  FILE* const file = fopen("/proc/self/status", "r");
+  REQUIRE(file != NULL, "there is no /proc/self/status");
+  setvbuf(file, NULL, _IONBF, 0);  // no block of the heap
+  const size_t length = fread(text, 1, sizeof text - 1, file);
+  fclose(file);
+  text[length] = 0;
+  const char* const at = strstr(text, key);
+  REQUIRE(at != NULL, "there is no %s", key);
+  const size_t kilobytes = strtoul(at + strlen(key), NULL, 10);
+  REQUIRE(kilobytes != 0, "%s is 0", key);
+  return kilobytes << 10;
+}
+
+// Allocates and fills blocks of `each` bytes, `total` bytes in all, and frees them. Returns what was
+// resident with them.
+static inline size_t burst(size_t each, size_t total) {
+  const size_t count = total / each;
+  void** const blocks = malloc(count * sizeof *blocks);
+  REQUIRE(blocks != NULL, "malloc is null");
+  for (size_t i = 0; i < count; ++i) {
+    blocks[i] = malloc(each);
+    REQUIRE(blocks[i] != NULL, "malloc(%zu) is null", each);
+    memset(blocks[i], 1, each);
+  }
+  const size_t bytes = resident_bytes();
+  for (size_t i = 0; i < count; ++i) free(blocks[i]);
+  free(blocks);
+  return bytes;
+}
+
+static inline void idle(unsigned milliseconds) {
+  struct timespec left = {milliseconds / 1000, (long)(milliseconds % 1000) * 1000000};
+  while (nanosleep(&left, &left) != 0) continue;
+}
