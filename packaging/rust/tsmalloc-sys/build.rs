@@ -11,7 +11,7 @@ const OS: [&str; 7] =
     ["linux", "c_library", "refusals", "fatal", "bad_access", "misuse", "options"];
 
 /// The dialect of `src/CMakeLists.txt`.
-const DIALECT: [&str; 9] = [
+const DIALECT: [&str; 10] = [
     "-std=c++20",
     "-fno-exceptions",
     "-fno-rtti",
@@ -21,6 +21,7 @@ const DIALECT: [&str; 9] = [
     "-fvisibility-inlines-hidden",
     "-ftls-model=initial-exec",
     "-fno-lto",
+    "-fasynchronous-unwind-tables",
 ];
 
 /// Flags for the operators of C++ (`src/override/CMakeLists.txt`).
