@@ -8,6 +8,19 @@ include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 set(tsmalloc_home ${CMAKE_INSTALL_LIBDIR}/tsmalloc)
 
+# Before the first file: a prefix that cannot be written ends the installation with a remedy.
+install(CODE [[
+  set(folder "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}")
+  set(trial "${folder}/.tsmalloc-trial")
+  execute_process(COMMAND "${CMAKE_COMMAND}" -E make_directory "${folder}" ERROR_QUIET)
+  execute_process(COMMAND "${CMAKE_COMMAND}" -E touch "${trial}" RESULT_VARIABLE status ERROR_QUIET)
+  if(NOT status EQUAL 0)
+    message(FATAL_ERROR " ${folder} cannot be written: install tsmalloc with `sudo`, or with \
+`--prefix FOLDER` in a folder of your own")
+  endif()
+  file(REMOVE "${trial}")]]
+  ALL_COMPONENTS)
+
 # ---- runtime and dev: the libraries, and what it takes to build with them ----
 
 install(TARGETS tsmalloc tsmalloc-secure tsmalloc-classic

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -108,11 +109,29 @@ def test_no_text_knows_the_prefix_or_the_build(prefix: Path) -> None:
             assert str(place) not in text.read_text(), f"{text} names {place}"
 
 
-def test_a_prefix_that_cannot_be_written_is_named() -> None:
-    install = ("cmake", "--install", paths.build_dir(), "--prefix", "/proc/tsmalloc")
-    status, said = try_to_run(*install)
-    assert status != 0
-    assert "file cannot create directory: /proc/tsmalloc/" in said
+# Runs a command where a folder is read-only, for root as well.
+READ_ONLY = 'mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" && shift && exec "$@"'
+
+
+@pytest.mark.parametrize("component", [(), ("--component", "dev")])
+def test_a_prefix_that_cannot_be_written_is_named_with_the_remedy(
+    tmp_path: Path, component: tuple[str, ...]
+) -> None:
+    kept = tmp_path / "read only"
+    kept.mkdir(mode=0o555)
+    enter = ("unshare", "--mount", "sh", "-c", READ_ONLY, "sh", kept) if os.geteuid() == 0 else ()
+    for prefix in (kept, kept / "a new folder", Path("/proc/tsmalloc")):
+        install = ("cmake", "--install", paths.build_dir(), "--prefix", prefix, *component)
+        status, said = try_to_run(*enter, *install)
+        assert status != 0
+        assert f"  {prefix} cannot be written: install tsmalloc with `sudo`, or with" in said
+        assert "`--prefix FOLDER` in a folder of your own" in said
+        assert "-- Installing" not in said
+    assert not list(kept.iterdir())
+
+
+def test_an_installation_leaves_no_trial_behind(prefix: Path) -> None:
+    assert {path.name for path in prefix.iterdir()} == {"bin", "include", "lib", "share"}
 
 
 def functions_of(*headers: str) -> set[str]:

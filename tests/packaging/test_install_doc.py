@@ -38,6 +38,9 @@ class Way:
 
 
 COMPILER = {"cmake": "cmake", "g++": "g++", "make": "make"}
+CROSS_COMPILERS = {
+    f"{machine}-linux-gnu-g++": f"g++-{machine}-linux-gnu" for machine in ("aarch64", "riscv64")
+}
 PKG_CONFIG = {"gcc": "gcc", "pkg-config": "pkg-config"}
 WAYS = {
     "pip": Way(("wheel",), {"perl": "perl"}),
@@ -52,9 +55,7 @@ WAYS = {
     "Containers": Way(("debian",), in_debian=True),  # packaging/docker
     "systemd": Way(("debian",), {"systemd-analyze": "systemd"}, in_debian=True),
     "musl": Way((), COMPILER | {"musl-gcc": "musl-tools"}, in_checkout=True),
-    "Other machines": Way(
-        (), COMPILER | {"aarch64-linux-gnu-g++": "g++-aarch64-linux-gnu"}, in_checkout=True
-    ),
+    "Other machines": Way((), COMPILER | CROSS_COMPILERS, in_checkout=True),
 }
 
 
