@@ -7,7 +7,6 @@ Refuses to: use another mirror than the machine's own, and to share a root betwe
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
@@ -16,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
-from package_commands import ROOT, run
+from package_commands import ROOT, one_worker_at_a_time, run
 
 SUITE = "bookworm"
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -65,11 +64,8 @@ def _sources() -> list[str]:
 
 def archive(variant: str, *packages: str) -> Path:
     """A root as an archive: made once, and kept in build/."""
-    folder = ROOT / "build" / "artefacts"
-    folder.mkdir(parents=True, exist_ok=True)
-    made = folder / f"{'-'.join((SUITE, variant, *packages))}.tar"
-    with made.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # of several workers, one makes it
+    made = ROOT / "build" / "artefacts" / f"{'-'.join((SUITE, variant, *packages))}.tar"
+    with one_worker_at_a_time(made):
         if not made.is_file():
             unfinished = made.with_suffix(".unfinished.tar")
             include = [f"--include={','.join(packages)}"] if packages else []

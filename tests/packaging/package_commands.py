@@ -6,12 +6,23 @@ import fcntl
 import hashlib
 import shutil
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 MISSING = 2  # the exit status of a build that lacks a tool
+
+
+@contextmanager
+def one_worker_at_a_time(made: Path) -> Iterator[None]:
+    """Keeps the other workers from what one of them makes; the lock is a file beside it."""
+    made.parent.mkdir(parents=True, exist_ok=True)
+    with made.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def artefacts(part: str) -> Path:
@@ -26,9 +37,7 @@ def artefacts(part: str) -> Path:
     key = hashlib.sha256(tree).hexdigest()
     folder = ROOT / "build" / "artefacts" / part
     stamp = folder.with_suffix(".stamp")
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with folder.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # of several workers, one builds
+    with one_worker_at_a_time(folder):
         if not stamp.is_file() or stamp.read_text() != key:
             stamp.unlink(missing_ok=True)
             shutil.rmtree(folder, ignore_errors=True)
