@@ -218,7 +218,7 @@ TEST(FreeTreeIsValid, SeesAWrongLargestSize) {
   FirstFit::Tree tree;
   for (std::size_t place = 0; place < 64; ++place) tree.insert(memory.make(place * 4096, 64));
   ASSERT_TRUE(tree.is_valid());
-  tree.root()->link_word(1) ^= std::uint64_t{1} << 47;  // the lowest bit of the size (free_tree.h)
+  tree.root()->link_word(1) ^= address_limit;  // the lowest bit of the size (free_tree.h)
   EXPECT_FALSE(tree.is_valid());
 }
 
