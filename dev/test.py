@@ -82,8 +82,8 @@ CHOSEN = (
 # `asan` checks for undefined behaviour as well, so `ubsan` has nothing to add; and it asserts what
 # `debug` does of the classic heaps, but a sanitizer's malloc leaves no room for drop-in libraries:
 # `debug` adds the tests under those, of each strategy with one fit. `tsan` says nothing of programs
-# without threads. Other machines run under qemu-user, many times slower: the engine and the
-# hardened heap.
+# without threads. Other machines run under qemu-user, many times slower: the drop-in libraries of
+# the engine and the hardened heap, the unit tests of all heaps.
 EMULATED_TARGETS = (
     "tsmalloc",
     "tsmalloc-secure",
@@ -91,13 +91,12 @@ EMULATED_TARGETS = (
     "reliability_suite",
     "stress-engine",
     "stress-secure",
-    "tsmalloc-unit",
-    "tsmalloc-unit-engine",
+    "tests_unit",
     "instruction_calls",
 )
 EMULATED_TESTS = (
     r"^(conformance\.[a-z_]+|[A-Z][A-Za-z]+)\.(tsmalloc|secure)$|^stress\.(engine|secure)$"
-    r"|^FullMemory\.inside-(engine|secure)$|^unit\.(parts|engine)\.|^instructions$"
+    r"|^FullMemory\.inside-|^unit\.|^instructions$"
 )
 # What qemu-user 7.2 cannot do, each with its reason; tests/unit/CMakeLists.txt has two of single
 # unit tests.
