@@ -98,7 +98,7 @@ EMULATED_TESTS = (
     r"^(conformance\.[a-z_]+|[A-Z][A-Za-z]+)\.(tsmalloc|secure)$|^stress\.(engine|secure)$"
     r"|^FullMemory\.inside-|^unit\.|^instructions$"
 )
-# What qemu-user 7.2 cannot do, each with its reason; tests/unit/CMakeLists.txt has two of single
+# What qemu-user 7.2 cannot do, each with its reason; tests/unit/CMakeLists.txt has those of single
 # unit tests.
 NOT_EMULATED = {
     r"^conformance\.fork\.": "no thread can start in the child of a threaded process",
