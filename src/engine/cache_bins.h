@@ -27,15 +27,23 @@ inline void drop_bin(CacheBin& bin) noexcept {
   bin.capacity_left = bin.capacity;
 }
 
-// Raises the capacity of an empty bin that is about to be refilled: to twice what it was, or to the
-// most, the first time and for fresh blocks.
-inline void widen_bin(ThreadHeap& heap, unsigned size_class, bool for_fresh_blocks) noexcept {
+// Gives an empty bin its largest capacity: the class takes fresh blocks.
+inline void open_bin_wide(ThreadHeap& heap, unsigned size_class) noexcept {
   CacheBin& bin = heap.bins[size_class];
+  bin.low_slabs = 0;
+  bin.capacity = static_cast<std::uint16_t>(max_bin_capacity(heap, size_classes[size_class]));
+  drop_bin(bin);
+}
+
+// Raises the capacity of an empty bin that is about to be refilled: to twice what it was, or to the
+// most the first time.
+inline void widen_bin(ThreadHeap& heap, unsigned size_class) noexcept {
+  CacheBin& bin = heap.bins[size_class];
+  if (bin.capacity == 0) return open_bin_wide(heap, size_class);
+  if (bin.low_slabs == 0) return;
   const std::uint32_t most = max_bin_capacity(heap, size_classes[size_class]);
   const std::uint32_t twice = 2U * bin.capacity;
-  if (for_fresh_blocks) bin.low_slabs = 0;
-  bin.capacity =
-      static_cast<std::uint16_t>(for_fresh_blocks || twice == 0 || twice > most ? most : twice);
+  bin.capacity = static_cast<std::uint16_t>(twice > most ? most : twice);
   drop_bin(bin);
 }
 

@@ -7,6 +7,7 @@
 #include "engine/cache_bins.h"
 #include "engine/common_heap.h"
 #include "engine/reclaim.h"
+#include "engine/tending.h"
 
 namespace ts::engine {
 
@@ -58,6 +59,7 @@ bool Engine::trim(std::size_t keep_bytes) noexcept {
     if (has_heap()) {
       const HeapHold hold{own_heap()};
       flush(own_heap());
+      purge_low_slabs(own_heap(), SIZE_MAX);
     }
     flush_common_heap();
     collect_abandoned(SIZE_MAX);

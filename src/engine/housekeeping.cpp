@@ -19,8 +19,6 @@ constexpr std::uint32_t round_ms = 200;
 constinit Atomic<std::uint32_t> threads_seen{0};
 // Whether the process has a housekeeper, or the system refused it.
 constinit Atomic<bool> is_started{false};
-// PageHeap::awake or resting: stored under the lock of the page heap, read by the system's wait.
-constinit Atomic<std::uint32_t> state{PageHeap::awake};
 
 // Purges so many pages, a slice at a time; false if the system did not take all.
 bool purge(std::size_t pages) noexcept {
@@ -41,8 +39,8 @@ void collect() noexcept {
 
 // Works until there is nothing to be done.
 void work() noexcept {
-  for (bool gives_up = false; !page_heap.may_rest(state, gives_up);) {
-    os::wait_for(state, PageHeap::awake, round_ms);
+  for (bool gives_up = false; !page_heap.may_rest(gives_up);) {
+    page_heap.wait_for_round(round_ms);
     collect();
     const bool is_all = purge(page_heap.end_round());
     gives_up = !is_all && page_heap.is_settled();
@@ -53,7 +51,7 @@ void* keep_house(void*) noexcept {
   os::name_thread("tsmalloc");
   for (;;) {
     work();
-    os::wait(state, PageHeap::resting);
+    page_heap.rest();
   }
 }
 
@@ -72,7 +70,6 @@ void start_housekeeper_if_due() noexcept {
 
 void forget_housekeeper() noexcept {
   page_heap.forget_housekeeper();
-  state.store(PageHeap::awake, std::memory_order_relaxed);
   is_started.store(false, std::memory_order_relaxed);
   threads_seen.store(has_heap() ? 1 : 0, std::memory_order_relaxed);
 }

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 
+#include "engine/block_set.h"
 #include "engine/current_heap.h"
 #include "engine/housekeeping.h"
+#include "engine/slab_purge.h"
 
 namespace ts::engine {
 namespace {
@@ -21,34 +23,6 @@ std::size_t own_bin_bytes() noexcept {
   return bytes;
 }
 
-// One bit for each block of a slab, by number.
-class BlockSet {
- public:
-  explicit BlockSet(const Span& slab) noexcept
-      : begin_{memory_of(&slab)},
-        block_bytes_{size_classes[slab.size_class].block_bytes},
-        blocks_{slab.slab_blocks} {}
-  // Blocks of other slabs are no members.
-  void add_list(const Block* block) noexcept {
-    for (std::uint32_t left = max_in_bin; block != nullptr && left != 0;
-         block = block->next, --left) {
-      const std::size_t offset = address_of(block) - address_of(begin_);
-      const std::size_t number = offset / block_bytes_;
-      if (number < blocks_) add_word(number / 64, std::uint64_t{1} << number % 64);
-    }
-  }
-  void add_word(std::size_t index, std::uint64_t word) noexcept { words_[index] |= word; }
-  bool contains(std::size_t number) const noexcept {
-    return (words_[number / 64] >> number % 64 & 1) != 0;
-  }
-
- private:
-  const std::byte* begin_;
-  std::size_t block_bytes_;
-  std::size_t blocks_;
-  std::uint64_t words_[max_slab_blocks / 64] = {};
-};
-
 bool walk_slab(const Span& slab, BlockVisitor visit, void* argument) noexcept {
   const SizeClass& c = size_classes[slab.size_class];
   BlockSet free{slab};
@@ -63,7 +37,8 @@ bool walk_slab(const Span& slab, BlockVisitor visit, void* argument) noexcept {
     }
   });
   for (std::uint32_t i = 0; i < slab.carved; ++i) {
-    const BlockState state = free.contains(i)     ? BlockState::free
+    const bool is_free = free.contains(i) || is_purged(slab, i);
+    const BlockState state = is_free              ? BlockState::free
                              : cached.contains(i) ? BlockState::cached
                                                   : BlockState::used;
     if (!visit({block_at(slab, i), c.block_bytes, state, span_entry(slab) >> heap_shift}, argument))

@@ -7,8 +7,10 @@
 #include "engine/abandoned.h"
 #include "engine/cache_bins.h"
 #include "engine/housekeeping.h"
+#include "engine/low_slabs.h"
 #include "engine/page_heap.h"
 #include "engine/ready_stack.h"
+#include "engine/slab_purge.h"
 #include "engine/slabs.h"
 #include "os/os.h"
 
@@ -35,6 +37,8 @@ Fault find_bin_fault(const ThreadHeap& heap, unsigned size_class) noexcept {
   const CacheBin& bin = heap.bins[size_class];
   if (bin.capacity > max_bin_capacity(heap, c))
     return {"a cache bin's capacity is at most its class's", &bin};
+  if (heap.closed_refills != 0 && bin.capacity != 0)
+    return {"closed cache bins have capacity 0", &bin};
   const bool is_overfull = bin.capacity_left < 0;
   const Span* only_slab = nullptr;
   std::int64_t length = 0;
@@ -72,26 +76,34 @@ Fault find_slab_fault(const ThreadHeap& heap, const Span& slab) noexcept {
       return {"a free list has blocks of its slab", block};
     const BlockPlace place = place_of(block, c);
     if (page_map.spans + place.slab_page != &slab || !place.is_beginning ||
-        place.number >= slab.carved)
+        place.number >= slab.carved || is_purged(slab, place.number))
       return {"a free list has carved blocks of its slab", block};
   }
   if (!are_close(heap, length, slab.free_blocks))
     return {"a free list has free_blocks blocks", &slab};
-  if (slab.listed != (slab.free_list != nullptr || slab.carved < slab.slab_blocks))
+  std::uint32_t purged = 0;
+  for (std::uint32_t number = 0; number < slab.carved; ++number)
+    purged += is_purged(slab, number) ? 1 : 0;
+  if (purged != slab.purged_blocks) return {"purged_blocks begin in purged OS pages", &slab};
+  const bool has_blocks =
+      slab.free_list != nullptr || slab.carved < slab.slab_blocks || slab.purged_blocks != 0;
+  if (slab.listed != has_blocks)
     return {"a slab is listed, if and only if it has blocks to give", &slab};
   return {};
 }
 
 // The equation of a slab's blocks; `early` frees were collected before they were counted.
 Fault find_count_fault(const ThreadHeap& heap, const Span& slab, std::int64_t early) noexcept {
-  const std::int64_t accounted = std::int64_t{used(slab)} + slab.free_blocks - early;
-  if (!are_close(heap, accounted, slab.carved)) return {"used + free_blocks == carved", &slab};
+  const std::int64_t accounted =
+      std::int64_t{used(slab)} + slab.free_blocks + slab.purged_blocks - early;
+  if (!are_close(heap, accounted, slab.carved))
+    return {"used + free_blocks + purged_blocks == carved", &slab};
   return {};
 }
 
 // The same while other threads send frees: they may count late, but never more than there are.
 Fault find_running_count_fault(const ThreadHeap& heap, const Span& slab) noexcept {
-  const std::int64_t accounted = std::int64_t{used(slab)} + slab.free_blocks;
+  const std::int64_t accounted = std::int64_t{used(slab)} + slab.free_blocks + slab.purged_blocks;
   return accounted > slab.carved ? Fault{} : find_count_fault(heap, slab, 0);
 }
 
@@ -112,13 +124,34 @@ Fault find_class_fault(const ThreadHeap& heap, unsigned size_class) noexcept {
   for (const Span* slab = heap.partial[size_class]; slab != nullptr;
        before = slab, slab = slab->next) {
     if (++listed > heap.slabs[size_class]) return {"a heap counts its slabs", slab};
-    if (slab->previous != before) return {"listed slabs are linked in both directions", slab};
+    if (before != nullptr && slab->previous != before)
+      return {"listed slabs are linked in both directions", slab};
     if (slab->state != SpanState::slab || slab->size_class != size_class)
       return {"a list of slabs has slabs of its class", slab};
     if (const Fault fault = find_page_fault(heap, *slab)) return fault;
     if (const Fault fault = find_slab_fault(heap, *slab)) return fault;
     if (const Fault fault = find_running_count_fault(heap, *slab)) return fault;
   }
+  if (before != nullptr && heap.partial[size_class]->previous != before)
+    return {"the first slab of a list is linked to the last", before};
+  return {};
+}
+
+// The queue of low slabs, which are the heap's.
+Fault find_queue_fault(const ThreadHeap& heap) noexcept {
+  std::uint32_t pages = 0;
+  std::uint32_t before = 0;
+  for (std::uint32_t link = heap.first_low; link != 0;) {
+    const Span& slab = queued_slab(link);
+    if (slab.state != SpanState::slab || !is_own(heap, span_entry(slab)))
+      return {"a queue of low slabs has its heap's", &slab};
+    if (slab.previous_low != before) return {"queued slabs are linked in both directions", &slab};
+    pages += slab.pages;
+    before = link;
+    link = slab.next_low == end_of_queue ? 0 : slab.next_low;
+  }
+  if (pages != heap.low_pages || before != heap.last_low)
+    return {"a queue has as many pages as it counts", &heap};
   return {};
 }
 
@@ -230,6 +263,7 @@ Fault find_heap_fault(ThreadHeap& heap) noexcept {
     if (const Fault fault = find_bin_fault(heap, c)) return fault;
     if (const Fault fault = find_class_fault(heap, c)) return fault;
   }
+  if (const Fault fault = find_queue_fault(heap)) return fault;
   for (const RemoteBatch& batch : heap.batches) {
     if (const Fault fault = find_batch_fault(heap, batch)) return fault;
   }

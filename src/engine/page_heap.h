@@ -50,22 +50,24 @@ class PageHeap {
   // Purges all dirty memory but about `keep_bytes`; true if there was any.
   bool trim(std::size_t keep_bytes) noexcept;
 
+  // Purges a slice of what the rule of purge_policy.h finds to be too much, as a release does, or of
+  // what a call left of that.
+  void tend() noexcept;
+
   // For housekeeping.h. Ends a round: how many pages are to go back.
   std::size_t end_round() noexcept;
   // Purges so many pages at most, and no more than a slice; returns how many went.
   std::size_t purge_slice(std::size_t pages) noexcept;
   // PurgePolicy::is_settled().
   bool is_settled() noexcept;
-  // Whether little is dirty, or a housekeeper `gives_up` what is. `word` says then that it rests.
-  // The release that leaves more dirty stores `awake` there, and wakes it.
-  bool may_rest(Atomic<std::uint32_t>& word, bool gives_up) noexcept;
+  // Whether little is dirty, or a housekeeper `gives_up` what is. It rests then, until a release
+  // leaves more dirty.
+  bool may_rest(bool gives_up) noexcept;
+  // Waits while the housekeeper is to rest; or for so long, or until it is to rest.
+  void rest() noexcept;
+  void wait_for_round(std::uint32_t milliseconds) noexcept;
   // No housekeeper is to be woken: in the child of a fork, which has none. Under lock().
-  void forget_housekeeper() noexcept {
-    resting_ = nullptr;
-    has_housekeeper_ = false;
-  }
-  static constexpr std::uint32_t awake = 0;
-  static constexpr std::uint32_t resting = 1;
+  void forget_housekeeper() noexcept;
 
   // Calls `visit(span)` for every span in the order of addresses, under the lock.
   template <class Visit>
@@ -94,6 +96,12 @@ class PageHeap {
   std::size_t in_use() const noexcept { return top_ - dirty_.pages() - clean_.pages(); }
   Span* end() const noexcept { return page_map.spans + top_; }
 
+  // The system takes about a millisecond to take back a slice. A call of the program gives back
+  // some slices at most, or one if a housekeeper does the rest.
+  static constexpr std::size_t slice_pages = (std::size_t{8} << 20) / page_bytes;
+  static constexpr std::size_t pages_of_a_call = 8 * slice_pages;
+  static constexpr std::size_t slice_of_tending = 2 * slice_pages;
+
   void insert(Span* span, std::size_t pages, bool zeroed) noexcept TS_REQUIRES(lock_);
   void remove(Span* span) noexcept TS_REQUIRES(lock_);
   void insert_coalesced(Span* span, std::size_t pages, bool zeroed) noexcept TS_REQUIRES(lock_);
@@ -113,7 +121,7 @@ class PageHeap {
   std::size_t purge(std::size_t keep_pages, std::size_t min_pages, std::size_t at_most) noexcept
       TS_REQUIRES(lock_);
   void wake_housekeeper() noexcept TS_REQUIRES(lock_);
-  void purge_surplus() noexcept TS_REQUIRES(lock_);
+  void purge_surplus(std::size_t at_most = pages_of_a_call) noexcept TS_REQUIRES(lock_);
 
   void check_unused(const Span& span) noexcept TS_REQUIRES(lock_);
 
@@ -126,8 +134,12 @@ class PageHeap {
   std::size_t dense_pages_ = 0;  // pages of slabs of small blocks
   std::size_t committed_ = 0;    // pages that may be touched
   std::size_t grow_calls_ = 0;
-  Atomic<std::uint32_t>* resting_ = nullptr;  // of a housekeeper that waits for more than
-  std::size_t wake_above_ = 0;                // so many dirty pages
+  std::size_t left_to_purge_ = 0;  // pages that the last call which purged left to further ones
+  // Stored under the lock, read by the system's wait.
+  static constexpr std::uint32_t awake = 0;
+  static constexpr std::uint32_t resting = 1;
+  Atomic<std::uint32_t> housekeeper_{awake};
+  std::size_t wake_above_ = 0;  // so many dirty pages wake a housekeeper that rests
   bool has_housekeeper_ = false;
 };
 

@@ -11,10 +11,6 @@ namespace {
 
 constexpr std::size_t min_purge_pages = (std::size_t{64} << 10) / page_bytes;
 
-// The system takes about a millisecond for so much. A call of the program gives back some slices at
-// most, or one if a housekeeper does the rest.
-constexpr std::size_t slice_pages = (std::size_t{8} << 20) / page_bytes;
-constexpr std::size_t pages_of_a_call = 8 * slice_pages;
 constexpr std::size_t unlimited = ~std::size_t{0};
 
 }  // namespace
@@ -99,24 +95,33 @@ bool PageHeap::purge_within(Span* span, std::size_t pages) noexcept {
 }
 
 [[gnu::cold]] void PageHeap::wake_housekeeper() noexcept {
-  // relaxed: what it has to do is under the lock
-  resting_->store(awake, std::memory_order_relaxed);
-  os::wake(*resting_, 1);
-  resting_ = nullptr;
+  housekeeper_.store(awake, std::memory_order_relaxed);
+  os::wake(housekeeper_, 1);
 }
 
-void PageHeap::purge_surplus() noexcept {
-  if (resting_ != nullptr && dirty_.pages() > wake_above_) [[unlikely]]
+void PageHeap::purge_surplus(std::size_t at_most) noexcept {
+  // relaxed: written under the lock alone, and what the housekeeper has to do is under the lock
+  if (dirty_.pages() > wake_above_ && housekeeper_.load(std::memory_order_relaxed) == resting)
+      [[unlikely]]
     wake_housekeeper();
   if (!PurgePolicy::is_surplus(in_use(), dirty_.pages())) return;
   const std::uint64_t now = os::coarse_milliseconds();
   const std::size_t keep = policy_.pages_to_keep(now, in_use(), dirty_.pages());
   if (keep == PurgePolicy::keep_all) return;
   policy_.note_purge(now, dirty_.pages());
-  purge(keep, min_purge_pages, has_housekeeper_ ? slice_pages : pages_of_a_call);
+  purge(keep, min_purge_pages, has_housekeeper_ ? slice_pages : at_most);
   policy_.note_dirty(dirty_.pages());
+  left_to_purge_ = dirty_.pages() - std::min(keep, dirty_.pages());
 }
 
+void PageHeap::tend() noexcept {
+  const Guard guard{lock_};
+  if (left_to_purge_ == 0) return purge_surplus(slice_of_tending);
+  const std::size_t slice = std::min({slice_of_tending, left_to_purge_, dirty_.pages()});
+  const std::size_t gone = purge(dirty_.pages() - slice, min_purge_pages, slice);
+  left_to_purge_ = gone == 0 ? 0 : left_to_purge_ - std::min(gone, left_to_purge_);
+  policy_.note_dirty(dirty_.pages());
+}
 std::size_t PageHeap::end_round() noexcept {
   const Guard guard{lock_};
   const std::uint64_t now = os::coarse_milliseconds();
@@ -139,15 +144,25 @@ bool PageHeap::is_settled() noexcept {
   return policy_.is_settled();
 }
 
-bool PageHeap::may_rest(Atomic<std::uint32_t>& word, bool gives_up) noexcept {
+bool PageHeap::may_rest(bool gives_up) noexcept {
   const Guard guard{lock_};
   has_housekeeper_ = true;
   const std::size_t limit = PurgePolicy::rest_limit(in_use());
   if (dirty_.pages() > limit && !gives_up) return false;
   wake_above_ = std::max(limit, dirty_.pages() + PurgePolicy::min_idle_limit);
-  word.store(resting, std::memory_order_relaxed);
-  resting_ = &word;
+  housekeeper_.store(resting, std::memory_order_relaxed);
   return true;
+}
+
+void PageHeap::rest() noexcept { os::wait(housekeeper_, resting); }
+
+void PageHeap::wait_for_round(std::uint32_t milliseconds) noexcept {
+  os::wait_for(housekeeper_, awake, milliseconds);
+}
+
+void PageHeap::forget_housekeeper() noexcept {
+  housekeeper_.store(awake, std::memory_order_relaxed);
+  has_housekeeper_ = false;
 }
 
 bool PageHeap::trim(std::size_t keep_bytes) noexcept {

@@ -1,10 +1,15 @@
 #include "engine/refill.h"
 
+#include <algorithm>
+
 #include "base/event_counts.h"
 #include "engine/cache_bins.h"
+#include "engine/low_slabs.h"
 #include "engine/remote_frees.h"
+#include "engine/slab_purge.h"
 #include "engine/slabs.h"
 #include "engine/span_supply.h"
+#include "engine/tending.h"
 
 namespace ts::engine {
 namespace {
@@ -21,33 +26,51 @@ void check_next_bin(ThreadHeap& heap) noexcept {
 }
 
 // The first listed slab with a free block, or null. Of a class, only one slab, or two, has fresh
-// blocks alone.
-Span* slab_with_free_block(const ThreadHeap& heap, unsigned size_class) noexcept {
+// blocks alone. Where the list comes to purged blocks alone, so are most of the slabs behind it.
+Span* slab_with_free_block(const ThreadHeap& heap, unsigned size_class) noexcept TS_REQUIRES(heap) {
   Span* slab = heap.partial[size_class];
-  while (slab != nullptr && slab->free_list == nullptr) slab = slab->next;
+  for (; slab != nullptr && slab->free_list == nullptr; slab = slab->next) {
+    if (slab->purged_blocks != 0) restore_blocks(*slab);
+    if (slab->free_list != nullptr) break;
+  }
   return slab;
 }
 
-void unlink_if_exhausted(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap) {
-  if (slab.free_list == nullptr && slab.carved == slab.slab_blocks) unlink_partial(heap, slab);
+// To be called when a slab gave blocks.
+void relist_after_use(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap) {
+  if (is_queued(slab)) [[unlikely]]
+    unqueue_low_slab(heap, slab);
+  if (slab.free_list != nullptr || slab.carved != slab.slab_blocks) return;
+  if (slab.purged_blocks != 0) return move_behind_others(heap, slab);
+  unlink_partial(heap, slab);
+}
+
+// How many blocks a refill is to take at least, if that many are free. A closed bin stays closed.
+std::uint32_t wanted_blocks(ThreadHeap& heap, unsigned size_class) noexcept TS_REQUIRES(heap) {
+  if (heap.closed_refills != 0) [[unlikely]] {
+    --heap.closed_refills;
+    tend(heap);
+    return 1;
+  }
+  widen_bin(heap, size_class);
+  const std::uint32_t capacity = heap.bins[size_class].capacity;
+  return std::min(size_classes[size_class].bin_blocks, capacity);
 }
 
 // Takes blocks from slabs' free lists until there are enough of them or no more: such blocks are
 // dirty already. The first list is taken whole, since its end need not be found, but not that of a
-// long slab (flush_bin_if_it_pins). Of further ones, the bin takes as many blocks as it has
-// capacity for.
-std::uint32_t take_used(ThreadHeap& heap, unsigned size_class, Block*& head) noexcept
-    TS_REQUIRES(heap) {
+// long slab (flush_bin_if_it_pins), nor for one block. Of further ones, the bin takes as many
+// blocks as it has capacity for.
+std::uint32_t take_used(ThreadHeap& heap, unsigned size_class, std::uint32_t wanted,
+                        Block*& head) noexcept TS_REQUIRES(heap) {
   const SizeClass& c = size_classes[size_class];
-  const std::uint32_t capacity = heap.bins[size_class].capacity;
-  const std::uint32_t wanted = c.bin_blocks < capacity ? c.bin_blocks : capacity;
   std::uint32_t taken = 0;
   while (taken < (wanted + 1) / 2) {
     Span* const slab = slab_with_free_block(heap, size_class);
     if (slab == nullptr) break;
     std::uint32_t count = slab->free_blocks;
     Block* const first = slab->free_list;
-    const bool takes_whole = head == nullptr && c.slab_pages == 1;
+    const bool takes_whole = head == nullptr && c.slab_pages == 1 && wanted != 1;
     if (takes_whole) {
       slab->free_list = nullptr;
     } else {
@@ -65,15 +88,15 @@ std::uint32_t take_used(ThreadHeap& heap, unsigned size_class, Block*& head) noe
     head = first;
     slab->free_blocks -= count;
     set_used(*slab, used(*slab) + count);
-    unlink_if_exhausted(heap, *slab);
+    relist_after_use(heap, *slab);
     taken += count;
   }
   return taken;
 }
 
-// Links fresh blocks, 4 KiB of them at a time; 0 without memory.
-std::uint32_t take_fresh(ThreadHeap& heap, unsigned size_class, Block*& head) noexcept
-    TS_REQUIRES(heap) {
+// Links fresh blocks, one or 4 KiB of them at a time; 0 without memory.
+std::uint32_t take_fresh(ThreadHeap& heap, unsigned size_class, std::uint32_t wanted,
+                         Block*& head) noexcept TS_REQUIRES(heap) {
   const SizeClass& c = size_classes[size_class];
   Span* slab = heap.partial[size_class];
   if (slab == nullptr) {
@@ -81,16 +104,16 @@ std::uint32_t take_fresh(ThreadHeap& heap, unsigned size_class, Block*& head) no
     if (slab == nullptr) return 0;
     add_slab(heap, *slab);
   }
-  const std::uint32_t left = slab->slab_blocks - slab->carved;
-  const std::uint32_t taken = c.carve_blocks < left ? c.carve_blocks : left;
+  const std::uint32_t left = std::uint32_t{slab->slab_blocks} - slab->carved;
+  const std::uint32_t taken = wanted == 1 ? 1 : std::min(c.carve_blocks, left);
   std::byte* at = memory_of(slab) + std::size_t{slab->carved} * c.block_bytes;
   head = reinterpret_cast<Block*>(at);
   for (std::uint32_t i = 1; i < taken; ++i, at += c.block_bytes)
     reinterpret_cast<Block*>(at)->next = reinterpret_cast<Block*>(at + c.block_bytes);
   reinterpret_cast<Block*>(at)->next = nullptr;
-  slab->carved += taken;
+  slab->carved = static_cast<std::uint16_t>(slab->carved + taken);
   set_used(*slab, used(*slab) + taken);
-  unlink_if_exhausted(heap, *slab);
+  relist_after_use(heap, *slab);
   return taken;
 }
 
@@ -100,7 +123,10 @@ Block* refill(ThreadHeap& heap, unsigned size_class) noexcept {
   if constexpr (counting) count_event(Event::bin_refills);
   check_next_bin(heap);
   // One refill in 72 collects for all classes, also for those that the thread does not use.
-  if (heap.checked_class == 1) collect(heap);
+  if (heap.checked_class == 1) {
+    collect(heap);
+    if (has_to_tend(heap)) tend(heap);
+  }
   // At the end of its list, a bin must have counted to 0.
   const std::int32_t astray = counted_blocks(heap, size_class);
   if (heap.bins[size_class].head != nullptr || astray > count_tolerance ||
@@ -108,14 +134,14 @@ Block* refill(ThreadHeap& heap, unsigned size_class) noexcept {
     report_damage(size_class, heap.bins[size_class].head);
     drop_bin(heap.bins[size_class]);
   }
-  widen_bin(heap, size_class, false);
+  const std::uint32_t wanted = wanted_blocks(heap, size_class);
   Block* head = nullptr;
-  std::uint32_t taken = take_used(heap, size_class, head);
-  if (taken == 0 && collect(heap)) taken = take_used(heap, size_class, head);
+  std::uint32_t taken = take_used(heap, size_class, wanted, head);
+  if (taken == 0 && collect(heap)) taken = take_used(heap, size_class, wanted, head);
   if (taken == 0) {
-    taken = take_fresh(heap, size_class, head);
+    taken = take_fresh(heap, size_class, wanted, head);
     if (taken == 0) return nullptr;
-    widen_bin(heap, size_class, true);
+    if (heap.closed_refills == 0) open_bin_wide(heap, size_class);
   }
   CacheBin& bin = heap.bins[size_class];
   bin.head = head->next;

@@ -1,6 +1,7 @@
 #include "engine/slabs.h"
 
 #include "base/event_counts.h"
+#include "engine/low_slabs.h"
 #include "engine/page_heap.h"
 
 namespace ts::engine {
@@ -8,9 +9,10 @@ namespace {
 
 void link_partial(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap) {
   Plain<Span*>& head = heap.partial[slab.size_class];
-  slab.previous = nullptr;
-  slab.next = head;
-  if (head != nullptr) head->previous = &slab;
+  Span* const first = head;
+  slab.previous = first != nullptr ? first->previous : &slab;
+  slab.next = first;
+  if (first != nullptr) first->previous = &slab;
   head = &slab;
   slab.listed = true;
 }
@@ -21,7 +23,8 @@ void set_entries(Span& slab, PageMapEntry entry) noexcept {
     // relaxed: a pointer to a block of the slab reaches another thread by that thread's own
     // synchronisation, and the entry with it
     entries[i].store(entry, std::memory_order_relaxed);
-    (&slab + i)->pages_back = i;
+    (&slab + i)->pages_back = static_cast<std::uint8_t>(i);
+    (&slab + i)->purged = 0;
   }
 }
 
@@ -34,17 +37,30 @@ void retire(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap) {
 
 void unlink_partial(ThreadHeap& heap, Span& slab) noexcept {
   check(slab.listed, "a slab leaves the list that it is in", &slab);
-  check(
-      (slab.next == nullptr || slab.next->previous == &slab) &&
-          (slab.previous != nullptr ? slab.previous->next : heap.partial[slab.size_class]) == &slab,
-      "listed slabs are linked in both directions", &slab);
-  if (slab.next != nullptr) slab.next->previous = slab.previous;
-  (slab.previous != nullptr ? slab.previous->next : heap.partial[slab.size_class]) = slab.next;
+  Span* const first = heap.partial[slab.size_class];
+  Plain<Span*>& link_to_it = first == &slab ? heap.partial[slab.size_class] : slab.previous->next;
+  Plain<Span*>& link_back = slab.next != nullptr ? slab.next->previous : first->previous;
+  check(link_to_it == &slab && link_back == &slab, "listed slabs are linked in both directions",
+        &slab);
+  link_back = slab.previous;
+  link_to_it = slab.next;
   slab.listed = false;
+}
+
+void move_behind_others(ThreadHeap& heap, Span& slab) noexcept {
+  unlink_partial(heap, slab);
+  Plain<Span*>& head = heap.partial[slab.size_class];
+  if (head == nullptr) return link_partial(heap, slab);
+  slab.previous = head->previous;
+  slab.next = nullptr;
+  slab.previous->next = &slab;
+  head->previous = &slab;
+  slab.listed = true;
 }
 
 void take_slab_out(ThreadHeap& heap, Span& slab) noexcept {
   if (slab.listed) unlink_partial(heap, slab);
+  if (is_queued(slab)) unqueue_low_slab(heap, slab);
   check(heap.slabs[slab.size_class] != 0, "a heap counts its slabs", &slab);
   --heap.slabs[slab.size_class];
 }
@@ -60,6 +76,7 @@ void add_slab(ThreadHeap& heap, Span& span) noexcept {
   span.free_list = nullptr;
   span.carved = 0;
   span.free_blocks = 0;
+  span.purged_blocks = 0;
   set_entries(span, heap.self | PageMapEntry{span.size_class} << class_shift);
   link_partial(heap, span);
   ++heap.slabs[span.size_class];
@@ -68,14 +85,16 @@ void add_slab(ThreadHeap& heap, Span& span) noexcept {
 bool relist_or_retire(ThreadHeap& heap, Span& slab) noexcept {
   // A count may come without a block, if an earlier collect() found the bit before it was counted.
   if (!slab.listed && slab.free_list != nullptr) link_partial(heap, slab);
+  if (is_low(slab) && !is_queued(slab)) queue_low_slab(heap, slab);
   if (used(slab) != 0) return true;
-  const bool is_only_one = slab.next == nullptr && slab.previous == nullptr;
+  const bool is_only_one = slab.next == nullptr && slab.previous == &slab;
   if (is_only_one && slab.pages <= size_classes[slab.size_class].first_slab_pages) return true;
-  if (slab.free_blocks > slab.carved) [[unlikely]] {
+  if (slab.free_blocks + slab.purged_blocks > slab.carved) [[unlikely]] {
     // A block is on the list twice, and others may be in use: the memory is never used again.
     report_misuse(Misuse::damaged_list, FoundBy::a_later_call, memory_of(&slab),
                   size_classes[slab.size_class].block_bytes);
     if (slab.listed) unlink_partial(heap, slab);
+    if (is_queued(slab)) unqueue_low_slab(heap, slab);
     slab.free_list = nullptr;
     return false;
   }

@@ -20,6 +20,9 @@ void add_slab(ThreadHeap& heap, Span& span) noexcept TS_REQUIRES(heap);
 // Unlinks a slab without blocks to give from the list of its class.
 void unlink_partial(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap);
 
+// Moves a slab of purged blocks alone to the end of its list: they cost more than others do.
+void move_behind_others(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap);
+
 // Takes a slab without used blocks out of the heap. It belongs to the caller alone then, until
 // retire_slab() returns it to the page heap, for which no hold is needed.
 void take_slab_out(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap);

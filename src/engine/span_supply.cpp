@@ -7,6 +7,7 @@
 #include "engine/page_heap.h"
 #include "engine/reclaim.h"
 #include "engine/remote_frees.h"
+#include "engine/tending.h"
 #include "os/os.h"
 
 namespace ts::engine {
@@ -33,7 +34,13 @@ Span* allocate_span(std::size_t pages, std::size_t alignment_pages, unsigned siz
   constexpr std::size_t heaps_at_a_time = 4;
   if (collect_abandoned(heaps_at_a_time)) span = allocate(From::dirty);
   if (span == nullptr) span = allocate(From::anywhere);
-  if (span != nullptr) return span;
+  if (span != nullptr) {
+    if (has_heap()) {
+      const HeapHold hold{own_heap()};
+      make_up_for(own_heap(), pages);
+    }
+    return span;
+  }
   const bool has_collected = collect_abandoned(SIZE_MAX);
   return reclaim_all() || has_collected ? allocate(From::anywhere) : nullptr;
 }

@@ -16,6 +16,7 @@
 #include "engine/sampled_guard.h"
 #include "engine/slabs.h"
 #include "engine/span_supply.h"
+#include "engine/tending.h"
 #include "os/options.h"
 
 namespace ts::engine {
@@ -65,7 +66,10 @@ namespace {
   const bool is_low = used_now == slab.low_mark;
   set_used(slab, used_now);
   if (relist_or_retire(heap, slab)) flush_bin_if_it_pins(heap, slab);
-  if (is_low) note_low_slab(heap, size_class);
+  if (is_low) {
+    note_low_slab(heap, size_class);
+    if (has_to_tend(heap)) tend(heap);
+  }
   if constexpr (debug_level >= 2) check_slow_path(heap);
   errno = saved_errno;
 }

@@ -103,29 +103,37 @@ enum class SpanState : std::uint8_t {
 // path. Invariants:
 //   all      the spans tile the pages in use: each begins where the one before it ends
 //   free     first and last page agree on state and length; two free neighbours differ in `zeroed`
-//   slab     at rest: used + free_blocks == carved + early, carved <= slab_blocks, and free_list
-//            has free_blocks blocks. `early` frees had their bits collected before their count:
-//            pending less the bits that are set; most slabs have none;
-//            listed, if and only if free_list is not empty or carved < slab_blocks;
+//   slab     at rest: used + free_blocks + purged_blocks == carved + early, carved <= slab_blocks,
+//            and free_list has free_blocks blocks. `early` frees had their bits collected before
+//            their count: pending less the bits that are set; most slabs have none;
+//            purged_blocks are the carved blocks that begin in purged OS pages: no list has them;
+//            listed, if and only if free_list is not empty, carved < slab_blocks, or
+//            purged_blocks is positive;
 //            used covers blocks of the program, in cache bins, in batches, and pending ones;
 //            page k of the slab has pages_back == k
 //   large    usable_pages <= pages; the pages behind usable_pages were never touched
 struct alignas(64) Span {
-  Plain<Block*> free_list = nullptr;     // holder: blocks that are in no cache bin
-  Plain<Span*> next = nullptr;           // slab: holder, in the list of its class; free: locked
-  Plain<Span*> previous = nullptr;       // likewise
-  Atomic<std::uint32_t> used{0};         // slab: holder, others read
-  Plain<std::uint32_t> pages = 0;        // locked; const while in use, but for a large block
-  Plain<std::uint32_t> carved = 0;       // holder
-  Plain<std::uint32_t> free_blocks = 0;  // holder: length of free_list
-  Plain<std::uint32_t> slab_blocks = 0;  // locked; const while in use: capacity of the slab
-  Plain<std::uint32_t> pages_back = 0;   // locked; const while in use: to the slab's first page
-  Plain<std::uint8_t> size_class = 0;    // locked; const while in use
+  Plain<Block*> free_list = nullptr;      // holder: blocks that are in no cache bin
+  Plain<Span*> next = nullptr;            // slab: holder, in the list of its class; free: locked
+  Plain<Span*> previous = nullptr;        // likewise
+  Atomic<std::uint32_t> used{0};          // slab: holder, others read
+  Plain<std::uint32_t> pages = 0;         // locked; const while in use, but for a large block
+  Plain<std::uint32_t> free_blocks = 0;   // holder: length of free_list
+  Atomic<std::uint32_t> usable_pages{0};  // large: the program, by realloc; others read
+  // holder: the heap's queue of slabs that ran low (low_slabs.h), by page
+  Plain<std::uint32_t> next_low = 0;
+  Plain<std::uint32_t> previous_low = 0;
+  Plain<std::uint16_t> low_round = 0;      // holder: in which round the slab ran low
+  Plain<std::uint16_t> carved = 0;         // holder
+  Plain<std::uint16_t> purged_blocks = 0;  // holder
+  Plain<std::uint16_t> slab_blocks = 0;    // locked; const while in use: capacity of the slab
+  Plain<std::uint16_t> low_mark = 0;   // locked; const while in use: of a slab, so few used are low
+  Plain<std::uint8_t> pages_back = 0;  // locked; const while in use: to the slab's first page
+  Plain<std::uint8_t> size_class = 0;  // locked; const while in use
   Plain<SpanState> state = SpanState::in_use;  // locked; const while in use
   Plain<bool> listed = false;                  // holder: in the list of its class
   Plain<bool> zeroed = false;                  // locked: reads as zero throughout
-  Atomic<std::uint32_t> usable_pages{0};       // large: the program, by realloc; others read
-  Plain<std::uint32_t> low_mark = 0;  // locked; const while in use: of a slab, so few used are low
+  Plain<std::uint8_t> purged = 0;  // holder, of each page of a slab: a bit for each purged OS page
 };
 static_assert(sizeof(Span) == 64);
 
@@ -194,13 +202,21 @@ struct HeapFront {
 struct TS_CAPABILITY("heap") alignas(64) ThreadHeap : HeapFront {
   Plain<Span*> partial[class_count] = {};        // holder: slabs with blocks to give, by class
   Plain<std::uint32_t> slabs[class_count] = {};  // holder: how many the heap has, by class
-  Plain<std::uint32_t> kept_pages = 0;        // abandoned_lock: of its slabs, as keeps_bins was set
+  Plain<std::uint32_t> kept_pages = 0;  // abandoned_lock: of its slabs, as keeps_bins was set
+  // holder: the queue of slabs that ran low (low_slabs.h), and its rounds (tending.h)
+  Plain<std::uint32_t> first_low = 0;
+  Plain<std::uint32_t> last_low = 0;
+  Plain<std::uint32_t> low_pages = 0;
+  Plain<std::uint16_t> round = 0;
+  Plain<std::uint16_t> closed_refills = 0;    // so many refills find closed bins
+  Plain<std::uint64_t> round_began = 0;       // nanoseconds
+  Plain<std::uint64_t> tended_at = 0;         // likewise
   RemoteBatch batches[batch_count];           // owner
   SpanCache span_caches[cached_lengths];      // owner: by length
   alignas(64) Atomic<Span*> ready{nullptr};   // any: slabs with pending frees, a stack
   Atomic<std::int32_t> reclaimable_pages{0};  // any: a hint, of slabs that wait for a reclaim
 };
-static_assert(sizeof(ThreadHeap) == 3200);
+static_assert(sizeof(ThreadHeap) == 3264);
 
 // The first heaps of a process have larger bins for blocks of some kilobytes: a few threads never
 // cache much.

@@ -66,13 +66,6 @@ void name_unfinished(const char* folder, std::uint64_t process, Path& path) noex
 
 }  // namespace
 
-std::uint64_t nanoseconds() noexcept {
-  timespec now{};
-  ::clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 +
-         static_cast<std::uint64_t>(now.tv_nsec);
-}
-
 std::uint64_t process_id() noexcept { return static_cast<std::uint64_t>(::getpid()); }
 
 bool make_absolute(const char* path, char* absolute, std::size_t capacity) noexcept {

@@ -1,4 +1,4 @@
-// System calls of the counted libraries beyond os.h: clock, text file, end of the process, and a
+// System calls of the counted libraries beyond os.h: text file, end of the process, and a
 // copy of it that inspects the heap. Nothing here allocates or takes a lock; other builds have none
 // of it.
 #pragma once
@@ -8,10 +8,9 @@
 #include <type_traits>
 
 #include "base/event_counts.h"
+#include "os/os.h"
 
 namespace ts::os {
-
-std::uint64_t nanoseconds() noexcept;
 
 std::uint64_t process_id() noexcept;
 

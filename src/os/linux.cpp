@@ -228,6 +228,13 @@ std::uint64_t coarse_milliseconds() noexcept {
          static_cast<std::uint64_t>(now.tv_nsec) / 1'000'000 + 1;
 }
 
+std::uint64_t nanoseconds() noexcept {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 +
+         static_cast<std::uint64_t>(now.tv_nsec);
+}
+
 bool discard(void* begin, std::size_t bytes) noexcept {
   const ErrnoKept kept;
   return ::madvise(begin, bytes, MADV_DONTNEED) == 0;

@@ -64,6 +64,8 @@ std::size_t touched_pages(const void* begin, std::size_t bytes, std::size_t look
 
 // A clock that never goes back, to a few milliseconds, and cheap to read; never 0.
 std::uint64_t coarse_milliseconds() noexcept;
+// The same clock, exactly.
+std::uint64_t nanoseconds() noexcept;
 
 // Gives the pages back to the system at once; they read as zero when touched again. False if it did
 // not take all of them, such as pages that are locked in memory.

@@ -470,6 +470,8 @@ std::uint64_t coarse_milliseconds() noexcept {
   return state().clock;
 }
 
+std::uint64_t nanoseconds() noexcept { return coarse_milliseconds() * 1'000'000; }
+
 void explain_refusal() noexcept {
   const std::lock_guard guard{state().mutex};
   ++state().explained_refusals;

@@ -43,7 +43,7 @@ TS_ENGINE_TEST(Refill, CarvesAPageOfTheFirstSlabOfEachClass) {
     const Span& slab = span_of(p);
     EXPECT_EQ(heap.slabs[c], 1U);
     EXPECT_EQ(slab.pages, k.first_slab_pages);
-    const std::uint32_t carved = std::min(k.carve_blocks, slab.slab_blocks);
+    const std::uint32_t carved = std::min<std::uint32_t>(k.carve_blocks, slab.slab_blocks);
     EXPECT_EQ(slab.carved, carved);
     EXPECT_EQ(used_by(slab), carved);
     EXPECT_EQ(list_length(heap.bins[c].head), carved - 1);

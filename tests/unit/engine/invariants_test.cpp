@@ -12,6 +12,7 @@
 
 #include "engine/abandoned.h"
 #include "engine/large_blocks.h"
+#include "engine/low_slabs.h"
 #include "engine/slabs.h"
 #include "unit/engine/fresh_engine.h"
 #include "unit/engine/page_heap_access.h"
@@ -92,6 +93,17 @@ struct Whole {
   engine::RemoteBatch& batch() {
     return other.batches[engine::first_page_of(slab) % engine::batch_count];
   }
+  // Of a queue of low slabs.
+  std::uint32_t link(const Span& span) {
+    return static_cast<std::uint32_t>(engine::first_page_of(&span) + 1);
+  }
+  void queue() {
+    const engine::HeapHold hold{heap};
+    for (Span* const low : {slab, fresh}) {
+      if (engine::is_queued(*low)) engine::unqueue_low_slab(heap, *low);
+      engine::queue_low_slab(heap, *low);
+    }
+  }
   engine::RemoteFrees& frees() { return engine::remote_frees_of(slab); }
   Block* block(std::size_t i) { return static_cast<Block*>(blocks[i]); }
 };
@@ -128,7 +140,7 @@ const std::vector<Row>& engine_rows() {
       {"free spans are linked in both directions", [](Whole& w) { w.clean->previous = w.large; }},
 
       {"carved <= slab_blocks", [](Whole& w) { w.slab->carved = w.slab->slab_blocks + 1; }},
-      {"used + free_blocks == carved", [](Whole& w) { w.slab->used.fetch_add(1); }},
+      {"used + free_blocks + purged_blocks == carved", [](Whole& w) { w.slab->used.fetch_add(1); }},
       {"a free list ends", [](Whole& w) { w.slab->free_list->next = w.slab->free_list; }},
       {"a free list has blocks of its slab",
        [](Whole& w) { w.slab->free_list->next = static_cast<Block*>(allocate(w.heap, 64)); }},
@@ -190,8 +202,9 @@ const std::vector<Row>& engine_rows() {
       {"each listed slab is in its heap's list",
        [](Whole& w) {
          Span*& head = w.heap.partial[w.small];
+         Span* const last = head->previous;
          head = head->next;
-         if (head != nullptr) head->previous = nullptr;
+         head->previous = last;
        }},
 
       {"the queue has each heap that is marked as abandoned, once",
@@ -244,7 +257,36 @@ const std::vector<Row>& heap_rows() {
       {"page k of a slab has pages_back == k", [](Whole& w) { ++w.slab->pages_back; }},
       {"a heap counts its slabs", [](Whole& w) { w.heap.slabs[w.small] = 0; }},
       {"listed slabs are linked in both directions",
+       [](Whole& w) { w.heap.partial[w.small]->next->previous = w.large; }},
+      {"the first slab of a list is linked to the last",
        [](Whole& w) { w.heap.partial[w.small]->previous = w.large; }},
+      {"purged_blocks begin in purged OS pages", [](Whole& w) { ++w.slab->purged_blocks; }},
+      {"a free list has carved blocks of its slab", [](Whole& w) { w.slab->purged = 0xff; }},
+      {"closed cache bins have capacity 0", [](Whole& w) { w.heap.closed_refills = 1; }},
+      {"a queue of low slabs has its heap's",
+       [](Whole& w) { w.heap.first_low = w.link(*w.large); }},
+      {"a queue of low slabs has its heap's",
+       [](Whole& w) { w.heap.first_low = w.link(*w.other.partial[w.small]); }},
+      {"queued slabs are linked in both directions",
+       [](Whole& w) {
+         w.queue();
+         w.slab->previous_low = w.link(*w.slab);
+       }},
+      {"a queue has as many pages as it counts",
+       [](Whole& w) {
+         w.queue();
+         ++w.heap.low_pages;
+       }},
+      {"queued slabs are linked in both directions",
+       [](Whole& w) {
+         w.queue();
+         w.fresh->next_low = w.link(*w.slab);  // a ring
+       }},
+      {"a queue has as many pages as it counts",
+       [](Whole& w) {
+         w.queue();
+         w.heap.last_low = w.link(*w.slab);
+       }},
       {"a list of slabs has slabs of its class",
        [](Whole& w) { w.heap.partial[w.small]->size_class = 1; }},
       {"a list of slabs has slabs of its class",

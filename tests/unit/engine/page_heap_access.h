@@ -16,6 +16,7 @@ struct PageHeapTest {
   static std::size_t& top() { return page_heap.top_; }
   static std::size_t& committed() { return page_heap.committed_; }
   static std::size_t& dense_pages() { return page_heap.dense_pages_; }
+  static bool rests() { return page_heap.housekeeper_.load() == PageHeap::resting; }
 };
 
 }  // namespace ts::engine

@@ -455,27 +455,25 @@ TS_ENGINE_TEST(PageHeap, AJoinedSpanMayBeginInCleanMemory) {
 }
 
 TS_ENGINE_TEST(PageHeap, AReleaseWakesAHousekeeperThatRestsOnce) {
-  Atomic<std::uint32_t> word{PageHeap::awake};
   Span* const small = allocate_pages(4 * mib);
   Span* const large = allocate_pages(9 * mib);
   allocate_pages(1);
-  EXPECT_TRUE(page_heap.may_rest(word, false));
-  EXPECT_EQ(word.load(), PageHeap::resting);
+  EXPECT_TRUE(page_heap.may_rest(false));
+  EXPECT_TRUE(engine::PageHeapTest::rests());
   page_heap.release(small);
-  EXPECT_EQ(word.load(), PageHeap::resting) << "so much may stay";
+  EXPECT_TRUE(engine::PageHeapTest::rests()) << "so much may stay";
   page_heap.release(large);
-  EXPECT_EQ(word.load(), PageHeap::awake);
-  EXPECT_FALSE(page_heap.may_rest(word, false));
-  EXPECT_EQ(word.load(), PageHeap::awake);
-  EXPECT_TRUE(page_heap.may_rest(word, true)) << "nothing more could be done";
+  EXPECT_FALSE(engine::PageHeapTest::rests());
+  EXPECT_FALSE(page_heap.may_rest(false));
+  EXPECT_FALSE(engine::PageHeapTest::rests());
+  EXPECT_TRUE(page_heap.may_rest(true)) << "nothing more could be done";
   page_heap.release(allocate_pages(mib));
-  EXPECT_EQ(word.load(), PageHeap::resting);
+  EXPECT_TRUE(engine::PageHeapTest::rests());
   {
     const Guard guard{page_heap.lock()};
     page_heap.forget_housekeeper();
   }
-  page_heap.release(allocate_pages(40 * mib));
-  EXPECT_EQ(word.load(), PageHeap::resting);
+  EXPECT_FALSE(engine::PageHeapTest::rests()) << "none is to be woken";
 }
 
 TS_ENGINE_TEST(PageHeap, RoundsPurgeInSlicesDownToWhatMayStay) {

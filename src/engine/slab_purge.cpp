@@ -1,0 +1,152 @@
+#include "engine/slab_purge.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "base/event_counts.h"
+#include "engine/block_set.h"
+#include "engine/slabs.h"
+#include "os/os.h"
+
+namespace ts::engine {
+namespace {
+
+// A bit for each OS page of a slab.
+using OsPages = std::uint64_t;
+constexpr std::size_t min_os_page_bytes = 4096;
+static_assert(max_slab_pages * (page_bytes / min_os_page_bytes) <= 64);
+
+OsPages bits(std::size_t first, std::size_t count) noexcept {
+  return count == 0 ? 0 : ~OsPages{0} >> (64 - count) << first;
+}
+
+// The OS pages of a slab, which are no longer than the engine's.
+struct SlabPages {
+  explicit SlabPages(const Span& whole) noexcept
+      : slab{whole},
+        shift{static_cast<unsigned>(std::countr_zero(os::page_bytes()))},
+        in_page{1U << (page_shift - shift)} {}
+
+  OsPages all() const noexcept { return bits(0, std::size_t{slab.pages} * in_page); }
+  OsPages purged() const noexcept {
+    OsPages pages = 0;
+    for (std::size_t i = 0; i < slab.pages; ++i) pages |= OsPages{(&slab)[i].purged} << i * in_page;
+    return pages;
+  }
+  OsPages of_bytes(std::size_t begin, std::size_t bytes) const noexcept {
+    const std::size_t first = begin >> shift;
+    return bits(first, ((begin + bytes - 1) >> shift) - first + 1);
+  }
+  std::size_t page_at(std::size_t offset) const noexcept { return offset >> shift; }
+
+  const Span& slab;
+  unsigned shift;
+  unsigned in_page;
+};
+
+// Visits the blocks by number, from the last to the first, with the offset of each.
+template <class Visit>
+void for_each_block(const Span& slab, Visit visit) noexcept {
+  const std::size_t block_bytes = size_classes[slab.size_class].block_bytes;
+  std::size_t offset = slab.slab_blocks * block_bytes;
+  for (std::uint32_t number = slab.slab_blocks; number-- != 0;)
+    visit(number, offset -= block_bytes);
+}
+
+// The OS pages that a block overlaps which is not free. Blocks that are not carved yet count, too:
+// most of them were never touched.
+OsPages pages_in_use(const SlabPages& pages, const BlockSet& listed, OsPages purged) noexcept {
+  const std::size_t block_bytes = size_classes[pages.slab.size_class].block_bytes;
+  OsPages in_use = 0;
+  for_each_block(pages.slab, [&](std::uint32_t number, std::size_t offset) {
+    const bool is_free = listed.contains(number) || (purged >> pages.page_at(offset) & 1) != 0;
+    if (number >= pages.slab.carved || !is_free) in_use |= pages.of_bytes(offset, block_bytes);
+  });
+  return in_use;
+}
+
+// Gives the pages back, each run of neighbours at once. Returns those that the system took.
+OsPages discard(const SlabPages& slab, OsPages pages) noexcept {
+  OsPages gone = 0;
+  while (pages != 0) {
+    const auto first = static_cast<unsigned>(std::countr_zero(pages));
+    const auto count = static_cast<unsigned>(std::countr_one(pages >> first));
+    const std::size_t bytes = std::size_t{count} << slab.shift;
+    if (!os::discard(memory_of(&slab.slab) + (std::size_t{first} << slab.shift), bytes)) break;
+    if constexpr (counting) count_event(Event::purged_bytes, bytes);
+    gone |= bits(first, count);
+    pages &= ~bits(first, count);
+  }
+  return gone;
+}
+
+// Makes the free list anew, in the order of addresses, of the free blocks that begin in no purged
+// page: those of the list, and others that were purged `before`.
+void relink(Span& slab, const SlabPages& pages, const BlockSet& listed, OsPages before) noexcept {
+  const OsPages purged = pages.purged();
+  slab.free_list = nullptr;
+  slab.free_blocks = 0;
+  std::uint16_t purged_blocks = 0;
+  for_each_block(slab, [&](std::uint32_t number, std::size_t offset) {
+    const std::size_t page = pages.page_at(offset);
+    if (number >= slab.carved || (!listed.contains(number) && (before >> page & 1) == 0)) return;
+    if ((purged >> page & 1) != 0) {
+      ++purged_blocks;
+    } else {
+      push_free(slab, reinterpret_cast<Block*>(memory_of(&slab) + offset));
+    }
+  });
+  slab.purged_blocks = purged_blocks;
+}
+
+}  // namespace
+
+unsigned os_pages_in_page() noexcept {
+  return static_cast<unsigned>(page_bytes / os::page_bytes());
+}
+
+bool is_purged(const Span& slab, std::uint32_t number) noexcept {
+  const std::size_t begin = std::size_t{number} * size_classes[slab.size_class].block_bytes;
+  const std::size_t os_page = begin % page_bytes / os::page_bytes();
+  return ((&slab)[begin / page_bytes].purged >> os_page & 1) != 0;
+}
+
+void purge_slab(ThreadHeap& heap, Span& slab) noexcept {
+  if (os_pages_in_page() == 0) return;
+  BlockSet listed{slab};
+  // A damaged list is left to a refill, which reports it.
+  if (listed.add_list(slab.free_list) != slab.free_blocks) return;
+  const SlabPages pages{slab};
+  const OsPages before = pages.purged();
+  const OsPages in_use = pages_in_use(pages, listed, before);
+  const OsPages to_purge = pages.all() & ~in_use & ~before;
+  if (to_purge == 0) return;
+  const OsPages purged = (before & ~in_use) | discard(pages, to_purge);
+  for (std::size_t i = 0; i < slab.pages; ++i) {
+    (&slab)[i].purged =
+        static_cast<std::uint8_t>(purged >> i * pages.in_page & bits(0, pages.in_page));
+  }
+  relink(slab, pages, listed, before);
+  if (slab.free_list == nullptr && slab.listed) move_behind_others(heap, slab);
+}
+
+void restore_blocks(Span& slab) noexcept {
+  const SizeClass& c = size_classes[slab.size_class];
+  for (std::size_t i = 0; i < slab.pages; ++i) {
+    Span& page = (&slab)[i];
+    if (page.purged == 0) continue;
+    const std::uint32_t before = slab.free_blocks;
+    const std::size_t first = (i * page_bytes + c.block_bytes - 1) / c.block_bytes;
+    const std::size_t behind = ((i + 1) * page_bytes + c.block_bytes - 1) / c.block_bytes;
+    for (std::size_t number = std::min<std::size_t>(behind, slab.carved); number-- > first;) {
+      if (is_purged(slab, static_cast<std::uint32_t>(number)))
+        push_free(slab, reinterpret_cast<Block*>(block_at(slab, number)));
+    }
+    page.purged = 0;
+    const std::uint32_t restored = slab.free_blocks - before;
+    slab.purged_blocks = static_cast<std::uint16_t>(slab.purged_blocks - restored);
+    if (restored != 0) return;
+  }
+}
+
+}  // namespace ts::engine

@@ -1,0 +1,74 @@
+#include "engine/tending.h"
+
+#include <algorithm>
+
+#include "engine/cache_bins.h"
+#include "engine/low_slabs.h"
+#include "engine/page_heap.h"
+#include "engine/slab_purge.h"
+#include "os/os.h"
+
+namespace ts::engine {
+namespace {
+
+constexpr std::uint64_t round_ns = 200'000'000;
+// A slab that ran low in one round stays so all through the next.
+constexpr std::uint16_t rounds_to_wait = 2;
+constexpr std::uint16_t closed_refills_of_round = 32;
+// A call works for a part of the time since the last one that did, and not for long. It looks at
+// the clock after each few slabs.
+constexpr std::uint64_t min_pause_ns = 1'000'000;
+constexpr std::uint64_t part_of_time = 16;
+constexpr std::uint64_t max_slice_ns = 4'000'000;
+constexpr unsigned slabs_per_look = 8;
+
+void close_bins(ThreadHeap& heap) noexcept TS_REQUIRES(heap) {
+  for (unsigned c = 1; c < class_count; ++c) {
+    flush_bin(heap, c);
+    heap.bins[c].capacity = 0;
+    drop_bin(heap.bins[c]);
+  }
+  heap.closed_refills = closed_refills_of_round;
+}
+
+// Purges the oldest slabs of the queue that waited for so many rounds, so many at most. False if no
+// more of them are left.
+bool purge_oldest(ThreadHeap& heap, std::uint16_t rounds, std::size_t at_most) noexcept
+    TS_REQUIRES(heap) {
+  for (; at_most != 0; --at_most) {
+    if (heap.first_low == 0) return false;
+    Span& slab = queued_slab(heap.first_low);
+    if (static_cast<std::uint16_t>(heap.round - slab.low_round) < rounds) return false;
+    unqueue_low_slab(heap, slab);
+    if (is_low(slab)) purge_slab(heap, slab);
+  }
+  return true;
+}
+
+}  // namespace
+
+void tend(ThreadHeap& heap) noexcept {
+  const std::uint64_t now = os::nanoseconds();
+  const std::uint64_t since = now - heap.tended_at;
+  if (since < min_pause_ns) return;
+  if (now - heap.round_began >= round_ns) {
+    heap.round_began = now;
+    ++heap.round;
+    close_bins(heap);
+  }
+  page_heap.tend();
+  const std::uint64_t end = now + std::min(since / part_of_time, max_slice_ns);
+  while (purge_oldest(heap, rounds_to_wait, slabs_per_look) && os::nanoseconds() < end) continue;
+  heap.tended_at = os::nanoseconds();
+  if (!has_to_tend(heap)) heap.closed_refills = 0;
+}
+
+void make_up_for(ThreadHeap& heap, std::size_t pages) noexcept {
+  purge_oldest(heap, rounds_to_wait, pages);
+}
+
+void purge_low_slabs(ThreadHeap& heap, std::size_t at_most) noexcept {
+  purge_oldest(heap, 0, at_most);
+}
+
+}  // namespace ts::engine

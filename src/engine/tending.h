@@ -1,0 +1,30 @@
+// What the owner of a heap does, round by round, about its slabs that ran low: those that stayed
+// low through a whole round lose their free OS pages (slab_purge.h).
+//
+// Slow paths call tend(). A program that does little has none: its few blocks come from the cache
+// bins and go back there. So each round closes the bins. A closed bin is empty with capacity 0;
+// each malloc of its class is a refill, by one block, and each free passes it by. After some such
+// refills the program is busy enough to come by anyway, and refills open the bins.
+#pragma once
+
+#include "engine/heap_hold.h"
+#include "engine/types.h"
+
+namespace ts::engine {
+
+// Of low slabs; less is not worth the work.
+inline constexpr std::uint32_t min_low_pages = (std::uint32_t{1} << 20) / page_bytes;
+
+inline bool has_to_tend(const ThreadHeap& heap) noexcept { return heap.low_pages >= min_low_pages; }
+
+// Begins a round if it is time, and purges low slabs of former rounds, some at a time.
+void tend(ThreadHeap& heap) noexcept TS_REQUIRES(heap);
+
+// To be called when the heap takes so many pages of fresh memory: low slabs that waited long enough
+// give back about as many.
+void make_up_for(ThreadHeap& heap, std::size_t pages) noexcept TS_REQUIRES(heap);
+
+// Purges the oldest low slabs, of whatever round.
+void purge_low_slabs(ThreadHeap& heap, std::size_t at_most) noexcept TS_REQUIRES(heap);
+
+}  // namespace ts::engine

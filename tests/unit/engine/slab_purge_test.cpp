@@ -1,0 +1,350 @@
+// Slabs that ran low: which OS pages go back, which blocks the lists keep, how purged blocks are
+// used again, and when a heap's owner does all that.
+#include "engine/slab_purge.h"
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+
+#include "engine/inspect.h"
+#include "engine/invariants.h"
+#include "engine/low_slabs.h"
+#include "engine/page_heap.h"
+#include "engine/slabs.h"
+#include "engine/tending.h"
+#include "unit/engine/fresh_engine.h"
+
+namespace ts::testing {
+namespace {
+
+using engine::class_count;
+using engine::page_bytes;
+using engine::size_classes;
+using engine::Span;
+using engine::ThreadHeap;
+
+void purge(ThreadHeap& heap, Span& slab) {
+  const engine::HeapHold hold{heap};
+  engine::purge_slab(heap, slab);
+}
+
+void tend_at(ThreadHeap& heap, std::uint64_t milliseconds) {
+  fake_os::set_clock(milliseconds);
+  const engine::HeapHold hold{heap};
+  engine::tend(heap);
+}
+
+bool has_purges() { return engine::os_pages_in_page() != 0; }
+
+std::size_t discarded_since(std::size_t before) { return fake_os::discarded_bytes() - before; }
+
+// Blocks of one class that fill some slabs of a heap, and none is in its bin.
+struct Filled {
+  ThreadHeap& heap = make_heap();
+  unsigned size_class;
+  std::vector<std::byte*> blocks;
+
+  Filled(unsigned of_class, std::uint32_t slabs) : size_class{of_class} {
+    const std::size_t bytes = size_classes[of_class].block_bytes;
+    while (heap.slabs[of_class] < slabs) take(bytes);
+    while (last().carved < last().slab_blocks || heap.bins[of_class].head != nullptr) take(bytes);
+  }
+
+  void take(std::size_t bytes) {
+    blocks.push_back(static_cast<std::byte*>(allocate(heap, bytes)));
+    std::memset(blocks.back(), 0x5a, bytes);
+  }
+  Span& last() { return *engine::slab_of(blocks.back(), size_classes[size_class]); }
+
+  // Frees all blocks but those of which `stays(number in its slab)` holds, and empties the bin.
+  template <class Stays>
+  void free_unless(Stays stays) {
+    const engine::SizeClass& c = size_classes[size_class];
+    std::vector<std::byte*> left;
+    for (std::byte* const block : blocks) {
+      if (stays(engine::place_of(block, c).number)) {
+        left.push_back(block);
+      } else {
+        release(heap, block);
+      }
+    }
+    blocks = left;
+    flush_bin_of(heap, size_class);
+  }
+
+  bool are_whole() const {
+    const std::size_t bytes = size_classes[size_class].block_bytes;
+    return std::ranges::all_of(blocks, [bytes](const std::byte* block) {
+      return std::all_of(block, block + bytes, [](std::byte b) { return b == std::byte{0x5a}; });
+    });
+  }
+};
+
+// How many bytes of OS pages no block of `used` overlaps.
+std::size_t unused_bytes(const Span& slab, const std::set<std::uint32_t>& used) {
+  const std::size_t bytes = size_classes[slab.size_class].block_bytes;
+  std::set<std::size_t> pages;
+  for (const std::uint32_t number : used) {
+    for (std::size_t at = number * bytes; at < (number + 1) * bytes; ++at)
+      pages.insert(at / os::page_bytes());
+  }
+  return slab.pages * page_bytes - pages.size() * os::page_bytes();
+}
+
+}  // namespace
+
+TS_ENGINE_TEST(SlabPurge, OfEachClassGivesBackWhatNoUsedBlockOverlaps) {
+  if (!has_purges()) return;
+  std::mt19937 random{1};
+  for (unsigned c = 1; c < class_count; ++c) {
+    const std::uint32_t blocks =
+        engine::blocks_in_slab(size_classes[c], size_classes[c].first_slab_pages);
+    if (blocks < 2 || engine::class_for(size_classes[c].block_bytes) != c) continue;
+    Filled filled{c, 1};
+    Span& slab = filled.last();
+    std::set<std::uint32_t> used{static_cast<std::uint32_t>(random() % blocks)};
+    if (blocks > 16) used.insert(static_cast<std::uint32_t>(random() % blocks));
+    filled.free_unless([&](std::uint32_t number) { return used.contains(number); });
+    const std::size_t before = fake_os::discarded_bytes();
+    purge(filled.heap, slab);
+    ASSERT_EQ(discarded_since(before), unused_bytes(slab, used)) << "class " << c;
+    ASSERT_EQ(used_by(slab) + slab.free_blocks + slab.purged_blocks, slab.carved);
+    expect_sound("after a purge");
+    ASSERT_TRUE(filled.are_whole());
+    // A second purge finds nothing to give back.
+    const std::size_t after = fake_os::discarded_bytes();
+    purge(filled.heap, slab);
+    ASSERT_EQ(discarded_since(after), 0U);
+    // All blocks are used again before the heap takes another slab.
+    while (used_by(slab) != slab.slab_blocks) filled.take(size_classes[c].block_bytes);
+    while (filled.heap.bins[c].head != nullptr) filled.take(size_classes[c].block_bytes);
+    EXPECT_EQ(filled.heap.slabs[c], 1U) << "class " << c;
+    EXPECT_EQ(slab.purged_blocks, 0U);
+    const std::set<std::byte*> once(filled.blocks.begin(), filled.blocks.end());
+    ASSERT_EQ(once.size(), filled.blocks.size()) << "a block was given twice, of class " << c;
+    ASSERT_TRUE(filled.are_whole());
+    expect_sound("after all blocks were used again");
+  }
+}
+
+TS_ENGINE_TEST(SlabPurge, AtRandomPointsKeepsTheEngineSound) {
+  std::mt19937 random{2};
+  for (const std::size_t bytes : {48U, 848U, 3000U, 5376U, 24576U}) {
+    const unsigned c = engine::class_for(bytes);
+    Filled filled{c, 4};
+    for (int step = 0; step < 300; ++step) {
+      if (random() % 2 == 0) {
+        for (int i = 0; i < 20; ++i) filled.take(size_classes[c].block_bytes);
+      } else {
+        const unsigned left = random() % 8;
+        filled.free_unless([&](std::uint32_t) { return random() % 8 <= left; });
+      }
+      const engine::HeapHold hold{filled.heap};
+      for (Span* slab = filled.heap.partial[c]; slab != nullptr && random() % 4 != 0;) {
+        Span* const next = slab->next;
+        engine::purge_slab(filled.heap, *slab);
+        slab = next;
+      }
+      ASSERT_TRUE(filled.are_whole());
+      const Fault fault = engine::find_engine_fault();
+      ASSERT_FALSE(fault) << fault.equation;
+    }
+  }
+}
+
+TS_ENGINE_TEST(SlabPurge, LeavesBlocksThatWereNeverCarved) {
+  ThreadHeap& heap = make_heap();
+  void* const p = allocate(heap, 48);
+  Span& slab = span_of(p);
+  ASSERT_LT(slab.carved, slab.slab_blocks);
+  release(heap, p);
+  flush_bin_of(heap, engine::class_for(48));
+  const std::size_t before = fake_os::discarded_bytes();
+  purge(heap, slab);
+  // The carved blocks end in the first OS page.
+  EXPECT_EQ(discarded_since(before), 0U);
+  EXPECT_EQ(slab.purged_blocks, 0U);
+  expect_sound();
+}
+
+TS_ENGINE_TEST(SlabPurge, ThatTheSystemRefusesChangesNothing) {
+  Filled filled{engine::class_for(848), 1};
+  Span& slab = filled.last();
+  filled.free_unless([](std::uint32_t number) { return number == 7; });
+  const std::uint32_t free_blocks = slab.free_blocks;
+  fake_os::refuse_if(
+      [](const fake_os::Request& request) { return request.call == fake_os::Call::discard; });
+  purge(filled.heap, slab);
+  EXPECT_EQ(slab.free_blocks, free_blocks);
+  EXPECT_EQ(slab.purged_blocks, 0U);
+  expect_sound();
+}
+
+TS_ENGINE_TEST(SlabPurge, LeavesADamagedList) {
+  Filled filled{engine::class_for(848), 1};
+  Span& slab = filled.last();
+  filled.free_unless([](std::uint32_t number) { return number == 7; });
+  engine::Block* const second = slab.free_list->next;
+  slab.free_list->next = nullptr;
+  const std::size_t before = fake_os::discarded_bytes();
+  purge(filled.heap, slab);
+  EXPECT_EQ(discarded_since(before), 0U);
+  slab.free_list->next = second;
+  expect_sound();
+}
+
+TS_ENGINE_TEST(SlabPurge, PurgedBlocksAreFreeToAWalk) {
+  if (!has_purges()) return;
+  Filled filled{engine::class_for(848), 1};
+  Span& slab = filled.last();
+  filled.free_unless([](std::uint32_t number) { return number == 7; });
+  purge(filled.heap, slab);
+  ASSERT_NE(slab.purged_blocks, 0U);
+  struct Seen {
+    std::uint32_t free = 0, used = 0;
+  } seen;
+  engine::walk_blocks(
+      [](const BlockView& block, void* to) {
+        if (block.bytes == size_classes[engine::class_for(848)].block_bytes)
+          ++(block.state == BlockState::used ? static_cast<Seen*>(to)->used
+                                             : static_cast<Seen*>(to)->free);
+        return true;
+      },
+      &seen);
+  EXPECT_EQ(seen.used, 1U);
+  EXPECT_EQ(seen.free, slab.carved - 1U);
+}
+
+TS_ENGINE_TEST(SlabPurge, ASlabWithPurgedBlocksIsReclaimedAndRetired) {
+  if (!has_purges()) return;
+  Filled filled{engine::class_for(848), 2};
+  ThreadHeap& other = make_heap();
+  filled.free_unless([](std::uint32_t number) { return number == 7; });
+  Span& slab = *engine::slab_of(filled.blocks[0], size_classes[filled.size_class]);
+  purge(filled.heap, slab);
+  ASSERT_NE(slab.purged_blocks, 0U);
+  for (std::byte* const block : filled.blocks) release(other, block);
+  {
+    const As as{other};
+    engine::flush_batches(other);
+  }
+  engine::Engine{}.trim(0);
+  expect_sound();
+  EXPECT_LE(filled.heap.slabs[filled.size_class], 1U);
+  // The pages of the retired slab begin anew.
+  const Filled again{filled.size_class, 2};
+  EXPECT_TRUE(again.are_whole());
+  expect_sound();
+}
+
+// ---- rounds ----
+
+TS_ENGINE_TEST(Tending, PurgesWhatStayedLowThroughARound) {
+  if (!has_purges()) return;
+  const unsigned c = engine::class_for(848);
+  Filled filled{c, 2 * engine::min_low_pages};
+  filled.free_unless([](std::uint32_t number) { return number == 7; });
+  ASSERT_GE(filled.heap.low_pages, engine::min_low_pages);
+  const std::size_t before = fake_os::discarded_bytes();
+  tend_at(filled.heap, 1000);
+  EXPECT_EQ(discarded_since(before), 0U);
+  tend_at(filled.heap, 1100);
+  EXPECT_EQ(discarded_since(before), 0U) << "the round has not ended";
+  // The clock of this system stands still within a call, which therefore does not end early.
+  tend_at(filled.heap, 1300);
+  EXPECT_GT(discarded_since(before), engine::min_low_pages * page_bytes);
+  EXPECT_EQ(filled.heap.first_low, 0U);
+  EXPECT_EQ(filled.heap.low_pages, 0U);
+  EXPECT_EQ(filled.heap.closed_refills, 0U);
+  EXPECT_TRUE(filled.are_whole());
+  expect_sound();
+}
+
+TS_ENGINE_TEST(Tending, LeavesASlabThatIsUsedAgain) {
+  const unsigned c = engine::class_for(848);
+  Filled filled{c, 2 * engine::min_low_pages};
+  filled.free_unless([](std::uint32_t number) { return number == 7; });
+  const std::uint32_t low = filled.heap.low_pages;
+  for (int i = 0; i < 40; ++i) filled.take(size_classes[c].block_bytes);
+  EXPECT_LT(filled.heap.low_pages, low);
+  expect_sound();
+}
+
+TS_ENGINE_TEST(Tending, WithFewLowSlabsClosesNoBins) {
+  const unsigned c = engine::class_for(848);
+  Filled filled{c, 3};
+  filled.free_unless([](std::uint32_t number) { return number == 7; });
+  ASSERT_FALSE(engine::has_to_tend(filled.heap));
+  for (int i = 0; i < 1000; ++i) release(filled.heap, allocate(filled.heap, 64));
+  EXPECT_EQ(filled.heap.closed_refills, 0U);
+  EXPECT_EQ(filled.heap.round, 0U);
+}
+
+// A program of one small block now and then: each malloc comes by, until the work is done.
+TS_ENGINE_TEST(Tending, AHeartbeatComesByThroughClosedBins) {
+  if (!has_purges()) return;
+  const unsigned c = engine::class_for(848);
+  Filled filled{c, 2 * engine::min_low_pages};
+  release(filled.heap, allocate(filled.heap, 64));
+  fake_os::set_clock(1000);
+  filled.free_unless([](std::uint32_t number) { return number == 7; });
+  const std::size_t before = fake_os::discarded_bytes();
+  for (unsigned at = 1100; at <= 3000; at += 100) {
+    fake_os::set_clock(at);
+    release(filled.heap, allocate(filled.heap, 64));
+  }
+  EXPECT_GT(discarded_since(before), engine::min_low_pages * page_bytes);
+  EXPECT_EQ(filled.heap.first_low, 0U);
+  EXPECT_EQ(filled.heap.closed_refills, 0U);
+  // Bins are open again.
+  release(filled.heap, allocate(filled.heap, 64));
+  EXPECT_GT(filled.heap.bins[engine::class_for(64)].capacity, 0U);
+  expect_sound();
+}
+
+TS_ENGINE_TEST(Tending, ABusyProgramOpensItsBins) {
+  const unsigned c = engine::class_for(848);
+  Filled filled{c, 2 * engine::min_low_pages};
+  filled.free_unless([](std::uint32_t number) { return number == 7; });
+  tend_at(filled.heap, 1000);
+  ASSERT_NE(filled.heap.closed_refills, 0U);
+  const unsigned small = engine::class_for(64);
+  EXPECT_EQ(filled.heap.bins[small].capacity, 0U);
+  for (int i = 0; i < 100; ++i) allocate(filled.heap, 64);
+  EXPECT_EQ(filled.heap.closed_refills, 0U);
+  EXPECT_GT(filled.heap.bins[small].capacity, 0U);
+  expect_sound();
+}
+
+TS_ENGINE_TEST(Tending, LowSlabsMakeUpForFreshMemory) {
+  if (!has_purges()) return;
+  const unsigned c = engine::class_for(848);
+  Filled filled{c, 40};
+  filled.free_unless([](std::uint32_t number) { return number == 7; });
+  {
+    const engine::HeapHold hold{filled.heap};
+    filled.heap.round = 2;  // two rounds later
+  }
+  const std::size_t before = fake_os::discarded_bytes();
+  allocate(filled.heap, 10 * page_bytes);
+  const std::size_t of_ten = discarded_since(before);
+  EXPECT_GE(of_ten, 10 * os::page_bytes());
+  EXPECT_LE(of_ten, 10 * page_bytes);
+  expect_sound();
+}
+
+TS_ENGINE_TEST(Tending, ATrimPurgesAllLowSlabs) {
+  if (!has_purges()) return;
+  const unsigned c = engine::class_for(848);
+  Filled filled{c, 20};
+  filled.free_unless([](std::uint32_t number) { return number == 7; });
+  const As as{filled.heap};
+  engine::Engine{}.trim(0);
+  EXPECT_EQ(filled.heap.first_low, 0U);
+  for (const std::byte* const block : filled.blocks)
+    EXPECT_NE(engine::slab_of(block)->purged_blocks, 0U);
+  EXPECT_TRUE(filled.are_whole());
+  expect_sound();
+}
+
+}  // namespace ts::testing
