@@ -32,10 +32,14 @@ inline void queue_low_slab(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(he
 
 // Takes a slab out of the queue.
 inline void unqueue_low_slab(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap) {
-  const std::uint32_t next = slab.next_low == end_of_queue ? 0 : slab.next_low;
-  (slab.previous_low != 0 ? queued_slab(slab.previous_low).next_low : heap.first_low) =
-      slab.previous_low != 0 ? slab.next_low : next;
-  (next != 0 ? queued_slab(next).previous_low : heap.last_low) = slab.previous_low;
+  const std::uint32_t next = slab.next_low;
+  const std::uint32_t previous = slab.previous_low;
+  if (previous != 0) {
+    queued_slab(previous).next_low = next;
+  } else {
+    heap.first_low = next != end_of_queue ? next : 0;
+  }
+  (next != end_of_queue ? queued_slab(next).previous_low : heap.last_low) = previous;
   slab.next_low = 0;
   heap.low_pages -= slab.pages;
 }

@@ -10,9 +10,12 @@ namespace {
 void link_partial(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap) {
   Plain<Span*>& head = heap.partial[slab.size_class];
   Span* const first = head;
-  slab.previous = first != nullptr ? first->previous : &slab;
+  slab.previous = &slab;
+  if (first != nullptr) {
+    slab.previous = first->previous;
+    first->previous = &slab;
+  }
   slab.next = first;
-  if (first != nullptr) first->previous = &slab;
   head = &slab;
   slab.listed = true;
 }

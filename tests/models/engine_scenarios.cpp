@@ -17,6 +17,7 @@
 #include "engine/reclaim.h"
 #include "engine/remote_frees.h"
 #include "engine/sampled_guard.h"
+#include "engine/slab_purge.h"
 #include "engine/slabs.h"
 #include "engine/thread_heap.h"
 #include "os/os.h"
@@ -144,9 +145,10 @@ void make_slab(unsigned page, unsigned owner, unsigned blocks, unsigned live) {
   Span& made = slab(page);
   const HeapHold hold{heap(owner)};
   make_span_in_use(made);
-  made.slab_blocks = blocks;
+  made.slab_blocks = static_cast<std::uint16_t>(blocks);
+  made.low_mark = static_cast<std::uint16_t>((blocks + 3) / 4);
   add_slab(heap(owner), made);
-  made.carved = blocks;
+  made.carved = made.slab_blocks;
   set_used(made, live);
   for (unsigned i = blocks; i-- > 0;) {
     program.is_live[page * blocks_per_page + i] = i < live;
@@ -269,8 +271,10 @@ void check_blocks(bool in_child) {
     if (in_child) continue;
     if (used(each) != live + in_bins[page]) testing::fail("used counts other blocks");
     if (free_blocks != each.free_blocks) testing::fail("free_blocks is not the list's length");
-    if (used(each) + free_blocks != each.carved) testing::fail("a block is lost");
-    if (each.listed != (each.free_list != nullptr || each.carved < each.slab_blocks))
+    if (used(each) + free_blocks + each.purged_blocks != each.carved)
+      testing::fail("a block is lost");
+    if (each.listed != (each.free_list != nullptr || each.carved < each.slab_blocks ||
+                        each.purged_blocks != 0))
       testing::fail("the wrong slabs are listed");
     const RemoteFrees& frees = remote_frees_of(&each);
     if (frees.pending.load() != 0 || frees.bits[0].load() != 0)
@@ -379,6 +383,12 @@ void listed_slabs() {
   make_slab(0, 1, 5, 4);
 }
 
+// Slab 0 has a free block beside two in use, and two more in the next OS page.
+void slab_to_purge() {
+  make_slab(1, 1, 2, 1);
+  make_slab(0, 1, 5, 2);
+}
+
 void slabs_of_one_batch() {
   make_slab(batch_count, 1, 4, 3);
   make_slab(0, 1, 5, 4);
@@ -394,6 +404,13 @@ void free_third_and_fourth() {
   free_at_once(block(0, 3));
 }
 void reclaim_owner() { reclaim(heap(1)); }
+void purge_first() {
+  const HeapHold hold{own_heap()};
+  // Unless others emptied it, and a reclaimer took it.
+  Span* listed = own_heap().partial[tested_class];
+  while (listed != nullptr && listed != &slab(0)) listed = listed->next;
+  if (listed != nullptr) purge_slab(own_heap(), *listed);
+}
 
 }  // namespace
 
@@ -422,6 +439,9 @@ void PageHeap::release(Span* span) noexcept {
   span->slab_blocks = 0;
   span->pages_back = 0;
   span->carved = 0;
+  span->low_mark = 0;
+  span->purged = 0;
+  span->purged_blocks = 0;
   span->free_blocks = 0;
   span->free_list = nullptr;
   span->listed = false;
@@ -442,6 +462,8 @@ Span* PageHeap::allocate(std::size_t, std::size_t, unsigned, From) noexcept {
   make_span_in_use(*span);
   return span;
 }
+
+void PageHeap::tend() noexcept {}
 
 std::uint32_t PageHeap::new_heap() noexcept {
   const Guard guard{lock_};
@@ -471,6 +493,18 @@ bool call_at_thread_exit(void (*on_exit)(void*), void*) noexcept {
 }
 bool has_one_thread() noexcept { return false; }
 void explain_refusal() noexcept {}
+std::uint64_t nanoseconds() noexcept { return 0; }
+std::size_t page_bytes() noexcept { return 4096; }
+// The links in it are gone; the program must not have a block of it.
+bool discard(void* begin, std::size_t bytes) noexcept {
+  auto* const from = static_cast<std::byte*>(begin);
+  for (std::size_t at = 0; at < bytes; at += engine::tested.block_bytes) {
+    if (engine::program.is_live[engine::index_of(from + at)])
+      testing::fail("a block in use is discarded");
+    *reinterpret_cast<Plain<testing::Word>*>(from + at) = 0;
+  }
+  return true;
+}
 }  // namespace ts::os
 
 namespace ts {
@@ -530,6 +564,22 @@ const std::vector<NamedScenario>& engine_scenarios() {
                       free_past_bin(block(0, 2));
                       free_past_bin(block(0, 3));
                       free_past_bin(block(1, 0));
+                    }}),
+       {.preemptions = 2}},
+      {"an owner purges OS pages and a reclaimer reclaims",
+       scenario_of(slab_to_purge, {2, 4, 1},
+                   {free_two, reclaim_owner,
+                    [] {
+                      purge_first();
+                      collect_held();
+                    }}),
+       {.preemptions = 2}},
+      {"purged blocks are handed out again",
+       scenario_of(slab_to_purge, {2, 1},
+                   {free_two,
+                    [] {
+                      purge_first();
+                      for (int i = 0; i < 4; ++i) allocate();
                     }}),
        {.preemptions = 2}},
       {"a reclaimed slab gets another owner",
