@@ -138,8 +138,9 @@ class PageHeap {
   // Stored under the lock, read by the system's wait.
   static constexpr std::uint32_t awake = 0;
   static constexpr std::uint32_t resting = 1;
+  static constexpr std::size_t never = ~std::size_t{0};
   Atomic<std::uint32_t> housekeeper_{awake};
-  std::size_t wake_above_ = 0;  // so many dirty pages wake a housekeeper that rests
+  std::size_t wake_above_ = never;  // more dirty pages wake the housekeeper, if it rests
   bool has_housekeeper_ = false;
 };
 

@@ -95,14 +95,14 @@ bool PageHeap::purge_within(Span* span, std::size_t pages) noexcept {
 }
 
 [[gnu::cold]] void PageHeap::wake_housekeeper() noexcept {
+  // relaxed: written under the lock alone, and what the housekeeper has to do is under the lock
   housekeeper_.store(awake, std::memory_order_relaxed);
+  wake_above_ = never;
   os::wake(housekeeper_, 1);
 }
 
 void PageHeap::purge_surplus(std::size_t at_most) noexcept {
-  // relaxed: written under the lock alone, and what the housekeeper has to do is under the lock
-  if (dirty_.pages() > wake_above_ && housekeeper_.load(std::memory_order_relaxed) == resting)
-      [[unlikely]]
+  if (dirty_.pages() > wake_above_) [[unlikely]]
     wake_housekeeper();
   if (!PurgePolicy::is_surplus(in_use(), dirty_.pages())) return;
   const std::uint64_t now = os::coarse_milliseconds();
@@ -162,6 +162,7 @@ void PageHeap::wait_for_round(std::uint32_t milliseconds) noexcept {
 
 void PageHeap::forget_housekeeper() noexcept {
   housekeeper_.store(awake, std::memory_order_relaxed);
+  wake_above_ = never;
   has_housekeeper_ = false;
 }
 

@@ -14,11 +14,20 @@
 namespace ts::engine {
 namespace {
 
+// Looks at all classes, also at those that the thread does not use.
+[[gnu::noinline]] void look_after_all(ThreadHeap& heap) noexcept TS_REQUIRES(heap) {
+  heap.checked_class = 1;
+  collect(heap);
+  if (has_to_tend(heap)) tend(heap);
+}
+
 // Neither malloc nor free can see that a bin's list is a ring, and a ring never ends. So each
-// refill looks at one of the bins, in turn.
-void check_next_bin(ThreadHeap& heap) noexcept {
-  const unsigned size_class = heap.checked_class % (class_count - 1) + 1;
-  heap.checked_class = static_cast<std::uint8_t>(size_class);
+// refill looks at one of the bins, in turn. After the last one, it looks at more.
+void check_next_bin(ThreadHeap& heap) noexcept TS_REQUIRES(heap) {
+  const unsigned size_class = heap.checked_class;
+  heap.checked_class = static_cast<std::uint8_t>(size_class + 1);
+  if (size_class == class_count - 1) [[unlikely]]
+    look_after_all(heap);
   if (counted_blocks(heap, size_class) >= -count_tolerance) [[likely]]
     return;
   report_damage(size_class, heap.bins[size_class].head);
@@ -37,7 +46,8 @@ Span* slab_with_free_block(const ThreadHeap& heap, unsigned size_class) noexcept
 }
 
 // To be called when a slab gave blocks.
-void relist_after_use(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap) {
+[[gnu::always_inline]] inline void relist_after_use(ThreadHeap& heap, Span& slab) noexcept
+    TS_REQUIRES(heap) {
   if (is_queued(slab)) [[unlikely]]
     unqueue_low_slab(heap, slab);
   if (slab.free_list != nullptr || slab.carved != slab.slab_blocks) return;
@@ -45,32 +55,22 @@ void relist_after_use(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap) {
   unlink_partial(heap, slab);
 }
 
-// How many blocks a refill is to take at least, if that many are free. A closed bin stays closed.
-std::uint32_t wanted_blocks(ThreadHeap& heap, unsigned size_class) noexcept TS_REQUIRES(heap) {
-  if (heap.closed_refills != 0) [[unlikely]] {
-    --heap.closed_refills;
-    tend(heap);
-    return 1;
-  }
-  widen_bin(heap, size_class);
-  const std::uint32_t capacity = heap.bins[size_class].capacity;
-  return std::min(size_classes[size_class].bin_blocks, capacity);
-}
-
 // Takes blocks from slabs' free lists until there are enough of them or no more: such blocks are
 // dirty already. The first list is taken whole, since its end need not be found, but not that of a
-// long slab (flush_bin_if_it_pins), nor for one block. Of further ones, the bin takes as many
-// blocks as it has capacity for.
-std::uint32_t take_used(ThreadHeap& heap, unsigned size_class, std::uint32_t wanted,
-                        Block*& head) noexcept TS_REQUIRES(heap) {
+// long slab (flush_bin_if_it_pins). Of further ones, the bin takes as many blocks as it has
+// capacity for.
+std::uint32_t take_used(ThreadHeap& heap, unsigned size_class, Block*& head) noexcept
+    TS_REQUIRES(heap) {
   const SizeClass& c = size_classes[size_class];
+  const std::uint32_t capacity = heap.bins[size_class].capacity;
+  const std::uint32_t wanted = c.bin_blocks < capacity ? c.bin_blocks : capacity;
   std::uint32_t taken = 0;
   while (taken < (wanted + 1) / 2) {
     Span* const slab = slab_with_free_block(heap, size_class);
     if (slab == nullptr) break;
     std::uint32_t count = slab->free_blocks;
     Block* const first = slab->free_list;
-    const bool takes_whole = head == nullptr && c.slab_pages == 1 && wanted != 1;
+    const bool takes_whole = head == nullptr && c.slab_pages == 1;
     if (takes_whole) {
       slab->free_list = nullptr;
     } else {
@@ -94,8 +94,8 @@ std::uint32_t take_used(ThreadHeap& heap, unsigned size_class, std::uint32_t wan
   return taken;
 }
 
-// Links fresh blocks, one or 4 KiB of them at a time; 0 without memory.
-std::uint32_t take_fresh(ThreadHeap& heap, unsigned size_class, std::uint32_t wanted,
+// Links fresh blocks, at most so many; 0 without memory.
+std::uint32_t take_fresh(ThreadHeap& heap, unsigned size_class, std::uint32_t at_most,
                          Block*& head) noexcept TS_REQUIRES(heap) {
   const SizeClass& c = size_classes[size_class];
   Span* slab = heap.partial[size_class];
@@ -105,7 +105,7 @@ std::uint32_t take_fresh(ThreadHeap& heap, unsigned size_class, std::uint32_t wa
     add_slab(heap, *slab);
   }
   const std::uint32_t left = std::uint32_t{slab->slab_blocks} - slab->carved;
-  const std::uint32_t taken = wanted == 1 ? 1 : std::min(c.carve_blocks, left);
+  const std::uint32_t taken = std::min(at_most, left);
   std::byte* at = memory_of(slab) + std::size_t{slab->carved} * c.block_bytes;
   head = reinterpret_cast<Block*>(at);
   for (std::uint32_t i = 1; i < taken; ++i, at += c.block_bytes)
@@ -117,16 +117,28 @@ std::uint32_t take_fresh(ThreadHeap& heap, unsigned size_class, std::uint32_t wa
   return taken;
 }
 
+// The refill of a closed bin, which stays empty (tending.h).
+[[gnu::noinline]] Block* refill_closed(ThreadHeap& heap, unsigned size_class) noexcept
+    TS_REQUIRES(heap) {
+  --heap.closed_refills;
+  tend(heap);
+  Span* slab = slab_with_free_block(heap, size_class);
+  if (slab == nullptr && collect(heap)) slab = slab_with_free_block(heap, size_class);
+  Block* block = nullptr;
+  if (slab == nullptr) return take_fresh(heap, size_class, 1, block) != 0 ? block : nullptr;
+  block = slab->free_list;
+  slab->free_list = block->next;
+  --slab->free_blocks;
+  set_used(*slab, used(*slab) + 1);
+  relist_after_use(heap, *slab);
+  return block;
+}
+
 }  // namespace
 
 Block* refill(ThreadHeap& heap, unsigned size_class) noexcept {
   if constexpr (counting) count_event(Event::bin_refills);
   check_next_bin(heap);
-  // One refill in 72 collects for all classes, also for those that the thread does not use.
-  if (heap.checked_class == 1) {
-    collect(heap);
-    if (has_to_tend(heap)) tend(heap);
-  }
   // At the end of its list, a bin must have counted to 0.
   const std::int32_t astray = counted_blocks(heap, size_class);
   if (heap.bins[size_class].head != nullptr || astray > count_tolerance ||
@@ -134,14 +146,16 @@ Block* refill(ThreadHeap& heap, unsigned size_class) noexcept {
     report_damage(size_class, heap.bins[size_class].head);
     drop_bin(heap.bins[size_class]);
   }
-  const std::uint32_t wanted = wanted_blocks(heap, size_class);
+  if (heap.closed_refills != 0) [[unlikely]]
+    return refill_closed(heap, size_class);
+  widen_bin(heap, size_class);
   Block* head = nullptr;
-  std::uint32_t taken = take_used(heap, size_class, wanted, head);
-  if (taken == 0 && collect(heap)) taken = take_used(heap, size_class, wanted, head);
+  std::uint32_t taken = take_used(heap, size_class, head);
+  if (taken == 0 && collect(heap)) taken = take_used(heap, size_class, head);
   if (taken == 0) {
-    taken = take_fresh(heap, size_class, wanted, head);
+    taken = take_fresh(heap, size_class, size_classes[size_class].carve_blocks, head);
     if (taken == 0) return nullptr;
-    if (heap.closed_refills == 0) open_bin_wide(heap, size_class);
+    open_bin_wide(heap, size_class);
   }
   CacheBin& bin = heap.bins[size_class];
   bin.head = head->next;

@@ -88,8 +88,10 @@ void add_slab(ThreadHeap& heap, Span& span) noexcept {
 bool relist_or_retire(ThreadHeap& heap, Span& slab) noexcept {
   // A count may come without a block, if an earlier collect() found the bit before it was counted.
   if (!slab.listed && slab.free_list != nullptr) link_partial(heap, slab);
-  if (is_low(slab) && !is_queued(slab)) queue_low_slab(heap, slab);
-  if (used(slab) != 0) return true;
+  if (used(slab) != 0) {
+    if (is_low(slab) && !is_queued(slab)) queue_low_slab(heap, slab);
+    return true;
+  }
   const bool is_only_one = slab.next == nullptr && slab.previous == &slab;
   if (is_only_one && slab.pages <= size_classes[slab.size_class].first_slab_pages) return true;
   if (slab.free_blocks + slab.purged_blocks > slab.carved) [[unlikely]] {

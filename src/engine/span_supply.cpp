@@ -29,18 +29,13 @@ Span* allocate_span(std::size_t pages, std::size_t alignment_pages, unsigned siz
     const HeapHold hold{own_heap()};
     flush_batches(own_heap());
     if (collect(own_heap())) span = allocate(From::dirty);
+    if (span == nullptr) make_up_for(own_heap(), pages);
   }
   if (span != nullptr) return span;
   constexpr std::size_t heaps_at_a_time = 4;
   if (collect_abandoned(heaps_at_a_time)) span = allocate(From::dirty);
   if (span == nullptr) span = allocate(From::anywhere);
-  if (span != nullptr) {
-    if (has_heap()) {
-      const HeapHold hold{own_heap()};
-      make_up_for(own_heap(), pages);
-    }
-    return span;
-  }
+  if (span != nullptr) return span;
   const bool has_collected = collect_abandoned(SIZE_MAX);
   return reclaim_all() || has_collected ? allocate(From::anywhere) : nullptr;
 }

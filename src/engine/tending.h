@@ -20,8 +20,8 @@ inline bool has_to_tend(const ThreadHeap& heap) noexcept { return heap.low_pages
 // Begins a round if it is time, and purges low slabs of former rounds, some at a time.
 void tend(ThreadHeap& heap) noexcept TS_REQUIRES(heap);
 
-// To be called when the heap takes so many pages of fresh memory: low slabs that waited long enough
-// give back about as many.
+// To be called before the heap takes so many pages of fresh memory: as many low slabs that waited
+// long enough are purged.
 void make_up_for(ThreadHeap& heap, std::size_t pages) noexcept TS_REQUIRES(heap);
 
 // Purges the oldest low slabs, of whatever round.

@@ -112,7 +112,7 @@ void release_overflow(void* p, std::size_t bin_offset, HeapFront* heap) noexcept
   ++slab.free_blocks;
   // release: without a hold, the slab may be reclaimed from here on (pairs with is_reclaimable)
   if (slab.listed && others > (slab.pages == 1 ? 0 : max_used_to_flush) &&
-      others != static_cast<std::int32_t>(slab.low_mark))
+      static_cast<std::uint16_t>(others) != slab.low_mark)
     return slab.used.store(static_cast<std::uint32_t>(others), std::memory_order_release);
   if (others >= 0) [[likely]]
     return relist_or_flush_bin(static_cast<ThreadHeap&>(*heap), slab,

@@ -191,7 +191,7 @@ struct HeapFront {
   Plain<bool> from_fork = false;     // abandoned_lock: by a fork, which may have cut it off
   bool has_wide_bins = false;        // const: it is one of the first
   Atomic<bool> busy{false};          // owner: changes a batch; a fork leaves such a heap alone
-  std::uint8_t checked_class = 0;    // owner: the bin that was looked at last (refill.cpp)
+  std::uint8_t checked_class = 1;    // owner: the bin that is looked at next (refill.cpp)
   Atomic<Holder> holder{};           // any: which thread holds the heap
   Plain<ThreadHeap*> next_abandoned = nullptr;  // abandoned_lock
   CacheBin bins[class_count];                   // owner
