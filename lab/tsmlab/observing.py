@@ -7,6 +7,7 @@ Refuses to: measure. What watches a program slows it down, so nothing here is a 
 
 from __future__ import annotations
 
+import os
 import struct
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -234,7 +235,12 @@ def keep_ledger(request: RunRequest) -> Ledger:
         shim = paths.preloadable(paths.library(LEDGER_LIBRARY))
         watched = replace(
             request,
-            env={**request.env, LEDGER_VARIABLE: name},
+            # A thread of the allocator is none of the program's, unless the user wants it.
+            env={
+                "TSMALLOC_BACKGROUND": os.environ.get("TSMALLOC_BACKGROUND", "off"),
+                **request.env,
+                LEDGER_VARIABLE: name,
+            },
             preload_first=(shim, *request.preload_first),
         )
         measurement = MeasureExecutor().run(watched)

@@ -17,8 +17,9 @@ constexpr std::uint32_t round_ms = 200;
 
 // How many threads of the process, at least, got a heap: two prove that it has threads.
 constinit Atomic<std::uint32_t> threads_seen{0};
-// Whether the process has a housekeeper, or the system refused it.
-constinit Atomic<bool> is_started{false};
+// Not 0 if the process has a housekeeper, or the system refused it. (Not a byte, which riscv64
+// exchanges by a library.)
+constinit Atomic<std::uint32_t> starts{0};
 
 // Purges so many pages, a slice at a time; false if the system did not take all.
 bool purge(std::size_t pages) noexcept {
@@ -61,8 +62,10 @@ void start_housekeeper_if_due() noexcept {
   // relaxed, here and below: one thread is the first, and no data depends on it
   const bool is_first = threads_seen.fetch_add(1, std::memory_order_relaxed) == 0;
   const Background background = current_options.background;
-  if (background == Background::off || (is_first && background == Background::automatic)) return;
-  if (is_started.exchange(true, std::memory_order_relaxed)) return;
+  // What a counted library counts is the program's alone.
+  const bool is_no_reason = is_first || counting;
+  if (background == Background::off || (is_no_reason && background == Background::automatic)) return;
+  if (starts.exchange(1, std::memory_order_relaxed) != 0) return;
   const int saved_errno = errno;
   os::start_thread(keep_house);
   errno = saved_errno;
@@ -70,7 +73,7 @@ void start_housekeeper_if_due() noexcept {
 
 void forget_housekeeper() noexcept {
   page_heap.forget_housekeeper();
-  is_started.store(false, std::memory_order_relaxed);
+  starts.store(0, std::memory_order_relaxed);
   threads_seen.store(has_heap() ? 1 : 0, std::memory_order_relaxed);
 }
 

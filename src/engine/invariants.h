@@ -15,9 +15,6 @@
 
 namespace ts::engine {
 
-// Checks a heap at rest: its bins, lists of slabs, slabs, batches and span caches.
-Fault find_heap_fault(ThreadHeap& heap) noexcept TS_REQUIRES(heap);
-
 // Checks the whole engine at rest: the page heap, all heaps, their agreement, and the page map. No
 // other thread may be in the engine.
 Fault find_engine_fault() noexcept;

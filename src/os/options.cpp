@@ -35,7 +35,7 @@ constexpr std::size_t prefix_length = sizeof prefix - 1;
 constexpr Option table[] = {
     {"ON_MISUSE", Kind::choice, offsetof(Options, on_misuse), 0, "default|abort|continue|silent",
      "after misuse was reported; default: leave a foreign pointer alone, else abort"},
-    {"BACKGROUND", Kind::choice, offsetof(Options, background), 0, "off|auto|on",
+    {"BACKGROUND", Kind::choice, offsetof(Options, background), 0, "auto|off|on",
      "a thread gives idle memory back; auto: once the program has a second thread"},
     {"GUARD_SAMPLE", Kind::number, offsetof(Options, guard_sample), 1'000'000'000, "",
      "N: one in about N blocks that leave a slab is on a page of its own; 0: none"},

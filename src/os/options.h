@@ -23,15 +23,15 @@ enum class OnMisuse : std::uint32_t {
 // Whether a thread of the library gives memory back that the program leaves idle
 // (engine/housekeeping.h).
 enum class Background : std::uint32_t {
-  off,
   automatic,  // once the program has a second thread
+  off,
   on,
 };
 
 // The default of each is 0, so that a zero-initialised process is right.
 struct Options {
   OnMisuse on_misuse = OnMisuse::by_kind;
-  Background background = Background::off;
+  Background background = Background::automatic;
   std::uint32_t show = 0;
   std::uint32_t guard_sample = 0;  // one block in so many (engine/sampled_guard.h); 0: none
 };

@@ -63,7 +63,11 @@ def keep(tmp_path: Path) -> Keep:
         with stdout.open("wb") as out:
             done = subprocess.run(
                 command,
-                env={"LD_PRELOAD": ":".join(preloads), "TSMALLOC_LEDGER": str(folder)}
+                env={
+                    "LD_PRELOAD": ":".join(preloads),
+                    "TSMALLOC_LEDGER": str(folder),
+                    "TSMALLOC_BACKGROUND": "off",
+                }
                 | environment,
                 stdin=subprocess.DEVNULL,
                 stdout=out,

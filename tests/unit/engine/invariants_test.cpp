@@ -1,5 +1,6 @@
 // Every equation of the engine is broken once, by one field that a test changes by hand, and the
 // check names it. A last test reads the sources: no equation is left out.
+#include "engine/heap_invariants.h"
 #include "engine/invariants.h"
 
 #include <filesystem>
