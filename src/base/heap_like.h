@@ -42,12 +42,21 @@ struct HeapMeasures {
   std::size_t sbrk_calls = 0;    // of those, by sbrk
   std::size_t chunks = 0;        // contiguous pieces that the segment consists of
   std::size_t heaps = 0;         // arenas or thread heaps in use (1 if the strategy has only one)
+  // Where the memory is, of a heap that tells it: then table_bytes is not 0.
+  std::size_t waiting_bytes = 0;   // of those in use: freed by others than their owner, which
+                                   // counts them at its next collect
+  std::size_t slab_bytes = 0;      // of free_bytes: within slabs, and not given back
+  std::size_t returned_bytes = 0;  // of free_bytes: given back to the system
+  std::size_t table_bytes = 0;     // beside segment_bytes: the heap's own tables
 
   // Measured one after the other while threads go on, a part may come out as more than the whole.
   HeapMeasures bounded() const noexcept {
     HeapMeasures result = *this;
     result.free_bytes = std::min(free_bytes, segment_bytes);
     result.cached_bytes = std::min(cached_bytes, result.free_bytes);
+    result.waiting_bytes = std::min(waiting_bytes, segment_bytes - result.free_bytes);
+    result.slab_bytes = std::min(slab_bytes, result.free_bytes);
+    result.returned_bytes = std::min(returned_bytes, result.free_bytes - result.slab_bytes);
     return result;
   }
 };

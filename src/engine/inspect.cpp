@@ -6,6 +6,7 @@
 #include "engine/current_heap.h"
 #include "engine/housekeeping.h"
 #include "engine/slab_purge.h"
+#include "os/os.h"
 
 namespace ts::engine {
 namespace {
@@ -62,20 +63,30 @@ HeapMeasures measure() noexcept {
   measures.segment_bytes = totals.segment_bytes;
   measures.grow_calls = totals.grow_calls;
   measures.heaps = totals.heaps;
+  measures.table_bytes = totals.table_bytes;
   measures.chunks = measures.segment_bytes != 0 ? 1 : 0;
   measures.free_bytes = measures.cached_bytes = cached;
   page_heap.for_each([&](const Span& span) {
     if (span.state == SpanState::free) {
       measures.free_bytes += span.pages * page_bytes;
+      measures.returned_bytes += span.zeroed ? span.pages * page_bytes : 0;
       ++measures.free_blocks;
     } else if (span.state == SpanState::slab) {
       const SizeClass& c = size_classes[span.size_class];
       const std::size_t used = span.used.load(std::memory_order_relaxed);
-      measures.free_bytes += span.pages * page_bytes - used * c.block_bytes;
+      const std::size_t free = span.pages * page_bytes - used * c.block_bytes;
+      measures.free_bytes += free;
+      measures.slab_bytes += free;
+      measures.waiting_bytes +=
+          c.block_bytes * remote_frees_of(&span).pending.load(std::memory_order_relaxed);
       measures.free_blocks += span.slab_blocks - std::min<std::size_t>(used, span.slab_blocks);
     }
   });
-  return measures;
+  const std::size_t purged = std::min(
+      purged_os_pages.load(std::memory_order_relaxed) * os::page_bytes(), measures.slab_bytes);
+  measures.slab_bytes -= purged;
+  measures.returned_bytes += purged;
+  return measures.bounded();
 }
 
 bool walk_blocks(BlockVisitor visit, void* argument) noexcept {

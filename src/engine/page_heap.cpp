@@ -207,7 +207,9 @@ std::size_t PageHeap::clean_behind(const Span* span) noexcept {
 
 PageHeap::Totals PageHeap::totals() noexcept {
   const Guard guard{lock_};
-  return {top_ * page_bytes, grow_calls_, page_map.heap_count.load(std::memory_order_relaxed)};
+  const std::uint32_t heaps = page_map.heap_count.load(std::memory_order_relaxed);
+  constexpr std::size_t of_page = sizeof(PageMapEntry) + sizeof(Span) + sizeof(RemoteFrees);
+  return {top_ * page_bytes, grow_calls_, heaps, top_ * of_page + heaps * sizeof(ThreadHeap)};
 }
 
 // Level 1: the span changes hands.

@@ -83,6 +83,7 @@ class PageHeap {
     std::size_t segment_bytes = 0;
     std::size_t grow_calls = 0;
     std::uint32_t heaps = 0;
+    std::size_t table_bytes = 0;  // of the page map and the heaps
   };
   Totals totals() noexcept;
 

@@ -1,13 +1,14 @@
 // The page map: the structures of an address, by its page. One range of addresses
 // (address_range.h), of which a prefix of each part is in use:
 //
-//   | entries, 4 B a page | spans, 64 B | remote frees, 192 B | heaps, 3.1 KiB | pages, 16 KiB |
+//   | entries, 4 B a page | spans, 64 B | remote frees, 192 B | heaps, 3.2 KiB | pages, 16 KiB |
 //
 // free() reads one entry, one load away and never in memory that the program uses. Address
 // arithmetic is here; the structures are in types.h.
 #pragma once
 
 #include <atomic>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 
@@ -99,6 +100,22 @@ inline BlockPlace place_of(const void* p, const SizeClass& c) noexcept {
 
 inline std::byte* block_at(const Span& slab, std::size_t number) noexcept {
   return memory_of(&slab) + number * size_classes[slab.size_class].block_bytes;
+}
+
+// How many OS pages of slabs are purged: for reports.
+inline constinit Atomic<std::size_t> purged_os_pages{0};
+
+[[gnu::noinline]] inline void change_purged(Span& page, std::uint8_t os_pages) noexcept {
+  const auto before = static_cast<std::size_t>(std::popcount(std::uint8_t{page.purged}));
+  const auto now = static_cast<std::size_t>(std::popcount(os_pages));
+  // relaxed: it orders nothing
+  purged_os_pages.fetch_add(now - before, std::memory_order_relaxed);
+  page.purged = os_pages;
+}
+// Notes which OS pages of a slab's page are purged.
+inline void set_purged(Span& page, std::uint8_t os_pages) noexcept {
+  if (page.purged != os_pages) [[unlikely]]
+    change_purged(page, os_pages);
 }
 
 // ---- remote frees ----

@@ -22,7 +22,7 @@ OsPages bits(std::size_t first, std::size_t count) noexcept {
 
 // The OS pages of a slab, which are no longer than the engine's.
 struct SlabPages {
-  explicit SlabPages(const Span& whole) noexcept
+  explicit SlabPages(Span& whole) noexcept
       : slab{whole},
         shift{static_cast<unsigned>(std::countr_zero(os::page_bytes()))},
         in_page{1U << (page_shift - shift)} {}
@@ -33,13 +33,17 @@ struct SlabPages {
     for (std::size_t i = 0; i < slab.pages; ++i) pages |= OsPages{(&slab)[i].purged} << i * in_page;
     return pages;
   }
+  void note_purged(OsPages pages) const noexcept {
+    for (std::size_t i = 0; i < slab.pages; ++i)
+      set_purged((&slab)[i], static_cast<std::uint8_t>(pages >> i * in_page & bits(0, in_page)));
+  }
   OsPages of_bytes(std::size_t begin, std::size_t bytes) const noexcept {
     const std::size_t first = begin >> shift;
     return bits(first, ((begin + bytes - 1) >> shift) - first + 1);
   }
   std::size_t page_at(std::size_t offset) const noexcept { return offset >> shift; }
 
-  const Span& slab;
+  Span& slab;
   unsigned shift;
   unsigned in_page;
 };
@@ -121,11 +125,7 @@ void purge_slab(ThreadHeap& heap, Span& slab) noexcept {
   const OsPages in_use = pages_in_use(pages, listed, before);
   const OsPages to_purge = pages.all() & ~in_use & ~before;
   if (to_purge == 0) return;
-  const OsPages purged = (before & ~in_use) | discard(pages, to_purge);
-  for (std::size_t i = 0; i < slab.pages; ++i) {
-    (&slab)[i].purged =
-        static_cast<std::uint8_t>(purged >> i * pages.in_page & bits(0, pages.in_page));
-  }
+  pages.note_purged((before & ~in_use) | discard(pages, to_purge));
   relink(slab, pages, listed, before);
   if (slab.free_list == nullptr && slab.listed) move_behind_others(heap, slab);
 }
@@ -142,7 +142,7 @@ void restore_blocks(Span& slab) noexcept {
       if (is_purged(slab, static_cast<std::uint32_t>(number)))
         push_free(slab, reinterpret_cast<Block*>(block_at(slab, number)));
     }
-    page.purged = 0;
+    set_purged(page, 0);
     const std::uint32_t restored = slab.free_blocks - before;
     slab.purged_blocks = static_cast<std::uint16_t>(slab.purged_blocks - restored);
     if (restored != 0) return;

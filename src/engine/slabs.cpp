@@ -27,7 +27,7 @@ void set_entries(Span& slab, PageMapEntry entry) noexcept {
     // synchronisation, and the entry with it
     entries[i].store(entry, std::memory_order_relaxed);
     (&slab + i)->pages_back = static_cast<std::uint8_t>(i);
-    (&slab + i)->purged = 0;
+    set_purged(*(&slab + i), 0);
   }
 }
 

@@ -8,6 +8,11 @@
 namespace ts {
 namespace {
 
+// The free bytes that are in no slab, and not given back.
+std::size_t span_bytes(const HeapMeasures& measures) noexcept {
+  return measures.free_bytes - measures.slab_bytes - measures.returned_bytes;
+}
+
 int saturated(std::size_t n) noexcept { return n > INT_MAX ? INT_MAX : static_cast<int>(n); }
 
 }  // namespace
@@ -42,12 +47,22 @@ int write_malloc_info(const HeapMeasures& measures, int options, std::FILE* stre
                    "<total type=\"rest\" count=\"%zu\" size=\"%zu\"/>\n"
                    "<system type=\"current\" size=\"%zu\" chunks=\"%zu\"/>\n"
                    "<growth calls=\"%zu\" sbrk=\"%zu\"/>\n"
-                   "<heaps count=\"%zu\"/>\n"
-                   "</malloc>\n",
+                   "<heaps count=\"%zu\"/>\n",
                    measures.cached_bytes, measures.free_blocks,
                    measures.free_bytes - measures.cached_bytes, measures.segment_bytes,
                    measures.chunks, measures.grow_calls, measures.sbrk_calls, measures.heaps);
-  return written < 0 ? EIO : 0;
+  if (written < 0) return EIO;
+  if (measures.table_bytes != 0 &&
+      std::fprintf(stream,
+                   "<total type=\"waiting\" size=\"%zu\"/>\n"
+                   "<total type=\"in slabs\" size=\"%zu\"/>\n"
+                   "<total type=\"in spans\" size=\"%zu\"/>\n"
+                   "<total type=\"returned\" size=\"%zu\"/>\n"
+                   "<tables size=\"%zu\"/>\n",
+                   measures.waiting_bytes, measures.slab_bytes, span_bytes(measures),
+                   measures.returned_bytes, measures.table_bytes) < 0)
+    return EIO;
+  return std::fputs("</malloc>\n", stream) < 0 ? EIO : 0;
 }
 
 void write_malloc_stats(const HeapMeasures& measures) noexcept {
@@ -63,6 +78,15 @@ void write_malloc_stats(const HeapMeasures& measures) noexcept {
                      measures.segment_bytes, measures.segment_bytes - measures.free_bytes,
                      measures.free_bytes, measures.free_blocks, measures.cached_bytes,
                      measures.heaps, measures.chunks, measures.grow_calls, measures.sbrk_calls);
+  if (measures.table_bytes == 0) return;
+  (void)std::fprintf(stderr,
+                     "of bytes in use, waiting for their thread = %10zu\n"
+                     "of free bytes, in slabs                   = %10zu\n"
+                     "of free bytes, in spans                   = %10zu\n"
+                     "of free bytes, given back to the system   = %10zu\n"
+                     "tables                                    = %10zu\n",
+                     measures.waiting_bytes, measures.slab_bytes, span_bytes(measures),
+                     measures.returned_bytes, measures.table_bytes);
 }
 
 int accept_mallopt(int parameter, int value) noexcept {

@@ -87,6 +87,41 @@ static void malloc_info_refuses_options(void) {
   fclose(stream);
 }
 
+// The number behind `key` in the text; -1 if it is not there.
+static long long number_after(const char* text, const char* key) {
+  const char* const at = strstr(text, key);
+  return at != NULL ? strtoll(at + strlen(key), NULL, 10) : -1;
+}
+
+// Of the library that tells it: the parts of the free memory are all of it.
+static void malloc_info_adds_up(void) {
+  enum { count = 4096, bytes = 848 };
+  void* blocks[count];
+  for (int i = 0; i < count; ++i) blocks[i] = malloc(bytes);
+  for (int i = 0; i < count; ++i) {
+    if (i % 20 != 0) free(blocks[i]);
+  }
+  malloc_trim(0);
+  char* text = NULL;
+  size_t length = 0;
+  FILE* const stream = open_memstream(&text, &length);
+  REQUIRE(stream != NULL, "open_memstream: %s", strerror(errno));
+  REQUIRE(malloc_info(0, stream) == 0, "malloc_info failed");
+  fclose(stream);
+  const long long in_slabs = number_after(text, "\"in slabs\" size=\"");
+  if (in_slabs >= 0) {
+    const long long free_bytes = number_after(text, "\"cached\" size=\"") +
+                                 number_after(strstr(text, "\"rest\""), "size=\"");
+    const long long returned = number_after(text, "\"returned\" size=\"");
+    const long long parts = in_slabs + number_after(text, "\"in spans\" size=\"") + returned;
+    EXPECT(parts == free_bytes, "of %lld free bytes, %lld are told", free_bytes, parts);
+    EXPECT(returned > 0, "malloc_trim gave nothing back");
+    EXPECT(number_after(text, "tables size=\"") > 0, "there are no tables");
+  }
+  free(text);
+  for (int i = 0; i < count; i += 20) free(blocks[i]);
+}
+
 static void malloc_stats_writes_to_stderr(void) {
   int ends[2];
   REQUIRE(pipe(ends) == 0, "pipe: %s", strerror(errno));
@@ -171,6 +206,7 @@ static const Check checks[] = {
     {"malloc_info writes XML", malloc_info_writes_xml},
     {"malloc_info refuses unknown options", malloc_info_refuses_options},
     {"malloc_stats writes to standard error", malloc_stats_writes_to_stderr},
+    {"malloc_info tells where the memory is", malloc_info_adds_up},
     {"malloc_trim keeps live blocks", malloc_trim_keeps_blocks},
     {"malloc_trim gives a freed heap back", malloc_trim_gives_back},
     {"mallopt accepts hints", mallopt_accepts_hints},
