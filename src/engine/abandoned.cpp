@@ -18,8 +18,8 @@ constinit Plain<std::size_t> kept_pages TS_GUARDED_BY(abandoned_lock) = 0;
 
 constexpr std::size_t max_kept_pages = (std::size_t{16} << 20) / page_bytes;
 
-// Under the lock, of each heap in turn.
-constexpr std::size_t purged_of_heap = 64;
+// Under the lock, in one call.
+constexpr std::size_t purged_slabs = 16;
 
 // To be called when the heap's bins are flushed, or adopted.
 void forget_kept_bins(ThreadHeap& heap) noexcept TS_REQUIRES(abandoned_lock) {
@@ -90,7 +90,6 @@ ThreadHeap* adopt_abandoned() noexcept {
 }
 
 bool collect_from_queue(std::size_t at_most) noexcept {
-  const bool is_for_all = at_most == SIZE_MAX;
   const Guard guard{abandoned_lock};
   for (ThreadHeap* const end = last; first != nullptr && at_most != 0; --at_most) {
     ThreadHeap& heap = *first;
@@ -103,12 +102,22 @@ bool collect_from_queue(std::size_t at_most) noexcept {
       } else if (collect(heap)) {
         retire_empty_slabs(heap);
       }
-      if (is_for_all) purge_low_slabs(heap, purged_of_heap);
     }
     put_first_last();
     if (&heap == end) break;
   }
   return true;
+}
+
+bool purge_abandoned() noexcept {
+  const Guard guard{abandoned_lock};
+  for (ThreadHeap* heap = first; heap != nullptr; heap = heap->next_abandoned) {
+    const HeapHold hold{*heap};
+    if (heap->first_low == 0) continue;
+    purge_low_slabs(*heap, purged_slabs);
+    return true;
+  }
+  return false;
 }
 
 Fault find_abandoned_fault() noexcept {

@@ -11,8 +11,8 @@ namespace ts::engine {
 
 inline constinit Mutex abandoned_lock;
 
-// Whether there is an abandoned heap: a hint, read without the lock. Relaxed: a thread that reads it
-// late misses one occasion.
+// Whether there is an abandoned heap: a hint, read without the lock. Relaxed: a thread that reads
+// it late misses one occasion.
 inline constinit Atomic<bool> any_abandoned{false};
 
 // Pages of the heap's slabs, at most.
@@ -35,6 +35,9 @@ bool collect_from_queue(std::size_t at_most) noexcept;
 inline bool collect_abandoned(std::size_t at_most) noexcept {
   return any_abandoned.load(std::memory_order_relaxed) && collect_from_queue(at_most);
 }
+
+// Purges some low slabs of abandoned heaps (tending.h); false if none is left.
+bool purge_abandoned() noexcept;
 
 // Checks the list and its sums (invariants.h); to be called at rest.
 Fault find_abandoned_fault() noexcept;

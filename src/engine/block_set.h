@@ -10,31 +10,26 @@ class BlockSet {
  public:
   explicit BlockSet(const Span& slab) noexcept
       : begin_{memory_of(&slab)},
-        size_class_{size_classes[slab.size_class]},
+        block_bytes_{size_classes[slab.size_class].block_bytes},
         blocks_{slab.slab_blocks} {}
 
-  // Blocks of other slabs are no members. Returns how many were added.
-  std::uint32_t add_list(const Block* block) noexcept {
-    std::uint32_t added = 0;
+  // Blocks of other slabs are no members.
+  void add_list(const Block* block) noexcept {
     for (std::uint32_t left = max_in_bin; block != nullptr && left != 0;
          block = block->next, --left) {
       const std::size_t offset = address_of(block) - address_of(begin_);
-      const std::size_t number = offset / size_class_.block_bytes;
-      if (number >= blocks_ || contains(number)) continue;
-      add_word(number / 64, std::uint64_t{1} << number % 64);
-      ++added;
+      const std::size_t number = offset / block_bytes_;
+      if (number < blocks_) add_word(number / 64, std::uint64_t{1} << number % 64);
     }
-    return added;
   }
   void add_word(std::size_t index, std::uint64_t word) noexcept { words_[index] |= word; }
-  void add(std::size_t number) noexcept { add_word(number / 64, std::uint64_t{1} << number % 64); }
   bool contains(std::size_t number) const noexcept {
     return (words_[number / 64] >> number % 64 & 1) != 0;
   }
 
  private:
   const std::byte* begin_;
-  const SizeClass& size_class_;
+  std::size_t block_bytes_;
   std::size_t blocks_;
   std::uint64_t words_[max_slab_blocks / 64] = {};
 };

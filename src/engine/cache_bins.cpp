@@ -30,7 +30,6 @@ std::uint32_t min_low_slabs() noexcept {
   return heaps <= 4 ? 64 : heaps <= max_heaps_with_wide_bins ? 4 : 2;
 }
 
-constexpr std::uint32_t min_narrow_capacity = 2;
 constexpr std::uint32_t slabs_per_binned_block = 32;
 
 }  // namespace

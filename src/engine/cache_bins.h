@@ -2,6 +2,8 @@
 // thread that took over an abandoned heap, calls these and holds the heap.
 #pragma once
 
+#include <algorithm>
+
 #include "engine/heap_hold.h"
 #include "engine/page_map.h"
 
@@ -35,14 +37,19 @@ inline void open_bin_wide(ThreadHeap& heap, unsigned size_class) noexcept {
   drop_bin(bin);
 }
 
-// Raises the capacity of an empty bin that is about to be refilled: to twice what it was, or to the
-// most the first time.
+// Once slabs of a class ran low, its bin holds so few blocks at least.
+inline constexpr std::uint32_t min_narrow_capacity = 2;
+
+// Raises the capacity of an empty bin that is about to be refilled: to the most the first time, and
+// to twice what it was where slabs ran low.
 inline void widen_bin(ThreadHeap& heap, unsigned size_class) noexcept {
   CacheBin& bin = heap.bins[size_class];
-  if (bin.capacity == 0) return open_bin_wide(heap, size_class);
-  if (bin.low_slabs == 0) return;
+  if (bin.low_slabs == 0) {
+    if (bin.capacity == 0) open_bin_wide(heap, size_class);
+    return;
+  }
   const std::uint32_t most = max_bin_capacity(heap, size_classes[size_class]);
-  const std::uint32_t twice = 2U * bin.capacity;
+  const std::uint32_t twice = std::max(2U * bin.capacity, min_narrow_capacity);
   bin.capacity = static_cast<std::uint16_t>(twice > most ? most : twice);
   drop_bin(bin);
 }

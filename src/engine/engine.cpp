@@ -7,15 +7,15 @@
 #include "engine/cache_bins.h"
 #include "engine/common_heap.h"
 #include "engine/reclaim.h"
-#include "engine/tending.h"
+#include "engine/slab_purge.h"
 
 namespace ts::engine {
 
 namespace {
 
-// The class of blocks that have so many bytes, at multiples of the alignment; class_count if
-// only a large block does. A slab begins at a multiple of any such alignment; so does every block whose size is
-// one.
+// The class of blocks that have so many bytes, at multiples of the alignment; class_count if only a
+// large block does. A slab begins at a multiple of any such alignment; so does every block whose
+// size is one.
 [[gnu::always_inline]] inline unsigned aligned_class(std::size_t bytes,
                                                      std::size_t alignment) noexcept {
   if (alignment > page_bytes || bytes > max_small_bytes) return class_count;
@@ -59,11 +59,12 @@ bool Engine::trim(std::size_t keep_bytes) noexcept {
     if (has_heap()) {
       const HeapHold hold{own_heap()};
       flush(own_heap());
-      purge_low_slabs(own_heap(), SIZE_MAX);
+      purge_slabs(own_heap());
     }
     flush_common_heap();
     collect_abandoned(SIZE_MAX);
   }
+  while (purge_abandoned()) continue;
   reclaim_all();
   return page_heap.trim(keep_bytes);
 }

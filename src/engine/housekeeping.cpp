@@ -38,11 +38,17 @@ void collect() noexcept {
   if (page_heap.is_settled()) collect_abandoned(SIZE_MAX);
 }
 
+bool purge_some_abandoned() noexcept {
+  const Guard guard{housekeeping_lock};
+  return purge_abandoned();
+}
+
 // Works until there is nothing to be done.
 void work() noexcept {
   for (bool gives_up = false; !page_heap.may_rest(gives_up);) {
     page_heap.wait_for_round(round_ms);
     collect();
+    while (purge_some_abandoned()) continue;
     const bool is_all = purge(page_heap.end_round());
     gives_up = !is_all && page_heap.is_settled();
   }
@@ -64,7 +70,8 @@ void start_housekeeper_if_due() noexcept {
   const Background background = current_options.background;
   // What a counted library counts is the program's alone.
   const bool is_no_reason = is_first || counting;
-  if (background == Background::off || (is_no_reason && background == Background::automatic)) return;
+  if (background == Background::off || (is_no_reason && background == Background::automatic))
+    return;
   if (starts.exchange(1, std::memory_order_relaxed) != 0) return;
   const int saved_errno = errno;
   os::start_thread(keep_house);

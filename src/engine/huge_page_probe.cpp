@@ -47,11 +47,6 @@ void look_at_probe() noexcept {
   if (filled) probe.store(nullptr, std::memory_order_relaxed);
 }
 
-void mend_mappings() noexcept {
-  const std::size_t pages = page_map.page_count.load(std::memory_order_relaxed);
-  refuse_huge_pages(memory_of(page_map.spans), pages * page_bytes);
-}
-
 // Asks for huge pages in the block, and returns the window that a probe of it looks at. The last
 // huge page reaches into the beginning of the next block, if that memory is clean.
 std::byte* ask_within(const Span& span, std::size_t bytes, std::size_t alignment_pages) noexcept {
@@ -73,7 +68,7 @@ void choose_page_size(const Span& span, std::size_t alignment_pages) noexcept {
   if (span.pages < min_pages) return;
   look_at_probe();
   const std::uint32_t request = requests.fetch_add(1, std::memory_order_relaxed) + 1;
-  if (request % requests_per_mending == 0) mend_mappings();
+  if (request % requests_per_mending == 0) refuse_all_huge_pages();
   const std::size_t bytes = span.pages * page_bytes;
   const std::size_t filled = filled_bytes.load(std::memory_order_relaxed);
   const bool is_promising = bytes <= max_times_as_long * filled;

@@ -12,6 +12,16 @@ void ask_for_huge_pages(void* begin, std::size_t bytes) noexcept;
 // Refuses them; also clears an earlier hint.
 void refuse_huge_pages(void* begin, std::size_t bytes) noexcept;
 
+// Refuses them in all memory so far.
+void refuse_all_huge_pages() noexcept;
+
+// Asks for them in fresh memory of slabs.
+void ask_for_huge_slab_pages(void* begin, std::size_t bytes) noexcept;
+
+// Refuses them in all memory so far, if slabs asked for some since the last time. To be called
+// before OS pages within slabs go back: the system would fill them again, for huge pages.
+void refuse_huge_slab_pages() noexcept;
+
 // Refuses them where an earlier block may have asked, if any has.
 void refuse_inherited_huge_pages(void* begin, std::size_t bytes) noexcept;
 

@@ -9,9 +9,6 @@
 namespace ts::engine {
 namespace {
 
-// A slab is low when at most so small a part of its blocks is used.
-constexpr std::uint32_t low_part = 4;
-
 // Whether a span is a slab of small blocks: those of larger ones are longer (size_classes.h), but
 // for a heap's first.
 bool is_dense(const Span& span) noexcept {
@@ -146,7 +143,7 @@ Span* PageHeap::allocate(std::size_t pages, std::size_t alignment_pages, unsigne
   const std::uint32_t blocks =
       size_class != 0 ? blocks_in_slab(size_classes[size_class], pages) : 0;
   span->slab_blocks = static_cast<std::uint16_t>(blocks);
-  span->low_mark = static_cast<std::uint16_t>((blocks + low_part - 1) / low_part);
+  span->low_mark = low_mark_of(*span);
   span->used.store(0, std::memory_order_relaxed);
   if (is_dense(*span)) dense_pages_ += pages;
   if constexpr (debug_level >= 1) check_unused(*span);

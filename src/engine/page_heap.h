@@ -50,9 +50,10 @@ class PageHeap {
   // Purges all dirty memory but about `keep_bytes`; true if there was any.
   bool trim(std::size_t keep_bytes) noexcept;
 
-  // Purges a slice of what the rule of purge_policy.h finds to be too much, as a release does, or of
-  // what a call left of that.
-  void tend() noexcept;
+  // Purges a slice of what a release left of its purge, or of what the policy finds to be too much.
+  // Whether more of it is too much.
+  // Short spans only if the program `is_quiet`.
+  bool tend(bool is_quiet) noexcept;
 
   // For housekeeping.h. Ends a round: how many pages are to go back.
   std::size_t end_round() noexcept;
@@ -97,8 +98,9 @@ class PageHeap {
   std::size_t in_use() const noexcept { return top_ - dirty_.pages() - clean_.pages(); }
   Span* end() const noexcept { return page_map.spans + top_; }
 
-  // The system takes about a millisecond to take back a slice. A call of the program gives back
-  // some slices at most, or one if a housekeeper does the rest.
+  static constexpr std::size_t min_purge_pages = (std::size_t{64} << 10) / page_bytes;
+  // The system takes about a millisecond to take back a slice. A release gives back some slices at
+  // most, or one if a housekeeper does the rest.
   static constexpr std::size_t slice_pages = (std::size_t{8} << 20) / page_bytes;
   static constexpr std::size_t pages_of_a_call = 8 * slice_pages;
   static constexpr std::size_t slice_of_tending = 2 * slice_pages;
@@ -122,7 +124,10 @@ class PageHeap {
   std::size_t purge(std::size_t keep_pages, std::size_t min_pages, std::size_t at_most) noexcept
       TS_REQUIRES(lock_);
   void wake_housekeeper() noexcept TS_REQUIRES(lock_);
-  void purge_surplus(std::size_t at_most = pages_of_a_call) noexcept TS_REQUIRES(lock_);
+  void purge_surplus(std::size_t min_pages, std::size_t at_most) noexcept TS_REQUIRES(lock_);
+  void purge_surplus() noexcept TS_REQUIRES(lock_) {
+    purge_surplus(min_purge_pages, pages_of_a_call);
+  }
 
   void check_unused(const Span& span) noexcept TS_REQUIRES(lock_);
 
@@ -135,7 +140,6 @@ class PageHeap {
   std::size_t dense_pages_ = 0;  // pages of slabs of small blocks
   std::size_t committed_ = 0;    // pages that may be touched
   std::size_t grow_calls_ = 0;
-  std::size_t left_to_purge_ = 0;  // pages that the last call which purged left to further ones
   // Stored under the lock, read by the system's wait.
   static constexpr std::uint32_t awake = 0;
   static constexpr std::uint32_t resting = 1;

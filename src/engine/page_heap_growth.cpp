@@ -37,7 +37,7 @@ bool PageHeap::commit(std::size_t pages) noexcept {
   const std::size_t heaps = page_map.heap_count.load(std::memory_order_relaxed);
   if (dense_pages_ >= huge_pages_from_pages + heaps * first_pages_of_heap &&
       dense_pages_ >= top_ / 2)
-    ask_for_huge_pages(begin, more * page_bytes);
+    ask_for_huge_slab_pages(begin, more * page_bytes);
   committed_ += more;
   return true;
 }

@@ -9,8 +9,6 @@
 namespace ts::engine {
 namespace {
 
-constexpr std::size_t min_purge_pages = (std::size_t{64} << 10) / page_bytes;
-
 constexpr std::size_t unlimited = ~std::size_t{0};
 
 }  // namespace
@@ -101,33 +99,39 @@ bool PageHeap::purge_within(Span* span, std::size_t pages) noexcept {
   os::wake(housekeeper_, 1);
 }
 
-void PageHeap::purge_surplus(std::size_t at_most) noexcept {
+void PageHeap::purge_surplus(std::size_t min_pages, std::size_t at_most) noexcept {
   if (dirty_.pages() > wake_above_) [[unlikely]]
     wake_housekeeper();
   if (!PurgePolicy::is_surplus(in_use(), dirty_.pages())) return;
   const std::uint64_t now = os::coarse_milliseconds();
   const std::size_t keep = policy_.pages_to_keep(now, in_use(), dirty_.pages());
   if (keep == PurgePolicy::keep_all) return;
-  policy_.note_purge(now, dirty_.pages());
-  purge(keep, min_purge_pages, has_housekeeper_ ? slice_pages : at_most);
+  policy_.note_purge(now, dirty_.pages(), keep);
+  purge(keep, min_pages, has_housekeeper_ ? slice_pages : at_most);
   policy_.note_dirty(dirty_.pages());
-  left_to_purge_ = dirty_.pages() - std::min(keep, dirty_.pages());
 }
 
-void PageHeap::tend() noexcept {
+bool PageHeap::tend(bool is_quiet) noexcept {
   const Guard guard{lock_};
-  if (left_to_purge_ == 0) return purge_surplus(slice_of_tending);
-  const std::size_t slice = std::min({slice_of_tending, left_to_purge_, dirty_.pages()});
-  const std::size_t gone = purge(dirty_.pages() - slice, min_purge_pages, slice);
-  left_to_purge_ = gone == 0 ? 0 : left_to_purge_ - std::min(gone, left_to_purge_);
-  policy_.note_dirty(dirty_.pages());
+  const std::size_t min_pages = is_quiet ? 1 : min_purge_pages;
+  const std::size_t before = dirty_.pages();
+  const std::size_t slice = std::min(slice_of_tending, policy_.pages_left(before));
+  if (slice == 0) {
+    purge_surplus(min_pages, slice_of_tending);
+  } else {
+    purge(before - slice, min_pages, slice);
+    policy_.note_dirty(dirty_.pages());
+  }
+  const bool is_refused = is_quiet && policy_.pages_left(before) != 0 && dirty_.pages() == before;
+  return !is_refused && PurgePolicy::is_surplus(in_use(), dirty_.pages());
 }
+
 std::size_t PageHeap::end_round() noexcept {
   const Guard guard{lock_};
   const std::uint64_t now = os::coarse_milliseconds();
   const std::size_t keep = policy_.pages_to_keep_in_round(now, in_use(), dirty_.pages());
   if (keep == PurgePolicy::keep_all) return 0;
-  policy_.note_purge(now, dirty_.pages());
+  policy_.note_purge(now, dirty_.pages(), keep);
   return dirty_.pages() - keep;
 }
 

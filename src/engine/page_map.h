@@ -118,6 +118,12 @@ inline void set_purged(Span& page, std::uint8_t os_pages) noexcept {
     change_purged(page, os_pages);
 }
 
+// Of a slab that has not run low since it gave blocks: a quarter of its blocks.
+inline std::uint16_t low_mark_of(const Span& slab) noexcept {
+  constexpr unsigned low_part = 4;
+  return static_cast<std::uint16_t>((slab.slab_blocks + low_part - 1) / low_part);
+}
+
 // ---- remote frees ----
 
 inline RemoteFrees& remote_frees_of(const Span* slab) noexcept {

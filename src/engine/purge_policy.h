@@ -73,8 +73,10 @@ class PurgePolicy {
   // Whether the last rounds gave back all that was idle.
   bool is_settled() const noexcept { return quiet_rounds_ == rounds_to_settle; }
 
-  // To be called before a purge that pages_to_keep() or pages_to_keep_in_round() asked for.
-  void note_purge(std::uint64_t now, std::size_t dirty) noexcept {
+  // To be called before a purge down to `keep`, which pages_to_keep() or pages_to_keep_in_round()
+  // asked for.
+  void note_purge(std::uint64_t now, std::size_t dirty, std::size_t keep) noexcept {
+    target_ = keep;
     // A large purge takes several calls.
     purged_from_ = now - purged_at_ < idle_ms ? std::max(purged_from_, dirty) : dirty;
     purged_at_ = now;
@@ -85,6 +87,12 @@ class PurgePolicy {
   void note_dirty(std::size_t dirty) noexcept {
     idle_floor_ = std::min(idle_floor_, dirty);
     round_floor_ = std::min(round_floor_, dirty);
+    if (dirty <= target_) target_ = keep_all;
+  }
+
+  // How many of the dirty pages the last purge has left to do, unless so many were used meanwhile.
+  std::size_t pages_left(std::size_t dirty) const noexcept {
+    return dirty - std::min(dirty, target_);
   }
 
   // Whether note_growth() has to be called, with the time, when fresh memory is needed.
@@ -100,13 +108,14 @@ class PurgePolicy {
   }
 
   std::uint64_t window_began_ = 0;
-  std::size_t idle_floor_ = 0;   // fewest dirty pages within the window: they were idle all along
-  std::size_t round_floor_ = 0;  // the same of a round
-  unsigned quiet_rounds_ = 0;    // in a row that ended with too much idle memory
-  std::uint64_t purged_at_ = 0;  // the last time,
-  std::size_t purged_from_ = 0;  // when so many pages were dirty
-  std::size_t backoff_ = 0;      // so many dirty pages are not too many
-  bool watches_growth_ = false;  // no fresh memory was needed since the last purge
+  std::size_t idle_floor_ = 0;     // fewest dirty pages within the window: they were idle all along
+  std::size_t round_floor_ = 0;    // the same of a round
+  unsigned quiet_rounds_ = 0;      // in a row that ended with too much idle memory
+  std::uint64_t purged_at_ = 0;    // the last time,
+  std::size_t purged_from_ = 0;    // when so many pages were dirty
+  std::size_t target_ = keep_all;  // what it was to leave, until no more is dirty
+  std::size_t backoff_ = 0;        // so many dirty pages are not too many
+  bool watches_growth_ = false;    // no fresh memory was needed since the last purge
 };
 
 }  // namespace ts::engine

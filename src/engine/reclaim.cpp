@@ -31,7 +31,8 @@ bool is_reclaimable(const Span& slab) noexcept {
   const std::uint32_t pending = remote_frees_of(&slab).pending.load(std::memory_order_acquire);
   // acquire: pairs with release_overflow()
   return slab.used.load(std::memory_order_acquire) == pending &&
-         slab.free_blocks + slab.purged_blocks + pending == slab.carved && are_pending(slab, pending);
+         slab.free_blocks + slab.purged_blocks + pending == slab.carved &&
+         are_pending(slab, pending);
 }
 
 void clear_remote_frees(const Span& slab) noexcept {

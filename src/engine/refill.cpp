@@ -16,7 +16,6 @@ namespace {
 
 // Looks at all classes, also at those that the thread does not use.
 [[gnu::noinline]] void look_after_all(ThreadHeap& heap) noexcept TS_REQUIRES(heap) {
-  heap.checked_class = 1;
   collect(heap);
   if (has_to_tend(heap)) tend(heap);
 }
@@ -25,8 +24,9 @@ namespace {
 // refill looks at one of the bins, in turn. After the last one, it looks at more.
 void check_next_bin(ThreadHeap& heap) noexcept TS_REQUIRES(heap) {
   const unsigned size_class = heap.checked_class;
-  heap.checked_class = static_cast<std::uint8_t>(size_class + 1);
-  if (size_class == class_count - 1) [[unlikely]]
+  const bool is_last = size_class == class_count - 1;
+  heap.checked_class = static_cast<std::uint8_t>(is_last ? 1 : size_class + 1);
+  if (is_last) [[unlikely]]
     look_after_all(heap);
   if (counted_blocks(heap, size_class) >= -count_tolerance) [[likely]]
     return;
@@ -34,13 +34,17 @@ void check_next_bin(ThreadHeap& heap) noexcept TS_REQUIRES(heap) {
   drop_bin(heap.bins[size_class]);
 }
 
-// The first listed slab with a free block, or null. Of a class, only one slab, or two, has fresh
-// blocks alone. Where the list comes to purged blocks alone, so are most of the slabs behind it.
-Span* slab_with_free_block(const ThreadHeap& heap, unsigned size_class) noexcept TS_REQUIRES(heap) {
+// The first listed slab with a free block, or null. Of a class, only one slab has fresh blocks
+// alone. Where the list comes to purged blocks alone, so are most of the slabs behind it: there it
+// ends, unless it `restores`.
+Span* slab_with_free_block(ThreadHeap& heap, unsigned size_class, bool restores) noexcept
+    TS_REQUIRES(heap) {
   Span* slab = heap.partial[size_class];
   for (; slab != nullptr && slab->free_list == nullptr; slab = slab->next) {
-    if (slab->purged_blocks != 0) restore_blocks(*slab);
-    if (slab->free_list != nullptr) break;
+    if (slab->purged_blocks == 0) continue;
+    if (!restores) return nullptr;
+    restore_blocks(heap, *slab);
+    break;
   }
   return slab;
 }
@@ -50,6 +54,7 @@ Span* slab_with_free_block(const ThreadHeap& heap, unsigned size_class) noexcept
     TS_REQUIRES(heap) {
   if (is_queued(slab)) [[unlikely]]
     unqueue_low_slab(heap, slab);
+  slab.low_mark = low_mark_of(slab);
   if (slab.free_list != nullptr || slab.carved != slab.slab_blocks) return;
   if (slab.purged_blocks != 0) return move_behind_others(heap, slab);
   unlink_partial(heap, slab);
@@ -66,7 +71,7 @@ std::uint32_t take_used(ThreadHeap& heap, unsigned size_class, Block*& head) noe
   const std::uint32_t wanted = c.bin_blocks < capacity ? c.bin_blocks : capacity;
   std::uint32_t taken = 0;
   while (taken < (wanted + 1) / 2) {
-    Span* const slab = slab_with_free_block(heap, size_class);
+    Span* const slab = slab_with_free_block(heap, size_class, head == nullptr);
     if (slab == nullptr) break;
     std::uint32_t count = slab->free_blocks;
     Block* const first = slab->free_list;
@@ -122,8 +127,8 @@ std::uint32_t take_fresh(ThreadHeap& heap, unsigned size_class, std::uint32_t at
     TS_REQUIRES(heap) {
   --heap.closed_refills;
   tend(heap);
-  Span* slab = slab_with_free_block(heap, size_class);
-  if (slab == nullptr && collect(heap)) slab = slab_with_free_block(heap, size_class);
+  Span* slab = slab_with_free_block(heap, size_class, true);
+  if (slab == nullptr && collect(heap)) slab = slab_with_free_block(heap, size_class, true);
   Block* block = nullptr;
   if (slab == nullptr) return take_fresh(heap, size_class, 1, block) != 0 ? block : nullptr;
   block = slab->free_list;

@@ -5,6 +5,7 @@
 
 #include "base/event_counts.h"
 #include "engine/block_set.h"
+#include "engine/huge_pages.h"
 #include "engine/slabs.h"
 #include "os/os.h"
 
@@ -55,6 +56,25 @@ void for_each_block(const Span& slab, Visit visit) noexcept {
   std::size_t offset = slab.slab_blocks * block_bytes;
   for (std::uint32_t number = slab.slab_blocks; number-- != 0;)
     visit(number, offset -= block_bytes);
+}
+
+// The blocks of the free list, and the OS pages that they overlap. False if the list is damaged: a
+// refill reports that.
+bool list_blocks(const SlabPages& pages, BlockSet& listed, OsPages& touched) noexcept {
+  const Span& slab = pages.slab;
+  const SizeClass& c = size_classes[slab.size_class];
+  std::uint32_t count = 0;
+  for (const Block* block = slab.free_list; block != nullptr; block = block->next) {
+    const std::size_t offset = address_of(block) - address_of(memory_of(&slab));
+    const std::uint32_t number = number_in_slab(c, offset % (max_slab_pages * page_bytes));
+    if (offset >= slab.pages * page_bytes || number >= slab.carved ||
+        number * std::size_t{c.block_bytes} != offset || listed.contains(number))
+      return false;
+    listed.add_word(number / 64, std::uint64_t{1} << number % 64);
+    touched |= pages.of_bytes(offset, c.block_bytes);
+    ++count;
+  }
+  return count == slab.free_blocks;
 }
 
 // The OS pages that a block overlaps which is not free. Blocks that are not carved yet count, too:
@@ -111,26 +131,42 @@ unsigned os_pages_in_page() noexcept {
 
 bool is_purged(const Span& slab, std::uint32_t number) noexcept {
   const std::size_t begin = std::size_t{number} * size_classes[slab.size_class].block_bytes;
-  const std::size_t os_page = begin % page_bytes / os::page_bytes();
-  return ((&slab)[begin / page_bytes].purged >> os_page & 1) != 0;
+  const std::uint8_t purged = (&slab)[begin / page_bytes].purged;
+  return purged != 0 && (purged >> begin % page_bytes / os::page_bytes() & 1) != 0;
 }
 
 void purge_slab(ThreadHeap& heap, Span& slab) noexcept {
   if (os_pages_in_page() == 0) return;
-  BlockSet listed{slab};
-  // A damaged list is left to a refill, which reports it.
-  if (listed.add_list(slab.free_list) != slab.free_blocks) return;
   const SlabPages pages{slab};
+  BlockSet listed{slab};
+  OsPages touched = 0;  // by listed blocks that begin in one page and end in a purged one
+  if (!list_blocks(pages, listed, touched)) return;
   const OsPages before = pages.purged();
   const OsPages in_use = pages_in_use(pages, listed, before);
-  const OsPages to_purge = pages.all() & ~in_use & ~before;
+  const OsPages to_purge = pages.all() & ~in_use & ~(before & ~touched);
   if (to_purge == 0) return;
-  pages.note_purged((before & ~in_use) | discard(pages, to_purge));
+  refuse_huge_slab_pages();
+  // The list does without the pages before they go: a signal handler may end this by longjmp.
+  pages.note_purged((before & ~in_use) | to_purge);
   relink(slab, pages, listed, before);
+  if (const OsPages refused = to_purge & ~discard(pages, to_purge); refused != 0) {
+    pages.note_purged(pages.purged() & ~(refused & ~before));
+    relink(slab, pages, listed, before);
+  }
   if (slab.free_list == nullptr && slab.listed) move_behind_others(heap, slab);
 }
 
-void restore_blocks(Span& slab) noexcept {
+void purge_slabs(ThreadHeap& heap) noexcept {
+  for (Span* const head : heap.partial) {
+    for (Span* slab = head; slab != nullptr;) {
+      Span* const next = slab->next;  // a purged slab may move to the end, where nothing is left
+      purge_slab(heap, *slab);
+      slab = next;
+    }
+  }
+}
+
+void restore_blocks(ThreadHeap&, Span& slab) noexcept {
   const SizeClass& c = size_classes[slab.size_class];
   for (std::size_t i = 0; i < slab.pages; ++i) {
     Span& page = (&slab)[i];

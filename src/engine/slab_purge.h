@@ -21,7 +21,10 @@ bool is_purged(const Span& slab, std::uint32_t number) noexcept;
 // Gives all OS pages of the slab back that no used block overlaps.
 void purge_slab(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap);
 
-// Puts purged blocks of one page on the free list. The slab must have some.
-void restore_blocks(Span& slab) noexcept;
+// The same of all slabs of the heap that have free blocks.
+void purge_slabs(ThreadHeap& heap) noexcept TS_REQUIRES(heap);
+
+// Puts purged blocks of one page on the free list. The slab, one of the heap, must have some.
+void restore_blocks(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap);
 
 }  // namespace ts::engine

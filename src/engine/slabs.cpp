@@ -89,7 +89,8 @@ bool relist_or_retire(ThreadHeap& heap, Span& slab) noexcept {
   // A count may come without a block, if an earlier collect() found the bit before it was counted.
   if (!slab.listed && slab.free_list != nullptr) link_partial(heap, slab);
   if (used(slab) != 0) {
-    if (is_low(slab) && !is_queued(slab)) queue_low_slab(heap, slab);
+    if (is_low(slab) && !is_queued(slab) && page_map.pages_per_os_page == 1)
+      queue_low_slab(heap, slab);
     return true;
   }
   const bool is_only_one = slab.next == nullptr && slab.previous == &slab;

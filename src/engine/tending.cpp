@@ -6,6 +6,7 @@
 #include "engine/low_slabs.h"
 #include "engine/page_heap.h"
 #include "engine/slab_purge.h"
+#include "engine/slabs.h"
 #include "os/os.h"
 
 namespace ts::engine {
@@ -14,13 +15,15 @@ namespace {
 constexpr std::uint64_t round_ns = 200'000'000;
 // A slab that ran low in one round stays so all through the next.
 constexpr std::uint16_t rounds_to_wait = 2;
-constexpr std::uint16_t closed_refills_of_round = 32;
+// If all of them come within a round, they take a part in a thousand of it.
+constexpr std::uint16_t closed_refills_of_round = 1024;
 // A call works for a part of the time since the last one that did, and not for long. It looks at
 // the clock after each few slabs.
 constexpr std::uint64_t min_pause_ns = 1'000'000;
 constexpr std::uint64_t part_of_time = 16;
 constexpr std::uint64_t max_slice_ns = 4'000'000;
 constexpr unsigned slabs_per_look = 8;
+constexpr std::size_t max_made_up = 256;
 
 void close_bins(ThreadHeap& heap) noexcept TS_REQUIRES(heap) {
   for (unsigned c = 1; c < class_count; ++c) {
@@ -41,6 +44,8 @@ bool purge_oldest(ThreadHeap& heap, std::uint16_t rounds, std::size_t at_most) n
     if (static_cast<std::uint16_t>(heap.round - slab.low_round) < rounds) return false;
     unqueue_low_slab(heap, slab);
     if (is_low(slab)) purge_slab(heap, slab);
+    // It is queued again when half of what is used now is free, too.
+    slab.low_mark = static_cast<std::uint16_t>(used(slab) / 2);
   }
   return true;
 }
@@ -51,24 +56,26 @@ void tend(ThreadHeap& heap) noexcept {
   const std::uint64_t now = os::nanoseconds();
   const std::uint64_t since = now - heap.tended_at;
   if (since < min_pause_ns) return;
-  if (now - heap.round_began >= round_ns) {
+  const bool is_new_round = now - heap.round_began >= round_ns;
+  if (is_new_round) {
     heap.round_began = now;
     ++heap.round;
     close_bins(heap);
   }
-  page_heap.tend();
+  // A busy thread leaves the lock of the page heap alone, but for once a round.
+  const bool has_surplus = heap.closed_refills != 0 && page_heap.tend(!is_new_round);
   const std::uint64_t end = now + std::min(since / part_of_time, max_slice_ns);
   while (purge_oldest(heap, rounds_to_wait, slabs_per_look) && os::nanoseconds() < end) continue;
   heap.tended_at = os::nanoseconds();
-  if (!has_to_tend(heap)) heap.closed_refills = 0;
+  if (!has_to_tend(heap) && !has_surplus) heap.closed_refills = 0;
 }
 
 void make_up_for(ThreadHeap& heap, std::size_t pages) noexcept {
-  purge_oldest(heap, rounds_to_wait, pages);
+  purge_oldest(heap, rounds_to_wait, std::min(pages, max_made_up));
 }
 
-void purge_low_slabs(ThreadHeap& heap, std::size_t at_most) noexcept {
-  purge_oldest(heap, 0, at_most);
+bool purge_low_slabs(ThreadHeap& heap, std::size_t at_most) noexcept {
+  return purge_oldest(heap, 0, at_most);
 }
 
 }  // namespace ts::engine

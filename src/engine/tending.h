@@ -21,10 +21,10 @@ inline bool has_to_tend(const ThreadHeap& heap) noexcept { return heap.low_pages
 void tend(ThreadHeap& heap) noexcept TS_REQUIRES(heap);
 
 // To be called before the heap takes so many pages of fresh memory: as many low slabs that waited
-// long enough are purged.
+// long enough are purged, but not very many.
 void make_up_for(ThreadHeap& heap, std::size_t pages) noexcept TS_REQUIRES(heap);
 
-// Purges the oldest low slabs, of whatever round.
-void purge_low_slabs(ThreadHeap& heap, std::size_t at_most) noexcept TS_REQUIRES(heap);
+// Purges so many low slabs, of whatever round; false if no more of them are left.
+bool purge_low_slabs(ThreadHeap& heap, std::size_t at_most) noexcept TS_REQUIRES(heap);
 
 }  // namespace ts::engine

@@ -15,6 +15,10 @@
 //   page map        per page: the entry that free() reads, the span, the remote frees
 //   page heap       all spans, under one lock; free spans are dirty (resident) or clean (zero)
 //   purge           dirty memory goes back to the operating system, and is clean then
+//   low slab        about a quarter of its blocks is used, or half of what was at the last look
+//   purged block    a free block of a low slab, on no list: it begins in an OS page that went back
+//   tend            the owner purges, in rounds, OS pages within slabs that stay low
+//   closed bin      has capacity 0 for some refills, so that each malloc comes by to tend
 //   housekeeper     a thread of the library that purges what the program leaves idle
 //
 // Each field names the threads that may touch it:
@@ -56,14 +60,14 @@ inline constexpr std::size_t pages_per_huge_page = huge_page_bytes / page_bytes;
 // of a block that counts as used. A refill may exceed the capacity with the list of one slab. While
 // capacity_left is negative, frees bypass the bin, so that all of it stays that slab's.
 //
-// The capacity is 0 until the first refill: a thread that only frees keeps nothing. It falls when
-// many slabs of the class run low, since each block of a bin may be the last of its slab; refills
-// raise it again (cache_bins.h).
+// The capacity is 0 until the first refill, and while bins are closed: a thread that only frees
+// keeps nothing. It falls when many slabs of the class run low, since each block of a bin may be the
+// last of its slab; refills raise it again (cache_bins.h).
 struct CacheBin {
   Plain<Block*> head = nullptr;
   std::int32_t capacity_left = 0;
   std::uint16_t capacity = 0;
-  std::uint16_t low_slabs = 0;  // that ran low since the class took its last fresh blocks
+  std::uint16_t low_slabs = 0;  // that ran low since the bin was opened wide
 };
 
 // ---- page map entries ----
@@ -127,9 +131,9 @@ struct alignas(64) Span {
   Plain<std::uint16_t> carved = 0;         // holder
   Plain<std::uint16_t> purged_blocks = 0;  // holder
   Plain<std::uint16_t> slab_blocks = 0;    // locked; const while in use: capacity of the slab
-  Plain<std::uint16_t> low_mark = 0;   // locked; const while in use: of a slab, so few used are low
-  Plain<std::uint8_t> pages_back = 0;  // locked; const while in use: to the slab's first page
-  Plain<std::uint8_t> size_class = 0;  // locked; const while in use
+  Plain<std::uint16_t> low_mark = 0;       // holder: so few used blocks are low
+  Plain<std::uint8_t> pages_back = 0;      // locked; const while in use: to the slab's first page
+  Plain<std::uint8_t> size_class = 0;      // locked; const while in use
   Plain<SpanState> state = SpanState::in_use;  // locked; const while in use
   Plain<bool> listed = false;                  // holder: in the list of its class
   Plain<bool> zeroed = false;                  // locked: reads as zero throughout
@@ -191,7 +195,7 @@ struct HeapFront {
   Plain<bool> from_fork = false;     // abandoned_lock: by a fork, which may have cut it off
   bool has_wide_bins = false;        // const: it is one of the first
   Atomic<bool> busy{false};          // owner: changes a batch; a fork leaves such a heap alone
-  std::uint8_t checked_class = 1;    // owner: the bin that is looked at next (refill.cpp)
+  std::uint8_t checked_class = 0;    // owner: the bin that is looked at next (refill.cpp)
   Atomic<Holder> holder{};           // any: which thread holds the heap
   Plain<ThreadHeap*> next_abandoned = nullptr;  // abandoned_lock
   CacheBin bins[class_count];                   // owner

@@ -353,8 +353,8 @@ static void sparse_blocks_stay_sparse(void) {
          "%d blocks of 10 MB of which 68 KB are touched hold more than 8 MB", large_blocks);
 }
 
-// What blocks that were filled had for it, those that are not filled any longer do not get for long:
-// one in eight tells, and until then each has two huge pages at most, about its ends.
+// What blocks that were filled had for it, those that are not filled any longer do not get for
+// long: one in eight tells, and until then each has two huge pages at most, about its ends.
 static int take_filled_then_sparse_blocks(void) {
   take_large_blocks(large_blocks + 1, large_bytes);  // the next probe is seven blocks away
   const size_t filled = memory("VmRSS:");

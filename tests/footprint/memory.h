@@ -24,8 +24,8 @@ static inline size_t memory(const char* key) {
   return kilobytes << 10;
 }
 
-// Allocates and fills blocks of `each` bytes, `total` bytes in all, and frees them. Returns what was
-// resident with them.
+// Allocates and fills blocks of `each` bytes, `total` bytes in all, and frees them. Returns what
+// was resident with them.
 static inline size_t burst(size_t each, size_t total) {
   const size_t count = total / each;
   void** const blocks = malloc(count * sizeof *blocks);

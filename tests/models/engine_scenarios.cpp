@@ -11,6 +11,7 @@
 #include "engine/current_heap.h"
 #include "engine/fork.h"
 #include "engine/heap_hold.h"
+#include "engine/huge_pages.h"
 #include "engine/large_blocks.h"
 #include "engine/misuse.h"
 #include "engine/page_heap.h"
@@ -273,8 +274,8 @@ void check_blocks(bool in_child) {
     if (free_blocks != each.free_blocks) testing::fail("free_blocks is not the list's length");
     if (used(each) + free_blocks + each.purged_blocks != each.carved)
       testing::fail("a block is lost");
-    if (each.listed != (each.free_list != nullptr || each.carved < each.slab_blocks ||
-                        each.purged_blocks != 0))
+    if (each.listed !=
+        (each.free_list != nullptr || each.carved < each.slab_blocks || each.purged_blocks != 0))
       testing::fail("the wrong slabs are listed");
     const RemoteFrees& frees = remote_frees_of(&each);
     if (frees.pending.load() != 0 || frees.bits[0].load() != 0)
@@ -463,7 +464,7 @@ Span* PageHeap::allocate(std::size_t, std::size_t, unsigned, From) noexcept {
   return span;
 }
 
-void PageHeap::tend() noexcept {}
+bool PageHeap::tend(bool) noexcept { return false; }
 
 std::uint32_t PageHeap::new_heap() noexcept {
   const Guard guard{lock_};
@@ -473,6 +474,7 @@ std::uint32_t PageHeap::new_heap() noexcept {
   return number;
 }
 
+void refuse_huge_slab_pages() noexcept {}
 void forget_samples_in_progress() noexcept {}
 void start_housekeeper_if_due() noexcept {}
 void forget_housekeeper() noexcept {}

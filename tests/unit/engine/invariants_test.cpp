@@ -1,6 +1,5 @@
 // Every equation of the engine is broken once, by one field that a test changes by hand, and the
 // check names it. A last test reads the sources: no equation is left out.
-#include "engine/heap_invariants.h"
 #include "engine/invariants.h"
 
 #include <filesystem>
@@ -12,6 +11,7 @@
 #include <string_view>
 
 #include "engine/abandoned.h"
+#include "engine/heap_invariants.h"
 #include "engine/large_blocks.h"
 #include "engine/low_slabs.h"
 #include "engine/slabs.h"

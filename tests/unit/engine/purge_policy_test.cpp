@@ -83,7 +83,7 @@ void run(const Script& script) {
         EXPECT_EQ(policy.pages_to_keep_in_round(call.now, call.in_use, call.pages), call.expected);
         break;
       case Call::purge:
-        policy.note_purge(call.now, call.pages);
+        policy.note_purge(call.now, call.pages, keep_all);
         break;
       case Call::dirty:
         policy.note_dirty(call.pages);
@@ -261,7 +261,7 @@ int purges_within_a_minute(std::size_t pages, std::uint64_t period) {
     const std::size_t keeps = policy.pages_to_keep(now, 0, dirty_pages);
     if (keeps == keep_all) continue;
     EXPECT_LT(keeps, dirty_pages);
-    policy.note_purge(now, dirty_pages);
+    policy.note_purge(now, dirty_pages, keeps);
     dirty_pages = keeps;
     policy.note_dirty(keeps);
     ++purges;
@@ -280,6 +280,16 @@ TEST(PurgePolicy, ASawtoothOfShortPeriodsKeepsItsMemory) {
 TEST(PurgePolicy, ASawtoothOfLongPeriodsGivesItBackEachTime) {
   EXPECT_GE(purges_within_a_minute(peak_limit, 6000), 9);
   EXPECT_LE(purges_within_a_minute(peak_limit, 6000), 10);
+}
+
+TEST(PurgePolicy, WhatAPurgeLeavesIsForgottenOnceSoLittleIsDirty) {
+  Policy policy;
+  EXPECT_EQ(policy.pages_left(1000), 0U);
+  policy.note_purge(1000, 900, 100);
+  policy.note_dirty(700);
+  EXPECT_EQ(policy.pages_left(700), 600U);
+  policy.note_dirty(100);
+  EXPECT_EQ(policy.pages_left(5000), 0U);
 }
 
 }  // namespace

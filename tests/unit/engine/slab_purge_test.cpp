@@ -6,6 +6,7 @@
 #include <cstring>
 #include <set>
 
+#include "engine/abandoned.h"
 #include "engine/inspect.h"
 #include "engine/invariants.h"
 #include "engine/low_slabs.h"
@@ -113,10 +114,11 @@ TS_ENGINE_TEST(SlabPurge, OfEachClassGivesBackWhatNoUsedBlockOverlaps) {
     ASSERT_EQ(used_by(slab) + slab.free_blocks + slab.purged_blocks, slab.carved);
     expect_sound("after a purge");
     ASSERT_TRUE(filled.are_whole());
-    // A second purge finds nothing to give back.
-    const std::size_t after = fake_os::discarded_bytes();
+    // A second purge finds nothing new.
+    const std::uint32_t purged_blocks = slab.purged_blocks;
     purge(filled.heap, slab);
-    ASSERT_EQ(discarded_since(after), 0U);
+    ASSERT_EQ(slab.purged_blocks, purged_blocks);
+    expect_sound("after a second purge");
     // All blocks are used again before the heap takes another slab.
     while (used_by(slab) != slab.slab_blocks) filled.take(size_classes[c].block_bytes);
     while (filled.heap.bins[c].head != nullptr) filled.take(size_classes[c].block_bytes);
@@ -183,15 +185,68 @@ TS_ENGINE_TEST(SlabPurge, ThatTheSystemRefusesChangesNothing) {
 }
 
 TS_ENGINE_TEST(SlabPurge, LeavesADamagedList) {
+  Filled filled{engine::class_for(848), 2};
+  Span& slab = filled.last();
+  filled.free_unless([](std::uint32_t number) { return number == 7; });
+  engine::Block* const first = slab.free_list;
+  engine::Block* const second = first->next;
+  const auto as_block = [](std::uintptr_t address) {
+    return reinterpret_cast<engine::Block*>(address);
+  };
+  for (engine::Block* const damage :
+       {static_cast<engine::Block*>(nullptr), as_block(5), as_block(~std::uintptr_t{7}), first,
+        as_block(address_of(second) + 16), reinterpret_cast<engine::Block*>(filled.blocks[0])}) {
+    first->next = damage;
+    const std::size_t before = fake_os::discarded_bytes();
+    purge(filled.heap, slab);
+    EXPECT_EQ(discarded_since(before), 0U);
+  }
+  first->next = second;
+  expect_sound();
+}
+
+// Of several runs of OS pages, the system takes the first.
+TS_ENGINE_TEST(SlabPurge, PartlyRefusedPurgesThatPart) {
+  if (!has_short_pages()) return;
   Filled filled{engine::class_for(848), 1};
   Span& slab = filled.last();
   filled.free_unless([](std::uint32_t number) { return number == 7; });
-  engine::Block* const second = slab.free_list->next;
-  slab.free_list->next = nullptr;
+  unsigned calls = 0;
+  fake_os::refuse_if([&](const fake_os::Request& request) {
+    return request.call == fake_os::Call::discard && ++calls == 2;
+  });
   const std::size_t before = fake_os::discarded_bytes();
   purge(filled.heap, slab);
-  EXPECT_EQ(discarded_since(before), 0U);
-  slab.free_list->next = second;
+  EXPECT_EQ(calls, 2U);
+  EXPECT_EQ(discarded_since(before), os::page_bytes());
+  EXPECT_NE(slab.purged_blocks, 0U);
+  EXPECT_NE(slab.free_blocks, 0U);
+  expect_sound();
+  purge(filled.heap, slab);
+  EXPECT_EQ(discarded_since(before), unused_bytes(slab, {7}));
+  expect_sound();
+}
+
+// A block of the list may reach into a purged OS page, which is resident again once it was used.
+TS_ENGINE_TEST(SlabPurge, APageThatAListedBlockReachesIntoIsPurgedAgain) {
+  if (!has_short_pages()) return;
+  Filled filled{engine::class_for(848), 1};
+  Span& slab = filled.last();
+  // Block 4 begins in OS page 0, which block 0 keeps, and ends in page 1.
+  filled.free_unless([](std::uint32_t number) { return number == 0; });
+  purge(filled.heap, slab);
+  ASSERT_EQ(slab.purged & 3, 2);
+  std::byte* const straddler = engine::block_at(slab, 4);
+  while (filled.blocks.back() != straddler) filled.take(848);
+  ASSERT_EQ(slab.purged & 3, 2);
+  filled.free_unless([](std::uint32_t number) { return number == 0; });
+  fake_os::take_events();
+  purge(filled.heap, slab);
+  bool is_again = false;
+  for (const fake_os::Event& event : fake_os::take_events())
+    is_again |= event.call == fake_os::Call::discard &&
+                event.begin == engine::memory_of(&slab) + os::page_bytes();
+  EXPECT_TRUE(is_again);
   expect_sound();
 }
 
@@ -262,7 +317,43 @@ TS_ENGINE_TEST(Tending, PurgesWhatStayedLowThroughARound) {
   expect_sound();
 }
 
+// A slab that goes on emptying is looked at again, at each half.
+TS_ENGINE_TEST(Tending, PurgesAgainWhatGoesOnEmptying) {
+  if (!has_short_pages()) return;
+  const unsigned c = engine::class_for(848);
+  Filled filled{c, 2 * engine::min_low_pages};
+  const std::size_t before = fake_os::discarded_bytes();
+  std::size_t discarded = 0;
+  std::uint64_t now = 1000;
+  for (const std::uint32_t left : {4U, 2U, 1U}) {
+    filled.free_unless([&](std::uint32_t number) { return number % 4 == 0 && number / 4 < left; });
+    for (int i = 0; i < 4; ++i) tend_at(filled.heap, now += 300);
+    EXPECT_GT(discarded_since(before), discarded) << left << " stay";
+    discarded = discarded_since(before);
+    expect_sound();
+  }
+  EXPECT_GE(discarded, 2 * engine::min_low_pages * (page_bytes - os::page_bytes()));
+}
+
+TS_ENGINE_TEST(Tending, PurgesWhatAnAbandonedHeapLeft) {
+  if (!has_short_pages()) return;
+  Filled filled{engine::class_for(848), 40};
+  filled.free_unless([](std::uint32_t number) { return number == 7; });
+  {
+    const Guard guard{engine::abandoned_lock};
+    engine::abandon(filled.heap, false, engine::pages_of_slabs(filled.heap));
+  }
+  const std::size_t before = fake_os::discarded_bytes();
+  unsigned calls = 1;
+  while (engine::purge_abandoned()) ++calls;
+  EXPECT_GT(calls, 2U) << "the lock is let go between";
+  EXPECT_EQ(filled.heap.first_low, 0U);
+  EXPECT_GE(discarded_since(before), 38 * 3 * os::page_bytes());
+  expect_sound();
+}
+
 TS_ENGINE_TEST(Tending, LeavesASlabThatIsUsedAgain) {
+  if (!has_purges()) return;
   const unsigned c = engine::class_for(848);
   Filled filled{c, 2 * engine::min_low_pages};
   filled.free_unless([](std::uint32_t number) { return number == 7; });
@@ -282,7 +373,7 @@ TS_ENGINE_TEST(Tending, WithFewLowSlabsClosesNoBins) {
   EXPECT_EQ(filled.heap.round, 0U);
 }
 
-// A program of one small block now and then: each malloc comes by, until the work is done.
+// A program of some small blocks now and then comes by, until the work is done.
 TS_ENGINE_TEST(Tending, AHeartbeatComesByThroughClosedBins) {
   if (!has_short_pages()) return;
   const unsigned c = engine::class_for(848);
@@ -293,7 +384,7 @@ TS_ENGINE_TEST(Tending, AHeartbeatComesByThroughClosedBins) {
   const std::size_t before = fake_os::discarded_bytes();
   for (unsigned at = 1100; at <= 3000; at += 100) {
     fake_os::set_clock(at);
-    release(filled.heap, allocate(filled.heap, 64));
+    for (int i = 0; i < 100; ++i) release(filled.heap, allocate(filled.heap, 64));
   }
   EXPECT_GT(discarded_since(before), engine::min_low_pages * page_bytes);
   EXPECT_EQ(filled.heap.first_low, 0U);
@@ -305,6 +396,7 @@ TS_ENGINE_TEST(Tending, AHeartbeatComesByThroughClosedBins) {
 }
 
 TS_ENGINE_TEST(Tending, ABusyProgramOpensItsBins) {
+  if (!has_purges()) return;
   const unsigned c = engine::class_for(848);
   Filled filled{c, 2 * engine::min_low_pages};
   filled.free_unless([](std::uint32_t number) { return number == 7; });
@@ -312,7 +404,7 @@ TS_ENGINE_TEST(Tending, ABusyProgramOpensItsBins) {
   ASSERT_NE(filled.heap.closed_refills, 0U);
   const unsigned small = engine::class_for(64);
   EXPECT_EQ(filled.heap.bins[small].capacity, 0U);
-  for (int i = 0; i < 100; ++i) allocate(filled.heap, 64);
+  for (int i = 0; i < 1500; ++i) allocate(filled.heap, 64);
   EXPECT_EQ(filled.heap.closed_refills, 0U);
   EXPECT_GT(filled.heap.bins[small].capacity, 0U);
   expect_sound();
@@ -342,7 +434,6 @@ TS_ENGINE_TEST(Tending, ATrimPurgesAllLowSlabs) {
   filled.free_unless([](std::uint32_t number) { return number == 7; });
   const As as{filled.heap};
   engine::Engine{}.trim(0);
-  EXPECT_EQ(filled.heap.first_low, 0U);
   for (const std::byte* const block : filled.blocks)
     EXPECT_NE(engine::slab_of(block)->purged_blocks, 0U);
   EXPECT_TRUE(filled.are_whole());
