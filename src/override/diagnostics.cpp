@@ -52,17 +52,17 @@ int write_malloc_info(const HeapMeasures& measures, int options, std::FILE* stre
                    measures.free_bytes - measures.cached_bytes, measures.segment_bytes,
                    measures.chunks, measures.grow_calls, measures.sbrk_calls, measures.heaps);
   if (written < 0) return EIO;
-  if (measures.table_bytes != 0 &&
-      std::fprintf(stream,
-                   "<total type=\"waiting\" size=\"%zu\"/>\n"
-                   "<total type=\"in slabs\" size=\"%zu\"/>\n"
-                   "<total type=\"in spans\" size=\"%zu\"/>\n"
-                   "<total type=\"returned\" size=\"%zu\"/>\n"
-                   "<tables size=\"%zu\"/>\n",
-                   measures.waiting_bytes, measures.slab_bytes, span_bytes(measures),
-                   measures.returned_bytes, measures.table_bytes) < 0)
-    return EIO;
-  return std::fputs("</malloc>\n", stream) < 0 ? EIO : 0;
+  if (measures.table_bytes == 0) return std::fprintf(stream, "%s", "</malloc>\n") < 0 ? EIO : 0;
+  const int more = std::fprintf(stream,
+                                "<total type=\"waiting\" size=\"%zu\"/>\n"
+                                "<total type=\"in slabs\" size=\"%zu\"/>\n"
+                                "<total type=\"in spans\" size=\"%zu\"/>\n"
+                                "<total type=\"returned\" size=\"%zu\"/>\n"
+                                "<tables size=\"%zu\"/>\n"
+                                "</malloc>\n",
+                                measures.waiting_bytes, measures.slab_bytes, span_bytes(measures),
+                                measures.returned_bytes, measures.table_bytes);
+  return more < 0 ? EIO : 0;
 }
 
 void write_malloc_stats(const HeapMeasures& measures) noexcept {

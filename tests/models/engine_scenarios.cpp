@@ -147,7 +147,7 @@ void make_slab(unsigned page, unsigned owner, unsigned blocks, unsigned live) {
   const HeapHold hold{heap(owner)};
   make_span_in_use(made);
   made.slab_blocks = static_cast<std::uint16_t>(blocks);
-  made.low_mark = static_cast<std::uint16_t>((blocks + 3) / 4);
+  made.low_mark = 1;
   add_slab(heap(owner), made);
   made.carved = made.slab_blocks;
   set_used(made, live);
