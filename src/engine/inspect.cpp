@@ -77,8 +77,8 @@ HeapMeasures measure() noexcept {
       const std::size_t free = span.pages * page_bytes - used * c.block_bytes;
       measures.free_bytes += free;
       measures.slab_bytes += free;
-      measures.waiting_bytes +=
-          c.block_bytes * remote_frees_of(&span).pending.load(std::memory_order_relaxed);
+      measures.waiting_bytes += std::size_t{c.block_bytes} *
+                                remote_frees_of(&span).pending.load(std::memory_order_relaxed);
       measures.free_blocks += span.slab_blocks - std::min<std::size_t>(used, span.slab_blocks);
     }
   });

@@ -26,7 +26,7 @@ struct SlabPages {
   explicit SlabPages(Span& whole) noexcept
       : slab{whole},
         shift{static_cast<unsigned>(std::countr_zero(os::page_bytes()))},
-        in_page{1U << (page_shift - shift)} {}
+        in_page{os_pages_in_page()} {}
 
   OsPages all() const noexcept { return bits(0, std::size_t{slab.pages} * in_page); }
   OsPages purged() const noexcept {

@@ -28,8 +28,10 @@ extern "C" {
 [[gnu::weak]] decltype(pthread_setspecific) pthread_setspecific;
 #else
 // Null in a static program that uses none.
+// NOLINTBEGIN(readability-redundant-declaration): the attribute is what is new
 [[gnu::weak]] decltype(pthread_attr_setstacksize) pthread_attr_setstacksize;
 [[gnu::weak]] decltype(pthread_create) pthread_create;
+// NOLINTEND(readability-redundant-declaration)
 [[gnu::weak]] extern char __libc_single_threaded;
 #endif
 }
