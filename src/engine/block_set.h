@@ -19,9 +19,10 @@ class BlockSet {
          block = block->next, --left) {
       const std::size_t offset = address_of(block) - address_of(begin_);
       const std::size_t number = offset / block_bytes_;
-      if (number < blocks_) add_word(number / 64, std::uint64_t{1} << number % 64);
+      if (number < blocks_) add(number);
     }
   }
+  void add(std::size_t number) noexcept { add_word(number / 64, std::uint64_t{1} << number % 64); }
   void add_word(std::size_t index, std::uint64_t word) noexcept { words_[index] |= word; }
   bool contains(std::size_t number) const noexcept {
     return (words_[number / 64] >> number % 64 & 1) != 0;

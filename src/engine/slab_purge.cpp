@@ -21,7 +21,7 @@ OsPages bits(std::size_t first, std::size_t count) noexcept {
   return count == 0 ? 0 : ~OsPages{0} >> (64 - count) << first;
 }
 
-// The OS pages of a slab, which are no longer than the engine's.
+// The OS pages of a slab, each at most as long as a page of the engine.
 struct SlabPages {
   explicit SlabPages(Span& whole) noexcept
       : slab{whole},
@@ -70,7 +70,7 @@ bool list_blocks(const SlabPages& pages, BlockSet& listed, OsPages& touched) noe
     if (offset >= slab.pages * page_bytes || number >= slab.carved ||
         number * std::size_t{c.block_bytes} != offset || listed.contains(number))
       return false;
-    listed.add_word(number / 64, std::uint64_t{1} << number % 64);
+    listed.add(number);
     touched |= pages.of_bytes(offset, c.block_bytes);
     ++count;
   }
@@ -139,7 +139,7 @@ void purge_slab(ThreadHeap& heap, Span& slab) noexcept {
   if (os_pages_in_page() == 0) return;
   const SlabPages pages{slab};
   BlockSet listed{slab};
-  OsPages touched = 0;  // by listed blocks that begin in one page and end in a purged one
+  OsPages touched = 0;  // perhaps, by blocks of the list: also purged ones that such reach into
   if (!list_blocks(pages, listed, touched)) return;
   const OsPages before = pages.purged();
   const OsPages in_use = pages_in_use(pages, listed, before);

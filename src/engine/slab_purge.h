@@ -1,7 +1,7 @@
 // OS pages within slabs. Where no block that overlaps an OS page is in use, the page goes back to
 // the operating system. Blocks that begin in it are on no list then, since their links are gone:
-// they are the slab's purged blocks. A refill that finds no other free block of its class links
-// them again, and the pages are touched anew.
+// they are the slab's purged blocks. A refill that needs them links them again, and the pages are
+// touched anew.
 //
 //   tend -> purge_slab
 //   refill -> take_used -> restore_blocks

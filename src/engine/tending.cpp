@@ -74,8 +74,8 @@ void make_up_for(ThreadHeap& heap, std::size_t pages) noexcept {
   purge_oldest(heap, rounds_to_wait, std::min(pages, max_made_up));
 }
 
-bool purge_low_slabs(ThreadHeap& heap, std::size_t at_most) noexcept {
-  return purge_oldest(heap, 0, at_most);
+void purge_low_slabs(ThreadHeap& heap, std::size_t at_most) noexcept {
+  purge_oldest(heap, 0, at_most);
 }
 
 }  // namespace ts::engine

@@ -24,7 +24,7 @@ void tend(ThreadHeap& heap) noexcept TS_REQUIRES(heap);
 // long enough are purged, but not very many.
 void make_up_for(ThreadHeap& heap, std::size_t pages) noexcept TS_REQUIRES(heap);
 
-// Purges so many low slabs, of whatever round; false if no more of them are left.
-bool purge_low_slabs(ThreadHeap& heap, std::size_t at_most) noexcept TS_REQUIRES(heap);
+// Purges the oldest low slabs, so many at most, of whatever round.
+void purge_low_slabs(ThreadHeap& heap, std::size_t at_most) noexcept TS_REQUIRES(heap);
 
 }  // namespace ts::engine
