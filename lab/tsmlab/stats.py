@@ -247,19 +247,13 @@ def mean_is_zero_p(values: Sequence[float] | Vector) -> float:
     return student_two_sided_p(center / error, count - 1)
 
 
-def ratio_of_log(log_ratio: float) -> float:
-    """The ratio of a logarithm. One that no float can hold is the nearest power of e that one can,
-    which has a logarithm again."""
-    return math.exp(min(max(log_ratio, -700.0), 700.0))
-
-
 def estimate_ratio(log_ratios: Sequence[float] | Vector, seed: int = 0) -> RatioEstimate:
     """The geometric-mean ratio of paired log-ratios, one per round."""
     vector = as_vector(log_ratios)
     count = len(vector)
     if count == 0:
         raise ValueError("no pairs to estimate a ratio from")
-    ratio = ratio_of_log(float(np.mean(vector)))
+    ratio = math.exp(float(np.mean(vector)))
     if count == 1:
         return RatioEstimate(ratio, None, None, None, 1, "none")
     method: Literal["student", "bootstrap"]
@@ -268,7 +262,7 @@ def estimate_ratio(log_ratios: Sequence[float] | Vector, seed: int = 0) -> Ratio
     else:
         method, (low, high) = "bootstrap", bootstrap_mean_interval(vector, seed=seed)
     return RatioEstimate(
-        ratio, ratio_of_log(low), ratio_of_log(high), mean_is_zero_p(vector), count, method
+        ratio, math.exp(low), math.exp(high), mean_is_zero_p(vector), count, method
     )
 
 

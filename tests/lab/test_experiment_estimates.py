@@ -111,4 +111,7 @@ def test_only_complete_rounds_are_rows() -> None:
 
 def test_a_ratio_beyond_all_numbers_is_none() -> None:
     assert estimates.ratio_of({1: 1000.0, 2: 1000.0}) is None
+    assert estimates.ratio_of({1: -1000.0, 2: -1000.0}) is None
+    assert estimates.ratio_of({1: -1381.0}) is None
+    assert estimates.ratio_of({1: -400.0, 2: -1000.0}) is None
     assert estimates.ratio_of({}) is None

@@ -159,8 +159,8 @@ def _departures(
     found = []
     for i, x in enumerate(n):
         log = mean_estimate(rest[:, i])
-        low, high = (None if v is None else stats.ratio_of_log(v) for v in (log.low, log.high))
-        ratio = Estimate(stats.ratio_of_log(log.value), low, high)
+        low, high = (None if v is None else math.exp(min(v, 700.0)) for v in (log.low, log.high))
+        ratio = Estimate(math.exp(log.value), low, high)
         found.append(Departure(float(x), ratio, adjusted[i] if adjusted else None))
     return found
 

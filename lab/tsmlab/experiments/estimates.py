@@ -97,9 +97,11 @@ def ratio_of(logs: Mapping[int, float]) -> RatioEstimate | None:
     if not logs:
         return None
     try:
-        return stats.estimate_ratio(list(logs.values()))
+        ratio = stats.estimate_ratio(list(logs.values()))
     except OverflowError:
         return None
+    # Where exp() is 0, the ratio has no logarithm and no inverse.
+    return None if 0.0 in (ratio.ratio, ratio.low, ratio.high) else ratio
 
 
 def as_estimate(ratio: RatioEstimate) -> Estimate:

@@ -8,6 +8,7 @@ Refuses to: rank one under which a run failed, or to take a difference of median
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -94,7 +95,7 @@ class Standing:
     def spread(self) -> float:
         """The worst's mean to the best's, always from 1 on."""
         values = list(self.means.values())
-        return stats.ratio_of_log(max(values) - min(values)) if values else 1.0
+        return math.exp(min(max(values) - min(values), 700.0)) if values else 1.0
 
     def in_order(self, margin: float) -> bool:
         """Whether every neighbour is told apart."""
