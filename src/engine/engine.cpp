@@ -34,10 +34,14 @@ void* Engine::allocate_aligned(std::size_t bytes, std::size_t alignment) noexcep
 }
 
 void* Engine::allocate_zeroed(std::size_t bytes) noexcept {
+  if (bytes <= max_small_bytes) {
+    const unsigned size_class = class_for(bytes);
+    void* const p = allocate_small(size_class * sizeof(CacheBin));
+    return p != nullptr ? std::memset(p, 0, size_classes[size_class].block_bytes) : nullptr;
+  }
   bool zeroed = false;
-  void* const p = bytes <= max_small_bytes ? allocate(bytes, min_alignment)
-                                           : allocate_large(bytes, min_alignment, &zeroed);
-  if (p != nullptr && !zeroed) std::memset(p, 0, bytes);
+  void* const p = allocate_large(bytes, min_alignment, &zeroed);
+  if (p != nullptr && !zeroed) std::memset(p, 0, usable_large(p));
   return p;
 }
 

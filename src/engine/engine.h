@@ -28,7 +28,7 @@ class Engine {
     return allocate_aligned(bytes, alignment);
   }
 
-  // Zero-filled; clean memory is not written to.
+  // Zero-filled, all of its usable bytes; clean memory is not written to.
   void* allocate_zeroed(std::size_t bytes) noexcept;
 
   void release(void* p) noexcept { engine::release(p); }

@@ -69,9 +69,9 @@ class Semantics {
       return counted(heap_.allocate_zeroed(bytes));
     } else {
       void* block = allocate(bytes, min_alignment);
-      // The heap may hand out used memory; only the requested bytes must read as zero.
+      // The heap may hand out used memory, and programs use what malloc_usable_size tells.
       if (block != nullptr) [[likely]]
-        std::memset(block, 0, bytes);
+        std::memset(block, 0, Heap::usable_size(block));
       return block;
     }
   }

@@ -33,6 +33,29 @@ static void zeroes_used_memory(void) {
   }
 }
 
+// glibc's does, and programs that use what malloc_usable_size tells may rely on it. Sizes just above
+// those of classes and of pages leave most behind the request.
+static void zeroes_usable_bytes(void) {
+  static const size_t sizes[] = {0,     1,     17,    100,   129,    1025,   2100,    5000,
+                                 20500, 32769, 40000, 70000, 135000, 300000, 1049000, 5 << 20};
+  for (size_t i = 0; i < COUNT_OF(sizes); ++i) {
+    for (int round = 0; round < 4; ++round) {
+      void* dirty = malloc(sizes[i]);
+      REQUIRE(dirty != NULL, "malloc(%zu) is null", sizes[i]);
+      memset(dirty, 0xa5, malloc_usable_size(dirty));
+      free(opaque_pointer(dirty));
+      char* block = calloc(1, sizes[i]);
+      REQUIRE(block != NULL, "calloc(1, %zu) is null", sizes[i]);
+      const size_t usable = malloc_usable_size(block);
+      EXPECT(first_nonzero(block, usable) == usable,
+             "calloc(1, %zu): byte %zu of %zu usable ones is not zero", sizes[i],
+             first_nonzero(block, usable), usable);
+      memset(block, 0x5a, usable);
+      free(opaque_pointer(block));
+    }
+  }
+}
+
 static void counts_times_sizes(void) {
   static const size_t shapes[][2] = {{1, 1},      {3, 5},      {100, 7},    {7, 100},
                                      {1, 100000}, {100000, 1}, {1000, 1000}};
@@ -88,6 +111,7 @@ static void zeroes_locked_memory(void) {
 static const Check checks[] = {
     {"calloc zeroes memory that was used before", zeroes_used_memory},
     {"calloc zeroes memory that was locked and trimmed", zeroes_locked_memory},
+    {"calloc zeroes all that malloc_usable_size then tells", zeroes_usable_bytes},
     {"calloc multiplies count and size", counts_times_sizes},
     {"calloc of zero bytes returns a block", zero_products},
     {"calloc refuses products that overflow", overflow},
