@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "os/cancellation.h"
 #include "os/os.h"
 
 namespace ts::os {
@@ -48,12 +49,14 @@ void call_at_bad_access(void (*look)(const void*)) noexcept {
 }
 
 void take_call_stack(CallStack& stack) noexcept {
+  const CancellationDisabled completes_it;
   // libc's: its first call loads the unwinder of gcc.
   const auto backtrace = find<int(void**, int)>("backtrace");
   stack.depth = backtrace != nullptr ? backtrace(stack.frames, most_frames) : 0;
 }
 
 void write_call_stack(const CallStack& stack) noexcept {
+  const CancellationDisabled completes_it;
   const auto write = find<void(void* const*, int, int)>("backtrace_symbols_fd");
   if (write != nullptr && stack.depth > 0) write(stack.frames, stack.depth, STDERR_FILENO);
 }

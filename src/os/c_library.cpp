@@ -1,5 +1,5 @@
-// The C library's side of os.h: threads that end, forks, and names that not every version has. It
-// is compiled a second time for shared libraries (glibc_2_28.h).
+// The C library's side of os.h: threads that end or are cancelled, forks, and names that not every
+// version has. It is compiled a second time for shared libraries (glibc_2_28.h).
 #include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
@@ -9,6 +9,7 @@
 #include <cstdlib>
 
 #include "base/bits.h"
+#include "os/cancellation.h"
 #include "os/os.h"
 
 // The C library's lock of the list of streams, which nests, and its flag of a process with one
@@ -135,6 +136,15 @@ bool start_thread(void* (*run)(void*)) noexcept {
   ::pthread_attr_destroy(&attributes);
   return started;
 }
+
+int disable_cancellation() noexcept {
+  // Before glibc 2.34, and without libpthread, the call does nothing; no thread is cancelled then.
+  int before = PTHREAD_CANCEL_ENABLE;
+  ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+  return before;
+}
+
+void restore_cancellation(int state) noexcept { ::pthread_setcancelstate(state, nullptr); }
 
 void abort_process() noexcept { std::abort(); }
 

@@ -8,6 +8,7 @@
 #include <iterator>
 
 #include "base/event_counts.h"
+#include "os/cancellation.h"
 #include "os/counting.h"
 
 namespace ts {
@@ -127,6 +128,7 @@ class Report {
 
  private:
   UncountedScope uncounted_;
+  os::CancellationDisabled completes_it_;
   int errno_;
   bool is_mine_ = false;
 };

@@ -5,6 +5,8 @@
 #include <cerrno>
 #include <climits>
 
+#include "os/cancellation.h"
+
 namespace ts {
 namespace {
 
@@ -40,6 +42,7 @@ struct mallinfo mallinfo_of(const HeapMeasures& measures) noexcept {
 
 int write_malloc_info(const HeapMeasures& measures, int options, std::FILE* stream) noexcept {
   if (options != 0) return EINVAL;
+  const os::CancellationDisabled completes_it;
   const int written =
       std::fprintf(stream,
                    "<malloc version=\"1\">\n"
@@ -66,6 +69,7 @@ int write_malloc_info(const HeapMeasures& measures, int options, std::FILE* stre
 }
 
 void write_malloc_stats(const HeapMeasures& measures) noexcept {
+  const os::CancellationDisabled completes_it;
   (void)std::fprintf(stderr,
                      "system bytes     = %10zu\n"
                      "in use bytes     = %10zu\n"

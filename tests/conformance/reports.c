@@ -1,10 +1,11 @@
-// The functions that report on the heap or tune it. Where an allocator leaves them to libc they
+// The functions that report on the heap or trim it. Where an allocator leaves them to libc they
 // report on an unused heap, so the checks of numbers are skipped if mallinfo2 is libc's and malloc
 // is not.
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <malloc.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -181,23 +182,65 @@ static void malloc_trim_gives_back(void) {
          after);
 }
 
-static void mallopt_accepts_hints(void) {
-  static const struct {
-    const char* name;
-    int parameter;
-    int value;
-  } hints[] = {
-      {"M_MXFAST", M_MXFAST, 64},        {"M_TRIM_THRESHOLD", M_TRIM_THRESHOLD, 128 * 1024},
-      {"M_TOP_PAD", M_TOP_PAD, 0},       {"M_MMAP_THRESHOLD", M_MMAP_THRESHOLD, 128 * 1024},
-      {"M_MMAP_MAX", M_MMAP_MAX, 65536}, {"M_PERTURB", M_PERTURB, 0},
-      {"M_ARENA_TEST", M_ARENA_TEST, 8}, {"M_ARENA_MAX", M_ARENA_MAX, 4}};
-  for (size_t i = 0; i < COUNT_OF(hints); ++i) {
-    const int result = mallopt(hints[i].parameter, hints[i].value);
-    EXPECT(result == 1, "mallopt(%s, %d) returned %d", hints[i].name, hints[i].value, result);
-    void* block = malloc(1000);
-    EXPECT(block != NULL, "malloc is null after mallopt(%s)", hints[i].name);
-    free(block);
-  }
+typedef struct Reporter {
+  void (*report)(FILE* stream);
+  FILE* stream;
+  bool is_cancelled;
+  bool is_done;
+} Reporter;
+
+static void* run_reporter(void* argument) {
+  Reporter* const reporter = argument;
+  if (reporter->is_cancelled) pthread_cancel(pthread_self());  // acts at a cancellation point
+  reporter->report(reporter->stream);
+  reporter->is_done = true;
+  pthread_testcancel();
+  return NULL;
+}
+
+// Runs a report in a thread that is being cancelled, or not. Standard error and its stream are one
+// file. Returns the number of lines.
+static int lines_of(void (*report)(FILE*), bool is_cancelled) {
+  Reporter reporter = {report, tmpfile(), is_cancelled, false};
+  REQUIRE(reporter.stream != NULL, "tmpfile: %s", strerror(errno));
+  setvbuf(reporter.stream, NULL, _IONBF, 0);
+  const int kept = dup(STDERR_FILENO);
+  dup2(fileno(reporter.stream), STDERR_FILENO);
+  pthread_t thread;
+  void* result = NULL;
+  const bool is_run = pthread_create(&thread, NULL, run_reporter, &reporter) == 0 &&
+                      pthread_join(thread, &result) == 0;
+  dup2(kept, STDERR_FILENO);
+  close(kept);
+  REQUIRE(is_run, "no thread");
+  EXPECT(reporter.is_done && (result == PTHREAD_CANCELED) == is_cancelled,
+         "the thread was cut off in its report, or not cancelled");
+  rewind(reporter.stream);
+  int lines = 0;
+  for (int c = getc(reporter.stream); c != EOF; c = getc(reporter.stream)) lines += c == '\n';
+  fclose(reporter.stream);
+  return lines;
+}
+
+// A library may tell more later, of a thread that it has seen since.
+static void expect_whole(void (*report)(FILE*)) {
+  const int lines = lines_of(report, false);
+  const int when_cancelled = lines_of(report, true);
+  EXPECT(lines > 0 && when_cancelled >= lines,
+         "%d lines, and %d of a thread that is being cancelled", lines, when_cancelled);
+}
+
+static void write_stats(FILE* stream) {
+  (void)stream;
+  malloc_stats();
+}
+static void write_info(FILE* stream) { EXPECT(malloc_info(0, stream) == 0, "malloc_info failed"); }
+
+static void malloc_stats_is_whole(void) { expect_whole(write_stats); }
+
+static void malloc_info_is_whole(void) {
+  if (!library_is_ours()) skip_check("glibc's malloc_info is a cancellation point, as fprintf is");
+  expect_whole(write_info);
 }
 
 static const Check checks[] = {
@@ -209,6 +252,7 @@ static const Check checks[] = {
     {"malloc_info tells where the memory is", malloc_info_adds_up},
     {"malloc_trim keeps live blocks", malloc_trim_keeps_blocks},
     {"malloc_trim gives a freed heap back", malloc_trim_gives_back},
-    {"mallopt accepts hints", mallopt_accepts_hints},
+    {"malloc_stats is whole when its thread is being cancelled", malloc_stats_is_whole},
+    {"malloc_info is whole when its thread is being cancelled", malloc_info_is_whole},
 };
 CHECK_MAIN(checks)
