@@ -15,6 +15,10 @@ std::size_t span_bytes(const HeapMeasures& measures) noexcept {
   return measures.free_bytes - measures.slab_bytes - measures.returned_bytes;
 }
 
+// mallopt(3), for machines of 64 bits.
+constexpr int max_mxfast = 80 * sizeof(std::size_t) / 4;
+constexpr int max_mmap_threshold = 4 * 1024 * 1024 * sizeof(long);
+
 int saturated(std::size_t n) noexcept { return n > INT_MAX ? INT_MAX : static_cast<int>(n); }
 
 }  // namespace
@@ -97,10 +101,8 @@ int accept_mallopt(int parameter, int value) noexcept {
   switch (parameter) {
     // Hints about when to cache, map, trim, grow or spread, which promise speed, never behaviour.
     // Only M_TOP_PAD has an effect, in heaps that grow by the break.
-    case M_MXFAST:
     case M_TRIM_THRESHOLD:
     case M_TOP_PAD:
-    case M_MMAP_THRESHOLD:
     case M_MMAP_MAX:
     case M_ARENA_TEST:
     case M_ARENA_MAX:
@@ -110,8 +112,13 @@ int accept_mallopt(int parameter, int value) noexcept {
     case M_GRAIN:
     case M_KEEP:
       return 1;
-    // Blocks filled with a pattern are visible behaviour, which no heap here has; so only 0 is
-    // accepted.
+    // Hints as well, of which the manual states the largest value.
+    case M_MXFAST:
+      return value >= 0 && value <= max_mxfast ? 1 : 0;
+    case M_MMAP_THRESHOLD:
+      return value >= 0 && value <= max_mmap_threshold ? 1 : 0;
+    // Blocks filled with a pattern are visible behaviour, which no heap here has: malloc and free
+    // would have to ask for the pattern at each call. So only 0 is accepted.
     case M_PERTURB:
       return value == 0 ? 1 : 0;
     default:

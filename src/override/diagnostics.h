@@ -1,6 +1,6 @@
 // The functions of the malloc family that report or tune, from a heap's measures alone: mallinfo,
 // malloc_info, malloc_stats, mallopt. They may use stdio, hence memory: the caller holds no lock of
-// the heap.
+// the heap. A thread that is being cancelled completes its report.
 #pragma once
 
 #include <cstdio>
@@ -21,7 +21,7 @@ int write_malloc_info(const HeapMeasures& measures, int options, std::FILE* stre
 
 void write_malloc_stats(const HeapMeasures& measures) noexcept;
 
-// 1 if the parameter is accepted, with or without effect, else 0.
+// 1 if the parameter and its value are accepted, with or without effect, else 0 (docs/use.md).
 int accept_mallopt(int parameter, int value) noexcept;
 
 }  // namespace ts
