@@ -1,7 +1,6 @@
 // Integer arithmetic that the allocators share. Pure functions; no state, no operating system.
 #pragma once
 
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 
@@ -16,7 +15,10 @@ constexpr std::size_t align_down(std::size_t n, std::size_t alignment) noexcept 
   return n & ~(alignment - 1);
 }
 
-constexpr bool is_power_of_two(std::size_t n) noexcept { return std::has_single_bit(n); }
+// By n's lowest bit and all below: std::has_single_bit is a call where processors may lack popcnt.
+constexpr bool is_power_of_two(std::size_t n) noexcept { return (n ^ (n - 1)) > n - 1; }
+static_assert(is_power_of_two(1) && is_power_of_two(64) && is_power_of_two(~(SIZE_MAX >> 1)));
+static_assert(!is_power_of_two(0) && !is_power_of_two(48) && !is_power_of_two(SIZE_MAX));
 
 // Spreads an address over 64 bits, so that addresses at any stride get unrelated values. One
 // multiplication is not enough: multiples of a constant are so regular that a treap over them

@@ -1,6 +1,6 @@
 // The rules of the C library's malloc family, over any heap: sizes and products that overflow,
 // errno, null pointers, realloc to zero, legal alignments. Written once for every heap, as the
-// glibc manual and man-pages have it (glibc 2.36 where they leave a choice). It refuses to know how
+// glibc manual and man-pages have it (glibc from 2.38 on, where they leave a choice). It refuses to know how
 // a heap finds memory; c_symbols.inc has the names.
 //
 //   malloc, memalign, ... -> allocate (errno) -> try_allocate (limits) -> heap.allocate
@@ -158,6 +158,13 @@ class Semantics {
     return allocate(bytes, alignment <= min_alignment ? min_alignment : std::bit_ceil(alignment));
   }
 
+  // Powers of two alone (glibc from 2.38 on).
+  void* aligned_alloc(std::size_t alignment, std::size_t bytes) noexcept {
+    if (!is_power_of_two(alignment)) [[unlikely]]
+      return fail(EINVAL);
+    return allocate(bytes, alignment < min_alignment ? min_alignment : alignment);
+  }
+
   // The one aligned function that returns its error, and touches `*result` only on success (POSIX).
   int posix_memalign(void** result, std::size_t alignment, std::size_t bytes) noexcept {
     if (!is_power_of_two(alignment) || alignment % sizeof(void*) != 0) return EINVAL;
@@ -170,11 +177,11 @@ class Semantics {
 
   void* valloc(std::size_t bytes) noexcept { return allocate(bytes, os::page_bytes()); }
 
-  // Whole pages, at least as many as `bytes` need.
+  // Whole pages, at least one, and as many as `bytes` need.
   void* pvalloc(std::size_t bytes) noexcept {
     if (bytes > max_object_bytes) [[unlikely]]
       return fail(ENOMEM);
-    return allocate(align_up(bytes, os::page_bytes()), os::page_bytes());
+    return allocate(align_up(bytes == 0 ? 1 : bytes, os::page_bytes()), os::page_bytes());
   }
 
   static std::size_t usable_size(const void* block) noexcept {

@@ -1,5 +1,6 @@
 // The aligned functions: every power of two up to 1 MiB, what is refused and how, and the page
 // functions.
+#include <dlfcn.h>
 #include <errno.h>
 #include <malloc.h>
 #include <stdlib.h>
@@ -125,14 +126,19 @@ static void posix_memalign_refusals(void) {
   }
 }
 
-// Not a power of two: older glibc rounds up, newer refuses aligned_alloc with EINVAL. Both are
-// sound; a misaligned block is not.
+// Not a power of two: memalign rounds up. aligned_alloc refuses it as glibc does from 2.38 on; that
+// older ones round up is sound, too, but a misaligned block is not.
 static void odd_alignments(void) {
   static const size_t alignments[] = {0, 3, 5, 17, 24, 48, 100, 1000, 4095, 5000};
   for (size_t f = 1; f < COUNT_OF(functions); ++f) {
     for (size_t i = 0; i < COUNT_OF(alignments); ++i) {
       errno = 0;
       char* block = functions[f].allocate(opaque(alignments[i]), 100);
+      if (library_is_ours()) {
+        const bool is_refused = functions[f].allocate == aligned_alloc;
+        EXPECT((block == NULL) == is_refused, "%s(%zu, 100) is %p", functions[f].name,
+               alignments[i], (void*)block);
+      }
       if (block == NULL) {
         EXPECT(errno == EINVAL, "%s(%zu, 100) is null with errno %d", functions[f].name,
                alignments[i], errno);
@@ -191,13 +197,38 @@ static void page_functions(void) {
   }
 }
 
+// Whole pages are at least one; libc's pvalloc rounds 0 to none.
+static void pvalloc_of_nothing(void) {
+  Dl_info its;
+  Dl_info libcs;
+  REQUIRE(
+      dladdr(find_function("pvalloc"), &its) != 0 && dladdr(find_function("getpid"), &libcs) != 0,
+      "dladdr failed");
+  if (its.dli_fbase == libcs.dli_fbase) skip_check("libc's pvalloc(0) has no page");
+  const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+  void* block[100];
+  for (size_t i = 0; i < COUNT_OF(block); ++i) {
+    block[i] = pvalloc(opaque(0));
+    REQUIRE(block[i] != NULL, "null at block %zu", i);
+    EXPECT((uintptr_t)block[i] % page == 0, "pvalloc(0) is %p", block[i]);
+    EXPECT(malloc_usable_size(block[i]) >= page, "pvalloc(0) has %zu usable bytes",
+           malloc_usable_size(block[i]));
+    fill(block[i], page, i);
+  }
+  for (size_t i = 0; i < COUNT_OF(block); ++i) {
+    EXPECT(first_damage(block[i], page, i) == page, "pvalloc(0) was overwritten");
+    free(block[i]);
+  }
+}
+
 static const Check checks[] = {
     {"every power of two to 1 MiB for all sizes", every_power_of_two},
     {"alignments to 64 MiB", large_alignments},
     {"aligned and plain blocks side by side", many_aligned_and_plain},
     {"posix_memalign returns its error and leaves the pointer", posix_memalign_refusals},
-    {"alignments that are no power of two are refused or rounded up", odd_alignments},
+    {"aligned_alloc refuses what is no power of two, memalign rounds it up", odd_alignments},
     {"aligned requests that no memory could hold", impossible_requests},
     {"valloc and pvalloc return pages", page_functions},
+    {"pvalloc(0) is a page that may be written", pvalloc_of_nothing},
 };
 CHECK_MAIN(checks)

@@ -78,6 +78,8 @@ const char* tested_library(void) {
   return name;
 }
 
+bool library_is_ours(void) { return strncmp(tested_library(), "libtsmalloc", 11) == 0; }
+
 static unsigned char pattern_byte(size_t offset, uint64_t seed) {
   return (unsigned char)((seed * 0x9e3779b97f4a7c15u >> 56) + offset * 7 + (offset >> 8));
 }

@@ -71,6 +71,8 @@ void* find_function(const char* name);
 // The file name, without a version, of the library that malloc is in: what is promised beyond the
 // standards is promised of one library.
 const char* tested_library(void);
+// Whether it is one of this project's.
+bool library_is_ours(void);
 
 // A pattern that differs from block to block: fill writes it, first_damage returns the offset of
 // the first byte that differs, or `bytes`.

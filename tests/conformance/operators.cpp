@@ -142,6 +142,35 @@ void handler_is_called() {
   }
 }
 
+// The alignments that no type can have, as libstdc++ refuses them: no handler is called, which could
+// not help. Small powers of two are as good as malloc's alignment.
+void alignments_of_new() {
+  for (const Form& form : forms) {
+    if (!form.aligned) continue;
+    handler_calls = 0;
+    std::set_new_handler(give_up_at_third_call);
+    for (Size alignment : {Size{0}, Size{3}, Size{12}, Size{24}, Size{48}, Size{4097}, SIZE_MAX}) {
+      bool is_thrown = false;
+      void* block = nullptr;
+      try {
+        block = form.create(100, opaque(alignment));
+      } catch (const std::bad_alloc&) {
+        is_thrown = true;
+      }
+      EXPECT(block == nullptr && is_thrown == form.throws, "%s with alignment %zu is %p", form.name,
+             alignment, block);
+    }
+    EXPECT(handler_calls == 0, "%s: the handler was called", form.name);
+    std::set_new_handler(nullptr);
+    for (Size alignment : {Size{1}, Size{2}, Size{4}, Size{8}}) {
+      void* block = form.create(100, opaque(alignment));
+      REQUIRE(block != nullptr, "%s: null for alignment %zu", form.name, alignment);
+      fill(block, 100, alignment);
+      form.destroy(block, 100, alignment);
+    }
+  }
+}
+
 struct HandlerFailure : std::bad_alloc {};
 
 void throw_from_handler() {
@@ -195,6 +224,7 @@ const Check checks[] = {
     {"impossible sizes throw bad_alloc or return null", failure_without_handler},
     {"SIZE_MAX bytes throw bad_alloc or return null", failure_at_size_max},
     {"the new-handler is called until it gives up", handler_is_called},
+    {"aligned new takes powers of two alone", alignments_of_new},
     {"the new-handler throws", handler_throws},
     {"new-expressions and containers", expressions},
     {"bad_alloc reaches the program through the library", length_errors},
