@@ -346,7 +346,7 @@ class Play {
         request(bytes, os::page_bytes(), [&] { return allocator_.valloc(bytes); });
         return;
       case 3:
-        request(align_up(bytes, os::page_bytes()), os::page_bytes(),
+        request(align_up(bytes == 0 ? 1 : bytes, os::page_bytes()), os::page_bytes(),
                 [&] { return allocator_.pvalloc(bytes); });
         return;
       default:
@@ -384,7 +384,7 @@ class Play {
     require_errno_kept();
     ++totals.allocations;
     Held held = describe(block, bytes, min_alignment);
-    Content::require_zero(held.address, bytes);
+    Content::require_zero(held.address, allocator_.usable_size(block));
     fill_and_add(held);
   }
 
