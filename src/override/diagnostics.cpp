@@ -17,7 +17,7 @@ std::size_t span_bytes(const HeapMeasures& measures) noexcept {
 
 // mallopt(3), for machines of 64 bits.
 constexpr int max_mxfast = 80 * sizeof(std::size_t) / 4;
-constexpr int max_mmap_threshold = 4 * 1024 * 1024 * sizeof(long);
+constexpr int max_mmap_threshold = sizeof(long) * 4 * 1024 * 1024;
 
 int saturated(std::size_t n) noexcept { return n > INT_MAX ? INT_MAX : static_cast<int>(n); }
 

@@ -5,7 +5,7 @@
  *   alternate N  N blocks, every second one freed; a picture; all freed
  *   busy N       N pictures while two threads allocate and free
  *   end WAY      two blocks, then the process ends by: exit, _exit, _Exit, kill, fork, fork_exit,
- *                vfork, exec
+ *                vfork, exec, cancelled (a thread that is being cancelled draws a picture and exits)
  *   threads N    N threads after one another with one block each */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -93,11 +93,23 @@ static void await(pid_t child) {
   if (waitpid(child, &status, 0) != child || status != 0) abort();
 }
 
+static void* draw_and_exit(void* argument) {
+  pthread_cancel(pthread_self()); /* acts at the next cancellation point */
+  picture("cancelled");
+  exit(0);
+  return argument;
+}
+
 static void end_by(const char* way, char** argv) {
   free(malloc(10));
   if (strcmp(way, "_exit") == 0) _exit(0);
   if (strcmp(way, "_Exit") == 0) _Exit(0);
   if (strcmp(way, "kill") == 0) raise(SIGKILL);
+  if (strcmp(way, "cancelled") == 0) {
+    pthread_t thread;
+    pthread_create(&thread, NULL, draw_and_exit, NULL);
+    pthread_join(thread, NULL);
+  }
   if (strcmp(way, "exec") == 0) {
     argv[2] = "exit";
     execv(argv[0], argv);

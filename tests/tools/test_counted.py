@@ -247,6 +247,18 @@ def test_a_killed_process_leaves_nothing(name: str, program: Path, folder: Path)
     assert files(folder) == []
 
 
+@pytest.mark.parametrize("name", LIFE_CYCLES)
+def test_a_thread_that_is_being_cancelled_writes_all(
+    name: str, program: Path, folder: Path
+) -> None:
+    run(name, folder, program, "end", "cancelled")
+    causes = counters.read(folder)
+    assert causes.counts["frees"] >= 1
+    (heap_map,) = causes.maps
+    assert heap_map.label == "cancelled"
+    assert [name for name in files(folder) if "unfinished" in name] == []
+
+
 def test_an_image_never_replaces_the_report_of_another(program: Path, folder: Path) -> None:
     # A process of the same number, of another time or container.
     shell = 'for end in "" -1; do echo taken > "$0/$$$end.counters.json"; done; exec "$1" end exit'
