@@ -94,6 +94,18 @@ TSMALLOC_FUNCTION_(size_t, ts_good_size, (size_t size, size_t alignment));
  * Not for signal handlers. Cost: locks, and system calls as the free memory has ranges. */
 TSMALLOC_FUNCTION_(int, ts_trim, (size_t keep_bytes));
 
+/* A step of housekeeping, for a program that waits for events: memory that stays idle goes back
+ * although the program calls neither malloc nor free. The result is a timeout for poll or
+ * epoll_wait: the next step is due in so many milliseconds, at most 200; at once if it is 0; and if
+ * it is -1, no step is due until the program frees more.
+ * A step gives back what the calling thread's slabs keep idle. Where the library has no thread of
+ * its own for it (TSMALLOC_BACKGROUND), it also gives back a slice of what the process keeps idle.
+ * -1 in the hardened library and in the teaching heaps, which keep nothing for later.
+ * Without tsmalloc: -1.
+ * Not for signal handlers. Cost: two locks and a look at the clock; if there is work to do, about a
+ * millisecond of it. */
+TSMALLOC_FUNCTION_(int, ts_housekeep, (void));
+
 /* 1 if a library of tsmalloc is in the process, else 0. (Another malloc may precede it there and
  * serve the program; the library then knows nothing of the program's blocks.)
  * Safe in signal handlers. Cost: a load. */
@@ -133,6 +145,10 @@ static inline size_t ts_good_size(size_t size, size_t alignment) TSMALLOC_NOEXCE
 static inline int ts_trim(size_t keep_bytes) TSMALLOC_NOEXCEPT_ {
   if (ts_trim_of_library) return ts_trim_of_library(keep_bytes);
   return ts_trim_of_libc ? ts_trim_of_libc(keep_bytes) : 0;
+}
+
+static inline int ts_housekeep(void) TSMALLOC_NOEXCEPT_ {
+  return ts_housekeep_of_library ? ts_housekeep_of_library() : -1;
 }
 #endif
 

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "engine/fork.h"
+#include "engine/housekeeping.h"
 #include "engine/inspect.h"
 #include "engine/invariants.h"
 #include "engine/large_blocks.h"
@@ -82,6 +83,7 @@ class Engine {
   // from all other heaps, and purges free memory but about `keep_bytes`; false if nothing went
   // back.
   bool trim(std::size_t keep_bytes) noexcept;
+  int housekeep() noexcept { return engine::housekeep(); }
   // Whether the whole engine is without a fault (invariants.h). No other thread may be in it.
   bool is_valid() noexcept {
     const Fault fault = find_engine_fault();

@@ -7,13 +7,16 @@
 #include "engine/current_heap.h"
 #include "engine/page_heap.h"
 #include "engine/reclaim.h"
+#include "engine/remote_frees.h"
+#include "engine/tending.h"
 #include "os/options.h"
 #include "os/os.h"
 
 namespace ts::engine {
 namespace {
 
-constexpr std::uint32_t round_ms = 200;
+constexpr std::uint64_t round_ms = 200;
+constexpr int none_is_due = -1;
 
 // How many threads of the process, at least, got a heap: two prove that it has threads.
 constinit Atomic<std::uint32_t> threads_seen{0};
@@ -21,45 +24,96 @@ constinit Atomic<std::uint32_t> threads_seen{0};
 // exchanges by a library.)
 constinit Atomic<std::uint32_t> starts{0};
 
-// Purges so many pages, a slice at a time; false if the system did not take all.
-bool purge(std::size_t pages) noexcept {
-  while (pages != 0) {
-    const Guard guard{housekeeping_lock};
-    const std::size_t gone = page_heap.purge_slice(pages);
-    if (gone == 0) return false;
-    pages -= std::min(pages, gone);
-  }
+// The last round, and what of it is left to do.
+struct Round {
+  std::uint64_t ended_at = 0;  // milliseconds
+  std::size_t pages = 0;       // to be purged
+  bool has_low_slabs = false;  // perhaps, of abandoned heaps
+  bool is_refused = false;     // by the system, what was to be purged
+};
+constinit Round last_round TS_GUARDED_BY(housekeeping_lock);
+
+void end_round() noexcept TS_REQUIRES(housekeeping_lock) {
+  reclaim_all();
+  if (page_heap.is_settled()) collect_abandoned(SIZE_MAX);
+  last_round.pages = page_heap.end_round();
+  last_round.has_low_slabs = true;
+  last_round.is_refused = false;
+}
+
+// False if there was nothing to purge.
+bool purge_slice() noexcept TS_REQUIRES(housekeeping_lock) {
+  last_round.has_low_slabs = last_round.has_low_slabs && purge_abandoned();
+  if (last_round.has_low_slabs) return true;
+  if (last_round.pages == 0) return false;
+  const std::size_t gone = page_heap.purge_slice(last_round.pages);
+  last_round.is_refused = gone == 0;
+  last_round.pages -= last_round.is_refused ? last_round.pages : std::min(last_round.pages, gone);
   return true;
 }
 
-void collect() noexcept {
-  const Guard guard{housekeeping_lock};
-  reclaim_all();
-  if (page_heap.is_settled()) collect_abandoned(SIZE_MAX);
+// Whether what is dirty stays so, since the system did not take it.
+bool gives_up() noexcept TS_REQUIRES(housekeeping_lock) {
+  return last_round.is_refused && page_heap.is_settled();
 }
 
-bool purge_some_abandoned() noexcept {
-  const Guard guard{housekeeping_lock};
-  return purge_abandoned();
-}
-
-// Works until there is nothing to be done.
-void work() noexcept {
-  for (bool gives_up = false; !page_heap.may_rest(gives_up);) {
-    page_heap.wait_for_round(round_ms);
-    collect();
-    while (purge_some_abandoned()) continue;
-    const bool is_all = purge(page_heap.end_round());
-    gives_up = !is_all && page_heap.is_settled();
+// A slice of work, or the end of a round. Returns in how many milliseconds another is due.
+int work() noexcept TS_REQUIRES(housekeeping_lock) {
+  if (purge_slice()) return 0;
+  const std::uint64_t since = os::coarse_milliseconds() - last_round.ended_at;
+  if (since >= round_ms) {
+    last_round.ended_at += since;
+    end_round();
+    return 0;
   }
+  if (!page_heap.has_work(gives_up())) return none_is_due;
+  return static_cast<int>(round_ms - since);
+}
+
+// Until the housekeeper is woken. What was idle before is no evidence.
+void rest() noexcept {
+  page_heap.rest();
+  const Guard guard{housekeeping_lock};
+  last_round.ended_at = os::coarse_milliseconds();
+}
+
+// A slice of work, and a wait until the next.
+void work_and_wait() noexcept {
+  int pause = 0;
+  {
+    const Guard guard{housekeeping_lock};
+    pause = work();
+    if (pause == none_is_due && !page_heap.may_rest(gives_up())) pause = 0;
+  }
+  if (pause > 0) page_heap.wait_for_round(static_cast<std::uint32_t>(pause));
+  if (pause == none_is_due) rest();
 }
 
 void* keep_house(void*) noexcept {
   os::name_thread("tsmalloc");
-  for (;;) {
-    work();
-    page_heap.rest();
-  }
+  page_heap.expect_housekeeper();
+  for (;;) work_and_wait();
+}
+
+int housekeep_heap() noexcept {
+  if (!has_heap()) return none_is_due;
+  ThreadHeap& heap = own_heap();
+  const HeapHold hold{heap};
+  collect(heap);
+  return tend_before_wait(heap);
+}
+
+int housekeep_process() noexcept {
+  // Another thread has the lock for a slice.
+  if (!housekeeping_lock.try_lock()) return round_ms;
+  const int pause = work();
+  housekeeping_lock.unlock();
+  return pause;
+}
+
+int sooner(int pause, int other) noexcept {
+  if (pause == none_is_due) return other;
+  return other == none_is_due ? pause : std::min(pause, other);
 }
 
 }  // namespace
@@ -76,6 +130,14 @@ void start_housekeeper_if_due() noexcept {
   const int saved_errno = errno;
   os::start_thread(keep_house);
   errno = saved_errno;
+}
+
+int housekeep() noexcept {
+  const int saved_errno = errno;
+  int pause = housekeep_heap();
+  if (!page_heap.has_housekeeper()) pause = sooner(pause, housekeep_process());
+  errno = saved_errno;
+  return pause;
 }
 
 void forget_housekeeper() noexcept {

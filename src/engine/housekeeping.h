@@ -1,11 +1,13 @@
-// Memory that the program leaves idle goes back although no call comes by. A housekeeper is one
-// thread of a process. It rests on a futex while little is dirty; the release that leaves more
-// wakes it. Then it works in rounds (purge_policy.h): it retires what remote frees emptied, purges
-// a part of what stayed dirty all through the round, in slices, and rests once little is dirty, or
-// the system takes no more.
+// Memory that the program leaves idle goes back although no malloc or free comes by, in rounds
+// (purge_policy.h). The end of a round retires what remote frees emptied. Slices of work purge a
+// part of what stayed dirty all through the round. A slice is the work of a housekeeper, one thread
+// of a process; or of ts_housekeep(), which a program calls that waits for events. The housekeeper
+// rests on a futex while little is dirty, or the system takes no more; the release that leaves more
+// wakes it.
 //
-//   allocate_without_heap -> start_housekeeper_if_due -> a thread: rest, or a round
+//   allocate_without_heap -> start_housekeeper_if_due -> a thread: rest, or a slice -> wait
 //   release -> purge_surplus -> wake_housekeeper
+//   ts_housekeep -> housekeep -> tend, and a slice where there is no housekeeper
 //
 // TSMALLOC_BACKGROUND=auto starts it with the process's second heap, in malloc: another thread
 // proves that the process may have more. Never in free, which the C library calls with locks of its
@@ -18,12 +20,16 @@
 
 namespace ts::engine {
 
-// The housekeeper works under this lock, a slice at a time. So a fork, which takes it, loses no
-// memory that is on its way to the page heap or to the system.
+// Work is done under this lock, a slice at a time. So a fork, which takes it, loses no memory that
+// is on its way to the page heap or to the system.
 inline constinit Mutex housekeeping_lock;
 
 // To be called in malloc, without a lock or a hold, by a thread that got a heap.
 void start_housekeeper_if_due() noexcept;
+
+// ts_housekeep(): the next step of the calling thread's heap, and of the process where no
+// housekeeper does it. Returns in how many milliseconds another is due; -1 where none is.
+int housekeep() noexcept;
 
 // In the child of a fork, under all locks.
 void forget_housekeeper() noexcept;

@@ -55,14 +55,18 @@ class PageHeap {
   // Short spans only if the program `is_quiet`.
   bool tend(bool is_quiet) noexcept;
 
-  // For housekeeping.h. Ends a round: how many pages are to go back.
+  // For housekeeping.h. From now on a housekeeper does what releases leave of their purges.
+  void expect_housekeeper() noexcept;
+  bool has_housekeeper() noexcept;
+  // Ends a round: how many pages are to go back.
   std::size_t end_round() noexcept;
   // Purges so many pages at most, and no more than a slice; returns how many went.
   std::size_t purge_slice(std::size_t pages) noexcept;
   // PurgePolicy::is_settled().
   bool is_settled() noexcept;
-  // Whether little is dirty, or a housekeeper `gives_up` what is. It rests then, until a release
-  // leaves more dirty.
+  // Whether more is dirty than may stay, unless the housekeeper `gives_up` what is.
+  bool has_work(bool gives_up) noexcept;
+  // Whether not. The housekeeper is to rest then, until a release leaves more dirty.
   bool may_rest(bool gives_up) noexcept;
   // Waits while the housekeeper is to rest; or for so long, or until it is to rest.
   void rest() noexcept;
@@ -123,6 +127,7 @@ class PageHeap {
   bool purge_within(Span* span, std::size_t pages) noexcept TS_REQUIRES(lock_);
   std::size_t purge(std::size_t keep_pages, std::size_t min_pages, std::size_t at_most) noexcept
       TS_REQUIRES(lock_);
+  bool is_too_much_dirty(bool gives_up) noexcept TS_REQUIRES(lock_);
   void wake_housekeeper() noexcept TS_REQUIRES(lock_);
   void purge_surplus(std::size_t min_pages, std::size_t at_most) noexcept TS_REQUIRES(lock_);
   void purge_surplus() noexcept TS_REQUIRES(lock_) {

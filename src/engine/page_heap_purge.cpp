@@ -148,12 +148,30 @@ bool PageHeap::is_settled() noexcept {
   return policy_.is_settled();
 }
 
-bool PageHeap::may_rest(bool gives_up) noexcept {
+void PageHeap::expect_housekeeper() noexcept {
   const Guard guard{lock_};
   has_housekeeper_ = true;
-  const std::size_t limit = PurgePolicy::rest_limit(in_use());
-  if (dirty_.pages() > limit && !gives_up) return false;
-  wake_above_ = std::max(limit, dirty_.pages() + PurgePolicy::min_idle_limit);
+}
+
+bool PageHeap::has_housekeeper() noexcept {
+  const Guard guard{lock_};
+  return has_housekeeper_;
+}
+
+bool PageHeap::is_too_much_dirty(bool gives_up) noexcept {
+  return dirty_.pages() > PurgePolicy::rest_limit(in_use()) && !gives_up;
+}
+
+bool PageHeap::has_work(bool gives_up) noexcept {
+  const Guard guard{lock_};
+  return is_too_much_dirty(gives_up);
+}
+
+bool PageHeap::may_rest(bool gives_up) noexcept {
+  const Guard guard{lock_};
+  if (is_too_much_dirty(gives_up)) return false;
+  wake_above_ =
+      std::max(PurgePolicy::rest_limit(in_use()), dirty_.pages() + PurgePolicy::min_idle_limit);
   housekeeper_.store(resting, std::memory_order_relaxed);
   return true;
 }

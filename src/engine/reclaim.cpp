@@ -24,8 +24,8 @@ bool are_pending(const Span& slab, std::uint32_t blocks) noexcept {
   return found == blocks;
 }
 
-// Whether all used blocks of a slab of the stack are pending. If the numbers disagree, after misuse
-// or a fork that cut a thread off, the slab is left to the owner.
+// Whether all used blocks of a slab of the stack are pending; of an empty slab, none. If the numbers
+// disagree, after misuse or a fork that cut a thread off, the slab is left to the owner.
 bool is_reclaimable(const Span& slab) noexcept {
   // acquire: pairs with the additions in send(); sees the bits, and every use of the blocks is over
   const std::uint32_t pending = remote_frees_of(&slab).pending.load(std::memory_order_acquire);
@@ -69,9 +69,24 @@ Span* take_reclaimable(ThreadHeap& heap) noexcept TS_REQUIRES(heap) {
   return taken;
 }
 
-Span* hold_and_take(ThreadHeap& heap) noexcept TS_REQUIRES(reclaim_lock) {
+// Takes the empty slabs that a heap keeps (relist_or_retire), where they are the last of their
+// lists, and links them before the others.
+Span* take_empty(ThreadHeap& heap, Span* taken) noexcept TS_REQUIRES(heap) {
+  for (Span* const first : heap.partial) {
+    if (first == nullptr) continue;
+    Span* const last = first->previous;
+    if (used(*last) != 0 || !is_reclaimable(*last)) continue;
+    take_slab_out(heap, *last);
+    last->next = taken;
+    taken = last;
+  }
+  return taken;
+}
+
+Span* hold_and_take(ThreadHeap& heap, bool takes_empty) noexcept TS_REQUIRES(reclaim_lock) {
   if (!try_hold(heap, Holder::reclaimer)) return nullptr;
-  Span* const taken = take_reclaimable(heap);
+  Span* taken = has_ready(heap) ? take_reclaimable(heap) : nullptr;
+  if (takes_empty) taken = take_empty(heap, taken);
   end_hold(heap);
   return taken;
 }
@@ -93,7 +108,7 @@ bool retire_slabs(Span* slab) noexcept {
 void reclaim(ThreadHeap& heap) noexcept {
   // The next reclaimable slab is another occasion.
   if (!has_ready(heap) || !reclaim_lock.try_lock()) return;
-  Span* const taken = hold_and_take(heap);
+  Span* const taken = hold_and_take(heap, false);
   reclaim_lock.unlock();
   retire_slabs(taken);
 }
@@ -101,9 +116,8 @@ void reclaim(ThreadHeap& heap) noexcept {
 bool reclaim_all() noexcept {
   bool found = false;
   for_each_heap([&](ThreadHeap& heap) {
-    if (!has_ready(heap)) return;
     reclaim_lock.lock();
-    Span* const taken = hold_and_take(heap);
+    Span* const taken = hold_and_take(heap, true);
     reclaim_lock.unlock();
     found |= retire_slabs(taken);
   });

@@ -34,6 +34,11 @@ void close_bins(ThreadHeap& heap) noexcept TS_REQUIRES(heap) {
   heap.closed_refills = closed_refills_of_round;
 }
 
+// Whether the slab has been in the queue for so many rounds.
+bool waited(const ThreadHeap& heap, const Span& slab, std::uint16_t rounds) noexcept {
+  return static_cast<std::uint16_t>(heap.round - slab.low_round) >= rounds;
+}
+
 // Purges the oldest slabs of the queue that waited for so many rounds, so many at most. False if no
 // more of them are left.
 bool purge_oldest(ThreadHeap& heap, std::uint16_t rounds, std::size_t at_most) noexcept
@@ -41,7 +46,7 @@ bool purge_oldest(ThreadHeap& heap, std::uint16_t rounds, std::size_t at_most) n
   for (; at_most != 0; --at_most) {
     if (heap.first_low == 0) return false;
     Span& slab = queued_slab(heap.first_low);
-    if (static_cast<std::uint16_t>(heap.round - slab.low_round) < rounds) return false;
+    if (!waited(heap, slab, rounds)) return false;
     unqueue_low_slab(heap, slab);
     if (is_low(slab)) purge_slab(heap, slab);
     // It is queued again when half of what is used now is free, too.
@@ -68,6 +73,17 @@ void tend(ThreadHeap& heap) noexcept {
   while (purge_oldest(heap, rounds_to_wait, slabs_per_look) && os::nanoseconds() < end) continue;
   heap.tended_at = os::nanoseconds();
   if (!has_to_tend(heap) && !has_surplus) heap.closed_refills = 0;
+}
+
+int tend_before_wait(ThreadHeap& heap) noexcept {
+  if (has_to_tend(heap)) tend(heap);
+  if (!has_to_tend(heap)) return -1;
+  std::uint64_t pause = min_pause_ns;
+  if (!waited(heap, queued_slab(heap.first_low), rounds_to_wait)) {
+    const std::uint64_t since = os::nanoseconds() - heap.round_began;
+    pause = round_ns - std::min(since, round_ns - min_pause_ns);
+  }
+  return static_cast<int>((pause + min_pause_ns - 1) / min_pause_ns);
 }
 
 void make_up_for(ThreadHeap& heap, std::size_t pages) noexcept {

@@ -20,6 +20,10 @@ inline bool has_to_tend(const ThreadHeap& heap) noexcept { return heap.low_pages
 // Begins a round if it is time, and purges low slabs of former rounds, some at a time.
 void tend(ThreadHeap& heap) noexcept TS_REQUIRES(heap);
 
+// The same where the thread is about to wait. Returns in how many milliseconds the heap is to be
+// tended again; -1 if it need not be.
+int tend_before_wait(ThreadHeap& heap) noexcept TS_REQUIRES(heap);
+
 // To be called before the heap takes so many pages of fresh memory: as many low slabs that waited
 // long enough are purged, but not very many.
 void make_up_for(ThreadHeap& heap, std::size_t pages) noexcept TS_REQUIRES(heap);

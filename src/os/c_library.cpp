@@ -1,6 +1,7 @@
 // The C library's side of os.h: threads that end or are cancelled, forks, and names that not every
 // version has. It is compiled a second time for shared libraries (glibc_2_28.h).
 #include <dlfcn.h>
+#include <link.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/syscall.h>
@@ -115,12 +116,30 @@ void* find_name(void* library, const char* name) noexcept {
   return is_there(&::dlsym) ? ::dlsym(library, name) : nullptr;
 }
 
+namespace {
+
+// How many bytes thread-local variables need on the stack of each new thread, at most.
+std::size_t thread_local_bytes() noexcept {
+  std::size_t bytes = 0;
+  const auto add = [](dl_phdr_info* module, std::size_t, void* sum) {
+    for (unsigned i = 0; i < module->dlpi_phnum; ++i) {
+      const ElfW(Phdr)& part = module->dlpi_phdr[i];
+      if (part.p_type == PT_TLS) *static_cast<std::size_t*>(sum) += part.p_memsz + part.p_align;
+    }
+    return 0;
+  };
+  ::dl_iterate_phdr(add, &bytes);
+  return bytes;
+}
+
+}  // namespace
+
 bool start_thread(void* (*run)(void*)) noexcept {
   if (!is_there(&::pthread_create) || !is_there(&::pthread_attr_setstacksize)) return false;
   constexpr std::size_t own_stack = std::size_t{64} << 10;
-  // The least includes the program's thread-local variables, where the system says so.
   const long least = ::sysconf(_SC_THREAD_STACK_MIN);
-  const std::size_t stack = own_stack + static_cast<std::size_t>(least > 0 ? least : 16384);
+  const std::size_t stack =
+      own_stack + thread_local_bytes() + static_cast<std::size_t>(least > 0 ? least : 16384);
   pthread_attr_t attributes;
   if (::pthread_attr_init(&attributes) != 0) return false;
   ::pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);

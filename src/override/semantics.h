@@ -151,6 +151,12 @@ class Semantics {
     if constexpr (requires { heap_.set_growth(bytes); }) heap_.set_growth(bytes);
   }
 
+  // ts_housekeep().
+  int housekeep() noexcept {
+    if constexpr (requires { heap_.housekeep(); }) return heap_.housekeep();
+    return -1;
+  }
+
   // Any power of two; others above malloc's alignment are rounded up to the next one (glibc).
   void* memalign(std::size_t alignment, std::size_t bytes) noexcept {
     if (alignment > max_alignment) [[unlikely]]

@@ -30,6 +30,7 @@ typedef struct Answers {
   size_t good_aligned;
   size_t good_absurd;
   int trimmed;
+  int due_in;
 } Answers;
 
 static Answers ask_all(void) {
@@ -45,6 +46,7 @@ static Answers ask_all(void) {
   answers.good_absurd = ts_good_size(opaque(SIZE_MAX), 0);
   free(block);
   answers.trimmed = ts_trim(0);
+  answers.due_in = ts_housekeep();
   return answers;
 }
 
@@ -65,6 +67,8 @@ static void expect_right(const Answers* answers, const char* when) {
          answers->good_absurd);
   EXPECT(answers->trimmed == 0 || answers->trimmed == 1, "%s: ts_trim(0) is %d", when,
          answers->trimmed);
+  EXPECT(answers->due_in >= -1 && answers->due_in <= (is_expected() ? 200 : -1),
+         "%s: ts_housekeep() is %d", when, answers->due_in);
 }
 
 static void library_is_found(void) {
@@ -210,6 +214,7 @@ static void* ask_and_trim(void* argument) {
     REQUIRE(*one != NULL, "null");
     memcpy(*one, &bytes, sizeof bytes);
     if (i % 100 == 0) ts_trim((size_t)i);
+    if (i % 10 == 0) ts_housekeep();
   }
   for (size_t i = 0; i < COUNT_OF(block); ++i) free(block[i]);
   return NULL;
@@ -228,6 +233,7 @@ static void addresses_work(void) {
   size_t (*volatile usable)(const void*) = ts_usable_size;
   size_t (*volatile good)(size_t, size_t) = ts_good_size;
   int (*volatile trim)(size_t) = ts_trim;
+  int (*volatile housekeep)(void) = ts_housekeep;
   void* const block = malloc(opaque(100));
   EXPECT(available() == ts_available(), "%d", available());
   EXPECT(version() == ts_version(), "%d", version());
@@ -236,6 +242,7 @@ static void addresses_work(void) {
   free(block);
   const int trimmed = trim(0);
   EXPECT(trimmed == 0 || trimmed == 1, "%d", trimmed);
+  EXPECT(housekeep() >= -1 && housekeep() <= 200, "%d", housekeep());
 }
 
 static Answers early;

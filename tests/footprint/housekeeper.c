@@ -1,6 +1,7 @@
 // The thread of the library that gives idle memory back (src/engine/housekeeping.h): when there is
 // one, what it leaves alone, and that memory goes back although nothing is called.
 #include <dirent.h>
+#include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -13,8 +14,24 @@
 
 #include "conformance/check.h"
 #include "footprint/memory.h"
+#include "tsmalloc/tsmalloc.h"
 
 enum { mb = 1 << 20 };
+
+// Each thread has them; so the least stack of a thread is that large.
+static _Thread_local volatile char thread_local_bytes[2 * mb];
+
+// Stands before the C library's: allocates, as sanitizers and profilers do, and may refuse threads.
+static volatile bool refuses_threads;
+int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*run)(void*),
+                   void* argument) {
+  int (*create)(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*) = NULL;
+  *(void**)&create = dlsym(RTLD_NEXT, "pthread_create");
+  void* blocks[200];
+  for (size_t i = 0; i < COUNT_OF(blocks); ++i) blocks[i] = malloc(100 * i);
+  for (size_t i = 0; i < COUNT_OF(blocks); ++i) free(blocks[i]);
+  return refuses_threads ? EAGAIN : create(thread, attributes, run, argument);
+}
 
 // What a file of a thread of this process says; empty if it is gone.
 static void read_of_task(long task, const char* name, char* text, size_t size) {
@@ -74,6 +91,19 @@ static void run_thread(void* (*run)(void*), void* argument) {
   pthread_join(thread, NULL);
 }
 
+// As an event loop to which nothing comes in.
+static void loop_until_no_step_is_due(void) {
+  unsigned waited = 0;
+  unsigned steps = 0;
+  for (int pause = ts_housekeep(); pause != -1; pause = ts_housekeep()) {
+    REQUIRE(pause >= 0 && pause <= 200, "ts_housekeep() is %d", pause);
+    idle((unsigned)pause);
+    waited += (unsigned)pause;
+    REQUIRE(waited <= 5000 && ++steps < 10000, "after %u steps another is due", steps);
+  }
+  report_figure("%u steps, in %u ms", steps, waited);
+}
+
 // ---- when there is one ----
 
 static void none_with_one_thread(void) {
@@ -94,6 +124,31 @@ static void one_with_two_threads(void) {
   long task = 0;
   allocate(NULL);
   for (int i = 0; i < 20; ++i) run_thread(allocate, NULL);
+  EXPECT(housekeepers_soon(&task) == 1, "%u housekeepers", housekeepers(&task));
+}
+
+static void* refuse_and_allocate(void* unused) {
+  refuses_threads = true;
+  return allocate(unused);
+}
+
+static void a_refused_thread_changes_nothing(void) {
+  long task = 0;
+  allocate(NULL);
+  run_thread(refuse_and_allocate, NULL);
+  refuses_threads = false;
+  for (int i = 0; i < 3; ++i) run_thread(allocate, NULL);
+  EXPECT(housekeepers(&task) == 0, "there is a housekeeper");
+  burst(1000, 100 * mb);
+  loop_until_no_step_is_due();
+  EXPECT(resident_bytes() <= 16 * mb, "%zu KB are left", resident_bytes() >> 10);
+}
+
+static void one_where_threads_have_large_stacks(void) {
+  long task = 0;
+  thread_local_bytes[0] = 1;
+  allocate(NULL);
+  run_thread(allocate, NULL);
   EXPECT(housekeepers_soon(&task) == 1, "%u housekeepers", housekeepers(&task));
 }
 
@@ -194,6 +249,27 @@ static void no_wake_ups_at_rest(void) {
          "the housekeeper was woken with nothing to do");
 }
 
+// The child is in the parent's memory, and no handler of forks runs.
+static void it_outlives_a_vfork(void) {
+  long task = 0;
+  allocate(NULL);
+  run_thread(allocate, NULL);
+  REQUIRE(housekeepers_soon(&task) == 1, "there is no housekeeper");
+  for (int i = 0; i < 100; ++i) {
+    const pid_t child = vfork();
+    if (child == 0) {
+      free(opaque_pointer(malloc(100000)));
+      _exit(0);
+    }
+    const int status = status_of(child);
+    EXPECT(status == 0, "a child ends with status %d", status);
+  }
+  burst(1000, 100 * mb);
+  idle(1500);
+  EXPECT(housekeepers(&task) == 1, "there is no housekeeper");
+  EXPECT(resident_bytes() <= 16 * mb, "%zu KB are left", resident_bytes() >> 10);
+}
+
 static void it_gets_no_signals(void) {
   long task = 0;
   allocate(NULL);
@@ -232,16 +308,65 @@ static void refused_memory_is_left_alone(void) {
          "the housekeeper tries again and again");
 }
 
+// ---- the program's own steps ----
+
+static void steps_give_back(void) {
+  static const size_t sizes[] = {64, 20000, 1000000};
+  long task = 0;
+  for (size_t i = 0; i < COUNT_OF(sizes); ++i) {
+    const size_t most = burst(sizes[i], 300 * mb);
+    loop_until_no_step_is_due();
+    const size_t left = resident_bytes();
+    report_figure("after blocks of %zu bytes %zu KB are left of %zu", sizes[i], left >> 10,
+                  most >> 10);
+    EXPECT(left <= 16 * mb, "after blocks of %zu bytes %zu KB are left", sizes[i], left >> 10);
+  }
+  EXPECT(housekeepers(&task) == 0, "ts_housekeep() started a housekeeper");
+}
+
+static void steps_give_back_within_slabs(void) {
+  enum { count = 100 * mb / 160 };
+  static void* blocks[count];
+  for (size_t i = 0; i < count; ++i) {
+    blocks[i] = malloc(160);
+    REQUIRE(blocks[i] != NULL, "malloc is null");
+    memset(blocks[i], 1, 160);
+  }
+  for (size_t i = 0; i < count; ++i) {
+    if (i % 200 != 0) free(blocks[i]);
+  }
+  loop_until_no_step_is_due();
+  EXPECT(resident_bytes() <= 40 * mb, "%zu KB are left", resident_bytes() >> 10);
+}
+
+static void steps_leave_the_process_to_a_housekeeper(void) {
+  long task = 0;
+  allocate(NULL);
+  run_thread(allocate, NULL);
+  REQUIRE(housekeepers_soon(&task) == 1, "there is no housekeeper");
+  idle(100);
+  burst(1000000, 100 * mb);
+  EXPECT(ts_housekeep() == -1, "a step is due");
+  idle(1500);
+  EXPECT(resident_bytes() <= 16 * mb, "%zu KB are left", resident_bytes() >> 10);
+}
+
 static const Check checks[] = {
     {"a process of one thread has none", none_with_one_thread},
     {"free starts none", none_of_a_thread_that_frees},
     {"a process with threads has one", one_with_two_threads},
+    {"there is none where threads are refused", a_refused_thread_changes_nothing},
+    {"there is one where threads have large stacks", one_where_threads_have_large_stacks},
     {"a child has none until its second thread", a_child_has_none_until_its_second_thread},
     {"forks while it works leave children whole", forks_while_it_works},
     {"memory goes back without a call", memory_goes_back_without_a_call},
     {"what is freed later goes back, too", what_is_freed_later_goes_back_too},
     {"it is not woken at rest", no_wake_ups_at_rest},
+    {"it outlives a vfork", it_outlives_a_vfork},
     {"it gets no signals", it_gets_no_signals},
     {"what the system refuses is left alone", refused_memory_is_left_alone},
+    {"a program's own steps give back", steps_give_back},
+    {"a program's own steps give back within slabs", steps_give_back_within_slabs},
+    {"a program's own steps leave the process to it", steps_leave_the_process_to_a_housekeeper},
 };
 CHECK_MAIN(checks)

@@ -43,6 +43,7 @@ bool report_totals() {
 }  // namespace ts::fuzz
 
 extern "C" int LLVMFuzzerInitialize(int*, char***) {
+  ts::current_options.background = ts::Background::off;  // inputs do its work, when they say so
   ts::fuzz::make_ready(ts::fuzz::allocator);
   return 0;
 }

@@ -495,6 +495,9 @@ class Play {
   void pass_time() {
     const std::uint64_t how = input_.byte();
     clock_now += how < 224 ? 4 * how : 1000 * (how - 223);
+    if (input_.byte() % 2 != 0) return;
+    const int due = call([&] { return allocator_.housekeep(); });
+    require(due >= -1 && due <= 200, "housekeeping is due at no time", nullptr);
   }
 
   void check_something() {

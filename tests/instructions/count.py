@@ -116,8 +116,10 @@ class CountError(Exception):
 
 
 def run(command: Sequence[str | Path], **environment: str) -> str:
-    """Its standard output. Variables that would change what the library does are dropped."""
+    """Its standard output. Variables that would change what the library does are dropped, and no
+    other thread does a part of the work."""
     env = {k: v for k, v in os.environ.items() if not k.startswith(("TSMALLOC_", "LD_"))}
+    env["TSMALLOC_BACKGROUND"] = "off"
     done = subprocess.run(
         command, env=env | environment, capture_output=True, text=True, check=False
     )

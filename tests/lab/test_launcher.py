@@ -270,6 +270,7 @@ def test_packages_and_build_are_set_up_at_once(tmp_path: Path) -> None:
     assert "the allocators (build/release): stopped" in errors
 
 
+@pytest.mark.long
 def test_failed_packages_stop_the_build(tmp_path: Path) -> None:
     tree = make_tree(tmp_path)
     (tree.root / "lab" / "requirements.txt").write_text("not a requirement\n")

@@ -26,6 +26,7 @@ static void two_mallocs(void) {
          after.uordblks + after.hblkhd - before.uordblks - before.hblkhd);
   for (size_t i = 0; i < COUNT_OF(block); ++i) ts_free(block[i]);
   EXPECT(ts_trim(0) == 1, "nothing to give back");
+  EXPECT(ts_housekeep() >= -1 && ts_housekeep() <= 200, "ts_housekeep() is %d", ts_housekeep());
   EXPECT(find_function("ts_malloc") == NULL, "ts_malloc is shown to other libraries");
 }
 

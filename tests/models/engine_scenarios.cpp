@@ -384,6 +384,9 @@ void listed_slabs() {
   make_slab(0, 1, 5, 4);
 }
 
+// One slab, which stays where it is empty.
+void only_slab() { make_slab(0, 1, 4, 2); }
+
 // Slab 0 has a free block beside two in use, and two more in the next OS page.
 void slab_to_purge() {
   make_slab(1, 1, 2, 1);
@@ -566,6 +569,15 @@ const std::vector<NamedScenario>& engine_scenarios() {
                       free_past_bin(block(0, 2));
                       free_past_bin(block(0, 3));
                       free_past_bin(block(1, 0));
+                    }}),
+       {.preemptions = 2}},
+      {"an owner empties its only slab and all heaps are reclaimed",
+       scenario_of(only_slab, {2, 4, 1},
+                   {[] { free_at_once(block(0, 0)); }, [] { reclaim_all(); },
+                    [] {
+                      free_past_bin(block(0, 1));
+                      collect_held();
+                      allocate();
                     }}),
        {.preemptions = 2}},
       {"an owner purges OS pages and a reclaimer reclaims",

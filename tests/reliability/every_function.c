@@ -224,6 +224,8 @@ static bool reports_work(Find find) {
   if (tune != NULL && tune(M_MMAP_THRESHOLD, 128 << 10) != 1) return false;
   int (*const ts_trim)(size_t) = (int (*)(size_t))find("ts_trim");
   if (ts_trim != NULL && (unsigned)ts_trim(0) > 1) return false;
+  int (*const housekeep)(void) = (int (*)(void))find("ts_housekeep");
+  if (housekeep != NULL && (housekeep() < -1 || housekeep() > 200)) return false;
   int (*const version)(void) = (int (*)(void))find("ts_version");
   if (version != NULL && version() <= 0) return false;
   void (*const statistics)(void) = (void (*)(void))find("malloc_stats");

@@ -354,7 +354,14 @@ def test_a_picture_of_very_many_blocks_is_coarse_and_whole(
     assert used == pytest.approx(100_000 * 48, rel=0.02)
 
 
-@pytest.mark.parametrize("name", [n for n in OWN if n.endswith(("best", "tsmalloc"))])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.long if name == "cached-best" else ())
+        for name in OWN
+        if name.endswith(("best", "tsmalloc"))
+    ],
+)
 def test_pictures_of_a_busy_heap_harm_nobody(name: str, program: Path, folder: Path) -> None:
     run(name, folder, program, "busy", "5")
     heap_maps = counters.read(folder).maps

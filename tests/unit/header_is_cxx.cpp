@@ -5,5 +5,6 @@
 // Without a library, that is.
 extern "C" int engine_header_is_cxx() {
   return !ts_available() && ts_version() == 0 && ts_usable_size(NULL) == 0 &&
-         ts_good_size(100, 0) == 100 && ts_good_size(100, 3) == 0 && ts_trim(0) >= 0;
+         ts_good_size(100, 0) == 100 && ts_good_size(100, 3) == 0 && ts_trim(0) >= 0 &&
+         ts_housekeep() >= -1;
 }

@@ -1,16 +1,19 @@
-// When a process gets a housekeeper. What it does is tested in page_heap_test.cpp, without a thread,
-// and in tests/footprint/housekeeper.c.
+// When a process gets a housekeeper, and what ts_housekeep() does without one. tests/footprint has
+// the same of whole processes.
 #include "engine/housekeeping.h"
 
 #include <cerrno>
 
 #include "engine/fork.h"
+#include "engine/page_heap.h"
 #include "os/options.h"
 #include "unit/engine/fresh_engine.h"
 
 namespace ts::testing {
 namespace {
 
+using engine::housekeep;
+using engine::page_heap;
 using engine::start_housekeeper_if_due;
 using engine::ThreadHeap;
 
@@ -62,6 +65,83 @@ TS_ENGINE_TEST(Housekeeping, TheChildOfAForkCountsItsOwnThreads) {
   EXPECT_EQ(asked, 1U) << "the child's first thread";
   start_housekeeper_if_due();
   EXPECT_EQ(asked, 2U);
+}
+
+constexpr std::size_t mib = 1 << 20;
+constexpr std::uint64_t begin_ms = 1000;
+
+// Frees spans of 5 MiB, between spans in use.
+void leave_dirty(unsigned spans) {
+  using From = engine::PageHeap::From;
+  std::vector<engine::Span*> freed;
+  for (unsigned i = 0; i < spans; ++i) {
+    freed.push_back(page_heap.allocate(5 * mib / engine::page_bytes, 1, 0, From::anywhere));
+    page_heap.allocate(1, 1, 0, From::anywhere);
+  }
+  for (engine::Span* const span : freed) page_heap.release(span);
+  fake_os::set_clock(begin_ms);
+}
+
+// Does steps, each when it is due, until none is; returns how many milliseconds that took.
+std::uint64_t housekeep_until_none_is_due(std::size_t most_of_a_step) {
+  std::uint64_t now = begin_ms;
+  for (int steps = 0; steps < 100; ++steps) {
+    const std::size_t before = fake_os::discarded_bytes();
+    const int pause = housekeep();
+    EXPECT_LE(fake_os::discarded_bytes() - before, most_of_a_step);
+    if (pause == -1) return now - begin_ms;
+    EXPECT_GE(pause, 0);
+    EXPECT_LE(pause, 200);
+    now += static_cast<unsigned>(pause);
+    fake_os::set_clock(now);
+  }
+  ADD_FAILURE() << "a step is due for ever";
+  return 0;
+}
+
+TS_ENGINE_TEST(Housekeeping, StepsOfTheProgramGiveBackWhatStaysIdle) {
+  leave_dirty(3);
+  EXPECT_LE(housekeep_until_none_is_due(10 * mib), 1000U);
+  EXPECT_GE(fake_os::discarded_bytes(), 11 * mib - 6 * os::page_bytes());
+  EXPECT_EQ(housekeep(), -1);
+}
+
+TS_ENGINE_TEST(Housekeeping, StepsEndWhereTheSystemTakesNothing) {
+  fake_os::refuse_if(
+      [](const fake_os::Request& request) { return request.call == fake_os::Call::discard; });
+  leave_dirty(3);
+  errno = 7;
+  EXPECT_LE(housekeep_until_none_is_due(0), 1000U);
+  EXPECT_EQ(errno, 7);
+}
+
+TS_ENGINE_TEST(Housekeeping, AStepDoesNotWaitForAnother) {
+  leave_dirty(3);
+  const Guard guard{engine::housekeeping_lock};
+  EXPECT_EQ(housekeep(), 200);
+}
+
+TS_ENGINE_TEST(Housekeeping, AStepLeavesTheProcessToAHousekeeper) {
+  leave_dirty(3);
+  page_heap.expect_housekeeper();
+  EXPECT_EQ(housekeep_until_none_is_due(0), 0U);
+}
+
+TS_ENGINE_TEST(Housekeeping, AStepRetiresWhatRemoteFreesEmptied) {
+  ThreadHeap& owner = make_heap();
+  ThreadHeap& other = make_heap();
+  std::vector<void*> blocks;
+  for (int i = 0; i < 1000; ++i) blocks.push_back(allocate(owner, 1000));
+  for (void* const block : blocks) release(other, block);
+  {
+    const As as{other};
+    engine::flush_batches(other);
+  }
+  const unsigned size_class = engine::class_for(1000);
+  ASSERT_GT(owner.slabs[size_class], 10U);
+  fake_os::set_clock(begin_ms);
+  housekeep();
+  EXPECT_LT(owner.slabs[size_class], 3U);
 }
 
 }  // namespace

@@ -348,6 +348,38 @@ TS_ENGINE_TEST(Reclaim, SlabsWithBlocksInUseGoBackOntoTheStack) {
   EXPECT_EQ(heaps.owner.slabs[size_class], 0U);
 }
 
+TS_ENGINE_TEST(Reclaim, OfAllHeapsTakesTheEmptySlabsThatTheyKeep) {
+  ThreadHeap& heap = make_heap();
+  const auto keep_empty = [&heap](std::size_t size) {
+    release(heap, allocate(heap, size));
+    flush_bin_of(heap, engine::class_for(size));
+    return heap.slabs[engine::class_for(size)];
+  };
+  EXPECT_EQ(keep_empty(bytes), 1U);
+  EXPECT_EQ(keep_empty(16), 1U);
+  void* const p = allocate(heap, 100);
+  engine::reclaim(heap);
+  EXPECT_EQ(heap.slabs[size_class], 1U) << "it goes with those that others emptied";
+  {
+    const HeapHold hold{heap};
+    EXPECT_FALSE(engine::reclaim_all());
+  }
+  EXPECT_TRUE(engine::reclaim_all());
+  EXPECT_EQ(heap.slabs[size_class], 0U);
+  EXPECT_EQ(heap.slabs[engine::class_for(16)], 0U);
+  EXPECT_EQ(heap.slabs[engine::class_for(100)], 1U) << "a block of it is in use";
+  EXPECT_FALSE(engine::reclaim_all());
+  expect_sound();
+  release(heap, p);
+  EXPECT_EQ(keep_empty(bytes), 1U);
+  // A block that is freed twice is pending, though none is used.
+  Span& slab = *heap.partial[size_class];
+  void* const freed = slab.free_list;
+  release_at_once(freed);
+  EXPECT_FALSE(engine::reclaim_all());
+  EXPECT_EQ(heap.slabs[size_class], 1U);
+}
+
 TS_ENGINE_TEST(Reclaim, NumbersThatDoNotFitAreLeftToTheOwner) {
   Blocked heaps{3};
   heaps.free_all();

@@ -374,6 +374,26 @@ TS_ENGINE_TEST(Tending, WithFewLowSlabsClosesNoBins) {
 }
 
 // A program of some small blocks now and then comes by, until the work is done.
+TS_ENGINE_TEST(Tending, BeforeAWaitSaysWhenItHasToBeDoneAgain) {
+  if (!has_short_pages()) return;
+  Filled filled{engine::class_for(848), 2 * engine::min_low_pages};
+  const auto tend_before_wait_at = [&](std::uint64_t milliseconds) {
+    fake_os::set_clock(milliseconds);
+    const engine::HeapHold hold{filled.heap};
+    return engine::tend_before_wait(filled.heap);
+  };
+  EXPECT_EQ(tend_before_wait_at(1000), -1) << "nothing is low";
+  filled.free_unless([](std::uint32_t number) { return number == 7; });
+  const std::size_t before = fake_os::discarded_bytes();
+  EXPECT_EQ(tend_before_wait_at(1100), 100) << "frees began a round";
+  EXPECT_EQ(tend_before_wait_at(1150), 50);
+  EXPECT_EQ(discarded_since(before), 0U);
+  EXPECT_EQ(tend_before_wait_at(1200), 200);
+  EXPECT_EQ(tend_before_wait_at(1400), -1);
+  EXPECT_GT(discarded_since(before), engine::min_low_pages * page_bytes);
+  EXPECT_TRUE(filled.are_whole());
+}
+
 TS_ENGINE_TEST(Tending, AHeartbeatComesByThroughClosedBins) {
   if (!has_short_pages()) return;
   const unsigned c = engine::class_for(848);

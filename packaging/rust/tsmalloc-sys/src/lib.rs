@@ -72,6 +72,10 @@ unsafe extern "C" {
     /// back.
     pub safe fn ts_trim(keep_bytes: usize) -> c_int;
 
+    /// A step of housekeeping, for a program that waits for events. The next one is due in so many
+    /// milliseconds; -1 if none is until the program frees more.
+    pub safe fn ts_housekeep() -> c_int;
+
     /// The library's version: 10203 is 1.2.3.
     pub safe fn ts_version() -> c_int;
 }

@@ -39,6 +39,7 @@ fn each_function_does_its_part() {
     assert_eq!(ts_good_size(100, 3), 0);
     assert!(ts_version() > 0);
     ts_trim(0);
+    assert!((-1..=200).contains(&ts_housekeep()));
 }
 
 /// Without `override` libc keeps its malloc, whose block of 33 bytes has 40 usable ones. With it, the

@@ -3,6 +3,7 @@
 use alloc::boxed::Box;
 use core::alloc::Layout;
 use core::ptr;
+use core::time::Duration;
 
 use tsmalloc_sys as sys;
 
@@ -32,6 +33,13 @@ pub fn good_size(layout: Layout) -> usize {
 /// back.
 pub fn trim(keep_bytes: usize) -> bool {
     sys::ts_trim(keep_bytes) != 0
+}
+
+/// A step of housekeeping, for a program that waits for events: memory that stays idle goes back
+/// although the program neither allocates nor frees. Returns in how long the next step is due;
+/// `None` if none is until the program frees more.
+pub fn housekeep() -> Option<Duration> {
+    u64::try_from(sys::ts_housekeep()).ok().map(Duration::from_millis)
 }
 
 /// The version of the library: 10203 is 1.2.3.

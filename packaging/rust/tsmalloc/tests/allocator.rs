@@ -337,6 +337,19 @@ fn the_extension_answers() {
 
 #[cfg(feature = "extension")]
 #[test]
+fn housekeeping_comes_to_an_end() {
+    let blocks: Vec<Block> = (0..64).map(|_| Block::new(MIB, 8)).collect();
+    blocks.into_iter().for_each(Block::free);
+    let mut pauses = 0;
+    while let Some(pause) = tsmalloc::housekeep() {
+        pauses += 1;
+        assert!(pauses < 10_000, "housekeeping has no end");
+        std::thread::sleep(pause);
+    }
+}
+
+#[cfg(feature = "extension")]
+#[test]
 fn the_version_is_that_of_the_package() {
     let number = |text: &str| text.parse::<u32>().unwrap();
     let of_package = number(env!("CARGO_PKG_VERSION_MAJOR")) * 10_000
