@@ -260,6 +260,38 @@ static void a_sawtooth(void) {
   expect_memory(none, goal(0.1));
 }
 
+// Requests of 20 MB, and nothing between them.
+static void a_server_between_requests(void) {
+  enum { requests = 100, first = 10, most = 20000 };
+  void** const blocks = table(most, sizeof *blocks);
+  uint64_t state = 9;
+  have_two_threads();
+  begin();
+  size_t faults = 0;
+  size_t used = 0;
+  for (int request = 0; request < requests; ++request) {
+    const size_t before = minor_faults();
+    size_t count = 0;
+    size_t bytes = 0;
+    while (bytes < 20 * mb) {
+      const size_t each = between(&state, 16, 1 << between(&state, 5, 15));
+      REQUIRE(count < most, "too many blocks");
+      blocks[count++] = take(each);
+      bytes += each;
+    }
+    for (size_t i = 0; i < count; ++i) drop(blocks[i]);
+    if (request >= first) {
+      faults += minor_faults() - before;
+      used += bytes;
+    }
+    idle(20);
+  }
+  expect_at_most("what is faulted in anew by what a request uses",
+                 (double)(faults * page) / (double)used, goal(0.25));
+  idle(settle);
+  expect_at_most("MB that stay", (double)resident() / mb, goal(12));
+}
+
 static void one_in_200_stays_with(unsigned beats) {
   enum { count = 400 * mb / 160 };
   void** const blocks = table(count, sizeof *blocks);
@@ -398,7 +430,7 @@ static void request_bodies(void) {
   for (size_t i = 0; i < body_threads; ++i) start(1, serve_bodies, requests + i * bodies_at_a_time);
   await_done(body_threads);
   heartbeat(settle);
-  expect_memory((Bound){1.5, 1.8}, (Bound){0.12, 0.35});
+  expect_memory((Bound){1.5, 1.8}, (Bound){0.12, 0.2});
 }
 
 // Blocks on their way from the threads that allocate them to those that free them.
@@ -784,6 +816,7 @@ static void sizes_change_and_some_stay(void) { change_sizes(20, (Bound){1.5, 2.6
 static const Check checks[] = {
     {"after a mixed burst 5 % stays", a_mixed_burst},
     {"a sawtooth keeps a quarter of its faults and 10 %", a_sawtooth},
+    {"a server that is called each 20 ms keeps its pages", a_server_between_requests},
     {"where one block in 200 stays 25 % stays", one_in_200_stays},
     {"where one block in 200 stays 25 % stays, with more calls",
      one_in_200_stays_in_a_busy_program},
