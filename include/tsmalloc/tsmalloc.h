@@ -100,10 +100,10 @@ TSMALLOC_FUNCTION_(int, ts_trim, (size_t keep_bytes));
  * it is -1, no step is due until the program frees more.
  * A step gives back what the calling thread's slabs keep idle. Where the library has no thread of
  * its own for it (TSMALLOC_BACKGROUND), it also gives back a slice of what the process keeps idle.
- * -1 in the hardened library and in the teaching heaps, which keep nothing for later.
+ * -1 in the hardened library and in the teaching heaps, which have no such work.
  * Without tsmalloc: -1.
- * Not for signal handlers. Cost: two locks and a look at the clock; if there is work to do, about a
- * millisecond of it. */
+ * Not for signal handlers. Cost: two locks and a look at the clock; if there is work to do, some
+ * milliseconds of it. */
 TSMALLOC_FUNCTION_(int, ts_housekeep, (void));
 
 /* 1 if a library of tsmalloc is in the process, else 0. (Another malloc may precede it there and

@@ -83,6 +83,7 @@ class Engine {
   // from all other heaps, and purges free memory but about `keep_bytes`; false if nothing went
   // back.
   bool trim(std::size_t keep_bytes) noexcept;
+  // A step of housekeeping.h, in the calling thread.
   int housekeep() noexcept { return engine::housekeep(); }
   // Whether the whole engine is without a fault (invariants.h). No other thread may be in it.
   bool is_valid() noexcept {

@@ -1,7 +1,7 @@
 // The rules of the C library's malloc family, over any heap: sizes and products that overflow,
 // errno, null pointers, realloc to zero, legal alignments. Written once for every heap, as the
-// glibc manual and man-pages have it (glibc from 2.38 on, where they leave a choice). It refuses to know how
-// a heap finds memory; c_symbols.inc has the names.
+// glibc manual and man-pages have it (glibc from 2.38 on, where they leave a choice). It refuses to
+// know how a heap finds memory; c_symbols.inc has the names.
 //
 //   malloc, memalign, ... -> allocate (errno) -> try_allocate (limits) -> heap.allocate
 //   operator new                              -> try_allocate

@@ -373,7 +373,6 @@ TS_ENGINE_TEST(Tending, WithFewLowSlabsClosesNoBins) {
   EXPECT_EQ(filled.heap.round, 0U);
 }
 
-// A program of some small blocks now and then comes by, until the work is done.
 TS_ENGINE_TEST(Tending, BeforeAWaitSaysWhenItHasToBeDoneAgain) {
   if (!has_short_pages()) return;
   Filled filled{engine::class_for(848), 2 * engine::min_low_pages};
@@ -394,6 +393,7 @@ TS_ENGINE_TEST(Tending, BeforeAWaitSaysWhenItHasToBeDoneAgain) {
   EXPECT_TRUE(filled.are_whole());
 }
 
+// A program of some small blocks now and then comes by, until the work is done.
 TS_ENGINE_TEST(Tending, AHeartbeatComesByThroughClosedBins) {
   if (!has_short_pages()) return;
   const unsigned c = engine::class_for(848);
