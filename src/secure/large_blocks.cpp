@@ -45,7 +45,7 @@ bool LargeBlocks::reserve(std::size_t bytes, std::size_t alignment, std::size_t 
   rear = rear * page_bytes() + align_up(room, page_bytes());
   const std::size_t unaligned = alignment > page_bytes() ? alignment : 0;
   const std::size_t reserved = front + pages + rear + unaligned;
-  void* const begin = os::reserve(reserved);
+  void* const begin = reserve_elsewhere(reserved);
   if (begin == nullptr) {
     const Guard guard{lock_};
     table_.break_promise();

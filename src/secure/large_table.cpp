@@ -17,7 +17,7 @@ std::size_t table_bytes(std::size_t capacity) noexcept {
 // A table between two inaccessible pages; null if the system refuses.
 LargeBlock* map_table(std::size_t capacity) noexcept {
   const std::size_t bytes = table_bytes(capacity);
-  auto* const reserved = static_cast<std::byte*>(os::reserve(bytes + 2 * page_bytes()));
+  auto* const reserved = static_cast<std::byte*>(reserve_elsewhere(bytes + 2 * page_bytes()));
   if (reserved == nullptr) return nullptr;
   if (os::commit(reserved + page_bytes(), bytes))
     return reinterpret_cast<LargeBlock*>(reserved + page_bytes());

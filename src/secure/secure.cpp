@@ -142,6 +142,9 @@ void* Secure::allocate(std::size_t bytes, std::size_t alignment) noexcept {
   if (block == nullptr) [[unlikely]] {
     make_room();
     block = try_allocate(size_class, bytes, alignment);
+    // The program may have a mapping where the next slab belongs.
+    if (block == nullptr && size_class != no_class)
+      block = roots.state->large.allocate(bytes, alignment);
     if (block == nullptr) return out_of_memory();
   }
   errno = kept;

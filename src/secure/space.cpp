@@ -79,6 +79,13 @@ bool place_reserved() noexcept {
   return false;
 }
 
+// Whether a range has no address of state, tables and regions. (What is reserved is mapped, and the
+// system gives none of it to others.)
+bool is_elsewhere(std::uintptr_t begin, std::size_t bytes) noexcept {
+  const std::uintptr_t end = region_begin(roots.arenas * regions_per_arena);
+  return roots.is_reserved || begin >= end || begin + bytes <= address_of(roots.state);
+}
+
 }  // namespace
 
 bool open_space() noexcept {
@@ -101,6 +108,24 @@ bool take_pages(std::uintptr_t begin, std::size_t bytes) noexcept {
 bool give_pages(std::uintptr_t begin, std::size_t bytes) noexcept {
   auto* const at = reinterpret_cast<void*>(begin);
   return roots.is_reserved ? os::withdraw(at, bytes) : os::unmap(at, bytes);
+}
+
+// The system goes downwards from the stack, and comes to the regions when all above them is taken.
+// Below them, a place is as good as any other.
+void* reserve_elsewhere(std::size_t bytes) noexcept {
+  void* const found = os::reserve(bytes);
+  if (found == nullptr || is_elsewhere(address_of(found), bytes)) return found;
+  os::unmap(found, bytes);
+  constexpr std::uintptr_t lowest = std::uintptr_t{1} << 40;  // above programs and their break
+  const std::uintptr_t most = address_of(roots.state);
+  if (bytes >= most - lowest) return nullptr;
+  Random random{};
+  for (unsigned attempt = 0; attempt < 8; ++attempt) {
+    const std::uintptr_t offset = random.next_64() % (most - lowest - bytes);
+    auto* const begin = reinterpret_cast<void*>(lowest + offset / page_bytes() * page_bytes());
+    if (os::reserve_at(begin, bytes)) return begin;
+  }
+  return nullptr;
 }
 
 }  // namespace ts::secure

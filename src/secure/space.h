@@ -85,4 +85,9 @@ inline unsigned region_of(const void* p) noexcept {
 bool take_pages(std::uintptr_t begin, std::size_t bytes) noexcept;
 bool give_pages(std::uintptr_t begin, std::size_t bytes) noexcept;
 
+// Inaccessible addresses for what is no slab and no table, whole pages. They have none in common
+// with state, tables and regions, also where those are not mapped: an address in a region is a
+// slot's or nobody's. Null if the system refuses.
+void* reserve_elsewhere(std::size_t bytes) noexcept;
+
 }  // namespace ts::secure

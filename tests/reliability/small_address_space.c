@@ -169,6 +169,41 @@ static void many_threads_in_little(void) {
   start_threads(300, 64 << 10);
 }
 
+// Each keeps some blocks of a gigabyte to 64 terabytes, as far as they are to be had, and small ones.
+static void* ask_for_absurd_sizes(void* seed) {
+  enum { kept = 8, rounds = 300 };
+  uint64_t random = (uint64_t)(uintptr_t)seed;
+  char* large[kept] = {NULL};
+  char* small[kept] = {NULL};
+  for (size_t i = 0; i < rounds; ++i) {
+    const size_t at = i % kept;
+    free(large[at]);
+    random = random * 6364136223846793005u + 1442695040888963407u;
+    large[at] = malloc(opaque((size_t)1 << (30 + (random >> 33) % 17)));
+    if (large[at] != NULL) large[at][0] = 1;
+    if (small[at] != NULL)
+      EXPECT(first_damage(small[at], 100, at) == 100, "a small block was overwritten");
+    free(small[at]);
+    small[at] = malloc(100);
+    EXPECT(small[at] != NULL, "100 bytes cannot be had");
+    if (small[at] != NULL) fill(small[at], 100, at);
+  }
+  for (size_t at = 0; at < kept; ++at) {
+    free(large[at]);
+    free(small[at]);
+  }
+  return NULL;
+}
+
+static void absurd_sizes_end_nothing(void) {
+  pthread_t thread[4];
+  for (size_t i = 0; i < COUNT_OF(thread); ++i) {
+    const int error = pthread_create(&thread[i], NULL, ask_for_absurd_sizes, (void*)(i + 1));
+    REQUIRE(error == 0, "pthread_create: %s", strerror(error));
+  }
+  for (size_t i = 0; i < COUNT_OF(thread); ++i) pthread_join(thread[i], NULL);
+}
+
 static int compare_longs(const void* a, const void* b) {
   const long x = *(const long*)a;
   const long y = *(const long*)b;
@@ -235,6 +270,7 @@ static const Check checks[] = {
     {"requests that fail use up no limit on address space", failures_take_no_addresses},
     {"requests that fail use up no limit on data", failures_take_no_data},
     {"300 threads in 80 MB", many_threads_in_little},
+    {"threads that ask for absurd sizes until addresses run out go on", absurd_sizes_end_nothing},
     {"a program that hardly allocates holds at most 300 KiB more", tiny_programs_stay_tiny},
     {"a program that hardly allocates has little address space", little_address_space_is_taken},
 };

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <fstream>
 #include <map>
 #include <memory>
@@ -10,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "os/os.h"
 #include "secure/large_block.h"
 #include "secure/large_table.h"
 #include "secure/quarantine.h"
@@ -236,6 +238,72 @@ TEST(SecureHeap, NeedsFewMappingsForManyBlocks) {
   EXPECT_TRUE(heap.is_valid());
   for (void* const block : blocks) heap.release(block);
   EXPECT_TRUE(heap.is_valid());
+}
+
+// Runs in a child of its own, since it takes addresses of the whole process.
+template <class Body>
+void in_child(Body body) {
+  EXPECT_EXIT(
+      {
+        body();
+        std::_Exit(::testing::Test::HasFailure() ? 1 : 0);
+      },
+      ::testing::ExitedWithCode(0), "");
+}
+
+// Takes all addresses from one on, and leaves gaps of less than 64 KiB.
+void take_addresses_above(std::uintptr_t lowest) {
+  for (std::size_t bytes = std::size_t{1} << 46; bytes >= std::size_t{64} << 10;) {
+    void* const begin = os::reserve(bytes);
+    if (begin != nullptr && address_of(begin) >= lowest) continue;
+    if (begin != nullptr) os::unmap(begin, bytes);
+    bytes /= 2;
+  }
+}
+
+// The system's next place is in a region then.
+TEST(SecureHeap, LargeBlocksLieOutsideOfTheRegions) {
+  Secure heap;
+  heap.release(heap.allocate(100, 16));
+  if (roots.is_reserved) GTEST_SKIP() << "the regions are mapped as a whole";
+  in_child([&] {
+    const std::uintptr_t end = region_begin(roots.arenas * regions_per_arena);
+    take_addresses_above(end);
+    std::vector<void*> blocks;
+    for (const std::size_t bytes : {300'000UL, 10'000'000UL, 1UL << 30, 1UL << 36}) {
+      for (int i = 0; i < 40; ++i) {
+        void* const block = heap.allocate(bytes, i % 2 == 0 ? 16 : 1 << 20);
+        ASSERT_NE(block, nullptr);
+        EXPECT_TRUE(address_of(block) >= end || address_of(block) + bytes < roots.tables);
+        blocks.push_back(block);
+      }
+    }
+    EXPECT_EQ(heap.allocate(std::size_t{1} << 46, 16), nullptr);
+    for (void* const block : blocks) heap.release(block);
+    EXPECT_TRUE(heap.is_valid());
+  });
+}
+
+// A mapping of the program's takes a slab's place from it, and no memory from the program.
+TEST(SecureHeap, GoesOnWhereARegionIsTaken) {
+  Secure heap;
+  constexpr std::size_t bytes = 3000;
+  void* const first = heap.allocate(bytes, 16);
+  if (roots.is_reserved) GTEST_SKIP() << "the regions are mapped as a whole";
+  in_child([&] {
+    const std::uintptr_t behind = align_up(address_of(first), page_bytes()) + (128U << 10);
+    ASSERT_TRUE(os::reserve_at(reinterpret_cast<void*>(behind), std::size_t{1} << 30));
+    std::vector<void*> blocks{first};
+    for (int i = 0; i < 300; ++i) {
+      void* const block = heap.allocate(bytes, 16);
+      ASSERT_NE(block, nullptr);
+      std::memset(block, i, bytes);
+      blocks.push_back(block);
+    }
+    EXPECT_TRUE(heap.is_valid());
+    for (void* const block : blocks) heap.release(block);
+    EXPECT_TRUE(heap.is_valid());
+  });
 }
 
 }  // namespace
