@@ -21,7 +21,8 @@ enum class LargeState : std::uint8_t {
   used,
   leaving,  // freed, or about to move: one thread takes its pages away, without the lock
   waiting,  // in the quarantine: addresses without memory
-  stuck,    // the same, out of the quarantine: the system refused to take them back
+  idle,     // the same, out of the quarantine: for a new block
+  stuck,    // out of both: the system refused to take it back
 };
 
 // Invariants:

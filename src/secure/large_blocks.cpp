@@ -31,6 +31,8 @@ bool LargeBlocks::reserve(std::size_t bytes, std::size_t alignment, std::size_t 
   const std::size_t spread = pages / page_bytes() / 8;
   std::size_t front = 1;
   std::size_t rear = 1;
+  const std::size_t unaligned = alignment > page_bytes() ? alignment : 0;
+  bool is_reused = false;
   block = {};
   {
     const Guard guard{lock_};
@@ -39,20 +41,20 @@ bool LargeBlocks::reserve(std::size_t bytes, std::size_t alignment, std::size_t 
         static_cast<std::uint32_t>(spread >= max_guard_pages ? max_guard_pages : spread + 1);
     front += random_.below(most);
     rear += random_.below(most);
+    front *= page_bytes();
+    rear = rear * page_bytes() + align_up(room, page_bytes());
+    is_reused = unaligned == 0 && take_idle(front + pages + rear, block);
     block.canary = random_.next_64() & canary_mask;
   }
-  front *= page_bytes();
-  rear = rear * page_bytes() + align_up(room, page_bytes());
-  const std::size_t unaligned = alignment > page_bytes() ? alignment : 0;
-  const std::size_t reserved = front + pages + rear + unaligned;
-  void* const begin = reserve_elsewhere(reserved);
-  if (begin == nullptr) {
+  if (!is_reused) {
+    block.reserved_bytes = front + pages + rear + unaligned;
+    block.reserved_begin = address_of(reserve_elsewhere(block.reserved_bytes));
+  }
+  if (block.reserved_begin == 0) {
     const Guard guard{lock_};
     table_.break_promise();
     return false;
   }
-  block.reserved_begin = address_of(begin);
-  block.reserved_bytes = reserved;
   block.begin = align_up(block.reserved_begin + front, unaligned != 0 ? unaligned : page_bytes());
   block.bytes = usable;
   block.asked = bytes;
@@ -107,6 +109,7 @@ Finding LargeBlocks::look_at(const void* p, Sizes& sizes) noexcept {
 }
 
 Finding LargeBlocks::release(const void* p, bool ignores_canary) noexcept {
+  LargeBlock left;
   {
     const Guard guard{lock_};
     Finding finding = Finding::sound;
@@ -114,8 +117,9 @@ Finding LargeBlocks::release(const void* p, bool ignores_canary) noexcept {
     if (finding != Finding::sound && !(finding == Finding::overflow && ignores_canary))
       return finding;
     block->state = LargeState::leaving;
+    left = *block;
   }
-  put_away(address_of(p));
+  put_away(left);
   return Finding::sound;
 }
 

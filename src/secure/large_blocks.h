@@ -1,10 +1,11 @@
 // Blocks that are too large for a slab: each in a mapping of its own, between inaccessible ranges
-// of random length. A freed block loses its memory at once. Its addresses stay inaccessible, in a
-// quarantine, until the system gets them back.
+// of random length. A freed block loses its memory at once. Its addresses stay inaccessible: in a
+// quarantine, then idle, until a new block or the system gets them.
 //
-//   allocate -> reserve -> memory -> table
-//   release  -> leaving -> put_away: memory goes -> quarantine -> evict -> the system
+//   allocate -> reserve: an idle range, or a new one -> memory -> table
+//   release  -> leaving -> put_away: memory goes -> quarantine -> evict -> idle, or the system
 //
+// A range that is used again saves two calls of the system of four: its mapping and its unmapping.
 // One lock for the table and the quarantine. Long calls of the system are made without it, for a
 // block in state leaving, which no other thread touches. Files: large_blocks.cpp,
 // large_quarantine.cpp, large_resize.cpp, large_inspect.cpp, large_invariants.cpp.
@@ -26,6 +27,8 @@ namespace ts::secure {
 //   blocks      those of large_block.h; no two blocks have a reserved address in common
 //   quarantine  waiting_ has each block in state waiting once, waiting_count_ of them with
 //               waiting_bytes_ reserved bytes
+//   idle        idle_ has each block in state idle once, with its reserved bytes; none of those is
+//               accessible
 // and at rest, but in the child of a fork that cut a call off: no block is leaving, and no promise
 // of a place is open.
 class LargeBlocks {
@@ -52,7 +55,7 @@ class LargeBlocks {
   // To other addresses, by moving the pages; null, with nothing changed, if copying is better.
   std::byte* move(const void* p, std::size_t bytes) noexcept;
 
-  // Gives all addresses of the quarantine back to the system.
+  // Gives all addresses of the quarantine, and the idle ones, back to the system.
   void end_quarantine() noexcept;
   // Tries again to give back what the system refused; true if it took something.
   bool give_back_stuck() noexcept;
@@ -70,14 +73,23 @@ class LargeBlocks {
 
  private:
   static constexpr unsigned max_waiting_blocks = 64;
+  static constexpr unsigned max_idle_blocks = 16;
+  struct IdleRange {
+    std::uintptr_t begin;  // of the block that it was
+    std::size_t bytes;
+  };
 
   bool reserve(std::size_t bytes, std::size_t alignment, std::size_t room,
                LargeBlock& block) noexcept;
   LargeBlock* find_used(const void* p, Finding& finding) noexcept TS_REQUIRES(lock_);
-  void put_away(std::uintptr_t begin) noexcept;
+  void put_away(const LargeBlock& block) noexcept;
   void evict(unsigned index) noexcept TS_REQUIRES(lock_);
+  bool take_idle(std::size_t bytes, LargeBlock& block) noexcept TS_REQUIRES(lock_);
+  void give_back_idle(unsigned index) noexcept TS_REQUIRES(lock_);
+  void give_back(std::uintptr_t begin) noexcept TS_REQUIRES(lock_);
 
   Fault find_overlap(const LargeBlock& block) noexcept TS_REQUIRES(lock_);
+  Fault find_idle_fault() noexcept TS_REQUIRES(lock_);
   Fault find_table_fault() noexcept TS_REQUIRES(lock_);
   // `changed`: the block that the path added or changed, if it is still in the table.
   void check_slow_path(std::uintptr_t changed) noexcept TS_REQUIRES(lock_);
@@ -88,6 +100,8 @@ class LargeBlocks {
   std::uintptr_t waiting_[max_waiting_blocks] TS_GUARDED_BY(lock_);
   unsigned waiting_count_ TS_GUARDED_BY(lock_);
   std::size_t waiting_bytes_ TS_GUARDED_BY(lock_);
+  IdleRange idle_[max_idle_blocks] TS_GUARDED_BY(lock_);
+  unsigned idle_count_ TS_GUARDED_BY(lock_);
   std::size_t maps_ TS_GUARDED_BY(lock_);
 };
 

@@ -16,6 +16,23 @@ Fault LargeBlocks::find_overlap(const LargeBlock& block) noexcept {
   return fault;
 }
 
+Fault LargeBlocks::find_idle_fault() noexcept {
+  unsigned idle = 0;
+  table_.for_each([&](const LargeBlock& block) { idle += block.state == LargeState::idle ? 1 : 0; });
+  if (idle_count_ > max_idle_blocks || idle != idle_count_)
+    return {"each idle large block is listed", this};
+  for (unsigned i = 0; i < idle_count_; ++i) {
+    const LargeBlock* const block = table_.find(idle_[i].begin);
+    if (block == nullptr || block->state != LargeState::idle ||
+        block->reserved_bytes != idle_[i].bytes)
+      return {"a listed idle range is that of an idle large block", block};
+    for (unsigned j = 0; j < i; ++j) {
+      if (idle_[i].begin == idle_[j].begin) return {"an idle large block is listed once", block};
+    }
+  }
+  return {};
+}
+
 // All but overlaps, which only a block that is added can bring.
 Fault LargeBlocks::find_table_fault() noexcept {
   if (const Fault fault = table_.find_fault()) return fault;
@@ -39,7 +56,7 @@ Fault LargeBlocks::find_table_fault() noexcept {
     }
   }
   if (bytes != waiting_bytes_) return {"waiting_bytes sums the waiting large blocks", this};
-  return {};
+  return find_idle_fault();
 }
 
 Fault LargeBlocks::find_fault(bool is_at_rest) noexcept {

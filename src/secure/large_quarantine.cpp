@@ -1,4 +1,4 @@
-// How large blocks leave: without memory, into the quarantine, back to the system.
+// How large blocks leave: without memory, into the quarantine, to new blocks or back to the system.
 #include "base/check.h"
 #include "os/bad_access.h"
 #include "os/os.h"
@@ -11,46 +11,79 @@ namespace {
 // Addresses that wait in the quarantine, unless a single block has more.
 constexpr std::size_t max_waiting_bytes = std::size_t{256} << 20;
 
+// The longest range that is kept for a new block. Filling a longer one takes so many calls and
+// faults that two calls more are nothing.
+constexpr std::size_t max_idle_bytes = std::size_t{4} << 20;
+
 }  // namespace
 
 // Takes the memory of a block that is leaving, and puts the block into the quarantine. Others leave
 // that for it, if it is full.
-void LargeBlocks::put_away(std::uintptr_t begin) noexcept {
-  LargeBlock block;
-  {
-    const Guard guard{lock_};
-    block = *table_.find(begin);
-  }
+void LargeBlocks::put_away(const LargeBlock& block) noexcept {
   // As one mapping again, with what is around it.
   const bool is_withdrawn = os::withdraw(memory_of(block), pages_of(block));
   if (!is_withdrawn) os::discard(memory_of(block), pages_of(block));  // it is zero, at least
   const Guard guard{lock_};
-  LargeBlock& now = *table_.find(begin);
+  LargeBlock& now = *table_.find(block.begin);
   check(now.state == LargeState::leaving, "a block that is put away is leaving", &now);
   // Without a quarantine, then. (Under the lock: the thread that gets these addresses next enters
   // them into the table after this.)
-  if (!is_withdrawn &&
-      os::unmap(reinterpret_cast<void*>(block.reserved_begin), block.reserved_bytes))
-    return table_.erase(now);
+  if (!is_withdrawn) return give_back(block.begin);
   now.state = LargeState::waiting;
   while (waiting_count_ == max_waiting_blocks ||
          (waiting_count_ != 0 && waiting_bytes_ + block.reserved_bytes > max_waiting_bytes))
     evict(random_.below(waiting_count_));
-  waiting_[waiting_count_++] = begin;
+  waiting_[waiting_count_++] = block.begin;
   waiting_bytes_ += block.reserved_bytes;
-  if constexpr (debug_level >= 2) check_slow_path(begin);
+  if constexpr (debug_level >= 2) check_slow_path(block.begin);
 }
 
-// Gives the addresses of a waiting block back to the system.
+// A waiting block leaves the quarantine, and its range is idle, in the place of another one; or the
+// system gets it, if it is long.
 void LargeBlocks::evict(unsigned index) noexcept {
   check(index < waiting_count_, "a block that leaves the quarantine is in it");
-  LargeBlock& block = *table_.find(waiting_[index]);
+  const std::uintptr_t begin = waiting_[index];
+  const LargeBlock& block = *table_.find(begin);
+  const std::size_t bytes = block.reserved_bytes;
   check(block.state == LargeState::waiting, "a block that leaves the quarantine was waiting",
         &block);
   waiting_[index] = waiting_[--waiting_count_];
-  waiting_bytes_ -= block.reserved_bytes;
-  // The system may refuse: a range in the middle of one mapping leaves two, of which a process has
-  // a limited number.
+  waiting_bytes_ -= bytes;
+  if (bytes > max_idle_bytes) return give_back(begin);
+  if (idle_count_ == max_idle_blocks) give_back_idle(random_.below(idle_count_));
+  table_.find(begin)->state = LargeState::idle;
+  idle_[idle_count_++] = {begin, bytes};
+}
+
+// The shortest idle range of so many bytes, and of less than twice as many: for a block that is in
+// no table yet.
+bool LargeBlocks::take_idle(std::size_t bytes, LargeBlock& block) noexcept {
+  unsigned best = max_idle_blocks;
+  for (unsigned i = 0; i < idle_count_; ++i) {
+    if (idle_[i].bytes >= bytes && idle_[i].bytes < 2 * bytes &&
+        (best == max_idle_blocks || idle_[i].bytes < idle_[best].bytes))
+      best = i;
+  }
+  if (best == max_idle_blocks) return false;
+  LargeBlock& found = *table_.find(idle_[best].begin);
+  check(found.state == LargeState::idle, "a range that is used again was idle", &found);
+  block.reserved_begin = found.reserved_begin;
+  block.reserved_bytes = found.reserved_bytes;
+  table_.erase(found);
+  idle_[best] = idle_[--idle_count_];
+  return true;
+}
+
+void LargeBlocks::give_back_idle(unsigned index) noexcept {
+  const std::uintptr_t begin = idle_[index].begin;
+  idle_[index] = idle_[--idle_count_];
+  give_back(begin);
+}
+
+// Gives all addresses of a block back to the system, which may refuse: a range in the middle of one
+// mapping leaves two, of which a process has a limited number.
+void LargeBlocks::give_back(std::uintptr_t begin) noexcept {
+  LargeBlock& block = *table_.find(begin);
   block.state = LargeState::stuck;
   if (os::unmap(reinterpret_cast<void*>(block.reserved_begin), block.reserved_bytes))
     table_.erase(block);
@@ -59,6 +92,7 @@ void LargeBlocks::evict(unsigned index) noexcept {
 void LargeBlocks::end_quarantine() noexcept {
   const Guard guard{lock_};
   while (waiting_count_ != 0) evict(waiting_count_ - 1);
+  while (idle_count_ != 0) give_back_idle(idle_count_ - 1);
 }
 
 bool LargeBlocks::give_back_stuck() noexcept {

@@ -80,7 +80,7 @@ std::byte* LargeBlocks::move(const void* p, std::size_t bytes) noexcept {
     ++maps_;
     if constexpr (debug_level >= 2) check_slow_path(moved.begin);
   }
-  put_away(old.begin);
+  put_away(old);
   return memory_of(moved);
 }
 
