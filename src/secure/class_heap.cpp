@@ -103,10 +103,21 @@ bool ClassHeap::is_canary_intact(const Place& place) noexcept {
   return found == place.slab->canary;
 }
 
+// Whether the end of the slot before it is as it must be: a canary, or zero.
+bool ClassHeap::is_intact_before(const Place& place) noexcept {
+  if (!has_memory() || place.slot == 0) return true;
+  if (test(place.slab->used, place.slot - 1))
+    return is_canary_intact({place.slab, place.number, place.slot - 1});
+  std::uint64_t found = 0;
+  std::memcpy(&found, slot_at(place.number, place.slot) - canary_bytes, canary_bytes);
+  return found == 0;
+}
+
 Finding ClassHeap::look_at(const Place& place) noexcept {
   if (place.slab == nullptr) return Finding::no_beginning;
   if (!test(place.slab->used, place.slot)) return Finding::not_in_use;
-  return is_canary_intact(place) ? Finding::sound : Finding::overflow;
+  if (!is_canary_intact(place)) return Finding::overflow;
+  return is_intact_before(place) ? Finding::sound : Finding::underflow;
 }
 
 Finding ClassHeap::look_at(const void* p) noexcept {
@@ -174,11 +185,11 @@ ClassHeap::Allocation ClassHeap::allocate(unsigned number) noexcept {
   return {block, Refusal::none, is_written};
 }
 
-Finding ClassHeap::release(const void* p, bool ignores_canary) noexcept {
+Finding ClassHeap::release(const void* p, bool ignores_damage) noexcept {
   const Guard guard{lock_};
   const Place place = place_of(p);
   const Finding finding = look_at(place);
-  if (finding != Finding::sound && !(finding == Finding::overflow && ignores_canary)) [[unlikely]]
+  if (finding != Finding::sound && !(is_damage(finding) && ignores_damage)) [[unlikely]]
     return finding;
   Slab& slab = *place.slab;
   clear(slab.used, place.slot);

@@ -3,7 +3,7 @@
 // that is in use, and one for each that waits in the quarantine.
 //
 //   allocate -> slab_with_room -> random_slot -> canary (and the caller looks for writes)
-//   release  -> look_at (in use? canary?) -> zero -> quarantine -> settle -> given back, if empty
+//   release  -> look_at (in use? canaries?) -> zero -> quarantine -> settle -> given back, if empty
 //
 // One lock each, so threads wait for each other only in the same class of the same arena. A free
 // takes the lock of the heap that has the address, from every thread. Zero-filled memory is a valid
@@ -54,9 +54,9 @@ class alignas(cache_line_bytes) ClassHeap {
   // those, without the lock. `number` is the heap's own.
   Allocation allocate(unsigned number) noexcept;
 
-  // Takes a block back. A finding other than `sound` means that nothing was changed; but a damaged
-  // canary does not hinder if `ignores_canary`.
-  Finding release(const void* p, bool ignores_canary) noexcept;
+  // Takes a block back. A finding other than `sound` means that nothing was changed; but damage does
+  // not hinder if `ignores_damage`.
+  Finding release(const void* p, bool ignores_damage) noexcept;
   // Whether a block in use begins there.
   Finding look_at(const void* p) noexcept;
 
@@ -92,6 +92,7 @@ class alignas(cache_line_bytes) ClassHeap {
   Place place_of(const void* p) noexcept TS_REQUIRES(lock_);
   Finding look_at(const Place& place) noexcept TS_REQUIRES(lock_);
   bool is_canary_intact(const Place& place) noexcept TS_REQUIRES(lock_);
+  bool is_intact_before(const Place& place) noexcept TS_REQUIRES(lock_);
   Damage find_damage(std::uint32_t number) noexcept TS_REQUIRES(lock_);
 
   Refusal slab_with_room(std::uint32_t& number) noexcept TS_REQUIRES(lock_);

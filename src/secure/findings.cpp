@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <iterator>
 
 #include "os/bad_access.h"
 #include "os/error_line.h"
@@ -12,10 +13,13 @@ namespace ts::secure {
 namespace {
 
 // The normal library has no canaries, and so no such kinds (base/check.h has the others).
-constexpr char behind_the_end[] =
-    "): the bytes behind the end of this block were written to; blocks of ";
-constexpr char to_free_memory[] =
-    "): this free memory was written to, after its free or from a block beside it; blocks of ";
+constexpr Finding kinds[] = {Finding::overflow, Finding::underflow, Finding::write_after_free};
+// By their places in `kinds`, as all of them here.
+constexpr char damages[][112] = {
+    "): the bytes behind the end of this block were written to; blocks of ",
+    "): the bytes before this block were written to, through it or the block there; blocks of ",
+    "): this free memory was written to, after its free or from a block beside it; blocks of ",
+};
 
 // By FoundBy.
 constexpr char where_found[][28] = {
@@ -23,22 +27,20 @@ constexpr char where_found[][28] = {
 };
 
 // Relaxed: the first thread reports, and nothing else depends on it.
-constinit std::atomic<std::uint32_t> told_of_overflow{0};
-constinit std::atomic<std::uint32_t> told_of_write{0};
+constinit std::atomic<std::uint32_t> told[std::size(kinds)];
 
 // A report of damaged contents, the first of each kind or the last of the process.
-void report_damage(bool is_overflow, FoundBy found_by, const void* where,
+void report_damage(std::size_t kind, FoundBy found_by, const void* where,
                    std::size_t block_bytes) noexcept {
   const OnMisuse choice = current_options.on_misuse;
   const bool aborts = choice == OnMisuse::by_kind || choice == OnMisuse::abort;
   if (choice == OnMisuse::silent) return;
-  std::atomic<std::uint32_t>& told = is_overflow ? told_of_overflow : told_of_write;
-  if (told.exchange(1, std::memory_order_relaxed) != 0 && !aborts) return;
+  if (told[kind].exchange(1, std::memory_order_relaxed) != 0 && !aborts) return;
   const int kept = errno;
   os::ErrorLine line;
   line.text(where_found[static_cast<std::size_t>(found_by)]);
   line.address(where);
-  line.text(is_overflow ? behind_the_end : to_free_memory);
+  line.text(damages[kind]);
   line.number(block_bytes);
   line.text(aborts ? " bytes; aborting, TSMALLOC_ON_MISUSE=continue goes on"
                    : " bytes; going on, further ones are not reported (TSMALLOC_ON_MISUSE)");
@@ -66,8 +68,9 @@ Misuse kind_of(Finding finding) noexcept {
 void report(Finding finding, FoundBy found_by, const void* where,
             std::size_t block_bytes) noexcept {
   if (finding == Finding::sound) return;
-  if (finding == Finding::overflow || finding == Finding::write_after_free)
-    return report_damage(finding == Finding::overflow, found_by, where, block_bytes);
+  for (std::size_t kind = 0; kind < std::size(kinds); ++kind) {
+    if (kinds[kind] == finding) return report_damage(kind, found_by, where, block_bytes);
+  }
   // No kind is a warning only, as some are in the normal library. (Two threads that write here
   // write the same.)
   if (current_options.on_misuse == OnMisuse::by_kind) current_options.on_misuse = OnMisuse::abort;

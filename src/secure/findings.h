@@ -16,8 +16,14 @@ enum class Finding : std::uint8_t {
   not_in_use,       // a block that is free, or waits in the quarantine
   wrong_size,       // a sized free names another size
   overflow,         // a block in use, with a write behind its end
+  underflow,        // the same before its beginning: the end of the slot there is damaged
   write_after_free  // free memory that was written to
 };
+
+// Whether a block in use begins there, and the memory around it was written to.
+constexpr bool is_damage(Finding finding) noexcept {
+  return finding == Finding::overflow || finding == Finding::underflow;
+}
 
 // Reports a misuse, and returns if the program is to go on. The caller holds no lock.
 // `block_bytes` is 0 where nothing is known of it.

@@ -108,13 +108,13 @@ Finding LargeBlocks::look_at(const void* p, Sizes& sizes) noexcept {
   return finding;
 }
 
-Finding LargeBlocks::release(const void* p, bool ignores_canary) noexcept {
+Finding LargeBlocks::release(const void* p, bool ignores_damage) noexcept {
   LargeBlock left;
   {
     const Guard guard{lock_};
     Finding finding = Finding::sound;
     LargeBlock* const block = find_used(p, finding);
-    if (finding != Finding::sound && !(finding == Finding::overflow && ignores_canary))
+    if (finding != Finding::sound && !(finding == Finding::overflow && ignores_damage))
       return finding;
     block->state = LargeState::leaving;
     left = *block;

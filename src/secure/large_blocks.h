@@ -42,7 +42,7 @@ class LargeBlocks {
   // Zero-filled; null if the system refuses. Neither number is larger than address_limit.
   std::byte* allocate(std::size_t bytes, std::size_t alignment) noexcept;
   // As ClassHeap::release.
-  Finding release(const void* p, bool ignores_canary) noexcept;
+  Finding release(const void* p, bool ignores_damage) noexcept;
   // Whether a block in use begins there; its sizes, 0 if none does.
   struct Sizes {
     std::size_t usable = 0;

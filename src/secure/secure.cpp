@@ -57,16 +57,16 @@ Seen look_at(const void* p) noexcept {
   return {finding, sizes.usable, sizes.asked};
 }
 
-Finding take_back(const void* p, bool ignores_canary) noexcept {
+Finding take_back(const void* p, bool ignores_damage) noexcept {
   if (!is_open()) return Finding::foreign;
   const Home home = home_of(p);
-  return home.heap != nullptr ? home.heap->release(p, ignores_canary)
-                              : roots.state->large.release(p, ignores_canary);
+  return home.heap != nullptr ? home.heap->release(p, ignores_damage)
+                              : roots.state->large.release(p, ignores_damage);
 }
 
 [[gnu::cold]] void release_misused(void* p, Finding finding) noexcept {
   report(finding, FoundBy::free, p, look_at(p).bytes);
-  if (finding == Finding::overflow) take_back(p, true);
+  if (is_damage(finding)) take_back(p, true);
 }
 
 // ---- allocating ----
@@ -183,7 +183,7 @@ void* Secure::move(void* p, std::size_t bytes) noexcept {
 bool Secure::is_block(const void* p, FoundBy found_by) noexcept {
   const Seen seen = look_at(p);
   report(seen.finding, found_by, p, seen.bytes);
-  return seen.finding == Finding::sound || seen.finding == Finding::overflow;
+  return seen.finding == Finding::sound || is_damage(seen.finding);
 }
 
 void Secure::check_size(const void* p, std::size_t bytes, std::size_t alignment) noexcept {

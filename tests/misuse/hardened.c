@@ -85,6 +85,41 @@ static void underflow_of_large(void) {
   *(char*)opaque(a - 1) = 1;
 }
 
+// The first of two blocks that lie side by side, as near to each other as any.
+static char* first_of_two(char** second) {
+  enum { most = 400 };
+  static char* block[most];
+  for (int i = 0; i < most; ++i) block[i] = get(small);
+  char* first = NULL;
+  for (int i = 0; i < most; ++i) {
+    for (int j = 0; j < most; ++j) {
+      if (block[j] > block[i] && (first == NULL || block[j] - block[i] < *second - first)) {
+        first = block[i];
+        *second = block[j];
+      }
+    }
+  }
+  return first;
+}
+static void underflow_to_a_block_in_use(void) {
+  char* second = NULL;
+  first_of_two(&second);
+  *(char*)opaque(second - 1) ^= 1;
+  put(second);
+}
+static void underflow_to_a_free_block(void) {
+  char* second = NULL;
+  put(first_of_two(&second));
+  *(char*)opaque(second - 1) ^= 1;
+  put(second);
+}
+static void underflow_found_by_realloc(void) {
+  char* second = NULL;
+  first_of_two(&second);
+  *(char*)opaque(second - 8) ^= 1;
+  put(realloc(opaque(second), 2 * small));
+}
+
 static void write_behind_the_end_of_shrunk(void) {
   char* const a = opaque(realloc(get(2 * large), large));
   *(char*)opaque(a + large + 3 * page) = 1;
@@ -262,6 +297,9 @@ const Class classes[] = {
     {"overflow by a string", overflow_by_a_string, small},
     {"string without an end", string_without_end, small},
     {"underflow", underflow, small},
+    {"underflow to a block in use", underflow_to_a_block_in_use, small},
+    {"underflow to a free block", underflow_to_a_free_block, small},
+    {"underflow, then realloc", underflow_found_by_realloc, small},
     {"underflow, 300 kB", underflow_of_large, large},
     {"write behind the end after realloc to less", write_behind_the_end_of_shrunk, large},
     {"read behind the end after realloc to less", read_behind_the_end_of_shrunk, large},
