@@ -95,32 +95,30 @@ ClassHeap::Place ClassHeap::place_of(const void* p) noexcept {
   return {&slabs_[in.slab], static_cast<std::uint32_t>(in.slab), slot};
 }
 
-bool ClassHeap::is_canary_intact(const Place& place) noexcept {
-  if (!has_memory()) return true;
-  std::uint64_t found = 0;
-  const std::byte* const block = slot_at(place.number, place.slot);
-  std::memcpy(&found, block + size_class().block_bytes, canary_bytes);
-  return found == place.slab->canary;
+// What was asked for; no_size if the tail of the block is damaged.
+std::size_t ClassHeap::asked_at(const Place& place) noexcept {
+  if (!has_memory()) return 0;
+  return asked_by_tail(slot_at(place.number, place.slot), size_class(), place.slab->canary);
 }
 
-// Whether the end of the slot before it is as it must be: a canary, or zero.
+// Whether the word before a block is as it must be: the end of a tail, or zero.
 bool ClassHeap::is_intact_before(const Place& place) noexcept {
   if (!has_memory() || place.slot == 0) return true;
-  if (test(place.slab->used, place.slot - 1))
-    return is_canary_intact({place.slab, place.number, place.slot - 1});
-  std::uint64_t found = 0;
-  std::memcpy(&found, slot_at(place.number, place.slot) - canary_bytes, canary_bytes);
-  return found == 0;
+  const std::uint64_t word = word_at(slot_at(place.number, place.slot) - canary_bytes);
+  return test(place.slab->used, place.slot - 1)
+             ? length_of_end_word(word, place.slab->canary) <= size_class().block_bytes
+             : word == 0;
 }
 
-Finding ClassHeap::look_at(const Place& place) noexcept {
-  if (place.slab == nullptr) return Finding::no_beginning;
-  if (!test(place.slab->used, place.slot)) return Finding::not_in_use;
-  if (!is_canary_intact(place)) return Finding::overflow;
-  return is_intact_before(place) ? Finding::sound : Finding::underflow;
+ClassHeap::Seen ClassHeap::look_at(const Place& place) noexcept {
+  if (place.slab == nullptr) return {Finding::no_beginning, 0};
+  if (!test(place.slab->used, place.slot)) return {Finding::not_in_use, 0};
+  const std::size_t asked = asked_at(place);
+  if (asked == no_size) return {Finding::overflow, size_class().block_bytes};
+  return {is_intact_before(place) ? Finding::sound : Finding::underflow, asked};
 }
 
-Finding ClassHeap::look_at(const void* p) noexcept {
+ClassHeap::Seen ClassHeap::look_at(const void* p) noexcept {
   const Guard guard{lock_};
   return look_at(place_of(p));
 }
@@ -153,7 +151,7 @@ unsigned ClassHeap::random_slot(const Slab& slab) noexcept {
   }
 }
 
-ClassHeap::Allocation ClassHeap::allocate(unsigned number) noexcept {
+ClassHeap::Allocation ClassHeap::allocate(unsigned number, std::size_t bytes) noexcept {
   const Guard guard{lock_};
   if (!is_open() && !open(number)) [[unlikely]]
     return {nullptr, Refusal::no_memory, false};
@@ -179,16 +177,31 @@ ClassHeap::Allocation ClassHeap::allocate(unsigned number) noexcept {
   }
   std::byte* const block = slot_at(slab_number, slot);
   if (!has_memory()) return {block, Refusal::none, false};
-  auto* const canary = reinterpret_cast<std::uint64_t*>(block + size_class().block_bytes);
-  const bool is_written = *canary != 0;
-  *canary = slab.canary;
+  const bool is_written =
+      (word_at(block + size_class().block_bytes) | word_at(block + word_of_mark(bytes))) != 0;
+  write_tail(block, size_class(), bytes, slab.canary);
   return {block, Refusal::none, is_written};
+}
+
+bool ClassHeap::resize(const void* p, std::size_t bytes) noexcept {
+  const Guard guard{lock_};
+  const Place place = place_of(p);
+  const Seen seen = look_at(place);
+  if (seen.finding != Finding::sound || !has_memory()) return false;
+  std::byte* const block = slot_at(place.number, place.slot);
+  // Neither the old mark nor contents behind the new end are left.
+  const std::size_t kept = bytes < seen.bytes ? bytes : seen.bytes;
+  const std::size_t most = size_class().block_bytes;
+  if (seen.bytes != most) block[seen.bytes] = std::byte{0};
+  std::memset(block + kept, 0, seen.bytes - kept);
+  write_tail(block, size_class(), bytes, place.slab->canary);
+  return true;
 }
 
 Finding ClassHeap::release(const void* p, bool ignores_damage) noexcept {
   const Guard guard{lock_};
   const Place place = place_of(p);
-  const Finding finding = look_at(place);
+  const Finding finding = look_at(place).finding;
   if (finding != Finding::sound && !(is_damage(finding) && ignores_damage)) [[unlikely]]
     return finding;
   Slab& slab = *place.slab;

@@ -2,8 +2,8 @@
 // in a table elsewhere. Free memory holds no data of the heap: the table has a bit for each slot
 // that is in use, and one for each that waits in the quarantine.
 //
-//   allocate -> slab_with_room -> random_slot -> canary (and the caller looks for writes)
-//   release  -> look_at (in use? canaries?) -> zero -> quarantine -> settle -> given back, if empty
+//   allocate -> slab_with_room -> random_slot -> tail (and the caller looks for writes)
+//   release  -> look_at (in use? tails?) -> zero -> quarantine -> settle -> given back, if empty
 //
 // One lock each, so threads wait for each other only in the same class of the same arena. A free
 // takes the lock of the heap that has the address, from every thread. Zero-filled memory is a valid
@@ -36,7 +36,7 @@ class alignas(cache_line_bytes) ClassHeap {
   struct Allocation {
     std::byte* block;
     Refusal refusal;
-    bool is_written;  // where the canary is now, there was another value than 0
+    bool is_written;  // where the tail has a mark or a word now, there was another value than 0
   };
   struct Totals {
     std::size_t mapped_bytes = 0;
@@ -50,15 +50,25 @@ class alignas(cache_line_bytes) ClassHeap {
     const std::byte* block;
   };
 
-  // A block whose contents are zero, but for writes after its last free: the caller looks for
-  // those, without the lock. `number` is the heap's own.
-  Allocation allocate(unsigned number) noexcept;
+  // What is known of an address. The size is what was asked for, or the most that a block has if its
+  // tail is damaged.
+  struct Seen {
+    Finding finding;
+    std::size_t bytes;
+  };
+
+  // A block for so many bytes, which are no more than the class has. Its contents are zero, but for
+  // writes after its last free: the caller looks for those, without the lock, everywhere but in the
+  // tail's words (tail.h). `number` is the heap's own.
+  Allocation allocate(unsigned number, std::size_t bytes) noexcept;
+  // The same block for another size of the class; false if it is not sound.
+  bool resize(const void* p, std::size_t bytes) noexcept;
 
   // Takes a block back. A finding other than `sound` means that nothing was changed; but damage does
   // not hinder if `ignores_damage`.
   Finding release(const void* p, bool ignores_damage) noexcept;
   // Whether a block in use begins there.
-  Finding look_at(const void* p) noexcept;
+  Seen look_at(const void* p) noexcept;
 
   // Gives back all empty slabs; true if there was one.
   bool give_back_empty_slabs() noexcept;
@@ -90,8 +100,8 @@ class alignas(cache_line_bytes) ClassHeap {
 
   std::byte* slot_at(std::uint32_t slab, unsigned slot) const noexcept TS_REQUIRES(lock_);
   Place place_of(const void* p) noexcept TS_REQUIRES(lock_);
-  Finding look_at(const Place& place) noexcept TS_REQUIRES(lock_);
-  bool is_canary_intact(const Place& place) noexcept TS_REQUIRES(lock_);
+  Seen look_at(const Place& place) noexcept TS_REQUIRES(lock_);
+  std::size_t asked_at(const Place& place) noexcept TS_REQUIRES(lock_);
   bool is_intact_before(const Place& place) noexcept TS_REQUIRES(lock_);
   Damage find_damage(std::uint32_t number) noexcept TS_REQUIRES(lock_);
 

@@ -11,7 +11,7 @@ ClassHeap::Damage ClassHeap::find_damage(std::uint32_t number) noexcept {
   for (unsigned slot = 0; slot < c.slots; ++slot) {
     const std::byte* const block = slot_at(number, slot);
     if (test(slab.used, slot)) {
-      if (!is_canary_intact({&slab, number, slot})) return {Finding::overflow, block};
+      if (asked_at({&slab, number, slot}) == no_size) return {Finding::overflow, block};
     } else if (!is_zero(block, c.slot_bytes)) {
       return {Finding::write_after_free, block};
     }

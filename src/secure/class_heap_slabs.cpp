@@ -32,7 +32,7 @@ bool ClassHeap::map_slab(std::uint32_t number) noexcept {
         "a slab that gets memory has free slots only", &slabs_[number]);
   if (has_memory() && !take_pages(address_of(slot_at(number, 0)), size_class().slab_bytes))
     return false;
-  slabs_[number].canary = store_->random.next_64() & canary_mask;
+  slabs_[number].canary = make_canary(store_->random.next_64());
   ++mapped_slabs_;
   ++empty_slabs_;
   ++maps_;

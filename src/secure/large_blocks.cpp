@@ -26,8 +26,7 @@ void cut(LargeBlock& block, std::uintptr_t begin, std::uintptr_t end) noexcept {
 // Addresses for a block, without memory, and for `room` bytes behind it; and a place in the table.
 bool LargeBlocks::reserve(std::size_t bytes, std::size_t alignment, std::size_t room,
                           LargeBlock& block) noexcept {
-  const std::size_t usable = usable_for(bytes);
-  const std::size_t pages = align_up(usable, page_bytes());
+  const std::size_t pages = pages_for(bytes);
   const std::size_t spread = pages / page_bytes() / 8;
   std::size_t front = 1;
   std::size_t rear = 1;
@@ -44,7 +43,7 @@ bool LargeBlocks::reserve(std::size_t bytes, std::size_t alignment, std::size_t 
     front *= page_bytes();
     rear = rear * page_bytes() + align_up(room, page_bytes());
     is_reused = unaligned == 0 && take_idle(front + pages + rear, block);
-    block.canary = random_.next_64() & canary_mask;
+    block.canary = make_canary(random_.next_64());
   }
   if (!is_reused) {
     block.reserved_bytes = front + pages + rear + unaligned;
@@ -56,8 +55,7 @@ bool LargeBlocks::reserve(std::size_t bytes, std::size_t alignment, std::size_t 
     return false;
   }
   block.begin = align_up(block.reserved_begin + front, unaligned != 0 ? unaligned : page_bytes());
-  block.bytes = usable;
-  block.asked = bytes;
+  block.bytes = bytes;
   if (unaligned != 0) cut(block, block.begin - front, block.begin + pages + rear);
   return true;
 }
@@ -100,11 +98,11 @@ LargeBlock* LargeBlocks::find_used(const void* p, Finding& finding) noexcept {
   return block;
 }
 
-Finding LargeBlocks::look_at(const void* p, Sizes& sizes) noexcept {
+Finding LargeBlocks::look_at(const void* p, std::size_t& bytes) noexcept {
   const Guard guard{lock_};
   Finding finding = Finding::sound;
   const LargeBlock* const block = find_used(p, finding);
-  if (block != nullptr) sizes = {block->bytes, block->asked};
+  bytes = block != nullptr ? block->bytes : 0;
   return finding;
 }
 

@@ -43,12 +43,8 @@ class LargeBlocks {
   std::byte* allocate(std::size_t bytes, std::size_t alignment) noexcept;
   // As ClassHeap::release.
   Finding release(const void* p, bool ignores_damage) noexcept;
-  // Whether a block in use begins there; its sizes, 0 if none does.
-  struct Sizes {
-    std::size_t usable = 0;
-    std::size_t asked = 0;
-  };
-  Finding look_at(const void* p, Sizes& sizes) noexcept;
+  // Whether a block in use begins there; its size, 0 if none does.
+  Finding look_at(const void* p, std::size_t& bytes) noexcept;
 
   // In place: to fewer pages, whose memory goes back, or into what is reserved behind the block.
   bool resize(const void* p, std::size_t bytes) noexcept;

@@ -13,9 +13,8 @@ bool LargeBlocks::resize(const void* p, std::size_t bytes) noexcept {
   Finding finding = Finding::sound;
   LargeBlock* const block = find_used(p, finding);
   if (finding != Finding::sound) return false;
-  const std::size_t usable = usable_for(bytes);
   const std::size_t now = pages_of(*block);
-  const std::size_t wanted = align_up(usable, page_bytes());
+  const std::size_t wanted = pages_for(bytes);
   if (wanted > now) {
     // At least a page stays inaccessible.
     const std::size_t behind =
@@ -25,12 +24,11 @@ bool LargeBlocks::resize(const void* p, std::size_t bytes) noexcept {
   if (wanted < now &&
       (bytes <= max_small_bytes || !os::withdraw(memory_of(*block) + wanted, now - wanted)))
     return false;
-  // Neither the old canary nor contents behind the new end are left.
-  const std::size_t kept = usable < block->bytes ? usable : block->bytes;
+  // Neither the old tail nor contents behind the new end are left.
+  const std::size_t kept = bytes < block->bytes ? bytes : block->bytes;
   const std::size_t end = wanted < now ? wanted : now;
   if (kept < end) std::memset(memory_of(*block) + kept, 0, end - kept);
-  block->bytes = usable;
-  block->asked = bytes;
+  block->bytes = bytes;
   write_tail(*block);
   if constexpr (debug_level >= 2) check_slow_path(block->begin);
   return true;

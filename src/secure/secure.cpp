@@ -45,16 +45,18 @@ unsigned own_arena() noexcept {
 
 struct Seen {
   Finding finding;
-  std::size_t bytes;  // of the block; 0: unknown
-  std::size_t asked;  // likewise, of a large one
+  std::size_t bytes;       // that were asked for; 0 if no block in use begins there
+  std::size_t most_bytes;  // that a block there can have; 0: unknown
 };
 Seen look_at(const void* p) noexcept {
   if (!is_open()) return {Finding::foreign, 0, 0};
-  if (const Home home = home_of(p); home.heap != nullptr)
-    return {home.heap->look_at(p), size_class_of(home.size_class).block_bytes, 0};
-  LargeBlocks::Sizes sizes;
-  const Finding finding = roots.state->large.look_at(p, sizes);
-  return {finding, sizes.usable, sizes.asked};
+  if (const Home home = home_of(p); home.heap != nullptr) {
+    const ClassHeap::Seen seen = home.heap->look_at(p);
+    return {seen.finding, seen.bytes, size_class_of(home.size_class).block_bytes};
+  }
+  std::size_t bytes = 0;
+  const Finding finding = roots.state->large.look_at(p, bytes);
+  return {finding, bytes, bytes};
 }
 
 Finding take_back(const void* p, bool ignores_damage) noexcept {
@@ -65,7 +67,7 @@ Finding take_back(const void* p, bool ignores_damage) noexcept {
 }
 
 [[gnu::cold]] void release_misused(void* p, Finding finding) noexcept {
-  report(finding, FoundBy::free, p, look_at(p).bytes);
+  report(finding, FoundBy::free, p, look_at(p).most_bytes);
   if (is_damage(finding)) take_back(p, true);
 }
 
@@ -85,37 +87,44 @@ void make_room() noexcept {
 }
 
 // From the thread's arena, or from others if the region of the class is full there.
-ClassHeap::Allocation allocate_from_any(unsigned size_class) noexcept {
+ClassHeap::Allocation allocate_from_any(unsigned size_class, std::size_t bytes) noexcept {
   const unsigned own = own_arena();
   for (unsigned i = 0;; ++i) {
     const unsigned arena = (own + i) % roots.arenas;
-    const auto found =
-        roots.state->heaps[arena][size_class].allocate(arena * regions_per_arena + size_class);
+    const auto found = roots.state->heaps[arena][size_class].allocate(
+        arena * regions_per_arena + size_class, bytes);
     if (found.refusal != ClassHeap::Refusal::region_is_full || i + 1 == roots.arenas) return found;
   }
 }
 
 // A write to free memory is reported, and the program gets zeros.
-[[gnu::cold]] void clean(std::byte* block, std::size_t bytes) noexcept {
-  report(Finding::write_after_free, FoundBy::a_later_call, block, bytes);
+[[gnu::cold]] void clean(std::byte* block, std::size_t bytes, std::size_t most_bytes) noexcept {
+  report(Finding::write_after_free, FoundBy::a_later_call, block, most_bytes);
   std::memset(block, 0, bytes);
+  if (bytes != most_bytes) std::memset(block + bytes + 1, 0, most_bytes - bytes - 1);
 }
 
 // Null if there is a `refusal`.
-std::byte* allocate_small(unsigned size_class, ClassHeap::Refusal& refusal) noexcept {
-  const ClassHeap::Allocation found = allocate_from_any(size_class);
+std::byte* allocate_small(unsigned size_class, std::size_t bytes,
+                          ClassHeap::Refusal& refusal) noexcept {
+  const ClassHeap::Allocation found = allocate_from_any(size_class, bytes);
   refusal = found.refusal;
   if (found.block == nullptr) [[unlikely]]
     return nullptr;
-  const std::size_t bytes = size_class_of(size_class).block_bytes;
-  if (found.is_written || !is_zero(found.block, bytes)) [[unlikely]]
-    clean(found.block, bytes);
+  const std::size_t most_bytes = size_class_of(size_class).block_bytes;
+  const std::size_t before = word_of_mark(bytes);
+  const std::size_t behind = before + canary_bytes;
+  const bool is_clean =
+      !found.is_written && is_zero(found.block, before) &&
+      (behind >= most_bytes || is_zero(found.block + behind, most_bytes - behind));
+  if (!is_clean) [[unlikely]]
+    clean(found.block, bytes, most_bytes);
   return found.block;
 }
 
 std::byte* try_allocate(unsigned size_class, std::size_t bytes, std::size_t alignment) noexcept {
   auto refusal = ClassHeap::Refusal::region_is_full;
-  std::byte* const block = size_class != no_class ? allocate_small(size_class, refusal) : nullptr;
+  std::byte* const block = size_class != no_class ? allocate_small(size_class, bytes, refusal) : nullptr;
   return refusal == ClassHeap::Refusal::region_is_full
              ? roots.state->large.allocate(bytes, alignment)
              : block;
@@ -123,11 +132,10 @@ std::byte* try_allocate(unsigned size_class, std::size_t bytes, std::size_t alig
 
 // Whether a request of the size and alignment is served by such a block.
 bool may_be(const void* p, const Seen& seen, std::size_t bytes, std::size_t alignment) noexcept {
-  if (bytes > seen.bytes) return false;
-  if (sizes_may_be_less.load(std::memory_order_relaxed)) return true;
+  if (sizes_may_be_less.load(std::memory_order_relaxed)) return bytes <= seen.bytes;
   const Home home = home_of(p);
-  return home.heap != nullptr ? class_for(bytes, alignment) == home.size_class
-                              : bytes >= seen.asked;
+  return bytes == seen.bytes &&
+         (home.heap == nullptr || class_for(bytes, alignment) == home.size_class);
 }
 
 }  // namespace
@@ -165,7 +173,7 @@ void Secure::release(void* p) noexcept {
 bool Secure::resize(void* p, std::size_t bytes) noexcept {
   if (!is_open()) return false;
   if (const Home home = home_of(p); home.heap != nullptr)
-    return class_for(bytes) == home.size_class && home.heap->look_at(p) == Finding::sound;
+    return class_for(bytes) == home.size_class && home.heap->resize(p, bytes);
   const int kept = errno;
   const bool fits = roots.state->large.resize(p, bytes);
   errno = kept;
@@ -182,7 +190,7 @@ void* Secure::move(void* p, std::size_t bytes) noexcept {
 
 bool Secure::is_block(const void* p, FoundBy found_by) noexcept {
   const Seen seen = look_at(p);
-  report(seen.finding, found_by, p, seen.bytes);
+  report(seen.finding, found_by, p, seen.most_bytes);
   return seen.finding == Finding::sound || is_damage(seen.finding);
 }
 
@@ -191,13 +199,13 @@ void Secure::check_size(const void* p, std::size_t bytes, std::size_t alignment)
   if (seen.finding != Finding::sound) return;
   alignment = alignment <= min_alignment ? min_alignment : std::bit_ceil(alignment);
   if (!may_be(p, seen, bytes, alignment))
-    report(Finding::wrong_size, FoundBy::sized_free, p, seen.bytes);
+    report(Finding::wrong_size, FoundBy::sized_free, p, seen.most_bytes);
 }
 
 void Secure::check_most(const void* p, std::size_t bytes) noexcept {
   const Seen seen = look_at(p);
   if (seen.finding == Finding::sound && bytes > seen.bytes)
-    report(Finding::wrong_size, FoundBy::sized_free, p, seen.bytes);
+    report(Finding::wrong_size, FoundBy::sized_free, p, seen.most_bytes);
 }
 
 void Secure::note_kept(const void*) noexcept {
@@ -212,7 +220,7 @@ std::size_t Secure::bytes_of(const void* p) noexcept { return look_at(p).bytes; 
 
 std::size_t Secure::good_size(std::size_t bytes, std::size_t alignment) noexcept {
   const unsigned size_class = class_for(bytes, alignment);
-  return size_class != no_class ? size_class_of(size_class).block_bytes : usable_for(bytes);
+  return size_class != no_class ? size_class_of(size_class).block_bytes : bytes;
 }
 
 // ---- fork ----

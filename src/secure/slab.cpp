@@ -27,7 +27,8 @@ Fault find_slot_fault(const Slab& slab, const SizeClass& c) noexcept {
   }
   if (used != slab.used_slots) return {"used_slots counts the slots in use", &slab};
   if (waiting != slab.waiting_slots) return {"waiting_slots counts the waiting slots", &slab};
-  if ((slab.canary & ~canary_mask) != 0) return {"a canary begins with a zero byte", &slab};
+  if (slab.state != SlabState::given_back && !is_canary(slab.canary))
+    return {"a canary begins with a mark and a zero", &slab};
   return {};
 }
 

@@ -9,6 +9,7 @@
 #include "secure/quarantine.h"
 #include "secure/random.h"
 #include "secure/size_classes.h"
+#include "secure/tail.h"
 
 namespace ts::secure {
 
@@ -24,9 +25,9 @@ enum class SlabState : std::uint8_t {
 //            the last slot
 //   counts   used_slots and waiting_slots are the numbers of those bits
 //   state    given_back, full and empty as above; partial, otherwise
-//   canary   its first byte in memory is 0, which ends a string before it reads the others
-//   memory   until a program writes there: the canary stands behind each block in use, and each
-//            other slot is zero
+//   canary   it begins as all do (tail.h)
+//   memory   until a program writes there: each block in use has its tail (tail.h), and each other
+//            slot is zero
 struct Slab {
   static constexpr unsigned words = max_slab_slots / 64;
 
@@ -44,8 +45,6 @@ struct Slab {
 Fault find_slab_fault(const Slab& slab, const SizeClass& c) noexcept;
 // Checks slots, counts and canary, which hold while the slab changes its state, too.
 Fault find_slot_fault(const Slab& slab, const SizeClass& c) noexcept;
-
-inline constexpr std::uint64_t canary_mask = ~std::uint64_t{0xff};
 
 inline bool test(const std::uint64_t* bits, unsigned slot) noexcept {
   return (bits[slot / 64] >> slot % 64 & 1) != 0;

@@ -1,0 +1,107 @@
+// What stands behind the bytes that a program asked for, where the next write would go. A block in
+// a slab has a tail up to the end of its slot:
+//
+//   block | asked: mark | zeros | block_bytes: mark, zero, 6 bytes of secret and length | next block
+//
+// The word at the end is drawn for each slab, and has the length of the tail in it: so the heap
+// knows what was asked for, and a damaged word tells so. A tail of that word alone has one mark. The
+// mark is no zero, so a string that is one byte too long is found. The zero behind it ends a string
+// that has no end of its own, before any of the secret. A large block has the word at once behind
+// what was asked for, without the length, and zeros up to the end of its page.
+//
+// Words are read and written under the lock of the heap alone, and so are marks.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "secure/size_classes.h"
+#include "secure/zero.h"
+
+namespace ts::secure {
+
+inline constexpr std::byte mark{0xa5};
+
+// The first two bytes of every canary; the others are random.
+inline constexpr std::uint64_t canary_begin = static_cast<std::uint64_t>(mark);
+inline constexpr std::uint64_t canary_mask = ~std::uint64_t{0xffff};
+constexpr std::uint64_t make_canary(std::uint64_t random) noexcept {
+  return (random & canary_mask) | canary_begin;
+}
+constexpr bool is_canary(std::uint64_t word) noexcept {
+  return (word & ~canary_mask) == canary_begin;
+}
+
+// A length is multiplied, so that each byte of a word depends on it: a word of which one byte
+// differs has no length that a slot could have, but for one in billions.
+inline constexpr std::uint64_t length_factor = 0xc2b2'ae3d'27d5;
+inline constexpr std::uint64_t length_inverse = [] {
+  std::uint64_t inverse = length_factor;  // right in 3 bits, and in twice as many with each step
+  for (int i = 0; i < 5; ++i) inverse *= 2 - length_factor * inverse;
+  return inverse;
+}();
+static_assert(length_factor * length_inverse == 1);
+
+constexpr std::uint64_t end_word(std::uint64_t canary, std::size_t length) noexcept {
+  return canary ^ ((length * length_factor) << 16);
+}
+// More than any slot has, if it is no word of this canary.
+constexpr std::size_t length_of_end_word(std::uint64_t word, std::uint64_t canary) noexcept {
+  const std::uint64_t both = word ^ canary;
+  return (both & ~canary_mask) != 0 ? SIZE_MAX : ((both >> 16) * length_inverse) << 16 >> 16;
+}
+
+inline std::uint64_t word_at(const std::byte* place) noexcept {
+  std::uint64_t word = 0;
+  std::memcpy(&word, place, sizeof word);
+  return word;
+}
+
+// Whether the last bytes before `end` are zero. There are at least 8 bytes before it.
+inline bool ends_with_zeros(const std::byte* end, std::size_t bytes) noexcept {
+  if (bytes == 0) return true;
+  if (bytes < 8) return word_at(end - 8) >> (64 - 8 * bytes) == 0;  // all machines: little endian
+  const std::size_t words = bytes & ~std::size_t{7};
+  return word_at(end - bytes) == 0 && is_zero(end - words, words);
+}
+
+// ---- of blocks in slabs, whose memory is zero before ----
+
+// Where the word begins that has the mark.
+constexpr std::size_t word_of_mark(std::size_t asked) noexcept { return asked & ~std::size_t{7}; }
+
+inline void write_tail(std::byte* block, const SizeClass& c, std::size_t asked,
+                       std::uint64_t canary) noexcept {
+  const std::size_t length = c.block_bytes - asked;
+  const std::uint64_t word = end_word(canary, length);
+  if (length != 0) block[asked] = mark;
+  std::memcpy(block + c.block_bytes, &word, sizeof word);
+}
+
+inline constexpr std::size_t no_size = SIZE_MAX;
+
+// What was asked for; no_size if the tail is damaged.
+inline std::size_t asked_by_tail(const std::byte* block, const SizeClass& c,
+                                 std::uint64_t canary) noexcept {
+  const std::byte* const end = block + c.block_bytes;
+  const std::size_t length = length_of_end_word(word_at(end), canary);
+  if (length > c.block_bytes) return no_size;
+  if (length == 0) return c.block_bytes;
+  return *(end - length) == mark && ends_with_zeros(end, length - 1) ? c.block_bytes - length
+                                                                     : no_size;
+}
+
+// ---- of large blocks ----
+
+inline void write_large_tail(std::byte* tail, std::size_t bytes, std::uint64_t canary) noexcept {
+  std::memcpy(tail, &canary, bytes < sizeof canary ? bytes : sizeof canary);
+}
+// Its last 8 bytes are those of a page.
+inline bool is_large_tail_intact(const std::byte* tail, std::size_t bytes,
+                                 std::uint64_t canary) noexcept {
+  if (bytes < sizeof canary) return std::memcmp(tail, &canary, bytes) == 0;
+  return word_at(tail) == canary && ends_with_zeros(tail + bytes, bytes - sizeof canary);
+}
+
+}  // namespace ts::secure
