@@ -39,6 +39,7 @@ enum class FoundBy : std::uint8_t {
   usable_size,
   sized_free,
   a_later_call,  // of any kind, and innocent
+  exit,          // the process is about to end
 };
 
 // For heaps that survive a misuse: reports the first of each kind, and returns if the program is to

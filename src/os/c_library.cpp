@@ -16,6 +16,7 @@
 // The C library's lock of the list of streams, which nests, and its flag of a process with one
 // thread. glibc has both, the flag since 2.32.
 extern "C" {
+int __cxa_atexit(void (*end)(void*), void* argument, void* library);  // of the C++ ABI
 [[gnu::weak]] void _IO_list_lock();
 [[gnu::weak]] void _IO_list_unlock();
 [[gnu::weak]] void _IO_list_resetlock();
@@ -101,6 +102,11 @@ bool call_at_thread_exit(void (*on_exit)(void*), void* argument) noexcept {
     }
   }
   return ::pthread_setspecific(chosen - 1, argument) == 0;
+}
+
+// Not by atexit(), whose handlers belong to a library, and run with its destructors.
+bool call_at_exit(void (*end)(void*)) noexcept {
+  return ::__cxa_atexit(end, nullptr, nullptr) == 0;
 }
 
 // Handlers registered last are the first to prepare, and the last to come back.

@@ -22,7 +22,8 @@ constexpr char messages[misuse_kinds][112] = {
 
 // By FoundBy.
 constexpr char where_found[][28] = {
-    "free(", "realloc(", "malloc_usable_size(", "a sized free(", "found in a later call (",
+    "free(",          "realloc(", "malloc_usable_size(", "a sized free(", "found in a later call (",
+    "found at exit (",
 };
 
 // Relaxed: the first thread reports, and nothing else depends on it.
@@ -54,7 +55,7 @@ void report_misuse(Misuse kind, FoundBy found_by, const void* where,
   const bool is_first = told[kind_index].exchange(1, std::memory_order_relaxed) == 0;
   if (!is_first && !aborts) return;
   const int kept = errno;
-  const bool is_late = found_by == FoundBy::a_later_call;
+  const bool is_late = found_by == FoundBy::a_later_call || found_by == FoundBy::exit;
   os::ErrorLine line;
   line.text(where_found[static_cast<std::size_t>(found_by)]);
   if (where != nullptr) line.address(where);

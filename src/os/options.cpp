@@ -39,6 +39,8 @@ constexpr Option table[] = {
      "a thread gives idle memory back; auto: once the program has a second thread"},
     {"GUARD_SAMPLE", Kind::number, offsetof(Options, guard_sample), 1'000'000'000, "",
      "N: one in about N blocks that leave a slab is on a page of its own; 0: none"},
+    {"AT_EXIT", Kind::choice, offsetof(Options, at_exit), 0, "check|leaks|off",
+     "hardened library: look for damage at the end; leaks: and tell what is in use"},
     {"SHOW", Kind::choice, offsetof(Options, show), 0, "0|1",
      "1: print this list at the start of each process"},
 };

@@ -28,10 +28,18 @@ enum class Background : std::uint32_t {
   on,
 };
 
+// What the hardened library does when the process ends.
+enum class AtExit : std::uint32_t {
+  check,  // looks for damage
+  leaks,  // the same, and says what is still in use
+  off,
+};
+
 // The default of each is 0, so that a zero-initialised process is right.
 struct Options {
   OnMisuse on_misuse = OnMisuse::by_kind;
   Background background = Background::automatic;
+  AtExit at_exit = AtExit::check;
   std::uint32_t show = 0;
   std::uint32_t guard_sample = 0;  // one block in so many (engine/sampled_guard.h); 0: none
 };

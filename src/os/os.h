@@ -100,6 +100,10 @@ void name_thread(const char* name) noexcept;
 // might wait for a lock that `prepare` took.
 bool call_around_fork(void (*prepare)(), void (*parent)(), void (*child)()) noexcept;
 
+// Calls `end()` when the process ends by exit(): after all destructors, and after all handlers that
+// are registered later. False if the C library refuses it.
+bool call_at_exit(void (*end)(void*)) noexcept;
+
 // Whether the process has never had another thread; false if the C library has no such flag.
 bool has_one_thread() noexcept;
 

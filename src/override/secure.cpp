@@ -15,6 +15,10 @@ struct Allocator : Semantics<secure::Secure> {
 
 constinit Allocator allocator;
 [[gnu::constructor]] void begin_process(int, char**, char** environment) noexcept;
+// A process whose C library refuses it ends without a last look.
+[[gnu::constructor]] void await_exit() noexcept {
+  os::call_at_exit([](void*) { secure::Secure::end_process(); });
+}
 
 }  // namespace
 }  // namespace ts

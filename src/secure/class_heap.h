@@ -74,6 +74,8 @@ class alignas(cache_line_bytes) ClassHeap {
   bool give_back_empty_slabs() noexcept;
   // Looks at every canary, and at all memory that must be zero.
   Damage find_damage() noexcept;
+  // At the end of the process; nothing if the lock is held.
+  Left find_left() noexcept;
   bool walk(unsigned arena, BlockVisitor visit, void* argument) noexcept;
   Totals totals() noexcept;
   // Checks the invariants above, and those of slabs but for the contents of memory.

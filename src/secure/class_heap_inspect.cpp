@@ -29,6 +29,26 @@ ClassHeap::Damage ClassHeap::find_damage() noexcept {
   return {Finding::sound, nullptr};
 }
 
+Left ClassHeap::find_left() noexcept {
+  Left left;
+  if (!lock_.try_lock()) return left;
+  for (std::uint32_t i = 0; i < slab_count_; ++i) {
+    const Slab& slab = slabs_[i];
+    if (slab.state == SlabState::given_back) continue;
+    left.blocks += slab.used_slots;
+    for (unsigned slot = 0; slot < size_class().slots; ++slot) {
+      const std::size_t asked = test(slab.used, slot) ? asked_at({&slabs_[i], i, slot}) : 0;
+      if (asked != no_size) left.bytes += asked;
+    }
+    if (left.finding != Finding::sound || !has_memory()) continue;
+    const Damage damage = find_damage(i);
+    left.finding = damage.finding;
+    left.where = damage.block;
+  }
+  lock_.unlock();
+  return left;
+}
+
 bool ClassHeap::walk(unsigned arena, BlockVisitor visit, void* argument) noexcept {
   const Guard guard{lock_};
   for (std::uint32_t i = 0; i < slab_count_; ++i) {

@@ -43,6 +43,7 @@ bool LargeBlocks::reserve(std::size_t bytes, std::size_t alignment, std::size_t 
     front *= page_bytes();
     rear = rear * page_bytes() + align_up(room, page_bytes());
     is_reused = unaligned == 0 && take_idle(front + pages + rear, block);
+    if (!is_reused) ++maps_;
     block.canary = make_canary(random_.next_64());
   }
   if (!is_reused) {
@@ -75,7 +76,6 @@ std::byte* LargeBlocks::allocate(std::size_t bytes, std::size_t alignment) noexc
     return nullptr;
   }
   table_.insert(block);
-  ++maps_;
   if constexpr (debug_level >= 2) check_slow_path(block.begin);
   return memory_of(block);
 }

@@ -36,7 +36,7 @@ class LargeBlocks {
   struct Totals {
     std::size_t bytes = 0;  // whole pages
     std::size_t blocks = 0;
-    std::size_t maps = 0;
+    std::size_t maps = 0;  // times that new addresses were asked for
   };
 
   // Zero-filled; null if the system refuses. Neither number is larger than address_limit.
@@ -57,6 +57,8 @@ class LargeBlocks {
   bool give_back_stuck() noexcept;
 
   const std::byte* find_overflow() noexcept;
+  // At the end of the process; nothing if the lock is held.
+  Left find_left() noexcept;
   bool walk(BlockVisitor visit, void* argument) noexcept;
   Totals totals() noexcept;
   // Checks the invariants above but for the contents of memory; those at rest if there is no other

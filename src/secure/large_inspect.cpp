@@ -12,6 +12,20 @@ const std::byte* LargeBlocks::find_overflow() noexcept {
   return found;
 }
 
+Left LargeBlocks::find_left() noexcept {
+  Left left;
+  if (!lock_.try_lock()) return left;
+  table_.for_each([&](const LargeBlock& block) {
+    if (block.state != LargeState::used) return;
+    ++left.blocks;
+    left.bytes += block.bytes;
+    if (!is_tail_intact(block)) left.finding = Finding::overflow;
+    if (!is_tail_intact(block)) left.where = memory_of(block);
+  });
+  lock_.unlock();
+  return left;
+}
+
 bool LargeBlocks::walk(BlockVisitor visit, void* argument) noexcept {
   const Guard guard{lock_};
   bool goes_on = true;

@@ -75,7 +75,6 @@ std::byte* LargeBlocks::move(const void* p, std::size_t bytes) noexcept {
       return nullptr;
     }
     table_.insert(moved);
-    ++maps_;
     if constexpr (debug_level >= 2) check_slow_path(moved.begin);
   }
   put_away(old);

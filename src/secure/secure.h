@@ -49,6 +49,10 @@ class Secure {
   bool walk(BlockVisitor visit, void* argument) noexcept;
   // Looks at all canaries and all free memory, too.
   bool trim(std::size_t keep_bytes) noexcept;
+  // When the process ends, and TSMALLOC_AT_EXIT says so: looks at the same, and tells what is still
+  // in use. A part whose lock is held is left out: by a thread that goes on, or by this one, in
+  // whose malloc a signal came that ends the process.
+  static void end_process() noexcept;
   // Checks all invariants of the heap at rest (checks.h).
   static Fault find_fault() noexcept;
   // Whether it has no fault, no canary is damaged and all free memory is zero.

@@ -1,4 +1,6 @@
 // Measures, walks, damage and invariants of the whole heap.
+#include "os/error_line.h"
+#include "os/options.h"
 #include "secure/checks.h"
 #include "secure/findings.h"
 #include "secure/secure.h"
@@ -21,6 +23,12 @@ bool has_damage() noexcept {
     has_damage = has_damage || heap.find_damage().finding != Finding::sound;
   });
   return has_damage || roots.state->large.find_overflow() != nullptr;
+}
+
+// Of a class; 0 of a large block.
+std::size_t most_bytes_of(const void* p) noexcept {
+  const Home home = home_of(p);
+  return home.heap != nullptr ? size_class_of(home.size_class).block_bytes : 0;
 }
 
 }  // namespace
@@ -67,6 +75,29 @@ bool Secure::trim(std::size_t) noexcept {
   if (const std::byte* const block = roots.state->large.find_overflow(); block != nullptr)
     report(Finding::overflow, FoundBy::a_later_call, block, bytes_of(block));
   return roots.state->large.give_back_stuck() || gave;
+}
+
+void Secure::end_process() noexcept {
+  const AtExit choice = current_options.at_exit;
+  if (choice == AtExit::off) return;
+  Left all;
+  const auto add = [&](const Left& left) {
+    all.blocks += left.blocks;
+    all.bytes += left.bytes;
+    report(left.finding, FoundBy::exit, left.where, most_bytes_of(left.where));
+  };
+  if (is_open()) {
+    for_each_heap([&](ClassHeap& heap, unsigned) { add(heap.find_left()); });
+    add(roots.state->large.find_left());
+  }
+  if (choice != AtExit::leaks) return;
+  os::ErrorLine line;
+  line.text("at exit, ");
+  line.number(all.blocks);
+  line.text(" blocks with ");
+  line.number(all.bytes);
+  line.text(" bytes are still in use");
+  line.write();
 }
 
 Fault Secure::find_fault() noexcept { return is_open() ? find_heap_fault(true) : Fault{}; }

@@ -65,12 +65,41 @@ static void overflow_by_a_string(void) {
   put(a);
 }
 
-// Whether a string without an end goes on into what lies behind it.
+// Of requests that do not fill a block of the allocator's.
+static void overflow_of_odd(size_t bytes) {
+  char* const a = opaque(malloc(bytes));
+  if (a == NULL) _exit(2);
+  memset(a, 'x', bytes);
+  *(char*)opaque(a + bytes) = 1;
+  put(a);
+}
+static void overflow_of_odd_small(void) { overflow_of_odd(101); }
+static void overflow_of_odd_medium(void) { overflow_of_odd(5001); }
+static void overflow_of_odd_large(void) { overflow_of_odd(large + 1); }
+
+// The end of a string that has a letter too many.
+static void overflow_by_a_zero(size_t bytes) {
+  char* const a = get(bytes);
+  *(char*)opaque(a + bytes) = 0;
+  put(a);
+}
+static void overflow_by_a_zero_small(void) { overflow_by_a_zero(small); }
+static void overflow_by_a_zero_odd(void) { overflow_by_a_zero(101); }
+static void overflow_by_a_zero_large(void) { overflow_by_a_zero(large); }
+
+static void overflow_after_realloc(void) {
+  char* const a = opaque(realloc(get(110), 105));
+  *(char*)opaque(a + 105) = 1;
+  put(a);
+}
+
+// Whether a string without an end goes on into what lies behind it. (A mark that is no letter of
+// anyone's may stand between.)
 static void string_without_end(void) {
   char* const a = get(small);
   const size_t usable = malloc_usable_size(a);
   memset(opaque(a), 'x', usable);
-  say(strlen(opaque(a)) == usable ? sees_zeros : sees_old_contents);
+  say(strlen(opaque(a)) <= usable + 1 ? sees_zeros : sees_old_contents);
 }
 
 static void underflow(void) {
@@ -268,6 +297,8 @@ static void delete_sized(size_t bytes, size_t named) {
 }
 static void delete_of_more(void) { delete_sized(small, 4 * small); }
 static void delete_of_less(void) { delete_sized(4 * small, small); }
+static void delete_of_little_more(void) { delete_sized(small - 8, small - 7); }
+static void delete_of_little_less(void) { delete_sized(small, small - 1); }
 static void delete_of_more_large(void) { delete_sized(large, large + page); }
 static void delete_of_less_large(void) { delete_sized(large, large - page); }
 static void delete_of_little_less_large(void) { delete_sized(large, large - 1); }
@@ -295,6 +326,13 @@ const Class classes[] = {
     {"overflow, then malloc_usable_size", overflow_found_by_usable_size, small},
     {"overflow of 1 MiB", overflow_without_end, small},
     {"overflow by a string", overflow_by_a_string, small},
+    {"overflow of 1 byte, odd size", overflow_of_odd_small, small},
+    {"overflow of 1 byte, odd size of 5 kB", overflow_of_odd_medium, 5001},
+    {"overflow of 1 byte, odd size of 300 kB", overflow_of_odd_large, large},
+    {"overflow of a zero", overflow_by_a_zero_small, small},
+    {"overflow of a zero, odd size", overflow_by_a_zero_odd, small},
+    {"overflow of a zero, 300 kB", overflow_by_a_zero_large, large},
+    {"overflow of 1 byte after realloc to less", overflow_after_realloc, small},
     {"string without an end", string_without_end, small},
     {"underflow", underflow, small},
     {"underflow to a block in use", underflow_to_a_block_in_use, small},
@@ -332,6 +370,8 @@ const Class classes[] = {
     {"usable size of an unaligned pointer", usable_size_of_unaligned, small},
     {"sized delete of more", delete_of_more, small},
     {"sized delete of less", delete_of_less, small},
+    {"sized delete of 1 byte more", delete_of_little_more, small},
+    {"sized delete of 1 byte less", delete_of_little_less, small},
     {"sized delete of more than 300 kB", delete_of_more_large, large},
     {"sized delete of less than 300 kB", delete_of_less_large, large},
     {"sized delete of 1 byte less than 300 kB", delete_of_little_less_large, large},

@@ -3,7 +3,7 @@
 Runs the classes of misuse.c and hardened.c under it, and looks at what is said of them. What it
 promises is in docs/guarantees.md.
 
-Usage: hardened.py MISUSE HARDENED LIBRARY.so
+Usage: hardened.py MISUSE HARDENED AT_EXIT LIBRARY.so
 """
 
 from __future__ import annotations
@@ -157,13 +157,38 @@ def check_choices(library: str, hardened: str) -> None:
     expect(result.returncode == -signal.SIGABRT, "abort aborts", result)
 
 
+def check_exit(library: str, at_exit: str) -> None:
+    """What no call finds is found at the end, unless the user says otherwise; and what is in use."""
+    behind = "the bytes behind the end of this block were written to"
+    for case, said in (
+        ("write after free", "this free memory was written to"),
+        ("overflow", behind),
+        ("overflow of 300 kB", behind),
+    ):
+        result = run(library, at_exit, case)
+        line = rf"tsmalloc: found at exit \(0x\w+\): {said}.*aborting.*\n"
+        expect(result.returncode == -signal.SIGABRT, f"{case} aborts at exit", result)
+        expect(re.fullmatch(line, result.stderr) is not None, line, result)
+        result = run(library, at_exit, case, on_misuse="continue")
+        expect(result.returncode == 0 and "found at exit" in result.stderr, "continue", result)
+        result = run(library, at_exit, case, at_exit="off")
+        expect(result.returncode == 0 and result.stderr == "", "off says nothing", result)
+    for case, in_use in (("none", "0 blocks with 0"), ("three blocks", "3 blocks with 300110")):
+        result = run(library, at_exit, case)
+        expect(result.returncode == 0 and result.stderr == "", "no misuse, no word", result)
+        result = run(library, at_exit, case, at_exit="leaks")
+        line = f"tsmalloc: at exit, {in_use} bytes are still in use\n"
+        expect(result.returncode == 0 and result.stderr == line, line, result)
+
+
 def main(arguments: list[str]) -> int:
     """Runs all checks; 1 if one failed."""
-    misuse, hardened, library = arguments
+    misuse, hardened, at_exit, library = arguments
     check_classes(library, misuse, MISUSE, 32)
-    check_classes(library, hardened, HARDENED, 54)
+    check_classes(library, hardened, HARDENED, 63)
     check_messages(library, misuse, hardened)
     check_choices(library, hardened)
+    check_exit(library, at_exit)
     for fault in faults:
         print(fault)
     return 1 if faults else 0

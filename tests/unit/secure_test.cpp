@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <fstream>
 #include <map>
@@ -135,7 +136,7 @@ Slab make_slab() {
   slab.waiting[0] = 0b1000;
   slab.used_slots = 3;
   slab.waiting_slots = 1;
-  slab.canary = 0x1234'5600;
+  slab.canary = make_canary(0x1234'5678);
   slab.state = SlabState::partial;
   return slab;
 }
@@ -157,7 +158,7 @@ TEST(SecureSlab, EachBrokenInvariantIsFound) {
   EXPECT_EQ(fault_of([](Slab& s) { s.waiting[7] = 1; }), "a slab has no slot behind its last");
   EXPECT_EQ(fault_of([](Slab& s) { ++s.used_slots; }), "used_slots counts the slots in use");
   EXPECT_EQ(fault_of([](Slab& s) { --s.waiting_slots; }), "waiting_slots counts the waiting slots");
-  EXPECT_EQ(fault_of([](Slab& s) { s.canary |= 1; }), "a canary begins with a zero byte");
+  EXPECT_EQ(fault_of([](Slab& s) { s.canary ^= 0x100; }), "a canary begins with a mark and a zero");
   for (const SlabState wrong : {SlabState::full, SlabState::empty}) {
     EXPECT_EQ(fault_of([&](Slab& s) { s.state = wrong; }), "a slab's state is that of its slots");
   }
@@ -165,13 +166,76 @@ TEST(SecureSlab, EachBrokenInvariantIsFound) {
             "a slab that is given back has free slots only");
 }
 
+// A block as it is in its slot.
+struct TailedBlock {
+  TailedBlock(const SizeClass& c, std::size_t asked, std::uint64_t canary) : memory(c.slot_bytes) {
+    write_tail(memory.data(), c, asked, canary);
+  }
+  std::vector<std::byte> memory;
+};
+
+TEST(SecureTail, TellsWhatWasAskedFor) {
+  const auto random = std::make_unique<Random>();
+  for (unsigned number = 1; number < class_count; ++number) {
+    const SizeClass& c = size_class_of(number);
+    for (std::size_t asked = 0; asked <= c.block_bytes; asked += 1 + asked / 50) {
+      const std::uint64_t canary = make_canary(random->next_64());
+      const TailedBlock block{c, asked, canary};
+      ASSERT_EQ(asked_by_tail(block.memory.data(), c, canary), asked);
+      ASSERT_TRUE(is_zero(block.memory.data(), word_of_mark(asked)));
+    }
+  }
+}
+
+// The mark and the word: any change. Between them: any but none.
+TEST(SecureTail, EachChangedBitIsFound) {
+  const auto random = std::make_unique<Random>();
+  for (const std::size_t asked : {1U, 7U, 8U, 100U, 103U, 104U, 2040U, 5000U, 100'000U}) {
+    const SizeClass& c = size_class_of(class_for(asked));
+    const std::uint64_t canary = make_canary(random->next_64());
+    TailedBlock block{c, asked, canary};
+    for (std::size_t at = asked; at < c.slot_bytes; ++at) {
+      for (unsigned bit = 0; bit < 8; ++bit) {
+        const std::byte kept = block.memory[at];
+        block.memory[at] ^= std::byte{1} << bit;
+        ASSERT_EQ(asked_by_tail(block.memory.data(), c, canary), no_size) << asked << ' ' << at;
+        block.memory[at] = kept;
+      }
+    }
+    EXPECT_EQ(asked_by_tail(block.memory.data(), c, canary), asked);
+  }
+}
+
+// One byte too many is read, and it is the same in all processes.
+TEST(SecureTail, EndsAStringThatHasNoEnd) {
+  for (const std::size_t asked : {20U, 118U, 119U, 120U}) {
+    const TailedBlock block{size_class_of(class_for(120)), asked, make_canary(~std::uint64_t{0})};
+    const char* const text = reinterpret_cast<const char*>(block.memory.data());
+    EXPECT_LE(::strnlen(text + asked, 128 - asked), 2U);
+  }
+}
+
+TEST(SecureTail, EachChangedBitBehindALargeBlockIsFound) {
+  for (const std::size_t bytes : {1U, 5U, 8U, 9U, 15U, 16U, 100U, 4095U}) {
+    const std::uint64_t canary = make_canary(0x9876'5432'1012'3456);
+    std::vector<std::byte> tail(bytes);
+    write_large_tail(tail.data(), bytes, canary);
+    ASSERT_TRUE(is_large_tail_intact(tail.data(), bytes, canary));
+    for (std::byte& at : tail) {
+      at ^= std::byte{0x80};
+      ASSERT_FALSE(is_large_tail_intact(tail.data(), bytes, canary)) << bytes;
+      at ^= std::byte{0x80};
+    }
+  }
+}
+
 TEST(SecureLargeBlock, EachBrokenInvariantIsFound) {
   LargeBlock right{};
   right.reserved_begin = 100 * min_page_bytes;
   right.reserved_bytes = 5 * min_page_bytes;
   right.begin = 101 * min_page_bytes;
-  right.asked = 2 * min_page_bytes + 1;
-  right.bytes = 2 * min_page_bytes + 16;
+  right.bytes = 2 * min_page_bytes + 1;
+  right.canary = make_canary(0);
   EXPECT_FALSE(find_block_fault(right));
   const auto is_found = [&](auto&& damage) {
     LargeBlock block = right;
@@ -179,7 +243,7 @@ TEST(SecureLargeBlock, EachBrokenInvariantIsFound) {
     return static_cast<bool>(find_block_fault(block));
   };
   EXPECT_TRUE(is_found([](LargeBlock& b) { b.begin += 16; }));
-  EXPECT_TRUE(is_found([](LargeBlock& b) { b.bytes += 16; }));
+  EXPECT_TRUE(is_found([](LargeBlock& b) { b.bytes += min_page_bytes; }));
   EXPECT_TRUE(is_found([](LargeBlock& b) { b.begin -= min_page_bytes; }));
   EXPECT_TRUE(is_found([](LargeBlock& b) { b.begin -= 2 * min_page_bytes; }));
   EXPECT_TRUE(is_found([](LargeBlock& b) { b.reserved_bytes -= min_page_bytes; }));
@@ -238,6 +302,41 @@ TEST(SecureHeap, NeedsFewMappingsForManyBlocks) {
   EXPECT_TRUE(heap.is_valid());
   for (void* const block : blocks) heap.release(block);
   EXPECT_TRUE(heap.is_valid());
+}
+
+// A range serves again when it has waited: few mappings are made, and each block is zero.
+TEST(SecureHeap, UsesRangesOfLargeBlocksAgain) {
+  Secure heap;
+  constexpr std::size_t bytes = 200'000;
+  std::size_t before = 0;
+  for (int i = 0; i < 1000; ++i) {
+    if (i == 200) before = heap.measures().grow_calls;
+    auto* const block = static_cast<char*>(heap.allocate(bytes + i, 16));
+    ASSERT_NE(block, nullptr);
+    for (std::size_t at = 0; at < bytes; at += 1000) ASSERT_EQ(block[at], 0);
+    std::memset(block, 1, bytes);
+    heap.release(block);
+    if (i % 100 == 0) {
+      ASSERT_TRUE(heap.is_valid());
+    }
+  }
+  EXPECT_LT(heap.measures().grow_calls - before, 40U);
+}
+
+TEST(SecureHeap, ResizesInPlaceToWhatIsAskedFor) {
+  Secure heap;
+  auto* const block = static_cast<char*>(heap.allocate(110, 16));
+  std::size_t kept = 110;
+  std::memset(block, 'x', kept);
+  for (const std::size_t bytes : {std::size_t{120}, std::size_t{105}, std::size_t{119}, std::size_t{112}}) {
+    ASSERT_TRUE(heap.resize(block, bytes));
+    EXPECT_EQ(Secure::usable_size(block), bytes);
+    kept = std::min(kept, bytes);
+    for (std::size_t at = 0; at < bytes; ++at) ASSERT_EQ(block[at], at < kept ? 'x' : 0) << at;
+    EXPECT_TRUE(heap.is_valid());
+  }
+  EXPECT_FALSE(heap.resize(block, 121));
+  heap.release(block);
 }
 
 // Runs in a child of its own, since it takes addresses of the whole process.
