@@ -22,7 +22,11 @@ constexpr char messages[misuse_kinds][112] = {
 
 // By FoundBy.
 constexpr char where_found[][28] = {
-    "free(",          "realloc(", "malloc_usable_size(", "a sized free(", "found in a later call (",
+    "free(",
+    "realloc(",
+    "malloc_usable_size(",
+    "a sized free(",
+    "found in a later call (",
     "found at exit (",
 };
 

@@ -3,6 +3,7 @@
 #include "base/check.h"
 #include "secure/checks.h"
 #include "secure/class_heap.h"
+#include "secure/zero.h"
 
 namespace ts::secure {
 namespace {
@@ -57,12 +58,15 @@ ClassHeap::Refusal ClassHeap::add_slab(std::uint32_t& number) noexcept {
   return Refusal::none;
 }
 
-// An empty slab loses its memory, and with it all that a program wrote there after a free.
+// An empty slab loses its memory; but one that was written to after a free keeps it until that is
+// found: by the malloc that takes the slot, by malloc_trim, or at exit.
 bool ClassHeap::give_back(std::uint32_t number) noexcept {
   check(slabs_[number].state == SlabState::empty && slabs_[number].used_slots == 0 &&
             slabs_[number].waiting_slots == 0,
         "a slab that is given back is empty", &slabs_[number]);
-  if (has_memory() && !give_pages(address_of(slot_at(number, 0)), size_class().slab_bytes))
+  std::byte* const begin = slot_at(number, 0);
+  const std::size_t bytes = size_class().slab_bytes;
+  if (has_memory() && (!is_zero(begin, bytes) || !give_pages(address_of(begin), bytes)))
     return false;
   leave(number);
   enter(number, SlabState::given_back);

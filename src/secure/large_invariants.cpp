@@ -18,7 +18,8 @@ Fault LargeBlocks::find_overlap(const LargeBlock& block) noexcept {
 
 Fault LargeBlocks::find_idle_fault() noexcept {
   unsigned idle = 0;
-  table_.for_each([&](const LargeBlock& block) { idle += block.state == LargeState::idle ? 1 : 0; });
+  table_.for_each(
+      [&](const LargeBlock& block) { idle += block.state == LargeState::idle ? 1 : 0; });
   if (idle_count_ > max_idle_blocks || idle != idle_count_)
     return {"each idle large block is listed", this};
   for (unsigned i = 0; i < idle_count_; ++i) {

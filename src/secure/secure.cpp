@@ -124,7 +124,8 @@ std::byte* allocate_small(unsigned size_class, std::size_t bytes,
 
 std::byte* try_allocate(unsigned size_class, std::size_t bytes, std::size_t alignment) noexcept {
   auto refusal = ClassHeap::Refusal::region_is_full;
-  std::byte* const block = size_class != no_class ? allocate_small(size_class, bytes, refusal) : nullptr;
+  std::byte* const block =
+      size_class != no_class ? allocate_small(size_class, bytes, refusal) : nullptr;
   return refusal == ClassHeap::Refusal::region_is_full
              ? roots.state->large.allocate(bytes, alignment)
              : block;
@@ -198,7 +199,7 @@ void Secure::check_size(const void* p, std::size_t bytes, std::size_t alignment)
   const Seen seen = look_at(p);
   if (seen.finding != Finding::sound) return;
   alignment = alignment <= min_alignment ? min_alignment : std::bit_ceil(alignment);
-  if (!may_be(p, seen, bytes, alignment))
+  if (address_of(p) % alignment != 0 || !may_be(p, seen, bytes, alignment))
     report(Finding::wrong_size, FoundBy::sized_free, p, seen.most_bytes);
 }
 
@@ -217,11 +218,6 @@ std::size_t Secure::usable_size(const void* p) noexcept {
 }
 
 std::size_t Secure::bytes_of(const void* p) noexcept { return look_at(p).bytes; }
-
-std::size_t Secure::good_size(std::size_t bytes, std::size_t alignment) noexcept {
-  const unsigned size_class = class_for(bytes, alignment);
-  return size_class != no_class ? size_class_of(size_class).block_bytes : bytes;
-}
 
 // ---- fork ----
 //

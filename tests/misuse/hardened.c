@@ -210,6 +210,18 @@ static void write_after_free_and_reuse(void) {
   for (int i = 0; i < 100000; ++i) put(opaque(malloc(small)));
 }
 
+// So much is freed that the allocator has more memory than it keeps.
+static void write_after_free_among_many(void) {
+  enum { most = 20000 };
+  static char* block[most];
+  for (int i = 0; i < most; ++i) block[i] = get(small);
+  put(block[most / 2]);
+  *(char*)opaque(block[most / 2] + 65) = 'a';
+  for (int i = 0; i < most; ++i) {
+    if (i != most / 2) put(block[i]);
+  }
+}
+
 // A new block has no content of an earlier one.
 static void contents_of_new(size_t bytes) {
   enum { most = 600 };
@@ -349,6 +361,7 @@ const Class classes[] = {
     {"write after free, 300 kB, others between", write_after_free_of_large_with_others_between,
      large},
     {"write after free, then 100000 others", write_after_free_and_reuse, small},
+    {"write after free, then 20000 frees", write_after_free_among_many, small},
     {"contents of a new block", contents_of_new_small, small},
     {"contents of new 300 kB", contents_of_new_large, large},
     {"malloc after free", reuse_of_small, small},

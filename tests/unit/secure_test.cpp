@@ -328,7 +328,8 @@ TEST(SecureHeap, ResizesInPlaceToWhatIsAskedFor) {
   auto* const block = static_cast<char*>(heap.allocate(110, 16));
   std::size_t kept = 110;
   std::memset(block, 'x', kept);
-  for (const std::size_t bytes : {std::size_t{120}, std::size_t{105}, std::size_t{119}, std::size_t{112}}) {
+  for (const std::size_t bytes :
+       {std::size_t{120}, std::size_t{105}, std::size_t{119}, std::size_t{112}}) {
     ASSERT_TRUE(heap.resize(block, bytes));
     EXPECT_EQ(Secure::usable_size(block), bytes);
     kept = std::min(kept, bytes);
