@@ -92,19 +92,20 @@ ClassHeap::Place ClassHeap::place_of(const void* p) noexcept {
   const auto in_slab = static_cast<std::uint32_t>(in.offset);
   const std::uint32_t slot = in_slab / c.slot_bytes;
   if (in.slab >= slab_count_ || slot >= c.slots || slot * c.slot_bytes != in_slab) return {};
-  return {&slabs_[in.slab], static_cast<std::uint32_t>(in.slab), slot};
+  return {&slabs_[in.slab], static_cast<std::uint32_t>(in.slab), slot,
+          reinterpret_cast<std::byte*>(region_ + offset)};
 }
 
 // What was asked for; no_size if the tail of the block is damaged.
 std::size_t ClassHeap::asked_at(const Place& place) noexcept {
   if (!has_memory()) return 0;
-  return asked_by_tail(slot_at(place.number, place.slot), size_class(), place.slab->canary);
+  return asked_by_tail(place.block, size_class(), place.slab->canary);
 }
 
 // Whether the word before a block is as it must be: the end of a tail, or zero.
 bool ClassHeap::is_intact_before(const Place& place) noexcept {
   if (!has_memory() || place.slot == 0) return true;
-  const std::uint64_t word = word_at(slot_at(place.number, place.slot) - canary_bytes);
+  const std::uint64_t word = word_at(place.block - canary_bytes);
   return test(place.slab->used, place.slot - 1)
              ? length_of_end_word(word, place.slab->canary) <= size_class().block_bytes
              : word == 0;
@@ -188,7 +189,7 @@ bool ClassHeap::resize(const void* p, std::size_t bytes) noexcept {
   const Place place = place_of(p);
   const Seen seen = look_at(place);
   if (seen.finding != Finding::sound || !has_memory()) return false;
-  std::byte* const block = slot_at(place.number, place.slot);
+  std::byte* const block = place.block;
   // Neither the old mark nor contents behind the new end are left.
   const std::size_t kept = bytes < seen.bytes ? bytes : seen.bytes;
   const std::size_t most = size_class().block_bytes;
@@ -209,7 +210,7 @@ Finding ClassHeap::release(const void* p, bool ignores_damage) noexcept {
   set(slab.waiting, place.slot);
   --slab.used_slots;
   ++slab.waiting_slots;
-  if (has_memory()) std::memset(slot_at(place.number, place.slot), 0, size_class().slot_bytes);
+  if (has_memory()) std::memset(place.block, 0, size_class().slot_bytes);
   const std::uint32_t ticket = store_->quarantine.exchange(ticket_of(place.number, place.slot),
                                                            size_class().waiting, store_->random);
   if (ticket != 0) settle(slab_of_ticket(ticket), slot_of_ticket(ticket));

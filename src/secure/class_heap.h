@@ -91,6 +91,7 @@ class alignas(cache_line_bytes) ClassHeap {
     Slab* slab;
     std::uint32_t number;
     unsigned slot;
+    std::byte* block;  // the slot's address
   };
 
   bool is_open() const noexcept TS_REQUIRES(lock_) { return region_ != 0; }

@@ -9,9 +9,9 @@ ClassHeap::Damage ClassHeap::find_damage(std::uint32_t number) noexcept {
   const SizeClass& c = size_class();
   Slab& slab = slabs_[number];
   for (unsigned slot = 0; slot < c.slots; ++slot) {
-    const std::byte* const block = slot_at(number, slot);
+    std::byte* const block = slot_at(number, slot);
     if (test(slab.used, slot)) {
-      if (asked_at({&slab, number, slot}) == no_size) return {Finding::overflow, block};
+      if (asked_at({&slab, number, slot, block}) == no_size) return {Finding::overflow, block};
     } else if (!is_zero(block, c.slot_bytes)) {
       return {Finding::write_after_free, block};
     }
@@ -37,7 +37,8 @@ Left ClassHeap::find_left() noexcept {
     if (slab.state == SlabState::given_back) continue;
     left.blocks += slab.used_slots;
     for (unsigned slot = 0; slot < size_class().slots; ++slot) {
-      const std::size_t asked = test(slab.used, slot) ? asked_at({&slabs_[i], i, slot}) : 0;
+      const std::size_t asked =
+          test(slab.used, slot) ? asked_at({&slabs_[i], i, slot, slot_at(i, slot)}) : 0;
       if (asked != no_size) left.bytes += asked;
     }
     if (left.finding != Finding::sound || !has_memory()) continue;
