@@ -50,8 +50,8 @@ class alignas(cache_line_bytes) ClassHeap {
     const std::byte* block;
   };
 
-  // What is known of an address. The size is what was asked for, or the most that a block has if its
-  // tail is damaged.
+  // What is known of an address. The size is what was asked for, or the most that a block has if
+  // its tail is damaged.
   struct Seen {
     Finding finding;
     std::size_t bytes;
@@ -64,8 +64,8 @@ class alignas(cache_line_bytes) ClassHeap {
   // The same block for another size of the class; false if it is not sound.
   bool resize(const void* p, std::size_t bytes) noexcept;
 
-  // Takes a block back. A finding other than `sound` means that nothing was changed; but damage does
-  // not hinder if `ignores_damage`.
+  // Takes a block back. A finding other than `sound` means that nothing was changed; but damage
+  // does not hinder if `ignores_damage`.
   Finding release(const void* p, bool ignores_damage) noexcept;
   // Whether a block in use begins there.
   Seen look_at(const void* p) noexcept;

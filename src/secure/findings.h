@@ -30,7 +30,7 @@ constexpr bool is_damage(Finding finding) noexcept {
 [[gnu::cold]] void report(Finding finding, FoundBy found_by, const void* where,
                           std::size_t block_bytes) noexcept;
 
-// What the blocks in use come to, and the first damage that was found among them and in free memory.
+// What the blocks in use come to, and the first damage found among them and in free memory.
 struct Left {
   std::size_t blocks = 0;
   std::size_t bytes = 0;  // that were asked for

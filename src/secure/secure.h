@@ -50,7 +50,7 @@ class Secure {
 
   HeapMeasures measures() noexcept;
   bool walk(BlockVisitor visit, void* argument) noexcept;
-  // Looks at all canaries and all free memory, too.
+  // Looks at all tails and all free memory, too.
   bool trim(std::size_t keep_bytes) noexcept;
   // When the process ends, and TSMALLOC_AT_EXIT says so: looks at the same, and tells what is still
   // in use. A part whose lock is held is left out: by a thread that goes on, or by this one, in

@@ -1,15 +1,15 @@
 // What stands behind the bytes that a program asked for, where the next write would go. A block in
 // a slab has a tail up to the end of its slot:
 //
-//   block | asked: mark | zeros | block_bytes: mark, zero, 6 bytes of secret and length | next block
+//   block | asked: mark | zeros | block_bytes: mark, zero, 6 bytes of secret and length | next
 //
-// The word at the end is drawn for each slab, and has the length of the tail in it: so the heap
-// knows what was asked for, and a damaged word tells so. A tail of that word alone has one mark. The
-// mark is no zero, so a string that is one byte too long is found. The zero behind it ends a string
-// that has no end of its own, before any of the secret. A large block has the word at once behind
-// what was asked for, without the length, and zeros up to the end of its page.
+// The word at the end is drawn for each slab, and has the length of the tail in it. So the heap
+// knows what was asked for, and a damaged word tells so. A tail of that word alone has one mark.
+// The mark is no zero, so a string that is one byte too long is found. The zero behind it ends a
+// string that has no end of its own, before any of the secret. A large block has the word at once
+// behind what was asked for, without the length, and zeros up to the end of its page.
 //
-// Words are read and written under the lock of the heap alone, and so are marks.
+// Words and marks are read and written under the lock of the heap alone.
 #pragma once
 
 #include <cstddef>

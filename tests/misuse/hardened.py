@@ -159,7 +159,7 @@ def check_choices(library: str, hardened: str) -> None:
 
 
 def check_exit(library: str, at_exit: str) -> None:
-    """What no call finds is found at the end, unless the user says otherwise; and what is in use."""
+    """What no call finds is found at the end, unless the user says no; and what is in use."""
     behind = "the bytes behind the end of this block were written to"
     for case, said in (
         ("write after free", "this free memory was written to"),
