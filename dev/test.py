@@ -107,7 +107,7 @@ NOT_EMULATED = {
     r"^(conformance\.threads|ThreadExit)\.": "the emulator's memory counts as the program's",
     r"^AlignedAllocation\.tsmalloc$": "likewise",
     r"^(StartUp|StaticTls|FullMemory)\.(tsmalloc|secure)$": "they execute themselves",
-    r"^(Misuse|Options)\.": "they start programs from a script",
+    r"^(Misuse|Options|Techniques)\.": "they start programs from a script",
     r"^OlderKernels\.": "there is no seccomp",
     r"^ReallocGrowth\.secure$": "a mapping that grows is moved each time, under glibc as well",
     r"^ForkInThreadedProgram\.secure$": "a fork copies notes of 100 MB on the reserved addresses",

@@ -25,12 +25,13 @@ inline constexpr const char* not_in_use = "free of a block that is not in use";
 // Misuses by the program of memory that is not a block of its own.
 enum class Misuse : std::uint8_t {
   double_free,
-  foreign_pointer,  // not of our memory
+  foreign_pointer,  // not of our memory, perhaps of another allocator's
+  no_pointer,       // of no allocator: of the stack, of a variable, misaligned, of no memory
   no_beginning,     // of our memory, but no block begins there
   damaged_list,     // of free blocks: one was written to, or freed twice
   wrong_size,       // a sized free names another size
 };
-inline constexpr std::size_t misuse_kinds = 5;
+inline constexpr std::size_t misuse_kinds = 6;
 
 // The call in which it was found.
 enum class FoundBy : std::uint8_t {

@@ -111,10 +111,32 @@ inline bool falls_below_zero(std::int32_t& number) noexcept {
 // in the address of the access instead of before it.
 template <class Integer>
 inline Integer unrelated(Integer value) noexcept {
-  __asm__("" : "+r"(value));
+  __asm__ inline("" : "+r"(value));  // "inline": it is short
   return value;
 }
 static_assert(sizeof(void*) == 8);
+
+// The same value for address computations: x86-64 has them in each access at no cost, if they are
+// unrelated. Other processors compute a common address once.
+template <class Integer>
+inline Integer of_one_access(Integer value) noexcept {
+#if defined(__x86_64__)
+  return unrelated(value);
+#else
+  return value;
+#endif
+}
+
+// Asks for the cache line of an address, which may be any, to write to it soon. (The compilers'
+// builtin asks x86-64 for a line to read, since the first such processors had nothing else; to
+// them, and to newer ones without the instruction, it is a no-op.)
+inline void prefetch_to_write(const void* p) noexcept {
+#if defined(__x86_64__)
+  __asm__ volatile("prefetchw %0" : : "m"(*static_cast<const char*>(p)));
+#else
+  __builtin_prefetch(p, 1);
+#endif
+}
 
 // Tells the processor that this is a spin loop.
 inline void spin_pause() noexcept {

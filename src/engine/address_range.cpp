@@ -22,7 +22,7 @@ constexpr std::size_t aligned(std::size_t bytes) noexcept {
 }
 
 constexpr std::size_t range_bytes(std::size_t pages, std::size_t heaps) noexcept {
-  return aligned(pages * sizeof(PageMapEntry)) + aligned(pages * sizeof(Span)) +
+  return aligned(pages * sizeof(MapPage)) + aligned(pages * sizeof(Span)) +
          aligned(pages * sizeof(RemoteFrees)) + aligned(heaps * sizeof(ThreadHeap)) +
          pages * page_bytes;
 }
@@ -36,12 +36,12 @@ void AddressRange::lay_out(std::uintptr_t begin, std::size_t capacity,
     begin += aligned(bytes);
     return at;
   };
-  map_ = part(capacity * sizeof(PageMapEntry));
+  map_ = part(capacity * sizeof(MapPage));
   spans_ = part(capacity * sizeof(Span));
   remote_frees_ = part(capacity * sizeof(RemoteFrees));
   heaps_ = part(heap_capacity * sizeof(ThreadHeap));
   memory_ = part(capacity * page_bytes);
-  page_map.entries = reinterpret_cast<Atomic<PageMapEntry>*>(map_.begin);
+  page_map.pages = reinterpret_cast<MapPage*>(map_.begin);
   page_map.spans = reinterpret_cast<Span*>(spans_.begin);
   page_map.remote_frees = reinterpret_cast<RemoteFrees*>(remote_frees_.begin);
   page_map.heaps = reinterpret_cast<ThreadHeap*>(heaps_.begin);
@@ -89,7 +89,7 @@ void AddressRange::shrink_table(Part& part, std::size_t bytes) const noexcept {
 }
 
 void AddressRange::shrink(std::size_t pages) noexcept {
-  shrink_table(map_, pages * sizeof(PageMapEntry));
+  shrink_table(map_, pages * sizeof(MapPage));
   shrink_table(spans_, pages * sizeof(Span));
   shrink_table(remote_frees_, pages * sizeof(RemoteFrees));
   const std::size_t bytes = pages * page_bytes;
@@ -101,8 +101,7 @@ void AddressRange::shrink(std::size_t pages) noexcept {
 
 // All parts or none: a failing request must not use up the rest of a limit.
 bool AddressRange::take(std::size_t pages) noexcept {
-  if (!take_table(map_, pages * sizeof(PageMapEntry)) ||
-      !take_table(spans_, pages * sizeof(Span)) ||
+  if (!take_table(map_, pages * sizeof(MapPage)) || !take_table(spans_, pages * sizeof(Span)) ||
       !take_table(remote_frees_, pages * sizeof(RemoteFrees)) ||
       !take_addresses(pages * page_bytes)) {
     shrink(pages_);

@@ -1,13 +1,35 @@
-// Free blocks in singly linked lists; the link is all that a free block holds.
+// Free blocks: each has a link of a singly linked list, and a mark that it is free.
 #pragma once
 
 #include "base/atomic.h"
+#include "base/bits.h"
 
 namespace ts::engine {
 
+// Invariant: a block on a list has its mark, mark_of(its address); a block in use has it not. What
+// puts a block on a list marks it, and every malloc clears the mark, so that the next free of the
+// block sees a double free, whichever thread makes it. (A remote free writes no block: its mark
+// comes when the owner collects it.)
 struct Block {
   Plain<Block*> next;
+  Plain<std::uintptr_t> mark;
 };
+
+// No number that a program computes, and no pointer either, so far behind the engine's addresses.
+inline std::uintptr_t mark_of(const void* p) noexcept { return 8 * address_of(p) + 0x5bd1'e995; }
+
+inline bool is_marked(const void* p) noexcept {
+  return static_cast<const Block*>(p)->mark == mark_of(p);
+}
+inline Block* marked(void* p) noexcept {
+  auto* const block = static_cast<Block*>(p);
+  block->mark = mark_of(p);
+  return block;
+}
+inline Block* unmarked(Block* block) noexcept {
+  block->mark = 0;
+  return block;
+}
 
 // Pushes a block onto a list. `first` is the list's first block where the caller has it at hand.
 // Release: the child of a fork may inherit a list of a thread that it lacks, cut off between any

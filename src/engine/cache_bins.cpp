@@ -41,11 +41,10 @@ void report_damage(unsigned size_class, const void* where) noexcept {
 
 void flush_bin(ThreadHeap& heap, unsigned size_class) noexcept {
   const SizeClass& c = size_classes[size_class];
-  CacheBin& bin = heap.bins[size_class];
-  Block* block = bin.head;
-  const std::int32_t capacity_left = bin.capacity_left;
+  Block* block = heap.bins[size_class].head;
+  const std::int32_t capacity_left = heap.bins[size_class].capacity_left;
   const std::int32_t count = counted_blocks(heap, size_class);
-  drop_bin(bin);
+  drop_bin(heap, size_class);
   if (block == nullptr) return;
   if (capacity_left < 0)
     return push_list_to_slab(heap, *slab_of(block), block, static_cast<std::uint32_t>(count));
@@ -54,10 +53,13 @@ void flush_bin(ThreadHeap& heap, unsigned size_class) noexcept {
     const PageMapEntry entry = entry_of(block);
     if (left <= 0 || (entry & class_mask) != size_class << class_shift) [[unlikely]]
       return report_damage(size_class, block);
+    if (!is_marked(block)) [[unlikely]]
+      return report_damage(size_class, block);  // the program wrote to it
     Block* const next = block->next;
     const BlockPlace place = place_of(block, c);
     if ((entry ^ heap.self) >= heap_unit) {
-      release_remote(heap, block, place, c, FoundBy::a_later_call);
+      // Without a mark: with one, its owner has freed it.
+      release_remote(heap, unmarked(block), place, c, FoundBy::a_later_call);
     } else if (place.is_beginning) [[likely]] {
       push_to_slab(heap, *slab_of(block), block);
     } else {
@@ -68,17 +70,15 @@ void flush_bin(ThreadHeap& heap, unsigned size_class) noexcept {
 }
 
 void note_low_slab(ThreadHeap& heap, unsigned size_class) noexcept {
-  CacheBin& bin = heap.bins[size_class];
   const std::uint32_t slabs = heap.slabs[size_class];
-  if (bin.low_slabs < std::max(min_low_slabs(), slabs / 4)) {
-    ++bin.low_slabs;
+  if (heap.low_slabs[size_class] < std::max(min_low_slabs(), slabs / 4)) {
+    ++heap.low_slabs[size_class];
     return;
   }
   const std::uint32_t capacity = std::max(min_narrow_capacity, slabs / slabs_per_binned_block);
-  if (2 * capacity > bin.capacity) return;
+  if (2 * capacity > heap.capacities[size_class]) return;
   flush_bin(heap, size_class);
-  bin.capacity = static_cast<std::uint16_t>(capacity);
-  drop_bin(bin);
+  drop_bin(heap, size_class, capacity);
 }
 
 void flush(ThreadHeap& heap) noexcept {
@@ -90,13 +90,12 @@ void flush(ThreadHeap& heap) noexcept {
 }
 
 void flush_bin_if_it_pins(ThreadHeap& heap, Span& slab) noexcept {
-  const SizeClass& c = size_classes[slab.size_class];
-  if (slab.pages == 1 || used(slab) > heap.bins[slab.size_class].capacity) return;
+  if (slab.pages == 1 || used(slab) > heap.capacities[slab.size_class]) return;
   std::uint32_t in_bin = 0;
   const Block* block = heap.bins[slab.size_class].head;
   for (std::int32_t left = counted_blocks(heap, slab.size_class); block != nullptr && left > 0;
        --left) {
-    in_bin += slab_of(block, c) == &slab ? 1 : 0;
+    in_bin += slab_of(block) == &slab ? 1 : 0;
     block = block->next;
   }
   if (in_bin != used(slab)) return;
@@ -106,11 +105,11 @@ void flush_bin_if_it_pins(ThreadHeap& heap, Span& slab) noexcept {
 void recount_bins(ThreadHeap& heap) noexcept {
   for (unsigned c = 1; c < class_count; ++c) {
     CacheBin& bin = heap.bins[c];
-    bin.capacity_left = bin.capacity;
+    bin.capacity_left = heap.capacities[c];
     std::uint32_t left = max_in_bin;
     for (const Block* block = bin.head; block != nullptr && left != 0; block = block->next, --left)
       --bin.capacity_left;
-    if (left == 0) drop_bin(bin);
+    if (left == 0) drop_bin(heap, c);
   }
 }
 

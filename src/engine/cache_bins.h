@@ -16,25 +16,28 @@ inline constexpr std::int32_t count_tolerance = 1;
 // How many blocks the bin holds, by the count of malloc and free. Negative if it gave more than it
 // got, which only a list that is a ring does.
 inline std::int32_t counted_blocks(const ThreadHeap& heap, unsigned size_class) noexcept {
-  const CacheBin& bin = heap.bins[size_class];
-  return bin.capacity - bin.capacity_left;
+  return heap.capacities[size_class] - heap.bins[size_class].capacity_left;
 }
 
 // Reports a damaged list of the class.
 [[gnu::cold]] void report_damage(unsigned size_class, const void* where) noexcept;
 
 // Empties a bin without its list, whose blocks are lost.
-inline void drop_bin(CacheBin& bin) noexcept {
-  bin.head = nullptr;
-  bin.capacity_left = bin.capacity;
+inline void drop_bin(ThreadHeap& heap, unsigned size_class) noexcept {
+  heap.bins[size_class].head = nullptr;
+  heap.bins[size_class].capacity_left = heap.capacities[size_class];
+}
+
+// Empties a bin, as drop_bin() does, and gives it another capacity.
+inline void drop_bin(ThreadHeap& heap, unsigned size_class, std::uint32_t capacity) noexcept {
+  heap.capacities[size_class] = static_cast<std::uint16_t>(capacity);
+  drop_bin(heap, size_class);
 }
 
 // Gives an empty bin its largest capacity: the class takes fresh blocks.
 inline void open_bin_wide(ThreadHeap& heap, unsigned size_class) noexcept {
-  CacheBin& bin = heap.bins[size_class];
-  bin.low_slabs = 0;
-  bin.capacity = static_cast<std::uint16_t>(max_bin_capacity(heap, size_classes[size_class]));
-  drop_bin(bin);
+  heap.low_slabs[size_class] = 0;
+  drop_bin(heap, size_class, max_bin_capacity(heap, size_classes[size_class]));
 }
 
 // Once slabs of a class ran low, its bin holds so few blocks at least.
@@ -43,15 +46,14 @@ inline constexpr std::uint32_t min_narrow_capacity = 2;
 // Raises the capacity of an empty bin that is about to be refilled: to the most the first time, and
 // to twice what it was where slabs ran low.
 inline void widen_bin(ThreadHeap& heap, unsigned size_class) noexcept {
-  CacheBin& bin = heap.bins[size_class];
-  if (bin.low_slabs == 0) {
-    if (bin.capacity == 0) open_bin_wide(heap, size_class);
+  const std::uint32_t capacity = heap.capacities[size_class];
+  if (heap.low_slabs[size_class] == 0) {
+    if (capacity == 0) open_bin_wide(heap, size_class);
     return;
   }
   const std::uint32_t most = max_bin_capacity(heap, size_classes[size_class]);
-  const std::uint32_t twice = std::max(2U * bin.capacity, min_narrow_capacity);
-  bin.capacity = static_cast<std::uint16_t>(twice > most ? most : twice);
-  drop_bin(bin);
+  const std::uint32_t twice = std::max(2 * capacity, min_narrow_capacity);
+  drop_bin(heap, size_class, twice > most ? most : twice);
 }
 
 // To be called when a slab of the class ran low by the owner's frees. Once a quarter of the slabs

@@ -51,6 +51,11 @@ std::size_t Engine::bytes_of(const void* p) noexcept {
   return (entry & large_entry) != 0 ? usable_large(p) : size_class_of(entry).block_bytes;
 }
 
+void Engine::check_larger_size(const void* p, std::size_t bytes) noexcept {
+  if (is_in_use(p) && bytes > bytes_of(p))
+    report_misuse(Misuse::wrong_size, FoundBy::sized_free, p, bytes_of(p));
+}
+
 std::size_t Engine::good_size(std::size_t bytes, std::size_t alignment) noexcept {
   const unsigned size_class = aligned_class(bytes, alignment);
   if (size_class < class_count) return size_classes[size_class].block_bytes;

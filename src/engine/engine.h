@@ -32,23 +32,28 @@ class Engine {
   // Zero-filled, all of its usable bytes; clean memory is not written to.
   void* allocate_zeroed(std::size_t bytes) noexcept;
 
-  void release(void* p) noexcept { engine::release(p); }
+  [[gnu::always_inline]] void release(void* p) noexcept { engine::release(p); }
   bool resize(void* p, std::size_t bytes) noexcept {
     const PageMapEntry entry = entry_of(p);
     if ((entry & large_entry) != 0) return bytes > max_small_bytes && resize_large(p, bytes);
-    const std::size_t now = size_class_of(entry).block_bytes;
-    // A block that would be half empty moves to a slab of its size.
-    return bytes <= now && (bytes > now / 2 || now <= 64);
+    const SizeClass& c = size_class_of(entry);
+    const std::size_t now = c.block_bytes;
+    // What would be half empty moves to a slab of its size. So does a sampled block, and what is no
+    // block, which is reported then.
+    return bytes <= now && (bytes > now / 2 || now <= 64) && entry != 0 && is_small_block(p, c);
   }
-  // Whether a block in use may begin there; if not, reports it. (Blocks in bins look like blocks in
-  // use.)
+  // Whether a block in use may begin there; if not, reports it.
   static bool is_block(const void* p, FoundBy found_by) noexcept {
-    return begins_block(p) || report_stray(p, found_by);
+    return is_in_use(p) || report_stray(p, found_by);
   }
   // Reports a size larger than the block. If `p` is no block, the free reports that.
   static void check_size(const void* p, std::size_t bytes) noexcept {
-    if (begins_block(p) && bytes > bytes_of(p))
-      report_misuse(Misuse::wrong_size, FoundBy::sized_free, p, bytes_of(p));
+    if (!surely_has(p, bytes)) check_larger_size(p, bytes);
+  }
+  // Whether a block that begins there has so many bytes; false where that takes a closer look.
+  static bool surely_has(const void* p, std::size_t bytes) noexcept {
+    return bytes <= max_fine_bytes &&
+           (entry_of(p) & class_mask) >= bin_offsets[(bytes + fine_unit - 1) / fine_unit];
   }
   // Moves the block's pages to a larger block, and releases `p`. Null, with nothing changed, where
   // a copy is better.
@@ -97,6 +102,8 @@ class Engine {
 
  private:
   static void* allocate_aligned(std::size_t bytes, std::size_t alignment) noexcept;
+  // The same of what does not surely have so many bytes.
+  [[gnu::noinline]] static void check_larger_size(const void* p, std::size_t bytes) noexcept;
 };
 
 }  // namespace ts::engine

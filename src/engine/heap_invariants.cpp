@@ -19,9 +19,11 @@ bool forgives_cut_counts(const ThreadHeap& heap) noexcept { return heap.from_for
 Fault find_page_fault(const ThreadHeap& heap, const Span& slab) noexcept {
   const PageMapEntry entry = heap.self | PageMapEntry{slab.size_class} << class_shift;
   for (std::size_t i = 0; i < slab.pages; ++i) {
-    if (page_map.entries[first_page_of(&slab) + i].load(std::memory_order_relaxed) != entry)
+    const MapPage& page = page_map.pages[first_page_of(&slab) + i];
+    if (page.entry.load(std::memory_order_relaxed) != entry)
       return {"each page of a slab has its owner's number and its class", &slab + i};
-    if ((&slab)[i].pages_back != i) return {"page k of a slab has pages_back == k", &slab + i};
+    if (offset_in_slab(memory_of(&slab), page) != 0)
+      return {"each page of a slab has the slab's beginning", &slab + i};
   }
   return {};
 }
@@ -47,6 +49,8 @@ Fault find_slab_fault(const ThreadHeap& heap, const Span& slab) noexcept {
     if (page_map.spans + place.slab_page != &slab || !place.is_beginning ||
         place.number >= slab.carved || is_purged(slab, place.number))
       return {"a free list has carved blocks of its slab", block};
+    if (!is_marked(block) && !forgives_cut_counts(heap))
+      return {"a block of a free list is marked", block};
   }
   if (!are_close(heap, length, slab.free_blocks))
     return {"a free list has free_blocks blocks", &slab};
@@ -76,10 +80,10 @@ namespace {
 Fault find_bin_fault(const ThreadHeap& heap, unsigned size_class) noexcept {
   const SizeClass& c = size_classes[size_class];
   const CacheBin& bin = heap.bins[size_class];
-  if (bin.capacity > max_bin_capacity(heap, c))
+  const std::uint32_t capacity = heap.capacities[size_class];
+  if (capacity > max_bin_capacity(heap, c))
     return {"a cache bin's capacity is at most its class's", &bin};
-  if (heap.closed_refills != 0 && bin.capacity != 0)
-    return {"closed cache bins have capacity 0", &bin};
+  if (heap.closed_refills != 0 && capacity != 0) return {"closed cache bins have capacity 0", &bin};
   const bool is_overfull = bin.capacity_left < 0;
   const Span* only_slab = nullptr;
   std::int64_t length = 0;
@@ -97,6 +101,8 @@ Fault find_bin_fault(const ThreadHeap& heap, unsigned size_class) noexcept {
         return {"an overfull cache bin has blocks of one slab of its heap", block};
       only_slab = &slab;
     }
+    if (!is_marked(block) && !forgives_cut_counts(heap))
+      return {"a block of a cache bin is marked", block};
   }
   if (!are_close(heap, length, counted_blocks(heap, size_class)))
     return {"a cache bin has capacity - capacity_left blocks", &bin};

@@ -62,7 +62,7 @@ Fault find_large_fault(const Span& span) noexcept {
   if (span.usable_pages.load(std::memory_order_relaxed) > span.pages)
     return {"usable_pages <= pages", &span};
   for (std::size_t i = 1; i < span.pages; ++i) {
-    if (page_map.entries[first_page_of(&span) + i].load(std::memory_order_relaxed) != 0)
+    if (page_map.pages[first_page_of(&span) + i].entry.load(std::memory_order_relaxed) != 0)
       return {"further pages of a large block have no entry", &span + i};
   }
   return {};

@@ -39,7 +39,7 @@ void set_usable_pages(Span& span, std::size_t pages) noexcept {
 
 void* begin_block(Span& span, std::size_t pages) noexcept {
   set_usable_pages(span, pages);
-  page_map.entries[first_page_of(&span)].store(large_entry, std::memory_order_relaxed);
+  page_map.pages[first_page_of(&span)].entry.store(large_entry, std::memory_order_relaxed);
   return memory_of(&span);
 }
 
@@ -49,7 +49,8 @@ std::size_t at_least_one(std::size_t pages) noexcept { return pages == 0 ? 1 : p
 // harms the next block there.
 bool take_from_map(const void* p) noexcept {
   PageMapEntry entry = large_entry;
-  return page_map.entries[page_of(p)].compare_exchange_strong(entry, 0, std::memory_order_relaxed);
+  return page_map.pages[page_of(p)].entry.compare_exchange_strong(entry, 0,
+                                                                  std::memory_order_relaxed);
 }
 
 bool begins_page(const void* p) noexcept { return address_of(p) % page_bytes == 0; }

@@ -7,15 +7,17 @@
 
 namespace ts::engine {
 
-// Whether a large block or a place for a small one begins there.
-bool begins_block(const void* p) noexcept;
+// Whether a place for a block of a slab, which is not marked as free, begins there.
+inline bool is_small_block(const void* p, const SizeClass& c) noexcept {
+  return is_multiple(offset_in_slab(p, page_map.pages[page_of(p)]), c.reciprocal) && !is_marked(p);
+}
+
+// Whether a large block begins there, or a small one.
+bool is_in_use(const void* p) noexcept;
 
 // For a pointer at which no block in use begins. A sampled block (sampled_guard.h): returns true,
 // and frees it if `found_by` is free. Otherwise reports the misuse and returns false. The caller
 // holds no lock.
 [[gnu::cold, gnu::noinline]] bool report_stray(const void* p, FoundBy found_by) noexcept;
-
-// Reports the free of a small block that is on a list of free ones.
-[[gnu::cold, gnu::noinline]] void report_double_free(const void* p) noexcept;
 
 }  // namespace ts::engine

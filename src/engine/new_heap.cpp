@@ -11,6 +11,7 @@ ThreadHeap* new_heap() noexcept TS_NO_ANALYSIS {
   ThreadHeap* const heap = heap_of(number << heap_shift);
   heap->has_wide_bins = number <= max_heaps_with_wide_bins;
   heap->self = number << heap_shift;
+  for (unsigned c = 1; c < class_count; ++c) heap->bins[c].reciprocal = size_classes[c].reciprocal;
   return heap;
 }
 

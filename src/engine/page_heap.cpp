@@ -205,7 +205,7 @@ std::size_t PageHeap::clean_behind(const Span* span) noexcept {
 PageHeap::Totals PageHeap::totals() noexcept {
   const Guard guard{lock_};
   const std::uint32_t heaps = page_map.heap_count.load(std::memory_order_relaxed);
-  constexpr std::size_t of_page = sizeof(PageMapEntry) + sizeof(Span) + sizeof(RemoteFrees);
+  constexpr std::size_t of_page = sizeof(MapPage) + sizeof(Span) + sizeof(RemoteFrees);
   return {top_ * page_bytes, grow_calls_, heaps, top_ * of_page + heaps * sizeof(ThreadHeap)};
 }
 
@@ -217,7 +217,7 @@ void PageHeap::check_unused(const Span& span) noexcept {
   require(span.state == SpanState::slab || span.state == SpanState::large,
           "a span that changes hands is in use", &span);
   for (std::size_t i = first; i < first + span.pages; ++i) {
-    require(page_map.entries[i].load(std::memory_order_relaxed) == 0,
+    require(page_map.pages[i].entry.load(std::memory_order_relaxed) == 0,
             "pages of a span that changes hands have no entry", &span);
     const RemoteFrees& frees = page_map.remote_frees[i];
     bool has_frees = frees.pending.load(std::memory_order_relaxed) != 0;
@@ -244,7 +244,7 @@ Fault PageHeap::find_fault() noexcept {
       if (last.state != SpanState::free || last.pages != span.pages)
         return {"the last page of a free span agrees with the first", &span};
       for (std::size_t page = i; page < i + span.pages; ++page) {
-        if (page_map.entries[page].load(std::memory_order_relaxed) != 0)
+        if (page_map.pages[page].entry.load(std::memory_order_relaxed) != 0)
           return {"a free page has no entry", &page_map.spans[page]};
       }
       (span.zeroed ? clean : dirty) += span.pages;

@@ -1,10 +1,10 @@
 // The page map: the structures of an address, by its page. One range of addresses
 // (address_range.h), of which a prefix of each part is in use:
 //
-//   | entries, 4 B a page | spans, 64 B | remote frees, 192 B | heaps, 3.2 KiB | pages, 16 KiB |
+//   | map, 8 B a page | spans, 64 B | remote frees, 192 B | heaps, 3.4 KiB | pages, 16 KiB |
 //
-// free() reads one entry, one load away and never in memory that the program uses. Address
-// arithmetic is here; the structures are in types.h.
+// free() reads one element of the map, one load away and never in memory that the program uses.
+// Address arithmetic is here; the structures are in types.h.
 #pragma once
 
 #include <atomic>
@@ -22,7 +22,7 @@ struct PageMap {
   std::uintptr_t base = 0;                   // address of page 0
   std::atomic<std::size_t> page_count{0};    // any: pages in use
   std::atomic<std::uint32_t> heap_count{0};  // any, relaxed: heaps that exist
-  Atomic<PageMapEntry>* entries = nullptr;
+  MapPage* pages = nullptr;
   Span* spans = nullptr;
   RemoteFrees* remote_frees = nullptr;
   ThreadHeap* heaps = nullptr;
@@ -47,7 +47,7 @@ inline PageMapEntry entry_of(const void* p) noexcept {
   // address all that was stored before
   if (!is_below(page, page_map.page_count)) [[unlikely]]
     return 0;
-  return page_map.entries[page].load(std::memory_order_relaxed);
+  return page_map.pages[page].entry.load(std::memory_order_relaxed);
 }
 
 // ---- spans ----
@@ -61,25 +61,25 @@ inline std::byte* memory_of(const Span* span) noexcept {
 }
 
 inline PageMapEntry span_entry(const Span& span) noexcept {
-  return page_map.entries[first_page_of(&span)].load(std::memory_order_relaxed);
-}
-
-// The slab of a block of the calling thread's own heap.
-inline Span* slab_of(const void* p) noexcept {
-  Span* const span = page_map.spans + page_of(p);
-  return span - span->pages_back;
-}
-
-// The slab of any block. The owner writes to the descriptor all the time; another thread does not
-// read it where the page alone gives the slab.
-inline Span* slab_of(const void* p, const SizeClass& c) noexcept {
-  return c.slab_pages == 1 ? page_map.spans + page_of(p) : slab_of(p);
+  return page_map.pages[first_page_of(&span)].entry.load(std::memory_order_relaxed);
 }
 
 // ---- blocks of slabs ----
 
-// A pointer into a slab: the slab, the block, and whether it is the block's beginning. (One behind
-// the slab's last block may be a beginning, too: collect() notices that.)
+// How far into its slab an address lies.
+inline std::uint32_t offset_in_slab(const void* p, const MapPage& page) noexcept {
+  return static_cast<std::uint32_t>(address_of(p)) - page.slab_begin;
+}
+
+// The slab that the address lies in. Its descriptor, to which the owner writes all the time, is not
+// read.
+inline Span* slab_of(const void* p) noexcept {
+  const std::size_t page = page_of(p);
+  return page_map.spans + page - (offset_in_slab(p, page_map.pages[page]) >> page_shift);
+}
+
+// A pointer into a slab: the slab, the block, and whether it is the block's beginning. (A place that
+// was never carved, or behind the last block, has one, too. Only collect() looks at that.)
 struct BlockPlace {
   std::size_t slab_page;  // the slab's first page
   std::uint32_t number;
@@ -88,14 +88,9 @@ struct BlockPlace {
 
 inline BlockPlace place_of(const void* p, const SizeClass& c) noexcept {
   const std::size_t page = page_of(p);
-  std::size_t offset = (address_of(p) - page_map.base) % page_bytes;
-  std::size_t back = 0;
-  if (c.slab_pages != 1) {
-    back = page_map.spans[page].pages_back;
-    offset += back * page_bytes;
-  }
-  const std::uint32_t number = number_in_slab(c, offset);
-  return {page - back, number, std::size_t{number} * c.block_bytes == offset};
+  const std::uint32_t offset = offset_in_slab(p, page_map.pages[page]);
+  return {page - (offset >> page_shift), number_in_slab(c, offset),
+          is_multiple(offset, c.reciprocal)};
 }
 
 inline std::byte* block_at(const Span& slab, std::size_t number) noexcept {

@@ -31,7 +31,7 @@ void check_next_bin(ThreadHeap& heap) noexcept TS_REQUIRES(heap) {
   if (counted_blocks(heap, size_class) >= -count_tolerance) [[likely]]
     return;
   report_damage(size_class, heap.bins[size_class].head);
-  drop_bin(heap.bins[size_class]);
+  drop_bin(heap, size_class);
 }
 
 // The first listed slab with a free block, or null. Of a class, only one slab has fresh blocks
@@ -67,7 +67,7 @@ Span* slab_with_free_block(ThreadHeap& heap, unsigned size_class, bool restores)
 std::uint32_t take_used(ThreadHeap& heap, unsigned size_class, Block*& head) noexcept
     TS_REQUIRES(heap) {
   const SizeClass& c = size_classes[size_class];
-  const std::uint32_t capacity = heap.bins[size_class].capacity;
+  const std::uint32_t capacity = heap.capacities[size_class];
   const std::uint32_t wanted = c.bin_blocks < capacity ? c.bin_blocks : capacity;
   std::uint32_t taken = 0;
   while (taken < (wanted + 1) / 2) {
@@ -114,8 +114,8 @@ std::uint32_t take_fresh(ThreadHeap& heap, unsigned size_class, std::uint32_t at
   std::byte* at = memory_of(slab) + std::size_t{slab->carved} * c.block_bytes;
   head = reinterpret_cast<Block*>(at);
   for (std::uint32_t i = 1; i < taken; ++i, at += c.block_bytes)
-    reinterpret_cast<Block*>(at)->next = reinterpret_cast<Block*>(at + c.block_bytes);
-  reinterpret_cast<Block*>(at)->next = nullptr;
+    marked(at)->next = reinterpret_cast<Block*>(at + c.block_bytes);
+  marked(at)->next = nullptr;
   slab->carved = static_cast<std::uint16_t>(slab->carved + taken);
   set_used(*slab, used(*slab) + taken);
   relist_after_use(heap, *slab);
@@ -149,7 +149,7 @@ Block* refill(ThreadHeap& heap, unsigned size_class) noexcept {
   if (heap.bins[size_class].head != nullptr || astray > count_tolerance ||
       astray < -count_tolerance) [[unlikely]] {
     report_damage(size_class, heap.bins[size_class].head);
-    drop_bin(heap.bins[size_class]);
+    drop_bin(heap, size_class);
   }
   if (heap.closed_refills != 0) [[unlikely]]
     return refill_closed(heap, size_class);
@@ -164,7 +164,7 @@ Block* refill(ThreadHeap& heap, unsigned size_class) noexcept {
   }
   CacheBin& bin = heap.bins[size_class];
   bin.head = head->next;
-  bin.capacity_left = bin.capacity - static_cast<std::int32_t>(taken - 1);
+  bin.capacity_left = heap.capacities[size_class] - static_cast<std::int32_t>(taken - 1);
   return head;
 }
 

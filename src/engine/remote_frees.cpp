@@ -69,7 +69,7 @@ ThreadHeap* begin_batch(RemoteBatch& batch, Span& slab, std::uint32_t word) noex
   // release: a forked child never sees the new slab with the bits of the old one
   fence(std::memory_order_release);
   batch = {&slab, 0, word, 0};
-  __builtin_prefetch(&remote_word_of(&slab, word), 1);  // by the time that the batch is full
+  prefetch_to_write(&remote_word_of(&slab, word));  // by the time that the batch is full
   return to_reclaim;
 }
 
@@ -110,20 +110,29 @@ ThreadHeap* put_into_batch(ThreadHeap& heap, void* p, const SizeClass& c,
 
 // Moves the slab's sent bits to its free list. Reports bits of places where no block was in use,
 // and returns their number.
-std::uint32_t collect_bits(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap) {
+std::uint32_t collect_bits([[maybe_unused]] ThreadHeap& heap, Span& slab) noexcept
+    TS_REQUIRES(heap) {
   const SizeClass& c = size_classes[slab.size_class];
   std::uint32_t strays = 0;
+  const std::byte* const carved_end = memory_of(&slab) + std::size_t{slab.carved} * c.block_bytes;
   for (std::uint32_t first = 0; first < slab.slab_blocks; first += 64) {
     Atomic<std::uint64_t>& word = remote_word_of(&slab, first / 64);
     if (word.load(std::memory_order_relaxed) == 0) continue;
     // acquire: pairs with the setting of the bits; every use of the blocks is over
-    for (std::uint64_t bits = word.exchange(0, std::memory_order_acquire); bits != 0;
-         bits &= bits - 1) {
-      const std::size_t number = first + static_cast<unsigned>(std::countr_zero(bits));
-      std::byte* const p = memory_of(&slab) + number * c.block_bytes;
+    const std::uint64_t sent = word.exchange(0, std::memory_order_acquire);
+    std::byte* const begin = memory_of(&slab) + std::size_t{first} * c.block_bytes;
+    const auto first_of = [=, bytes = std::size_t{c.block_bytes}](std::uint64_t bits) {
+      return begin + static_cast<unsigned>(std::countr_zero(bits)) * bytes;
+    };
+    // The lines are in the caches of the threads that freed the blocks. They come side by side, and
+    // each once: without this, the look at the mark fetches a line to read, and the mark to write.
+    for (std::uint64_t bits = sent; bits != 0; bits &= bits - 1) prefetch_to_write(first_of(bits));
+    for (std::uint64_t bits = sent; bits != 0; bits &= bits - 1) {
+      std::byte* const p = first_of(bits);
       auto* const block = reinterpret_cast<Block*>(p);
-      if (number >= slab.carved || heap.bins[slab.size_class].head == block) [[unlikely]] {
-        const bool is_stray = number >= slab.carved;
+      const bool is_stray = p >= carved_end;
+      // A marked block was freed by its owner, too.
+      if (is_stray || is_marked(block)) [[unlikely]] {
         report_misuse(is_stray ? Misuse::no_beginning : Misuse::double_free, FoundBy::a_later_call,
                       p, c.block_bytes);
         ++strays;
@@ -165,8 +174,8 @@ bool collect(ThreadHeap& heap) noexcept {
     RemoteFrees& frees = remote_frees_of(slab);
     Span* const next = frees.next_ready;  // before the count: then others may write it again
     if (next != nullptr) {
-      __builtin_prefetch(&remote_frees_of(next), 1);
-      __builtin_prefetch(next, 1);
+      prefetch_to_write(&remote_frees_of(next));
+      prefetch_to_write(next);
     }
     // acquire: pairs with the addition in send(); sees the bits of all that are counted. release:
     // pairs with the next addition to 0, whose thread writes next_ready, which this one has read

@@ -30,15 +30,20 @@ struct alignas(32) SizeClass {
   std::uint32_t bin_blocks;        // as many as a bin may hold,
   std::uint32_t wide_bin_blocks;   // and in a process of few threads
   std::uint32_t carve_blocks;      // as many as are linked at a time: a page of fresh memory
-  std::uint32_t reciprocal;        // of block_bytes, for number_in_slab
+  std::uint32_t reciprocal;        // 2^32 / block_bytes, rounded up
 };
 
-// A division by a constant as a multiplication (Granlund and Montgomery, 1994).
-inline constexpr unsigned reciprocal_shift = 35;
+// Which block of the slab begins at this offset, or contains it: a division by a constant as a
+// multiplication, whose upper half is the quotient (Granlund and Montgomery, 1994).
+constexpr std::uint32_t number_in_slab(const SizeClass& size_class, std::uint64_t offset) noexcept {
+  return static_cast<std::uint32_t>(offset * size_class.reciprocal >> 32);
+}
 
-// Which block of the slab begins at this offset, or contains it.
-constexpr std::uint32_t number_in_slab(const SizeClass& size_class, std::size_t offset) noexcept {
-  return static_cast<std::uint32_t>(offset * size_class.reciprocal >> reciprocal_shift);
+// Whether a block begins at this offset: the lower half is small where nothing remains (Lemire,
+// Kaser and Kurz, Faster remainder by direct computation, 2019). size_classes_test.cpp tries
+// all offsets.
+constexpr bool is_multiple(std::uint32_t offset, std::uint32_t reciprocal) noexcept {
+  return offset * reciprocal < reciprocal;
 }
 
 // The least that the blocks of a class may have.
@@ -96,7 +101,7 @@ constexpr SizeClass make_class(unsigned size_class) noexcept {
           clamp(bin_bytes / bytes, 1, max_bin_blocks),
           clamp(pages == 1 ? wide_bin_bytes / bytes : 0, several, max_wide_bin_blocks),
           clamp(carve_bytes / bytes, 1, 64),
-          static_cast<std::uint32_t>(((std::uint64_t{1} << reciprocal_shift) + bytes - 1) / bytes)};
+          static_cast<std::uint32_t>(((std::uint64_t{1} << 32) + bytes - 1) / bytes)};
 }
 
 inline constexpr auto size_classes = [] {
@@ -140,9 +145,10 @@ static_assert([] {
   for (const SizeClass& c : size_classes) {
     if (c.block_bytes == 0) continue;
     for (std::uint32_t i = 0; i < blocks_in_slab(c, c.slab_pages); ++i) {
-      const std::size_t offset = std::size_t{i} * c.block_bytes;
-      if (number_in_slab(c, offset) != i || number_in_slab(c, offset + c.block_bytes - 1) != i)
-        return false;
+      const std::uint32_t offset = i * c.block_bytes;
+      const auto last = offset + c.block_bytes - 1;
+      if (number_in_slab(c, offset) != i || number_in_slab(c, last) != i) return false;
+      if (!is_multiple(offset, c.reciprocal) || is_multiple(last, c.reciprocal)) return false;
     }
   }
   return true;

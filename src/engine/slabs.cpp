@@ -21,12 +21,13 @@ void link_partial(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap) {
 }
 
 void set_entries(Span& slab, PageMapEntry entry) noexcept {
-  Atomic<PageMapEntry>* const entries = page_map.entries + first_page_of(&slab);
+  MapPage* const pages = page_map.pages + first_page_of(&slab);
+  const auto begin = static_cast<std::uint32_t>(address_of(memory_of(&slab)));
   for (std::uint32_t i = 0; i < slab.pages; ++i) {
+    pages[i].slab_begin = begin;
     // relaxed: a pointer to a block of the slab reaches another thread by that thread's own
     // synchronisation, and the entry with it
-    entries[i].store(entry, std::memory_order_relaxed);
-    (&slab + i)->pages_back = static_cast<std::uint8_t>(i);
+    pages[i].entry.store(entry, std::memory_order_relaxed);
     set_purged(*(&slab + i), 0);
   }
 }

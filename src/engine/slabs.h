@@ -28,9 +28,9 @@ void move_behind_others(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap)
 void take_slab_out(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap);
 void retire_slab(Span& slab) noexcept;
 
-// Puts a block on its slab's free list; `used` stays as it is.
+// Marks a block and puts it on its slab's free list; `used` stays as it is.
 inline void push_free(Span& slab, Block* block) noexcept {
-  push_front(slab.free_list, block);
+  push_front(slab.free_list, marked(block));
   ++slab.free_blocks;
 }
 

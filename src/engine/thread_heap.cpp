@@ -29,7 +29,7 @@ namespace {
     return allocate_small(size_class * sizeof(CacheBin));
   }
   Block* const block = allocate_from_common(size_class);
-  return block != nullptr ? block : out_of_memory();
+  return block != nullptr ? unmarked(block) : out_of_memory();
 }
 
 // A large block, or no block of the engine's.
@@ -76,8 +76,8 @@ namespace {
 
 }  // namespace
 
-void* allocate_slow(const CacheBin& bin) noexcept {
-  const auto size_class = static_cast<unsigned>(&bin - current_heap->bins);
+void* allocate_slow(std::size_t bin_offset) noexcept {
+  const auto size_class = static_cast<unsigned>(bin_offset / sizeof(CacheBin));
   if (!has_heap()) [[unlikely]]
     return allocate_without_heap(size_class);
   if (current_options.guard_sample != 0) [[unlikely]] {
@@ -87,7 +87,7 @@ void* allocate_slow(const CacheBin& bin) noexcept {
   const HeapHold hold{heap};
   Block* const block = refill(heap, size_class);
   if constexpr (debug_level >= 2) check_slow_path(heap);
-  return block != nullptr ? block : out_of_memory();
+  return block != nullptr ? unmarked(block) : out_of_memory();
 }
 
 // Classes with long slabs have no more blocks in their bins.
@@ -102,10 +102,7 @@ void release_overflow(void* p, std::size_t bin_offset, HeapFront* heap) noexcept
   // Without a busy mark: a forked child may see the first of these stores alone. Then a list is
   // longer than `free_blocks`, or a free block counts as used; both are harmless.
   Span& slab = *slab_of(p);
-  // A block that is on its slab's list is freed for the second time.
   Block* const first = slab.free_list;
-  if (first == p) [[unlikely]]
-    return report_double_free(p);
   const auto others = static_cast<std::int32_t>(used(slab)) - 1;
   push_front(slab.free_list, static_cast<Block*>(p), first);
   fence(std::memory_order_release);
@@ -117,28 +114,29 @@ void release_overflow(void* p, std::size_t bin_offset, HeapFront* heap) noexcept
   if (others >= 0) [[likely]]
     return relist_or_flush_bin(static_cast<ThreadHeap&>(*heap), slab,
                                static_cast<std::uint32_t>(others));
+  // More blocks came back than the slab gave: a double free that destroyed the mark.
   slab.free_list = first;
   --slab.free_blocks;
-  report_double_free(p);
+  report_misuse(Misuse::double_free, FoundBy::free, p, size_classes[slab.size_class].block_bytes);
 }
 
 void release_slow(void* p, PageMapEntry kind) noexcept {
   const PageMapEntry entry = kind ^ current_heap->self;
   if (!is_of_slab(entry)) [[unlikely]]
     return p != nullptr ? release_other(p, entry) : void();
+  const SizeClass& c = size_class_of(entry);
+  const BlockPlace place = place_of(p, c);
+  if (!place.is_beginning || is_marked(p)) [[unlikely]]
+    return static_cast<void>(report_stray(p, FoundBy::free));
   if (!has_heap()) [[unlikely]]
     return release_without_heap(p, entry);
   if constexpr (counting) count_event(Event::remote_frees);
   ThreadHeap& heap = own_heap();
-  const SizeClass& c = size_class_of(entry);
   // A block that shares no cache line with others stays here, where its lines are.
   CacheBin& bin = bin_at(&heap, entry & class_mask);
-  const BlockPlace place = place_of(p, c);
-  if (c.block_bytes % cache_line_bytes == 0 && bin.capacity_left > 0 && place.is_beginning) {
-    if (bin.head == p) [[unlikely]]
-      return report_double_free(p);
+  if (c.block_bytes % cache_line_bytes == 0 && bin.capacity_left > 0) {
     --bin.capacity_left;
-    return push_front(bin.head, static_cast<Block*>(p));
+    return push_front(bin.head, marked(p));
   }
   release_remote(heap, p, place, c, FoundBy::free);
 }

@@ -6,6 +6,7 @@
 //                          -> allocate_slow -> refill -> take_used | collect | take_fresh
 //                                           -> attach_heap | allocate_from_common
 //   free    release -> push
+//                   -> report_stray (misuse.h)
 //                   -> release_overflow -> the slab's free list | relist_or_flush_bin
 //                   -> release_slow -> release_remote -> a batch, sent when full (remote_frees.h)
 //                                   -> release_large (large_blocks.h)
@@ -26,52 +27,65 @@ inline constexpr auto bin_offsets = [] {
   return offsets;
 }();
 
+// A cache bin by its offset. The fast paths compute its address anew for each access, by
+// of_one_access().
 inline CacheBin& bin_at(HeapFront* heap, std::size_t offset) noexcept {
-  return *reinterpret_cast<CacheBin*>(reinterpret_cast<std::byte*>(heap->bins) + offset);
+  return *reinterpret_cast<CacheBin*>(reinterpret_cast<std::byte*>(heap) + offset +
+                                      offsetof(HeapFront, bins));
 }
 
 // A block for an empty bin of the current heap, in any way; null if there is no memory.
-[[gnu::noinline]] void* allocate_slow(const CacheBin& bin) noexcept;
+[[gnu::noinline]] void* allocate_slow(std::size_t bin_offset) noexcept;
 // Takes a block for which the bin, of the current heap, has no capacity left.
 [[gnu::noinline]] void release_overflow(void* p, std::size_t bin_offset, HeapFront* heap) noexcept;
 // Takes a block that is not the current heap's: another heap's, a large one, or none at all. `kind`
 // is its entry, exclusive-or with the current heap's number.
 [[gnu::noinline]] void release_slow(void* p, PageMapEntry kind) noexcept;
 
-inline void* allocate_small(std::size_t bin_offset) noexcept {
-  CacheBin& bin = bin_at(current_heap, bin_offset);
-  Block* const block = bin.head;
+inline void* allocate_small(std::size_t bin) noexcept {
+  HeapFront* const heap = current_heap;
+  Block* const block = bin_at(heap, bin).head;
   if (is_below(address_of(block), lowest_block)) [[unlikely]]
     return allocate_slow(bin);
-  bin.head = block->next;
-  ++bin.capacity_left;
-  return block;
+  bin = of_one_access(bin);
+  Block* const next = block->next;
+  bin_at(heap, bin).head = next;
+  prefetch_to_write(next);
+  bin = of_one_access(bin);
+  ++bin_at(heap, bin).capacity_left;
+  // A signal handler that ends this by longjmp leaves no block without a mark in the bin.
+  std::atomic_signal_fence(std::memory_order_release);
+  return unmarked(block);
 }
 
 // Null has no owner, as every address outside of the engine's memory.
-inline void release(void* p) noexcept {
-  const PageMapEntry entry = entry_of(p);
+[[gnu::always_inline]] inline void release(void* p) noexcept {
+  std::size_t page = page_of(p);
   HeapFront* const heap = current_heap;
+  if (!is_below(page, page_map.page_count)) [[unlikely]]
+    return release_slow(p, heap->self);
+  const MapPage* const pages = page_map.pages;
   // Another heap's number leaves high bits; so do a large block's entry, and 0, where no block
-  // begins.
-  const PageMapEntry kind = entry ^ heap->self;
+  // begins. relaxed: as in entry_of()
+  const PageMapEntry kind = pages[page].entry.load(std::memory_order_relaxed) ^ heap->self;
   if (kind >= heap_unit) [[unlikely]]
     return release_slow(p, kind);
-  // The bin by its offset each time, which is one instruction less than by its address.
-  const auto bin = [heap](std::size_t offset) -> CacheBin& {
-    return *reinterpret_cast<CacheBin*>(reinterpret_cast<std::byte*>(heap) + offset +
-                                        offsetof(HeapFront, bins));
-  };
-  std::size_t offset = kind;
-  Block* const head = bin(offset).head;
-  offset = unrelated(offset);
-  // A block that is first in its bin is freed for the second time.
-  if (head == p) [[unlikely]]
-    return report_double_free(p);
-  if (falls_below_zero(bin(offset).capacity_left)) [[unlikely]]
-    return release_overflow(p, offset, heap);
-  offset = unrelated(offset);
-  push_front(bin(offset).head, static_cast<Block*>(p), head);
+  page = of_one_access(page);
+  std::size_t bin = kind;
+  // offset_in_slab(), but with the address first: one instruction less
+  auto product = of_one_access(static_cast<std::uint32_t>(address_of(p)));
+  product = (product - pages[page].slab_begin) * bin_at(heap, bin).reciprocal;
+  bin = of_one_access(bin);
+  if (product >= bin_at(heap, bin).reciprocal || is_marked(p)) [[unlikely]]  // is_multiple()
+    return static_cast<void>(report_stray(p, FoundBy::free));
+  Block* const block = marked(p);
+  bin = of_one_access(bin);
+  Block* const head = bin_at(heap, bin).head;
+  bin = of_one_access(bin);
+  if (falls_below_zero(bin_at(heap, bin).capacity_left)) [[unlikely]]
+    return release_overflow(p, bin, heap);
+  bin = of_one_access(bin);
+  push_front(bin_at(heap, bin).head, block, head);
 }
 
 }  // namespace ts::engine

@@ -66,8 +66,7 @@ inline constexpr std::size_t pages_per_huge_page = huge_page_bytes / page_bytes;
 struct CacheBin {
   Plain<Block*> head = nullptr;
   std::int32_t capacity_left = 0;
-  std::uint16_t capacity = 0;
-  std::uint16_t low_slabs = 0;  // that ran low since the bin was opened wide
+  std::uint32_t reciprocal = 0;  // const: the class's, where free() has it at hand
 };
 
 // ---- page map entries ----
@@ -94,6 +93,12 @@ inline bool is_of_slab(PageMapEntry entry) noexcept {
   return entry >= heap_unit && (entry & large_entry) == 0;
 }
 
+// All that free() reads of a page.
+struct MapPage {
+  Atomic<PageMapEntry> entry{0};
+  Plain<std::uint32_t> slab_begin = 0;  // const while in use: low half of the slab's address
+};
+
 // ---- spans ----
 
 enum class SpanState : std::uint8_t {
@@ -114,7 +119,7 @@ enum class SpanState : std::uint8_t {
 //            listed, if and only if free_list is not empty, carved < slab_blocks, or
 //            purged_blocks is positive;
 //            used covers blocks of the program, in cache bins, in batches, and pending ones;
-//            page k of the slab has pages_back == k
+//            slab_begin of each of its pages is the low half of its address
 //   large    usable_pages <= pages; the pages behind usable_pages were never touched
 struct alignas(64) Span {
   Plain<Block*> free_list = nullptr;      // holder: blocks that are in no cache bin
@@ -127,13 +132,12 @@ struct alignas(64) Span {
   // holder: the heap's queue of slabs that ran low (low_slabs.h), by page
   Plain<std::uint32_t> next_low = 0;
   Plain<std::uint32_t> previous_low = 0;
-  Plain<std::uint16_t> low_round = 0;      // holder: in which round the slab ran low
-  Plain<std::uint16_t> carved = 0;         // holder
-  Plain<std::uint16_t> purged_blocks = 0;  // holder
-  Plain<std::uint16_t> slab_blocks = 0;    // locked; const while in use: capacity of the slab
-  Plain<std::uint16_t> low_mark = 0;       // holder: so few used blocks are low
-  Plain<std::uint8_t> pages_back = 0;      // locked; const while in use: to the slab's first page
-  Plain<std::uint8_t> size_class = 0;      // locked; const while in use
+  Plain<std::uint16_t> low_round = 0;          // holder: in which round the slab ran low
+  Plain<std::uint16_t> carved = 0;             // holder
+  Plain<std::uint16_t> purged_blocks = 0;      // holder
+  Plain<std::uint16_t> slab_blocks = 0;        // locked; const while in use: capacity of the slab
+  Plain<std::uint16_t> low_mark = 0;           // holder: so few used blocks are low
+  Plain<std::uint8_t> size_class = 0;          // locked; const while in use
   Plain<SpanState> state = SpanState::in_use;  // locked; const while in use
   Plain<bool> listed = false;                  // holder: in the list of its class
   Plain<bool> zeroed = false;                  // locked: reads as zero throughout
@@ -206,7 +210,9 @@ struct HeapFront {
 struct TS_CAPABILITY("heap") alignas(64) ThreadHeap : HeapFront {
   Plain<Span*> partial[class_count] = {};        // holder: slabs with blocks to give, by class
   Plain<std::uint32_t> slabs[class_count] = {};  // holder: how many the heap has, by class
-  Plain<std::uint32_t> kept_pages = 0;  // abandoned_lock: of its slabs, as keeps_bins was set
+  std::uint16_t capacities[class_count] = {};    // owner: of the bins
+  std::uint16_t low_slabs[class_count] = {};  // owner: that ran low since the bin was opened wide
+  Plain<std::uint32_t> kept_pages = 0;        // abandoned_lock: of its slabs, as keeps_bins was set
   // holder: the queue of slabs that ran low (low_slabs.h), and its rounds (tending.h)
   Plain<std::uint32_t> first_low = 0;
   Plain<std::uint32_t> last_low = 0;
@@ -220,7 +226,7 @@ struct TS_CAPABILITY("heap") alignas(64) ThreadHeap : HeapFront {
   alignas(64) Atomic<Span*> ready{nullptr};   // any: slabs with pending frees, a stack
   Atomic<std::int32_t> reclaimable_pages{0};  // any: a hint, of slabs that wait for a reclaim
 };
-static_assert(sizeof(ThreadHeap) == 3264);
+static_assert(sizeof(ThreadHeap) == 3520);
 
 // The first heaps of a process have larger bins for blocks of some kilobytes: a few threads never
 // cache much.

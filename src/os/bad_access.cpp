@@ -2,7 +2,6 @@
 // reference would be work for the dynamic linker at every start.
 #include "os/bad_access.h"
 
-#include <dlfcn.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -12,11 +11,6 @@
 
 namespace ts::os {
 namespace {
-
-template <class Function>
-Function* find(const char* name) noexcept {
-  return reinterpret_cast<Function*>(find_name(RTLD_DEFAULT, name));
-}
 
 using Look = void (*)(const void* address);
 constinit Look look_first = nullptr;
@@ -28,7 +22,8 @@ void at_bad_access(int number, siginfo_t* info, void* context) {
   if (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN)
     return before.sa_handler(number);
   // The same access again, on return, now ends the process as it would have.
-  if (const auto set = find<decltype(::sigaction)>("sigaction")) set(number, &before, nullptr);
+  if (const auto set = find_function<decltype(::sigaction)>("sigaction"))
+    set(number, &before, nullptr);
 }
 
 }  // namespace
@@ -39,7 +34,7 @@ bool withdraw(void* begin, std::size_t bytes) noexcept {
 }
 
 void call_at_bad_access(void (*look)(const void*)) noexcept {
-  const auto set = find<decltype(::sigaction)>("sigaction");
+  const auto set = find_function<decltype(::sigaction)>("sigaction");
   if (set == nullptr) return;
   look_first = look;
   struct sigaction action = {};
@@ -51,13 +46,13 @@ void call_at_bad_access(void (*look)(const void*)) noexcept {
 void take_call_stack(CallStack& stack) noexcept {
   const CancellationDisabled completes_it;
   // libc's: its first call loads the unwinder of gcc.
-  const auto backtrace = find<int(void**, int)>("backtrace");
+  const auto backtrace = find_function<int(void**, int)>("backtrace");
   stack.depth = backtrace != nullptr ? backtrace(stack.frames, most_frames) : 0;
 }
 
 void write_call_stack(const CallStack& stack) noexcept {
   const CancellationDisabled completes_it;
-  const auto write = find<void(void* const*, int, int)>("backtrace_symbols_fd");
+  const auto write = find_function<void(void* const*, int, int)>("backtrace_symbols_fd");
   if (write != nullptr && stack.depth > 0) write(stack.frames, stack.depth, STDERR_FILENO);
 }
 

@@ -16,7 +16,6 @@
 // The C library's lock of the list of streams, which nests, and its flag of a process with one
 // thread. glibc has both, the flag since 2.32.
 extern "C" {
-int __cxa_atexit(void (*end)(void*), void* argument, void* library);  // of the C++ ABI
 [[gnu::weak]] void _IO_list_lock();
 [[gnu::weak]] void _IO_list_unlock();
 [[gnu::weak]] void _IO_list_resetlock();
@@ -54,8 +53,6 @@ constinit const char* one_thread_flag = nullptr;
 
 void find_one_thread_flag() noexcept {
   one_thread_flag = static_cast<const char*>(find_name(RTLD_DEFAULT, "__libc_single_threaded"));
-  // The program must not find our error where it expects its own.
-  if (one_thread_flag == nullptr && is_there(&::dlerror)) static_cast<void>(::dlerror());
 }
 #else
 constinit const char* const one_thread_flag = &__libc_single_threaded;
@@ -104,14 +101,10 @@ bool call_at_thread_exit(void (*on_exit)(void*), void* argument) noexcept {
   return ::pthread_setspecific(chosen - 1, argument) == 0;
 }
 
-// Not by atexit(), whose handlers belong to a library, and run with its destructors.
-bool call_at_exit(void (*end)(void*)) noexcept {
-  return ::__cxa_atexit(end, nullptr, nullptr) == 0;
-}
-
 // Handlers registered last are the first to prepare, and the last to come back.
 bool call_around_fork(void (*prepare)(), void (*parent)(), void (*child)()) noexcept {
   find_one_thread_flag();
+  find_stack_functions();
   return ::pthread_atfork(prepare, parent, child) == 0 &&
          ::pthread_atfork(hold_streams, let_go_of_streams, reset_streams) == 0;
 }
@@ -119,7 +112,11 @@ bool call_around_fork(void (*prepare)(), void (*parent)(), void (*child)()) noex
 bool has_one_thread() noexcept { return one_thread_flag != nullptr && *one_thread_flag != 0; }
 
 void* find_name(void* library, const char* name) noexcept {
-  return is_there(&::dlsym) ? ::dlsym(library, name) : nullptr;
+  if (!is_there(&::dlsym)) return nullptr;
+  void* const found = ::dlsym(library, name);
+  // The program must not find our error where it expects its own.
+  if (found == nullptr && is_there(&::dlerror)) static_cast<void>(::dlerror());
+  return found;
 }
 
 namespace {

@@ -14,7 +14,8 @@ namespace {
 // By Misuse. Arrays of characters: pointers to them would be relocations at each start.
 constexpr char messages[misuse_kinds][112] = {
     "double free: this block is free already",
-    "this memory is not of this malloc: another allocator's, the stack's, a variable's, no one's",
+    "this memory is not of this malloc, perhaps of another allocator",
+    "no malloc gave this out: it is misaligned, of the stack, of a variable, or of no memory",
     "no block that is in use begins here",
     "a list of free blocks is damaged: one of them was freed twice, or written to after its free",
     "the size that is named is not that of the block",
@@ -44,8 +45,7 @@ bool goes_on(Misuse kind) noexcept {
       break;
   }
   // With two allocators in one process, which preloading makes likely, blocks of the other come
-  // here; leaving them alone is harmless. Every other kind means that memory is not as the program
-  // assumes.
+  // here; leaving them alone is harmless. Every other kind is the program's own mistake.
   return kind == Misuse::foreign_pointer;
 }
 

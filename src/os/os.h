@@ -1,7 +1,7 @@
 // All requests of the allocators to the operating system: the one seam that tests replace to inject
 // failure. Sizes are bytes; memory handed out is page-aligned and zero-filled. A null result or
-// `false` means refused, with nothing changed, errno included. No function allocates, and none
-// keeps state but the process's own.
+// `false` means refused, with nothing changed, errno included. No function allocates, unless it
+// says so, and none keeps state but the process's own.
 #pragma once
 
 #include <atomic>
@@ -100,8 +100,8 @@ void name_thread(const char* name) noexcept;
 // might wait for a lock that `prepare` took.
 bool call_around_fork(void (*prepare)(), void (*parent)(), void (*child)()) noexcept;
 
-// Calls `end()` when the process ends by exit(): after all destructors, and after all handlers that
-// are registered later. False if the C library refuses it.
+// Calls `end()` when the process ends by exit(): after all handlers that are registered later, which
+// destructors of a program under glibc are. False if the C library refuses it.
 bool call_at_exit(void (*end)(void*)) noexcept;
 
 // Whether the process has never had another thread; false if the C library has no such flag.
@@ -109,6 +109,21 @@ bool has_one_thread() noexcept;
 
 // dlsym, or null where the program has none (glibc before 2.34, linked without libdl).
 void* find_name(void* library, const char* name) noexcept;
+
+// A function of the process by its name, or null: for functions that only a rare path needs, since
+// each reference is work for the dynamic linker at every start.
+template <class Function>
+Function* find_function(const char* name) noexcept {
+  return reinterpret_cast<Function*>(find_name(nullptr, name));  // RTLD_DEFAULT
+}
+
+// Whether another allocator may have given the address out: it is aligned as a pointer is and
+// mapped, and is neither of a variable of the program or of a library nor of the thread's own stack,
+// between its frame and its end. The C library may allocate for it, so the caller has no lock. No
+// cancellation point.
+bool may_be_allocated(const void* p) noexcept;
+// Finds what it needs of the C library, at the start: later, the dynamic linker might make it wait.
+void find_stack_functions() noexcept;
 
 // To be called without a lock, before an allocation fails. If the process has as many mappings as
 // the system allows, says so on standard error, once.

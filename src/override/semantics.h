@@ -115,7 +115,7 @@ class Semantics {
 
   // errno is kept: cleaning up after an error must not hide it (glibc manual, "Freeing Memory
   // Allocated with malloc").
-  void free(void* block) noexcept {
+  [[gnu::always_inline]] void free(void* block) noexcept {
     count_free(block);
     if constexpr (ImplementsLibcRules<Heap>) {
       heap_.release(block);
@@ -124,18 +124,18 @@ class Semantics {
     }
   }
 
-  // C23: size and alignment must be those of the request. Unless the heap checks them, others have
-  // no effect, as in glibc.
+  // C23: size and alignment must be those of the request. What the heap does not check has no
+  // effect, as in glibc.
   void free_sized(void* block, std::size_t bytes, std::size_t alignment = min_alignment) noexcept {
     check_size(block, bytes, alignment);
     free(block);
   }
 
-  // In debug builds, whether the size that a sized free or delete names is more than the block has.
-  // (Less may be right: realloc may leave a block larger than requested.)
+  // Reports a size, named by a sized free or delete, that is more than the block has: classic heaps
+  // do in debug builds. (Less may be right: realloc may leave a block larger than requested.)
   static void check_size(const void* block, std::size_t bytes,
                          [[maybe_unused]] std::size_t alignment = min_alignment) noexcept {
-    if constexpr (debug_level < 1 && !ChecksSizes<Heap>) return;
+    if constexpr (debug_level < 1 && !ImplementsLibcRules<Heap>) return;
     if (block == nullptr) return;
     if constexpr (ChecksSizes<Heap>) {
       Heap::check_size(block, bytes, alignment);

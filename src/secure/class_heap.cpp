@@ -233,8 +233,7 @@ void ClassHeap::settle(std::uint32_t number, unsigned slot) noexcept {
   enter(number, is_empty ? SlabState::empty : SlabState::partial);
   if (!is_empty) return;
   ++empty_slabs_;
-  if (std::size_t{empty_slabs_ - 1} * size_class().slab_bytes >= max_empty_bytes)
-    give_back(empty_.first - 1);
+  if (std::size_t{empty_slabs_ - 1} * size_class().slab_bytes >= max_empty_bytes) give_back_one();
 }
 
 }  // namespace ts::secure

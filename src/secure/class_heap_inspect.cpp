@@ -45,6 +45,7 @@ Left ClassHeap::find_left() noexcept {
     const Damage damage = find_damage(i);
     left.finding = damage.finding;
     left.where = damage.block;
+    left.most_bytes = size_class().block_bytes;
   }
   lock_.unlock();
   return left;

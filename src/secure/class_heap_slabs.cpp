@@ -65,8 +65,9 @@ bool ClassHeap::give_back(std::uint32_t number) noexcept {
             slabs_[number].waiting_slots == 0,
         "a slab that is given back is empty", &slabs_[number]);
   std::byte* const begin = slot_at(number, 0);
-  const std::size_t bytes = size_class().slab_bytes;
-  if (has_memory() && (!is_zero(begin, bytes) || !give_pages(address_of(begin), bytes)))
+  const SizeClass& c = size_class();
+  const std::size_t slot_bytes = std::size_t{c.slots} * c.slot_bytes;
+  if (has_memory() && (!is_zero(begin, slot_bytes) || !give_pages(address_of(begin), c.slab_bytes)))
     return false;
   leave(number);
   enter(number, SlabState::given_back);
@@ -75,10 +76,16 @@ bool ClassHeap::give_back(std::uint32_t number) noexcept {
   return true;
 }
 
+bool ClassHeap::give_back_one() noexcept {
+  for (std::uint32_t next = empty_.first; next != 0; next = slabs_[next - 1].next)
+    if (give_back(next - 1)) return true;
+  return false;
+}
+
 bool ClassHeap::give_back_empty_slabs() noexcept {
   const Guard guard{lock_};
   bool gave = false;
-  while (empty_.first != 0 && give_back(empty_.first - 1)) gave = true;
+  while (give_back_one()) gave = true;
   if constexpr (debug_level >= 2) check_slow_path();
   return gave;
 }

@@ -36,6 +36,7 @@ struct Left {
   std::size_t bytes = 0;  // that were asked for
   Finding finding = Finding::sound;
   const std::byte* where = nullptr;
+  std::size_t most_bytes = 0;  // that a block there can have
 };
 
 }  // namespace ts::secure

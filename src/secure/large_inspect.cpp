@@ -19,8 +19,10 @@ Left LargeBlocks::find_left() noexcept {
     if (block.state != LargeState::used) return;
     ++left.blocks;
     left.bytes += block.bytes;
-    if (!is_tail_intact(block)) left.finding = Finding::overflow;
-    if (!is_tail_intact(block)) left.where = memory_of(block);
+    if (is_tail_intact(block)) return;
+    left.finding = Finding::overflow;
+    left.where = memory_of(block);
+    left.most_bytes = block.bytes;
   });
   lock_.unlock();
   return left;

@@ -240,6 +240,7 @@ void Secure::fork_parent() noexcept TS_NO_ANALYSIS {
 }
 
 void Secure::fork_child() noexcept TS_NO_ANALYSIS {
+  is_forked = true;
   Random::reset_after_fork();
   if (is_open()) {
     roots.state->large.fork_child();

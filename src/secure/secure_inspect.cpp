@@ -25,12 +25,6 @@ bool has_damage() noexcept {
   return has_damage || roots.state->large.find_overflow() != nullptr;
 }
 
-// Of a class; 0 of a large block.
-std::size_t most_bytes_of(const void* p) noexcept {
-  const Home home = home_of(p);
-  return home.heap != nullptr ? size_class_of(home.size_class).block_bytes : 0;
-}
-
 }  // namespace
 
 HeapMeasures Secure::measures() noexcept {
@@ -79,12 +73,12 @@ bool Secure::trim(std::size_t) noexcept {
 
 void Secure::end_process() noexcept {
   const AtExit choice = current_options.at_exit;
-  if (choice == AtExit::off) return;
+  if (choice == AtExit::off || is_forked) return;
   Left all;
   const auto add = [&](const Left& left) {
     all.blocks += left.blocks;
     all.bytes += left.bytes;
-    report(left.finding, FoundBy::exit, left.where, most_bytes_of(left.where));
+    report(left.finding, FoundBy::exit, left.where, left.most_bytes);
   };
   if (is_open()) {
     for_each_heap([&](ClassHeap& heap, unsigned) { add(heap.find_left()); });

@@ -49,6 +49,9 @@ struct alignas(max_os_page_bytes) Roots {
 static_assert(sizeof(Roots) == max_os_page_bytes);
 extern constinit Roots roots;
 
+// Whether the process began with a fork.
+inline constinit bool is_forked = false;
+
 // A constant where a kind of machine has pages of one length.
 inline unsigned page_length() noexcept { return page_lengths == 1 ? 0 : roots.page_length; }
 inline std::size_t page_bytes() noexcept { return min_page_bytes << page_length(); }

@@ -73,6 +73,7 @@ static int run_here(const Class* class) {
 // What became of a process, from what it said and how it ended.
 static const char* outcome_of(const char* said, int status) {
   const bool went_on = strchr(said, 'a') != NULL;
+  if (strchr(said, reaches_goal) != NULL) return "succeeds";
   if (WIFSIGNALED(status)) {
     switch (WTERMSIG(status)) {
       case SIGALRM:
@@ -94,6 +95,7 @@ static const char* outcome_of(const char* said, int status) {
   if (strchr(said, sees_zeros) != NULL) return "zeros are read";
   if (strchr(said, gets_it_again) != NULL) return "is handed out again at once";
   if (strchr(said, gets_others) != NULL) return "waits";
+  if (strchr(said, misses_goal) != NULL) return "fails";
   return "nothing";
 }
 

@@ -24,6 +24,8 @@ enum {
   sees_old_contents = 'd',
   gets_it_again = 'u',  // the block that it has just freed
   gets_others = 'w',
+  reaches_goal = 'g',  // of a technique of attackers
+  misses_goal = 'f',
 };
 void say(char mark);
 

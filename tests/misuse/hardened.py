@@ -134,7 +134,7 @@ def check_messages(library: str, misuse: str, hardened: str) -> None:
         (
             misuse,
             "free of a variable",
-            r"free\(0x\w+\): this memory is not of this malloc: .*; aborting, .*",
+            r"free\(0x\w+\): this memory is not of this malloc, .*; aborting, .*",
         ),
         (
             misuse,

@@ -1,8 +1,10 @@
-"""The classes of misuse.c under several allocators, as a Markdown table.
+"""The classes of misuse.c, hardened.c and techniques.c under allocators: tables of docs/misuse.md.
 
-results/ has such tables.
+Usage: table.py PROGRAM... NAME=LIBRARY.so[:VARIABLE=VALUE]...   (NAME= for libc's own)
 
-Usage: table.py PROGRAM NAME=LIBRARY.so...   (NAME= for libc's own)
+Writes each program's table between its two marks in docs/misuse.md. In the column "tsmalloc", what
+misuse.py promises is bold. A crash in the call at fault counts as stopped at once. Of techniques,
+those that succeed are counted, and bold.
 """
 
 from __future__ import annotations
@@ -10,13 +12,22 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
+
+from misuse import PROMISES
+
+PAGE = Path(__file__).resolve().parents[2] / "docs/misuse.md"
+AT_ONCE = ("stopped at once", "crashes")
+SUCCEEDS = "succeeds"
 
 
 def outcomes(program: str, library: str) -> dict[str, str]:
     """What becomes of each class under a library; of libc's own malloc, if it is empty."""
     environment = {k: v for k, v in os.environ.items() if k not in ("LD_PRELOAD", "MALLOC_CHECK_")}
-    if library:
-        environment["LD_PRELOAD"] = library
+    path, *settings = library.split(":")
+    environment |= dict(setting.split("=", 1) for setting in settings)
+    if path:
+        environment["LD_PRELOAD"] = path
     result = subprocess.run(
         [program], env=environment, capture_output=True, text=True, timeout=600, check=True
     )
@@ -25,17 +36,49 @@ def outcomes(program: str, library: str) -> dict[str, str]:
     return dict(line.split("\t") for line in result.stdout.splitlines())
 
 
+def table(program: str, columns: dict[str, dict[str, str]]) -> list[str]:
+    """The lines of a program's table."""
+
+    row, counted, what = "misuse", AT_ONCE, AT_ONCE[0]
+    if program == "techniques":
+        row, counted, what = "technique", (SUCCEEDS,), SUCCEEDS
+
+    def cell(name: str, misuse: str) -> str:
+        outcome = columns[name][misuse]
+        is_promised = name == "tsmalloc" and PROMISES.get(misuse) == outcome
+        is_bold = outcome == SUCCEEDS or (is_promised and "misuse" in program)
+        return f"**{outcome}**" if is_bold else outcome
+
+    def count(name: str) -> str:
+        matching = sum(outcome in counted for outcome in columns[name].values())
+        return f"{matching} of {len(columns[name])}"
+
+    return [
+        f"| {row} | " + " | ".join(columns) + " |",
+        "|---" * (len(columns) + 1) + "|",
+        f"| *{what}* | " + " | ".join(count(name) for name in columns) + " |",
+        *(
+            f"| {misuse} | " + " | ".join(cell(name, misuse) for name in columns) + " |"
+            for misuse in next(iter(columns.values()))
+        ),
+    ]
+
+
 def main(arguments: list[str]) -> int:
-    """Prints the table."""
-    program, *named = arguments
-    columns = {}
-    for argument in named:
-        name, _, library = argument.partition("=")
-        columns[name] = outcomes(program, library)
-    print("| misuse | " + " | ".join(columns) + " |")
-    print("|---" * (len(columns) + 1) + "|")
-    for row in next(iter(columns.values())):
-        print(f"| {row} | " + " | ".join(column[row] for column in columns.values()) + " |")
+    """Writes the tables."""
+    programs = [argument for argument in arguments if "=" not in argument]
+    allocators = dict(argument.split("=", 1) for argument in arguments if "=" in argument)
+    if not programs or not allocators:
+        print(__doc__, file=sys.stderr)
+        return 2
+    page = PAGE.read_text()
+    for program in programs:
+        columns = {name: outcomes(program, library) for name, library in allocators.items()}
+        mark = f"<!-- {Path(program).name}.c -->\n"
+        before, _, after = page.split(mark)
+        lines = "\n".join(table(Path(program).name, columns))
+        page = f"{before}{mark}\n{lines}\n\n{mark}{after}"
+    PAGE.write_text(page)
     return 0
 
 

@@ -47,7 +47,7 @@ struct Tables {
   std::array<ThreadHeap, heap_limit + 1> heaps;
   std::array<Span, page_limit> spans;
   std::array<RemoteFrees, page_limit> remote_frees;
-  std::array<Atomic<PageMapEntry>, page_limit> entries;
+  std::array<MapPage, page_limit> map;
 };
 alignas(Tables) constinit std::byte tables_bytes[sizeof(Tables)] = {};
 alignas(Tables) constinit std::byte first_tables[sizeof(Tables)] = {};
@@ -70,6 +70,12 @@ ThreadHeap& heap(unsigned number) { return tables.heaps[number]; }
 Span& slab(unsigned page) { return tables.spans[page]; }
 void* block(unsigned page, unsigned number) { return block_at(slab(page), number); }
 
+// The link and the mark of a free block go.
+void clear(void* p) {
+  static_cast<Block*>(p)->next = nullptr;
+  static_cast<Block*>(p)->mark = 0;
+}
+
 std::size_t index_of(const void* p) {
   const BlockPlace place = place_of(p, tested);
   if (place.slab_page >= page_limit || place.number >= blocks_per_page)
@@ -86,7 +92,7 @@ unsigned heap_count() { return page_map.heap_count.load(); }
 void make_first_tables() {
   page_map.base = reinterpret_cast<std::uintptr_t>(page_memory);
   page_map.page_count.store(page_limit);
-  page_map.entries = tables.entries.data();
+  page_map.pages = tables.map.data();
   page_map.spans = tables.spans.data();
   page_map.remote_frees = tables.remote_frees.data();
   page_map.heaps = tables.heaps.data();
@@ -125,7 +131,7 @@ void begin() {
     testing::name(&tables.remote_frees[page].bits, 8, text + ".bits");
     testing::name(&tables.remote_frees[page], sizeof(RemoteFrees), text + ".remote_frees");
     testing::name(page_memory + page * page_bytes, page_bytes, "page " + std::to_string(page));
-    testing::name(&tables.entries[page], 4, "entry " + std::to_string(page));
+    testing::name(&tables.map[page], sizeof(MapPage), "entry " + std::to_string(page));
   }
   testing::name(&reclaim_lock, sizeof reclaim_lock, "reclaim_lock");
   testing::name(&abandoned_lock, sizeof abandoned_lock, "abandoned_lock");
@@ -153,7 +159,8 @@ void make_slab(unsigned page, unsigned owner, unsigned blocks, unsigned live) {
   set_used(made, live);
   for (unsigned i = blocks; i-- > 0;) {
     program.is_live[page * blocks_per_page + i] = i < live;
-    if (i >= live) push_free(made, static_cast<Block*>(block(page, i)));
+    auto* const made_block = static_cast<Block*>(block(page, i));
+    i < live ? static_cast<void>(unmarked(made_block)) : push_free(made, made_block);
   }
   if (live == blocks) unlink_partial(heap(owner), made);
 }
@@ -255,7 +262,7 @@ void check_blocks(bool in_child) {
     }
   }
   for (const unsigned page : slab_pages) {
-    const PageMapEntry entry = tables.entries[page].load();
+    const PageMapEntry entry = tables.map[page].entry.load();
     if (entry == 0) continue;
     Span& each = slab(page);
     const ThreadHeap& owner = *heap_of(entry);
@@ -307,7 +314,8 @@ void end() {
     bool is_live = false;
     for (unsigned i = 0; i < blocks_per_page; ++i)
       is_live |= program.is_live[page * blocks_per_page + i];
-    if (!is_live && tables.entries[page].load() != 0) testing::fail("an empty slab is not retired");
+    if (!is_live && tables.map[page].entry.load() != 0)
+      testing::fail("an empty slab is not retired");
   }
 }
 
@@ -441,7 +449,6 @@ void PageHeap::release(Span* span) noexcept {
   span->size_class = 0;
   span->pages = 0;
   span->slab_blocks = 0;
-  span->pages_back = 0;
   span->carved = 0;
   span->low_mark = 0;
   span->purged = 0;
@@ -451,8 +458,7 @@ void PageHeap::release(Span* span) noexcept {
   span->listed = false;
   span->zeroed = false;
   span->previous = nullptr;
-  for (unsigned i = 0; i < blocks_per_page; ++i)
-    *reinterpret_cast<Plain<testing::Word>*>(block(page, i)) = 0;
+  for (unsigned i = 0; i < blocks_per_page; ++i) clear(block(page, i));
   span->next = program.retired;
   program.retired = span;
 }
@@ -481,7 +487,6 @@ void refuse_huge_slab_pages() noexcept {}
 void forget_samples_in_progress() noexcept {}
 void start_housekeeper_if_due() noexcept {}
 void forget_housekeeper() noexcept {}
-void report_double_free(const void*) noexcept { testing::fail("a double free is reported"); }
 bool report_stray(const void*, FoundBy) noexcept {
   testing::fail("a stray pointer is reported");
   return true;
@@ -506,7 +511,7 @@ bool discard(void* begin, std::size_t bytes) noexcept {
   for (std::size_t at = 0; at < bytes; at += engine::tested.block_bytes) {
     if (engine::program.is_live[engine::index_of(from + at)])
       testing::fail("a block in use is discarded");
-    *reinterpret_cast<Plain<testing::Word>*>(from + at) = 0;
+    engine::clear(from + at);
   }
   return true;
 }

@@ -48,6 +48,7 @@ struct State {
   std::uint64_t clock = 1;
   fake_os::TouchedPages touched_pages;
   bool has_one_thread = false;
+  bool has_other_allocators = true;
   unsigned explained_refusals = 0;
   void (*at_bad_access)(const void*) = nullptr;
   std::vector<fake_os::ReportedMisuse> misuses;
@@ -205,6 +206,7 @@ void reset(std::size_t break_offset) {
   s.clock = 1;
   s.touched_pages = nullptr;
   s.has_one_thread = false;
+  s.has_other_allocators = true;
   s.explained_refusals = 0;
   s.misuses.clear();
   void* const region = map_pages(break_region_bytes + guard_bytes, PROT_NONE,
@@ -308,6 +310,11 @@ void set_clock(std::uint64_t milliseconds) {
 void answer_touched_pages(TouchedPages answer) {
   const std::lock_guard guard{state().mutex};
   state().touched_pages = std::move(answer);
+}
+
+void has_other_allocators(bool has) {
+  const std::lock_guard guard{state().mutex};
+  state().has_other_allocators = has;
 }
 
 void set_has_one_thread(bool has) {
@@ -534,6 +541,11 @@ bool has_one_thread() noexcept {
 
 bool call_around_fork(void (*prepare)(), void (*parent)(), void (*child)()) noexcept {
   return ::pthread_atfork(prepare, parent, child) == 0;
+}
+
+bool may_be_allocated(const void*) noexcept {
+  const std::lock_guard guard{state().mutex};
+  return state().has_other_allocators;
 }
 
 void write_error(const char* text, std::size_t bytes) noexcept {

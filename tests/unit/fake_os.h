@@ -98,6 +98,9 @@ void answer_touched_pages(TouchedPages answer);
 // What has_one_thread() says; false after a reset.
 void set_has_one_thread(bool has);
 
+// Whether each foreign pointer may be another allocator's; true after a reset.
+void has_other_allocators(bool has);
+
 // How often the engine was about to say that there is no memory.
 unsigned explained_refusals();
 

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Parts of `src/os` that every heap needs.
-const OS: [&str; 7] =
-    ["linux", "c_library", "refusals", "fatal", "bad_access", "misuse", "options"];
+const OS: [&str; 8] =
+    ["addresses", "linux", "c_library", "refusals", "fatal", "bad_access", "misuse", "options"];
 
 /// The dialect of `src/CMakeLists.txt`.
 const DIALECT: [&str; 10] = [
@@ -123,6 +123,7 @@ fn layers(src: &Path) -> Result<Vec<PathBuf>, String> {
         OS.iter().map(|name| src.join("os").join(name).with_extension("cpp")).collect();
     let is_secure = has_feature("SECURE");
     if is_secure {
+        files.push(src.join("os/at_exit.cpp"));
         files.push(src.join("os/entropy.cpp"));
     }
     let heap = src.join(if is_secure { "secure" } else { "engine" });

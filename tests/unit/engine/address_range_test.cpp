@@ -23,9 +23,9 @@ void use_tables(const AddressRange& range) {
   const std::size_t pages = range.pages();
   if (pages == 0) return;
   for (const std::size_t page : {std::size_t{0}, pages / 2, pages - 1}) {
-    ASSERT_EQ(page_map.entries[page].load(), 0U);
-    page_map.entries[page].store(7);
-    page_map.entries[page].store(0);
+    ASSERT_EQ(page_map.pages[page].entry.load(), 0U);
+    page_map.pages[page].entry.store(7);
+    page_map.pages[page].entry.store(0);
     ASSERT_EQ(page_map.spans[page].pages, 0U);
     page_map.spans[page].pages = 7;
     page_map.spans[page].pages = 0;

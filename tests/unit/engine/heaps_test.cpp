@@ -114,13 +114,13 @@ TS_ENGINE_TEST(Refill, TakesAPartOfALongSlabsList) {
   for (std::uint32_t i = 0; i < 3 * engine::blocks_in_slab(k, k.slab_pages); ++i)
     blocks.push_back(allocate(heap, k.block_bytes));
   EXPECT_EQ(heap.slabs[c], 4U);
-  Span& slab = *engine::slab_of(blocks.back(), k);
+  Span& slab = *engine::slab_of(blocks.back());
   EXPECT_EQ(slab.pages, k.slab_pages);
   // All of a full long slab, but one block, so that it stays.
-  Span& full = *engine::slab_of(blocks[blocks.size() / 2], k);
+  Span& full = *engine::slab_of(blocks[blocks.size() / 2]);
   bool keeps_one = true;
   for (void* const p : blocks) {
-    if (engine::slab_of(p, k) != &full) continue;
+    if (engine::slab_of(p) != &full) continue;
     if (!keeps_one) release(heap, p);
     keeps_one = false;
   }
@@ -237,7 +237,7 @@ TS_ENGINE_TEST(Slabs, AnEmptyLongSlabIsRetiredThoughItIsTheOnlyOne) {
   for (std::uint32_t i = 0; i < 1 + engine::blocks_in_slab(k, k.slab_pages); ++i)
     blocks.push_back(allocate(heap, k.block_bytes));
   ASSERT_EQ(heap.slabs[last_class], 2U);
-  Span* const first = engine::slab_of(blocks[0], k);
+  Span* const first = engine::slab_of(blocks[0]);
   ASSERT_LT(first->pages, k.slab_pages);
   // The short first one is used up, so the long one alone is listed.
   for (std::size_t i = 1; i < blocks.size(); ++i) release(heap, blocks[i]);
@@ -282,7 +282,7 @@ TS_ENGINE_TEST(Slabs, ABlockIsFoundByEachOfItsPages) {
   allocate(heap, k.block_bytes);
   for (int i = 0; i < 6; ++i) {
     auto* const p = static_cast<std::byte*>(allocate(heap, k.block_bytes));
-    const Span* const slab = engine::slab_of(p, k);
+    const Span* const slab = engine::slab_of(p);
     for (std::size_t at = 0; at < k.block_bytes; at += 1000) {
       const engine::BlockPlace place = engine::place_of(p + at, k);
       ASSERT_EQ(page_map.spans + place.slab_page, slab);
@@ -346,12 +346,12 @@ TS_ENGINE_TEST(CacheBins, OfTheFirstHeapsAreWide) {
     ThreadHeap& heap = make_heap();
     EXPECT_EQ(heap.has_wide_bins, i <= engine::max_heaps_with_wide_bins);
     for (unsigned c = 1; c < class_count; ++c) {
-      EXPECT_EQ(heap.bins[c].capacity, 0) << "before the first refill";
+      EXPECT_EQ(heap.capacities[c], 0) << "before the first refill";
       EXPECT_EQ(heap.bins[c].capacity_left, 0);
     }
     allocate(heap, 64);
-    EXPECT_EQ(heap.bins[small_class].capacity, i <= 16 ? size_classes[small_class].wide_bin_blocks
-                                                       : size_classes[small_class].bin_blocks);
+    EXPECT_EQ(heap.capacities[small_class], i <= 16 ? size_classes[small_class].wide_bin_blocks
+                                                    : size_classes[small_class].bin_blocks);
     EXPECT_EQ(heap.self >> engine::heap_shift, i);
   }
   expect_sound();
@@ -368,19 +368,19 @@ TS_ENGINE_TEST(CacheBins, HoldLittleOnceMostSlabsRanLow) {
   for (std::uint32_t i = 0; i < slabs * engine::blocks_in_slab(k, 1); ++i)
     blocks.push_back(allocate(heap, k.block_bytes));
   std::shuffle(blocks.begin(), blocks.end(), std::mt19937_64{1});
-  EXPECT_EQ(heap.bins[small_class].capacity, k.bin_blocks);
+  EXPECT_EQ(heap.capacities[small_class], k.bin_blocks);
   for (void* const p : blocks) release(heap, p);
-  EXPECT_EQ(heap.bins[small_class].capacity, 2);
+  EXPECT_EQ(heap.capacities[small_class], 2);
   EXPECT_LE(heap.slabs[small_class], 4U);
   expect_sound();
   // Refills widen the bin again: twice with used blocks, at once with fresh ones.
   flush_bin_of(heap, small_class);
   allocate(heap, k.block_bytes);
-  EXPECT_EQ(heap.bins[small_class].capacity, 4);
+  EXPECT_EQ(heap.capacities[small_class], 4);
   expect_sound();
   for (std::uint32_t i = 0; i < 8 * engine::blocks_in_slab(k, 1); ++i)
     allocate(heap, k.block_bytes);
-  EXPECT_EQ(heap.bins[small_class].capacity, k.bin_blocks);
+  EXPECT_EQ(heap.capacities[small_class], k.bin_blocks);
   expect_sound();
 }
 
@@ -393,7 +393,7 @@ TS_ENGINE_TEST(CacheBins, ANarrowBinIsRefilledFromSeveralSlabsUpToItsCapacity) {
     blocks.push_back(allocate(heap, k.block_bytes));
   flush_bin_of(heap, small_class);
   // One free block in each slab, beside a bin of no capacity.
-  heap.bins[small_class].capacity = 0;
+  heap.capacities[small_class] = 0;
   heap.bins[small_class].capacity_left = 0;
   std::set<Span*> seen;
   for (void* const p : blocks) {
@@ -401,7 +401,7 @@ TS_ENGINE_TEST(CacheBins, ANarrowBinIsRefilledFromSeveralSlabsUpToItsCapacity) {
   }
   ASSERT_GE(seen.size(), 12U);
   for (std::uint16_t capacity = 1; capacity <= 3; ++capacity) {
-    heap.bins[small_class].capacity = capacity;
+    heap.capacities[small_class] = capacity;
     heap.bins[small_class].capacity_left = capacity;
     allocate(heap, k.block_bytes);
     EXPECT_GE(heap.bins[small_class].capacity_left, 0);
@@ -420,7 +420,7 @@ TS_ENGINE_TEST(CacheBins, StayWideWhileAFewSlabsOfFewThreadsRunLow) {
     blocks.push_back(allocate(heap, k.block_bytes));
   std::shuffle(blocks.begin(), blocks.end(), std::mt19937_64{1});
   for (void* const p : blocks) release(heap, p);
-  EXPECT_EQ(heap.bins[small_class].capacity, k.wide_bin_blocks);
+  EXPECT_EQ(heap.capacities[small_class], k.wide_bin_blocks);
   expect_sound();
 }
 
@@ -440,7 +440,7 @@ TS_ENGINE_TEST(CacheBins, AFlushSendsForeignBlocksToTheirHeap) {
   flush_heap(other);
   EXPECT_EQ(other.bins[c].head, nullptr);
   expect_sound();
-  EXPECT_EQ(pending_of(*engine::slab_of(blocks[0], size_classes[c])), 8U);
+  EXPECT_EQ(pending_of(*engine::slab_of(blocks[0])), 8U);
   EXPECT_TRUE(collect_from(heap));
   expect_sound();
   flush_heap(heap);
@@ -469,10 +469,16 @@ TS_ENGINE_TEST(CacheBins, ADamagedListIsReportedByAFlush) {
   auto* const r = static_cast<Block*>(allocate(heap, 64));
   release(heap, r);
   auto* const middle = reinterpret_cast<Block*>(reinterpret_cast<std::byte*>(r) + 32);
-  middle->next = nullptr;
+  engine::marked(middle)->next = nullptr;
   r->next = middle;
   flush_bin_of(heap, small_class);
   expect_misuse(Misuse::no_beginning, FoundBy::a_later_call, middle);
+  // A write after the free, that spares the link.
+  auto* const written = static_cast<Block*>(allocate(heap, 64));
+  release(heap, written);
+  written->mark = 1;
+  flush_bin_of(heap, small_class);
+  expect_misuse(Misuse::damaged_list, FoundBy::a_later_call, written);
 }
 
 TS_ENGINE_TEST(CacheBins, ARingOnASlabsListIsCutAndReported) {
@@ -496,7 +502,7 @@ TS_ENGINE_TEST(CacheBins, ARingOnASlabsListIsCutAndReported) {
 TS_ENGINE_TEST(CacheBins, ABinThatGivesMoreThanItGotIsDroppedByALaterRefill) {
   ThreadHeap& heap = make_heap();
   auto* const p = static_cast<Block*>(allocate(heap, 64));
-  const std::int32_t capacity = heap.bins[small_class].capacity;
+  const std::int32_t capacity = heap.capacities[small_class];
   p->next = p;  // a ring of one
   heap.bins[small_class].head = p;
   heap.bins[small_class].capacity_left = capacity + 2;
@@ -521,7 +527,7 @@ TS_ENGINE_TEST(CacheBins, ALinkToNowhereIsReportedByARefill) {
   expect_misuse(Misuse::damaged_list, FoundBy::a_later_call, nullptr);
   // One that went on after it, too, if only by two.
   heap.bins[small_class].head = nullptr;
-  heap.bins[small_class].capacity_left = heap.bins[small_class].capacity + 2;
+  heap.bins[small_class].capacity_left = heap.capacities[small_class] + 2;
   EXPECT_NE(allocate(heap, 64), nullptr);
   EXPECT_FALSE(fake_os::take_misuses().empty());
 }
@@ -533,10 +539,10 @@ TS_ENGINE_TEST(CacheBins, AListOfALongSlabThatEndsEarlyIsReportedByARefill) {
   std::vector<void*> blocks;
   for (std::uint32_t i = 0; i < 2 * engine::blocks_in_slab(k, k.slab_pages); ++i)
     blocks.push_back(allocate(heap, k.block_bytes));
-  Span& slab = *engine::slab_of(blocks.back(), k);
+  Span& slab = *engine::slab_of(blocks.back());
   int left = 4;
   for (void* const p : blocks) {
-    if (engine::slab_of(p, k) == &slab && left-- > 0) release(heap, p);
+    if (engine::slab_of(p) == &slab && left-- > 0) release(heap, p);
   }
   flush_bin_of(heap, c);
   ASSERT_EQ(heap.partial[c], &slab);

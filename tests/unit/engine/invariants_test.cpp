@@ -61,7 +61,7 @@ struct Whole {
     flush_bin_of(heap, small);
     void* in_long = nullptr;
     while (heap.slabs[long_one] < 2) in_long = allocate(heap, size_classes[long_one].block_bytes);
-    long_slab = engine::slab_of(in_long, size_classes[long_one]);
+    long_slab = engine::slab_of(in_long);
     for (ThreadHeap* const owner : {&other, &first_abandoned, &last_abandoned})
       allocate(*owner, 48);
     large = &span_of(allocate(heap, 200'000));
@@ -87,8 +87,11 @@ struct Whole {
     engine::abandon(first_abandoned, true, engine::pages_of_slabs(first_abandoned));
   }
 
+  engine::MapPage& map_page(const Span* span, std::size_t page = 0) {
+    return page_map.pages[engine::first_page_of(span) + page];
+  }
   std::atomic<engine::PageMapEntry>& entry(const Span* span, std::size_t page = 0) {
-    return page_map.entries[engine::first_page_of(span) + page];
+    return map_page(span, page).entry;
   }
   engine::CacheBin& bin() { return heap.bins[small]; }
   engine::RemoteBatch& batch() {
@@ -162,7 +165,8 @@ const std::vector<Row>& engine_rows() {
        [](Whole& w) { w.slab->listed = false; }},
       {"each page of a slab has its owner's number and its class",
        [](Whole& w) { w.entry(w.long_slab, 1).store(0); }},
-      {"page k of a slab has pages_back == k", [](Whole& w) { ++w.long_slab[1].pages_back; }},
+      {"each page of a slab has the slab's beginning",
+       [](Whole& w) { w.map_page(w.long_slab, 1).slab_begin += 16; }},
       {"a slab has an owner", [](Whole& w) { w.entry(w.slab).store(0); }},
       {"a slab has an owner", [](Whole& w) { w.entry(w.slab).fetch_or(large_entry); }},
       {"a slab's owner exists",
@@ -182,8 +186,7 @@ const std::vector<Row>& engine_rows() {
          // As many blocks are free as are carved, and some are pending.
          w.slab->free_list = nullptr;
          for (std::uint32_t i = 0; i < w.slab->carved; ++i)
-           engine::push_front(w.slab->free_list,
-                              reinterpret_cast<Block*>(engine::block_at(*w.slab, i)));
+           engine::push_front(w.slab->free_list, engine::marked(engine::block_at(*w.slab, i)));
          w.slab->free_blocks = w.slab->carved;
          w.slab->used.store(0);
        }},
@@ -236,6 +239,8 @@ const std::vector<Row>& heap_rows() {
       {"a cache bin has blocks of its class",
        [](Whole& w) { w.bin().head = reinterpret_cast<Block*>(engine::memory_of(w.large)); }},
       {"a cache bin has beginnings of blocks", [](Whole& w) { w.bin().head = w.block(5) + 1; }},
+      {"a block of a cache bin is marked", [](Whole& w) { w.bin().head->mark = 0; }},
+      {"a block of a free list is marked", [](Whole& w) { w.slab->free_list->mark = 0; }},
       {"a cache bin has beginnings of blocks",
        [](Whole& w) {  // behind the last block there is room for a link
          w.bin().head = reinterpret_cast<Block*>(engine::block_at(*w.slab, w.slab->slab_blocks));
@@ -243,7 +248,7 @@ const std::vector<Row>& heap_rows() {
       {"an overfull cache bin has blocks of one slab of its heap",
        [](Whole& w) {
          w.bin().capacity_left = -1;
-         w.bin().head->next = w.block(400);
+         w.bin().head->next = engine::marked(w.block(400));
          w.block(400)->next = nullptr;
        }},
       {"an overfull cache bin has blocks of one slab of its heap",
@@ -251,11 +256,13 @@ const std::vector<Row>& heap_rows() {
          w.bin().capacity_left = -1;
          w.bin().head = static_cast<Block*>(allocate(w.other, 48));
        }},
-      {"a cache bin's capacity is at most its class's", [](Whole& w) { w.bin().capacity = 1000; }},
+      {"a cache bin's capacity is at most its class's",
+       [](Whole& w) { w.heap.capacities[w.small] = 1000; }},
       {"a cache bin has capacity - capacity_left blocks",
        [](Whole& w) { --w.bin().capacity_left; }},
       {"carved <= slab_blocks", [](Whole& w) { w.slab->carved = w.slab->slab_blocks + 1; }},
-      {"page k of a slab has pages_back == k", [](Whole& w) { ++w.slab->pages_back; }},
+      {"each page of a slab has the slab's beginning",
+       [](Whole& w) { w.map_page(w.long_slab, 1).slab_begin -= 16; }},
       {"a heap counts its slabs", [](Whole& w) { w.heap.slabs[w.small] = 0; }},
       {"listed slabs are linked in both directions",
        [](Whole& w) { w.heap.partial[w.small]->next->previous = w.large; }},

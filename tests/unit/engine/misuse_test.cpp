@@ -22,11 +22,23 @@ TS_ENGINE_TEST(Misuse, OfASmallBlock) {
   engine::Engine engine;
   void* const a = engine.allocate(64, 16);
   void* const b = engine.allocate(64, 16);
+  void* const between = engine.allocate(64, 16);
   engine.release(a);
   engine.release(a);
   expect_misuse(Misuse::double_free, FoundBy::free, a);
-  EXPECT_EQ(engine.allocate(64, 16), a) << "the list is as it was";
+  engine.release(between);
+  engine.release(a);
+  expect_misuse(Misuse::double_free, FoundBy::free, a);
+  EXPECT_FALSE(engine.resize(a, 64)) << "realloc then asks";
+  EXPECT_FALSE(engine.is_block(a, FoundBy::realloc));
+  expect_misuse(Misuse::double_free, FoundBy::realloc, a);
+  EXPECT_EQ(engine.allocate(64, 16), between) << "the list is as it was";
+  EXPECT_EQ(engine.allocate(64, 16), a);
   EXPECT_NE(engine.allocate(64, 16), a);
+  for (const std::size_t inside : {1, 8, 16, 63}) {
+    engine.release(bytes_at(b) + inside);
+    expect_misuse(Misuse::no_beginning, FoundBy::free, bytes_at(b) + inside);
+  }
   EXPECT_TRUE(engine.is_block(b, FoundBy::free));
   EXPECT_FALSE(engine.is_block(bytes_at(b) + 8, FoundBy::realloc));
   expect_misuse(Misuse::no_beginning, FoundBy::realloc, bytes_at(b) + 8);
@@ -76,8 +88,8 @@ TS_ENGINE_TEST(Misuse, OfALargeBlock) {
   expect_misuse(Misuse::no_beginning, FoundBy::free, bytes_at(p) + 16);
   engine.release(bytes_at(p) + page_bytes);
   expect_misuse(Misuse::no_beginning, FoundBy::free, bytes_at(p) + page_bytes);
-  EXPECT_FALSE(engine::begins_block(bytes_at(p) + 16));
-  EXPECT_TRUE(engine::begins_block(p));
+  EXPECT_FALSE(engine::is_in_use(bytes_at(p) + 16));
+  EXPECT_TRUE(engine::is_in_use(p));
   engine.release(p);
   engine.release(p);
   expect_misuse(Misuse::double_free, FoundBy::free, p);
@@ -101,6 +113,12 @@ TS_ENGINE_TEST(Misuse, OfForeignMemory) {
   expect_misuse(Misuse::foreign_pointer, FoundBy::free, &on_stack);
   EXPECT_EQ(engine.usable_size(&on_stack), 0U);
   expect_misuse(Misuse::foreign_pointer, FoundBy::usable_size, &on_stack);
+  fake_os::has_other_allocators(false);
+  engine.release(&on_stack);
+  expect_misuse(Misuse::no_pointer, FoundBy::free, &on_stack);
+  // A program with two allocators may free many: that many are looked at.
+  for (int i = 0; i < 2000; ++i) engine.release(&on_stack);
+  EXPECT_EQ(fake_os::take_misuses().back().kind, Misuse::foreign_pointer);
   engine.release(nullptr);
   expect_no_misuse();
   EXPECT_EQ(engine.move(&on_stack, 100), nullptr);

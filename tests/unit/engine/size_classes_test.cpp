@@ -43,15 +43,17 @@ TEST(SizeClasses, SizesAreMultiplesOfTheirUnit) {
 TEST(SizeClasses, TheReciprocalDividesEachOffsetOfEachSlab) {
   for (unsigned c = 1; c < class_count; ++c) {
     const SizeClass& k = size_classes[c];
-    const std::size_t end = k.slab_pages * page_bytes;
+    const auto end = static_cast<std::uint32_t>(k.slab_pages * page_bytes);
     std::uint32_t number = 0;
     std::size_t in_block = 0;
-    for (std::size_t offset = 0; offset < end; ++offset, ++in_block) {
+    for (std::uint32_t offset = 0; offset < end; ++offset, ++in_block) {
       if (in_block == k.block_bytes) {
         ++number;
         in_block = 0;
       }
       ASSERT_EQ(number_in_slab(k, offset), number) << "class " << c << ", offset " << offset;
+      ASSERT_EQ(engine::is_multiple(offset, k.reciprocal), in_block == 0)
+          << "class " << c << ", offset " << offset;
     }
   }
 }

@@ -57,7 +57,7 @@ struct Filled {
     blocks.push_back(static_cast<std::byte*>(allocate(heap, bytes)));
     std::memset(blocks.back(), 0x5a, bytes);
   }
-  Span& last() { return *engine::slab_of(blocks.back(), size_classes[size_class]); }
+  Span& last() { return *engine::slab_of(blocks.back()); }
 
   // Frees all blocks but those of which `stays(number in its slab)` holds, and empties the bin.
   template <class Stays>
@@ -277,7 +277,7 @@ TS_ENGINE_TEST(SlabPurge, ASlabWithPurgedBlocksIsReclaimedAndRetired) {
   Filled filled{engine::class_for(848), 2};
   ThreadHeap& other = make_heap();
   filled.free_unless([](std::uint32_t number) { return number == 7; });
-  Span& slab = *engine::slab_of(filled.blocks[0], size_classes[filled.size_class]);
+  Span& slab = *engine::slab_of(filled.blocks[0]);
   purge(filled.heap, slab);
   ASSERT_NE(slab.purged_blocks, 0U);
   for (std::byte* const block : filled.blocks) release(other, block);
@@ -411,7 +411,7 @@ TS_ENGINE_TEST(Tending, AHeartbeatComesByThroughClosedBins) {
   EXPECT_EQ(filled.heap.closed_refills, 0U);
   // Bins are open again.
   release(filled.heap, allocate(filled.heap, 64));
-  EXPECT_GT(filled.heap.bins[engine::class_for(64)].capacity, 0U);
+  EXPECT_GT(filled.heap.capacities[engine::class_for(64)], 0U);
   expect_sound();
 }
 
@@ -423,10 +423,10 @@ TS_ENGINE_TEST(Tending, ABusyProgramOpensItsBins) {
   tend_at(filled.heap, 1000);
   ASSERT_NE(filled.heap.closed_refills, 0U);
   const unsigned small = engine::class_for(64);
-  EXPECT_EQ(filled.heap.bins[small].capacity, 0U);
+  EXPECT_EQ(filled.heap.capacities[small], 0U);
   for (int i = 0; i < 1500; ++i) allocate(filled.heap, 64);
   EXPECT_EQ(filled.heap.closed_refills, 0U);
-  EXPECT_GT(filled.heap.bins[small].capacity, 0U);
+  EXPECT_GT(filled.heap.capacities[small], 0U);
   expect_sound();
 }
 

@@ -1,0 +1,80 @@
+// What an address may be (os.h, may_be_allocated): cold, and only for pointers that the allocator
+// did not give out.
+#include <link.h>
+#include <pthread.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "base/bits.h"
+#include "os/cancellation.h"
+#include "os/os.h"
+
+namespace ts::os {
+namespace {
+
+// No allocator aligns less.
+constexpr std::size_t least_alignment = alignof(void*);
+
+// An allocator may have blocks of no bytes in inaccessible memory, but hardly in none.
+bool is_mapped(const void* p) noexcept {
+  unsigned char is_resident = 0;
+  return ::syscall(SYS_mincore, align_down(address_of(p), page_bytes()), 1, &is_resident) == 0;
+}
+
+// Whether it lies in the code or the variables of the program or of a library.
+bool is_of_module(const void* p) noexcept {
+  std::uintptr_t address = address_of(p);
+  const auto contains = [](dl_phdr_info* module, std::size_t, void* looked_for) {
+    for (unsigned i = 0; i < module->dlpi_phnum; ++i) {
+      const ElfW(Phdr)& part = module->dlpi_phdr[i];
+      const std::uintptr_t offset =
+          *static_cast<const std::uintptr_t*>(looked_for) - (module->dlpi_addr + part.p_vaddr);
+      if (part.p_type == PT_LOAD && offset < part.p_memsz) return 1;
+    }
+    return 0;
+  };
+  return ::dl_iterate_phdr(contains, &address) != 0;
+}
+
+using AttributesOf = int(pthread_t, pthread_attr_t*);
+constinit AttributesOf* attributes_of = nullptr;
+constinit decltype(::pthread_attr_getstack)* stack_of = nullptr;
+constinit decltype(::pthread_attr_destroy)* destroy = nullptr;
+
+// Whether it lies on the stack that the calling thread uses, if that is the thread's own: by
+// functions of the C library that allocate, and read a file for the first thread's. An address below
+// the caller's frame, where heaps are, costs no such look.
+bool is_of_stack(const void* p) noexcept {
+  if (address_of(p) < address_of(__builtin_frame_address(0))) return false;
+  if (attributes_of == nullptr || stack_of == nullptr || destroy == nullptr) return false;
+  pthread_attr_t attributes;
+  if (attributes_of(::pthread_self(), &attributes) != 0) return false;
+  void* begin = nullptr;
+  std::size_t bytes = 0;
+  const bool is_known = stack_of(&attributes, &begin, &bytes) == 0;
+  destroy(&attributes);
+  const auto is_inside = [&](const void* q) { return address_of(q) - address_of(begin) < bytes; };
+  // A coroutine's stack may be of any memory.
+  return is_known && is_inside(__builtin_frame_address(0)) && is_inside(p);
+}
+
+}  // namespace
+
+void find_stack_functions() noexcept {
+  attributes_of = find_function<AttributesOf>("pthread_getattr_np");
+  stack_of = find_function<decltype(::pthread_attr_getstack)>("pthread_attr_getstack");
+  destroy = find_function<decltype(::pthread_attr_destroy)>("pthread_attr_destroy");
+}
+
+bool may_be_allocated(const void* p) noexcept {
+  if (address_of(p) % least_alignment != 0 || address_of(p) < page_bytes()) return false;
+  const int saved_errno = errno;
+  const CancellationDisabled completes_it;
+  const bool may_be = is_mapped(p) && !is_of_module(p) && !is_of_stack(p);
+  errno = saved_errno;
+  return may_be;
+}
+
+}  // namespace ts::os

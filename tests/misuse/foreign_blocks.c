@@ -1,0 +1,59 @@
+// A program with two allocators, whose blocks of the other come to free: of libc's malloc, of the
+// data segment, of mappings, also from a coroutine whose stack lies in the same mapping. All of it
+// goes on.
+#include <dlfcn.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+enum { many = 3000, mapping_bytes = 1 << 20, stack_bytes = 64 << 10 };
+
+static void* opaque(void* p) {
+  __asm__ volatile("" : "+r"(p)::"memory");
+  return p;
+}
+static void put(char* p) { free(opaque(p)); }
+
+static char* mapping(void) {
+  char* const begin =
+      mmap(NULL, mapping_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (begin == MAP_FAILED) exit(2);
+  return begin;
+}
+
+static char* around_the_stack;
+static ucontext_t outside;
+static ucontext_t coroutine;
+
+static void run_coroutine(void) {
+  put(around_the_stack + 64);                                    // below its stack,
+  put(around_the_stack + mapping_bytes / 2 + stack_bytes + 64);  // and behind it
+}
+
+int main(void) {
+  void* (*const libc_malloc)(size_t) =
+      (void* (*)(size_t))(uintptr_t)dlsym(RTLD_DEFAULT, "__libc_malloc");
+  if (libc_malloc == NULL) {
+    puts("no second malloc here");
+    return 0;
+  }
+  char* const in_segment = sbrk(4096);
+  if (in_segment != (char*)-1) put((char*)(((uintptr_t)in_segment + 63) / 64 * 64));
+  put(mapping() + 4096 + 8);
+  around_the_stack = mapping();
+  getcontext(&coroutine);
+  coroutine.uc_stack.ss_sp = around_the_stack + mapping_bytes / 2;
+  coroutine.uc_stack.ss_size = stack_bytes;
+  coroutine.uc_link = &outside;
+  makecontext(&coroutine, run_coroutine, 0);
+  if (swapcontext(&outside, &coroutine) != 0) return 2;
+  // A look at each would take seconds.
+  for (int i = 0; i < many; ++i) put(libc_malloc(48));
+  char* const still = malloc(100);
+  if (still == NULL) return 2;
+  free(still);
+  return 0;
+}

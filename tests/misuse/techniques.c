@@ -1,0 +1,729 @@
+// Techniques by which attackers make use of memory errors, most of them written for glibc's malloc,
+// and what the allocator in force makes of each (classes.h). Each makes its errors, and then looks
+// whether it has what it is for: an address of its choice from malloc, a block twice, blocks that
+// overlap, a changed variable, or a secret. Those of glibc's names are described at
+// https://github.com/shellphish/how2heap.
+//
+// Fake headers are those of glibc: the size before it, the size of the chunk with flags, the block.
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <sys/mman.h>
+#include <sys/uio.h>
+
+#include "classes.h"
+
+typedef uintptr_t Word;
+
+enum {
+  small = 104,  // 0x70 with glibc's header
+  middle = 248,
+  big = 1272,
+  large = 300000,
+  header = 16,
+  in_use = 1,     // glibc's flags
+  is_mapped = 2,  //
+  cached = 7,     // blocks of a size in a cache of glibc's
+};
+
+static void judge(bool is_reached) {
+  say(is_reached ? reaches_goal : misses_goal);
+  if (is_reached) _exit(0);
+}
+
+// ---- what techniques have in common ----
+
+static void* in_thread(void* (*run)(void*), void* argument) {
+  pthread_t thread;
+  void* result = NULL;
+  if (pthread_create(&thread, NULL, run, argument) != 0 || pthread_join(thread, &result) != 0)
+    _exit(2);
+  return result;
+}
+static void* put_once(void* p) {
+  put(p);
+  return NULL;
+}
+
+static bool overlap(const char* a, size_t a_bytes, const char* b, size_t b_bytes) {
+  return a < b + b_bytes && b < a + a_bytes;
+}
+
+// Whether one of the next blocks lies over the target.
+static bool lies_over(const void* target, size_t target_bytes, size_t bytes, int count) {
+  for (int i = 0; i < count; ++i) {
+    const char* const p = opaque(malloc(bytes));
+    if (p != NULL && overlap(p, bytes, target, target_bytes)) return true;
+  }
+  return false;
+}
+static bool is_handed_out(const void* target, size_t bytes) {
+  for (int i = 0; i < 16; ++i) {
+    if (opaque(malloc(bytes)) == target) return true;
+  }
+  return false;
+}
+static bool one_comes_twice(size_t bytes) {
+  enum { most = 3000 };
+  static char* block[most];
+  for (int i = 0; i < most; ++i) {
+    block[i] = opaque(malloc(bytes));
+    for (int j = 0; j < i; ++j) {
+      if (block[i] == block[j]) return true;
+    }
+  }
+  return false;
+}
+
+// From now on, glibc puts freed blocks of the size elsewhere than into the thread's cache.
+static void fill_cache(size_t bytes) {
+  char* block[cached];
+  for (int i = 0; i < cached; ++i) block[i] = get(bytes);
+  for (int i = 0; i < cached; ++i) put(block[i]);
+}
+
+// Blocks that lie side by side, as near to each other as any, in the middle of others in use.
+enum { row_length = 4, in_rows = 600 };
+static char* all[in_rows];
+static char** get_row(size_t bytes) {
+  for (int i = 0; i < in_rows; ++i) {
+    char* const p = get(bytes);
+    int j = i;
+    for (; j > 0 && all[j - 1] > p; --j) all[j] = all[j - 1];
+    all[j] = p;
+  }
+  char** best = all;
+  for (char** row = all; row + row_length <= all + in_rows; ++row) {
+    if (row[row_length - 1] - row[0] < best[row_length - 1] - best[0]) best = row;
+  }
+  return best;
+}
+
+// A link as the allocator writes it: glibc's is encoded by the address where it stands.
+static bool links_are_encoded(void) {
+  char* const a = get(small);
+  char* const b = get(small);
+  put(a);
+  put(b);
+  const bool is_encoded = *(Word*)opaque(b) == ((Word)a ^ (Word)b >> 12);
+  opaque(malloc(small));
+  opaque(malloc(small));
+  return is_encoded;
+}
+static Word link_to(void* target, const void* at, bool is_encoded) {
+  return is_encoded ? (Word)target ^ (Word)at >> 12 : (Word)target;
+}
+
+static void write_word(void* at, Word word) { *(volatile Word*)opaque(at) = word; }
+// Behind the end of a block: where glibc has the size of the next one.
+static void overflow_byte(char* a, int byte) {
+  *(char*)opaque(a + malloc_usable_size(a)) = (char)byte;
+}
+static void overflow_word(char* a, Word word) { write_word(a + malloc_usable_size(a), word); }
+
+static Word variable[4096] __attribute__((aligned(16)));
+static const char secret[] = "the secret of some other part";
+
+static void put_secret(char* a, size_t bytes) {
+  for (size_t i = 0; i + sizeof secret <= bytes; i += sizeof secret) {
+    memcpy(opaque(a + i), secret, sizeof secret);
+  }
+}
+static bool has_secret(const char* a, size_t bytes) {
+  return memmem(opaque((void*)(Word)a), bytes, secret, sizeof secret) != NULL;
+}
+
+// ---- frees of free blocks ----
+
+// A second free at once. The block is to come twice.
+static void tcache_dup(void) {
+  char* const a = get(small);
+  put(a);
+  put(a);
+  judge(one_comes_twice(small));
+}
+
+// Between the two frees, a write clears what marks the block as free.
+static void tcache_dup_without_key(void) {
+  char* const a = get(small);
+  put(a);
+  write_word(a + sizeof(Word), 0);
+  put(a);
+  judge(one_comes_twice(small));
+}
+
+// Another free stands between, so that no check of the first of a list sees it.
+static void fastbin_dup(void) {
+  char* const a = get(small);
+  char* const b = get(small);
+  fill_cache(small);
+  put(a);
+  put(b);
+  put(a);
+  judge(one_comes_twice(small));
+}
+
+// The block that is in use and on a list gets a link to the stack.
+static void fastbin_dup_into_stack(void) {
+  Word fake[32] __attribute__((aligned(16))) = {0, (small + 8) | in_use};
+  const bool is_encoded = links_are_encoded();
+  char* const a = get(small);
+  char* const b = get(small);
+  fill_cache(small);
+  put(a);
+  put(b);
+  put(a);
+  char* const again = opaque(calloc(1, small));
+  write_word(again, link_to(is_encoded ? fake : fake + 2, again, is_encoded));
+  bool is_reached = false;
+  for (int i = 0; i < 3; ++i) is_reached |= opaque(calloc(1, small)) == (void*)(fake + 2);
+  judge(is_reached);
+}
+
+// The free block becomes part of a greater one, which the second free then frees.
+static void fastbin_dup_consolidate(void) {
+  enum { greater = 0x400 };
+  char* block[cached + 1];
+  for (int i = 0; i <= cached; ++i) block[i] = get(small);
+  for (int i = 0; i <= cached; ++i) put(block[i]);
+  char* const a = block[cached];
+  char* const b = get(greater);
+  put(a);
+  judge(lies_over(b, greater, greater, 1));
+}
+
+// A block merges with its free neighbour, and is freed again, into the cache.
+static void house_of_botcake(void) {
+  char* block[cached + 3];
+  for (int i = 0; i < cached + 3; ++i) block[i] = get(middle);
+  for (int i = 0; i < cached; ++i) put(block[i]);
+  char* const neighbour = block[cached];
+  char* const victim = block[cached + 1];
+  put(victim);
+  put(neighbour);
+  opaque(malloc(middle));
+  put(victim);
+  char* const a = opaque(malloc(middle + 64));
+  judge(lies_over(a, middle + 64, middle, 16));
+}
+
+// Two threads that do not own the block free it, and a third one frees another between.
+static void double_free_by_two_threads(void) {
+  char* const a = get(small);
+  char* const b = get(small);
+  in_thread(put_once, a);
+  in_thread(put_once, b);
+  in_thread(put_once, a);
+  judge(one_comes_twice(small));
+}
+
+// Another thread frees a block, and its owner does.
+static void double_free_by_thread_and_owner(void) {
+  char* const a = get(small);
+  in_thread(put_once, a);
+  put(a);
+  judge(one_comes_twice(small));
+}
+
+// ---- frees and uses of a block that is another's by now ----
+
+// Frees and mallocs until the memory is handed out again.
+static char* get_at(const char* a, size_t bytes, int tries) {
+  for (int i = 0; i < tries; ++i) {
+    char* const p = get(bytes);
+    if (p <= a && a + small <= p + bytes) return p;
+    put(p);
+  }
+  return NULL;
+}
+enum { spray = 100000 };
+
+// The new owner's object is read through an old pointer.
+static void use_after_free(size_t bytes, int tries) {
+  put(get(bytes));
+  char* const a = get(bytes);
+  put(a);
+  char* const b = get_at(a, bytes, tries);
+  if (b != NULL) put_secret(b, bytes);
+  judge(b != NULL && has_secret(a, small));
+}
+static void use_after_free_and_malloc(void) { use_after_free(small, 1); }
+static void use_after_free_and_spray(void) { use_after_free(small, spray); }
+static void use_after_free_of_large(void) { use_after_free(large, 1); }
+static void use_after_free_of_large_and_spray(void) { use_after_free(large, 10000); }
+
+// The new owner's block is freed by an old pointer, and goes to a third.
+static void dangling_free(size_t bytes, int tries) {
+  put(get(bytes));
+  char* const a = get(bytes);
+  put(a);
+  char* const b = get_at(a, bytes, tries);
+  put(a);
+  judge(b != NULL && get_at(b, bytes, tries) != NULL);
+}
+static void dangling_free_after_malloc(void) { dangling_free(small, 1); }
+static void dangling_free_after_spray(void) { dangling_free(small, spray); }
+static void dangling_free_of_large(void) { dangling_free(large, 1); }
+
+// An old pointer to one size of objects is to lead into objects of another size.
+enum { objects = 4000, object = 1000, other_object = 3000 };
+static char* free_objects(void) {
+  static char* block[objects];
+  for (int i = 0; i < objects; ++i) {
+    block[i] = get(object);
+    put_secret(block[i], object);
+  }
+  for (int i = 0; i < objects; ++i) put(block[i]);
+  return block[objects / 2];
+}
+static void type_confusion(void) {
+  const char* const a = free_objects();
+  judge(lies_over(a, object, other_object, objects));
+}
+
+// ---- links in free blocks ----
+
+// A write after free makes a free block's link lead to the target.
+static void poison(void* target, bool is_encoded) {
+  char* const a = get(small);
+  char* const b = get(small);
+  put(a);
+  put(b);
+  write_word(b, link_to(target, b, is_encoded));
+  judge(is_handed_out(target, small));
+}
+static void poisoned_link_to_stack(void) {
+  Word fake[32] __attribute__((aligned(16))) = {0};
+  poison(opaque(fake), links_are_encoded());
+}
+static void poisoned_link_to_variable(void) { poison(variable, links_are_encoded()); }
+static void poisoned_link_to_block(void) { poison(get(small), links_are_encoded()); }
+static void poisoned_link_to_larger_block(void) { poison(get(large), links_are_encoded()); }
+
+// The target has in its second word what a free block would have there.
+static void poisoned_link_to_marked(void) {
+  Word fake[32] __attribute__((aligned(16))) = {0};
+  Word* const a = (Word*)get(small);
+  put(a);
+  fake[1] = ((Word*)opaque(a))[1] + 8 * ((Word)fake - (Word)a);
+  opaque(malloc(small));
+  poison(opaque(fake), links_are_encoded());
+}
+
+// The addresses are not known: they are decoded from the links of free blocks.
+static void decoded_link(void) {
+  Word fake[32] __attribute__((aligned(16))) = {0};
+  char* const a = get(small);
+  char* const b = get(small);
+  put(a);
+  put(b);
+  const Word link = *(Word*)opaque(b);
+  Word known = link;
+  for (int i = 0; i < 5; ++i) known = link ^ known >> 12;
+  write_word(b, link_to(opaque(fake), (void*)known, true));
+  judge(is_handed_out(fake, small));
+}
+
+// An overflow into a free neighbour, with a header of glibc's between, writes the link.
+static void overflow_into_link(void) {
+  Word fake[32] __attribute__((aligned(16))) = {0};
+  const bool is_encoded = links_are_encoded();
+  char** const row = get_row(small);
+  put(row[2]);
+  put(row[1]);
+  for (char* p = row[0] + small; p < row[1]; p += sizeof(Word)) write_word(p, 0);
+  write_word(row[1] - sizeof(Word), (small + 8) | in_use);
+  write_word(row[1], link_to(opaque(fake), row[1], is_encoded));
+  judge(is_handed_out(fake, small));
+}
+
+// A zero in the lowest byte of a link makes it lead into a neighbour in use.
+static void null_byte_into_link(void) {
+  get_row(small);
+  int to = in_rows / 2;
+  while ((Word)all[to] % 256 < small) ++to;
+  put(all[to]);
+  put(all[0]);
+  *(char*)opaque(all[0]) = 0;
+  opaque(malloc(small));
+  judge(is_handed_out((char*)((Word)all[to] & -(Word)256), small));
+}
+
+// The link of a block deep in a list; when the list moves into glibc's cache, the stack does, too.
+static void fastbin_reverse_into_tcache(void) {
+  Word fake[32] __attribute__((aligned(16))) = {0};
+  const bool is_encoded = links_are_encoded();
+  char* block[2 * cached];
+  for (int i = 0; i < 2 * cached; ++i) block[i] = get(small);
+  for (int i = 0; i < 2 * cached; ++i) put(block[i]);
+  char* const victim = block[cached];
+  write_word(victim, link_to(opaque(is_encoded ? fake : fake + 2), victim, is_encoded));
+  judge(is_handed_out(fake + 2, small));
+}
+
+// The head of a list is looked for in the memory around its blocks, and overwritten.
+static void list_head_near_blocks(void) {
+  enum { page = 4096, reach = 512 };
+  Word fake[32] __attribute__((aligned(16))) = {0};
+  char* const a = get(small);
+  put(get(small));
+  put(a);
+  for (Word at = ((Word)a & -(Word)page) - reach * page; at < (Word)a + reach * page; at += page) {
+    static Word copy[page / sizeof(Word)];
+    const struct iovec here = {copy, page};
+    const struct iovec there = {(void*)at, page};
+    if (process_vm_readv(getpid(), &here, 1, &there, 1, 0) != page) continue;
+    for (size_t i = 0; i < page / sizeof(Word); ++i) {
+      if (copy[i] == (Word)a) write_word((Word*)at + i, (Word)fake);
+    }
+  }
+  judge(is_handed_out(fake, small));
+}
+
+// Links of free blocks of more than 1 kB: the place behind a free one is on the stack.
+static void unsorted_bin_into_stack(void) {
+  Word fake[200] __attribute__((aligned(16))) = {0};
+  Word behind[8] __attribute__((aligned(16))) = {0};
+  char* const a = get(big + 256);
+  get(small);
+  put(a);
+  fake[1] = (big + 8) | in_use;
+  fake[2] = (Word)a - header;
+  fake[3] = (Word)behind;
+  behind[2] = (Word)fake;
+  fake[(big + 8) / sizeof(Word)] = big + 8;
+  fake[(big + 8) / sizeof(Word) + 1] = small + 8;
+  opaque(fake);
+  opaque(behind);
+  write_word(a + sizeof(Word), (Word)fake);
+  judge(is_handed_out(fake + 2, big));
+}
+
+// The same links, to change a variable to an address of libc's.
+static void unsorted_bin_attack(void) {
+  char* const a = get(big);
+  get(small);
+  put(a);
+  write_word(a + sizeof(Word), (Word)(variable - 2));
+  opaque(malloc(big));
+  judge(*(Word*)opaque(variable) != 0);
+}
+
+// The links of free blocks by size, to change a variable to an address of the heap.
+static void large_bin_attack(void) {
+  char* const a = get(big + 16);
+  get(small);
+  char* const b = get(big);
+  get(small);
+  put(a);
+  opaque(malloc(2 * big));
+  put(b);
+  write_word(a + 3 * sizeof(Word), (Word)(variable - 4));
+  opaque(malloc(2 * big));
+  judge(*(Word*)opaque(variable) != 0);
+}
+
+// A list of fake blocks on the stack, behind a small free one.
+static void house_of_lore(void) {
+  enum { fakes = cached + 2 };
+  Word fake[fakes][4] __attribute__((aligned(16))) = {{0}};
+  char* block[cached];
+  for (int i = 0; i < cached; ++i) block[i] = get(middle);
+  char* const a = get(middle);
+  get(small);
+  for (int i = 0; i < cached; ++i) put(block[i]);
+  put(a);
+  opaque(malloc(big));
+  for (int i = 0; i < fakes; ++i) {
+    fake[i][2] = i == 0 ? (Word)a - header : (Word)fake[i - 1];
+    fake[i][3] = i == fakes - 1 ? 0 : (Word)fake[i + 1];
+  }
+  opaque(fake);
+  write_word(a + sizeof(Word), (Word)fake[0]);
+  judge(lies_over(fake, sizeof fake, middle, 2 * cached));
+}
+
+// ---- frees of fake blocks ----
+
+static void* free_and_get_fake(void* fake) {
+  Word* const word = fake;
+  word[1] = (small + 8) | in_use;
+  word[1 + (small + 8) / sizeof(Word)] = (small + 8) | in_use;
+  put(word + 2);
+  return (void*)(Word)is_handed_out(word + 2, small);
+}
+static void free_fake(void* fake) { judge(free_and_get_fake(fake) != NULL); }
+
+// On the stack.
+static void tcache_house_of_spirit(void) {
+  Word fake[32] __attribute__((aligned(16))) = {0};
+  free_fake(fake);
+}
+static void house_of_spirit(void) {
+  Word fake[32] __attribute__((aligned(16))) = {0};
+  fill_cache(small);
+  free_fake(fake);
+}
+static void house_of_spirit_on_others_stack(void) {
+  Word fake[32] __attribute__((aligned(16))) = {0};
+  judge(in_thread(free_and_get_fake, fake) != NULL);
+}
+static void house_of_spirit_in_variable(void) { free_fake(variable); }
+static void house_of_spirit_in_block(void) { free_fake(get(middle)); }
+static void house_of_spirit_in_large_block(void) { free_fake(get(large)); }
+static void house_of_spirit_by_realloc(void) {
+  Word fake[32] __attribute__((aligned(16))) = {0, (small + 8) | in_use};
+  fake[1 + (small + 8) / sizeof(Word)] = (small + 8) | in_use;
+  judge(opaque(realloc(opaque(fake + 2), small)) == (void*)(fake + 2));
+}
+static void house_of_spirit_in_mapping(void) {
+  free_fake(mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+}
+
+// ---- sizes ----
+
+// An overflow of one byte makes the next block twice as great, and its free one that overlaps.
+static void overlapping_chunks(void) {
+  char** const row = get_row(small);
+  overflow_byte(row[0], 2 * (small + 8) | in_use);
+  put(row[1]);
+  judge(lies_over(row[2], small, 2 * small, 16));
+}
+
+// The size of a free block becomes greater.
+static void overlapping_chunks_of_free(void) {
+  enum { more = 0x200 };
+  char** const row = get_row(big);
+  write_word(row[2] + more - header, big + 8 + more);
+  write_word(row[2] + more - 8, small + 8);
+  put(row[1]);
+  overflow_word(row[0], (big + 8 + more) | in_use);
+  judge(lies_over(row[2], big, big + more, 1));
+}
+
+// A fake free block within one in use, with which the next block, freed, merges.
+static void free_to_merge(char* a, char* b, Word next, Word previous) {
+  fill_cache(middle);
+  Word* const fake = opaque(a);
+  fake[1] = middle - 8;
+  fake[2] = next;
+  fake[3] = previous;
+  write_word(a + middle - 8, middle - 8);
+  overflow_byte(a, 0);
+  put(b);
+}
+static void house_of_einherjar(void) {
+  char** const row = get_row(middle);
+  free_to_merge(row[0], row[1], (Word)row[0], (Word)row[0]);
+  judge(lies_over(row[0], middle, 2 * middle - 16, 1));
+}
+
+// The links of the fake block are those that make the merge change a variable.
+static void unsafe_unlink(void) {
+  char** const row = get_row(middle);
+  variable[8] = (Word)row[0];
+  free_to_merge(row[0], row[1], (Word)(variable + 5), (Word)(variable + 6));
+  judge(*(Word*)opaque(variable + 8) != (Word)row[0]);
+}
+
+// The rest of the heap becomes so great that a malloc leaves the heap, to just before a variable.
+static void house_of_force(void) {
+  char* const a = get(small);
+  overflow_word(a, -(Word)1);
+  opaque(malloc((Word)variable - (Word)a - small - 4 * sizeof(Word)));
+  judge(lies_over(variable, sizeof variable, small, 1));
+}
+
+// The size before a mapped block covers the next, and the free unmaps both.
+static void mmap_overlapping_chunks(void) {
+  enum { bytes = 1 << 20, page = 4096 };
+  char* low = get(bytes);
+  char* high = get(bytes);
+  if (low > high) {
+    char* const other = low;
+    low = high;
+    high = other;
+  }
+  write_word(low - 8, 2 * (bytes + page) | is_mapped);
+  put(low);
+  judge(lies_over(high, bytes, 3 * bytes, 1));
+}
+
+// A flag says that a free block is a new mapping, so that calloc does not clear it.
+static void calloc_of_secret(void) {
+  char** const row = get_row(small);
+  put_secret(row[1] + 16, small - 16);
+  fill_cache(small);
+  put(row[1]);
+  overflow_byte(row[0], (small + 8) | in_use | is_mapped);
+  judge(has_secret(opaque(calloc(1, small)), small));
+}
+
+// A sized delete that names more or less than the block has puts it among others.
+typedef void (*Delete)(void*, size_t);
+static void sized_delete(size_t bytes, size_t named) {
+  const Delete delete_sized = (Delete)dlsym(RTLD_DEFAULT, "_ZdlPvm");
+  if (delete_sized == NULL) _exit(2);
+  char** const row = get_row(bytes);
+  delete_sized(opaque(row[1]), named);
+  char* const neighbour = named > bytes ? row[2] : row[1] + named;
+  judge(lies_over(neighbour, 1, named, 64));
+}
+static void sized_delete_of_more(void) { sized_delete(small, 10 * small); }
+static void sized_delete_of_less(void) { sized_delete(10 * small, small); }
+
+// ---- what is read or changed outside ----
+
+// An overflow reaches a neighbour in use, whose owner then uses it.
+static void overflow_into_neighbour(void) {
+  char** const row = get_row(small);
+  const size_t distance = (size_t)(row[1] - row[0]);
+  memset(opaque(row[0]), 'y', distance + 8);
+  judge(*(char*)opaque(row[1]) == 'y');
+}
+
+static void read_of_neighbour(void) {
+  char** const row = get_row(small);
+  put_secret(row[1], small);
+  judge(has_secret(row[0], (size_t)(row[1] - row[0]) + sizeof secret));
+}
+
+// The text in a block has no end.
+static void text_of_neighbour(void) {
+  char** const row = get_row(small);
+  put_secret(row[1], small);
+  const size_t usable = malloc_usable_size(row[0]);
+  memset(opaque(row[0]), 'x', usable);
+  char copy[4 * small] = "";
+  strncat(copy, opaque(row[0]), sizeof copy - 1);
+  judge(strlen(copy) >= (size_t)(row[1] - row[0]) + sizeof secret - 1);
+}
+
+static void read_after_free(void) {
+  char* const a = get(small);
+  put_secret(a, small);
+  put(a);
+  judge(has_secret(a, small));
+}
+
+// A new block has what the last one had.
+static void contents_of_block(void) {
+  char* const a = get(small);
+  put_secret(a, small);
+  put(a);
+  bool is_reached = false;
+  for (int i = 0; i < 16; ++i) is_reached |= has_secret(opaque(malloc(small)), small);
+  judge(is_reached);
+}
+static void contents_of_other_size(void) {
+  free_objects();
+  bool is_reached = false;
+  for (int i = 0; i < objects; ++i)
+    is_reached |= has_secret(opaque(malloc(other_object)), other_object);
+  judge(is_reached);
+}
+static void contents_of_large(void) {
+  put(get(large));
+  char* const a = get(large);
+  put_secret(a, large);
+  put(a);
+  judge(has_secret(opaque(malloc(large)), large));
+}
+
+// A freed block tells where blocks are.
+static void address_of_block(void) {
+  char* const a = get(small);
+  char* const b = get(small);
+  put(a);
+  put(b);
+  bool is_reached = false;
+  for (int i = 0; i < small / 8; ++i) {
+    const Word word = ((Word*)opaque(b))[i];
+    is_reached |= word == (Word)a || word == ((Word)a ^ (Word)b >> 12);
+  }
+  judge(is_reached);
+}
+
+// A freed block tells where the allocator is.
+static void address_of_library(void) {
+  bool is_reached = false;
+  for (size_t bytes = 32; bytes < 2 * (size_t)large; bytes *= 2) {
+    char* const a = get(bytes);
+    char* const b = get(bytes);
+    get(small);
+    fill_cache(bytes);
+    put(a);
+    for (int i = 0; i < 4; ++i) {
+      Word word = 0;
+      const struct iovec here = {&word, sizeof word};
+      const struct iovec there = {a + i * 8, sizeof word};
+      Dl_info info;
+      is_reached |= process_vm_readv(getpid(), &here, 1, &there, 1, 0) == sizeof word &&
+                    dladdr((void*)word, &info) != 0;
+    }
+    put(b);
+  }
+  judge(is_reached);
+}
+
+#define TECHNIQUE(name, run) \
+  { name, run, 48 }
+const Class classes[] = {
+    TECHNIQUE("tcache dup", tcache_dup),
+    TECHNIQUE("tcache dup, the second word cleared", tcache_dup_without_key),
+    TECHNIQUE("fastbin dup", fastbin_dup),
+    TECHNIQUE("fastbin dup into the stack", fastbin_dup_into_stack),
+    TECHNIQUE("fastbin dup, consolidated", fastbin_dup_consolidate),
+    TECHNIQUE("house of botcake", house_of_botcake),
+    TECHNIQUE("double free, two other threads", double_free_by_two_threads),
+    TECHNIQUE("double free, another thread and the owner", double_free_by_thread_and_owner),
+    TECHNIQUE("use after free, the next malloc", use_after_free_and_malloc),
+    TECHNIQUE("use after free, 100000 mallocs", use_after_free_and_spray),
+    TECHNIQUE("use after free of 300 kB, the next malloc", use_after_free_of_large),
+    TECHNIQUE("use after free of 300 kB, 10000 mallocs", use_after_free_of_large_and_spray),
+    TECHNIQUE("use after free, other sizes", type_confusion),
+    TECHNIQUE("free of another's block, the next malloc", dangling_free_after_malloc),
+    TECHNIQUE("free of another's block, 100000 mallocs", dangling_free_after_spray),
+    TECHNIQUE("free of another's 300 kB, the next malloc", dangling_free_of_large),
+    TECHNIQUE("tcache poisoning, stack", poisoned_link_to_stack),
+    TECHNIQUE("tcache poisoning, variable", poisoned_link_to_variable),
+    TECHNIQUE("tcache poisoning, block in use", poisoned_link_to_block),
+    TECHNIQUE("tcache poisoning, 300 kB in use", poisoned_link_to_larger_block),
+    TECHNIQUE("tcache poisoning, stack with a free block's mark", poisoned_link_to_marked),
+    TECHNIQUE("safe-link bypass", decoded_link),
+    TECHNIQUE("overflow into a link", overflow_into_link),
+    TECHNIQUE("null byte into a link", null_byte_into_link),
+    TECHNIQUE("fastbin reverse into tcache", fastbin_reverse_into_tcache),
+    TECHNIQUE("list head near its blocks", list_head_near_blocks),
+    TECHNIQUE("unsorted bin into the stack", unsorted_bin_into_stack),
+    TECHNIQUE("unsorted bin attack", unsorted_bin_attack),
+    TECHNIQUE("large bin attack", large_bin_attack),
+    TECHNIQUE("house of lore", house_of_lore),
+    TECHNIQUE("house of spirit", house_of_spirit),
+    TECHNIQUE("tcache house of spirit", tcache_house_of_spirit),
+    TECHNIQUE("tcache house of spirit, another's stack", house_of_spirit_on_others_stack),
+    TECHNIQUE("tcache house of spirit, variable", house_of_spirit_in_variable),
+    TECHNIQUE("tcache house of spirit, block in use", house_of_spirit_in_block),
+    TECHNIQUE("tcache house of spirit, 300 kB in use", house_of_spirit_in_large_block),
+    TECHNIQUE("tcache house of spirit, mapping", house_of_spirit_in_mapping),
+    TECHNIQUE("house of spirit by realloc", house_of_spirit_by_realloc),
+    TECHNIQUE("overlapping chunks", overlapping_chunks),
+    TECHNIQUE("overlapping chunks, a free block", overlapping_chunks_of_free),
+    TECHNIQUE("house of einherjar, a null byte", house_of_einherjar),
+    TECHNIQUE("unsafe unlink, a null byte", unsafe_unlink),
+    TECHNIQUE("house of force", house_of_force),
+    TECHNIQUE("mmap overlapping chunks", mmap_overlapping_chunks),
+    TECHNIQUE("calloc of a secret", calloc_of_secret),
+    TECHNIQUE("sized delete of more", sized_delete_of_more),
+    TECHNIQUE("sized delete of less", sized_delete_of_less),
+    TECHNIQUE("overflow into a neighbour in use", overflow_into_neighbour),
+    TECHNIQUE("read of a neighbour", read_of_neighbour),
+    TECHNIQUE("read of a neighbour as a text", text_of_neighbour),
+    TECHNIQUE("read after free", read_after_free),
+    TECHNIQUE("contents of the last block", contents_of_block),
+    TECHNIQUE("contents of blocks of another size", contents_of_other_size),
+    TECHNIQUE("contents of the last 300 kB", contents_of_large),
+    TECHNIQUE("address of a block", address_of_block),
+    TECHNIQUE("address of the library", address_of_library),
+};
+const int class_count = sizeof classes / sizeof *classes;
