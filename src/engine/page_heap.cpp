@@ -209,14 +209,16 @@ PageHeap::Totals PageHeap::totals() noexcept {
   return {top_ * page_bytes, grow_calls_, heaps, top_ * of_page + heaps * sizeof(ThreadHeap)};
 }
 
-// Level 1: the span changes hands.
+// Level 1: the span changes hands. Of terabytes, the first GiB is looked at.
 void PageHeap::check_unused(const Span& span) noexcept {
   const std::size_t first = first_page_of(&span);
   require(span.pages != 0 && span.pages <= top_ - first, "a span lies within the pages in use",
           &span);
   require(span.state == SpanState::slab || span.state == SpanState::large,
           "a span that changes hands is in use", &span);
-  for (std::size_t i = first; i < first + span.pages; ++i) {
+  const std::size_t looked_at =
+      std::min<std::size_t>(span.pages, (std::size_t{1} << 30) / page_bytes);
+  for (std::size_t i = first; i < first + looked_at; ++i) {
     require(page_map.pages[i].entry.load(std::memory_order_relaxed) == 0,
             "pages of a span that changes hands have no entry", &span);
     const RemoteFrees& frees = page_map.remote_frees[i];

@@ -11,6 +11,16 @@
 #include "os/cancellation.h"
 #include "os/os.h"
 
+#ifndef TS_FIRST_GLIBC
+// Null in a static program that uses none.
+extern "C" {
+// NOLINTBEGIN(readability-redundant-declaration): the attribute is what is new
+[[gnu::weak]] decltype(pthread_attr_getstack) pthread_attr_getstack;
+[[gnu::weak]] decltype(pthread_getattr_np) pthread_getattr_np;
+// NOLINTEND(readability-redundant-declaration)
+}
+#endif
+
 namespace ts::os {
 namespace {
 
@@ -38,23 +48,27 @@ bool is_of_module(const void* p) noexcept {
   return ::dl_iterate_phdr(contains, &address) != 0;
 }
 
-using AttributesOf = int(pthread_t, pthread_attr_t*);
-constinit AttributesOf* attributes_of = nullptr;
+#ifdef TS_FIRST_GLIBC
+// By their names, since references would make the library need glibc 2.34.
 constinit decltype(::pthread_attr_getstack)* stack_of = nullptr;
-constinit decltype(::pthread_attr_destroy)* destroy = nullptr;
+constinit decltype(::pthread_getattr_np)* attributes_of = nullptr;
+#else
+constinit auto* const stack_of = &::pthread_attr_getstack;
+constinit auto* const attributes_of = &::pthread_getattr_np;
+#endif
 
 // Whether it lies on the stack that the calling thread uses, if that is the thread's own: by
 // functions of the C library that allocate, and read a file for the first thread's. An address below
 // the caller's frame, where heaps are, costs no such look.
 bool is_of_stack(const void* p) noexcept {
   if (address_of(p) < address_of(__builtin_frame_address(0))) return false;
-  if (attributes_of == nullptr || stack_of == nullptr || destroy == nullptr) return false;
+  if (attributes_of == nullptr || stack_of == nullptr) return false;
   pthread_attr_t attributes;
   if (attributes_of(::pthread_self(), &attributes) != 0) return false;
   void* begin = nullptr;
   std::size_t bytes = 0;
   const bool is_known = stack_of(&attributes, &begin, &bytes) == 0;
-  destroy(&attributes);
+  ::pthread_attr_destroy(&attributes);
   const auto is_inside = [&](const void* q) { return address_of(q) - address_of(begin) < bytes; };
   // A coroutine's stack may be of any memory.
   return is_known && is_inside(__builtin_frame_address(0)) && is_inside(p);
@@ -63,9 +77,10 @@ bool is_of_stack(const void* p) noexcept {
 }  // namespace
 
 void find_stack_functions() noexcept {
-  attributes_of = find_function<AttributesOf>("pthread_getattr_np");
+#ifdef TS_FIRST_GLIBC
   stack_of = find_function<decltype(::pthread_attr_getstack)>("pthread_attr_getstack");
-  destroy = find_function<decltype(::pthread_attr_destroy)>("pthread_attr_destroy");
+  attributes_of = find_function<decltype(::pthread_getattr_np)>("pthread_getattr_np");
+#endif
 }
 
 bool may_be_allocated(const void* p) noexcept {
