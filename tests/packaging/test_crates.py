@@ -114,7 +114,7 @@ def test_their_own_tests_pass(workspace: Path, features: str) -> None:
     assert "warning" not in said
 
 
-def test_their_own_tests_pass_where_sized_frees_are_checked(workspace: Path) -> None:
+def test_their_own_tests_pass_where_structures_are_checked(workspace: Path) -> None:
     said = cargo(workspace, "test", "--workspace", TSMALLOC_DEBUG_LEVEL="1")
     assert "dealloc_names_the_size ... ok" in said
 
