@@ -388,6 +388,16 @@ def _wrong_libc(program: Path, allocator: Allocator) -> Finding | None:
 
 def _proof_findings(proof: Proof) -> Iterator[Finding]:
     name, measurement = proof.allocator.name, proof.measurement
+    for program, library in sorted({(p.program, p.deep_bound) for p in proof.processes}):
+        if library:
+            yield Finding(
+                "warning",
+                "deep-binding",
+                f"{Path(program).name} loads {library} with RTLD_DEEPBIND: that library calls "
+                "libc's malloc and free, past every preloaded allocator. If one side frees what "
+                "the other allocated, the program ends.",
+                "Have it loaded without RTLD_DEEPBIND, or keep libc's malloc for this program.",
+            )
     if measurement.failed:
         # A program may well be made to end with another status than 0; a signal is another matter.
         crashed = measurement.signal is not None and not measurement.timed_out

@@ -306,8 +306,8 @@ def launch_arguments(request: RunRequest) -> list[str]:
 
 
 # The layout is drawn in tools/count/record.h, and so is the order of the counters.
-_RECORD = struct.Struct("=8s2i16Q1976s1976s")
-_MAGIC = b"TSCOUNT1"
+_RECORD = struct.Struct("=8s2i16Q1976s952s1024s")
+_MAGIC = b"TSCOUNT2"
 _KINDS = ("malloc", "calloc", "realloc", "free", "aligned", "operator_new", "operator_delete")
 
 
@@ -316,7 +316,8 @@ class ProcessCounts:
     """The calls that one program made in one process; a process that execs has several of these.
 
     Each call counts once, under the function that the program called. `aligned` is memalign and its
-    kin. `provider` is the library whose malloc served, as the loader names it.
+    kin. `provider` is the library whose malloc served, as the loader names it. `deep_bound` is the
+    first library that was loaded with RTLD_DEEPBIND, or empty.
     """
 
     pid: int
@@ -324,6 +325,7 @@ class ProcessCounts:
     number: int
     program: str
     provider: str
+    deep_bound: str
     malloc: int
     calloc: int
     realloc: int
@@ -350,9 +352,9 @@ def read_counts(directory: Path) -> list[ProcessCounts]:
     records = []
     for number, content in process_files(directory, "count", _MAGIC, _RECORD.size):
         _, pid, parent_pid, *rest = _RECORD.unpack(content)
-        program, provider = map(text_in_record, rest[16:])
+        texts = map(text_in_record, rest[16:])
         counts = rest[: len(_KINDS) + 1]
-        records.append(ProcessCounts(pid, parent_pid, number, program, provider, *counts))
+        records.append(ProcessCounts(pid, parent_pid, number, *texts, *counts))
     return _parents_first(records)
 
 

@@ -22,11 +22,13 @@
 #define TS_FORMER(name, version) __asm__(".symver " #name "," #name "@" version)
 TS_FORMER(dladdr, TS_FIRST_GLIBC);
 TS_FORMER(dlerror, TS_FIRST_GLIBC);
+#ifndef TS_HAS_DLOPEN  // of its own
 TS_FORMER(dlopen, TS_FIRST_GLIBC);
+#endif
 TS_FORMER(dlsym, TS_FIRST_GLIBC);
 TS_FORMER(pthread_attr_setstack, TS_FIRST_GLIBC);
 TS_FORMER(pthread_attr_setstacksize, TS_FIRST_GLIBC);
-#ifndef TS_HAS_PTHREAD_CREATE  // of its own
+#ifndef TS_HAS_PTHREAD_CREATE
 TS_FORMER(pthread_create, TS_FIRST_GLIBC);
 #endif
 TS_FORMER(pthread_join, TS_FIRST_GLIBC);

@@ -353,6 +353,23 @@ def test_program_without_allocations_is_not_proven(build: Build, tiny_heap: Allo
     assert codes(diagnosis) == {"dynamic": "ok", "not-intercepted": "fatal"}
 
 
+def test_library_past_the_allocator_is_named(build: Build, tiny_heap: Allocator) -> None:
+    """It is found by the program's RUNPATH, too, which dlopen has from its caller."""
+    library = build("libdeep.so", "-shared", "-fPIC", text="int unused;")
+    loads = 'if (dlopen("libdeep.so", RTLD_NOW | RTLD_DEEPBIND) == NULL) return 9;'
+    program = build(
+        "deep",
+        "-D_GNU_SOURCE",
+        f"-Wl,-rpath,{library.parent}",
+        before="#include <dlfcn.h>",
+        text=MALLOC_TEXT.replace("int first", f"{loads} int first"),
+    )
+    diagnosis = diagnose([str(program)], allocators=[tiny_heap])
+    assert codes(diagnosis)["deep-binding"] == "warning"
+    assert "deep loads libdeep.so" in finding(diagnosis, "deep-binding").message
+    assert "ended" not in codes(diagnosis)
+
+
 def test_library_that_serves_nothing_is_found_out(build: Build) -> None:
     empty = build("libempty.so", "-shared", "-fPIC", text="int unused;")
     diagnosis = diagnose([str(build("plain"))], allocators=[Allocator("empty", empty, "user", "1")])

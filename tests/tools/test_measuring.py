@@ -178,7 +178,7 @@ class TestRecordsOfCounts:
         (tmp_path / "1-0.count").touch()
         assert read_counts(tmp_path) == []
 
-    @pytest.mark.parametrize("content", [b"TSCOUNT1", b"x" * 4096, b"TSCOUNT2" + bytes(4088)])
+    @pytest.mark.parametrize("content", [b"TSCOUNT2", b"x" * 4096, b"TSCOUNT1" + bytes(4088)])
     def test_something_else(self, tmp_path: Path, content: bytes) -> None:
         (tmp_path / "1-0.count").write_bytes(content)
         with pytest.raises(UserError, match="is not what the shim"):
@@ -186,7 +186,7 @@ class TestRecordsOfCounts:
 
     def test_order_is_by_process_and_then_by_number(self, tmp_path: Path) -> None:
         for pid, number in [(12, 10), (12, 9), (3, 0)]:
-            record = b"TSCOUNT1" + pid.to_bytes(4, sys.byteorder) + bytes(4084)
+            record = b"TSCOUNT2" + pid.to_bytes(4, sys.byteorder) + bytes(4084)
             (tmp_path / f"{pid}-{number}.count").write_bytes(record)
         order = [(record.pid, record.number) for record in read_counts(tmp_path)]
         assert order == [(3, 0), (12, 9), (12, 10)]
@@ -204,5 +204,5 @@ class TestRecordsOfCounts:
     ) -> None:
         for pid, parent in parents.items():
             numbers = b"".join(number.to_bytes(4, sys.byteorder) for number in (pid, parent))
-            (tmp_path / f"{pid}-0.count").write_bytes(b"TSCOUNT1" + numbers + bytes(4080))
+            (tmp_path / f"{pid}-0.count").write_bytes(b"TSCOUNT2" + numbers + bytes(4080))
         assert [record.pid for record in read_counts(tmp_path)] == order

@@ -26,11 +26,12 @@ void count(std::size_t counter, std::uint64_t amount) {
 }
 
 void fill(CountRecord& fresh, const CountRecord* earlier) {
-  std::memcpy(fresh.magic, "TSCOUNT1", sizeof fresh.magic);
+  std::memcpy(fresh.magic, "TSCOUNT2", sizeof fresh.magic);
   fresh.pid = getpid();
   fresh.parent_pid = getppid();
   if (earlier != nullptr) {
     for (std::size_t i = 0; i < counter_count; ++i) fresh.counters[i] = earlier->counters[i].load();
+    std::memcpy(fresh.deep_bound, earlier->deep_bound, sizeof fresh.deep_bound);
   }
   name_program(fresh.executable, sizeof fresh.executable);
   name_provider(fresh.provider, sizeof fresh.provider);
@@ -56,6 +57,14 @@ void start_record_slow() {
 }
 
 }  // namespace
+
+void note_deep_binding(const char* library) {
+  if (!has_begun()) start_record_slow();
+  CountRecord& current = *record.load(std::memory_order_relaxed);
+  const bool is_first = current.counters[deep_bindings_counter].fetch_add(1) == 0;
+  if (is_first && current.deep_bound[0] == 0)
+    ::memccpy(current.deep_bound, library, 0, sizeof current.deep_bound - 1);
+}
 
 Call::Call(Entry entry, void*, std::size_t, std::size_t) {
   if (!has_begun()) start_record_slow();

@@ -6,8 +6,9 @@
 // cannot be written, the program runs on as it would have; the missing file says so. It also never
 // allocates, and leaves errno as it was.
 //
-//   offset  0         8     12     16                       144                2120 4096
-//           | magic   | pid | ppid | 16 counters of 64 bit  | executable, NUL  | provider, NUL    |
+//   offset  0       8     12     16           144              2120           3072            4096
+//           | magic | pid | ppid | 16 counters | executable, 0 | provider, 0 | deep_bound, 0 |
+//                                   of 64 bits
 #pragma once
 
 #include <atomic>
@@ -22,6 +23,11 @@ namespace ts {
 // file, whose reader is lab/tsmlab/measuring.py.
 inline constexpr std::size_t bytes_requested_counter = static_cast<std::size_t>(Entry::count);
 inline constexpr std::size_t counter_count = bytes_requested_counter + 1;
+// The last one: so many libraries were loaded with RTLD_DEEPBIND. The reader wants the first's name.
+inline constexpr std::size_t deep_bindings_counter = 15;
+
+// Notes that a library is about to be loaded with RTLD_DEEPBIND. Never allocates; leaves errno.
+void note_deep_binding(const char* library);
 
 struct CountRecord {
   char magic[8];
@@ -30,7 +36,9 @@ struct CountRecord {
   std::atomic<std::uint64_t>
       counters[16];  // any: relaxed additions; the reader comes after the process has ended
   char executable[1976];
-  char provider[1976];  // the library that provides the next malloc
+  char provider[952];  // the library that provides the next malloc
+  // The first library that was loaded with RTLD_DEEPBIND, as its loader named it.
+  char deep_bound[1024];
 };
 static_assert(sizeof(CountRecord) == 4096 && std::atomic<std::uint64_t>::is_always_lock_free);
 

@@ -1,0 +1,16 @@
+// dlopen, for its flag RTLD_DEEPBIND: a library that is loaded so has libc's malloc and free, past
+// every preloaded allocator.
+#include <dlfcn.h>
+
+#include "count/record.h"
+#include "interpose/next.h"
+
+namespace {
+constinit ts::Next<void*(const char*, int)> next_dlopen{"dlopen"};
+}  // namespace
+
+// A tail call, since dlopen searches the folders that its caller's file names.
+extern "C" void* dlopen(const char* library, int flags) {
+  if ((flags & RTLD_DEEPBIND) != 0 && library != nullptr) ts::note_deep_binding(library);
+  return next_dlopen.get()(library, flags);
+}
