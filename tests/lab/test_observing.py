@@ -273,7 +273,8 @@ class TestSeries:
         assert times == sorted(times)
         assert times[-1] <= measured.wall_ns
         assert max(sizes) == measured.tree_peak_rss_bytes
-        assert sizes[-1] - sizes[0] > 10_000_000
+        # The last samples may see the end of the process, which gives its memory up part by part.
+        assert max(sizes) - sizes[0] > 10_000_000
         assert measured.sampling_ns <= 0.03 * measured.wall_ns
 
     @pytest.mark.parametrize("points", [1, 2, 7, 8])
