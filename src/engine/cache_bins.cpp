@@ -51,19 +51,19 @@ void flush_bin(ThreadHeap& heap, unsigned size_class) noexcept {
   std::int32_t left = count + count_tolerance;
   for (; block != nullptr; --left) {
     const PageMapEntry entry = entry_of(block);
-    if (left <= 0 || (entry & class_mask) != size_class << class_shift) [[unlikely]]
+    // Without a mark: the program wrote to it.
+    if (left <= 0 || (entry & class_mask) != size_class << class_shift || !is_marked(block))
+        [[unlikely]]
       return report_damage(size_class, block);
-    if (!is_marked(block)) [[unlikely]]
-      return report_damage(size_class, block);  // the program wrote to it
     Block* const next = block->next;
     const BlockPlace place = place_of(block, c);
-    if ((entry ^ heap.self) >= heap_unit) {
+    if (!place.is_beginning) [[unlikely]] {
+      report_misuse(Misuse::no_beginning, FoundBy::a_later_call, block, c.block_bytes);
+    } else if ((entry ^ heap.self) >= heap_unit) {
       // Without a mark: with one, its owner has freed it.
       release_remote(heap, unmarked(block), place, c, FoundBy::a_later_call);
-    } else if (place.is_beginning) [[likely]] {
-      push_to_slab(heap, *slab_of(block), block);
     } else {
-      report_misuse(Misuse::no_beginning, FoundBy::a_later_call, block, c.block_bytes);
+      push_to_slab(heap, *slab_of(block), block);
     }
     block = next;
   }

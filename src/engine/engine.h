@@ -12,6 +12,7 @@
 #include "engine/misuse.h"
 #include "engine/sampled_guard.h"
 #include "engine/thread_heap.h"
+#include "os/os.h"
 
 namespace ts::engine {
 
@@ -96,6 +97,8 @@ class Engine {
     check(!fault, fault.equation, fault.where);  // by name, where debug levels are on
     return !fault;
   }
+  // Finds what reports of misuse need of the C library. Blocks may have been handed out before.
+  void begin_process() noexcept { os::find_stack_functions(); }
   void fork_prepare() noexcept { engine::fork_prepare(); }
   void fork_parent() noexcept { engine::fork_parent(); }
   void fork_child() noexcept { engine::fork_child(); }

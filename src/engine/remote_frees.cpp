@@ -87,10 +87,6 @@ ThreadHeap* put_into_batch(ThreadHeap& heap, void* p, const SizeClass& c,
                            FoundBy found_by) noexcept {
   const BusyMark mark{heap.busy};
   const BlockPlace place = place_of(p, c);
-  if (!place.is_beginning) [[unlikely]] {
-    report_misuse(Misuse::no_beginning, found_by, p, c.block_bytes);
-    return nullptr;
-  }
   Span& slab = page_map.spans[place.slab_page];
   const std::uint32_t word = place.number / 64;
   const std::uint64_t bit = std::uint64_t{1} << place.number % 64;
@@ -150,10 +146,7 @@ void release_remote_slow(ThreadHeap& heap, void* p, const SizeClass& c, FoundBy 
   reclaim_within_free(put_into_batch(heap, p, c, found_by));
 }
 
-void release_remote_at_once(void* p, const SizeClass& c) noexcept {
-  const BlockPlace place = place_of(p, c);
-  if (!place.is_beginning) [[unlikely]]
-    return report_misuse(Misuse::no_beginning, FoundBy::free, p, c.block_bytes);
+void release_remote_at_once(const BlockPlace& place) noexcept {
   reclaim_within_free(send(page_map.spans[place.slab_page], place.number / 64,
                            std::uint64_t{1} << place.number % 64, 1));
 }

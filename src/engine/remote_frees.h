@@ -41,8 +41,8 @@ inline RemoteBatch& batch_for(ThreadHeap& heap, const BlockPlace& place) noexcep
 [[gnu::noinline]] void release_remote_slow(ThreadHeap& heap, void* p, const SizeClass& c,
                                            FoundBy found_by) noexcept;
 
-// Takes a block of another heap, at this place, into a batch of `heap`, which is the calling
-// thread's. Misuse is reported as found by `found_by`.
+// Takes a block of another heap, which begins at this place, into a batch of `heap`, which is the
+// calling thread's. A double free is reported as found by `found_by`.
 inline void release_remote(ThreadHeap& heap, void* p, const BlockPlace& place, const SizeClass& c,
                            FoundBy found_by) noexcept {
   const std::uint32_t word = place.number / 64;
@@ -50,7 +50,7 @@ inline void release_remote(ThreadHeap& heap, void* p, const BlockPlace& place, c
   RemoteBatch& batch = batch_for(heap, place);
   const bool joins = batch.slab == page_map.spans + place.slab_page && batch.word == word &&
                      (batch.bits & bit) == 0 && batch.count + 1 != c.carve_blocks;
-  if (!joins || !place.is_beginning) [[unlikely]]
+  if (!joins) [[unlikely]]
     return release_remote_slow(heap, p, c, found_by);
   batch.bits |= bit;
   // release: the child of a fork sends the batches of threads that it lacks. It may see a bit
@@ -60,7 +60,7 @@ inline void release_remote(ThreadHeap& heap, void* p, const BlockPlace& place, c
 }
 
 // The same from a thread without a heap: the bit is sent at once.
-void release_remote_at_once(void* p, const SizeClass& c) noexcept;
+void release_remote_at_once(const BlockPlace& place) noexcept;
 
 // Sends all batches of the heap.
 void flush_batches(ThreadHeap& heap) noexcept;

@@ -22,14 +22,18 @@
 namespace ts::engine {
 namespace {
 
+// A block from a list, or null, as malloc returns it.
+void* handed_out(Block* block) noexcept {
+  return block != nullptr ? unmarked(block) : out_of_memory();
+}
+
 [[gnu::noinline]] void* allocate_without_heap(unsigned size_class) noexcept {
   if (current_heap == no_heap && attach_heap() != nullptr) {
     start_housekeeper_if_due();
     // An adopted heap may have blocks in this bin.
     return allocate_small(size_class * sizeof(CacheBin));
   }
-  Block* const block = allocate_from_common(size_class);
-  return block != nullptr ? unmarked(block) : out_of_memory();
+  return handed_out(allocate_from_common(size_class));
 }
 
 // A large block, or no block of the engine's.
@@ -53,7 +57,7 @@ namespace {
   }
   if constexpr (counting) count_event(Event::remote_frees);
   // A thread that is ending gets no heap for this: no thread would abandon it, if its end is over.
-  release_remote_at_once(p, size_class_of(entry));
+  release_remote_at_once(place_of(p, size_class_of(entry)));
 }
 
 // The rest of release_overflow, where a slab may have to be listed or retired, or its bin flushed,
@@ -87,7 +91,7 @@ void* allocate_slow(std::size_t bin_offset) noexcept {
   const HeapHold hold{heap};
   Block* const block = refill(heap, size_class);
   if constexpr (debug_level >= 2) check_slow_path(heap);
-  return block != nullptr ? unmarked(block) : out_of_memory();
+  return handed_out(block);
 }
 
 // Classes with long slabs have no more blocks in their bins.

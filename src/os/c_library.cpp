@@ -104,7 +104,6 @@ bool call_at_thread_exit(void (*on_exit)(void*), void* argument) noexcept {
 // Handlers registered last are the first to prepare, and the last to come back.
 bool call_around_fork(void (*prepare)(), void (*parent)(), void (*child)()) noexcept {
   find_one_thread_flag();
-  find_stack_functions();
   return ::pthread_atfork(prepare, parent, child) == 0 &&
          ::pthread_atfork(hold_streams, let_go_of_streams, reset_streams) == 0;
 }

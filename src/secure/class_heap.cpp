@@ -233,7 +233,7 @@ void ClassHeap::settle(std::uint32_t number, unsigned slot) noexcept {
   enter(number, is_empty ? SlabState::empty : SlabState::partial);
   if (!is_empty) return;
   ++empty_slabs_;
-  if (std::size_t{empty_slabs_ - 1} * size_class().slab_bytes >= max_empty_bytes) give_back_one();
+  if (std::size_t{empty_slabs_ - 1} * size_class().slab_bytes >= max_empty_bytes) give_back_some(1);
 }
 
 }  // namespace ts::secure

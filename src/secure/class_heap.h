@@ -115,8 +115,8 @@ class alignas(cache_line_bytes) ClassHeap {
   unsigned random_slot(const Slab& slab) noexcept TS_REQUIRES(lock_);
   void settle(std::uint32_t number, unsigned slot) noexcept TS_REQUIRES(lock_);
   bool give_back(std::uint32_t number) noexcept TS_REQUIRES(lock_);
-  // The first empty slab that can be given back.
-  bool give_back_one() noexcept TS_REQUIRES(lock_);
+  // The first empty slabs that can be given back; true if there was one.
+  bool give_back_some(std::uint32_t at_most) noexcept TS_REQUIRES(lock_);
 
   Fault find_list_fault(const SlabList& list, SlabState state, std::uint32_t length) noexcept
       TS_REQUIRES(lock_);

@@ -76,16 +76,19 @@ bool ClassHeap::give_back(std::uint32_t number) noexcept {
   return true;
 }
 
-bool ClassHeap::give_back_one() noexcept {
-  for (std::uint32_t next = empty_.first; next != 0; next = slabs_[next - 1].next)
-    if (give_back(next - 1)) return true;
-  return false;
+bool ClassHeap::give_back_some(std::uint32_t at_most) noexcept {
+  std::uint32_t gave = 0;
+  for (std::uint32_t next = empty_.first; next != 0 && gave != at_most;) {
+    const std::uint32_t number = next - 1;
+    next = slabs_[number].next;
+    gave += give_back(number) ? 1 : 0;
+  }
+  return gave != 0;
 }
 
 bool ClassHeap::give_back_empty_slabs() noexcept {
   const Guard guard{lock_};
-  bool gave = false;
-  while (give_back_one()) gave = true;
+  const bool gave = give_back_some(slab_count_);
   if constexpr (debug_level >= 2) check_slow_path();
   return gave;
 }

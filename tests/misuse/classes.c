@@ -7,6 +7,7 @@
 #include "classes.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdbool.h>
@@ -19,11 +20,25 @@ extern char** environ;
 
 enum { time_limit_seconds = 10 };
 
-// ---- one of them, in this process ----
+// ---- for the classes ----
 
 void say(char mark) {
   if (write(STDOUT_FILENO, &mark, 1) != 1) _exit(2);
 }
+void* in_thread(void* (*run)(void*), void* argument) {
+  pthread_t thread;
+  void* result = NULL;
+  if (pthread_create(&thread, NULL, run, argument) != 0 || pthread_join(thread, &result) != 0)
+    _exit(2);
+  return result;
+}
+void* put_once(void* p) {
+  put(p);
+  return NULL;
+}
+
+// ---- one of them, in this process ----
+
 static bool something_was_reported(void) {
   struct stat errors;
   return fstat(STDERR_FILENO, &errors) == 0 && S_ISREG(errors.st_mode) && errors.st_size != 0;

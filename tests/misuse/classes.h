@@ -41,3 +41,7 @@ static inline char* get(size_t bytes) {
   return p;
 }
 static inline void put(void* p) { free(opaque(p)); }
+
+// The result of the function, in a thread that then ends.
+void* in_thread(void* (*run)(void*), void* argument);
+void* put_once(void* p);

@@ -2,20 +2,13 @@
 // data segment, of mappings, also from a coroutine whose stack lies in the same mapping. All of it
 // goes on.
 #include <dlfcn.h>
-#include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <sys/mman.h>
 #include <ucontext.h>
-#include <unistd.h>
+
+#include "classes.h"
 
 enum { many = 3000, mapping_bytes = 1 << 20, stack_bytes = 64 << 10 };
-
-static void* opaque(void* p) {
-  __asm__ volatile("" : "+r"(p)::"memory");
-  return p;
-}
-static void put(char* p) { free(opaque(p)); }
 
 static char* mapping(void) {
   char* const begin =

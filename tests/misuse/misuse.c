@@ -1,7 +1,6 @@
 // Programs that misuse malloc, one class of misuse each, and what the allocator in force makes of
 // it: `misuse`, or LD_PRELOAD=libjemalloc.so.2 misuse (classes.h).
 #include <dlfcn.h>
-#include <pthread.h>
 #include <sys/mman.h>
 
 #include "classes.h"
@@ -11,20 +10,9 @@ extern void free_sized(void*, size_t) __attribute__((weak));
 
 enum { small = 48, medium = 3000, large = 300000 };
 
-static void* in_thread(void* (*run)(void*), void* argument) {
-  pthread_t thread;
-  void* result = NULL;
-  if (pthread_create(&thread, NULL, run, argument) != 0 || pthread_join(thread, &result) != 0)
-    _exit(2);
-  return result;
-}
 static void* get_small(void* unused) {
   (void)unused;
   return get(small);
-}
-static void* put_once(void* p) {
-  put(p);
-  return NULL;
 }
 static void* put_twice(void* p) {
   put(p);

@@ -6,7 +6,6 @@
 //
 // Fake headers are those of glibc: the size before it, the size of the chunk with flags, the block.
 #include <dlfcn.h>
-#include <pthread.h>
 #include <stdbool.h>
 #include <sys/mman.h>
 #include <sys/uio.h>
@@ -32,18 +31,6 @@ static void judge(bool is_reached) {
 }
 
 // ---- what techniques have in common ----
-
-static void* in_thread(void* (*run)(void*), void* argument) {
-  pthread_t thread;
-  void* result = NULL;
-  if (pthread_create(&thread, NULL, run, argument) != 0 || pthread_join(thread, &result) != 0)
-    _exit(2);
-  return result;
-}
-static void* put_once(void* p) {
-  put(p);
-  return NULL;
-}
 
 static bool overlap(const char* a, size_t a_bytes, const char* b, size_t b_bytes) {
   return a < b + b_bytes && b < a + a_bytes;
@@ -153,13 +140,16 @@ static void tcache_dup_without_key(void) {
 }
 
 // Another free stands between, so that no check of the first of a list sees it.
-static void fastbin_dup(void) {
+static void free_around_another(void) {
   char* const a = get(small);
   char* const b = get(small);
   fill_cache(small);
   put(a);
   put(b);
   put(a);
+}
+static void fastbin_dup(void) {
+  free_around_another();
   judge(one_comes_twice(small));
 }
 
@@ -167,12 +157,7 @@ static void fastbin_dup(void) {
 static void fastbin_dup_into_stack(void) {
   Word fake[32] __attribute__((aligned(16))) = {0, (small + 8) | in_use};
   const bool is_encoded = links_are_encoded();
-  char* const a = get(small);
-  char* const b = get(small);
-  fill_cache(small);
-  put(a);
-  put(b);
-  put(a);
+  free_around_another();
   char* const again = opaque(calloc(1, small));
   write_word(again, link_to(is_encoded ? fake : fake + 2, again, is_encoded));
   bool is_reached = false;

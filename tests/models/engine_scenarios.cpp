@@ -195,7 +195,7 @@ void free_remotely(void* p) {
 void free_at_once(void* p) {
   use(p);
   program.is_live[index_of(p)] = false;
-  release_remote_at_once(p, tested);
+  release_remote_at_once(place_of(p, tested));
 }
 
 void* allocate() {
