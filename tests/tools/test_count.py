@@ -486,7 +486,7 @@ class TestPlugins:
         assert record.bytes_requested < 1 << 62
 
 
-def test_library_needs_libc_only_and_exports_entry_points_only() -> None:
+def test_library_needs_libc_only_and_exports_entry_points_and_dlopen() -> None:
     library = paths.library("libtsmalloc-count.so")
     assert needed_libraries(library) <= C_LIBRARY
     exported = exported_names(library)
@@ -495,4 +495,5 @@ def test_library_needs_libc_only_and_exports_entry_points_only() -> None:
     assert exported - operators == {
         *("malloc", "calloc", "realloc", "reallocarray", "free", "free_sized"),
         *("free_aligned_sized", "memalign", "aligned_alloc", "posix_memalign", "valloc", "pvalloc"),
+        "dlopen",
     }
