@@ -352,9 +352,11 @@ def read_counts(directory: Path) -> list[ProcessCounts]:
     records = []
     for number, content in process_files(directory, "count", _MAGIC, _RECORD.size):
         _, pid, parent_pid, *rest = _RECORD.unpack(content)
-        texts = map(text_in_record, rest[16:])
+        program, provider, deep_bound = map(text_in_record, rest[16:])
         counts = rest[: len(_KINDS) + 1]
-        records.append(ProcessCounts(pid, parent_pid, number, *texts, *counts))
+        records.append(
+            ProcessCounts(pid, parent_pid, number, program, provider, deep_bound, *counts)
+        )
     return _parents_first(records)
 
 
