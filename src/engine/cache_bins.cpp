@@ -63,7 +63,7 @@ void flush_bin(ThreadHeap& heap, unsigned size_class) noexcept {
       // Without a mark: with one, its owner has freed it.
       release_remote(heap, unmarked(block), place, c, FoundBy::a_later_call);
     } else {
-      push_to_slab(heap, *slab_of(block), block);
+      push_to_slab(heap, page_map.spans[place.slab_page], block);
     }
     block = next;
   }

@@ -44,7 +44,7 @@ Span* slab_with_free_block(ThreadHeap& heap, unsigned size_class, bool restores)
     if (slab->purged_blocks == 0) continue;
     if (!restores) return nullptr;
     restore_blocks(heap, *slab);
-    break;
+    if (slab->free_list != nullptr) break;
   }
   return slab;
 }
@@ -60,66 +60,76 @@ Span* slab_with_free_block(ThreadHeap& heap, unsigned size_class, bool restores)
   unlink_partial(heap, slab);
 }
 
+// A list of blocks, and how many of them were counted.
+struct Taken {
+  Block* first = nullptr;
+  std::uint32_t count = 0;
+};
+
+// Counts blocks of the slab's free list as used. (A free that a fork cut off before its count did
+// not count its block there: that one is used already.)
+[[gnu::always_inline]] inline void count_taken(Span& slab, std::uint32_t blocks) noexcept {
+  slab.free_blocks -= blocks;
+  set_used(slab, used(slab) + blocks);
+}
+
 // Takes blocks from slabs' free lists until there are enough of them or no more: such blocks are
 // dirty already. The first list is taken whole, since its end need not be found, but not that of a
 // long slab (flush_bin_if_it_pins). Of further ones, the bin takes as many blocks as it has
 // capacity for.
-std::uint32_t take_used(ThreadHeap& heap, unsigned size_class, Block*& head) noexcept
-    TS_REQUIRES(heap) {
+Taken take_used(ThreadHeap& heap, unsigned size_class) noexcept TS_REQUIRES(heap) {
   const SizeClass& c = size_classes[size_class];
   const std::uint32_t capacity = heap.capacities[size_class];
   const std::uint32_t wanted = c.bin_blocks < capacity ? c.bin_blocks : capacity;
-  std::uint32_t taken = 0;
-  while (taken < (wanted + 1) / 2) {
-    Span* const slab = slab_with_free_block(heap, size_class, head == nullptr);
+  Taken taken;
+  while (taken.count < (wanted + 1) / 2) {
+    Span* const slab = slab_with_free_block(heap, size_class, taken.first == nullptr);
     if (slab == nullptr) break;
     std::uint32_t count = slab->free_blocks;
     Block* const first = slab->free_list;
-    const bool takes_whole = head == nullptr && c.slab_pages == 1;
+    const bool takes_whole = taken.first == nullptr && c.slab_pages == 1;
     if (takes_whole) {
       slab->free_list = nullptr;
     } else {
-      count = count < wanted - taken ? count : wanted - taken;
+      count = count < wanted - taken.count ? count : wanted - taken.count;
       Block* last = first;
       std::uint32_t length = 1;
       for (; length < count && last->next != nullptr; ++length) last = last->next;
-      if (length != count) [[unlikely]] {
+      if (length < count) [[unlikely]] {
         report_damage(size_class, last);
         slab->free_blocks = count = length;
       }
       slab->free_list = last->next;
-      last->next = head;
+      last->next = taken.first;
     }
-    head = first;
-    slab->free_blocks -= count;
-    set_used(*slab, used(*slab) + count);
+    taken = {first, taken.count + count};
+    count_taken(*slab, count);
     relist_after_use(heap, *slab);
-    taken += count;
   }
   return taken;
 }
 
-// Links fresh blocks, at most so many; 0 without memory.
-std::uint32_t take_fresh(ThreadHeap& heap, unsigned size_class, std::uint32_t at_most,
-                         Block*& head) noexcept TS_REQUIRES(heap) {
+// Links fresh blocks, at most so many; none without memory.
+Taken take_fresh(ThreadHeap& heap, unsigned size_class, std::uint32_t at_most) noexcept
+    TS_REQUIRES(heap) {
   const SizeClass& c = size_classes[size_class];
   Span* slab = heap.partial[size_class];
-  if (slab == nullptr) {
+  if (slab == nullptr || slab->carved == slab->slab_blocks) {
     slab = allocate_span(next_slab_pages(heap, size_class), 1, size_class);
-    if (slab == nullptr) return 0;
+    if (slab == nullptr) return {};
     add_slab(heap, *slab);
   }
   const std::uint32_t left = std::uint32_t{slab->slab_blocks} - slab->carved;
   const std::uint32_t taken = std::min(at_most, left);
   std::byte* at = memory_of(slab) + std::size_t{slab->carved} * c.block_bytes;
-  head = reinterpret_cast<Block*>(at);
+  auto* const first = reinterpret_cast<Block*>(at);
   for (std::uint32_t i = 1; i < taken; ++i, at += c.block_bytes)
     marked(at)->next = reinterpret_cast<Block*>(at + c.block_bytes);
   marked(at)->next = nullptr;
   slab->carved = static_cast<std::uint16_t>(slab->carved + taken);
   set_used(*slab, used(*slab) + taken);
   relist_after_use(heap, *slab);
-  return taken;
+  return {first, taken};
 }
 
 // The refill of a closed bin, which stays empty (tending.h).
@@ -129,12 +139,10 @@ std::uint32_t take_fresh(ThreadHeap& heap, unsigned size_class, std::uint32_t at
   tend(heap);
   Span* slab = slab_with_free_block(heap, size_class, true);
   if (slab == nullptr && collect(heap)) slab = slab_with_free_block(heap, size_class, true);
-  Block* block = nullptr;
-  if (slab == nullptr) return take_fresh(heap, size_class, 1, block) != 0 ? block : nullptr;
-  block = slab->free_list;
+  if (slab == nullptr) return take_fresh(heap, size_class, 1).first;
+  Block* const block = slab->free_list;
   slab->free_list = block->next;
-  --slab->free_blocks;
-  set_used(*slab, used(*slab) + 1);
+  count_taken(*slab, slab->free_blocks != 0 ? 1 : 0);
   relist_after_use(heap, *slab);
   return block;
 }
@@ -154,18 +162,17 @@ Block* refill(ThreadHeap& heap, unsigned size_class) noexcept {
   if (heap.closed_refills != 0) [[unlikely]]
     return refill_closed(heap, size_class);
   widen_bin(heap, size_class);
-  Block* head = nullptr;
-  std::uint32_t taken = take_used(heap, size_class, head);
-  if (taken == 0 && collect(heap)) taken = take_used(heap, size_class, head);
-  if (taken == 0) {
-    taken = take_fresh(heap, size_class, size_classes[size_class].carve_blocks, head);
-    if (taken == 0) return nullptr;
+  Taken taken = take_used(heap, size_class);
+  if (taken.first == nullptr && collect(heap)) taken = take_used(heap, size_class);
+  if (taken.first == nullptr) {
+    taken = take_fresh(heap, size_class, size_classes[size_class].carve_blocks);
+    if (taken.first == nullptr) return nullptr;
     open_bin_wide(heap, size_class);
   }
   CacheBin& bin = heap.bins[size_class];
-  bin.head = head->next;
-  bin.capacity_left = heap.capacities[size_class] - static_cast<std::int32_t>(taken - 1);
-  return head;
+  bin.head = taken.first->next;
+  bin.capacity_left = heap.capacities[size_class] - static_cast<std::int32_t>(taken.count - 1);
+  return taken.first;
 }
 
 }  // namespace ts::engine

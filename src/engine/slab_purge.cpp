@@ -105,11 +105,15 @@ OsPages discard(const SlabPages& slab, OsPages pages) noexcept {
 }
 
 // Makes the free list anew, in the order of addresses, of the free blocks that begin in no purged
-// page: those of the list, and others that were purged `before`.
-void relink(Span& slab, const SlabPages& pages, const BlockSet& listed, OsPages before) noexcept {
-  const OsPages purged = pages.purged();
+// page: those of the list, and others that were purged `before`. `purged` are the purged pages from
+// now on. They are noted while the list is empty: a signal handler may end this by longjmp, which
+// loses blocks, but leaves none both listed and purged.
+void relink(Span& slab, const SlabPages& pages, const BlockSet& listed, OsPages before,
+            OsPages purged) noexcept {
   slab.free_list = nullptr;
   slab.free_blocks = 0;
+  std::atomic_signal_fence(std::memory_order_release);
+  pages.note_purged(purged);
   std::uint16_t purged_blocks = 0;
   for_each_block(slab, [&](std::uint32_t number, std::size_t offset) {
     const std::size_t page = pages.page_at(offset);
@@ -123,6 +127,11 @@ void relink(Span& slab, const SlabPages& pages, const BlockSet& listed, OsPages 
   slab.purged_blocks = purged_blocks;
 }
 
+// Whether the offset lies in one of the OS pages of its page.
+bool begins_in(std::uint8_t os_pages, std::size_t offset) noexcept {
+  return (os_pages >> offset % page_bytes / os::page_bytes() & 1) != 0;
+}
+
 }  // namespace
 
 unsigned os_pages_in_page() noexcept {
@@ -130,9 +139,9 @@ unsigned os_pages_in_page() noexcept {
 }
 
 bool is_purged(const Span& slab, std::uint32_t number) noexcept {
-  const std::size_t begin = std::size_t{number} * size_classes[slab.size_class].block_bytes;
-  const std::uint8_t purged = (&slab)[begin / page_bytes].purged;
-  return purged != 0 && (purged >> begin % page_bytes / os::page_bytes() & 1) != 0;
+  const std::size_t offset = std::size_t{number} * size_classes[slab.size_class].block_bytes;
+  const std::uint8_t purged = (&slab)[offset / page_bytes].purged;
+  return purged != 0 && begins_in(purged, offset);
 }
 
 void purge_slab(ThreadHeap& heap, Span& slab) noexcept {
@@ -146,13 +155,11 @@ void purge_slab(ThreadHeap& heap, Span& slab) noexcept {
   const OsPages to_purge = pages.all() & ~in_use & ~(before & ~touched);
   if (to_purge == 0) return;
   refuse_huge_slab_pages();
-  // The list does without the pages before they go: a signal handler may end this by longjmp.
-  pages.note_purged((before & ~in_use) | to_purge);
-  relink(slab, pages, listed, before);
-  if (const OsPages refused = to_purge & ~discard(pages, to_purge); refused != 0) {
-    pages.note_purged(pages.purged() & ~(refused & ~before));
-    relink(slab, pages, listed, before);
-  }
+  // The list does without the pages before they go.
+  const OsPages purged = (before & ~in_use) | to_purge;
+  relink(slab, pages, listed, before, purged);
+  if (const OsPages refused = to_purge & ~discard(pages, to_purge); refused != 0)
+    relink(slab, pages, listed, before, purged & ~(refused & ~before));
   if (slab.free_list == nullptr && slab.listed) move_behind_others(heap, slab);
 }
 
@@ -170,19 +177,23 @@ void restore_blocks(ThreadHeap&, Span& slab) noexcept {
   const SizeClass& c = size_classes[slab.size_class];
   for (std::size_t i = 0; i < slab.pages; ++i) {
     Span& page = (&slab)[i];
-    if (page.purged == 0) continue;
+    const std::uint8_t purged = page.purged;
+    if (purged == 0) continue;
+    // Before the list has them: a signal handler may end this by longjmp.
+    set_purged(page, 0);
     const std::uint32_t before = slab.free_blocks;
     const std::size_t first = (i * page_bytes + c.block_bytes - 1) / c.block_bytes;
     const std::size_t behind = ((i + 1) * page_bytes + c.block_bytes - 1) / c.block_bytes;
     for (std::size_t number = std::min<std::size_t>(behind, slab.carved); number-- > first;) {
-      if (is_purged(slab, static_cast<std::uint32_t>(number)))
+      if (begins_in(purged, number * c.block_bytes))
         push_free(slab, reinterpret_cast<Block*>(block_at(slab, number)));
     }
-    set_purged(page, 0);
     const std::uint32_t restored = slab.free_blocks - before;
-    slab.purged_blocks = static_cast<std::uint16_t>(slab.purged_blocks - restored);
+    const auto left = slab.purged_blocks - std::min<std::uint32_t>(slab.purged_blocks, restored);
+    slab.purged_blocks = static_cast<std::uint16_t>(left);
     if (restored != 0) return;
   }
+  slab.purged_blocks = 0;  // such a longjmp lost the others
 }
 
 }  // namespace ts::engine

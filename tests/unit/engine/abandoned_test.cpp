@@ -98,7 +98,7 @@ TS_ENGINE_TEST(Abandoned, ACollectionRetiresEmptySlabs) {
   abandon(heap, false);
   {
     const As as{engine::ended_heap};
-    engine::Engine{}.release(q);
+    release(q);
   }
   expect_sound();
   EXPECT_TRUE(engine::collect_abandoned(SIZE_MAX));
@@ -158,7 +158,7 @@ TS_ENGINE_TEST(Attach, AThreadAbandonsItsHeapAndTheNextOneAdoptsIt) {
   std::thread{[&] {
     p = engine.allocate(100, 16);
     EXPECT_TRUE(engine::has_heap());
-    engine.release(engine.allocate(100, 16));
+    release(engine.allocate(100, 16));
   }}.join();
   EXPECT_EQ(heap_count(), 1U);
   expect_sound();
@@ -166,7 +166,7 @@ TS_ENGINE_TEST(Attach, AThreadAbandonsItsHeapAndTheNextOneAdoptsIt) {
     ThreadHeap* const heap = engine::attach_heap();
     ASSERT_NE(heap, nullptr);
     EXPECT_NE(heap->bins[class_for(100)].head, nullptr) << "it kept its bins";
-    engine.release(p);
+    release(p);
     EXPECT_EQ(engine.allocate(100, 16), p);
   }}.join();
   EXPECT_EQ(heap_count(), 1U);
@@ -179,7 +179,7 @@ TS_ENGINE_TEST(Attach, AThreadWithManySlabsFlushesAtItsEnd) {
     std::vector<void*> blocks;
     for (int i = 0; i < 6000; ++i) blocks.push_back(engine.allocate(4000, 16));
     for (std::size_t i = 0; i < blocks.size(); ++i) {
-      if (i % 2 != 0) engine.release(blocks[i]);
+      if (i % 2 != 0) release(blocks[i]);
     }
   }}.join();
   ThreadHeap* const heap = engine::adopt_abandoned();
@@ -199,7 +199,7 @@ TS_ENGINE_TEST(Attach, WithoutWordOfTheThreadsEndItGetsNoHeap) {
   ASSERT_NE(p, nullptr) << "the common heap serves";
   EXPECT_EQ(engine::current_heap, engine::ended_heap);
   EXPECT_NE(engine.allocate(100, 16), p);
-  engine.release(p);
+  release(p);
   expect_sound();
   EXPECT_TRUE(engine::find_abandoned_fault().equation == nullptr);
 }
@@ -224,10 +224,9 @@ TS_ENGINE_TEST(Attach, AFreeIsAThreadsFirstCall) {
   void* const p = allocate(owner, 48);
   void* const q = allocate(owner, 48);
   void* const r = allocate(owner, 48);
-  engine::Engine engine;
   std::thread{[&] {
     errno = 7;
-    engine.release(p);
+    release(p);
     EXPECT_EQ(errno, 7);
     EXPECT_TRUE(engine::has_heap());
     EXPECT_NE(engine::current_heap, &owner);
@@ -238,7 +237,7 @@ TS_ENGINE_TEST(Attach, AFreeIsAThreadsFirstCall) {
   EXPECT_NE(engine::adopt_abandoned(), nullptr);
   abandon(owner, true);
   std::thread{[&] {
-    engine.release(q);
+    release(q);
     EXPECT_EQ(engine::current_heap, &owner);
     EXPECT_EQ(owner.bins[class_for(48)].head, q);
   }}.join();
@@ -248,7 +247,7 @@ TS_ENGINE_TEST(Attach, AFreeIsAThreadsFirstCall) {
     return request.call == fake_os::Call::call_at_thread_exit;
   });
   const std::uint32_t pending = pending_of(span_of(p));
-  std::thread{[&] { engine.release(r); }}.join();
+  std::thread{[&] { release(r); }}.join();
   EXPECT_EQ(pending_of(span_of(p)), pending + 1);
   expect_sound();
 }
@@ -268,7 +267,7 @@ TS_ENGINE_TEST(CommonHeap, ServesThreadsThatAreEnding) {
     EXPECT_TRUE(engine::is_common(*common));
   }
   expect_sound();
-  for (void* const p : blocks) engine.release(p);
+  for (void* const p : blocks) release(p);
   expect_sound();
   engine::flush_common_heap();
   expect_sound();
@@ -318,7 +317,7 @@ TS_ENGINE_TEST(Fork, AbandonsHeapsOfThreadsThatTheChildLacks) {
   EXPECT_FALSE(held.is_abandoned);
   EXPECT_FALSE(engine::heap_of(engine::span_entry(span_of(common_block)))->is_abandoned);
   expect_sound("in the child");
-  engine::Engine{}.release(common_block);
+  release(common_block);
   EXPECT_EQ(engine::Engine{}.trim(0), pages_per_os_page() == 1) << "one page is dirty";
 }
 

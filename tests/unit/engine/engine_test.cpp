@@ -84,8 +84,8 @@ TS_ENGINE_TEST(LargeBlocks, AnOddLengthIsThatOfWholePages) {
   void* const q = engine.allocate(100'000, 16);
   EXPECT_FALSE(engine.resize(p, 2'000'000));
   EXPECT_FALSE(engine.resize(static_cast<std::byte*>(p) + 16, 2'000'000)) << "no block";
-  engine.release(p);
-  engine.release(q);
+  release(p);
+  release(q);
   EXPECT_EQ(engine.bytes_of(engine.allocate(0, 1 << 20)), page_bytes);
   expect_sound();
 }
@@ -120,7 +120,7 @@ TS_ENGINE_TEST(LargeBlocks, ZeroedOnesAreNotWrittenToWhereMemoryIsClean) {
     void* const p = engine.allocate_zeroed(bytes);
     EXPECT_TRUE(is_zero(p, bytes));
     std::memset(p, 7, bytes);
-    engine.release(p);
+    release(p);
     void* const q = engine.allocate_zeroed(bytes);
     EXPECT_EQ(q, p);
     EXPECT_TRUE(is_zero(q, bytes));
@@ -190,7 +190,7 @@ TS_ENGINE_TEST(Engine, GoodSizesAreUsableSizes) {
     void* const p = engine.allocate(bytes, 16);
     EXPECT_EQ(engine.good_size(bytes), engine.bytes_of(p));
     EXPECT_TRUE(engine.is_block(p, FoundBy::realloc));
-    engine.release(p);
+    release(p);
   }
   EXPECT_EQ(engine.size_to_grow_into(1000, 1001), 1250U);
   EXPECT_EQ(engine.size_to_grow_into(1000, 1250), 1250U);
@@ -281,7 +281,7 @@ void play(unsigned seed, bool may_refuse) {
       for (std::size_t i = 0; i < count && !blocks.empty(); ++i) {
         std::swap(blocks[below(blocks.size())], blocks.back());
         check(blocks.back());
-        engine.release(blocks.back().p);
+        release(blocks.back().p);
         blocks.pop_back();
       }
     } else if (kind == 17 && !blocks.empty()) {

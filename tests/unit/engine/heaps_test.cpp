@@ -170,7 +170,7 @@ TS_ENGINE_TEST(Refill, OneRefillInTurnCollectsForAllClasses) {
   void* const p = allocate(heap, 4096);
   {
     const As as{engine::ended_heap};
-    engine::Engine{}.release(p);  // pending at once
+    release(p);  // pending at once
   }
   (void)other;
   EXPECT_EQ(pending_of(span_of(p)), 1U);
@@ -551,6 +551,42 @@ TS_ENGINE_TEST(CacheBins, AListOfALongSlabThatEndsEarlyIsReportedByARefill) {
   first->next = nullptr;
   EXPECT_EQ(allocate(heap, k.block_bytes), first);
   expect_misuse(Misuse::damaged_list, FoundBy::a_later_call, first);
+}
+
+// The child of a fork may see the block on its slab's list, and neither count.
+TS_ENGINE_TEST(CacheBins, AFreeThatAForkCutOffBeforeItsCountIsNoDamage) {
+  for (const bool is_long : {false, true}) {
+    const SizeClass& k = size_classes[is_long ? long_class() : small_class];
+    const auto c = static_cast<unsigned>(&k - size_classes.data());
+    for (const std::uint16_t closed_refills : {std::uint16_t{0}, std::uint16_t{5}}) {
+      for (const std::size_t counted : {0U, 1U}) {
+        ThreadHeap& heap = make_heap();
+        std::vector<void*> blocks;
+        const std::size_t in_slab = engine::blocks_in_slab(k, k.first_slab_pages);
+        while (blocks.size() < in_slab || heap.bins[c].head != nullptr)
+          blocks.push_back(allocate(heap, k.block_bytes));
+        Span& slab = *engine::slab_of(blocks[0]);
+        ASSERT_TRUE(slab.carved == slab.slab_blocks);
+        for (std::size_t i = 0; i < counted; ++i) release(heap, blocks[1 + i]);
+        flush_bin_of(heap, c);
+        void* const cut_off = blocks[0];
+        engine::push_front(slab.free_list, engine::marked(cut_off));
+        if (!slab.listed) {
+          const engine::HeapHold hold{heap};
+          engine::relist_or_retire(heap, slab);
+        }
+        heap.closed_refills = closed_refills;
+        heap.from_fork = true;
+        std::set<void*> expected(blocks.begin(), blocks.begin() + 1 + counted);
+        for (std::size_t i = 0; i <= counted; ++i)
+          EXPECT_EQ(expected.erase(allocate(heap, k.block_bytes)), 1U);
+        EXPECT_EQ(slab.free_blocks, 0U);
+        EXPECT_EQ(used_by(slab), slab.slab_blocks);
+        expect_no_misuse();
+        expect_sound("when the block is in use again");
+      }
+    }
+  }
 }
 
 TS_ENGINE_TEST(CacheBins, ARecountFindsTheLengthOrDropsARing) {

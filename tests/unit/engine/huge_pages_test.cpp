@@ -101,7 +101,7 @@ TS_ENGINE_TEST(HugePages, AFilledProbeSpeaksForBlocksOfFourTimesItsLength) {
   r.allocate(128 * mebibyte);
   ASSERT_EQ(r.wishes.size(), 1U);
   EXPECT_EQ(r.wishes[0].call, Call::prefer_huge_pages);
-  r.engine.release(probe);
+  release(probe);
 }
 
 TS_ENGINE_TEST(HugePages, SevenInEightOfTheLookedAtPagesFillABlock) {
@@ -174,9 +174,9 @@ TS_ENGINE_TEST(HugePages, AReleaseIsTheLastWordOnAProbe) {
   std::byte* const p = r.allocate(8 * mebibyte);
   std::byte* const other = r.allocate(8 * mebibyte);
   r.allocate(mebibyte);     // so that what is free is not the end
-  r.engine.release(other);  // no probe: nothing is looked at
+  release(other);  // no probe: nothing is looked at
   touch_all();
-  r.engine.release(p);
+  release(p);
   touch_none();  // whatever is there later says nothing of it
   r.allocate(32 * mebibyte);
   EXPECT_TRUE(std::any_of(r.wishes.begin(), r.wishes.end(), [](const Event& event) {

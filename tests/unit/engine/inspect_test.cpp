@@ -88,7 +88,7 @@ TS_ENGINE_TEST(Inspect, MeasuresAreSumsOfAWalk) {
   std::mt19937_64 random{5};
   std::vector<void*> blocks;
   for (int i = 0; i < 500; ++i) blocks.push_back(engine.allocate(random() % 60'000, 16));
-  for (std::size_t i = 0; i < blocks.size(); i += 2) engine.release(blocks[i]);
+  for (std::size_t i = 0; i < blocks.size(); i += 2) release(blocks[i]);
   const HeapMeasures measures = engine.measures();
   EXPECT_EQ(measures.segment_bytes, engine::PageHeapTest::top() * page_bytes);
   EXPECT_EQ(measures.chunks, 1U);

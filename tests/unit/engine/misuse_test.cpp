@@ -23,11 +23,11 @@ TS_ENGINE_TEST(Misuse, OfASmallBlock) {
   void* const a = engine.allocate(64, 16);
   void* const b = engine.allocate(64, 16);
   void* const between = engine.allocate(64, 16);
-  engine.release(a);
-  engine.release(a);
+  release(a);
+  release(a);
   expect_misuse(Misuse::double_free, FoundBy::free, a);
-  engine.release(between);
-  engine.release(a);
+  release(between);
+  release(a);
   expect_misuse(Misuse::double_free, FoundBy::free, a);
   EXPECT_FALSE(engine.resize(a, 64)) << "realloc then asks";
   EXPECT_FALSE(engine.is_block(a, FoundBy::realloc));
@@ -36,7 +36,7 @@ TS_ENGINE_TEST(Misuse, OfASmallBlock) {
   EXPECT_EQ(engine.allocate(64, 16), a);
   EXPECT_NE(engine.allocate(64, 16), a);
   for (const std::size_t inside : {1, 8, 16, 63}) {
-    engine.release(bytes_at(b) + inside);
+    release(bytes_at(b) + inside);
     expect_misuse(Misuse::no_beginning, FoundBy::free, bytes_at(b) + inside);
   }
   EXPECT_TRUE(engine.is_block(b, FoundBy::free));
@@ -61,10 +61,10 @@ TS_ENGINE_TEST(Misuse, OfASmallBlockWhoseBinIsFull) {
   for (int i = 0; i < 700; ++i) blocks.push_back(engine.allocate(64, 16));
   flush_bin_of(heap, c);
   std::size_t next = 0;
-  while (heap.bins[c].capacity_left > 0) engine.release(blocks[next++]);
-  engine.release(blocks[next]);  // onto its slab's list
+  while (heap.bins[c].capacity_left > 0) release(blocks[next++]);
+  release(blocks[next]);  // onto its slab's list
   expect_no_misuse();
-  engine.release(blocks[next]);
+  release(blocks[next]);
   expect_misuse(Misuse::double_free, FoundBy::free, blocks[next]);
   expect_sound();
   // More than are used: all of a slab, and one of them once more.
@@ -73,7 +73,7 @@ TS_ENGINE_TEST(Misuse, OfASmallBlockWhoseBinIsFull) {
   void* const victim = blocks[next + 1];
   ASSERT_EQ(&span_of(victim), &slab);
   slab.used.store(0);
-  engine.release(victim);
+  release(victim);
   expect_misuse(Misuse::double_free, FoundBy::free, victim);
   slab.used.store(used);
   expect_sound();
@@ -84,19 +84,19 @@ TS_ENGINE_TEST(Misuse, OfALargeBlock) {
   const As as{heap};
   engine::Engine engine;
   void* const p = engine.allocate(200'000, 16);
-  engine.release(bytes_at(p) + 16);
+  release(bytes_at(p) + 16);
   expect_misuse(Misuse::no_beginning, FoundBy::free, bytes_at(p) + 16);
-  engine.release(bytes_at(p) + page_bytes);
+  release(bytes_at(p) + page_bytes);
   expect_misuse(Misuse::no_beginning, FoundBy::free, bytes_at(p) + page_bytes);
   EXPECT_FALSE(engine::is_in_use(bytes_at(p) + 16));
   EXPECT_TRUE(engine::is_in_use(p));
-  engine.release(p);
-  engine.release(p);
+  release(p);
+  release(p);
   expect_misuse(Misuse::double_free, FoundBy::free, p);
   // In a span cache.
   void* const cached = engine.allocate(3 * page_bytes, 16);
-  engine.release(cached);
-  engine.release(cached);
+  release(cached);
+  release(cached);
   expect_misuse(Misuse::double_free, FoundBy::free, cached);
   expect_sound();
 }
@@ -108,18 +108,18 @@ TS_ENGINE_TEST(Misuse, OfForeignMemory) {
   engine.allocate(64, 16);
   int on_stack = 0;
   errno = 7;
-  engine.release(&on_stack);
+  release(&on_stack);
   EXPECT_EQ(errno, 7);
   expect_misuse(Misuse::foreign_pointer, FoundBy::free, &on_stack);
   EXPECT_EQ(engine.usable_size(&on_stack), 0U);
   expect_misuse(Misuse::foreign_pointer, FoundBy::usable_size, &on_stack);
   fake_os::has_other_allocators(false);
-  engine.release(&on_stack);
+  release(&on_stack);
   expect_misuse(Misuse::no_pointer, FoundBy::free, &on_stack);
   // A program with two allocators may free many: that many are looked at.
-  for (int i = 0; i < 2000; ++i) engine.release(&on_stack);
+  for (int i = 0; i < 2000; ++i) release(&on_stack);
   EXPECT_EQ(fake_os::take_misuses().back().kind, Misuse::foreign_pointer);
-  engine.release(nullptr);
+  release(nullptr);
   expect_no_misuse();
   EXPECT_EQ(engine.move(&on_stack, 100), nullptr);
 }
@@ -164,7 +164,7 @@ TS_ENGINE_TEST(SampledGuard, ABlockEndsWhereItsPageEnds) {
   EXPECT_EQ(engine.move(p, bytes + 1), nullptr);
   EXPECT_FALSE(engine.resize(p, bytes));
   fake_os::take_events();
-  engine.release(p);
+  release(p);
   const std::vector<fake_os::Event> events = fake_os::take_events();
   ASSERT_EQ(events.size(), 1U);
   EXPECT_EQ(events[0].call, fake_os::Call::withdraw);
@@ -181,7 +181,7 @@ TS_ENGINE_TEST(SampledGuard, MisuseIsReportedWithBothCallStacks) {
   current_options.guard_sample = 10;
   auto* const p = bytes_at(sample(100));
   ASSERT_NE(p, nullptr);
-  engine.release(p + 8);
+  release(p + 8);
   expect_misuse(Misuse::no_beginning, FoundBy::free, p + 8);
   ::testing::internal::CaptureStderr();
   fake_os::access_badly(p + engine.bytes_of(p) + 5);
@@ -189,7 +189,7 @@ TS_ENGINE_TEST(SampledGuard, MisuseIsReportedWithBothCallStacks) {
   EXPECT_NE(said.find("access outside of a block in use"), std::string::npos) << said;
   EXPECT_NE(said.find("allocated here"), std::string::npos);
   EXPECT_EQ(said.find("freed here"), std::string::npos);
-  engine.release(p);
+  release(p);
   ::testing::internal::CaptureStderr();
   fake_os::access_badly(p);
   int on_stack = 0;
@@ -199,7 +199,7 @@ TS_ENGINE_TEST(SampledGuard, MisuseIsReportedWithBothCallStacks) {
   EXPECT_NE(said.find("allocated here"), std::string::npos);
   EXPECT_NE(said.find("freed here"), std::string::npos);
   ::testing::internal::CaptureStderr();
-  engine.release(p);
+  release(p);
   said = ::testing::internal::GetCapturedStderr();
   EXPECT_NE(said.find("freed here"), std::string::npos) << said;
   expect_misuse(Misuse::double_free, FoundBy::free, p);
@@ -212,7 +212,7 @@ TS_ENGINE_TEST(SampledGuard, AFreedPageRestsUntilAllOthersWereUsed) {
   current_options.guard_sample = 1;
   void* const first = sample(4000);
   ASSERT_NE(first, nullptr);
-  engine.release(first);
+  release(first);
   std::vector<void*> samples;
   for (int i = 0; i < 127; ++i) {
     samples.push_back(sample(4000));
@@ -222,7 +222,7 @@ TS_ENGINE_TEST(SampledGuard, AFreedPageRestsUntilAllOthersWereUsed) {
   EXPECT_EQ(samples.back(), first);
   // All are in use: none is sampled.
   for (int i = 0; i < 1000; ++i) ASSERT_NE(engine::entry_of(engine.allocate(4000, 16)), 0U);
-  engine.release(samples[77]);
+  release(samples[77]);
   EXPECT_EQ(sample(4000), samples[77]);
   expect_sound();
 }
@@ -252,7 +252,7 @@ TS_ENGINE_TEST(SampledGuard, WithoutMemoryABlockIsNotSampled) {
   EXPECT_NE(p, nullptr);
   // A page that cannot be withdrawn: less is noticed.
   fake_os::refuse_if([](const fake_os::Request& r) { return r.call == fake_os::Call::withdraw; });
-  engine.release(p);
+  release(p);
   EXPECT_EQ(engine::guarded_bytes(p), 0U);
   expect_no_misuse();
 }

@@ -44,7 +44,7 @@ const RemoteBatch& batch_of(const ThreadHeap& heap, const void* p) {
 
 void release_at_once(void* p) {
   const As as{engine::ended_heap};
-  engine::Engine{}.release(p);
+  release(p);
 }
 
 TS_ENGINE_TEST(RemoteFrees, GatherInABatchThatIsSentWhenFull) {
