@@ -182,9 +182,13 @@ def check_tools(checkout: state.Checkout, parts: frozenset[str], for_development
             if wrong := unfit(os.environ["CXX"]):
                 problems.append(wrong)
         elif find_compiler() is None:
-            missing.append("g++")
             if any(shutil.which(name) for name in COMPILERS):
-                problems.append("the C++ compiler here is too old: g++ 12 or clang++ 16 is needed")
+                problems.append(
+                    "the C++ compiler here is too old: install g++ 12 or clang++ 16, "
+                    "and name it if it is not the default one: CXX=g++-12"
+                )
+            else:
+                missing.append("g++")
         if "traces" in parts and not any(map(os.path.exists, ZSTD_HEADERS)):
             missing.append("libzstd-dev")
     if for_development and not any(map(os.path.exists, GOOGLETEST_HEADERS)):

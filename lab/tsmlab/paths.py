@@ -56,7 +56,7 @@ def remedy() -> str:
     if home.is_symlink():
         return "Install it again, with the package tsmalloc-lab, or by cmake --install."
     python = shlex.quote(sys.executable)
-    return f"Install it again: {python} -m pip install --force-reinstall --no-deps tsmalloc"
+    return f"Install it again: {python} -m pip install --force-reinstall --no-deps tsmalloc-*.whl"
 
 
 def library_dir() -> Path:

@@ -20,3 +20,20 @@ def exported_names(path: Path) -> set[str]:
     with path.open("rb") as file:
         symbols = ELFFile(file).get_section_by_name(".dynsym").iter_symbols()
         return {s.name for s in symbols if s["st_shndx"] != "SHN_UNDEF"}
+
+
+_ENTRY_POINTS = frozenset(
+    {
+        *("malloc", "calloc", "realloc", "reallocarray", "free", "free_sized"),
+        *("free_aligned_sized", "memalign", "aligned_alloc", "posix_memalign", "valloc", "pvalloc"),
+    }
+)
+
+
+def expect_shim(path: Path, *also: str) -> None:
+    """A shim needs the C library alone, and exports the functions it stands before alone."""
+    assert needed_libraries(path) <= C_LIBRARY
+    exported = exported_names(path)
+    operators = {name for name in exported if name.startswith(("_Zn", "_Zd"))}
+    assert len(operators) == 20
+    assert exported - operators == _ENTRY_POINTS | set(also)

@@ -28,7 +28,7 @@ from recorder_world import (
     read_images,
     start_record,
 )
-from shared_libraries import C_LIBRARY, exported_names, needed_libraries
+from shared_libraries import expect_shim
 
 from tsmlab import paths
 from tsmlab.allocators import discover
@@ -1337,12 +1337,9 @@ def test_programs_do_what_they_always_do(
     assert re.fullmatch(r"[\w.+-]+", recorded.images[0]["program"])
 
 
-def test_library_needs_libc_only() -> None:
-    library = paths.library("libtsmalloc-record.so")
-    assert needed_libraries(library) <= C_LIBRARY
-    own = {"pthread_create", "thrd_create", "_Fork", "_exit", "_Exit", "prctl"}
-    counting = exported_names(paths.library("libtsmalloc-count.so"))
-    assert exported_names(library) == counting - {"dlopen"} | own
+def test_library_needs_libc_only_and_exports_entry_points_and_what_ends_threads() -> None:
+    also = ("pthread_create", "thrd_create", "_Fork", "_exit", "_Exit", "prctl")
+    expect_shim(paths.library("libtsmalloc-record.so"), *also)
 
 
 def test_nothing_is_recorded_without_a_recorder(build: Build) -> None:

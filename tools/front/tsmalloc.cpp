@@ -27,7 +27,7 @@ constexpr int exit_missing = 2;
 constexpr int exit_cannot_execute = 126;  // as shells say it
 constexpr int exit_not_found = 127;
 
-constexpr char how_to_get_lab[] = "apt install tsmalloc-lab, or pip install tsmalloc";
+constexpr char how_to_get_lab[] = "install its package, tsmalloc-lab_*.deb, or the wheel tsmalloc-*.whl";
 constexpr char help[] =
     R"(Usage: tsmalloc run [NAME] -- PROGRAM [ARGUMENT...]
        tsmalloc lib [NAME]

@@ -112,7 +112,7 @@ fn sources() -> Result<PathBuf, String> {
         }
     }
     Err(format!(
-        "{} has no sources of tsmalloc: take the package from crates.io, or build in a checkout",
+        "{} has no sources of tsmalloc: take the .crate file of a release, or build in a checkout",
         package.display()
     ))
 }
