@@ -32,7 +32,7 @@
 // heap also hold whenever its own thread is outside, but for frees that other threads are sending.
 // invariants.cpp checks them all. A call that never returns (longjmp out of a signal handler,
 // cancellation, a thread that the child of a fork lacks) may leave one list one block longer or
-// shorter than its count.
+// shorter than its count, and free blocks of one slab on no list.
 #pragma once
 
 #include <cstddef>

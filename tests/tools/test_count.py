@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from shared_libraries import exported_names, expect_shim
+from shared_libraries import expect_shim, exported_names
 
 from tsmlab import paths
 from tsmlab.allocators import discover

@@ -241,7 +241,9 @@ def test_every_other_verb_is_the_labs(prefix: Prefix) -> None:
         is_option = arguments[0] != "compare" and arguments[1].startswith("-")
         assert (refused.returncode, refused.stdout) == (1 if is_option else 2, "")
         assert refused.stderr.startswith("tsmalloc: ")
-        assert refused.stderr.endswith(": install its package, tsmalloc-lab_*.deb, or the wheel tsmalloc-*.whl\n")
+        assert refused.stderr.endswith(
+            ": install its package, tsmalloc-lab_*.deb, or the wheel tsmalloc-*.whl\n"
+        )
     prefix.add_home('#!/bin/sh\nfor word; do echo "<$word>"; done; exit 9\n')
     for arguments in others:
         shown = prefix(*arguments)

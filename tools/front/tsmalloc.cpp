@@ -27,7 +27,8 @@ constexpr int exit_missing = 2;
 constexpr int exit_cannot_execute = 126;  // as shells say it
 constexpr int exit_not_found = 127;
 
-constexpr char how_to_get_lab[] = "install its package, tsmalloc-lab_*.deb, or the wheel tsmalloc-*.whl";
+constexpr char how_to_get_lab[] =
+    "install its package, tsmalloc-lab_*.deb, or the wheel tsmalloc-*.whl";
 constexpr char help[] =
     R"(Usage: tsmalloc run [NAME] -- PROGRAM [ARGUMENT...]
        tsmalloc lib [NAME]

@@ -173,8 +173,8 @@ TS_ENGINE_TEST(HugePages, AReleaseIsTheLastWordOnAProbe) {
   touch_none();
   std::byte* const p = r.allocate(8 * mebibyte);
   std::byte* const other = r.allocate(8 * mebibyte);
-  r.allocate(mebibyte);     // so that what is free is not the end
-  release(other);  // no probe: nothing is looked at
+  r.allocate(mebibyte);  // so that what is free is not the end
+  release(other);        // no probe: nothing is looked at
   touch_all();
   release(p);
   touch_none();  // whatever is there later says nothing of it

@@ -173,7 +173,8 @@ TS_ENGINE_TEST(SlabPurge, ThatNeverReturnsLosesBlocksAndGivesNoneTwice) {
     } else {
       for (std::uint32_t i = 0; i < slab.pages; ++i) engine::set_purged((&slab)[i], 0);
     }
-    for (std::uint32_t i = 0; i < 2U * slab.slab_blocks; ++i) filled.take(size_classes[c].block_bytes);
+    for (std::uint32_t i = 0; i < 2U * slab.slab_blocks; ++i)
+      filled.take(size_classes[c].block_bytes);
     const std::set<std::byte*> once(filled.blocks.begin(), filled.blocks.end());
     EXPECT_EQ(once.size(), filled.blocks.size());
     EXPECT_TRUE(filled.are_whole());
