@@ -178,17 +178,9 @@ def check_tools(checkout: state.Checkout, parts: frozenset[str], for_development
             )
         if shutil.which("make") is None and os.environ.get("CMAKE_GENERATOR") is None:
             missing.append("make")
-        if os.environ.get("CXX"):
-            if wrong := unfit(os.environ["CXX"]):
-                problems.append(wrong)
-        elif find_compiler() is None:
-            if any(shutil.which(name) for name in COMPILERS):
-                problems.append(
-                    "the C++ compiler here is too old: install g++ 12 or clang++ 16, "
-                    "and name it if it is not the default one: CXX=g++-12"
-                )
-            else:
-                missing.append("g++")
+        lacking, wrong = check_compiler()
+        missing += lacking
+        problems += wrong
         if "traces" in parts and not any(map(os.path.exists, ZSTD_HEADERS)):
             missing.append("libzstd-dev")
     if for_development and not any(map(os.path.exists, GOOGLETEST_HEADERS)):
@@ -197,6 +189,19 @@ def check_tools(checkout: state.Checkout, parts: frozenset[str], for_development
         return
     remedy = [f"sudo apt install {' '.join(missing)}"] if missing else []
     raise SetupError("some tools are missing on this machine.", "\n".join(remedy + problems))
+
+
+def check_compiler() -> tuple[list[str], list[str]]:
+    """Which package the C++ compiler is missing in, and what is wrong with the one that is here."""
+    if chosen := os.environ.get("CXX"):
+        wrong = unfit(chosen)
+        return [], [wrong] if wrong else []
+    if find_compiler() is not None:
+        return [], []
+    if any(map(shutil.which, COMPILERS)):
+        here = "the C++ compiler here is too old: install g++ 12 or clang++ 16"
+        return [], [f"{here}, and name it if it is not the default one: CXX=g++-12"]
+    return ["g++"], []
 
 
 def version_of(tool: str) -> tuple[int, ...]:
