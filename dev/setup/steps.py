@@ -26,6 +26,7 @@ import progress
 import state
 
 MINIMUM_CMAKE = (3, 25)
+OLD_COMPILER = "the C++ compiler here is too old: install g++ 12, clang++ 16 or a newer one"
 # The oldest major version of each compiler that knows enough C++20, newest names first.
 COMPILERS = {"g++": 12, "clang++": 16}
 GOOGLETEST_HEADERS = ("/usr/include/gtest/gtest.h", "/usr/local/include/gtest/gtest.h")
@@ -198,10 +199,9 @@ def check_compiler() -> tuple[list[str], list[str]]:
         return [], [wrong] if wrong else []
     if find_compiler() is not None:
         return [], []
-    if any(map(shutil.which, COMPILERS)):
-        here = "the C++ compiler here is too old: install g++ 12 or clang++ 16"
-        return [], [f"{here}, and name it if it is not the default one: CXX=g++-12"]
-    return ["g++"], []
+    missing = [] if shutil.which("g++") else ["g++"]
+    is_old = any(map(shutil.which, COMPILERS))
+    return missing, [OLD_COMPILER] if is_old else []
 
 
 def version_of(tool: str) -> tuple[int, ...]:

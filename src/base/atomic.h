@@ -5,6 +5,8 @@
 #include <atomic>
 #include <type_traits>
 
+#include "base/platform.h"
+
 namespace ts {
 
 template <class T>
@@ -23,6 +25,18 @@ template <class T>
 [[gnu::always_inline]] inline void store_release(T& memory,
                                                  std::type_identity_t<T> value) noexcept {
   std::atomic_ref<T>{memory}.store(value, std::memory_order_release);
+}
+
+// Subtracts from a number, by such a store, and returns what is left.
+template <class T>
+[[gnu::always_inline]] inline T sub_release(T& memory, std::type_identity_t<T> less) noexcept {
+  if constexpr (keeps_stores_in_order) {  // in one instruction
+    std::atomic_signal_fence(std::memory_order_release);
+    return memory -= less;
+  }
+  const T left = memory - less;
+  store_release(memory, left);
+  return left;
 }
 
 }  // namespace ts

@@ -67,6 +67,13 @@ inline constexpr unsigned address_bits = 47;
 #endif
 inline constexpr std::uintptr_t address_limit = std::uintptr_t{1} << address_bits;
 
+// Whether every view of a thread's memory, as of a forked child, shows its stores in their order.
+#if defined(__x86_64__)
+inline constexpr bool keeps_stores_in_order = true;
+#else
+inline constexpr bool keeps_stores_in_order = false;
+#endif
+
 // No kernel of this kind of machine has longer pages. (How long they are, os::page_bytes() asks.)
 #if defined(__aarch64__)
 inline constexpr std::size_t max_os_page_bytes = std::size_t{64} << 10;

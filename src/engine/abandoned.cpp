@@ -28,8 +28,8 @@ void forget_kept_bins(ThreadHeap& heap) noexcept TS_REQUIRES(abandoned_lock) {
 }
 
 void recount_if_from_fork(ThreadHeap& heap) noexcept {
-  if (heap.from_fork) recount_bins(heap);
-  heap.from_fork = false;
+  if (heap.recounts) recount_bins(heap);
+  heap.recounts = false;
 }
 
 ThreadHeap* pop_first() noexcept TS_REQUIRES(abandoned_lock) {

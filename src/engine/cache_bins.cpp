@@ -32,6 +32,12 @@ std::uint32_t min_low_slabs() noexcept {
 
 constexpr std::uint32_t slabs_per_binned_block = 32;
 
+// Whether a bin's list, from the block on, has an end.
+[[gnu::cold, gnu::noinline]] bool has_end(const Block* block) noexcept {
+  for (std::uint32_t left = max_in_bin; block != nullptr && left != 0; --left) block = block->next;
+  return block == nullptr;
+}
+
 }  // namespace
 
 void report_damage(unsigned size_class, const void* where) noexcept {
@@ -52,8 +58,8 @@ void flush_bin(ThreadHeap& heap, unsigned size_class) noexcept {
   for (; block != nullptr; --left) {
     const PageMapEntry entry = entry_of(block);
     // Without a mark: the program wrote to it.
-    if (left <= 0 || (entry & class_mask) != size_class << class_shift || !is_marked(block))
-        [[unlikely]]
+    if ((entry & class_mask) != size_class << class_shift || !is_marked(block) ||
+        (left <= 0 && !has_end(block))) [[unlikely]]
       return report_damage(size_class, block);
     Block* const next = block->next;
     const BlockPlace place = place_of(block, c);
@@ -67,6 +73,9 @@ void flush_bin(ThreadHeap& heap, unsigned size_class) noexcept {
     }
     block = next;
   }
+  // The list ended before its count: a link in it was written to, or is one of a ring.
+  if (left > 2 * count_tolerance) [[unlikely]]
+    report_damage(size_class, nullptr);
 }
 
 void note_low_slab(ThreadHeap& heap, unsigned size_class) noexcept {
@@ -78,7 +87,7 @@ void note_low_slab(ThreadHeap& heap, unsigned size_class) noexcept {
   const std::uint32_t capacity = std::max(min_narrow_capacity, slabs / slabs_per_binned_block);
   if (2 * capacity > heap.capacities[size_class]) return;
   flush_bin(heap, size_class);
-  drop_bin(heap, size_class, capacity);
+  set_capacity(heap, size_class, capacity);
 }
 
 void flush(ThreadHeap& heap) noexcept {

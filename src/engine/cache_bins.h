@@ -13,8 +13,8 @@ namespace ts::engine {
 // returns is cut off between two stores (types.h; block_list.h, push_front).
 inline constexpr std::int32_t count_tolerance = 1;
 
-// How many blocks the bin holds, by the count of malloc and free. Negative if it gave more than it
-// got, which only a list that is a ring does.
+// How many blocks the bin holds, by the count of malloc and free. What sets list and count does it
+// in an order by which a longjmp out of a signal handler leaves a count that is too low.
 inline std::int32_t counted_blocks(const ThreadHeap& heap, unsigned size_class) noexcept {
   return heap.capacities[size_class] - heap.bins[size_class].capacity_left;
 }
@@ -24,20 +24,31 @@ inline std::int32_t counted_blocks(const ThreadHeap& heap, unsigned size_class) 
 
 // Empties a bin without its list, whose blocks are lost.
 inline void drop_bin(ThreadHeap& heap, unsigned size_class) noexcept {
-  heap.bins[size_class].head = nullptr;
   heap.bins[size_class].capacity_left = heap.capacities[size_class];
+  std::atomic_signal_fence(std::memory_order_release);
+  heap.bins[size_class].head = nullptr;
 }
 
-// Empties a bin, as drop_bin() does, and gives it another capacity.
-inline void drop_bin(ThreadHeap& heap, unsigned size_class, std::uint32_t capacity) noexcept {
-  heap.capacities[size_class] = static_cast<std::uint16_t>(capacity);
+// Reports a damaged list, and drops the bin that has it.
+inline void drop_damaged_bin(ThreadHeap& heap, unsigned size_class, const void* where) noexcept {
+  report_damage(size_class, where);
   drop_bin(heap, size_class);
+}
+
+// Gives an empty bin another capacity.
+inline void set_capacity(ThreadHeap& heap, unsigned size_class, std::uint32_t capacity) noexcept {
+  if (capacity > heap.capacities[size_class])
+    heap.bins[size_class].capacity_left = static_cast<std::int32_t>(capacity);
+  std::atomic_signal_fence(std::memory_order_release);
+  heap.capacities[size_class] = static_cast<std::uint16_t>(capacity);
+  std::atomic_signal_fence(std::memory_order_release);
+  heap.bins[size_class].capacity_left = static_cast<std::int32_t>(capacity);
 }
 
 // Gives an empty bin its largest capacity: the class takes fresh blocks.
 inline void open_bin_wide(ThreadHeap& heap, unsigned size_class) noexcept {
   heap.low_slabs[size_class] = 0;
-  drop_bin(heap, size_class, max_bin_capacity(heap, size_classes[size_class]));
+  set_capacity(heap, size_class, max_bin_capacity(heap, size_classes[size_class]));
 }
 
 // Once slabs of a class ran low, its bin holds so few blocks at least.
@@ -53,7 +64,7 @@ inline void widen_bin(ThreadHeap& heap, unsigned size_class) noexcept {
   }
   const std::uint32_t most = max_bin_capacity(heap, size_classes[size_class]);
   const std::uint32_t twice = std::max(2 * capacity, min_narrow_capacity);
-  drop_bin(heap, size_class, twice > most ? most : twice);
+  set_capacity(heap, size_class, twice > most ? most : twice);
 }
 
 // To be called when a slab of the class ran low by the owner's frees. Once a quarter of the slabs

@@ -11,19 +11,22 @@ constinit ThreadHeap* common_heap TS_GUARDED_BY(common_lock) = nullptr;
 
 }  // namespace
 
-Block* allocate_from_common(unsigned size_class) noexcept {
+void* allocate_from_common(unsigned size_class) noexcept {
   const Guard guard{common_lock};
   if (common_heap == nullptr) common_heap = new_heap();
   if (common_heap == nullptr) return nullptr;
   CacheBin& bin = common_heap->bins[size_class];
-  Block* const block = bin.head;
-  if (block == nullptr) {
-    const HeapHold hold{*common_heap};
-    return refill(*common_heap, size_class);
+  if (Block* const block = bin.head; block != nullptr) {
+    bin.head = block->next;
+    ++bin.capacity_left;
+    if (take_mark(block)) [[likely]]
+      return block;
+    put_back_mark(block);
+    drop_damaged_bin(*common_heap, size_class, block);
   }
-  bin.head = block->next;
-  ++bin.capacity_left;
-  return block;
+  const HeapHold hold{*common_heap};
+  Block* const block = refill(*common_heap, size_class);
+  return block != nullptr ? unmarked(block) : nullptr;
 }
 
 void flush_common_heap() noexcept {

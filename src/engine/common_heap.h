@@ -9,8 +9,8 @@ namespace ts::engine {
 
 inline constinit Mutex common_lock;
 
-// A block of the class; null without memory.
-Block* allocate_from_common(unsigned size_class) noexcept;
+// A block of the class, without its mark; null without memory.
+void* allocate_from_common(unsigned size_class) noexcept;
 
 // Flushes the common heap's caches.
 void flush_common_heap() noexcept;

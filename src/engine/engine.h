@@ -23,7 +23,7 @@ class Engine {
   void* allocate(std::size_t bytes, std::size_t alignment) noexcept {
     if (alignment <= min_alignment) [[likely]] {
       if (bytes <= max_fine_bytes) [[likely]]
-        return allocate_small(bin_offsets[(bytes + fine_unit - 1) / fine_unit]);
+        return allocate_small(bin_offsets[bytes]);
       if (bytes <= max_small_bytes) return allocate_small(class_for(bytes) * sizeof(CacheBin));
       return allocate_large(bytes, alignment, nullptr);
     }
@@ -53,8 +53,7 @@ class Engine {
   }
   // Whether a block that begins there has so many bytes; false where that takes a closer look.
   static bool surely_has(const void* p, std::size_t bytes) noexcept {
-    return bytes <= max_fine_bytes &&
-           (entry_of(p) & class_mask) >= bin_offsets[(bytes + fine_unit - 1) / fine_unit];
+    return bytes <= max_fine_bytes && (entry_of(p) & class_mask) >= bin_offsets[bytes];
   }
   // Moves the block's pages to a larger block, and releases `p`. Null, with nothing changed, where
   // a copy is better.

@@ -55,7 +55,7 @@ void fork_child() noexcept TS_NO_ANALYSIS {
     if (is_in_use(heap)) return;
     // Little is written to, since each page that the child writes is copied, and most children call
     // exec.
-    heap.from_fork = true;
+    heap.from_fork = heap.recounts = true;
     abandon(heap, true, pages_of_slabs(heap));
   });
 }

@@ -49,8 +49,7 @@ Fault find_slab_fault(const ThreadHeap& heap, const Span& slab) noexcept {
     if (page_map.spans + place.slab_page != &slab || !place.is_beginning ||
         place.number >= slab.carved || is_purged(slab, place.number))
       return {"a free list has carved blocks of its slab", block};
-    if (!is_marked(block) && !forgives_cut_counts(heap))
-      return {"a block of a free list is marked", block};
+    if (!is_marked(block)) return {"a block of a free list is marked", block};
   }
   if (!are_close(heap, length, slab.free_blocks))
     return {"a free list has free_blocks blocks", &slab};
@@ -101,8 +100,7 @@ Fault find_bin_fault(const ThreadHeap& heap, unsigned size_class) noexcept {
         return {"an overfull cache bin has blocks of one slab of its heap", block};
       only_slab = &slab;
     }
-    if (!is_marked(block) && !forgives_cut_counts(heap))
-      return {"a block of a cache bin is marked", block};
+    if (!is_marked(block)) return {"a block of a cache bin is marked", block};
   }
   if (!are_close(heap, length, counted_blocks(heap, size_class)))
     return {"a cache bin has capacity - capacity_left blocks", &bin};

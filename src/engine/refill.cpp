@@ -20,33 +20,56 @@ namespace {
   if (has_to_tend(heap)) tend(heap);
 }
 
-// Neither malloc nor free can see that a bin's list is a ring, and a ring never ends. So each
-// refill looks at one of the bins, in turn. After the last one, it looks at more.
-void check_next_bin(ThreadHeap& heap) noexcept TS_REQUIRES(heap) {
-  const unsigned size_class = heap.checked_class;
-  const bool is_last = size_class == class_count - 1;
-  heap.checked_class = static_cast<std::uint8_t>(is_last ? 1 : size_class + 1);
-  if (is_last) [[unlikely]]
-    look_after_all(heap);
-  if (counted_blocks(heap, size_class) >= -count_tolerance) [[likely]]
+void look_after_all_in_time(ThreadHeap& heap) noexcept TS_REQUIRES(heap) {
+  constexpr std::uint8_t refills = 72;
+  if (++heap.refills_since_look < refills) [[likely]]
     return;
-  report_damage(size_class, heap.bins[size_class].head);
-  drop_bin(heap, size_class);
+  heap.refills_since_look = 0;
+  look_after_all(heap);
+}
+
+// Reports that the free list of the slab begins with what is no free block, and drops the list. Its
+// blocks count as used for good.
+[[gnu::cold, gnu::noinline]] void drop_damaged_list(Span& slab) noexcept {
+  report_damage(slab.size_class, slab.free_list);
+  slab.free_list = nullptr;
+  set_used(slab, used(slab) + slab.free_blocks);
+}
+
+// Whether the slab's free list begins with a free block.
+[[gnu::always_inline]] inline bool has_free_block(const Span& slab) noexcept {
+  return slab.free_list != nullptr && is_marked(slab.free_list);
+}
+
+// The first slab with a free block, from `slab` on, which has none. Restores purged blocks, or ends
+// there.
+[[gnu::noinline]] Span* next_with_free_block(ThreadHeap& heap, Span* slab, bool restores) noexcept
+    TS_REQUIRES(heap) {
+  while (slab != nullptr && !has_free_block(*slab)) {
+    if (slab->free_list != nullptr) drop_damaged_list(*slab);
+    slab->free_blocks = 0;
+    if (slab->purged_blocks != 0) {
+      if (!restores) return nullptr;
+      restore_blocks(heap, *slab);
+      if (slab->free_list != nullptr) continue;
+    }
+    Span* const next = slab->next;
+    // Only damage, or a longjmp out of a purge or a refill, leaves it listed.
+    if (slab->carved == slab->slab_blocks) unlink_partial(heap, *slab);
+    slab = next;
+  }
+  return slab;
 }
 
 // The first listed slab with a free block, or null. Of a class, only one slab has fresh blocks
 // alone. Where the list comes to purged blocks alone, so are most of the slabs behind it: there it
 // ends, unless it `restores`.
-Span* slab_with_free_block(ThreadHeap& heap, unsigned size_class, bool restores) noexcept
-    TS_REQUIRES(heap) {
-  Span* slab = heap.partial[size_class];
-  for (; slab != nullptr && slab->free_list == nullptr; slab = slab->next) {
-    if (slab->purged_blocks == 0) continue;
-    if (!restores) return nullptr;
-    restore_blocks(heap, *slab);
-    if (slab->free_list != nullptr) break;
-  }
-  return slab;
+[[gnu::always_inline]] inline Span* slab_with_free_block(ThreadHeap& heap, unsigned size_class,
+                                                         bool restores) noexcept TS_REQUIRES(heap) {
+  Span* const first = heap.partial[size_class];
+  if (first == nullptr || has_free_block(*first)) [[likely]]
+    return first;
+  return next_with_free_block(heap, first, restores);
 }
 
 // To be called when a slab gave blocks.
@@ -90,12 +113,14 @@ Taken take_used(ThreadHeap& heap, unsigned size_class) noexcept TS_REQUIRES(heap
     const bool takes_whole = taken.first == nullptr && c.slab_pages == 1;
     if (takes_whole) {
       slab->free_list = nullptr;
+      std::atomic_signal_fence(std::memory_order_release);  // before its blocks count as used
     } else {
       count = count < wanted - taken.count ? count : wanted - taken.count;
       Block* last = first;
       std::uint32_t length = 1;
       for (; length < count && last->next != nullptr; ++length) last = last->next;
-      if (length < count) [[unlikely]] {
+      // One more than were counted is a free that a fork cut off.
+      if (length < count || (count == 0 && last->next != nullptr)) [[unlikely]] {
         report_damage(size_class, last);
         slab->free_blocks = count = length;
       }
@@ -114,7 +139,7 @@ Taken take_fresh(ThreadHeap& heap, unsigned size_class, std::uint32_t at_most) n
     TS_REQUIRES(heap) {
   const SizeClass& c = size_classes[size_class];
   Span* slab = heap.partial[size_class];
-  if (slab == nullptr || slab->carved == slab->slab_blocks) {
+  if (slab == nullptr) {
     slab = allocate_span(next_slab_pages(heap, size_class), 1, size_class);
     if (slab == nullptr) return {};
     add_slab(heap, *slab);
@@ -151,14 +176,11 @@ Taken take_fresh(ThreadHeap& heap, unsigned size_class, std::uint32_t at_most) n
 
 Block* refill(ThreadHeap& heap, unsigned size_class) noexcept {
   if constexpr (counting) count_event(Event::bin_refills);
-  check_next_bin(heap);
-  // At the end of its list, a bin must have counted to 0.
-  const std::int32_t astray = counted_blocks(heap, size_class);
-  if (heap.bins[size_class].head != nullptr || astray > count_tolerance ||
-      astray < -count_tolerance) [[unlikely]] {
-    report_damage(size_class, heap.bins[size_class].head);
-    drop_bin(heap, size_class);
-  }
+  look_after_all_in_time(heap);
+  // At the end of its list, a bin must not have counted more blocks.
+  if (heap.bins[size_class].head != nullptr || counted_blocks(heap, size_class) > count_tolerance)
+      [[unlikely]]
+    drop_damaged_bin(heap, size_class, heap.bins[size_class].head);
   if (heap.closed_refills != 0) [[unlikely]]
     return refill_closed(heap, size_class);
   widen_bin(heap, size_class);
@@ -171,6 +193,7 @@ Block* refill(ThreadHeap& heap, unsigned size_class) noexcept {
   }
   CacheBin& bin = heap.bins[size_class];
   bin.head = taken.first->next;
+  std::atomic_signal_fence(std::memory_order_release);  // cache_bins.h, counted_blocks
   bin.capacity_left = heap.capacities[size_class] - static_cast<std::int32_t>(taken.count - 1);
   return taken.first;
 }

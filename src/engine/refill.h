@@ -8,8 +8,8 @@
 
 namespace ts::engine {
 
-// Fills the bin and returns one block more; null without memory. The bin may exceed its capacity
-// with blocks of one slab (types.h, CacheBin).
+// Fills the bin and returns one block more, which has its mark; null without memory. The bin may
+// exceed its capacity with blocks of one slab (types.h, CacheBin).
 Block* refill(ThreadHeap& heap, unsigned size_class) noexcept TS_REQUIRES(heap);
 
 }  // namespace ts::engine

@@ -58,8 +58,8 @@ void for_each_block(const Span& slab, Visit visit) noexcept {
     visit(number, offset -= block_bytes);
 }
 
-// The blocks of the free list, and the OS pages that they overlap. False if the list is damaged: a
-// refill reports that.
+// The blocks of the free list, and the OS pages that they overlap. False if the list is damaged, or
+// longer than its count: a refill looks at that.
 bool list_blocks(const SlabPages& pages, BlockSet& listed, OsPages& touched) noexcept {
   const Span& slab = pages.slab;
   const SizeClass& c = size_classes[slab.size_class];
@@ -68,7 +68,8 @@ bool list_blocks(const SlabPages& pages, BlockSet& listed, OsPages& touched) noe
     const std::size_t offset = address_of(block) - address_of(memory_of(&slab));
     const std::uint32_t number = number_in_slab(c, offset % (max_slab_pages * page_bytes));
     if (offset >= slab.pages * page_bytes || number >= slab.carved ||
-        number * std::size_t{c.block_bytes} != offset || listed.contains(number))
+        number * std::size_t{c.block_bytes} != offset || listed.contains(number) ||
+        !is_marked(block))
       return false;
     listed.add(number);
     touched |= pages.of_bytes(offset, c.block_bytes);
@@ -111,7 +112,9 @@ OsPages discard(const SlabPages& slab, OsPages pages) noexcept {
 void relink(Span& slab, const SlabPages& pages, const BlockSet& listed, OsPages before,
             OsPages purged) noexcept {
   slab.free_list = nullptr;
+  std::atomic_signal_fence(std::memory_order_release);
   slab.free_blocks = 0;
+  slab.purged_blocks = 0;
   std::atomic_signal_fence(std::memory_order_release);
   pages.note_purged(purged);
   std::uint16_t purged_blocks = 0;
@@ -179,19 +182,17 @@ void restore_blocks(ThreadHeap&, Span& slab) noexcept {
     Span& page = (&slab)[i];
     const std::uint8_t purged = page.purged;
     if (purged == 0) continue;
-    // Before the list has them: a signal handler may end this by longjmp.
+    // What the list has, page and count have no more: a signal handler may end this by longjmp.
     set_purged(page, 0);
     const std::uint32_t before = slab.free_blocks;
     const std::size_t first = (i * page_bytes + c.block_bytes - 1) / c.block_bytes;
     const std::size_t behind = ((i + 1) * page_bytes + c.block_bytes - 1) / c.block_bytes;
     for (std::size_t number = std::min<std::size_t>(behind, slab.carved); number-- > first;) {
-      if (begins_in(purged, number * c.block_bytes))
-        push_free(slab, reinterpret_cast<Block*>(block_at(slab, number)));
+      if (!begins_in(purged, number * c.block_bytes)) continue;
+      if (slab.purged_blocks != 0) --slab.purged_blocks;
+      push_free(slab, reinterpret_cast<Block*>(block_at(slab, number)));
     }
-    const std::uint32_t restored = slab.free_blocks - before;
-    const auto left = slab.purged_blocks - std::min<std::uint32_t>(slab.purged_blocks, restored);
-    slab.purged_blocks = static_cast<std::uint16_t>(left);
-    if (restored != 0) return;
+    if (slab.free_blocks != before) return;
   }
   slab.purged_blocks = 0;  // such a longjmp lost the others
 }

@@ -28,7 +28,7 @@ constexpr std::size_t max_made_up = 256;
 void close_bins(ThreadHeap& heap) noexcept TS_REQUIRES(heap) {
   for (unsigned c = 1; c < class_count; ++c) {
     flush_bin(heap, c);
-    drop_bin(heap, c, 0);
+    set_capacity(heap, c, 0);
   }
   heap.closed_refills = closed_refills_of_round;
 }

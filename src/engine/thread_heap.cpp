@@ -22,18 +22,14 @@
 namespace ts::engine {
 namespace {
 
-// A block from a list, or null, as malloc returns it.
-void* handed_out(Block* block) noexcept {
-  return block != nullptr ? unmarked(block) : out_of_memory();
-}
-
 [[gnu::noinline]] void* allocate_without_heap(unsigned size_class) noexcept {
   if (current_heap == no_heap && attach_heap() != nullptr) {
     start_housekeeper_if_due();
     // An adopted heap may have blocks in this bin.
     return allocate_small(size_class * sizeof(CacheBin));
   }
-  return handed_out(allocate_from_common(size_class));
+  void* const p = allocate_from_common(size_class);
+  return p != nullptr ? p : out_of_memory();
 }
 
 // A large block, or no block of the engine's.
@@ -91,7 +87,13 @@ void* allocate_slow(std::size_t bin_offset) noexcept {
   const HeapHold hold{heap};
   Block* const block = refill(heap, size_class);
   if constexpr (debug_level >= 2) check_slow_path(heap);
-  return handed_out(block);
+  return block != nullptr ? unmarked(block) : out_of_memory();
+}
+
+void* allocate_after_damage(Block* popped, std::size_t bin_offset) noexcept {
+  put_back_mark(popped);  // it may be in use
+  drop_damaged_bin(own_heap(), static_cast<unsigned>(bin_offset / sizeof(CacheBin)), popped);
+  return allocate_slow(bin_offset);
 }
 
 // Classes with long slabs have no more blocks in their bins.

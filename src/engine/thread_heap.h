@@ -2,7 +2,7 @@
 // bin per size class. malloc pops and free pushes, without atomics, if the block is of the thread's
 // own heap.
 //
-//   malloc  allocate_small -> pop
+//   malloc  allocate_small -> pop -> allocate_after_damage
 //                          -> allocate_slow -> refill -> take_used | collect | take_fresh
 //                                           -> attach_heap | allocate_from_common
 //   free    release -> push
@@ -19,11 +19,11 @@
 
 namespace ts::engine {
 
-// Offsets of the cache bins of the fine classes, by multiples of fine_unit.
+// Offsets of the cache bins of the fine classes, by bytes: malloc computes no multiple.
 inline constexpr auto bin_offsets = [] {
-  std::array<std::uint16_t, fine_classes.size()> offsets{};
-  for (std::size_t i = 0; i < offsets.size(); ++i)
-    offsets[i] = static_cast<std::uint16_t>(fine_classes[i] * sizeof(CacheBin));
+  std::array<std::uint16_t, max_fine_bytes + 1> offsets{};
+  for (std::size_t bytes = 0; bytes < offsets.size(); ++bytes)
+    offsets[bytes] = static_cast<std::uint16_t>(class_for(bytes) * sizeof(CacheBin));
   return offsets;
 }();
 
@@ -36,6 +36,10 @@ inline CacheBin& bin_at(HeapFront* heap, std::size_t offset) noexcept {
 
 // A block for an empty bin of the current heap, in any way; null if there is no memory.
 [[gnu::noinline]] void* allocate_slow(std::size_t bin_offset) noexcept;
+// The same after the pop of what is no free block, from a bin of the current heap: reports it, and
+// drops the bin.
+[[gnu::cold, gnu::noinline]] void* allocate_after_damage(Block* popped,
+                                                         std::size_t bin_offset) noexcept;
 // Takes a block for which the bin, of the current heap, has no capacity left.
 [[gnu::noinline]] void release_overflow(void* p, std::size_t bin_offset, HeapFront* heap) noexcept;
 // Takes a block that is not the current heap's: another heap's, a large one, or none at all. `kind`
@@ -53,9 +57,9 @@ inline void* allocate_small(std::size_t bin) noexcept {
   prefetch_to_write(next);
   bin = of_one_access(bin);
   ++bin_at(heap, bin).capacity_left;
-  // A signal handler that ends this by longjmp leaves no block without a mark in the bin.
-  std::atomic_signal_fence(std::memory_order_release);
-  return unmarked(block);
+  if (!take_mark(block)) [[unlikely]]
+    return allocate_after_damage(block, bin);
+  return block;
 }
 
 // Null has no owner, as every address outside of the engine's memory.

@@ -193,14 +193,15 @@ struct ThreadHeap;
 
 // The part of a heap that malloc and free read before they know whether the thread has one.
 struct HeapFront {
-  PageMapEntry self = no_owner;      // const: its number as map entries have it
-  Plain<bool> is_abandoned = false;  // abandoned_lock
-  Plain<bool> keeps_bins = false;    // abandoned_lock: abandoned with blocks in its bins
-  Plain<bool> from_fork = false;     // abandoned_lock: by a fork, which may have cut it off
-  bool has_wide_bins = false;        // const: it is one of the first
-  Atomic<bool> busy{false};          // owner: changes a batch; a fork leaves such a heap alone
-  std::uint8_t checked_class = 0;    // owner: the bin that is looked at next (refill.cpp)
-  Atomic<Holder> holder{};           // any: which thread holds the heap
+  PageMapEntry self = no_owner;         // const: its number as map entries have it
+  Plain<bool> is_abandoned = false;     // abandoned_lock
+  Plain<bool> keeps_bins = false;       // abandoned_lock: abandoned with blocks in its bins
+  Plain<bool> from_fork = false;        // abandoned_lock: by a fork, which may have cut it off
+  Plain<bool> recounts = false;         // abandoned_lock: its bins were not counted since then
+  bool has_wide_bins = false;           // const: it is one of the first
+  Atomic<bool> busy{false};             // owner: changes a batch; a fork leaves such a heap alone
+  std::uint8_t refills_since_look = 0;  // owner: since it looked at all classes (refill.cpp)
+  Atomic<Holder> holder{};              // any: which thread holds the heap
   Plain<ThreadHeap*> next_abandoned = nullptr;  // abandoned_lock
   CacheBin bins[class_count];                   // owner
 };

@@ -19,7 +19,6 @@ IN_VAIN = {AT_ONCE, FAILS, LATER, "crashes later"}
 # What comes of each technique, if not that it is stopped at once.
 PROMISES: dict[str, dict[str, set[str]]] = {
     "tsmalloc": {
-        "tcache dup, the second word cleared": {SUCCEEDS},
         "double free, another thread and the owner": {SUCCEEDS},
         "use after free, the next malloc": {SUCCEEDS},
         "use after free, 100000 mallocs": {SUCCEEDS},
@@ -29,15 +28,9 @@ PROMISES: dict[str, dict[str, set[str]]] = {
         "free of another's block, the next malloc": {SUCCEEDS},
         "free of another's block, 100000 mallocs": {SUCCEEDS},
         "free of another's 300 kB, the next malloc": {SUCCEEDS},
-        "tcache poisoning, stack": {SUCCEEDS},
-        "tcache poisoning, variable": {SUCCEEDS},
-        "tcache poisoning, block in use": {SUCCEEDS},
-        "tcache poisoning, 300 kB in use": {SUCCEEDS},
+        # The technique reads the mark of a free block.
         "tcache poisoning, stack with a free block's mark": {SUCCEEDS},
         "safe-link bypass": {GUARDED, *IN_VAIN},
-        "overflow into a link": {SUCCEEDS},
-        "null byte into a link": {SUCCEEDS},
-        "fastbin reverse into tcache": {SUCCEEDS},
         "list head near its blocks": IN_VAIN,
         "unsorted bin into the stack": IN_VAIN,
         "unsorted bin attack": IN_VAIN,

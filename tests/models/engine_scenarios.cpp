@@ -103,7 +103,7 @@ void make_first_tables() {
 
 // abandoned.cpp keeps its queue in variables of its own: what an execution left there goes.
 void empty_queue_of_abandoned() {
-  for (ThreadHeap& each : tables.heaps) each.from_fork = false;
+  for (ThreadHeap& each : tables.heaps) each.from_fork = each.recounts = false;
   for (unsigned i = 0; i < heap_limit && adopt_abandoned() != nullptr; ++i) {
   }
 }
@@ -357,6 +357,13 @@ void after_longjmp() {
     const HeapHold hold{heap(number)};
     flush(heap(number));
   }
+  check_blocks(true);
+}
+
+// The same, and it takes all blocks that are left.
+void allocate_after_longjmp() {
+  current_heap = &heap(2);
+  for (unsigned i = 0; i < 2 * blocks_per_page; ++i) allocate();
   check_blocks(true);
 }
 
@@ -653,6 +660,14 @@ const std::vector<NamedScenario>& engine_scenarios() {
                     }}),
        {.preemptions = 1, .missing_stores = 4},
        300},
+      {"a fork while blocks are allocated",
+       scenario_of(two_slabs, {1}, {[] {
+                     free_block(block(0, 3));
+                     free_block(block(0, 2));
+                     for (int i = 0; i < 2; ++i) allocate();
+                   }}),
+       {.preemptions = 0, .missing_stores = 8},
+       300},
       {"a fork while heaps are adopted",
        scenario_of(two_slabs, {1, 0, 2},
                    {[] {
@@ -682,6 +697,19 @@ const std::vector<NamedScenario>& engine_scenarios() {
              free_block(block(2, 0));
            }},
            after_longjmp),
+       {.preemptions = 0, .missing_stores = 0},
+       300},
+      {"a longjmp out of a purge or a malloc",
+       scenario_of(
+           [] {
+             make_slab(1, 2, 2, 1);
+             make_slab(0, 2, 5, 2);
+           },
+           {2}, {[] {
+             purge_first();
+             for (int i = 0; i < 3; ++i) allocate();
+           }},
+           allocate_after_longjmp),
        {.preemptions = 0, .missing_stores = 0},
        300},
   };

@@ -136,7 +136,7 @@ TS_ENGINE_TEST(Abandoned, OfAForkAreRecountedWhenTheyAreAdoptedOrFlushed) {
     engine::CacheBin& bin = heap.bins[class_for(100)];
     const std::int32_t before = bin.capacity_left;
     bin.capacity_left += 1;  // cut off between two stores
-    heap.from_fork = true;
+    heap.from_fork = heap.recounts = true;
     abandon(heap, true);
     expect_sound("with a count that is off by one, which a fork explains");
     if (adopts) {
@@ -145,7 +145,7 @@ TS_ENGINE_TEST(Abandoned, OfAForkAreRecountedWhenTheyAreAdoptedOrFlushed) {
     } else {
       EXPECT_TRUE(engine::collect_abandoned(SIZE_MAX));
     }
-    EXPECT_FALSE(heap.from_fork);
+    EXPECT_FALSE(heap.recounts);
     expect_sound();
   }
 }
@@ -309,9 +309,9 @@ TS_ENGINE_TEST(Fork, AbandonsHeapsOfThreadsThatTheChildLacks) {
   engine::fork_prepare();
   engine::fork_child();
   EXPECT_TRUE(idle.is_abandoned);
-  EXPECT_TRUE(idle.from_fork);
+  EXPECT_TRUE(idle.recounts);
   EXPECT_TRUE(abandoned.is_abandoned);
-  EXPECT_FALSE(abandoned.from_fork);
+  EXPECT_FALSE(abandoned.recounts);
   EXPECT_FALSE(own.is_abandoned);
   EXPECT_FALSE(busy.is_abandoned);
   EXPECT_FALSE(held.is_abandoned);

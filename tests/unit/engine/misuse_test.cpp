@@ -10,6 +10,7 @@
 namespace ts::testing {
 namespace {
 
+using engine::Block;
 using engine::class_for;
 using engine::page_bytes;
 using engine::ThreadHeap;
@@ -50,6 +51,54 @@ TS_ENGINE_TEST(Misuse, OfASmallBlock) {
   engine.check_size(b, 65);
   expect_misuse(Misuse::wrong_size, FoundBy::sized_free, b);
   expect_sound();
+}
+
+TS_ENGINE_TEST(Misuse, AWriteToAFreeBlockIsReportedByTheMallocThatComesToIt) {
+  ThreadHeap& heap = make_heap();
+  const As as{heap};
+  engine::Engine engine;
+  constexpr unsigned c = class_for(64);
+  auto* const written = static_cast<Block*>(engine.allocate(64, 16));
+  auto* const in_use = static_cast<Block*>(engine.allocate(64, 16));
+  auto* const linked = static_cast<Block*>(engine.allocate(64, 16));
+  testing::release(written);
+  written->mark = 77;
+  EXPECT_NE(engine.allocate(64, 16), written);
+  expect_misuse(Misuse::damaged_list, FoundBy::a_later_call, written);
+  EXPECT_EQ(written->mark, 77U);
+  expect_sound("after a write to the second word");
+  // A link to a block in use, which stays as it is.
+  in_use->mark = 77;
+  testing::release(linked);
+  linked->next = in_use;
+  EXPECT_EQ(engine.allocate(64, 16), linked);
+  EXPECT_NE(engine.allocate(64, 16), in_use);
+  expect_misuse(Misuse::damaged_list, FoundBy::a_later_call, in_use);
+  EXPECT_EQ(in_use->mark, 77U);
+  expect_sound("after a write to a link");
+  // On the list of a slab.
+  for (const std::uint16_t closed_refills : {std::uint16_t{0}, std::uint16_t{2}}) {
+    flush_bin_of(heap, c);
+    void* const p = engine.allocate(64, 16);
+    testing::release(p);
+    flush_bin_of(heap, c);
+    Block* const flushed = span_of(p).free_list;
+    flushed->mark = 77;
+    heap.closed_refills = closed_refills;
+    EXPECT_NE(engine.allocate(64, 16), flushed);
+    expect_misuse(Misuse::damaged_list, FoundBy::a_later_call, flushed);
+    EXPECT_EQ(flushed->mark, 77U);
+    flush_bin_of(heap, c);
+    heap.closed_refills = 0;
+    expect_sound("after a write to a slab's block");
+  }
+  // In the common heap, of a thread that ended.
+  const As ended{engine::ended_heap};
+  auto* const next = static_cast<Block*>(engine.allocate(64, 16)) + 64 / sizeof(Block);
+  next->mark = 77;
+  EXPECT_NE(engine.allocate(64, 16), next);
+  expect_misuse(Misuse::damaged_list, FoundBy::a_later_call, next);
+  EXPECT_EQ(next->mark, 77U);
 }
 
 TS_ENGINE_TEST(Misuse, OfASmallBlockWhoseBinIsFull) {

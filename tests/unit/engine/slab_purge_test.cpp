@@ -156,30 +156,33 @@ TS_ENGINE_TEST(SlabPurge, AtRandomPointsKeepsTheEngineSound) {
   }
 }
 
-// As a longjmp out of a signal handler leaves it: the list is empty, and pages and count disagree.
+// As a longjmp out of a signal handler leaves it: the list is empty, and pages and counts disagree.
 TS_ENGINE_TEST(SlabPurge, ThatNeverReturnsLosesBlocksAndGivesNoneTwice) {
   if (!has_short_pages()) return;
   const unsigned c = engine::class_for(848);
   for (const bool keeps_pages : {true, false}) {
-    Filled filled{c, 1};
-    Span& slab = filled.last();
-    filled.free_unless([](std::uint32_t number) { return number == 7; });
-    purge(filled.heap, slab);
-    ASSERT_GT(slab.purged_blocks, 1U);
-    slab.free_list = nullptr;
-    slab.free_blocks = 0;
-    if (keeps_pages) {
-      slab.purged_blocks = 1;
-    } else {
-      for (std::uint32_t i = 0; i < slab.pages; ++i) engine::set_purged((&slab)[i], 0);
+    for (const std::uint16_t purged_blocks : {std::uint16_t{1}, std::uint16_t{1000}}) {
+      Filled filled{c, 2};
+      Span& slab = filled.last();
+      filled.free_unless([](std::uint32_t number) { return number == 7; });
+      purge(filled.heap, slab);
+      ASSERT_GT(slab.purged_blocks, 1U);
+      slab.free_list = nullptr;
+      slab.purged_blocks = purged_blocks;
+      for (std::uint32_t i = 0; i < slab.pages && !keeps_pages; ++i)
+        engine::set_purged((&slab)[i], 0);
+      for (std::uint32_t i = 0; i < 3U * slab.slab_blocks; ++i)
+        filled.take(size_classes[c].block_bytes);
+      const std::set<std::byte*> once(filled.blocks.begin(), filled.blocks.end());
+      EXPECT_EQ(once.size(), filled.blocks.size());
+      EXPECT_TRUE(filled.are_whole());
+      EXPECT_EQ(slab.purged_blocks, 0U);
+      filled.free_unless([](std::uint32_t) { return false; });
+      flush_heap(filled.heap);
+      EXPECT_EQ(filled.heap.slabs[c], 0U);
+      expect_no_misuse();
+      expect_sound();
     }
-    for (std::uint32_t i = 0; i < 2U * slab.slab_blocks; ++i)
-      filled.take(size_classes[c].block_bytes);
-    const std::set<std::byte*> once(filled.blocks.begin(), filled.blocks.end());
-    EXPECT_EQ(once.size(), filled.blocks.size());
-    EXPECT_TRUE(filled.are_whole());
-    EXPECT_EQ(slab.purged_blocks, 0U);
-    expect_no_misuse();
   }
 }
 

@@ -20,4 +20,12 @@ void store_release(Plain<T>& memory, std::type_identity_t<T> value,
   memory = value;
 }
 
+template <class T>
+T sub_release(Plain<T>& memory, std::type_identity_t<T> less,
+              std::source_location where = std::source_location::current()) noexcept {
+  const T left = memory - less;
+  store_release(memory, left, where);
+  return left;
+}
+
 }  // namespace ts
