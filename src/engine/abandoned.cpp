@@ -40,7 +40,7 @@ ThreadHeap* pop_first() noexcept TS_REQUIRES(abandoned_lock) {
     last = nullptr;
     any_abandoned.store(false, std::memory_order_relaxed);
   }
-  heap->is_abandoned = false;
+  heap->is_abandoned.store(false, std::memory_order_relaxed);
   forget_kept_bins(*heap);
   return heap;
 }
@@ -68,9 +68,9 @@ bool may_keep_bins(std::uint32_t pages) noexcept {
 }
 
 void abandon(ThreadHeap& heap, bool keeps_bins, std::uint32_t pages) noexcept {
-  check(!heap.is_abandoned, "a heap is abandoned once", &heap);
+  check(!is_abandoned(heap), "a heap is abandoned once", &heap);
   any_abandoned.store(true, std::memory_order_relaxed);
-  heap.is_abandoned = true;
+  heap.is_abandoned.store(true, std::memory_order_relaxed);
   heap.keeps_bins = keeps_bins;
   heap.kept_pages = pages;
   if (keeps_bins) kept_pages += pages;
@@ -124,11 +124,11 @@ Fault find_abandoned_fault() noexcept {
   const Guard guard{abandoned_lock};
   std::size_t pages = 0;
   std::size_t marked = 0;
-  for_each_heap([&](ThreadHeap& heap) { marked += heap.is_abandoned ? 1 : 0; });
+  for_each_heap([&](ThreadHeap& heap) { marked += is_abandoned(heap) ? 1 : 0; });
   const ThreadHeap* before = nullptr;
   for (const ThreadHeap* heap = first; heap != nullptr;
        before = heap, heap = heap->next_abandoned) {
-    if (!heap->is_abandoned || marked == 0)
+    if (!is_abandoned(*heap) || marked == 0)
       return {"the queue has each heap that is marked as abandoned, once", heap};
     --marked;
     if (heap->keeps_bins) pages += heap->kept_pages;

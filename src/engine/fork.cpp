@@ -29,7 +29,7 @@ constinit bool forks_with_one_thread = false;
 
 // Whether the child must not abandon the heap: it has a user, was in a change, or was never begun.
 bool is_in_use(const ThreadHeap& heap) noexcept TS_NO_ANALYSIS {
-  const bool has_user = &heap == current_heap || is_common(heap) || heap.is_abandoned;
+  const bool has_user = &heap == current_heap || is_common(heap) || is_abandoned(heap);
   const bool is_in_change = heap.busy.load(std::memory_order_relaxed) ||
                             heap.holder.load(std::memory_order_relaxed) != Holder::none;
   return has_user || is_in_change || heap.self == 0;

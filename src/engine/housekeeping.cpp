@@ -29,15 +29,34 @@ struct Round {
   std::uint64_t ended_at = 0;  // milliseconds
   std::size_t pages = 0;       // to be purged
   bool has_low_slabs = false;  // perhaps, of abandoned heaps
+  bool has_collected = false;  // from abandoned heaps, since the last rest or what was noted
+  std::uint32_t heaps = 0;     // from which to collect
   bool is_refused = false;     // by the system, what was to be purged
 };
 constinit Round last_round TS_GUARDED_BY(housekeeping_lock);
+
+// From so many abandoned heaps in a slice.
+constexpr std::uint32_t heaps_of_slice = 4;
+
+// From all of them, in slices, where little else is left to do. False if that is done.
+bool collect_slice() noexcept TS_REQUIRES(housekeeping_lock) {
+  if (last_round.heaps == 0) {
+    if (last_round.has_collected || !any_abandoned.load(std::memory_order_relaxed)) return false;
+    last_round.has_collected = true;
+    last_round.heaps = page_map.heap_count.load(std::memory_order_relaxed);
+  }
+  collect_abandoned(heaps_of_slice);
+  last_round.heaps -= std::min(last_round.heaps, heaps_of_slice);
+  last_round.has_low_slabs = true;
+  return true;
+}
 
 void end_round() noexcept TS_REQUIRES(housekeeping_lock) {
   reclaim_all();
   if (page_heap.is_settled()) collect_abandoned(SIZE_MAX);
   last_round.pages = page_heap.end_round();
   last_round.has_low_slabs = true;
+  if (page_heap.take_uncollected()) last_round.has_collected = false;
   last_round.is_refused = false;
 }
 
@@ -66,8 +85,9 @@ int work() noexcept TS_REQUIRES(housekeeping_lock) {
     end_round();
     return 0;
   }
-  if (!page_heap.has_work(gives_up())) return none_is_due;
-  return static_cast<int>(round_ms - since);
+  if (page_heap.has_work(gives_up()) || page_heap.has_uncollected())
+    return static_cast<int>(round_ms - since);
+  return collect_slice() ? 0 : none_is_due;
 }
 
 // Until the housekeeper is woken. What was idle before is no evidence.
@@ -75,6 +95,7 @@ void rest() noexcept {
   page_heap.rest();
   const Guard guard{housekeeping_lock};
   last_round.ended_at = os::coarse_milliseconds();
+  last_round.has_collected = false;
 }
 
 // A slice of work, and a wait until the next.
@@ -93,6 +114,24 @@ void* keep_house(void*) noexcept {
   os::name_thread("tsmalloc");
   page_heap.expect_housekeeper();
   for (;;) work_and_wait();
+}
+
+// Counts a thread that got a heap. Whether the process is to have a housekeeper.
+bool is_start_due() noexcept {
+  // relaxed, here and below: one thread is the first, and no data depends on it
+  const bool is_first = threads_seen.fetch_add(1, std::memory_order_relaxed) == 0;
+  const Background background = current_options.background;
+  // What a counted library counts is the program's alone.
+  const bool is_no_reason = is_first || counting;
+  return background != Background::off && !(is_no_reason && background == Background::automatic);
+}
+
+// Unless there is one.
+void start_housekeeper() noexcept {
+  if (starts.exchange(1, std::memory_order_relaxed) != 0) return;
+  const int saved_errno = errno;
+  os::start_thread(keep_house);
+  errno = saved_errno;
 }
 
 int housekeep_heap() noexcept {
@@ -119,17 +158,19 @@ int sooner(int pause, int other) noexcept {
 }  // namespace
 
 void start_housekeeper_if_due() noexcept {
-  // relaxed, here and below: one thread is the first, and no data depends on it
-  const bool is_first = threads_seen.fetch_add(1, std::memory_order_relaxed) == 0;
-  const Background background = current_options.background;
-  // What a counted library counts is the program's alone.
-  const bool is_no_reason = is_first || counting;
-  if (background == Background::off || (is_no_reason && background == Background::automatic))
-    return;
-  if (starts.exchange(1, std::memory_order_relaxed) != 0) return;
-  const int saved_errno = errno;
-  os::start_thread(keep_house);
-  errno = saved_errno;
+  if (is_start_due()) start_housekeeper();
+}
+
+void put_off_start() noexcept {
+  if (is_start_due() && starts.load(std::memory_order_relaxed) == 0)
+    start_put_off.store(os::process_id(), std::memory_order_relaxed);
+}
+
+bool start_housekeeper_now() noexcept {
+  if (start_put_off.load(std::memory_order_relaxed) != os::process_id()) return false;
+  start_put_off.store(0, std::memory_order_relaxed);
+  start_housekeeper();
+  return true;
 }
 
 int housekeep() noexcept {
@@ -143,6 +184,7 @@ int housekeep() noexcept {
 void forget_housekeeper() noexcept {
   page_heap.forget_housekeeper();
   starts.store(0, std::memory_order_relaxed);
+  start_put_off.store(0, std::memory_order_relaxed);
   threads_seen.store(has_heap() ? 1 : 0, std::memory_order_relaxed);
 }
 

@@ -6,12 +6,13 @@
 // wakes it.
 //
 //   allocate_without_heap -> start_housekeeper_if_due -> a thread: rest, or a slice -> wait
+//   release_without_heap -> put_off_start; allocate_slow -> start_housekeeper_now
 //   release -> purge_surplus -> wake_housekeeper
 //   ts_housekeep -> housekeep -> tend, and a slice where there is no housekeeper
 //
 // TSMALLOC_BACKGROUND=auto starts it with the process's second heap, in malloc: another thread
 // proves that the process may have more. Never in free, which the C library calls with locks of its
-// own. The thread allocates nothing, and it has no heap. The child of a fork has none, until a
+// own: where a thread gets its heap in free, the next malloc that refills a bin starts it. The thread allocates nothing, and it has no heap. The child of a fork has none, until a
 // second thread of its own gets a heap.
 #pragma once
 
@@ -26,6 +27,15 @@ inline constinit Mutex housekeeping_lock;
 
 // To be called in malloc, without a lock or a hold, by a thread that got a heap.
 void start_housekeeper_if_due() noexcept;
+
+// The process in which such a start was put off; 0 if none. The child of a vfork, which has the
+// memory and is another process, starts none.
+inline constinit Atomic<std::uint64_t> start_put_off{0};  // any, relaxed: it publishes nothing
+
+// To be called in free by a thread that got a heap.
+void put_off_start() noexcept;
+// To be called in malloc, without a lock or a hold, where a start was put off. False if not now.
+bool start_housekeeper_now() noexcept;
 
 // ts_housekeep(): the next step of the calling thread's heap, and of the process where no
 // housekeeper does it. Returns in how many milliseconds another is due; -1 where none is.

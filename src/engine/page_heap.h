@@ -70,6 +70,12 @@ class PageHeap {
   bool may_rest(bool gives_up) noexcept;
   // Waits while the housekeeper is to rest; or for so long, or until it is to rest.
   void rest() noexcept;
+  // So many more pages have pending frees and no owner. Ends the rest of the housekeeper, once it is
+  // worth it.
+  void note_uncollected(std::uint32_t pages) noexcept;
+  // Whether enough of them were noted to collect from them before a rest; and then none are.
+  bool has_uncollected() noexcept;
+  bool take_uncollected() noexcept;
   void wait_for_round(std::uint32_t milliseconds) noexcept;
   // No housekeeper is to be woken: in the child of a fork, which has none. Under lock().
   void forget_housekeeper() noexcept;
@@ -127,6 +133,8 @@ class PageHeap {
   bool purge_within(Span* span, std::size_t pages) noexcept TS_REQUIRES(lock_);
   std::size_t purge(std::size_t keep_pages, std::size_t min_pages, std::size_t at_most) noexcept
       TS_REQUIRES(lock_);
+  static constexpr std::size_t uncollected_to_wake = (std::size_t{4} << 20) / page_bytes;
+  static constexpr std::size_t uncollected_to_collect = uncollected_to_wake / 4;
   bool is_too_much_dirty(bool gives_up) noexcept TS_REQUIRES(lock_);
   void wake_housekeeper() noexcept TS_REQUIRES(lock_);
   void purge_surplus(std::size_t min_pages, std::size_t at_most) noexcept TS_REQUIRES(lock_);
@@ -151,6 +159,7 @@ class PageHeap {
   static constexpr std::size_t never = ~std::size_t{0};
   Atomic<std::uint32_t> housekeeper_{awake};
   std::size_t wake_above_ = never;  // more dirty pages wake the housekeeper, if it rests
+  std::size_t uncollected_ = 0;     // pages that were noted
   bool has_housekeeper_ = false;
 };
 

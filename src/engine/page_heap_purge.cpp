@@ -99,6 +99,25 @@ bool PageHeap::purge_within(Span* span, std::size_t pages) noexcept {
   os::wake(housekeeper_, 1);
 }
 
+void PageHeap::note_uncollected(std::uint32_t pages) noexcept {
+  const Guard guard{lock_};
+  uncollected_ += pages;
+  const bool is_resting = housekeeper_.load(std::memory_order_relaxed) == resting;
+  if (is_resting && uncollected_ >= uncollected_to_wake) wake_housekeeper();
+}
+
+bool PageHeap::has_uncollected() noexcept {
+  const Guard guard{lock_};
+  return uncollected_ >= uncollected_to_collect;
+}
+
+bool PageHeap::take_uncollected() noexcept {
+  const Guard guard{lock_};
+  if (uncollected_ < uncollected_to_collect) return false;
+  uncollected_ = 0;
+  return true;
+}
+
 void PageHeap::purge_surplus(std::size_t min_pages, std::size_t at_most) noexcept {
   if (dirty_.pages() > wake_above_) [[unlikely]]
     wake_housekeeper();
@@ -169,7 +188,7 @@ bool PageHeap::has_work(bool gives_up) noexcept {
 
 bool PageHeap::may_rest(bool gives_up) noexcept {
   const Guard guard{lock_};
-  if (is_too_much_dirty(gives_up)) return false;
+  if (is_too_much_dirty(gives_up) || uncollected_ >= uncollected_to_collect) return false;
   wake_above_ =
       std::max(PurgePolicy::rest_limit(in_use()), dirty_.pages() + PurgePolicy::min_idle_limit);
   housekeeper_.store(resting, std::memory_order_relaxed);

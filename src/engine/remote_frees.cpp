@@ -5,6 +5,7 @@
 
 #include "base/busy_mark.h"
 #include "base/event_counts.h"
+#include "engine/page_heap.h"
 #include "engine/ready_stack.h"
 #include "engine/reclaim.h"
 #include "engine/slabs.h"
@@ -48,6 +49,8 @@ ThreadHeap* send(Span& slab, std::uint32_t word, std::uint64_t bits, std::uint32
   const std::uint32_t pending = frees.pending.fetch_add(count, std::memory_order_acq_rel);
   ThreadHeap& owner = *heap_of(entry);
   if (pending == 0) push_ready(owner, &slab, frees);
+  if (pending == 0 && is_abandoned(owner)) [[unlikely]]
+    page_heap.note_uncollected(size_class_of(entry).slab_pages);
   const SizeClass& c = size_class_of(entry);
   if (!is_probably_all(slab, c, pending + count, count)) return nullptr;
   return count_reclaimable(owner, c.slab_pages) ? &owner : nullptr;

@@ -49,7 +49,10 @@ namespace {
     const int saved_errno = errno;
     ThreadHeap* const heap = attach_heap();
     errno = saved_errno;
-    if (heap != nullptr) return release(p);  // the block may be of the adopted heap
+    if (heap != nullptr) {
+      put_off_start();
+      return release(p);  // the block may be of the adopted heap
+    }
   }
   if constexpr (counting) count_event(Event::remote_frees);
   // A thread that is ending gets no heap for this: no thread would abandon it, if its end is over.
@@ -74,6 +77,20 @@ namespace {
   errno = saved_errno;
 }
 
+[[gnu::always_inline]] inline void* allocate_by_refill(unsigned size_class) noexcept {
+  ThreadHeap& heap = own_heap();
+  const HeapHold hold{heap};
+  Block* const block = refill(heap, size_class);
+  if constexpr (debug_level >= 2) check_slow_path(heap);
+  return block != nullptr ? unmarked(block) : out_of_memory();
+}
+
+// The start of a housekeeper allocates, after which the bin may have blocks.
+[[gnu::noinline]] void* allocate_after_start(std::size_t bin_offset) noexcept {
+  if (start_housekeeper_now()) return allocate_small(bin_offset);
+  return allocate_by_refill(static_cast<unsigned>(bin_offset / sizeof(CacheBin)));
+}
+
 }  // namespace
 
 void* allocate_slow(std::size_t bin_offset) noexcept {
@@ -83,11 +100,9 @@ void* allocate_slow(std::size_t bin_offset) noexcept {
   if (current_options.guard_sample != 0) [[unlikely]] {
     if (void* const p = allocate_guarded(size_classes[size_class]); p != nullptr) return p;
   }
-  ThreadHeap& heap = own_heap();
-  const HeapHold hold{heap};
-  Block* const block = refill(heap, size_class);
-  if constexpr (debug_level >= 2) check_slow_path(heap);
-  return block != nullptr ? unmarked(block) : out_of_memory();
+  if (start_put_off.load(std::memory_order_relaxed) != 0) [[unlikely]]
+    return allocate_after_start(bin_offset);
+  return allocate_by_refill(size_class);
 }
 
 void* allocate_after_damage(Block* popped, std::size_t bin_offset) noexcept {

@@ -194,7 +194,6 @@ struct ThreadHeap;
 // The part of a heap that malloc and free read before they know whether the thread has one.
 struct HeapFront {
   PageMapEntry self = no_owner;         // const: its number as map entries have it
-  Plain<bool> is_abandoned = false;     // abandoned_lock
   Plain<bool> keeps_bins = false;       // abandoned_lock: abandoned with blocks in its bins
   Plain<bool> from_fork = false;        // abandoned_lock: by a fork, which may have cut it off
   Plain<bool> recounts = false;         // abandoned_lock: its bins were not counted since then
@@ -226,8 +225,13 @@ struct TS_CAPABILITY("heap") alignas(64) ThreadHeap : HeapFront {
   SpanCache span_caches[cached_lengths];      // owner: by length
   alignas(64) Atomic<Span*> ready{nullptr};   // any: slabs with pending frees, a stack
   Atomic<std::int32_t> reclaimable_pages{0};  // any: a hint, of slabs that wait for a reclaim
+  Atomic<bool> is_abandoned{false};           // abandoned_lock; to others a hint
 };
 static_assert(sizeof(ThreadHeap) == 3520);
+
+inline bool is_abandoned(const ThreadHeap& heap) noexcept {
+  return heap.is_abandoned.load(std::memory_order_relaxed);
+}
 
 // The first heaps of a process have larger bins for blocks of some kilobytes: a few threads never
 // cache much.

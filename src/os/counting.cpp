@@ -66,8 +66,6 @@ void name_unfinished(const char* folder, std::uint64_t process, Path& path) noex
 
 }  // namespace
 
-std::uint64_t process_id() noexcept { return static_cast<std::uint64_t>(::getpid()); }
-
 bool make_absolute(const char* path, char* absolute, std::size_t capacity) noexcept {
   std::size_t length = 0;
   if (path[0] != '/') {

@@ -12,8 +12,6 @@
 
 namespace ts::os {
 
-std::uint64_t process_id() noexcept;
-
 // Writes the absolute form of `path`, ended by a zero, to `absolute`; false if it does not fit.
 bool make_absolute(const char* path, char* absolute, std::size_t capacity) noexcept;
 

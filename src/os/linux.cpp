@@ -246,6 +246,8 @@ void wait(const std::atomic<std::uint32_t>& word, std::uint32_t expected,
   ::syscall(SYS_futex, &word, FUTEX_WAIT_BITSET_PRIVATE, expected, nullptr, nullptr, kinds);
 }
 
+std::uint64_t process_id() noexcept { return static_cast<std::uint64_t>(::syscall(SYS_getpid)); }
+
 void name_thread(const char* name) noexcept {
   const ErrnoKept kept;
   ::syscall(SYS_prctl, PR_SET_NAME, name);

@@ -91,6 +91,9 @@ bool call_at_thread_exit(void (*on_exit)(void*), void* argument) noexcept;
 // program is linked without threads.
 bool start_thread(void* (*run)(void*)) noexcept;
 
+// The number of the process. Never 0.
+std::uint64_t process_id() noexcept;
+
 // Gives the calling thread a name, of 15 letters at most, which tools show.
 void name_thread(const char* name) noexcept;
 

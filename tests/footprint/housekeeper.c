@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -51,6 +52,19 @@ static long figure_of_task(long task, const char* key, int base) {
   return at == NULL ? -1 : (long)strtoul(at + strlen(key), NULL, base);
 }
 
+// How many threads the process has; allocates nothing.
+static unsigned threads(void) {
+  char text[4096];
+  const int file = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
+  const ssize_t length = read(file, text, sizeof text - 1);
+  REQUIRE(length > 0, "there is no /proc/self/status");
+  close(file);
+  text[length] = 0;
+  const char* const at = strstr(text, "Threads:");
+  REQUIRE(at != NULL, "the status tells no threads");
+  return (unsigned)strtoul(at + strlen("Threads:"), NULL, 10);
+}
+
 // The housekeepers of this process: how many, and the last one.
 static unsigned housekeepers(long* task) {
   unsigned found = 0;
@@ -91,6 +105,12 @@ static void run_thread(void* (*run)(void*), void* argument) {
   pthread_join(thread, NULL);
 }
 
+static int status_of(pid_t child) {
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0) REQUIRE(errno == EINTR, "waitpid: %s", strerror(errno));
+  return status;
+}
+
 // As an event loop to which nothing comes in.
 static void loop_until_no_step_is_due(void) {
   unsigned waited = 0;
@@ -117,7 +137,17 @@ static void none_of_a_thread_that_frees(void) {
   long task = 0;
   run_thread(only_free, opaque_pointer(malloc(100)));
   idle(50);
-  EXPECT(housekeepers(&task) == 0, "a free started a housekeeper");
+  EXPECT(threads() == 1, "a free started a housekeeper");
+  // The child is in the memory of its parent, and is another process.
+  const pid_t child = vfork();
+  if (child == 0) {
+    for (int i = 0; i < 10000; ++i) opaque_pointer(malloc(16 + (size_t)i % 1000));
+    _exit(0);
+  }
+  EXPECT(status_of(child) == 0, "a child does not end");
+  EXPECT(threads() == 1, "a malloc in the child of a vfork started a housekeeper");
+  for (int i = 0; i < 10000; ++i) opaque_pointer(malloc(100));
+  EXPECT(housekeepers_soon(&task) == 1, "no malloc behind a first free started one");
 }
 
 static void one_with_two_threads(void) {
@@ -150,12 +180,6 @@ static void one_where_threads_have_large_stacks(void) {
   allocate(NULL);
   run_thread(allocate, NULL);
   EXPECT(housekeepers_soon(&task) == 1, "%u housekeepers", housekeepers(&task));
-}
-
-static int status_of(pid_t child) {
-  int status = 0;
-  while (waitpid(child, &status, 0) < 0) REQUIRE(errno == EINTR, "waitpid: %s", strerror(errno));
-  return status;
 }
 
 static void a_child_has_none_until_its_second_thread(void) {
@@ -232,6 +256,30 @@ static void what_is_freed_later_goes_back_too(void) {
   }
   idle(1500);
   EXPECT(resident_bytes() <= 16 * mb, "%zu KB are left", resident_bytes() >> 10);
+}
+
+enum { blocks_of_ended = 60000 };
+static void* of_ended[blocks_of_ended];
+
+static void* allocate_and_end(void* unused) {
+  for (size_t i = 0; i < blocks_of_ended; ++i)
+    of_ended[i] = memset(opaque_pointer(malloc(1600)), 1, 1600);
+  return unused;
+}
+
+// One block in 20 stays, so that slabs do. Only the housekeeper is left to collect the others.
+static void what_is_freed_of_an_ended_thread_goes_back(void) {
+  long task = 0;
+  allocate(NULL);
+  run_thread(allocate_and_end, NULL);
+  REQUIRE(housekeepers_soon(&task) == 1, "there is no housekeeper");
+  idle(1500);
+  for (size_t i = 0; i < blocks_of_ended; ++i) {
+    if (i % 20 != 0) free(of_ended[i]);
+  }
+  idle(2500);
+  report_figure("%zu KB are left of %d", resident_bytes() >> 10, blocks_of_ended * 1600 >> 10);
+  EXPECT(resident_bytes() <= 48 * mb, "%zu KB are left", resident_bytes() >> 10);
 }
 
 static void no_wake_ups_at_rest(void) {
@@ -353,7 +401,7 @@ static void steps_leave_the_process_to_a_housekeeper(void) {
 
 static const Check checks[] = {
     {"a process of one thread has none", none_with_one_thread},
-    {"free starts none", none_of_a_thread_that_frees},
+    {"free starts none, and a later malloc does", none_of_a_thread_that_frees},
     {"a process with threads has one", one_with_two_threads},
     {"there is none where threads are refused", a_refused_thread_changes_nothing},
     {"there is one where threads have large stacks", one_where_threads_have_large_stacks},
@@ -361,6 +409,7 @@ static const Check checks[] = {
     {"forks while it works leave children whole", forks_while_it_works},
     {"memory goes back without a call", memory_goes_back_without_a_call},
     {"what is freed later goes back, too", what_is_freed_later_goes_back_too},
+    {"what is freed of an ended thread's goes back", what_is_freed_of_an_ended_thread_goes_back},
     {"it is not woken at rest", no_wake_ups_at_rest},
     {"it outlives a vfork", it_outlives_a_vfork},
     {"it gets no signals", it_gets_no_signals},

@@ -481,6 +481,7 @@ Span* PageHeap::allocate(std::size_t, std::size_t, unsigned, From) noexcept {
 }
 
 bool PageHeap::tend(bool) noexcept { return false; }
+void PageHeap::note_uncollected(std::uint32_t) noexcept {}
 
 std::uint32_t PageHeap::new_heap() noexcept {
   const Guard guard{lock_};
@@ -493,6 +494,8 @@ std::uint32_t PageHeap::new_heap() noexcept {
 void refuse_huge_slab_pages() noexcept {}
 void forget_samples_in_progress() noexcept {}
 void start_housekeeper_if_due() noexcept {}
+void put_off_start() noexcept {}
+bool start_housekeeper_now() noexcept { return false; }
 void forget_housekeeper() noexcept {}
 bool report_stray(const void*, FoundBy) noexcept {
   testing::fail("a stray pointer is reported");

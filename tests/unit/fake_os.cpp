@@ -526,6 +526,8 @@ bool call_at_thread_exit(void (*on_exit)(void*), void* argument) noexcept {
   return ::pthread_setspecific(key, argument) == 0;
 }
 
+std::uint64_t process_id() noexcept { return 1; }
+
 void name_thread(const char*) noexcept {}
 
 bool start_thread(void* (*run)(void*)) noexcept {

@@ -4,8 +4,10 @@
 
 #include <cerrno>
 
+#include "engine/abandoned.h"
 #include "engine/fork.h"
 #include "engine/page_heap.h"
+#include "engine/remote_frees.h"
 #include "os/options.h"
 #include "unit/engine/fresh_engine.h"
 
@@ -47,6 +49,28 @@ TS_ENGINE_TEST(Housekeeping, BeginsWithTheFirstThreadOrNeverIfToldSo) {
   current_options.background = Background::on;
   start_housekeeper_if_due();
   EXPECT_EQ(asked, 1U);
+}
+
+TS_ENGINE_TEST(Housekeeping, OfAThreadWhoseFirstCallIsAFreeBeginsWithALaterMalloc) {
+  refuse_threads();
+  ThreadHeap& heap = make_heap();
+  void* const p = allocate(heap, 64);
+  void* const q = allocate(heap, 64);
+  start_housekeeper_if_due();  // as the first thread's malloc did
+  {
+    const As as{engine::no_heap};
+    testing::release(p);
+    testing::release(q);
+  }
+  EXPECT_EQ(asked, 0U) << "free asks for no thread";
+  EXPECT_EQ(engine::start_put_off, os::process_id());
+  engine::start_put_off = os::process_id() + 1;  // as the child of a vfork sees it
+  allocate(heap, 48);
+  EXPECT_EQ(asked, 0U);
+  engine::start_put_off = os::process_id();
+  allocate(heap, 32);
+  EXPECT_EQ(asked, 1U);
+  EXPECT_EQ(engine::start_put_off, 0U);
 }
 
 TS_ENGINE_TEST(Housekeeping, TheChildOfAForkCountsItsOwnThreads) {
@@ -142,6 +166,47 @@ TS_ENGINE_TEST(Housekeeping, AStepRetiresWhatRemoteFreesEmptied) {
   fake_os::set_clock(begin_ms);
   housekeep();
   EXPECT_LT(owner.slabs[size_class], 3U);
+}
+
+std::size_t pending_pages(const ThreadHeap& heap) {
+  std::size_t pages = 0;
+  page_heap.for_each([&](const engine::Span& span) {
+    if (span.state != engine::SpanState::slab ||
+        (engine::span_entry(span) ^ heap.self) >= engine::heap_unit)
+      return;
+    if (engine::remote_frees_of(&span).pending != 0) pages += span.pages;
+  });
+  return pages;
+}
+
+// The first ones before the heap is abandoned, further ones when nothing else is left to do.
+TS_ENGINE_TEST(Housekeeping, CollectsWhatWasFreedOfHeapsWithoutAThread) {
+  ThreadHeap& ended = make_heap();
+  ThreadHeap& other = make_heap();
+  std::vector<void*> blocks;
+  for (int i = 0; i < 20'000; ++i) blocks.push_back(allocate(ended, 1000));
+  const auto free_each = [&](std::size_t first, std::size_t step) {
+    for (std::size_t i = first; i < blocks.size(); i += step) release(other, blocks[i]);
+    const As as{other};
+    engine::flush_batches(other);
+  };
+  free_each(1, 4);
+  {
+    const Guard guard{engine::abandoned_lock};
+    engine::abandon(ended, false, 0);
+  }
+  EXPECT_GT(pending_pages(ended), 1000U);
+  fake_os::set_clock(begin_ms);
+  housekeep_until_none_is_due(10 * mib);
+  EXPECT_EQ(pending_pages(ended), 0U);
+  free_each(2, 400);
+  fake_os::set_clock(begin_ms + 10'000);
+  EXPECT_EQ(housekeep_until_none_is_due(10 * mib), 0U) << "too few to be collected";
+  free_each(3, 4);
+  EXPECT_TRUE(page_heap.has_uncollected());
+  housekeep_until_none_is_due(10 * mib);
+  EXPECT_EQ(pending_pages(ended), 0U);
+  expect_sound();
 }
 
 }  // namespace
