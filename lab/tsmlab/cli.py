@@ -41,6 +41,8 @@ VERBS = (
     Verb("list", "List the allocators that can be used here."),
     Verb("run", "Run a program under one allocator."),
     Verb("doctor", "Say whether an allocator can be preloaded into a program, with proof."),
+    Verb("explain", "Say where the resident memory of a running process is."),
+    Verb("top", "Show where the resident memory of a running process is, and how that changes."),
     Verb("lib", "Print the path of an allocator's library, to preload it yourself."),
 )
 

@@ -1,11 +1,13 @@
 #include "engine/new_heap.h"
 
+#include "engine/inspection.h"
 #include "engine/page_heap.h"
 
 namespace ts::engine {
 
 // Without a hold: no other thread accesses the heap before it owns a slab.
 ThreadHeap* new_heap() noexcept TS_NO_ANALYSIS {
+  leave_inspection_note();
   const std::uint32_t number = page_heap.new_heap();
   if (number == 0) return nullptr;
   ThreadHeap* const heap = heap_of(number << heap_shift);

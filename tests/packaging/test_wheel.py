@@ -176,6 +176,9 @@ def test_every_verb_works_offline_and_nothing_is_left(
     maps = "print('libtsmalloc.so' in open('/proc/self/maps').read())"
     inner = environment / "bin" / "python"
     assert "True" in tsmalloc("run", "--", inner, "-c", maps)
+    explains = f"import os; os.execl({str(command)!r}, 'tsmalloc', 'explain', str(os.getppid()))"
+    children = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {explains!r}])"
+    assert "the allocator's tables" in tsmalloc("run", "--", inner, "-c", children)
     proof = tsmalloc("doctor", "--allocator", "tsmalloc", "perl", "-e", "my @a = (1) x 1000")
     assert "FATAL" not in proof
     compared = (

@@ -1,5 +1,5 @@
 // tsmalloc: the front door of an installation. It runs programs under an allocator, tells where the
-// libraries are, and starts the lab for every other verb.
+// libraries are, explains the memory of processes, and starts the lab for every other verb.
 //
 // Why it exists: to use an allocator must cost no Python, no shell and no look-up of paths. One
 // static file, copied beside the libraries, does it in any container. It finds its prefix by its
@@ -19,11 +19,28 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "explain/explain.h"
+#include "front/fail.h"
+
 namespace ts {
+
+// The attribute makes the compiler check every call, which no function template could have.
+// NOLINTNEXTLINE(cert-dcl50-cpp)
+void fail(int status, const char* pattern, ...) {
+  char line[2 * PATH_MAX];
+  va_list arguments;
+  va_start(arguments, pattern);
+  // NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): it is initialised, in the line above
+  const int length = std::vsnprintf(line, sizeof line, pattern, arguments);
+  va_end(arguments);
+  dprintf(STDERR_FILENO, "tsmalloc: %s\n", length >= 0 ? line : pattern);
+  _exit(status);
+}
+
+const char* tool_name() { return "tsmalloc"; }
+
 namespace {
 
-constexpr int exit_usage = 1;
-constexpr int exit_missing = 2;
 constexpr int exit_cannot_execute = 126;  // as shells say it
 constexpr int exit_not_found = 127;
 
@@ -32,11 +49,16 @@ constexpr char how_to_get_lab[] =
 constexpr char help[] =
     R"(Usage: tsmalloc run [NAME] -- PROGRAM [ARGUMENT...]
        tsmalloc lib [NAME]
+       tsmalloc explain PID
+       tsmalloc top PID
        tsmalloc --version | --help
        tsmalloc VERB ...
 
   run   Run PROGRAM under the allocator NAME. It replaces this command.
   lib   Print the path of an allocator's library: LD_PRELOAD=$(tsmalloc lib) PROGRAM
+  explain
+        Say where the resident memory of a running process is.
+  top   Show that again and again, and how it changes.
   VERB  Every other verb is the lab's, which compares allocators:
         %s
 
@@ -50,19 +72,6 @@ PROGRAM cannot be executed, 127 if it is not found.
 struct Path {
   char text[PATH_MAX];
 };
-
-// The attribute makes the compiler check every call, which no function template could have.
-// NOLINTNEXTLINE(cert-dcl50-cpp)
-[[noreturn, gnu::format(printf, 2, 3)]] void fail(int status, const char* pattern, ...) {
-  char line[2 * PATH_MAX];
-  va_list arguments;
-  va_start(arguments, pattern);
-  // NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): it is initialised, in the line above
-  const int length = std::vsnprintf(line, sizeof line, pattern, arguments);
-  va_end(arguments);
-  dprintf(STDERR_FILENO, "tsmalloc: %s\n", length >= 0 ? line : pattern);
-  _exit(status);
-}
 
 Path join(const char* folder, const char* separator, const char* name) {
   Path joined;
@@ -281,6 +290,8 @@ int main(int, char** arguments) {
   }
   if (is("run")) run(arguments);
   if (is("lib")) return print_library(arguments);
+  if (is("explain")) return explain(arguments + 2);
+  if (is("top")) return top(arguments + 2);
   if (is("--version") || is("-V")) return print("tsmalloc, version " TSMALLOC_VERSION_TEXT);
   start_lab(arguments);
   if (is("--help") || is("-h")) {

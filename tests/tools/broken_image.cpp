@@ -1,0 +1,66 @@
+// A process with the engine's note, and random bytes where its structures are: what
+// `tsmalloc explain` reads may be damaged. Usage: broken_image SEED
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <random>
+
+#include "engine/inspection.h"
+
+namespace {
+
+using namespace ts::engine;
+
+std::mt19937_64 random_number;
+
+bool one_in(unsigned n) { return random_number() % n == 0; }
+
+void fill(void* begin, std::size_t bytes) {
+  for (std::size_t i = 0; i < bytes; ++i)
+    static_cast<unsigned char*>(begin)[i] = static_cast<unsigned char>(random_number());
+}
+
+// Memory of random bytes, of zeros, or none.
+template <class T>
+T* table(std::size_t bytes) {
+  if (one_in(16)) return reinterpret_cast<T*>(random_number());
+  void* const p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (!one_in(8)) fill(p, bytes);
+  return static_cast<T*>(p);
+}
+
+// Spans that a reader cannot tell from good ones, but for some.
+void make_plausible(std::size_t pages) {
+  for (std::size_t i = 0; i < pages; ++i) {
+    Span& span = page_map.spans[i];
+    span.pages = one_in(50) ? static_cast<std::uint32_t>(random_number()) : 1 + random_number() % 9;
+    span.state = static_cast<SpanState>(random_number() % 5);
+    span.size_class = static_cast<std::uint8_t>(random_number() % (class_count + 2));
+  }
+}
+
+}  // namespace
+
+int main(int, char** arguments) {
+  random_number.seed(std::strtoull(arguments[1], nullptr, 10));
+  leave_inspection_note();
+  constexpr std::size_t pages = 1 << 12;
+  constexpr std::size_t heaps = 20;
+  page_map.pages = table<MapPage>(pages * sizeof(MapPage));
+  page_map.remote_frees = table<RemoteFrees>(pages * sizeof(RemoteFrees));
+  page_map.heaps = table<ThreadHeap>(heaps * sizeof(ThreadHeap));
+  auto* const spans = table<Span>(pages * sizeof(Span));
+  page_map.spans = spans;
+  page_map.base = one_in(8) ? random_number() : reinterpret_cast<std::uintptr_t>(spans);
+  page_map.heap_count = static_cast<std::uint32_t>(one_in(8) ? random_number() : heaps - 1);
+  page_map.page_count = one_in(8) ? random_number() >> random_number() % 64 : pages;
+  int ends[2];
+  // The kernel knows whether the memory is there.
+  const bool are_spans = pipe(ends) == 0 && write(ends[1], spans, 1) == 1;
+  if (are_spans && !one_in(4)) make_plausible(pages);
+  if (write(STDOUT_FILENO, "ready\n", 6) != 6) return 1;
+  char line = 0;
+  while (read(STDIN_FILENO, &line, 1) == 1) continue;
+}

@@ -1,0 +1,438 @@
+"""`tsmalloc explain`: the resident memory of processes that are known, part by part.
+
+Why: people decide by these figures what to change. So they are held against what each process did,
+and their sum against the kernel's.
+Refuses to: hold a process that allocates meanwhile to its figures. Those are only to be plausible.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tsmlab import paths
+
+SOURCE = Path(__file__).with_name("explained_program.c")
+MB = 1 << 20
+BLOCKS = 40_000
+BLOCK_BYTES = 1024  # of the class that serves 1000 bytes
+IN_ENGINE = {
+    *("small_blocks", "large_blocks", "bins", "waiting", "free_in_slabs", "ended_threads"),
+    *("free_pages", "tables"),
+}
+OUTSIDE = {"files", "stacks", "other_mappings"}
+
+Start = Callable[..., "subprocess.Popen[bytes]"]
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    target = tmp_path_factory.mktemp("explained") / "explained"
+    subprocess.run(["gcc", "-O1", "-pthread", SOURCE, "-o", target], check=True)
+    return target
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Starts a program that says "ready", with the housekeeper off: nothing goes back meanwhile."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def run(
+        *command: str | Path, library: str | Path | None = "libtsmalloc.so"
+    ) -> subprocess.Popen[bytes]:
+        environment = {name: text for name, text in os.environ.items() if name != "LD_PRELOAD"}
+        environment["TSMALLOC_BACKGROUND"] = "off"
+        if library is not None:
+            environment["LD_PRELOAD"] = str(paths.library(str(library)))
+        process = subprocess.Popen(
+            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        started.append(process)
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        return process
+
+    yield run
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def tell(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
+    command = [paths.tool("tsmalloc"), "explain", *map(str, arguments)]
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=60, check=False, **options
+    )
+
+
+def account_of(process: subprocess.Popen[bytes]) -> dict[str, Any]:
+    told = tell("--json", process.pid)
+    assert (told.returncode, told.stderr) == (0, "")
+    answer = json.loads(told.stdout)
+    assert isinstance(answer, dict)
+    assert (answer["schema"], answer["pid"]) == ("tsmalloc-explain/1", process.pid)
+    assert set(answer["resident"]) == IN_ENGINE | OUTSIDE
+    return answer
+
+
+def resident_by_kernel(pid: int) -> int:
+    rollup = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii")
+    lines = [line.split() for line in rollup.splitlines()]
+    return next(int(line[1]) * 1024 for line in lines if line[0] == "Rss:")
+
+
+def faults(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()[7]
+
+
+def is_about(figure: int, expected: int) -> bool:
+    return abs(figure - expected) <= max(expected // 20, MB // 2)
+
+
+# What a process does, and which parts it leaves, of those of a megabyte and more.
+WHOLE = BLOCKS * BLOCK_BYTES
+PARTS: dict[str, dict[str, int]] = {
+    "little": {},
+    "small": {"small_blocks": WHOLE},
+    "sparse": {"small_blocks": WHOLE // 8, "free_in_slabs": WHOLE - WHOLE // 8},
+    "large": {"large_blocks": 40 * MB},
+    "freed": {"large_blocks": 13 * MB, "free_pages": 3 * MB},
+    "ended": {"small_blocks": WHOLE // 4, "ended_threads": WHOLE - WHOLE // 4},
+    "waiting": {"small_blocks": WHOLE // 4, "waiting": WHOLE - WHOLE // 4},
+}
+
+# Threads, heaps, and those of ended threads. Large blocks need no heap.
+COUNTS = {"large": (1, 0, 0), "freed": (1, 0, 0), "ended": (1, 2, 1), "waiting": (2, 2, 0)}
+
+
+@pytest.mark.parametrize("what", PARTS)
+def test_each_part_is_what_the_process_did(start: Start, program: Path, what: str) -> None:
+    process = start(program, what)
+    before = resident_by_kernel(process.pid)
+    faults_before = faults(process.pid)
+    answer = account_of(process)
+    assert faults(process.pid) == faults_before, "looking changes nothing in the process"
+    parts = answer["resident"]
+    assert abs(answer["resident_bytes"] - before) <= before // 100 + MB
+    assert abs(sum(parts.values()) - before) <= before // 100 + MB
+    for part in IN_ENGINE - {"tables"}:
+        assert is_about(parts[part], PARTS[what].get(part, 0)), (part, parts)
+    assert parts["tables"] < 2 * MB
+    assert parts["files"] > 100_000
+    assert answer["unclear_pages"] == 0
+    counts = (answer["threads"], answer["heaps"], answer["ended_heaps"])
+    assert counts == COUNTS.get(what, (1, 1, 0))
+    in_classes = sum(each["resident_bytes"] for each in answer["classes"])
+    slab_parts = ("small_blocks", "bins", "waiting", "free_in_slabs", "ended_threads")
+    assert in_classes == sum(parts[part] for part in slab_parts)
+
+
+def test_a_large_block_counts_as_far_as_it_is_resident(start: Start, program: Path) -> None:
+    answer = account_of(start(program, "large"))
+    assert is_about(answer["live_bytes"], 140 * MB)
+    assert is_about(answer["resident"]["large_blocks"], 40 * MB)
+    assert answer["large_block_count"] >= 9
+
+
+def test_people_read_the_same(start: Start, program: Path) -> None:
+    process = start(program, "sparse")
+    parts = account_of(process)["resident"]
+    told = tell(process.pid)
+    assert (told.returncode, told.stderr) == (0, "")
+    lines = told.stdout.splitlines()
+    assert lines[0].startswith(f"Process {process.pid} (explained): ")
+    for words, part in {
+        "the program's blocks, up to 32 KiB": "small_blocks",
+        "free, in slabs beside blocks in use": "free_in_slabs",
+    }.items():
+        line = next(line for line in lines if line.endswith(words))
+        assert abs(float(line.split()[0]) - parts[part] / MB) < 0.1
+    busiest = next(line for line in lines if "beside blocks of" in line)
+    assert "of 1024 bytes, whose slabs are used to 1" in busiest
+    assert max(map(len, lines)) <= 100
+
+
+@pytest.mark.parametrize("form", ["static", "stripped", "deleted"])
+def test_programs_without_a_library_or_a_file(
+    start: Start, program: Path, tmp_path: Path, form: str
+) -> None:
+    copy = tmp_path / "explained"
+    if form == "static":
+        library = paths.library("libtsmalloc.a")
+        options = ["-O1", "-static", "-s", "-Wl,--gc-sections"]
+        subprocess.run(["gcc", *options, SOURCE, library, "-o", copy], check=True)
+        process = start(copy, "small", library=None)
+    elif form == "stripped":
+        library = tmp_path / "libother-name.so"
+        options = ["--strip-all", paths.library("libtsmalloc.so").resolve(), library]
+        subprocess.run(["strip", "-o", library, options[1]], check=True)
+        process = start(program, "small", library=library)
+    else:
+        copy.write_bytes(program.read_bytes())
+        copy.chmod(0o755)
+        library = tmp_path / "libtsmalloc.so"
+        library.write_bytes(paths.library("libtsmalloc.so").read_bytes())
+        process = start(copy, "small", library=library)
+        copy.unlink()
+        library.unlink()
+    assert is_about(account_of(process)["resident"]["small_blocks"], WHOLE)
+
+
+def test_the_child_of_a_fork(start: Start) -> None:
+    program = (
+        "import os, time\n"
+        "kept = [bytes(600) for _ in range(20000)]\n"
+        "pid = os.fork()\n"
+        "if pid == 0: time.sleep(60)\n"
+        "os.write(1, b'ready\\n%d\\n' % pid)\n"
+        "time.sleep(60)\n"
+    )
+    process = start(sys.executable, "-I", "-S", "-c", program)
+    assert process.stdout is not None
+    child = int(process.stdout.readline())
+    try:
+        told = tell("--json", child)
+    finally:
+        os.kill(child, 9)
+    assert told.returncode == 0, told.stderr
+    answer = json.loads(told.stdout)
+    assert answer["resident"]["small_blocks"] > 20000 * 600
+    total = sum(answer["resident"].values())
+    assert abs(total - answer["resident_bytes"]) <= total // 100 + MB
+
+
+def test_a_process_at_work(start: Start, program: Path) -> None:
+    process = start(program, "busy")
+    for _ in range(200):
+        answer = account_of(process)
+        total = sum(answer["resident"].values())
+        assert total >= answer["resident_bytes"] - 16 * MB
+        assert answer["live_bytes"] < 64 * MB
+        assert answer["unclear_pages"] < 1000
+    assert process.poll() is None
+
+
+def test_damaged_structures(start: Start, tmp_path: Path) -> None:
+    """The answer may be anything, but there is one."""
+    program = tmp_path / "broken"
+    source = SOURCE.with_name("broken_image.cpp")
+    include = paths.repository_root() / "src"
+    subprocess.run(["g++", "-std=c++20", "-O1", "-I", include, source, "-o", program], check=True)
+    explained = 0
+    for seed in range(100):
+        process = start(program, str(seed), library=None)
+        told = tell("--json", process.pid)
+        process.kill()
+        assert told.returncode in (0, 2), (seed, told)
+        if told.returncode == 0:
+            explained += 1
+            assert json.loads(told.stdout)["pid"] == process.pid
+        else:
+            assert "has ended, or its memory is damaged" in told.stderr, seed
+    assert 10 < explained < 90
+
+
+def test_another_namespace(start: Start, program: Path) -> None:
+    unshare = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount"]
+    if subprocess.run([*unshare, "true"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("this system lets nobody make namespaces")
+    outer = start(*unshare, program, "small")
+    children = Path(f"/proc/{outer.pid}/task/{outer.pid}/children").read_text(encoding="ascii")
+    told = tell("--json", children.split()[0])
+    assert told.returncode == 0, told.stderr
+    assert is_about(json.loads(told.stdout)["resident"]["small_blocks"], WHOLE)
+
+
+# --- forms, and one after another ---------------------------------------------------------------
+
+
+def test_prometheus_reads_the_same(start: Start, program: Path) -> None:
+    process = start(program, "sparse")
+    parts = account_of(process)["resident"]
+    told = tell("--prometheus", process.pid)
+    assert (told.returncode, told.stderr) == (0, "")
+    line = re.compile(r'tsmalloc_(\w+)\{pid="(\d+)"(?:,part="(\w+)")?\} (\d+)')
+    found: dict[str, int] = {}
+    typed: set[str] = set()
+    for text in told.stdout.splitlines():
+        if text.startswith("# TYPE "):
+            typed.add(text.split()[2].removeprefix("tsmalloc_"))
+        elif not text.startswith("# HELP "):
+            match = line.fullmatch(text)
+            assert match, text
+            assert match[1] in typed
+            assert int(match[2]) == process.pid
+            found[match[3] or match[1]] = int(match[4])
+    assert {part: found[part] for part in parts} == parts
+    assert found["threads"] == 1
+
+
+def watch(*arguments: object, **options: Any) -> subprocess.Popen[str]:
+    command = [paths.tool("tsmalloc"), "top", *map(str, arguments)]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, **options)
+
+
+def test_top_tells_a_line_each_time(start: Start, program: Path) -> None:
+    process = start(program, "small")
+    said, errors = watch("--interval", "0.1", "--count", 3, process.pid).communicate(timeout=60)
+    lines = [line.split() for line in said.splitlines()]
+    assert errors == ""
+    assert lines[0][:4] == ["MiB", "at", "resident", "program"]
+    assert len(lines) == 4
+    for line in lines[1:]:
+        figures = [float(figure) for figure in line[1:]]
+        assert abs(figures[0] - sum(figures[1:])) < 2
+        assert abs(figures[1] - WHOLE / MB) < 1
+
+
+def test_top_ends_with_the_process(start: Start, program: Path) -> None:
+    process = start(program, "little")
+    top = watch("--interval", "0.1", "--json", process.pid)
+    assert top.stdout is not None
+    assert json.loads(top.stdout.readline())["pid"] == process.pid
+    assert process.stdin is not None
+    process.stdin.write(b"\n")
+    process.stdin.flush()
+    process.wait()
+    said, errors = top.communicate(timeout=60)
+    assert all(json.loads(line)["pid"] == process.pid for line in said.splitlines())
+    assert errors.startswith(f"tsmalloc: process {process.pid} has ended")
+    assert top.returncode == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_top_and_the_screen(start: Start, program: Path, number: int) -> None:
+    process = start(program, "sparse")
+    primary, terminal = pty.openpty()
+    command = [paths.tool("tsmalloc"), "top", "--interval", "60", str(process.pid)]
+    with subprocess.Popen(command, stdout=terminal, stdin=terminal, stderr=terminal) as top:
+        said = os.read(primary, 1 << 16)
+        while b"large blocks" not in said:
+            said += os.read(primary, 1 << 16)
+        top.send_signal(number)
+        assert top.wait(timeout=60) == 0
+    os.set_blocking(primary, False)
+    ending = os.read(primary, 1 << 16)
+    os.close(primary)
+    os.close(terminal)
+    assert said.startswith(b"\033[?1049h")
+    assert b"free, in slabs beside blocks in use" in said
+    assert ending.endswith(b"\033[?1049l")
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--interval", "0.01", "1"), ("--count", "0", "1"), ("--count",), ("--all", "1")]
+)
+def test_wrong_usage_of_top(arguments: tuple[str, ...]) -> None:
+    top = watch(*arguments)
+    said, errors = top.communicate(timeout=60)
+    assert (top.returncode, said) == (1, "")
+    assert "tsmalloc top --help" in errors
+    assert errors.count("\n") == 1
+
+
+# --- what cannot be explained ---------------------------------------------------------------------
+
+
+def refusal(*arguments: object, **options: Any) -> str:
+    """The one line that is said."""
+    told = tell(*arguments, **options)
+    assert told.stdout == ""
+    assert told.stderr.startswith("tsmalloc: ")
+    assert told.stderr.count("\n") == 1
+    wrong_usage = "tsmalloc explain " in told.stderr and "process " not in told.stderr.split(":")[1]
+    assert told.returncode == (1 if wrong_usage else 2), told.stderr
+    return told.stderr
+
+
+@pytest.mark.parametrize("arguments", [(), ("x",), ("0",), ("-1",), ("1", "2"), ("--yaml", "1")])
+def test_wrong_usage(arguments: tuple[str, ...]) -> None:
+    told = tell(*arguments)
+    assert (told.returncode, told.stdout) == (1, "")
+    assert "tsmalloc explain " in told.stderr
+    assert told.stderr.count("\n") == 1
+
+
+def test_no_such_process() -> None:
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    assert "there is no process" in refusal(ended.pid)
+    assert "there is no process" in refusal(4_000_000)
+    assert "there is no process" in refusal(2) if Path("/proc/2/comm").exists() else True
+
+
+def test_a_process_that_ended_and_was_not_waited_for() -> None:
+    with subprocess.Popen(["true"]) as zombie:
+        os.waitid(os.P_PID, zombie.pid, os.WEXITED | os.WNOWAIT)
+        assert "has ended" in refusal(zombie.pid)
+
+
+@pytest.mark.parametrize(
+    ("library", "said"),
+    [
+        (None, "has no tsmalloc"),
+        ("libtsmalloc-secure.so", "has libtsmalloc-secure.so"),
+        ("libtsmalloc-lock-best.so", "has libtsmalloc-lock-best.so"),
+    ],
+)
+def test_another_allocator(start: Start, program: Path, library: str | None, said: str) -> None:
+    process = start(program, "little", library=library)
+    assert said in refusal(process.pid)
+
+
+def test_an_engine_that_serves_nothing(start: Start, program: Path) -> None:
+    assert "has served nothing yet" in refusal(start(program, "nothing").pid)
+
+
+def test_another_version(start: Start, program: Path, tmp_path: Path) -> None:
+    library = tmp_path / "libtsmalloc.so"
+    notes = subprocess.run(
+        ["readelf", "-SW", paths.library("libtsmalloc.so")],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    fields = next(line for line in notes.splitlines() if ".note.tsmalloc" in line).split("]")[1]
+    section = int(fields.split()[3], 16)
+    image = bytearray(paths.library("libtsmalloc.so").read_bytes())
+    # The descriptor is behind the note's header and name; it tells how far away the number is.
+    descriptor = section + 12 + 12
+    layout = descriptor + int.from_bytes(image[descriptor : descriptor + 8], "little", signed=True)
+    image[layout] ^= 1
+    library.write_bytes(image)
+    process = start(program, "little", library=library)
+    assert "another version of tsmalloc" in refusal(process.pid)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root has another user to be")
+def test_no_rights(start: Start, program: Path) -> None:
+    process = start(program, "little")
+    said = refusal(process.pid, user=65534, group=65534, extra_groups=())
+    assert f"sudo tsmalloc explain {process.pid}" in said
+    assert "kernel.yama.ptrace_scope" in said
+    assert "SYS_PTRACE" in said
+
+
+def test_an_answer_that_cannot_be_written(start: Start, program: Path) -> None:
+    process = start(program, "little")
+    for option in ([], ["--json"]):
+        with open("/dev/full", "w") as full:  # noqa: PTH123
+            done = subprocess.run(
+                [paths.tool("tsmalloc"), "explain", *option, str(process.pid)],
+                stdout=full,
+                stderr=subprocess.PIPE,
+                check=False,
+            )
+        assert done.returncode == 1
+        assert b"cannot be written" in done.stderr

@@ -1,0 +1,193 @@
+// /proc/PID and process_vm_readv; see process.h.
+#include "explain/process.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/ioctl.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "launch/system.h"
+
+namespace ts {
+namespace {
+
+constexpr std::uint64_t is_present = std::uint64_t{1} << 63;  // of an entry of pagemap
+
+std::size_t page_bytes() { return static_cast<std::size_t>(sysconf(_SC_PAGESIZE)); }
+
+// PAGEMAP_SCAN, which Linux has from 6.7 on; older headers do not know it.
+struct PageRegion {
+  std::uint64_t begin, end, categories;
+};
+struct PageScan {
+  std::uint64_t size, flags, begin, end, walk_end, regions, region_count, most_pages;
+  std::uint64_t inverted, all_of, any_of, returned;
+};
+constexpr unsigned long page_scan = _IOWR('f', 16, PageScan);
+constexpr std::uint64_t is_zero_page = 1 << 5;
+
+// The stack pointer of a thread that waits in a system call; 0 of one that runs.
+std::uintptr_t stack_pointer_of(const char* path) {
+  PieceReader reader{path};
+  char* const line = reader.next('\n');
+  if (line == nullptr) return 0;
+  // The last fields but one and the last: stack pointer, program counter.
+  char* const last = std::strrchr(line, ' ');
+  if (last == nullptr) return 0;
+  *last = '\0';
+  const char* const before = std::strrchr(line, ' ');
+  return before != nullptr ? std::strtoull(before + 1, nullptr, 16) : 0;
+}
+
+}  // namespace
+
+Process::~Process() {
+  if (pagemap_ >= 0) close(pagemap_);
+  std::free(mappings_);
+}
+
+int Process::open() {
+  char path[64];
+  format(path, sizeof path, "/proc/%d/comm", pid_);
+  PieceReader comm{path};
+  if (!comm.is_open()) return ESRCH;
+  if (const char* const name = comm.next('\n')) format(command_, sizeof command_, "%s", name);
+  format(path, sizeof path, "/proc/%d/pagemap", pid_);
+  pagemap_ = ::open(path, O_RDONLY | O_CLOEXEC);
+  if (pagemap_ < 0) return errno == EPERM ? EACCES : errno;
+  if (const int error = read_mappings(); error != 0) return error;
+  read_threads();
+  return 0;
+}
+
+void Process::add(const char* line) {
+  if (count_ == capacity_) {
+    capacity_ = std::max<std::size_t>(2 * capacity_, 256);
+    auto* const grown = static_cast<Mapping*>(std::realloc(mappings_, capacity_ * sizeof(Mapping)));
+    if (grown == nullptr) fail_internal("the list of mappings", ENOMEM);
+    mappings_ = grown;
+  }
+  Mapping& mapping = mappings_[count_++];
+  mapping = {};
+  unsigned long begin = 0;
+  unsigned long end = 0;
+  unsigned long offset = 0;
+  unsigned long inode = 0;
+  int name_at = 0;
+  std::sscanf(line, "%lx-%lx %*4s %lx %*s %lu %n", &begin, &end, &offset, &inode, &name_at);
+  mapping.range = {begin, end};
+  mapping.is_file = inode != 0;
+  mapping.begins_file = inode != 0 && offset == 0;
+  mapping.is_stack = std::strstr(line, "[stack") != nullptr;
+  if (inode == 0) return;
+  const char* const slash = std::strrchr(line + name_at, '/');
+  format(mapping.name, sizeof mapping.name, "%s", slash != nullptr ? slash + 1 : line + name_at);
+}
+
+// smaps: for each mapping a line as in maps, and lines of figures.
+int Process::read_mappings() {
+  char path[64];
+  format(path, sizeof path, "/proc/%d/smaps", pid_);
+  PieceReader smaps{path};
+  if (!smaps.is_open()) return errno == EPERM ? EACCES : errno;
+  while (const char* const line = smaps.next('\n')) {
+    constexpr std::size_t bytes_per_kb = 1024;
+    const std::int64_t resident = number_after(line, "Rss:");
+    if (resident >= 0 && count_ != 0) {
+      mappings_[count_ - 1].resident_bytes = static_cast<std::size_t>(resident) * bytes_per_kb;
+    } else if (std::strchr("0123456789abcdef", *line) != nullptr) {
+      add(line);
+    }
+  }
+  return count_ != 0 ? 0 : ESRCH;  // a kernel thread, or a process that has ended
+}
+
+std::size_t Process::first_behind(std::uintptr_t address) const {
+  const Mapping* const found = std::upper_bound(
+      begin(), end(), address,
+      [](std::uintptr_t at, const Mapping& mapping) { return at < mapping.range.end; });
+  return static_cast<std::size_t>(found - begin());
+}
+
+void Process::read_threads() {
+  char path[320];
+  format(path, sizeof path, "/proc/%d/task", pid_);
+  DIR* const folder = opendir(path);
+  if (folder == nullptr) return;
+  while (const dirent* const entry = readdir(folder)) {
+    if (*entry->d_name == '.') continue;
+    ++threads_;
+    format(path, sizeof path, "/proc/%d/task/%s/syscall", pid_, entry->d_name);
+    const std::uintptr_t pointer = stack_pointer_of(path);
+    const std::size_t i = first_behind(pointer);
+    if (i < count_ && mappings_[i].range.begin <= pointer) mappings_[i].is_stack = true;
+  }
+  closedir(folder);
+}
+
+bool Process::read(std::uintptr_t address, void* to, std::size_t bytes) const {
+  const iovec local{to, bytes};
+  const iovec remote{reinterpret_cast<void*>(address), bytes};
+  return process_vm_readv(pid_, &local, 1, &remote, 1, 0) == static_cast<ssize_t>(bytes);
+}
+
+void Process::except_zero_pages(std::size_t page) {
+  constexpr std::size_t most_regions = 256;
+  PageRegion regions[most_regions];
+  PageScan scan{};
+  scan.size = sizeof scan;
+  scan.begin = page * page_bytes();
+  scan.end = (page + window_count_) * page_bytes();
+  scan.regions = reinterpret_cast<std::uint64_t>(regions);
+  scan.region_count = most_regions;
+  scan.all_of = scan.returned = is_zero_page;
+  while (scan.begin < scan.end) {
+    const int found = ioctl(pagemap_, page_scan, &scan);
+    if (found < 0) return;
+    for (int i = 0; i < found; ++i) {
+      for (std::uint64_t at = regions[i].begin; at < regions[i].end; at += page_bytes())
+        entries_[at / page_bytes() - page] = 0;
+    }
+    if (scan.walk_end <= scan.begin) return;
+    scan.begin = scan.walk_end;
+  }
+}
+
+void Process::read_residency(std::size_t page) {
+  const ssize_t bytes =
+      pread(pagemap_, entries_, sizeof entries_, static_cast<off_t>(page * sizeof entries_[0]));
+  window_ = page;
+  window_count_ = bytes > 0 ? static_cast<std::size_t>(bytes) / sizeof entries_[0] : 0;
+  except_zero_pages(page);
+}
+
+std::size_t Process::resident_pages(const Range& range) {
+  std::size_t pages = 0;
+  const std::size_t last = (range.end - 1) / page_bytes();
+  for (std::size_t page = range.begin / page_bytes(); page <= last; ++page) {
+    if (page - window_ >= window_count_) read_residency(page);
+    if (window_count_ == 0) break;
+    pages += (entries_[page - window_] & is_present) != 0 ? 1 : 0;
+  }
+  return pages;
+}
+
+std::size_t Process::resident_bytes(const Range& range) {
+  std::size_t pages = 0;
+  for (std::size_t i = first_behind(range.begin);
+       i < count_ && mappings_[i].range.begin < range.end; ++i) {
+    const Range& mapping = mappings_[i].range;
+    pages +=
+        resident_pages({std::max(range.begin, mapping.begin), std::min(range.end, mapping.end)});
+  }
+  return pages * page_bytes();
+}
+
+}  // namespace ts

@@ -1,0 +1,85 @@
+// Another process, as the kernel shows it: its mappings, its memory, and which pages are resident.
+//
+// Why it exists: nothing has to run in the process, nor be prepared there, so that it works on a
+// stripped or static program, in a container, and in a process that hangs.
+// What it refuses to do: stop the process, or write to it.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace ts {
+
+struct Range {
+  std::uintptr_t begin = 0;
+  std::uintptr_t end = 0;
+
+  std::size_t bytes() const { return end - begin; }
+  bool overlaps(const Range& other) const { return begin < other.end && other.begin < end; }
+};
+
+struct Mapping {
+  Range range;
+  std::size_t resident_bytes;
+  bool is_file;
+  bool begins_file;  // with the file's first byte
+  bool is_stack;     // a thread's stack pointer is in it
+  char name[64];     // the end of the file's path
+};
+
+class Process {
+ public:
+  explicit Process(pid_t pid) : pid_{pid} {}
+  ~Process();
+  Process(const Process&) = delete;
+  Process& operator=(const Process&) = delete;
+
+  // Reads the mappings, the command's name and the stacks of threads. 0, or the number of an error:
+  // ESRCH if there is no such process, EACCES if it may not be looked at.
+  int open();
+
+  pid_t pid() const { return pid_; }
+  const char* command() const { return command_; }
+  std::size_t threads() const { return threads_; }
+  const Mapping* begin() const { return mappings_; }
+  const Mapping* end() const { return mappings_ + count_; }
+
+  // Copies memory; false if some of it is not there, or the process has ended.
+  bool read(std::uintptr_t address, void* to, std::size_t bytes) const;
+  template <class T>
+  bool read(std::uintptr_t address, T& to) const {
+    return read(address, &to, sizeof to);
+  }
+
+  // How many bytes of the OS pages that the range touches are resident, in mappings that open()
+  // found. Pages that were only read, for which the kernel has one page of zeros, do not count.
+  std::size_t resident_bytes(const Range& range);
+
+ private:
+  int read_mappings();
+  void read_threads();
+  void add(const char* line);
+  // The first mapping that ends behind the address, by its place in the list.
+  std::size_t first_behind(std::uintptr_t address) const;
+  std::size_t resident_pages(const Range& range);
+  void read_residency(std::size_t page);
+  void except_zero_pages(std::size_t page);
+
+  // Entries of /proc/PID/pagemap are read so many at a time.
+  static constexpr std::size_t window_pages = 8192;
+
+  pid_t pid_;
+  int pagemap_ = -1;
+  char command_[64] = "";
+  std::size_t threads_ = 0;
+  Mapping* mappings_ = nullptr;
+  std::size_t count_ = 0;
+  std::size_t capacity_ = 0;
+  std::size_t window_ = 0;  // its first page
+  std::size_t window_count_ = 0;
+  std::uint64_t entries_[window_pages];
+};
+
+}  // namespace ts

@@ -1,0 +1,125 @@
+// The three forms of an account; see report.h.
+#include "explain/report.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <iterator>
+
+#include "launch/json_line.h"
+
+namespace ts {
+namespace {
+
+double percent(std::size_t part, std::size_t whole) {
+  return whole == 0 ? 0 : 100 * static_cast<double>(part) / static_cast<double>(whole);
+}
+
+std::size_t free_in(const Account::Class& c) { return c.slab_bytes - c.used_bytes; }
+
+// The classes with the most free room.
+void print_classes(const Account& account) {
+  constexpr std::size_t shown = 3;
+  const std::size_t all = account.in_slabs + account.ended;
+  if (all < std::size_t{1} << 20) return;
+  unsigned order[engine::class_count];
+  for (unsigned c = 0; c < engine::class_count; ++c) order[c] = c;
+  std::sort(std::begin(order), std::end(order), [&](unsigned a, unsigned b) {
+    return free_in(account.classes[a]) > free_in(account.classes[b]);
+  });
+  std::printf("\nOf what is free in slabs:\n");
+  for (std::size_t i = 0; i < shown; ++i) {
+    const Account::Class& c = account.classes[order[i]];
+    if (free_in(c) == 0) break;
+    std::printf("%12.1f %5.1f %%  beside blocks of %u bytes, whose slabs are used to %.0f %%\n",
+                mib(free_in(c)), percent(free_in(c), all),
+                engine::size_classes[order[i]].block_bytes, percent(c.used_bytes, c.slab_bytes));
+  }
+}
+
+// A name of Prometheus' text format: a line of type, and one for each value behind it.
+void begin_metric(const char* name, const char* help) {
+  std::printf("# HELP tsmalloc_%s %s\n# TYPE tsmalloc_%s gauge\n", name, help, name);
+}
+
+int flush_output() { return std::fflush(stdout) == 0 ? 0 : errno; }
+
+}  // namespace
+
+int print_text(const Process& process, const Account& account) {
+  std::printf("Process %d (%s): %.1f MiB resident, %.1f MiB of them tsmalloc's\n\n", process.pid(),
+              process.command(), mib(account.resident), mib(account.engine()));
+  std::printf("         MiB  of all\n");
+  for (const Part& part : parts) {
+    const std::size_t bytes = account.*part.bytes;
+    std::printf("%12.1f %5.1f %%  %s\n", mib(bytes), percent(bytes, account.resident),
+                part.meaning);
+  }
+  print_classes(account);
+  std::printf("\n%zu threads; %zu heaps, of which %zu are of threads that ended; %zu slabs; ",
+              process.threads(), account.heaps, account.ended_heaps, account.slabs);
+  std::printf("%zu large blocks\n", account.large_blocks);
+  if (account.unclear != 0)
+    std::printf("%zu pages changed hands meanwhile and are not counted\n", account.unclear);
+  return flush_output();
+}
+
+int print_json(const Process& process, const Account& account) {
+  const auto number = [](std::size_t n) { return static_cast<std::int64_t>(n); };
+  JsonLine line{STDOUT_FILENO};
+  line.begin_object();
+  line.add_text("schema", "tsmalloc-explain/1");
+  line.add("pid", process.pid());
+  line.add_text("command", process.command());
+  line.add("resident_bytes", number(account.resident));
+  line.key("resident");
+  line.begin_object();
+  for (const Part& part : parts) line.add(part.key, number(account.*part.bytes));
+  line.end_object();
+  line.add("live_bytes", number(account.live));
+  line.add("threads", number(process.threads()));
+  line.add("heaps", number(account.heaps));
+  line.add("ended_heaps", number(account.ended_heaps));
+  line.add("slabs", number(account.slabs));
+  line.add("large_block_count", number(account.large_blocks));
+  line.add("unclear_pages", number(account.unclear));
+  line.begin_list("classes");
+  for (unsigned c = 1; c < engine::class_count; ++c) {
+    if (account.classes[c].slab_bytes == 0) continue;
+    line.begin_object();
+    line.add("block_bytes", number(engine::size_classes[c].block_bytes));
+    line.add("resident_bytes", number(account.classes[c].slab_bytes));
+    line.add("used_bytes", number(account.classes[c].used_bytes));
+    line.end_object();
+  }
+  line.end_list();
+  line.end_object();
+  return line.finish();
+}
+
+int print_prometheus(const Process& process, const Account& account) {
+  begin_metric("resident_bytes", "Resident memory of the process by what it is for.");
+  for (const Part& part : parts)
+    std::printf("tsmalloc_resident_bytes{pid=\"%d\",part=\"%s\"} %zu\n", process.pid(), part.key,
+                account.*part.bytes);
+  const struct {
+    const char* name;
+    const char* help;
+    std::size_t value;
+  } gauges[] = {
+      {"live_bytes", "Blocks of the program, resident or not.", account.live},
+      {"threads", "Threads of the process.", process.threads()},
+      {"heaps", "Heaps, one for each thread that allocated small blocks.", account.heaps},
+      {"ended_heaps", "Heaps of threads that ended.", account.ended_heaps},
+      {"large_blocks", "Blocks of more than 32 KiB.", account.large_blocks},
+  };
+  for (const auto& gauge : gauges) {
+    begin_metric(gauge.name, gauge.help);
+    std::printf("tsmalloc_%s{pid=\"%d\"} %zu\n", gauge.name, process.pid(), gauge.value);
+  }
+  return flush_output();
+}
+
+}  // namespace ts

@@ -1,0 +1,114 @@
+// The screen and the lines of `tsmalloc top`; see watch.h.
+#include "explain/watch.h"
+
+#include <poll.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <ctime>
+
+namespace ts {
+namespace {
+
+// The other screen of the terminal, without a cursor and with long lines cut; back again; to the
+// upper left corner; and what lies behind is cleared.
+constexpr char begin_screen[] = "\033[?1049h\033[?25l\033[?7l";
+constexpr char end_screen[] = "\033[?7h\033[?25h\033[?1049l";
+constexpr char go_home[] = "\033[H";
+constexpr char clear_line[] = "\033[K\n";
+constexpr char clear_rest[] = "\033[J";
+
+// A descriptor that is readable once a signal is to end this. The signals wait there, so that the
+// screen is never left behind.
+int signals() {
+  static int descriptor = -1;
+  if (descriptor >= 0) return descriptor;
+  sigset_t ends;
+  sigemptyset(&ends);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) sigaddset(&ends, signal);
+  sigprocmask(SIG_BLOCK, &ends, nullptr);
+  descriptor = signalfd(-1, &ends, SFD_CLOEXEC);
+  return descriptor;
+}
+
+double change(std::size_t now, std::size_t before) { return mib(now) - mib(before); }
+
+void print_bar(std::size_t bytes, std::size_t whole) {
+  constexpr std::size_t width = 24;
+  const std::size_t filled = whole == 0 ? 0 : (bytes * width + whole / 2) / whole;
+  for (std::size_t i = 0; i < width; ++i) std::fputs(i < filled ? "#" : ".", stdout);
+}
+
+}  // namespace
+
+bool Watch::goes_on() {
+  if (!has_begun()) {
+    signals();
+    has_screen_ = !is_json && isatty(STDOUT_FILENO) != 0;
+    return true;
+  }
+  if (shown_ >= times) return false;
+  constexpr double ms_per_second = 1000;
+  pollfd ends{signals(), POLLIN, 0};
+  return poll(&ends, 1, static_cast<int>(std::min(seconds * ms_per_second, 1e9))) == 0;
+}
+
+int Watch::show(const Process& process, const Account& account) {
+  if (!has_begun()) first_ = before_ = account;
+  const int error = is_json       ? print_json(process, account)
+                    : has_screen_ ? show_screen(process, account)
+                                  : show_line(account);
+  before_ = account;
+  ++shown_;
+  return error;
+}
+
+void Watch::end() const {
+  if (!has_screen_) return;
+  std::fputs(end_screen, stdout);
+  (void)std::fflush(stdout);
+}
+
+int Watch::show_screen(const Process& process, const Account& account) {
+  if (!has_begun()) std::fputs(begin_screen, stdout);
+  std::printf("%sProcess %d (%s): %.1f MiB resident, %.1f MiB of them tsmalloc's%s", go_home,
+              process.pid(), process.command(), mib(account.resident), mib(account.engine()),
+              clear_line);
+  std::printf("every %g s; Ctrl-C ends this%s%s", seconds, clear_line, clear_line);
+  std::printf("         MiB      change   since the start%s", clear_line);
+  for (const Part& part : parts) {
+    const std::size_t bytes = account.*part.bytes;
+    std::printf("%12.1f  %+10.1f  %+10.1f  ", mib(bytes), change(bytes, before_.*part.bytes),
+                change(bytes, first_.*part.bytes));
+    print_bar(bytes, account.resident);
+    std::printf("  %s%s", part.meaning, clear_line);
+  }
+  std::printf("%s%zu threads, %zu heaps, %zu of threads that ended, %zu slabs, %zu large blocks%s",
+              clear_line, process.threads(), account.heaps, account.ended_heaps, account.slabs,
+              account.large_blocks, clear_line);
+  std::fputs(clear_rest, stdout);
+  return std::fflush(stdout) == 0 ? 0 : errno;
+}
+
+int Watch::show_line(const Account& account) {
+  constexpr std::size_t lines_per_head = 20;
+  if (shown_ % lines_per_head == 0)
+    std::printf("%8s %10s %10s %10s %10s %10s %10s %10s\n", "MiB at", "resident", "program",
+                "in slabs", "waiting", "ended", "kept", "outside");
+  const std::time_t now = std::time(nullptr);
+  char at[16] = "";
+  std::tm parts_of_now{};
+  if (localtime_r(&now, &parts_of_now) != nullptr)
+    std::strftime(at, sizeof at, "%H:%M:%S", &parts_of_now);
+  std::printf("%8s %10.1f %10.1f %10.1f %10.1f %10.1f %10.1f %10.1f\n", at, mib(account.resident),
+              mib(account.small + account.large), mib(account.in_slabs + account.bins),
+              mib(account.waiting), mib(account.ended), mib(account.pages + account.tables),
+              mib(account.files + account.stacks + account.others));
+  return std::fflush(stdout) == 0 ? 0 : errno;
+}
+
+}  // namespace ts

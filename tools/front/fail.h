@@ -1,0 +1,12 @@
+// How the front door ends when it cannot do what it was asked for.
+#pragma once
+
+namespace ts {
+
+inline constexpr int exit_usage = 1;
+inline constexpr int exit_missing = 2;
+
+// Prints "tsmalloc: ", the text and a line's end to stderr, and ends the process.
+[[noreturn, gnu::format(printf, 2, 3)]] void fail(int status, const char* pattern, ...);
+
+}  // namespace ts
