@@ -419,7 +419,7 @@ def test_another_version(start: Start, program: Path, tmp_path: Path) -> None:
 def test_no_rights(start: Start, program: Path) -> None:
     process = start(program, "little")
     said = refusal(process.pid, user=65534, group=65534, extra_groups=())
-    assert f"sudo tsmalloc explain {process.pid}" in said
+    assert "use sudo" in said
     assert "kernel.yama.ptrace_scope" in said
     assert "SYS_PTRACE" in said
 

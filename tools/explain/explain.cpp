@@ -16,28 +16,30 @@ namespace {
 constexpr char help_of_explain[] =
     R"(Usage: tsmalloc explain [--json | --prometheus] PID
 
-Say where the resident memory of a running process is: in blocks of the program, in free room
-beside them, in memory that waits to go back, or outside of the allocator. The process needs no
+Say where the resident memory of a running process is. The parts: blocks of the program, free room
+beside them, memory that waits to go back, and what is not the allocator's. The process needs no
 preparation but to run with tsmalloc; nothing is called in it, and it is not stopped.
 
   --json        One line of JSON, in bytes.
   --prometheus  The text format of Prometheus, in bytes.
 
-To look at a process takes the rights of a debugger. Exit status: 1 wrong usage; 2 there is no
-such process, it has no tsmalloc, or it may not be looked at.
+To look at a process takes the rights of a debugger. Exit status: 1 wrong usage, or the answer
+cannot be written; 2 there is no account: no such process, no tsmalloc in it, another version of it,
+nothing served yet, or no right to look.
 )";
 constexpr char help_of_top[] =
     R"(Usage: tsmalloc top [--interval SECONDS] [--count N] [--json] PID
 
-Show where the resident memory of a running process is, again and again, and how that changes: as a
-screen on a terminal, else a line each time. It ends with the process, or by Ctrl-C.
+Show again and again where the resident memory of a process is, and how that changes. A terminal
+gets a screen, a pipe gets lines. It ends with the process, or by Ctrl-C.
 
   --interval SECONDS  How long to wait in between, 0.1 at least; 1 by default.
   --count N           Look so many times.
   --json              A line of JSON each time, as of explain --json.
 
-To look at a process takes the rights of a debugger. Exit status: 1 wrong usage; 2 there is no
-such process, it has no tsmalloc, or it may not be looked at.
+To look at a process takes the rights of a debugger. Exit status: 1 wrong usage, or the answer
+cannot be written; 2 there is no account: no such process, no tsmalloc in it, another version of it,
+nothing served yet, or no right to look.
 )";
 
 // ---- what is said if there is no account ----
@@ -46,10 +48,10 @@ such process, it has no tsmalloc, or it may not be looked at.
   if (error != EACCES)
     fail(exit_missing, "there is no process %d, or it has ended: pgrep NAME finds a process", pid);
   fail(exit_missing,
-       "process %d may not be looked at, which takes the rights of a debugger: use sudo tsmalloc "
-       "explain %d; or, for your own processes, sudo sysctl kernel.yama.ptrace_scope=0; in a "
-       "container, start it with --cap-add=SYS_PTRACE",
-       pid, pid);
+       "process %d may not be looked at, which takes the rights of a debugger: use sudo; or, for "
+       "your own processes, sudo sysctl kernel.yama.ptrace_scope=0; in a container, start it with "
+       "--cap-add=SYS_PTRACE",
+       pid);
 }
 
 [[noreturn]] void fail_without_engine(const Process& process) {

@@ -62,7 +62,7 @@ int print_text(const Process& process, const Account& account) {
               process.threads(), account.heaps, account.ended_heaps, account.slabs);
   std::printf("%zu large blocks\n", account.large_blocks);
   if (account.unclear != 0)
-    std::printf("%zu pages changed hands meanwhile and are not counted\n", account.unclear);
+    std::printf("%zu pages changed hands meanwhile and count as other mappings\n", account.unclear);
   return flush_output();
 }
 
