@@ -32,10 +32,17 @@ std::uint32_t min_low_slabs() noexcept {
 
 constexpr std::uint32_t slabs_per_binned_block = 32;
 
+bool is_of_class(const void* block, unsigned size_class) noexcept {
+  return (entry_of(block) & class_mask) == size_class << class_shift;
+}
+
 // Whether a bin's list, from the block on, has an end.
-[[gnu::cold, gnu::noinline]] bool has_end(const Block* block) noexcept {
-  for (std::uint32_t left = max_in_bin; block != nullptr && left != 0; --left) block = block->next;
-  return block == nullptr;
+[[gnu::cold, gnu::noinline]] bool has_end(const Block* block, unsigned size_class) noexcept {
+  for (std::uint32_t left = max_in_bin; left != 0 && is_of_class(block, size_class); --left) {
+    block = block->next;
+    if (block == nullptr) return true;
+  }
+  return false;
 }
 
 }  // namespace
@@ -59,7 +66,7 @@ void flush_bin(ThreadHeap& heap, unsigned size_class) noexcept {
     const PageMapEntry entry = entry_of(block);
     // Without a mark: the program wrote to it.
     if ((entry & class_mask) != size_class << class_shift || !is_marked(block) ||
-        (left <= 0 && !has_end(block))) [[unlikely]]
+        (left <= 0 && !has_end(block, size_class))) [[unlikely]]
       return report_damage(size_class, block);
     Block* const next = block->next;
     const BlockPlace place = place_of(block, c);

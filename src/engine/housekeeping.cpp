@@ -162,8 +162,10 @@ void start_housekeeper_if_due() noexcept {
 }
 
 void put_off_start() noexcept {
-  if (is_start_due() && starts.load(std::memory_order_relaxed) == 0)
-    start_put_off.store(os::process_id(), std::memory_order_relaxed);
+  if (!is_start_due() || starts.load(std::memory_order_relaxed) != 0) return;
+  // Not over that of the parent of a vfork.
+  std::uint64_t none = 0;
+  start_put_off.compare_exchange_strong(none, os::process_id(), std::memory_order_relaxed);
 }
 
 bool start_housekeeper_now() noexcept {
@@ -181,7 +183,8 @@ int housekeep() noexcept {
   return pause;
 }
 
-void forget_housekeeper() noexcept {
+void forget_housekeeper() noexcept TS_NO_ANALYSIS {
+  last_round = {};
   page_heap.forget_housekeeper();
   starts.store(0, std::memory_order_relaxed);
   start_put_off.store(0, std::memory_order_relaxed);

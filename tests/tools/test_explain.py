@@ -14,6 +14,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -422,6 +423,64 @@ def test_no_rights(start: Start, program: Path) -> None:
     assert "use sudo" in said
     assert "kernel.yama.ptrace_scope" in said
     assert "SYS_PTRACE" in said
+
+
+# What Yama asks for by default: who may see mappings may not read memory.
+REFUSES_READS = """
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+int main(int count, char** arguments) {
+  struct sock_filter rules[] = {
+    BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_readv, 0, 1),
+    BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+    BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  struct sock_fprog program = {4, rules};
+  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return 99;
+  if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0) return 99;
+  execv(arguments[1], arguments + 1);
+  return count;
+}
+"""
+
+
+def test_rights_to_see_but_not_to_read(start: Start, program: Path, tmp_path: Path) -> None:
+    process = start(program, "little")
+    (tmp_path / "refuse.c").write_text(REFUSES_READS)
+    refuse = tmp_path / "refuse"
+    subprocess.run(["gcc", tmp_path / "refuse.c", "-o", refuse], check=True)
+    for verb in ("explain", "top"):
+        told = subprocess.run(
+            [refuse, paths.tool("tsmalloc"), verb, str(process.pid)],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert told.returncode == 2
+        assert "rights of a debugger" in told.stderr
+
+
+def test_a_process_whose_first_thread_ended(start: Start) -> None:
+    program = (
+        "import ctypes, os, threading, time\n"
+        "open('/proc/self/comm', 'w').write('a\\x1b[2J')\n"
+        "threading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n"
+        "os.write(1, b'ready\\n')\n"
+        "ctypes.CDLL(None).pthread_exit(None)\n"
+    )
+    process = start(sys.executable, "-I", "-S", "-c", program)
+    while "(zombie)" not in Path(f"/proc/{process.pid}/status").read_text(encoding="ascii"):
+        time.sleep(0.01)
+    answer = account_of(process)
+    assert answer["resident"]["files"] > MB
+    assert answer["command"] == "a?[2J"
 
 
 def test_an_answer_that_cannot_be_written(start: Start, program: Path) -> None:

@@ -187,7 +187,10 @@ int top(char** arguments) {
   for (const pid_t pid = line.pid(); watch.goes_on();) {
     Process process{pid};
     const int error = process.open();
-    if (error != 0 && !watch.has_begun()) fail_to_look(pid, error);
+    if (error != 0 && (error != ESRCH || !watch.has_begun())) {
+      watch.end();
+      fail_to_look(pid, error);
+    }
     const Found found = error == 0 ? take_account(process, account) : Found::unreadable;
     if (found != Found::engine && watch.has_begun()) {
       watch.end();

@@ -33,6 +33,15 @@ struct PageScan {
 constexpr unsigned long page_scan = _IOWR('f', 16, PageScan);
 constexpr std::uint64_t is_zero_page = 1 << 5;
 
+// Names are the process's choice, and go to a terminal.
+template <std::size_t Size>
+void copy_printable(char (&to)[Size], const char* from) {
+  format(to, Size, "%s", from);
+  for (char* at = to; *at != '\0'; ++at) {
+    if (static_cast<unsigned char>(*at) < ' ' || *at == '\x7f') *at = '?';
+  }
+}
+
 // The stack pointer of a thread that waits in a system call; 0 of one that runs.
 std::uintptr_t stack_pointer_of(const char* path) {
   PieceReader reader{path};
@@ -58,13 +67,43 @@ int Process::open() {
   format(path, sizeof path, "/proc/%d/comm", pid_);
   PieceReader comm{path};
   if (!comm.is_open()) return ESRCH;
-  if (const char* const name = comm.next('\n')) format(command_, sizeof command_, "%s", name);
-  format(path, sizeof path, "/proc/%d/pagemap", pid_);
+  if (const char* const name = comm.next('\n')) copy_printable(command_, name);
+  int error = look_at(pid_);
+  if (error == ESRCH) error = look_at_another_thread();
+  if (error == 0) read_threads();
+  return error;
+}
+
+// By one of its threads, or by its own number.
+int Process::look_at(pid_t task) {
+  task_ = task;
+  char path[64];
+  format(path, sizeof path, "/proc/%d/pagemap", task_);
+  if (pagemap_ >= 0) close(pagemap_);
   pagemap_ = ::open(path, O_RDONLY | O_CLOEXEC);
   if (pagemap_ < 0) return errno == EPERM ? EACCES : errno;
   if (const int error = read_mappings(); error != 0) return error;
-  read_threads();
-  return 0;
+  // To read memory takes more rights than to see mappings.
+  char byte = 0;
+  errno = 0;
+  if (read(mappings_[0].range.begin, byte) || errno == EFAULT) return 0;
+  return errno == EPERM || errno == ENOSYS ? EACCES : errno;
+}
+
+// Where the first thread has ended before the others, the kernel shows nothing by its number.
+int Process::look_at_another_thread() {
+  char path[64];
+  format(path, sizeof path, "/proc/%d/task", pid_);
+  DIR* const folder = opendir(path);
+  if (folder == nullptr) return ESRCH;
+  int error = ESRCH;
+  while (const dirent* const entry = readdir(folder)) {
+    const auto task = static_cast<pid_t>(std::strtol(entry->d_name, nullptr, 10));
+    if (task > 0 && task != pid_) error = look_at(task);
+    if (error != ESRCH) break;
+  }
+  closedir(folder);
+  return error;
 }
 
 void Process::add(const char* line) {
@@ -88,13 +127,13 @@ void Process::add(const char* line) {
   mapping.is_stack = std::strstr(line, "[stack") != nullptr;
   if (inode == 0) return;
   const char* const slash = std::strrchr(line + name_at, '/');
-  format(mapping.name, sizeof mapping.name, "%s", slash != nullptr ? slash + 1 : line + name_at);
+  copy_printable(mapping.name, slash != nullptr ? slash + 1 : line + name_at);
 }
 
 // smaps: for each mapping a line as in maps, and lines of figures.
 int Process::read_mappings() {
   char path[64];
-  format(path, sizeof path, "/proc/%d/smaps", pid_);
+  format(path, sizeof path, "/proc/%d/smaps", task_);
   PieceReader smaps{path};
   if (!smaps.is_open()) return errno == EPERM ? EACCES : errno;
   while (const char* const line = smaps.next('\n')) {
@@ -135,7 +174,7 @@ void Process::read_threads() {
 bool Process::read(std::uintptr_t address, void* to, std::size_t bytes) const {
   const iovec local{to, bytes};
   const iovec remote{reinterpret_cast<void*>(address), bytes};
-  return process_vm_readv(pid_, &local, 1, &remote, 1, 0) == static_cast<ssize_t>(bytes);
+  return process_vm_readv(task_, &local, 1, &remote, 1, 0) == static_cast<ssize_t>(bytes);
 }
 
 void Process::except_zero_pages(std::size_t page) {

@@ -31,7 +31,7 @@ struct Mapping {
 
 class Process {
  public:
-  explicit Process(pid_t pid) : pid_{pid} {}
+  explicit Process(pid_t pid) : pid_{pid}, task_{pid} {}
   ~Process();
   Process(const Process&) = delete;
   Process& operator=(const Process&) = delete;
@@ -58,6 +58,8 @@ class Process {
   std::size_t resident_bytes(const Range& range);
 
  private:
+  int look_at(pid_t task);
+  int look_at_another_thread();
   int read_mappings();
   void read_threads();
   void add(const char* line);
@@ -71,6 +73,7 @@ class Process {
   static constexpr std::size_t window_pages = 8192;
 
   pid_t pid_;
+  pid_t task_;  // the thread by whose number memory is read
   int pagemap_ = -1;
   char command_[64] = "";
   std::size_t threads_ = 0;
