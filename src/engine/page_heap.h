@@ -70,8 +70,7 @@ class PageHeap {
   bool may_rest(bool gives_up) noexcept;
   // Waits while the housekeeper is to rest; or for so long, or until it is to rest.
   void rest() noexcept;
-  // So many more pages have pending frees and no owner. Ends the rest of the housekeeper, once it is
-  // worth it.
+  // Counts pages that have pending frees and no owner. Enough of them end the housekeeper's rest.
   void note_uncollected(std::uint32_t pages) noexcept;
   // Whether enough of them were noted to collect from them before a rest; and then none are.
   bool has_uncollected() noexcept;

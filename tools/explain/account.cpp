@@ -5,7 +5,6 @@
 #include <link.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 
@@ -179,10 +178,10 @@ class Walk {
     account_.heaps += heap_count_;
     for (std::uint32_t number = 1; number <= heap_count_; ++number) {
       if (!heap.read(process_, address_in(map_.heaps + number))) return false;
-      is_ended_[number] = heap->is_abandoned;
+      is_ended_[number] = is_abandoned(heap[0]);
       has_pending_[number] = heap->ready.load(std::memory_order_relaxed) != nullptr;
-      account_.ended_heaps += heap->is_abandoned ? 1 : 0;
-      (heap->is_abandoned ? ended_bins_ : account_.bins) += bytes_aside(heap[0]);
+      account_.ended_heaps += is_ended_[number] ? 1 : 0;
+      (is_ended_[number] ? ended_bins_ : account_.bins) += bytes_aside(heap[0]);
     }
     return true;
   }

@@ -54,7 +54,8 @@ class Process {
   }
 
   // How many bytes of the OS pages that the range touches are resident, in mappings that open()
-  // found. Pages that were only read, for which the kernel has one page of zeros, do not count.
+  // found. Pages that were only read, for which the kernel has one page of zeros, do not count where
+  // it tells them apart (from Linux 6.7 on).
   std::size_t resident_bytes(const Range& range);
 
  private:
