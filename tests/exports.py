@@ -27,7 +27,7 @@ FUNCTIONS = names(
     posix_memalign memalign aligned_alloc valloc pvalloc
     malloc_usable_size malloc_good_size nallocx sdallocx alloc_at_least
     mallinfo mallinfo2 malloc_info malloc_stats malloc_trim mallopt
-    ts_version ts_usable_size ts_good_size ts_trim ts_housekeep
+    ts_version ts_usable_size ts_good_size ts_trim ts_housekeep ts_option_set ts_option_get
     ts_data_segment_size ts_data_segment_free_space_size
     """
 )

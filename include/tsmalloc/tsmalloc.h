@@ -16,6 +16,7 @@
 #ifndef TSMALLOC_TSMALLOC_H
 #define TSMALLOC_TSMALLOC_H
 
+#include <errno.h>
 #include <stddef.h>
 
 /* The version of this header, as a number: version 1.2.3 is 10203. */
@@ -106,6 +107,24 @@ TSMALLOC_FUNCTION_(int, ts_trim, (size_t keep_bytes));
  * milliseconds of it. */
 TSMALLOC_FUNCTION_(int, ts_housekeep, (void));
 
+/* Changes an option of the library (TSMALLOC_*) while the program runs; both are texts that the
+ * environment could have, the name with or without TSMALLOC_. Options of the environment are read
+ * first, and the last change counts. Threads may go on with the former value for a moment.
+ * 0, or an error: ENOENT without such an option, EINVAL of another value (nothing changes then),
+ * EPERM where the option is for the start of a process alone (TSMALLOC_SHOW).
+ * Every library takes every option; docs/use.md says which of them each one reads.
+ * Without tsmalloc: ENOSYS.
+ * Not for signal handlers. Cost: a look at a short table; the start of a thread, for
+ * TSMALLOC_BACKGROUND. */
+TSMALLOC_FUNCTION_(int, ts_option_set, (const char* name, const char* value));
+
+/* Writes the value of an option, as a text that ends with a zero, to `value`, which has room for
+ * `size` bytes; 32 are enough for each. 0, or an error: ENOENT without such an option; ERANGE, with
+ * nothing written, if the text does not fit.
+ * Without tsmalloc: ENOSYS.
+ * Safe in signal handlers. Cost: a look at a short table. */
+TSMALLOC_FUNCTION_(int, ts_option_get, (const char* name, char* value, size_t size));
+
 /* 1 if a library of tsmalloc is in the process, else 0. (Another malloc may precede it there and
  * serve the program; the library then knows nothing of the program's blocks.)
  * Safe in signal handlers. Cost: a load. */
@@ -149,6 +168,14 @@ static inline int ts_trim(size_t keep_bytes) TSMALLOC_NOEXCEPT_ {
 
 static inline int ts_housekeep(void) TSMALLOC_NOEXCEPT_ {
   return ts_housekeep_of_library ? ts_housekeep_of_library() : -1;
+}
+
+static inline int ts_option_set(const char* name, const char* value) TSMALLOC_NOEXCEPT_ {
+  return ts_option_set_of_library ? ts_option_set_of_library(name, value) : ENOSYS;
+}
+
+static inline int ts_option_get(const char* name, char* value, size_t size) TSMALLOC_NOEXCEPT_ {
+  return ts_option_get_of_library ? ts_option_get_of_library(name, value, size) : ENOSYS;
 }
 #endif
 

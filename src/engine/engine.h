@@ -90,6 +90,8 @@ class Engine {
   bool trim(std::size_t keep_bytes) noexcept;
   // A step of housekeeping.h, in the calling thread.
   int housekeep() noexcept { return engine::housekeep(); }
+  // To be called when an option has changed, without a lock.
+  void follow_options() noexcept { engine::follow_options(); }
   // Whether the whole engine is without a fault (invariants.h). No other thread may be in it.
   bool is_valid() noexcept {
     const Fault fault = find_engine_fault();

@@ -90,8 +90,11 @@ int work() noexcept TS_REQUIRES(housekeeping_lock) {
   return collect_slice() ? 0 : none_is_due;
 }
 
+bool is_off() noexcept { return current_options.background == Background::off; }
+
 // Until the housekeeper is woken. What was idle before is no evidence.
 void rest() noexcept {
+  if (is_off()) return;  // see PageHeap::may_rest
   page_heap.rest();
   const Guard guard{housekeeping_lock};
   last_round.ended_at = os::coarse_milliseconds();
@@ -110,25 +113,47 @@ void work_and_wait() noexcept {
   if (pause == none_is_due) rest();
 }
 
+// Whether the thread is no housekeeper any more.
+bool has_ended() noexcept {
+  // acq_rel: of this exchange and that of a start, the later one sees what comes before the other. A
+  // start that found a housekeeper here was asked for by a value that is seen below; any later one
+  // starts another.
+  starts.exchange(0, std::memory_order_acq_rel);
+  return is_off() || starts.exchange(1, std::memory_order_acq_rel) != 0;
+}
+
 void* keep_house(void*) noexcept {
   os::name_thread("tsmalloc");
-  page_heap.expect_housekeeper();
-  for (;;) work_and_wait();
+  do {
+    page_heap.expect_housekeeper();
+    while (!is_off()) work_and_wait();
+    page_heap.dismiss_housekeeper();
+  } while (!has_ended());
+  return nullptr;
+}
+
+// What a counted library counts is the program's alone.
+bool is_wanted(bool is_threaded) noexcept {
+  const Background background = current_options.background;
+  return background == Background::on ||
+         (background == Background::automatic && is_threaded && !counting);
 }
 
 // Counts a thread that got a heap. Whether the process is to have a housekeeper.
 bool is_start_due() noexcept {
   // relaxed, here and below: one thread is the first, and no data depends on it
-  const bool is_first = threads_seen.fetch_add(1, std::memory_order_relaxed) == 0;
-  const Background background = current_options.background;
-  // What a counted library counts is the program's alone.
-  const bool is_no_reason = is_first || counting;
-  return background != Background::off && !(is_no_reason && background == Background::automatic);
+  return is_wanted(threads_seen.fetch_add(1, std::memory_order_relaxed) != 0);
+}
+
+void put_off() noexcept {
+  // Not over that of the parent of a vfork.
+  std::uint64_t none = 0;
+  start_put_off.compare_exchange_strong(none, os::process_id(), std::memory_order_relaxed);
 }
 
 // Unless there is one.
 void start_housekeeper() noexcept {
-  if (starts.exchange(1, std::memory_order_relaxed) != 0) return;
+  if (starts.exchange(1, std::memory_order_acq_rel) != 0) return;  // see has_ended()
   const int saved_errno = errno;
   os::start_thread(keep_house);
   errno = saved_errno;
@@ -162,10 +187,15 @@ void start_housekeeper_if_due() noexcept {
 }
 
 void put_off_start() noexcept {
-  if (!is_start_due() || starts.load(std::memory_order_relaxed) != 0) return;
-  // Not over that of the parent of a vfork.
-  std::uint64_t none = 0;
-  start_put_off.compare_exchange_strong(none, os::process_id(), std::memory_order_relaxed);
+  if (is_start_due() && starts.load(std::memory_order_relaxed) == 0) put_off();
+}
+
+void follow_background_option() noexcept {
+  if (is_off()) {
+    if (starts.load(std::memory_order_relaxed) != 0) page_heap.stir_housekeeper();
+  } else if (is_wanted(threads_seen.load(std::memory_order_relaxed) > 1)) {
+    put_off();  // even if there is one, which may be about to end
+  }
 }
 
 bool start_housekeeper_now() noexcept {
@@ -173,6 +203,11 @@ bool start_housekeeper_now() noexcept {
   start_put_off.store(0, std::memory_order_relaxed);
   start_housekeeper();
   return true;
+}
+
+void follow_options() noexcept {
+  follow_background_option();
+  start_housekeeper_now();
 }
 
 int housekeep() noexcept {

@@ -12,8 +12,10 @@
 //
 // TSMALLOC_BACKGROUND=auto starts it with the process's second heap, in malloc: another thread
 // proves that the process may have more. Never in free, which the C library calls with locks of its
-// own: where a thread gets its heap in free, the next malloc that refills a bin starts it. The thread allocates nothing, and it has no heap. The child of a fork has none, until a
-// second thread of its own gets a heap.
+// own: where a thread gets its heap in free, the next malloc that refills a bin starts it. The
+// thread allocates nothing, and it has no heap. The child of a fork has none, until a second thread
+// of its own gets a heap. The option may change at any time: `off` ends the thread, and `on` starts
+// one.
 #pragma once
 
 #include "base/atomic.h"
@@ -37,9 +39,16 @@ void put_off_start() noexcept;
 // To be called in malloc, without a lock or a hold, where a start was put off. False if not now.
 bool start_housekeeper_now() noexcept;
 
+// To be called when the option may have changed, anywhere: it takes no lock and starts no thread. A
+// housekeeper that is due now starts as one whose start was put off; one that is off ends soon.
+void follow_background_option() noexcept;
+
 // ts_housekeep(): the next step of the calling thread's heap, and of the process where no
 // housekeeper does it. Returns in how many milliseconds another is due; -1 where none is.
 int housekeep() noexcept;
+
+// follow_background_option(), in a call of the program: a housekeeper that is due starts at once.
+void follow_options() noexcept;
 
 // In the child of a fork, under all locks.
 void forget_housekeeper() noexcept;

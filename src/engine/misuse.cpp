@@ -50,9 +50,7 @@ bool is_in_use(const void* p) noexcept {
 }
 
 bool report_stray(const void* p, FoundBy found_by) noexcept {
-  if (current_options.guard_sample != 0) {
-    if (found_by == FoundBy::free ? release_guarded(p) : guarded_bytes(p) != 0) return true;
-  }
+  if (found_by == FoundBy::free ? release_guarded(p) : guarded_bytes(p) != 0) return true;
   const bool is_ours = page_of(p) < page_map.page_count.load(std::memory_order_relaxed);
   const Misuse kind = is_ours ? kind_of_own(p) : kind_of_foreign(p);
   report_misuse(kind, found_by, p, size_class_of(entry_of(p)).block_bytes);

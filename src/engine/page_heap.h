@@ -57,6 +57,10 @@ class PageHeap {
 
   // For housekeeping.h. From now on a housekeeper does what releases leave of their purges.
   void expect_housekeeper() noexcept;
+  // No longer.
+  void dismiss_housekeeper() noexcept;
+  // Ends its rest, anywhere: it takes no lock.
+  void stir_housekeeper() noexcept;
   bool has_housekeeper() noexcept;
   // Ends a round: how many pages are to go back.
   std::size_t end_round() noexcept;
@@ -152,7 +156,7 @@ class PageHeap {
   std::size_t dense_pages_ = 0;  // pages of slabs of small blocks
   std::size_t committed_ = 0;    // pages that may be touched
   std::size_t grow_calls_ = 0;
-  // Stored under the lock, read by the system's wait.
+  // Stored under the lock (but by stir_housekeeper), read by the system's wait.
   static constexpr std::uint32_t awake = 0;
   static constexpr std::uint32_t resting = 1;
   static constexpr std::size_t never = ~std::size_t{0};

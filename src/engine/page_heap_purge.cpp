@@ -172,6 +172,17 @@ void PageHeap::expect_housekeeper() noexcept {
   has_housekeeper_ = true;
 }
 
+void PageHeap::dismiss_housekeeper() noexcept {
+  const Guard guard{lock_};
+  forget_housekeeper();
+}
+
+void PageHeap::stir_housekeeper() noexcept {
+  // release: pairs with may_rest. Either that sees the option, or the rest ends here.
+  housekeeper_.exchange(awake, std::memory_order_release);
+  os::wake(housekeeper_, 1);
+}
+
 bool PageHeap::has_housekeeper() noexcept {
   const Guard guard{lock_};
   return has_housekeeper_;
@@ -191,7 +202,8 @@ bool PageHeap::may_rest(bool gives_up) noexcept {
   if (is_too_much_dirty(gives_up) || uncollected_ >= uncollected_to_collect) return false;
   wake_above_ =
       std::max(PurgePolicy::rest_limit(in_use()), dirty_.pages() + PurgePolicy::min_idle_limit);
-  housekeeper_.store(resting, std::memory_order_relaxed);
+  // acquire: pairs with stir_housekeeper, whose caller's option is seen before the rest begins
+  housekeeper_.exchange(resting, std::memory_order_acquire);
   return true;
 }
 

@@ -30,8 +30,10 @@ constinit std::size_t next_slot = 0;
 // Const once it is not null.
 constinit std::atomic<std::byte*> region{nullptr};
 
-// How many blocks have to leave slabs until the next sample; relaxed: no data depends on it.
+// How many blocks have to leave slabs until the next sample, and one in how many is one; relaxed: no
+// data depends on them.
 constinit std::atomic<std::int64_t> left{0};
+constinit std::atomic<std::uint32_t> interval{0};
 // A thread takes a sample; a block that it needs for that is not sampled.
 constinit std::atomic<std::uint32_t> is_busy{0};
 
@@ -117,6 +119,10 @@ std::int64_t next_interval(std::uint32_t sample) noexcept {
 void* allocate_guarded(const SizeClass& c) noexcept {
   const std::uint32_t sample = current_options.guard_sample;
   if (sample == 0 || c.block_bytes > os::page_bytes()) return nullptr;
+  if (interval.load(std::memory_order_relaxed) != sample) {  // the option changed
+    interval.store(sample, std::memory_order_relaxed);
+    left.store(0, std::memory_order_relaxed);
+  }
   const auto leave = static_cast<std::int64_t>(c.bin_blocks + 1) / 2;
   if (left.fetch_sub(leave, std::memory_order_relaxed) > leave) return nullptr;
   // acquire, release: each sample sees the stores of the one before

@@ -34,8 +34,8 @@ constexpr char where_found[][28] = {
 // Relaxed: the first thread reports, and nothing else depends on it.
 constinit std::atomic<std::uint32_t> told[misuse_kinds];
 
-bool goes_on(Misuse kind) noexcept {
-  switch (current_options.on_misuse) {
+bool goes_on(Misuse kind, OnMisuse choice) noexcept {
+  switch (choice) {
     case OnMisuse::abort:
       return false;
     case OnMisuse::go_on:
@@ -54,8 +54,9 @@ bool goes_on(Misuse kind) noexcept {
 void report_misuse(Misuse kind, FoundBy found_by, const void* where,
                    std::size_t block_bytes) noexcept {
   const auto kind_index = static_cast<std::size_t>(kind);
-  const bool aborts = !goes_on(kind);
-  if (current_options.on_misuse == OnMisuse::silent) return;
+  const OnMisuse choice = current_options.on_misuse;
+  const bool aborts = !goes_on(kind, choice);
+  if (choice == OnMisuse::silent) return;
   const bool is_first = told[kind_index].exchange(1, std::memory_order_relaxed) == 0;
   if (!is_first && !aborts) return;
   const int kept = errno;

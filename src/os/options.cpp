@@ -2,7 +2,7 @@
 
 #include <sys/auxv.h>
 
-#include <cstddef>
+#include <cerrno>
 #include <cstring>
 #include <iterator>
 #include <string_view>
@@ -24,6 +24,7 @@ struct Option {
   char name[16];  // without the prefix
   Kind kind;
   std::uint8_t offset;  // of its value in Options, whose default is 0
+  bool is_fixed;        // after the start
   std::uint32_t most;   // of a number; the least is 0
   char words[32];       // of a choice
   char help[84];
@@ -33,15 +34,16 @@ constexpr char prefix[] = "TSMALLOC_";
 constexpr std::size_t prefix_length = sizeof prefix - 1;
 
 constexpr Option table[] = {
-    {"ON_MISUSE", Kind::choice, offsetof(Options, on_misuse), 0, "default|abort|continue|silent",
+    {"ON_MISUSE", Kind::choice, offsetof(Options, on_misuse), false, 0,
+     "default|abort|continue|silent",
      "after misuse was reported; default: leave a foreign pointer alone, else abort"},
-    {"BACKGROUND", Kind::choice, offsetof(Options, background), 0, "auto|off|on",
+    {"BACKGROUND", Kind::choice, offsetof(Options, background), false, 0, "auto|off|on",
      "a thread gives idle memory back; auto: once the program has a second thread"},
-    {"GUARD_SAMPLE", Kind::number, offsetof(Options, guard_sample), 1'000'000'000, "",
+    {"GUARD_SAMPLE", Kind::number, offsetof(Options, guard_sample), false, 1'000'000'000, "",
      "N: one in about N blocks that leave a slab is on a page of its own; 0: none"},
-    {"AT_EXIT", Kind::choice, offsetof(Options, at_exit), 0, "check|leaks|off",
+    {"AT_EXIT", Kind::choice, offsetof(Options, at_exit), false, 0, "check|leaks|off",
      "hardened library: look for damage at the end; leaks: and tell what is in use"},
-    {"SHOW", Kind::choice, offsetof(Options, show), 0, "0|1",
+    {"SHOW", Kind::choice, offsetof(Options, show), true, 0, "0|1",
      "1: print this list at the start of each process"},
 };
 
@@ -64,8 +66,6 @@ Word word_until(const char* text, char end) noexcept {
   return {text, length};
 }
 
-void append(ErrorLine& line, Word word) noexcept { line.text(word.begin, word.length); }
-
 // A word of the environment, without characters that control a terminal.
 void append_foreign(ErrorLine& line, Word word) noexcept {
   for (const char& letter : std::string_view{word.begin, word.length})
@@ -77,14 +77,36 @@ void append_name(ErrorLine& line, const Option& option) noexcept {
   line.text(option.name);
 }
 
-std::uint32_t& value_of(const Option& option) noexcept {
-  return *reinterpret_cast<std::uint32_t*>(reinterpret_cast<char*>(&current_options) +
-                                           option.offset);
+std::atomic<std::uint64_t>& bits_of(const Option& option) noexcept {
+  char* const options = reinterpret_cast<char*>(&current_options);
+  return reinterpret_cast<OptionBits*>(options + option.offset)->bits;
+}
+
+std::uint64_t value_of(const Option& option) noexcept {
+  return bits_of(option).load(std::memory_order_relaxed);
+}
+
+// The option of this name, which has no prefix; null if there is none.
+const Option* find_option(Word name) noexcept {
+  for (const Option& option : table) {
+    if (name.is(word_until(option.name, '\0'))) return &option;
+  }
+  return nullptr;
+}
+
+bool has_prefix(const char* name) noexcept {
+  std::size_t same = 0;
+  while (same < prefix_length && name[same] == prefix[same]) ++same;
+  return same == prefix_length;
+}
+
+const Option* find_option(const char* name) noexcept {
+  return find_option(word_until(has_prefix(name) ? name + prefix_length : name, '\0'));
 }
 
 // The word of this number, of words with bars between them; behind the last one there is an empty
 // one.
-Word word_at(const char* words, std::uint32_t number) noexcept {
+Word word_at(const char* words, std::uint64_t number) noexcept {
   Word word = word_until(words, '|');
   while (number-- != 0) {
     const char* const end = word.begin + word.length;
@@ -94,7 +116,7 @@ Word word_at(const char* words, std::uint32_t number) noexcept {
 }
 
 // The number of a word; false if it is none of them.
-bool find_word(const char* words, Word wanted, std::uint32_t& number) noexcept {
+bool find_word(const char* words, Word wanted, std::uint64_t& number) noexcept {
   for (number = 0;; ++number) {
     const Word word = word_at(words, number);
     if (word.length == 0) return false;
@@ -102,12 +124,17 @@ bool find_word(const char* words, Word wanted, std::uint32_t& number) noexcept {
   }
 }
 
-bool parse_number(const Option& option, const char* text, std::uint32_t& value) noexcept {
-  std::uint64_t number = 0;
-  for (; *text >= '0' && *text <= '9' && number <= option.most; ++text)
-    number = number * 10 + static_cast<unsigned>(*text - '0');
-  value = static_cast<std::uint32_t>(number);
-  return *text == '\0' && number <= option.most;
+bool parse_number(const Option& option, const char* text, std::uint64_t& value) noexcept {
+  const char* const begin = text;
+  value = 0;
+  for (; *text >= '0' && *text <= '9' && value <= option.most; ++text)
+    value = value * 10 + static_cast<unsigned>(*text - '0');
+  return *text == '\0' && text != begin && value <= option.most;
+}
+
+bool parse(const Option& option, const char* text, std::uint64_t& value) noexcept {
+  return option.kind == Kind::choice ? find_word(option.words, word_until(text, '\0'), value)
+                                     : parse_number(option, text, value);
 }
 
 // Which values it takes.
@@ -117,9 +144,11 @@ void append_range(ErrorLine& line, const Option& option) noexcept {
   line.number(option.most);
 }
 
-void append_value(ErrorLine& line, const Option& option, std::uint32_t value) noexcept {
-  if (option.kind == Kind::choice) return append(line, word_at(option.words, value));
-  line.number(value);
+// Of any class with the members of ErrorLine that make a line.
+void append_value(auto& line, const Option& option, std::uint64_t value) noexcept {
+  if (option.kind == Kind::number) return line.number(value);
+  const Word word = word_at(option.words, value);
+  line.text(word.begin, word.length);
 }
 
 // How many letters have to be changed, left out or put in to make one name of the other
@@ -176,20 +205,17 @@ void read_option(const char* variable, Given& given) noexcept {
   const Word name = word_until(variable, '=');
   if (variable[name.length] == '\0') return;  // no variable at all
   const char* const text = variable + name.length + 1;
-  std::uint32_t value = 0;
-  for (const Option& option : table) {
-    if (!name.is(word_until(option.name, '='))) continue;
-    bool& is_given = given[&option - table];
-    if (is_given || *text == '\0') return;  // the first counts, as for getenv
-    const bool is_valid = option.kind == Kind::choice
-                              ? find_word(option.words, word_until(text, '\0'), value)
-                              : parse_number(option, text, value);
-    if (!is_valid) return warn_of_value(option, text);
-    is_given = true;
-    value_of(option) = value;
+  std::uint64_t value = 0;
+  const Option* const option = find_option(name);
+  if (option == nullptr) {
+    if (!find_word(others, name, value)) warn_of_unknown(name);
     return;
   }
-  if (!find_word(others, name, value)) warn_of_unknown(name);
+  bool& is_given = given[option - table];
+  if (is_given || *text == '\0') return;  // the first counts, as for getenv
+  if (!parse(*option, text, value)) return warn_of_value(*option, text);
+  is_given = true;
+  bits_of(*option).store(value, std::memory_order_relaxed);
 }
 
 // docs/use.md is checked against these lines.
@@ -207,19 +233,64 @@ void show(const Given& given) noexcept {
   }
 }
 
+// A text in a place of so many bytes.
+class Text {
+ public:
+  Text(char* begin, std::size_t size) noexcept : begin_{begin}, size_{size} {}
+  void text(const char* begin, std::size_t bytes) noexcept {
+    for (std::size_t i = 0; i < bytes; ++i, ++length_) {
+      if (length_ < size_) begin_[length_] = begin[i];
+    }
+  }
+  void number(std::uint64_t value) noexcept {
+    char digits[20];
+    std::size_t first = sizeof digits;
+    do {
+      digits[--first] = static_cast<char>('0' + value % 10);
+      value /= 10;
+    } while (value != 0);
+    text(digits + first, sizeof digits - first);
+  }
+  std::size_t length() const noexcept { return length_; }
+
+ private:
+  char* begin_;
+  std::size_t size_;
+  std::size_t length_ = 0;
+};
+
 }  // namespace
 
 void read_options(const char* const* environment) noexcept {
   Given given = {};
   for (; environment != nullptr && *environment != nullptr; ++environment) {
-    const char* const variable = *environment;
-    std::size_t same = 0;
-    while (same < prefix_length && variable[same] == prefix[same]) ++same;
-    if (same != prefix_length) continue;
+    if (!has_prefix(*environment)) continue;
     if (::getauxval(AT_SECURE) != 0) return;
-    read_option(variable + prefix_length, given);
+    read_option(*environment + prefix_length, given);
   }
   if (current_options.show != 0) show(given);
+}
+
+int change_option(const char* name, const char* value) noexcept {
+  const Option* const option = name != nullptr ? find_option(name) : nullptr;
+  if (option == nullptr) return ENOENT;
+  if (option->is_fixed) return EPERM;
+  std::uint64_t bits = 0;
+  if (value == nullptr || !parse(*option, value, bits)) return EINVAL;
+  bits_of(*option).store(bits, std::memory_order_relaxed);
+  return 0;
+}
+
+int write_option(const char* name, char* text, std::size_t size) noexcept {
+  const Option* const option = name != nullptr ? find_option(name) : nullptr;
+  if (option == nullptr) return ENOENT;
+  char value[64];
+  Text written{value, sizeof value};
+  append_value(written, *option, value_of(*option));
+  written.text("", 1);
+  if (written.length() > size) return ERANGE;
+  std::memcpy(text, value, written.length());
+  return 0;
 }
 
 }  // namespace ts

@@ -1,13 +1,15 @@
-// Options that the environment sets, and the only place that reads it. The table in options.cpp has
-// name, kind, range and a line of help of each variable TSMALLOC_*. An unknown name causes a
-// warning, which has the nearest known one.
+// Options that the environment and set_option() set, and the only place that reads it. The table in
+// options.cpp has name, kind, range and a line of help of each variable TSMALLOC_*. An unknown name
+// in the environment causes a warning, which has the nearest known one.
 //
 // Everything has its default until the library's first constructor runs, before all others of the
-// process; then the values are const. A process with more rights than its user (AT_SECURE) keeps
-// the defaults. It refuses to allocate, to use the C library's environment, which is not there yet,
-// and to be read on a fast path.
+// process. A process with more rights than its user (AT_SECURE) does not read its environment. It
+// refuses to allocate, to use the C library's environment, which is not there yet, and to be read on
+// a fast path.
 #pragma once
 
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
 
 namespace ts {
@@ -35,18 +37,53 @@ enum class AtExit : std::uint32_t {
   off,
 };
 
+// All accesses are relaxed: a value is complete in itself, nothing else is published by it, and a
+// thread may go on with the former one for a while. (A housekeeper that ends is the exception, and
+// has an order of its own.)
+struct OptionBits {
+  std::atomic<std::uint64_t> bits{0};
+};
+
+// A value that may change while threads run.
+template <class Value>
+struct OptionValue : OptionBits {
+  constexpr OptionValue() = default;
+  OptionValue(const OptionValue& other) noexcept : OptionValue{} { *this = Value{other}; }
+  OptionValue& operator=(const OptionValue& other) noexcept { return *this = Value{other}; }
+  OptionValue& operator=(Value value) noexcept {
+    bits.store(static_cast<std::uint64_t>(value), std::memory_order_relaxed);
+    return *this;
+  }
+  operator Value() const noexcept {  // NOLINT(google-explicit-constructor): reads as its value
+    return static_cast<Value>(bits.load(std::memory_order_relaxed));
+  }
+};
+
 // The default of each is 0, so that a zero-initialised process is right.
 struct Options {
-  OnMisuse on_misuse = OnMisuse::by_kind;
-  Background background = Background::automatic;
-  AtExit at_exit = AtExit::check;
-  std::uint32_t show = 0;
-  std::uint32_t guard_sample = 0;  // one block in so many (engine/sampled_guard.h); 0: none
+  OptionValue<OnMisuse> on_misuse;
+  OptionValue<Background> background;
+  OptionValue<AtExit> at_exit;
+  OptionValue<std::uint32_t> show;
+  OptionValue<std::uint32_t>
+      guard_sample;  // one block in so many (engine/sampled_guard.h); 0: none
 };
 
 inline constinit Options current_options;
 
 // Called once, before any constructor, with the environment of the process.
 [[gnu::cold]] void read_options(const char* const* environment) noexcept;
+
+// Changes an option from now on, by a name with or without TSMALLOC_. 0, or ENOENT without such an
+// option, EINVAL of another value, EPERM where the option is for the start alone. Allocates nothing,
+// takes no lock, and writes no message.
+[[gnu::cold]] int change_option(const char* name, const char* value) noexcept;
+inline bool set_option(const char* name, const char* value) noexcept {
+  return change_option(name, value) == 0;
+}
+
+// Writes the value of an option, as the environment would have it, and a zero behind it. 0, or
+// ENOENT, or ERANGE, with nothing written, if that takes more than `size` bytes.
+[[gnu::cold]] int write_option(const char* name, char* text, std::size_t size) noexcept;
 
 }  // namespace ts

@@ -76,9 +76,11 @@ void report(Finding finding, FoundBy found_by, const void* where,
   for (std::size_t kind = 0; kind < std::size(kinds); ++kind) {
     if (kinds[kind] == finding) return report_damage(kind, found_by, where, block_bytes);
   }
-  // No kind is a warning only, as some are in the normal library. (Two threads that write here
-  // write the same.)
-  if (current_options.on_misuse == OnMisuse::by_kind) current_options.on_misuse = OnMisuse::abort;
+  // No kind is a warning only, as some are in the normal library. Another choice, which a thread
+  // makes meanwhile, stays.
+  auto by_kind = static_cast<std::uint64_t>(OnMisuse::by_kind);
+  current_options.on_misuse.bits.compare_exchange_strong(
+      by_kind, static_cast<std::uint64_t>(OnMisuse::abort), std::memory_order_relaxed);
   report_misuse(kind_of(finding), found_by, where, block_bytes);
 }
 

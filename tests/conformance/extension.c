@@ -31,6 +31,8 @@ typedef struct Answers {
   size_t good_absurd;
   int trimmed;
   int due_in;
+  int set;
+  int got;
 } Answers;
 
 static Answers ask_all(void) {
@@ -47,6 +49,9 @@ static Answers ask_all(void) {
   free(block);
   answers.trimmed = ts_trim(0);
   answers.due_in = ts_housekeep();
+  answers.set = ts_option_set("AT_EXIT", "check");
+  char value[32];
+  answers.got = ts_option_get("AT_EXIT", value, sizeof value);
   return answers;
 }
 
@@ -69,6 +74,10 @@ static void expect_right(const Answers* answers, const char* when) {
          answers->trimmed);
   EXPECT(answers->due_in >= -1 && answers->due_in <= (is_expected() ? 200 : -1),
          "%s: ts_housekeep() is %d", when, answers->due_in);
+  EXPECT(answers->set == (is_expected() ? 0 : ENOSYS), "%s: ts_option_set is %d", when,
+         answers->set);
+  EXPECT(answers->got == (is_expected() ? 0 : ENOSYS), "%s: ts_option_get is %d", when,
+         answers->got);
 }
 
 static void library_is_found(void) {
@@ -234,6 +243,8 @@ static void addresses_work(void) {
   size_t (*volatile good)(size_t, size_t) = ts_good_size;
   int (*volatile trim)(size_t) = ts_trim;
   int (*volatile housekeep)(void) = ts_housekeep;
+  int (*volatile set)(const char*, const char*) = ts_option_set;
+  int (*volatile get)(const char*, char*, size_t) = ts_option_get;
   void* const block = malloc(opaque(100));
   EXPECT(available() == ts_available(), "%d", available());
   EXPECT(version() == ts_version(), "%d", version());
@@ -243,6 +254,88 @@ static void addresses_work(void) {
   const int trimmed = trim(0);
   EXPECT(trimmed == 0 || trimmed == 1, "%d", trimmed);
   EXPECT(housekeep() >= -1 && housekeep() <= 200, "%d", housekeep());
+  const int missing = is_expected() ? ENOENT : ENOSYS;
+  EXPECT(set("", "") == missing && get("", NULL, 0) == missing, "%d, %d", set("", ""),
+         get("", NULL, 0));
+}
+
+// What an option is; empty if that is not told.
+static const char* option(const char* name) {
+  static char value[32];
+  if (ts_option_get(name, value, sizeof value) != 0) value[0] = 0;
+  return value;
+}
+
+static void options_change(void) {
+  char value[32] = "unchanged";
+  if (!is_expected()) {
+    EXPECT(ts_option_set("BACKGROUND", "off") == ENOSYS, "an option of no library was set");
+    EXPECT(ts_option_get("BACKGROUND", value, sizeof value) == ENOSYS, "it has a value");
+    return;
+  }
+  char kept[32];
+  strcpy(kept, option("GUARD_SAMPLE"));
+  EXPECT(ts_option_set("GUARD_SAMPLE", "4711") == 0, "without the prefix");
+  EXPECT(strcmp(option("TSMALLOC_GUARD_SAMPLE"), "4711") == 0, "%s", option("GUARD_SAMPLE"));
+  EXPECT(ts_option_set("TSMALLOC_GUARD_SAMPLE", "0") == 0, "with the prefix");
+  EXPECT(strcmp(option("GUARD_SAMPLE"), "0") == 0, "%s", option("GUARD_SAMPLE"));
+  static const char* const bad_values[] = {"",  "-1", "1x", "1000000001", "99999999999999999999",
+                                           " 1"};
+  for (size_t i = 0; i < COUNT_OF(bad_values); ++i) {
+    EXPECT(ts_option_set("GUARD_SAMPLE", bad_values[i]) == EINVAL, "'%s' is taken", bad_values[i]);
+    EXPECT(strcmp(option("GUARD_SAMPLE"), "0") == 0, "'%s' changed it", bad_values[i]);
+  }
+  EXPECT(ts_option_set("GUARD_SAMPLE", (const char*)opaque_pointer(NULL)) == EINVAL,
+         "null is a value");
+  EXPECT(ts_option_set("GUARD_SAMPLE", kept) == 0, "'%s' is refused", kept);
+  static const char* const bad_names[] = {
+      "",        "TSMALLOC_", "GUARD", "guard_sample", "GUARD_SAMPLE=", "TSMALLOC_TSMALLOC_SHOW",
+      "COUNTERS"};
+  for (size_t i = 0; i < COUNT_OF(bad_names); ++i) {
+    EXPECT(ts_option_set(bad_names[i], "1") == ENOENT, "'%s' is an option", bad_names[i]);
+    EXPECT(ts_option_get(bad_names[i], value, sizeof value) == ENOENT, "'%s' has a value",
+           bad_names[i]);
+  }
+  EXPECT(ts_option_set((const char*)opaque_pointer(NULL), "1") == ENOENT, "null is an option");
+  EXPECT(ts_option_set("SHOW", "1") == EPERM, "the start is over");
+  strcpy(kept, option("ON_MISUSE"));
+  EXPECT(ts_option_set("ON_MISUSE", "continue") == 0, "a word");
+  EXPECT(ts_option_get("ON_MISUSE", value, strlen("continue")) == ERANGE, "without its end");
+  EXPECT(strcmp(value, "unchanged") == 0, "a part of it was written: %s", value);
+  EXPECT(ts_option_get("ON_MISUSE", value, strlen("continue") + 1) == 0, "it fits");
+  EXPECT(strcmp(value, "continue") == 0, "%s", value);
+  EXPECT(ts_option_get("ON_MISUSE", (char*)opaque_pointer(NULL), 0) == ERANGE, "no place at all");
+  EXPECT(ts_option_set("ON_MISUSE", kept) == 0, "'%s' is refused", kept);
+}
+
+// Each reads a value that some thread has set, while all of them allocate.
+static void* change_options(void* argument) {
+  static const char* const values[] = {"0", "1", "3", "1000"};
+  uint64_t random = (uintptr_t)argument;
+  for (int i = 0; i < 3000; ++i) {
+    const char* const value = values[next_random(&random) % COUNT_OF(values)];
+    EXPECT(ts_option_set("GUARD_SAMPLE", value) == 0, "%s", value);
+    void* const block = malloc(random_size(&random, 2000));
+    char now[32] = "";
+    EXPECT(ts_option_get("GUARD_SAMPLE", now, sizeof now) == 0, "no value");
+    bool is_known = false;
+    for (size_t v = 0; v < COUNT_OF(values); ++v) is_known |= strcmp(now, values[v]) == 0;
+    EXPECT(is_known, "'%s' was never set", now);
+    free(block);
+  }
+  return NULL;
+}
+
+static void threads_change_options(void) {
+  if (!is_expected()) return;
+  char kept[32];
+  strcpy(kept, option("GUARD_SAMPLE"));
+  ts_option_set("GUARD_SAMPLE", "0");
+  pthread_t thread[4];
+  for (size_t i = 0; i < COUNT_OF(thread); ++i)
+    REQUIRE(pthread_create(&thread[i], NULL, change_options, (void*)(i + 1)) == 0, "no thread");
+  for (size_t i = 0; i < COUNT_OF(thread); ++i) pthread_join(thread[i], NULL);
+  ts_option_set("GUARD_SAMPLE", kept);
 }
 
 static Answers early;
@@ -295,6 +388,8 @@ static const Check checks[] = {
     {"absurd sizes and alignments have no good size", absurd_sizes_are_refused},
     {"ts_trim gives back, and leaves blocks alone", trim_gives_back},
     {"threads ask and trim", threads_ask_and_trim},
+    {"options change, and keep what is refused", options_change},
+    {"threads change options", threads_change_options},
     {"addresses of the functions work", addresses_work},
     {"all answer before the first constructor", before_constructors_all_answer},
     {"all answer in the last destructor", in_destructors_all_answer},

@@ -399,6 +399,66 @@ static void steps_leave_the_process_to_a_housekeeper(void) {
   EXPECT(resident_bytes() <= 16 * mb, "%zu KB are left", resident_bytes() >> 10);
 }
 
+// ---- the option ----
+
+// How many there are once that number has had time to change to `wanted`.
+static unsigned housekeepers_until(unsigned wanted) {
+  long task = 0;
+  unsigned found = housekeepers(&task);
+  for (int tries = 0; tries < 500 && found != wanted; ++tries) {
+    idle(10);
+    found = housekeepers(&task);
+  }
+  return found;
+}
+
+static void the_option_starts_and_ends_it(void) {
+  long task = 0;
+  allocate(NULL);
+  EXPECT(ts_option_set("BACKGROUND", "auto") == 0 && housekeepers(&task) == 0,
+         "a process of one thread has one");
+  for (int i = 0; i < 5; ++i) {
+    REQUIRE(ts_option_set("BACKGROUND", "on") == 0, "the option is refused");
+    EXPECT(housekeepers_until(1) == 1, "there is none after `on`");
+    if (i == 0) {
+      burst(1000000, 100 * mb);
+      idle(1500);
+      EXPECT(resident_bytes() <= 16 * mb, "%zu KB are left", resident_bytes() >> 10);
+    }
+    if (i % 2 == 0) idle(300);  // until it rests
+    REQUIRE(ts_option_set("BACKGROUND", "off") == 0, "the option is refused");
+    EXPECT(housekeepers_until(0) == 0, "there is one after `off`");
+    EXPECT(threads() == 1, "%u threads", threads());
+  }
+  burst(1000000, 100 * mb);
+  loop_until_no_step_is_due();
+  EXPECT(resident_bytes() <= 16 * mb, "%zu KB are left", resident_bytes() >> 10);
+  run_thread(allocate, NULL);
+  EXPECT(ts_option_set("BACKGROUND", "auto") == 0 && housekeepers_until(1) == 1,
+         "a process that had a second thread has none");
+}
+
+static void* change_it(void* unused) {
+  for (int i = 0; i < 2000; ++i) {
+    ts_option_set("BACKGROUND", i % 2 == 0 ? "off" : "on");
+    free(opaque_pointer(malloc(100000)));
+  }
+  return unused;
+}
+
+static void it_follows_the_last_change(void) {
+  pthread_t thread[4];
+  for (int round = 0; round < 3; ++round) {
+    for (size_t i = 0; i < COUNT_OF(thread); ++i)
+      REQUIRE(pthread_create(&thread[i], NULL, change_it, NULL) == 0, "no thread");
+    for (size_t i = 0; i < COUNT_OF(thread); ++i) pthread_join(thread[i], NULL);
+    ts_option_set("BACKGROUND", "off");
+    EXPECT(housekeepers_until(0) == 0, "there is one after `off`");
+    ts_option_set("BACKGROUND", "on");
+    EXPECT(housekeepers_until(1) == 1, "there is none after `on`");
+  }
+}
+
 static const Check checks[] = {
     {"a process of one thread has none", none_with_one_thread},
     {"free starts none, and a later malloc does", none_of_a_thread_that_frees},
@@ -417,5 +477,7 @@ static const Check checks[] = {
     {"a program's own steps give back", steps_give_back},
     {"a program's own steps give back within slabs", steps_give_back_within_slabs},
     {"a program's own steps leave the process to it", steps_leave_the_process_to_a_housekeeper},
+    {"the option starts and ends it", the_option_starts_and_ends_it},
+    {"it follows the last change", it_follows_the_last_change},
 };
 CHECK_MAIN(checks)

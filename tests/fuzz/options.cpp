@@ -4,6 +4,7 @@
 #include "os/options.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -52,7 +53,7 @@ struct Option {
       const std::vector<std::string> all = words();
       return std::find(all.begin(), all.end(), text) != all.end() ? text : "";
     }
-    if (text.find_first_not_of("0123456789") != std::string::npos) return "";
+    if (text.empty() || text.find_first_not_of("0123456789") != std::string::npos) return "";
     const std::string digits = text.substr(std::min(text.find_first_not_of('0'), text.size()));
     if (digits.empty()) return "0";
     const std::string most = range.substr(3);
@@ -260,6 +261,7 @@ void require_nearest(const std::string& line, const std::string& name) {
 
 std::size_t warnings = 0;
 std::size_t given_values = 0;
+std::size_t changes = 0;
 
 void try_environment(const std::vector<std::string>& variables) {
   Environment environment;
@@ -294,11 +296,40 @@ void try_environment(const std::vector<std::string>& variables) {
   }
 }
 
+// A change of an option that is running: refused, and then nothing changes, or done.
+void try_change(Input& input) {
+  const std::string& known = known_name(input);
+  const bool is_edited = input.byte() % 4 == 0;
+  const std::string name = is_edited ? edit(known, input) : known;
+  const std::string value = value_for(known, input);
+  const std::string full = input.byte() % 2 == 0 ? name : std::string{prefix} + name;
+  // (What the prefix is put before may begin with it already.)
+  const std::string bare = full.rfind(prefix, 0) == 0 ? full.substr(prefix.size()) : full;
+  const auto option = table.find(bare);
+  const std::string meant = option != table.end() ? option->second.value_of(value) : "";
+  char before[32] = "";
+  write_option(full.c_str(), before, sizeof before);
+  const int expected = option == table.end() ? ENOENT
+                       : bare == "SHOW"      ? EPERM
+                       : meant.empty()       ? EINVAL
+                                             : 0;
+  require(change_option(full.c_str(), value.c_str()) == expected, "another result of a change",
+          full + "=" + value);
+  if (option == table.end()) return;
+  const std::string now = expected == 0 ? meant : before;
+  const std::unique_ptr<char[]> exact{new char[now.size() + 1]};
+  require(write_option(full.c_str(), exact.get(), now.size()) == ERANGE, "it fits without its end",
+          now);
+  require(write_option(full.c_str(), exact.get(), now.size() + 1) == 0, "it does not fit", now);
+  require(now == exact.get(), "another value after a change", full + "=" + value);
+  changes += expected == 0 ? 1 : 0;
+}
+
 }  // namespace
 
 bool report_totals() {
-  std::printf("%zu values, %zu warnings\n", given_values, warnings);
-  return given_values != 0 && warnings != 0;
+  std::printf("%zu values, %zu warnings, %zu changes\n", given_values, warnings, changes);
+  return given_values != 0 && warnings != 0 && changes != 0;
 }
 
 }  // namespace ts::fuzz
@@ -331,5 +362,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   std::vector<std::string> variables(1 + input.byte() % 12);
   for (std::string& variable : variables) variable = ts::fuzz::variable_of(input);
   ts::fuzz::try_environment(variables);
+  for (unsigned left = input.byte() % 8; left != 0; --left) ts::fuzz::try_change(input);
   return 0;
 }

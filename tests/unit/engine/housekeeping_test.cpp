@@ -73,6 +73,33 @@ TS_ENGINE_TEST(Housekeeping, OfAThreadWhoseFirstCallIsAFreeBeginsWithALaterMallo
   EXPECT_EQ(engine::start_put_off, 0U);
 }
 
+TS_ENGINE_TEST(Housekeeping, AChangedOptionStartsItOnce) {
+  refuse_threads();
+  ThreadHeap& heap = make_heap();
+  current_options.background = Background::off;
+  start_housekeeper_if_due();
+  current_options.background = Background::automatic;
+  engine::follow_options();
+  EXPECT_EQ(asked, 0U) << "a process of one thread";
+  current_options.background = Background::on;
+  engine::follow_background_option();
+  EXPECT_EQ(asked, 0U) << "where a lock may be held";
+  allocate(heap, 48);
+  EXPECT_EQ(asked, 1U);
+  engine::follow_options();
+  EXPECT_EQ(asked, 1U);
+  EXPECT_EQ(engine::start_put_off, 0U);
+}
+
+TS_ENGINE_TEST(Housekeeping, AnOptionThatIsAutomaticAgainCountsFormerThreads) {
+  refuse_threads();
+  current_options.background = Background::off;
+  for (int i = 0; i < 2; ++i) start_housekeeper_if_due();
+  current_options.background = Background::automatic;
+  engine::follow_options();
+  EXPECT_EQ(asked, 1U);
+}
+
 TS_ENGINE_TEST(Housekeeping, TheChildOfAForkCountsItsOwnThreads) {
   refuse_threads();
   ThreadHeap& heap = make_heap();

@@ -276,6 +276,25 @@ TS_ENGINE_TEST(SampledGuard, AFreedPageRestsUntilAllOthersWereUsed) {
   expect_sound();
 }
 
+TS_ENGINE_TEST(SampledGuard, AChangedOptionCountsAtOnce) {
+  ThreadHeap& heap = make_heap();
+  const As as{heap};
+  const engine::SizeClass& c = engine::size_classes[class_for(100)];
+  current_options.guard_sample = 1'000'000'000;
+  void* const first = engine::allocate_guarded(c);
+  ASSERT_NE(first, nullptr);
+  engine::allocate_guarded(c);  // the first distance is the least
+  EXPECT_EQ(engine::allocate_guarded(c), nullptr) << "the next one is far away";
+  current_options.guard_sample = 1;
+  EXPECT_NE(engine::allocate_guarded(c), nullptr);
+  current_options.guard_sample = 0;
+  for (int i = 0; i < 1000; ++i) ASSERT_EQ(engine::allocate_guarded(c), nullptr);
+  EXPECT_TRUE(engine::Engine::is_block(first, FoundBy::realloc));
+  release(first);
+  EXPECT_EQ(engine::guarded_bytes(first), 0U);
+  expect_no_misuse();
+}
+
 TS_ENGINE_TEST(SampledGuard, LargerBlocksThanAPageAreNotSampled) {
   ThreadHeap& heap = make_heap();
   const As as{heap};

@@ -1,7 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![no_std]
 
-use core::ffi::{c_int, c_void};
+use core::ffi::{c_char, c_int, c_void};
 
 /// The alignment of every block of [`ts_malloc`], [`ts_calloc`] and [`ts_realloc`].
 pub const MIN_ALIGNMENT: usize = 16;
@@ -75,6 +75,20 @@ unsafe extern "C" {
     /// A step of housekeeping, for a program that waits for events. The next one is due in so many
     /// milliseconds; -1 if none is until the program frees more.
     pub safe fn ts_housekeep() -> c_int;
+
+    /// Changes an option of the library, by its name with or without `TSMALLOC_`. 0, or `ENOENT`,
+    /// `EINVAL` of another value, `EPERM` of an option for the start alone.
+    ///
+    /// # Safety
+    /// Both are texts that end with a zero.
+    pub fn ts_option_set(name: *const c_char, value: *const c_char) -> c_int;
+
+    /// Writes the value of an option as a text that ends with a zero. 0, or `ENOENT`, or `ERANGE`
+    /// if it needs more than `size` bytes.
+    ///
+    /// # Safety
+    /// `name` is a text that ends with a zero, and `value` has room for `size` bytes.
+    pub fn ts_option_get(name: *const c_char, value: *mut c_char, size: usize) -> c_int;
 
     /// The library's version: 10203 is 1.2.3.
     pub safe fn ts_version() -> c_int;

@@ -42,6 +42,19 @@ fn each_function_does_its_part() {
     assert!((-1..=200).contains(&ts_housekeep()));
 }
 
+#[test]
+fn options_change_while_the_program_runs() {
+    let mut value = [0; 32];
+    // SAFETY: texts end with a zero, and the value has the room that is named.
+    unsafe {
+        assert_eq!(ts_option_set(c"BACKGROUND".as_ptr(), c"off".as_ptr()), 0);
+        assert_eq!(ts_option_set(c"BACKGROUND".as_ptr(), c"of".as_ptr()), 22);
+        let name = c"TSMALLOC_BACKGROUND".as_ptr();
+        assert_eq!(ts_option_get(name, value.as_mut_ptr(), value.len()), 0);
+        assert_eq!(std::ffi::CStr::from_ptr(value.as_ptr()), c"off");
+    }
+}
+
 /// Without `override` libc keeps its malloc, whose block of 33 bytes has 40 usable ones. With it, the
 /// block is known here.
 #[cfg(target_env = "gnu")]

@@ -2,6 +2,7 @@
 
 use alloc::boxed::Box;
 use core::alloc::Layout;
+use core::ffi::CStr;
 use core::ptr;
 use core::time::Duration;
 
@@ -40,6 +41,19 @@ pub fn trim(keep_bytes: usize) -> bool {
 /// `None` if none is until the program frees more.
 pub fn housekeep() -> Option<Duration> {
     u64::try_from(sys::ts_housekeep()).ok().map(Duration::from_millis)
+}
+
+/// Changes an option of the library, by its name with or without `TSMALLOC_`.
+///
+/// # Errors
+/// The number of a system error: `ENOENT` without such an option, `EINVAL` of another value, `EPERM`
+/// of an option for the start alone.
+pub fn set_option(name: &CStr, value: &CStr) -> Result<(), i32> {
+    // SAFETY: both end with a zero.
+    match unsafe { sys::ts_option_set(name.as_ptr(), value.as_ptr()) } {
+        0 => Ok(()),
+        error => Err(error),
+    }
 }
 
 /// The version of the library: 10203 is 1.2.3.
