@@ -28,6 +28,7 @@ FUNCTIONS = names(
     malloc_usable_size malloc_good_size nallocx sdallocx alloc_at_least
     mallinfo mallinfo2 malloc_info malloc_stats malloc_trim mallopt
     ts_version ts_usable_size ts_good_size ts_trim ts_housekeep ts_option_set ts_option_get
+    ts_on_event
     ts_data_segment_size ts_data_segment_free_space_size
     """
 )

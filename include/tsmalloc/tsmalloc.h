@@ -125,6 +125,19 @@ TSMALLOC_FUNCTION_(int, ts_option_set, (const char* name, const char* value));
  * Safe in signal handlers. Cost: a look at a short table. */
 TSMALLOC_FUNCTION_(int, ts_option_get, (const char* name, char* value, size_t size));
 
+/* What a handler of ts_on_event is told. */
+#define TSMALLOC_EVENT_LIMIT 1      /* the soft limit is passed: TSMALLOC_LIMIT */
+#define TSMALLOC_EVENT_HARD_LIMIT 2 /* a request is refused: TSMALLOC_HARD_LIMIT */
+
+/* Calls `handler` from now on when one of these happens, the first once a minute at most; null for
+ * none. `bytes` were in use then. It is called in the course of some later malloc, by that thread and
+ * by one thread at a time. It may call any function of this library, and has to return. Compilers take
+ * it that malloc changes no variable of the program: what it writes is volatile or atomic.
+ * 0, or ENOTSUP in the hardened library and in the teaching heaps, which have no limits.
+ * Without tsmalloc: ENOSYS.
+ * Safe in signal handlers. Cost: a store. */
+TSMALLOC_FUNCTION_(int, ts_on_event, (void (*handler)(int event, size_t bytes)));
+
 /* 1 if a library of tsmalloc is in the process, else 0. (Another malloc may precede it there and
  * serve the program; the library then knows nothing of the program's blocks.)
  * Safe in signal handlers. Cost: a load. */
@@ -176,6 +189,10 @@ static inline int ts_option_set(const char* name, const char* value) TSMALLOC_NO
 
 static inline int ts_option_get(const char* name, char* value, size_t size) TSMALLOC_NOEXCEPT_ {
   return ts_option_get_of_library ? ts_option_get_of_library(name, value, size) : ENOSYS;
+}
+
+static inline int ts_on_event(void (*handler)(int event, size_t bytes)) TSMALLOC_NOEXCEPT_ {
+  return ts_on_event_of_library ? ts_on_event_of_library(handler) : ENOSYS;
 }
 #endif
 

@@ -9,6 +9,7 @@
 #include "engine/inspect.h"
 #include "engine/invariants.h"
 #include "engine/large_blocks.h"
+#include "engine/limits.h"
 #include "engine/misuse.h"
 #include "engine/sampled_guard.h"
 #include "engine/thread_heap.h"
@@ -92,6 +93,7 @@ class Engine {
   int housekeep() noexcept { return engine::housekeep(); }
   // To be called when an option has changed, without a lock.
   void follow_options() noexcept { engine::follow_options(); }
+  void set_event_handler(LimitHandler* handler) noexcept { set_limit_handler(handler); }
   // Whether the whole engine is without a fault (invariants.h). No other thread may be in it.
   bool is_valid() noexcept {
     const Fault fault = find_engine_fault();
@@ -99,7 +101,10 @@ class Engine {
     return !fault;
   }
   // Finds what reports of misuse need of the C library. Blocks may have been handed out before.
-  void begin_process() noexcept { os::find_stack_functions(); }
+  void begin_process() noexcept {
+    os::find_stack_functions();
+    follow_limit_options();
+  }
   void fork_prepare() noexcept { engine::fork_prepare(); }
   void fork_parent() noexcept { engine::fork_parent(); }
   void fork_child() noexcept { engine::fork_child(); }

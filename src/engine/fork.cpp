@@ -5,6 +5,7 @@
 #include "engine/current_heap.h"
 #include "engine/heap_hold.h"
 #include "engine/housekeeping.h"
+#include "engine/limits.h"
 #include "engine/page_heap.h"
 #include "engine/page_map.h"
 #include "engine/sampled_guard.h"
@@ -50,6 +51,7 @@ void fork_child() noexcept TS_NO_ANALYSIS {
   for (Mutex* const lock : locks_in_order) lock->reset_after_fork();
   forget_samples_in_progress();
   forget_housekeeper();
+  forget_looks();
   if (forks_with_one_thread) return;
   for_each_heap([](ThreadHeap& heap) TS_NO_ANALYSIS {
     if (is_in_use(heap)) return;

@@ -5,6 +5,8 @@
 
 #include "engine/abandoned.h"
 #include "engine/current_heap.h"
+#include "engine/huge_pages.h"
+#include "engine/limits.h"
 #include "engine/page_heap.h"
 #include "engine/reclaim.h"
 #include "engine/remote_frees.h"
@@ -52,6 +54,7 @@ bool collect_slice() noexcept TS_REQUIRES(housekeeping_lock) {
 }
 
 void end_round() noexcept TS_REQUIRES(housekeeping_lock) {
+  look_at_limits();
   reclaim_all();
   if (page_heap.is_settled()) collect_abandoned(SIZE_MAX);
   last_round.pages = page_heap.end_round();
@@ -145,12 +148,6 @@ bool is_start_due() noexcept {
   return is_wanted(threads_seen.fetch_add(1, std::memory_order_relaxed) != 0);
 }
 
-void put_off() noexcept {
-  // Not over that of the parent of a vfork.
-  std::uint64_t none = 0;
-  start_put_off.compare_exchange_strong(none, os::process_id(), std::memory_order_relaxed);
-}
-
 // Unless there is one.
 void start_housekeeper() noexcept {
   if (starts.exchange(1, std::memory_order_acq_rel) != 0) return;  // see has_ended()
@@ -187,26 +184,29 @@ void start_housekeeper_if_due() noexcept {
 }
 
 void put_off_start() noexcept {
-  if (is_start_due() && starts.load(std::memory_order_relaxed) == 0) put_off();
+  if (is_start_due() && starts.load(std::memory_order_relaxed) == 0) put_off_to_malloc();
 }
 
-void follow_background_option() noexcept {
+void follow_options_soon() noexcept {
+  follow_limit_options();
   if (is_off()) {
     if (starts.load(std::memory_order_relaxed) != 0) page_heap.stir_housekeeper();
   } else if (is_wanted(threads_seen.load(std::memory_order_relaxed) > 1)) {
-    put_off();  // even if there is one, which may be about to end
+    put_off_to_malloc();  // even if there is one, which may be about to end
   }
 }
 
 bool start_housekeeper_now() noexcept {
   if (start_put_off.load(std::memory_order_relaxed) != os::process_id()) return false;
   start_put_off.store(0, std::memory_order_relaxed);
-  start_housekeeper();
+  deliver_limit_events();
+  if (is_wanted(threads_seen.load(std::memory_order_relaxed) > 1)) start_housekeeper();
   return true;
 }
 
 void follow_options() noexcept {
-  follow_background_option();
+  follow_options_soon();
+  if (current_options.huge_pages == HugePages::never) refuse_all_huge_pages();
   start_housekeeper_now();
 }
 

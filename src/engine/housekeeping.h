@@ -18,7 +18,7 @@
 // one.
 #pragma once
 
-#include "base/atomic.h"
+#include "engine/put_off.h"
 #include "os/mutex.h"
 
 namespace ts::engine {
@@ -30,24 +30,21 @@ inline constinit Mutex housekeeping_lock;
 // To be called in malloc, without a lock or a hold, by a thread that got a heap.
 void start_housekeeper_if_due() noexcept;
 
-// The process in which such a start was put off; 0 if none. The child of a vfork, which has the
-// memory and is another process, starts none.
-inline constinit Atomic<std::uint64_t> start_put_off{0};  // any, relaxed: it publishes nothing
-
 // To be called in free by a thread that got a heap.
 void put_off_start() noexcept;
 // To be called in malloc, without a lock or a hold, where a start was put off. False if not now.
 bool start_housekeeper_now() noexcept;
 
-// To be called when the option may have changed, anywhere: it takes no lock and starts no thread. A
-// housekeeper that is due now starts as one whose start was put off; one that is off ends soon.
-void follow_background_option() noexcept;
+// To be called when an option may have changed, anywhere: it takes no lock and starts no thread. A
+// housekeeper that is due now starts as one whose start was put off; one that is off ends soon. Other
+// limits count from the next growth on.
+void follow_options_soon() noexcept;
 
 // ts_housekeep(): the next step of the calling thread's heap, and of the process where no
 // housekeeper does it. Returns in how many milliseconds another is due; -1 where none is.
 int housekeep() noexcept;
 
-// follow_background_option(), in a call of the program: a housekeeper that is due starts at once.
+// The same in a call of the program: a housekeeper that is due starts at once.
 void follow_options() noexcept;
 
 // In the child of a fork, under all locks.

@@ -3,6 +3,7 @@
 #include "engine/huge_pages.h"
 #include "engine/page_heap.h"
 #include "engine/page_map.h"
+#include "os/options.h"
 #include "os/os.h"
 
 namespace ts::engine {
@@ -65,7 +66,7 @@ std::byte* ask_within(const Span& span, std::size_t bytes, std::size_t alignment
 }  // namespace
 
 void choose_page_size(const Span& span, std::size_t alignment_pages) noexcept {
-  if (span.pages < min_pages) return;
+  if (span.pages < min_pages || current_options.huge_pages != HugePages::automatic) return;
   look_at_probe();
   const std::uint32_t request = requests.fetch_add(1, std::memory_order_relaxed) + 1;
   if (request % requests_per_mending == 0) refuse_all_huge_pages();

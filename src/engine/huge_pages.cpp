@@ -3,6 +3,7 @@
 #include <atomic>
 
 #include "engine/page_map.h"
+#include "os/options.h"
 #include "os/os.h"
 
 namespace ts::engine {
@@ -13,18 +14,35 @@ constinit std::atomic<bool> were_asked_for{false};
 // relaxed: likewise; set under the lock of the page heap
 constinit std::atomic<bool> slabs_asked{false};
 
+// relaxed: a thread that reads it late asks once more
+constinit std::atomic<bool> is_memory_short{false};
+
 }  // namespace
 
 void ask_for_huge_pages(void* begin, std::size_t bytes) noexcept {
+  if (is_memory_short.load(std::memory_order_relaxed)) return;
   were_asked_for.store(true, std::memory_order_relaxed);
   os::prefer_huge_pages(begin, bytes);
+}
+
+void note_memory(bool is_short) noexcept {
+  is_memory_short.store(is_short, std::memory_order_relaxed);
 }
 
 void refuse_huge_pages(void* begin, std::size_t bytes) noexcept {
   os::refuse_huge_pages(begin, bytes);
 }
 
-void ask_for_huge_slab_pages(void* begin, std::size_t bytes) noexcept {
+void choose_page_size_of_fresh(void* begin, std::size_t bytes, bool is_dense) noexcept {
+  switch (current_options.huge_pages) {
+    case HugePages::never:
+      return refuse_huge_pages(begin, bytes);
+    case HugePages::always:
+      return ask_for_huge_pages(begin, bytes);
+    case HugePages::automatic:
+      break;
+  }
+  if (!is_dense) return;
   slabs_asked.store(true, std::memory_order_relaxed);
   ask_for_huge_pages(begin, bytes);
 }

@@ -6,8 +6,10 @@
 
 namespace ts::engine {
 
-// Asks for huge pages in memory that is about to be filled.
+// Asks for huge pages in memory that is about to be filled, unless memory is short.
 void ask_for_huge_pages(void* begin, std::size_t bytes) noexcept;
+
+void note_memory(bool is_short) noexcept;
 
 // Refuses them; also clears an earlier hint.
 void refuse_huge_pages(void* begin, std::size_t bytes) noexcept;
@@ -15,8 +17,10 @@ void refuse_huge_pages(void* begin, std::size_t bytes) noexcept;
 // Refuses them in all memory so far.
 void refuse_all_huge_pages() noexcept;
 
-// Asks for them in fresh memory of slabs.
-void ask_for_huge_slab_pages(void* begin, std::size_t bytes) noexcept;
+// Of memory that was just committed: asks, or refuses, as TSMALLOC_THP says; `auto` asks where dense
+// slabs are likely to fill it. Another value holds for later memory, and `never` for all so far, too
+// (follow_options).
+void choose_page_size_of_fresh(void* begin, std::size_t bytes, bool is_dense) noexcept;
 
 // Refuses them in all memory so far, if slabs asked for some since the last time. To be called
 // before OS pages within slabs go back: the system would fill them again, for huge pages.

@@ -6,10 +6,12 @@
 #include "base/check.h"
 #include "base/event_counts.h"
 #include "engine/huge_page_probe.h"
+#include "engine/limits.h"
 #include "engine/misuse.h"
 #include "engine/page_heap.h"
 #include "engine/span_cache.h"
 #include "engine/span_supply.h"
+#include "os/options.h"
 #include "os/os.h"
 
 namespace ts::engine {
@@ -70,6 +72,7 @@ bool discard_dirty(const Span& span, std::size_t pages) noexcept {
   if (pages >= min_move_pages) multiple = std::max(multiple, page_map.pages_per_os_page);
   Span* const span = allocate_span(pages, multiple, 0);
   if (span == nullptr) return out_of_memory();
+  deliver_limit_events();
   if constexpr (counting) count_event(Event::large_allocations);
   if (zeroed != nullptr && !span->zeroed && pages >= min_discarded_pages)
     span->zeroed = discard_dirty(*span, pages);
@@ -111,6 +114,7 @@ bool resize_large(void* p, std::size_t bytes) noexcept {
   if (pages == now) return true;
   // Into its tail; or by the pages behind it; or without its surplus, tail and all.
   const bool in_tail = pages > now && pages <= span.pages;
+  if (pages > span.pages) prepare_growth(pages - span.pages);
   if (!in_tail && !page_heap.resize(&span, pages)) return false;
   set_usable_pages(span, pages);
   return true;
@@ -128,7 +132,12 @@ void* move_large(void* p, std::size_t bytes) noexcept {
   const auto allocate_clean = [os_multiple](std::size_t count) {
     return page_heap.allocate(count, os_multiple, 0, PageHeap::From::clean);
   };
-  Span* span = allocate_clean(pages + pages / 2);
+  prepare_growth(pages - old.pages);
+  // Under a hard limit, without that: it would count.
+  const SizeOption limit = current_options.hard_limit;
+  const bool is_limited = !limit.is_word();
+  if (is_limited && !page_heap.has_room(pages - old.pages)) return nullptr;
+  Span* span = is_limited ? nullptr : allocate_clean(pages + pages / 2);
   if (span == nullptr) span = allocate_clean(pages);
   if (span == nullptr) return nullptr;
   note_release(old);

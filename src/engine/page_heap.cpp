@@ -92,19 +92,22 @@ void PageHeap::set_in_use(Span* span, std::size_t pages, SpanState state) noexce
   return nullptr;
 }
 
-// A span of at least so many pages, out of the lists or from beyond the end.
-Span* PageHeap::take(std::size_t pages, From from, bool may_join) noexcept {
-  Span* span = from != From::clean ? dirty_.find(pages) : nullptr;
+// A span of at least `enough` pages, of which `pages` are needed, out of the lists or from beyond the
+// end.
+Span* PageHeap::take(std::size_t enough, std::size_t pages, From from, bool may_join) noexcept {
+  Span* span = from != From::clean ? dirty_.find(enough) : nullptr;
   if (span == nullptr && from != From::clean && may_join) {
-    span = join(pages);
+    span = join(enough);
     if (span != nullptr) return span;
   }
   if (span == nullptr) {
     if (from == From::dirty) return nullptr;
+    if (!is_room_for(pages) && from == From::anywhere && !make_room(pages)) [[unlikely]]
+      return nullptr;
     if (from == From::anywhere && policy_.watches_growth())
       policy_.note_growth(os::coarse_milliseconds());
-    span = clean_.find(pages);
-    if (span == nullptr) return grow(pages, from);
+    span = clean_.find(enough);
+    if (span == nullptr) return grow(enough, from);
   }
   if constexpr (counting)
     count_event(span->zeroed ? Event::spans_clean : Event::spans_reused_dirty);
@@ -135,7 +138,7 @@ Span* PageHeap::allocate(std::size_t pages, std::size_t alignment_pages, unsigne
   if (enough > AddressRange::max_pages) return nullptr;
   constexpr std::size_t min_joined = (std::size_t{1} << 20) / page_bytes;
   // Of a joined span no part is left over, which would be of both kinds.
-  Span* span = take(enough, from, pages >= min_joined && alignment_pages == 1);
+  Span* span = take(enough, pages, from, pages >= min_joined && alignment_pages == 1);
   if (span == nullptr) return nullptr;
   span = cut(span, pages, alignment_pages);
   span->state = size_class != 0 ? SpanState::slab : SpanState::large;
@@ -176,6 +179,7 @@ bool PageHeap::resize(Span* span, std::size_t pages) noexcept {
   if (pages > AddressRange::max_pages) return false;
   const std::size_t more = pages - now;
   if (more == 0) return true;
+  if (!is_room_for(more) && !make_room(more)) return false;
   Span* const behind = span + now;
   const bool at_end = behind == end();
   if (!at_end && behind->state != SpanState::free) return false;

@@ -47,6 +47,16 @@ class PageHeap {
   // Makes room for one more heap's structure, zero-filled; 0 if there is none, else its number.
   std::uint32_t new_heap() noexcept;
 
+  // Pages that are in use or dirty: touched, as far as is known.
+  std::size_t touched_pages() noexcept;
+  std::size_t dirty_pages() noexcept;
+  // From now on, no more than so many (limits.h).
+  static constexpr std::size_t no_limit = ~std::size_t{0};
+  void limit_pages(std::size_t pages) noexcept;
+  // Whether so many more are within the limit, if need be after dirty memory went back for them.
+  // allocate() asks by itself, but for clean memory, to which pages move.
+  bool has_room(std::size_t pages) noexcept;
+
   // Purges all dirty memory but about `keep_bytes`; true if there was any.
   bool trim(std::size_t keep_bytes) noexcept;
 
@@ -109,6 +119,7 @@ class PageHeap {
 
   FreeSpans& spans_of(const Span& span) noexcept { return span.zeroed ? clean_ : dirty_; }
   std::size_t in_use() const noexcept { return top_ - dirty_.pages() - clean_.pages(); }
+  std::size_t touched() const noexcept { return top_ - clean_.pages(); }
   Span* end() const noexcept { return page_map.spans + top_; }
 
   static constexpr std::size_t min_purge_pages = (std::size_t{64} << 10) / page_bytes;
@@ -122,7 +133,10 @@ class PageHeap {
   void remove(Span* span) noexcept TS_REQUIRES(lock_);
   void insert_coalesced(Span* span, std::size_t pages, bool zeroed) noexcept TS_REQUIRES(lock_);
   void unlink_free(Span* span) noexcept TS_REQUIRES(lock_);
-  Span* take(std::size_t pages, From from, bool may_join) noexcept TS_REQUIRES(lock_);
+  bool is_room_for(std::size_t pages) const noexcept { return touched() + pages <= limit_pages_; }
+  bool make_room(std::size_t pages) noexcept TS_REQUIRES(lock_);
+  Span* take(std::size_t enough, std::size_t pages, From from, bool may_join) noexcept
+      TS_REQUIRES(lock_);
   Span* join(std::size_t pages) noexcept TS_REQUIRES(lock_);
   Span* cut(Span* span, std::size_t pages, std::size_t alignment_pages) noexcept TS_REQUIRES(lock_);
   static void set_in_use(Span* span, std::size_t pages, SpanState state) noexcept;
@@ -156,6 +170,7 @@ class PageHeap {
   std::size_t dense_pages_ = 0;  // pages of slabs of small blocks
   std::size_t committed_ = 0;    // pages that may be touched
   std::size_t grow_calls_ = 0;
+  std::size_t limit_pages_ = no_limit;
   // Stored under the lock (but by stir_housekeeper), read by the system's wait.
   static constexpr std::uint32_t awake = 0;
   static constexpr std::uint32_t resting = 1;

@@ -35,9 +35,9 @@ bool PageHeap::commit(std::size_t pages) noexcept {
     }
   }
   const std::size_t heaps = page_map.heap_count.load(std::memory_order_relaxed);
-  if (dense_pages_ >= huge_pages_from_pages + heaps * first_pages_of_heap &&
-      dense_pages_ >= top_ / 2)
-    ask_for_huge_slab_pages(begin, more * page_bytes);
+  const bool is_dense = dense_pages_ >= huge_pages_from_pages + heaps * first_pages_of_heap &&
+                        dense_pages_ >= top_ / 2;
+  choose_page_size_of_fresh(begin, more * page_bytes, is_dense);
   committed_ += more;
   return true;
 }

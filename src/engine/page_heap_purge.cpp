@@ -92,6 +92,34 @@ bool PageHeap::purge_within(Span* span, std::size_t pages) noexcept {
   return gone;
 }
 
+// Whether so many more pages may be touched. The lock may be free in between.
+[[gnu::cold]] bool PageHeap::make_room(std::size_t pages) noexcept {
+  if (in_use() + pages > limit_pages_) return false;
+  purge(limit_pages_ - in_use() - pages, 1, unlimited);
+  policy_.note_dirty(dirty_.pages());
+  return is_room_for(pages);
+}
+
+bool PageHeap::has_room(std::size_t pages) noexcept {
+  const Guard guard{lock_};
+  return is_room_for(pages) || make_room(pages);
+}
+
+std::size_t PageHeap::touched_pages() noexcept {
+  const Guard guard{lock_};
+  return touched();
+}
+
+std::size_t PageHeap::dirty_pages() noexcept {
+  const Guard guard{lock_};
+  return dirty_.pages();
+}
+
+void PageHeap::limit_pages(std::size_t pages) noexcept {
+  const Guard guard{lock_};
+  limit_pages_ = pages;
+}
+
 [[gnu::cold]] void PageHeap::wake_housekeeper() noexcept {
   // relaxed: written under the lock alone, and what the housekeeper has to do is under the lock
   housekeeper_.store(awake, std::memory_order_relaxed);

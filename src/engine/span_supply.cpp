@@ -4,6 +4,7 @@
 
 #include "engine/abandoned.h"
 #include "engine/current_heap.h"
+#include "engine/limits.h"
 #include "engine/page_heap.h"
 #include "engine/reclaim.h"
 #include "engine/remote_frees.h"
@@ -14,6 +15,8 @@ namespace ts::engine {
 
 void* out_of_memory() noexcept {
   os::explain_refusal();
+  explain_limit_refusal();
+  deliver_limit_events();
   errno = ENOMEM;
   return nullptr;
 }
@@ -34,10 +37,14 @@ Span* allocate_span(std::size_t pages, std::size_t alignment_pages, unsigned siz
   if (span != nullptr) return span;
   constexpr std::size_t heaps_at_a_time = 4;
   if (collect_abandoned(heaps_at_a_time)) span = allocate(From::dirty);
-  if (span == nullptr) span = allocate(From::anywhere);
+  if (span != nullptr) return span;
+  prepare_growth(pages);
+  span = allocate(From::anywhere);
   if (span != nullptr) return span;
   const bool has_collected = collect_abandoned(SIZE_MAX);
-  return reclaim_all() || has_collected ? allocate(From::anywhere) : nullptr;
+  if (reclaim_all() || has_collected) span = allocate(From::anywhere);
+  if (span == nullptr && !page_heap.has_room(pages)) note_limit_refusal(page_heap.touched_pages());
+  return span;
 }
 
 }  // namespace ts::engine

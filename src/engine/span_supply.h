@@ -10,7 +10,7 @@ namespace ts::engine {
 // heaps.
 Span* allocate_span(std::size_t pages, std::size_t alignment_pages, unsigned size_class) noexcept;
 
-// Null, and ENOMEM in errno.
+// Null, and ENOMEM in errno. Without a lock or a hold.
 [[gnu::cold]] void* out_of_memory() noexcept;
 
 }  // namespace ts::engine

@@ -79,9 +79,12 @@ namespace {
 
 [[gnu::always_inline]] inline void* allocate_by_refill(unsigned size_class) noexcept {
   ThreadHeap& heap = own_heap();
-  const HeapHold hold{heap};
-  Block* const block = refill(heap, size_class);
-  if constexpr (debug_level >= 2) check_slow_path(heap);
+  Block* block = nullptr;
+  {
+    const HeapHold hold{heap};
+    block = refill(heap, size_class);
+    if constexpr (debug_level >= 2) check_slow_path(heap);
+  }
   return block != nullptr ? unmarked(block) : out_of_memory();
 }
 

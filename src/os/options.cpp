@@ -8,16 +8,12 @@
 #include <string_view>
 
 #include "os/error_line.h"
+#include "os/option_values.h"
 
 namespace ts {
 namespace {
 
 using os::ErrorLine;
-
-enum class Kind : std::uint8_t {
-  choice,  // one of several words; the value is the number of the word
-  number,
-};
 
 // Characters, not pointers to them, which would be relocations at each start.
 struct Option {
@@ -26,8 +22,10 @@ struct Option {
   std::uint8_t offset;  // of its value in Options, whose default is 0
   bool is_fixed;        // after the start
   std::uint32_t most;   // of a number; the least is 0
-  char words[32];       // of a choice
+  char words[32];       // of a choice or size
   char help[84];
+
+  Range range() const noexcept { return {kind, most, words}; }
 };
 
 constexpr char prefix[] = "TSMALLOC_";
@@ -39,6 +37,12 @@ constexpr Option table[] = {
      "after misuse was reported; default: leave a foreign pointer alone, else abort"},
     {"BACKGROUND", Kind::choice, offsetof(Options, background), false, 0, "auto|off|on",
      "a thread gives idle memory back; auto: once the program has a second thread"},
+    {"LIMIT", Kind::size, offsetof(Options, limit), false, 0, "auto|off",
+     "memory goes back before more is used; auto: 90 % of the control group's limit"},
+    {"HARD_LIMIT", Kind::size, offsetof(Options, hard_limit), false, 0, "off",
+     "beyond it, malloc fails; bytes with K, M, G, T, or a part of group or machine"},
+    {"THP", Kind::choice, offsetof(Options, huge_pages), false, 0, "auto|never|always",
+     "huge pages; auto: where blocks fill them; always: for all fresh memory"},
     {"GUARD_SAMPLE", Kind::number, offsetof(Options, guard_sample), false, 1'000'000'000, "",
      "N: one in about N blocks that leave a slab is on a page of its own; 0: none"},
     {"AT_EXIT", Kind::choice, offsetof(Options, at_exit), false, 0, "check|leaks|off",
@@ -49,22 +53,6 @@ constexpr Option table[] = {
 
 // Variables that the counted libraries, the tools and the lab read and describe.
 constexpr char others[] = "COUNTERS|COUNT_DIR|LEDGER|RECORD|ALLOCATOR|BUILD_DIR|LAYOUT_PADDING";
-
-// A part of a text.
-struct Word {
-  const char* begin;
-  std::size_t length;
-
-  bool is(Word other) const noexcept {
-    return other.length == length && std::memcmp(begin, other.begin, length) == 0;
-  }
-};
-
-Word word_until(const char* text, char end) noexcept {
-  std::size_t length = 0;
-  while (text[length] != '\0' && text[length] != end) ++length;
-  return {text, length};
-}
 
 // A word of the environment, without characters that control a terminal.
 void append_foreign(ErrorLine& line, Word word) noexcept {
@@ -104,51 +92,8 @@ const Option* find_option(const char* name) noexcept {
   return find_option(word_until(has_prefix(name) ? name + prefix_length : name, '\0'));
 }
 
-// The word of this number, of words with bars between them; behind the last one there is an empty
-// one.
-Word word_at(const char* words, std::uint64_t number) noexcept {
-  Word word = word_until(words, '|');
-  while (number-- != 0) {
-    const char* const end = word.begin + word.length;
-    word = *end == '\0' ? Word{end, 0} : word_until(end + 1, '|');
-  }
-  return word;
-}
-
-// The number of a word; false if it is none of them.
-bool find_word(const char* words, Word wanted, std::uint64_t& number) noexcept {
-  for (number = 0;; ++number) {
-    const Word word = word_at(words, number);
-    if (word.length == 0) return false;
-    if (word.is(wanted)) return true;
-  }
-}
-
-bool parse_number(const Option& option, const char* text, std::uint64_t& value) noexcept {
-  const char* const begin = text;
-  value = 0;
-  for (; *text >= '0' && *text <= '9' && value <= option.most; ++text)
-    value = value * 10 + static_cast<unsigned>(*text - '0');
-  return *text == '\0' && text != begin && value <= option.most;
-}
-
-bool parse(const Option& option, const char* text, std::uint64_t& value) noexcept {
-  return option.kind == Kind::choice ? find_word(option.words, word_until(text, '\0'), value)
-                                     : parse_number(option, text, value);
-}
-
-// Which values it takes.
-void append_range(ErrorLine& line, const Option& option) noexcept {
-  if (option.kind == Kind::choice) return line.text(option.words);
-  line.text("0..");
-  line.number(option.most);
-}
-
-// Of any class with the members of ErrorLine that make a line.
-void append_value(auto& line, const Option& option, std::uint64_t value) noexcept {
-  if (option.kind == Kind::number) return line.number(value);
-  const Word word = word_at(option.words, value);
-  line.text(word.begin, word.length);
+void append(ErrorLine& line, const ShortText& text) noexcept {
+  line.text(text.begin(), text.length());
 }
 
 // How many letters have to be changed, left out or put in to make one name of the other
@@ -191,10 +136,25 @@ void warn_of_value(const Option& option, const char* text) noexcept {
   line.text("=");
   append_foreign(line, word_until(text, '\0'));
   line.text(" is none of ");
-  append_range(line, option);
+  append(line, text_of(option.range()));
   line.text("; the default is used, ");
-  append_value(line, option, 0);
+  append(line, text_of(option.range(), 0));
   line.write();
+}
+
+// Whether a soft limit is above a hard one of the same unit. (Of others, the smaller one counts.)
+bool is_above(SizeOption soft, SizeOption hard) noexcept {
+  return !soft.is_word() && !hard.is_word() && soft.is_percent() == hard.is_percent() &&
+         soft.number() > hard.number();
+}
+
+// Whether an option would put the soft limit above the hard one.
+bool would_be_above(const Option& option, std::uint64_t bits) noexcept {
+  const auto value_if = [&](OptionBits& limit) noexcept {
+    const bool is_this = &bits_of(option) == &limit.bits;
+    return SizeOption{is_this ? bits : limit.bits.load(std::memory_order_relaxed)};
+  };
+  return is_above(value_if(current_options.limit), value_if(current_options.hard_limit));
 }
 
 // Whether the environment sets each option.
@@ -213,9 +173,17 @@ void read_option(const char* variable, Given& given) noexcept {
   }
   bool& is_given = given[option - table];
   if (is_given || *text == '\0') return;  // the first counts, as for getenv
-  if (!parse(*option, text, value)) return warn_of_value(*option, text);
+  if (!parse(option->range(), text, value)) return warn_of_value(*option, text);
   is_given = true;
   bits_of(*option).store(value, std::memory_order_relaxed);
+}
+
+// To be called when the environment has been read.
+void correct_limits(Given& given) noexcept {
+  if (!is_above(current_options.limit, current_options.hard_limit)) return;
+  ErrorLine{"TSMALLOC_LIMIT is above TSMALLOC_HARD_LIMIT; its default is used, auto"}.write();
+  current_options.limit = SizeOption{0};
+  given[find_option("LIMIT") - table] = false;
 }
 
 // docs/use.md is checked against these lines.
@@ -224,40 +192,14 @@ void show(const Given& given) noexcept {
     ErrorLine line;
     append_name(line, option);
     line.text("=");
-    append_value(line, option, value_of(option));
+    append(line, text_of(option.range(), value_of(option)));
     line.text(given[&option - table] ? " (environment; " : " (default; ");
-    append_range(line, option);
+    append(line, text_of(option.range()));
     line.text("): ");
     line.text(option.help);
     line.write();
   }
 }
-
-// A text in a place of so many bytes.
-class Text {
- public:
-  Text(char* begin, std::size_t size) noexcept : begin_{begin}, size_{size} {}
-  void text(const char* begin, std::size_t bytes) noexcept {
-    for (std::size_t i = 0; i < bytes; ++i, ++length_) {
-      if (length_ < size_) begin_[length_] = begin[i];
-    }
-  }
-  void number(std::uint64_t value) noexcept {
-    char digits[20];
-    std::size_t first = sizeof digits;
-    do {
-      digits[--first] = static_cast<char>('0' + value % 10);
-      value /= 10;
-    } while (value != 0);
-    text(digits + first, sizeof digits - first);
-  }
-  std::size_t length() const noexcept { return length_; }
-
- private:
-  char* begin_;
-  std::size_t size_;
-  std::size_t length_ = 0;
-};
 
 }  // namespace
 
@@ -268,6 +210,7 @@ void read_options(const char* const* environment) noexcept {
     if (::getauxval(AT_SECURE) != 0) return;
     read_option(*environment + prefix_length, given);
   }
+  correct_limits(given);
   if (current_options.show != 0) show(given);
 }
 
@@ -276,7 +219,8 @@ int change_option(const char* name, const char* value) noexcept {
   if (option == nullptr) return ENOENT;
   if (option->is_fixed) return EPERM;
   std::uint64_t bits = 0;
-  if (value == nullptr || !parse(*option, value, bits)) return EINVAL;
+  if (value == nullptr || !parse(option->range(), value, bits)) return EINVAL;
+  if (would_be_above(*option, bits)) return EINVAL;
   bits_of(*option).store(bits, std::memory_order_relaxed);
   return 0;
 }
@@ -284,12 +228,10 @@ int change_option(const char* name, const char* value) noexcept {
 int write_option(const char* name, char* text, std::size_t size) noexcept {
   const Option* const option = name != nullptr ? find_option(name) : nullptr;
   if (option == nullptr) return ENOENT;
-  char value[64];
-  Text written{value, sizeof value};
-  append_value(written, *option, value_of(*option));
-  written.text("", 1);
-  if (written.length() > size) return ERANGE;
-  std::memcpy(text, value, written.length());
+  const ShortText value = text_of(option->range(), value_of(*option));
+  if (value.length() >= size) return ERANGE;
+  std::memcpy(text, value.begin(), value.length());
+  text[value.length()] = '\0';
   return 0;
 }
 

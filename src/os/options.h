@@ -12,6 +12,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "os/size_option.h"
+
 namespace ts {
 
 // The consequence of a misuse by the program that was reported (base/check.h).
@@ -37,6 +39,13 @@ enum class AtExit : std::uint32_t {
   off,
 };
 
+// Whether memory is to have huge pages (engine/huge_pages.h).
+enum class HugePages : std::uint32_t {
+  automatic,  // by evidence
+  never,
+  always,
+};
+
 // All accesses are relaxed: a value is complete in itself, nothing else is published by it, and a
 // thread may go on with the former one for a while. (A housekeeper that ends is the exception, and
 // has an order of its own.)
@@ -48,14 +57,16 @@ struct OptionBits {
 template <class Value>
 struct OptionValue : OptionBits {
   constexpr OptionValue() = default;
-  OptionValue(const OptionValue& other) noexcept : OptionValue{} { *this = Value{other}; }
-  OptionValue& operator=(const OptionValue& other) noexcept { return *this = Value{other}; }
+  OptionValue(const OptionValue& other) noexcept : OptionValue{} { *this = other.operator Value(); }
+  OptionValue& operator=(const OptionValue& other) noexcept {
+    return *this = other.operator Value();
+  }
   OptionValue& operator=(Value value) noexcept {
     bits.store(static_cast<std::uint64_t>(value), std::memory_order_relaxed);
     return *this;
   }
   operator Value() const noexcept {  // NOLINT(google-explicit-constructor): reads as its value
-    return static_cast<Value>(bits.load(std::memory_order_relaxed));
+    return Value(bits.load(std::memory_order_relaxed));
   }
 };
 
@@ -64,6 +75,9 @@ struct Options {
   OptionValue<OnMisuse> on_misuse;
   OptionValue<Background> background;
   OptionValue<AtExit> at_exit;
+  OptionValue<SizeOption> limit;       // auto, off (engine/limits.h)
+  OptionValue<SizeOption> hard_limit;  // off
+  OptionValue<HugePages> huge_pages;
   OptionValue<std::uint32_t> show;
   OptionValue<std::uint32_t>
       guard_sample;  // one block in so many (engine/sampled_guard.h); 0: none

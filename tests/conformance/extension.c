@@ -236,6 +236,19 @@ static void threads_ask_and_trim(void) {
   for (size_t i = 0; i < COUNT_OF(thread); ++i) pthread_join(thread[i], NULL);
 }
 
+static void ignore_event(int event, size_t bytes) {
+  (void)event;
+  (void)bytes;
+}
+
+static void events_have_a_handler_where_there_are_limits(void) {
+  const bool has_limits = strcmp(tested_library(), "libtsmalloc.so") == 0;
+  const int expected = !is_expected() ? ENOSYS : has_limits ? 0 : ENOTSUP;
+  const int set = ts_on_event(ignore_event);
+  EXPECT(set == expected || (set == 0 && !library_is_ours()), "%d", set);  // linked in: any of ours
+  EXPECT(ts_on_event(NULL) == set, "%d", set);
+}
+
 static void addresses_work(void) {
   int (*volatile available)(void) = ts_available;
   int (*volatile version)(void) = ts_version;
@@ -254,6 +267,8 @@ static void addresses_work(void) {
   const int trimmed = trim(0);
   EXPECT(trimmed == 0 || trimmed == 1, "%d", trimmed);
   EXPECT(housekeep() >= -1 && housekeep() <= 200, "%d", housekeep());
+  int (*volatile on_event)(void (*)(int, size_t)) = ts_on_event;
+  EXPECT(on_event(NULL) == ts_on_event(NULL), "%d", on_event(NULL));
   const int missing = is_expected() ? ENOENT : ENOSYS;
   EXPECT(set("", "") == missing && get("", NULL, 0) == missing, "%d, %d", set("", ""),
          get("", NULL, 0));
@@ -390,6 +405,7 @@ static const Check checks[] = {
     {"threads ask and trim", threads_ask_and_trim},
     {"options change, and keep what is refused", options_change},
     {"threads change options", threads_change_options},
+    {"events have a handler where there are limits", events_have_a_handler_where_there_are_limits},
     {"addresses of the functions work", addresses_work},
     {"all answer before the first constructor", before_constructors_all_answer},
     {"all answer in the last destructor", in_destructors_all_answer},

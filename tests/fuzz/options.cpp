@@ -38,20 +38,50 @@ constexpr std::size_t most_of_a_line = 511;
 
 struct Option {
   std::string standard;
-  std::string range;  // of words with bars between them, or 0..N
+  std::string range;  // of words with bars between them, perhaps a size, or 0..N
+
+  static constexpr std::string_view size_range = "|BYTES|N%";
 
   bool is_number() const { return range.rfind("0..", 0) == 0; }
+  bool is_size() const {
+    return range.size() > size_range.size() &&
+           range.substr(range.size() - size_range.size()) == size_range;
+  }
   std::vector<std::string> words() const {
     std::vector<std::string> all;
-    std::istringstream text{range};
+    std::istringstream text{range.substr(0, range.size() - (is_size() ? size_range.size() : 0))};
     for (std::string word; std::getline(text, word, '|');) all.push_back(word);
     return all;
+  }
+  // A size as it is shown: with the largest unit that makes it a whole number.
+  static std::string size_of(std::string text) {
+    const std::string letters = "KMGT";
+    const char last = text.empty() ? '\0' : text.back();
+    if (last == '\0') return "";
+    const char capital = static_cast<char>(last & ~0x20);
+    const std::size_t unit = last >= 'A' ? letters.find(capital) : letters.npos;
+    if (unit != letters.npos || last == '%') text.pop_back();
+    if (text.empty() || text.find_first_not_of("0123456789") != text.npos) return "";
+    text.erase(0, std::min(text.find_first_not_of('0'), text.size()));
+    if (text.empty() || text.size() > 15) return "";
+    unsigned long long bytes = std::stoull(text);
+    if (last == '%') return bytes <= 100 ? text + "%" : "";
+    const unsigned shift = unit == letters.npos ? 0 : 10 * (static_cast<unsigned>(unit) + 1);
+    if (bytes > (1ULL << 48) >> shift) return "";
+    bytes <<= shift;
+    std::size_t whole = 0;
+    while (whole < letters.size() && bytes % 1024 == 0) {
+      bytes /= 1024;
+      ++whole;
+    }
+    return std::to_string(bytes) + (whole == 0 ? "" : letters.substr(whole - 1, 1));
   }
   // The value that a text means, or nothing.
   std::string value_of(const std::string& text) const {
     if (!is_number()) {
       const std::vector<std::string> all = words();
-      return std::find(all.begin(), all.end(), text) != all.end() ? text : "";
+      if (std::find(all.begin(), all.end(), text) != all.end()) return text;
+      return is_size() ? size_of(text) : "";
     }
     if (text.empty() || text.find_first_not_of("0123456789") != std::string::npos) return "";
     const std::string digits = text.substr(std::min(text.find_first_not_of('0'), text.size()));
@@ -188,7 +218,11 @@ std::string value_for(const std::string& name, Input& input) {
   if (option == table.end()) return "1";
   if (option->second.is_number())
     return std::to_string(std::stoull(option->second.range.substr(3)) + input.byte() % 3 - 1);
-  const std::vector<std::string> words = option->second.words();
+  std::vector<std::string> words = option->second.words();
+  if (option->second.is_size()) {
+    for (const char* const end : {"", "K", "m", "G", "T", "%"})
+      words.push_back(std::to_string(input.byte()) + end);
+  }
   const std::string& word = words[input.byte() % words.size()];
   return input.byte() % 4 == 0 ? edit(word, input) : word;
 }
@@ -248,6 +282,28 @@ void expect_variable(const std::string& variable, Expected& expected) {
   expected.unknown.emplace_back();
 }
 
+// Whether a soft limit is larger than a hard one of the same unit; both are as they are shown.
+bool is_above(const std::string& soft, const std::string& hard) {
+  const auto is_size = [](const std::string& text) { return text[0] >= '0' && text[0] <= '9'; };
+  if (!is_size(soft) || !is_size(hard)) return false;
+  if ((soft.back() == '%') != (hard.back() == '%')) return false;
+  const auto number = [](const std::string& text) {
+    const std::size_t unit = std::string{"KMGT"}.find(text.back());
+    return std::stoull(text) << (unit == std::string::npos ? 0 : 10 * (unit + 1));
+  };
+  return number(soft) > number(hard);
+}
+
+void expect_order_of_limits(Expected& expected) {
+  const auto soft = expected.given.find("LIMIT");
+  const auto hard = expected.given.find("HARD_LIMIT");
+  if (soft == expected.given.end() || hard == expected.given.end()) return;
+  if (!is_above(soft->second, hard->second)) return;
+  expected.given.erase(soft);
+  expected.beginnings.push_back(std::string{start} + "TSMALLOC_LIMIT is above");
+  expected.unknown.emplace_back();
+}
+
 void require_nearest(const std::string& line, const std::string& name) {
   constexpr std::string_view words = "the nearest is TSMALLOC_";
   const std::size_t at = line.find(words, start.size() + prefix.size() + name.size());
@@ -270,6 +326,7 @@ void try_environment(const std::vector<std::string>& variables) {
     environment.add(variable);
     expect_variable(variable, expected);
   }
+  expect_order_of_limits(expected);
   current_options = {};
   std::vector<std::string> lines = environment.read();
   const bool is_shown = expected.given.count("SHOW") != 0 && expected.given["SHOW"] == "1";
@@ -296,6 +353,13 @@ void try_environment(const std::vector<std::string>& variables) {
   }
 }
 
+// The value of an option as it is now.
+std::string now(const char* name) {
+  char text[32] = "";
+  write_option(name, text, sizeof text);
+  return text;
+}
+
 // A change of an option that is running: refused, and then nothing changes, or done.
 void try_change(Input& input) {
   const std::string& known = known_name(input);
@@ -307,21 +371,24 @@ void try_change(Input& input) {
   const std::string bare = full.rfind(prefix, 0) == 0 ? full.substr(prefix.size()) : full;
   const auto option = table.find(bare);
   const std::string meant = option != table.end() ? option->second.value_of(value) : "";
-  char before[32] = "";
-  write_option(full.c_str(), before, sizeof before);
+  const std::string before = now(full.c_str());
+  const bool is_out_of_order = (bare == "LIMIT" && is_above(meant, now("HARD_LIMIT"))) ||
+                               (bare == "HARD_LIMIT" && is_above(now("LIMIT"), meant));
   const int expected = option == table.end() ? ENOENT
                        : bare == "SHOW"      ? EPERM
                        : meant.empty()       ? EINVAL
+                       : is_out_of_order     ? EINVAL
                                              : 0;
   require(change_option(full.c_str(), value.c_str()) == expected, "another result of a change",
           full + "=" + value);
   if (option == table.end()) return;
-  const std::string now = expected == 0 ? meant : before;
-  const std::unique_ptr<char[]> exact{new char[now.size() + 1]};
-  require(write_option(full.c_str(), exact.get(), now.size()) == ERANGE, "it fits without its end",
-          now);
-  require(write_option(full.c_str(), exact.get(), now.size() + 1) == 0, "it does not fit", now);
-  require(now == exact.get(), "another value after a change", full + "=" + value);
+  const std::string after = expected == 0 ? meant : before;
+  const std::size_t size = after.size();
+  const std::unique_ptr<char[]> exact{new char[size + 1]};
+  require(write_option(full.c_str(), exact.get(), size) == ERANGE, "it fits without its end",
+          after);
+  require(write_option(full.c_str(), exact.get(), size + 1) == 0, "it does not fit", after);
+  require(after == exact.get(), "another value after a change", full + "=" + value);
   changes += expected == 0 ? 1 : 0;
 }
 

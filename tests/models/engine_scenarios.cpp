@@ -13,6 +13,7 @@
 #include "engine/heap_hold.h"
 #include "engine/huge_pages.h"
 #include "engine/large_blocks.h"
+#include "engine/limits.h"
 #include "engine/misuse.h"
 #include "engine/page_heap.h"
 #include "engine/reclaim.h"
@@ -491,6 +492,14 @@ std::uint32_t PageHeap::new_heap() noexcept {
   return number;
 }
 
+bool PageHeap::has_room(std::size_t) noexcept { return true; }
+std::size_t PageHeap::touched_pages() noexcept { return 0; }
+
+void limits::look(std::size_t) noexcept {}
+void note_limit_refusal(std::size_t) noexcept {}
+void explain_limit_refusal() noexcept {}
+void deliver_limit_events() noexcept {}
+void forget_looks() noexcept {}
 void refuse_huge_slab_pages() noexcept {}
 void forget_samples_in_progress() noexcept {}
 void start_housekeeper_if_due() noexcept {}

@@ -16,6 +16,7 @@
 #include "base/bits.h"
 #include "os/bad_access.h"
 #include "os/error_line.h"
+#include "os/memory_group.h"
 #include "os/os.h"
 
 namespace ts {
@@ -50,6 +51,11 @@ struct State {
   bool has_one_thread = false;
   bool has_other_allocators = true;
   unsigned explained_refusals = 0;
+  std::size_t group_limit = 0;
+  std::function<std::size_t()> group_used;
+  unsigned looks_for_group = 0;
+  unsigned looks_at_group = 0;
+  std::size_t machine_memory = std::size_t{1} << 34;
   void (*at_bad_access)(const void*) = nullptr;
   std::vector<fake_os::ReportedMisuse> misuses;
 };
@@ -208,6 +214,10 @@ void reset(std::size_t break_offset) {
   s.has_one_thread = false;
   s.has_other_allocators = true;
   s.explained_refusals = 0;
+  s.group_limit = 0;
+  s.group_used = nullptr;
+  s.looks_for_group = s.looks_at_group = 0;
+  s.machine_memory = std::size_t{1} << 34;
   s.misuses.clear();
   void* const region = map_pages(break_region_bytes + guard_bytes, PROT_NONE,
                                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE);
@@ -215,6 +225,27 @@ void reset(std::size_t break_offset) {
   s.region = static_cast<std::byte*>(region);
   s.break_end = s.region;
   set_break(s.region + break_offset);
+}
+
+void set_memory_group(std::size_t limit_bytes, std::function<std::size_t()> used_bytes) {
+  const std::lock_guard guard{state().mutex};
+  state().group_limit = limit_bytes;
+  state().group_used = std::move(used_bytes);
+}
+
+unsigned looks_for_group() {
+  const std::lock_guard guard{state().mutex};
+  return state().looks_for_group;
+}
+
+unsigned looks_at_group() {
+  const std::lock_guard guard{state().mutex};
+  return state().looks_at_group;
+}
+
+void set_machine_memory(std::size_t bytes) {
+  const std::lock_guard guard{state().mutex};
+  state().machine_memory = bytes;
 }
 
 void refuse_if(std::function<bool(const Request&)> refused) {
@@ -478,6 +509,30 @@ std::uint64_t coarse_milliseconds() noexcept {
 }
 
 std::uint64_t nanoseconds() noexcept { return coarse_milliseconds() * 1'000'000; }
+
+bool find_memory_group(const char* root, MemoryGroup& group) noexcept {
+  if (*root != '\0') std::abort();  // a test's own
+  const std::lock_guard guard{state().mutex};
+  ++state().looks_for_group;
+  group = {};
+  group.limit_bytes = state().group_limit;
+  return group.limit_bytes != 0;
+}
+
+std::size_t used_by(const MemoryGroup&, std::size_t) noexcept {
+  std::function<std::size_t()> used;
+  {
+    const std::lock_guard guard{state().mutex};
+    ++state().looks_at_group;
+    used = state().group_used;
+  }
+  return used ? used() : 0;
+}
+
+std::size_t machine_memory() noexcept {
+  const std::lock_guard guard{state().mutex};
+  return state().machine_memory;
+}
 
 void explain_refusal() noexcept {
   const std::lock_guard guard{state().mutex};

@@ -101,6 +101,13 @@ void set_has_one_thread(bool has);
 // Whether each foreign pointer may be another allocator's; true after a reset.
 void has_other_allocators(bool has);
 
+// The limit of the process's control group, and what the group uses; 0 for no group. How often they
+// were asked for.
+void set_memory_group(std::size_t limit_bytes, std::function<std::size_t()> used_bytes);
+unsigned looks_for_group();
+unsigned looks_at_group();
+void set_machine_memory(std::size_t bytes);
+
 // How often the engine was about to say that there is no memory.
 unsigned explained_refusals();
 

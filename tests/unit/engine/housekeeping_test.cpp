@@ -82,7 +82,7 @@ TS_ENGINE_TEST(Housekeeping, AChangedOptionStartsItOnce) {
   engine::follow_options();
   EXPECT_EQ(asked, 0U) << "a process of one thread";
   current_options.background = Background::on;
-  engine::follow_background_option();
+  engine::follow_options_soon();
   EXPECT_EQ(asked, 0U) << "where a lock may be held";
   allocate(heap, 48);
   EXPECT_EQ(asked, 1U);

@@ -6,6 +6,7 @@
 
 #include "engine/huge_page_probe.h"
 #include "engine/page_heap.h"
+#include "os/options.h"
 #include "unit/engine/fresh_engine.h"
 
 namespace ts::testing {
@@ -59,6 +60,54 @@ TS_ENGINE_TEST(HugePages, BlocksBelow4MebibytesAskForNothing) {
     r.allocate(4 * mebibyte - page_bytes);
     EXPECT_TRUE(r.wishes.empty());
   }
+}
+
+// All of it lies in wishes of one kind.
+bool is_covered(const std::vector<Event>& wishes, Call call, const std::byte* begin,
+                std::size_t bytes) {
+  std::size_t covered = 0;
+  for (const Event& wish : wishes) {
+    const std::byte* const from = std::max(wish.begin, begin);
+    const std::byte* const to = std::min(wish.begin + wish.bytes, begin + bytes);
+    if (wish.call == call && from < to) covered += static_cast<std::size_t>(to - from);
+  }
+  return covered >= bytes;
+}
+
+TS_ENGINE_TEST(HugePages, AreRefusedInAllMemoryOfAProcessThatWantsNone) {
+  current_options.huge_pages = HugePages::never;
+  Requests r;
+  std::vector<Event> all;
+  touch_all();
+  for (const std::size_t bytes : {std::size_t{100}, 8 * mebibyte, 32 * mebibyte}) {
+    const std::byte* const p = r.allocate(bytes);
+    all.insert(all.end(), r.wishes.begin(), r.wishes.end());
+    EXPECT_TRUE(is_covered(all, Call::refuse_huge_pages, p, bytes)) << bytes;
+    for (const Event& wish : all) EXPECT_EQ(wish.call, Call::refuse_huge_pages);
+  }
+}
+
+TS_ENGINE_TEST(HugePages, AreAskedForInAllMemoryOfAProcessThatAlwaysWantsThem) {
+  current_options.huge_pages = HugePages::always;
+  Requests r;
+  std::vector<Event> all;
+  touch_none();
+  for (const std::size_t bytes : {std::size_t{100}, 8 * mebibyte, 32 * mebibyte}) {
+    const std::byte* const p = r.allocate(bytes);
+    all.insert(all.end(), r.wishes.begin(), r.wishes.end());
+    EXPECT_TRUE(is_covered(all, Call::prefer_huge_pages, p, bytes)) << bytes;
+    for (const Event& wish : all) EXPECT_EQ(wish.call, Call::prefer_huge_pages);
+  }
+}
+
+TS_ENGINE_TEST(HugePages, AreRefusedInAllMemorySoFarOnceTheyAreUnwanted) {
+  Requests r;
+  const std::byte* const p = r.allocate(8 * mebibyte);
+  fake_os::take_events();
+  current_options.huge_pages = HugePages::never;
+  engine::follow_options();
+  r.look();
+  EXPECT_TRUE(is_covered(r.wishes, Call::refuse_huge_pages, p, 8 * mebibyte));
 }
 
 TS_ENGINE_TEST(HugePages, TheFirstBlockIsAProbeWithSmallPages) {

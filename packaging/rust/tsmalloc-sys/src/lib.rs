@@ -90,6 +90,10 @@ unsafe extern "C" {
     /// `name` is a text that ends with a zero, and `value` has room for `size` bytes.
     pub fn ts_option_get(name: *const c_char, value: *mut c_char, size: usize) -> c_int;
 
+    /// Calls `handler` with an event (1: the soft limit is passed, 2: the hard one refuses) and the
+    /// bytes in use, in the course of a later `malloc`; `None` for no handler. 0, or `ENOTSUP`.
+    pub safe fn ts_on_event(handler: Option<extern "C" fn(event: c_int, bytes: usize)>) -> c_int;
+
     /// The library's version: 10203 is 1.2.3.
     pub safe fn ts_version() -> c_int;
 }

@@ -1,0 +1,20 @@
+// What a thread may not do under a lock or a hold, or in free: the start of a housekeeper, and a call
+// of the program's handler. The next malloc that refills a bin does it, in any thread.
+#pragma once
+
+#include "base/atomic.h"
+#include "os/os.h"
+
+namespace ts::engine {
+
+// The process in which something was put off; 0 if nothing is. The child of a vfork, which has the
+// memory and is another process, does nothing of it. Relaxed: it publishes nothing.
+inline constinit Atomic<std::uint64_t> start_put_off{0};
+
+inline void put_off_to_malloc() noexcept {
+  // Not over that of the parent of a vfork.
+  std::uint64_t none = 0;
+  start_put_off.compare_exchange_strong(none, os::process_id(), std::memory_order_relaxed);
+}
+
+}  // namespace ts::engine

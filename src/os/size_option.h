@@ -1,0 +1,22 @@
+// The value of an option that is a size. Refuses to know which memory a part is of.
+#pragma once
+
+#include <cstdint>
+
+namespace ts {
+
+// A size that an option names: a word, by its number; or a part of memory; or bytes.
+struct SizeOption {
+  static constexpr std::uint64_t percent_bit = std::uint64_t{1} << 63;
+  static constexpr std::uint64_t bytes_bit = std::uint64_t{1} << 62;
+  static constexpr std::uint64_t most_bytes = std::uint64_t{1} << 48;
+
+  std::uint64_t bits;
+
+  bool is_word() const noexcept { return bits < bytes_bit; }
+  bool is_percent() const noexcept { return bits >= percent_bit; }
+  std::uint64_t number() const noexcept { return bits & (bytes_bit - 1); }
+  explicit operator std::uint64_t() const noexcept { return bits; }
+};
+
+}  // namespace ts

@@ -1,0 +1,421 @@
+// Limits of memory (src/engine/limits.h): what goes back below the soft one, that malloc fails beyond
+// the hard one, and that neither ends the process. Checks in a control group of their own are skipped
+// where none can be made.
+//
+// `limits rounds N MB` does N rounds in a group of so many MiB under any malloc, and says how many it
+// survived.
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "conformance/check.h"
+#include "footprint/memory.h"
+#include "tsmalloc/tsmalloc.h"
+
+enum { kb = 1 << 10, mb = 1 << 20, million = 1000000 };
+
+// ---- groups ----
+
+static char group[512];  // the folder; empty if there is none
+static bool is_version_1;
+
+static bool write_to_group(const char* name, size_t value) {
+  char path[600];
+  char text[32];
+  snprintf(path, sizeof path, "%s/%s", group, name);
+  const int length = snprintf(text, sizeof text, "%zu", value);
+  const int file = open(path, O_WRONLY | O_CLOEXEC);
+  const bool written = file >= 0 && write(file, text, (size_t)length) == length;
+  if (file >= 0) close(file);
+  return written;
+}
+
+static bool limit_group(size_t bytes) {
+  return write_to_group(is_version_1 ? "memory.limit_in_bytes" : "memory.max", bytes);
+}
+
+static size_t figure_of_group(const char* name) {
+  char path[600];
+  char text[64] = "";
+  snprintf(path, sizeof path, "%s/%s", group, name);
+  const int file = open(path, O_RDONLY | O_CLOEXEC);
+  REQUIRE(file >= 0 && read(file, text, sizeof text - 1) > 0, "%s", path);
+  close(file);
+  return strtoul(text, NULL, 10);
+}
+
+// A group of so many bytes below that of this process; false, with the reason, if there is none.
+static bool make_group(size_t bytes, const char** reason) {
+  char lines[8192] = "";
+  const int file = open("/proc/self/cgroup", O_RDONLY | O_CLOEXEC);
+  *reason = "there is no /proc/self/cgroup";
+  if (file < 0 || read(file, lines, sizeof lines - 1) <= 0) return false;
+  close(file);
+  char* path = strstr(lines, ":memory:");
+  is_version_1 = path != NULL;
+  if (path == NULL) path = strstr(lines, "0::");
+  *reason = "this process is in no group";
+  if (path == NULL) return false;
+  path += is_version_1 ? strlen(":memory:") : strlen("0::");
+  path[strcspn(path, "\n")] = 0;
+  snprintf(group, sizeof group, "/sys/fs/cgroup%s%s/tsmalloc-limits-%d",
+           is_version_1 ? "/memory" : "", strcmp(path, "/") == 0 ? "" : path, getpid());
+  *reason = "no control group may be made here";
+  if (mkdir(group, 0755) != 0) return false;
+  *reason = "the control group has no limit of memory";
+  if (limit_group(bytes)) return true;
+  rmdir(group);
+  return false;
+}
+
+static void remove_group(void) {
+  for (int tries = 0; tries < 200 && rmdir(group) != 0 && errno == EBUSY; ++tries) idle(5);
+}
+
+// Runs it in the group, and returns the status of its process.
+static int status_in_group(void (*run)(void)) {
+  fflush(NULL);
+  const pid_t child = fork();
+  REQUIRE(child >= 0, "fork: %s", strerror(errno));
+  if (child == 0) {
+    REQUIRE(write_to_group("cgroup.procs", 0), "the group takes no process");
+    run();
+    _exit(check_has_failed() ? 1 : 0);
+  }
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0) REQUIRE(errno == EINTR, "waitpid: %s", strerror(errno));
+  remove_group();
+  return status;
+}
+
+static void run_in_group(size_t bytes, void (*run)(void)) {
+  const char* reason = NULL;
+  if (!make_group(bytes, &reason)) skip_check(reason);
+  const int status = status_in_group(run);
+  EXPECT(status == 0, "the process ended with status %#x%s", status,
+         WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL ? ", killed" : "");
+}
+
+// ---- a program that is nearly as large as its group ----
+
+static void* filled(size_t bytes) {
+  void* const block = malloc(bytes);
+  if (block != NULL) memset(block, 1, bytes);
+  return block;
+}
+
+enum { small_blocks = 80 * million / 200, large_blocks = 8 };
+static void** smalls;
+static void* larges[large_blocks];
+static volatile unsigned* survived;  // rounds
+static unsigned wanted_rounds;
+
+// 150 MB stay, in blocks of all sizes. In a round, 80 MB of small blocks come and go, but for a few
+// that keep what is free apart; and then 80 MB of large ones.
+static void do_rounds(void) {
+  static const size_t sizes[] = {48, 100, 1000, 20000, 1000000};
+  for (size_t i = 0; i < COUNT_OF(sizes); ++i) {
+    for (size_t left = 30 * million; left >= sizes[i]; left -= sizes[i])
+      REQUIRE(filled(sizes[i]) != NULL, "malloc(%zu) is null", sizes[i]);
+  }
+  smalls = malloc(small_blocks * sizeof *smalls);
+  REQUIRE(smalls != NULL, "malloc is null");
+  for (*survived = 0; *survived < wanted_rounds; ++*survived) {
+    for (size_t i = 0; i < small_blocks; ++i) {
+      smalls[i] = filled(190);
+      REQUIRE(smalls[i] != NULL, "malloc is null in round %u", *survived);
+    }
+    for (size_t i = 0; i < small_blocks; ++i) {
+      if (i % 1000 != 0) free(smalls[i]);
+    }
+    for (size_t i = 0; i < large_blocks; ++i) {
+      larges[i] = filled(80 * million / large_blocks);
+      REQUIRE(larges[i] != NULL, "malloc is null in round %u", *survived);
+    }
+    for (size_t i = 0; i < large_blocks; ++i) free(larges[i]);
+    for (size_t i = 0; i < small_blocks; i += 1000) free(smalls[i]);
+  }
+}
+
+static void share_count(unsigned rounds) {
+  void* const shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  REQUIRE(shared != MAP_FAILED, "mmap");
+  survived = shared;
+  wanted_rounds = rounds;
+}
+
+static void survives_in_a_group(void) {
+  share_count(check_is_long() ? 1000 : 20);
+  run_in_group(256 * mb, do_rounds);
+  EXPECT(*survived == wanted_rounds, "only %u of %u rounds", *survived, wanted_rounds);
+}
+
+static int print_rounds(unsigned rounds, size_t bytes) {
+  const char* reason = NULL;
+  share_count(rounds);
+  if (!make_group(bytes, &reason)) {
+    fprintf(stderr, "%s\n", reason);
+    return 77;
+  }
+  const int status = status_in_group(do_rounds);
+  printf("%u of %u rounds%s\n", *survived, rounds, WIFSIGNALED(status) ? ", then killed" : "");
+  return 0;
+}
+
+// The group shrinks while the program runs; then what it frees has to go back first.
+static void shrink_while_running(void) {
+  free(filled(100 * mb));
+  void* kept[100];
+  for (size_t i = 0; i < COUNT_OF(kept); ++i) kept[i] = filled(mb);
+  REQUIRE(limit_group(200 * mb), "the group cannot be made smaller");
+  idle(1100);
+  for (int round = 0; round < 10; ++round) {
+    static void* blocks[70 * kb];
+    for (size_t i = 0; i < COUNT_OF(blocks); ++i) blocks[i] = filled(kb);
+    for (size_t i = 0; i < COUNT_OF(blocks); ++i) free(blocks[i]);
+    for (size_t i = 0; i < 7; ++i) blocks[i] = filled(10 * mb);
+    for (size_t i = 0; i < 7; ++i) free(blocks[i]);
+  }
+  EXPECT(figure_of_group(is_version_1 ? "memory.limit_in_bytes" : "memory.max") == 200 * mb,
+         "the group has another limit");
+}
+
+static void survives_a_smaller_group(void) { run_in_group(1024 * mb, shrink_while_running); }
+
+// ---- the soft limit ----
+
+// Blocks of so many bytes, filled, 70 MB in all; then all are free.
+static void come_and_go(size_t bytes) {
+  static void* blocks[70 * mb / 1000];
+  const size_t count = 70 * mb / bytes;
+  for (size_t i = 0; i < count; ++i) {
+    blocks[i] = filled(bytes);
+    REQUIRE(blocks[i] != NULL, "malloc(%zu) is null", bytes);
+  }
+  for (size_t i = 0; i < count; ++i) free(blocks[i]);
+}
+
+// The most that is resident while blocks of one size follow those of another.
+static size_t peak_of_sizes(void) {
+  come_and_go(1000);
+  come_and_go(10 * mb);
+  come_and_go(20000);
+  return memory("VmHWM:");
+}
+
+static void dirty_memory_goes_back_first(void) {
+  REQUIRE(ts_option_set("LIMIT", "80M") == 0, "the option is refused");
+  free(filled(mb));
+  const size_t peak = peak_of_sizes();
+  report_figure("a peak of %zu MB", peak / mb);
+  EXPECT(peak <= 80 * mb, "%zu KB were resident", peak / kb);
+}
+
+static void the_soft_limit_never_refuses(void) {
+  REQUIRE(ts_option_set("LIMIT", "8M") == 0, "the option is refused");
+  void* blocks[100];
+  for (size_t i = 0; i < COUNT_OF(blocks); ++i) {
+    blocks[i] = filled(mb);
+    REQUIRE(blocks[i] != NULL, "malloc is null");
+  }
+  for (size_t i = 0; i < COUNT_OF(blocks); ++i) free(blocks[i]);
+}
+
+// ---- the hard limit ----
+
+static size_t fill_up(void** blocks, size_t most, size_t bytes) {
+  size_t count = 0;
+  for (errno = 0; count < most && (blocks[count] = filled(bytes)) != NULL;) ++count;
+  return count;
+}
+
+static void malloc_fails_beyond(void) {
+  static void* blocks[kb * kb];
+  static const size_t sizes[] = {100, 1000, 20000, 100000, 3 * mb};
+  REQUIRE(ts_option_set("HARD_LIMIT", "64M") == 0, "the option is refused");
+  for (size_t i = 0; i < COUNT_OF(sizes); ++i) {
+    const size_t count = fill_up(blocks, COUNT_OF(blocks), sizes[i]);
+    EXPECT(errno == ENOMEM, "errno is %d", errno);
+    EXPECT(count * sizes[i] >= 52 * mb && count * sizes[i] <= 64 * mb,
+           "%zu blocks of %zu bytes, %zu MB", count, sizes[i], count * sizes[i] / mb);
+    errno = 0;
+    EXPECT(calloc(opaque(64), mb) == NULL && errno == ENOMEM, "calloc gave more");
+    unsigned char* const first = blocks[0];
+    EXPECT(realloc(first, opaque(sizes[i] + 64 * mb)) == NULL && first[sizes[i] - 1] == 1,
+           "realloc gave more, or changed the block");
+    for (size_t n = 0; n < count; ++n) free(blocks[n]);
+  }
+  EXPECT(resident_bytes() <= 80 * mb, "%zu KB are resident", resident_bytes() / kb);
+  REQUIRE(ts_option_set("HARD_LIMIT", "off") == 0, "the option is refused");
+  void* const block = filled(100 * mb);
+  EXPECT(block != NULL, "the limit stays");
+  free(block);
+}
+
+// A block that moves its pages, or grows where it is, needs its growth alone.
+static void realloc_grows_up_to_it(void) {
+  REQUIRE(ts_option_set("HARD_LIMIT", "64M") == 0, "the option is refused");
+  unsigned char* block = filled(40 * mb);
+  REQUIRE(block != NULL, "malloc is null");
+  void* const behind = filled(100);
+  block = realloc(block, 60 * mb);
+  REQUIRE(block != NULL && block[40 * mb - 1] == 1, "realloc to 60 MB of 64");
+  EXPECT(realloc(block, opaque(70 * mb)) == NULL && errno == ENOMEM, "realloc to 70 MB of 64");
+  free(behind);
+  free(block);
+}
+
+static void* fill_all(void* total) {
+  void* blocks[1000];
+  const size_t count = fill_up(blocks, COUNT_OF(blocks), 300 * kb);
+  __atomic_fetch_add((size_t*)total, count * 300 * kb, __ATOMIC_RELAXED);
+  return NULL;
+}
+
+static void threads_share_it(void) {
+  size_t total = 0;
+  pthread_t thread[4];
+  REQUIRE(ts_option_set("HARD_LIMIT", "100M") == 0, "the option is refused");
+  for (size_t i = 0; i < COUNT_OF(thread); ++i)
+    REQUIRE(pthread_create(&thread[i], NULL, fill_all, &total) == 0, "no thread");
+  for (size_t i = 0; i < COUNT_OF(thread); ++i) pthread_join(thread[i], NULL);
+  EXPECT(total >= 90 * mb && total <= 100 * mb, "%zu MB", total / mb);
+}
+
+static void a_child_keeps_it(void) {
+  REQUIRE(ts_option_set("HARD_LIMIT", "64M") == 0, "the option is refused");
+  free(filled(mb));
+  const pid_t child = fork();
+  REQUIRE(child >= 0, "fork");
+  if (child == 0) _exit(malloc(opaque(70 * mb)) == NULL && malloc(opaque(30 * mb)) != NULL ? 0 : 1);
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child, "waitpid");
+  EXPECT(status == 0, "the child has no limit");
+}
+
+// ---- events ----
+
+// (Compilers take it that malloc changes no variable of the program.)
+static volatile size_t events[3];
+static volatile size_t bytes_of_event[3];
+static void note(int event, size_t bytes) {
+  free(filled(1000));  // which it may
+  free(filled(100000));
+  if (event < 0 || event >= (int)COUNT_OF(events)) event = 0;
+  ++events[event];
+  bytes_of_event[event] = bytes;
+}
+
+static void events_are_told(void) {
+  REQUIRE(ts_on_event(note) == 0, "the handler is refused");
+  REQUIRE(ts_option_set("LIMIT", "32M") == 0 && ts_option_set("HARD_LIMIT", "64M") == 0,
+          "an option is refused");
+  void* small[3000];
+  for (size_t i = 0; i < COUNT_OF(small); ++i) small[i] = filled(10000);
+  EXPECT(events[TSMALLOC_EVENT_LIMIT] == 0, "30 MB are told as 32");
+  void* const block = filled(20 * mb);
+  for (size_t i = 0; i < COUNT_OF(small); ++i) free(small[i]);
+  for (size_t i = 0; i < COUNT_OF(small); ++i) small[i] = filled(10000);
+  EXPECT(events[TSMALLOC_EVENT_LIMIT] == 1, "%zu times", events[TSMALLOC_EVENT_LIMIT]);
+  EXPECT(bytes_of_event[TSMALLOC_EVENT_LIMIT] >= 28 * mb, "%zu bytes",
+         bytes_of_event[TSMALLOC_EVENT_LIMIT]);
+  EXPECT(events[TSMALLOC_EVENT_HARD_LIMIT] == 0, "nothing was refused");
+  for (size_t i = 1; i <= 3; ++i) {
+    EXPECT(malloc(opaque(40 * mb)) == NULL, "malloc gave more");
+    EXPECT(events[TSMALLOC_EVENT_HARD_LIMIT] == i, "%zu times, not %zu",
+           events[TSMALLOC_EVENT_HARD_LIMIT], i);
+  }
+  EXPECT(events[0] == 0, "an event that is none");
+  REQUIRE(ts_on_event(NULL) == 0, "no handler is refused");
+  EXPECT(malloc(opaque(40 * mb)) == NULL && events[TSMALLOC_EVENT_HARD_LIMIT] == 3, "still told");
+  free(block);
+}
+
+// ---- what the system is asked ----
+
+// From now on, an openat(2) ends the process.
+static void forbid_open(void) {
+  struct sock_filter code[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_openat, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const struct sock_fprog program = {COUNT_OF(code), code};
+  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+      prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0)
+    skip_check("the system has no filters of system calls");
+}
+
+static int status_without_open(size_t megabytes) {
+  const pid_t child = fork();
+  REQUIRE(child >= 0, "fork");
+  if (child == 0) {
+    forbid_open();
+    for (size_t i = 0; i < megabytes * 100; ++i) {
+      if (filled(10000) == NULL) _exit(1);
+    }
+    _exit(0);
+  }
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child, "waitpid");
+  return status;
+}
+
+static void a_small_heap_asks_nothing(void) {
+  REQUIRE(ts_option_set("LIMIT", "auto") == 0, "the option is refused");
+  EXPECT(status_without_open(50) == 0, "a heap of 50 MB reads files");
+  EXPECT(status_without_open(80) != 0, "a heap of 80 MB reads none");
+  REQUIRE(ts_option_set("LIMIT", "off") == 0, "the option is refused");
+  EXPECT(status_without_open(80) == 0, "without a limit it reads files");
+}
+
+static void without_proc_nothing_changes(void) {
+  if (chroot("/var/empty") != 0 && chroot("/mnt") != 0) skip_check("no other root may be set");
+  void* blocks[300];
+  EXPECT(fill_up(blocks, COUNT_OF(blocks), mb) == COUNT_OF(blocks), "malloc is null");
+}
+
+static void a_limit_of_address_space_holds(void) {
+  const struct rlimit limit = {200 * mb, 200 * mb};
+  REQUIRE(setrlimit(RLIMIT_AS, &limit) == 0, "setrlimit");
+  static void* blocks[300];
+  const size_t count = fill_up(blocks, COUNT_OF(blocks), mb);
+  EXPECT(errno == ENOMEM && count >= 120 && count < 200, "%zu MB of 200", count);
+  for (size_t i = 0; i < count; ++i) free(blocks[i]);
+  EXPECT(fill_up(blocks, 100, mb) == 100, "it does not come back");
+}
+
+static const Check checks[] = {
+    {"a program survives in a group of its size", survives_in_a_group},
+    {"a program survives when its group shrinks", survives_a_smaller_group},
+    {"dirty memory goes back before fresh is used", dirty_memory_goes_back_first},
+    {"the soft limit never refuses", the_soft_limit_never_refuses},
+    {"malloc fails beyond the hard limit", malloc_fails_beyond},
+    {"realloc grows up to the hard limit", realloc_grows_up_to_it},
+    {"threads share the hard limit", threads_share_it},
+    {"a child keeps the hard limit", a_child_keeps_it},
+    {"events are told", events_are_told},
+    {"a small heap reads no file", a_small_heap_asks_nothing},
+    {"without /proc nothing changes", without_proc_nothing_changes},
+    {"a limit of address space holds", a_limit_of_address_space_holds},
+};
+
+int main(int argc, char** argv) {
+  if (argc == 4 && strcmp(argv[1], "rounds") == 0)
+    return print_rounds((unsigned)atoi(argv[2]), (size_t)atoi(argv[3]) * mb);
+  return run_checks(argc, argv, checks, COUNT_OF(checks));
+}
