@@ -56,7 +56,9 @@ constinit std::atomic<std::size_t> due_bytes{0};
 constinit std::atomic<LimitHandler*> handler{nullptr};
 // acquire, release: one call of the handler comes after the other
 constinit std::atomic<std::uint32_t> is_delivering{0};
-// Pages that the page heap had when the hard limit refused more; 0: told, or none.
+// How many pages the hard limit refused, and beside how many; 0: told, or none. relaxed, as those of
+// events.
+constinit std::atomic<std::size_t> refused_pages{0};
 constinit std::atomic<std::size_t> refused_at{0};
 constinit std::atomic<std::uint32_t> has_told{0};
 
@@ -183,19 +185,26 @@ void follow_limit_options() noexcept {
   fresh_left.store(0, std::memory_order_relaxed);
 }
 
-void note_limit_refusal(std::size_t touched_pages) noexcept {
-  refused_at.store(std::max<std::size_t>(touched_pages, 1), std::memory_order_relaxed);
+void note_limit_refusal(std::size_t touched_pages, std::size_t pages) noexcept {
+  refused_at.store(touched_pages, std::memory_order_relaxed);
+  refused_pages.store(pages, std::memory_order_relaxed);
 }
 
 void explain_limit_refusal() noexcept {
-  const std::size_t bytes = refused_at.exchange(0, std::memory_order_relaxed) * page_bytes;
-  if (bytes == 0) return;
+  const std::size_t pages = refused_pages.exchange(0, std::memory_order_relaxed);
+  if (pages == 0) return;
+  const std::size_t bytes = refused_at.load(std::memory_order_relaxed) * page_bytes;
   if (has_told.exchange(1, std::memory_order_relaxed) == 0) {
     const int kept = errno;
     os::ErrorLine line{"out of memory: "};
     line.number(bytes);
-    line.text(" bytes are in use, and TSMALLOC_HARD_LIMIT allows no more; further refusals are ");
-    line.text("not reported");
+    line.text(" bytes are in use, ");
+    line.number(pages * page_bytes);
+    line.text(" more are needed, and TSMALLOC_HARD_LIMIT is ");
+    char limit[32] = "";
+    write_option("HARD_LIMIT", limit, sizeof limit);
+    line.text(limit);
+    line.text("; further refusals are not reported (ts_on_event)");
     line.write();
     errno = kept;
   }

@@ -49,8 +49,8 @@ void look_at_limits() noexcept;
 // To be called when the options may have changed, anywhere: the next growth looks.
 void follow_limit_options() noexcept;
 
-// A request of so many pages is refused by the hard limit, above which these pages are.
-void note_limit_refusal(std::size_t touched_pages) noexcept;
+// The hard limit refused so many pages, beside those that were touched.
+void note_limit_refusal(std::size_t touched_pages, std::size_t pages) noexcept;
 
 // To be called before an allocation fails, without a lock: if the hard limit refused it, says so on
 // standard error, once.

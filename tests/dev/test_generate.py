@@ -48,7 +48,7 @@ def test_a_new_option_is_missed_and_then_written(checkout: Path) -> None:
     replace(
         checkout / "src/os/options.cpp",
         '    {"SHOW"',
-        '    {"DEPTH", Kind::number, offsetof(Options, depth), 1\'000, "",\n'
+        '    {"DEPTH", Kind::number, offsetof(Options, depth), false, 1\'000, "",\n'
         '     "how deep; "\n     "0: not at all"},\n    {"SHOW"',
     )
     status, said = generate("--check", checkout)

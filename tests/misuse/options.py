@@ -74,6 +74,33 @@ def check_warnings(library: str) -> None:
     expect(lines == [wanted], wanted, lines)
 
 
+def check_limits(library: str) -> None:
+    """Sizes with a unit or as a part of memory; a soft limit is the smaller one."""
+    for soft, hard in (
+        ("512M", "1G"),
+        ("1G", "1024M"),
+        ("75%", "90%"),
+        ("90%", "1M"),
+        ("off", "1K"),
+    ):
+        lines = said(library, LIMIT=soft, HARD_LIMIT=hard)
+        expect(lines == [], f"a limit of {soft}, and of {hard}, is silent", lines)
+    for bad in ("101%", "0", "0%", "-1", "1.5G", "1Mi", "many", "99999999999999999999"):
+        lines = said(library, LIMIT=bad)
+        wanted = (
+            f"tsmalloc: TSMALLOC_LIMIT={bad} is none of auto|off|BYTES|N%; "
+            "the default is used, auto"
+        )
+        expect(lines == [wanted], wanted, lines)
+    wanted = "tsmalloc: TSMALLOC_LIMIT is above TSMALLOC_HARD_LIMIT; its default is used, auto"
+    for soft, hard in (("2G", "1G"), ("80%", "79%")):
+        lines = said(library, LIMIT=soft, HARD_LIMIT=hard)
+        expect(lines == [wanted], wanted, lines)
+    table = shown(library, LIMIT="1536M", HARD_LIMIT="2048m", THP="never")
+    values = tuple(table[name][0] for name in ("LIMIT", "HARD_LIMIT", "THP"))
+    expect(values == ("1536M", "2G", "never"), "sizes have the largest whole unit", values)
+
+
 def shown(library: str, **options: str) -> dict[str, tuple[str, ...]]:
     """By name: value, source, range, help."""
     lines = said(library, SHOW="1", **options)
@@ -158,6 +185,7 @@ def main(arguments: list[str]) -> int:
     """Runs all checks; 1 if one failed."""
     library, linked_program, repository = arguments[0], arguments[1], Path(arguments[2])
     check_warnings(library)
+    check_limits(library)
     check_show(library)
     check_document(library, repository)
     check_names(library, repository)

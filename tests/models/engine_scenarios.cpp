@@ -496,7 +496,7 @@ bool PageHeap::has_room(std::size_t) noexcept { return true; }
 std::size_t PageHeap::touched_pages() noexcept { return 0; }
 
 void limits::look(std::size_t) noexcept {}
-void note_limit_refusal(std::size_t) noexcept {}
+void note_limit_refusal(std::size_t, std::size_t) noexcept {}
 void explain_limit_refusal() noexcept {}
 void deliver_limit_events() noexcept {}
 void forget_looks() noexcept {}

@@ -8,10 +8,14 @@
 // Which heap is CMake's choice: TS_STRESSED_HEAP is its type, and TS_STRESSED_HEADER declares it.
 #include TS_STRESSED_HEADER
 
+#include <atomic>
 #include <barrier>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -221,6 +225,47 @@ void hand_over(unsigned rounds) {
   expect(heap.is_valid(), "the heap is not sound");
 }
 
+// Options change while threads are at work, as long as the object lives.
+class ChangingOptions {
+ public:
+  explicit ChangingOptions(std::uint64_t seed)
+      : thread_{[this, seed] {
+          for (std::uint64_t i = seed; !is_over_.load(); ++i) change(mix(i));
+        }} {}
+  ~ChangingOptions() {
+    is_over_.store(true);
+    thread_.join();
+    for (const auto& [name, values] : options) set(name, values[0]);
+  }
+  ChangingOptions(const ChangingOptions&) = delete;
+  ChangingOptions& operator=(const ChangingOptions&) = delete;
+
+ private:
+  struct Option {
+    const char* name;
+    const char* values[4];  // the default first
+  };
+  static constexpr Option options[] = {{"BACKGROUND", {"auto", "off", "on", "off"}},
+                                       {"LIMIT", {"auto", "1M", "40M", "off"}},
+                                       {"HARD_LIMIT", {"off", "64G", "100%", "off"}},
+                                       {"THP", {"auto", "never", "always", "auto"}}};
+
+  static void set(const char* name, const char* value) {
+    expect(set_option(name, value), "an option is refused", name);
+    [](auto& any) {
+      if constexpr (requires { any.follow_options(); }) any.follow_options();
+    }(heap);
+  }
+  static void change(std::uint64_t random) {
+    const auto& [name, values] = options[random % std::size(options)];
+    set(name, values[random / 64 % std::size(values)]);
+    std::this_thread::sleep_for(std::chrono::microseconds{random / 4096 % 2000});
+  }
+
+  std::atomic<bool> is_over_{false};
+  std::thread thread_;
+};
+
 bool count_used(const BlockView& block, void* count) {
   *static_cast<std::size_t*>(count) += block.state == BlockState::used ? 1 : 0;
   return true;
@@ -230,6 +275,8 @@ void run(unsigned generations, unsigned threads, unsigned operations, std::uint6
   PostOffice<Parcel> office{boxes};
   seed *= std::uint64_t{generations} * threads;  // each worker has its own
   for (unsigned generation = 0; generation < generations; ++generation) {
+    std::optional<ChangingOptions> changing;
+    if (generation % 2 == 1) changing.emplace(seed);
     std::vector<std::thread> running;
     for (unsigned i = 0; i < threads; ++i) {
       running.emplace_back([&office, operations, begin = ++seed << 32] {
@@ -237,6 +284,7 @@ void run(unsigned generations, unsigned threads, unsigned operations, std::uint6
       });
     }
     for (std::thread& thread : running) thread.join();
+    changing.reset();
     expect(heap.is_valid(), "the heap is not sound");
   }
   stream(20 * operations, 240);

@@ -7,8 +7,18 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Parts of `src/os` that every heap needs.
-const OS: [&str; 8] =
-    ["addresses", "linux", "c_library", "refusals", "fatal", "bad_access", "misuse", "options"];
+const OS: [&str; 10] = [
+    "addresses",
+    "linux",
+    "c_library",
+    "refusals",
+    "fatal",
+    "bad_access",
+    "misuse",
+    "options",
+    "option_values",
+    "memory_group",
+];
 
 /// The dialect of `src/CMakeLists.txt`.
 const DIALECT: [&str; 10] = [

@@ -173,10 +173,16 @@ TS_ENGINE_TEST(Limits, TheHardOneRefusesUntilMemoryIsFree) {
   Program program;
   set("HARD_LIMIT", "32M");
   std::vector<void*> blocks;
+  ::testing::internal::CaptureStderr();
   while (void* const block = program.allocate(mebi)) blocks.push_back(block);
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(),
+            "tsmalloc: out of memory: 33554432 bytes are in use, 1048576 more are needed, and "
+            "TSMALLOC_HARD_LIMIT is 32M; further refusals are not reported (ts_on_event)\n");
   EXPECT_EQ(blocks.size(), 32U);
   EXPECT_EQ(errno, ENOMEM);
+  ::testing::internal::CaptureStderr();
   EXPECT_EQ(program.allocate(16), nullptr) << "nor a slab";
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
   EXPECT_EQ(fake_os::explained_refusals(), 2U);
   EXPECT_FALSE(program.heaps.resize(blocks[0], 2 * mebi));
   EXPECT_EQ(program.heaps.move(blocks[0], 2 * mebi), nullptr);

@@ -11,7 +11,7 @@ use tsmalloc_sys as sys;
 #[cfg(feature = "extension")]
 mod extension;
 #[cfg(feature = "extension")]
-pub use extension::{good_size, housekeep, trim, usable_size, version};
+pub use extension::{good_size, housekeep, set_option, trim, usable_size, version};
 
 /// The allocator, which serves a program that names it in its `#[global_allocator]`.
 #[derive(Clone, Copy, Debug, Default)]
