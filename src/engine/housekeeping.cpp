@@ -189,6 +189,7 @@ void put_off_start() noexcept {
 
 void follow_options_soon() noexcept {
   follow_limit_options();
+  if (current_options.huge_pages == HugePages::never) refuse_all_huge_pages();
   if (is_off()) {
     if (starts.load(std::memory_order_relaxed) != 0) page_heap.stir_housekeeper();
   } else if (is_wanted(threads_seen.load(std::memory_order_relaxed) > 1)) {
@@ -206,7 +207,6 @@ bool start_housekeeper_now() noexcept {
 
 void follow_options() noexcept {
   follow_options_soon();
-  if (current_options.huge_pages == HugePages::never) refuse_all_huge_pages();
   start_housekeeper_now();
 }
 

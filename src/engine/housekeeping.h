@@ -37,7 +37,7 @@ bool start_housekeeper_now() noexcept;
 
 // To be called when an option may have changed, anywhere: it takes no lock and starts no thread. A
 // housekeeper that is due now starts as one whose start was put off; one that is off ends soon. Other
-// limits count from the next growth on.
+// limits count from the next growth on, and `TSMALLOC_THP=never` for all memory at once.
 void follow_options_soon() noexcept;
 
 // ts_housekeep(): the next step of the calling thread's heap, and of the process where no
