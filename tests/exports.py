@@ -29,6 +29,8 @@ FUNCTIONS = names(
     mallinfo mallinfo2 malloc_info malloc_stats malloc_trim mallopt
     ts_version ts_usable_size ts_good_size ts_trim ts_housekeep ts_option_set ts_option_get
     ts_on_event
+    ts_arena_create ts_arena_reset ts_arena_destroy ts_arena_malloc ts_arena_aligned_alloc
+    ts_arena_stats ts_scope_enter ts_scope_leave
     ts_data_segment_size ts_data_segment_free_space_size
     """
 )

@@ -2,6 +2,7 @@
 
 #include "base/event_counts.h"
 #include "engine/abandoned.h"
+#include "engine/arena_use.h"
 #include "engine/cache_bins.h"
 #include "engine/current_heap.h"
 #include "engine/invariants.h"
@@ -14,6 +15,7 @@ namespace {
 
 void thread_ends(void* argument) {
   auto& heap = *static_cast<ThreadHeap*>(argument);
+  leave_all_scopes();
   // The rest of this thread (other destructors, the C library's own end) gets no heap: a second one
   // might never be taken back.
   if (current_heap == &heap) current_heap = ended_heap;

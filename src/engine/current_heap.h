@@ -16,6 +16,9 @@ inline HeapFront* const ended_heap = const_cast<HeapFront*>(&ended_heap_image);
 inline constinit thread_local HeapFront* current_heap = const_cast<HeapFront*>(&no_heap_image);
 
 inline bool has_heap() noexcept { return current_heap->self != no_owner; }
+// Whether that is the thread's own, and no arena's.
+inline bool has_threads_heap() noexcept { return current_heap->self < arena_bit; }
+inline bool is_in_scope() noexcept { return !has_threads_heap() && has_heap(); }
 
 // The calling thread's heap; it has one.
 inline ThreadHeap& own_heap() noexcept { return static_cast<ThreadHeap&>(*current_heap); }

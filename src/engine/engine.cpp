@@ -6,6 +6,7 @@
 #include "engine/abandoned.h"
 #include "engine/cache_bins.h"
 #include "engine/common_heap.h"
+#include "engine/idle_arenas.h"
 #include "engine/reclaim.h"
 #include "engine/slab_purge.h"
 
@@ -63,6 +64,8 @@ std::size_t Engine::good_size(std::size_t bytes, std::size_t alignment) noexcept
 }
 
 bool Engine::trim(std::size_t keep_bytes) noexcept {
+  const OutOfScope out_of_scope;
+  flush_arenas();
   // Twice: blocks of one heap's bins may belong to a heap that was flushed before.
   for (int round = 0; round < 2; ++round) {
     if (has_heap()) {

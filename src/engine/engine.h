@@ -4,6 +4,7 @@
 #pragma once
 
 #include "base/check.h"
+#include "engine/arenas.h"
 #include "engine/fork.h"
 #include "engine/housekeeping.h"
 #include "engine/inspect.h"
@@ -12,6 +13,7 @@
 #include "engine/limits.h"
 #include "engine/misuse.h"
 #include "engine/sampled_guard.h"
+#include "engine/scopes.h"
 #include "engine/thread_heap.h"
 #include "os/os.h"
 
@@ -94,6 +96,18 @@ class Engine {
   // To be called when an option has changed, without a lock.
   void follow_options() noexcept { engine::follow_options(); }
   void set_event_handler(LimitHandler* handler) noexcept { set_limit_handler(handler); }
+  // Those of arenas.h.
+  ArenaHandle create_arena() noexcept { return engine::create_arena(); }
+  int reset_arena(ArenaHandle arena) noexcept { return engine::reset_arena(arena); }
+  int destroy_arena(ArenaHandle arena) noexcept { return engine::destroy_arena(arena); }
+  int measure_arena(ArenaHandle arena, auto note) noexcept {
+    ArenaUsage usage;
+    const int error = engine::measure_arena(arena, usage);
+    if (error == 0) note(usage);
+    return error;
+  }
+  int enter_scope(ArenaHandle arena) noexcept { return engine::enter_scope(arena); }
+  int leave_scope() noexcept { return engine::leave_scope(); }
   // Whether the whole engine is without a fault (invariants.h). No other thread may be in it.
   bool is_valid() noexcept {
     const Fault fault = find_engine_fault();

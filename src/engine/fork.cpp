@@ -1,6 +1,7 @@
 #include "engine/fork.h"
 
 #include "engine/abandoned.h"
+#include "engine/arena_use.h"
 #include "engine/common_heap.h"
 #include "engine/current_heap.h"
 #include "engine/heap_hold.h"
@@ -17,6 +18,7 @@ namespace {
 // Every mutex of the engine, in the order in which a thread takes them.
 constinit Mutex* const locks_in_order[] = {
     &housekeeping_lock,   // a slice of the housekeeper's work
+    &arenas_lock,         // a maintainer of an arena
     &common_lock,         // refill of the common heap
     &abandoned_lock,      // collect_abandoned, which flushes under it
     &reclaim_lock,        // a hold of a heap may wait for it
@@ -28,12 +30,15 @@ constinit Mutex* const locks_in_order[] = {
 // middle of a change by that thread, which ends the change in parent and child.
 constinit bool forks_with_one_thread = false;
 
+bool is_in_change(const ThreadHeap& heap) noexcept {
+  return heap.busy.load(std::memory_order_relaxed) ||
+         heap.holder.load(std::memory_order_relaxed) != Holder::none;
+}
+
 // Whether the child must not abandon the heap: it has a user, was in a change, or was never begun.
 bool is_in_use(const ThreadHeap& heap) noexcept TS_NO_ANALYSIS {
-  const bool has_user = &heap == current_heap || is_common(heap) || is_abandoned(heap);
-  const bool is_in_change = heap.busy.load(std::memory_order_relaxed) ||
-                            heap.holder.load(std::memory_order_relaxed) != Holder::none;
-  return has_user || is_in_change || heap.self == 0;
+  const bool has_user = &heap == threads_heap() || is_common(heap) || is_abandoned(heap);
+  return has_user || is_in_change(heap) || heap.self == 0;
 }
 
 }  // namespace
@@ -54,6 +59,7 @@ void fork_child() noexcept TS_NO_ANALYSIS {
   forget_looks();
   if (forks_with_one_thread) return;
   for_each_heap([](ThreadHeap& heap) TS_NO_ANALYSIS {
+    if (is_arena(heap)) return recover_arena(heap, is_in_change(heap));
     if (is_in_use(heap)) return;
     // Little is written to, since each page that the child writes is copied, and most children call
     // exec.

@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <cstdlib>
+#include <numeric>
 
 #include "engine/cache_bins.h"
 #include "engine/low_slabs.h"
@@ -133,9 +134,10 @@ Fault find_class_fault(const ThreadHeap& heap, unsigned size_class) noexcept {
   return {};
 }
 
-// The queue of low slabs, which are the heap's.
+// The queue of low slabs, which are the heap's; of an arena, all of its slabs.
 Fault find_queue_fault(const ThreadHeap& heap) noexcept {
   std::uint32_t pages = 0;
+  std::uint32_t queued = 0;
   std::uint32_t before = 0;
   for (std::uint32_t link = heap.first_low; link != 0;) {
     const Span& slab = queued_slab(link);
@@ -143,11 +145,14 @@ Fault find_queue_fault(const ThreadHeap& heap) noexcept {
       return {"a queue of low slabs has its heap's", &slab};
     if (slab.previous_low != before) return {"queued slabs are linked in both directions", &slab};
     pages += slab.pages;
+    ++queued;
     before = link;
     link = slab.next_low == end_of_queue ? 0 : slab.next_low;
   }
   if (pages != heap.low_pages || before != heap.last_low)
     return {"a queue has as many pages as it counts", &heap};
+  if (is_arena(heap) && queued != std::accumulate(heap.slabs, heap.slabs + class_count, 0U))
+    return {"an arena's queue has all its slabs", &heap};
   return {};
 }
 

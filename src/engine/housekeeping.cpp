@@ -4,8 +4,10 @@
 #include <cerrno>
 
 #include "engine/abandoned.h"
+#include "engine/arena_use.h"
 #include "engine/current_heap.h"
 #include "engine/huge_pages.h"
+#include "engine/idle_arenas.h"
 #include "engine/limits.h"
 #include "engine/page_heap.h"
 #include "engine/reclaim.h"
@@ -55,6 +57,7 @@ bool collect_slice() noexcept TS_REQUIRES(housekeeping_lock) {
 
 void end_round() noexcept TS_REQUIRES(housekeeping_lock) {
   look_at_limits();
+  collect_idle_arenas();
   reclaim_all();
   if (page_heap.is_settled()) collect_abandoned(SIZE_MAX);
   last_round.pages = page_heap.end_round();
@@ -152,11 +155,13 @@ bool is_start_due() noexcept {
 void start_housekeeper() noexcept {
   if (starts.exchange(1, std::memory_order_acq_rel) != 0) return;  // see has_ended()
   const int saved_errno = errno;
+  const OutOfScope out_of_scope;  // what a thread needs outlives an arena
   os::start_thread(keep_house);
   errno = saved_errno;
 }
 
 int housekeep_heap() noexcept {
+  const OutOfScope out_of_scope;
   if (!has_heap()) return none_is_due;
   ThreadHeap& heap = own_heap();
   const HeapHold hold{heap};

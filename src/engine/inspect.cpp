@@ -42,7 +42,7 @@ bool walk_slab(const Span& slab, BlockVisitor visit, void* argument) noexcept {
     const BlockState state = is_free              ? BlockState::free
                              : cached.contains(i) ? BlockState::cached
                                                   : BlockState::used;
-    if (!visit({block_at(slab, i), c.block_bytes, state, span_entry(slab) >> heap_shift}, argument))
+    if (!visit({block_at(slab, i), c.block_bytes, state, heap_number(span_entry(slab))}, argument))
       return false;
   }
   return true;

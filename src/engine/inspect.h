@@ -19,7 +19,7 @@ inline MapExtent map_extent_of(const Span& span) noexcept {
   const std::size_t bytes = std::size_t{span.pages} * page_bytes;
   const PageMapEntry entry = span_entry(span);
   const auto of = [&](MapState state, std::size_t used_bytes) {
-    return MapExtent{address_of(memory_of(&span)), bytes, used_bytes, state, entry >> heap_shift};
+    return MapExtent{address_of(memory_of(&span)), bytes, used_bytes, state, heap_number(entry)};
   };
   if (span.state == SpanState::slab) {
     const std::size_t used = span.used.load(std::memory_order_relaxed);

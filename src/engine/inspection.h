@@ -36,7 +36,8 @@ namespace ts::engine {
                                      offsetof(HeapFront, bins),
                                      sizeof(ThreadHeap),
                                      batch_count,
-                                     std::size_t{heap_shift}})
+                                     std::size_t{heap_shift},
+                                     std::size_t{arena_bit}})
     add(number);
   for (const SizeClass& c : size_classes) add(c.block_bytes);
   return hash;

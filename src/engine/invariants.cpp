@@ -53,6 +53,7 @@ struct SlabCensus {
   std::size_t ready = 0;    // slabs with pending frees
   std::uint64_t slabs = 0;  // of all heaps
   std::uint64_t listed = 0;
+  std::uint64_t large_of_arenas = 0;
 };
 
 Fault find_large_fault(const Span& span) noexcept {
@@ -68,6 +69,20 @@ Fault find_large_fault(const Span& span) noexcept {
   return {};
 }
 
+// The large blocks of the arena, each once. `left` counts those of all arenas.
+Fault find_large_list_fault(const ThreadHeap& arena, std::uint64_t& left) noexcept {
+  const Span* before = nullptr;
+  for (const Span* span = arena.large_blocks; span != nullptr; before = span, span = span->next) {
+    if (span->state != SpanState::large || span_entry(*span) != large_entry ||
+        span->used.load(std::memory_order_relaxed) != heap_number(arena.self))
+      return {"an arena's list has its large blocks", span};
+    if (span->previous != before)
+      return {"an arena's large blocks are linked in both directions", span};
+    --left;
+  }
+  return {};
+}
+
 SlabCensus take_census() noexcept {
   SlabCensus census;
   page_heap.for_each([&](const Span& span) {
@@ -79,6 +94,7 @@ SlabCensus take_census() noexcept {
       if (remote_frees_of(&span).pending.load(std::memory_order_relaxed) != 0) ++census.ready;
     } else if (span.state == SpanState::large) {
       census.fault = find_large_fault(span);
+      census.large_of_arenas += span.used.load(std::memory_order_relaxed) != 0 ? 1 : 0;
     }
   });
   return census;
@@ -100,10 +116,12 @@ Fault find_engine_fault() noexcept TS_NO_ANALYSIS {
       for (const Span* slab = heap.partial[c]; slab != nullptr; slab = slab->next) --census.listed;
     }
     if (!fault) fault = find_ready_fault(heap, census.ready);
+    if (!fault) fault = find_large_list_fault(heap, census.large_of_arenas);
   });
   if (fault) return fault;
   if (census.ready != 0) return {"each slab with pending frees is on its owner's stack", nullptr};
   if (census.slabs != 0) return {"heaps count all slabs", nullptr};
+  if (census.large_of_arenas != 0) return {"each large block of an arena is in its list", nullptr};
   if (census.listed != 0) return {"each listed slab is in its heap's list", nullptr};
   return find_abandoned_fault();
 }

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/event_counts.h"
+#include "engine/arena_blocks.h"
 #include "engine/huge_page_probe.h"
 #include "engine/limits.h"
 #include "engine/misuse.h"
@@ -39,13 +40,28 @@ void set_usable_pages(Span& span, std::size_t pages) noexcept {
   span.usable_pages.store(static_cast<std::uint32_t>(pages), std::memory_order_relaxed);
 }
 
-void* begin_block(Span& span, std::size_t pages) noexcept {
-  set_usable_pages(span, pages);
+void* begin_block(Span& span) noexcept {
   page_map.pages[first_page_of(&span)].entry.store(large_entry, std::memory_order_relaxed);
   return memory_of(&span);
 }
+[[gnu::noinline]] void* begin_block_of_arena(Span& span) noexcept {
+  add_large_block(span);
+  return begin_block(span);
+}
+
+void* begin_block(Span& span, std::size_t pages) noexcept {
+  set_usable_pages(span, pages);
+  return has_threads_heap() ? begin_block(span) : begin_block_of_arena(span);
+}
 
 std::size_t at_least_one(std::size_t pages) noexcept { return pages == 0 ? 1 : pages; }
+
+// Takes a block that left the page map out of its arena, too.
+void leave_arena(Span& span) noexcept {
+  // relaxed: only the block's allocation and its release change it from or to 0
+  if (span.used.load(std::memory_order_relaxed) != 0) [[unlikely]]
+    remove_large_block(span);
+}
 
 // Takes the block out of the page map. Of two threads that free it, only one succeeds; neither
 // harms the next block there.
@@ -101,6 +117,7 @@ void release_large(void* p, PageMapEntry entry) noexcept {
   if (entry != large_entry || !begins_page(p) || !take_from_map(p)) [[unlikely]]
     return static_cast<void>(report_stray(p, FoundBy::free));
   Span& span = span_of(p);
+  leave_arena(span);
   note_release(span);
   if (!put_into_span_cache(span)) page_heap.release(&span);
 }
@@ -154,6 +171,7 @@ void* move_large(void* p, std::size_t bytes) noexcept {
   const std::size_t rest = old_bytes - moved_bytes;
   if (rest != 0) std::memcpy(memory_of(span) + moved_bytes, memory_of(&old) + moved_bytes, rest);
   if (!take_from_map(p)) return moved;
+  leave_arena(old);
   rest == 0 ? page_heap.release_clean(&old) : page_heap.release(&old);
   return moved;
 }

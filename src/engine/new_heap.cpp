@@ -6,13 +6,13 @@
 namespace ts::engine {
 
 // Without a hold: no other thread accesses the heap before it owns a slab.
-ThreadHeap* new_heap() noexcept TS_NO_ANALYSIS {
+ThreadHeap* new_heap(PageMapEntry kind) noexcept TS_NO_ANALYSIS {
   leave_inspection_note();
   const std::uint32_t number = page_heap.new_heap();
   if (number == 0) return nullptr;
   ThreadHeap* const heap = heap_of(number << heap_shift);
   heap->has_wide_bins = number <= max_heaps_with_wide_bins;
-  heap->self = number << heap_shift;
+  heap->self = number << heap_shift | kind;
   for (unsigned c = 1; c < class_count; ++c) heap->bins[c].reciprocal = size_classes[c].reciprocal;
   return heap;
 }

@@ -5,7 +5,7 @@
 
 namespace ts::engine {
 
-// One more heap; null without memory.
-ThreadHeap* new_heap() noexcept;
+// One more heap, of a thread or, with arena_bit, an arena; null without memory.
+ThreadHeap* new_heap(PageMapEntry kind = 0) noexcept;
 
 }  // namespace ts::engine

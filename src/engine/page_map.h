@@ -134,8 +134,12 @@ inline Atomic<std::uint64_t>& remote_word_of(const Span* slab, std::size_t index
 
 // ---- heaps ----
 
+inline std::uint32_t heap_number(PageMapEntry entry) noexcept {
+  return (entry & ~arena_bit) >> heap_shift;
+}
+
 inline ThreadHeap* heap_of(PageMapEntry entry) noexcept {
-  return page_map.heaps + (entry >> heap_shift);
+  return page_map.heaps + heap_number(entry);
 }
 
 // Calls `visit(heap)` for each heap that exists.

@@ -75,7 +75,7 @@ void look_after_all_in_time(ThreadHeap& heap) noexcept TS_REQUIRES(heap) {
 // To be called when a slab gave blocks.
 [[gnu::always_inline]] inline void relist_after_use(ThreadHeap& heap, Span& slab) noexcept
     TS_REQUIRES(heap) {
-  if (is_queued(slab)) [[unlikely]]
+  if (is_queued(slab) && !is_arena(heap)) [[unlikely]]
     unqueue_low_slab(heap, slab);
   slab.low_mark = low_mark_of(slab);
   if (slab.free_list != nullptr || slab.carved != slab.slab_blocks) return;

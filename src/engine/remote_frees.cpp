@@ -26,6 +26,11 @@ bool is_probably_all(const Span& slab, const SizeClass& c, std::uint32_t pending
   return pending == used(slab);
 }
 
+// Relaxed: a hint, as is_abandoned().
+bool is_idle_arena(const ThreadHeap& heap) noexcept {
+  return is_arena(heap) && heap.user.load(std::memory_order_relaxed) == 0;
+}
+
 // Returns the owner's heap, if a reclaim is worth it; else null.
 ThreadHeap* send(Span& slab, std::uint32_t word, std::uint64_t bits, std::uint32_t count) noexcept {
   if constexpr (counting) count_event(Event::remote_batches_sent);
@@ -49,7 +54,7 @@ ThreadHeap* send(Span& slab, std::uint32_t word, std::uint64_t bits, std::uint32
   const std::uint32_t pending = frees.pending.fetch_add(count, std::memory_order_acq_rel);
   ThreadHeap& owner = *heap_of(entry);
   if (pending == 0) push_ready(owner, &slab, frees);
-  if (pending == 0 && is_abandoned(owner)) [[unlikely]]
+  if (pending == 0 && (is_abandoned(owner) || is_idle_arena(owner))) [[unlikely]]
     page_heap.note_uncollected(size_class_of(entry).slab_pages);
   const SizeClass& c = size_class_of(entry);
   if (!is_probably_all(slab, c, pending + count, count)) return nullptr;

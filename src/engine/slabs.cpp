@@ -32,6 +32,11 @@ void set_entries(Span& slab, PageMapEntry entry) noexcept {
   }
 }
 
+[[gnu::noinline]] void queue_slab_of_arena(ThreadHeap& arena, Span& slab) noexcept
+    TS_REQUIRES(arena) {
+  queue_low_slab(arena, slab);
+}
+
 void retire(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap) {
   take_slab_out(heap, slab);
   retire_slab(slab);
@@ -84,6 +89,8 @@ void add_slab(ThreadHeap& heap, Span& span) noexcept {
   set_entries(span, heap.self | PageMapEntry{span.size_class} << class_shift);
   link_partial(heap, span);
   ++heap.slabs[span.size_class];
+  if (is_arena(heap)) [[unlikely]]
+    queue_slab_of_arena(heap, span);
 }
 
 bool relist_or_retire(ThreadHeap& heap, Span& slab) noexcept {
@@ -101,7 +108,7 @@ bool relist_or_retire(ThreadHeap& heap, Span& slab) noexcept {
     report_misuse(Misuse::damaged_list, FoundBy::a_later_call, memory_of(&slab),
                   size_classes[slab.size_class].block_bytes);
     if (slab.listed) unlink_partial(heap, slab);
-    if (is_queued(slab)) unqueue_low_slab(heap, slab);
+    if (is_queued(slab) && !is_arena(heap)) unqueue_low_slab(heap, slab);
     slab.free_list = nullptr;
     return false;
   }

@@ -86,6 +86,7 @@ int tend_before_wait(ThreadHeap& heap) noexcept {
 }
 
 void make_up_for(ThreadHeap& heap, std::size_t pages) noexcept {
+  if (is_arena(heap)) return;
   purge_oldest(heap, rounds_to_wait, std::min(pages, max_made_up));
 }
 

@@ -15,7 +15,10 @@ namespace ts::engine {
 // Of low slabs; less is not worth the work.
 inline constexpr std::uint32_t min_low_pages = (std::uint32_t{1} << 20) / page_bytes;
 
-inline bool has_to_tend(const ThreadHeap& heap) noexcept { return heap.low_pages >= min_low_pages; }
+// Never an arena, whose queue has all its slabs.
+inline bool has_to_tend(const ThreadHeap& heap) noexcept {
+  return heap.low_pages >= min_low_pages && !is_arena(heap);
+}
 
 // Begins a round if it is time, and purges low slabs of former rounds, some at a time.
 void tend(ThreadHeap& heap) noexcept TS_REQUIRES(heap);

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/event_counts.h"
+#include "engine/arena_use.h"
 #include "engine/attach.h"
 #include "engine/cache_bins.h"
 #include "engine/common_heap.h"
@@ -32,19 +33,35 @@ namespace {
   return p != nullptr ? p : out_of_memory();
 }
 
-// A large block, or no block of the engine's.
+// A block of an arena, from a thread that is not in its scope. The free is over when it returns, so
+// that the arena can be destroyed then: neither a batch nor a bin keeps the block.
+[[gnu::noinline]] void release_to_arena(void* p, PageMapEntry entry) noexcept {
+  const BlockPlace place = place_of(p, size_class_of(entry));
+  if (!place.is_beginning || is_marked(p)) [[unlikely]]
+    return static_cast<void>(report_stray(p, FoundBy::free));
+  if constexpr (counting) count_event(Event::remote_frees);
+  release_remote_at_once(place);
+}
+
+// A large block, an arena's, or no block of the engine's.
 [[gnu::noinline]] void release_other(void* p, PageMapEntry entry) noexcept {
   const int saved_errno = errno;
   if ((entry & large_entry) != 0) [[likely]] {
     release_large(p, entry);
+  } else if (entry >= arena_bit) {
+    release_to_arena(p, entry);
   } else {
     report_stray(p, FoundBy::free);
   }
   errno = saved_errno;
 }
 
-// A block of a slab, from a thread without a heap.
+// A block of a thread's slab, from a thread without a heap, or in a scope.
 [[gnu::noinline]] void release_without_heap(void* p, PageMapEntry entry) noexcept {
+  if (is_in_scope()) {
+    const OutOfScope out_of_scope;
+    return release(p);  // often the thread's own
+  }
   if (current_heap == no_heap) {
     const int saved_errno = errno;
     ThreadHeap* const heap = attach_heap();
@@ -88,9 +105,19 @@ namespace {
   return block != nullptr ? unmarked(block) : out_of_memory();
 }
 
-// The start of a housekeeper allocates, after which the bin may have blocks.
+// Blocks of a scope are the arena's, and no sample is.
+[[gnu::noinline]] void* allocate_sample(unsigned size_class) noexcept {
+  return is_in_scope() ? nullptr : allocate_guarded(size_classes[size_class]);
+}
+
+// The start of a housekeeper allocates, after which the bin may have blocks. What that needs is not
+// an arena's.
 [[gnu::noinline]] void* allocate_after_start(std::size_t bin_offset) noexcept {
-  if (start_housekeeper_now()) return allocate_small(bin_offset);
+  const auto start = [] {
+    const OutOfScope out_of_scope;
+    return start_housekeeper_now();
+  };
+  if (start()) return allocate_small(bin_offset);
   return allocate_by_refill(static_cast<unsigned>(bin_offset / sizeof(CacheBin)));
 }
 
@@ -101,7 +128,7 @@ void* allocate_slow(std::size_t bin_offset) noexcept {
   if (!has_heap()) [[unlikely]]
     return allocate_without_heap(size_class);
   if (current_options.guard_sample != 0) [[unlikely]] {
-    if (void* const p = allocate_guarded(size_classes[size_class]); p != nullptr) return p;
+    if (void* const p = allocate_sample(size_class); p != nullptr) return p;
   }
   if (start_put_off.load(std::memory_order_relaxed) != 0) [[unlikely]]
     return allocate_after_start(bin_offset);
@@ -146,13 +173,13 @@ void release_overflow(void* p, std::size_t bin_offset, HeapFront* heap) noexcept
 
 void release_slow(void* p, PageMapEntry kind) noexcept {
   const PageMapEntry entry = kind ^ current_heap->self;
-  if (!is_of_slab(entry)) [[unlikely]]
+  if (!is_of_thread_slab(entry)) [[unlikely]]
     return p != nullptr ? release_other(p, entry) : void();
   const SizeClass& c = size_class_of(entry);
   const BlockPlace place = place_of(p, c);
   if (!place.is_beginning || is_marked(p)) [[unlikely]]
     return static_cast<void>(report_stray(p, FoundBy::free));
-  if (!has_heap()) [[unlikely]]
+  if (!has_threads_heap()) [[unlikely]]
     return release_without_heap(p, entry);
   if constexpr (counting) count_event(Event::remote_frees);
   ThreadHeap& heap = own_heap();

@@ -20,6 +20,8 @@
 //   tend            the owner purges, in rounds, OS pages within slabs that stay low
 //   closed bin      has capacity 0 for some refills, so that each malloc comes by to tend
 //   housekeeper     a thread of the library that purges what the program leaves idle
+//   arena           a heap of the program's own, whose blocks can be freed all at once
+//   scope           while a thread is in an arena's scope, its current heap is the arena's
 //
 // Each field names the threads that may touch it:
 //   owner    the thread whose heap it is
@@ -71,8 +73,8 @@ struct CacheBin {
 
 // ---- page map entries ----
 
-// Number of the owning heap (20 bits) | large (1) | size class (7) | 0 (4). Heaps count from 1, and
-// 0 is a page at which no block begins. The class stands where it is the offset of its cache bin,
+// Number of the owning heap (20 bits) | large (1) | size class (7) | 0 (4). Heaps count from 1; the
+// highest bit of the number says that the heap is an arena's. 0 is a page at which no block begins. The class stands where it is the offset of its cache bin,
 // so that free() computes none.
 //
 // Invariant: each page of a slab has its owner's number and its class; the first page of a large
@@ -81,6 +83,7 @@ using PageMapEntry = std::uint32_t;
 inline constexpr unsigned heap_shift = 12;
 inline constexpr PageMapEntry heap_unit = PageMapEntry{1} << heap_shift;
 inline constexpr PageMapEntry large_entry = PageMapEntry{1} << 11;
+inline constexpr PageMapEntry arena_bit = PageMapEntry{1} << 31;
 inline constexpr unsigned class_shift = 4;
 inline constexpr PageMapEntry class_mask = 0x7f << class_shift;
 inline constexpr PageMapEntry no_owner = ~PageMapEntry{0};
@@ -91,6 +94,10 @@ inline const SizeClass& size_class_of(PageMapEntry entry) noexcept {
 }
 inline bool is_of_slab(PageMapEntry entry) noexcept {
   return entry >= heap_unit && (entry & large_entry) == 0;
+}
+// The same of a slab that no arena owns.
+inline bool is_of_thread_slab(PageMapEntry entry) noexcept {
+  return entry >= heap_unit && (entry & (large_entry | arena_bit)) == 0;
 }
 
 // All that free() reads of a page.
@@ -120,16 +127,19 @@ enum class SpanState : std::uint8_t {
 //            purged_blocks is positive;
 //            used covers blocks of the program, in cache bins, in batches, and pending ones;
 //            slab_begin of each of its pages is the low half of its address
-//   large    usable_pages <= pages; the pages behind usable_pages were never touched
+//   large    usable_pages <= pages; the pages behind usable_pages were never touched; next and
+//            previous link the large blocks of an arena
 struct alignas(64) Span {
-  Plain<Block*> free_list = nullptr;      // holder: blocks that are in no cache bin
-  Plain<Span*> next = nullptr;            // slab: holder, in the list of its class; free: locked
-  Plain<Span*> previous = nullptr;        // likewise
-  Atomic<std::uint32_t> used{0};          // slab: holder, others read
+  Plain<Block*> free_list = nullptr;  // holder: blocks that are in no cache bin
+  // slab: holder, in the list of its class; free: locked; large: arenas_lock, in its arena's list
+  Plain<Span*> next = nullptr;
+  Plain<Span*> previous = nullptr;  // likewise
+  // slab: holder, others read; large: arenas_lock, others read: its arena's number, or 0
+  Atomic<std::uint32_t> used{0};
   Plain<std::uint32_t> pages = 0;         // locked; const while in use, but for a large block
   Plain<std::uint32_t> free_blocks = 0;   // holder: length of free_list
   Atomic<std::uint32_t> usable_pages{0};  // large: the program, by realloc; others read
-  // holder: the heap's queue of slabs that ran low (low_slabs.h), by page
+  // holder: the heap's queue of slabs that ran low (low_slabs.h), by page; an arena's has all slabs
   Plain<std::uint32_t> next_low = 0;
   Plain<std::uint32_t> previous_low = 0;
   Plain<std::uint16_t> low_round = 0;          // holder: in which round the slab ran low
@@ -189,7 +199,15 @@ struct SpanCache {
 // Which thread may change a heap's slabs and their lists at the moment (heap_hold.h).
 enum class Holder : std::uint32_t { none, owner, reclaimer };
 
+struct HeapFront;
 struct ThreadHeap;
+
+// A scope that a thread is in: what it returns to when it leaves.
+struct ScopeFrame {
+  Plain<ScopeFrame*> outer = nullptr;
+  Plain<HeapFront*> heap_outside = nullptr;
+  Plain<std::uint32_t> repeats = 0;  // so often was the scope entered again, and not left
+};
 
 // The part of a heap that malloc and free read before they know whether the thread has one.
 struct HeapFront {
@@ -201,7 +219,7 @@ struct HeapFront {
   Atomic<bool> busy{false};             // owner: changes a batch; a fork leaves such a heap alone
   std::uint8_t refills_since_look = 0;  // owner: since it looked at all classes (refill.cpp)
   Atomic<Holder> holder{};              // any: which thread holds the heap
-  Plain<ThreadHeap*> next_abandoned = nullptr;  // abandoned_lock
+  Plain<ThreadHeap*> next_abandoned = nullptr;  // abandoned_lock; of free arenas, arenas_lock
   CacheBin bins[class_count];                   // owner
 };
 
@@ -213,7 +231,8 @@ struct TS_CAPABILITY("heap") alignas(64) ThreadHeap : HeapFront {
   std::uint16_t capacities[class_count] = {};    // owner: of the bins
   std::uint16_t low_slabs[class_count] = {};  // owner: that ran low since the bin was opened wide
   Plain<std::uint32_t> kept_pages = 0;        // abandoned_lock: of its slabs, as keeps_bins was set
-  // holder: the queue of slabs that ran low (low_slabs.h), and its rounds (tending.h)
+  // holder: the queue of slabs that ran low (low_slabs.h), and its rounds (tending.h). An arena's
+  // queue has all its slabs, and no rounds.
   Plain<std::uint32_t> first_low = 0;
   Plain<std::uint32_t> last_low = 0;
   Plain<std::uint32_t> low_pages = 0;
@@ -226,8 +245,15 @@ struct TS_CAPABILITY("heap") alignas(64) ThreadHeap : HeapFront {
   alignas(64) Atomic<Span*> ready{nullptr};   // any: slabs with pending frees, a stack
   Atomic<std::int32_t> reclaimable_pages{0};  // any: a hint, of slabs that wait for a reclaim
   Atomic<bool> is_abandoned{false};           // abandoned_lock; to others a hint
+  // Of an arena; arena_use.h
+  Atomic<std::uint32_t> generation{0};  // user, others read; 0: the heap is a thread's
+  Atomic<std::uintptr_t> user{0};       // any: the thread's heap, while a thread uses the arena
+  ScopeFrame scope;                     // user
+  Plain<Span*> large_blocks = nullptr;  // arenas_lock: a list
 };
 static_assert(sizeof(ThreadHeap) == 3520);
+
+inline bool is_arena(const ThreadHeap& heap) noexcept { return heap.self >= arena_bit; }
 
 inline bool is_abandoned(const ThreadHeap& heap) noexcept {
   return heap.is_abandoned.load(std::memory_order_relaxed);

@@ -10,6 +10,8 @@
 #include <new>
 #include <string_view>
 
+#include "tsmalloc/arena.h"
+
 // One call in a function of its own, which the call does not end by a jump (CMakeLists.txt), so that
 // callgrind sees both.
 #define CASE(name, result, parameters, call)                                                \
@@ -41,6 +43,10 @@ CASE(free_span, void, (void* p), std::free(p))
 CASE(malloc_large, void*, (std::size_t bytes), std::malloc(bytes))
 CASE(realloc_large, void*, (void* p, std::size_t bytes), std::realloc(p, bytes))
 CASE(free_large, void, (void* p), std::free(p))
+CASE(scope_enter, int, (ts_arena * arena), ts_scope_enter(arena))
+CASE(scope_leave, int, (), ts_scope_leave())
+CASE(arena_malloc, void*, (ts_arena * arena, std::size_t bytes), ts_arena_malloc(arena, bytes))
+CASE(arena_free, void, (void* p), std::free(p))
 
 namespace {
 
@@ -142,6 +148,16 @@ void large_blocks() {
   }
 }
 
+void scopes() {
+  ts_arena* const arena = ts_arena_create();
+  for (int round = 0; round < 5; ++round) {
+    case_scope_enter(arena);
+    case_scope_leave();
+    case_arena_free(case_arena_malloc(arena, 100));
+  }
+  ts_arena_destroy(arena);
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
@@ -153,4 +169,5 @@ int main(int count, char** arguments) {
   burst();
   frees_of_another_thread();
   large_blocks();
+  scopes();
 }

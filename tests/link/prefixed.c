@@ -7,6 +7,8 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <tsmalloc/prefixed.h>
+// which makes this one the archive's
+#include <tsmalloc/arena.h>
 #include <unistd.h>
 
 #include "check.h"
@@ -28,6 +30,20 @@ static void two_mallocs(void) {
   EXPECT(ts_trim(0) == 1, "nothing to give back");
   EXPECT(ts_housekeep() >= -1 && ts_housekeep() <= 200, "ts_housekeep() is %d", ts_housekeep());
   EXPECT(find_function("ts_malloc") == NULL, "ts_malloc is shown to other libraries");
+}
+
+// A scope is one for the functions of the archive, and not for the program's malloc.
+static void scopes(void) {
+  ts_arena* const arena = ts_arena_create();
+  REQUIRE(arena != NULL && ts_scope_enter(arena) == 0, "errno %d", errno);
+  void* const others = malloc(opaque(1000));
+  for (int i = 0; i < 100; ++i) EXPECT(ts_malloc(opaque(1000)) != NULL, "null");
+  EXPECT(ts_scope_leave() == 0, "in no scope");
+  struct ts_arena_usage usage = {0, 0, 0};
+  EXPECT(ts_arena_stats(arena, &usage) == 0, "busy");
+  EXPECT(usage.used_bytes >= 100000 && usage.used_bytes < 110000, "%zu", usage.used_bytes);
+  EXPECT(ts_arena_destroy(arena) == 0, "busy");
+  free(others);
 }
 
 static void errors(void) {
@@ -129,6 +145,7 @@ static void blocks_before_main(void) {
 
 static const Check checks[] = {
     {"two mallocs serve one program", two_mallocs},
+    {"a scope is one of the archive's functions alone", scopes},
     {"errors are told, and leave blocks alone", errors},
     {"realloc keeps contents and alignment", aligned_reallocs},
     {"threads end and forks go on, under both mallocs", threads_end_and_forks_go_on},

@@ -2,7 +2,7 @@
 // malloc family, and still gets the library that it is linked with, an archive's member included.
 #define TSMALLOC_REQUIRED
 #include <stdio.h>
-#include <tsmalloc/tsmalloc.h>
+#include <tsmalloc/arena.h>
 
 int main(void) {
   const size_t good = ts_good_size(TSMALLOC_MAX_SMALL_SIZE + 1, 0);
@@ -10,6 +10,6 @@ int main(void) {
   const int is_engine = ts_version() == TSMALLOC_VERSION && ts_available() == 1 &&
                         ts_good_size(TSMALLOC_MAX_SMALL_SIZE, 0) == TSMALLOC_MAX_SMALL_SIZE &&
                         good == 3 << 14 && ts_usable_size(NULL) == 0 && ts_trim(0) == 0 &&
-                        ts_housekeep() >= -1;
+                        ts_housekeep() >= -1 && ts_scope_leave() != 0;
   return is_engine ? 0 : 1;
 }

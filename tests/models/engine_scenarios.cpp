@@ -511,6 +511,7 @@ bool report_stray(const void*, FoundBy) noexcept {
   return true;
 }
 void* allocate_guarded(const SizeClass&) noexcept { return nullptr; }
+bool release_guarded(const void*) noexcept { return false; }
 void release_large(void*, PageMapEntry) noexcept { testing::fail("no block here is large"); }
 
 }  // namespace ts::engine

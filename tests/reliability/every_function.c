@@ -206,6 +206,17 @@ static void write_statistics(void (*write_them)(void)) {
   atomic_flag_clear(&is_taken);
 }
 
+// Also in a library without arenas.
+static bool scopes_work(Find find, void* (*create)(void), int (*enter)(void*)) {
+  int (*const leave)(void) = (int (*)(void))find("ts_scope_leave");
+  int (*const destroy)(void*) = (int (*)(void*))find("ts_arena_destroy");
+  void* const arena = create();
+  const int error = enter(arena);
+  if (arena == NULL) return error == ENOTSUP && destroy(arena) == ENOTSUP;
+  void* const block = ((void* (*)(size_t))find("malloc"))(1000);
+  return error == 0 && block != NULL && leave() == 0 && destroy(arena) == 0;
+}
+
 static bool reports_work(Find find) {
   struct mallinfo2 (*const info)(void) = (struct mallinfo2(*)(void))find("mallinfo2");
   if (info != NULL) {
@@ -226,6 +237,9 @@ static bool reports_work(Find find) {
   if (ts_trim != NULL && (unsigned)ts_trim(0) > 1) return false;
   int (*const housekeep)(void) = (int (*)(void))find("ts_housekeep");
   if (housekeep != NULL && (housekeep() < -1 || housekeep() > 200)) return false;
+  void* (*const create)(void) = (void* (*)(void))find("ts_arena_create");
+  int (*const enter)(void*) = (int (*)(void*))find("ts_scope_enter");
+  if (create != NULL && enter != NULL && !scopes_work(find, create, enter)) return false;
   int (*const version)(void) = (int (*)(void))find("ts_version");
   if (version != NULL && version() <= 0) return false;
   void (*const statistics)(void) = (void (*)(void))find("malloc_stats");

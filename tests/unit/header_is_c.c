@@ -1,4 +1,5 @@
 /* The public headers are plain C, and complete in themselves: this file compiles, as strict C99, with nothing else included before them. */
+#include "tsmalloc/arena.h"
 #include "tsmalloc/tsmalloc.h"
 /* in any order */
 #include "tsmalloc/classic.h"
@@ -22,5 +23,7 @@ int engine_header_is_c(void) {
   return !ts_available() && ts_version() == 0 && ts_usable_size(NULL) == 0 &&
          ts_good_size(100, 0) == 100 && ts_good_size(100, 3) == 0 && ts_trim(0) >= 0 &&
          ts_housekeep() >= -1 && ts_option_set("SHOW", "1") == ENOSYS &&
-         ts_option_get("SHOW", NULL, 0) == ENOSYS && ts_on_event(NULL) == ENOSYS;
+         ts_option_get("SHOW", NULL, 0) == ENOSYS && ts_on_event(NULL) == ENOSYS &&
+         ts_arena_create() == NULL && ts_scope_enter(NULL) == ENOTSUP &&
+         ts_scope_leave() == ENOTSUP;
 }

@@ -1,5 +1,6 @@
 // The engine's header is C++ of any age: this file compiles as strict C++98, with nothing else
 // included before it.
+#include "tsmalloc/arena.h"
 #include "tsmalloc/tsmalloc.h"
 
 // Without a library, that is.
@@ -7,5 +8,6 @@ extern "C" int engine_header_is_cxx() {
   return !ts_available() && ts_version() == 0 && ts_usable_size(NULL) == 0 &&
          ts_good_size(100, 0) == 100 && ts_good_size(100, 3) == 0 && ts_trim(0) >= 0 &&
          ts_housekeep() >= -1 && ts_option_set("SHOW", "1") == ENOSYS &&
-         ts_option_get("SHOW", NULL, 0) == ENOSYS && ts_on_event(NULL) == ENOSYS;
+         ts_option_get("SHOW", NULL, 0) == ENOSYS && ts_on_event(NULL) == ENOSYS &&
+         ts_arena_create() == NULL && ts_arena_malloc(NULL, 1) == NULL;
 }

@@ -212,7 +212,7 @@ class Walk {
   }
 
   std::size_t pending_bytes(PageMapEntry entry, std::size_t page, std::size_t block_bytes) const {
-    const std::uint32_t heap = entry >> engine::heap_shift;
+    const std::uint32_t heap = engine::heap_number(entry);
     if (heap > heap_count_ || !has_pending_[heap]) return 0;
     std::uint32_t pending = 0;
     process_.read(address_in(map_.remote_frees + page) + offsetof(RemoteFrees, pending), pending);
@@ -225,7 +225,7 @@ class Walk {
     const std::size_t used_resident = std::min(used, resident);
     const std::size_t pending = pending_bytes(entry, page, block_bytes);
     const std::size_t waiting = std::min(pending, used_resident);
-    const std::uint32_t heap = entry >> engine::heap_shift;
+    const std::uint32_t heap = engine::heap_number(entry);
     ++account_.slabs;
     account_.live += used - std::min(pending, used);
     account_.small += used_resident - waiting;

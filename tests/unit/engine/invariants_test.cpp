@@ -11,9 +11,11 @@
 #include <string_view>
 
 #include "engine/abandoned.h"
+#include "engine/arenas.h"
 #include "engine/heap_invariants.h"
 #include "engine/large_blocks.h"
 #include "engine/low_slabs.h"
+#include "engine/scopes.h"
 #include "engine/slabs.h"
 #include "unit/engine/fresh_engine.h"
 #include "unit/engine/page_heap_access.h"
@@ -107,6 +109,15 @@ struct Whole {
       if (engine::is_queued(*low)) engine::unqueue_low_slab(heap, *low);
       engine::queue_low_slab(heap, *low);
     }
+  }
+  // An arena with a slab, and two large blocks.
+  ThreadHeap& arena() {
+    const As as{heap};
+    const engine::ArenaHandle made = engine::create_arena();
+    engine::enter_scope(made);
+    for (const std::size_t bytes : {100, 100'000, 200'000}) engine::Engine{}.allocate(bytes, 16);
+    engine::leave_scope();
+    return *engine::arena_of(made);
   }
   engine::RemoteFrees& frees() { return engine::remote_frees_of(slab); }
   Block* block(std::size_t i) { return static_cast<Block*>(blocks[i]); }
@@ -224,6 +235,24 @@ const std::vector<Row>& engine_rows() {
        }},
       {"pages that abandoned heaps keep are counted",
        [](Whole& w) { ++w.first_abandoned.kept_pages; }},
+      {"an arena's queue has all its slabs",
+       [](Whole& w) {
+         ThreadHeap& arena = w.arena();
+         const engine::HeapHold hold{arena};
+         engine::unqueue_low_slab(arena, engine::queued_slab(arena.first_low));
+       }},
+      {"an arena's list has its large blocks",
+       [](Whole& w) { w.entry(w.arena().large_blocks).store(0); }},
+      {"an arena's list has its large blocks", [](Whole& w) { w.arena().large_blocks = w.large; }},
+      {"an arena's list has its large blocks", [](Whole& w) { w.arena().large_blocks = w.slab; }},
+      {"an arena's large blocks are linked in both directions",
+       [](Whole& w) {
+         Span* const first = w.arena().large_blocks;
+         first->next->previous = first->next;
+       }},
+      {"each large block of an arena is in its list",
+       [](Whole& w) { w.arena().large_blocks->next = nullptr; }},
+      {"each large block of an arena is in its list", [](Whole& w) { w.large->used = 1; }},
       {"the mark says whether a heap is abandoned",
        [](Whole&) { engine::any_abandoned.store(false); }},
   };

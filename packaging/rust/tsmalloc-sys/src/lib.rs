@@ -3,6 +3,24 @@
 
 use core::ffi::{c_char, c_int, c_void};
 
+/// An arena, behind a handle that is never dereferenced.
+#[repr(C)]
+pub struct Arena {
+    _private: [u8; 0],
+}
+
+/// What an arena holds, in bytes.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ArenaUsage {
+    /// What its small blocks lie in, free parts included.
+    pub slab_bytes: usize,
+    /// Its larger blocks.
+    pub large_bytes: usize,
+    /// Of both, in blocks that were not freed.
+    pub used_bytes: usize,
+}
+
 /// The alignment of every block of [`ts_malloc`], [`ts_calloc`] and [`ts_realloc`].
 pub const MIN_ALIGNMENT: usize = 16;
 
@@ -93,6 +111,46 @@ unsafe extern "C" {
     /// Calls `handler` with an event (1: the soft limit is passed, 2: the hard one refuses) and the
     /// bytes in use, in the course of a later `malloc`; `None` for no handler. 0, or `ENOTSUP`.
     pub safe fn ts_on_event(handler: Option<extern "C" fn(event: c_int, bytes: usize)>) -> c_int;
+
+    /// An arena without a block; null without memory. Of the functions of arenas, those that return
+    /// a `c_int` return 0 or an error number: `EINVAL` for what is no arena, or not any more;
+    /// `EBUSY` while another thread uses it.
+    pub safe fn ts_arena_create() -> *mut Arena;
+
+    /// Frees all blocks of the arena. `EBUSY` while any thread is in its scope.
+    ///
+    /// # Safety
+    /// No block of the arena is used or freed afterwards.
+    pub fn ts_arena_reset(arena: *mut Arena) -> c_int;
+
+    /// The same, and frees the arena.
+    ///
+    /// # Safety
+    /// As [`ts_arena_reset`].
+    pub fn ts_arena_destroy(arena: *mut Arena) -> c_int;
+
+    /// A block of the arena, which any thread frees as any other block; null and `errno`.
+    pub safe fn ts_arena_malloc(arena: *mut Arena, size: usize) -> *mut c_void;
+
+    /// The same at a multiple of `alignment`, a power of two.
+    pub safe fn ts_arena_aligned_alloc(
+        arena: *mut Arena,
+        alignment: usize,
+        size: usize,
+    ) -> *mut c_void;
+
+    /// Measures the arena.
+    ///
+    /// # Safety
+    /// `usage` can be written to.
+    pub fn ts_arena_stats(arena: *mut Arena, usage: *mut ArenaUsage) -> c_int;
+
+    /// From now on the calling thread allocates in the arena; or again in its own heap, if `arena`
+    /// is null. Scopes nest.
+    pub safe fn ts_scope_enter(arena: *mut Arena) -> c_int;
+
+    /// Leaves the innermost scope; `EINVAL` if the thread is in none.
+    pub safe fn ts_scope_leave() -> c_int;
 
     /// The library's version: 10203 is 1.2.3.
     pub safe fn ts_version() -> c_int;

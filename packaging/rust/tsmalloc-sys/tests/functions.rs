@@ -55,6 +55,27 @@ fn options_change_while_the_program_runs() {
     }
 }
 
+#[test]
+fn a_scope_allocates_in_its_arena() {
+    let arena = ts_arena_create();
+    assert_eq!(arena.is_null(), cfg!(feature = "secure"), "the hardened heap has none");
+    if arena.is_null() {
+        return;
+    }
+    assert_eq!(ts_scope_enter(arena), 0);
+    // SAFETY: the block is in use until the arena's end, and not afterwards.
+    unsafe {
+        ts_malloc(5000).cast::<u8>().write_bytes(1, 5000);
+        assert_ne!(ts_arena_destroy(arena), 0);
+        assert_eq!(ts_scope_leave(), 0);
+        let mut usage = ArenaUsage::default();
+        assert_eq!(ts_arena_stats(arena, &raw mut usage), 0);
+        assert!(usage.used_bytes >= 5000 && usage.slab_bytes >= usage.used_bytes);
+        assert_eq!(ts_arena_destroy(arena), 0);
+    }
+    assert_ne!(ts_scope_leave(), 0);
+}
+
 /// Without `override` libc keeps its malloc, whose block of 33 bytes has 40 usable ones. With it, the
 /// block is known here.
 #[cfg(target_env = "gnu")]

@@ -1,0 +1,50 @@
+#include "engine/idle_arenas.h"
+
+#include "engine/arena_use.h"
+#include "engine/cache_bins.h"
+#include "engine/ready_stack.h"
+#include "engine/remote_frees.h"
+#include "engine/slab_purge.h"
+#include "engine/slabs.h"
+
+namespace ts::engine {
+namespace {
+
+// Has `maintain(arena)` under a hold if nobody uses the arena, or if the calling thread does.
+template <class Maintain>
+void maintain_arena(ThreadHeap& arena, Maintain maintain) noexcept {
+  const Guard guard{arenas_lock};
+  std::uintptr_t user = 0;
+  // acquire: pairs with unclaim_arena()
+  const bool is_claimed = arena.user.compare_exchange_strong(
+      user, maintained, std::memory_order_acquire, std::memory_order_relaxed);
+  if (!is_claimed && !is_user(arena)) return;
+  {
+    const HeapHold hold{arena};
+    maintain(arena);
+  }
+  if (is_claimed) unclaim_arena(arena);
+}
+
+}  // namespace
+
+void collect_idle_arenas() noexcept {
+  for_each_arena([](ThreadHeap& arena) {
+    if (!has_ready(arena)) return;
+    maintain_arena(arena, [](ThreadHeap& idle) TS_NO_ANALYSIS {
+      collect(idle);
+      retire_empty_slabs(idle);
+    });
+  });
+}
+
+void flush_arenas() noexcept {
+  for_each_arena([](ThreadHeap& arena) {
+    maintain_arena(arena, [](ThreadHeap& idle) TS_NO_ANALYSIS {
+      flush(idle);
+      purge_slabs(idle);
+    });
+  });
+}
+
+}  // namespace ts::engine

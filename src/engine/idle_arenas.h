@@ -1,0 +1,15 @@
+// Arenas that nobody uses: other threads free their blocks, and no owner comes by to collect them.
+// The housekeeper and trim maintain such arenas, one at a time; whoever wants to use one meanwhile
+// waits for it (claim_arena).
+#pragma once
+
+namespace ts::engine {
+
+// Collects from idle arenas, and retires their empty slabs.
+void collect_idle_arenas() noexcept;
+
+// Flushes the arenas that are idle, or used by the calling thread, and gives back OS pages within
+// their slabs.
+void flush_arenas() noexcept;
+
+}  // namespace ts::engine

@@ -1,0 +1,380 @@
+// tsmalloc/arena.h: arenas and scopes, in a program whose parts know nothing of them. In libraries
+// without arenas, and without any, each function says so. arenas_cxx.cpp has the same for C++.
+//
+// ARENAS_EXPECTED says whether there are any: 1 or 0. Without it, the dynamic linker is asked.
+#include <tsmalloc/arena.h>
+// The functions come first, so that the header needs no other.
+#include <malloc.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "check.h"
+
+static bool are_expected(void) {
+  const char* const expected = getenv("ARENAS_EXPECTED");
+  if (expected != NULL) return strcmp(expected, "1") == 0;
+  return find_function("ts_scope_enter") != NULL;
+}
+
+static ts_arena* new_arena(void) {
+  if (!are_expected()) skip_check("no arenas");
+  ts_arena* const arena = ts_arena_create();
+  REQUIRE(arena != NULL, "errno %d", errno);
+  return arena;
+}
+
+static struct ts_arena_usage usage_of(ts_arena* arena) {
+  struct ts_arena_usage usage = {0, 0, 0};
+  const int error = ts_arena_stats(arena, &usage);
+  EXPECT(error == 0, "ts_arena_stats() is %d", error);
+  return usage;
+}
+
+// ---- a parser that knows malloc and free ----
+
+// A value in parentheses, such as (a (bc d) e): atoms and lists, each node a block, each atom's text
+// another, and the texts of all atoms once more in a buffer that grows.
+typedef struct Node {
+  struct Node* next;
+  struct Node* first;
+  char* text;
+} Node;
+
+typedef struct Parser {
+  const char* at;
+  char* all;
+  size_t length;
+} Parser;
+
+static Node* parse_values(Parser* parser) {
+  Node* first = NULL;
+  Node** end = &first;
+  while (*parser->at != '\0' && *parser->at != ')') {
+    if (*parser->at == ' ') {
+      ++parser->at;
+      continue;
+    }
+    Node* const node = calloc(1, sizeof *node);
+    if (node == NULL) break;
+    if (*parser->at == '(') {
+      ++parser->at;
+      node->first = parse_values(parser);
+      if (*parser->at == ')') ++parser->at;
+    } else {
+      const size_t length = strcspn(parser->at, " ()");
+      node->text = strndup(parser->at, length);
+      char* const all = realloc(parser->all, parser->length + length + 1);
+      if (all != NULL) {
+        memcpy(all + parser->length, parser->at, length);
+        parser->all = all;
+        parser->length += length;
+        all[parser->length] = '\0';
+      }
+      parser->at += length;
+    }
+    *end = node;
+    end = &node->next;
+  }
+  return first;
+}
+
+static size_t count(const Node* node) {
+  size_t nodes = 0;
+  for (; node != NULL; node = node->next) nodes += 1 + count(node->first);
+  return nodes;
+}
+
+static void free_values(Node* node) {
+  while (node != NULL) {
+    Node* const next = node->next;
+    free_values(node->first);
+    free(node->text);
+    free(node);
+    node = next;
+  }
+}
+
+enum { values = 30000 };
+
+static char* long_text(void) {
+  char* const text = malloc(values * (size_t)12 + 1);
+  REQUIRE(text != NULL, "null");
+  char* at = text;
+  for (int i = 0; i < values; ++i) at += sprintf(at, "(a%d b) ", i);
+  return text;
+}
+
+static void parses(void) {
+  ts_arena* const arena = new_arena();
+  char* const text = long_text();
+  for (int round = 0; round < 5; ++round) {
+    Parser parser = {text, NULL, 0};
+    EXPECT(ts_scope_enter(arena) == 0, "round %d", round);
+    Node* const parsed = parse_values(&parser);
+    EXPECT(ts_scope_leave() == 0, "round %d", round);
+    EXPECT(count(parsed) == 3 * (size_t)values, "%zu nodes", count(parsed));
+    const struct ts_arena_usage usage = usage_of(arena);
+    EXPECT(usage.used_bytes >= count(parsed) * sizeof(Node) + parser.length, "%zu bytes are used",
+           usage.used_bytes);
+    EXPECT(usage.slab_bytes + usage.large_bytes >= usage.used_bytes, "%zu + %zu < %zu",
+           usage.slab_bytes, usage.large_bytes, usage.used_bytes);
+    if (round % 2 == 0) {  // by hand, outside of the scope
+      free_values(parsed);
+      free(parser.all);
+      EXPECT(usage_of(arena).used_bytes == 0, "%zu bytes are used", usage_of(arena).used_bytes);
+    }
+    EXPECT(ts_arena_reset(arena) == 0, "round %d", round);
+    EXPECT(usage_of(arena).slab_bytes + usage_of(arena).large_bytes == 0, "a reset left memory");
+  }
+  free(text);
+  EXPECT(ts_arena_destroy(arena) == 0, "busy");
+}
+
+// ---- the rules ----
+
+static void blocks_are_mallocs(void) {
+  ts_arena* const arena = new_arena();
+  static const size_t sizes[] = {0, 1, 100, 4000, 32768, 32769, 100000, 5000000};
+  for (size_t i = 0; i < COUNT_OF(sizes); ++i) {
+    errno = 7;
+    char* block = ts_arena_malloc(arena, opaque(sizes[i]));
+    REQUIRE(block != NULL, "%zu bytes: errno %d", sizes[i], errno);
+    EXPECT(errno == 7, "errno is %d", errno);
+    EXPECT(ts_usable_size(block) >= sizes[i], "%zu", ts_usable_size(block));
+    fill(block, sizes[i], i);
+    block = realloc(block, sizes[i] + 10000);
+    REQUIRE(block != NULL, "null");
+    EXPECT(first_damage(block, sizes[i], i) == sizes[i], "%zu bytes changed", sizes[i]);
+    free(block);
+    for (size_t alignment = 16; alignment <= 1 << 20; alignment *= 4) {
+      block = ts_arena_aligned_alloc(arena, alignment, opaque(sizes[i]));
+      REQUIRE(block != NULL, "null");
+      EXPECT((uintptr_t)block % alignment == 0, "%p is not aligned to %zu", (void*)block,
+             alignment);
+      if (alignment % 64 == 0) free(block);
+    }
+  }
+  EXPECT(ts_arena_aligned_alloc(arena, 24, 100) == NULL && errno == EINVAL, "errno %d", errno);
+  EXPECT(ts_arena_malloc(arena, opaque(PTRDIFF_MAX)) == NULL && errno == ENOMEM, "%d", errno);
+  EXPECT(ts_arena_destroy(arena) == 0, "busy");
+}
+
+static void mistakes(void) {
+  ts_arena* const arena = new_arena();
+  errno = 7;
+  EXPECT(ts_scope_leave() == EINVAL, "left no scope");
+  EXPECT(ts_scope_enter((ts_arena*)opaque_pointer((void*)1)) == EINVAL, "entered no arena");
+  EXPECT(ts_arena_destroy(NULL) == EINVAL, "destroyed no arena");
+  EXPECT(ts_scope_enter(arena) == 0, "refused");
+  EXPECT(ts_arena_destroy(arena) == EBUSY, "destroyed in its scope");
+  EXPECT(ts_arena_reset(arena) == EBUSY, "reset in its scope");
+  EXPECT(ts_scope_leave() == 0 && ts_scope_leave() == EINVAL, "left twice");
+  EXPECT(ts_arena_destroy(arena) == 0, "busy");
+  EXPECT(ts_arena_destroy(arena) == EINVAL, "destroyed twice");
+  EXPECT(ts_arena_reset(arena) == EINVAL, "reset after its end");
+  EXPECT(ts_scope_enter(arena) == EINVAL, "entered after its end");
+  EXPECT(errno == 7, "errno is %d", errno);
+  EXPECT(ts_arena_malloc(arena, 1) == NULL && errno == EINVAL, "errno %d", errno);
+  EXPECT(ts_arena_malloc(NULL, 1) == NULL && errno == EINVAL, "errno %d", errno);
+}
+
+static void nesting(void) {
+  ts_arena* const outer = new_arena();
+  ts_arena* const inner = new_arena();
+  ts_scope_enter(outer);
+  for (int i = 0; i < 100; ++i) {
+    EXPECT(ts_scope_enter(i % 3 == 0 ? inner : i % 3 == 1 ? NULL : outer) == 0, "scope %d", i);
+    free(malloc(100));
+    if (malloc(opaque(1000)) == NULL) EXPECT(false, "null");
+  }
+  for (int i = 0; i < 101; ++i) EXPECT(ts_scope_leave() == 0, "scope %d", i);
+  EXPECT(ts_scope_leave() == EINVAL, "one more");
+  EXPECT(usage_of(outer).used_bytes >= 33 * 1000 && usage_of(inner).used_bytes >= 33 * 1000,
+         "%zu and %zu bytes", usage_of(outer).used_bytes, usage_of(inner).used_bytes);
+  EXPECT(usage_of(outer).used_bytes < 45 * 1000, "%zu bytes", usage_of(outer).used_bytes);
+  EXPECT(ts_arena_destroy(outer) == 0 && ts_arena_destroy(inner) == 0, "busy");
+}
+
+// ---- threads and forks ----
+
+typedef struct Task {
+  ts_arena* arena;
+  void* blocks[3000];
+} Task;
+
+static void* free_all(void* argument) {
+  Task* const task = argument;
+  for (size_t i = 0; i < COUNT_OF(task->blocks); ++i) free(task->blocks[i]);
+  if (ts_scope_enter(task->arena) != EBUSY) return NULL;
+  return task;
+}
+
+static void* run(void* (*start)(void*), void* argument) {
+  pthread_t thread;
+  void* result = NULL;
+  REQUIRE(pthread_create(&thread, NULL, start, argument) == 0, "no thread");
+  pthread_join(thread, &result);
+  return result;
+}
+
+static void freed_by_others(void) {
+  static Task task;
+  task.arena = new_arena();
+  for (int round = 0; round < 10; ++round) {
+    EXPECT(ts_scope_enter(task.arena) == 0, "refused");
+    for (size_t i = 0; i < COUNT_OF(task.blocks); ++i) task.blocks[i] = malloc(16 + i % 700);
+    task.blocks[0] = realloc(task.blocks[0], 200000);
+    ts_scope_enter(NULL);  // what a new thread needs is not the arena's
+    EXPECT(run(free_all, &task) == &task, "another thread was in the scope");
+    ts_scope_leave();
+    EXPECT(ts_scope_leave() == 0, "in no scope");
+    EXPECT(usage_of(task.arena).used_bytes == 0, "%zu bytes", usage_of(task.arena).used_bytes);
+  }
+  EXPECT(ts_arena_destroy(task.arena) == 0, "busy");
+}
+
+static void* end_in_scopes(void* argument) {
+  Task* const task = argument;
+  if (ts_scope_enter(task->arena) != 0 || ts_scope_enter(NULL) != 0 ||
+      ts_scope_enter(task->arena) != 0)
+    return NULL;
+  for (size_t i = 0; i < COUNT_OF(task->blocks); ++i) task->blocks[i] = malloc(100);
+  return task;
+}
+
+static void ended_in_a_scope(void) {
+  static Task task;
+  task.arena = new_arena();
+  for (int round = 0; round < 5; ++round) {
+    EXPECT(run(end_in_scopes, &task) == &task, "refused");
+    for (size_t i = 0; i < COUNT_OF(task.blocks); i += 2) free(task.blocks[i]);
+    EXPECT(usage_of(task.arena).used_bytes >= 100 * COUNT_OF(task.blocks) / 2, "freed too much");
+    EXPECT(ts_arena_reset(task.arena) == 0, "the ended thread is in its scope");
+  }
+  EXPECT(ts_arena_destroy(task.arena) == 0, "busy");
+}
+
+static int end_of(pid_t child) {
+  int status = 0;
+  REQUIRE(child > 0 && waitpid(child, &status, 0) == child, "no child");
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
+}
+
+static void forks(void) {
+  ts_arena* const arena = new_arena();
+  ts_arena* const idle = new_arena();
+  char* const block = ts_arena_malloc(idle, 1000);
+  ts_scope_enter(arena);
+  char* const inside = malloc(1000);
+  REQUIRE(block != NULL && inside != NULL, "null");
+  const pid_t child = fork();
+  if (child == 0) {
+    free(block);
+    free(inside);
+    char* const more = malloc(1000);
+    const bool is_inside = usage_of(arena).used_bytes >= 1000;
+    const bool works = more != NULL && is_inside && ts_scope_leave() == 0 &&
+                       ts_arena_destroy(arena) == 0 && ts_arena_destroy(idle) == 0;
+    _exit(works ? 0 : 1);
+  }
+  EXPECT(end_of(child) == 0, "the child's arenas");
+  EXPECT(ts_scope_leave() == 0, "the parent's scope");
+  EXPECT(usage_of(idle).used_bytes >= 1000, "%zu bytes", usage_of(idle).used_bytes);
+  EXPECT(ts_arena_destroy(arena) == 0 && ts_arena_destroy(idle) == 0, "busy");
+}
+
+static pthread_barrier_t entered;
+
+static void* stay_in_scope(void* argument) {
+  Task* const task = argument;
+  ts_scope_enter(task->arena);
+  for (size_t i = 0; i < COUNT_OF(task->blocks); ++i) task->blocks[i] = malloc(100);
+  pthread_barrier_wait(&entered);
+  pthread_barrier_wait(&entered);
+  for (size_t i = 0; i < COUNT_OF(task->blocks); ++i) free(task->blocks[i]);
+  ts_scope_leave();
+  return NULL;
+}
+
+static void forks_while_another_is_in_a_scope(void) {
+  static Task task;
+  task.arena = new_arena();
+  pthread_barrier_init(&entered, NULL, 2);
+  pthread_t thread;
+  REQUIRE(pthread_create(&thread, NULL, stay_in_scope, &task) == 0, "no thread");
+  pthread_barrier_wait(&entered);
+  const pid_t child = fork();
+  if (child == 0) {
+    // The thread was in no change: its arena is free.
+    bool works = ts_scope_enter(task.arena) == 0;
+    for (size_t i = 0; i < COUNT_OF(task.blocks); i += 2) free(task.blocks[i]);
+    for (int i = 0; i < 1000; ++i) works &= malloc(opaque(100)) != NULL;
+    works &= ts_scope_leave() == 0 && ts_arena_destroy(task.arena) == 0;
+    _exit(works ? 0 : 1);
+  }
+  EXPECT(end_of(child) == 0, "the child's arena");
+  pthread_barrier_wait(&entered);
+  pthread_join(thread, NULL);
+  EXPECT(usage_of(task.arena).used_bytes == 0, "%zu bytes", usage_of(task.arena).used_bytes);
+  EXPECT(ts_arena_destroy(task.arena) == 0, "busy");
+}
+
+// ---- many ----
+
+static void many_arenas(void) {
+  static ts_arena* arenas[3000];
+  arenas[0] = new_arena();
+  for (size_t i = 1; i < COUNT_OF(arenas); ++i) arenas[i] = new_arena();
+  for (size_t i = 0; i < COUNT_OF(arenas); ++i) {
+    char* const block = ts_arena_malloc(arenas[i], 100 + i);
+    REQUIRE(block != NULL, "null");
+    fill(block, 100 + i, i);
+  }
+  const struct mallinfo2 before = mallinfo2();
+  for (size_t i = 0; i < COUNT_OF(arenas); ++i)
+    EXPECT(ts_arena_destroy(arenas[i]) == 0, "arena %zu", i);
+  const struct mallinfo2 after = mallinfo2();
+  EXPECT(after.uordblks < before.uordblks - COUNT_OF(arenas) * 100, "%zu bytes in use, then %zu",
+         before.uordblks, after.uordblks);
+  for (int i = 0; i < 100000; ++i) {
+    ts_arena* const arena = ts_arena_create();
+    REQUIRE(arena != NULL && ts_arena_malloc(arena, 50) != NULL, "round %d", i);
+    EXPECT(ts_arena_destroy(arena) == 0, "round %d", i);
+  }
+}
+
+// ---- without arenas ----
+
+static void without(void) {
+  if (are_expected()) skip_check("there are arenas");
+  struct ts_arena_usage usage;
+  errno = 0;
+  EXPECT(ts_arena_create() == NULL && errno == ENOTSUP, "errno %d", errno);
+  errno = 0;
+  EXPECT(ts_arena_malloc(NULL, 10) == NULL && errno == ENOTSUP, "errno %d", errno);
+  errno = 0;
+  EXPECT(ts_arena_aligned_alloc(NULL, 64, 10) == NULL && errno == ENOTSUP, "errno %d", errno);
+  EXPECT(ts_arena_reset(NULL) == ENOTSUP && ts_arena_destroy(NULL) == ENOTSUP, "another error");
+  EXPECT(ts_arena_stats(NULL, &usage) == ENOTSUP, "another error");
+  EXPECT(ts_scope_enter(NULL) == ENOTSUP && ts_scope_leave() == ENOTSUP, "another error");
+}
+
+static const Check checks[] = {
+    {"a parser that knows nothing of it allocates in an arena", parses},
+    {"an arena's blocks are blocks of malloc", blocks_are_mallocs},
+    {"mistakes are errors that change nothing", mistakes},
+    {"scopes nest", nesting},
+    {"other threads free an arena's blocks", freed_by_others},
+    {"a thread that ends leaves its scopes", ended_in_a_scope},
+    {"a fork keeps arenas and scopes", forks},
+    {"a fork frees the arena of a thread that it lacks", forks_while_another_is_in_a_scope},
+    {"many arenas come and go", many_arenas},
+    {"without arenas each function says so", without},
+};
+
+CHECK_MAIN(checks)

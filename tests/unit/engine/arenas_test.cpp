@@ -1,0 +1,542 @@
+// Arenas and scopes: whose blocks are whose, what is refused, and what an end leaves behind.
+#include "engine/arenas.h"
+
+#include <cerrno>
+#include <cstring>
+#include <thread>
+
+#include "engine/abandoned.h"
+#include "engine/attach.h"
+#include "engine/common_heap.h"
+#include "engine/fork.h"
+#include "engine/idle_arenas.h"
+#include "engine/large_blocks.h"
+#include "engine/scopes.h"
+#include "os/options.h"
+#include "override/semantics.h"
+#include "unit/engine/fresh_engine.h"
+
+namespace ts::testing {
+namespace {
+
+using engine::ArenaHandle;
+using engine::ArenaUsage;
+using engine::page_bytes;
+using engine::ThreadHeap;
+
+ArenaHandle make_arena() {
+  const ArenaHandle arena = engine::create_arena();
+  EXPECT_NE(arena, 0U);
+  return arena;
+}
+
+void enter(ArenaHandle arena) { EXPECT_EQ(engine::enter_scope(arena), 0); }
+void leave() { EXPECT_EQ(engine::leave_scope(), 0); }
+
+void* allocate(std::size_t bytes) {
+  void* const p = engine::Engine{}.allocate(bytes, 16);
+  EXPECT_NE(p, nullptr);
+  if (p != nullptr) std::memset(p, 0x5a, bytes);
+  return p;
+}
+
+// The heap that a block belongs to; null of a large one that no arena has.
+ThreadHeap* owner_of(const void* p) {
+  const engine::PageMapEntry entry = engine::entry_of(p);
+  if (entry != engine::large_entry) return engine::heap_of(entry);
+  const std::uint32_t number = span_of(p).used.load();
+  return number != 0 ? engine::page_map.heaps + number : nullptr;
+}
+
+ArenaUsage usage_of(ArenaHandle arena) {
+  ArenaUsage usage;
+  EXPECT_EQ(engine::measure_arena(arena, usage), 0);
+  return usage;
+}
+
+std::size_t used_pages() {
+  std::size_t pages = 0;
+  engine::page_heap.for_each([&](const engine::Span& span) {
+    pages += span.state != engine::SpanState::free ? span.pages : 0;
+  });
+  return pages;
+}
+
+constexpr std::size_t some_sizes[] = {1, 24, 100, 128, 1000, 4096, 20'000, 40'000, 300'000};
+
+TS_ENGINE_TEST(Arenas, ASecondThreadsFreesAreOverWhenTheyReturn) {
+  const ArenaHandle arena = make_arena();
+  std::vector<void*> blocks;
+  enter(arena);
+  for (int round = 0; round < 200; ++round)
+    for (const std::size_t bytes : some_sizes) blocks.push_back(allocate(bytes));
+  leave();
+  expect_sound();
+  std::thread{[&] {
+    allocate(128);  // its bin of that class has capacity
+    for (void* const p : blocks) release(p);
+    ThreadHeap& heap = engine::own_heap();
+    for (const engine::RemoteBatch& batch : heap.batches) EXPECT_EQ(batch.count, 0U);
+    expect_sound();
+    EXPECT_EQ(engine::destroy_arena(arena), 0);
+    // What the thread allocates now is its own.
+    for (const std::size_t bytes : some_sizes) {
+      ThreadHeap* const expected = bytes <= engine::max_small_bytes ? &heap : nullptr;
+      EXPECT_EQ(owner_of(allocate(bytes)), expected);
+    }
+    expect_sound();
+  }}.join();
+  expect_sound();
+  expect_no_misuse();
+}
+
+TS_ENGINE_TEST(Arenas, AScopeHasAllBlocksThatItsThreadAllocates) {
+  const ArenaHandle arena = make_arena();
+  ThreadHeap* const heap = engine::arena_of(arena);
+  void* const before = allocate(100);
+  enter(arena);
+  for (const std::size_t bytes : some_sizes) EXPECT_EQ(owner_of(allocate(bytes)), heap) << bytes;
+  EXPECT_EQ(owner_of(engine::Engine{}.allocate(100, 65'536)), heap);
+  EXPECT_EQ(owner_of(engine::Engine{}.allocate_zeroed(100'000)), heap);
+  leave();
+  EXPECT_EQ(owner_of(allocate(100)), owner_of(before));
+  EXPECT_EQ(owner_of(allocate(100'000)), nullptr);
+  expect_sound();
+  EXPECT_GT(usage_of(arena).used_bytes, 400'000U);
+  EXPECT_EQ(engine::reset_arena(arena), 0);
+  EXPECT_EQ(usage_of(arena).slab_bytes, 0U);
+  EXPECT_EQ(usage_of(arena).large_bytes, 0U);
+  EXPECT_EQ(usage_of(arena).used_bytes, 0U);
+  expect_sound();
+  enter(arena);
+  EXPECT_EQ(owner_of(allocate(100)), heap);
+  leave();
+  EXPECT_EQ(engine::destroy_arena(arena), 0);
+  expect_sound();
+}
+
+TS_ENGINE_TEST(Arenas, AnEndGivesAllOfItBack) {
+  engine::Engine engine;
+  allocate(100);
+  const std::size_t before = used_pages();
+  for (int round = 0; round < 3; ++round) {
+    const ArenaHandle arena = make_arena();
+    enter(arena);
+    std::vector<void*> blocks;
+    for (int i = 0; i < rounds(3000); ++i)
+      blocks.push_back(allocate(some_sizes[static_cast<std::size_t>(i) % 9]));
+    for (std::size_t i = 0; i < blocks.size(); i += 3) release(blocks[i]);
+    EXPECT_GT(used_pages(), before);
+    leave();
+    for (std::size_t i = 1; i < blocks.size(); i += 3) release(blocks[i]);
+    expect_sound();
+    EXPECT_EQ(engine::destroy_arena(arena), 0);
+    expect_sound();
+    EXPECT_LE(used_pages(), before + 12) << "but what the thread's span cache has";
+    engine.trim(0);
+    EXPECT_EQ(used_pages(), before);
+  }
+  EXPECT_EQ(engine::page_map.heap_count.load(), 2U) << "an arena takes over the heap of another";
+  expect_no_misuse();
+}
+
+TS_ENGINE_TEST(Arenas, BlocksOfOthersDoNotEnterTheArena) {
+  std::vector<void*> own;
+  for (int i = 0; i < 300; ++i) own.push_back(allocate(128));
+  void* const large = allocate(100'000);
+  ThreadHeap& heap = engine::own_heap();
+  void* foreign = nullptr;
+  std::thread{[&] { foreign = allocate(128); }}.join();
+  const ArenaHandle arena = make_arena();
+  enter(arena);
+  const std::int32_t in_bin =
+      heap.capacities[engine::class_for(128)] - heap.bins[engine::class_for(128)].capacity_left;
+  release(own[0]);
+  EXPECT_EQ(heap.bins[engine::class_for(128)].head, own[0]) << "at once, and not as a remote free";
+  EXPECT_EQ(
+      heap.capacities[engine::class_for(128)] - heap.bins[engine::class_for(128)].capacity_left,
+      in_bin + 1);
+  for (std::size_t i = 1; i < own.size(); ++i) release(own[i]);
+  release(large);
+  release(foreign);
+  EXPECT_EQ(engine::current_heap, engine::arena_of(arena));
+  for (int i = 0; i < 300; ++i) EXPECT_EQ(owner_of(allocate(128)), engine::arena_of(arena));
+  expect_sound();
+  leave();
+  EXPECT_EQ(engine::destroy_arena(arena), 0);
+  expect_sound();
+  expect_no_misuse();
+}
+
+TS_ENGINE_TEST(Arenas, ScopesNest) {
+  const ArenaHandle a = make_arena();
+  const ArenaHandle b = make_arena();
+  ThreadHeap* const heap_a = engine::arena_of(a);
+  ThreadHeap* const heap_b = engine::arena_of(b);
+  void* const outside = allocate(100);
+  ThreadHeap* const own = owner_of(outside);
+  EXPECT_EQ(engine::leave_scope(), EINVAL);
+  enter(a);
+  enter(b);
+  EXPECT_EQ(owner_of(allocate(100)), heap_b);
+  enter(b);
+  enter(0);
+  enter(0);
+  void* const in_own = allocate(100);
+  EXPECT_EQ(owner_of(in_own), own);
+  enter(a);
+  void* const in_a = allocate(100);
+  EXPECT_EQ(owner_of(in_a), heap_a);
+  expect_sound();
+  leave();
+  leave();
+  EXPECT_EQ(owner_of(allocate(100)), own);
+  leave();
+  EXPECT_EQ(owner_of(allocate(100)), heap_b);
+  release(in_a);  // of an outer scope
+  release(in_own);
+  EXPECT_EQ(engine::destroy_arena(a), EBUSY);
+  EXPECT_EQ(engine::reset_arena(b), EBUSY);
+  leave();
+  EXPECT_EQ(owner_of(allocate(100)), heap_b);
+  leave();
+  EXPECT_EQ(owner_of(allocate(100)), heap_a);
+  EXPECT_EQ(engine::destroy_arena(b), 0);
+  leave();
+  EXPECT_EQ(engine::leave_scope(), EINVAL);
+  EXPECT_EQ(owner_of(allocate(100)), own);
+  EXPECT_EQ(engine::destroy_arena(a), 0);
+  expect_sound();
+  expect_no_misuse();
+}
+
+TS_ENGINE_TEST(Arenas, WhatIsNoArenaIsRefused) {
+  allocate(100);
+  const ArenaHandle arena = make_arena();
+  ArenaUsage usage;
+  for (const ArenaHandle wrong :
+       {ArenaHandle{1}, arena + 1, arena ^ 1, arena + (1 << engine::generation_shift),
+        arena & ~((ArenaHandle{1} << engine::generation_shift) - 1), ~ArenaHandle{0},
+        (ArenaHandle{1} << engine::generation_shift) | 1}) {
+    EXPECT_EQ(engine::enter_scope(wrong), EINVAL) << wrong;
+    EXPECT_EQ(engine::destroy_arena(wrong), EINVAL) << wrong;
+    EXPECT_EQ(engine::reset_arena(wrong), EINVAL) << wrong;
+    EXPECT_EQ(engine::measure_arena(wrong, usage), EINVAL) << wrong;
+  }
+  EXPECT_EQ(engine::destroy_arena(0), EINVAL);
+  EXPECT_EQ(engine::destroy_arena(arena), 0);
+  EXPECT_EQ(engine::destroy_arena(arena), EINVAL);
+  EXPECT_EQ(engine::enter_scope(arena), EINVAL);
+  const ArenaHandle next = make_arena();
+  EXPECT_NE(next, arena);
+  EXPECT_EQ(engine::arena_of(next), engine::arena_of(arena)) << "the same heap";
+  EXPECT_EQ(engine::enter_scope(arena), EINVAL);
+  enter(next);
+  EXPECT_EQ(engine::enter_scope(arena), EINVAL);
+  EXPECT_EQ(engine::reset_arena(arena), EINVAL);
+  leave();
+  expect_sound();
+}
+
+TS_ENGINE_TEST(Arenas, AnotherThreadFindsItBusy) {
+  const ArenaHandle arena = make_arena();
+  enter(arena);
+  std::thread{[&] {
+    ArenaUsage usage;
+    EXPECT_EQ(engine::enter_scope(arena), EBUSY);
+    EXPECT_EQ(engine::reset_arena(arena), EBUSY);
+    EXPECT_EQ(engine::destroy_arena(arena), EBUSY);
+    EXPECT_EQ(engine::measure_arena(arena, usage), EBUSY);
+    EXPECT_EQ(engine::leave_scope(), EINVAL);
+    EXPECT_TRUE(engine::has_threads_heap());
+  }}.join();
+  leave();
+  std::thread{[&] {
+    enter(arena);
+    EXPECT_EQ(owner_of(allocate(100)), engine::arena_of(arena));
+    leave();
+  }}.join();
+  expect_sound();
+}
+
+TS_ENGINE_TEST(Arenas, AThreadThatEndsLeavesItsScopes) {
+  const ArenaHandle a = make_arena();
+  const ArenaHandle b = make_arena();
+  void* p = nullptr;
+  std::thread{[&] {
+    enter(a);
+    p = allocate(100);
+    enter(a);
+    enter(b);
+    enter(0);
+    enter(a);
+  }}.join();
+  expect_sound();
+  EXPECT_TRUE(engine::arena_of(a)->user.load() == 0 && engine::arena_of(b)->user.load() == 0);
+  EXPECT_TRUE(engine::any_abandoned.load()) << "the thread's own heap, and no arena";
+  enter(a);
+  EXPECT_EQ(allocate(100) == nullptr, false);
+  release(p);
+  leave();
+  EXPECT_EQ(engine::destroy_arena(a), 0);
+  EXPECT_EQ(engine::destroy_arena(b), 0);
+  expect_sound();
+  // A thread in its last destructors has no heap, and enters no scope.
+  const ArenaHandle c = make_arena();
+  const As as{engine::ended_heap};
+  EXPECT_EQ(engine::enter_scope(c), ENOMEM);
+  EXPECT_EQ(engine::destroy_arena(c), 0);
+  expect_sound();
+}
+
+TS_ENGINE_TEST(Arenas, ARealloCMovesABlockWhereMallocWouldPutIt) {
+  const ArenaHandle arena = make_arena();
+  ThreadHeap* const heap = engine::arena_of(arena);
+  Semantics<engine::Engine> allocator;
+  enter(arena);
+  void* small = allocator.malloc(100);
+  void* large = allocator.malloc(300'000);
+  void* shrinks = allocator.malloc(300'000);
+  leave();
+  shrinks = allocator.realloc(shrinks, 200'000);
+  EXPECT_EQ(owner_of(shrinks), heap) << "in place";
+  allocate(100'000);  // behind it
+  small = allocator.realloc(small, 5000);
+  EXPECT_NE(owner_of(small), heap);
+  void* const moved = allocator.realloc(large, 3'000'000);
+  EXPECT_EQ(owner_of(moved), moved == large ? heap : nullptr);
+  expect_sound();
+  enter(arena);
+  void* const back = allocator.realloc(moved, 30'000'000);
+  EXPECT_EQ(owner_of(back), moved == large || moved != back ? heap : nullptr);
+  leave();
+  expect_sound();
+  EXPECT_EQ(engine::destroy_arena(arena), 0);
+  expect_sound();
+  allocator.free(small);
+  expect_no_misuse();
+}
+
+TS_ENGINE_TEST(Arenas, TrimFlushesWhatNobodyUses) {
+  if (pages_per_os_page() != 1) return;
+  const ArenaHandle arena = make_arena();
+  const ArenaHandle used = make_arena();
+  std::vector<void*> blocks;
+  for (const ArenaHandle each : {arena, used}) {
+    enter(each);
+    for (int i = 0; i < 2000; ++i) blocks.push_back(allocate(100));
+    leave();
+  }
+  enter(used);
+  for (void* const p : blocks) release(p);
+  engine::Engine{}.trim(0);
+  EXPECT_EQ(engine::current_heap, engine::arena_of(used));
+  EXPECT_EQ(usage_of(arena).slab_bytes, 0U);
+  EXPECT_EQ(usage_of(used).slab_bytes, 0U);
+  expect_sound();
+  leave();
+}
+
+TS_ENGINE_TEST(Arenas, TheHousekeeperCollectsFromWhatNobodyUses) {
+  const ArenaHandle arena = make_arena();
+  std::vector<void*> blocks;
+  enter(arena);
+  for (int i = 0; i < 2000; ++i) blocks.push_back(allocate(100));
+  leave();
+  const std::size_t before = usage_of(arena).slab_bytes;
+  for (void* const p : blocks) release(p);
+  engine::collect_idle_arenas();
+  EXPECT_LT(engine::arena_of(arena)->low_pages * page_bytes, before / 4);
+  expect_sound();
+  enter(arena);
+  allocate(100);
+  engine::collect_idle_arenas();
+  leave();
+  expect_sound();
+}
+
+TS_ENGINE_TEST(Arenas, ADoubleFreeIsReported) {
+  const ArenaHandle arena = make_arena();
+  enter(arena);
+  void* const p = allocate(100);
+  void* const q = allocate(100);
+  void* const large = allocate(100'000);
+  leave();
+  release(p);
+  release(p);
+  expect_misuse(Misuse::double_free, FoundBy::a_later_call, p);
+  enter(arena);
+  release(q);
+  release(q);
+  expect_misuse(Misuse::double_free, FoundBy::free, q);
+  leave();
+  release(q);
+  expect_misuse(Misuse::double_free, FoundBy::free, q);
+  release(static_cast<std::byte*>(p) + 1);
+  EXPECT_EQ(fake_os::take_misuses().size(), 1U);
+  EXPECT_EQ(engine::destroy_arena(arena), 0);
+  release(p);  // a stray pointer
+  release(large);
+  EXPECT_EQ(fake_os::take_misuses().size(), 2U);
+  expect_sound();
+}
+
+TS_ENGINE_TEST(Arenas, NoBlockOfAScopeIsSampled) {
+  current_options.guard_sample = 1;
+  const ArenaHandle arena = make_arena();
+  enter(arena);
+  for (int i = 0; i < 1000; ++i) EXPECT_EQ(owner_of(allocate(100)), engine::arena_of(arena));
+  leave();
+  // A frame may be.
+  std::thread{[&] {
+    for (int i = 0; i < 200; ++i) enter(i % 2 == 0 ? arena : 0);
+  }}.join();
+  EXPECT_EQ(engine::destroy_arena(arena), 0);
+  expect_no_misuse();
+  expect_sound();
+}
+
+TS_ENGINE_TEST(Arenas, WithoutMemoryThereIsNone) {
+  allocate(100);
+  const ArenaHandle arena = make_arena();
+  fake_os::refuse_if([](const fake_os::Request& r) { return fake_os::can_fail(r.call); });
+  std::size_t arenas = 0;
+  while (engine::create_arena() != 0) ++arenas;
+  EXPECT_GT(arenas, 0U) << "the table of heaps grows in steps";
+  EXPECT_EQ(engine::create_arena(), 0U);
+  enter(arena);
+  EXPECT_EQ(engine::Engine{}.allocate(std::size_t{1} << 30, 16), nullptr);
+  leave();
+  EXPECT_EQ(engine::destroy_arena(arena), 0);
+  const ArenaHandle reused = make_arena();
+  expect_sound();
+  std::thread{[&] { EXPECT_EQ(engine::enter_scope(reused), ENOMEM); }}.join();
+}
+
+TS_ENGINE_TEST(Arenas, AForkKeepsThoseOfItsThreadAndRecoversOthers) {
+  const ArenaHandle own = make_arena();
+  const ArenaHandle idle = make_arena();
+  const ArenaHandle others = make_arena();
+  const ArenaHandle changed = make_arena();
+  ThreadHeap& other = make_heap();
+  for (const ArenaHandle arena : {own, idle}) {
+    enter(arena);
+    allocate(100);
+    leave();
+  }
+  {
+    const As as{other};
+    enter(others);
+    void* const p = allocate(100);
+    allocate(100'000);
+    release(p);
+    enter(changed);
+    allocate(100);
+  }
+  engine::innermost_scope = nullptr;  // the other thread's
+  engine::arena_of(changed)->busy.store(true);
+  enter(own);
+  engine::Engine engine;
+  engine.fork_prepare();
+  EXPECT_FALSE(engine::arenas_lock.try_lock());
+  engine.fork_parent();
+  EXPECT_FALSE(other.is_abandoned);
+  engine.fork_prepare();
+  engine.fork_child();
+  EXPECT_TRUE(other.is_abandoned);
+  EXPECT_EQ(engine::current_heap, engine::arena_of(own));
+  EXPECT_FALSE(static_cast<ThreadHeap*>(engine::threads_heap())->is_abandoned);
+  for (const ArenaHandle arena : {own, idle, others, changed})
+    EXPECT_FALSE(engine::arena_of(arena)->is_abandoned);
+  expect_sound("in the child");
+  EXPECT_EQ(engine::destroy_arena(changed), EBUSY) << "cut off for good";
+  EXPECT_EQ(engine::enter_scope(changed), EBUSY);
+  enter(others);
+  allocate(100);
+  leave();
+  leave();
+  for (const ArenaHandle arena : {own, idle, others}) EXPECT_EQ(engine::destroy_arena(arena), 0);
+  expect_sound("in the child");
+}
+
+// A block that another thread is to free, which counts it then.
+struct Passed {
+  void* block;
+  std::atomic<int>* left;
+};
+
+class Queue {
+ public:
+  void push(Passed passed) {
+    const Guard guard{lock_};
+    passed_.push_back(passed);
+  }
+  void free_all() {
+    std::vector<Passed> taken;
+    {
+      const Guard guard{lock_};
+      taken.swap(passed_);
+    }
+    for (const Passed& passed : taken) {
+      release(passed.block);
+      passed.left->fetch_sub(1, std::memory_order_release);
+    }
+  }
+
+ private:
+  Mutex lock_;
+  std::vector<Passed> passed_;
+};
+
+// One of the threads that create, use and destroy arenas beside one another. The next one frees a
+// half of the blocks.
+void use_arenas(unsigned seed, int steps, Queue& own, Queue& next) {
+  std::mt19937 random{seed};
+  for (int step = 0; step < steps; ++step) {
+    const ArenaHandle arena = make_arena();
+    std::atomic<int> left{0};
+    enter(arena);
+    for (int i = 0; i < 60; ++i) {
+      void* const p = allocate(some_sizes[random() % 9]);
+      if (i % 2 == 0) {
+        left.fetch_add(1, std::memory_order_relaxed);
+        next.push({p, &left});
+      } else if (i % 4 == 1) {
+        release(p);
+      }
+    }
+    if (random() % 2 == 0) leave();
+    while (left.load(std::memory_order_acquire) != 0) {
+      own.free_all();
+      std::this_thread::yield();
+    }
+    if (random() % 8 == 0) engine::Engine{}.trim(0);
+    if (random() % 4 == 0) engine::collect_idle_arenas();
+    while (engine::leave_scope() == 0) continue;
+    EXPECT_EQ(random() % 2 == 0 ? engine::reset_arena(arena) : 0, 0);
+    EXPECT_EQ(engine::destroy_arena(arena), 0);
+  }
+}
+
+TS_ENGINE_TEST(Arenas, ManyThreadsUseThem) {
+  constexpr unsigned thread_count = 4;
+  Queue queues[thread_count];
+  std::atomic<unsigned> done{0};
+  std::vector<std::thread> threads;
+  for (unsigned i = 0; i < thread_count; ++i) {
+    threads.emplace_back([&, i] {
+      use_arenas(i, rounds(400), queues[i], queues[(i + 1) % thread_count]);
+      ++done;
+      while (done.load() != thread_count) {
+        queues[i].free_all();
+        std::this_thread::yield();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  expect_no_misuse();
+  expect_sound();
+}
+
+}  // namespace
+}  // namespace ts::testing
