@@ -46,8 +46,9 @@ struct Limits {
   std::uint64_t told_at = 0;   // the event
 };
 constinit Limits now;
-// relaxed: set before fresh_left is, and a look that misses it reads the options a second later
-constinit std::atomic<bool> has_changed{false};
+// Not 0 if options changed. (Not a byte, which riscv64 exchanges by a library.) relaxed: set before
+// fresh_left is, and a look that misses it reads the options a second later
+constinit std::atomic<std::uint32_t> has_changed{0};
 
 // What is due, and with how many bytes. relaxed: they belong together, and a mixture of two events
 // would be harmless.
@@ -158,7 +159,7 @@ std::size_t look_now(std::size_t pages) noexcept {
   const std::size_t most = std::clamp(heap, first_look_pages, max_pages_between_looks);
   const bool is_old = time - now.read_at >= limit_age_ms;
   const bool has_grown = pages != 0 && now.soft_bytes == without_limit;
-  if (has_changed.exchange(false, std::memory_order_relaxed) || is_old || has_grown)
+  if (has_changed.exchange(0, std::memory_order_relaxed) != 0 || is_old || has_grown)
     read_limits(time);
   if (now.soft_bytes == without_limit) {
     note_memory(false);
@@ -181,7 +182,7 @@ void limits::look(std::size_t pages) noexcept {
 void look_at_limits() noexcept { limits::look(0); }
 
 void follow_limit_options() noexcept {
-  has_changed.store(true, std::memory_order_relaxed);
+  has_changed.store(1, std::memory_order_relaxed);
   fresh_left.store(0, std::memory_order_relaxed);
 }
 
