@@ -31,6 +31,8 @@ FUNCTIONS = names(
     ts_on_event
     ts_arena_create ts_arena_reset ts_arena_destroy ts_arena_malloc ts_arena_aligned_alloc
     ts_arena_stats ts_scope_enter ts_scope_leave
+    ts_purge ts_thread_flush ts_alloc_at_least ts_expand ts_rezalloc
+    ts_stats ts_stats_write ts_owns ts_block_of ts_visit
     ts_data_segment_size ts_data_segment_free_space_size
     """
 )

@@ -138,6 +138,136 @@ TSMALLOC_FUNCTION_(int, ts_option_get, (const char* name, char* value, size_t si
  * Safe in signal handlers. Cost: a store. */
 TSMALLOC_FUNCTION_(int, ts_on_event, (void (*handler)(int event, size_t bytes)));
 
+/* Gives all free memory back to the operating system, as ts_trim(0) does; a purge in progress is
+ * waited for. Returns how many bytes went back meanwhile, those of other threads' purges included; 0
+ * in the teaching heaps and the hardened library, which do not count them.
+ * Without tsmalloc: 0, after malloc_trim(0) where libc has it.
+ * Not for signal handlers. Cost: as ts_trim. */
+TSMALLOC_FUNCTION_(size_t, ts_purge, (void));
+
+/* Gives up what the calling thread keeps aside: its cache bins, batches of frees of other threads'
+ * blocks, and spare pages go where every thread finds them. For a thread of a pool that is about to
+ * wait for long. Without effect in the hardened library and in the teaching heaps.
+ * Without tsmalloc: nothing.
+ * Not for signal handlers. Cost: locks, and some loads and stores for each block. */
+TSMALLOC_FUNCTION_(void, ts_thread_flush, (void));
+
+/* A block of at least `size` bytes at a multiple of `alignment`: a power of two, or 0 for malloc's.
+ * `*usable`, if not null, becomes the bytes that may be used, at least `size`; 0 on failure. Free it
+ * by free. Null if there is no memory, or no such alignment.
+ * Without tsmalloc: malloc or posix_memalign; `*usable` is `size`.
+ * Not for signal handlers. Cost: as malloc. */
+TSMALLOC_FUNCTION_(void*, ts_alloc_at_least, (size_t size, size_t alignment, size_t* usable));
+
+/* Makes the block of malloc hold at least `size` bytes without moving it: 1; or changes nothing: 0.
+ * A pointer at which no block begins is misuse, as for ts_usable_size. May give the end of a larger
+ * block back.
+ * Without tsmalloc: 1 if the block has so many bytes anyway.
+ * Not for signal handlers. Cost: some loads, for large blocks a lock. */
+TSMALLOC_FUNCTION_(int, ts_expand, (void* block, size_t size));
+
+/* As realloc to `size` bytes, which are more than 0, of a block of which the program uses `old_size`;
+ * bytes from `old_size` to `size` read as zero. Null if there is no memory, or `size` is 0: the block
+ * is unchanged. Null for `block` allocates.
+ * Without tsmalloc: the same.
+ * Not for signal handlers. Cost: as realloc, and to write the zeros. */
+TSMALLOC_FUNCTION_(void*, ts_rezalloc, (void* block, size_t old_size, size_t size));
+
+/* ---- What the library knows ---- */
+
+/* Memory of the library. All but the last three lines are bytes at this moment; exact if no other
+ * thread allocates or frees meanwhile. Of the hardened library and the teaching heaps, small_bytes
+ * is what all blocks take, page_bytes all that is free, and other figures are 0 or missing. */
+typedef struct ts_statistics {
+  size_t mapped_bytes;   /* the sum of the eight below: address space in use */
+  size_t small_bytes;    /* blocks of the program up to TSMALLOC_MAX_SMALL_SIZE, with rounding */
+  size_t large_bytes;    /* its larger blocks, whether it has touched them or not */
+  size_t bin_bytes;      /* free, in cache bins and batches of threads */
+  size_t waiting_bytes;  /* freed by other threads than their owner, which has not seen it yet */
+  size_t slab_bytes;     /* free, in slabs beside blocks in use */
+  size_t ended_bytes;    /* free, in slabs and bins of threads that ended */
+  size_t page_bytes;     /* free pages, kept to be used again */
+  size_t returned_bytes; /* without memory: given back to the system, or not used yet */
+  size_t table_bytes;    /* the library's tables, beside mapped_bytes */
+  size_t heaps;          /* one for each thread that allocated; of those, ... */
+  size_t ended_heaps;    /* ... the heaps of threads that ended */
+  size_t growths;        /* since the start: how often mapped_bytes grew */
+  size_t purged_bytes;   /* since the start: bytes that went back to the system */
+} ts_statistics;
+
+/* Fills the first `size` bytes of `*statistics`; `size` is sizeof(ts_statistics) as the caller was
+ * compiled. Fields that the library does not have become 0. Returns 1.
+ * Without tsmalloc: 0, and `*statistics` is all 0.
+ * Not for signal handlers. Cost: a lock, and a walk through all slabs and large blocks. */
+TSMALLOC_FUNCTION_(int, ts_stats, (ts_statistics * statistics, size_t size));
+
+enum {
+  TSMALLOC_TEXT,      /* lines for people */
+  TSMALLOC_JSON,      /* one line, an object (docs/observe.md) */
+  TSMALLOC_PROMETHEUS /* the text format of Prometheus */
+};
+
+/* Writes what ts_stats tells to a file descriptor, without stdio. 0, or an error of write(2);
+ * EINVAL: no such format.
+ * Without tsmalloc: ENOSYS.
+ * Not for signal handlers. Cost: as ts_stats, and a system call. */
+TSMALLOC_FUNCTION_(int, ts_stats_write, (int descriptor, int format));
+
+/* 1 if a block of the library that is in use begins at the address, which may be any; else 0. For
+ * programs with two allocators. 0 in the teaching heaps, which cannot tell.
+ * Without tsmalloc: 0.
+ * Not for signal handlers. Cost: as ts_block_of. */
+TSMALLOC_FUNCTION_(int, ts_owns, (const void* block));
+
+enum {
+  TSMALLOC_USED,   /* a block of the program; or pages of one */
+  TSMALLOC_FREE,   /* free, for any request that fits */
+  TSMALLOC_CACHED, /* freed, and kept aside by a thread, or not yet seen by its owner */
+  TSMALLOC_SLAB    /* pages that are cut into blocks of one size */
+};
+
+/* A piece of the library's memory, be it a block or pages. */
+typedef struct ts_extent {
+  const void* address;
+  size_t size;       /* bytes */
+  size_t used_size;  /* of those, in blocks of the program; of a slab also in cached blocks */
+  size_t block_size; /* bytes of each block in it; 0 if it has none */
+  int state;         /* TSMALLOC_USED, and so on */
+  unsigned heap;     /* a number of the thread heap that it belongs to; 0: none */
+} ts_extent;
+
+/* The block that an address lies in, be it in use or not, and the slab or the pages that it is part
+ * of. Any address: of the middle of a block, or of none. Either pointer may be null. 1 if there is
+ * one, else 0, with nothing written. The used part of the pages tells how much of them a move of
+ * the block would free, for programs that defragment.
+ * Answers are those of a moment, if other threads allocate or free. A block that another thread has
+ * freed a moment ago may still count as in use.
+ * 0 in the hardened library and the teaching heaps.
+ * Without tsmalloc: 0.
+ * Not for signal handlers. Cost: some loads; outside of small blocks, a lock and a walk through all
+ * slabs and large blocks. */
+TSMALLOC_FUNCTION_(int, ts_block_of, (const void* address, ts_extent* block, ts_extent* pages));
+
+/* What ts_visit visits. */
+enum {
+  TSMALLOC_PAGES, /* slabs, large blocks and free pages, as all were at one moment */
+  TSMALLOC_BLOCKS /* blocks of slabs, large blocks and free pages */
+};
+
+/* Calls `visit` for each piece of the library's memory, by address, until it returns something else
+ * than 0, and returns that. 0 after the last; -1 if there is no memory for it, or `what` is unknown.
+ * Of blocks: no other thread may allocate or free meanwhile, as in a child after fork.
+ * `visit` may allocate and free; it must not visit blocks, fork, or jump out. It is not told of
+ * blocks that it allocates.
+ * The teaching heaps and the hardened library: blocks alone, in any order, and `visit` must not
+ * allocate or free.
+ * Without tsmalloc: -1.
+ * Not for signal handlers. Cost: a walk through the memory's tables; of blocks, through all free
+ * lists. A mapping of 48 bytes for each piece of pages. */
+TSMALLOC_FUNCTION_(int, ts_visit,
+                   (int what, int (*visit)(const ts_extent* extent, void* argument),
+                    void* argument));
+
 /* 1 if a library of tsmalloc is in the process, else 0. (Another malloc may precede it there and
  * serve the program; the library then knows nothing of the program's blocks.)
  * Safe in signal handlers. Cost: a load. */
@@ -154,6 +284,10 @@ static inline int ts_available(void) TSMALLOC_NOEXCEPT_ {
 
 extern size_t ts_usable_size_of_libc(const void* block) TSMALLOC_NOEXCEPT_
     __asm__("malloc_usable_size");
+extern void* ts_malloc_of_libc(size_t size) TSMALLOC_NOEXCEPT_ __asm__("malloc");
+extern void* ts_realloc_of_libc(void* block, size_t size) TSMALLOC_NOEXCEPT_ __asm__("realloc");
+extern int ts_memalign_of_libc(void** block, size_t alignment, size_t size) TSMALLOC_NOEXCEPT_
+    __asm__("posix_memalign");
 extern int ts_trim_of_libc(size_t keep_bytes) TSMALLOC_NOEXCEPT_ __asm__("malloc_trim")
     __attribute__((weak));
 
@@ -193,6 +327,66 @@ static inline int ts_option_get(const char* name, char* value, size_t size) TSMA
 
 static inline int ts_on_event(void (*handler)(int event, size_t bytes)) TSMALLOC_NOEXCEPT_ {
   return ts_on_event_of_library ? ts_on_event_of_library(handler) : ENOSYS;
+}
+
+static inline size_t ts_purge(void) TSMALLOC_NOEXCEPT_ {
+  if (ts_purge_of_library) return ts_purge_of_library();
+  if (ts_trim_of_libc) ts_trim_of_libc(0);
+  return 0;
+}
+
+static inline void ts_thread_flush(void) TSMALLOC_NOEXCEPT_ {
+  if (ts_thread_flush_of_library) ts_thread_flush_of_library();
+}
+
+static inline void* ts_alloc_at_least(size_t size, size_t alignment,
+                                      size_t* usable) TSMALLOC_NOEXCEPT_ {
+  void* block = (void*)0;
+  if (ts_alloc_at_least_of_library) return ts_alloc_at_least_of_library(size, alignment, usable);
+  if (alignment <= TSMALLOC_MIN_ALIGNMENT && (alignment & (alignment - 1)) == 0) {
+    block = ts_malloc_of_libc(size);
+  } else if (ts_memalign_of_libc(&block, alignment, size) != 0) {
+    block = (void*)0;
+  }
+  if (usable) *usable = block ? size : 0;
+  return block;
+}
+
+static inline int ts_expand(void* block, size_t size) TSMALLOC_NOEXCEPT_ {
+  if (ts_expand_of_library) return ts_expand_of_library(block, size);
+  return block && size <= ts_usable_size_of_libc(block);
+}
+
+static inline void* ts_rezalloc(void* block, size_t old_size, size_t size) TSMALLOC_NOEXCEPT_ {
+  char* moved = (char*)0;
+  if (ts_rezalloc_of_library) return ts_rezalloc_of_library(block, old_size, size);
+  if (size != 0) moved = (char*)ts_realloc_of_libc(block, size);
+  if (moved && size > old_size) __builtin_memset(moved + old_size, 0, size - old_size);
+  return moved;
+}
+
+static inline int ts_stats(ts_statistics* statistics, size_t size) TSMALLOC_NOEXCEPT_ {
+  if (ts_stats_of_library) return ts_stats_of_library(statistics, size);
+  __builtin_memset(statistics, 0, size);
+  return 0;
+}
+
+static inline int ts_stats_write(int descriptor, int format) TSMALLOC_NOEXCEPT_ {
+  return ts_stats_write_of_library ? ts_stats_write_of_library(descriptor, format) : ENOSYS;
+}
+
+static inline int ts_owns(const void* block) TSMALLOC_NOEXCEPT_ {
+  return ts_owns_of_library ? ts_owns_of_library(block) : 0;
+}
+
+static inline int ts_block_of(const void* address, ts_extent* block,
+                              ts_extent* pages) TSMALLOC_NOEXCEPT_ {
+  return ts_block_of_of_library ? ts_block_of_of_library(address, block, pages) : 0;
+}
+
+static inline int ts_visit(int what, int (*visit)(const ts_extent* extent, void* argument),
+                           void* argument) TSMALLOC_NOEXCEPT_ {
+  return ts_visit_of_library ? ts_visit_of_library(what, visit, argument) : -1;
 }
 #endif
 

@@ -45,9 +45,19 @@ struct HeapMeasures {
   // Where the memory is, of a heap that tells it: then table_bytes is not 0.
   std::size_t waiting_bytes = 0;   // of those in use: freed by others than their owner, which
                                    // counts them at its next collect
+  std::size_t large_bytes = 0;     // of those in use: in large blocks
   std::size_t slab_bytes = 0;      // of free_bytes: within slabs, and not given back
-  std::size_t returned_bytes = 0;  // of free_bytes: given back to the system
+  std::size_t returned_bytes = 0;  // of free_bytes: clean, given back or never used
+  std::size_t ended_bytes = 0;     // of free_bytes: in slabs and bins of threads that ended,
+                                   // and in no other figure
   std::size_t table_bytes = 0;     // beside segment_bytes: the heap's own tables
+  std::size_t ended_heaps = 0;     // of heaps: those of threads that ended
+  std::size_t purged_bytes = 0;    // given back to the system so far, in all
+
+  // Of free_bytes: in no slab, and not clean. (Of all other heaps: what is not cached.)
+  std::size_t page_bytes() const noexcept {
+    return free_bytes - cached_bytes - slab_bytes - returned_bytes - ended_bytes;
+  }
 
   // Measured one after the other while threads go on, a part may come out as more than the whole.
   HeapMeasures bounded() const noexcept {
@@ -55,8 +65,12 @@ struct HeapMeasures {
     result.free_bytes = std::min(free_bytes, segment_bytes);
     result.cached_bytes = std::min(cached_bytes, result.free_bytes);
     result.waiting_bytes = std::min(waiting_bytes, segment_bytes - result.free_bytes);
-    result.slab_bytes = std::min(slab_bytes, result.free_bytes);
-    result.returned_bytes = std::min(returned_bytes, result.free_bytes - result.slab_bytes);
+    result.large_bytes =
+        std::min(large_bytes, segment_bytes - result.free_bytes - result.waiting_bytes);
+    std::size_t rest = result.free_bytes - result.cached_bytes;
+    for (std::size_t* const part :
+         {&result.slab_bytes, &result.ended_bytes, &result.returned_bytes})
+      rest -= * part = std::min(*part, rest);
     return result;
   }
 };

@@ -18,6 +18,7 @@ struct MapExtent {
   std::uintptr_t address;
   std::size_t bytes;
   std::size_t used_bytes;
+  std::size_t block_bytes;  // of each block in it; 0 if it has none
   MapState state;
   std::uint32_t owner;  // arena or thread heap; 0 if there is only one, or none
 };

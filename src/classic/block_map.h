@@ -37,9 +37,9 @@ bool walk_map(Heap& heap, MapVisitor visit, void* argument) noexcept {
         const MapState state = is_used                           ? MapState::used
                                : block.state == BlockState::free ? MapState::free
                                                                  : MapState::cached;
-        return call(
-            {address_of(block.payload) - tag_bytes, bytes, is_used ? bytes : 0, state, block.owner},
-            its_argument);
+        return call({address_of(block.payload) - tag_bytes, bytes, is_used ? bytes : 0, bytes,
+                     state, block.owner},
+                    its_argument);
       },
       &caller);
 }

@@ -63,6 +63,12 @@ std::size_t Engine::good_size(std::size_t bytes, std::size_t alignment) noexcept
   return align_up(bytes != 0 ? bytes : 1, page_bytes);
 }
 
+void Engine::flush_thread() noexcept {
+  if (!has_heap()) return;
+  const HeapHold hold{own_heap()};
+  flush(own_heap());
+}
+
 bool Engine::trim(std::size_t keep_bytes) noexcept {
   const OutOfScope out_of_scope;
   flush_arenas();

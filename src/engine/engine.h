@@ -91,6 +91,20 @@ class Engine {
   // from all other heaps, and purges free memory but about `keep_bytes`; false if nothing went
   // back.
   bool trim(std::size_t keep_bytes) noexcept;
+  // Flushes the caches of the calling thread alone.
+  void flush_thread() noexcept;
+  // Whether a block in use begins there.
+  static bool owns(const void* p) noexcept {
+    BlockView block{};
+    MapExtent pages{};
+    return find_block(p, block, pages) && block.payload == p && block.state == BlockState::used;
+  }
+  static bool find_block(const void* p, BlockView& block, MapExtent& pages) noexcept {
+    return engine::find_block(p, block, pages);
+  }
+  static bool walk_pages(MapVisitor visit, void* argument) noexcept {
+    return walk_spans(visit, argument);
+  }
   // A step of housekeeping.h, in the calling thread.
   int housekeep() noexcept { return engine::housekeep(); }
   // To be called when an option has changed, without a lock.

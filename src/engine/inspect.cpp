@@ -1,31 +1,82 @@
 #include "engine/inspect.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "engine/block_set.h"
-#include "engine/current_heap.h"
 #include "engine/housekeeping.h"
+#include "engine/large_blocks.h"
+#include "engine/sampled_guard.h"
 #include "engine/slab_purge.h"
 #include "os/os.h"
 
 namespace ts::engine {
 namespace {
 
-// The blocks in the calling thread's bins.
-std::size_t own_bin_bytes() noexcept {
+// Of memory that its owner changes meanwhile, with plain stores: an aligned word of it is read
+// whole.
+template <class T>
+[[gnu::noinline, gnu::no_sanitize("thread")]] T glance(const T& memory) noexcept {
+  return __atomic_load_n(&memory, __ATOMIC_RELAXED);
+}
+
+// The blocks in a heap's bins and batches.
+std::size_t bytes_aside(const ThreadHeap& heap) noexcept {
   std::size_t bytes = 0;
   for (unsigned c = 1; c < class_count; ++c) {
-    const Block* block = current_heap->bins[c].head;
-    for (std::uint32_t left = max_in_bin; block != nullptr && left != 0; --left) {
-      bytes += size_classes[c].block_bytes;
-      block = block->next;
-    }
+    const std::int32_t blocks = glance(heap.capacities[c]) - glance(heap.bins[c].capacity_left);
+    if (blocks > 0 && blocks <= static_cast<std::int32_t>(max_in_bin))
+      bytes += static_cast<std::uint32_t>(blocks) * std::size_t{size_classes[c].block_bytes};
+  }
+  for (const RemoteBatch& batch : heap.batches) {
+    const Span* const slab = glance(batch.slab);
+    const std::uint32_t blocks = glance(batch.count);
+    if (slab != nullptr && blocks <= 64)
+      bytes += blocks * std::size_t{size_classes[glance(slab->size_class)].block_bytes};
   }
   return bytes;
 }
 
+// The bytes of a slab in purged OS pages.
+std::size_t purged_bytes_of(const Span& slab) noexcept {
+  std::size_t pages = 0;
+  for (std::uint32_t i = 0; i < slab.pages; ++i)
+    pages += static_cast<std::size_t>(std::popcount(glance((&slab)[i].purged)));
+  return pages * os::page_bytes();
+}
+
+void add_slab(const Span& slab, HeapMeasures& measures) noexcept {
+  const SizeClass& c = size_classes[slab.size_class];
+  const std::size_t bytes = slab.pages * page_bytes;
+  const std::size_t used = slab.used.load(std::memory_order_relaxed);
+  const std::size_t free = bytes - std::min(used * c.block_bytes, bytes);
+  const std::size_t returned = std::min(purged_bytes_of(slab), free);
+  measures.free_bytes += free;
+  const PageMapEntry entry = span_entry(slab);
+  const bool is_ended = entry >= heap_unit && is_abandoned(*heap_of(entry));
+  (is_ended ? measures.ended_bytes : measures.slab_bytes) += free - returned;
+  measures.returned_bytes += returned;
+  measures.waiting_bytes +=
+      std::size_t{c.block_bytes} * remote_frees_of(&slab).pending.load(std::memory_order_relaxed);
+  measures.free_blocks += slab.slab_blocks - std::min<std::size_t>(used, slab.slab_blocks);
+}
+
+void add_span(const Span& span, HeapMeasures& measures) noexcept {
+  const std::size_t bytes = span.pages * page_bytes;
+  if (span.state == SpanState::slab) return add_slab(span, measures);
+  if (span.state == SpanState::large && span_entry(span) != 0) {
+    measures.large_bytes += bytes;
+  } else {
+    measures.free_bytes += bytes;
+    measures.returned_bytes += span.state == SpanState::free && span.zeroed ? bytes : 0;
+    ++measures.free_blocks;
+  }
+}
+
 bool walk_slab(const Span& slab, BlockVisitor visit, void* argument) noexcept {
   const SizeClass& c = size_classes[slab.size_class];
+  const std::uint32_t owner = heap_number(span_entry(slab));
+  const std::uint32_t carved = slab.carved;
   BlockSet free{slab};
   BlockSet cached{slab};
   free.add_list(slab.free_list);
@@ -37,70 +88,170 @@ bool walk_slab(const Span& slab, BlockVisitor visit, void* argument) noexcept {
       if (batch.slab == &slab) cached.add_word(batch.word, batch.bits);
     }
   });
-  for (std::uint32_t i = 0; i < slab.carved; ++i) {
-    const bool is_free = free.contains(i) || is_purged(slab, i);
-    const BlockState state = is_free              ? BlockState::free
+  for (std::uint32_t i = 0; i < carved; ++i) {
+    if (is_purged(slab, i)) free.add(i);
+  }
+  for (std::uint32_t i = 0; i < carved; ++i) {
+    const BlockState state = free.contains(i)     ? BlockState::free
                              : cached.contains(i) ? BlockState::cached
                                                   : BlockState::used;
-    if (!visit({block_at(slab, i), c.block_bytes, state, heap_number(span_entry(slab))}, argument))
+    if (!visit({memory_of(&slab) + std::size_t{i} * c.block_bytes, c.block_bytes, state, owner},
+               argument))
       return false;
   }
   return true;
 }
 
-// Of a span that is no slab. A large one without an entry is in a span cache.
-BlockState state_of(const Span& span) noexcept {
-  if (span.state == SpanState::free) return BlockState::free;
-  return span_entry(span) == 0 ? BlockState::cached : BlockState::used;
+// All spans, as they were at one moment, in a mapping of its own: the visitor of a walk may call
+// the engine.
+class Spans {
+ public:
+  Spans() noexcept {
+    while (!take() && bytes_ != 0) continue;
+  }
+  ~Spans() { unmap(); }
+  Spans(const Spans&) = delete;
+  Spans& operator=(const Spans&) = delete;
+
+  bool are_taken() const noexcept { return is_complete_; }
+  const MapExtent* begin() const noexcept { return extents_; }
+  const MapExtent* end() const noexcept { return extents_ + count_; }
+
+ private:
+  void unmap() noexcept {
+    if (extents_ != nullptr) os::unmap(extents_, bytes_);
+  }
+
+  // False if there is no memory, or the mapping, of the size that was seen first, is too short.
+  bool take() noexcept {
+    std::size_t spans = 0;
+    page_heap.for_each([&](const Span&) { ++spans; });
+    constexpr std::size_t margin = 64;
+    unmap();
+    bytes_ = align_up((spans + margin) * sizeof(MapExtent), os::page_bytes());
+    extents_ = static_cast<MapExtent*>(os::map(bytes_));
+    if (extents_ == nullptr) bytes_ = 0;
+    const std::size_t most = bytes_ / sizeof(MapExtent);
+    count_ = 0;
+    is_complete_ = extents_ != nullptr;
+    page_heap.for_each([&](const Span& span) {
+      is_complete_ = is_complete_ && count_ < most;
+      if (is_complete_) extents_[count_++] = map_extent_of(span);
+    });
+    return is_complete_;
+  }
+
+  MapExtent* extents_ = nullptr;
+  std::size_t bytes_ = 0;
+  std::size_t count_ = 0;
+  bool is_complete_ = false;
+};
+
+const Span& span_at(const MapExtent& extent) noexcept {
+  return page_map.spans[page_of(reinterpret_cast<const void*>(extent.address))];
+}
+
+BlockState state_of(MapState state) noexcept {
+  return state == MapState::used     ? BlockState::used
+         : state == MapState::cached ? BlockState::cached
+                                     : BlockState::free;
+}
+
+// ---- one block ----
+
+// Whether the block is free for all that is seen from outside its owner. (Its first bytes may be
+// the program's.)
+BlockState state_of_block(const Span& slab, std::uint32_t number, const std::byte* block) noexcept {
+  const std::size_t offset = address_of(block) - address_of(memory_of(&slab));
+  const unsigned os_page = static_cast<unsigned>(offset % page_bytes / os::page_bytes());
+  const bool is_purged = (glance((&slab)[offset / page_bytes].purged) >> os_page & 1) != 0;
+  if (is_purged || glance(reinterpret_cast<const Block*>(block)->mark) == mark_of(block))
+    return BlockState::free;
+  const std::uint64_t word = remote_word_of(&slab, number / 64).load(std::memory_order_relaxed);
+  return (word >> number % 64 & 1) != 0 ? BlockState::cached : BlockState::used;
+}
+
+bool find_in_slab(const void* address, BlockView& block, MapExtent& span) noexcept {
+  const PageMapEntry entry = entry_of(address);
+  const SizeClass& c = size_class_of(entry);
+  const auto [slab_page, number, is_beginning] = place_of(address, c);
+  // Not so if the slab is retired meanwhile.
+  if (slab_page >= page_map.page_count.load(std::memory_order_relaxed)) return false;
+  const Span& slab = page_map.spans[slab_page];
+  if (number >= glance(slab.carved)) return false;
+  const std::byte* const begin = memory_of(&slab) + std::size_t{number} * c.block_bytes;
+  span = map_extent_of(slab);
+  block = {begin, c.block_bytes, state_of_block(slab, number, begin), heap_number(entry)};
+  return true;
+}
+
+bool find_large(const void* address, BlockView& block, MapExtent& span) noexcept {
+  const std::size_t page = page_of(address);
+  bool is_found = false;
+  page_heap.for_each([&](const Span& each) {
+    const std::size_t first = first_page_of(&each);
+    if (page < first || page >= first + each.pages) return;
+    span = map_extent_of(each);
+    is_found = span.state == MapState::used;
+  });
+  const auto* const begin = reinterpret_cast<const std::byte*>(span.address);
+  if (is_found) block = {begin, usable_large(begin), BlockState::used, 0};
+  return is_found;
+}
+
+bool find_guarded(const void* address, BlockView& block, MapExtent& span) noexcept {
+  const std::size_t bytes = guarded_bytes(address);
+  if (bytes == 0) return false;
+  block = {address, bytes, BlockState::used, 0};
+  span = {address_of(address), bytes, bytes, bytes, MapState::used, 0};
+  return true;
 }
 
 }  // namespace
 
 HeapMeasures measure() noexcept {
   HeapMeasures measures;
-  const std::size_t cached = own_bin_bytes();
   const PageHeap::Totals totals = page_heap.totals();
   measures.segment_bytes = totals.segment_bytes;
   measures.grow_calls = totals.grow_calls;
   measures.heaps = totals.heaps;
   measures.table_bytes = totals.table_bytes;
   measures.chunks = measures.segment_bytes != 0 ? 1 : 0;
-  measures.free_bytes = measures.cached_bytes = cached;
-  page_heap.for_each([&](const Span& span) {
-    if (span.state == SpanState::free) {
-      measures.free_bytes += span.pages * page_bytes;
-      measures.returned_bytes += span.zeroed ? span.pages * page_bytes : 0;
-      ++measures.free_blocks;
-    } else if (span.state == SpanState::slab) {
-      const SizeClass& c = size_classes[span.size_class];
-      const std::size_t used = span.used.load(std::memory_order_relaxed);
-      const std::size_t free = span.pages * page_bytes - used * c.block_bytes;
-      measures.free_bytes += free;
-      measures.slab_bytes += free;
-      measures.waiting_bytes += std::size_t{c.block_bytes} *
-                                remote_frees_of(&span).pending.load(std::memory_order_relaxed);
-      measures.free_blocks += span.slab_blocks - std::min<std::size_t>(used, span.slab_blocks);
-    }
+  measures.purged_bytes = given_back_bytes.load(std::memory_order_relaxed);
+  for_each_heap([&](const ThreadHeap& heap) {
+    const bool is_ended = is_abandoned(heap);
+    measures.ended_heaps += is_ended ? 1 : 0;
+    (is_ended ? measures.ended_bytes : measures.cached_bytes) += bytes_aside(heap);
   });
-  const std::size_t purged = std::min(
-      purged_os_pages.load(std::memory_order_relaxed) * os::page_bytes(), measures.slab_bytes);
-  measures.slab_bytes -= purged;
-  measures.returned_bytes += purged;
+  measures.free_bytes = measures.cached_bytes + measures.ended_bytes;
+  page_heap.for_each([&](const Span& span) { add_span(span, measures); });
   return measures.bounded();
+}
+
+bool walk_spans(MapVisitor visit, void* argument) noexcept {
+  const Spans spans;
+  if (!spans.are_taken()) return false;
+  return std::all_of(spans.begin(), spans.end(),
+                     [&](const MapExtent& extent) { return visit(extent, argument); });
 }
 
 bool walk_blocks(BlockVisitor visit, void* argument) noexcept {
   const Guard guard{housekeeping_lock};
-  bool goes_on = true;
-  page_heap.for_each([&](const Span& span) {
-    if (!goes_on) return;
-    if (span.state == SpanState::slab) {
-      goes_on = walk_slab(span, visit, argument);
-    } else {
-      goes_on = visit({memory_of(&span), span.pages * page_bytes, state_of(span), 0}, argument);
-    }
+  const Spans spans;
+  if (!spans.are_taken()) return false;
+  return std::all_of(spans.begin(), spans.end(), [&](const MapExtent& extent) {
+    if (extent.state == MapState::mixed) return walk_slab(span_at(extent), visit, argument);
+    return visit({reinterpret_cast<const std::byte*>(extent.address), extent.bytes,
+                  state_of(extent.state), 0},
+                 argument);
   });
-  return goes_on;
+}
+
+bool find_block(const void* address, BlockView& block, MapExtent& span) noexcept {
+  const PageMapEntry entry = entry_of(address);
+  if (is_of_slab(entry)) return find_in_slab(address, block, span);
+  const bool is_ours = page_of(address) < page_map.page_count.load(std::memory_order_relaxed);
+  return is_ours ? find_large(address, block, span) : find_guarded(address, block, span);
 }
 
 }  // namespace ts::engine

@@ -53,10 +53,7 @@ bool PageHeap::purge_within(Span* span, std::size_t pages) noexcept {
   if (before != 0) insert_coalesced(span, before, false);
   if (end != pages) insert_coalesced(span + end, pages - end, false);
   if constexpr (counting) {
-    if (discarded) {
-      count_event(Event::purge_calls);
-      count_event(Event::purged_bytes, (end - before) * page_bytes);
-    }
+    if (discarded) count_event(Event::purge_calls);
   }
   return discarded;
 }
@@ -87,6 +84,7 @@ bool PageHeap::purge_within(Span* span, std::size_t pages) noexcept {
     }
     const std::size_t rest = take_rest_of_huge_page(span, pages);
     if (!purge_within(span, pages + rest)) break;  // locked in memory, for one
+    count_given_back(pages * page_bytes);
     gone += pages;
   }
   return gone;

@@ -8,11 +8,11 @@
 #pragma once
 
 #include <atomic>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 
 #include "base/bits.h"
+#include "base/event_counts.h"
 #include "engine/types.h"
 
 namespace ts::engine {
@@ -97,20 +97,13 @@ inline std::byte* block_at(const Span& slab, std::size_t number) noexcept {
   return memory_of(&slab) + number * size_classes[slab.size_class].block_bytes;
 }
 
-// How many OS pages of slabs are purged: for reports.
-inline constinit Atomic<std::size_t> purged_os_pages{0};
+// How many bytes went back to the operating system so far: for reports.
+inline constinit Atomic<std::size_t> given_back_bytes{0};
 
-[[gnu::noinline]] inline void change_purged(Span& page, std::uint8_t os_pages) noexcept {
-  const auto before = static_cast<std::size_t>(std::popcount(std::uint8_t{page.purged}));
-  const auto now = static_cast<std::size_t>(std::popcount(os_pages));
+inline void count_given_back(std::size_t bytes) noexcept {
   // relaxed: it orders nothing
-  purged_os_pages.fetch_add(now - before, std::memory_order_relaxed);
-  page.purged = os_pages;
-}
-// Notes which OS pages of a slab's page are purged.
-inline void set_purged(Span& page, std::uint8_t os_pages) noexcept {
-  if (page.purged != os_pages) [[unlikely]]
-    change_purged(page, os_pages);
+  given_back_bytes.fetch_add(bytes, std::memory_order_relaxed);
+  if constexpr (counting) count_event(Event::purged_bytes, bytes);
 }
 
 // Of a slab that has not run low since it gave blocks: a quarter of its blocks.

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 
-#include "base/event_counts.h"
 #include "engine/block_set.h"
 #include "engine/huge_pages.h"
 #include "engine/slabs.h"
@@ -36,7 +35,7 @@ struct SlabPages {
   }
   void note_purged(OsPages pages) const noexcept {
     for (std::size_t i = 0; i < slab.pages; ++i)
-      set_purged((&slab)[i], static_cast<std::uint8_t>(pages >> i * in_page & bits(0, in_page)));
+      (&slab)[i].purged = static_cast<std::uint8_t>(pages >> i * in_page & bits(0, in_page));
   }
   OsPages of_bytes(std::size_t begin, std::size_t bytes) const noexcept {
     const std::size_t first = begin >> shift;
@@ -98,7 +97,7 @@ OsPages discard(const SlabPages& slab, OsPages pages) noexcept {
     const auto count = static_cast<unsigned>(std::countr_one(pages >> first));
     const std::size_t bytes = std::size_t{count} << slab.shift;
     if (!os::discard(memory_of(&slab.slab) + (std::size_t{first} << slab.shift), bytes)) break;
-    if constexpr (counting) count_event(Event::purged_bytes, bytes);
+    count_given_back(bytes);
     gone |= bits(first, count);
     pages &= ~bits(first, count);
   }
@@ -183,7 +182,7 @@ void restore_blocks(ThreadHeap&, Span& slab) noexcept {
     const std::uint8_t purged = page.purged;
     if (purged == 0) continue;
     // What the list has, page and count have no more: a signal handler may end this by longjmp.
-    set_purged(page, 0);
+    page.purged = 0;
     const std::uint32_t before = slab.free_blocks;
     const std::size_t first = (i * page_bytes + c.block_bytes - 1) / c.block_bytes;
     const std::size_t behind = ((i + 1) * page_bytes + c.block_bytes - 1) / c.block_bytes;

@@ -28,7 +28,7 @@ void set_entries(Span& slab, PageMapEntry entry) noexcept {
     // relaxed: a pointer to a block of the slab reaches another thread by that thread's own
     // synchronisation, and the entry with it
     pages[i].entry.store(entry, std::memory_order_relaxed);
-    set_purged(*(&slab + i), 0);
+    (&slab + i)->purged = 0;
   }
 }
 

@@ -1,4 +1,4 @@
-// A line for standard error, made without stdio and without memory, and cut off where it is full.
+// Texts made without stdio and without memory, and cut off where they are full.
 #pragma once
 
 #include <cstddef>
@@ -6,25 +6,43 @@
 
 namespace ts::os {
 
-class ErrorLine {
+// In bytes of the caller's.
+class Text {
  public:
-  // Begins with the name of the project.
-  explicit ErrorLine(const char* first = "") noexcept {
-    text("tsmalloc: ");
-    text(first);
-  }
+  Text(char* bytes, std::size_t capacity) noexcept : bytes_{bytes}, capacity_{capacity} {}
 
   // Defined in fatal.cpp.
   void text(const char* begin, std::size_t bytes) noexcept;
   void text(const char* zero_terminated) noexcept;
-  void number(std::uint64_t value) noexcept;
+  // In decimal digits, with spaces in front of them up to the width.
+  void number(std::uint64_t value, std::size_t width = 0) noexcept;
   void address(const void* value) noexcept;
+
+  const char* begin() const noexcept { return bytes_; }
+  std::size_t length() const noexcept { return length_; }
+
+ private:
+  char* bytes_;
+  std::size_t capacity_;
+  std::size_t length_ = 0;
+};
+
+// A line for standard error.
+class ErrorLine : public Text {
+ public:
+  // Begins with the name of the project.
+  explicit ErrorLine(const char* first = "") noexcept : Text{line_, sizeof line_ - 1} {
+    text("tsmalloc: ");
+    text(first);
+  }
+  ErrorLine(const ErrorLine&) = delete;
+  ErrorLine& operator=(const ErrorLine&) = delete;
+
   // Adds the end of the line.
   void write() noexcept;
 
  private:
-  std::size_t length_ = 0;
-  char bytes_[512];
+  char line_[512];
 };
 
 }  // namespace ts::os

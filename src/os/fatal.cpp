@@ -1,5 +1,5 @@
 // The one way to give up (declared in base/check.h): a line on standard error, then SIGABRT.
-// ErrorLine makes such lines.
+// Text and ErrorLine make such lines.
 #include <cstring>
 
 #include "base/bits.h"
@@ -10,16 +10,15 @@
 namespace ts {
 namespace os {
 
-void ErrorLine::text(const char* begin, std::size_t bytes) noexcept {
-  for (std::size_t i = 0; i < bytes && length_ < sizeof bytes_ - 1; ++i)
-    bytes_[length_++] = begin[i];
+void Text::text(const char* begin, std::size_t bytes) noexcept {
+  for (std::size_t i = 0; i < bytes && length_ < capacity_; ++i) bytes_[length_++] = begin[i];
 }
 
-void ErrorLine::text(const char* zero_terminated) noexcept {
+void Text::text(const char* zero_terminated) noexcept {
   text(zero_terminated, std::strlen(zero_terminated));
 }
 
-void ErrorLine::number(std::uint64_t value) noexcept {
+void Text::number(std::uint64_t value, std::size_t width) noexcept {
   char digits[20];
   char* const end = digits + sizeof digits;
   char* at = end;
@@ -27,10 +26,12 @@ void ErrorLine::number(std::uint64_t value) noexcept {
     *--at = static_cast<char>('0' + value % 10);
     value /= 10;
   } while (value != 0);
-  text(at, static_cast<std::size_t>(end - at));
+  const auto length = static_cast<std::size_t>(end - at);
+  for (std::size_t i = length; i < width; ++i) text(" ", 1);
+  text(at, length);
 }
 
-void ErrorLine::address(const void* value) noexcept {
+void Text::address(const void* value) noexcept {
   char digits[16];
   char* const end = digits + sizeof digits;
   char* at = end;
@@ -45,8 +46,8 @@ void ErrorLine::address(const void* value) noexcept {
 }
 
 void ErrorLine::write() noexcept {
-  bytes_[length_++] = '\n';
-  write_error(bytes_, length_);
+  line_[length()] = '\n';
+  write_error(line_, length() + 1);
 }
 
 }  // namespace os

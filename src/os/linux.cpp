@@ -265,11 +265,17 @@ void wake(const std::atomic<std::uint32_t>& word, int count, std::uint32_t kinds
   ::syscall(SYS_futex, &word, FUTEX_WAKE_BITSET_PRIVATE, count, nullptr, nullptr, kinds);
 }
 
-void write_error(const char* text, std::size_t bytes) noexcept {
-  // Not write(), where a thread may be cancelled. Nothing can be done about a failure to report a
-  // failure.
+int write(int descriptor, const char* text, std::size_t bytes) noexcept {
+  // Not write(), where a thread may be cancelled.
   const ErrnoKept kept;
-  ::syscall(SYS_write, STDERR_FILENO, text, bytes);
+  while (bytes != 0) {
+    const long written = ::syscall(SYS_write, descriptor, text, bytes);
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return written < 0 ? errno : EIO;
+    text += written;
+    bytes -= static_cast<std::size_t>(written);
+  }
+  return 0;
 }
 
 }  // namespace ts::os

@@ -132,8 +132,10 @@ void find_stack_functions() noexcept;
 // the system allows, says so on standard error, once.
 void explain_refusal() noexcept;
 
-// Writes to standard error without stdio, as much as one write(2) takes; no cancellation point.
-void write_error(const char* text, std::size_t bytes) noexcept;
+// Writes all of a text without stdio; no cancellation point. 0, or an error of write(2).
+int write(int descriptor, const char* text, std::size_t bytes) noexcept;
+// The same to standard error. Nothing can be done about a failure to report a failure.
+inline void write_error(const char* text, std::size_t bytes) noexcept { write(2, text, bytes); }
 
 // Ends the process by SIGABRT.
 [[noreturn]] void abort_process() noexcept;

@@ -6,14 +6,10 @@
 #include <climits>
 
 #include "os/cancellation.h"
+#include "override/stats.h"
 
 namespace ts {
 namespace {
-
-// The free bytes that are in no slab, and not given back.
-std::size_t span_bytes(const HeapMeasures& measures) noexcept {
-  return measures.free_bytes - measures.slab_bytes - measures.returned_bytes;
-}
 
 // mallopt(3), for machines of 64 bits.
 constexpr int max_mxfast = 80 * sizeof(std::size_t) / 4;
@@ -60,41 +56,26 @@ int write_malloc_info(const HeapMeasures& measures, int options, std::FILE* stre
                    measures.chunks, measures.grow_calls, measures.sbrk_calls, measures.heaps);
   if (written < 0) return EIO;
   if (measures.table_bytes == 0) return std::fprintf(stream, "%s", "</malloc>\n") < 0 ? EIO : 0;
-  const int more = std::fprintf(stream,
-                                "<total type=\"waiting\" size=\"%zu\"/>\n"
-                                "<total type=\"in slabs\" size=\"%zu\"/>\n"
-                                "<total type=\"in spans\" size=\"%zu\"/>\n"
-                                "<total type=\"returned\" size=\"%zu\"/>\n"
-                                "<tables size=\"%zu\"/>\n"
-                                "</malloc>\n",
-                                measures.waiting_bytes, measures.slab_bytes, span_bytes(measures),
-                                measures.returned_bytes, measures.table_bytes);
+  const int more =
+      std::fprintf(stream,
+                   "<total type=\"waiting\" size=\"%zu\"/>\n"
+                   "<total type=\"in slabs\" size=\"%zu\"/>\n"
+                   "<total type=\"of ended threads\" size=\"%zu\"/>\n"
+                   "<total type=\"in spans\" size=\"%zu\"/>\n"
+                   "<total type=\"returned\" size=\"%zu\"/>\n"
+                   "<tables size=\"%zu\"/>\n"
+                   "</malloc>\n",
+                   measures.waiting_bytes, measures.slab_bytes, measures.ended_bytes,
+                   measures.page_bytes(), measures.returned_bytes, measures.table_bytes);
   return more < 0 ? EIO : 0;
 }
 
 void write_malloc_stats(const HeapMeasures& measures) noexcept {
   const os::CancellationDisabled completes_it;
-  (void)std::fprintf(stderr,
-                     "system bytes     = %10zu\n"
-                     "in use bytes     = %10zu\n"
-                     "free bytes       = %10zu\n"
-                     "free blocks      = %10zu\n"
-                     "cached bytes     = %10zu\n"
-                     "heaps            = %10zu\n"
-                     "chunks           = %10zu\n"
-                     "growth calls     = %10zu (%zu by sbrk)\n",
-                     measures.segment_bytes, measures.segment_bytes - measures.free_bytes,
-                     measures.free_bytes, measures.free_blocks, measures.cached_bytes,
-                     measures.heaps, measures.chunks, measures.grow_calls, measures.sbrk_calls);
-  if (measures.table_bytes == 0) return;
-  (void)std::fprintf(stderr,
-                     "of bytes in use, waiting for their thread = %10zu\n"
-                     "of free bytes, in slabs                   = %10zu\n"
-                     "of free bytes, in spans                   = %10zu\n"
-                     "of free bytes, given back to the system   = %10zu\n"
-                     "tables                                    = %10zu\n",
-                     measures.waiting_bytes, measures.slab_bytes, span_bytes(measures),
-                     measures.returned_bytes, measures.table_bytes);
+  char bytes[max_stats_text];
+  os::Text text{bytes, sizeof bytes};
+  format_stats(measures, text);
+  (void)std::fwrite(text.begin(), 1, text.length(), stderr);
 }
 
 int accept_mallopt(int parameter, int value) noexcept {

@@ -22,6 +22,7 @@
 #include "base/check.h"
 #include "base/event_counts.h"
 #include "base/heap_like.h"
+#include "base/heap_map.h"
 #include "os/os.h"
 
 namespace ts {
@@ -149,12 +150,6 @@ class Semantics {
   // mallopt's M_TOP_PAD; without effect on a heap that does not grow by the break.
   void set_growth(std::size_t bytes) noexcept {
     if constexpr (requires { heap_.set_growth(bytes); }) heap_.set_growth(bytes);
-  }
-
-  // ts_housekeep().
-  int housekeep() noexcept {
-    if constexpr (requires { heap_.housekeep(); }) return heap_.housekeep();
-    return -1;
   }
 
   // Any power of two; others above malloc's alignment are rounded up to the next one (glibc).

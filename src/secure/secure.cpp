@@ -189,6 +189,11 @@ void* Secure::move(void* p, std::size_t bytes) noexcept {
   return moved;
 }
 
+bool Secure::owns(const void* p) noexcept {
+  const Finding finding = look_at(p).finding;
+  return finding == Finding::sound || is_damage(finding);
+}
+
 bool Secure::is_block(const void* p, FoundBy found_by) noexcept {
   const Seen seen = look_at(p);
   report(seen.finding, found_by, p, seen.most_bytes);

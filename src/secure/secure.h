@@ -30,6 +30,8 @@ class Secure {
 
   // Whether a block in use begins there; if not, or if it is damaged, that is reported.
   static bool is_block(const void* p, FoundBy found_by) noexcept;
+  // Whether a block in use begins there, damaged or not.
+  static bool owns(const void* p) noexcept;
   // Reports a size that no request for the block can have named. A pointer to no block is left to
   // free().
   static void check_size(const void* p, std::size_t bytes, std::size_t alignment) noexcept;

@@ -264,7 +264,7 @@ class Play {
     if (how < 64) {
       allocator.heap().trim(how * 1000);
     } else if (how < 128) {
-      allocator.housekeep();
+      allocator.heap().housekeep();
     } else if (how < 192) {
       engine::collect_idle_arenas();
     } else {

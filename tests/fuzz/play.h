@@ -21,6 +21,7 @@
 #include "fuzz/refusals.h"
 #include "fuzz/seats.h"
 #include "fuzz/shadow.h"
+#include "override/extension.h"
 #include "override/semantics.h"
 
 namespace ts::fuzz {
@@ -496,7 +497,7 @@ class Play {
     const std::uint64_t how = input_.byte();
     clock_now += how < 224 ? 4 * how : 1000 * (how - 223);
     if (input_.byte() % 2 != 0) return;
-    const int due = call([&] { return allocator_.housekeep(); });
+    const int due = call([&] { return housekeep(allocator_.heap()); });
     require(due >= -1 && due <= 200, "housekeeping is due at no time", nullptr);
   }
 

@@ -28,6 +28,15 @@ static void two_mallocs(void) {
          after.uordblks + after.hblkhd - before.uordblks - before.hblkhd);
   for (size_t i = 0; i < COUNT_OF(block); ++i) ts_free(block[i]);
   EXPECT(ts_trim(0) == 1, "nothing to give back");
+  ts_thread_flush();
+  EXPECT(ts_purge() < 1 << 20, "more to give back");
+  ts_statistics s;
+  EXPECT(ts_stats(&s, sizeof s) == 1 && s.small_bytes < 100000, "%zu bytes", s.small_bytes);
+  char* const grown = ts_rezalloc(ts_alloc_at_least(10, 64, NULL), 10, 100000);
+  ts_extent extent;
+  EXPECT(ts_owns(grown) == 1 && ts_expand(grown, 100000) == 1 && grown[99999] == 0, "%p", grown);
+  EXPECT(ts_block_of(grown + 99999, &extent, NULL) == 1 && extent.address == grown, "%p", grown);
+  ts_free(grown);
   EXPECT(ts_housekeep() >= -1 && ts_housekeep() <= 200, "ts_housekeep() is %d", ts_housekeep());
   EXPECT(find_function("ts_malloc") == NULL, "ts_malloc is shown to other libraries");
 }

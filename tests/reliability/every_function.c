@@ -176,6 +176,20 @@ static bool sized_functions_work(Find find) {
   if (ts_good_size != NULL && ts_good_size(100, 64) < 100) return false;
   size_t (*const ts_usable_size)(const void*) = (size_t(*)(const void*))find("ts_usable_size");
   if (ts_usable_size != NULL && ts_usable_size(NULL) != 0) return false;
+  int (*const owns)(const void*) = (int (*)(const void*))find("ts_owns");
+  int (*const block_of)(const void*, void*, void*) =
+      (int (*)(const void*, void*, void*))find("ts_block_of");
+  if (owns != NULL && (owns(NULL) != 0 || block_of(&owns, NULL, NULL) != 0)) return false;
+  void* (*const rezalloc)(void*, size_t, size_t) =
+      (void* (*)(void*, size_t, size_t))find("ts_rezalloc");
+  void* (*const aligned_at_least)(size_t, size_t, size_t*) =
+      (void* (*)(size_t, size_t, size_t*))find("ts_alloc_at_least");
+  int (*const expand)(void*, size_t) = (int (*)(void*, size_t))find("ts_expand");
+  if (rezalloc != NULL) {
+    char* const grown = rezalloc(aligned_at_least(100, 64, NULL), 100, 1000);
+    if (grown == NULL || grown[999] != 0 || expand(grown, 1000) != 1) return false;
+    give_back(grown);
+  }
   struct Sized {
     void* block;
     size_t bytes;
@@ -217,6 +231,11 @@ static bool scopes_work(Find find, void* (*create)(void), int (*enter)(void*)) {
   return error == 0 && block != NULL && leave() == 0 && destroy(arena) == 0;
 }
 
+static int count_piece(const void* extent, void* count) {
+  (void)extent;
+  return ++*(size_t*)count == SIZE_MAX;
+}
+
 static bool reports_work(Find find) {
   struct mallinfo2 (*const info)(void) = (struct mallinfo2(*)(void))find("mallinfo2");
   if (info != NULL) {
@@ -240,6 +259,21 @@ static bool reports_work(Find find) {
   void* (*const create)(void) = (void* (*)(void))find("ts_arena_create");
   int (*const enter)(void*) = (int (*)(void*))find("ts_scope_enter");
   if (create != NULL && enter != NULL && !scopes_work(find, create, enter)) return false;
+  size_t (*const purge)(void) = (size_t(*)(void))find("ts_purge");
+  if (purge != NULL) purge();
+  void (*const flush_thread)(void) = (void (*)(void))find("ts_thread_flush");
+  if (flush_thread != NULL) flush_thread();
+  int (*const stats)(void*, size_t) = (int (*)(void*, size_t))find("ts_stats");
+  size_t figures[2] = {0, SIZE_MAX};
+  if (stats != NULL && (stats(figures, sizeof figures) != 1 || figures[1] > figures[0]))
+    return false;
+  int (*const visit)(int, int (*)(const void*, void*), void*) =
+      (int (*)(int, int (*)(const void*, void*), void*))find("ts_visit");
+  size_t pieces = 0;
+  // Of pages: of blocks, other threads would have to wait.
+  if (visit != NULL && visit(0, count_piece, &pieces) == 0 && pieces == 0) return false;
+  int (*const write)(int, int) = (int (*)(int, int))find("ts_stats_write");
+  if (write != NULL && write(-1, 0) == 0) return false;
   int (*const version)(void) = (int (*)(void))find("ts_version");
   if (version != NULL && version() <= 0) return false;
   void (*const statistics)(void) = (void (*)(void))find("malloc_stats");
@@ -271,8 +305,8 @@ const char* use_every_function(void* (*find)(const char* name), unsigned* called
   static const Part parts[] = {
       {"realloc", resizing_works, 1},
       {"posix_memalign", posix_memalign_works, 1},
-      {"a function that tells sizes or takes them", sized_functions_work, 8},
-      {"a report", reports_work, 10},
+      {"a function that tells sizes or takes them", sized_functions_work, 13},
+      {"a report", reports_work, 15},
       {"free", free_keeps_errno, 1},
   };
   *called = 0;

@@ -605,8 +605,8 @@ bool may_be_allocated(const void*) noexcept {
   return state().has_other_allocators;
 }
 
-void write_error(const char* text, std::size_t bytes) noexcept {
-  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text, bytes);
+int write(int descriptor, const char* text, std::size_t bytes) noexcept {
+  return ::write(descriptor, text, bytes) < 0 ? errno : 0;
 }
 
 void abort_process() noexcept { std::abort(); }

@@ -98,6 +98,7 @@ fn build() -> Result<(), String> {
         }));
     }
     compilation
+        .file(src.join("override/stats.cpp"))
         .files(layers(&src)?)
         .try_compile("tsmalloc_sys")
         .map_err(|error| compile_error(&error))

@@ -533,13 +533,13 @@ TS_ENGINE_TEST(CacheBins, AListThatIsLongerThanItsCountIsNoDamage) {
 TS_ENGINE_TEST(CacheBins, ALinkToNowhereIsReportedByARefill) {
   ThreadHeap& heap = make_heap();
   allocate(heap, 64);
-  heap.bins[small_class].head = reinterpret_cast<Block*>(0x1000);
-  EXPECT_NE(allocate(heap, 64), nullptr);
-  expect_misuse(Misuse::damaged_list, FoundBy::a_later_call, reinterpret_cast<void*>(0x1000));
-  // And a list that ended before its count.
-  heap.bins[small_class].head = nullptr;
-  EXPECT_NE(allocate(heap, 64), nullptr);
-  expect_misuse(Misuse::damaged_list, FoundBy::a_later_call, nullptr);
+  // The second: a list that ended before its count.
+  for (const std::uintptr_t address : {std::uintptr_t{0x1000}, std::uintptr_t{0}}) {
+    auto* const nowhere = reinterpret_cast<Block*>(unrelated(address));  // or compilers warn
+    heap.bins[small_class].head = nowhere;
+    EXPECT_NE(allocate(heap, 64), nullptr);
+    expect_misuse(Misuse::damaged_list, FoundBy::a_later_call, nowhere);
+  }
 }
 
 TS_ENGINE_TEST(CacheBins, AListOfALongSlabThatEndsEarlyIsReportedByARefill) {

@@ -1,9 +1,12 @@
 // Walks, measures and maps of the engine against what the test did itself.
 #include "engine/inspect.h"
 
+#include <iostream>
 #include <map>
 #include <set>
 
+#include "engine/abandoned.h"
+#include "engine/slab_purge.h"
 #include "engine/span_map.h"
 #include "unit/engine/fresh_engine.h"
 #include "unit/engine/page_heap_access.h"
@@ -96,13 +99,16 @@ TS_ENGINE_TEST(Inspect, MeasuresAreSumsOfAWalk) {
   EXPECT_GT(measures.grow_calls, 0U);
   std::size_t cached_small = 0;
   std::size_t in_use = 0;
+  std::size_t large = 0;
   for (const auto& [p, block] : walk()) {
     if (block.state == BlockState::cached && block.owner != 0) cached_small += block.bytes;
-    if (block.state == BlockState::used || (block.state == BlockState::cached && block.owner == 0))
-      in_use += block.bytes;
+    if (block.state != BlockState::used) continue;
+    in_use += block.bytes;
+    if (block.owner == 0) large += block.bytes;
   }
   EXPECT_EQ(measures.cached_bytes, cached_small);
   EXPECT_EQ(measures.segment_bytes - measures.free_bytes, in_use);
+  EXPECT_EQ(measures.large_bytes, large);
 }
 
 TS_ENGINE_TEST(Inspect, AMapHasEachSpanWithItsState) {
@@ -139,6 +145,120 @@ TS_ENGINE_TEST(Inspect, AMapHasEachSpanWithItsState) {
   };
   EXPECT_FALSE(engine::walk_map(engine, end_at_once, &visits));
   EXPECT_EQ(visits, 1);
+}
+
+TS_ENGINE_TEST(Inspect, MeasuresTellWhereFreeMemoryIs) {
+  ThreadHeap& heap = make_heap();
+  ThreadHeap& other = make_heap();
+  std::vector<void*> blocks;
+  for (int i = 0; i < 400; ++i) blocks.push_back(allocate(heap, 48));
+  const HeapMeasures full = engine::measure();
+  release(heap, blocks[0]);
+  EXPECT_EQ(engine::measure().cached_bytes, full.cached_bytes + 48) << "in a bin";
+  flush_bin_of(heap, engine::class_for(48));
+  HeapMeasures measures = engine::measure();
+  EXPECT_EQ(measures.cached_bytes, 0U);
+  EXPECT_EQ(measures.slab_bytes, full.slab_bytes + full.cached_bytes + 48);
+  release(other, blocks[1]);
+  EXPECT_EQ(engine::measure().cached_bytes, 48U) << "in a batch";
+  engine::flush_batches(other);
+  EXPECT_EQ(engine::measure().cached_bytes, 0U);
+  EXPECT_EQ(engine::measure().waiting_bytes, 48U) << "pending";
+  collect_from(heap);
+  EXPECT_EQ(engine::measure().waiting_bytes, 0U);
+  measures = engine::measure();
+  {
+    const Guard guard{engine::abandoned_lock};
+    engine::abandon(heap, true, engine::pages_of_slabs(heap));
+  }
+  const HeapMeasures ended = engine::measure();
+  EXPECT_EQ(ended.ended_heaps, 1U);
+  EXPECT_EQ(ended.heaps, 2U);
+  EXPECT_EQ(ended.ended_bytes, measures.slab_bytes);
+  EXPECT_EQ(ended.slab_bytes, 0U);
+  EXPECT_EQ(ended.free_bytes, measures.free_bytes);
+  EXPECT_EQ(ended.page_bytes(), measures.page_bytes());
+}
+
+// What find_block() says of an address.
+struct FoundBlock {
+  explicit FoundBlock(const void* p) : is_there{engine::find_block(p, block, pages)} {}
+
+  BlockView block{};
+  MapExtent pages{};
+  bool is_there;
+};
+
+TS_ENGINE_TEST(Inspect, ABlockIsFoundByAnyOfItsAddresses) {
+  EXPECT_FALSE(FoundBlock{&std::cout}.is_there) << "before the first block";
+  ThreadHeap& heap = make_heap();
+  ThreadHeap& other = make_heap();
+  std::vector<std::byte*> blocks;
+  for (int i = 0; i < 400; ++i) blocks.push_back(static_cast<std::byte*>(allocate(heap, 48)));
+  for (const std::size_t at : {0, 1, 47}) {
+    const FoundBlock found{blocks[7] + at};
+    ASSERT_TRUE(found.is_there);
+    EXPECT_EQ(found.block.payload, blocks[7]);
+    EXPECT_EQ(found.block.bytes, 48U);
+    EXPECT_EQ(found.block.state, BlockState::used);
+    EXPECT_EQ(found.block.owner, 1U);
+    EXPECT_EQ(found.pages.state, MapState::mixed);
+    EXPECT_EQ(found.pages.block_bytes, 48U);
+    EXPECT_EQ(found.pages.address, address_of(engine::memory_of(engine::slab_of(blocks[7]))));
+  }
+  release(heap, blocks[7]);
+  EXPECT_EQ(FoundBlock{blocks[7]}.block.state, BlockState::free) << "in a bin";
+  release(other, blocks[8]);
+  EXPECT_EQ(FoundBlock{blocks[8]}.block.state, BlockState::used) << "in a batch";
+  engine::flush_batches(other);
+  EXPECT_EQ(FoundBlock{blocks[8]}.block.state, BlockState::cached) << "pending";
+  collect_from(heap);
+  EXPECT_EQ(FoundBlock{blocks[8]}.block.state, BlockState::free);
+  const Span& last = *engine::slab_of(blocks.back());
+  const std::byte* const fresh = engine::block_at(last, last.carved);
+  EXPECT_TRUE(last.carved < last.slab_blocks ? !FoundBlock{fresh}.is_there : true);
+
+  auto* const large = static_cast<std::byte*>(allocate(heap, 200'000));
+  for (const std::size_t at : {std::size_t{0}, std::size_t{100'000}, 13 * page_bytes - 1}) {
+    const FoundBlock found{large + at};
+    ASSERT_TRUE(found.is_there);
+    EXPECT_EQ(found.block.payload, large);
+    EXPECT_EQ(found.block.bytes, 13 * page_bytes);
+    EXPECT_EQ(found.pages.state, MapState::used);
+  }
+  release(heap, large);
+  EXPECT_FALSE(FoundBlock{large}.is_there) << "in a free span";
+  EXPECT_FALSE(FoundBlock{&heap}.is_there) << "of the engine's own";
+}
+
+TS_ENGINE_TEST(Inspect, ABlockInAPurgedPageIsFree) {
+  if (engine::os_pages_in_page() <= 1) return;
+  ThreadHeap& heap = make_heap();
+  std::vector<std::byte*> blocks;
+  for (int i = 0; i < 100; ++i) blocks.push_back(static_cast<std::byte*>(allocate(heap, 848)));
+  const HeapMeasures before = engine::measure();
+  for (std::size_t i = 1; i < blocks.size(); ++i) release(heap, blocks[i]);
+  {
+    const engine::HeapHold hold{heap};
+    engine::flush(heap);
+    engine::purge_slabs(heap);
+  }
+  const Span& slab = *engine::slab_of(blocks[0]);
+  ASSERT_GT(slab.purged_blocks, 0U);
+  EXPECT_EQ(FoundBlock{engine::block_at(slab, 17)}.block.state, BlockState::free);
+  EXPECT_EQ(FoundBlock{blocks[0]}.block.state, BlockState::used);
+  const HeapMeasures after = engine::measure();
+  EXPECT_GT(after.purged_bytes, before.purged_bytes);
+  EXPECT_GT(after.returned_bytes, before.returned_bytes);
+}
+
+TS_ENGINE_TEST(Inspect, AWalkWithoutMemoryFails) {
+  allocate(make_heap(), 48);
+  fake_os::refuse_if(
+      [](const fake_os::Request& request) { return request.call == fake_os::Call::map; });
+  const auto visit = [](const BlockView&, void*) { return true; };
+  EXPECT_FALSE(engine::walk_blocks(visit, nullptr));
+  EXPECT_FALSE(engine::walk_spans([](const MapExtent&, void*) { return true; }, nullptr));
 }
 
 }  // namespace

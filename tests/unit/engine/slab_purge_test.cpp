@@ -169,8 +169,7 @@ TS_ENGINE_TEST(SlabPurge, ThatNeverReturnsLosesBlocksAndGivesNoneTwice) {
       ASSERT_GT(slab.purged_blocks, 1U);
       slab.free_list = nullptr;
       slab.purged_blocks = purged_blocks;
-      for (std::uint32_t i = 0; i < slab.pages && !keeps_pages; ++i)
-        engine::set_purged((&slab)[i], 0);
+      for (std::uint32_t i = 0; i < slab.pages && !keeps_pages; ++i) (&slab)[i].purged = 0;
       for (std::uint32_t i = 0; i < 3U * slab.slab_blocks; ++i)
         filled.take(size_classes[c].block_bytes);
       const std::set<std::byte*> once(filled.blocks.begin(), filled.blocks.end());

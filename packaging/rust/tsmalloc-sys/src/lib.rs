@@ -152,8 +152,47 @@ unsafe extern "C" {
     /// Leaves the innermost scope; `EINVAL` if the thread is in none.
     pub safe fn ts_scope_leave() -> c_int;
 
+    /// Gives all free memory back to the operating system. How many bytes went back.
+    pub safe fn ts_purge() -> usize;
+
+    /// Gives up what the calling thread keeps aside: before it waits for long, as in a pool.
+    pub safe fn ts_thread_flush();
+
+    /// Makes a block hold at least `size` bytes without moving it: 1; or changes nothing: 0.
+    ///
+    /// # Safety
+    /// `block` is null or a block in use of this library.
+    pub fn ts_expand(block: *mut c_void, size: usize) -> c_int;
+
+    /// Fills the first `size` bytes of `*statistics`; 1.
+    ///
+    /// # Safety
+    /// `statistics` may be written to for `size` bytes.
+    pub fn ts_stats(statistics: *mut ts_statistics, size: usize) -> c_int;
+
     /// The library's version: 10203 is 1.2.3.
     pub safe fn ts_version() -> c_int;
+}
+
+/// Where the library's memory is, in bytes; the last four are numbers (tsmalloc/tsmalloc.h).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs, non_camel_case_types)]
+pub struct ts_statistics {
+    pub mapped_bytes: usize,
+    pub small_bytes: usize,
+    pub large_bytes: usize,
+    pub bin_bytes: usize,
+    pub waiting_bytes: usize,
+    pub slab_bytes: usize,
+    pub ended_bytes: usize,
+    pub page_bytes: usize,
+    pub returned_bytes: usize,
+    pub table_bytes: usize,
+    pub heaps: usize,
+    pub ended_heaps: usize,
+    pub growths: usize,
+    pub purged_bytes: usize,
 }
 
 /// [`ts_realloc`] to a multiple of `alignment`, a power of two. libc has no name for it.

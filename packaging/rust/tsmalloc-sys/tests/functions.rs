@@ -39,6 +39,23 @@ fn each_function_does_its_part() {
     assert_eq!(ts_good_size(100, 3), 0);
     assert!(ts_version() > 0);
     ts_trim(0);
+    ts_thread_flush();
+    let purged = ts_purge();
+    let mut statistics = ts_statistics::default();
+    // SAFETY: the size is that of the structure.
+    assert_eq!(unsafe { ts_stats(&mut statistics, size_of::<ts_statistics>()) }, 1);
+    let parts = [
+        statistics.small_bytes,
+        statistics.large_bytes,
+        statistics.bin_bytes,
+        statistics.waiting_bytes,
+        statistics.slab_bytes,
+        statistics.ended_bytes,
+        statistics.page_bytes,
+        statistics.returned_bytes,
+    ];
+    assert_eq!(parts.iter().sum::<usize>(), statistics.mapped_bytes);
+    assert!(purged <= statistics.purged_bytes);
     assert!((-1..=200).contains(&ts_housekeep()));
 }
 

@@ -56,6 +56,25 @@ pub fn set_option(name: &CStr, value: &CStr) -> Result<(), i32> {
     }
 }
 
+/// Gives all free memory back to the operating system. How many bytes went back.
+pub fn purge() -> usize {
+    sys::ts_purge()
+}
+
+/// Gives up what the calling thread keeps aside: for a thread of a pool, before it waits for long.
+pub fn flush_thread() {
+    sys::ts_thread_flush();
+}
+
+/// Where the memory of the library is.
+#[must_use]
+pub fn stats() -> sys::ts_statistics {
+    let mut statistics = sys::ts_statistics::default();
+    // SAFETY: the size is that of the structure.
+    unsafe { sys::ts_stats(&mut statistics, size_of::<sys::ts_statistics>()) };
+    statistics
+}
+
 /// The version of the library: 10203 is 1.2.3.
 #[must_use]
 pub fn version() -> u32 {

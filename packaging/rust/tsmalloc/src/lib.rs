@@ -11,7 +11,11 @@ use tsmalloc_sys as sys;
 #[cfg(feature = "extension")]
 mod extension;
 #[cfg(feature = "extension")]
-pub use extension::{good_size, housekeep, set_option, trim, usable_size, version};
+pub use extension::{
+    flush_thread, good_size, housekeep, purge, set_option, stats, trim, usable_size, version,
+};
+#[cfg(feature = "extension")]
+pub use tsmalloc_sys::ts_statistics as Statistics;
 
 /// The allocator, which serves a program that names it in its `#[global_allocator]`.
 #[derive(Clone, Copy, Debug, Default)]
