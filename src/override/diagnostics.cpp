@@ -75,7 +75,7 @@ void write_malloc_stats(const HeapMeasures& measures) noexcept {
   char bytes[max_stats_text];
   os::Text text{bytes, sizeof bytes};
   format_stats(measures, text);
-  (void)std::fwrite(text.begin(), 1, text.length(), stderr);
+  (void)std::fprintf(stderr, "%.*s", static_cast<int>(text.length()), text.begin());
 }
 
 int accept_mallopt(int parameter, int value) noexcept {
