@@ -37,7 +37,12 @@ MAY_INCLUDE = {
     "api": {"base", "os", "classic", "override"},
 }
 # The public headers are for those that implement them.
-MAY_INCLUDE_PUBLIC = {"api", "override/c_symbols.inc", "override/prefixed.inc", "override/stats.cpp"}
+MAY_INCLUDE_PUBLIC = {
+    "api",
+    "override/c_symbols.inc",
+    "override/prefixed.inc",
+    "override/stats.cpp",
+}
 MAY_BRANCH = {"base/platform.h", "os"}
 MOST_LINES = 300
 
