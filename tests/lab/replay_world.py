@@ -98,12 +98,21 @@ def behaviour(printed: dict[str, Any], **changes: Any) -> Behaviour:
 class Compiler:
     """Stands in for `trace plan`: remembers what it was told."""
 
-    def __init__(self) -> None:
+    def __init__(self, *others: tuple[int, int]) -> None:
+        self.others = others  # image and events of programs that are not in the plan
         self.calls: list[tuple[str, list[str]]] = []
 
-    def __call__(self, trace: Path, plan: Path, options: Sequence[str]) -> None:
+    def __call__(self, trace: Path, plan: Path, options: Sequence[str]) -> dict[str, Any]:
         self.calls.append((trace.name, list(options)))
         plan.write_text("a plan")
+        return {
+            "program": "perl",
+            "images": [{"image": 2, "events": 225}],
+            "not_planned": [
+                {"image": number, "program": "sh", "events": events, "birth": "exec"}
+                for number, events in self.others
+            ],
+        }
 
 
 def options(traces: Sequence[Path], names: Sequence[str], **changes: Any) -> Options:

@@ -26,9 +26,9 @@ from tsmlab.errors import UserError
 from tsmlab.measuring import Measurement, RunRequest
 from tsmlab.metrics import PEAK_MEMORY, TIME
 from tsmlab.stats import Verdict
-from tsmlab.traces import planning, replay_results
+from tsmlab.traces import planning, replay_report, replay_results
 from tsmlab.traces.replay_line import Latencies, ReplayLine, ThreadShare, decode, merged
-from tsmlab.traces.replay_results import Latency
+from tsmlab.traces.replay_results import Latency, ReplayResults, TraceInfo
 from tsmlab.traces.replaying import (
     AT_PEAK,
     OVER_TIME,
@@ -191,6 +191,27 @@ def test_what_was_replayed_is_told(trace: Path) -> None:
     assert told.sha256 == planning.sha256(trace)
 
 
+def test_programs_that_are_not_replayed_are_named_the_busiest_first(trace: Path) -> None:
+    compiler = Compiler((0, 264), (1, 9), (3, 30_000), (4, 10), (5, 11))
+    results = replayed(trace, {"glibc": behaviour(line())}, compiler=compiler).results
+    told = results.replays[0].trace
+    assert (told.program.number, told.program.name, told.program.events) == (2, "perl", 225)
+    assert [each.number for each in told.others] == [3, 0, 5, 4, 1]
+    (said,) = [text for text in replay_report.heading(told, results.replays) if "--image" in text]
+    assert said == (
+        "of 6 programs in the trace: perl (image 2, 225 events); not replayed (--image N chooses): "
+        "sh (image 3, 30,000 events), sh (image 0, 264 events), sh (image 5, 11 events) and 2 more"
+    )
+    alone = replayed(trace, {"glibc": behaviour(line())}).results
+    assert not any(
+        "--image" in text for text in replay_report.heading(told_of(alone), alone.replays)
+    )
+
+
+def told_of(results: ReplayResults) -> TraceInfo:
+    return results.replays[0].trace
+
+
 def test_a_schedule_that_repeats_is_run_twice_without_warming_up(trace: Path) -> None:
     behaviours = {"glibc": behaviour(stride()), "tsmalloc": behaviour(stride(1.25))}
     outcome = replayed(trace, behaviours, rounds=None, schedules=("stride",))
@@ -300,10 +321,10 @@ def test_ctrl_c_keeps_what_was_replayed(tmp_path: Path) -> None:
 
 def test_a_second_trace_that_is_none_keeps_what_was_replayed(tmp_path: Path) -> None:
     class Picky(Compiler):
-        def __call__(self, trace: Path, plan: Path, options: Sequence[str]) -> None:
+        def __call__(self, trace: Path, plan: Path, options: Sequence[str]) -> dict[str, Any]:
             if trace.name == "two.tstrace":
                 raise UserError("two.tstrace is not a trace.", "Record it anew.")
-            super().__call__(trace, plan, options)
+            return super().__call__(trace, plan, options)
 
     traces = [tmp_path / "one.tstrace", tmp_path / "two.tstrace"]
     outcome = replayed(traces, {"glibc": behaviour(line())}, compiler=Picky())

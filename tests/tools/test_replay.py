@@ -289,6 +289,19 @@ def test_images_that_were_executed_have_plans_of_their_own(
     assert_right(replay(trace.plan("--image", "2")), trace.images[2])
 
 
+def test_the_busiest_program_is_planned_and_named(
+    synthetic: Callable[..., Synthetic], tmp_path: Path
+) -> None:
+    """As of a program that a shell script starts: image 0 is the shell."""
+    trace = synthetic(events=300, execs=2, exec_events=9_000)
+    told = json.loads(run_tool("trace", "info", "--json", trace.trace).stdout)
+    assert told["busiest"] == 1
+    summary = json.loads(run_tool("trace", "plan", trace.trace, "-o", tmp_path / "plan").stdout)
+    assert (summary["program"], summary["images"][0]["image"]) == ("other", 1)
+    assert [image["image"] for image in summary["not_planned"]] == [0, 2]
+    assert_right(replay(trace.plan()), trace.images[1])
+
+
 def test_null_results_are_survived(
     synthetic: Callable[..., Synthetic], odd: Callable[[str], dict[str, str]]
 ) -> None:

@@ -2,6 +2,7 @@
 #include <array>
 
 #include "trace/arguments.h"
+#include "trace/choose.h"
 #include "trace/commands.h"
 #include "trace/format/reader.h"
 #include "trace/output.h"
@@ -70,7 +71,10 @@ void put_json(Output& out, const Reader& reader, const Summary& summary, bool wi
   out << R"({"schema":"tsmalloc-trace-info/1","file_bytes":)" << reader.file_bytes()
       << R"(,"chunks":)" << reader.chunks() << R"(,"events":)" << summary.events << R"(,"objects":)"
       << summary.objects << R"(,"whole":)" << (reader.is_whole() ? "true" : "false")
-      << R"(,"images":[)";
+      << R"(,"busiest":)";
+  const Image* const busiest = busiest_program(reader, false);
+  busiest == nullptr ? out << "null" : out << std::uint64_t{busiest->number};
+  out << R"(,"images":[)";
   for (const Image& image : reader.images()) {
     if (&image != reader.images().data()) out << ',';
     put_json_image(out, image);

@@ -138,7 +138,7 @@ class TicketList(ParamType[str]):
     "--image",
     type=Whole(minimum=0),
     metavar="N",
-    help="Which process of the trace, and its forked children. [default: the first]",
+    help="Which process of the trace, and its forked children. [default: that with most events]",
 )
 @click.option(
     "--window",

@@ -8,29 +8,51 @@ Refuses to: read a trace. bin/trace does, and its complaints are passed on.
 from __future__ import annotations
 
 import hashlib
+import json
 import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tsmlab import paths
 from tsmlab.errors import UserError
 
 SUFFIX = ".tstrace"
 
-Compile = Callable[[Path, Path, Sequence[str]], None]
+# From a trace to a file, with options of `trace plan`; what that said of the plan.
+Compile = Callable[[Path, Path, Sequence[str]], dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Program:
+    """One program image of a trace. number: what --image calls it."""
+
+    number: int
+    name: str
+    events: int
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A trace's plan, and what the trace is called: its file's name without its suffix."""
+    """A trace's plan. program: the image that it begins with. left_out: images of the trace that
+    are not in the plan, those with most events first."""
 
     trace: Path
     path: Path
+    program: Program
+    left_out: tuple[Program, ...]
 
     @property
     def name(self) -> str:
         return trace_name(self.trace)
+
+
+def programs(found: Sequence[Program], most: int = 3) -> str:
+    """ "perl (image 1, 20,400 events), sh (image 0, 264 events) and 2 more"."""
+    told = [f"{p.name or '?'} (image {p.number}, {p.events:,} events)" for p in found[:most]]
+    more = len(found) - len(told)
+    return ", ".join(told) + (f" and {more:,} more" if more else "")
 
 
 def trace_name(trace: Path) -> str:
@@ -72,9 +94,11 @@ def run_trace(words: Sequence[str | Path], remedy: str = "") -> str:
     raise UserError(first.removeprefix("trace: "), rest.strip() or remedy)
 
 
-def compile_plan(trace: Path, plan: Path, options: Sequence[str] = ()) -> None:
+def compile_plan(trace: Path, plan: Path, options: Sequence[str] = ()) -> dict[str, Any]:
     """`trace plan`; its complaint becomes ours."""
-    run_trace(["plan", trace, "-o", plan, *options], "It must be a whole trace.")
+    said = run_trace(["plan", trace, "-o", plan, *options], "It must be a whole trace.")
+    summary: dict[str, Any] = json.loads(said)
+    return summary
 
 
 def plan_of(
@@ -83,5 +107,12 @@ def plan_of(
     """Compiles the trace into a file of its own in the folder."""
     number = sum(1 for _ in folder.glob("*.plan"))
     path = folder / f"{number}-{trace_name(trace)}.plan"
-    compiler(trace, path, options)
-    return Plan(trace, path)
+    summary = compiler(trace, path, options)
+    first = summary["images"][0]
+    left_out = [Program(i["image"], i["program"], i["events"]) for i in summary["not_planned"]]
+    return Plan(
+        trace,
+        path,
+        Program(first["image"], summary["program"], first["events"]),
+        tuple(sorted(left_out, key=lambda program: -program.events)),
+    )

@@ -19,6 +19,7 @@ from tsmlab import render, tables
 from tsmlab.export import Format, csv_text
 from tsmlab.results import Trouble
 from tsmlab.tables import COMPACT, ROOMY, Column, Layout
+from tsmlab.traces import planning
 from tsmlab.traces.replay_line import ThreadShare
 from tsmlab.traces.replay_results import Replay, ReplayResults, TraceInfo, to_json
 from tsmlab.traces.replay_tables import (
@@ -107,6 +108,12 @@ def heading(trace: TraceInfo, replays: Sequence[Replay]) -> Iterator[str]:
         f"replay of {trace.name}: {trace.all_calls:,} calls of {threads}{processes}; at most "
         f"{peak} requested at once"
     )
+    if trace.others:
+        yield (
+            f"of {1 + len(trace.others):,} programs in the trace: "
+            f"{planning.programs([trace.program])}; not replayed (--image N chooses): "
+            f"{planning.programs(trace.others)}"
+        )
     if trace.left_out:
         yield (
             f"{trace.left_out:,} of {trace.events:,} events are left out: the trace is damaged, "

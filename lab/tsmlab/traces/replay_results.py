@@ -14,18 +14,22 @@ from pathlib import Path
 from tsmlab import records
 from tsmlab.machine import Machine
 from tsmlab.results import AllocatorInfo, Comparison, Row
+from tsmlab.traces.planning import Program
 from tsmlab.traces.replay_line import ThreadShare
 
-SCHEMA = "tsmalloc-replays/1"
+SCHEMA = "tsmalloc-replays/2"
 
 
 @dataclass(frozen=True)
 class TraceInfo:
-    """What was replayed. calls: objects by kind of call; of the first process."""
+    """What was replayed. calls: objects by kind of call; of the first process. program: with which
+    the replay begins. others: what is in the trace and not replayed, the busiest first."""
 
     name: str
     sha256: str
     bytes: int
+    program: Program
+    others: list[Program]
     events: int
     threads: int
     processes: int

@@ -229,7 +229,7 @@ def _finished(plan: Plan, schedule: str, comparison: Comparison) -> Replay:
     lines = [line for sample in comparison.samples if (line := line_of(sample)) is not None]
     first = lines[0]  # of the reference's trial, which must succeed
     return Replay(
-        trace=_trace_info(plan.trace, plan.name, first),
+        trace=_trace_info(plan, first),
         schedule=schedule,
         comparison=comparison,
         findings=[
@@ -339,11 +339,13 @@ def _extra(line: ReplayLine) -> dict[str, float]:
     return {key: float(value) for key, value in found.items() if value is not None}
 
 
-def _trace_info(trace: Path, name: str, line: ReplayLine) -> TraceInfo:
+def _trace_info(plan: Plan, line: ReplayLine) -> TraceInfo:
     return TraceInfo(
-        name=name,
-        sha256=sha256(trace),
-        bytes=trace.stat().st_size,
+        name=plan.name,
+        sha256=sha256(plan.trace),
+        bytes=plan.trace.stat().st_size,
+        program=plan.program,
+        others=list(plan.left_out),
         events=line.events,
         threads=line.threads,
         processes=line.processes,

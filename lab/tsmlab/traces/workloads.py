@@ -59,7 +59,7 @@ def _plan(workload: Workload, folder: Path, compiler: Compile) -> Path:
 
 
 def _workload(path: Path, replay: Path, info: dict[str, Any]) -> Workload:
-    first = info["images"][0]
+    first = next(each for each in info["images"] if each["number"] == info["busiest"])
     threads = max(1, int(first["threads"]))
     return Workload(
         name=f"{PREFIX}{slug(trace_name(path), 'trace')}",
@@ -73,7 +73,7 @@ def _workload(path: Path, replay: Path, info: dict[str, Any]) -> Workload:
 
 
 def _info(path: Path, trace: Path) -> dict[str, Any]:
-    """What `trace info` says; damage is no obstacle as long as there is an image."""
+    """What `trace info` says; damage is no obstacle as long as there is a program to replay."""
     done = subprocess.run(
         [trace, "info", "--json", path],
         stdin=subprocess.DEVNULL,
@@ -85,7 +85,7 @@ def _info(path: Path, trace: Path) -> dict[str, Any]:
         info = json.loads(done.stdout)
     except ValueError:
         info = {}
-    if not isinstance(info, dict) or not info.get("images"):
+    if not isinstance(info, dict) or info.get("busiest") is None:
         said = done.stderr.strip().removeprefix("trace: ") or f"{path} holds no program."
         raise UserError(said, f"Remove it from {path.parent}, or record it anew.")
     return info

@@ -9,7 +9,7 @@
 
 #include "analysis/oracle.h"
 #include "analysis/random_trace.h"
-#include "trace/analyze/choose.h"
+#include "trace/choose.h"
 
 namespace ts::testing {
 namespace {

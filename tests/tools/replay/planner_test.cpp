@@ -93,6 +93,22 @@ TEST(Planner, AloneAnImageForksNobody) {
   EXPECT_EQ(planned.summary.not_planned, (std::vector<std::uint32_t>{1, 2}));
 }
 
+TEST(Planner, TheProgramWithTheMostEventsIsPlannedWithItsChildren) {
+  Recipe recipe;
+  recipe.forks = 5;  // 1,000 events each
+  recipe.execs = 2;
+  recipe.exec_events = 14'000;
+  const auto first_of = [](const Planned& planned) { return planned.view.image(0).number; };
+  EXPECT_EQ(first_of(Planned{recipe}), 0U);
+  EXPECT_EQ(first_of(Planned{recipe, {.alone = true}}), 6U);  // without its children, it has fewer
+  EXPECT_EQ(first_of(Planned{recipe, {.image = 7}}), 7U);
+  recipe.exec_events = 16'000;
+  const Planned other{recipe};
+  EXPECT_EQ(first_of(other), 6U);  // the first of equal ones
+  expect_sums(other.view.image(0), other.expected[6]);
+  EXPECT_EQ(other.summary.not_planned, (std::vector<std::uint32_t>{0, 1, 2, 3, 4, 5, 7}));
+}
+
 TEST(Planner, ObjectsOfOneThreadHaveNoTurns) {
   Recipe recipe;
   recipe.everybody_shares = false;

@@ -198,7 +198,7 @@ std::vector<Expected> write_synthetic(const std::string& path, const Recipe& rec
     image.birth = trace::Image::Birth::exec;
     image.program = "other";
     maker.begin_image(other, image);
-    maker.make_image(other, recipe.events / 10, 0);
+    maker.make_image(other, recipe.exec_events != 0 ? recipe.exec_events : recipe.events / 10, 0);
   }
   writer.finish();
   return expected;

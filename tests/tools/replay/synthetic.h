@@ -22,9 +22,10 @@ struct Recipe {
   std::uint64_t most_bytes = 2'000;  // of an object
   bool has_aligned = true;           // some objects are aligned, up to a page
   bool threads_end = true;
-  std::uint32_t forks = 0;       // of the first image; each child has a tenth of its events
-  std::uint32_t execs = 0;       // images that the first one becomes or starts; likewise
-  bool everybody_shares = true;  // any thread frees and resizes any object
+  std::uint32_t forks = 0;        // of the first image; each child has a tenth of its events
+  std::uint32_t execs = 0;        // images that the first one becomes or starts; likewise
+  std::uint64_t exec_events = 0;  // of each of these; 0: a tenth, too
+  bool everybody_shares = true;   // any thread frees and resizes any object
   std::uint64_t ns_per_event = 1'000;
 };
 

@@ -26,6 +26,7 @@ bool set(Recipe& recipe, const char* text) {
   if (name == "threads_end") recipe.threads_end = number != 0;
   if (name == "forks") recipe.forks = static_cast<std::uint32_t>(number);
   if (name == "execs") recipe.execs = static_cast<std::uint32_t>(number);
+  if (name == "exec_events") recipe.exec_events = number;
   if (name == "everybody_shares") recipe.everybody_shares = number != 0;
   if (name == "ns_per_event") recipe.ns_per_event = number;
   return true;

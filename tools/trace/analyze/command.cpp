@@ -3,7 +3,7 @@
 #include <string>
 
 #include "trace/analyze/analysis.h"
-#include "trace/analyze/choose.h"
+#include "trace/choose.h"
 #include "trace/analyze/classes.h"
 #include "trace/analyze/first_reading.h"
 #include "trace/analyze/json.h"

@@ -3,7 +3,7 @@
 #include <optional>
 #include <string>
 
-#include "trace/analyze/choose.h"
+#include "trace/choose.h"
 #include "trace/analyze/json.h"
 #include "trace/analyze/report.h"
 #include "trace/arguments.h"

@@ -19,7 +19,7 @@ Writes one line of JSON about it. A damaged trace is planned as far as it is int
 
   -o, --output PLAN  the file to write
   --force            overwrite it
-  --image N          the image (default: 0)
+  --image N          the image (default: the one with the most events, its children's included)
   --window N         no thread runs ahead of the others by more than twice so many events
                      (default: 1000; 0: no limit)
   --times            with the recorded times, for `replay --schedule paced`
@@ -45,7 +45,9 @@ void put_image(Output& out, const plan::Image& image) {
 
 void put_summary(Output& out, const PlanSummary& summary, const Reader& reader) {
   out << "{\"schema\": \"tsmalloc-plan/1\", \"bytes\": " << summary.bytes
-      << ", \"gaps\": " << (summary.has_gaps ? "true" : "false") << ", \"images\": [";
+      << ", \"gaps\": " << (summary.has_gaps ? "true" : "false")
+      << ", \"program\": " << json_text(reader.find_image(summary.images.front().number)->program)
+      << ", \"images\": [";
   for (std::size_t i = 0; i < summary.images.size(); ++i) {
     if (i > 0) out << ", ";
     put_image(out, summary.images[i]);
@@ -83,7 +85,9 @@ int plan_image(Arguments arguments) {
   const std::string output = parsed.text("-o", parsed.text("--output", ""));
   if (output.empty()) throw UsageError{"no file to write; name one: -o PLAN."};
   PlanSettings settings;
-  settings.image = static_cast<std::uint32_t>(parsed.number("--image", 0, max_images));
+  if (parsed.has("--image")) {
+    settings.image = static_cast<std::uint32_t>(parsed.number("--image", 0, max_images));
+  }
   settings.window = parsed.number("--window", settings.window, most_window);
   settings.with_times = parsed.has("--times");
   settings.alone = parsed.has("--alone");

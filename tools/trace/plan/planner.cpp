@@ -3,27 +3,18 @@
 
 #include <algorithm>
 
-#include "trace/format/error.h"
+#include "trace/choose.h"
 #include "trace/plan/image_planner.h"
 
 namespace ts::trace {
 
 PlanSummary write_plan(const Reader& reader, const PlanSettings& settings, const std::string& path,
                        bool force) {
-  const Image* const image = reader.find_image(settings.image);
-  if (image == nullptr) {
-    throw Error{"the trace has no image " + std::to_string(settings.image) +
-                "; `trace info` lists them."};
-  }
-  if (image->birth == Image::Birth::fork) {
-    throw Error{"image " + std::to_string(settings.image) +
-                " was forked and begins with its parent's objects: plan image " +
-                std::to_string(image->parent) + ", which forks it."};
-  }
+  const Image& image = choose_program(reader, settings.image, settings.alone);
   PlanFile file{path, force};
   PlanTree tree{reader, settings, file, {}};
   tree.summary.images.push_back({});
-  ImagePlanner first{tree, *image, 0, nullptr};
+  ImagePlanner first{tree, image, 0, nullptr};
   first.run();
   file.finish(tree.summary.images, settings.window);
 

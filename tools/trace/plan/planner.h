@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,7 +17,8 @@
 namespace ts::trace {
 
 struct PlanSettings {
-  std::uint32_t image = 0;  // number in the trace
+  std::optional<std::uint32_t> image =
+      std::nullopt;  // number in the trace; without one, choose_program's
   std::uint64_t window = 1'000;
   bool with_times = false;
   bool alone = false;  // forked children are left out
