@@ -16,7 +16,7 @@ namespace {
 // Of memory that its owner changes meanwhile, with plain stores: an aligned word of it is read
 // whole.
 template <class T>
-[[gnu::noinline, gnu::no_sanitize("thread")]] T glance(const T& memory) noexcept {
+[[gnu::noinline]] __attribute__((no_sanitize("thread"))) T glance(const T& memory) noexcept {
   return __atomic_load_n(&memory, __ATOMIC_RELAXED);
 }
 

@@ -141,7 +141,7 @@ def functions_of(*headers: str) -> set[str]:
         text = (ROOT / "include/tsmalloc" / header).read_text()
         text = re.sub(r"/\*.*?\*/|^#.*?[^\\]$", "", text, flags=re.DOTALL | re.MULTILINE)
         text = re.sub(r"static inline [^;{]*[;{]", "", text)  # the header's own
-        found |= set(re.findall(r"\b(ts_\w+)(?=\()|TSMALLOC_FUNCTION_\(\w+, (ts_\w+)", text))
+        found |= set(re.findall(r"\b(ts_\w+)(?=\()|TSMALLOC_FUNCTION_\([^,]+, (ts_\w+)", text))
     return {name for pair in found for name in pair if name}
 
 

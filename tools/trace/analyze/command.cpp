@@ -3,12 +3,12 @@
 #include <string>
 
 #include "trace/analyze/analysis.h"
-#include "trace/choose.h"
 #include "trace/analyze/classes.h"
 #include "trace/analyze/first_reading.h"
 #include "trace/analyze/json.h"
 #include "trace/analyze/report.h"
 #include "trace/arguments.h"
+#include "trace/choose.h"
 #include "trace/commands.h"
 #include "trace/format/reader.h"
 #include "trace/output.h"

@@ -3,10 +3,10 @@
 #include <optional>
 #include <string>
 
-#include "trace/choose.h"
 #include "trace/analyze/json.h"
 #include "trace/analyze/report.h"
 #include "trace/arguments.h"
+#include "trace/choose.h"
 #include "trace/commands.h"
 #include "trace/floors/blocks.h"
 #include "trace/floors/choice.h"
