@@ -3,8 +3,8 @@
 Why: here one can read what happens after what; rules live elsewhere (order and stop rule in
 schedule.py, a single run in trial.py, numbers in suite_analysis.py). A round runs the workloads one
 after the other, and each under all of its allocators in a random order of its own.
-Refuses to: print, or to lose measurements. All that was measured is kept every few seconds, and
-however the rounds end, the outcome has it.
+Refuses to: print, or to lose measurements. However the rounds end, the outcome has all that was
+measured.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 import random
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,11 +28,13 @@ from tsmlab import (
 from tsmlab.allocators import Allocator
 from tsmlab.errors import UserError
 from tsmlab.floors import floor
+from tsmlab.journal import Memo, Part
+from tsmlab.machine import Machine
 from tsmlab.measuring import Executor
 from tsmlab.metrics import PEAK_MEMORY, CustomMetric
 from tsmlab.progress import Reporter
-from tsmlab.results import AllocatorInfo, Sample, Stop
-from tsmlab.schedule import Entry, Rounds, Slot, StopRule
+from tsmlab.results import AllocatorInfo, Outcome, Sample, Stop
+from tsmlab.schedule import Entry, Rounds, Slot, StopRule, decision
 from tsmlab.suite_analysis import Field, analyse
 from tsmlab.suite_progress import SuiteProgress, WorkloadProgress
 from tsmlab.suite_results import SuiteResults, SuiteSettings, WorkloadRuns
@@ -52,8 +53,6 @@ UNKNOWN_TIMEOUT_SECONDS = 300.0
 # Others may need more than the one that is tried.
 WARM_FACTOR = 4.0
 MIN_WARM_BYTES = 1 << 30
-# What somebody who pulls the plug may lose; keeping takes up to 0.3 s, between two runs.
-SECONDS_BETWEEN_KEEPING = 15.0
 PRINTED_SECONDS = CustomMetric("seconds", r"^seconds: ([0-9.eE+-]+)$", higher_is_better=False)
 
 
@@ -90,14 +89,6 @@ class Options:
         return Field(names, self.peers, self.candidate, self.seed)
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """The results, and the error that ended the rounds early, if one did."""
-
-    results: SuiteResults
-    error: UserError | None = None
-
-
 @dataclass
 class _Job:
     """One workload with what runs it."""
@@ -118,16 +109,15 @@ def bench(
     options: Options,
     executor: Executor,
     reporter: Reporter,
-    keep: Callable[[SuiteResults], object],
-    clock: Callable[[], float] = time.monotonic,
+    memo: Memo,
     warm: Callable[[int], int] = guest_memory.touch,
-) -> Outcome:
-    """Runs the whole suite; `keep` is called with all results so far, again and again.
+) -> Outcome[SuiteResults]:
+    """Runs the whole suite.
 
     Raises UserError and KeyboardInterrupt only where nothing has been measured yet.
     """
     with tempfile.TemporaryDirectory(prefix="tsmalloc-bench-") as folder:
-        return _Session(options, executor, reporter, keep, clock, warm, Path(folder)).run()
+        return _Session(options, executor, reporter, memo, warm, Path(folder)).run()
 
 
 class _Session:
@@ -138,19 +128,16 @@ class _Session:
         options: Options,
         executor: Executor,
         reporter: Reporter,
-        keep: Callable[[SuiteResults], object],
-        clock: Callable[[], float],
+        memo: Memo,
         warm: Callable[[int], int],
         folder: Path,
     ) -> None:
         self._options = options
         self._reporter = reporter
-        self._keep = keep
-        self._clock = clock
+        self._memo = memo
         self._warm = warm
-        self._kept_at = 0.0
-        self._created = records.now()
-        self._machine = machine.describe()
+        self._created = memo.once("created", str, records.now)
+        self._machine = memo.once("machine", Machine, machine.describe)
         used = dict.fromkeys(name for workload in options.workloads for name in workload.floors)
         floors = {name: floor(name) for name in used}
         self._infos = [AllocatorInfo.of(allocator) for allocator in options.allocators]
@@ -161,9 +148,11 @@ class _Session:
         }
         programs = [Path(workload.command[0]) for workload in options.workloads]
         libraries = [a.path for a in (*options.allocators, *floors.values()) if a.path]
-        self._hashes = fingerprints.digests([*programs, *libraries])
+        self._files = memo.once(
+            "files", fingerprints.Digests, lambda: fingerprints.digests([*programs, *libraries])
+        )
         runs = {name: len(allocators) for name, allocators in contenders.items()}
-        self._progress = SuiteProgress(reporter, clock, runs, options.rounds)
+        self._progress = SuiteProgress(reporter, memo.clock, runs, options.rounds)
         self._jobs = [
             self._job(workload, contenders[workload.name], executor, folder)
             for workload in options.workloads
@@ -181,14 +170,15 @@ class _Session:
             stdin=Path(os.devnull),
             metric=PRINTED_SECONDS if workload.time == "seconds" else None,
         )
-        trial = Trial(program, allocators, executor, folder, self._clock)
+        memo = Part(self._memo, workload.name)
+        trial = Trial(program, allocators, executor, folder, memo)
         trial.timeout_seconds = self._options.timeout_seconds or UNKNOWN_TIMEOUT_SECONDS
         observer = self._progress.of(workload.name)
         seed = workload_seed(self._options.seed, workload.name)
         rounds = Rounds([Entry(a) for a in allocators], seed, trial.run, observer)
         return _Job(workload, trial, rounds, observer)
 
-    def run(self) -> Outcome:
+    def run(self) -> Outcome[SuiteResults]:
         for job in self._jobs:
             self._try(job)
         self._warm_memory()
@@ -200,9 +190,9 @@ class _Session:
         slot = Slot(Entry(first), "probe", 0, 1, 0)
         job.progress.round_started("probe", 0, 1)
         job.progress.run_started(slot)
-        started = self._clock()
+        started = self._memo.clock()
         job.probe = job.trial.run(slot)
-        seconds = self._clock() - started
+        seconds = self._memo.clock() - started
         job.progress.run_finished(job.probe)
         if self._options.timeout_seconds is None and not job.probe.failure:
             job.trial.timeout_seconds = max(MIN_TIMEOUT_SECONDS, TIMEOUT_FACTOR * seconds)
@@ -223,16 +213,18 @@ class _Session:
                 f"{self._options.rounds * seconds * 1.1:.0f}, or fewer workloads"
             )
 
-    def _measure(self) -> Outcome:
-        self._kept_at = start = self._clock()
+    def _measure(self) -> Outcome[SuiteResults]:
+        start = self._memo.clock()
         try:
-            stop = None
+            stop: Stop | None = None
             while stop is None:
                 self._progress.round += 1
-                self._run_round(self._progress.round)
-                elapsed = self._clock() - start
+                for job in self._jobs:
+                    job.rounds.run("measured", self._progress.round)
+                elapsed = self._memo.clock() - start
                 # Nothing but rounds and time ends the suite: its verdicts are not looked at before.
-                stop = self._options.rule.decide(self._progress.round, elapsed, lambda: 1)
+                rule, number = self._options.rule, self._progress.round
+                stop = decision(self._memo, rule, number, elapsed, lambda: 1)
         except KeyboardInterrupt:
             stop = Stop("interrupted", "interrupted by the user")
         except UserError as error:
@@ -241,26 +233,10 @@ class _Session:
             return Outcome(self._results(Stop("aborted", error.message)), error)
         return Outcome(self._results(stop))
 
-    def _run_round(self, number: int) -> None:
-        for job in self._jobs:
-            job.rounds.run("measured", number)
-            self._keep_now_and_then()
-
-    def _keep_now_and_then(self) -> None:
-        now = self._clock()
-        if now - self._kept_at >= SECONDS_BETWEEN_KEEPING:
-            self._keep(self._results(None))
-            self._kept_at = now
-
     def _any_measured(self) -> bool:
         return any(job.rounds.samples for job in self._jobs)
 
-    def _changed(self) -> list[str]:
-        """What was built anew while it was measured."""
-        now = fingerprints.digests(map(Path, self._hashes))
-        return [name for name, digest in self._hashes.items() if now[name] != digest]
-
-    def _results(self, stop: Stop | None) -> SuiteResults:
+    def _results(self, stop: Stop) -> SuiteResults:
         options = self._options
         runs = [job.runs for job in self._jobs]
         return SuiteResults(
@@ -281,7 +257,7 @@ class _Session:
             candidate=options.candidate,
             peers=list(options.peers),
             stop=stop,
-            changed=self._changed() if stop else [],
+            changed=fingerprints.changed(self._files),
             analysis=analyse(runs, options.field),
             runs=runs,
         )

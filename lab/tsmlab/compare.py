@@ -9,7 +9,6 @@ failing set-up command, the outcome holds all that was measured until then.
 from __future__ import annotations
 
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,10 +18,12 @@ from tsmlab import __version__, doctor, machine, records, results, warnings
 from tsmlab.allocators import Allocator
 from tsmlab.analysis import Question, analyse, count_unresolved
 from tsmlab.errors import UserError
+from tsmlab.journal import Memo
+from tsmlab.machine import Machine
 from tsmlab.measuring import Executor
 from tsmlab.metrics import BUILT_IN, TIME, MetricSpec
 from tsmlab.progress import Reporter
-from tsmlab.results import AllocatorInfo, Comparison, Sample, Settings, Stop
+from tsmlab.results import AllocatorInfo, Comparison, Outcome, Sample, Settings, Stop
 from tsmlab.schedule import Entry, Scheduler, Slot, StopRule, entries_for
 from tsmlab.stats import DEFAULT_MARGIN
 from tsmlab.trial import OutputCheck, Program, Trial
@@ -67,22 +68,14 @@ class Options:
         return Question(names, self.reference.name, self.metrics, self.margin, self.seed)
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """The comparison, and the error that ended it early, if one did."""
-
-    comparison: Comparison
-    error: UserError | None = None
-
-
 def compare(
     options: Options,
     executor: Executor,
     reporter: Reporter,
-    clock: Callable[[], float] = time.monotonic,
-) -> Outcome:
+    memo: Memo,
+) -> Outcome[Comparison]:
     """Runs the whole comparison. Raises UserError only where nothing has been measured yet."""
-    return _Session(options, executor, reporter, clock).run()
+    return _Session(options, executor, reporter, memo).run()
 
 
 class _Session:
@@ -93,20 +86,20 @@ class _Session:
         options: Options,
         executor: Executor,
         reporter: Reporter,
-        clock: Callable[[], float],
+        memo: Memo,
     ) -> None:
         self._options = options
         self._executor = executor
         self._reporter = reporter
-        self._clock = clock
-        self._created = records.now()
-        self._machine = machine.describe()
+        self._memo = memo
+        self._created = memo.once("created", str, records.now)
+        self._machine = memo.once("machine", Machine, machine.describe)
         self._output = OutputCheck(options.reference.name, options.check_output)
         self._probe: Sample | None = None
         self._intercepted_calls: int | None = None
         self._timeout_seconds = options.timeout_seconds
 
-    def run(self) -> Outcome:
+    def run(self) -> Outcome[Comparison]:
         self._examine_program()
         with tempfile.TemporaryDirectory(prefix="tsmalloc-compare-") as folder:
             trial = Trial(
@@ -114,7 +107,7 @@ class _Session:
                 self._options.allocators,
                 self._executor,
                 Path(folder),
-                self._clock,
+                self._memo,
             )
             self._try_reference(trial)
             self._prove_interception(trial)
@@ -145,6 +138,9 @@ class _Session:
         """One counted run under the reference, which shows that preloading works here at all."""
         if not self._options.consult_doctor:
             return
+        self._intercepted_calls = self._memo.once("counted calls", int, lambda: self._count(trial))
+
+    def _count(self, trial: Trial) -> int:
         program, reference = self._options.program, self._options.reference
         with trial.hooks(reference.name):
             diagnosis = doctor.diagnose(
@@ -154,7 +150,7 @@ class _Session:
                 stdin=program.stdin,
             )
         self._heed(diagnosis, repeated=True)
-        self._intercepted_calls = sum(proof.calls for proof in diagnosis.proofs)
+        return sum(proof.calls for proof in diagnosis.proofs)
 
     def _note_preflight(self) -> None:
         calls = "" if self._intercepted_calls is None else f", {self._intercepted_calls:,} calls"
@@ -165,7 +161,7 @@ class _Session:
             f"a run of over {quantity(self._timeout_seconds or 0.0, 'seconds')} counts as a hang"
         )
 
-    def _measure(self, trial: Trial) -> Outcome:
+    def _measure(self, trial: Trial) -> Outcome[Comparison]:
         options = self._options
         scheduler = Scheduler(
             entries=entries_for(options.allocators, options.reference),
@@ -174,7 +170,7 @@ class _Session:
             run_one=trial.run if options.vary_layout else _unpadded(trial),
             judge=self._output.judge,
             unresolved=lambda samples: count_unresolved(analyse(samples, options.question)),
-            clock=self._clock,
+            memo=self._memo,
             observer=self._reporter,
         )
         try:

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar
 
 from tsmlab import records
 from tsmlab.allocators import Allocator
+from tsmlab.errors import UserError
 from tsmlab.machine import Machine
 from tsmlab.metrics import MetricSpec
 from tsmlab.stats import RatioEstimate, Verdict
@@ -32,6 +33,17 @@ StopReason = Literal[
     "interrupted",
     "aborted",
 ]
+
+
+Found = TypeVar("Found")
+
+
+@dataclass(frozen=True)
+class Outcome(Generic[Found]):
+    """What a study found, and the error that ended it early, if one did."""
+
+    results: Found
+    error: UserError | None = None
 
 
 @dataclass(frozen=True)

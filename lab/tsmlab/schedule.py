@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tsmlab.allocators import Allocator
+from tsmlab.journal import Memo
 from tsmlab.results import Phase, Sample, Stop
 
 MIN_ROUNDS = 5
@@ -119,6 +120,18 @@ class StopRule:
         return elapsed_seconds * (rounds_done + 1) / rounds_done > self._budget(rounds_done)
 
 
+def decision(
+    memo: Memo, rule: StopRule, rounds: int, elapsed_seconds: float, unresolved: Callable[[], int]
+) -> Stop | None:
+    """What the rule decides after so many rounds, once: a resumed study does not look at the clock
+    again where it looked before."""
+    return memo.once(
+        f"after round {rounds}",
+        Stop | None,
+        lambda: rule.decide(rounds, elapsed_seconds, unresolved),
+    )
+
+
 def round_order(entries: Sequence[Entry], seed: int, phase: Phase, number: int) -> list[Entry]:
     """The order within one round: depends on nothing but its arguments, so a seed repeats it."""
     order = list(entries)
@@ -213,13 +226,13 @@ class Scheduler:
         run_one: Callable[[Slot], Sample],
         judge: Callable[[list[Sample]], list[Sample]],
         unresolved: Callable[[Sequence[Sample]], int],
-        clock: Callable[[], float],
+        memo: Memo,
         observer: Observer,
     ) -> None:
         self._names = {entry.allocator.name for entry in entries}
         self._reference = reference
         self._unresolved = unresolved
-        self._clock = clock
+        self._memo = memo
         self._rounds = Rounds(entries, seed, run_one, observer, judge)
 
     @property
@@ -230,22 +243,24 @@ class Scheduler:
         """Runs rounds that are not measured; returns how long the last one took."""
         seconds = 0.0
         for number in range(1, rounds + 1):
-            start = self._clock()
+            start = self._memo.clock()
             self._rounds.run("warmup", number)
-            seconds = self._clock() - start
+            seconds = self._memo.clock() - start
         return seconds
 
     def measure(self, rule: StopRule) -> Stop:
         """Runs measured rounds until the rule, or the lack of anything to run, ends it."""
-        start = self._clock()
+        start = self._memo.clock()
         number = 0
         while True:
             if stop := self._nothing_left():
                 return stop
             number += 1
             self._rounds.run("measured", number)
-            elapsed = self._clock() - start
-            if stop := rule.decide(number, elapsed, lambda: self._unresolved(self.samples)):
+            elapsed = self._memo.clock() - start
+            if stop := decision(
+                self._memo, rule, number, elapsed, lambda: self._unresolved(self.samples)
+            ):
                 return stop
 
     def _nothing_left(self) -> Stop | None:

@@ -64,10 +64,9 @@ def report(suite: SuiteResults, width: int, colours: bool = False) -> str:
 def heading(suite: SuiteResults) -> Iterator[str]:
     """How much was measured, and how to read it."""
     count = len(suite.runs)
-    stop = f"; stopped: {suite.stop.text}" if suite.stop else ""
     yield (
         f"{count} workload{'' if count == 1 else 's'}, {rounds(suite.analysis.rounds)}, "
-        f"seed {suite.settings.seed}{stop}"
+        f"seed {suite.settings.seed}; stopped: {suite.stop.text}"
     )
     yield f"peers: {', '.join(full_name(suite.allocator(name)) for name in suite.peers)}"
     yield (
@@ -124,7 +123,7 @@ def troubles(suite: SuiteResults) -> list[Trouble]:
         few = Trouble(
             "few-rounds",
             f"only {rounds(suite.analysis.rounds)} of at least {MIN_ROUNDS}: intervals are wide",
-            suite.stop.text if suite.stop else "the run goes on",
+            suite.stop.text,
             "more time (--time-budget), fewer workloads, or fewer allocators (-a)",
         )
         found.append(few)

@@ -114,7 +114,7 @@ class SuiteAnalysis:
 
 @dataclass(frozen=True)
 class SuiteResults:
-    """A whole run of the suite, as it is saved. stop is None in a file whose run goes on.
+    """A whole run of the suite, as it is saved.
 
     candidate: the allocator whose goals are judged; peers: the names of those that are not ours.
     changed: programs and libraries that were not the same at the end as at the beginning.
@@ -130,14 +130,14 @@ class SuiteResults:
     floors: list[AllocatorInfo]
     candidate: str | None
     peers: list[str]
-    stop: Stop | None
+    stop: Stop
     changed: list[str]
     analysis: SuiteAnalysis
     runs: list[WorkloadRuns]
 
     @property
     def interrupted(self) -> bool:
-        return self.stop is not None and self.stop.reason == "interrupted"
+        return self.stop.reason == "interrupted"
 
     @property
     def failed(self) -> list[tuple[str, Score]]:
@@ -164,6 +164,5 @@ def from_json(text: str, source: str = "the results") -> SuiteResults:
 
 
 def save(suite: SuiteResults, folders: Iterable[Path] | None = None) -> Path:
-    """Keeps the results in the first folder that takes them, in place of what was kept of the same
-    run before; returns the file's path."""
+    """Keeps the results in the first folder that takes them, and returns the file's path."""
     return records.keep(to_json(suite), suite.created, "bench", folders)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import os
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,6 +20,7 @@ from typing import Literal
 
 from tsmlab.allocators import Allocator
 from tsmlab.errors import UserError
+from tsmlab.journal import Memo
 from tsmlab.measuring import Executor, Measurement, RunRequest
 from tsmlab.metrics import CUSTOM, CustomMetric, measured_values, printed_number
 from tsmlab.results import Failure, FailureKind, Sample
@@ -55,7 +56,7 @@ class Program:
 
 
 class Trial:
-    """Makes runs. timeout_seconds can be set once the reference's time is known."""
+    """Makes runs, each once. timeout_seconds can be set once the reference's time is known."""
 
     def __init__(
         self,
@@ -63,19 +64,25 @@ class Trial:
         allocators: Sequence[Allocator],
         executor: Executor,
         folder: Path,
-        clock: Callable[[], float],
+        memo: Memo,
+        series_points: int = SERIES_POINTS,
     ) -> None:
         self._program = program
         self._largest_extra_bytes = max(extra_environment_bytes(a) for a in allocators)
         self._executor = executor
         self._stdout = folder / "stdout"
         self._stderr = folder / "stderr"
-        self._clock = clock
-        self._start = clock()
+        self._memo = memo
+        self._series_points = series_points
+        self._start = memo.clock()
         self.timeout_seconds: float | None = None
 
     def run(self, slot: Slot) -> Sample:
         """One timed run, with the user's set-up and clean-up commands outside of the timing."""
+        key = f"{slot.phase} {slot.round}, run {slot.position}, {slot.entry.allocator.name}"
+        return self._memo.once(key, Sample, lambda: self._run(slot))
+
+    def _run(self, slot: Slot) -> Sample:
         allocator = slot.entry.allocator
         request = RunRequest(
             command=self._program.command,
@@ -86,10 +93,10 @@ class Trial:
             stderr=self._stderr,
             timeout_seconds=self.timeout_seconds,
             cwd=None,
-            series_points=SERIES_POINTS,
+            series_points=self._series_points,
         )
         with self.hooks(allocator.name):
-            started = self._clock() - self._start
+            started = self._memo.clock() - self._start
             measurement = self._executor.run(request)
         if measurement.interrupted:
             raise KeyboardInterrupt

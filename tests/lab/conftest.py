@@ -16,10 +16,11 @@ from typing import Any
 import pytest
 
 from tsmlab.allocators import Allocator
-from tsmlab.compare import Options, Outcome, compare
+from tsmlab.compare import Options, compare
+from tsmlab.journal import Unkept
 from tsmlab.measuring import Measurement, RunRequest
 from tsmlab.progress import Silence
-from tsmlab.results import Comparison
+from tsmlab.results import Comparison, Outcome
 from tsmlab.schedule import StopRule
 from tsmlab.trial import Program
 
@@ -154,14 +155,14 @@ class World:
         behaviours: Behaviours,
         executor: SimulatedExecutor | None = None,
         **changes: Any,
-    ) -> Outcome:
+    ) -> Outcome[Comparison]:
         executor = executor or SimulatedExecutor(behaviours)
         options = cls.options(list(behaviours), **changes)
-        return compare(options, executor, Silence(), clock=executor.clock)
+        return compare(options, executor, Silence(), Unkept(executor.clock))
 
     @classmethod
     def comparison(cls, behaviours: Behaviours, **changes: Any) -> Comparison:
-        return cls.outcome(behaviours, **changes).comparison
+        return cls.outcome(behaviours, **changes).results
 
 
 @pytest.fixture

@@ -13,12 +13,13 @@ from typing import Any
 from tsmlab.allocators import Allocator
 from tsmlab.experiments.catalogue import points_of
 from tsmlab.experiments.causes import Observer
-from tsmlab.experiments.journal import Header, Journal
-from tsmlab.experiments.model import Causes, Definition, Metric, Parameter
+from tsmlab.experiments.model import Causes, Definition, ExperimentResults, Metric, Parameter
 from tsmlab.experiments.plan import Plan
-from tsmlab.experiments.runner import Outcome, run_experiments
+from tsmlab.experiments.runner import Options, run_experiments
+from tsmlab.journal import Memo, Unkept
 from tsmlab.measuring import Measurement, RunRequest
 from tsmlab.progress import Reporter, Silence
+from tsmlab.results import Outcome
 
 HERE = Path(__file__).resolve()
 MIB = 1 << 20
@@ -128,25 +129,24 @@ def plans(world: Any, definitions: Sequence[Definition], **changes: Any) -> list
     ]
 
 
-def begin(
-    world: Any,
-    folder: Path,
-    definitions: Sequence[Definition],
-    time_budget_seconds: float | None = None,
-    seed: int = 7,
-    **changes: Any,
-) -> Journal:
-    header = Header.of(plans(world, definitions, **changes), seed, None, time_budget_seconds)
-    return Journal.begin(header, [folder])
-
-
 def go_on(
-    journal: Journal,
+    world: Any,
+    definitions: Sequence[Definition],
     executor: Programs,
     observers: Sequence[Observer] = (),
     reporter: Reporter | None = None,
-) -> Outcome:
-    with journal:
-        return run_experiments(
-            journal, executor, observers, reporter or Silence(), executor.clock, lambda size: size
-        )
+    memo: Memo | None = None,
+    time_budget_seconds: float | None = None,
+    seed: int = 7,
+    **changes: Any,
+) -> Outcome[ExperimentResults]:
+    """Runs the experiments, or what the memo lacks of them."""
+    planned = tuple(plans(world, definitions, **changes))
+    return run_experiments(
+        Options(planned, seed, None, time_budget_seconds),
+        executor,
+        observers,
+        reporter or Silence(),
+        memo or Unkept(executor.clock),
+        lambda size: size,
+    )

@@ -14,9 +14,11 @@ from typing import Any
 
 from conftest import Behaviour, SimulatedExecutor, World
 
+from tsmlab.journal import Unkept
 from tsmlab.progress import Reporter, Silence
+from tsmlab.results import Outcome
 from tsmlab.traces.replay_results import ReplayResults
-from tsmlab.traces.replaying import Options, Outcome, replay
+from tsmlab.traces.replaying import Options, replay
 
 MIB = 1 << 20
 PROGRAM = Path("/nowhere/bin/replay")
@@ -134,7 +136,7 @@ def replayed(
     compiler: Compiler | None = None,
     reporter: Reporter | None = None,
     **changes: Any,
-) -> Outcome:
+) -> Outcome[ReplayResults]:
     traces = [trace] if isinstance(trace, Path) else list(trace)
     for each in traces:
         if not each.exists():
@@ -145,8 +147,8 @@ def replayed(
         executor,
         reporter or Silence(),
         PROGRAM,
+        Unkept(executor.clock),
         compiler or Compiler(),
-        executor.clock,
     )
 
 

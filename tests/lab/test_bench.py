@@ -16,16 +16,17 @@ from rich.console import Console
 
 from tsmlab import bench as flow
 from tsmlab import suite_report, suite_results
-from tsmlab.bench import MIN_TIMEOUT_SECONDS, TIMEOUT_FACTOR, Options, Outcome, bench
+from tsmlab.bench import MIN_TIMEOUT_SECONDS, TIMEOUT_FACTOR, Options, bench
 from tsmlab.errors import UserError
+from tsmlab.journal import Unkept
 from tsmlab.progress import Bar, Lines, Silence
-from tsmlab.results import Sample
+from tsmlab.results import Outcome, Sample
 from tsmlab.suite_results import SuiteResults
 from tsmlab.workloads import Workload
 
 MIB = 1 << 20
 NAMES = ("tsmalloc", "glibc", "other")
-Run = Callable[..., Outcome]
+Run = Callable[..., Outcome[SuiteResults]]
 
 
 def workload(name: str, **changes: Any) -> Workload:
@@ -52,10 +53,9 @@ def run(world: Any, monkeypatch: pytest.MonkeyPatch) -> Run:
         workloads: tuple[Workload, ...] = (workload("one"), workload("two")),
         executor: Any = None,
         reporter: Any = None,
-        keep: Callable[[SuiteResults], object] = lambda _: None,
         warm: Callable[[int], int] = lambda size: size,
         **changes: Any,
-    ) -> Outcome:
+    ) -> Outcome[SuiteResults]:
         executor = executor or world.Executor(behaviours or typical(world))
         names = [name for name in executor.behaviours if name not in ("null", "bump", "lifo")]
         options = Options(
@@ -67,7 +67,8 @@ def run(world: Any, monkeypatch: pytest.MonkeyPatch) -> Run:
             seed=7,
             **({"rounds": 3} | changes),
         )
-        return bench(options, executor, reporter or Silence(), keep, executor.clock, warm)
+        memo = Unkept(executor.clock)
+        return bench(options, executor, reporter or Silence(), memo, warm)
 
     return simulate
 
@@ -215,21 +216,14 @@ def test_an_interrupt_before_the_rounds_goes_up(world: Any, run: Run) -> None:
         run(executor=world.Executor(typical(world), interrupt_at_run=1))
 
 
-def test_results_are_kept_while_the_run_goes_on(run: Run) -> None:
-    kept: list[SuiteResults] = []
-    results = run(rounds=10, keep=kept.append).results
-    assert len(kept) >= 3
-    sizes = [sum(len(each.samples) for each in one.runs) for one in kept]
-    assert sizes == sorted(set(sizes))
-    assert {one.stop for one in kept} == {None}
-    assert {one.created for one in kept} == {results.created}
+def test_what_breaks_the_run_leaves_what_was_measured(world: Any, run: Run) -> None:
+    class FullDisk(world.Executor):  # type: ignore[misc, name-defined]
+        def run(self, request: Any) -> Any:
+            if len(self.requests) > 20:
+                raise UserError("the journal cannot be written.")
+            return super().run(request)
 
-
-def test_what_breaks_the_run_leaves_what_was_measured(run: Run) -> None:
-    def full_disk(_: SuiteResults) -> None:
-        raise UserError("the results could not be kept anywhere.")
-
-    outcome = run(rounds=10, keep=full_disk)
+    outcome = run(rounds=10, executor=FullDisk(typical(world)))
     assert outcome.error is not None
     assert outcome.results.stop is not None
     assert outcome.results.stop.reason == "aborted"

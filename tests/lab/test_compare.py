@@ -9,6 +9,7 @@ import pytest
 from tsmlab import doctor
 from tsmlab.compare import MIN_TIMEOUT_SECONDS, compare
 from tsmlab.errors import UserError
+from tsmlab.journal import Unkept
 from tsmlab.metrics import TIME, parse_custom
 from tsmlab.progress import Silence
 from tsmlab.schedule import StopRule
@@ -161,8 +162,8 @@ def test_a_hook_that_fails_later_keeps_what_was_measured(world: Any, tmp_path: A
     outcome = world.outcome(behaviours, program={"setup": line})
     assert outcome.error is not None
     assert "setup command failed" in outcome.error.message
-    assert outcome.comparison.stop.reason == "aborted"
-    assert sum(s.phase == "measured" for s in outcome.comparison.samples) == 5
+    assert outcome.results.stop.reason == "aborted"
+    assert sum(s.phase == "measured" for s in outcome.results.samples) == 5
 
 
 def test_a_hook_that_fails_at_once_is_just_an_error(world: Any) -> None:
@@ -174,7 +175,7 @@ def test_a_budget_too_small_for_five_rounds_is_announced(world: Any) -> None:
     behaviours = {"glibc": world.Behaviour(seconds=10.0), "a": world.Behaviour(seconds=10.0)}
     executor, notes = world.Executor(behaviours), Notes()
     options = world.options(list(behaviours), rule=StopRule(time_budget_seconds=70.0))
-    comparison = compare(options, executor, notes, clock=executor.clock).comparison
+    comparison = compare(options, executor, notes, Unkept(executor.clock)).results
     assert notes.expected == 2
     assert any("only 2 of 5 rounds fit into 70 s" in text for text in notes.texts)
     assert any("--time-budget 165" in text for text in notes.texts)
@@ -231,5 +232,5 @@ def test_the_doctors_warnings_are_shown_once(world: Any, monkeypatch: pytest.Mon
     behaviours = {"glibc": world.Behaviour()}
     executor, notes = world.Executor(behaviours), Notes()
     options = world.options(list(behaviours), consult_doctor=True)
-    compare(options, executor, notes, clock=executor.clock)
+    compare(options, executor, notes, Unkept(executor.clock))
     assert sum("Python has its own. PYTHONMALLOC=malloc" in text for text in notes.texts) == 1

@@ -389,6 +389,44 @@ def test_an_interrupt_keeps_what_was_measured(
     assert data["stop"]["reason"] == "interrupted"
     assert any(s["phase"] == "measured" for s in data["samples"])
     assert processes_of(workshop) == []
+    assert "go on with: tsmalloc compare --resume" in stderr
+
+
+def test_what_was_killed_is_gone_on_with(
+    workshop: Path, environment: dict[str, str], tmp_path: Path, compare: Run
+) -> None:
+    arguments = ["-a", "glibc,lock-best", "-w", "0", "-r", "3", "--margin", "2%", "--seed", "9"]
+    process = subprocess.Popen(
+        command(*arguments, "--", workshop / "work", "slow"),
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    folder, done = tmp_path / "state" / "tsmalloc" / "results", b""
+    while done.count(b'"key":"measured') < 3 and process.poll() is None:
+        time.sleep(0.05)
+        done = next((p.read_bytes() for p in folder.glob("*.jsonl")), b"")
+    process.kill()
+    process.wait()
+    assert saved(tmp_path) == []
+    refused = compare("--resume", "-r", "9")
+    assert refused.returncode == 1
+    assert "--runs cannot be chosen now" in refused.stderr
+    resumed = compare("--resume", "--export-csv", tmp_path / "runs.csv")
+    assert resumed.returncode == 0, resumed.stderr
+    (file,) = saved(tmp_path)
+    data = json.loads(file.read_text())
+    assert (data["settings"]["seed"], data["settings"]["margin"]) == (9, 0.02)
+    assert data["stop"]["text"] == "all 3 rounds done"
+    measured = [s for s in data["samples"] if s["phase"] == "measured"]
+    assert len(measured) == 9
+    before = [json.loads(line) for line in done.splitlines(keepends=True)[1:] if line[-1:] == b"\n"]
+    assert [line["value"] for line in before if line["key"].startswith("measured")] == measured[
+        : done.count(b'"key":"measured')
+    ]
+    assert (tmp_path / "runs.csv").read_text().count("\n") == 1 + len(data["samples"])
+    assert list(folder.glob("*.jsonl")) == []
+    assert "there is no journal of `tsmalloc compare`" in compare("--resume").stderr
 
 
 def test_ctrl_c_on_a_terminal_ends_everything(

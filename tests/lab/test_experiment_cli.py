@@ -10,17 +10,22 @@ import csv
 import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+import tsmlab
+from tsmlab.allocators import discover
 from tsmlab.experiments import results
 from tsmlab.experiments.model import ExperimentResults, Run
+from tsmlab.journal import Header, Journal
 
 Tool = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -74,17 +79,21 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture
 def experiment(environment: dict[str, str]) -> Tool:
-    def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "tsmlab", "experiment", *arguments],
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+    return partial(tsmalloc, "experiment", env=environment)
 
-    return run
+
+def tsmalloc(
+    *arguments: str | Path, env: dict[str, str] | None = None, cwd: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "tsmlab", *arguments],
+        env=(env or dict(os.environ)) | {"PYTHONPATH": str(Path(tsmlab.__file__).parents[1])},
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
 
 
 def kept(tmp_path: Path) -> list[ExperimentResults]:
@@ -97,6 +106,11 @@ def kept(tmp_path: Path) -> list[ExperimentResults]:
 
 def runs(found: ExperimentResults) -> list[Run]:
     return [run for cell in found.experiments[0].cells for run in cell.runs]
+
+
+def finished(journal: Path) -> int:
+    """How many runs are in it."""
+    return journal.read_bytes().count(b", run ")
 
 
 def without_times(found: ExperimentResults) -> object:
@@ -131,7 +145,7 @@ def test_an_experiment_from_its_file_to_its_answer(
     assert "median of seconds (lower is better), by digits; 3 rounds" in done.stdout
     assert "250 ms" in done.stdout
     assert "1 experiment, 12 runs in 3 rounds, about 1 s" in done.stderr
-    assert done.stderr.count("journal ") == 2
+    assert not list((tmp_path / "state").rglob("*.jsonl")), "nothing is left to be resumed"
     assert "results    " in done.stderr
     rows = list(csv.DictReader(io.StringIO((tmp_path / "runs.csv").read_text())))
     assert len(rows) == 12
@@ -172,13 +186,13 @@ def test_what_ends_a_run_costs_one_run_and_resume_goes_on(
         deadline = time.monotonic() + 60.0
         while time.monotonic() < deadline:
             journal = next((tmp_path / "state" / "tsmalloc" / "results").glob("*.jsonl"), None)
-            if journal and len(journal.read_bytes().splitlines()) >= 6:
+            if journal and finished(journal) >= 5:
                 break
             time.sleep(0.02)
         process.send_signal(number)
         shown, said = process.communicate(timeout=60)
     assert journal is not None
-    before = len(journal.read_bytes().splitlines()) - 1
+    before = finished(journal)
     assert 5 <= before < 16
     if number == signal.SIGKILL:
         assert kept(tmp_path) == []
@@ -190,7 +204,8 @@ def test_what_ends_a_run_costs_one_run_and_resume_goes_on(
         assert len(runs(partial)) == before
     done = experiment("run", "--resume")
     assert done.returncode == 0, done.stderr
-    assert f"{before} runs are done" in done.stderr
+    assert f"resumed    {journal}, after " in done.stderr
+    assert not journal.exists()
     resumed = kept(tmp_path)[-1]
     # An uninterrupted run of the same seed has the same structure.
     whole = experiment(*start, "--json", "-q")
@@ -206,15 +221,25 @@ def test_resume_refuses_what_has_changed_and_what_is_chosen_anew(
     (tmp_path / "program").write_text(PROGRAM)
     (tmp_path / "program").chmod(0o755)
     mine.write_text(EXPERIMENT.format(name="plain"))
-    assert experiment("run", "--file", mine, "--no-causes", "-q").returncode == 0
-    journal = next((tmp_path / "state" / "tsmalloc" / "results").glob("*.jsonl"))
-    again = experiment("run", "--resume", journal, "--json", "-q")
-    assert again.returncode == 0, again.stderr
-    assert json.loads(again.stdout)["schema"] == "tsmalloc-experiments/1"
+    words = ["--file", str(mine), "--no-causes", "-q"]
+    files = [mine, tmp_path / "program"]
+    glibc = [each for each in discover() if each.name in ("tsmalloc", "glibc")]
+    folder = tmp_path / "state" / "tsmalloc" / "results"
+    with Journal.begin(Header.of("experiment", words, 5, glibc, files), [folder]) as begun:
+        journal = begun.path
     for option in (["plain"], ["-r", "9"], ["-a", "glibc"], ["--seed", "1"], ["--no-causes"]):
         refused = experiment("run", "--resume", journal, *option)
         assert refused.returncode == 1
         assert "cannot be chosen now" in refused.stderr
+    refused = experiment("run", "--resume", journal, cwd=tmp_path)
+    assert f"the run was begun in the folder {Path.cwd()}" in refused.stderr
+    refused = tsmalloc("bench", "--resume", journal)
+    assert "is a journal of `tsmalloc experiment`" in refused.stderr
+    copied = tmp_path / "copy.jsonl"
+    shutil.copy(journal, copied)
+    again = experiment("run", "--resume", copied, "--json")
+    assert again.returncode == 0, again.stderr
+    assert json.loads(again.stdout)["schema"] == "tsmalloc-experiments/1"
     mine.write_text(EXPERIMENT.format(name="plain") + "\n# longer\n")
     refused = experiment("run", "--resume")
     assert (refused.returncode, refused.stdout) == (1, "")
@@ -255,7 +280,7 @@ def test_the_list_has_the_shipped_ones_and_ones_own(experiment: Tool, folder: Pa
         (["run", "x2*", "-a", "tsmaloc"], "Did you mean tsmalloc?"),
         (["run", "x2*", "--export-csv", "/no/such/folder/file"], "mkdir -p"),
         (["run", "--file", "/no/such/file"], "No such file"),
-        (["run", "--resume"], "there is no journal in"),
+        (["run", "--resume"], "there is no journal of `tsmalloc experiment` in"),
         (["run", "--resume", "/no/such/file"], "No such file"),
         (["show", "/no/such/file"], "No such file"),
         (["shw", "/no/such/file"], "tsmalloc experiment --help"),

@@ -5,8 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import itertools
-import json
-import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +17,6 @@ from experiment_world import (
     Counting,
     Notes,
     Programs,
-    begin,
     definition,
     go_on,
     plans,
@@ -27,10 +24,8 @@ from experiment_world import (
     single,
 )
 
-from tsmlab import records
 from tsmlab.errors import UserError
 from tsmlab.experiments import causes, plan, results, text
-from tsmlab.experiments.journal import Header
 from tsmlab.experiments.model import (
     Causes,
     Curve,
@@ -45,14 +40,14 @@ from tsmlab.experiments.model import (
     Run,
 )
 from tsmlab.experiments.progress import Progress
-from tsmlab.experiments.runner import Outcome
 from tsmlab.progress import Lines, Silence
+from tsmlab.results import Outcome
 
-Simulate = Callable[..., Outcome]
+Simulate = Callable[..., Outcome[ExperimentResults]]
 
 
 @pytest.fixture
-def run(world: Any, tmp_path: Path) -> Simulate:
+def run(world: Any) -> Simulate:
     """Runs experiments in a simulated world."""
 
     def simulate(
@@ -61,11 +56,10 @@ def run(world: Any, tmp_path: Path) -> Simulate:
         observers: Any = (),
         reporter: Any = None,
         **changes: Any,
-    ) -> Outcome:
+    ) -> Outcome[ExperimentResults]:
         executor = executor or Programs(world)
-        folder = Path(tempfile.mkdtemp(dir=tmp_path))
-        journal = begin(world, folder, definitions or [definition()], **changes)
-        return go_on(journal, executor, observers, reporter)
+        definitions = definitions or (definition(),)
+        return go_on(world, definitions, executor, observers, reporter, **changes)
 
     return simulate
 
@@ -612,13 +606,6 @@ def test_a_pipe_is_told_where_it_is_and_the_time_that_is_left(world: Any, run: S
     # The last lines: counting, and hardly any time left.
     assert "counting, " in steps[-1]
     assert steps[-1].endswith(" s left")
-
-
-def test_a_resumed_header_makes_the_same_plans(world: Any, tmp_path: Path) -> None:
-    with begin(world, tmp_path, [definition(), single()]) as journal:
-        kept = records.restore(Header, json.loads(journal.path.read_text().splitlines()[0]))
-    assert kept == journal.header
-    assert kept.plans() == plans(world, [definition(), single()])
 
 
 def test_two_parameters_have_a_line_each_in_the_head(run: Simulate) -> None:

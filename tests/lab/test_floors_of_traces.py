@@ -16,10 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tsmlab.errors import UserError
+from tsmlab.journal import Unkept
 from tsmlab.measuring import Measurement, RunRequest
 from tsmlab.progress import Silence
+from tsmlab.results import Outcome
 from tsmlab.traces import floors_results, floors_text
-from tsmlab.traces.floors import FLOOR, FloorExecutor, Options, Outcome, excess_memory, floors
+from tsmlab.traces.floors import FLOOR, FloorExecutor, Options, excess_memory, floors
+from tsmlab.traces.floors_results import FloorResults
 
 MIB = 1 << 20
 BASE = 100_000
@@ -64,7 +67,7 @@ def run(
     executor: SimulatedExecutor | None = None,
     traces: int = 1,
     **changes: Any,
-) -> Outcome:
+) -> Outcome[FloorResults]:
     files = [tmp_path / f"some{number}.tstrace" for number in range(traces)]
     for file in files:
         file.write_bytes(b"a trace")
@@ -81,7 +84,8 @@ def run(
         executor,
         Silence(),
         world.PROGRAM,
-        **({"planner": planner, "clock": executor.clock} | changes),
+        Unkept(executor.clock),
+        **({"planner": planner} | changes),
     )
 
 

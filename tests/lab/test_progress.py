@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 
 from tsmlab.compare import compare
+from tsmlab.journal import Unkept
 from tsmlab.progress import Bar, Lines, Silence, reporter_for
 from tsmlab.schedule import StopRule
 
@@ -30,7 +31,7 @@ def drive(world: Any, reporter: Any, rounds: int = 30) -> None:
     executor = world.Executor(behaviours)
     options = world.options(list(behaviours), rule=StopRule(runs=rounds))
     with reporter:
-        compare(options, executor, reporter, clock=executor.clock)
+        compare(options, executor, reporter, Unkept(executor.clock))
 
 
 def test_a_pipe_gets_a_line_every_ten_seconds_at_most(world: Any) -> None:
@@ -38,7 +39,7 @@ def test_a_pipe_gets_a_line_every_ten_seconds_at_most(world: Any) -> None:
     executor, stream = world.Executor(behaviours), io.StringIO()
     reporter = Lines(stream, clock=executor.clock)
     options = world.options(list(behaviours), rule=StopRule(runs=40))
-    compare(options, executor, reporter, clock=executor.clock)
+    compare(options, executor, reporter, Unkept(executor.clock))
     lines = stream.getvalue().splitlines()
     assert lines[0].startswith("preflight")
     rounds = [line for line in lines if line.startswith("round")]

@@ -19,7 +19,7 @@ import replay_world
 import report_world as world
 
 from tsmlab import cli, report, results
-from tsmlab.commands.publishing import publish, report_writer
+from tsmlab.commands.publishing import Publication, publish
 from tsmlab.errors import UserError
 from tsmlab.experiments import results as experiment_results
 from tsmlab.report import folder, html, loading, writing
@@ -386,32 +386,29 @@ def test_results_of_all_verbs_are_read(tmp_path: Path, small: Comparison) -> Non
 # --- at the end of a measurement ------------------------------------------------------------------
 
 
-class Published:
-    """A publication that keeps nothing."""
-
-    def save(self) -> Path:
-        return Path("/kept it/here.json")
-
-    def text(self, file_format: str) -> str:
-        return file_format
-
-    def report(self) -> str:
-        return "the table\n"
-
-    def warnings(self) -> list[str]:
-        return []
+def published(page: Comparison, folder: Path | None = None) -> bool:
+    """Publishes results that keep nothing; whether anything failed."""
+    publication = Publication(
+        save=lambda: Path("/kept it/here.json"),
+        text=str,
+        report=lambda: "the table\n",
+        warnings=list,
+        interrupted=False,
+        failed=False,
+        page=page,
+    )
+    return publish(publication, [], as_json=False, quiet=False, folder=folder, force=False)
 
 
-def test_measurement_offers_a_report(capsys: pytest.CaptureFixture[str]) -> None:
-    assert not publish(Published(), [], False, False, offer_report=True)
+def test_measurement_offers_a_report(small: Comparison, capsys: pytest.CaptureFixture[str]) -> None:
+    assert not published(small)
     assert "tsmalloc report '/kept it/here.json'" in capsys.readouterr().err
 
 
 def test_measurement_writes_the_report_that_was_asked_for(
     small: Comparison, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write = report_writer(small, tmp_path / "r", force=False)
-    assert not publish(Published(), [], False, False, write, offer_report=True)
+    assert not published(small, tmp_path / "r")
     said = capsys.readouterr().err
     assert f"report     {tmp_path / 'r' / 'index.html'}" in said
     assert "tsmalloc report" not in said
@@ -422,7 +419,7 @@ def test_report_that_cannot_be_written_does_not_lose_the_results(
     small: Comparison, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "mine").write_text("")
-    assert publish(Published(), [], False, False, report_writer(small, tmp_path, force=False))
+    assert published(small, tmp_path)
     said = capsys.readouterr()
     assert said.out == "the table\n"
     assert "/kept it/here.json" in said.err

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from tsmlab.allocators import Allocator
+from tsmlab.journal import Unkept
 from tsmlab.progress import Silence
 from tsmlab.results import Failure, Sample
 from tsmlab.schedule import (
@@ -78,7 +79,7 @@ class Rig:
             run_one=self._run,
             judge=judge,
             unresolved=unresolved,
-            clock=lambda: self.now,
+            memo=Unkept(lambda: self.now),
             observer=Notes(),
         )
 

@@ -13,6 +13,7 @@ import pytest
 
 from tsmlab.allocators import Allocator
 from tsmlab.errors import UserError
+from tsmlab.journal import Unkept
 from tsmlab.metrics import CUSTOM, parse_custom
 from tsmlab.results import Sample
 from tsmlab.schedule import Entry, Slot
@@ -30,7 +31,7 @@ def run_once(
 ) -> Sample:
     allocator = world.allocator(name)
     executor = world.Executor({name: behaviour})
-    trial = Trial(program, [allocator], executor, tmp_path, executor.clock)
+    trial = Trial(program, [allocator], executor, tmp_path, Unkept(executor.clock))
     return trial.run(Slot(Entry(allocator), "measured", 3, 2, 100))
 
 
@@ -121,7 +122,7 @@ def test_the_environment_has_the_same_size_under_all_allocators(
         Allocator("long", Path("/a/very/long/path/lib.so"), "user", "1", env={"CONF": "on"}),
     ]
     executor = world.Executor({a.name: world.Behaviour() for a in allocators})
-    trial = Trial(PROGRAM, allocators, executor, tmp_path, executor.clock)
+    trial = Trial(PROGRAM, allocators, executor, tmp_path, Unkept(executor.clock))
     for allocator in allocators:
         trial.run(Slot(Entry(allocator), "measured", 1, 1, 100))
 
@@ -164,7 +165,7 @@ def test_cleanup_follows_an_interrupt_too(world: Any, tmp_path: Path) -> None:
     program = replace(PROGRAM, cleanup=f"touch {tmp_path}/cleaned")
     allocator = world.allocator("own")
     executor = world.Executor({"own": world.Behaviour()}, interrupt_at_run=0)
-    trial = Trial(program, [allocator], executor, tmp_path, executor.clock)
+    trial = Trial(program, [allocator], executor, tmp_path, Unkept(executor.clock))
     with pytest.raises(KeyboardInterrupt):
         trial.run(Slot(Entry(allocator), "measured", 1, 1, 0))
     assert (tmp_path / "cleaned").exists()

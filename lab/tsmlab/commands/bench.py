@@ -8,19 +8,19 @@ ends, without saying where the measurements are.
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
 from tsmlab import allocators as known
-from tsmlab import paths, render, report, suite_report, suite_results, tables, workloads
+from tsmlab import paths, render, suite_report, suite_results, tables, workloads
 from tsmlab.allocators import ENGINE, Allocator
-from tsmlab.bench import DEFAULT_ROUNDS, MIN_ROUNDS, Options, Outcome, bench
+from tsmlab.bench import DEFAULT_ROUNDS, MIN_ROUNDS, Options, bench
 from tsmlab.commands.parameters import (
     FILE,
     Duration,
@@ -28,7 +28,6 @@ from tsmlab.commands.parameters import (
     allocators_option,
     chosen_seed,
     cpus_option,
-    export_targets,
     extra_option,
     ignore_failure_option,
     output_options,
@@ -36,17 +35,14 @@ from tsmlab.commands.parameters import (
     seed_option,
     timeout_option,
 )
-from tsmlab.commands.publishing import (
-    exit_status,
-    let_termination_interrupt,
-    publish,
-    report_writer,
-)
+from tsmlab.commands.publishing import Publication
+from tsmlab.commands.studies import Study, conduct, resume_option
 from tsmlab.errors import EXIT_OK, UserError
-from tsmlab.export import Format
 from tsmlab.floors import FLOORS
+from tsmlab.journal import Memo
 from tsmlab.measuring import Executor, MeasureExecutor
-from tsmlab.progress import Reporter, reporter_for
+from tsmlab.progress import Reporter
+from tsmlab.results import Outcome
 from tsmlab.suite_results import SuiteResults
 from tsmlab.tables import Cell, Column
 from tsmlab.traces import workloads as trace_workloads
@@ -54,7 +50,7 @@ from tsmlab.traces.replaying import ReplayExecutor
 from tsmlab.workloads import Workload
 
 
-@click.command("bench")
+@click.command("bench", cls=Study)
 @click.option("--list", "as_list", is_flag=True, help="List the workloads, and run nothing.")
 @allocators_option(
     "Which to run: names, globs (lock-*), groups (ours, system, all), with commas or "
@@ -91,16 +87,9 @@ from tsmlab.workloads import Workload
 @cpus_option
 @output_options
 @report_option
+@resume_option
 @click.argument("names", metavar="[NAME]...", nargs=-1)
-def command(
-    names: Sequence[str],
-    as_list: bool,
-    as_json: bool,
-    quiet: bool,
-    ignore_failure: bool,
-    force: bool,
-    **given: Any,
-) -> int:
+def command(names: Sequence[str], as_list: bool, **given: Any) -> int:
     """Run the project's own workloads, or those of a NAME or glob, under tsmalloc and its peers.
 
     Each round runs every workload under every allocator, in random order. The table says how each
@@ -124,32 +113,30 @@ def command(
     if as_list:
         click.echo(_list(chosen), nl=False)
         return EXIT_OK
-    targets = export_targets(given, force)
-    if given["report"]:
-        report.check(given["report"], force)
     workloads.check_programs(chosen)
     options = _options(suite, chosen, given)
-    if options.cpus is not None:
-        os.sched_setaffinity(0, options.cpus)
-    let_termination_interrupt()
-    with reporter_for(quiet) as reporter:
-        if not given["chosen"] and (missing := known.missing_packages()):
-            reporter.note(f"more allocators with: sudo apt install {' '.join(missing)}")
-        outcome = _run(options, replay, reporter)
-    results = outcome.results
-    problems = publish(
-        _Publication(results),
-        targets,
-        as_json,
-        quiet,
-        report_writer(results, given["report"], force),
-        offer_report=True,
+    missing = [] if given["chosen"] else known.missing_packages()
+    return conduct(
+        given,
+        options.seed,
+        options.allocators,
+        [suite, *(Path(word) for each in chosen for word in each.command if Path(word).is_file())],
+        lambda journal, reporter: _run(options, replay, reporter, journal),
+        publication,
+        [f"more allocators with: sudo apt install {' '.join(missing)}"] if missing else [],
     )
-    return exit_status(
+
+
+def publication(results: SuiteResults) -> Publication:
+    """The texts of a run of the suite."""
+    return Publication(
+        save=partial(suite_results.save, results),
+        text=partial(suite_report.formatted, results),
+        report=partial(suite_report.report_for_stdout, results),
+        warnings=lambda: render.warning_lines(suite_report.troubles(results)),
         interrupted=results.interrupted,
-        error=outcome.error,
-        problems=problems,
-        failed=bool(results.failed) and not ignore_failure,
+        failed=bool(results.failed),
+        page=results,
     )
 
 
@@ -160,38 +147,21 @@ def _traces(replay: Path | None) -> list[Workload]:
     return trace_workloads.trace_workloads(folder, replay, paths.tool("trace"))
 
 
-def _run(options: Options, replay: Path | None, reporter: Reporter) -> Outcome:
+def _run(
+    options: Options, replay: Path | None, reporter: Reporter, memo: Memo
+) -> Outcome[SuiteResults]:
     """The suite; with plans of its traces, which last as long as it runs."""
     executor: Executor = MeasureExecutor()
     if replay is None:
-        return bench(options, executor, reporter, suite_results.save)
+        return bench(options, executor, reporter, memo)
     with tempfile.TemporaryDirectory(prefix="tsmalloc-plans-") as folder:
         planned = trace_workloads.planned(options.workloads, Path(folder), replay)
         return bench(
             replace(options, workloads=tuple(planned)),
             ReplayExecutor(executor, replay),
             reporter,
-            suite_results.save,
+            memo,
         )
-
-
-class _Publication:
-    """The texts of a run of the suite."""
-
-    def __init__(self, results: SuiteResults) -> None:
-        self._results = results
-
-    def save(self) -> Path:
-        return suite_results.save(self._results)
-
-    def text(self, file_format: Format) -> str:
-        return suite_report.formatted(self._results, file_format)
-
-    def report(self) -> str:
-        return suite_report.report_for_stdout(self._results)
-
-    def warnings(self) -> list[str]:
-        return render.warning_lines(suite_report.troubles(self._results))
 
 
 def _list(chosen: Sequence[Workload]) -> str:

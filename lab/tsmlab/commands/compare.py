@@ -7,15 +7,16 @@ ends, without saying where the measurements are.
 
 from __future__ import annotations
 
-import os
+import shutil
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
 from tsmlab import allocators as known
-from tsmlab import export, render, report, results
+from tsmlab import export, render, results
 from tsmlab.allocators import Allocator
 from tsmlab.commands.parameters import (
     Duration,
@@ -24,7 +25,6 @@ from tsmlab.commands.parameters import (
     allocators_option,
     chosen_seed,
     cpus_option,
-    export_targets,
     extra_option,
     ignore_failure_option,
     output_options,
@@ -32,18 +32,13 @@ from tsmlab.commands.parameters import (
     seed_option,
     timeout_option,
 )
-from tsmlab.commands.publishing import (
-    exit_status,
-    let_termination_interrupt,
-    publish,
-    report_writer,
-)
+from tsmlab.commands.publishing import Publication
+from tsmlab.commands.studies import Study, conduct, resume_option
 from tsmlab.compare import WARMUP_ROUNDS, Options, compare
 from tsmlab.errors import EXIT_OK, UserError
 from tsmlab.measuring import MeasureExecutor
 from tsmlab.metrics import parse_custom
 from tsmlab.plan import describe_plan
-from tsmlab.progress import reporter_for
 from tsmlab.results import Comparison
 from tsmlab.schedule import (
     MAX_ROUNDS,
@@ -60,7 +55,7 @@ DEV_NULL = Path("/dev/null")
 ROUNDS = Whole(minimum=1)
 
 
-@click.command("compare", context_settings={"allow_interspersed_args": False})
+@click.command("compare", cls=Study, context_settings={"allow_interspersed_args": False})
 @allocators_option(
     "Which to compare: names, globs (lock-*), groups (ours, system, all), with "
     "commas or repeatedly. [default: all]"
@@ -148,22 +143,15 @@ ROUNDS = Whole(minimum=1)
 @cpus_option
 @output_options
 @report_option
+@resume_option
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and run nothing.")
 @click.option(
     "--no-doctor",
     is_flag=True,
     help="Skip the check that an allocator can be preloaded into the program.",
 )
-@click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED)
-def command(
-    program: Sequence[str],
-    as_json: bool,
-    quiet: bool,
-    dry_run: bool,
-    ignore_failure: bool,
-    force: bool,
-    **given: Any,
-) -> int:
+@click.argument("program", metavar="PROGRAM...", nargs=-1, required=True, type=click.UNPROCESSED)
+def command(program: Sequence[str], dry_run: bool, **given: Any) -> int:
     """Run PROGRAM with its arguments under every allocator, and say which serves it best.
 
     Every round runs each allocator once, in random order; the reference runs twice, which shows how
@@ -176,57 +164,43 @@ def command(
       tsmalloc compare -a ours,glibc -r 20 -- python3 job.py
       tsmalloc compare --metric 'req/s=([0-9.]+) requests per second:higher' -- ./bench.sh
       tsmalloc compare --allocator mine=./libmine.so -a mine,glibc -- ./a.out
+      tsmalloc compare --resume
 
     Exit status: 0; 1 wrong usage or environment; 2 the program failed under an allocator;
     130 interrupted, and what was measured until then is kept.
     """
-    targets = export_targets(given, force)
-    if given["report"]:
-        report.check(given["report"], force)
     options = _options(program, given)
-    if options.cpus is not None:
-        os.sched_setaffinity(0, options.cpus)
     if dry_run:
         click.echo(describe_plan(options))
         return EXIT_OK
-    let_termination_interrupt()
-    with reporter_for(quiet) as reporter:
-        if not given["chosen"] and (missing := known.missing_packages()):
-            reporter.note(f"more allocators with: sudo apt install {' '.join(missing)}")
-        outcome = compare(options, MeasureExecutor(), reporter)
-    problems = publish(
-        _Publication(outcome.comparison),
-        targets,
-        as_json,
-        quiet,
-        report_writer(outcome.comparison, given["report"], force),
-        offer_report=True,
-    )
-    return exit_status(
-        interrupted=outcome.comparison.interrupted,
-        error=outcome.error,
-        problems=problems,
-        failed=bool(outcome.comparison.failed_rows) and not ignore_failure,
+    missing = [] if given["chosen"] else known.missing_packages()
+    return conduct(
+        given,
+        options.seed,
+        options.allocators,
+        [path for path in (_file_of(program[0]), given["input_file"]) if path],
+        lambda journal, reporter: compare(options, MeasureExecutor(), reporter, journal),
+        publication,
+        [f"more allocators with: sudo apt install {' '.join(missing)}"] if missing else [],
     )
 
 
-class _Publication:
+def publication(comparison: Comparison) -> Publication:
     """A comparison's texts."""
+    return Publication(
+        save=partial(results.save, comparison),
+        text=partial(export.formatted, comparison),
+        report=partial(render.report_for_stdout, comparison),
+        warnings=lambda: render.warning_lines(comparison.warnings),
+        interrupted=comparison.interrupted,
+        failed=bool(comparison.failed_rows),
+        page=comparison,
+    )
 
-    def __init__(self, comparison: Comparison) -> None:
-        self._comparison = comparison
 
-    def save(self) -> Path:
-        return results.save(self._comparison)
-
-    def text(self, file_format: export.Format) -> str:
-        return export.formatted(self._comparison, file_format)
-
-    def report(self) -> str:
-        return render.report_for_stdout(self._comparison)
-
-    def warnings(self) -> list[str]:
-        return render.warning_lines(self._comparison.warnings)
+def _file_of(program: str) -> Path | None:
+    found = shutil.which(program)
+    return None if found is None else Path(found)
 
 
 def _options(program: Sequence[str], given: dict[str, Any]) -> Options:

@@ -7,8 +7,8 @@ ends, without saying where the measurements are.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,24 +24,23 @@ from tsmlab.commands.parameters import (
     allocators_option,
     chosen_seed,
     cpus_option,
-    export_targets,
     extra_option,
     ignore_failure_option,
+    output_options,
     seed_option,
     timeout_option,
     touch_option,
 )
-from tsmlab.commands.publishing import exit_status, let_termination_interrupt, publish
-from tsmlab.export import Format
+from tsmlab.commands.publishing import Publication
+from tsmlab.commands.studies import Study, conduct, resume_option
 from tsmlab.measuring import MeasureExecutor
-from tsmlab.progress import reporter_for
 from tsmlab.schedule import TIME_BUDGET_SECONDS
 from tsmlab.traces import floors_results, floors_text, planning
 from tsmlab.traces.floors import Options, floors
 from tsmlab.traces.floors_results import FloorResults
 
 
-@click.command("floors")
+@click.command("floors", cls=Study)
 @allocators_option(
     "Which to measure: names, globs (lock-*), groups (ours, system, all), with commas or "
     "repeatedly. [default: tsmalloc, system, and yours]"
@@ -72,21 +71,10 @@ from tsmlab.traces.floors_results import FloorResults
 @timeout_option("20 times the floor's, at least 10 s")
 @ignore_failure_option
 @cpus_option
-@click.option("--export-json", type=FILE, metavar="FILE", help="Write everything, raw samples too.")
-@click.option("--export-csv", type=FILE, metavar="FILE", help="Write one line for each run.")
-@click.option("--export-markdown", type=FILE, metavar="FILE", help="Write the tables.")
-@click.option("-f", "--force", is_flag=True, help="Overwrite files.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the tables.")
-@click.option("-q", "--quiet", is_flag=True, help="No progress, notes or warnings.")
+@output_options
+@resume_option
 @click.argument("traces", metavar="TRACE...", nargs=-1, required=True, type=FILE)
-def command(
-    traces: Sequence[Path],
-    as_json: bool,
-    quiet: bool,
-    ignore_failure: bool,
-    force: bool,
-    **given: Any,
-) -> int:
+def command(traces: Sequence[Path], **given: Any) -> int:
     """Say how much time and memory each allocator takes beyond the least that TRACE needs.
 
     The least memory is the highest sum of live bytes; the least time is that of the same calls on
@@ -101,41 +89,29 @@ def command(
     Exit status: 0; 1 wrong usage or environment; 2 a replay failed under an allocator;
     130 interrupted, and what was measured until then is kept.
     """
-    targets = export_targets(given, force)
     planning.check_traces(traces)
     options = _options(traces, given)
     program = paths.tool("replay")
-    if options.cpus is not None:
-        os.sched_setaffinity(0, options.cpus)
-    let_termination_interrupt()
-    with reporter_for(quiet) as reporter:
-        outcome = floors(options, MeasureExecutor(), reporter, program)
-    problems = publish(_Publication(outcome.results), targets, as_json, quiet)
-    return exit_status(
-        interrupted=outcome.results.interrupted,
-        error=outcome.error,
-        problems=problems,
-        failed=outcome.results.has_failures and not ignore_failure,
+    return conduct(
+        given,
+        options.seed,
+        options.allocators,
+        [program, *traces],
+        lambda journal, reporter: floors(options, MeasureExecutor(), reporter, program, journal),
+        publication,
     )
 
 
-class _Publication:
+def publication(results: FloorResults) -> Publication:
     """The texts of floors."""
-
-    def __init__(self, results: FloorResults) -> None:
-        self._results = results
-
-    def save(self) -> Path:
-        return floors_results.save(self._results)
-
-    def text(self, file_format: Format) -> str:
-        return floors_text.formatted(self._results, file_format)
-
-    def report(self) -> str:
-        return floors_text.report_for_stdout(self._results)
-
-    def warnings(self) -> list[str]:
-        return floors_text.warnings(self._results)
+    return Publication(
+        save=partial(floors_results.save, results),
+        text=partial(floors_text.formatted, results),
+        report=partial(floors_text.report_for_stdout, results),
+        warnings=partial(floors_text.warnings, results),
+        interrupted=results.interrupted,
+        failed=results.has_failures,
+    )
 
 
 def _options(traces: Sequence[Path], given: dict[str, Any]) -> Options:

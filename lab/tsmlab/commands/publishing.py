@@ -12,9 +12,9 @@ import shlex
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Protocol
 
 import click
 
@@ -30,13 +30,18 @@ from tsmlab.export import Target
 from tsmlab.report import Results
 
 
-class Publication(Protocol):
-    """Results that can be kept, written in a format, and read by a person."""
+@dataclass(frozen=True)
+class Publication:
+    """Results that can be kept, written in a format, and read by a person. page: what a report is
+    made of; None of results that have none."""
 
-    def save(self) -> Path: ...
-    def text(self, file_format: export.Format) -> str: ...
-    def report(self) -> str: ...
-    def warnings(self) -> Sequence[str]: ...
+    save: Callable[[], Path]
+    text: Callable[[export.Format], str]
+    report: Callable[[], str]
+    warnings: Callable[[], Sequence[str]]
+    interrupted: bool
+    failed: bool
+    page: Results | None = None
 
 
 def publish(
@@ -44,12 +49,13 @@ def publish(
     targets: Sequence[Target],
     as_json: bool,
     quiet: bool,
-    write_report: Callable[[], Path] | None = None,
-    offer_report: bool = False,
+    folder: Path | None,
+    force: bool,
 ) -> bool:
     """Keeps, exports and prints; files first, since a reader of stdout may go away. Returns whether
-    any of it failed. write_report comes last, since it takes seconds; without it, offer_report says
-    how to have one."""
+    any of it failed. The report of --report comes last, since it takes seconds; without it, a line
+    says how to have one."""
+    page = publication.page
     problems: list[str] = []
     kept: Path | None = None
     try:
@@ -68,30 +74,23 @@ def publish(
             click.echo(line, err=True)
         if kept:
             click.echo(f"results    {kept}", err=True)
-            if offer_report and write_report is None:
+            if page and folder is None:
                 command = f"tsmalloc report {shlex.quote(str(kept))}"
                 click.echo(f"report     {command}    (a page with figures)", err=True)
-    if write_report and (problem := _report(write_report)):
+    if page and folder and (problem := _report(page, folder, force)):
         problems.append(f"{problem} {where}".rstrip())
     for problem in problems:
         click.echo(f"tsmalloc: {problem}", err=True)
     return bool(problems)
 
 
-def _report(write: Callable[[], Path]) -> str | None:
+def _report(page: Results, folder: Path, force: bool) -> str | None:
     """Writes the report and says where it is; returns what went wrong."""
     try:
-        click.echo(f"report     {write()}", err=True)
+        click.echo(f"report     {report.write(page, folder, force)}", err=True)
     except UserError as error:
         return f"{error.message}\n  {error.remedy}"
     return None
-
-
-def report_writer(
-    results: Results, directory: Path | None, force: bool
-) -> Callable[[], Path] | None:
-    """What writes the report of --report; None where none was asked for."""
-    return None if directory is None else lambda: report.write(results, directory, force)
 
 
 def _print(text: str) -> str | None:

@@ -8,16 +8,16 @@ ends, without saying where the measurements are.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
 from tsmlab import allocators as known
-from tsmlab import paths, render, report
+from tsmlab import paths, render
 from tsmlab.allocators import ENGINE, Allocator
 from tsmlab.commands.parameters import (
     FILE,
@@ -28,7 +28,6 @@ from tsmlab.commands.parameters import (
     allocators_option,
     chosen_seed,
     cpus_option,
-    export_targets,
     extra_option,
     ignore_failure_option,
     output_options,
@@ -37,16 +36,10 @@ from tsmlab.commands.parameters import (
     timeout_option,
     touch_option,
 )
-from tsmlab.commands.publishing import (
-    exit_status,
-    let_termination_interrupt,
-    publish,
-    report_writer,
-)
+from tsmlab.commands.publishing import Publication
+from tsmlab.commands.studies import Study, conduct, resume_option
 from tsmlab.errors import UserError
-from tsmlab.export import Format
 from tsmlab.measuring import MeasureExecutor
-from tsmlab.progress import reporter_for
 from tsmlab.schedule import TIME_BUDGET_SECONDS
 from tsmlab.traces import planning, replay_report, replay_results
 from tsmlab.traces.replay_results import ReplayResults, is_deterministic
@@ -85,7 +78,7 @@ class TicketList(ParamType[str]):
         return text
 
 
-@click.command("replay")
+@click.command("replay", cls=Study)
 @allocators_option(
     "Which to replay on: names, globs (lock-*), groups (ours, system, all), with commas or "
     "repeatedly. [default: tsmalloc, system, and yours; under a schedule that repeats, tsmalloc, "
@@ -175,15 +168,9 @@ class TicketList(ParamType[str]):
 @cpus_option
 @output_options
 @report_option
+@resume_option
 @click.argument("traces", metavar="TRACE...", nargs=-1, required=True, type=FILE)
-def command(
-    traces: Sequence[Path],
-    as_json: bool,
-    quiet: bool,
-    ignore_failure: bool,
-    force: bool,
-    **given: Any,
-) -> int:
+def command(traces: Sequence[Path], **given: Any) -> int:
     """Replay TRACE, which `tsmalloc record` wrote, on every allocator, and compare them.
 
     The same calls in the same order: what differs is the allocator's. Under the schedules recorded,
@@ -200,51 +187,30 @@ def command(
     Exit status: 0; 1 wrong usage or environment; 2 a replay failed under an allocator;
     130 interrupted, and what was measured until then is kept.
     """
-    targets = export_targets(given, force)
-    if given["report"]:
-        report.check(given["report"], force)
     planning.check_traces(traces)
     options = options_of(traces, given)
     program = paths.tool("replay")
-    if options.cpus is not None:
-        os.sched_setaffinity(0, options.cpus)
-    let_termination_interrupt()
-    with reporter_for(quiet) as reporter:
-        outcome = replay(options, MeasureExecutor(), reporter, program)
-    results = outcome.results
-    problems = publish(
-        _Publication(results),
-        targets,
-        as_json,
-        quiet,
-        report_writer(results, given["report"], force),
-        offer_report=True,
-    )
-    return exit_status(
-        interrupted=results.interrupted,
-        error=outcome.error,
-        problems=problems,
-        failed=bool(results.failed_rows) and not ignore_failure,
+    return conduct(
+        given,
+        options.seed,
+        options.allocators,
+        [program, *traces],
+        lambda journal, reporter: replay(options, MeasureExecutor(), reporter, program, journal),
+        publication,
     )
 
 
-class _Publication:
+def publication(results: ReplayResults) -> Publication:
     """The texts of replays."""
-
-    def __init__(self, results: ReplayResults) -> None:
-        self._results = results
-
-    def save(self) -> Path:
-        return replay_results.save(self._results)
-
-    def text(self, file_format: Format) -> str:
-        return replay_report.formatted(self._results, file_format)
-
-    def report(self) -> str:
-        return replay_report.report_for_stdout(self._results)
-
-    def warnings(self) -> list[str]:
-        return render.warning_lines(replay_report.troubles(self._results))
+    return Publication(
+        save=partial(replay_results.save, results),
+        text=partial(replay_report.formatted, results),
+        report=partial(replay_report.report_for_stdout, results),
+        warnings=lambda: render.warning_lines(replay_report.troubles(results)),
+        interrupted=results.interrupted,
+        failed=bool(results.failed_rows),
+        page=results,
+    )
 
 
 def options_of(traces: Sequence[Path], given: dict[str, Any]) -> Options:

@@ -329,7 +329,7 @@ class Experiment:
 
 @dataclass(frozen=True)
 class ExperimentResults:
-    """A run of one or more experiments, as it is saved. stop is None while it goes on."""
+    """A run of one or more experiments, as it is saved."""
 
     schema: str
     created: str
@@ -338,7 +338,7 @@ class ExperimentResults:
     cpus: list[int] | None
     machine: Machine
     allocators: list[AllocatorInfo]
-    stop: Stop | None
+    stop: Stop
     changed: list[str]
     experiments: list[Experiment]
 

@@ -3,20 +3,19 @@
 Why: here one can read what happens after what. A round runs every experiment that still has one,
 and in it every allocator at every point once, in a random order of the experiment's own: so all of
 them have had as many rounds as the time allowed, whenever it ends. What nobody times comes last.
-Refuses to: print, or to lose measurements. Each finished run is in the journal before the next one
-begins, and however it all ends, the outcome has what was measured.
+Refuses to: print, or to lose measurements. However it all ends, the outcome has what was measured.
 """
 
 from __future__ import annotations
 
 import random
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
-from tsmlab import guest_memory, wording
+from tsmlab import __version__, fingerprints, guest_memory, machine, records, wording
 from tsmlab.allocators import Allocator
 from tsmlab.errors import UserError
 from tsmlab.experiments import causes as watching
@@ -24,7 +23,6 @@ from tsmlab.experiments.analysis import analyse, usable_processors
 from tsmlab.experiments.catalogue import describe_point
 from tsmlab.experiments.causes import Observer
 from tsmlab.experiments.heap_maps import coarsened
-from tsmlab.experiments.journal import CellName, Journal
 from tsmlab.experiments.model import (
     LIVE_BYTES,
     PEAK_BYTES,
@@ -39,10 +37,12 @@ from tsmlab.experiments.model import (
 )
 from tsmlab.experiments.plan import FEWEST_ROUNDS, Plan
 from tsmlab.experiments.progress import ExperimentProgress, Progress
+from tsmlab.journal import Memo, Part
+from tsmlab.machine import Machine
 from tsmlab.measuring import Executor, RunRequest
 from tsmlab.metrics import PEAK_MEMORY, TIME
 from tsmlab.progress import Reporter
-from tsmlab.results import Sample, Stop
+from tsmlab.results import AllocatorInfo, Outcome, Sample, Stop
 from tsmlab.schedule import Entry, Rounds, Slot, StopRule
 from tsmlab.trial import Program, Trial
 
@@ -52,18 +52,30 @@ OUR_NAMES = {TIME: WALL_SECONDS, PEAK_MEMORY: PEAK_BYTES}
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """The results, and the error that ended the run early, if one did."""
+class Options:
+    """What was asked for; the plans have the allocators and the rounds."""
 
-    results: ExperimentResults
-    error: UserError | None = None
+    plans: tuple[Plan, ...]
+    seed: int
+    cpus: tuple[int, ...] | None = None
+    time_budget_seconds: float | None = None
+
+    @property
+    def allocators(self) -> list[Allocator]:
+        """Of all plans, each once."""
+        return list({a.name: a for plan in self.plans for a in plan.allocators}.values())
+
+    @property
+    def files(self) -> list[Path]:
+        """Everything that takes part but for the allocators."""
+        return [*(Path(p.definition.file) for p in self.plans), *(p.program for p in self.plans)]
 
 
 @dataclass(frozen=True)
 class _Contender:
     """One cell. To the schedule each is an allocator of its own, named by the label."""
 
-    name: CellName
+    point: int
     label: str
     allocator: Allocator
     program: Program
@@ -87,19 +99,19 @@ class _Job:
 
 
 def run_experiments(
-    journal: Journal,
+    options: Options,
     executor: Executor,
     observers: Sequence[Observer],
     reporter: Reporter,
-    clock: Callable[[], float] = time.monotonic,
+    memo: Memo,
     warm: Callable[[int], int] = guest_memory.touch,
-) -> Outcome:
-    """Runs what the journal says was begun, without what it says is done.
+) -> Outcome[ExperimentResults]:
+    """Runs all experiments.
 
     Raises UserError and KeyboardInterrupt only where nothing has been measured yet.
     """
     with tempfile.TemporaryDirectory(prefix="tsmalloc-experiment-") as folder:
-        session = _Session(journal, executor, observers, reporter, clock, Path(folder))
+        session = _Session(options, executor, observers, reporter, memo, Path(folder))
         return session.run(warm)
 
 
@@ -108,25 +120,30 @@ class _Session:
 
     def __init__(
         self,
-        journal: Journal,
+        options: Options,
         executor: Executor,
         observers: Sequence[Observer],
         reporter: Reporter,
-        clock: Callable[[], float],
+        memo: Memo,
         folder: Path,
     ) -> None:
-        self._journal = journal
-        self._header = journal.header
+        self._options = options
         self._executor = executor
         self._observers = observers
         self._folder = folder
-        self._clock = clock
-        # A resumed run goes on where the clock of the first one stood.
-        self._start = clock() - journal.seconds
-        plans = journal.header.plans()
-        self._rounds = max(plan.rounds for plan in plans)
+        self._memo = memo
+        self._start = memo.clock()
+        self._created = memo.once("created", str, records.now)
+        self._machine = memo.once("machine", Machine, machine.describe)
+        libraries = [a.path for a in options.allocators if a.path]
+        self._files = memo.once(
+            "files",
+            fingerprints.Digests,
+            lambda: fingerprints.digests([*options.files, *libraries]),
+        )
+        self._rounds = max(plan.rounds for plan in options.plans)
         self._progress = Progress(reporter, self._rounds)
-        self._jobs = [self._job(plan) for plan in plans]
+        self._jobs = [self._job(plan) for plan in options.plans]
 
     # --- making ready -----------------------------------------------------------------------------
 
@@ -134,7 +151,7 @@ class _Session:
         contenders = {c.label: c for c in self._contenders(plan)}
         watched = {
             label: len(watching.watchers(self._observers, contender.allocator))
-            if contender.name.point in plan.causes_points
+            if contender.point in plan.causes_points
             else 0
             for label, contender in contenders.items()
         }
@@ -148,19 +165,20 @@ class _Session:
 
         def run_one(slot: Slot) -> Sample:
             contender = contenders[slot.entry.allocator.name]
-            sample, run = self._run_or_recall(contender, slot)
-            runs[contender.label].append(run)
-            return sample
+            sample = contender.trial.run(replace(slot, entry=Entry(contender.allocator)))
+            runs[contender.label].append(_run(sample))
+            return replace(sample, allocator=contender.label)
 
         rounds = Rounds(
             [contender.entry for contender in contenders.values()],
-            experiment_seed(self._header.seed, plan.name),
+            experiment_seed(self._options.seed, plan.name),
             run_one,
             progress,
         )
         return _Job(plan, contenders, rounds, progress, runs, {})
 
     def _contenders(self, plan: Plan) -> Iterator[_Contender]:
+        memo = Part(self._memo, plan.name)
         for point, values in enumerate(plan.points):
             for allocator in plan.allocators:
                 program = Program(
@@ -169,11 +187,12 @@ class _Session:
                     printed=plan.printed,
                     printed_perhaps=plan.printed_perhaps,
                 )
-                trial = Trial(program, plan.allocators, self._executor, self._folder, self._clock)
+                # Of hundreds of cells, curves come from the runs that nobody times.
+                trial = Trial(program, plan.allocators, self._executor, self._folder, memo, 0)
                 trial.timeout_seconds = plan.definition.timeout_seconds
                 where = describe_point(values)
                 yield _Contender(
-                    name=CellName(plan.name, point, allocator.name),
+                    point=point,
                     label=f"{allocator.name} at {where}" if where else allocator.name,
                     allocator=allocator,
                     program=program,
@@ -182,7 +201,7 @@ class _Session:
 
     # --- the flow ---------------------------------------------------------------------------------
 
-    def run(self, warm: Callable[[int], int]) -> Outcome:
+    def run(self, warm: Callable[[int], int]) -> Outcome[ExperimentResults]:
         error: UserError | None = None
         try:
             warm(WARM_BYTES)
@@ -207,27 +226,22 @@ class _Session:
                     job.rounds.run("measured", number)
                 for label in job.rounds.given_up:
                     job.progress.forget(label)
-            stop = self._stop_after(number)
+            stop = self._memo.once(
+                f"after round {number}", Stop | None, partial(self._stop_after, number)
+            )
         for job in self._jobs:
             job.progress.end_rounds()
         return stop
 
     def _stop_after(self, number: int) -> Stop | None:
-        """As it was decided before, if it was; else by the number of rounds and the time."""
-        if any(done > number for _, done in self._journal.runs):
-            return None
-        if self._journal.stop:
-            return self._journal.stop
+        """By the number of rounds and the time."""
         stop = StopRule(runs=self._rounds).decide(number, self._now(), lambda: 1)
-        stop = stop or self._out_of_time(number)
-        if stop:
-            self._journal.add(self._now(), stop=stop)
-        return stop
+        return stop or self._out_of_time(number)
 
     def _out_of_time(self, number: int) -> Stop | None:
         """Where the next round and the causes would not fit any more, but not before the fewest
         rounds that say something."""
-        budget = self._header.time_budget_seconds
+        budget = self._options.time_budget_seconds
         if budget is None or number < FEWEST_ROUNDS:
             return None
         next_round = sum(job.progress.round_seconds() for job in self._jobs)
@@ -236,36 +250,17 @@ class _Session:
         text = f"another round would exceed the time budget of {budget:g} s"
         return Stop("budget", f"{text}; {wording.rounds(number)} done")
 
-    def _run_or_recall(self, contender: _Contender, slot: Slot) -> tuple[Sample, Run]:
-        """The run of this slot: the one in the journal, or a new one, which then is in it."""
-        recorded = self._journal.runs.get((contender.name, slot.round))
-        if recorded:
-            if recorded.position != slot.position:
-                raise UserError(
-                    f"{self._journal.path}: its runs are not in the order of its seed.",
-                    "It was edited, or damaged: begin anew, without --resume.",
-                )
-            return _recalled(recorded, slot), recorded
-        started = self._now()
-        sample = contender.trial.run(replace(slot, entry=Entry(contender.allocator)))
-        run = Run(
-            round=slot.round,
-            position=slot.position,
-            started_seconds=round(started, 6),
-            values=_values(sample),
-            failure=sample.failure,
-        )
-        self._journal.add(self._now(), contender.name, run=run)
-        return replace(sample, allocator=contender.label), run
-
     # --- causes -----------------------------------------------------------------------------------
 
     def _count(self) -> None:
         for job in self._jobs:
             counted = [c for c in job.contenders.values() if self._is_counted(job, c)]
             for contender in counted:
-                known = self._journal.causes.get(contender.name)
-                job.causes[contender.label] = known or self._watch(job, contender)
+                job.causes[contender.label] = self._memo.once(
+                    f"{job.plan.name}: causes of {contender.label}",
+                    Causes,
+                    partial(self._watch, job, contender),
+                )
                 job.progress.watched_left[contender.label] = 0
             runs = [run for each in job.runs.values() for run in each]
             failed = sum(run.failure is not None for run in runs)
@@ -274,7 +269,7 @@ class _Session:
     @staticmethod
     def _is_counted(job: _Job, contender: _Contender) -> bool:
         """At the points that are asked for, unless the program fails there anyway."""
-        asked = contender.name.point in job.plan.causes_points
+        asked = contender.point in job.plan.causes_points
         return asked and any(run.failure is None for run in job.runs[contender.label])
 
     def _watch(self, job: _Job, contender: _Contender) -> Causes:
@@ -293,39 +288,38 @@ class _Session:
         parts = []
         for observer in watching.watchers(self._observers, contender.allocator):
             job.progress.watching(contender.label)
-            begun = self._clock()
+            begun = self._memo.clock()
             with tempfile.TemporaryDirectory(dir=self._folder) as folder:
                 parts.append(watching.observed(observer, request, Path(folder)))
-            job.progress.watched(contender.label, self._clock() - begun)
+            job.progress.watched(contender.label, self._memo.clock() - begun)
         found = watching.merged(parts)
         # A map at every point would be most of the results; the last one has the largest heap.
-        shown = found.maps if contender.name.point == job.plan.causes_points[-1] else []
-        found = replace(found, maps=[coarsened(heap) for heap in shown])
-        self._journal.add(self._now(), contender.name, causes=found)
-        return found
+        shown = found.maps if contender.point == job.plan.causes_points[-1] else []
+        return replace(found, maps=[coarsened(heap) for heap in shown])
 
     # --- the end ----------------------------------------------------------------------------------
 
     def _now(self) -> float:
-        return self._clock() - self._start
+        return self._memo.clock() - self._start
 
     def _any_measured(self) -> bool:
         return any(runs for job in self._jobs for runs in job.runs.values())
 
     def _results(self, stop: Stop) -> ExperimentResults:
-        header = self._header
+        options = self._options
+        cpus = None if options.cpus is None else list(options.cpus)
         experiments = [self._experiment(job) for job in self._jobs]
-        processors = usable_processors(header.machine, header.cpus)
+        processors = usable_processors(self._machine, cpus)
         return ExperimentResults(
             schema=SCHEMA,
-            created=header.created,
-            tsmalloc_version=header.tsmalloc_version,
-            seed=header.seed,
-            cpus=header.cpus,
-            machine=header.machine,
-            allocators=header.allocators,
+            created=self._created,
+            tsmalloc_version=__version__,
+            seed=options.seed,
+            cpus=cpus,
+            machine=self._machine,
+            allocators=[AllocatorInfo.of(allocator) for allocator in options.allocators],
             stop=stop,
-            changed=header.changed(),
+            changed=fingerprints.changed(self._files),
             experiments=[replace(e, analysis=analyse(e, processors)) for e in experiments],
         )
 
@@ -333,8 +327,8 @@ class _Session:
     def _experiment(job: _Job) -> Experiment:
         cells = [
             Cell(
-                point=contender.name.point,
-                allocator=contender.name.allocator,
+                point=contender.point,
+                allocator=contender.allocator.name,
                 runs=job.runs[label],
                 gave_up=label in job.rounds.given_up,
                 causes=job.causes.get(label),
@@ -355,27 +349,18 @@ def experiment_seed(seed: int, experiment: str) -> int:
     return random.Random(f"experiment/{seed}/{experiment}").randrange(1 << 31)
 
 
+def _run(sample: Sample) -> Run:
+    return Run(
+        round=sample.round,
+        position=sample.position,
+        started_seconds=sample.started_seconds,
+        values=_values(sample),
+        failure=sample.failure,
+    )
+
+
 def _values(sample: Sample) -> dict[str, float]:
     values = {OUR_NAMES.get(name, name): value for name, value in sample.values.items()}
     if values.get(LIVE_BYTES, 0.0) > 0.0 and PEAK_BYTES in values:
         values[PEAK_OVER_LIVE] = values[PEAK_BYTES] / values[LIVE_BYTES]
     return values
-
-
-def _recalled(run: Run, slot: Slot) -> Sample:
-    """What the schedule and the progress need to know of a run that was made before."""
-    values = {TIME: run.values[WALL_SECONDS]} if WALL_SECONDS in run.values else {}
-    return Sample(
-        phase=slot.phase,
-        round=slot.round,
-        position=slot.position,
-        allocator=slot.entry.allocator.name,
-        replicate=0,
-        started_seconds=run.started_seconds,
-        padding_bytes=slot.padding_bytes,
-        values=values,
-        output_sha256=None,
-        output_bytes=None,
-        failure=run.failure,
-        measurement={},
-    )

@@ -190,8 +190,8 @@ def _folded(columns: Sequence[Column], width: int) -> Iterator[list[Column]]:
 
 
 def _heading(results: ExperimentResults) -> Iterator[str]:
-    stop = f"; stopped: {results.stop.text}" if results.stop else ""
-    yield f"{experiments(len(results.experiments))}, seed {results.seed}{stop}"
+    count = experiments(len(results.experiments))
+    yield f"{count}, seed {results.seed}; stopped: {results.stop.text}"
 
 
 def _caption(experiment: Experiment) -> str:
@@ -254,7 +254,7 @@ def troubles(results: ExperimentResults) -> list[Trouble]:
         trouble = Trouble(
             "few-rounds",
             f"fewer than {rounds(FEWEST_ROUNDS)} of {names(few)}: intervals are wide, or missing",
-            results.stop.text if results.stop else "the run goes on",
+            results.stop.text,
             "go on with --resume" if cut_short(results) else "more rounds (-r)",
         )
         found.append(trouble)
@@ -263,7 +263,7 @@ def troubles(results: ExperimentResults) -> list[Trouble]:
 
 def cut_short(results: ExperimentResults) -> bool:
     """Whether there is something left to be run."""
-    return results.stop is None or results.stop.reason in ("interrupted", "aborted")
+    return results.stop.reason in ("interrupted", "aborted")
 
 
 # --- files ---------------------------------------------------------------------------------------

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,10 +19,12 @@ from typing import Any
 from tsmlab import __version__, compare, machine, records, stats
 from tsmlab.allocators import Allocator
 from tsmlab.errors import UserError
+from tsmlab.journal import Memo, Part
+from tsmlab.machine import Machine
 from tsmlab.measuring import Executor, Measurement, RunRequest, read_answer
 from tsmlab.metrics import PEAK_MEMORY, TIME
 from tsmlab.progress import Reporter
-from tsmlab.results import AllocatorInfo, Comparison
+from tsmlab.results import AllocatorInfo, Comparison, Outcome
 from tsmlab.schedule import TIME_BUDGET_SECONDS, StopRule
 from tsmlab.traces.floors_results import SCHEMA, Excess, FloorResults, FloorRow, TraceFloors
 from tsmlab.traces.gathering import gather
@@ -55,14 +56,6 @@ class Options:
     image: int | None = None
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """The results, and the error that ended the replays early, if one did."""
-
-    results: FloorResults
-    error: UserError | None = None
-
-
 class FloorExecutor:
     """Runs the floor with the plan's own addresses, and all others as they are."""
 
@@ -89,13 +82,14 @@ def floors(
     executor: Executor,
     reporter: Reporter,
     program: Path,
+    memo: Memo,
     planner: PlanFloors = plan_floors,
-    clock: Callable[[], float] = time.monotonic,
-) -> Outcome:
+) -> Outcome[FloorResults]:
     """All traces. Raises UserError and KeyboardInterrupt only where nothing has been measured."""
-    created, described = records.now(), machine.describe()
+    created = memo.once("created", str, records.now)
+    described = memo.once("machine", Machine, machine.describe)
     done, interrupted, error = gather(
-        _measured(options, executor, reporter, program, planner, clock)
+        _measured(options, executor, reporter, program, memo, planner)
     )
     results = FloorResults(
         schema=SCHEMA,
@@ -115,11 +109,11 @@ def _measured(
     executor: Executor,
     reporter: Reporter,
     program: Path,
+    memo: Memo,
     planner: PlanFloors,
-    clock: Callable[[], float],
 ) -> Iterator[tuple[TraceFloors, UserError | None]]:
     with tempfile.TemporaryDirectory(prefix="tsmalloc-floors-") as folder:
-        for trace in options.traces:
+        for number, trace in enumerate(options.traces, start=1):
             name = trace_name(trace)
             reporter.note(f"plan       {name}")
             plan = Path(folder) / f"{name}.plan"
@@ -128,9 +122,9 @@ def _measured(
                 _comparison_options(options, plan, program),
                 FloorExecutor(ReplayExecutor(executor, program)),
                 reporter,
-                clock,
+                Part(memo, f"{number}. {name}"),
             )
-            yield summed_up(name, planned, _tidied(outcome.comparison, name)), outcome.error
+            yield summed_up(name, planned, _tidied(outcome.results, name)), outcome.error
             plan.unlink(missing_ok=True)
 
 

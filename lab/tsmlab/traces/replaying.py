@@ -10,7 +10,6 @@ that were made until then.
 from __future__ import annotations
 
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,10 +17,12 @@ from pathlib import Path
 from tsmlab import __version__, compare, machine, records, stats
 from tsmlab.allocators import Allocator
 from tsmlab.errors import UserError
+from tsmlab.journal import Memo, Part
+from tsmlab.machine import Machine
 from tsmlab.measuring import Executor, Measurement, RunRequest
 from tsmlab.metrics import MetricSpec
 from tsmlab.progress import Reporter
-from tsmlab.results import AllocatorInfo, Comparison, Sample
+from tsmlab.results import AllocatorInfo, Comparison, Outcome, Sample
 from tsmlab.schedule import TIME_BUDGET_SECONDS, StopRule
 from tsmlab.stats import DEFAULT_MARGIN
 from tsmlab.traces.gathering import gather
@@ -101,14 +102,6 @@ class Options:
         return StopRule(runs=self.rounds or DETERMINISTIC_ROUNDS)
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """The results, and the error that ended the replays early, if one did."""
-
-    results: ReplayResults
-    error: UserError | None = None
-
-
 class ReplayExecutor:
     """Makes a replay's own figures those of its measurement; of other programs it changes nothing.
 
@@ -139,13 +132,14 @@ def replay(
     executor: Executor,
     reporter: Reporter,
     program: Path,
+    memo: Memo,
     compiler: Compile = compile_plan,
-    clock: Callable[[], float] = time.monotonic,
-) -> Outcome:
+) -> Outcome[ReplayResults]:
     """All replays. Raises UserError and KeyboardInterrupt only where nothing has been measured."""
-    created, described = records.now(), machine.describe()
+    created = memo.once("created", str, records.now)
+    described = memo.once("machine", Machine, machine.describe)
     done, interrupted, error = gather(
-        _replays(options, executor, reporter, program, compiler, clock)
+        _replays(options, executor, reporter, program, memo, compiler)
     )
     results = ReplayResults(
         schema=SCHEMA,
@@ -166,11 +160,11 @@ def _replays(
     executor: Executor,
     reporter: Reporter,
     program: Path,
+    memo: Memo,
     compiler: Compile,
-    clock: Callable[[], float],
 ) -> Iterator[tuple[Replay, UserError | None]]:
     with tempfile.TemporaryDirectory(prefix="tsmalloc-replay-") as folder:
-        for trace in options.traces:
+        for number, trace in enumerate(options.traces, start=1):
             plan = plan_of(trace, Path(folder), options.plan_options, compiler)
             for schedule in options.schedules:
                 reporter.note(f"replay     {plan.name}, {schedule}")
@@ -178,9 +172,9 @@ def _replays(
                     _comparison_options(options, schedule, plan, program),
                     ReplayExecutor(executor, program),
                     reporter,
-                    clock,
+                    Part(memo, f"{number}. {plan.name}, {schedule}"),
                 )
-                yield _finished(plan, schedule, outcome.comparison), outcome.error
+                yield _finished(plan, schedule, outcome.results), outcome.error
             plan.path.unlink(missing_ok=True)
 
 

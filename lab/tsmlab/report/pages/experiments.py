@@ -75,7 +75,7 @@ def report(results: ExperimentResults) -> Report:
     count = len(sections)
     what = f"{count} experiment{'' if count == 1 else 's'}"
     title = sections[0].title if count == 1 else f"{what}, {len(results.allocators)} allocators"
-    stop = f"; stopped: {results.stop.text}" if results.stop else "; not finished"
+    stop = f"; stopped: {results.stop.text}"
     page: dict[str, Any] = {
         "title": title,
         "kind": "experiments",

@@ -1,0 +1,192 @@
+"""A verb that measures, from its command line to its exit status; with --resume, once more.
+
+Why: whichever verb was interrupted, --resume goes on with it: the words of its command line are in
+its journal, and so is everything that was done.
+Refuses to: know what is measured, and to take options that decide it from both command lines.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+from click.core import ParameterSource
+
+from tsmlab import journal as journals
+from tsmlab import report
+from tsmlab.allocators import Allocator
+from tsmlab.commands.parameters import export_targets
+from tsmlab.commands.publishing import (
+    Publication,
+    exit_status,
+    let_termination_interrupt,
+    publish,
+)
+from tsmlab.errors import UserError
+from tsmlab.journal import Header, Journal
+from tsmlab.progress import Reporter, reporter_for
+from tsmlab.results import Outcome
+
+LATEST = "latest"
+WORDS = "tsmlab.words"
+JOURNAL = "tsmlab.journal"
+# What a resumed study may be asked for anew: where its results go, and what is said of them.
+FREE = {
+    *("as_json", "quiet", "force", "report", "ignore_failure", "resume"),
+    *("export_json", "export_csv", "export_markdown"),
+}
+
+Found = TypeVar("Found")
+
+resume_option = click.option(
+    "--resume",
+    is_flag=False,
+    flag_value=LATEST,
+    metavar="[FILE]",
+    help="Go on with what was interrupted: the latest, or that of a journal.",
+)
+
+
+class Study(click.Command):
+    """A command with the option --resume, with which it needs no arguments."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        arguments = [p for p in self.params if isinstance(p, click.Argument) and p.required]
+        self._needed = arguments
+        for argument in arguments:
+            argument.required = False
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta[WORDS] = list(args)
+        rest = super().parse_args(ctx, args)
+        if ctx.params["resume"] is not None:
+            self._resume(ctx)
+        for argument in self._needed:
+            if not ctx.params[argument.name or ""]:
+                raise click.MissingParameter(ctx=ctx, param=argument)
+        return rest
+
+    def _resume(self, ctx: click.Context) -> None:
+        """Takes the words of the journal, and of those of this command line the free ones."""
+        own = {
+            name: value
+            for name, value in ctx.params.items()
+            if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        }
+        for parameter in self.params:
+            if parameter.name in own and parameter.name not in FREE:
+                raise UserError(
+                    "--resume goes on with what was begun, so "
+                    f"{parameter.opts[-1]} cannot be chosen now.",
+                    "Leave it out, or begin anew without --resume.",
+                )
+        path, verb = own["resume"], ctx.info_name or ""
+        verb = verb if ctx.parent is None or verb != "run" else ctx.parent.info_name or verb
+        journal = Journal.resume(journals.latest(verb) if path == LATEST else Path(path))
+        try:
+            self._check_place(journal, verb)
+            before = self.make_context(ctx.info_name, list(journal.header.words), parent=ctx.parent)
+        except (UserError, click.ClickException):
+            journal.__exit__(None, None, None)
+            raise
+        ctx.params = {**before.params, **own, "seed": journal.header.seed}
+        ctx.meta[WORDS], ctx.meta[JOURNAL] = journal.header.words, journal
+
+    @staticmethod
+    def _check_place(journal: Journal, verb: str) -> None:
+        header = journal.header
+        if header.verb != verb:
+            raise UserError(
+                f"{journal.path} is a journal of `tsmalloc {header.verb}`.",
+                f"Go on with it: tsmalloc {header.verb} --resume {journal.path}",
+            )
+        if header.folder != str(Path.cwd()):
+            raise UserError(
+                f"the run was begun in the folder {header.folder}.", f"cd {header.folder}"
+            )
+
+
+def conduct(
+    given: dict[str, Any],
+    seed: int,
+    allocators: Iterable[Allocator],
+    files: Iterable[Path],
+    run: Callable[[Journal, Reporter], Outcome[Found]],
+    publication: Callable[[Found], Publication],
+    notes: Sequence[str] = (),
+) -> int:
+    """Measures, keeps and prints; returns the exit status. given: the verb's parameters. files:
+    what takes part beside the allocators' libraries."""
+    targets = export_targets(given, given["force"])
+    folder, force = given.get("report"), given["force"]
+    if folder:
+        report.check(folder, force)
+    if given["cpus"] is not None:
+        os.sched_setaffinity(0, given["cpus"])
+    let_termination_interrupt()
+    with _journal(seed, allocators, files) as journal:
+        try:
+            with reporter_for(given["quiet"]) as reporter:
+                for note in notes:
+                    reporter.note(note)
+                if journal.done:
+                    reporter.note(f"resumed    {journal.path}, after {journal.seconds:.0f} s")
+                outcome = _run(run, journal, reporter)
+            found = publication(outcome.results)
+            problems = publish(
+                found, targets, given["as_json"], given["quiet"], folder, given["force"]
+            )
+        except KeyboardInterrupt:
+            # Before the first run, or while results were written: all is in the journal.
+            _say_where(journal)
+            raise
+        if outcome.error is None and not found.interrupted and not problems:
+            journal.remove()
+        elif not given["quiet"]:
+            _say_where(journal)
+    return exit_status(
+        interrupted=found.interrupted,
+        error=outcome.error,
+        problems=problems,
+        failed=found.failed and not given["ignore_failure"],
+    )
+
+
+def _run(
+    run: Callable[[Journal, Reporter], Outcome[Found]], journal: Journal, reporter: Reporter
+) -> Outcome[Found]:
+    """Raises UserError where nothing has been measured; then there is nothing to be resumed."""
+    try:
+        return run(journal, reporter)
+    except UserError:
+        if not journal.done:
+            journal.remove()
+        raise
+
+
+def _journal(seed: int, allocators: Iterable[Allocator], files: Iterable[Path]) -> Journal:
+    """The one that is gone on with, if what it began is still there; or a new one."""
+    context = click.get_current_context()
+    parent = context.parent.info_name if context.parent else ""
+    verb = (context.info_name if context.info_name != "run" else parent) or ""
+    now = Header.of(verb, context.meta[WORDS], seed, allocators, files)
+    resumed: Journal | None = context.meta.get(JOURNAL)
+    if resumed is None:
+        return Journal.begin(now)
+    try:
+        resumed.header.check(now)
+    except UserError:
+        resumed.__exit__(None, None, None)
+        raise
+    return resumed
+
+
+def _say_where(journal: Journal) -> None:
+    verb = journal.header.verb
+    command = f"{verb} run" if verb == "experiment" else verb
+    click.echo(f"journal    {journal.path}", err=True)
+    click.echo(f"go on with: tsmalloc {command} --resume", err=True)

@@ -1,0 +1,336 @@
+"""The journal of a study: what was begun, and each thing that is done of it.
+
+Why: Ctrl-C, a crash or a power cut after half an hour must cost one run and not all of them. What
+took time (a run, a count, a decision that depended on the clock) is a line of JSON, written at
+once. A resumed study does everything again from its beginning, in the same order, and takes what
+the journal has instead of doing it: so it ends as if nothing had happened.
+Refuses to: mix what does not belong together. A file, program, library or machine that is not what
+it was ends the resuming with its name; so does a damaged line, unless it is the last.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import json
+import os
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO, Protocol, Self, TypeVar
+
+from tsmlab import __version__, fingerprints, machine, records
+from tsmlab.allocators import Allocator
+from tsmlab.errors import UserError
+from tsmlab.machine import Machine
+from tsmlab.results import AllocatorInfo
+
+SCHEMA = "tsmalloc-journal/2"
+ENDING = ".jsonl"
+BEGIN_ANEW = "Begin anew, without --resume."
+# What of the machine numbers depend on so much that those of two may not be mixed.
+SAME_MACHINE = ("kernel", "architecture", "cpu", "usable_cores", "libc")
+
+Made = TypeVar("Made")
+Clock = Callable[[], float]
+
+
+@dataclass(frozen=True)
+class Header:
+    """The first line: what was begun. verb and words: the command line, as it was typed in the
+    folder. files: the SHA-256 of everything that takes part."""
+
+    schema: str
+    created: str
+    tsmalloc_version: str
+    verb: str
+    words: list[str]
+    folder: str
+    seed: int
+    machine: Machine
+    allocators: list[AllocatorInfo]
+    files: fingerprints.Digests
+
+    @staticmethod
+    def of(
+        verb: str,
+        words: Sequence[str],
+        seed: int,
+        allocators: Iterable[Allocator],
+        files: Iterable[Path] = (),
+    ) -> Header:
+        """What begins now. files: programs and data; the allocators' libraries join them."""
+        known = list(dict.fromkeys(allocators))
+        return Header(
+            schema=SCHEMA,
+            created=records.now(),
+            tsmalloc_version=__version__,
+            verb=verb,
+            words=list(words),
+            folder=str(Path.cwd()),
+            seed=seed,
+            machine=machine.describe(),
+            allocators=[AllocatorInfo.of(allocator) for allocator in known],
+            files=fingerprints.digests([*files, *(a.path for a in known if a.path)]),
+        )
+
+    def changed(self) -> list[str]:
+        """The files that are not what they were."""
+        return fingerprints.changed(self.files)
+
+    def check(self, now: Header) -> None:
+        """Raises UserError unless what would be run now is what was begun."""
+        if self.tsmalloc_version != now.tsmalloc_version:
+            raise UserError(
+                f"the run was begun by tsmalloc {self.tsmalloc_version}, this is "
+                f"{now.tsmalloc_version}.",
+                BEGIN_ANEW,
+            )
+        for fact in SAME_MACHINE:
+            then, here = getattr(self.machine, fact), getattr(now.machine, fact)
+            if then != here:
+                raise UserError(
+                    f"the run was begun on another machine: {fact} was {then}, is {here}.",
+                    BEGIN_ANEW,
+                )
+        changed = self.changed()
+        if not changed and (self.allocators != now.allocators or self.files != now.files):
+            changed = ["the allocators that are installed"]
+        if changed:
+            raise UserError(
+                f"changed since the run began: {', '.join(changed)}.",
+                f"Bring back what was there (or build it again), or {BEGIN_ANEW.lower()}",
+            )
+
+
+class Memo(Protocol):
+    """What does a thing once and for all, however often its study is resumed."""
+
+    def once(self, key: str, kind: Any, make: Callable[[], Made]) -> Made:
+        """What `make` returned when it was first called under this key, which is a value of the
+        annotated type `kind`."""
+
+    def clock(self) -> float:
+        """Seconds since some moment; a pause between two sessions does not count."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a study, with keys of its own."""
+
+    whole: Memo
+    name: str
+
+    def once(self, key: str, kind: Any, make: Callable[[], Made]) -> Made:
+        return self.whole.once(f"{self.name}: {key}", kind, make)
+
+    def clock(self) -> float:
+        return self.whole.clock()
+
+
+class Unkept:
+    """The journal of a study that nobody can resume: nothing is kept."""
+
+    def __init__(self, clock: Clock = time.monotonic) -> None:
+        self._clock = clock
+
+    def clock(self) -> float:
+        return self._clock()
+
+    def once(self, key: str, kind: Any, make: Callable[[], Made]) -> Made:
+        return make()
+
+
+@dataclass(frozen=True)
+class Line:
+    """Every line but the first. seconds: when it was written, since the beginning and without
+    pauses. number: of the line in its file."""
+
+    key: str
+    seconds: float
+    value: Any
+    number: int = 0
+
+
+class Journal:
+    """A journal that is written to; whoever has it open is alone with it.
+
+    done: how much was in it when it was opened. seconds: how long that took.
+    """
+
+    def __init__(
+        self, path: Path, file: BinaryIO, header: Header, lines: Sequence[Line], clock: Clock
+    ) -> None:
+        self.path = path
+        self.header = header
+        self.done = len(lines)
+        self.seconds = max((line.seconds for line in lines), default=0.0)
+        self._file = file
+        self._lines = {line.key: line for line in lines}
+        self._base = clock
+        self._stood = 0.0
+        self._since = clock()
+
+    @staticmethod
+    def begin(
+        header: Header, folders: Iterable[Path] | None = None, clock: Clock = time.monotonic
+    ) -> Journal:
+        """A new journal, in the first folder that takes it."""
+        moment = datetime.fromisoformat(header.created).strftime("%Y%m%d-%H%M%S")
+        name = f"{moment}-{header.verb}-{os.getpid()}{ENDING}"
+        problems = []
+        for folder in records.default_folders() if folders is None else folders:
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+                file = (folder / name).open("xb")
+            except OSError as error:
+                problems.append(f"{folder}: {error.strerror}")
+                continue
+            journal = Journal(folder / name, file, header, [], clock)
+            try:
+                _lock(journal.path, file)
+                journal._write(dataclasses.asdict(header))
+            except UserError as error:
+                with journal:
+                    journal.path.unlink(missing_ok=True)
+                problems.append(str(error).rstrip("."))
+                continue
+            return journal
+        raise UserError(
+            f"no journal could be begun anywhere ({'; '.join(problems)}).",
+            "Free some space, or set XDG_STATE_HOME to a folder that can be written to.",
+        )
+
+    @staticmethod
+    def resume(path: Path, clock: Clock = time.monotonic) -> Journal:
+        """One that was begun before. A damaged last line is cut off: it is the run that was lost.
+        Raises UserError for what is no journal. Whether what was begun can be gone on with, the
+        header says (check)."""
+        try:
+            file = path.open("r+b")
+        except OSError as error:
+            raise UserError(
+                f"the journal {path} cannot be opened: {error.strerror}.",
+                "Its path was printed when the run was interrupted.",
+            ) from error
+        try:
+            _lock(path, file)  # first: nobody adds to what is read
+            header, lines, length = _parse(path, file.read())
+        except UserError:
+            file.close()
+            raise
+        file.truncate(length)
+        file.seek(length)
+        return Journal(path, file, header, lines, clock)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        # What could not be written has been said, and closing would try again.
+        with contextlib.suppress(OSError):
+            self._file.close()
+
+    def clock(self) -> float:
+        """Seconds since the study began, without pauses. While the journal tells what was done, as
+        late as it was then."""
+        return self._stood + (self._base() - self._since)
+
+    def once(self, key: str, kind: Any, make: Callable[[], Made]) -> Made:
+        """See Memo. What is made is the kernel's when this returns; raises UserError where it
+        cannot be written."""
+        line = self._lines.get(key)
+        if line is None:
+            value = make()
+            # A data class within another one becomes plain only through asdict().
+            line = Line(key, round(self.clock(), 3), value)
+            self._write({k: v for k, v in dataclasses.asdict(line).items() if k != "number"})
+            return value
+        if line.seconds > self.clock():
+            self._stood, self._since = line.seconds, self._base()
+        try:
+            kept: Made = records.restore(kind, line.value)
+        except (ValueError, TypeError, KeyError) as error:
+            raise _damaged(self.path, line.number, error) from error
+        return kept
+
+    def remove(self) -> None:
+        """Nothing is left to be resumed."""
+        self.path.unlink(missing_ok=True)
+
+    def _write(self, record: dict[str, Any]) -> None:
+        text = json.dumps(record, allow_nan=False, separators=(",", ":"))
+        try:
+            self._file.write(text.encode() + b"\n")
+            self._file.flush()
+        except OSError as error:
+            raise UserError(
+                f"the journal {self.path} cannot be written: {error.strerror}.",
+                "Make room, then go on with --resume.",
+            ) from error
+
+
+def _lock(path: Path, file: BinaryIO) -> None:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        raise UserError(
+            f"another process is writing the journal {path}.",
+            "Wait for it, or end it first.",
+        ) from error
+
+
+def latest(verb: str, folders: Iterable[Path] | None = None) -> Path:
+    """The verb's journal that was begun last; raises UserError if there is none. Only the user's
+    own: one of the folders is everybody's, and what a journal names is run."""
+    known = records.default_folders() if folders is None else list(folders)
+    everyones = [path for folder in known for path in folder.glob(f"*-{verb}-*{ENDING}")]
+    found = [path for path in everyones if path.stat().st_uid == os.getuid()]
+    if not found:
+        raise UserError(
+            f"there is no journal of `tsmalloc {verb}` in {known[0]}.",
+            "Nothing is left to go on with there, or name the journal's file.",
+        )
+    # Of two that were begun in the same second, the one that was written to last: the process's
+    # number, which the name ends with, begins anew some time.
+    return max(found, key=lambda path: (path.name.split(f"-{verb}-")[0], path.stat().st_mtime_ns))
+
+
+def _parse(path: Path, content: bytes) -> tuple[Header, list[Line], int]:
+    """Header, lines, and how many bytes of the file they are."""
+    texts = content.split(b"\n")
+    texts.pop()  # behind the last line's end is nothing, or a line that was not finished
+    if not texts:
+        raise UserError(f"the journal {path} has no complete line.", BEGIN_ANEW)
+    header = records.from_json(
+        Header,
+        SCHEMA,
+        texts[0].decode(errors="replace"),
+        f"the journal {path}",
+        "Give the path that was printed as the journal, to the version that began it.",
+    )
+    lines, length = [], len(texts[0]) + 1
+    for number, text in enumerate(texts[1:], start=2):
+        try:
+            line = records.restore(Line, {**json.loads(text), "number": number})
+        except (ValueError, TypeError, KeyError) as error:
+            if number == len(texts):
+                break
+            raise _damaged(path, number, error) from error
+        assert isinstance(line, Line)
+        lines.append(line)
+        length += len(text) + 1
+    return header, lines, length
+
+
+def _damaged(path: Path, number: int, error: Exception) -> UserError:
+    return UserError(f"{path}: line {number} is damaged: {error}.", BEGIN_ANEW)

@@ -1,0 +1,433 @@
+"""The journal of a study: whatever cuts it short, going on ends as if nothing had."""
+
+from __future__ import annotations
+
+import json
+import resource
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Behaviour, SimulatedExecutor, World
+from experiment_world import NAMES, Counting, Notes, Programs, definition, go_on, prints, single
+
+from tsmlab import journal as journals
+from tsmlab.compare import compare
+from tsmlab.errors import UserError
+from tsmlab.experiments.model import ExperimentResults
+from tsmlab.journal import Header, Journal, Part, Unkept
+from tsmlab.progress import Silence
+from tsmlab.results import AllocatorInfo, Comparison, Stop
+from tsmlab.schedule import StopRule
+
+HERE = Path(__file__).resolve()
+# Two experiments, one of them with a sweep, and a cell that fails and gives up.
+BOTH = (definition("sweep", rounds=3, causes="ends"), single("other-one", rounds=4))
+TIMED_RUNS = 8 * 3 + 2 + 3 * 4
+WATCHED_RUNS = 5 + 3
+# Beside runs and counts: when it began, where, its files, and what was decided after each round.
+OTHER_LINES = 3 + 4
+
+
+def header(**changes: Any) -> Header:
+    return replace(Header.of("compare", ["-r", "3", "--", "./prog"], 7, []), **changes)
+
+
+def begin(folder: Path, clock: Callable[[], float] = lambda: 0.0, **changes: Any) -> Journal:
+    return Journal.begin(header(**changes), [folder], clock)
+
+
+def pick(world: Any) -> Callable[[str, tuple[str, ...]], Any]:
+    """Times that depend on nothing but the cell, so that they are the same when run again."""
+
+    def choose(name: str, arguments: tuple[str, ...]) -> Any:
+        threads = int(arguments[1]) if arguments else 8
+        if (name, threads) == ("other", 4):
+            return world.Behaviour(signal=11, stderr="free(): invalid pointer\n")
+        return prints(world, (1.0 + NAMES.index(name)) / threads)
+
+    return choose
+
+
+def experiments(
+    world: Any, journal: Path, interrupt_at_run: int | None = None, reporter: Any = None
+) -> tuple[ExperimentResults, int, int]:
+    """Begins a journal, or goes on with it; and how many runs that took, timed and watched ones."""
+    executor = Programs(world, pick(world))
+    executor.interrupt_at_run = interrupt_at_run
+    counting = Counting(executor, frees=2.0)
+    if journal.suffix:
+        opened = Journal.resume(journal, executor.clock)
+    else:
+        opened = begin(journal, executor.clock, verb="experiment")
+    with opened:
+        found = go_on(world, BOTH, executor, [counting], reporter, opened).results
+    return found, len(executor.requests), len(counting.requests)
+
+
+def path_in(folder: Path) -> Path:
+    (path,) = folder.glob("*.jsonl")
+    return path
+
+
+@pytest.fixture
+def whole(world: Any, tmp_path: Path) -> tuple[ExperimentResults, Path]:
+    """A run that nothing interrupted, and its journal."""
+    found, timed, watched = experiments(world, tmp_path / "whole")
+    assert (timed, watched) == (TIMED_RUNS, WATCHED_RUNS)
+    return found, path_in(tmp_path / "whole")
+
+
+def timeless(found: ExperimentResults) -> ExperimentResults:
+    """Without what depends on when it happened."""
+    return replace(
+        found,
+        created="",
+        machine=replace(found.machine, load_at_start=0.0),
+        experiments=[
+            replace(
+                experiment,
+                cells=[
+                    replace(cell, runs=[replace(run, started_seconds=0.0) for run in cell.runs])
+                    for cell in experiment.cells
+                ],
+            )
+            for experiment in found.experiments
+        ],
+    )
+
+
+# --- cut short -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("interrupt_at_run", [1, 7, 12, 13, 25, TIMED_RUNS - 1])
+def test_an_interrupted_run_ends_like_one_that_was_not(
+    world: Any, tmp_path: Path, whole: tuple[ExperimentResults, Path], interrupt_at_run: int
+) -> None:
+    partial, _, _ = experiments(world, tmp_path / "cut", interrupt_at_run)
+    assert partial.stop.reason == "interrupted"
+    found, timed, watched = experiments(world, path_in(tmp_path / "cut"))
+    assert (timed, watched) == (TIMED_RUNS - interrupt_at_run, WATCHED_RUNS)
+    assert timeless(found) == timeless(whole[0])
+
+
+def test_it_can_be_interrupted_again_and_again(
+    world: Any, tmp_path: Path, whole: tuple[ExperimentResults, Path]
+) -> None:
+    journal, sessions = tmp_path / "again", 0
+    while True:
+        found, _, _ = experiments(world, journal, 5)
+        sessions += 1
+        if found.stop.reason != "interrupted":
+            break
+        journal = path_in(tmp_path / "again")
+    assert sessions == TIMED_RUNS // 5 + 1
+    assert timeless(found) == timeless(whole[0])
+
+
+def test_time_goes_on_where_it_stood(world: Any, tmp_path: Path) -> None:
+    experiments(world, tmp_path / "cut", 20)
+    found, _, _ = experiments(world, path_in(tmp_path / "cut"))
+    runs = [run for e in found.experiments for cell in e.cells for run in cell.runs]
+    starts = sorted(run.started_seconds for run in runs)
+    assert len(set(starts)) == TIMED_RUNS
+    walls = sum(run.values["wall_seconds"] for run in runs)
+    assert starts[-1] == pytest.approx(walls, abs=2.6)  # no pause, nothing twice
+
+
+@pytest.mark.parametrize("interrupt_at_run", [2, 3, 9, 16, 20])
+def test_a_comparison_that_was_cut_short_decides_as_one_that_was_not(
+    tmp_path: Path, interrupt_at_run: int
+) -> None:
+    """Also where the time budget ends it, which is looked at after each round."""
+
+    def run(journal: Journal, executor: SimulatedExecutor) -> Comparison:
+        rule = StopRule(min_rounds=30, time_budget_seconds=2.6)
+        with journal:
+            options = World.options(list(executor.behaviours), rule=rule)
+            return compare(options, executor, Silence(), journal).results
+
+    # Noise would depend on the number of the run, which begins anew.
+    behaviours = {
+        "glibc": Behaviour(),
+        "fast": Behaviour(seconds=0.098),
+        "bad": Behaviour(signal=6),
+    }
+    executor = SimulatedExecutor(behaviours)
+    expected = run(begin(tmp_path / "whole", executor.clock), executor)
+    runs = len(executor.requests)
+    executor = SimulatedExecutor(behaviours, interrupt_at_run=interrupt_at_run)
+    run(begin(tmp_path / "cut", executor.clock), executor)
+    executor = SimulatedExecutor(behaviours, now=1000.0)
+    found = run(Journal.resume(path_in(tmp_path / "cut"), executor.clock), executor)
+    assert len(executor.requests) == runs - interrupt_at_run
+    assert found.stop == expected.stop
+    assert found.stop.reason == "budget"
+    assert found.analysis == expected.analysis
+    assert [s.allocator for s in found.samples] == [s.allocator for s in expected.samples]
+
+
+def test_a_cut_at_every_byte_of_the_last_lines_costs_that_line_only(
+    tmp_path: Path, whole: tuple[ExperimentResults, Path]
+) -> None:
+    content = whole[1].read_bytes()
+    lines = content.splitlines(keepends=True)
+    assert len(lines) == 1 + TIMED_RUNS + WATCHED_RUNS + OTHER_LINES
+    path = tmp_path / "cut.jsonl"
+    first = sum(map(len, lines[:-3]))
+    for length in [*range(first, first + len(lines[-3]) + 1), len(content) - 1]:
+        path.write_bytes(content[:length])
+        complete = content[:length].count(b"\n") - 1
+        with Journal.resume(path) as journal:
+            assert journal.done == complete
+        assert path.read_bytes() == b"".join(lines[: complete + 1])
+
+
+@pytest.mark.parametrize("line", [1, 4, 9, 20, 40, -9, -8, -1])
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_what_was_cut_is_done_again(
+    world: Any, tmp_path: Path, whole: tuple[ExperimentResults, Path], line: int, share: float
+) -> None:
+    lines = whole[1].read_bytes().splitlines(keepends=True)
+    line %= len(lines)
+    path = tmp_path / "cut.jsonl"
+    path.write_bytes(b"".join(lines[:line]) + lines[line][: int(share * (len(lines[line]) - 1))])
+    kept = [json.loads(each)["key"] for each in lines[1:line]]
+    found, timed, watched = experiments(world, path)
+    assert timed == TIMED_RUNS - sum("run " in key for key in kept)
+    assert watched == WATCHED_RUNS - sum("causes" in key for key in kept)
+    assert timeless(found) == timeless(whole[0])
+    # What is in the journal now is a whole one again.
+    assert len(path.read_bytes().splitlines()) == len(lines)
+
+
+@pytest.mark.parametrize("tail", [b"\0" * 4096, b'{"seconds":', b"\xff\xfe\n", b"[1]\n", b"{}\n"])
+def test_rubbish_at_the_end_is_cut_off(
+    world: Any, tmp_path: Path, whole: tuple[ExperimentResults, Path], tail: bytes
+) -> None:
+    path = tmp_path / "torn.jsonl"
+    path.write_bytes(whole[1].read_bytes() + tail)
+    found, timed, watched = experiments(world, path)
+    assert (timed, watched) == (0, 0)
+    assert found == whole[0]
+    assert path.read_bytes() == whole[1].read_bytes()
+
+
+@pytest.mark.parametrize("damage", [b"", b"{}", b"\0\0", b'{"key":1,"seconds":1,"value":7}'])
+def test_damage_in_the_middle_is_named(
+    tmp_path: Path, whole: tuple[ExperimentResults, Path], damage: bytes
+) -> None:
+    lines = whole[1].read_bytes().splitlines()
+    lines[5] = damage
+    path = tmp_path / "damaged.jsonl"
+    path.write_bytes(b"\n".join(lines) + b"\n")
+    with pytest.raises(UserError, match=r"damaged\.jsonl: line 6 is damaged") as caught:
+        Journal.resume(path)
+    assert "Begin anew" in caught.value.remedy
+    assert path.read_bytes() == b"\n".join(lines) + b"\n"
+
+
+def test_a_value_of_another_kind_is_named_and_what_was_done_is_kept(
+    world: Any, tmp_path: Path, whole: tuple[ExperimentResults, Path]
+) -> None:
+    lines = whole[1].read_text().splitlines()
+    entry = json.loads(lines[20])
+    assert "run " in entry["key"]
+    lines[20] = json.dumps(entry | {"value": 7})
+    path = tmp_path / "edited.jsonl"
+    path.write_text("\n".join(lines) + "\n")
+    with Journal.resume(path) as journal:
+        executor = Programs(world, pick(world))
+        outcome = go_on(world, BOTH, executor, [], None, journal)
+    assert outcome.error is not None
+    assert f"{path}: line 21 is damaged" in outcome.error.message
+    assert sum(len(cell.runs) for cell in outcome.results.experiments[0].cells) > 5
+
+
+def test_what_is_no_journal_is_refused(
+    tmp_path: Path, whole: tuple[ExperimentResults, Path]
+) -> None:
+    path = tmp_path / "none.jsonl"
+    with pytest.raises(UserError, match="No such file"):
+        Journal.resume(path)
+    first = whole[1].read_bytes().splitlines()[0]
+    for content, words in (
+        (b"", "no complete line"),
+        (first, "no complete line"),
+        (first[:-20] + b"\n", "is not JSON"),
+        (b'{"schema": "tsmalloc-bench/1"}\n', "'tsmalloc-bench/1'"),
+        (b'{"schema": "tsmalloc-journal/1"}\n', "'tsmalloc-journal/1'"),
+    ):
+        path.write_bytes(content)
+        with pytest.raises(UserError, match=words) as caught:
+            Journal.resume(path)
+        assert caught.value.remedy
+
+
+# --- going on ------------------------------------------------------------------------------------
+
+
+def test_failures_before_the_interrupt_count(world: Any, tmp_path: Path) -> None:
+    """A cell that failed once before the interrupt and once after it has given up."""
+    partial, _, _ = experiments(world, tmp_path / "cut", 12)  # the first round has 9 + 3 runs
+    bad = partial.experiments[0].cell(2, "other")
+    assert bad is not None
+    assert (len(bad.runs), bad.gave_up) == (1, False)
+    notes = Notes()
+    found, _, _ = experiments(world, path_in(tmp_path / "cut"), reporter=notes)
+    bad = found.experiments[0].cell(2, "other")
+    assert bad is not None
+    assert (len(bad.runs), bad.gave_up) == (2, True)
+    assert "sweep: other at threads=4 failed twice in a row and is not run again" in notes.texts
+
+
+def test_a_thing_is_done_once_and_parts_have_keys_of_their_own(tmp_path: Path) -> None:
+    made: list[str] = []
+
+    def make(name: str) -> Callable[[], str]:
+        return lambda: made.append(name) or name
+
+    with begin(tmp_path) as journal:
+        assert journal.once("key", str, make("a")) == "a"
+        assert Part(journal, "part").once("key", str, make("b")) == "b"
+        assert journal.once("none", Stop | None, lambda: None) is None
+    with Journal.resume(path_in(tmp_path)) as journal:
+        assert journal.once("key", str, make("c")) == "a"
+        assert Part(journal, "part").once("key", str, make("d")) == "b"
+        assert journal.once("none", Stop | None, lambda: Stop("runs", "")) is None
+        assert journal.once("other", Stop | None, lambda: Stop("runs", "x")) == Stop("runs", "x")
+    assert made == ["a", "b"]
+    unkept = Unkept()
+    assert [unkept.once("key", str, make(name)) for name in "xy"] == ["x", "y"]
+
+
+def test_what_ends_a_thing_before_it_is_done_leaves_no_line(tmp_path: Path) -> None:
+    def interrupted() -> int:
+        raise KeyboardInterrupt
+
+    with begin(tmp_path) as journal:
+        with pytest.raises(KeyboardInterrupt):
+            journal.once("run", int, interrupted)
+        assert journal.once("run", int, lambda: 5) == 5
+    assert len(path_in(tmp_path).read_bytes().splitlines()) == 2
+
+
+# --- what has changed ----------------------------------------------------------------------------
+
+
+def files_world(tmp_path: Path) -> tuple[Callable[[], Header], dict[str, Path]]:
+    """Headers whose program, library and definition are files that a test can change."""
+    files = {name: tmp_path / name for name in ("program", "library.so", "mine.toml")}
+    for name, path in files.items():
+        path.write_text(name)
+    allocator = replace(World.allocator("other"), path=files["library.so"])
+
+    def now() -> Header:
+        there = files["library.so"].exists()
+        return Header.of(
+            *("experiment", ["all"], 7, [allocator] if there else []),
+            [files["program"], files["mine.toml"]],
+        )
+
+    return now, files
+
+
+@pytest.mark.parametrize("name", ["program", "library.so", "mine.toml"])
+@pytest.mark.parametrize("gone", [False, True])
+def test_what_was_changed_is_named_and_refused(tmp_path: Path, name: str, gone: bool) -> None:
+    now, files = files_world(tmp_path)
+    begun = now()
+    begun.check(now())
+    if gone:
+        files[name].unlink()
+    else:
+        files[name].write_text("another")
+    with pytest.raises(UserError) as caught:
+        begun.check(now())
+    assert str(files[name]) in caught.value.message
+    assert all(str(path) not in caught.value.message for n, path in files.items() if n != name)
+    assert "Bring back" in caught.value.remedy
+
+
+def test_another_version_machine_or_choice_of_allocators_is_refused(tmp_path: Path) -> None:
+    now, _ = files_world(tmp_path)
+    begun = now()
+    with pytest.raises(UserError, match=r"begun by tsmalloc 0\.0\.1"):
+        replace(begun, tsmalloc_version="0.0.1").check(begun)
+    elsewhere = replace(begun, machine=replace(begun.machine, kernel="1.0"))
+    with pytest.raises(UserError, match=r"another machine: kernel was 1\.0"):
+        elsewhere.check(begun)
+    more = replace(begun, allocators=[*begun.allocators, AllocatorInfo.of(World.allocator("x"))])
+    with pytest.raises(UserError, match="the allocators that are installed"):
+        begun.check(more)
+
+
+# --- files ---------------------------------------------------------------------------------------
+
+
+def test_only_one_process_writes_a_journal(tmp_path: Path) -> None:
+    with begin(tmp_path) as journal, pytest.raises(UserError, match="another process is writing"):
+        Journal.resume(journal.path)
+    Journal.resume(journal.path).__exit__(None, None, None)
+
+
+def test_the_latest_journal_of_a_verb_is_found_in_whichever_folder(tmp_path: Path) -> None:
+    folders = [tmp_path / "one", tmp_path / "two", tmp_path / "not there"]
+    with pytest.raises(UserError, match="no journal") as caught:
+        journals.latest("compare", folders)
+    assert str(folders[0]) in caught.value.message
+    paths = []
+    for folder, day in ((folders[0], "20"), (folders[1], "22"), (folders[0], "21")):
+        with begin(folder, created=f"2026-11-{day}T10:00:00+00:00") as journal:
+            paths.append(journal.path)
+    with begin(folders[0], verb="bench", created="2026-11-23T10:00:00+00:00"):
+        assert journals.latest("compare", folders) == paths[1]
+
+
+def test_somebody_elses_journal_is_not_the_latest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with begin(tmp_path):
+        pass
+    monkeypatch.setattr("os.getuid", lambda: 12345)
+    with pytest.raises(UserError, match="no journal"):
+        journals.latest("compare", [tmp_path])
+
+
+def test_of_two_begun_in_the_same_second_the_latest_is_the_one_written_last(tmp_path: Path) -> None:
+    with begin(tmp_path) as journal:
+        older = journal.path
+    younger = older.with_name(older.name.replace(older.stem.split("-")[-1], "1"))
+    shutil.copy(older, younger)
+    assert journals.latest("compare", [tmp_path]) == younger
+
+
+def test_a_folder_that_takes_no_journal_is_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with Journal.begin(header(), [tmp_path / "file", tmp_path / "good"]) as journal:
+        assert journal.path.parent == tmp_path / "good"
+    with pytest.raises(UserError, match="no journal could be begun anywhere"):
+        Journal.begin(header(), [tmp_path / "file"])
+
+
+def test_a_full_disk_ends_the_run_with_what_was_measured(world: Any, tmp_path: Path) -> None:
+    executor = Programs(world, pick(world))
+    journal = begin(tmp_path, executor.clock)
+    size = journal.path.stat().st_size
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size + 9000, limits[1]))
+    try:
+        with journal:
+            outcome = go_on(world, BOTH, executor, [], None, journal)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert outcome.error is not None
+    assert "cannot be written: File too large" in outcome.error.message
+    assert "--resume" in outcome.error.remedy
+    assert 1 < len(executor.requests) < TIMED_RUNS
+    found, timed, _ = experiments(world, journal.path)
+    assert timed >= TIMED_RUNS - len(executor.requests)
+    assert found.stop.reason == "runs"
