@@ -105,7 +105,7 @@ def make_experiment(
         for index, point in enumerate(points)
         for name in allocators
     ]
-    analysis = make_analysis(definition, points, allocators, cells)
+    analysis = make_analysis(definition, allocators, cells)
     return model.Experiment(definition, points, list(allocators), cells, analysis)
 
 
@@ -183,7 +183,6 @@ def make_map(generator: random.Random, blocks: int) -> model.HeapMap:
 
 def make_analysis(
     definition: model.Definition,
-    points: list[model.Point],
     allocators: tuple[str, ...],
     cells: list[model.Cell],
 ) -> model.ExperimentAnalysis:
@@ -224,11 +223,7 @@ def make_analysis(
         curves=[],
         text=f"{allocators[0]} takes 0.80 [0.70, 0.90] of the time of {allocators[-1]}.",
     )
-    answer = (
-        f"At the largest of {len(points)} points {allocators[0]} leads all others. The counts say "
-        "why: it grows its heap in few large steps, and its threads seldom wait for one another."
-    )
-    return model.ExperimentAnalysis(summaries, [finding], answer)
+    return model.ExperimentAnalysis(summaries, [finding])
 
 
 def failing(comparison: Comparison, text: str) -> Comparison:

@@ -239,7 +239,7 @@ def test_resume_refuses_what_has_changed_and_what_is_chosen_anew(
     shutil.copy(journal, copied)
     again = experiment("run", "--resume", copied, "--json")
     assert again.returncode == 0, again.stderr
-    assert json.loads(again.stdout)["schema"] == "tsmalloc-experiments/1"
+    assert json.loads(again.stdout)["schema"] == "tsmalloc-experiments/2"
     mine.write_text(EXPERIMENT.format(name="plain") + "\n# longer\n")
     refused = experiment("run", "--resume")
     assert (refused.returncode, refused.stdout) == (1, "")

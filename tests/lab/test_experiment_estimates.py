@@ -96,11 +96,6 @@ def test_two_points_have_a_slope_without_an_interval() -> None:
     assert found == Estimate(2.0, None, None)
 
 
-def test_the_other_sides_ratio() -> None:
-    assert estimates.inverse(Estimate(2.0, 1.0, 4.0)) == Estimate(0.5, 0.25, 1.0)
-    assert estimates.inverse(Estimate(2.0, None, None)) == Estimate(0.5, None, None)
-
-
 def test_only_complete_rounds_are_rows() -> None:
     common, table = estimates.complete_rounds([{1: 1.0, 2: 2.0, 3: 3.0}, {3: 6.0, 2: 4.0}])
     assert common == [2, 3]

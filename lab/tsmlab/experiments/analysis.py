@@ -1,7 +1,7 @@
-"""From an experiment's cells to its answer: summaries, findings, and the paragraph.
+"""From an experiment's cells to verdicts: summaries, and a finding for each question.
 
 Why: the numbers of an experiment are kept, and what they say can be computed again at any time, as
-a pure function of them, also while the experiment is still running.
+a pure function of them.
 Refuses to: measure, print, or crash on what is missing; it says what cannot be told.
 """
 
@@ -10,24 +10,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from tsmlab.experiments import bounds, growth, orders, pairs, phrases, scaling, winners
-from tsmlab.experiments.answers import answer
+from tsmlab.experiments import bounds, growth, pairs, rankings, scaling, words
 from tsmlab.experiments.measured import Measured
 from tsmlab.experiments.model import (
     AnalysisKind,
     AnalysisRequest,
     Experiment,
     ExperimentAnalysis,
+    Finding,
 )
-from tsmlab.experiments.outcome import Outcome, cannot_tell
+from tsmlab.experiments.outcome import cannot_tell
 from tsmlab.machine import Machine
+from tsmlab.wording import names
 
-ANALYSES: dict[AnalysisKind, Callable[[Measured, AnalysisRequest], Outcome]] = {
+ANALYSES: dict[AnalysisKind, Callable[[Measured, AnalysisRequest], Finding]] = {
     "pair": pairs.analyse,
-    "winner": winners.analyse,
+    "winner": rankings.winner,
     "amdahl": scaling.analyse,
     "growth": growth.analyse,
-    "order": orders.analyse,
+    "order": rankings.order,
     "bound": bounds.analyse,
 }
 
@@ -36,27 +37,28 @@ def analyse(experiment: Experiment, processors: int | None = None) -> Experiment
     """processors: how many the runs could use (usable_processors); Amdahl's law needs it, and is
     not limited to them without it."""
     data = Measured(experiment, processors)
-    outcomes = [_outcome(data, request) for request in experiment.definition.analyses]
     return ExperimentAnalysis(
         summaries=data.summaries(),
-        findings=[outcome.finding() for outcome in outcomes],
-        answer=answer(data, outcomes),
+        findings=[_finding(data, request) for request in experiment.definition.analyses],
     )
 
 
-def _outcome(data: Measured, request: AnalysisRequest) -> Outcome:
+def _finding(data: Measured, request: AnalysisRequest) -> Finding:
     """Of a part of the sweep it is said once, at the beginning, which part that is."""
     part, fixed = data.focused(request)
     if not part.has(request.metric):
-        title = phrases.capital(phrases.lower(part.metric(request.metric).title))
         how = "counted" if part.is_counted(request.metric) else "measured"
-        return cannot_tell(request, f"{title}: nothing can be said, since it was not {how}.")
-    outcome = ANALYSES[request.kind](part, request)
-    where = phrases.at(data, fixed).strip()
-    if not where or not outcome.lead:
-        return outcome
-    first, *rest = outcome.lead
-    return replace(outcome, lead=[f"{phrases.capital(where)}: {first}", *rest])
+        return cannot_tell(request, f"{part.metric(request.metric).title} was not {how}.")
+    found = ANALYSES[request.kind](part, request)
+    where = words.place(data, fixed)
+    failed = [
+        name
+        for name in part.names_for(request)
+        if any(part.failures(point, name) for point in part.chosen)
+    ]
+    doubt = f" Left out where runs failed: {names(failed)}." if failed else ""
+    text = f"{where}: {found.text}" if where else found.text
+    return replace(found, text=f"{text}{doubt}")
 
 
 def usable_processors(machine: Machine, cpus: list[int] | None) -> int:

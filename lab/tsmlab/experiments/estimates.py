@@ -108,13 +108,6 @@ def as_estimate(ratio: RatioEstimate) -> Estimate:
     return Estimate(ratio.ratio, ratio.low, ratio.high)
 
 
-def inverse(ratio: Estimate) -> Estimate:
-    """The ratio of the same two seen from the other side."""
-    low = None if ratio.high is None else 1.0 / ratio.high
-    high = None if ratio.low is None else 1.0 / ratio.low
-    return Estimate(1.0 / ratio.value, low, high)
-
-
 @dataclass(frozen=True)
 class Line:
     """y = intercept + slope * x by least squares; `misfit` is the sum of squared residuals."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tsmlab.experiments import phrases
+from tsmlab.experiments import words
 from tsmlab.experiments.estimates import (
     Line,
     complete_rounds,
@@ -24,10 +24,10 @@ from tsmlab.experiments.estimates import (
     slope_estimate,
 )
 from tsmlab.experiments.measured import Measured, Series, is_number, number_option
-from tsmlab.experiments.model import AnalysisRequest, Estimate, FittedCurve, Parameter
-from tsmlab.experiments.outcome import CONFIRMED, REFUTED, UNRESOLVED, Outcome, cannot_tell
-from tsmlab.experiments.printed import Printed, printed
+from tsmlab.experiments.model import AnalysisRequest, Estimate, Finding, FittedCurve
+from tsmlab.experiments.outcome import CONFIRMED, REFUTED, UNRESOLVED, cannot_tell, row
 from tsmlab.stats import Vector
+from tsmlab.wording import names
 
 EXPONENTS = {"constant": 0.0, "linear": 1.0, "quadratic": 2.0}
 LOGARITHMIC = "logarithmic"
@@ -35,7 +35,6 @@ LOGARITHMIC = "logarithmic"
 TOLERANCE = 0.1
 # The two models have two numbers each, so that a third point is the first that can judge them.
 POINTS_FOR_MODELS = 3
-CURVES_TOLD = 3
 
 
 @dataclass(frozen=True)
@@ -169,31 +168,78 @@ def grown(
     return fit(xs, table)
 
 
-def analyse(data: Measured, request: AnalysisRequest) -> Outcome:
-    names = data.names_for(request)
+def analyse(data: Measured, request: AnalysisRequest) -> Finding:
+    allocators = data.names_for(request)
     metric = data.metric(request.metric)
     parameter = data.swept(request)
     if parameter is None:
-        return cannot_tell(request, "Growth is over a parameter, and none is swept.", names)
+        return cannot_tell(request, "No parameter is swept.", allocators)
     expected = request.options.get("expected")
     tolerance = number_option(request, "tolerance", TOLERANCE)
-    found, lost = [], []
-    for series in data.series(parameter):
-        for name in names:
-            growth = grown(data, series, name, metric.name)
-            if growth is None:
-                lost.append(name)
-                continue
-            label = phrases.label(data, name, series.fixed)
-            found.append(Grown(name, label, growth, _verdict(growth, expected, tolerance)))
-    if not found:
-        return cannot_tell(
-            request,
-            f"How {phrases.lower(metric.title)} grows cannot be told: that takes two values of "
-            f"{phrases.noun(parameter)} with figures above 0.",
-            names,
+    found = [
+        Grown(
+            name,
+            words.label(data, name, series.fixed),
+            growth,
+            _verdict(growth, expected, tolerance),
         )
-    return _Growths(data, request, found, parameter, tolerance).outcome(lost)
+        for series in data.series(parameter)
+        for name in allocators
+        if (growth := grown(data, series, name, metric.name)) is not None
+    ]
+    over = words.noun(parameter)
+    if not found:
+        why = f"That takes two values of {over} with figures above 0."
+        return cannot_tell(request, why, allocators)
+    told = [
+        (each.growth.exponent.value, f"{each.label} {words.with_interval(each.growth.exponent)}")
+        for each in found
+    ]
+    bent = [each.label for each in found if _is_bent(each.growth, tolerance)]
+    shape = f" No pure power law: {names(bent)}." if bent else ""
+    asked = "" if not found[0].verdict else f" (expected: {expected})"
+    return row(
+        request,
+        _whole_verdict(found),
+        [each.allocator for each in found],
+        f"{metric.title} ~ {over}^k{asked}, k: {words.figures(told)}.{shape}",
+        {f"exponent of {each.label}": each.growth.exponent for each in found},
+        [_curve(each, metric.name, expected) for each in found],
+    )
+
+
+def _whole_verdict(found: Sequence[Grown]) -> str:
+    verdicts = [each.verdict for each in found]
+    if not verdicts[0]:
+        only = found[0].growth.exponent
+        return f"exponent {words.with_interval(only)}" if len(found) == 1 else "measured"
+    if len(set(verdicts)) == 1:
+        return verdicts[0]
+    told = REFUTED if REFUTED in verdicts else CONFIRMED
+    return f"{told} for {verdicts.count(told)} of {len(found)}"
+
+
+def _is_bent(growth: Growth, tolerance: float) -> bool:
+    """The intervals of the two ends do not touch, and the ends differ by the tolerance."""
+    first, last = growth.first, growth.last
+    if first.low is None or first.high is None or last.low is None or last.high is None:
+        return False
+    apart = first.high < last.low or last.high < first.low
+    return apart and abs(first.value - last.value) > tolerance
+
+
+def _curve(each: Grown, metric: str, expected: object) -> FittedCurve:
+    growth = each.growth
+    better = growth.log_better
+    as_log = better is not None and better.low is not None and better.low > 0.0
+    if expected == LOGARITHMIC and as_log:
+        label, values = "a + b log x", growth.logarithm
+    else:
+        label, values = f"x^{words.fixed(growth.exponent.value)}", growth.power
+    points = [list(pair) for pair in zip(growth.xs, values, strict=True)]
+    return FittedCurve(
+        each.allocator, metric, f"{label}{each.label.removeprefix(each.allocator)}", points
+    )
 
 
 def _verdict(growth: Growth, expected: object, tolerance: float) -> str:
@@ -207,234 +253,3 @@ def exponent_of(expected: object) -> float | None:
     if isinstance(expected, str):
         return EXPONENTS.get(expected)
     return float(expected) if is_number(expected) else None
-
-
-class _Growths:
-    def __init__(
-        self,
-        data: Measured,
-        request: AnalysisRequest,
-        found: Sequence[Grown],
-        parameter: Parameter,
-        tolerance: float,
-    ) -> None:
-        self.data = data
-        self.request = request
-        self.found = found
-        self.parameter = parameter
-        self.over = phrases.noun(parameter)
-        self.tolerance = tolerance
-        self.metric = data.metric(request.metric)
-        self.expected = request.options.get("expected")
-
-    def outcome(self, lost: Sequence[str]) -> Outcome:
-        return Outcome(
-            self.request,
-            self._verdict(),
-            list(dict.fromkeys(each.allocator for each in self.found)),
-            {f"exponent of {each.label}": each.growth.exponent for each in self.found},
-            [self._curve(each) for each in self.found],
-            lead=self._lead(),
-            reported=self._reported(),
-            details=[*self._in_full(), *self._models(), *self._ends()],
-            doubts=self._doubts(lost),
-        )
-
-    def _curve(self, each: Grown) -> FittedCurve:
-        growth = each.growth
-        better = growth.log_better
-        as_log = better is not None and better.low is not None and better.low > 0.0
-        if self.expected == LOGARITHMIC and as_log:
-            label, values = "a + b log x", growth.logarithm
-        else:
-            label, values = f"x^{phrases.fixed(growth.exponent.value)}", growth.power
-        points = [list(pair) for pair in zip(growth.xs, values, strict=True)]
-        label = f"{label}{each.label.removeprefix(each.allocator)}"
-        return FittedCurve(each.allocator, self.metric.name, label, points)
-
-    # --- the answer -------------------------------------------------------------------------------
-
-    def _by(self, verdict: str) -> list[Grown]:
-        return [each for each in self.found if each.verdict == verdict]
-
-    def _verdict(self) -> str:
-        if not self._judged():
-            if len(self.found) == 1:
-                return f"exponent {phrases.with_interval(self.found[0].growth.exponent)}"
-            return "measured"
-        for verdict in (CONFIRMED, REFUTED, UNRESOLVED):
-            if len(self._by(verdict)) == len(self.found):
-                return verdict
-        refuted, confirmed = len(self._by(REFUTED)), len(self._by(CONFIRMED))
-        if refuted:
-            return f"refuted for {refuted} of {len(self.found)}"
-        return f"confirmed for {confirmed} of {len(self.found)}"
-
-    def _judged(self) -> bool:
-        return self.expected == LOGARITHMIC or exponent_of(self.expected) is not None
-
-    def _shape(self) -> str:
-        title = phrases.lower(self.metric.title)
-        if not isinstance(self.expected, str):
-            exponent = phrases.number(exponent_of(self.expected) or 0.0)
-            return f"growth of {title} over {self.over} with exponent {exponent}"
-        if self.expected == "constant":
-            return f"that {title} does not depend on {self.over}"
-        return f"{self.expected} growth of {title} over {self.over}"
-
-    def _lead(self) -> list[str]:
-        if not self._judged():
-            title = phrases.capital(phrases.lower(self.metric.title))
-            few = len(self.found) <= CURVES_TOLD
-            how = self._each(self.found, "with exponent ") if few else self._range(self.found)
-            under = "under " if few else "with "
-            return [f"{title} grows with {self.over} {under}{how}."]
-        sentences: list[str] = []
-        words = {CONFIRMED: "is confirmed", REFUTED: "is refuted", UNRESOLVED: "is not decided"}
-        left = len(self.found)
-        for verdict in (REFUTED, UNRESOLVED, CONFIRMED):
-            group = self._by(verdict)
-            if group:
-                shape = "It" if sentences else phrases.capital(self._shape())
-                sentences.append(f"{shape} {words[verdict]} for {self._who(group, left)}.")
-                left -= len(group)
-        return sentences
-
-    def _who(self, group: Sequence[Grown], left: int) -> str:
-        """A group with its exponents. Of many the extremes; and no names where they are all that is
-        left."""
-        if len(group) <= CURVES_TOLD:
-            return self._each(group, "with exponent ")
-        if len(group) == left:
-            who = "all of them" if left == len(self.found) else f"the other {left}"
-        else:
-            who = phrases.some([each.label for each in group], 4)
-        return f"{who}, with {self._range(group)}"
-
-    def _each(self, group: Sequence[Grown], first: str) -> str:
-        """A few, with the exponent of each."""
-        ordered = sorted(group, key=lambda each: each.growth.exponent.value)
-        return phrases.and_list(
-            [
-                f"{each.label} {'with ' if i else first}"
-                f"{phrases.with_interval(each.growth.exponent)}"
-                for i, each in enumerate(ordered)
-            ]
-        )
-
-    def _range(self, group: Sequence[Grown]) -> str:
-        """Exponents from the least to the largest."""
-        ordered = sorted(group, key=lambda each: each.growth.exponent.value)
-        least, most = (
-            f"{phrases.with_interval(each.growth.exponent)} for {each.label}"
-            for each in (ordered[0], ordered[-1])
-        )
-        return f"exponents from {least} to {most}"
-
-    # --- beside it --------------------------------------------------------------------------------
-
-    def _in_full(self) -> list[str]:
-        if len(self.found) <= CURVES_TOLD:
-            return []
-        ordered = sorted(self.found, key=lambda each: each.growth.exponent.value)
-        texts = [f"{g.label} {phrases.with_interval(g.growth.exponent)}" for g in ordered]
-        return [f"Exponents: {', '.join(texts)}."]
-
-    def _models(self) -> list[str]:
-        """Logarithm against power law, where a logarithm was expected."""
-        if self.expected != LOGARITHMIC:
-            return []
-        groups: dict[str, list[str]] = {}
-        for each in self.found:
-            gain = each.growth.log_better
-            if gain is None:
-                word = "too few points to compare a logarithm with a power"
-            elif gain.low is None or gain.high is None:
-                word = "one row of figures, which cannot tell a logarithm from a power"
-            elif gain.low > 0.0:
-                word = "a logarithm fits better than a power"
-            else:
-                word = (
-                    "a power fits better than a logarithm"
-                    if gain.high < 0.0
-                    else ("a logarithm and a power fit equally well")
-                )
-            groups.setdefault(word, []).append(each.label)
-        texts = [f"{word} ({phrases.some(labels, 4)})" for word, labels in groups.items()]
-        return [f"{phrases.capital('; '.join(texts))}."]
-
-    def _ends(self) -> list[str]:
-        """Curves that are no power law: their first and last steps have other exponents."""
-        bent = [each for each in self.found if self._is_bent(each.growth)]
-        if not bent:
-            return []
-        each = max(bent, key=lambda g: abs(g.growth.last.value - g.growth.first.value))
-        xs = each.growth.xs
-        first, last = (phrases.with_interval(e) for e in (each.growth.first, each.growth.last))
-        who = "It is" if len(self.found) == 1 else f"{phrases.some([g.label for g in bent], 4)}:"
-        return [
-            (
-                f"{who} no pure power law; the exponent of {each.label} is {first} from "
-                f"{phrases.plain(xs[0])} to {phrases.plain(xs[1])} and {last} from "
-                f"{phrases.plain(xs[-2])} to {phrases.plain(xs[-1])} {self.over}."
-            )
-        ]
-
-    def _is_bent(self, growth: Growth) -> bool:
-        """The intervals of the two ends do not touch, and the ends differ by the tolerance."""
-        first, last = growth.first, growth.last
-        if first.low is None or first.high is None or last.low is None or last.high is None:
-            return False
-        apart = first.high < last.low or last.high < first.low
-        return apart and abs(first.value - last.value) > self.tolerance
-
-    def _doubts(self, lost: Sequence[str]) -> list[str]:
-        sentences = []
-        if not all(each.growth.by_rounds for each in self.found):
-            one = "counted once" if self.data.is_counted(self.metric.name) else "measured once"
-            sentences.append(
-                f"Each point was {one}, so an interval is from the scatter of the points around "
-                f"the line, if there are more than two."
-            )
-        if lost:
-            names = phrases.some(list(dict.fromkeys(lost)))
-            sentences.append(
-                f"No exponent for {names}: a run failed, or a figure is missing or zero."
-            )
-        return sentences
-
-    # --- the reports ------------------------------------------------------------------------------
-
-    def _reported(self) -> list[str]:
-        names = list(dict.fromkeys(each.allocator for each in self.found))
-        tables = printed(self.data.definition, names, self.metric)
-        return [sentence for table in tables if (sentence := self._beside(table))]
-
-    def _beside(self, table: Printed) -> str:
-        """The exponents of a report's own figures, and whether ours are the same."""
-        theirs = {}
-        for name in dict.fromkeys(each.allocator for each in self.found):
-            curve = [(x, y) for x, y in table.curve(name, self.parameter) if x > 0.0 and y > 0.0]
-            if len({x for x, _ in curve}) > 1:
-                xs, ys = (np.log(np.array(column)) for column in zip(*curve, strict=True))
-                theirs[name] = fit_line(xs, ys).slope
-        judged = {
-            each.label: compare(each.growth.exponent, theirs[each.allocator], self.tolerance)
-            for each in self.found
-            if each.allocator in theirs
-        }
-        if not judged:
-            return ""
-        low, high = (phrases.fixed(value) for value in (min(theirs.values()), max(theirs.values())))
-        figures = f"exponent {low}" if low == high else f"exponents {low} to {high}"
-        texts = []
-        for verdict, word in (
-            (CONFIRMED, "confirmed"),
-            (REFUTED, "refuted"),
-            (UNRESOLVED, "not decided"),
-        ):
-            labels = [label for label, own in judged.items() if own == verdict]
-            if labels:
-                every = "" if len(labels) == len(judged) else f" for {phrases.some(labels, 4)}"
-                texts.append(f"{word}{every}")
-        return f"The figures of {table.name} grow with {figures}: here that is {'; '.join(texts)}."

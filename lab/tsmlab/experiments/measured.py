@@ -184,21 +184,6 @@ class Measured:
         }
         return medians | (cell.causes.counts if cell.causes is not None else {})
 
-    def shown_runs(self) -> list[dict[str, float]]:
-        """The values of all runs that did not fail."""
-        return [run.values for cell in self._cells.values() for run in cell.runs if not run.failure]
-
-    def rounds(self) -> int:
-        """The most runs that a cell has."""
-        return max((len(cell.runs) for cell in self._cells.values()), default=0)
-
-    def failed_allocators(self) -> list[str]:
-        return [
-            name
-            for name in self.allocators
-            if any(self.failures(point, name) for point in range(len(self.points)))
-        ]
-
     # --- points -----------------------------------------------------------------------------------
 
     def focused(self, request: AnalysisRequest) -> tuple[Measured, Point]:

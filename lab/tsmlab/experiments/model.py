@@ -14,7 +14,7 @@ from typing import Any, Literal
 from tsmlab.machine import Machine
 from tsmlab.results import AllocatorInfo, Failure, Stop
 
-SCHEMA = "tsmalloc-experiments/1"
+SCHEMA = "tsmalloc-experiments/2"
 
 MetricUnit = Literal["seconds", "bytes", "count", "number"]
 MetricSource = Literal["run", "causes"]
@@ -293,7 +293,7 @@ class FittedCurve:
 
 @dataclass(frozen=True)
 class Finding:
-    """One answer of one analysis. verdict: a few words; text: sentences, with their figures."""
+    """One answer of one analysis. verdict: a few words; text: the sentence with its figures."""
 
     kind: AnalysisKind
     metric: str
@@ -306,11 +306,10 @@ class Finding:
 
 @dataclass(frozen=True)
 class ExperimentAnalysis:
-    """Everything computed from one experiment's cells. answer: the paragraph, in plain text."""
+    """Everything computed from one experiment's cells."""
 
     summaries: list[CellSummary]
     findings: list[Finding]
-    answer: str
 
 
 @dataclass(frozen=True)

@@ -174,8 +174,8 @@ def _print_experiment(
         ).print(tables.rich_table(part, tables.ROOMY))
     for line in failed_lines(experiment):
         console.print(Text(line, style="red"), soft_wrap=True)
-    if experiment.analysis and experiment.analysis.answer:
-        console.print(Text(experiment.analysis.answer))
+    for verdict, text in verdicts(experiment):
+        console.print(Text(f"{verdict}: {text}"), soft_wrap=False)
 
 
 def _folded(columns: Sequence[Column], width: int) -> Iterator[list[Column]]:
@@ -224,6 +224,17 @@ class _Failed:
 
 def failed_cells(experiment: Experiment) -> list[Cell]:
     return [cell for cell in experiment.cells if any(run.failure for run in cell.runs)]
+
+
+def verdicts(experiment: Experiment) -> list[tuple[str, str]]:
+    """Each finding's verdict, as a sentence begins, and its text."""
+    found = experiment.analysis.findings if experiment.analysis else []
+    names = set(experiment.allocators)
+    return [
+        (v if v.split(" ")[0] in names else v[:1].upper() + v[1:], each.text)
+        for each in found
+        if (v := each.verdict)
+    ]
 
 
 def failed_lines(experiment: Experiment) -> list[str]:
@@ -297,8 +308,10 @@ def _markdown_experiment(results: ExperimentResults, experiment: Experiment) -> 
             yield from ("", reported.note)
     if failures := failed_lines(experiment):
         yield from ("", *(f"- {line.strip()}" for line in failures))
-    if experiment.analysis and experiment.analysis.answer:
-        yield from ("", experiment.analysis.answer)
+    if found := verdicts(experiment):
+        yield from ("", *(f"- **{verdict}.** {text}" for verdict, text in found))
+    if definition.answers:
+        yield from ("", definition.answers.strip())
 
 
 def _reported_columns(reported: Reported) -> list[Column]:

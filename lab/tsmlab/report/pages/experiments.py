@@ -6,7 +6,6 @@ Refuses to: mix our figures with those of the reports, which were measured on ot
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +15,6 @@ from tsmlab.experiments.model import (
     CellSummary,
     Experiment,
     ExperimentResults,
-    Finding,
     Metric,
     Reported,
 )
@@ -49,10 +47,9 @@ class Section:
     question: str
     source: str
     how: str
-    answer: list[str]
+    verdicts: list[tuple[str, str]]
     reading: str
     figures: list[Figure]
-    findings: list[Finding]
     medians: list[DataTable]
     reported: list[tuple[Reported, DataTable]]
     causes: list[DataTable]
@@ -64,8 +61,8 @@ class Section:
 
     @property
     def short(self) -> str:
-        """The answer's first sentences, for the overview."""
-        return first_sentences(self.answer[0]) if self.answer else "Not answered yet."
+        """The first verdict, for the overview."""
+        return ": ".join(self.verdicts[0]) if self.verdicts else "No analysis is asked for."
 
 
 def report(results: ExperimentResults) -> Report:
@@ -134,7 +131,6 @@ def thin(data: dict[str, Any]) -> None:
 def _section(experiment: Experiment, styles: Mapping[str, Style]) -> Section:
     definition = experiment.definition
     subject = of_experiments.subject_of(experiment, styles)
-    analysis = experiment.analysis
     maps, note = of_experiments.maps(subject)
     notes = {n for cell in experiment.cells if cell.causes for n in cell.causes.notes}
     done = rounds(experiment_text.rounds_done(experiment))
@@ -145,10 +141,9 @@ def _section(experiment: Experiment, styles: Mapping[str, Style]) -> Section:
         source=definition.source,
         how=f"{len(experiment.points)} point{'' if len(experiment.points) == 1 else 's'}, "
         f"{len(experiment.allocators)} allocators, {done}",
-        answer=paragraphs(analysis.answer) if analysis else [],
+        verdicts=experiment_text.verdicts(experiment),
         reading=definition.answers,
         figures=list(of_experiments.figures(subject)),
-        findings=analysis.findings if analysis else [],
         medians=medians_tables(experiment),
         reported=[(each, _reported_table(each)) for each in definition.reported],
         causes=causes.tables(experiment),
@@ -158,21 +153,6 @@ def _section(experiment: Experiment, styles: Mapping[str, Style]) -> Section:
         failures=experiment_text.failed_lines(experiment),
         settings=_settings(experiment),
     )
-
-
-def paragraphs(text: str) -> list[str]:
-    return [part.strip() for part in re.split(r"\n\s*\n", text) if part.strip()]
-
-
-def first_sentences(text: str, limit: int = 260) -> str:
-    """As many whole sentences as fit, and at least one."""
-    sentences = re.split(r"(?<=[.?!])\s+(?=[A-Z])", text)
-    found = sentences[0]
-    for sentence in sentences[1:]:
-        if len(found) + 1 + len(sentence) > limit:
-            break
-        found = f"{found} {sentence}"
-    return found
 
 
 # --- tables ---------------------------------------------------------------------------------------
