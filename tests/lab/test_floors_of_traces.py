@@ -1,11 +1,9 @@
-"""`tsmalloc floors` on simulated replays: who gets planned addresses, and what is over the floors.
-
-The planning itself is tested in C++ (tests/tools/address_plans) and at the prompt (tests/tools).
-"""
+"""`tsmalloc floors` on simulated replays: what is over the floors."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,33 +15,15 @@ from hypothesis import strategies as st
 
 from tsmlab.errors import UserError
 from tsmlab.journal import Unkept
-from tsmlab.measuring import Measurement, RunRequest
 from tsmlab.progress import Silence
 from tsmlab.results import Outcome
 from tsmlab.traces import floors_results, floors_text
-from tsmlab.traces.floors import FLOOR, FloorExecutor, Options, excess_memory, floors
+from tsmlab.traces.floors import Options, excess_memory, floors
 from tsmlab.traces.floors_results import FloorResults
 
 MIB = 1 << 20
 BASE = 100_000
 BOUND = 2 * MIB
-
-
-def planned(**changes: Any) -> dict[str, Any]:
-    whole = {
-        "schema": "tsmalloc-floors/1",
-        "whole": True,
-        "damage": [],
-        "bound_bytes": BOUND,
-        "touched_bytes": int(1.02 * BOUND),
-        "strategy": "best fit",
-    }
-    return whole | changes
-
-
-def planner(_trace: Path, plan: Path, _image: int | None) -> dict[str, Any]:
-    plan.write_text("a plan")
-    return planned()
 
 
 def behaviour(milliseconds: float, resident: float, **changes: Any) -> Behaviour:
@@ -55,7 +35,7 @@ def behaviour(milliseconds: float, resident: float, **changes: Any) -> Behaviour
 
 
 TYPICAL = {
-    "floor": behaviour(10.0, 1.05),
+    "lifo": behaviour(10.0, 3.0),
     "glibc": behaviour(20.0, 1.50),
     "quick": behaviour(12.5, 1.25),
 }
@@ -71,7 +51,7 @@ def run(
     files = [tmp_path / f"some{number}.tstrace" for number in range(traces)]
     for file in files:
         file.write_bytes(b"a trace")
-    names = [name for name in behaviours if name != "floor"]
+    names = [name for name in behaviours if name != "lifo"]
     options = Options(
         traces=tuple(files),
         allocators=tuple(World.allocator(name) for name in names),
@@ -85,15 +65,15 @@ def run(
         Silence(),
         world.PROGRAM,
         Unkept(executor.clock),
-        **({"planner": planner} | changes),
+        **({"compiler": world.Compiler(), "find_floor": World.allocator} | changes),
     )
 
 
-def test_only_the_floor_gets_the_planned_addresses(tmp_path: Path) -> None:
-    executor = SimulatedExecutor(TYPICAL)
-    run(TYPICAL, tmp_path, executor)
+def test_all_make_the_same_calls_in_one_thread(tmp_path: Path) -> None:
+    executor, compiler = SimulatedExecutor(TYPICAL), world.Compiler()
+    run(TYPICAL, tmp_path, executor, compiler=compiler)
+    assert compiler.calls == [("some0.tstrace", ["--alone"])]
     for request in executor.requests:
-        assert ("--addresses" in request.command) == (request.allocator.name == "floor")
         assert request.command[-1].endswith(".plan")
         assert "--one-thread" in request.command
         assert request.command[request.command.index("--schedule") + 1] == "recorded"
@@ -113,16 +93,14 @@ def test_excesses_are_over_the_floor_and_the_bound(tmp_path: Path) -> None:
         assert row.memory.excess == pytest.approx(memory, rel=1e-4)
         assert row.memory.low == pytest.approx(row.memory.high, rel=1e-4)
         assert row.peak_bytes == pytest.approx((1 + memory) * BOUND, abs=2)
-    assert rows["floor"].time is None
-    assert rows["floor"].memory is not None
-    assert rows["floor"].memory.excess == pytest.approx(0.05, rel=1e-3)
+    assert (rows["lifo"].time, rows["lifo"].memory, rows["lifo"].peak_bytes) == (None, None, None)
 
 
 def test_the_table_has_the_floor_first_then_the_quickest(tmp_path: Path) -> None:
     results = run(TYPICAL, tmp_path).results
     text = floors_text.report(results, 120)
     names = [line.split()[0] for line in text.splitlines() if line and line[0] != " "]
-    assert names.index("floor") < names.index("quick") < names.index("glibc")
+    assert names.index("lifo") < names.index("quick") < names.index("glibc")
     assert "+25.0 %" in text
     assert "+100 %" in text
     assert "bound 2.00M" in text
@@ -149,12 +127,10 @@ def test_a_failure_under_one_allocator_is_a_line(tmp_path: Path) -> None:
 
 
 def test_a_damaged_trace_says_so_first(tmp_path: Path) -> None:
-    def of_damaged(*_: Any) -> dict[str, Any]:
-        return planned(whole=False, damage=[{"text": "a chunk is lost"}])
-
-    text = floors_text.report(run(TYPICAL, tmp_path, planner=of_damaged).results, 120)
-    assert text.startswith("DAMAGED")
-    assert "a chunk is lost" in text.splitlines()[1]
+    line = world.line(wall_ns=10_000_000)
+    line["planned"] = line["planned"] | {"left_out": 1234}
+    found = run({"lifo": world.behaviour(line), "glibc": world.behaviour(line)}, tmp_path)
+    assert floors_text.report(found.results, 120).startswith("DAMAGED: 1,234 events")
 
 
 def test_ctrl_c_keeps_what_was_measured(tmp_path: Path) -> None:
@@ -165,16 +141,15 @@ def test_ctrl_c_keeps_what_was_measured(tmp_path: Path) -> None:
 
 
 def test_the_second_trace_may_be_none(tmp_path: Path) -> None:
-    def picky(trace: Path, plan: Path, image: int | None) -> dict[str, Any]:
-        if "some1" in trace.name:
-            raise UserError("that is no trace.")
-        return planner(trace, plan, image)
+    class Picky(world.Compiler):
+        def __call__(self, trace: Path, plan: Path, options: Sequence[str]) -> dict[str, Any]:
+            if "some1" in trace.name:
+                raise UserError("that is no trace.")
+            return super().__call__(trace, plan, options)
 
-    outcome = run(TYPICAL, tmp_path, traces=2, planner=picky)
+    outcome = run(TYPICAL, tmp_path, traces=2, compiler=Picky())
     assert outcome.error is not None
     assert [each.trace for each in outcome.results.traces] == ["some0"]
-    with pytest.raises(UserError):
-        run(TYPICAL, tmp_path, traces=2, planner=lambda *_: picky(Path("some1"), Path(), None))
 
 
 @given(
@@ -197,19 +172,3 @@ def test_without_memory_or_a_bound_there_is_no_excess() -> None:
     assert excess_memory([], 0.0, 100.0) is None
     assert excess_memory([50.0], 60.0, 100.0) is None
     assert excess_memory([50.0], 0.0, 0.0) is None
-
-
-def test_other_programs_are_passed_on_unchanged() -> None:
-    seen: list[RunRequest] = []
-
-    class Recorder:
-        def run(self, request: RunRequest) -> Measurement:
-            seen.append(request)
-            raise NotImplementedError
-
-    request = RunRequest(
-        ("replay", "--touch", "page", "x.plan"), FLOOR, {}, None, None, None, 1.0, None
-    )
-    with pytest.raises(NotImplementedError):
-        FloorExecutor(Recorder()).run(request)
-    assert seen[0].command == ("replay", "--touch", "page", "--addresses", "x.plan")

@@ -1,4 +1,4 @@
-// One call of a plan: into the allocator, or to where the plan says.
+// One call of a plan, into the allocator.
 //
 // Why it exists: this is what is measured, so everything else (counting, touching, checking) is
 // around it, and the clock, if there is one, directly at it. What it refuses to do: wait; whoever
@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
-#include <type_traits>
 
 #include "replay/clock.h"
 #include "replay/content.h"
@@ -18,81 +17,21 @@
 
 namespace ts::replay {
 
-// Blocks from malloc.
-class Allocator {
- public:
-  static void* allocate(const plan::Operation& operation, std::uint64_t /*index*/) {
-    const std::size_t size = operation.size;
-    switch (static_cast<plan::Kind>(operation.kind)) {
-      case plan::Kind::calloc:
-        return std::calloc(1, size);
-      case plan::Kind::aligned: {
-        void* block = nullptr;
-        const std::size_t alignment = std::size_t{1} << operation.log2_alignment;
-        const std::size_t granted = alignment < sizeof(void*) ? sizeof(void*) : alignment;
-        return posix_memalign(&block, granted, size) == 0 ? block : nullptr;
-      }
-      default:
-        return std::malloc(size);
-    }
-  }
-  // Resizing to nothing frees in some libraries and not in others; the plan says `free` for that.
-  static void* resize(void* block, std::uint64_t /*old_size*/, const plan::Operation& operation,
-                      std::uint64_t /*index*/) {
-    return std::realloc(block, operation.size != 0 ? std::size_t{operation.size} : 1);
-  }
-  static void release(void* block) { std::free(block); }
-};
-
-// Blocks where the plan has them: what is left of the time is what no allocator can avoid.
-class Planned {
- public:
-  Planned(const std::uint64_t* addresses, unsigned char* arena)
-      : addresses_{addresses}, arena_{arena} {}
-
-  void* allocate(const plan::Operation& operation, std::uint64_t index) const {
-    void* const block = place(index);
-    const bool is_fresh = (addresses_[index] & plan::address_fresh) != 0;
-    if (static_cast<plan::Kind>(operation.kind) == plan::Kind::calloc && !is_fresh) {
-      std::memset(block, 0, operation.size);
-    }
-    return block;
-  }
-  void* resize(void* block, std::uint64_t old_size, const plan::Operation& operation,
-               std::uint64_t index) const {
-    void* const moved = place(index);
-    const std::uint64_t kept = old_size < operation.size ? old_size : operation.size;
-    if (moved != block) std::memmove(moved, block, kept);
-    return moved;
-  }
-  static void release(void* /*block*/) {}
-
- private:
-  void* place(std::uint64_t index) const {
-    return arena_ + (addresses_[index] & ~plan::address_fresh);
-  }
-
-  const std::uint64_t* addresses_;
-  unsigned char* arena_;
-};
-
-template <class Blocks>
 class Calls {
  public:
-  Calls(const Blocks& blocks, const Content& content, const Clock& clock, Slot* slots)
-      : blocks_{blocks}, content_{content}, clock_{clock}, slots_{slots} {}
+  Calls(const Content& content, const Clock& clock, Slot* slots)
+      : content_{content}, clock_{clock}, slots_{slots} {}
 
-  // Returns by how much live bytes have changed. index: of the operation, in its image.
-  std::int64_t make(ThreadRun& thread, const plan::Operation& operation,
-                    std::uint64_t index) const {
+  // Returns by how much live bytes have changed.
+  std::int64_t make(ThreadRun& thread, const plan::Operation& operation) const {
     const auto kind = static_cast<plan::Kind>(operation.kind);
     ++thread.calls[operation.kind];
     if (kind == plan::Kind::refused) return refused(thread, operation);
     Slot& slot = slots_[operation.slot];
     if (kind == plan::Kind::free) return release(thread, operation.slot);
     thread.bytes[operation.kind] += operation.size;
-    if (kind == plan::Kind::realloc) return resize(thread, slot, operation, index);
-    void* const block = timed(thread, kind, [&] { return blocks_.allocate(operation, index); });
+    if (kind == plan::Kind::realloc) return resize(thread, slot, operation);
+    void* const block = timed(thread, kind, [&] { return allocate(operation); });
     slot.set(block, operation.size);
     if (block == nullptr) {
       ++thread.null_results;
@@ -114,7 +53,7 @@ class Calls {
     if (block == nullptr) return 0;  // it has never been granted
     if (content_.is_verified()) check(thread, block, size, size, number, kind);
     timed(thread, kind, [&]() -> void* {
-      blocks_.release(block);
+      std::free(block);
       return &slot;  // no null result
     });
     slot.set(nullptr, 0);
@@ -122,6 +61,22 @@ class Calls {
   }
 
  private:
+  static void* allocate(const plan::Operation& operation) {
+    const std::size_t size = operation.size;
+    switch (static_cast<plan::Kind>(operation.kind)) {
+      case plan::Kind::calloc:
+        return std::calloc(1, size);
+      case plan::Kind::aligned: {
+        void* block = nullptr;
+        const std::size_t alignment = std::size_t{1} << operation.log2_alignment;
+        const std::size_t granted = alignment < sizeof(void*) ? sizeof(void*) : alignment;
+        return posix_memalign(&block, granted, size) == 0 ? block : nullptr;
+      }
+      default:
+        return std::malloc(size);
+    }
+  }
+
   template <class Call>
   void* timed(ThreadRun& thread, plan::Kind kind, Call&& call) const {
     Latency* const latency = thread.berth->latency;
@@ -133,15 +88,15 @@ class Calls {
     return block;
   }
 
-  std::int64_t resize(ThreadRun& thread, Slot& slot, const plan::Operation& operation,
-                      std::uint64_t index) const {
+  std::int64_t resize(ThreadRun& thread, Slot& slot, const plan::Operation& operation) const {
     constexpr auto kind = plan::Kind::realloc;
     void* const old = slot.pointer();
     const std::uint64_t old_size = old != nullptr ? slot.size() : 0;  // null: never granted
     const bool is_checked = content_.is_verified() && old != nullptr;
     if (is_checked) check(thread, old, old_size, old_size, operation.slot, kind);
-    void* const block =
-        timed(thread, kind, [&] { return blocks_.resize(old, old_size, operation, index); });
+    // Resizing to nothing frees in some libraries and not in others; the plan says `free` for that.
+    const std::size_t size = operation.size != 0 ? std::size_t{operation.size} : 1;
+    void* const block = timed(thread, kind, [&] { return std::realloc(old, size); });
     if (block == nullptr) {
       ++thread.null_results;  // and the old block is still there
       return 0;
@@ -156,14 +111,12 @@ class Calls {
 
   std::int64_t refused(ThreadRun& thread, const plan::Operation& operation) const {
     thread.bytes[operation.kind] += operation.size;
-    if constexpr (std::is_same_v<Blocks, Allocator>) {
-      const bool is_cut = (operation.flags & plan::flag_cut) != 0;
-      const std::size_t size = is_cut ? std::size_t{PTRDIFF_MAX} : std::size_t{operation.size};
-      void* const block = timed(thread, plan::Kind::refused, [size] { return std::malloc(size); });
-      if (block != nullptr) {
-        ++thread.granted;
-        std::free(block);
-      }
+    const bool is_cut = (operation.flags & plan::flag_cut) != 0;
+    const std::size_t size = is_cut ? std::size_t{PTRDIFF_MAX} : std::size_t{operation.size};
+    void* const block = timed(thread, plan::Kind::refused, [size] { return std::malloc(size); });
+    if (block != nullptr) {
+      ++thread.granted;
+      std::free(block);
     }
     return 0;
   }
@@ -212,7 +165,6 @@ class Calls {
   }
 
  private:
-  Blocks blocks_;
   Content content_;
   const Clock& clock_;
   Slot* slots_;

@@ -44,18 +44,7 @@ World::World(const plan::View& plan_view, const Settings& the_settings, const Ti
           }(),
           Backing::shared},
       latencies{the_settings.latency ? plan_view.images() : 0U, Backing::shared},
-      begin_ns{now_ns()} {
-  if (!settings.addresses) return;
-  std::uint64_t most = 0;
-  for (std::size_t i = 0; i < view.images(); ++i) {
-    most = view.image(i).arena_bytes > most ? view.image(i).arena_bytes : most;
-  }
-  // Of all memory that replay maps, only this is counted: it takes the allocator's place.
-  void* const mapped = mmap(nullptr, most + 1, PROT_READ | PROT_WRITE,
-                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (mapped == MAP_FAILED) fail_internal("no address space for the planned addresses", errno);
-  arena = static_cast<unsigned char*>(mapped);
-}
+      begin_ns{now_ns()} {}
 
 // What each order adds to the plan's own. before: before an operation; before_call: when nothing
 // but the call itself is left to do.
@@ -113,32 +102,23 @@ ImageRun::ImageRun(World& world, std::uint32_t place, std::int64_t inherited_byt
       seen_peak_bytes_{inherited_bytes},
       unfinished_{world.settings.one_thread ? 1 : image_.threads} {}
 
-template <class Visit>
-void ImageRun::with_calls(Visit&& visit) {
-  const Settings& settings = world_.settings;
-  const Content content{settings.touch, settings.verify};
-  if (settings.addresses) {
-    const Planned planned{world_.view.addresses(image_), world_.arena};
-    visit(Calls<Planned>{planned, content, world_.clock, world_.slots.begin()});
-  } else {
-    visit(Calls<Allocator>{Allocator{}, content, world_.clock, world_.slots.begin()});
-  }
+Calls ImageRun::calls() {
+  const Content content{world_.settings.touch, world_.settings.verify};
+  return {content, world_.clock, world_.slots.begin()};
 }
 
 void ImageRun::play(ThreadRun& self) {
-  with_calls([&](const auto& calls) {
-    if (processor_) {
-      loop(self, calls, InTurn{*processor_});
-    } else if (world_.settings.order == Order::paced) {
-      loop(self, calls, Timely{world_.view.times(image_), begin_ns_});
-    } else {
-      loop(self, calls, Freely{});
-    }
-  });
+  if (processor_) {
+    loop(self, calls(), InTurn{*processor_});
+  } else if (world_.settings.order == Order::paced) {
+    loop(self, calls(), Timely{world_.view.times(image_), begin_ns_});
+  } else {
+    loop(self, calls(), Freely{});
+  }
 }
 
-template <class Blocks, class Pace>
-void ImageRun::loop(ThreadRun& self, const Calls<Blocks>& calls, Pace pace) {
+template <class Pace>
+void ImageRun::loop(ThreadRun& self, const Calls& calls, Pace pace) {
   for (; self.next != self.end; ++self.next) {
     pace.before(self, *self.next);
     perform(self, calls, pace);
@@ -147,32 +127,31 @@ void ImageRun::loop(ThreadRun& self, const Calls<Blocks>& calls, Pace pace) {
 
 // All threads' operations in the recorded order, by the caller.
 void ImageRun::play_all() {
-  with_calls([&](const auto& calls) {
-    Freely pace;
-    const plan::Run* const runs = world_.view.runs(image_);
-    for (std::uint64_t r = 0; r < image_.runs; ++r) {
-      ThreadRun& thread = threads_[runs[r].thread];
-      for (std::uint32_t i = 0; i < runs[r].operations; ++i, ++thread.next) {
-        perform(thread, calls, pace);
-      }
+  const Calls own = calls();
+  Freely pace;
+  const plan::Run* const runs = world_.view.runs(image_);
+  for (std::uint64_t r = 0; r < image_.runs; ++r) {
+    ThreadRun& thread = threads_[runs[r].thread];
+    for (std::uint32_t i = 0; i < runs[r].operations; ++i, ++thread.next) {
+      perform(thread, own, pace);
     }
-  });
+  }
 }
 
-template <class Blocks, class Pace>
-void ImageRun::perform(ThreadRun& self, const Calls<Blocks>& calls, Pace& pace) {
+template <class Pace>
+void ImageRun::perform(ThreadRun& self, const Calls& calls, Pace& pace) {
   const Operation& operation = *self.next;
   if (!plan::is_call(static_cast<Kind>(operation.kind))) return mark(operation);
   const auto index = static_cast<std::uint64_t>(self.next - operations_);
   if ((operation.flags & plan::flag_shared) == 0) {  // nobody else has to do with the object
     pace.before_call(self, index);
-    add_live(self, calls.make(self, operation, index));
+    add_live(self, calls.make(self, operation));
     return;
   }
   Turn& turn = world_.slots[operation.slot].turn;
   if ((operation.flags & plan::flag_waits) != 0) turn.wait(operation.turn, spins_);
   pace.before_call(self, index);
-  add_live(self, calls.make(self, operation, index));
+  add_live(self, calls.make(self, operation));
   if (!turn.pass(operation.turn)) {
     fail_internal("two threads had the same object: the plan is wrong", EINVAL);
   }
@@ -310,7 +289,7 @@ void ImageRun::sum_up(ImageResult& result) {
     }
     result.null_results += thread.null_results;
     result.granted += thread.granted;
-    result.checksum = Calls<Allocator>::combine(result.checksum, thread.checksum);
+    result.checksum = Calls::combine(result.checksum, thread.checksum);
   }
   if (world_.settings.latency) threads_.add_latencies(world_.latencies[place_]);
   if (world_.settings.order == Order::paced) {
@@ -329,11 +308,10 @@ void ImageRun::sum_up_faults(ImageResult& result) const {
 }
 
 void ImageRun::free_all() {
-  with_calls([&](const auto& calls) {
-    for (std::uint32_t slot = 0; slot < world_.slots.size(); ++slot) {
-      if (world_.slots[slot].pointer() != nullptr) calls.release(threads_[0], slot);
-    }
-  });
+  const Calls own = calls();
+  for (std::uint32_t slot = 0; slot < world_.slots.size(); ++slot) {
+    if (world_.slots[slot].pointer() != nullptr) own.release(threads_[0], slot);
+  }
 }
 
 void ImageRun::run() {

@@ -34,9 +34,8 @@ struct World {
   Mapped<ImageResult> results;
   Mapped<std::uint64_t> first_samples;  // by place; one more than there are images
   Mapped<Sample> samples;
-  Mapped<Latency> latencies;       // by place; none, if they were not asked for
-  unsigned char* arena = nullptr;  // of planned addresses
-  Nanoseconds begin_ns;            // of the timeout
+  Mapped<Latency> latencies;  // by place; none, if they were not asked for
+  Nanoseconds begin_ns;       // of the timeout
 };
 
 class ImageRun {
@@ -58,14 +57,13 @@ class ImageRun {
   class Timely;
   class InTurn;
 
-  template <class Visit>
-  void with_calls(Visit&& visit);
+  Calls calls();
   void play(ThreadRun& self);
   void play_all();
-  template <class Blocks, class Pace>
-  void loop(ThreadRun& self, const Calls<Blocks>& calls, Pace pace);
-  template <class Blocks, class Pace>
-  void perform(ThreadRun& self, const Calls<Blocks>& calls, Pace& pace);
+  template <class Pace>
+  void loop(ThreadRun& self, const Calls& calls, Pace pace);
+  template <class Pace>
+  void perform(ThreadRun& self, const Calls& calls, Pace& pace);
   void mark(const plan::Operation& operation);
   void start(const plan::Operation& operation);
   void fork_child(std::uint32_t place);

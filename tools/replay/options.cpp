@@ -33,7 +33,6 @@ The allocator is the one that is preloaded: LD_PRELOAD=LIBRARY replay PLAN
   --latency          measure each call
   --samples N        look at the memory N times, and when the most is live
   --settle SECONDS   at the end, wait with everything freed, and look at the memory again
-  --addresses        put blocks where the plan says (trace floors), and call no allocator
   --timeout SECONDS  then give up
   --help
 
@@ -53,7 +52,6 @@ enum Flag : int {
   latency,
   samples,
   settle,
-  addresses,
   timeout,
   help
 };
@@ -69,7 +67,6 @@ constexpr option known[] = {{"schedule", required_argument, nullptr, Flag::sched
                             {"latency", no_argument, nullptr, Flag::latency},
                             {"samples", required_argument, nullptr, Flag::samples},
                             {"settle", required_argument, nullptr, Flag::settle},
-                            {"addresses", no_argument, nullptr, Flag::addresses},
                             {"timeout", required_argument, nullptr, Flag::timeout},
                             {"help", no_argument, nullptr, Flag::help},
                             {}};
@@ -158,9 +155,6 @@ void apply(int flag, const char* argument, Request& request) {
       return;
     case Flag::settle:
       settings.settle_ns = parse_time("--settle", argument, ns_per_second);
-      return;
-    case Flag::addresses:
-      settings.addresses = true;
       return;
     case Flag::timeout:
       settings.timeout_ns = parse_time("--timeout", argument, ns_per_second);

@@ -7,7 +7,7 @@
 // a multiple of `section_alignment`.
 //
 //   | Header | Image... |  and for each image, in any order:
-//   | Thread... | Operation... | Epoch... | Run... | times | addresses |
+//   | Thread... | Operation... | Epoch... | Run... | times |
 //
 // Orders that a plan keeps:
 //
@@ -33,7 +33,7 @@
 namespace ts::plan {
 
 inline constexpr char magic[8] = {'t', 's', '-', 'p', 'l', 'a', 'n', '\n'};
-inline constexpr std::uint32_t version = 1;
+inline constexpr std::uint32_t version = 2;
 inline constexpr std::uint64_t section_alignment = 4096;
 inline constexpr std::uint32_t none = 0xffff'ffff;  // no image, no thread
 
@@ -67,8 +67,6 @@ inline constexpr std::uint32_t turn_mask = 0x7fff'ffff;  // turns count modulo 2
 inline constexpr std::uint16_t flag_shared = 1;  // has a turn
 inline constexpr std::uint16_t flag_waits = 2;   // must look at the turn before it runs
 inline constexpr std::uint16_t flag_cut = 4;  // of `refused`: more than most_bytes were asked for
-
-inline constexpr std::uint64_t address_fresh = 1;  // addresses are multiples of 8
 
 struct Operation {
   std::uint64_t size : 40;
@@ -123,11 +121,6 @@ struct Image {
   std::uint64_t runs_offset;        // Run[runs]
   // std::uint64_t[operations]: when, in nanoseconds since the image began. 0: not in this plan.
   std::uint64_t times_offset;
-  // std::uint64_t[operations]: where malloc, calloc, aligned and realloc get their object, in bytes
-  // from the beginning of one mapping of arena_bytes, or'ed with `address_fresh` where no object
-  // has lain on any of its bytes before (a calloc then has nothing to zero). 0: not in this plan.
-  std::uint64_t addresses_offset;
-  std::uint64_t arena_bytes;
   std::uint64_t slots;   // every slot is below this number
   std::uint64_t events;  // of the image in the trace
   std::uint64_t ends;    // threads with `ends`

@@ -44,8 +44,8 @@ class ImageCheck {
 
  private:
   // Each returns null, or what is wrong.
-  const char* visit(std::uint32_t thread, std::uint64_t index, const Operation& operation);
-  const char* call(std::uint32_t thread, std::uint64_t index, const Operation& operation);
+  const char* visit(std::uint32_t thread, const Operation& operation);
+  const char* call(std::uint32_t thread, const Operation& operation);
   const char* touch(std::uint32_t thread, SlotState& slot, const Operation& operation) const;
   const char* enter(ThreadState& thread, std::uint32_t epoch);
   const char* leave(ThreadState& thread, std::uint32_t epoch);
@@ -60,7 +60,6 @@ class ImageCheck {
   std::uint32_t place_;
   const plan::Image& image_;
   const plan::Epoch* epochs_;
-  const std::uint64_t* addresses_;
   Mapped<SlotState> slots_;
   Mapped<ThreadState> threads_;
   Mapped<std::uint64_t> cursors_;
@@ -80,7 +79,6 @@ ImageCheck::ImageCheck(Tree& tree, std::uint32_t place, const Mapped<SlotState>*
       place_{place},
       image_{tree.view.image(place)},
       epochs_{tree.view.epochs(image_)},
-      addresses_{tree.view.addresses(image_)},
       slots_{image_.slots, Backing::private_on_demand},
       threads_{image_.threads, Backing::private_on_demand},
       cursors_{image_.threads, Backing::private_on_demand},
@@ -132,8 +130,7 @@ const char* ImageCheck::touch(std::uint32_t thread, SlotState& slot,
   return nullptr;
 }
 
-const char* ImageCheck::call(std::uint32_t thread, std::uint64_t index,
-                             const Operation& operation) {
+const char* ImageCheck::call(std::uint32_t thread, const Operation& operation) {
   const auto kind = static_cast<Kind>(operation.kind);
   ++totals_.calls[operation.kind];
   ++threads_[thread].calls;
@@ -162,12 +159,6 @@ const char* ImageCheck::call(std::uint32_t thread, std::uint64_t index,
   }
   slot.size = operation.size;
   add_live(operation.size);
-  if (addresses_ != nullptr) {
-    const std::uint64_t address = addresses_[index] & ~plan::address_fresh;
-    if (address > image_.arena_bytes || operation.size > image_.arena_bytes - address) {
-      return "its planned address is outside the arena";
-    }
-  }
   return nullptr;
 }
 
@@ -231,8 +222,7 @@ const char* ImageCheck::fork(const ThreadState& thread, const Operation& operati
   return is_child_refused_ ? "" : nullptr;
 }
 
-const char* ImageCheck::visit(std::uint32_t thread, std::uint64_t index,
-                              const Operation& operation) {
+const char* ImageCheck::visit(std::uint32_t thread, const Operation& operation) {
   ThreadState& state = threads_[thread];
   ++state.done;
   if (!state.has_started) return "the thread has not been started";
@@ -245,7 +235,7 @@ const char* ImageCheck::visit(std::uint32_t thread, std::uint64_t index,
   if (state.epoch == plan::none) return "it belongs to no epoch";
   if (kind == Kind::start) return start(operation);
   if (kind == Kind::fork) return fork(state, operation);
-  return call(thread, index, operation);
+  return call(thread, operation);
 }
 
 const char* ImageCheck::compare_sums() const {
@@ -281,9 +271,9 @@ bool ImageCheck::run() {
   std::uint64_t wrong_operation = 0;
   const bool is_complete = plan::in_recorded_order(
       tree_.view, image_, cursors_.begin(),
-      [&](std::uint32_t thread, std::uint64_t index, const Operation& operation) {
+      [&](std::uint32_t thread, std::uint64_t /*index*/, const Operation& operation) {
         if (wrong != nullptr) return;
-        wrong = visit(thread, index, operation);
+        wrong = visit(thread, operation);
         wrong_thread = thread;
         wrong_operation = threads_[thread].done - 1;
       });

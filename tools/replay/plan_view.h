@@ -1,6 +1,6 @@
 // A plan in memory: its tables, and the order in which its operations were recorded.
 //
-// Why it exists: replay executes a plan, and the planners of addresses read one; both must find in
+// Why it exists: replay and the tests of the planner read a plan; both must find in
 // it what plan.h says, or be told why not. What it refuses to do: trust. Every table lies within
 // the file before anybody gets a pointer to it; whether its contents make sense is plan_check.h's
 // affair.
@@ -41,9 +41,6 @@ class View {
   const Run* runs(const Image& image) const { return at<Run>(image.runs_offset); }
   // Null where the plan has none.
   const std::uint64_t* times(const Image& image) const { return optional(image.times_offset); }
-  const std::uint64_t* addresses(const Image& image) const {
-    return optional(image.addresses_offset);
-  }
 
  private:
   template <class T>
@@ -62,7 +59,7 @@ class View {
 };
 
 // visit(thread, index, operation) for each operation, in the recorded order; the index is that into
-// the image's operations, times and addresses. cursors: std::uint64_t[image.threads], any contents.
+// the image's operations and times. cursors: std::uint64_t[image.threads], any contents.
 // False: the runs are not those of the threads' operations, and not all have been visited.
 template <class Visit>
 bool in_recorded_order(const View& view, const Image& image, std::uint64_t* cursors,

@@ -36,9 +36,6 @@ void require_sections(const plan::View& view, const Settings& settings) {
     if (settings.order == Order::paced && view.times(view.image(i)) == nullptr) {
       refuse("the plan has no times; make it with `trace plan --times`.");
     }
-    if (settings.addresses && view.addresses(view.image(i)) == nullptr) {
-      refuse("the plan has no addresses; make it with `trace floors`.");
-    }
   }
 }
 

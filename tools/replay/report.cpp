@@ -171,14 +171,13 @@ void write_settings(JsonLine& line, const World& world, const Request& request) 
   const Settings& settings = request.settings;
   const Surroundings around = surroundings();
   const bool is_scheduled = settings.order == Order::scheduled;
-  line.add_text("allocator", settings.addresses ? "none" : name_of_allocator());
+  line.add_text("allocator", name_of_allocator());
   line.add_text("schedule", request.schedule);
   line.add_bool("one_thread", settings.one_thread);
   line.add_unless_negative("quantum", is_scheduled ? number(settings.quantum) : -1);
   line.add_unless_negative("seed", is_scheduled ? number(settings.seed) : -1);
   line.add_text("touch", request.touch);
   line.add_bool("verify", settings.verify);
-  line.add_bool("addresses", settings.addresses);
   line.add_unless_negative("cpu", around.cpu);
   line.add_bool("aslr", around.has_aslr);
   line.add_bool("huge_pages", around.has_huge_pages);

@@ -29,7 +29,6 @@ struct Settings {
   Touch touch = Touch::page;
   bool verify = false;
   bool latency = false;
-  bool addresses = false;  // the plan's, and no allocator
   std::uint64_t samples = 0;
   Nanoseconds settle_ns = -1;  // -1: do not
   Nanoseconds timeout_ns = 0;  // 0: none

@@ -13,7 +13,6 @@ int print_events(Arguments arguments);
 int print_info(Arguments arguments);
 int check(Arguments arguments);
 int analyze(Arguments arguments);
-int floors(Arguments arguments);
 int plan_image(Arguments arguments);
 
 }  // namespace ts::trace

@@ -25,7 +25,6 @@ constexpr Command commands[] = {
     {"info", print_info, "the images, and what they did in all"},
     {"check", check, "whether the file is whole; if not, what is lost"},
     {"analyze", analyze, "what a program did with its memory"},
-    {"floors", floors, "a plan with addresses: the least time and memory"},
     {"plan", plan_image, "what `replay` needs to make the same calls again"},
 };
 

@@ -77,9 +77,9 @@ from tsmlab.traces.floors_results import FloorResults
 def command(traces: Sequence[Path], **given: Any) -> int:
     """Say how much time and memory each allocator takes beyond the least that TRACE needs.
 
-    The least memory is the highest sum of live bytes; the least time is that of the same calls on
-    addresses that were planned with the whole future known. One thread makes all calls, in the
-    order in which they were recorded, for the floor and for each allocator alike.
+    The least memory is the most bytes that were live at one time. The least time is that of the
+    same calls on lists of freed blocks by size, which is less than an allocator has to do. One
+    thread makes all calls, in the order in which they were recorded, for all alike.
 
     \b
     Examples:

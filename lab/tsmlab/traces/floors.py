@@ -1,8 +1,8 @@
-"""The flow of `tsmalloc floors`: planned addresses of each trace, and all allocators against them.
+"""The flow of `tsmalloc floors`: each trace under all allocators, and under a floor of time.
 
-Why: "twice as fast as glibc" does not say how much is left to gain. The same calls on addresses
-that were planned with the whole future known take the least time that can be argued for, and the
-highest sum of live bytes is the least memory.
+Why: "twice as fast as glibc" does not say how much is left to gain. The most bytes that were live
+at one time are the least memory; a list of freed blocks per size, with nothing that an allocator
+needs besides (tools/floors/lifo.cpp), takes about the least time.
 Refuses to: compare schedules or threads. All calls are made by one thread in the recorded order,
 for the floor and for each allocator alike.
 """
@@ -14,31 +14,28 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from tsmlab import __version__, compare, machine, records, stats
 from tsmlab.allocators import Allocator
 from tsmlab.errors import UserError
+from tsmlab.floors import floor
 from tsmlab.journal import Memo, Part
 from tsmlab.machine import Machine
-from tsmlab.measuring import Executor, Measurement, RunRequest, read_answer
+from tsmlab.measuring import Executor
 from tsmlab.metrics import PEAK_MEMORY, TIME
 from tsmlab.progress import Reporter
 from tsmlab.results import AllocatorInfo, Comparison, Outcome
 from tsmlab.schedule import TIME_BUDGET_SECONDS, StopRule
 from tsmlab.traces.floors_results import SCHEMA, Excess, FloorResults, FloorRow, TraceFloors
 from tsmlab.traces.gathering import gather
-from tsmlab.traces.planning import run_trace, trace_name
+from tsmlab.traces.planning import Compile, Plan, compile_plan, plan_of
 from tsmlab.traces.replaying import ReplayExecutor, measured_lines
 from tsmlab.trial import Program
 
-FLOOR = Allocator("floor", None, "floor", __version__, summary="planned addresses")
+FLOOR = "lifo"
 SAMPLES = 200
-PLAN_SCHEMA = "tsmalloc-floors/1"
 # Warnings of a comparison that do not hold for replays.
 _NOT_OF_REPLAYS = {"short-runs", "few-calls", "several-processes"}
-
-PlanFloors = Callable[[Path, Path, int | None], dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -55,26 +52,10 @@ class Options:
     touch: str = "page"
     image: int | None = None
 
-
-class FloorExecutor:
-    """Runs the floor with the plan's own addresses, and all others as they are."""
-
-    def __init__(self, executor: Executor) -> None:
-        self._executor = executor
-
-    def run(self, request: RunRequest) -> Measurement:
-        if request.allocator.family == "floor":
-            *words, plan = request.command
-            request = replace(request, command=(*words, "--addresses", plan))
-        return self._executor.run(request)
-
-
-def plan_floors(trace: Path, plan: Path, image: int | None) -> dict[str, Any]:
-    """`trace floors`: writes the plan with its addresses, and says what it is worth."""
-    words: list[str | Path] = ["floors", trace, "-o", plan]
-    if image is not None:
-        words += ["--image", str(image)]
-    return read_answer(run_trace(words), "trace", PLAN_SCHEMA)
+    @property
+    def plan_options(self) -> list[str]:
+        """For `trace plan`. Forked children would have heaps of their own."""
+        return ["--alone", *([] if self.image is None else ["--image", str(self.image)])]
 
 
 def floors(
@@ -83,13 +64,15 @@ def floors(
     reporter: Reporter,
     program: Path,
     memo: Memo,
-    planner: PlanFloors = plan_floors,
+    compiler: Compile = compile_plan,
+    find_floor: Callable[[str], Allocator] = floor,
 ) -> Outcome[FloorResults]:
     """All traces. Raises UserError and KeyboardInterrupt only where nothing has been measured."""
     created = memo.once("created", str, records.now)
     described = memo.once("machine", Machine, machine.describe)
+    everyone = (find_floor(FLOOR), *options.allocators)
     done, interrupted, error = gather(
-        _measured(options, executor, reporter, program, memo, planner)
+        _measured(options, everyone, executor, reporter, program, memo, compiler)
     )
     results = FloorResults(
         schema=SCHEMA,
@@ -106,26 +89,25 @@ def floors(
 
 def _measured(
     options: Options,
+    everyone: tuple[Allocator, ...],
     executor: Executor,
     reporter: Reporter,
     program: Path,
     memo: Memo,
-    planner: PlanFloors,
+    compiler: Compile,
 ) -> Iterator[tuple[TraceFloors, UserError | None]]:
     with tempfile.TemporaryDirectory(prefix="tsmalloc-floors-") as folder:
         for number, trace in enumerate(options.traces, start=1):
-            name = trace_name(trace)
-            reporter.note(f"plan       {name}")
-            plan = Path(folder) / f"{name}.plan"
-            planned = planner(trace, plan, options.image)
+            plan = plan_of(trace, Path(folder), options.plan_options, compiler)
+            reporter.note(f"floors     {plan.name}")
             outcome = compare.compare(
-                _comparison_options(options, plan, program),
-                FloorExecutor(ReplayExecutor(executor, program)),
+                _comparison_options(options, everyone, plan.path, program),
+                ReplayExecutor(executor, program),
                 reporter,
-                Part(memo, f"{number}. {name}"),
+                Part(memo, f"{number}. {plan.name}"),
             )
-            yield summed_up(name, planned, _tidied(outcome.results, name)), outcome.error
-            plan.unlink(missing_ok=True)
+            yield summed_up(plan, _tidied(outcome.results, plan.name)), outcome.error
+            plan.path.unlink(missing_ok=True)
 
 
 def command_of(options: Options, plan: Path, program: Path) -> tuple[str, ...]:
@@ -133,11 +115,13 @@ def command_of(options: Options, plan: Path, program: Path) -> tuple[str, ...]:
     return (*words, "--samples", str(SAMPLES), str(plan))
 
 
-def _comparison_options(options: Options, plan: Path, program: Path) -> compare.Options:
+def _comparison_options(
+    options: Options, everyone: tuple[Allocator, ...], plan: Path, program: Path
+) -> compare.Options:
     return compare.Options(
         program=Program(command=command_of(options, plan, program), stdin=Path("/dev/null")),
-        allocators=(FLOOR, *options.allocators),
-        reference=FLOOR,
+        allocators=everyone,
+        reference=everyone[0],
         seed=options.seed,
         rule=StopRule(runs=options.rounds, time_budget_seconds=options.time_budget_seconds),
         timeout_seconds=options.timeout_seconds,
@@ -158,19 +142,20 @@ def _tidied(comparison: Comparison, name: str) -> Comparison:
 # --- what is over the floors ----------------------------------------------------------------------
 
 
-def summed_up(name: str, planned: dict[str, Any], comparison: Comparison) -> TraceFloors:
+def summed_up(plan: Plan, comparison: Comparison) -> TraceFloors:
     """Excess time from pairs within rounds, excess memory against the bound."""
-    lines = measured_lines(comparison.samples, FLOOR.name)
+    lines = measured_lines(comparison.samples, FLOOR)
     starts = [float(line.raw["start_resident_bytes"] or 0) for line in lines]
     base = stats.median(starts) if starts else 0.0
-    bound = float(planned["bound_bytes"])
+    bound = lines[0].planned_peak_bytes if lines else 0
     times = [line.seconds for line in lines]
     return TraceFloors(
-        trace=name,
-        planned=planned,
+        trace=plan.name,
+        bound_bytes=bound,
+        left_out=lines[0].left_out if lines else 0,
         base_bytes=round(base),
         floor_seconds=stats.median(times) if times else None,
-        rows=[_row(info, comparison, base, bound) for info in comparison.allocators],
+        rows=[_row(info, comparison, base, float(bound)) for info in comparison.allocators],
         comparison=comparison,
     )
 
@@ -178,6 +163,8 @@ def summed_up(name: str, planned: dict[str, Any], comparison: Comparison) -> Tra
 def _row(info: AllocatorInfo, comparison: Comparison, base: float, bound: float) -> FloorRow:
     row = next(each for each in comparison.analysis.rows if each.allocator == info.name)
     summary, memory = row.metrics.get(TIME), row.metrics.get(PEAK_MEMORY)
+    if info.name == FLOOR:
+        memory = None  # it keeps what was freed for its size for ever
     ratio = summary.ratio if summary else None
     return FloorRow(
         allocator=info.name,
@@ -188,7 +175,9 @@ def _row(info: AllocatorInfo, comparison: Comparison, base: float, bound: float)
         if ratio is None
         else Excess(ratio.ratio - 1, _less(ratio.low), _less(ratio.high)),
         peak_bytes=None if memory is None else round(memory.median - base),
-        memory=excess_memory(_peaks(comparison, info.name), base, bound),
+        memory=None
+        if memory is None
+        else excess_memory(_peaks(comparison, info.name), base, bound),
     )
 
 

@@ -1,4 +1,4 @@
-"""What `tsmalloc floors` leaves behind: for each trace the plan, the runs, and what is over them.
+"""What `tsmalloc floors` leaves behind: for each trace the runs, and what is over the floors.
 
 Why: an excess is a quotient of measurements; all of them are kept beside it.
 Refuses to: filter. Every run is in its comparison.
@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tsmlab import records
 from tsmlab.machine import Machine
 from tsmlab.results import AllocatorInfo, Comparison
 
-SCHEMA = "tsmalloc-floors-results/1"
+SCHEMA = "tsmalloc-floors-results/2"
 
 
 @dataclass(frozen=True)
@@ -29,7 +28,7 @@ class Excess:
 
 @dataclass(frozen=True)
 class FloorRow:
-    """One allocator on one trace; also the floor itself, whose time has no excess. peak_bytes: the
+    """One allocator on one trace; also the floor itself, which has no excess. peak_bytes: the
     median, without what is resident before any call (TraceFloors.base_bytes)."""
 
     allocator: str
@@ -43,23 +42,16 @@ class FloorRow:
 
 @dataclass(frozen=True)
 class TraceFloors:
-    """planned: what `trace floors` said. base_bytes: resident when replay begins, of the floor."""
+    """bound_bytes: the most that was live at one time. left_out: events of a damaged trace.
+    base_bytes: resident when replay begins, of the floor."""
 
     trace: str
-    planned: dict[str, Any]
+    bound_bytes: int
+    left_out: int
     base_bytes: int
     floor_seconds: float | None
     rows: list[FloorRow]
     comparison: Comparison
-
-    @property
-    def bound_bytes(self) -> int:
-        return int(self.planned["bound_bytes"])
-
-    @property
-    def planned_bytes(self) -> int:
-        """Of all pages on which a planned object ever lies."""
-        return int(self.planned["touched_bytes"])
 
 
 @dataclass(frozen=True)

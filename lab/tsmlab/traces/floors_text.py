@@ -1,4 +1,4 @@
-"""The floors as text: what was planned, and a table of what each allocator takes beyond.
+"""The floors as text: a table of what each allocator takes beyond.
 
 Why: the answer is two numbers for each allocator, with their intervals.
 Refuses to: compute. Every number is in the results.
@@ -22,8 +22,8 @@ from tsmlab.traces.floors_results import Excess, FloorResults, FloorRow, TraceFl
 from tsmlab.wording import change, quantity, rounds
 
 NOTES = (
-    "Excess time: over the same calls on addresses planned with the future known (the floor).",
-    "Excess memory: peak resident memory over the highest sum of live bytes (the bound).",
+    "Excess time: over the same calls on lists of freed blocks by size (the floor lifo).",
+    "Excess memory: peak resident memory over the most bytes live at one time (the bound).",
 )
 
 
@@ -86,18 +86,11 @@ def warnings(results: FloorResults) -> list[str]:
 
 
 def heading(each: TraceFloors) -> list[str]:
-    planned = each.planned
-    more = change(each.planned_bytes / each.bound_bytes) if each.bound_bytes else "0.0 %"
-    lines = [
-        (
-            f"{each.trace}: bound {quantity(each.bound_bytes, 'bytes')}, planned "
-            f"{quantity(each.planned_bytes, 'bytes')} ({more}) by {planned['strategy']}, floor "
-            f"{_seconds(each.floor_seconds)}; {rounds(each.comparison.analysis.rounds)}"
-        )
-    ]
-    if not planned["whole"]:
-        lines.insert(0, "DAMAGED: calls on objects that are lost are left out.")
-        lines[1:1] = [f"  {damage['text']}" for damage in planned["damage"]]
+    bound = quantity(each.bound_bytes, "bytes")
+    done = rounds(each.comparison.analysis.rounds)
+    lines = [f"{each.trace}: bound {bound}, floor {_seconds(each.floor_seconds)}; {done}"]
+    if each.left_out:
+        lines.insert(0, f"DAMAGED: {each.left_out:,} events on objects that are lost are left out.")
     return lines
 
 
