@@ -27,6 +27,11 @@ class FreeSpans {
   // A span of the list of the longest ones; null if there is none.
   Span* longest() const noexcept;
 
+  // Whether the list of the spans of this length begins with `span`, which is not looked at.
+  bool has_first(const Span* span, std::size_t pages) const noexcept {
+    return heads_[list_of(pages)] == span;
+  }
+
   // Pages of all its spans.
   std::size_t pages() const noexcept { return pages_; }
 

@@ -1,11 +1,14 @@
-// The note by which a reader of another process's memory (tools/explain) finds the engine in it. It
-// is in a program header of library or program, which strip leaves alone.
+// The note by which a look at another process's memory (tools/outside) finds the engine in it. It is
+// in a program header of library or program, which strip leaves alone.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
+#include "engine/page_heap.h"
 #include "engine/page_map.h"
+#include "engine/put_off.h"
+#include "os/options.h"
 
 namespace ts::engine {
 
@@ -36,6 +39,9 @@ namespace ts::engine {
                                      offsetof(HeapFront, bins),
                                      sizeof(ThreadHeap),
                                      batch_count,
+                                     sizeof(PageHeap),
+                                     sizeof(FreeSpans),
+                                     sizeof(Options),
                                      std::size_t{heap_shift},
                                      std::size_t{arena_bit}})
     add(number);
@@ -47,22 +53,36 @@ namespace ts::engine {
 struct Inspection {
   std::int64_t layout_number;
   std::int64_t page_map;
+  std::int64_t page_heap;
+  std::int64_t given_back_bytes;
+  std::int64_t options;
+  std::int64_t options_were_set;
+  std::int64_t start_put_off;
 };
 inline constexpr char inspection_name[] = "tsmalloc";
 inline constexpr std::uint32_t inspection_type = 1;
 
 // Puts the note into the object file of the function that calls it.
 [[gnu::always_inline]] inline void leave_inspection_note() noexcept {
-  static_assert(sizeof inspection_name == 9 && sizeof(Inspection) == 16 && inspection_type == 1);
+  static_assert(sizeof inspection_name == 9 && sizeof(Inspection) == 56 && inspection_type == 1);
   asm volatile(
-      ".pushsection .note.tsmalloc, \"a\", %note\n"
+      ".pushsection .note.tsmalloc, \"a\", %%note\n"
       ".balign 4\n"
-      ".4byte 9, 16, 1\n"
+      ".4byte 9, 56, 1\n"
       ".asciz \"tsmalloc\"\n"
       ".balign 4\n"
       ".8byte _ZN2ts6engine13layout_numberE - .\n"
       ".8byte _ZN2ts6engine8page_mapE - .\n"
-      ".popsection");
+      ".8byte _ZN2ts6engine9page_heapE - .\n"
+      ".8byte _ZN2ts6engine16given_back_bytesE - .\n"
+      ".8byte _ZN2ts15current_optionsE - .\n"
+      ".8byte _ZN2ts6engine16options_were_setE - .\n"
+      ".8byte _ZN2ts6engine13start_put_offE - .\n"
+      ".popsection"
+      :
+      // for a compiler that would leave out what nothing else names
+      : "g"(&page_map), "g"(&page_heap), "g"(&given_back_bytes), "g"(&current_options),
+        "g"(&options_were_set), "g"(&start_put_off));
 }
 
 }  // namespace ts::engine

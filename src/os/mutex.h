@@ -50,6 +50,9 @@ class TS_CAPABILITY("mutex") Mutex {
       os::wake(word_, 1);
   }
 
+  // For a reader of another process's memory, while that stands still.
+  bool is_locked() const noexcept { return word_.load(std::memory_order_relaxed) != unlocked; }
+
   // Before a fork, and after it in the parent. In a process of one thread, a locked mutex belongs
   // to that thread, which a signal handler interrupted, perhaps in a fork, to fork itself. The
   // thread goes on when the handler returns, in parent and child, so the mutex stays locked.

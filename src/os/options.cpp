@@ -96,6 +96,14 @@ void append(ErrorLine& line, const ShortText& text) noexcept {
   line.text(text.begin(), text.length());
 }
 
+// Copies a text, and a zero behind it: 0, or ERANGE if there is too little room.
+int copy(const ShortText& from, char* text, std::size_t size) noexcept {
+  if (from.length() >= size) return ERANGE;
+  std::memcpy(text, from.begin(), from.length());
+  text[from.length()] = '\0';
+  return 0;
+}
+
 // How many letters have to be changed, left out or put in to make one name of the other
 // (Levenshtein, 1966), capitals or not.
 std::size_t distance(Word a, const char* b) noexcept {
@@ -225,14 +233,18 @@ int change_option(const char* name, const char* value) noexcept {
   return 0;
 }
 
+const char* option_name(std::size_t number) noexcept {
+  return number < std::size(table) ? table[number].name : nullptr;
+}
+
+int write_option_values(const char* name, char* text, std::size_t size) noexcept {
+  const Option* const option = find_option(name);
+  return option != nullptr ? copy(text_of(option->range()), text, size) : ENOENT;
+}
+
 int write_option(const char* name, char* text, std::size_t size) noexcept {
   const Option* const option = name != nullptr ? find_option(name) : nullptr;
-  if (option == nullptr) return ENOENT;
-  const ShortText value = text_of(option->range(), value_of(*option));
-  if (value.length() >= size) return ERANGE;
-  std::memcpy(text, value.begin(), value.length());
-  text[value.length()] = '\0';
-  return 0;
+  return option != nullptr ? copy(text_of(option->range(), value_of(*option)), text, size) : ENOENT;
 }
 
 }  // namespace ts

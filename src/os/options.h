@@ -96,6 +96,11 @@ inline bool set_option(const char* name, const char* value) noexcept {
   return change_option(name, value) == 0;
 }
 
+// For a list of all: the name of each option, without TSMALLOC_, by its number; null behind the last.
+[[gnu::cold]] const char* option_name(std::size_t number) noexcept;
+// Writes which values an option takes, as write_option writes its value.
+[[gnu::cold]] int write_option_values(const char* name, char* text, std::size_t size) noexcept;
+
 // Writes the value of an option, as the environment would have it, and a zero behind it. 0, or
 // ENOENT, or ERANGE, with nothing written, if that takes more than `size` bytes.
 [[gnu::cold]] int write_option(const char* name, char* text, std::size_t size) noexcept;

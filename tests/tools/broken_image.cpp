@@ -1,5 +1,5 @@
 // A process with the engine's note, and random bytes where its structures are: what
-// `tsmalloc explain` reads may be damaged. Usage: broken_image SEED
+// `tsmalloc explain`, `stats` and `purge` read may be damaged. Usage: broken_image SEED
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -55,6 +55,9 @@ int main(int, char** arguments) {
   page_map.spans = spans;
   page_map.base = one_in(8) ? random_number() : reinterpret_cast<std::uintptr_t>(spans);
   page_map.heap_count = static_cast<std::uint32_t>(one_in(8) ? random_number() : heaps - 1);
+  if (!one_in(4)) fill(static_cast<void*>(&page_heap), sizeof page_heap);
+  if (one_in(2)) page_heap.lock().reset_after_fork();
+  fill(static_cast<void*>(&given_back_bytes), sizeof given_back_bytes);
   page_map.page_count = one_in(8) ? random_number() >> random_number() % 64 : pages;
   int ends[2];
   // The kernel knows whether the memory is there.

@@ -7,11 +7,13 @@ Refuses to: fall back to ready-made programs, whose calls and memory differ from
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -119,3 +121,35 @@ def wait_until() -> Callable[[Callable[[], bool]], None]:
             time.sleep(0.01)
 
     return poll
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
+    """Starts a program that says "ready", with the housekeeper off: nothing goes back meanwhile."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def run(
+        *command: str | Path, library: str | Path | None = "libtsmalloc.so"
+    ) -> subprocess.Popen[bytes]:
+        environment = {name: text for name, text in os.environ.items() if name != "LD_PRELOAD"}
+        environment["TSMALLOC_BACKGROUND"] = "off"
+        if library is not None:
+            environment["LD_PRELOAD"] = str(paths.library(str(library)))
+        process = subprocess.Popen(
+            command,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+        )
+        started.append(process)
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        return process
+
+    yield run
+    for process in started:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    for process in started:  # one of them may trace another
+        process.communicate()

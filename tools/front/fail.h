@@ -1,9 +1,10 @@
 // How the front door ends when it cannot do what it was asked for.
 #pragma once
 
+#include "launch/system.h"
+
 namespace ts {
 
-inline constexpr int exit_usage = 1;
 inline constexpr int exit_missing = 2;
 
 // Prints "tsmalloc: ", the text and a line's end to stderr, and ends the process.

@@ -1,7 +1,11 @@
 // Accounts of one process, one after another: a screen on a terminal, else a line each.
 #pragma once
 
-#include "explain/report.h"
+#include <signal.h>
+
+#include <cstdio>
+
+#include "outside/report.h"
 
 namespace ts {
 
@@ -14,6 +18,14 @@ class Watch {
   // Waits, but for the first time. False if that was the last time, or a signal ended it.
   bool goes_on();
   bool has_begun() const { return shown_ != 0; }
+
+  // For a command that this process starts: the terminal may be the command's as well. To be called
+  // before; and by the child.
+  void begin_with_command();
+  void restore_signals() const;
+  bool has_screen() const { return has_screen_; }
+  // That ended it, and was taken; 0 if none was.
+  int signal() const { return signal_; }
   // 0, or the number of an error in writing.
   int show(const Process& process, const Account& account);
   // Leaves the terminal as it was.
@@ -22,8 +34,13 @@ class Watch {
  private:
   int show_screen(const Process& process, const Account& account);
   int show_line(const Account& account);
+  void begin();
 
   std::size_t shown_ = 0;
+  std::FILE* lines_ = stdout;
+  int signals_ = -1;  // a descriptor that is readable once a signal is to end this
+  int signal_ = 0;
+  sigset_t former_mask_{};
   bool has_screen_ = false;
   Account first_;
   Account before_;

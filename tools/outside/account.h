@@ -9,12 +9,11 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "engine/inspection.h"
-#include "explain/process.h"
+#include "outside/engine_image.h"
 
 namespace ts {
 
-// Bytes, resident unless a comment says otherwise.
+// Bytes; those of the engine's memory are resident, unless it is an account by tables.
 struct Account {
   std::size_t resident = 0;  // of the whole process, by the kernel
   // The engine's memory
@@ -36,7 +35,9 @@ struct Account {
   std::size_t live = 0;   // bytes of blocks of the program, resident or not
   std::size_t slabs = 0;  // how many
   std::size_t large_blocks = 0;
-  std::size_t unclear = 0;  // pages that changed hands while they were read
+  std::size_t unclear = 0;     // pages that changed hands while they were read
+  std::size_t given_back = 0;  // bytes, since the start
+  std::size_t growths = 0;     // since the start
   struct Class {
     std::size_t slab_bytes = 0;  // resident
     std::size_t used_bytes = 0;
@@ -47,16 +48,14 @@ struct Account {
   }
 };
 
-// What came of the search for an engine.
-enum class Found : std::uint8_t {
-  engine,
-  none,
-  unused,         // it has served nothing yet
-  other_version,  // of which the structures differ
-  unreadable,     // EPERM, or the process ended
+// Whose word counts on which memory of the engine is there.
+enum class By : std::uint8_t {
+  kernel,  // what is resident
+  tables,  // all that the engine has not given back: needs no look at pages, and is as ts_stats has it
 };
 
-// Fills an account. `process` is open.
-Found take_account(Process& process, Account& account);
+// Fills an account of an engine that was found. False if the process has ended, or its memory is
+// damaged.
+bool take_account(Process& process, const EngineImage& image, By by, Account& account);
 
 }  // namespace ts

@@ -1,7 +1,7 @@
 // An account (account.h) in words, as JSON and for Prometheus.
 #pragma once
 
-#include "explain/account.h"
+#include "outside/account.h"
 
 namespace ts {
 

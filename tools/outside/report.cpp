@@ -1,5 +1,5 @@
 // The three forms of an account; see report.h.
-#include "explain/report.h"
+#include "outside/report.h"
 
 #include <unistd.h>
 

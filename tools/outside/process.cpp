@@ -1,5 +1,5 @@
 // /proc/PID and process_vm_readv; see process.h.
-#include "explain/process.h"
+#include "outside/process.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -59,30 +59,29 @@ std::uintptr_t stack_pointer_of(const char* path) {
 
 Process::~Process() {
   if (pagemap_ >= 0) close(pagemap_);
-  std::free(mappings_);
 }
 
-int Process::open() {
+int Process::open(Residency residency) {
   char path[64];
   format(path, sizeof path, "/proc/%d/comm", pid_);
   PieceReader comm{path};
   if (!comm.is_open()) return ESRCH;
   if (const char* const name = comm.next('\n')) copy_printable(command_, name);
-  int error = look_at(pid_);
-  if (error == ESRCH) error = look_at_another_thread();
-  if (error == 0) read_threads();
+  int error = look_at(pid_, residency);
+  if (error == ESRCH) error = look_at_another_thread(residency);
+  if (error == 0 && residency == Residency::read) read_threads();
   return error;
 }
 
 // By one of its threads, or by its own number.
-int Process::look_at(pid_t task) {
+int Process::look_at(pid_t task, Residency residency) {
   task_ = task;
   char path[64];
   format(path, sizeof path, "/proc/%d/pagemap", task_);
   if (pagemap_ >= 0) close(pagemap_);
   pagemap_ = ::open(path, O_RDONLY | O_CLOEXEC);
   if (pagemap_ < 0) return errno == EPERM ? EACCES : errno;
-  if (const int error = read_mappings(); error != 0) return error;
+  if (const int error = read_mappings(residency); error != 0) return error;
   // To read memory takes more rights than to see mappings.
   char byte = 0;
   errno = 0;
@@ -91,7 +90,7 @@ int Process::look_at(pid_t task) {
 }
 
 // Where the first thread has ended before the others, the kernel shows nothing by its number.
-int Process::look_at_another_thread() {
+int Process::look_at_another_thread(Residency residency) {
   char path[64];
   format(path, sizeof path, "/proc/%d/task", pid_);
   DIR* const folder = opendir(path);
@@ -99,7 +98,7 @@ int Process::look_at_another_thread() {
   int error = ESRCH;
   while (const dirent* const entry = readdir(folder)) {
     const auto task = static_cast<pid_t>(std::strtol(entry->d_name, nullptr, 10));
-    if (task > 0 && task != pid_) error = look_at(task);
+    if (task > 0 && task != pid_) error = look_at(task, residency);
     if (error != ESRCH) break;
   }
   closedir(folder);
@@ -107,45 +106,40 @@ int Process::look_at_another_thread() {
 }
 
 void Process::add(const char* line) {
-  if (count_ == capacity_) {
-    capacity_ = std::max<std::size_t>(2 * capacity_, 256);
-    auto* const grown = static_cast<Mapping*>(std::realloc(mappings_, capacity_ * sizeof(Mapping)));
-    if (grown == nullptr) fail_internal("the list of mappings", ENOMEM);
-    mappings_ = grown;
-  }
-  Mapping& mapping = mappings_[count_++];
-  mapping = {};
+  Mapping& mapping = mappings_.add({});
   unsigned long begin = 0;
   unsigned long end = 0;
   unsigned long offset = 0;
   unsigned long inode = 0;
+  char rights[5] = "";
   int name_at = 0;
-  std::sscanf(line, "%lx-%lx %*4s %lx %*s %lu %n", &begin, &end, &offset, &inode, &name_at);
+  std::sscanf(line, "%lx-%lx %4s %lx %*s %lu %n", &begin, &end, rights, &offset, &inode, &name_at);
   mapping.range = {begin, end};
   mapping.is_file = inode != 0;
   mapping.begins_file = inode != 0 && offset == 0;
+  mapping.is_code = std::strchr(rights, 'x') != nullptr;
   mapping.is_stack = std::strstr(line, "[stack") != nullptr;
   if (inode == 0) return;
   const char* const slash = std::strrchr(line + name_at, '/');
   copy_printable(mapping.name, slash != nullptr ? slash + 1 : line + name_at);
 }
 
-// smaps: for each mapping a line as in maps, and lines of figures.
-int Process::read_mappings() {
+// maps has a line for each mapping; smaps, too, and lines of figures.
+int Process::read_mappings(Residency residency) {
   char path[64];
-  format(path, sizeof path, "/proc/%d/smaps", task_);
-  PieceReader smaps{path};
-  if (!smaps.is_open()) return errno == EPERM ? EACCES : errno;
-  while (const char* const line = smaps.next('\n')) {
+  format(path, sizeof path, "/proc/%d/%s", task_, residency == Residency::read ? "smaps" : "maps");
+  PieceReader lines{path};
+  if (!lines.is_open()) return errno == EPERM ? EACCES : errno;
+  while (const char* const line = lines.next('\n')) {
     constexpr std::size_t bytes_per_kb = 1024;
     const std::int64_t resident = number_after(line, "Rss:");
-    if (resident >= 0 && count_ != 0) {
-      mappings_[count_ - 1].resident_bytes = static_cast<std::size_t>(resident) * bytes_per_kb;
+    if (resident >= 0 && !mappings_.is_empty()) {
+      mappings_.last().resident_bytes = static_cast<std::size_t>(resident) * bytes_per_kb;
     } else if (std::strchr("0123456789abcdef", *line) != nullptr) {
       add(line);
     }
   }
-  return count_ != 0 ? 0 : ESRCH;  // a kernel thread, or a process that has ended
+  return mappings_.is_empty() ? ESRCH : 0;  // a kernel thread, or a process that has ended
 }
 
 std::size_t Process::first_behind(std::uintptr_t address) const {
@@ -166,7 +160,7 @@ void Process::read_threads() {
     format(path, sizeof path, "/proc/%d/task/%s/syscall", pid_, entry->d_name);
     const std::uintptr_t pointer = stack_pointer_of(path);
     const std::size_t i = first_behind(pointer);
-    if (i < count_ && mappings_[i].range.begin <= pointer) mappings_[i].is_stack = true;
+    if (i < mappings_.count() && mappings_[i].range.begin <= pointer) mappings_[i].is_stack = true;
   }
   closedir(folder);
 }
@@ -199,6 +193,19 @@ void Process::except_zero_pages(std::size_t page) {
   }
 }
 
+std::int64_t Process::status(const char* key) const {
+  char path[64];
+  format(path, sizeof path, "/proc/%d/status", pid_);
+  PieceReader lines{path};
+  while (const char* const line = lines.next('\n')) {
+    const std::int64_t first = number_after(line, key);
+    if (first < 0) continue;
+    const char* const last = std::strrchr(line, '\t');
+    return last != nullptr ? std::strtoll(last + 1, nullptr, 10) : first;
+  }
+  return -1;
+}
+
 void Process::read_residency(std::size_t page) {
   const ssize_t bytes =
       pread(pagemap_, entries_, sizeof entries_, static_cast<off_t>(page * sizeof entries_[0]));
@@ -221,7 +228,7 @@ std::size_t Process::resident_pages(const Range& range) {
 std::size_t Process::resident_bytes(const Range& range) {
   std::size_t pages = 0;
   for (std::size_t i = first_behind(range.begin);
-       i < count_ && mappings_[i].range.begin < range.end; ++i) {
+       i < mappings_.count() && mappings_[i].range.begin < range.end; ++i) {
     const Range& mapping = mappings_[i].range;
     pages +=
         resident_pages({std::max(range.begin, mapping.begin), std::min(range.end, mapping.end)});

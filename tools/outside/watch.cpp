@@ -1,5 +1,5 @@
 // The screen and the lines of `tsmalloc top`; see watch.h.
-#include "explain/watch.h"
+#include "outside/watch.h"
 
 #include <poll.h>
 #include <sys/signalfd.h>
@@ -22,19 +22,6 @@ constexpr char go_home[] = "\033[H";
 constexpr char clear_line[] = "\033[K\n";
 constexpr char clear_rest[] = "\033[J";
 
-// A descriptor that is readable once a signal is to end this. The signals wait there, so that the
-// screen is never left behind.
-int signals() {
-  static int descriptor = -1;
-  if (descriptor >= 0) return descriptor;
-  sigset_t ends;
-  sigemptyset(&ends);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) sigaddset(&ends, signal);
-  sigprocmask(SIG_BLOCK, &ends, nullptr);
-  descriptor = signalfd(-1, &ends, SFD_CLOEXEC);
-  return descriptor;
-}
-
 double change(std::size_t now, std::size_t before) { return mib(now) - mib(before); }
 
 void print_bar(std::size_t bytes, std::size_t whole) {
@@ -45,16 +32,34 @@ void print_bar(std::size_t bytes, std::size_t whole) {
 
 }  // namespace
 
+// The signals wait in the descriptor, so that the screen is never left behind.
+void Watch::begin() {
+  if (signals_ >= 0) return;
+  sigset_t ends;
+  sigemptyset(&ends);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) sigaddset(&ends, signal);
+  sigprocmask(SIG_BLOCK, &ends, &former_mask_);
+  signals_ = signalfd(-1, &ends, SFD_CLOEXEC);
+  has_screen_ = !is_json && isatty(STDOUT_FILENO) != 0;
+}
+
+void Watch::begin_with_command() {
+  begin();
+  if (!has_screen_ && !is_json) lines_ = stderr;
+}
+
+void Watch::restore_signals() const { sigprocmask(SIG_SETMASK, &former_mask_, nullptr); }
+
 bool Watch::goes_on() {
-  if (!has_begun()) {
-    signals();
-    has_screen_ = !is_json && isatty(STDOUT_FILENO) != 0;
-    return true;
-  }
+  begin();
+  if (!has_begun()) return true;
   if (shown_ >= times) return false;
   constexpr double ms_per_second = 1000;
-  pollfd ends{signals(), POLLIN, 0};
-  return poll(&ends, 1, static_cast<int>(std::min(seconds * ms_per_second, 1e9))) == 0;
+  pollfd ends{signals_, POLLIN, 0};
+  if (poll(&ends, 1, static_cast<int>(std::min(seconds * ms_per_second, 1e9))) == 0) return true;
+  signalfd_siginfo info{};
+  if (read(signals_, &info, sizeof info) == sizeof info) signal_ = static_cast<int>(info.ssi_signo);
+  return false;
 }
 
 int Watch::show(const Process& process, const Account& account) {
@@ -97,18 +102,19 @@ int Watch::show_screen(const Process& process, const Account& account) {
 int Watch::show_line(const Account& account) {
   constexpr std::size_t lines_per_head = 20;
   if (shown_ % lines_per_head == 0)
-    std::printf("%8s %10s %10s %10s %10s %10s %10s %10s\n", "MiB at", "resident", "program",
-                "in slabs", "waiting", "ended", "kept", "outside");
+    std::fprintf(lines_, "%8s %10s %10s %10s %10s %10s %10s %10s\n", "MiB at", "resident",
+                 "program", "in slabs", "waiting", "ended", "kept", "outside");
   const std::time_t now = std::time(nullptr);
   char at[16] = "";
   std::tm parts_of_now{};
   if (localtime_r(&now, &parts_of_now) != nullptr)
     std::strftime(at, sizeof at, "%H:%M:%S", &parts_of_now);
-  std::printf("%8s %10.1f %10.1f %10.1f %10.1f %10.1f %10.1f %10.1f\n", at, mib(account.resident),
-              mib(account.small + account.large), mib(account.in_slabs + account.bins),
-              mib(account.waiting), mib(account.ended), mib(account.pages + account.tables),
-              mib(account.files + account.stacks + account.others));
-  return std::fflush(stdout) == 0 ? 0 : errno;
+  std::fprintf(lines_, "%8s %10.1f %10.1f %10.1f %10.1f %10.1f %10.1f %10.1f\n", at,
+               mib(account.resident), mib(account.small + account.large),
+               mib(account.in_slabs + account.bins), mib(account.waiting), mib(account.ended),
+               mib(account.pages + account.tables),
+               mib(account.files + account.stacks + account.others));
+  return std::fflush(lines_) == 0 ? 0 : errno;
 }
 
 }  // namespace ts

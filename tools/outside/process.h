@@ -2,13 +2,15 @@
 //
 // Why it exists: nothing has to run in the process, nor be prepared there, so that it works on a
 // stripped or static program, in a container, and in a process that hangs.
-// What it refuses to do: stop the process, or write to it.
+// What it refuses to do: stop the process, or write to it (stopped_threads.h).
 #pragma once
 
 #include <sys/types.h>
 
 #include <cstddef>
 #include <cstdint>
+
+#include "outside/list.h"
 
 namespace ts {
 
@@ -26,7 +28,8 @@ struct Mapping {
   bool is_file;
   bool begins_file;  // with the file's first byte
   bool is_stack;     // a thread's stack pointer is in it
-  char name[64];     // the end of the file's path
+  bool is_code;
+  char name[64];  // the end of the file's path
 };
 
 class Process {
@@ -36,15 +39,21 @@ class Process {
   Process(const Process&) = delete;
   Process& operator=(const Process&) = delete;
 
-  // Reads the mappings, the command's name and the stacks of threads. 0, or the number of an error:
-  // ESRCH if there is no such process, EACCES if it may not be looked at.
-  int open();
+  // Reads the mappings and the command's name; with `residency`, also how much of each mapping is
+  // resident, and the stacks of threads. 0, or the number of an error: ESRCH if there is no such
+  // process, EACCES if it may not be looked at.
+  enum class Residency : std::uint8_t { none, read };
+  int open(Residency residency);
 
   pid_t pid() const { return pid_; }
   const char* command() const { return command_; }
   std::size_t threads() const { return threads_; }
-  const Mapping* begin() const { return mappings_; }
-  const Mapping* end() const { return mappings_ + count_; }
+  const Mapping* begin() const { return mappings_.begin(); }
+  const Mapping* end() const { return mappings_.end(); }
+
+  // The number in its line "KEY:\t...", the last one if it has several, of /proc/PID/status; -1 if
+  // there is no such line.
+  std::int64_t status(const char* key) const;
 
   // Copies memory; false if some of it is not there, or the process has ended.
   bool read(std::uintptr_t address, void* to, std::size_t bytes) const;
@@ -59,9 +68,9 @@ class Process {
   std::size_t resident_bytes(const Range& range);
 
  private:
-  int look_at(pid_t task);
-  int look_at_another_thread();
-  int read_mappings();
+  int look_at(pid_t task, Residency residency);
+  int look_at_another_thread(Residency residency);
+  int read_mappings(Residency residency);
   void read_threads();
   void add(const char* line);
   // The first mapping that ends behind the address, by its place in the list.
@@ -78,9 +87,7 @@ class Process {
   int pagemap_ = -1;
   char command_[64] = "";
   std::size_t threads_ = 0;
-  Mapping* mappings_ = nullptr;
-  std::size_t count_ = 0;
-  std::size_t capacity_ = 0;
+  List<Mapping> mappings_;
   std::size_t window_ = 0;  // its first page
   std::size_t window_count_ = 0;
   std::uint64_t entries_[window_pages];

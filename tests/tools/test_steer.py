@@ -1,0 +1,390 @@
+"""`tsmalloc stats`, `purge` and `set`, and `top` of a command: what is done to a running process.
+
+Why: the process belongs to its users. Whatever it waits for and keeps must be as it was.
+Refuses to: trust the tool's own figures where the process or the kernel has them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tsmlab import paths
+
+SOURCE = Path(__file__).with_name("steered_program.c")
+MB = 1 << 20
+FREED = 49 * MB
+
+Start = Callable[..., "subprocess.Popen[bytes]"]
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    target = tmp_path_factory.mktemp("steered") / "steered"
+    include = paths.repository_root() / "include"
+    # The tool purges what the engine itself would leave: 49 MB are more than its surplus.
+    subprocess.run(
+        ["gcc", "-O1", "-fPIE", "-pthread", "-I", include, SOURCE, "-o", target], check=True
+    )
+    return target
+
+
+def tell(verb: str, *arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
+    command = [paths.tool("tsmalloc"), verb, *map(str, arguments)]
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=60, check=False, **options
+    )
+
+
+def told(verb: str, *arguments: object) -> str:
+    finished = tell(verb, *arguments)
+    assert (finished.returncode, finished.stderr) == (0, ""), finished
+    return finished.stdout
+
+
+def refusal(verb: str, *arguments: object, status: int = 2) -> str:
+    """The one line that is said."""
+    finished = tell(verb, *arguments)
+    assert (finished.returncode, finished.stdout) == (status, ""), finished
+    assert finished.stderr.startswith("tsmalloc: ")
+    assert finished.stderr.count("\n") == 1
+    return finished.stderr
+
+
+def ask(process: subprocess.Popen[bytes], line: str) -> str:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(line.encode() + b"\n")
+    process.stdin.flush()
+    return process.stdout.readline().decode().rstrip("\n")
+
+
+def resident(pid: int) -> int:
+    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+    found = re.search(r"^VmRSS:\s+(\d+) kB", status, re.MULTILINE)
+    assert found is not None
+    return int(found[1]) * 1024
+
+
+def wait_until(is_so: Callable[[], bool]) -> bool:
+    for _ in range(500):
+        if is_so():
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def state_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()[0]
+
+
+# --- stats ----------------------------------------------------------------------------------------
+
+
+def test_stats_are_those_that_the_process_has_of_itself(start: Start, program: Path) -> None:
+    process = start(program, "obey")
+    inside = json.loads(ask(process, "stats"))
+    outside = json.loads(told("stats", "--json", process.pid))
+    assert outside == inside
+    assert inside["large_blocks"] >= MB
+    text = told("stats", process.pid)
+    prometheus = told("stats", "--prometheus", process.pid)
+    for figure in inside.values():
+        if isinstance(figure, int):
+            assert re.search(rf"^ *{figure}  ", text, re.MULTILINE)
+            assert re.search(rf" {figure}$", prometheus, re.MULTILINE)
+
+
+# --- purge ----------------------------------------------------------------------------------------
+
+
+def purged(process: subprocess.Popen[bytes], *options: str) -> dict[str, Any]:
+    answer = json.loads(told("purge", "--json", *options, process.pid))
+    assert isinstance(answer, dict)
+    assert (answer["schema"], answer["pid"]) == ("tsmalloc-purge/1", process.pid)
+    return answer
+
+
+def test_free_pages_go_back_and_blocks_stay(start: Start, program: Path) -> None:
+    process = start(program, "obey")
+    before = json.loads(told("explain", "--json", process.pid))["resident"]
+    assert before["free_pages"] > 4 * MB
+    rss = resident(process.pid)
+    answer = purged(process)
+    assert abs(answer["bytes"] - before["free_pages"]) < MB
+    assert answer["refused_bytes"] == 0
+    assert answer["stops"] >= 1
+    assert rss - resident(process.pid) > answer["bytes"] - MB
+    assert json.loads(told("explain", "--json", process.pid))["resident"]["free_pages"] < MB // 4
+    assert ask(process, "check") == "whole"
+    assert purged(process)["bytes"] < MB // 4
+    # What went back serves again.
+    for _ in range(3):
+        assert ask(process, "work") == "done"
+        purged(process)
+    assert ask(process, "check") == "whole"
+    assert "MiB went back" in told("purge", process.pid)
+
+
+def test_what_waits_is_not_disturbed(start: Start, program: Path) -> None:
+    """System calls of many kinds, under stops without end, while threads allocate."""
+    seconds = 5
+    process = start(program, "waits", str(seconds))
+    stops = 0
+    rounds = 0
+    end = time.monotonic() + seconds - 1
+    while time.monotonic() < end:
+        stops += purged(process)["stops"]
+        told("set", process.pid, f"LIMIT={1 + rounds % 7}G")
+        rounds += 1
+    assert process.wait(timeout=60) == 0
+    assert stops > rounds > 5
+
+
+def test_a_stopped_process_stays_stopped(start: Start, program: Path) -> None:
+    process = start(program, "obey")
+    os.kill(process.pid, signal.SIGSTOP)
+    assert wait_until(lambda: state_of(process.pid) == "T")
+    assert purged(process)["bytes"] > 4 * MB
+    told("set", process.pid, "LIMIT=3G")
+    assert wait_until(lambda: state_of(process.pid) == "T")
+    time.sleep(0.1)
+    assert state_of(process.pid) == "T"
+    os.kill(process.pid, signal.SIGCONT)
+    assert ask(process, "check") == "whole"
+    assert ask(process, "get LIMIT") == "3G"
+
+
+def test_locked_memory_is_refused_by_the_system(start: Start, program: Path) -> None:
+    try:
+        process = start(program, "lock")
+    except AssertionError:
+        pytest.skip("this user may not lock memory")
+    finished = tell("purge", "--json", process.pid)
+    assert finished.returncode == 2
+    assert "locked (mlock)" in finished.stderr
+    answer = json.loads(finished.stdout)
+    assert answer["bytes"] == 0
+    assert answer["refused_bytes"] > 0
+
+
+def test_a_sandbox_is_left_alone(start: Start, program: Path) -> None:
+    strict = start(program, "strict")
+    assert wait_until(lambda: "Seccomp:\t1" in Path(f"/proc/{strict.pid}/status").read_text())
+    for options in ((), ("--force",)):
+        assert "is in a sandbox" in refusal("purge", *options, strict.pid)
+    assert strict.poll() is None
+
+
+def test_a_filter_that_allows_it(start: Start, program: Path) -> None:
+    process = start(program, "filter")
+    if json.loads(told("stats", "--json", process.pid))["purged_bytes"] == 0:
+        assert "--force does it" in refusal("purge", process.pid)
+    assert purged(process, "--force")["bytes"] > 4 * MB
+
+
+def test_a_thread_that_stays_in_the_kernel(start: Start, program: Path) -> None:
+    process = start(program, "vfork")
+    assert wait_until(lambda: state_of(process.pid) == "D")
+    rss = resident(process.pid)
+    began = time.monotonic()
+    assert "cannot be stopped" in refusal("purge", process.pid)
+    assert "cannot be stopped" in refusal("set", process.pid, "LIMIT=1G")
+    assert time.monotonic() - began < 5
+    assert resident(process.pid) == rss
+    assert "TSMALLOC_LIMIT=auto\n" in told("set", process.pid)
+
+
+def test_a_process_that_is_traced(start: Start, program: Path, build: Callable[..., Path]) -> None:
+    trace = build(
+        "trace.c",
+        """
+        #include <stdlib.h>
+        #include <sys/ptrace.h>
+        #include <unistd.h>
+        int main(int count, char** arguments) {
+          (void)count;
+          if (ptrace(PTRACE_SEIZE, atoi(arguments[1]), 0, 0) != 0) return 1;
+          if (write(1, "ready\\n", 6) != 6) return 1;
+          for (;;) pause();
+        }
+        """,
+    )
+    process = start(program, "obey")
+    tracer = start(trace, str(process.pid), library=None)
+    for verb in (("purge", process.pid), ("set", process.pid, "LIMIT=1G")):
+        assert f"is traced by process {tracer.pid}" in refusal(*verb)
+    assert ask(process, "get LIMIT") == "auto"
+
+
+# --- set ------------------------------------------------------------------------------------------
+
+
+def test_options_change_in_the_process(start: Start, program: Path) -> None:
+    process = start(program, "obey")
+    options = dict(line.split("=") for line in told("set", process.pid).splitlines())
+    assert options["TSMALLOC_LIMIT"] == "auto"
+    assert options["TSMALLOC_BACKGROUND"] == "off"
+    assert options == {name: ask(process, f"get {name}") for name in options}
+    changed = told("set", process.pid, "LIMIT=2G", "TSMALLOC_HARD_LIMIT=50%")
+    assert changed == "TSMALLOC_LIMIT=2G\nTSMALLOC_HARD_LIMIT=50%\n"
+    assert ask(process, "get LIMIT") == "2G"
+    assert ask(process, "get HARD_LIMIT") == "50%"
+
+
+def threads(pid: int) -> list[str]:
+    return [path.read_text().strip() for path in Path(f"/proc/{pid}/task").glob("*/comm")]
+
+
+def test_a_housekeeper_begins_and_ends(start: Start, program: Path) -> None:
+    process = start(program, "obey")
+    for value, count in (("on", 1), ("off", 0), ("on", 1)):
+        told("set", process.pid, f"BACKGROUND={value}")
+        ask(process, "work")
+        assert wait_until(lambda n=count: threads(process.pid).count("tsmalloc") == n)
+
+
+def test_in_another_pid_namespace(start: Start, program: Path) -> None:
+    unshare = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount"]
+    if subprocess.run([*unshare, "true"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("this system lets nobody make namespaces")
+    outer = start(*unshare, program, "obey")
+    child = int(Path(f"/proc/{outer.pid}/task/{outer.pid}/children").read_text().split()[0])
+    told("set", child, "BACKGROUND=on")
+    ask(outer, "work")
+    assert wait_until(lambda: threads(child).count("tsmalloc") == 1)
+    assert json.loads(told("purge", "--json", child))["pid"] == child
+    assert ask(outer, "check") == "whole"
+
+
+@pytest.mark.parametrize(
+    ("assignments", "said"),
+    [
+        (["LIMITS=1G"], "no such option"),
+        (["LIMIT"], "no NAME=VALUE"),
+        (["LIMIT=much"], "none of auto|off|"),
+        (["THP=never", "BACKGROUND=perhaps"], "none of auto|off|on"),
+        (["HARD_LIMIT=1G", "LIMIT=2G"], "LIMIT is above HARD_LIMIT"),
+        (["SHOW=1"], "for the start of a process"),
+        (["--now"], "no such option"),
+    ],
+)
+def test_wrong_values_change_nothing(
+    start: Start, program: Path, assignments: list[str], said: str
+) -> None:
+    process = start(program, "obey")
+    before = told("set", process.pid)
+    assert said in refusal("set", process.pid, *assignments, status=1)
+    assert told("set", process.pid) == before
+
+
+# --- what is refused ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("verb", ["stats", "purge", "set"])
+def test_nothing_to_look_at(start: Start, program: Path, verb: str) -> None:
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    assert "there is no process" in refusal(verb, ended.pid)
+    assert "has no tsmalloc" in refusal(verb, start(program, "obey", library=None).pid)
+    for wrong in ((), ("x",), ("--yaml", "1")):
+        assert f"tsmalloc {verb} " in refusal(verb, *wrong, status=1)
+    assert told(verb, "--help").startswith(f"Usage: tsmalloc {verb} ")
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root has another user to be")
+@pytest.mark.parametrize("verb", ["stats", "purge", "set"])
+def test_no_rights(start: Start, program: Path, verb: str) -> None:
+    process = start(program, "obey")
+    options = {"user": 65534, "group": 65534, "extra_groups": ()}
+    finished = tell(verb, process.pid, **options)
+    assert (finished.returncode, finished.stdout) == (2, "")
+    assert "use sudo" in finished.stderr
+
+
+# --- top of a command -----------------------------------------------------------------------------
+
+
+def test_top_starts_a_command(program: Path) -> None:
+    finished = tell("top", "--interval", "0.1", "--", program, "obey", input="check\n" * 3)
+    assert finished.stdout == "ready\n" + "whole\n" * 3
+    held = tell("top", "--interval", "0.1", "--count", "2", "--", program, "waits", "0.5")
+    assert (held.returncode, held.stdout) == (0, "ready\n")
+    lines = held.stderr.splitlines()
+    assert lines[0].split() == (
+        ["MiB", "at", "resident", "program", "in", "slabs", "waiting", "ended", "kept", "outside"]
+    )
+    assert len(lines) == 3
+    assert float(lines[2].split()[1]) > 10
+
+
+@pytest.mark.parametrize(
+    ("command", "status"),
+    [
+        (["sh", "-c", "sleep 0.3; exit 7"], 7),
+        (["sh", "-c", "sleep 0.3; kill -9 $$"], 128 + 9),
+        (["/is/not/there"], 127),
+        (["/etc/passwd"], 126),
+    ],
+)
+def test_top_ends_as_its_command_does(command: list[str], status: int) -> None:
+    finished = tell("top", "--json", "--count", "1", "--", *command)
+    assert finished.returncode == status
+    assert finished.stderr.count("\n") == (1 if status in (126, 127) else 0)
+    assert finished.stdout.count("tsmalloc-explain/1") == (0 if status in (126, 127) else 1)
+
+
+def test_a_command_that_is_over_before_a_look() -> None:
+    finished = tell("top", "--", "true")
+    assert finished.returncode == 0
+    assert "before a look at it" in finished.stderr or "resident" in finished.stderr
+
+
+def test_a_signal_to_top_reaches_its_command(program: Path) -> None:
+    command = [paths.tool("tsmalloc"), "top", "--", program, "obey"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as top:
+        assert top.stdout is not None
+        assert top.stdout.readline() == b"ready\n"
+        assert top.stderr is not None
+        top.stderr.readline()  # the first look
+        top.send_signal(signal.SIGTERM)
+        assert top.wait(timeout=20) == 128 + signal.SIGTERM
+
+
+def test_the_output_of_a_command_follows_the_screen(program: Path) -> None:
+    master, terminal = pty.openpty()
+    command = [paths.tool("tsmalloc"), "top", "--interval", "0.1", "--", program, "waits", "0.5"]
+    with subprocess.Popen(command, stdin=terminal, stdout=terminal, stderr=terminal):
+        os.close(terminal)
+        said = b""
+        while True:
+            try:
+                piece = os.read(master, 65536)
+            except OSError:
+                break
+            if not piece:
+                break
+            said += piece
+    os.close(master)
+    begin, end = said.index(b"\x1b[?1049h"), said.index(b"\x1b[?1049l")
+    assert begin < end < said.index(b"ready")
+    assert said.count(b"ready") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [(("--",), "the command is missing"), (("1", "--", "true"), "and a command as well")],
+)
+def test_wrong_usage_of_top(arguments: tuple[str, ...], said: str) -> None:
+    assert said in refusal("top", *arguments, status=1)

@@ -1,0 +1,201 @@
+// Walks through heaps and spans of the engine in another process; see account.h.
+#include "outside/account.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "outside/list.h"
+
+namespace ts {
+namespace {
+
+using engine::PageMapEntry;
+using engine::RemoteFrees;
+using engine::Span;
+using engine::SpanState;
+using engine::ThreadHeap;
+using Place = EngineImage::Place;
+
+class Walk {
+ public:
+  Walk(Process& process, const EngineImage& image, By by, Account& account)
+      : process_{process}, image_{image}, by_{by}, account_{account} {
+    heaps_.fill(image.heap_count() + std::size_t{1});
+  }
+
+  bool run() {
+    const auto add_span = [this](const Place& place) { add(place); };
+    if (!read_heaps() || !image_.for_each_span(process_, account_.unclear, add_span)) return false;
+    // Slabs count the blocks of bins and batches as used.
+    for (std::size_t* const aside : {&account_.bins, &ended_bins_}) {
+      *aside = std::min(*aside, account_.small);
+      account_.small -= *aside;
+      account_.live -= std::min(*aside, account_.live);
+    }
+    account_.ended += ended_bins_;
+    for (const Range& table : image_.tables())
+      account_.tables += by_ == By::kernel ? process_.resident_bytes(table) : table.bytes();
+    return read_counts();
+  }
+
+ private:
+  // What is known of a heap, by its number.
+  struct Heap {
+    bool has_pending;  // a slab of it has pending frees
+    bool is_ended;     // its thread has ended
+  };
+  const Heap* heap_of(PageMapEntry entry) const {
+    const std::uint32_t number = engine::heap_number(entry);
+    return number < heaps_.count() ? &heaps_[number] : nullptr;
+  }
+
+  std::size_t batch_bytes(const engine::RemoteBatch& batch) const {
+    const Span* const slab = batch.slab;
+    if (batch.count == 0 || slab == nullptr) return 0;
+    const std::size_t page = (address_in(slab) - address_in(image_.map().spans)) / sizeof(Span);
+    std::uint32_t entry = 0;
+    if (page >= image_.page_count() || !process_.read(address_in(image_.map().pages + page), entry))
+      return 0;
+    const unsigned size_class = (entry & engine::class_mask) >> engine::class_shift;
+    return size_class < engine::class_count
+               ? batch.count * std::size_t{engine::size_classes[size_class].block_bytes}
+               : 0;
+  }
+
+  std::size_t bytes_aside(const ThreadHeap& heap) const {
+    std::size_t bytes = 0;
+    for (unsigned c = 1; c < engine::class_count; ++c) {
+      const std::int32_t blocks = heap.capacities[c] - heap.bins[c].capacity_left;
+      if (blocks > 0 && static_cast<std::uint32_t>(blocks) <= engine::max_in_bin)
+        bytes +=
+            static_cast<std::uint32_t>(blocks) * std::size_t{engine::size_classes[c].block_bytes};
+    }
+    for (const engine::RemoteBatch& batch : heap.batches) bytes += batch_bytes(batch);
+    return bytes;
+  }
+
+  bool read_heaps() {
+    const Copy<ThreadHeap> heap;
+    account_.heaps += image_.heap_count();
+    for (std::uint32_t number = 1; number <= image_.heap_count(); ++number) {
+      if (!heap.read(process_, address_in(image_.map().heaps + number))) return false;
+      const bool is_ended = is_abandoned(heap[0]);
+      heaps_[number] = {heap->ready.load(std::memory_order_relaxed) != nullptr, is_ended};
+      account_.ended_heaps += is_ended ? 1 : 0;
+      (is_ended ? ended_bins_ : account_.bins) += bytes_aside(heap[0]);
+    }
+    return true;
+  }
+
+  bool read_counts() {
+    const Copy<engine::PageHeap> page_heap;
+    if (!page_heap.read(process_, image_.page_heap()) ||
+        !process_.read(image_.given_back_bytes(), account_.given_back))
+      return false;
+    account_.growths = page_heap->growths();
+    return true;
+  }
+
+  // The bytes of a slab in OS pages that it gave back.
+  std::size_t purged_bytes(const Place& slab) const {
+    static const auto os_page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+    std::size_t pages = 0;
+    for (std::size_t i = 0; i < slab.span.pages; ++i) {
+      std::uint8_t purged = 0;
+      if (i < slab.known) {
+        purged = (&slab.span)[i].purged;
+      } else {
+        process_.read(address_in(image_.map().spans + slab.page + i) + offsetof(Span, purged),
+                      purged);
+      }
+      pages += static_cast<std::size_t>(std::popcount(purged));
+    }
+    return pages * os_page;
+  }
+
+  std::size_t present_bytes(const Place& place, std::size_t bytes) {
+    const Span& span = place.span;
+    if (by_ == By::kernel) {
+      const std::uintptr_t begin = image_.map().base + place.page * engine::page_bytes;
+      return process_.resident_bytes({begin, begin + bytes});
+    }
+    if (span.state == SpanState::slab) return bytes - std::min(bytes, purged_bytes(place));
+    return span.state == SpanState::free && span.zeroed ? 0 : bytes;
+  }
+
+  std::size_t pending_bytes(const Place& slab, std::size_t block_bytes) const {
+    const Heap* const heap = heap_of(slab.entry);
+    if (heap == nullptr || !heap->has_pending) return 0;
+    std::uint32_t pending = 0;
+    process_.read(
+        address_in(image_.map().remote_frees + slab.page) + offsetof(RemoteFrees, pending),
+        pending);
+    return pending * block_bytes;
+  }
+
+  void add_slab(const Place& slab, std::size_t present) {
+    const unsigned size_class = slab.span.size_class;
+    const std::size_t block_bytes = engine::size_classes[size_class].block_bytes;
+    const std::size_t used = slab.span.used.load(std::memory_order_relaxed) * block_bytes;
+    const std::size_t used_present = std::min(used, present);
+    const std::size_t pending = pending_bytes(slab, block_bytes);
+    const std::size_t waiting = std::min(pending, used_present);
+    const Heap* const heap = heap_of(slab.entry);
+    ++account_.slabs;
+    account_.live += used - std::min(pending, used);
+    account_.small += used_present - waiting;
+    account_.waiting += waiting;
+    (heap != nullptr && heap->is_ended ? account_.ended : account_.in_slabs) +=
+        present - used_present;
+    account_.classes[size_class].slab_bytes += present;
+    account_.classes[size_class].used_bytes += used_present;
+  }
+
+  void add(const Place& place) {
+    const std::size_t bytes = std::size_t{place.span.pages} * engine::page_bytes;
+    const std::size_t present = present_bytes(place, bytes);
+    const SpanState state = place.span.state;
+    if (state == SpanState::slab && place.span.size_class < engine::class_count) {
+      add_slab(place, present);
+    } else if (state == SpanState::large && place.entry != 0) {
+      ++account_.large_blocks;
+      account_.live += bytes;
+      account_.large += present;
+    } else {
+      account_.pages += present;
+    }
+  }
+
+  Process& process_;
+  const EngineImage& image_;
+  By by_;
+  Account& account_;
+  std::size_t ended_bins_ = 0;
+  List<Heap> heaps_;
+};
+
+void add_rest(const Process& process, const EngineImage& image, Account& account) {
+  std::size_t shared = 0;
+  for (const Mapping& mapping : process) {
+    account.resident += mapping.resident_bytes;
+    (image.has(mapping.range) ? shared
+     : mapping.is_file        ? account.files
+     : mapping.is_stack       ? account.stacks
+                              : account.others) += mapping.resident_bytes;
+  }
+  // The kernel joins mappings of the engine with others behind them.
+  account.others += shared - std::min(shared, account.engine());
+}
+
+}  // namespace
+
+bool take_account(Process& process, const EngineImage& image, By by, Account& account) {
+  account = {};
+  if (!Walk{process, image, by, account}.run()) return false;
+  if (by == By::kernel) add_rest(process, image, account);
+  return true;
+}
+
+}  // namespace ts

@@ -1,0 +1,139 @@
+// See command_line.h.
+#include "outside/command_line.h"
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "outside/stopped_threads.h"
+
+namespace ts {
+namespace {
+
+[[noreturn]] void fail_to_look(pid_t pid, int error) {
+  if (error != EACCES)
+    fail(exit_missing, "there is no process %d, or it has ended: pgrep NAME finds a process", pid);
+  fail(exit_missing,
+       "process %d may not be looked at, which takes the rights of a debugger: use sudo; or, for "
+       "your own processes, sudo sysctl kernel.yama.ptrace_scope=0; in a container, start it with "
+       "--cap-add=SYS_PTRACE",
+       pid);
+}
+
+[[noreturn]] void fail_without_engine(const Process& process) {
+  static constexpr const char* others[] = {"libtsmalloc", "jemalloc", "mimalloc", "tcmalloc",
+                                           "snmalloc",    "rpmalloc", "hoard"};
+  for (const Mapping& mapping : process) {
+    for (const char* const other : others) {
+      if (std::strstr(mapping.name, other) == nullptr) continue;
+      fail(exit_missing,
+           "process %d (%s) has %s, and not tsmalloc's engine: start it by tsmalloc run -- PROGRAM",
+           process.pid(), process.command(), mapping.name);
+    }
+  }
+  fail(exit_missing,
+       "process %d (%s) has no tsmalloc; its malloc is probably the C library's: start it by "
+       "tsmalloc run -- PROGRAM",
+       process.pid(), process.command());
+}
+
+}  // namespace
+
+void expect_open(const Process& process, int error) {
+  if (error != 0) fail_to_look(process.pid(), error);
+}
+
+void expect_readable(const Process& process, bool is_read) {
+  if (!is_read) expect_engine(process, Found::unreadable);
+}
+
+void expect_engine(const Process& process, Found found) {
+  switch (found) {
+    case Found::engine:
+      return;
+    case Found::none:
+      fail_without_engine(process);
+    case Found::unused:
+      fail(exit_missing, "process %d (%s) has tsmalloc, which has served nothing yet",
+           process.pid(), process.command());
+    case Found::other_version:
+      fail(exit_missing,
+           "process %d (%s) has another version of tsmalloc: use the command that belongs to it",
+           process.pid(), process.command());
+    case Found::unreadable:
+      fail(exit_missing, "process %d (%s) has ended, or its memory is damaged", process.pid(),
+           process.command());
+  }
+}
+
+void expect_written(int error) {
+  if (error != 0) fail(exit_usage, "the answer cannot be written: %s", strerrordesc_np(error));
+}
+
+void open_engine(Process& process, Process::Residency residency, EngineImage& image) {
+  expect_open(process, process.open(residency));
+  expect_engine(process, image.find(process));
+}
+
+void expect_stopped(const Process& process, const StoppedThreads& threads, int error) {
+  if (error == 0) return;
+  if (error == ETIMEDOUT)
+    fail(exit_missing,
+         "thread %d of process %d (%s) waits in the kernel and cannot be stopped; nothing was "
+         "changed: try again",
+         threads.laggard(), process.pid(), process.command());
+  const std::int64_t tracer = process.status("TracerPid:");
+  if (error == EPERM && tracer > 0)
+    fail(exit_missing,
+         "process %d (%s) is traced by process %d, a debugger or strace: end that first",
+         process.pid(), process.command(), static_cast<int>(tracer));
+  expect_open(process, error == EPERM ? EACCES : ESRCH);
+}
+
+const char* CommandLine::next_option() {
+  for (; *arguments_ != nullptr; ++arguments_) {
+    if (std::strcmp(*arguments_, "--help") == 0 || std::strcmp(*arguments_, "-h") == 0)
+      std::exit(std::printf("%s", help_) < 0 || std::fflush(stdout) != 0 ? exit_usage : 0);
+    if (takes_ == Takes::process_or_command && std::strcmp(*arguments_, "--") == 0) {
+      if (pid_ != nullptr) fail_at(pid_, "a process, and a command as well");
+      command_ = arguments_ + 1;
+      if (*command_ == nullptr) fail_at("--", "the command is missing");
+      return nullptr;
+    }
+    if (**arguments_ == '-') return *arguments_++;
+    if (pid_ != nullptr && takes_ != Takes::process_and_words)
+      fail_at(*arguments_, "one process at a time");
+    if (pid_ != nullptr) words_.add(*arguments_);
+    if (pid_ == nullptr) pid_ = *arguments_;
+  }
+  return nullptr;
+}
+
+double CommandLine::next_number(const char* option, double least) {
+  if (*arguments_ == nullptr) fail_at(option, "a number is missing behind it");
+  const char* const text = *arguments_++;
+  char* end = nullptr;
+  const double number = std::strtod(text, &end);
+  constexpr double most = 1e9;
+  if (end == text || *end != '\0' || !(number >= least && number <= most))
+    fail_at(text, "not such a number");
+  return number;
+}
+
+void CommandLine::fail_at(const char* argument, const char* reason) const {
+  fail(exit_usage, "%s: %s: tsmalloc %s --help tells the usage", argument, reason, verb_);
+}
+
+pid_t CommandLine::pid() const {
+  if (pid_ == nullptr)
+    fail(exit_usage, "no process is named: tsmalloc %s PID; pgrep NAME finds it", verb_);
+  char* end = nullptr;
+  errno = 0;
+  const long pid = std::strtol(pid_, &end, 10);
+  if (errno != 0 || end == pid_ || *end != '\0' || pid <= 0 || pid != static_cast<pid_t>(pid))
+    fail_at(pid_, "no process number");
+  return static_cast<pid_t>(pid);
+}
+
+}  // namespace ts

@@ -1,0 +1,118 @@
+// Finds the engine's note, and copies the page map; see engine_image.h.
+#include "outside/engine_image.h"
+
+#include <elf.h>
+#include <link.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "engine/address_range.h"
+
+namespace ts {
+namespace {
+
+using engine::Inspection;
+using engine::PageMap;
+
+// ---- the note ----
+
+// The address of the note's descriptor in a segment of notes; 0 if there is none.
+std::uintptr_t find_in_notes(const Process& process, std::uintptr_t address, std::size_t bytes) {
+  constexpr std::size_t most_bytes = 4096;
+  alignas(8) char notes[most_bytes];
+  bytes = std::min(bytes, most_bytes);
+  if (!process.read(address, notes, bytes)) return 0;
+  for (std::size_t at = 0; at + sizeof(ElfW(Nhdr)) <= bytes;) {
+    ElfW(Nhdr) header;
+    std::memcpy(&header, notes + at, sizeof header);
+    const std::size_t name = at + sizeof header;
+    const std::size_t descriptor = name + (std::size_t{header.n_namesz} + 3) / 4 * 4;
+    const std::size_t next = descriptor + (std::size_t{header.n_descsz} + 3) / 4 * 4;
+    if (next > bytes) break;
+    if (header.n_type == engine::inspection_type &&
+        header.n_namesz == sizeof engine::inspection_name &&
+        std::memcmp(notes + name, engine::inspection_name, header.n_namesz) == 0)
+      return address + descriptor;
+    at = next;
+  }
+  return 0;
+}
+
+// The same in the file that begins there.
+std::uintptr_t find_note(const Process& process, const Mapping& file) {
+  ElfW(Ehdr) header;
+  if (!process.read(file.range.begin, header) ||
+      std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 || header.e_phentsize != sizeof(ElfW(Phdr)))
+    return 0;
+  std::uintptr_t base = 0;
+  for (unsigned pass = 0; pass < 2; ++pass) {
+    for (unsigned i = 0; i < header.e_phnum; ++i) {
+      ElfW(Phdr) segment;
+      if (!process.read(file.range.begin + header.e_phoff + i * sizeof segment, segment)) return 0;
+      if (pass == 0 && segment.p_type == PT_LOAD && segment.p_offset == 0)
+        base = file.range.begin - segment.p_vaddr;
+      if (pass == 0 || segment.p_type != PT_NOTE) continue;
+      const std::uintptr_t found = find_in_notes(process, base + segment.p_vaddr, segment.p_memsz);
+      if (found != 0) return found;
+    }
+  }
+  return 0;
+}
+
+bool is_plausible(const PageMap& map) {
+  return map.page_count.load(std::memory_order_relaxed) <= engine::AddressRange::max_pages &&
+         map.heap_count.load(std::memory_order_relaxed) <= engine::AddressRange::max_heaps &&
+         map.pages != nullptr && map.spans != nullptr && map.heaps != nullptr;
+}
+
+}  // namespace
+
+std::uintptr_t EngineImage::place(std::size_t field) const {
+  std::int64_t behind = 0;
+  std::memcpy(&behind, reinterpret_cast<const char*>(&inspection_) + field, sizeof behind);
+  return note_ + field + static_cast<std::uintptr_t>(behind);
+}
+
+Found EngineImage::look_at(const Process& process, std::uintptr_t note) {
+  std::uint64_t layout = 0;
+  note_ = note;
+  if (!process.read(note, inspection_) ||
+      !process.read(place(offsetof(Inspection, layout_number)), layout))
+    return Found::unreadable;
+  if (layout != engine::layout_number) return Found::other_version;
+  if (!map_.read(process, place(offsetof(Inspection, page_map)))) return Found::unreadable;
+  if (page_count() == 0) return Found::unused;
+  return is_plausible(map()) ? Found::engine : Found::unreadable;
+}
+
+Found EngineImage::find(const Process& process) {
+  Found found = Found::none;
+  for (const Mapping& mapping : process) {
+    if (!mapping.begins_file) continue;
+    const std::uintptr_t note = find_note(process, mapping);
+    if (note == 0) continue;
+    found = look_at(process, note);
+    if (found == Found::engine) break;  // another copy, if any, serves nothing
+  }
+  return found;
+}
+
+EngineImage::Tables EngineImage::tables() const {
+  const auto range = [](const void* begin, std::size_t bytes) {
+    return Range{address_in(begin), address_in(begin) + bytes};
+  };
+  return {{range(map().pages, page_count() * sizeof(engine::MapPage)),
+           range(map().spans, page_count() * sizeof(engine::Span)),
+           range(map().remote_frees, page_count() * sizeof(engine::RemoteFrees)),
+           range(map().heaps, (heap_count() + std::size_t{1}) * sizeof(engine::ThreadHeap))}};
+}
+
+bool EngineImage::has(const Range& range) const {
+  for (const Range& table : tables()) {
+    if (range.overlaps(table)) return true;
+  }
+  return range.overlaps({map().base, map().base + page_count() * engine::page_bytes});
+}
+
+}  // namespace ts

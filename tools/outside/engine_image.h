@@ -1,0 +1,126 @@
+// The engine in another process: where its structures are, by the note that it left there
+// (engine/inspection.h), and copies of them.
+//
+// Why it exists: what reads the memory of a process and what changes it look for the same places.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+
+#include "engine/inspection.h"
+#include "outside/process.h"
+
+namespace ts {
+
+inline std::uintptr_t address_in(const void* p) { return reinterpret_cast<std::uintptr_t>(p); }
+
+// Room for objects of the process, which have no life here.
+template <class T>
+class Copy {
+ public:
+  explicit Copy(std::size_t count = 1)
+      : objects_{static_cast<T*>(std::aligned_alloc(alignof(T) < 64 ? 64 : alignof(T),
+                                                    (count * sizeof(T) + 63) / 64 * 64))} {
+    if (objects_ == nullptr) std::abort();
+  }
+  ~Copy() { std::free(objects_); }
+  Copy(const Copy&) = delete;
+  Copy& operator=(const Copy&) = delete;
+  bool read(const Process& process, std::uintptr_t address, std::size_t count = 1) const {
+    return process.read(address, objects_, count * sizeof(T));
+  }
+  const T& operator[](std::size_t i) const { return objects_[i]; }
+  const T* operator->() const { return objects_; }
+
+ private:
+  T* objects_;
+};
+
+// What came of the search for an engine.
+enum class Found : std::uint8_t {
+  engine,
+  none,
+  unused,         // it has served nothing yet
+  other_version,  // of which the structures differ
+  unreadable,     // EPERM, or the process ended
+};
+
+class EngineImage {
+ public:
+  // Looks through the files of the process, which is open, for an engine that serves.
+  Found find(const Process& process);
+
+  // Of the process.
+  std::uintptr_t page_heap() const { return place(offsetof(engine::Inspection, page_heap)); }
+  std::uintptr_t given_back_bytes() const {
+    return place(offsetof(engine::Inspection, given_back_bytes));
+  }
+  std::uintptr_t options() const { return place(offsetof(engine::Inspection, options)); }
+  std::uintptr_t options_were_set() const {
+    return place(offsetof(engine::Inspection, options_were_set));
+  }
+  std::uintptr_t start_put_off() const {
+    return place(offsetof(engine::Inspection, start_put_off));
+  }
+
+  // As it was when it was found, and plausible.
+  const engine::PageMap& map() const { return map_[0]; }
+  std::size_t page_count() const { return map_->page_count.load(std::memory_order_relaxed); }
+  std::uint32_t heap_count() const { return map_->heap_count.load(std::memory_order_relaxed); }
+
+  // Its tables, as far as they are in use.
+  struct Tables {
+    Range ranges[4];
+    const Range* begin() const { return ranges; }
+    const Range* end() const { return ranges + 4; }
+  };
+  Tables tables() const;
+  bool has(const Range& range) const;
+
+  // A span of the process, at a page. The structures of its other pages follow, `known` in all.
+  struct Place {
+    const engine::Span& span;
+    std::size_t known;
+    engine::PageMapEntry entry;
+    std::size_t page;
+  };
+  // Calls `visit(place)` for each span; the spans tile the pages. Pages that changed hands while
+  // they were read are skipped, and counted in `unclear`. False if memory is unreadable.
+  template <class Visit>
+  bool for_each_span(const Process& process, std::size_t& unclear, Visit visit) const {
+    constexpr std::size_t most = 256;
+    const Copy<engine::Span> spans{most};
+    const Copy<engine::MapPage> pages{most};
+    for (std::size_t first = 0; first < page_count();) {
+      const std::size_t count = most < page_count() - first ? most : page_count() - first;
+      if (!spans.read(process, address_in(map().spans + first), count) ||
+          !pages.read(process, address_in(map().pages + first), count))
+        return false;
+      std::size_t i = 0;
+      while (i < count) {
+        const std::size_t length = spans[i].pages;
+        const bool is_clear = length != 0 && length <= page_count() - first - i;
+        if (is_clear) {
+          visit(Place{spans[i], count - i, pages[i].entry.load(std::memory_order_relaxed),
+                      first + i});
+        } else {
+          ++unclear;
+        }
+        i += is_clear ? length : 1;
+      }
+      first += i;
+    }
+    return true;
+  }
+
+ private:
+  Found look_at(const Process& process, std::uintptr_t note);
+  std::uintptr_t place(std::size_t field) const;
+
+  std::uintptr_t note_ = 0;
+  engine::Inspection inspection_{};
+  Copy<engine::PageMap> map_;
+};
+
+}  // namespace ts

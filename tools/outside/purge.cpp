@@ -1,0 +1,244 @@
+// `purge`: free memory of a process goes back to the system.
+//
+// The free spans of the page heap are those that no thread has a use for, while its lock is free and
+// all threads stand still. They go back in short stops, between which the process goes on. The
+// engine's tables do not change: a dirty span stays one, and whatever serves from it is touched anew.
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+#include "launch/json_line.h"
+#include "outside/command_line.h"
+#include "outside/report.h"
+#include "outside/stopped_threads.h"
+#include "outside/system_caller.h"
+#include "outside/verbs.h"
+
+namespace ts {
+namespace {
+
+constexpr char help_of_purge[] =
+    R"(Usage: tsmalloc purge [--json] [--force] PID
+
+Give the free pages of a running process back to the operating system. It needs no preparation, and may
+be idle: nothing of its code runs. It stands still some times, for about 2 ms each. What is free within
+slabs, in cache bins, or not yet seen by its owner, stays: see tsmalloc explain PID.
+
+  --json   One line of JSON, in bytes and microseconds.
+  --force  Also in a sandbox (seccomp) that may end the process for the system call madvise.
+
+To do it takes the rights of a debugger. Exit status: 1 wrong usage, or the answer cannot be written;
+2 it cannot be done: no such process, no tsmalloc in it, another version of it, nothing served yet, no
+right to look, a sandbox, a thread that stays in the kernel, or another machine than x86-64.
+)";
+
+// A part of a free span, for one system call.
+struct Piece {
+  std::size_t page;  // of the span
+  std::uint32_t span_pages;
+  bool zeroed;
+  std::uint32_t first;  // page, within the span
+  std::uint32_t pages;
+  std::size_t resident_bytes;
+};
+
+class Purge {
+ public:
+  explicit Purge(Process& process) : process_{process} {}
+
+  // Until nothing is left, or what is left does not get less.
+  void run() {
+    constexpr int passes = 4;  // meanwhile, spans are cut and joined
+    for (int pass = 0; pass < passes && !is_refused(); ++pass) {
+      open_engine(process_, Process::Residency::none, image_);
+      find_pieces();
+      if (pieces_.is_empty()) return;
+      for (next_ = 0; next_ < pieces_.count() && !is_refused();) stop_and_purge();
+    }
+  }
+
+  std::size_t bytes() const { return bytes_; }
+  std::size_t refused_bytes() const { return refused_bytes_; }
+  int refusal() const { return refusal_; }
+  std::size_t stops() const { return stops_; }
+  Nanoseconds longest_ns() const { return longest_ns_; }
+
+ private:
+  bool is_refused() const { return refusal_ != 0; }
+
+  void find_pieces() {
+    pieces_.clear();
+    std::size_t unclear = 0;
+    const bool is_read =
+        image_.for_each_span(process_, unclear, [this](const EngineImage::Place& place) {
+          if (place.span.state == engine::SpanState::free) add_pieces(place);
+        });
+    expect_readable(process_, is_read);
+  }
+
+  // They end where huge pages do, so that none is split.
+  void add_pieces(const EngineImage::Place& place) {
+    constexpr std::size_t most = (std::size_t{4} << 20) / engine::page_bytes;
+    const std::size_t base = image_.map().base / engine::page_bytes;
+    const std::size_t end = place.page + place.span.pages;
+    for (std::size_t page = place.page; page < end;) {
+      const std::size_t piece_end = std::min(end, (base + page + most) / most * most - base);
+      const std::size_t resident =
+          process_.resident_bytes({address_of(page), address_of(piece_end)});
+      if (resident != 0)
+        pieces_.add({place.page, place.span.pages, place.span.zeroed,
+                     static_cast<std::uint32_t>(page - place.page),
+                     static_cast<std::uint32_t>(piece_end - page), resident});
+      page = piece_end;
+    }
+  }
+
+  std::uintptr_t address_of(std::size_t page) const {
+    return image_.map().base + page * engine::page_bytes;
+  }
+
+  // For a while; then the process goes on for longer than it stood still.
+  void stop_and_purge() {
+    constexpr int most_attempts = 200;
+    constexpr useconds_t least_pause_us = 500;
+    constexpr Nanoseconds pause_per_stop = 4;
+    StoppedThreads threads{process_};
+    expect_stopped(process_, threads, threads.stop());
+    const bool is_purged = purge_while_stopped(threads);
+    threads.let_go();
+    const Nanoseconds stopped = threads.stopped_ns();
+    longest_ns_ = std::max(longest_ns_, stopped);
+    ++stops_;
+    attempts_ = is_purged ? 0 : attempts_ + 1;
+    if (attempts_ > most_attempts)
+      fail(exit_missing, "process %d (%s) is never seen outside of its page heap: try again",
+           process_.pid(), process_.command());
+    usleep(least_pause_us + static_cast<useconds_t>(pause_per_stop * stopped / ns_per_us));
+  }
+
+  // False if a thread is in the page heap, or none can make the calls.
+  bool purge_while_stopped(const StoppedThreads& threads) {
+    constexpr Nanoseconds longest_stop = 2 * ns_per_ms;
+    const Copy<engine::PageHeap> page_heap;
+    SystemCaller caller;
+    expect_readable(process_, page_heap.read(process_, image_.page_heap()));
+    if (page_heap->lock().is_locked() || !caller.begin(process_, threads)) return false;
+    const Nanoseconds end = now_ns() + longest_stop;
+    for (; next_ < pieces_.count() && now_ns() < end; ++next_) {
+      const Piece& piece = pieces_[next_];
+      if (!is_free(piece, page_heap[0])) continue;
+      refusal_ = caller.call(SYS_madvise, address_of(piece.page + piece.first),
+                             piece.pages * engine::page_bytes, MADV_DONTNEED);
+      (is_refused() ? refused_bytes_ : bytes_) += piece.resident_bytes;
+      if (is_refused()) break;
+    }
+    caller.end();
+    return true;
+  }
+
+  // Whether its span is still as it was found: in a list of the page heap. (The structures of pages
+  // within a span are left as they were, but no list has them.)
+  bool is_free(const Piece& piece, const engine::PageHeap& page_heap) const {
+    const engine::Span* const there = image_.map().spans + piece.page;
+    const Copy<engine::Span> span;
+    if (!span.read(process_, address_in(there)) || span->state != engine::SpanState::free ||
+        span->pages != piece.span_pages || span->zeroed != piece.zeroed)
+      return false;
+    if (span->previous == nullptr) return page_heap.has_first(there, span[0]);
+    const engine::Span* next = nullptr;
+    return process_.read(address_in(span->previous) + offsetof(engine::Span, next), next) &&
+           next == there;
+  }
+
+  Process& process_;
+  EngineImage image_;
+  List<Piece> pieces_;
+  std::size_t next_ = 0;  // of the pieces
+  int attempts_ = 0;
+  std::size_t bytes_ = 0;
+  std::size_t refused_bytes_ = 0;
+  int refusal_ = 0;
+  std::size_t stops_ = 0;
+  Nanoseconds longest_ns_ = 0;
+};
+
+// A filter may end the process for a system call that it does not make itself. That the engine has
+// given memory back is evidence to the contrary.
+void expect_no_sandbox(const Process& process, const EngineImage& image, bool is_forced) {
+  const std::int64_t mode = process.status("Seccomp:");
+  std::size_t given_back = 0;
+  expect_readable(process, process.read(image.given_back_bytes(), given_back));
+  constexpr std::int64_t strict = 1;
+  if (mode <= 0 || (mode != strict && (is_forced || given_back != 0))) return;
+  fail(exit_missing,
+       "process %d (%s) is in a sandbox (seccomp), which may end it for the system call madvise%s",
+       process.pid(), process.command(),
+       mode == strict ? "" : ": if the sandbox allows that, --force does it");
+}
+
+int print_purge(const Process& process, const Purge& purge) {
+  std::printf("Process %d (%s): %.1f MiB went back; stops: %zu, the longest of %.1f ms\n",
+              process.pid(), process.command(), mib(purge.bytes()), purge.stops(),
+              static_cast<double>(purge.longest_ns()) / static_cast<double>(ns_per_ms));
+  if (purge.stops() == 0)
+    std::printf("No free page of it is resident: tsmalloc explain %d tells where the rest is\n",
+                process.pid());
+  return std::fflush(stdout) == 0 ? 0 : errno;
+}
+
+int print_purge_as_json(const Process& process, const Purge& purge) {
+  const auto number = [](auto n) { return static_cast<std::int64_t>(n); };
+  JsonLine line{STDOUT_FILENO};
+  line.begin_object();
+  line.add_text("schema", "tsmalloc-purge/1");
+  line.add("pid", process.pid());
+  line.add_text("command", process.command());
+  line.add("bytes", number(purge.bytes()));
+  line.add("refused_bytes", number(purge.refused_bytes()));
+  line.add("stops", number(purge.stops()));
+  line.add("longest_stop_us", number(purge.longest_ns() / ns_per_us));
+  line.end_object();
+  return line.finish();
+}
+
+}  // namespace
+
+int purge(char** arguments) {
+  bool is_forced = false;
+  auto* print = print_purge;
+  CommandLine line{"purge", help_of_purge, arguments};
+  while (const char* const option = line.next_option()) {
+    if (std::strcmp(option, "--json") == 0) {
+      print = print_purge_as_json;
+    } else if (std::strcmp(option, "--force") == 0) {
+      is_forced = true;
+    } else {
+      line.fail_at_option(option);
+    }
+  }
+  Process process{line.pid()};
+  EngineImage image;
+  open_engine(process, Process::Residency::none, image);
+  if (!SystemCaller::is_possible())
+    fail(exit_missing,
+         "memory of another process goes back on x86-64 alone so far: TSMALLOC_BACKGROUND=on, or "
+         "ts_purge() in the program, does it anywhere");
+  expect_no_sandbox(process, image, is_forced);
+  Purge purge{process};
+  purge.run();
+  expect_written(print(process, purge));
+  if (purge.refusal() == ESRCH)
+    fail(exit_missing, "process %d (%s) has ended meanwhile", process.pid(), process.command());
+  if (purge.refusal() != 0)
+    fail(exit_missing,
+         "the system refused the rest: %s; it does so for memory that is locked (mlock)",
+         strerrordesc_np(purge.refusal()));
+  return 0;
+}
+
+}  // namespace ts

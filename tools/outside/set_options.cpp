@@ -1,0 +1,127 @@
+// `set`: the options of a running process.
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "os/options.h"
+#include "outside/command_line.h"
+#include "outside/stopped_threads.h"
+#include "outside/verbs.h"
+
+namespace ts {
+namespace {
+
+constexpr char help_of_set[] =
+    R"(Usage: tsmalloc set PID [NAME=VALUE...]
+
+Change options of tsmalloc in a running process, or print them. NAME is that of the environment, with
+or without TSMALLOC_: tsmalloc set 4711 LIMIT=2G BACKGROUND=on. All are changed, or none. The process
+stands still meanwhile, for less than a millisecond as a rule, and follows the change when a thread of
+it next takes blocks from its heap.
+
+To do it takes the rights of a debugger. Exit status: 1 wrong usage, or the answer cannot be written;
+2 the process cannot be changed: no such process, no tsmalloc in it, another version of it, nothing
+served yet, no right to look, or a thread that stays in the kernel.
+)";
+
+constexpr std::size_t option_words = sizeof(Options) / sizeof(OptionBits);
+
+OptionBits& word(std::size_t i) { return reinterpret_cast<OptionBits*>(&current_options)[i]; }
+
+std::uint64_t bits(std::size_t i) { return word(i).bits.load(std::memory_order_relaxed); }
+
+// Of an assignment; without the prefix.
+struct Name {
+  char text[32];
+};
+
+Name name_of(const char* assignment) {
+  Name name;
+  constexpr char prefix[] = "TSMALLOC_";
+  if (std::strncmp(assignment, prefix, sizeof prefix - 1) == 0) assignment += sizeof prefix - 1;
+  format(name.text, sizeof name.text, "%.*s", static_cast<int>(std::strcspn(assignment, "=")),
+         assignment);
+  return name;
+}
+
+int print_option(const char* name) {
+  char value[64] = "";
+  write_option(name, value, sizeof value);
+  return std::printf("TSMALLOC_%s=%s\n", name, value) < 0 ? errno : 0;
+}
+
+int print_all() {
+  for (std::size_t i = 0; const char* const name = option_name(i); ++i) {
+    if (const int error = print_option(name); error != 0) return error;
+  }
+  return std::fflush(stdout) == 0 ? 0 : errno;
+}
+
+// Changes this process's options, which are those of the other one.
+void change(const CommandLine& line, const char* assignment) {
+  const char* const equals = std::strchr(assignment, '=');
+  if (equals == nullptr) line.fail_at(assignment, "no NAME=VALUE");
+  const Name name = name_of(assignment);
+  switch (change_option(name.text, equals + 1)) {
+    case 0:
+      return;
+    case ENOENT:
+      line.fail_at(assignment, "no such option: tsmalloc set PID prints all");
+    case EPERM:
+      line.fail_at(assignment, "this option is for the start of a process");
+    default: {
+      char values[128] = "";
+      write_option_values(name.text, values, sizeof values);
+      char reason[192];
+      format(reason, sizeof reason, "the value is none of %s, or LIMIT is above HARD_LIMIT",
+             values);
+      line.fail_at(assignment, reason);
+    }
+  }
+}
+
+// Those that differ from what they were. The process stands still.
+bool write_changes(const Process& process, const StoppedThreads& threads, const EngineImage& image,
+                   const std::uint64_t (&before)[option_words]) {
+  for (std::size_t i = 0; i < option_words; ++i) {
+    const std::uint64_t value = bits(i);
+    if (value != before[i] &&
+        !threads.write(image.options() + i * sizeof value, &value, sizeof value))
+      return false;
+  }
+  const std::uint32_t were_set = 1;
+  const auto number = static_cast<std::uint64_t>(process.status("NSpid:"));  // as it sees itself
+  return threads.write(image.options_were_set(), &were_set, sizeof were_set) &&
+         threads.write(image.start_put_off(), &number, sizeof number);
+}
+
+}  // namespace
+
+int set_options(char** arguments) {
+  CommandLine line{"set", help_of_set, arguments, CommandLine::Takes::process_and_words};
+  while (const char* const option = line.next_option()) line.fail_at_option(option);
+  Process process{line.pid()};
+  EngineImage image;
+  open_engine(process, Process::Residency::none, image);
+  std::uint64_t before[option_words] = {};
+  expect_readable(process, process.read(image.options(), before));
+  for (std::size_t i = 0; i < option_words; ++i)
+    word(i).bits.store(before[i], std::memory_order_relaxed);
+  if (line.words().is_empty()) {
+    expect_written(print_all());
+    return 0;
+  }
+  for (const char* const assignment : line.words()) change(line, assignment);
+  StoppedThreads threads{process};
+  expect_stopped(process, threads, threads.stop());
+  const bool is_written = write_changes(process, threads, image, before);
+  threads.let_go();
+  expect_readable(process, is_written);
+  for (const char* const assignment : line.words())
+    expect_written(print_option(name_of(assignment).text));
+  expect_written(std::fflush(stdout) == 0 ? 0 : errno);
+  return 0;
+}
+
+}  // namespace ts

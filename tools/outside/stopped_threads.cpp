@@ -1,0 +1,139 @@
+// PTRACE_SEIZE and PTRACE_INTERRUPT; see stopped_threads.h.
+#include "outside/stopped_threads.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/ptrace.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <initializer_list>
+
+#include "outside/system_caller.h"
+
+namespace ts {
+namespace {
+
+// A thread that runs stops within microseconds; one that waits for a disk, or for the child of its
+// vfork, does not.
+constexpr Nanoseconds patience = 200 * ns_per_ms;
+constexpr useconds_t poll_us = 20;
+
+constexpr unsigned event_of(int status) { return static_cast<unsigned>(status) >> 16; }
+
+}  // namespace
+
+// Its state is that of a zombie, or it is not there.
+bool StoppedThreads::is_gone(pid_t thread) const {
+  char path[64];
+  format(path, sizeof path, "/proc/%d/task/%d/stat", process_.pid(), thread);
+  PieceReader stat{path};
+  const char* const line = stat.next('\n');
+  const char* const name_end = line != nullptr ? std::strrchr(line, ')') : nullptr;
+  return name_end == nullptr || std::strchr("ZX", name_end[2]) != nullptr;
+}
+
+int StoppedThreads::seize_new_threads(bool& are_there) {
+  are_there = false;
+  char path[64];
+  format(path, sizeof path, "/proc/%d/task", process_.pid());
+  DIR* const folder = opendir(path);
+  if (folder == nullptr) return ESRCH;
+  int error = 0;
+  while (const dirent* const entry = readdir(folder)) {
+    const auto id = static_cast<pid_t>(std::strtol(entry->d_name, nullptr, 10));
+    if (id <= 0) continue;
+    bool is_known = false;
+    for (const Thread& thread : threads_) is_known |= thread.id == id;
+    if (is_known) continue;
+    if (ptrace(PTRACE_SEIZE, id, nullptr, nullptr) != 0) {
+      if (errno == ESRCH || is_gone(id)) continue;
+      error = errno;
+      break;
+    }
+    threads_.add({id, false, false, 0});
+    are_there = true;
+    ptrace(PTRACE_INTERRUPT, id, nullptr, nullptr);
+  }
+  closedir(folder);
+  return error;
+}
+
+// False also if it has ended; then its number is 0.
+bool StoppedThreads::has_stopped(Thread& thread) {
+  int status = 0;
+  const pid_t waited = waitpid(thread.id, &status, __WALL | WNOHANG);
+  if (waited == 0 && !is_gone(thread.id)) return false;
+  if (waited <= 0 || !WIFSTOPPED(status)) {
+    thread.id = 0;
+    return false;
+  }
+  thread.is_stopped = true;
+  // Else a signal is on its way to it, which it gets later.
+  thread.may_call = event_of(status) == PTRACE_EVENT_STOP;
+  thread.signal = event_of(status) == 0 ? WSTOPSIG(status) : 0;
+  return true;
+}
+
+int StoppedThreads::wait_for_all(Nanoseconds until) {
+  for (std::size_t i = 0; i < threads_.count();) {
+    Thread& thread = threads_[i];
+    if (thread.is_stopped || has_stopped(thread)) {
+      ++i;
+    } else if (thread.id == 0) {
+      threads_.remove(thread);
+    } else if (now_ns() > until) {
+      laggard_ = thread.id;
+      return ETIMEDOUT;
+    } else {
+      usleep(poll_us);
+    }
+  }
+  return 0;
+}
+
+int StoppedThreads::stop_all() {
+  stopped_at_ = now_ns();
+  // Threads that run start others. When all known ones stand still and no other is there, none is.
+  for (bool are_there = true; are_there;) {
+    if (const int error = seize_new_threads(are_there); error != 0) return error;
+    if (const int error = wait_for_all(stopped_at_ + patience); error != 0) return error;
+  }
+  return threads_.is_empty() ? ESRCH : 0;
+}
+
+int StoppedThreads::stop() {
+  sigset_t ends;
+  sigemptyset(&ends);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP, SIGPIPE})
+    sigaddset(&ends, signal);
+  sigprocmask(SIG_BLOCK, &ends, &former_mask_);
+  is_masked_ = true;
+  const int error = stop_all();
+  if (error != 0) let_go();
+  return error;
+}
+
+void StoppedThreads::let_go() {
+  for (Thread& thread : threads_) {
+    // One that stays in the kernel is let go of when this process ends.
+    if (!thread.is_stopped && !has_stopped(thread)) continue;
+    if (thread.may_call) resume_wait(thread.id);
+    ptrace(PTRACE_DETACH, thread.id, nullptr, thread.signal);
+  }
+  threads_.clear();
+  if (is_masked_) sigprocmask(SIG_SETMASK, &former_mask_, nullptr);
+  is_masked_ = false;
+}
+
+bool StoppedThreads::write(std::uintptr_t address, const void* from, std::size_t bytes) const {
+  const iovec here{const_cast<void*>(from), bytes};
+  const iovec there{reinterpret_cast<void*>(address), bytes};
+  return process_vm_writev(process_.pid(), &here, 1, &there, 1, 0) == static_cast<ssize_t>(bytes);
+}
+
+}  // namespace ts

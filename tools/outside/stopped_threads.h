@@ -1,0 +1,61 @@
+// All threads of a process, standing still by ptrace.
+//
+// Why it exists: what is done to the memory of another process must not meet a thread half-way.
+// What it refuses to do: let one of them run. What waited in the kernel begins its wait again, on
+// x86-64 also where the kernel would end it with EINTR (system_caller.h).
+#pragma once
+
+#include <signal.h>
+#include <sys/types.h>
+
+#include "launch/system.h"
+#include "outside/process.h"
+
+namespace ts {
+
+class StoppedThreads {
+ public:
+  struct Thread {
+    pid_t id;
+    bool is_stopped;
+    bool may_call;  // it stands where it can make a system call
+    int signal;     // that it is to get when it goes on
+  };
+
+  explicit StoppedThreads(const Process& process) : process_{process} {}
+  ~StoppedThreads() { let_go(); }
+  StoppedThreads(const StoppedThreads&) = delete;
+  StoppedThreads& operator=(const StoppedThreads&) = delete;
+
+  // Stops all threads; signals that would end this process wait until they go on. 0, or the number
+  // of an error, and then they go on: ESRCH if the process has ended, EPERM if it may not be
+  // stopped, ETIMEDOUT if a thread stays in the kernel.
+  int stop();
+  void let_go();
+
+  // Since they began to stop.
+  Nanoseconds stopped_ns() const { return now_ns() - stopped_at_; }
+  // The thread that did not stop.
+  pid_t laggard() const { return laggard_; }
+  const Thread* begin() const { return threads_.begin(); }
+  const Thread* end() const { return threads_.end(); }
+
+  // Writes to the memory of the process. False if it is not there.
+  bool write(std::uintptr_t address, const void* from, std::size_t bytes) const;
+
+ private:
+  int stop_all();
+  int seize_new_threads(bool& are_there);
+  int wait_for_all(Nanoseconds until);
+  bool has_stopped(Thread& thread);
+  bool is_gone(pid_t thread) const;
+
+  const Process& process_;
+  List<Thread> threads_;
+  sigset_t former_mask_{};
+  bool is_masked_ = false;
+  Nanoseconds stopped_at_ = 0;
+  pid_t laggard_ = 0;
+};
+
+}  // namespace ts

@@ -1,0 +1,111 @@
+// `explain` and `stats`: an account of a process, which goes on meanwhile.
+#include "outside/verbs.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+
+#include "outside/command_line.h"
+#include "outside/report.h"
+#include "override/stats.h"
+#include "tsmalloc/tsmalloc.h"
+
+namespace ts {
+namespace {
+
+constexpr char help_of_explain[] =
+    R"(Usage: tsmalloc explain [--json | --prometheus] PID
+
+Say where the resident memory of a running process is. The parts: blocks of the program, free room
+beside them, memory that waits to go back, and what is not the allocator's. The process needs no
+preparation but to run with tsmalloc; nothing is called in it, and it is not stopped.
+
+  --json        One line of JSON, in bytes.
+  --prometheus  The text format of Prometheus, in bytes.
+
+To look at a process takes the rights of a debugger. Exit status: 1 wrong usage, or the answer
+cannot be written; 2 there is no account: no such process, no tsmalloc in it, another version of it,
+nothing served yet, or no right to look.
+)";
+constexpr char help_of_stats[] =
+    R"(Usage: tsmalloc stats [--json | --prometheus] PID
+
+Print what ts_stats() tells in a running process: the address space of tsmalloc by what it is for,
+and counts. Quicker than explain, since no page is looked at. Nothing is called in the process, and it
+is not stopped.
+
+  --json        One line of JSON, in bytes.
+  --prometheus  The text format of Prometheus, in bytes.
+
+Rights and exit status: as of explain.
+)";
+
+// As the engine measures itself, by its tables (engine/inspect.cpp).
+HeapMeasures measures_of(const Account& account, std::size_t mapped_bytes) {
+  HeapMeasures measures;
+  measures.segment_bytes = mapped_bytes;
+  measures.free_bytes =
+      mapped_bytes - std::min(mapped_bytes, account.small + account.large + account.waiting);
+  measures.cached_bytes = account.bins;
+  measures.waiting_bytes = account.waiting;
+  measures.large_bytes = account.large;
+  measures.slab_bytes = account.in_slabs;
+  measures.ended_bytes = account.ended;
+  measures.returned_bytes =
+      mapped_bytes - std::min(mapped_bytes, account.engine() - account.tables);
+  measures.table_bytes = account.tables;
+  measures.heaps = account.heaps;
+  measures.ended_heaps = account.ended_heaps;
+  measures.grow_calls = account.growths;
+  measures.purged_bytes = account.given_back;
+  return measures.bounded();
+}
+
+}  // namespace
+
+int stats(char** arguments) {
+  int format = TSMALLOC_TEXT;
+  CommandLine line{"stats", help_of_stats, arguments};
+  while (const char* const option = line.next_option()) {
+    if (std::strcmp(option, "--json") == 0) {
+      format = TSMALLOC_JSON;
+    } else if (std::strcmp(option, "--prometheus") == 0) {
+      format = TSMALLOC_PROMETHEUS;
+    } else {
+      line.fail_at_option(option);
+    }
+  }
+  static Account account;
+  Process process{line.pid()};
+  EngineImage image;
+  open_engine(process, Process::Residency::none, image);
+  expect_readable(process, take_account(process, image, By::tables, account));
+  const std::size_t mapped = image.page_count() * engine::page_bytes;
+  expect_written(write_stats(measures_of(account, mapped), STDOUT_FILENO, format));
+  return 0;
+}
+
+int explain(char** arguments) {
+  auto* print = print_text;
+  CommandLine line{"explain", help_of_explain, arguments};
+  while (const char* const option = line.next_option()) {
+    if (std::strcmp(option, "--json") == 0) {
+      print = print_json;
+    } else if (std::strcmp(option, "--prometheus") == 0) {
+      print = print_prometheus;
+    } else {
+      line.fail_at_option(option);
+    }
+  }
+  static Account account;
+  Process process{line.pid()};
+  EngineImage image;
+  open_engine(process, Process::Residency::read, image);
+  expect_readable(process, take_account(process, image, By::kernel, account));
+  expect_written(print(process, account));
+  return 0;
+}
+
+}  // namespace ts
