@@ -42,7 +42,10 @@ VERBS = (
     Verb("run", "Run a program under one allocator."),
     Verb("doctor", "Say whether an allocator can be preloaded into a program, with proof."),
     Verb("explain", "Say where the resident memory of a running process is."),
+    Verb("stats", "Print the address space of tsmalloc in a running process, and counts."),
     Verb("top", "Show where the resident memory of a running process is, and how that changes."),
+    Verb("purge", "Give the free pages of a running process back to the operating system."),
+    Verb("set", "Change the options of tsmalloc in a running process, or print them."),
     Verb("lib", "Print the path of an allocator's library, to preload it yourself."),
 )
 
