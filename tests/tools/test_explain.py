@@ -413,8 +413,8 @@ def test_no_rights(start: Start, program: Path) -> None:
     assert "SYS_PTRACE" in said
 
 
-# What Yama asks for by default: who may see mappings may not read memory.
-REFUSES_READS = """
+# Runs a command that the kernel refuses one system call: REFUSED.
+REFUSES = """
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -425,7 +425,7 @@ REFUSES_READS = """
 int main(int count, char** arguments) {
   struct sock_filter rules[] = {
     BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_readv, 0, 1),
+    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, REFUSED, 0, 1),
     BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
     BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
   };
@@ -438,11 +438,12 @@ int main(int count, char** arguments) {
 """
 
 
-def test_rights_to_see_but_not_to_read(start: Start, program: Path, tmp_path: Path) -> None:
+def test_rights_to_see_but_not_to_read(
+    start: Start, program: Path, build: Callable[..., Path]
+) -> None:
+    """What Yama asks for by default: who may see mappings may not read memory."""
     process = start(program, "little")
-    (tmp_path / "refuse.c").write_text(REFUSES_READS)
-    refuse = tmp_path / "refuse"
-    subprocess.run(["gcc", tmp_path / "refuse.c", "-o", refuse], check=True)
+    refuse = build("refuse.c", REFUSES, "-DREFUSED=SYS_process_vm_readv")
     for verb in ("explain", "top"):
         told = subprocess.run(
             [refuse, paths.tool("tsmalloc"), verb, str(process.pid)],
@@ -453,6 +454,16 @@ def test_rights_to_see_but_not_to_read(start: Start, program: Path, tmp_path: Pa
         )
         assert told.returncode == 2
         assert "rights of a debugger" in told.stderr
+
+
+def test_a_kernel_without_a_scan_of_pages(
+    start: Start, program: Path, build: Callable[..., Path]
+) -> None:
+    refuse = build("refuse.c", REFUSES, "-DREFUSED=SYS_ioctl")
+    process = start(program, "sparse")
+    command = [refuse, paths.tool("tsmalloc"), "explain", "--json", str(process.pid)]
+    said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert json.loads(said.stdout) == account_of(process)
 
 
 def test_a_process_whose_first_thread_ended(start: Start) -> None:

@@ -89,7 +89,7 @@ class EngineImage {
   // they were read are skipped, and counted in `unclear`. False if memory is unreadable.
   template <class Visit>
   bool for_each_span(const Process& process, std::size_t& unclear, Visit visit) const {
-    constexpr std::size_t most = 256;
+    constexpr std::size_t most = 2048;  // at a time
     const Copy<engine::Span> spans{most};
     const Copy<engine::MapPage> pages{most};
     for (std::size_t first = 0; first < page_count();) {

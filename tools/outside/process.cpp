@@ -20,7 +20,10 @@ namespace {
 
 constexpr std::uint64_t is_present = std::uint64_t{1} << 63;  // of an entry of pagemap
 
-std::size_t page_bytes() { return static_cast<std::size_t>(sysconf(_SC_PAGESIZE)); }
+std::size_t page_bytes() {
+  static const auto bytes = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  return bytes;
+}
 
 // PAGEMAP_SCAN, which Linux has from 6.7 on; older headers do not know it.
 struct PageRegion {
@@ -31,6 +34,7 @@ struct PageScan {
   std::uint64_t inverted, all_of, any_of, returned;
 };
 constexpr unsigned long page_scan = _IOWR('f', 16, PageScan);
+constexpr std::uint64_t is_present_page = 1 << 3;
 constexpr std::uint64_t is_zero_page = 1 << 5;
 
 // Names are the process's choice, and go to a terminal.
@@ -142,11 +146,14 @@ int Process::read_mappings(Residency residency) {
   return mappings_.is_empty() ? ESRCH : 0;  // a kernel thread, or a process that has ended
 }
 
-std::size_t Process::first_behind(std::uintptr_t address) const {
+std::size_t Process::first_behind(std::uintptr_t address) {
+  const bool is_found = mapping_ < mappings_.count() && address < mappings_[mapping_].range.end &&
+                        (mapping_ == 0 || mappings_[mapping_ - 1].range.end <= address);
+  if (is_found) return mapping_;
   const Mapping* const found = std::upper_bound(
       begin(), end(), address,
       [](std::uintptr_t at, const Mapping& mapping) { return at < mapping.range.end; });
-  return static_cast<std::size_t>(found - begin());
+  return mapping_ = static_cast<std::size_t>(found - begin());
 }
 
 void Process::read_threads() {
@@ -171,28 +178,6 @@ bool Process::read(std::uintptr_t address, void* to, std::size_t bytes) const {
   return process_vm_readv(task_, &local, 1, &remote, 1, 0) == static_cast<ssize_t>(bytes);
 }
 
-void Process::except_zero_pages(std::size_t page) {
-  constexpr std::size_t most_regions = 256;
-  PageRegion regions[most_regions];
-  PageScan scan{};
-  scan.size = sizeof scan;
-  scan.begin = page * page_bytes();
-  scan.end = (page + window_count_) * page_bytes();
-  scan.regions = reinterpret_cast<std::uint64_t>(regions);
-  scan.region_count = most_regions;
-  scan.all_of = scan.returned = is_zero_page;
-  while (scan.begin < scan.end) {
-    const int found = ioctl(pagemap_, page_scan, &scan);
-    if (found < 0) return;
-    for (int i = 0; i < found; ++i) {
-      for (std::uint64_t at = regions[i].begin; at < regions[i].end; at += page_bytes())
-        entries_[at / page_bytes() - page] = 0;
-    }
-    if (scan.walk_end <= scan.begin) return;
-    scan.begin = scan.walk_end;
-  }
-}
-
 std::int64_t Process::status(const char* key) const {
   char path[64];
   format(path, sizeof path, "/proc/%d/status", pid_);
@@ -206,34 +191,83 @@ std::int64_t Process::status(const char* key) const {
   return -1;
 }
 
-void Process::read_residency(std::size_t page) {
-  const ssize_t bytes =
-      pread(pagemap_, entries_, sizeof entries_, static_cast<off_t>(page * sizeof entries_[0]));
-  window_ = page;
-  window_count_ = bytes > 0 ? static_cast<std::size_t>(bytes) / sizeof entries_[0] : 0;
-  except_zero_pages(page);
+// By PAGEMAP_SCAN; false if the kernel does not have it.
+bool Process::scan_pages(const Range& range) {
+  PageRegion found[most_regions];
+  PageScan scan{};
+  scan.size = sizeof scan;
+  scan.begin = range.begin;
+  scan.end = range.end;
+  scan.regions = reinterpret_cast<std::uint64_t>(found);
+  scan.region_count = most_regions;
+  scan.all_of = is_present_page | is_zero_page;
+  scan.inverted = is_zero_page;  // so: which are none
+  scan.returned = is_present_page;
+  const int count = ioctl(pagemap_, page_scan, &scan);
+  if (count < 0) return false;
+  for (int i = 0; i < count; ++i) regions_[i] = {found[i].begin, found[i].end};
+  region_count_ = static_cast<std::size_t>(count);
+  window_.end = scan.walk_end > range.begin ? scan.walk_end : range.end;
+  return true;
 }
 
-std::size_t Process::resident_pages(const Range& range) {
-  std::size_t pages = 0;
-  const std::size_t last = (range.end - 1) / page_bytes();
-  for (std::size_t page = range.begin / page_bytes(); page <= last; ++page) {
-    if (page - window_ >= window_count_) read_residency(page);
-    if (window_count_ == 0) break;
-    pages += (entries_[page - window_] & is_present) != 0 ? 1 : 0;
+// By entries of /proc/PID/pagemap, so many at a time, on kernels before 6.7.
+void Process::read_pages(const Range& range) {
+  constexpr std::size_t most_entries = 8192;
+  static std::uint64_t entries[most_entries];
+  const std::size_t first = range.begin / page_bytes();
+  const std::size_t count = std::min(most_entries, range.bytes() / page_bytes());
+  const ssize_t bytes = pread(pagemap_, entries, count * sizeof entries[0],
+                              static_cast<off_t>(first * sizeof entries[0]));
+  if (bytes <= 0) return;
+  std::size_t i = 0;
+  for (; i < static_cast<std::size_t>(bytes) / sizeof entries[0]; ++i) {
+    if ((entries[i] & is_present) == 0) continue;
+    const std::uintptr_t at = (first + i) * page_bytes();
+    const bool continues = region_count_ != 0 && regions_[region_count_ - 1].end == at;
+    if (!continues && region_count_ == most_regions) break;
+    if (!continues) regions_[region_count_++] = {at, at};
+    regions_[region_count_ - 1].end += page_bytes();
   }
-  return pages;
+  window_.end = (first + i) * page_bytes();
+}
+
+// At the pages from the beginning of the range on, of whole pages.
+void Process::look_at_pages(const Range& range) {
+  window_ = range;
+  region_count_ = region_ = 0;
+  if (!scan_pages(range)) read_pages(range);
+}
+
+// Within one mapping, whose pages are looked at as far as it goes.
+std::size_t Process::resident_within(const Range& range) {
+  std::size_t bytes = 0;
+  for (std::uintptr_t at = range.begin; at < range.end;) {
+    if (at < window_.begin || at >= window_.end)
+      look_at_pages({at, mappings_[first_behind(at)].range.end});
+    if (at >= window_.end) break;
+    const std::uintptr_t end = std::min(range.end, window_.end);
+    if (region_ != 0 && at < regions_[region_ - 1].end) region_ = 0;
+    while (region_ < region_count_ && regions_[region_].end <= at) ++region_;
+    for (std::size_t i = region_; i < region_count_ && regions_[i].begin < end; ++i)
+      bytes += std::min(end, regions_[i].end) - std::max(at, regions_[i].begin);
+    at = end;
+  }
+  return bytes;
 }
 
 std::size_t Process::resident_bytes(const Range& range) {
-  std::size_t pages = 0;
-  for (std::size_t i = first_behind(range.begin);
-       i < mappings_.count() && mappings_[i].range.begin < range.end; ++i) {
+  // Whole pages: two ranges that share one count it both.
+  const std::uintptr_t begin = range.begin - range.begin % page_bytes();
+  const std::uintptr_t last = range.end - 1;
+  const std::uintptr_t end = last - last % page_bytes() + page_bytes();
+  std::size_t bytes = 0;
+  for (std::size_t i = first_behind(begin); i < mappings_.count() && mappings_[i].range.begin < end;
+       ++i) {
     const Range& mapping = mappings_[i].range;
-    pages +=
-        resident_pages({std::max(range.begin, mapping.begin), std::min(range.end, mapping.end)});
+    bytes += resident_within({std::max(begin, mapping.begin), std::min(end, mapping.end)});
   }
-  return pages * page_bytes();
+  return bytes;
 }
 
 }  // namespace ts

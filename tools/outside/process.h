@@ -66,6 +66,8 @@ class Process {
   // found. Pages that were only read, for which the kernel has one page of zeros, do not count where
   // it tells them apart (from Linux 6.7 on).
   std::size_t resident_bytes(const Range& range);
+  // To be called when pages have come or gone since the last look at them.
+  void forget_residency() { window_ = {}; }
 
  private:
   int look_at(pid_t task, Residency residency);
@@ -74,13 +76,13 @@ class Process {
   void read_threads();
   void add(const char* line);
   // The first mapping that ends behind the address, by its place in the list.
-  std::size_t first_behind(std::uintptr_t address) const;
-  std::size_t resident_pages(const Range& range);
-  void read_residency(std::size_t page);
-  void except_zero_pages(std::size_t page);
+  std::size_t first_behind(std::uintptr_t address);
+  std::size_t resident_within(const Range& range);
+  void look_at_pages(const Range& range);
+  bool scan_pages(const Range& range);
+  void read_pages(const Range& range);
 
-  // Entries of /proc/PID/pagemap are read so many at a time.
-  static constexpr std::size_t window_pages = 8192;
+  static constexpr std::size_t most_regions = 1024;
 
   pid_t pid_;
   pid_t task_;  // the thread by whose number memory is read
@@ -88,9 +90,12 @@ class Process {
   char command_[64] = "";
   std::size_t threads_ = 0;
   List<Mapping> mappings_;
-  std::size_t window_ = 0;  // its first page
-  std::size_t window_count_ = 0;
-  std::uint64_t entries_[window_pages];
+  std::size_t mapping_ = 0;  // where the last search in the list ended
+  // Of the addresses that were looked at last: those of resident pages, in order.
+  Range window_{};
+  Range regions_[most_regions];
+  std::size_t region_count_ = 0;
+  std::size_t region_ = 0;  // where the last search in them ended
 };
 
 }  // namespace ts

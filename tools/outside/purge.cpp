@@ -73,6 +73,7 @@ class Purge {
 
   void find_pieces() {
     pieces_.clear();
+    process_.forget_residency();
     std::size_t unclear = 0;
     const bool is_read =
         image_.for_each_span(process_, unclear, [this](const EngineImage::Place& place) {
