@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tsmlab import stats
-from tsmlab.metrics import CUSTOM, PEAK_MEMORY, TIME, MetricSpec
+from tsmlab.metrics import PEAK_MEMORY, MetricSpec
 from tsmlab.results import Analysis, Leaders, MetricSummary, Row, Sample
 from tsmlab.schedule import has_given_up
 from tsmlab.stats import RatioEstimate, Verdict
@@ -34,8 +34,9 @@ class Question:
 
     @property
     def primary(self) -> str:
-        """What the ranking goes by: the user's own metric if there is one, else the time."""
-        return CUSTOM if any(spec.key == CUSTOM for spec in self.metrics) else TIME
+        """What the ranking goes by: the first that is judged. The user's own metric, if there is
+        one, else the time, or the instructions."""
+        return self.judged[0].key
 
     @property
     def judged(self) -> list[MetricSpec]:

@@ -31,6 +31,7 @@ class Verb(NamedTuple):
 
 VERBS = (
     Verb("compare", "Run a program under every allocator and say which serves it best."),
+    Verb("gate", "Judge a program against its baseline, for a check before a merge."),
     Verb("bench", "Run the project's own workloads under tsmalloc and its peers."),
     Verb("experiment", "Repeat the source reports' experiments, or run one of your own."),
     Verb("record", "Record what a program asks of its allocator, as a trace."),
@@ -73,7 +74,8 @@ FULL_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 EPILOG = """\
 \b
 Exit status: 0 all is well; 1 wrong usage or environment; 2 the program failed under an
-allocator, or cannot be preloaded; 130 interrupted. `tsmalloc run` exits as the program does.
+allocator, or cannot be preloaded; 3 a gate found a regression; 130 interrupted. `tsmalloc run`
+exits as the program does.
 Results go to stdout, progress and warnings to stderr. NO_COLOR turns colours off.
 """
 

@@ -23,7 +23,7 @@ from tsmlab.machine import Machine
 from tsmlab.measuring import Executor
 from tsmlab.metrics import BUILT_IN, TIME, MetricSpec
 from tsmlab.progress import Reporter
-from tsmlab.results import AllocatorInfo, Comparison, Outcome, Sample, Settings, Stop
+from tsmlab.results import AllocatorInfo, Analysis, Comparison, Outcome, Sample, Settings, Stop
 from tsmlab.schedule import Entry, Scheduler, Slot, StopRule, entries_for
 from tsmlab.stats import DEFAULT_MARGIN
 from tsmlab.trial import OutputCheck, Program, Trial
@@ -39,8 +39,10 @@ WARMUP_ROUNDS = 1
 @dataclass(frozen=True)
 class Options:
     """What was asked for; the allocators include the reference. more_metrics: what the executor's
-    measurements have besides. vary_layout: each round has an environment of another size, so that
-    no allocator is favoured by where the stack happens to lie; off where runs are to be the same.
+    measurements have besides. base_metrics: the first that is judged is what is ranked by.
+    vary_layout: each round has an environment of another size, so that no allocator is favoured by
+    where the stack happens to lie; off where runs are to be the same. unresolved: how much is still
+    to be resolved by further rounds. unfit_warnings: the codes of those that do not hold here.
     """
 
     program: Program
@@ -55,12 +57,15 @@ class Options:
     consult_doctor: bool = True
     cpus: tuple[int, ...] | None = None
     more_metrics: tuple[MetricSpec, ...] = ()
+    base_metrics: tuple[MetricSpec, ...] = BUILT_IN
     vary_layout: bool = True
+    unresolved: Callable[[Analysis], int] = count_unresolved
+    unfit_warnings: frozenset[str] = frozenset()
 
     @property
     def metrics(self) -> tuple[MetricSpec, ...]:
         custom = self.program.metric
-        return (*((custom.spec,) if custom else ()), *BUILT_IN, *self.more_metrics)
+        return (*((custom.spec,) if custom else ()), *self.base_metrics, *self.more_metrics)
 
     @property
     def question(self) -> Question:
@@ -169,7 +174,7 @@ class _Session:
             seed=options.seed,
             run_one=trial.run if options.vary_layout else _unpadded(trial),
             judge=self._output.judge,
-            unresolved=lambda samples: count_unresolved(analyse(samples, options.question)),
+            unresolved=lambda samples: options.unresolved(analyse(samples, options.question)),
             memo=self._memo,
             observer=self._reporter,
         )
@@ -251,7 +256,7 @@ class _Session:
             output_comparable=self._output.comparable,
             intercepted_calls=self._intercepted_calls,
             analysis=analysis,
-            warnings=troubles,
+            warnings=[each for each in troubles if each.code not in options.unfit_warnings],
             samples=samples,
         )
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 EXIT_OK = 0
 EXIT_USAGE = 1
 EXIT_PROGRAM_FAILED = 2
+EXIT_REGRESSION = 3
 EXIT_INTERRUPTED = 130
 
 

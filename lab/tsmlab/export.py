@@ -20,7 +20,7 @@ from tsmlab.errors import UserError
 from tsmlab.records import write_atomically
 from tsmlab.results import Comparison, Sample, to_json
 
-Format = Literal["json", "csv", "markdown"]
+Format = Literal["json", "csv", "markdown", "junit", "sarif"]
 
 # The columns of the CSV form before and after the metrics.
 CSV_SAMPLE = (

@@ -17,6 +17,7 @@ at length. References:
   [Ho]   Holm, A Simple Sequentially Rejective Multiple Test Procedure, Scand. J. Stat. 6, 1979.
   [IH]   Iglewicz & Hoaglin, How to Detect and Handle Outliers, ASQC, 1993.
   [Se]   Sen, Estimates of the Regression Coefficient Based on Kendall's Tau, JASA 63, 1968.
+  [We]   Welch, The Generalization of "Student's" Problem, Biometrika 34, 1947.
   [Kr]   Kruschke, Rejecting or Accepting Parameter Values in Bayesian Estimation, 2018 (the rule
          "decide only when the whole interval lies on one side of the margin").
   [Ash]  Ashman, Bird & Zepf, Detecting Bimodality in Astronomical Datasets, Astron. J. 108, 1994.
@@ -263,6 +264,34 @@ def estimate_ratio(log_ratios: Sequence[float] | Vector, seed: int = 0) -> Ratio
         method, (low, high) = "bootstrap", bootstrap_mean_interval(vector, seed=seed)
     return RatioEstimate(
         ratio, math.exp(low), math.exp(high), mean_is_zero_p(vector), count, method
+    )
+
+
+def unpaired_ratio(
+    candidate: Sequence[float] | Vector, baseline: Sequence[float] | Vector
+) -> RatioEstimate:
+    """The ratio of two geometric means from logarithms that have no rounds in common, with Welch's
+    interval [We]: each side has a spread of its own. Degrees of freedom are rounded down."""
+    one, other = as_vector(candidate), as_vector(baseline)
+    center = float(np.mean(one) - np.mean(other))
+    pairs = min(len(one), len(other))
+    if pairs < 2:
+        return RatioEstimate(math.exp(center), None, None, None, pairs, "none")
+    parts = [float(np.var(each, ddof=1)) / len(each) for each in (one, other)]
+    error = math.sqrt(sum(parts))
+    if error <= 1e-15 * max(1.0, abs(center)):
+        ratio = math.exp(center)
+        return RatioEstimate(ratio, ratio, ratio, 1.0 if center == 0.0 else 0.0, pairs, "student")
+    squares = sum(p**2 / (len(e) - 1) for p, e in zip(parts, (one, other), strict=True))
+    degrees = max(1, int(sum(parts) ** 2 / squares))
+    half = student_critical(1.0 - CONFIDENCE, degrees) * error
+    return RatioEstimate(
+        math.exp(center),
+        math.exp(center - half),
+        math.exp(center + half),
+        student_two_sided_p(center / error, degrees),
+        pairs,
+        "student",
     )
 
 

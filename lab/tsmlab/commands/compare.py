@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from tsmlab import allocators as known
-from tsmlab import export, render, results
+from tsmlab import counting, export, render, results
 from tsmlab.allocators import Allocator
 from tsmlab.commands.parameters import (
     Duration,
@@ -25,6 +25,8 @@ from tsmlab.commands.parameters import (
     allocators_option,
     chosen_seed,
     cpus_option,
+    deterministic_option,
+    expect_exit_option,
     extra_option,
     ignore_failure_option,
     output_options,
@@ -35,9 +37,10 @@ from tsmlab.commands.parameters import (
 from tsmlab.commands.publishing import Publication
 from tsmlab.commands.studies import Study, conduct, resume_option
 from tsmlab.compare import WARMUP_ROUNDS, Options, compare
+from tsmlab.counting import NOT_OF_COUNTS, Counters, CountingExecutor
 from tsmlab.errors import EXIT_OK, UserError
-from tsmlab.measuring import MeasureExecutor
-from tsmlab.metrics import parse_custom
+from tsmlab.measuring import Executor, MeasureExecutor
+from tsmlab.metrics import BUILT_IN, parse_custom
 from tsmlab.plan import describe_plan
 from tsmlab.results import Comparison
 from tsmlab.schedule import (
@@ -127,14 +130,8 @@ ROUNDS = Whole(minimum=1)
     type=click.Path(exists=True, dir_okay=False, readable=True, path_type=Path),
 )
 @ignore_failure_option
-@click.option(
-    "--expect-exit",
-    type=Whole(minimum=0),
-    default=0,
-    show_default=True,
-    metavar="N",
-    help="The exit status that means success.",
-)
+@deterministic_option
+@expect_exit_option
 @click.option(
     "--ignore-output",
     is_flag=True,
@@ -169,19 +166,25 @@ def command(program: Sequence[str], dry_run: bool, **given: Any) -> int:
     Exit status: 0; 1 wrong usage or environment; 2 the program failed under an allocator;
     130 interrupted, and what was measured until then is kept.
     """
-    options = _options(program, given)
+    counters = Counters.installed() if given["deterministic"] else None
+    options = _options(program, given, counters)
     if dry_run:
         click.echo(describe_plan(options))
         return EXIT_OK
     missing = [] if given["chosen"] else known.missing_packages()
+    notes = [f"more allocators with: sudo apt install {' '.join(missing)}"] if missing else []
+    executor: Executor = MeasureExecutor()
+    if counters is not None:
+        executor = CountingExecutor(executor, counters)
+        notes += [counters.note] if counters.note else []
     return conduct(
         given,
         options.seed,
         options.allocators,
         [path for path in (_file_of(program[0]), given["input_file"]) if path],
-        lambda journal, reporter: compare(options, MeasureExecutor(), reporter, journal),
+        lambda journal, reporter: compare(options, executor, reporter, journal),
         publication,
-        [f"more allocators with: sudo apt install {' '.join(missing)}"] if missing else [],
+        notes,
     )
 
 
@@ -203,11 +206,11 @@ def _file_of(program: str) -> Path | None:
     return None if found is None else Path(found)
 
 
-def _options(program: Sequence[str], given: dict[str, Any]) -> Options:
+def _options(program: Sequence[str], given: dict[str, Any], counters: Counters | None) -> Options:
     reference, compared = _allocators(given)
     asked_min = given["min_runs"]
     rule = StopRule(
-        runs=given["runs"],
+        runs=given["runs"] or (counting.ROUNDS if counters and asked_min is None else None),
         min_rounds=asked_min or MIN_ROUNDS,
         max_rounds=max(MAX_ROUNDS, asked_min or 0),
         time_budget_seconds=given["time_budget"] or TIME_BUDGET_SECONDS,
@@ -231,12 +234,15 @@ def _options(program: Sequence[str], given: dict[str, Any]) -> Options:
         reference=reference,
         seed=chosen_seed(given["seed"]),
         rule=rule,
-        warmup_rounds=given["warmup"],
+        warmup_rounds=given["warmup"] if counters is None else 0,
         timeout_seconds=given["timeout"],
         margin=given["margin"],
         check_output=not given["ignore_output"],
         consult_doctor=not given["no_doctor"],
         cpus=given["cpus"],
+        base_metrics=BUILT_IN if counters is None else counters.metrics,
+        vary_layout=counters is None,
+        unfit_warnings=frozenset() if counters is None else NOT_OF_COUNTS,
     )
 
 

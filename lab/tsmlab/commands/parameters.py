@@ -11,7 +11,7 @@ import random
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, get_args
 
 import click
 
@@ -164,6 +164,20 @@ cpus_option = click.option(
 )
 
 
+expect_exit_option = click.option(
+    "--expect-exit",
+    type=Whole(minimum=0),
+    default=0,
+    show_default=True,
+    metavar="N",
+    help="The exit status that means success.",
+)
+deterministic_option = click.option(
+    "--deterministic",
+    is_flag=True,
+    help="Judge by what does not depend on neighbours: instructions and cache misses (valgrind), "
+    "system calls (strace), peak memory; not by time.",
+)
 report_option = click.option(
     "--report", type=FILE, metavar="DIR", help="Write a report with figures into this folder."
 )
@@ -194,11 +208,7 @@ def output_options(command: Command) -> Command:
 
 def export_targets(given: dict[str, Any], force: bool) -> Sequence[Target]:
     """What the options of output_options ask for; raises UserError for what cannot be written."""
-    paths: dict[export.Format, Path | None] = {
-        "json": given["export_json"],
-        "csv": given["export_csv"],
-        "markdown": given["export_markdown"],
-    }
+    paths = {name: given.get(f"export_{name}") for name in get_args(export.Format)}
     targets = [Target(name, path) for name, path in paths.items() if path is not None]
     export.check_targets(targets, force)
     return targets

@@ -33,7 +33,7 @@ from tsmlab.report import Results
 @dataclass(frozen=True)
 class Publication:
     """Results that can be kept, written in a format, and read by a person. page: what a report is
-    made of; None of results that have none."""
+    made of; None of results that have none. status: to exit with, unless something else counts."""
 
     save: Callable[[], Path]
     text: Callable[[export.Format], str]
@@ -42,6 +42,7 @@ class Publication:
     interrupted: bool
     failed: bool
     page: Results | None = None
+    status: int = EXIT_OK
 
 
 def publish(
@@ -107,7 +108,9 @@ def _print(text: str) -> str | None:
     return None
 
 
-def exit_status(interrupted: bool, error: UserError | None, problems: bool, failed: bool) -> int:
+def exit_status(
+    interrupted: bool, error: UserError | None, problems: bool, failed: bool, status: int = EXIT_OK
+) -> int:
     """The status of a verb that measured, and what remains to be said of it."""
     if interrupted:
         click.echo("tsmalloc: interrupted; the above is what was measured until then", err=True)
@@ -117,7 +120,7 @@ def exit_status(interrupted: bool, error: UserError | None, problems: bool, fail
         return error.exit_code
     if problems:
         return EXIT_USAGE
-    return EXIT_PROGRAM_FAILED if failed else EXIT_OK
+    return EXIT_PROGRAM_FAILED if failed else status
 
 
 def let_termination_interrupt() -> None:

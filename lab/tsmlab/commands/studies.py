@@ -36,7 +36,8 @@ JOURNAL = "tsmlab.journal"
 # What a resumed study may be asked for anew: where its results go, and what is said of them.
 FREE = {
     *("as_json", "quiet", "force", "report", "ignore_failure", "resume"),
-    *("export_json", "export_csv", "export_markdown"),
+    *("export_json", "export_csv", "export_markdown", "export_junit", "export_sarif"),
+    "strict",
 }
 
 Found = TypeVar("Found")
@@ -153,6 +154,7 @@ def conduct(
         error=outcome.error,
         problems=problems,
         failed=found.failed and not given["ignore_failure"],
+        status=found.status,
     )
 
 

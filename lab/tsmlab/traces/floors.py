@@ -35,7 +35,7 @@ from tsmlab.trial import Program
 FLOOR = "lifo"
 SAMPLES = 200
 # Warnings of a comparison that do not hold for replays.
-_NOT_OF_REPLAYS = {"short-runs", "few-calls", "several-processes"}
+_NOT_OF_REPLAYS = frozenset({"short-runs", "few-calls", "several-processes"})
 
 
 @dataclass(frozen=True)
@@ -128,15 +128,12 @@ def _comparison_options(
         check_output=False,  # addresses and times are part of it
         consult_doctor=False,
         cpus=options.cpus,
+        unfit_warnings=_NOT_OF_REPLAYS,
     )
 
 
 def _tidied(comparison: Comparison, name: str) -> Comparison:
-    return replace(
-        comparison,
-        command=[*comparison.command[:-1], f"{name}.plan"],
-        warnings=[each for each in comparison.warnings if each.code not in _NOT_OF_REPLAYS],
-    )
+    return replace(comparison, command=[*comparison.command[:-1], f"{name}.plan"])
 
 
 # --- what is over the floors ----------------------------------------------------------------------

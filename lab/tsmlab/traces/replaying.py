@@ -61,8 +61,8 @@ METRICS = (
 # Warnings of a comparison that do not hold for replays: their time has no start of a process in it,
 # and what is the same in every run needs no more rounds. Its time is mostly that of changing
 # threads, which nobody wants to compare.
-_NOT_OF_REPLAYS = {"short-runs", "few-calls", "several-processes"}
-_NOT_OF_DETERMINISTIC_ONES = {"few-rounds", "noise-floor", "first-round", "drift"}
+_NOT_OF_REPLAYS = frozenset({"short-runs", "few-calls", "several-processes"})
+_NOT_OF_DETERMINISTIC_ONES = frozenset({"few-rounds", "noise-floor", "first-round", "drift"})
 
 
 @dataclass(frozen=True)
@@ -215,11 +215,13 @@ def _comparison_options(
         more_metrics=METRICS,
         # Where the stack lies may decide where an allocator puts its memory.
         vary_layout=not is_deterministic(schedule),
+        unfit_warnings=_NOT_OF_REPLAYS
+        | (_NOT_OF_DETERMINISTIC_ONES if is_deterministic(schedule) else frozenset()),
     )
 
 
 def _finished(plan: Plan, schedule: str, comparison: Comparison) -> Replay:
-    comparison = _tidied(comparison, plan, schedule)
+    comparison = _tidied(comparison, plan)
     lines = [line for sample in comparison.samples if (line := line_of(sample)) is not None]
     first = lines[0]  # of the reference's trial, which must succeed
     return Replay(
@@ -234,15 +236,13 @@ def _finished(plan: Plan, schedule: str, comparison: Comparison) -> Replay:
     )
 
 
-def _tidied(comparison: Comparison, plan: Plan, schedule: str) -> Comparison:
-    """Without what a plan in a temporary folder leaves behind, without warnings that do not hold,
-    and with the log of meters once, since it is the same in all runs."""
-    unfit = _NOT_OF_REPLAYS | (_NOT_OF_DETERMINISTIC_ONES if is_deterministic(schedule) else set())
+def _tidied(comparison: Comparison, plan: Plan) -> Comparison:
+    """Without what a plan in a temporary folder leaves behind, and with the log of meters once,
+    since it is the same in all runs."""
     samples = [comparison.samples[0], *map(_without_meters, comparison.samples[1:])]
     return replace(
         comparison,
         command=[*comparison.command[:-1], f"{plan.name}.plan"],
-        warnings=[trouble for trouble in comparison.warnings if trouble.code not in unfit],
         samples=samples,
     )
 

@@ -1,0 +1,277 @@
+"""`tsmalloc gate`: has this change made the program larger or slower than it may be?
+
+Why: a check before a merge needs one verdict, an exit status, and a text for the pull request.
+Refuses to: pass what it could not measure, and to fail what chance may have done.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tsmlab import allocators as known
+from tsmlab import gate as flow
+from tsmlab import gate_report, machine, render
+from tsmlab.commands.parameters import (
+    FILE,
+    Command,
+    Duration,
+    ParamType,
+    Whole,
+    chosen_seed,
+    cpus_option,
+    deterministic_option,
+    expect_exit_option,
+    extra_option,
+    output_options,
+    seed_option,
+    timeout_option,
+)
+from tsmlab.commands.publishing import Publication
+from tsmlab.commands.studies import Study, conduct, resume_option
+from tsmlab.counting import ROUNDS, Counters, CountingExecutor
+from tsmlab.errors import EXIT_OK, EXIT_PROGRAM_FAILED, EXIT_REGRESSION, UserError
+from tsmlab.gate import ALONE_ROUNDS, LIMITED, MAX_ROUNDS, GateResults, Options, Side
+from tsmlab.measuring import Executor, MeasureExecutor
+from tsmlab.metrics import BUILT_IN
+from tsmlab.schedule import MIN_ROUNDS, StopRule
+
+TIME_BUDGET_SECONDS = 120.0
+NO_LIMIT = "none"
+DEFAULTS = {"max_peak": 0.03, "max_time": 0.02, "max_instructions": 0.02}
+# What stands for the time where that is not judged.
+OF_COUNTS = ("max_instructions", "max_misses", "max_calls")
+
+
+class Limit(ParamType[float | str]):
+    """+2% or 2 for two hundredths more; 0 for none more; none for no limit."""
+
+    name = "limit"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float | str:
+        if isinstance(value, float) or value == NO_LIMIT:
+            return float(value) if isinstance(value, float) else NO_LIMIT
+        match = re.fullmatch(r"\+?(\d+(?:\.\d+)?)\s*%?", str(value))
+        if match is None:
+            self.fail(f"{value!r} is no limit, like +3%, 0.5% or {NO_LIMIT}", param, ctx)
+        return float(match[1]) / 100.0
+
+
+def limit_options(command: Command) -> Command:
+    """--max-peak, --max-time and so on."""
+    told = {
+        "max_peak": "How much more peak memory it may need. [default: +3%]",
+        "max_time": "How much more time. [default: +2%; not judged with --deterministic]",
+        "max_instructions": "With --deterministic: how many more instructions. [default: +2%]",
+        "max_misses": "Likewise, misses of a simulated cache. [default: none]",
+        "max_calls": "Likewise, system calls. [default: none]",
+        "max_faults": "How many more page faults. [default: none]",
+    }
+    for name, text in reversed(told.items()):
+        option = f"--{name.replace('_', '-')}"
+        command = click.option(option, name, type=Limit(), metavar="PERCENT", help=text)(command)
+    return command
+
+
+@click.command("gate", cls=Study, context_settings={"allow_interspersed_args": False})
+@limit_options
+@click.option(
+    "--against",
+    metavar="COMMAND",
+    help="The baseline: another program with its arguments, as in a shell, run in the same rounds.",
+)
+@click.option(
+    "--against-allocator",
+    metavar="NAME",
+    help="The baseline's allocator; by itself: the same program under this one. [default: -a's]",
+)
+@click.option(
+    "--baseline",
+    type=FILE,
+    metavar="FILE",
+    help="The baseline: what a gate has written with --export-json.",
+)
+@click.option(
+    "-a",
+    "--allocator-name",
+    "under",
+    default="glibc",
+    show_default=True,
+    metavar="NAME",
+    help="The allocator that the program runs under.",
+)
+@extra_option
+@deterministic_option
+@click.option(
+    "-r",
+    "--rounds",
+    type=Whole(minimum=1),
+    metavar="N",
+    help="Exactly N rounds. [default: until every limit is resolved; with --baseline "
+    f"{ALONE_ROUNDS}, or {ROUNDS} where counts are judged]",
+)
+@click.option(
+    "--time-budget",
+    type=Duration(),
+    default=TIME_BUDGET_SECONDS,
+    metavar="TIME",
+    help="Begin no round that would end later than this. [default: 120s]",
+)
+@click.option("--strict", is_flag=True, help="Exit with 3 also where a limit is not resolved.")
+@timeout_option("20 times that of a first run, at least 10 s")
+@expect_exit_option
+@seed_option
+@cpus_option
+@output_options
+@click.option("--export-junit", type=FILE, metavar="FILE", help="Write it as a suite of tests.")
+@click.option("--export-sarif", type=FILE, metavar="FILE", help="Write it as findings.")
+@resume_option
+@click.argument("program", metavar="PROGRAM...", nargs=-1, required=True, type=click.UNPROCESSED)
+def command(program: Sequence[str], strict: bool, **given: Any) -> int:
+    """Judge PROGRAM with its arguments against a baseline, for a check before a merge.
+
+    Limits are on peak memory and time. A limit is passed if the whole 95 % interval of the change
+    lies within it, and exceeded (a regression) if the whole interval lies beyond it. On shared
+    machines times tell little: --deterministic judges by instructions instead.
+
+    \b
+    Examples:
+      tsmalloc gate --against './main/server --selftest' -- ./server --selftest
+      tsmalloc gate --export-json base.json -- ./server --selftest
+      tsmalloc gate --baseline base.json --max-peak +3% --max-time +2% -- ./server --selftest
+      tsmalloc gate --deterministic --baseline base.json --export-sarif gate.sarif -- ./server
+
+    Exit status: 0 within the limits; 1 wrong usage or environment; 2 the program failed;
+    3 a regression (with --strict also what is unresolved); 130 interrupted.
+    """
+    counters = Counters.installed() if given["deterministic"] else None
+    options = _options(program, given, counters)
+    executor: Executor = MeasureExecutor()
+    if counters is not None:
+        executor = CountingExecutor(executor, counters)
+    sides = [side for side in (options.candidate, options.baseline) if side]
+    programs = [Path(found) for side in sides if (found := shutil.which(side.command[0]))]
+    baseline = [given["baseline"]] if given["baseline"] else []
+    return conduct(
+        given | {"ignore_failure": False},
+        options.seed,
+        [side.allocator for side in sides],
+        [*programs, *baseline],
+        lambda journal, reporter: flow.gate(options, executor, reporter, journal),
+        partial(publication, strict=strict),
+        [counters.note] if counters and counters.note else [],
+    )
+
+
+def publication(results: GateResults, strict: bool) -> Publication:
+    """A gate's texts."""
+    verdict = results.verdict
+    regressed = verdict == "regression" or (strict and verdict == "unresolved")
+    return Publication(
+        save=partial(flow.save, results),
+        text=partial(gate_report.formatted, results),
+        report=partial(gate_report.report_for_stdout, results),
+        warnings=lambda: render.warning_lines(results.comparison.warnings),
+        interrupted=results.comparison.interrupted,
+        failed=verdict == "failed",
+        status=EXIT_PROGRAM_FAILED
+        if verdict == "failed"
+        else EXIT_REGRESSION
+        if regressed
+        else EXIT_OK,
+    )
+
+
+def _options(program: Sequence[str], given: dict[str, Any], counters: Counters | None) -> Options:
+    if given["baseline"] and (given["against"] or given["against_allocator"]):
+        raise UserError("--baseline and --against are two baselines.", "Choose one of them.")
+    before = flow.read_baseline(given["baseline"]) if given["baseline"] else None
+    if before is not None and counters is None:
+        flow.check_machine(before, machine.describe())
+    available = known.discover(given["extra"])
+    under = known.find(given["under"], available)
+    baseline = None
+    if given["against"] or given["against_allocator"]:
+        other = known.find(given["against_allocator"] or given["under"], available)
+        baseline = Side(_words(given["against"]) or tuple(program), other)
+    limits = _limits(given, counters)
+    metrics = BUILT_IN if counters is None else counters.metrics
+    if counters is not None:
+        lacking = [key for key in limits if key not in {spec.key for spec in metrics}]
+        if lacking:
+            raise UserError(
+                f"{', '.join(lacking)} cannot be counted here.", counters.note or "See --help."
+            )
+    return Options(
+        candidate=Side(tuple(program), under),
+        limits=limits,
+        metrics=tuple(replace(s, judged=s.judged or s.key in limits) for s in metrics),
+        seed=chosen_seed(given["seed"]),
+        rule=_rule(given, counters, paired=baseline is not None),
+        baseline=baseline,
+        before=before,
+        before_file=str(given["baseline"]) if given["baseline"] else None,
+        timeout_seconds=given["timeout"],
+        expected_exit=given["expect_exit"],
+        cpus=given["cpus"],
+        deterministic=counters is not None,
+    )
+
+
+def _words(command: str | None) -> tuple[str, ...]:
+    try:
+        words = tuple(shlex.split(command or ""))
+    except ValueError as error:
+        raise UserError(
+            f"--against {command!r} cannot be read: {error}.", "Mend its quotes."
+        ) from error
+    if command is not None and not words:
+        raise UserError(
+            "--against names no program.", "Give it as in a shell: --against './old -x'"
+        )
+    return words
+
+
+def _limits(given: dict[str, Any], counters: Counters | None) -> dict[str, float]:
+    """Those that were chosen, and the defaults of the others that are judged here."""
+    limits = {}
+    for name, metric in LIMITED.items():
+        chosen = given[name]
+        if counters is None and name in OF_COUNTS:
+            if chosen not in (None, NO_LIMIT):
+                option = f"--{name.replace('_', '-')}"
+                raise UserError(f"{option} needs counts.", "Add --deterministic.")
+            continue
+        if counters is not None and name == "max_time":
+            if chosen not in (None, NO_LIMIT):
+                raise UserError(
+                    "--max-time means nothing with --deterministic, which judges no time.",
+                    "Use --max-instructions.",
+                )
+            continue
+        if chosen is None:
+            usable = name != "max_instructions" or (counters is not None and counters.valgrind)
+            chosen = DEFAULTS.get(name, NO_LIMIT) if usable else NO_LIMIT
+        if chosen != NO_LIMIT:
+            limits[metric] = float(chosen)
+    return limits
+
+
+def _rule(given: dict[str, Any], counters: Counters | None, paired: bool) -> StopRule:
+    """A baseline from before has all its rounds already, so that ours are as many each time."""
+    fewest = ROUNDS if counters is not None else MIN_ROUNDS
+    if given["rounds"] or not paired:
+        return StopRule(runs=given["rounds"] or (ALONE_ROUNDS if counters is None else fewest))
+    return StopRule(
+        min_rounds=fewest, max_rounds=MAX_ROUNDS, time_budget_seconds=given["time_budget"]
+    )

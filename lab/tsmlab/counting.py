@@ -1,0 +1,142 @@
+"""What does not depend on neighbours: instructions, simulated cache misses, system calls.
+
+Why: on a shared machine times differ by a tenth from run to run, and no number of rounds that a
+check before a merge can afford shows two per cent. Counts of the same run repeat to a few parts in
+ten thousand.
+Refuses to: time anything under a tool, and to ask for tools: what is not installed is not counted.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tsmlab.errors import UserError
+from tsmlab.measuring import Executor, Measurement, RunRequest
+from tsmlab.metrics import BUILT_IN, PEAK_MEMORY, MetricSpec
+
+INSTRUCTIONS = "instructions"
+CACHE_MISSES = "cache_misses"
+SYSTEM_CALLS = "system_calls"
+ROUNDS = 3
+# The same caches on every machine, or misses could not be compared between two of them.
+_CACHES = ("--I1=32768,8,64", "--D1=32768,8,64", "--LL=8388608,16,64")
+_VALGRIND = ("valgrind", "-q", "--tool=cachegrind", "--cache-sim=yes", "--trace-children=yes")
+_STRACE = ("strace", "-f", "-qq", "-c")
+# A run under a tool may take this many times as long as the limit of one without, and a minute.
+SLOWDOWN = 10.0
+START_SECONDS = 60.0
+# Warnings of a comparison that are about times, or about too few rounds of what repeats.
+NOT_OF_COUNTS = frozenset(
+    {"few-rounds", "noise-floor", "first-round", "drift", "outliers", "bimodal"}
+    | {"high-load", "short-runs", "governor", "sampling-cost"}
+)
+
+
+@dataclass(frozen=True)
+class Counters:
+    """Which tools work here."""
+
+    valgrind: bool
+    strace: bool
+
+    @staticmethod
+    def installed() -> Counters:
+        return Counters(
+            _works("valgrind", "--version"), _works(*_STRACE, "-o", "/dev/null", "/bin/true")
+        )
+
+    @property
+    def metrics(self) -> tuple[MetricSpec, ...]:
+        """In place of a comparison's own: the first that is judged is what it ranks by. Times are
+        measured, and not judged."""
+        counted = [MetricSpec(PEAK_MEMORY, "peak memory", "bytes", judged=True)]
+        if self.valgrind:
+            counted.insert(0, MetricSpec(INSTRUCTIONS, "instructions", "count", judged=True))
+            counted.append(MetricSpec(CACHE_MISSES, "cache misses", "count", judged=True))
+        if self.strace:
+            counted.append(MetricSpec(SYSTEM_CALLS, "system calls", "count", judged=True))
+        others = (spec for spec in BUILT_IN if spec.key != PEAK_MEMORY)
+        return (*counted, *(replace(spec, judged=False) for spec in others))
+
+    @property
+    def note(self) -> str | None:
+        """What is missing, and how to have it."""
+        tools = {"valgrind": self.valgrind, "strace": self.strace}
+        missing = [tool for tool, works in tools.items() if not works]
+        if not missing:
+            return None
+        return f"not counted without {', '.join(missing)}: sudo apt install {' '.join(missing)}"
+
+
+def _works(*command: str) -> bool:
+    if shutil.which(command[0]) is None:
+        return False
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    return done.returncode == 0
+
+
+class CountingExecutor:
+    """Makes each run once more under each tool, and adds what that counted."""
+
+    def __init__(self, executor: Executor, counters: Counters) -> None:
+        self._executor = executor
+        self._counters = counters
+
+    def run(self, request: RunRequest) -> Measurement:
+        plain = self._executor.run(request)
+        if plain.interrupted or plain.timed_out or plain.exit_code is None:
+            return plain
+        extra: dict[str, float] = {}
+        with tempfile.TemporaryDirectory(prefix="tsmalloc-counts-") as name:
+            folder = Path(name)
+            if self._counters.valgrind:
+                out = f"--cachegrind-out-file={folder}/%p"
+                counted = self._under(request, *_VALGRIND, *_CACHES, out)
+                if counted.exit_code != plain.exit_code:
+                    return counted  # a program that cannot bear the tool has failed
+                extra |= _cachegrind(folder)
+            if self._counters.strace:
+                file = folder / "calls"
+                counted = self._under(request, *_STRACE, "-o", str(file))
+                if counted.exit_code != plain.exit_code:
+                    return counted
+                extra[SYSTEM_CALLS] = _system_calls(file)
+        return replace(plain, extra={**plain.extra, **extra})
+
+    def _under(self, request: RunRequest, *tool: str) -> Measurement:
+        seconds = request.timeout_seconds
+        limit = None if seconds is None else SLOWDOWN * seconds + START_SECONDS
+        nowhere = Path("/dev/null")
+        command = (*tool, *request.command)
+        return self._executor.run(
+            replace(request, command=command, timeout_seconds=limit, stdout=nowhere, stderr=nowhere)
+        )
+
+
+def _cachegrind(folder: Path) -> dict[str, float]:
+    """Sums over all processes: instructions, and misses of the last cache."""
+    instructions = misses = 0
+    for file in folder.iterdir():
+        text = file.read_text(encoding="utf-8", errors="replace")
+        events = re.search(r"^events: (.*)$", text, re.MULTILINE)
+        summary = re.search(r"^summary:\s*(.*)$", text, re.MULTILINE)
+        if events is None or summary is None:
+            raise UserError(f"valgrind wrote no sums to {file.name}.", "Is its disk full?")
+        sums = dict(zip(events[1].split(), map(int, summary[1].split()), strict=False))
+        instructions += sums["Ir"]
+        misses += sums["ILmr"] + sums["DLmr"] + sums["DLmw"]
+    return {INSTRUCTIONS: float(instructions), CACHE_MISSES: float(misses)}
+
+
+def _system_calls(file: Path) -> float:
+    """The last line of strace -c: share, seconds, microseconds a call, calls, ..., total."""
+    for line in reversed(file.read_text(encoding="utf-8", errors="replace").splitlines()):
+        words = line.split()
+        if words and words[-1] == "total":
+            return float(words[3])
+    raise UserError("strace wrote no sum of its calls.", "Is its disk full?")

@@ -1,0 +1,317 @@
+"""The flow of `tsmalloc gate`: a program against its baseline, and whether it stays within limits.
+
+Why: a check before a merge has one question: did this change make the program larger or slower than
+it may be? It is a comparison of two programs under one allocator, or of one program under two, in
+interleaved rounds; or with a baseline that was measured before.
+Refuses to: call a difference a regression that the rounds do not show, or the limit kept where they
+do not show that, either.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from tsmlab import __version__, compare, records, stats
+from tsmlab.allocators import Allocator
+from tsmlab.analysis import logs_by_round
+from tsmlab.counting import CACHE_MISSES, INSTRUCTIONS, NOT_OF_COUNTS, SYSTEM_CALLS
+from tsmlab.errors import UserError
+from tsmlab.journal import Memo
+from tsmlab.measuring import Executor, Measurement, RunRequest
+from tsmlab.metrics import PAGE_FAULTS, PEAK_MEMORY, TIME, MetricSpec, Unit
+from tsmlab.progress import Reporter
+from tsmlab.results import Analysis, Comparison, Outcome, Sample
+from tsmlab.schedule import StopRule
+from tsmlab.stats import RatioEstimate
+from tsmlab.trial import Program
+
+SCHEMA = "tsmalloc-gate/1"
+BASELINE, CANDIDATE = "baseline", "candidate"
+MAX_ROUNDS = 60
+# Rounds of a program that is compared with a baseline from before.
+ALONE_ROUNDS = 10
+# Less than this is the length of a file's name, or a page of memory: no limit is below.
+LEAST_LIMIT = 0.0005
+# The chance of a regression where there is none, each time that the rounds are looked at.
+FALSE_ALARM = 0.0025
+# The kinds of machine between which a time says nothing.
+SAME_MACHINE = ("architecture", "cpu", "usable_cores", "kernel")
+
+GateVerdict = Literal["pass", "regression", "unresolved", "measured"]
+
+
+@dataclass(frozen=True)
+class Side:
+    """A program under an allocator."""
+
+    command: tuple[str, ...]
+    allocator: Allocator
+
+
+@dataclass(frozen=True)
+class Options:
+    """What was asked for. limits: by metric, as fractions; 0.02 allows 2 % more. baseline: what is
+    run in the same rounds; before: samples from a file instead; neither: only measured."""
+
+    candidate: Side
+    limits: Mapping[str, float]
+    metrics: tuple[MetricSpec, ...]
+    seed: int
+    rule: StopRule
+    baseline: Side | None = None
+    before: Comparison | None = None
+    before_file: str | None = None
+    timeout_seconds: float | None = None
+    expected_exit: int = 0
+    cpus: tuple[int, ...] | None = None
+    deterministic: bool = False
+
+
+@dataclass(frozen=True)
+class GateRow:
+    """One metric. baseline, candidate: medians. limit: None of what is only shown. rounds_more:
+    about how many would resolve it."""
+
+    metric: str
+    name: str
+    unit: Unit
+    limit: float | None
+    baseline: float | None
+    candidate: float | None
+    ratio: RatioEstimate | None
+    verdict: GateVerdict
+    rounds_more: int | None = None
+
+
+@dataclass(frozen=True)
+class GateResults:
+    """comparison: all runs; its allocators are `baseline` and `candidate`."""
+
+    schema: str
+    created: str
+    tsmalloc_version: str
+    command: list[str]
+    against: list[str]
+    baseline_file: str | None
+    deterministic: bool
+    rows: list[GateRow]
+    comparison: Comparison
+
+    @property
+    def verdict(self) -> GateVerdict | Literal["failed"]:
+        if self.comparison.failed_rows:
+            return "failed"
+        found = {row.verdict for row in self.rows}
+        order: tuple[GateVerdict, ...] = ("regression", "unresolved", "pass")
+        return next((each for each in order if each in found), "measured")
+
+
+class _TwoPrograms:
+    """Runs each side's own program under its own allocator."""
+
+    def __init__(self, executor: Executor, sides: Mapping[str, Side]) -> None:
+        self._executor = executor
+        self._sides = sides
+
+    def run(self, request: RunRequest) -> Measurement:
+        side = self._sides[request.allocator.name]
+        return self._executor.run(replace(request, command=side.command, allocator=side.allocator))
+
+
+def gate(
+    options: Options, executor: Executor, reporter: Reporter, memo: Memo
+) -> Outcome[GateResults]:
+    """Raises UserError and KeyboardInterrupt only where nothing has been measured."""
+    sides = {CANDIDATE: options.candidate}
+    if options.baseline is not None:
+        sides = {BASELINE: options.baseline, **sides}
+    allocators = tuple(replace(side.allocator, name=name) for name, side in sides.items())
+    outcome = compare.compare(
+        compare.Options(
+            program=Program(
+                command=options.candidate.command,
+                stdin=Path("/dev/null"),
+                expected_exit=options.expected_exit,
+            ),
+            allocators=allocators,
+            reference=allocators[0],
+            seed=options.seed,
+            rule=options.rule,
+            warmup_rounds=0 if options.deterministic else compare.WARMUP_ROUNDS,
+            timeout_seconds=options.timeout_seconds,
+            check_output=False,  # two versions may well print different things
+            consult_doctor=False,
+            cpus=options.cpus,
+            base_metrics=options.metrics,
+            vary_layout=not options.deterministic,
+            unresolved=lambda analysis: _unresolved(analysis, options),
+            unfit_warnings=NOT_OF_COUNTS if options.deterministic else frozenset({"noise-floor"}),
+        ),
+        _TwoPrograms(executor, sides),
+        reporter,
+        memo,
+    )
+    return Outcome(_results(options, outcome.results), outcome.error)
+
+
+def _unresolved(analysis: Analysis, options: Options) -> int:
+    return sum(row.verdict == "unresolved" for row in paired_rows(analysis, options))
+
+
+def _results(options: Options, comparison: Comparison) -> GateResults:
+    if options.before is not None:
+        rows = unpaired_rows(comparison.samples, options.before.samples, options)
+    else:
+        rows = paired_rows(comparison.analysis, options)
+    against = options.baseline or options.candidate
+    before = options.before
+    return GateResults(
+        schema=SCHEMA,
+        created=comparison.created,
+        tsmalloc_version=__version__,
+        command=list(options.candidate.command),
+        against=list(against.command) if before is None else list(before.command),
+        baseline_file=options.before_file,
+        deterministic=options.deterministic,
+        rows=rows,
+        comparison=comparison,
+    )
+
+
+# --- judging --------------------------------------------------------------------------------------
+
+
+def judge(
+    ratio: RatioEstimate | None, limit: float | None, floor: float | None = None, limits: int = 1
+) -> tuple[GateVerdict, int | None]:
+    """A pass if the whole 95 % interval of the ratio lies within the limit. A regression if it lies
+    beyond, the chance of that is below FALSE_ALARM over all `limits` (Bonferroni), and the ratio is
+    beyond what the baseline differs from itself (`floor`): what fails a check is looked at by
+    people. Else unresolved, with about how many more rounds would tell."""
+    if ratio is None or limit is None:
+        return "measured" if limit is None else "unresolved", None
+    if ratio.low is None or ratio.high is None:
+        return "unresolved", None
+    bound = 1.0 + max(limit, LEAST_LIMIT)
+    if ratio.high <= bound:
+        return "pass", None
+    alpha = 2.0 * FALSE_ALARM / limits
+    degrees = ratio.pairs - 1
+    usual = stats.student_critical(1.0 - stats.CONFIDENCE, degrees)
+    strict = stats.student_critical(alpha, degrees) / usual
+    distance = math.log(ratio.ratio / bound)
+    half = math.log(ratio.high / ratio.low) / 2.0
+    needed = half * strict if distance > 0.0 else half
+    audible = floor is None or ratio.ratio > 1.0 + floor
+    if distance > needed and ratio.low > bound and audible:
+        return "regression", None
+    if distance == 0.0:
+        return "unresolved", None
+    factor = needed / abs(distance)
+    if not audible and floor is not None and ratio.ratio > 1.0:
+        factor = max(factor, math.log1p(floor) / math.log(ratio.ratio))
+    rounds = ratio.pairs * factor**2
+    if rounds > stats.MAX_ROUNDS_ADVICE:
+        return "unresolved", None
+    return "unresolved", max(1, math.ceil(rounds - ratio.pairs))
+
+
+def paired_rows(analysis: Analysis, options: Options) -> list[GateRow]:
+    """From a comparison of both sides in the same rounds."""
+    rows = {row.allocator: row for row in analysis.rows}
+    candidate, baseline = rows[CANDIDATE], rows.get(BASELINE)
+    found = []
+    for spec in options.metrics:
+        own = candidate.metrics.get(spec.key)
+        if own is None or not spec.judged:
+            continue
+        other = baseline.metrics.get(spec.key) if baseline else None
+        limit = options.limits.get(spec.key) if baseline else None
+        medians = (other.median if other else None, own.median)
+        floor = analysis.noise_floors.get(spec.key)
+        found.append(_row(spec, limit, medians, own.ratio, len(options.limits), floor))
+    return found
+
+
+def _row(
+    spec: MetricSpec,
+    limit: float | None,
+    medians: tuple[float | None, float],
+    ratio: RatioEstimate | None,
+    limits: int,
+    floor: float | None = None,
+) -> GateRow:
+    verdict, more = judge(ratio, limit, floor, limits)
+    return GateRow(spec.key, spec.name, spec.unit, limit, *medians, ratio, verdict, more)
+
+
+def unpaired_rows(
+    samples: Sequence[Sample], before: Sequence[Sample], options: Options
+) -> list[GateRow]:
+    """From two measurements at different times: their rounds have nothing in common."""
+    found = []
+    for spec in options.metrics:
+        now, then = (logs_by_round(each, CANDIDATE, spec.key) for each in (samples, before))
+        if not now or not spec.judged:
+            continue
+        ratio = stats.unpaired_ratio(list(now.values()), list(then.values())) if then else None
+        before_median = math.exp(stats.median(list(then.values()))) if then else None
+        medians = (before_median, math.exp(stats.median(list(now.values()))))
+        limit = options.limits.get(spec.key)
+        found.append(_row(spec, limit, medians, ratio, len(options.limits)))
+    return found
+
+
+# --- files ----------------------------------------------------------------------------------------
+
+
+def from_json(text: str, source: str = "the results") -> GateResults:
+    """The inverse of records.to_json; raises UserError for what it did not write."""
+    remedy = "Give a file that `tsmalloc gate` wrote with --export-json."
+    return records.from_json(GateResults, SCHEMA, text, source, remedy)
+
+
+def save(results: GateResults) -> Path:
+    program = Path(results.command[0]).name or "program"
+    return records.keep(records.to_json(results), results.created, f"gate-{program}")
+
+
+def read_baseline(path: Path) -> Comparison:
+    """What a gate measured before; raises UserError for a file that has no such thing."""
+    make = f"Make one where the program is good: tsmalloc gate --export-json {path} -- PROGRAM"
+    try:
+        found = from_json(path.read_text(encoding="utf-8"), str(path))
+    except FileNotFoundError as error:
+        raise UserError(f"there is no baseline {path}.", make) from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"the baseline {path} cannot be read: {error}.", make) from error
+    usable = [s for s in found.comparison.samples if s.phase == "measured" and not s.failure]
+    if not any(sample.allocator == CANDIDATE for sample in usable):
+        raise UserError(f"the baseline {path} holds no run that succeeded.", make)
+    return found.comparison
+
+
+def check_machine(before: Comparison, now: object) -> None:
+    """Raises UserError where a time of then says nothing of one of now."""
+    for fact in SAME_MACHINE:
+        then, here = getattr(before.machine, fact), getattr(now, fact)
+        if then != here:
+            raise UserError(
+                f"the baseline was measured on another machine: {fact} was {then}, is {here}.",
+                "Measure both in the same rounds (--against 'OLD PROGRAM'), make a baseline here, "
+                "or judge by counts (--deterministic).",
+            )
+
+
+LIMITED = {
+    "max_peak": PEAK_MEMORY,
+    "max_time": TIME,
+    "max_instructions": INSTRUCTIONS,
+    "max_misses": CACHE_MISSES,
+    "max_calls": SYSTEM_CALLS,
+    "max_faults": PAGE_FAULTS,
+}

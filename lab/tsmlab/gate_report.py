@@ -1,0 +1,192 @@
+"""What is made of a gate for people and for machines: a table, Markdown, JUnit, SARIF, CSV.
+
+Why: the same verdict is read in a log, in a pull request, in a list of tests and in a tab of
+findings.
+Refuses to: judge. Every verdict is in the results.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import shlex
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+from rich.console import Console
+from rich.text import Text
+
+from tsmlab import export, records, tables
+from tsmlab.gate import GateResults, GateRow
+from tsmlab.render import failed_lines
+from tsmlab.tables import Cell, Column
+from tsmlab.wording import change, change_interval, quantity, rounds
+
+STYLES = {"pass": "green", "regression": "red", "unresolved": "yellow", "measured": ""}
+ADDRESS = "https://json.schemastore.org/sarif-2.1.0.json"
+
+
+def report_for_stdout(results: GateResults) -> str:
+    text = io.StringIO()
+    columns = table(results)
+    width = max(tables.stdout_width(), tables.table_width(columns, tables.ROOMY))
+    console = Console(file=text, width=width, force_terminal=sys.stdout.isatty(), highlight=False)
+    for line in heading(results):
+        console.print(Text(line), soft_wrap=True)
+    console.print(tables.rich_table(columns, tables.ROOMY))
+    for line in failed_lines(results.comparison):
+        console.print(Text(line, style="red"), soft_wrap=True)
+    for line in conclusion(results):
+        console.print(Text(line), soft_wrap=True)
+    return text.getvalue()
+
+
+def heading(results: GateResults) -> Iterator[str]:
+    """What was measured, against what, and for how long."""
+    analysis, settings = results.comparison.analysis, results.comparison.settings
+    yield f"$ {shlex.join(results.command)}"
+    if results.baseline_file is not None:
+        yield f"against {results.baseline_file}: $ {shlex.join(results.against)}"
+    elif "baseline" in {info.name for info in results.comparison.allocators}:
+        yield f"against $ {shlex.join(results.against)}, in the same rounds"
+    stop = results.comparison.stop.text
+    yield f"{rounds(analysis.rounds)}, seed {settings.seed}; stopped: {stop}"
+
+
+def table(results: GateResults) -> list[Column]:
+    rows = results.rows
+    return [
+        Column("metric", [Cell(row.name) for row in rows], left=True),
+        Column("baseline", [Cell(_value(row, row.baseline)) for row in rows]),
+        Column("candidate", [Cell(_value(row, row.candidate)) for row in rows]),
+        Column("change [95 % CI]", [Cell(_change(row)) for row in rows]),
+        Column("limit", [Cell(_limit(row)) for row in rows]),
+        Column("verdict", [Cell(row.verdict, STYLES[row.verdict]) for row in rows], left=True),
+    ]
+
+
+def _value(row: GateRow, value: float | None) -> str:
+    return "" if value is None else quantity(value, row.unit)
+
+
+def _change(row: GateRow) -> str:
+    return "" if row.ratio is None else f"{change(row.ratio.ratio)} {change_interval(row.ratio)}"
+
+
+def _limit(row: GateRow) -> str:
+    return "" if row.limit is None else change(1.0 + row.limit)
+
+
+def sentence(row: GateRow) -> str:
+    """One row in words."""
+    if row.ratio is None or row.limit is None:
+        return f"{row.name}: {_value(row, row.candidate)}, not judged"
+    told = f"{row.name}: {_change(row)}, limit {_limit(row)}"
+    if row.verdict != "unresolved":
+        return told
+    if row.rounds_more is None:
+        return f"{told}; not to be told by any sensible number of rounds: judge by --deterministic"
+    return f"{told}; about {rounds(row.rounds_more, more=True)} would tell"
+
+
+def conclusion(results: GateResults) -> Iterator[str]:
+    verdict = results.verdict
+    if verdict == "failed":
+        yield "FAILED: a run failed"
+    elif verdict == "measured":
+        yield "measured; there is nothing to judge it by (--against or --baseline)"
+    for row in results.rows:
+        if row.verdict in ("regression", "unresolved"):
+            yield f"{row.verdict.upper()} {sentence(row)}"
+    if verdict == "pass":
+        yield "PASS: every limit is kept"
+
+
+def markdown(results: GateResults) -> str:
+    """For a pull request."""
+    mark = {"pass": "✅", "regression": "❌", "failed": "❌", "unresolved": "⚠️", "measured": ""}
+    lines = [f"### {mark[results.verdict]} tsmalloc gate: {results.verdict}".replace("  ", " "), ""]
+    lines += [*tables.markdown_table(table(results)), ""]
+    lines += [f"- {line}" for line in (*conclusion(results), *heading(results))]
+    lines += ["", tables.measured_on(results.comparison.machine, results.created)]
+    return "\n".join(lines) + "\n"
+
+
+def junit(results: GateResults) -> str:
+    """A test for each metric: a failure is a regression, what is unresolved was skipped."""
+    rows, failed = results.rows, failed_lines(results.comparison)
+    suite = ElementTree.Element(
+        "testsuite",
+        name="tsmalloc gate",
+        tests=str(len(rows) + 1),
+        failures=str(sum(row.verdict == "regression" for row in rows)),
+        errors=str(int(bool(failed))),
+        skipped=str(sum(row.verdict in ("unresolved", "measured") for row in rows)),
+        timestamp=results.created.partition("+")[0],
+    )
+    name = Path(results.command[0]).name
+    run = ElementTree.SubElement(suite, "testcase", classname=name, name="runs")
+    if failed:
+        ElementTree.SubElement(run, "error", message=failed[0]).text = "\n".join(failed)
+    for row in rows:
+        case = ElementTree.SubElement(suite, "testcase", classname=name, name=row.name)
+        if row.verdict == "regression":
+            ElementTree.SubElement(case, "failure", message=sentence(row))
+        elif row.verdict != "pass":
+            ElementTree.SubElement(case, "skipped", message=sentence(row))
+    ElementTree.indent(suite)
+    return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def sarif(results: GateResults) -> str:
+    """A result for each regression (error) and each limit that could not be resolved (note)."""
+    levels = {"regression": "error", "unresolved": "note"}
+    place = {"physicalLocation": {"artifactLocation": {"uri": _relative(results.command[0])}}}
+    found: list[dict[str, Any]] = [
+        {
+            "ruleId": row.metric,
+            "level": levels[row.verdict],
+            "message": {"text": f"{row.verdict}: {sentence(row)}"},
+            "locations": [place],
+        }
+        for row in results.rows
+        if row.verdict in levels
+    ]
+    rules = [
+        {"id": row.metric, "shortDescription": {"text": f"{row.name} within its limit"}}
+        for row in results.rows
+        if row.limit is not None
+    ]
+    driver = {
+        "name": "tsmalloc gate",
+        "version": results.tsmalloc_version,
+        "rules": rules,
+    }
+    log = {
+        "$schema": ADDRESS,
+        "version": "2.1.0",
+        "runs": [{"tool": {"driver": driver}, "results": found}],
+    }
+    return json.dumps(log, indent=1) + "\n"
+
+
+def _relative(program: str) -> str:
+    """As a code host wants it: from the folder of the checkout, which the gate is run in."""
+    path = Path(program)
+    if not path.is_absolute():
+        return path.as_posix().removeprefix("./")
+    try:
+        return path.relative_to(Path.cwd()).as_posix()
+    except ValueError:
+        return path.name
+
+
+def formatted(results: GateResults, file_format: export.Format) -> str:
+    """The results in a format."""
+    if file_format == "csv":
+        return export.to_csv(results.comparison)
+    texts = {"json": records.to_json, "markdown": markdown, "junit": junit, "sarif": sarif}
+    return texts[file_format](results)

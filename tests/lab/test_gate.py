@@ -1,0 +1,282 @@
+"""The gate on simulated programs: verdicts by intervals, and what is written of them."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+import scipy.stats
+from conftest import Behaviour, SimulatedExecutor, World
+
+from tsmlab import gate_report, records, stats
+from tsmlab.errors import UserError
+from tsmlab.gate import (
+    GateResults,
+    GateRow,
+    Options,
+    Side,
+    check_machine,
+    from_json,
+    gate,
+    judge,
+    read_baseline,
+)
+from tsmlab.journal import Unkept
+from tsmlab.measuring import Measurement, RunRequest
+from tsmlab.metrics import BUILT_IN, PEAK_MEMORY, TIME
+from tsmlab.progress import Silence
+from tsmlab.results import Comparison
+from tsmlab.schedule import StopRule
+from tsmlab.stats import RatioEstimate
+
+MIB = 1 << 20
+LIMITS = {TIME: 0.02, PEAK_MEMORY: 0.03}
+OLD, NEW = ("./old", "-x"), ("./new", "-x")
+
+
+class Programs:
+    """An executor that knows the programs by their names, whatever they run under."""
+
+    def __init__(self, seed: int = 1, **programs: Behaviour) -> None:
+        self.inner = SimulatedExecutor(programs, seed=seed)
+        self.seen: list[tuple[str, str]] = []
+
+    def run(self, request: RunRequest) -> Measurement:
+        name = Path(request.command[0]).name
+        self.seen.append((name, request.allocator.name))
+        return self.inner.run(replace(request, allocator=World.allocator(name)))
+
+
+def judged(
+    new: Behaviour,
+    old: Behaviour | None = None,
+    seed: int = 1,
+    before: Comparison | None = None,
+    **changes: Any,
+) -> GateResults:
+    """old: in the same rounds."""
+    executor = Programs(seed, new=new, **({} if old is None else {"old": old}))
+    glibc = World.allocator("glibc")
+    options = Options(
+        candidate=Side(NEW, glibc),
+        baseline=None if old is None else Side(OLD, glibc),
+        before=before,
+        **(
+            {
+                "limits": LIMITS,
+                "metrics": BUILT_IN,
+                "seed": 7,
+                "rule": StopRule(min_rounds=5, max_rounds=40, time_budget_seconds=1e9)
+                if old
+                else StopRule(runs=10),
+            }
+            | changes
+        ),
+    )
+    outcome = gate(options, executor, Silence(), Unkept(executor.inner.clock))
+    assert outcome.error is None
+    assert {name for _, name in executor.seen} == {"glibc"}
+    return outcome.results
+
+
+def row(results: GateResults, metric: str = TIME) -> GateRow:
+    return next(each for each in results.rows if each.metric == metric)
+
+
+# --- verdicts -------------------------------------------------------------------------------------
+
+
+def ratio(value: float, low: float | None, high: float | None, pairs: int = 10) -> RatioEstimate:
+    return RatioEstimate(value, low, high, 0.0, pairs, "student")
+
+
+@pytest.mark.parametrize(
+    ("estimate", "floor", "verdict"),
+    [
+        (ratio(1.00, 0.99, 1.01), None, "pass"),
+        (ratio(0.90, 0.80, 1.02), None, "pass"),
+        (ratio(1.06, 1.04, 1.08), None, "regression"),
+        (ratio(1.05, 1.03, 1.07), 0.06, "unresolved"),
+        (ratio(1.05, 1.022, 1.079), None, "unresolved"),
+        (ratio(1.03, 1.01, 1.05), None, "unresolved"),
+        (ratio(1.05, None, None, 1), None, "unresolved"),
+    ],
+)
+def test_the_whole_interval_decides(
+    estimate: RatioEstimate, floor: float | None, verdict: str
+) -> None:
+    assert judge(estimate, 0.02, floor)[0] == verdict
+    assert judge(estimate, None, floor) == ("measured", None)
+
+
+def test_what_a_name_or_a_page_makes_is_no_regression() -> None:
+    assert judge(ratio(1.0000004, 1.0000004, 1.0000004), 0.0)[0] == "pass"
+    assert judge(ratio(1.001, 1.001, 1.001), 0.0)[0] == "regression"
+
+
+def test_how_many_rounds_would_tell() -> None:
+    """Twice as narrow takes four times as many rounds."""
+    half = 2.0 * math.log(1.02 / 1.00)
+    wide = ratio(1.00, 1.00 / math.exp(half), 1.00 * math.exp(half))
+    assert judge(wide, 0.02) == ("unresolved", 30)
+    strict = scipy.stats.t.ppf(0.9975, 9) / scipy.stats.t.ppf(0.975, 9)
+    half = math.log(1.04 / 1.02)
+    wide = ratio(1.04, 1.04 / math.exp(half), 1.04 * math.exp(half))
+    assert judge(wide, 0.02) == ("unresolved", math.ceil(10 * strict**2 - 10))
+    assert judge(ratio(1.0200001, 0.5, 2.0), 0.02) == ("unresolved", None)
+
+
+def test_a_program_against_itself_is_no_regression() -> None:
+    same = Behaviour(noise=0.01)
+    for seed in range(20):
+        results = judged(same, same, seed)
+        assert results.verdict in ("pass", "unresolved")
+
+
+@pytest.mark.parametrize(("more", "verdict"), [(0.002, "pass"), (0.05, "regression")])
+def test_more_work_is_found(more: float, verdict: str) -> None:
+    found = []
+    for seed in range(10):
+        old = Behaviour(noise=0.004)
+        results = judged(replace(old, seconds=old.seconds * (1.0 + more)), old, seed)
+        assert results.comparison.stop.reason == "resolved"
+        found.append(results.verdict)
+    assert found.count(verdict) >= 9
+
+
+def test_more_memory_is_found_and_time_is_not_blamed() -> None:
+    old = Behaviour(noise=0.001)
+    results = judged(replace(old, peak_bytes=21 * MIB), old)
+    assert (row(results, PEAK_MEMORY).verdict, row(results).verdict) == ("regression", "pass")
+    assert row(results, PEAK_MEMORY).baseline == 20 * MIB
+
+
+def test_a_failure_is_neither_a_pass_nor_a_regression() -> None:
+    results = judged(Behaviour(signal=11), Behaviour())
+    assert results.verdict == "failed"
+    assert "FAILED candidate: SIGSEGV" in gate_report.report_for_stdout(results)
+
+
+def test_without_a_baseline_it_is_only_measured() -> None:
+    results = judged(Behaviour())
+    assert results.verdict == "measured"
+    assert {each.verdict for each in results.rows} == {"measured"}
+
+
+# --- baselines from before ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("seconds", "verdict"), [(0.1, "pass"), (0.11, "regression"), (0.102, "unresolved")]
+)
+def test_a_baseline_from_a_file(tmp_path: Path, seconds: float, verdict: str) -> None:
+    file = tmp_path / "base.json"
+    kept = judged(Behaviour(noise=0.004), seed=2)
+    file.write_text(records.to_json(kept))
+    before = read_baseline(file)
+    results = judged(Behaviour(seconds=seconds, noise=0.004), seed=3, before=before)
+    assert (row(results).verdict, results.verdict) == (verdict, verdict)
+    assert row(results).baseline == pytest.approx(0.1, rel=0.01)
+    assert from_json(records.to_json(results)) == results
+
+
+def test_what_is_no_baseline_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "base.json"
+    with pytest.raises(UserError, match="there is no baseline") as caught:
+        read_baseline(file)
+    assert f"tsmalloc gate --export-json {file}" in caught.value.remedy
+    for text, words in (("{}", "no schema"), ('{"schema": "tsmalloc-bench/1"}', "tsmalloc-bench/1"),
+                        ("{", "not JSON")):  # fmt: skip
+        file.write_text(text)
+        with pytest.raises(UserError, match=words):
+            read_baseline(file)
+    kept = judged(Behaviour())
+    none = replace(kept, comparison=replace(kept.comparison, samples=[]))
+    file.write_text(records.to_json(none))
+    with pytest.raises(UserError, match="no run that succeeded"):
+        read_baseline(file)
+
+
+def test_a_time_of_another_machine_is_refused() -> None:
+    before = judged(Behaviour()).comparison
+    check_machine(before, before.machine)
+    elsewhere = replace(before.machine, cpu="another")
+    with pytest.raises(UserError, match="cpu was") as caught:
+        check_machine(before, elsewhere)
+    assert "--deterministic" in caught.value.remedy
+
+
+@pytest.mark.parametrize("sizes", [(10, 10), (4, 12), (30, 5)])
+def test_welchs_interval_is_scipys(sizes: tuple[int, int]) -> None:
+    generator = random.Random(5)
+    one = [generator.gauss(0.1, 0.02) for _ in range(sizes[0])]
+    other = [generator.gauss(0.0, 0.05) for _ in range(sizes[1])]
+    found = stats.unpaired_ratio(one, other)
+    expected = scipy.stats.ttest_ind(one, other, equal_var=False)
+    interval = expected.confidence_interval(0.95)
+    assert found.ratio == pytest.approx(math.exp(sum(one) / len(one) - sum(other) / len(other)))
+    # Ours has whole degrees of freedom, rounded down: never narrower, and hardly wider.
+    assert found.low is not None
+    assert found.high is not None
+    assert math.exp(interval.low) * 0.99 < found.low <= math.exp(interval.low)
+    assert math.exp(interval.high) <= found.high < math.exp(interval.high) * 1.01
+
+
+def test_what_has_no_spread_or_one_round_has_no_false_interval() -> None:
+    same = stats.unpaired_ratio([1.0, 1.0], [1.0, 1.0, 1.0])
+    assert (same.ratio, same.low, same.high, same.p_value) == (1.0, 1.0, 1.0, 1.0)
+    assert stats.unpaired_ratio([1.0], [1.0, 2.0]).low is None
+
+
+# --- what is written ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def regressed() -> GateResults:
+    old = Behaviour(noise=0.001)
+    return judged(replace(old, peak_bytes=21 * MIB, noise=0.2), old, rule=StopRule(runs=6))
+
+
+def test_the_text_says_what_failed_and_what_would_help(regressed: GateResults) -> None:
+    text = gate_report.report_for_stdout(regressed)
+    assert "REGRESSION peak memory: +5.0 % [+5.0, +5.0], limit +3.0 %" in text
+    assert "UNRESOLVED time: " in text
+    assert "$ ./new -x" in text
+    assert "against $ ./old -x, in the same rounds" in text
+    markdown = gate_report.markdown(regressed)
+    assert markdown.startswith("### ❌ tsmalloc gate: regression\n")
+    assert "| peak memory | 20.0M | 21.0M | +5.0 % [+5.0, +5.0] | +3.0 % | regression |" in markdown
+    same = judged(Behaviour(), Behaviour())
+    assert gate_report.markdown(same).startswith("### ✅ tsmalloc gate: pass\n")
+    assert "PASS: every limit is kept" in gate_report.report_for_stdout(same)
+
+
+def test_junit_has_a_test_for_each_metric(regressed: GateResults) -> None:
+    suite = ElementTree.fromstring(gate_report.junit(regressed))
+    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("3", "1", "1")
+    cases = {case.get("name"): [child.tag for child in case] for case in suite}
+    assert cases == {"runs": [], "peak memory": ["failure"], "time": ["skipped"]}
+    failed = ElementTree.fromstring(gate_report.junit(judged(Behaviour(signal=11), Behaviour())))
+    assert failed.get("errors") == "1"
+    assert failed.find("testcase/error") is not None
+
+
+def test_sarif_has_a_finding_for_each_regression(regressed: GateResults) -> None:
+    log = json.loads(gate_report.sarif(regressed))
+    (run,) = log["runs"]
+    levels = {found["ruleId"]: found["level"] for found in run["results"]}
+    assert levels == {PEAK_MEMORY: "error", TIME: "note"}
+    rules = {rule["id"] for rule in run["tool"]["driver"]["rules"]}
+    assert set(levels) <= rules
+    for found in run["results"]:
+        (place,) = found["locations"]
+        assert place["physicalLocation"]["artifactLocation"]["uri"] == "new"
+    assert (
+        json.loads(gate_report.sarif(judged(Behaviour(), Behaviour())))["runs"][0]["results"] == []
+    )

@@ -1,0 +1,187 @@
+"""`tsmalloc gate` and `compare --deterministic` at the prompt: a small program, real tools."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from tsmlab.counting import Counters
+
+Gate = Callable[..., subprocess.CompletedProcess[str]]
+COUNTERS = Counters.installed()
+
+# Makes and frees so many blocks, and keeps the last ones.
+WORK = r"""
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+int main(int argc, char **argv) {
+  static char *blocks[4000];
+  const int rounds = argc > 1 ? atoi(argv[1]) : 0;
+  if (rounds < 0) return 3;
+  for (int i = 0; i < rounds; i++) {
+    char **b = &blocks[i % 4000];
+    free(*b);
+    *b = malloc(1000 + i % 500);
+    memset(*b, i, 1000 + i % 500);
+  }
+  printf("done %d\n", rounds);
+  return 0;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("gate")
+    (folder / "work.c").write_text(WORK)
+    program = folder / "work"
+    subprocess.run(["cc", "-O1", "-fno-builtin", "-o", program, folder / "work.c"], check=True)
+    return program
+
+
+@pytest.fixture
+def tsmalloc(tmp_path: Path) -> Gate:
+    def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "tsmlab", *map(str, arguments)],
+            env={k: v for k, v in os.environ.items() if k != "LD_PRELOAD"}
+            | {"XDG_STATE_HOME": str(tmp_path / "state")},
+            capture_output=True,
+            text=True,
+            timeout=180,
+            check=False,
+        )
+
+    return run
+
+
+def rows(text: str) -> dict[str, Any]:
+    return {row["metric"]: row for row in json.loads(text)["rows"]}
+
+
+def test_a_larger_program_is_a_regression_in_every_form(
+    tsmalloc: Gate, work: Path, tmp_path: Path
+) -> None:
+    files = {name: tmp_path / f"gate.{name}" for name in ("json", "markdown", "junit", "sarif")}
+    exports = [word for name, file in files.items() for word in (f"--export-{name}", file)]
+    words = ("--max-time", "none", "-r", "5", "--against", f"{work} 2000", *exports)
+    done = tsmalloc("gate", *words, "--", work, "4000")
+    assert done.returncode == 3, done.stderr
+    assert "REGRESSION peak memory: " in done.stdout
+    found = rows(files["json"].read_text())
+    assert found["peak_memory_bytes"]["verdict"] == "regression"
+    assert found["time_seconds"]["verdict"] == "measured"
+    assert "❌" in files["markdown"].read_text()
+    assert ElementTree.parse(files["junit"]).getroot().get("failures") == "1"
+    assert json.loads(files["sarif"].read_text())["runs"][0]["results"][0]["level"] == "error"
+    kept = list((tmp_path / "state").rglob("*-gate-work-*.json"))
+    assert len(kept) == 1
+    assert not list((tmp_path / "state").rglob("*.jsonl"))
+
+
+def test_a_baseline_is_made_and_then_judged_by(tsmalloc: Gate, work: Path, tmp_path: Path) -> None:
+    base = tmp_path / "base.json"
+    done = tsmalloc("gate", "-r", "6", "--export-json", base, "--", work, "2000")
+    assert done.returncode == 0, done.stderr
+    assert "there is nothing to judge it by" in done.stdout
+    words = ("gate", "--baseline", base, "--max-time", "none", "--max-peak", "10%", "-r", "6", "--")
+    same = tsmalloc(*words, work, "2000")
+    assert same.returncode == 0, same.stdout + same.stderr
+    assert "PASS: every limit is kept" in same.stdout
+    assert tsmalloc(*words, work, "4000").returncode == 3
+
+
+@pytest.mark.skipif(not COUNTERS.valgrind, reason="valgrind is not installed")
+def test_two_per_cent_more_instructions_are_found_and_none_are_not(
+    tsmalloc: Gate, work: Path
+) -> None:
+    words = ("gate", "--deterministic", "--max-instructions", "1%", "--json", "--against")
+    more = tsmalloc(*words, f"{work} 20000", "--", work, "20800")
+    found = rows(more.stdout)["instructions"]
+    assert (more.returncode, found["verdict"]) == (3, "regression"), more.stderr
+    assert 1.01 < found["ratio"]["ratio"] < 1.05
+    same = tsmalloc(*words, f"{work} 20000", "--", work, "20000")
+    found = rows(same.stdout)["instructions"]
+    assert (same.returncode, found["verdict"]) == (0, "pass"), same.stdout + same.stderr
+    assert found["ratio"]["ratio"] == pytest.approx(1.0, abs=0.002)
+
+
+@pytest.mark.skipif(not COUNTERS.valgrind, reason="valgrind is not installed")
+def test_a_comparison_by_counts_ranks_by_instructions(tsmalloc: Gate, work: Path) -> None:
+    done = tsmalloc(
+        *("compare", "--deterministic", "-a", "tsmalloc,glibc,lock-best", "--json", "-q"),
+        *("--", work, "5000"),
+    )
+    assert done.returncode == 0, done.stderr
+    data = json.loads(done.stdout)
+    assert data["analysis"]["primary_metric"] == "instructions"
+    assert data["analysis"]["rounds"] == 3
+    by_name = {row["allocator"]: row for row in data["analysis"]["rows"]}
+    for row in by_name.values():
+        assert row["metrics"]["instructions"]["median"] > 1e5
+        assert row["metrics"]["time_seconds"]["verdict"] is None
+    assert by_name["lock-best"]["metrics"]["instructions"]["verdict"] == "worse"
+    if COUNTERS.strace:
+        assert by_name["glibc"]["metrics"]["system_calls"]["median"] > 10
+    assert "noise-floor" not in {warning["code"] for warning in data["warnings"]}
+
+
+def test_without_the_tools_memory_is_judged_and_the_rest_is_said(
+    tsmalloc: Gate, work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bin_folder = tmp_path / "bin"
+    bin_folder.mkdir()
+    for tool in ("sh", "dpkg-query", "ldconfig", "true"):
+        if found := shutil.which(tool):
+            (bin_folder / tool).symlink_to(found)
+    monkeypatch.setenv("PATH", str(bin_folder))
+    done = tsmalloc("gate", "--deterministic", "--against", f"{work} 9", "--", work, "9")
+    assert done.returncode == 0, done.stderr
+    assert "not counted without valgrind, strace: sudo apt install valgrind strace" in done.stderr
+    assert "instructions" not in done.stdout
+    done = tsmalloc("gate", "--deterministic", "--max-instructions", "1", "--", work, "9")
+    assert done.returncode == 1
+    assert "instructions cannot be counted here" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--max-peak", "much", "--", "true"], "'much' is no limit, like +3%"),
+        (["--against", "'", "--", "true"], "cannot be read"),
+        (["--against", " ", "--", "true"], "names no program"),
+        (["--baseline", "none.json", "--", "true"], "there is no baseline none.json"),
+        (["--baseline", "x", "--against", "true", "--", "true"], "two baselines"),
+        (["--max-instructions", "1", "--", "true"], "Add --deterministic"),
+        (["--deterministic", "--max-time", "1", "--", "true"], "Use --max-instructions"),
+        (["--against-allocator", "glibk", "--", "true"], "Did you mean glibc?"),
+        (["--export-sarif", "/no/such/folder/x", "--", "true"], "mkdir -p"),
+        (["--", "./not-there"], "not-there"),
+        ([], "Missing argument"),
+        (["--resume"], "there is no journal of `tsmalloc gate`"),
+    ],
+)
+def test_mistakes_are_named(tsmalloc: Gate, arguments: list[str], words: str) -> None:
+    done = tsmalloc("gate", *arguments)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_program_that_fails_is_no_verdict(tsmalloc: Gate, work: Path) -> None:
+    done = tsmalloc("gate", "-r", "3", "--against", f"{work} 5", "--", work, "-1")
+    assert done.returncode == 2, done.stderr
+    assert "FAILED candidate: exit 3" in done.stdout
+    strict = ("gate", "--strict", "--max-time", "+0%", "--max-peak", "none", "-r", "2")
+    done = tsmalloc(*strict, "--against", f"{work} 5", "--", work, "5")
+    assert done.returncode == (3 if "UNRESOLVED" in done.stdout else 0)
