@@ -258,7 +258,8 @@ def verdict_lines(comparison: Comparison) -> list[tuple[str, str]]:
     """Labels and sentences: who leads, the trade-off, and what to type."""
     lines = []
     for key in comparison.analysis.leaders:
-        label = {TIME: "fastest", PEAK_MEMORY: "smallest"}.get(key, "best")
+        others = "fewest" if comparison.metric(key).unit == "count" else "best"
+        label = {TIME: "fastest", PEAK_MEMORY: "smallest"}.get(key, others)
         if key == TIME and comparison.analysis.primary_metric == CUSTOM:
             label = "quickest"
         lines.append((label, _leader_sentence(comparison, comparison.metric(key))))

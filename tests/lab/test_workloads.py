@@ -79,7 +79,7 @@ def test_the_projects_own_suite_can_be_read() -> None:
         ("threads", "1.5", "threads is 1.5", "from 1 on"),
         ("floors", '["nul"]', "floors has 'nul'", "null, bump, lifo"),
         ("floors", '["null", "null"]', "floors has one twice", "once"),
-        ("time", '"cpu"', "time is 'cpu'", '"seconds" or "wall"'),
+        ("time", '"cpu"', "time is 'cpu'", "seconds, wall"),
         ("memory", '"yes"', "memory is 'yes'", "true or false"),
         ("memory", None, "memory is missing", "true or false"),
         ("argument", "[]", "the key 'argument' is unknown", "Did you mean arguments?"),

@@ -1,0 +1,173 @@
+"""Tables of TOML files that people write: experiments, suites of workloads.
+
+Why: whatever is wrong in a file must be found before anything is measured, with file, table and key
+named and the remedy told, in one form.
+Refuses to: guess. A key that it does not know is an error, unless its table is open.
+"""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+import math
+import re
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol, TypeVar, get_args
+
+from tsmlab.errors import UserError
+
+Part = TypeVar("Part")
+
+
+class Named(Protocol):
+    """What a name or a glob can choose."""
+
+    @property
+    def name(self) -> str: ...
+
+
+Chosen = TypeVar("Chosen", bound=Named)
+
+
+def read(path: Path, what: str, remedy: str) -> tuple[dict[str, Any], bytes]:
+    """The document of a file, and its content. what: "suite", for messages; remedy: of a file that
+    cannot be read."""
+    try:
+        content = path.read_bytes()
+        return tomllib.loads(content.decode()), content
+    except OSError as error:
+        raise UserError(f"the {what} {path} cannot be read: {error.strerror}.", remedy) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is not TOML: {error}.", "Mend that place.") from error
+
+
+def select(
+    patterns: Sequence[str], known: Sequence[Chosen], what: str, remedy: str
+) -> list[Chosen]:
+    """Those that names and globs choose, in the order of `known`. Raises UserError for a pattern
+    that chooses nothing."""
+    names = [each.name for each in known]
+    for pattern in patterns:
+        if not fnmatch.filter(names, pattern):
+            raise UserError(f"there is no {what} {pattern!r}.", f"{guess(pattern, names)}{remedy}")
+    return [each for each in known if any(fnmatch.fnmatchcase(each.name, p) for p in patterns)]
+
+
+def guess(word: str, known: Sequence[str]) -> str:
+    """What was perhaps meant, in front of a remedy; or nothing."""
+    near = difflib.get_close_matches(word, known, n=1)
+    return f"Did you mean {near[0]}? " if near else ""
+
+
+class Table:
+    """One table of the file: hands out checked values, and knows how to complain about it."""
+
+    def __init__(self, where: str, table: Any, known: Sequence[str], open_ended: bool = False):
+        self._where = where
+        if not isinstance(table, dict):
+            raise self.error("it is not a table", "Write its name in [[double brackets]] above it.")
+        self._table: Mapping[str, Any] = table
+        for key in table:
+            if key not in known and not open_ended:
+                raise self.error(
+                    f"the key {key!r} is unknown", f"{guess(key, known)}Keys: {', '.join(known)}."
+                )
+        self._known = known
+
+    def error(self, what: str, remedy: str) -> UserError:
+        return UserError(f"{self._where}: {what}.", remedy)
+
+    def value(
+        self, key: str, fits: Callable[[Any], bool], expected: str, default: Any = None
+    ) -> Any:
+        """The checked value; `default` where the key is missing, which is an error without one."""
+        if key not in self._table:
+            if default is None:
+                raise self.error(f"{key} is missing", f"It is {expected}.")
+            return default
+        value = self._table[key]
+        if not fits(value):
+            raise self.error(f"{key} is {value!r}", f"It must be {expected}.")
+        return value
+
+    def text(self, key: str, default: str | None = None) -> str:
+        text: str = self.value(key, is_text, "a text", default)
+        return text
+
+    def name(self, pattern: str, rule: str) -> str:
+        name = self.text("name")
+        if not re.fullmatch(pattern, name):
+            raise self.error(f"name is {name!r}", f"Use {rule}.")
+        return name
+
+    def texts(self, key: str, default: list[str] | None = None) -> list[str]:
+        return list(self.value(key, is_texts, "a list of texts", default))
+
+    def flag(self, key: str) -> bool:
+        return bool(self.value(key, lambda v: isinstance(v, bool), "true or false", default=False))
+
+    def choice(self, key: str, literal: Any, default: str | None = None) -> Any:
+        choices = get_args(literal)
+        return self.value(key, lambda v: v in choices, f"one of {', '.join(choices)}", default)
+
+    def named(self, key: str, known: Sequence[str], what: str, default: str | None = None) -> str:
+        """The name of something that the file has elsewhere."""
+        name = self.text(key, default)
+        if name not in known:
+            there_are = f"{what}s: {', '.join(known)}." if known else f"There is no {what}."
+            remedy = f"{guess(name, known)}{there_are}"
+            raise self.error(f"{key} is {name!r}, which is no {what}", remedy)
+        return name
+
+    def optional(self, key: str, known: Sequence[str], what: str) -> str | None:
+        return self.named(key, known, what) if key in self._table else None
+
+    def rest(self) -> dict[str, Any]:
+        """What is there beside the known keys, as JSON can have it."""
+        rest = {key: value for key, value in self._table.items() if key not in self._known}
+        for key, value in rest.items():
+            if not is_plain(value):
+                raise self.error(f"{key} is {value!r}", "Use texts, numbers, true or false, lists.")
+        return rest
+
+    def parts(self, key: str, build: Callable[[Table], Part], *known: str) -> list[Part]:
+        """Each of the tables [[key]]."""
+        tables = self.value(key, lambda v: isinstance(v, list), f"[[{key}]] tables", [])
+        parts = []
+        for number, table in enumerate(tables, start=1):
+            name = table.get("name") if isinstance(table, dict) else None
+            label = f" ({name})" if isinstance(name, str) else ""
+            where = f"{self._where}: {key} {number}{label}"
+            parts.append(build(Table(where, table, known, open_ended=key == "analysis")))
+        return parts
+
+
+def is_text(value: Any) -> bool:
+    return isinstance(value, str) and value.strip() != ""
+
+
+def is_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+
+def is_names(value: Any) -> bool:
+    return is_texts(value) and all(map(is_text, value)) and len(value) > 0
+
+
+def is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def is_plain(value: Any) -> bool:
+    """Whether JSON can hold it: TOML's dates, infinities and NaN it cannot."""
+    if isinstance(value, list):
+        return all(map(is_plain, value))
+    if isinstance(value, dict):
+        return all(map(is_plain, value.values()))
+    return isinstance(value, str | bool) or is_number(value)
