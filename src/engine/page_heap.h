@@ -112,10 +112,10 @@ class PageHeap {
   Totals totals() noexcept;
 
   // Of a copy of the page heap of another process (tools/outside). `has_first`: whether a list of
-  // free spans begins with `span`, which is as `its`.
+  // free spans begins with `span`.
   constexpr const Mutex& lock() const noexcept { return lock_; }
-  bool has_first(const Span* span, const Span& its) const noexcept TS_NO_ANALYSIS {
-    return (its.zeroed ? clean_ : dirty_).has_first(span, its.pages);
+  bool has_first(const Span* span, std::size_t pages, bool zeroed) const noexcept TS_NO_ANALYSIS {
+    return (zeroed ? clean_ : dirty_).has_first(span, pages);
   }
   std::size_t growths() const noexcept TS_NO_ANALYSIS { return grow_calls_; }
 

@@ -1,22 +1,24 @@
-"""The classes of misuse.c, hardened.c and techniques.c under allocators: tables of docs/misuse.md.
+"""The classes of misuse.c, hardened.c and techniques.c, and the traps of traps.c, under allocators:
+tables of docs/misuse.md and docs/traps.md.
 
 Usage: table.py PROGRAM... NAME=LIBRARY.so[:VARIABLE=VALUE]...   (NAME= for libc's own)
 
-Writes each program's table between its two marks in docs/misuse.md. In the column "tsmalloc", what
+Writes each program's table between its two marks in its page. In the column "tsmalloc", what
 misuse.py promises is bold. A crash in the call at fault counts as stopped at once. Of techniques,
-those that succeed are counted, and bold.
+those that succeed are counted, and bold; of traps, those that hold.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 from misuse import PROMISES
 
-PAGE = Path(__file__).resolve().parents[2] / "docs/misuse.md"
+DOCS = Path(__file__).resolve().parents[2] / "docs"
 AT_ONCE = ("stopped at once", "crashes")
 SUCCEEDS = "succeeds"
 
@@ -24,7 +26,7 @@ SUCCEEDS = "succeeds"
 def outcomes(program: str, library: str) -> dict[str, str]:
     """What becomes of each class under a library; of libc's own malloc, if it is empty."""
     environment = {k: v for k, v in os.environ.items() if k not in ("LD_PRELOAD", "MALLOC_CHECK_")}
-    path, *settings = library.split(":")
+    path, *settings = re.split(r":(?=[A-Z_]+=)", library)
     environment |= dict(setting.split("=", 1) for setting in settings)
     if path:
         environment["LD_PRELOAD"] = path
@@ -42,6 +44,8 @@ def table(program: str, columns: dict[str, dict[str, str]]) -> list[str]:
     row, counted, what = "misuse", AT_ONCE, AT_ONCE[0]
     if program == "techniques":
         row, counted, what = "technique", (SUCCEEDS,), SUCCEEDS
+    if program == "traps":
+        row, counted, what = "trap", ("holds",), "holds"
 
     def cell(name: str, misuse: str) -> str:
         outcome = columns[name][misuse]
@@ -71,14 +75,14 @@ def main(arguments: list[str]) -> int:
     if not programs or not allocators:
         print(__doc__, file=sys.stderr)
         return 2
-    page = PAGE.read_text()
     for program in programs:
+        path = DOCS / ("traps.md" if Path(program).name == "traps" else "misuse.md")
+        page = path.read_text()
         columns = {name: outcomes(program, library) for name, library in allocators.items()}
         mark = f"<!-- {Path(program).name}.c -->\n"
         before, _, after = page.split(mark)
         lines = "\n".join(table(Path(program).name, columns))
-        page = f"{before}{mark}\n{lines}\n\n{mark}{after}"
-    PAGE.write_text(page)
+        path.write_text(f"{before}{mark}\n{lines}\n\n{mark}{after}")
     return 0
 
 

@@ -2,8 +2,9 @@
 //
 //   obey            what each line says: `stats`; `get OPTION`; `work`, which fills bins anew; `check`,
 //                   whether its blocks are as they were
-//   waits SECONDS   waits by many system calls while two threads allocate and check; the exit status
-//                   says whether a wait ended too early, failed, or memory changed
+//   waits SECONDS   waits by many system calls while two threads allocate and check; with 0, until its
+//                   input ends. The exit status says whether a wait ended too early, failed, or
+//                   memory changed
 //   lock, filter, strict, vfork
 //                   with locked memory; in a sandbox that allows all, or almost nothing; while the
 //                   child of a vfork lives
@@ -222,6 +223,8 @@ static int wait_for_seconds(double seconds) {
     pthread_create(&thread, NULL, wait_on_and_on, (void*)&waits[i]);
   pthread_create(&thread, NULL, read_on_and_on, NULL);
   for (uintptr_t i = 1; i <= 2; ++i) pthread_create(&thread, NULL, allocate_on_and_on, (void*)i);
+  char byte;
+  while (seconds == 0 && read(STDIN_FILENO, &byte, 1) == 1) continue;
   for (const double end = now() + seconds; now() < end;) usleep(50000);
   return faults == 0 ? 0 : 1;
 }

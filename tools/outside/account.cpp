@@ -81,7 +81,7 @@ class Walk {
     account_.heaps += image_.heap_count();
     for (std::uint32_t number = 1; number <= image_.heap_count(); ++number) {
       if (!heap.read(process_, address_in(image_.map().heaps + number))) return false;
-      const bool is_ended = is_abandoned(heap[0]);
+      const bool is_ended = is_set(&heap->is_abandoned);
       heaps_[number] = {heap->ready.load(std::memory_order_relaxed) != nullptr, is_ended};
       account_.ended_heaps += is_ended ? 1 : 0;
       (is_ended ? ended_bins_ : account_.bins) += bytes_aside(heap[0]);
@@ -122,7 +122,7 @@ class Walk {
       return process_.resident_bytes({begin, begin + bytes});
     }
     if (span.state == SpanState::slab) return bytes - std::min(bytes, purged_bytes(place));
-    return span.state == SpanState::free && span.zeroed ? 0 : bytes;
+    return span.state == SpanState::free && is_set(&span.zeroed) ? 0 : bytes;
   }
 
   std::size_t pending_bytes(const Place& slab, std::size_t block_bytes) const {

@@ -37,6 +37,9 @@ class Copy {
   T* objects_;
 };
 
+// A flag among them, which may be damaged: any byte but 0 is true.
+inline bool is_set(const void* flag) { return *static_cast<const unsigned char*>(flag) != 0; }
+
 // What came of the search for an engine.
 enum class Found : std::uint8_t {
   engine,

@@ -92,7 +92,7 @@ class Purge {
       const std::size_t resident =
           process_.resident_bytes({address_of(page), address_of(piece_end)});
       if (resident != 0)
-        pieces_.add({place.page, place.span.pages, place.span.zeroed,
+        pieces_.add({place.page, place.span.pages, is_set(&place.span.zeroed),
                      static_cast<std::uint32_t>(page - place.page),
                      static_cast<std::uint32_t>(piece_end - page), resident});
       page = piece_end;
@@ -148,9 +148,10 @@ class Purge {
     const engine::Span* const there = image_.map().spans + piece.page;
     const Copy<engine::Span> span;
     if (!span.read(process_, address_in(there)) || span->state != engine::SpanState::free ||
-        span->pages != piece.span_pages || span->zeroed != piece.zeroed)
+        span->pages != piece.span_pages || is_set(&span->zeroed) != piece.zeroed)
       return false;
-    if (span->previous == nullptr) return page_heap.has_first(there, span[0]);
+    if (span->previous == nullptr)
+      return page_heap.has_first(there, piece.span_pages, piece.zeroed);
     const engine::Span* next = nullptr;
     return process_.read(address_in(span->previous) + offsetof(engine::Span, next), next) &&
            next == there;

@@ -1,0 +1,415 @@
+// What an allocator's own thread, and memory that goes back by itself, may break in a program: one
+// trap a process. `traps`, or LD_PRELOAD=libjemalloc.so.2 traps, prints a line for each: its name, a
+// tab, and "holds", or what went wrong. `traps NAME` is one of them, in this process.
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { mb = 1 << 20, longest_seconds = 30 };
+
+static const char not_here[] = "cannot be tried here";
+
+static void sleep_ms(long ms) {
+  const struct timespec time = {ms / 1000, ms % 1000 * 1000000};
+  nanosleep(&time, NULL);
+}
+
+// ---- loads ----
+
+// Allocates so many megabytes in blocks of many sizes, and frees them; but for one of so many, if that
+// is not 0.
+static void burst_but(size_t megabytes, size_t stays) {
+  const size_t count = megabytes * (mb / 1000);
+  void** const blocks = malloc(count * sizeof *blocks);
+  for (size_t i = 0; i < count; ++i) {
+    blocks[i] = malloc(500 + i % 1000);
+    memset(blocks[i], 1, 500 + i % 1000);
+  }
+  for (size_t i = 0; i < count; ++i) {
+    if (stays == 0 || i % stays != stays - 1) free(blocks[i]);
+  }
+  free(blocks);
+}
+
+static void burst(size_t megabytes) { burst_but(megabytes, 0); }
+
+static void* burst_but_some(void* megabytes) {
+  burst_but((size_t)megabytes, 2000);
+  return NULL;
+}
+
+static void* burst_in_thread(void* megabytes) {
+  burst((size_t)megabytes);
+  return NULL;
+}
+
+static atomic_bool is_over;
+
+static void* burst_until_over(void* ignored) {
+  while (!is_over) burst(8);
+  return ignored;
+}
+
+static pthread_t start(void* (*run)(void*), size_t argument) {
+  pthread_t thread;
+  if (pthread_create(&thread, NULL, run, (void*)argument) != 0) abort();
+  return thread;
+}
+
+static void in_thread(void* (*run)(void*), size_t argument) {
+  pthread_join(start(run, argument), NULL);
+}
+
+// So that an allocator has its thread, if it has one.
+static void be_threaded(void) {
+  in_thread(burst_in_thread, 64);
+  burst(64);
+  sleep_ms(20);
+}
+
+// ---- what the kernel knows ----
+
+static size_t figure_of(const char* path, const char* key) {
+  char text[4096] = "";
+  FILE* const file = fopen(path, "r");
+  if (file == NULL) return 0;
+  const size_t length = fread(text, 1, sizeof text - 1, file);
+  text[length] = '\0';
+  fclose(file);
+  const char* const at = strstr(text, key);
+  return at == NULL ? 0 : strtoul(at + strlen(key), NULL, 10);
+}
+
+static size_t resident_kb(void) { return figure_of("/proc/self/status", "\nVmRSS:"); }
+static size_t peak_kb(void) { return figure_of("/proc/self/status", "\nVmHWM:"); }
+static size_t threads(void) { return figure_of("/proc/self/status", "\nThreads:"); }
+
+// How often threads of the process but this one were woken, or set aside.
+static size_t switches_of_others(void) {
+  size_t switches = 0;
+  DIR* const folder = opendir("/proc/self/task");
+  for (const struct dirent* entry; (entry = readdir(folder)) != NULL;) {
+    if (atoi(entry->d_name) <= 0 || atoi(entry->d_name) == getpid()) continue;
+    char path[300];
+    snprintf(path, sizeof path, "/proc/self/task/%s/status", entry->d_name);
+    switches += figure_of(path, "\nvoluntary_ctxt_switches:");
+  }
+  closedir(folder);
+  return switches;
+}
+
+static double cpu_seconds(void) {
+  struct rusage usage;
+  getrusage(RUSAGE_SELF, &usage);
+  return (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+         (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6;
+}
+
+// The end of a child: null if it is 0.
+static const char* end_of(pid_t child) {
+  int status = 0;
+  for (int i = 0; i < 500; ++i) {
+    if (waitpid(child, &status, WNOHANG) == child)
+      return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? NULL : "a child ended otherwise";
+    sleep_ms(10);
+  }
+  kill(child, SIGKILL);
+  return "a child hangs";
+}
+
+// ---- the traps ----
+
+static const char* forks(void) {
+  be_threaded();
+  start(burst_until_over, 0);
+  const char* broken = NULL;
+  for (int i = 0; i < 100 && broken == NULL; ++i) {
+    const pid_t child = fork();
+    if (child == 0) {
+      burst(2);
+      _exit(0);
+    }
+    broken = end_of(child);
+  }
+  is_over = true;
+  return broken;
+}
+
+static const char* gives_back(size_t peak) {
+  for (int i = 0; i < 10; ++i) {
+    sleep_ms(100);
+    if (resident_kb() * 10 < peak) return NULL;
+  }
+  static char text[100];
+  snprintf(text, sizeof text, "%zu %% of the peak stay after 1 s", 100 * resident_kb() / peak);
+  return text;
+}
+
+static const char* idle(void) {
+  const pthread_t thread = start(burst_but_some, 250);
+  burst_but_some((void*)250);
+  pthread_join(thread, NULL);
+  return gives_back(peak_kb());
+}
+
+static const char* idle_child(void) {
+  be_threaded();
+  const pid_t child = fork();
+  if (child == 0) {
+    const size_t before = resident_kb();
+    in_thread(burst_in_thread, 1);
+    burst_but_some((void*)250);
+    const size_t peak = before + 250 * 1024;
+    for (int i = 0; i < 10 && resident_kb() * 5 > peak; ++i) sleep_ms(100);
+    _exit(resident_kb() * 5 > peak);
+  }
+  return end_of(child) == NULL ? NULL : "a fifth of the peak stays in a child with threads";
+}
+
+static const char* user_ids(void) {
+  be_threaded();
+  if (setgid(getgid()) != 0 || setuid(getuid()) != 0) return "setuid is refused";
+  return NULL;
+}
+
+static const char* signals(void) {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGUSR1);
+  pthread_sigmask(SIG_BLOCK, &set, NULL);
+  // Not by inheritance: an allocator's thread may be started where they are not blocked.
+  in_thread(burst_in_thread, 64);
+  pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+  be_threaded();
+  pthread_sigmask(SIG_BLOCK, &set, NULL);
+  kill(getpid(), SIGUSR1);
+  sleep_ms(100);
+  sigset_t pending;
+  sigpending(&pending);
+  return sigismember(&pending, SIGUSR1) == 1 ? NULL : "another thread took a signal";
+}
+
+static bool may_unshare(void) {
+  const pid_t child = fork();
+  if (child == 0) _exit(unshare(CLONE_NEWUSER) == 0 ? 0 : 1);
+  return end_of(child) == NULL;
+}
+
+static const char* one_thread(void) {
+  const bool may = may_unshare();
+  burst(64);
+  sleep_ms(300);
+  if (threads() != 1) return "a process of one thread has two";
+  const char* const single = dlsym(RTLD_DEFAULT, "__libc_single_threaded");
+  if (single != NULL && *single == 0) return "libc takes it for threaded";
+  if (may && unshare(CLONE_NEWUSER) != 0) return "unshare(CLONE_NEWUSER) fails";
+  return NULL;
+}
+
+static const char* no_clone(void) {
+  burst(8);
+  struct sock_filter rules[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone, 1, 0),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone3, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  struct sock_fprog program = {sizeof rules / sizeof *rules, rules};
+  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+      prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0)
+    return not_here;
+  burst(64);
+  sleep_ms(300);
+  return NULL;
+}
+
+// Stands before libc's: allocates, as sanitizers and profilers do, and may refuse threads that the
+// program did not ask for.
+static _Thread_local bool is_programs;
+static atomic_bool refuses_others;
+int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*run)(void*),
+                   void* argument) {
+  int (*create)(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*) = NULL;
+  *(void**)&create = dlsym(RTLD_NEXT, "pthread_create");
+  void* blocks[200];
+  for (size_t i = 0; i < 200; ++i) blocks[i] = malloc(100 * i);
+  for (size_t i = 0; i < 200; ++i) free(blocks[i]);
+  return refuses_others && !is_programs ? EAGAIN : create(thread, attributes, run, argument);
+}
+
+static const char* wrapped_creation(void) {
+  be_threaded();
+  return NULL;
+}
+
+static const char* refused_threads(void) {
+  refuses_others = true;
+  is_programs = true;
+  const pthread_t thread = start(burst_in_thread, 64);
+  is_programs = false;
+  burst(64);
+  pthread_join(thread, NULL);
+  burst(64);
+  sleep_ms(300);
+  return NULL;
+}
+
+// Each thread has these, also an allocator's.
+static _Thread_local volatile char thread_local_bytes[2 * mb];
+
+static const char* large_tls(void) {
+  thread_local_bytes[mb] = 1;
+  be_threaded();
+  return NULL;
+}
+
+static const char* vforks(void) {
+  be_threaded();
+  start(burst_until_over, 0);
+  for (int i = 0; i < 200; ++i) {
+    const pid_t child = vfork();
+    if (child == 0) _exit(0);
+    waitpid(child, NULL, 0);
+  }
+  is_over = true;
+  return NULL;
+}
+
+static bool is_early;
+static const char* early(void) { return is_early ? NULL : "the constructor did not run"; }
+
+__attribute__((constructor)) static void begin_early(int argc, char** argv, char** environment) {
+  (void)environment;
+  if (argc < 2 || strcmp(argv[1], "threads in a constructor") != 0) return;
+  in_thread(burst_in_thread, 32);
+  burst(32);
+  is_early = true;
+}
+
+static void burst_at_exit(void) { burst(16); }
+static const char* late(void) {
+  be_threaded();
+  atexit(burst_at_exit);
+  start(burst_until_over, 0);
+  exit(0);  // while the thread allocates
+}
+
+static const char* unloading(void) {
+  be_threaded();
+  start(burst_until_over, 0);
+  for (int i = 0; i < 300; ++i) {
+    void* const library = dlopen("libresolv.so.2", RTLD_NOW);
+    if (library == NULL) return not_here;
+    dlclose(library);
+  }
+  is_over = true;
+  return NULL;
+}
+
+static const char* locked(void) {
+  if (mlockall(MCL_CURRENT | MCL_FUTURE) != 0) return not_here;
+  in_thread(burst_in_thread, 64);
+  burst(64);
+  sleep_ms(1000);
+  const double before = cpu_seconds();
+  sleep_ms(1000);
+  return cpu_seconds() - before < 0.1 ? NULL : "it tries again and again";
+}
+
+static const char* rest(void) {
+  be_threaded();
+  sleep_ms(4000);
+  const size_t before = switches_of_others();
+  sleep_ms(2000);
+  return switches_of_others() - before <= 2 ? NULL : "it wakes up at rest";
+}
+
+static const struct {
+  const char* name;
+  const char* (*trap)(void);
+} traps[] = {
+    {"idle memory goes back, to 10 % in 1 s", idle},
+    {"and in the child of a fork", idle_child},
+    {"nothing wakes up at rest", rest},
+    {"forks beside the thread", forks},
+    {"vforks beside the thread", vforks},
+    {"setuid beside the thread", user_ids},
+    {"signals are left to the program", signals},
+    {"one thread stays one", one_thread},
+    {"a sandbox without threads", no_clone},
+    {"pthread_create that allocates", wrapped_creation},
+    {"pthread_create that refuses", refused_threads},
+    {"large thread-local storage", large_tls},
+    {"threads in a constructor", early},
+    {"threads after exit", late},
+    {"dlopen and dlclose", unloading},
+    {"locked memory", locked},
+};
+enum { trap_count = sizeof traps / sizeof *traps };
+
+static int run_one(const char* name) {
+  for (size_t i = 0; i < trap_count; ++i) {
+    if (strcmp(traps[i].name, name) != 0) continue;
+    const char* const broken = traps[i].trap();
+    if (broken != NULL) printf("%s", broken);
+    return 0;
+  }
+  fprintf(stderr, "traps: there is no trap %s\n", name);
+  return 2;
+}
+
+// In a process of its own, with a time limit.
+static void run_and_print(const char* name) {
+  int ends[2];
+  if (pipe(ends) != 0) abort();
+  const pid_t child = fork();
+  if (child == 0) {
+    dup2(ends[1], STDOUT_FILENO);
+    close(ends[0]);
+    alarm(longest_seconds);
+    execl("/proc/self/exe", "traps", name, (char*)NULL);
+    _exit(127);
+  }
+  close(ends[1]);
+  char said[200] = "";
+  size_t length = 0;
+  for (ssize_t got; length < sizeof said - 1 &&
+                    (got = read(ends[0], said + length, sizeof said - 1 - length)) > 0;)
+    length += (size_t)got;
+  close(ends[0]);
+  int status = 0;
+  waitpid(child, &status, 0);
+  if (WIFSIGNALED(status)) {
+    const bool hangs = WTERMSIG(status) == SIGALRM;
+    snprintf(said, sizeof said, hangs ? "hangs" : "ends by signal %d", WTERMSIG(status));
+  } else if (WEXITSTATUS(status) != 0) {
+    snprintf(said, sizeof said, "exit status %d", WEXITSTATUS(status));
+  }
+  printf("%s\t%s\n", name, said[0] != '\0' ? said : "holds");
+  fflush(stdout);
+}
+
+int main(int argc, char** argv) {
+  if (argc > 1) return run_one(argv[1]);
+  for (size_t i = 0; i < trap_count; ++i) run_and_print(traps[i].name);
+  return 0;
+}
