@@ -32,11 +32,11 @@ from tsmlab.journal import Memo, Part
 from tsmlab.machine import Machine
 from tsmlab.measuring import Executor
 from tsmlab.metrics import PEAK_MEMORY, CustomMetric
+from tsmlab.parts import PartProgress, Progress
 from tsmlab.progress import Reporter
 from tsmlab.results import AllocatorInfo, Outcome, Sample, Stop
 from tsmlab.schedule import Entry, Rounds, Slot, StopRule, decision
 from tsmlab.suite_analysis import Field, analyse
-from tsmlab.suite_progress import SuiteProgress, WorkloadProgress
 from tsmlab.suite_results import SuiteResults, SuiteSettings, WorkloadRuns
 from tsmlab.trial import Program, Trial
 from tsmlab.wording import quantity
@@ -96,7 +96,7 @@ class _Job:
     workload: Workload
     trial: Trial
     rounds: Rounds
-    progress: WorkloadProgress
+    progress: PartProgress
     probe: Sample | None = None
 
     @property
@@ -151,8 +151,7 @@ class _Session:
         self._files = memo.once(
             "files", fingerprints.Digests, lambda: fingerprints.digests([*programs, *libraries])
         )
-        runs = {name: len(allocators) for name, allocators in contenders.items()}
-        self._progress = SuiteProgress(reporter, memo.clock, runs, options.rounds)
+        self._progress = Progress(reporter, options.rounds)
         self._jobs = [
             self._job(workload, contenders[workload.name], executor, folder)
             for workload in options.workloads
@@ -173,7 +172,9 @@ class _Session:
         memo = Part(self._memo, workload.name)
         trial = Trial(program, allocators, executor, folder, memo)
         trial.timeout_seconds = self._options.timeout_seconds or UNKNOWN_TIMEOUT_SECONDS
-        observer = self._progress.of(workload.name)
+        names = [allocator.name for allocator in allocators]
+        rounds_left = dict.fromkeys(names, self._options.rounds)
+        observer = self._progress.add(workload.name, 0.0, rounds_left, dict.fromkeys(names, 0))
         seed = workload_seed(self._options.seed, workload.name)
         rounds = Rounds([Entry(a) for a in allocators], seed, trial.run, observer)
         return _Job(workload, trial, rounds, observer)
@@ -188,22 +189,24 @@ class _Session:
         """One run under the first peer: its time tells what a hang is, its peak what to warm."""
         first = next(a for a in self._options.allocators if a.name == self._options.peers[0])
         slot = Slot(Entry(first), "probe", 0, 1, 0)
-        job.progress.round_started("probe", 0, 1)
-        job.progress.run_started(slot)
+        job.progress.trying(first.name)
         started = self._memo.clock()
         job.probe = job.trial.run(slot)
         seconds = self._memo.clock() - started
-        job.progress.run_finished(job.probe)
+        job.progress.guess_seconds = seconds
+        if job.probe.failure:
+            job.progress.note(f"{first.name}: {job.probe.failure.text}")
         if self._options.timeout_seconds is None and not job.probe.failure:
             job.trial.timeout_seconds = max(MIN_TIMEOUT_SECONDS, TIMEOUT_FACTOR * seconds)
 
     def _warm_memory(self) -> None:
         peaks = [job.probe.values.get(PEAK_MEMORY, 0.0) for job in self._jobs if job.probe]
         touched = self._warm(max(MIN_WARM_BYTES, int(WARM_FACTOR * max(peaks))))
-        seconds = self._progress.round_seconds()
+        seconds = sum(job.progress.round_seconds() for job in self._jobs)
+        runs = sum(len(job.progress.runs_left) for job in self._jobs)
         rule = self._options.rule
         self._reporter.note(
-            f"{len(self._jobs)} workloads, {sum(self._progress.runs.values())} runs a round, "
+            f"{len(self._jobs)} workloads, {runs} runs a round, "
             f"about {quantity(seconds, 'seconds')}; {quantity(touched, 'bytes')} of memory warmed"
         )
         if (fitting := rule.rounds_that_fit(seconds)) < self._options.rounds:
@@ -215,16 +218,18 @@ class _Session:
 
     def _measure(self) -> Outcome[SuiteResults]:
         start = self._memo.clock()
+        number = 0
         try:
             stop: Stop | None = None
             while stop is None:
-                self._progress.round += 1
+                number += 1
                 for job in self._jobs:
-                    job.rounds.run("measured", self._progress.round)
+                    job.rounds.run("measured", number)
+                    for name in job.rounds.given_up:
+                        job.progress.forget(name)
                 elapsed = self._memo.clock() - start
                 # Nothing but rounds and time ends the suite: its verdicts are not looked at before.
-                rule, number = self._options.rule, self._progress.round
-                stop = decision(self._memo, rule, number, elapsed, lambda: 1)
+                stop = decision(self._memo, self._options.rule, number, elapsed, lambda: 1)
         except KeyboardInterrupt:
             stop = Stop("interrupted", "interrupted by the user")
         except UserError as error:

@@ -39,7 +39,7 @@ from tsmlab.experiments.model import (
     Reported,
     Run,
 )
-from tsmlab.experiments.progress import Progress
+from tsmlab.parts import OVERHEAD_SECONDS, WATCHED_FACTOR, Progress
 from tsmlab.progress import Lines, Silence
 from tsmlab.results import Outcome
 
@@ -442,7 +442,7 @@ def test_the_estimate_is_made_of_rounds_and_causes(world: Any) -> None:
     )
     expected = plan.estimate(several, lambda _: 2)
     assert expected.rounds == pytest.approx([9 + 6, 9 + 6, 6, 6])
-    assert expected.causes == pytest.approx(2 * plan.WATCHED_FACTOR * (9 + 6))
+    assert expected.causes == pytest.approx(2 * WATCHED_FACTOR * (9 + 6))
     assert expected.seconds == pytest.approx(42 + expected.causes)
     assert expected.rounds_within(expected.causes + 37.0) == 3
     assert expected.rounds_within(expected.causes + 36.0) == 3
@@ -638,9 +638,9 @@ def test_time_left_is_as_the_runs_were_so_far() -> None:
     progress = Progress(Silence(), rounds=3)
     part = progress.add("one", 2.0, {"a": 3, "b": 3}, {"a": 2, "b": 2})
     margin = pytest.approx
-    over = plan.OVERHEAD_SECONDS
+    over = OVERHEAD_SECONDS
     # Nothing has run: the file's guess, and watched runs slower by the usual factor.
-    assert progress.seconds_left() == margin((2.0 + over) * (6 + 4 * plan.WATCHED_FACTOR))
+    assert progress.seconds_left() == margin((2.0 + over) * (6 + 4 * WATCHED_FACTOR))
     part.watched("a", 3.0 * part.run_seconds("a"))
     assert progress.causes_seconds() == margin((2.0 + over) * 3 * 3.0)
     part.end_rounds()

@@ -19,14 +19,11 @@ from tsmlab.allocators import Allocator
 from tsmlab.errors import UserError
 from tsmlab.experiments.catalogue import arguments_at, describe_point, points_of, program_path
 from tsmlab.experiments.model import BUILT_IN, LIVE_BYTES, Definition, Point
+from tsmlab.parts import OVERHEAD_SECONDS, WATCHED_FACTOR
 from tsmlab.wording import rounds
 
 # A time budget takes rounds away, but never more than down to this: fewer say next to nothing.
 FEWEST_ROUNDS = 3
-# What a run costs besides its own time: starting `measure`, reading the output, the journal.
-OVERHEAD_SECONDS = 0.05
-# A run whose system calls or calls of malloc are watched is slower than one that is timed.
-WATCHED_FACTOR = 3.0
 
 
 @dataclass(frozen=True)

@@ -36,11 +36,11 @@ from tsmlab.experiments.model import (
     Run,
 )
 from tsmlab.experiments.plan import FEWEST_ROUNDS, Plan
-from tsmlab.experiments.progress import ExperimentProgress, Progress
 from tsmlab.journal import Memo, Part
 from tsmlab.machine import Machine
 from tsmlab.measuring import Executor, RunRequest
 from tsmlab.metrics import PEAK_MEMORY, TIME
+from tsmlab.parts import PartProgress, Progress
 from tsmlab.progress import Reporter
 from tsmlab.results import AllocatorInfo, Outcome, Sample, Stop
 from tsmlab.schedule import Entry, Rounds, Slot, StopRule
@@ -93,7 +93,7 @@ class _Job:
     plan: Plan
     contenders: dict[str, _Contender]
     rounds: Rounds
-    progress: ExperimentProgress
+    progress: PartProgress
     runs: dict[str, list[Run]]
     causes: dict[str, Causes]
 

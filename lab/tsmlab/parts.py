@@ -1,9 +1,9 @@
-"""Tells the reporter where a run of experiments has come to, and how long the rest will take.
+"""Tells the reporter where a study of several parts has come to, and how long the rest will take.
 
-Why: all of them take most of an hour, and their runs differ a hundredfold in length, so that the
-share of runs that are done says little about the share of time.
-Refuses to: trust the files' guesses longer than needed. A cell that has run is expected to take as
-long again, and one that has not, as long as the others of its experiment.
+Why: the parts (experiments, workloads) differ a hundredfold in the length of their runs, so that
+the share of runs that are done says little about the share of time.
+Refuses to: trust guesses longer than needed. A cell that has run is expected to take as long again,
+and one that has not, as long as the others of its part.
 """
 
 from __future__ import annotations
@@ -11,17 +11,22 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from statistics import fmean
 
-from tsmlab.experiments.plan import OVERHEAD_SECONDS, WATCHED_FACTOR
 from tsmlab.metrics import TIME
 from tsmlab.progress import Reporter, Step
 from tsmlab.results import Phase, Sample
 from tsmlab.schedule import Slot
 
+# What a run costs besides its own time: starting `measure`, reading the output, the journal.
+OVERHEAD_SECONDS = 0.05
+# A run whose system calls or calls of malloc are watched is slower than one that is timed.
+WATCHED_FACTOR = 3.0
+
 
 @dataclass
-class ExperimentProgress:
-    """One experiment: what it has still to do, and the observer of its rounds. `left` has how many
-    timed runs and how many watched ones each cell, by its label, has to come."""
+class PartProgress:
+    """One part: what it has still to do, and the observer of its rounds. `left` has how many timed
+    runs and how many watched ones each cell, by its label, has to come. guess_seconds: of a run, as
+    long as none was seen; 0.0 if nothing is known of it."""
 
     name: str
     guess_seconds: float
@@ -47,6 +52,10 @@ class ExperimentProgress:
 
     def note(self, text: str) -> None:
         self.whole.reporter.note(f"{self.name}: {text}")
+
+    def trying(self, label: str) -> None:
+        """A run before the rounds."""
+        self.whole.step(self, "trying", label)
 
     # --- causes -----------------------------------------------------------------------------------
 
@@ -76,6 +85,10 @@ class ExperimentProgress:
             return fmean(map(fmean, self._seen.values())) + OVERHEAD_SECONDS
         return self.guess_seconds + OVERHEAD_SECONDS
 
+    @property
+    def is_known(self) -> bool:
+        return bool(self._seen) or self.guess_seconds > 0.0
+
     def round_seconds(self) -> float:
         """About how long its next round takes."""
         return sum(self.run_seconds(label) for label, runs in self.runs_left.items() if runs)
@@ -91,7 +104,7 @@ class ExperimentProgress:
 
 
 class Progress:
-    """All experiments of a run together."""
+    """All parts of a study together."""
 
     def __init__(self, reporter: Reporter, rounds: int) -> None:
         self.reporter = reporter
@@ -99,18 +112,18 @@ class Progress:
         # What watched runs took, and what the same ones take unwatched.
         self.watched_seconds = 0.0
         self.unwatched_seconds = 0.0
-        self._parts: list[ExperimentProgress] = []
+        self._parts: list[PartProgress] = []
         self._total = 0
 
     def add(
         self, name: str, guess_seconds: float, runs: dict[str, int], watched: dict[str, int]
-    ) -> ExperimentProgress:
-        part = ExperimentProgress(name, guess_seconds, self, runs, watched)
+    ) -> PartProgress:
+        part = PartProgress(name, guess_seconds, self, runs, watched)
         self._parts.append(part)
         self._total += sum(runs.values()) + sum(watched.values())
         return part
 
-    def step(self, part: ExperimentProgress, what: str, running: str) -> None:
+    def step(self, part: PartProgress, what: str, running: str) -> None:
         left = sum(sum(p.runs_left.values()) + sum(p.watched_left.values()) for p in self._parts)
         self.reporter.step(
             Step(
@@ -119,7 +132,7 @@ class Progress:
                 running=running,
                 done=self._total - left,
                 total=self._total,
-                seconds_left=self.seconds_left(),
+                seconds_left=self.seconds_left() if all(p.is_known for p in self._parts) else None,
             )
         )
 
