@@ -134,7 +134,8 @@ def start() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
         environment = {name: text for name, text in os.environ.items() if name != "LD_PRELOAD"}
         environment["TSMALLOC_BACKGROUND"] = "off"
         if library is not None:
-            environment["LD_PRELOAD"] = str(paths.library(str(library)))
+            files = [str(paths.library(name)) for name in str(library).split(":")]
+            environment["LD_PRELOAD"] = ":".join(files)
         process = subprocess.Popen(
             command,
             env=environment,

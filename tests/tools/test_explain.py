@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 
 from tsmlab import paths
+from tsmlab.observing import read_ledgers
 
 SOURCE = Path(__file__).with_name("explained_program.c")
 MB = 1 << 20
@@ -494,3 +495,80 @@ def test_an_answer_that_cannot_be_written(start: Start, program: Path) -> None:
             )
         assert done.returncode == 1
         assert b"cannot be written" in done.stderr
+
+
+# --- against the books on every block -------------------------------------------------------------
+
+# Threads hold 200 MB in blocks as long as classes are, so that nothing is rounded, and change them
+# on and on; from the first line of input on they rest.
+HOLDS = """
+#include <malloc.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <unistd.h>
+enum { threads = 4, count = 25000 };
+static atomic_bool rests;
+static pthread_barrier_t is_full, at_rest;
+static void* hold(void* seed) {
+  void** const blocks = calloc(count, sizeof *blocks);
+  uint64_t state = (uintptr_t)seed;
+  for (uint64_t turn = 0; !rests; ++turn) {
+    state = state * 6364136223846793005U + 1442695040888963407U;
+    const size_t i = turn < count ? turn : (state >> 40) % count;
+    free(blocks[i]);
+    const size_t bytes = 1 + (state >> 33) % 4000;
+    void* const probe = malloc(bytes);
+    const size_t whole = malloc_usable_size(probe);
+    free(probe);
+    blocks[i] = malloc(whole);
+    if (turn == count) pthread_barrier_wait(&is_full);
+  }
+  pthread_barrier_wait(&at_rest);
+  for (;;) pause();
+}
+int main(void) {
+  pthread_t thread;
+  pthread_barrier_init(&is_full, NULL, threads + 1);
+  pthread_barrier_init(&at_rest, NULL, threads + 1);
+  for (uintptr_t i = 1; i <= threads; ++i) pthread_create(&thread, NULL, hold, (void*)i);
+  pthread_barrier_wait(&is_full);
+  if (write(1, "ready\\n", 6) != 6) return 1;
+  char byte;
+  if (read(0, &byte, 1) != 1) return 1;
+  rests = 1;
+  pthread_barrier_wait(&at_rest);
+  if (write(1, "rests\\n", 6) != 6) return 1;
+  for (;;) pause();
+}
+"""
+
+
+def test_live_bytes_are_those_of_the_books(
+    start: Start,
+    build: Callable[..., Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Within 1 % at rest, and 3 % under load."""
+    monkeypatch.setenv("TSMALLOC_LEDGER", str(tmp_path))
+    libraries = "libtsmalloc-ledger.so:libtsmalloc.so"
+    process = start(build("holds.c", HOLDS, "-pthread"), library=libraries)
+    assert process.stdin is not None
+    assert process.stdout is not None
+
+    def live_by_the_books() -> int:
+        [books] = read_ledgers(tmp_path)
+        return books.live_bytes
+
+    for _ in range(10):
+        before = live_by_the_books()
+        live = account_of(process)["live_bytes"]
+        after = live_by_the_books()
+        assert before > 150 * MB
+        assert min(before, after) * 0.97 < live < max(before, after) * 1.03
+    process.stdin.write(b"\n")
+    process.stdin.flush()
+    assert process.stdout.readline() == b"rests\n"
+    assert account_of(process)["live_bytes"] == pytest.approx(live_by_the_books(), rel=0.01)

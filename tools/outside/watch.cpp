@@ -9,7 +9,11 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <ctime>
+#include <initializer_list>
+#include <iterator>
 
 namespace ts {
 namespace {
@@ -24,11 +28,19 @@ constexpr char clear_rest[] = "\033[J";
 
 double change(std::size_t now, std::size_t before) { return mib(now) - mib(before); }
 
-void print_bar(std::size_t bytes, std::size_t whole) {
-  constexpr std::size_t width = 24;
-  const std::size_t filled = whole == 0 ? 0 : (bytes * width + whole / 2) / whole;
-  for (std::size_t i = 0; i < width; ++i) std::fputs(i < filled ? "#" : ".", stdout);
+// As the C library chooses: the first one that is set counts.
+bool is_unicode() {
+  for (const char* const name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
+    const char* const locale = std::getenv(name);
+    if (locale == nullptr || *locale == '\0') continue;
+    return strcasestr(locale, "utf-8") != nullptr || strcasestr(locale, "utf8") != nullptr;
+  }
+  return false;
 }
+
+constexpr char plain[] = "\033[0m";
+constexpr char bold[] = "\033[1m";
+constexpr const char* colours[] = {"\033[32m", "\033[33m", "\033[36m", "\033[90m"};  // by use
 
 }  // namespace
 
@@ -41,6 +53,9 @@ void Watch::begin() {
   sigprocmask(SIG_BLOCK, &ends, &former_mask_);
   signals_ = signalfd(-1, &ends, SFD_CLOEXEC);
   has_screen_ = !is_json && isatty(STDOUT_FILENO) != 0;
+  const char* const forbids_colours = std::getenv("NO_COLOR");
+  has_colours_ = forbids_colours == nullptr || *forbids_colours == '\0';
+  has_blocks_ = is_unicode();
 }
 
 void Watch::begin_with_command() {
@@ -78,18 +93,54 @@ void Watch::end() const {
   (void)std::fflush(stdout);
 }
 
+// Resident memory of the last looks, up to the most that they saw.
+void Watch::print_history() const {
+  const std::size_t first = shown_ < most_history ? 0 : shown_ + 1 - most_history;
+  std::size_t most = 1;
+  for (const std::size_t bytes : history_) most = std::max(most, bytes);
+  static constexpr const char* blocks[] = {"\u2581", "\u2582", "\u2583", "\u2584",
+                                           "\u2585", "\u2586", "\u2587", "\u2588"};
+  static constexpr const char* letters[] = {"_", "_", ".", "-", "-", "=", "=", "#"};
+  constexpr std::size_t levels = std::size(blocks);
+  for (std::size_t look = first; look <= shown_; ++look) {
+    const std::size_t level = history_[look % most_history] * (levels - 1) / most;
+    std::fputs(has_blocks_ ? blocks[level] : letters[level], stdout);
+  }
+  std::printf("  at most %.1f MiB%s", mib(most), clear_line);
+}
+
+void Watch::print_bar(const Part& part, std::size_t bytes, std::size_t whole) const {
+  static constexpr const char* eighths[] = {"",       "\u258f", "\u258e", "\u258d",
+                                            "\u258c", "\u258b", "\u258a", "\u2589"};
+  constexpr std::size_t width = 24;
+  constexpr std::size_t parts_of_cell = std::size(eighths);
+  const std::size_t filled =
+      whole == 0 ? 0 : (std::min(bytes, whole) * width * parts_of_cell + whole / 2) / whole;
+  std::size_t cells = filled / parts_of_cell;
+  if (has_colours_) std::fputs(colours[static_cast<std::size_t>(part.use)], stdout);
+  for (std::size_t i = 0; i < cells; ++i) std::fputs(has_blocks_ ? "\u2588" : "#", stdout);
+  if (has_blocks_ && filled % parts_of_cell != 0) {
+    std::fputs(eighths[filled % parts_of_cell], stdout);
+    ++cells;
+  }
+  if (has_colours_) std::fputs(plain, stdout);
+  for (; cells < width; ++cells) std::fputs(has_blocks_ ? " " : ".", stdout);
+}
+
 int Watch::show_screen(const Process& process, const Account& account) {
   if (!has_begun()) std::fputs(begin_screen, stdout);
-  std::printf("%sProcess %d (%s): %.1f MiB resident, %.1f MiB of them tsmalloc's%s", go_home,
-              process.pid(), process.command(), mib(account.resident), mib(account.engine()),
-              clear_line);
+  history_[shown_ % most_history] = account.resident;
+  std::printf("%s%sProcess %d (%s): %.1f MiB resident, %.1f MiB of them tsmalloc's%s%s", go_home,
+              has_colours_ ? bold : "", process.pid(), process.command(), mib(account.resident),
+              mib(account.engine()), has_colours_ ? plain : "", clear_line);
+  print_history();
   std::printf("every %g s; Ctrl-C ends this%s%s", seconds, clear_line, clear_line);
   std::printf("         MiB      change   since the start%s", clear_line);
   for (const Part& part : parts) {
     const std::size_t bytes = account.*part.bytes;
     std::printf("%12.1f  %+10.1f  %+10.1f  ", mib(bytes), change(bytes, before_.*part.bytes),
                 change(bytes, first_.*part.bytes));
-    print_bar(bytes, account.resident);
+    print_bar(part, bytes, account.resident);
     std::printf("  %s%s", part.meaning, clear_line);
   }
   std::printf("%s%zu threads, %zu heaps, %zu of threads that ended, %zu slabs, %zu large blocks%s",

@@ -36,12 +36,19 @@ class Watch {
   int show_line(const Account& account);
   void begin();
 
+  void print_history() const;
+  void print_bar(const Part& part, std::size_t bytes, std::size_t whole) const;
+
   std::size_t shown_ = 0;
   std::FILE* lines_ = stdout;
   int signals_ = -1;  // a descriptor that is readable once a signal is to end this
   int signal_ = 0;
   sigset_t former_mask_{};
   bool has_screen_ = false;
+  bool has_colours_ = false;
+  bool has_blocks_ = false;  // the terminal's characters are those of Unicode
+  static constexpr std::size_t most_history = 60;
+  std::size_t history_[most_history] = {};  // resident bytes, by the number of the look
   Account first_;
   Account before_;
 };
