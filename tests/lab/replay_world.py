@@ -102,6 +102,7 @@ class Compiler:
 
     def __init__(self, *others: tuple[int, int]) -> None:
         self.others = others  # image and events of programs that are not in the plan
+        self.gaps = False
         self.calls: list[tuple[str, list[str]]] = []
 
     def __call__(self, trace: Path, plan: Path, options: Sequence[str]) -> dict[str, Any]:
@@ -109,6 +110,7 @@ class Compiler:
         plan.write_text("a plan")
         return {
             "program": "perl",
+            "gaps": self.gaps,
             "images": [{"image": 2, "events": 225}],
             "not_planned": [
                 {"image": number, "program": "sh", "events": events, "birth": "exec"}

@@ -126,11 +126,16 @@ def test_a_failure_under_one_allocator_is_a_line(tmp_path: Path) -> None:
     assert "quick" in text
 
 
-def test_a_damaged_trace_says_so_first(tmp_path: Path) -> None:
+def test_what_a_trace_lacks_is_said_first(tmp_path: Path) -> None:
     line = world.line(wall_ns=10_000_000)
     line["planned"] = line["planned"] | {"left_out": 1234}
-    found = run({"lifo": world.behaviour(line), "glibc": world.behaviour(line)}, tmp_path)
-    assert floors_text.report(found.results, 120).startswith("DAMAGED: 1,234 events")
+    behaviours = {"lifo": world.behaviour(line), "glibc": world.behaviour(line)}
+    compiler = world.Compiler()
+    text = floors_text.report(run(behaviours, tmp_path, compiler=compiler).results, 120)
+    assert text.startswith("1,234 events are left out")
+    compiler.gaps = True
+    text = floors_text.report(run(behaviours, tmp_path, compiler=compiler).results, 120)
+    assert text.startswith("DAMAGED: events of the trace are lost")
 
 
 def test_ctrl_c_keeps_what_was_measured(tmp_path: Path) -> None:

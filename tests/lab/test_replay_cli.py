@@ -95,6 +95,31 @@ def test_a_trace_is_compared_with_latencies_report_and_exports(
     assert (tmp_path / "runs.csv").read_text().count("\n") == 1 + len(found.comparison.samples)
 
 
+def test_floors_at_the_prompt(replay: Run, trace: Path, tmp_path: Path) -> None:
+    arguments = ("-a", "tsmalloc,glibc", "-r", "3", "--export-json", tmp_path / "floors.json")
+    done = replay("floors", trace, *arguments)
+    assert done.returncode == 0, done.stderr
+    (found,) = json.loads((tmp_path / "floors.json").read_text())["traces"]
+    rows = {row["allocator"]: row for row in found["rows"]}
+    assert set(rows) == {"lifo", "tsmalloc", "glibc"}
+    assert (rows["lifo"]["time"], rows["lifo"]["memory"]) == (None, None)
+    for name in ("tsmalloc", "glibc"):
+        assert rows[name]["memory"]["excess"] > 0.0
+        assert rows[name]["time"] is not None
+    assert found["bound_bytes"] > 10_000
+    assert done.stdout.splitlines()[2].split()[0] == "lifo"
+    whole = trace.read_bytes()
+    damaged, middle = tmp_path / "damaged.tstrace", len(whole) // 2
+    damaged.write_bytes(whole[:middle] + b"\xff" * 64 + whole[middle + 64 :])
+    for verb in ("floors", "replay"):
+        done = replay(verb, damaged, "-a", "glibc", "-r", "2", "-q")
+        assert done.returncode == 0, done.stderr
+        assert "DAMAGED: events of the trace are lost" in done.stdout
+    done = replay("floors", tmp_path / "none.tstrace")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "there is no trace" in done.stderr
+
+
 @pytest.mark.long
 def test_ten_replays_under_stride_are_the_same_to_the_byte(
     replay: Run, trace: Path, tmp_path: Path

@@ -150,6 +150,7 @@ def summed_up(plan: Plan, comparison: Comparison) -> TraceFloors:
         trace=plan.name,
         bound_bytes=bound,
         left_out=lines[0].left_out if lines else 0,
+        is_damaged=plan.is_damaged,
         base_bytes=round(base),
         floor_seconds=stats.median(times) if times else None,
         rows=[_row(info, comparison, base, float(bound)) for info in comparison.allocators],

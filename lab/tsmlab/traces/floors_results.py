@@ -42,12 +42,13 @@ class FloorRow:
 
 @dataclass(frozen=True)
 class TraceFloors:
-    """bound_bytes: the most that was live at one time. left_out: events of a damaged trace.
+    """bound_bytes: the most that was live at one time. left_out: events on unknown objects.
     base_bytes: resident when replay begins, of the floor."""
 
     trace: str
     bound_bytes: int
     left_out: int
+    is_damaged: bool
     base_bytes: int
     floor_seconds: float | None
     rows: list[FloorRow]

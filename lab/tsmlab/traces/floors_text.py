@@ -18,6 +18,7 @@ from tsmlab.export import Format
 from tsmlab.render import warning_lines
 from tsmlab.results import Trouble
 from tsmlab.tables import ROOMY, Cell, Column, markdown_table, measured_on, rich_table
+from tsmlab.traces import planning
 from tsmlab.traces.floors_results import Excess, FloorResults, FloorRow, TraceFloors, to_json
 from tsmlab.wording import change, quantity, rounds
 
@@ -89,9 +90,8 @@ def heading(each: TraceFloors) -> list[str]:
     bound = quantity(each.bound_bytes, "bytes")
     done = rounds(each.comparison.analysis.rounds)
     lines = [f"{each.trace}: bound {bound}, floor {_seconds(each.floor_seconds)}; {done}"]
-    if each.left_out:
-        lines.insert(0, f"DAMAGED: {each.left_out:,} events on objects that are lost are left out.")
-    return lines
+    damage = planning.damage(each.left_out, each.is_damaged)
+    return [damage, *lines] if damage else lines
 
 
 def ordered(each: TraceFloors) -> list[FloorRow]:

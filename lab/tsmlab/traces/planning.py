@@ -36,16 +36,26 @@ class Program:
 @dataclass(frozen=True)
 class Plan:
     """A trace's plan. program: the image that it begins with. left_out: images of the trace that
-    are not in the plan, those with most events first."""
+    are not in the plan, those with most events first. is_damaged: events of it are lost."""
 
     trace: Path
     path: Path
     program: Program
     left_out: tuple[Program, ...]
+    is_damaged: bool
 
     @property
     def name(self) -> str:
         return trace_name(self.trace)
+
+
+def damage(left_out: int, is_damaged: bool) -> str | None:
+    """What a person must know of a plan that lacks something; None if it lacks nothing."""
+    if is_damaged:
+        return "DAMAGED: events of the trace are lost (tsmalloc analyze tells), and are left out."
+    if left_out:
+        return f"{left_out:,} events are left out, on objects that the trace does not begin with."
+    return None
 
 
 def programs(found: Sequence[Program], most: int = 3) -> str:
@@ -115,4 +125,5 @@ def plan_of(
         path,
         Program(first["image"], summary["program"], first["events"]),
         tuple(sorted(left_out, key=lambda program: -program.events)),
+        bool(summary["gaps"]),
     )

@@ -114,11 +114,8 @@ def heading(trace: TraceInfo, replays: Sequence[Replay]) -> Iterator[str]:
             f"{planning.programs([trace.program])}; not replayed (--image N chooses): "
             f"{planning.programs(trace.others)}"
         )
-    if trace.left_out:
-        yield (
-            f"{trace.left_out:,} of {trace.events:,} events are left out: the trace is damaged, "
-            "or begins in the middle (tsmalloc analyze tells)"
-        )
+    if damage := planning.damage(trace.left_out, trace.is_damaged):
+        yield damage
     for replay in replays:
         extent = render.heading(replay.comparison)[1:]
         yield f"{replay.schedule}: {extent[0]}"

@@ -36,6 +36,7 @@ class TraceInfo:
     calls: dict[str, int]
     peak_live_bytes: int
     left_out: int
+    is_damaged: bool
 
     @property
     def key(self) -> tuple[str, str]:

@@ -346,6 +346,7 @@ def _trace_info(plan: Plan, line: ReplayLine) -> TraceInfo:
         calls=line.calls,
         peak_live_bytes=line.planned_peak_bytes,
         left_out=line.left_out,
+        is_damaged=plan.is_damaged,
     )
 
 
