@@ -56,7 +56,7 @@ class Walk {
     if (batch.count == 0 || slab == nullptr) return 0;
     const std::size_t page = (address_in(slab) - address_in(image_.map().spans)) / sizeof(Span);
     std::uint32_t entry = 0;
-    if (page >= image_.page_count() || !process_.read(address_in(image_.map().pages + page), entry))
+    if (page >= image_.page_count() || !process_.read(address_in(image_.map().pages, page), entry))
       return 0;
     const unsigned size_class = (entry & engine::class_mask) >> engine::class_shift;
     return size_class < engine::class_count
@@ -80,7 +80,7 @@ class Walk {
     const Copy<ThreadHeap> heap;
     account_.heaps += image_.heap_count();
     for (std::uint32_t number = 1; number <= image_.heap_count(); ++number) {
-      if (!heap.read(process_, address_in(image_.map().heaps + number))) return false;
+      if (!heap.read(process_, address_in(image_.map().heaps, number))) return false;
       const bool is_ended = is_set(&heap->is_abandoned);
       heaps_[number] = {heap->ready.load(std::memory_order_relaxed) != nullptr, is_ended};
       account_.ended_heaps += is_ended ? 1 : 0;
@@ -107,7 +107,7 @@ class Walk {
       if (i < slab.known) {
         purged = (&slab.span)[i].purged;
       } else {
-        process_.read(address_in(image_.map().spans + slab.page + i) + offsetof(Span, purged),
+        process_.read(address_in(image_.map().spans, slab.page + i) + offsetof(Span, purged),
                       purged);
       }
       pages += static_cast<std::size_t>(std::popcount(purged));
@@ -129,9 +129,8 @@ class Walk {
     const Heap* const heap = heap_of(slab.entry);
     if (heap == nullptr || !heap->has_pending) return 0;
     std::uint32_t pending = 0;
-    process_.read(
-        address_in(image_.map().remote_frees + slab.page) + offsetof(RemoteFrees, pending),
-        pending);
+    process_.read(address_in(image_.map().remote_frees, slab.page) + offsetof(RemoteFrees, pending),
+                  pending);
     return pending * block_bytes;
   }
 

@@ -14,6 +14,11 @@
 namespace ts {
 
 inline std::uintptr_t address_in(const void* p) { return reinterpret_cast<std::uintptr_t>(p); }
+// Of an element; both may be any numbers.
+template <class T>
+std::uintptr_t address_in(const T* array, std::size_t index) {
+  return address_in(array) + index * sizeof(T);
+}
 
 // Room for objects of the process, which have no life here.
 template <class T>
@@ -97,8 +102,8 @@ class EngineImage {
     const Copy<engine::MapPage> pages{most};
     for (std::size_t first = 0; first < page_count();) {
       const std::size_t count = most < page_count() - first ? most : page_count() - first;
-      if (!spans.read(process, address_in(map().spans + first), count) ||
-          !pages.read(process, address_in(map().pages + first), count))
+      if (!spans.read(process, address_in(map().spans, first), count) ||
+          !pages.read(process, address_in(map().pages, first), count))
         return false;
       std::size_t i = 0;
       while (i < count) {

@@ -54,22 +54,27 @@ class Purge {
   // Until nothing is left, or what is left does not get less.
   void run() {
     constexpr int passes = 4;  // meanwhile, spans are cut and joined
-    for (int pass = 0; pass < passes && !is_refused(); ++pass) {
+    for (int pass = 0; pass < passes && goes_on(); ++pass) {
       open_engine(process_, Process::Residency::none, image_);
       find_pieces();
       if (pieces_.is_empty()) return;
-      for (next_ = 0; next_ < pieces_.count() && !is_refused();) stop_and_purge();
+      for (next_ = 0; next_ < pieces_.count() && goes_on();) stop_and_purge();
     }
   }
 
   std::size_t bytes() const { return bytes_; }
   std::size_t refused_bytes() const { return refused_bytes_; }
   int refusal() const { return refusal_; }
+  // The process was in its page heap at too many stops in a row.
+  bool is_given_up() const { return attempts_ > most_attempts; }
   std::size_t stops() const { return stops_; }
   Nanoseconds longest_ns() const { return longest_ns_; }
 
  private:
+  static constexpr int most_attempts = 200;
+
   bool is_refused() const { return refusal_ != 0; }
+  bool goes_on() const { return !is_refused() && !is_given_up(); }
 
   void find_pieces() {
     pieces_.clear();
@@ -105,7 +110,6 @@ class Purge {
 
   // For a while; then the process goes on for longer than it stood still.
   void stop_and_purge() {
-    constexpr int most_attempts = 200;
     constexpr useconds_t least_pause_us = 500;
     constexpr Nanoseconds pause_per_stop = 4;
     StoppedThreads threads{process_};
@@ -116,9 +120,6 @@ class Purge {
     longest_ns_ = std::max(longest_ns_, stopped);
     ++stops_;
     attempts_ = is_purged ? 0 : attempts_ + 1;
-    if (attempts_ > most_attempts)
-      fail(exit_missing, "process %d (%s) is never seen outside of its page heap: try again",
-           process_.pid(), process_.command());
     usleep(least_pause_us + static_cast<useconds_t>(pause_per_stop * stopped / ns_per_us));
   }
 
@@ -145,9 +146,10 @@ class Purge {
   // Whether its span is still as it was found: in a list of the page heap. (The structures of pages
   // within a span are left as they were, but no list has them.)
   bool is_free(const Piece& piece, const engine::PageHeap& page_heap) const {
-    const engine::Span* const there = image_.map().spans + piece.page;
+    const std::uintptr_t place = address_in(image_.map().spans, piece.page);
+    const auto* const there = reinterpret_cast<const engine::Span*>(place);
     const Copy<engine::Span> span;
-    if (!span.read(process_, address_in(there)) || span->state != engine::SpanState::free ||
+    if (!span.read(process_, place) || span->state != engine::SpanState::free ||
         span->pages != piece.span_pages || is_set(&span->zeroed) != piece.zeroed)
       return false;
     if (span->previous == nullptr)
@@ -236,6 +238,10 @@ int purge(char** arguments) {
   expect_written(print(process, purge));
   if (purge.refusal() == ESRCH)
     fail(exit_missing, "process %d (%s) has ended meanwhile", process.pid(), process.command());
+  if (purge.is_given_up())
+    fail(exit_missing,
+         "process %d (%s) is never seen outside of its page heap, where the rest lies: try again",
+         process.pid(), process.command());
   if (purge.refusal() != 0)
     fail(exit_missing,
          "the system refused the rest: %s; it does so for memory that is locked (mlock)",

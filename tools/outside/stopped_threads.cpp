@@ -18,9 +18,12 @@
 namespace ts {
 namespace {
 
-// A thread that runs stops within microseconds; one that waits for a disk, or for the child of its
-// vfork, does not.
+// A thread that runs stops within microseconds, where it has a processor; one that waits for a disk,
+// or for the child of its vfork, does not. Meanwhile, the others stand still. So they are let go of
+// before the next attempt.
 constexpr Nanoseconds patience = 200 * ns_per_ms;
+constexpr int attempts = 5;
+constexpr useconds_t pause_us = 20'000;
 constexpr useconds_t poll_us = 20;
 
 constexpr unsigned event_of(int status) { return static_cast<unsigned>(status) >> 16; }
@@ -113,19 +116,34 @@ int StoppedThreads::stop() {
     sigaddset(&ends, signal);
   sigprocmask(SIG_BLOCK, &ends, &former_mask_);
   is_masked_ = true;
-  const int error = stop_all();
+  int error = stop_all();
+  for (int attempt = 1; error == ETIMEDOUT && attempt < attempts; ++attempt) {
+    let_stopped_go();
+    usleep(pause_us);
+    error = stop_all();
+  }
   if (error != 0) let_go();
   return error;
 }
 
-void StoppedThreads::let_go() {
-  for (Thread& thread : threads_) {
-    // One that stays in the kernel is let go of when this process ends.
-    if (!thread.is_stopped && !has_stopped(thread)) continue;
-    if (thread.may_call) resume_wait(thread.id);
-    ptrace(PTRACE_DETACH, thread.id, nullptr, thread.signal);
+// The others stay in the list, and are to stop still.
+void StoppedThreads::let_stopped_go() {
+  for (std::size_t i = 0; i < threads_.count();) {
+    Thread& thread = threads_[i];
+    if (thread.is_stopped || has_stopped(thread)) {
+      if (thread.may_call) resume_wait(thread.id);
+      ptrace(PTRACE_DETACH, thread.id, nullptr, thread.signal);
+    } else if (thread.id != 0) {
+      ++i;
+      continue;
+    }
+    threads_.remove(thread);
   }
-  threads_.clear();
+}
+
+void StoppedThreads::let_go() {
+  let_stopped_go();
+  threads_.clear();  // one that stays in the kernel is let go of when this process ends
   if (is_masked_) sigprocmask(SIG_SETMASK, &former_mask_, nullptr);
   is_masked_ = false;
 }

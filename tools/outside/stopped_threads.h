@@ -48,6 +48,7 @@ class StoppedThreads {
   int seize_new_threads(bool& are_there);
   int wait_for_all(Nanoseconds until);
   bool has_stopped(Thread& thread);
+  void let_stopped_go();
   bool is_gone(pid_t thread) const;
 
   const Process& process_;
