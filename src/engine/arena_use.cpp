@@ -7,15 +7,6 @@
 #include "engine/slabs.h"
 
 namespace ts::engine {
-namespace {
-
-bool has_generation(const ThreadHeap& arena, ArenaHandle handle) noexcept {
-  // acquire: pairs with the first store, in create_arena(). Later ones the claim orders.
-  return arena.generation.load(std::memory_order_acquire) == handle >> generation_shift;
-}
-
-}  // namespace
-
 ThreadHeap* arena_of(ArenaHandle handle) noexcept {
   const ArenaHandle number = arena_number(handle);
   if (number > page_map.heap_count.load(std::memory_order_relaxed)) return nullptr;
@@ -24,18 +15,19 @@ ThreadHeap* arena_of(ArenaHandle handle) noexcept {
 
 int claim_arena(ThreadHeap& arena, ArenaHandle handle, const HeapFront* user) noexcept {
   for (;;) {
-    if (!has_generation(arena, handle)) return EINVAL;
-    std::uintptr_t before = 0;
+    std::uintptr_t found = idle_mark_of(handle);
     // acquire: pairs with unclaim_arena()
-    if (arena.user.compare_exchange_strong(before, address_of(user), std::memory_order_acquire,
-                                           std::memory_order_relaxed)) {
-      if (has_generation(arena, handle)) [[likely]]
-        return 0;
-      unclaim_arena(arena);
-      return EINVAL;
+    if (arena.user.compare_exchange_strong(found, address_of(user), std::memory_order_acquire,
+                                           std::memory_order_relaxed))
+      return 0;
+    if (found == maintained) {
+      const Guard guard{arenas_lock};  // until the maintainer is done
+      continue;
     }
-    if (before != maintained) return EBUSY;
-    const Guard guard{arenas_lock};  // until the maintainer is done
+    // relaxed: the answer is of one moment or another, while the arena is destroyed or claimed
+    const bool is_of_handle =
+        arena.idle_mark.load(std::memory_order_relaxed) == idle_mark_of(handle);
+    return is_of_handle && !is_idle_mark(found) ? EBUSY : EINVAL;
   }
 }
 
@@ -58,12 +50,11 @@ void leave_all_scopes() noexcept {
 
 void recover_arena(ThreadHeap& arena, bool is_in_change) noexcept {
   const std::uintptr_t user = arena.user.load(std::memory_order_relaxed);
-  if (user == 0 || user == address_of(threads_heap())) return;
-  if (!is_in_change) {
-    arena.from_fork = true;
-    recount_bins(arena);
-  }
-  arena.user.store(is_in_change ? lost : 0, std::memory_order_relaxed);
+  if (user == 0 || is_idle_mark(user) || user == address_of(threads_heap())) return;
+  if (is_in_change) return arena.user.store(lost, std::memory_order_relaxed);
+  arena.from_fork = true;
+  recount_bins(arena);
+  unclaim_arena(arena);
 }
 
 }  // namespace ts::engine

@@ -1,8 +1,11 @@
 // Which thread uses an arena. One at a time does: is in its scope, or is inside of one of its
-// functions. `user` says which: it has the address of that thread's own heap, one of the two marks
-// below, or 0. The thread that changes it from 0 is to the arena what an owner is to its heap, until
-// it stores 0 (release). The next one sees all changes (acquire). Other threads send frees, and
-// reclaim, as from any heap (remote_frees.h, reclaim.h).
+// functions. `user` says which: it has the address of that thread's own heap, or one of the marks
+// below. The thread that changes it from the idle mark is to the arena what an owner is to its heap,
+// until it stores the mark again (release). The next one sees all changes (acquire). Other threads
+// send frees, and reclaim, as from any heap (remote_frees.h, reclaim.h).
+//
+// The idle mark has the arena's generation, as handles have. So one compare-and-swap claims the
+// arena and looks at the handle. A stale one changes nothing, and is in no other thread's way.
 //
 // A free() of an arena's block is over when it returns (release_to_arena() in thread_heap.cpp). So
 // where the program has ordered its frees before the arena's end, no other thread has a block of it
@@ -31,7 +34,12 @@ inline constinit Mutex arenas_lock;
 // Marks of `user` that are no heap's address: a thread maintains the arena, under arenas_lock; its
 // user is a thread that the child of a fork lacks, cut off in the middle of a change.
 inline constexpr std::uintptr_t maintained = 1;
-inline constexpr std::uintptr_t lost = 2;
+inline constexpr std::uintptr_t lost = 3;
+
+// The mark of an arena of such a handle that no thread uses.
+inline std::uintptr_t idle_mark_of(ArenaHandle handle) noexcept {
+  return handle >> generation_shift << 2 | idle_bits;
+}
 
 // The innermost scope that the calling thread is in (scopes.h).
 inline constinit thread_local ScopeFrame* innermost_scope = nullptr;
@@ -64,7 +72,9 @@ ThreadHeap* arena_of(ArenaHandle handle) noexcept;
 // arena's, or not any more. Waits for a maintainer.
 int claim_arena(ThreadHeap& arena, ArenaHandle handle, const HeapFront* user) noexcept;
 inline void unclaim_arena(ThreadHeap& arena) noexcept {
-  arena.user.store(0, std::memory_order_release);  // pairs with the claim of the next user
+  // relaxed: this thread's own, or the one that its claim has acquired
+  const std::uintptr_t idle = arena.idle_mark.load(std::memory_order_relaxed);
+  arena.user.store(idle, std::memory_order_release);  // pairs with the claim of the next user
 }
 
 // Whether the calling thread, which has a heap, is the arena's user.
@@ -77,8 +87,8 @@ inline bool is_user(const ThreadHeap& arena) noexcept {
 template <class Visit>
 void for_each_arena(Visit visit) noexcept {
   for_each_heap([&](ThreadHeap& heap) {
-    // acquire: pairs with create_arena()
-    if (heap.generation.load(std::memory_order_acquire) != 0) visit(heap);
+    // relaxed: the visitor looks at hints, or claims the arena
+    if (heap.user.load(std::memory_order_relaxed) != 0) visit(heap);
   });
 }
 

@@ -22,8 +22,8 @@ namespace {
 constinit ThreadHeap* first_free TS_GUARDED_BY(arenas_lock) = nullptr;
 
 ArenaHandle handle_of(const ThreadHeap& arena) noexcept {
-  const ArenaHandle generation = arena.generation.load(std::memory_order_relaxed);
-  return generation << generation_shift | number_of(arena);
+  const std::uintptr_t idle = arena.idle_mark.load(std::memory_order_relaxed);
+  return idle >> 2 << generation_shift | number_of(arena);
 }
 
 // ---- large blocks ----
@@ -60,7 +60,7 @@ void release_slabs(ThreadHeap& arena) noexcept TS_REQUIRES(arena) {
   std::uint32_t link = arena.first_low;
   while (link != 0) {
     Span& slab = queued_slab(link);
-    link = slab.next_low == end_of_queue ? 0 : slab.next_low;
+    link = link_behind(slab);
     if (link != 0) prefetch_to_write(&queued_slab(link));
     slab.next_low = 0;
     slab.listed = false;
@@ -116,7 +116,9 @@ ArenaHandle create_arena() noexcept {
   }
   ThreadHeap* const arena = new_heap(arena_bit);
   if (arena == nullptr) return 0;
-  arena->generation.store(1, std::memory_order_release);  // with the heap as new_heap() made it
+  constexpr ArenaHandle first_generation = ArenaHandle{1} << generation_shift;
+  arena->idle_mark.store(idle_mark_of(first_generation), std::memory_order_relaxed);
+  unclaim_arena(*arena);  // with the heap as new_heap() made it
   return handle_of(*arena);
 }
 
@@ -126,8 +128,9 @@ int destroy_arena(ArenaHandle handle) noexcept {
   const int error = use_arena(handle, false, [](ThreadHeap& arena) TS_NO_ANALYSIS {
     empty(arena);
     // relaxed: the release of `user` follows
-    arena.generation.store(arena.generation.load(std::memory_order_relaxed) + 1,
-                           std::memory_order_relaxed);
+    constexpr std::uintptr_t generation = 4;  // in a mark
+    arena.idle_mark.store(arena.idle_mark.load(std::memory_order_relaxed) + generation,
+                          std::memory_order_relaxed);
   });
   if (error != 0) return error;
   ThreadHeap* const arena = arena_of(handle);
@@ -144,7 +147,7 @@ int measure_arena(ArenaHandle handle, ArenaUsage& usage) noexcept {
     for (std::uint32_t link = arena.first_low; link != 0;) {
       const Span& slab = queued_slab(link);
       used_bytes += used(slab) * std::size_t{size_classes[slab.size_class].block_bytes};
-      link = slab.next_low == end_of_queue ? 0 : slab.next_low;
+      link = link_behind(slab);
     }
     for (unsigned c = 1; c < class_count; ++c) {
       const auto binned = static_cast<std::size_t>(std::max(counted_blocks(arena, c), 0));

@@ -147,7 +147,7 @@ Fault find_queue_fault(const ThreadHeap& heap) noexcept {
     pages += slab.pages;
     ++queued;
     before = link;
-    link = slab.next_low == end_of_queue ? 0 : slab.next_low;
+    link = link_behind(slab);
   }
   if (pages != heap.low_pages || before != heap.last_low)
     return {"a queue has as many pages as it counts", &heap};

@@ -14,10 +14,11 @@ namespace {
 template <class Maintain>
 void maintain_arena(ThreadHeap& arena, Maintain maintain) noexcept {
   const Guard guard{arenas_lock};
-  std::uintptr_t user = 0;
+  std::uintptr_t user = arena.user.load(std::memory_order_relaxed);
   // acquire: pairs with unclaim_arena()
-  const bool is_claimed = arena.user.compare_exchange_strong(
-      user, maintained, std::memory_order_acquire, std::memory_order_relaxed);
+  const bool is_claimed = is_idle_mark(user) && arena.user.compare_exchange_strong(
+                                                    user, maintained, std::memory_order_acquire,
+                                                    std::memory_order_relaxed);
   if (!is_claimed && !is_user(arena)) return;
   {
     const HeapHold hold{arena};

@@ -15,6 +15,12 @@ inline bool is_queued(const Span& slab) noexcept { return slab.next_low != 0; }
 
 inline Span& queued_slab(std::uint32_t link) noexcept { return page_map.spans[link - 1]; }
 
+// The link to the slab behind one that is queued; 0 if it is the last.
+inline std::uint32_t link_behind(const Span& slab) noexcept {
+  const std::uint32_t next = slab.next_low;
+  return next != end_of_queue ? next : 0;
+}
+
 inline bool is_low(const Span& slab) noexcept {
   return slab.used.load(std::memory_order_relaxed) <= slab.low_mark;
 }
@@ -32,14 +38,14 @@ inline void queue_low_slab(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(he
 
 // Takes a slab out of the queue.
 inline void unqueue_low_slab(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap) {
-  const std::uint32_t next = slab.next_low;
+  const std::uint32_t next = link_behind(slab);
   const std::uint32_t previous = slab.previous_low;
   if (previous != 0) {
-    queued_slab(previous).next_low = next;
+    queued_slab(previous).next_low = slab.next_low;
   } else {
-    heap.first_low = next != end_of_queue ? next : 0;
+    heap.first_low = next;
   }
-  (next != end_of_queue ? queued_slab(next).previous_low : heap.last_low) = previous;
+  (next != 0 ? queued_slab(next).previous_low : heap.last_low) = previous;
   slab.next_low = 0;
   heap.low_pages -= slab.pages;
 }

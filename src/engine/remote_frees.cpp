@@ -28,7 +28,7 @@ bool is_probably_all(const Span& slab, const SizeClass& c, std::uint32_t pending
 
 // Relaxed: a hint, as is_abandoned().
 bool is_idle_arena(const ThreadHeap& heap) noexcept {
-  return is_arena(heap) && heap.user.load(std::memory_order_relaxed) == 0;
+  return is_arena(heap) && is_idle_mark(heap.user.load(std::memory_order_relaxed));
 }
 
 // Returns the owner's heap, if a reclaim is worth it; else null.

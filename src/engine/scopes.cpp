@@ -61,22 +61,16 @@ ScopeFrame* allocate_frame() noexcept {
 }
 
 int enter_scope(ArenaHandle handle) noexcept {
-  const ArenaHandle generation = handle >> generation_shift;
   const ArenaHandle number = arena_number(handle);
-  if (generation == 0 || !has_threads_heap() ||
-      number > page_map.heap_count.load(std::memory_order_relaxed)) [[unlikely]]
-    return enter_scope_slow(handle);
-  ThreadHeap& arena = page_map.heaps[number];
-  std::uintptr_t before = 0;
-  // As claim_arena(), but with no look at the generation before: a destroyed arena is idle.
-  if (!arena.user.compare_exchange_strong(before, address_of(current_heap),
-                                          std::memory_order_acquire, std::memory_order_relaxed))
+  if (!has_threads_heap() || number > page_map.heap_count.load(std::memory_order_relaxed))
       [[unlikely]]
     return enter_scope_slow(handle);
-  if (arena.generation.load(std::memory_order_relaxed) != generation) [[unlikely]] {
-    unclaim_arena(arena);
-    return EINVAL;
-  }
+  ThreadHeap& arena = page_map.heaps[number];
+  std::uintptr_t idle = idle_mark_of(handle);  // of 0 and the like, no arena has it
+  // As claim_arena().
+  if (!arena.user.compare_exchange_strong(idle, address_of(current_heap), std::memory_order_acquire,
+                                          std::memory_order_relaxed)) [[unlikely]]
+    return enter_scope_slow(handle);
   push(arena.scope, &arena);
   return 0;
 }

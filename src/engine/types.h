@@ -246,14 +246,17 @@ struct TS_CAPABILITY("heap") alignas(64) ThreadHeap : HeapFront {
   Atomic<std::int32_t> reclaimable_pages{0};  // any: a hint, of slabs that wait for a reclaim
   Atomic<bool> is_abandoned{false};           // abandoned_lock; to others a hint
   // Of an arena; arena_use.h
-  Atomic<std::uint32_t> generation{0};  // user, others read; 0: the heap is a thread's
-  Atomic<std::uintptr_t> user{0};       // any: the thread's heap, while a thread uses the arena
+  Atomic<std::uintptr_t> user{0};       // any: a heap's address, or a mark; 0: it is no arena
+  Atomic<std::uintptr_t> idle_mark{0};  // user, others read: what `user` is while there is none
   ScopeFrame scope;                     // user
   Plain<Span*> large_blocks = nullptr;  // arenas_lock: a list
 };
 static_assert(sizeof(ThreadHeap) == 3520);
 
 inline bool is_arena(const ThreadHeap& heap) noexcept { return heap.self >= arena_bit; }
+// In the lowest two bits of ThreadHeap::user while no thread uses the arena.
+inline constexpr std::uintptr_t idle_bits = 2;
+inline bool is_idle_mark(std::uintptr_t user) noexcept { return (user & 3) == idle_bits; }
 
 inline bool is_abandoned(const ThreadHeap& heap) noexcept {
   return heap.is_abandoned.load(std::memory_order_relaxed);

@@ -1,17 +1,22 @@
 #include "engine_scenarios.h"
 
+#include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <initializer_list>
 #include <string>
 
 #include "engine/abandoned.h"
+#include "engine/arenas.h"
 #include "engine/attach.h"
 #include "engine/cache_bins.h"
 #include "engine/current_heap.h"
 #include "engine/fork.h"
 #include "engine/heap_hold.h"
 #include "engine/huge_pages.h"
+#include "engine/idle_arenas.h"
 #include "engine/large_blocks.h"
 #include "engine/limits.h"
 #include "engine/misuse.h"
@@ -19,6 +24,7 @@
 #include "engine/reclaim.h"
 #include "engine/remote_frees.h"
 #include "engine/sampled_guard.h"
+#include "engine/scopes.h"
 #include "engine/slab_purge.h"
 #include "engine/slabs.h"
 #include "engine/thread_heap.h"
@@ -63,6 +69,8 @@ struct Program {
   Atomic<int> mail{0};
   Plain<void*> letter = nullptr;
   std::array<HeapFront*, testing::most_threads> heaps{};  // of the threads
+  std::array<ScopeFrame*, testing::most_threads> scopes{};
+  std::array<Plain<testing::Word>, heap_limit + 1> of_arena{};  // for the thread in its scope
 };
 alignas(Program) constinit std::byte program_bytes[sizeof(Program)] = {};
 Program& program = *reinterpret_cast<Program*>(program_bytes);
@@ -109,19 +117,30 @@ void empty_queue_of_abandoned() {
   }
 }
 
+// So does arenas.cpp.
+void empty_list_of_arenas() {
+  page_map.heap_count.store(heap_limit);  // so that none is new
+  while (create_arena() != 0) {
+  }
+}
+
 void begin() {
   if (on_thread_exit == nullptr) make_first_tables();
   empty_queue_of_abandoned();
+  empty_list_of_arenas();
   std::memcpy(tables_bytes, first_tables, sizeof first_tables);
   empty_queue_of_abandoned();
   page_map.heap_count.store(first_heaps);
   current_heap = no_heap;
+  innermost_scope = nullptr;
   new (program_bytes) Program{};
   for (unsigned number = 1; number < heap_limit; ++number) {
     const std::string text = "heap " + std::to_string(number);
     testing::name(&heap(number).ready, 8, text + ".ready");
     testing::name(&heap(number).holder, 1, text + ".holder");
     testing::name(&heap(number).busy, 1, text + ".busy");
+    testing::name(&heap(number).user, 8, text + ".user");
+    testing::name(&heap(number).idle_mark, 8, text + ".idle_mark");
     testing::name(&heap(number), sizeof(ThreadHeap), text);
   }
   for (const unsigned page : slab_pages) {
@@ -135,6 +154,7 @@ void begin() {
     testing::name(&tables.map[page], sizeof(MapPage), "entry " + std::to_string(page));
   }
   testing::name(&reclaim_lock, sizeof reclaim_lock, "reclaim_lock");
+  testing::name(&arenas_lock, sizeof arenas_lock, "arenas_lock");
   testing::name(&abandoned_lock, sizeof abandoned_lock, "abandoned_lock");
   testing::name(&page_heap, sizeof page_heap, "page heap's lock");
   testing::name(&program.mail, sizeof program.mail, "mail");
@@ -323,6 +343,7 @@ void end() {
 // In the child of a fork, in a thread whose heap is number 4.
 void in_child() {
   current_heap = &heap(first_heaps);
+  innermost_scope = nullptr;
   fork_child();
   // Threads of the child adopt the heaps, allocate, and end.
   std::array<HeapFront*, first_heaps> adopted{};
@@ -381,8 +402,14 @@ Scenario scenario_of(void (*make)(), std::vector<unsigned> heaps,
   scenario.threads = std::move(threads);
   scenario.end = after_cut == after_longjmp ? after_longjmp : end;
   scenario.after_cut = after_cut;
-  scenario.enter = [](unsigned thread) { current_heap = program.heaps[thread]; };
-  scenario.leave = [](unsigned thread) { program.heaps[thread] = current_heap; };
+  scenario.enter = [](unsigned thread) {
+    current_heap = program.heaps[thread];
+    innermost_scope = program.scopes[thread];
+  };
+  scenario.leave = [](unsigned thread) {
+    program.heaps[thread] = current_heap;
+    program.scopes[thread] = innermost_scope;
+  };
   return scenario;
 }
 
@@ -424,6 +451,46 @@ void free_third_and_fourth() {
   free_at_once(block(0, 3));
 }
 void reclaim_owner() { reclaim(heap(1)); }
+
+// Heap 3 is an arena's.
+constexpr ArenaHandle arena_handle = ArenaHandle{1} << generation_shift | 3;
+void make_arena() {
+  heap(3).self |= arena_bit;
+  heap(3).idle_mark.store(idle_mark_of(arena_handle));
+  heap(3).user.store(idle_mark_of(arena_handle));
+}
+void arena_with_blocks() {
+  make_arena();
+  make_slab(0, 3, 4, 2);
+}
+void arena_with_free_blocks() {
+  make_arena();
+  make_slab(0, 3, 2, 0);
+}
+
+// Unless it is refused for one of the reasons.
+template <class Act>
+void in_scope_of(ArenaHandle handle, std::initializer_list<int> refusals, Act act) {
+  const int error = enter_scope(handle);
+  const bool is_expected = std::find(refusals.begin(), refusals.end(), error) != refusals.end();
+  if (error != 0 && !is_expected) testing::fail("the scope of an arena is refused");
+  if (error != 0) return;
+  Plain<testing::Word>& changes = program.of_arena[arena_number(handle)];
+  changes = changes + 1;
+  act();
+  changes = changes + 1;
+  if (leave_scope() != 0) testing::fail("the thread is not in the scope that it entered");
+}
+void use_arena_if_idle() {
+  in_scope_of(arena_handle, {EBUSY}, [] {
+    if (void* const p = allocate()) free_block(p);
+  });
+}
+void use_new_arena() {
+  const ArenaHandle handle = create_arena();
+  if (handle == arena_handle) testing::fail("a new arena has the handle of one that is destroyed");
+  if (handle != 0) in_scope_of(handle, {}, allocate);
+}
 void purge_first() {
   const HeapHold hold{own_heap()};
   // Unless others emptied it, and a reclaimer took it.
@@ -513,6 +580,7 @@ bool report_stray(const void*, FoundBy) noexcept {
 void* allocate_guarded(const SizeClass&) noexcept { return nullptr; }
 bool release_guarded(const void*) noexcept { return false; }
 void release_large(void*, PageMapEntry) noexcept { testing::fail("no block here is large"); }
+void note_release(const Span&) noexcept {}
 
 }  // namespace ts::engine
 
@@ -655,6 +723,44 @@ const std::vector<NamedScenario>& engine_scenarios() {
                     },
                     [] { collect_abandoned(SIZE_MAX); }, free_two, [] { attach_heap(); }}),
        {.preemptions = 1}},
+      {"an arena goes from thread to thread",
+       scenario_of(arena_with_blocks, {1, 2, 4},
+                   {use_arena_if_idle, use_arena_if_idle,
+                    [] {
+                      free_at_once(block(0, 0));
+                      free_at_once(block(0, 1));
+                    }}),
+       {.preemptions = 2}},
+      {"an idle arena is maintained",
+       scenario_of(arena_with_blocks, {1, 2, 4},
+                   {[] {
+                      in_scope_of(arena_handle, {}, [] {
+                        if (void* const p = allocate()) free_block(p);
+                      });
+                    },
+                    [] {
+                      collect_idle_arenas();
+                      flush_arenas();
+                    },
+                    [] { free_at_once(block(0, 1)); }}),
+       {.preemptions = 1}},
+      {"an arena is destroyed and its heap serves another",
+       scenario_of(arena_with_free_blocks, {1, 2, 4},
+                   {[] {
+                      in_scope_of(arena_handle, {EINVAL, EBUSY}, [] {});
+                    },
+                    [] {
+                      const int error = destroy_arena(arena_handle);
+                      if (error != 0 && error != EBUSY) testing::fail("an arena is not destroyed");
+                      use_new_arena();
+                    },
+                    [] { create_arena(); }}),
+       {.preemptions = 2}},
+      {"a fork while arenas are used",
+       scenario_of(arena_with_blocks, {1, 2},
+                   {use_arena_if_idle, [] { free_at_once(block(0, 0)); }}),
+       {.preemptions = 1, .missing_stores = 4},
+       300},
       {"a fork while a batch changes",
        scenario_of(slabs_of_one_batch, {2}, {[] {
                      free_remotely(block(0, 0));

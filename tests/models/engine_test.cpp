@@ -86,6 +86,8 @@ const std::map<std::string, std::string>& equivalent() {
       {"count_reclaimable fetch_add relaxed left out", "a hint: fewer reclaims"},
       {"collect store relaxed left out", "a hint: more reclaims"},
       {"take_reclaimable store relaxed left out", "a hint: more reclaims"},
+      {"empty store relaxed left out", "a hint: more reclaims"},
+      {"pop_large_block lock acquire left out", "no block is large"},
       {"HeapHold fence release -> relaxed",
        "the compare-exchange before it acquires, and no store moves ahead of it"},
       {"begin_batch fence release -> relaxed", "the fence of the mark of being busy comes before"},

@@ -2,6 +2,7 @@
 #include "outside/watch.h"
 
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
@@ -37,6 +38,18 @@ bool is_unicode() {
   }
   return false;
 }
+
+// Of the terminal; as many as terminals have where it does not say.
+std::size_t columns() {
+  winsize size{};
+  return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col != 0 ? size.ws_col : 80;
+}
+
+// A line of the screen: three numbers, what they mean, and a bar in what room is left.
+constexpr std::size_t number_columns = 28;
+constexpr int meaning_columns = 53;
+constexpr std::size_t most_bar_columns = 40;
+constexpr std::size_t least_bar_columns = 5;
 
 constexpr char plain[] = "\033[0m";
 constexpr char bold[] = "\033[1m";
@@ -109,22 +122,20 @@ void Watch::print_history() const {
   std::printf("  at most %.1f MiB%s", mib(most), clear_line);
 }
 
-void Watch::print_bar(const Part& part, std::size_t bytes, std::size_t whole) const {
+void Watch::print_bar(const Part& part, std::size_t bytes, std::size_t whole,
+                      std::size_t width) const {
   static constexpr const char* eighths[] = {"",       "\u258f", "\u258e", "\u258d",
                                             "\u258c", "\u258b", "\u258a", "\u2589"};
-  constexpr std::size_t width = 24;
   constexpr std::size_t parts_of_cell = std::size(eighths);
   const std::size_t filled =
       whole == 0 ? 0 : (std::min(bytes, whole) * width * parts_of_cell + whole / 2) / whole;
-  std::size_t cells = filled / parts_of_cell;
+  const std::size_t cells = filled / parts_of_cell;
   if (has_colours_) std::fputs(colours[static_cast<std::size_t>(part.use)], stdout);
   for (std::size_t i = 0; i < cells; ++i) std::fputs(has_blocks_ ? "\u2588" : "#", stdout);
   if (has_blocks_ && filled % parts_of_cell != 0) {
     std::fputs(eighths[filled % parts_of_cell], stdout);
-    ++cells;
   }
   if (has_colours_) std::fputs(plain, stdout);
-  for (; cells < width; ++cells) std::fputs(has_blocks_ ? " " : ".", stdout);
 }
 
 int Watch::show_screen(const Process& process, const Account& account) {
@@ -135,13 +146,16 @@ int Watch::show_screen(const Process& process, const Account& account) {
               mib(account.engine()), has_colours_ ? plain : "", clear_line);
   print_history();
   std::printf("every %g s; Ctrl-C ends this%s%s", seconds, clear_line, clear_line);
-  std::printf("         MiB      change   since the start%s", clear_line);
+  constexpr std::size_t text_columns = number_columns + meaning_columns;
+  const std::size_t width = std::min(columns(), text_columns + most_bar_columns);
+  std::printf("     MiB   change   so far%s", clear_line);
   for (const Part& part : parts) {
     const std::size_t bytes = account.*part.bytes;
-    std::printf("%12.1f  %+10.1f  %+10.1f  ", mib(bytes), change(bytes, before_.*part.bytes),
-                change(bytes, first_.*part.bytes));
-    print_bar(part, bytes, account.resident);
-    std::printf("  %s%s", part.meaning, clear_line);
+    std::printf("%8.1f%+9.1f%+9.1f  %-*s", mib(bytes), change(bytes, before_.*part.bytes),
+                change(bytes, first_.*part.bytes), meaning_columns, part.meaning);
+    if (width >= text_columns + least_bar_columns)
+      print_bar(part, bytes, account.resident, width - text_columns);
+    std::fputs(clear_line, stdout);
   }
   std::printf("%s%zu threads, %zu heaps, %zu of threads that ended, %zu slabs, %zu large blocks%s",
               clear_line, process.threads(), account.heaps, account.ended_heaps, account.slabs,

@@ -37,7 +37,7 @@ class Watch {
   void begin();
 
   void print_history() const;
-  void print_bar(const Part& part, std::size_t bytes, std::size_t whole) const;
+  void print_bar(const Part& part, std::size_t bytes, std::size_t whole, std::size_t width) const;
 
   std::size_t shown_ = 0;
   std::FILE* lines_ = stdout;

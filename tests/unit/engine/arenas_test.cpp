@@ -272,7 +272,8 @@ TS_ENGINE_TEST(Arenas, AThreadThatEndsLeavesItsScopes) {
     enter(a);
   }}.join();
   expect_sound();
-  EXPECT_TRUE(engine::arena_of(a)->user.load() == 0 && engine::arena_of(b)->user.load() == 0);
+  for (const ArenaHandle arena : {a, b})
+    EXPECT_EQ(engine::arena_of(arena)->user.load(), engine::idle_mark_of(arena));
   EXPECT_TRUE(engine::any_abandoned.load()) << "the thread's own heap, and no arena";
   enter(a);
   EXPECT_EQ(allocate(100) == nullptr, false);
