@@ -28,7 +28,7 @@ FUNCTIONS = names(
     malloc_usable_size malloc_good_size nallocx sdallocx alloc_at_least
     mallinfo mallinfo2 malloc_info malloc_stats malloc_trim mallopt
     ts_version ts_usable_size ts_good_size ts_trim ts_housekeep ts_option_set ts_option_get
-    ts_on_event
+    ts_on_event ts_profile_start ts_profile_stop ts_profile_write
     ts_arena_create ts_arena_reset ts_arena_destroy ts_arena_malloc ts_arena_aligned_alloc
     ts_arena_stats ts_scope_enter ts_scope_leave
     ts_purge ts_thread_flush ts_alloc_at_least ts_expand ts_rezalloc

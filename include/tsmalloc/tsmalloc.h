@@ -138,6 +138,31 @@ TSMALLOC_FUNCTION_(int, ts_option_get, (const char* name, char* value, size_t si
  * Safe in signal handlers. Cost: a store. */
 TSMALLOC_FUNCTION_(int, ts_on_event, (void (*handler)(int event, size_t bytes)));
 
+/* Takes a heap profile from now on: of the blocks that are allocated, about one in `interval` bytes is
+ * a sample, whose call stack is kept until it is freed. Each malloc is a sample with probability
+ * 1 - exp(-block / interval), whatever was allocated and freed before. 0 stands for 512 KiB, and
+ * 1 GiB is the most. A call while samples are taken changes the interval.
+ * 0, or an error: EINVAL of another interval, ENOMEM without room, ENOTSUP in the hardened library and
+ * in the teaching heaps.
+ * Without tsmalloc: ENOSYS.
+ * Not for signal handlers. Cost: a lock, and a look at each thread's heap. */
+TSMALLOC_FUNCTION_(int, ts_profile_start, (size_t interval));
+
+/* Takes no more samples. What is known of blocks in use stays, and their frees are noted.
+ * Errors and cost: as ts_profile_start. */
+TSMALLOC_FUNCTION_(int, ts_profile_stop, (void));
+
+/* What ts_profile_write writes as in use. */
+#define TSMALLOC_PROFILE_NOW 0  /* blocks in use now */
+#define TSMALLOC_PROFILE_PEAK 1 /* blocks that were in use when most bytes were, to a 32nd */
+
+/* Writes the profile to an open file, as google/pprof's profile.proto (docs/formats/profile.md).
+ * `tsmalloc profile show FILE` and pprof read it. 0, or an error: EINVAL of another `what`, ENOMEM,
+ * ENOTSUP as above, or what write(2) says.
+ * Without tsmalloc: ENOSYS.
+ * Not for signal handlers. Cost: a copy of the profile under a lock, and system calls. */
+TSMALLOC_FUNCTION_(int, ts_profile_write, (int descriptor, int what));
+
 /* Gives all free memory back to the operating system, as ts_trim(0) does; a purge in progress is
  * waited for. Returns how many bytes went back meanwhile, those of other threads' purges included; 0
  * in the teaching heaps and the hardened library, which do not count them.
@@ -327,6 +352,18 @@ static inline int ts_option_get(const char* name, char* value, size_t size) TSMA
 
 static inline int ts_on_event(void (*handler)(int event, size_t bytes)) TSMALLOC_NOEXCEPT_ {
   return ts_on_event_of_library ? ts_on_event_of_library(handler) : ENOSYS;
+}
+
+static inline int ts_profile_start(size_t interval) TSMALLOC_NOEXCEPT_ {
+  return ts_profile_start_of_library ? ts_profile_start_of_library(interval) : ENOSYS;
+}
+
+static inline int ts_profile_stop(void) TSMALLOC_NOEXCEPT_ {
+  return ts_profile_stop_of_library ? ts_profile_stop_of_library() : ENOSYS;
+}
+
+static inline int ts_profile_write(int descriptor, int what) TSMALLOC_NOEXCEPT_ {
+  return ts_profile_write_of_library ? ts_profile_write_of_library(descriptor, what) : ENOSYS;
 }
 
 static inline size_t ts_purge(void) TSMALLOC_NOEXCEPT_ {

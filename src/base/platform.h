@@ -102,6 +102,18 @@ inline bool is_below(std::size_t value, const std::atomic<std::size_t>& limit) n
 #endif
 }
 
+// A value, exclusive-or with one that is read relaxed.
+inline std::size_t exclusive_or(std::uint32_t value,
+                                const std::atomic<std::uint32_t>& other) noexcept {
+#if TS_X86_ASM
+  std::size_t result = value;
+  __asm__("xorl %[other], %k[result]" : [result] "+r"(result) : [other] "m"(other));
+  return result;
+#else
+  return value ^ other.load(std::memory_order_relaxed);
+#endif
+}
+
 // Takes one from a number; true if it is negative then. gcc computes the address first if the
 // result is asked for.
 inline bool falls_below_zero(std::int32_t& number) noexcept {

@@ -4,6 +4,7 @@
 
 #include "engine/cache_bins.h"
 #include "engine/sampled_guard.h"
+#include "engine/sample_heap.h"
 #include "engine/slabs.h"
 
 namespace ts::engine {
@@ -42,6 +43,10 @@ void leave_all_scopes() noexcept {
       continue;
     }
     if (release_guarded(frame)) continue;
+    if (entry_of(frame) >= arena_bit && is_of_sample(entry_of(frame))) {
+      release_sample(frame);
+      continue;
+    }
     auto& owner = *static_cast<ThreadHeap*>(own);
     const HeapHold hold{owner};
     push_to_slab(owner, *slab_of(frame), reinterpret_cast<Block*>(frame));

@@ -8,6 +8,12 @@
 #include "engine/span_cache.h"
 
 namespace ts::engine {
+
+void report_damage(unsigned size_class, const void* where) noexcept {
+  report_misuse(Misuse::damaged_list, FoundBy::a_later_call, where,
+                size_classes[size_class].block_bytes);
+}
+
 namespace {
 
 // Used blocks of one slab come back, as a list.
@@ -45,22 +51,10 @@ bool is_of_class(const void* block, unsigned size_class) noexcept {
   return false;
 }
 
-}  // namespace
-
-void report_damage(unsigned size_class, const void* where) noexcept {
-  report_misuse(Misuse::damaged_list, FoundBy::a_later_call, where,
-                size_classes[size_class].block_bytes);
-}
-
-void flush_bin(ThreadHeap& heap, unsigned size_class) noexcept {
+// Sends a bin's list of so many blocks back to their slabs.
+void flush_list(ThreadHeap& heap, unsigned size_class, Block* block, std::int32_t count) noexcept
+    TS_REQUIRES(heap) {
   const SizeClass& c = size_classes[size_class];
-  Block* block = heap.bins[size_class].head;
-  const std::int32_t capacity_left = heap.bins[size_class].capacity_left;
-  const std::int32_t count = counted_blocks(heap, size_class);
-  drop_bin(heap, size_class);
-  if (block == nullptr) return;
-  if (capacity_left < 0)
-    return push_list_to_slab(heap, *slab_of(block), block, static_cast<std::uint32_t>(count));
   std::int32_t left = count + count_tolerance;
   for (; block != nullptr; --left) {
     const PageMapEntry entry = entry_of(block);
@@ -72,7 +66,7 @@ void flush_bin(ThreadHeap& heap, unsigned size_class) noexcept {
     const BlockPlace place = place_of(block, c);
     if (!place.is_beginning) [[unlikely]] {
       report_misuse(Misuse::no_beginning, FoundBy::a_later_call, block, c.block_bytes);
-    } else if ((entry ^ heap.self) >= heap_unit) {
+    } else if ((entry ^ entry_of_heap(heap)) >= heap_unit) {
       // Without a mark: with one, its owner has freed it.
       release_remote(heap, unmarked(block), place, c, FoundBy::a_later_call);
     } else {
@@ -83,6 +77,49 @@ void flush_bin(ThreadHeap& heap, unsigned size_class) noexcept {
   // The list ended before its count: a link in it was written to, or is one of a ring.
   if (left > 2 * count_tolerance) [[unlikely]]
     report_damage(size_class, nullptr);
+}
+
+// The sampling bin takes no more blocks until the next refill.
+void flush_sampling_bin(ThreadHeap& heap, unsigned size_class) noexcept TS_REQUIRES(heap) {
+  Block* const block = heap.sampling_bins[size_class].head;
+  const std::int32_t count = counted_in_sampling_bin(heap, size_class);
+  set_sampling_bin(heap, size_class, nullptr, 0, 0);
+  if (block != nullptr) flush_list(heap, size_class, block, count);
+}
+
+constexpr std::int32_t max_length = static_cast<std::int32_t>(max_in_bin);
+
+// The length of a list, of which max_length + 1 is enough to know.
+std::int32_t length_of(const Block* block) noexcept {
+  std::int32_t length = 0;
+  for (; block != nullptr && length <= max_length; block = block->next) ++length;
+  return length;
+}
+
+// Of so many blocks of a list, those of the slab.
+std::uint32_t count_of_slab(const Block* block, std::int32_t left, const Span& slab) noexcept {
+  std::uint32_t count = 0;
+  for (; block != nullptr && left > 0; block = block->next, --left)
+    count += slab_of(block) == &slab ? 1 : 0;
+  return count;
+}
+
+}  // namespace
+
+void flush_bin(ThreadHeap& heap, unsigned size_class) noexcept {
+  Block* const block = heap.bins[size_class].head;
+  const bool is_overfull = heap.bins[size_class].capacity_left < 0;
+  const std::int32_t count = counted_blocks(heap, size_class);
+  drop_bin(heap, size_class);
+  // Of the blocks that were to pass before the next sample, these do not.
+  if (heap.until_sample[size_class] != 0 && count > 0)
+    heap.until_sample[size_class] += static_cast<std::uint32_t>(count);
+  if (block != nullptr && is_overfull) {
+    push_list_to_slab(heap, *slab_of(block), block, static_cast<std::uint32_t>(count));
+  } else if (block != nullptr) {
+    flush_list(heap, size_class, block, count);
+  }
+  if (heap.has_sampling_bins) flush_sampling_bin(heap, size_class);
 }
 
 void note_low_slab(ThreadHeap& heap, unsigned size_class) noexcept {
@@ -106,26 +143,34 @@ void flush(ThreadHeap& heap) noexcept {
 }
 
 void flush_bin_if_it_pins(ThreadHeap& heap, Span& slab) noexcept {
-  if (slab.pages == 1 || used(slab) > heap.capacities[slab.size_class]) return;
-  std::uint32_t in_bin = 0;
-  const Block* block = heap.bins[slab.size_class].head;
-  for (std::int32_t left = counted_blocks(heap, slab.size_class); block != nullptr && left > 0;
-       --left) {
-    in_bin += slab_of(block) == &slab ? 1 : 0;
-    block = block->next;
-  }
-  if (in_bin != used(slab)) return;
+  if (slab.pages == 1 || used(slab) > 2 * heap.capacities[slab.size_class]) return;
+  const unsigned c = slab.size_class;
+  std::uint32_t in_bins = count_of_slab(heap.bins[c].head, counted_blocks(heap, c), slab);
+  if (heap.has_sampling_bins)
+    in_bins += count_of_slab(heap.sampling_bins[c].head, counted_in_sampling_bin(heap, c), slab);
+  if (in_bins != used(slab)) return;
   flush_bin(heap, slab.size_class);
+}
+
+void end_heap_sampling(ThreadHeap& heap) noexcept {
+  for (unsigned c = 1; c < class_count; ++c) flush_bin(heap, c);
+  std::ranges::fill(heap.until_sample, 0U);
+  heap.drawn_interval = 0;
+  heap.has_sampling_bins = false;
 }
 
 void recount_bins(ThreadHeap& heap) noexcept {
   for (unsigned c = 1; c < class_count; ++c) {
     CacheBin& bin = heap.bins[c];
     bin.capacity_left = heap.capacities[c];
-    std::uint32_t left = max_in_bin;
-    for (const Block* block = bin.head; block != nullptr && left != 0; block = block->next, --left)
-      --bin.capacity_left;
-    if (left == 0) drop_bin(heap, c);
+    const std::int32_t length = length_of(bin.head);
+    bin.capacity_left -= length;
+    if (length > max_length) drop_bin(heap, c);
+    if (!heap.has_sampling_bins) continue;
+    Block* const first = heap.sampling_bins[c].head;
+    const std::int32_t also = length_of(first);
+    also > max_length ? set_sampling_bin(heap, c, nullptr, 0, 0)
+                      : set_sampling_bin(heap, c, first, also, heap.sampling_capacities[c]);
   }
 }
 

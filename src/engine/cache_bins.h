@@ -19,6 +19,26 @@ inline std::int32_t counted_blocks(const ThreadHeap& heap, unsigned size_class) 
   return heap.capacities[size_class] - heap.bins[size_class].capacity_left;
 }
 
+// The same of its sampling bin.
+inline std::int32_t counted_in_sampling_bin(const ThreadHeap& heap, unsigned size_class) noexcept {
+  return heap.sampling_capacities[size_class] - heap.sampling_bins[size_class].capacity_left;
+}
+
+// Gives a sampling bin a list of so many blocks, and a capacity, in an order by which a longjmp out
+// of a signal handler leaves a count that is too low.
+inline void set_sampling_bin(ThreadHeap& heap, unsigned size_class, Block* first,
+                             std::int32_t count, std::uint32_t capacity) noexcept {
+  CacheBin& bin = heap.sampling_bins[size_class];
+  bin.head = nullptr;
+  std::atomic_signal_fence(std::memory_order_release);
+  heap.sampling_capacities[size_class] = static_cast<std::uint16_t>(capacity);
+  bin.capacity_left = static_cast<std::int32_t>(capacity);
+  std::atomic_signal_fence(std::memory_order_release);
+  bin.head = first;
+  std::atomic_signal_fence(std::memory_order_release);
+  bin.capacity_left = static_cast<std::int32_t>(capacity) - count;
+}
+
 // Reports a damaged list of the class.
 [[gnu::cold]] void report_damage(unsigned size_class, const void* where) noexcept;
 
@@ -72,7 +92,7 @@ inline void widen_bin(ThreadHeap& heap, unsigned size_class) noexcept {
 // little.
 void note_low_slab(ThreadHeap& heap, unsigned size_class) noexcept TS_REQUIRES(heap);
 
-// Sends all blocks of a bin back to their slabs.
+// Sends all blocks of the class's bins back to their slabs.
 void flush_bin(ThreadHeap& heap, unsigned size_class) noexcept TS_REQUIRES(heap);
 
 // Flushes all that the heap caches: bins, batches, spans; collects, and retires empty slabs.
@@ -81,6 +101,9 @@ void flush(ThreadHeap& heap) noexcept TS_REQUIRES(heap);
 // Flushes the bin of the slab's class, if its blocks alone keep a long slab: a few cached blocks
 // must not keep much memory.
 void flush_bin_if_it_pins(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap);
+
+// Flushes the sampling bins of a heap that samples no longer, and takes no blocks there.
+[[gnu::cold]] void end_heap_sampling(ThreadHeap& heap) noexcept TS_REQUIRES(heap);
 
 // Counts the bins anew, in the child of a fork that cut a thread off between two stores.
 void recount_bins(ThreadHeap& heap) noexcept;

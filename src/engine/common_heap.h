@@ -9,7 +9,11 @@ namespace ts::engine {
 
 inline constinit Mutex common_lock;
 
-// A block of the class, without its mark; null without memory.
+// A block of the class from a heap that no thread owns, under its lock; without its mark; null without
+// memory.
+void* allocate_from(ThreadHeap& heap, unsigned size_class) noexcept;
+
+// The same of the common heap.
 void* allocate_from_common(unsigned size_class) noexcept;
 
 // Flushes the common heap's caches.

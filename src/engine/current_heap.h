@@ -15,10 +15,18 @@ inline HeapFront* const ended_heap = const_cast<HeapFront*>(&ended_heap_image);
 
 inline constinit thread_local HeapFront* current_heap = const_cast<HeapFront*>(&no_heap_image);
 
-inline bool has_heap() noexcept { return current_heap->self != no_owner; }
+// The current heap's number, with sampling_bit while it samples.
+inline PageMapEntry self() noexcept {
+  return current_heap->self.load(std::memory_order_relaxed);  // types.h
+}
+
+inline bool has_heap() noexcept { return self() != no_owner; }
 // Whether that is the thread's own, and no arena's.
-inline bool has_threads_heap() noexcept { return current_heap->self < arena_bit; }
-inline bool is_in_scope() noexcept { return !has_threads_heap() && has_heap(); }
+inline bool has_threads_heap() noexcept { return self() < arena_bit; }
+inline bool is_in_scope() noexcept {
+  const PageMapEntry number = self();
+  return number >= arena_bit && number != no_owner;
+}
 
 // The calling thread's heap; it has one.
 inline ThreadHeap& own_heap() noexcept { return static_cast<ThreadHeap&>(*current_heap); }

@@ -8,6 +8,7 @@
 #include "engine/common_heap.h"
 #include "engine/idle_arenas.h"
 #include "engine/reclaim.h"
+#include "engine/sample_heap.h"
 #include "engine/slab_purge.h"
 
 namespace ts::engine {
@@ -30,14 +31,14 @@ namespace {
 
 void* Engine::allocate_aligned(std::size_t bytes, std::size_t alignment) noexcept {
   const unsigned size_class = aligned_class(bytes, alignment);
-  return size_class < class_count ? allocate_small(size_class * sizeof(CacheBin))
+  return size_class < class_count ? allocate_small(bytes, size_class * sizeof(CacheBin))
                                   : allocate_large(bytes, alignment, nullptr);
 }
 
 void* Engine::allocate_zeroed(std::size_t bytes) noexcept {
   if (bytes <= max_small_bytes) {
     const unsigned size_class = class_for(bytes);
-    void* const p = allocate_small(size_class * sizeof(CacheBin));
+    void* const p = allocate_small(bytes, size_class * sizeof(CacheBin));
     return p != nullptr ? std::memset(p, 0, size_classes[size_class].block_bytes) : nullptr;
   }
   bool zeroed = false;
@@ -80,6 +81,7 @@ bool Engine::trim(std::size_t keep_bytes) noexcept {
       purge_slabs(own_heap());
     }
     flush_common_heap();
+    flush_sample_heap();
     collect_abandoned(SIZE_MAX);
   }
   while (purge_abandoned()) continue;

@@ -13,6 +13,7 @@
 #include "engine/limits.h"
 #include "engine/misuse.h"
 #include "engine/sampled_guard.h"
+#include "engine/profiling.h"
 #include "engine/scopes.h"
 #include "engine/thread_heap.h"
 #include "os/os.h"
@@ -26,11 +27,17 @@ class Engine {
   void* allocate(std::size_t bytes, std::size_t alignment) noexcept {
     if (alignment <= min_alignment) [[likely]] {
       if (bytes <= max_fine_bytes) [[likely]]
-        return allocate_small(bin_offsets[bytes]);
-      if (bytes <= max_small_bytes) return allocate_small(class_for(bytes) * sizeof(CacheBin));
+        return allocate_small(bytes, bin_offsets[bytes]);
+      if (bytes <= max_small_bytes) return allocate_small(bytes, class_for(bytes) * sizeof(CacheBin));
       return allocate_large(bytes, alignment, nullptr);
     }
     return allocate_aligned(bytes, alignment);
+  }
+
+  // A block for any alignment up to malloc's, if one is at hand; else `otherwise(bytes)`.
+  [[gnu::always_inline]] void* allocate_or(std::size_t bytes, auto otherwise) {
+    return bytes <= max_fine_bytes ? allocate_small_or(bytes, bin_offsets[bytes], otherwise)
+                                   : otherwise(bytes);
   }
 
   // Zero-filled, all of its usable bytes; clean memory is not written to.
@@ -110,6 +117,12 @@ class Engine {
   // To be called when an option has changed, without a lock.
   void follow_options() noexcept { engine::follow_options(); }
   void set_event_handler(LimitHandler* handler) noexcept { set_limit_handler(handler); }
+  // Those of profiling.h.
+  int start_profile(std::size_t interval) noexcept { return engine::start_profile(interval); }
+  void stop_profile() noexcept { engine::stop_profile(); }
+  int write_profile(int descriptor, bool is_peak) noexcept {
+    return engine::write_profile(descriptor, is_peak ? ProfileKind::peak : ProfileKind::now);
+  }
   // Those of arenas.h.
   ArenaHandle create_arena() noexcept { return engine::create_arena(); }
   int reset_arena(ArenaHandle arena) noexcept { return engine::reset_arena(arena); }
@@ -129,9 +142,10 @@ class Engine {
     return !fault;
   }
   // Finds what reports of misuse need of the C library. Blocks may have been handed out before.
-  void begin_process() noexcept {
+  void begin_process(const char* version) noexcept {
     os::find_stack_functions();
     follow_limit_options();
+    begin_profile(version);
   }
   void fork_prepare() noexcept { engine::fork_prepare(); }
   void fork_parent() noexcept { engine::fork_parent(); }

@@ -10,6 +10,7 @@
 #include "engine/page_heap.h"
 #include "engine/page_map.h"
 #include "engine/sampled_guard.h"
+#include "engine/samples.h"
 #include "os/os.h"
 
 namespace ts::engine {
@@ -20,6 +21,7 @@ constinit Mutex* const locks_in_order[] = {
     &housekeeping_lock,   // a slice of the housekeeper's work
     &arenas_lock,         // a maintainer of an arena
     &common_lock,         // refill of the common heap
+    &samples_lock,        // refill of the sample heap
     &abandoned_lock,      // collect_abandoned, which flushes under it
     &reclaim_lock,        // a hold of a heap may wait for it
     &page_heap.lock(),    // spans
@@ -38,7 +40,7 @@ bool is_in_change(const ThreadHeap& heap) noexcept {
 // Whether the child must not abandon the heap: it has a user, was in a change, or was never begun.
 bool is_in_use(const ThreadHeap& heap) noexcept TS_NO_ANALYSIS {
   const bool has_user = &heap == threads_heap() || is_common(heap) || is_abandoned(heap);
-  return has_user || is_in_change(heap) || heap.self == 0;
+  return has_user || is_in_change(heap) || entry_of_heap(heap) == 0;
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ bool forgives_cut_counts(const ThreadHeap& heap) noexcept { return heap.from_for
 
 // The entries and the descriptors of a slab's pages.
 Fault find_page_fault(const ThreadHeap& heap, const Span& slab) noexcept {
-  const PageMapEntry entry = heap.self | PageMapEntry{slab.size_class} << class_shift;
+  const PageMapEntry entry = entry_of_heap(heap) | PageMapEntry{slab.size_class} << class_shift;
   for (std::size_t i = 0; i < slab.pages; ++i) {
     const MapPage& page = page_map.pages[first_page_of(&slab) + i];
     if (page.entry.load(std::memory_order_relaxed) != entry)

@@ -13,7 +13,7 @@ namespace ts::engine {
 bool are_close(const ThreadHeap& heap, std::int64_t a, std::int64_t b) noexcept;
 
 inline bool is_own(const ThreadHeap& heap, PageMapEntry entry) noexcept {
-  return (entry ^ heap.self) < heap_unit;
+  return (entry ^ entry_of_heap(heap)) < heap_unit;
 }
 
 // The pages and the free list of a slab of the heap, and whether it is listed.

@@ -13,6 +13,7 @@
 #include "engine/reclaim.h"
 #include "engine/remote_frees.h"
 #include "engine/tending.h"
+#include "engine/sampling_switch.h"
 #include "os/options.h"
 #include "os/os.h"
 
@@ -194,6 +195,7 @@ void put_off_start() noexcept {
 
 void follow_options_soon() noexcept {
   follow_limit_options();
+  if (is_profile_option_due()) put_off_to_malloc();
   if (current_options.huge_pages == HugePages::never) refuse_all_huge_pages();
   if (is_off()) {
     if (starts.load(std::memory_order_relaxed) != 0) page_heap.stir_housekeeper();
@@ -207,6 +209,7 @@ bool start_housekeeper_now() noexcept {
   start_put_off.store(0, std::memory_order_relaxed);
   // Behind that store: what is set from now on is put off anew.
   if (options_were_set.exchange(0, std::memory_order_relaxed) != 0) follow_options_soon();
+  follow_profile_option();
   deliver_limit_events();
   if (is_wanted(threads_seen.load(std::memory_order_relaxed) > 1)) start_housekeeper();
   return true;

@@ -19,7 +19,7 @@ Fault find_owned_slab_fault(const Span& slab) noexcept {
   const PageMapEntry entry = span_entry(slab);
   if (!is_of_slab(entry)) return {"a slab has an owner", &slab};
   const ThreadHeap& owner = *heap_of(entry);
-  if (owner.self >> heap_shift != entry >> heap_shift) return {"a slab's owner exists", &slab};
+  if (entry_of_heap(owner) >> heap_shift != entry >> heap_shift) return {"a slab's owner exists", &slab};
   if (const Fault fault = find_slab_fault(owner, slab)) return fault;
   std::uint32_t bits = 0;
   for (std::uint32_t first = 0; first < slab.slab_blocks; first += 64) {
@@ -74,7 +74,7 @@ Fault find_large_list_fault(const ThreadHeap& arena, std::uint64_t& left) noexce
   const Span* before = nullptr;
   for (const Span* span = arena.large_blocks; span != nullptr; before = span, span = span->next) {
     if (span->state != SpanState::large || span_entry(*span) != large_entry ||
-        span->used.load(std::memory_order_relaxed) != heap_number(arena.self))
+        span->used.load(std::memory_order_relaxed) != heap_number(entry_of_heap(arena)))
       return {"an arena's list has its large blocks", span};
     if (span->previous != before)
       return {"an arena's large blocks are linked in both directions", span};
@@ -109,7 +109,7 @@ Fault find_engine_fault() noexcept TS_NO_ANALYSIS {
   if (census.fault) return census.fault;
   Fault fault;
   for_each_heap([&](ThreadHeap& heap) TS_NO_ANALYSIS {
-    if (fault || heap.self == 0) return;
+    if (fault || entry_of_heap(heap) == 0) return;
     fault = find_heap_fault(heap);
     for (unsigned c = 1; c < class_count; ++c) {
       census.slabs -= heap.slabs[c];

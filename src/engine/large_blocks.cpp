@@ -7,6 +7,7 @@
 #include "base/event_counts.h"
 #include "engine/arena_blocks.h"
 #include "engine/huge_page_probe.h"
+#include "engine/large_samples.h"
 #include "engine/limits.h"
 #include "engine/misuse.h"
 #include "engine/page_heap.h"
@@ -56,11 +57,22 @@ void* begin_block(Span& span, std::size_t pages) noexcept {
 
 std::size_t at_least_one(std::size_t pages) noexcept { return pages == 0 ? 1 : pages; }
 
-// Takes a block that left the page map out of its arena, too.
-void leave_arena(Span& span) noexcept {
+[[gnu::noinline]] void forget_slow(Span& span) noexcept {
+  is_large_sample(span) ? forget_large_sample(span) : remove_large_block(span);
+}
+
+// To be called when a block leaves the page map: its arena, or the heap profile, forgets it.
+void forget(Span& span) noexcept {
   // relaxed: only the block's allocation and its release change it from or to 0
   if (span.used.load(std::memory_order_relaxed) != 0) [[unlikely]]
-    remove_large_block(span);
+    forget_slow(span);
+}
+
+// To be called when a block was allocated, or has another size, while large blocks are sampled.
+[[gnu::cold, gnu::noinline]] void maybe_sample(void* p, std::size_t bytes) noexcept {
+  if (p == nullptr || is_in_scope()) return;
+  if (is_large_sample(span_of(p))) forget_large_sample(span_of(p));
+  sample_large(p, bytes, usable_large(p));
 }
 
 // Takes the block out of the page map. Of two threads that free it, only one succeeds; neither
@@ -97,9 +109,8 @@ bool discard_dirty(const Span& span, std::size_t pages) noexcept {
   return begin_block(*span, pages);
 }
 
-}  // namespace
-
-void* allocate_large(std::size_t bytes, std::size_t alignment, bool* zeroed) noexcept {
+[[gnu::always_inline]] inline void* allocate_any(std::size_t bytes, std::size_t alignment,
+                                                 bool* zeroed) noexcept {
   // Far beyond any range, and far from overflowing.
   if (bytes > address_limit || alignment > address_limit) return out_of_memory();
   const std::size_t pages = at_least_one(pages_for(bytes));
@@ -113,11 +124,26 @@ void* allocate_large(std::size_t bytes, std::size_t alignment, bool* zeroed) noe
   return allocate_from_page_heap(pages, multiple, zeroed);
 }
 
+[[gnu::cold, gnu::noinline]] void* allocate_and_sample(std::size_t bytes, std::size_t alignment,
+                                                       bool* zeroed) noexcept {
+  void* const p = allocate_any(bytes, alignment, zeroed);
+  maybe_sample(p, bytes);
+  return p;
+}
+
+}  // namespace
+
+void* allocate_large(std::size_t bytes, std::size_t alignment, bool* zeroed) noexcept {
+  if (is_sampling()) [[unlikely]]
+    return allocate_and_sample(bytes, alignment, zeroed);
+  return allocate_any(bytes, alignment, zeroed);
+}
+
 void release_large(void* p, PageMapEntry entry) noexcept {
   if (entry != large_entry || !begins_page(p) || !take_from_map(p)) [[unlikely]]
     return static_cast<void>(report_stray(p, FoundBy::free));
   Span& span = span_of(p);
-  leave_arena(span);
+  forget(span);
   note_release(span);
   if (!put_into_span_cache(span)) page_heap.release(&span);
 }
@@ -134,6 +160,7 @@ bool resize_large(void* p, std::size_t bytes) noexcept {
   if (pages > span.pages) prepare_growth(pages - span.pages);
   if (!in_tail && !page_heap.resize(&span, pages)) return false;
   set_usable_pages(span, pages);
+  if (is_sampling()) maybe_sample(p, bytes);  // as after a free
   return true;
 }
 
@@ -170,8 +197,9 @@ void* move_large(void* p, std::size_t bytes) noexcept {
   // The rest shares an OS page with what is behind the block.
   const std::size_t rest = old_bytes - moved_bytes;
   if (rest != 0) std::memcpy(memory_of(span) + moved_bytes, memory_of(&old) + moved_bytes, rest);
+  if (is_sampling()) maybe_sample(moved, bytes);
   if (!take_from_map(p)) return moved;
-  leave_arena(old);
+  forget(old);
   rest == 0 ? page_heap.release_clean(&old) : page_heap.release(&old);
   return moved;
 }

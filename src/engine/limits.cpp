@@ -8,6 +8,7 @@
 #include "engine/heap_hold.h"
 #include "engine/huge_pages.h"
 #include "engine/page_heap.h"
+#include "engine/profiling.h"
 #include "engine/put_off.h"
 #include "engine/reclaim.h"
 #include "engine/remote_frees.h"
@@ -222,6 +223,7 @@ void deliver_limit_events() noexcept {
   const std::uint32_t event = due.exchange(0, std::memory_order_relaxed);
   LimitHandler* const called = handler.load(std::memory_order_relaxed);
   const int kept = errno;
+  if (event != 0) profile_at_limit();
   if (event != 0 && called != nullptr)
     called(static_cast<int>(event), due_bytes.load(std::memory_order_relaxed));
   errno = kept;

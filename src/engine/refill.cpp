@@ -6,6 +6,7 @@
 #include "engine/cache_bins.h"
 #include "engine/low_slabs.h"
 #include "engine/remote_frees.h"
+#include "engine/sampling_switch.h"
 #include "engine/slab_purge.h"
 #include "engine/slabs.h"
 #include "engine/span_supply.h"
@@ -18,6 +19,7 @@ namespace {
 [[gnu::noinline]] void look_after_all(ThreadHeap& heap) noexcept TS_REQUIRES(heap) {
   collect(heap);
   if (has_to_tend(heap)) tend(heap);
+  if (heap.has_sampling_bins && !is_sampling(heap)) end_heap_sampling(heap);
 }
 
 void look_after_all_in_time(ThreadHeap& heap) noexcept TS_REQUIRES(heap) {

@@ -17,7 +17,7 @@ namespace {
 ScopeFrame* allocate_frame() noexcept {
   const int saved_errno = errno;
   const OutOfScope out_of_scope;
-  void* const frame = allocate_small(class_for(sizeof(ScopeFrame)) * sizeof(CacheBin));
+  void* const frame = allocate_small(sizeof(ScopeFrame), bin_offsets[sizeof(ScopeFrame)]);
   errno = saved_errno;
   return static_cast<ScopeFrame*>(frame);
 }
@@ -38,7 +38,7 @@ ScopeFrame* allocate_frame() noexcept {
 // Gives the thread a heap, by a malloc as any other.
 [[gnu::noinline]] bool get_heap() noexcept {
   const int saved_errno = errno;
-  release(allocate_small(sizeof(CacheBin)));
+  release(allocate_small(1, bin_offsets[1]));
   errno = saved_errno;
   return has_heap();
 }

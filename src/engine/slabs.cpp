@@ -86,7 +86,7 @@ void add_slab(ThreadHeap& heap, Span& span) noexcept {
   span.carved = 0;
   span.free_blocks = 0;
   span.purged_blocks = 0;
-  set_entries(span, heap.self | PageMapEntry{span.size_class} << class_shift);
+  set_entries(span, entry_of_heap(heap) | PageMapEntry{span.size_class} << class_shift);
   link_partial(heap, span);
   ++heap.slabs[span.size_class];
   if (is_arena(heap)) [[unlikely]]

@@ -15,6 +15,8 @@
 #include "engine/refill.h"
 #include "engine/remote_frees.h"
 #include "engine/sampled_guard.h"
+#include "engine/sample_heap.h"
+#include "engine/sampling.h"
 #include "engine/slabs.h"
 #include "engine/span_supply.h"
 #include "engine/tending.h"
@@ -23,14 +25,25 @@
 namespace ts::engine {
 namespace {
 
-[[gnu::noinline]] void* allocate_without_heap(unsigned size_class) noexcept {
+[[gnu::noinline]] void* allocate_without_heap(std::size_t bytes,
+                                              unsigned size_class) noexcept {
   if (current_heap == no_heap && attach_heap() != nullptr) {
     start_housekeeper_if_due();
     // An adopted heap may have blocks in this bin.
-    return allocate_small(size_class * sizeof(CacheBin));
+    return allocate_small(bytes, size_class * sizeof(CacheBin));
   }
   void* const p = allocate_from_common(size_class);
   return p != nullptr ? p : out_of_memory();
+}
+
+// A block for the empty bin of a thread that has no heap, or whose heap samples.
+[[gnu::noinline]] void* allocate_other(std::size_t bytes, unsigned size_class) noexcept {
+  if (!has_heap()) return allocate_without_heap(bytes, size_class);
+  if (void* const p = take_whole_turn(own_heap(), size_class); p != nullptr) return p;
+  // The start of a housekeeper allocates, after which the bin may have blocks.
+  if (start_put_off.load(std::memory_order_relaxed) != 0 && start_housekeeper_now())
+    return allocate_small(bytes, size_class * sizeof(CacheBin));
+  return allocate_while_sampling(bytes, size_class);
 }
 
 // A block of an arena, from a thread that is not in its scope. The free is over when it returns, so
@@ -49,7 +62,7 @@ namespace {
   if ((entry & large_entry) != 0) [[likely]] {
     release_large(p, entry);
   } else if (entry >= arena_bit) {
-    release_to_arena(p, entry);
+    is_of_sample(entry) ? release_sample(p) : release_to_arena(p, entry);
   } else {
     report_stray(p, FoundBy::free);
   }
@@ -106,39 +119,44 @@ namespace {
 }
 
 // Blocks of a scope are the arena's, and no sample is.
-[[gnu::noinline]] void* allocate_sample(unsigned size_class) noexcept {
+[[gnu::noinline]] void* allocate_guarded_sample(unsigned size_class) noexcept {
   return is_in_scope() ? nullptr : allocate_guarded(size_classes[size_class]);
 }
 
 // The start of a housekeeper allocates, after which the bin may have blocks. What that needs is not
 // an arena's.
-[[gnu::noinline]] void* allocate_after_start(std::size_t bin_offset) noexcept {
+[[gnu::noinline]] void* allocate_after_start(std::size_t bytes, std::size_t bin_offset) noexcept {
   const auto start = [] {
     const OutOfScope out_of_scope;
     return start_housekeeper_now();
   };
-  if (start()) return allocate_small(bin_offset);
+  if (start()) return allocate_small(bytes, bin_offset);
   return allocate_by_refill(static_cast<unsigned>(bin_offset / sizeof(CacheBin)));
 }
 
 }  // namespace
 
-void* allocate_slow(std::size_t bin_offset) noexcept {
+void* allocate_slow(std::size_t bytes, std::size_t bin_offset) noexcept {
   const auto size_class = static_cast<unsigned>(bin_offset / sizeof(CacheBin));
-  if (!has_heap()) [[unlikely]]
-    return allocate_without_heap(size_class);
+  if (is_sampling(*current_heap)) [[unlikely]]  // or there is none, whose number has all bits
+    return allocate_other(bytes, size_class);
   if (current_options.guard_sample != 0) [[unlikely]] {
-    if (void* const p = allocate_sample(size_class); p != nullptr) return p;
+    if (void* const p = allocate_guarded_sample(size_class); p != nullptr) return p;
   }
   if (start_put_off.load(std::memory_order_relaxed) != 0) [[unlikely]]
-    return allocate_after_start(bin_offset);
+    return allocate_after_start(bytes, bin_offset);
   return allocate_by_refill(size_class);
 }
 
-void* allocate_after_damage(Block* popped, std::size_t bin_offset) noexcept {
+std::size_t drop_damage(std::size_t bytes, Block* popped, std::size_t bin_offset) noexcept {
   put_back_mark(popped);  // it may be in use
   drop_damaged_bin(own_heap(), static_cast<unsigned>(bin_offset / sizeof(CacheBin)), popped);
-  return allocate_slow(bin_offset);
+  return bytes;
+}
+
+void* allocate_after_damage(Block* popped, std::size_t bin_offset) noexcept {
+  const std::size_t bytes = size_classes[bin_offset / sizeof(CacheBin)].block_bytes;
+  return allocate_slow(drop_damage(bytes, popped, bin_offset), bin_offset);
 }
 
 // Classes with long slabs have no more blocks in their bins.
@@ -172,19 +190,20 @@ void release_overflow(void* p, std::size_t bin_offset, HeapFront* heap) noexcept
 }
 
 void release_slow(void* p, PageMapEntry kind) noexcept {
-  const PageMapEntry entry = kind ^ current_heap->self;
+  // Without the bit that another thread may have changed in between.
+  const PageMapEntry entry = (kind ^ self()) & ~sampling_bit;
   if (!is_of_thread_slab(entry)) [[unlikely]]
     return p != nullptr ? release_other(p, entry) : void();
   const SizeClass& c = size_class_of(entry);
   const BlockPlace place = place_of(p, c);
   if (!place.is_beginning || is_marked(p)) [[unlikely]]
     return static_cast<void>(report_stray(p, FoundBy::free));
-  if (!has_threads_heap()) [[unlikely]]
+  if ((kind ^ entry) >= arena_bit) [[unlikely]]  // the current heap's number
     return release_without_heap(p, entry);
   if constexpr (counting) count_event(Event::remote_frees);
   ThreadHeap& heap = own_heap();
   // A block that shares no cache line with others stays here, where its lines are.
-  CacheBin& bin = bin_at(&heap, entry & class_mask);
+  CacheBin& bin = bin_at(&heap, kind & (class_mask | sampling_bit));
   if (c.block_bytes % cache_line_bytes == 0 && bin.capacity_left > 0) {
     --bin.capacity_left;
     return push_front(bin.head, marked(p));

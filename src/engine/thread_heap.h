@@ -4,6 +4,7 @@
 //
 //   malloc  allocate_small -> pop -> allocate_after_damage
 //                          -> allocate_slow -> refill -> take_used | collect | take_fresh
+//                                           -> allocate_while_sampling (sampling.h)
 //                                           -> attach_heap | allocate_from_common
 //   free    release -> push
 //                   -> report_stray (misuse.h)
@@ -34,23 +35,27 @@ inline CacheBin& bin_at(HeapFront* heap, std::size_t offset) noexcept {
                                       offsetof(HeapFront, bins));
 }
 
-// A block for an empty bin of the current heap, in any way; null if there is no memory.
-[[gnu::noinline]] void* allocate_slow(std::size_t bin_offset) noexcept;
+// A block of `bytes` for an empty bin of the current heap, in any way; null if there is no memory.
+[[gnu::noinline]] void* allocate_slow(std::size_t bytes, std::size_t bin_offset) noexcept;
 // The same after the pop of what is no free block, from a bin of the current heap: reports it, and
 // drops the bin.
 [[gnu::cold, gnu::noinline]] void* allocate_after_damage(Block* popped,
                                                          std::size_t bin_offset) noexcept;
+// The report alone: returns `bytes`, so that the caller need not keep them.
+[[gnu::cold, gnu::noinline]] std::size_t drop_damage(std::size_t bytes, Block* popped,
+                                                     std::size_t bin_offset) noexcept;
 // Takes a block for which the bin, of the current heap, has no capacity left.
 [[gnu::noinline]] void release_overflow(void* p, std::size_t bin_offset, HeapFront* heap) noexcept;
 // Takes a block that is not the current heap's: another heap's, a large one, or none at all. `kind`
 // is its entry, exclusive-or with the current heap's number.
 [[gnu::noinline]] void release_slow(void* p, PageMapEntry kind) noexcept;
 
-inline void* allocate_small(std::size_t bin) noexcept {
+// A block of the bin, or `if_empty(bin)`, or `if_damaged(popped, bin)`.
+[[gnu::always_inline]] inline void* pop(std::size_t bin, auto if_empty, auto if_damaged) {
   HeapFront* const heap = current_heap;
   Block* const block = bin_at(heap, bin).head;
   if (is_below(address_of(block), lowest_block)) [[unlikely]]
-    return allocate_slow(bin);
+    return if_empty(bin);
   bin = of_one_access(bin);
   Block* const next = block->next;
   bin_at(heap, bin).head = next;
@@ -58,8 +63,25 @@ inline void* allocate_small(std::size_t bin) noexcept {
   bin = of_one_access(bin);
   ++bin_at(heap, bin).capacity_left;
   if (!take_mark(block)) [[unlikely]]
-    return allocate_after_damage(block, bin);
+    return if_damaged(block, bin);
   return block;
+}
+
+// A block of the bin's class, for a request of so many bytes.
+inline void* allocate_small(std::size_t bytes, std::size_t bin) noexcept {
+  return pop(
+      bin, [bytes](std::size_t empty) { return allocate_slow(bytes, empty); },
+      allocate_after_damage);
+}
+
+// The same, or `otherwise(bytes)` where the bin has none.
+[[gnu::always_inline]] inline void* allocate_small_or(std::size_t bytes, std::size_t bin,
+                                                      auto otherwise) {
+  return pop(
+      bin, [=](std::size_t) { return otherwise(bytes); },
+      [=](Block* popped, std::size_t damaged) {
+        return otherwise(drop_damage(bytes, popped, damaged));
+      });
 }
 
 // Null has no owner, as every address outside of the engine's memory.
@@ -67,13 +89,14 @@ inline void* allocate_small(std::size_t bin) noexcept {
   std::size_t page = page_of(p);
   HeapFront* const heap = current_heap;
   if (!is_below(page, page_map.page_count)) [[unlikely]]
-    return release_slow(p, heap->self);
+    return release_slow(p, self());
   const MapPage* const pages = page_map.pages;
   // Another heap's number leaves high bits; so do a large block's entry, and 0, where no block
   // begins. relaxed: as in entry_of()
-  const PageMapEntry kind = pages[page].entry.load(std::memory_order_relaxed) ^ heap->self;
+  const std::size_t kind =
+      exclusive_or(pages[page].entry.load(std::memory_order_relaxed), heap->self);
   if (kind >= heap_unit) [[unlikely]]
-    return release_slow(p, kind);
+    return release_slow(p, static_cast<PageMapEntry>(kind));
   page = of_one_access(page);
   std::size_t bin = kind;
   // offset_in_slab(), but with the address first: one instruction less

@@ -22,6 +22,8 @@
 //   housekeeper     a thread of the library that purges what the program leaves idle
 //   arena           a heap of the program's own, whose blocks can be freed all at once
 //   scope           while a thread is in an arena's scope, its current heap is the arena's
+//   sample          a block whose call stack is kept, for the heap profile (sampling.h)
+//   sampling bin    a second cache bin of each class, which free pushes into while a heap samples
 //
 // Each field names the threads that may touch it:
 //   owner    the thread whose heap it is
@@ -73,16 +75,19 @@ struct CacheBin {
 
 // ---- page map entries ----
 
-// Number of the owning heap (20 bits) | large (1) | size class (7) | 0 (4). Heaps count from 1; the
-// highest bit of the number says that the heap is an arena's. 0 is a page at which no block begins. The class stands where it is the offset of its cache bin,
-// so that free() computes none.
+// Number of the owning heap (20 bits) | 0 (1) | size class (7) | 0 (3) | large (1). Heaps count from
+// 1; the highest bit of the number says that the heap is an arena's. 0 is a page at which no block
+// begins. The class stands where it is the offset of its cache bin, so that free() computes none.
 //
 // Invariant: each page of a slab has its owner's number and its class; the first page of a large
 // block in use has large_entry. Every other page has 0.
 using PageMapEntry = std::uint32_t;
 inline constexpr unsigned heap_shift = 12;
 inline constexpr PageMapEntry heap_unit = PageMapEntry{1} << heap_shift;
-inline constexpr PageMapEntry large_entry = PageMapEntry{1} << 11;
+inline constexpr PageMapEntry large_entry = 1;
+// Of no entry, but of a heap's own number while it samples: exclusive-or with that, an entry is the
+// offset of its class's sampling bin.
+inline constexpr PageMapEntry sampling_bit = PageMapEntry{1} << 11;
 inline constexpr PageMapEntry arena_bit = PageMapEntry{1} << 31;
 inline constexpr unsigned class_shift = 4;
 inline constexpr PageMapEntry class_mask = 0x7f << class_shift;
@@ -134,7 +139,8 @@ struct alignas(64) Span {
   // slab: holder, in the list of its class; free: locked; large: arenas_lock, in its arena's list
   Plain<Span*> next = nullptr;
   Plain<Span*> previous = nullptr;  // likewise
-  // slab: holder, others read; large: arenas_lock, others read: its arena's number, or 0
+  // slab: holder, others read; large: arenas_lock, others read: its arena's number, or 0, or
+  // sample_mark (samples.h), by the program's call
   Atomic<std::uint32_t> used{0};
   Plain<std::uint32_t> pages = 0;         // locked; const while in use, but for a large block
   Plain<std::uint32_t> free_blocks = 0;   // holder: length of free_list
@@ -211,13 +217,16 @@ struct ScopeFrame {
 
 // The part of a heap that malloc and free read before they know whether the thread has one.
 struct HeapFront {
-  PageMapEntry self = no_owner;         // const: its number as map entries have it
+  // Its number as map entries have it, const; and sampling_bit, which any thread may set and clear
+  // (sampling.h). relaxed: to its thread either value is right at any time.
+  std::atomic<PageMapEntry> self{no_owner};
   Plain<bool> keeps_bins = false;       // abandoned_lock: abandoned with blocks in its bins
   Plain<bool> from_fork = false;        // abandoned_lock: by a fork, which may have cut it off
   Plain<bool> recounts = false;         // abandoned_lock: its bins were not counted since then
   bool has_wide_bins = false;           // const: it is one of the first
   Atomic<bool> busy{false};             // owner: changes a batch; a fork leaves such a heap alone
   std::uint8_t refills_since_look = 0;  // owner: since it looked at all classes (refill.cpp)
+  bool has_sampling_bins = false;       // owner: they may hold blocks
   Atomic<Holder> holder{};              // any: which thread holds the heap
   Plain<ThreadHeap*> next_abandoned = nullptr;  // abandoned_lock; of free arenas, arenas_lock
   CacheBin bins[class_count];                   // owner
@@ -228,6 +237,9 @@ struct HeapFront {
 struct TS_CAPABILITY("heap") alignas(64) ThreadHeap : HeapFront {
   Plain<Span*> partial[class_count] = {};        // holder: slabs with blocks to give, by class
   Plain<std::uint32_t> slabs[class_count] = {};  // holder: how many the heap has, by class
+  // owner: as many bytes behind `bins` as sampling_bit says. At rest: the list has
+  // sampling_capacities - capacity_left blocks. Untouched while the heap has never sampled.
+  CacheBin sampling_bins[class_count];
   std::uint16_t capacities[class_count] = {};    // owner: of the bins
   std::uint16_t low_slabs[class_count] = {};  // owner: that ran low since the bin was opened wide
   Plain<std::uint32_t> kept_pages = 0;        // abandoned_lock: of its slabs, as keeps_bins was set
@@ -250,10 +262,21 @@ struct TS_CAPABILITY("heap") alignas(64) ThreadHeap : HeapFront {
   Atomic<std::uintptr_t> idle_mark{0};  // user, others read: what `user` is while there is none
   ScopeFrame scope;                     // user
   Plain<Span*> large_blocks = nullptr;  // arenas_lock: a list
+  // Of a heap that samples; sampling.h
+  std::uint16_t sampling_capacities[class_count] = {};  // owner
+  std::uint32_t until_sample[class_count] = {};         // owner: the sample's malloc; 0: not drawn
+  std::uint32_t sampling_depth = 0;                     // owner: a sample is being taken
+  std::uint64_t random = 0;                             // owner
+  std::uint64_t drawn_interval = 0;                     // owner: until_sample is for this interval
 };
-static_assert(sizeof(ThreadHeap) == 3520);
+static_assert(sizeof(ThreadHeap) == 5248);
 
-inline bool is_arena(const ThreadHeap& heap) noexcept { return heap.self >= arena_bit; }
+// The heap's number as map entries have it.
+inline PageMapEntry entry_of_heap(const HeapFront& heap) noexcept {
+  return heap.self.load(std::memory_order_relaxed) & ~sampling_bit;
+}
+
+inline bool is_arena(const ThreadHeap& heap) noexcept { return entry_of_heap(heap) >= arena_bit; }
 // In the lowest two bits of ThreadHeap::user while no thread uses the arena.
 inline constexpr std::uintptr_t idle_bits = 2;
 inline bool is_idle_mark(std::uintptr_t user) noexcept { return (user & 3) == idle_bits; }

@@ -73,7 +73,9 @@ bool find_word(const char* words, Word wanted, std::uint64_t& number) noexcept {
 bool parse(const Range& range, const char* text, std::uint64_t& value) noexcept {
   if (range.kind == Kind::number) return parse_digits(text, range.most, value) && *text == '\0';
   return find_word(range.words, word_until(text, '\0'), value) ||
-         (range.kind == Kind::size && parse_size(text, value));
+         (range.kind == Kind::size && parse_size(text, value)) ||
+         (range.kind == Kind::bytes && parse_size(text, value) &&
+          !SizeOption{value}.is_percent() && SizeOption{value}.number() <= range.most);
 }
 
 void ShortText::add(Word word) noexcept {
@@ -100,7 +102,8 @@ ShortText text_of(const Range& range) noexcept {
     return text;
   }
   text.add(word_until(range.words, '\0'));
-  if (range.kind == Kind::size) text.add(word_until("|BYTES|N%", '\0'));
+  if (range.kind != Kind::choice) text.add(word_until("|BYTES", '\0'));
+  if (range.kind == Kind::size) text.add(word_until("|N%", '\0'));
   return text;
 }
 

@@ -21,8 +21,8 @@ struct Option {
   Kind kind;
   std::uint8_t offset;  // of its value in Options, whose default is 0
   bool is_fixed;        // after the start
-  std::uint32_t most;   // of a number; the least is 0
-  char words[32];       // of a choice or size
+  std::uint32_t most;   // of a number; the least is 0; of bytes
+  char words[32];       // of a choice, size, or bytes
   char help[84];
 
   Range range() const noexcept { return {kind, most, words}; }
@@ -45,11 +45,19 @@ constexpr Option table[] = {
      "huge pages; auto: where blocks fill them; always: for all fresh memory"},
     {"GUARD_SAMPLE", Kind::number, offsetof(Options, guard_sample), false, 1'000'000'000, "",
      "N: one in about N blocks that leave a slab is on a page of its own; 0: none"},
+    {"PROFILE", Kind::bytes, offsetof(Options, profile), false, 1U << 30, "off|on|auto",
+     "heap profile: bytes between two samples; on: 512K; auto: 2000 samples a second"},
+    {"PROFILE_AT", Kind::choice, offsetof(Options, profile_at), false, 0, "exit|peak|limit",
+     "when the profile is written; peak: at exit, as it was then; limit: near LIMIT"},
     {"AT_EXIT", Kind::choice, offsetof(Options, at_exit), false, 0, "check|leaks|off",
      "hardened library: look for damage at the end; leaks: and tell what is in use"},
     {"SHOW", Kind::choice, offsetof(Options, show), true, 0, "0|1",
      "1: print this list at the start of each process"},
 };
+
+// The option that is a text, and no member of Options.
+constexpr char output_name[] = "PROFILE_OUTPUT";
+constinit char output[1024] = "tsmalloc.%p.pb";
 
 // Variables that the counted libraries, the tools and the lab read and describe.
 constexpr char others[] = "COUNTERS|COUNT_DIR|LEDGER|RECORD|ALLOCATOR|BUILD_DIR|LAYOUT_PADDING";
@@ -168,12 +176,20 @@ bool would_be_above(const Option& option, std::uint64_t bits) noexcept {
 // Whether the environment sets each option.
 using Given = bool[std::size(table)];
 
+void read_output(const char* path) noexcept {
+  const std::size_t length = std::strlen(path);
+  if (length == 0) return;
+  if (length < sizeof output) return static_cast<void>(std::memcpy(output, path, length + 1));
+  ErrorLine{"TSMALLOC_PROFILE_OUTPUT is too long; the default is used, tsmalloc.%p.pb"}.write();
+}
+
 // A variable of the environment, behind the prefix.
 void read_option(const char* variable, Given& given) noexcept {
   const Word name = word_until(variable, '=');
   if (variable[name.length] == '\0') return;  // no variable at all
   const char* const text = variable + name.length + 1;
   std::uint64_t value = 0;
+  if (name.is(word_until(output_name, '\0'))) return read_output(text);
   const Option* const option = find_option(name);
   if (option == nullptr) {
     if (!find_word(others, name, value)) warn_of_unknown(name);
@@ -221,6 +237,8 @@ void read_options(const char* const* environment) noexcept {
   correct_limits(given);
   if (current_options.show != 0) show(given);
 }
+
+const char* profile_output() noexcept { return output; }
 
 int change_option(const char* name, const char* value) noexcept {
   const Option* const option = name != nullptr ? find_option(name) : nullptr;

@@ -46,6 +46,13 @@ enum class HugePages : std::uint32_t {
   always,
 };
 
+// When the heap profile is written by itself (engine/profiling.h).
+enum class ProfileAt : std::uint32_t {
+  exit,
+  peak,  // at exit, as it was at the peak
+  limit,
+};
+
 // All accesses are relaxed: a value is complete in itself, nothing else is published by it, and a
 // thread may go on with the former one for a while. (A housekeeper that ends is the exception, and
 // has an order of its own.)
@@ -81,12 +88,17 @@ struct Options {
   OptionValue<std::uint32_t> show;
   OptionValue<std::uint32_t>
       guard_sample;  // one block in so many (engine/sampled_guard.h); 0: none
+  OptionValue<SizeOption> profile;  // off, on, auto (engine/sampling.h)
+  OptionValue<ProfileAt> profile_at;
 };
 
 inline constinit Options current_options;
 
 // Called once, before any constructor, with the environment of the process.
 [[gnu::cold]] void read_options(const char* const* environment) noexcept;
+
+// The value of TSMALLOC_PROFILE_OUTPUT, or its default: a path, in which %p stands for the process.
+const char* profile_output() noexcept;
 
 // Changes an option from now on, by a name with or without TSMALLOC_. 0, or ENOENT without such an
 // option, EINVAL of another value, EPERM where the option is for the start alone. Allocates nothing,

@@ -30,6 +30,25 @@ int set_event_handler([[maybe_unused]] Heap& heap, [[maybe_unused]] auto* handle
   return ENOTSUP;
 }
 
+// 0, or an error, ENOTSUP for one.
+template <class Heap>
+int start_profile([[maybe_unused]] Heap& heap, [[maybe_unused]] std::size_t interval) noexcept {
+  if constexpr (requires { heap.start_profile(interval); }) return heap.start_profile(interval);
+  return ENOTSUP;
+}
+template <class Heap>
+int stop_profile([[maybe_unused]] Heap& heap) noexcept {
+  if constexpr (requires { heap.stop_profile(); }) return heap.stop_profile(), 0;
+  return ENOTSUP;
+}
+template <class Heap>
+int write_profile([[maybe_unused]] Heap& heap, [[maybe_unused]] int descriptor,
+                  [[maybe_unused]] bool is_peak) noexcept {
+  if constexpr (requires { heap.write_profile(descriptor, is_peak); })
+    return heap.write_profile(descriptor, is_peak);
+  return ENOTSUP;
+}
+
 // How many bytes went back; of a heap that counts them.
 template <class Heap>
 std::size_t purge(Heap& heap) noexcept {

@@ -9,8 +9,10 @@
 #include <malloc.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "check.h"
 
@@ -249,6 +251,26 @@ static void events_have_a_handler_where_there_are_limits(void) {
   EXPECT(ts_on_event(NULL) == set, "%d", set);
 }
 
+static void profiles_are_written_where_there_are_any(void) {
+  const bool has_profile = strcmp(tested_library(), "libtsmalloc.so") == 0;
+  const int expected = !is_expected() ? ENOSYS : has_profile ? 0 : ENOTSUP;
+  const int started = ts_profile_start(1);
+  EXPECT(started == expected || (started == 0 && !library_is_ours()), "%d", started);
+  FILE* const file = tmpfile();
+  if (started == 0) {
+    EXPECT(ts_profile_start((size_t)1 << 41) == EINVAL, "an interval of terabytes");
+    EXPECT(ts_profile_write(fileno(file), 7) == EINVAL, "an unknown kind");
+    EXPECT(ts_profile_write(-1, TSMALLOC_PROFILE_NOW) == EBADF, "no file");
+  }
+  void* const block = malloc(opaque(100));  // a sample, all but surely
+  EXPECT(ts_profile_write(fileno(file), TSMALLOC_PROFILE_NOW) == started, "it is not written");
+  EXPECT(ts_profile_write(fileno(file), TSMALLOC_PROFILE_PEAK) == started, "the peak is not");
+  EXPECT((lseek(fileno(file), 0, SEEK_CUR) > 300) == (started == 0), "how long it is");
+  EXPECT(ts_profile_stop() == started, "%d", ts_profile_stop());
+  free(block);
+  fclose(file);
+}
+
 static void addresses_work(void) {
   int (*volatile available)(void) = ts_available;
   int (*volatile version)(void) = ts_version;
@@ -406,6 +428,7 @@ static const Check checks[] = {
     {"options change, and keep what is refused", options_change},
     {"threads change options", threads_change_options},
     {"events have a handler where there are limits", events_have_a_handler_where_there_are_limits},
+    {"profiles are written where there are any", profiles_are_written_where_there_are_any},
     {"addresses of the functions work", addresses_work},
     {"all answer before the first constructor", before_constructors_all_answer},
     {"all answer in the last destructor", in_destructors_all_answer},

@@ -220,7 +220,7 @@ void free_at_once(void* p) {
 }
 
 void* allocate() {
-  void* const p = allocate_small(tested_class * sizeof(CacheBin));
+  void* const p = allocate_small(tested.block_bytes, tested_class * sizeof(CacheBin));
   if (p == nullptr) return nullptr;
   bool& is_live = program.is_live[index_of(p)];
   if (is_live) testing::fail("a block in use is handed out");
@@ -455,7 +455,7 @@ void reclaim_owner() { reclaim(heap(1)); }
 // Heap 3 is an arena's.
 constexpr ArenaHandle arena_handle = ArenaHandle{1} << generation_shift | 3;
 void make_arena() {
-  heap(3).self |= arena_bit;
+  heap(3).self.fetch_or(arena_bit, std::memory_order_relaxed);
   heap(3).idle_mark.store(idle_mark_of(arena_handle));
   heap(3).user.store(idle_mark_of(arena_handle));
 }

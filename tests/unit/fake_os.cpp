@@ -18,6 +18,7 @@
 #include "os/error_line.h"
 #include "os/memory_group.h"
 #include "os/os.h"
+#include "os/unwind.h"
 
 namespace ts {
 namespace {
@@ -35,6 +36,7 @@ constexpr std::size_t guard_bytes = std::size_t{1} << 20;
 
 struct State {
   std::mutex mutex;
+  std::uintptr_t call_site = 0;
   std::function<bool(const fake_os::Request&)> refused;
   std::byte* region = nullptr;  // where the break may be; old ones stay, since pieces of them may
                                 // have been left behind for the next source that grows
@@ -316,6 +318,8 @@ std::size_t discarded_bytes() {
   return state().discarded;
 }
 
+void set_call_site(std::uintptr_t address) { state().call_site = address; }
+
 void set_processor_count(unsigned count) {
   const std::lock_guard guard{state().mutex};
   state().processors = count;
@@ -549,6 +553,17 @@ void take_call_stack(CallStack& stack) noexcept {
   stack.frames[0] = reinterpret_cast<void*>(++taken);
   stack.depth = 1;
 }
+
+// ---- call stacks of the heap profile ----
+
+void unwind(UnwoundStack& stack, const void*) noexcept {
+  stack.depth = 1;
+  stack.is_whole = true;
+  stack.frames[0] = state().call_site;
+}
+void refresh_modules() noexcept {}
+const Module* module_met(unsigned) noexcept { return nullptr; }
+bool call_at_exit(void (*)(void*)) noexcept { return true; }
 
 void write_call_stack(const CallStack& stack) noexcept {
   ErrorLine line{"call stack "};

@@ -78,6 +78,9 @@ std::size_t mapped_bytes();
 std::size_t break_bytes();      // from the beginning of the region to the break
 std::size_t discarded_bytes();  // ever since reset()
 
+// The stack of every call from now on: one frame.
+void set_call_site(std::uintptr_t address);
+
 void set_processor_count(unsigned count);
 
 // ---- What the engine asks beyond that ----

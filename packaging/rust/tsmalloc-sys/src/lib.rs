@@ -112,6 +112,15 @@ unsafe extern "C" {
     /// bytes in use, in the course of a later `malloc`; `None` for no handler. 0, or `ENOTSUP`.
     pub safe fn ts_on_event(handler: Option<extern "C" fn(event: c_int, bytes: usize)>) -> c_int;
 
+    /// Samples one in about `interval` bytes that are allocated, from now on, for the heap profile; 0
+    /// stands for 512 KiB. 0, or `EINVAL`, `ENOMEM`, `ENOTSUP`.
+    pub safe fn ts_profile_start(interval: usize) -> c_int;
+    /// Takes no more samples. 0, or `ENOTSUP`.
+    pub safe fn ts_profile_stop() -> c_int;
+    /// Writes the heap profile (0: as it is now, 1: as it was at its peak) to an open file. 0, or an
+    /// error number.
+    pub safe fn ts_profile_write(descriptor: c_int, what: c_int) -> c_int;
+
     /// An arena without a block; null without memory. Of the functions of arenas, those that return
     /// a `c_int` return 0 or an error number: `EINVAL` for what is no arena, or not any more;
     /// `EBUSY` while another thread uses it.

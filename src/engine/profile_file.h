@@ -1,0 +1,42 @@
+// A heap profile as a file: profile.proto of google/pprof, without names. docs/formats/profile.md has
+// what its rows mean. Of this process, or of another one whose tables were read (tools/outside).
+#pragma once
+
+#include "engine/samples.h"
+#include "os/unwind.h"
+
+namespace ts::engine {
+
+enum class ProfileKind : std::uint32_t { now, exit, peak, limit };
+
+// What a profile is made of; nothing of it changes meanwhile.
+struct ProfileSource {
+  const SampleRow* rows = nullptr;
+  std::uint32_t row_count = 0;
+  const std::uint64_t* stacks = nullptr;
+  std::uint32_t stack_words = 0;
+  // Modules by number, null behind the last.
+  const os::Module* (*module)(const void* argument, unsigned number) = nullptr;
+  const void* argument = nullptr;
+  const char* version = "";  // of the library
+  const char* program = "";  // the path of a module without one
+  const char* command = "";
+  std::uint64_t process = 0;
+  std::uint64_t interval = 0;
+  std::uint64_t dropped = 0;
+  std::uint64_t unix_ns = 0;      // when the tables were read
+  std::uint64_t duration_ms = 0;  // since sampling began
+  std::uint64_t age_ms = 0;       // the same on the clock of SampleRow::born_ms
+  ProfileKind kind = ProfileKind::now;
+};
+
+// Takes the next bytes of the file; false ends the writing.
+struct ProfileSink {
+  bool (*write)(void* argument, const char* bytes, std::size_t count) = nullptr;
+  void* argument = nullptr;
+};
+
+// False if the sink refuses, or without memory. Takes no lock.
+bool write_profile(const ProfileSource& source, ProfileSink sink) noexcept;
+
+}  // namespace ts::engine

@@ -1,0 +1,167 @@
+#include "engine/profiling.h"
+
+#include <cerrno>
+#include <climits>
+#include <cstring>
+
+#include "engine/sampling_switch.h"
+#include "os/error_line.h"
+#include "os/options.h"
+#include "os/os.h"
+#include "os/whole_file.h"
+
+namespace ts::engine {
+namespace {
+
+// A copy of the tables, so that no thread waits for the file.
+class Copy {
+ public:
+  Copy() noexcept {
+    const Guard guard{samples_lock};
+    row_bytes_ = samples.rows.count * sizeof(SampleRow);
+    const std::size_t stack_bytes = samples.stacks.count * sizeof(std::uint64_t);
+    bytes_ = align_up(row_bytes_ + stack_bytes + 1, os::page_bytes());
+    memory_ = static_cast<std::byte*>(os::map(bytes_));
+    if (memory_ == nullptr) return;
+    std::memcpy(memory_, samples.rows.items, row_bytes_);
+    std::memcpy(memory_ + row_bytes_, samples.stacks.items, stack_bytes);
+    source_.rows = reinterpret_cast<const SampleRow*>(memory_);
+    source_.row_count = samples.rows.count;
+    source_.stacks = reinterpret_cast<const std::uint64_t*>(memory_ + row_bytes_);
+    source_.stack_words = samples.stacks.count;
+    source_.dropped = samples.dropped;
+    source_.interval = samples.interval;
+    source_.duration_ms = source_.age_ms = os::coarse_milliseconds() - samples.began_ms;
+  }
+  ~Copy() {
+    if (memory_ != nullptr) os::unmap(memory_, bytes_);
+  }
+  Copy(const Copy&) = delete;
+  Copy& operator=(const Copy&) = delete;
+
+  bool is_valid() const noexcept { return memory_ != nullptr; }
+  ProfileSource& source() noexcept { return source_; }
+
+ private:
+  std::byte* memory_ = nullptr;
+  std::size_t bytes_ = 0;
+  std::size_t row_bytes_ = 0;
+  ProfileSource source_;
+};
+
+// The argument of a sink: where it writes, and what went wrong.
+struct Target {
+  int descriptor;
+  int error = 0;
+};
+
+bool write_part(void* argument, const char* bytes, std::size_t count) noexcept {
+  auto& target = *static_cast<Target*>(argument);
+  target.error = os::write(target.descriptor, bytes, count);
+  return target.error == 0;
+}
+
+// ---- the file that the options name ----
+
+constinit std::uint64_t first_process = 0;
+constinit const char* library_version = "";
+constinit std::atomic<std::uint32_t> was_at_limit{0};
+
+// The path of the options, with the process's number for each %p; and at its end in the child of a
+// fork, which would write over its parent's file.
+struct OutputPath {
+  OutputPath() noexcept {
+    os::Text path{text, sizeof text - 1};
+    bool has_number = false;
+    for (const char* c = profile_output(); *c != '\0'; ++c) {
+      if (c[0] == '%' && c[1] == 'p') {
+        path.number(os::process_id());
+        has_number = true;
+        ++c;
+      } else {
+        path.text(c, 1);
+      }
+    }
+    if (has_number || os::process_id() == first_process) return;
+    path.text(".");
+    path.number(os::process_id());
+  }
+  char text[PATH_MAX] = {};
+};
+
+void write_file(ProfileKind kind) noexcept {
+  const OutputPath path;
+  os::WholeFile file{path.text};
+  int error = file.error();
+  if (error == 0) error = write_profile(file.descriptor(), kind);
+  if (error == 0) error = file.keep();
+  if (error == 0) return;
+  os::ErrorLine line{"the heap profile is not written to "};
+  line.text(path.text);
+  line.text(": ");
+  line.text(os::describe_error(error).text);
+  line.text("; TSMALLOC_PROFILE_OUTPUT=FILE names another");
+  line.write();
+}
+
+bool has_samples() noexcept {
+  const Guard guard{samples_lock};
+  return samples.rows.count != 0;
+}
+
+void write_at_exit(void*) noexcept {
+  const ProfileAt at = current_options.profile_at;
+  if (at == ProfileAt::limit || !has_samples()) return;
+  write_file(at == ProfileAt::peak ? ProfileKind::peak : ProfileKind::exit);
+}
+
+}  // namespace
+
+int start_profile(std::size_t interval) noexcept {
+  if (interval > max_sampling_interval) return EINVAL;
+  os::refresh_modules();
+  return set_sampling_interval(interval != 0 ? interval : usual_sampling_interval) ? 0 : ENOMEM;
+}
+
+void stop_profile() noexcept { set_sampling_interval(0); }
+
+int write_profile(int descriptor, ProfileKind kind) noexcept {
+  os::refresh_modules();
+  Copy copy;
+  if (!copy.is_valid()) return ENOMEM;
+  char program[PATH_MAX];
+  char command[64];
+  os::read_program(program, sizeof program);
+  os::read_command(command, sizeof command);
+  ProfileSource& source = copy.source();
+  source.module = [](const void*, unsigned number) noexcept {
+    return number < os::max_modules ? os::module_met(number) : nullptr;
+  };
+  source.version = library_version;
+  source.program = program;
+  source.command = command;
+  source.process = os::process_id();
+  source.unix_ns = os::unix_nanoseconds();
+  source.kind = kind;
+  Target target{descriptor};
+  if (write_profile(source, {write_part, &target})) return 0;
+  return target.error != 0 ? target.error : ENOMEM;
+}
+
+void begin_profile(const char* version) noexcept {
+  library_version = version;
+  const SizeOption option = current_options.profile;
+  first_process = os::process_id();
+  if (option.bits == 0) return;
+  os::refresh_modules();
+  follow_profile_option();
+  os::call_at_exit(write_at_exit);
+}
+
+void profile_at_limit() noexcept {
+  if (current_options.profile_at != ProfileAt::limit || !is_sampling()) return;
+  // relaxed: which thread writes the file does not matter
+  if (was_at_limit.exchange(1, std::memory_order_relaxed) == 0) write_file(ProfileKind::limit);
+}
+
+}  // namespace ts::engine

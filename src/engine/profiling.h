@@ -1,0 +1,26 @@
+// The heap profile as a whole: on, off, and written; by a call of the program, or when the process
+// ends. sampling.h has how samples are taken, samples.h what is kept of them.
+#pragma once
+
+#include "engine/profile_file.h"
+
+namespace ts::engine {
+
+// Samples from now on, so many bytes apart on the mean; 0 stands for 512 KiB. 0, or EINVAL beyond
+// max_sampling_interval, ENOMEM without room for the samples. Not within malloc.
+int start_profile(std::size_t interval) noexcept;
+// Samples no longer. What was sampled stays, and frees of it are noted.
+void stop_profile() noexcept;
+
+// Writes the profile to a file that is open: 0, or an error of write(2), or ENOMEM. Not within malloc.
+int write_profile(int descriptor, ProfileKind kind) noexcept;
+
+// To be called when the process begins, with the options read: if they ask for it, samples, and writes
+// the profile at exit. `version` is the library's.
+void begin_profile(const char* version) noexcept;
+
+// To be called when the hard limit refused memory, or the soft one is passed: writes the profile, once,
+// if the options ask for it. Not within malloc.
+void profile_at_limit() noexcept;
+
+}  // namespace ts::engine

@@ -1,0 +1,104 @@
+// Protocol Buffers' wire format, for writing: fields of varints, and of bytes with their length. In
+// memory of their own, so that a profile is written without malloc.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+namespace ts::engine {
+
+inline constexpr unsigned varint_type = 0;
+inline constexpr unsigned length_type = 2;
+inline constexpr std::size_t max_varint_bytes = 10;
+
+// Bytes of a varint at `to`, which has room for max_varint_bytes; how many they are.
+inline std::size_t put_varint(char* to, std::uint64_t value) noexcept {
+  std::size_t bytes = 0;
+  for (; value >= 0x80; value >>= 7) to[bytes++] = static_cast<char>(value | 0x80);
+  to[bytes++] = static_cast<char>(value);
+  return bytes;
+}
+
+// A message, or a packed field, of up to `max_bytes`. What is too much is left out.
+class Message {
+ public:
+  static constexpr std::size_t max_bytes = 1024;
+
+  void varint(std::uint64_t value) noexcept {
+    if (size_ + max_varint_bytes <= max_bytes) size_ += put_varint(bytes_ + size_, value);
+  }
+  // Without a field where the value is its default.
+  void number(unsigned field, std::uint64_t value) noexcept {
+    if (value == 0) return;
+    varint(field << 3 | varint_type);
+    varint(value);
+  }
+  void message(unsigned field, const Message& message) noexcept {
+    if (size_ + 2 * max_varint_bytes + message.size_ > max_bytes) return;
+    varint(field << 3 | length_type);
+    varint(message.size_);
+    std::memcpy(bytes_ + size_, message.bytes_, message.size_);
+    size_ += message.size_;
+  }
+  const char* begin() const noexcept { return bytes_; }
+  std::size_t size() const noexcept { return size_; }
+
+ private:
+  std::size_t size_ = 0;
+  char bytes_[max_bytes];
+};
+
+// The fields of the outermost message, on their way to a sink.
+class Output {
+ public:
+  using Write = bool(void* argument, const char* bytes, std::size_t count);
+
+  Output(Write* write, void* argument) noexcept : write_{write}, argument_{argument} {}
+
+  void number(unsigned field, std::uint64_t value) noexcept {
+    Message message;
+    message.number(field, value);
+    put(message.begin(), message.size());
+  }
+  void message(unsigned field, const Message& message) noexcept {
+    length(field, message.size());
+    put(message.begin(), message.size());
+  }
+  void text(unsigned field, const char* text) noexcept {
+    const std::size_t size = std::strlen(text);
+    length(field, size);
+    put(text, size);
+  }
+  // Whether all was written.
+  bool flush() noexcept {
+    is_good_ = is_good_ && (size_ == 0 || write_(argument_, bytes_, size_));
+    size_ = 0;
+    return is_good_;
+  }
+
+ private:
+  void length(unsigned field, std::size_t size) noexcept {
+    char begin[2 * max_varint_bytes];
+    const std::size_t bytes = put_varint(begin, field << 3 | length_type);
+    put(begin, bytes + put_varint(begin + bytes, size));
+  }
+  void put(const char* from, std::size_t count) noexcept {
+    while (count != 0) {
+      if (size_ == sizeof bytes_ && !flush()) return;
+      const std::size_t part = count < sizeof bytes_ - size_ ? count : sizeof bytes_ - size_;
+      std::memcpy(bytes_ + size_, from, part);
+      size_ += part;
+      from += part;
+      count -= part;
+    }
+  }
+
+  Write* write_;
+  void* argument_;
+  bool is_good_ = true;
+  std::size_t size_ = 0;
+  char bytes_[4096];
+};
+
+}  // namespace ts::engine

@@ -1,0 +1,99 @@
+// The samples of the heap profile: blocks in use whose call stacks are known, and sums over all that
+// there were, by call stack.
+//
+// A sampled small block lies in a slab of a heap of its own, the sample heap. That is an arena by its
+// number, so the free of such a block takes the slow path of a free into an arena, and no other free
+// pays. The span of a sampled large block says that it is one.
+//
+// Estimates are Horvitz and Thompson's (1952): a sample that was taken with probability p stands for
+// 1 / p blocks. A row sums them for one call stack and about one size, so that its samples have about
+// one p. All is in mappings of its own, which tools/outside may read at any time (`changes`).
+#pragma once
+
+#include "engine/number_index.h"
+#include "engine/page_map.h"
+#include "os/mutex.h"
+#include "os/unwind.h"
+
+namespace ts::engine {
+
+// The rows, samples in use and call stacks; the sample heap.
+inline constinit Mutex samples_lock;
+
+// An array in reserved address space, of which a prefix is in use.
+template <class T>
+struct Growing {
+  T* items = nullptr;
+  std::uint32_t count = 0;
+  std::uint32_t committed = 0;  // items of which the memory may be touched
+};
+
+struct Estimate {
+  std::uint64_t samples = 0;
+  double blocks = 0;
+  double bytes = 0;  // as requested
+};
+
+struct SampleRow {
+  std::uint64_t interval = 0;
+  std::uint32_t stack = 0;   // number of its first word
+  std::uint32_t bucket = 0;  // about one size
+  std::uint64_t requested_bytes = 0;  // sums over all samples: for means
+  std::uint64_t block_bytes = 0;
+  std::uint64_t born_ms = 0;  // the sum over those in use
+  Estimate allocated;
+  Estimate in_use;
+  Estimate at_peak;
+};
+
+// A sample in use.
+struct Sample {
+  const void* block = nullptr;
+  std::uint64_t requested_bytes = 0;
+  std::uint64_t block_bytes = 0;
+  std::uint32_t row = 0;
+  std::uint32_t born_ms = 0;  // since `began_ms`
+};
+
+// Words of call stacks: a header, then its addresses, innermost first.
+struct StackHeader {
+  std::uint32_t hash;
+  std::uint16_t depth;
+  std::uint16_t is_whole;
+};
+static_assert(sizeof(StackHeader) == sizeof(std::uint64_t));
+
+struct Samples {
+  // Odd while they change. A reader in another process that finds it even and the same, before and
+  // after, has read what is consistent.
+  std::atomic<std::uint32_t> changes{0};
+  std::uint64_t began_ms = 0;
+  std::uint64_t interval = 0;   // the last one
+  std::uint64_t dropped = 0;    // samples without room
+  double live_bytes = 0;        // estimates, of all rows
+  double peak_bytes = 0;
+  std::uint64_t peak_ms = 0;
+  Growing<SampleRow> rows;
+  Growing<Sample> in_use;
+  Growing<std::uint64_t> stacks;
+  NumberIndex row_index;
+  NumberIndex sample_index;
+  NumberIndex stack_index;
+};
+inline constinit Samples samples TS_GUARDED_BY(samples_lock);
+
+// Makes room for the first samples, once; false if there is none.
+bool open_samples() noexcept TS_REQUIRES(samples_lock);
+
+// Keeps a block as a sample; false, and counted as dropped, if there is no room.
+bool note_sample(const void* block, std::size_t bytes, std::size_t block_bytes,
+                 std::uint64_t interval, const os::UnwoundStack& stack) noexcept
+    TS_REQUIRES(samples_lock);
+
+// To be called before a sampled block is freed, or becomes another; without a lock.
+[[gnu::cold]] void forget_sample(const void* p) noexcept;
+
+// The bytes that were requested of a sampled block; 0 of others.
+[[gnu::cold]] std::size_t requested_bytes_of_sample(const void* p) noexcept;
+
+}  // namespace ts::engine

@@ -1,0 +1,90 @@
+#include "engine/sampling_switch.h"
+
+#include "engine/page_map.h"
+#include "engine/samples.h"
+#include "os/options.h"
+#include "os/os.h"
+
+namespace ts::engine {
+
+// ---- random numbers ----
+
+// SplitMix64 (Steele, Lea, Flood, 2014).
+std::uint64_t next_random(std::uint64_t& state) noexcept {
+  std::uint64_t z = state += 0x9e37'79b9'7f4a'7c15;
+  z = (z ^ z >> 30) * 0xbf58'476d'1ce4'e5b9;
+  z = (z ^ z >> 27) * 0x94d0'49bb'1331'11eb;
+  return z ^ z >> 31;
+}
+
+std::uint64_t next_random(ThreadHeap& heap) noexcept {
+  if (heap.random == 0) heap.random = os::nanoseconds() ^ std::uint64_t{entry_of_heap(heap)} << 32;
+  return next_random(heap.random);
+}
+
+// ---- on and off ----
+
+namespace {
+
+// Also of heaps that are about to begin, and of abandoned ones. The reciprocals are there before the
+// bit by which free reads them (release; free's address of them depends on the bit).
+void set_bit(ThreadHeap& heap) noexcept TS_REQUIRES(samples_lock) {
+  const PageMapEntry self = heap.self.load(std::memory_order_relaxed);
+  if ((self & ~sampling_bit) == 0 || is_arena(heap) || (self & sampling_bit) != 0) return;
+  for (unsigned c = 1; c < class_count; ++c)
+    heap.sampling_bins[c].reciprocal = size_classes[c].reciprocal;
+  heap.self.fetch_or(sampling_bit, std::memory_order_release);
+}
+
+}  // namespace
+
+void begin_heap_sampling(ThreadHeap& heap) noexcept {
+  // seq_cst: pairs with the fence in set_sampling_interval(). Either this thread sees the interval, or
+  // that one the heap, which was counted before.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (!is_sampling()) [[likely]]
+    return;
+  const Guard guard{samples_lock};
+  if (is_sampling()) set_bit(heap);
+}
+
+bool set_sampling_interval(std::uint64_t bytes) noexcept {
+  const Guard guard{samples_lock};
+  if (bytes != 0 && !open_samples()) return false;
+  if (bytes != 0) samples.interval = bytes;
+  sampling_interval.store(bytes, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_seq_cst);  // pairs with begin_heap_sampling()
+  for_each_heap([bytes](ThreadHeap& heap) TS_NO_ANALYSIS {
+    if (bytes != 0) return set_bit(heap);
+    // Of an arena, too, which has not set it.
+    if (entry_of_heap(heap) != 0) heap.self.fetch_and(~sampling_bit, std::memory_order_relaxed);
+  });
+  return true;
+}
+
+
+// ---- the option ----
+
+namespace {
+
+// The option that was followed last; relaxed: the option's value is complete in itself.
+constinit std::atomic<std::uint64_t> followed{0};
+
+// Words of the option, by number.
+constexpr std::uint64_t off = 0;
+
+}  // namespace
+
+bool is_profile_option_due() noexcept {
+  const SizeOption option = current_options.profile;
+  return followed.load(std::memory_order_relaxed) != option.bits;
+}
+
+void follow_profile_option() noexcept {
+  const SizeOption option = current_options.profile;
+  if (followed.exchange(option.bits, std::memory_order_relaxed) == option.bits) return;
+  const std::uint64_t of_word = option.bits == off ? 0 : usual_sampling_interval;
+  set_sampling_interval(option.is_word() ? of_word : option.number());
+}
+
+}  // namespace ts::engine

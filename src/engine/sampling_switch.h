@@ -1,0 +1,41 @@
+// Sampling for the heap profile: on, off, and how far apart samples are. sampling.h has how they are
+// taken.
+#pragma once
+
+#include "engine/types.h"
+
+namespace ts::engine {
+
+inline constexpr std::uint64_t max_sampling_interval = std::uint64_t{1} << 30;
+inline constexpr std::uint64_t usual_sampling_interval = std::uint64_t{512} << 10;
+
+// Bytes between two samples, on the mean; 0: none are taken. relaxed: a thread that reads it late
+// samples a little longer as it did.
+inline constinit std::atomic<std::uint64_t> sampling_interval{0};
+
+inline bool is_sampling() noexcept {
+  return sampling_interval.load(std::memory_order_relaxed) != 0;
+}
+
+// Whether a thread's heap samples.
+inline bool is_sampling(const HeapFront& heap) noexcept {
+  return (heap.self.load(std::memory_order_relaxed) & sampling_bit) != 0;
+}
+
+// Samples from now on, so many bytes apart on the mean, at most max_sampling_interval; or not, if
+// that is 0. False without room for the samples. Takes samples_lock.
+bool set_sampling_interval(std::uint64_t bytes) noexcept;
+
+// To be called when a thread's heap was made, before the thread uses it: it samples if others do.
+void begin_heap_sampling(ThreadHeap& heap) noexcept;
+
+// A random number of the heap's own (its owner's).
+std::uint64_t next_random(ThreadHeap& heap) noexcept;
+// A random number from a state that it changes.
+std::uint64_t next_random(std::uint64_t& state) noexcept;
+
+// Whether the option PROFILE has changed; then follow_profile_option(), without a lock or a hold.
+bool is_profile_option_due() noexcept;
+void follow_profile_option() noexcept;
+
+}  // namespace ts::engine

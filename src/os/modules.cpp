@@ -1,0 +1,166 @@
+// Records of modules in .bss, which cost no memory before the first is met. Slots are taken in their
+// order and never given back, and a slot's state is the last that is stored of it. So a thread, a
+// signal handler or the child of a fork that comes in between finds a slot complete or skips it.
+#include "os/modules.h"
+
+#include <cstring>
+
+#include "base/atomic.h"
+#include "base/bits.h"
+#include "os/module_file.h"
+#include "os/readable_memory.h"
+#include "os/row_cache.h"
+#include "os/unwind.h"
+
+namespace ts::os {
+namespace {
+
+enum State : std::uint32_t { incomplete, loaded, unloaded };
+
+struct Slot {
+  Atomic<std::uint32_t> state;
+  // Constant from the first state on. It has no path.
+  LoadedModule module;
+  bool has_stamp;  // else its table cannot be read
+  std::uint64_t stamp;
+  Module description;
+};
+
+constinit Slot slots[max_modules] = {};
+constinit Atomic<std::uint32_t> taken{0};
+// Guesses of a module's slot.
+constexpr unsigned guesses_bits = 8;
+constinit Atomic<std::uint32_t> guesses[1U << guesses_bits];
+
+std::uint32_t slots_taken() noexcept {
+  // relaxed: a slot's state says whether it is there
+  const std::uint32_t count = taken.load(std::memory_order_relaxed);
+  return count < max_modules ? count : max_modules;
+}
+
+Atomic<std::uint32_t>& guess_of(const LoadedModule& module) noexcept {
+  return guesses[mix(module.begin ^ module.header) >> (64 - guesses_bits)];
+}
+
+// What the first words of a module's table are, which hardly any two modules have in common. The
+// linker says that they are there.
+constexpr std::size_t stamp_bytes = 2 * sizeof(std::uint64_t);
+std::uint64_t stamp_of(const LoadedModule& module) noexcept {
+  std::uint64_t words[2];
+  std::memcpy(words, reinterpret_cast<const void*>(module.header), stamp_bytes);
+  return mix(words[0]) ^ words[1];
+}
+
+// The state of a slot if it is of that module, else incomplete.
+State state_of(const Slot& slot, const LoadedModule& module) noexcept {
+  // acquire, of the release in publish(): the module was recorded before, and another one's rows
+  // forgotten
+  const std::uint32_t state = slot.state.load(std::memory_order_acquire);
+  if (state == incomplete || slot.module.header != module.header ||
+      slot.module.begin != module.begin || slot.module.end != module.end ||
+      (slot.has_stamp && slot.stamp != stamp_of(module))) {
+    return incomplete;
+  }
+  return static_cast<State>(state);
+}
+
+// Makes a slot that of a loaded module, and those of others at its place unloaded ones.
+void publish(Slot& slot) noexcept {
+  bool replaces = false;
+  for (std::uint32_t i = 0; i < slots_taken(); ++i) {
+    Slot& other = slots[i];
+    // acquire, of the release below
+    if (&other == &slot || other.state.load(std::memory_order_acquire) != loaded) continue;
+    if (other.module.begin >= slot.module.end || slot.module.begin >= other.module.end) continue;
+    // relaxed: it has been complete for long
+    other.state.store(unloaded, std::memory_order_relaxed);
+    replaces = true;
+  }
+  if (replaces || slot.state.load(std::memory_order_relaxed) == unloaded) row_cache::clear();
+  // release, to the loads of the state
+  slot.state.store(loaded, std::memory_order_release);
+}
+
+// Two threads that meet a module at once may record it twice, which does no harm.
+void record(const LoadedModule& module, std::uintptr_t pc) noexcept {
+  if (slots_taken() == max_modules) return;
+  // relaxed: each thread gets another slot
+  const std::uint32_t number = taken.fetch_add(1, std::memory_order_relaxed);
+  if (number >= max_modules) return;
+  Slot& slot = slots[number];
+  ReadableMemory memory;
+  describe_module(module, pc, memory, slot.description);
+  slot.module = module;
+  slot.module.path = nullptr;
+  slot.has_stamp = memory.holds(module.header, stamp_bytes);
+  if (slot.has_stamp) slot.stamp = stamp_of(module);
+  publish(slot);
+  guess_of(slot.module).store(number, std::memory_order_relaxed);
+}
+
+// Finds a module's slot, or makes one.
+void meet(const LoadedModule& module, std::uintptr_t pc) noexcept {
+  Atomic<std::uint32_t>& guess = guess_of(module);
+  // relaxed: the slot itself is looked at
+  if (state_of(slots[guess.load(std::memory_order_relaxed)], module) == loaded) return;
+  Slot* before = nullptr;
+  for (std::uint32_t i = 0; i < slots_taken(); ++i) {
+    const State state = state_of(slots[i], module);
+    if (state == loaded) {
+      guess.store(i, std::memory_order_relaxed);
+      return;
+    }
+    if (state == unloaded) before = &slots[i];
+  }
+  if (before != nullptr) {
+    publish(*before);
+  } else {
+    record(module, pc);
+  }
+}
+
+bool find_in_slots(std::uintptr_t pc, LoadedModule& module) noexcept {
+  for (std::uint32_t i = 0; i < slots_taken(); ++i) {
+    // acquire, of the release in publish()
+    if (slots[i].state.load(std::memory_order_acquire) != loaded) continue;
+    if (!slots[i].module.contains(pc)) continue;
+    module = slots[i].module;
+    return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+bool module_at(std::uintptr_t pc, LoadedModule& module) noexcept {
+  if (!can_find_modules()) return find_in_slots(pc, module);
+  if (!find_loaded_module(pc, module)) return false;
+  meet(module, pc);
+  return true;
+}
+
+void refresh_modules() noexcept {
+  learn_module_functions();
+  static constinit Atomic<std::uint64_t> known_unloaded{0};
+  const std::uint64_t unloaded_count = visit_loaded_modules(nullptr);
+  // relaxed: rows of unloaded modules do no harm before others are at their place
+  const bool has_unloaded =
+      known_unloaded.exchange(unloaded_count, std::memory_order_relaxed) != unloaded_count;
+  if (has_unloaded) row_cache::clear();
+  if (can_find_modules()) return;
+  for (std::uint32_t i = 0; has_unloaded && i < slots_taken(); ++i) {
+    std::uint32_t expected = loaded;  // relaxed: nothing new is told of the slot
+    slots[i].state.compare_exchange_strong(expected, unloaded, std::memory_order_relaxed);
+  }
+  visit_loaded_modules([](const LoadedModule& module) { meet(module, 0); });
+}
+
+const Module* module_met(unsigned number) noexcept {
+  if (number >= max_modules) return nullptr;
+  const Slot& slot = slots[number];
+  // acquire, of the release in publish()
+  if (slot.state.load(std::memory_order_acquire) == incomplete) return nullptr;
+  return &slot.description;
+}
+
+}  // namespace ts::os

@@ -1,0 +1,49 @@
+// Call stacks for the heap profiler, taken in the middle of malloc: by the tables of .eh_frame, else
+// by frame pointers. It allocates nothing, takes no lock, reads no memory that may fault, and keeps
+// errno. It refuses to know names: a stack is addresses, and a module says of which file they are.
+#pragma once
+
+#include <cstdint>
+
+namespace ts::os {
+
+inline constexpr unsigned max_stack_frames = 64;
+
+// Innermost first: addresses behind the calls, or, in code that a signal interrupted, of the next
+// instruction.
+struct UnwoundStack {
+  std::uint32_t depth = 0;
+  // Whether the walk met the outermost frame. Otherwise the stack is deeper than there is room for,
+  // or a frame has neither a table nor a frame pointer.
+  bool is_whole = false;
+  std::uintptr_t frames[max_stack_frames];
+};
+
+// The stack of the calling thread. Left out are the frames of a drop-in library itself, innermost
+// ones only, and, if `caller` is a return address in the stack, all below it. In code that is linked
+// into a program, `caller` alone tells the allocator from the program: an entry of malloc passes
+// __builtin_return_address(0). Works in any thread, in signal handlers, in the child of a vfork,
+// before constructors and after destructors. Before the first refresh_modules() it knows no tables.
+void unwind(UnwoundStack& stack, const void* caller = nullptr) noexcept;
+
+// Learns which modules are loaded, where the C library has no way to ask for that without a lock
+// (before glibc 2.35, in static programs, with musl), and notices modules that were unloaded. Takes
+// the dynamic linker's lock, so the caller is not within malloc and has no lock.
+void refresh_modules() noexcept;
+
+// A part of a file whose code was met in a stack. It stays after the module was unloaded.
+struct Module {
+  std::uintptr_t begin;  // the segment of code
+  std::uintptr_t end;
+  std::uint64_t file_offset;
+  std::uint32_t build_id_bytes;  // 0: it has none
+  std::uint8_t build_id[32];
+  char path[256];  // as the dynamic linker knows it: "" is the program's own
+};
+
+inline constexpr unsigned max_modules = 1024;
+
+// The modules met so far, by numbers below max_modules; null where there is none (yet).
+const Module* module_met(unsigned number) noexcept;
+
+}  // namespace ts::os

@@ -1,0 +1,104 @@
+#include "os/whole_file.h"
+
+#include <fcntl.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "os/error_line.h"
+
+namespace ts::os {
+namespace {
+
+// Not the C library's functions, in which a thread may be cancelled. The result, or an error below 0.
+template <class... Arguments>
+long call(long number, Arguments... arguments) noexcept {
+  const int kept = errno;
+  const long result = ::syscall(number, arguments...);
+  const int error = errno;
+  errno = kept;
+  return result < 0 ? -error : result;
+}
+
+// What was read of a name, up to the end of its line.
+void end_name(char* name, long bytes) noexcept {
+  name[bytes > 0 ? bytes : 0] = '\0';
+  name[std::strcspn(name, "\n")] = '\0';
+}
+
+}  // namespace
+
+WholeFile::WholeFile(const char* path) noexcept : path_{path} {
+  const std::size_t length = std::strlen(path);
+  constexpr char suffix[] = ".part";
+  if (length + sizeof suffix > sizeof part_) {
+    error_ = ENAMETOOLONG;
+    return;
+  }
+  std::memcpy(part_, path, length);
+  std::memcpy(part_ + length, suffix, sizeof suffix);
+  const long opened = call(SYS_openat, AT_FDCWD, part_,
+                           O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+  descriptor_ = static_cast<int>(std::max(opened, -1L));
+  error_ = static_cast<int>(std::max(-opened, 0L));
+}
+
+WholeFile::~WholeFile() {
+  if (descriptor_ < 0) return;
+  call(SYS_close, descriptor_);
+  call(SYS_unlinkat, AT_FDCWD, part_, 0);
+}
+
+int WholeFile::keep() noexcept {
+  const int closed = static_cast<int>(-call(SYS_close, descriptor_));
+  descriptor_ = -1;
+  const int renamed =
+      closed == 0 ? static_cast<int>(-call(SYS_renameat2, AT_FDCWD, part_, AT_FDCWD, path_, 0))
+                  : closed;
+  if (renamed != 0) call(SYS_unlinkat, AT_FDCWD, part_, 0);
+  return renamed;
+}
+
+ErrorText describe_error(int error) noexcept {
+  ErrorText result = {};
+  Text text{result.text, sizeof result.text - 1};
+  switch (error) {
+    case EACCES: text.text("no right to write there"); break;
+    case ENOENT: text.text("no such folder"); break;
+    case ENOTDIR: text.text("a part of the path is no folder"); break;
+    case EISDIR: text.text("it is a folder"); break;
+    case ENOSPC: text.text("the disk is full"); break;
+    case EDQUOT: text.text("the quota is used up"); break;
+    case EROFS: text.text("the file system is read-only"); break;
+    case ENAMETOOLONG: text.text("the path is too long"); break;
+    case ELOOP: text.text("it is a link"); break;
+    case ENOMEM: text.text("out of memory"); break;
+    default:
+      text.text("error ");
+      text.number(static_cast<std::uint64_t>(error));
+  }
+  return result;
+}
+
+void read_command(char* name, std::size_t size) noexcept {
+  const long file = call(SYS_openat, AT_FDCWD, "/proc/self/comm", O_RDONLY | O_CLOEXEC, 0);
+  end_name(name, file >= 0 ? call(SYS_read, file, name, size - 1) : 0);
+  if (file >= 0) call(SYS_close, file);
+}
+
+void read_program(char* path, std::size_t size) noexcept {
+  end_name(path, call(SYS_readlinkat, AT_FDCWD, "/proc/self/exe", path, size - 1));
+}
+
+std::uint64_t unix_nanoseconds() noexcept {
+  struct timespec now = {};
+  ::clock_gettime(CLOCK_REALTIME, &now);
+  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 +
+         static_cast<std::uint64_t>(now.tv_nsec);
+}
+
+}  // namespace ts::os

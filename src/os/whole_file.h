@@ -1,0 +1,47 @@
+// Files that the library writes, and what it reads of /proc: without stdio, memory, or cancellation
+// points.
+#pragma once
+
+#include <climits>
+#include <cstddef>
+#include <cstdint>
+
+namespace ts::os {
+
+// A new file under its path and `.part`, until it is whole: nothing reads a part of it. Readable by
+// its user alone. A link in its place is not followed.
+class WholeFile {
+ public:
+  explicit WholeFile(const char* path) noexcept;
+  // Without keep(), nothing of it stays.
+  ~WholeFile();
+  WholeFile(const WholeFile&) = delete;
+  WholeFile& operator=(const WholeFile&) = delete;
+
+  // 0, or why it cannot be written.
+  int error() const noexcept { return error_; }
+  int descriptor() const noexcept { return descriptor_; }
+  // Closes the file, and gives it its own name: 0, or an error.
+  int keep() noexcept;
+
+ private:
+  int descriptor_ = -1;
+  int error_ = 0;
+  const char* path_;
+  char part_[PATH_MAX];
+};
+
+// What an error of a file means: "no such folder", or "error N" of others.
+struct ErrorText {
+  char text[48];
+};
+ErrorText describe_error(int error) noexcept;
+
+// The name of the process, as /proc/self/comm has it, and the path of its program; "" if unknown.
+void read_command(char* name, std::size_t size) noexcept;
+void read_program(char* path, std::size_t size) noexcept;
+
+// Nanoseconds since 1970.
+std::uint64_t unix_nanoseconds() noexcept;
+
+}  // namespace ts::os

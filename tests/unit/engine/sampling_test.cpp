@@ -1,0 +1,505 @@
+// Sampling for the heap profile: that estimates are right whatever is kept and whatever is freed, with
+// errors as large as they say; where blocks go; what switching and cut-off calls leave behind.
+#include "engine/sampling.h"
+
+#include <cmath>
+#include <cstring>
+#include <map>
+
+#include "engine/abandoned.h"
+#include "engine/attach.h"
+#include "engine/large_blocks.h"
+#include "engine/profiling.h"
+#include "engine/samples.h"
+#include "os/options.h"
+#include "unit/engine/fresh_engine.h"
+
+namespace ts::testing {
+namespace {
+
+using engine::class_for;
+using engine::Estimate;
+using engine::samples;
+using engine::ThreadHeap;
+
+// The sums of a call site, over all of its rows.
+struct Site {
+  Estimate allocated;
+  Estimate in_use;
+};
+
+Site sums_of(std::uintptr_t call_site) {
+  const Guard guard{engine::samples_lock};
+  Site site;
+  for (std::uint32_t i = 0; i < samples.rows.count; ++i) {
+    const engine::SampleRow& row = samples.rows.items[i];
+    if (samples.stacks.items[row.stack + 1] != call_site) continue;
+    for (const auto& [sum, part] :
+         {std::pair{&site.allocated, &row.allocated}, std::pair{&site.in_use, &row.in_use}}) {
+      sum->samples += part->samples;
+      sum->blocks += part->blocks;
+      sum->bytes += part->bytes;
+    }
+  }
+  return site;
+}
+
+constexpr std::uintptr_t site_a = 0x1000;
+constexpr std::uintptr_t site_b = 0x2000;
+constexpr std::uintptr_t site_c = 0x3000;
+
+void* allocate_at(std::uintptr_t call_site, std::size_t bytes) {
+  fake_os::set_call_site(call_site);
+  void* const p = engine::Engine{}.allocate(bytes, 16);
+  EXPECT_NE(p, nullptr);
+  return p;
+}
+
+ThreadHeap& begin(std::size_t interval, std::uint64_t seed = 1) {
+  EXPECT_TRUE(engine::set_sampling_interval(interval));
+  ThreadHeap& heap = make_heap();
+  heap.random = seed * 0x1234'5678'9abc'def1;
+  return heap;
+}
+
+// Mean and deviation of a number over many runs.
+class Series {
+ public:
+  void add(double value) {
+    ++count_;
+    const double delta = value - mean_;
+    mean_ += delta / count_;
+    squares_ += delta * (value - mean_);
+  }
+  double mean() const { return mean_; }
+  double variance() const { return squares_ / (count_ - 1); }
+  double error_of_mean() const { return std::sqrt(variance() / count_); }
+
+ private:
+  double count_ = 0;
+  double mean_ = 0;
+  double squares_ = 0;
+};
+
+constexpr std::size_t small = 64;
+constexpr std::size_t interval = 4096;
+
+// ---- what is sampled ----
+
+// One site keeps its blocks, another frees them at once, a third comes in bursts: the case in which
+// samples at refills of the net flow are all of the second site (shared by one heap, so that the state
+// in which one run ends is that in which the next begins).
+TS_ENGINE_TEST(SamplingTest, KeptAndFreedSitesAreSampledAsOftenAsTheyAllocate) {
+  ThreadHeap& heap = begin(interval);
+  const As as{heap};
+  Series kept, kept_samples, freed, bursts;
+  const int seeds = rounds(1000);
+  constexpr int loops = 1000;
+  for (int seed = 0; seed < seeds; ++seed) {
+    const Site before[] = {sums_of(site_a), sums_of(site_b), sums_of(site_c)};
+    std::vector<void*> blocks;
+    for (int i = 0; i < loops; ++i) {
+      blocks.push_back(allocate_at(site_a, small));
+      release(allocate_at(site_b, small));
+      if (i % 100 != 0) continue;
+      void* burst[20];
+      for (void*& p : burst) p = allocate_at(site_c, small);
+      for (void* const p : burst) release(p);
+    }
+    const Site a = sums_of(site_a);
+    kept.add(a.in_use.blocks);
+    kept_samples.add(static_cast<double>(a.in_use.samples));
+    freed.add(sums_of(site_b).allocated.blocks - before[1].allocated.blocks);
+    bursts.add(sums_of(site_c).allocated.blocks - before[2].allocated.blocks);
+    EXPECT_EQ(sums_of(site_b).in_use.samples, 0U);
+    for (void* const p : blocks) release(p);
+    EXPECT_EQ(sums_of(site_a).in_use.samples, 0U);
+  }
+  // Within four deviations of the mean, which 1,000 seeds make half a percent or less.
+  EXPECT_NEAR(kept.mean(), loops, 4 * kept.error_of_mean());
+  EXPECT_NEAR(freed.mean(), loops, 4 * freed.error_of_mean());
+  EXPECT_NEAR(bursts.mean(), 200, 4 * bursts.error_of_mean());
+  // Samples are independent: their number is binomial.
+  const double p = 1 - std::exp(-static_cast<double>(small) / interval);
+  EXPECT_NEAR(kept_samples.variance(), loops * p * (1 - p), loops * p * 0.2);
+  expect_no_misuse();
+  expect_sound();
+}
+
+// The mirror image: what is freed is what was allocated long ago, and the list only shrinks and grows.
+TS_ENGINE_TEST(SamplingTest, ShrinkingAndGrowingSitesAreSampledAsOftenAsTheyAllocate) {
+  ThreadHeap& heap = begin(interval, 7);
+  const As as{heap};
+  Series first, second;
+  std::vector<void*> blocks;
+  for (int seed = 0; seed < rounds(1000); ++seed) {
+    const Site before[] = {sums_of(site_a), sums_of(site_b)};
+    for (int i = 0; i < 500; ++i) blocks.push_back(allocate_at(site_a, small));
+    for (int i = 0; i < 250; ++i) {
+      release(blocks.back());
+      blocks.pop_back();
+      release(blocks.front());
+      blocks.erase(blocks.begin());
+    }
+    for (int i = 0; i < 500; ++i) {
+      release(allocate_at(site_b, small));
+      if (i % 7 == 0) release(allocate_at(site_b, 300));
+    }
+    first.add(sums_of(site_a).allocated.blocks - before[0].allocated.blocks);
+    second.add(sums_of(site_b).allocated.bytes - before[1].allocated.bytes);
+    for (void* const p : blocks) release(p);
+    blocks.clear();
+  }
+  EXPECT_NEAR(first.mean(), 500, 4 * first.error_of_mean());
+  EXPECT_NEAR(second.mean(), 500 * small + 72 * 300, 4 * second.error_of_mean());
+  expect_sound();
+}
+
+// Of all sizes together, estimates of bytes are right, and 95 % intervals of the variance that samples
+// tell of cover the truth as often.
+TS_ENGINE_TEST(SamplingTest, IntervalsCoverTheTruth) {
+  ThreadHeap& heap = begin(8192, 3);
+  const As as{heap};
+  int covered = 0;
+  Series estimates;
+  const int seeds = rounds(1000);
+  std::mt19937 random{1};
+  for (int seed = 0; seed < seeds; ++seed) {
+    std::vector<void*> blocks;
+    double truth = 0;
+    for (int i = 0; i < 2000; ++i) {
+      const std::size_t bytes = 16 + random() % 1000;
+      truth += static_cast<double>(bytes);
+      blocks.push_back(allocate_at(site_a, bytes));
+    }
+    double estimate = 0;
+    double variance = 0;
+    {
+      const Guard guard{engine::samples_lock};
+      for (std::uint32_t i = 0; i < samples.in_use.count; ++i) {
+        const engine::Sample& sample = samples.in_use.items[i];
+        const double p = -std::expm1(-static_cast<double>(sample.block_bytes) / 8192);
+        const auto bytes = static_cast<double>(sample.requested_bytes);
+        estimate += bytes / p;
+        variance += bytes * bytes * (1 - p) / (p * p);
+      }
+    }
+    EXPECT_NEAR(estimate, sums_of(site_a).in_use.bytes, estimate * 1e-9);
+    covered += std::fabs(estimate - truth) <= 1.96 * std::sqrt(variance) ? 1 : 0;
+    estimates.add(estimate / truth);
+    for (void* const p : blocks) release(p);
+  }
+  EXPECT_NEAR(estimates.mean(), 1, 4 * estimates.error_of_mean());
+  EXPECT_GE(covered, seeds * 0.93);
+  EXPECT_LE(covered, seeds * 0.97);
+}
+
+TS_ENGINE_TEST(SamplingTest, RequestedSizesAreKept) {
+  ThreadHeap& heap = begin(1);  // each malloc is a sample
+  const As as{heap};
+  for (const std::size_t bytes : {0UL, 1UL, 17UL, 1000UL, 1025UL, 20000UL, 100000UL, 5UL << 20}) {
+    void* const p = allocate_at(site_a, bytes);
+    EXPECT_EQ(engine::requested_bytes_of_sample(p), bytes);
+    EXPECT_GE(engine::Engine::usable_size(p), bytes);
+    EXPECT_TRUE(engine::Engine::owns(p));
+    std::memset(p, 1, engine::Engine::usable_size(p));
+    release(p);
+    EXPECT_EQ(engine::requested_bytes_of_sample(p), 0U);
+  }
+  EXPECT_EQ(samples.in_use.count, 0U);
+  EXPECT_EQ(samples.dropped, 0U);
+  expect_no_misuse();
+  expect_sound();
+}
+
+TS_ENGINE_TEST(SamplingTest, LargeBlocksAreSampledByThemselves) {
+  ThreadHeap& heap = begin(std::size_t{1} << 20, 5);
+  const As as{heap};
+  Series blocks_seen;
+  constexpr std::size_t bytes = 200'000;
+  for (int seed = 0; seed < rounds(300); ++seed) {
+    std::vector<void*> blocks;
+    for (int i = 0; i < 50; ++i) blocks.push_back(allocate_at(site_a, bytes));
+    blocks_seen.add(sums_of(site_a).in_use.blocks);
+    for (void* const p : blocks) release(p);
+    EXPECT_EQ(sums_of(site_a).in_use.samples, 0U);
+  }
+  EXPECT_NEAR(blocks_seen.mean(), 50, 4 * blocks_seen.error_of_mean());
+}
+
+TS_ENGINE_TEST(SamplingTest, LargeBlocksThatGrowAreAllocatedAnew) {
+  ThreadHeap& heap = begin(1);
+  const As as{heap};
+  void* p = allocate_at(site_a, 100'000);
+  fake_os::set_call_site(site_b);
+  ASSERT_TRUE(engine::resize_large(p, 150'000));
+  EXPECT_EQ(sums_of(site_a).in_use.samples, 0U);
+  EXPECT_EQ(sums_of(site_b).in_use.bytes, 150'000);
+  release(p);
+  p = allocate_at(site_a, 1 << 20);
+  fake_os::set_call_site(site_b);
+  void* const moved = engine::move_large(p, 3 << 20);
+  if (moved != nullptr) {
+    EXPECT_EQ(sums_of(site_a).in_use.samples, 0U);
+    EXPECT_EQ(sums_of(site_b).in_use.bytes, 3 << 20);
+    p = moved;
+  }
+  release(p);
+  EXPECT_EQ(samples.in_use.count, 0U);
+}
+
+// ---- where blocks go ----
+
+TS_ENGINE_TEST(SamplingTest, FreePushesIntoTheSamplingBin) {
+  ThreadHeap& heap = begin(engine::max_sampling_interval);
+  const As as{heap};
+  void* const p = allocate_at(site_a, small);
+  const unsigned c = class_for(small);
+  const std::size_t in_bin = list_length(heap.bins[c].head);
+  release(p);
+  EXPECT_EQ(heap.sampling_bins[c].head, p);
+  EXPECT_EQ(list_length(heap.bins[c].head), in_bin);
+  for (std::size_t i = 0; i < in_bin; ++i) EXPECT_NE(allocate_at(site_a, small), p);
+  EXPECT_EQ(heap.bins[c].head, nullptr);
+  expect_sound();
+}
+
+// Each malloc is one of those that are to pass before the next sample, or its block is still there.
+TS_ENGINE_TEST(SamplingTest, EachMallocPassesOnce) {
+  ThreadHeap& heap = begin(engine::max_sampling_interval);
+  const As as{heap};
+  const unsigned c = class_for(small);
+  std::mt19937 random{2};
+  std::vector<void*> blocks;
+  blocks.push_back(allocate_at(site_a, small));
+  const auto to_pass = [&] {
+    return heap.until_sample[c] + static_cast<std::uint32_t>(engine::counted_blocks(heap, c));
+  };
+  const std::uint32_t at_first = to_pass() + 1;
+  std::uint32_t mallocs = 1;
+  for (int i = 0; i < 20'000; ++i) {
+    if (random() % 100 == 0) flush_bin_of(heap, c);
+    if (random() % 2 == 0 || blocks.empty()) {
+      blocks.push_back(allocate_at(site_a, small));
+      ++mallocs;
+    } else {
+      std::swap(blocks[random() % blocks.size()], blocks.back());
+      release(blocks.back());
+      blocks.pop_back();
+    }
+    ASSERT_EQ(to_pass() + mallocs, at_first);
+  }
+  expect_no_misuse();
+  expect_sound();
+}
+
+TS_ENGINE_TEST(SamplingTest, BothBinsHoldWhatOneMay) {
+  ThreadHeap& heap = begin(engine::max_sampling_interval);
+  const As as{heap};
+  const unsigned c = class_for(small);
+  std::vector<void*> blocks;
+  for (int i = 0; i < 5000; ++i) blocks.push_back(allocate_at(site_a, small));
+  for (void* const p : blocks) release(p);
+  EXPECT_LE(list_length(heap.sampling_bins[c].head), heap.capacities[c]);
+  EXPECT_LE(list_length(heap.bins[c].head), heap.capacities[c]);
+  flush_heap(heap);
+  EXPECT_EQ(heap.sampling_bins[c].head, nullptr);
+  EXPECT_EQ(heap.slabs[c], 0U);
+  expect_sound();
+}
+
+// ---- on and off ----
+
+TS_ENGINE_TEST(SamplingTest, SwitchesInTheMiddle) {
+  ThreadHeap& heap = make_heap();
+  const As as{heap};
+  std::mt19937 random{3};
+  std::vector<void*> blocks;
+  const std::size_t intervals[] = {0, 64, 4096, 0, 1 << 20};
+  for (int i = 0; i < rounds(100'000); ++i) {
+    if (random() % 500 == 0) {
+      ASSERT_TRUE(engine::set_sampling_interval(intervals[random() % 5]));
+    }
+    if (random() % 2 == 0 || blocks.empty()) {
+      blocks.push_back(allocate_at(site_a, random() % 5000));
+    } else {
+      std::swap(blocks[random() % blocks.size()], blocks.back());
+      release(blocks.back());
+      blocks.pop_back();
+    }
+  }
+  for (void* const p : blocks) release(p);
+  EXPECT_EQ(samples.in_use.count, 0U);
+  EXPECT_NEAR(samples.live_bytes, 0, 1);
+  // Once it is off, the sampling bins go home in time.
+  engine::set_sampling_interval(0);
+  for (int i = 0; i < 100'000 && heap.has_sampling_bins; ++i) {
+    blocks.assign(200, nullptr);
+    for (void*& p : blocks) p = allocate_at(site_a, 48);
+    for (void* const p : blocks) release(p);
+    flush_bin_of(heap, class_for(48));
+  }
+  EXPECT_FALSE(heap.has_sampling_bins);
+  expect_no_misuse();
+  expect_sound();
+}
+
+TS_ENGINE_TEST(SamplingTest, HeapsOfAllKindsFollow) {
+  ThreadHeap& before = make_heap();
+  ASSERT_TRUE(engine::set_sampling_interval(4096));
+  ThreadHeap& after = make_heap();
+  EXPECT_TRUE(engine::is_sampling(before));
+  EXPECT_TRUE(engine::is_sampling(after));
+  EXPECT_FALSE(engine::is_sampling(*engine::new_heap(engine::arena_bit)));
+  engine::set_sampling_interval(0);
+  EXPECT_FALSE(engine::is_sampling(before));
+  EXPECT_FALSE(engine::is_sampling(make_heap()));
+}
+
+TS_ENGINE_TEST(SamplingTest, OtherThreadsFreeSamples) {
+  ThreadHeap& heap = begin(1);
+  ThreadHeap& other = make_heap();
+  void* p = nullptr;
+  {
+    const As as{heap};
+    p = allocate_at(site_a, small);
+  }
+  release(other, p);
+  EXPECT_EQ(sums_of(site_a).in_use.samples, 0U);
+  {
+    const As as{engine::ended_heap};
+    const As own{heap};
+    p = allocate_at(site_a, small);
+  }
+  {
+    const As as{engine::ended_heap};
+    release(p);
+  }
+  EXPECT_EQ(samples.in_use.count, 0U);
+  expect_no_misuse();
+}
+
+TS_ENGINE_TEST(SamplingTest, TheOptionStartsAndStops) {
+  ThreadHeap& heap = make_heap();
+  ASSERT_TRUE(set_option("PROFILE", "64K"));
+  engine::Engine{}.follow_options();
+  EXPECT_EQ(engine::sampling_interval.load(), 65536U);
+  EXPECT_TRUE(engine::is_sampling(heap));
+  ASSERT_TRUE(set_option("PROFILE", "on"));
+  engine::Engine{}.follow_options();
+  EXPECT_EQ(engine::sampling_interval.load(), engine::usual_sampling_interval);
+  ASSERT_TRUE(set_option("PROFILE", "off"));
+  engine::Engine{}.follow_options();
+  EXPECT_EQ(engine::sampling_interval.load(), 0U);
+  EXPECT_FALSE(set_option("PROFILE", "50%"));
+  EXPECT_FALSE(set_option("PROFILE", "0"));
+  EXPECT_FALSE(set_option("PROFILE", "2T"));
+}
+
+// ---- misuse, and want of memory ----
+
+TS_ENGINE_TEST(SamplingTest, DoubleFreeOfASampleIsFound) {
+  ThreadHeap& heap = begin(1);
+  const As as{heap};
+  void* const p = allocate_at(site_a, small);
+  release(p);
+  release(p);
+  expect_misuse(Misuse::double_free, FoundBy::a_later_call, p);
+}
+
+TS_ENGINE_TEST(SamplingTest, DoubleFreeIntoASamplingBinIsFound) {
+  ThreadHeap& heap = begin(engine::max_sampling_interval);
+  const As as{heap};
+  void* const p = allocate_at(site_a, small);
+  release(p);
+  release(p);
+  expect_misuse(Misuse::double_free, FoundBy::free, p);
+}
+
+TS_ENGINE_TEST(SamplingTest, WriteAfterFreeIntoASamplingBinIsFound) {
+  ThreadHeap& heap = begin(engine::max_sampling_interval);
+  const As as{heap};
+  std::vector<void*> blocks;
+  for (int i = 0; i < 40; ++i) blocks.push_back(allocate_at(site_a, small));
+  for (void* const p : blocks) release(p);
+  std::memset(heap.sampling_bins[class_for(small)].head, 0x41, 16);
+  std::vector<fake_os::ReportedMisuse> misuses;
+  for (int i = 0; i < 1000 && misuses.empty(); ++i) {
+    allocate_at(site_a, small);
+    misuses = fake_os::take_misuses();
+  }
+  ASSERT_EQ(misuses.size(), 1U);
+  EXPECT_EQ(misuses[0].kind, Misuse::damaged_list);
+}
+
+TS_ENGINE_TEST(SamplingTest, WithoutRoomSamplesAreDroppedAndBlocksAreNot) {
+  ThreadHeap& heap = begin(1);
+  const As as{heap};
+  release(allocate_at(site_a, small));
+  fake_os::refuse_if([](const fake_os::Request& request) {
+    return request.call == fake_os::Call::commit || request.call == fake_os::Call::map;
+  });
+  std::vector<void*> blocks;
+  for (std::uintptr_t i = 0; i < 5000; ++i) {
+    fake_os::set_call_site(i << 4);
+    if (void* const p = engine::Engine{}.allocate(16, 16); p != nullptr) blocks.push_back(p);
+  }
+  fake_os::refuse_nothing();
+  EXPECT_GT(samples.dropped, 0U);
+  EXPECT_GT(blocks.size(), 100U);
+  for (void* const p : blocks) release(p);
+  EXPECT_EQ(samples.in_use.count, 0U);
+  expect_no_misuse();
+  expect_sound();
+}
+
+// ---- threads and processes ----
+
+TS_ENGINE_TEST(SamplingTest, AbandonedHeapsKeepWhatIsToPass) {
+  ThreadHeap& heap = begin(engine::max_sampling_interval);
+  {
+    const As as{heap};
+    release(allocate_at(site_a, small));
+  }
+  {
+    const Guard guard{engine::abandoned_lock};
+    engine::abandon(heap, true, engine::pages_of_slabs(heap));
+  }
+  engine::collect_abandoned(1);
+  EXPECT_EQ(heap.sampling_bins[class_for(small)].head, nullptr);
+  expect_sound();
+}
+
+TS_ENGINE_TEST(SamplingTest, TheChildOfAForkSamplesOn) {
+  ThreadHeap& heap = begin(64);
+  const As as{heap};
+  std::vector<void*> blocks;
+  for (int i = 0; i < 1000; ++i) blocks.push_back(allocate_at(site_a, small));
+  const std::uint32_t in_use = samples.in_use.count;
+  engine::fork_prepare();
+  engine::fork_child();
+  EXPECT_EQ(samples.in_use.count, in_use);
+  for (void* const p : blocks) release(p);
+  EXPECT_EQ(samples.in_use.count, 0U);
+  for (int i = 0; i < 1000; ++i) release(allocate_at(site_b, small));
+  EXPECT_GT(sums_of(site_b).allocated.samples, 0U);
+  expect_sound();
+}
+
+TS_ENGINE_TEST(SamplingTest, ThePeakIsKept) {
+  ThreadHeap& heap = begin(1);
+  const As as{heap};
+  std::vector<void*> blocks;
+  for (int i = 0; i < 1000; ++i) blocks.push_back(allocate_at(site_a, small));
+  for (void* const p : blocks) release(p);
+  void* const p = allocate_at(site_b, small);
+  const Guard guard{engine::samples_lock};
+  double at_peak = 0;
+  for (std::uint32_t i = 0; i < samples.rows.count; ++i)
+    at_peak += samples.rows.items[i].at_peak.bytes;
+  EXPECT_NEAR(at_peak, 64'000, 64'000.0 / 32);
+  EXPECT_NE(p, nullptr);
+}
+
+}  // namespace
+}  // namespace ts::testing
