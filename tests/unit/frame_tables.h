@@ -96,8 +96,15 @@ class MadeTables {
     put(content, 12, length);
     pairs_.push_back({begin, add_entry(cfa::join({content, {0}, program}))});
   }
+  // The same with pointers relative to their place, of eight bytes, as letters R of 0x1c say.
+  void add_relative_function(std::size_t common, std::uintptr_t begin, std::uint64_t length,
+                             const Bytes& program) {
+    const std::size_t at = entries_.size() + 8;
+    add_function(common, begin, length, program);
+    relative_.push_back(at);
+  }
 
-  // The tables, whose header is at their beginning.
+  // The tables, whose header is at their beginning. No function may be added afterwards.
   os::FrameTables tables() {
     bytes_.assign(12 + 8 * pairs_.size(), 0);
     const Bytes start = {1, 0xff, 0x03, 0x3b};
@@ -112,6 +119,11 @@ class MadeTables {
       put(bytes_, 12 + 8 * i, static_cast<std::int32_t>(entries_at + pairs_[i].entry));
     }
     bytes_.insert(bytes_.end(), entries_.begin(), entries_.end());
+    for (const std::size_t at : relative_) {
+      std::uintptr_t pointer = 0;
+      std::memcpy(&pointer, bytes_.data() + entries_at + at, sizeof pointer);
+      put(bytes_, entries_at + at, pointer - (begin + entries_at + at));
+    }
     return {begin, begin + bytes_.size(), begin};
   }
   Bytes& bytes() { return bytes_; }
@@ -141,6 +153,7 @@ class MadeTables {
   Bytes bytes_;
   Bytes entries_;
   std::vector<Pair> pairs_;
+  std::vector<std::size_t> relative_;
 };
 
 }  // namespace ts::testing
