@@ -93,13 +93,7 @@ bool StackWalk::step_by_frame_pointer() noexcept {
   return arrive(caller, return_to);
 }
 
-// Known by the code to which the handler returns.
 bool StackWalk::step_over_signal() noexcept {
-  std::uint64_t code = 0;
-  ReadableMemory text;
-  if (!text.holds(at_.pc, sizeof code)) return false;
-  std::memcpy(&code, reinterpret_cast<const void*>(at_.pc), sizeof code);
-  if (code != signal_frame.code) return false;
   Registers interrupted{};
   if (!memory_.load(at_.sp + signal_frame.pc, interrupted.pc) ||
       !memory_.load(at_.sp + signal_frame.sp, interrupted.sp)) {
@@ -114,21 +108,34 @@ bool StackWalk::step_over_signal() noexcept {
   return at_.pc != 0;
 }
 
+// Where no table helps, some code is known by its bytes.
+bool StackWalk::step_by_code() noexcept {
+  std::uint64_t code = 0;
+  ReadableMemory text;
+  if (text.load_code(at_.pc, code)) {
+    if (code == signal_frame.code) return step_over_signal();
+    if (code == context_end_code) {
+      is_outermost_ = true;
+      return false;
+    }
+  }
+  return step_by_frame_pointer();
+}
+
 bool StackWalk::step() noexcept {
   const FrameRow row = find_row(is_exact_ ? at_.pc : at_.pc - 1);
   switch (row.kind) {
     case FrameRow::Kind::usual:
     case FrameRow::Kind::realigned:
       return step_by_row(row);
-    case FrameRow::Kind::signal:
-      return step_over_signal();
     case FrameRow::Kind::outermost:
       is_outermost_ = true;
       return false;
+    case FrameRow::Kind::signal:
     case FrameRow::Kind::unknown:
       break;
   }
-  return step_over_signal() || step_by_frame_pointer();
+  return step_by_code();
 }
 
 }  // namespace ts::os

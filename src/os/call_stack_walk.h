@@ -24,6 +24,7 @@ class StackWalk {
  private:
   FrameRow find_row(std::uintptr_t pc) noexcept;
   bool step_by_row(const FrameRow& row) noexcept;
+  bool step_by_code() noexcept;
   bool step_by_frame_pointer() noexcept;
   bool step_over_signal() noexcept;
   bool arrive(const Registers& caller, std::uintptr_t return_to) noexcept;

@@ -17,6 +17,15 @@ struct Registers {
 
 inline constexpr unsigned no_register = ~0U;
 
+// The first eight bytes of code without a table to which coroutines of makecontext() return; 0: its
+// table says that it is outermost.
+#if defined(__x86_64__)
+// mov %rbx, %rsp; mov (%rsp), %rdi; the first byte of test %rdi, %rdi
+inline constexpr std::uint64_t context_end_code = 0x4824'3c8b'48dc'8948;
+#else
+inline constexpr std::uint64_t context_end_code = 0;
+#endif
+
 // The signal frame: the first eight bytes of the code to which a handler returns, and the places of
 // the interrupted code's registers above the stack pointer then (ucontext_t of the kernel).
 struct SignalFrame {

@@ -4,7 +4,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 
 namespace ts::os {
 
@@ -28,6 +27,15 @@ class ReadableMemory {
   [[gnu::no_sanitize_address]] bool load(std::uintptr_t at, std::uintptr_t& word) noexcept {
     if (at % sizeof word != 0 || !holds(at, sizeof word)) return false;
     word = *reinterpret_cast<const std::uintptr_t*>(at);
+    return true;
+  }
+  // Eight bytes of code, at any address. What looks like code may be a sanitizer's own memory.
+  [[gnu::no_sanitize_address]] bool load_code(std::uintptr_t at, std::uint64_t& code) noexcept {
+    struct [[gnu::packed, gnu::may_alias]] Code {
+      std::uint64_t bytes;
+    };
+    if (!holds(at, sizeof code)) return false;
+    code = reinterpret_cast<const Code*>(at)->bytes;
     return true;
   }
 
