@@ -1,5 +1,4 @@
-// The dynamic linker's side of loaded_modules.h. It is compiled a second time for shared libraries
-// (glibc_2_28.h).
+// The dynamic linker's side of loaded_modules.h. It is compiled a second time for drop-in libraries.
 #include "os/loaded_modules.h"
 
 #include <link.h>
@@ -24,11 +23,6 @@ using FindObject = int(void* address, FoundObject* found);
 
 }  // namespace
 
-#ifndef TS_FIRST_GLIBC
-// Null in a program that has none.
-extern "C" [[gnu::weak]] FindObject weak_find_object __asm__("_dl_find_object");
-#endif
-
 namespace {
 
 // Relaxed: null, or a function of the C library.
@@ -47,12 +41,9 @@ bool find_by(FindObject* find, std::uintptr_t pc, LoadedModule& module) noexcept
 }  // namespace
 
 void learn_module_functions() noexcept {
-#ifdef TS_FIRST_GLIBC
-  // By its name, since a reference would make the library need glibc 2.35.
+  // By its name: a reference would make a library need glibc 2.35, and a weak one, in a program, is
+  // null for good where the linker needs nothing else of the dynamic linker.
   auto* const find = find_function<FindObject>("_dl_find_object");
-#else
-  FindObject* const find = &weak_find_object;
-#endif
   // In static programs it knows the segment of code alone, not where the tables lie.
   LoadedModule own;
   if (find_by(find, reinterpret_cast<std::uintptr_t>(&learn_module_functions), own) &&

@@ -51,18 +51,22 @@ bool read_elf_header(const LoadedModule& loaded, ReadableMemory& memory,
   return lowest != UINTPTR_MAX;
 }
 
-void find_build_id(TableReader notes, std::size_t alignment, Module& module) noexcept {
+// Its address, or 0.
+std::uintptr_t find_build_id(TableReader notes, std::size_t alignment, Module& module) noexcept {
   while (!notes.is_at_end()) {
     const auto note = notes.read<ElfW(Nhdr)>();
     const bool is_gnu = note.n_namesz == 4 && notes.read<std::uint32_t>() == 0x00554e47;  // "GNU"
     if (!is_gnu) notes.skip(align_up(note.n_namesz, alignment));
     if (is_gnu && note.n_type == NT_GNU_BUILD_ID && note.n_descsz <= sizeof module.build_id) {
+      const std::uintptr_t place = notes.at();
       for (unsigned i = 0; i < note.n_descsz; ++i) module.build_id[i] = notes.byte();
-      module.build_id_bytes = notes.failed() ? 0 : note.n_descsz;
-      return;
+      if (notes.failed()) return 0;
+      module.build_id_bytes = note.n_descsz;
+      return place;
     }
     notes.skip(align_up(note.n_descsz, alignment));
   }
+  return 0;
 }
 
 void copy_path(const char* const* path, ReadableMemory& memory, Module& module) noexcept {
@@ -77,23 +81,25 @@ void copy_path(const char* const* path, ReadableMemory& memory, Module& module) 
 
 }  // namespace
 
-void describe_module(const LoadedModule& loaded, std::uintptr_t pc, ReadableMemory& memory,
-                     Module& module) noexcept {
+std::uintptr_t describe_module(const LoadedModule& loaded, std::uintptr_t pc,
+                               ReadableMemory& memory, Module& module) noexcept {
   module = Module{};
   module.begin = loaded.begin;
   module.end = loaded.end;
   copy_path(loaded.path, memory, module);
   Segments segments;
-  if (!read_elf_header(loaded, memory, segments)) return;
+  std::uintptr_t build_id = 0;
+  if (!read_elf_header(loaded, memory, segments)) return 0;
   bool has_code = false;
   for (unsigned i = 0; i < segments.count; ++i) {
     Segment segment;
-    if (!read_segment(loaded, segments, i, memory, segment)) return;
+    if (!read_segment(loaded, segments, i, memory, segment)) return build_id;
     const std::uintptr_t begin = segments.bias + segment.p_vaddr;
     if (begin < loaded.begin || begin > loaded.end || segment.p_memsz > loaded.end - begin)
       continue;
     if (segment.p_type == PT_NOTE && module.build_id_bytes == 0) {
-      find_build_id({memory, begin, begin + segment.p_memsz}, segment.p_align == 8 ? 8 : 4, module);
+      const TableReader notes{memory, begin, begin + segment.p_memsz};
+      build_id = find_build_id(notes, segment.p_align == 8 ? 8 : 4, module);
     }
     const bool is_code = segment.p_type == PT_LOAD && (segment.p_flags & PF_X) != 0;
     if (!is_code || (has_code && pc - begin >= segment.p_memsz)) continue;
@@ -102,6 +108,7 @@ void describe_module(const LoadedModule& loaded, std::uintptr_t pc, ReadableMemo
     module.end = begin + segment.p_memsz;
     module.file_offset = align_down(segment.p_offset, least_page_bytes);
   }
+  return build_id;
 }
 
 }  // namespace ts::os

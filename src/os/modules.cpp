@@ -21,7 +21,8 @@ struct Slot {
   Atomic<std::uint32_t> state;
   // Constant from the first state on. It has no path.
   LoadedModule module;
-  bool has_stamp;  // else its table cannot be read
+  bool has_table;           // which can be read
+  std::uintptr_t build_id;  // where it lies in the first page, or 0
   std::uint64_t stamp;
   Module description;
 };
@@ -42,13 +43,20 @@ Atomic<std::uint32_t>& guess_of(const LoadedModule& module) noexcept {
   return guesses[mix(module.begin ^ module.header) >> (64 - guesses_bits)];
 }
 
-// What the first words of a module's table are, which hardly any two modules have in common. The
-// linker says that they are there.
-constexpr std::size_t stamp_bytes = 2 * sizeof(std::uint64_t);
-std::uint64_t stamp_of(const LoadedModule& module) noexcept {
-  std::uint64_t words[2];
-  std::memcpy(words, reinterpret_cast<const void*>(module.header), stamp_bytes);
-  return mix(words[0]) ^ words[1];
+std::uint64_t word_at(std::uintptr_t at) noexcept {
+  std::uint64_t word;
+  std::memcpy(&word, reinterpret_cast<const void*>(at), sizeof word);
+  return word;
+}
+
+// The beginnings of a module's table and of its build id, which no other module at its place shares.
+// Of a module that is loaded at the slot's place, the linker says that the table is there, and that
+// its memory begins with a segment.
+std::uint64_t stamp_of(const Slot& slot) noexcept {
+  std::uint64_t stamp = 0;
+  if (slot.has_table) stamp = mix(word_at(slot.module.header) ^ word_at(slot.module.header + 8));
+  if (slot.build_id != 0) stamp ^= word_at(slot.build_id);
+  return stamp;
 }
 
 // The state of a slot if it is of that module, else incomplete.
@@ -58,7 +66,7 @@ State state_of(const Slot& slot, const LoadedModule& module) noexcept {
   const std::uint32_t state = slot.state.load(std::memory_order_acquire);
   if (state == incomplete || slot.module.header != module.header ||
       slot.module.begin != module.begin || slot.module.end != module.end ||
-      (slot.has_stamp && slot.stamp != stamp_of(module))) {
+      slot.stamp != stamp_of(slot)) {
     return incomplete;
   }
   return static_cast<State>(state);
@@ -89,11 +97,15 @@ void record(const LoadedModule& module, std::uintptr_t pc) noexcept {
   if (number >= max_modules) return;
   Slot& slot = slots[number];
   ReadableMemory memory;
-  describe_module(module, pc, memory, slot.description);
+  const std::uintptr_t build_id = describe_module(module, pc, memory, slot.description);
   slot.module = module;
   slot.module.path = nullptr;
-  slot.has_stamp = memory.holds(module.header, stamp_bytes);
-  if (slot.has_stamp) slot.stamp = stamp_of(module);
+  slot.has_table = memory.holds(module.header, 2 * sizeof(std::uint64_t));
+  const bool is_in_first_page =
+      build_id - module.begin <= least_page_bytes - sizeof(std::uint64_t) &&
+      slot.description.build_id_bytes >= sizeof(std::uint64_t);
+  slot.build_id = is_in_first_page ? build_id : 0;
+  slot.stamp = stamp_of(slot);
   publish(slot);
   guess_of(slot.module).store(number, std::memory_order_relaxed);
 }

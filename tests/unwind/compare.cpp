@@ -104,10 +104,12 @@ void compare_stacks_beyond() { compare(__builtin_return_address(0), Allows::long
 void compare_fiber_stacks() { compare(__builtin_return_address(0), Allows::broken); }
 void compare_interrupted_stacks() { compare(__builtin_return_address(0), Allows::broken); }
 
-void report_stacks(const char* group) {
+void report_stacks(const char* group) { report_stacks_with(group, 99); }
+
+void report_stacks_with(const char* group, unsigned long least_percent_whole) {
   print(group, of_group);
   const unsigned long short_enough = of_group.stacks - of_group.too_deep;
-  const bool is_whole = 100 * of_group.whole >= 99 * short_enough;
+  const bool is_whole = 100 * of_group.whole >= least_percent_whole * short_enough;
   if (of_group.stacks == 0 || of_group.different != 0 || !is_whole) {
     std::printf("FAILED\n");
     std::fflush(stdout);

@@ -18,9 +18,10 @@ void compare_interrupted_stacks(void);
 /* In a coroutine whose beginning has neither a table nor a frame pointer: neither goes further. */
 void compare_fiber_stacks(void);
 
-/* What the calls of a group showed. Ends the program if a stack differed, or less than 99 in 100 were
-   whole. */
+/* What the calls of a group showed. Ends the program if a stack differed, or less than 99 in 100, or
+   another share, were whole. */
 void report_stacks(const char* group);
+void report_stacks_with(const char* group, unsigned long least_percent_whole);
 
 /* Of kernels.cpp and kernels.rs. */
 void run_kernels(void);

@@ -307,11 +307,14 @@ int main(int count, char** arguments) {
   signals();
   report_stacks("signal handlers");
   interruptions_anywhere();
-  report_stacks("interruptions");
+  // Not of samples, since handlers must not call malloc where they interrupt it. Stubs of static
+  // programs have no tables.
+  report_stacks_with("interruptions", 90);
   contexts();
   report_stacks("coroutines");
 #ifdef TS_HAS_BOOST_CONTEXT
   fibers();
+  report_stacks_with("fibers of Boost", 0);
 #endif
   vforks();
   report_stacks("children of vfork");
