@@ -4,7 +4,6 @@
 #include "os/frame_row.h"
 #include "os/loaded_modules.h"
 #include "os/readable_memory.h"
-#include "os/unwind.h"
 
 namespace ts::os {
 
@@ -22,18 +21,21 @@ class StackWalk {
   const LoadedModule& module() const noexcept { return module_; }
 
  private:
+  // Whether pc is of the instruction itself, and not of the one behind a call.
+  enum class Exact : std::uint8_t { no, first, interrupted };
+
   FrameRow find_row(std::uintptr_t pc) noexcept;
   bool step_by_row(const FrameRow& row) noexcept;
-  bool step_by_code() noexcept;
+  bool step_without_row() noexcept;
   bool step_by_frame_pointer() noexcept;
   bool step_over_signal() noexcept;
-  bool arrive(const Registers& caller, std::uintptr_t return_to) noexcept;
+  bool arrive(std::uintptr_t return_to) noexcept;
 
   Registers at_;
   ReadableMemory memory_;
   LoadedModule module_;
-  // Whether pc is of the instruction itself, and not of the one behind a call.
-  bool is_exact_ = true;
+  bool asks_linker_ = can_find_modules();
+  Exact exact_ = Exact::first;
   bool is_outermost_ = false;
 };
 

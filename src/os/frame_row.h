@@ -56,7 +56,7 @@ inline std::int32_t words_at(std::uint64_t word, unsigned shift, unsigned bits) 
 
 }  // namespace packed_row
 
-inline FrameRow unpack(std::uint64_t word) noexcept {
+[[gnu::always_inline]] inline FrameRow unpack(std::uint64_t word) noexcept {
   using namespace packed_row;
   FrameRow row;
   row.kind = static_cast<FrameRow::Kind>(word & ((1U << kind_bits) - 1));
@@ -64,6 +64,7 @@ inline FrameRow unpack(std::uint64_t word) noexcept {
   unsigned shift = kind_bits + base_bits;
   row.cfa_offset = words_at(word, shift, cfa_bits);
   shift += cfa_bits;
+#pragma GCC unroll 3
   for (unsigned i = 0; i < saved_registers; ++i) {
     const std::int32_t offset = words_at(word, shift, saved_bits[i]);
     row.saved[i] = offset == -(8 << (saved_bits[i] - 1)) ? FrameRow::lost : offset;

@@ -84,7 +84,7 @@ void publish(Slot& slot) noexcept {
     other.state.store(unloaded, std::memory_order_relaxed);
     replaces = true;
   }
-  if (replaces || slot.state.load(std::memory_order_relaxed) == unloaded) row_cache::clear();
+  if (replaces || slot.state.load(std::memory_order_relaxed) == unloaded) row_cache.clear();
   // release, to the loads of the state
   slot.state.store(loaded, std::memory_order_release);
 }
@@ -158,7 +158,7 @@ void refresh_modules() noexcept {
   // relaxed: rows of unloaded modules do no harm before others are at their place
   const bool has_unloaded =
       known_unloaded.exchange(unloaded_count, std::memory_order_relaxed) != unloaded_count;
-  if (has_unloaded) row_cache::clear();
+  if (has_unloaded) row_cache.clear();
   if (can_find_modules()) return;
   for (std::uint32_t i = 0; has_unloaded && i < slots_taken(); ++i) {
     std::uint32_t expected = loaded;  // relaxed: nothing new is told of the slot
