@@ -8,6 +8,7 @@
 #include "engine/page_heap.h"
 #include "engine/page_map.h"
 #include "engine/put_off.h"
+#include "engine/samples.h"
 #include "os/options.h"
 
 namespace ts::engine {
@@ -42,6 +43,10 @@ namespace ts::engine {
                                      sizeof(PageHeap),
                                      sizeof(FreeSpans),
                                      sizeof(Options),
+                                     sizeof(Samples),
+                                     sizeof(SampleRow),
+                                     offsetof(SampleRow, at_peak),
+                                     sizeof(os::Module),
                                      std::size_t{heap_shift},
                                      std::size_t{arena_bit}})
     add(number);
@@ -58,17 +63,19 @@ struct Inspection {
   std::int64_t options;
   std::int64_t options_were_set;
   std::int64_t start_put_off;
+  std::int64_t samples;
+  std::int64_t module_table;
 };
 inline constexpr char inspection_name[] = "tsmalloc";
 inline constexpr std::uint32_t inspection_type = 1;
 
 // Puts the note into the object file of the function that calls it.
 [[gnu::always_inline]] inline void leave_inspection_note() noexcept {
-  static_assert(sizeof inspection_name == 9 && sizeof(Inspection) == 56 && inspection_type == 1);
+  static_assert(sizeof inspection_name == 9 && sizeof(Inspection) == 72 && inspection_type == 1);
   asm volatile(
       ".pushsection .note.tsmalloc, \"a\", %%note\n"
       ".balign 4\n"
-      ".4byte 9, 56, 1\n"
+      ".4byte 9, 72, 1\n"
       ".asciz \"tsmalloc\"\n"
       ".balign 4\n"
       ".8byte _ZN2ts6engine13layout_numberE - .\n"
@@ -78,11 +85,13 @@ inline constexpr std::uint32_t inspection_type = 1;
       ".8byte _ZN2ts15current_optionsE - .\n"
       ".8byte _ZN2ts6engine16options_were_setE - .\n"
       ".8byte _ZN2ts6engine13start_put_offE - .\n"
+      ".8byte _ZN2ts6engine7samplesE - .\n"
+      ".8byte _ZN2ts2os12module_tableE - .\n"
       ".popsection"
       :
       // for a compiler that would leave out what nothing else names
       : "g"(&page_map), "g"(&page_heap), "g"(&given_back_bytes), "g"(&current_options),
-        "g"(&options_were_set), "g"(&start_put_off));
+        "g"(&options_were_set), "g"(&start_put_off), "g"(&samples), "g"(&os::module_table));
 }
 
 }  // namespace ts::engine

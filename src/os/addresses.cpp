@@ -9,6 +9,7 @@
 
 #include "base/bits.h"
 #include "os/cancellation.h"
+#include "os/loaded_modules.h"
 #include "os/os.h"
 
 #ifndef TS_FIRST_GLIBC
@@ -81,6 +82,7 @@ void find_stack_functions() noexcept {
   stack_of = find_function<decltype(::pthread_attr_getstack)>("pthread_attr_getstack");
   attributes_of = find_function<decltype(::pthread_getattr_np)>("pthread_getattr_np");
 #endif
+  learn_module_functions();
 }
 
 bool may_be_allocated(const void* p) noexcept {

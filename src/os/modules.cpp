@@ -144,6 +144,8 @@ bool find_in_slots(std::uintptr_t pc, LoadedModule& module) noexcept {
 
 }  // namespace
 
+constinit const ModuleTable module_table{slots, sizeof(Slot), offsetof(Slot, description)};
+
 bool module_at(std::uintptr_t pc, LoadedModule& module) noexcept {
   if (!can_find_modules()) return find_in_slots(pc, module);
   if (!find_loaded_module(pc, module)) return false;

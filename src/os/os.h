@@ -125,7 +125,8 @@ Function* find_function(const char* name) noexcept {
 // between its frame and its end. The C library may allocate for it, so the caller has no lock. No
 // cancellation point.
 bool may_be_allocated(const void* p) noexcept;
-// Finds what it needs of the C library, at the start: later, the dynamic linker might make it wait.
+// Finds what it and the unwinder (unwind.h) need of the C library, at the start: later, the dynamic
+// linker might make a thread wait.
 void find_stack_functions() noexcept;
 
 // To be called without a lock, before an allocation fails. If the process has as many mappings as

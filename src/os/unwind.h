@@ -43,6 +43,15 @@ struct Module {
 
 inline constexpr unsigned max_modules = 1024;
 
+// Where the records are, for a look from another process: as many as `max_modules`, so many bytes
+// apart. Each begins with a word of state, 0 for none (yet).
+struct ModuleTable {
+  const void* records;
+  std::uint64_t record_bytes;
+  std::uint64_t module_at;  // how far behind the state
+};
+extern const ModuleTable module_table;
+
 // The modules met so far, by numbers below max_modules; null where there is none (yet).
 const Module* module_met(unsigned number) noexcept;
 

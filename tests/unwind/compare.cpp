@@ -13,7 +13,7 @@
 
 namespace {
 
-using ts::os::CallStack;
+using ts::os::UnwoundStack;
 using ts::os::max_stack_frames;
 
 // Of all threads; and of the child of a vfork, which shares them.
@@ -27,7 +27,7 @@ struct Counts {
 Counts of_group;
 Counts of_all;
 
-void print_frame(unsigned number, const CallStack& ours, void* const* theirs,
+void print_frame(unsigned number, const UnwoundStack& ours, void* const* theirs,
                  unsigned their_depth) {
   void* const address =
       number < their_depth ? theirs[number] : reinterpret_cast<void*>(ours.frames[number]);
@@ -40,7 +40,7 @@ void print_frame(unsigned number, const CallStack& ours, void* const* theirs,
                info.dli_fname == nullptr ? "?" : info.dli_fname);
 }
 
-void print_both(const CallStack& ours, void* const* theirs, unsigned their_depth) {
+void print_both(const UnwoundStack& ours, void* const* theirs, unsigned their_depth) {
   std::fprintf(stderr, "DIFFERENT: ours has %u frames%s, backtrace() %u\n", ours.depth,
                ours.is_whole ? "" : " and is not whole", their_depth);
   for (unsigned i = 0; i < ours.depth || i < their_depth; ++i)
@@ -49,7 +49,7 @@ void print_both(const CallStack& ours, void* const* theirs, unsigned their_depth
 
 enum class Allows { nothing, longer, broken };
 
-bool are_same(const CallStack& ours, void* const* theirs, unsigned their_depth, Allows allows) {
+bool are_same(const UnwoundStack& ours, void* const* theirs, unsigned their_depth, Allows allows) {
   const unsigned most = their_depth < max_stack_frames ? their_depth : max_stack_frames;
   for (unsigned i = 0; i < ours.depth && i < most; ++i) {
     if (ours.frames[i] != reinterpret_cast<std::uintptr_t>(theirs[i])) return false;
@@ -62,8 +62,8 @@ bool are_same(const CallStack& ours, void* const* theirs, unsigned their_depth, 
 
 [[gnu::noinline]] void compare(const void* caller, Allows allows) {
   errno = 7;
-  CallStack ours;
-  ts::os::take_call_stack(ours, caller);
+  UnwoundStack ours;
+  ts::os::unwind(ours, caller);
   constexpr int most = 1024;
   void* addresses[most];
   if (errno != 7) ++of_group.different;

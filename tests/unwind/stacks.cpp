@@ -256,13 +256,13 @@ Made* passed_code = nullptr;
 }
 bool went_through = false;
 void look_through() {
-  ts::os::CallStack stack;
-  ts::os::take_call_stack(stack, __builtin_return_address(0));
+  ts::os::UnwoundStack stack;
+  ts::os::unwind(stack, __builtin_return_address(0));
   went_through = stack.is_whole && stack.depth >= 4;
 }
 void look_only() {
-  ts::os::CallStack stack;
-  ts::os::take_call_stack(stack);
+  ts::os::UnwoundStack stack;
+  ts::os::unwind(stack);
   require(stack.depth >= 1, "a frame of our own is found");
 }
 

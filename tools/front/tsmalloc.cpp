@@ -44,6 +44,7 @@ constexpr char help[] =
        tsmalloc top PID | -- PROGRAM [ARGUMENT...]
        tsmalloc purge PID
        tsmalloc set PID [NAME=VALUE...]
+       tsmalloc profile PID | -- PROGRAM [ARGUMENT...]
        tsmalloc --version | --help
        tsmalloc VERB ...
 
@@ -55,6 +56,8 @@ constexpr char help[] =
   top   Show what explain says again and again, and how it changes.
   purge Give its free pages back to the operating system.
   set   Change its options, or print them.
+  profile
+        Take a heap profile: which lines of the program hold the memory.
   VERB  Every other verb is the lab's, which compares allocators:
         %s
 
@@ -99,6 +102,7 @@ int main(int, char** arguments) {
   if (is("top")) return top(arguments + 2);
   if (is("purge")) return purge(arguments + 2);
   if (is("set")) return set_options(arguments + 2);
+  if (is("profile") && takes_profile(arguments + 2)) return profile(arguments + 2);
   if (is("--version") || is("-V")) return print("tsmalloc, version " TSMALLOC_VERSION_TEXT);
   start_lab(arguments);
   if (is("--help") || is("-h")) {

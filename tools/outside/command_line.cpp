@@ -121,6 +121,11 @@ double CommandLine::next_number(const char* option, double least) {
   return number;
 }
 
+const char* CommandLine::next_word(const char* option) {
+  if (*arguments_ == nullptr) fail_at(option, "a value is missing behind it");
+  return *arguments_++;
+}
+
 void CommandLine::fail_at(const char* argument, const char* reason) const {
   fail(exit_usage, "%s: %s: tsmalloc %s --help tells the usage", argument, reason, verb_);
 }

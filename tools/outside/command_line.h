@@ -23,6 +23,7 @@ class CommandLine {
   const List<const char*>& words() const { return words_; }
   // The value of an option, a number of at least so much.
   double next_number(const char* option, double least);
+  const char* next_word(const char* option);
 
   [[noreturn]] void fail_at(const char* argument, const char* reason) const;
   [[noreturn]] void fail_at_option(const char* option) const { fail_at(option, "no such option"); }

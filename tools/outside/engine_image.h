@@ -71,6 +71,8 @@ class EngineImage {
   std::uintptr_t start_put_off() const {
     return place(offsetof(engine::Inspection, start_put_off));
   }
+  std::uintptr_t samples() const { return place(offsetof(engine::Inspection, samples)); }
+  std::uintptr_t module_table() const { return place(offsetof(engine::Inspection, module_table)); }
 
   // As it was when it was found, and plausible.
   const engine::PageMap& map() const { return map_[0]; }

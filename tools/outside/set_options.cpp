@@ -1,12 +1,11 @@
 // `set`: the options of a running process.
 #include <cerrno>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 
 #include "os/options.h"
 #include "outside/command_line.h"
-#include "outside/stopped_threads.h"
+#include "outside/remote_options.h"
 #include "outside/verbs.h"
 
 namespace ts {
@@ -24,12 +23,6 @@ To do it takes the rights of a debugger. Exit status: 1 wrong usage, or the answ
 2 the process cannot be changed: no such process, no tsmalloc in it, another version of it, nothing
 served yet, no right to look, or a thread that stays in the kernel.
 )";
-
-constexpr std::size_t option_words = sizeof(Options) / sizeof(OptionBits);
-
-OptionBits& word(std::size_t i) { return reinterpret_cast<OptionBits*>(&current_options)[i]; }
-
-std::uint64_t bits(std::size_t i) { return word(i).bits.load(std::memory_order_relaxed); }
 
 // Of an assignment; without the prefix.
 struct Name {
@@ -81,21 +74,6 @@ void change(const CommandLine& line, const char* assignment) {
   }
 }
 
-// Those that differ from what they were. The process stands still.
-bool write_changes(const Process& process, const StoppedThreads& threads, const EngineImage& image,
-                   const std::uint64_t (&before)[option_words]) {
-  for (std::size_t i = 0; i < option_words; ++i) {
-    const std::uint64_t value = bits(i);
-    if (value != before[i] &&
-        !threads.write(image.options() + i * sizeof value, &value, sizeof value))
-      return false;
-  }
-  const std::uint32_t were_set = 1;
-  const auto number = static_cast<std::uint64_t>(process.status("NSpid:"));  // as it sees itself
-  return threads.write(image.options_were_set(), &were_set, sizeof were_set) &&
-         threads.write(image.start_put_off(), &number, sizeof number);
-}
-
 }  // namespace
 
 int set_options(char** arguments) {
@@ -104,20 +82,13 @@ int set_options(char** arguments) {
   Process process{line.pid()};
   EngineImage image;
   open_engine(process, Process::Residency::none, image);
-  std::uint64_t before[option_words] = {};
-  expect_readable(process, process.read(image.options(), before));
-  for (std::size_t i = 0; i < option_words; ++i)
-    word(i).bits.store(before[i], std::memory_order_relaxed);
+  RemoteOptions options{process, image};
   if (line.words().is_empty()) {
     expect_written(print_all());
     return 0;
   }
   for (const char* const assignment : line.words()) change(line, assignment);
-  StoppedThreads threads{process};
-  expect_stopped(process, threads, threads.stop());
-  const bool is_written = write_changes(process, threads, image, before);
-  threads.let_go();
-  expect_readable(process, is_written);
+  options.write();
   for (const char* const assignment : line.words())
     expect_written(print_option(name_of(assignment).text));
   expect_written(std::fflush(stdout) == 0 ? 0 : errno);

@@ -10,4 +10,8 @@ int top(char** arguments);
 int purge(char** arguments);
 int set_options(char** arguments);
 
+// Whether the verb `profile` with these arguments takes a profile; what reads one is the lab's.
+bool takes_profile(char** arguments);
+int profile(char** arguments);
+
 }  // namespace ts

@@ -1,0 +1,166 @@
+// `profile`: takes the heap profile of a running process, or of a program that it starts. What reads
+// a profile is the lab's.
+#include <fcntl.h>
+#include <signal.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cctype>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "front/run.h"
+#include "launch/json_line.h"
+#include "os/options.h"
+#include "os/whole_file.h"
+#include "outside/profile_image.h"
+#include "outside/remote_options.h"
+#include "outside/verbs.h"
+
+namespace ts {
+namespace {
+
+constexpr char help_of_profile[] =
+    R"(Usage: tsmalloc profile [--seconds N] [--interval BYTES] [--peak] [--output FILE] PID
+       tsmalloc profile [--interval BYTES] [--output FILE] -- PROGRAM [ARGUMENT...]
+       tsmalloc profile show | diff | leaks | flame | folded | symbolize FILE...
+
+Take the heap profile of a running process. If it takes samples already, they are read; nothing runs
+in the process, and it is not stopped. Else it samples for N seconds: blocks that were allocated
+before are not in the profile.
+
+  --seconds N       Sample for so long, 10 by default; then it is off again.
+  --keep            It samples on afterwards.
+  --interval BYTES  One sample in about so many bytes that are allocated, 512K by default.
+  --peak            Blocks that were in use at the peak, instead of those in use now.
+  --output FILE     tsmalloc.PID.pb by default. It has no names: profile show adds them, and pprof.
+
+PROGRAM runs under tsmalloc, and its processes write profiles when they end; %p in FILE is the
+process's number. With the lab, the report follows.
+
+To look at another process takes the rights of a debugger. Exit status: 1 wrong usage, or the file
+cannot be written; 2 there is no profile: no such process, no tsmalloc in it, another version of it,
+nothing served yet, or no right to look. Of PROGRAM, its own.
+)";
+
+struct Settings {
+  double seconds = 0;  // 0: not given
+  const char* interval = "on";
+  const char* output = nullptr;
+  bool is_peak = false;
+  bool keeps = false;
+};
+
+volatile sig_atomic_t was_interrupted = 0;
+
+// Until the time is over, the user presses Ctrl-C, or the process has ended.
+void wait_for(double seconds, pid_t pid) {
+  struct sigaction action = {};
+  action.sa_handler = [](int) { was_interrupted = 1; };
+  ::sigaction(SIGINT, &action, nullptr);
+  ::sigaction(SIGTERM, &action, nullptr);
+  constexpr double step = 0.1;
+  for (; seconds > 0 && was_interrupted == 0 && ::kill(pid, 0) == 0; seconds -= step) {
+    const double now = seconds < step ? seconds : step;
+    const timespec pause{0, static_cast<long>(now * 1e9)};
+    ::nanosleep(&pause, nullptr);
+  }
+}
+
+// The option PROFILE of the process, in `current_options`.
+void set_profile(const CommandLine& line, const char* value) {
+  if (change_option("PROFILE", value) == 0) return;
+  line.fail_at(value, "no interval: 1 to 1G bytes, with K, M, or G");
+}
+
+void write_file(const ProfileImage& profile, const Process& process, const Settings& settings) {
+  char name[64];
+  format(name, sizeof name, "tsmalloc.%d.pb", process.pid());
+  const char* const path = settings.output != nullptr ? settings.output : name;
+  os::WholeFile file{path};
+  const auto kind = settings.is_peak ? engine::ProfileKind::peak : engine::ProfileKind::now;
+  int error = file.error();
+  if (error == 0)
+    error = profile.write(process, kind, TSMALLOC_VERSION_TEXT, file.descriptor());
+  if (error == 0) error = file.keep();
+  if (error != 0)
+    fail(exit_usage, "%s: %s: --output FILE names another", path, os::describe_error(error).text);
+  expect_written(
+      std::printf("Process %d (%s): %llu samples, %llu of blocks in use: %s\n", process.pid(),
+                  process.command(), static_cast<unsigned long long>(profile.samples()),
+                  static_cast<unsigned long long>(profile.samples_in_use()), path) < 0 ||
+              std::fflush(stdout) != 0
+          ? errno
+          : 0);
+}
+
+int profile_process(const CommandLine& line, const Settings& settings) {
+  Process process{line.pid()};
+  EngineImage image;
+  open_engine(process, Process::Residency::none, image);
+  RemoteOptions options{process, image};
+  const SizeOption before = current_options.profile;
+  const bool samples = before.bits == 0 || settings.seconds != 0;
+  if (samples) {
+    set_profile(line, settings.interval);
+    options.write();
+    constexpr double usual_seconds = 10;
+    const double seconds = settings.seconds != 0 ? settings.seconds : usual_seconds;
+    dprintf(STDERR_FILENO, "sampling for %.4g s; Ctrl-C ends it\n", seconds);
+    wait_for(seconds, process.pid());
+  }
+  ProfileImage profile;
+  expect_readable(process, profile.read(process, image));
+  if (samples && !settings.keeps) {
+    current_options.profile = before;
+    options.write();
+  }
+  write_file(profile, process, settings);
+  return 0;
+}
+
+[[noreturn]] void profile_command(const CommandLine& line, const Settings& settings) {
+  set_profile(line, settings.interval);  // or it is no interval
+  ::setenv("TSMALLOC_PROFILE", settings.interval, 1);
+  if (settings.output != nullptr) ::setenv("TSMALLOC_PROFILE_OUTPUT", settings.output, 1);
+  if (settings.is_peak) ::setenv("TSMALLOC_PROFILE_AT", "peak", 1);
+  run_under("tsmalloc", line.command());
+}
+
+}  // namespace
+
+bool takes_profile(char** arguments) {
+  constexpr const char* readers[] = {"show", "diff", "leaks", "flame", "folded", "symbolize", "run"};
+  if (*arguments == nullptr) return true;
+  for (const char* const reader : readers) {
+    if (std::strcmp(*arguments, reader) == 0) return false;
+  }
+  return true;
+}
+
+int profile(char** arguments) {
+  CommandLine line{"profile", help_of_profile, arguments, CommandLine::Takes::process_or_command};
+  Settings settings;
+  while (const char* const option = line.next_option()) {
+    const auto is = [option](const char* name) { return std::strcmp(option, name) == 0; };
+    if (is("--seconds")) {
+      settings.seconds = line.next_number(option, 0.01);
+    } else if (is("--interval")) {
+      settings.interval = line.next_word(option);
+    } else if (is("--output") || is("-o")) {
+      settings.output = line.next_word(option);
+    } else if (is("--peak")) {
+      settings.is_peak = true;
+    } else if (is("--keep")) {
+      settings.keeps = true;
+    } else {
+      line.fail_at_option(option);
+    }
+  }
+  if (line.command() != nullptr) profile_command(line, settings);
+  return profile_process(line, settings);
+}
+
+}  // namespace ts

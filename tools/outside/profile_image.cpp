@@ -1,0 +1,145 @@
+// See profile_image.h.
+#include "outside/profile_image.h"
+
+#include <time.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <climits>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "front/fail.h"
+#include "launch/json_line.h"
+#include "os/os.h"
+#include "os/whole_file.h"
+
+namespace ts {
+namespace {
+
+// Beyond what the process keeps, its tables are damaged.
+constexpr std::size_t most_bytes = std::size_t{64} << 20;
+
+// Copies an array into memory of this process; null if it cannot be read.
+template <class T>
+T* copy_of(const Process& process, const T* items, std::size_t count) {
+  if (count > most_bytes / sizeof(T)) return nullptr;
+  auto* const copy = static_cast<T*>(std::malloc(count * sizeof(T) + 1));
+  if (copy == nullptr) std::abort();
+  if (count == 0 || process.read(address_in(items), copy, count * sizeof(T))) return copy;
+  std::free(copy);
+  return nullptr;
+}
+
+struct Target {
+  int descriptor;
+  int error;
+};
+
+bool write_part(void* argument, const char* bytes, std::size_t count) noexcept {
+  auto& target = *static_cast<Target*>(argument);
+  target.error = os::write(target.descriptor, bytes, count);
+  return target.error == 0;
+}
+
+}  // namespace
+
+ProfileImage::~ProfileImage() {
+  std::free(rows_);
+  std::free(stacks_);
+  std::free(modules_);
+}
+
+bool ProfileImage::read_tables(const Process& process, const engine::Samples& now) {
+  std::free(rows_);
+  std::free(stacks_);
+  rows_ = copy_of(process, now.rows.items, now.rows.count);
+  stacks_ = copy_of(process, now.stacks.items, now.stacks.count);
+  if (rows_ == nullptr || stacks_ == nullptr) return false;
+  source_.rows = rows_;
+  source_.row_count = now.rows.count;
+  source_.stacks = stacks_;
+  source_.stack_words = now.stacks.count;
+  source_.interval = now.interval;
+  source_.dropped = now.dropped;
+  source_.duration_ms = source_.age_ms =
+      now.began_ms != 0 ? os::coarse_milliseconds() - now.began_ms : 0;
+  return true;
+}
+
+// Some milliseconds apart, a sample hardly comes in between each time.
+bool ProfileImage::read(const Process& process, const EngineImage& image) {
+  constexpr unsigned most_tries = 1000;
+  constexpr unsigned pause_us = 500;
+  const Copy<engine::Samples> before;
+  const Copy<engine::Samples> after;
+  for (unsigned i = 0; i < most_tries; ++i, ::usleep(pause_us)) {
+    if (!before.read(process, image.samples())) return false;
+    // relaxed, each: the kernel copies at one time or another
+    const std::uint32_t changes = before->changes.load(std::memory_order_relaxed);
+    if (changes % 2 != 0) continue;
+    const bool is_read = read_tables(process, before[0]);
+    if (!after.read(process, image.samples())) return false;
+    if (after->changes.load(std::memory_order_relaxed) != changes) continue;
+    return is_read && read_modules(process, image);
+  }
+  return false;
+}
+
+bool ProfileImage::read_modules(const Process& process, const EngineImage& image) {
+  os::ModuleTable table = {};
+  if (!process.read(image.module_table(), table) || table.record_bytes > 4096) return false;
+  modules_ = static_cast<os::Module*>(std::calloc(os::max_modules, sizeof(os::Module)));
+  if (modules_ == nullptr) std::abort();
+  module_count_ = 0;
+  for (unsigned i = 0; i < os::max_modules; ++i) {
+    const std::uintptr_t record = address_in(table.records) + i * table.record_bytes;
+    std::uint32_t state = 0;
+    if (!process.read(record, state)) return false;
+    if (state == 0) break;
+    os::Module& module = modules_[module_count_];
+    if (!process.read(record + table.module_at, module)) return false;
+    module.path[sizeof module.path - 1] = '\0';
+    ++module_count_;
+  }
+  return true;
+}
+
+std::uint64_t ProfileImage::samples() const {
+  std::uint64_t sum = 0;
+  for (std::uint32_t i = 0; i < source_.row_count; ++i) sum += rows_[i].allocated.samples;
+  return sum;
+}
+
+std::uint64_t ProfileImage::samples_in_use() const {
+  std::uint64_t sum = 0;
+  for (std::uint32_t i = 0; i < source_.row_count; ++i) sum += rows_[i].in_use.samples;
+  return sum;
+}
+
+int ProfileImage::write(const Process& process, engine::ProfileKind kind, const char* version,
+                        int descriptor) const {
+  char link[64];
+  char program[PATH_MAX] = "";
+  format(link, sizeof link, "/proc/%d/exe", process.pid());
+  const ssize_t length = ::readlink(link, program, sizeof program - 1);
+  program[length > 0 ? length : 0] = '\0';
+  engine::ProfileSource source = source_;
+  source.module = [](const void* image, unsigned number) noexcept -> const os::Module* {
+    const auto& self = *static_cast<const ProfileImage*>(image);
+    return number < self.module_count_ ? &self.modules_[number] : nullptr;
+  };
+  source.argument = this;
+  source.version = version;
+  source.program = program;
+  source.command = process.command();
+  source.process = static_cast<std::uint64_t>(process.pid());
+  source.unix_ns = os::unix_nanoseconds();
+  source.kind = kind;
+  Target target{descriptor, 0};
+  if (write_profile(source, {write_part, &target})) return 0;
+  return target.error != 0 ? target.error : ENOMEM;
+}
+
+}  // namespace ts
