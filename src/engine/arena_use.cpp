@@ -3,8 +3,8 @@
 #include <cerrno>
 
 #include "engine/cache_bins.h"
-#include "engine/sampled_guard.h"
 #include "engine/sample_heap.h"
+#include "engine/sampled_guard.h"
 #include "engine/slabs.h"
 
 namespace ts::engine {

@@ -12,8 +12,8 @@
 #include "engine/large_blocks.h"
 #include "engine/limits.h"
 #include "engine/misuse.h"
-#include "engine/sampled_guard.h"
 #include "engine/profiling.h"
+#include "engine/sampled_guard.h"
 #include "engine/scopes.h"
 #include "engine/thread_heap.h"
 #include "os/os.h"
@@ -28,7 +28,8 @@ class Engine {
     if (alignment <= min_alignment) [[likely]] {
       if (bytes <= max_fine_bytes) [[likely]]
         return allocate_small(bytes, bin_offsets[bytes]);
-      if (bytes <= max_small_bytes) return allocate_small(bytes, class_for(bytes) * sizeof(CacheBin));
+      if (bytes <= max_small_bytes)
+        return allocate_small(bytes, class_for(bytes) * sizeof(CacheBin));
       return allocate_large(bytes, alignment, nullptr);
     }
     return allocate_aligned(bytes, alignment);

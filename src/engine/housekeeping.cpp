@@ -12,8 +12,8 @@
 #include "engine/page_heap.h"
 #include "engine/reclaim.h"
 #include "engine/remote_frees.h"
-#include "engine/tending.h"
 #include "engine/sampling_switch.h"
+#include "engine/tending.h"
 #include "os/options.h"
 #include "os/os.h"
 

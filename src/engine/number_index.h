@@ -41,7 +41,8 @@ template <class HashOf>
 bool reserve_number(NumberIndex& index, HashOf hash_of) noexcept {
   if (2 * (index.used + 1) <= index.slot_count) return true;
   const auto first_count = static_cast<std::uint32_t>(os::page_bytes() / sizeof(std::uint32_t));
-  NumberIndex larger{nullptr, index.slot_count != 0 ? 2 * index.slot_count : first_count, index.used};
+  NumberIndex larger{nullptr, index.slot_count != 0 ? 2 * index.slot_count : first_count,
+                     index.used};
   larger.slots = static_cast<std::uint32_t*>(os::map(larger.slot_count * sizeof(std::uint32_t)));
   if (larger.slots == nullptr) return false;
   for (std::uint32_t slot = 0; slot < index.slot_count; ++slot) {

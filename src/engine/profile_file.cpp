@@ -14,12 +14,42 @@ namespace {
 
 // The first strings of the table, by number.
 enum class Name : std::uint32_t {
-  empty, alloc_objects, alloc_space, inuse_objects, inuse_space, count, bytes, space, block, interval,
-  allocs, live, age, milliseconds, stack, cut, drop_frames, name_count,
+  empty,
+  alloc_objects,
+  alloc_space,
+  inuse_objects,
+  inuse_space,
+  count,
+  bytes,
+  space,
+  block,
+  interval,
+  allocs,
+  live,
+  age,
+  milliseconds,
+  stack,
+  cut,
+  drop_frames,
+  name_count,
 };
 constexpr const char* names[] = {
-    "", "alloc_objects", "alloc_space", "inuse_objects", "inuse_space", "count", "bytes", "space",
-    "block", "interval", "allocs", "live", "age", "milliseconds", "stack", "cut",
+    "",
+    "alloc_objects",
+    "alloc_space",
+    "inuse_objects",
+    "inuse_space",
+    "count",
+    "bytes",
+    "space",
+    "block",
+    "interval",
+    "allocs",
+    "live",
+    "age",
+    "milliseconds",
+    "stack",
+    "cut",
     "malloc|calloc|realloc|reallocarray|posix_memalign|aligned_alloc|memalign|valloc|pvalloc|"
     "operator new.*",
 };
@@ -42,7 +72,8 @@ class Addresses {
     if (items_ == nullptr) return;
     for (std::uint32_t at = 0; at < source.stack_words;) {
       const auto& header = *reinterpret_cast<const StackHeader*>(source.stacks + at);
-      const std::uint32_t depth = std::min<std::uint32_t>(header.depth, source.stack_words - at - 1);
+      const std::uint32_t depth =
+          std::min<std::uint32_t>(header.depth, source.stack_words - at - 1);
       std::copy_n(source.stacks + at + 1, depth, items_ + count_);
       count_ += depth;
       at += 1 + depth;
@@ -60,7 +91,8 @@ class Addresses {
   std::size_t count() const noexcept { return count_; }
   std::uint64_t operator[](std::size_t index) const noexcept { return items_[index]; }
   std::uint64_t location_of(std::uint64_t address) const noexcept {
-    return 1 + static_cast<std::uint64_t>(std::lower_bound(items_, items_ + count_, address) - items_);
+    return 1 +
+           static_cast<std::uint64_t>(std::lower_bound(items_, items_ + count_, address) - items_);
   }
 
  private:
@@ -134,9 +166,8 @@ class Writer {
     Message message;
     Message locations;
     const auto& header = *reinterpret_cast<const StackHeader*>(source_.stacks + row.stack);
-    const std::uint32_t depth =
-        std::min<std::uint32_t>({header.depth, source_.stack_words - row.stack - 1,
-                                 os::max_stack_frames});
+    const std::uint32_t depth = std::min<std::uint32_t>(
+        {header.depth, source_.stack_words - row.stack - 1, os::max_stack_frames});
     for (std::uint32_t i = 1; i <= depth; ++i)
       locations.varint(addresses_.location_of(source_.stacks[row.stack + i]));
     message.message(1, locations);
@@ -153,7 +184,8 @@ class Writer {
     add_label(message, Name::allocs, samples, Name::count);
     add_label(message, Name::live, in_use.samples, Name::count);
     if (row.in_use.samples != 0 && !is_peak)
-      add_label(message, Name::age, source_.age_ms - std::min(source_.age_ms, row.born_ms / row.in_use.samples),
+      add_label(message, Name::age,
+                source_.age_ms - std::min(source_.age_ms, row.born_ms / row.in_use.samples),
                 Name::milliseconds);
     if (header.is_whole == 0) {
       Message label;

@@ -47,9 +47,7 @@ std::uint64_t mix(std::uint64_t hash, std::uint64_t number) noexcept {
   return hash ^ hash >> 29;
 }
 
-std::uint64_t hash_of_block(const void* p) noexcept {
-  return mix(0, address_of(p)) >> 8;
-}
+std::uint64_t hash_of_block(const void* p) noexcept { return mix(0, address_of(p)) >> 8; }
 std::uint64_t hash_of_sample(std::uint32_t number) noexcept TS_NO_ANALYSIS {
   return hash_of_block(samples.in_use.items[number].block);
 }
@@ -204,8 +202,7 @@ bool note_sample(const void* block, std::size_t bytes, std::size_t block_bytes,
                  std::uint64_t interval, const os::UnwoundStack& stack) noexcept {
   const Change change;
   const std::uint32_t stack_at = stack_number(stack);
-  SampleRow* const row =
-      stack_at != no_number ? row_of(stack_at, block_bytes, interval) : nullptr;
+  SampleRow* const row = stack_at != no_number ? row_of(stack_at, block_bytes, interval) : nullptr;
   const bool has_room = row != nullptr && reserve_number(samples.sample_index, hash_of_sample);
   Sample* const sample = has_room ? add_items(samples.in_use, 1, max_sample_bytes) : nullptr;
   if (sample == nullptr) {

@@ -36,8 +36,8 @@ struct Estimate {
 
 struct SampleRow {
   std::uint64_t interval = 0;
-  std::uint32_t stack = 0;   // number of its first word
-  std::uint32_t bucket = 0;  // about one size
+  std::uint32_t stack = 0;            // number of its first word
+  std::uint32_t bucket = 0;           // about one size
   std::uint64_t requested_bytes = 0;  // sums over all samples: for means
   std::uint64_t block_bytes = 0;
   std::uint64_t born_ms = 0;  // the sum over those in use
@@ -68,9 +68,9 @@ struct Samples {
   // after, has read what is consistent.
   std::atomic<std::uint32_t> changes{0};
   std::uint64_t began_ms = 0;
-  std::uint64_t interval = 0;   // the last one
-  std::uint64_t dropped = 0;    // samples without room
-  double live_bytes = 0;        // estimates, of all rows
+  std::uint64_t interval = 0;  // the last one
+  std::uint64_t dropped = 0;   // samples without room
+  double live_bytes = 0;       // estimates, of all rows
   double peak_bytes = 0;
   std::uint64_t peak_ms = 0;
   Growing<SampleRow> rows;

@@ -62,7 +62,6 @@ bool set_sampling_interval(std::uint64_t bytes) noexcept {
   return true;
 }
 
-
 // ---- the option ----
 
 namespace {

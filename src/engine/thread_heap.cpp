@@ -14,8 +14,8 @@
 #include "engine/large_blocks.h"
 #include "engine/refill.h"
 #include "engine/remote_frees.h"
-#include "engine/sampled_guard.h"
 #include "engine/sample_heap.h"
+#include "engine/sampled_guard.h"
 #include "engine/sampling.h"
 #include "engine/slabs.h"
 #include "engine/span_supply.h"
@@ -25,8 +25,7 @@
 namespace ts::engine {
 namespace {
 
-[[gnu::noinline]] void* allocate_without_heap(std::size_t bytes,
-                                              unsigned size_class) noexcept {
+[[gnu::noinline]] void* allocate_without_heap(std::size_t bytes, unsigned size_class) noexcept {
   if (current_heap == no_heap && attach_heap() != nullptr) {
     start_housekeeper_if_due();
     // An adopted heap may have blocks in this bin.

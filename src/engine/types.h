@@ -240,9 +240,9 @@ struct TS_CAPABILITY("heap") alignas(64) ThreadHeap : HeapFront {
   // owner: as many bytes behind `bins` as sampling_bit says. At rest: the list has
   // sampling_capacities - capacity_left blocks. Untouched while the heap has never sampled.
   CacheBin sampling_bins[class_count];
-  std::uint16_t capacities[class_count] = {};    // owner: of the bins
-  std::uint16_t low_slabs[class_count] = {};  // owner: that ran low since the bin was opened wide
-  Plain<std::uint32_t> kept_pages = 0;        // abandoned_lock: of its slabs, as keeps_bins was set
+  std::uint16_t capacities[class_count] = {};  // owner: of the bins
+  std::uint16_t low_slabs[class_count] = {};   // owner: that ran low since the bin was opened wide
+  Plain<std::uint32_t> kept_pages = 0;  // abandoned_lock: of its slabs, as keeps_bins was set
   // holder: the queue of slabs that ran low (low_slabs.h), and its rounds (tending.h). An arena's
   // queue has all its slabs, and no rounds.
   Plain<std::uint32_t> first_low = 0;

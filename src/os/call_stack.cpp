@@ -1,7 +1,6 @@
 // The call stack of the calling thread.
-#include "os/unwind.h"
-
 #include "os/call_stack_walk.h"
+#include "os/unwind.h"
 
 namespace ts::os {
 namespace {

@@ -74,8 +74,8 @@ bool parse(const Range& range, const char* text, std::uint64_t& value) noexcept 
   if (range.kind == Kind::number) return parse_digits(text, range.most, value) && *text == '\0';
   return find_word(range.words, word_until(text, '\0'), value) ||
          (range.kind == Kind::size && parse_size(text, value)) ||
-         (range.kind == Kind::bytes && parse_size(text, value) &&
-          !SizeOption{value}.is_percent() && SizeOption{value}.number() <= range.most);
+         (range.kind == Kind::bytes && parse_size(text, value) && !SizeOption{value}.is_percent() &&
+          SizeOption{value}.number() <= range.most);
 }
 
 void ShortText::add(Word word) noexcept {

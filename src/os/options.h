@@ -87,7 +87,7 @@ struct Options {
   OptionValue<HugePages> huge_pages;
   OptionValue<std::uint32_t> show;
   OptionValue<std::uint32_t>
-      guard_sample;  // one block in so many (engine/sampled_guard.h); 0: none
+      guard_sample;                 // one block in so many (engine/sampled_guard.h); 0: none
   OptionValue<SizeOption> profile;  // off, on, auto (engine/sampling.h)
   OptionValue<ProfileAt> profile_at;
 };

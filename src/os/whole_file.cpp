@@ -67,16 +67,36 @@ ErrorText describe_error(int error) noexcept {
   ErrorText result = {};
   Text text{result.text, sizeof result.text - 1};
   switch (error) {
-    case EACCES: text.text("no right to write there"); break;
-    case ENOENT: text.text("no such folder"); break;
-    case ENOTDIR: text.text("a part of the path is no folder"); break;
-    case EISDIR: text.text("it is a folder"); break;
-    case ENOSPC: text.text("the disk is full"); break;
-    case EDQUOT: text.text("the quota is used up"); break;
-    case EROFS: text.text("the file system is read-only"); break;
-    case ENAMETOOLONG: text.text("the path is too long"); break;
-    case ELOOP: text.text("it is a link"); break;
-    case ENOMEM: text.text("out of memory"); break;
+    case EACCES:
+      text.text("no right to write there");
+      break;
+    case ENOENT:
+      text.text("no such folder");
+      break;
+    case ENOTDIR:
+      text.text("a part of the path is no folder");
+      break;
+    case EISDIR:
+      text.text("it is a folder");
+      break;
+    case ENOSPC:
+      text.text("the disk is full");
+      break;
+    case EDQUOT:
+      text.text("the quota is used up");
+      break;
+    case EROFS:
+      text.text("the file system is read-only");
+      break;
+    case ENAMETOOLONG:
+      text.text("the path is too long");
+      break;
+    case ELOOP:
+      text.text("it is a link");
+      break;
+    case ENOMEM:
+      text.text("out of memory");
+      break;
     default:
       text.text("error ");
       text.number(static_cast<std::uint64_t>(error));

@@ -25,9 +25,8 @@ int engine_header_is_c(void) {
          ts_housekeep() >= -1 && ts_option_set("SHOW", "1") == ENOSYS &&
          ts_option_get("SHOW", NULL, 0) == ENOSYS && ts_on_event(NULL) == ENOSYS &&
          ts_profile_start(0) == ENOSYS && ts_profile_stop() == ENOSYS &&
-         ts_profile_write(1, TSMALLOC_PROFILE_NOW) == ENOSYS &&
-         ts_arena_create() == NULL && ts_scope_enter(NULL) == ENOTSUP &&
-         ts_scope_leave() == ENOTSUP && ts_purge() == 0 && ts_expand(NULL, 1) == 0 &&
-         ts_stats_write(1, TSMALLOC_TEXT) != 0 && ts_owns(NULL) == 0 &&
+         ts_profile_write(1, TSMALLOC_PROFILE_NOW) == ENOSYS && ts_arena_create() == NULL &&
+         ts_scope_enter(NULL) == ENOTSUP && ts_scope_leave() == ENOTSUP && ts_purge() == 0 &&
+         ts_expand(NULL, 1) == 0 && ts_stats_write(1, TSMALLOC_TEXT) != 0 && ts_owns(NULL) == 0 &&
          ts_block_of(NULL, NULL, NULL) == 0 && ts_visit(TSMALLOC_PAGES, NULL, NULL) == -1;
 }

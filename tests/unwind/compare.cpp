@@ -13,8 +13,8 @@
 
 namespace {
 
-using ts::os::UnwoundStack;
 using ts::os::max_stack_frames;
+using ts::os::UnwoundStack;
 
 // Of all threads; and of the child of a vfork, which shares them.
 struct Counts {

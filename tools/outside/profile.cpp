@@ -82,18 +82,17 @@ void write_file(const ProfileImage& profile, const Process& process, const Setti
   os::WholeFile file{path};
   const auto kind = settings.is_peak ? engine::ProfileKind::peak : engine::ProfileKind::now;
   int error = file.error();
-  if (error == 0)
-    error = profile.write(process, kind, TSMALLOC_VERSION_TEXT, file.descriptor());
+  if (error == 0) error = profile.write(process, kind, TSMALLOC_VERSION_TEXT, file.descriptor());
   if (error == 0) error = file.keep();
   if (error != 0)
     fail(exit_usage, "%s: %s: --output FILE names another", path, os::describe_error(error).text);
-  expect_written(
-      std::printf("Process %d (%s): %llu samples, %llu of blocks in use: %s\n", process.pid(),
-                  process.command(), static_cast<unsigned long long>(profile.samples()),
-                  static_cast<unsigned long long>(profile.samples_in_use()), path) < 0 ||
-              std::fflush(stdout) != 0
-          ? errno
-          : 0);
+  expect_written(std::printf("Process %d (%s): %llu samples, %llu of blocks in use: %s\n",
+                             process.pid(), process.command(),
+                             static_cast<unsigned long long>(profile.samples()),
+                             static_cast<unsigned long long>(profile.samples_in_use()), path) < 0 ||
+                         std::fflush(stdout) != 0
+                     ? errno
+                     : 0);
 }
 
 int profile_process(const CommandLine& line, const Settings& settings) {
@@ -132,7 +131,8 @@ int profile_process(const CommandLine& line, const Settings& settings) {
 }  // namespace
 
 bool takes_profile(char** arguments) {
-  constexpr const char* readers[] = {"show", "diff", "leaks", "flame", "folded", "symbolize", "run"};
+  constexpr const char* readers[] = {"show",   "diff",      "leaks", "flame",
+                                     "folded", "symbolize", "run"};
   if (*arguments == nullptr) return true;
   for (const char* const reader : readers) {
     if (std::strcmp(*arguments, reader) == 0) return false;

@@ -11,8 +11,7 @@ OptionBits& word(std::size_t i) { return reinterpret_cast<OptionBits*>(&current_
 RemoteOptions::RemoteOptions(Process& process, const EngineImage& image)
     : process_{process}, image_{image} {
   expect_readable(process, process.read(image.options(), before_));
-  for (std::size_t i = 0; i < words; ++i)
-    word(i).bits.store(before_[i], std::memory_order_relaxed);
+  for (std::size_t i = 0; i < words; ++i) word(i).bits.store(before_[i], std::memory_order_relaxed);
 }
 
 void RemoteOptions::write() {
