@@ -1,9 +1,17 @@
-// The call stack of the calling thread.
-#include "os/call_stack_walk.h"
+// The call stack of the calling thread. It is compiled a second time for drop-in libraries, whose
+// module has no code but their own.
 #include "os/unwind.h"
+
+#include "os/call_stack_walk.h"
 
 namespace ts::os {
 namespace {
+
+#ifdef TS_DROP_IN
+constexpr bool is_drop_in = true;
+#else
+constexpr bool is_drop_in = false;
+#endif
 
 // Frames of the library itself below malloc's, at most, with room to spare.
 constexpr unsigned most_own_frames = 64;
@@ -17,7 +25,7 @@ void unwind(UnwoundStack& stack, const void* caller) noexcept {
   stack.depth = 0;
   stack.is_whole = false;
   LoadedModule own;
-  bool skips_own = is_drop_in();
+  bool skips_own = is_drop_in;
   for (unsigned steps = 0; steps < max_stack_frames + most_own_frames; ++steps) {
     if (!walk.step()) {
       stack.is_whole = walk.is_at_outermost();

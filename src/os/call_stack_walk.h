@@ -26,9 +26,9 @@ class StackWalk {
 
   FrameRow find_row(std::uintptr_t pc) noexcept;
   bool step_by_row(const FrameRow& row) noexcept;
-  bool step_without_row() noexcept;
-  bool step_by_frame_pointer() noexcept;
-  bool step_over_signal() noexcept;
+  [[gnu::cold]] bool step_without_row() noexcept;
+  [[gnu::cold]] bool step_by_frame_pointer() noexcept;
+  [[gnu::cold]] bool step_over_signal() noexcept;
   bool arrive(std::uintptr_t return_to) noexcept;
 
   Registers at_;

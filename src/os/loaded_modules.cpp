@@ -1,4 +1,4 @@
-// The dynamic linker's side of loaded_modules.h. It is compiled a second time for drop-in libraries.
+// The dynamic linker's side of loaded_modules.h.
 #include "os/loaded_modules.h"
 
 #include <link.h>
@@ -49,14 +49,6 @@ void learn_module_functions() noexcept {
   if (find_by(find, reinterpret_cast<std::uintptr_t>(&learn_module_functions), own) &&
       own.contains(own.header))
     find_object.store(find, std::memory_order_relaxed);
-}
-
-bool is_drop_in() noexcept {
-#ifdef TS_DROP_IN
-  return true;
-#else
-  return false;
-#endif
 }
 
 bool can_find_modules() noexcept { return find_object.load(std::memory_order_relaxed) != nullptr; }

@@ -14,9 +14,6 @@ struct LoadedModule {
   bool contains(std::uintptr_t pc) const noexcept { return pc - begin < end - begin; }
 };
 
-// Whether this code is a drop-in library, and not a part of the program or of another library.
-bool is_drop_in() noexcept;
-
 // Whether modules can be found without a lock: by _dl_find_object of glibc 2.35. Known from
 // learn_module_functions() on.
 bool can_find_modules() noexcept;

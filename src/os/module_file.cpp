@@ -22,8 +22,9 @@ struct Segments {
   std::uintptr_t bias = 0;
 };
 
-bool read_segment(const LoadedModule& loaded, const Segments& segments, unsigned number,
-                  ReadableMemory& memory, Segment& segment) noexcept {
+[[gnu::noinline]] bool read_segment(const LoadedModule& loaded, const Segments& segments,
+                                    unsigned number, ReadableMemory& memory,
+                                    Segment& segment) noexcept {
   TableReader reader{memory, segments.table + number * sizeof segment, loaded.end};
   segment = reader.read<Segment>();
   return !reader.failed();

@@ -309,7 +309,7 @@ int main(int count, char** arguments) {
   interruptions_anywhere();
   // Not of samples, since handlers must not call malloc where they interrupt it. Stubs of static
   // programs have no tables.
-  report_stacks_with("interruptions", 90);
+  report_stacks_with("interruptions", 75);
   contexts();
   report_stacks("coroutines");
 #ifdef TS_HAS_BOOST_CONTEXT

@@ -1,0 +1,18 @@
+// A library with the unwinder in it, as a drop-in library has it.
+#include "os/unwind.h"
+
+extern "C" [[gnu::visibility("default")]] void take_in_library(ts::os::UnwoundStack* stack,
+                                                               int levels) {
+  if (levels == 0) {
+    ts::os::refresh_modules();
+    ts::os::unwind(*stack);
+  } else {
+    take_in_library(stack, levels - 1);
+  }
+  asm volatile("" : : : "memory");
+}
+
+extern "C" [[gnu::visibility("default")]] void call_in_library(void (*function)()) {
+  function();
+  asm volatile("" : : : "memory");
+}
