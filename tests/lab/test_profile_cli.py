@@ -344,13 +344,13 @@ def test_pages_of_large_profiles_stay_small(run: Run, tmp_path: Path) -> None:
     pending, count = [root], 0
     while pending:
         node = pending.pop()
-        pending += node.children.values()
+        pending += node.children
         count += 1
         if node.children:
-            inside = sum(child.estimate.total for child in node.children.values())
+            inside = sum(child.estimate.total for child in node.children)
             assert inside <= node.estimate.total * (1 + 1e-9)
     assert count <= 201
-    assert sum(c.estimate.total for c in root.children.values()) == pytest.approx(total)
+    assert sum(c.estimate.total for c in root.children) == pytest.approx(total)
 
 
 @pytest.fixture(scope="module")

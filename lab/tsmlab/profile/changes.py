@@ -12,7 +12,7 @@ from typing import Any
 
 from tsmlab.profile.estimates import Change, Estimate, family_wise
 from tsmlab.profile.model import Frame, Profile, Row, Type
-from tsmlab.profile.sites import By, Key, Stacks, key_of
+from tsmlab.profile.sites import By, Key, Place, Stacks, key_of
 
 RowKey = tuple[tuple[int, ...], int, int, int, bool]
 
@@ -38,27 +38,18 @@ class Moves:
 
 
 @dataclass
-class Changed:
-    """A site in both profiles."""
+class Changed(Place):
+    """A place in both profiles."""
 
-    frame: Frame
-    path: tuple[Frame, ...]
     before: Estimate = field(default_factory=Estimate)
     after: Estimate = field(default_factory=Estimate)
     gone: Estimate = field(default_factory=Estimate)
     come: Estimate = field(default_factory=Estimate)
-    objects: Estimate = field(default_factory=Estimate)
-    age_weight: float = 0.0
-    age_sum: float = 0.0
     verdict: str = ""  # grew, shrank, or nothing
 
     @property
     def change(self) -> Change:
         return Change(self.gone, self.come)
-
-    @property
-    def age(self) -> float | None:
-        return self.age_sum / self.age_weight if self.age_weight else None
 
     def add(self, moves: Moves) -> None:
         size, p = moves.row.bytes, moves.row.probability
@@ -67,9 +58,7 @@ class Changed:
         self.gone.add(moves.gone, size, p)
         self.come.add(moves.come, size, p)
         self.objects.add(moves.after, 1.0, p)
-        if moves.row.age is not None and moves.after:
-            self.age_weight += moves.after / p
-            self.age_sum += moves.row.age * moves.after / p
+        self.ages.add(moves.row, moves.after)
 
     def judge(self, z: float) -> None:
         low, high = self.change.interval(z)
@@ -77,17 +66,10 @@ class Changed:
 
     def to_json(self) -> dict[str, Any]:
         low, high = self.change.interval()
-        return {
-            "function": self.frame.function,
-            "file": self.frame.file,
-            "line": self.frame.line,
-            "module": self.frame.module,
-            **({"stack": [frame.label for frame in self.path]} if self.path else {}),
+        return super().to_json() | {
             "before": self.before.to_json(),
             "after": self.after.to_json(),
             "change": {"bytes": round(self.change.total), "low": round(low), "high": round(high)},
-            "objects": round(self.objects.total),
-            "age_seconds": self.age,
             "verdict": self.verdict,
         }
 

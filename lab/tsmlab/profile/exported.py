@@ -11,18 +11,17 @@ from typing import Any
 
 from tsmlab.profile.estimates import Estimate
 from tsmlab.profile.model import DROP_FRAMES, Frame, Profile, Type
-from tsmlab.profile.sites import Stacks
+from tsmlab.profile.sites import Stacks, by_stack
 from tsmlab.profile.symbols import Symbols
 
 
 def folded(profile: Profile, stacks: Stacks, of: Type) -> dict[str, Estimate]:
     """Stacks of functions, outermost first with `;` between them, and their bytes."""
     found: dict[str, Estimate] = defaultdict(Estimate)
-    for row in profile.rows:
-        if samples := row.samples(of):
-            names = (frame.function for frame in reversed(stacks.of(row)))
-            line = ";".join(name.replace(";", ",").replace("\n", " ") for name in names)
-            found[line].add(samples, row.bytes, row.probability)
+    for held in by_stack(profile, stacks, of):
+        names = (frame.function for frame in reversed(held.frames))
+        line = ";".join(name.replace(";", ",").replace("\n", " ") for name in names)
+        found[line].include(held.bytes)
     return dict(sorted(found.items()))
 
 

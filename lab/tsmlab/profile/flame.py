@@ -18,7 +18,7 @@ from tsmlab import __version__
 from tsmlab.profile import text
 from tsmlab.profile.estimates import Estimate
 from tsmlab.profile.model import Frame, Profile, Type
-from tsmlab.profile.sites import Stacks, gather
+from tsmlab.profile.sites import Sites, Stacks, by_stack, gather
 from tsmlab.wording import quantity, share
 
 SCRIPT = Path(__file__).with_name("flame.js")
@@ -30,30 +30,39 @@ OTHERS = "(smaller ones)"
 LONGEST_NAME = 300
 
 
-@dataclass
+@dataclass(slots=True)
 class Node:
     """A function called from its parent."""
 
     frame: Frame
     estimate: Estimate = field(default_factory=Estimate)
     objects: Estimate = field(default_factory=Estimate)
-    children: dict[tuple[str, str], Node] = field(default_factory=dict)
+    children: list[Node] = field(default_factory=list)
 
 
 def tree(profile: Profile, stacks: Stacks, of: Type) -> Node:
     """All stacks, from the outermost frame on."""
     root = Node(Frame("all"))
-    for row in profile.rows:
-        samples = row.samples(of)
-        if not samples:
-            continue
-        node = root
-        for frame in (None, *reversed(stacks.of(row))):
-            if frame is not None:
-                key = frame.function, frame.module
-                node = node.children.setdefault(key, Node(frame))
-            node.estimate.add(samples, row.bytes, row.probability)
-            node.objects.add(samples, 1.0, row.probability)
+    nodes = [root]  # parents before their children
+    parents = [-1]
+    numbers: dict[tuple[int, str, str], int] = {}
+    for held in by_stack(profile, stacks, of):
+        at = 0
+        for frame in reversed(held.frames):
+            key = at, frame.function, frame.module
+            child = numbers.get(key)
+            if child is None:
+                child = numbers[key] = len(nodes)
+                nodes.append(Node(frame))
+                parents.append(at)
+                nodes[at].children.append(nodes[child])
+            at = child
+        nodes[at].estimate.include(held.bytes)
+        nodes[at].objects.include(held.objects)
+    for node, parent in zip(reversed(nodes), reversed(parents), strict=True):
+        if parent >= 0:
+            nodes[parent].estimate.include(node.estimate)
+            nodes[parent].objects.include(node.objects)
     return root
 
 
@@ -63,7 +72,7 @@ def prune(root: Node, most: int = MOST_NODES) -> None:
     heap: list[tuple[float, int, Node]] = []
 
     def offer(node: Node) -> None:
-        for child in node.children.values():
+        for child in node.children:
             heapq.heappush(heap, (-child.estimate.total, id(child), child))
 
     offer(root)
@@ -74,15 +83,14 @@ def prune(root: Node, most: int = MOST_NODES) -> None:
     pending = [root]
     while pending:
         node = pending.pop()
-        small = [key for key, child in node.children.items() if id(child) not in kept]
+        small = [child for child in node.children if id(child) not in kept]
         if small:
             rest = Node(Frame(OTHERS))
-            for key in small:
-                gone = node.children.pop(key)
+            for gone in small:
                 rest.estimate.include(gone.estimate)
                 rest.objects.include(gone.objects)
-            node.children[OTHERS, ""] = rest
-        pending += node.children.values()
+            node.children = [*(child for child in node.children if id(child) in kept), rest]
+        pending += node.children
 
 
 class _Packed:
@@ -120,7 +128,7 @@ class _Packed:
                 ]
             )
             number = len(found) - 1
-            children = sorted(node.children.values(), key=lambda child: child.estimate.total)
+            children = sorted(node.children, key=lambda child: child.estimate.total)
             pending += [(child, number) for child in children]
         return found
 
@@ -138,7 +146,7 @@ def page(profile: Profile, stacks: Stacks, of: Type, notes: list[str]) -> str:
     data = {"nodes": packed.nodes(root), "texts": packed.texts}
     script = SCRIPT.read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    sites = gather(profile, stacks, "function", of)
+    sites = gather(profile, stacks, "line", of)
     kind = "live" if of == "inuse" else "allocated"
     total = sites.total
     low, high = total.interval()
@@ -176,16 +184,15 @@ def page(profile: Profile, stacks: Stacks, of: Type, notes: list[str]) -> str:
             "kicker": ", ".join((f"Heap profile, {kind} bytes", *circumstances)),
             "heading": name,
             "tiles": tiles,
-            "table": _table(profile, stacks, of),
+            "table": _table(sites),
             "notes": text.sampling_notes(profile, notes),
         },
     )
 
 
-def _table(profile: Profile, stacks: Stacks, of: Type) -> Any:
+def _table(sites: Sites) -> Any:
     from tsmlab.report.tables import Cell, Column, DataTable  # noqa: PLC0415
 
-    sites = gather(profile, stacks, "line", of)
     whole = sites.total.total or 1.0
     rows = [
         [

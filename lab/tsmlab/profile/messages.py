@@ -22,63 +22,25 @@ GZIP_MAGIC = b"\x1f\x8b"
 # A profile of 100,000 rows has some 20 MB; what unpacks to more than this is something else.
 MOST_BYTES = 1 << 30
 
-# Fields by number: a name, and a type; `*` behind it for repeated ones.
-_FIELDS: dict[str, dict[int, tuple[str, str]]] = {
-    "Profile": {
-        1: ("sample_type", "ValueType*"),
-        2: ("sample", "Sample*"),
-        3: ("mapping", "Mapping*"),
-        4: ("location", "Location*"),
-        5: ("function", "Function*"),
-        6: ("string_table", "bytes*"),
-        7: ("drop_frames", "int64"),
-        8: ("keep_frames", "int64"),
-        9: ("time_nanos", "int64"),
-        10: ("duration_nanos", "int64"),
-        11: ("period_type", "ValueType"),
-        12: ("period", "int64"),
-        13: ("comment", "int64*"),
-        14: ("default_sample_type", "int64"),
-    },
-    "ValueType": {1: ("type", "int64"), 2: ("unit", "int64")},
-    "Sample": {
-        1: ("location_id", "uint64*"),
-        2: ("value", "int64*"),
-        3: ("label", "Label*"),
-    },
-    "Label": {
-        1: ("key", "int64"),
-        2: ("str", "int64"),
-        3: ("num", "int64"),
-        4: ("num_unit", "int64"),
-    },
-    "Mapping": {
-        1: ("id", "uint64"),
-        2: ("memory_start", "uint64"),
-        3: ("memory_limit", "uint64"),
-        4: ("file_offset", "uint64"),
-        5: ("filename", "int64"),
-        6: ("build_id", "int64"),
-        7: ("has_functions", "bool"),
-        8: ("has_filenames", "bool"),
-        9: ("has_line_numbers", "bool"),
-        10: ("has_inline_frames", "bool"),
-    },
-    "Location": {
-        1: ("id", "uint64"),
-        2: ("mapping_id", "uint64"),
-        3: ("address", "uint64"),
-        4: ("line", "Line*"),
-        5: ("is_folded", "bool"),
-    },
-    "Line": {1: ("function_id", "uint64"), 2: ("line", "int64")},
-    "Function": {
-        1: ("id", "uint64"),
-        2: ("name", "int64"),
-        3: ("system_name", "int64"),
-        4: ("filename", "int64"),
-        5: ("start_line", "int64"),
-    },
+# The fields of each message, as in a .proto file; `*` behind a type for repeated ones. Strings are
+# bytes, since a file's name need not be UTF-8.
+_FIELDS = {
+    "Profile": "sample_type ValueType* = 1; sample Sample* = 2; mapping Mapping* = 3;"
+    "location Location* = 4; function Function* = 5; string_table bytes* = 6;"
+    "drop_frames int64 = 7; keep_frames int64 = 8; time_nanos int64 = 9;"
+    "duration_nanos int64 = 10; period_type ValueType = 11; period int64 = 12;"
+    "comment int64* = 13; default_sample_type int64 = 14",
+    "ValueType": "type int64 = 1; unit int64 = 2",
+    "Sample": "location_id uint64* = 1; value int64* = 2; label Label* = 3",
+    "Label": "key int64 = 1; str int64 = 2; num int64 = 3; num_unit int64 = 4",
+    "Mapping": "id uint64 = 1; memory_start uint64 = 2; memory_limit uint64 = 3;"
+    "file_offset uint64 = 4; filename int64 = 5; build_id int64 = 6; has_functions bool = 7;"
+    "has_filenames bool = 8; has_line_numbers bool = 9; has_inline_frames bool = 10",
+    "Location": "id uint64 = 1; mapping_id uint64 = 2; address uint64 = 3; line Line* = 4;"
+    "is_folded bool = 5",
+    "Line": "function_id uint64 = 1; line int64 = 2",
+    "Function": "id uint64 = 1; name int64 = 2; system_name int64 = 3; filename int64 = 4;"
+    "start_line int64 = 5",
 }
 
 
@@ -89,9 +51,10 @@ def _message_class() -> Any:
     kinds = descriptor_pb2.FieldDescriptorProto
     for name, fields in _FIELDS.items():
         message = file.message_type.add(name=name)
-        for number, (field_name, kind) in fields.items():
+        for text in fields.split(";"):
+            field_name, kind, _, number = text.split()
             plain = kind.rstrip("*")
-            field = message.field.add(name=field_name, number=number)
+            field = message.field.add(name=field_name, number=int(number))
             field.label = kinds.LABEL_REPEATED if kind.endswith("*") else kinds.LABEL_OPTIONAL
             if plain in _FIELDS:
                 field.type, field.type_name = kinds.TYPE_MESSAGE, f".tsmalloc.profile.{plain}"

@@ -28,6 +28,7 @@ DROP_FRAMES = (
     r"alloc::alloc::.*|<alloc::alloc::Global.*"
 )
 _NUMBERS = ("bytes", "block", "interval", "allocs", "live")
+_ABSENT = dict.fromkeys(_NUMBERS, -1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +226,7 @@ class _Reader:
         names = self._strings
         rows = []
         for sample in self._message.sample:
-            numbers = dict.fromkeys(_NUMBERS, -1)
+            numbers = dict(_ABSENT)
             age, cut = None, False
             for label in sample.label:
                 key = names[label.key]

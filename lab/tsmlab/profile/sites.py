@@ -58,23 +58,37 @@ def key_of(frame: Frame, by: By) -> Key:
 
 
 @dataclass
-class Site:
-    """A function, a line or a stack. `frame` is the innermost one where most of its bytes are;
-    `path` the whole stack."""
+class Ages:
+    """The mean age of live blocks."""
+
+    weight: float = 0.0
+    sum: float = 0.0
+
+    def add(self, row: Row, samples: int) -> None:
+        if row.age is not None and samples:
+            blocks = samples / row.probability
+            self.weight += blocks
+            self.sum += row.age * blocks
+
+    def include(self, other: Ages) -> None:
+        self.weight += other.weight
+        self.sum += other.sum
+
+    @property
+    def mean(self) -> float | None:
+        """In seconds."""
+        return self.sum / self.weight if self.weight else None
+
+
+@dataclass
+class Place:
+    """A function, a line or a stack. `frame` is of the stack that holds most; `path` that of a
+    stack."""
 
     frame: Frame
     path: tuple[Frame, ...] = ()
-    flat: Estimate = field(default_factory=Estimate)
-    cumulative: Estimate = field(default_factory=Estimate)
     objects: Estimate = field(default_factory=Estimate)
-    age_weight: float = 0.0
-    age_sum: float = 0.0
-    by_place: dict[Frame, float] = field(default_factory=dict)
-
-    @property
-    def age(self) -> float | None:
-        """The mean age of the live blocks, in seconds."""
-        return self.age_sum / self.age_weight if self.age_weight else None
+    ages: Ages = field(default_factory=Ages)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -83,11 +97,22 @@ class Site:
             "line": self.frame.line,
             "module": self.frame.module,
             **({"stack": [frame.label for frame in self.path]} if self.path else {}),
-            "flat": self.flat.to_json(),
-            "cumulative": self.cumulative.to_json(),
             "objects": round(self.objects.total),
-            "age_seconds": self.age,
+            "age_seconds": self.ages.mean,
         }
+
+
+@dataclass
+class Site(Place):
+    """A place in one profile."""
+
+    flat: Estimate = field(default_factory=Estimate)
+    cumulative: Estimate = field(default_factory=Estimate)
+    most: float = -1.0  # what the largest stack through `frame` holds
+
+    def to_json(self) -> dict[str, Any]:
+        sums = {"flat": self.flat.to_json(), "cumulative": self.cumulative.to_json()}
+        return super().to_json() | sums
 
 
 @dataclass
@@ -100,34 +125,58 @@ class Sites:
     sites: list[Site]
 
 
+@dataclass(slots=True)
+class Held:
+    """What one stack holds."""
+
+    frames: tuple[Frame, ...]
+    bytes: Estimate = field(default_factory=Estimate)
+    objects: Estimate = field(default_factory=Estimate)
+    blocks: float = 0.0
+    ages: Ages = field(default_factory=Ages)
+
+    def add(self, row: Row, samples: int) -> None:
+        p = row.probability
+        self.bytes.add(samples, row.bytes, p)
+        self.objects.add(samples, 1.0, p)
+        self.blocks += samples * row.block / p
+        self.ages.add(row, samples)
+
+
+def by_stack(profile: Profile, stacks: Stacks, of: Type) -> list[Held]:
+    """The rows of each stack together: those of many sizes are many."""
+    found: dict[tuple[tuple[int, ...], bool], Held] = {}
+    for row in profile.rows:
+        if samples := row.samples(of):
+            key = row.stack, row.cut
+            held = found.get(key)
+            if held is None:
+                held = found[key] = Held(stacks.of(row))
+            held.add(row, samples)
+    return list(found.values())
+
+
 def gather(profile: Profile, stacks: Stacks, by: By, of: Type) -> Sites:
     """Flat: of calls right there. Cumulative: of calls there or in what it calls, once a stack."""
     found = Sites(Estimate(), Estimate(), 0.0, [])
     sites: dict[Key, Site] = {}
-    for row in profile.rows:
-        samples = row.samples(of)
-        if not samples:
-            continue
-        p = row.probability
-        found.total.add(samples, row.bytes, p)
-        found.objects.add(samples, 1.0, p)
-        found.blocks += samples * row.block / p
-        frames = stacks.of(row)
-        weight = samples * row.bytes / p
+    for held in by_stack(profile, stacks, of):
+        found.total.include(held.bytes)
+        found.objects.include(held.objects)
+        found.blocks += held.blocks
+        frames = held.frames
         for at, key, frame in _once(frames, by):
             site = sites.get(key)
             if site is None:
                 site = sites[key] = Site(frame, frames if by == "stack" else ())
-            site.cumulative.add(samples, row.bytes, p)
-            site.by_place[frame] = site.by_place.get(frame, 0.0) + weight
+            site.cumulative.include(held.bytes)
+            if held.bytes.total > site.most:
+                site.frame, site.most = frame, held.bytes.total
             if at == 0:
-                site.flat.add(samples, row.bytes, p)
-                site.objects.add(samples, 1.0, p)
-                if row.age is not None and of == "inuse":
-                    site.age_weight += samples / p
-                    site.age_sum += row.age * samples / p
-    for site in sites.values():
-        site.frame = max(site.by_place, key=lambda frame: site.by_place[frame])
+                site.flat.include(held.bytes)
+                site.objects.include(held.objects)
+                if of == "inuse":
+                    site.ages.include(held.ages)
     found.sites = sorted(
         sites.values(), key=lambda s: (-s.flat.total, -s.cumulative.total, s.frame.label)
     )

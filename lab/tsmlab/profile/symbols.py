@@ -27,8 +27,8 @@ _OPTIONS = {"llvm-symbolizer": ("--output-style=GNU",), "addr2line": ()}
 _COMMON = ("-a", "-f", "-i", "-C", "-e")
 REMEDY = "sudo apt install llvm (or binutils), for lines and inlined frames"
 _ADDRESS = re.compile(r"0x[0-9a-f]+")
-# Of Rust's old names: a hash behind the function.
-_RUST_HASH = re.compile(r"::h[0-9a-f]{16}$")
+# What is no part of a name: a hash of old Rust's, and a symbol's version.
+_BEHIND = re.compile(r"::h[0-9a-f]{16}$|@@?[A-Z][\w.]*$")
 Call = tuple[str, str, int]
 
 
@@ -152,7 +152,7 @@ def parsed(lines: Iterable[str]) -> dict[int, list[Call]]:
             place = re.sub(r" \(discriminator \d+\)$", "", line)
             file, _, number = place.rpartition(":")
             known = "" if file in ("??", "") else file
-            function = "" if name == "??" else _RUST_HASH.sub("", name)
+            function = "" if name == "??" else _BEHIND.sub("", name)
             current.append((function, known, int(number) if number.isdigit() else 0))
             name = None
     return found

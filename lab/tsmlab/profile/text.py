@@ -216,7 +216,7 @@ def live_sites(profile: Profile, sites: Sites, top: int, notes: Sequence[str]) -
         Column("± 95 %", [Cell(error(site.flat), "dim") for site in rows]),
         Column("share", [Cell(share(site.flat.total / whole)) for site in rows]),
         Column("objects", [_objects(site.objects) for site in rows], expendable=1),
-        Column("mean age", [_age(site.age) for site in rows]),
+        Column("mean age", [_age(site.ages.mean) for site in rows]),
     ]
     after = [f"{len(sites.sites) - top:,} more: --top N"] if len(sites.sites) > top else []
     after.append("live is not lost: a second look, some time later, tells what grows")
@@ -247,7 +247,7 @@ def growth(
     columns = [
         Column("grown by [95 % CI]", [Cell(_change(site)) for site in rows]),
         Column("live", [_bytes(site.after) for site in rows]),
-        Column("mean age", [_age(site.age) for site in rows], expendable=1),
+        Column("mean age", [_age(site.ages.mean) for site in rows], expendable=1),
     ]
     if seconds:
         hourly = [Cell(f"{signed(site.change.total * 3600.0 / seconds)}/h") for site in rows]
