@@ -9,7 +9,6 @@ docs/adr/0134-profiles-offline.md says why they are these.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -114,10 +113,3 @@ class Change:
 def family_wise(comparisons: int) -> float:
     """The quantile at which, of so many comparisons, all are right with 95 % (Bonferroni)."""
     return critical(1.0 - (1.0 - CONFIDENCE) / max(1, comparisons))
-
-
-def total(estimates: Sequence[Estimate]) -> Estimate:
-    found = Estimate()
-    for each in estimates:
-        found.include(each)
-    return found

@@ -109,7 +109,8 @@ def _frames(
 ) -> tuple[Frame, ...]:
     told = calls.get(address, [])
     if any(file for _, file, _ in told):
-        return tuple(Frame(name or "??", file, line, module) for name, file, line in told)
+        other = "??" if all(name for name, _, _ in told) else found.symbol(address) or "??"
+        return tuple(Frame(name or other, file, line, module) for name, file, line in told)
     # Without a line, addr2line names the nearest function before the address, however far away.
     symbol = found.symbol(address)
     if symbol is None:

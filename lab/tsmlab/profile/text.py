@@ -19,7 +19,7 @@ from rich.text import Text
 from tsmlab.profile.changes import Changed, Changes
 from tsmlab.profile.estimates import Estimate
 from tsmlab.profile.model import Frame, Profile, Type
-from tsmlab.profile.sites import By, Site, Sites
+from tsmlab.profile.sites import By, Place, Site, Sites
 from tsmlab.tables import COMPACT, ROOMY, Cell, Column, rich_table, stdout_width, table_width
 from tsmlab.wording import quantity, share
 
@@ -110,7 +110,7 @@ def shown(profile: Profile, sites: Sites, by: By, of: Type, top: int, notes: Seq
     lines = [_title(profile)]
     if not sites.total.samples:
         lines += [f"Nothing that is {kind} was sampled.", "", *sampling_notes(profile, notes)]
-        return _printed(lines, None, [])
+        return _printed(lines)
     more = sites.blocks / sites.total.total - 1.0 if sites.total.total else 0.0
     rounding = f"; blocks take {share(more)} more" if more >= 0.0005 else ""
     lines.append(
@@ -120,9 +120,8 @@ def shown(profile: Profile, sites: Sites, by: By, of: Type, top: int, notes: Seq
     )
     rows = sites.sites[:top]
     columns = _columns(sites, rows, by)
-    after = [] if len(sites.sites) <= top else [f"{len(sites.sites) - top:,} more: --top N"]
-    places = [(site.frame, site.path) for site in rows]
-    return _printed(lines, (columns, places), [*after, *sampling_notes(profile, notes)])
+    after = _more(len(sites.sites), top)
+    return _printed(lines, columns, rows, [*after, *sampling_notes(profile, notes)])
 
 
 def _columns(sites: Sites, rows: Sequence[Site], by: By) -> list[Column]:
@@ -160,17 +159,15 @@ def difference(
     ]
     rows = changes.sites[:top]
     columns = [
-        *_change_columns(rows),
+        Column("change [95 % CI]", [Cell(_change(site)) for site in rows]),
+        Column("verdict", [_verdict_cell(site.verdict) for site in rows], left=True),
         Column("before", [_bytes(site.before) for site in rows], expendable=1),
         Column("after", [_bytes(site.after) for site in rows], expendable=2),
     ]
-    after_table = (
-        [f"{len(changes.sites) - top:,} more: --top N"] if len(changes.sites) > top else []
-    )
+    after_table = _more(len(changes.sites), top)
     if not changes.same_process:
         after_table.append("two processes: the errors of both add up")
-    places = [(site.frame, site.path) for site in rows]
-    return _printed(lines, (columns, places), [*after_table, *_dropped(before, after), *notes])
+    return _printed(lines, columns, rows, [*after_table, *_dropped(before, after), *notes])
 
 
 def _dropped(before: Profile, after: Profile) -> list[str]:
@@ -180,31 +177,24 @@ def _dropped(before: Profile, after: Profile) -> list[str]:
     return [f"{lost} samples were dropped for want of room: all sums are too small"]
 
 
-def _change(site: Changed, per: float = 1.0) -> str:
+def _change(site: Changed) -> str:
     low, high = site.change.interval()
-    return f"{signed(site.change.total * per)} [{signed(low * per)}, {signed(high * per)}]"
+    return f"{signed(site.change.total)} [{signed(low)}, {signed(high)}]"
+
+
+def _verdict_cell(verdict: str) -> Cell:
+    return Cell(verdict, VERDICT_STYLES.get(verdict, ""))
 
 
 def _verdict(site: Changed) -> str:
     return f", {site.verdict}" if site.verdict else ", may be chance"
 
 
-def _change_columns(rows: Sequence[Changed]) -> list[Column]:
-    return [
-        Column("change [95 % CI]", [Cell(_change(site)) for site in rows]),
-        Column(
-            "verdict",
-            [Cell(site.verdict, VERDICT_STYLES.get(site.verdict, "")) for site in rows],
-            left=True,
-        ),
-    ]
-
-
 def live_sites(profile: Profile, sites: Sites, top: int, notes: Sequence[str]) -> str:
     """The report of `leaks` of one look."""
     lines = [_title(profile)]
     if not sites.total.samples:
-        return _printed([*lines, "Nothing that is live was sampled."], None, list(notes))
+        return _printed([*lines, "Nothing that is live was sampled."], after=notes)
     lines.append(
         f"{quantity(sites.total.total, 'bytes')} live {error(sites.total)}, in "
         f"{quantity(sites.objects.total, 'count')} objects"
@@ -218,10 +208,9 @@ def live_sites(profile: Profile, sites: Sites, top: int, notes: Sequence[str]) -
         Column("objects", [_objects(site.objects) for site in rows], expendable=1),
         Column("mean age", [_age(site.ages.mean) for site in rows]),
     ]
-    after = [f"{len(sites.sites) - top:,} more: --top N"] if len(sites.sites) > top else []
+    after = _more(len(sites.sites), top)
     after.append("live is not lost: a second look, some time later, tells what grows")
-    places = [(site.frame, site.path) for site in rows]
-    return _printed(lines, (columns, places), [*after, *sampling_notes(profile, notes)])
+    return _printed(lines, columns, rows, [*after, *sampling_notes(profile, notes)])
 
 
 def _age(seconds: float | None) -> Cell:
@@ -242,7 +231,7 @@ def growth(
     grown = sorted(changes.grown, key=lambda site: -site.change.total)
     if not grown:
         lines.append("No site is shown to have grown.")
-        return _printed(lines, None, [*_dropped(before, after), *notes])
+        return _printed(lines, after=[*_dropped(before, after), *notes])
     rows = grown[:top]
     columns = [
         Column("grown by [95 % CI]", [Cell(_change(site)) for site in rows]),
@@ -252,12 +241,11 @@ def growth(
     if seconds:
         hourly = [Cell(f"{signed(site.change.total * 3600.0 / seconds)}/h") for site in rows]
         columns.insert(1, Column("rate", hourly))
-    after_table = [f"{len(grown) - top:,} more: --top N"] if len(grown) > top else []
+    after_table = _more(len(grown), top)
     other = len(changes.sites) - len(grown)
     if other:
         after_table.append(f"{other:,} other sites are not shown to have grown")
-    places = [(site.frame, site.path) for site in rows]
-    return _printed(lines, (columns, places), [*after_table, *_dropped(before, after), *notes])
+    return _printed(lines, columns, rows, [*after_table, *_dropped(before, after), *notes])
 
 
 # --- tables with names ----------------------------------------------------------------------------
@@ -265,17 +253,19 @@ def growth(
 
 def _printed(
     before: Sequence[str],
-    table: tuple[list[Column], list[tuple[Frame, tuple[Frame, ...]]]] | None,
-    after: Sequence[str],
+    columns: Sequence[Column] = (),
+    places: Sequence[Place] = (),
+    after: Sequence[str] = (),
 ) -> str:
-    width = stdout_width()
+    """Lines, a table with the places behind it, and under each the path that leads there; lines."""
     text = io.StringIO()
-    console = Console(file=text, width=width, force_terminal=sys.stdout.isatty(), highlight=False)
+    colours = sys.stdout.isatty()
+    console = Console(file=text, width=stdout_width(), force_terminal=colours, highlight=False)
     for line in before:
         console.print(Text(line), soft_wrap=True)
-    if table is not None:
+    if columns:
         console.print()
-        _print_table(console, *table)
+        _print_table(console, list(columns), places)
     if after:
         console.print()
     for line in after:
@@ -283,27 +273,28 @@ def _printed(
     return text.getvalue()
 
 
-def _print_table(
-    console: Console, columns: list[Column], places: list[tuple[Frame, tuple[Frame, ...]]]
-) -> None:
-    """The table with the sites behind it, and under each the path that leads there."""
+def _print_table(console: Console, columns: list[Column], places: Sequence[Place]) -> None:
     layout = ROOMY if console.width >= 100 else COMPACT
     while table_width(columns, layout) + LEAST_NAME_WIDTH > console.width and any(
         column.expendable for column in columns
     ):
         columns.remove(max(columns, key=lambda column: column.expendable))
-    left = table_width(columns, layout)
-    room = max(LEAST_NAME_WIDTH, console.width - left - layout.gap)
-    names = Column("site", [Cell(fitted(frame, room)) for frame, _ in places], left=True)
+    left = table_width(columns, layout) + layout.gap
+    room = max(LEAST_NAME_WIDTH, console.width - left)
+    sites = Column("site", [Cell(fitted(place.frame, room)) for place in places], left=True)
     table = io.StringIO()
-    inner = Console(file=table, width=left + layout.gap + room, force_terminal=console.is_terminal)
-    inner.print(rich_table([*columns, names], layout))
+    inner = Console(file=table, width=left + room, force_terminal=console.is_terminal)
+    inner.print(rich_table([*columns, sites], layout))
     header, *rows = map(str.rstrip, table.getvalue().splitlines())
     console.print(Text.from_ansi(header), soft_wrap=True)
-    for row, (_, path) in zip(rows, places, strict=True):
+    for row, place in zip(rows, places, strict=True):
         console.print(Text.from_ansi(row), soft_wrap=True)
-        for line in path_lines(path, console.width - 8):
+        for line in path_lines(place.path, console.width - 8):
             console.print(Text(f"        {line}", style="dim"), soft_wrap=True)
+
+
+def _more(count: int, top: int) -> list[str]:
+    return [f"{count - top:,} more: --top N"] if count > top else []
 
 
 def path_lines(path: Sequence[Frame], width: int) -> list[str]:
