@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 PARTS = ("compare", "experiment", "bench", "traces", "link")
 PARTS_OF_VERBS = {
     **dict.fromkeys(("compare", "doctor", "gate", "list", "lib", "run"), ("compare",)),
-    **dict.fromkeys(("explain", "stats", "top", "purge", "set"), ("compare",)),
+    **dict.fromkeys(("explain", "profile", "purge", "set", "stats", "top"), ("compare",)),
     "experiment": ("compare", "experiment"),
     "bench": ("compare", "bench"),
     **dict.fromkeys(("record", "replay", "analyze", "floors"), ("compare", "traces")),

@@ -45,6 +45,7 @@ VERBS = (
     Verb("explain", "Say where the resident memory of a running process is."),
     Verb("stats", "Print the address space of tsmalloc in a running process, and counts."),
     Verb("top", "Show where the resident memory of a running process is, and how that changes."),
+    Verb("profile", "Take a heap profile, or read one: which lines hold the memory?"),
     Verb("purge", "Give the free pages of a running process back to the operating system."),
     Verb("set", "Change the options of tsmalloc in a running process, or print them."),
     Verb("lib", "Print the path of an allocator's library, to preload it yourself."),

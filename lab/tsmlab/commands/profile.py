@@ -1,0 +1,463 @@
+"""`tsmalloc profile`: heap profiles, taken and read.
+
+Why: "memory grows" needs a line of source, and how sure that is.
+Refuses to: know profiles; tsmlab/profile does.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tsmlab import allocators
+from tsmlab.commands.parameters import FILE, Command, ParamType, Whole
+from tsmlab.commands.run import EXIT_CANNOT_EXECUTE, START_FAILURES
+from tsmlab.doctor import diagnose
+from tsmlab.errors import EXIT_OK, EXIT_REGRESSION, EXIT_USAGE, UserError
+from tsmlab.profile import capture, changes, exported, messages, model, sites, symbols, text
+from tsmlab.profile.changes import Look
+from tsmlab.profile.model import Profile, Type
+from tsmlab.profile.sites import By
+from tsmlab.records import write_atomically
+from tsmlab.wording import quantity
+
+SCHEMA = "tsmalloc-profile/1"
+TOP = 20
+MOST_INTERVAL = 1 << 40
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+class Bytes(ParamType[int]):
+    """Bytes, or a number with K, M or G behind it."""
+
+    name = "bytes"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        match = re.fullmatch(r"(\d{1,13})([KMG]?)(?:i?B)?", str(value))
+        size = int(match[1]) * _UNITS[match[2]] if match else 0
+        if not 1 <= size <= MOST_INTERVAL:
+            self.fail(f"{value!r} is no size from 1 to 1024G, like 65536, 512K or 2M", param, ctx)
+        return size
+
+
+class Verbs(click.Group):
+    """A group in which `profile [OPTIONS] -- PROGRAM` is `profile run [OPTIONS] -- PROGRAM`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args:
+            click.echo(ctx.get_help(), err=True, color=ctx.color)
+            ctx.exit(EXIT_USAGE)
+        if args[0] not in self.commands and "--" in args:
+            args = ["run", *args]
+        return super().parse_args(ctx, args)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in self.commands:
+            shown = f"To show a profile: tsmalloc profile show {args[0]}"
+            remedy = shown if Path(args[0]).is_file() else f"To take one: {ctx.command_path} -- CMD"
+            raise UserError(
+                f"`profile` has no verb {args[0]!r}.",
+                f"{remedy}\nIts verbs are {', '.join(self.commands)}.",
+            )
+        return super().resolve_command(ctx, args)
+
+
+top_option = click.option(
+    "--top",
+    type=Whole(minimum=1),
+    default=TOP,
+    show_default=True,
+    metavar="N",
+    help="The rows that are printed.",
+)
+type_option = click.option(
+    "--type",
+    "of",
+    type=click.Choice(["inuse", "alloc"]),
+    default="inuse",
+    show_default=True,
+    help="What is live, or all that was allocated.",
+)
+by_option = click.option(
+    "--by",
+    type=click.Choice(["function", "line", "stack"]),
+    default="function",
+    show_default=True,
+    help="What is put together.",
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead.")
+force_option = click.option("-f", "--force", is_flag=True, help="Overwrite the file.")
+
+
+def output_option(what: str) -> Callable[[Command], Command]:
+    return click.option(
+        "-o", "--output", type=FILE, required=True, metavar="FILE", help=f"{what} to write."
+    )
+
+
+@click.group("profile", cls=Verbs)
+def command() -> None:
+    """Take a heap profile, or read one: which lines hold the memory, and how sure that is.
+
+    All sums are estimates from samples, and stand with their 95 % interval. Names and lines come
+    from the binaries on this machine.
+
+    \b
+    Examples:
+      tsmalloc profile -- ./server --selftest
+      tsmalloc profile show server.pb
+      tsmalloc profile diff before.pb after.pb
+      tsmalloc profile leaks first.pb later.pb --exit-code
+      tsmalloc profile flame server.pb -o server.html
+
+    docs/formats/profile.md has the file and the formulae; google/pprof reads it, too.
+    """
+
+
+def opened(path: Path) -> tuple[Look, list[str]]:
+    """A profile with names, and what could not be named."""
+    return resolved(model.read(path))
+
+
+def resolved(profile: Profile) -> tuple[Look, list[str]]:
+    found = symbols.look_up(profile)
+    return Look(profile, sites.Stacks(profile, found)), found.notes
+
+
+def about(profile: Profile) -> dict[str, Any]:
+    return {
+        "file": str(profile.path),
+        "command": profile.comment("command"),
+        "pid": profile.pid,
+        "kind": profile.comment("kind"),
+        "time_nanos": profile.time_nanos,
+        "duration_nanos": profile.duration_nanos,
+        "period_bytes": profile.period,
+        "dropped": profile.dropped,
+    }
+
+
+def print_json(verb: str, **values: Any) -> None:
+    click.echo(json.dumps({"schema": SCHEMA, "verb": verb, **values}))
+
+
+@command.command("show")
+@by_option
+@type_option
+@top_option
+@json_option
+@click.argument("file", type=FILE)
+def show(file: Path, by: By, of: Type, top: int, as_json: bool) -> int:
+    """Show where the memory of the profile FILE was asked for.
+
+    Flat: what the function asks for itself, cumulative: with what it calls. Functions that only
+    hand a request on (malloc, operator new, std::allocator) are left out.
+
+    Exit status: 0; 1 wrong usage, or a file that is no profile.
+    """
+    look, notes = opened(file)
+    _show(look, notes, by, of, top, as_json, err=False)
+    return EXIT_OK
+
+
+def _show(
+    look: Look, notes: list[str], by: By, of: Type, top: int, as_json: bool, err: bool
+) -> None:
+    found = sites.gather(look.profile, look.stacks, by, of)
+    if not as_json:
+        report = text.shown(look.profile, found, by, of, top, notes)
+        click.echo(report, nl=False, err=err)
+        return
+    print_json(
+        "show",
+        profile=about(look.profile),
+        type=of,
+        by=by,
+        total=found.total.to_json(),
+        objects=round(found.objects.total),
+        block_bytes=round(found.blocks),
+        sites=[site.to_json() for site in found.sites],
+        notes=notes,
+    )
+
+
+@command.command("diff")
+@by_option
+@type_option
+@top_option
+@json_option
+@click.argument("before", type=FILE)
+@click.argument("after", type=FILE)
+def diff(before: Path, after: Path, by: By, of: Type, top: int, as_json: bool) -> int:
+    """Show what has changed from the profile BEFORE to the profile AFTER.
+
+    A site is marked as grown or shrunk only if chance would mark any site at all in one comparison
+    of twenty. Two profiles of one process share their samples, which makes the errors smaller.
+
+    Exit status: 0; 1 wrong usage, or a file that is no profile.
+    """
+    first, second, notes = _two(before, after)
+    found = changes.between(first, second, by, of)
+    if as_json:
+        _print_changes("diff", first, second, found, notes, type=of, by=by)
+    else:
+        report = text.difference(first.profile, second.profile, found, top, notes)
+        click.echo(report, nl=False)
+    return EXIT_OK
+
+
+def _two(before: Path, after: Path) -> tuple[Look, Look, list[str]]:
+    first, notes = opened(before)
+    second, more = opened(after)
+    return first, second, list(dict.fromkeys([*notes, *more]))
+
+
+def _print_changes(
+    verb: str,
+    first: Look,
+    second: Look,
+    found: changes.Changes,
+    notes: list[str],
+    **values: Any,
+) -> None:
+    print_json(
+        verb,
+        before=about(first.profile),
+        after=about(second.profile),
+        **values,
+        same_process=found.same_process,
+        seconds=found.seconds,
+        total=found.total.to_json(),
+        sites=[site.to_json() for site in found.sites],
+        notes=notes,
+    )
+
+
+@command.command("leaks")
+@top_option
+@json_option
+@click.option("--exit-code", is_flag=True, help="Exit with 3 if a site has grown.")
+@click.argument("file", type=FILE)
+@click.argument("later_file", type=FILE, required=False)
+def leaks(file: Path, later_file: Path | None, top: int, as_json: bool, exit_code: bool) -> int:
+    """List the stacks whose memory is live in FILE, with its age; or that grew until LATER_FILE.
+
+    Nothing is said about what the program can still reach: a cache that fills grows, too.
+
+    Exit status: 0; 1 wrong usage, or a file that is no profile; with --exit-code 3 if a site is
+    shown to have grown.
+    """
+    if later_file is None:
+        if exit_code:
+            raise UserError("--exit-code needs two looks.", "Name a later profile, too.")
+        look, notes = opened(file)
+        if as_json:
+            _show(look, notes, "stack", "inuse", top, as_json=True, err=False)
+            return EXIT_OK
+        found = sites.gather(look.profile, look.stacks, "stack", "inuse")
+        click.echo(text.live_sites(look.profile, found, top, notes), nl=False)
+        return EXIT_OK
+    first, second, notes = _two(file, later_file)
+    if first.profile.time_nanos > second.profile.time_nanos:
+        raise UserError(f"{file} is later than {later_file}.", "Name the earlier one first.")
+    grown = changes.between(first, second, "stack", "inuse")
+    if as_json:
+        _print_changes("leaks", first, second, grown, notes)
+    else:
+        click.echo(text.growth(first.profile, second.profile, grown, top, notes), nl=False)
+    return EXIT_REGRESSION if exit_code and grown.grown else EXIT_OK
+
+
+@command.command("flame")
+@output_option("The page")
+@force_option
+@type_option
+@json_option
+@click.argument("file", type=FILE)
+def flame(file: Path, output: Path, force: bool, of: Type, as_json: bool) -> int:
+    """Draw the profile FILE as a flame graph: one page that stands alone.
+
+    Exit status: 0; 1 wrong usage, or a file that is no profile.
+    """
+    # Imported here: no other verb needs it.
+    from tsmlab.profile import flame as page  # noqa: PLC0415
+
+    _check_new(output, force)
+    look, notes = opened(file)
+    content = page.page(look.profile, look.stacks, of, notes)
+    try:
+        write_atomically(output, content)
+    except OSError as error:
+        raise UserError(
+            f"{output} cannot be written: {error.strerror}.", "Make room, or name another file."
+        ) from error
+    if as_json:
+        print_json("flame", page=str(output), bytes=len(content.encode()), notes=notes)
+    else:
+        click.echo(str(output))
+    return EXIT_OK
+
+
+def _check_new(path: Path, force: bool) -> None:
+    if path.is_dir():
+        raise UserError(f"{path} is a folder.", "Name a file in it.")
+    if path.is_file() and not force:
+        raise UserError(
+            f"{path} exists already.", "Overwrite it with --force, or name another file."
+        )
+
+
+@command.command("folded")
+@type_option
+@json_option
+@click.argument("file", type=FILE)
+def folded(file: Path, of: Type, as_json: bool) -> int:
+    """Print the stacks of FILE on a line each, outermost first, with their bytes.
+
+    Exit status: 0; 1 wrong usage, or a file that is no profile.
+    """
+    look, notes = opened(file)
+    lines = exported.folded(look.profile, look.stacks, of)
+    if as_json:
+        stacks = [{"stack": line.split(";"), **e.to_json()} for line, e in lines.items()]
+        print_json("folded", profile=about(look.profile), type=of, stacks=stacks, notes=notes)
+        return EXIT_OK
+    for line, estimate in lines.items():
+        click.echo(f"{line} {estimate.total:.0f}")
+    for note in notes:
+        click.echo(f"tsmalloc: {note}", err=True)
+    return EXIT_OK
+
+
+@command.command("symbolize")
+@output_option("The profile with names")
+@force_option
+@json_option
+@click.argument("file", type=FILE)
+def symbolize(file: Path, output: Path, force: bool, as_json: bool) -> int:
+    """Write the profile FILE with functions, lines and inlined frames, for a machine without the
+    binaries.
+
+    Exit status: 0; 1 wrong usage, or a file that is no profile.
+    """
+    _check_new(output, force)
+    message = messages.read(file)
+    profile = model.of_message(message, file)
+    found = symbols.look_up(profile)
+    exported.name_locations(message, found)
+    messages.write(message, output)
+    with_lines = sum(any(f.line for f in frames) for frames in found.frames.values())
+    if as_json:
+        print_json(
+            "symbolize",
+            output=str(output),
+            locations=len(found.frames),
+            with_lines=with_lines,
+            notes=found.notes,
+        )
+    else:
+        click.echo(f"{output}: {with_lines:,} of {len(found.frames):,} addresses have a line")
+        for note in found.notes:
+            click.echo(f"tsmalloc: {note}", err=True)
+    return EXIT_OK
+
+
+@command.command(
+    "run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False}
+)
+@click.option(
+    "--interval",
+    type=Bytes(),
+    metavar="BYTES",
+    help="The mean distance of samples. [default: the library's]",
+)
+@click.option(
+    "-o", "--output", "folder", type=FILE, metavar="DIR", help="Keep the profiles in this folder."
+)
+@by_option
+@type_option
+@top_option
+@json_option
+@click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED)
+def run(
+    interval: int | None,
+    folder: Path | None,
+    by: By,
+    of: Type,
+    top: int,
+    as_json: bool,
+    program: Sequence[str],
+) -> int:
+    """Run PROGRAM under the engine with its profiler on, and show the profile.
+
+    `profile -- PROGRAM` is the same. Each process writes a profile; that of the one that allocated
+    most is shown, on stderr, since stdout is the program's. The exit status is the program's;
+    1 if it left no profile.
+    """
+    line = program[1:] if program[0] == "--" else program
+    if not line:
+        raise UserError("there is no program to profile.", "Name it after --.")
+    engine = allocators.find(allocators.ENGINE, allocators.discover(versions=False))
+    diagnosis = diagnose(line)
+    if diagnosis.fatal:
+        finding = diagnosis.fatal[0]
+        started = diagnosis.resolved is not None
+        status = EXIT_USAGE if started else START_FAILURES.get(finding.code, EXIT_CANNOT_EXECUTE)
+        raise UserError(finding.message, finding.remedy, status)
+    place = _folder(folder)
+    try:
+        captured = capture.capture(line, capture.environment(engine, interval, place), place)
+        for problem in captured.problems:
+            click.echo(f"warning: {problem}", err=True)
+        if not captured.profiles:
+            raise UserError(
+                f"the program left no profile (its exit status was {captured.status}).",
+                "A process that is killed by a signal leaves none; `tsmalloc doctor PROGRAM` says "
+                "whether it can be profiled.",
+                captured.status or EXIT_USAGE,
+            )
+        look, notes = resolved(captured.profiles[0])
+        _show(look, notes, by, of, top, as_json, err=not as_json)
+        if not as_json:
+            _name_files(captured.profiles, kept=folder is not None)
+    finally:
+        if folder is None:
+            shutil.rmtree(place, ignore_errors=True)
+    return captured.status
+
+
+def _folder(chosen: Path | None) -> Path:
+    """Where the processes write: a fresh folder, or the user's, without profiles so far."""
+    if chosen is None:
+        return Path(tempfile.mkdtemp(prefix="tsmalloc-profile-"))
+    try:
+        chosen.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(
+            f"{chosen} cannot be made a folder: {error.strerror}.", "Name another one."
+        ) from error
+    if any(chosen.glob(capture.FILES)):
+        raise UserError(f"{chosen} holds profiles already.", "Name a new folder.")
+    return chosen.absolute()
+
+
+def _name_files(profiles: Sequence[Profile], kept: bool) -> None:
+    """What there is beside the report."""
+    if kept:
+        click.echo(f"profile    {profiles[0].path}", err=True)
+    for each in profiles[1:]:
+        place = f": {each.path}" if kept else ""
+        name = f"{each.comment('command') or '?'} (pid {each.pid})"
+        size = quantity(each.allocated, "bytes")
+        click.echo(f"process    {name} allocated {size}{place}", err=True)
+    if not kept:
+        click.echo("The profiles are gone now: -o DIR keeps them.", err=True)

@@ -1,0 +1,101 @@
+"""A program under the engine with its profiler on, and the profiles that its processes leave.
+
+Why: one command from "memory grows" to the line.
+Refuses to: profile a running process. That is done from outside, by the native command.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from tsmlab.allocators import Allocator
+from tsmlab.errors import UserError
+from tsmlab.profile.model import Profile, read
+
+PATTERN = "tsmalloc.%p.pb"
+FILES = "tsmalloc.*.pb"
+EXIT_CANNOT_EXECUTE = 126
+FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+LEFT_TO_THE_PROGRAM = (signal.SIGINT, signal.SIGQUIT)
+
+
+@dataclass(frozen=True)
+class Captured:
+    """The program's end, and the profiles, that of the process that allocated most first."""
+
+    status: int
+    profiles: list[Profile]
+    problems: list[str]
+
+
+def environment(allocator: Allocator, interval: int | None, folder: Path) -> dict[str, str]:
+    """The program's environment."""
+    found = dict(os.environ) | dict(allocator.env)
+    preloads = [str(allocator.path), found.get("LD_PRELOAD", "")]
+    found["LD_PRELOAD"] = ":".join(filter(None, preloads))
+    found["TSMALLOC_PROFILE"] = "on" if interval is None else str(interval)
+    found["TSMALLOC_PROFILE_OUTPUT"] = str(folder / PATTERN)
+    return found
+
+
+def capture(command: Sequence[str], variables: Mapping[str, str], folder: Path) -> Captured:
+    """Runs the program to its end, with this command's input, output and signals."""
+    status = _run(command, variables)
+    profiles, problems = [], []
+    for path in sorted(folder.glob(FILES)):
+        try:
+            profiles.append(read(path))
+        except UserError as error:
+            problems.append(error.message)
+    profiles.sort(key=lambda each: -each.allocated)
+    return Captured(status, profiles, problems)
+
+
+def _run(command: Sequence[str], variables: Mapping[str, str]) -> int:
+    with _signals_for() as child:
+        try:
+            child.process = subprocess.Popen(command, env=variables)
+        except OSError as error:
+            raise UserError(
+                f"{command[0]} could not be started: {error.strerror}.",
+                "If it is a script, its first line must name an interpreter (#!/bin/sh).",
+                EXIT_CANNOT_EXECUTE,
+            ) from error
+        status = child.process.wait()
+    return status if status >= 0 else 128 - status
+
+
+@dataclass
+class _Child:
+    process: subprocess.Popen[bytes] | None = None
+
+    def pass_on(self, number: int, _: FrameType | None) -> None:
+        if self.process is not None:
+            self.process.send_signal(number)
+
+
+@contextlib.contextmanager
+def _signals_for() -> Iterator[_Child]:
+    """Meanwhile signals are the child's: a terminal sends it its own, others are passed on. They
+    have handlers and are not ignored, since a child inherits what is ignored."""
+    child = _Child()
+    before = {number: signal.getsignal(number) for number in (*LEFT_TO_THE_PROGRAM, *FORWARDED)}
+    for number, handler in before.items():
+        if handler == signal.SIG_IGN:
+            continue
+        if number in FORWARDED:
+            signal.signal(number, child.pass_on)
+        else:
+            signal.signal(number, lambda *_: None)
+    try:
+        yield child
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,166 @@
+"""What has changed between two profiles, with errors: of one process at two times, or of two.
+
+Why: what grows between two looks is what a leak is; by chance alone some site always grows a bit.
+Refuses to: say that a site grew, unless chance would say so of any site in one profile of twenty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tsmlab.profile.estimates import Change, Estimate, family_wise
+from tsmlab.profile.model import Frame, Profile, Row, Type
+from tsmlab.profile.sites import By, Key, Place, Stacks, key_of
+
+RowKey = tuple[tuple[int, ...], int, int, int, bool]
+
+
+@dataclass(frozen=True)
+class Look:
+    """A profile with its stacks."""
+
+    profile: Profile
+    stacks: Stacks
+
+
+@dataclass(frozen=True, slots=True)
+class Moves:
+    """The samples of a row before and after, and how many came and went at most in between."""
+
+    frames: tuple[Frame, ...]
+    row: Row
+    before: int
+    after: int
+    gone: int
+    come: int
+
+
+@dataclass
+class Changed(Place):
+    """A place in both profiles."""
+
+    before: Estimate = field(default_factory=Estimate)
+    after: Estimate = field(default_factory=Estimate)
+    gone: Estimate = field(default_factory=Estimate)
+    come: Estimate = field(default_factory=Estimate)
+    verdict: str = ""  # grew, shrank, or nothing
+
+    @property
+    def change(self) -> Change:
+        return Change(self.gone, self.come)
+
+    def add(self, moves: Moves) -> None:
+        size, p = moves.row.bytes, moves.row.probability
+        self.before.add(moves.before, size, p)
+        self.after.add(moves.after, size, p)
+        self.gone.add(moves.gone, size, p)
+        self.come.add(moves.come, size, p)
+        self.objects.add(moves.after, 1.0, p)
+        self.ages.add(moves.row, moves.after)
+
+    def judge(self, z: float) -> None:
+        low, high = self.change.interval(z)
+        self.verdict = "grew" if low > 0.0 else "shrank" if high < 0.0 else ""
+
+    def to_json(self) -> dict[str, Any]:
+        low, high = self.change.interval()
+        return super().to_json() | {
+            "before": self.before.to_json(),
+            "after": self.after.to_json(),
+            "change": {"bytes": round(self.change.total), "low": round(low), "high": round(high)},
+            "verdict": self.verdict,
+        }
+
+
+@dataclass
+class Changes:
+    """All sites of two profiles, by the size of their change."""
+
+    total: Changed
+    sites: list[Changed]
+    same_process: bool
+    seconds: float | None  # between the two looks
+
+    @property
+    def grown(self) -> list[Changed]:
+        return [site for site in self.sites if site.verdict == "grew"]
+
+
+def between(before: Look, after: Look, by: By, of: Type) -> Changes:
+    """Flat changes by site."""
+    earlier, later = before.profile, after.profile
+    same = is_same_process(earlier, later)
+    sites: dict[Key, Changed] = {}
+    total = Changed(Frame("total"), ())
+    for moves in _shared(before, after, of) if same else _apart(before, after, of):
+        total.add(moves)
+        innermost = moves.frames[0]
+        key = tuple(f.label for f in moves.frames) if by == "stack" else key_of(innermost, by)
+        if key not in sites:
+            sites[key] = Changed(innermost, moves.frames if by == "stack" else ())
+        sites[key].add(moves)
+    z = family_wise(len(sites))
+    for site in sites.values():
+        site.judge(z)
+    total.judge(family_wise(1))
+    nanos = later.time_nanos - earlier.time_nanos
+    return Changes(
+        total=total,
+        sites=sorted(sites.values(), key=lambda s: (-abs(s.change.total), s.frame.label)),
+        same_process=same,
+        seconds=nanos / 1e9 if same and nanos > 0 else None,
+    )
+
+
+def is_same_process(earlier: Profile, later: Profile) -> bool:
+    """Whether the profiles share samples: counts of allocations never fall in one process."""
+    if earlier.pid is None or earlier.pid != later.pid:
+        return False
+    if earlier.comment("command") != later.comment("command"):
+        return False
+    counts = _by_key(later)
+    return all(
+        key in counts and row.allocs <= counts[key].allocs for key, row in _by_key(earlier).items()
+    )
+
+
+def _by_key(profile: Profile) -> dict[RowKey, Row]:
+    """Rows by what stays the same in one process; those of one key together."""
+    found: dict[RowKey, Row] = {}
+    for row in profile.rows:
+        key = _key(profile, row)
+        other = found.get(key)
+        if other is not None:
+            row = replace(row, allocs=row.allocs + other.allocs, live=row.live + other.live)  # noqa: PLW2901
+        found[key] = row
+    return found
+
+
+def _key(profile: Profile, row: Row) -> RowKey:
+    addresses = tuple(profile.locations[each].address for each in row.stack)
+    return addresses, row.bytes, row.block, row.interval, row.cut
+
+
+def _apart(before: Look, after: Look, of: Type) -> Iterator[Moves]:
+    """Of two processes: everything went and came."""
+    for row in before.profile.rows:
+        if n := row.samples(of):
+            yield Moves(before.stacks.of(row), row, before=n, after=0, gone=n, come=0)
+    for row in after.profile.rows:
+        if n := row.samples(of):
+            yield Moves(after.stacks.of(row), row, before=0, after=n, gone=0, come=n)
+
+
+def _shared(before: Look, after: Look, of: Type) -> Iterator[Moves]:
+    """Of one process: a block that lives on is the same sample in both, and adds no error. At most
+    what was sampled since the first look can have come."""
+    earlier = _by_key(before.profile)
+    for key, row in _by_key(after.profile).items():
+        first = earlier.get(key)
+        was, now = first.samples(of) if first else 0, row.samples(of)
+        if was or now:
+            come = min(row.allocs - (first.allocs if first else 0), now)
+            gone = max(0, was - (now - come))
+            yield Moves(after.stacks.of(row), row, was, now, gone, come)

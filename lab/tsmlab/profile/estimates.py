@@ -1,0 +1,115 @@
+"""Sums of sampled blocks with their errors.
+
+Why: a profile is a sample; a site with four samples may have half or twice what it shows, and a
+reader must see that.
+Refuses to: know what the blocks are. docs/formats/profile.md has the formulae, and
+docs/adr/0134-profiles-offline.md says why they are these.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from statistics import NormalDist
+
+CONFIDENCE = 0.95
+
+
+def critical(confidence: float = CONFIDENCE) -> float:
+    """The quantile of the standard normal for a two-sided interval."""
+    return NormalDist().inv_cdf(0.5 + confidence / 2.0)
+
+
+Z = critical()
+
+
+@dataclass(slots=True)
+class Estimate:
+    """A sum over samples, each of which stands for 1/p blocks.
+
+    seen: the sampled blocks' own sum, which is there for certain; total: the estimate; variance: of
+    the estimate."""
+
+    samples: int = 0
+    seen: float = 0.0
+    total: float = 0.0
+    variance: float = 0.0
+
+    def add(self, samples: int, size: float, probability: float) -> None:
+        """Counts so many samples of blocks of a size, each sampled with a probability."""
+        weight = size / probability
+        self.samples += samples
+        self.seen += samples * size
+        self.total += samples * weight
+        self.variance += samples * weight * weight * (1.0 - probability)
+
+    def include(self, other: Estimate) -> None:
+        self.samples += other.samples
+        self.seen += other.seen
+        self.total += other.total
+        self.variance += other.variance
+
+    @property
+    def scale(self) -> float:
+        """What one more sample would add to the unseen part."""
+        unseen = self.total - self.seen
+        return self.variance / unseen if unseen > 0.0 else 0.0
+
+    def interval(self, z: float = Z, scale: float = 0.0) -> tuple[float, float]:
+        """Lowest and highest sum that the samples agree with.
+
+        The unseen part has a gamma distribution of its mean and variance, with half a sample more
+        (Jeffreys' prior). `scale` stands for the sample's own where there is no sample at all."""
+        unseen = self.total - self.seen
+        own = self.scale or (scale if not self.samples else 0.0)
+        if own <= 0.0:
+            return self.total, self.total
+        share = unseen / self.total if self.total else 1.0
+        shape = unseen / own + 0.5 * share
+        low, high = _gamma_quantiles(shape, z)
+        half = 0.5 * (1.0 - share)
+        return self.seen + own * max(0.0, low - half), self.seen + own * (high + half)
+
+    def to_json(self) -> dict[str, float | int]:
+        low, high = self.interval()
+        return {
+            "bytes": round(self.total),
+            "low": round(low),
+            "high": round(high),
+            "variance": self.variance,
+            "samples": self.samples,
+        }
+
+
+def _gamma_quantiles(shape: float, z: float) -> tuple[float, float]:
+    """Of a gamma distribution of scale 1, as Wilson and Hilferty approximate them."""
+    middle, spread = 1.0 - 1.0 / (9.0 * shape), z / (3.0 * math.sqrt(shape))
+    return (shape * max(0.0, middle - spread) ** 3, shape * max(0.0, middle + spread) ** 3)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a sum has grown by, from what came and what went: two independent sums."""
+
+    gone: Estimate
+    come: Estimate
+
+    @property
+    def total(self) -> float:
+        return self.come.total - self.gone.total
+
+    def interval(self, z: float = Z) -> tuple[float, float]:
+        """Zou and Donner's: the distances of each sum to its own limits, added as squares. It stays
+        uneven where there are few samples."""
+        scale = max(self.come.scale, self.gone.scale)
+        come_low, come_high = self.come.interval(z, scale)
+        gone_low, gone_high = self.gone.interval(z, scale)
+        come, gone = self.come.total, self.gone.total
+        down = math.hypot(come - come_low, gone_high - gone)
+        up = math.hypot(come_high - come, gone - gone_low)
+        return self.total - down, self.total + up
+
+
+def family_wise(comparisons: int) -> float:
+    """The quantile at which, of so many comparisons, all are right with 95 % (Bonferroni)."""
+    return critical(1.0 - (1.0 - CONFIDENCE) / max(1, comparisons))

@@ -1,0 +1,133 @@
+"""The messages of pprof's profile.proto, and files of them.
+
+Why: every reader of heap profiles knows this format; the protobuf package reads it at the speed of
+C from a description, so that no generated code has to be kept.
+Refuses to: know what a profile means; model.py does.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import zlib
+from pathlib import Path
+from typing import Any
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.message import DecodeError
+
+from tsmlab.errors import UserError
+
+GZIP_MAGIC = b"\x1f\x8b"
+# A profile of 100,000 rows has some 20 MB; what unpacks to more than this is something else.
+MOST_BYTES = 1 << 30
+
+# The fields of each message, as in a .proto file; `*` behind a type for repeated ones. Strings are
+# bytes, since a file's name need not be UTF-8.
+_FIELDS = {
+    "Profile": "sample_type ValueType* = 1; sample Sample* = 2; mapping Mapping* = 3;"
+    "location Location* = 4; function Function* = 5; string_table bytes* = 6;"
+    "drop_frames int64 = 7; keep_frames int64 = 8; time_nanos int64 = 9;"
+    "duration_nanos int64 = 10; period_type ValueType = 11; period int64 = 12;"
+    "comment int64* = 13; default_sample_type int64 = 14",
+    "ValueType": "type int64 = 1; unit int64 = 2",
+    "Sample": "location_id uint64* = 1; value int64* = 2; label Label* = 3",
+    "Label": "key int64 = 1; str int64 = 2; num int64 = 3; num_unit int64 = 4",
+    "Mapping": "id uint64 = 1; memory_start uint64 = 2; memory_limit uint64 = 3;"
+    "file_offset uint64 = 4; filename int64 = 5; build_id int64 = 6; has_functions bool = 7;"
+    "has_filenames bool = 8; has_line_numbers bool = 9; has_inline_frames bool = 10",
+    "Location": "id uint64 = 1; mapping_id uint64 = 2; address uint64 = 3; line Line* = 4;"
+    "is_folded bool = 5",
+    "Line": "function_id uint64 = 1; line int64 = 2",
+    "Function": "id uint64 = 1; name int64 = 2; system_name int64 = 3; filename int64 = 4;"
+    "start_line int64 = 5",
+}
+
+
+def _message_class() -> Any:
+    file = descriptor_pb2.FileDescriptorProto(
+        name="tsmalloc/profile.proto", package="tsmalloc.profile", syntax="proto3"
+    )
+    kinds = descriptor_pb2.FieldDescriptorProto
+    for name, fields in _FIELDS.items():
+        message = file.message_type.add(name=name)
+        for text in fields.split(";"):
+            field_name, kind, _, number = text.split()
+            plain = kind.rstrip("*")
+            field = message.field.add(name=field_name, number=int(number))
+            field.label = kinds.LABEL_REPEATED if kind.endswith("*") else kinds.LABEL_OPTIONAL
+            if plain in _FIELDS:
+                field.type, field.type_name = kinds.TYPE_MESSAGE, f".tsmalloc.profile.{plain}"
+            else:
+                field.type = getattr(kinds, f"TYPE_{plain.upper()}")
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    found = pool.FindMessageTypeByName("tsmalloc.profile.Profile")
+    if hasattr(message_factory, "GetMessageClass"):
+        return message_factory.GetMessageClass(found)
+    return message_factory.MessageFactory(pool).GetPrototype(found)  # before protobuf 4.22
+
+
+Message = _message_class()
+
+
+def read(path: Path) -> Any:
+    """The message in a file, unpacked if need be; raises UserError for what is none."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        raise UserError(
+            f"there is no profile {path}.", "`tsmalloc profile -- CMD` writes one."
+        ) from None
+    except OSError as error:
+        raise UserError(
+            f"{path} cannot be read: {error.strerror}.",
+            "Name a profile that is yours; `ls -l` shows whose it is.",
+        ) from error
+    if not data:
+        raise UserError(f"{path} is empty.", "The disk may have been full: profile it again.")
+    if data.startswith(GZIP_MAGIC):
+        data = _unpacked(path, data)
+    message = Message()
+    try:
+        message.ParseFromString(data)
+    except DecodeError as error:
+        raise UserError(
+            f"{path} is no profile, or cut short.",
+            "A heap profile of tsmalloc is a file of profile.proto (docs/formats/profile.md); "
+            "if it was copied, copy it again.",
+        ) from error
+    return message
+
+
+def _unpacked(path: Path, data: bytes) -> bytes:
+    unpacker = zlib.decompressobj(wbits=31)
+    try:
+        plain = unpacker.decompress(data, MOST_BYTES)
+    except zlib.error as error:
+        raise UserError(
+            f"{path} is damaged: {error}.", "Copy it again; `gzip -t` tells whether it is whole."
+        ) from error
+    if unpacker.unconsumed_tail:
+        raise UserError(f"{path} unpacks to more than 1 GiB.", "No heap profile is that large.")
+    if not unpacker.eof:
+        raise UserError(
+            f"{path} is cut short.", "Copy it again; `gzip -t` tells whether it is whole."
+        )
+    return plain
+
+
+def write(message: Any, path: Path) -> None:
+    """Writes all or nothing, packed."""
+    data = gzip.compress(message.SerializeToString(), 6, mtime=0)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    special = path.exists() and not path.is_file()
+    try:
+        (path if special else temporary).write_bytes(data)
+        if not special:
+            temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise UserError(
+            f"{path} cannot be written: {error.strerror}.", "Make room, or name another file."
+        ) from error

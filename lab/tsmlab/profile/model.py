@@ -1,0 +1,252 @@
+"""A heap profile as values: rows of samples, the mappings and locations that they refer to.
+
+Why: everything that shows a profile asks the same questions of it.
+Refuses to: guess. A file without the labels that tsmalloc writes is refused, since its errors could
+not be told.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from tsmlab.errors import UserError
+from tsmlab.profile import messages
+
+Type = Literal["inuse", "alloc"]
+# Functions that only hand the request on: reports begin with who called them.
+DROP_FRAMES = (
+    r"(?:__libc_|__rust_|__rdl_|__rg_|ts_)?(?:malloc|calloc|realloc|memalign|aligned_alloc|"
+    r"posix_memalign|valloc|pvalloc|alloc_zeroed|alloc)(?:@.*)?|"
+    r"operator new(?:\[\])?(?:\(.*)?|"
+    r"(?:std::(?:__1::)?|__gnu_cxx::)\w*alloc\w*(?:<.*>)?::allocate(?:\(.*)?|"
+    r"alloc::alloc::.*|<alloc::alloc::Global.*"
+)
+_NUMBERS = ("bytes", "block", "interval", "allocs", "live")
+_ABSENT = dict.fromkeys(_NUMBERS, -1)
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A call: line 0 and file "" where they are unknown."""
+
+    function: str
+    file: str = ""
+    line: int = 0
+    module: str = ""
+
+    @property
+    def place(self) -> str:
+        return f"{self.file}:{self.line}" if self.file and self.line else self.file
+
+    @property
+    def label(self) -> str:
+        return f"{self.function} {self.place}".rstrip()
+
+
+@dataclass(frozen=True, slots=True)
+class Mapping:
+    """A file in memory."""
+
+    start: int
+    limit: int
+    offset: int
+    file: str
+    build_id: str
+
+    @property
+    def path(self) -> Path:
+        """The file's place; the kernel marks what was deleted or replaced meanwhile."""
+        return Path(self.file.removesuffix(" (deleted)"))
+
+    @property
+    def module(self) -> str:
+        return self.path.name
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A return address, its mapping, and the frames that the file itself names for it."""
+
+    address: int
+    mapping: Mapping | None
+    frames: tuple[Frame, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The samples of one stack, requested size, block size and interval. The stack is of location
+    ids, innermost first; `age` is the mean of the live samples, in seconds."""
+
+    stack: tuple[int, ...]
+    bytes: int
+    block: int
+    interval: int
+    allocs: int
+    live: int
+    age: float | None
+    cut: bool
+
+    @property
+    def probability(self) -> float:
+        """That a malloc of this block size was sampled."""
+        return -math.expm1(-self.block / self.interval) if self.interval else 1.0
+
+    def samples(self, of: Type) -> int:
+        return self.live if of == "inuse" else self.allocs
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What a file says."""
+
+    path: Path
+    rows: Sequence[Row]
+    locations: dict[int, Location]
+    comments: tuple[str, ...]
+    drop_frames: str
+    time_nanos: int
+    duration_nanos: int
+    period: int
+
+    def comment(self, key: str) -> str | None:
+        """The rest of the comment that begins with a word."""
+        start = f"{key} "
+        return next((c[len(start) :] for c in self.comments if c.startswith(start)), None)
+
+    @property
+    def dropped(self) -> int:
+        """Samples that the process had no room for."""
+        text = self.comment("dropped") or "0"
+        return int(text) if text.isdigit() else 0
+
+    @property
+    def pid(self) -> int | None:
+        text = self.comment("pid") or ""
+        return int(text) if text.isdigit() else None
+
+    @property
+    def allocated(self) -> float:
+        """Bytes of all allocations, estimated."""
+        return sum(row.allocs * row.bytes / row.probability for row in self.rows)
+
+    @cached_property
+    def drops(self) -> re.Pattern[str]:
+        """Matches the functions that are not shown."""
+        return re.compile(self.drop_frames)
+
+
+def read(path: Path) -> Profile:
+    """Reads a profile; raises UserError for what is none of tsmalloc's."""
+    return of_message(messages.read(path), path)
+
+
+def of_message(message: Any, path: Path) -> Profile:
+    try:
+        return _Reader(message, path).profile()
+    except (IndexError, KeyError) as error:
+        raise UserError(
+            f"{path} is damaged: it refers to an entry that it does not have ({error}).",
+            "If it was copied, copy it again; else profile the program again.",
+        ) from error
+
+
+class _Reader:
+    """Turns numbers into what they refer to."""
+
+    def __init__(self, message: Any, path: Path) -> None:
+        self._message = message
+        self._path = path
+        self._strings = [text.decode(errors="backslashreplace") for text in message.string_table]
+
+    def profile(self) -> Profile:
+        message = self._message
+        types = [self._text(each.type) for each in message.sample_type]
+        if "inuse_space" not in types or "alloc_space" not in types:
+            kinds = ", ".join(types) or "nothing"
+            raise UserError(
+                f"{self._path} is no heap profile: it holds {kinds}.",
+                "Name a profile that tsmalloc wrote; google/pprof shows others.",
+            )
+        locations = self._locations()
+        drop = self._text(message.drop_frames) or DROP_FRAMES
+        try:
+            re.compile(drop)
+        except re.error:
+            drop = DROP_FRAMES  # pprof's expressions are not quite Python's
+        return Profile(
+            path=self._path,
+            rows=self._rows(locations),
+            locations=locations,
+            comments=tuple(map(self._text, message.comment)),
+            drop_frames=drop,
+            time_nanos=message.time_nanos,
+            duration_nanos=message.duration_nanos,
+            period=message.period,
+        )
+
+    def _text(self, index: int) -> str:
+        if index == 0:
+            return ""
+        if index < 0:
+            raise IndexError(f"string {index}")
+        text: str = self._strings[index]
+        return text
+
+    def _locations(self) -> dict[int, Location]:
+        message = self._message
+        mappings = {
+            m.id: Mapping(
+                start=m.memory_start,
+                limit=m.memory_limit,
+                offset=m.file_offset,
+                file=self._text(m.filename),
+                build_id=self._text(m.build_id).lower(),
+            )
+            for m in message.mapping
+        }
+        functions = {f.id: (self._text(f.name), self._text(f.filename)) for f in message.function}
+        found = {}
+        for each in message.location:
+            mapping = mappings[each.mapping_id] if each.mapping_id else None
+            module = mapping.module if mapping else ""
+            frames = tuple(
+                Frame(*functions[line.function_id], line=line.line, module=module)
+                for line in each.line
+            )
+            found[each.id] = Location(each.address, mapping, frames)
+        return found
+
+    def _rows(self, locations: dict[int, Location]) -> list[Row]:
+        names = self._strings
+        rows = []
+        for sample in self._message.sample:
+            numbers = dict(_ABSENT)
+            age, cut = None, False
+            for label in sample.label:
+                key = names[label.key]
+                if key == "age":
+                    age = label.num / 1000.0
+                elif key == "stack":
+                    cut = names[label.str] == "cut"
+                else:
+                    numbers[key] = label.num
+            if any(numbers[name] < 0 for name in _NUMBERS):
+                raise UserError(
+                    f"{self._path} has a sample without the labels of tsmalloc "
+                    f"({', '.join(_NUMBERS)}), so that its errors are unknown.",
+                    "Name a profile that tsmalloc wrote; google/pprof shows others.",
+                )
+            stack = tuple(sample.location_id)
+            for each in stack:
+                locations[each]
+            size, block, interval, allocs, live = (numbers[name] for name in _NUMBERS)
+            if interval and not block:
+                raise KeyError("a block without a size")
+            rows.append(Row(stack, size, block, interval, allocs, live, age, cut))
+        return rows

@@ -1,0 +1,196 @@
+"""Where memory was asked for: the rows of a profile, put together by function, line or stack.
+
+Why: a site's bytes are spread over rows of many stacks and sizes; their sum has one error.
+Refuses to: put anything into words; text.py does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from tsmlab.profile.estimates import Estimate
+from tsmlab.profile.model import Frame, Profile, Row, Type
+from tsmlab.profile.symbols import Symbols
+
+By = Literal["function", "line", "stack"]
+Key = tuple[Any, ...]
+CUT = Frame("[the stack is cut here]")
+NOWHERE = Frame("[no stack]")
+
+
+class Stacks:
+    """The frames of each row's stack, innermost first, without those that only hand on."""
+
+    def __init__(self, profile: Profile, symbols: Symbols) -> None:
+        self._profile = profile
+        self._symbols = symbols
+        self._known: dict[tuple[tuple[int, ...], bool], tuple[Frame, ...]] = {}
+        self._dropped: dict[str, bool] = {}
+
+    def of(self, row: Row) -> tuple[Frame, ...]:
+        key = row.stack, row.cut
+        if key not in self._known:
+            self._known[key] = self._frames(row)
+        return self._known[key]
+
+    def _frames(self, row: Row) -> tuple[Frame, ...]:
+        frames = [frame for each in row.stack for frame in self._symbols.frames[each]]
+        # As pprof prunes: all that is inside of the outermost frame that matches goes with it.
+        last = max((at for at, frame in enumerate(frames) if self._drops(frame)), default=-1)
+        kept = frames[last + 1 :] or frames
+        if row.cut:
+            kept.append(CUT)
+        return tuple(kept) or (NOWHERE,)
+
+    def _drops(self, frame: Frame) -> bool:
+        name = frame.function
+        if name not in self._dropped:
+            self._dropped[name] = self._profile.drops.fullmatch(name) is not None
+        return self._dropped[name]
+
+
+def key_of(frame: Frame, by: By) -> Key:
+    if by == "line":
+        return frame.function, frame.file, frame.line, frame.module
+    return frame.function, frame.module
+
+
+@dataclass
+class Ages:
+    """The mean age of live blocks."""
+
+    weight: float = 0.0
+    sum: float = 0.0
+
+    def add(self, row: Row, samples: int) -> None:
+        if row.age is not None and samples:
+            blocks = samples / row.probability
+            self.weight += blocks
+            self.sum += row.age * blocks
+
+    def include(self, other: Ages) -> None:
+        self.weight += other.weight
+        self.sum += other.sum
+
+    @property
+    def mean(self) -> float | None:
+        """In seconds."""
+        return self.sum / self.weight if self.weight else None
+
+
+@dataclass
+class Place:
+    """A function, a line or a stack. `frame` is of the stack that holds most; `path` that of a
+    stack."""
+
+    frame: Frame
+    path: tuple[Frame, ...] = ()
+    objects: Estimate = field(default_factory=Estimate)
+    ages: Ages = field(default_factory=Ages)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "function": self.frame.function,
+            "file": self.frame.file,
+            "line": self.frame.line,
+            "module": self.frame.module,
+            **({"stack": [frame.label for frame in self.path]} if self.path else {}),
+            "objects": round(self.objects.total),
+            "age_seconds": self.ages.mean,
+        }
+
+
+@dataclass
+class Site(Place):
+    """A place in one profile."""
+
+    flat: Estimate = field(default_factory=Estimate)
+    cumulative: Estimate = field(default_factory=Estimate)
+    most: float = -1.0  # what the largest stack through `frame` holds
+
+    def to_json(self) -> dict[str, Any]:
+        sums = {"flat": self.flat.to_json(), "cumulative": self.cumulative.to_json()}
+        return super().to_json() | sums
+
+
+@dataclass
+class Sites:
+    """All sites of a profile, the largest first."""
+
+    total: Estimate
+    objects: Estimate
+    blocks: float  # bytes of the blocks, with what rounding adds
+    sites: list[Site]
+
+
+@dataclass(slots=True)
+class Held:
+    """What one stack holds."""
+
+    frames: tuple[Frame, ...]
+    bytes: Estimate = field(default_factory=Estimate)
+    objects: Estimate = field(default_factory=Estimate)
+    blocks: float = 0.0
+    ages: Ages = field(default_factory=Ages)
+
+    def add(self, row: Row, samples: int) -> None:
+        p = row.probability
+        self.bytes.add(samples, row.bytes, p)
+        self.objects.add(samples, 1.0, p)
+        self.blocks += samples * row.block / p
+        self.ages.add(row, samples)
+
+
+def by_stack(profile: Profile, stacks: Stacks, of: Type) -> list[Held]:
+    """The rows of each stack together: those of many sizes are many."""
+    found: dict[tuple[tuple[int, ...], bool], Held] = {}
+    for row in profile.rows:
+        if samples := row.samples(of):
+            key = row.stack, row.cut
+            held = found.get(key)
+            if held is None:
+                held = found[key] = Held(stacks.of(row))
+            held.add(row, samples)
+    return list(found.values())
+
+
+def gather(profile: Profile, stacks: Stacks, by: By, of: Type) -> Sites:
+    """Flat: of calls right there. Cumulative: of calls there or in what it calls, once a stack."""
+    found = Sites(Estimate(), Estimate(), 0.0, [])
+    sites: dict[Key, Site] = {}
+    for held in by_stack(profile, stacks, of):
+        found.total.include(held.bytes)
+        found.objects.include(held.objects)
+        found.blocks += held.blocks
+        frames = held.frames
+        for at, key, frame in _once(frames, by):
+            site = sites.get(key)
+            if site is None:
+                site = sites[key] = Site(frame, frames if by == "stack" else ())
+            site.cumulative.include(held.bytes)
+            if held.bytes.total > site.most:
+                site.frame, site.most = frame, held.bytes.total
+            if at == 0:
+                site.flat.include(held.bytes)
+                site.objects.include(held.objects)
+                if of == "inuse":
+                    site.ages.include(held.ages)
+    found.sites = sorted(
+        sites.values(), key=lambda s: (-s.flat.total, -s.cumulative.total, s.frame.label)
+    )
+    return found
+
+
+def _once(frames: Sequence[Frame], by: By) -> Iterator[tuple[int, Key, Frame]]:
+    """Each site of a stack once, recursive ones where they are innermost."""
+    if by == "stack":
+        yield 0, (frames,), frames[0]
+        return
+    seen = set()
+    for at, frame in enumerate(frames):
+        key = key_of(frame, by)
+        if key not in seen:
+            seen.add(key)
+            yield at, key, frame

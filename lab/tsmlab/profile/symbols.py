@@ -1,0 +1,188 @@
+"""Functions and lines of the addresses in a profile.
+
+Why: the process writes addresses alone, since names cost time and memory there; the files on disk
+have the rest. llvm-symbolizer or addr2line reads DWARF, with inlined frames; the machine has one of
+them wherever there is a compiler (docs/adr/0134-profiles-offline.md).
+Refuses to: read DWARF itself, to ask a debuginfod, and to take a name for an address that lies
+outside the function of that name.
+"""
+
+from __future__ import annotations
+
+import bisect
+import os
+import re
+import shutil
+import subprocess
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tsmlab.profile import binaries
+from tsmlab.profile.model import Frame, Location, Mapping, Profile
+
+PROGRAMS = ("llvm-symbolizer", "addr2line")
+_OPTIONS = {"llvm-symbolizer": ("--output-style=GNU",), "addr2line": ()}
+_COMMON = ("-a", "-f", "-i", "-C", "-e")
+REMEDY = "sudo apt install llvm (or binutils), for lines and inlined frames"
+_ADDRESS = re.compile(r"0x[0-9a-f]+")
+# What is no part of a name: a hash of old Rust's, and a symbol's version.
+_BEHIND = re.compile(r"::h[0-9a-f]{16}$|@@?[A-Z][\w.]*$")
+Call = tuple[str, str, int]
+
+
+@dataclass
+class Symbols:
+    """The frames of each location, by id, and what could not be found."""
+
+    frames: dict[int, tuple[Frame, ...]]
+    notes: list[str] = field(default_factory=list)
+
+
+def look_up(profile: Profile, debug_folder: Path = binaries.DEBUG_FOLDER) -> Symbols:
+    """The frames of all locations: the file's own, or those that the binaries give."""
+    symbols = Symbols({})
+    by_mapping: dict[Mapping | None, list[tuple[int, Location]]] = defaultdict(list)
+    for number, location in profile.locations.items():
+        if location.frames:
+            symbols.frames[number] = location.frames
+        else:
+            by_mapping[location.mapping].append((number, location))
+    perf_map = PerfMap.of(profile.pid)
+    program = _program()
+    for mapping, locations in by_mapping.items():
+        if mapping is None or not mapping.file.startswith("/") or _is_anonymous(mapping.file):
+            for number, location in locations:
+                symbols.frames[number] = (_unmapped(mapping, location.address, perf_map),)
+        else:
+            _look_up_in(mapping, locations, symbols, program, debug_folder)
+    return symbols
+
+
+def _is_anonymous(file: str) -> bool:
+    return file.startswith(("/memfd:", "/dev/zero", "//anon", "/SYSV"))
+
+
+def _unmapped(mapping: Mapping | None, address: int, perf_map: PerfMap | None) -> Frame:
+    """A frame of code that no file has: a JIT's, or the kernel's."""
+    name = perf_map.name(address - 1) if perf_map else None
+    area = mapping.file if mapping and mapping.file.startswith("[") else "[anon]"
+    return Frame(name or f"{area}+{address:#x}", module=mapping.module if mapping else "")
+
+
+def _look_up_in(
+    mapping: Mapping,
+    locations: Sequence[tuple[int, Location]],
+    symbols: Symbols,
+    program: str | None,
+    debug_folder: Path,
+) -> None:
+    found = binaries.find(mapping, debug_folder)
+    module = mapping.module
+    if found.note:
+        symbols.notes.append(f"no symbols of {module}: {found.note}")
+    # A return address is that of the next instruction, which may be another line's, or function's.
+    at = {number: found.address(mapping, each.address - 1) for number, each in locations}
+    wanted = sorted({address for address in at.values() if address is not None})
+    calls: dict[int, list[Call]] = {}
+    if found.lines is not None and wanted and program is not None:
+        chosen = program
+        if found.lines.alternate and shutil.which("addr2line"):  # llvm-symbolizer knows no dwz
+            chosen = "addr2line"
+        try:
+            calls = _ask(chosen, found.lines.path, wanted)
+        except (OSError, subprocess.SubprocessError, ValueError) as error:
+            symbols.notes.append(f"no lines of {module}: {chosen} failed ({error})")
+    elif program is None and found.lines is not None:
+        note = f"no lines: {REMEDY}"
+        symbols.notes += [note] if note not in symbols.notes else []
+    for number, location in locations:
+        address = at[number]
+        frames = () if address is None else _frames(found, address, calls, module)
+        offset = location.address - mapping.start + mapping.offset
+        symbols.frames[number] = frames or (Frame(f"{module}+{offset:#x}", module=module),)
+
+
+def _frames(
+    found: binaries.Found, address: int, calls: dict[int, list[Call]], module: str
+) -> tuple[Frame, ...]:
+    told = calls.get(address, [])
+    if any(file for _, file, _ in told):
+        other = "??" if all(name for name, _, _ in told) else found.symbol(address) or "??"
+        return tuple(Frame(name or other, file, line, module) for name, file, line in told)
+    # Without a line, addr2line names the nearest function before the address, however far away.
+    symbol = found.symbol(address)
+    if symbol is None:
+        return ()
+    return (Frame((told[0][0] if told else "") or symbol, module=module),)
+
+
+def _program() -> str | None:
+    return next((name for name in PROGRAMS if shutil.which(name)), None)
+
+
+def _ask(program: str, file: Path, addresses: Sequence[int]) -> dict[int, list[Call]]:
+    """What the program says of addresses in a file: for each its calls, innermost first."""
+    environment = {
+        k: v for k, v in os.environ.items() if k not in ("DEBUGINFOD_URLS", "LD_PRELOAD")
+    }
+    done = subprocess.run(
+        [program, *_OPTIONS[program], *_COMMON, file],
+        input="".join(f"{address:#x}\n" for address in addresses),
+        capture_output=True,
+        text=True,
+        errors="backslashreplace",
+        env=environment | {"LC_ALL": "C.UTF-8"},
+        check=True,
+    )
+    return parsed(done.stdout.splitlines())
+
+
+def parsed(lines: Iterable[str]) -> dict[int, list[Call]]:
+    """The output of both programs: an address, then two lines for each call."""
+    found: dict[int, list[Call]] = {}
+    current: list[Call] = []
+    name: str | None = None
+    for line in lines:
+        if name is None and _ADDRESS.fullmatch(line):
+            current = found.setdefault(int(line, 16), [])
+        elif name is None:
+            name = line
+        else:
+            place = re.sub(r" \(discriminator \d+\)$", "", line)
+            file, _, number = place.rpartition(":")
+            known = "" if file in ("??", "") else file
+            function = "" if name == "??" else _BEHIND.sub("", name)
+            current.append((function, known, int(number) if number.isdigit() else 0))
+            name = None
+    return found
+
+
+class PerfMap:
+    """The functions that a JIT has written down for perf."""
+
+    def __init__(self, text: str) -> None:
+        entries = []
+        for line in text.splitlines():
+            start, _, rest = line.partition(" ")
+            size, _, name = rest.partition(" ")
+            try:
+                entries.append((int(start, 16), int(size, 16), name))
+            except ValueError:
+                continue
+        self._entries = sorted(entries)
+
+    @classmethod
+    def of(cls, pid: int | None) -> PerfMap | None:
+        try:
+            return cls(Path(f"/tmp/perf-{pid}.map").read_text(errors="backslashreplace"))
+        except OSError:
+            return None
+
+    def name(self, address: int) -> str | None:
+        at = bisect.bisect_right(self._entries, (address, 1 << 64, "")) - 1
+        if at < 0:
+            return None
+        start, size, name = self._entries[at]
+        return name if address < start + size else None

@@ -1,0 +1,326 @@
+"""What a person reads of a profile: tables in a terminal, with an error beside each sum.
+
+Why: the first question is "which line, how much, and is that so or chance?".
+Refuses to: compute; sites.py and changes.py do.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+import textwrap
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from tsmlab.profile.changes import Changed, Changes
+from tsmlab.profile.estimates import Estimate
+from tsmlab.profile.model import Frame, Profile, Type
+from tsmlab.profile.sites import By, Place, Site, Sites
+from tsmlab.tables import COMPACT, ROOMY, Cell, Column, rich_table, stdout_width, table_width
+from tsmlab.wording import quantity, share
+
+# Sides that differ by more than this are told apart.
+EVEN_SIDES = 1.25
+PATH_FRAMES = 6
+LEAST_NAME_WIDTH = 24
+VERDICT_STYLES = {"grew": "red", "shrank": "green"}
+KINDS = {
+    "exit": "at its exit",
+    "peak": "at its peak",
+    "limit": "near its limit",
+    "now": "while it ran",
+}
+
+
+def error(estimate: Estimate) -> str:
+    """The 95 % interval, in hundredths of the sum."""
+    low, high = estimate.interval()
+    if not estimate.total:
+        return ""
+    down, up = 1.0 - low / estimate.total, high / estimate.total - 1.0
+    if max(down, up) < 0.0005:
+        return "exact"
+    if max(down, up) <= EVEN_SIDES * min(down, up):
+        return f"±{_percent(max(down, up))} %"
+    return f"-{_percent(down)} +{_percent(up)} %"
+
+
+def _percent(fraction: float) -> str:
+    return f"{100.0 * fraction:.{1 if fraction < 0.0995 else 0}f}"
+
+
+def _sum(estimate: Estimate) -> str:
+    return f"{quantity(estimate.total, 'bytes')} {error(estimate)}".rstrip()
+
+
+def signed(value: float) -> str:
+    text = quantity(abs(value), "bytes")
+    return text if not round(value) else f"{'+' if value > 0.0 else '-'}{text}"
+
+
+def duration(seconds: float) -> str:
+    """An age, in its two largest units."""
+    whole = round(seconds)
+    if whole < 10:
+        return quantity(seconds, "seconds") if seconds else "0 s"
+    units = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+    at = next(number for number, (size, _) in enumerate(units) if whole >= size)
+    size, name = units[at]
+    rest = whole % size // units[at + 1][0] if at + 1 < len(units) else 0
+    return f"{whole // size} {name}" + (f" {rest} {units[at + 1][1]}" if rest else "")
+
+
+def title(profile: Profile) -> list[str]:
+    """Whose profile it is, and of when."""
+    name = profile.comment("command") or profile.path.name
+    pid = f" (pid {profile.pid})" if profile.pid is not None else ""
+    kind = KINDS.get(profile.comment("kind") or "", "")
+    when = ""
+    if profile.time_nanos > 0:
+        end = (profile.time_nanos + max(0, profile.duration_nanos)) / 1e9
+        when = f"{datetime.fromtimestamp(end, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    return [part for part in (f"{name}{pid}", kind, when) if part]
+
+
+def _title(profile: Profile) -> str:
+    return ", ".join(title(profile))
+
+
+def sampling_notes(profile: Profile, notes: Sequence[str]) -> list[str]:
+    """How it was sampled, what was lost, and what could not be named."""
+    lines = [f"one sample in {quantity(profile.period, 'bytes')} on average"]
+    if profile.dropped:
+        lines.append(
+            f"{profile.dropped:,} samples were dropped for want of room: all sums are too small"
+        )
+    cut = sum(row.allocs for row in profile.rows if row.cut)
+    if cut:
+        whole = sum(row.allocs for row in profile.rows)
+        lines.append(f"{share(cut / whole)} of all samples have a stack that is not whole")
+    return lines + list(notes)
+
+
+def shown(profile: Profile, sites: Sites, by: By, of: Type, top: int, notes: Sequence[str]) -> str:
+    """The report of `show`."""
+    kind = "live" if of == "inuse" else "allocated"
+    lines = [_title(profile)]
+    if not sites.total.samples:
+        lines += [f"Nothing that is {kind} was sampled.", "", *sampling_notes(profile, notes)]
+        return _printed(lines)
+    more = sites.blocks / sites.total.total - 1.0 if sites.total.total else 0.0
+    rounding = f"; blocks take {share(more)} more" if more >= 0.0005 else ""
+    lines.append(
+        f"{quantity(sites.total.total, 'bytes')} {kind} {error(sites.total)}, "
+        f"{quantity(sites.objects.total, 'count')} objects, {sites.total.samples:,} "
+        f"samples{rounding}"
+    )
+    rows = sites.sites[:top]
+    columns = _columns(sites, rows, by)
+    after = _more(len(sites.sites), top)
+    return _printed(lines, columns, rows, [*after, *sampling_notes(profile, notes)])
+
+
+def _columns(sites: Sites, rows: Sequence[Site], by: By) -> list[Column]:
+    whole = sites.total.total or 1.0
+    columns = [
+        Column("bytes" if by == "stack" else "flat", [_bytes(site.flat) for site in rows]),
+        Column("± 95 %", [Cell(error(site.flat), "dim") for site in rows]),
+        Column("share", [Cell(share(site.flat.total / whole)) for site in rows]),
+    ]
+    if by == "stack":
+        return [*columns, Column("objects", [_objects(site.objects) for site in rows])]
+    return [
+        *columns,
+        Column("cumulative", [_bytes(site.cumulative) for site in rows]),
+        Column("± 95 %", [Cell(error(site.cumulative), "dim") for site in rows], expendable=1),
+    ]
+
+
+def _bytes(estimate: Estimate) -> Cell:
+    return Cell(quantity(estimate.total, "bytes") if estimate.samples else "-")
+
+
+def _objects(estimate: Estimate) -> Cell:
+    return Cell(quantity(estimate.total, "count"))
+
+
+def difference(
+    before: Profile, after: Profile, changes: Changes, top: int, notes: Sequence[str]
+) -> str:
+    """The report of `diff`."""
+    lines = [
+        f"before  {_title(before)}: {_sum(changes.total.before)}",
+        f"after   {_title(after)}: {_sum(changes.total.after)}",
+        f"change  {_change(changes.total)}{_verdict(changes.total)}",
+    ]
+    rows = changes.sites[:top]
+    columns = [
+        Column("change [95 % CI]", [Cell(_change(site)) for site in rows]),
+        Column("verdict", [_verdict_cell(site.verdict) for site in rows], left=True),
+        Column("before", [_bytes(site.before) for site in rows], expendable=1),
+        Column("after", [_bytes(site.after) for site in rows], expendable=2),
+    ]
+    after_table = _more(len(changes.sites), top)
+    if not changes.same_process:
+        after_table.append("two processes: the errors of both add up")
+    return _printed(lines, columns, rows, [*after_table, *_dropped(before, after), *notes])
+
+
+def _dropped(before: Profile, after: Profile) -> list[str]:
+    if not before.dropped and not after.dropped:
+        return []
+    lost = f"{before.dropped:,} and {after.dropped:,}"
+    return [f"{lost} samples were dropped for want of room: all sums are too small"]
+
+
+def _change(site: Changed) -> str:
+    low, high = site.change.interval()
+    return f"{signed(site.change.total)} [{signed(low)}, {signed(high)}]"
+
+
+def _verdict_cell(verdict: str) -> Cell:
+    return Cell(verdict, VERDICT_STYLES.get(verdict, ""))
+
+
+def _verdict(site: Changed) -> str:
+    return f", {site.verdict}" if site.verdict else ", may be chance"
+
+
+def live_sites(profile: Profile, sites: Sites, top: int, notes: Sequence[str]) -> str:
+    """The report of `leaks` of one look."""
+    lines = [_title(profile)]
+    if not sites.total.samples:
+        return _printed([*lines, "Nothing that is live was sampled."], after=notes)
+    lines.append(
+        f"{quantity(sites.total.total, 'bytes')} live {error(sites.total)}, in "
+        f"{quantity(sites.objects.total, 'count')} objects"
+    )
+    rows = sites.sites[:top]
+    whole = sites.total.total or 1.0
+    columns = [
+        Column("live", [_bytes(site.flat) for site in rows]),
+        Column("± 95 %", [Cell(error(site.flat), "dim") for site in rows]),
+        Column("share", [Cell(share(site.flat.total / whole)) for site in rows]),
+        Column("objects", [_objects(site.objects) for site in rows], expendable=1),
+        Column("mean age", [_age(site.ages.mean) for site in rows]),
+    ]
+    after = _more(len(sites.sites), top)
+    after.append("live is not lost: a second look, some time later, tells what grows")
+    return _printed(lines, columns, rows, [*after, *sampling_notes(profile, notes)])
+
+
+def _age(seconds: float | None) -> Cell:
+    return Cell("" if seconds is None else duration(seconds))
+
+
+def growth(
+    before: Profile, after: Profile, changes: Changes, top: int, notes: Sequence[str]
+) -> str:
+    """The report of `leaks` of two looks."""
+    seconds = changes.seconds
+    lines = [_title(after)]
+    span = f"in {duration(seconds)}" if seconds else "since the first look"
+    lines.append(
+        f"{quantity(changes.total.after.total, 'bytes')} live {error(changes.total.after)}; "
+        f"{span} {_change(changes.total)}{_verdict(changes.total)}"
+    )
+    grown = sorted(changes.grown, key=lambda site: -site.change.total)
+    if not grown:
+        lines.append("No site is shown to have grown.")
+        return _printed(lines, after=[*_dropped(before, after), *notes])
+    rows = grown[:top]
+    columns = [
+        Column("grown by [95 % CI]", [Cell(_change(site)) for site in rows]),
+        Column("live", [_bytes(site.after) for site in rows]),
+        Column("mean age", [_age(site.ages.mean) for site in rows], expendable=1),
+    ]
+    if seconds:
+        hourly = [Cell(f"{signed(site.change.total * 3600.0 / seconds)}/h") for site in rows]
+        columns.insert(1, Column("rate", hourly))
+    after_table = _more(len(grown), top)
+    other = len(changes.sites) - len(grown)
+    if other:
+        after_table.append(f"{other:,} other sites are not shown to have grown")
+    return _printed(lines, columns, rows, [*after_table, *_dropped(before, after), *notes])
+
+
+# --- tables with names ----------------------------------------------------------------------------
+
+
+def _printed(
+    before: Sequence[str],
+    columns: Sequence[Column] = (),
+    places: Sequence[Place] = (),
+    after: Sequence[str] = (),
+) -> str:
+    """Lines, a table with the places behind it, and under each the path that leads there; lines."""
+    text = io.StringIO()
+    colours = sys.stdout.isatty()
+    console = Console(file=text, width=stdout_width(), force_terminal=colours, highlight=False)
+    for line in before:
+        console.print(Text(line), soft_wrap=True)
+    if columns:
+        console.print()
+        _print_table(console, list(columns), places)
+    if after:
+        console.print()
+    for line in after:
+        console.print(Text(line, style="dim"), soft_wrap=True)
+    return text.getvalue()
+
+
+def _print_table(console: Console, columns: list[Column], places: Sequence[Place]) -> None:
+    layout = ROOMY if console.width >= 100 else COMPACT
+    while table_width(columns, layout) + LEAST_NAME_WIDTH > console.width and any(
+        column.expendable for column in columns
+    ):
+        columns.remove(max(columns, key=lambda column: column.expendable))
+    left = table_width(columns, layout) + layout.gap
+    room = max(LEAST_NAME_WIDTH, console.width - left)
+    sites = Column("site", [Cell(fitted(place.frame, room)) for place in places], left=True)
+    table = io.StringIO()
+    inner = Console(file=table, width=left + room, force_terminal=console.is_terminal)
+    inner.print(rich_table([*columns, sites], layout))
+    header, *rows = map(str.rstrip, table.getvalue().splitlines())
+    console.print(Text.from_ansi(header), soft_wrap=True)
+    for row, place in zip(rows, places, strict=True):
+        console.print(Text.from_ansi(row), soft_wrap=True)
+        for line in path_lines(place.path, console.width - 8):
+            console.print(Text(f"        {line}", style="dim"), soft_wrap=True)
+
+
+def _more(count: int, top: int) -> list[str]:
+    return [f"{count - top:,} more: --top N"] if count > top else []
+
+
+def path_lines(path: Sequence[Frame], width: int) -> list[str]:
+    """Who called the site, as one wrapped sentence."""
+    callers = [fitted(frame, 60) for frame in path[1 : 1 + PATH_FRAMES]]
+    if not callers:
+        return []
+    more = len(path) - 1 - len(callers)
+    text = " < ".join(callers) + (f" < {more} more" if more else "")
+    return textwrap.wrap(f"< {text}", max(40, width), break_long_words=False)
+
+
+def fitted(frame: Frame, width: int) -> str:
+    """The function and its place, in so many columns: the place is cut last."""
+    place = short_place(frame)
+    room = width - len(place) - 1 if place else width
+    name = frame.function
+    if len(name) > room:
+        name = name[: max(8, room - 1)] + "…"
+    return f"{name} {place}".strip()
+
+
+def short_place(frame: Frame) -> str:
+    """The file with its folder, and the line; the module where there is no file."""
+    if not frame.file:
+        known = frame.module and not frame.function.startswith(frame.module)
+        return f"({frame.module})" if known else ""
+    parts = Path(frame.file).parts[-2:]
+    return "/".join(part.strip("/") for part in parts) + (f":{frame.line}" if frame.line else "")

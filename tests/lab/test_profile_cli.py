@@ -1,0 +1,648 @@
+"""`tsmalloc profile`: what each verb prints, writes and answers, and bad input."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import headless_browser
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from profile_world import File, Row, Site, Writer, sampled
+
+from tsmlab import paths
+from tsmlab.cli import main
+from tsmlab.errors import EXIT_OK, EXIT_REGRESSION, EXIT_USAGE, UserError
+from tsmlab.profile import flame, messages, model
+from tsmlab.profile.sites import Stacks, gather
+from tsmlab.profile.symbols import look_up
+
+Run = Callable[..., int]
+Out = pytest.CaptureFixture[str]
+
+MALLOC, NEW, PUT, GROW, MAIN, RUN = range(0x1001, 0x1007)
+NAMES = {
+    MALLOC: [("malloc", "", 0)],
+    NEW: [("operator new(unsigned long)", "", 0)],
+    PUT: [("std::allocator<Item>::allocate(unsigned long)", "alloc.h", 90), ("put", "src/a.c", 7)],
+    GROW: [("grow", "src/a.c", 21)],
+    RUN: [("run", "src/b.c", 5)],
+    MAIN: [("main", "src/main.c", 40)],
+}
+SITES = [
+    Site((MALLOC, GROW, RUN, MAIN), 100, 900_000, 500_000, age_ms=7_200_000),
+    Site((MALLOC, GROW, MAIN), 3000, 9_000, 4_000, age_ms=60_000),
+    Site((MALLOC, NEW, PUT, RUN, MAIN), 48, 800_000, 200_000, age_ms=500),
+    Site((MALLOC, RUN, RUN, MAIN), 64 << 20, 3, 1),
+]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """run(*arguments) is the exit status of `tsmalloc profile`, in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "120")
+    return lambda *arguments: main(["profile", *map(str, arguments)])
+
+
+@pytest.fixture
+def profile(tmp_path: Path) -> Path:
+    return Writer(sampled(SITES, 1), names=NAMES).write(tmp_path / "p.pb")
+
+
+def answer(out: Out) -> dict[str, Any]:
+    found = json.loads(out.readouterr().out)
+    assert isinstance(found, dict)
+    assert found["schema"] == "tsmalloc-profile/1"
+    return found
+
+
+def estimate(rows: list[Row], *sites: Site, live: bool = True) -> float:
+    return sum(
+        (row.live if live else row.allocs) * row.site.size / row.site.probability
+        for row in rows
+        if row.site in sites
+    )
+
+
+@pytest.mark.parametrize("of", ["inuse", "alloc"])
+def test_sums_of_functions(run: Run, profile: Path, of: str, capfd: Out) -> None:
+    rows, live = sampled(SITES, 1), of == "inuse"
+    assert run("show", profile, "--json", "--type", of) == EXIT_OK
+    found = answer(capfd)
+    by_name = {site["function"]: site for site in found["sites"]}
+    first, second, third, huge = SITES
+    flat = {
+        "grow": estimate(rows, first, second, live=live),
+        "put": estimate(rows, third, live=live),
+        "run": estimate(rows, huge, live=live),
+        "main": 0.0,
+    }
+    cumulative = {
+        "grow": flat["grow"],
+        "put": flat["put"],
+        "run": estimate(rows, first, third, huge, live=live),  # once, though it is there twice
+        "main": estimate(rows, *SITES, live=live),
+    }
+    assert by_name.keys() == flat.keys()
+    for name, site in by_name.items():
+        assert site["flat"]["bytes"] == pytest.approx(flat[name], abs=1)
+        assert site["cumulative"]["bytes"] == pytest.approx(cumulative[name], abs=1)
+        for part in (site["flat"], site["cumulative"]):
+            assert part["low"] <= part["bytes"] <= part["high"]
+    assert found["total"]["bytes"] == pytest.approx(cumulative["main"], abs=1)
+    assert found["type"] == of
+
+
+def test_table(run: Run, profile: Path, capfd: Out) -> None:
+    assert run("show", profile) == EXIT_OK
+    out = capfd.readouterr().out
+    assert out.splitlines()[0] == "server (pid 4711), while it ran, 2026-09-21 14:13:20 UTC"
+    assert re.search(
+        r"^\d+M live ±[\d.]+ %, \d+k objects, \d+ samples; blocks take .* more$", out, re.MULTILINE
+    )
+    assert re.search(r"±\d+ % +\d+ % +[\d.]+M +±\d+ +%? *.*grow src/a\.c:21$", out, re.MULTILINE)
+    assert "one sample in 512K on average" in out
+    assert "malloc" not in out
+    assert "operator new" not in out
+    assert max(map(len, out.splitlines())) <= 120
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_table_fits(
+    run: Run, tmp_path: Path, width: int, monkeypatch: pytest.MonkeyPatch, capfd: Out
+) -> None:
+    names = {**NAMES, GROW: [("x" * 300, "src/" + "y" * 30 + ".c", 21)]}
+    path = Writer(sampled(SITES, 1), names=names).write(tmp_path / "long.pb")
+    monkeypatch.setenv("COLUMNS", str(width))
+    for by in ("function", "line", "stack"):
+        assert run("show", path, "--by", by) == EXIT_OK
+        table = capfd.readouterr().out.split("\n\n")[1].splitlines()
+        assert max(map(len, table)) <= max(width, 72)
+
+
+def test_by_line_and_stack_and_top(run: Run, profile: Path, capfd: Out) -> None:
+    assert run("show", profile, "--by", "line", "--json") == EXIT_OK
+    lines = [(s["function"], s["line"]) for s in answer(capfd)["sites"]]
+    assert ("grow", 21) in lines
+    assert run("show", profile, "--by", "stack", "--json") == EXIT_OK
+    stacks = [s["stack"] for s in answer(capfd)["sites"]]
+    assert ["grow src/a.c:21", "run src/b.c:5", "main src/main.c:40"] in stacks
+    assert len(stacks) == 4
+    assert run("show", profile, "--by", "stack", "--top", "1") == EXIT_OK
+    out = capfd.readouterr().out
+    assert "3 more: --top N" in out
+    assert "< main src/main.c:40" in out
+
+
+def test_what_was_dropped_and_cut_is_told(run: Run, tmp_path: Path, capfd: Out) -> None:
+    rows = [Row(Site((MALLOC, GROW), 100, 4, 4, cut=True), 4, 4), Row(SITES[0], 12, 12)]
+    comments = ("pid 1", "command x", "dropped 1234", "kind limit")
+    path = Writer(rows, names=NAMES, comments=comments).write(tmp_path / "d.pb")
+    assert run("show", path) == EXIT_OK
+    out = capfd.readouterr().out
+    assert "1,234 samples were dropped for want of room: all sums are too small" in out
+    assert "25 % of all samples have a stack that is not whole" in out
+    assert "[the stack is cut here]" in out
+    assert "x (pid 1), near its limit" in out
+
+
+def test_frames_that_the_file_wants_dropped(run: Run, tmp_path: Path, capfd: Out) -> None:
+    writer = Writer(sampled(SITES, 1), names=NAMES, drop_frames="malloc|grow")
+    assert run("show", writer.write(tmp_path / "d.pb"), "--json") == EXIT_OK
+    functions = {site["function"] for site in answer(capfd)["sites"]}
+    assert "grow" not in functions
+    assert "operator new(unsigned long)" in functions
+
+
+def test_empty_profile(run: Run, tmp_path: Path, capfd: Out) -> None:
+    path = Writer([]).write(tmp_path / "e.pb")
+    for verb in (["show"], ["leaks"], ["diff", path], ["leaks", path], ["folded"]):
+        assert run(*verb, path) == EXIT_OK
+    assert "Nothing that is live was sampled." in capfd.readouterr().out
+    assert run("flame", path, "-o", tmp_path / "e.html") == EXIT_OK
+    assert run("symbolize", path, "-o", tmp_path / "e2.pb") == EXIT_OK
+    assert run("show", path, "--json") == EXIT_OK
+
+
+# --- two profiles --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def grown(tmp_path: Path) -> tuple[Path, Path]:
+    """One process twice, ten minutes apart: `grow` below `run` has 100 MB more."""
+    before = sampled(SITES, 1)
+    more = sampled([Site(SITES[0].stack, 100, 1_000_000, 1_000_000)], 7)[0].live
+    after = [
+        Row(r.site, r.allocs + more, r.live + more) if r.site == SITES[0] else r for r in before
+    ]
+    first = Writer(before, names=NAMES)
+    second = Writer(after, names=NAMES, time_nanos=first.time_nanos + 600 * 10**9)
+    return first.write(tmp_path / "a.pb"), second.write(tmp_path / "b.pb.gz", packed_file=True)
+
+
+def test_diff(run: Run, grown: tuple[Path, Path], capfd: Out) -> None:
+    assert run("diff", *grown, "--json") == EXIT_OK
+    found = answer(capfd)
+    assert (found["same_process"], found["seconds"]) == (True, 600.0)
+    largest, *others = found["sites"]
+    assert (largest["function"], largest["verdict"]) == ("grow", "grew")
+    assert largest["change"]["low"] <= 100_000_000 <= largest["change"]["high"]
+    assert all(s["change"] == {"bytes": 0, "low": 0, "high": 0} for s in others)
+    assert run("diff", *grown) == EXIT_OK
+    out = capfd.readouterr().out
+    assert re.search(r"^change  \+[\d.]+M \[\+[\d.]+M, \+[\d.]+M\], grew$", out, re.MULTILINE)
+    assert re.search(r"grew +[\d.]+M +[\d.]+M +grow src/a.c:21$", out, re.MULTILINE)
+    assert run("diff", *reversed(grown), "--json") == EXIT_OK
+    found = answer(capfd)
+    assert (found["sites"][0]["verdict"], found["same_process"]) == ("shrank", False)
+
+
+def test_leaks_of_one_look(run: Run, profile: Path, capfd: Out) -> None:
+    assert run("leaks", profile) == EXIT_OK
+    out = capfd.readouterr().out
+    assert re.search(r"2 h +grow src/a.c:21$", out, re.MULTILINE)
+    assert "< run src/b.c:5 < main src/main.c:40" in out
+    assert "live is not lost" in out
+    assert run("leaks", profile, "--json") == EXIT_OK
+    ages = {s["age_seconds"] and round(s["age_seconds"], 3) for s in answer(capfd)["sites"]}
+    assert ages == {7200.0, 60.0, 0.5, None}
+    assert run("leaks", profile, "--exit-code") == EXIT_USAGE
+    assert "needs two looks" in capfd.readouterr().err
+
+
+def test_leaks_of_two_looks(run: Run, grown: tuple[Path, Path], capfd: Out) -> None:
+    assert run("leaks", *grown) == EXIT_OK
+    out = capfd.readouterr().out
+    assert re.search(r"live ±[\d.]+ %; in 10 min \+[\d.]+M \[.*\], grew", out)
+    assert re.search(
+        r"^\+[\d.]+M \[\+[\d.]+M, \+[\d.]+M\] +\+[\d.]+M/h .* grow src/a.c:21$", out, re.MULTILINE
+    )
+    assert "3 other sites are not shown to have grown" in out
+    assert run("leaks", *grown, "--exit-code") == EXIT_REGRESSION
+    assert run("leaks", grown[0], grown[0], "--exit-code") == EXIT_OK
+    assert "No site is shown to have grown." in capfd.readouterr().out
+    assert run("leaks", *reversed(grown)) == EXIT_USAGE
+    assert "Name the earlier one first." in capfd.readouterr().err
+    assert run("leaks", *grown, "--json", "--exit-code") == EXIT_REGRESSION
+    assert answer(capfd)["sites"][0]["verdict"] == "grew"
+
+
+# --- files for others ----------------------------------------------------------------------------
+
+
+def test_folded(run: Run, profile: Path, capfd: Out) -> None:
+    assert run("folded", profile) == EXIT_OK
+    lines = dict(line.rsplit(" ", 1) for line in capfd.readouterr().out.splitlines())
+    assert set(lines) == {"main;run;grow", "main;grow", "main;run;put", "main;run;run"}
+    whole = estimate(sampled(SITES, 1), *SITES)
+    assert sum(map(int, lines.values())) == pytest.approx(whole, abs=4)
+    assert run("folded", profile, "--json", "--type", "alloc") == EXIT_OK
+    assert {tuple(s["stack"]) for s in answer(capfd)["stacks"]} >= {("main", "run", "put")}
+
+
+def test_symbolized_profiles_say_the_same_anywhere(run: Run, tmp_path: Path, capfd: Out) -> None:
+    source, program = tmp_path / "p.c", tmp_path / "program"
+    source.write_text("int main(void) {\n  return 0;\n}\n")
+    subprocess.run(["gcc", "-g", "-static", "-no-pie", "-o", program, source], check=True)
+    listed = subprocess.run(["nm", program], capture_output=True, text=True, check=True).stdout
+    start = int(
+        next(line for line in listed.splitlines() if line.endswith(" T main")).split()[0], 16
+    )
+    code = File(start & ~0xFFF, (start | 0xFFF) + 1, str(program), (start & ~0xFFF) - 0x400000)
+    rows = [Row(Site((start + 2, 0x99), 100, 9, 9), 9, 9)]
+    path = Writer(rows, [code]).write(tmp_path / "p.pb")
+    assert run("symbolize", path, "-o", "named.pb.gz") == EXIT_OK
+    assert "1 of 2 addresses have a line" in capfd.readouterr().out
+    assert run("show", path, "--json") == EXIT_OK
+    before = answer(capfd)["sites"]
+    program.unlink()
+    assert run("show", "named.pb.gz", "--json") == EXIT_OK
+    assert answer(capfd)["sites"] == before
+    assert (before[0]["function"], before[0]["file"]) == ("main", str(source))
+    assert run("symbolize", path, "-o", "named.pb.gz") == EXIT_USAGE
+    assert "--force" in capfd.readouterr().err
+    assert run("symbolize", "-f", "--json", path, "-o", "named.pb.gz") == EXIT_OK
+    assert answer(capfd)["with_lines"] == 0
+    assert not list(tmp_path.glob(".*.tmp"))
+
+
+@pytest.mark.skipif(shutil.which("pprof") is None, reason="google/pprof is not installed")
+def test_pprof_reads_symbolized_profiles(run: Run, profile: Path) -> None:
+    assert run("symbolize", profile, "-o", "named.pb.gz") == EXIT_OK
+    for options in (["-top"], ["-raw"], ["-top", f"-diff_base={profile}"]):
+        done = subprocess.run(
+            ["pprof", "-symbolize=none", *options, "named.pb.gz"],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert "grow" in done.stdout or "-diff_base" in options[-1]
+
+
+# --- the page ------------------------------------------------------------------------------------
+
+
+def test_page_stands_alone(run: Run, profile: Path, capfd: Out) -> None:
+    assert run("flame", profile, "-o", "p.html") == EXIT_OK
+    assert capfd.readouterr().out == "p.html\n"
+    page = Path("p.html").read_text()
+    assert len(page) < 100_000
+    assert not re.search(r"(?:src|href)=\"(?!data:|#)", page)
+    data = json.loads(re.search(r'id="data">(.*?)</script>', page, re.DOTALL)[1])  # type: ignore[index]
+    whole = estimate(sampled(SITES, 1), *SITES)
+    assert data["nodes"][0][4] == pytest.approx(whole, abs=1)
+    for at, node in enumerate(data["nodes"]):
+        inside = sum(other[4] for other in data["nodes"] if other[0] == at)
+        assert inside <= node[4] + len(data["nodes"])
+        assert node[5] <= node[4] <= node[6]
+    assert run("flame", profile, "-o", "p.html") == EXIT_USAGE
+    assert run("flame", profile, "-f", "-o", "p.html", "--json", "--type", "alloc") == EXIT_OK
+    assert run("flame", profile, "-o", ".") == EXIT_USAGE
+    assert run("flame", profile, "-o", "/no/such/p.html") == EXIT_USAGE
+
+
+def test_names_are_no_markup(run: Run, tmp_path: Path) -> None:
+    evil = "</script><script>alert(1)</script>"
+    rows = sampled(SITES, 1)
+    comments = ("pid 1", f"command {evil}")
+    path = Writer(rows, names={**NAMES, GROW: [(evil, evil, 1)]}, comments=comments)
+    assert run("flame", path.write(tmp_path / "evil.pb"), "-o", "p.html") == EXIT_OK
+    assert "<script>alert" not in Path("p.html").read_text()
+
+
+def test_pages_of_large_profiles_stay_small(run: Run, tmp_path: Path) -> None:
+    names = {0x10000 + n: [(f"function_{n}", f"src/file_{n % 90}.cpp", n)] for n in range(30_000)}
+    rows = [
+        Row(
+            Site((0x10000 + n, 0x10000 + n // 3, 0x10000 + n // 50), 64, 1, 1), 1 + n % 7, 1 + n % 7
+        )
+        for n in range(30_000)
+    ]
+    path = Writer(rows, names=names).write(tmp_path / "large.pb")
+    assert run("flame", path, "-o", "p.html") == EXIT_OK
+    page = Path("p.html")
+    assert page.stat().st_size < 1_000_000
+    found = model.read(path)
+    stacks = Stacks(found, look_up(found))
+    root = flame.tree(found, stacks, "inuse")
+    total = root.estimate.total
+    flame.prune(root, 100)
+    pending, count = [root], 0
+    while pending:
+        node = pending.pop()
+        pending += node.children
+        count += 1
+        if node.children:
+            inside = sum(child.estimate.total for child in node.children)
+            assert inside <= node.estimate.total * (1 + 1e-9)
+    assert count <= 201
+    assert sum(c.estimate.total for c in root.children) == pytest.approx(total)
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    if headless_browser.program() is None:
+        pytest.skip("this machine has no headless browser")
+    with headless_browser.Browser(tmp_path_factory.mktemp("browser")) as found:
+        yield found
+
+
+@pytest.mark.parametrize("width", [375, 1280])
+def test_page_in_a_browser(run: Run, profile: Path, browser: Any, width: int) -> None:
+    assert run("flame", profile, "-o", "p.html") == EXIT_OK
+    boxes = "[...document.querySelectorAll('#graph>div')]"
+    for theme in ("light", "dark"):
+        browser.open(Path("p.html"), width, theme=theme)
+        assert browser.complaints == []
+        assert browser.evaluate("document.documentElement.scrollWidth") <= width
+        assert browser.evaluate(f"{boxes}.length") == 7
+    # By keyboard: from all to main to its largest child, which fills the width then.
+    browser.evaluate(f"{boxes}[0].focus()")
+    active = "document.activeElement"
+    browser.press("ArrowDown", 40)
+    assert browser.evaluate(f"{active}.textContent") == "main"
+    assert "(95 %)" in browser.evaluate("document.getElementById('detail').textContent")
+    browser.press("ArrowDown", 40)
+    browser.press("Enter", 13)
+    chosen = browser.evaluate(f"{active}.textContent")
+    assert chosen == "run"
+    graph = browser.evaluate("document.getElementById('graph').clientWidth")
+    assert browser.evaluate(f"{active}.offsetWidth") == graph
+    browser.press("Escape", 27)
+    assert browser.evaluate(f"{active}.textContent") == "all"
+    browser.evaluate(
+        "document.getElementById('search').value = 'GROW';"
+        "document.getElementById('search').dispatchEvent(new Event('input'))"
+    )
+    assert browser.evaluate(f"{boxes}.filter(e => e.matches('.match')).length") == 2
+    assert "in stacks with it" in browser.evaluate("document.getElementById('found').textContent")
+    browser.allow_scripts(False)
+    browser.open(Path("p.html"), width)
+    assert browser.evaluate("document.getElementById('tools').hidden") is True
+    assert "grow src/a.c:21" in browser.evaluate("document.querySelector('table').innerText")
+    browser.allow_scripts(True)
+
+
+# --- bad input -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("end", [1, 10, 100])
+def test_truncated_files(run: Run, profile: Path, end: int, capfd: Out) -> None:
+    packed = gzip.compress(profile.read_bytes())
+    profile.write_bytes(packed[:-end])
+    assert run("show", profile) == EXIT_USAGE
+    assert "is cut short" in capfd.readouterr().err
+    assert run("leaks", profile) == EXIT_USAGE
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"", "is empty"),
+        (b"MALLOC_PROFILE", "is no profile"),
+        (b"\x1f\x8b\x08nonsense", "is damaged"),
+        (b"\x7fELF\x02\x01\x01", "is no profile"),
+        (gzip.compress(b"#!/bin/sh\n", mtime=0), "is no profile"),
+        (b"\x30\x01", "is no heap profile: it holds nothing"),
+    ],
+)
+def test_other_files(run: Run, tmp_path: Path, data: bytes, words: str, capfd: Out) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(data)
+    assert run("show", path) == EXIT_USAGE
+    out, err = capfd.readouterr()
+    assert (out, words in err, "Traceback" in err) == ("", True, False)
+
+
+def test_files_that_cannot_be_read(run: Run, tmp_path: Path, capfd: Out) -> None:
+    assert run("show", "none.pb") == EXIT_USAGE
+    assert "there is no profile none.pb" in capfd.readouterr().err
+    assert run("show", tmp_path) == EXIT_USAGE
+    assert "cannot be read: Is a directory" in capfd.readouterr().err
+
+
+def test_no_permission(
+    run: Run, profile: Path, monkeypatch: pytest.MonkeyPatch, capfd: Out
+) -> None:
+    def refuse(path: Path) -> bytes:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)  # root may read everything
+    assert run("show", profile) == EXIT_USAGE
+    assert "cannot be read: Permission denied" in capfd.readouterr().err
+
+
+def test_profiles_of_others(run: Run, tmp_path: Path, capfd: Out) -> None:
+    """A heap profile without our labels, as of Go: its errors cannot be told."""
+    message = messages.Message()
+    message.ParseFromString(Writer(sampled(SITES, 1)).data())
+    for sample in message.sample:
+        del sample.label[:]
+    (tmp_path / "go.pb").write_bytes(message.SerializeToString())
+    assert run("show", tmp_path / "go.pb") == EXIT_USAGE
+    assert "without the labels of tsmalloc" in capfd.readouterr().err
+
+
+def test_references_that_lead_nowhere(run: Run, tmp_path: Path, capfd: Out) -> None:
+    for change in ("location", "string", "block"):
+        message = messages.Message()
+        message.ParseFromString(Writer(sampled(SITES, 1)).data())
+        if change == "location":
+            message.sample[0].location_id.append(99)
+        elif change == "string":
+            message.comment.append(9999)
+        else:
+            message.sample[0].label[1].num = 0
+        (tmp_path / "bad.pb").write_bytes(message.SerializeToString())
+        assert run("show", tmp_path / "bad.pb") == EXIT_USAGE
+        assert "is damaged: it refers to" in capfd.readouterr().err
+
+
+@settings(
+    deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(at=st.integers(0, 2000), junk=st.binary(min_size=1, max_size=6), end=st.integers(0, 4000))
+def test_damaged_profiles_are_read_or_refused(
+    tmp_path: Path, at: int, junk: bytes, end: int
+) -> None:
+    data = bytearray(Writer(sampled(SITES, 1), names=NAMES).data())
+    at %= len(data)
+    data[at : at + len(junk)] = junk
+    path = tmp_path / "damaged.pb"
+    path.write_bytes(data if end > len(data) else data[:end])
+    with contextlib.suppress(UserError):
+        found = model.read(path)
+        gather(found, Stacks(found, look_up(found)), "function", "inuse")
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(
+        st.tuples(
+            st.lists(st.integers(1, (1 << 64) - 1), max_size=70),
+            st.integers(0, 1 << 47),
+            st.integers(0, 1 << 40),
+            st.integers(0, 1 << 40),
+            st.booleans(),
+        ),
+        max_size=8,
+    ),
+    st.integers(1, 1 << 40),
+    st.booleans(),
+)
+def test_round_trip(
+    tmp_path: Path,
+    given_rows: list[tuple[list[int], int, int, int, bool]],
+    interval: int,
+    packed_file: bool,
+) -> None:
+    """Whatever the library may write is read as it is."""
+    rows = [Row(Site(tuple(s), size, a, b, cut=cut), a, b) for s, size, a, b, cut in given_rows]
+    path = Writer(rows, interval=interval).write(tmp_path / "r.pb", packed_file)
+    found = model.read(path)
+    assert len(found.rows) == len(rows)
+    for row, read in zip(rows, found.rows, strict=True):
+        addresses = tuple(found.locations[each].address for each in read.stack)
+        assert addresses == row.site.stack
+        assert (read.bytes, read.block) == (row.site.size, row.site.block)
+        assert (read.allocs, read.live, read.cut) == (row.allocs, row.live, row.site.cut)
+        assert read.interval == found.period == interval
+    out = tmp_path / "again.pb.gz"
+    message = messages.read(path)
+    messages.write(message, out)
+    assert model.read(out).rows == found.rows
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["shwo", "x"], "`profile` has no verb 'shwo'"),
+        (["p.pb"], "tsmalloc profile show p.pb"),
+        (["show"], "Missing argument"),
+        (["show", "p.pb", "--top", "0"], "not a whole number"),
+        (["--interval", "0", "--", "true"], "is no size from 1 to"),
+        (["--interval", "2048G", "--", "true"], "is no size from 1 to"),
+        (["--", "./not-there"], "not-there"),
+        (["--"], "Missing argument"),
+        (["symbolize", "p.pb", "-o", "/no/such/x.pb"], "cannot be written"),
+    ],
+)
+def test_mistakes_are_named(
+    run: Run, profile: Path, arguments: list[str], words: str, capfd: Out
+) -> None:
+    assert profile.is_file()
+    assert run(*arguments) in (EXIT_USAGE, 127)
+    out, err = capfd.readouterr()
+    assert (out, words in err) == ("", True), err
+    assert "Traceback" not in err
+
+
+# --- a program -----------------------------------------------------------------------------------
+
+# Stands for the library: writes the profiles of some processes where it is told to.
+PROGRAM = """\
+import os, shutil, sys
+output = os.environ["TSMALLOC_PROFILE_OUTPUT"]
+for number, source in enumerate(sys.argv[2:]):
+    shutil.copy(source, output.replace("%p", str(4000 + number)))
+print(os.environ["TSMALLOC_PROFILE"], "libtsmalloc.so" in os.environ["LD_PRELOAD"])
+sys.exit(int(sys.argv[1]))
+"""
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> list[str]:
+    (tmp_path / "program.py").write_text(PROGRAM)
+    return ["--", sys.executable, "-I", str(tmp_path / "program.py")]
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> list[str]:
+    small = Writer(sampled(SITES[1:2], 1), names=NAMES, comments=("pid 12", "command helper"))
+    large = Writer(sampled(SITES, 1), names=NAMES)
+    return [str(small.write(tmp_path / "small.pb")), str(large.write(tmp_path / "large.pb"))]
+
+
+def test_profile_of_a_program(
+    run: Run, program: list[str], two: list[str], tmp_path: Path, capfd: Out
+) -> None:
+    kept = tmp_path / "kept"
+    assert run("-o", kept, "--interval", "64K", *program, "7", *two) == 7
+    out, err = capfd.readouterr()
+    assert out == "65536 True\n"  # the program's own
+    assert "server (pid 4711)" in err
+    assert "grow src/a.c:21" in err
+    assert f"profile    {kept}/tsmalloc.4001.pb" in err
+    assert re.search(rf"helper \(pid 12\) allocated [\d.]+M: {kept}/tsmalloc.4000.pb", err)
+    assert run("run", "-o", kept, *program, "0", *two) == EXIT_USAGE
+    assert "holds profiles already" in capfd.readouterr().err
+
+
+def test_profiles_are_gone_if_nobody_keeps_them(
+    run: Run,
+    program: list[str],
+    two: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capfd: Out,
+) -> None:
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    assert run(*program, "0", *two) == EXIT_OK
+    out, err = capfd.readouterr()
+    assert out == "on True\n"
+    assert "-o DIR keeps them" in err
+    assert list((tmp_path / "tmp").iterdir()) == []
+    assert run("run", "--json", "--by", "stack", *program, "3", *two) == 3
+    out = capfd.readouterr().out.splitlines()
+    assert json.loads(out[-1])["by"] == "stack"
+
+
+def test_program_without_a_profile(run: Run, program: list[str], capfd: Out) -> None:
+    assert run(*program, "0") == EXIT_USAGE
+    err = capfd.readouterr().err
+    assert "the program left no profile (its exit status was 0)" in err
+    assert run(*program, "9") == 9
+    damaged = Path("damaged.pb")
+    damaged.write_bytes(b"no")
+    assert run(*program, "0", damaged) == EXIT_USAGE
+    assert "warning: " in capfd.readouterr().err
+
+
+def test_signals_reach_the_program(tmp_path: Path) -> None:
+    """SIGTERM at the command ends the program, whose status is told; and SIGINT is its own."""
+    script = tmp_path / "wait.py"
+    script.write_text(
+        "import os, signal, sys, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(42))\n"
+        f"open({str(tmp_path / 'ready')!r}, 'w').close()\n"
+        "time.sleep(60)\n"
+    )
+    command = [sys.executable, "-m", "tsmlab", "profile", "--", sys.executable, str(script)]
+    environment = os.environ | {"PYTHONPATH": str(paths.repository_root() / "lab")}
+    child = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE)
+    deadline = time.monotonic() + 30
+    while not (tmp_path / "ready").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    child.send_signal(signal.SIGINT)  # at the command alone: it goes on waiting
+    time.sleep(0.1)
+    assert child.poll() is None
+    child.send_signal(signal.SIGTERM)
+    assert child.wait(timeout=30) == 42
+    assert child.stderr is not None
+    child.stderr.close()

@@ -1,0 +1,339 @@
+"""Addresses of real programs, built here: their functions, lines and inlined frames."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from profile_world import File, Row, Site, Writer
+
+from tsmlab.profile import binaries, symbols
+from tsmlab.profile.model import Frame, Mapping, read
+from tsmlab.profile.symbols import Symbols, look_up
+
+PROGRAMS = [name for name in symbols.PROGRAMS if shutil.which(name)]
+
+LIBRARY = """\
+#include <execinfo.h>
+static __attribute__((noinline)) int hidden(void **out, int most) {
+  int n = backtrace(out, most); /* hidden */
+  __asm__ volatile("" : : "r"(out) : "memory");
+  return n;
+}
+int collect(void **out, int most) {
+  int n = hidden(out, most); /* collect */
+  __asm__ volatile("" : : "r"(out) : "memory");
+  return n;
+}
+"""
+
+PROGRAM = """\
+#include <cstdio>
+#include <cstring>
+extern "C" int collect(void **out, int most);
+namespace shop {
+template <class T> struct Cart {
+  __attribute__((noinline)) int fill(T *out, int most);
+};
+inline __attribute__((always_inline)) int inlined(void **out, int most) {
+  int n = collect(out, most); // inlined
+  asm volatile("" : : "r"(out) : "memory");
+  return n;
+}
+template <class T> int Cart<T>::fill(T *out, int most) {
+  int n = inlined(out, most); // fill
+  asm volatile("" : : "r"(out) : "memory");
+  return n;
+}
+}
+int main() {
+  void *stack[16];
+  shop::Cart<void *> cart;
+  int n = cart.fill(stack, 16); // main
+  for (int i = 0; i < n; i++) std::printf("%p\\n", stack[i]);
+  std::FILE *maps = std::fopen("/proc/self/maps", "r");
+  char line[4096];
+  while (std::fgets(line, sizeof line, maps))
+    if (std::strstr(line, " r-xp ") != nullptr) std::fputs(line, stdout);
+}
+"""
+
+
+def line_of(text: str, mark: str) -> int:
+    found = (n for n, line in enumerate(text.splitlines(), 1) if re.search(f"/[/*] {mark}", line))
+    return next(found)
+
+
+def compiled(folder: Path, *options: str) -> Path:
+    """The program and its library, in a folder; returns the program."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "collect.c").write_text(LIBRARY)
+    (folder / "cart.cpp").write_text(PROGRAM)
+    library, program = folder / "libcollect.so", folder / "cart"
+    flags = ("-g", "-O1", "-Wl,--build-id", *options)
+    build(["gcc", *flags, "-shared", "-fPIC", "-o", library, folder / "collect.c"])
+    found = ("-Wl,-rpath,$ORIGIN", f"-L{folder}", "-lcollect")
+    build(["g++", *flags, "-o", program, folder / "cart.cpp", *found])
+    return program
+
+
+def build(command: list[str | Path]) -> None:
+    subprocess.run(command, check=True, capture_output=True)
+
+
+def profile_of(program: Path, out: Path, **changes: str) -> Path:
+    """Runs the program; the stack that it prints becomes a profile's. `changes` are build ids, by
+    the file's name."""
+    lines = subprocess.run([program], check=True, capture_output=True, text=True).stdout.split("\n")
+    stack = tuple(int(line, 16) for line in lines if line.startswith("0x"))
+    files = []
+    for line in lines:
+        if match := re.fullmatch(r"(\w+)-(\w+) r-xp (\w+) \S+ \d+ +(/.*)", line):
+            path = Path(match[4])
+            found = binaries.read(path)
+            build_id = changes.get(path.stem, found.build_id if found else "")
+            start, limit, offset = (int(match[n], 16) for n in (1, 2, 3))
+            files.append(File(start, limit, str(path), offset, build_id))
+    return Writer([Row(Site(stack, 100, 10, 10), 10, 10)], files).write(out)
+
+
+def stack_in(found: Symbols, profile: Path) -> list[Frame]:
+    (row,) = read(profile).rows
+    return [frame for each in row.stack for frame in found.frames[each]]
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compiled(tmp_path_factory.mktemp("cart"))
+
+
+def use(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *names: str) -> None:
+    """PATH has these programs alone."""
+    folder = tmp_path / "only"
+    folder.mkdir()
+    for name in names:
+        path = shutil.which(name)
+        assert path is not None
+        (folder / name).symlink_to(path)
+    monkeypatch.setenv("PATH", str(folder))
+
+
+def check_whole(frames: list[Frame]) -> None:
+    """Functions, lines and the inlined frame, across the library's border."""
+    named = [(f.function, f.line, Path(f.file).name, f.module) for f in frames[:5]]
+    cart = "cart.cpp", "cart"
+    assert named == [
+        ("hidden", line_of(LIBRARY, "hidden"), "collect.c", "libcollect.so"),
+        ("collect", line_of(LIBRARY, "collect"), "collect.c", "libcollect.so"),
+        ("shop::inlined(void**, int)", line_of(PROGRAM, "inlined"), *cart),
+        ("shop::Cart<void*>::fill(void**, int)", line_of(PROGRAM, "fill"), *cart),
+        ("main", line_of(PROGRAM, "main"), *cart),
+    ] or named == [
+        # llvm-symbolizer leaves the parameters of inlined functions out.
+        ("hidden", line_of(LIBRARY, "hidden"), "collect.c", "libcollect.so"),
+        ("collect", line_of(LIBRARY, "collect"), "collect.c", "libcollect.so"),
+        ("shop::inlined", line_of(PROGRAM, "inlined"), *cart),
+        ("shop::Cart<void*>::fill(void**, int)", line_of(PROGRAM, "fill"), *cart),
+        ("main", line_of(PROGRAM, "main"), *cart),
+    ]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_lines_and_inlined_frames(
+    program: Path, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    profile = profile_of(program, tmp_path / "p.pb")
+    use(monkeypatch, tmp_path, name)
+    check_whole(stack_in(look_up(read(profile)), profile))
+
+
+@pytest.mark.parametrize("options", [("-no-pie",), ("-Wl,-z,noseparate-code",), ("-gdwarf-4",)])
+def test_other_layouts_of_the_file(options: tuple[str, ...], tmp_path: Path) -> None:
+    library_options = [each for each in options if each != "-no-pie"]
+    program = compiled(tmp_path, *library_options)
+    if "-no-pie" in options:
+        found = ("-Wl,-rpath,$ORIGIN", f"-L{tmp_path}", "-lcollect")
+        build(["g++", "-g", "-O1", *options, "-o", program, tmp_path / "cart.cpp", *found])
+    profile = profile_of(program, tmp_path / "p.pb")
+    check_whole(stack_in(look_up(read(profile)), profile))
+
+
+def test_one_mapping_for_a_whole_file(program: Path, tmp_path: Path) -> None:
+    profile = read(profile_of(program, tmp_path / "p.pb"))
+    locations = {}
+    for number, each in profile.locations.items():
+        mapping = each.mapping
+        if mapping is not None and mapping.file == str(program):
+            start = mapping.start - mapping.offset  # true of the first segments of a file
+            mapping = replace(mapping, start=start, offset=0, limit=mapping.limit + 0x3000)
+        locations[number] = replace(each, mapping=mapping)
+    found = look_up(replace(profile, locations=locations))
+    check_whole(stack_in(found, tmp_path / "p.pb"))
+
+
+def stripped(program: Path, *options: str) -> None:
+    for file in (program, program.with_name("libcollect.so")):
+        subprocess.run(["strip", *options, file], check=True)
+
+
+@pytest.mark.parametrize("name", [*PROGRAMS, None])
+def test_stripped_files_have_the_names_that_they_export(
+    name: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And no others: `hidden` lies behind another function, whose name it must not get."""
+    program = compiled(tmp_path)
+    stripped(program)
+    profile = profile_of(program, tmp_path / "p.pb")
+    use(monkeypatch, tmp_path, *([name] if name else []))
+    found = look_up(read(profile))
+    frames = stack_in(found, profile)
+    assert re.fullmatch(r"libcollect\.so\+0x[0-9a-f]+", frames[0].function)
+    assert (frames[1].function, frames[1].line) == ("collect", 0)
+    assert re.fullmatch(r"cart\+0x[0-9a-f]+", frames[2].function)
+    assert any("apt install" in note for note in found.notes) == (name is None)
+
+
+def test_debug_files_by_build_id(tmp_path: Path) -> None:
+    program = compiled(tmp_path)
+    debug = tmp_path / "debug"
+    for file in (program, program.with_name("libcollect.so")):
+        found = binaries.read(file)
+        assert found is not None
+        place = debug / ".build-id" / found.build_id[:2] / f"{found.build_id[2:]}.debug"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        subprocess.run(["objcopy", "--only-keep-debug", file, place], check=True)
+    stripped(program)
+    profile = profile_of(program, tmp_path / "p.pb")
+    check_whole(stack_in(look_up(read(profile), debug), profile))
+    for file in (program, program.with_name("libcollect.so")):
+        file.unlink()
+    found_without = look_up(read(profile), debug)
+    check_whole(stack_in(found_without, profile))
+
+
+@pytest.mark.parametrize("folder", ["", ".debug"])
+@pytest.mark.parametrize("build_ids", [True, False])
+def test_debug_files_by_link(tmp_path: Path, folder: str, build_ids: bool) -> None:
+    program = compiled(tmp_path, *(() if build_ids else ("-Wl,--build-id=none",)))
+    (tmp_path / folder).mkdir(exist_ok=True)
+    for file in (program, program.with_name("libcollect.so")):
+        place = tmp_path / folder / f"{file.name}.debug"
+        subprocess.run(["objcopy", "--only-keep-debug", file, place], check=True)
+        strip = ["objcopy", "--strip-all", f"--add-gnu-debuglink={place}", file]
+        subprocess.run(strip, check=True)
+    profile = profile_of(program, tmp_path / "p.pb")
+    nowhere = tmp_path / "none"
+    check_whole(stack_in(look_up(read(profile), nowhere), profile))
+    (tmp_path / folder / "cart.debug").write_bytes(program.read_bytes())
+    frames = stack_in(look_up(read(profile), nowhere), profile)
+    assert frames[2].function.startswith("cart+0x")
+
+
+def test_another_build_is_not_used(program: Path, tmp_path: Path) -> None:
+    profile = profile_of(program, tmp_path / "p.pb", cart="ab" * 20)
+    found = look_up(read(profile))
+    frames = stack_in(found, profile)
+    assert frames[1].function == "collect"
+    assert frames[2].function.startswith("cart+0x")
+    (note,) = found.notes
+    assert "another build" in note
+    assert "abababababab" in note
+
+
+def test_file_that_is_gone(tmp_path: Path) -> None:
+    program = compiled(tmp_path)
+    profile = profile_of(program, tmp_path / "p.pb")
+    program.unlink()
+    found = look_up(read(profile))
+    assert stack_in(found, profile)[2].function.startswith("cart+0x")
+    assert any(f"{program} is not there" in note for note in found.notes)
+
+
+def test_rust_names(tmp_path: Path) -> None:
+    if shutil.which("rustc") is None:
+        pytest.skip("this machine has no rustc")
+    source = tmp_path / "shop.rs"
+    source.write_text(
+        "mod till { #[inline(never)] pub fn ring(x: u64) -> u64 { std::hint::black_box(x) + 1 } }\n"
+        'fn main() { println!("{}", till::ring(41)); }\n'
+    )
+    build(["rustc", "-g", "-o", tmp_path / "shop", source])
+    listed = subprocess.run(["nm", tmp_path / "shop"], capture_output=True, text=True, check=True)
+    start = next(
+        int(line.split()[0], 16) for line in listed.stdout.split("\n") if "till4ring" in line
+    )
+    found = binaries.read(tmp_path / "shop")
+    assert found is not None
+    segment = next(s for s in found.segments if s.executable)
+    base = 0x7F0000000000
+    code = File(
+        base + segment.address // 4096 * 4096,
+        base + segment.address + segment.memory_size,
+        str(tmp_path / "shop"),
+        segment.offset // 4096 * 4096,
+    )
+    rows = [Row(Site((base + start + 6,), 8, 1, 1), 1, 1)]
+    profile = Writer(rows, [code]).write(tmp_path / "p.pb")
+    (frame,) = stack_in(look_up(read(profile)), profile)
+    assert frame.function == "shop::till::ring"
+    assert Path(frame.file).name == "shop.rs"
+
+
+def test_code_without_a_file(tmp_path: Path) -> None:
+    map_file = Path("/tmp/perf-4711.map")
+    map_file.write_text("1000 20 jitted(int)\nnonsense\n2000 zz\n")
+    try:
+        files = [File(0x1000, 0x3000, ""), File(0x7000, 0x8000, "[vdso]")]
+        rows = [Row(Site((0x1010, 0x1030, 0x7005, 0x9000), 8, 1, 1), 1, 1)]
+        profile = Writer(rows, files).write(tmp_path / "p.pb")
+        names = [frame.function for frame in stack_in(look_up(read(profile)), profile)]
+    finally:
+        map_file.unlink()
+    assert names == ["jitted(int)", "[anon]+0x1030", "[vdso]+0x7005", "[anon]+0x9000"]
+
+
+def test_no_debuginfod_is_asked(
+    program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = shutil.which(PROGRAMS[0])
+    folder = tmp_path / "only"
+    folder.mkdir()
+    (folder / PROGRAMS[0]).write_text(
+        f'#!/bin/sh\necho "${{DEBUGINFOD_URLS-unset}}" >> {tmp_path}/seen\nexec {real} "$@"\n'
+    )
+    (folder / PROGRAMS[0]).chmod(0o755)
+    monkeypatch.setenv("DEBUGINFOD_URLS", "https://localhost:1")
+    monkeypatch.setenv("PATH", f"{folder}:/bin:/usr/bin")
+    profile = profile_of(program, tmp_path / "p.pb")
+    check_whole(stack_in(look_up(read(profile)), profile))
+    assert set((tmp_path / "seen").read_text().split()) == {"unset"}
+
+
+def test_program_that_fails_is_told(
+    program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    profile = profile_of(program, tmp_path / "p.pb")
+    folder = tmp_path / "only"
+    folder.mkdir()
+    (folder / "addr2line").write_text("#!/bin/sh\nexit 3\n")
+    (folder / "addr2line").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:/bin")
+    (folder / "sh").symlink_to("/bin/sh")
+    monkeypatch.setattr(symbols, "PROGRAMS", ("addr2line",))
+    found = look_up(read(profile))
+    assert stack_in(found, profile)[1].function == "collect"
+    assert any("addr2line failed" in note for note in found.notes)
+
+
+def test_damaged_binaries_have_no_symbols(program: Path, tmp_path: Path) -> None:
+    data = program.read_bytes()
+    for end in (0, 3, 64, 1000, len(data) // 2):
+        (tmp_path / "cut").write_bytes(data[:end])
+        binaries.find(Mapping(0x1000, 0x2000, 0, str(tmp_path / "cut"), ""))
+    (tmp_path / "cut").write_text("no ELF")
+    found = binaries.find(Mapping(0x1000, 0x2000, 0, str(tmp_path / "cut"), ""))
+    assert "cannot be read" in found.note
