@@ -23,8 +23,9 @@ void sample_large(void* p, std::size_t bytes, std::size_t block_bytes) noexcept 
   os::UnwoundStack stack;
   os::unwind(stack);
   const Guard guard{samples_lock};
-  if (note_sample(p, bytes, block_bytes, interval, stack))
-    page_map.spans[page_of(p)].used.store(sample_mark, std::memory_order_relaxed);
+  if (!note_sample(p, bytes, block_bytes, interval, stack)) return;
+  page_map.spans[page_of(p)].used.store(sample_mark, std::memory_order_relaxed);
+  adapt_interval();
 }
 
 void forget_large_sample(Span& span) noexcept {

@@ -5,6 +5,7 @@
 #include "engine/misuse.h"
 #include "engine/new_heap.h"
 #include "engine/remote_frees.h"
+#include "engine/sampling_switch.h"
 #include "engine/slabs.h"
 
 namespace ts::engine {
@@ -29,7 +30,10 @@ void* allocate_sample(std::size_t bytes, unsigned size_class, std::uint64_t inte
   if (begin_sample_heap() == nullptr) return nullptr;
   void* const p = allocate_from(*sample_heap, size_class);
   if (p == nullptr) return nullptr;
-  if (note_sample(p, bytes, size_classes[size_class].block_bytes, interval, stack)) return p;
+  if (note_sample(p, bytes, size_classes[size_class].block_bytes, interval, stack)) {
+    adapt_interval();
+    return p;
+  }
   const HeapHold hold{*sample_heap};
   push_to_slab(*sample_heap, *slab_of(p), static_cast<Block*>(p));
   return nullptr;

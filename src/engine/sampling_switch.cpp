@@ -22,8 +22,6 @@ std::uint64_t next_random(ThreadHeap& heap) noexcept {
   return next_random(heap.random);
 }
 
-// ---- on and off ----
-
 namespace {
 
 // Also of heaps that are about to begin, and of abandoned ones. The reciprocals are there before the
@@ -48,9 +46,49 @@ void begin_heap_sampling(ThreadHeap& heap) noexcept {
   if (is_sampling()) set_bit(heap);
 }
 
-bool set_sampling_interval(std::uint64_t bytes) noexcept {
+// ---- the interval by rate ----
+
+namespace {
+
+constexpr std::uint64_t least_automatic = std::uint64_t{16} << 10;
+constexpr std::uint64_t most_automatic = std::uint64_t{8} << 20;
+constexpr std::uint64_t window_ms = 250;
+constexpr std::uint32_t most_in_window = 500;
+
+// Samples since the window began; the interval follows them if it is automatic.
+struct Window {
+  bool is_automatic = false;
+  std::uint32_t samples = 0;
+  std::uint64_t began_ms = 0;
+};
+constinit Window window TS_GUARDED_BY(samples_lock);
+
+}  // namespace
+
+void adapt_interval() noexcept {
+  if (!window.is_automatic) return;
+  const std::uint64_t elapsed = os::coarse_milliseconds() - window.began_ms;
+  const bool is_over = elapsed >= window_ms;
+  if (++window.samples < most_in_window && !is_over) return;
+  const std::uint64_t now = sampling_interval.load(std::memory_order_relaxed);
+  std::uint64_t next = now;
+  if (!is_over && now < most_automatic) next = 2 * now;
+  // So few that twice as many are not too many.
+  if (is_over && window.samples * window_ms < most_in_window * elapsed / 3 && now > least_automatic)
+    next = now / 2;
+  window.samples = 0;
+  window.began_ms += elapsed;
+  if (now == 0 || next == now) return;
+  samples.interval = next;
+  sampling_interval.store(next, std::memory_order_relaxed);
+}
+
+// ---- on and off ----
+
+bool set_sampling_interval(std::uint64_t bytes, bool is_automatic) noexcept {
   const Guard guard{samples_lock};
   if (bytes != 0 && !open_samples()) return false;
+  window = {is_automatic, 0, os::coarse_milliseconds()};
   if (bytes != 0) samples.interval = bytes;
   sampling_interval.store(bytes, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_seq_cst);  // pairs with begin_heap_sampling()
@@ -71,6 +109,7 @@ constinit std::atomic<std::uint64_t> followed{0};
 
 // Words of the option, by number.
 constexpr std::uint64_t off = 0;
+constexpr std::uint64_t automatic = 2;
 
 }  // namespace
 
@@ -83,7 +122,7 @@ void follow_profile_option() noexcept {
   const SizeOption option = current_options.profile;
   if (followed.exchange(option.bits, std::memory_order_relaxed) == option.bits) return;
   const std::uint64_t of_word = option.bits == off ? 0 : usual_sampling_interval;
-  set_sampling_interval(option.is_word() ? of_word : option.number());
+  set_sampling_interval(option.is_word() ? of_word : option.number(), option.bits == automatic);
 }
 
 }  // namespace ts::engine

@@ -2,6 +2,7 @@
 // taken.
 #pragma once
 
+#include "engine/samples.h"
 #include "engine/types.h"
 
 namespace ts::engine {
@@ -23,8 +24,12 @@ inline bool is_sampling(const HeapFront& heap) noexcept {
 }
 
 // Samples from now on, so many bytes apart on the mean, at most max_sampling_interval; or not, if
-// that is 0. False without room for the samples. Takes samples_lock.
-bool set_sampling_interval(std::uint64_t bytes) noexcept;
+// that is 0. `is_automatic`: the interval is the first one, and adapts. False without room for the samples. Takes samples_lock.
+bool set_sampling_interval(std::uint64_t bytes, bool is_automatic = false) noexcept;
+
+// To be called when a sample was taken: TSMALLOC_PROFILE=auto keeps to about 2,000 a second, by an
+// interval between 16 KiB and 8 MiB. (Each sample keeps the interval by which it was drawn.)
+void adapt_interval() noexcept TS_REQUIRES(samples_lock);
 
 // To be called when a thread's heap was made, before the thread uses it: it samples if others do.
 void begin_heap_sampling(ThreadHeap& heap) noexcept;

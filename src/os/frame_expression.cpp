@@ -4,7 +4,7 @@
 namespace ts::os {
 namespace {
 
-enum Operation : std::uint8_t {  // DW_OP
+enum ExpressionOperation : std::uint8_t {  // DW_OP
   dereference = 0x06,
   constant_1u = 0x08,
   constant_1s = 0x09,
