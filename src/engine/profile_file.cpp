@@ -30,7 +30,8 @@ enum class Name : std::uint32_t {
   milliseconds,
   stack,
   cut,
-  drop_frames,
+  size_class,
+  live_bytes,
   name_count,
 };
 constexpr const char* names[] = {
@@ -50,8 +51,8 @@ constexpr const char* names[] = {
     "milliseconds",
     "stack",
     "cut",
-    "malloc|calloc|realloc|reallocarray|posix_memalign|aligned_alloc|memalign|valloc|pvalloc|"
-    "operator new.*",
+    "class",
+    "live_bytes",
 };
 constexpr auto name_count = static_cast<std::uint32_t>(Name::name_count);
 static_assert(std::size(names) == name_count);
@@ -143,6 +144,10 @@ class Writer {
     out_.number(14, number_of(Name::inuse_space));
   }
 
+  static std::uint64_t mean(std::uint64_t sum, std::uint64_t count) noexcept {
+    return (sum + count / 2) / count;
+  }
+
   static void add_label(Message& row, Name key, std::uint64_t value, Name unit) noexcept {
     Message label;
     label.number(1, number_of(key));
@@ -178,8 +183,11 @@ class Writer {
     values.varint(whole(in_use.bytes, left_over_[3]));
     message.message(2, values);
     const std::uint64_t samples = row.allocated.samples;
-    add_label(message, Name::bytes, (row.requested_bytes + samples / 2) / samples, Name::bytes);
-    add_label(message, Name::block, (row.block_bytes + samples / 2) / samples, Name::bytes);
+    add_label(message, Name::bytes, mean(row.allocated.requested_bytes, samples), Name::bytes);
+    if (in_use.samples != 0)
+      add_label(message, Name::live_bytes, mean(in_use.requested_bytes, in_use.samples), Name::bytes);
+    add_label(message, Name::size_class, row.size_class, Name::bytes);
+    add_label(message, Name::block, mean(row.block_bytes, samples), Name::bytes);
     add_label(message, Name::interval, row.interval, Name::bytes);
     add_label(message, Name::allocs, samples, Name::count);
     add_label(message, Name::live, in_use.samples, Name::count);
@@ -244,7 +252,6 @@ class Writer {
   }
 
   void write_facts() noexcept {
-    out_.number(7, number_of(Name::drop_frames));
     out_.number(9, source_.unix_ns);
     out_.number(10, source_.duration_ms * 1'000'000);
     for (std::uint32_t i = 0; i < comment_count; ++i)

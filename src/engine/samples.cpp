@@ -52,13 +52,13 @@ std::uint64_t hash_of_sample(std::uint32_t number) noexcept TS_NO_ANALYSIS {
   return hash_of_block(samples.in_use.items[number].block);
 }
 
-std::uint64_t hash_of_row(std::uint32_t stack, std::uint32_t bucket,
+std::uint64_t hash_of_row(std::uint32_t stack, std::uint64_t size_class,
                           std::uint64_t interval) noexcept {
-  return mix(mix(mix(0, stack), bucket), interval) >> 8;
+  return mix(mix(mix(0, stack), size_class), interval) >> 8;
 }
 std::uint64_t hash_of_row(std::uint32_t number) noexcept TS_NO_ANALYSIS {
   const SampleRow& row = samples.rows.items[number];
-  return hash_of_row(row.stack, row.bucket, row.interval);
+  return hash_of_row(row.stack, row.size_class, row.interval);
 }
 
 std::uint32_t hash_of(const os::UnwoundStack& stack) noexcept {
@@ -110,22 +110,21 @@ std::uint32_t stack_number(const os::UnwoundStack& stack) noexcept TS_REQUIRES(s
   return number;
 }
 
-// Blocks of one bucket differ by an eighth at most, and those of slabs not at all.
-std::uint32_t bucket_of(std::size_t block_bytes) noexcept {
-  const auto exponent = static_cast<std::uint32_t>(std::bit_width(block_bytes));
-  if (block_bytes <= max_small_bytes) return static_cast<std::uint32_t>(block_bytes);
-  const auto eighth = static_cast<std::uint32_t>(block_bytes >> (exponent - 4)) & 7;
-  return (exponent << 3 | eighth) + (std::uint32_t{1} << 31);
+// The most bytes of a block of the same class. Blocks of slabs have as many; large ones differ by an
+// eighth of an octave.
+std::uint64_t row_class_of(std::size_t block_bytes) noexcept {
+  return block_bytes <= max_small_bytes ? block_bytes
+                                        : align_up(block_bytes, std::bit_floor(block_bytes) / 8);
 }
 
 SampleRow* row_of(std::uint32_t stack, std::size_t block_bytes, std::uint64_t interval) noexcept
     TS_REQUIRES(samples_lock) {
-  const std::uint32_t bucket = bucket_of(block_bytes);
-  const std::uint64_t hash = hash_of_row(stack, bucket, interval);
+  const std::uint64_t size_class = row_class_of(block_bytes);
+  const std::uint64_t hash = hash_of_row(stack, size_class, interval);
   const std::uint32_t found =
       find_number(samples.row_index, hash, [&](std::uint32_t number) TS_NO_ANALYSIS {
         const SampleRow& row = samples.rows.items[number];
-        return row.stack == stack && row.bucket == bucket && row.interval == interval;
+        return row.stack == stack && row.size_class == size_class && row.interval == interval;
       });
   if (found != no_number) return samples.rows.items + found;
   if (!reserve_number(samples.row_index, [](std::uint32_t n) { return hash_of_row(n); }))
@@ -134,7 +133,7 @@ SampleRow* row_of(std::uint32_t stack, std::size_t block_bytes, std::uint64_t in
   if (row == nullptr) return nullptr;
   *row = {};
   row->stack = stack;
-  row->bucket = bucket;
+  row->size_class = size_class;
   row->interval = interval;
   put_number(samples.row_index, hash, static_cast<std::uint32_t>(row - samples.rows.items));
   ++samples.row_index.used;
@@ -170,6 +169,7 @@ void subtract(const Sample& sample) noexcept TS_REQUIRES(samples_lock) {
   if (--row.in_use.samples == 0) {
     row.in_use = {};  // without what rounding left
   } else {
+    row.in_use.requested_bytes -= sample.requested_bytes;
     row.in_use.blocks -= blocks;
     row.in_use.bytes -= bytes;
   }
@@ -216,11 +216,11 @@ bool note_sample(const void* block, std::size_t bytes, std::size_t block_bytes,
              static_cast<std::uint32_t>(sample - samples.in_use.items));
   ++samples.sample_index.used;
   const double blocks = 1 / probability(block_bytes, interval);
-  row->requested_bytes += bytes;
   row->block_bytes += block_bytes;
   row->born_ms += now;
   for (Estimate* const sum : {&row->allocated, &row->in_use}) {
     ++sum->samples;
+    sum->requested_bytes += bytes;
     sum->blocks += blocks;
     sum->bytes += blocks * static_cast<double>(bytes);
   }

@@ -123,7 +123,7 @@ class Writer:
         functions: dict[tuple[str, str], int] = {}
         for address in addresses:
             inside = (at for at, f in enumerate(self.files, 1) if f.start <= address < f.limit)
-            location = number(1, ids[address]) + number(2, next(inside, 0)) + number(3, address)
+            location = number(1, ids[address]) + number(2, next(inside, 0)) + number(3, address - 1)
             for name, path, line in self.names.get(address, []):
                 function = functions.setdefault((name, path), len(functions) + 1)
                 location += part(4, number(1, function) + number(2, line))
@@ -156,6 +156,7 @@ class Writer:
         numbers = {
             "bytes": (site.size, "bytes"),
             "block": (site.block, "bytes"),
+            "class": (site.block, "bytes"),
             "interval": (self.interval, "bytes"),
             "allocs": (row.allocs, ""),
             "live": (row.live, ""),

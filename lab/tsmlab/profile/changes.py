@@ -14,7 +14,7 @@ from tsmlab.profile.estimates import Change, Estimate, family_wise
 from tsmlab.profile.model import Frame, Profile, Row, Type
 from tsmlab.profile.sites import By, Key, Place, Stacks, key_of
 
-RowKey = tuple[tuple[int, ...], int, int, int, bool]
+RowKey = tuple[tuple[int, ...], int, int, bool]
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,7 @@ class Moves:
     after: int
     gone: int
     come: int
+    size: float
 
 
 @dataclass
@@ -52,7 +53,7 @@ class Changed(Place):
         return Change(self.gone, self.come)
 
     def add(self, moves: Moves) -> None:
-        size, p = moves.row.bytes, moves.row.probability
+        size, p = moves.size, moves.row.probability
         self.before.add(moves.before, size, p)
         self.after.add(moves.after, size, p)
         self.gone.add(moves.gone, size, p)
@@ -133,24 +134,32 @@ def _by_key(profile: Profile) -> dict[RowKey, Row]:
         key = _key(profile, row)
         other = found.get(key)
         if other is not None:
-            row = replace(row, allocs=row.allocs + other.allocs, live=row.live + other.live)  # noqa: PLW2901
+            row = _together(row, other)  # noqa: PLW2901
         found[key] = row
     return found
 
 
+def _together(row: Row, other: Row) -> Row:
+    allocs, live = row.allocs + other.allocs, row.live + other.live
+    mean = (row.allocs * row.bytes + other.allocs * other.bytes) / allocs if allocs else row.bytes
+    live_mean = row.live * row.live_bytes + other.live * other.live_bytes
+    live_bytes = live_mean / live if live else mean
+    return replace(row, allocs=allocs, live=live, bytes=mean, live_bytes=live_bytes)
+
+
 def _key(profile: Profile, row: Row) -> RowKey:
     addresses = tuple(profile.locations[each].address for each in row.stack)
-    return addresses, row.bytes, row.block, row.interval, row.cut
+    return addresses, row.size_class, row.interval, row.cut
 
 
 def _apart(before: Look, after: Look, of: Type) -> Iterator[Moves]:
     """Of two processes: everything went and came."""
     for row in before.profile.rows:
         if n := row.samples(of):
-            yield Moves(before.stacks.of(row), row, before=n, after=0, gone=n, come=0)
+            yield Moves(before.stacks.of(row), row, n, 0, gone=n, come=0, size=row.size(of))
     for row in after.profile.rows:
         if n := row.samples(of):
-            yield Moves(after.stacks.of(row), row, before=0, after=n, gone=0, come=n)
+            yield Moves(after.stacks.of(row), row, 0, n, gone=0, come=n, size=row.size(of))
 
 
 def _shared(before: Look, after: Look, of: Type) -> Iterator[Moves]:
@@ -163,4 +172,5 @@ def _shared(before: Look, after: Look, of: Type) -> Iterator[Moves]:
         if was or now:
             come = min(row.allocs - (first.allocs if first else 0), now)
             gone = max(0, was - (now - come))
-            yield Moves(after.stacks.of(row), row, was, now, gone, come)
+            size = row.size(of) if now or first is None else first.size(of)
+            yield Moves(after.stacks.of(row), row, was, now, gone, come, size)

@@ -27,7 +27,7 @@ DROP_FRAMES = (
     r"(?:std::(?:__1::)?|__gnu_cxx::)\w*alloc\w*(?:<.*>)?::allocate(?:\(.*)?|"
     r"alloc::alloc::.*|<alloc::alloc::Global.*"
 )
-_NUMBERS = ("bytes", "block", "interval", "allocs", "live")
+_NUMBERS = ("bytes", "block", "class", "interval", "allocs", "live")
 _ABSENT = dict.fromkeys(_NUMBERS, -1)
 
 
@@ -71,7 +71,7 @@ class Mapping:
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A return address, its mapping, and the frames that the file itself names for it."""
+    """An address within a call, its mapping, and the frames that the file itself names for it."""
 
     address: int
     mapping: Mapping | None
@@ -80,12 +80,15 @@ class Location:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The samples of one stack, requested size, block size and interval. The stack is of location
-    ids, innermost first; `age` is the mean of the live samples, in seconds."""
+    """The samples of one stack, size class and interval. The stack is of location ids, innermost
+    first; `bytes` and `live_bytes` are means of the requested sizes of all and of the live samples,
+    `block` is of blocks; `age` is the mean of the live samples, in seconds."""
 
     stack: tuple[int, ...]
-    bytes: int
+    bytes: float
+    live_bytes: float
     block: int
+    size_class: int
     interval: int
     allocs: int
     live: int
@@ -96,6 +99,9 @@ class Row:
     def probability(self) -> float:
         """That a malloc of this block size was sampled."""
         return -math.expm1(-self.block / self.interval) if self.interval else 1.0
+
+    def size(self, of: Type) -> float:
+        return self.live_bytes if of == "inuse" else self.bytes
 
     def samples(self, of: Type) -> int:
         return self.live if of == "inuse" else self.allocs
@@ -245,8 +251,10 @@ class _Reader:
             stack = tuple(sample.location_id)
             for each in stack:
                 locations[each]
-            size, block, interval, allocs, live = (numbers[name] for name in _NUMBERS)
+            size, block, size_class, interval, allocs, live = (numbers[name] for name in _NUMBERS)
+            live_size = numbers.get("live_bytes", size)
             if interval and not block:
                 raise KeyError("a block without a size")
-            rows.append(Row(stack, size, block, interval, allocs, live, age, cut))
+            row = Row(stack, size, live_size, block, size_class, interval, allocs, live, age, cut)
+            rows.append(row)
         return rows

@@ -135,9 +135,9 @@ class Held:
     blocks: float = 0.0
     ages: Ages = field(default_factory=Ages)
 
-    def add(self, row: Row, samples: int) -> None:
+    def add(self, row: Row, samples: int, of: Type) -> None:
         p = row.probability
-        self.bytes.add(samples, row.bytes, p)
+        self.bytes.add(samples, row.size(of), p)
         self.objects.add(samples, 1.0, p)
         self.blocks += samples * row.block / p
         self.ages.add(row, samples)
@@ -152,7 +152,7 @@ def by_stack(profile: Profile, stacks: Stacks, of: Type) -> list[Held]:
             held = found.get(key)
             if held is None:
                 held = found[key] = Held(stacks.of(row))
-            held.add(row, samples)
+            held.add(row, samples, of)
     return list(found.values())
 
 

@@ -66,7 +66,7 @@ def _is_anonymous(file: str) -> bool:
 
 def _unmapped(mapping: Mapping | None, address: int, perf_map: PerfMap | None) -> Frame:
     """A frame of code that no file has: a JIT's, or the kernel's."""
-    name = perf_map.name(address - 1) if perf_map else None
+    name = perf_map.name(address) if perf_map else None
     area = mapping.file if mapping and mapping.file.startswith("[") else "[anon]"
     return Frame(name or f"{area}+{address:#x}", module=mapping.module if mapping else "")
 
@@ -82,8 +82,7 @@ def _look_up_in(
     module = mapping.module
     if found.note:
         symbols.notes.append(f"no symbols of {module}: {found.note}")
-    # A return address is that of the next instruction, which may be another line's, or function's.
-    at = {number: found.address(mapping, each.address - 1) for number, each in locations}
+    at = {number: found.address(mapping, each.address) for number, each in locations}
     wanted = sorted({address for address in at.values() if address is not None})
     calls: dict[int, list[Call]] = {}
     if found.lines is not None and wanted and program is not None:
