@@ -516,7 +516,7 @@ def test_round_trip(
     found = model.read(path)
     assert len(found.rows) == len(rows)
     for row, read in zip(rows, found.rows, strict=True):
-        addresses = tuple(found.locations[each].address for each in read.stack)
+        addresses = tuple(found.locations[each].address + 1 for each in read.stack)
         assert addresses == row.site.stack
         assert (read.bytes, read.block) == (row.site.size, row.site.block)
         assert (read.allocs, read.live, read.cut) == (row.allocs, row.live, row.site.cut)

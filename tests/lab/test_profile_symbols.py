@@ -293,7 +293,7 @@ def test_code_without_a_file(tmp_path: Path) -> None:
         names = [frame.function for frame in stack_in(look_up(read(profile)), profile)]
     finally:
         map_file.unlink()
-    assert names == ["jitted(int)", "[anon]+0x1030", "[vdso]+0x7005", "[anon]+0x9000"]
+    assert names == ["jitted(int)", "[anon]+0x102f", "[vdso]+0x7004", "[anon]+0x8fff"]
 
 
 def test_no_debuginfod_is_asked(

@@ -102,7 +102,7 @@ int main(int, char** arguments) {
   if (is("top")) return top(arguments + 2);
   if (is("purge")) return purge(arguments + 2);
   if (is("set")) return set_options(arguments + 2);
-  if (is("profile") && takes_profile(arguments + 2)) return profile(arguments + 2);
+  if (is("profile") && takes_profile(arguments + 2)) return profile(arguments);
   if (is("--version") || is("-V")) return print("tsmalloc, version " TSMALLOC_VERSION_TEXT);
   start_lab(arguments);
   if (is("--help") || is("-h")) {

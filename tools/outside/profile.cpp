@@ -5,8 +5,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <cctype>
 #include <cerrno>
+#include <climits>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -24,7 +24,7 @@ namespace {
 
 constexpr char help_of_profile[] =
     R"(Usage: tsmalloc profile [--seconds N] [--interval BYTES] [--peak] [--output FILE] PID
-       tsmalloc profile [--interval BYTES] [--output FILE] -- PROGRAM [ARGUMENT...]
+       tsmalloc profile [--interval BYTES] [--peak] [--output DIR] -- PROGRAM [ARGUMENT...]
        tsmalloc profile show | diff | leaks | flame | folded | symbolize FILE...
 
 Take the heap profile of a running process. If it takes samples already, they are read; nothing runs
@@ -37,8 +37,8 @@ before are not in the profile.
   --peak            Blocks that were in use at the peak, instead of those in use now.
   --output FILE     tsmalloc.PID.pb by default. It has no names: profile show adds them, and pprof.
 
-PROGRAM runs under tsmalloc, and its processes write profiles when they end; %p in FILE is the
-process's number. With the lab, the report follows.
+PROGRAM runs under tsmalloc, and its processes write profiles when they end, into DIR, by default the
+folder that they run in. With the lab, the report follows.
 
 To look at another process takes the rights of a debugger. Exit status: 1 wrong usage, or the file
 cannot be written; 2 there is no profile: no such process, no tsmalloc in it, another version of it,
@@ -120,10 +120,17 @@ int profile_process(const CommandLine& line, const Settings& settings) {
   return 0;
 }
 
-[[noreturn]] void profile_command(const CommandLine& line, const Settings& settings) {
+// Under the lab, which shows the profiles, if it is there.
+[[noreturn]] void profile_command(const CommandLine& line, const Settings& settings,
+                                  char** arguments) {
   set_profile(line, settings.interval);  // or it is no interval
+  start_lab(arguments);
   ::setenv("TSMALLOC_PROFILE", settings.interval, 1);
-  if (settings.output != nullptr) ::setenv("TSMALLOC_PROFILE_OUTPUT", settings.output, 1);
+  char path[PATH_MAX];
+  if (settings.output != nullptr) {
+    format(path, sizeof path, "%s/tsmalloc.%%p.pb", settings.output);
+    ::setenv("TSMALLOC_PROFILE_OUTPUT", path, 1);
+  }
   if (settings.is_peak) ::setenv("TSMALLOC_PROFILE_AT", "peak", 1);
   run_under("tsmalloc", line.command());
 }
@@ -140,8 +147,8 @@ bool takes_profile(char** arguments) {
   return true;
 }
 
-int profile(char** arguments) {
-  CommandLine line{"profile", help_of_profile, arguments, CommandLine::Takes::process_or_command};
+int profile(char** whole) {
+  CommandLine line{"profile", help_of_profile, whole + 2, CommandLine::Takes::process_or_command};
   Settings settings;
   while (const char* const option = line.next_option()) {
     const auto is = [option](const char* name) { return std::strcmp(option, name) == 0; };
@@ -159,7 +166,7 @@ int profile(char** arguments) {
       line.fail_at_option(option);
     }
   }
-  if (line.command() != nullptr) profile_command(line, settings);
+  if (line.command() != nullptr) profile_command(line, settings, whole);
   return profile_process(line, settings);
 }
 

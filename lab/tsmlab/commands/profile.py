@@ -9,14 +9,15 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
-from tsmlab import allocators
+from tsmlab import allocators, paths
 from tsmlab.commands.parameters import FILE, Command, ParamType, Whole
 from tsmlab.commands.run import EXIT_CANNOT_EXECUTE, START_FAILURES
 from tsmlab.doctor import diagnose
@@ -30,7 +31,7 @@ from tsmlab.wording import quantity
 
 SCHEMA = "tsmalloc-profile/1"
 TOP = 20
-MOST_INTERVAL = 1 << 40
+MOST_INTERVAL = 1 << 30
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
@@ -43,12 +44,27 @@ class Bytes(ParamType[int]):
         match = re.fullmatch(r"(\d{1,13})([KMG]?)(?:i?B)?", str(value))
         size = int(match[1]) * _UNITS[match[2]] if match else 0
         if not 1 <= size <= MOST_INTERVAL:
-            self.fail(f"{value!r} is no size from 1 to 1024G, like 65536, 512K or 2M", param, ctx)
+            self.fail(f"{value!r} is no size from 1 to 1G, like 65536, 512K or 2M", param, ctx)
         return size
 
 
+def take(arguments: Sequence[str]) -> NoReturn:
+    """Has the native command take the profile of a running process, and shows it."""
+    taken = subprocess.run(
+        [paths.tool("tsmalloc"), "profile", *arguments], stdout=subprocess.PIPE, text=True, check=False
+    )
+    click.echo(taken.stdout, nl=False)
+    path = taken.stdout.rstrip("\n").rpartition(" of blocks in use: ")[2]
+    if taken.returncode == EXIT_OK and path:
+        click.echo()
+        look, notes = opened(Path(path))
+        _show(look, notes, "function", "inuse", TOP, as_json=False, err=False)
+    raise SystemExit(taken.returncode)
+
+
 class Verbs(click.Group):
-    """A group in which `profile [OPTIONS] -- PROGRAM` is `profile run [OPTIONS] -- PROGRAM`."""
+    """A group in which `profile [OPTIONS] -- PROGRAM` is `profile run [OPTIONS] -- PROGRAM`, and
+    `profile [OPTIONS] PID` is the native command's."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not args:
@@ -56,6 +72,8 @@ class Verbs(click.Group):
             ctx.exit(EXIT_USAGE)
         if args[0] not in self.commands and "--" in args:
             args = ["run", *args]
+        elif args[0] not in (*self.commands, "-h", "--help") and args[-1].isdigit():
+            take(args)
         return super().parse_args(ctx, args)
 
     def resolve_command(
@@ -113,6 +131,7 @@ def command() -> None:
 
     \b
     Examples:
+      tsmalloc profile 4711
       tsmalloc profile -- ./server --selftest
       tsmalloc profile show server.pb
       tsmalloc profile diff before.pb after.pb
@@ -383,6 +402,7 @@ def symbolize(file: Path, output: Path, force: bool, as_json: bool) -> int:
 @click.option(
     "-o", "--output", "folder", type=FILE, metavar="DIR", help="Keep the profiles in this folder."
 )
+@click.option("--peak", "is_peak", is_flag=True, help="What was live at the peak, not at the exit.")
 @by_option
 @type_option
 @top_option
@@ -391,6 +411,7 @@ def symbolize(file: Path, output: Path, force: bool, as_json: bool) -> int:
 def run(
     interval: int | None,
     folder: Path | None,
+    is_peak: bool,
     by: By,
     of: Type,
     top: int,
@@ -415,7 +436,7 @@ def run(
         raise UserError(finding.message, finding.remedy, status)
     place = _folder(folder)
     try:
-        captured = capture.capture(line, capture.environment(engine, interval, place), place)
+        captured = capture.capture(line, capture.environment(engine, interval, is_peak, place), place)
         for problem in captured.problems:
             click.echo(f"warning: {problem}", err=True)
         if not captured.profiles:

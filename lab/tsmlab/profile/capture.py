@@ -35,12 +35,15 @@ class Captured:
     problems: list[str]
 
 
-def environment(allocator: Allocator, interval: int | None, folder: Path) -> dict[str, str]:
+def environment(
+    allocator: Allocator, interval: int | None, is_peak: bool, folder: Path
+) -> dict[str, str]:
     """The program's environment."""
     found = dict(os.environ) | dict(allocator.env)
     preloads = [str(allocator.path), found.get("LD_PRELOAD", "")]
     found["LD_PRELOAD"] = ":".join(filter(None, preloads))
     found["TSMALLOC_PROFILE"] = "on" if interval is None else str(interval)
+    found["TSMALLOC_PROFILE_AT"] = "peak" if is_peak else "exit"
     found["TSMALLOC_PROFILE_OUTPUT"] = str(folder / PATTERN)
     return found
 
