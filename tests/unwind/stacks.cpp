@@ -182,7 +182,7 @@ void vforks() {
   }
 }
 void forks() {
-  for (int i = 0; i < 5; ++i) {
+  for (int i = 0; i < 2; ++i) {
     const pid_t child = fork();
     if (child == 0) {
       run_kernels();
