@@ -179,6 +179,7 @@ void vforks() {
     }
     int status = 1;
     require(waitpid(child, &status, 0) == child && status == 0, "the child of the vfork ends well");
+    compare_stacks();
   }
 }
 void forks() {
