@@ -15,8 +15,8 @@
 namespace ts::testing {
 namespace {
 
-using os::UnwoundStack;
 using os::max_stack_frames;
+using os::UnwoundStack;
 
 constexpr std::size_t page = 4096;
 

@@ -99,7 +99,13 @@ void print(const char* group, const Counts& counts) {
 
 }  // namespace
 
-void compare_stacks() { compare(__builtin_return_address(0), Allows::nothing); }
+// glibc's clone has no table on riscv64: libgcc's unwinder ends before it, and ours at it.
+#if defined(__riscv)
+constexpr Allows in_all_code = Allows::longer;
+#else
+constexpr Allows in_all_code = Allows::nothing;
+#endif
+void compare_stacks() { compare(__builtin_return_address(0), in_all_code); }
 void compare_stacks_beyond() { compare(__builtin_return_address(0), Allows::longer); }
 void compare_fiber_stacks() { compare(__builtin_return_address(0), Allows::broken); }
 void compare_interrupted_stacks() { compare(__builtin_return_address(0), Allows::broken); }
