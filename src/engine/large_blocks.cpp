@@ -69,10 +69,11 @@ void forget(Span& span) noexcept {
 }
 
 // To be called when a block was allocated, or has another size, while large blocks are sampled.
-[[gnu::cold, gnu::noinline]] void maybe_sample(void* p, std::size_t bytes) noexcept {
+[[gnu::cold, gnu::noinline]] void maybe_sample(void* p, std::size_t bytes,
+                                              const void* caller = nullptr) noexcept {
   if (p == nullptr || is_in_scope()) return;
   if (is_large_sample(span_of(p))) forget_large_sample(span_of(p));
-  sample_large(p, bytes, usable_large(p));
+  sample_large(p, bytes, usable_large(p), caller);
 }
 
 // Takes the block out of the page map. Of two threads that free it, only one succeeds; neither
@@ -127,7 +128,7 @@ bool discard_dirty(const Span& span, std::size_t pages) noexcept {
 [[gnu::cold, gnu::noinline]] void* allocate_and_sample(std::size_t bytes, std::size_t alignment,
                                                        bool* zeroed) noexcept {
   void* const p = allocate_any(bytes, alignment, zeroed);
-  maybe_sample(p, bytes);
+  maybe_sample(p, bytes, __builtin_return_address(0));  // the last call of malloc
   return p;
 }
 

@@ -7,7 +7,8 @@
 
 namespace ts::engine {
 
-void sample_large(void* p, std::size_t bytes, std::size_t block_bytes) noexcept {
+void sample_large(void* p, std::size_t bytes, std::size_t block_bytes,
+                  const void* caller) noexcept {
   // Of a thread that has no heap; relaxed: any number will do
   static constinit std::atomic<std::uint64_t> shared_random{0};
   std::uint64_t random = 0;
@@ -21,7 +22,7 @@ void sample_large(void* p, std::size_t bytes, std::size_t block_bytes) noexcept 
   const double distance = exponential_of(random) * static_cast<double>(interval);
   if (interval == 0 || distance >= static_cast<double>(block_bytes)) return;
   os::UnwoundStack stack;
-  os::unwind(stack);
+  os::unwind(stack, caller);
   const Guard guard{samples_lock};
   if (!note_sample(p, bytes, block_bytes, interval, stack)) return;
   page_map.spans[page_of(p)].used.store(sample_mark, std::memory_order_relaxed);

@@ -15,8 +15,9 @@ inline bool is_large_sample(const Span& span) noexcept {
 }
 
 // To be called when a large block of `block_bytes` was allocated, or has become as large; without a
-// lock. Makes it a sample, or not.
-[[gnu::cold]] void sample_large(void* p, std::size_t bytes, std::size_t block_bytes) noexcept;
+// lock. Makes it a sample, or not. `caller` as for allocate_sample() (sample_heap.h).
+[[gnu::cold]] void sample_large(void* p, std::size_t bytes, std::size_t block_bytes,
+                                const void* caller) noexcept;
 
 // To be called before a sampled large block is freed, or becomes another; without a lock.
 [[gnu::cold]] void forget_large_sample(Span& span) noexcept;

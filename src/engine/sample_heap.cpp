@@ -23,9 +23,10 @@ ThreadHeap* begin_sample_heap() noexcept TS_REQUIRES(samples_lock) {
 
 }  // namespace
 
-void* allocate_sample(std::size_t bytes, unsigned size_class, std::uint64_t interval) noexcept {
+void* allocate_sample(std::size_t bytes, unsigned size_class, std::uint64_t interval,
+                      const void* caller) noexcept {
   os::UnwoundStack stack;
-  os::unwind(stack);
+  os::unwind(stack, caller);
   const Guard guard{samples_lock};
   if (begin_sample_heap() == nullptr) return nullptr;
   void* const p = allocate_from(*sample_heap, size_class);

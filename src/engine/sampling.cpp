@@ -100,10 +100,11 @@ Turn keep_at_most(ThreadHeap& heap, unsigned size_class, Turn turn, std::uint32_
 // leaves the count too high, until so many others were passed over.
 constexpr std::uint32_t max_passed_over = 64;
 
-void* take_sample(ThreadHeap& heap, std::size_t bytes, unsigned size_class) noexcept {
+void* take_sample(ThreadHeap& heap, std::size_t bytes, unsigned size_class,
+                  const void* caller) noexcept {
   if (heap.sampling_depth != 0 && ++heap.sampling_depth < max_passed_over) return nullptr;
   heap.sampling_depth = 1;
-  void* const p = allocate_sample(bytes, size_class, heap.drawn_interval);
+  void* const p = allocate_sample(bytes, size_class, heap.drawn_interval, caller);
   heap.sampling_depth = 0;
   return p;
 }
@@ -120,7 +121,9 @@ void* allocate_while_sampling(std::size_t bytes, unsigned size_class) noexcept {
   if (until == 0) until = draw(heap, block_bytes);
   if (until == 1) [[unlikely]] {
     until = draw(heap, block_bytes);
-    if (void* const p = take_sample(heap, bytes, size_class); p != nullptr) return p;
+    // All calls from malloc to this one are the last of their callers.
+    const void* const caller = __builtin_return_address(0);
+    if (void* const p = take_sample(heap, bytes, size_class, caller); p != nullptr) return p;
     ++until;  // this malloc passes
   }
   return take_turn(heap, size_class);

@@ -25,7 +25,7 @@ DROP_FRAMES = (
     r"posix_memalign|valloc|pvalloc|alloc_zeroed|alloc)(?:@.*)?|"
     r"operator new(?:\[\])?(?:\(.*)?|"
     r"(?:std::(?:__1::)?|__gnu_cxx::)\w*alloc\w*(?:<.*>)?::allocate(?:\(.*)?|"
-    r"alloc::alloc::.*|<alloc::alloc::Global.*"
+    r"alloc::alloc::.*|<alloc::alloc::Global.*|ts::(?:engine::|\(anonymous namespace\)::).*"
 )
 _NUMBERS = ("bytes", "block", "class", "interval", "allocs", "live")
 _ABSENT = dict.fromkeys(_NUMBERS, -1)
