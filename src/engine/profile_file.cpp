@@ -31,7 +31,6 @@ enum class Name : std::uint32_t {
   stack,
   cut,
   size_class,
-  live_bytes,
   name_count,
 };
 constexpr const char* names[] = {
@@ -52,7 +51,6 @@ constexpr const char* names[] = {
     "stack",
     "cut",
     "class",
-    "live_bytes",
 };
 constexpr auto name_count = static_cast<std::uint32_t>(Name::name_count);
 static_assert(std::size(names) == name_count);
@@ -183,9 +181,7 @@ class Writer {
     values.varint(whole(in_use.bytes, left_over_[3]));
     message.message(2, values);
     const std::uint64_t samples = row.allocated.samples;
-    add_label(message, Name::bytes, mean(row.allocated.requested_bytes, samples), Name::bytes);
-    if (in_use.samples != 0)
-      add_label(message, Name::live_bytes, mean(in_use.requested_bytes, in_use.samples), Name::bytes);
+    add_label(message, Name::bytes, mean(row.requested_bytes, samples), Name::bytes);
     add_label(message, Name::size_class, row.size_class, Name::bytes);
     add_label(message, Name::block, mean(row.block_bytes, samples), Name::bytes);
     add_label(message, Name::interval, row.interval, Name::bytes);

@@ -169,7 +169,6 @@ void subtract(const Sample& sample) noexcept TS_REQUIRES(samples_lock) {
   if (--row.in_use.samples == 0) {
     row.in_use = {};  // without what rounding left
   } else {
-    row.in_use.requested_bytes -= sample.requested_bytes;
     row.in_use.blocks -= blocks;
     row.in_use.bytes -= bytes;
   }
@@ -216,11 +215,11 @@ bool note_sample(const void* block, std::size_t bytes, std::size_t block_bytes,
              static_cast<std::uint32_t>(sample - samples.in_use.items));
   ++samples.sample_index.used;
   const double blocks = 1 / probability(block_bytes, interval);
+  row->requested_bytes += bytes;
   row->block_bytes += block_bytes;
   row->born_ms += now;
   for (Estimate* const sum : {&row->allocated, &row->in_use}) {
     ++sum->samples;
-    sum->requested_bytes += bytes;
     sum->blocks += blocks;
     sum->bytes += blocks * static_cast<double>(bytes);
   }

@@ -30,7 +30,6 @@ struct Growing {
 
 struct Estimate {
   std::uint64_t samples = 0;
-  std::uint64_t requested_bytes = 0;  // of the samples alone
   double blocks = 0;
   double bytes = 0;  // as requested
 };
@@ -39,7 +38,8 @@ struct SampleRow {
   std::uint64_t interval = 0;
   std::uint64_t size_class = 0;       // blocks of about so many bytes, and of no more
   std::uint32_t stack = 0;            // number of its first word
-  std::uint64_t block_bytes = 0;      // of all samples
+  std::uint64_t requested_bytes = 0;  // of all samples: for means
+  std::uint64_t block_bytes = 0;
   std::uint64_t born_ms = 0;          // the sum over those in use
   Estimate allocated;
   Estimate in_use;

@@ -29,6 +29,7 @@
 #include "engine/slabs.h"
 #include "engine/thread_heap.h"
 #include "os/os.h"
+#include "os/unwind.h"
 
 namespace ts::engine {
 namespace {
@@ -581,10 +582,14 @@ void* allocate_guarded(const SizeClass&) noexcept { return nullptr; }
 bool release_guarded(const void*) noexcept { return false; }
 void release_large(void*, PageMapEntry) noexcept { testing::fail("no block here is large"); }
 void note_release(const Span&) noexcept {}
+void begin_heap_sampling(ThreadHeap&) noexcept {}
+void* allocate_while_sampling(std::size_t, unsigned) noexcept { return nullptr; }
+void release_sample(void*) noexcept { testing::fail("no block here is a sample"); }
 
 }  // namespace ts::engine
 
 namespace ts::os {
+constinit const ModuleTable module_table{};
 bool call_at_thread_exit(void (*on_exit)(void*), void*) noexcept {
   engine::on_thread_exit = on_exit;
   return true;

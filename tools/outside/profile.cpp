@@ -47,11 +47,15 @@ nothing served yet, or no right to look. Of PROGRAM, its own.
 
 struct Settings {
   double seconds = 0;  // 0: not given
-  const char* interval = "on";
+  const char* interval = nullptr;  // likewise
   const char* output = nullptr;
   bool is_peak = false;
   bool keeps = false;
 };
+
+const char* interval_of(const Settings& settings) {
+  return settings.interval != nullptr ? settings.interval : "on";
+}
 
 volatile sig_atomic_t was_interrupted = 0;
 
@@ -101,9 +105,10 @@ int profile_process(const CommandLine& line, const Settings& settings) {
   open_engine(process, Process::Residency::none, image);
   RemoteOptions options{process, image};
   const SizeOption before = current_options.profile;
-  const bool samples = before.bits == 0 || settings.seconds != 0;
+  const bool samples =
+      before.bits == 0 || settings.seconds != 0 || settings.interval != nullptr;
   if (samples) {
-    set_profile(line, settings.interval);
+    set_profile(line, interval_of(settings));
     options.write();
     constexpr double usual_seconds = 10;
     const double seconds = settings.seconds != 0 ? settings.seconds : usual_seconds;
@@ -123,9 +128,9 @@ int profile_process(const CommandLine& line, const Settings& settings) {
 // Under the lab, which shows the profiles, if it is there.
 [[noreturn]] void profile_command(const CommandLine& line, const Settings& settings,
                                   char** arguments) {
-  set_profile(line, settings.interval);  // or it is no interval
+  set_profile(line, interval_of(settings));  // or it is no interval
   start_lab(arguments);
-  ::setenv("TSMALLOC_PROFILE", settings.interval, 1);
+  ::setenv("TSMALLOC_PROFILE", interval_of(settings), 1);
   char path[PATH_MAX];
   if (settings.output != nullptr) {
     format(path, sizeof path, "%s/tsmalloc.%%p.pb", settings.output);

@@ -140,11 +140,13 @@ def _by_key(profile: Profile) -> dict[RowKey, Row]:
 
 
 def _together(row: Row, other: Row) -> Row:
-    allocs, live = row.allocs + other.allocs, row.live + other.live
-    mean = (row.allocs * row.bytes + other.allocs * other.bytes) / allocs if allocs else row.bytes
-    live_mean = row.live * row.live_bytes + other.live * other.live_bytes
-    live_bytes = live_mean / live if live else mean
-    return replace(row, allocs=allocs, live=live, bytes=mean, live_bytes=live_bytes)
+    return replace(
+        row,
+        allocs=row.allocs + other.allocs,
+        live=row.live + other.live,
+        space=row.space + other.space,
+        live_space=row.live_space + other.live_space,
+    )
 
 
 def _key(profile: Profile, row: Row) -> RowKey:

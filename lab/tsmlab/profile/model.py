@@ -81,12 +81,13 @@ class Location:
 @dataclass(frozen=True, slots=True)
 class Row:
     """The samples of one stack, size class and interval. The stack is of location ids, innermost
-    first; `bytes` and `live_bytes` are means of the requested sizes of all and of the live samples,
-    `block` is of blocks; `age` is the mean of the live samples, in seconds."""
+    first. `bytes` and `block` are means, as requested and of blocks; `space` and `live_space` are the
+    file's estimates of bytes; `age` is the mean of the live samples, in seconds."""
 
     stack: tuple[int, ...]
-    bytes: float
-    live_bytes: float
+    bytes: int
+    space: float
+    live_space: float
     block: int
     size_class: int
     interval: int
@@ -101,7 +102,10 @@ class Row:
         return -math.expm1(-self.block / self.interval) if self.interval else 1.0
 
     def size(self, of: Type) -> float:
-        return self.live_bytes if of == "inuse" else self.bytes
+        """The mean of the requested sizes."""
+        space = self.live_space if of == "inuse" else self.space
+        samples = self.samples(of)
+        return space * self.probability / samples if samples else self.bytes
 
     def samples(self, of: Type) -> int:
         return self.live if of == "inuse" else self.allocs
@@ -139,7 +143,7 @@ class Profile:
     @property
     def allocated(self) -> float:
         """Bytes of all allocations, estimated."""
-        return sum(row.allocs * row.bytes / row.probability for row in self.rows)
+        return sum(row.space for row in self.rows)
 
     @cached_property
     def drops(self) -> re.Pattern[str]:
@@ -230,6 +234,8 @@ class _Reader:
 
     def _rows(self, locations: dict[int, Location]) -> list[Row]:
         names = self._strings
+        types = [names[each.type] for each in self._message.sample_type]
+        alloc_space, inuse_space = types.index("alloc_space"), types.index("inuse_space")
         rows = []
         for sample in self._message.sample:
             numbers = dict(_ABSENT)
@@ -252,9 +258,22 @@ class _Reader:
             for each in stack:
                 locations[each]
             size, block, size_class, interval, allocs, live = (numbers[name] for name in _NUMBERS)
-            live_size = numbers.get("live_bytes", size)
             if interval and not block:
                 raise KeyError("a block without a size")
-            row = Row(stack, size, live_size, block, size_class, interval, allocs, live, age, cut)
-            rows.append(row)
+            space, live_space = sample.value[alloc_space], sample.value[inuse_space]
+            rows.append(
+                Row(
+                    stack,
+                    size,
+                    space,
+                    live_space,
+                    block,
+                    size_class,
+                    interval,
+                    allocs,
+                    live,
+                    age,
+                    cut,
+                )
+            )
         return rows

@@ -1,0 +1,96 @@
+/* A program whose call sites allocate what is known, for test_profile.py.
+ *
+ *     profiled_program WHAT...     what to do, one after another; then it prints "ready" and, if the
+ *                                  last word is "wait", waits for its standard input to end
+ */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define SITE __attribute__((noinline, noclone))
+
+enum { many = 2000 };
+static void* kept[64 * many];
+static int kept_count;
+
+SITE void* keeps_small(void) { return kept[kept_count++] = memset(malloc(100), 1, 100); }
+SITE void* keeps_odd(int i) { return kept[kept_count++] = memset(malloc(1 + i % 1000), 1, 1); }
+SITE void* keeps_large(void) { return kept[kept_count++] = memset(malloc(100000), 1, 100); }
+SITE void* keeps_zeroed(void) { return kept[kept_count++] = calloc(3, 1000); }
+SITE void* keeps_grown(void) { return kept[kept_count++] = realloc(realloc(malloc(10), 700), 70000); }
+SITE void* keeps_aligned(void) { return kept[kept_count++] = aligned_alloc(256, 512); }
+SITE void frees_at_once(void) {
+  char* volatile block = malloc(200);
+  free(block);
+}
+
+static void everything(void) {
+  for (int i = 0; i < many; ++i) {
+    keeps_small();
+    frees_at_once();
+    keeps_odd(i);
+    if (i % 10 != 0) continue;
+    keeps_large();
+    keeps_zeroed();
+    keeps_grown();
+    keeps_aligned();
+  }
+}
+
+static void* in_thread(void* unused) {
+  (void)unused;
+  void* volatile first = malloc(1); /* what a thread's first malloc brings along is counted here */
+  free(first);
+  for (int i = 0; i < many; ++i) frees_at_once();
+  return NULL;
+}
+
+/* Leaks about 10 MB a second, until the standard input ends. */
+SITE void* leaks(void) { return memset(malloc(1000), 1, 1000); }
+static void* churns(void* unused) {
+  (void)unused;
+  for (;;) {
+    void* blocks[100];
+    for (int i = 0; i < 100; ++i) blocks[i] = malloc(500);
+    for (int i = 0; i < 100; ++i) free(blocks[i]);
+    usleep(500);
+  }
+}
+static void serve(void) {
+  pthread_t thread;
+  pthread_create(&thread, NULL, churns, NULL);
+  printf("ready\n");
+  fflush(stdout);
+  for (;;) {
+    for (int i = 0; i < 100; ++i) leaks();
+    usleep(10000);
+  }
+}
+
+int main(int count, char** words) {
+  for (int i = 1; i < count; ++i) {
+    if (strcmp(words[i], "everything") == 0) everything();
+    if (strcmp(words[i], "serve") == 0) serve();
+    if (strcmp(words[i], "free") == 0)
+      while (kept_count > 0) free(kept[--kept_count]);
+    if (strcmp(words[i], "thread") == 0) {
+      pthread_t thread;
+      pthread_create(&thread, NULL, in_thread, NULL);
+      pthread_join(thread, NULL);
+    }
+    if (strcmp(words[i], "fork") == 0) {
+      fflush(stdout);
+      if (fork() == 0) {
+        keeps_small();
+        exit(0);
+      }
+      wait(NULL);
+    }
+  }
+  printf("ready\n");
+  return 0;
+}
