@@ -108,6 +108,25 @@ Fault find_bin_fault(const ThreadHeap& heap, unsigned size_class) noexcept {
   return {};
 }
 
+Fault find_sampling_bin_fault(const ThreadHeap& heap, unsigned size_class) noexcept {
+  const CacheBin& bin = heap.sampling_bins[size_class];
+  if (!heap.has_sampling_bins && bin.head != nullptr)
+    return {"a heap that has never sampled has no blocks in sampling bins", &bin};
+  std::int64_t length = 0;
+  for (const Block* block = bin.head; block != nullptr; block = block->next) {
+    if (++length > max_in_bin) return {"a sampling bin's list ends", &bin};
+    const PageMapEntry entry = entry_of(block);
+    if (!is_of_slab(entry) || &size_class_of(entry) != &size_classes[size_class] ||
+        !is_marked(block))
+      return {"a sampling bin has marked blocks of its class", block};
+  }
+  const std::int32_t counted =
+      heap.has_sampling_bins ? counted_in_sampling_bin(heap, size_class) : 0;
+  if (!are_close(heap, length, counted))
+    return {"a sampling bin has sampling_capacities - capacity_left blocks", &bin};
+  return {};
+}
+
 // ---- slabs ----
 
 // The same while other threads send frees: they may count late, but never more than there are.
@@ -189,6 +208,7 @@ Fault find_span_cache_fault(const SpanCache& cache, std::size_t pages) noexcept 
 Fault find_heap_fault(ThreadHeap& heap) noexcept {
   for (unsigned c = 1; c < class_count; ++c) {
     if (const Fault fault = find_bin_fault(heap, c)) return fault;
+    if (const Fault fault = find_sampling_bin_fault(heap, c)) return fault;
     if (const Fault fault = find_class_fault(heap, c)) return fault;
   }
   if (const Fault fault = find_queue_fault(heap)) return fault;

@@ -6,8 +6,10 @@
 #include "engine/abandoned.h"
 #include "engine/heap_invariants.h"
 #include "engine/housekeeping.h"
+#include "engine/large_samples.h"
 #include "engine/page_heap.h"
 #include "engine/ready_stack.h"
+#include "engine/sample_heap.h"
 #include "engine/slabs.h"
 #include "os/os.h"
 
@@ -55,6 +57,7 @@ struct SlabCensus {
   std::uint64_t slabs = 0;  // of all heaps
   std::uint64_t listed = 0;
   std::uint64_t large_of_arenas = 0;
+  std::uint64_t large_samples = 0;
 };
 
 Fault find_large_fault(const Span& span) noexcept {
@@ -95,10 +98,30 @@ SlabCensus take_census() noexcept {
       if (remote_frees_of(&span).pending.load(std::memory_order_relaxed) != 0) ++census.ready;
     } else if (span.state == SpanState::large) {
       census.fault = find_large_fault(span);
-      census.large_of_arenas += span.used.load(std::memory_order_relaxed) != 0 ? 1 : 0;
+      if (is_large_sample(span)) {
+        ++census.large_samples;
+      } else if (span.used.load(std::memory_order_relaxed) != 0) {
+        ++census.large_of_arenas;
+      }
     }
   });
   return census;
+}
+
+// Each block that is kept as a sample is in use, and says so.
+Fault find_sample_fault(std::uint64_t large_samples) noexcept {
+  const Guard guard{samples_lock};
+  for (std::uint32_t i = 0; i < samples.in_use.count; ++i) {
+    const void* const block = samples.in_use.items[i].block;
+    const PageMapEntry entry = entry_of(block);
+    if (entry == large_entry && is_large_sample(page_map.spans[page_of(block)])) {
+      --large_samples;
+    } else if (entry < arena_bit || !is_of_sample(entry) || is_marked(block)) {
+      return {"a sample is a block in use", block};
+    }
+  }
+  if (large_samples != 0) return {"each large block with the mark is a sample", nullptr};
+  return {};
 }
 
 }  // namespace
@@ -123,6 +146,7 @@ Fault find_engine_fault() noexcept TS_NO_ANALYSIS {
   if (census.ready != 0) return {"each slab with pending frees is on its owner's stack", nullptr};
   if (census.slabs != 0) return {"heaps count all slabs", nullptr};
   if (census.large_of_arenas != 0) return {"each large block of an arena is in its list", nullptr};
+  if (const Fault found = find_sample_fault(census.large_samples)) return found;
   if (census.listed != 0) return {"each listed slab is in its heap's list", nullptr};
   return find_abandoned_fault();
 }

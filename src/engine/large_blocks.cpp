@@ -70,7 +70,7 @@ void forget(Span& span) noexcept {
 
 // To be called when a block was allocated, or has another size, while large blocks are sampled.
 [[gnu::cold, gnu::noinline]] void maybe_sample(void* p, std::size_t bytes,
-                                              const void* caller = nullptr) noexcept {
+                                               const void* caller = nullptr) noexcept {
   if (p == nullptr || is_in_scope()) return;
   if (is_large_sample(span_of(p))) forget_large_sample(span_of(p));
   sample_large(p, bytes, usable_large(p), caller);

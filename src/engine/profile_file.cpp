@@ -34,23 +34,9 @@ enum class Name : std::uint32_t {
   name_count,
 };
 constexpr const char* names[] = {
-    "",
-    "alloc_objects",
-    "alloc_space",
-    "inuse_objects",
-    "inuse_space",
-    "count",
-    "bytes",
-    "space",
-    "block",
-    "interval",
-    "allocs",
-    "live",
-    "age",
-    "milliseconds",
-    "stack",
-    "cut",
-    "class",
+    "",      "alloc_objects", "alloc_space", "inuse_objects", "inuse_space", "count",
+    "bytes", "space",         "block",       "interval",      "allocs",      "live",
+    "age",   "milliseconds",  "stack",       "cut",           "class",
 };
 constexpr auto name_count = static_cast<std::uint32_t>(Name::name_count);
 static_assert(std::size(names) == name_count);
@@ -73,11 +59,12 @@ class Addresses {
       const auto& header = *reinterpret_cast<const StackHeader*>(source.stacks + at);
       const std::uint32_t depth =
           std::min<std::uint32_t>(header.depth, source.stack_words - at - 1);
-      std::copy_n(source.stacks + at + 1, depth, items_ + count_);
+      std::memcpy(items_ + count_, source.stacks + at + 1, depth * sizeof(std::uint64_t));
       count_ += depth;
       at += 1 + depth;
     }
-    std::sort(items_, items_ + count_);
+    std::make_heap(items_, items_ + count_);
+    std::sort_heap(items_, items_ + count_);  // less code than std::sort
     count_ = static_cast<std::size_t>(std::unique(items_, items_ + count_) - items_);
   }
   ~Addresses() {

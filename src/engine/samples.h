@@ -40,7 +40,7 @@ struct SampleRow {
   std::uint32_t stack = 0;            // number of its first word
   std::uint64_t requested_bytes = 0;  // of all samples: for means
   std::uint64_t block_bytes = 0;
-  std::uint64_t born_ms = 0;          // the sum over those in use
+  std::uint64_t born_ms = 0;  // the sum over those in use
   Estimate allocated;
   Estimate in_use;
   Estimate at_peak;

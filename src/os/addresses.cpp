@@ -2,6 +2,7 @@
 // did not give out.
 #include <link.h>
 #include <pthread.h>
+#include <sys/auxv.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -82,7 +83,8 @@ void find_stack_functions() noexcept {
   stack_of = find_function<decltype(::pthread_attr_getstack)>("pthread_attr_getstack");
   attributes_of = find_function<decltype(::pthread_getattr_np)>("pthread_getattr_np");
 #endif
-  learn_module_functions();
+  // A program without an interpreter is static, and its C library would allocate.
+  if (::getauxval(AT_BASE) != 0) learn_module_functions();
 }
 
 bool may_be_allocated(const void* p) noexcept {

@@ -1,8 +1,7 @@
 // The call stack of the calling thread. It is compiled a second time for drop-in libraries, whose
 // module has no code but their own.
-#include "os/unwind.h"
-
 #include "os/call_stack_walk.h"
+#include "os/unwind.h"
 
 namespace ts::os {
 namespace {

@@ -26,8 +26,9 @@ long call(long number, Arguments... arguments) noexcept {
 
 // What was read of a name, up to the end of its line.
 void end_name(char* name, long bytes) noexcept {
-  name[bytes > 0 ? bytes : 0] = '\0';
-  name[std::strcspn(name, "\n")] = '\0';
+  long length = 0;
+  while (length < bytes && name[length] != '\n') ++length;
+  name[length] = '\0';
 }
 
 }  // namespace

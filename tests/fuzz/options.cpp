@@ -38,23 +38,23 @@ constexpr std::size_t most_of_a_line = 511;
 
 struct Option {
   std::string standard;
-  std::string range;  // of words with bars between them, perhaps a size, or 0..N
+  std::string range;  // of words with bars between them, perhaps a size or bytes, or 0..N
 
-  static constexpr std::string_view size_range = "|BYTES|N%";
+  static constexpr std::string_view bytes_range = "|BYTES";
+  static constexpr std::string_view part_range = "|N%";
+  static constexpr unsigned long long most_bytes = 1ULL << 30;  // without a part of memory
 
   bool is_number() const { return range.rfind("0..", 0) == 0; }
-  bool is_size() const {
-    return range.size() > size_range.size() &&
-           range.substr(range.size() - size_range.size()) == size_range;
-  }
+  bool is_size() const { return range.find(bytes_range) != range.npos; }
+  bool may_be_part() const { return range.find(part_range) != range.npos; }
   std::vector<std::string> words() const {
     std::vector<std::string> all;
-    std::istringstream text{range.substr(0, range.size() - (is_size() ? size_range.size() : 0))};
+    std::istringstream text{range.substr(0, range.find(bytes_range))};
     for (std::string word; std::getline(text, word, '|');) all.push_back(word);
     return all;
   }
   // A size as it is shown: with the largest unit that makes it a whole number.
-  static std::string size_of(std::string text) {
+  std::string size_of(std::string text) const {
     const std::string letters = "KMGT";
     const char last = text.empty() ? '\0' : text.back();
     if (last == '\0') return "";
@@ -65,10 +65,11 @@ struct Option {
     text.erase(0, std::min(text.find_first_not_of('0'), text.size()));
     if (text.empty() || text.size() > 15) return "";
     unsigned long long bytes = std::stoull(text);
-    if (last == '%') return bytes <= 100 ? text + "%" : "";
+    if (last == '%') return bytes <= 100 && may_be_part() ? text + "%" : "";
     const unsigned shift = unit == letters.npos ? 0 : 10 * (static_cast<unsigned>(unit) + 1);
     if (bytes > (1ULL << 48) >> shift) return "";
     bytes <<= shift;
+    if (!may_be_part() && bytes > most_bytes) return "";
     std::size_t whole = 0;
     while (whole < letters.size() && bytes % 1024 == 0) {
       bytes /= 1024;

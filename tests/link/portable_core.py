@@ -22,7 +22,7 @@ def names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# What POSIX, or Linux with any C library, has.
+# What POSIX, the C++ ABI, or Linux with any C library, has.
 PORTABLE = names(
     """
     abort environ memcmp memcpy memset strlen fprintf stderr __errno_location
@@ -31,7 +31,7 @@ PORTABLE = names(
     pthread_atfork pthread_key_create pthread_key_delete pthread_setspecific
     pthread_setcancelstate pthread_create pthread_attr_init pthread_attr_destroy
     pthread_attr_setdetachstate pthread_attr_setstacksize pthread_attr_getstack
-    pthread_getattr_np sigfillset sigprocmask
+    pthread_getattr_np sigfillset sigprocmask __cxa_atexit
     """
 )
 # The compiler's own, and the linker's.

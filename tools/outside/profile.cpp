@@ -46,7 +46,7 @@ nothing served yet, or no right to look. Of PROGRAM, its own.
 )";
 
 struct Settings {
-  double seconds = 0;  // 0: not given
+  double seconds = 0;              // 0: not given
   const char* interval = nullptr;  // likewise
   const char* output = nullptr;
   bool is_peak = false;
@@ -105,8 +105,7 @@ int profile_process(const CommandLine& line, const Settings& settings) {
   open_engine(process, Process::Residency::none, image);
   RemoteOptions options{process, image};
   const SizeOption before = current_options.profile;
-  const bool samples =
-      before.bits == 0 || settings.seconds != 0 || settings.interval != nullptr;
+  const bool samples = before.bits == 0 || settings.seconds != 0 || settings.interval != nullptr;
   if (samples) {
     set_profile(line, interval_of(settings));
     options.write();
