@@ -141,9 +141,10 @@ void Watch::print_bar(const Part& part, std::size_t bytes, std::size_t whole,
 int Watch::show_screen(const Process& process, const Account& account) {
   if (!has_begun()) std::fputs(begin_screen, stdout);
   history_[shown_ % most_history] = account.resident;
-  std::printf("%s%sProcess %d (%s): %.1f MiB resident, %.1f MiB of them tsmalloc's%s%s", go_home,
-              has_colours_ ? bold : "", process.pid(), process.command(), mib(account.resident),
-              mib(account.engine()), has_colours_ ? plain : "", clear_line);
+  std::printf("%s%sProcess %d (%s): %.1f MiB resident (peak %.1f), %.1f MiB of them tsmalloc's%s%s",
+              go_home, has_colours_ ? bold : "", process.pid(), process.command(),
+              mib(account.resident), mib(account.peak), mib(account.engine()),
+              has_colours_ ? plain : "", clear_line);
   print_history();
   std::printf("every %g s; Ctrl-C ends this%s%s", seconds, clear_line, clear_line);
   constexpr std::size_t text_columns = number_columns + meaning_columns;
@@ -177,7 +178,7 @@ int Watch::show_line(const Account& account) {
   std::fprintf(lines_, "%8s %10.1f %10.1f %10.1f %10.1f %10.1f %10.1f %10.1f\n", at,
                mib(account.resident), mib(account.small + account.large),
                mib(account.in_slabs + account.bins), mib(account.waiting), mib(account.ended),
-               mib(account.pages + account.tables),
+               mib(account.pages + account.ends + account.tables),
                mib(account.files + account.stacks + account.others));
   return std::fflush(lines_) == 0 ? 0 : errno;
 }
