@@ -347,7 +347,7 @@ def test_a_signal_ends_top_and_the_screen(start: Start, program: Path, number: i
 
 
 @pytest.mark.parametrize(
-    "arguments", [("--interval", "0.01", "1"), ("--count", "0", "1"), ("--count",), ("--all", "1")]
+    "arguments", [("--interval", "0.0001", "1"), ("--count", "0", "1"), ("--count",), ("--all", "1")]
 )
 def test_wrong_usage_of_top(arguments: tuple[str, ...]) -> None:
     top = watch(*arguments)

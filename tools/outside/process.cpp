@@ -243,15 +243,27 @@ void Process::look_at_pages(const Range& range) {
   if (!scan_pages(range)) read_pages(range);
 }
 
-// Within one mapping, whose pages are looked at as far as it goes.
+// Some mappings on, at the end of one or within it: beyond the last one the kernel looks at nothing.
+std::uintptr_t Process::end_of_window(std::uintptr_t begin) {
+  const std::uintptr_t limit = begin + std::min(most_bytes, ~begin);
+  const std::size_t i = first_behind(limit);
+  if (i < mappings_.count() && mappings_[i].range.begin < limit) return limit;
+  return mappings_[i - 1].range.end;
+}
+
+// Of whole pages. Addresses without a mapping are left out, those between mappings that are near to
+// each other are looked at with them.
 std::size_t Process::resident_within(const Range& range) {
   std::size_t bytes = 0;
   for (std::uintptr_t at = range.begin; at < range.end;) {
     if (at < window_.begin || at >= window_.end) {
-      const std::uintptr_t mapping_end = mappings_[first_behind(at)].range.end;
-      look_at_pages({at, std::min(mapping_end, at + most_bytes)});
+      const std::size_t i = first_behind(at);
+      if (i == mappings_.count()) break;
+      at = std::max(at, mappings_[i].range.begin);
+      if (at >= range.end) break;
+      look_at_pages({at, end_of_window(at)});
+      if (at >= window_.end) break;
     }
-    if (at >= window_.end) break;
     const std::uintptr_t end = std::min(range.end, window_.end);
     if (region_ != 0 && at < regions_[region_ - 1].end) region_ = 0;
     while (region_ < region_count_ && regions_[region_].end <= at) ++region_;
@@ -278,13 +290,7 @@ std::size_t Process::resident_bytes(const Range& range) {
   // Most ranges lie within the region that was looked at last.
   if (region_ < region_count_ && regions_[region_].begin <= begin && end <= regions_[region_].end)
     return end - begin;
-  std::size_t bytes = 0;
-  for (std::size_t i = first_behind(begin); i < mappings_.count() && mappings_[i].range.begin < end;
-       ++i) {
-    const Range& mapping = mappings_[i].range;
-    bytes += resident_within({std::max(begin, mapping.begin), std::min(end, mapping.end)});
-  }
-  return bytes;
+  return resident_within({begin, end});
 }
 
 }  // namespace ts

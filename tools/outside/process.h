@@ -62,9 +62,9 @@ class Process {
     return read(address, &to, sizeof to);
   }
 
-  // How many bytes of the OS pages that the range touches are resident, in mappings that open()
-  // found. Pages that were only read, for which the kernel has one page of zeros, do not count where
-  // it tells them apart (from Linux 6.7 on).
+  // How many bytes of the OS pages that the range touches are resident. Pages that were only read,
+  // for which the kernel has one page of zeros, do not count where it tells them apart (from Linux
+  // 6.7 on).
   std::size_t resident_bytes(const Range& range);
   std::size_t resident_bytes_of(const Mapping& mapping);
   static std::uintptr_t end_of_page(std::uintptr_t address);
@@ -82,6 +82,7 @@ class Process {
   void add(const char* line);
   // The first mapping that ends behind the address, by its place in the list.
   std::size_t first_behind(std::uintptr_t address);
+  std::uintptr_t end_of_window(std::uintptr_t begin);
   std::size_t resident_within(const Range& range);
   void look_at_pages(const Range& range);
   bool scan_pages(const Range& range);
