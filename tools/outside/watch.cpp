@@ -27,7 +27,11 @@ constexpr char go_home[] = "\033[H";
 constexpr char clear_line[] = "\033[K\n";
 constexpr char clear_rest[] = "\033[J";
 
-double change(std::size_t now, std::size_t before) { return mib(now) - mib(before); }
+// As it is printed: nothing, without a sign of less, below half of the last digit.
+double change(std::size_t now, std::size_t before) {
+  const double more = mib(now) - mib(before);
+  return more > -0.05 && more < 0 ? 0 : more;
+}
 
 // As the C library chooses: the first one that is set counts.
 bool is_unicode() {
@@ -141,10 +145,9 @@ void Watch::print_bar(const Part& part, std::size_t bytes, std::size_t whole,
 int Watch::show_screen(const Process& process, const Account& account) {
   if (!has_begun()) std::fputs(begin_screen, stdout);
   history_[shown_ % most_history] = account.resident;
-  std::printf("%s%sProcess %d (%s): %.1f MiB resident (peak %.1f), %.1f MiB of them tsmalloc's%s%s",
-              go_home, has_colours_ ? bold : "", process.pid(), process.command(),
-              mib(account.resident), mib(account.peak), mib(account.engine()),
-              has_colours_ ? plain : "", clear_line);
+  std::printf("%s%sProcess %d (%s): %.1f MiB resident, tsmalloc's %.1f, peak %.1f%s%s", go_home,
+              has_colours_ ? bold : "", process.pid(), process.command(), mib(account.resident),
+              mib(account.engine()), mib(account.peak), has_colours_ ? plain : "", clear_line);
   print_history();
   std::printf("every %g s; Ctrl-C ends this%s%s", seconds, clear_line, clear_line);
   constexpr std::size_t text_columns = number_columns + meaning_columns;
