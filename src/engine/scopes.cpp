@@ -7,12 +7,6 @@
 namespace ts::engine {
 namespace {
 
-[[gnu::always_inline]] inline void push(ScopeFrame& frame, HeapFront* heap) noexcept {
-  frame = {innermost_scope, current_heap, 0};
-  innermost_scope = &frame;
-  current_heap = heap;
-}
-
 // A block for a frame, from the thread's own heap.
 ScopeFrame* allocate_frame() noexcept {
   const int saved_errno = errno;
@@ -31,7 +25,7 @@ ScopeFrame* allocate_frame() noexcept {
   }
   ScopeFrame* const frame = allocate_frame();
   if (frame == nullptr) return ENOMEM;
-  push(*frame, heap);
+  push_frame(*frame, heap);
   return 0;
 }
 
@@ -56,40 +50,19 @@ ScopeFrame* allocate_frame() noexcept {
   if (const int error = claim_arena(*arena, handle, own); error != 0) [[unlikely]] {
     return error == EBUSY && is_user(*arena) ? enter_again(arena) : error;
   }
-  push(arena->scope, arena);
+  push_frame(arena->scope, arena);
   return 0;
 }
 
-int enter_scope(ArenaHandle handle) noexcept {
-  const ArenaHandle number = arena_number(handle);
-  if (!has_threads_heap() || number > page_map.heap_count.load(std::memory_order_relaxed))
-      [[unlikely]]
-    return enter_scope_slow(handle);
-  ThreadHeap& arena = page_map.heaps[number];
-  std::uintptr_t idle = idle_mark_of(handle);  // of 0 and the like, no arena has it
-  // As claim_arena().
-  if (!arena.user.compare_exchange_strong(idle, address_of(current_heap), std::memory_order_acquire,
-                                          std::memory_order_relaxed)) [[unlikely]]
-    return enter_scope_slow(handle);
-  push(arena.scope, &arena);
-  return 0;
-}
-
-int leave_scope() noexcept {
-  ScopeFrame* const frame = innermost_scope;
-  if (frame == nullptr) return EINVAL;
-  if (frame->repeats != 0) {
-    --frame->repeats;
+[[gnu::noinline]] int leave_scope_slow(ScopeFrame& frame) noexcept {
+  if (frame.repeats != 0) {
+    --frame.repeats;
     return 0;
   }
-  ThreadHeap& heap = own_heap();
-  innermost_scope = frame->outer;
-  current_heap = frame->heap_outside;
-  if (frame == &heap.scope) [[likely]] {
-    unclaim_arena(heap);
-  } else {
-    release(frame);
-  }
+  // Its heap is used by this thread outside of the scope, too.
+  innermost_scope = frame.outer;
+  current_heap = frame.heap_outside;
+  release(&frame);
   return 0;
 }
 

@@ -3,19 +3,57 @@
 // arena's own, or, where that is in use, a block of the thread's heap.
 //
 //   ts_scope_enter -> enter_scope -> enter_scope_slow -> claim_arena (arena_use.h) | enter_again
-//   ts_scope_leave -> leave_scope
+//   ts_scope_leave -> leave_scope -> leave_scope_slow
 //   thread_ends    -> leave_all_scopes (arena_use.h)
 #pragma once
 
+#include <cerrno>
+
 #include "engine/arena_use.h"
+#include "engine/page_map.h"
 
 namespace ts::engine {
 
+[[gnu::always_inline]] inline void push_frame(ScopeFrame& frame, HeapFront* heap) noexcept {
+  frame = {innermost_scope, current_heap, 0};
+  innermost_scope = &frame;
+  current_heap = heap;
+}
+
+int enter_scope_slow(ArenaHandle handle) noexcept;
+// Of a scope that was entered again, or whose frame is a block.
+int leave_scope_slow(ScopeFrame& frame) noexcept;
+
 // Enters the scope of an arena, or, by 0, that of the thread's own heap. 0; EINVAL and EBUSY as
 // claim_arena(); ENOMEM if the thread has no heap, or its frame no memory.
-int enter_scope(ArenaHandle handle) noexcept;
+inline int enter_scope(ArenaHandle handle) noexcept {
+  const ArenaHandle number = arena_number(handle);
+  // relaxed: a handle reaches a thread after the count that covers it; other numbers need any bound
+  if (!has_threads_heap() || number > page_map.heap_count.load(std::memory_order_relaxed))
+      [[unlikely]]
+    return enter_scope_slow(handle);
+  ThreadHeap& arena = page_map.heaps[number];
+  std::uintptr_t idle = idle_mark_of(handle);  // of 0 and the like, no arena has it
+  // As claim_arena().
+  if (!arena.user.compare_exchange_strong(idle, address_of(current_heap), std::memory_order_acquire,
+                                          std::memory_order_relaxed)) [[unlikely]]
+    return enter_scope_slow(handle);
+  push_frame(arena.scope, &arena);
+  return 0;
+}
 
 // Leaves the innermost scope; EINVAL if there is none.
-int leave_scope() noexcept;
+inline int leave_scope() noexcept {
+  ScopeFrame* const frame = innermost_scope;
+  if (frame == nullptr) [[unlikely]]
+    return EINVAL;
+  ThreadHeap& heap = own_heap();
+  if (frame != &heap.scope || frame->repeats != 0) [[unlikely]]
+    return leave_scope_slow(*frame);
+  innermost_scope = frame->outer;
+  current_heap = frame->heap_outside;
+  unclaim_arena(heap);
+  return 0;
+}
 
 }  // namespace ts::engine

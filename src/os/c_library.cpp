@@ -137,7 +137,7 @@ std::size_t thread_local_bytes() noexcept {
 }  // namespace
 
 bool start_thread(void* (*run)(void*)) noexcept {
-  if (!is_there(&::pthread_create) || !is_there(&::pthread_attr_setstacksize)) return false;
+  if (!is_there(&::pthread_create)) return false;
   constexpr std::size_t own_stack = std::size_t{64} << 10;
   const long least = ::sysconf(_SC_THREAD_STACK_MIN);
   const std::size_t stack =
@@ -145,7 +145,9 @@ bool start_thread(void* (*run)(void*)) noexcept {
   pthread_attr_t attributes;
   if (::pthread_attr_init(&attributes) != 0) return false;
   ::pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-  ::pthread_attr_setstacksize(&attributes, align_up(stack, page_bytes()));
+  // A static program may lack it: then the stack takes as many addresses as any other.
+  if (is_there(&::pthread_attr_setstacksize))
+    ::pthread_attr_setstacksize(&attributes, align_up(stack, page_bytes()));
   // By the library, whose own signals stay open: setuid() waits for one of them in every thread.
   sigset_t all;
   sigset_t before;

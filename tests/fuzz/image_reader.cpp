@@ -103,8 +103,8 @@ std::uintptr_t place(fuzz::Input& input) {
 
 // Each part is of the pages in use, and no page counts twice.
 void check(const Account& account, std::size_t mapped) {
-  const std::size_t parts[] = {account.small,    account.large, account.bins, account.waiting,
-                               account.in_slabs, account.ended, account.pages};
+  const std::size_t parts[] = {account.small,    account.large, account.bins,  account.waiting,
+                               account.in_slabs, account.ended, account.pages, account.ends};
   std::size_t sum = 0;
   for (const std::size_t part : parts) {
     require(part <= mapped, "a part is within the pages in use");
@@ -140,7 +140,6 @@ int Process::open(Residency) {
     Mapping& mapping = mappings_.add({});
     mapping.range = range;
     mapping.is_file = mapping.begins_file = &range == memory.data();
-    mapping.resident_bytes = range.bytes();
   }
   return 0;
 }
@@ -163,6 +162,13 @@ bool Process::read(std::uintptr_t address, void* to, std::size_t bytes) const {
 std::size_t Process::resident_bytes(const Range& range) {
   return range.end < range.begin ? 0 : range.bytes() / 255 * residency;
 }
+std::size_t Process::resident_bytes_of(const Mapping& mapping) {
+  return resident_bytes(mapping.range);
+}
+std::uintptr_t Process::end_of_page(std::uintptr_t address) {
+  return (address + 4095) / 4096 * 4096;
+}
+std::int64_t Process::status(const char*) const { return residency - 1; }
 
 }  // namespace ts
 
@@ -193,7 +199,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   bool is_read = found == Found::engine;
   for (const By by : {By::tables, By::kernel}) {
     is_read = is_read && take_account(process, image, by, account);
-    if (is_read) check(account, image.page_count() * engine::page_bytes);
+    if (is_read) check(account, image.committed_pages() * engine::page_bytes);
   }
   ++(is_read ? accounts : refusals);
   return 0;

@@ -1,6 +1,7 @@
 // A C program that has the engine linked in: the program, and libc within it, allocate from the engine
 // and from nothing else. It knows tsmalloc, unlike the conformance programs, which are linked in the
 // same ways (CMakeLists.txt).
+#include <dirent.h>
 #include <errno.h>
 #include <malloc.h>
 #include <pthread.h>
@@ -158,6 +159,40 @@ static void threads_and_children(void) {
   for (size_t i = 0; i < COUNT_OF(thread); ++i) pthread_join(thread[i], NULL);
 }
 
+// A thread that has a name of its own.
+static bool has_housekeeper(void) {
+  bool has = false;
+  DIR* const tasks = opendir("/proc/self/task");
+  REQUIRE(tasks != NULL, "there is no /proc/self/task");
+  for (const struct dirent* task; (task = readdir(tasks)) != NULL;) {
+    char path[300];
+    char name[16] = "";
+    snprintf(path, sizeof path, "/proc/self/task/%s/comm", task->d_name);
+    FILE* const file = fopen(path, "r");
+    if (file == NULL) continue;
+    has = has || (fgets(name, sizeof name, file) != NULL && strcmp(name, "tsmalloc\n") == 0);
+    fclose(file);
+  }
+  closedir(tasks);
+  return has;
+}
+
+// It starts by a malloc that refills a cache bin, after a second thread has got a heap.
+static void threads_have_a_housekeeper(void) {
+  atomic_store(&stop, false);
+  pthread_t thread;
+  REQUIRE(pthread_create(&thread, NULL, work_on, (void*)1) == 0, "pthread_create");
+  bool has = false;
+  for (int i = 0; i < 1000 && !has; ++i) {
+    work((uint64_t)i, 100);
+    usleep(1000);
+    has = has_housekeeper();
+  }
+  EXPECT(has, "a program of two threads has no housekeeper");
+  atomic_store(&stop, true);
+  pthread_join(thread, NULL);
+}
+
 static const Check checks[] = {
     {"the program allocates from it", program_allocates_from_it},
     {"libc allocates from it", libc_allocates_from_it},
@@ -166,5 +201,6 @@ static const Check checks[] = {
     {"blocks are aligned", blocks_are_aligned},
     {"the reports are its own", reports_are_its_own},
     {"threads exchange blocks and fork", threads_and_children},
+    {"a program with threads has a housekeeper", threads_have_a_housekeeper},
 };
 CHECK_MAIN(checks)

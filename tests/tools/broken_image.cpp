@@ -9,6 +9,9 @@
 
 #include "engine/inspection.h"
 
+// Of the unwinder, which is not here.
+constinit const ts::os::ModuleTable ts::os::module_table{};
+
 namespace {
 
 using namespace ts::engine;

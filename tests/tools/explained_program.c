@@ -76,6 +76,8 @@ int main(int argc, char** argv) {
     // Reserved, read, never written.
     const volatile char* const untouched = calloc(100 * mb, 1);
     for (size_t i = 0; i < 50 * mb; i += 4 * kb) (void)untouched[i];
+  } else if (strcmp(what, "odd") == 0) {
+    for (int i = 0; i < 3; ++i) filled(3 * mb);
   } else if (strcmp(what, "freed") == 0) {
     for (int i = 0; i < 16; ++i) blocks[i] = filled(mb);
     for (int i = 0; i < 3; ++i) free(blocks[2 * i]);

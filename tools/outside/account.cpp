@@ -35,6 +35,12 @@ class Walk {
       account_.live -= std::min(*aside, account_.live);
     }
     account_.ended += ended_bins_;
+    if (by_ == By::kernel) {
+      const std::uintptr_t base = image_.map().base;
+      account_.ends +=
+          process_.resident_bytes({base + image_.page_count() * engine::page_bytes,
+                                   base + image_.committed_pages() * engine::page_bytes});
+    }
     for (const Range& table : image_.tables())
       account_.tables += by_ == By::kernel ? process_.resident_bytes(table) : table.bytes();
     return read_counts();
@@ -67,10 +73,10 @@ class Walk {
   std::size_t bytes_aside(const ThreadHeap& heap) const {
     std::size_t bytes = 0;
     for (unsigned c = 1; c < engine::class_count; ++c) {
-      const std::int32_t blocks = heap.capacities[c] - heap.bins[c].capacity_left;
-      if (blocks > 0 && static_cast<std::uint32_t>(blocks) <= engine::max_in_bin)
-        bytes +=
-            static_cast<std::uint32_t>(blocks) * std::size_t{engine::size_classes[c].block_bytes};
+      // Of 64 bits: damaged memory may have any numbers.
+      const std::int64_t blocks = std::int64_t{heap.capacities[c]} - heap.bins[c].capacity_left;
+      if (blocks > 0 && blocks <= std::int64_t{engine::max_in_bin})
+        bytes += static_cast<std::size_t>(blocks) * engine::size_classes[c].block_bytes;
     }
     for (const engine::RemoteBatch& batch : heap.batches) bytes += batch_bytes(batch);
     return bytes;
@@ -115,12 +121,15 @@ class Walk {
     return pages * os_page;
   }
 
+  // Of the part of a span from `first` to `end`, in bytes.
+  std::size_t resident_bytes(const Place& place, std::size_t first, std::size_t end) {
+    const std::uintptr_t begin = image_.map().base + place.page * engine::page_bytes;
+    return first == end ? 0 : process_.resident_bytes({begin + first, begin + end});
+  }
+
   std::size_t present_bytes(const Place& place, std::size_t bytes) {
     const Span& span = place.span;
-    if (by_ == By::kernel) {
-      const std::uintptr_t begin = image_.map().base + place.page * engine::page_bytes;
-      return process_.resident_bytes({begin, begin + bytes});
-    }
+    if (by_ == By::kernel) return resident_bytes(place, 0, bytes);
     if (span.state == SpanState::slab) return bytes - std::min(bytes, purged_bytes(place));
     return span.state == SpanState::free && is_set(&span.zeroed) ? 0 : bytes;
   }
@@ -152,18 +161,27 @@ class Walk {
     account_.classes[size_class].used_bytes += used_present;
   }
 
+  // Nothing touches the pages behind the usable ones, but the system may fill a huge page.
+  void add_large(const Place& large, std::size_t bytes) {
+    const std::size_t usable =
+        std::min(bytes, std::size_t{large.span.usable_pages.load(std::memory_order_relaxed)} *
+                            engine::page_bytes);
+    ++account_.large_blocks;
+    account_.live += usable;
+    account_.large += present_bytes(large, by_ == By::kernel ? usable : bytes);
+    if (by_ == By::kernel) account_.ends += resident_bytes(large, usable, bytes);
+  }
+
   void add(const Place& place) {
     const std::size_t bytes = std::size_t{place.span.pages} * engine::page_bytes;
-    const std::size_t present = present_bytes(place, bytes);
     const SpanState state = place.span.state;
     if (state == SpanState::slab && place.span.size_class < engine::class_count) {
-      add_slab(place, present);
+      add_slab(place, present_bytes(place, bytes));
     } else if (state == SpanState::large && place.entry != 0) {
-      ++account_.large_blocks;
-      account_.live += bytes;
-      account_.large += present;
+      add_large(place, bytes);
     } else {
-      account_.pages += present;
+      const bool is_clean = state == SpanState::free && is_set(&place.span.zeroed);
+      (is_clean ? account_.ends : account_.pages) += present_bytes(place, bytes);
     }
   }
 
@@ -175,17 +193,37 @@ class Walk {
   List<Heap> heaps_;
 };
 
-void add_rest(const Process& process, const EngineImage& image, Account& account) {
-  std::size_t shared = 0;
-  for (const Mapping& mapping : process) {
-    account.resident += mapping.resident_bytes;
-    (image.has(mapping.range) ? shared
-     : mapping.is_file        ? account.files
-     : mapping.is_stack       ? account.stacks
-                              : account.others) += mapping.resident_bytes;
+// What is resident of a mapping beside the engine's memory, with which the kernel may have joined it.
+std::size_t bytes_beside(Process& process, const EngineImage::Ranges& ours, const Range& mapping) {
+  std::size_t bytes = 0;
+  std::uintptr_t at = mapping.begin;
+  for (const Range& range : ours) {
+    if (!range.overlaps({at, mapping.end})) continue;
+    if (at < range.begin) bytes += process.resident_bytes({at, range.begin});
+    at = std::max(at, process.end_of_page(range.end));
   }
-  // The kernel joins mappings of the engine with others behind them.
-  account.others += shared - std::min(shared, account.engine());
+  return at < mapping.end ? bytes + process.resident_bytes({at, mapping.end}) : bytes;
+}
+
+void add_rest(Process& process, const EngineImage& image, Account& account) {
+  const EngineImage::Ranges ours = image.ranges();
+  for (const Mapping& mapping : process) {
+    if (image.has(mapping.range)) {
+      account.others += bytes_beside(process, ours, mapping.range);
+    } else {
+      (mapping.is_file    ? account.files
+       : mapping.is_stack ? account.stacks
+                          : account.others) += process.resident_bytes_of(mapping);
+    }
+  }
+  constexpr std::size_t bytes_per_kb = 1024;
+  const auto in_status = [&](const char* key) {
+    return static_cast<std::size_t>(std::max<std::int64_t>(process.status(key), 0)) * bytes_per_kb;
+  };
+  // Pages of hugetlbfs, which the kernel does not count as resident.
+  account.files -= std::min(account.files, in_status("HugetlbPages:"));
+  account.resident = account.engine() + account.files + account.stacks + account.others;
+  account.peak = std::max(account.resident, in_status("VmHWM:"));
 }
 
 }  // namespace

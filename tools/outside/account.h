@@ -15,7 +15,7 @@ namespace ts {
 
 // Bytes; those of the engine's memory are resident, unless it is an account by tables.
 struct Account {
-  std::size_t resident = 0;  // of the whole process, by the kernel
+  std::size_t resident = 0;  // of the whole process: the sum of these parts
   // The engine's memory
   std::size_t small = 0;    // the program's blocks in slabs
   std::size_t large = 0;    // and its large blocks
@@ -24,12 +24,14 @@ struct Account {
   std::size_t in_slabs = 0;
   std::size_t ended = 0;  // free, in slabs and bins of abandoned heaps
   std::size_t pages = 0;  // free spans, and span caches
+  std::size_t ends = 0;   // of huge pages, in memory that no block has touched
   std::size_t tables = 0;
   // What is not the engine's
   std::size_t files = 0;
   std::size_t stacks = 0;
   std::size_t others = 0;
-  // Not of memory
+  // Not of this memory
+  std::size_t peak = 0;  // of `resident`, by the kernel
   std::size_t heaps = 0;
   std::size_t ended_heaps = 0;
   std::size_t live = 0;   // bytes of blocks of the program, resident or not
@@ -44,7 +46,7 @@ struct Account {
   } classes[engine::class_count];
 
   std::size_t engine() const {
-    return small + large + bins + waiting + in_slabs + ended + pages + tables;
+    return small + large + bins + waiting + in_slabs + ended + pages + ends + tables;
   }
 };
 

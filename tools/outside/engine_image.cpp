@@ -98,7 +98,7 @@ Found EngineImage::find(const Process& process) {
   return found;
 }
 
-EngineImage::Tables EngineImage::tables() const {
+EngineImage::RangesOf<4> EngineImage::tables() const {
   const auto range = [](const void* begin, std::size_t bytes) {
     return Range{address_in(begin), address_in(begin) + bytes};
   };
@@ -108,11 +108,22 @@ EngineImage::Tables EngineImage::tables() const {
            range(map().heaps, (heap_count() + std::size_t{1}) * sizeof(engine::ThreadHeap))}};
 }
 
+EngineImage::Ranges EngineImage::ranges() const {
+  const auto [tables] = this->tables();
+  Ranges all{{tables[0],
+              tables[1],
+              tables[2],
+              tables[3],
+              {map().base, map().base + committed_pages() * engine::page_bytes}}};
+  std::sort(std::begin(all.ranges), std::end(all.ranges),
+            [](const Range& a, const Range& b) { return a.begin < b.begin; });
+  return all;
+}
+
 bool EngineImage::has(const Range& range) const {
-  for (const Range& table : tables()) {
-    if (range.overlaps(table)) return true;
-  }
-  return range.overlaps({map().base, map().base + page_count() * engine::page_bytes});
+  const Ranges all = ranges();
+  return std::any_of(all.begin(), all.end(),
+                     [&](const Range& each) { return range.overlaps(each); });
 }
 
 }  // namespace ts

@@ -77,15 +77,24 @@ class EngineImage {
   // As it was when it was found, and plausible.
   const engine::PageMap& map() const { return map_[0]; }
   std::size_t page_count() const { return map_->page_count.load(std::memory_order_relaxed); }
+  // With the rest of the last huge page, which is committed and not in use yet.
+  std::size_t committed_pages() const {
+    constexpr std::size_t huge = engine::pages_per_huge_page;
+    return (page_count() + huge - 1) / huge * huge;
+  }
   std::uint32_t heap_count() const { return map_->heap_count.load(std::memory_order_relaxed); }
 
   // Its tables, as far as they are in use.
-  struct Tables {
-    Range ranges[4];
+  template <std::size_t Count>
+  struct RangesOf {
+    Range ranges[Count];
     const Range* begin() const { return ranges; }
-    const Range* end() const { return ranges + 4; }
+    const Range* end() const { return ranges + Count; }
   };
-  Tables tables() const;
+  RangesOf<4> tables() const;
+  // With the pages that they describe; by address.
+  using Ranges = RangesOf<5>;
+  Ranges ranges() const;
   bool has(const Range& range) const;
 
   // A span of the process, at a page. The structures of its other pages follow, `known` in all.

@@ -85,6 +85,8 @@ int Process::look_at(pid_t task, Residency residency) {
   if (pagemap_ >= 0) close(pagemap_);
   pagemap_ = ::open(path, O_RDONLY | O_CLOEXEC);
   if (pagemap_ < 0) return errno == EPERM ? EACCES : errno;
+  has_scan_ = scan_pages({0, page_bytes()});
+  forget_residency();
   if (const int error = read_mappings(residency); error != 0) return error;
   // To read memory takes more rights than to see mappings.
   char byte = 0;
@@ -128,15 +130,17 @@ void Process::add(const char* line) {
   copy_printable(mapping.name, slash != nullptr ? slash + 1 : line + name_at);
 }
 
-// maps has a line for each mapping; smaps, too, and lines of figures.
+// maps has a line for each mapping; smaps, too, and lines of figures, for which the kernel looks at
+// every page at once.
 int Process::read_mappings(Residency residency) {
   char path[64];
-  format(path, sizeof path, "/proc/%d/%s", task_, residency == Residency::read ? "smaps" : "maps");
+  format(path, sizeof path, "/proc/%d/%s", task_,
+         residency == Residency::read && !has_scan_ ? "smaps" : "maps");
   PieceReader lines{path};
   if (!lines.is_open()) return errno == EPERM ? EACCES : errno;
   while (const char* const line = lines.next('\n')) {
     constexpr std::size_t bytes_per_kb = 1024;
-    const std::int64_t resident = number_after(line, "Rss:");
+    const std::int64_t resident = has_scan_ ? -1 : number_after(line, "Rss:");
     if (resident >= 0 && !mappings_.is_empty()) {
       mappings_.last().resident_bytes = static_cast<std::size_t>(resident) * bytes_per_kb;
     } else if (std::strchr("0123456789abcdef", *line) != nullptr) {
@@ -239,13 +243,27 @@ void Process::look_at_pages(const Range& range) {
   if (!scan_pages(range)) read_pages(range);
 }
 
-// Within one mapping, whose pages are looked at as far as it goes.
+// Some mappings on, at the end of one or within it: beyond the last one the kernel looks at nothing.
+std::uintptr_t Process::end_of_window(std::uintptr_t begin) {
+  const std::uintptr_t limit = begin + std::min(most_bytes, ~begin);
+  const std::size_t i = first_behind(limit);
+  if (i < mappings_.count() && mappings_[i].range.begin < limit) return limit;
+  return mappings_[i - 1].range.end;
+}
+
+// Of whole pages. Addresses without a mapping are left out, those between mappings that are near to
+// each other are looked at with them.
 std::size_t Process::resident_within(const Range& range) {
   std::size_t bytes = 0;
   for (std::uintptr_t at = range.begin; at < range.end;) {
-    if (at < window_.begin || at >= window_.end)
-      look_at_pages({at, mappings_[first_behind(at)].range.end});
-    if (at >= window_.end) break;
+    if (at < window_.begin || at >= window_.end) {
+      const std::size_t i = first_behind(at);
+      if (i == mappings_.count()) break;
+      at = std::max(at, mappings_[i].range.begin);
+      if (at >= range.end) break;
+      look_at_pages({at, end_of_window(at)});
+      if (at >= window_.end) break;
+    }
     const std::uintptr_t end = std::min(range.end, window_.end);
     if (region_ != 0 && at < regions_[region_ - 1].end) region_ = 0;
     while (region_ < region_count_ && regions_[region_].end <= at) ++region_;
@@ -256,18 +274,23 @@ std::size_t Process::resident_within(const Range& range) {
   return bytes;
 }
 
+std::uintptr_t Process::end_of_page(std::uintptr_t address) {
+  return (address + page_bytes() - 1) & -page_bytes();
+}
+
+std::size_t Process::resident_bytes_of(const Mapping& mapping) {
+  return has_scan_ ? resident_within(mapping.range) : mapping.resident_bytes;
+}
+
 std::size_t Process::resident_bytes(const Range& range) {
   // Whole pages: two ranges that share one count it both.
-  const std::uintptr_t begin = range.begin - range.begin % page_bytes();
-  const std::uintptr_t last = range.end - 1;
-  const std::uintptr_t end = last - last % page_bytes() + page_bytes();
-  std::size_t bytes = 0;
-  for (std::size_t i = first_behind(begin); i < mappings_.count() && mappings_[i].range.begin < end;
-       ++i) {
-    const Range& mapping = mappings_[i].range;
-    bytes += resident_within({std::max(begin, mapping.begin), std::min(end, mapping.end)});
-  }
-  return bytes;
+  const std::uintptr_t begin = range.begin & -page_bytes();
+  const std::uintptr_t end = end_of_page(range.end);
+  if (end <= begin) return 0;
+  // Most ranges lie within the region that was looked at last.
+  if (region_ < region_count_ && regions_[region_].begin <= begin && end <= regions_[region_].end)
+    return end - begin;
+  return resident_within({begin, end});
 }
 
 }  // namespace ts

@@ -24,7 +24,7 @@ struct Range {
 
 struct Mapping {
   Range range;
-  std::size_t resident_bytes;
+  std::size_t resident_bytes;  // where the kernel cannot be asked about ranges of pages
   bool is_file;
   bool begins_file;  // with the file's first byte
   bool is_stack;     // a thread's stack pointer is in it
@@ -39,8 +39,8 @@ class Process {
   Process(const Process&) = delete;
   Process& operator=(const Process&) = delete;
 
-  // Reads the mappings and the command's name; with `residency`, also how much of each mapping is
-  // resident, and the stacks of threads. 0, or the number of an error: ESRCH if there is no such
+  // Reads the mappings and the command's name; with `residency`, also what resident_bytes() of a
+  // mapping needs, and the stacks of threads. 0, or the number of an error: ESRCH if there is no such
   // process, EACCES if it may not be looked at.
   enum class Residency : std::uint8_t { none, read };
   int open(Residency residency);
@@ -62,12 +62,17 @@ class Process {
     return read(address, &to, sizeof to);
   }
 
-  // How many bytes of the OS pages that the range touches are resident, in mappings that open()
-  // found. Pages that were only read, for which the kernel has one page of zeros, do not count where
-  // it tells them apart (from Linux 6.7 on).
+  // How many bytes of the OS pages that the range touches are resident. Pages that were only read,
+  // for which the kernel has one page of zeros, do not count where it tells them apart (from Linux
+  // 6.7 on).
   std::size_t resident_bytes(const Range& range);
+  std::size_t resident_bytes_of(const Mapping& mapping);
+  static std::uintptr_t end_of_page(std::uintptr_t address);
   // To be called when pages have come or gone since the last look at them.
-  void forget_residency() { window_ = {}; }
+  void forget_residency() {
+    window_ = {};
+    region_count_ = 0;
+  }
 
  private:
   int look_at(pid_t task, Residency residency);
@@ -77,18 +82,22 @@ class Process {
   void add(const char* line);
   // The first mapping that ends behind the address, by its place in the list.
   std::size_t first_behind(std::uintptr_t address);
+  std::uintptr_t end_of_window(std::uintptr_t begin);
   std::size_t resident_within(const Range& range);
   void look_at_pages(const Range& range);
   bool scan_pages(const Range& range);
   void read_pages(const Range& range);
 
   static constexpr std::size_t most_regions = 1024;
+  // The kernel holds the process's lock of mappings while it looks at that much.
+  static constexpr std::size_t most_bytes = std::size_t{256} << 20;
 
   pid_t pid_;
   pid_t task_;  // the thread by whose number memory is read
   int pagemap_ = -1;
   char command_[64] = "";
   std::size_t threads_ = 0;
+  bool has_scan_ = false;
   List<Mapping> mappings_;
   std::size_t mapping_ = 0;  // where the last search in the list ended
   // Of the addresses that were looked at last: those of resident pages, in order.

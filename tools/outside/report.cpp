@@ -49,8 +49,9 @@ int flush_output() { return std::fflush(stdout) == 0 ? 0 : errno; }
 }  // namespace
 
 int print_text(const Process& process, const Account& account) {
-  std::printf("Process %d (%s): %.1f MiB resident, %.1f MiB of them tsmalloc's\n\n", process.pid(),
-              process.command(), mib(account.resident), mib(account.engine()));
+  std::printf("Process %d (%s): %.1f MiB resident (peak %.1f), %.1f MiB of them tsmalloc's\n\n",
+              process.pid(), process.command(), mib(account.resident), mib(account.peak),
+              mib(account.engine()));
   std::printf("         MiB  of all\n");
   for (const Part& part : parts) {
     const std::size_t bytes = account.*part.bytes;
@@ -61,6 +62,8 @@ int print_text(const Process& process, const Account& account) {
   std::printf("\n%zu threads; %zu heaps, of which %zu are of threads that ended; %zu slabs; ",
               process.threads(), account.heaps, account.ended_heaps, account.slabs);
   std::printf("%zu large blocks\n", account.large_blocks);
+  if (account.pages >= std::size_t{1} << 20)
+    std::printf("\nGive %.1f MiB back: tsmalloc purge %d\n", mib(account.pages), process.pid());
   if (account.unclear != 0)
     std::printf("%zu pages changed hands meanwhile and count as other mappings\n", account.unclear);
   return flush_output();
@@ -74,6 +77,7 @@ int print_json(const Process& process, const Account& account) {
   line.add("pid", process.pid());
   line.add_text("command", process.command());
   line.add("resident_bytes", number(account.resident));
+  line.add("peak_resident_bytes", number(account.peak));
   line.key("resident");
   line.begin_object();
   for (const Part& part : parts) line.add(part.key, number(account.*part.bytes));
@@ -109,6 +113,7 @@ int print_prometheus(const Process& process, const Account& account) {
     const char* help;
     std::size_t value;
   } gauges[] = {
+      {"peak_resident_bytes", "The most resident memory so far.", account.peak},
       {"live_bytes", "Blocks of the program, resident or not.", account.live},
       {"threads", "Threads of the process.", process.threads()},
       {"heaps", "Heaps, one for each thread that allocated small blocks.", account.heaps},

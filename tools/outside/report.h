@@ -24,6 +24,7 @@ inline constexpr Part parts[] = {
     {Use::free, "free_in_slabs", &Account::in_slabs, "free, in slabs beside blocks in use"},
     {Use::free, "ended_threads", &Account::ended, "free, in slabs and bins of threads that ended"},
     {Use::free, "free_pages", &Account::pages, "free pages, kept to be used again"},
+    {Use::free, "huge_page_ends", &Account::ends, "ends of huge pages, which no block has touched"},
     {Use::tables, "tables", &Account::tables, "the allocator's tables"},
     {Use::outside, "files", &Account::files, "programs, libraries and other files"},
     {Use::outside, "stacks", &Account::stacks, "stacks of threads that wait"},

@@ -28,7 +28,7 @@ COMMAND is started with tsmalloc, and takes no rights to look at. What it prints
 screen follows behind that. Without one, the lines go to standard error. The exit status is that of
 COMMAND, 128 and the signal's number if a signal ended it.
 
-  --interval SECONDS  How long to wait in between, 0.1 at least; 1 by default.
+  --interval SECONDS  How long to wait in between, 0.001 at least; 1 by default.
   --count N           Look so many times.
   --json              A line of JSON each time, as of explain --json.
 
@@ -155,7 +155,7 @@ int top(char** arguments) {
   CommandLine line{"top", help_of_top, arguments, CommandLine::Takes::process_or_command};
   while (const char* const option = line.next_option()) {
     if (std::strcmp(option, "--interval") == 0) {
-      watch.seconds = line.next_number(option, 0.1);
+      watch.seconds = line.next_number(option, 0.001);
     } else if (std::strcmp(option, "--count") == 0) {
       watch.times = static_cast<std::size_t>(line.next_number(option, 1));
     } else if (std::strcmp(option, "--json") == 0) {

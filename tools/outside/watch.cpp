@@ -27,7 +27,11 @@ constexpr char go_home[] = "\033[H";
 constexpr char clear_line[] = "\033[K\n";
 constexpr char clear_rest[] = "\033[J";
 
-double change(std::size_t now, std::size_t before) { return mib(now) - mib(before); }
+// As it is printed: nothing, without a sign of less, below half of the last digit.
+double change(std::size_t now, std::size_t before) {
+  const double more = mib(now) - mib(before);
+  return more > -0.05 && more < 0 ? 0 : more;
+}
 
 // As the C library chooses: the first one that is set counts.
 bool is_unicode() {
@@ -141,9 +145,9 @@ void Watch::print_bar(const Part& part, std::size_t bytes, std::size_t whole,
 int Watch::show_screen(const Process& process, const Account& account) {
   if (!has_begun()) std::fputs(begin_screen, stdout);
   history_[shown_ % most_history] = account.resident;
-  std::printf("%s%sProcess %d (%s): %.1f MiB resident, %.1f MiB of them tsmalloc's%s%s", go_home,
+  std::printf("%s%sProcess %d (%s): %.1f MiB resident, tsmalloc's %.1f, peak %.1f%s%s", go_home,
               has_colours_ ? bold : "", process.pid(), process.command(), mib(account.resident),
-              mib(account.engine()), has_colours_ ? plain : "", clear_line);
+              mib(account.engine()), mib(account.peak), has_colours_ ? plain : "", clear_line);
   print_history();
   std::printf("every %g s; Ctrl-C ends this%s%s", seconds, clear_line, clear_line);
   constexpr std::size_t text_columns = number_columns + meaning_columns;
@@ -177,7 +181,7 @@ int Watch::show_line(const Account& account) {
   std::fprintf(lines_, "%8s %10.1f %10.1f %10.1f %10.1f %10.1f %10.1f %10.1f\n", at,
                mib(account.resident), mib(account.small + account.large),
                mib(account.in_slabs + account.bins), mib(account.waiting), mib(account.ended),
-               mib(account.pages + account.tables),
+               mib(account.pages + account.ends + account.tables),
                mib(account.files + account.stacks + account.others));
   return std::fflush(lines_) == 0 ? 0 : errno;
 }
