@@ -32,6 +32,7 @@ class Verb(NamedTuple):
 VERBS = (
     Verb("compare", "Run a program under every allocator and say which serves it best."),
     Verb("gate", "Judge a program against its baseline, for a check before a merge."),
+    Verb("tune", "Search the options of an allocator that serve a program better."),
     Verb("bench", "Run the project's own workloads under tsmalloc and its peers."),
     Verb("experiment", "Repeat the source reports' experiments, or run one of your own."),
     Verb("record", "Record what a program asks of its allocator, as a trace."),

@@ -43,6 +43,7 @@ class Options:
     vary_layout: each round has an environment of another size, so that no allocator is favoured by
     where the stack happens to lie; off where runs are to be the same. unresolved: how much is still
     to be resolved by further rounds. unfit_warnings: the codes of those that do not hold here.
+    say_preflight: whether what was found before the rounds is told.
     """
 
     program: Program
@@ -61,6 +62,7 @@ class Options:
     vary_layout: bool = True
     unresolved: Callable[[Analysis], int] = count_unresolved
     unfit_warnings: frozenset[str] = frozenset()
+    say_preflight: bool = True
 
     @property
     def metrics(self) -> tuple[MetricSpec, ...]:
@@ -116,7 +118,8 @@ class _Session:
             )
             self._try_reference(trial)
             self._prove_interception(trial)
-            self._note_preflight()
+            if self._options.say_preflight:
+                self._note_preflight()
             return self._measure(trial)
 
     def _examine_program(self) -> None:

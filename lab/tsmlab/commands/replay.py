@@ -23,13 +23,13 @@ from tsmlab.commands.parameters import (
     FILE,
     Duration,
     ParamType,
-    Percentage,
     Whole,
     allocators_option,
     chosen_seed,
     cpus_option,
     extra_option,
     ignore_failure_option,
+    margin_option,
     output_options,
     report_option,
     seed_option,
@@ -156,14 +156,7 @@ class TicketList(ParamType[str]):
     help="For each trace: begin no round that would end later. [default: 120s]",
 )
 @timeout_option("20 times the reference's, at least 10 s")
-@click.option(
-    "--margin",
-    type=Percentage(),
-    default="1%",
-    metavar="PERCENT",
-    show_default=True,
-    help="Differences smaller than this do not matter to you.",
-)
+@margin_option
 @ignore_failure_option
 @cpus_option
 @output_options
