@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 # uses; a verb that is not named here uses none.
 PARTS = ("compare", "experiment", "bench", "traces", "link")
 PARTS_OF_VERBS = {
-    **dict.fromkeys(("compare", "doctor", "gate", "list", "lib", "run", "tune"), ("compare",)),
+    **dict.fromkeys(
+        ("compare", "doctor", "fetch", "gate", "list", "lib", "run", "tune"), ("compare",)
+    ),
     **dict.fromkeys(("explain", "profile", "purge", "set", "stats", "top"), ("compare",)),
     "experiment": ("compare", "experiment"),
     "bench": ("compare", "bench"),

@@ -41,6 +41,7 @@ VERBS = (
     Verb("floors", "How far is each allocator from the least time and memory of a trace?"),
     Verb("report", "Write results as a page with figures that stands alone, and as files."),
     Verb("list", "List the allocators that can be used here."),
+    Verb("fetch", "Build the newest mimalloc, jemalloc, snmalloc or rpmalloc, to compare with."),
     Verb("run", "Run a program under one allocator."),
     Verb("doctor", "Say whether an allocator can be preloaded into a program, with proof."),
     Verb("explain", "Say where the resident memory of a running process is."),

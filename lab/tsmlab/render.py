@@ -133,7 +133,7 @@ def _title(comparison: Comparison, row: Row, layout: Layout) -> str:
 
 def full_name(info: AllocatorInfo) -> str:
     """With the version, except for our own, which all have the lab's."""
-    unversioned = info.family in ("tsmalloc", "hardened") or info.version == "?"
+    unversioned = info.family in ("tsmalloc", "hardened", "fetched") or info.version == "?"
     return info.name if unversioned else f"{info.name} {info.version}"
 
 
