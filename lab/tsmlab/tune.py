@@ -20,6 +20,7 @@ from tsmlab.allocators import Allocator
 from tsmlab.analysis import log_ratios, logs_by_round
 from tsmlab.counting import INSTRUCTIONS, NOT_OF_COUNTS, ROUNDS, Counters
 from tsmlab.errors import EXIT_PROGRAM_FAILED, UserError
+from tsmlab.fleet import Fleet
 from tsmlab.journal import Memo, Part
 from tsmlab.machine import Machine
 from tsmlab.measuring import Executor, Measurement, RunRequest
@@ -185,19 +186,29 @@ class TuneResults:
 
 
 def tune(
-    options: Options, executor: Executor, reporter: Reporter, memo: Memo
+    options: Options,
+    executor: Executor,
+    reporter: Reporter,
+    memo: Memo,
+    fleet: Fleet | None = None,
 ) -> Outcome[TuneResults]:
     """Raises UserError and KeyboardInterrupt only where nothing has been measured."""
-    return _Search(options, executor, reporter, memo).run()
+    return _Search(options, executor, reporter, memo, fleet).run()
 
 
 class _Search:
     """The state of one search while it runs."""
 
     def __init__(
-        self, options: Options, executor: Executor, reporter: Reporter, memo: Memo
+        self,
+        options: Options,
+        executor: Executor,
+        reporter: Reporter,
+        memo: Memo,
+        fleet: Fleet | None,
     ) -> None:
         self._options = options
+        self._fleet = fleet
         self._executor = _WithCost(executor, options) if options.objective == "both" else executor
         self._reporter = reporter
         self._memo = memo
@@ -374,6 +385,7 @@ class _Search:
             self._executor,
             self._reporter,
             Part(self._memo, label),
+            self._fleet,
         )
         comparison = outcome.results
         self._stages.append(Stage(label, comparison))

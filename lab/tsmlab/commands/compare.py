@@ -21,6 +21,7 @@ from tsmlab.commands.parameters import (
     Whole,
     allocators_option,
     chosen_seed,
+    cluster_option,
     cpus_option,
     deterministic_option,
     extra_option,
@@ -106,6 +107,7 @@ ROUNDS = Whole(minimum=1)
 @program_options
 @ignore_failure_option
 @deterministic_option
+@cluster_option
 @cpus_option
 @output_options
 @report_option
@@ -146,7 +148,7 @@ def command(program: Sequence[str], dry_run: bool, **given: Any) -> int:
         options.seed,
         options.allocators,
         files_of(program, given),
-        lambda journal, reporter: compare(options, executor, reporter, journal),
+        lambda journal, reporter, fleet: compare(options, executor, reporter, journal, fleet),
         publication,
         notes,
     )

@@ -167,6 +167,12 @@ cpus_option = click.option(
 )
 
 
+cluster_option = click.option(
+    "--cluster",
+    metavar="WHERE",
+    help="Make rounds on a cluster of dask.distributed: tcp://HOST:PORT, or local:N for processes "
+    "here.",
+)
 expect_exit_option = click.option(
     "--expect-exit",
     type=Whole(minimum=0),

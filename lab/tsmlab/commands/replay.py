@@ -26,6 +26,7 @@ from tsmlab.commands.parameters import (
     Whole,
     allocators_option,
     chosen_seed,
+    cluster_option,
     cpus_option,
     extra_option,
     ignore_failure_option,
@@ -158,6 +159,7 @@ class TicketList(ParamType[str]):
 @timeout_option("20 times the reference's, at least 10 s")
 @margin_option
 @ignore_failure_option
+@cluster_option
 @cpus_option
 @output_options
 @report_option
@@ -188,7 +190,9 @@ def command(traces: Sequence[Path], **given: Any) -> int:
         options.seed,
         options.allocators,
         [program, *traces],
-        lambda journal, reporter: replay(options, MeasureExecutor(), reporter, program, journal),
+        lambda journal, reporter, fleet: replay(
+            options, MeasureExecutor(), reporter, program, journal, fleet=fleet
+        ),
         publication,
     )
 

@@ -19,6 +19,7 @@ from tsmlab.commands.parameters import (
     Duration,
     Whole,
     chosen_seed,
+    cluster_option,
     cpus_option,
     deterministic_option,
     extra_option,
@@ -104,6 +105,7 @@ class _AllocatorFirst(Study):
 @program_options
 @ignore_failure_option
 @deterministic_option
+@cluster_option
 @cpus_option
 @output_options
 @resume_option
@@ -138,7 +140,7 @@ def command(allocator: str, program: Sequence[str], **given: Any) -> int:
         options.seed,
         [options.allocator],
         files_of(program, given),
-        lambda journal, reporter: flow.tune(options, executor, reporter, journal),
+        lambda journal, reporter, fleet: flow.tune(options, executor, reporter, journal, fleet),
         publication,
         [counters.note] if counters and counters.note else [],
     )
