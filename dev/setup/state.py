@@ -18,11 +18,13 @@ if TYPE_CHECKING:
 # uses; a verb that is not named here uses none.
 PARTS = ("compare", "experiment", "bench", "traces", "link")
 PARTS_OF_VERBS = {
-    **dict.fromkeys(("compare", "doctor", "gate", "list", "lib", "run"), ("compare",)),
+    **dict.fromkeys(
+        ("compare", "doctor", "fetch", "gate", "list", "lib", "run", "tune"), ("compare",)
+    ),
     **dict.fromkeys(("explain", "profile", "purge", "set", "stats", "top"), ("compare",)),
     "experiment": ("compare", "experiment"),
     "bench": ("compare", "bench"),
-    **dict.fromkeys(("record", "replay", "analyze", "floors"), ("compare", "traces")),
+    **dict.fromkeys(("record", "replay", "analyze", "floors", "worker"), ("compare", "traces")),
 }
 # What the libraries, the tools and the programs of experiments are built from; other changed tests
 # do not delay a user.

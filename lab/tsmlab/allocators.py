@@ -18,11 +18,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from tsmlab import __version__, paths, system_libraries
+from tsmlab import __version__, fetched, paths, system_libraries
 from tsmlab.errors import UserError
 
-Family = Literal["tsmalloc", "hardened", "libc", "system", "user", "floor"]
+Family = Literal["tsmalloc", "hardened", "libc", "system", "fetched", "user", "floor"]
 
+# Those that `tsmalloc fetch` has a recipe for.
+FETCHABLE = ("mimalloc", "jemalloc", "snmalloc", "rpmalloc")
 # The engine has no strategy and no fit to choose.
 ENGINE = "tsmalloc"
 # Nor has the hardened library, which no group has: who compares speed does not mean it.
@@ -40,8 +42,8 @@ FITS = ("first", "best", "worst")
 
 GROUPS: Mapping[str, frozenset[Family]] = {
     "ours": frozenset({"tsmalloc"}),
-    "system": frozenset({"libc", "system"}),
-    "all": frozenset({"tsmalloc", "libc", "system", "user"}),
+    "system": frozenset({"libc", "system", "fetched"}),
+    "all": frozenset({"tsmalloc", "libc", "system", "fetched", "user"}),
 }
 
 
@@ -77,7 +79,8 @@ def discover(extra: Sequence[str] = (), *, versions: bool = True) -> list[Alloca
 
     Without `versions` the installed ones' package database is not asked, which is faster.
     """
-    found = [*_ours(), *_hardened(), glibc(), *_installed(versions), *map(parse, extra)]
+    found = [*_ours(), *_hardened(), glibc(), *_installed(versions), *_fetched()]
+    found += map(parse, extra)
     taken: set[str] = set()
     for allocator in found:
         if allocator.name in taken:
@@ -175,6 +178,8 @@ def _unknown(name: str, available: Sequence[Allocator]) -> UserError:
     remedy = "`tsmalloc list` shows all that there are."
     if package := system_libraries.package_of(name):
         remedy = f"It is not installed: sudo apt install {package}"
+    elif name in FETCHABLE and not any(each.name.startswith(f"{name}-") for each in available):
+        remedy = f"It can be built: tsmalloc fetch {name}"
     elif near := difflib.get_close_matches(name, known, n=1):
         remedy = f"Did you mean {near[0]}? {remedy}"
     return UserError(f"there is no allocator {name!r}.", remedy)
@@ -207,6 +212,17 @@ def _hardened() -> list[Allocator]:
         return []
     summary = "made to find misuse, not to be fast: guards, canaries, quarantine"
     return [Allocator(SECURE, paths.preloadable(path), "hardened", __version__, summary=summary)]
+
+
+def _fetched() -> Iterator[Allocator]:
+    for manifest, library in fetched.present():
+        yield Allocator(
+            manifest.folder,
+            paths.preloadable(library),
+            "fetched",
+            manifest.version,
+            summary=manifest.summary,
+        )
 
 
 def _installed(versions: bool) -> list[Allocator]:

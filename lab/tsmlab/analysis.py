@@ -8,7 +8,7 @@ Refuses to: measure, print, or rank an allocator under which the program failed 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -149,7 +149,7 @@ def _noise_floor(samples: Sequence[Sample], question: Question, key: str) -> flo
         logs_by_round([s for s in samples if s.replicate == replicate], question.reference, key)
         for replicate in (1, 0)
     )
-    control = _pair(second, first, question.seed)
+    control = _pair(second, first, question.seed, strata_of(samples))
     return stats.noise_floor(control) if control else None
 
 
@@ -158,9 +158,18 @@ def log_ratios(numerator: LogsByRound, denominator: LogsByRound) -> LogsByRound:
     return {n: log - denominator[n] for n, log in numerator.items() if n in denominator}
 
 
-def _pair(numerator: LogsByRound, denominator: LogsByRound, seed: int) -> RatioEstimate | None:
-    logs = log_ratios(numerator, denominator)
-    return stats.estimate_ratio(list(logs.values()), seed=seed) if logs else None
+def strata_of(samples: Sequence[Sample]) -> dict[int, str]:
+    """The kind of machine that made each round; none are known of a study on one machine."""
+    return {s.round: s.kind for s in samples if s.phase == "measured" and s.kind}
+
+
+def _pair(
+    numerator: LogsByRound, denominator: LogsByRound, seed: int, strata: Mapping[int, str]
+) -> RatioEstimate | None:
+    groups: dict[str, list[float]] = {}
+    for number, log in log_ratios(numerator, denominator).items():
+        groups.setdefault(strata.get(number, ""), []).append(log)
+    return stats.stratified_ratio(list(groups.values()), seed=seed) if groups else None
 
 
 def _is_candidate(row: Row, key: str) -> bool:
@@ -177,13 +186,14 @@ def _judge_metric(
     """Fills in ratio and verdict of one metric. Holm's family: all candidates without a failure,
     for this metric. A ratio needs positive numbers; without them there is no verdict."""
     baseline = logs_by_round(samples, question.reference, spec.key)
+    strata = strata_of(samples)
     estimates = {}
     for name, row in rows.items():
         if name == question.reference or not _is_candidate(row, spec.key):
             continue
         logs = logs_by_round(samples, name, spec.key)
         if len(logs) == row.metrics[spec.key].runs and (
-            estimate := _pair(logs, baseline, question.seed)
+            estimate := _pair(logs, baseline, question.seed, strata)
         ):
             estimates[name] = estimate
     tested = [name for name, estimate in estimates.items() if estimate.p_value is not None]
@@ -227,7 +237,7 @@ def _versus(
     """One allocator against another, to group them into ranks. The p-value is Bonferroni's for all
     pairs, although few are compared: which ones is only known from the data."""
     logs = [logs_by_round(samples, n, spec.key) for n in (name, other)]
-    estimate = _pair(logs[0], logs[1], question.seed)
+    estimate = _pair(logs[0], logs[1], question.seed, strata_of(samples))
     if estimate is None:
         return Verdict.UNRESOLVED
     pairs = math.comb(len(question.allocators), 2)

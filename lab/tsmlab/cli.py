@@ -32,6 +32,7 @@ class Verb(NamedTuple):
 VERBS = (
     Verb("compare", "Run a program under every allocator and say which serves it best."),
     Verb("gate", "Judge a program against its baseline, for a check before a merge."),
+    Verb("tune", "Search the options of an allocator that serve a program better."),
     Verb("bench", "Run the project's own workloads under tsmalloc and its peers."),
     Verb("experiment", "Repeat the source reports' experiments, or run one of your own."),
     Verb("record", "Record what a program asks of its allocator, as a trace."),
@@ -40,8 +41,10 @@ VERBS = (
     Verb("floors", "How far is each allocator from the least time and memory of a trace?"),
     Verb("report", "Write results as a page with figures that stands alone, and as files."),
     Verb("list", "List the allocators that can be used here."),
+    Verb("fetch", "Build the newest mimalloc, jemalloc, snmalloc or rpmalloc, to compare with."),
     Verb("run", "Run a program under one allocator."),
     Verb("doctor", "Say whether an allocator can be preloaded into a program, with proof."),
+    Verb("worker", "Make rounds for studies that are begun elsewhere (--cluster)."),
     Verb("explain", "Say where the resident memory of a running process is."),
     Verb("stats", "Print the address space of tsmalloc in a running process, and counts."),
     Verb("top", "Show where the resident memory of a running process is, and how that changes."),

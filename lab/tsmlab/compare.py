@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from tsmlab import __version__, doctor, machine, records, results, warnings
 from tsmlab.allocators import Allocator
@@ -29,6 +29,9 @@ from tsmlab.stats import DEFAULT_MARGIN
 from tsmlab.trial import OutputCheck, Program, Trial
 from tsmlab.wording import quantity
 
+if TYPE_CHECKING:
+    from tsmlab.fleet import Crew, Fleet
+
 # A run that takes this many times as long as the reference's first one is taken to hang...
 TIMEOUT_FACTOR = 20.0
 # ... but not before this time, which a short program may well lose to a busy machine.
@@ -43,6 +46,7 @@ class Options:
     vary_layout: each round has an environment of another size, so that no allocator is favoured by
     where the stack happens to lie; off where runs are to be the same. unresolved: how much is still
     to be resolved by further rounds. unfit_warnings: the codes of those that do not hold here.
+    say_preflight: whether what was found before the rounds is told.
     """
 
     program: Program
@@ -61,6 +65,7 @@ class Options:
     vary_layout: bool = True
     unresolved: Callable[[Analysis], int] = count_unresolved
     unfit_warnings: frozenset[str] = frozenset()
+    say_preflight: bool = True
 
     @property
     def metrics(self) -> tuple[MetricSpec, ...]:
@@ -78,9 +83,11 @@ def compare(
     executor: Executor,
     reporter: Reporter,
     memo: Memo,
+    fleet: Fleet | None = None,
 ) -> Outcome[Comparison]:
-    """Runs the whole comparison. Raises UserError only where nothing has been measured yet."""
-    return _Session(options, executor, reporter, memo).run()
+    """Runs the whole comparison; its rounds on the fleet, if there is one. Raises UserError only
+    where nothing has been measured yet."""
+    return _Session(options, executor, reporter, memo, fleet).run()
 
 
 class _Session:
@@ -92,8 +99,10 @@ class _Session:
         executor: Executor,
         reporter: Reporter,
         memo: Memo,
+        fleet: Fleet | None,
     ) -> None:
         self._options = options
+        self._fleet = fleet
         self._executor = executor
         self._reporter = reporter
         self._memo = memo
@@ -103,6 +112,7 @@ class _Session:
         self._probe: Sample | None = None
         self._intercepted_calls: int | None = None
         self._timeout_seconds = options.timeout_seconds
+        self._crew: Crew | None = None
 
     def run(self) -> Outcome[Comparison]:
         self._examine_program()
@@ -114,9 +124,12 @@ class _Session:
                 Path(folder),
                 self._memo,
             )
+            if self._fleet is not None:
+                self._crew = self._fleet.crew(trial, self._memo)
             self._try_reference(trial)
             self._prove_interception(trial)
-            self._note_preflight()
+            if self._options.say_preflight:
+                self._note_preflight()
             return self._measure(trial)
 
     def _examine_program(self) -> None:
@@ -130,7 +143,7 @@ class _Session:
         self._reporter.round_started("probe", 1, 1)
         slot = Slot(Entry(reference), "probe", 0, 1, 0)
         self._reporter.run_started(slot)
-        self._probe = trial.run(slot)
+        self._probe = trial.run(slot) if self._crew is None else self._crew.samples([slot])[0]
         self._reporter.run_finished(self._probe)
         if self._probe.failure:
             raise _reference_failed(self._probe, self._options)
@@ -172,11 +185,13 @@ class _Session:
             entries=entries_for(options.allocators, options.reference),
             reference=options.reference.name,
             seed=options.seed,
-            run_one=trial.run if options.vary_layout else _unpadded(trial),
+            run_one=trial.run,
             judge=self._output.judge,
             unresolved=lambda samples: options.unresolved(analyse(samples, options.question)),
             memo=self._memo,
             observer=self._reporter,
+            vary_layout=options.vary_layout,
+            crew=self._crew,
         )
         try:
             round_seconds = scheduler.warm_up(options.warmup_rounds)
@@ -258,6 +273,7 @@ class _Session:
             analysis=analysis,
             warnings=[each for each in troubles if each.code not in options.unfit_warnings],
             samples=samples,
+            kinds=[] if self._crew is None else self._crew.kinds(samples, options.question),
         )
 
     def _settings(self) -> Settings:
@@ -281,10 +297,6 @@ class _Session:
             input=None if str(program.stdin) == "/dev/null" else str(program.stdin),
             cpus=None if options.cpus is None else list(options.cpus),
         )
-
-
-def _unpadded(trial: Trial) -> Callable[[Slot], Sample]:
-    return lambda slot: trial.run(replace(slot, padding_bytes=0))
 
 
 def _reference_failed(probe: Sample, options: Options) -> UserError:

@@ -20,6 +20,7 @@ from tsmlab.allocators import Allocator
 from tsmlab.analysis import logs_by_round
 from tsmlab.counting import CACHE_MISSES, INSTRUCTIONS, NOT_OF_COUNTS, SYSTEM_CALLS
 from tsmlab.errors import UserError
+from tsmlab.fleet import Fleet
 from tsmlab.journal import Memo
 from tsmlab.measuring import Executor, Measurement, RunRequest
 from tsmlab.metrics import PAGE_FAULTS, PEAK_MEMORY, TIME, MetricSpec, Unit
@@ -123,7 +124,11 @@ class _TwoPrograms:
 
 
 def gate(
-    options: Options, executor: Executor, reporter: Reporter, memo: Memo
+    options: Options,
+    executor: Executor,
+    reporter: Reporter,
+    memo: Memo,
+    fleet: Fleet | None = None,
 ) -> Outcome[GateResults]:
     """Raises UserError and KeyboardInterrupt only where nothing has been measured."""
     sides = {CANDIDATE: options.candidate}
@@ -154,6 +159,7 @@ def gate(
         _TwoPrograms(executor, sides),
         reporter,
         memo,
+        fleet,
     )
     return Outcome(_results(options, outcome.results), outcome.error)
 

@@ -15,6 +15,7 @@ import dataclasses
 import fcntl
 import json
 import os
+import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -117,6 +118,9 @@ class Memo(Protocol):
     def clock(self) -> float:
         """Seconds since some moment; a pause between two sessions does not count."""
 
+    def knows(self, key: str) -> bool:
+        """Whether this was done in an earlier session."""
+
 
 @dataclass(frozen=True)
 class Part:
@@ -131,6 +135,9 @@ class Part:
     def clock(self) -> float:
         return self.whole.clock()
 
+    def knows(self, key: str) -> bool:
+        return self.whole.knows(f"{self.name}: {key}")
+
 
 class Unkept:
     """The journal of a study that nobody can resume: nothing is kept."""
@@ -140,6 +147,9 @@ class Unkept:
 
     def clock(self) -> float:
         return self._clock()
+
+    def knows(self, key: str) -> bool:
+        return False
 
     def once(self, key: str, kind: Any, make: Callable[[], Made]) -> Made:
         return make()
@@ -174,6 +184,7 @@ class Journal:
         self._base = clock
         self._stood = 0.0
         self._since = clock()
+        self._lock = threading.Lock()  # parts of a study may be done side by side
 
     @staticmethod
     def begin(
@@ -245,6 +256,9 @@ class Journal:
         late as it was then."""
         return self._stood + (self._base() - self._since)
 
+    def knows(self, key: str) -> bool:
+        return key in self._lines
+
     def once(self, key: str, kind: Any, make: Callable[[], Made]) -> Made:
         """See Memo. What is made is the kernel's when this returns; raises UserError where it
         cannot be written."""
@@ -255,8 +269,9 @@ class Journal:
             line = Line(key, round(self.clock(), 3), value)
             self._write({k: v for k, v in dataclasses.asdict(line).items() if k != "number"})
             return value
-        if line.seconds > self.clock():
-            self._stood, self._since = line.seconds, self._base()
+        with self._lock:
+            if line.seconds > self.clock():
+                self._stood, self._since = line.seconds, self._base()
         try:
             kept: Made = records.restore(kind, line.value)
         except (ValueError, TypeError, KeyError) as error:
@@ -270,8 +285,9 @@ class Journal:
     def _write(self, record: dict[str, Any]) -> None:
         text = json.dumps(record, allow_nan=False, separators=(",", ":"))
         try:
-            self._file.write(text.encode() + b"\n")
-            self._file.flush()
+            with self._lock:
+                self._file.write(text.encode() + b"\n")
+                self._file.flush()
         except OSError as error:
             raise UserError(
                 f"the journal {self.path} cannot be written: {error.strerror}.",

@@ -76,9 +76,18 @@ def library(file_name: str) -> Path:
 
 def state_dir() -> Path:
     """Where results are kept between runs; not created here."""
-    base = os.environ.get("XDG_STATE_HOME", "")
+    return _users_own("XDG_STATE_HOME", ".local/state")
+
+
+def cache_dir() -> Path:
+    """Where the allocators are that were fetched; not created here."""
+    return _users_own("XDG_CACHE_HOME", ".cache")
+
+
+def _users_own(variable: str, default: str) -> Path:
+    base = os.environ.get(variable, "")
     # The XDG specification says that a relative path here is to be ignored.
-    root = Path(base) if base.startswith("/") else Path.home() / ".local" / "state"
+    root = Path(base) if base.startswith("/") else Path.home() / default
     return root / "tsmalloc"
 
 

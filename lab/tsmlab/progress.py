@@ -105,6 +105,16 @@ class Silence:
         pass
 
 
+class NotesOnly(Silence):
+    """For one of several parts that go on at once: where each has come to would be too much."""
+
+    def __init__(self, reporter: Reporter) -> None:
+        self._reporter = reporter
+
+    def note(self, text: str) -> None:
+        self._reporter.note(text)
+
+
 class Lines(Silence):
     """For pipes and log files: notes, and the round's number every now and then."""
 
@@ -131,7 +141,8 @@ class Lines(Silence):
 
     def note(self, text: str) -> None:
         self._last_line = self._clock()
-        print(text, file=self._stream, flush=True)
+        self._stream.write(f"{text}\n")  # in one piece: parts may go on side by side
+        self._stream.flush()
 
 
 class Bar(Silence):

@@ -96,6 +96,8 @@ def _restore_dataclass(kind: type, data: Mapping[str, Any]) -> Any:
     known = {}
     for field in dataclasses.fields(kind):
         if field.name not in data:
+            if field.default_factory is not dataclasses.MISSING:
+                continue  # files from before there was such a field
             raise ValueError(f"{kind.__name__} lacks the field {field.name!r}")
         known[field.name] = restore(hints[field.name], data[field.name])
     return kind(**known)

@@ -64,6 +64,8 @@ def _print_comparison(comparison: Comparison, console: Console) -> None:
             console.print(Text(line, style="dim"), no_wrap=True, overflow="ellipsis")
     for line in failed_lines(comparison):
         console.print(Text(line, style="red"), soft_wrap=True)
+    for line in kind_lines(comparison):
+        console.print(Text(line), soft_wrap=True)
     console.print()
     for label, text in verdict_lines(comparison):
         console.print(Text(_hanging(label, text, console.width)), soft_wrap=True)
@@ -133,7 +135,7 @@ def _title(comparison: Comparison, row: Row, layout: Layout) -> str:
 
 def full_name(info: AllocatorInfo) -> str:
     """With the version, except for our own, which all have the lab's."""
-    unversioned = info.family in ("tsmalloc", "hardened") or info.version == "?"
+    unversioned = info.family in ("tsmalloc", "hardened", "fetched") or info.version == "?"
     return info.name if unversioned else f"{info.name} {info.version}"
 
 
@@ -226,6 +228,29 @@ class Failed(Protocol):
     def failure(self) -> Failure | None: ...
     @property
     def gave_up(self) -> bool: ...
+
+
+def kind_lines(comparison: Comparison) -> list[str]:
+    """What each kind of machine shows by itself, where rounds were made on several; the table has
+    all of them, each kind with the same weight."""
+    if len(comparison.kinds) < 2:
+        return []
+    key = comparison.analysis.primary_metric
+    lines = [f"by kind of machine ({comparison.metric(key).name} vs {comparison.reference}):"]
+    verdicts: dict[str, set[Verdict]] = {}
+    for kind in comparison.kinds:
+        lines.append(f"  {kind.name}: {kind.workers} workers, {rounds(kind.analysis.rounds)}")
+        for row in kind.analysis.rows:
+            summary = row.metrics.get(key)
+            if summary is None or summary.ratio is None or summary.verdict is None:
+                continue
+            ratio = f"{change(summary.ratio.ratio)} {change_interval(summary.ratio)}"
+            lines.append(f"    {row.allocator}  {ratio}  {summary.verdict}")
+            verdicts.setdefault(row.allocator, set()).add(summary.verdict)
+    apart = [name for name, found in verdicts.items() if {Verdict.BETTER, Verdict.WORSE} <= found]
+    if apart:
+        lines.append(f"  THE MACHINES DISAGREE about {names(apart)}: go by those that you will use")
+    return lines
 
 
 def failed_lines(comparison: Comparison) -> list[str]:
@@ -370,7 +395,7 @@ def markdown(comparison: Comparison) -> str:
         columns = table_columns(comparison, rows, ROOMY)
         lines += markdown_table(columns)
         lines.append("")
-    lines += [f"- {line.strip()}" for line in failed_lines(comparison)]
+    lines += [f"- {line.strip()}" for line in (*failed_lines(comparison), *kind_lines(comparison))]
     lines += [f"- **{label}** {_code(label, text)}" for label, text in verdict_lines(comparison)]
     lines += [f"- *warning* {t.symptom}. {t.cause}. {t.remedy}." for t in comparison.warnings]
     lines += ["", measured_on(comparison.machine, comparison.created)]

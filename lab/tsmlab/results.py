@@ -8,7 +8,7 @@ Refuses to: filter. A failed run, an outlier and the warm-up are in the file lik
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
@@ -20,6 +20,8 @@ from tsmlab.metrics import MetricSpec
 from tsmlab.stats import RatioEstimate, Verdict
 
 SCHEMA = "tsmalloc-compare/1"
+# In a sample's measurement: which worker of a cluster made it, on which kind of machine.
+FLEET = "fleet"
 
 Phase = Literal["probe", "warmup", "measured"]
 FailureKind = Literal["start", "timeout", "signal", "exit", "preload", "output", "metric"]
@@ -71,6 +73,11 @@ class Sample:
     output_bytes: int | None
     failure: Failure | None
     measurement: dict[str, Any]
+
+    @property
+    def kind(self) -> str:
+        """The kind of machine that made it, in a cluster; else empty."""
+        return str(self.measurement.get(FLEET, {}).get("kind", ""))
 
 
 @dataclass(frozen=True)
@@ -187,8 +194,20 @@ class Analysis:
 
 
 @dataclass(frozen=True)
+class MachineKind:
+    """One of several kinds of machine in a cluster: the first of them, and what its own rounds
+    show."""
+
+    name: str
+    machine: Machine
+    workers: int
+    analysis: Analysis
+
+
+@dataclass(frozen=True)
 class Comparison:
-    """A whole comparison, as it is saved."""
+    """A whole comparison, as it is saved. machine: where it was begun; kinds: where its rounds were
+    made, if that was a cluster."""
 
     schema: str
     created: str
@@ -205,6 +224,7 @@ class Comparison:
     analysis: Analysis
     warnings: list[Trouble]
     samples: list[Sample]
+    kinds: list[MachineKind] = field(default_factory=list)
 
     def metric(self, key: str) -> MetricSpec:
         return next(spec for spec in self.metrics if spec.key == key)

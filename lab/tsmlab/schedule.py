@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -164,11 +164,26 @@ class Observer(Protocol):
     def note(self, text: str) -> None: ...
 
 
+class Crew(Protocol):
+    """Makes rounds elsewhere, several at a time."""
+
+    @property
+    def size(self) -> int:
+        """How many rounds can be under way at once."""
+
+    def begin(self, slots: Sequence[Slot]) -> None:
+        """Begins a round, unless it was begun before."""
+
+    def samples(self, slots: Sequence[Slot]) -> Sequence[Sample]:
+        """Those of a round, when all of it is done."""
+
+
 class Rounds:
     """Runs rounds of one program: each entry once, in the round's own order, except those that have
     given up. `samples` is complete at every moment.
 
-    `run_one` makes a run; `judge` may set and take back failures after each round.
+    `run_one` makes a run, unless there is a crew, which makes rounds. `judge` may set and take back
+    failures after each round. vary_layout: each round has an environment of another size.
     """
 
     def __init__(
@@ -178,12 +193,16 @@ class Rounds:
         run_one: Callable[[Slot], Sample],
         observer: Observer,
         judge: Callable[[list[Sample]], list[Sample]] = list,
+        vary_layout: bool = True,
+        crew: Crew | None = None,
     ) -> None:
         self._entries = entries
         self._seed = seed
         self._run_one = run_one
         self._observer = observer
         self._judge = judge
+        self._vary_layout = vary_layout
+        self._crew = crew
         self.given_up: set[str] = set()
         self.samples: list[Sample] = []
 
@@ -192,19 +211,35 @@ class Rounds:
         """What a round runs."""
         return [e for e in self._entries if e.allocator.name not in self.given_up]
 
-    def run(self, phase: Phase, number: int) -> None:
-        """One round; `number` counts from 1 within the phase."""
-        alive = self.alive
-        padding = round_padding_bytes(self._seed, phase, number)
-        self._observer.round_started(phase, number, len(alive))
-        for position, entry in enumerate(round_order(alive, self._seed, phase, number), start=1):
-            slot = Slot(entry, phase, number, position, padding)
-            self._observer.run_started(slot)
-            sample = self._run_one(slot)
+    def run(self, phase: Phase, number: int, last: int | None = None) -> None:
+        """One round; `number` counts from 1 within the phase. last: a crew may begin later ones up
+        to this meanwhile."""
+        slots = self._slots(phase, number)
+        self._observer.round_started(phase, number, len(slots))
+        crew = self._crew
+        for sample in self._made(slots) if crew is None else self._made_by(crew, slots, last):
             self.samples.append(sample)
             self._observer.run_finished(sample)
         self.samples = self._judge(self.samples)
         self._note_given_up()
+
+    def _slots(self, phase: Phase, number: int) -> list[Slot]:
+        padding = round_padding_bytes(self._seed, phase, number) if self._vary_layout else 0
+        order = round_order(self.alive, self._seed, phase, number)
+        return [Slot(entry, phase, number, place, padding) for place, entry in enumerate(order, 1)]
+
+    def _made(self, slots: Sequence[Slot]) -> Iterator[Sample]:
+        for slot in slots:
+            self._observer.run_started(slot)
+            yield self._run_one(slot)
+
+    def _made_by(self, crew: Crew, slots: Sequence[Slot], last: int | None) -> Iterator[Sample]:
+        """Rounds are begun with those that are alive now; who gives up before them is ignored."""
+        phase, number = slots[0].phase, slots[0].round
+        crew.begin(slots)
+        for later in range(number + 1, min(last or number, number + crew.size - 1) + 1):
+            crew.begin(self._slots(phase, later))
+        yield from crew.samples(slots)
 
     def _note_given_up(self) -> None:
         """Recomputed each round: a judgement can be taken back (output that varies by itself)."""
@@ -228,23 +263,28 @@ class Scheduler:
         unresolved: Callable[[Sequence[Sample]], int],
         memo: Memo,
         observer: Observer,
+        vary_layout: bool = True,
+        crew: Crew | None = None,
     ) -> None:
         self._names = {entry.allocator.name for entry in entries}
         self._reference = reference
         self._unresolved = unresolved
         self._memo = memo
-        self._rounds = Rounds(entries, seed, run_one, observer, judge)
+        self._crew_size = 1 if crew is None else crew.size
+        self._rounds = Rounds(entries, seed, run_one, observer, judge, vary_layout, crew)
 
     @property
     def samples(self) -> list[Sample]:
         return self._rounds.samples
 
     def warm_up(self, rounds: int) -> float:
-        """Runs rounds that are not measured; returns how long the last one took."""
+        """Runs rounds that are not measured, so many for each of a crew; returns how long the last
+        one took."""
         seconds = 0.0
-        for number in range(1, rounds + 1):
+        last = rounds * self._crew_size
+        for number in range(1, last + 1):
             start = self._memo.clock()
-            self._rounds.run("warmup", number)
+            self._rounds.run("warmup", number, last)
             seconds = self._memo.clock() - start
         return seconds
 
@@ -256,7 +296,7 @@ class Scheduler:
             if stop := self._nothing_left():
                 return stop
             number += 1
-            self._rounds.run("measured", number)
+            self._rounds.run("measured", number, rule.runs or rule.max_rounds)
             elapsed = self._memo.clock() - start
             if stop := decision(
                 self._memo, rule, number, elapsed, lambda: self._unresolved(self.samples)

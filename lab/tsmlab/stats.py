@@ -271,18 +271,38 @@ def unpaired_ratio(
     candidate: Sequence[float] | Vector, baseline: Sequence[float] | Vector
 ) -> RatioEstimate:
     """The ratio of two geometric means from logarithms that have no rounds in common, with Welch's
-    interval [We]: each side has a spread of its own. Degrees of freedom are rounded down."""
+    interval [We]: each side has a spread of its own."""
     one, other = as_vector(candidate), as_vector(baseline)
     center = float(np.mean(one) - np.mean(other))
     pairs = min(len(one), len(other))
     if pairs < 2:
         return RatioEstimate(math.exp(center), None, None, None, pairs, "none")
-    parts = [float(np.var(each, ddof=1)) / len(each) for each in (one, other)]
+    return _welch(center, (one, other), 1.0, pairs)
+
+
+def stratified_ratio(strata: Sequence[Sequence[float] | Vector], seed: int = 0) -> RatioEstimate:
+    """Paired log-ratios of several kinds of machine: each kind weighs the same, however many rounds
+    it made, and has a spread of its own. One kind is estimate_ratio's; a kind with one round has no
+    spread, and leaves the whole without an interval."""
+    groups = [as_vector(group) for group in strata if len(group)]
+    if len(groups) == 1:
+        return estimate_ratio(groups[0], seed)
+    pairs = sum(map(len, groups))
+    center = float(np.mean([np.mean(group) for group in groups]))
+    if not groups or min(map(len, groups)) < 2:
+        return RatioEstimate(math.exp(center), None, None, None, pairs, "none")
+    return _welch(center, groups, 1.0 / len(groups), pairs)
+
+
+def _welch(center: float, groups: Sequence[Vector], weight: float, pairs: int) -> RatioEstimate:
+    """[We]'s interval of a sum of means, each with this weight. Degrees of freedom are rounded
+    down."""
+    parts = [weight**2 * float(np.var(each, ddof=1)) / len(each) for each in groups]
     error = math.sqrt(sum(parts))
     if error <= 1e-15 * max(1.0, abs(center)):
         ratio = math.exp(center)
         return RatioEstimate(ratio, ratio, ratio, 1.0 if center == 0.0 else 0.0, pairs, "student")
-    squares = sum(p**2 / (len(e) - 1) for p, e in zip(parts, (one, other), strict=True))
+    squares = sum(p**2 / (len(e) - 1) for p, e in zip(parts, groups, strict=True))
     degrees = max(1, int(sum(parts) ** 2 / squares))
     half = student_critical(1.0 - CONFIDENCE, degrees) * error
     return RatioEstimate(

@@ -205,7 +205,7 @@ def _candidates() -> list[Path]:
     folders = []
     for prefix in (Path("/usr/local/lib"), Path("/usr/lib"), Path("/usr/lib64"), Path("/opt/lib")):
         folders += [prefix / str(sysconfig.get_config_var("MULTIARCH") or "."), prefix]
-    folders += sorted(Path("/usr/lib").glob("llvm-*/lib/clang/*/lib/linux"), key=_natural_order)
+    folders += sorted(Path("/usr/lib").glob("llvm-*/lib/clang/*/lib/linux"), key=natural_order)
     for folder in folders:
         if folder.is_dir():
             listed += sorted(folder.glob("lib*alloc*.so*"))
@@ -220,10 +220,10 @@ def _best_match(pattern: str, candidates: Sequence[Path]) -> Path | None:
     plain = [p for p in matches if p not in versioned]
     if plain:
         return plain[0]
-    return max(versioned, key=_natural_order, default=None)
+    return max(versioned, key=natural_order, default=None)
 
 
-def _natural_order(path: Path) -> list[tuple[int, str]]:
+def natural_order(path: Path) -> list[tuple[int, str]]:
     """Sorts numbers within a path as numbers: llvm-9 before llvm-16."""
     parts = re.split(r"(\d+)", str(path))
     return [(int(part), "") if part.isdigit() else (0, part) for part in parts]

@@ -67,13 +67,14 @@ class Trial:
         memo: Memo,
         series_points: int = SERIES_POINTS,
     ) -> None:
-        self._program = program
+        self.program = program
+        self.allocators = tuple(allocators)
         self._largest_extra_bytes = max(extra_environment_bytes(a) for a in allocators)
-        self._executor = executor
+        self.executor = executor
         self._stdout = folder / "stdout"
         self._stderr = folder / "stderr"
         self._memo = memo
-        self._series_points = series_points
+        self.series_points = series_points
         self._start = memo.clock()
         self.timeout_seconds: float | None = None
 
@@ -85,19 +86,19 @@ class Trial:
     def _run(self, slot: Slot) -> Sample:
         allocator = slot.entry.allocator
         request = RunRequest(
-            command=self._program.command,
+            command=self.program.command,
             allocator=allocator,
             env=dict(allocator.env) | self._padding(slot),
-            stdin=self._program.stdin,
+            stdin=self.program.stdin,
             stdout=self._stdout,
             stderr=self._stderr,
             timeout_seconds=self.timeout_seconds,
             cwd=None,
-            series_points=self._series_points,
+            series_points=self.series_points,
         )
         with self.hooks(allocator.name):
             started = self._memo.clock() - self._start
-            measurement = self._executor.run(request)
+            measurement = self.executor.run(request)
         if measurement.interrupted:
             raise KeyboardInterrupt
         return self._sample(slot, started, measurement)
@@ -113,7 +114,7 @@ class Trial:
 
     def _run_hook(self, which: Literal["setup", "cleanup"], allocator_name: str) -> None:
         """Runs the command without any allocator preloaded."""
-        line = self._program.setup if which == "setup" else self._program.cleanup
+        line = self.program.setup if which == "setup" else self.program.cleanup
         if line is None:
             return
         done = subprocess.run(
@@ -141,10 +142,10 @@ class Trial:
     def _sample(self, slot: Slot, started: float, measurement: Measurement) -> Sample:
         values = {} if measurement.spawn_error else measured_values(measurement)
         failure = self._failure(slot.entry.allocator, measurement)
-        if self._program.metric and failure is None:
-            number = self._program.metric.find(_text(self._stdout), _text(self._stderr))
+        if self.program.metric and failure is None:
+            number = self.program.metric.find(_text(self._stdout), _text(self._stderr))
             if number is None:
-                failure = self._failed("metric", f"no {self._program.metric.name} in the output")
+                failure = self._failed("metric", f"no {self.program.metric.name} in the output")
             else:
                 values[CUSTOM] = number
         if failure is None:
@@ -170,16 +171,16 @@ class Trial:
     def _read_printed(self, values: dict[str, float]) -> Failure | None:
         """Adds the numbers that the program prints; a failure if it does not keep its promise."""
         text = _text(self._stdout)
-        for name in (*self._program.printed, *self._program.printed_perhaps):
+        for name in (*self.program.printed, *self.program.printed_perhaps):
             number = printed_number(text, name)
             if number is not None:
                 values[name] = number
-            elif name in self._program.printed:
+            elif name in self.program.printed:
                 return self._failed("metric", f"no line `{name}: NUMBER` in the output")
         return None
 
     def _failure(self, allocator: Allocator, measurement: Measurement) -> Failure | None:
-        expected = self._program.expected_exit
+        expected = self.program.expected_exit
         if measurement.spawn_error:
             return self._failed("start", measurement.failure_text())
         if measurement.timed_out:

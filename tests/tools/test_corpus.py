@@ -46,6 +46,15 @@ class TestTrace:
         told = json.loads(run("trace", "info", "--json", trace).stdout)
         assert told["events"] == described()[trace.stem]
 
+    @pytest.mark.parametrize("schedule", ["asap", "recorded", "stride"])
+    def test_it_is_replayed(self, trace: Path, schedule: str, tmp_path: Path) -> None:
+        """redis has threads that call nothing, and so have no turn in the recorded order."""
+        plan = tmp_path / "plan"
+        assert run("trace", "plan", trace, "-o", plan).returncode == 0
+        done = run("replay", "--schedule", schedule, plan)
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["matches"]
+
     def test_its_analysis_adds_up(self, trace: Path) -> None:
         found = analyse(trace)
         assert found.is_whole

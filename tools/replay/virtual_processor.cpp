@@ -12,6 +12,7 @@ VirtualProcessor::VirtualProcessor(const plan::View& view, const plan::Image& im
                                    Threads& threads, const Epochs& epochs, const Slot* slots)
     : image_{image},
       runs_{view.runs(image)},
+      planned_{view.threads(image)},
       settings_{settings},
       tickets_{tickets},
       threads_{threads},
@@ -54,9 +55,16 @@ std::uint32_t VirtualProcessor::choose() {
 }
 
 std::uint32_t VirtualProcessor::next_run() {
-  if (++run_ >= image_.runs) return plan::none;
+  if (++run_ >= image_.runs) return next_idle();
   left_ = runs_[run_].operations;
   return runs_[run_].thread;
+}
+
+std::uint32_t VirtualProcessor::next_idle() {
+  while (++idle_ < image_.threads) {
+    if (planned_[idle_].operations == 0) return idle_;
+  }
+  return plan::none;
 }
 
 void VirtualProcessor::before(ThreadRun& self, const plan::Operation& operation) {

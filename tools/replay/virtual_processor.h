@@ -50,9 +50,11 @@ class VirtualProcessor {
   bool is_runnable(std::uint32_t thread) const;
   void wait(ThreadRun& self);
   std::uint32_t next_run();
+  std::uint32_t next_idle();  // threads that call nothing have no run, but have to leave, too
 
   const plan::Image& image_;
   const plan::Run* runs_;
+  const plan::Thread* planned_;
   const Settings& settings_;
   const Tickets& tickets_;
   Threads& threads_;
@@ -63,6 +65,7 @@ class VirtualProcessor {
   Mapped<MeterChange> changes_;
   Schedule schedule_;
   std::uint64_t run_ = 0;               // of `recorded`
+  std::uint32_t idle_ = 0;              // likewise; thread 0 leaves by itself
   std::uint64_t left_ = 0;              // operations of the run, or calls of the tick
   std::uint32_t to_join_ = plan::none;  // the thread that ended last
 };

@@ -121,7 +121,7 @@ def command(names: Sequence[str], as_list: bool, **given: Any) -> int:
         options.seed,
         options.allocators,
         [suite, *(Path(word) for each in chosen for word in each.command if Path(word).is_file())],
-        lambda journal, reporter: _run(options, replay, reporter, journal),
+        lambda journal, reporter, _: _run(options, replay, reporter, journal),
         publication,
         [f"more allocators with: sudo apt install {' '.join(missing)}"] if missing else [],
     )

@@ -7,10 +7,8 @@ ends, without saying where the measurements are.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import click
@@ -20,16 +18,19 @@ from tsmlab import counting, export, render, results
 from tsmlab.allocators import Allocator
 from tsmlab.commands.parameters import (
     Duration,
-    Percentage,
     Whole,
     allocators_option,
     chosen_seed,
+    cluster_option,
     cpus_option,
     deterministic_option,
-    expect_exit_option,
     extra_option,
+    files_of,
     ignore_failure_option,
+    margin_option,
     output_options,
+    program_of,
+    program_options,
     report_option,
     seed_option,
     timeout_option,
@@ -40,7 +41,7 @@ from tsmlab.compare import WARMUP_ROUNDS, Options, compare
 from tsmlab.counting import NOT_OF_COUNTS, Counters, CountingExecutor
 from tsmlab.errors import EXIT_OK, UserError
 from tsmlab.measuring import Executor, MeasureExecutor
-from tsmlab.metrics import BUILT_IN, parse_custom
+from tsmlab.metrics import BUILT_IN
 from tsmlab.plan import describe_plan
 from tsmlab.results import Comparison
 from tsmlab.schedule import (
@@ -50,10 +51,6 @@ from tsmlab.schedule import (
     TIME_BUDGET_SECONDS,
     StopRule,
 )
-from tsmlab.trial import Program
-
-DEV_NULL = Path("/dev/null")
-
 
 ROUNDS = Whole(minimum=1)
 
@@ -106,47 +103,16 @@ ROUNDS = Whole(minimum=1)
 )
 @timeout_option("20 times the reference's, at least 10 s")
 @seed_option
-@click.option(
-    "--margin",
-    type=Percentage(),
-    default="1%",
-    metavar="PERCENT",
-    show_default=True,
-    help="Differences smaller than this do not matter to you.",
-)
-@click.option(
-    "--metric",
-    metavar="[NAME=]REGEX",
-    help="Rank by a number that the program prints: the first group of REGEX. Lower is "
-    "better, unless :higher is behind it.",
-)
-@click.option("-p", "--setup", metavar="COMMAND", help="A shell command before each run.")
-@click.option("-c", "--cleanup", metavar="COMMAND", help="A shell command after each run.")
-@click.option(
-    "--input",
-    "input_file",
-    metavar="FILE",
-    help="The program's standard input. [default: empty]",
-    type=click.Path(exists=True, dir_okay=False, readable=True, path_type=Path),
-)
+@margin_option
+@program_options
 @ignore_failure_option
 @deterministic_option
-@expect_exit_option
-@click.option(
-    "--ignore-output",
-    is_flag=True,
-    help="Do not compare the program's output with the reference's.",
-)
+@cluster_option
 @cpus_option
 @output_options
 @report_option
 @resume_option
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and run nothing.")
-@click.option(
-    "--no-doctor",
-    is_flag=True,
-    help="Skip the check that an allocator can be preloaded into the program.",
-)
 @click.argument("program", metavar="PROGRAM...", nargs=-1, required=True, type=click.UNPROCESSED)
 def command(program: Sequence[str], dry_run: bool, **given: Any) -> int:
     """Run PROGRAM with its arguments under every allocator, and say which serves it best.
@@ -181,8 +147,8 @@ def command(program: Sequence[str], dry_run: bool, **given: Any) -> int:
         given,
         options.seed,
         options.allocators,
-        [path for path in (_file_of(program[0]), given["input_file"]) if path],
-        lambda journal, reporter: compare(options, executor, reporter, journal),
+        files_of(program, given),
+        lambda journal, reporter, fleet: compare(options, executor, reporter, journal, fleet),
         publication,
         notes,
     )
@@ -201,11 +167,6 @@ def publication(comparison: Comparison) -> Publication:
     )
 
 
-def _file_of(program: str) -> Path | None:
-    found = shutil.which(program)
-    return None if found is None else Path(found)
-
-
 def _options(program: Sequence[str], given: dict[str, Any], counters: Counters | None) -> Options:
     reference, compared = _allocators(given)
     asked_min = given["min_runs"]
@@ -222,14 +183,7 @@ def _options(program: Sequence[str], given: dict[str, Any], counters: Counters |
             "--runs and --min-runs contradict each other.", "--runs N means exactly N rounds."
         )
     return Options(
-        program=Program(
-            command=tuple(program),
-            stdin=given["input_file"] or DEV_NULL,
-            expected_exit=given["expect_exit"],
-            metric=parse_custom(given["metric"]) if given["metric"] else None,
-            setup=given["setup"],
-            cleanup=given["cleanup"],
-        ),
+        program=program_of(program, given),
         allocators=tuple(compared),
         reference=reference,
         seed=chosen_seed(given["seed"]),

@@ -137,7 +137,7 @@ def run_command(dry_run: bool, **given: Any) -> int:
         options.seed,
         options.allocators,
         options.files,
-        lambda journal, reporter: run_experiments(
+        lambda journal, reporter, _: run_experiments(
             options, MeasureExecutor(), observers, reporter, journal
         ),
         publication,

@@ -97,7 +97,7 @@ def command(traces: Sequence[Path], **given: Any) -> int:
         options.seed,
         options.allocators,
         [program, *traces],
-        lambda journal, reporter: floors(options, MeasureExecutor(), reporter, program, journal),
+        lambda journal, reporter, _: floors(options, MeasureExecutor(), reporter, program, journal),
         publication,
     )
 

@@ -27,6 +27,7 @@ from tsmlab.commands.parameters import (
     ParamType,
     Whole,
     chosen_seed,
+    cluster_option,
     cpus_option,
     deterministic_option,
     expect_exit_option,
@@ -131,6 +132,7 @@ def limit_options(command: Command) -> Command:
 @timeout_option("20 times that of a first run, at least 10 s")
 @expect_exit_option
 @seed_option
+@cluster_option
 @cpus_option
 @output_options
 @click.option("--export-junit", type=FILE, metavar="FILE", help="Write it as a suite of tests.")
@@ -167,7 +169,7 @@ def command(program: Sequence[str], strict: bool, **given: Any) -> int:
         options.seed,
         [side.allocator for side in sides],
         [*programs, *baseline],
-        lambda journal, reporter: flow.gate(options, executor, reporter, journal),
+        lambda journal, reporter, fleet: flow.gate(options, executor, reporter, journal, fleet),
         partial(publication, strict=strict),
         [counters.note] if counters and counters.note else [],
     )

@@ -31,8 +31,8 @@ HEADINGS = ("NAME", "FAMILY", "VERSION", "WHAT IT IS", "LIBRARY")
 def command(extra: Sequence[str], as_json: bool) -> None:
     """List the allocators that can be used here.
 
-    These are tsmalloc's own, the C library's (glibc), those of the system's packages, and those
-    that you add. Each NAME can be given to the other verbs.
+    These are tsmalloc's own, the C library's (glibc), those of the system's packages, those that
+    `tsmalloc fetch` has built, and those that you add. Each NAME can be given to the other verbs.
     """
     found = allocators.discover(extra)
     packages = allocators.missing_packages()
@@ -44,6 +44,9 @@ def command(extra: Sequence[str], as_json: bool) -> None:
     built = {allocator.name for allocator in found}
     if unbuilt := [name for name in allocators.own_names() if name not in built]:
         note(f"missing: {' '.join(unbuilt)}", paths.remedy())
+    fetched = {a.name.partition("-")[0] for a in found if a.family == "fetched"}
+    if unfetched := [name for name in allocators.FETCHABLE if name not in fetched]:
+        note("the newest ones can be built", f"tsmalloc fetch {' '.join(unfetched)}")
     if packages:
         note(
             "more allocators are packaged for this system", f"sudo apt install {' '.join(packages)}"

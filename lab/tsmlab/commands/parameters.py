@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import random
 import re
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, get_args
@@ -17,6 +18,8 @@ import click
 
 from tsmlab import export
 from tsmlab.export import Target
+from tsmlab.metrics import parse_custom
+from tsmlab.trial import Program
 
 Command = Callable[..., Any]
 
@@ -164,6 +167,12 @@ cpus_option = click.option(
 )
 
 
+cluster_option = click.option(
+    "--cluster",
+    metavar="WHERE",
+    help="Make rounds on a cluster of dask.distributed: tcp://HOST:PORT, or local:N for processes "
+    "here.",
+)
 expect_exit_option = click.option(
     "--expect-exit",
     type=Whole(minimum=0),
@@ -171,6 +180,14 @@ expect_exit_option = click.option(
     show_default=True,
     metavar="N",
     help="The exit status that means success.",
+)
+margin_option = click.option(
+    "--margin",
+    type=Percentage(),
+    default="1%",
+    metavar="PERCENT",
+    show_default=True,
+    help="Differences smaller than this do not matter to you.",
 )
 deterministic_option = click.option(
     "--deterministic",
@@ -181,6 +198,59 @@ deterministic_option = click.option(
 report_option = click.option(
     "--report", type=FILE, metavar="DIR", help="Write a report with figures into this folder."
 )
+
+
+def program_options(command: Command) -> Command:
+    """What a program is run with, and what its success looks like; see program_of."""
+    options = (
+        click.option(
+            "--metric",
+            metavar="[NAME=]REGEX",
+            help="Rank by a number that the program prints: the first group of REGEX. Lower is "
+            "better, unless :higher is behind it.",
+        ),
+        click.option("-p", "--setup", metavar="COMMAND", help="A shell command before each run."),
+        click.option("-c", "--cleanup", metavar="COMMAND", help="A shell command after each run."),
+        click.option(
+            "--input",
+            "input_file",
+            metavar="FILE",
+            help="The program's standard input. [default: empty]",
+            type=click.Path(exists=True, dir_okay=False, readable=True, path_type=Path),
+        ),
+        expect_exit_option,
+        click.option(
+            "--ignore-output",
+            is_flag=True,
+            help="Do not compare the program's output with the reference's.",
+        ),
+        click.option(
+            "--no-doctor",
+            is_flag=True,
+            help="Skip the check that an allocator can be preloaded into the program.",
+        ),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def program_of(words: Sequence[str], given: dict[str, Any]) -> Program:
+    """The program that the command line names, with what program_options say of it."""
+    return Program(
+        command=tuple(words),
+        stdin=given["input_file"] or Path(os.devnull),
+        expected_exit=given["expect_exit"],
+        metric=parse_custom(given["metric"]) if given["metric"] else None,
+        setup=given["setup"],
+        cleanup=given["cleanup"],
+    )
+
+
+def files_of(words: Sequence[str], given: dict[str, Any]) -> list[Path]:
+    """The program's file, if it is one, and its input's."""
+    program = shutil.which(words[0])
+    return [Path(found) for found in (program, given.get("input_file")) if found]
 
 
 def output_options(command: Command) -> Command:

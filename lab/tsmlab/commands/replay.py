@@ -23,13 +23,14 @@ from tsmlab.commands.parameters import (
     FILE,
     Duration,
     ParamType,
-    Percentage,
     Whole,
     allocators_option,
     chosen_seed,
+    cluster_option,
     cpus_option,
     extra_option,
     ignore_failure_option,
+    margin_option,
     output_options,
     report_option,
     seed_option,
@@ -156,15 +157,9 @@ class TicketList(ParamType[str]):
     help="For each trace: begin no round that would end later. [default: 120s]",
 )
 @timeout_option("20 times the reference's, at least 10 s")
-@click.option(
-    "--margin",
-    type=Percentage(),
-    default="1%",
-    metavar="PERCENT",
-    show_default=True,
-    help="Differences smaller than this do not matter to you.",
-)
+@margin_option
 @ignore_failure_option
+@cluster_option
 @cpus_option
 @output_options
 @report_option
@@ -195,7 +190,9 @@ def command(traces: Sequence[Path], **given: Any) -> int:
         options.seed,
         options.allocators,
         [program, *traces],
-        lambda journal, reporter: replay(options, MeasureExecutor(), reporter, program, journal),
+        lambda journal, reporter, fleet: replay(
+            options, MeasureExecutor(), reporter, program, journal, fleet=fleet
+        ),
         publication,
     )
 

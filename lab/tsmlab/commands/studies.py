@@ -26,6 +26,7 @@ from tsmlab.commands.publishing import (
     publish,
 )
 from tsmlab.errors import UserError
+from tsmlab.fleet import Fleet, joined
 from tsmlab.journal import Header, Journal
 from tsmlab.progress import Reporter, reporter_for
 from tsmlab.results import Outcome
@@ -116,7 +117,7 @@ def conduct(
     seed: int,
     allocators: Iterable[Allocator],
     files: Iterable[Path],
-    run: Callable[[Journal, Reporter], Outcome[Found]],
+    run: Callable[[Journal, Reporter, Fleet | None], Outcome[Found]],
     publication: Callable[[Found], Publication],
     notes: Sequence[str] = (),
 ) -> int:
@@ -136,7 +137,7 @@ def conduct(
                     reporter.note(note)
                 if journal.done:
                     reporter.note(f"resumed    {journal.path}, after {journal.seconds:.0f} s")
-                outcome = _run(run, journal, reporter)
+                outcome = _run(run, journal, reporter, given.get("cluster"))
             found = publication(outcome.results)
             problems = publish(
                 found, targets, given["as_json"], given["quiet"], folder, given["force"]
@@ -159,11 +160,16 @@ def conduct(
 
 
 def _run(
-    run: Callable[[Journal, Reporter], Outcome[Found]], journal: Journal, reporter: Reporter
+    run: Callable[[Journal, Reporter, Fleet | None], Outcome[Found]],
+    journal: Journal,
+    reporter: Reporter,
+    cluster: str | None,
 ) -> Outcome[Found]:
     """Raises UserError where nothing has been measured; then there is nothing to be resumed."""
+    taking_part = [Path(name) for name in journal.header.files]
     try:
-        return run(journal, reporter)
+        with joined(cluster, taking_part, reporter.note) as fleet:
+            return run(journal, reporter, fleet)
     except UserError:
         if not journal.done:
             journal.remove()

@@ -7,8 +7,11 @@ Refuses to: read a trace. bin/trace does, and its complaints are passed on.
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import json
+import os
+import shutil
 import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -34,6 +37,26 @@ class Program:
 
 
 @dataclass(frozen=True)
+class Recipe:
+    """How a plan is made, for another machine."""
+
+    trace: Path
+    plan: Path
+    options: tuple[str, ...]
+
+    def follow(self) -> None:
+        """Makes the plan where there is none, in a folder that goes when this process ends."""
+        if self.plan.exists():
+            return
+        folder = self.plan.parent
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        own = self.plan.with_suffix(f".{os.getpid()}")
+        compile_plan(self.trace, own, self.options)
+        own.replace(self.plan)
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+
+
+@dataclass(frozen=True)
 class Plan:
     """A trace's plan. program: the image that it begins with. left_out: images of the trace that
     are not in the plan, those with most events first. is_damaged: events of it are lost."""
@@ -47,6 +70,9 @@ class Plan:
     @property
     def name(self) -> str:
         return trace_name(self.trace)
+
+    def recipe(self, options: Sequence[str]) -> Recipe:
+        return Recipe(self.trace.absolute(), self.path, tuple(options))
 
 
 def damage(left_out: int, is_damaged: bool) -> str | None:

@@ -11,22 +11,25 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from tsmlab import __version__, compare, machine, records, stats
 from tsmlab.allocators import Allocator
 from tsmlab.errors import UserError
+from tsmlab.fleet import Fleet
 from tsmlab.journal import Memo, Part
 from tsmlab.machine import Machine
 from tsmlab.measuring import Executor, Measurement, RunRequest
 from tsmlab.metrics import MetricSpec
-from tsmlab.progress import Reporter
+from tsmlab.progress import NotesOnly, Reporter
 from tsmlab.results import AllocatorInfo, Comparison, Outcome, Sample
 from tsmlab.schedule import TIME_BUDGET_SECONDS, StopRule
 from tsmlab.stats import DEFAULT_MARGIN
 from tsmlab.traces.gathering import gather
-from tsmlab.traces.planning import Compile, Plan, compile_plan, plan_of, sha256
+from tsmlab.traces.planning import Compile, Plan, Recipe, compile_plan, plan_of, sha256
 from tsmlab.traces.replay_line import ReplayLine, decode, merged
 from tsmlab.traces.replay_results import (
     SCHEMA,
@@ -106,13 +109,17 @@ class ReplayExecutor:
     """Makes a replay's own figures those of its measurement; of other programs it changes nothing.
 
     Time is that between the first call and the last, memory what was resident for the allocator.
+    recipe: of the plan, for a machine of a cluster that does not have it yet.
     """
 
-    def __init__(self, executor: Executor, program: Path) -> None:
+    def __init__(self, executor: Executor, program: Path, recipe: Recipe | None = None) -> None:
         self._executor = executor
         self._program = str(program)
+        self._recipe = recipe
 
     def run(self, request: RunRequest) -> Measurement:
+        if self._recipe is not None:
+            self._recipe.follow()
         measurement = self._executor.run(request)
         if request.command[0] != self._program or measurement.failed or request.stdout is None:
             return measurement
@@ -134,12 +141,15 @@ def replay(
     program: Path,
     memo: Memo,
     compiler: Compile = compile_plan,
+    fleet: Fleet | None = None,
 ) -> Outcome[ReplayResults]:
     """All replays. Raises UserError and KeyboardInterrupt only where nothing has been measured."""
     created = memo.once("created", str, records.now)
     described = memo.once("machine", Machine, machine.describe)
     done, interrupted, error = gather(
         _replays(options, executor, reporter, program, memo, compiler)
+        if fleet is None
+        else _side_by_side(options, executor, reporter, program, memo, compiler, fleet)
     )
     results = ReplayResults(
         schema=SCHEMA,
@@ -163,19 +173,67 @@ def _replays(
     memo: Memo,
     compiler: Compile,
 ) -> Iterator[tuple[Replay, UserError | None]]:
+    """One after the other; the plan of a trace goes when its replays are done."""
     with tempfile.TemporaryDirectory(prefix="tsmalloc-replay-") as folder:
         for number, trace in enumerate(options.traces, start=1):
             plan = plan_of(trace, Path(folder), options.plan_options, compiler)
             for schedule in options.schedules:
-                reporter.note(f"replay     {plan.name}, {schedule}")
-                outcome = compare.compare(
-                    _comparison_options(options, schedule, plan, program),
-                    ReplayExecutor(executor, program),
-                    reporter,
-                    Part(memo, f"{number}. {plan.name}, {schedule}"),
-                )
-                yield _finished(plan, schedule, outcome.results), outcome.error
+                part = Part(memo, f"{number}. {plan.name}, {schedule}")
+                yield _replayed(options, plan, schedule, executor, reporter, program, part)
             plan.path.unlink(missing_ok=True)
+
+
+def _side_by_side(
+    options: Options,
+    executor: Executor,
+    reporter: Reporter,
+    program: Path,
+    memo: Memo,
+    compiler: Compile,
+    fleet: Fleet,
+) -> Iterator[tuple[Replay, UserError | None]]:
+    """As many at once as the fleet makes rounds; told in the order of _replays."""
+    with (
+        tempfile.TemporaryDirectory(prefix="tsmalloc-replay-") as folder,
+        ThreadPoolExecutor(fleet.size) as pool,
+    ):
+        begun: list[Future[tuple[Replay, UserError | None]]] = []
+        try:
+            for number, trace in enumerate(options.traces, start=1):
+                plan = plan_of(trace, Path(folder), options.plan_options, compiler)
+                for schedule in options.schedules:
+                    part = Part(memo, f"{number}. {plan.name}, {schedule}")
+                    replay_it = partial(_replayed, options, plan, schedule)
+                    notes = NotesOnly(reporter)
+                    begun.append(pool.submit(replay_it, executor, notes, program, part, fleet))
+            for future in begun:
+                yield future.result()
+        except BaseException:
+            fleet.stop()
+            raise
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _replayed(
+    options: Options,
+    plan: Plan,
+    schedule: str,
+    executor: Executor,
+    reporter: Reporter,
+    program: Path,
+    memo: Memo,
+    fleet: Fleet | None = None,
+) -> tuple[Replay, UserError | None]:
+    reporter.note(f"replay     {plan.name}, {schedule}")
+    outcome = compare.compare(
+        _comparison_options(options, schedule, plan, program),
+        ReplayExecutor(executor, program, plan.recipe(options.plan_options)),
+        reporter,
+        memo,
+        fleet,
+    )
+    return _finished(plan, schedule, outcome.results), outcome.error
 
 
 def command_of(options: Options, schedule: str, plan: Path, program: Path) -> tuple[str, ...]:

@@ -1,0 +1,71 @@
+"""`tsmalloc fetch`: the newest peers, built from their crates into a cache of the user's own.
+
+Why: a comparison with allocators from years ago answers a question that nobody has.
+Refuses to: fetch anything that was not named, and to touch what is installed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from tsmlab import fetch as flow
+from tsmlab import fetched, tables
+from tsmlab.errors import UserError
+from tsmlab.tables import Cell, Column
+
+
+@click.command("fetch")
+@click.option(
+    "--version",
+    metavar="X.Y.Z",
+    help="Of the crate. [default: one that is pinned with its checksum]",
+)
+@click.option("-f", "--force", is_flag=True, help="Build again what is there already.")
+@click.option("-q", "--quiet", is_flag=True, help="Print the libraries' paths only.")
+@click.argument("names", metavar="[NAME]...", nargs=-1)
+def command(names: Sequence[str], version: str | None, force: bool, quiet: bool) -> None:
+    """Build the newest mimalloc, jemalloc, snmalloc or rpmalloc, to compare with.
+
+    Cargo downloads a crate that carries the allocator's sources, which are then built with the
+    allocator's own build files, into $XDG_CACHE_HOME/tsmalloc/allocators (by default under
+    ~/.cache). From then on every verb finds it as NAME-VERSION. Without a NAME: which there are.
+
+    \b
+    Examples:
+      tsmalloc fetch mimalloc jemalloc
+      tsmalloc fetch jemalloc --version 0.6.1
+      tsmalloc compare -a 'tsmalloc,mimalloc-*,jemalloc-*' -- ./server --selftest
+
+    Exit status: 0; 1 wrong usage, or a tool or the network is missing.
+    """
+    if not names:
+        click.echo(tables.plain_text(listed()), nl=False)
+        return
+    if version is not None and len(names) > 1:
+        raise UserError("--version is that of one crate.", "Name one allocator with it.")
+    for peer in [flow.peer_of(name) for name in names]:
+        manifest, library = flow.fetch(
+            peer, version, force, lambda text: None if quiet else click.echo(text, err=True)
+        )
+        click.echo(library if quiet else f"{manifest.folder}  {library}")
+
+
+def listed() -> list[Column]:
+    """What can be fetched, and what has been."""
+    present = list(fetched.present())
+    rows = [
+        (
+            peer.name,
+            peer.holds,
+            f"{peer.crate} {peer.version}",
+            " ".join(m.folder for m, _ in present if m.name == peer.name),
+        )
+        for peer in flow.peers()
+    ]
+    heads = ("name", "version", "crate", "built")
+    return [
+        Column(head, [Cell(row[column]) for row in rows], left=True)
+        for column, head in enumerate(heads)
+    ]

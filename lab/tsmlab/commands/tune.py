@@ -1,0 +1,189 @@
+"""`tsmalloc tune`: which of an allocator's own options serve this program better?
+
+Why: an allocator's defaults are for everybody; one's own program may want others.
+Refuses to: call a change better that only the rounds which chose it say so of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import click
+
+from tsmlab import allocators as known
+from tsmlab import render, tune_report
+from tsmlab import tune as flow
+from tsmlab.commands.parameters import (
+    Duration,
+    Whole,
+    chosen_seed,
+    cluster_option,
+    cpus_option,
+    deterministic_option,
+    extra_option,
+    files_of,
+    ignore_failure_option,
+    margin_option,
+    output_options,
+    program_of,
+    program_options,
+    seed_option,
+    timeout_option,
+)
+from tsmlab.commands.publishing import Publication
+from tsmlab.commands.studies import Study, conduct, resume_option
+from tsmlab.counting import Counters, CountingExecutor
+from tsmlab.errors import UserError
+from tsmlab.measuring import Executor, MeasureExecutor
+from tsmlab.tune import FIRST_ROUNDS, TIME_BUDGET_SECONDS, Objective, Options, TuneResults
+from tsmlab.tune_options import options_for
+
+
+class _AllocatorFirst(Study):
+    """Takes options before and after ALLOCATOR, and none from PROGRAM on."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        before, words = self._split(ctx, args)
+        if len(words) > 1:
+            options, program = self._split(ctx, words[1:])
+            args = [*before, *options, words[0], *program]
+        return super().parse_args(ctx, args)
+
+    def _split(self, ctx: click.Context, args: list[str]) -> tuple[list[str], list[str]]:
+        """The options at the beginning, and the words from the first that is none."""
+        parsed, _, _ = self.make_parser(ctx).parse_args(list(args))
+        first, rest = parsed.get("allocator"), parsed.get("program")
+        count = int(isinstance(first, str)) + (len(rest) if isinstance(rest, tuple) else 0)
+        border = len(args) - count
+        options = args[:border]
+        return options[:-1] if options[-1:] == ["--"] else options, args[border:]
+
+
+@click.command("tune", cls=_AllocatorFirst, context_settings={"allow_interspersed_args": False})
+@click.option(
+    "--for",
+    "objective",
+    type=click.Choice(["time", "memory", "both"]),
+    help="What is to become less. [default: time, or what --metric finds]",
+)
+@click.option(
+    "--option",
+    "own",
+    multiple=True,
+    metavar="NAME=V1,V2",
+    help="Try these values of an option, in place of the known ones. NAME is a variable "
+    "(MIMALLOC_PURGE_DELAY), or an option of MALLOC_CONF or GLIBC_TUNABLES (narenas).",
+)
+@click.option("--only", is_flag=True, help="Try the options of --option only.")
+@click.option(
+    "--options-of",
+    metavar="NAME",
+    help="Whose options ALLOCATOR has, if its name does not say so: jemalloc, ...",
+)
+@extra_option
+@click.option(
+    "-r",
+    "--rounds",
+    type=Whole(minimum=2),
+    default=FIRST_ROUNDS,
+    show_default=True,
+    metavar="N",
+    help="Rounds of all changes; each further rung of a race has as many as all before it.",
+)
+@click.option(
+    "--time-budget",
+    type=Duration(),
+    default=TIME_BUDGET_SECONDS,
+    metavar="TIME",
+    help="No race goes on beyond two thirds of it, and fresh rounds get the rest. [default: 600s]",
+)
+@timeout_option("20 times the default's, at least 10 s")
+@seed_option
+@margin_option
+@program_options
+@ignore_failure_option
+@deterministic_option
+@cluster_option
+@cpus_option
+@output_options
+@resume_option
+@click.argument("allocator", required=True)
+@click.argument("program", metavar="PROGRAM...", nargs=-1, required=True, type=click.UNPROCESSED)
+def command(allocator: str, program: Sequence[str], **given: Any) -> int:
+    """Search the options of ALLOCATOR that serve PROGRAM with its arguments better.
+
+    All changes of one option race by successive halving, in the same rounds as the default. The
+    best one meets it again in fresh rounds, which did not choose it; only if it is shown better
+    there, the search goes on from it, to a second change. The answer is a line for a shell, or that
+    nothing beats the default.
+
+    \b
+    Examples:
+      tsmalloc tune jemalloc --for memory -- ./server --selftest
+      tsmalloc tune glibc --deterministic -- perl job.pl
+      tsmalloc tune mimalloc --only --option MIMALLOC_PURGE_DELAY=0,5,50 -- ./server --selftest
+      tsmalloc tune mine --allocator mine=./libje.so --options-of jemalloc -- ./a.out
+      tsmalloc tune --resume
+
+    Exit status: 0, whether anything is better or not; 1 wrong usage or environment; 2 the program
+    failed with an option; 130 interrupted, and what was measured until then is kept.
+    """
+    counters = Counters.installed() if given["deterministic"] else None
+    options = _options(allocator, program, given, counters)
+    executor: Executor = MeasureExecutor()
+    if counters is not None:
+        executor = CountingExecutor(executor, counters)
+    return conduct(
+        given,
+        options.seed,
+        [options.allocator],
+        files_of(program, given),
+        lambda journal, reporter, fleet: flow.tune(options, executor, reporter, journal, fleet),
+        publication,
+        [counters.note] if counters and counters.note else [],
+    )
+
+
+def publication(results: TuneResults) -> Publication:
+    """The texts of a search."""
+    last = results.stages[-1].comparison
+    return Publication(
+        save=partial(flow.save, results),
+        text=partial(tune_report.formatted, results),
+        report=partial(tune_report.report_for_stdout, results),
+        warnings=lambda: render.warning_lines(last.warnings),
+        interrupted=results.interrupted,
+        failed=any(each.failure for step in results.steps for each in step.raced),
+    )
+
+
+def _options(
+    name: str, program: Sequence[str], given: dict[str, Any], counters: Counters | None
+) -> Options:
+    allocator = known.find(name, known.discover(given["extra"]))
+    if given["only"] and not given["own"]:
+        raise UserError("--only leaves nothing to try.", "Add --option NAME=V1,V2.")
+    if given["metric"] and given["objective"]:
+        raise UserError("--metric and --for are two objectives.", "Choose one of them.")
+    objective: Objective = "metric" if given["metric"] else given["objective"] or "time"
+    options, unknown = options_for(allocator, given["own"], given["options_of"], given["only"])
+    found = Options(
+        program=program_of(program, given),
+        allocator=allocator,
+        options=options,
+        unknown=tuple(unknown),
+        objective=objective,
+        seed=chosen_seed(given["seed"]),
+        first_rounds=given["rounds"],
+        time_budget_seconds=given["time_budget"],
+        timeout_seconds=given["timeout"],
+        margin=given["margin"],
+        check_output=not given["ignore_output"],
+        consult_doctor=not given["no_doctor"],
+        cpus=given["cpus"],
+        counters=counters,
+    )
+    found.metrics  # noqa: B018 - says at once what cannot be counted here
+    return found

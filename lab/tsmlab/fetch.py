@@ -1,0 +1,283 @@
+"""The flow of `tsmalloc fetch`: from a crate's sources to a library that can be preloaded.
+
+Why: a distribution's allocators are years behind. Crates carry whole sources of the newest ones,
+and cargo knows how to download them, with whatever registry, mirror or proxy its user has set up.
+Refuses to: run what was downloaded before its checksum is right, to leave half a library in the
+cache, and to keep one that does not serve a program.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tsmlab import fetched, proof, records, system_libraries, toml_tables
+from tsmlab.allocators import Allocator, file_sha256
+from tsmlab.errors import UserError
+from tsmlab.fetched import MANIFEST, SCHEMA, Manifest
+from tsmlab.toml_tables import Table, is_names
+
+TABLE = Path(__file__).parent / "fetch.toml"
+PROOF_SECONDS = 60.0
+LOG_LINES = 8
+# How each tool is had on Debian and its kin.
+REMEDIES = {
+    "cargo": "sudo apt install cargo, or install Rust with rustup",
+    "cc": "sudo apt install gcc",
+    "c++": "sudo apt install g++",
+    "cmake": "sudo apt install cmake",
+    "make": "sudo apt install make",
+}
+# What cargo says of a version that there is not.
+_NO_VERSION = re.compile(r"failed to select a version|no matching package|unexpected end of input")
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Peer:
+    """One entry of the table, whose head explains the fields."""
+
+    name: str
+    summary: str
+    crate: str
+    version: str
+    sha256: str
+    holds: str
+    tools: tuple[str, ...]
+    steps: tuple[str, ...]
+    library: str
+
+
+@dataclass(frozen=True)
+class Crate:
+    """An unpacked archive. version: the whole of it; sha256: of the archive."""
+
+    folder: Path
+    version: str
+    sha256: str
+
+
+def peers() -> list[Peer]:
+    """The table; raises UserError for a file that is not as it should be."""
+    path = TABLE
+    document, _ = toml_tables.read(path, "table of peers", "Install tsmalloc again.")
+    return Table(str(path), document, ("peer",)).parts(
+        "peer", _peer, "name", "summary", "crate", "version", "sha256", "holds", "tools", "steps",
+        "library",
+    )  # fmt: skip
+
+
+def peer_of(name: str) -> Peer:
+    known = peers()
+    for peer in known:
+        if peer.name == name:
+            return peer
+    names = [peer.name for peer in known]
+    raise UserError(
+        f"there is no recipe for {name!r}.",
+        f"{toml_tables.guess(name, names)}There is one for {', '.join(names)}.",
+    )
+
+
+def fetch(peer: Peer, version: str | None, force: bool, say: Say) -> tuple[Manifest, Path]:
+    """Builds the peer from the crate of this version, by default the pinned one; returns what was
+    built, and its library. What is there already is left alone, unless force."""
+    wanted = peer.version if version is None else version
+    if not re.fullmatch(r"\d+(\.\d+)*([-+][0-9A-Za-z.+-]+)?", wanted):
+        raise UserError(f"{wanted!r} is not a version.", f"For example: {peer.version}")
+    for manifest, library in fetched.present():
+        same = (manifest.name, _plain(manifest.crate_version)) == (peer.name, _plain(wanted))
+        if same and not force:
+            say(f"{manifest.folder} is there already (--force builds it again)")
+            return manifest, library
+    _check_tools("cargo", *peer.tools)
+    cache = fetched.cache_dir()
+    try:
+        cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{peer.name}-", dir=cache) as name:
+            return _fetch(peer, wanted, Path(name), say)
+    except OSError as error:
+        raise UserError(
+            f"{cache} cannot be written: {error.strerror}.",
+            "Make room, or set XDG_CACHE_HOME to a folder that can be written to.",
+        ) from error
+
+
+def _fetch(peer: Peer, wanted: str, work: Path, say: Say) -> tuple[Manifest, Path]:
+    say(f"downloading {peer.crate} {wanted}")
+    crate = _download(peer, wanted, work / "project")
+    say(f"building {peer.name} from {peer.crate} {crate.version}")
+    built = _build(peer, crate, work / "build")
+    version = peer.holds if _plain(crate.version) == peer.version else None
+    version = version or system_libraries.version_from_library(built) or _plain(crate.version)
+    _prove(Allocator(f"{peer.name}-{version}", built, "fetched", version))
+    new = work / "new"
+    new.mkdir()
+    library = f"lib{peer.name}.so"
+    shutil.copyfile(built, new / library)  # what a link leads to
+    manifest = Manifest(
+        schema=SCHEMA,
+        created=records.now(),
+        name=peer.name,
+        version=version,
+        summary=peer.summary,
+        crate=peer.crate,
+        crate_version=crate.version,
+        crate_sha256=crate.sha256,
+        library=library,
+        library_sha256=file_sha256(new / library),
+    )
+    (new / MANIFEST).write_text(records.to_json(manifest), encoding="utf-8")
+    final = fetched.cache_dir() / manifest.folder
+    if final.exists():
+        final.replace(work / "old")
+    new.replace(final)
+    return manifest, final / library
+
+
+# --- the sources ----------------------------------------------------------------------------------
+
+
+def _download(peer: Peer, wanted: str, project: Path) -> Crate:
+    """By `cargo vendor` of a package that depends on the crate alone."""
+    (project / "src").mkdir(parents=True)
+    (project / "src" / "lib.rs").touch()
+    (project / "Cargo.toml").write_text(
+        '[package]\nname = "fetch"\nversion = "0.0.0"\nedition = "2021"\n[workspace]\n'
+        f'[dependencies]\n{peer.crate} = "={wanted}"\n',
+        encoding="utf-8",
+    )
+    done = _run(["cargo", "vendor", "--quiet", "vendor"], project)
+    if done.returncode != 0:
+        if _NO_VERSION.search(done.stderr):
+            raise UserError(
+                f"there is no version {wanted} of the crate {peer.crate}.",
+                f"Leave --version out for {peer.version}, or see: cargo info {peer.crate}",
+            )
+        raise UserError(
+            f"{peer.crate} could not be downloaded: {_last_line(done.stderr)}.",
+            "Cargo needs the network, or a mirror in its own settings; then once more: "
+            f"tsmalloc fetch {peer.name}",
+        )
+    folder = project / "vendor" / peer.crate
+    try:
+        sums = json.loads((folder / ".cargo-checksum.json").read_text(encoding="utf-8"))
+        sha256 = str(sums["package"])
+        version = str(
+            tomllib.loads((folder / "Cargo.toml").read_text("utf-8"))["package"]["version"]
+        )
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(
+            f"cargo left no crate {peer.crate} behind: {error}.", "Is cargo 1.64 or newer?"
+        ) from error
+    if _plain(version) == peer.version and sha256 != peer.sha256:
+        raise UserError(
+            f"{peer.crate} {wanted} is not what was pinned: its checksum is {sha256}.",
+            "Do not use it: the registry, or a mirror of it, has another archive than it had.",
+        )
+    return Crate(folder, version, sha256)
+
+
+# --- the library ----------------------------------------------------------------------------------
+
+
+def _build(peer: Peer, crate: Crate, folder: Path) -> Path:
+    folder.mkdir()
+    log = fetched.cache_dir() / f"{peer.name}.log"
+    words = {
+        "crate": str(crate.folder),
+        "jobs": str(len(os.sched_getaffinity(0))),
+        "metadata": crate.version.partition("+")[2],
+    }
+    with log.open("w", encoding="utf-8") as file:
+        for step in peer.steps:
+            command = [word.format_map(words) for word in shlex.split(step)]
+            done = _run(command, folder)
+            file.write(f"$ {shlex.join(command)}\n{done.stdout}{done.stderr}")
+            if done.returncode != 0:
+                said = "\n".join((done.stdout + done.stderr).splitlines()[-LOG_LINES:])
+                raise UserError(
+                    f"{peer.name} could not be built ({command[0]}: exit {done.returncode}).",
+                    f"{said}\nAll of it is in {log}.",
+                )
+    library = folder / peer.library
+    if not system_libraries.is_loadable_library(library):
+        raise UserError(
+            f"{peer.name} was built without {peer.library}.", f"What was done is in {log}."
+        )
+    log.unlink()
+    return library
+
+
+def _prove(allocator: Allocator) -> None:
+    """Runs a program under the library, and looks at who served its calls."""
+    command = (sys.executable, "-I", "-S", "-c", "print(list(range(100000))[-1])")
+    shown = proof.prove(command, allocator, PROOF_SECONDS, None)
+    if shown.measurement.failed or not shown.calls or shown.served_by_others:
+        how = shown.measurement.failure_text()
+        others = ", ".join(map(str, shown.served_by_others))
+        raise UserError(
+            f"{allocator.name} was built, but serves no program: {others or how}.",
+            "Try another crate: --version",
+        )
+
+
+# --- small things ---------------------------------------------------------------------------------
+
+
+def _check_tools(*tools: str) -> None:
+    missing = [tool for tool in tools if shutil.which(tool) is None]
+    if missing:
+        raise UserError(
+            f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing.",
+            "\n".join(REMEDIES[tool] for tool in missing),
+        )
+
+
+def _run(command: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    kept = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+    return subprocess.run(
+        command,
+        cwd=folder,
+        env=kept | {"LC_ALL": "C"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+
+
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1].rstrip(".") if lines else "it says nothing"
+
+
+def _plain(version: str) -> str:
+    """Without what does not take part in comparing versions."""
+    return version.partition("+")[0]
+
+
+def _peer(table: Table) -> Peer:
+    keys = ("summary", "crate", "version", "sha256", "holds", "library")
+    texts: dict[str, Any] = {key: table.text(key) for key in keys}
+    lists: dict[str, Any] = {
+        key: tuple(table.value(key, is_names, "a list of texts")) for key in ("tools", "steps")
+    }
+    for tool in lists["tools"]:
+        if tool not in REMEDIES:
+            raise table.error(f"tools has {tool!r}", f"There are {', '.join(REMEDIES)}.")
+    name = table.name("[a-z0-9]+", "small letters and digits")
+    return Peer(name=name, **texts, **lists)

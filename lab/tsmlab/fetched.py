@@ -1,0 +1,55 @@
+"""The allocators that `tsmalloc fetch` has built: where they are kept, and which there are.
+
+Why: what was built once is found by every verb from then on.
+Refuses to: build or download anything (fetch.py does).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tsmlab import paths, records, system_libraries
+from tsmlab.errors import UserError
+
+SCHEMA = "tsmalloc-fetched/1"
+MANIFEST = "fetched.json"
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """Beside each library: what it was built from. library: the file's name."""
+
+    schema: str
+    created: str
+    name: str
+    version: str
+    summary: str
+    crate: str
+    crate_version: str
+    crate_sha256: str
+    library: str
+    library_sha256: str
+
+    @property
+    def folder(self) -> str:
+        return f"{self.name}-{self.version}"
+
+
+def cache_dir() -> Path:
+    return paths.cache_dir() / "allocators"
+
+
+def present() -> Iterator[tuple[Manifest, Path]]:
+    """Each with its library, in the order of their names and versions. A folder that is damaged is
+    passed over: fetching it again puts it right."""
+    for path in sorted(cache_dir().glob(f"*/{MANIFEST}"), key=system_libraries.natural_order):
+        try:
+            text = path.read_text(encoding="utf-8", errors="replace")
+            manifest = records.from_json(Manifest, SCHEMA, text, str(path), "")
+        except (OSError, UserError):
+            continue
+        library = path.parent / manifest.library
+        if path.parent.name == manifest.folder and system_libraries.is_loadable_library(library):
+            yield manifest, library

@@ -1,0 +1,480 @@
+"""Rounds on the machines of a cluster of dask.distributed.
+
+Why: one machine makes one round at a time. A round is what may be made elsewhere: its runs are
+compared with one another only, so whatever machine makes it, it makes all of it.
+Refuses to: mix two versions of the lab, or of a file that takes part, and to keep half a round. A
+worker that dies costs its round, which another one makes from the beginning.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import logging
+import os
+import re
+import signal
+import socket
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tsmlab import __version__, fingerprints, machine
+from tsmlab.allocators import Allocator
+from tsmlab.analysis import Question, analyse
+from tsmlab.errors import UserError
+from tsmlab.fingerprints import Digests
+from tsmlab.journal import Memo, Unkept
+from tsmlab.machine import Machine
+from tsmlab.measuring import Executor
+from tsmlab.results import FLEET, MachineKind, Sample
+from tsmlab.schedule import Slot
+from tsmlab.trial import Program, Trial
+
+LOCAL = re.compile(r"local(?::([1-9]\d{0,3}))?")
+REMOTE = re.compile(r"(tcp|tls)://\S+:\d+")
+CONNECT_SECONDS = 10.0
+# How long a cluster may be without any worker before that is the end.
+PATIENCE_SECONDS = 30.0
+# A round that has ended so many workers is not given to another one.
+DEATHS = 3
+REQUIREMENT = "distributed>=2026.1"
+
+
+# --- on a worker ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What a worker must have as it is here: the lab's version, its files, those that take part,
+    by their paths from a folder."""
+
+    version: str
+    lab: str
+    folder: str
+    files: Digests
+
+
+@dataclass(frozen=True)
+class Job:
+    """A round. environment: of where the study was begun; cpus: for each worker by its name."""
+
+    expected: Expected
+    environment: Mapping[str, str]
+    cpus: Mapping[str, tuple[int, ...]]
+    program: Program
+    allocators: tuple[Allocator, ...]
+    executor: Executor
+    series_points: int
+    timeout_seconds: float | None
+    slots: tuple[Slot, ...]
+
+
+@dataclass(frozen=True)
+class Done:
+    """A round that was made, and where."""
+
+    worker: str
+    machine: Machine
+    samples: list[Sample]
+
+
+@functools.cache
+def here() -> Machine:
+    """This machine, as it is before a worker keeps to processors of its own."""
+    usable_cpus()
+    return machine.describe()
+
+
+@functools.cache
+def usable_cpus() -> tuple[int, ...]:
+    """Likewise."""
+    return tuple(sorted(os.sched_getaffinity(0)))
+
+
+@functools.cache
+def lab_digest() -> str:
+    """One hash of all sources of the lab: a checkout's version says little."""
+    folder = Path(__file__).parent
+    whole = hashlib.sha256()
+    for path in sorted(folder.rglob("*.py")):
+        whole.update(str(path.relative_to(folder)).encode() + b"\0" + path.read_bytes())
+    return whole.hexdigest()
+
+
+def difference(expected: Expected) -> str | None:
+    """What this worker has otherwise than whoever began the study; None if nothing."""
+    if __version__ != expected.version:
+        return f"it is tsmalloc {__version__}, not {expected.version}"
+    if lab_digest() != expected.lab:
+        return f"it is another tsmalloc {__version__}, with other files"
+    try:
+        os.chdir(expected.folder)
+    except OSError as error:
+        return f"its folder {expected.folder} cannot be entered: {error.strerror}"
+    changed = _changed(tuple(expected.files.items()))
+    return f"it lacks these files, or has others: {', '.join(changed)}" if changed else None
+
+
+@functools.lru_cache(maxsize=1)
+def _changed(files: tuple[tuple[str, str | None], ...]) -> list[str]:
+    return fingerprints.changed(dict(files))
+
+
+def examine(expected: Expected) -> tuple[str, str | None, Machine]:
+    return socket.gethostname(), difference(expected), here()
+
+
+def dask_setup(_worker: Any) -> None:
+    """Called in each worker of --cluster local. Ctrl-C in a terminal reaches it, too; but what it
+    ends is the study, which then ends its workers."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def make_round(job: Job) -> Done:
+    """All runs of a round, one after the other, on this worker's processors."""
+    from distributed import get_worker  # noqa: PLC0415 - whoever runs this has it
+
+    name, found = str(get_worker().name), here()
+    if problem := difference(job.expected):
+        raise UserError(f"the worker {name} does not fit: {problem}.", _SAME_LAB)
+    _set_environment(job.environment)
+    if cpus := job.cpus.get(name):
+        os.sched_setaffinity(0, cpus)
+    with tempfile.TemporaryDirectory(prefix="tsmalloc-round-") as folder:
+        trial = Trial(
+            job.program, job.allocators, job.executor, Path(folder), Unkept(), job.series_points
+        )
+        trial.timeout_seconds = job.timeout_seconds
+        try:
+            samples = [trial.run(slot) for slot in job.slots]
+        except KeyboardInterrupt as error:
+            raise UserError(
+                f"the worker {name} was interrupted.", "Go on with --resume."
+            ) from error
+    where = {"worker": name, "kind": kind_of(found)}
+    tagged = [replace(s, measurement={**s.measurement, FLEET: where}) for s in samples]
+    return Done(name, found, tagged)
+
+
+_SAME_LAB = "Give all machines the same tsmalloc, and the same files under the same paths."
+
+
+def kind_of(found: Machine) -> str:
+    """Machines of one kind may be taken for one another."""
+    return f"{found.cpu or found.architecture}, {found.usable_cores} cores, {found.kernel}"
+
+
+# --- where a study is begun -----------------------------------------------------------------------
+
+
+class Crew:
+    """Makes the rounds of one program (schedule.Crew). A round is one line of the journal, written
+    as soon as it is done."""
+
+    def __init__(self, fleet: Fleet, trial: Trial, memo: Memo) -> None:
+        self._fleet = fleet
+        self._trial = trial
+        self._memo = memo
+        self._futures: dict[str, Any] = {}
+        self._begun_at: dict[str, float] = {}
+        self._done: dict[str, Done] = {}
+        self._start = memo.clock()
+
+    @property
+    def size(self) -> int:
+        return self._fleet.size
+
+    def begin(self, slots: Sequence[Slot]) -> None:
+        self._begin(_key(slots), slots)
+
+    def samples(self, slots: Sequence[Slot]) -> list[Sample]:
+        key = _key(slots)
+        wanted = [(slot.entry.allocator.name, slot.entry.replicate) for slot in slots]
+        for name in (key, f"{key}, once more"):
+            found = {(s.allocator, s.replicate): s for s in self._wait(name, slots).samples}
+            if found.keys() >= set(wanted):
+                break
+            # Somebody was taken back after the round was begun without it. All of it is made again:
+            # a part of it might be made by another machine.
+        return [found[entry] for entry in wanted]
+
+    def kinds(self, samples: Sequence[Sample], question: Question) -> list[MachineKind]:
+        """What the rounds of each kind of machine show by themselves."""
+        machines = {kind_of(done.machine): done.machine for done in self._done.values()}
+        found = []
+        for name, described in machines.items():
+            own = [sample for sample in samples if sample.kind == name]
+            workers = {sample.measurement[FLEET]["worker"] for sample in own}
+            if any(sample.phase == "measured" for sample in own):
+                found.append(MachineKind(name, described, len(workers), analyse(own, question)))
+        return found
+
+    def _begin(self, key: str, slots: Sequence[Slot]) -> None:
+        if key in self._futures or key in self._done or self._memo.knows(key):
+            return
+        self._begun_at[key] = self._memo.clock() - self._start
+        trial = self._trial
+        self._futures[key] = self._fleet.submit(
+            Job(
+                expected=self._fleet.expected,
+                environment=self._fleet.environment,
+                cpus=self._fleet.cpus,
+                program=trial.program,
+                allocators=trial.allocators,
+                executor=trial.executor,
+                series_points=trial.series_points,
+                timeout_seconds=trial.timeout_seconds,
+                slots=tuple(slots),
+            )
+        )
+
+    def _wait(self, key: str, slots: Sequence[Slot]) -> Done:
+        """Meanwhile, whatever round is done is kept."""
+        if key not in self._done and self._memo.knows(key):
+            self._done[key] = self._memo.once(key, Done, _unmade)
+        self._begin(key, slots)
+        while key not in self._done:
+            for ready in self._fleet.ready(self._futures):
+                begun, made = self._begun_at[ready], self._fleet.result(self._futures.pop(ready))
+                later = [
+                    replace(s, started_seconds=round(begun + s.started_seconds, 6))
+                    for s in made.samples
+                ]
+                self.remember(ready, replace(made, samples=later))
+        return self._done[key]
+
+    def remember(self, key: str, done: Done) -> None:
+        self._done[key] = self._memo.once(key, Done, lambda: done)
+
+
+def _key(slots: Sequence[Slot]) -> str:
+    return f"{slots[0].phase} {slots[0].round}, in one piece"
+
+
+def _unmade() -> Done:
+    raise AssertionError("what the journal knows is not made again")
+
+
+class Fleet:
+    """A cluster. cpus: of each worker, by its name; size: how many rounds it makes at once;
+    environment: what programs see there."""
+
+    def __init__(
+        self,
+        client: Any,
+        expected: Expected,
+        cpus: Mapping[str, tuple[int, ...]],
+        size: int,
+        environment: Mapping[str, str],
+    ) -> None:
+        self._client = client
+        self._dask = need_dask()
+        self._stopped = threading.Event()
+        self._alone_since: float | None = None
+        self.expected = expected
+        self.cpus = cpus
+        self.size = size
+        self.environment = environment
+
+    def crew(self, trial: Trial, memo: Memo) -> Crew:
+        return Crew(self, trial, memo)
+
+    def stop(self) -> None:
+        """Whoever waits for a round is interrupted."""
+        self._stopped.set()
+
+    def submit(self, job: Job) -> Any:
+        with self._telling():
+            return self._client.submit(make_round, job, pure=False)
+
+    def ready(self, futures: Mapping[str, Any]) -> list[str]:
+        """The keys of those that are done; waits for one, but not for long."""
+        with self._telling(), contextlib.suppress(TimeoutError):
+            self._dask.wait(list(futures.values()), timeout=1.0, return_when="FIRST_COMPLETED")
+        if self._stopped.is_set():
+            raise KeyboardInterrupt
+        found = [key for key, future in futures.items() if future.done()]
+        if not found:
+            self._check_workers()
+        return found
+
+    def result(self, future: Any) -> Done:
+        with self._telling():
+            done: Done = future.result()
+        return done
+
+    def _check_workers(self) -> None:
+        with self._telling():
+            workers = self._client.scheduler_info(n_workers=-1).get("workers")
+        if workers:
+            self._alone_since = None
+            return
+        self._alone_since = self._alone_since or time.monotonic()
+        if time.monotonic() - self._alone_since > PATIENCE_SECONDS:
+            raise UserError(
+                "no worker is left in the cluster.",
+                "Start some (tsmalloc worker ADDRESS), then go on with --resume.",
+            )
+
+    @contextlib.contextmanager
+    def _telling(self) -> Iterator[None]:
+        """In our words, what may go wrong between here and there."""
+        try:
+            yield
+        except self._dask.KilledWorker as error:
+            raise UserError(
+                f"a round has ended {DEATHS} workers or more.",
+                "Look at their logs, then go on with --resume.",
+            ) from error
+        except (
+            self._dask.CancelledError,
+            self._dask.client.ClosedClientError,
+            self._dask.client.FutureCancelledError,
+            OSError,
+        ) as error:
+            if isinstance(error, TimeoutError):
+                raise
+            raise UserError(
+                f"the cluster is gone: {error or type(error).__name__}.",
+                "Start it again, then go on with --resume.",
+            ) from error
+
+
+# --- joining a cluster ----------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def joined(
+    text: str | None, files: Iterable[Path], note: Callable[[str], None]
+) -> Iterator[Fleet | None]:
+    """The cluster that --cluster names; None without one. files: those that take part. Raises
+    UserError for a cluster that is not there, or does not fit."""
+    if text is None:
+        yield None
+        return
+    dask = need_dask()
+    local = LOCAL.fullmatch(text)
+    if local is None and REMOTE.fullmatch(text) is None:
+        raise UserError(
+            f"--cluster {text!r} cannot be read.", "It is local, local:4, or tcp://HOST:8786."
+        )
+    environment = dict(os.environ)
+    with contextlib.ExitStack() as stack:
+        # Dask sets variables that tune the C library's malloc, here as well as in its workers.
+        stack.callback(_set_environment, environment)
+        address = text
+        if local is not None:
+            count = int(local[1] or len(os.sched_getaffinity(0)))
+            cluster = stack.enter_context(
+                dask.LocalCluster(
+                    n_workers=count,
+                    threads_per_worker=1,
+                    memory_limit=0,
+                    dashboard_address="127.0.0.1:0",
+                    silence_logs=logging.CRITICAL,
+                    preload=[__name__],
+                )
+            )
+            address = cluster.scheduler_address
+        try:
+            client = stack.enter_context(dask.Client(address, timeout=CONNECT_SECONDS))
+        except (OSError, ValueError) as error:
+            raise UserError(
+                f"there is no cluster at {address}.",
+                f"Start one: dask scheduler, and on each machine: tsmalloc worker {address}",
+            ) from error
+        _set_environment(environment)
+        logging.getLogger("distributed").setLevel(logging.CRITICAL)
+        fleet = _examined(client, address, files, note, environment)
+        try:
+            yield fleet
+        finally:
+            fleet.stop()
+
+
+def _set_environment(variables: Mapping[str, str]) -> None:
+    os.environ.clear()
+    os.environ.update(variables)
+
+
+def _examined(
+    client: Any,
+    address: str,
+    files: Iterable[Path],
+    note: Callable[[str], None],
+    environment: Mapping[str, str],
+) -> Fleet:
+    """The fleet, if every worker is fit."""
+    workers: Mapping[str, Any] = client.scheduler_info(n_workers=-1)["workers"]
+    if not workers:
+        raise UserError(
+            f"the cluster at {address} has no workers.",
+            f"Start one on each machine: tsmalloc worker {address}",
+        )
+    for worker in workers.values():
+        if worker["nthreads"] != 1:
+            raise UserError(
+                f"the worker {worker['name']} makes {worker['nthreads']} things at once.",
+                f"Start it as: tsmalloc worker {address}",
+            )
+    expected = Expected(__version__, lab_digest(), str(Path.cwd()), fingerprints.digests(files))
+    try:
+        found: Mapping[str, tuple[str, str | None, Machine]] = client.run(
+            examine, expected, workers=list(workers)
+        )
+        cpus: Mapping[str, tuple[int, ...]] = client.run(usable_cpus, workers=list(workers))
+    except Exception as error:  # whatever a stranger raises there comes here
+        raise UserError(
+            f"the workers have no tsmalloc of this version: {type(error).__name__}: {error}.",
+            _SAME_LAB,
+        ) from error
+    for where, (host, problem, _) in found.items():
+        if problem is not None:
+            name = workers[where]["name"]
+            raise UserError(f"the worker {name} on {host} does not fit: {problem}.", _SAME_LAB)
+    hosts: dict[str, list[str]] = {}
+    for where, (host, _, _) in found.items():
+        hosts.setdefault(host, []).append(str(workers[where]["name"]))
+    kinds = {kind_of(described) for _, _, described in found.values()}
+    note(
+        f"cluster    {len(found)} workers on {len(hosts)} machines of {len(kinds)} kinds"
+        if len(hosts) > 1
+        else f"cluster    {len(found)} workers on one machine"
+    )
+    if len(hosts) < len(found):
+        note("workers of one machine disturb each other's times; counts and bytes they do not")
+    return Fleet(client, expected, shares(hosts, workers, cpus), len(found), environment)
+
+
+def shares(
+    hosts: Mapping[str, Sequence[str]],
+    workers: Mapping[str, Any],
+    cpus: Mapping[str, Sequence[int]],
+) -> dict[str, tuple[int, ...]]:
+    """Each worker's part of its machine's processors; those that are too many share them all."""
+    usable = {str(workers[where]["name"]): list(own) for where, own in cpus.items()}
+    shares = {}
+    for names in hosts.values():
+        for place, name in enumerate(sorted(names)):
+            own = usable.get(name, [])[place :: len(names)]
+            shares[name] = tuple(own or usable.get(name, []))
+    return shares
+
+
+def need_dask() -> Any:
+    """The module; raises UserError without it."""
+    try:
+        import distributed  # noqa: PLC0415 - takes half a second, and may not be there
+    except ImportError as error:
+        raise UserError(
+            "--cluster needs dask.distributed, which is not installed.",
+            f"Install it: {sys.executable} -m pip install '{REQUIREMENT}'",
+        ) from error
+    return distributed

@@ -1,0 +1,521 @@
+"""The flow of `tsmalloc tune`: the options of an allocator that serve a program better.
+
+Why: an allocator has twenty options, and nobody knows which of them matter to a program. Each step
+races all single changes by successive halving, and puts the best to the test in fresh rounds, which
+did not choose it: only what is shown better there is kept, and the next step goes on from it.
+Refuses to: let a change win by luck. Of many changes without effect the best one looks good, in the
+rounds that chose it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from tsmlab import __version__, compare, machine, records, stats
+from tsmlab.allocators import Allocator
+from tsmlab.analysis import log_ratios, logs_by_round
+from tsmlab.counting import INSTRUCTIONS, NOT_OF_COUNTS, ROUNDS, Counters
+from tsmlab.errors import EXIT_PROGRAM_FAILED, UserError
+from tsmlab.fleet import Fleet
+from tsmlab.journal import Memo, Part
+from tsmlab.machine import Machine
+from tsmlab.measuring import Executor, Measurement, RunRequest
+from tsmlab.metrics import BUILT_IN, PEAK_MEMORY, TIME, MetricSpec, Unit, measured_values
+from tsmlab.progress import Reporter
+from tsmlab.results import AllocatorInfo, Analysis, Comparison, Outcome, Stop
+from tsmlab.schedule import MIN_ROUNDS, StopRule
+from tsmlab.stats import Judgement, RatioEstimate, Verdict
+from tsmlab.trial import Program
+from tsmlab.tune_options import Option, Setting, configured, environment
+from tsmlab.wording import rounds
+
+SCHEMA = "tsmalloc-tune/1"
+# What the changed one is called in fresh rounds; what it is compared with has its own name.
+TUNED = "tuned version"
+FIRST_ROUNDS = 3
+TIME_BUDGET_SECONDS = 600.0
+# The part of the time budget in which further rungs may begin; the rest is for fresh rounds.
+RACE_SHARE = 2.0 / 3.0
+MAX_FRESH_ROUNDS = 60
+# A change is confirmed as if it were one of so many: a chance of 0.25 % for one without effect.
+STRICTNESS = 20
+COST = "cost"
+
+Objective = Literal["time", "memory", "both", "metric"]
+Fate = Literal["best", "worse half", "no better", "failed", "out of time"]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What was asked for. options: those that are tried; unknown: those that this library does not
+    have. first_rounds: of the first rung, which each further one doubles."""
+
+    program: Program
+    allocator: Allocator
+    options: tuple[Option, ...]
+    unknown: tuple[str, ...]
+    objective: Objective
+    seed: int
+    first_rounds: int = FIRST_ROUNDS
+    time_budget_seconds: float = TIME_BUDGET_SECONDS
+    timeout_seconds: float | None = None
+    margin: float = stats.DEFAULT_MARGIN
+    check_output: bool = True
+    consult_doctor: bool = True
+    cpus: tuple[int, ...] | None = None
+    counters: Counters | None = None
+
+    @property
+    def metrics(self) -> tuple[MetricSpec, ...]:
+        """The objective's is the first, unless the program prints it."""
+        known = BUILT_IN if self.counters is None else self.counters.metrics
+        if self.objective == "both":
+            return (MetricSpec(COST, f"{self.effort.name} x memory", "number", True), *known)
+        first = PEAK_MEMORY if self.objective == "memory" else self.effort.key
+        return (*(m for m in known if m.key == first), *(m for m in known if m.key != first))
+
+    @property
+    def goal(self) -> MetricSpec:
+        metric = self.program.metric
+        return metric.spec if metric and self.objective == "metric" else self.metrics[0]
+
+    @property
+    def vetoes(self) -> tuple[str, ...]:
+        """What must not become worse."""
+        return (self.effort.key, PEAK_MEMORY) if self.objective == "both" else ()
+
+    @property
+    def judged(self) -> list[MetricSpec]:
+        custom = self.program.metric
+        return [*([custom.spec] if custom else []), *(m for m in self.metrics if m.judged)]
+
+    @property
+    def effort(self) -> MetricSpec:
+        """The time, or what stands for it where counts are judged."""
+        known = BUILT_IN if self.counters is None else self.counters.metrics
+        key = TIME if self.counters is None else INSTRUCTIONS
+        found = next((spec for spec in known if spec.key == key), None)
+        if found is None:
+            raise UserError(
+                "instructions cannot be counted here.",
+                "sudo apt install valgrind, or tune for memory: --for memory",
+            )
+        return found
+
+
+@dataclass(frozen=True)
+class TuneRow:
+    """One metric of a comparison with the configuration that a change is made to."""
+
+    metric: str
+    name: str
+    unit: Unit
+    before: float | None
+    after: float | None
+    ratio: RatioEstimate | None
+    verdict: Verdict
+    rounds_more: int | None
+
+
+@dataclass(frozen=True)
+class Raced:
+    """How far a change came. ratios: by metric, over all rounds that it ran."""
+
+    change: str
+    rounds: int
+    ratios: dict[str, RatioEstimate]
+    fate: Fate
+    failure: str | None = None
+
+
+@dataclass(frozen=True)
+class Step:
+    """A race of changes to the configuration `base`, and the test of its best in fresh rounds."""
+
+    base: list[str]
+    raced: list[Raced]
+    change: str | None = None
+    rows: list[TuneRow] | None = None
+    confirmed: bool = False
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One comparison: a rung of a race, or fresh rounds."""
+
+    name: str
+    comparison: Comparison
+
+
+@dataclass(frozen=True)
+class TuneResults:
+    """settings, variables: the winner, as a list and as it is set; empty where nothing beats the
+    default. rows: the winner against the default in rounds that did not choose it."""
+
+    schema: str
+    created: str
+    tsmalloc_version: str
+    machine: Machine
+    command: list[str]
+    allocator: AllocatorInfo
+    objective: Objective
+    goal: MetricSpec
+    seed: int
+    margin: float
+    deterministic: bool
+    options: list[Option]
+    unknown: list[str]
+    steps: list[Step]
+    settings: list[str]
+    variables: dict[str, str]
+    rows: list[TuneRow]
+    stop: Stop
+    stages: list[Stage]
+
+    @property
+    def interrupted(self) -> bool:
+        return self.stop.reason == "interrupted"
+
+    @property
+    def runs(self) -> int:
+        return sum(len(stage.comparison.samples) for stage in self.stages)
+
+
+def tune(
+    options: Options,
+    executor: Executor,
+    reporter: Reporter,
+    memo: Memo,
+    fleet: Fleet | None = None,
+) -> Outcome[TuneResults]:
+    """Raises UserError and KeyboardInterrupt only where nothing has been measured."""
+    return _Search(options, executor, reporter, memo, fleet).run()
+
+
+class _Search:
+    """The state of one search while it runs."""
+
+    def __init__(
+        self,
+        options: Options,
+        executor: Executor,
+        reporter: Reporter,
+        memo: Memo,
+        fleet: Fleet | None,
+    ) -> None:
+        self._options = options
+        self._fleet = fleet
+        self._executor = _WithCost(executor, options) if options.objective == "both" else executor
+        self._reporter = reporter
+        self._memo = memo
+        self._created = memo.once("created", str, records.now)
+        self._machine = memo.once("machine", Machine, machine.describe)
+        self._stages: list[Stage] = []
+        self._steps: list[Step] = []
+        self._failed: set[Setting] = set()
+        self._winner: tuple[Setting, ...] = ()
+        self._rows: list[TuneRow] = []
+
+    def run(self) -> Outcome[TuneResults]:
+        error = None
+        try:
+            stop = self._search()
+        except KeyboardInterrupt:
+            if not self._stages:
+                raise
+            stop = Stop("interrupted", "interrupted by the user")
+        except UserError as problem:
+            if not self._stages:
+                raise
+            error, stop = problem, Stop("aborted", problem.message)
+        return Outcome(self._results(stop), error)
+
+    def _search(self) -> Stop:
+        """Goes on while a step finds something. A winner of several changes meets the default once
+        more: the rounds of each step have only shown what its own change is good for."""
+        found: tuple[Setting, ...] = ()
+        rows: list[TuneRow] = []
+        while True:
+            best = self._race(found)
+            if best is None:
+                stop = Stop("resolved", "no further change is better")
+                break
+            label = f"step {len(self._steps)}, fresh rounds"
+            fresh = self._fresh(found, (*found, best), label)
+            confirmed = improves(fresh, self._options)
+            self._steps[-1] = replace(
+                self._steps[-1], change=best.text, rows=fresh, confirmed=confirmed
+            )
+            if not confirmed:
+                stop = Stop("resolved", "the best further change is not shown to be better")
+                break
+            found, rows = (*found, best), fresh
+            if not self._changes(found):
+                stop = Stop("none-left", "every option is chosen")
+                break
+            if not self._fits(f"step {len(self._steps) + 1}", 1):
+                stop = Stop("budget", "the time for races is over")
+                break
+        if len(found) > 1:
+            rows = self._fresh((), found, "the winner against the default")
+        if found and improves(rows, self._options):
+            self._winner = found
+        self._rows = rows or (self._steps[0].rows or [])
+        return stop
+
+    # --- a race -----------------------------------------------------------------------------------
+
+    def _changes(self, base: Sequence[Setting]) -> list[Setting]:
+        taken = {setting.option.name for setting in base}
+        every = (Setting(o, value) for o in self._options.options for value in o.values)
+        return [s for s in every if s.option.name not in taken and s not in self._failed]
+
+    def _race(self, base: tuple[Setting, ...]) -> Setting | None:
+        """The best single change, if any may be better; a step tells how all of them fared."""
+        alive = {setting.text: setting for setting in self._changes(base)}
+        out: list[Raced] = []
+        rungs: list[Comparison] = []
+        step = len(self._steps) + 1
+        while alive:
+            more = self._options.first_rounds * 2 ** max(0, len(rungs) - 1)
+            label = f"step {step}, rung {len(rungs) + 1}"
+            if rungs and not self._fits(label, more * (len(alive) + 2)):
+                break
+            self._reporter.note(f"{label}: {len(alive)} changes, {rounds(more)}")
+            changed = {name: (*base, setting) for name, setting in alive.items()}
+            rungs.append(self._compare(label, base, changed, StopRule(runs=more)))
+            known = {name: self._raced(name, rungs) for name in alive}
+            ranked = sorted(known, key=lambda name: self._score(known[name]))
+            self._failed |= {alive[name] for name in ranked if known[name].fate == "failed"}
+            good = [name for name in ranked if known[name].fate == "best"]
+            kept = good[: max(1, (len(alive) + 1) // 2 if len(alive) > 1 else 1)]
+            fallen = [known[name] for name in ranked if name not in kept]
+            out = [replace(r, fate="worse half") if r.fate == "best" else r for r in fallen] + out
+            alive = {name: alive[name] for name in kept}
+            if len(kept) <= 1:
+                break
+        last = [self._raced(name, rungs) for name in alive]
+        last = [*last[:1], *(replace(raced, fate="out of time") for raced in last[1:])]
+        self._steps.append(Step([each.text for each in base], [*last, *out]))
+        return next(iter(alive.values()), None)
+
+    def _raced(self, change: str, rungs: Sequence[Comparison]) -> Raced:
+        """Over all rounds so far; `best` if it may still be better than the base."""
+        ratios, base_name = {}, self._options.allocator.name
+        for spec in self._options.judged:
+            logs: list[float] = []
+            for each in rungs:
+                own, base = (logs_by_round(each.samples, n, spec.key) for n in (change, base_name))
+                logs += log_ratios(own, base).values()
+            if logs:
+                ratios[spec.key] = stats.estimate_ratio(logs, seed=self._options.seed)
+        goal = self._options.goal
+        count = max((ratio.pairs for ratio in ratios.values()), default=0)
+        rows = [row for each in rungs for row in each.analysis.rows if row.allocator == change]
+        failure = next((row.failure.text for row in rows if row.failure), None)
+        if failure is not None or goal.key not in ratios:
+            return Raced(change, count, ratios, "failed", failure or f"no {goal.name}")
+        margin = self._options.margin
+        hopeful = _may_be_better(ratios[goal.key], margin, goal.higher_is_better) and not any(
+            _is_worse(ratios.get(key), margin) for key in self._options.vetoes
+        )
+        return Raced(change, count, ratios, "best" if hopeful else "no better")
+
+    def _score(self, raced: Raced) -> float:
+        """Smaller is better."""
+        ratio = raced.ratios.get(self._options.goal.key)
+        if raced.fate == "failed" or ratio is None:
+            return float("inf")
+        return 1.0 / ratio.ratio if self._options.goal.higher_is_better else ratio.ratio
+
+    # --- comparisons and time ---------------------------------------------------------------------
+
+    def _fresh(
+        self, base: tuple[Setting, ...], tuned: tuple[Setting, ...], label: str
+    ) -> list[TuneRow]:
+        """Both in rounds of their own, until the objective is decided."""
+        options, budget = self._options, self._options.time_budget_seconds
+        left = self._memo.once(
+            f"{label}: time", float, lambda: max(budget - self._memo.clock(), 0.1 * budget)
+        )
+        self._reporter.note(f"{label}: {' '.join(setting.text for setting in tuned)}")
+        rule = StopRule(
+            min_rounds=MIN_ROUNDS if options.counters is None else ROUNDS,
+            max_rounds=MAX_FRESH_ROUNDS,
+            time_budget_seconds=left,
+            min_rounds_budget_seconds=budget,
+        )
+        comparison = self._compare(label, base, {TUNED: tuned}, rule)
+        return fresh_rows(comparison.analysis, options)
+
+    def _compare(
+        self,
+        label: str,
+        base: tuple[Setting, ...],
+        changed: Mapping[str, tuple[Setting, ...]],
+        rule: StopRule,
+    ) -> Comparison:
+        options, first = self._options, not self._stages
+        every = {options.allocator.name: base, **changed}
+        allocators = tuple(configured(options.allocator, s, name) for name, s in every.items())
+        warm_up = first and options.counters is None
+        outcome = compare.compare(
+            compare.Options(
+                program=options.program,
+                allocators=allocators,
+                reference=allocators[0],
+                seed=options.seed + len(self._stages),
+                rule=rule,
+                warmup_rounds=compare.WARMUP_ROUNDS if warm_up else 0,
+                timeout_seconds=options.timeout_seconds,
+                margin=options.margin,
+                check_output=options.check_output,
+                consult_doctor=options.consult_doctor and first,
+                cpus=options.cpus,
+                base_metrics=options.metrics,
+                vary_layout=options.counters is None,
+                unresolved=lambda analysis: _undecided(analysis, options),
+                unfit_warnings=NOT_OF_COUNTS if options.counters else frozenset({"few-rounds"}),
+                say_preflight=first,
+            ),
+            self._executor,
+            self._reporter,
+            Part(self._memo, label),
+            self._fleet,
+        )
+        comparison = outcome.results
+        self._stages.append(Stage(label, comparison))
+        if outcome.error is not None:
+            raise outcome.error
+        if comparison.interrupted:
+            raise KeyboardInterrupt
+        if comparison.stop.reason == "reference-failed":
+            raise UserError(
+                f"the program failed again and again under {options.allocator.name} ({label}).",
+                "Run it by itself first: it must work each time.",
+                EXIT_PROGRAM_FAILED,
+            )
+        return comparison
+
+    def _fits(self, label: str, runs: int) -> bool:
+        """Whether so many more runs fit into the time for races."""
+        made = sum(len(stage.comparison.samples) for stage in self._stages)
+        limit = RACE_SHARE * self._options.time_budget_seconds
+        return self._memo.once(
+            f"{label}: fits", bool, lambda: self._memo.clock() * (1.0 + runs / made) <= limit
+        )
+
+    def _results(self, stop: Stop) -> TuneResults:
+        options = self._options
+        given = {**os.environ, **options.allocator.env}
+        return TuneResults(
+            schema=SCHEMA,
+            created=self._created,
+            tsmalloc_version=__version__,
+            machine=self._machine,
+            command=list(options.program.command),
+            allocator=AllocatorInfo.of(options.allocator),
+            objective=options.objective,
+            goal=options.goal,
+            seed=options.seed,
+            margin=options.margin,
+            deterministic=options.counters is not None,
+            options=list(options.options),
+            unknown=list(options.unknown),
+            steps=self._steps,
+            settings=[setting.text for setting in self._winner],
+            variables=environment(self._winner, given),
+            rows=self._rows,
+            stop=stop,
+            stages=self._stages,
+        )
+
+
+# --- judging --------------------------------------------------------------------------------------
+
+
+def fresh_rows(analysis: Analysis, options: Options) -> list[TuneRow]:
+    """From a comparison of a base with what was made of it."""
+    rows = {row.allocator: row for row in analysis.rows}
+    found = []
+    for spec in options.judged:
+        before, after = (
+            rows[name].metrics.get(spec.key) for name in (options.allocator.name, TUNED)
+        )
+        ratio = after.ratio if after else None
+        judgement = Judgement(Verdict.UNRESOLVED)
+        if ratio is not None:
+            judgement = stats.judge(
+                ratio,
+                options.margin,
+                None if ratio.p_value is None else min(1.0, STRICTNESS * ratio.p_value),
+                STRICTNESS,
+                analysis.noise_floors.get(spec.key),
+                spec.higher_is_better,
+            )
+        medians = (before.median if before else None, after.median if after else None)
+        found.append(
+            TuneRow(
+                spec.key, spec.name, spec.unit, *medians, ratio, judgement.verdict,
+                judgement.rounds_more,
+            )
+        )  # fmt: skip
+    return found
+
+
+def improves(rows: Sequence[TuneRow], options: Options) -> bool:
+    """Whether the objective is shown better; of both time and memory, neither may be worse."""
+    verdicts = {row.metric: row.verdict for row in rows}
+    if any(verdicts.get(key) is Verdict.WORSE for key in options.vetoes):
+        return False
+    return verdicts.get(options.goal.key) is Verdict.BETTER
+
+
+def _undecided(analysis: Analysis, options: Options) -> int:
+    rows = fresh_rows(analysis, options)
+    return sum(r.metric == options.goal.key and r.verdict is Verdict.UNRESOLVED for r in rows)
+
+
+def _may_be_better(ratio: RatioEstimate, margin: float, higher_is_better: bool) -> bool:
+    """Whether the interval reaches beyond the margin; one pair tells nothing."""
+    if ratio.low is None or ratio.high is None:
+        return True
+    return ratio.high > 1.0 + margin if higher_is_better else ratio.low < 1.0 / (1.0 + margin)
+
+
+def _is_worse(ratio: RatioEstimate | None, margin: float) -> bool:
+    return ratio is not None and ratio.low is not None and ratio.low > 1.0 + margin
+
+
+class _WithCost:
+    """Adds what a run cost of both: its time, or instructions, times its memory."""
+
+    def __init__(self, executor: Executor, options: Options) -> None:
+        self._executor = executor
+        self._effort = options.effort.key
+
+    def run(self, request: RunRequest) -> Measurement:
+        measurement = self._executor.run(request)
+        values = measured_values(measurement)
+        if PEAK_MEMORY not in values or self._effort not in values:
+            return measurement
+        cost = values[self._effort] * values[PEAK_MEMORY] / 2.0**20
+        return replace(measurement, extra={**measurement.extra, COST: cost})
+
+
+# --- files ----------------------------------------------------------------------------------------
+
+
+def from_json(text: str, source: str = "the results") -> TuneResults:
+    """The inverse of records.to_json; raises UserError for what it did not write."""
+    remedy = "Give a file that `tsmalloc tune` saved or wrote with --export-json."
+    return records.from_json(TuneResults, SCHEMA, text, source, remedy)
+
+
+def save(results: TuneResults) -> Path:
+    program = Path(results.command[0]).name or "program"
+    return records.keep(records.to_json(results), results.created, f"tune-{program}")

@@ -1,0 +1,177 @@
+"""The options of allocators: which there are, values worth trying, and how they are set.
+
+Why: each allocator has options of its own, in a variable each or as a list in one. What is tried is
+data that anybody can read and extend (tune.toml).
+Refuses to: try an option that the library does not know. What it reads, its file has the name of.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tsmlab import toml_tables
+from tsmlab.allocators import Allocator
+from tsmlab.errors import UserError
+from tsmlab.toml_tables import Table, is_names
+
+TABLE = Path(__file__).parent / "tune.toml"
+_VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*")
+_VERSION = re.compile(r"-\d.*")
+_MEND = "Mend tune.toml, or install tsmalloc again."
+
+
+@dataclass(frozen=True)
+class Option:
+    """variable: of the environment. It holds this option alone, or a list of options with a
+    `separator` between them, each written `name`, `equals`, value."""
+
+    name: str
+    values: tuple[str, ...]
+    variable: str
+    separator: str = ""
+    equals: str = "="
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One option with one value."""
+
+    option: Option
+    value: str
+
+    @property
+    def text(self) -> str:
+        return f"{self.option.name}{self.option.equals}{self.value}"
+
+
+@dataclass(frozen=True)
+class ListForm:
+    """How an allocator's options are written in the one variable that has them all."""
+
+    variable: str
+    separator: str
+    equals: str
+
+    def option(self, name: str, values: tuple[str, ...]) -> Option:
+        return Option(name, values, self.variable, self.separator, self.equals)
+
+
+@dataclass(frozen=True)
+class OptionTable:
+    """What is known of all allocators, by their names."""
+
+    forms: Mapping[str, ListForm]
+    options: Mapping[str, tuple[Option, ...]]
+
+
+def read_table(path: Path = TABLE) -> OptionTable:
+    """Raises UserError for a file that is not as it should be."""
+    document, _ = toml_tables.read(path, "table of options", _MEND)
+    table = Table(str(path), document, ("list", "option"))
+    forms = dict(table.parts("list", _form, "name", "variable", "separator", "equals"))
+    options: dict[str, tuple[Option, ...]] = {}
+    for owner, option in table.parts(
+        "option", lambda part: _option(part, forms), "allocator", "name", "values"
+    ):
+        options[owner] = (*options.get(owner, ()), option)
+    return OptionTable(forms, options)
+
+
+def options_for(
+    allocator: Allocator, given: Sequence[str], like: str | None = None, only_given: bool = False
+) -> tuple[tuple[Option, ...], list[str]]:
+    """What is to be tried, and the names of those that this library does not know. given: the
+    user's own, which replace those of the same name. like: whose table it is, unless the name of
+    the allocator says so."""
+    table = read_table()
+    owner = like or _VERSION.sub("", allocator.name)
+    if like is not None and like not in table.options:
+        raise UserError(
+            f"there is no table of options for {like!r}.",
+            f"{toml_tables.guess(like, list(table.options))}There is one for "
+            f"{', '.join(table.options)}.",
+        )
+    own = [_parse(text, table.forms.get(owner)) for text in given]
+    names = [option.name for option in own]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise UserError(f"--option names {twice} twice.", f"Once: --option {twice}=V1,V2")
+    listed = [] if only_given else [o for o in table.options.get(owner, ()) if o.name not in names]
+    unknown = _unknown_to(allocator, listed)
+    usable = (*own, *(option for option in listed if option.name not in unknown))
+    if not usable:
+        raise UserError(
+            f"the lab knows no option of {allocator.name}.",
+            "Name some: --option VARIABLE=VALUE1,VALUE2 (or --options-of an allocator like it).",
+        )
+    return usable, unknown
+
+
+def environment(settings: Iterable[Setting], given: Mapping[str, str]) -> dict[str, str]:
+    """The variables that these settings need, where `given` is already set. The last of two options
+    of one name counts in every list."""
+    variables: dict[str, str] = {}
+    for setting in settings:
+        option = setting.option
+        if not option.separator:
+            variables[option.variable] = setting.value
+            continue
+        before = variables.get(option.variable, given.get(option.variable, ""))
+        variables[option.variable] = option.separator.join(filter(None, (before, setting.text)))
+    return variables
+
+
+def configured(allocator: Allocator, settings: Sequence[Setting], name: str) -> Allocator:
+    """The allocator with these settings, under this name."""
+    variables = environment(settings, {**os.environ, **allocator.env})
+    return replace(allocator, name=name, env={**allocator.env, **variables})
+
+
+def _form(table: Table) -> tuple[str, ListForm]:
+    form = ListForm(table.text("variable"), table.text("separator"), table.text("equals"))
+    return table.text("name"), form
+
+
+def _option(table: Table, forms: Mapping[str, ListForm]) -> tuple[str, Option]:
+    owner, name = table.text("allocator"), table.text("name")
+    values = tuple(table.value("values", is_names, "a list of texts"))
+    form = None if _VARIABLE.fullmatch(name) else forms.get(owner)
+    if form is None and not _VARIABLE.fullmatch(name):
+        raise table.error(f"name is {name!r}", f"Without a [[list]] of {owner} it is a variable.")
+    return owner, Option(name, values, name) if form is None else form.option(name, values)
+
+
+def _parse(text: str, form: ListForm | None) -> Option:
+    """NAME=V1,V2: a variable, or an option of the allocator's list."""
+    name, equals, rest = text.partition("=")
+    values = tuple(dict.fromkeys(value.strip() for value in rest.split(",")))
+    if not equals or not name.strip() or not all(values):
+        raise UserError(
+            f"--option {text!r} cannot be read.",
+            "Write a name and its values: --option MIMALLOC_PURGE_DELAY=0,100",
+        )
+    if _VARIABLE.fullmatch(name):
+        return Option(name, values, name)
+    if form is None:
+        raise UserError(
+            f"--option: {name} is no variable of the environment.",
+            "Variables are in capitals: --option MIMALLOC_PURGE_DELAY=0,100",
+        )
+    return form.option(name, values)
+
+
+def _unknown_to(allocator: Allocator, options: Sequence[Option]) -> list[str]:
+    """The names that do not occur in the library; a variable's prefix may be put before at run
+    time. The C library reads its own in the loader, whose file is not looked for."""
+    if allocator.path is None:
+        return []
+    content = allocator.path.read_bytes().lower()
+    return [o.name for o in options if _known_by(o.name).encode() not in content]
+
+
+def _known_by(name: str) -> str:
+    own = name.partition("_")[2] if _VARIABLE.fullmatch(name) else name
+    return own.lower()

@@ -1,0 +1,300 @@
+"""`tsmalloc fetch`: from a crate to an allocator that every verb finds, and all that can go wrong.
+
+The crate is made here and handed out by a cargo of our own, so that no network takes part; the last
+test asks the real one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tsmlab import allocators, cli, fetch, fetched, paths, records
+from tsmlab.errors import UserError
+
+# Serves from the C library's own; with NOTHING it defines no malloc at all.
+SOURCE = """
+#include <stddef.h>
+extern void *__libc_malloc(size_t);
+extern void *__libc_calloc(size_t, size_t);
+extern void *__libc_realloc(void *, size_t);
+extern void __libc_free(void *);
+#ifndef NOTHING
+void *malloc(size_t n) { return __libc_malloc(n); }
+void *calloc(size_t n, size_t m) { return __libc_calloc(n, m); }
+void *realloc(void *p, size_t n) { return __libc_realloc(p, n); }
+void free(void *p) { __libc_free(p); }
+#else
+int nothing;
+#endif
+"""
+CARGO = """#!/bin/sh
+[ "$*" = "vendor --quiet vendor" ] || exit 9
+[ -f src/lib.rs ] || exit 9
+if [ -n "$CARGO_FAILS" ]; then echo "error: something" >&2; echo "  $CARGO_FAILS" >&2; exit 101; fi
+mkdir vendor && cp -r "$CRATE" vendor/tiny-sys
+version=$(sed -n 's/^tiny-sys = "=\\(.*\\)"$/\\1/p' Cargo.toml)
+cd vendor/tiny-sys || exit 9
+printf '[package]\\nname = "tiny-sys"\\nversion = "%s"\\n' "$version+meta" > Cargo.toml
+printf '{"files":{},"package":"%s"}' "$CRATE_SHA256" > .cargo-checksum.json
+"""
+PINNED = hashlib.sha256(b"tiny").hexdigest()
+TABLE = f"""
+[[peer]]
+name = "tiny"
+summary = "the C library's, once more"
+crate = "tiny-sys"
+version = "1.2.0"
+sha256 = "{PINNED}"
+holds = "7.0"
+tools = ["cc"]
+steps = ["cc -shared -fPIC -DMETA={{metadata}} -o libtiny-real.so {{crate}}/tiny.c",
+         "ln -s libtiny-real.so libtiny.so"]
+library = "libtiny.so"
+"""
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
+    """Runs the verb in a world with the crate tiny-sys, and a cargo that knows no other."""
+    (tmp_path / "crate").mkdir()
+    (tmp_path / "crate" / "tiny.c").write_text(SOURCE)
+    (tmp_path / "bin").mkdir()
+    cargo = tmp_path / "bin" / "cargo"
+    cargo.write_text(CARGO)
+    cargo.chmod(cargo.stat().st_mode | stat.S_IXUSR)
+    (tmp_path / "fetch.toml").write_text(TABLE)
+    monkeypatch.setattr(fetch, "TABLE", tmp_path / "fetch.toml")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    monkeypatch.setenv("CRATE", str(tmp_path / "crate"))
+    monkeypatch.setenv("CRATE_SHA256", PINNED)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+    def fetch_it(*arguments: str) -> tuple[int, str, str]:
+        status = cli.main(["fetch", *arguments])
+        out, err = capfd.readouterr()
+        return status, out, err
+
+    return fetch_it
+
+
+def in_cache() -> list[str]:
+    return sorted(path.name for path in fetched.cache_dir().glob("*"))
+
+
+def test_what_was_fetched_is_found_by_every_verb(
+    run: Run, capfd: pytest.CaptureFixture[str]
+) -> None:
+    status, out, err = run("tiny")
+    library = fetched.cache_dir() / "tiny-7.0" / "libtiny.so"
+    assert (status, out) == (0, f"tiny-7.0  {library}\n")
+    assert err.splitlines() == [
+        "downloading tiny-sys 1.2.0",
+        "building tiny from tiny-sys 1.2.0+meta",
+    ]
+    assert in_cache() == ["tiny-7.0"]
+    assert library.is_file()
+    assert not library.is_symlink()
+    available = allocators.discover()
+    found = allocators.find("tiny-7.0", available)
+    assert (found.family, found.version, found.path) == ("fetched", "7.0", library)
+    assert found in allocators.select(["all"], available)
+    assert found in allocators.select(["system"], available)
+    assert cli.main(["lib", "tiny-7.0"]) == 0
+    assert capfd.readouterr().out == f"{library}\n"
+    assert "tiny-7.0" in run()[1]
+
+
+def test_a_comparison_takes_part_in_it(run: Run, tmp_path: Path) -> None:
+    run("tiny")
+    done = subprocess.run(
+        [sys.executable, "-m", "tsmlab", "compare", "-a", "tiny-*", "-r", "2", "-q", "--no-doctor",
+         "--", "/bin/ls"],
+        env=os.environ | {"XDG_STATE_HOME": str(tmp_path / "state")},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "tiny-7.0" in done.stdout
+
+
+def test_what_is_there_is_left_alone_unless_it_is_forced(run: Run) -> None:
+    run("tiny")
+    (manifest, library), *_ = fetched.present()
+    before = library.stat().st_ino
+    status, out, err = run("tiny")
+    assert (status, library.stat().st_ino) == (0, before)
+    assert "tiny-7.0 is there already" in err
+    assert out.endswith(f"{library}\n")
+    assert run("tiny", "--force", "-q") == (0, f"{library}\n", "")
+    assert library.stat().st_ino != before
+    assert in_cache() == ["tiny-7.0"]
+    assert manifest.crate_sha256 == PINNED
+
+
+def test_another_version_is_named_by_itself(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its checksum is the registry's, and the library does not say what it is."""
+    monkeypatch.setenv("CRATE_SHA256", "0" * 64)
+    assert run("tiny", "--version", "1.10.0")[0] == 0
+    assert run("tiny", "--version", "1.9.0")[0] == 0
+    assert [manifest.version for manifest, _ in fetched.present()] == ["1.9.0", "1.10.0"]
+
+
+def test_another_archive_than_the_pinned_one_is_refused(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CRATE_SHA256", "0" * 64)
+    status, out, err = run("tiny")
+    assert (status, out) == (1, "")
+    assert "tiny-sys 1.2.0 is not what was pinned: its checksum is 000" in err
+    assert in_cache() == []
+
+
+@pytest.mark.parametrize(
+    ("said", "message", "remedy"),
+    [
+        ("Could not resolve host", "could not be downloaded: Could not resolve host", "network"),
+        ("failed to select a version for `x`", "there is no version 1.2.0", "--version"),
+    ],
+)
+def test_what_cargo_cannot_do_is_one_line(
+    run: Run, monkeypatch: pytest.MonkeyPatch, said: str, message: str, remedy: str
+) -> None:
+    monkeypatch.setenv("CARGO_FAILS", said)
+    status, _, err = run("tiny", "-q")
+    assert status == 1
+    assert message in err.splitlines()[0]
+    assert remedy in err.splitlines()[1]
+    assert in_cache() == []
+
+
+@pytest.mark.parametrize("tool", ["cargo", "cc"])
+def test_a_missing_tool_is_named(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tool: str
+) -> None:
+    only = tmp_path / "only"
+    only.mkdir()
+    for name in {"cargo", "cc"} - {tool}:
+        (only / name).symlink_to(shutil.which(name) or "")
+    monkeypatch.setenv("PATH", str(only))
+    status, _, err = run("tiny", "-q")
+    assert status == 1
+    assert err.splitlines()[0] == f"tsmalloc: {tool} is missing."
+    assert "sudo apt install" in err
+
+
+def test_a_build_that_fails_leaves_its_log_and_nothing_else(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "crate" / "tiny.c").write_text("int broken(\n")
+    status, _, err = run("tiny", "-q")
+    assert status == 1
+    assert "tiny could not be built (cc: exit 1)" in err
+    log = fetched.cache_dir() / "tiny.log"
+    assert f"All of it is in {log}." in err
+    assert "$ cc -shared" in log.read_text()
+    assert in_cache() == ["tiny.log"]
+
+
+def test_a_library_that_serves_nobody_is_not_kept(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "crate" / "tiny.c").write_text("#define NOTHING\n" + SOURCE)
+    status, _, err = run("tiny", "-q")
+    assert status == 1
+    assert "tiny-7.0 was built, but serves no program" in err
+    assert in_cache() == []
+
+
+def test_a_step_that_makes_something_else_is_named(run: Run, tmp_path: Path) -> None:
+    text = TABLE.replace('library = "libtiny.so"', 'library = "libother.so"')
+    (tmp_path / "fetch.toml").write_text(text)
+    assert "tiny was built without libother.so" in run("tiny", "-q")[2]
+
+
+def test_a_cache_that_cannot_be_written_is_named(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "/proc/nowhere")
+    status, _, err = run("tiny", "-q")
+    assert status == 1
+    assert "/proc/nowhere/tsmalloc/allocators cannot be written" in err
+    assert "XDG_CACHE_HOME" in err
+
+
+def test_a_damaged_folder_is_passed_over_and_fetched_again(run: Run) -> None:
+    run("tiny")
+    manifest = fetched.cache_dir() / "tiny-7.0" / fetched.MANIFEST
+    for damage in ("{", '{"schema": "x"}', ""):
+        manifest.write_text(damage)
+        assert list(fetched.present()) == []
+        assert all(each.family != "fetched" for each in allocators.discover(versions=False))
+        assert run("tiny")[0] == 0
+        assert len(list(fetched.present())) == 1
+    (library,) = (library for _, library in fetched.present())
+    library.write_bytes(b"no library")
+    assert list(fetched.present()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["tinny"], "there is no recipe for 'tinny'"),
+        (["tiny", "--version", '1"; x = "2'], "is not a version"),
+        (["tiny", "--version", ""], "is not a version"),
+        (["tiny", "tiny", "--version", "1.2.0"], "--version is that of one crate"),
+    ],
+)
+def test_bad_input_is_one_clear_line(run: Run, words: list[str], message: str) -> None:
+    status, out, err = run(*words)
+    assert (status, out) == (1, "")
+    assert message in err
+    assert len(err.splitlines()) == 2
+
+
+# --- the table that comes with the lab ------------------------------------------------------------
+
+
+def test_every_recipe_is_pinned_and_named_where_it_helps() -> None:
+    known = fetch.peers()
+    assert tuple(peer.name for peer in known) == allocators.FETCHABLE
+    for peer in known:
+        assert len(bytes.fromhex(peer.sha256)) == 32
+        assert set(peer.tools) <= set(fetch.REMEDIES)
+    with pytest.raises(UserError) as caught:
+        allocators.find("rpmalloc", [allocators.glibc()])
+    assert caught.value.remedy == "It can be built: tsmalloc fetch rpmalloc"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('tools = ["cc"]', 'tools = ["vim"]', "tools has 'vim'"),
+        ('name = "tiny"', 'name = "../tiny"', "name is '../tiny'"),
+        ("holds", "hold", "the key 'hold' is unknown"),
+    ],
+)
+def test_a_table_that_is_not_as_it_should_be_is_named(
+    run: Run, tmp_path: Path, old: str, new: str, message: str
+) -> None:
+    (tmp_path / "fetch.toml").write_text(TABLE.replace(old, new))
+    assert message in run("tiny")[2]
+
+
+def test_a_real_crate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """rpmalloc is the smallest. Without a registry there is nothing to test."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    peer = fetch.peer_of("rpmalloc")
+    try:
+        manifest, library = fetch.fetch(peer, None, False, lambda _: None)
+    except UserError as error:
+        if "could not be downloaded" in error.message or "cargo" in error.message:
+            pytest.skip(error.message)
+        raise
+    assert library == paths.cache_dir() / "allocators" / "rpmalloc-1.4.3" / "librpmalloc.so"
+    assert manifest.library_sha256 == hashlib.sha256(library.read_bytes()).hexdigest()
+    kept = (library.parent / fetched.MANIFEST).read_text()
+    assert records.from_json(fetched.Manifest, fetched.SCHEMA, kept, "it", "") == manifest

@@ -1,0 +1,305 @@
+"""The search for options, on simulated programs whose truth is known."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import MIB, Behaviour, World, measure_answer
+
+from tsmlab import records, tune_report
+from tsmlab.allocators import Allocator
+from tsmlab.errors import UserError
+from tsmlab.journal import Header, Journal, Unkept
+from tsmlab.measuring import Measurement, RunRequest
+from tsmlab.metrics import parse_custom
+from tsmlab.progress import Silence
+from tsmlab.results import Outcome
+from tsmlab.stats import Verdict
+from tsmlab.trial import PADDING_VARIABLE, Program
+from tsmlab.tune import Options, TuneResults, from_json, tune
+from tsmlab.tune_options import Option
+
+# By variable and value: factors of time and of memory.
+Effects = Mapping[tuple[str, str], tuple[float, float]]
+SAME = (1.0, 1.0)
+
+
+@dataclass
+class Tuned:
+    """A program whose time and memory depend on its variables. steady: the noise of a run depends
+    on its settings and round alone, so that it is the same when it is run again."""
+
+    effects: Effects
+    noise: float = 0.003
+    seed: int = 1
+    broken: frozenset[str] = frozenset()
+    steady: bool = False
+    interrupt_at_run: int | None = None
+    now: float = 0.0
+    runs: int = 0
+    settings: list[frozenset[tuple[str, str]]] = field(default_factory=list)
+
+    def clock(self) -> float:
+        return self.now
+
+    def run(self, request: RunRequest) -> Measurement:
+        if self.runs == self.interrupt_at_run:
+            raise KeyboardInterrupt
+        self.runs += 1
+        env = {**request.allocator.env, **request.env}
+        padding = len(env.pop(PADDING_VARIABLE))
+        self.settings.append(frozenset(env.items()))
+        key = f"{sorted(env.items())}/{padding}" if self.steady else str(self.runs)
+        generator = random.Random(f"{self.seed}/{key}")
+        seconds, memory = (generator.lognormvariate(0.0, self.noise) for _ in range(2))
+        for setting in env.items():
+            factors = self.effects.get(setting, SAME)
+            seconds, memory = seconds * factors[0], memory * factors[1]
+        broken = any(f"{name}={value}" in self.broken for name, value in env.items())
+        behaviour = Behaviour(
+            peak_bytes=int(100 * MIB * memory),
+            signal=11 if broken else None,
+            stdout=f"rate {1.0 / seconds:.6f}\n",
+        )
+        assert request.stdout is not None
+        request.stdout.write_text(behaviour.stdout)
+        self.now += 0.1 * seconds
+        return Measurement.from_json(measure_answer(behaviour, request, 0.1 * seconds))
+
+
+def variable(name: str, *values: str) -> Option:
+    return Option(name, values, name)
+
+
+FAST, SMALL = variable("FAST", "0", "1", "2"), variable("SMALL", "0", "1", "2")
+NOTHING = variable("NOTHING", *(str(number) for number in range(8)))
+EFFECTS = {
+    ("FAST", "1"): (0.9, 1.0),
+    ("FAST", "2"): (1.2, 1.0),
+    ("SMALL", "1"): (1.0, 0.8),
+    ("SMALL", "2"): (1.3, 0.5),
+}
+
+
+def options(*tried: Option, **changes: Any) -> Options:
+    given = {
+        "program": Program(("./program", "-x"), Path("/dev/null")),
+        "allocator": Allocator("mine", None, "user", "1.0"),
+        "options": tried,
+        "unknown": (),
+        "objective": "time",
+        "seed": 7,
+        "consult_doctor": False,
+        "check_output": False,
+    }
+    return Options(**(given | changes))
+
+
+def search(
+    *tried: Option, executor: Tuned | None = None, memo: Any = None, **changes: Any
+) -> Outcome[TuneResults]:
+    executor = executor or Tuned(EFFECTS)
+    memo = memo or Unkept(executor.clock)
+    return tune(options(*tried, **changes), executor, Silence(), memo)
+
+
+def verdicts(results: TuneResults) -> dict[str, Verdict]:
+    return {row.name: row.verdict for row in results.rows}
+
+
+# --- what is found --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("objective", "found"),
+    [("time", ["FAST=1"]), ("memory", ["SMALL=2"]), ("both", ["SMALL=1", "FAST=1"])],
+)
+def test_the_objective_decides(objective: str, found: list[str]) -> None:
+    """SMALL=2 has the smallest product of time and memory, but costs time: for both it is out."""
+    results = search(FAST, SMALL, objective=objective).results
+    assert results.settings == found
+    goal = {"time": "time", "memory": "peak memory", "both": "time x memory"}[objective]
+    assert verdicts(results)[goal] is Verdict.BETTER
+    assert results.rows[0].name == goal
+
+
+def test_two_changes_that_both_help_are_found_one_after_the_other() -> None:
+    effects = {("FAST", "1"): (0.8, 1.0), ("SMALL", "2"): (0.9, 1.0)}
+    results = search(FAST, SMALL, NOTHING, executor=Tuned(effects)).results
+    assert results.settings == ["FAST=1", "SMALL=2"]
+    assert results.variables == {"FAST": "1", "SMALL": "2"}
+    assert [step.base for step in results.steps] == [[], ["FAST=1"], ["FAST=1", "SMALL=2"]]
+    assert [step.confirmed for step in results.steps] == [True, True, False]
+    # Against the default, in rounds that decided nothing else.
+    row = results.rows[0]
+    assert results.stages[-1].name == "the winner against the default"
+    assert row.ratio is not None
+    assert row.ratio.ratio == pytest.approx(0.72, rel=0.01)
+
+
+@pytest.mark.parametrize("objective", ["time", "memory", "both"])
+@pytest.mark.parametrize("seeds", [range(6), pytest.param(range(6, 60), marks=pytest.mark.long)])
+def test_an_option_without_effect_never_wins(objective: str, seeds: range) -> None:
+    for seed in seeds:
+        noise = 0.02 if seed % 2 else 0.2
+        executor = Tuned({}, noise=noise, seed=seed)
+        results = search(NOTHING, executor=executor, objective=objective, seed=seed).results
+        assert results.settings == []
+        assert results.variables == {}
+        assert "nothing beats the default" in tune_report.report_for_stdout(results)
+
+
+def test_an_option_without_effect_does_not_ride_along() -> None:
+    for seed in range(4):
+        executor = Tuned({("FAST", "1"): (0.9, 1.0)}, noise=0.02, seed=seed)
+        results = search(FAST, NOTHING, executor=executor, seed=seed).results
+        assert results.settings in (["FAST=1"], [])
+        assert all(not name.startswith("NOTHING") for name in results.settings)
+
+
+def test_what_chose_a_change_does_not_confirm_it() -> None:
+    """The rounds that count begin after the race, and have nobody else in them."""
+    results = search(FAST).results
+    step = results.steps[0]
+    fresh = next(s for s in results.stages if s.name == "step 1, fresh rounds")
+    assert {info.name for info in fresh.comparison.allocators} == {"mine", "tuned version"}
+    assert step.rows is not None
+    ratio = step.rows[0].ratio
+    assert ratio is not None
+    assert ratio.pairs == fresh.comparison.analysis.rounds
+
+
+def test_a_number_that_the_program_prints_is_an_objective() -> None:
+    program = Program(
+        ("./program",), Path("/dev/null"), metric=parse_custom("rate=rate ([0-9.]+):higher")
+    )
+    results = search(FAST, SMALL, program=program, objective="metric").results
+    assert results.settings == ["FAST=1"]
+    assert verdicts(results)["rate"] is Verdict.BETTER
+    assert "for more rate: 6 changes of 2 options" in tune_report.report_for_stdout(results)
+
+
+# --- races ----------------------------------------------------------------------------------------
+
+
+def test_the_worse_half_falls_and_the_better_one_runs_twice_as_long() -> None:
+    effects = {("NOTHING", str(n)): (0.9 - 0.01 * n, 1.0) for n in range(8)}
+    results = search(NOTHING, executor=Tuned(effects, noise=0.001)).results
+    ran = {raced.change: raced.rounds for raced in results.steps[0].raced}
+    assert ran == {
+        **{f"NOTHING={n}": 3 for n in range(4)},
+        **{f"NOTHING={n}": 6 for n in (4, 5)},
+        **{f"NOTHING={n}": 12 for n in (6, 7)},
+    }
+    assert results.steps[0].raced[0].change == "NOTHING=7"
+
+
+def test_what_cannot_be_better_any_more_falls_at_once() -> None:
+    effects = {("NOTHING", str(n)): (1.5, 1.0) for n in range(8)}
+    executor = Tuned(effects, noise=0.001)
+    results = search(NOTHING, executor=executor).results
+    assert {raced.fate for raced in results.steps[0].raced} == {"no better"}
+    assert executor.runs == 1 + (8 + 2) * (1 + 3)  # the probe, a warm-up and one rung
+
+
+def test_a_value_that_breaks_the_program_is_named_and_never_wins() -> None:
+    executor = Tuned({("FAST", "2"): (0.5, 1.0), ("FAST", "1"): (0.9, 1.0)},
+                     broken=frozenset({"FAST=2"}))  # fmt: skip
+    results = search(FAST, executor=executor).results
+    assert results.settings == ["FAST=1"]
+    assert "FAILED FAST=2: SIGSEGV" in tune_report.report_for_stdout(results)
+
+
+def test_the_time_budget_ends_a_race_and_leaves_time_for_fresh_rounds() -> None:
+    results = search(FAST, SMALL, NOTHING, time_budget_seconds=8.0).results
+    assert "out of time" in {raced.fate for raced in results.steps[0].raced}
+    assert results.steps[0].raced[0].change == results.steps[0].change == "FAST=1"
+    assert results.settings == ["FAST=1"]
+
+
+def test_a_program_that_fails_by_itself_ends_the_search() -> None:
+    executor = Tuned({}, broken=frozenset({"ALWAYS=1"}))
+    allocator = Allocator("mine", None, "user", "1.0", env={"ALWAYS": "1"})
+    with pytest.raises(UserError, match="fails under the reference"):
+        search(FAST, executor=executor, allocator=allocator)
+
+
+# --- interrupted ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("run", [3, 20, 60, 75])
+def test_an_interrupted_search_keeps_what_it_has_and_goes_on(run: int, tmp_path: Path) -> None:
+    def journalled(executor: Tuned, journal: Journal) -> TuneResults:
+        with journal:
+            return search(FAST, SMALL, executor=executor, memo=journal, objective="both").results
+
+    def begin(folder: Path, executor: Tuned) -> Journal:
+        header = Header.of("tune", [], 7, [])
+        return Journal.begin(header, [folder], executor.clock)
+
+    whole = Tuned(EFFECTS, steady=True)
+    expected = journalled(whole, begin(tmp_path / "whole", whole))
+    assert expected.settings == ["SMALL=1", "FAST=1"]
+    cut = Tuned(EFFECTS, steady=True, interrupt_at_run=run)
+    partial = journalled(cut, begin(tmp_path / "cut", cut))
+    assert partial.interrupted
+    assert "did not come to its end" in tune_report.report_for_stdout(partial)
+    (path,) = (tmp_path / "cut").glob("*.jsonl")
+    rest = Tuned(EFFECTS, steady=True)
+    resumed = journalled(rest, Journal.resume(path, rest.clock))
+    assert rest.runs == whole.runs - run
+    assert timeless(resumed) == timeless(expected)
+
+
+BUSY = ("load_at_start", "warnings")
+
+
+def timeless(results: TuneResults) -> Any:
+    """Without when it was, and how busy the machine; clocks of two sessions differ in their last
+    digits."""
+    text = records.to_json(replace(results, created=""))
+
+    def strip(value: Any) -> Any:
+        if isinstance(value, dict):
+            dropped = ("created", "started_seconds", "time_budget_seconds", *BUSY)
+            return {k: strip(v) for k, v in value.items() if k not in dropped}
+        return [strip(v) for v in value] if isinstance(value, list) else value
+
+    return strip(json.loads(text))
+
+
+def test_what_is_interrupted_before_the_first_run_has_no_results() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        search(FAST, executor=Tuned(EFFECTS, interrupt_at_run=0))
+
+
+# --- what is written ------------------------------------------------------------------------------
+
+
+def test_the_line_is_ready_for_a_shell() -> None:
+    path = Path(World.allocator("mine").path or "")
+    allocator = Allocator("mine", path, "user", "1.0", env={"KEPT": "a b"})
+    program = Program(("./my program", "-x"), Path("/dev/null"))
+    results = search(FAST, allocator=allocator, program=program).results
+    assert tune_report.line(results) == f"KEPT='a b' FAST=1 LD_PRELOAD={path} './my program' -x"
+
+
+def test_results_are_read_back_and_every_run_is_a_line() -> None:
+    results = search(FAST, SMALL, objective="memory").results
+    assert from_json(records.to_json(results)) == results
+    lines = tune_report.formatted(results, "csv").splitlines()
+    assert len(lines) == results.runs + 1
+    assert lines[0].startswith("stage,phase,round,")
+    text = tune_report.formatted(results, "markdown")
+    assert "| peak memory |" in text
+    assert "use it   SMALL=2" in text
+    assert "its price: time +30" in tune_report.report_for_stdout(results)
+    with pytest.raises(UserError, match="its schema is 'tsmalloc-gate/1'") as caught:
+        from_json('{"schema": "tsmalloc-gate/1"}')
+    assert "tsmalloc tune" in caught.value.remedy

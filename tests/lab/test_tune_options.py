@@ -1,0 +1,181 @@
+"""The table of options: allocators really know them, and they are set as each reads them."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tsmlab import allocators
+from tsmlab.allocators import Allocator
+from tsmlab.errors import UserError
+from tsmlab.tune_options import (
+    Option,
+    Setting,
+    configured,
+    environment,
+    options_for,
+    read_table,
+)
+
+TABLE = read_table()
+JEMALLOC = TABLE.forms["jemalloc"]
+
+
+def here(name: str) -> Allocator:
+    found = [each for each in allocators.discover() if each.name == name]
+    if not found:
+        pytest.skip(f"{name} is not installed")
+    return found[0]
+
+
+def every_setting(name: str) -> list[Setting]:
+    options, _ = options_for(here(name), [])
+    return [Setting(option, value) for option in options for value in option.values]
+
+
+def errors_under(name: str, setting: Setting, **more: str) -> str:
+    allocator = configured(here(name), [setting], "tuned")
+    env = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD"} | dict(allocator.env) | more
+    if allocator.path is not None:
+        env["LD_PRELOAD"] = str(allocator.path)
+    done = subprocess.run(["/bin/true"], env=env, capture_output=True, text=True, check=False)
+    return done.stderr + (f"status {done.returncode}" if done.returncode else "")
+
+
+def test_jemalloc_takes_every_value() -> None:
+    """It names what it does not know, and ends the program if it is told to."""
+    here("jemalloc")
+    for setting in every_setting("jemalloc"):
+        assert errors_under("jemalloc", setting) == "", setting.text
+    bad = Setting(JEMALLOC.option("no_such_option", ("1",)), "1")
+    assert "no_such_option" in errors_under("jemalloc", bad)
+
+
+def test_glibc_has_every_tunable_within_its_bounds() -> None:
+    loader = next(Path("/").glob("lib64/ld-linux*.so.2"), None)
+    if loader is None:
+        pytest.skip("no loader of glibc here")
+    text = subprocess.run([loader, "--list-tunables"], capture_output=True, text=True, check=False)
+    bounds = {
+        name: (int(low, 0), int(high, 0))
+        for name, low, high in re.findall(r"(\S+): \S+ \(min: (\S+), max: (\S+)\)", text.stdout)
+    }
+    for setting in every_setting("glibc"):
+        low, high = bounds[setting.option.name]
+        assert low <= int(setting.value) <= high, setting.text
+
+
+def test_tsmalloc_takes_every_value() -> None:
+    for setting in every_setting("tsmalloc"):
+        shown = errors_under("tsmalloc", setting, TSMALLOC_SHOW="1")
+        assert f"{setting.text} (environment;" in shown
+
+
+@pytest.mark.parametrize("name", ["mimalloc", "tcmalloc"])
+def test_what_a_library_does_not_know_is_left_out(name: str) -> None:
+    allocator = here(name)
+    options, unknown = options_for(allocator, [])
+    assert options
+    assert len(options) + len(unknown) == len(TABLE.options[name])
+    assert allocator.path is not None
+    content = allocator.path.read_bytes().lower()
+    for option in options:
+        assert option.name.partition("_")[2].lower().encode() in content
+
+
+def test_a_library_of_something_else_knows_none(tmp_path: Path) -> None:
+    library = tmp_path / "lib.so"
+    library.write_bytes(b"nothing")
+    stranger = Allocator("jemalloc", library, "user", "?")
+    with pytest.raises(UserError, match="the lab knows no option of jemalloc"):
+        options_for(stranger, [])
+    options, unknown = options_for(stranger, ["narenas=1,2"])
+    assert options == (JEMALLOC.option("narenas", ("1", "2")),)
+    assert "dirty_decay_ms" in unknown
+
+
+# --- how they are set -----------------------------------------------------------------------------
+
+
+def test_lists_are_written_as_their_allocator_reads_them() -> None:
+    pair = (
+        Setting(JEMALLOC.option("narenas", ("1",)), "1"),
+        Setting(JEMALLOC.option("thp", ("never",)), "never"),
+    )
+    assert environment(pair, {}) == {"MALLOC_CONF": "narenas:1,thp:never"}
+    before = {"MALLOC_CONF": "narenas:9"}
+    assert environment(pair, before) == {"MALLOC_CONF": "narenas:9,narenas:1,thp:never"}
+    tunable = Setting(TABLE.forms["glibc"].option("glibc.malloc.arena_max", ("1",)), "1")
+    assert environment([tunable], {}) == {"GLIBC_TUNABLES": "glibc.malloc.arena_max=1"}
+    alone = Setting(Option("A", ("1",), "A"), "1")
+    assert environment([alone], {"A": "7"}) == {"A": "1"}
+
+
+def test_what_is_set_already_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MALLOC_CONF", "narenas:9")
+    setting = Setting(JEMALLOC.option("thp", ("never",)), "never")
+    plain = Allocator("jemalloc", None, "system", "5")
+    assert configured(plain, [setting], "x").env == {"MALLOC_CONF": "narenas:9,thp:never"}
+    own = Allocator("mine", None, "user", "5", env={"MALLOC_CONF": "retain:false", "B": "2"})
+    expected = {"MALLOC_CONF": "retain:false,thp:never", "B": "2"}
+    assert configured(own, [setting], "x").env == expected
+    assert configured(own, [], "base").env == own.env
+
+
+def test_the_users_own_replace_and_add() -> None:
+    glibc = allocators.glibc()
+    options, _ = options_for(glibc, ["glibc.malloc.arena_max=3,4", "MY_OPTION=a"])
+    by_name = {option.name: option for option in options}
+    assert by_name["glibc.malloc.arena_max"].values == ("3", "4")
+    assert by_name["MY_OPTION"].variable == "MY_OPTION"
+    assert "glibc.malloc.top_pad" in by_name
+    only, _ = options_for(glibc, ["MY_OPTION=a"], only_given=True)
+    assert [option.name for option in only] == ["MY_OPTION"]
+    like, _ = options_for(Allocator("mine", None, "user", "?"), [], like="jemalloc")
+    assert {option.variable for option in like} == {"MALLOC_CONF"}
+    later, _ = options_for(Allocator("jemalloc-5.4.0", None, "user", "?"), [])
+    assert later == like
+
+
+@pytest.mark.parametrize(
+    ("given", "like", "words"),
+    [
+        (["NAME"], None, "cannot be read"),
+        (["=1"], None, "cannot be read"),
+        (["NAME="], None, "cannot be read"),
+        (["NAME=1,,2"], None, "cannot be read"),
+        (["A=1", "A=2"], None, "names A twice"),
+        (["narenas=1"], None, "narenas is no variable"),
+        ([], None, "knows no option of mine"),
+        ([], "jemaloc", "no table of options for 'jemaloc'"),
+    ],
+)
+def test_what_cannot_be_tried_is_named(given: list[str], like: str | None, words: str) -> None:
+    with pytest.raises(UserError, match=words) as caught:
+        options_for(Allocator("mine", None, "user", "?"), given, like)
+    assert caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[[option]]\nname = 'A'\nvalues = ['1']", "allocator is missing"),
+        ("[[option]]\nallocator = 'x'\nname = 'A'\nvalues = []", "values is"),
+        ("[[option]]\nallocator = 'x'\nname = 'A'\nvalues = [1]", "values is"),
+        ("[[option]]\nallocator = 'x'\nname = 'a'\nvalues = ['1']", "name is 'a'"),
+        ("[[list]]\nname = 'x'", "variable is missing"),
+        ("[[options]]", "the key 'options' is unknown"),
+        ("[", "is not TOML"),
+    ],
+)
+def test_a_table_that_is_not_as_it_should_be_is_named(
+    tmp_path: Path, text: str, words: str
+) -> None:
+    file = tmp_path / "tune.toml"
+    file.write_text(text)
+    with pytest.raises(UserError, match=re.escape(words)):
+        read_table(file)
