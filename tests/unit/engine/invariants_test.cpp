@@ -14,7 +14,9 @@
 #include "engine/arenas.h"
 #include "engine/heap_invariants.h"
 #include "engine/large_blocks.h"
+#include "engine/large_samples.h"
 #include "engine/low_slabs.h"
+#include "engine/samples.h"
 #include "engine/scopes.h"
 #include "engine/slabs.h"
 #include "unit/engine/fresh_engine.h"
@@ -119,6 +121,18 @@ struct Whole {
     engine::leave_scope();
     return *engine::arena_of(made);
   }
+  // Samples each malloc of the heap from now on: a small sample, and a large one; then almost none, so
+  // that its sampling bin has blocks.
+  engine::CacheBin& sampling_bin() {
+    const As as{heap};
+    EXPECT_TRUE(engine::set_sampling_interval(1));
+    for (const std::size_t bytes : {48, 100'000}) engine::Engine{}.allocate(bytes, 16);
+    EXPECT_TRUE(engine::set_sampling_interval(engine::max_sampling_interval));
+    void* in_bin[8];
+    for (void*& p : in_bin) p = engine::Engine{}.allocate(48, 16);
+    for (void* const p : in_bin) release(p);
+    return heap.sampling_bins[small];
+  }
   engine::RemoteFrees& frees() { return engine::remote_frees_of(slab); }
   Block* block(std::size_t i) { return static_cast<Block*>(blocks[i]); }
 };
@@ -133,6 +147,14 @@ struct Row {
 const std::vector<Row>& engine_rows() {
   static const std::vector<Row> rows = {
       {"spans tile the pages in use", [](Whole& w) { w.large->pages = 0; }},
+      {"a sample is a block in use",
+       [](Whole& w) {
+         w.sampling_bin();
+         const Guard guard{engine::samples_lock};
+         engine::samples.in_use.items[0].block = w.block(0);
+       }},
+      {"each large block with the mark is a sample",
+       [](Whole& w) { w.large->used.store(engine::sample_mark); }},
       {"spans tile the pages in use", [](Whole& w) { w.large->pages = 1 << 20; }},
       {"free neighbours of one kind are merged", [](Whole& w) { w.clean->zeroed = false; }},
       {"the last page of a free span agrees with the first",
@@ -289,6 +311,17 @@ const std::vector<Row>& heap_rows() {
        [](Whole& w) { w.heap.capacities[w.small] = 1000; }},
       {"a cache bin has capacity - capacity_left blocks",
        [](Whole& w) { --w.bin().capacity_left; }},
+      {"a heap that has never sampled has no blocks in sampling bins",
+       [](Whole& w) { w.heap.sampling_bins[w.small].head = w.block(0); }},
+      {"a sampling bin's list ends",
+       [](Whole& w) {
+         engine::CacheBin& bin = w.sampling_bin();
+         bin.head->next = bin.head;
+       }},
+      {"a sampling bin has marked blocks of its class",
+       [](Whole& w) { w.sampling_bin().head->mark = 0; }},
+      {"a sampling bin has sampling_capacities - capacity_left blocks",
+       [](Whole& w) { w.sampling_bin().capacity_left -= 2; }},
       {"carved <= slab_blocks", [](Whole& w) { w.slab->carved = w.slab->slab_blocks + 1; }},
       {"each page of a slab has the slab's beginning",
        [](Whole& w) { w.map_page(w.long_slab, 1).slab_begin -= 16; }},
