@@ -207,9 +207,10 @@ class Writer {
       const os::Module& each = *module(i);
       out_.text(6, each.path[0] != '\0' ? each.path : source_.program);
       char digits[2 * sizeof each.build_id + 1] = {};
+      char* digit = digits;
       for (std::uint32_t j = 0; j < each.build_id_bytes && j < sizeof each.build_id; ++j) {
-        digits[2 * j] = "0123456789abcdef"[each.build_id[j] >> 4];
-        digits[2 * j + 1] = "0123456789abcdef"[each.build_id[j] & 15];
+        *digit++ = "0123456789abcdef"[each.build_id[j] >> 4];
+        *digit++ = "0123456789abcdef"[each.build_id[j] & 15];
       }
       out_.text(6, digits);
     }

@@ -108,8 +108,8 @@ namespace {
 constinit std::atomic<std::uint64_t> followed{0};
 
 // Words of the option, by number.
-constexpr std::uint64_t off = 0;
-constexpr std::uint64_t automatic = 2;
+constexpr std::uint64_t word_off = 0;
+constexpr std::uint64_t word_auto = 2;
 
 }  // namespace
 
@@ -121,8 +121,8 @@ bool is_profile_option_due() noexcept {
 void follow_profile_option() noexcept {
   const SizeOption option = current_options.profile;
   if (followed.exchange(option.bits, std::memory_order_relaxed) == option.bits) return;
-  const std::uint64_t of_word = option.bits == off ? 0 : usual_sampling_interval;
-  set_sampling_interval(option.is_word() ? of_word : option.number(), option.bits == automatic);
+  const std::uint64_t of_word = option.bits == word_off ? 0 : usual_sampling_interval;
+  set_sampling_interval(option.is_word() ? of_word : option.number(), option.bits == word_auto);
 }
 
 }  // namespace ts::engine

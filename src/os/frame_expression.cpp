@@ -75,7 +75,8 @@ bool pushed(std::uint8_t operation, TableReader& program, std::uintptr_t pc,
   } else if (operation == constant_1u) {
     value.offset = program.byte();
   } else if (operation == constant_1s) {
-    value.offset = program.read<std::int8_t>();
+    value.offset =
+        std::int64_t{program.read<std::int8_t>()};  // NOLINT(bugprone-signed-char-misuse)
   } else if (operation == constant_2u) {
     value.offset = program.read<std::uint16_t>();
   } else if (operation == constant_2s) {
@@ -101,12 +102,10 @@ bool evaluate_frame_expression(TableReader& program, std::uintptr_t pc, FrameSum
     if (pushed(operation, expression, pc, next)) {
       if (count == most_values) return false;
       values[count++] = next;
-    } else if (count == 0) {
-      return false;
-    } else if (operation == dereference) {
+    } else if (count != 0 && operation == dereference) {
       if (values[count - 1].is_in_memory) return false;
       values[count - 1].is_in_memory = true;
-    } else if (operation == plus_number) {
+    } else if (count != 0 && operation == plus_number) {
       next.offset = wrapped(expression.unsigned_number());
       if (!add(values[count - 1], next)) return false;
     } else if (operation == plus || operation == minus || operation == bitwise_and ||

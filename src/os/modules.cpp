@@ -17,7 +17,7 @@ namespace {
 
 enum State : std::uint32_t { incomplete, loaded, unloaded };
 
-struct Slot {
+struct Slot {  // NOLINT(clang-analyzer-optin.performance.Padding): the state comes first
   Atomic<std::uint32_t> state;
   // Constant from the first state on. It has no path.
   LoadedModule module;

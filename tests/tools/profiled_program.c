@@ -21,7 +21,9 @@ SITE void* keeps_small(void) { return kept[kept_count++] = memset(malloc(100), 1
 SITE void* keeps_odd(int i) { return kept[kept_count++] = memset(malloc(1 + i % 1000), 1, 1); }
 SITE void* keeps_large(void) { return kept[kept_count++] = memset(malloc(100000), 1, 100); }
 SITE void* keeps_zeroed(void) { return kept[kept_count++] = calloc(3, 1000); }
-SITE void* keeps_grown(void) { return kept[kept_count++] = realloc(realloc(malloc(10), 700), 70000); }
+SITE void* keeps_grown(void) {
+  return kept[kept_count++] = realloc(realloc(malloc(10), 700), 70000);
+}
 SITE void* keeps_aligned(void) { return kept[kept_count++] = aligned_alloc(256, 512); }
 SITE void frees_at_once(void) {
   char* volatile block = malloc(200);

@@ -83,7 +83,9 @@ def test_every_malloc_is_in_an_exact_profile(program: Path, tmp_path: Path) -> N
     assert profile.comment("kind") == "exit"
     assert profile.comment("command") == "profiled_progra"
     sites = sites_of(profile)
-    held = {name: (round(sites[name].flat.total), round(sites[name].objects.total)) for name in EXACT}
+    held = {
+        name: (round(sites[name].flat.total), round(sites[name].objects.total)) for name in EXACT
+    }
     assert held == EXACT
     allocated = sites_of(profile, "alloc")
     assert round(allocated["frees_at_once"].flat.total) == MANY * 200
@@ -178,7 +180,9 @@ def test_an_interval_that_is_none_is_told_in_a_line(
 ) -> None:
     ran = run(program, tmp_path, "everything", PROFILE=interval)
     assert ran.returncode == 0
-    assert re.fullmatch(r"tsmalloc: TSMALLOC_PROFILE=\S+ is none of off\|on\|auto\|BYTES.*\n", ran.stderr)
+    assert re.fullmatch(
+        r"tsmalloc: TSMALLOC_PROFILE=\S+ is none of off\|on\|auto\|BYTES.*\n", ran.stderr
+    )
     assert not list(tmp_path.glob("*.pb"))
 
 
@@ -308,9 +312,9 @@ def test_the_front_door_runs_a_program_without_the_lab(program: Path, tmp_path: 
     for folder in ("lib", "lib/x86_64-linux-gnu", "lib64"):
         (prefix / folder).mkdir(parents=True, exist_ok=True)
         shutil.copy(library, prefix / folder / "libtsmalloc.so.0")
+    front = [prefix / "bin" / "tsmalloc", "profile", "--interval", "1", "--output", tmp_path]
     ran = subprocess.run(
-        [prefix / "bin" / "tsmalloc", "profile", "--interval", "1", "--output", tmp_path, "--"]
-        + [str(program), "everything"],
+        [*front, "--", program, "everything"],
         env={"PATH": "/usr/bin:/bin"},
         capture_output=True,
         text=True,

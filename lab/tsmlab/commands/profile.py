@@ -51,7 +51,10 @@ class Bytes(ParamType[int]):
 def take(arguments: Sequence[str]) -> NoReturn:
     """Has the native command take the profile of a running process, and shows it."""
     taken = subprocess.run(
-        [paths.tool("tsmalloc"), "profile", *arguments], stdout=subprocess.PIPE, text=True, check=False
+        [paths.tool("tsmalloc"), "profile", *arguments],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
     )
     click.echo(taken.stdout, nl=False)
     path = taken.stdout.rstrip("\n").rpartition(" of blocks in use: ")[2]
@@ -436,7 +439,9 @@ def run(
         raise UserError(finding.message, finding.remedy, status)
     place = _folder(folder)
     try:
-        captured = capture.capture(line, capture.environment(engine, interval, is_peak, place), place)
+        captured = capture.capture(
+            line, capture.environment(engine, interval, is_peak, place), place
+        )
         for problem in captured.problems:
             click.echo(f"warning: {problem}", err=True)
         if not captured.profiles:

@@ -81,8 +81,8 @@ class Location:
 @dataclass(frozen=True, slots=True)
 class Row:
     """The samples of one stack, size class and interval. The stack is of location ids, innermost
-    first. `bytes` and `block` are means, as requested and of blocks; `space` and `live_space` are the
-    file's estimates of bytes; `age` is the mean of the live samples, in seconds."""
+    first. `bytes` and `block` are means, as requested and of blocks; `space` and `live_space` are
+    the file's estimates of bytes; `age` is the mean of the live samples, in seconds."""
 
     stack: tuple[int, ...]
     bytes: int
