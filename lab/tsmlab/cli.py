@@ -44,7 +44,7 @@ VERBS = (
     Verb("fetch", "Build the newest mimalloc, jemalloc, snmalloc or rpmalloc, to compare with."),
     Verb("run", "Run a program under one allocator."),
     Verb("doctor", "Say whether an allocator can be preloaded into a program, with proof."),
-    Verb("worker", "Make rounds for studies that are begun elsewhere (--cluster)."),
+    Verb("worker", "Make rounds for studies that are begun elsewhere."),
     Verb("explain", "Say where the resident memory of a running process is."),
     Verb("stats", "Print the address space of tsmalloc in a running process, and counts."),
     Verb("top", "Show where the resident memory of a running process is, and how that changes."),

@@ -25,11 +25,12 @@ std::uint64_t next_random(ThreadHeap& heap) noexcept {
 namespace {
 
 // Also of heaps that are about to begin, and of abandoned ones. The reciprocals are there before the
-// bit by which free reads them (release; free's address of them depends on the bit).
+// bit by which free reads them (release; pairs with memory_order_dependent in release()).
 void set_bit(ThreadHeap& heap) noexcept TS_REQUIRES(samples_lock) {
   const PageMapEntry self = heap.self.load(std::memory_order_relaxed);
   if ((self & ~sampling_bit) == 0 || is_arena(heap) || (self & sampling_bit) != 0) return;
-  for (unsigned c = 1; c < class_count; ++c)
+  // Once: after a former switch, the thread may still read them.
+  for (unsigned c = 1; c < class_count && heap.sampling_bins[c].reciprocal == 0; ++c)
     heap.sampling_bins[c].reciprocal = size_classes[c].reciprocal;
   heap.self.fetch_or(sampling_bit, std::memory_order_release);
 }

@@ -60,7 +60,8 @@ constexpr char output_name[] = "PROFILE_OUTPUT";
 constinit char output[1024] = "tsmalloc.%p.pb";
 
 // Variables that the counted libraries, the tools and the lab read and describe.
-constexpr char others[] = "COUNTERS|COUNT_DIR|LEDGER|RECORD|ALLOCATOR|BUILD_DIR|LAYOUT_PADDING";
+constexpr char others[] =
+    "COUNTERS|COUNT_DIR|LEDGER|RECORD|ALLOCATOR|BUILD_DIR|LAYOUT_PADDING|PROFILE_OUTPUT";
 
 // A word of the environment, without characters that control a terminal.
 void append_foreign(ErrorLine& line, Word word) noexcept {

@@ -560,7 +560,8 @@ output = os.environ["TSMALLOC_PROFILE_OUTPUT"]
 for number, source in enumerate(sys.argv[2:]):
     shutil.copy(source, output.replace("%p", str(4000 + number)))
 print(os.environ["TSMALLOC_PROFILE"], "libtsmalloc.so" in os.environ["LD_PRELOAD"])
-sys.exit(int(sys.argv[1]))
+sys.stdout.flush()
+os._exit(int(sys.argv[1]))  # without a profile of its own
 """
 
 
