@@ -83,7 +83,7 @@ Turn keep_at_most(ThreadHeap& heap, unsigned size_class, Turn turn, std::uint32_
   Turn turn;
   if (heap.bins[size_class].head == nullptr)  // or else refill() reports it
     turn = take_sampling_bin(heap, size_class);
-  if (turn.count < least_turns[size_class] && turn.count < most)
+  if (turn.count < least_turn(heap, size_class) && turn.count < most)
     turn = add_from_slabs(heap, size_class, turn);
   if (turn.first != nullptr) turn = keep_at_most(heap, size_class, turn, most);
   return turn.first != nullptr ? hand_out(heap, size_class, turn) : out_of_memory();

@@ -47,6 +47,12 @@ constexpr auto least_turns = [] {
   return turns;
 }();
 
+// Where the bin is small, more blocks would only overflow it.
+inline std::uint32_t least_turn(const ThreadHeap& heap, unsigned size_class) noexcept {
+  const std::uint32_t part = heap.capacities[size_class] / 4U;
+  return std::max(std::min<std::uint32_t>(least_turns[size_class], part), std::uint32_t{1});
+}
+
 // A list of marked blocks.
 struct Turn {
   Block* first = nullptr;
@@ -70,7 +76,7 @@ struct Turn {
   Block* const first = heap.sampling_bins[size_class].head;
   const auto count = static_cast<std::uint32_t>(counted_in_sampling_bin(heap, size_class));
   const bool is_turn = first != nullptr && heap.bins[size_class].head == nullptr &&
-                       count >= least_turns[size_class] && count < heap.until_sample[size_class] &&
+                       count >= least_turn(heap, size_class) && count < heap.until_sample[size_class] &&
                        is_marked(first) &&
                        heap.drawn_interval == sampling_interval.load(std::memory_order_relaxed);
   if (!is_turn) [[unlikely]]
