@@ -76,8 +76,8 @@ struct Turn {
   Block* const first = heap.sampling_bins[size_class].head;
   const auto count = static_cast<std::uint32_t>(counted_in_sampling_bin(heap, size_class));
   const bool is_turn = first != nullptr && heap.bins[size_class].head == nullptr &&
-                       count >= least_turn(heap, size_class) && count < heap.until_sample[size_class] &&
-                       is_marked(first) &&
+                       count >= least_turn(heap, size_class) &&
+                       count < heap.until_sample[size_class] && is_marked(first) &&
                        heap.drawn_interval == sampling_interval.load(std::memory_order_relaxed);
   if (!is_turn) [[unlikely]]
     return nullptr;
