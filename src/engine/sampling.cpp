@@ -5,8 +5,10 @@
 #include "base/exponential.h"
 #include "engine/refill.h"
 #include "engine/sample_heap.h"
+#include "engine/sampled_guard.h"
 #include "engine/sampling_switch.h"
 #include "engine/span_supply.h"
+#include "os/options.h"
 
 namespace ts::engine {
 namespace {
@@ -125,6 +127,12 @@ void* allocate_while_sampling(std::size_t bytes, unsigned size_class) noexcept {
     const void* const caller = __builtin_return_address(0);
     if (void* const p = take_sample(heap, bytes, size_class, caller); p != nullptr) return p;
     ++until;  // this malloc passes
+  }
+  if (current_options.guard_sample != 0) [[unlikely]] {
+    if (void* const p = allocate_guarded(size_classes[size_class]); p != nullptr) {
+      --until;  // this malloc passes
+      return p;
+    }
   }
   return take_turn(heap, size_class);
 }

@@ -454,6 +454,7 @@ def test_two_workers_give_the_verdicts_of_one(tsmalloc: Tsmalloc, library: Path)
     assert set(found.values()) == {"worse"}
 
 
+@pytest.mark.long
 def test_gate_and_tune_run_on_a_cluster(tsmalloc: Tsmalloc, library: Path) -> None:
     waste = ("--allocator", f"waste={library}")
     gate = tsmalloc("gate", "-a", "waste", "--against-allocator", "glibc", *waste, "-r", "5",
@@ -466,6 +467,7 @@ def test_gate_and_tune_run_on_a_cluster(tsmalloc: Tsmalloc, library: Path) -> No
     assert "nothing beats the default" in tune.stdout
 
 
+@pytest.mark.long
 def test_an_interrupted_study_goes_on_with_what_is_missing(
     tsmalloc: Tsmalloc, library: Path, tmp_path: Path
 ) -> None:
@@ -599,6 +601,7 @@ def test_a_worker_that_makes_two_things_at_once_is_refused() -> None:
         pass
 
 
+@pytest.mark.long
 def test_a_cluster_that_goes_away_ends_the_study() -> None:
     with (
         distributed.LocalCluster(
@@ -614,6 +617,7 @@ def test_a_cluster_that_goes_away_ends_the_study() -> None:
     assert "--resume" in caught.value.remedy
 
 
+@pytest.mark.long
 def test_a_round_that_ends_its_workers_ends_the_study(tmp_path: Path) -> None:
     deadly = tmp_path / "measure"
     deadly.write_text("#!/bin/sh\nkill -9 $PPID\n")

@@ -101,6 +101,7 @@ def test_options_that_do_nothing_never_win(tune: Tune, library: Path) -> None:
         assert "nothing beats the default: no change of waste's options" in done.stdout
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not COUNTERS.valgrind, reason="valgrind is not installed")
 def test_instructions_decide_where_times_tell_nothing(tune: Tune, library: Path) -> None:
     words = (
@@ -129,6 +130,7 @@ def test_a_value_that_breaks_the_program_is_a_failure(tune: Tune, library: Path)
     assert tune(*words, "-i", "--", "/bin/true").returncode == 0
 
 
+@pytest.mark.long
 def test_an_interrupted_search_goes_on(tune: Tune, library: Path, tmp_path: Path) -> None:
     words = [
         *("tune", "waste", "--allocator", f"waste={library}", "--for", "memory", *WASTE),

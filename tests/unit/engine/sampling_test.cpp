@@ -10,6 +10,7 @@
 #include "engine/attach.h"
 #include "engine/large_blocks.h"
 #include "engine/profiling.h"
+#include "engine/sampled_guard.h"
 #include "engine/samples.h"
 #include "os/options.h"
 #include "unit/engine/fresh_engine.h"
@@ -394,6 +395,26 @@ TS_ENGINE_TEST(SamplingTest, TheOptionStartsAndStops) {
   EXPECT_FALSE(set_option("PROFILE", "50%"));
   EXPECT_FALSE(set_option("PROFILE", "0"));
   EXPECT_FALSE(set_option("PROFILE", "2T"));
+}
+
+// Guarded blocks come as well, and each of their mallocs passes, too.
+TS_ENGINE_TEST(SamplingTest, GuardedBlocksAreHandedOutWhileAHeapSamples) {
+  ASSERT_TRUE(set_option("GUARD_SAMPLE", "1"));
+  ThreadHeap& heap = begin(4096);
+  const As as{heap};
+  int guarded = 0;
+  Series allocated;
+  for (int seed = 0; seed < rounds(100); ++seed) {
+    const Site before = sums_of(site_a);
+    for (int i = 0; i < 1000; ++i) {
+      void* const p = allocate_at(site_a, small);
+      guarded += engine::guarded_bytes(p) != 0 ? 1 : 0;
+      release(p);
+    }
+    allocated.add(sums_of(site_a).allocated.blocks - before.allocated.blocks);
+  }
+  EXPECT_GT(guarded, 100);
+  EXPECT_NEAR(allocated.mean(), 1000, 4 * allocated.error_of_mean());
 }
 
 // ---- misuse, and want of memory ----
