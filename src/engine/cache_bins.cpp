@@ -108,13 +108,13 @@ std::uint32_t count_of_slab(const Block* block, std::int32_t left, const Span& s
 
 void flush_bin(ThreadHeap& heap, unsigned size_class) noexcept {
   Block* const block = heap.bins[size_class].head;
-  const bool is_overfull = heap.bins[size_class].capacity_left < 0;
+  const bool is_of_one_slab = heap.bins[size_class].capacity_left < 0 && !heap.has_sampling_bins;
   const std::int32_t count = counted_blocks(heap, size_class);
   drop_bin(heap, size_class);
   // Of the blocks that were to pass before the next sample, these do not.
   if (heap.until_sample[size_class] != 0 && count > 0)
     heap.until_sample[size_class] += static_cast<std::uint32_t>(count);
-  if (block != nullptr && is_overfull) {
+  if (block != nullptr && is_of_one_slab) {
     push_list_to_slab(heap, *slab_of(block), block, static_cast<std::uint32_t>(count));
   } else if (block != nullptr) {
     flush_list(heap, size_class, block, count);

@@ -84,7 +84,7 @@ Fault find_bin_fault(const ThreadHeap& heap, unsigned size_class) noexcept {
   if (capacity > max_bin_capacity(heap, c))
     return {"a cache bin's capacity is at most its class's", &bin};
   if (heap.closed_refills != 0 && capacity != 0) return {"closed cache bins have capacity 0", &bin};
-  const bool is_overfull = bin.capacity_left < 0;
+  const bool is_of_one_slab = bin.capacity_left < 0 && !heap.has_sampling_bins;
   const Span* only_slab = nullptr;
   std::int64_t length = 0;
   for (const Block* block = bin.head; block != nullptr; block = block->next) {
@@ -96,7 +96,7 @@ Fault find_bin_fault(const ThreadHeap& heap, unsigned size_class) noexcept {
     const Span& slab = page_map.spans[place.slab_page];
     if (!place.is_beginning || place.number >= slab.slab_blocks)
       return {"a cache bin has beginnings of blocks", block};
-    if (is_overfull) {
+    if (is_of_one_slab) {
       if (!is_own(heap, entry) || (only_slab != nullptr && only_slab != &slab))
         return {"an overfull cache bin has blocks of one slab of its heap", block};
       only_slab = &slab;

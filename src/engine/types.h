@@ -62,7 +62,8 @@ inline constexpr std::size_t pages_per_huge_page = huge_page_bytes / page_bytes;
 
 // At rest: the list has capacity - capacity_left blocks, all of the bin's class, each the beginning
 // of a block that counts as used. A refill may exceed the capacity with the list of one slab. While
-// capacity_left is negative, frees bypass the bin, so that all of it stays that slab's.
+// capacity_left is negative, frees bypass the bin, so that all of it stays that slab's. (While the
+// heap samples, a turn may add such a list to blocks of other slabs: sampling.h.)
 //
 // The capacity is 0 until the first refill, and while bins are closed: a thread that only frees
 // keeps nothing. It falls when many slabs of the class run low, since each block of a bin may be the
