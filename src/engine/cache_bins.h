@@ -39,6 +39,19 @@ inline void set_sampling_bin(ThreadHeap& heap, unsigned size_class, Block* first
   bin.capacity_left = static_cast<std::int32_t>(capacity) - count;
 }
 
+// Gives a sampling bin another capacity, in such an order, too.
+inline void set_sampling_capacity(ThreadHeap& heap, unsigned size_class,
+                                  std::uint32_t capacity) noexcept {
+  CacheBin& bin = heap.sampling_bins[size_class];
+  const std::int32_t left =
+      static_cast<std::int32_t>(capacity) - counted_in_sampling_bin(heap, size_class);
+  if (capacity > heap.sampling_capacities[size_class]) bin.capacity_left = left;
+  std::atomic_signal_fence(std::memory_order_release);
+  heap.sampling_capacities[size_class] = static_cast<std::uint16_t>(capacity);
+  std::atomic_signal_fence(std::memory_order_release);
+  bin.capacity_left = left;
+}
+
 // Reports a damaged list of the class.
 [[gnu::cold]] void report_damage(unsigned size_class, const void* where) noexcept;
 

@@ -7,20 +7,33 @@
 
 namespace ts::engine {
 
+namespace {
+
+// Whether a sample falls into as many bytes, given that they are `length` mean distances long. A heap
+// counts down to its next sample; a thread without one tosses a coin, which has the same distribution.
+bool is_hit(double length) noexcept {
+  if (!has_threads_heap()) {
+    // relaxed: any number will do
+    static constinit std::atomic<std::uint64_t> shared_random{0};
+    std::uint64_t state = shared_random.fetch_add(os::nanoseconds(), std::memory_order_relaxed);
+    return exponential_of(next_random(state)) < length;
+  }
+  ThreadHeap& heap = own_heap();
+  double& until = heap.until_large_sample;
+  if (until == 0) until = exponential_of(next_random(heap));
+  const bool is_in = until <= length;
+  // Behind a sample, the distance to the next one is drawn anew.
+  until = is_in ? exponential_of(next_random(heap)) : until - length;
+  return is_in;
+}
+
+}  // namespace
+
 void sample_large(void* p, std::size_t bytes, std::size_t block_bytes,
                   const void* caller) noexcept {
-  // Of a thread that has no heap; relaxed: any number will do
-  static constinit std::atomic<std::uint64_t> shared_random{0};
-  std::uint64_t random = 0;
-  if (has_threads_heap()) {
-    random = next_random(own_heap());
-  } else {
-    std::uint64_t state = shared_random.fetch_add(os::nanoseconds(), std::memory_order_relaxed);
-    random = next_random(state);
-  }
   const std::uint64_t interval = sampling_interval.load(std::memory_order_relaxed);
-  const double distance = exponential_of(random) * static_cast<double>(interval);
-  if (interval == 0 || distance >= static_cast<double>(block_bytes)) return;
+  if (interval == 0 || !is_hit(static_cast<double>(block_bytes) / static_cast<double>(interval)))
+    return;
   os::UnwoundStack stack;
   os::unwind(stack, caller);
   const Guard guard{samples_lock};

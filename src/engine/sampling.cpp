@@ -34,60 +34,78 @@ Block* last_of(Block* first, std::uint32_t count) noexcept {
   }
 }
 
-// All of the sampling bin.
-Turn take_sampling_bin(ThreadHeap& heap, unsigned size_class) noexcept {
-  Turn turn{heap.sampling_bins[size_class].head,
-            static_cast<std::uint32_t>(std::max(counted_in_sampling_bin(heap, size_class), 0))};
-  set_sampling_bin(heap, size_class, nullptr, 0, 0);
-  if (turn.first == nullptr) return {};
-  turn.count = std::max(turn.count, std::uint32_t{1});  // or cut off between list and count
-  Block* const last = last_of(turn.first, turn.count);
-  if (last == nullptr) [[unlikely]] {
-    report_damage(size_class, turn.first);
-    return {};
-  }
-  last->next = nullptr;
-  return turn;
+// Takes the list of a bin that counts so many blocks; one where a call was cut off between the two.
+Turn turn_of(Block* first, std::int32_t count) noexcept {
+  if (first == nullptr) return {};
+  return {first, static_cast<std::uint32_t>(std::max(count, 1))};
 }
 
-// Adds blocks of slabs behind the others. Without memory, it may have none.
-Turn add_from_slabs(ThreadHeap& heap, unsigned size_class, Turn turn) noexcept {
+// All of the sampling bin, which takes blocks from now on.
+Turn take_sampling_bin(ThreadHeap& heap, unsigned size_class) noexcept {
+  const Turn turn =
+      turn_of(heap.sampling_bins[size_class].head, counted_in_sampling_bin(heap, size_class));
+  set_sampling_bin(heap, size_class, nullptr, 0, heap.capacities[size_class]);
+  if (turn.first == nullptr || is_marked(turn.first)) [[likely]]
+    return turn;
+  report_damage(size_class, turn.first);
+  return {};
+}
+
+// A refill. What the sampling bin has may stay there: it is less than a turn.
+Turn take_from_slabs(ThreadHeap& heap, unsigned size_class) noexcept {
   const HeapHold hold{heap};
   Block* const first = refill(heap, size_class);
-  if (first == nullptr) return turn;
-  const std::int32_t more = 1 + std::max(counted_blocks(heap, size_class), 0);
-  first->next = heap.bins[size_class].head;
+  const Turn turn = turn_of(first, 1 + counted_blocks(heap, size_class));
+  if (first != nullptr)
+    first->next = heap.bins[size_class].head;  // of closed bins, it is the slab's
   drop_bin(heap, size_class);
-  if (turn.first == nullptr) return {first, static_cast<std::uint32_t>(more)};
-  last_of(turn.first, turn.count)->next = first;
-  turn.count += static_cast<std::uint32_t>(more);
+  if (heap.has_sampling_bins) set_sampling_capacity(heap, size_class, heap.capacities[size_class]);
   return turn;
 }
 
-// Leaves at most so many blocks, and puts the others into the sampling bin, which is empty, and takes
-// blocks from now on.
+// Puts blocks that are no turn's yet before those of the sampling bin.
+void put_into_sampling_bin(ThreadHeap& heap, unsigned size_class, Turn rest) noexcept {
+  const Turn others =
+      turn_of(heap.sampling_bins[size_class].head, counted_in_sampling_bin(heap, size_class));
+  set_sampling_bin(heap, size_class, nullptr, 0, heap.capacities[size_class]);
+  if (others.first != nullptr) {
+    Block* const last = last_of(rest.first, rest.count);
+    if (last == nullptr) [[unlikely]]
+      return report_damage(size_class, rest.first);
+    last->next = others.first;
+  }
+  set_sampling_bin(heap, size_class, rest.first,
+                   static_cast<std::int32_t>(rest.count + others.count),
+                   heap.capacities[size_class]);
+}
+
+// Cuts a turn behind so many blocks; the sampling bin takes the others.
 Turn keep_at_most(ThreadHeap& heap, unsigned size_class, Turn turn, std::uint32_t most) noexcept {
-  const std::uint32_t kept = std::min(turn.count, most);
-  Block* const last = last_of(turn.first, kept);
+  if (turn.count <= most) return turn;
+  Block* const last = last_of(turn.first, most);
   if (last == nullptr) [[unlikely]] {
     report_damage(size_class, turn.first);
     return {};
   }
-  set_sampling_bin(heap, size_class, last->next, static_cast<std::int32_t>(turn.count - kept),
-                   heap.capacities[size_class]);
+  if (last->next != nullptr)
+    put_into_sampling_bin(heap, size_class, {last->next, turn.count - most});
   last->next = nullptr;
-  return {turn.first, kept};
+  return {turn.first, most};
 }
 
 // A turn of blocks for malloc, fewer than the malloc is away that is the next sample.
 [[gnu::noinline]] void* take_turn(ThreadHeap& heap, unsigned size_class) noexcept {
   const std::uint32_t most = heap.until_sample[size_class] - 1;
+  const auto least = static_cast<std::int32_t>(least_turn(heap, size_class));
   Turn turn;
-  if (heap.bins[size_class].head == nullptr)  // or else refill() reports it
+  if (heap.bins[size_class].head == nullptr && counted_in_sampling_bin(heap, size_class) >= least)
     turn = take_sampling_bin(heap, size_class);
-  if (turn.count < least_turn(heap, size_class) && turn.count < most)
-    turn = add_from_slabs(heap, size_class, turn);
-  if (turn.first != nullptr) turn = keep_at_most(heap, size_class, turn, most);
+  if (turn.first == nullptr)
+    turn = take_from_slabs(heap, size_class);  // it reports what the bin still has
+  if (heap.has_sampling_bins) [[likely]] {     // or the refill noticed that sampling is over
+    if (turn.first == nullptr) turn = take_sampling_bin(heap, size_class);
+    turn = keep_at_most(heap, size_class, turn, most);
+  }
   return turn.first != nullptr ? hand_out(heap, size_class, turn) : out_of_memory();
 }
 

@@ -16,7 +16,7 @@
 //   each, and are right with either value; nothing else depends on it.
 //
 //   allocate_slow -> take_whole_turn
-//                 -> allocate_while_sampling -> take_turn -> take_sampling_bin, refill, keep_at_most
+//                 -> allocate_while_sampling -> take_turn -> refill or take_sampling_bin, keep_at_most
 //                                            -> allocate_sample (sample_heap.h)
 //   release_slow -> release_sample -> forget_sample (samples.h)
 //   set_sampling_interval -> each heap's sampling_bit (sampling_switch.h)
@@ -36,7 +36,7 @@ namespace ts::engine {
 static_assert(offsetof(ThreadHeap, sampling_bins) == offsetof(ThreadHeap, bins) + sampling_bit);
 #pragma GCC diagnostic pop
 
-// A turn has so many blocks, or the slabs have to give more: each costs a slow path.
+// A turn has so many blocks, or slabs give others: each costs a slow path.
 constexpr auto least_turns = [] {
   constexpr std::size_t most_blocks = 32;
   std::array<std::uint8_t, class_count> turns{};

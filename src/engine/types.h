@@ -266,6 +266,7 @@ struct TS_CAPABILITY("heap") alignas(64) ThreadHeap : HeapFront {
   // Of a heap that samples; sampling.h
   std::uint16_t sampling_capacities[class_count] = {};  // owner
   std::uint32_t until_sample[class_count] = {};         // owner: the sample's malloc; 0: not drawn
+  double until_large_sample = 0;                        // owner: in mean distances; 0: not drawn
   std::uint32_t sampling_depth = 0;                     // owner: a sample is being taken
   std::uint64_t random = 0;                             // owner
   std::uint64_t drawn_interval = 0;                     // owner: until_sample is for this interval

@@ -343,6 +343,36 @@ TS_ENGINE_TEST(SamplingTest, AnOverfullTurnOfTwoSlabsIsFlushedToBoth) {
   expect_sound();
 }
 
+// Bins that tending closed stay empty: a refill gives one block, whose link is its slab's.
+TS_ENGINE_TEST(SamplingTest, AClosedBinIsHandedOutAlone) {
+  ThreadHeap& heap = begin(engine::max_sampling_interval);
+  const As as{heap};
+  const unsigned c = class_for(small);
+  std::vector<void*> blocks;
+  for (int i = 0; i < 100; ++i) blocks.push_back(allocate_at(site_a, small));
+  for (void* const p : blocks) release(p);
+  for (int i = 0; i < 20; ++i) {
+    {
+      const engine::HeapHold hold{heap};
+      for (unsigned k = 1; k < engine::class_count; ++k) {
+        flush_bin(heap, k);
+        engine::set_capacity(heap, k, 0);
+      }
+    }
+    heap.closed_refills = 2;
+    blocks[i] = allocate_at(site_a, small);
+    EXPECT_EQ(heap.bins[c].head, nullptr);
+    EXPECT_EQ(engine::counted_blocks(heap, c), 0);
+    expect_sound();
+  }
+  heap.closed_refills = 0;
+  for (int i = 0; i < 20; ++i) release(blocks[i]);
+  flush_heap(heap);
+  EXPECT_EQ(heap.slabs[c], 0U);
+  expect_no_misuse();
+  expect_sound();
+}
+
 // ---- on and off ----
 
 TS_ENGINE_TEST(SamplingTest, SwitchesInTheMiddle) {
