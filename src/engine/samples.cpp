@@ -140,8 +140,14 @@ SampleRow* row_of(std::uint32_t stack, std::size_t block_bytes, std::uint64_t in
   return row;
 }
 
-double probability(std::size_t block_bytes, std::uint64_t interval) noexcept {
-  return probability_within(static_cast<double>(block_bytes) / static_cast<double>(interval));
+// How many blocks a sample of the row stands for.
+double weight_of(SampleRow& row, std::size_t block_bytes) noexcept {
+  if (row.weighed_bytes != block_bytes) {
+    row.weighed_bytes = block_bytes;
+    row.weight = 1 / probability_within(static_cast<double>(block_bytes) /
+                                        static_cast<double>(row.interval));
+  }
+  return row.weight;
 }
 
 // The peak is that of the last look, which an increase by a 32nd brings about.
@@ -162,7 +168,7 @@ std::uint32_t find_sample(const void* p) noexcept TS_REQUIRES(samples_lock) {
 
 void subtract(const Sample& sample) noexcept TS_REQUIRES(samples_lock) {
   SampleRow& row = samples.rows.items[sample.row];
-  const double blocks = 1 / probability(sample.block_bytes, row.interval);
+  const double blocks = weight_of(row, sample.block_bytes);
   const double bytes = blocks * static_cast<double>(sample.requested_bytes);
   row.born_ms -= sample.born_ms;
   samples.live_bytes -= bytes;
@@ -214,7 +220,7 @@ bool note_sample(const void* block, std::size_t bytes, std::size_t block_bytes,
   put_number(samples.sample_index, hash_of_block(block),
              static_cast<std::uint32_t>(sample - samples.in_use.items));
   ++samples.sample_index.used;
-  const double blocks = 1 / probability(block_bytes, interval);
+  const double blocks = weight_of(*row, block_bytes);
   row->requested_bytes += bytes;
   row->block_bytes += block_bytes;
   row->born_ms += now;

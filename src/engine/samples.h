@@ -40,7 +40,9 @@ struct SampleRow {
   std::uint32_t stack = 0;            // number of its first word
   std::uint64_t requested_bytes = 0;  // of all samples: for means
   std::uint64_t block_bytes = 0;
-  std::uint64_t born_ms = 0;  // the sum over those in use
+  std::uint64_t born_ms = 0;        // the sum over those in use
+  std::uint64_t weighed_bytes = 0;  // for how many block_bytes `weight` was computed last
+  double weight = 0;                // how many blocks such a sample stands for
   Estimate allocated;
   Estimate in_use;
   Estimate at_peak;

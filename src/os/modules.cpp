@@ -3,6 +3,8 @@
 // signal handler or the child of a fork that comes in between finds a slot complete or skips it.
 #include "os/modules.h"
 
+#include <sys/auxv.h>
+
 #include <cstring>
 
 #include "base/atomic.h"
@@ -142,11 +144,48 @@ bool find_in_slots(std::uintptr_t pc, LoadedModule& module) noexcept {
   return false;
 }
 
+// Modules that stay for as long as this code can run: its own, the program and the C library. Nothing
+// has to be asked about them.
+struct LastingModules {
+  Atomic<bool> is_begun{false};
+  Atomic<std::uint32_t> count{0};
+  LoadedModule modules[3];  // constant once they are counted
+};
+constinit LastingModules lasting;
+
+bool find_lasting(std::uintptr_t pc, LoadedModule& module) noexcept {
+  // acquire, of the release in learn_lasting_modules()
+  const std::uint32_t count = lasting.count.load(std::memory_order_acquire);
+  for (std::uint32_t i = 0; i < count; ++i) {
+    if (!lasting.modules[i].contains(pc)) continue;
+    module = lasting.modules[i];
+    return true;
+  }
+  return false;
+}
+
+void learn_lasting_modules() noexcept {
+  // relaxed: the thread that comes first learns them, and the others ask the linker meanwhile
+  if (!can_find_modules() || lasting.is_begun.exchange(true, std::memory_order_relaxed)) return;
+  std::uint32_t count = 0;
+  for (const std::uintptr_t pc :
+       {reinterpret_cast<std::uintptr_t>(&module_at), ::getauxval(AT_ENTRY),
+        reinterpret_cast<std::uintptr_t>(&::getauxval)}) {
+    LoadedModule module;
+    if (find_lasting(pc, module) || !find_loaded_module(pc, module)) continue;
+    meet(module, pc);
+    lasting.modules[count++] = module;
+    // release, to the acquire in find_lasting()
+    lasting.count.store(count, std::memory_order_release);
+  }
+}
+
 }  // namespace
 
 constinit const ModuleTable module_table{slots, sizeof(Slot), offsetof(Slot, description)};
 
 bool module_at(std::uintptr_t pc, LoadedModule& module) noexcept {
+  if (find_lasting(pc, module)) return true;
   if (!can_find_modules()) return find_in_slots(pc, module);
   if (!find_loaded_module(pc, module)) return false;
   meet(module, pc);
@@ -161,6 +200,7 @@ void refresh_modules() noexcept {
   const bool has_unloaded =
       known_unloaded.exchange(unloaded_count, std::memory_order_relaxed) != unloaded_count;
   if (has_unloaded) row_cache.clear();
+  learn_lasting_modules();
   if (can_find_modules()) return;
   for (std::uint32_t i = 0; has_unloaded && i < slots_taken(); ++i) {
     std::uint32_t expected = loaded;  // relaxed: nothing new is told of the slot
