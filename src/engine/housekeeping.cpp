@@ -195,7 +195,7 @@ void put_off_start() noexcept {
 
 void follow_options_soon() noexcept {
   follow_limit_options();
-  if (is_profile_option_due()) put_off_to_malloc();
+  put_off_profile_option();
   if (current_options.huge_pages == HugePages::never) refuse_all_huge_pages();
   if (is_off()) {
     if (starts.load(std::memory_order_relaxed) != 0) page_heap.stir_housekeeper();

@@ -35,11 +35,16 @@ void sample_large(void* p, std::size_t bytes, std::size_t block_bytes,
   if (interval == 0 || !is_hit(static_cast<double>(block_bytes) / static_cast<double>(interval)))
     return;
   os::UnwoundStack stack;
-  os::unwind(stack, caller);
-  const Guard guard{samples_lock};
-  if (!note_sample(p, bytes, block_bytes, interval, stack)) return;
-  page_map.spans[page_of(p)].used.store(sample_mark, std::memory_order_relaxed);
-  adapt_interval();
+  take_stack(stack, caller);
+  double weight = 0;
+  {
+    const Guard guard{samples_lock};
+    weight = note_sample(p, bytes, block_bytes, interval, stack);
+    if (weight == 0) return;
+    page_map.spans[page_of(p)].used.store(sample_mark, std::memory_order_relaxed);
+    adapt_interval();
+  }
+  trace_alloc(p, bytes, weight);
 }
 
 void forget_large_sample(Span& span) noexcept {

@@ -20,6 +20,7 @@ namespace {
   collect(heap);
   if (has_to_tend(heap)) tend(heap);
   if (heap.has_sampling_bins && !is_sampling(heap)) end_heap_sampling(heap);
+  put_off_profile_option();
 }
 
 void look_after_all_in_time(ThreadHeap& heap) noexcept TS_REQUIRES(heap) {

@@ -21,23 +21,32 @@ ThreadHeap* begin_sample_heap() noexcept TS_REQUIRES(samples_lock) {
   return sample_heap;
 }
 
-}  // namespace
-
-void* allocate_sample(std::size_t bytes, unsigned size_class, std::uint64_t interval,
-                      const void* caller) noexcept {
-  os::UnwoundStack stack;
-  os::unwind(stack, caller);
+void* allocate_noted(std::size_t bytes, unsigned size_class, std::uint64_t interval,
+                     const os::UnwoundStack& stack, double& weight) noexcept {
   const Guard guard{samples_lock};
   if (begin_sample_heap() == nullptr) return nullptr;
   void* const p = allocate_from(*sample_heap, size_class);
   if (p == nullptr) return nullptr;
-  if (note_sample(p, bytes, size_classes[size_class].block_bytes, interval, stack)) {
+  weight = note_sample(p, bytes, size_classes[size_class].block_bytes, interval, stack);
+  if (weight != 0) {
     adapt_interval();
     return p;
   }
   const HeapHold hold{*sample_heap};
   push_to_slab(*sample_heap, *slab_of(p), static_cast<Block*>(p));
   return nullptr;
+}
+
+}  // namespace
+
+void* allocate_sample(std::size_t bytes, unsigned size_class, std::uint64_t interval,
+                      const void* caller) noexcept {
+  os::UnwoundStack stack;
+  take_stack(stack, caller);
+  double weight = 0;
+  void* const p = allocate_noted(bytes, size_class, interval, stack, weight);
+  if (p != nullptr) trace_alloc(p, bytes, weight);
+  return p;
 }
 
 void release_sample(void* p) noexcept {

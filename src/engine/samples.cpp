@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/exponential.h"
+#include "engine/probes.h"
 #include "os/os.h"
 
 namespace ts::engine {
@@ -203,8 +204,8 @@ bool open_samples() noexcept {
          open(samples.stacks, max_stack_bytes);
 }
 
-bool note_sample(const void* block, std::size_t bytes, std::size_t block_bytes,
-                 std::uint64_t interval, const os::UnwoundStack& stack) noexcept {
+double note_sample(const void* block, std::size_t bytes, std::size_t block_bytes,
+                   std::uint64_t interval, const os::UnwoundStack& stack) noexcept {
   const Change change;
   const std::uint32_t stack_at = stack_number(stack);
   SampleRow* const row = stack_at != no_number ? row_of(stack_at, block_bytes, interval) : nullptr;
@@ -212,7 +213,7 @@ bool note_sample(const void* block, std::size_t bytes, std::size_t block_bytes,
   Sample* const sample = has_room ? add_items(samples.in_use, 1, max_sample_bytes) : nullptr;
   if (sample == nullptr) {
     ++samples.dropped;
-    return false;
+    return 0;
   }
   const std::uint64_t now = os::coarse_milliseconds() - samples.began_ms;
   *sample = {block, bytes, block_bytes, static_cast<std::uint32_t>(row - samples.rows.items),
@@ -231,12 +232,25 @@ bool note_sample(const void* block, std::size_t bytes, std::size_t block_bytes,
   }
   samples.live_bytes += blocks * static_cast<double>(bytes);
   look_at_peak();
-  return true;
+  return blocks;
+}
+
+void take_stack(os::UnwoundStack& stack, const void* caller) noexcept {
+  if (takes_stacks.load(std::memory_order_relaxed)) os::unwind(stack, caller);
+}
+
+void trace_alloc(const void* p, std::size_t bytes, double weight) noexcept {
+  probe_alloc(p, bytes, static_cast<std::uint64_t>(weight * static_cast<double>(bytes) + 0.5));
 }
 
 void forget_sample(const void* p) noexcept {
-  const Guard guard{samples_lock};
-  if (const std::uint32_t number = find_sample(p); number != no_number) remove(number);
+  std::uint32_t number = no_number;
+  {
+    const Guard guard{samples_lock};
+    number = find_sample(p);
+    if (number != no_number) remove(number);
+  }
+  if (number != no_number) probe_free(p);
 }
 
 std::size_t requested_bytes_of_sample(const void* p) noexcept {

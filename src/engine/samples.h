@@ -87,10 +87,20 @@ inline constinit Samples samples TS_GUARDED_BY(samples_lock);
 // Makes room for the first samples, once; false if there is none.
 bool open_samples() noexcept TS_REQUIRES(samples_lock);
 
-// Keeps a block as a sample; false, and counted as dropped, if there is no room.
-bool note_sample(const void* block, std::size_t bytes, std::size_t block_bytes,
-                 std::uint64_t interval, const os::UnwoundStack& stack) noexcept
+// Keeps a block as a sample, and returns how many blocks it stands for; 0, and counted as dropped, if
+// there is no room.
+double note_sample(const void* block, std::size_t bytes, std::size_t block_bytes,
+                   std::uint64_t interval, const os::UnwoundStack& stack) noexcept
     TS_REQUIRES(samples_lock);
+
+// Whether samples have their call stacks; not where a tracer takes them by itself. relaxed: no data
+// depends on it.
+inline constinit std::atomic<bool> takes_stacks{true};
+
+// The stack of a sample, or none where a tracer takes it. `caller` as for os::unwind().
+void take_stack(os::UnwoundStack& stack, const void* caller) noexcept;
+// Tells tracers of a sample; without a lock.
+void trace_alloc(const void* p, std::size_t bytes, double weight) noexcept;
 
 // To be called before a sampled block is freed, or becomes another; without a lock.
 [[gnu::cold]] void forget_sample(const void* p) noexcept;

@@ -1,6 +1,8 @@
 #include "engine/sampling_switch.h"
 
 #include "engine/page_map.h"
+#include "engine/probes.h"
+#include "engine/put_off.h"
 #include "engine/samples.h"
 #include "os/options.h"
 #include "os/os.h"
@@ -86,10 +88,11 @@ void adapt_interval() noexcept {
 
 // ---- on and off ----
 
-bool set_sampling_interval(std::uint64_t bytes, bool is_automatic) noexcept {
+bool set_sampling_interval(std::uint64_t bytes, bool is_automatic, bool with_stacks) noexcept {
   const Guard guard{samples_lock};
   if (bytes != 0 && !open_samples()) return false;
   window = {is_automatic, 0, os::coarse_milliseconds()};
+  takes_stacks.store(with_stacks, std::memory_order_relaxed);
   if (bytes != 0) samples.interval = bytes;
   sampling_interval.store(bytes, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_seq_cst);  // pairs with begin_heap_sampling()
@@ -108,22 +111,34 @@ namespace {
 // The option that was followed last; relaxed: the option's value is complete in itself.
 constinit std::atomic<std::uint64_t> followed{0};
 
-// Words of the option, by number.
+// Words of the option, by number, and what stands for a tracer.
 constexpr std::uint64_t word_off = 0;
 constexpr std::uint64_t word_auto = 2;
+constexpr std::uint64_t by_tracer = 3;
+
+SizeOption asked_for() noexcept {
+  const SizeOption option = current_options.profile;
+  return option.bits == word_off && is_traced() ? SizeOption{by_tracer} : option;
+}
 
 }  // namespace
 
-bool is_profile_option_due() noexcept {
-  const SizeOption option = current_options.profile;
-  return followed.load(std::memory_order_relaxed) != option.bits;
+void put_off_profile_option() noexcept {
+  if (followed.load(std::memory_order_relaxed) != asked_for().bits) put_off_to_malloc();
 }
 
 void follow_profile_option() noexcept {
-  const SizeOption option = current_options.profile;
-  if (followed.exchange(option.bits, std::memory_order_relaxed) == option.bits) return;
+  const SizeOption option = asked_for();
+  const std::uint64_t before = followed.exchange(option.bits, std::memory_order_relaxed);
+  if (before == option.bits) return;
+  const bool is_for_tracer = option.bits == by_tracer;
+  if (is_for_tracer && is_sampling()) return;  // for the program, by ts_profile_start()
+  if (option.bits == word_off && before == by_tracer &&
+      takes_stacks.load(std::memory_order_relaxed))
+    return;  // that came since, and stays
   const std::uint64_t of_word = option.bits == word_off ? 0 : usual_sampling_interval;
-  set_sampling_interval(option.is_word() ? of_word : option.number(), option.bits == word_auto);
+  set_sampling_interval(option.is_word() ? of_word : option.number(),
+                        option.bits == word_auto || is_for_tracer, !is_for_tracer);
 }
 
 }  // namespace ts::engine

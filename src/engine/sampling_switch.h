@@ -24,8 +24,10 @@ inline bool is_sampling(const HeapFront& heap) noexcept {
 }
 
 // Samples from now on, so many bytes apart on the mean, at most max_sampling_interval; or not, if
-// that is 0. `is_automatic`: the interval is the first one, and adapts. False without room for the samples. Takes samples_lock.
-bool set_sampling_interval(std::uint64_t bytes, bool is_automatic = false) noexcept;
+// that is 0. `is_automatic`: the interval is the first one, and adapts. False without room for the
+// samples. Takes samples_lock.
+bool set_sampling_interval(std::uint64_t bytes, bool is_automatic = false,
+                           bool with_stacks = true) noexcept;
 
 // To be called when a sample was taken: TSMALLOC_PROFILE=auto keeps to about 2,000 a second, by an
 // interval between 16 KiB and 8 MiB. (Each sample keeps the interval by which it was drawn.)
@@ -39,8 +41,10 @@ std::uint64_t next_random(ThreadHeap& heap) noexcept;
 // A random number from a state that it changes.
 std::uint64_t next_random(std::uint64_t& state) noexcept;
 
-// Whether the option PROFILE has changed; then follow_profile_option(), without a lock or a hold.
-bool is_profile_option_due() noexcept;
+// Follows the option PROFILE; where that is `off`, tracers that were attached to the probes or left
+// them. Without a lock or a hold.
 void follow_profile_option() noexcept;
+// To be called now and then, also within malloc: if there is something to follow, puts it off.
+void put_off_profile_option() noexcept;
 
 }  // namespace ts::engine

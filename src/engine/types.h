@@ -62,8 +62,8 @@ inline constexpr std::size_t pages_per_huge_page = huge_page_bytes / page_bytes;
 
 // At rest: the list has capacity - capacity_left blocks, all of the bin's class, each the beginning
 // of a block that counts as used. A refill may exceed the capacity with the list of one slab. While
-// capacity_left is negative, frees bypass the bin, so that all of it stays that slab's. (While the
-// heap samples, a turn may add such a list to blocks of other slabs: sampling.h.)
+// capacity_left is negative, frees bypass the bin, so that all of it stays that slab's. (Not while
+// the heap samples: of the sampling bin, a turn has blocks of many slabs.)
 //
 // The capacity is 0 until the first refill, and while bins are closed: a thread that only frees
 // keeps nothing. It falls when many slabs of the class run low, since each block of a bin may be the
@@ -263,7 +263,6 @@ struct TS_CAPABILITY("heap") alignas(64) ThreadHeap : HeapFront {
   Atomic<std::uintptr_t> idle_mark{0};  // user, others read: what `user` is while there is none
   ScopeFrame scope;                     // user
   Plain<Span*> large_blocks = nullptr;  // arenas_lock: a list
-  // Of a heap that samples; sampling.h
   std::uint16_t sampling_capacities[class_count] = {};  // owner
   std::uint32_t until_sample[class_count] = {};         // owner: the sample's malloc; 0: not drawn
   double until_large_sample = 0;                        // owner: in mean distances; 0: not drawn

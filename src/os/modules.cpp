@@ -147,7 +147,7 @@ bool find_in_slots(std::uintptr_t pc, LoadedModule& module) noexcept {
 // Modules that stay for as long as this code can run: its own, the program and the C library. Nothing
 // has to be asked about them.
 struct LastingModules {
-  Atomic<bool> is_begun{false};
+  Atomic<std::uint32_t> is_begun{0};  // not a byte, which riscv64 exchanges by a library
   Atomic<std::uint32_t> count{0};
   LoadedModule modules[3];  // constant once they are counted
 };
@@ -166,7 +166,7 @@ bool find_lasting(std::uintptr_t pc, LoadedModule& module) noexcept {
 
 void learn_lasting_modules() noexcept {
   // relaxed: the thread that comes first learns them, and the others ask the linker meanwhile
-  if (!can_find_modules() || lasting.is_begun.exchange(true, std::memory_order_relaxed)) return;
+  if (!can_find_modules() || lasting.is_begun.exchange(1, std::memory_order_relaxed) != 0) return;
   std::uint32_t count = 0;
   for (const std::uintptr_t pc :
        {reinterpret_cast<std::uintptr_t>(&module_at), ::getauxval(AT_ENTRY),

@@ -583,6 +583,7 @@ bool release_guarded(const void*) noexcept { return false; }
 void release_large(void*, PageMapEntry) noexcept { testing::fail("no block here is large"); }
 void note_release(const Span&) noexcept {}
 void begin_heap_sampling(ThreadHeap&) noexcept {}
+void put_off_profile_option() noexcept {}
 void* allocate_while_sampling(std::size_t, unsigned) noexcept { return nullptr; }
 void release_sample(void*) noexcept { testing::fail("no block here is a sample"); }
 

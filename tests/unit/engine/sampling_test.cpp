@@ -9,6 +9,7 @@
 #include "engine/abandoned.h"
 #include "engine/attach.h"
 #include "engine/large_blocks.h"
+#include "engine/probes.h"
 #include "engine/profiling.h"
 #include "engine/sampled_guard.h"
 #include "engine/samples.h"
@@ -462,6 +463,39 @@ TS_ENGINE_TEST(SamplingTest, TheOptionStartsAndStops) {
 }
 
 // Guarded blocks come as well, and each of their mallocs passes, too.
+// Where the program asks for no profile, a tracer at the probes gets samples, which have no stacks.
+TS_ENGINE_TEST(SamplingTest, ATracerStartsAndStopsWhatTheProgramDoesNotAskFor) {
+  ThreadHeap& heap = make_heap();
+  const As as{heap};
+  const auto attach = [](std::uint16_t tracers) {
+    engine::probe_semaphores.alloc.store(tracers);
+    engine::follow_profile_option();
+  };
+  attach(1);
+  EXPECT_TRUE(engine::is_sampling(heap));
+  EXPECT_TRUE(engine::set_sampling_interval(1, false, false));  // each malloc
+  void* const p = allocate_at(site_a, small);
+  EXPECT_EQ(samples.in_use.count, 1U);
+  EXPECT_EQ(sums_of(site_a).in_use.samples, 0U);
+  release(p);
+  EXPECT_EQ(samples.in_use.count, 0U);
+  attach(0);
+  EXPECT_FALSE(engine::is_sampling(heap));
+  // What the program starts is its own.
+  for (const bool comes_first : {true, false}) {
+    if (!comes_first) attach(1);
+    EXPECT_EQ(engine::start_profile(1), 0);
+    attach(1);
+    EXPECT_EQ(engine::sampling_interval.load(), 1U);
+    release(allocate_at(site_b, small));
+    attach(0);
+    EXPECT_EQ(engine::sampling_interval.load(), 1U);
+    engine::stop_profile();
+  }
+  EXPECT_EQ(sums_of(site_b).allocated.samples, 2U);
+  expect_sound();
+}
+
 TS_ENGINE_TEST(SamplingTest, GuardedBlocksAreHandedOutWhileAHeapSamples) {
   ASSERT_TRUE(set_option("GUARD_SAMPLE", "1"));
   ThreadHeap& heap = begin(4096);

@@ -1,0 +1,100 @@
+"""The probes of OpenTelemetry's memory profiling (USDT): a tracer that is attached gets samples.
+
+Why: profilers outside find these by ELF notes alone; nothing else tells that they are wrong.
+Refuses to: have a kernel that traces by eBPF. The tracer is a debugger of our own, which does
+what the kernel does: it raises the semaphores, and traps where the notes say.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tsmlab import paths
+
+SOURCE = Path(__file__).with_name("probed_program.c")
+BYTES = 1000
+MEASURED = 400_000
+KEPT = MEASURED // 4
+
+NOTE = re.compile(
+    r"Provider: otel_memory\s+Name: (\w+)\s+"
+    r"Location: (0x[0-9a-f]+), Base: 0x[0-9a-f]+, Semaphore: (0x[0-9a-f]+)\s+Arguments: (.*)"
+)
+
+
+def library() -> Path:
+    return paths.library("libtsmalloc.so")
+
+
+def notes() -> dict[str, tuple[str, str, str]]:
+    """Location, semaphore and arguments of each probe."""
+    text = subprocess.run(
+        ["readelf", "--notes", library()], check=True, capture_output=True, text=True
+    ).stdout
+    found = NOTE.findall(text)
+    assert len(found) == len(dict.fromkeys(name for name, *_ in found)), "a probe is there once"
+    return {
+        name: (location, semaphore, arguments) for name, location, semaphore, arguments in found
+    }
+
+
+def test_notes() -> None:
+    found = notes()
+    assert set(found) == {"alloc", "free"}
+    assert len({semaphore for _, semaphore, _ in found.values()}) == len(found)
+    assert len(found["alloc"][2].split()) == 3
+    assert len(found["free"][2].split()) == 1
+    assert all(a.startswith("8@") for _, _, each in found.values() for a in each.split())
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the tracer knows x86-64 alone")
+def test_an_attached_tracer_gets_samples(tmp_path: Path) -> None:
+    found = notes()
+    assert found["alloc"][2] == "8@%rdi 8@%rsi 8@%rdx"
+    assert found["free"][2] == "8@%rdi"
+    program = tmp_path / "probed"
+    subprocess.run(["gcc", "-O1", SOURCE, "-o", program], check=True)
+    places = [found[name][i] for i in (0, 1) for name in ("alloc", "free")]
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("TSMALLOC_")}
+    finished = subprocess.run(
+        [program, library(), *places],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
+        timeout=120,
+    )
+    assert (finished.returncode, finished.stderr) == (0, "")
+
+    phase = 0
+    live: dict[str, int] = {}
+    allocated: dict[int, list[int]] = {}
+    for words in map(str.split, finished.stdout.splitlines()):
+        if words[0] == "phase":
+            phase = int(words[1])
+        elif words[0] == "alloc":
+            _, pointer, size, weighted = words
+            assert int(size) == BYTES
+            assert pointer not in live
+            live[pointer] = int(weighted)
+            allocated.setdefault(phase, []).append(int(weighted))
+        else:
+            live.pop(words[1])  # each free is that of a sample
+        if words == ["phase", "3"]:
+            kept = list(live.values())
+    assert phase == 5
+    assert not live
+    assert 5 not in allocated  # without a tracer
+
+    # Estimates are right within four of their own errors; each weighs its bytes by 1 / p.
+    for estimates, truth in ((allocated[2], MEASURED * BYTES), (kept, KEPT * BYTES)):
+        error = math.sqrt(sum(w * (w - BYTES) for w in estimates))
+        assert abs(sum(estimates) - truth) < 4 * error
+        assert error < truth / 4
