@@ -3,7 +3,7 @@
 // threads to free, and ends, to be followed by another that may take its heap over. In the end
 // everything must have come home.
 //
-//   stress-engine, stress-secure [OPERATIONS [SEED]]
+//   stress-engine, stress-secure [OPERATIONS [SEED [PROFILE]]]
 //
 // Which heap is CMake's choice: TS_STRESSED_HEAP is its type, and TS_STRESSED_HEADER declares it.
 #include TS_STRESSED_HEADER
@@ -225,6 +225,16 @@ void hand_over(unsigned rounds) {
   expect(heap.is_valid(), "the heap is not sound");
 }
 
+void set(const char* name, const char* value) {
+  expect(set_option(name, value), "an option is refused", name);
+  [](auto& any) {
+    if constexpr (requires { any.follow_options(); }) any.follow_options();
+  }(heap);
+}
+
+// What the option PROFILE is while nothing changes it.
+const char* usual_profile = "off";
+
 // Options change while threads are at work, as long as the object lives.
 class ChangingOptions {
  public:
@@ -236,6 +246,7 @@ class ChangingOptions {
     is_over_.store(true);
     thread_.join();
     for (const auto& [name, values] : options) set(name, values[0]);
+    set("PROFILE", usual_profile);
   }
   ChangingOptions(const ChangingOptions&) = delete;
   ChangingOptions& operator=(const ChangingOptions&) = delete;
@@ -249,14 +260,8 @@ class ChangingOptions {
                                        {"LIMIT", {"auto", "1M", "40M", "off"}},
                                        {"HARD_LIMIT", {"off", "64G", "100%", "off"}},
                                        {"THP", {"auto", "never", "always", "auto"}},
-                                       {"PROFILE", {"off", "64", "auto", "4K"}}};
+                                       {"PROFILE", {"off", "64", "auto", "64K"}}};
 
-  static void set(const char* name, const char* value) {
-    expect(set_option(name, value), "an option is refused", name);
-    [](auto& any) {
-      if constexpr (requires { any.follow_options(); }) any.follow_options();
-    }(heap);
-  }
   static void change(std::uint64_t random) {
     const auto& [name, values] = options[random % std::size(options)];
     set(name, values[random / 64 % std::size(values)]);
@@ -311,6 +316,8 @@ void run(unsigned generations, unsigned threads, unsigned operations, std::uint6
 int main(int argc, char** argv) {
   const unsigned operations = argc > 1 ? static_cast<unsigned>(std::atoi(argv[1])) : 20'000;
   const std::uint64_t seed = argc > 2 ? static_cast<std::uint64_t>(std::atoll(argv[2])) : 1;
+  if (argc > 3) ts::stress::usual_profile = argv[3];
+  ts::stress::set("PROFILE", ts::stress::usual_profile);
   ts::current_options.background = ts::Background::automatic;  // the engine's housekeeper
   ts::stress::run(5, 6, operations, seed);
   std::puts("sound");
