@@ -240,7 +240,7 @@ void take_stack(os::UnwoundStack& stack, const void* caller) noexcept {
 }
 
 void trace_alloc(const void* p, std::size_t bytes, double weight) noexcept {
-  probe_alloc(p, bytes, static_cast<std::uint64_t>(weight * static_cast<double>(bytes) + 0.5));
+  probe_alloc(p, bytes, static_cast<std::uint64_t>(weight * static_cast<double>(bytes)));
 }
 
 void forget_sample(const void* p) noexcept {
