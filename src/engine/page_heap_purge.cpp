@@ -11,6 +11,9 @@ namespace {
 
 constexpr std::size_t unlimited = ~std::size_t{0};
 
+// So many refusals end a purge: more tell of memory that is all locked.
+constexpr unsigned most_refusals = 32;
+
 }  // namespace
 
 // Takes clean memory behind the span out of the lists, up to the end of a huge page. One that
@@ -37,8 +40,8 @@ std::size_t PageHeap::take_rest_of_huge_page(const Span* span, std::size_t pages
 
 // Gives the OS pages within a span back, which is in no list; the lock is free meanwhile. Where OS
 // pages are longer than the engine's, the ends of the span may share one with its neighbours, and
-// stay dirty. False if the system did not take the pages.
-bool PageHeap::purge_within(Span* span, std::size_t pages) noexcept {
+// stay dirty. Null, or what the system did not take, which is in no list then.
+Span* PageHeap::purge_within(Span* span, std::size_t pages) noexcept {
   const std::size_t begin = first_page_of(span);
   const std::size_t before = align_up(begin, page_map.pages_per_os_page) - begin;
   const std::size_t end = align_down(begin + pages, page_map.pages_per_os_page) - begin;
@@ -49,25 +52,30 @@ bool PageHeap::purge_within(Span* span, std::size_t pages) noexcept {
   lock_.unlock();
   const bool discarded = os::discard(memory_of(within), (end - before) * page_bytes);
   lock_.lock();
-  insert_coalesced(within, end - before, discarded);
+  if (discarded) insert_coalesced(within, end - before, true);
   if (before != 0) insert_coalesced(span, before, false);
   if (end != pages) insert_coalesced(span + end, pages - end, false);
   if constexpr (counting) {
     if (discarded) count_event(Event::purge_calls);
   }
-  return discarded;
+  return discarded ? nullptr : within;
 }
 
 // Gives dirty spans of at least `min_pages` back until about `keep_pages` are left, or about
-// `at_most` went. Returns how many went.
+// `at_most` went. Returns how many went. What the system refuses, such as locked memory, stays dirty,
+// and is in no list meanwhile: others are the longest then.
 [[gnu::noinline]] std::size_t PageHeap::purge(std::size_t keep_pages, std::size_t min_pages,
                                               std::size_t at_most) noexcept {
   // So long a span has a whole OS page, wherever it begins.
   min_pages = std::max(min_pages, 2 * page_map.pages_per_os_page - 1);
   std::size_t gone = 0;
-  while (dirty_.pages() > keep_pages && gone < at_most) {
+  std::size_t refused_pages = 0;
+  unsigned refusals = 0;
+  Span* all_refused = nullptr;
+  while (dirty_.pages() + refused_pages > keep_pages && gone < at_most &&
+         refusals < most_refusals) {
     Span* span = dirty_.longest();
-    if (span->pages < min_pages) break;
+    if (span == nullptr || span->pages < min_pages) break;
     check(span->state == SpanState::free && !span->zeroed, "a purged span is free and dirty", span);
     dirty_.remove(span);
     std::size_t pages = span->pages;
@@ -83,9 +91,21 @@ bool PageHeap::purge_within(Span* span, std::size_t pages) noexcept {
       }
     }
     const std::size_t rest = take_rest_of_huge_page(span, pages);
-    if (!purge_within(span, pages + rest)) break;  // locked in memory, for one
-    count_given_back(pages * page_bytes);
-    gone += pages;
+    Span* const refused = purge_within(span, pages + rest);
+    if (refused == nullptr) {
+      count_given_back(pages * page_bytes);
+      gone += pages;
+    } else {
+      ++refusals;
+      refused_pages += refused->pages;
+      refused->next = all_refused;
+      all_refused = refused;
+    }
+  }
+  while (all_refused != nullptr) {
+    Span* const span = all_refused;
+    all_refused = span->next;
+    insert_coalesced(span, span->pages, false);
   }
   return gone;
 }

@@ -9,6 +9,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdalign.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -294,6 +295,98 @@ static const char* vforks(void) {
   return NULL;
 }
 
+static size_t threads_of(pid_t process) {
+  char path[60];
+  snprintf(path, sizeof path, "/proc/%d/status", process);
+  return figure_of(path, "\nThreads:");
+}
+
+static void* free_it(void* block) {
+  free(block);
+  return NULL;
+}
+
+static int burst_as_guest(void* ignored) {
+  (void)ignored;
+  burst(2);
+  return threads_of((pid_t)syscall(SYS_getpid)) == 1 ? 0 : 1;
+}
+
+// Children that no handler of pthread_atfork hears of: in memory of their own, and in the parent's.
+static const char* raw_clones(void) {
+  // A thread of which the first call is a free starts nothing: the next malloc, the child's, may have to.
+  in_thread(free_it, (size_t)malloc(100));
+  alignas(16) static char stack[mb];
+  const pid_t guest =
+      clone(burst_as_guest, stack + sizeof stack, CLONE_VM | CLONE_VFORK | SIGCHLD, NULL);
+  if (end_of(guest) != NULL) return "a child in its parent's memory gets a thread";
+  be_threaded();
+  sleep_ms(2000);  // until another thread has nothing to do, and no lock
+  void* const inherited = malloc(100 * 1000);
+  const char* broken = NULL;
+  for (int i = 0; i < 100 && broken == NULL; ++i) {
+    const pid_t child = (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+    if (child == 0) {
+      free(inherited);
+      burst(64);
+      _exit(0);
+    }
+    broken = end_of(child);
+  }
+  free(inherited);
+  be_threaded();
+  return broken;
+}
+
+static void* whole_pages(size_t bytes) {
+  void* block = NULL;
+  if (posix_memalign(&block, 4096, bytes) != 0) abort();
+  memset(block, 1, bytes);
+  return block;
+}
+
+// In the child that is memory without pages, of which the system takes nothing back. It is the longest
+// that is free there.
+static const char* left_out_of_forks(void) {
+  be_threaded();
+  enum { bytes = 64 * mb };
+  char* const block = whole_pages(bytes);
+  if (madvise(block, bytes, MADV_DONTFORK) != 0) return not_here;
+  const pid_t child = fork();
+  if (child == 0) {
+    in_thread(burst_in_thread, 1);
+    enum { count = 40, each = 4 * mb };
+    void* others[count];
+    for (int i = 0; i < count; ++i) others[i] = whole_pages(each);
+    free(block);
+    const size_t peak = resident_kb();
+    for (int i = 0; i < count; i += 2) free(others[i]);
+    for (int i = 0; i < 20 && resident_kb() * 10 > peak * 7; ++i) sleep_ms(100);
+    if (resident_kb() * 10 > peak * 7) _exit(1);
+    sleep_ms(1000);
+    const double before = cpu_seconds();
+    sleep_ms(1000);
+    _exit(cpu_seconds() - before < 0.1 ? 0 : 2);
+  }
+  free(block);
+  return end_of(child) == NULL ? NULL : "memory that a fork left out keeps other memory";
+}
+
+static const char* locked_block(void) {
+  enum { bytes = 32 * mb };
+  be_threaded();
+  char* const block = whole_pages(bytes);
+  if (mlock(block, bytes) != 0) return not_here;
+  enum { count = 40, each = 4 * mb };
+  void* others[count];
+  for (int i = 0; i < count; ++i) others[i] = whole_pages(each);
+  free(block);
+  const size_t peak = resident_kb();
+  for (int i = 0; i < count; i += 2) free(others[i]);
+  for (int i = 0; i < 20 && resident_kb() * 10 > peak * 7; ++i) sleep_ms(100);
+  return resident_kb() * 10 > peak * 7 ? "a locked block keeps other memory" : NULL;
+}
+
 static bool is_early;
 static const char* early(void) { return is_early ? NULL : "the constructor did not run"; }
 
@@ -352,6 +445,7 @@ static const struct {
     {"nothing wakes up at rest", rest},
     {"forks beside the thread", forks},
     {"vforks beside the thread", vforks},
+    {"raw clones beside the thread", raw_clones},
     {"setuid beside the thread", user_ids},
     {"signals are left to the program", signals},
     {"one thread stays one", one_thread},
@@ -363,6 +457,8 @@ static const struct {
     {"threads after exit", late},
     {"dlopen and dlclose", unloading},
     {"locked memory", locked},
+    {"a locked block beside others", locked_block},
+    {"memory that forks leave out", left_out_of_forks},
 };
 enum { trap_count = sizeof traps / sizeof *traps };
 

@@ -1,4 +1,5 @@
-"""Every trap of traps.c holds under the library, with the housekeeper as it comes, and always on.
+"""Every trap of traps.c holds under the library, with the housekeeper as it comes, and always on;
+and while each 4 KiB that are allocated give a sample of the heap profile, on average.
 
 Usage: traps.py PROGRAM LIBRARY.so
 """
@@ -8,28 +9,51 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 # The option asks for a thread.
 NOT_WITH = {"on": {"one thread stays one"}}
 NOT_HERE = "cannot be tried here"
 
 
+# Begin before all else, and go on behind it.
+EARLY_AND_LATE = ("threads in a constructor", "threads after exit")
+
+
+def run(library: str, *command: str, **options: str) -> str:
+    """What a program prints with these options."""
+    environment = {**os.environ, "LD_PRELOAD": library}
+    environment |= {f"TSMALLOC_{name}": value for name, value in options.items()}
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=500, check=True
+    )
+    return done.stdout
+
+
 def main(program: str, library: str) -> int:
     """Prints what does not hold."""
-    broken = 0
-    for background in ("auto", "on"):
-        environment = {**os.environ, "LD_PRELOAD": library, "TSMALLOC_BACKGROUND": background}
-        run = subprocess.run(
-            [program], env=environment, capture_output=True, text=True, timeout=500, check=True
-        )
-        outcomes = dict(line.split("\t") for line in run.stdout.splitlines())
-        if len(outcomes) < 16:
-            sys.exit(f"traps.py: {program} names {len(outcomes)} traps")
-        for trap, outcome in outcomes.items():
-            if outcome in ("holds", NOT_HERE) or trap in NOT_WITH.get(background, ()):
-                continue
-            print(f"TSMALLOC_BACKGROUND={background}: {trap}: {outcome}")
-            broken += 1
+    broken = []
+    with tempfile.TemporaryDirectory() as folder:
+        profile = {"PROFILE": "4K", "PROFILE_OUTPUT": f"{folder}/%p"}
+        for options in ({}, {"BACKGROUND": "on"}, profile):
+            said = run(library, program, **{"BACKGROUND": "auto", **options})
+            outcomes = dict(line.split("\t") for line in said.splitlines())
+            if len(outcomes) < 19:
+                sys.exit(f"traps.py: {program} names {len(outcomes)} traps")
+            excepted = NOT_WITH.get(options.get("BACKGROUND", ""), set())
+            broken += [
+                f"{options}: {trap}: {outcome}"
+                for trap, outcome in outcomes.items()
+                if outcome not in ("holds", NOT_HERE) and trap not in excepted
+            ]
+        for trap in EARLY_AND_LATE:
+            output = Path(folder) / "profile"
+            said = run(library, program, trap, PROFILE="4K", PROFILE_OUTPUT=str(output))
+            if said or not output.exists() or output.stat().st_size < 1000:
+                broken.append(f"{trap}: {said or 'no profile'}")
+            output.unlink(missing_ok=True)
+    print("\n".join(broken))
     return 1 if broken else 0
 
 

@@ -572,6 +572,22 @@ TS_ENGINE_TEST(SamplingTest, WithoutRoomSamplesAreDroppedAndBlocksAreNot) {
   expect_sound();
 }
 
+// As a malloc within a sample finds it, and as a longjmp out of a signal handler leaves it.
+TS_ENGINE_TEST(SamplingTest, ASampleWithinASampleIsPassedOverAndOneThatWasLeftIsForgotten) {
+  ThreadHeap& heap = begin(1);
+  const As as{heap};
+  release(allocate_at(site_a, small));
+  ASSERT_EQ(sums_of(site_a).allocated.samples, 1U);
+  heap.sampling_depth = 1;
+  release(allocate_at(site_b, small));
+  EXPECT_EQ(sums_of(site_b).allocated.samples, 0U);
+  for (int i = 0; i < 1000; ++i) release(allocate_at(site_c, small));
+  EXPECT_EQ(heap.sampling_depth, 0U);
+  EXPECT_GT(sums_of(site_c).allocated.samples, 800U);
+  expect_no_misuse();
+  expect_sound();
+}
+
 // ---- threads and processes ----
 
 TS_ENGINE_TEST(SamplingTest, AbandonedHeapsKeepWhatIsToPass) {
