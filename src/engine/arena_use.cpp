@@ -39,6 +39,7 @@ void leave_all_scopes() noexcept {
     innermost_scope = frame->outer;
     current_heap = frame->heap_outside;
     if (frame == &heap.scope) {
+      frame->repeats = 0;
       unclaim_arena(heap);
       continue;
     }
@@ -58,6 +59,7 @@ void recover_arena(ThreadHeap& arena, bool is_in_change) noexcept {
   if (user == 0 || is_idle_mark(user) || user == address_of(threads_heap())) return;
   if (is_in_change) return arena.user.store(lost, std::memory_order_relaxed);
   arena.from_fork = true;
+  arena.scope.repeats = 0;
   recount_bins(arena);
   unclaim_arena(arena);
 }

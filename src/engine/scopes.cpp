@@ -25,6 +25,7 @@ ScopeFrame* allocate_frame() noexcept {
   }
   ScopeFrame* const frame = allocate_frame();
   if (frame == nullptr) return ENOMEM;
+  frame->repeats = 0;
   push_frame(*frame, heap);
   return 0;
 }
@@ -54,15 +55,16 @@ ScopeFrame* allocate_frame() noexcept {
   return 0;
 }
 
-[[gnu::noinline]] int leave_scope_slow(ScopeFrame& frame) noexcept {
-  if (frame.repeats != 0) {
-    --frame.repeats;
+[[gnu::noinline]] int leave_scope_slow(ScopeFrame* frame) noexcept {
+  if (frame == nullptr) return EINVAL;
+  if (frame->repeats != 0) {
+    --frame->repeats;
     return 0;
   }
   // Its heap is used by this thread outside of the scope, too.
-  innermost_scope = frame.outer;
-  current_heap = frame.heap_outside;
-  release(&frame);
+  innermost_scope = frame->outer;
+  current_heap = frame->heap_outside;
+  release(frame);
   return 0;
 }
 

@@ -261,7 +261,7 @@ struct TS_CAPABILITY("heap") alignas(64) ThreadHeap : HeapFront {
   // Of an arena; arena_use.h
   Atomic<std::uintptr_t> user{0};       // any: a heap's address, or a mark; 0: it is no arena
   Atomic<std::uintptr_t> idle_mark{0};  // user, others read: what `user` is while there is none
-  ScopeFrame scope;                     // user
+  ScopeFrame scope;                     // user; its `repeats` is 0 while there is none
   Plain<Span*> large_blocks = nullptr;  // arenas_lock: a list
   std::uint16_t sampling_capacities[class_count] = {};  // owner
   std::uint32_t until_sample[class_count] = {};         // owner: the sample's malloc; 0: not drawn
