@@ -141,6 +141,7 @@ int Process::open(Residency) {
     mapping.range = range;
     mapping.is_file = mapping.begins_file = &range == memory.data();
   }
+  if (residency == 255) regions_[region_count_++] = {0, UINTPTR_MAX};
   return 0;
 }
 

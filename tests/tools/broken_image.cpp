@@ -1,5 +1,5 @@
 // A process with the engine's note, and random bytes where its structures are: what
-// `tsmalloc explain`, `stats` and `purge` read may be damaged. Usage: broken_image SEED
+// `tsmalloc explain`, `stats` and `purge` read may be damaged. Usage: broken_image SEED|long
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -44,11 +44,41 @@ void make_plausible(std::size_t pages) {
   }
 }
 
+template <class T>
+T* reserved(std::size_t count) {
+  void* const p = mmap(nullptr, count * sizeof(T), PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return static_cast<T*>(p);
+}
+
+// One slab, of 4 TiB.
+void make_a_long_slab() {
+  constexpr std::size_t pages = std::size_t{1} << 28;
+  page_map.pages = reserved<MapPage>(pages);
+  page_map.remote_frees = reserved<RemoteFrees>(1);
+  page_map.heaps = reserved<ThreadHeap>(1);
+  page_map.spans = reserved<Span>(pages);
+  page_map.spans->pages = pages;
+  page_map.spans->state = SpanState::slab;
+  page_map.page_count = pages;
+}
+
+void wait() {
+  char line = 0;
+  if (write(STDOUT_FILENO, "ready\n", 6) != 6) return;
+  while (read(STDIN_FILENO, &line, 1) == 1) continue;
+}
+
 }  // namespace
 
 int main(int, char** arguments) {
   random_number.seed(std::strtoull(arguments[1], nullptr, 10));
   leave_inspection_note();
+  if (std::strcmp(arguments[1], "long") == 0) {
+    make_a_long_slab();
+    wait();
+    return 0;
+  }
   constexpr std::size_t pages = 1 << 12;
   constexpr std::size_t heaps = 20;
   page_map.pages = table<MapPage>(pages * sizeof(MapPage));
@@ -66,7 +96,5 @@ int main(int, char** arguments) {
   // The kernel knows whether the memory is there.
   const bool are_spans = pipe(ends) == 0 && write(ends[1], spans, 1) == 1;
   if (are_spans && !one_in(4)) make_plausible(pages);
-  if (write(STDOUT_FILENO, "ready\n", 6) != 6) return 1;
-  char line = 0;
-  while (read(STDIN_FILENO, &line, 1) == 1) continue;
+  wait();
 }

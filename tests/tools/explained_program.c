@@ -1,10 +1,12 @@
 // Does with its memory what its first argument says, says "ready", and waits for a line.
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 enum { kb = 1024, mb = 1024 * kb };
@@ -64,6 +66,12 @@ static void in_thread(void* (*run)(void*), void* argument, int joins) {
   if (joins) pthread_join(thread, NULL);
 }
 
+// What the program gives to the system by itself, of its own block.
+static char* dropped;
+static void drop(int number) {
+  madvise(dropped, number == SIGUSR1 ? 32 * mb : 512 * kb, MADV_DONTNEED);
+}
+
 int main(int argc, char** argv) {
   const char* const what = argc > 1 ? argv[1] : "";
   if (strcmp(what, "small") == 0) {
@@ -76,6 +84,11 @@ int main(int argc, char** argv) {
     // Reserved, read, never written.
     const volatile char* const untouched = calloc(100 * mb, 1);
     for (size_t i = 0; i < 50 * mb; i += 4 * kb) (void)untouched[i];
+  } else if (strcmp(what, "drops") == 0) {
+    dropped = aligned_alloc(2 * mb, 64 * mb);
+    memset(dropped, 1, 64 * mb);
+    signal(SIGUSR1, drop);
+    signal(SIGUSR2, drop);
   } else if (strcmp(what, "odd") == 0) {
     for (int i = 0; i < 3; ++i) filled(3 * mb);
   } else if (strcmp(what, "freed") == 0) {

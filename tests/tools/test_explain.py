@@ -223,15 +223,28 @@ def test_a_process_at_work(start: Start, program: Path) -> None:
     assert process.poll() is None
 
 
-def test_damaged_structures(start: Start, tmp_path: Path) -> None:
-    """The answer may be anything, but there is one."""
-    program = tmp_path / "broken"
+@pytest.fixture(scope="module")
+def broken(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    target = tmp_path_factory.mktemp("broken") / "broken"
     source = SOURCE.with_name("broken_image.cpp")
     include = paths.repository_root() / "src"
-    subprocess.run(["g++", "-std=c++20", "-O1", "-I", include, source, "-o", program], check=True)
+    subprocess.run(["g++", "-std=c++20", "-O1", "-I", include, source, "-o", target], check=True)
+    return target
+
+
+@pytest.mark.parametrize("verb", ["explain", "stats"])
+def test_a_slab_of_terabytes_takes_no_time(start: Start, broken: Path, verb: str) -> None:
+    process = start(broken, "long", library=None)
+    command = [paths.tool("tsmalloc"), verb, "--json", str(process.pid)]
+    told = subprocess.run(command, capture_output=True, timeout=10, check=True)
+    assert "schema" in json.loads(told.stdout)
+
+
+def test_damaged_structures(start: Start, broken: Path) -> None:
+    """The answer may be anything, but there is one."""
     explained = 0
     for seed in range(100):
-        process = start(program, str(seed), library=None)
+        process = start(broken, str(seed), library=None)
         told = tell("--json", process.pid)
         others = [
             subprocess.run(
@@ -311,6 +324,37 @@ def test_top_tells_a_line_each_time(start: Start, program: Path) -> None:
         figures = [float(figure) for figure in line[1:]]
         assert abs(figures[0] - sum(figures[1:])) < 2
         assert abs(figures[1] - WHOLE / MB) < 1
+
+
+# Of 64 MiB: a part that the sum tells at once, and one that is found when its turn comes.
+@pytest.mark.parametrize(
+    ("number", "gone", "looks"), [(signal.SIGUSR1, 32 * MB, 1), (signal.SIGUSR2, MB // 2, 17)]
+)
+def test_top_asks_again_about_what_was_resident(
+    start: Start, program: Path, number: int, gone: int, looks: int
+) -> None:
+    process = start(program, "drops")
+    top = watch("--interval", "0.05", "--json", process.pid)
+
+    def next_look() -> int:
+        assert top.stdout is not None
+        answer = json.loads(top.stdout.readline())
+        assert sum(answer["resident"].values()) == answer["resident_bytes"]
+        resident = answer["resident"]["large_blocks"]
+        assert isinstance(resident, int)
+        return resident
+
+    whole = [next_look() for _ in range(20)]
+    assert set(whole) == {64 * MB}
+    by_kernel = resident_by_kernel(process.pid)
+    process.send_signal(number)
+    while resident_by_kernel(process.pid) > by_kernel - gone:
+        time.sleep(0.001)
+    under_way = 2  # looks that had begun
+    seen = [next_look() for _ in range(under_way + looks)]
+    top.kill()
+    top.wait()
+    assert seen[-1] == 64 * MB - gone
 
 
 def test_top_ends_with_the_process(start: Start, program: Path) -> None:

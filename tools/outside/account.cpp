@@ -28,6 +28,7 @@ class Walk {
   bool run() {
     const auto add_span = [this](const Place& place) { add(place); };
     if (!read_heaps() || !image_.for_each_span(process_, account_.unclear, add_span)) return false;
+    add_settled_slabs();
     // Slabs count the blocks of bins and batches as used.
     for (std::size_t* const aside : {&account_.bins, &ended_bins_}) {
       *aside = std::min(*aside, account_.small);
@@ -108,7 +109,9 @@ class Walk {
   std::size_t purged_bytes(const Place& slab) const {
     static const auto os_page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
     std::size_t pages = 0;
-    for (std::size_t i = 0; i < slab.span.pages; ++i) {
+    // Damaged memory may have any length.
+    const std::size_t count = std::min<std::size_t>(slab.span.pages, engine::max_slab_pages);
+    for (std::size_t i = 0; i < count; ++i) {
       std::uint8_t purged = 0;
       if (i < slab.known) {
         purged = (&slab.span)[i].purged;
@@ -161,6 +164,38 @@ class Walk {
     account_.classes[size_class].used_bytes += used_present;
   }
 
+  // Most slabs are resident, and no other thread frees blocks of them. These are counted first, and
+  // come into the account in the end. False if the slab is another.
+  bool count_settled_slab(const Place& slab, std::size_t bytes) {
+    const std::uintptr_t begin = image_.map().base + slab.page * engine::page_bytes;
+    if (by_ != By::kernel || !process_.is_resident({begin, begin + bytes})) return false;
+    const Heap* const heap = heap_of(slab.entry);
+    if (heap == nullptr || heap->has_pending) return false;
+    const unsigned size_class = slab.span.size_class;
+    const std::size_t used = slab.span.used.load(std::memory_order_relaxed);
+    const std::size_t used_bytes = used * engine::size_classes[size_class].block_bytes;
+    SettledSlabs& settled = settled_[heap->is_ended ? 1 : 0][size_class];
+    ++settled.count;
+    settled.bytes += bytes;
+    settled.used_bytes += std::min(used_bytes, bytes);
+    return true;
+  }
+
+  void add_settled_slabs() {
+    for (const auto& of_heaps : settled_) {
+      const bool is_ended = &of_heaps == &settled_[1];
+      for (unsigned c = 0; c < engine::class_count; ++c) {
+        const SettledSlabs& slabs = of_heaps[c];
+        account_.slabs += slabs.count;
+        account_.live += slabs.used_bytes;
+        account_.small += slabs.used_bytes;
+        (is_ended ? account_.ended : account_.in_slabs) += slabs.bytes - slabs.used_bytes;
+        account_.classes[c].slab_bytes += slabs.bytes;
+        account_.classes[c].used_bytes += slabs.used_bytes;
+      }
+    }
+  }
+
   // Nothing touches the pages behind the usable ones, but the system may fill a huge page.
   void add_large(const Place& large, std::size_t bytes) {
     const std::size_t usable =
@@ -176,7 +211,7 @@ class Walk {
     const std::size_t bytes = std::size_t{place.span.pages} * engine::page_bytes;
     const SpanState state = place.span.state;
     if (state == SpanState::slab && place.span.size_class < engine::class_count) {
-      add_slab(place, present_bytes(place, bytes));
+      if (!count_settled_slab(place, bytes)) add_slab(place, present_bytes(place, bytes));
     } else if (state == SpanState::large && place.entry != 0) {
       add_large(place, bytes);
     } else {
@@ -191,6 +226,11 @@ class Walk {
   Account& account_;
   std::size_t ended_bins_ = 0;
   List<Heap> heaps_;
+  struct SettledSlabs {
+    std::size_t count = 0;
+    std::size_t bytes = 0;
+    std::size_t used_bytes = 0;
+  } settled_[2][engine::class_count];  // of heaps whose threads go on, and ended
 };
 
 // What is resident of a mapping beside the engine's memory, with which the kernel may have joined it.

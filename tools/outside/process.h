@@ -11,16 +11,10 @@
 #include <cstdint>
 
 #include "outside/list.h"
+#include "outside/range.h"
+#include "outside/settled_blocks.h"
 
 namespace ts {
-
-struct Range {
-  std::uintptr_t begin = 0;
-  std::uintptr_t end = 0;
-
-  std::size_t bytes() const { return end - begin; }
-  bool overlaps(const Range& other) const { return begin < other.end && other.begin < end; }
-};
 
 struct Mapping {
   Range range;
@@ -67,12 +61,18 @@ class Process {
   // 6.7 on).
   std::size_t resident_bytes(const Range& range);
   std::size_t resident_bytes_of(const Mapping& mapping);
+  // Whether all of it is known to be.
+  bool is_resident(const Range& range) const {
+    return region_ < region_count_ && regions_[region_].covers(range);
+  }
   static std::uintptr_t end_of_page(std::uintptr_t address);
   // To be called when pages have come or gone since the last look at them.
   void forget_residency() {
     window_ = {};
     region_count_ = 0;
   }
+  // What was resident at earlier looks counts as resident, and what is now is noted.
+  void trust(SettledBlocks& blocks) { settled_ = &blocks; }
 
  private:
   int look_at(pid_t task, Residency residency);
@@ -85,6 +85,8 @@ class Process {
   std::uintptr_t end_of_window(std::uintptr_t begin);
   std::size_t resident_within(const Range& range);
   void look_at_pages(const Range& range);
+  void take_settled(std::uintptr_t address);
+  void scan_or_read_pages(Range range);
   bool scan_pages(const Range& range);
   void read_pages(const Range& range);
 
@@ -105,6 +107,7 @@ class Process {
   Range regions_[most_regions];
   std::size_t region_count_ = 0;
   std::size_t region_ = 0;  // where the last search in them ended
+  SettledBlocks* settled_ = nullptr;
 };
 
 }  // namespace ts

@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -37,6 +38,24 @@ cannot be written; 2 there is no account: no such process, no tsmalloc in it, an
 nothing served yet, or no right to look.
 )";
 
+// Bytes that the sum of the parts may be off the kernel's, before all is asked for again.
+constexpr std::size_t tolerance(std::size_t resident) { return (resident >> 9) + (1UL << 20); }
+
+// The kernel is asked about memory that was resident at earlier looks in turns, and about all of it
+// where the sum would be another than the kernel's.
+bool take_next_account(Process& process, const EngineImage& image, Account& account) {
+  static SettledBlocks settled;
+  const std::uintptr_t base = image.map().base;
+  settled.begin_look({base, base + image.committed_pages() * engine::page_bytes});
+  process.trust(settled);
+  if (!take_account(process, image, By::kernel, account)) return false;
+  const auto kernels = static_cast<std::size_t>(process.status("VmRSS:")) << 10;
+  const std::size_t off = std::max(account.resident, kernels) - std::min(account.resident, kernels);
+  if (off <= tolerance(kernels) || !settled.forget()) return true;
+  process.forget_residency();
+  return take_account(process, image, By::kernel, account);
+}
+
 // One look. False if the process has ended, or has no account; the first time, this process ends.
 bool look(Watch& watch, pid_t pid) {
   static Account account;
@@ -44,7 +63,7 @@ bool look(Watch& watch, pid_t pid) {
   EngineImage image;
   const int error = process.open(Process::Residency::read);
   const Found found = error == 0 ? image.find(process) : Found::unreadable;
-  const bool is_taken = found == Found::engine && take_account(process, image, By::kernel, account);
+  const bool is_taken = found == Found::engine && take_next_account(process, image, account);
   if (!is_taken && watch.has_begun() && (error == 0 || error == ESRCH)) return false;
   if (!is_taken) {
     watch.end();
