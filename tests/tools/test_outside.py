@@ -22,9 +22,13 @@ def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
 
-@pytest.mark.parametrize("part", ["cost", "static", "namespaces", "python", "redis"])
+@pytest.mark.parametrize(
+    "part", ["cost", "live", "woken", "static", "namespaces", "python", "redis"]
+)
 def test_what_has_to_hold_does(part: str) -> None:
-    done = run("--build", paths.build_dir(), "--gib", "0.2", "--seconds", "2", part)
+    done = run(
+        "--build", paths.build_dir(), "--gib", "0.2", "--seconds", "2", "--repeat", "1", part
+    )
     if "not tried" in done.stdout:
         pytest.skip(done.stderr.strip())
     assert done.returncode == 0, done
