@@ -7,6 +7,10 @@ function(tsmalloc_set_usage form target)
     set_property(TARGET ${target} APPEND PROPERTY INTERFACE_LINK_LIBRARIES ${CMAKE_DL_LIBS})
     set_property(TARGET ${target} APPEND PROPERTY INTERFACE_LINK_OPTIONS -pthread)
   endif()
+  # Call stacks in heap profiles: the index of the tables, which gcc's -static leaves out.
+  if(form MATCHES "^(static|object|prefixed)$")
+    set_property(TARGET ${target} APPEND PROPERTY INTERFACE_LINK_OPTIONS LINKER:--eh-frame-hdr)
+  endif()
   # A program that calls no malloc itself gets the library as well, even by --as-needed, for which
   # an undefined name of the command line is no need.
   if(form STREQUAL "static")

@@ -13,6 +13,8 @@ import pytest
 from package_commands import ROOT, run, try_to_run
 
 from tsmlab import paths
+from tsmlab.profile.model import read
+from tsmlab.profile.symbols import look_up
 
 PROJECT = Path(__file__).parent / "project"
 FORMS = ("shared", "static", "object", "prefixed", "secure", "classic")
@@ -286,6 +288,60 @@ def test_a_program_that_calls_no_malloc_is_served_as_well(prefix: Path, tmp_path
     line = f"{compile_it} $(pkg-config --cflags --libs tsmalloc) && {build}/program"
     places = {"PKG_CONFIG_PATH": f"{prefix}/lib/pkgconfig", "LD_LIBRARY_PATH": f"{prefix}/lib"}
     run("sh", "-c", line, **places)
+
+
+STATIC = """\
+#include <stdlib.h>
+__attribute__((noinline)) void* innermost(size_t bytes) {
+  void* volatile block = malloc(bytes);
+  return block;
+}
+__attribute__((noinline)) int middle(size_t bytes) { return innermost(bytes) == NULL; }
+int main(void) { return middle(12345) ? 7 : 0; }
+"""
+STATIC_PROJECT = """\
+cmake_minimum_required(VERSION 3.16)
+project(user LANGUAGES C)
+find_package(tsmalloc CONFIG REQUIRED COMPONENTS static object)
+set(CMAKE_C_FLAGS "-O2 -fomit-frame-pointer")
+foreach(form static object)
+  foreach(way static static-pie)
+    add_executable(${form}-${way} main.c)
+    target_link_libraries(${form}-${way} PRIVATE tsmalloc::${form})
+    target_link_options(${form}-${way} PRIVATE -${way})
+  endforeach()
+endforeach()
+"""
+
+
+def expect_whole_stacks(program: Path) -> None:
+    """In the program's heap profile, though gcc leaves the index of the tables out of -static."""
+    file = program.with_suffix(".pb")
+    run(program, TSMALLOC_PROFILE="1", TSMALLOC_PROFILE_OUTPUT=str(file))
+    profile = read(file)
+    frames = look_up(profile).frames
+    (row,) = (row for row in profile.rows if row.bytes == 12345)
+    named = [frame.function for each in row.stack for frame in frames[each]]
+    assert not row.cut, named
+    assert named[:3] == ["innermost", "middle", "main"]
+
+
+def test_static_programs_have_whole_stacks_in_their_heap_profiles(tmp_path: Path) -> None:
+    prefix, build = tmp_path / "prefix", tmp_path / "build"
+    install(prefix, "runtime", "dev")
+    (tmp_path / "main.c").write_text(STATIC)
+    (tmp_path / "CMakeLists.txt").write_text(STATIC_PROJECT)
+    run("cmake", "-S", tmp_path, "-B", build, f"-DCMAKE_PREFIX_PATH={prefix}")
+    run("cmake", "--build", build)
+    for form in ("static", "object"):
+        for way in ("static", "static-pie"):
+            expect_whole_stacks(build / f"{form}-{way}")
+    if shutil.which("pkg-config") is None:
+        pytest.skip("there is no pkg-config (Debian: pkgconf)")
+    flags = "-O2 -fomit-frame-pointer -static $(pkg-config --static --cflags --libs tsmalloc)"
+    line = f"cc {tmp_path}/main.c -o {build}/by-pkg-config {flags}"
+    run("sh", "-c", line, PKG_CONFIG_PATH=f"{prefix}/lib/pkgconfig")
+    expect_whole_stacks(build / "by-pkg-config")
 
 
 FIND = """\
