@@ -187,18 +187,23 @@ class Writer {
     out_.message(2, message);
   }
 
-  // Each has two strings, behind `names`.
+  // Each has two strings, behind `names`. Readers take the first one for the program.
   void write_modules() noexcept {
-    for (unsigned i = 0; const os::Module* const each = module(i); ++i) {
+    unsigned program = 0;
+    for (; const os::Module* const each = module(module_count_); ++module_count_) {
+      if (each->path[0] == '\0') program = module_count_;
+    }
+    for (unsigned i = 0; i < module_count_; ++i) {
+      const unsigned number = i == 0 ? program : i - (i <= program ? 1 : 0);
+      const os::Module& each = *module(number);
       Message message;
-      message.number(1, i + 1);
-      message.number(2, each->begin);
-      message.number(3, each->end);
-      message.number(4, each->file_offset);
-      message.number(5, name_count + 2 * i);
-      message.number(6, name_count + 2 * i + 1);
+      message.number(1, number + 1);
+      message.number(2, each.begin);
+      message.number(3, each.end);
+      message.number(4, each.file_offset);
+      message.number(5, name_count + 2 * number);
+      message.number(6, name_count + 2 * number + 1);
       out_.message(3, message);
-      module_count_ = i + 1;
     }
   }
 

@@ -71,6 +71,7 @@ struct Samples {
   std::atomic<std::uint32_t> changes{0};
   std::uint64_t began_ms = 0;
   std::uint64_t interval = 0;  // the last one
+  bool are_taken = false;      // with their stacks, from now on
   std::uint64_t dropped = 0;   // samples without room
   double live_bytes = 0;       // estimates, of all rows
   double peak_bytes = 0;

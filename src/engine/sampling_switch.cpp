@@ -93,6 +93,7 @@ bool set_sampling_interval(std::uint64_t bytes, bool is_automatic, bool with_sta
   if (bytes != 0 && !open_samples()) return false;
   window = {is_automatic, 0, os::coarse_milliseconds()};
   takes_stacks.store(with_stacks, std::memory_order_relaxed);
+  samples.are_taken = bytes != 0 && with_stacks;
   if (bytes != 0) samples.interval = bytes;
   sampling_interval.store(bytes, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_seq_cst);  // pairs with begin_heap_sampling()

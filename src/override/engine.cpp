@@ -14,8 +14,9 @@ constinit Semantics<engine::Engine> allocator;
 }  // namespace
 }  // namespace ts
 
-#include "override/begin_process.inc"
 #include "override/c_symbols.inc"
+// in this order
+#include "override/begin_process.inc"
 #include "override/operators.inc"
 
 static_assert(TSMALLOC_MAX_SMALL_SIZE == ts::engine::max_small_bytes);

@@ -34,5 +34,6 @@ void begin_first(int, char**, char** environment) noexcept {
 }  // namespace
 }  // namespace ts
 
-#include "override/begin_process.inc"
 #include "override/c_symbols.inc"
+// in this order
+#include "override/begin_process.inc"

@@ -23,8 +23,9 @@ constinit Allocator allocator;
 }  // namespace
 }  // namespace ts
 
-#include "override/begin_process.inc"
 #include "override/c_symbols.inc"
+// in this order
+#include "override/begin_process.inc"
 #include "override/operators.inc"
 
 // The operators of this library, even if the program replaces them.

@@ -7,6 +7,7 @@ Refuses to: measure what sampling costs (tests/instructions counts that).
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -19,6 +20,7 @@ from pathlib import Path
 import pytest
 
 from tsmlab import paths
+from tsmlab.profile import messages
 from tsmlab.profile.changes import Look, between
 from tsmlab.profile.model import Profile, Type, read
 from tsmlab.profile.sites import Site, Stacks, gather
@@ -26,6 +28,9 @@ from tsmlab.profile.symbols import look_up
 
 SOURCE = Path(__file__).with_name("profiled_program.c")
 MANY = 2000
+VERSION = subprocess.check_output(
+    [paths.repository_root() / "dev" / "version.py"], text=True
+).strip()
 
 # Bytes in use, and how many blocks, by site.
 EXACT = {
@@ -82,6 +87,7 @@ def test_every_malloc_is_in_an_exact_profile(program: Path, tmp_path: Path) -> N
     assert (profile.dropped, profile.period) == (0, 1)
     assert profile.comment("kind") == "exit"
     assert profile.comment("command") == "profiled_progra"
+    assert profile.comment("tsmalloc") == VERSION
     sites = sites_of(profile)
     held = {
         name: (round(sites[name].flat.total), round(sites[name].objects.total)) for name in EXACT
@@ -91,6 +97,15 @@ def test_every_malloc_is_in_an_exact_profile(program: Path, tmp_path: Path) -> N
     assert round(allocated["frees_at_once"].flat.total) == MANY * 200
     assert "frees_at_once" not in sites
     assert not any(row.cut for row in profile.rows)
+
+
+def test_pprof_names_the_program(program: Path, tmp_path: Path) -> None:
+    """It takes the first mapping for it, whichever was met first in a stack."""
+    assert run(program, tmp_path, "everything", PROFILE="64K").returncode == 0
+    message = messages.read(profile_of(tmp_path).path)
+    assert len(message.mapping) > 1
+    assert message.string_table[message.mapping[0].filename].decode() == str(program)
+    assert len({each.id for each in message.mapping}) == len(message.mapping)
 
 
 def test_what_is_freed_is_in_use_no_longer(program: Path, tmp_path: Path) -> None:
@@ -189,15 +204,21 @@ def test_an_interval_that_is_none_is_told_in_a_line(
 # --- a running process ----------------------------------------------------------------------------
 
 
-@pytest.fixture
-def server(program: Path, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+@contextlib.contextmanager
+def running(program: Path, folder: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
     with subprocess.Popen(
-        [program, "serve"], env=variables(), cwd=tmp_path, stdout=subprocess.PIPE, text=True
+        [program, *words], env=variables(), cwd=folder, stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         yield process
         process.kill()
+
+
+@pytest.fixture
+def server(program: Path, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    with running(program, tmp_path, "serve") as process:
+        yield process
 
 
 def take(folder: Path, *words: object) -> subprocess.CompletedProcess[str]:
@@ -254,6 +275,24 @@ def test_a_process_that_samples_is_read_at_once_and_what_grew_is_told(
     assert option(server.pid, "PROFILE") == "16K"
     grown = between(*looks, by="function", of="inuse").grown
     assert [site.frame.function for site in grown] == ["leaks"]
+
+
+def test_a_program_that_samples_by_itself_goes_on(program: Path, tmp_path: Path) -> None:
+    """By ts_profile_start(), which no option shows."""
+    with running(program, tmp_path, "start", "serve") as server:
+        counts = []
+        for words in ((), ("--seconds", "0.5"), ()):
+            time.sleep(0.3)
+            took = take(tmp_path, *words, server.pid)
+            assert took.returncode == 0, took.stderr
+            assert ("sampling for 0.5 s" in took.stderr) == bool(words), took.stderr
+            profile = profile_of(tmp_path)
+            assert profile.period == 16384
+            counts.append(sum(row.allocs for row in profile.rows))
+        assert counts == sorted(set(counts))
+        took = take(tmp_path, "--interval", "8K", server.pid)
+        assert (took.returncode, took.stdout) == (1, "")
+        assert re.fullmatch(r"tsmalloc: [^\n]*ts_profile_start[^\n]*\n", took.stderr), took.stderr
 
 
 def test_ctrl_c_ends_the_sampling_and_keeps_the_profile(

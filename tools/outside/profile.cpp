@@ -105,10 +105,17 @@ int profile_process(const CommandLine& line, const Settings& settings) {
   open_engine(process, Process::Residency::none, image);
   RemoteOptions options{process, image};
   const SizeOption before = current_options.profile;
-  const bool samples = before.bits == 0 || settings.seconds != 0 || settings.interval != nullptr;
+  // By ts_profile_start(): the option would end it.
+  const bool is_programs = before.bits == 0 && ProfileImage::are_taken(process, image);
+  if (is_programs && settings.interval != nullptr)
+    line.fail_at("--interval", "the program samples by ts_profile_start(), with one of its own");
+  const bool asks = settings.seconds != 0 || settings.interval != nullptr;
+  const bool samples = !is_programs && (before.bits == 0 || asks);
   if (samples) {
     set_profile(line, interval_of(settings));
     options.write();
+  }
+  if (samples || asks) {
     constexpr double usual_seconds = 10;
     const double seconds = settings.seconds != 0 ? settings.seconds : usual_seconds;
     dprintf(STDERR_FILENO, "sampling for %.4g s; Ctrl-C ends it\n", seconds);

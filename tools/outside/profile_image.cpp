@@ -51,6 +51,11 @@ ProfileImage::~ProfileImage() {
   std::free(modules_);
 }
 
+bool ProfileImage::are_taken(const Process& process, const EngineImage& image) {
+  const Copy<engine::Samples> now;
+  return now.read(process, image.samples()) && now->are_taken;
+}
+
 bool ProfileImage::read_tables(const Process& process, const engine::Samples& now) {
   std::free(rows_);
   std::free(stacks_);

@@ -13,6 +13,9 @@ class ProfileImage {
   ProfileImage(const ProfileImage&) = delete;
   ProfileImage& operator=(const ProfileImage&) = delete;
 
+  // Whether the process takes samples, whoever asked for them.
+  static bool are_taken(const Process& process, const EngineImage& image);
+
   // Copies the tables of a moment. False if memory is unreadable, or damaged.
   bool read(const Process& process, const EngineImage& image);
 
