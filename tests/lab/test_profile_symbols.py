@@ -197,6 +197,30 @@ def test_stripped_files_have_the_names_that_they_export(
     assert any("apt install" in note for note in found.notes) == (name is None)
 
 
+PROBE = r"""
+__asm__(".pushsection .note.stapsdt, \"\", \"note\"\n.balign 4\n.4byte 8, 29, 3\n"
+        ".asciz \"stapsdt\"\n.8byte 0, 0, 0\n.asciz \"a\", \"b\", \"\"\n"
+        ".balign 4\n.popsection");
+int main(void) { return 0; }
+"""
+
+
+def test_the_note_of_a_probe_is_no_build_id(tmp_path: Path) -> None:
+    """It has the same number."""
+    source, program = tmp_path / "probe.c", tmp_path / "probe"
+    source.write_text(PROBE)
+    build(["gcc", "-Wl,--build-id", "-o", program, source])
+    said = subprocess.run(
+        ["readelf", "-n", str(program)], check=True, capture_output=True, text=True
+    )
+    assert "stapsdt" in said.stdout
+    build_id = re.search(r"Build ID: (\w+)", said.stdout)
+    found = binaries.read(program)
+    assert build_id is not None
+    assert found is not None
+    assert found.build_id == build_id[1]
+
+
 def test_debug_files_by_build_id(tmp_path: Path) -> None:
     program = compiled(tmp_path)
     debug = tmp_path / "debug"

@@ -139,7 +139,8 @@ def _read(path: Path, file: BinaryIO) -> Binary:
     for section in elf.iter_sections():
         if isinstance(section, NoteSection):
             for note in section.iter_notes():
-                if note["n_type"] == "NT_GNU_BUILD_ID":
+                # Others number their types themselves: that of a probe is the same.
+                if (note["n_name"], note["n_type"]) == ("GNU", "NT_GNU_BUILD_ID"):
                     build_id = note["n_desc"]
     names = {section.name for section in elf.iter_sections()}
     link: Any = elf.get_section_by_name(".gnu_debuglink")
