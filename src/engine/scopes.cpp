@@ -55,16 +55,15 @@ ScopeFrame* allocate_frame() noexcept {
   return 0;
 }
 
-[[gnu::noinline]] int leave_scope_slow(ScopeFrame* frame) noexcept {
-  if (frame == nullptr) return EINVAL;
-  if (frame->repeats != 0) {
-    --frame->repeats;
+[[gnu::noinline]] int leave_scope_slow(ScopeFrame& frame) noexcept {
+  if (frame.repeats != 0) {
+    --frame.repeats;
     return 0;
   }
   // Its heap is used by this thread outside of the scope, too.
-  innermost_scope = frame->outer;
-  current_heap = frame->heap_outside;
-  release(frame);
+  innermost_scope = frame.outer;
+  current_heap = frame.heap_outside;
+  release(&frame);
   return 0;
 }
 

@@ -23,8 +23,8 @@ namespace ts::engine {
 }
 
 int enter_scope_slow(ArenaHandle handle) noexcept;
-// Of none, or of a scope that was entered again, or whose frame is a block.
-int leave_scope_slow(ScopeFrame* frame) noexcept;
+// Of a scope that was entered again, or whose frame is a block.
+int leave_scope_slow(ScopeFrame& frame) noexcept;
 
 // Enters the scope of an arena, or, by 0, that of the thread's own heap. 0; EINVAL and EBUSY as
 // claim_arena(); ENOMEM if the thread has no heap, or its frame no memory.
@@ -47,9 +47,11 @@ inline int enter_scope(ArenaHandle handle) noexcept {
 // Leaves the innermost scope; EINVAL if there is none.
 inline int leave_scope() noexcept {
   ScopeFrame* const frame = innermost_scope;
+  if (frame == nullptr) [[unlikely]]
+    return EINVAL;  // also of a thread that has no heap
   ThreadHeap& heap = own_heap();
   if (frame != &heap.scope || frame->repeats != 0) [[unlikely]]
-    return leave_scope_slow(frame);
+    return leave_scope_slow(*frame);
   innermost_scope = frame->outer;
   current_heap = frame->heap_outside;
   unclaim_arena(heap);
