@@ -353,7 +353,7 @@ def test_top_asks_again_about_what_was_resident(
     under_way = 2  # looks that had begun
     seen = [next_look() for _ in range(under_way + looks)]
     top.kill()
-    top.wait()
+    top.communicate()
     assert seen[-1] == 64 * MB - gone
 
 
