@@ -22,8 +22,7 @@ bool is_hit(double length) noexcept {
   double& until = heap.until_large_sample;
   if (until == 0) until = exponential_of(next_random(heap));
   const bool is_in = until <= length;
-  // Behind a sample, the distance to the next one is drawn anew.
-  until = is_in ? exponential_of(next_random(heap)) : until - length;
+  until = is_in ? 0 : until - length;
   return is_in;
 }
 

@@ -67,7 +67,6 @@ Turn take_from_slabs(ThreadHeap& heap, unsigned size_class) noexcept {
 void put_into_sampling_bin(ThreadHeap& heap, unsigned size_class, Turn rest) noexcept {
   const Turn others =
       turn_of(heap.sampling_bins[size_class].head, counted_in_sampling_bin(heap, size_class));
-  set_sampling_bin(heap, size_class, nullptr, 0, heap.capacities[size_class]);
   if (others.first != nullptr) {
     Block* const last = last_of(rest.first, rest.count);
     if (last == nullptr) [[unlikely]]

@@ -345,6 +345,19 @@ static void* whole_pages(size_t bytes) {
   return block;
 }
 
+// Frees the block, which the system does not take back, and half of others. Whether most of the others
+// stay resident for two seconds.
+static int is_kept_by(char* block) {
+  enum { count = 40, each = 4 * mb };
+  void* others[count];
+  for (int i = 0; i < count; ++i) others[i] = whole_pages(each);
+  free(block);
+  const size_t peak = resident_kb();
+  for (int i = 0; i < count; i += 2) free(others[i]);
+  for (int i = 0; i < 20 && resident_kb() * 10 > peak * 7; ++i) sleep_ms(100);
+  return resident_kb() * 10 > peak * 7;
+}
+
 // In the child that is memory without pages, of which the system takes nothing back. It is the longest
 // that is free there.
 static const char* left_out_of_forks(void) {
@@ -355,14 +368,7 @@ static const char* left_out_of_forks(void) {
   const pid_t child = fork();
   if (child == 0) {
     in_thread(burst_in_thread, 1);
-    enum { count = 40, each = 4 * mb };
-    void* others[count];
-    for (int i = 0; i < count; ++i) others[i] = whole_pages(each);
-    free(block);
-    const size_t peak = resident_kb();
-    for (int i = 0; i < count; i += 2) free(others[i]);
-    for (int i = 0; i < 20 && resident_kb() * 10 > peak * 7; ++i) sleep_ms(100);
-    if (resident_kb() * 10 > peak * 7) _exit(1);
+    if (is_kept_by(block)) _exit(1);
     sleep_ms(1000);
     const double before = cpu_seconds();
     sleep_ms(1000);
@@ -377,14 +383,7 @@ static const char* locked_block(void) {
   be_threaded();
   char* const block = whole_pages(bytes);
   if (mlock(block, bytes) != 0) return not_here;
-  enum { count = 40, each = 4 * mb };
-  void* others[count];
-  for (int i = 0; i < count; ++i) others[i] = whole_pages(each);
-  free(block);
-  const size_t peak = resident_kb();
-  for (int i = 0; i < count; i += 2) free(others[i]);
-  for (int i = 0; i < 20 && resident_kb() * 10 > peak * 7; ++i) sleep_ms(100);
-  return resident_kb() * 10 > peak * 7 ? "a locked block keeps other memory" : NULL;
+  return is_kept_by(block) ? "a locked block keeps other memory" : NULL;
 }
 
 static bool is_early;

@@ -2,7 +2,7 @@
 //
 // Why it exists: where pages are not huge, to ask the kernel about each of them is most of what a look
 // costs, and nearly all that was resident a second ago still is.
-// What it refuses to do: judge whether it still is so. Who uses it holds the sum against the
+// What it refuses to do: judge whether it still is so. Its caller holds the sum against the
 // kernel's (top.cpp).
 #pragma once
 
