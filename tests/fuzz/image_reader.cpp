@@ -160,6 +160,11 @@ bool Process::read(std::uintptr_t address, void* to, std::size_t bytes) const {
   return true;
 }
 
+void Process::read_each(const std::uintptr_t* places, std::uint32_t* numbers,
+                        std::size_t count) const {
+  for (std::size_t i = 0; i < count && read(places[i], numbers[i]);) ++i;
+}
+
 std::size_t Process::resident_bytes(const Range& range) {
   return range.end < range.begin ? 0 : range.bytes() / 255 * residency;
 }

@@ -28,6 +28,7 @@ class Walk {
   bool run() {
     const auto add_span = [this](const Place& place) { add(place); };
     if (!read_heaps() || !image_.for_each_span(process_, account_.unclear, add_span)) return false;
+    count_with_pending();
     add_settled_slabs();
     // Slabs count the blocks of bins and batches as used.
     for (std::size_t* const aside : {&account_.bins, &ended_bins_}) {
@@ -137,31 +138,52 @@ class Walk {
     return span.state == SpanState::free && is_set(&span.zeroed) ? 0 : bytes;
   }
 
-  std::size_t pending_bytes(const Place& slab, std::size_t block_bytes) const {
-    const Heap* const heap = heap_of(slab.entry);
-    if (heap == nullptr || !heap->has_pending) return 0;
-    std::uint32_t pending = 0;
-    process_.read(address_in(image_.map().remote_frees, slab.page) + offsetof(RemoteFrees, pending),
-                  pending);
-    return pending * block_bytes;
+  // What the account needs of a slab; bytes.
+  struct Slab {
+    std::size_t page;
+    std::size_t used;
+    std::size_t present;
+    std::uint8_t size_class;
+    bool is_ended;
+  };
+
+  void add_slab(const Place& place, std::size_t present) {
+    const std::uint8_t size_class = place.span.size_class;
+    const std::size_t used = place.span.used.load(std::memory_order_relaxed);
+    const Heap* const heap = heap_of(place.entry);
+    const Slab slab{place.page, used * engine::size_classes[size_class].block_bytes, present,
+                    size_class, heap != nullptr && heap->is_ended};
+    if (heap == nullptr || !heap->has_pending) return count(slab, 0);
+    if (with_pending_.count() == Process::most_places) count_with_pending();
+    with_pending_.add(slab);
   }
 
-  void add_slab(const Place& slab, std::size_t present) {
-    const unsigned size_class = slab.span.size_class;
-    const std::size_t block_bytes = engine::size_classes[size_class].block_bytes;
-    const std::size_t used = slab.span.used.load(std::memory_order_relaxed) * block_bytes;
-    const std::size_t used_present = std::min(used, present);
-    const std::size_t pending = pending_bytes(slab, block_bytes);
+  // Slabs wait for this, since one call reads of many what other threads have freed.
+  void count_with_pending() {
+    std::uintptr_t places[Process::most_places];
+    std::uint32_t pending[Process::most_places] = {};
+    for (std::size_t i = 0; i < with_pending_.count(); ++i) {
+      places[i] = address_in(image_.map().remote_frees, with_pending_[i].page) +
+                  offsetof(RemoteFrees, pending);
+    }
+    process_.read_each(places, pending, with_pending_.count());
+    for (std::size_t i = 0; i < with_pending_.count(); ++i) {
+      const Slab& slab = with_pending_[i];
+      count(slab, pending[i] * std::size_t{engine::size_classes[slab.size_class].block_bytes});
+    }
+    with_pending_.clear();
+  }
+
+  void count(const Slab& slab, std::size_t pending) {
+    const std::size_t used_present = std::min(slab.used, slab.present);
     const std::size_t waiting = std::min(pending, used_present);
-    const Heap* const heap = heap_of(slab.entry);
     ++account_.slabs;
-    account_.live += used - std::min(pending, used);
+    account_.live += slab.used - std::min(pending, slab.used);
     account_.small += used_present - waiting;
     account_.waiting += waiting;
-    (heap != nullptr && heap->is_ended ? account_.ended : account_.in_slabs) +=
-        present - used_present;
-    account_.classes[size_class].slab_bytes += present;
-    account_.classes[size_class].used_bytes += used_present;
+    (slab.is_ended ? account_.ended : account_.in_slabs) += slab.present - used_present;
+    account_.classes[slab.size_class].slab_bytes += slab.present;
+    account_.classes[slab.size_class].used_bytes += used_present;
   }
 
   // Most slabs are resident, and no other thread frees blocks of them. These are counted first, and
@@ -226,6 +248,7 @@ class Walk {
   Account& account_;
   std::size_t ended_bins_ = 0;
   List<Heap> heaps_;
+  List<Slab> with_pending_;  // of heaps to which other threads send frees
   struct SettledSlabs {
     std::size_t count = 0;
     std::size_t bytes = 0;

@@ -45,17 +45,20 @@ std::uintptr_t find_note(const Process& process, const Mapping& file) {
   if (!process.read(file.range.begin, header) ||
       std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 || header.e_phentsize != sizeof(ElfW(Phdr)))
     return 0;
-  std::uintptr_t base = 0;
-  for (unsigned pass = 0; pass < 2; ++pass) {
-    for (unsigned i = 0; i < header.e_phnum; ++i) {
-      ElfW(Phdr) segment;
-      if (!process.read(file.range.begin + header.e_phoff + i * sizeof segment, segment)) return 0;
-      if (pass == 0 && segment.p_type == PT_LOAD && segment.p_offset == 0)
-        base = file.range.begin - segment.p_vaddr;
-      if (pass == 0 || segment.p_type != PT_NOTE) continue;
-      const std::uintptr_t found = find_in_notes(process, base + segment.p_vaddr, segment.p_memsz);
-      if (found != 0) return found;
-    }
+  constexpr std::size_t most_segments = 64;
+  ElfW(Phdr) segments[most_segments];
+  const std::size_t count = std::min<std::size_t>(header.e_phnum, most_segments);
+  if (!process.read(file.range.begin + header.e_phoff, segments, count * sizeof segments[0]))
+    return 0;
+  const auto* const first = std::find_if(segments, segments + count, [](const ElfW(Phdr) & each) {
+    return each.p_type == PT_LOAD && each.p_offset == 0;
+  });
+  const std::uintptr_t base = first != segments + count ? file.range.begin - first->p_vaddr : 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    if (segments[i].p_type != PT_NOTE) continue;
+    const std::uintptr_t found =
+        find_in_notes(process, base + segments[i].p_vaddr, segments[i].p_memsz);
+    if (found != 0) return found;
   }
   return 0;
 }

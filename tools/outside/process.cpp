@@ -162,6 +162,15 @@ bool Process::read(std::uintptr_t address, void* to, std::size_t bytes) const {
   return process_vm_readv(task_, &local, 1, &remote, 1, 0) == static_cast<ssize_t>(bytes);
 }
 
+void Process::read_each(const std::uintptr_t* places, std::uint32_t* numbers,
+                        std::size_t count) const {
+  iovec remote[most_places];
+  for (std::size_t i = 0; i < count; ++i)
+    remote[i] = {reinterpret_cast<void*>(places[i]), sizeof numbers[0]};
+  const iovec local{numbers, count * sizeof numbers[0]};
+  process_vm_readv(task_, &local, 1, remote, count, 0);
+}
+
 std::int64_t Process::status(const char* key) const {
   char path[64];
   format(path, sizeof path, "/proc/%d/status", pid_);

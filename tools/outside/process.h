@@ -55,6 +55,10 @@ class Process {
   bool read(std::uintptr_t address, T& to) const {
     return read(address, &to, sizeof to);
   }
+  // Copies a number from each of so many places, `most_places` at most, up to the first that is not
+  // there.
+  static constexpr std::size_t most_places = 256;
+  void read_each(const std::uintptr_t* places, std::uint32_t* numbers, std::size_t count) const;
 
   // How many bytes of the OS pages that the range touches are resident. Pages that were only read,
   // for which the kernel has one page of zeros, do not count where it tells them apart (from Linux

@@ -29,7 +29,7 @@ COMMAND is started with tsmalloc, and takes no rights to look at. What it prints
 screen follows behind that. Without one, the lines go to standard error. The exit status is that of
 COMMAND, 128 and the signal's number if a signal ended it.
 
-  --interval SECONDS  How long to wait in between, 0.001 at least; 1 by default.
+  --interval SECONDS  From one look to the next, 0.001 at least; 1 by default.
   --count N           Look so many times.
   --json              A line of JSON each time, as of explain --json.
 

@@ -84,11 +84,19 @@ void Watch::restore_signals() const { sigprocmask(SIG_SETMASK, &former_mask_, nu
 
 bool Watch::goes_on() {
   begin();
-  if (!has_begun()) return true;
+  const Nanoseconds now = now_ns();
+  const auto interval = static_cast<Nanoseconds>(seconds * static_cast<double>(ns_per_second));
+  if (!has_begun()) {
+    next_look_ = now + interval;
+    return true;
+  }
   if (shown_ >= times) return false;
-  constexpr double ms_per_second = 1000;
+  // Looks are as far apart as they are to be, whatever one takes; what was missed is left out.
+  const Nanoseconds wait = std::max<Nanoseconds>(next_look_ - now, 0);
+  next_look_ = now + wait + interval;
+  const timespec pause{wait / ns_per_second, wait % ns_per_second};
   pollfd ends{signals_, POLLIN, 0};
-  if (poll(&ends, 1, static_cast<int>(std::min(seconds * ms_per_second, 1e9))) == 0) return true;
+  if (ppoll(&ends, 1, &pause, nullptr) == 0) return true;
   signalfd_siginfo info{};
   if (read(signals_, &info, sizeof info) == sizeof info) signal_ = static_cast<int>(info.ssi_signo);
   return false;

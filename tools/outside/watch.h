@@ -5,6 +5,7 @@
 
 #include <cstdio>
 
+#include "launch/system.h"
 #include "outside/report.h"
 
 namespace ts {
@@ -40,6 +41,7 @@ class Watch {
   void print_bar(const Part& part, std::size_t bytes, std::size_t whole, std::size_t width) const;
 
   std::size_t shown_ = 0;
+  Nanoseconds next_look_ = 0;  // when, by now_ns()
   std::FILE* lines_ = stdout;
   int signals_ = -1;  // a descriptor that is readable once a signal is to end this
   int signal_ = 0;
