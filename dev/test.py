@@ -349,8 +349,9 @@ def format_sources() -> int:
 
 
 def _environment() -> dict[str, str]:
-    """The environment without what an outer make or a preload would do to the tests."""
-    dropped = {"LD_PRELOAD", "MAKEFLAGS", "MFLAGS", "MAKELEVEL"}
+    """The environment without what an outer make or a preload would do to the tests, and with
+    Python's caches: each of a thousand starts of the lab would compile all that it imports."""
+    dropped = {"LD_PRELOAD", "MAKEFLAGS", "MFLAGS", "MAKELEVEL", "PYTHONDONTWRITEBYTECODE"}
     return {name: value for name, value in os.environ.items() if name not in dropped}
 
 
