@@ -1,6 +1,7 @@
 #include "engine/profile_file.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 
 #include "engine/protocol_buffer.h"
@@ -91,11 +92,11 @@ class Addresses {
 
 class Writer {
  public:
-  Writer(const ProfileSource& source, ProfileSink sink) noexcept
-      : source_{source}, out_{sink.write, sink.argument}, addresses_{source} {}
+  Writer(const ProfileSource& source, int descriptor) noexcept
+      : source_{source}, out_{descriptor}, addresses_{source} {}
 
-  bool write() noexcept {
-    if (!addresses_.is_valid()) return false;
+  int write() noexcept {
+    if (!addresses_.is_valid()) return ENOMEM;
     write_types();
     for (std::uint32_t i = 0; i < source_.row_count; ++i) write_row(source_.rows[i]);
     write_modules();
@@ -273,8 +274,8 @@ class Writer {
 
 }  // namespace
 
-bool write_profile(const ProfileSource& source, ProfileSink sink) noexcept {
-  Writer writer{source, sink};
+int write_profile(const ProfileSource& source, int descriptor) noexcept {
+  Writer writer{source, descriptor};
   return writer.write();
 }
 

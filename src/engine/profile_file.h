@@ -30,13 +30,7 @@ struct ProfileSource {
   ProfileKind kind = ProfileKind::now;
 };
 
-// Takes the next bytes of the file; false ends the writing.
-struct ProfileSink {
-  bool (*write)(void* argument, const char* bytes, std::size_t count) = nullptr;
-  void* argument = nullptr;
-};
-
-// False if the sink refuses, or without memory. Takes no lock.
-bool write_profile(const ProfileSource& source, ProfileSink sink) noexcept;
+// 0, an error of write(2), or ENOMEM. Takes no lock.
+int write_profile(const ProfileSource& source, int descriptor) noexcept;
 
 }  // namespace ts::engine

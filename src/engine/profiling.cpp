@@ -49,18 +49,6 @@ class Copy {
   ProfileSource source_;
 };
 
-// The argument of a sink: where it writes, and what went wrong.
-struct Target {
-  int descriptor;
-  int error = 0;
-};
-
-bool write_part(void* argument, const char* bytes, std::size_t count) noexcept {
-  auto& target = *static_cast<Target*>(argument);
-  target.error = os::write(target.descriptor, bytes, count);
-  return target.error == 0;
-}
-
 // ---- the file that the options name ----
 
 constinit std::uint64_t first_process = 0;
@@ -143,9 +131,7 @@ int write_profile(int descriptor, ProfileKind kind) noexcept {
   source.process = os::process_id();
   source.unix_ns = os::unix_nanoseconds();
   source.kind = kind;
-  Target target{descriptor};
-  if (write_profile(source, {write_part, &target})) return 0;
-  return target.error != 0 ? target.error : ENOMEM;
+  return write_profile(source, descriptor);
 }
 
 void begin_profile(const char* version) noexcept {

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "os/os.h"
+
 namespace ts::engine {
 
 inline constexpr unsigned varint_type = 0;
@@ -49,12 +51,10 @@ class Message {
   char bytes_[max_bytes];
 };
 
-// The fields of the outermost message, on their way to a sink.
+// The fields of the outermost message, on their way to a file.
 class Output {
  public:
-  using Write = bool(void* argument, const char* bytes, std::size_t count);
-
-  Output(Write* write, void* argument) noexcept : write_{write}, argument_{argument} {}
+  explicit Output(int descriptor) noexcept : descriptor_{descriptor} {}
 
   void number(unsigned field, std::uint64_t value) noexcept {
     Message message;
@@ -70,11 +70,11 @@ class Output {
     length(field, size);
     put(text, size);
   }
-  // Whether all was written.
-  bool flush() noexcept {
-    is_good_ = is_good_ && (size_ == 0 || write_(argument_, bytes_, size_));
+  // 0 if all was written, else the first error of write(2).
+  int flush() noexcept {
+    if (error_ == 0 && size_ != 0) error_ = os::write(descriptor_, bytes_, size_);
     size_ = 0;
-    return is_good_;
+    return error_;
   }
 
  private:
@@ -85,7 +85,7 @@ class Output {
   }
   void put(const char* from, std::size_t count) noexcept {
     while (count != 0) {
-      if (size_ == sizeof bytes_ && !flush()) return;
+      if (size_ == sizeof bytes_ && flush() != 0) return;
       const std::size_t part = count < sizeof bytes_ - size_ ? count : sizeof bytes_ - size_;
       std::memcpy(bytes_ + size_, from, part);
       size_ += part;
@@ -94,9 +94,8 @@ class Output {
     }
   }
 
-  Write* write_;
-  void* argument_;
-  bool is_good_ = true;
+  int descriptor_;
+  int error_ = 0;
   std::size_t size_ = 0;
   char bytes_[4096];
 };

@@ -138,8 +138,7 @@ class Walk {
     return span.state == SpanState::free && is_set(&span.zeroed) ? 0 : bytes;
   }
 
-  // What the account needs of a slab; bytes.
-  struct Slab {
+  struct Slab {  // bytes
     std::size_t page;
     std::size_t used;
     std::size_t present;
@@ -148,17 +147,17 @@ class Walk {
   };
 
   void add_slab(const Place& place, std::size_t present) {
-    const std::uint8_t size_class = place.span.size_class;
-    const std::size_t used = place.span.used.load(std::memory_order_relaxed);
+    const Span& span = place.span;
+    const std::size_t used = span.used.load(std::memory_order_relaxed);
     const Heap* const heap = heap_of(place.entry);
-    const Slab slab{place.page, used * engine::size_classes[size_class].block_bytes, present,
-                    size_class, heap != nullptr && heap->is_ended};
+    const Slab slab{place.page, used * engine::size_classes[span.size_class].block_bytes, present,
+                    span.size_class, heap != nullptr && heap->is_ended};
     if (heap == nullptr || !heap->has_pending) return count(slab, 0);
     if (with_pending_.count() == Process::most_places) count_with_pending();
     with_pending_.add(slab);
   }
 
-  // Slabs wait for this, since one call reads of many what other threads have freed.
+  // One call reads for many slabs what other threads have freed.
   void count_with_pending() {
     std::uintptr_t places[Process::most_places];
     std::uint32_t pending[Process::most_places] = {};

@@ -4,7 +4,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <climits>
 #include <cstdio>
 #include <cstdlib>
@@ -30,17 +29,6 @@ T* copy_of(const Process& process, const T* items, std::size_t count) {
   if (count == 0 || process.read(address_in(items), copy, count * sizeof(T))) return copy;
   std::free(copy);
   return nullptr;
-}
-
-struct Target {
-  int descriptor;
-  int error;
-};
-
-bool write_part(void* argument, const char* bytes, std::size_t count) noexcept {
-  auto& target = *static_cast<Target*>(argument);
-  target.error = os::write(target.descriptor, bytes, count);
-  return target.error == 0;
 }
 
 }  // namespace
@@ -142,9 +130,7 @@ int ProfileImage::write(const Process& process, engine::ProfileKind kind, const 
   source.process = static_cast<std::uint64_t>(process.pid());
   source.unix_ns = os::unix_nanoseconds();
   source.kind = kind;
-  Target target{descriptor, 0};
-  if (write_profile(source, {write_part, &target})) return 0;
-  return target.error != 0 ? target.error : ENOMEM;
+  return write_profile(source, descriptor);
 }
 
 }  // namespace ts
