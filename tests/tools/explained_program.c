@@ -1,4 +1,5 @@
 // Does with its memory what its first argument says, says "ready", and waits for a line.
+#include <malloc.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -89,6 +90,16 @@ int main(int argc, char** argv) {
     memset(dropped, 1, 64 * mb);
     signal(SIGUSR1, drop);
     signal(SIGUSR2, drop);
+  } else if (strcmp(what, "lazy") == 0) {
+    // Blocks of the engine's that went back, and a mapping of the program's that may go.
+    allocate();
+    free_but(count);
+    malloc_trim(0);
+    char* const own =
+        mmap(NULL, 8 * mb, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (own == MAP_FAILED) abort();
+    memset(own, 1, 8 * mb);
+    if (madvise(own, 8 * mb, MADV_FREE) != 0) abort();
   } else if (strcmp(what, "odd") == 0) {
     for (int i = 0; i < 3; ++i) filled(3 * mb);
   } else if (strcmp(what, "freed") == 0) {

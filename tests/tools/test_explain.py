@@ -61,10 +61,10 @@ def account_of(process: subprocess.Popen[bytes]) -> dict[str, Any]:
     return answer
 
 
-def resident_by_kernel(pid: int) -> int:
+def resident_by_kernel(pid: int, key: str = "Rss:") -> int:
     rollup = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii")
     lines = [line.split() for line in rollup.splitlines()]
-    return next(int(line[1]) * 1024 for line in lines if line[0] == "Rss:")
+    return next(int(line[1]) * 1024 for line in lines if line[0] == key)
 
 
 def faults(pid: int) -> str:
@@ -134,6 +134,17 @@ def test_the_end_of_a_huge_page(
     parts = account_of(process)["resident"]
     assert is_about(parts["large_blocks"], 9 * MB)
     assert 15 * MB // 16 <= parts["huge_page_ends"] <= MB
+
+
+def test_what_the_kernel_may_take_is_the_programs_alone(start: Start, program: Path) -> None:
+    """Memory that the engine gives back is gone at once. What a program gives up lazily counts as
+    resident until the kernel takes it, as in Rss."""
+    process = start(program, "lazy")
+    parts = account_of(process)["resident"]
+    assert is_about(resident_by_kernel(process.pid, "LazyFree:"), 8 * MB)
+    assert is_about(parts["other_mappings"], 8 * MB)
+    assert sum(parts[part] for part in IN_ENGINE) < 3 * MB
+    assert abs(sum(parts.values()) - resident_by_kernel(process.pid)) <= MB
 
 
 def test_it_says_what_a_purge_gives(start: Start, program: Path) -> None:
