@@ -138,10 +138,10 @@ class Walk {
     return span.state == SpanState::free && is_set(&span.zeroed) ? 0 : bytes;
   }
 
-  struct Slab {  // bytes
-    std::size_t page;
-    std::size_t used;
-    std::size_t present;
+  struct Slab {
+    std::size_t page;     // its first, by number
+    std::size_t used;     // bytes
+    std::size_t present;  // likewise
     std::uint8_t size_class;
     bool is_ended;
   };
