@@ -1,33 +1,34 @@
 #include "engine/inspect.h"
 
 #include <algorithm>
-#include <bit>
 
 #include "engine/block_set.h"
+#include "engine/glance.h"
 #include "engine/housekeeping.h"
 #include "engine/large_blocks.h"
 #include "engine/sampled_guard.h"
+#include "engine/samples.h"
 #include "engine/slab_purge.h"
 #include "os/os.h"
 
 namespace ts::engine {
 namespace {
 
-// Of memory that its owner changes meanwhile, with plain stores: an aligned word of it is read
-// whole.
-template <class T>
-[[gnu::noinline]] __attribute__((no_sanitize("thread"))) T glance(const T& memory) noexcept {
-  return __atomic_load_n(&memory, __ATOMIC_RELAXED);
+std::size_t bytes_in_bins(const CacheBin* bins, const std::uint16_t* capacities) noexcept {
+  std::size_t bytes = 0;
+  for (unsigned c = 1; c < class_count; ++c) {
+    const std::int32_t blocks = glance(capacities[c]) - glance(bins[c].capacity_left);
+    if (blocks > 0 && blocks <= static_cast<std::int32_t>(max_in_bin))
+      bytes += static_cast<std::uint32_t>(blocks) * std::size_t{size_classes[c].block_bytes};
+  }
+  return bytes;
 }
 
 // The blocks in a heap's bins and batches.
 std::size_t bytes_aside(const ThreadHeap& heap) noexcept {
-  std::size_t bytes = 0;
-  for (unsigned c = 1; c < class_count; ++c) {
-    const std::int32_t blocks = glance(heap.capacities[c]) - glance(heap.bins[c].capacity_left);
-    if (blocks > 0 && blocks <= static_cast<std::int32_t>(max_in_bin))
-      bytes += static_cast<std::uint32_t>(blocks) * std::size_t{size_classes[c].block_bytes};
-  }
+  std::size_t bytes = bytes_in_bins(heap.bins, heap.capacities);
+  if (glance(heap.has_sampling_bins))
+    bytes += bytes_in_bins(heap.sampling_bins, heap.sampling_capacities);
   for (const RemoteBatch& batch : heap.batches) {
     const Span* const slab = glance(batch.slab);
     const std::uint32_t blocks = glance(batch.count);
@@ -35,14 +36,6 @@ std::size_t bytes_aside(const ThreadHeap& heap) noexcept {
       bytes += blocks * std::size_t{size_classes[glance(slab->size_class)].block_bytes};
   }
   return bytes;
-}
-
-// The bytes of a slab in purged OS pages.
-std::size_t purged_bytes_of(const Span& slab) noexcept {
-  std::size_t pages = 0;
-  for (std::uint32_t i = 0; i < slab.pages; ++i)
-    pages += static_cast<std::size_t>(std::popcount(glance((&slab)[i].purged)));
-  return pages * os::page_bytes();
 }
 
 void add_slab(const Span& slab, HeapMeasures& measures) noexcept {
@@ -84,6 +77,7 @@ bool walk_slab(const Span& slab, BlockVisitor visit, void* argument) noexcept {
     cached.add_word(i, remote_word_of(&slab, i).load(std::memory_order_relaxed));
   for_each_heap([&](const ThreadHeap& heap) {
     cached.add_list(heap.bins[slab.size_class].head);
+    if (heap.has_sampling_bins) cached.add_list(heap.sampling_bins[slab.size_class].head);
     for (const RemoteBatch& batch : heap.batches) {
       if (batch.slab == &slab) cached.add_word(batch.word, batch.bits);
     }
@@ -209,7 +203,7 @@ bool find_guarded(const void* address, BlockView& block, MapExtent& span) noexce
 
 }  // namespace
 
-HeapMeasures measure() noexcept {
+HeapMeasures measure() noexcept TS_NO_ANALYSIS {
   HeapMeasures measures;
   const PageHeap::Totals totals = page_heap.totals();
   measures.segment_bytes = totals.segment_bytes;
@@ -223,7 +217,8 @@ HeapMeasures measure() noexcept {
     measures.ended_heaps += is_ended ? 1 : 0;
     (is_ended ? measures.ended_bytes : measures.cached_bytes) += bytes_aside(heap);
   });
-  measures.free_bytes = measures.cached_bytes + measures.ended_bytes;
+  measures.slab_bytes = glance(samples.proxy_bytes);  // none of the program's
+  measures.free_bytes = measures.cached_bytes + measures.ended_bytes + measures.slab_bytes;
   page_heap.for_each([&](const Span& span) { add_span(span, measures); });
   return measures.bounded();
 }

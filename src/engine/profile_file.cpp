@@ -20,6 +20,7 @@ enum class Name : std::uint32_t {
   alloc_space,
   inuse_objects,
   inuse_space,
+  pinned_space,
   count,
   bytes,
   space,
@@ -32,12 +33,14 @@ enum class Name : std::uint32_t {
   stack,
   cut,
   size_class,
+  pinning,
   name_count,
 };
 constexpr const char* names[] = {
-    "",      "alloc_objects", "alloc_space", "inuse_objects", "inuse_space", "count",
-    "bytes", "space",         "block",       "interval",      "allocs",      "live",
-    "age",   "milliseconds",  "stack",       "cut",           "class",
+    "",        "alloc_objects", "alloc_space",  "inuse_objects", "inuse_space", "pinned_space",
+    "count",   "bytes",         "space",        "block",         "interval",    "allocs",
+    "live",    "age",           "milliseconds", "stack",         "cut",         "class",
+    "pinning",
 };
 constexpr auto name_count = static_cast<std::uint32_t>(Name::name_count);
 static_assert(std::size(names) == name_count);
@@ -125,6 +128,7 @@ class Writer {
     write_value_type(1, Name::alloc_space, Name::bytes);
     write_value_type(1, Name::inuse_objects, Name::count);
     write_value_type(1, Name::inuse_space, Name::bytes);
+    write_value_type(1, Name::pinned_space, Name::bytes);
     write_value_type(11, Name::space, Name::bytes);
     out_.number(12, source_.interval);
     out_.number(14, number_of(Name::inuse_space));
@@ -167,6 +171,8 @@ class Writer {
     values.varint(whole(row.allocated.bytes, left_over_[1]));
     values.varint(whole(in_use.blocks, left_over_[2]));
     values.varint(whole(in_use.bytes, left_over_[3]));
+    const Pinned pinned = is_peak ? Pinned{} : row.pinned;
+    values.varint(whole(pinned.bytes, left_over_[4]));
     message.message(2, values);
     const std::uint64_t samples = row.allocated.samples;
     add_label(message, Name::bytes, mean(row.requested_bytes, samples), Name::bytes);
@@ -179,6 +185,11 @@ class Writer {
       add_label(message, Name::age,
                 source_.age_ms - std::min(source_.age_ms, row.born_ms / row.in_use.samples),
                 Name::milliseconds);
+    // So many samples that pin alike have the same sum and the same variance.
+    double left_over = 0;
+    if (pinned.squares > 0)
+      add_label(message, Name::pinning,
+                whole(pinned.bytes * pinned.bytes / pinned.squares, left_over), Name::count);
     if (header.is_whole == 0) {
       Message label;
       label.number(1, number_of(Name::stack));
@@ -269,7 +280,7 @@ class Writer {
   Output out_;
   Addresses addresses_;
   unsigned module_count_ = 0;
-  double left_over_[4] = {};
+  double left_over_[5] = {};
 };
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <climits>
 #include <cstring>
 
+#include "engine/pinned_room.h"
 #include "engine/sampling_switch.h"
 #include "os/error_line.h"
 #include "os/options.h"
@@ -25,7 +26,12 @@ class Copy {
     if (memory_ == nullptr) return;
     std::memcpy(memory_, samples.rows.items, row_bytes_);
     std::memcpy(memory_ + row_bytes_, samples.stacks.items, stack_bytes);
-    source_.rows = reinterpret_cast<const SampleRow*>(memory_);
+    auto* const rows = reinterpret_cast<SampleRow*>(memory_);
+    for (std::uint32_t i = 0; i < samples.in_use.count; ++i) {
+      const Sample& sample = samples.in_use.items[i];
+      if (sample.proxy != nullptr) add_pinned(rows[sample.row], sample, slab_of(sample.proxy));
+    }
+    source_.rows = rows;
     source_.row_count = samples.rows.count;
     source_.stacks = reinterpret_cast<const std::uint64_t*>(memory_ + row_bytes_);
     source_.stack_words = samples.stacks.count;

@@ -22,12 +22,12 @@ ThreadHeap* begin_sample_heap() noexcept TS_REQUIRES(samples_lock) {
 }
 
 void* allocate_noted(std::size_t bytes, unsigned size_class, std::uint64_t interval,
-                     const os::UnwoundStack& stack, double& weight) noexcept {
+                     const os::UnwoundStack& stack, void* proxy, double& weight) noexcept {
   const Guard guard{samples_lock};
   if (begin_sample_heap() == nullptr) return nullptr;
   void* const p = allocate_from(*sample_heap, size_class);
   if (p == nullptr) return nullptr;
-  weight = note_sample(p, bytes, size_classes[size_class].block_bytes, interval, stack);
+  weight = note_sample(p, bytes, size_classes[size_class].block_bytes, interval, stack, proxy);
   if (weight != 0) {
     adapt_interval();
     return p;
@@ -40,11 +40,11 @@ void* allocate_noted(std::size_t bytes, unsigned size_class, std::uint64_t inter
 }  // namespace
 
 void* allocate_sample(std::size_t bytes, unsigned size_class, std::uint64_t interval,
-                      const void* caller) noexcept {
+                      const void* caller, void* proxy) noexcept {
   os::UnwoundStack stack;
   take_stack(stack, caller);
   double weight = 0;
-  void* const p = allocate_noted(bytes, size_class, interval, stack, weight);
+  void* const p = allocate_noted(bytes, size_class, interval, stack, proxy, weight);
   if (p != nullptr) trace_alloc(p, bytes, weight);
   return p;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/exponential.h"
+#include "engine/pinned_room.h"
 #include "engine/refill.h"
 #include "engine/sample_heap.h"
 #include "engine/sampled_guard.h"
@@ -119,13 +120,21 @@ Turn keep_at_most(ThreadHeap& heap, unsigned size_class, Turn turn, std::uint32_
 // leaves the count too high, until so many others were passed over.
 constexpr std::uint32_t max_passed_over = 64;
 
+// The malloc that is a sample; null if it passes, as any other. Its proxy comes out of the next turn,
+// and is the malloc's own block if there is no room for the sample.
 void* take_sample(ThreadHeap& heap, std::size_t bytes, unsigned size_class,
                   const void* caller) noexcept {
   if (heap.sampling_depth != 0 && ++heap.sampling_depth < max_passed_over) return nullptr;
   heap.sampling_depth = 1;
-  void* const p = allocate_sample(bytes, size_class, heap.drawn_interval, caller);
+  void* proxy = nullptr;
+  if (has_proxy(size_classes[size_class].block_bytes, heap.drawn_interval)) {
+    ++heap.until_sample[size_class];  // the proxy is none of the mallocs in between
+    proxy = take_turn(heap, size_class);
+    if (proxy == nullptr) --heap.until_sample[size_class];
+  }
+  void* const p = allocate_sample(bytes, size_class, heap.drawn_interval, caller, proxy);
   heap.sampling_depth = 0;
-  return p;
+  return p != nullptr ? p : proxy;
 }
 
 }  // namespace

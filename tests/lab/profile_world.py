@@ -76,6 +76,7 @@ class Row:
     site: Site
     allocs: int
     live: int
+    pinned: float = 0.0  # by all blocks of the live samples, each as much
 
 
 @dataclass
@@ -95,6 +96,7 @@ class Writer:
     time_nanos: int = 1_790_000_000_000_000_000
     interval: int = INTERVAL
     drop_frames: str = ""
+    has_pinned: bool = True
     _strings: dict[str, int] = field(default_factory=lambda: {"": 0})
 
     def text(self, value: str) -> int:
@@ -102,7 +104,8 @@ class Writer:
 
     def data(self) -> bytes:
         out = bytearray()
-        kinds = ("alloc_objects", "alloc_space", "inuse_objects", "inuse_space")
+        kinds = ["alloc_objects", "alloc_space", "inuse_objects", "inuse_space"]
+        kinds += ["pinned_space"] * self.has_pinned
         for kind in kinds:
             unit = "count" if kind.endswith("objects") else "bytes"
             out += part(1, number(1, self.text(kind)) + number(2, self.text(unit)))
@@ -152,6 +155,7 @@ class Writer:
             round(row.live / p),
             round(row.live * site.size / p),
         ]
+        values += [round(row.pinned)] * self.has_pinned
         out = packed(1, [ids[a] for a in site.stack]) + packed(2, values)
         numbers = {
             "bytes": (site.size, "bytes"),
@@ -161,6 +165,8 @@ class Writer:
             "allocs": (row.allocs, ""),
             "live": (row.live, ""),
         }
+        if row.pinned:
+            numbers["pinning"] = (row.live, "")
         if site.age_ms is not None:
             numbers["age"] = (site.age_ms, "milliseconds")
         for key, (value, unit) in numbers.items():

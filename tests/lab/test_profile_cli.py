@@ -107,6 +107,63 @@ def test_sums_of_functions(run: Run, profile: Path, of: str, capfd: Out) -> None
     assert found["type"] == of
 
 
+@pytest.fixture
+def pinned(tmp_path: Path) -> Path:
+    """Of two sites, one pins a megabyte with each of its samples, and the other one a kilobyte."""
+    rows = sampled(SITES[:3], 1)
+    for row, each in zip(rows, (1 << 20, 1 << 10, 0), strict=True):
+        row.pinned = each * row.live / row.site.probability
+    return Writer(rows, names=NAMES).write(tmp_path / "pinned.pb")
+
+
+def test_what_sites_pin(run: Run, pinned: Path, capfd: Out) -> None:
+    rows = sampled(SITES[:3], 1)
+    first, second = (row.live / row.site.probability for row in rows[:2])
+    assert run("show", pinned, "--json", "--type", "pinned", "--by", "stack") == EXIT_OK
+    found = answer(capfd)
+    sums = [site["flat"]["bytes"] for site in found["sites"]]
+    assert sums == [pytest.approx(first * (1 << 20)), pytest.approx(second * (1 << 10))]
+    assert found["objects"] == round(first + second)
+    for site, row, each in zip(found["sites"], rows, (1 << 20, 1 << 10), strict=False):
+        p = row.site.probability
+        assert site["flat"]["samples"] == row.live
+        assert site["flat"]["variance"] == pytest.approx(
+            row.live * (each / p) ** 2 * (1 - p), rel=1e-3
+        )
+    assert run("show", pinned, "--type", "pinned") == EXIT_OK
+    out = capfd.readouterr().out
+    assert re.search(
+        r"^[\d.]+[GT] ±\S+ % free in slabs, pinned by \d+k objects of", out, re.MULTILINE
+    )
+    assert "known of blocks up to 2.00K" in out
+    assert run("show", pinned) == EXIT_OK
+    out = capfd.readouterr().out
+    assert re.search(r"^[\d.]+[GT] ±\S+ % more are free beside them, in slabs", out, re.MULTILINE)
+    assert run("folded", pinned, "--type", "pinned") == EXIT_OK
+    assert len(capfd.readouterr().out.splitlines()) == 2
+    assert run("flame", pinned, "--type", "pinned", "-o", pinned.with_suffix(".html")) == EXIT_OK
+    assert "bytes pinned" in pinned.with_suffix(".html").read_text()
+
+
+@pytest.mark.parametrize(
+    "writer",
+    [
+        Writer(sampled(SITES, 1), has_pinned=False),
+        Writer(sampled(SITES, 1), comments=("pid 1", "command x", "kind peak")),
+    ],
+)
+def test_profiles_that_do_not_know_what_is_pinned(
+    run: Run, tmp_path: Path, writer: Writer, capfd: Out
+) -> None:
+    path = writer.write(tmp_path / "other.pb")
+    assert run("show", path) == EXIT_OK
+    assert "--type pinned" not in capfd.readouterr().out
+    for verb in ("show", "folded"):
+        assert run(verb, path, "--type", "pinned") == EXIT_USAGE
+        out, err = capfd.readouterr()
+        assert (out, "does not say what is pinned" in err) == ("", True), err
+
+
 def test_table(run: Run, profile: Path, capfd: Out) -> None:
     assert run("show", profile) == EXIT_OK
     out = capfd.readouterr().out

@@ -1,7 +1,7 @@
 /* A program whose call sites allocate what is known, for test_profile.py.
  *
- *     profiled_program WHAT...     what to do, one after another; then it prints "ready" and, if the
- *                                  last word is "wait", waits for its standard input to end
+ *     profiled_program WHAT...     what to do, one after another; then it prints "ready". "wait" does
+ *                                  so and waits for a signal
  */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -46,6 +46,21 @@ static void everything(void) {
   }
 }
 
+/* Of 300,000 blocks of 200 bytes, every sixteenth stays, so that their slabs do. */
+SITE void* pins(void) { return memset(malloc(200), 1, 200); }
+SITE void* passes(void) { return memset(malloc(200), 1, 200); }
+static void pin(void) {
+  enum { blocks = 300000 };
+  static void* passing[blocks];
+  for (int i = 0; i < blocks; ++i) {
+    if (i % 16 == 0)
+      pins();
+    else
+      passing[i] = passes();
+  }
+  for (int i = 0; i < blocks; ++i) free(passing[i]);
+}
+
 static void* in_thread(void* unused) {
   (void)unused;
   void* volatile first = malloc(1); /* what a thread's first malloc brings along is counted here */
@@ -81,6 +96,12 @@ int main(int count, char** words) {
     if (strcmp(words[i], "everything") == 0) everything();
     if (strcmp(words[i], "start") == 0 && ts_profile_start(16384) != 0) return 1;
     if (strcmp(words[i], "serve") == 0) serve();
+    if (strcmp(words[i], "pin") == 0) pin();
+    if (strcmp(words[i], "wait") == 0) {
+      printf("ready\n");
+      fflush(stdout);
+      pause();
+    }
     if (strcmp(words[i], "free") == 0)
       while (kept_count > 0) free(kept[--kept_count]);
     if (strcmp(words[i], "thread") == 0) {

@@ -8,6 +8,7 @@ Refuses to: measure what sampling costs (tests/instructions counts that).
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import shutil
@@ -16,6 +17,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -201,13 +203,79 @@ def test_an_interval_that_is_none_is_told_in_a_line(
     assert not list(tmp_path.glob("*.pb"))
 
 
+# --- what pins slabs ----------------------------------------------------------------------------
+
+
+def explained(pid: int) -> dict[str, Any]:
+    told = subprocess.run(
+        [paths.tool("tsmalloc"), "explain", "--json", str(pid)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found: dict[str, Any] = json.loads(told.stdout)
+    return found
+
+
+@pytest.fixture
+def pinned(program: Path, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    with running(program, tmp_path, "pin", "wait", PROFILE="64K") as process:
+        yield process
+
+
+def test_the_site_that_pins_slabs_is_named(pinned: subprocess.Popen[str], tmp_path: Path) -> None:
+    """By the profile from outside; explain knows how much it is, without names."""
+    assert take(tmp_path, pinned.pid).returncode == 0
+    profile = profile_of(tmp_path)
+    sites = sites_of(profile, "pinned")
+    assert max(sites, key=lambda name: sites[name].flat.total) == "pins"
+    flat = sites["pins"].flat
+    account = explained(pinned.pid)
+    free = account["resident"]["free_in_slabs"]
+    low, high = flat.interval(z=5.0)
+    assert low < free < high  # less than once in a million times not so
+    assert free > 10 * sites_of(profile)["pins"].flat.total
+    top, *others = account["pinned_by"]
+    assert top["module"] == "profiled_progra"
+    assert top["bytes"] == pytest.approx(flat.total, rel=0.01)
+    assert top["error_bytes"] == pytest.approx(1.96 * flat.variance**0.5, rel=0.02)
+    assert sum(each["bytes"] for each in others) < top["bytes"] / 10
+
+
+def test_the_program_itself_writes_what_pins(program: Path, tmp_path: Path) -> None:
+    assert run(program, tmp_path, "pin", PROFILE="64K").returncode == 0
+    sites = sites_of(profile_of(tmp_path), "pinned")
+    assert max(sites, key=lambda name: sites[name].flat.total) == "pins"
+    assert sites["pins"].flat.total > 30e6
+
+
+def test_people_read_what_pins(pinned: subprocess.Popen[str]) -> None:
+    told = subprocess.run(
+        [paths.tool("tsmalloc"), "explain", str(pinned.pid)],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    (line,) = re.findall(r"^ +([\d.]+) ±(\d+) %  profiled_progra\+0x[0-9a-f]+$", told, re.MULTILINE)
+    assert float(line[0]) > 30
+    assert f"tsmalloc profile show --type pinned tsmalloc.{pinned.pid}.pb" in told
+
+
+def test_proxies_are_not_the_programs(pinned: subprocess.Popen[str]) -> None:
+    """Live bytes are those of 18,750 blocks of 208 bytes, and of what the C library holds."""
+    truth = 300_000 // 16 * 208
+    assert truth <= explained(pinned.pid)["live_bytes"] <= truth + 64 * 1024
+
+
 # --- a running process ----------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
-def running(program: Path, folder: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
+def running(
+    program: Path, folder: Path, *words: str, **more: object
+) -> Iterator[subprocess.Popen[str]]:
     with subprocess.Popen(
-        [program, *words], env=variables(), cwd=folder, stdout=subprocess.PIPE, text=True
+        [program, *words], env=variables(**more), cwd=folder, stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"

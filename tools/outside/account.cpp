@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "outside/cached_blocks.h"
 #include "outside/list.h"
 
 namespace ts {
@@ -37,6 +38,7 @@ class Walk {
       account_.live -= std::min(*aside, account_.live);
     }
     account_.ended += ended_bins_;
+    take_out_proxies();
     if (by_ == By::kernel) {
       const std::uintptr_t base = image_.map().base;
       account_.ends +=
@@ -59,31 +61,6 @@ class Walk {
     return number < heaps_.count() ? &heaps_[number] : nullptr;
   }
 
-  std::size_t batch_bytes(const engine::RemoteBatch& batch) const {
-    const Span* const slab = batch.slab;
-    if (batch.count == 0 || slab == nullptr) return 0;
-    const std::size_t page = (address_in(slab) - address_in(image_.map().spans)) / sizeof(Span);
-    std::uint32_t entry = 0;
-    if (page >= image_.page_count() || !process_.read(address_in(image_.map().pages, page), entry))
-      return 0;
-    const unsigned size_class = (entry & engine::class_mask) >> engine::class_shift;
-    return size_class < engine::class_count
-               ? batch.count * std::size_t{engine::size_classes[size_class].block_bytes}
-               : 0;
-  }
-
-  std::size_t bytes_aside(const ThreadHeap& heap) const {
-    std::size_t bytes = 0;
-    for (unsigned c = 1; c < engine::class_count; ++c) {
-      // Of 64 bits: damaged memory may have any numbers.
-      const std::int64_t blocks = std::int64_t{heap.capacities[c]} - heap.bins[c].capacity_left;
-      if (blocks > 0 && blocks <= std::int64_t{engine::max_in_bin})
-        bytes += static_cast<std::size_t>(blocks) * engine::size_classes[c].block_bytes;
-    }
-    for (const engine::RemoteBatch& batch : heap.batches) bytes += batch_bytes(batch);
-    return bytes;
-  }
-
   bool read_heaps() {
     const Copy<ThreadHeap> heap;
     account_.heaps += image_.heap_count();
@@ -92,9 +69,19 @@ class Walk {
       const bool is_ended = is_set(&heap->is_abandoned);
       heaps_[number] = {heap->ready.load(std::memory_order_relaxed) != nullptr, is_ended};
       account_.ended_heaps += is_ended ? 1 : 0;
-      (is_ended ? ended_bins_ : account_.bins) += bytes_aside(heap[0]);
+      (is_ended ? ended_bins_ : account_.bins) += cached_bytes(process_, image_, heap[0]);
     }
     return true;
+  }
+
+  // Blocks that the heap profile holds (engine/pinned_room.h) are none of the program's.
+  void take_out_proxies() {
+    const Copy<engine::Samples> samples;
+    if (!samples.read(process_, image_.samples())) return;
+    const std::size_t bytes = std::min<std::size_t>(samples->proxy_bytes, account_.small);
+    account_.small -= bytes;
+    account_.in_slabs += bytes;
+    account_.live -= std::min(bytes, account_.live);
   }
 
   bool read_counts() {

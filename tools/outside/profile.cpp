@@ -106,7 +106,7 @@ int profile_process(const CommandLine& line, const Settings& settings) {
   RemoteOptions options{process, image};
   const SizeOption before = current_options.profile;
   // By ts_profile_start(): the option would end it.
-  const bool is_programs = before.bits == 0 && ProfileImage::are_taken(process, image);
+  const bool is_programs = before.bits == 0 && ProfileImage::state(process, image).are_taken;
   if (is_programs && settings.interval != nullptr)
     line.fail_at("--interval", "the program samples by ts_profile_start(), with one of its own");
   const bool asks = settings.seconds != 0 || settings.interval != nullptr;

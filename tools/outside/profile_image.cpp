@@ -4,11 +4,13 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <climits>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
+#include "engine/pinned_room.h"
 #include "front/fail.h"
 #include "launch/json_line.h"
 #include "os/os.h"
@@ -36,20 +38,25 @@ T* copy_of(const Process& process, const T* items, std::size_t count) {
 ProfileImage::~ProfileImage() {
   std::free(rows_);
   std::free(stacks_);
+  std::free(in_use_);
   std::free(modules_);
 }
 
-bool ProfileImage::are_taken(const Process& process, const EngineImage& image) {
+ProfileImage::State ProfileImage::state(const Process& process, const EngineImage& image) {
   const Copy<engine::Samples> now;
-  return now.read(process, image.samples()) && now->are_taken;
+  if (!now.read(process, image.samples())) return {};
+  return {is_set(&now->are_taken), now->proxy_bytes};
 }
 
 bool ProfileImage::read_tables(const Process& process, const engine::Samples& now) {
   std::free(rows_);
   std::free(stacks_);
+  std::free(in_use_);
   rows_ = copy_of(process, now.rows.items, now.rows.count);
   stacks_ = copy_of(process, now.stacks.items, now.stacks.count);
-  if (rows_ == nullptr || stacks_ == nullptr) return false;
+  in_use_ = copy_of(process, now.in_use.items, now.in_use.count);
+  if (rows_ == nullptr || stacks_ == nullptr || in_use_ == nullptr) return false;
+  in_use_count_ = now.in_use.count;
   source_.rows = rows_;
   source_.row_count = now.rows.count;
   source_.stacks = stacks_;
@@ -75,9 +82,30 @@ bool ProfileImage::read(const Process& process, const EngineImage& image) {
     const bool is_read = read_tables(process, before[0]);
     if (!after.read(process, image.samples())) return false;
     if (after->changes.load(std::memory_order_relaxed) != changes) continue;
-    return is_read && read_modules(process, image);
+    if (!is_read) return false;
+    add_pinned(process, image);
+    return read_modules(process, image);
   }
   return false;
+}
+
+// A sample that was freed meanwhile counts as its proxy's slab is now.
+void ProfileImage::add_pinned(const Process& process, const EngineImage& image) {
+  const Copy<engine::Span> slab{engine::max_slab_pages};
+  const std::size_t page_count = image.page_count();
+  for (std::uint32_t i = 0; i < in_use_count_; ++i) {
+    const engine::Sample& sample = in_use_[i];
+    if (sample.proxy == nullptr || sample.row >= source_.row_count) continue;
+    const std::size_t page = (address_in(sample.proxy) - image.map().base) / engine::page_bytes;
+    engine::MapPage of_page;
+    if (page >= page_count || !process.read(address_in(image.map().pages, page), of_page)) continue;
+    const auto offset = static_cast<std::uint32_t>(address_in(sample.proxy)) - of_page.slab_begin;
+    const std::size_t first = page - offset / engine::page_bytes;
+    const std::size_t count = std::min(engine::max_slab_pages, page_count - first);
+    if (first > page || !slab.read(process, address_in(image.map().spans, first), count)) continue;
+    if (slab->state == engine::SpanState::slab && slab->pages <= count)
+      engine::add_pinned(rows_[sample.row], sample, &slab[0]);
+  }
 }
 
 bool ProfileImage::read_modules(const Process& process, const EngineImage& image) {
@@ -109,6 +137,21 @@ std::uint64_t ProfileImage::samples_in_use() const {
   std::uint64_t sum = 0;
   for (std::uint32_t i = 0; i < source_.row_count; ++i) sum += rows_[i].in_use.samples;
   return sum;
+}
+
+ProfileImage::Stack ProfileImage::stack_of(const engine::SampleRow& row) const {
+  if (row.stack >= source_.stack_words) return {};
+  const auto& header = *reinterpret_cast<const engine::StackHeader*>(stacks_ + row.stack);
+  return {stacks_ + row.stack + 1,
+          std::min<std::uint32_t>(header.depth, source_.stack_words - row.stack - 1)};
+}
+
+const os::Module* ProfileImage::module_of(std::uint64_t address) const {
+  os::Module* const end = modules_ + module_count_;
+  os::Module* const found = std::find_if(modules_, end, [address](const os::Module& each) {
+    return address >= each.begin && address < each.end;
+  });
+  return found != end ? found : nullptr;
 }
 
 int ProfileImage::write(const Process& process, engine::ProfileKind kind, const char* version,

@@ -13,8 +13,12 @@ class ProfileImage {
   ProfileImage(const ProfileImage&) = delete;
   ProfileImage& operator=(const ProfileImage&) = delete;
 
-  // Whether the process takes samples, whoever asked for them.
-  static bool are_taken(const Process& process, const EngineImage& image);
+  // What the process tells of its samples; zeros if it cannot be read. Whoever asked for them.
+  struct State {
+    bool are_taken = false;
+    std::size_t proxy_bytes = 0;  // engine/pinned_room.h
+  };
+  static State state(const Process& process, const EngineImage& image);
 
   // Copies the tables of a moment. False if memory is unreadable, or damaged.
   bool read(const Process& process, const EngineImage& image);
@@ -23,18 +27,31 @@ class ProfileImage {
   std::uint64_t samples() const;
   std::uint64_t samples_in_use() const;
 
+  const engine::SampleRow* begin() const { return rows_; }
+  const engine::SampleRow* end() const { return rows_ + source_.row_count; }
+  // Innermost first; null and 0 if the row is damaged.
+  struct Stack {
+    const std::uint64_t* frames;
+    std::uint32_t depth;
+  };
+  Stack stack_of(const engine::SampleRow& row) const;
+  // The file of a frame; null if it is in none.
+  const os::Module* module_of(std::uint64_t address) const;
+
   // 0, or an error of write(2).
   int write(const Process& process, engine::ProfileKind kind, const char* version,
             int descriptor) const;
 
  private:
   bool read_tables(const Process& process, const engine::Samples& now);
+  void add_pinned(const Process& process, const EngineImage& image);
   bool read_modules(const Process& process, const EngineImage& image);
 
   engine::ProfileSource source_;
-  std::uint64_t began_ms_ = 0;
   engine::SampleRow* rows_ = nullptr;
   std::uint64_t* stacks_ = nullptr;
+  engine::Sample* in_use_ = nullptr;
+  std::uint32_t in_use_count_ = 0;
   os::Module* modules_ = nullptr;
   unsigned module_count_ = 0;
 };

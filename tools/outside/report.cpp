@@ -39,6 +39,27 @@ void print_classes(const Account& account) {
   }
 }
 
+// What the heap profile knows of it.
+void print_sites(const Process& process, const PinnedSites& sites) {
+  const auto print = [](const PinnedRoom& room) {
+    std::printf("%12.1f ±%.0f %%  ", room.bytes / (1 << 20), 100 * room.error() / room.bytes);
+  };
+  if (sites.all().bytes < 1 << 20) return;
+  std::printf(
+      "\nBlocks that these places allocated keep free room in slabs (by samples; 95 %%):\n");
+  constexpr std::ptrdiff_t shown = 3;
+  for (const PinnedSites::Site* site = sites.begin();
+       site != sites.end() && site - sites.begin() < shown; ++site) {
+    print(site->room);
+    std::printf("%s+0x%llx\n", site->module, static_cast<unsigned long long>(site->offset));
+  }
+  print(sites.all());
+  std::printf(
+      "in all. Functions and lines: tsmalloc profile %d, then\n"
+      "                     tsmalloc profile show --type pinned tsmalloc.%d.pb\n",
+      process.pid(), process.pid());
+}
+
 // A name of Prometheus' text format: a line of type, and one for each value behind it.
 void begin_metric(const char* name, const char* help) {
   std::printf("# HELP tsmalloc_%s %s\n# TYPE tsmalloc_%s gauge\n", name, help, name);
@@ -48,7 +69,7 @@ int flush_output() { return std::fflush(stdout) == 0 ? 0 : errno; }
 
 }  // namespace
 
-int print_text(const Process& process, const Account& account) {
+int print_text(const Process& process, const Account& account, const PinnedSites& sites) {
   std::printf("Process %d (%s): %.1f MiB resident (peak %.1f), %.1f MiB of them tsmalloc's\n\n",
               process.pid(), process.command(), mib(account.resident), mib(account.peak),
               mib(account.engine()));
@@ -59,6 +80,7 @@ int print_text(const Process& process, const Account& account) {
                 part.meaning);
   }
   print_classes(account);
+  print_sites(process, sites);
   std::printf("\n%zu threads; %zu heaps, of which %zu are of threads that ended; %zu slabs; ",
               process.threads(), account.heaps, account.ended_heaps, account.slabs);
   std::printf("%zu large blocks\n", account.large_blocks);
@@ -69,7 +91,7 @@ int print_text(const Process& process, const Account& account) {
   return flush_output();
 }
 
-int print_json(const Process& process, const Account& account) {
+int print_json(const Process& process, const Account& account, const PinnedSites& sites) {
   const auto number = [](std::size_t n) { return static_cast<std::int64_t>(n); };
   JsonLine line{STDOUT_FILENO};
   line.begin_object();
@@ -99,11 +121,21 @@ int print_json(const Process& process, const Account& account) {
     line.end_object();
   }
   line.end_list();
+  line.begin_list("pinned_by");
+  for (const PinnedSites::Site& site : sites) {
+    line.begin_object();
+    line.add_text("module", site.module);
+    line.add("offset", static_cast<std::int64_t>(site.offset));
+    line.add("bytes", static_cast<std::int64_t>(site.room.bytes));
+    line.add("error_bytes", static_cast<std::int64_t>(site.room.error()));
+    line.end_object();
+  }
+  line.end_list();
   line.end_object();
   return line.finish();
 }
 
-int print_prometheus(const Process& process, const Account& account) {
+int print_prometheus(const Process& process, const Account& account, const PinnedSites& sites) {
   begin_metric("resident_bytes", "Resident memory of the process by what it is for.");
   for (const Part& part : parts)
     std::printf("tsmalloc_resident_bytes{pid=\"%d\",part=\"%s\"} %zu\n", process.pid(), part.key,
@@ -119,6 +151,8 @@ int print_prometheus(const Process& process, const Account& account) {
       {"heaps", "Heaps, one for each thread that allocated small blocks.", account.heaps},
       {"ended_heaps", "Heaps of threads that ended.", account.ended_heaps},
       {"large_blocks", "Blocks of more than 32 KiB.", account.large_blocks},
+      {"pinned_bytes", "Free room beside sampled blocks: an estimate, 0 without samples.",
+       static_cast<std::size_t>(sites.all().bytes)},
   };
   for (const auto& gauge : gauges) {
     begin_metric(gauge.name, gauge.help);

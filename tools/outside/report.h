@@ -2,6 +2,7 @@
 #pragma once
 
 #include "outside/account.h"
+#include "outside/pinned_sites.h"
 
 namespace ts {
 
@@ -34,8 +35,9 @@ inline constexpr Part parts[] = {
 constexpr double mib(std::size_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
 
 // To standard output. They return 0, or the number of the first error in writing.
-int print_text(const Process& process, const Account& account);
-int print_json(const Process& process, const Account& account);
-int print_prometheus(const Process& process, const Account& account);
+// Without sites, nothing is said of them.
+int print_text(const Process& process, const Account& account, const PinnedSites& sites);
+int print_json(const Process& process, const Account& account, const PinnedSites& sites);
+int print_prometheus(const Process& process, const Account& account, const PinnedSites& sites);
 
 }  // namespace ts

@@ -104,7 +104,9 @@ int explain(char** arguments) {
   EngineImage image;
   open_engine(process, Process::Residency::read, image);
   expect_readable(process, take_account(process, image, By::kernel, account));
-  expect_written(print(process, account));
+  static PinnedSites sites;
+  sites.read(process, image);
+  expect_written(print(process, account, sites));
   return 0;
 }
 

@@ -104,7 +104,7 @@ bool Watch::goes_on() {
 
 int Watch::show(const Process& process, const Account& account) {
   if (!has_begun()) first_ = before_ = account;
-  const int error = is_json       ? print_json(process, account)
+  const int error = is_json       ? print_json(process, account, {})
                     : has_screen_ ? show_screen(process, account)
                                   : show_line(account);
   before_ = account;

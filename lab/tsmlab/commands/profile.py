@@ -100,14 +100,22 @@ top_option = click.option(
     metavar="N",
     help="The rows that are printed.",
 )
-type_option = click.option(
-    "--type",
-    "of",
-    type=click.Choice(["inuse", "alloc"]),
-    default="inuse",
-    show_default=True,
-    help="What is live, or all that was allocated.",
-)
+
+
+def type_option(*types: Type) -> Callable[[Command], Command]:
+    pinned = ", or the free room in slabs that live blocks pin" if "pinned" in types else ""
+    return click.option(
+        "--type",
+        "of",
+        type=click.Choice(types),
+        default="inuse",
+        show_default=True,
+        help=f"What is live, all that was allocated{pinned}.",
+    )
+
+
+all_types_option = type_option("inuse", "alloc", "pinned")
+two_types_option = type_option("inuse", "alloc")
 by_option = click.option(
     "--by",
     type=click.Choice(["function", "line", "stack"]),
@@ -145,12 +153,18 @@ def command() -> None:
     """
 
 
-def opened(path: Path) -> tuple[Look, list[str]]:
+def opened(path: Path, of: Type = "inuse") -> tuple[Look, list[str]]:
     """A profile with names, and what could not be named."""
-    return resolved(model.read(path))
+    return resolved(model.read(path), of)
 
 
-def resolved(profile: Profile) -> tuple[Look, list[str]]:
+def resolved(profile: Profile, of: Type = "inuse") -> tuple[Look, list[str]]:
+    if of == "pinned" and (not profile.has_pinned or profile.comment("kind") == "peak"):
+        raise UserError(
+            f"{profile.path} does not say what is pinned.",
+            "A profile of the moment does: `tsmalloc profile PID`. None of the peak does, nor any "
+            "that an earlier version wrote.",
+        )
     found = symbols.look_up(profile)
     return Look(profile, sites.Stacks(profile, found)), found.notes
 
@@ -174,7 +188,7 @@ def print_json(verb: str, **values: Any) -> None:
 
 @command.command("show")
 @by_option
-@type_option
+@all_types_option
 @top_option
 @json_option
 @click.argument("file", type=FILE)
@@ -186,7 +200,7 @@ def show(file: Path, by: By, of: Type, top: int, as_json: bool) -> int:
 
     Exit status: 0; 1 wrong usage, or a file that is no profile.
     """
-    look, notes = opened(file)
+    look, notes = opened(file, of)
     _show(look, notes, by, of, top, as_json, err=False)
     return EXIT_OK
 
@@ -214,7 +228,7 @@ def _show(
 
 @command.command("diff")
 @by_option
-@type_option
+@two_types_option
 @top_option
 @json_option
 @click.argument("before", type=FILE)
@@ -302,7 +316,7 @@ def leaks(file: Path, later_file: Path | None, top: int, as_json: bool, exit_cod
 @command.command("flame")
 @output_option("The page")
 @force_option
-@type_option
+@all_types_option
 @json_option
 @click.argument("file", type=FILE)
 def flame(file: Path, output: Path, force: bool, of: Type, as_json: bool) -> int:
@@ -314,7 +328,7 @@ def flame(file: Path, output: Path, force: bool, of: Type, as_json: bool) -> int
     from tsmlab.profile import flame as page  # noqa: PLC0415
 
     _check_new(output, force)
-    look, notes = opened(file)
+    look, notes = opened(file, of)
     content = page.page(look.profile, look.stacks, of, notes)
     try:
         write_atomically(output, content)
@@ -339,7 +353,7 @@ def _check_new(path: Path, force: bool) -> None:
 
 
 @command.command("folded")
-@type_option
+@all_types_option
 @json_option
 @click.argument("file", type=FILE)
 def folded(file: Path, of: Type, as_json: bool) -> int:
@@ -347,7 +361,7 @@ def folded(file: Path, of: Type, as_json: bool) -> int:
 
     Exit status: 0; 1 wrong usage, or a file that is no profile.
     """
-    look, notes = opened(file)
+    look, notes = opened(file, of)
     lines = exported.folded(look.profile, look.stacks, of)
     if as_json:
         stacks = [{"stack": line.split(";"), **e.to_json()} for line, e in lines.items()]
@@ -407,7 +421,7 @@ def symbolize(file: Path, output: Path, force: bool, as_json: bool) -> int:
 )
 @click.option("--peak", "is_peak", is_flag=True, help="What was live at the peak, not at the exit.")
 @by_option
-@type_option
+@all_types_option
 @top_option
 @json_option
 @click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED)
@@ -451,7 +465,7 @@ def run(
                 "whether it can be profiled.",
                 captured.status or EXIT_USAGE,
             )
-        look, notes = resolved(captured.profiles[0])
+        look, notes = resolved(captured.profiles[0], of)
         _show(look, notes, by, of, top, as_json, err=not as_json)
         if not as_json:
             _name_files(captured.profiles, kept=folder is not None)

@@ -17,7 +17,7 @@ from typing import Any
 from tsmlab import __version__
 from tsmlab.profile import text
 from tsmlab.profile.estimates import Estimate
-from tsmlab.profile.model import Frame, Profile, Type
+from tsmlab.profile.model import WORDS, Frame, Profile, Type
 from tsmlab.profile.sites import Sites, Stacks, by_stack, gather
 from tsmlab.wording import quantity, share
 
@@ -147,7 +147,7 @@ def page(profile: Profile, stacks: Stacks, of: Type, notes: list[str]) -> str:
     script = SCRIPT.read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     sites = gather(profile, stacks, "line", of)
-    kind = "live" if of == "inuse" else "allocated"
+    kind = WORDS[of]
     total = sites.total
     low, high = total.interval()
     biggest = sites.sites[0] if sites.sites else None
@@ -205,4 +205,4 @@ def _table(sites: Sites) -> Any:
         if site.flat.samples
     ]
     columns = [Column("bytes"), Column("± 95 %"), Column("share"), Column("site", left=True)]
-    return DataTable("The lines that allocate most", columns, rows, headed=False)
+    return DataTable("The lines that hold most", columns, rows, headed=False)

@@ -18,7 +18,11 @@ from typing import Any, Literal
 from tsmlab.errors import UserError
 from tsmlab.profile import messages
 
-Type = Literal["inuse", "alloc"]
+# Of a row: what is live, all that was allocated, or the free room of slabs that live blocks pin.
+Type = Literal["inuse", "alloc", "pinned"]
+WORDS: dict[Type, str] = {"inuse": "live", "alloc": "allocated", "pinned": "pinned"}
+# The engine holds proxies of blocks up to this part of the interval (engine/pinned_room.h).
+BLOCKS_PER_PROXY = 256
 # Functions that only hand the request on: reports begin with who called them.
 DROP_FRAMES = (
     r"(?:__libc_|__rust_|__rdl_|__rg_|ts_)?(?:malloc|calloc|realloc|memalign|aligned_alloc|"
@@ -28,7 +32,7 @@ DROP_FRAMES = (
     r"alloc::alloc::.*|<alloc::alloc::Global.*|ts::(?:engine::|\(anonymous namespace\)::).*"
 )
 _NUMBERS = ("bytes", "block", "class", "interval", "allocs", "live")
-_ABSENT = dict.fromkeys(_NUMBERS, -1)
+_ABSENT = {**dict.fromkeys(_NUMBERS, -1), "pinning": 0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +85,9 @@ class Location:
 @dataclass(frozen=True, slots=True)
 class Row:
     """The samples of one stack, size class and interval. The stack is of location ids, innermost
-    first. `bytes` and `block` are means, as requested and of blocks; `space` and `live_space` are
-    the file's estimates of bytes; `age` is the mean of the live samples, in seconds."""
+    first. `bytes` and `block` are means, as requested and of blocks; `space`, `live_space` and
+    `pinned` are the file's estimates of bytes; so many samples as `pinning`, if they pinned alike,
+    would have the same error; `age` is the mean of the live samples, in seconds."""
 
     stack: tuple[int, ...]
     bytes: int
@@ -95,6 +100,8 @@ class Row:
     live: int
     age: float | None
     cut: bool
+    pinned: float = 0.0
+    pinning: int = 0
 
     @property
     def probability(self) -> float:
@@ -102,13 +109,13 @@ class Row:
         return -math.expm1(-self.block / self.interval) if self.interval else 1.0
 
     def size(self, of: Type) -> float:
-        """The mean of the requested sizes."""
-        space = self.live_space if of == "inuse" else self.space
+        """The mean of the requested sizes, or of what a block pins."""
+        space = {"inuse": self.live_space, "alloc": self.space, "pinned": self.pinned}[of]
         samples = self.samples(of)
         return space * self.probability / samples if samples else self.bytes
 
     def samples(self, of: Type) -> int:
-        return self.live if of == "inuse" else self.allocs
+        return {"inuse": self.live, "alloc": self.allocs, "pinned": self.pinning}[of]
 
 
 @dataclass(frozen=True)
@@ -123,6 +130,7 @@ class Profile:
     time_nanos: int
     duration_nanos: int
     period: int
+    has_pinned: bool = False
 
     def comment(self, key: str) -> str | None:
         """The rest of the comment that begins with a word."""
@@ -198,6 +206,7 @@ class _Reader:
             time_nanos=message.time_nanos,
             duration_nanos=message.duration_nanos,
             period=message.period,
+            has_pinned="pinned_space" in types,
         )
 
     def _text(self, index: int) -> str:
@@ -236,6 +245,7 @@ class _Reader:
         names = self._strings
         types = [names[each.type] for each in self._message.sample_type]
         alloc_space, inuse_space = types.index("alloc_space"), types.index("inuse_space")
+        pinned_space = types.index("pinned_space") if "pinned_space" in types else -1
         rows = []
         for sample in self._message.sample:
             numbers = dict(_ABSENT)
@@ -274,6 +284,8 @@ class _Reader:
                     live,
                     age,
                     cut,
+                    pinned=sample.value[pinned_space] if pinned_space >= 0 else 0.0,
+                    pinning=numbers["pinning"],
                 )
             )
         return rows

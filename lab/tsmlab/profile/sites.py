@@ -137,10 +137,11 @@ class Held:
 
     def add(self, row: Row, samples: int, of: Type) -> None:
         p = row.probability
+        blocks = row.live if of == "pinned" else samples
         self.bytes.add(samples, row.size(of), p)
-        self.objects.add(samples, 1.0, p)
-        self.blocks += samples * row.block / p
-        self.ages.add(row, samples)
+        self.objects.add(blocks, 1.0, p)
+        self.blocks += blocks * row.block / p
+        self.ages.add(row, blocks)
 
 
 def by_stack(profile: Profile, stacks: Stacks, of: Type) -> list[Held]:
@@ -175,7 +176,7 @@ def gather(profile: Profile, stacks: Stacks, by: By, of: Type) -> Sites:
             if at == 0:
                 site.flat.include(held.bytes)
                 site.objects.include(held.objects)
-                if of == "inuse":
+                if of != "alloc":
                     site.ages.include(held.ages)
     found.sites = sorted(
         sites.values(), key=lambda s: (-s.flat.total, -s.cumulative.total, s.frame.label)

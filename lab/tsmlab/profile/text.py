@@ -18,7 +18,7 @@ from rich.text import Text
 
 from tsmlab.profile.changes import Changed, Changes
 from tsmlab.profile.estimates import Estimate
-from tsmlab.profile.model import Frame, Profile, Type
+from tsmlab.profile.model import BLOCKS_PER_PROXY, WORDS, Frame, Profile, Type
 from tsmlab.profile.sites import By, Place, Site, Sites
 from tsmlab.tables import COMPACT, ROOMY, Cell, Column, rich_table, stdout_width, table_width
 from tsmlab.wording import quantity, share
@@ -26,6 +26,8 @@ from tsmlab.wording import quantity, share
 # Sides that differ by more than this are told apart.
 EVEN_SIDES = 1.25
 PATH_FRAMES = 6
+# Of what is live: less free room in slabs is not worth a line.
+PINNED_SHOWN = 0.05
 LEAST_NAME_WIDTH = 24
 VERDICT_STYLES = {"grew": "red", "shrank": "green"}
 KINDS = {
@@ -106,22 +108,44 @@ def sampling_notes(profile: Profile, notes: Sequence[str]) -> list[str]:
 
 def shown(profile: Profile, sites: Sites, by: By, of: Type, top: int, notes: Sequence[str]) -> str:
     """The report of `show`."""
-    kind = "live" if of == "inuse" else "allocated"
+    kind = WORDS[of]
     lines = [_title(profile)]
     if not sites.total.samples:
         lines += [f"Nothing that is {kind} was sampled.", "", *sampling_notes(profile, notes)]
         return _printed(lines)
-    more = sites.blocks / sites.total.total - 1.0 if sites.total.total else 0.0
-    rounding = f"; blocks take {share(more)} more" if more >= 0.0005 else ""
-    lines.append(
-        f"{quantity(sites.total.total, 'bytes')} {kind} {error(sites.total)}, "
-        f"{quantity(sites.objects.total, 'count')} objects, {sites.total.samples:,} "
-        f"samples{rounding}"
-    )
+    objects = f"{quantity(sites.objects.total, 'count')} objects"
+    if of == "pinned":
+        lines.append(
+            f"{_sum(sites.total)} free in slabs, pinned by {objects} of "
+            f"{quantity(sites.blocks, 'bytes')}"
+        )
+    else:
+        more = sites.blocks / sites.total.total - 1.0 if sites.total.total else 0.0
+        rounding = f"; blocks take {share(more)} more" if more >= 0.0005 else ""
+        lines.append(
+            f"{quantity(sites.total.total, 'bytes')} {kind} {error(sites.total)}, {objects}, "
+            f"{sites.total.samples:,} samples{rounding}"
+        )
+    if of == "inuse":
+        lines += _pinned(profile)
     rows = sites.sites[:top]
     columns = _columns(sites, rows, by)
     after = _more(len(sites.sites), top)
+    if of == "pinned":
+        most = quantity(profile.period / BLOCKS_PER_PROXY, "bytes")
+        after.append(f"known of blocks up to {most}; of larger ones, few share a slab")
     return _printed(lines, columns, rows, [*after, *sampling_notes(profile, notes)])
+
+
+def _pinned(profile: Profile) -> list[str]:
+    """How much of slabs is free beside what is live, if it is much."""
+    pinned = Estimate()
+    for row in profile.rows:
+        pinned.add(row.pinning, row.size("pinned"), row.probability)
+    live = sum(row.live_space for row in profile.rows)
+    if pinned.total < PINNED_SHOWN * live:
+        return []
+    return [f"{_sum(pinned)} more are free beside them, in slabs: --type pinned lists the sites"]
 
 
 def _columns(sites: Sites, rows: Sequence[Site], by: By) -> list[Column]:

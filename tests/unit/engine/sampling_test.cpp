@@ -8,7 +8,9 @@
 
 #include "engine/abandoned.h"
 #include "engine/attach.h"
+#include "engine/inspect.h"
 #include "engine/large_blocks.h"
+#include "engine/pinned_room.h"
 #include "engine/probes.h"
 #include "engine/profiling.h"
 #include "engine/sampled_guard.h"
@@ -85,14 +87,15 @@ class Series {
 
 constexpr std::size_t small = 64;
 constexpr std::size_t interval = 4096;
+constexpr std::size_t interval_of_proxies = small * engine::blocks_per_proxy;
 
 // ---- what is sampled ----
 
 // One site keeps its blocks, another frees them at once, a third comes in bursts: the case in which
 // samples at refills of the net flow are all of the second site (shared by one heap, so that the state
 // in which one run ends is that in which the next begins).
-TS_ENGINE_TEST(SamplingTest, KeptAndFreedSitesAreSampledAsOftenAsTheyAllocate) {
-  ThreadHeap& heap = begin(interval);
+void expect_all_sites_are_sampled(std::size_t distance) {
+  ThreadHeap& heap = begin(distance);
   const As as{heap};
   Series kept, kept_samples, freed, bursts;
   const int seeds = rounds(1000);
@@ -122,10 +125,19 @@ TS_ENGINE_TEST(SamplingTest, KeptAndFreedSitesAreSampledAsOftenAsTheyAllocate) {
   EXPECT_NEAR(freed.mean(), loops, 4 * freed.error_of_mean());
   EXPECT_NEAR(bursts.mean(), 200, 4 * bursts.error_of_mean());
   // Samples are independent: their number is binomial.
-  const double p = 1 - std::exp(-static_cast<double>(small) / interval);
+  const double p = 1 - std::exp(-static_cast<double>(small) / static_cast<double>(distance));
   EXPECT_NEAR(kept_samples.variance(), loops * p * (1 - p), loops * p * 0.2);
   expect_no_misuse();
   expect_sound();
+}
+
+TS_ENGINE_TEST(SamplingTest, KeptAndFreedSitesAreSampledAsOftenAsTheyAllocate) {
+  expect_all_sites_are_sampled(interval);
+}
+
+TS_ENGINE_TEST(SamplingTest, SoAreTheyWithProxies) {
+  expect_all_sites_are_sampled(interval_of_proxies);
+  EXPECT_EQ(samples.proxy_bytes, 0U);
 }
 
 // The mirror image: what is freed is what was allocated long ago, and the list only shrinks and grows.
@@ -370,6 +382,112 @@ TS_ENGINE_TEST(SamplingTest, AClosedBinIsHandedOutAlone) {
   for (int i = 0; i < 20; ++i) release(blocks[i]);
   flush_heap(heap);
   EXPECT_EQ(heap.slabs[c], 0U);
+  expect_no_misuse();
+  expect_sound();
+}
+
+// ---- proxies ----
+
+std::size_t used_blocks(const ThreadHeap& heap, std::size_t bytes) {
+  const unsigned c = class_for(bytes);
+  std::size_t used = 0;
+  engine::page_heap.for_each([&](const engine::Span& span) {
+    const bool is_ours = span.state == engine::SpanState::slab && span.size_class == c &&
+                         engine::heap_of(engine::span_entry(span)) == &heap;
+    used += is_ours ? used_by(span) : 0;
+  });
+  return used - list_length(heap.bins[c].head) - list_length(heap.sampling_bins[c].head);
+}
+
+TS_ENGINE_TEST(SamplingTest, AProxyStandsWhereItsSampleWouldBe) {
+  ThreadHeap& heap = begin(interval_of_proxies);
+  const As as{heap};
+  std::vector<void*> blocks;
+  while (samples.in_use.count < 10) blocks.push_back(allocate_at(site_a, small));
+  EXPECT_EQ(used_blocks(heap, small), blocks.size());
+  EXPECT_EQ(samples.proxy_bytes, 10 * small);
+  const HeapMeasures measures = engine::measure();
+  const std::size_t live = measures.segment_bytes - measures.free_bytes - measures.waiting_bytes;
+  EXPECT_EQ(live, blocks.size() * small);
+  for (void* const p : blocks) release(p);
+  EXPECT_EQ(samples.proxy_bytes, 0U);
+  EXPECT_TRUE(collect_from(heap));
+  EXPECT_EQ(used_blocks(heap, small), 0U);
+  flush_heap(heap);
+  EXPECT_EQ(heap.slabs[class_for(small)], 0U);
+  expect_no_misuse();
+  expect_sound();
+}
+
+TS_ENGINE_TEST(SamplingTest, BlocksThatAreLargeForTheIntervalHaveNoProxy) {
+  ThreadHeap& heap = begin(interval_of_proxies);
+  const As as{heap};
+  std::vector<void*> blocks;
+  while (samples.in_use.count < 10) blocks.push_back(allocate_at(site_a, small + 1));
+  EXPECT_EQ(samples.proxy_bytes, 0U);
+  for (void* const p : blocks) release(p);
+  expect_sound();
+}
+
+TS_ENGINE_TEST(SamplingTest, ProxiesOfThreadsThatEndedAreFreedByOthers) {
+  ThreadHeap& heap = begin(interval_of_proxies);
+  ThreadHeap& other = make_heap();
+  std::vector<void*> blocks;
+  {
+    const As as{heap};
+    while (samples.in_use.count < 10) blocks.push_back(allocate_at(site_a, small));
+  }
+  {
+    const Guard guard{engine::abandoned_lock};
+    engine::abandon(heap, true, engine::pages_of_slabs(heap));
+  }
+  for (void* const p : blocks) release(other, p);
+  flush_heap(other);
+  EXPECT_EQ(samples.proxy_bytes, 0U);
+  engine::collect_abandoned(1);
+  EXPECT_EQ(heap.slabs[class_for(small)], 0U);
+  expect_no_misuse();
+  expect_sound();
+}
+
+// One block in sixteen stays, of one site: all of the room beside them is what that site pins.
+TS_ENGINE_TEST(SamplingTest, WhatASitePinsIsTheFreeRoomOfItsSlabs) {
+  ThreadHeap& heap = begin(interval_of_proxies, 9);
+  const As as{heap};
+  Series pinned;
+  std::mt19937 random{9};
+  for (int seed = 0; seed < rounds(200); ++seed) {
+    std::vector<void*> kept;
+    std::vector<void*> freed;
+    for (int i = 0; i < 20'000; ++i) {
+      const bool stays = random() % 16 == 0;
+      (stays ? kept : freed).push_back(allocate_at(stays ? site_a : site_b, small));
+    }
+    for (void* const p : freed) release(p);
+    flush_heap(heap);
+    double truth = 0;
+    engine::page_heap.for_each([&](const engine::Span& span) {
+      if (span.state == engine::SpanState::slab &&
+          engine::heap_of(engine::span_entry(span)) == &heap)
+        truth += static_cast<double>(span.pages * engine::page_bytes - used_by(span) * small);
+    });
+    double estimate = 0;
+    {
+      const Guard guard{engine::samples_lock};
+      for (std::uint32_t i = 0; i < samples.in_use.count; ++i) {
+        const engine::Sample& sample = samples.in_use.items[i];
+        engine::SampleRow row = samples.rows.items[sample.row];
+        ASSERT_NE(sample.proxy, nullptr);
+        engine::add_pinned(row, sample, engine::slab_of(sample.proxy));
+        EXPECT_NEAR(row.pinned.squares, row.pinned.bytes * row.pinned.bytes, 1);
+        estimate += row.pinned.bytes;
+      }
+    }
+    pinned.add(estimate / truth);
+    for (void* const p : kept) release(p);
+  }
+  EXPECT_NEAR(pinned.mean(), 1, 4 * pinned.error_of_mean());
+  EXPECT_LT(pinned.error_of_mean(), 0.1);
   expect_no_misuse();
   expect_sound();
 }
