@@ -198,6 +198,9 @@ Fault find_span_cache_fault(const SpanCache& cache, std::size_t pages) noexcept 
     if (++length > cache.count) break;
     if (span->state != SpanState::large || span->pages != pages || span_entry(*span) != 0)
       return {"a span cache has large spans of its length, without an entry", span};
+    if (span->usable_pages.load(std::memory_order_relaxed) != pages ||
+        page_map.pages[first_page_of(span)].slab_begin != pages)
+      return {"a span of a span cache has no tail", span};
   }
   if (length != cache.count) return {"a span cache has as many spans as it counts", &cache};
   return {};

@@ -1,6 +1,8 @@
 #include "engine/invariants.h"
 
+#include <algorithm>
 #include <bit>
+#include <functional>
 
 #include "base/check.h"
 #include "engine/abandoned.h"
@@ -53,8 +55,9 @@ Fault find_ready_fault(const ThreadHeap& heap, std::size_t& ready) noexcept {
 // A heap's slabs, counted in the page heap.
 struct SlabCensus {
   Fault fault;
-  std::size_t ready = 0;    // slabs with pending frees
-  std::uint64_t slabs = 0;  // of all heaps
+  std::size_t ready = 0;                        // slabs with pending frees
+  std::uint64_t slabs = 0;                      // of all heaps
+  std::uint32_t used_blocks[class_count] = {};  // likewise
   std::uint64_t listed = 0;
   std::uint64_t large_of_arenas = 0;
   std::uint64_t large_samples = 0;
@@ -64,8 +67,13 @@ Fault find_large_fault(const Span& span) noexcept {
   const PageMapEntry entry = span_entry(span);
   if (entry != 0 && entry != large_entry)
     return {"a large block's first page has large_entry", &span};
-  if (span.usable_pages.load(std::memory_order_relaxed) > span.pages)
-    return {"usable_pages <= pages", &span};
+  const std::uint32_t usable = span.usable_pages.load(std::memory_order_relaxed);
+  if (usable > span.pages) return {"usable_pages <= pages", &span};
+  const MapPage* const pages = page_map.pages + first_page_of(&span);
+  const bool has_no_tail = usable == span.pages;
+  if (entry != 0 && (pages[0].slab_begin != (has_no_tail ? usable : span.pages | has_tail) ||
+                     (!has_no_tail && pages[1].slab_begin != usable)))
+    return {"a large block's length is in the page map", &span};
   for (std::size_t i = 1; i < span.pages; ++i) {
     if (page_map.pages[first_page_of(&span) + i].entry.load(std::memory_order_relaxed) != 0)
       return {"further pages of a large block have no entry", &span + i};
@@ -94,6 +102,7 @@ SlabCensus take_census() noexcept {
     if (span.state == SpanState::slab) {
       census.fault = find_owned_slab_fault(span);
       ++census.slabs;
+      census.used_blocks[span.size_class] += used(span);
       census.listed += span.listed ? 1 : 0;
       if (remote_frees_of(&span).pending.load(std::memory_order_relaxed) != 0) ++census.ready;
     } else if (span.state == SpanState::large) {
@@ -132,17 +141,22 @@ Fault find_engine_fault() noexcept TS_NO_ANALYSIS {
   SlabCensus census = take_census();
   if (census.fault) return census.fault;
   Fault fault;
+  bool are_counts_cut = false;
   for_each_heap([&](ThreadHeap& heap) TS_NO_ANALYSIS {
     if (fault || entry_of_heap(heap) == 0) return;
+    are_counts_cut = are_counts_cut || heap.from_fork;
     fault = find_heap_fault(heap);
     for (unsigned c = 1; c < class_count; ++c) {
       census.slabs -= heap.slabs[c];
+      census.used_blocks[c] -= heap.used_blocks[c] - heap.reclaimed_blocks[c];
       for (const Span* slab = heap.partial[c]; slab != nullptr; slab = slab->next) --census.listed;
     }
     if (!fault) fault = find_ready_fault(heap, census.ready);
     if (!fault) fault = find_large_list_fault(heap, census.large_of_arenas);
   });
   if (fault) return fault;
+  if (!are_counts_cut && std::ranges::any_of(census.used_blocks, std::identity{}))
+    return {"heaps count the used blocks of their slabs", nullptr};
   if (census.ready != 0) return {"each slab with pending frees is on its owner's stack", nullptr};
   if (census.slabs != 0) return {"heaps count all slabs", nullptr};
   if (census.large_of_arenas != 0) return {"each large block of an arena is in its list", nullptr};

@@ -37,22 +37,29 @@ std::uint32_t usable_pages(const Span& span) noexcept {
   // relaxed: only a realloc changes it, and the program orders that with every other use
   return span.usable_pages.load(std::memory_order_relaxed);
 }
+// Into the page map, too, which is what other processes read.
 void set_usable_pages(Span& span, std::size_t pages) noexcept {
-  span.usable_pages.store(static_cast<std::uint32_t>(pages), std::memory_order_relaxed);
+  const auto usable = static_cast<std::uint32_t>(pages);
+  span.usable_pages.store(usable, std::memory_order_relaxed);
+  MapPage* const in_map = page_map.pages + first_page_of(&span);
+  in_map[0].slab_begin = usable;
+  if (span.pages == usable) [[likely]]
+    return;
+  in_map[0].slab_begin = span.pages | has_tail;
+  in_map[1].slab_begin = usable;
 }
 
-void* begin_block(Span& span) noexcept {
+// A span whose usable pages are set.
+void* begin_in_map(Span& span) noexcept {
   page_map.pages[first_page_of(&span)].entry.store(large_entry, std::memory_order_relaxed);
   return memory_of(&span);
 }
 [[gnu::noinline]] void* begin_block_of_arena(Span& span) noexcept {
   add_large_block(span);
-  return begin_block(span);
+  return begin_in_map(span);
 }
-
-void* begin_block(Span& span, std::size_t pages) noexcept {
-  set_usable_pages(span, pages);
-  return has_threads_heap() ? begin_block(span) : begin_block_of_arena(span);
+void* begin_block(Span& span) noexcept {
+  return has_threads_heap() ? begin_in_map(span) : begin_block_of_arena(span);
 }
 
 std::size_t at_least_one(std::size_t pages) noexcept { return pages == 0 ? 1 : pages; }
@@ -107,7 +114,8 @@ bool discard_dirty(const Span& span, std::size_t pages) noexcept {
     span->zeroed = discard_dirty(*span, pages);
   if (span->zeroed) choose_page_size(*span, multiple);
   if (zeroed != nullptr) *zeroed = span->zeroed;
-  return begin_block(*span, pages);
+  set_usable_pages(*span, pages);
+  return begin_block(*span);
 }
 
 [[gnu::always_inline]] inline void* allocate_any(std::size_t bytes, std::size_t alignment,
@@ -119,7 +127,7 @@ bool discard_dirty(const Span& span, std::size_t pages) noexcept {
   if (multiple == 1) {
     if (Span* const cached = take_from_span_cache(pages); cached != nullptr) {
       if constexpr (counting) count_event(Event::large_allocations);
-      return begin_block(*cached, pages);
+      return begin_block(*cached);  // as long as when it was freed, and without a tail
     }
   }
   return allocate_from_page_heap(pages, multiple, zeroed);
@@ -194,7 +202,8 @@ void* move_large(void* p, std::size_t bytes) noexcept {
   }
   moves.fetch_add(1, std::memory_order_relaxed);
   if constexpr (counting) count_event(Event::large_moves);
-  void* const moved = begin_block(*span, pages);
+  set_usable_pages(*span, pages);
+  void* const moved = begin_block(*span);
   // The rest shares an OS page with what is behind the block.
   const std::size_t rest = old_bytes - moved_bytes;
   if (rest != 0) std::memcpy(memory_of(span) + moved_bytes, memory_of(&old) + moved_bytes, rest);

@@ -33,10 +33,11 @@ void look_after_all_in_time(ThreadHeap& heap) noexcept TS_REQUIRES(heap) {
 
 // Reports that the free list of the slab begins with what is no free block, and drops the list. Its
 // blocks count as used for good.
-[[gnu::cold, gnu::noinline]] void drop_damaged_list(Span& slab) noexcept {
+[[gnu::cold, gnu::noinline]] void drop_damaged_list(ThreadHeap& heap, Span& slab) noexcept
+    TS_REQUIRES(heap) {
   report_damage(slab.size_class, slab.free_list);
   slab.free_list = nullptr;
-  set_used(slab, used(slab) + slab.free_blocks);
+  add_used(heap, slab, slab.free_blocks);
 }
 
 // Whether the slab's free list begins with a free block.
@@ -49,7 +50,7 @@ void look_after_all_in_time(ThreadHeap& heap) noexcept TS_REQUIRES(heap) {
 [[gnu::noinline]] Span* next_with_free_block(ThreadHeap& heap, Span* slab, bool restores) noexcept
     TS_REQUIRES(heap) {
   while (slab != nullptr && !has_free_block(*slab)) {
-    if (slab->free_list != nullptr) drop_damaged_list(*slab);
+    if (slab->free_list != nullptr) drop_damaged_list(heap, *slab);
     slab->free_blocks = 0;
     if (slab->purged_blocks != 0) {
       if (!restores) return nullptr;
@@ -94,9 +95,10 @@ struct Taken {
 
 // Counts blocks of the slab's free list as used. (A free that a fork cut off before its count did
 // not count its block there: that one is used already.)
-[[gnu::always_inline]] inline void count_taken(Span& slab, std::uint32_t blocks) noexcept {
+[[gnu::always_inline]] inline void count_taken(ThreadHeap& heap, Span& slab,
+                                               std::uint32_t blocks) noexcept TS_REQUIRES(heap) {
   slab.free_blocks -= blocks;
-  set_used(slab, used(slab) + blocks);
+  add_used(heap, slab, blocks);
 }
 
 // Takes blocks from slabs' free lists until there are enough of them or no more: such blocks are
@@ -131,7 +133,7 @@ Taken take_used(ThreadHeap& heap, unsigned size_class) noexcept TS_REQUIRES(heap
       last->next = taken.first;
     }
     taken = {first, taken.count + count};
-    count_taken(*slab, count);
+    count_taken(heap, *slab, count);
     relist_after_use(heap, *slab);
   }
   return taken;
@@ -155,7 +157,7 @@ Taken take_fresh(ThreadHeap& heap, unsigned size_class, std::uint32_t at_most) n
     marked(at)->next = reinterpret_cast<Block*>(at + c.block_bytes);
   marked(at)->next = nullptr;
   slab->carved = static_cast<std::uint16_t>(slab->carved + taken);
-  set_used(*slab, used(*slab) + taken);
+  add_used(heap, *slab, taken);
   relist_after_use(heap, *slab);
   return {first, taken};
 }
@@ -170,7 +172,7 @@ Taken take_fresh(ThreadHeap& heap, unsigned size_class, std::uint32_t at_most) n
   if (slab == nullptr) return take_fresh(heap, size_class, 1).first;
   Block* const block = slab->free_list;
   slab->free_list = block->next;
-  count_taken(*slab, slab->free_blocks != 0 ? 1 : 0);
+  count_taken(heap, *slab, slab->free_blocks != 0 ? 1 : 0);
   relist_after_use(heap, *slab);
   return block;
 }

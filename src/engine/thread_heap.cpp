@@ -90,13 +90,12 @@ namespace {
 
 // The rest of release_overflow, where a slab may have to be listed or retired, or its bin flushed,
 // or ran low.
-[[gnu::noinline]] void relist_or_flush_bin(ThreadHeap& heap, Span& slab,
-                                           std::uint32_t used_now) noexcept {
+[[gnu::noinline]] void relist_or_flush_bin(ThreadHeap& heap, Span& slab) noexcept {
   const int saved_errno = errno;
   const HeapHold hold{heap};
   const unsigned size_class = slab.size_class;
-  const bool is_low = used_now == slab.low_mark;
-  set_used(slab, used_now);
+  sub_used(heap, slab, 1);
+  const bool is_low = used(slab) == slab.low_mark;
   if (relist_or_retire(heap, slab)) flush_bin_if_it_pins(heap, slab);
   if (is_low) {
     note_low_slab(heap, size_class);
@@ -177,11 +176,12 @@ void release_overflow(void* p, std::size_t bin_offset, HeapFront* heap) noexcept
   ++slab.free_blocks;
   // release: without a hold, the slab may be reclaimed from here on (pairs with is_reclaimable)
   if (slab.listed && others > (slab.pages == 1 ? 0 : max_used_to_flush) &&
-      static_cast<std::uint16_t>(others) != slab.low_mark)
+      static_cast<std::uint16_t>(others) != slab.low_mark) {
+    --static_cast<ThreadHeap&>(*heap).used_blocks[slab.size_class];
     return slab.used.store(static_cast<std::uint32_t>(others), std::memory_order_release);
+  }
   if (others >= 0) [[likely]]
-    return relist_or_flush_bin(static_cast<ThreadHeap&>(*heap), slab,
-                               static_cast<std::uint32_t>(others));
+    return relist_or_flush_bin(static_cast<ThreadHeap&>(*heap), slab);
   // More blocks came back than the slab gave: a double free that destroyed the mark.
   slab.free_list = first;
   --slab.free_blocks;

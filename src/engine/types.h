@@ -10,7 +10,7 @@
 //   pending         remote frees of a slab that were counted and not taken from `used` yet
 //   collect         the owner takes the pending frees of its slabs
 //   retire          an empty slab goes back to the page heap
-//   reclaim         another thread retires slabs that remote frees emptied, before the owner does
+//   reclaim         another thread retires slabs that remote frees emptied
 //   abandoned heap  the heap of an ended thread, until a thread adopts it
 //   page map        per page: the entry that free() reads, the span, the remote frees
 //   page heap       all spans, under one lock; free spans are dirty (resident) or clean (zero)
@@ -86,6 +86,7 @@ using PageMapEntry = std::uint32_t;
 inline constexpr unsigned heap_shift = 12;
 inline constexpr PageMapEntry heap_unit = PageMapEntry{1} << heap_shift;
 inline constexpr PageMapEntry large_entry = 1;
+inline constexpr std::uint32_t has_tail = std::uint32_t{1} << 31;  // of slab_begin
 // Of no entry, but of a heap's own number while it samples: exclusive-or with that, an entry is the
 // offset of its class's sampling bin.
 inline constexpr PageMapEntry sampling_bit = PageMapEntry{1} << 11;
@@ -109,7 +110,7 @@ inline bool is_of_thread_slab(PageMapEntry entry) noexcept {
 // All that free() reads of a page.
 struct MapPage {
   Atomic<PageMapEntry> entry{0};
-  Plain<std::uint32_t> slab_begin = 0;  // const while in use: low half of the slab's address
+  Plain<std::uint32_t> slab_begin = 0;  // of a slab, const: low half of its address
 };
 
 // ---- spans ----
@@ -133,8 +134,9 @@ enum class SpanState : std::uint8_t {
 //            purged_blocks is positive;
 //            used covers blocks of the program, in cache bins, in batches, and pending ones;
 //            slab_begin of each of its pages is the low half of its address
-//   large    usable_pages <= pages; the pages behind usable_pages were never touched; next and
-//            previous link the large blocks of an arena
+//   large    usable_pages <= pages; the pages behind usable_pages, its tail, were never touched;
+//            slab_begin of the first page is `pages`; with a tail, and has_tail, of the second one
+//            usable_pages; next and previous link the large blocks of an arena
 struct alignas(64) Span {
   Plain<Block*> free_list = nullptr;  // holder: blocks that are in no cache bin
   // slab: holder, in the list of its class; free: locked; large: arenas_lock, in its arena's list
@@ -233,17 +235,19 @@ struct HeapFront {
   CacheBin bins[class_count];                   // owner
 };
 
-// Invariants at rest: slabs[c] is the number of slabs whose entry has this heap and class c. The
-// list partial[c] links those of them that are listed, in both directions.
+// Invariants at rest: slabs[c] is the number of slabs whose entry has this heap and class c; the sum
+// of their `used` is used_blocks[c] - reclaimed_blocks[c], modulo 2^32. The list partial[c] links those
+// of them that are listed, in both directions.
 struct TS_CAPABILITY("heap") alignas(64) ThreadHeap : HeapFront {
   Plain<Span*> partial[class_count] = {};        // holder: slabs with blocks to give, by class
   Plain<std::uint32_t> slabs[class_count] = {};  // holder: how many the heap has, by class
   // owner: as many bytes behind `bins` as sampling_bit says. At rest: the list has
   // sampling_capacities - capacity_left blocks. Untouched while the heap has never sampled.
   CacheBin sampling_bins[class_count];
-  std::uint16_t capacities[class_count] = {};  // owner: of the bins
-  std::uint16_t low_slabs[class_count] = {};   // owner: that ran low since the bin was opened wide
-  Plain<std::uint32_t> kept_pages = 0;  // abandoned_lock: of its slabs, as keeps_bins was set
+  Plain<std::uint32_t> used_blocks[class_count] = {};  // owner, or the holder in its place
+  std::uint16_t capacities[class_count] = {};          // owner: of the bins
+  std::uint16_t low_slabs[class_count] = {};  // owner: that ran low since the bin was opened wide
+  Plain<std::uint32_t> kept_pages = 0;        // abandoned_lock: of its slabs, as keeps_bins was set
   // holder: the queue of slabs that ran low (low_slabs.h), and its rounds (tending.h). An arena's
   // queue has all its slabs, and no rounds.
   Plain<std::uint32_t> first_low = 0;
@@ -269,8 +273,9 @@ struct TS_CAPABILITY("heap") alignas(64) ThreadHeap : HeapFront {
   std::uint32_t sampling_depth = 0;                     // owner: a sample is being taken
   std::uint64_t random = 0;                             // owner
   std::uint64_t drawn_interval = 0;                     // owner: until_sample is for this interval
+  Plain<std::uint32_t> reclaimed_blocks[class_count] = {};  // reclaimer
 };
-static_assert(sizeof(ThreadHeap) == 5248);
+static_assert(sizeof(ThreadHeap) == 5760);
 
 // The heap's number as map entries have it.
 inline PageMapEntry entry_of_heap(const HeapFront& heap) noexcept {

@@ -178,7 +178,7 @@ void make_slab(unsigned page, unsigned owner, unsigned blocks, unsigned live) {
   made.low_mark = 1;
   add_slab(heap(owner), made);
   made.carved = made.slab_blocks;
-  set_used(made, live);
+  add_used(heap(owner), made, live);
   for (unsigned i = blocks; i-- > 0;) {
     program.is_live[page * blocks_per_page + i] = i < live;
     auto* const made_block = static_cast<Block*>(block(page, i));

@@ -1,13 +1,12 @@
 // Walks through heaps and spans of the engine in another process; see account.h.
 #include "outside/account.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <bit>
 
+#include "engine/glance.h"
 #include "outside/cached_blocks.h"
 #include "outside/list.h"
+#include "outside/page_walk.h"
 
 namespace ts {
 namespace {
@@ -17,18 +16,17 @@ using engine::RemoteFrees;
 using engine::Span;
 using engine::SpanState;
 using engine::ThreadHeap;
-using Place = EngineImage::Place;
 
 class Walk {
  public:
   Walk(Process& process, const EngineImage& image, By by, Account& account)
-      : process_{process}, image_{image}, by_{by}, account_{account} {
+      : process_{process}, image_{image}, by_{by}, account_{account}, spans_{process, image} {
     heaps_.fill(image.heap_count() + std::size_t{1});
   }
 
   bool run() {
-    const auto add_span = [this](const Place& place) { add(place); };
-    if (!read_heaps() || !image_.for_each_span(process_, account_.unclear, add_span)) return false;
+    if (!read_heaps() || !PageWalk{process_, image_, spans_, account_.unclear, *this}.run())
+      return false;
     count_with_pending();
     add_settled_slabs();
     // Slabs count the blocks of bins and batches as used.
@@ -50,13 +48,62 @@ class Walk {
     return read_counts();
   }
 
+  // Of PageWalk.
+  bool visit_slab(std::size_t page, std::size_t pages, PageMapEntry entry) {
+    const unsigned size_class = class_of(entry);
+    const std::size_t bytes = pages * engine::page_bytes;
+    if (count_settled_slab(page, bytes, entry)) return true;
+    const Span* const span = spans_.at(page, pages);
+    if (span == nullptr) return false;
+    if (span->state != SpanState::slab || span->size_class != size_class || span->pages != pages) {
+      account_.unclear += pages;
+      return true;
+    }
+    const std::size_t present = by_ == By::kernel
+                                    ? resident_bytes(page, 0, bytes)
+                                    : bytes - std::min(bytes, engine::purged_bytes_of(*span));
+    const std::uint32_t used = span->used.load(std::memory_order_relaxed);
+    Heap* const heap = heap_of(entry);
+    if (heap != nullptr) heap->used_blocks[size_class] -= used;
+    const Slab slab{page, used * std::size_t{engine::size_classes[size_class].block_bytes}, present,
+                    static_cast<std::uint8_t>(size_class), heap != nullptr && heap->is_ended};
+    if (heap == nullptr || !heap->has_pending) {
+      count(slab, 0);
+      return true;
+    }
+    if (with_pending_.count() == Process::most_places) count_with_pending();
+    with_pending_.add(slab);
+    return true;
+  }
+
+  // Nothing touches the pages behind the usable ones, but the system may fill a huge page.
+  void visit_large(std::size_t page, std::size_t pages, std::size_t usable_pages) {
+    const std::size_t bytes = pages * engine::page_bytes;
+    const std::size_t usable = usable_pages * engine::page_bytes;
+    ++account_.large_blocks;
+    account_.live += usable;
+    account_.large += by_ == By::kernel ? resident_bytes(page, 0, usable) : bytes;
+    if (by_ == By::kernel) account_.ends += resident_bytes(page, usable, bytes);
+  }
+
+  void visit_other(std::size_t page, const Span& span) {
+    const std::size_t bytes = std::size_t{span.pages} * engine::page_bytes;
+    const bool is_clean = span.state == SpanState::free && is_set(&span.zeroed);
+    (is_clean ? account_.ends : account_.pages) += by_ == By::kernel
+                                                       ? resident_bytes(page, 0, bytes)
+                                                   : is_clean ? 0
+                                                              : bytes;
+  }
+
  private:
   // What is known of a heap, by its number.
   struct Heap {
     bool has_pending;  // a slab of it has pending frees
     bool is_ended;     // its thread has ended
+    // Of its slabs, but for those that were counted one by one.
+    std::uint32_t used_blocks[engine::class_count];
   };
-  const Heap* heap_of(PageMapEntry entry) const {
+  Heap* heap_of(PageMapEntry entry) {
     const std::uint32_t number = engine::heap_number(entry);
     return number < heaps_.count() ? &heaps_[number] : nullptr;
   }
@@ -67,7 +114,10 @@ class Walk {
     for (std::uint32_t number = 1; number <= image_.heap_count(); ++number) {
       if (!heap.read(process_, address_in(image_.map().heaps, number))) return false;
       const bool is_ended = is_set(&heap->is_abandoned);
-      heaps_[number] = {heap->ready.load(std::memory_order_relaxed) != nullptr, is_ended};
+      heaps_[number].has_pending = heap->ready.load(std::memory_order_relaxed) != nullptr;
+      heaps_[number].is_ended = is_ended;
+      for (unsigned c = 1; c < engine::class_count; ++c)
+        heaps_[number].used_blocks[c] = heap->used_blocks[c] - heap->reclaimed_blocks[c];
       account_.ended_heaps += is_ended ? 1 : 0;
       (is_ended ? ended_bins_ : account_.bins) += cached_bytes(process_, image_, heap[0]);
     }
@@ -93,36 +143,10 @@ class Walk {
     return true;
   }
 
-  // The bytes of a slab in OS pages that it gave back.
-  std::size_t purged_bytes(const Place& slab) const {
-    static const auto os_page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-    std::size_t pages = 0;
-    // Damaged memory may have any length.
-    const std::size_t count = std::min<std::size_t>(slab.span.pages, engine::max_slab_pages);
-    for (std::size_t i = 0; i < count; ++i) {
-      std::uint8_t purged = 0;
-      if (i < slab.known) {
-        purged = (&slab.span)[i].purged;
-      } else {
-        process_.read(address_in(image_.map().spans, slab.page + i) + offsetof(Span, purged),
-                      purged);
-      }
-      pages += static_cast<std::size_t>(std::popcount(purged));
-    }
-    return pages * os_page;
-  }
-
   // Of the part of a span from `first` to `end`, in bytes.
-  std::size_t resident_bytes(const Place& place, std::size_t first, std::size_t end) {
-    const std::uintptr_t begin = image_.map().base + place.page * engine::page_bytes;
+  std::size_t resident_bytes(std::size_t page, std::size_t first, std::size_t end) {
+    const std::uintptr_t begin = image_.map().base + page * engine::page_bytes;
     return first == end ? 0 : process_.resident_bytes({begin + first, begin + end});
-  }
-
-  std::size_t present_bytes(const Place& place, std::size_t bytes) {
-    const Span& span = place.span;
-    if (by_ == By::kernel) return resident_bytes(place, 0, bytes);
-    if (span.state == SpanState::slab) return bytes - std::min(bytes, purged_bytes(place));
-    return span.state == SpanState::free && is_set(&span.zeroed) ? 0 : bytes;
   }
 
   struct Slab {
@@ -132,17 +156,6 @@ class Walk {
     std::uint8_t size_class;
     bool is_ended;
   };
-
-  void add_slab(const Place& place, std::size_t present) {
-    const Span& span = place.span;
-    const std::size_t used = span.used.load(std::memory_order_relaxed);
-    const Heap* const heap = heap_of(place.entry);
-    const Slab slab{place.page, used * engine::size_classes[span.size_class].block_bytes, present,
-                    span.size_class, heap != nullptr && heap->is_ended};
-    if (heap == nullptr || !heap->has_pending) return count(slab, 0);
-    if (with_pending_.count() == Process::most_places) count_with_pending();
-    with_pending_.add(slab);
-  }
 
   // One call reads for many slabs what other threads have freed.
   void count_with_pending() {
@@ -172,59 +185,40 @@ class Walk {
     account_.classes[slab.size_class].used_bytes += used_present;
   }
 
-  // Most slabs are resident, and no other thread frees blocks of them. These are counted first, and
-  // come into the account in the end. False if the slab is another.
-  bool count_settled_slab(const Place& slab, std::size_t bytes) {
-    const std::uintptr_t begin = image_.map().base + slab.page * engine::page_bytes;
+  // Most slabs are resident, and no other thread frees blocks of them. Their heaps have the sums of
+  // their blocks, which come into the account in the end. False if the slab is another.
+  bool count_settled_slab(std::size_t page, std::size_t bytes, PageMapEntry entry) {
+    const std::uintptr_t begin = image_.map().base + page * engine::page_bytes;
     if (by_ != By::kernel || !process_.is_resident({begin, begin + bytes})) return false;
-    const Heap* const heap = heap_of(slab.entry);
+    const Heap* const heap = heap_of(entry);
     if (heap == nullptr || heap->has_pending) return false;
-    const unsigned size_class = slab.span.size_class;
-    const std::size_t used = slab.span.used.load(std::memory_order_relaxed);
-    const std::size_t used_bytes = used * engine::size_classes[size_class].block_bytes;
-    SettledSlabs& settled = settled_[heap->is_ended ? 1 : 0][size_class];
+    SettledSlabs& settled = settled_[heap->is_ended ? 1 : 0][class_of(entry)];
     ++settled.count;
     settled.bytes += bytes;
-    settled.used_bytes += std::min(used_bytes, bytes);
     return true;
   }
 
   void add_settled_slabs() {
-    for (const auto& of_heaps : settled_) {
-      const bool is_ended = &of_heaps == &settled_[1];
-      for (unsigned c = 0; c < engine::class_count; ++c) {
-        const SettledSlabs& slabs = of_heaps[c];
-        account_.slabs += slabs.count;
-        account_.live += slabs.used_bytes;
-        account_.small += slabs.used_bytes;
-        (is_ended ? account_.ended : account_.in_slabs) += slabs.bytes - slabs.used_bytes;
-        account_.classes[c].slab_bytes += slabs.bytes;
-        account_.classes[c].used_bytes += slabs.used_bytes;
+    for (const Heap& heap : heaps_) {
+      for (unsigned c = 1; c < engine::class_count; ++c) {
+        const auto blocks = static_cast<std::int32_t>(heap.used_blocks[c]);
+        if (blocks > 0)
+          settled_[heap.is_ended ? 1 : 0][c].used_bytes +=
+              static_cast<std::size_t>(blocks) * engine::size_classes[c].block_bytes;
       }
     }
-  }
-
-  // Nothing touches the pages behind the usable ones, but the system may fill a huge page.
-  void add_large(const Place& large, std::size_t bytes) {
-    const std::size_t usable =
-        std::min(bytes, std::size_t{large.span.usable_pages.load(std::memory_order_relaxed)} *
-                            engine::page_bytes);
-    ++account_.large_blocks;
-    account_.live += usable;
-    account_.large += present_bytes(large, by_ == By::kernel ? usable : bytes);
-    if (by_ == By::kernel) account_.ends += resident_bytes(large, usable, bytes);
-  }
-
-  void add(const Place& place) {
-    const std::size_t bytes = std::size_t{place.span.pages} * engine::page_bytes;
-    const SpanState state = place.span.state;
-    if (state == SpanState::slab && place.span.size_class < engine::class_count) {
-      if (!count_settled_slab(place, bytes)) add_slab(place, present_bytes(place, bytes));
-    } else if (state == SpanState::large && place.entry != 0) {
-      add_large(place, bytes);
-    } else {
-      const bool is_clean = state == SpanState::free && is_set(&place.span.zeroed);
-      (is_clean ? account_.ends : account_.pages) += present_bytes(place, bytes);
+    for (const auto& of_heaps : settled_) {
+      const bool is_ended = &of_heaps == &settled_[1];
+      for (unsigned c = 1; c < engine::class_count; ++c) {
+        const SettledSlabs& slabs = of_heaps[c];
+        const std::size_t used_bytes = std::min(slabs.used_bytes, slabs.bytes);
+        account_.slabs += slabs.count;
+        account_.live += used_bytes;
+        account_.small += used_bytes;
+        (is_ended ? account_.ended : account_.in_slabs) += slabs.bytes - used_bytes;
+        account_.classes[c].slab_bytes += slabs.bytes;
+        account_.classes[c].used_bytes += used_bytes;
+      }
     }
   }
 
@@ -233,6 +227,7 @@ class Walk {
   By by_;
   Account& account_;
   std::size_t ended_bins_ = 0;
+  SpanWindow spans_;
   List<Heap> heaps_;
   List<Slab> with_pending_;  // of heaps to which other threads send frees
   struct SettledSlabs {

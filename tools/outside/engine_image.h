@@ -97,42 +97,6 @@ class EngineImage {
   Ranges ranges() const;
   bool has(const Range& range) const;
 
-  // A span of the process, at a page. The structures of its other pages follow, `known` in all.
-  struct Place {
-    const engine::Span& span;
-    std::size_t known;
-    engine::PageMapEntry entry;
-    std::size_t page;
-  };
-  // Calls `visit(place)` for each span; the spans tile the pages. Pages that changed hands while
-  // they were read are skipped, and counted in `unclear`. False if memory is unreadable.
-  template <class Visit>
-  bool for_each_span(const Process& process, std::size_t& unclear, Visit visit) const {
-    constexpr std::size_t most = 2048;  // at a time
-    const Copy<engine::Span> spans{most};
-    const Copy<engine::MapPage> pages{most};
-    for (std::size_t first = 0; first < page_count();) {
-      const std::size_t count = most < page_count() - first ? most : page_count() - first;
-      if (!spans.read(process, address_in(map().spans, first), count) ||
-          !pages.read(process, address_in(map().pages, first), count))
-        return false;
-      std::size_t i = 0;
-      while (i < count) {
-        const std::size_t length = spans[i].pages;
-        const bool is_clear = length != 0 && length <= page_count() - first - i;
-        if (is_clear) {
-          visit(Place{spans[i], count - i, pages[i].entry.load(std::memory_order_relaxed),
-                      first + i});
-        } else {
-          ++unclear;
-        }
-        i += is_clear ? length : 1;
-      }
-      first += i;
-    }
-    return true;
-  }
-
  private:
   Found look_at(const Process& process, std::uintptr_t note);
   std::uintptr_t place(std::size_t field) const;

@@ -14,6 +14,7 @@
 
 #include "launch/json_line.h"
 #include "outside/command_line.h"
+#include "outside/page_walk.h"
 #include "outside/report.h"
 #include "outside/stopped_threads.h"
 #include "outside/system_caller.h"
@@ -80,25 +81,26 @@ class Purge {
     pieces_.clear();
     process_.forget_residency();
     std::size_t unclear = 0;
-    const bool is_read =
-        image_.for_each_span(process_, unclear, [this](const EngineImage::Place& place) {
-          if (place.span.state == engine::SpanState::free) add_pieces(place);
-        });
-    expect_readable(process_, is_read);
+    SpanWindow spans{process_, image_};
+    expect_readable(process_, PageWalk{process_, image_, spans, unclear, *this}.run());
   }
 
-  // They end where huge pages do, so that none is split.
-  void add_pieces(const EngineImage::Place& place) {
+  // Of PageWalk. Pieces of free spans end where huge pages do, so that none is split.
+  friend class PageWalk<Purge>;
+  static bool visit_slab(std::size_t, std::size_t, engine::PageMapEntry) { return true; }
+  static void visit_large(std::size_t, std::size_t, std::size_t) {}
+  void visit_other(std::size_t first, const engine::Span& span) {
+    if (span.state != engine::SpanState::free) return;
     constexpr std::size_t most = (std::size_t{4} << 20) / engine::page_bytes;
     const std::size_t base = image_.map().base / engine::page_bytes;
-    const std::size_t end = place.page + place.span.pages;
-    for (std::size_t page = place.page; page < end;) {
+    const std::size_t end = first + span.pages;
+    for (std::size_t page = first; page < end;) {
       const std::size_t piece_end = std::min(end, (base + page + most) / most * most - base);
       const std::size_t resident =
           process_.resident_bytes({address_of(page), address_of(piece_end)});
       if (resident != 0)
-        pieces_.add({place.page, place.span.pages, is_set(&place.span.zeroed),
-                     static_cast<std::uint32_t>(page - place.page),
+        pieces_.add({first, span.pages, is_set(&span.zeroed),
+                     static_cast<std::uint32_t>(page - first),
                      static_cast<std::uint32_t>(piece_end - page), resident});
       page = piece_end;
     }

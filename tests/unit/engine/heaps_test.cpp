@@ -297,7 +297,10 @@ TS_ENGINE_TEST(Slabs, MoreReturnsThanUsesAreReported) {
   void* const p = allocate(heap, 16);
   Span& slab = span_of(p);
   const std::uint32_t before = used_by(slab);
-  engine::sub_used(slab, before + 1);
+  {
+    const HeapHold hold{heap};
+    engine::sub_used(heap, slab, before + 1);
+  }
   expect_misuse(Misuse::damaged_list, FoundBy::a_later_call, engine::memory_of(&slab));
   EXPECT_EQ(used_by(slab), 0U);
 }

@@ -227,9 +227,21 @@ const std::vector<Row>& engine_rows() {
       {"a large block's first page has large_entry",
        [](Whole& w) { w.entry(w.large).store(engine::heap_unit); }},
       {"usable_pages <= pages", [](Whole& w) { w.large->usable_pages.store(w.large->pages + 1); }},
+      {"a large block's length is in the page map",
+       [](Whole& w) { ++w.map_page(w.large).slab_begin; }},
+      {"a large block's length is in the page map",
+       [](Whole& w) {
+         w.large->usable_pages.store(w.large->pages - 1);
+         w.map_page(w.large).slab_begin = w.large->pages | engine::has_tail;
+         w.map_page(w.large, 1).slab_begin = w.large->pages;
+       }},
       {"further pages of a large block have no entry",
        [](Whole& w) { w.entry(w.large, 1).store(large_entry); }},
 
+      {"heaps count the used blocks of their slabs",
+       [](Whole& w) { ++w.heap.used_blocks[Whole::small]; }},
+      {"heaps count the used blocks of their slabs",
+       [](Whole& w) { ++w.heap.reclaimed_blocks[Whole::small]; }},
       {"a stack of ready slabs has its heap's", [](Whole& w) { w.other.ready.store(w.slab); }},
       {"a ready slab has pending frees", [](Whole& w) { w.heap.ready.store(w.fresh); }},
       {"a slab is ready once", [](Whole& w) { w.frees().next_ready = w.slab; }},
@@ -367,6 +379,10 @@ const std::vector<Row>& heap_rows() {
        [](Whole& w) { w.heap.span_caches[0].head->state = SpanState::free; }},
       {"a span cache has large spans of its length, without an entry",
        [](Whole& w) { ++w.heap.span_caches[0].head->pages; }},
+      {"a span of a span cache has no tail",
+       [](Whole& w) { w.heap.span_caches[0].head->usable_pages.fetch_sub(1); }},
+      {"a span of a span cache has no tail",
+       [](Whole& w) { --w.map_page(w.heap.span_caches[0].head).slab_begin; }},
       {"a span cache has as many spans as it counts",
        [](Whole& w) { ++w.heap.span_caches[0].count; }},
       {"a span cache has as many spans as it counts",
