@@ -61,11 +61,10 @@ def live(analysis: TraceAnalysis) -> Figure:
         f"Requested bytes of all live objects, at most {len(points):,} stretches of equally many "
         "events, each drawn at its highest. No allocator can need less.",
         of_texts("Live bytes", columns, rows),
-        lines.drawing(
+        lines.panels(
             [lines.Panel("", [line])],
             lines.Scale("time", "seconds"),
             lines.Scale("live bytes", "bytes"),
-            height=280.0,
         ),
     )
 
@@ -111,7 +110,7 @@ def sizes(analysis: TraceAnalysis) -> Figure:
         f"Bars of bytes by size, in {len(bars)} buckets.",
         f"The bytes of all allocations by their size, eight bars to an octave.{predicted}",
         of_texts("Sizes", columns, rows),
-        size_bars.drawing(bars, drawn, "share of allocated bytes"),
+        size_bars.panels(bars, drawn, "share of allocated bytes"),
     )
 
 
@@ -131,8 +130,6 @@ def _bar(bucket: SizeBucket, all_bytes: int) -> size_bars.Bar:
         lower_of(bucket.upper),
         bucket.upper,
         bucket.allocated_bytes / all_bytes if all_bytes else 0.0,
-        f"up to {quantity(bucket.upper, 'bytes')}: {bucket.allocations:,} allocations, "
-        f"{quantity(bucket.allocated_bytes, 'bytes')}",
     )
 
 
@@ -162,18 +159,11 @@ def lifetimes(analysis: TraceAnalysis, measure: Measure) -> Figure:
             life_bounds.index(c.lifetime),
             size_bounds.index(c.size),
             c.objects / whole,
-            f"up to {quantity(c.size, 'bytes')}, {words[life_bounds.index(c.lifetime)]}: "
-            f"{c.objects:,} objects ({share(c.objects / whole)})",
         )
         for c in cells
     ]
     drawn += [
-        heat.Cell(
-            len(life_bounds),
-            size_bounds.index(size),
-            objects / whole,
-            f"up to {quantity(size, 'bytes')}, never freed: {objects:,} objects",
-        )
+        heat.Cell(len(life_bounds), size_bounds.index(size), objects / whole)
         for size, objects in left.items()
     ]
     has_left = bool(left)
@@ -201,7 +191,7 @@ def lifetimes(analysis: TraceAnalysis, measure: Measure) -> Figure:
             else ", in steps of ten."
         ),
         of_texts("Sizes and lifetimes", columns, rows, headed=False),
-        heat.drawing(
+        heat.panels(
             heat.Heat(
                 "lifetime" if measure == "ns" else "bytes allocated meanwhile",
                 "size",

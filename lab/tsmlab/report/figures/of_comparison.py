@@ -119,7 +119,7 @@ def forest(comparison: Comparison, look: Look) -> Figure | None:
         "intervals; a hollow point is unresolved. Within the shaded band a difference does not "
         "count: it is smaller than the margin, or than the noise floor.",
         of_texts("Ratios, as drawn", columns, cells),
-        ratios.drawing(subject, panels),
+        ratios.panels(subject, panels),
     )
 
 
@@ -146,7 +146,6 @@ def front_points(comparison: Comparison, look: Look) -> list[tradeoff.Point]:
             row.metrics[PEAK_MEMORY].median,
             row.metrics[key].median,
             row.pareto,
-            row.allocator in look.emphasised,
             look.styles[row.allocator],
         )
         for row in ranked_rows(comparison)
@@ -183,7 +182,7 @@ def time_against_memory(comparison: Comparison, look: Look) -> Figure | None:
         "Medians. Filled points lie on the Pareto front: no other allocator is better in both by "
         "more than the margin. Whoever lies in the shaded region is beaten in both by one of them.",
         of_texts("Medians, as drawn", columns, cells),
-        tradeoff.drawing(points, *axes),
+        tradeoff.panels(points, *axes),
     )
 
 
@@ -230,11 +229,11 @@ def memory_over_time(comparison: Comparison, look: Look) -> Figure | None:
         "Resident memory of the whole process tree in one run of each allocator: the one whose "
         f"time is nearest to its median.{grey}",
         of_texts("Memory of the runs shown", columns, cells),
-        lines.drawing(
+        lines.panels(
             [lines.Panel("", curves)],
             lines.Scale("time since the start", "seconds"),
             lines.Scale("resident memory", "bytes"),
-            380.0,
+            300.0,
         ),
     )
 
@@ -284,7 +283,7 @@ def run_order(comparison: Comparison, look: Look) -> Figure | None:
         "of the rounds. A slope or a step in it is drift of the machine, which pairing takes out "
         f"of the ratios.{edge}",
         of_texts("Each round against all", columns, cells),
-        runs.order_drawing(measured, strong, look.styles, "slower"),
+        runs.order_panels(measured, strong, look.styles, "slower"),
     )
 
 
@@ -311,7 +310,7 @@ def distribution(comparison: Comparison, look: Look) -> Figure | None:
         "Every run that did not fail, outliers included; the bar is the median. Two clouds in one "
         "row mean two states of the program or of the machine.",
         of_texts(f"Distribution of {spec.name}", columns, cells),
-        runs.distribution_drawing(
+        runs.distribution_panels(
             [run for run in measured if run.name in names],
             names,
             [name for name in names if name in look.emphasised],

@@ -73,21 +73,19 @@ def _plot(subject: Subject, plot: PlotRequest, name: str) -> Figure | None:
     table = summaries_table(subject.experiment, plot)
     title = plot.title or metric.title
     what = "Medians; the lines through the points" if metric.source == "run" else "Counted once"
+    y = lines.Scale(metric.title, metric.unit, plot.log_y)
     if plot.kind == "lines" and plot.x is not None:
-        panels, x = sweeps.line_panels(subject.experiment, plot, subject.styles, subject.emphasised)
-        if not panels:
+        parts, x = sweeps.line_panels(subject.experiment, plot, subject.styles, subject.emphasised)
+        if not parts:
             return None
-        y = lines.Scale(metric.title, metric.unit, plot.log_y)
-        drawing = lines.drawing(panels, x, y)
-        has_model = any(line.model for panel in panels for line in panel.lines)
+        panels = lines.panels(parts, x, y)
+        has_model = any(line.model for part in parts for line in part.lines)
         models = " Dotted: the fitted model." if has_model else ""
     else:
         bars = sweeps.bar_panels(subject.experiment, plot)
         if not bars:
             return None
-        drawing = sweeps.bars_drawing(
-            bars, metric.title, metric.unit, plot.log_y, subject.styles, subject.emphasised
-        )
+        panels = sweeps.bars_drawn(bars, y, subject.styles, subject.emphasised)
         models = " An interval that leaves the figure ends at its edge." if sweeps.cut(bars) else ""
         what = what.replace("the lines through the points", "the lines over the bars' ends")
     intervals = f"{what} are 95 % intervals." if metric.source == "run" else f"{what}."
@@ -101,7 +99,7 @@ def _plot(subject: Subject, plot: PlotRequest, name: str) -> Figure | None:
         f"{len(subject.experiment.points)} points.",
         f"{intervals} {better} is better.{models}{grey}{_held(subject, plot)}",
         table,
-        drawing,
+        panels,
     )
 
 
@@ -206,7 +204,7 @@ def memory(subject: Subject) -> Figure | None:
         f"Resident memory of one run under each of {len(curves) - live} allocators.",
         f"Resident memory of the whole process tree, in a run that was not timed{at}.{dotted}",
         of_texts(f"Memory of the runs shown{at}", columns, cells),
-        lines.drawing(
+        lines.panels(
             [lines.Panel("", curves)],
             lines.Scale("time since the start", "seconds"),
             lines.Scale("memory", "bytes"),

@@ -126,11 +126,11 @@ def memory_over_events(replays: Sequence[Replay], look: Look, anchor: str) -> Fi
         "program had requested: what lies above it is overhead and fragmentation. All allocators "
         "are sampled at the same events.",
         of_texts("Memory", columns, cells),
-        lines.drawing(
+        lines.panels(
             panels,
             lines.Scale("event", "count"),
             lines.Scale("resident memory", "bytes"),
-            380.0 if len(panels) == 1 else 330.0,
+            300.0 if len(panels) == 1 else 240.0,
         ),
     )
 
@@ -158,11 +158,11 @@ def fragmentation_over_events(replays: Sequence[Replay], look: Look, anchor: str
         f"which less than {LEAST_LIVE:.0%} of the peak was requested are left out, since there "
         "the ratio says nothing.",
         of_texts("Fragmentation", columns, cells),
-        lines.drawing(
+        lines.panels(
             panels,
             lines.Scale("event", "count"),
             lines.Scale("resident / requested - 1", "number"),
-            380.0 if len(panels) == 1 else 330.0,
+            300.0 if len(panels) == 1 else 240.0,
         ),
     )
 
@@ -226,7 +226,7 @@ def latencies(replay: Replay, look: Look, anchor: str) -> Figure | None:
         "axes: 0.001 is p99.9. Lines end at the longest call. Reading the clock is part of each "
         "latency; all runs are taken together.",
         of_texts("Latencies", columns, cells),
-        lines.drawing(
+        lines.panels(
             panels,
             lines.Scale("latency", "seconds", log=True),
             lines.Scale("share of calls that take longer", "number", log=True),
@@ -290,11 +290,11 @@ def meters(replay: Replay, anchor: str) -> Figure | None:
         "With each tick, the meter of the thread that runs goes up by one over its tickets. "
         f"{rule}",
         of_texts("Meters", columns, cells),
-        lines.drawing(
+        lines.panels(
             [lines.Panel("", curves)],
             lines.Scale("tick", "number"),
             lines.Scale("meter", "number"),
-            380.0,
+            300.0,
         ),
     )
 
@@ -359,7 +359,7 @@ def shares(replay: Replay, anchor: str) -> Figure | None:
         "A thread is owed its share of the tickets in every tick in which it could run; 1 is a "
         "fair share. A thread that waits for others now and then loses turns, and cannot get all.",
         of_texts("Shares", columns, cells),
-        ratios.drawing(
+        ratios.panels(
             ratios.Rows(names, frozenset(names[:MOST_THREADS]), "", styles_for(names), plain=True),
             [ratios.Panel("Ticks got over ticks owed", "less", "more", found, None)],
         ),

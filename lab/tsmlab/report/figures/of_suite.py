@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from tsmlab.report.figures import field, ratios
+from tsmlab.report.figures import ratios
 from tsmlab.report.figures.canvas import Figure, render
 from tsmlab.report.tables import Column, of_texts
 from tsmlab.report.theme import Style, styles_for
@@ -69,11 +69,11 @@ def means(suite: SuiteResults, styles: Mapping[str, Style]) -> Figure:
         "each; so 1 is an imaginary allocator as good as all peers together. Lines "
         "are 95 % intervals.",
         of_texts("Means", columns, cells),
-        ratios.drawing(ratios.Rows(names, emphasised, "", styles, plain=True), panels),
+        ratios.panels(ratios.Rows(names, emphasised, "", styles, plain=True), panels),
     )
 
 
-def field_rows(suite: SuiteResults, candidate: str, which: str) -> list[field.FieldRow]:
+def field_rows(suite: SuiteResults, candidate: str, which: str) -> list[ratios.FieldRow]:
     """Each workload's ratios in one quantity, of those who did not fail in it."""
     peers = set(suite.peers)
     rows = []
@@ -85,7 +85,7 @@ def field_rows(suite: SuiteResults, candidate: str, which: str) -> list[field.Fi
         }
         if found:
             others = [ratio for name, ratio in found.items() if name in peers]
-            rows.append(field.FieldRow(workload.workload, others, found.get(candidate)))
+            rows.append(ratios.FieldRow(workload.workload, others, found.get(candidate)))
     return rows
 
 
@@ -105,7 +105,7 @@ def _ratio(workload: WorkloadAnalysis, score: Score, which: str) -> ratios.Ratio
 
 
 def field_figure(
-    candidate: str, which: str, rows: list[field.FieldRow], styles: Mapping[str, Style]
+    candidate: str, which: str, rows: list[ratios.FieldRow], styles: Mapping[str, Style]
 ) -> Figure:
     cells = []
     for row in rows:
@@ -122,8 +122,8 @@ def field_figure(
         f"{which.capitalize()} in each workload",
         f"A row for each of {len(rows)} workloads with the ratios of {candidate} and its peers.",
         f"Ratios to the best peer of the row, in {which}. {candidate} is in colour with its 95 % "
-        f"interval, its peers are grey. Whoever takes more than {field.FARTHEST:g} times as much "
+        f"interval, its peers are grey. Whoever takes more than {ratios.FARTHEST:g} times as much "
         "is drawn at the edge.",
         of_texts(f"{which.capitalize()} in each workload, as drawn", columns, cells),
-        field.drawing(rows, candidate, styles),
+        ratios.field(rows, candidate, styles),
     )

@@ -9,8 +9,8 @@ from __future__ import annotations
 import base64
 import copy
 import dataclasses
-import gzip
 import json
+import lzma
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -24,21 +24,8 @@ from tsmlab.wording import quantity
 Amount = Literal["all", "runs", "none"]
 
 
-@dataclass(frozen=True)
-class Detail:
-    """How much a page holds: figures for narrow screens too, and how much of the raw data."""
-
-    narrow: bool
-    raw: Amount
-
-
-# What is left out first where a page would be too large for its limit.
-DETAILS = (
-    Detail(True, "all"),
-    Detail(True, "runs"),
-    Detail(False, "runs"),
-    Detail(False, "none"),
-)
+# How much of the raw data a page holds: less where it would be too large for its limit.
+AMOUNTS: tuple[Amount, ...] = ("all", "runs", "none")
 
 
 @dataclass(frozen=True)
@@ -55,8 +42,8 @@ class Tile:
 class Report:
     """One result's report: a page's template and contents, and the files beside it.
 
-    page: the template's variables, which do not depend on the detail. data: the results as plain
-    values, to be embedded. thin: drops all but the runs from a copy of them."""
+    page: the template's variables. data: the results as plain values, to be embedded. thin: drops
+    all but the runs from a copy of them."""
 
     kind: str
     name: str
@@ -77,18 +64,19 @@ class Report:
                 "that this report was made from; every run is in runs.csv beside this page."
             )
             return RawData(note, "", "", "")
-        data, note = self.data, "Every run with all that was measured, as compressed JSON."
+        data, note = self.data, "Every run with all that was measured, as JSON, compressed by xz."
         if amount == "runs":
             data = copy.deepcopy(data)
             self.thin(data)
             note = (
-                "Every run, as compressed JSON, without what is too large for this page: curves of "
-                "memory over time, maps of heaps, counts of each thread. The file that it was made "
-                "from has them."
+                "Every run, as JSON compressed by xz, without what is too large for this page: "
+                "curves of memory over time, maps of heaps, counts of each thread. The file that "
+                "it was made from has them."
             )
-        packed = gzip.compress(json.dumps(data, separators=(",", ":")).encode(), 9, mtime=0)
-        href = f"data:application/gzip;base64,{base64.b64encode(packed).decode()}"
-        return RawData(note, href, f"{self.name}.json.gz", f"{quantity(len(packed), 'bytes')}iB")
+        # Whatever repeats lies far apart, where gzip does not see it.
+        packed = lzma.compress(json.dumps(data, separators=(",", ":")).encode(), preset=9)
+        href = f"data:application/x-xz;base64,{base64.b64encode(packed).decode()}"
+        return RawData(note, href, f"{self.name}.json.xz", f"{quantity(len(packed), 'bytes')}iB")
 
 
 @dataclass(frozen=True)
