@@ -56,7 +56,7 @@ def compact(source: str, name: str, title: str, description: str) -> str:
 def _written(element: ElementTree.Element) -> str:
     """One element with all that is in it; nothing if it is not seen."""
     tag = element.tag.removeprefix(NAMESPACE)
-    if tag in ("metadata", "style"):
+    if tag in ("metadata", "style", "title"):
         return ""
     if tag == "g":
         _share_style(element)

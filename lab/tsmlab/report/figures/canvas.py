@@ -178,7 +178,7 @@ def name_rows(
     """A row for each name, from the top: the name on its left, and a value on its right. Those that
     have a style stand out in its colour."""
     axes.set_ylim(len(names) - 0.5, -0.5)
-    axes.set_yticks(range(len(names)), [label(name, 17) for name in names])
+    axes.set_yticks(range(len(names)), [label(name) for name in names])
     axes.grid(axis="y", visible=False)
     axes.spines["left"].set_visible(False)
     for place, (name, value) in enumerate(zip(names, values, strict=True)):

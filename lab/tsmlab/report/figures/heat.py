@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
@@ -21,7 +22,7 @@ ROW = 18.0
 # The steps of the colour, each ten times the one below.
 STEPS = (0.10, 0.26, 0.46, 0.70, 1.0)
 GAP_BEFORE_LAST = 0.35
-MOST_TICKS = 7
+MOST_TICKS = 6
 
 
 @dataclass(frozen=True)
@@ -67,8 +68,9 @@ def panels(heat: Heat) -> list[canvas.Panel]:
         for cell in heat.cells:
             x = cell.column + (extra if cell.column == last else 0.0)
             axes.bar(x, 1.0, 1.0, cell.row - 0.5, **_look(strength(cell.share)))
-        # The last but one is too near to a last one that stands apart.
-        inner = range(0, last - 1 if heat.last_apart else last + 1, -(-last // MOST_TICKS) or 1)
+        every = max(1, math.ceil(last / MOST_TICKS))
+        # The name of a last one that stands apart needs room.
+        inner = range(0, last - every if heat.last_apart else last + 1, every)
         shown = [*inner, *([last] if heat.last_apart else [])]
         places = [i + (extra if i == last else 0.0) for i in shown]
         axes.set_xticks(places, [heat.columns[i] for i in shown])
@@ -79,5 +81,5 @@ def panels(heat: Heat) -> list[canvas.Panel]:
     return [canvas.legend(handles), canvas.Panel(max(3, len(heat.rows)) * ROW + 60.0, draw)]
 
 
-def _look(opacity: float) -> dict[str, object]:
+def _look(opacity: float) -> dict[str, Any]:
     return {"color": HUES["blue"].light, "alpha": opacity, "linewidth": 0}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
@@ -19,6 +20,8 @@ from tsmlab.report.figures import canvas
 from tsmlab.report.figures.canvas import INK, PAPER, REST, label
 from tsmlab.report.figures.scales import quantity_axis
 from tsmlab.report.theme import Style
+
+MOST_HIGH = 3
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,8 @@ class Panel:
 
 
 def panels(parts: Sequence[Panel], x: Scale, y: Scale, height: float = 240.0) -> list[canvas.Panel]:
-    """All panels on the same scales, below the names of their lines."""
+    """All panels on the same scales, below the names of their lines; lower ones where many are."""
+    height -= 40.0 if len(parts) > MOST_HIGH else 0.0
 
     def drawing(panel: Panel) -> canvas.Panel:
         return canvas.Panel(height, lambda axes: _draw(axes, panel, parts, x, y))
@@ -89,7 +93,7 @@ def _draw(axes: Axes, panel: Panel, parts: Sequence[Panel], x: Scale, y: Scale) 
             canvas.tip(drawn, line.name)
 
 
-def _look(line: Line) -> dict[str, object]:
+def _look(line: Line) -> dict[str, Any]:
     strong = line.style if line.emphasised else None
     colour = strong.colour if strong else INK if line.style is None else REST
     dash = strong.dash if strong else (1.2, 2.0) if line.style is None else None

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from tsmlab.report.figures import heat, lines, size_bars
 from tsmlab.report.figures.canvas import Figure, render
+from tsmlab.report.figures.scales import tick_words
 from tsmlab.report.tables import Column, of_texts
 from tsmlab.report.theme import styles_for
 from tsmlab.traces.analysis import Measure, Predicted, SizeBucket, TraceAnalysis, waste
@@ -196,7 +197,7 @@ def lifetimes(analysis: TraceAnalysis, measure: Measure) -> Figure:
                 "lifetime" if measure == "ns" else "bytes allocated meanwhile",
                 "size",
                 [*words, *([NEVER] if has_left else [])],
-                [quantity(bound, "bytes") for bound in size_bounds],
+                [tick_words(bound, "bytes") for bound in size_bounds],
                 drawn,
                 has_left,
             )

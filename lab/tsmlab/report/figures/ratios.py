@@ -8,7 +8,7 @@ Refuses to: rank. The rows come in the order in which they are given.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from matplotlib.axes import Axes
 
@@ -166,6 +166,6 @@ def field(
 
 def _near(ratio: Ratio) -> Ratio:
     """As far as it is drawn."""
-    ends = (None if e is None else min(max(e, 1 / FARTHEST), FARTHEST)
-            for e in (ratio.low, ratio.high))  # fmt: skip
-    return Ratio(ratio.name, min(ratio.ratio, FARTHEST), *ends, ratio.resolved, ratio.words)
+    low, high = (None if end is None else min(max(end, 1 / FARTHEST), FARTHEST)
+                 for end in (ratio.low, ratio.high))  # fmt: skip
+    return replace(ratio, ratio=min(ratio.ratio, FARTHEST), low=low, high=high)

@@ -69,8 +69,16 @@ def order_panels(
 
 
 def _handle(name: str, marker: str, colour: str, size: float) -> Line2D:
-    how = {"markeredgewidth": 0, "linestyle": "none", "label": name}
-    return Line2D([], [], marker=marker, color=colour, markersize=size + 1.5, **how)
+    return Line2D(
+        [],
+        [],
+        marker=marker,
+        color=colour,
+        markersize=size + 1.5,
+        markeredgewidth=0,
+        linestyle="none",
+        label=name,
+    )
 
 
 def shown_span(runs: Sequence[Run]) -> float:
@@ -136,7 +144,7 @@ def _jitter(number: int) -> float:
 def _scatter(
     axes: Axes, runs: Sequence[Run], span: float, marker: str, colour: str, size: float
 ) -> None:
-    kinds = {marker: [], "^": [], "v": []}
+    kinds: dict[str, list[Run]] = {marker: [], "^": [], "v": []}
     for run in runs:
         far = abs(run.relative - 1.0) > span
         kinds[("^" if run.relative > 1.0 else "v") if far else marker].append(run)

@@ -74,7 +74,7 @@ def tick_words(value: float, unit: Unit) -> str:
 def _set(
     axis: Axis, bounds: tuple[float, float], ticks: Sequence[float], words: Sequence[str], log: bool
 ) -> None:
-    side = axis.axis_name
+    side = "x" if axis is axis.axes.xaxis else "y"
     if log:
         axis.axes.set(**{f"{side}scale": "log"})
     axis.axes.set(**{f"{side}lim": bounds})

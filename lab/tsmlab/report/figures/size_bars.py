@@ -15,8 +15,9 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from tsmlab.report.figures import canvas
+from tsmlab.report.figures.scales import tick_words
 from tsmlab.report.theme import STATES, Style
-from tsmlab.wording import quantity, share
+from tsmlab.wording import share
 
 MOST_TICKS = 7
 
@@ -77,7 +78,7 @@ def _scales(axes: Axes, edges: Sequence[tuple[float, float]], highest: float) ->
     axes.set(xlim=(low - 0.1, high + 0.1), ylim=(0.0, max(highest, 0.001) * 1.06))
     every = max(1, math.ceil((high - low) / MOST_TICKS))
     ticks = [k for k in range(max(0, math.ceil(low)), math.floor(high) + 1) if k % every == 0]
-    axes.set_xticks(ticks, [quantity(float(2**k), "bytes") for k in ticks])
+    axes.set_xticks(ticks, [tick_words(float(2**k), "bytes") for k in ticks])
     axes.set_xlabel("size →")
     axes.yaxis.set_major_locator(MaxNLocator(5))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda part, _: share(part) if part else "0"))

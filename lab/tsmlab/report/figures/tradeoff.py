@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
@@ -52,7 +53,7 @@ def panels(points: Sequence[Point], x: Axis, y: Axis) -> list[canvas.Panel]:
     return [canvas.legend(handles), canvas.Panel(330.0, draw)]
 
 
-def _look(point: Point) -> dict[str, object]:
+def _look(point: Point) -> dict[str, Any]:
     return {
         "marker": point.style.marker,
         "markersize": 9.0 if point.on_front else 6.5,
