@@ -21,15 +21,17 @@ HREF = "{http://www.w3.org/1999/xlink}href"
 # The group of an artist whose gid begins so has the rest of it as its tooltip.
 TIP = "tip "
 
-_VARIABLES = {tone.light: f"var(--{name})" for name, tone in TONES.items()} | {"none": "none"}
+_VARIABLES = {tone.light: f"var(--{name})" for name, tone in TONES.items()}
 _NUMBER = re.compile(r"-?\d+\.\d+(?:e-?\d+)?|-?\d+e-?\d+")
+# Of most texts; the image says it once, and that nothing is filled that does not say so.
+FONT_SIZE = "12"
 # Only what matters is kept, with the value that goes without saying.
 _KEPT = {
     "d": "",
     "x": "",
     "y": "",
     "transform": "",
-    "fill": "",
+    "fill": "none",
     "fill-opacity": "1",
     "opacity": "1",
     "stroke": "",
@@ -37,7 +39,7 @@ _KEPT = {
     "stroke-width": "1",
     "stroke-dasharray": "",
     "text-anchor": "start",
-    "font-size": "",
+    "font-size": FONT_SIZE,
     "font-weight": "400",
 }
 
@@ -47,7 +49,7 @@ def compact(source: str, name: str, title: str, description: str) -> str:
     root = ElementTree.fromstring(source)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{_rounded(root.get("viewBox", ""))}" '
-        f'role="img" aria-labelledby="{name}-t {name}-d">'
+        f'fill="none" font-size="{FONT_SIZE}" role="img" aria-labelledby="{name}-t {name}-d">'
         f'<title id="{name}-t">{escape(title)}</title>'
         f'<desc id="{name}-d">{escape(description)}</desc>{"".join(map(_written, root))}</svg>'
     )
@@ -81,12 +83,13 @@ def _written(element: ElementTree.Element) -> str:
 
 
 def _share_style(group: ElementTree.Element) -> None:
-    """Markers that all look alike: their style goes to their group."""
-    styles = {child.get("style") for child in group if child.tag == f"{NAMESPACE}use"}
-    if len(group) > 1 and len(styles) == 1 and all("use" in child.tag for child in group):
+    """Markers, or lines, that all look alike: their style goes to their group."""
+    styles = {child.get("style") for child in group}
+    leaves = all(child.tag in (f"{NAMESPACE}use", f"{NAMESPACE}path") for child in group)
+    if len(group) > 1 and len(styles) == 1 and leaves:
         group.set("style", styles.pop() or "")
         for child in group:
-            child.attrib.pop("style")
+            child.attrib.pop("style", None)
 
 
 def _attributes(element: ElementTree.Element, tag: str) -> dict[str, str]:
@@ -95,7 +98,7 @@ def _attributes(element: ElementTree.Element, tag: str) -> dict[str, str]:
     given |= element.attrib
     found = {}
     for key, value in given.items():
-        if key in ("fill", "stroke"):
+        if key in ("fill", "stroke") and value != "none":
             if value not in _VARIABLES:
                 raise ValueError(f"{value} is no colour of the theme")
             found[key] = _VARIABLES[value]
@@ -110,7 +113,7 @@ def _attributes(element: ElementTree.Element, tag: str) -> dict[str, str]:
 
 def _is_seen(attributes: dict[str, str]) -> bool:
     """Not if it is paper on the page's paper. (What is referred to is painted elsewhere.)"""
-    plain = attributes.get("fill") in ("none", "var(--paper)") and "stroke" not in attributes
+    plain = attributes.get("fill") == "var(--paper)" and "stroke" not in attributes
     return "id" in attributes or (bool(attributes.get("d")) and not plain)
 
 
@@ -130,21 +133,28 @@ def _steps(segments: Sequence[tuple[str, str]]) -> Iterator[str]:
     """Each point as its distance from the one before, which takes fewer digits. The distances are
     between rounded points, so that no error adds up."""
     x = y = 0
+    before = "z"
     for command, numbers in segments:
         if command == "z":
             yield "z"
+            before = "z"
             continue
         new_x, new_y = (round(float(number) * 10) for number in numbers.split())
         across, down = _tenths(new_x - x), _tenths(new_y - y)
         if command == "M":
-            yield f"M{_tenths(new_x)} {_tenths(new_y)}"
+            moves = (f"M{_pair(_tenths(new_x), _tenths(new_y))}", f"m{_pair(across, down)}")
+            yield moves[0] if before == "z" else min(moves, key=len)
         elif down == "0":
             yield f"h{across}" if across != "0" else ""
         elif across == "0":
             yield f"v{down}"
         else:
-            yield f"l{across}{'' if down.startswith('-') else ' '}{down}"
-        x, y = new_x, new_y
+            yield f"l{_pair(across, down)}"
+        x, y, before = new_x, new_y, command
+
+
+def _pair(x: str, y: str) -> str:
+    return f"{x}{'' if y.startswith('-') else ' '}{y}"
 
 
 def _tenths(number: int) -> str:

@@ -56,6 +56,9 @@ _STYLE: dict[Any, Any] = {
     "axes.grid": True,
     "axes.axisbelow": True,
     "xaxis.labellocation": "right",
+    # A line of 1.0 needs no word of it.
+    "axes.linewidth": 1.0,
+    "grid.linewidth": 1.0,
     "grid.color": SURFACES["grid"].light,
     "xtick.color": RULE,
     "ytick.color": RULE,

@@ -27,7 +27,7 @@ ROW, STRIP, GAP = 11.0, 2.5, 2.5
 MOST_ROWS, LEAST_ROWS = 28, 4
 BYTES_PER_ROW = 16 * 1024
 # Pieces in one picture: more would cost more of the page than anybody can see.
-MOST_PIECES = 300
+MOST_PIECES = 250
 STATE_NAMES = ("used", "mixed", "cached", "free")
 
 
@@ -187,42 +187,31 @@ def figure(name: str, title: str, heap: HeapMap, table: DataTable, caption: str)
 
 
 def _draw(axes: Axes, drawn: Sequence[Rectangle], grid: Grid) -> None:
-    """One path for each state and for each owner's strip: a path is shorter than rectangles."""
     axes.axis("off")
     axes.set(xlim=(0.0, WIDTH), ylim=(grid.height, 0.0))
     for state in STATE_NAMES:
-        _fill(
-            axes,
-            [(r.row, r.left, r.width) for r in drawn if r.piece.state == state],
-            (0.0, ROW),
-            STATES[state].light,
-        )
+        parts = [(r.row, r.left, r.width) for r in drawn if r.piece.state == state]
+        _lay(axes, parts, ROW / 2, ROW, STATES[state].light)
     owners = sorted({r.piece.owner for r in drawn})
     hues = list(HUES.values())[: len(owners)]
     for place, hue in enumerate(hues if len(owners) > 1 else ()):
         own = {owner for number, owner in enumerate(owners) if number % len(hues) == place}
-        _fill(axes, list(_strips(drawn, own)), (ROW, ROW + STRIP), hue.light)
+        _lay(axes, list(_strips(drawn, own)), ROW + STRIP / 2, STRIP, hue.light)
 
 
-def _fill(
-    axes: Axes,
-    parts: Sequence[tuple[int, float, float]],
-    height: tuple[float, float],
-    colour: str,
+def _lay(
+    axes: Axes, parts: Sequence[tuple[int, float, float]], below: float, height: float, colour: str
 ) -> None:
-    """Parts of rows, from a height below their tops to another. Not simplified: matplotlib would
-    leave out what is small."""
+    """Parts of rows as one path of lines that are as thick as they are high, which is shorter than
+    rectangles. It is not simplified: matplotlib would leave out what is small."""
     if not parts:
         return
-    corners: list[tuple[float, float]] = []
-    for row, left, width in parts:
-        top, bottom = (row * (ROW + STRIP + GAP) + y for y in height)
-        right = left + width
-        corners += [(left, top), (right, top), (right, bottom), (left, bottom), (left, top)]
-    codes = [Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY] * len(parts)
-    path = Path(corners, codes)
+    ends = [(x, row * (ROW + STRIP + GAP) + below)
+            for row, left, width in parts
+            for x in (left, left + width)]  # fmt: skip
+    path = Path(ends, [Path.MOVETO, Path.LINETO] * len(parts))
     path.should_simplify = False
-    axes.add_patch(PathPatch(path, facecolor=colour, linewidth=0, antialiased=False))
+    axes.add_patch(PathPatch(path, fill=False, color=colour, linewidth=height, antialiased=False))
 
 
 def _strips(drawn: Sequence[Rectangle], owners: set[int]) -> Iterator[tuple[int, float, float]]:

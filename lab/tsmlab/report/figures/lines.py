@@ -82,6 +82,7 @@ def _draw(axes: Axes, panel: Panel, parts: Sequence[Panel], x: Scale, y: Scale) 
     title = f"{label(panel.title, 54)}\n" if panel.title else ""
     axes.set_title(f"{title}↑ {label(y.title, 54)}")
     axes.set_xlabel(f"{label(x.title, 54)} →")
+    axes.grid(axis="x", visible=False)
     for line in panel.lines:
         look = _look(line)
         level = 1.8 if line.model else 3.0 if line.emphasised else 1.5
@@ -100,7 +101,7 @@ def _look(line: Line) -> dict[str, Any]:
     dash = (1.0, 2.4) if line.model else dash
     return {
         "color": colour,
-        "linewidth": 1.3 if line.model else 2.0 if line.emphasised else 0.9,
+        "linewidth": 1.3 if line.model else 2.0 if line.emphasised else 1.0,
         "linestyle": "-" if dash is None else (0, dash),
         "marker": strong.marker if strong and line.marked else None,
         "markersize": 5.5,

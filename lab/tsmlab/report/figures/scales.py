@@ -88,7 +88,7 @@ def _around(low: float, high: float, log: bool, least: float) -> tuple[float, fl
     if log:
         room = max(high / low, least) ** ROOM
         return low / room, high * room
-    room = ROOM * ((high - low) or abs(high) or 1.0)
+    room = max(ROOM * (high - low), 0.02 * abs(high)) or 1.0
     return low - room, high + room
 
 

@@ -267,9 +267,11 @@ def _draw(
             axes.plot([bar.value], [place], marker=marker, color=colour, linestyle="none")
         else:
             axes.barh([place], [bar.value], height=0.62, color=colour)
-        if bar.low is not None and bar.high is not None:
-            low, high = max(bar.low, axes.get_xlim()[0]), min(bar.high, most)
-            axes.plot([low, high], [place] * 2, color=colour if dots else INK, linewidth=1.5)
+    spans = [(place, max(bar.low, axes.get_xlim()[0]), min(bar.high, most))
+             for place, bar in enumerate(panel.bars)
+             if bar.low is not None and bar.high is not None]  # fmt: skip
+    if spans:
+        axes.hlines(*zip(*spans, strict=True), color=INK, linewidth=1.5, zorder=4)
     if panel.title:
         axes.set_title(label(panel.title, 54))
     axes.set_xlabel(f"{label(y.title, 54)} →")

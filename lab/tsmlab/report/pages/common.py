@@ -74,7 +74,9 @@ class Report:
                 "it was made from has them."
             )
         # Whatever repeats lies far apart, where gzip does not see it.
-        packed = lzma.compress(json.dumps(data, separators=(",", ":")).encode(), preset=9)
+        packed = lzma.compress(
+            json.dumps(data, separators=(",", ":")).encode(), preset=9 | lzma.PRESET_EXTREME
+        )
         href = f"data:application/x-xz;base64,{base64.b64encode(packed).decode()}"
         return RawData(note, href, f"{self.name}.json.xz", f"{quantity(len(packed), 'bytes')}iB")
 
