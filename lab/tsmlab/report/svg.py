@@ -61,7 +61,7 @@ def _written(element: ElementTree.Element) -> str:
     if tag in ("metadata", "style", "title"):
         return ""
     if tag == "g":
-        _share_style(element)
+        _gather(element)
     attributes = _attributes(element, tag)
     inner = "".join(map(_written, element))
     if tag == "text":
@@ -82,14 +82,19 @@ def _written(element: ElementTree.Element) -> str:
     return f"<{tag}{words}>{inner}</{tag}>" if inner else f"<{tag}{words}/>"
 
 
-def _share_style(group: ElementTree.Element) -> None:
-    """Markers, or lines, that all look alike: their style goes to their group."""
+def _gather(group: ElementTree.Element) -> None:
+    """What looks alike: the style of markers goes to their group, lines become one path."""
+    tags = {child.tag.removeprefix(NAMESPACE) for child in group}
     styles = {child.get("style") for child in group}
-    leaves = all(child.tag in (f"{NAMESPACE}use", f"{NAMESPACE}path") for child in group)
-    if len(group) > 1 and len(styles) == 1 and leaves:
-        group.set("style", styles.pop() or "")
+    if len(group) < 2 or len(styles) > 1:
+        return
+    if tags == {"use"}:
+        group.set("style", group[0].get("style", ""))
         for child in group:
             child.attrib.pop("style", None)
+    elif tags == {"path"}:
+        group[0].set("d", " ".join(child.get("d", "") for child in group))
+        del group[1:]
 
 
 def _attributes(element: ElementTree.Element, tag: str) -> dict[str, str]:

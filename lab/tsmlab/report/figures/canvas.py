@@ -104,11 +104,12 @@ def render(
     caption: str,
     table: DataTable,
     panels: Sequence[Panel],
+    across: int = 1,
 ) -> Figure:
-    """Draws a figure, its panels one below the other. `name` is its anchor and its files' name."""
+    """Draws a figure, with so many panels across. `name` is its anchor and its files' name."""
     title, description = visible(title), visible(description)
     with drawing(name):
-        sheet = drawn(panels)
+        sheet = drawn(panels, across)
         about = {"Title": title, "Description": description, "Date": None, "Creator": None}
         source = _saved(sheet, "svg", about).decode()
         png = _saved(sheet, "png", {"Software": None})
@@ -116,12 +117,14 @@ def render(
     return Figure(name, title, description, caption, page, source, png, table)
 
 
-def drawn(panels: Sequence[Panel]) -> Sheet:
-    """The sheet, with every artist in its place."""
-    heights = [panel.height for panel in panels]
-    sheet = Sheet((WIDTH / _UNIT, sum(heights) / _UNIT), dpi=_UNIT, layout="constrained")
-    places = sheet.subplots(len(panels), squeeze=False, gridspec_kw={"height_ratios": heights})
-    for panel, axes in zip(panels, places[:, 0], strict=True):
+def drawn(panels: Sequence[Panel], across: int = 1) -> Sheet:
+    """The sheet, with every artist in its place. Panels of one row are as high as its first."""
+    heights = [panel.height for panel in panels[::across]]
+    size = (across * WIDTH / _UNIT, sum(heights) / _UNIT)
+    sheet = Sheet(size, dpi=_UNIT, layout="constrained")
+    rows = {"height_ratios": heights}
+    places = sheet.subplots(len(heights), across, squeeze=False, gridspec_kw=rows)
+    for panel, axes in zip(panels, places.flat, strict=True):
         panel.draw(axes)
     for artist in sheet.findobj():
         artist.set_clip_on(False)  # Nothing is drawn beyond its axes, and clipping costs bytes.
@@ -194,6 +197,6 @@ def name_rows(
             xycoords=("axes fraction", "data"),
             xytext=(6, 0),
             textcoords="offset points",
-            va="center",
+            va="center_baseline",
             color=SOFT if style is None else INK,
         )

@@ -128,10 +128,15 @@ def summaries_table(experiment: Experiment, plot: PlotRequest) -> DataTable:
 
 
 def _with_interval(summary: CellSummary, unit: Unit) -> str:
+    """4.10 ms [3.95, 4.26]: the unit is told once, unless an end has another one."""
     middle = quantity(summary.median, unit)
     if summary.low is None or summary.high is None:
         return middle
-    return f"{middle} [{quantity(summary.low, unit)}, {quantity(summary.high, unit)}]"
+    ends = [quantity(summary.low, unit), quantity(summary.high, unit)]
+    shown = middle.lstrip("0123456789.")
+    if shown and all(end.lstrip("0123456789.") == shown for end in ends):
+        ends = [end.removesuffix(shown) for end in ends]
+    return f"{middle} [{', '.join(ends)}]"
 
 
 # --- memory over time -----------------------------------------------------------------------------

@@ -65,7 +65,7 @@ def quantity_axis(
 def tick_words(value: float, unit: Unit) -> str:
     """quantity(), without the zeros that a round number does not need: 2 ms, 16M, 1.5 s."""
     if unit == "number" or value == 0.0:
-        return f"{value:.4g}"
+        return f"{value:g}"
     words = quantity(abs(value), unit)
     short = re.sub(r"\.(\d*?)0+(?!\d)", lambda match: f".{match[1]}" if match[1] else "", words)
     return f"-{short}" if value < 0.0 else short
