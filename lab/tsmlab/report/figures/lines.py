@@ -57,6 +57,18 @@ class Panel:
     lines: Sequence[Line]
 
 
+def through(
+    points: Sequence[tuple[float, float]],
+    name: str,
+    style: Style | None,
+    emphasised: bool,
+    stepped: bool = False,
+) -> Line:
+    """A line through points."""
+    xs, ys = [x for x, _ in points], [y for _, y in points]
+    return Line(name, xs, ys, style, emphasised, stepped=stepped)
+
+
 def panels(parts: Sequence[Panel], x: Scale, y: Scale, height: float = 240.0) -> list[canvas.Panel]:
     """All panels on the same scales, below the names of their lines; lower ones where many are."""
     height -= 40.0 if len(parts) > MOST_HIGH else 0.0

@@ -59,8 +59,7 @@ def means(suite: SuiteResults, styles: Mapping[str, Style]) -> Figure:
         ]
         for each in suite.analysis.overall
     ]
-    columns = [Column("allocator", left=True), Column("time [95 % CI]")]
-    columns += [Column("memory [95 % CI]"), Column("workloads")]
+    heads = ("allocator", "time [95 % CI]", "memory [95 % CI]", "workloads")
     return render(
         "means",
         "Means over all workloads",
@@ -68,7 +67,7 @@ def means(suite: SuiteResults, styles: Mapping[str, Style]) -> Figure:
         "Geometric means of the ratios to the best peer of each workload, which is another one in "
         "each; so 1 is an imaginary allocator as good as all peers together. Lines "
         "are 95 % intervals.",
-        of_texts("Means", columns, cells),
+        of_texts("Means", heads, cells),
         ratios.panels(ratios.Rows(names, emphasised, "", styles, plain=True), panels),
     )
 
@@ -115,8 +114,7 @@ def field_figure(
             interval = f"{three_digits(own.low)} to {three_digits(own.high)}"
         others = ", ".join(f"{r.name} {three_digits(r.ratio)}" for r in row.peers)
         cells.append([row.name, three_digits(own.ratio) if own else "-", interval, others])
-    columns = [Column("workload", left=True), Column(candidate), Column("95 % interval")]
-    columns.append(Column("peers", left=True))
+    heads = ("workload", candidate, "95 % interval", Column("peers", left=True))
     return render(
         f"field-{which}",
         f"{which.capitalize()} in each workload",
@@ -124,6 +122,6 @@ def field_figure(
         f"Ratios to the best peer of the row, in {which}. {candidate} is in colour with its 95 % "
         f"interval, its peers are grey. Whoever takes more than {ratios.FARTHEST:g} times as much "
         "is drawn at the edge.",
-        of_texts(f"{which.capitalize()} in each workload, as drawn", columns, cells),
+        of_texts(f"{which.capitalize()} in each workload, as drawn", heads, cells),
         ratios.field(rows, candidate, styles),
     )

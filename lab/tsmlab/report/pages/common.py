@@ -118,7 +118,7 @@ def machine_table(machine: Machine, created: str) -> DataTable:
         ("Python", machine.python),
     ]
     rows = [[name, value] for name, value in facts if value is not None]
-    return of_texts("Machine", [Column("", left=True), Column("", left=True)], rows)
+    return of_texts("Machine", ["", ""], rows, left=2)
 
 
 def versions_table(allocators: Sequence[AllocatorInfo]) -> DataTable:
@@ -146,7 +146,7 @@ def versions_table(allocators: Sequence[AllocatorInfo]) -> DataTable:
 def settings_table(settings: Mapping[str, Any]) -> DataTable:
     """The options in effect, by their names in the file of results."""
     rows = [[key.replace("_", " "), _setting(value)] for key, value in settings.items()]
-    return of_texts("Settings", [Column("", left=True), Column("", left=True)], rows)
+    return of_texts("Settings", ["", ""], rows, left=2)
 
 
 def _setting(value: Any) -> str:

@@ -211,9 +211,8 @@ def _absent(experiment: Experiment, point: int, name: str) -> str:
 
 
 def _reported_table(reported: Reported) -> DataTable:
-    columns = [Column(head, left=place == 0) for place, head in enumerate(reported.columns)]
     rows = [["" if v is None else str(v) for v in row] for row in reported.rows]
-    return of_texts(reported_by(reported), columns, rows)
+    return of_texts(reported_by(reported), reported.columns, rows)
 
 
 def reported_by(reported: Reported) -> str:
