@@ -21,8 +21,6 @@ from tsmlab.report.figures.canvas import INK, PAPER, REST, label
 from tsmlab.report.figures.scales import quantity_axis
 from tsmlab.report.theme import Style
 
-MOST_HIGH = 3
-
 
 @dataclass(frozen=True)
 class Line:
@@ -58,20 +56,15 @@ class Panel:
 
 
 def through(
-    points: Sequence[tuple[float, float]],
-    name: str,
-    style: Style | None,
-    emphasised: bool,
-    stepped: bool = False,
+    points: Sequence[Sequence[float]], name: str, style: Style | None, strong: bool, **kind: Any
 ) -> Line:
-    """A line through points."""
-    xs, ys = [x for x, _ in points], [y for _, y in points]
-    return Line(name, xs, ys, style, emphasised, stepped=stepped)
+    """A line through points, `stepped` or a `model`."""
+    return Line(name, [x for x, _ in points], [y for _, y in points], style, strong, **kind)
 
 
-def panels(parts: Sequence[Panel], x: Scale, y: Scale, height: float = 240.0) -> list[canvas.Panel]:
+def panels(parts: Sequence[Panel], x: Scale, y: Scale) -> list[canvas.Panel]:
     """All panels on the same scales, below the names of their lines; lower ones where many are."""
-    height -= 40.0 if len(parts) > MOST_HIGH else 0.0
+    height = {1: 290.0, 2: 240.0, 3: 240.0}.get(len(parts), 200.0)
 
     def drawing(panel: Panel) -> canvas.Panel:
         return canvas.Panel(height, lambda axes: _draw(axes, panel, parts, x, y))

@@ -170,10 +170,6 @@ def time_against_memory(comparison: Comparison, look: Look) -> Figure | None:
         for p in points
     ]
     heads = ("allocator", primary.name, memory.name, Column("on the front", left=True))
-    axes = (
-        tradeoff.Axis(memory.name, memory.unit),
-        tradeoff.Axis(primary.name, primary.unit, primary.higher_is_better),
-    )
     return render(
         "tradeoff",
         f"{primary.name[:1].upper()}{primary.name[1:]} against memory",
@@ -181,7 +177,7 @@ def time_against_memory(comparison: Comparison, look: Look) -> Figure | None:
         "Medians. Filled points lie on the Pareto front: no other allocator is better in both by "
         "more than the margin. Whoever lies in the shaded region is beaten in both by one of them.",
         of_texts("Medians, as drawn", heads, cells),
-        tradeoff.panels(points, *axes),
+        tradeoff.panels(points, memory, primary),
     )
 
 

@@ -147,14 +147,7 @@ def _models(
 ) -> list[lines.Line]:
     findings = experiment.analysis.findings if experiment.analysis else []
     return [
-        lines.Line(
-            f"{curve.allocator}: {curve.label}",
-            [p[0] for p in curve.points],
-            [p[1] for p in curve.points],
-            styles[curve.allocator],
-            True,
-            model=True,
-        )
+        lines.through(curve.points, curve.label, styles[curve.allocator], True, model=True)
         for finding in findings
         for curve in finding.curves
         if curve.metric == plot.metric and curve.allocator in emphasised and curve.points
@@ -165,17 +158,9 @@ def _models(
 
 
 @dataclass(frozen=True)
-class Bar:
-    name: str
-    value: float
-    low: float | None
-    high: float | None
-
-
-@dataclass(frozen=True)
 class BarPanel:
     title: str
-    bars: Sequence[Bar]
+    bars: Sequence[CellSummary]
 
 
 def bar_panels(experiment: Experiment, plot: PlotRequest) -> list[BarPanel]:
@@ -186,16 +171,12 @@ def bar_panels(experiment: Experiment, plot: PlotRequest) -> list[BarPanel]:
         experiment.allocators,
         key=lambda name: _standing(known, name, len(experiment.points), higher),
     )
-    panels = []
-    for group in groups_of(experiment, plot):
-        for point in group.points:
-            bars = [
-                Bar(name, s.median, s.low, s.high)
-                for name in order
-                if (s := known.get((point, name))) is not None
-            ]
-            if bars:
-                panels.append(BarPanel(group.title, bars))
+    panels = [
+        BarPanel(group.title, bars)
+        for group in groups_of(experiment, plot)
+        for point in group.points
+        if (bars := [known[point, name] for name in order if (point, name) in known])
+    ]
     return panels[:MOST_PANELS]
 
 
@@ -222,16 +203,16 @@ def bars_drawn(
     return [drawing(panel) for panel in panels]
 
 
-def _like(panel: BarPanel, panels: Sequence[BarPanel]) -> list[Bar]:
+def _like(panel: BarPanel, panels: Sequence[BarPanel]) -> list[CellSummary]:
     """The bars that share a panel's scale: all, or its own where panels are too unlike for one."""
-    longest = [max(bar.value for bar in each.bars) for each in panels]
+    longest = [max(bar.median for bar in each.bars) for each in panels]
     shared = [panel] if min(longest) < OWN_SCALE_BELOW * max(longest) else panels
     return [bar for each in shared for bar in each.bars]
 
 
-def _farthest(bars: Sequence[Bar]) -> float:
+def _farthest(bars: Sequence[CellSummary]) -> float:
     """An interval of few rounds may be many times as long as any bar: it ends there then."""
-    return LONGEST_INTERVAL * max(bar.value for bar in bars)
+    return LONGEST_INTERVAL * max(bar.median for bar in bars)
 
 
 def cut(panels: Sequence[BarPanel]) -> bool:
@@ -253,20 +234,20 @@ def _draw(
 ) -> None:
     shared = _like(panel, panels)
     most = _farthest(shared)
-    values = [bar.value for bar in shared]
+    values = [bar.median for bar in shared]
     dots = y.log and min(values) > 0
-    ends = [min(bar.high or bar.value, most) for bar in shared]
+    ends = [min(bar.high or bar.median, most) for bar in shared]
     quantity_axis(axes.xaxis, [*values, *ends], y.unit, dots, zero=True)
-    names = [bar.name for bar in panel.bars]
+    names = [bar.allocator for bar in panel.bars]
     strong = {name: styles[name] for name in names if name in emphasised}
-    canvas.name_rows(axes, names, [quantity(bar.value, y.unit) for bar in panel.bars], strong)
+    canvas.name_rows(axes, names, [quantity(bar.median, y.unit) for bar in panel.bars], strong)
     for place, bar in enumerate(panel.bars):
-        colour = strong[bar.name].colour if bar.name in strong else REST
+        colour = strong[bar.allocator].colour if bar.allocator in strong else REST
         if dots:
-            marker = styles[bar.name].marker
-            axes.plot([bar.value], [place], marker=marker, color=colour, linestyle="none")
+            marker = styles[bar.allocator].marker
+            axes.plot([bar.median], [place], marker=marker, color=colour, linestyle="none")
         else:
-            axes.barh([place], [bar.value], height=0.62, color=colour)
+            axes.barh([place], [bar.median], height=0.62, color=colour)
     spans = [(place, max(bar.low, axes.get_xlim()[0]), min(bar.high, most))
              for place, bar in enumerate(panel.bars)
              if bar.low is not None and bar.high is not None]  # fmt: skip

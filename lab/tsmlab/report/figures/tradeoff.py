@@ -13,7 +13,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from tsmlab.metrics import Unit
+from tsmlab.metrics import MetricSpec
 from tsmlab.report.figures import canvas
 from tsmlab.report.figures.canvas import BAND, PAPER, SOFT
 from tsmlab.report.figures.scales import quantity_axis
@@ -29,14 +29,7 @@ class Point:
     style: Style
 
 
-@dataclass(frozen=True)
-class Axis:
-    title: str
-    unit: Unit
-    higher_is_better: bool = False
-
-
-def panels(points: Sequence[Point], x: Axis, y: Axis) -> list[canvas.Panel]:
+def panels(points: Sequence[Point], x: MetricSpec, y: MetricSpec) -> list[canvas.Panel]:
     """The points' names, then the points: those on the front are filled."""
 
     def draw(axes: Axes) -> None:
@@ -46,8 +39,8 @@ def panels(points: Sequence[Point], x: Axis, y: Axis) -> list[canvas.Panel]:
         for point in points:
             axes.plot([point.x], [point.y], **_look(point))
         better = "higher" if y.higher_is_better else "lower"
-        axes.set_title(f"↑ {y.title}   (best: {better} left)")
-        axes.set_xlabel(f"{x.title} →")
+        axes.set_title(f"↑ {y.name}   (best: {better} left)")
+        axes.set_xlabel(f"{x.name} →")
 
     handles = [Line2D([], [], label=point.name, **_look(point)) for point in points]
     return [canvas.legend(handles), canvas.Panel(330.0, draw)]

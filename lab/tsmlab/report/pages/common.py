@@ -13,12 +13,13 @@ import json
 import lzma
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from tsmlab.machine import Machine
 from tsmlab.report.figures.canvas import Figure
 from tsmlab.report.tables import Cell, Column, DataTable, of_texts
 from tsmlab.results import AllocatorInfo
+from tsmlab.tables import Column as TextColumn
 from tsmlab.wording import quantity
 
 Amount = Literal["all", "runs", "none"]
@@ -159,11 +160,59 @@ def _setting(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def footer(version: str, created: str) -> str:
-    return (
-        f"Measured {created}; written by tsmalloc {version}. This file stands alone: it loads "
-        "nothing, and needs no script."
+# The terminal's colours, as a page's marks.
+MARKS = {"green": "better", "red": "worse", "yellow": "open"}
+
+
+def data_table(
+    caption: str, columns: Sequence[TextColumn], headed: bool = True, marks: Sequence[str] = ()
+) -> DataTable:
+    """A terminal's table on the page."""
+    rows = zip(*(column.cells for column in columns), strict=True)
+    return DataTable(
+        caption,
+        [Column(column.header, column.left) for column in columns],
+        [[_cell(cell.text, cell.style) for cell in row] for row in rows],
+        headed=headed,
+        marks=marks,
     )
+
+
+def _cell(text: str, style: str) -> Cell:
+    return Cell(text, MARKS.get(style, "muted" if text == "reference" else ""))
+
+
+LAST_CONTENTS = (
+    ("environment", "Environment"),
+    ("settings", "Settings"),
+    ("reading", "How to read this"),
+    ("raw", "Raw data"),
+)
+
+
+class Measured(Protocol):
+    """Whatever was measured on a machine, some time, by some version."""
+
+    @property
+    def machine(self) -> Machine: ...
+    @property
+    def created(self) -> str: ...
+    @property
+    def tsmalloc_version(self) -> str: ...
+
+
+def circumstances(
+    results: Measured, allocators: Sequence[AllocatorInfo], settings: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What every page of measurements ends with."""
+    return {
+        "machine": machine_table(results.machine, results.created),
+        "versions": versions_table(allocators),
+        "command": "",
+        "settings": settings_table(settings),
+        "footer": f"Measured {results.created}; written by tsmalloc {results.tsmalloc_version}. "
+        "This file stands alone: it loads nothing, and needs no script.",
+    }
 
 
 def capital(text: str) -> str:
