@@ -30,7 +30,7 @@ def ratio(name: str, cell: str) -> ratios.Ratio:
         sys.exit(f"standing.py: {name}: no mean with an interval in {cell!r}")
     value, factor = float(match[1]), 1 + float(match[4] or 0) / 100
     low, high = float(match[2] or value / factor), float(match[3] or value * factor)
-    return ratios.Ratio(name, value, low, high, True, cell)
+    return ratios.Ratio(name, value, low, high, True)
 
 
 def read(page: str) -> tuple[list[ratios.Ratio], list[ratios.Ratio]]:
@@ -56,7 +56,7 @@ def image(time: list[ratios.Ratio], memory: list[ratios.Ratio]) -> str:
         ratios.Panel("Time to the fastest peer of each workload", "faster", "slower", time, None),
         ratios.Panel("Peak memory to the smallest peer", "smaller", "larger", memory, None),
     ]
-    words = "; ".join(f"{each.name}: {each.words}" for each in time)
+    words = "; ".join(f"{r.name}: {r.ratio} [{r.low:.2f}, {r.high:.2f}]" for r in time)
     table = DataTable("", [], [])
     parts = ratios.panels(rows, panels)
     plot = canvas.render("standing", TITLE, f"Time: {words}", "", table, parts, across=2).svg

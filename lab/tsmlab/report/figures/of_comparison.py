@@ -20,7 +20,7 @@ from tsmlab.report.tables import Column, DataTable, of_texts
 from tsmlab.report.theme import Style, styles_for
 from tsmlab.results import Comparison, Row
 from tsmlab.stats import Verdict
-from tsmlab.wording import change, change_interval, quantity, rounds
+from tsmlab.wording import quantity, rounds
 
 # Up to so many allocators, each has its colour; of more, only those that matter most.
 ALL_IN_COLOUR = 8
@@ -75,7 +75,6 @@ def _panel(comparison: Comparison, spec: MetricSpec) -> ratios.Panel:
         if summary is None or summary.ratio is None:
             continue
         estimate = summary.ratio
-        verdict = summary.verdict.value if summary.verdict else ""
         found.append(
             ratios.Ratio(
                 row.allocator,
@@ -83,7 +82,6 @@ def _panel(comparison: Comparison, spec: MetricSpec) -> ratios.Panel:
                 estimate.low,
                 estimate.high,
                 summary.verdict is not Verdict.UNRESOLVED,
-                f"{change(estimate.ratio)} {change_interval(estimate)}, {verdict}",
             )
         )
     floor = comparison.analysis.noise_floors.get(spec.key)

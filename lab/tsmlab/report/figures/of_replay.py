@@ -311,7 +311,7 @@ def shares(replay: Replay, anchor: str) -> Figure | None:
     kept = sorted(most, key=lambda share: share.thread)
     names = [_thread_name(share) for share in kept]
     found = [
-        ratios.Ratio(name, s.ticks / s.owed, None, None, True, f"{s.ticks:,} of {s.owed:,.1f}")
+        ratios.Ratio(name, s.ticks / s.owed, None, None, True)
         for name, s in zip(names, kept, strict=True)
     ]
     heads = ("thread", "tickets", "ticks got", "ticks owed", "got / owed", "could not run")

@@ -36,8 +36,7 @@ def mean_ratios(suite: SuiteResults, which: str) -> list[ratios.Ratio]:
     for each in suite.analysis.overall:
         mean: Mean = each.time if which == "time" else each.memory
         if mean.ratio is not None:
-            words = mean_number(mean).with_interval()
-            found.append(ratios.Ratio(each.name, mean.ratio, mean.low, mean.high, True, words))
+            found.append(ratios.Ratio(each.name, mean.ratio, mean.low, mean.high, True))
     return found
 
 
@@ -95,12 +94,11 @@ def _ratio(workload: WorkloadAnalysis, score: Score, which: str) -> ratios.Ratio
     if score.failures or summary is None:
         return None
     if score.name == best:
-        return ratios.Ratio(score.name, 1.0, None, None, True, "the best peer")
+        return ratios.Ratio(score.name, 1.0, None, None, True)
     if summary.ratio is None:
         return None
     estimate = summary.ratio
-    words = f"{three_digits(estimate.ratio)} of {best}'s"
-    return ratios.Ratio(score.name, estimate.ratio, estimate.low, estimate.high, True, words)
+    return ratios.Ratio(score.name, estimate.ratio, estimate.low, estimate.high, True)
 
 
 def field_figure(

@@ -33,7 +33,6 @@ class Ratio:
     low: float | None
     high: float | None
     resolved: bool
-    words: str
 
 
 @dataclass(frozen=True)
