@@ -365,7 +365,7 @@ def test_bars_of_an_experiment_without_a_sweep() -> None:
     plot = next(p for p in experiment.definition.plots if p.kind == "bars")
     (panel,) = sweeps.bar_panels(experiment, plot)
     known = sweeps.summaries_of(experiment, plot.metric)
-    assert {b.name: b.value for b in panel.bars} == {n: s.median for (_, n), s in known.items()}
+    assert {bar.allocator: bar for bar in panel.bars} == {n: s for (_, n), s in known.items()}
     assert [f.name for f in of_experiments.figures(subject)]
 
 
