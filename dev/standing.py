@@ -14,12 +14,12 @@ import re
 import sys
 from pathlib import Path
 
-from tsmlab.report.figures import ratios
-from tsmlab.report.figures.canvas import Format, drawing
-from tsmlab.report.svg import FONT, compact
+from tsmlab.report.figures import canvas, ratios
+from tsmlab.report.tables import DataTable
 from tsmlab.report.theme import TONES, Style
 
 TITLE = "Geometric means over the workloads of the ratios to the best peer of each"
+FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
 # A ratio, then its interval, or the farther end of it in percent, which is drawn on both sides.
 MEAN = re.compile(r"([\d.]+)(?: \[([\d.]+), ([\d.]+)\]| ±([\d.]+) %)")
 
@@ -30,7 +30,7 @@ def ratio(name: str, cell: str) -> ratios.Ratio:
         sys.exit(f"standing.py: {name}: no mean with an interval in {cell!r}")
     value, factor = float(match[1]), 1 + float(match[4] or 0) / 100
     low, high = float(match[2] or value / factor), float(match[3] or value * factor)
-    return ratios.Ratio(name, value, low, high, True, cell)
+    return ratios.Ratio(name, value, low, high, True)
 
 
 def read(page: str) -> tuple[list[ratios.Ratio], list[ratios.Ratio]]:
@@ -56,11 +56,10 @@ def image(time: list[ratios.Ratio], memory: list[ratios.Ratio]) -> str:
         ratios.Panel("Time to the fastest peer of each workload", "faster", "slower", time, None),
         ratios.Panel("Peak memory to the smallest peer", "smaller", "larger", memory, None),
     ]
-    with drawing():
-        canvas = ratios.drawing(rows, panels)(Format(760.0, 11.5))
-        source = canvas.svg_source()
-    words = "; ".join(f"{each.name}: {each.words}" for each in time)
-    plot = compact(source, "standing", TITLE, f"Time: {words}", canvas.tips, themed=True)
+    words = "; ".join(f"{r.name}: {r.ratio} [{r.low:.2f}, {r.high:.2f}]" for r in time)
+    table = DataTable("", [], [])
+    parts = ratios.panels(rows, panels)
+    plot = canvas.render("standing", TITLE, f"Time: {words}", "", table, parts, across=2).svg
     paper = '<rect width="100%" height="100%" fill="var(--paper)"/>'
     dark = ""
     for name, tone in TONES.items():

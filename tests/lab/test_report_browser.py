@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(
     headless_browser.program() is None, reason="this machine has no headless browser"
 )
 
-WIDTHS = (375, 1280)
+WIDTHS = (360, 1280)
 SOME = ("x2-lock", "x5-threads", "x7-fragmentation")
 # Of the paper between its margins, in pixels of a page.
 A4_WIDTH = 688
@@ -79,7 +79,7 @@ def test_figures_take_the_colours_of_the_theme(
     browser: headless_browser.Browser, pages: list[Path]
 ) -> None:
     page = next(p for p in pages if "compare" in str(p))
-    ink = "getComputedStyle(document.querySelector('.wide-only svg text')).fill"
+    ink = "getComputedStyle(document.querySelector('.plot svg text')).fill"
     seen = set()
     for system in ("light", "dark"):
         browser.open(page, 1280, theme=system)
@@ -104,7 +104,7 @@ def test_wide_parts_can_be_scrolled_and_are_reached_by_keyboard(
     browser: headless_browser.Browser, pages: list[Path]
 ) -> None:
     for page in pages:
-        browser.open(page, 375)
+        browser.open(page, WIDTHS[0])
         stuck = browser.evaluate(
             "[...document.querySelectorAll('main *')].filter(e => e.clientWidth > 0 && "
             "e.scrollWidth > e.clientWidth + 1 && getComputedStyle(e).overflowX == 'auto' "
@@ -117,7 +117,7 @@ def test_letters_of_figures_are_legible_on_a_phone(
     browser: headless_browser.Browser, pages: list[Path]
 ) -> None:
     for page in pages:
-        browser.open(page, 375)
+        browser.open(page, WIDTHS[0])
         smallest = browser.evaluate(
             "Math.min(99, ...[...document.querySelectorAll('.plot svg text')]"
             ".filter(t => t.getClientRects().length)"

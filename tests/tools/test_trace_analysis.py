@@ -290,7 +290,7 @@ def test_a_page_and_its_files(
     assert cli.main(arguments) == 0
     assert "300,000 events" in capsys.readouterr().out
     text = page.read_text(encoding="utf-8")
-    assert text.count("<svg") == 8  # four figures, for wide pages and narrow ones
+    assert text.count("<svg") == 4
     assert "<script" not in text
     assert "var(--blue)" in text
     figures = {path.name for path in (folder / "figures").glob("*.svg")}

@@ -13,33 +13,26 @@ from typing import Any
 
 import jinja2
 
-from tsmlab.report.pages.common import DETAILS, Detail, RawData, Report
+from tsmlab.report.pages.common import AMOUNTS, Report
 from tsmlab.report.text import visible, with_minus
 from tsmlab.report.theme import TONES
 
 FOLDER = Path(__file__).parent
 GENERATOR = "tsmalloc report"
 # A page must be easy to mail and quick to open.
-LIMIT_BYTES = 1_500_000
+LIMIT_BYTES = 1_000_000
 
 
 def page(report: Report) -> str:
-    """The page, with as much detail as the limit allows; the least if none does."""
+    """The page, with as much of the raw data as the limit allows; with none if need be."""
     text = ""
-    raw = {}
-    for detail in DETAILS:
-        if detail.raw not in raw:
-            raw[detail.raw] = report.raw(detail.raw)
-        if len(raw[detail.raw].href) < LIMIT_BYTES:
-            text = rendered(report, detail, raw[detail.raw])
+    for amount in AMOUNTS:
+        raw = report.raw(amount)
+        if len(raw.href) < LIMIT_BYTES:
+            text = from_template(report.template, page={**report.page, "raw": raw})
             if len(text.encode()) < LIMIT_BYTES:
-                return text
+                break
     return text
-
-
-def rendered(report: Report, detail: Detail, raw: RawData) -> str:
-    page = {**report.page, "raw": raw}
-    return from_template(report.template, page=page, detail=detail)
 
 
 def from_template(template: str, **variables: Any) -> str:

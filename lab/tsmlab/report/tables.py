@@ -46,7 +46,15 @@ class DataTable:
 
 
 def of_texts(
-    caption: str, columns: Sequence[Column], rows: Sequence[Sequence[str]], headed: bool = True
+    caption: str,
+    heads: Sequence[str | Column],
+    rows: Sequence[Sequence[str]],
+    left: int = 1,
+    headed: bool = True,
 ) -> DataTable:
-    """A table of plain texts."""
+    """A table of plain texts, with so many columns of words before those of numbers."""
+    columns = [
+        head if isinstance(head, Column) else Column(head, left=place < left)
+        for place, head in enumerate(heads)
+    ]
     return DataTable(caption, columns, [[Cell(text) for text in row] for row in rows], headed)

@@ -86,16 +86,13 @@ class Style:
         return HUES[self.hue].light
 
 
-REST_COLOUR = SURFACES["rest"].light
-PAGE_PAPER = SURFACES["paper"].light
-
 # Peers and the engine are solid, the teaching heaps dashed: the hue is the strategy, dash and
 # marker the fit. So they differ also where hues do not (in print, or for a colour-blind eye).
 _NAMED = {
     "tsmalloc": Style("blue", "o"),
     "glibc": Style("slate", "s"),
     "jemalloc": Style("orange", "D"),
-    "mimalloc": Style("green", "^"),
+    "mimalloc": Style("green", "<"),
     "tcmalloc": Style("violet", "v"),
     "tbbmalloc": Style("ochre", "P"),
     "scudo": Style("teal", "X"),

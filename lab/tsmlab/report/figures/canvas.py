@@ -1,7 +1,7 @@
-"""What all figures share: a sheet measured in pixels, and its way to SVG and PNG.
+"""What all figures share: matplotlib's style, the panels of a figure, and its way to SVG and PNG.
 
-Why: a figure is drawn for a wide page and again for a phone, and both must keep their letters
-legible; so sizes are pixels of the page, and places are computed rather than left to a layout.
+Why: a figure is drawn once, as narrow as a phone's page with letters that are legible there, and a
+wide page shows the same drawing larger. All places are left to matplotlib's constrained layout.
 Refuses to: know what a figure shows. It keeps the numbers beside the picture, for its table.
 """
 
@@ -12,161 +12,191 @@ import logging
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import matplotlib as mpl
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Sheet
 
 from tsmlab.report import svg
 from tsmlab.report.tables import DataTable
-from tsmlab.report.text import visible
-from tsmlab.report.theme import SURFACES
+from tsmlab.report.text import shortened, visible
+from tsmlab.report.theme import SURFACES, Style
 
-# Pixels of a page: the column of text of a wide one, and a phone of 375 without its margins.
-WIDE = 760.0
-NARROW = 343.0
-# A unit of matplotlib's figures is an inch of this many points; we say pixel instead.
+# Of every figure, in units of which letters have 12; style.css says how large the page shows them.
+WIDTH = 432.0
+# A unit of matplotlib's figures is an inch of this many points.
 _UNIT = 72.0
-_PNG_SCALE = 2
+_PNG_SCALE = 3
 
 PAPER = SURFACES["paper"].light
 INK = SURFACES["ink"].light
 SOFT = SURFACES["soft"].light
 RULE = SURFACES["rule"].light
-GRID = SURFACES["grid"].light
 BAND = SURFACES["band"].light
+REST = SURFACES["rest"].light
 
-_SETTINGS: dict[Any, Any] = {
+_STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
-    "svg.hashsalt": "tsmalloc",
     "text.parse_math": False,
-    "axes.unicode_minus": True,
-    "font.family": ["DejaVu Sans"],
-    "font.size": 11.0,
+    "text.color": INK,
+    "font.size": 12.0,
     "figure.facecolor": PAPER,
-    "savefig.facecolor": PAPER,
     "axes.facecolor": PAPER,
     "axes.edgecolor": RULE,
     "axes.labelcolor": SOFT,
-    "axes.linewidth": 1.0,
+    "axes.labelsize": 12.0,
+    "axes.titlesize": 12.0,
+    "axes.titlecolor": SOFT,
+    "axes.titlelocation": "left",
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,
     "axes.axisbelow": True,
-    "grid.color": GRID,
+    "xaxis.labellocation": "right",
+    # A line of 1.0 needs no word of it.
+    "axes.linewidth": 1.0,
     "grid.linewidth": 1.0,
+    "grid.color": SURFACES["grid"].light,
     "xtick.color": RULE,
     "ytick.color": RULE,
     "xtick.labelcolor": SOFT,
     "ytick.labelcolor": SOFT,
     "xtick.major.size": 0.0,
     "ytick.major.size": 0.0,
-    "xtick.minor.size": 0.0,
-    "ytick.minor.size": 0.0,
-    "lines.markersize": 6.0,
-    "text.color": INK,
+    "legend.frameon": False,
+    "legend.borderaxespad": 0.0,
+    "legend.borderpad": 0.0,
+    "legend.columnspacing": 1.0,
+    "legend.handletextpad": 0.5,
     "path.simplify_threshold": 0.3,
 }
 
 
 @dataclass(frozen=True)
-class Format:
-    """For which page a figure is drawn. `size` is that of its letters."""
+class Panel:
+    """A part of a figure, from its left edge to its right one: its height, and what draws it."""
 
-    width: float
-    size: float
-
-    @property
-    def narrow(self) -> bool:
-        return self.width < 500
-
-
-FORMATS = (Format(WIDE, 11.5), Format(NARROW, 11.0))
-
-
-class Canvas:
-    """A sheet of paper: axes and texts are placed in pixels from its upper left corner."""
-
-    def __init__(self, form: Format, height: float) -> None:
-        self.form = form
-        self.height = height
-        self.sheet = Sheet(figsize=(form.width / _UNIT, height / _UNIT), dpi=_UNIT)
-        self.tips: dict[str, str] = {}
-
-    def axes(self, left: float, top: float, width: float, height: float) -> Axes:
-        wide, high = self.form.width, self.height
-        place = (left / wide, 1.0 - (top + height) / high, width / wide, height / high)
-        axes = self.sheet.add_axes(place)
-        axes.tick_params(labelsize=self.form.size - 0.5, pad=5)
-        return axes
-
-    def text(self, x: float, y: float, words: str, **how: Any) -> None:
-        how.setdefault("fontsize", self.form.size)
-        how.setdefault("va", "center")
-        self.sheet.text(x / self.form.width, 1.0 - y / self.height, visible(words), **how)
-
-    def tip(self, artist: Any, words: str) -> None:
-        """A tooltip for what was drawn."""
-        gid = f"{svg.TIP}{len(self.tips)}"
-        artist.set_gid(gid)
-        self.tips[gid] = visible(words)
-
-    def svg_source(self) -> str:
-        text = io.StringIO()
-        nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-        self.sheet.savefig(text, format="svg", metadata=nothing)
-        return text.getvalue()
-
-    def png(self) -> bytes:
-        data = io.BytesIO()
-        self.sheet.savefig(data, format="png", dpi=_UNIT * _PNG_SCALE, metadata={"Software": None})
-        return data.getvalue()
-
-
-Drawing = Callable[[Format], Canvas]
+    height: float
+    draw: Callable[[Axes], object]
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure as the page has it, for wide and narrow screens, and as files of its own."""
+    """A figure as the page has it, and as files of its own."""
 
     name: str
     title: str
     description: str
     caption: str
-    wide: str
-    narrow: str
+    svg: str
     svg_file: str
     png_file: bytes
     table: DataTable
-    notes: Sequence[str] = field(default=())
 
 
 def render(
-    name: str, title: str, description: str, caption: str, table: DataTable, draw: Drawing
+    name: str,
+    title: str,
+    description: str,
+    caption: str,
+    table: DataTable,
+    panels: Sequence[Panel],
+    across: int = 1,
 ) -> Figure:
-    """Draws a figure in both widths. `name` is its anchor and its files' name."""
+    """Draws a figure, with so many panels across. `name` is its anchor and its files' name."""
     title, description = visible(title), visible(description)
-    with drawing():
-        canvases = [draw(form) for form in FORMATS]
-        sources = [canvas.svg_source() for canvas in canvases]
-        png = canvases[0].png()
-    pages = [
-        svg.compact(source, f"{name}-{suffix}", title, description, canvas.tips, themed=True)
-        for source, canvas, suffix in zip(sources, canvases, ("w", "n"), strict=True)
-    ]
-    alone = svg.compact(sources[0], name, title, description, canvases[0].tips, themed=False)
-    return Figure(name, title, description, caption, pages[0], pages[1], alone, png, table)
+    with drawing(name):
+        sheet = drawn(panels, across)
+        about = {"Title": title, "Description": description, "Date": None, "Creator": None}
+        source = _saved(sheet, "svg", about).decode()
+        png = _saved(sheet, "png", {"Software": None})
+    page = svg.compact(source, name, title, description)
+    return Figure(name, title, description, caption, page, source, png, table)
+
+
+def drawn(panels: Sequence[Panel], across: int = 1) -> Sheet:
+    """The sheet, with every artist in its place. Panels of one row are as high as its first."""
+    heights = [panel.height for panel in panels[::across]]
+    size = (across * WIDTH / _UNIT, sum(heights) / _UNIT)
+    sheet = Sheet(size, dpi=_UNIT, layout="constrained")
+    rows = {"height_ratios": heights}
+    places = sheet.subplots(len(heights), across, squeeze=False, gridspec_kw=rows)
+    for panel, axes in zip(panels, places.flat, strict=True):
+        panel.draw(axes)
+    for artist in sheet.findobj():
+        artist.set_clip_on(False)  # Nothing is drawn beyond its axes, and clipping costs bytes.
+    sheet.draw_without_rendering()
+    sheet.set_layout_engine("none")
+    return sheet
+
+
+def _saved(sheet: Sheet, form: str, metadata: dict[str, str | None]) -> bytes:
+    data = io.BytesIO()
+    dpi = _UNIT * _PNG_SCALE if form == "png" else _UNIT
+    sheet.savefig(data, format=form, dpi=dpi, metadata=metadata)
+    return data.getvalue()
 
 
 @contextmanager
-def drawing() -> Iterator[None]:
-    """matplotlib with our settings, and without its remarks on fonts and caches."""
+def drawing(name: str) -> Iterator[None]:
+    """matplotlib in our style, without its remarks on fonts; the name makes identifiers differ."""
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
     with mpl.rc_context(), warnings.catch_warnings():
         mpl.rcdefaults()
-        mpl.rcParams.update(_SETTINGS)
+        mpl.rcParams.update({**_STYLE, "svg.hashsalt": name})
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         yield
+
+
+def label(words: str, limit: int = 18) -> str:
+    """A text from elsewhere, so that it fits and can be shown."""
+    return visible(shortened(words, limit))
+
+
+def tip(artist: Artist, words: str) -> None:
+    """A tooltip for what was drawn."""
+    artist.set_gid(f"{svg.TIP}{visible(words)}")
+
+
+def legend(handles: Sequence[Artist]) -> Panel:
+    """The names of what the panels below show, in as many columns as fit."""
+    # matplotlib takes a name that begins with an underscore for none.
+    words = [label(f" {name}" if (name := str(h.get_label()))[:1] == "_" else name, 20)
+             for h in handles]  # fmt: skip
+    columns = 2 if max(map(len, words)) > 13 else 3
+
+    def draw(axes: Axes) -> None:
+        axes.axis("off")
+        axes.legend(handles, words, loc="upper left", ncols=columns)
+
+    return Panel(18.0 * -(-len(words) // columns) + 4.0, draw)
+
+
+def name_rows(
+    axes: Axes,
+    names: Sequence[str],
+    values: Sequence[str],
+    styles: dict[str, Style] | None = None,
+) -> None:
+    """A row for each name, from the top: the name on its left, and a value on its right. Those that
+    have a style stand out in its colour."""
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.set_yticks(range(len(names)), [label(name) for name in names])
+    axes.grid(axis="y", visible=False)
+    axes.spines["left"].set_visible(False)
+    for place, (name, value) in enumerate(zip(names, values, strict=True)):
+        style = (styles or {}).get(name)
+        if style is not None:
+            axes.get_yticklabels()[place].set(color=style.colour, fontweight="semibold")
+        axes.annotate(
+            value,
+            (1.0, place),
+            xycoords=("axes fraction", "data"),
+            xytext=(6, 0),
+            textcoords="offset points",
+            va="center_baseline",
+            color=SOFT if style is None else INK,
+        )

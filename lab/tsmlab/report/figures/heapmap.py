@@ -8,28 +8,26 @@ their neighbours, as mixed, and still add up to their bytes.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import matplotlib.image
-import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.patches import PathPatch
+from matplotlib.path import Path
 
 from tsmlab.experiments.model import HeapMap
-from tsmlab.report import svg
-from tsmlab.report.figures.canvas import Figure
+from tsmlab.report.figures.canvas import Figure, Panel, render
 from tsmlab.report.tables import DataTable
-from tsmlab.report.text import visible
-from tsmlab.report.theme import HUES, STATES, SURFACES
+from tsmlab.report.theme import HUES, STATES
 from tsmlab.wording import quantity, share
 
-# The picture in pixels: rows of blocks, each with a strip for its owners below.
-WIDTH = 352.0
-ROW, STRIP, GAP = 9.0, 2.0, 2.0
+# The picture in units of a figure: rows of blocks, each with a strip for its owners below.
+WIDTH = 420.0
+ROW, STRIP, GAP = 11.0, 2.5, 2.5
 MOST_ROWS, LEAST_ROWS = 28, 4
 BYTES_PER_ROW = 16 * 1024
 # Pieces in one picture: more would cost more of the page than anybody can see.
-MOST_PIECES = 300
+MOST_PIECES = 250
 STATE_NAMES = ("used", "mixed", "cached", "free")
 
 
@@ -171,7 +169,6 @@ def rectangles(pieces: Sequence[Piece], grid: Grid) -> Iterator[Rectangle]:
 
 def figure(name: str, title: str, heap: HeapMap, table: DataTable, caption: str) -> Figure:
     """The picture of one heap."""
-    title = visible(title)
     known = summary_of(heap)
     grid = grid_for(known.total)
     drawn = list(rectangles(merged(pieces_of(heap)), grid))
@@ -185,87 +182,48 @@ def figure(name: str, title: str, heap: HeapMap, table: DataTable, caption: str)
         if known.total
         else "An empty heap."
     )
-    box = f"0 0 {WIDTH:g} {max(1.0, grid.height):g}"
-    page = svg.wrapped(_body(drawn, themed=True), name, title, description, box, True)
-    alone = svg.wrapped(_body(drawn, themed=False), name, title, description, box, False)
-    return Figure(name, title, description, caption, page, page, alone, _png(drawn, grid), table)
+    panel = Panel(grid.height + 6.0, lambda axes: _draw(axes, drawn, grid))
+    return render(name, title, description, caption, table, [panel])
 
 
-def _body(drawn: Sequence[Rectangle], themed: bool) -> str:
-    """One path for each state and for each owner's strip: a path is shorter than rectangles."""
-    paths = [(STATES[state].light, _path(drawn, state)) for state in STATE_NAMES]
-    paths += [(colour, data) for colour, data in _strips(drawn)]
-    return "".join(
-        f'<path fill="{svg.paint(colour, themed)}" d="{data}"/>' for colour, data in paths if data
-    )
-
-
-def _path(drawn: Sequence[Rectangle], state: str) -> str:
-    return "".join(
-        f"M{_digits(r.left)} {_top(r.row):g}h{_digits(r.width)}v{ROW:g}h-{_digits(r.width)}z"
-        for r in drawn
-        if r.piece.state == state
-    )
-
-
-def _strips(drawn: Sequence[Rectangle]) -> Iterator[tuple[str, str]]:
-    """Who owns what, where there is more than one owner; neighbours of one owner are one strip."""
+def _draw(axes: Axes, drawn: Sequence[Rectangle], grid: Grid) -> None:
+    axes.axis("off")
+    axes.set(xlim=(0.0, WIDTH), ylim=(grid.height, 0.0))
+    for state in STATE_NAMES:
+        parts = [(r.row, r.left, r.width) for r in drawn if r.piece.state == state]
+        _lay(axes, parts, ROW / 2, ROW, STATES[state].light)
     owners = sorted({r.piece.owner for r in drawn})
-    if len(owners) < 2:
+    hues = list(HUES.values())[: len(owners)]
+    for place, hue in enumerate(hues if len(owners) > 1 else ()):
+        own = {owner for number, owner in enumerate(owners) if number % len(hues) == place}
+        _lay(axes, list(_strips(drawn, own)), ROW + STRIP / 2, STRIP, hue.light)
+
+
+def _lay(
+    axes: Axes, parts: Sequence[tuple[int, float, float]], below: float, height: float, colour: str
+) -> None:
+    """Parts of rows as one path of lines that are as thick as they are high, which is shorter than
+    rectangles. It is not simplified: matplotlib would leave out what is small."""
+    if not parts:
         return
-    hues = list(HUES.values())
-    paths: dict[str, str] = {}
-    for row, left, width, owner in _owned(drawn):
-        colour = hues[owners.index(owner) % len(hues)].light
-        top = _top(row) + ROW
-        data = f"M{_digits(left)} {top:g}h{_digits(width)}v{STRIP:g}h-{_digits(width)}z"
-        paths[colour] = paths.get(colour, "") + data
-    yield from paths.items()
+    ends = [(x, row * (ROW + STRIP + GAP) + below)
+            for row, left, width in parts
+            for x in (left, left + width)]  # fmt: skip
+    path = Path(ends, [Path.MOVETO, Path.LINETO] * len(parts))
+    path.should_simplify = False
+    axes.add_patch(PathPatch(path, fill=False, color=colour, linewidth=height, antialiased=False))
 
 
-def _owned(drawn: Sequence[Rectangle]) -> Iterator[tuple[int, float, float, int]]:
-    current: list[float] = []
-    key: tuple[int, int] | None = None
+def _strips(drawn: Sequence[Rectangle], owners: set[int]) -> Iterator[tuple[int, float, float]]:
+    """What belongs to them, row by row; neighbours are one strip."""
+    row, left, right = -1, 0.0, 0.0
     for r in drawn:
-        if key == (r.row, r.piece.owner):
-            current[1] = r.left + r.width
+        if r.piece.owner not in owners:
             continue
-        if key is not None:
-            yield key[0], current[0], current[1] - current[0], key[1]
-        key, current = (r.row, r.piece.owner), [r.left, r.left + r.width]
-    if key is not None:
-        yield key[0], current[0], current[1] - current[0], key[1]
-
-
-def _top(row: int) -> float:
-    return row * (ROW + STRIP + GAP)
-
-
-def _digits(number: float) -> str:
-    """Two digits: a hundredth of a pixel, so that what is drawn adds up."""
-    return f"{number:.2f}".rstrip("0").rstrip(".")
-
-
-def _png(drawn: Sequence[Rectangle], grid: Grid, scale: int = 3) -> bytes:
-    """The same picture in pixels."""
-    high, wide = int(max(1.0, grid.height) * scale), int(WIDTH * scale)
-    pixels = np.empty((high, wide, 3), dtype=np.uint8)
-    pixels[:] = _rgb(SURFACES["paper"].light)
-    for r in drawn:
-        top, bottom = int(_top(r.row) * scale), int((_top(r.row) + ROW) * scale)
-        left, right = round(r.left * scale), round((r.left + r.width) * scale)
-        pixels[top:bottom, left:right] = _rgb(STATES[r.piece.state].light)
-    owners = sorted({r.piece.owner for r in drawn})
-    hues = list(HUES.values())
-    for row, start, width, owner in _owned(drawn) if len(owners) > 1 else ():
-        top = int((_top(row) + ROW) * scale)
-        left, right = round(start * scale), round((start + width) * scale)
-        colour = hues[owners.index(owner) % len(hues)].light
-        pixels[top : top + int(STRIP * scale), left:right] = _rgb(colour)
-    data = io.BytesIO()
-    matplotlib.image.imsave(data, pixels, format="png", metadata={"Software": ""})
-    return data.getvalue()
-
-
-def _rgb(colour: str) -> tuple[int, int, int]:
-    return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)
+        if r.row != row or r.left > right + 1e-6:
+            if row >= 0:
+                yield row, left, right - left
+            row, left = r.row, r.left
+        right = r.left + r.width
+    if row >= 0:
+        yield row, left, right - left

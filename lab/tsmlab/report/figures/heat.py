@@ -10,30 +10,28 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.patches import Rectangle
+from matplotlib.patches import Patch
 
-from tsmlab.report.figures.canvas import SOFT, Canvas, Drawing, Format
-from tsmlab.report.figures.scales import named_ticks
+from tsmlab.report.figures import canvas
 from tsmlab.report.theme import HUES
 
-LEFT, HEAD, FOOT = 52.0, 40.0, 42.0
-ROW = 17.0
+ROW = 18.0
 # The steps of the colour, each ten times the one below.
 STEPS = (0.10, 0.26, 0.46, 0.70, 1.0)
-LEGEND_BOX = 11.0
 GAP_BEFORE_LAST = 0.35
+MOST_TICKS = 6
 
 
 @dataclass(frozen=True)
 class Cell:
-    """`share`: of the whole map. tip: what it holds."""
+    """`share`: of the whole map."""
 
     column: int
     row: int
     share: float
-    tip: str
 
 
 @dataclass(frozen=True)
@@ -57,68 +55,31 @@ def strength(share: float) -> float:
     return STEPS[max(0, len(STEPS) - 1 - step)]
 
 
-def drawing(heat: Heat) -> Drawing:
-    def draw(form: Format) -> Canvas:
-        plot = max(3, len(heat.rows)) * ROW
-        canvas = Canvas(form, HEAD + plot + FOOT)
-        axes = canvas.axes(LEFT, HEAD, form.width - LEFT - 8, plot)
-        extra = GAP_BEFORE_LAST if heat.last_apart else 0.0
-        last = len(heat.columns) - 1
-        axes.set_xlim(-0.5, last + extra + 0.5)
-        axes.set_ylim(-0.5, len(heat.rows) - 0.5)
-        axes.grid(False)
+def panels(heat: Heat) -> list[canvas.Panel]:
+    """What the steps mean, then the map."""
+    words = ("to 0.01 %", "to 0.1 %", "to 1 %", "to 10 %", "to 100 %")
+    handles = [Patch(label=w, **_look(step)) for w, step in zip(words, STEPS, strict=True)]
+    extra = GAP_BEFORE_LAST if heat.last_apart else 0.0
+    last = len(heat.columns) - 1
+
+    def draw(axes: Axes) -> None:
+        axes.set(xlim=(-0.5, last + extra + 0.5), ylim=(-0.5, len(heat.rows) - 0.5))
+        axes.grid(visible=False)
         for cell in heat.cells:
             x = cell.column + (extra if cell.column == last else 0.0)
-            box = Rectangle(
-                (x - 0.5, cell.row - 0.5),
-                1.0,
-                1.0,
-                facecolor=HUES["blue"].light,
-                alpha=strength(cell.share),
-                linewidth=0,
-            )
-            axes.add_patch(box)
-            canvas.tip(box, cell.tip)
-        _ticks(canvas, axes, heat, extra)
-        canvas.text(6, HEAD - 12, f"↑ {heat.y_title}", color=SOFT)
-        canvas.text(form.width - 8, canvas.height - 10, f"{heat.x_title} →", ha="right", color=SOFT)
-        _legend(canvas, form)
-        return canvas
+            axes.bar(x, 1.0, 1.0, cell.row - 0.5, **_look(strength(cell.share)))
+        every = max(1, math.ceil(last / MOST_TICKS))
+        # The name of a last one that stands apart needs room.
+        inner = range(0, last - every if heat.last_apart else last + 1, every)
+        shown = [*inner, *([last] if heat.last_apart else [])]
+        places = [i + (extra if i == last else 0.0) for i in shown]
+        axes.set_xticks(places, [heat.columns[i] for i in shown])
+        axes.set_yticks(range(len(heat.rows)), heat.rows)
+        axes.set_title(f"↑ {heat.y_title}")
+        axes.set_xlabel(f"{heat.x_title} →")
 
-    return draw
+    return [canvas.legend(handles), canvas.Panel(max(3, len(heat.rows)) * ROW + 60.0, draw)]
 
 
-def _ticks(canvas: Canvas, axes: Axes, heat: Heat, extra: float) -> None:
-    room = (canvas.form.width - LEFT) / max(1, len(heat.columns))
-    every = max(1, math.ceil(canvas.form.size * 4.2 / room))
-    last = len(heat.columns) - 1
-    shown = [i for i in range(0, len(heat.columns), every) if not heat.last_apart or i < last - 1]
-    if heat.last_apart:
-        shown.append(last)
-    places = [i + (extra if i == last else 0.0) for i in shown]
-    named_ticks(axes, "x", places, [heat.columns[i] for i in shown])
-    rows = range(0, len(heat.rows), max(1, math.ceil(canvas.form.size * 1.25 / ROW)))
-    named_ticks(axes, "y", list(rows), [heat.rows[i] for i in rows])
-
-
-def _legend(canvas: Canvas, form: Format) -> None:
-    """What the steps mean, in the upper right corner."""
-    words = ["0.01 %", "0.1 %", "1 %", "10 %", "100 %"]
-    x, y = form.width - 8, 12.0
-    canvas.text(x, y, words[-1], ha="right", color=SOFT, fontsize=form.size - 1)
-    x -= 5.0 * form.size * 0.62 + LEGEND_BOX
-    for alpha in reversed(STEPS):
-        box = Rectangle(
-            (x / form.width, 1.0 - (y + LEGEND_BOX / 2) / canvas.height),
-            LEGEND_BOX / form.width,
-            LEGEND_BOX / canvas.height,
-            transform=canvas.sheet.transFigure,
-            facecolor=HUES["blue"].light,
-            alpha=alpha,
-            linewidth=0,
-        )
-        canvas.sheet.add_artist(box)
-        x -= LEGEND_BOX + 2
-    canvas.text(
-        x + LEGEND_BOX - 4, y, f"up to {words[0]}", ha="right", color=SOFT, fontsize=form.size - 1
-    )
+def _look(opacity: float) -> dict[str, Any]:
+    return {"color": HUES["blue"].light, "alpha": opacity, "linewidth": 0}

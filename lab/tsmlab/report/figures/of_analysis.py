@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 
 from tsmlab.report.figures import heat, lines, size_bars
 from tsmlab.report.figures.canvas import Figure, render
-from tsmlab.report.tables import Column, of_texts
+from tsmlab.report.figures.scales import tick_words
+from tsmlab.report.tables import of_texts
 from tsmlab.report.theme import styles_for
 from tsmlab.traces.analysis import Measure, Predicted, SizeBucket, TraceAnalysis, waste
 from tsmlab.traces.analysis_text import grouped, lifetime_words
@@ -52,20 +53,18 @@ def live(analysis: TraceAnalysis) -> Figure:
         for p in points[::every]
     ]
     peak = quantity(analysis.peak.bytes, "bytes")
-    columns = [Column(n) for n in ("event", "time", "live bytes", "highest so far", "objects")]
-    columns[3] = Column("highest in its stretch")
+    heads = ("event", "time", "live bytes", "highest in its stretch", "objects")
     return render(
         "live",
         "Live bytes over time",
         f"A curve of live bytes over {quantity(analysis.seconds, 'seconds')}; its peak is {peak}.",
         f"Requested bytes of all live objects, at most {len(points):,} stretches of equally many "
         "events, each drawn at its highest. No allocator can need less.",
-        of_texts("Live bytes", columns, rows),
-        lines.drawing(
+        of_texts("Live bytes", heads, rows, left=0),
+        lines.panels(
             [lines.Panel("", [line])],
             lines.Scale("time", "seconds"),
             lines.Scale("live bytes", "bytes"),
-            height=280.0,
         ),
     )
 
@@ -87,8 +86,8 @@ def sizes(analysis: TraceAnalysis) -> Figure:
         )
         for group in shown
     ]
-    columns = [Column("up to"), Column("allocations"), Column("bytes"), Column("at the peak")]
-    columns += [Column(f"waste, {group[0].allocator}") for group in shown]
+    heads = ["up to", "allocations", "bytes", "at the peak"]
+    heads += [f"waste, {group[0].allocator}" for group in shown]
     rows = [
         [
             f"{bucket.upper:,}",
@@ -110,8 +109,8 @@ def sizes(analysis: TraceAnalysis) -> Figure:
         "Sizes and predicted waste" if shown else "Sizes",
         f"Bars of bytes by size, in {len(bars)} buckets.",
         f"The bytes of all allocations by their size, eight bars to an octave.{predicted}",
-        of_texts("Sizes", columns, rows),
-        size_bars.drawing(bars, drawn, "share of allocated bytes"),
+        of_texts("Sizes", heads, rows, left=0),
+        size_bars.panels(bars, drawn, "share of allocated bytes"),
     )
 
 
@@ -131,8 +130,6 @@ def _bar(bucket: SizeBucket, all_bytes: int) -> size_bars.Bar:
         lower_of(bucket.upper),
         bucket.upper,
         bucket.allocated_bytes / all_bytes if all_bytes else 0.0,
-        f"up to {quantity(bucket.upper, 'bytes')}: {bucket.allocations:,} allocations, "
-        f"{quantity(bucket.allocated_bytes, 'bytes')}",
     )
 
 
@@ -162,18 +159,11 @@ def lifetimes(analysis: TraceAnalysis, measure: Measure) -> Figure:
             life_bounds.index(c.lifetime),
             size_bounds.index(c.size),
             c.objects / whole,
-            f"up to {quantity(c.size, 'bytes')}, {words[life_bounds.index(c.lifetime)]}: "
-            f"{c.objects:,} objects ({share(c.objects / whole)})",
         )
         for c in cells
     ]
     drawn += [
-        heat.Cell(
-            len(life_bounds),
-            size_bounds.index(size),
-            objects / whole,
-            f"up to {quantity(size, 'bytes')}, never freed: {objects:,} objects",
-        )
+        heat.Cell(len(life_bounds), size_bounds.index(size), objects / whole)
         for size, objects in left.items()
     ]
     has_left = bool(left)
@@ -188,7 +178,7 @@ def lifetimes(analysis: TraceAnalysis, measure: Measure) -> Figure:
         for c in cells
     ]
     rows += [[quantity(size, "bytes"), NEVER, f"{objects:,}", ""] for size, objects in left.items()]
-    columns = [Column(n) for n in ("size up to", "lifetime up to", "objects", "bytes")]
+    heads = ("size up to", "lifetime up to", "objects", "bytes")
     return render(
         f"lifetimes-{measure}",
         "Sizes and lifetimes" if measure == "ns" else "Sizes and lifetimes in bytes",
@@ -200,13 +190,13 @@ def lifetimes(analysis: TraceAnalysis, measure: Measure) -> Figure:
             if has_left
             else ", in steps of ten."
         ),
-        of_texts("Sizes and lifetimes", columns, rows, headed=False),
-        heat.drawing(
+        of_texts("Sizes and lifetimes", heads, rows, left=0, headed=False),
+        heat.panels(
             heat.Heat(
                 "lifetime" if measure == "ns" else "bytes allocated meanwhile",
                 "size",
                 [*words, *([NEVER] if has_left else [])],
-                [quantity(bound, "bytes") for bound in size_bounds],
+                [tick_words(bound, "bytes") for bound in size_bounds],
                 drawn,
                 has_left,
             )

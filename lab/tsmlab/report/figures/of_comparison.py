@@ -7,7 +7,7 @@ Refuses to: compute a statistic.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tsmlab.allocators import ENGINE
@@ -16,11 +16,11 @@ from tsmlab.render import ranked_rows
 from tsmlab.report import series
 from tsmlab.report.figures import lines, ratios, runs, tradeoff
 from tsmlab.report.figures.canvas import Figure, render
-from tsmlab.report.tables import Column, of_texts
+from tsmlab.report.tables import Column, DataTable, of_texts
 from tsmlab.report.theme import Style, styles_for
 from tsmlab.results import Comparison, Row
 from tsmlab.stats import Verdict
-from tsmlab.wording import change, change_interval, quantity, rounds
+from tsmlab.wording import quantity, rounds
 
 # Up to so many allocators, each has its colour; of more, only those that matter most.
 ALL_IN_COLOUR = 8
@@ -75,7 +75,6 @@ def _panel(comparison: Comparison, spec: MetricSpec) -> ratios.Panel:
         if summary is None or summary.ratio is None:
             continue
         estimate = summary.ratio
-        verdict = summary.verdict.value if summary.verdict else ""
         found.append(
             ratios.Ratio(
                 row.allocator,
@@ -83,7 +82,6 @@ def _panel(comparison: Comparison, spec: MetricSpec) -> ratios.Panel:
                 estimate.low,
                 estimate.high,
                 summary.verdict is not Verdict.UNRESOLVED,
-                f"{change(estimate.ratio)} {change_interval(estimate)}, {verdict}",
             )
         )
     floor = comparison.analysis.noise_floors.get(spec.key)
@@ -105,9 +103,9 @@ def forest(comparison: Comparison, look: Look) -> Figure | None:
     subject = ratios.Rows(names, look.emphasised, comparison.reference, look.styles)
     specs = [s for s in comparison.metrics if s.judged]
     specs.sort(key=lambda s: s.key != comparison.analysis.primary_metric)
-    columns = [Column("allocator", left=True)]
+    heads = ["allocator"]
     for spec in specs:
-        columns += [Column(f"{spec.name}, ratio"), Column("95 % interval"), Column("p adjusted")]
+        heads += [f"{spec.name}, ratio", "95 % interval", "p adjusted"]
     cells = [[row.allocator, *(t for s in specs for t in _ratio_texts(row, s))] for row in rows]
     best = rows[0].allocator
     return render(
@@ -118,8 +116,8 @@ def forest(comparison: Comparison, look: Look) -> Figure | None:
         f"Points are geometric means over {rounds(comparison.analysis.rounds)}, lines their 95 % "
         "intervals; a hollow point is unresolved. Within the shaded band a difference does not "
         "count: it is smaller than the margin, or than the noise floor.",
-        of_texts("Ratios, as drawn", columns, cells),
-        ratios.drawing(subject, panels),
+        of_texts("Ratios, as drawn", heads, cells),
+        ratios.panels(subject, panels),
     )
 
 
@@ -146,7 +144,6 @@ def front_points(comparison: Comparison, look: Look) -> list[tradeoff.Point]:
             row.metrics[PEAK_MEMORY].median,
             row.metrics[key].median,
             row.pareto,
-            row.allocator in look.emphasised,
             look.styles[row.allocator],
         )
         for row in ranked_rows(comparison)
@@ -170,20 +167,15 @@ def time_against_memory(comparison: Comparison, look: Look) -> Figure | None:
         ]
         for p in points
     ]
-    columns = [Column("allocator", left=True), Column(primary.name), Column(memory.name)]
-    columns.append(Column("on the front", left=True))
-    axes = (
-        tradeoff.Axis(memory.name, memory.unit),
-        tradeoff.Axis(primary.name, primary.unit, primary.higher_is_better),
-    )
+    heads = ("allocator", primary.name, memory.name, Column("on the front", left=True))
     return render(
         "tradeoff",
         f"{primary.name[:1].upper()}{primary.name[1:]} against memory",
         f"Medians of {len(points)} allocators. On the Pareto front: {', '.join(front)}.",
         "Medians. Filled points lie on the Pareto front: no other allocator is better in both by "
         "more than the margin. Whoever lies in the shaded region is beaten in both by one of them.",
-        of_texts("Medians, as drawn", columns, cells),
-        tradeoff.drawing(points, *axes),
+        of_texts("Medians, as drawn", heads, cells),
+        tradeoff.panels(points, memory, primary),
     )
 
 
@@ -198,15 +190,8 @@ def memory_lines(comparison: Comparison, look: Look) -> list[lines.Line]:
         if sample is None:
             continue
         points = series.thinned(series.of_sample(sample))
-        found.append(
-            lines.Line(
-                row.allocator,
-                [x for x, _ in points],
-                [y for _, y in points],
-                look.styles[row.allocator],
-                row.allocator in look.emphasised,
-            )
-        )
+        strong = row.allocator in look.emphasised
+        found.append(lines.through(points, row.allocator, look.styles[row.allocator], strong))
     return found
 
 
@@ -214,14 +199,6 @@ def memory_over_time(comparison: Comparison, look: Look) -> Figure | None:
     curves = memory_lines(comparison, look)
     if not curves:
         return None
-    cells = []
-    for curve in curves:
-        points = list(zip(curve.xs, curve.ys, strict=True))
-        sizes = (max(curve.ys), series.mean_bytes(points), curve.ys[-1])
-        duration = quantity(curve.xs[-1], "seconds")
-        cells.append([curve.name, duration, *(quantity(size, "bytes") for size in sizes)])
-    columns = [Column("allocator", left=True), Column("run"), Column("highest")]
-    columns += [Column("mean over time"), Column("at the end")]
     grey = "" if len(curves) <= len(look.emphasised) else " All others are grey."
     return render(
         "memory",
@@ -229,14 +206,24 @@ def memory_over_time(comparison: Comparison, look: Look) -> Figure | None:
         f"Resident memory of one run under each of {len(curves)} allocators.",
         "Resident memory of the whole process tree in one run of each allocator: the one whose "
         f"time is nearest to its median.{grey}",
-        of_texts("Memory of the runs shown", columns, cells),
-        lines.drawing(
+        memory_table("Memory of the runs shown", curves),
+        lines.panels(
             [lines.Panel("", curves)],
             lines.Scale("time since the start", "seconds"),
             lines.Scale("resident memory", "bytes"),
-            380.0,
         ),
     )
+
+
+def memory_table(caption: str, curves: Sequence[lines.Line]) -> DataTable:
+    """The numbers of curves of memory over time."""
+    cells = []
+    for curve in curves:
+        points = list(zip(curve.xs, curve.ys, strict=True))
+        sizes = (max(curve.ys), series.mean_bytes(points), curve.ys[-1])
+        duration = quantity(curve.xs[-1], "seconds")
+        cells.append([curve.name, duration, *(quantity(size, "bytes") for size in sizes)])
+    return of_texts(caption, ("allocator", "run", "highest", "mean over time", "at the end"), cells)
 
 
 # --- runs -----------------------------------------------------------------------------------------
@@ -268,7 +255,6 @@ def run_order(comparison: Comparison, look: Look) -> Figure | None:
     span = runs.shown_span(measured)
     outside = sum(abs(run.relative - 1.0) > span for run in measured)
     edge = f" {outside} lie outside and are drawn at the edge, as triangles." if outside else ""
-    columns = [Column("round"), Column("median deviation"), Column("runs")]
     numbers = sorted({run.round for run in measured})
     cells = [
         [str(number), f"{deviation * 100:+.2f} %", str(sum(r.round == number for r in measured))]
@@ -283,8 +269,8 @@ def run_order(comparison: Comparison, look: Look) -> Figure | None:
         "Each point is a run, against the median of its own allocator; the line joins the medians "
         "of the rounds. A slope or a step in it is drift of the machine, which pairing takes out "
         f"of the ratios.{edge}",
-        of_texts("Each round against all", columns, cells),
-        runs.order_drawing(measured, strong, look.styles, "slower"),
+        of_texts("Each round against all", ("round", "median deviation", "runs"), cells, left=0),
+        runs.order_panels(measured, strong, look.styles, "slower"),
     )
 
 
@@ -295,8 +281,7 @@ def distribution(comparison: Comparison, look: Look) -> Figure | None:
     if len(measured) < 2:
         return None
     names = [row.allocator for row in rows]
-    columns = [Column("allocator", left=True), Column("runs"), Column("lowest"), Column("median")]
-    columns += [Column("highest"), Column("MAD"), Column("outlier rounds", left=True)]
+    heads = ("allocator", "runs", "lowest", "median", "highest", "MAD")
     cells = []
     for row in rows:
         summary = row.metrics[spec.key]
@@ -310,8 +295,12 @@ def distribution(comparison: Comparison, look: Look) -> Figure | None:
         f"A row for each of {len(names)} allocators with a mark for every run and its median.",
         "Every run that did not fail, outliers included; the bar is the median. Two clouds in one "
         "row mean two states of the program or of the machine.",
-        of_texts(f"Distribution of {spec.name}", columns, cells),
-        runs.distribution_drawing(
+        of_texts(
+            f"Distribution of {spec.name}",
+            (*heads, Column("outlier rounds", left=True)),
+            cells,
+        ),
+        runs.distribution_panels(
             [run for run in measured if run.name in names],
             names,
             [name for name in names if name in look.emphasised],

@@ -15,8 +15,8 @@ from tsmlab.metrics import Unit
 from tsmlab.report import series
 from tsmlab.report.figures import heapmap, lines, sweeps
 from tsmlab.report.figures.canvas import Figure, render
-from tsmlab.report.figures.of_comparison import ALL_IN_COLOUR
-from tsmlab.report.tables import Column, DataTable, of_texts
+from tsmlab.report.figures.of_comparison import ALL_IN_COLOUR, memory_table
+from tsmlab.report.tables import DataTable, of_texts
 from tsmlab.report.text import slug
 from tsmlab.report.theme import Style
 from tsmlab.wording import quantity, share
@@ -73,21 +73,19 @@ def _plot(subject: Subject, plot: PlotRequest, name: str) -> Figure | None:
     table = summaries_table(subject.experiment, plot)
     title = plot.title or metric.title
     what = "Medians; the lines through the points" if metric.source == "run" else "Counted once"
+    y = lines.Scale(metric.title, metric.unit, plot.log_y)
     if plot.kind == "lines" and plot.x is not None:
-        panels, x = sweeps.line_panels(subject.experiment, plot, subject.styles, subject.emphasised)
-        if not panels:
+        parts, x = sweeps.line_panels(subject.experiment, plot, subject.styles, subject.emphasised)
+        if not parts:
             return None
-        y = lines.Scale(metric.title, metric.unit, plot.log_y)
-        drawing = lines.drawing(panels, x, y)
-        has_model = any(line.model for panel in panels for line in panel.lines)
+        panels = lines.panels(parts, x, y)
+        has_model = any(line.model for part in parts for line in part.lines)
         models = " Dotted: the fitted model." if has_model else ""
     else:
         bars = sweeps.bar_panels(subject.experiment, plot)
         if not bars:
             return None
-        drawing = sweeps.bars_drawing(
-            bars, metric.title, metric.unit, plot.log_y, subject.styles, subject.emphasised
-        )
+        panels = sweeps.bars_drawn(bars, y, subject.styles, subject.emphasised)
         models = " An interval that leaves the figure ends at its edge." if sweeps.cut(bars) else ""
         what = what.replace("the lines through the points", "the lines over the bars' ends")
     intervals = f"{what} are 95 % intervals." if metric.source == "run" else f"{what}."
@@ -101,7 +99,7 @@ def _plot(subject: Subject, plot: PlotRequest, name: str) -> Figure | None:
         f"{len(subject.experiment.points)} points.",
         f"{intervals} {better} is better.{models}{grey}{_held(subject, plot)}",
         table,
-        drawing,
+        panels,
     )
 
 
@@ -118,22 +116,26 @@ def summaries_table(experiment: Experiment, plot: PlotRequest) -> DataTable:
     metric = experiment.definition.metric(plot.metric)
     known = sweeps.summaries_of(experiment, plot.metric)
     points = sorted({point for point, _ in known})
-    columns = [Column("allocator", left=True)]
-    columns += [Column(sweeps.heading(experiment.points[p]) or metric.title) for p in points]
+    heads = [sweeps.heading(experiment.points[p]) or metric.title for p in points]
     rows = []
     for name in experiment.allocators:
         own = [known.get((point, name)) for point in points]
         rows.append([name, *(_with_interval(s, metric.unit) if s else "-" for s in own)])
     interval = ", with 95 % intervals" if any(s.low is not None for s in known.values()) else ""
     by = sweeps.swept(experiment.definition)
-    return of_texts(f"{metric.title}{by}{interval}", columns, rows)
+    return of_texts(f"{metric.title}{by}{interval}", ["allocator", *heads], rows)
 
 
 def _with_interval(summary: CellSummary, unit: Unit) -> str:
+    """4.10 ms [3.95, 4.26]: the unit is told once, unless an end has another one."""
     middle = quantity(summary.median, unit)
     if summary.low is None or summary.high is None:
         return middle
-    return f"{middle} [{quantity(summary.low, unit)}, {quantity(summary.high, unit)}]"
+    ends = [quantity(summary.low, unit), quantity(summary.high, unit)]
+    shown = middle.lstrip("0123456789.")
+    if shown and all(end.lstrip("0123456789.") == shown for end in ends):
+        ends = [end.removesuffix(shown) for end in ends]
+    return f"{middle} [{', '.join(ends)}]"
 
 
 # --- memory over time -----------------------------------------------------------------------------
@@ -163,18 +165,15 @@ def memory_lines(subject: Subject, point: int) -> list[lines.Line]:
         curve = _curve(cell) if cell else None
         if curve is None:
             continue
-        points = series.thinned(curve.resident)
-        xs, ys = [x for x, _ in points], [y for _, y in points]
-        found.append(lines.Line(name, xs, ys, subject.styles[name], name in subject.emphasised))
+        points, strong = series.thinned(curve.resident), name in subject.emphasised
+        found.append(lines.through(points, name, subject.styles[name], strong))
         if len(curve.live) > 1:
             lives.append((name, curve.live))
     if lives:
         # They differ in their times only; shown is the one of the middle length.
         lives.sort(key=lambda each: each[1][-1][0])
         _, live = lives[len(lives) // 2]
-        points = series.thinned(live)
-        xs, ys = [x for x, _ in points], [y for _, y in points]
-        found.append(lines.Line("live bytes", xs, ys, None, True))
+        found.append(lines.through(series.thinned(live), "live bytes", None, True))
     return found
 
 
@@ -186,18 +185,6 @@ def memory(subject: Subject) -> Figure | None:
     titles = {p.name: p.title for p in subject.experiment.definition.parameters}
     where = sweeps.describe(subject.experiment.points[point], titles)
     at = f", at {where}" if where else ""
-    cells = [
-        [
-            curve.name,
-            quantity(curve.xs[-1], "seconds"),
-            quantity(max(curve.ys), "bytes"),
-            quantity(series.mean_bytes(list(zip(curve.xs, curve.ys, strict=True))), "bytes"),
-            quantity(curve.ys[-1], "bytes"),
-        ]
-        for curve in curves
-    ]
-    columns = [Column("allocator", left=True), Column("run"), Column("highest")]
-    columns += [Column("mean over time"), Column("at the end")]
     live = any(curve.style is None for curve in curves)
     dotted = " Dotted: the bytes that the program had requested and not yet freed." if live else ""
     return render(
@@ -205,8 +192,8 @@ def memory(subject: Subject) -> Figure | None:
         f"Memory over time{at}",
         f"Resident memory of one run under each of {len(curves) - live} allocators.",
         f"Resident memory of the whole process tree, in a run that was not timed{at}.{dotted}",
-        of_texts(f"Memory of the runs shown{at}", columns, cells),
-        lines.drawing(
+        memory_table(f"Memory of the runs shown{at}", curves),
+        lines.panels(
             [lines.Panel("", curves)],
             lines.Scale("time since the start", "seconds"),
             lines.Scale("memory", "bytes"),
@@ -255,7 +242,6 @@ def _map(subject: Subject, cell: Cell, heap: HeapMap) -> Figure:
         if size
     ]
     rows.append(["whole", quantity(known.total, "bytes"), share(1.0)])
-    columns = [Column("state", left=True), Column("bytes"), Column("share")]
     chunks = f"{known.chunks} chunk{'' if known.chunks == 1 else 's'}"
     left = f" ({known.left_out} more are left out)" if known.left_out else ""
     largest = quantity(known.largest_free, "bytes")
@@ -266,5 +252,5 @@ def _map(subject: Subject, cell: Cell, heap: HeapMap) -> Figure:
         f"{share(known.used / whole)} in use{free}."
     )
     name = f"{subject.anchor}-map-{slug(cell.allocator)}"
-    table = of_texts(f"The heap of {cell.allocator}", columns, rows)
+    table = of_texts(f"The heap of {cell.allocator}", ("state", "bytes", "share"), rows)
     return heapmap.figure(name, cell.allocator, heap, table, caption)

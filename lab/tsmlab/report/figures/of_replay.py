@@ -15,7 +15,7 @@ from tsmlab.report import series
 from tsmlab.report.figures import lines, of_comparison, ratios
 from tsmlab.report.figures.canvas import Figure, render
 from tsmlab.report.figures.of_comparison import Look
-from tsmlab.report.tables import Column, of_texts
+from tsmlab.report.tables import of_texts
 from tsmlab.report.text import slug
 from tsmlab.report.theme import styles_for
 from tsmlab.traces.replay_line import Latencies, MeterChange, ReplayLine, ThreadShare, merged
@@ -90,19 +90,10 @@ def _curves(replay: Replay, look: Look, ratio: bool) -> list[lines.Line]:
         ]
         thin = series.thinned(values)
         found.append(
-            lines.Line(
-                info.name,
-                [x for x, _ in thin],
-                [y for _, y in thin],
-                look.styles[info.name],
-                info.name in look.emphasised,
-            )
+            lines.through(thin, info.name, look.styles[info.name], info.name in look.emphasised)
         )
     if requested and not ratio:
-        thin = series.thinned(requested)
-        found.append(
-            lines.Line("requested", [x for x, _ in thin], [y for _, y in thin], None, True)
-        )
+        found.append(lines.through(series.thinned(requested), "requested", None, True))
     return found
 
 
@@ -116,8 +107,7 @@ def memory_over_events(replays: Sequence[Replay], look: Look, anchor: str) -> Fi
         for replay in replays
         for f in replay.findings
     ]  # fmt: skip
-    columns = [Column("schedule", left=True), Column("allocator", left=True), Column("peak")]
-    columns += [Column("at the end"), Column("settled")]
+    heads = ("schedule", "allocator", "peak", "at the end", "settled")
     return render(
         f"{anchor}-memory-over-events",
         f"Memory over the events of {replays[0].trace.name}",
@@ -125,12 +115,11 @@ def memory_over_events(replays: Sequence[Replay], look: Look, anchor: str) -> Fi
         "Anonymous memory that was resident, without replay's own. The dotted line is what the "
         "program had requested: what lies above it is overhead and fragmentation. All allocators "
         "are sampled at the same events.",
-        of_texts("Memory", columns, cells),
-        lines.drawing(
+        of_texts("Memory", heads, cells, left=2),
+        lines.panels(
             panels,
             lines.Scale("event", "count"),
             lines.Scale("resident memory", "bytes"),
-            380.0 if len(panels) == 1 else 330.0,
         ),
     )
 
@@ -148,8 +137,7 @@ def fragmentation_over_events(replays: Sequence[Replay], look: Look, anchor: str
         for replay in replays
         for f in replay.findings
     ]
-    columns = [Column("schedule", left=True), Column("allocator", left=True)]
-    columns += [Column("at the peak"), Column("over time")]
+    heads = ("schedule", "allocator", "at the peak", "over time")
     return render(
         f"{anchor}-fragmentation",
         f"Fragmentation over the events of {replays[0].trace.name}",
@@ -157,12 +145,11 @@ def fragmentation_over_events(replays: Sequence[Replay], look: Look, anchor: str
         "Resident memory over requested memory, less one: 0.5 is half as much again. Moments at "
         f"which less than {LEAST_LIVE:.0%} of the peak was requested are left out, since there "
         "the ratio says nothing.",
-        of_texts("Fragmentation", columns, cells),
-        lines.drawing(
+        of_texts("Fragmentation", heads, cells, left=2),
+        lines.panels(
             panels,
             lines.Scale("event", "count"),
             lines.Scale("resident / requested - 1", "number"),
-            380.0 if len(panels) == 1 else 330.0,
         ),
     )
 
@@ -199,15 +186,8 @@ def latencies(replay: Replay, look: Look, anchor: str) -> Figure | None:
         curves = []
         for name, latency in found[kind].items():
             points = series.thinned(slower_than(latency))
-            curves.append(
-                lines.Line(
-                    name,
-                    [x for x, _ in points],
-                    [y for _, y in points],
-                    look.styles[name],
-                    name in look.emphasised,
-                )
-            )
+            strong = name in look.emphasised
+            curves.append(lines.through(points, name, look.styles[name], strong))
         panels.append(lines.Panel(kind, curves))
     cells = [
         [kind, name, f"{each.calls:,}",
@@ -216,8 +196,7 @@ def latencies(replay: Replay, look: Look, anchor: str) -> Figure | None:
         for kind in found
         for name, each in found[kind].items()
     ]  # fmt: skip
-    headers = ("calls", "p50", "p99", "p99.9", "p99.99", "max")
-    columns = [Column("call", left=True), Column("allocator", left=True), *map(Column, headers)]
+    heads = ("call", "allocator", "calls", "p50", "p99", "p99.9", "p99.99", "max")
     return render(
         f"{anchor}-{replay.schedule}-latency",
         f"Latencies under {replay.schedule}",
@@ -225,8 +204,8 @@ def latencies(replay: Replay, look: Look, anchor: str) -> Figure | None:
         "The share of calls (up) that took longer than a time (to the right), both on logarithmic "
         "axes: 0.001 is p99.9. Lines end at the longest call. Reading the clock is part of each "
         "latency; all runs are taken together.",
-        of_texts("Latencies", columns, cells),
-        lines.drawing(
+        of_texts("Latencies", heads, cells, left=2),
+        lines.panels(
             panels,
             lines.Scale("latency", "seconds", log=True),
             lines.Scale("share of calls that take longer", "number", log=True),
@@ -258,23 +237,14 @@ def meters(replay: Replay, anchor: str) -> Figure | None:
         points = _steps(own, before, least if replay.schedule == "stride" else before)
         goes_on = any(c.thread == thread and c.tick >= last for c in logged)
         points += [(float(last), points[-1][1])] if goes_on else []
-        curves.append(
-            lines.Line(
-                name,
-                [x for x, _ in points],
-                [y for _, y in points],
-                styles[name],
-                place < MOST_THREADS,
-                stepped=True,
-            )
-        )
+        strong = place < MOST_THREADS
+        curves.append(lines.through(points, name, styles[name], strong, stepped=True))
     tickets = {share.thread: share.tickets for share in replay.shares}
     cells = [
         [name, str(tickets.get(thread, "?")), f"{curve.ys[0]:.4f}", f"{curve.ys[-1]:.4f}"]
         for thread, name, curve in zip(threads, shown, curves, strict=True)
     ]
-    columns = [Column("thread", left=True), Column("tickets"), Column("meter at first")]
-    columns.append(Column("meter at last"))
+    heads = ("thread", "tickets", "meter at first", "meter at last")
     rule = {
         "stride": "The thread with the least meter runs next, so that meters keep together; they "
         "are counted from the least one at the first of these ticks.",
@@ -289,12 +259,11 @@ def meters(replay: Replay, anchor: str) -> Figure | None:
         f"The meters of {len(threads)} threads over {last - first} ticks.",
         "With each tick, the meter of the thread that runs goes up by one over its tickets. "
         f"{rule}",
-        of_texts("Meters", columns, cells),
-        lines.drawing(
+        of_texts("Meters", heads, cells),
+        lines.panels(
             [lines.Panel("", curves)],
             lines.Scale("tick", "number"),
             lines.Scale("meter", "number"),
-            380.0,
         ),
     )
 
@@ -342,11 +311,10 @@ def shares(replay: Replay, anchor: str) -> Figure | None:
     kept = sorted(most, key=lambda share: share.thread)
     names = [_thread_name(share) for share in kept]
     found = [
-        ratios.Ratio(name, s.ticks / s.owed, None, None, True, f"{s.ticks:,} of {s.owed:,.1f}")
+        ratios.Ratio(name, s.ticks / s.owed, None, None, True)
         for name, s in zip(names, kept, strict=True)
     ]
-    columns = [Column("thread", left=True), Column("tickets"), Column("ticks got")]
-    columns += [Column("ticks owed"), Column("got / owed"), Column("could not run")]
+    heads = ("thread", "tickets", "ticks got", "ticks owed", "got / owed", "could not run")
     cells = [
         [str(s.thread), f"{s.tickets:,}", f"{s.ticks:,}", f"{s.owed:,.2f}", got_over_owed(s),
          f"{s.skipped:,}"]
@@ -358,8 +326,8 @@ def shares(replay: Replay, anchor: str) -> Figure | None:
         f"The ticks that each of {len(kept)} threads got over those that it was owed.",
         "A thread is owed its share of the tickets in every tick in which it could run; 1 is a "
         "fair share. A thread that waits for others now and then loses turns, and cannot get all.",
-        of_texts("Shares", columns, cells),
-        ratios.drawing(
+        of_texts("Shares", heads, cells),
+        ratios.panels(
             ratios.Rows(names, frozenset(names[:MOST_THREADS]), "", styles_for(names), plain=True),
             [ratios.Panel("Ticks got over ticks owed", "less", "more", found, None)],
         ),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from tsmlab.report.figures import field, ratios
+from tsmlab.report.figures import ratios
 from tsmlab.report.figures.canvas import Figure, render
 from tsmlab.report.tables import Column, of_texts
 from tsmlab.report.theme import Style, styles_for
@@ -36,8 +36,7 @@ def mean_ratios(suite: SuiteResults, which: str) -> list[ratios.Ratio]:
     for each in suite.analysis.overall:
         mean: Mean = each.time if which == "time" else each.memory
         if mean.ratio is not None:
-            words = mean_number(mean).with_interval()
-            found.append(ratios.Ratio(each.name, mean.ratio, mean.low, mean.high, True, words))
+            found.append(ratios.Ratio(each.name, mean.ratio, mean.low, mean.high, True))
     return found
 
 
@@ -59,8 +58,7 @@ def means(suite: SuiteResults, styles: Mapping[str, Style]) -> Figure:
         ]
         for each in suite.analysis.overall
     ]
-    columns = [Column("allocator", left=True), Column("time [95 % CI]")]
-    columns += [Column("memory [95 % CI]"), Column("workloads")]
+    heads = ("allocator", "time [95 % CI]", "memory [95 % CI]", "workloads")
     return render(
         "means",
         "Means over all workloads",
@@ -68,12 +66,12 @@ def means(suite: SuiteResults, styles: Mapping[str, Style]) -> Figure:
         "Geometric means of the ratios to the best peer of each workload, which is another one in "
         "each; so 1 is an imaginary allocator as good as all peers together. Lines "
         "are 95 % intervals.",
-        of_texts("Means", columns, cells),
-        ratios.drawing(ratios.Rows(names, emphasised, "", styles, plain=True), panels),
+        of_texts("Means", heads, cells),
+        ratios.panels(ratios.Rows(names, emphasised, "", styles, plain=True), panels),
     )
 
 
-def field_rows(suite: SuiteResults, candidate: str, which: str) -> list[field.FieldRow]:
+def field_rows(suite: SuiteResults, candidate: str, which: str) -> list[ratios.FieldRow]:
     """Each workload's ratios in one quantity, of those who did not fail in it."""
     peers = set(suite.peers)
     rows = []
@@ -85,7 +83,7 @@ def field_rows(suite: SuiteResults, candidate: str, which: str) -> list[field.Fi
         }
         if found:
             others = [ratio for name, ratio in found.items() if name in peers]
-            rows.append(field.FieldRow(workload.workload, others, found.get(candidate)))
+            rows.append(ratios.FieldRow(workload.workload, others, found.get(candidate)))
     return rows
 
 
@@ -96,16 +94,15 @@ def _ratio(workload: WorkloadAnalysis, score: Score, which: str) -> ratios.Ratio
     if score.failures or summary is None:
         return None
     if score.name == best:
-        return ratios.Ratio(score.name, 1.0, None, None, True, "the best peer")
+        return ratios.Ratio(score.name, 1.0, None, None, True)
     if summary.ratio is None:
         return None
     estimate = summary.ratio
-    words = f"{three_digits(estimate.ratio)} of {best}'s"
-    return ratios.Ratio(score.name, estimate.ratio, estimate.low, estimate.high, True, words)
+    return ratios.Ratio(score.name, estimate.ratio, estimate.low, estimate.high, True)
 
 
 def field_figure(
-    candidate: str, which: str, rows: list[field.FieldRow], styles: Mapping[str, Style]
+    candidate: str, which: str, rows: list[ratios.FieldRow], styles: Mapping[str, Style]
 ) -> Figure:
     cells = []
     for row in rows:
@@ -115,15 +112,14 @@ def field_figure(
             interval = f"{three_digits(own.low)} to {three_digits(own.high)}"
         others = ", ".join(f"{r.name} {three_digits(r.ratio)}" for r in row.peers)
         cells.append([row.name, three_digits(own.ratio) if own else "-", interval, others])
-    columns = [Column("workload", left=True), Column(candidate), Column("95 % interval")]
-    columns.append(Column("peers", left=True))
+    heads = ("workload", candidate, "95 % interval", Column("peers", left=True))
     return render(
         f"field-{which}",
         f"{which.capitalize()} in each workload",
         f"A row for each of {len(rows)} workloads with the ratios of {candidate} and its peers.",
         f"Ratios to the best peer of the row, in {which}. {candidate} is in colour with its 95 % "
-        f"interval, its peers are grey. Whoever takes more than {field.FARTHEST:g} times as much "
+        f"interval, its peers are grey. Whoever takes more than {ratios.FARTHEST:g} times as much "
         "is drawn at the edge.",
-        of_texts(f"{which.capitalize()} in each workload, as drawn", columns, cells),
-        field.drawing(rows, candidate, styles),
+        of_texts(f"{which.capitalize()} in each workload, as drawn", heads, cells),
+        ratios.field(rows, candidate, styles),
     )

@@ -1,26 +1,27 @@
 """The forest plot: a row for each allocator, its ratio as a point, its 95 % interval as a line.
 
 Why: whether two allocators differ is seen at once: by whether their intervals keep apart, and from
-which side of 1 they do.
+which side of 1 they do. A row may have more points: those of a workload's other allocators.
 Refuses to: rank. The rows come in the order in which they are given.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from matplotlib.axes import Axes
 
-from tsmlab.report.figures.canvas import BAND, INK, SOFT, Canvas, Drawing, Format
+from tsmlab.report.figures import canvas
+from tsmlab.report.figures.canvas import BAND, PAPER, REST, RULE, SOFT
 from tsmlab.report.figures.scales import ratio_axis
-from tsmlab.report.text import shortened, with_minus
-from tsmlab.report.theme import PAGE_PAPER, REST_COLOUR, Style
+from tsmlab.report.text import with_minus
+from tsmlab.report.theme import Style
 from tsmlab.wording import change, three_digits
 
-ROW = 21.0
-HEAD = 44.0
-FOOT = 30.0
+ROW, HEAD = 21.0, 66.0
+# Beyond this ratio a point of a field is at its edge: one slow peer must not flatten all others.
+FARTHEST = 4.0
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,6 @@ class Ratio:
     low: float | None
     high: float | None
     resolved: bool
-    words: str
 
 
 @dataclass(frozen=True)
@@ -59,111 +59,112 @@ class Rows:
     plain: bool = False
 
 
-def drawing(rows: Rows, panels: Sequence[Panel]) -> Drawing:
-    """Panels side by side on a wide page, one below the other on a narrow one."""
+@dataclass(frozen=True)
+class FieldRow:
+    """One workload: the peers' ratios and, if it has one, the candidate's."""
 
-    def draw(form: Format) -> Canvas:
-        plot = len(rows.names) * ROW
-        label, value = (112.0, 62.0) if not form.narrow else (98.0, 54.0)
-        across = len(panels) if not form.narrow else 1
-        down = 1 if not form.narrow else len(panels)
-        part = HEAD + plot + FOOT
-        canvas = Canvas(form, part * down + (18.0 * (down - 1)))
-        gap = 26.0
-        width = (form.width - label - (value + gap) * across + gap) / across
-        for number, panel in enumerate(panels):
-            column, line = (0, number) if form.narrow else (number, 0)
-            left = label + column * (width + value + gap)
-            top = HEAD + line * (part + 18.0)
-            axes = canvas.axes(left, top, width, plot)
-            _draw_panel(canvas, axes, rows, panel, 5 if not form.narrow else 4)
-            canvas.text(
-                left, top - 32, panel.title, fontweight="semibold", fontsize=form.size + 0.5
-            )
-            _directions(canvas, axes, panel, left, top, width)
-            if column == 0:
-                _names(canvas, rows, label, top)
-            _values(canvas, rows, panel, left + width + 8, top)
-        return canvas
-
-    return draw
+    name: str
+    peers: Sequence[Ratio]
+    candidate: Ratio | None
 
 
-def _draw_panel(canvas: Canvas, axes: Axes, rows: Rows, panel: Panel, ticks: int) -> None:
-    ends = [
-        end
-        for ratio in panel.ratios
-        for end in (ratio.ratio, ratio.low, ratio.high)
-        if end is not None
-    ]
-    ratio_axis(axes, [*ends, *(panel.band or ())], ticks, rows.plain)
-    axes.set_ylim(len(rows.names) - 0.5, -0.5)
-    axes.set_yticks([])
-    axes.spines["left"].set_visible(False)
+def panels(rows: Rows, quantities: Sequence[Panel]) -> list[canvas.Panel]:
+    """A panel for each quantity."""
+    height = HEAD + len(rows.names) * ROW
+
+    def drawing(panel: Panel) -> canvas.Panel:
+        return canvas.Panel(height, lambda axes: _draw(axes, rows, panel))
+
+    return [drawing(panel) for panel in quantities]
+
+
+def _draw(axes: Axes, rows: Rows, panel: Panel) -> None:
+    ends = [end for ratio in panel.ratios for end in _ends(ratio)]
+    _axis(axes, [*ends, *(panel.band or ())], rows.plain)
     if panel.band:
         axes.axvspan(*panel.band, color=BAND, linewidth=0, zorder=0.5)
+    axes.set_title(f"{panel.title}\n← {panel.better}, {panel.worse} →")
+    known = {ratio.name: ratio for ratio in panel.ratios}
+    canvas.name_rows(
+        axes,
+        rows.names,
+        [_value(known[n], rows.plain) if n in known else "is 1" if n == rows.reference else ""
+         for n in rows.names],
+        {name: rows.styles[name] for name in rows.emphasised},
+    )  # fmt: skip
+    for place, name in enumerate(rows.names):
+        if name in known:
+            _point(axes, known[name], place, rows.styles[name], name in rows.emphasised)
+
+
+def _value(ratio: Ratio, plain: bool) -> str:
+    return three_digits(ratio.ratio) if plain else with_minus(change(ratio.ratio))
+
+
+def _axis(axes: Axes, ends: Sequence[float], plain: bool) -> None:
+    ratio_axis(axes.xaxis, ends, plain)
     axes.axvline(1.0, color=SOFT, linewidth=1.2, zorder=1)
-    places = {name: place for place, name in enumerate(rows.names)}
-    for ratio in panel.ratios:
-        _draw_ratio(canvas, axes, rows, ratio, places[ratio.name])
 
 
-def _draw_ratio(canvas: Canvas, axes: Axes, rows: Rows, ratio: Ratio, place: int) -> None:
-    strong = ratio.name in rows.emphasised
-    style = rows.styles[ratio.name]
-    colour = style.colour if strong else REST_COLOUR
+def _ends(ratio: Ratio) -> list[float]:
+    return [end for end in (ratio.ratio, ratio.low, ratio.high) if end is not None]
+
+
+def _point(axes: Axes, ratio: Ratio, place: int, style: Style, strong: bool) -> None:
+    colour = style.colour if strong else REST
     if ratio.low is not None and ratio.high is not None:
         axes.plot([ratio.low, ratio.high], [place, place], color=colour, linewidth=2.2, zorder=2)
-    (point,) = axes.plot(
+    axes.plot(
         [ratio.ratio],
         [place],
         marker=style.marker,
         markersize=7.0 if strong else 5.5,
-        markerfacecolor=colour if ratio.resolved else PAGE_PAPER,
+        markerfacecolor=colour if ratio.resolved else PAPER,
         markeredgecolor=colour,
         markeredgewidth=1.4,
         linestyle="none",
-        zorder=3,
+        zorder=3 + strong,
     )
-    canvas.tip(point, f"{ratio.name}: {ratio.words}")
 
 
-def _directions(
-    canvas: Canvas, axes: Axes, panel: Panel, left: float, top: float, width: float
-) -> None:
-    """Which side is the good one, where there is room for the words."""
-    size = canvas.form.size - 1
-    one = axes.transData.transform((1.0, 0.0))[0]
-    for room, x, align, words in (
-        (one - left, one - 6, "right", f"← {panel.better}"),
-        (left + width - one, one + 6, "left", f"{panel.worse} →"),
-    ):
-        if room > 6.2 * len(words):
-            canvas.text(x, top - 11, words, ha=align, color=SOFT, fontsize=size)
+def field(
+    rows: Sequence[FieldRow], candidate: str, styles: Mapping[str, Style]
+) -> list[canvas.Panel]:
+    """A row for each workload: the candidate in colour, before its peers in grey."""
+
+    def draw(axes: Axes) -> None:
+        own = [_near(row.candidate) if row.candidate else None for row in rows]
+        peers = [(place, peer) for place, row in enumerate(rows) for peer in row.peers]
+        ends = [min(peer.ratio, FARTHEST) for _, peer in peers]
+        _axis(axes, [*ends, *(end for ratio in own if ratio for end in _ends(ratio))], plain=True)
+        axes.set_title("← better than every peer")
+        values = [three_digits(row.candidate.ratio) if row.candidate else "-" for row in rows]
+        canvas.name_rows(axes, [row.name for row in rows], values)
+        axes.hlines(range(len(rows)), *axes.get_xlim(), color=RULE, linewidth=0.6, zorder=0.8)
+        for name in dict.fromkeys(peer.name for _, peer in peers):
+            theirs = [(peer.ratio, place) for place, peer in peers if peer.name == name]
+            for far, marker in ((False, styles[name].marker), (True, ">")):
+                if points := [p for p in theirs if (p[0] > FARTHEST) == far]:
+                    (marks,) = axes.plot(
+                        [min(ratio, FARTHEST) for ratio, _ in points],
+                        [place for _, place in points],
+                        marker=marker,
+                        markersize=4.6,
+                        color=REST,
+                        markeredgewidth=0,
+                        linestyle="none",
+                        zorder=2,
+                    )
+                    canvas.tip(marks, name)
+        for place, ratio in enumerate(own):
+            if ratio:
+                _point(axes, ratio, place, styles[candidate], strong=True)
+
+    return [canvas.Panel(HEAD + len(rows) * ROW, draw)]
 
 
-def _names(canvas: Canvas, rows: Rows, right: float, top: float) -> None:
-    for place, name in enumerate(rows.names):
-        strong = name in rows.emphasised
-        colour = rows.styles[name].colour if strong else SOFT
-        canvas.text(
-            right - 10,
-            top + (place + 0.5) * ROW,
-            shortened(name, 17),
-            ha="right",
-            color=colour,
-            fontweight="semibold" if strong else "normal",
-        )
-
-
-def _values(canvas: Canvas, rows: Rows, panel: Panel, left: float, top: float) -> None:
-    by_name = {ratio.name: ratio for ratio in panel.ratios}
-    for place, name in enumerate(rows.names):
-        y = top + (place + 0.5) * ROW
-        if name in by_name:
-            ratio = by_name[name]
-            strong = name in rows.emphasised
-            words = three_digits(ratio.ratio) if rows.plain else with_minus(change(ratio.ratio))
-            canvas.text(left, y, words, color=INK if strong else SOFT)
-        elif name == rows.reference:
-            canvas.text(left, y, "is 1", color=SOFT)
+def _near(ratio: Ratio) -> Ratio:
+    """As far as it is drawn."""
+    low, high = (None if end is None else min(max(end, 1 / FARTHEST), FARTHEST)
+                 for end in (ratio.low, ratio.high))  # fmt: skip
+    return replace(ratio, ratio=min(ratio.ratio, FARTHEST), low=low, high=high)

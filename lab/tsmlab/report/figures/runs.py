@@ -11,16 +11,16 @@ from dataclasses import dataclass
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.ticker import MaxNLocator
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from tsmlab.metrics import Unit
-from tsmlab.report.figures.canvas import INK, SOFT, Canvas, Drawing, Format
-from tsmlab.report.figures.scales import named_ticks, quantity_axis
-from tsmlab.report.text import shortened
-from tsmlab.report.theme import REST_COLOUR, Style
+from tsmlab.report.figures import canvas
+from tsmlab.report.figures.canvas import INK, REST, SOFT
+from tsmlab.report.figures.scales import quantity_axis
+from tsmlab.report.theme import Style
 
-LEFT, RIGHT, HEAD, FOOT = 56.0, 12.0, 30.0, 42.0
-ROW = 19.0
+ROW = 21.0
 # The strip shows at least this much to each side, and most of the runs.
 LEAST_SPAN = 0.03
 SHOWN_SHARE = 0.97
@@ -37,37 +37,48 @@ class Run:
     relative: float
 
 
-def order_drawing(
+def order_panels(
     runs: Sequence[Run], emphasised: Sequence[str], styles: Mapping[str, Style], higher: str
-) -> Drawing:
+) -> list[canvas.Panel]:
     """Deviations from each allocator's own median, in the order of the runs; a line joins the
     medians of the rounds."""
+    names = {run.name for run in runs}
+    looks = {name: (styles[name].marker, styles[name].colour, 4.6) for name in emphasised}
+    rest = names - looks.keys()
+    handles = [_handle(name, *look) for name, look in looks.items()]
+    handles += [_handle("others", "o", REST, 3.4)] if rest else []
+    handles.append(Line2D([], [], color=INK, linewidth=1.8, label="rounds"))
 
-    def draw(form: Format) -> Canvas:
-        height = 270.0
-        canvas = Canvas(form, height)
-        axes = canvas.axes(LEFT, HEAD, form.width - LEFT - RIGHT, height - HEAD - FOOT)
+    def draw(axes: Axes) -> None:
         span = shown_span(runs)
         axes.set_ylim(-span * 1.08, span * 1.08)
         axes.set_xlim(0, max(run.number for run in runs) + 1)
-        _percent_ticks(axes, span)
         axes.axhline(0.0, color=SOFT, linewidth=1.0, zorder=1)
-        strong = [*emphasised]
-        _scatter(axes, [r for r in runs if r.name not in strong], span, "o", REST_COLOUR, 3.2)
-        for name in strong:
-            own = [r for r in runs if r.name == name]
-            _scatter(axes, own, span, styles[name].marker, styles[name].colour, 4.6)
-        middles = round_medians(runs)
-        xs = [x for x, _ in middles]
-        ys = [float(np.clip(y, -span, span)) for _, y in middles]
-        (line,) = axes.plot(xs, ys, color=INK, linewidth=1.8, zorder=4)
-        canvas.tip(line, "the median of each round's deviations")
-        axes.xaxis.set_major_locator(_whole(6 if not form.narrow else 4))
-        canvas.text(8, 11, f"↑ {higher} than the allocator's own median", color=SOFT)
-        canvas.text(form.width - RIGHT, height - 10, "run →", ha="right", color=SOFT)
-        return canvas
+        _scatter(axes, [run for run in runs if run.name in rest], span, "o", REST, 3.4)
+        for name, look in looks.items():
+            _scatter(axes, [run for run in runs if run.name == name], span, *look)
+        xs, ys = zip(*round_medians(runs), strict=True)
+        axes.plot(xs, np.clip(ys, -span, span), color=INK, linewidth=1.8, zorder=4)
+        axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+        axes.yaxis.set_major_locator(MaxNLocator(6))
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
+        axes.set_title(f"↑ {higher} than the allocator's own median")
+        axes.set_xlabel("run →")
 
-    return draw
+    return [canvas.legend(handles), canvas.Panel(260.0, draw)]
+
+
+def _handle(name: str, marker: str, colour: str, size: float) -> Line2D:
+    return Line2D(
+        [],
+        [],
+        marker=marker,
+        color=colour,
+        markersize=size + 1.5,
+        markeredgewidth=0,
+        linestyle="none",
+        label=name,
+    )
 
 
 def shown_span(runs: Sequence[Run]) -> float:
@@ -91,7 +102,7 @@ def round_medians(runs: Sequence[Run]) -> list[tuple[float, float]]:
     ]
 
 
-def distribution_drawing(
+def distribution_panels(
     runs: Sequence[Run],
     names: Sequence[str],
     emphasised: Sequence[str],
@@ -99,51 +110,30 @@ def distribution_drawing(
     medians: Mapping[str, float],
     unit: Unit,
     title: str,
-) -> Drawing:
+) -> list[canvas.Panel]:
     """A row for each allocator, a mark for each run, a bar at the median."""
 
-    def draw(form: Format) -> Canvas:
-        label = 112.0 if not form.narrow else 98.0
-        height = 14.0 + len(names) * ROW + FOOT
-        canvas = Canvas(form, height)
-        width = form.width - label - RIGHT
-        axes = canvas.axes(label, 14.0, width, len(names) * ROW)
-        values = [run.value for run in runs]
-        quantity_axis(axes, "x", values, unit, 7 if not form.narrow else 4)
-        axes.set_ylim(len(names) - 0.5, -0.5)
-        axes.set_yticks([])
-        axes.spines["left"].set_visible(False)
+    def draw(axes: Axes) -> None:
+        quantity_axis(axes.xaxis, [run.value for run in runs], unit)
+        shown = {name: styles[name] for name in emphasised}
+        canvas.name_rows(axes, names, [""] * len(names), shown)
         for place, name in enumerate(names):
-            strong = name in emphasised
-            colour = styles[name].colour if strong else REST_COLOUR
-            own = [run for run in runs if run.name == name]
+            own = [run.value for run in runs if run.name == name]
             axes.plot(
-                [run.value for run in own],
-                [place + _jitter(k) for k in range(len(own))],
+                own,
+                [place + _jitter(number) for number in range(len(own))],
                 linestyle="none",
-                marker=styles[name].marker if strong else "o",
-                markersize=4.2 if strong else 3.4,
-                color=colour,
+                marker=styles[name].marker if name in shown else "o",
+                markersize=4.2 if name in shown else 3.4,
+                color=styles[name].colour if name in shown else REST,
                 alpha=0.62,
                 markeredgewidth=0,
-                zorder=2,
             )
-            middle = medians[name]
-            axes.plot(
-                [middle, middle], [place - 0.38, place + 0.38], color=INK, linewidth=2, zorder=3
-            )
-            canvas.text(
-                label - 10,
-                14.0 + (place + 0.5) * ROW,
-                shortened(name, 17),
-                ha="right",
-                color=colour if strong else SOFT,
-                fontweight="semibold" if strong else "normal",
-            )
-        canvas.text(form.width - RIGHT, height - 10, f"{title} →", ha="right", color=SOFT)
-        return canvas
+            ends = (place - 0.38, place + 0.38)
+            axes.plot([medians[name]] * 2, ends, color=INK, linewidth=2, zorder=3)
+        axes.set_xlabel(f"{title} →")
 
-    return draw
+    return [canvas.Panel(50.0 + len(names) * ROW, draw)]
 
 
 def _jitter(number: int) -> float:
@@ -154,35 +144,20 @@ def _jitter(number: int) -> float:
 def _scatter(
     axes: Axes, runs: Sequence[Run], span: float, marker: str, colour: str, size: float
 ) -> None:
-    inside = [r for r in runs if abs(r.relative - 1.0) <= span]
-    kinds = (
-        (inside, marker),
-        ([r for r in runs if r.relative - 1.0 > span], "^"),
-        ([r for r in runs if r.relative - 1.0 < -span], "v"),
-    )
-    for chosen, shape in kinds:
+    kinds: dict[str, list[Run]] = {marker: [], "^": [], "v": []}
+    for run in runs:
+        far = abs(run.relative - 1.0) > span
+        kinds[("^" if run.relative > 1.0 else "v") if far else marker].append(run)
+    for shape, chosen in kinds.items():
         if chosen:
             axes.plot(
-                [r.number for r in chosen],
-                [float(np.clip(r.relative - 1.0, -span, span)) for r in chosen],
+                [run.number for run in chosen],
+                [float(np.clip(run.relative - 1.0, -span, span)) for run in chosen],
                 linestyle="none",
                 marker=shape,
                 markersize=size,
                 color=colour,
                 alpha=0.75,
                 markeredgewidth=0,
-                zorder=2 if colour == REST_COLOUR else 3,
+                zorder=2 if colour == REST else 3,
             )
-
-
-def _percent_ticks(axes: Axes, span: float) -> None:
-    step = next(
-        s for s in (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 100, 1e4) if span / s <= 3.6
-    )
-    count = int(span * 1.08 / step)
-    places = [k * step for k in range(-count, count + 1)]
-    named_ticks(axes, "y", places, ["0" if p == 0 else f"{p * 100:+.0f} %" for p in places])
-
-
-def _whole(most: int) -> MaxNLocator:
-    return MaxNLocator(nbins=most, integer=True)

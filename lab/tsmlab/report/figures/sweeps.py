@@ -11,17 +11,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from matplotlib.axes import Axes
+
 from tsmlab.experiments.model import CellSummary, Definition, Experiment, PlotRequest, Point
-from tsmlab.metrics import Unit
-from tsmlab.report.figures import lines
-from tsmlab.report.figures.canvas import INK, SOFT, Canvas, Drawing, Format
-from tsmlab.report.figures.labels import LETTER, text_width
-from tsmlab.report.figures.scales import from_zero, quantity_axis
-from tsmlab.report.text import shortened
-from tsmlab.report.theme import REST_COLOUR, Style
+from tsmlab.report.figures import canvas, lines
+from tsmlab.report.figures.canvas import INK, REST, label
+from tsmlab.report.figures.scales import quantity_axis
+from tsmlab.report.theme import Style
 from tsmlab.wording import quantity
 
-ROW = 21.0
+ROW, HEAD = 21.0, 66.0
 # More panels than this make a figure longer than anybody looks at.
 MOST_PANELS = 8
 # How far an interval may reach, in longest bars.
@@ -148,14 +147,7 @@ def _models(
 ) -> list[lines.Line]:
     findings = experiment.analysis.findings if experiment.analysis else []
     return [
-        lines.Line(
-            f"{curve.allocator}: {curve.label}",
-            [p[0] for p in curve.points],
-            [p[1] for p in curve.points],
-            styles[curve.allocator],
-            True,
-            model=True,
-        )
+        lines.through(curve.points, curve.label, styles[curve.allocator], True, model=True)
         for finding in findings
         for curve in finding.curves
         if curve.metric == plot.metric and curve.allocator in emphasised and curve.points
@@ -166,17 +158,9 @@ def _models(
 
 
 @dataclass(frozen=True)
-class Bar:
-    name: str
-    value: float
-    low: float | None
-    high: float | None
-
-
-@dataclass(frozen=True)
 class BarPanel:
     title: str
-    bars: Sequence[Bar]
+    bars: Sequence[CellSummary]
 
 
 def bar_panels(experiment: Experiment, plot: PlotRequest) -> list[BarPanel]:
@@ -187,16 +171,12 @@ def bar_panels(experiment: Experiment, plot: PlotRequest) -> list[BarPanel]:
         experiment.allocators,
         key=lambda name: _standing(known, name, len(experiment.points), higher),
     )
-    panels = []
-    for group in groups_of(experiment, plot):
-        for point in group.points:
-            bars = [
-                Bar(name, s.median, s.low, s.high)
-                for name in order
-                if (s := known.get((point, name))) is not None
-            ]
-            if bars:
-                panels.append(BarPanel(group.title, bars))
+    panels = [
+        BarPanel(group.title, bars)
+        for group in groups_of(experiment, plot)
+        for point in group.points
+        if (bars := [known[point, name] for name in order if (point, name) in known])
+    ]
     return panels[:MOST_PANELS]
 
 
@@ -208,123 +188,74 @@ def _standing(
     return -len(own), -mean if higher else mean
 
 
-def bars_drawing(
+def bars_drawn(
     panels: Sequence[BarPanel],
-    title: str,
-    unit: Unit,
-    log: bool,
+    y: lines.Scale,
     styles: Mapping[str, Style],
     emphasised: frozenset[str],
-) -> Drawing:
-    def draw(form: Format) -> Canvas:
-        across = 1 if form.narrow else min(2, len(panels))
-        label, head, foot = 104.0, 28.0, 40.0
-        values = [quantity(bar.value, unit) for panel in panels for bar in panel.bars]
-        value = 14.0 + max(text_width(words, form.size) for words in values)
-        heights = [head + len(panel.bars) * ROW + foot for panel in panels]
-        rows = [heights[k : k + across] for k in range(0, len(heights), across)]
-        canvas = Canvas(form, sum(max(row) for row in rows))
-        part = form.width / across
-        top = 0.0
-        for number, panel in enumerate(panels):
-            left = part * (number % across)
-            axes = canvas.axes(
-                left + label, top + head, part - label - value, len(panel.bars) * ROW
-            )
-            _draw_bars(canvas, axes, panel, panels, unit, log, styles, emphasised)
-            place = top + head
-            _bar_texts(canvas, panel, unit, left, part, label, value, place, styles, emphasised)
-            fitting = int((part - 12) / (form.size * LETTER * 1.1))
-            canvas.text(left + 6, top + 12, shortened(panel.title, fitting), fontweight="semibold")
-            bottom = place + len(panel.bars) * ROW + 32
-            canvas.text(left + part - value, bottom, f"{title} →", ha="right", color=SOFT)
-            if number % across == across - 1:
-                top += max(rows[number // across])
-        return canvas
+) -> list[canvas.Panel]:
+    """Bars; or points, which need no zero, where the axis is logarithmic."""
 
-    return draw
+    def drawing(panel: BarPanel) -> canvas.Panel:
+        height = HEAD + len(panel.bars) * ROW
+        return canvas.Panel(height, lambda axes: _draw(axes, panel, panels, y, styles, emphasised))
+
+    return [drawing(panel) for panel in panels]
 
 
-def _differ(panels: Sequence[BarPanel]) -> bool:
-    """Whether the panels are too unlike for one scale."""
-    longest = [max(bar.value for bar in panel.bars) for panel in panels]
-    return min(longest) < OWN_SCALE_BELOW * max(longest)
+def _like(panel: BarPanel, panels: Sequence[BarPanel]) -> list[CellSummary]:
+    """The bars that share a panel's scale: all, or its own where panels are too unlike for one."""
+    longest = [max(bar.median for bar in each.bars) for each in panels]
+    shared = [panel] if min(longest) < OWN_SCALE_BELOW * max(longest) else panels
+    return [bar for each in shared for bar in each.bars]
+
+
+def _farthest(bars: Sequence[CellSummary]) -> float:
+    """An interval of few rounds may be many times as long as any bar: it ends there then."""
+    return LONGEST_INTERVAL * max(bar.median for bar in bars)
 
 
 def cut(panels: Sequence[BarPanel]) -> bool:
     """Whether an interval ends at the edge of the figure."""
-    for panel in panels:
-        shared = [panel] if _differ(panels) else panels
-        most = LONGEST_INTERVAL * max(bar.value for each in shared for bar in each.bars)
-        if any(bar.high is not None and bar.high > most for bar in panel.bars):
-            return True
-    return False
+    return any(
+        bar.high is not None and bar.high > _farthest(_like(panel, panels))
+        for panel in panels
+        for bar in panel.bars
+    )
 
 
-def _draw_bars(
-    canvas: Canvas,
-    axes: Any,
+def _draw(
+    axes: Axes,
     panel: BarPanel,
     panels: Sequence[BarPanel],
-    unit: Unit,
-    log: bool,
+    y: lines.Scale,
     styles: Mapping[str, Style],
     emphasised: frozenset[str],
 ) -> None:
-    shared = [panel] if _differ(panels) else panels
-    values = [bar.value for each in shared for bar in each.bars]
-    # An interval of few rounds may be many times as long as any bar: it ends at the edge then.
-    most = LONGEST_INTERVAL * max(values)
-    ends = [min(bar.high or bar.value, most) for each in shared for bar in each.bars]
-    dots = log and min(values) > 0
-    if dots:
-        quantity_axis(axes, "x", [*values, *ends], unit, 4, log=True)
-    else:
-        from_zero(axes, "x", max(ends), unit, 4)
-    axes.set_ylim(len(panel.bars) - 0.5, -0.5)
-    axes.set_yticks([])
-    axes.spines["left"].set_visible(not dots)
+    shared = _like(panel, panels)
+    most = _farthest(shared)
+    values = [bar.median for bar in shared]
+    dots = y.log and min(values) > 0
+    ends = [min(bar.high or bar.median, most) for bar in shared]
+    quantity_axis(axes.xaxis, [*values, *ends], y.unit, dots, zero=True)
+    names = [bar.allocator for bar in panel.bars]
+    strong = {name: styles[name] for name in names if name in emphasised}
+    canvas.name_rows(axes, names, [quantity(bar.median, y.unit) for bar in panel.bars], strong)
     for place, bar in enumerate(panel.bars):
-        strong = bar.name in emphasised
-        style = styles[bar.name]
-        colour = style.colour if strong else REST_COLOUR
+        colour = strong[bar.allocator].colour if bar.allocator in strong else REST
         if dots:
-            (mark,) = axes.plot(
-                [bar.value], [place], marker=style.marker, color=colour, linestyle="none", zorder=3
-            )
+            marker = styles[bar.allocator].marker
+            axes.plot([bar.median], [place], marker=marker, color=colour, linestyle="none")
         else:
-            (mark,) = axes.barh([place], [bar.value], height=0.62, color=colour, zorder=2)
-        canvas.tip(mark, f"{bar.name}: {quantity(bar.value, unit)}")
-        if bar.low is not None and bar.high is not None:
-            line = colour if dots else INK
-            axes.plot([bar.low, bar.high], [place, place], color=line, linewidth=1.5, zorder=4)
-
-
-def _bar_texts(
-    canvas: Canvas,
-    panel: BarPanel,
-    unit: Unit,
-    left: float,
-    part: float,
-    label: float,
-    value: float,
-    top: float,
-    styles: Mapping[str, Style],
-    emphasised: frozenset[str],
-) -> None:
-    for place, bar in enumerate(panel.bars):
-        strong = bar.name in emphasised
-        y = top + (place + 0.5) * ROW
-        canvas.text(
-            left + label - 8,
-            y,
-            shortened(bar.name, 16),
-            ha="right",
-            color=styles[bar.name].colour if strong else SOFT,
-            fontweight="semibold" if strong else "normal",
-        )
-        x = left + part - value + 8
-        canvas.text(x, y, quantity(bar.value, unit), color=INK if strong else SOFT)
+            axes.barh([place], [bar.median], height=0.62, color=colour)
+    spans = [(place, max(bar.low, axes.get_xlim()[0]), min(bar.high, most))
+             for place, bar in enumerate(panel.bars)
+             if bar.low is not None and bar.high is not None]  # fmt: skip
+    if spans:
+        axes.hlines(*zip(*spans, strict=True), color=INK, linewidth=1.5, zorder=4)
+    if panel.title:
+        axes.set_title(label(panel.title, 54))
+    axes.set_xlabel(f"{label(y.title, 54)} →")
 
 
 def describe(point: Point, titles: Mapping[str, str]) -> str:

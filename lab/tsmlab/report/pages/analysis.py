@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
 from typing import Any
 
 from tsmlab import __version__
 from tsmlab.report.figures import of_analysis
-from tsmlab.report.pages.common import Report, Tile, capital
-from tsmlab.report.tables import Cell, Column, DataTable
+from tsmlab.report.pages.common import Report, Tile, capital, data_table
 from tsmlab.report.text import shortened, slug
-from tsmlab.tables import Column as TextColumn
 from tsmlab.traces import analysis_text
 from tsmlab.traces.analysis import TraceAnalysis
 from tsmlab.wording import quantity, share
@@ -81,15 +78,6 @@ def curve_csv(analysis: TraceAnalysis) -> str:
     writer.writerow(["event", "time_ns", "live_bytes", "highest_bytes", "live_objects"])
     writer.writerows(analysis.curve)
     return text.getvalue()
-
-
-def data_table(title: str, columns: Sequence[TextColumn]) -> DataTable:
-    rows = zip(*(column.cells for column in columns), strict=True)
-    return DataTable(
-        title,
-        [Column(column.header, column.left) for column in columns],
-        [[Cell(cell.text) for cell in row] for row in rows],
-    )
 
 
 def _tiles(analysis: TraceAnalysis) -> list[Tile]:

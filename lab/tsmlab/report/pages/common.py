@@ -9,36 +9,24 @@ from __future__ import annotations
 import base64
 import copy
 import dataclasses
-import gzip
 import json
+import lzma
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from tsmlab.machine import Machine
 from tsmlab.report.figures.canvas import Figure
 from tsmlab.report.tables import Cell, Column, DataTable, of_texts
 from tsmlab.results import AllocatorInfo
+from tsmlab.tables import Column as TextColumn
 from tsmlab.wording import quantity
 
 Amount = Literal["all", "runs", "none"]
 
 
-@dataclass(frozen=True)
-class Detail:
-    """How much a page holds: figures for narrow screens too, and how much of the raw data."""
-
-    narrow: bool
-    raw: Amount
-
-
-# What is left out first where a page would be too large for its limit.
-DETAILS = (
-    Detail(True, "all"),
-    Detail(True, "runs"),
-    Detail(False, "runs"),
-    Detail(False, "none"),
-)
+# How much of the raw data a page holds: less where it would be too large for its limit.
+AMOUNTS: tuple[Amount, ...] = ("all", "runs", "none")
 
 
 @dataclass(frozen=True)
@@ -55,8 +43,8 @@ class Tile:
 class Report:
     """One result's report: a page's template and contents, and the files beside it.
 
-    page: the template's variables, which do not depend on the detail. data: the results as plain
-    values, to be embedded. thin: drops all but the runs from a copy of them."""
+    page: the template's variables. data: the results as plain values, to be embedded. thin: drops
+    all but the runs from a copy of them."""
 
     kind: str
     name: str
@@ -77,18 +65,21 @@ class Report:
                 "that this report was made from; every run is in runs.csv beside this page."
             )
             return RawData(note, "", "", "")
-        data, note = self.data, "Every run with all that was measured, as compressed JSON."
+        data, note = self.data, "Every run with all that was measured, as JSON, compressed by xz."
         if amount == "runs":
             data = copy.deepcopy(data)
             self.thin(data)
             note = (
-                "Every run, as compressed JSON, without what is too large for this page: curves of "
-                "memory over time, maps of heaps, counts of each thread. The file that it was made "
-                "from has them."
+                "Every run, as JSON compressed by xz, without what is too large for this page: "
+                "curves of memory over time, maps of heaps, counts of each thread. The file that "
+                "it was made from has them."
             )
-        packed = gzip.compress(json.dumps(data, separators=(",", ":")).encode(), 9, mtime=0)
-        href = f"data:application/gzip;base64,{base64.b64encode(packed).decode()}"
-        return RawData(note, href, f"{self.name}.json.gz", f"{quantity(len(packed), 'bytes')}iB")
+        # Whatever repeats lies far apart, where gzip does not see it.
+        packed = lzma.compress(
+            json.dumps(data, separators=(",", ":")).encode(), preset=9 | lzma.PRESET_EXTREME
+        )
+        href = f"data:application/x-xz;base64,{base64.b64encode(packed).decode()}"
+        return RawData(note, href, f"{self.name}.json.xz", f"{quantity(len(packed), 'bytes')}iB")
 
 
 @dataclass(frozen=True)
@@ -128,7 +119,7 @@ def machine_table(machine: Machine, created: str) -> DataTable:
         ("Python", machine.python),
     ]
     rows = [[name, value] for name, value in facts if value is not None]
-    return of_texts("Machine", [Column("", left=True), Column("", left=True)], rows)
+    return of_texts("Machine", ["", ""], rows, left=2)
 
 
 def versions_table(allocators: Sequence[AllocatorInfo]) -> DataTable:
@@ -156,7 +147,7 @@ def versions_table(allocators: Sequence[AllocatorInfo]) -> DataTable:
 def settings_table(settings: Mapping[str, Any]) -> DataTable:
     """The options in effect, by their names in the file of results."""
     rows = [[key.replace("_", " "), _setting(value)] for key, value in settings.items()]
-    return of_texts("Settings", [Column("", left=True), Column("", left=True)], rows)
+    return of_texts("Settings", ["", ""], rows, left=2)
 
 
 def _setting(value: Any) -> str:
@@ -169,11 +160,59 @@ def _setting(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def footer(version: str, created: str) -> str:
-    return (
-        f"Measured {created}; written by tsmalloc {version}. This file stands alone: it loads "
-        "nothing, and needs no script."
+# The terminal's colours, as a page's marks.
+MARKS = {"green": "better", "red": "worse", "yellow": "open"}
+
+
+def data_table(
+    caption: str, columns: Sequence[TextColumn], headed: bool = True, marks: Sequence[str] = ()
+) -> DataTable:
+    """A terminal's table on the page."""
+    rows = zip(*(column.cells for column in columns), strict=True)
+    return DataTable(
+        caption,
+        [Column(column.header, column.left) for column in columns],
+        [[_cell(cell.text, cell.style) for cell in row] for row in rows],
+        headed=headed,
+        marks=marks,
     )
+
+
+def _cell(text: str, style: str) -> Cell:
+    return Cell(text, MARKS.get(style, "muted" if text == "reference" else ""))
+
+
+LAST_CONTENTS = (
+    ("environment", "Environment"),
+    ("settings", "Settings"),
+    ("reading", "How to read this"),
+    ("raw", "Raw data"),
+)
+
+
+class Measured(Protocol):
+    """Whatever was measured on a machine, some time, by some version."""
+
+    @property
+    def machine(self) -> Machine: ...
+    @property
+    def created(self) -> str: ...
+    @property
+    def tsmalloc_version(self) -> str: ...
+
+
+def circumstances(
+    results: Measured, allocators: Sequence[AllocatorInfo], settings: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What every page of measurements ends with."""
+    return {
+        "machine": machine_table(results.machine, results.created),
+        "versions": versions_table(allocators),
+        "command": "",
+        "settings": settings_table(settings),
+        "footer": f"Measured {results.created}; written by tsmalloc {results.tsmalloc_version}. "
+        "This file stands alone: it loads nothing, and needs no script.",
+    }
 
 
 def capital(text: str) -> str:

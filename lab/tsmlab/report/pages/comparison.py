@@ -8,6 +8,7 @@ Refuses to: word a number anew. The sentences are the terminal's (render.py).
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,24 +16,20 @@ from tsmlab import export, render
 from tsmlab.metrics import TIME
 from tsmlab.report.figures import of_comparison
 from tsmlab.report.pages.common import (
+    LAST_CONTENTS,
     Report,
     Tile,
     capital,
-    footer,
-    machine_table,
+    circumstances,
+    data_table,
     plain,
-    settings_table,
-    versions_table,
 )
-from tsmlab.report.tables import Cell, Column, DataTable
+from tsmlab.report.tables import DataTable
 from tsmlab.report.text import shortened, slug
 from tsmlab.results import Comparison
 from tsmlab.stats import Verdict
 from tsmlab.tables import ROOMY
-from tsmlab.tables import Column as TextColumn
 from tsmlab.wording import change, change_interval, rounds, share
-
-MARKS = {"green": "better", "red": "worse", "yellow": "open"}
 
 
 def report(comparison: Comparison) -> Report:
@@ -55,28 +52,22 @@ def report(comparison: Comparison) -> Report:
         "tiles": tiles(comparison),
         "verdict": sentences or [("Verdict", "No allocator could be ranked.")],
         "use_it": use_it if is_command else "",
-        "extent": " · ".join(render.heading(comparison)[1:]),
+        "extent": [" · ".join(render.heading(comparison)[1:])],
         "troubles": comparison.warnings,
         "failures": render.failed_lines(comparison),
         "table": results_table(comparison),
         "legend": render.legend(comparison, render.ranked_rows(comparison), ROOMY),
         "figures": figures,
-        "machine": machine_table(comparison.machine, comparison.created),
-        "versions": versions_table(comparison.allocators),
+        **circumstances(comparison, comparison.allocators, plain(comparison.settings)),
         "command": shlex.join(comparison.command),
-        "settings": settings_table(plain(comparison.settings)),
         "reading": "reading-comparison.html",
         "reference": comparison.reference,
         "margin": share(comparison.settings.margin),
-        "footer": footer(comparison.tsmalloc_version, comparison.created),
         "contents": [
             ("verdict", "Verdict"),
             ("results", "Results"),
             *((f"s-{figure.name}", figure.title) for figure in figures),
-            ("environment", "Environment"),
-            ("settings", "Settings"),
-            ("reading", "How to read this"),
-            ("raw", "Raw data"),
+            *LAST_CONTENTS,
         ],
     }
     return Report(
@@ -134,7 +125,7 @@ def results_table(comparison: Comparison) -> DataTable:
     rows = render.ranked_rows(comparison)
     columns = render.table_columns(comparison, rows, ROOMY)
     rank, allocator, *others = columns
-    ordered = [allocator, rank, *others]
+    ordered = [allocator, replace(rank, header="rank"), *others]
     best = {row.allocator for row in rows if row.rank == 1}
     marks = [
         "reference"
@@ -144,15 +135,8 @@ def results_table(comparison: Comparison) -> DataTable:
         else ""
         for row in rows
     ]
-    return DataTable(
+    caption = (
         f"{rounds(comparison.analysis.rounds)}; ratios to {comparison.reference} with 95 % "
-        "confidence intervals",
-        [Column("rank" if c is rank else c.header, c.left) for c in ordered],
-        [[_cell(column, place) for column in ordered] for place in range(len(rows))],
-        marks=marks,
+        "confidence intervals"
     )
-
-
-def _cell(column: TextColumn, place: int) -> Cell:
-    cell = column.cells[place]
-    return Cell(cell.text, MARKS.get(cell.style, "muted" if cell.text == "reference" else ""))
+    return data_table(caption, ordered, marks=marks)

@@ -21,14 +21,7 @@ from tsmlab.experiments.model import (
 from tsmlab.report.figures import of_experiments, sweeps
 from tsmlab.report.figures.canvas import Figure
 from tsmlab.report.pages import causes
-from tsmlab.report.pages.common import (
-    Report,
-    footer,
-    machine_table,
-    plain,
-    settings_table,
-    versions_table,
-)
+from tsmlab.report.pages.common import LAST_CONTENTS, Report, circumstances, plain
 from tsmlab.report.tables import Cell, Column, DataTable, of_texts
 from tsmlab.report.text import slug
 from tsmlab.report.theme import Style, styles_for
@@ -82,21 +75,16 @@ def report(results: ExperimentResults) -> Report:
         "names": [info.name for info in results.allocators],
         "troubles": experiment_text.troubles(results),
         "failures": [line for section in sections for line in section.failures],
-        "machine": machine_table(results.machine, results.created),
-        "versions": versions_table(results.allocators),
-        "command": "",
-        "settings": settings_table(
-            {"seed": results.seed, "cpus": results.cpus, "changed": results.changed}
+        **circumstances(
+            results,
+            results.allocators,
+            {"seed": results.seed, "cpus": results.cpus, "changed": results.changed},
         ),
         "reading": "reading-experiments.html",
-        "footer": footer(results.tsmalloc_version, results.created),
         "contents": [
             ("answers", "The answers in short"),
             *((section.anchor, section.title) for section in sections),
-            ("environment", "Environment"),
-            ("settings", "Settings"),
-            ("reading", "How to read this"),
-            ("raw", "Raw data"),
+            *LAST_CONTENTS,
         ],
     }
     names = (
@@ -211,9 +199,8 @@ def _absent(experiment: Experiment, point: int, name: str) -> str:
 
 
 def _reported_table(reported: Reported) -> DataTable:
-    columns = [Column(head, left=place == 0) for place, head in enumerate(reported.columns)]
     rows = [["" if v is None else str(v) for v in row] for row in reported.rows]
-    return of_texts(reported_by(reported), columns, rows)
+    return of_texts(reported_by(reported), reported.columns, rows)
 
 
 def reported_by(reported: Reported) -> str:

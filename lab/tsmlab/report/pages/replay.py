@@ -16,18 +16,16 @@ from tsmlab.report.figures import of_replay
 from tsmlab.report.figures.canvas import Figure
 from tsmlab.report.pages import comparison
 from tsmlab.report.pages.common import (
+    LAST_CONTENTS,
     Report,
     Tile,
     capital,
-    footer,
-    machine_table,
+    circumstances,
+    data_table,
     plain,
-    settings_table,
-    versions_table,
 )
-from tsmlab.report.tables import Cell, Column, DataTable
+from tsmlab.report.tables import DataTable
 from tsmlab.report.text import shortened, slug
-from tsmlab.tables import Column as TextColumn
 from tsmlab.traces import replay_report
 from tsmlab.traces.replay_results import Replay, ReplayResults, TraceInfo
 from tsmlab.traces.replay_tables import (
@@ -38,8 +36,6 @@ from tsmlab.traces.replay_tables import (
     share_columns,
 )
 from tsmlab.wording import share
-
-MARKS = {"red": "worse"}
 
 
 @dataclass(frozen=True)
@@ -67,28 +63,20 @@ def report(results: ReplayResults) -> Report:
         "heading": shortened(f"Replay of {traces}", 140),
         "tiles": _tiles(results),
         "verdict": verdict or [("Verdict", "No allocator could be ranked.")],
-        "use_it": "",
         "extent": lines,
         "troubles": replay_report.troubles(results),
         "failures": [
             line for each in results.replays for line in render.failed_lines(each.comparison)
         ],
         "sections": sections,
-        "machine": machine_table(results.machine, results.created),
-        "versions": versions_table(results.allocators),
-        "command": "",
-        "settings": settings_table({**plain(results.settings), **_rounds(first)}),
+        **circumstances(results, results.allocators, {**plain(results.settings), **_rounds(first)}),
         "reading": "reading-replay.html",
         "reference": results.reference,
         "margin": share(first.comparison.settings.margin),
-        "footer": footer(results.tsmalloc_version, results.created),
         "contents": [
             ("verdict", "Verdict"),
             *((section.id, section.title) for section in sections),
-            ("environment", "Environment"),
-            ("settings", "Settings"),
-            ("reading", "How to read this"),
-            ("raw", "Raw data"),
+            *LAST_CONTENTS,
         ],
     }
     return Report(
@@ -185,14 +173,3 @@ def _sections(results: ReplayResults, trace: TraceInfo) -> Iterator[Section]:
         yield Section(f"{anchor}-more", f"Latencies and shares{of_trace}", more)
     for figure in of_replay.figures(replays):
         yield Section(f"s-{figure.name}", figure.title, [], [figure])
-
-
-def data_table(caption: str, columns: Sequence[TextColumn], headed: bool = True) -> DataTable:
-    """A terminal's table on the page."""
-    rows = zip(*(column.cells for column in columns), strict=True)
-    return DataTable(
-        caption,
-        [Column(column.header, column.left) for column in columns],
-        [[Cell(cell.text, MARKS.get(cell.style, "")) for cell in row] for row in rows],
-        headed=headed,
-    )

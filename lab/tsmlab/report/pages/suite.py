@@ -13,16 +13,14 @@ from tsmlab import suite_report
 from tsmlab.render import full_name
 from tsmlab.report.figures import of_suite
 from tsmlab.report.pages.common import (
+    LAST_CONTENTS,
+    MARKS,
     Report,
     Tile,
     capital,
-    footer,
-    machine_table,
+    circumstances,
     plain,
-    settings_table,
-    versions_table,
 )
-from tsmlab.report.pages.comparison import MARKS
 from tsmlab.report.tables import Cell, Column, DataTable
 from tsmlab.stats import RatioEstimate, Verdict
 from tsmlab.suite_analysis import QUICK
@@ -58,28 +56,25 @@ def report(suite: SuiteResults) -> Report:
         "heading": f"Where {subject} stands among {len(suite.peers)} peers",
         "tiles": _tiles(suite),
         "verdict": sentences or [("Verdict", "There is no candidate whose goals are judged.")],
-        "extent": " · ".join(suite_report.heading(suite)),
+        "extent": [" · ".join(suite_report.heading(suite))],
         "troubles": suite_report.troubles(suite),
         "failures": list(suite_report.failed_lines(suite)),
         "tables": tables,
         "goals": goals_table(suite) if suite.candidate else None,
         "figures": figures,
-        "machine": machine_table(suite.machine, suite.created),
-        "versions": versions_table([*suite.allocators, *suite.floors]),
-        "command": "",
-        "settings": settings_table({"suite": suite.suite, **plain(suite.settings)}),
+        **circumstances(
+            suite,
+            [*suite.allocators, *suite.floors],
+            {"suite": suite.suite, **plain(suite.settings)},
+        ),
         "reading": "reading-suite.html",
         "quick": f"{QUICK:g}",
-        "footer": footer(suite.tsmalloc_version, suite.created),
         "contents": [
             ("verdict", "Verdict"),
             *((f"s-{figure.name}", figure.title) for figure in figures),
             *([("goals", "Goals")] if suite.candidate else []),
             ("workloads", "All workloads"),
-            ("environment", "Environment"),
-            ("settings", "Settings"),
-            ("reading", "How to read this"),
-            ("raw", "Raw data"),
+            *LAST_CONTENTS,
         ],
     }
     return Report(
