@@ -6,19 +6,42 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Parts of `src/os` that every heap needs.
-const OS: [&str; 10] = [
-    "addresses",
-    "linux",
-    "c_library",
-    "refusals",
-    "fatal",
-    "bad_access",
-    "misuse",
-    "options",
-    "option_values",
-    "memory_group",
+/// Files of `src/os` that no heap here needs, or the hardened one alone.
+const OS_OF_TESTS: [&str; 2] = ["counting", "event_counts"];
+const OS_OF_SECURE: &str = "entropy";
+
+/// Off all fast paths: compiled for size, as by the `CMakeLists.txt` of their folders.
+const SMALL: [&str; 27] = [
+    "os/call_stack",
+    "os/frame_tables",
+    "os/frame_rules",
+    "os/frame_expression",
+    "os/frame_row",
+    "os/table_reader",
+    "os/readable_memory",
+    "os/modules",
+    "os/module_file",
+    "os/loaded_modules",
+    "os/memory_group",
+    "os/whole_file",
+    "os/options",
+    "os/option_values",
+    "engine/inspect",
+    "engine/large_samples",
+    "engine/limits",
+    "engine/pinned_room",
+    "engine/probes",
+    "engine/profile_file",
+    "engine/profiling",
+    "engine/sample_heap",
+    "engine/samples",
+    "engine/sampling",
+    "engine/sampling_switch",
+    "override/diagnostics",
+    "override/stats",
 ];
+/// Of those: a call stack goes on from there by frame pointers.
+const WITH_FRAME_POINTER: &str = "os/call_stack";
 
 /// The dialect of `src/CMakeLists.txt`.
 const DIALECT: [&str; 10] = [
@@ -89,7 +112,7 @@ fn build() -> Result<(), String> {
         let throwing = [src.join("override/cxx_runtime.cpp")];
         let throwing = objects(&compilation, &["-fexceptions"], &throwing)?;
         let names = objects(&compilation, &OPERATORS, &names_of_libc(&src))?;
-        compilation.objects(throwing).objects(names).file(src.join("override/diagnostics.cpp"));
+        compilation.objects(throwing).objects(names);
     } else {
         compilation.file(src.join("override").join(if has_feature("SECURE") {
             "prefixed_secure.cpp"
@@ -97,9 +120,22 @@ fn build() -> Result<(), String> {
             "prefixed.cpp"
         }));
     }
+    let file_of = |name: &str| src.join(name).with_extension("cpp");
+    let small: Vec<PathBuf> = SMALL.iter().map(|name| file_of(name)).collect();
+    let walker = file_of(WITH_FRAME_POINTER);
+    let (mut for_size, for_speed): (Vec<_>, Vec<_>) =
+        layers(&src)?.into_iter().partition(|file| small.contains(file));
+    for_size.retain(|file| *file != walker);
+    for_size.push(file_of("override/stats"));
+    if has_feature("OVERRIDE") {
+        for_size.push(file_of("override/diagnostics"));
+    }
+    let walker = objects(&compilation, &["-Os", "-fno-omit-frame-pointer"], &[walker])?;
+    let for_size = objects(&compilation, &["-Os"], &for_size)?;
     compilation
-        .file(src.join("override/stats.cpp"))
-        .files(layers(&src)?)
+        .objects(walker)
+        .objects(for_size)
+        .files(for_speed)
         .try_compile("tsmalloc_sys")
         .map_err(|error| compile_error(&error))
 }
@@ -130,21 +166,23 @@ fn sources() -> Result<PathBuf, String> {
 
 /// The heap, and what is below it.
 fn layers(src: &Path) -> Result<Vec<PathBuf>, String> {
-    let mut files: Vec<PathBuf> =
-        OS.iter().map(|name| src.join("os").join(name).with_extension("cpp")).collect();
     let is_secure = has_feature("SECURE");
-    if is_secure {
-        files.push(src.join("os/at_exit.cpp"));
-        files.push(src.join("os/entropy.cpp"));
-    }
-    let heap = src.join(if is_secure { "secure" } else { "engine" });
-    let entries = fs::read_dir(&heap).map_err(|error| format!("{}: {error}", heap.display()))?;
-    let mut of_heap: Vec<PathBuf> = entries
+    let mut files = sources_in(&src.join("os"))?;
+    files.retain(|file| {
+        let name = file.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+        !OS_OF_TESTS.contains(&name) && (is_secure || name != OS_OF_SECURE)
+    });
+    files.extend(sources_in(&src.join(if is_secure { "secure" } else { "engine" }))?);
+    Ok(files)
+}
+
+fn sources_in(folder: &Path) -> Result<Vec<PathBuf>, String> {
+    let entries = fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    let mut files: Vec<PathBuf> = entries
         .filter_map(|entry| Some(entry.ok()?.path()))
         .filter(|path| path.extension().is_some_and(|extension| extension == "cpp"))
         .collect();
-    of_heap.sort();
-    files.extend(of_heap);
+    files.sort();
     Ok(files)
 }
 
