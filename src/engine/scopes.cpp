@@ -26,7 +26,7 @@ ScopeFrame* allocate_frame() noexcept {
   ScopeFrame* const frame = allocate_frame();
   if (frame == nullptr) return ENOMEM;
   frame->repeats = 0;
-  push_frame(*frame, heap);
+  push_frame(*frame, heap, innermost_scope, current_heap);
   return 0;
 }
 
@@ -51,7 +51,7 @@ ScopeFrame* allocate_frame() noexcept {
   if (const int error = claim_arena(*arena, handle, own); error != 0) [[unlikely]] {
     return error == EBUSY && is_user(*arena) ? enter_again(arena) : error;
   }
-  push_frame(arena->scope, arena);
+  push_frame(arena->scope, arena, innermost_scope, current_heap);
   return 0;
 }
 

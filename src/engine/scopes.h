@@ -14,10 +14,11 @@
 
 namespace ts::engine {
 
-// Of a scope that was not entered again yet.
-[[gnu::always_inline]] inline void push_frame(ScopeFrame& frame, HeapFront* heap) noexcept {
-  frame.outer = innermost_scope;
-  frame.heap_outside = current_heap;
+// Of a scope that was not entered again yet; `outer` and `outside` are what the thread had before.
+[[gnu::always_inline]] inline void push_frame(ScopeFrame& frame, HeapFront* heap, ScopeFrame* outer,
+                                              HeapFront* outside) noexcept {
+  frame.outer = outer;
+  frame.heap_outside = outside;
   innermost_scope = &frame;
   current_heap = heap;
 }
@@ -36,11 +37,14 @@ inline int enter_scope(ArenaHandle handle) noexcept {
     return enter_scope_slow(handle);
   ThreadHeap& arena = page_map.heaps[number];
   std::uintptr_t idle = idle_mark_of(handle);  // of 0 and the like, no arena has it
+  // Before the claim, for which processors let later loads wait.
+  HeapFront* const outside = current_heap;
+  ScopeFrame* const outer = innermost_scope;
   // As claim_arena().
-  if (!arena.user.compare_exchange_strong(idle, address_of(current_heap), std::memory_order_acquire,
+  if (!arena.user.compare_exchange_strong(idle, address_of(outside), std::memory_order_acquire,
                                           std::memory_order_relaxed)) [[unlikely]]
     return enter_scope_slow(handle);
-  push_frame(arena.scope, &arena);
+  push_frame(arena.scope, &arena, outer, outside);
   return 0;
 }
 
