@@ -17,6 +17,12 @@ double percent(std::size_t part, std::size_t whole) {
   return whole == 0 ? 0 : 100 * static_cast<double>(part) / static_cast<double>(whole);
 }
 
+// Damaged memory may have any numbers.
+std::int64_t whole(double bytes) {
+  constexpr double most = 1e18;
+  return bytes < most ? static_cast<std::int64_t>(bytes) : static_cast<std::int64_t>(most);
+}
+
 std::size_t free_in(const Account::Class& c) { return c.slab_bytes - c.used_bytes; }
 
 // The classes with the most free room.
@@ -126,8 +132,8 @@ int print_json(const Process& process, const Account& account, const PinnedSites
     line.begin_object();
     line.add_text("module", site.module);
     line.add("offset", static_cast<std::int64_t>(site.offset));
-    line.add("bytes", static_cast<std::int64_t>(site.room.bytes));
-    line.add("error_bytes", static_cast<std::int64_t>(site.room.error()));
+    line.add("bytes", whole(site.room.bytes));
+    line.add("error_bytes", whole(site.room.error()));
     line.end_object();
   }
   line.end_list();
@@ -152,7 +158,7 @@ int print_prometheus(const Process& process, const Account& account, const Pinne
       {"ended_heaps", "Heaps of threads that ended.", account.ended_heaps},
       {"large_blocks", "Blocks of more than 32 KiB.", account.large_blocks},
       {"pinned_bytes", "Free room beside sampled blocks: an estimate, 0 without samples.",
-       static_cast<std::size_t>(sites.all().bytes)},
+       static_cast<std::size_t>(whole(sites.all().bytes))},
   };
   for (const auto& gauge : gauges) {
     begin_metric(gauge.name, gauge.help);
