@@ -199,6 +199,7 @@ class Stage:
         if self.report is not None:
             self.report.unlink(missing_ok=True)
         started = time.monotonic()
+        processor_before = processor_seconds()
         with log.open("wb") as output:
             status = subprocess.run(
                 self.command,
@@ -211,8 +212,10 @@ class Stage:
             ).returncode
         counts = self._counts(status)
         seconds = time.monotonic() - started
+        spent = processor_seconds() - processor_before
         print(
-            f"{'FAIL' if counts.failed else 'ok':<5}{self.name:<18}{counts} ({seconds:.0f} s)",
+            f"{'FAIL' if counts.failed else 'ok':<5}{self.name:<18}{counts}"
+            f" ({seconds:.0f} s, {spent:.0f} s of a processor)",
             flush=True,
         )
         if counts.failed:
@@ -234,6 +237,12 @@ class Stage:
         if (status != 0 or counts.passed == 0) and counts.failed == 0:
             return counts + Counts(failed=1)
         return counts
+
+
+def processor_seconds() -> float:
+    """The time of processors that ended stages took, with all that they started and waited for."""
+    times = os.times()
+    return times.children_user + times.children_system
 
 
 def read_report(report: Path) -> Counts:

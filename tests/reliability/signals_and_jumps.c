@@ -90,7 +90,7 @@ static void interrupted_threads_hold_what_they_held(void) {
     const int error = pthread_create(&thread[i], NULL, churn, (void*)(uintptr_t)(i + 1));
     REQUIRE(error == 0, "pthread_create: %s", strerror(error));
   }
-  const size_t rounds = check_is_long() ? 600000 : 2500;
+  const size_t rounds = check_is_long() ? 600000 : 1000;
   size_t early = 0;
   for (size_t i = 0; i < rounds; ++i) {
     for (size_t t = 0; t < threads; ++t) pthread_kill(thread[t], SIGUSR1);

@@ -8,8 +8,8 @@
 #include <pthread.h>
 #include <signal.h>
 #include <sys/mman.h>
-#include <sys/time.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <ucontext.h>
 #include <unistd.h>
 
@@ -71,9 +71,17 @@ void threads() {
 
 void handle(int) { compare_stacks(); }
 std::atomic<int> interruptions{0};
+// (A timer of the processor's time would go off with the kernel's ticks, a few hundred times a
+// second.)
+timer_t timer;
+void interrupt_soon() {
+  const itimerspec soon = {{0, 0}, {0, 20'000 + interruptions * 7'919 % 100'000}};
+  timer_settime(timer, 0, &soon, nullptr);
+}
 void handle_interruption(int) {
   compare_interrupted_stacks();
   ++interruptions;
+  interrupt_soon();
 }
 
 void set_handler(int number, void (*handler)(int)) {
@@ -116,17 +124,16 @@ void signals() {
 }
 int compare_words(const void* a, const void* b) { return std::memcmp(a, b, sizeof(unsigned)); }
 void interruptions_anywhere() {
-  set_handler(SIGPROF, handle_interruption);
-  const itimerval often = {{0, 1000}, {0, 1000}};
-  setitimer(ITIMER_PROF, &often, nullptr);
+  set_handler(SIGALRM, handle_interruption);
+  require(timer_create(CLOCK_MONOTONIC, nullptr, &timer) == 0, "timer_create");
+  interrupt_soon();
   std::vector<unsigned> words(5000);
   while (interruptions < 300) {
     for (unsigned i = 0; i < words.size(); ++i) words[i] = i * 2654435761U;
     std::qsort(words.data(), words.size(), sizeof words[0], compare_words);
     words[0] = work(10);
   }
-  const itimerval never{};
-  setitimer(ITIMER_PROF, &never, nullptr);
+  timer_delete(timer);
 }
 
 // ---- coroutines ----
