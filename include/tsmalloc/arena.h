@@ -54,7 +54,7 @@ struct ts_arena_usage {
 #else
 #define TSMALLOC_FUNCTION_(result, name, parameters)                           \
   extern result name##_of_library parameters TSMALLOC_NOEXCEPT_ __asm__(#name) \
-      __attribute__((weak));                                                   \
+      __attribute__((weak TSMALLOC_NO_PLT_));                                  \
   static inline result name parameters TSMALLOC_NOEXCEPT_ __asm__("tsmalloc_inline_" #name)
 #endif
 #ifdef TSMALLOC_PREFIXED

@@ -51,11 +51,21 @@ extern "C" {
 #ifdef TSMALLOC_REQUIRED
 #define TSMALLOC_FUNCTION_(result, name, parameters) result name parameters TSMALLOC_NOEXCEPT_
 #else
+/* Its address is at hand, since it may be null: a call by it is a jump less. */
+#ifdef __has_attribute
+#if __has_attribute(noplt)
+#define TSMALLOC_NO_PLT_ , noplt
+#endif
+#endif
+#ifndef TSMALLOC_NO_PLT_
+#define TSMALLOC_NO_PLT_
+#endif
+
 /* Two functions: name_of_library is the library's, null where there is none, and bears the plain
  * name in assembly; the other, which the program calls, is defined at the end of this header. */
 #define TSMALLOC_FUNCTION_(result, name, parameters)                           \
   extern result name##_of_library parameters TSMALLOC_NOEXCEPT_ __asm__(#name) \
-      __attribute__((weak));                                                   \
+      __attribute__((weak TSMALLOC_NO_PLT_));                                  \
   static inline result name parameters TSMALLOC_NOEXCEPT_ __asm__("tsmalloc_inline_" #name)
 #endif
 /* The library's functions are visible, whatever the program's are; those of prefixed.h are not. */

@@ -34,10 +34,10 @@ int claim_arena(ThreadHeap& arena, ArenaHandle handle, const HeapFront* user) no
 
 void leave_all_scopes() noexcept {
   HeapFront* const own = threads_heap();
-  while (ScopeFrame* const frame = innermost_scope) {
+  while (ScopeFrame* const frame = this_thread.innermost_scope) {
     ThreadHeap& heap = own_heap();
-    innermost_scope = frame->outer;
-    current_heap = frame->heap_outside;
+    this_thread.innermost_scope = frame->outer;
+    this_thread.heap = frame->heap_outside;
     if (frame == &heap.scope) {
       frame->repeats = 0;
       unclaim_arena(heap);

@@ -41,13 +41,10 @@ inline std::uintptr_t idle_mark_of(ArenaHandle handle) noexcept {
   return handle >> generation_shift << 2 | idle_bits;
 }
 
-// The innermost scope that the calling thread is in (scopes.h).
-inline constinit thread_local ScopeFrame* innermost_scope = nullptr;
-
 // The heap that the thread has outside of all scopes, or the image of none.
 inline HeapFront* threads_heap() noexcept {
   if (!is_in_scope()) [[likely]]
-    return current_heap;
+    return this_thread.heap;
   // relaxed: this thread's own
   return reinterpret_cast<HeapFront*>(own_heap().user.load(std::memory_order_relaxed));
 }
@@ -55,8 +52,8 @@ inline HeapFront* threads_heap() noexcept {
 // While it lives, the calling thread is in no scope.
 class OutOfScope {
  public:
-  OutOfScope() noexcept : inside_{current_heap} { current_heap = threads_heap(); }
-  ~OutOfScope() { current_heap = inside_; }
+  OutOfScope() noexcept : inside_{this_thread.heap} { this_thread.heap = threads_heap(); }
+  ~OutOfScope() { this_thread.heap = inside_; }
   OutOfScope(const OutOfScope&) = delete;
   OutOfScope& operator=(const OutOfScope&) = delete;
 

@@ -18,7 +18,7 @@ void thread_ends(void* argument) {
   leave_all_scopes();
   // The rest of this thread (other destructors, the C library's own end) gets no heap: a second one
   // might never be taken back.
-  if (current_heap == &heap) current_heap = ended_heap;
+  if (this_thread.heap == &heap) this_thread.heap = ended_heap;
   const std::uint32_t pages = [&heap] {
     const HeapHold hold{heap};
     return pages_of_slabs(heap);
@@ -50,7 +50,7 @@ ThreadHeap* attach_heap() noexcept {
     check_at_rest(*heap);
   }
   // Before the registration, which may allocate.
-  current_heap = heap;
+  this_thread.heap = heap;
   if (os::call_at_thread_exit(thread_ends, heap)) return heap;
   thread_ends(heap);
   return nullptr;

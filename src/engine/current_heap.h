@@ -13,11 +13,16 @@ inline constinit const HeapFront ended_heap_image;
 inline HeapFront* const no_heap = const_cast<HeapFront*>(&no_heap_image);
 inline HeapFront* const ended_heap = const_cast<HeapFront*>(&ended_heap_image);
 
-inline constinit thread_local HeapFront* current_heap = const_cast<HeapFront*>(&no_heap_image);
+// Side by side: one address serves both.
+struct ThisThread {
+  HeapFront* heap;                        // the current one
+  ScopeFrame* innermost_scope = nullptr;  // scopes.h
+};
+inline constinit thread_local ThisThread this_thread{const_cast<HeapFront*>(&no_heap_image)};
 
 // The current heap's number, with sampling_bit while it samples.
 inline PageMapEntry self() noexcept {
-  return current_heap->self.load(std::memory_order_relaxed);  // types.h
+  return this_thread.heap->self.load(std::memory_order_relaxed);  // types.h
 }
 
 inline bool has_heap() noexcept { return self() != no_owner; }
@@ -29,6 +34,6 @@ inline bool is_in_scope() noexcept {
 }
 
 // The calling thread's heap; it has one.
-inline ThreadHeap& own_heap() noexcept { return static_cast<ThreadHeap&>(*current_heap); }
+inline ThreadHeap& own_heap() noexcept { return static_cast<ThreadHeap&>(*this_thread.heap); }
 
 }  // namespace ts::engine

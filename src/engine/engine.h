@@ -1,6 +1,6 @@
 // The engine as a heap like the others (base/heap_like.h): small requests go to the thread's cache
 // bins, large ones to the page heap. There is one engine per process; its state is page_map,
-// page_heap and the thread's current_heap.
+// page_heap and the thread's heap.
 #pragma once
 
 #include "base/check.h"

@@ -19,14 +19,14 @@ ScopeFrame* allocate_frame() noexcept {
 // Enters the scope of a heap that this thread uses already. A count will do if it is the innermost
 // one; else its own frame is not free.
 [[gnu::noinline]] int enter_again(HeapFront* heap) noexcept {
-  if (innermost_scope != nullptr && current_heap == heap) {
-    ++innermost_scope->repeats;
+  if (this_thread.innermost_scope != nullptr && this_thread.heap == heap) {
+    ++this_thread.innermost_scope->repeats;
     return 0;
   }
   ScopeFrame* const frame = allocate_frame();
   if (frame == nullptr) return ENOMEM;
   frame->repeats = 0;
-  push_frame(*frame, heap, innermost_scope, current_heap);
+  push_frame(*frame, heap, this_thread.innermost_scope, this_thread.heap);
   return 0;
 }
 
@@ -51,7 +51,7 @@ ScopeFrame* allocate_frame() noexcept {
   if (const int error = claim_arena(*arena, handle, own); error != 0) [[unlikely]] {
     return error == EBUSY && is_user(*arena) ? enter_again(arena) : error;
   }
-  push_frame(arena->scope, arena, innermost_scope, current_heap);
+  push_frame(arena->scope, arena, this_thread.innermost_scope, this_thread.heap);
   return 0;
 }
 
@@ -61,8 +61,8 @@ ScopeFrame* allocate_frame() noexcept {
     return 0;
   }
   // Its heap is used by this thread outside of the scope, too.
-  innermost_scope = frame.outer;
-  current_heap = frame.heap_outside;
+  this_thread.innermost_scope = frame.outer;
+  this_thread.heap = frame.heap_outside;
   release(&frame);
   return 0;
 }

@@ -14,13 +14,20 @@
 
 namespace ts::engine {
 
+// A pointer in a register of its own: two of them as one vector would wait for stores of one each.
+template <class T>
+[[gnu::always_inline]] inline T* alone(T* p) noexcept {
+  asm("" : "+r"(p));
+  return p;
+}
+
 // Of a scope that was not entered again yet; `outer` and `outside` are what the thread had before.
 [[gnu::always_inline]] inline void push_frame(ScopeFrame& frame, HeapFront* heap, ScopeFrame* outer,
                                               HeapFront* outside) noexcept {
   frame.outer = outer;
   frame.heap_outside = outside;
-  innermost_scope = &frame;
-  current_heap = heap;
+  this_thread.innermost_scope = &frame;
+  this_thread.heap = heap;
 }
 
 int enter_scope_slow(ArenaHandle handle) noexcept;
@@ -38,8 +45,8 @@ inline int enter_scope(ArenaHandle handle) noexcept {
   ThreadHeap& arena = page_map.heaps[number];
   std::uintptr_t idle = idle_mark_of(handle);  // of 0 and the like, no arena has it
   // Before the claim, for which processors let later loads wait.
-  HeapFront* const outside = current_heap;
-  ScopeFrame* const outer = innermost_scope;
+  HeapFront* const outside = alone(this_thread.heap);
+  ScopeFrame* const outer = alone(this_thread.innermost_scope);
   // As claim_arena().
   if (!arena.user.compare_exchange_strong(idle, address_of(outside), std::memory_order_acquire,
                                           std::memory_order_relaxed)) [[unlikely]]
@@ -50,14 +57,14 @@ inline int enter_scope(ArenaHandle handle) noexcept {
 
 // Leaves the innermost scope; EINVAL if there is none.
 inline int leave_scope() noexcept {
-  ScopeFrame* const frame = innermost_scope;
+  ScopeFrame* const frame = this_thread.innermost_scope;
   if (frame == nullptr) [[unlikely]]
     return EINVAL;  // also of a thread that has no heap
   ThreadHeap& heap = own_heap();
   if (frame != &heap.scope || frame->repeats != 0) [[unlikely]]
     return leave_scope_slow(*frame);
-  innermost_scope = frame->outer;
-  current_heap = frame->heap_outside;
+  this_thread.innermost_scope = alone<ScopeFrame>(frame->outer);
+  this_thread.heap = alone<HeapFront>(frame->heap_outside);
   unclaim_arena(heap);
   return 0;
 }

@@ -26,7 +26,7 @@ namespace ts::engine {
 namespace {
 
 [[gnu::noinline]] void* allocate_without_heap(std::size_t bytes, unsigned size_class) noexcept {
-  if (current_heap == no_heap && attach_heap() != nullptr) {
+  if (this_thread.heap == no_heap && attach_heap() != nullptr) {
     start_housekeeper_if_due();
     // An adopted heap may have blocks in this bin.
     return allocate_small(bytes, size_class * sizeof(CacheBin));
@@ -74,7 +74,7 @@ namespace {
     const OutOfScope out_of_scope;
     return release(p);  // often the thread's own
   }
-  if (current_heap == no_heap) {
+  if (this_thread.heap == no_heap) {
     const int saved_errno = errno;
     ThreadHeap* const heap = attach_heap();
     errno = saved_errno;
@@ -136,7 +136,7 @@ namespace {
 
 void* allocate_slow(std::size_t bytes, std::size_t bin_offset) noexcept {
   const auto size_class = static_cast<unsigned>(bin_offset / sizeof(CacheBin));
-  if (is_sampling(*current_heap)) [[unlikely]]  // or there is none, whose number has all bits
+  if (is_sampling(*this_thread.heap)) [[unlikely]]  // or there is none, whose number has all bits
     return allocate_other(bytes, size_class);
   if (current_options.guard_sample != 0) [[unlikely]] {
     if (void* const p = allocate_guarded_sample(size_class); p != nullptr) return p;

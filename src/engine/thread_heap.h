@@ -52,7 +52,7 @@ inline CacheBin& bin_at(HeapFront* heap, std::size_t offset) noexcept {
 
 // A block of the bin, or `if_empty(bin)`, or `if_damaged(popped, bin)`.
 [[gnu::always_inline]] inline void* pop(std::size_t bin, auto if_empty, auto if_damaged) {
-  HeapFront* const heap = current_heap;
+  HeapFront* const heap = this_thread.heap;
   Block* const block = bin_at(heap, bin).head;
   if (is_below(address_of(block), lowest_block)) [[unlikely]]
     return if_empty(bin);
@@ -87,7 +87,7 @@ inline void* allocate_small(std::size_t bytes, std::size_t bin) noexcept {
 // Null has no owner, as every address outside of the engine's memory.
 [[gnu::always_inline]] inline void release(void* p) noexcept {
   std::size_t page = page_of(p);
-  HeapFront* const heap = current_heap;
+  HeapFront* const heap = this_thread.heap;
   if (!is_below(page, page_map.page_count)) [[unlikely]]
     return release_slow(p, self());
   const MapPage* const pages = page_map.pages;

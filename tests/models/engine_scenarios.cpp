@@ -132,8 +132,8 @@ void begin() {
   std::memcpy(tables_bytes, first_tables, sizeof first_tables);
   empty_queue_of_abandoned();
   page_map.heap_count.store(first_heaps);
-  current_heap = no_heap;
-  innermost_scope = nullptr;
+  this_thread.heap = no_heap;
+  this_thread.innermost_scope = nullptr;
   new (program_bytes) Program{};
   for (unsigned number = 1; number < heap_limit; ++number) {
     const std::string text = "heap " + std::to_string(number);
@@ -343,22 +343,22 @@ void end() {
 
 // In the child of a fork, in a thread whose heap is number 4.
 void in_child() {
-  current_heap = &heap(first_heaps);
-  innermost_scope = nullptr;
+  this_thread.heap = &heap(first_heaps);
+  this_thread.innermost_scope = nullptr;
   fork_child();
   // Threads of the child adopt the heaps, allocate, and end.
   std::array<HeapFront*, first_heaps> adopted{};
   for (HeapFront*& each : adopted) {
-    current_heap = no_heap;
+    this_thread.heap = no_heap;
     if (attach_heap() == nullptr) break;
-    each = current_heap;
+    each = this_thread.heap;
     for (int i = 0; i < 3; ++i) allocate();
   }
   for (HeapFront* const each : adopted) {
-    current_heap = each;
+    this_thread.heap = each;
     if (each != nullptr) end_thread();
   }
-  current_heap = &heap(first_heaps);
+  this_thread.heap = &heap(first_heaps);
   for (int round = 0; round < 2; ++round) {
     {
       const HeapHold hold{own_heap()};
@@ -373,7 +373,7 @@ void in_child() {
 // In the one thread, of heap 2, that left a call by longjmp and goes on; its heap may be held or busy
 // for ever.
 void after_longjmp() {
-  current_heap = &heap(2);
+  this_thread.heap = &heap(2);
   const unsigned page = slab_pages.back();
   if (program.is_live[page * blocks_per_page + 1]) free_remotely(block(page, 1));
   for (unsigned number : {2U, 1U}) {
@@ -385,7 +385,7 @@ void after_longjmp() {
 
 // The same, and it takes all blocks that are left.
 void allocate_after_longjmp() {
-  current_heap = &heap(2);
+  this_thread.heap = &heap(2);
   for (unsigned i = 0; i < 2 * blocks_per_page; ++i) allocate();
   check_blocks(true);
 }
@@ -404,12 +404,12 @@ Scenario scenario_of(void (*make)(), std::vector<unsigned> heaps,
   scenario.end = after_cut == after_longjmp ? after_longjmp : end;
   scenario.after_cut = after_cut;
   scenario.enter = [](unsigned thread) {
-    current_heap = program.heaps[thread];
-    innermost_scope = program.scopes[thread];
+    this_thread.heap = program.heaps[thread];
+    this_thread.innermost_scope = program.scopes[thread];
   };
   scenario.leave = [](unsigned thread) {
-    program.heaps[thread] = current_heap;
-    program.scopes[thread] = innermost_scope;
+    program.heaps[thread] = this_thread.heap;
+    program.scopes[thread] = this_thread.innermost_scope;
   };
   return scenario;
 }

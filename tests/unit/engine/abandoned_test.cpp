@@ -197,7 +197,7 @@ TS_ENGINE_TEST(Attach, WithoutWordOfTheThreadsEndItGetsNoHeap) {
   expect_sound("with a heap that was abandoned at once");
   void* const p = engine.allocate(100, 16);
   ASSERT_NE(p, nullptr) << "the common heap serves";
-  EXPECT_EQ(engine::current_heap, engine::ended_heap);
+  EXPECT_EQ(engine::this_thread.heap, engine::ended_heap);
   EXPECT_NE(engine.allocate(100, 16), p);
   release(p);
   expect_sound();
@@ -229,7 +229,7 @@ TS_ENGINE_TEST(Attach, AFreeIsAThreadsFirstCall) {
     release(p);
     EXPECT_EQ(errno, 7);
     EXPECT_TRUE(engine::has_heap());
-    EXPECT_NE(engine::current_heap, &owner);
+    EXPECT_NE(engine::this_thread.heap, &owner);
   }}.join();
   EXPECT_EQ(pending_of(span_of(p)), 1U) << "its end sent the batch";
   expect_sound();
@@ -238,7 +238,7 @@ TS_ENGINE_TEST(Attach, AFreeIsAThreadsFirstCall) {
   abandon(owner, true);
   std::thread{[&] {
     release(q);
-    EXPECT_EQ(engine::current_heap, &owner);
+    EXPECT_EQ(engine::this_thread.heap, &owner);
     EXPECT_EQ(owner.bins[class_for(48)].head, q);
   }}.join();
   expect_sound();

@@ -159,7 +159,7 @@ TS_ENGINE_TEST(Arenas, BlocksOfOthersDoNotEnterTheArena) {
   for (std::size_t i = 1; i < own.size(); ++i) release(own[i]);
   release(large);
   release(foreign);
-  EXPECT_EQ(engine::current_heap, engine::arena_of(arena));
+  EXPECT_EQ(engine::this_thread.heap, engine::arena_of(arena));
   for (int i = 0; i < 300; ++i) EXPECT_EQ(owner_of(allocate(128)), engine::arena_of(arena));
   expect_sound();
   leave();
@@ -331,7 +331,7 @@ TS_ENGINE_TEST(Arenas, TrimFlushesWhatNobodyUses) {
   enter(used);
   for (void* const p : blocks) release(p);
   engine::Engine{}.trim(0);
-  EXPECT_EQ(engine::current_heap, engine::arena_of(used));
+  EXPECT_EQ(engine::this_thread.heap, engine::arena_of(used));
   EXPECT_EQ(usage_of(arena).slab_bytes, 0U);
   EXPECT_EQ(usage_of(used).slab_bytes, 0U);
   expect_sound();
@@ -434,7 +434,7 @@ TS_ENGINE_TEST(Arenas, AForkKeepsThoseOfItsThreadAndRecoversOthers) {
     enter(changed);
     allocate(100);
   }
-  engine::innermost_scope = nullptr;  // the other thread's
+  engine::this_thread.innermost_scope = nullptr;  // the other thread's
   engine::arena_of(changed)->busy.store(true);
   enter(own);
   engine::Engine engine;
@@ -445,7 +445,7 @@ TS_ENGINE_TEST(Arenas, AForkKeepsThoseOfItsThreadAndRecoversOthers) {
   engine.fork_prepare();
   engine.fork_child();
   EXPECT_TRUE(other.is_abandoned);
-  EXPECT_EQ(engine::current_heap, engine::arena_of(own));
+  EXPECT_EQ(engine::this_thread.heap, engine::arena_of(own));
   EXPECT_FALSE(static_cast<ThreadHeap*>(engine::threads_heap())->is_abandoned);
   for (const ArenaHandle arena : {own, idle, others, changed})
     EXPECT_FALSE(engine::arena_of(arena)->is_abandoned);

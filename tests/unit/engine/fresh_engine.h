@@ -67,11 +67,11 @@ inline void expect_sound(const char* when = "") {
 // The calling thread has this heap, or this image of none, as long as the object lives.
 class As {
  public:
-  explicit As(engine::HeapFront* heap) : before_{engine::current_heap} {
-    engine::current_heap = heap;
+  explicit As(engine::HeapFront* heap) : before_{engine::this_thread.heap} {
+    engine::this_thread.heap = heap;
   }
   explicit As(engine::ThreadHeap& heap) : As{&heap} {}
-  ~As() { engine::current_heap = before_; }
+  ~As() { engine::this_thread.heap = before_; }
   As(const As&) = delete;
   As& operator=(const As&) = delete;
 
