@@ -5,9 +5,9 @@
  * calls the library that is in the process, preloaded or linked, and ts_available says whether one
  * is. Without one, each function does what its comment says under "without tsmalloc".
  *
- * Two limits. A program compiled without -fPIE and -fPIC learns of a library when it is linked, so
- * under LD_PRELOAD its calls are those without tsmalloc. And a linker takes no library for these
- * functions alone, only for malloc and the like. Both end where the program defines
+ * Two limits. A program that clang compiled without -fPIE and -fPIC learns of a library when it is
+ * linked, so under LD_PRELOAD its calls are those without tsmalloc. And a linker takes no library for
+ * these functions alone, only for malloc and the like. Both end where the program defines
  * TSMALLOC_REQUIRED before it includes this header: the functions are then plain ones, without
  * which the program does not link.
  *
