@@ -28,8 +28,11 @@ inline constexpr unsigned class_shift = 4;
 inline constexpr PageMapEntry class_mask = 0x7f << class_shift;
 inline constexpr PageMapEntry no_owner = ~PageMapEntry{0};
 
+constexpr unsigned class_of(PageMapEntry entry) noexcept {
+  return (entry & class_mask) >> class_shift;
+}
 inline const SizeClass& size_class_of(PageMapEntry entry) noexcept {
-  return size_classes[(entry & class_mask) >> class_shift];
+  return size_classes[class_of(entry)];
 }
 inline bool is_of_slab(PageMapEntry entry) noexcept {
   return entry >= heap_unit && (entry & large_entry) == 0;

@@ -50,7 +50,7 @@ class Walk {
 
   // Of PageWalk.
   bool visit_slab(std::size_t page, std::size_t pages, PageMapEntry entry) {
-    const unsigned size_class = class_of(entry);
+    const unsigned size_class = engine::class_of(entry);
     const std::size_t bytes = pages * engine::page_bytes;
     if (count_settled_slab(page, bytes, entry)) return true;
     const Span* const span = spans_.at(page, pages);
@@ -192,7 +192,7 @@ class Walk {
     if (by_ != By::kernel || !process_.is_resident({begin, begin + bytes})) return false;
     const Heap* const heap = heap_of(entry);
     if (heap == nullptr || heap->has_pending) return false;
-    SettledSlabs& settled = settled_[heap->is_ended ? 1 : 0][class_of(entry)];
+    SettledSlabs& settled = settled_[heap->is_ended ? 1 : 0][engine::class_of(entry)];
     ++settled.count;
     settled.bytes += bytes;
     return true;

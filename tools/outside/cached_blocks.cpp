@@ -23,7 +23,7 @@ std::size_t bytes_in_batch(const Process& process, const EngineImage& image,
   std::uint32_t entry = 0;
   if (page >= image.page_count() || !process.read(address_in(image.map().pages, page), entry))
     return 0;
-  const unsigned size_class = (entry & engine::class_mask) >> engine::class_shift;
+  const unsigned size_class = engine::class_of(entry);
   return size_class < engine::class_count
              ? batch.count * std::size_t{engine::size_classes[size_class].block_bytes}
              : 0;

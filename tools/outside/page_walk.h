@@ -45,10 +45,6 @@ class SpanWindow {
   std::size_t length_ = least;
 };
 
-inline unsigned class_of(engine::PageMapEntry entry) {
-  return (entry & engine::class_mask) >> engine::class_shift;
-}
-
 // The pages of a slab have one entry and one beginning; `map` has `known` of them at least.
 inline std::size_t pages_of_slab(const engine::MapPage* map, std::size_t known) {
   const auto entry_of = [map](std::size_t i) {
@@ -98,7 +94,7 @@ class PageWalk {
   std::size_t visit(std::size_t page, const engine::MapPage* map, std::size_t known) {
     const engine::PageMapEntry entry = map->entry.load(std::memory_order_relaxed);
     const std::size_t left = image_.page_count() - page;
-    if (engine::is_of_slab(entry) && class_of(entry) < engine::class_count) {
+    if (engine::is_of_slab(entry) && engine::class_of(entry) < engine::class_count) {
       const std::size_t pages = pages_of_slab(map, known);
       return visitor_.visit_slab(page, pages, entry) ? pages : 0;
     }
