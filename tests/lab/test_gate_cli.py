@@ -106,11 +106,11 @@ def test_two_per_cent_more_instructions_are_found_and_none_are_not(
     tsmalloc: Gate, work: Path
 ) -> None:
     words = ("gate", "--deterministic", "--max-instructions", "1%", "--json", "--against")
-    more = tsmalloc(*words, f"{work} 20000", "--", work, "20800")
+    more = tsmalloc(*words, f"{work} 10000", "--", work, "10400")
     found = rows(more.stdout)["instructions"]
     assert (more.returncode, found["verdict"]) == (3, "regression"), more.stderr
     assert 1.01 < found["ratio"]["ratio"] < 1.05
-    same = tsmalloc(*words, f"{work} 20000", "--", work, "20000")
+    same = tsmalloc(*words, f"{work} 10000", "--", work, "10000")
     found = rows(same.stdout)["instructions"]
     assert (same.returncode, found["verdict"]) == (0, "pass"), same.stdout + same.stderr
     assert found["ratio"]["ratio"] == pytest.approx(1.0, abs=0.002)

@@ -144,7 +144,15 @@ def copy(
 
     def make(name: str = "tree") -> Tree:
         root = tmp_path / name
-        shutil.copytree(finished.root, root, symlinks=True)
+        packages = next(finished.root.glob(".venv/lib/python*/site-packages"))
+
+        # The packages, a thousand files that nobody changes, are shared.
+        def shared(folder: str, names: list[str]) -> list[str]:
+            return [n for n in names if Path(folder) == packages and (packages / n).is_dir()]
+
+        shutil.copytree(finished.root, root, symlinks=True, ignore=shared)
+        for package in filter(Path.is_dir, packages.iterdir()):
+            (root / packages.relative_to(finished.root) / package.name).symlink_to(package)
         calls = tmp_path / "calls"
         environment = {**finished.environment, "FAKE_CMAKE_CALLS": str(calls)}
         return Tree(root, calls, environment)

@@ -96,7 +96,7 @@ def test_options_that_do_nothing_never_win(tune: Tune, library: Path) -> None:
     words = ("waste", "--allocator", f"waste={library}", "--no-doctor", "--only")
     words = (*words, "--option", "NOTHING=1,2,3,4")
     for objective in ("memory", "both"):
-        done = tune(*words, "--time-budget", "8s", "--for", objective, "--", "/bin/true")
+        done = tune(*words, "--time-budget", "4s", "--for", objective, "--", "/bin/true")
         assert done.returncode == 0, done.stderr
         assert "nothing beats the default: no change of waste's options" in done.stdout
 

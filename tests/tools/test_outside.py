@@ -27,7 +27,7 @@ def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 )
 def test_what_has_to_hold_does(part: str) -> None:
     done = run(
-        "--build", paths.build_dir(), "--gib", "0.2", "--seconds", "2", "--repeat", "1", part
+        "--build", paths.build_dir(), "--gib", "0.2", "--seconds", "1", "--repeat", "1", part
     )
     if "not tried" in done.stdout:
         pytest.skip(done.stderr.strip())
