@@ -6,12 +6,12 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import lab_runs
 import pytest
 
 from tsmlab.counting import Counters
@@ -52,15 +52,8 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def tsmalloc(tmp_path: Path) -> Gate:
     def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "tsmlab", *map(str, arguments)],
-            env={k: v for k, v in os.environ.items() if k != "LD_PRELOAD"}
-            | {"XDG_STATE_HOME": str(tmp_path / "state")},
-            capture_output=True,
-            text=True,
-            timeout=180,
-            check=False,
-        )
+        inherited = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD"}
+        return lab_runs.run(*arguments, env=inherited | {"XDG_STATE_HOME": str(tmp_path / "state")})
 
     return run
 

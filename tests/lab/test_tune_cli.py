@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import lab_runs
 import pytest
 
 from tsmlab.counting import Counters
@@ -53,14 +54,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
 @pytest.fixture
 def tune(tmp_path: Path) -> Tune:
     def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "tsmlab", "tune", *map(str, arguments)],
-            env=environment(tmp_path),
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
+        return lab_runs.run("tune", *arguments, env=environment(tmp_path), timeout=300)
 
     return run
 
