@@ -310,6 +310,7 @@ def lab_tests(marked: str) -> Iterator[Stage]:
     """Runs the lab's tests, those with the marks that an expression of pytest's allows."""
     report = LOGS / "pytest.xml"
     command: list[str | Path] = [VENV / "python", "-m", "pytest", "-q", f"--junitxml={report}"]
+    # By files: what all tests of a file need is made once.
     command += ["-n", TESTS_AT_ONCE, "--dist", "loadfile", "-m", marked]
     yield Stage("lab tests", command, ROOT / "lab", report)
 

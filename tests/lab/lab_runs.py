@@ -30,7 +30,7 @@ def run(
     *arguments: str | Path,
     env: Mapping[str, str],
     cwd: Path | None = None,
-    timeout: float = 180.0,
+    timeout: float = 180,
 ) -> subprocess.CompletedProcess[str]:
     """What `subprocess.run([sys.executable, "-m", "tsmlab", ...])` would return."""
     words = list(map(str, arguments))
