@@ -71,13 +71,15 @@ LEVEL_3_TARGETS = (
 )
 LEVEL_3_TESTS = r"^(stress\.(engine|secure)|fuzz\.(engine|secure)_operations)$"
 # What sanitizers and assertions (tsan at debug level 1, asan at 2) add to it where it matters most:
-# many threads in every strategy, with one fit each, in the engine and in the hardened heap.
+# many threads in every strategy, with one fit each, in the engine and in the hardened heap. (Forks
+# need all heaps of the public interface, a quarter of the work to compile; and what samples seldom
+# does hardly more than what does not.)
+STRESS_TARGETS = ("stress", "stress-engine", "stress-secure")
+STRESS_TESTS = r"^stress\.([a-z]+-best\.|engine$|engine\.profile-64$|secure$)"
 CHOSEN = (
     RELEASE,
-    Build(
-        "asan", ("tests_stress", "tests_fuzz"), r"^(stress\..*(-best\.|engine|secure|fork)|fuzz\.)"
-    ),
-    Build("tsan", ("tests_stress",), r"^stress\..*(-best\.|engine|secure|fork)"),
+    Build("asan", (*STRESS_TARGETS, "tests_fuzz"), rf"{STRESS_TESTS}|^fuzz\."),
+    Build("tsan", STRESS_TARGETS, STRESS_TESTS),
 )
 # `asan` checks for undefined behaviour as well, so `ubsan` has nothing to add; and it asserts what
 # `debug` does of the classic heaps, but a sanitizer's malloc leaves no room for drop-in libraries:
