@@ -293,6 +293,7 @@ def test_failed_packages_stop_the_build(tmp_path: Path) -> None:
     assert "--clean-first" not in tree.cmake_calls()[1]
 
 
+@pytest.mark.long
 def test_concurrent_first_uses_set_up_once(tmp_path: Path) -> None:
     tree = make_tree(tmp_path)
     uses = [tree.start("compare", str(number)) for number in range(3)]
@@ -337,9 +338,8 @@ def test_changed_requirements_are_installed(tree: Tree) -> None:
     assert tree.use("compare").stderr == ""
 
 
-@pytest.mark.parametrize(
-    "damage", ["no interpreter", pytest.param("another version", marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("damage", ["no interpreter", "another version"])
 def test_damaged_venv_is_made_anew(tree: Tree, damage: str) -> None:
     venv = tree.root / ".venv"
     stamp = venv / ".tsmalloc-stamp"

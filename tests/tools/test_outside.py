@@ -23,7 +23,11 @@ def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(
-    "part", ["cost", "live", "woken", "static", "namespaces", "python", "redis"]
+    "part",
+    [
+        *("cost", "live", "static", "namespaces", "python", "redis"),
+        pytest.param("woken", marks=pytest.mark.long),
+    ],
 )
 def test_what_has_to_hold_does(part: str) -> None:
     done = run(
