@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import lab_runs
 import pytest
 
 from tsmlab import suite_results
@@ -88,14 +89,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
 @pytest.fixture
 def bench(environment: dict[str, str], suite: Path) -> Bench:
     def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "tsmlab", "bench", "--suite", suite, *arguments],
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+        return lab_runs.run("bench", "--suite", suite, *arguments, env=environment, timeout=120)
 
     return run
 

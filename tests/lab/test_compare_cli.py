@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import lab_runs
 import pytest
 
 Compile = Callable[..., Path]
@@ -104,14 +105,7 @@ def command(*arguments: str | Path) -> list[str]:
 @pytest.fixture
 def compare(environment: dict[str, str]) -> Run:
     def run(*arguments: str | Path, **changes: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            command(*arguments),
-            env=environment | changes,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+        return lab_runs.run("compare", *arguments, env=environment | changes, timeout=120)
 
     return run
 

@@ -19,9 +19,9 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import lab_runs
 import pytest
 
-import tsmlab
 from tsmlab.allocators import discover
 from tsmlab.experiments import results
 from tsmlab.experiments.model import ExperimentResults, Run
@@ -85,15 +85,7 @@ def experiment(environment: dict[str, str]) -> Tool:
 def tsmalloc(
     *arguments: str | Path, env: dict[str, str] | None = None, cwd: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "tsmlab", *arguments],
-        env=(env or dict(os.environ)) | {"PYTHONPATH": str(Path(tsmlab.__file__).parents[1])},
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    return lab_runs.run(*arguments, env=env or os.environ, cwd=cwd, timeout=120)
 
 
 def kept(tmp_path: Path) -> list[ExperimentResults]:

@@ -6,12 +6,12 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import lab_runs
 import pytest
 
 from tsmlab.counting import Counters
@@ -52,15 +52,8 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def tsmalloc(tmp_path: Path) -> Gate:
     def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "tsmlab", *map(str, arguments)],
-            env={k: v for k, v in os.environ.items() if k != "LD_PRELOAD"}
-            | {"XDG_STATE_HOME": str(tmp_path / "state")},
-            capture_output=True,
-            text=True,
-            timeout=180,
-            check=False,
-        )
+        inherited = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD"}
+        return lab_runs.run(*arguments, env=inherited | {"XDG_STATE_HOME": str(tmp_path / "state")})
 
     return run
 
@@ -106,11 +99,11 @@ def test_two_per_cent_more_instructions_are_found_and_none_are_not(
     tsmalloc: Gate, work: Path
 ) -> None:
     words = ("gate", "--deterministic", "--max-instructions", "1%", "--json", "--against")
-    more = tsmalloc(*words, f"{work} 20000", "--", work, "20800")
+    more = tsmalloc(*words, f"{work} 10000", "--", work, "10400")
     found = rows(more.stdout)["instructions"]
     assert (more.returncode, found["verdict"]) == (3, "regression"), more.stderr
     assert 1.01 < found["ratio"]["ratio"] < 1.05
-    same = tsmalloc(*words, f"{work} 20000", "--", work, "20000")
+    same = tsmalloc(*words, f"{work} 10000", "--", work, "10000")
     found = rows(same.stdout)["instructions"]
     assert (same.returncode, found["verdict"]) == (0, "pass"), same.stdout + same.stderr
     assert found["ratio"]["ratio"] == pytest.approx(1.0, abs=0.002)

@@ -382,12 +382,12 @@ def test_names_are_no_markup(run: Run, tmp_path: Path) -> None:
 
 
 def test_pages_of_large_profiles_stay_small(run: Run, tmp_path: Path) -> None:
-    names = {0x10000 + n: [(f"function_{n}", f"src/file_{n % 90}.cpp", n)] for n in range(30_000)}
+    names = {0x10000 + n: [(f"function_{n}", f"src/file_{n % 90}.cpp", n)] for n in range(10_000)}
     rows = [
         Row(
             Site((0x10000 + n, 0x10000 + n // 3, 0x10000 + n // 50), 64, 1, 1), 1 + n % 7, 1 + n % 7
         )
-        for n in range(30_000)
+        for n in range(10_000)
     ]
     path = Writer(rows, names=names).write(tmp_path / "large.pb")
     assert run("flame", path, "-o", "p.html") == EXIT_OK

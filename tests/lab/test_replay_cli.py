@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import lab_runs
 import pytest
 
 from tsmlab import paths, suite_results
@@ -40,14 +41,8 @@ def replay(tmp_path: Path) -> Run:
     inherited = {k: v for k, v in os.environ.items() if k not in ("LD_PRELOAD", "COLUMNS")}
 
     def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "tsmlab", *map(str, arguments)],
-            env=inherited | {"XDG_STATE_HOME": str(tmp_path / "state")},
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
+        state = {"XDG_STATE_HOME": str(tmp_path / "state")}
+        return lab_runs.run(*arguments, env=inherited | state, timeout=300)
 
     return run
 

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import lab_runs
 import pytest
 
 from tsmlab.counting import Counters
@@ -53,14 +54,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
 @pytest.fixture
 def tune(tmp_path: Path) -> Tune:
     def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "tsmlab", "tune", *map(str, arguments)],
-            env=environment(tmp_path),
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
+        return lab_runs.run("tune", *arguments, env=environment(tmp_path), timeout=300)
 
     return run
 
@@ -96,7 +90,7 @@ def test_options_that_do_nothing_never_win(tune: Tune, library: Path) -> None:
     words = ("waste", "--allocator", f"waste={library}", "--no-doctor", "--only")
     words = (*words, "--option", "NOTHING=1,2,3,4")
     for objective in ("memory", "both"):
-        done = tune(*words, "--time-budget", "8s", "--for", objective, "--", "/bin/true")
+        done = tune(*words, "--time-budget", "4s", "--for", objective, "--", "/bin/true")
         assert done.returncode == 0, done.stderr
         assert "nothing beats the default: no change of waste's options" in done.stdout
 

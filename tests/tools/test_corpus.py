@@ -65,7 +65,9 @@ class TestTrace:
         assert sum(bucket.at_peak_bytes for bucket in found.buckets) == found.peak.bytes
 
 
-@pytest.mark.parametrize("name", ["git", "perl", "sqlite3"])
+@pytest.mark.parametrize(
+    "name", ["git", *(pytest.param(name, marks=pytest.mark.long) for name in ("perl", "sqlite3"))]
+)
 def test_the_bound_of_memory_can_be_attained(name: str) -> None:
     """With the whole future known, objects have addresses within 2 % of the most live bytes: the
     bound of `tsmalloc floors` is not only a bound. First the objects that live at the peak, side by

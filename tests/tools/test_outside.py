@@ -23,11 +23,15 @@ def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(
-    "part", ["cost", "live", "woken", "static", "namespaces", "python", "redis"]
+    "part",
+    [
+        *("cost", "live", "static", "namespaces", "python", "redis"),
+        pytest.param("woken", marks=pytest.mark.long),
+    ],
 )
 def test_what_has_to_hold_does(part: str) -> None:
     done = run(
-        "--build", paths.build_dir(), "--gib", "0.2", "--seconds", "2", "--repeat", "1", part
+        "--build", paths.build_dir(), "--gib", "0.2", "--seconds", "1", "--repeat", "1", part
     )
     if "not tried" in done.stdout:
         pytest.skip(done.stderr.strip())

@@ -248,8 +248,8 @@ class TestFigures:
 
     def test_many_threads_and_calls_in_reasonable_time(self, build: Build, count: Count) -> None:
         begin = time.monotonic()
-        answer = count([build("futexes.c", FUTEXES, "-pthread"), "32", "2200"])
-        assert answer["calls"]["futex"]["calls"] >= 32 * 3300
+        answer = count([build("futexes.c", FUTEXES, "-pthread"), "32", "600"])
+        assert answer["calls"]["futex"]["calls"] >= 32 * 900
         assert answer["threads"] == 33
         assert time.monotonic() - begin < 30
 

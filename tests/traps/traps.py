@@ -1,5 +1,5 @@
-"""Every trap of traps.c holds under the library, with the housekeeper as it comes, and always on;
-and while each 4 KiB that are allocated give a sample of the heap profile, on average.
+"""Every trap of traps.c holds under the library with the housekeeper as it comes; and with one that
+is always on, while each 4 KiB that are allocated give a sample of the heap profile, on average.
 
 Usage: traps.py PROGRAM LIBRARY.so
 """
@@ -36,7 +36,7 @@ def main(program: str, library: str) -> int:
     broken = []
     with tempfile.TemporaryDirectory() as folder:
         profile = {"PROFILE": "4K", "PROFILE_OUTPUT": f"{folder}/%p"}
-        for options in ({}, {"BACKGROUND": "on"}, profile):
+        for options in ({}, {"BACKGROUND": "on", **profile}):
             said = run(library, program, **{"BACKGROUND": "auto", **options})
             outcomes = dict(line.split("\t") for line in said.splitlines())
             if len(outcomes) < 19:
@@ -47,7 +47,7 @@ def main(program: str, library: str) -> int:
                 for trap, outcome in outcomes.items()
                 if outcome not in ("holds", NOT_HERE) and trap not in excepted
             ]
-        for trap in EARLY_AND_LATE:
+        for trap in (*EARLY_AND_LATE, *NOT_WITH["on"]):
             output = Path(folder) / "profile"
             said = run(library, program, trap, PROFILE="4K", PROFILE_OUTPUT=str(output))
             if said or not output.exists() or output.stat().st_size < 1000:

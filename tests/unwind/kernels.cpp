@@ -27,6 +27,7 @@ namespace {
 // What the compiler must believe to be used; calls before it are no tail calls.
 void use(const void* p) { asm volatile("" : : "r"(p) : "memory"); }
 
+// Frames of 123 sizes, up to two pages.
 template <unsigned bytes>
 NOINLINE unsigned deep(unsigned levels, unsigned kind) {
   char frame[bytes];
@@ -36,9 +37,9 @@ NOINLINE unsigned deep(unsigned levels, unsigned kind) {
   } else if (kind % 3 == 0) {
     deep<bytes>(levels - 1, kind / 3);
   } else if (kind % 3 == 1) {
-    deep<bytes * 3 % 4096 + 8>(levels - 1, kind / 3);
+    deep<bytes * 3 % 61 * 134 + 8>(levels - 1, kind / 3);
   } else {
-    deep<bytes * 7 % 512 + 1>(levels - 1, kind / 3);
+    deep<bytes * 7 % 61 * 8 + 1>(levels - 1, kind / 3);
   }
   use(frame);
   return levels;
