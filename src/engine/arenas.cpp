@@ -63,7 +63,7 @@ void release_slabs(ThreadHeap& arena) noexcept TS_REQUIRES(arena) {
     link = link_behind(slab);
     if (link != 0) prefetch_to_write(&queued_slab(link));
     slab.next_low = 0;
-    slab.listed = false;
+    slab.quiet_above = unlisted;
     retire_slab(slab);
   }
 }

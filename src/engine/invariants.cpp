@@ -103,7 +103,7 @@ SlabCensus take_census() noexcept {
       census.fault = find_owned_slab_fault(span);
       ++census.slabs;
       census.used_blocks[span.size_class] += used(span);
-      census.listed += span.listed ? 1 : 0;
+      census.listed += is_listed(span) ? 1 : 0;
       if (remote_frees_of(&span).pending.load(std::memory_order_relaxed) != 0) ++census.ready;
     } else if (span.state == SpanState::large) {
       census.fault = find_large_fault(span);

@@ -71,12 +71,12 @@ inline std::uint32_t offset_in_slab(const void* p, const MapPage& page) noexcept
   return static_cast<std::uint32_t>(address_of(p)) - page.slab_begin;
 }
 
-// The slab that the address lies in. Its descriptor, to which the owner writes all the time, is not
+// The slab that the address, of that page, lies in. Its descriptor, to which the owner writes all the time, is not
 // read.
-inline Span* slab_of(const void* p) noexcept {
-  const std::size_t page = page_of(p);
+inline Span* slab_at(const void* p, std::size_t page) noexcept {
   return page_map.spans + page - (offset_in_slab(p, page_map.pages[page]) >> page_shift);
 }
+inline Span* slab_of(const void* p) noexcept { return slab_at(p, page_of(p)); }
 
 // A pointer into a slab: the slab, the block, and whether it is the block's beginning. (A place that
 // was never carved, or behind the last block, has one, too. Only collect() looks at that.)

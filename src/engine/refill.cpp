@@ -38,6 +38,7 @@ void look_after_all_in_time(ThreadHeap& heap) noexcept TS_REQUIRES(heap) {
   report_damage(slab.size_class, slab.free_list);
   slab.free_list = nullptr;
   add_used(heap, slab, slab.free_blocks);
+  set_quiet_above(slab);
 }
 
 // Whether the slab's free list begins with a free block.
@@ -82,7 +83,7 @@ void look_after_all_in_time(ThreadHeap& heap) noexcept TS_REQUIRES(heap) {
   if (is_queued(slab) && !is_arena(heap)) [[unlikely]]
     unqueue_low_slab(heap, slab);
   slab.low_mark = low_mark_of(slab);
-  if (slab.free_list != nullptr || slab.carved != slab.slab_blocks) return;
+  if (slab.free_list != nullptr || slab.carved != slab.slab_blocks) return set_quiet_above(slab);
   if (slab.purged_blocks != 0) return move_behind_others(heap, slab);
   unlink_partial(heap, slab);
 }

@@ -61,10 +61,10 @@ inline constexpr std::size_t max_slab_pages = 16;
 inline constexpr std::size_t bin_bytes = 8192;
 inline constexpr std::size_t max_bin_blocks = 128;
 // In a process of few threads they hold twice as much, and several blocks of every class. (Of long
-// slabs no more: see release_overflow.)
+// slabs no more: see max_used_to_flush.)
 inline constexpr std::size_t wide_bin_bytes = 2 * bin_bytes;
 inline constexpr std::size_t max_wide_bin_blocks = 2 * max_bin_blocks;
-inline constexpr std::size_t several_bytes = 32768;
+inline constexpr std::size_t several_bytes = 131072;
 inline constexpr std::size_t several_blocks = 8;
 inline constexpr std::size_t carve_bytes = 4096;
 

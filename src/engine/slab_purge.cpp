@@ -162,7 +162,7 @@ void purge_slab(ThreadHeap& heap, Span& slab) noexcept {
   relink(slab, pages, listed, before, purged);
   if (const OsPages refused = to_purge & ~discard(pages, to_purge); refused != 0)
     relink(slab, pages, listed, before, purged & ~(refused & ~before));
-  if (slab.free_list == nullptr && slab.listed) move_behind_others(heap, slab);
+  if (slab.free_list == nullptr && is_listed(slab)) move_behind_others(heap, slab);
 }
 
 void purge_slabs(ThreadHeap& heap) noexcept {

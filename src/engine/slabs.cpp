@@ -17,7 +17,7 @@ void link_partial(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap) {
   }
   slab.next = first;
   head = &slab;
-  slab.listed = true;
+  set_quiet_above(slab);
 }
 
 void set_entries(Span& slab, PageMapEntry entry) noexcept {
@@ -45,7 +45,7 @@ void retire(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap) {
 }  // namespace
 
 void unlink_partial(ThreadHeap& heap, Span& slab) noexcept {
-  check(slab.listed, "a slab leaves the list that it is in", &slab);
+  check(is_listed(slab), "a slab leaves the list that it is in", &slab);
   Span* const first = heap.partial[slab.size_class];
   Plain<Span*>& link_to_it = first == &slab ? heap.partial[slab.size_class] : slab.previous->next;
   Plain<Span*>& link_back = slab.next != nullptr ? slab.next->previous : first->previous;
@@ -53,7 +53,7 @@ void unlink_partial(ThreadHeap& heap, Span& slab) noexcept {
         &slab);
   link_back = slab.previous;
   link_to_it = slab.next;
-  slab.listed = false;
+  slab.quiet_above = unlisted;
 }
 
 void move_behind_others(ThreadHeap& heap, Span& slab) noexcept {
@@ -64,11 +64,11 @@ void move_behind_others(ThreadHeap& heap, Span& slab) noexcept {
   slab.next = nullptr;
   slab.previous->next = &slab;
   head->previous = &slab;
-  slab.listed = true;
+  set_quiet_above(slab);
 }
 
 void take_slab_out(ThreadHeap& heap, Span& slab) noexcept {
-  if (slab.listed) unlink_partial(heap, slab);
+  if (is_listed(slab)) unlink_partial(heap, slab);
   if (is_queued(slab)) unqueue_low_slab(heap, slab);
   check(heap.slabs[slab.size_class] != 0, "a heap counts its slabs", &slab);
   --heap.slabs[slab.size_class];
@@ -95,7 +95,7 @@ void add_slab(ThreadHeap& heap, Span& span) noexcept {
 
 bool relist_or_retire(ThreadHeap& heap, Span& slab) noexcept {
   // A count may come without a block, if an earlier collect() found the bit before it was counted.
-  if (!slab.listed && slab.free_list != nullptr) link_partial(heap, slab);
+  if (!is_listed(slab) && slab.free_list != nullptr) link_partial(heap, slab);
   if (used(slab) != 0) {
     if (is_low(slab) && !is_queued(slab) && page_map.pages_per_os_page == 1)
       queue_low_slab(heap, slab);
@@ -107,7 +107,7 @@ bool relist_or_retire(ThreadHeap& heap, Span& slab) noexcept {
     // A block is on the list twice, and others may be in use: the memory is never used again.
     report_misuse(Misuse::damaged_list, FoundBy::a_later_call, memory_of(&slab),
                   size_classes[slab.size_class].block_bytes);
-    if (slab.listed) unlink_partial(heap, slab);
+    if (is_listed(slab)) unlink_partial(heap, slab);
     if (is_queued(slab) && !is_arena(heap)) unqueue_low_slab(heap, slab);
     slab.free_list = nullptr;
     return false;

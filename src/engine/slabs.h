@@ -2,6 +2,8 @@
 // the retirement of empty slabs.
 #pragma once
 
+#include <algorithm>
+
 #include "base/check.h"
 #include "engine/heap_hold.h"
 #include "engine/page_map.h"
@@ -12,6 +14,23 @@ namespace ts::engine {
 inline std::size_t next_slab_pages(const ThreadHeap& heap, unsigned size_class) noexcept {
   const SizeClass& c = size_classes[size_class];
   return heap.slabs[size_class] == 0 ? c.first_slab_pages : c.slab_pages;
+}
+
+inline bool is_listed(const Span& slab) noexcept { return slab.quiet_above != unlisted; }
+
+// Of a long slab with so few used blocks, frees look whether the bin pins them. The bins of classes
+// with long slabs hold no more blocks.
+inline constexpr std::uint16_t max_used_to_flush = 8;
+static_assert(std::ranges::all_of(size_classes, [](const SizeClass& c) {
+  return c.slab_pages == 1 || c.wide_bin_blocks <= max_used_to_flush;
+}));
+
+inline std::uint16_t least_quiet_above(const Span& slab) noexcept {
+  return slab.pages == 1 ? 0 : max_used_to_flush;
+}
+// To be called when a listed slab has more used blocks, or another mark.
+inline void set_quiet_above(Span& slab) noexcept {
+  slab.quiet_above = std::max<std::uint16_t>(slab.low_mark, least_quiet_above(slab));
 }
 
 // Makes a span of a class a slab in the heap's list, with no block carved.

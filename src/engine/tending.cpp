@@ -50,6 +50,7 @@ bool purge_oldest(ThreadHeap& heap, std::uint16_t rounds, std::size_t at_most) n
     if (is_low(slab)) purge_slab(heap, slab);
     // It is queued again when half of what is used now is free, too.
     slab.low_mark = static_cast<std::uint16_t>(used(slab) / 2);
+    if (is_listed(slab)) set_quiet_above(slab);
   }
   return true;
 }

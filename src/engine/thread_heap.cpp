@@ -96,7 +96,10 @@ namespace {
   const unsigned size_class = slab.size_class;
   sub_used(heap, slab, 1);
   const bool is_low = used(slab) == slab.low_mark;
-  if (relist_or_retire(heap, slab)) flush_bin_if_it_pins(heap, slab);
+  if (relist_or_retire(heap, slab)) {
+    if (used(slab) <= slab.low_mark) slab.quiet_above = least_quiet_above(slab);
+    flush_bin_if_it_pins(heap, slab);
+  }
   if (is_low) {
     note_low_slab(heap, size_class);
     if (has_to_tend(heap)) tend(heap);
@@ -157,26 +160,19 @@ void* allocate_after_damage(Block* popped, std::size_t bin_offset) noexcept {
   return allocate_slow(drop_damage(bytes, popped, bin_offset), bin_offset);
 }
 
-// Classes with long slabs have no more blocks in their bins.
-constexpr std::int32_t max_used_to_flush = 8;
-static_assert(std::ranges::all_of(size_classes, [](const SizeClass& c) {
-  return c.slab_pages == 1 || c.wide_bin_blocks <= std::uint32_t{max_used_to_flush};
-}));
-
-void release_overflow(void* p, std::size_t bin_offset, HeapFront* heap) noexcept {
+void release_overflow(void* p, std::size_t bin_offset, HeapFront* heap, std::size_t page) noexcept {
   if constexpr (counting) count_event(Event::bin_overflows);
   ++bin_at(heap, bin_offset).capacity_left;
   // Without a busy mark: a forked child may see the first of these stores alone. Then a list is
   // longer than `free_blocks`, or a free block counts as used; both are harmless.
-  Span& slab = *slab_of(p);
+  Span& slab = *slab_at(p, page);
   Block* const first = slab.free_list;
   const auto others = static_cast<std::int32_t>(used(slab)) - 1;
   push_front(slab.free_list, static_cast<Block*>(p), first);
   fence(std::memory_order_release);
   ++slab.free_blocks;
   // release: without a hold, the slab may be reclaimed from here on (pairs with is_reclaimable)
-  if (slab.listed && others > (slab.pages == 1 ? 0 : max_used_to_flush) &&
-      static_cast<std::uint16_t>(others) != slab.low_mark) {
+  if (others > slab.quiet_above) [[likely]] {
     --static_cast<ThreadHeap&>(*heap).used_blocks[slab.size_class];
     return slab.used.store(static_cast<std::uint32_t>(others), std::memory_order_release);
   }

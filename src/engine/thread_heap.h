@@ -45,7 +45,8 @@ inline CacheBin& bin_at(HeapFront* heap, std::size_t offset) noexcept {
 [[gnu::cold, gnu::noinline]] std::size_t drop_damage(std::size_t bytes, Block* popped,
                                                      std::size_t bin_offset) noexcept;
 // Takes a block for which the bin, of the current heap, has no capacity left.
-[[gnu::noinline]] void release_overflow(void* p, std::size_t bin_offset, HeapFront* heap) noexcept;
+[[gnu::noinline]] void release_overflow(void* p, std::size_t bin_offset, HeapFront* heap,
+                                        std::size_t page) noexcept;
 // Takes a block that is not the current heap's: another heap's, a large one, or none at all. `kind`
 // is its entry, exclusive-or with the current heap's number.
 [[gnu::noinline]] void release_slow(void* p, PageMapEntry kind) noexcept;
@@ -110,7 +111,7 @@ inline void* allocate_small(std::size_t bytes, std::size_t bin) noexcept {
   Block* const head = bin_at(heap, bin).head;
   bin = of_one_access(bin);
   if (falls_below_zero(bin_at(heap, bin).capacity_left)) [[unlikely]]
-    return release_overflow(p, bin, heap);
+    return release_overflow(p, bin, heap, page);
   bin = of_one_access(bin);
   push_front(bin_at(heap, bin).head, block, head);
 }

@@ -95,12 +95,15 @@ enum class SpanState : std::uint8_t {
 //            their count: pending less the bits that are set; most slabs have none;
 //            purged_blocks are the carved blocks that begin in purged OS pages: no list has them;
 //            listed, if and only if free_list is not empty, carved < slab_blocks, or
-//            purged_blocks is positive;
+//            purged_blocks is positive; quiet_above is `unlisted`, if and only if it is not;
+//            while more than quiet_above blocks are used, a free has only to push its block: that
+//            is max_used_to_flush at least for a long slab, and low_mark while `used` is above it;
 //            used covers blocks of the program, in cache bins, in batches, and pending ones;
 //            slab_begin of each of its pages is the low half of its address
 //   large    usable_pages <= pages; the pages behind usable_pages, its tail, were never touched;
 //            slab_begin of the first page is `pages`; with a tail, and has_tail, of the second one
 //            usable_pages; next and previous link the large blocks of an arena
+inline constexpr std::uint16_t unlisted = 0xffff;  // more than any slab has blocks
 struct alignas(64) Span {
   Plain<Block*> free_list = nullptr;  // holder: blocks that are in no cache bin
   // slab: holder, in the list of its class; free: locked; large: arenas_lock, in its arena's list
@@ -115,15 +118,15 @@ struct alignas(64) Span {
   // holder: the heap's queue of slabs that ran low (low_slabs.h), by page; an arena's has all slabs
   Plain<std::uint32_t> next_low = 0;
   Plain<std::uint32_t> previous_low = 0;
-  Plain<std::uint16_t> low_round = 0;          // holder: in which round the slab ran low
-  Plain<std::uint16_t> carved = 0;             // holder
-  Plain<std::uint16_t> purged_blocks = 0;      // holder
-  Plain<std::uint16_t> slab_blocks = 0;        // locked; const while in use: capacity of the slab
-  Plain<std::uint16_t> low_mark = 0;           // holder: so few used blocks are low
-  Plain<std::uint8_t> size_class = 0;          // locked; const while in use
-  Plain<SpanState> state = SpanState::in_use;  // locked; const while in use
-  Plain<bool> listed = false;                  // holder: in the list of its class
-  Plain<bool> zeroed = false;                  // locked: reads as zero throughout
+  Plain<std::uint16_t> low_round = 0;           // holder: in which round the slab ran low
+  Plain<std::uint16_t> carved = 0;              // holder
+  Plain<std::uint16_t> purged_blocks = 0;       // holder
+  Plain<std::uint16_t> slab_blocks = 0;         // locked; const while in use: capacity of the slab
+  Plain<std::uint16_t> low_mark = 0;            // holder: so few used blocks are low
+  Plain<std::uint16_t> quiet_above = unlisted;  // holder: see above
+  Plain<std::uint8_t> size_class = 0;           // locked; const while in use
+  Plain<SpanState> state = SpanState::in_use;   // locked; const while in use
+  Plain<bool> zeroed = false;                   // locked: reads as zero throughout
   Plain<std::uint8_t> purged = 0;  // holder, of each page of a slab: a bit for each purged OS page
 };
 static_assert(sizeof(Span) == 64);

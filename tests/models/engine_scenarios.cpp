@@ -184,6 +184,7 @@ void make_slab(unsigned page, unsigned owner, unsigned blocks, unsigned live) {
     auto* const made_block = static_cast<Block*>(block(page, i));
     i < live ? static_cast<void>(unmarked(made_block)) : push_free(made, made_block);
   }
+  set_quiet_above(made);
   if (live == blocks) unlink_partial(heap(owner), made);
 }
 
@@ -303,7 +304,7 @@ void check_blocks(bool in_child) {
     if (free_blocks != each.free_blocks) testing::fail("free_blocks is not the list's length");
     if (used(each) + free_blocks + each.purged_blocks != each.carved)
       testing::fail("a block is lost");
-    if (each.listed !=
+    if (is_listed(each) !=
         (each.free_list != nullptr || each.carved < each.slab_blocks || each.purged_blocks != 0))
       testing::fail("the wrong slabs are listed");
     const RemoteFrees& frees = remote_frees_of(&each);
@@ -531,7 +532,7 @@ void PageHeap::release(Span* span) noexcept {
   span->purged_blocks = 0;
   span->free_blocks = 0;
   span->free_list = nullptr;
-  span->listed = false;
+  span->quiet_above = unlisted;
   span->zeroed = false;
   span->previous = nullptr;
   for (unsigned i = 0; i < blocks_per_page; ++i) clear(block(page, i));

@@ -48,7 +48,7 @@ TS_ENGINE_TEST(Refill, CarvesAPageOfTheFirstSlabOfEachClass) {
     EXPECT_EQ(used_by(slab), carved);
     EXPECT_EQ(list_length(heap.bins[c].head), carved - 1);
     EXPECT_EQ(engine::counted_blocks(heap, c), static_cast<std::int32_t>(carved) - 1);
-    EXPECT_EQ(slab.listed, carved < slab.slab_blocks);
+    EXPECT_EQ(is_listed(slab), carved < slab.slab_blocks);
     expect_sound();
   }
 }
@@ -72,7 +72,7 @@ TS_ENGINE_TEST(Refill, TakesAWholeShortListAndLetsTheBinExceedItsCapacity) {
   void* const p = allocate(heap, 16);
   release(heap, p);
   EXPECT_EQ(slab.free_list, static_cast<Block*>(p));
-  EXPECT_TRUE(slab.listed);
+  EXPECT_TRUE(is_listed(slab));
   expect_sound();
   // A flush sends all of the list to its one slab.
   flush_bin_of(heap, 1);
@@ -101,7 +101,7 @@ TS_ENGINE_TEST(Refill, TakesFromSeveralSlabsUntilHalfOfTheBinIsFull) {
   EXPECT_EQ(engine::counted_blocks(heap, small_class), 39);
   for (const Span* const slab : slabs) {
     EXPECT_EQ(slab->free_blocks, 0U);
-    EXPECT_FALSE(slab->listed);
+    EXPECT_FALSE(is_listed(*slab));
   }
   expect_sound();
 }
@@ -140,7 +140,7 @@ TS_ENGINE_TEST(Refill, CollectsBeforeItTouchesFreshMemory) {
   std::vector<void*> blocks;
   for (std::uint32_t i = 0; i < in_slab; ++i) blocks.push_back(allocate(heap, k.block_bytes));
   Span& slab = span_of(blocks[0]);
-  EXPECT_FALSE(slab.listed);
+  EXPECT_FALSE(is_listed(slab));
   for (std::uint32_t i = 0; i < k.carve_blocks; ++i) release(other, blocks[i]);
   EXPECT_EQ(pending_of(slab), k.carve_blocks);
   expect_sound();
@@ -323,7 +323,7 @@ TS_ENGINE_TEST(Slabs, AnEmptySlabWithABlockTwiceIsGivenToNoOne) {
       slab.free_list != nullptr ? slab.free_list->next = nullptr : nullptr;
       slab.next = &slab;  // not the only one
       EXPECT_FALSE(engine::relist_or_retire(heap, slab));
-      EXPECT_FALSE(slab.listed);
+      EXPECT_FALSE(is_listed(slab));
       EXPECT_EQ(slab.free_list, nullptr);
       expect_misuse(Misuse::damaged_list, FoundBy::a_later_call, engine::memory_of(&slab));
     }
@@ -584,7 +584,7 @@ TS_ENGINE_TEST(CacheBins, AFreeThatAForkCutOffBeforeItsCountIsNoDamage) {
         flush_bin_of(heap, c);
         void* const cut_off = blocks[0];
         engine::push_front(slab.free_list, engine::marked(cut_off));
-        if (!slab.listed) {
+        if (!is_listed(slab)) {
           const engine::HeapHold hold{heap};
           engine::relist_or_retire(heap, slab);
         }

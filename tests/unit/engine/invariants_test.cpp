@@ -38,6 +38,7 @@ using engine::size_classes;
 using engine::Span;
 using engine::SpanState;
 using engine::ThreadHeap;
+using engine::unlisted;
 
 // An engine with one of each: what a row of the tables below breaks.
 struct Whole {
@@ -195,7 +196,8 @@ const std::vector<Row>& engine_rows() {
          w.slab->used.fetch_sub(1);
        }},
       {"a slab is listed, if and only if it has blocks to give",
-       [](Whole& w) { w.slab->listed = false; }},
+       [](Whole& w) { w.slab->quiet_above = unlisted; }},
+      {"frees of a listed slab stop at its marks", [](Whole& w) { w.slab->quiet_above = 0; }},
       {"each page of a slab has its owner's number and its class",
        [](Whole& w) { w.entry(w.long_slab, 1).store(0); }},
       {"each page of a slab has the slab's beginning",

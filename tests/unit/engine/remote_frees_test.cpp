@@ -70,7 +70,7 @@ TS_ENGINE_TEST(RemoteFrees, GatherInABatchThatIsSentWhenFull) {
   EXPECT_EQ(pending_of(slab), 0U);
   EXPECT_EQ(used_by(slab), blocks.size() - 64);
   EXPECT_EQ(slab.free_blocks, 64U);
-  EXPECT_TRUE(slab.listed);
+  EXPECT_TRUE(is_listed(slab));
   expect_sound();
   EXPECT_FALSE(collect_from(owner)) << "there is nothing left";
 }
