@@ -24,6 +24,9 @@ constexpr std::uint64_t part_of_time = 16;
 constexpr std::uint64_t max_slice_ns = 4'000'000;
 constexpr unsigned slabs_per_look = 8;
 constexpr std::size_t max_made_up = 256;
+// Where so much is low, of the memory that was ever in use, growth waits for no round.
+constexpr std::size_t min_surplus_pages = (std::size_t{16} << 20) / page_bytes;
+constexpr std::size_t surplus_part = 8;
 
 void close_bins(ThreadHeap& heap) noexcept TS_REQUIRES(heap) {
   for (unsigned c = 1; c < class_count; ++c) {
@@ -88,7 +91,10 @@ int tend_before_wait(ThreadHeap& heap) noexcept {
 
 void make_up_for(ThreadHeap& heap, std::size_t pages) noexcept {
   if (is_arena(heap)) return;
-  purge_oldest(heap, rounds_to_wait, std::min(pages, max_made_up));
+  // relaxed: it only grows, and any value will do
+  const std::size_t in_use = page_map.page_count.load(std::memory_order_relaxed);
+  const bool is_surplus = heap.low_pages >= std::max(min_surplus_pages, in_use / surplus_part);
+  purge_oldest(heap, is_surplus ? 0 : rounds_to_wait, std::min(pages, max_made_up));
 }
 
 void purge_low_slabs(ThreadHeap& heap, std::size_t at_most) noexcept {

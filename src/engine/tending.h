@@ -28,7 +28,7 @@ void tend(ThreadHeap& heap) noexcept TS_REQUIRES(heap);
 int tend_before_wait(ThreadHeap& heap) noexcept TS_REQUIRES(heap);
 
 // To be called before the heap takes so many pages of fresh memory: as many low slabs that waited
-// long enough are purged, but not very many.
+// long enough, or of which there are very many, are purged, but not all at once.
 void make_up_for(ThreadHeap& heap, std::size_t pages) noexcept TS_REQUIRES(heap);
 
 // Purges the oldest low slabs, so many at most, of whatever round.
