@@ -476,6 +476,20 @@ TS_ENGINE_TEST(Tending, LowSlabsMakeUpForFreshMemory) {
   expect_sound();
 }
 
+TS_ENGINE_TEST(Tending, VeryManyLowSlabsMakeUpForItWithoutAWait) {
+  if (!has_short_pages()) return;
+  constexpr std::size_t very_many = (std::size_t{16} << 20) / page_bytes;
+  for (const std::size_t slabs : {very_many / 2, very_many + 20}) {
+    Filled filled{engine::class_for(848), static_cast<std::uint32_t>(slabs)};
+    filled.free_unless([](std::uint32_t number) { return number == 7; });
+    const std::size_t before = fake_os::discarded_bytes();
+    allocate(filled.heap, 10 * page_bytes);
+    EXPECT_EQ(discarded_since(before) >= 10 * os::page_bytes(), slabs > very_many);
+    EXPECT_TRUE(filled.are_whole());
+  }
+  expect_sound();
+}
+
 TS_ENGINE_TEST(Tending, ATrimPurgesAllLowSlabs) {
   if (!has_short_pages()) return;
   const unsigned c = engine::class_for(848);
