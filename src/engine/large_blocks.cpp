@@ -75,11 +75,15 @@ void forget(Span& span) noexcept {
     forget_slow(span);
 }
 
-// To be called when a block was allocated, or has another size, while large blocks are sampled.
+// To be called when a block was allocated, or has another size, while large blocks are sampled. An
+// arena's is none, in whatever scope the thread is.
 [[gnu::cold, gnu::noinline]] void maybe_sample(void* p, std::size_t bytes,
                                                const void* caller = nullptr) noexcept {
   if (p == nullptr || is_in_scope()) return;
-  if (is_large_sample(span_of(p))) forget_large_sample(span_of(p));
+  Span& span = span_of(p);
+  if (is_large_sample(span)) forget_large_sample(span);
+  // relaxed: as in forget()
+  if (span.used.load(std::memory_order_relaxed) != 0) return;
   sample_large(p, bytes, usable_large(p), caller);
 }
 

@@ -11,6 +11,8 @@
 #include "engine/fork.h"
 #include "engine/idle_arenas.h"
 #include "engine/large_blocks.h"
+#include "engine/large_samples.h"
+#include "engine/sampling_switch.h"
 #include "engine/scopes.h"
 #include "os/options.h"
 #include "override/semantics.h"
@@ -536,6 +538,23 @@ TS_ENGINE_TEST(Arenas, ManyThreadsUseThem) {
   }
   for (std::thread& thread : threads) thread.join();
   expect_no_misuse();
+  expect_sound();
+}
+
+TS_ENGINE_TEST(Arenas, ALargeBlockThatIsResizedOutsideIsNoSample) {
+  ASSERT_TRUE(engine::set_sampling_interval(1));
+  const As as{make_heap()};
+  const ArenaHandle arena = make_arena();
+  enter(arena);
+  void* const p = allocate(400'000);
+  leave();
+  ThreadHeap* const owner = owner_of(p);
+  ASSERT_TRUE(engine::resize_large(p, 200'000));
+  EXPECT_EQ(owner_of(p), owner);
+  EXPECT_FALSE(engine::is_large_sample(span_of(p)));
+  engine::Engine{}.release(p);
+  EXPECT_EQ(usage_of(arena).used_bytes, 0U);
+  EXPECT_EQ(engine::destroy_arena(arena), 0);
   expect_sound();
 }
 
