@@ -109,6 +109,8 @@ def build_key(checkout: Checkout) -> str:
 def parts_for(arguments: list[str]) -> frozenset[str]:
     """The parts of the build that a use of ./tsmalloc with these arguments needs."""
     verb = next((word for word in arguments if not word.startswith("-")), "")
+    if arguments[1:2] in (["-h"], ["--help"]):
+        return frozenset()
     parts = frozenset(PARTS_OF_VERBS.get(verb, ()))
     if verb == "bench" and "--traces" in arguments:
         parts |= {"traces"}

@@ -13,6 +13,7 @@ import fnmatch
 import hashlib
 import os
 import re
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -182,6 +183,8 @@ def _unknown(name: str, available: Sequence[Allocator]) -> UserError:
         remedy = f"It can be built: tsmalloc fetch {name}"
     elif near := difflib.get_close_matches(name, known, n=1):
         remedy = f"Did you mean {near[0]}? {remedy}"
+    elif shutil.which(name):
+        remedy = f"It is a program: tsmalloc run -- {name} ... {remedy}"
     return UserError(f"there is no allocator {name!r}.", remedy)
 
 

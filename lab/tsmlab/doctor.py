@@ -407,7 +407,14 @@ def _proof_findings(proof: Proof) -> Iterator[Finding]:
             f"under {name} the program ended like this: {measurement.failure_text()}.",
             "See whether it also does so without: tsmalloc run glibc -- ..." if crashed else "",
         )
-    if not proof.processes:
+    if not proof.processes and measurement.exit_code in (126, 127):
+        yield Finding(
+            "fatal",
+            "not-started",
+            f"under {name} the program did not start: exit status {measurement.exit_code}.",
+            "Run it by itself: a library that it needs may be missing (ldd PROGRAM).",
+        )
+    elif not proof.processes:
         yield Finding(
             "fatal",
             "not-loaded",

@@ -107,7 +107,7 @@ def options_for(
             f"the lab knows no option of {allocator.name}.",
             "Name some: --option VARIABLE=VALUE1,VALUE2 (or --options-of an allocator like it).",
         )
-    return usable, unknown
+    return usable, [*unknown, *_unknown_to(allocator, own)]
 
 
 def environment(settings: Iterable[Setting], given: Mapping[str, str]) -> dict[str, str]:

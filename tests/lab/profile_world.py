@@ -138,6 +138,7 @@ class Writer:
         tail = (
             number(7, self.text(self.drop_frames))
             + number(9, self.time_nanos)
+            + number(10, 3600 * 10**9)  # how long it sampled
             + part(11, period)
             + number(12, self.interval)
             + packed(13, comments)

@@ -88,6 +88,10 @@ def test_version_is_that_of_the_library(tsmalloc: Tsmalloc) -> None:
         (["lib", "glibc"], "nothing to preload"),
         (["run", "glibc"], "Missing argument"),
         (["run", "nope", "true"], "there is no allocator 'nope'"),
+        (["run", "true", "x"], "tsmalloc run -- true"),
+        (["top", "--count", "0", "--", "true"], "--count: 0 is no number from 1 on"),
+        (["profile", "--seconds", "60", "--peak"], "no process is named"),
+        (["profile", "1", "--bogus"], "--bogus"),
     ],
 )
 def test_errors_are_explained(tsmalloc: Tsmalloc, arguments: list[str], words: str) -> None:
@@ -95,6 +99,11 @@ def test_errors_are_explained(tsmalloc: Tsmalloc, arguments: list[str], words: s
     assert (shown.returncode, shown.stdout) == (1, "")
     assert words in shown.stderr
     assert "Traceback" not in shown.stderr
+
+
+def test_the_border_before_a_program_is_passed_on(tsmalloc: Tsmalloc) -> None:
+    done = tsmalloc("top", "--", "sh", "-c", "exit 7")
+    assert (done.returncode, "process number" in done.stderr) == (7, False), done.stderr
 
 
 def test_missing_verb_module_is_explained(

@@ -387,7 +387,7 @@ def test_ctrl_c_ends_the_sampling_and_keeps_the_profile(
     [
         (("--interval", "2T", "{pid}"), 1, "no interval"),
         (("--interval", "{pid}"), 1, "no process is named"),
-        (("--seconds", "0", "{pid}"), 1, "not such a number"),
+        (("--seconds", "0", "{pid}"), 1, "0 is no number from 0.01 on"),
         (("--frequently", "{pid}"), 1, "no such option"),
         (("--output", "missing/x.pb", "{pid}"), 1, "no such folder"),
         (("4194999",), 2, "no process 4194999"),

@@ -285,6 +285,7 @@ def test_wrong_values_change_nothing(
     before = told("set", process.pid)
     assert said in refusal("set", process.pid, *assignments, status=1)
     assert told("set", process.pid) == before
+    assert "LIMIT" not in refusal("set", process.pid, "THP=maybe", status=1)
 
 
 # --- what is refused ------------------------------------------------------------------------------

@@ -116,8 +116,11 @@ double CommandLine::next_number(const char* option, double least) {
   char* end = nullptr;
   const double number = std::strtod(text, &end);
   constexpr double most = 1e9;
-  if (end == text || *end != '\0' || !(number >= least && number <= most))
-    fail_at(text, "not such a number");
+  if (end == text || *end != '\0' || !(number >= least && number <= most)) {
+    char reason[128];
+    format(reason, sizeof reason, "%s is no number from %g on", text, least);
+    fail_at(option, reason);
+  }
   return number;
 }
 

@@ -67,8 +67,9 @@ void change(const CommandLine& line, const char* assignment) {
       char values[128] = "";
       write_option_values(name.text, values, sizeof values);
       char reason[192];
-      format(reason, sizeof reason, "the value is none of %s, or LIMIT is above HARD_LIMIT",
-             values);
+      const bool is_limit = std::strstr(name.text, "LIMIT") != nullptr;
+      format(reason, sizeof reason, "the value is none of %s%s", values,
+             is_limit ? ", or LIMIT is above HARD_LIMIT" : "");
       line.fail_at(assignment, reason);
     }
   }

@@ -15,19 +15,21 @@ import click
 from tsmlab import paths
 
 
+class Native(click.Command):
+    """A command that takes its words as they are: to others, a leading `--` is none."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.params["arguments"] = tuple(args)
+        return []
+
+
 def native_verb(name: str) -> click.Command:
     """A verb of the native command, which gets all that stands behind it."""
 
     def become(arguments: Sequence[str]) -> NoReturn:
         os.execv(paths.tool("tsmalloc"), ["tsmalloc", name, *arguments])
 
-    return click.Command(
-        name,
-        callback=become,
-        params=[click.Argument(["arguments"], nargs=-1, type=click.UNPROCESSED)],
-        add_help_option=False,
-        context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
-    )
+    return Native(name, callback=become, add_help_option=False)
 
 
 command = native_verb("explain")

@@ -65,6 +65,11 @@ def take(arguments: Sequence[str]) -> NoReturn:
     raise SystemExit(taken.returncode)
 
 
+def asks_for_process(arguments: Sequence[str]) -> bool:
+    """Whether one of the words is a process, or the first one an option of taking its profile."""
+    return arguments[0].startswith("-") or any(word.isdigit() for word in arguments)
+
+
 class Verbs(click.Group):
     """A group in which `profile [OPTIONS] -- PROGRAM` is `profile run [OPTIONS] -- PROGRAM`, and
     `profile [OPTIONS] PID` is the native command's."""
@@ -75,7 +80,7 @@ class Verbs(click.Group):
             ctx.exit(EXIT_USAGE)
         if args[0] not in self.commands and "--" in args:
             args = ["run", *args]
-        elif args[0] not in (*self.commands, "-h", "--help") and args[-1].isdigit():
+        elif args[0] not in (*self.commands, "-h", "--help") and asks_for_process(args):
             take(args)
         return super().parse_args(ctx, args)
 
@@ -140,9 +145,14 @@ def command() -> None:
     All sums are estimates from samples, and stand with their 95 % interval. Names and lines come
     from the binaries on this machine.
 
+    Of a running process: tsmalloc profile [--seconds N] [--interval BYTES] [--peak] [--keep]
+    [--output FILE] PID. It is read as it is if it takes samples already; else it takes them for N
+    seconds, 10 by default, and on with --keep. --peak is of the blocks in use at the peak.
+
     \b
     Examples:
       tsmalloc profile 4711
+      tsmalloc profile --seconds 60 -o server.pb 4711
       tsmalloc profile -- ./server --selftest
       tsmalloc profile show server.pb
       tsmalloc profile diff before.pb after.pb
@@ -461,8 +471,8 @@ def run(
         if not captured.profiles:
             raise UserError(
                 f"the program left no profile (its exit status was {captured.status}).",
-                "A process that is killed by a signal leaves none; `tsmalloc doctor PROGRAM` says "
-                "whether it can be profiled.",
+                "One that allocates little has no sample: --interval 1 takes each malloc. One that "
+                "a signal kills leaves none; `tsmalloc doctor PROGRAM` says whether that can be.",
                 captured.status or EXIT_USAGE,
             )
         look, notes = resolved(captured.profiles[0], of)

@@ -83,8 +83,8 @@ def title(profile: Profile) -> list[str]:
     kind = KINDS.get(profile.comment("kind") or "", "")
     when = ""
     if profile.time_nanos > 0:
-        end = (profile.time_nanos + max(0, profile.duration_nanos)) / 1e9
-        when = f"{datetime.fromtimestamp(end, UTC):%Y-%m-%d %H:%M:%S} UTC"
+        taken = datetime.fromtimestamp(profile.time_nanos / 1e9, UTC)
+        when = f"{taken:%Y-%m-%d %H:%M:%S} UTC"
     return [part for part in (f"{name}{pid}", kind, when) if part]
 
 
@@ -94,7 +94,9 @@ def _title(profile: Profile) -> str:
 
 def sampling_notes(profile: Profile, notes: Sequence[str]) -> list[str]:
     """How it was sampled, what was lost, and what could not be named."""
-    lines = [f"one sample in {quantity(profile.period, 'bytes')} on average"]
+    lines = []
+    if profile.period:
+        lines.append(f"one sample in {quantity(profile.period, 'bytes')} on average")
     if profile.dropped:
         lines.append(
             f"{profile.dropped:,} samples were dropped for want of room: all sums are too small"
