@@ -2,6 +2,8 @@
 #include "engine/misuse.h"
 
 #include <cstring>
+#include <set>
+#include <vector>
 
 #include "engine/sampled_guard.h"
 #include "os/options.h"
@@ -51,6 +53,34 @@ TS_ENGINE_TEST(Misuse, OfASmallBlock) {
   engine.check_size(b, 65);
   expect_misuse(Misuse::wrong_size, FoundBy::sized_free, b);
   expect_sound();
+}
+
+// Or a copy of it, where a small block begins again, would be taken for free.
+TS_ENGINE_TEST(Misuse, ALargeBlockHasNoMarkOfASmallOneThatWasThere) {
+  ThreadHeap& heap = make_heap();
+  const As as{heap};
+  engine::Engine engine;
+  constexpr std::size_t small = 32768;
+  constexpr int count = 64;
+  std::set<void*> were_small;
+  for (int i = 0; i < count; ++i) were_small.insert(engine.allocate(small, 16));
+  for (void* const p : were_small) release(p);
+  for (const std::size_t large : {2 * small, 3 * small / 2, 8 * small}) {
+    int again = 0;
+    std::vector<void*> blocks;
+    for (int i = 0; i < count / 8; ++i) blocks.push_back(engine.allocate(large, 16));
+    for (void* const p : blocks) {
+      again += were_small.contains(p) ? 1 : 0;
+      EXPECT_FALSE(engine::is_marked(p));
+    }
+    EXPECT_GT(again, 0);
+    // What the program brings there goes, too: spans are cached.
+    for (void* const p : blocks) {
+      engine::marked(p);
+      release(p);
+    }
+  }
+  expect_no_misuse();
 }
 
 TS_ENGINE_TEST(Misuse, AWriteToAFreeBlockIsReportedByTheMallocThatComesToIt) {
