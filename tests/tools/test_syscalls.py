@@ -364,10 +364,12 @@ class TestProcesses:
         target = build("futexes.c", FUTEXES, "-pthread")
         source = f"""
         #include <pthread.h>
+        #include <stdatomic.h>
         #include <unistd.h>
-        static void* sleep_on(void* none) {{ pause(); return none; }}
+        static atomic_int begun;
+        static void* sleep_on(void* none) {{ ++begun; pause(); return none; }}
         static void* become(void* none) {{
-          usleep(20000);
+          while (begun != 4) usleep(1000);
           execl("{target}", "futexes", "3", "100", (char*)0);
           return none;
         }}
