@@ -17,12 +17,13 @@
  * thread, all but free answer EBUSY, and change nothing.
  *
  * The code in a scope must not keep what it allocates there beyond the arena's end. Caches that
- * libraries fill on first use are an example: fill them before, or in the scope of NULL. So does the
- * C library: of the buffer of a stream, of a library that dlopen loads, and of a thread, whose memory
- * serves the next one. Print for the first time, and create threads, outside of scopes. A scope
- * belongs to its thread; a thread that it starts is in none. A thread that ends in a scope leaves
- * it. After a fork the child has the arenas as they were, and is in the scopes of the thread that
- * forked; an arena whose user the fork cut off in the middle of a change stays EBUSY.
+ * libraries fill on first use are an example: fill them before, or in the scope of NULL. The C
+ * library, too, keeps the buffer of a stream, what it knows of a library that it loads, and memory of
+ * a thread for the next one. Print for the first time, load libraries, and create and end threads
+ * outside of scopes. A scope belongs to its thread; a thread that it starts is in none. A thread that
+ * ends in a scope leaves it. After a fork the child has the arenas as they were, and is in the scopes
+ * of the thread that forked; an arena whose user the fork cut off in the middle of a change stays
+ * EBUSY.
  *
  * Only the engine has arenas (libtsmalloc.so, libtsmalloc.a, tsmalloc.o, and libtsmalloc-prefixed.a
  * for the functions of prefixed.h). In the hardened library, in the teaching heaps and without

@@ -25,4 +25,16 @@ inline std::size_t purged_bytes_of(const Span& slab) noexcept {
   return pages * os::page_bytes();
 }
 
+// The bytes of the blocks in a heap's bins. Of bins that are read from outside, any number may stand
+// there.
+inline std::size_t bytes_in_bins(const CacheBin* bins, const std::uint16_t* capacities) noexcept {
+  std::size_t bytes = 0;
+  for (unsigned c = 1; c < class_count; ++c) {
+    const std::int64_t blocks = std::int64_t{glance(capacities[c])} - glance(bins[c].capacity_left);
+    if (blocks > 0 && blocks <= std::int64_t{max_in_bin})
+      bytes += static_cast<std::size_t>(blocks) * size_classes[c].block_bytes;
+  }
+  return bytes;
+}
+
 }  // namespace ts::engine

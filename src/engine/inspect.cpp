@@ -14,16 +14,6 @@
 namespace ts::engine {
 namespace {
 
-std::size_t bytes_in_bins(const CacheBin* bins, const std::uint16_t* capacities) noexcept {
-  std::size_t bytes = 0;
-  for (unsigned c = 1; c < class_count; ++c) {
-    const std::int32_t blocks = glance(capacities[c]) - glance(bins[c].capacity_left);
-    if (blocks > 0 && blocks <= static_cast<std::int32_t>(max_in_bin))
-      bytes += static_cast<std::uint32_t>(blocks) * std::size_t{size_classes[c].block_bytes};
-  }
-  return bytes;
-}
-
 // The blocks in a heap's bins and batches.
 std::size_t bytes_aside(const ThreadHeap& heap) noexcept {
   std::size_t bytes = bytes_in_bins(heap.bins, heap.capacities);

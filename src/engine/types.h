@@ -86,6 +86,9 @@ enum class SpanState : std::uint8_t {
   large,
 };
 
+// Of Span::quiet_above: more than any slab has blocks.
+inline constexpr std::uint16_t unlisted = 0xffff;
+
 // The descriptor of a span stands at its first page; neither malloc nor free reads it on its fast
 // path. Invariants:
 //   all      the spans tile the pages in use: each begins where the one before it ends
@@ -103,7 +106,6 @@ enum class SpanState : std::uint8_t {
 //   large    usable_pages <= pages; the pages behind usable_pages, its tail, were never touched;
 //            slab_begin of the first page is `pages`; with a tail, and has_tail, of the second one
 //            usable_pages; next and previous link the large blocks of an arena
-inline constexpr std::uint16_t unlisted = 0xffff;  // more than any slab has blocks
 struct alignas(64) Span {
   Plain<Block*> free_list = nullptr;  // holder: blocks that are in no cache bin
   // slab: holder, in the list of its class; free: locked; large: arenas_lock, in its arena's list

@@ -1,18 +1,10 @@
 // See cached_blocks.h. Damaged memory may have any numbers.
 #include "outside/cached_blocks.h"
 
+#include "engine/glance.h"
+
 namespace ts {
 namespace {
-
-std::size_t bytes_in_bins(const engine::CacheBin* bins, const std::uint16_t* capacities) {
-  std::size_t bytes = 0;
-  for (unsigned c = 1; c < engine::class_count; ++c) {
-    const std::int64_t blocks = std::int64_t{capacities[c]} - bins[c].capacity_left;
-    if (blocks > 0 && blocks <= std::int64_t{engine::max_in_bin})
-      bytes += static_cast<std::size_t>(blocks) * engine::size_classes[c].block_bytes;
-  }
-  return bytes;
-}
 
 std::size_t bytes_in_batch(const Process& process, const EngineImage& image,
                            const engine::RemoteBatch& batch) {
@@ -33,9 +25,9 @@ std::size_t bytes_in_batch(const Process& process, const EngineImage& image,
 
 std::size_t cached_bytes(const Process& process, const EngineImage& image,
                          const engine::ThreadHeap& heap) {
-  std::size_t bytes = bytes_in_bins(heap.bins, heap.capacities);
+  std::size_t bytes = engine::bytes_in_bins(heap.bins, heap.capacities);
   if (is_set(&heap.has_sampling_bins))
-    bytes += bytes_in_bins(heap.sampling_bins, heap.sampling_capacities);
+    bytes += engine::bytes_in_bins(heap.sampling_bins, heap.sampling_capacities);
   for (const engine::RemoteBatch& batch : heap.batches)
     bytes += bytes_in_batch(process, image, batch);
   return bytes;

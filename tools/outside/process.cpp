@@ -91,7 +91,7 @@ int Process::look_at_another_thread(Residency residency) {
   return error;
 }
 
-// Without sscanf, which is most of the work where there are thousands of mappings.
+// Without sscanf, which takes three times as long: there may be thousands of mappings.
 void Process::add(const char* line) {
   const auto past = [](const char* at, const char* characters) {
     return at + std::strspn(at, characters);

@@ -99,8 +99,8 @@ void ProfileImage::add_pinned(const Process& process, const EngineImage& image) 
     const std::size_t page = (address_in(sample.proxy) - image.map().base) / engine::page_bytes;
     engine::MapPage of_page;
     if (page >= page_count || !process.read(address_in(image.map().pages, page), of_page)) continue;
-    const auto offset = static_cast<std::uint32_t>(address_in(sample.proxy)) - of_page.slab_begin;
-    const std::size_t first = page - offset / engine::page_bytes;
+    const std::size_t first =
+        page - (engine::offset_in_slab(sample.proxy, of_page) >> engine::page_shift);
     const std::size_t count = std::min(engine::max_slab_pages, page_count - first);
     if (first > page || !slab.read(process, address_in(image.map().spans, first), count)) continue;
     if (slab->state == engine::SpanState::slab && slab->pages <= count)
