@@ -1,6 +1,8 @@
 #include "os/whole_file.h"
 
 #include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -24,6 +26,32 @@ long call(long number, Arguments... arguments) noexcept {
   return result < 0 ? -error : result;
 }
 
+constexpr std::uint64_t file_too_large = std::uint64_t{1} << (SIGXFSZ - 1);
+
+void block(std::uint64_t signals, std::uint64_t* before) noexcept {
+  call(SYS_rt_sigprocmask, SIG_BLOCK, &signals, before, sizeof signals);
+}
+
+// Takes back what a write sent to the thread, unless the program blocks it by itself.
+void restore(std::uint64_t signals) noexcept {
+  if ((signals & file_too_large) != 0) return;
+  constexpr timespec no_time = {};
+  while (call(SYS_rt_sigtimedwait, &file_too_large, nullptr, &no_time, sizeof file_too_large) > 0) {
+  }
+  call(SYS_rt_sigprocmask, SIG_SETMASK, &signals, nullptr, sizeof signals);
+}
+
+// 0 if the path is of a file, or of nothing; an error of what else is there.
+int error_at(const char* path) noexcept {
+  const int kept = errno;
+  struct stat there = {};
+  const bool is_nothing = ::fstatat(AT_FDCWD, path, &there, AT_SYMLINK_NOFOLLOW) != 0;
+  errno = kept;
+  if (is_nothing || S_ISREG(there.st_mode)) return 0;
+  if (S_ISLNK(there.st_mode)) return ELOOP;
+  return S_ISDIR(there.st_mode) ? EISDIR : ENOTSUP;
+}
+
 // What was read of a name, up to the end of its line.
 void end_name(char* name, long bytes) noexcept {
   long length = 0;
@@ -42,21 +70,32 @@ WholeFile::WholeFile(const char* path) noexcept : path_{path} {
   }
   std::memcpy(part_, path, length);
   std::memcpy(part_ + length, suffix, sizeof suffix);
-  const long opened = call(SYS_openat, AT_FDCWD, part_,
-                           O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+  error_ = error_at(path);
+  if (error_ == 0) error_ = error_at(part_);
+  if (error_ != 0) return;
+  const long opened =
+      call(SYS_openat, AT_FDCWD, part_,
+           O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0600);
   descriptor_ = static_cast<int>(std::max(opened, -1L));
   error_ = static_cast<int>(std::max(-opened, 0L));
+  if (error_ == 0) block(file_too_large, &signals_);
 }
 
 WholeFile::~WholeFile() {
   if (descriptor_ < 0) return;
-  call(SYS_close, descriptor_);
+  close();
   call(SYS_unlinkat, AT_FDCWD, part_, 0);
 }
 
-int WholeFile::keep() noexcept {
+int WholeFile::close() noexcept {
   const int closed = static_cast<int>(-call(SYS_close, descriptor_));
   descriptor_ = -1;
+  restore(signals_);
+  return closed;
+}
+
+int WholeFile::keep() noexcept {
+  const int closed = close();
   const int renamed =
       closed == 0 ? static_cast<int>(-call(SYS_renameat2, AT_FDCWD, part_, AT_FDCWD, path_, 0))
                   : closed;
@@ -94,6 +133,12 @@ ErrorText describe_error(int error) noexcept {
       break;
     case ELOOP:
       text.text("it is a link");
+      break;
+    case ENOTSUP:
+      text.text("it is a device, a pipe or a socket");
+      break;
+    case EFBIG:
+      text.text("a limit of the size of files (ulimit -f)");
       break;
     case ENOMEM:
       text.text("out of memory");

@@ -9,7 +9,8 @@
 namespace ts::os {
 
 // A new file under its path and `.part`, until it is whole: nothing reads a part of it. Readable by
-// its user alone. A link in its place is not followed.
+// its user alone. A link, a device or a pipe in its place stays, and is an error. A limit of its size
+// is one, too, and not a signal, if one thread makes, writes and keeps the file.
 class WholeFile {
  public:
   explicit WholeFile(const char* path) noexcept;
@@ -25,10 +26,13 @@ class WholeFile {
   int keep() noexcept;
 
  private:
+  int close() noexcept;
+
   int descriptor_ = -1;
   int error_ = 0;
   const char* path_;
   char part_[PATH_MAX];
+  std::uint64_t signals_ = 0;  // that the thread blocked before
 };
 
 // What an error of a file means: "no such folder", or "error N" of others.

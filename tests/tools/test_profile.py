@@ -161,16 +161,39 @@ def test_threads_and_forks(program: Path, tmp_path: Path) -> None:
         ("folder", "it is a folder"),
         ("x" * 300, "the path is too long|error 36"),
         ("y" * 2000, "is too long; the default is used"),
+        ("link", "it is a link"),
+        ("pipe", "it is a device, a pipe or a socket"),
+        ("locked", "it is a device, a pipe or a socket"),
     ],
 )
 def test_a_file_that_cannot_be_written_is_told_in_a_line(
     program: Path, tmp_path: Path, output: str, said: str
 ) -> None:
     (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to("folder")
+    os.mkfifo(tmp_path / "pipe")
+    os.mkfifo(tmp_path / "locked.part")
     ran = run(program, tmp_path, "everything", PROFILE="64K", PROFILE_OUTPUT=output)
     assert (ran.returncode, ran.stdout) == (0, "ready\n")
     assert re.search(f"^tsmalloc: .*({said}).*\n$", ran.stderr), ran.stderr
-    assert not list(tmp_path.glob("*.part"))
+    assert [path.name for path in tmp_path.glob("*.part")] == ["locked.part"]
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "pipe").is_fifo()
+
+
+def test_a_limit_of_the_size_of_files_is_told_in_a_line(program: Path, tmp_path: Path) -> None:
+    ran = subprocess.run(
+        ["/bin/sh", "-c", 'ulimit -f 0; exec "$@"', "sh", program, "everything"],
+        env=variables(PROFILE="64K"),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (ran.returncode, ran.stdout) == (0, "ready\n")
+    assert "a limit of the size of files (ulimit -f)" in ran.stderr
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="a full disk takes root to make")
@@ -363,8 +386,9 @@ def test_a_program_that_samples_by_itself_goes_on(program: Path, tmp_path: Path)
         assert re.fullmatch(r"tsmalloc: [^\n]*ts_profile_start[^\n]*\n", took.stderr), took.stderr
 
 
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGHUP])
 def test_ctrl_c_ends_the_sampling_and_keeps_the_profile(
-    server: subprocess.Popen[str], tmp_path: Path
+    server: subprocess.Popen[str], tmp_path: Path, ending: signal.Signals
 ) -> None:
     with subprocess.Popen(
         [paths.tool("tsmalloc"), "profile", "--seconds", "60", str(server.pid)],
@@ -374,7 +398,7 @@ def test_ctrl_c_ends_the_sampling_and_keeps_the_profile(
         text=True,
     ) as command:
         time.sleep(0.5)
-        command.send_signal(signal.SIGINT)
+        command.send_signal(ending)
         out, _ = command.communicate(timeout=30)
     assert command.returncode == 0
     assert "samples" in out

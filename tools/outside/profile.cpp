@@ -65,6 +65,7 @@ void wait_for(double seconds, pid_t pid) {
   action.sa_handler = [](int) { was_interrupted = 1; };
   ::sigaction(SIGINT, &action, nullptr);
   ::sigaction(SIGTERM, &action, nullptr);
+  ::sigaction(SIGHUP, &action, nullptr);
   constexpr double step = 0.1;
   for (; seconds > 0 && was_interrupted == 0 && ::kill(pid, 0) == 0; seconds -= step) {
     const double now = seconds < step ? seconds : step;
@@ -79,17 +80,27 @@ void set_profile(const CommandLine& line, const char* value) {
   line.fail_at(value, "no interval: 1 to 1G bytes, with K, M, or G");
 }
 
-void write_file(const ProfileImage& profile, const Process& process, const Settings& settings) {
-  char name[64];
-  format(name, sizeof name, "tsmalloc.%d.pb", process.pid());
-  const char* const path = settings.output != nullptr ? settings.output : name;
-  os::WholeFile file{path};
-  const auto kind = settings.is_peak ? engine::ProfileKind::peak : engine::ProfileKind::now;
-  int error = file.error();
-  if (error == 0) error = profile.write(process, kind, TSMALLOC_VERSION_TEXT, file.descriptor());
-  if (error == 0) error = file.keep();
+// Not 0: ends with a message.
+void expect_no_error(int error, const char* path) {
   if (error != 0)
     fail(exit_usage, "%s: %s: --output FILE names another", path, os::describe_error(error).text);
+}
+
+// 0, or why no file can be written there.
+int try_path(const char* path) { return os::WholeFile{path}.error(); }
+
+// 0, or an error.
+int write_to(const char* path, const ProfileImage& profile, const Process& process,
+             engine::ProfileKind kind) {
+  os::WholeFile file{path};
+  if (file.error() != 0) return file.error();
+  const int error = profile.write(process, kind, TSMALLOC_VERSION_TEXT, file.descriptor());
+  return error != 0 ? error : file.keep();
+}
+
+void write_file(const ProfileImage& profile, const Process& process, engine::ProfileKind kind,
+                const char* path) {
+  expect_no_error(write_to(path, profile, process, kind), path);
   expect_written(std::printf("Process %d (%s): %llu samples, %llu of blocks in use: %s\n",
                              process.pid(), process.command(),
                              static_cast<unsigned long long>(profile.samples()),
@@ -103,6 +114,10 @@ int profile_process(const CommandLine& line, const Settings& settings) {
   Process process{line.pid()};
   EngineImage image;
   open_engine(process, Process::Residency::none, image);
+  char name[64];
+  format(name, sizeof name, "tsmalloc.%d.pb", process.pid());
+  const char* const path = settings.output != nullptr ? settings.output : name;
+  expect_no_error(try_path(path), path);
   RemoteOptions options{process, image};
   const SizeOption before = current_options.profile;
   // By ts_profile_start(): the option would end it.
@@ -127,7 +142,8 @@ int profile_process(const CommandLine& line, const Settings& settings) {
     current_options.profile = before;
     options.write();
   }
-  write_file(profile, process, settings);
+  const auto kind = settings.is_peak ? engine::ProfileKind::peak : engine::ProfileKind::now;
+  write_file(profile, process, kind, path);
   return 0;
 }
 
