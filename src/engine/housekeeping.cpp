@@ -206,6 +206,7 @@ void follow_options_soon() noexcept {
 
 bool start_housekeeper_now() noexcept {
   if (start_put_off.load(std::memory_order_relaxed) != os::process_id()) return false;
+  const OutOfScope out_of_scope;  // what that needs is not an arena's
   start_put_off.store(0, std::memory_order_relaxed);
   // Behind that store: what is set from now on is put off anew.
   if (options_were_set.exchange(0, std::memory_order_relaxed) != 0) follow_options_soon();

@@ -6,11 +6,13 @@
 #include "base/check.h"
 #include "base/event_counts.h"
 #include "engine/arena_blocks.h"
+#include "engine/housekeeping.h"
 #include "engine/huge_page_probe.h"
 #include "engine/large_samples.h"
 #include "engine/limits.h"
 #include "engine/misuse.h"
 #include "engine/page_heap.h"
+#include "engine/put_off.h"
 #include "engine/span_cache.h"
 #include "engine/span_supply.h"
 #include "os/options.h"
@@ -112,6 +114,8 @@ bool discard_dirty(const Span& span, std::size_t pages) noexcept {
 // A block of memory of the page heap.
 [[gnu::noinline]] void* allocate_from_page_heap(std::size_t pages, std::size_t multiple,
                                                 bool* zeroed) noexcept {
+  if (start_put_off.load(std::memory_order_relaxed) != 0) [[unlikely]]
+    start_housekeeper_now();
   // Whole OS pages can be moved, and given back.
   if (pages >= min_move_pages) multiple = std::max(multiple, page_map.pages_per_os_page);
   Span* const span = allocate_span(pages, multiple, 0);

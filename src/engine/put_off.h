@@ -1,5 +1,6 @@
 // What a thread may not do under a lock or a hold, or in free: the start of a housekeeper, a call of
-// the program's handler, and what follows from options that another process set. The next malloc that refills a bin does it, in any thread.
+// the program's handler, and what follows from options that another process set. The next malloc that
+// refills a bin, or takes pages for a large block, does it, in any thread.
 #pragma once
 
 #include "base/atomic.h"

@@ -124,14 +124,9 @@ namespace {
   return is_in_scope() ? nullptr : allocate_guarded(size_classes[size_class]);
 }
 
-// The start of a housekeeper allocates, after which the bin may have blocks. What that needs is not
-// an arena's.
+// The start of a housekeeper allocates, after which the bin may have blocks.
 [[gnu::noinline]] void* allocate_after_start(std::size_t bytes, std::size_t bin_offset) noexcept {
-  const auto start = [] {
-    const OutOfScope out_of_scope;
-    return start_housekeeper_now();
-  };
-  if (start()) return allocate_small(bytes, bin_offset);
+  if (start_housekeeper_now()) return allocate_small(bytes, bin_offset);
   return allocate_by_refill(static_cast<unsigned>(bin_offset / sizeof(CacheBin)));
 }
 

@@ -2,6 +2,8 @@
 //
 //   obey            what each line says: `stats`; `get OPTION`; `work`, which fills bins anew; `check`,
 //                   whether its blocks are as they were
+//   headless        the same, by a thread that outlives the first
+//   large           allocates large blocks alone
 //   waits SECONDS   waits by many system calls while two threads allocate and check; with 0, until its
 //                   input ends. The exit status says whether a wait ended too early, failed, or
 //                   memory changed
@@ -24,6 +26,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/select.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <tsmalloc/tsmalloc.h>
 #include <unistd.h>
@@ -96,6 +99,25 @@ static void obey(void) {
   }
 }
 
+static void* obey_and_exit(void* ignored) {
+  obey();
+  exit(ignored != NULL);
+}
+
+static void obey_without_first_thread(void) {
+  pthread_t thread;
+  pthread_create(&thread, NULL, obey_and_exit, NULL);
+  pthread_exit(NULL);
+}
+
+static void allocate_large(void) {
+  for (;;) {
+    for (size_t i = 1; i < large_count; ++i) larges[i] = malloc(large_bytes / 20 * i);
+    for (size_t i = 1; i < large_count; ++i) free(larges[i]);
+    usleep(1000);
+  }
+}
+
 // ---- waits ----
 
 static atomic_int faults;
@@ -162,6 +184,46 @@ static void by_condition(int* pipe_ends) {
   expect(error == ETIMEDOUT, "pthread_cond_timedwait", error);
 }
 
+// A socket with a timeout for both directions; its other end neither sends nor takes.
+static int socket_with_timeout(void) {
+  static _Thread_local int ends[2] = {-1, -1};
+  if (ends[0] >= 0) return ends[0];
+  if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0) abort();
+  const struct timeval wait = {0, wait_ns / 1000};
+  setsockopt(ends[0], SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof wait);
+  setsockopt(ends[0], SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof wait);
+  return ends[0];
+}
+static void by_recv(int* pipe_ends) {
+  (void)pipe_ends;
+  char byte;
+  expect(recv(socket_with_timeout(), &byte, 1, 0) < 0 && errno == EAGAIN, "recv", errno);
+}
+static void by_read(int* pipe_ends) {
+  (void)pipe_ends;
+  char byte;
+  expect(read(socket_with_timeout(), &byte, 1) < 0 && errno == EAGAIN, "read", errno);
+}
+static void by_send(int* pipe_ends) {
+  (void)pipe_ends;
+  static const char bytes[1 << 16];
+  const int socket = socket_with_timeout();
+  while (send(socket, bytes, sizeof bytes, MSG_DONTWAIT) > 0) continue;
+  expect(send(socket, bytes, 1, 0) < 0 && errno == EAGAIN, "send", errno);
+}
+static void by_accept(int* pipe_ends) {
+  (void)pipe_ends;
+  static _Thread_local int listener = -1;
+  if (listener < 0) {
+    const struct sockaddr any = {AF_UNIX, ""};
+    const struct timeval wait = {0, wait_ns / 1000};
+    listener = socket(AF_UNIX, SOCK_STREAM, 0);
+    setsockopt(listener, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof wait);
+    if (bind(listener, &any, sizeof any.sa_family) != 0 || listen(listener, 1) != 0) abort();
+  }
+  expect(accept(listener, NULL, NULL) < 0 && errno == EAGAIN, "accept", errno);
+}
+
 static void* wait_on_and_on(void* wait) {
   int pipe_ends[2];
   if (pipe(pipe_ends) != 0) abort();
@@ -216,8 +278,8 @@ static void* allocate_on_and_on(void* argument) {
 }
 
 static int wait_for_seconds(double seconds) {
-  static void (*const waits[])(int*) = {by_nanosleep, by_clock, by_poll,
-                                        by_select,    by_epoll, by_condition};
+  static void (*const waits[])(int*) = {by_nanosleep, by_clock, by_poll, by_select, by_epoll,
+                                        by_condition, by_recv,  by_read, by_send,   by_accept};
   pthread_t thread;
   for (size_t i = 0; i < sizeof waits / sizeof *waits; ++i)
     pthread_create(&thread, NULL, wait_on_and_on, (void*)&waits[i]);
@@ -248,6 +310,8 @@ int main(int argc, char** argv) {
     obey();
     return 0;
   }
+  if (strcmp(what, "headless") == 0) obey_without_first_thread();
+  if (strcmp(what, "large") == 0) allocate_large();
   if (strcmp(what, "waits") == 0 && argc > 2) return wait_for_seconds(strtod(argv[2], NULL));
   if (strcmp(what, "strict") == 0) prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT);
   if (strcmp(what, "vfork") == 0) {

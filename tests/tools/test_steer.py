@@ -164,6 +164,31 @@ def test_a_stopped_process_stays_stopped(start: Start, program: Path) -> None:
     assert ask(process, "get LIMIT") == "3G"
 
 
+def test_a_process_that_is_stopped_meanwhile_stays_stopped(start: Start, program: Path) -> None:
+    process = start(program, "obey")
+    for number in range(60):
+        assert ask(process, "work") == "done"
+        with subprocess.Popen(
+            [paths.tool("tsmalloc"), "purge", str(process.pid)], stdout=subprocess.DEVNULL
+        ) as purge:
+            time.sleep(number % 20 * 0.0002)
+            os.kill(process.pid, signal.SIGSTOP)
+        assert purge.returncode == 0
+        assert wait_until(lambda: state_of(process.pid) == "T"), number
+        os.kill(process.pid, signal.SIGCONT)
+    assert ask(process, "check") == "whole"
+
+
+def test_a_process_whose_first_thread_has_ended(start: Start, program: Path) -> None:
+    process = start(program, "headless")
+    assert wait_until(lambda: state_of(process.pid) == "Z")
+    assert purged(process)["bytes"] > 4 * MB
+    told("set", process.pid, "LIMIT=3G")
+    assert ask(process, "work") == "done"
+    assert ask(process, "get LIMIT") == "3G"
+    assert ask(process, "check") == "whole"
+
+
 def test_locked_memory_is_refused_by_the_system(start: Start, program: Path) -> None:
     try:
         process = start(program, "lock")
@@ -251,6 +276,16 @@ def test_a_housekeeper_begins_and_ends(start: Start, program: Path) -> None:
         told("set", process.pid, f"BACKGROUND={value}")
         ask(process, "work")
         assert wait_until(lambda n=count: threads(process.pid).count("tsmalloc") == n)
+
+
+def test_a_process_of_large_blocks_alone_follows(start: Start, program: Path) -> None:
+    process = start(program, "large")
+    told("set", process.pid, "BACKGROUND=on")
+    assert wait_until(lambda: "tsmalloc" in threads(process.pid))
+    told("set", process.pid, "PROFILE=64K")
+    told("set", process.pid, "BACKGROUND=off")
+    assert wait_until(lambda: "tsmalloc" not in threads(process.pid))
+    told("set", process.pid, "PROFILE=off")
 
 
 def test_in_another_pid_namespace(start: Start, program: Path) -> None:

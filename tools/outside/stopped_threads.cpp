@@ -26,8 +26,6 @@ constexpr int attempts = 5;
 constexpr useconds_t pause_us = 20'000;
 constexpr useconds_t poll_us = 20;
 
-constexpr unsigned event_of(int status) { return static_cast<unsigned>(status) >> 16; }
-
 }  // namespace
 
 // Its state is that of a zombie, or it is not there.
@@ -151,7 +149,9 @@ void StoppedThreads::let_go() {
 bool StoppedThreads::write(std::uintptr_t address, const void* from, std::size_t bytes) const {
   const iovec here{const_cast<void*>(from), bytes};
   const iovec there{reinterpret_cast<void*>(address), bytes};
-  return process_vm_writev(process_.pid(), &here, 1, &there, 1, 0) == static_cast<ssize_t>(bytes);
+  // Not by the number of the process, whose first thread may have ended.
+  return !threads_.is_empty() &&
+         process_vm_writev(threads_[0].id, &here, 1, &there, 1, 0) == static_cast<ssize_t>(bytes);
 }
 
 }  // namespace ts

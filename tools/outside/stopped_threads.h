@@ -13,6 +13,9 @@
 
 namespace ts {
 
+// Of the status of a thread that has stopped, its event of ptrace(2); 0 if it is about to get a signal.
+constexpr unsigned event_of(int status) { return static_cast<unsigned>(status) >> 16; }
+
 class StoppedThreads {
  public:
   struct Thread {

@@ -66,8 +66,13 @@ bool is_in_sequence(const Process& process, pid_t thread) {
 void resume_wait(pid_t thread) {
   constexpr long epoll_pwait2 = 441;  // which older headers do not know
   constexpr long io_uring_enter = 426;
-  constexpr long waits[] = {SYS_epoll_wait, SYS_epoll_pwait,     epoll_pwait2,   SYS_semop,
-                            SYS_semtimedop, SYS_rt_sigtimedwait, io_uring_enter, SYS_io_getevents};
+  // Those in the last three lines where a socket has a timeout (SO_RCVTIMEO, SO_SNDTIMEO).
+  constexpr long waits[] = {
+      SYS_epoll_wait,      SYS_epoll_pwait, epoll_pwait2,     SYS_semop,         SYS_semtimedop,
+      SYS_rt_sigtimedwait, io_uring_enter,  SYS_io_getevents, SYS_io_pgetevents, SYS_accept,
+      SYS_accept4,         SYS_connect,     SYS_recvfrom,     SYS_recvmsg,       SYS_recvmmsg,
+      SYS_sendto,          SYS_sendmsg,     SYS_sendmmsg,     SYS_read,          SYS_readv,
+      SYS_write,           SYS_writev,      SYS_sendfile,     SYS_splice};
   constexpr long long restart_without_handler = 514;  // the kernel's ERESTARTNOHAND
   user_regs_struct registers{};
   if (ptrace(PTRACE_GETREGS, thread, nullptr, &registers) != 0 ||
@@ -112,15 +117,22 @@ bool SystemCaller::begin(const Process& process, const StoppedThreads& threads) 
   return false;
 }
 
-// To its next entry into a system call, or exit from one. (Of signals, only SIGSTOP is not blocked.)
-bool SystemCaller::resume_to_system_call() const {
+// To its next stop of that kind. Of signals, only SIGSTOP is not blocked: the thread takes it, which
+// makes the process a stopped one, and goes on as if it were not until it is let go of.
+template <class IsStop>
+bool SystemCaller::resume_to(__ptrace_request request, IsStop is_stop) const {
   for (int signal = 0;;) {
     int status = 0;
-    if (ptrace(PTRACE_SYSCALL, thread_, nullptr, signal) != 0) return false;
+    if (ptrace(request, thread_, nullptr, signal) != 0) return false;
     if (waitpid(thread_, &status, __WALL) != thread_ || !WIFSTOPPED(status)) return false;
-    if (WSTOPSIG(status) == system_call_stop) return true;
-    signal = 0;
+    if (is_stop(status)) return true;
+    signal = event_of(status) == 0 && WSTOPSIG(status) == SIGSTOP ? SIGSTOP : 0;
   }
+}
+
+// To its next entry into a system call, or exit from one.
+bool SystemCaller::resume_to_system_call() const {
+  return resume_to(PTRACE_SYSCALL, [](int status) { return WSTOPSIG(status) == system_call_stop; });
 }
 
 int SystemCaller::call(long number, std::uintptr_t first, std::uintptr_t second,
@@ -142,11 +154,9 @@ int SystemCaller::call(long number, std::uintptr_t first, std::uintptr_t second,
 }
 
 void SystemCaller::end() {
-  int status = 0;
   if (is_running_) {
     ptrace(PTRACE_INTERRUPT, thread_, nullptr, nullptr);
-    ptrace(PTRACE_CONT, thread_, nullptr, nullptr);
-    waitpid(thread_, &status, __WALL);
+    resume_to(PTRACE_CONT, [](int status) { return event_of(status) == PTRACE_EVENT_STOP; });
   }
   ptrace(PTRACE_SETREGS, thread_, nullptr, &former_);
   ptrace(PTRACE_SETSIGMASK, thread_, sizeof former_mask_, &former_mask_);

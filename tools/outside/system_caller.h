@@ -5,6 +5,7 @@
 // nothing had been; a system call in which it waited begins again.
 #pragma once
 
+#include <sys/ptrace.h>
 #include <sys/types.h>
 #if defined(__x86_64__)
 #include <sys/user.h>
@@ -30,6 +31,8 @@ class SystemCaller {
 
  private:
   bool choose(const Process& process, pid_t thread, bool waits_in_kernel);
+  template <class IsStop>
+  bool resume_to(__ptrace_request request, IsStop is_stop) const;
   bool resume_to_system_call() const;
 
   pid_t thread_ = 0;
