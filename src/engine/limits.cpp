@@ -99,7 +99,7 @@ std::size_t used_bytes(std::size_t more) noexcept {
 }
 
 void note_event(LimitEvent event, std::size_t bytes) noexcept {
-  if (handler.load(std::memory_order_relaxed) == nullptr) return;
+  if (handler.load(std::memory_order_relaxed) == nullptr && !profiles_at_limit()) return;
   due_bytes.store(bytes, std::memory_order_relaxed);
   due.store(static_cast<std::uint32_t>(event), std::memory_order_relaxed);
   put_off_to_malloc();

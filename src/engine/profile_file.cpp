@@ -93,6 +93,12 @@ class Addresses {
 
 // ---- the file ----
 
+// Enough for three numbers, for six, for the frames of a stack, and for all of a row.
+using Label = MessageOf<std::size_t{3} * 2 * max_varint_bytes>;
+using Fields = MessageOf<std::size_t{6} * 2 * max_varint_bytes>;
+using Locations = MessageOf<os::max_stack_frames * max_varint_bytes>;
+using Row = MessageOf<1024>;
+
 class Writer {
  public:
   Writer(const ProfileSource& source, int descriptor) noexcept
@@ -117,7 +123,7 @@ class Writer {
   }
 
   void write_value_type(unsigned field, Name type, Name unit) noexcept {
-    Message message;
+    Label message;
     message.number(1, number_of(type));
     message.number(2, number_of(unit));
     out_.message(field, message);
@@ -139,7 +145,7 @@ class Writer {
   }
 
   static void add_label(Message& row, Name key, std::uint64_t value, Name unit) noexcept {
-    Message label;
+    Label label;
     label.number(1, number_of(key));
     label.number(3, value);
     label.number(4, number_of(unit));
@@ -158,15 +164,15 @@ class Writer {
     const bool is_peak = source_.kind == ProfileKind::peak;
     const Estimate& in_use = is_peak ? row.at_peak : row.in_use;
     if (row.allocated.samples == 0 || row.stack >= source_.stack_words) return;
-    Message message;
-    Message locations;
+    Row message;
+    Locations locations;
     const auto& header = *reinterpret_cast<const StackHeader*>(source_.stacks + row.stack);
     const std::uint32_t depth = std::min<std::uint32_t>(
         {header.depth, source_.stack_words - row.stack - 1, os::max_stack_frames});
     for (std::uint32_t i = 1; i <= depth; ++i)
       locations.varint(addresses_.location_of(source_.stacks[row.stack + i]));
     message.message(1, locations);
-    Message values;
+    Fields values;
     values.varint(whole(row.allocated.blocks, left_over_[0]));
     values.varint(whole(row.allocated.bytes, left_over_[1]));
     values.varint(whole(in_use.blocks, left_over_[2]));
@@ -191,7 +197,7 @@ class Writer {
       add_label(message, Name::pinning,
                 whole(pinned.bytes * pinned.bytes / pinned.squares, left_over), Name::count);
     if (header.is_whole == 0) {
-      Message label;
+      Label label;
       label.number(1, number_of(Name::stack));
       label.number(2, number_of(Name::cut));
       message.message(3, label);
@@ -208,7 +214,7 @@ class Writer {
     for (unsigned i = 0; i < module_count_; ++i) {
       const unsigned number = i == 0 ? program : i - (i <= program ? 1 : 0);
       const os::Module& each = *module(number);
-      Message message;
+      Fields message;
       message.number(1, number + 1);
       message.number(2, each.begin);
       message.number(3, each.end);
@@ -244,7 +250,7 @@ class Writer {
   void write_locations() noexcept {
     for (std::size_t i = 0; i < addresses_.count(); ++i) {
       const std::uint64_t address = addresses_[i] - 1;
-      Message message;
+      Label message;
       message.number(1, i + 1);
       if (const unsigned number = module_of(address); number != 0) message.number(2, number);
       message.number(3, address);

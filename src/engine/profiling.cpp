@@ -14,14 +14,15 @@
 namespace ts::engine {
 namespace {
 
-// A copy of the tables, so that no thread waits for the file.
+// A copy of the tables, so that no thread waits for the file, and the path of the program, which may
+// be longer than a thread's stack has room for.
 class Copy {
  public:
   Copy() noexcept {
     const Guard guard{samples_lock};
     row_bytes_ = samples.rows.count * sizeof(SampleRow);
     const std::size_t stack_bytes = samples.stacks.count * sizeof(std::uint64_t);
-    bytes_ = align_up(row_bytes_ + stack_bytes + 1, os::page_bytes());
+    bytes_ = align_up(row_bytes_ + stack_bytes + PATH_MAX, os::page_bytes());
     memory_ = static_cast<std::byte*>(os::map(bytes_));
     if (memory_ == nullptr) return;
     std::memcpy(memory_, samples.rows.items, row_bytes_);
@@ -35,6 +36,8 @@ class Copy {
     source_.row_count = samples.rows.count;
     source_.stacks = reinterpret_cast<const std::uint64_t*>(memory_ + row_bytes_);
     source_.stack_words = samples.stacks.count;
+    source_.program = reinterpret_cast<const char*>(memory_ + row_bytes_ + stack_bytes);
+    os::read_program(reinterpret_cast<char*>(memory_ + row_bytes_ + stack_bytes), PATH_MAX);
     source_.dropped = samples.dropped;
     source_.interval = samples.interval;
     source_.duration_ms = source_.age_ms = os::coarse_milliseconds() - samples.began_ms;
@@ -61,37 +64,40 @@ constinit std::uint64_t first_process = 0;
 constinit const char* library_version = "";
 constinit std::atomic<std::uint32_t> was_at_limit{0};
 
+// Only one is written in the life of a process, at a limit or at its exit: the thread's stack may have
+// no room for a path.
+constinit char output_path[PATH_MAX] = {};
+
 // The path of the options, with the process's number for each %p; and at its end in the child of a
 // fork, which would write over its parent's file.
-struct OutputPath {
-  OutputPath() noexcept {
-    os::Text path{text, sizeof text - 1};
-    bool has_number = false;
-    for (const char* c = profile_output(); *c != '\0'; ++c) {
-      if (c[0] == '%' && c[1] == 'p') {
-        path.number(os::process_id());
-        has_number = true;
-        ++c;
-      } else {
-        path.text(c, 1);
-      }
+void find_output_path() noexcept {
+  os::Text path{output_path, sizeof output_path - 1};
+  bool has_number = false;
+  for (const char* c = profile_output(); *c != '\0'; ++c) {
+    if (c[0] == '%' && c[1] == 'p') {
+      path.number(os::process_id());
+      has_number = true;
+      ++c;
+    } else {
+      path.text(c, 1);
     }
-    if (has_number || os::process_id() == first_process) return;
+  }
+  if (!has_number && os::process_id() != first_process) {
     path.text(".");
     path.number(os::process_id());
   }
-  char text[PATH_MAX] = {};
-};
+  output_path[path.length()] = '\0';
+}
 
 void write_file(ProfileKind kind) noexcept {
-  const OutputPath path;
-  os::WholeFile file{path.text};
+  find_output_path();
+  os::WholeFile file{output_path};
   int error = file.error();
   if (error == 0) error = write_profile(file.descriptor(), kind);
   if (error == 0) error = file.keep();
   if (error == 0) return;
   os::ErrorLine line{"the heap profile is not written to "};
-  line.text(path.text);
+  line.text(output_path);
   line.text(": ");
   line.text(os::describe_error(error).text);
   line.text("; TSMALLOC_PROFILE_OUTPUT=FILE names another");
@@ -123,16 +129,13 @@ int write_profile(int descriptor, ProfileKind kind) noexcept {
   os::refresh_modules();
   Copy copy;
   if (!copy.is_valid()) return ENOMEM;
-  char program[PATH_MAX];
   char command[64];
-  os::read_program(program, sizeof program);
   os::read_command(command, sizeof command);
   ProfileSource& source = copy.source();
   source.module = [](const void*, unsigned number) noexcept {
     return number < os::max_modules ? os::module_met(number) : nullptr;
   };
   source.version = library_version;
-  source.program = program;
   source.command = command;
   source.process = os::process_id();
   source.unix_ns = os::unix_nanoseconds();
@@ -150,8 +153,12 @@ void begin_profile(const char* version) noexcept {
   os::call_at_exit(write_at_exit);
 }
 
+bool profiles_at_limit() noexcept {
+  return current_options.profile_at == ProfileAt::limit && is_sampling();
+}
+
 void profile_at_limit() noexcept {
-  if (current_options.profile_at != ProfileAt::limit || !is_sampling()) return;
+  if (!profiles_at_limit()) return;
   // relaxed: which thread writes the file does not matter
   if (was_at_limit.exchange(1, std::memory_order_relaxed) == 0) write_file(ProfileKind::limit);
 }

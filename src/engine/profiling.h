@@ -19,8 +19,10 @@ int write_profile(int descriptor, ProfileKind kind) noexcept;
 // the profile at exit. `version` is the library's.
 void begin_profile(const char* version) noexcept;
 
-// To be called when the hard limit refused memory, or the soft one is passed: writes the profile, once,
-// if the options ask for it. Not within malloc.
+// Whether the options ask for a profile when the hard limit refuses memory, or the soft one is passed.
+bool profiles_at_limit() noexcept;
+// To be called then: writes the profile, once, if so. Not within malloc. The thread's stack may be a
+// small one.
 void profile_at_limit() noexcept;
 
 }  // namespace ts::engine

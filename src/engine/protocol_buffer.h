@@ -22,13 +22,14 @@ inline std::size_t put_varint(char* to, std::uint64_t value) noexcept {
   return bytes;
 }
 
-// A message, or a packed field, of up to `max_bytes`. What is too much is left out.
+// A message, or a packed field, in so many bytes. What is too much is left out.
 class Message {
  public:
-  static constexpr std::size_t max_bytes = 1024;
+  Message(const Message&) = delete;
+  Message& operator=(const Message&) = delete;
 
   void varint(std::uint64_t value) noexcept {
-    if (size_ + max_varint_bytes <= max_bytes) size_ += put_varint(bytes_ + size_, value);
+    if (size_ + max_varint_bytes <= capacity_) size_ += put_varint(bytes_ + size_, value);
   }
   // Without a field where the value is its default.
   void number(unsigned field, std::uint64_t value) noexcept {
@@ -37,7 +38,7 @@ class Message {
     varint(value);
   }
   void message(unsigned field, const Message& message) noexcept {
-    if (size_ + 2 * max_varint_bytes + message.size_ > max_bytes) return;
+    if (size_ + 2 * max_varint_bytes + message.size_ > capacity_) return;
     varint(field << 3 | length_type);
     varint(message.size_);
     std::memcpy(bytes_ + size_, message.bytes_, message.size_);
@@ -46,9 +47,24 @@ class Message {
   const char* begin() const noexcept { return bytes_; }
   std::size_t size() const noexcept { return size_; }
 
+ protected:
+  Message(char* bytes, std::size_t capacity) noexcept : bytes_{bytes}, capacity_{capacity} {}
+  ~Message() = default;
+
  private:
+  char* const bytes_;
+  const std::size_t capacity_;
   std::size_t size_ = 0;
-  char bytes_[max_bytes];
+};
+
+// With its bytes: a profile is written on the stack of any thread, which may be a small one.
+template <std::size_t capacity>
+class MessageOf : public Message {
+ public:
+  MessageOf() noexcept : Message{storage_, capacity} {}
+
+ private:
+  char storage_[capacity];
 };
 
 // The fields of the outermost message, on their way to a file.
@@ -57,7 +73,7 @@ class Output {
   explicit Output(int descriptor) noexcept : descriptor_{descriptor} {}
 
   void number(unsigned field, std::uint64_t value) noexcept {
-    Message message;
+    MessageOf<2 * max_varint_bytes> message;
     message.number(field, value);
     put(message.begin(), message.size());
   }
@@ -97,7 +113,7 @@ class Output {
   int descriptor_;
   int error_ = 0;
   std::size_t size_ = 0;
-  char bytes_[4096];
+  char bytes_[2048];
 };
 
 }  // namespace ts::engine

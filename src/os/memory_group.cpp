@@ -19,7 +19,7 @@ constexpr std::uint64_t most_bytes = std::uint64_t{1} << 60;
 
 // A path, which is empty if it is too long.
 struct FolderPath {
-  char text[sizeof MemoryGroup::folder + 32];
+  char text[sizeof MemoryGroup::folder + 32] = "";
   std::size_t length = 0;
 
   void append(const char* begin, std::size_t bytes) noexcept {
@@ -34,22 +34,48 @@ struct FolderPath {
   bool is_whole() const noexcept { return length != 0; }
 };
 
-// The beginning of a file, as far as there is room for it, and a zero; false without any.
-template <std::size_t size>
-bool read_text(const char* path, char (&text)[size]) noexcept {
-  const int kept = errno;
-  const long file = ::syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
-  std::size_t length = 0;
-  while (file >= 0 && length < size - 1) {
-    const long bytes = ::syscall(SYS_read, file, text + length, size - 1 - length);
-    if (bytes <= 0) break;
-    length += static_cast<std::size_t>(bytes);
+// The lines of a file, in little room, since a thread's stack may have no more. Of a longer line, the
+// rest is a line of its own.
+class LinesOfFile {
+ public:
+  explicit LinesOfFile(const char* path) noexcept
+      : file_{::syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC)} {}
+  ~LinesOfFile() {
+    if (file_ >= 0) ::syscall(SYS_close, file_);
+    errno = kept_;
   }
-  if (file >= 0) ::syscall(SYS_close, file);
-  text[length] = '\0';
-  errno = kept;
-  return length != 0;
-}
+  LinesOfFile(const LinesOfFile&) = delete;
+  LinesOfFile& operator=(const LinesOfFile&) = delete;
+
+  // Without its end, up to the next call; null where there is no more.
+  const char* next() noexcept {
+    std::memmove(text_, text_ + begin_, length_ - begin_);
+    length_ -= begin_;
+    fill();
+    if (length_ == 0) return nullptr;
+    const void* const end = std::memchr(text_, '\n', length_);
+    const std::size_t bytes =
+        end != nullptr ? static_cast<std::size_t>(static_cast<const char*>(end) - text_) : length_;
+    text_[bytes] = '\0';
+    begin_ = end != nullptr ? bytes + 1 : bytes;
+    return text_;
+  }
+
+ private:
+  void fill() noexcept {
+    while (file_ >= 0 && length_ < sizeof text_ - 1) {
+      const long bytes = ::syscall(SYS_read, file_, text_ + length_, sizeof text_ - 1 - length_);
+      if (bytes <= 0) break;
+      length_ += static_cast<std::size_t>(bytes);
+    }
+  }
+
+  const int kept_ = errno;
+  const long file_;
+  std::size_t begin_ = 0;  // of the next line
+  std::size_t length_ = 0;
+  char text_[sizeof FolderPath::text];
+};
 
 // The number that a text begins with; no_limit if it is none, or is beyond all memory.
 std::size_t number_in(const char* text) noexcept {
@@ -59,20 +85,22 @@ std::size_t number_in(const char* text) noexcept {
     number = number * 10 + static_cast<unsigned>(*text - '0');
     if (number > most_bytes) return no_limit;
   }
-  return *text == '\n' || *text == '\0' ? number : no_limit;
+  return *text == '\0' ? number : no_limit;
 }
 
 std::size_t number_of_file(const char* folder, const char* name) noexcept {
   FolderPath path;
   path.append(folder);
   path.append(name);
-  char text[64];
-  return path.is_whole() && read_text(path.text, text) ? number_in(text) : no_limit;
+  if (!path.is_whole()) return no_limit;
+  LinesOfFile lines{path.text};
+  const char* const line = lines.next();
+  return line != nullptr ? number_in(line) : no_limit;
 }
 
-// Up to the letter, or to the end of the line or text.
+// Up to the letter, or to the end of the text.
 const char* up_to(const char* text, char letter) noexcept {
-  while (*text != letter && *text != '\n' && *text != '\0') ++text;
+  while (*text != letter && *text != '\0') ++text;
   return text;
 }
 
@@ -89,38 +117,32 @@ bool has_memory(const char* words, const char* end) noexcept {
   return false;
 }
 
-// The group of the process as the hierarchy sees it. Lines are "id:controllers:path". One of version
-// 1 that names the memory controller wins: then version 2, whose line is "0::path", does not have
-// it.
+// The group of the process as the hierarchy sees it.
 struct Membership {
-  const char* path = nullptr;  // up to the end of the line; null: none
-  std::size_t length = 0;
+  FolderPath path;  // empty: none
   bool is_version_1 = false;
 };
 
-Membership membership_in(const char* lines) noexcept {
-  Membership found;
-  for (const char* line = lines; *line != '\0' && !found.is_version_1;) {
-    const char* const end = up_to(line, '\n');
-    const char* const controllers = up_to(line, ':') + 1;
-    const char* const path = controllers < end ? up_to(controllers, ':') + 1 : end;
-    if (path < end) {
-      const bool is_version_1 = has_memory(controllers, path - 1);
-      if (is_version_1 || path == controllers + 1)
-        found = {path, static_cast<std::size_t>(end - path), is_version_1};
-    }
-    line = *end == '\0' ? end : end + 1;
+// Lines are "id:controllers:path". One of version 1 that names the memory controller wins: then
+// version 2, whose line is "0::path", does not have it.
+void read_membership(LinesOfFile& lines, Membership& found) noexcept {
+  while (!found.is_version_1) {
+    const char* const line = lines.next();
+    if (line == nullptr) break;
+    const char* const first = up_to(line, ':');
+    const char* const second = *first != '\0' ? up_to(first + 1, ':') : first;
+    if (*second == '\0') continue;
+    found.is_version_1 = has_memory(first + 1, second);
+    if (!found.is_version_1 && second != first + 1) continue;
+    found.path.cut(0);
+    found.path.append(second + 1);
   }
-  return found;
 }
 
 // Whether a path leads out of what is visible, as that of a process that was moved out of its
 // namespace does.
 bool leads_out(const Membership& member) noexcept {
-  for (std::size_t i = 0; i + 3 <= member.length; ++i) {
-    if (std::memcmp(member.path + i, "/..", 3) == 0) return true;
-  }
-  return false;
+  return std::strstr(member.path.text, "/..") != nullptr;
 }
 
 std::size_t limit_of(const char* folder, bool is_version_1) noexcept {
@@ -130,17 +152,14 @@ std::size_t limit_of(const char* folder, bool is_version_1) noexcept {
   return high < most ? high : most;
 }
 
-// Behind a word at the beginning of a line, and a space; null if there is none.
-const char* value_behind(const char* lines, const char* word) noexcept {
-  const std::size_t length = std::strlen(word);
-  for (const char* line = lines; *line != '\0';) {
-    const char* const end = up_to(line, '\n');
-    const bool is_wanted = static_cast<std::size_t>(end - line) > length && line[length] == ' ' &&
-                           std::memcmp(line, word, length) == 0;
-    if (is_wanted) return line + length + 1;
-    line = *end == '\0' ? end : end + 1;
+// Of lines "KEY NUMBER"; no_limit without one of that key.
+std::size_t number_of_key(LinesOfFile& lines, const char* key) noexcept {
+  const std::size_t length = std::strlen(key);
+  while (const char* const line = lines.next()) {
+    if (std::strncmp(line, key, length) == 0 && line[length] == ' ')
+      return number_in(line + length + 1);
   }
-  return nullptr;
+  return no_limit;
 }
 
 }  // namespace
@@ -152,15 +171,18 @@ bool find_memory_group(const char* root, MemoryGroup& group) noexcept {
   FolderPath path;
   path.append(root);
   path.append("/proc/self/cgroup");
-  char text[8192];
-  if (!path.is_whole() || !read_text(path.text, text)) return false;
-  const Membership member = membership_in(text);
-  if (member.path == nullptr) return false;
+  if (!path.is_whole()) return false;
+  Membership member;
+  {
+    LinesOfFile lines{path.text};
+    read_membership(lines, member);
+  }
+  if (!member.path.is_whole()) return false;
   path.cut(0);
   path.append(root);
   path.append(member.is_version_1 ? "/sys/fs/cgroup/memory" : "/sys/fs/cgroup");
   const std::size_t top = path.length;
-  if (member.length > 1 && !leads_out(member)) path.append(member.path, member.length);
+  if (member.path.length > 1 && !leads_out(member)) path.append(member.path.text);
   std::size_t smallest = no_limit;
   while (path.is_whole() && path.length < sizeof group.folder) {
     const std::size_t limit = limit_of(path.text, member.is_version_1);
@@ -187,11 +209,10 @@ std::size_t used_by(const MemoryGroup& group, std::size_t enough) noexcept {
   FolderPath path;
   path.append(group.folder);
   path.append("/memory.stat");
-  char text[4096];
-  if (!path.is_whole() || !read_text(path.text, text)) return used;
-  const char* const value =
-      value_behind(text, group.is_version_1 ? "total_inactive_file" : "inactive_file");
-  const std::size_t dropped = value != nullptr ? number_in(value) : no_limit;
+  if (!path.is_whole()) return used;
+  LinesOfFile lines{path.text};
+  const std::size_t dropped =
+      number_of_key(lines, group.is_version_1 ? "total_inactive_file" : "inactive_file");
   return dropped < used ? used - dropped : used;
 }
 

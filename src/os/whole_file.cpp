@@ -7,8 +7,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstring>
 
 #include "os/error_line.h"
@@ -52,6 +52,40 @@ int error_at(const char* path) noexcept {
   return S_ISDIR(there.st_mode) ? EISDIR : ENOTSUP;
 }
 
+// The path and `.part`: made anew for each call, so that no thread has it on its stack while the file
+// is written.
+struct PartPath {
+  explicit PartPath(const char* path) noexcept {
+    const std::size_t length = std::strlen(path);
+    constexpr char suffix[] = ".part";
+    if (length + sizeof suffix > sizeof text) return;
+    std::memcpy(text, path, length);
+    std::memcpy(text + length, suffix, sizeof suffix);
+  }
+  char text[PATH_MAX] = "";  // empty: too long
+};
+
+// A descriptor, or an error below 0.
+[[gnu::noinline]] int open_part(const char* path) noexcept {
+  const PartPath part{path};
+  if (part.text[0] == '\0') return -ENAMETOOLONG;
+  int error = error_at(path);
+  if (error == 0) error = error_at(part.text);
+  if (error != 0) return -error;
+  constexpr int flags =
+      O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
+  return static_cast<int>(call(SYS_openat, AT_FDCWD, part.text, flags, 0600));
+}
+
+[[gnu::noinline]] void remove_part(const char* path) noexcept {
+  call(SYS_unlinkat, AT_FDCWD, PartPath{path}.text, 0);
+}
+
+// 0, or an error.
+[[gnu::noinline]] int rename_part(const char* path) noexcept {
+  return static_cast<int>(-call(SYS_renameat2, AT_FDCWD, PartPath{path}.text, AT_FDCWD, path, 0));
+}
+
 // What was read of a name, up to the end of its line.
 void end_name(char* name, long bytes) noexcept {
   long length = 0;
@@ -62,29 +96,19 @@ void end_name(char* name, long bytes) noexcept {
 }  // namespace
 
 WholeFile::WholeFile(const char* path) noexcept : path_{path} {
-  const std::size_t length = std::strlen(path);
-  constexpr char suffix[] = ".part";
-  if (length + sizeof suffix > sizeof part_) {
-    error_ = ENAMETOOLONG;
+  const int opened = open_part(path);
+  if (opened < 0) {
+    error_ = -opened;
     return;
   }
-  std::memcpy(part_, path, length);
-  std::memcpy(part_ + length, suffix, sizeof suffix);
-  error_ = error_at(path);
-  if (error_ == 0) error_ = error_at(part_);
-  if (error_ != 0) return;
-  const long opened =
-      call(SYS_openat, AT_FDCWD, part_,
-           O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0600);
-  descriptor_ = static_cast<int>(std::max(opened, -1L));
-  error_ = static_cast<int>(std::max(-opened, 0L));
-  if (error_ == 0) block(file_too_large, &signals_);
+  descriptor_ = opened;
+  block(file_too_large, &signals_);
 }
 
 WholeFile::~WholeFile() {
   if (descriptor_ < 0) return;
   close();
-  call(SYS_unlinkat, AT_FDCWD, part_, 0);
+  remove_part(path_);
 }
 
 int WholeFile::close() noexcept {
@@ -96,11 +120,9 @@ int WholeFile::close() noexcept {
 
 int WholeFile::keep() noexcept {
   const int closed = close();
-  const int renamed =
-      closed == 0 ? static_cast<int>(-call(SYS_renameat2, AT_FDCWD, part_, AT_FDCWD, path_, 0))
-                  : closed;
-  if (renamed != 0) call(SYS_unlinkat, AT_FDCWD, part_, 0);
-  return renamed;
+  const int error = closed != 0 ? closed : rename_part(path_);
+  if (error != 0) remove_part(path_);
+  return error;
 }
 
 ErrorText describe_error(int error) noexcept {

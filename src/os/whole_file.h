@@ -2,7 +2,6 @@
 // points.
 #pragma once
 
-#include <climits>
 #include <cstddef>
 #include <cstdint>
 
@@ -13,6 +12,7 @@ namespace ts::os {
 // is one, too, and not a signal, if one thread makes, writes and keeps the file.
 class WholeFile {
  public:
+  // The path stays the caller's until the file is closed.
   explicit WholeFile(const char* path) noexcept;
   // Without keep(), nothing of it stays.
   ~WholeFile();
@@ -31,7 +31,6 @@ class WholeFile {
   int descriptor_ = -1;
   int error_ = 0;
   const char* path_;
-  char part_[PATH_MAX];
   std::uint64_t signals_ = 0;  // that the thread blocked before
 };
 

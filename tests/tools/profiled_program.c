@@ -46,6 +46,28 @@ static void everything(void) {
   }
 }
 
+/* More than 60 MB, in a thread whose stack has little room left. */
+SITE int keeps_much(int depth) {
+  volatile char room[256];
+  room[0] = (char)depth;
+  if (depth != 0) return keeps_much(depth - 1) + room[0];
+  for (int i = 0; i < 600; ++i) keeps_large();
+  for (int i = 0; i < 100; ++i) keeps_small();
+  return 0;
+}
+static void* much(void* nothing) {
+  keeps_much(10);
+  return nothing;
+}
+static void on_a_small_stack(void) {
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setstacksize(&attributes, 16384);
+  pthread_t thread;
+  if (pthread_create(&thread, &attributes, much, NULL) != 0) abort();
+  pthread_join(thread, NULL);
+}
+
 /* Of 300,000 blocks of 200 bytes, every sixteenth stays, so that their slabs do. */
 SITE void* pins(void) { return memset(malloc(200), 1, 200); }
 SITE void* passes(void) { return memset(malloc(200), 1, 200); }
@@ -109,6 +131,7 @@ int main(int count, char** words) {
       pthread_create(&thread, NULL, in_thread, NULL);
       pthread_join(thread, NULL);
     }
+    if (strcmp(words[i], "small-stack") == 0) on_a_small_stack();
     if (strcmp(words[i], "fork") == 0) {
       fflush(stdout);
       if (fork() == 0) {

@@ -127,6 +127,17 @@ def test_the_peak_is_kept(program: Path, tmp_path: Path) -> None:
     assert EXACT["keeps_large"][0] * 31 / 32 <= large <= EXACT["keeps_large"][0]
 
 
+@pytest.mark.parametrize(
+    "limits", [{"LIMIT": "30M"}, {"HARD_LIMIT": "30M"}], ids=["passed", "refuses"]
+)
+def test_a_profile_at_a_limit(program: Path, tmp_path: Path, limits: dict[str, str]) -> None:
+    """By a thread of 16 KiB of stack; where memory is refused, the program then ends badly."""
+    run(program, tmp_path, "small-stack", PROFILE="64K", PROFILE_AT="limit", **limits)
+    profile = profile_of(tmp_path)
+    assert profile.comment("kind") == "limit"
+    assert sites_of(profile)["keeps_large"].flat.total < 60_000_000
+
+
 def test_estimates_hold_the_truth(program: Path, tmp_path: Path) -> None:
     """Of 40 profiles, each site's 95 % interval holds the truth in at least 33: fewer happen once
     in ten thousand times."""
