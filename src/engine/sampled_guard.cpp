@@ -150,7 +150,7 @@ bool release_guarded(const void* p) noexcept {
     found = *slot;
   }
   const bool is_again = found.block == p;
-  if (is_again) describe(found);
+  if (is_again && current_options.on_misuse != OnMisuse::silent) describe(found);
   report_misuse(is_again ? Misuse::double_free : Misuse::no_beginning, FoundBy::free, p,
                 found.bytes);
   return true;

@@ -174,13 +174,16 @@ bool would_be_above(const Option& option, std::uint64_t bits) noexcept {
   return is_above(value_if(current_options.limit), value_if(current_options.hard_limit));
 }
 
-// Whether the environment sets each option.
-using Given = bool[std::size(table)];
+// Whether the environment sets each option, and the path.
+using Given = bool[std::size(table) + 1];
 
-void read_output(const char* path) noexcept {
+void read_output(const char* path, bool& is_given) noexcept {
   const std::size_t length = std::strlen(path);
-  if (length == 0) return;
-  if (length < sizeof output) return static_cast<void>(std::memcpy(output, path, length + 1));
+  if (is_given || length == 0) return;
+  if (length < sizeof output) {
+    is_given = true;
+    return static_cast<void>(std::memcpy(output, path, length + 1));
+  }
   ErrorLine{"TSMALLOC_PROFILE_OUTPUT is too long; the default is used, tsmalloc.%p.pb"}.write();
 }
 
@@ -190,7 +193,7 @@ void read_option(const char* variable, Given& given) noexcept {
   if (variable[name.length] == '\0') return;  // no variable at all
   const char* const text = variable + name.length + 1;
   std::uint64_t value = 0;
-  if (name.is(word_until(output_name, '\0'))) return read_output(text);
+  if (name.is(word_until(output_name, '\0'))) return read_output(text, given[std::size(table)]);
   const Option* const option = find_option(name);
   if (option == nullptr) {
     if (!find_word(others, name, value)) warn_of_unknown(name);

@@ -15,7 +15,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -190,6 +190,28 @@ def test_a_file_that_cannot_be_written_is_told_in_a_line(
     assert [path.name for path in tmp_path.glob("*.part")] == ["locked.part"]
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "pipe").is_fifo()
+
+
+RUNS_WITH = r"""
+#include <unistd.h>
+int main(int argc, char **argv) {  /* PROGRAM VARIABLE... */
+  return argc < 2 ? 2 : execve(argv[1], (char *[]){argv[1], "everything", NULL}, argv + 2);
+}
+"""
+
+
+def test_of_two_paths_the_first_counts(
+    program: Path, tmp_path: Path, build: Callable[..., Path]
+) -> None:
+    names = ("first.pb", "second.pb")
+    library = f"LD_PRELOAD={paths.library('libtsmalloc.so')}"
+    outputs = [f"TSMALLOC_PROFILE_OUTPUT={tmp_path}/{name}" for name in names]
+    subprocess.run(
+        [build("runs_with.c", RUNS_WITH), program, library, "TSMALLOC_PROFILE=64K", *outputs],
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
+    assert [(tmp_path / name).exists() for name in names] == [True, False]
 
 
 def test_a_limit_of_the_size_of_files_is_told_in_a_line(program: Path, tmp_path: Path) -> None:

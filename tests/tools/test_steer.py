@@ -264,6 +264,10 @@ def test_options_change_in_the_process(start: Start, program: Path) -> None:
     assert changed == "TSMALLOC_LIMIT=2G\nTSMALLOC_HARD_LIMIT=50%\n"
     assert ask(process, "get LIMIT") == "2G"
     assert ask(process, "get HARD_LIMIT") == "50%"
+    for limits in (("LIMIT=1G", "HARD_LIMIT=1G"), ("LIMIT=2G", "HARD_LIMIT=4G")):
+        told("set", process.pid, *limits)
+        told("set", process.pid, "LIMIT=1M", "HARD_LIMIT=1M")
+        told("set", process.pid, *reversed(limits))
 
 
 def threads(pid: int) -> list[str]:
@@ -332,6 +336,9 @@ def test_nothing_to_look_at(start: Start, program: Path, verb: str) -> None:
     ended.wait()
     assert "there is no process" in refusal(verb, ended.pid)
     assert "has no tsmalloc" in refusal(verb, start(program, "obey", library=None).pid)
+    kernel_thread = 2
+    if os.getuid() == 0 and not Path(f"/proc/{kernel_thread}/maps").read_bytes():
+        assert "a thread of the kernel" in refusal(verb, kernel_thread)
     for wrong in ((), ("x",), ("--yaml", "1")):
         assert f"tsmalloc {verb} " in refusal(verb, *wrong, status=1)
     assert told(verb, "--help").startswith(f"Usage: tsmalloc {verb} ")

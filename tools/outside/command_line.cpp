@@ -1,6 +1,9 @@
 // See command_line.h.
 #include "outside/command_line.h"
 
+#include <signal.h>
+#include <unistd.h>
+
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -12,6 +15,17 @@ namespace ts {
 namespace {
 
 [[noreturn]] void fail_to_look(pid_t pid, int error) {
+  const auto is_there = [](const char* path) { return ::access(path, F_OK) == 0; };
+  if (error != EACCES && error != ESRCH && error != ENOENT)
+    fail(exit_missing, "process %d cannot be looked at: %s", pid, std::strerror(error));
+  if (error != EACCES && !is_there("/proc/self"))
+    fail(exit_missing, "no process can be looked at without /proc: mount -t proc proc /proc");
+  char executable[64];
+  format(executable, sizeof executable, "/proc/%d/exe", pid);
+  char target[1];
+  const bool has_no_program = ::readlink(executable, target, sizeof target) < 0;
+  if (error != EACCES && ::kill(pid, 0) == 0 && has_no_program)
+    fail(exit_missing, "process %d has no memory: it is a thread of the kernel, or has ended", pid);
   if (error != EACCES)
     fail(exit_missing, "there is no process %d, or it has ended: pgrep NAME finds a process", pid);
   fail(exit_missing,

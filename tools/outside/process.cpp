@@ -49,7 +49,7 @@ int Process::open(Residency residency) {
   char path[64];
   format(path, sizeof path, "/proc/%d/comm", pid_);
   PieceReader comm{path};
-  if (!comm.is_open()) return ESRCH;
+  if (!comm.is_open()) return errno == ENOENT ? ESRCH : errno;
   if (const char* const name = comm.next('\n')) copy_printable(command_, name);
   int error = look_at(pid_, residency);
   if (error == ESRCH) error = look_at_another_thread(residency);

@@ -75,6 +75,15 @@ void change(const CommandLine& line, const char* assignment) {
   }
 }
 
+// One that only another one permits, such as LIMIT above the former HARD_LIMIT, is taken in the second
+// round, whatever their order.
+void try_all(const CommandLine& line) {
+  for (const char* const assignment : line.words()) {
+    if (const char* const equals = std::strchr(assignment, '='))
+      change_option(name_of(assignment).text, equals + 1);
+  }
+}
+
 }  // namespace
 
 int set_options(char** arguments) {
@@ -88,6 +97,7 @@ int set_options(char** arguments) {
     expect_written(print_all());
     return 0;
   }
+  try_all(line);
   for (const char* const assignment : line.words()) change(line, assignment);
   options.write();
   for (const char* const assignment : line.words())
