@@ -25,7 +25,8 @@ def names(text: str) -> frozenset[str]:
 # What ISO C, POSIX, the C++ ABI, or Linux with any C library, has.
 PORTABLE = names(
     """
-    abort environ memchr memcmp memcpy memmove memset strlen strncmp strstr fprintf stderr __errno_location
+    abort environ memchr memcmp memcpy memmove memset strlen strncmp strstr fprintf stderr
+    __errno_location
     mmap munmap mprotect madvise mremap mincore sbrk sysconf syscall getauxval clock_gettime
     sched_getaffinity __sched_cpucount dlsym dlerror dl_iterate_phdr pthread_self
     pthread_atfork pthread_key_create pthread_key_delete pthread_setspecific
