@@ -210,24 +210,26 @@ TSMALLOC_FUNCTION_(void*, ts_rezalloc, (void* block, size_t old_size, size_t siz
 
 /* ---- What the library knows ---- */
 
-/* Memory of the library. All but the last three lines are bytes at this moment; exact if no other
+/* Memory of the library: bytes at this moment, unless the comment says otherwise; exact if no other
  * thread allocates or frees meanwhile. Of the hardened library and the teaching heaps, small_bytes
  * is what all blocks take, page_bytes all that is free, and other figures are 0 or missing. */
 typedef struct ts_statistics {
-  size_t mapped_bytes;   /* the sum of the eight below: address space in use */
-  size_t small_bytes;    /* blocks of the program up to TSMALLOC_MAX_SMALL_SIZE, with rounding */
-  size_t large_bytes;    /* its larger blocks, whether it has touched them or not */
-  size_t bin_bytes;      /* free, in cache bins and batches of threads */
-  size_t waiting_bytes;  /* freed by other threads than their owner, which has not seen it yet */
-  size_t slab_bytes;     /* free, in slabs beside blocks in use */
-  size_t ended_bytes;    /* free, in slabs and bins of threads that ended */
-  size_t page_bytes;     /* free pages, kept to be used again */
-  size_t returned_bytes; /* without memory: given back to the system, or not used yet */
-  size_t table_bytes;    /* the library's tables, beside mapped_bytes */
-  size_t heaps;          /* one for each thread that allocated; of those, ... */
-  size_t ended_heaps;    /* ... the heaps of threads that ended */
-  size_t growths;        /* since the start: how often mapped_bytes grew */
-  size_t purged_bytes;   /* since the start: bytes that went back to the system */
+  size_t mapped_bytes;     /* the sum of the eight below: address space in use */
+  size_t small_bytes;      /* blocks of the program up to TSMALLOC_MAX_SMALL_SIZE, with rounding */
+  size_t large_bytes;      /* its larger blocks, whether it has touched them or not */
+  size_t bin_bytes;        /* free, in cache bins and batches of threads */
+  size_t waiting_bytes;    /* freed by other threads than their owner, which has not seen it yet */
+  size_t slab_bytes;       /* free, in slabs beside blocks in use */
+  size_t ended_bytes;      /* free, in slabs and bins of threads that ended */
+  size_t page_bytes;       /* free pages, kept to be used again */
+  size_t returned_bytes;   /* without memory: given back to the system, or not used yet */
+  size_t table_bytes;      /* the library's tables, beside mapped_bytes */
+  size_t heaps;            /* one for each thread that allocated; of those, ... */
+  size_t ended_heaps;      /* ... the heaps of threads that ended */
+  size_t growths;          /* since the start: how often mapped_bytes grew */
+  size_t purged_bytes;     /* since the start: bytes that went back to the system */
+  size_t limit_bytes;      /* beyond it, free memory goes back at once; 0: none was found yet */
+  size_t hard_limit_bytes; /* beyond it, malloc fails; 0: none */
 } ts_statistics;
 
 /* Fills the first `size` bytes of `*statistics`; `size` is sizeof(ts_statistics) as the caller was

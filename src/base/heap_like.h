@@ -53,6 +53,8 @@ struct HeapMeasures {
   std::size_t table_bytes = 0;     // beside segment_bytes: the heap's own tables
   std::size_t ended_heaps = 0;     // of heaps: those of threads that ended
   std::size_t purged_bytes = 0;    // given back to the system so far, in all
+  std::size_t limit_bytes = 0;     // soft and hard, in effect; 0: none
+  std::size_t hard_limit_bytes = 0;
 
   // Of free_bytes: in no slab, and not clean. (Of all other heaps: what is not cached.)
   std::size_t page_bytes() const noexcept {

@@ -200,6 +200,8 @@ HeapMeasures measure() noexcept TS_NO_ANALYSIS {
   measures.grow_calls = totals.grow_calls;
   measures.heaps = totals.heaps;
   measures.table_bytes = totals.table_bytes;
+  measures.limit_bytes = totals.limit_bytes;
+  measures.hard_limit_bytes = totals.hard_limit_bytes;
   measures.chunks = measures.segment_bytes != 0 ? 1 : 0;
   measures.purged_bytes = given_back_bytes.load(std::memory_order_relaxed);
   for_each_heap([&](const ThreadHeap& heap) {

@@ -133,8 +133,9 @@ std::size_t PageHeap::dirty_pages() noexcept {
   return dirty_.pages();
 }
 
-void PageHeap::limit_pages(std::size_t pages) noexcept {
+void PageHeap::limit(std::size_t soft_bytes, std::size_t pages) noexcept {
   const Guard guard{lock_};
+  soft_limit_bytes_ = soft_bytes;
   limit_pages_ = pages;
 }
 

@@ -14,7 +14,7 @@ enum class Kind : std::uint8_t { part, gauge, counter };
 
 // A figure of ts_stats. Characters, not pointers to them, which would be relocations at each start.
 struct Figure {
-  char key[16];  // in JSON; of a part also its label, else its name for Prometheus
+  char key[17];  // in JSON; of a part also its label, else its name for Prometheus
   Kind kind;
   std::uint8_t offset;  // in ts_stats
   char meaning[60];
@@ -45,6 +45,10 @@ constexpr Figure figures[] = {
      "heaps, one for each thread that allocated"},
     {"ended_heaps", Kind::gauge, offsetof(ts_statistics, ended_heaps),
      "of those, heaps of threads that ended"},
+    {"limit_bytes", Kind::gauge, offsetof(ts_statistics, limit_bytes),
+     "limit beyond which free memory goes back; 0: none yet"},
+    {"hard_limit_bytes", Kind::gauge, offsetof(ts_statistics, hard_limit_bytes),
+     "limit beyond which malloc fails; 0: none"},
     {"growths", Kind::counter, offsetof(ts_statistics, growths), "times that mapped_bytes grew"},
     {"purged_bytes", Kind::counter, offsetof(ts_statistics, purged_bytes),
      "bytes given back so far, in all"},
@@ -72,6 +76,8 @@ ts_statistics stats_of(const HeapMeasures& m) noexcept {
   stats.ended_heaps = m.ended_heaps;
   stats.growths = m.grow_calls;
   stats.purged_bytes = m.purged_bytes;
+  stats.limit_bytes = m.limit_bytes;
+  stats.hard_limit_bytes = m.hard_limit_bytes;
   return stats;
 }
 

@@ -476,14 +476,24 @@ def test_the_front_door_runs_a_program_without_the_lab(program: Path, tmp_path: 
     for folder in ("lib", "lib/x86_64-linux-gnu", "lib64"):
         (prefix / folder).mkdir(parents=True, exist_ok=True)
         shutil.copy(library, prefix / folder / "libtsmalloc.so.0")
-    front = [prefix / "bin" / "tsmalloc", "profile", "--interval", "1", "--output", tmp_path]
-    ran = subprocess.run(
-        [*front, "--", program, "everything"],
-        env={"PATH": "/usr/bin:/bin"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+
+    def front(*words: str | Path) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [prefix / "bin" / "tsmalloc", "profile", *words],
+            env={"PATH": "/usr/bin:/bin"},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+
+    folder = tmp_path / "profiles"
+    ran = front("--interval", "1", "--output", folder, "--", program, "everything")
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "ready\n", "")
-    assert round(sites_of(profile_of(tmp_path))["keeps_small"].flat.total) == MANY * 100
+    assert round(sites_of(profile_of(folder))["keeps_small"].flat.total) == MANY * 100
+    ran = front("--output", folder / "a" / "b", "--", program, "everything")
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert "no such folder" in ran.stderr
+    ran = front("show", folder)
+    assert ran.returncode != 0
+    assert "profile show is the lab's, which is not installed" in ran.stderr

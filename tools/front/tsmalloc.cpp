@@ -108,6 +108,9 @@ int main(int, char** arguments) {
   if (is("--help") || is("-h")) {
     return dprintf(STDOUT_FILENO, help, how_to_get_lab) < 0 ? exit_usage : 0;
   }
+  if (is("profile"))
+    fail(exit_missing, "profile %s is the lab's, which is not installed: %s", arguments[2],
+         how_to_get_lab);
   fail(exit_missing, "%s is a verb of the lab, or none; the lab is not installed: %s", verb,
        how_to_get_lab);
 }

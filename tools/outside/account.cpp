@@ -140,6 +140,8 @@ class Walk {
         !process_.read(image_.given_back_bytes(), account_.given_back))
       return false;
     account_.growths = page_heap->growths();
+    account_.limit = page_heap->limit_bytes();
+    account_.hard_limit = page_heap->hard_limit_bytes();
     return true;
   }
 

@@ -40,6 +40,8 @@ struct Account {
   std::size_t unclear = 0;     // pages that changed hands while they were read
   std::size_t given_back = 0;  // bytes, since the start
   std::size_t growths = 0;     // since the start
+  std::size_t limit = 0;       // in effect, as of HeapMeasures
+  std::size_t hard_limit = 0;
   struct Class {
     std::size_t slab_bytes = 0;  // resident
     std::size_t used_bytes = 0;

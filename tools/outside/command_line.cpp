@@ -35,17 +35,28 @@ namespace {
        pid);
 }
 
-[[noreturn]] void fail_without_engine(const Process& process) {
-  static constexpr const char* others[] = {"libtsmalloc", "jemalloc", "mimalloc", "tcmalloc",
-                                           "snmalloc",    "rpmalloc", "hoard"};
+// The name of its library; null if there is none.
+const char* other_allocator(const Process& process) {
+  static constexpr const char* others[] = {"jemalloc", "mimalloc", "tcmalloc",
+                                           "snmalloc", "rpmalloc", "hoard"};
   for (const Mapping& mapping : process) {
     for (const char* const other : others) {
-      if (std::strstr(mapping.name, other) == nullptr) continue;
-      fail(exit_missing,
-           "process %d (%s) has %s, and not tsmalloc's engine: start it by tsmalloc run -- PROGRAM",
-           process.pid(), process.command(), mapping.name);
+      if (std::strstr(mapping.name, other) != nullptr) return mapping.name;
     }
   }
+  return nullptr;
+}
+
+[[noreturn]] void fail_without_engine(const Process& process) {
+  const char* other = other_allocator(process);
+  for (const Mapping& mapping : process) {
+    if (other == nullptr && std::strstr(mapping.name, "libtsmalloc") != nullptr)
+      other = mapping.name;  // the hardened library, or a teaching heap
+  }
+  if (other != nullptr)
+    fail(exit_missing,
+         "process %d (%s) has %s, and not tsmalloc's engine: start it by tsmalloc run -- PROGRAM",
+         process.pid(), process.command(), other);
   fail(exit_missing,
        "process %d (%s) has no tsmalloc; its malloc is probably the C library's: start it by "
        "tsmalloc run -- PROGRAM",
@@ -69,6 +80,10 @@ void expect_engine(const Process& process, Found found) {
     case Found::none:
       fail_without_engine(process);
     case Found::unused:
+      if (const char* const other = other_allocator(process))
+        fail(exit_missing,
+             "process %d (%s) has tsmalloc, which serves nothing, since %s comes before it",
+             process.pid(), process.command(), other);
       fail(exit_missing, "process %d (%s) has tsmalloc, which has served nothing yet",
            process.pid(), process.command());
     case Found::other_version:

@@ -2,6 +2,7 @@
 // a profile is the lab's.
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -155,6 +156,9 @@ int profile_process(const CommandLine& line, const Settings& settings) {
   ::setenv("TSMALLOC_PROFILE", interval_of(settings), 1);
   char path[PATH_MAX];
   if (settings.output != nullptr) {
+    if (::mkdir(settings.output, 0777) != 0 && errno != EEXIST)
+      fail(exit_usage, "%s: %s: --output DIR names a folder", settings.output,
+           os::describe_error(errno).text);
     format(path, sizeof path, "%s/tsmalloc.%%p.pb", settings.output);
     ::setenv("TSMALLOC_PROFILE_OUTPUT", path, 1);
   }

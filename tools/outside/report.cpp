@@ -66,7 +66,8 @@ void print_sites(const Process& process, const PinnedSites& sites) {
       process.pid(), process.pid());
 }
 
-// A name of Prometheus' text format: a line of type, and one for each value behind it.
+// A name of Prometheus' text format: a line of type, and one for each value behind it. Its meaning is
+// that of ts_stats_write() where that has the same name, or a collector of both refuses one.
 void begin_metric(const char* name, const char* help) {
   std::printf("# HELP tsmalloc_%s %s\n# TYPE tsmalloc_%s gauge\n", name, help, name);
 }
@@ -90,6 +91,11 @@ int print_text(const Process& process, const Account& account, const PinnedSites
   std::printf("\n%zu threads; %zu heaps, of which %zu are of threads that ended; %zu slabs; ",
               process.threads(), account.heaps, account.ended_heaps, account.slabs);
   std::printf("%zu large blocks\n", account.large_blocks);
+  if (account.limit != 0)
+    std::printf("\nFree memory goes back at once beyond %.1f MiB\n", mib(account.limit));
+  if (account.hard_limit != 0)
+    std::printf("%sNo memory beyond %.1f MiB\n", account.limit != 0 ? "" : "\n",
+                mib(account.hard_limit));
   if (account.pages >= std::size_t{1} << 20)
     std::printf("\nGive %.1f MiB back: tsmalloc purge %d\n", mib(account.pages), process.pid());
   if (account.unclear != 0)
@@ -117,6 +123,8 @@ int print_json(const Process& process, const Account& account, const PinnedSites
   line.add("slabs", number(account.slabs));
   line.add("large_block_count", number(account.large_blocks));
   line.add("unclear_pages", number(account.unclear));
+  line.add("limit_bytes", number(account.limit));
+  line.add("hard_limit_bytes", number(account.hard_limit));
   line.begin_list("classes");
   for (unsigned c = 1; c < engine::class_count; ++c) {
     if (account.classes[c].slab_bytes == 0) continue;
@@ -154,9 +162,11 @@ int print_prometheus(const Process& process, const Account& account, const Pinne
       {"peak_resident_bytes", "The most resident memory so far.", account.peak},
       {"live_bytes", "Blocks of the program, resident or not.", account.live},
       {"threads", "Threads of the process.", process.threads()},
-      {"heaps", "Heaps, one for each thread that allocated small blocks.", account.heaps},
-      {"ended_heaps", "Heaps of threads that ended.", account.ended_heaps},
+      {"heaps", "heaps, one for each thread that allocated", account.heaps},
+      {"ended_heaps", "of those, heaps of threads that ended", account.ended_heaps},
       {"large_blocks", "Blocks of more than 32 KiB.", account.large_blocks},
+      {"limit_bytes", "limit beyond which free memory goes back; 0: none yet", account.limit},
+      {"hard_limit_bytes", "limit beyond which malloc fails; 0: none", account.hard_limit},
       {"pinned_bytes", "Free room beside sampled blocks: an estimate, 0 without samples.",
        static_cast<std::size_t>(whole(sites.all().bytes))},
   };

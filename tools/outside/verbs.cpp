@@ -42,6 +42,8 @@ is not stopped.
 Rights and exit status: as of explain.
 )";
 
+constexpr char one_form[] = "one form at a time";
+
 // As the engine measures itself, by its tables (engine/inspect.cpp).
 HeapMeasures measures_of(const Account& account, std::size_t mapped_bytes) {
   HeapMeasures measures;
@@ -60,6 +62,8 @@ HeapMeasures measures_of(const Account& account, std::size_t mapped_bytes) {
   measures.ended_heaps = account.ended_heaps;
   measures.grow_calls = account.growths;
   measures.purged_bytes = account.given_back;
+  measures.limit_bytes = account.limit;
+  measures.hard_limit_bytes = account.hard_limit;
   return measures.bounded();
 }
 
@@ -69,6 +73,7 @@ int stats(char** arguments) {
   int format = TSMALLOC_TEXT;
   CommandLine line{"stats", help_of_stats, arguments};
   while (const char* const option = line.next_option()) {
+    if (format != TSMALLOC_TEXT) line.fail_at(option, one_form);
     if (std::strcmp(option, "--json") == 0) {
       format = TSMALLOC_JSON;
     } else if (std::strcmp(option, "--prometheus") == 0) {
@@ -91,6 +96,7 @@ int explain(char** arguments) {
   auto* print = print_text;
   CommandLine line{"explain", help_of_explain, arguments};
   while (const char* const option = line.next_option()) {
+    if (print != print_text) line.fail_at(option, one_form);
     if (std::strcmp(option, "--json") == 0) {
       print = print_json;
     } else if (std::strcmp(option, "--prometheus") == 0) {
