@@ -105,6 +105,28 @@ def test_stats_are_those_that_the_process_has_of_itself(start: Start, program: P
             assert re.search(rf" {figure}$", prometheus, re.MULTILINE)
 
 
+def test_stats_again_and_again(start: Start, program: Path) -> None:
+    process = start(program, "obey")
+    looks = [
+        json.loads(line)
+        for line in told(
+            "stats", "--json", "--interval", "0.001", "--count", "50", process.pid
+        ).splitlines()
+    ]
+    assert len(looks) == 50
+    assert looks[0] == looks[-1] == json.loads(ask(process, "stats"))
+    pipe = subprocess.PIPE
+    command = [paths.tool("tsmalloc"), "stats", "--json", "--interval", "0.01", str(process.pid)]
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) as stats:
+        assert stats.stdout is not None
+        assert json.loads(stats.stdout.readline()) == looks[0]
+        process.kill()
+        process.wait()
+        _, said = stats.communicate(timeout=20)
+    assert stats.returncode == 0
+    assert "has ended" in said
+
+
 # --- purge ----------------------------------------------------------------------------------------
 
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "engine/glance.h"
-#include "outside/cached_blocks.h"
+#include "outside/batches.h"
 #include "outside/list.h"
 #include "outside/page_walk.h"
 
@@ -52,6 +52,9 @@ class Walk {
   bool visit_slab(std::size_t page, std::size_t pages, PageMapEntry entry) {
     const unsigned size_class = engine::class_of(entry);
     const std::size_t bytes = pages * engine::page_bytes;
+    const Batches::Blocks in_batches = batches_.take(page);
+    account_.bins += in_batches.of_threads * engine::size_classes[size_class].block_bytes;
+    ended_bins_ += in_batches.of_ended_threads * engine::size_classes[size_class].block_bytes;
     if (count_settled_slab(page, bytes, entry)) return true;
     const Span* const span = spans_.at(page, pages);
     if (span == nullptr) return false;
@@ -108,20 +111,31 @@ class Walk {
     return number < heaps_.count() ? &heaps_[number] : nullptr;
   }
 
+  // Many at a time: each call waits for the process's lock of mappings.
   bool read_heaps() {
-    const Copy<ThreadHeap> heap;
+    constexpr std::uint32_t most = 64;
+    const Copy<ThreadHeap> heaps{most};
     account_.heaps += image_.heap_count();
-    for (std::uint32_t number = 1; number <= image_.heap_count(); ++number) {
-      if (!heap.read(process_, address_in(image_.map().heaps, number))) return false;
-      const bool is_ended = is_set(&heap->is_abandoned);
-      heaps_[number].has_pending = heap->ready.load(std::memory_order_relaxed) != nullptr;
-      heaps_[number].is_ended = is_ended;
-      for (unsigned c = 1; c < engine::class_count; ++c)
-        heaps_[number].used_blocks[c] = heap->used_blocks[c] - heap->reclaimed_blocks[c];
-      account_.ended_heaps += is_ended ? 1 : 0;
-      (is_ended ? ended_bins_ : account_.bins) += cached_bytes(process_, image_, heap[0]);
+    for (std::uint32_t first = 1; first <= image_.heap_count(); first += most) {
+      const std::uint32_t count = std::min(most, image_.heap_count() - first + 1);
+      if (!heaps.read(process_, address_in(image_.map().heaps, first), count)) return false;
+      for (std::uint32_t i = 0; i < count; ++i) note_heap(heaps[i], heaps_[first + i]);
     }
+    batches_.sort();
     return true;
+  }
+
+  void note_heap(const ThreadHeap& heap, Heap& noted) {
+    noted.has_pending = heap.ready.load(std::memory_order_relaxed) != nullptr;
+    noted.is_ended = is_set(&heap.is_abandoned);
+    for (unsigned c = 1; c < engine::class_count; ++c)
+      noted.used_blocks[c] = heap.used_blocks[c] - heap.reclaimed_blocks[c];
+    account_.ended_heaps += noted.is_ended ? 1 : 0;
+    std::size_t& bins = noted.is_ended ? ended_bins_ : account_.bins;
+    bins += engine::bytes_in_bins(heap.bins, heap.capacities);
+    if (is_set(&heap.has_sampling_bins))
+      bins += engine::bytes_in_bins(heap.sampling_bins, heap.sampling_capacities);
+    batches_.add(image_, heap, noted.is_ended);
   }
 
   // Blocks that the heap profile holds (engine/pinned_room.h) are none of the program's.
@@ -229,6 +243,7 @@ class Walk {
   By by_;
   Account& account_;
   std::size_t ended_bins_ = 0;
+  Batches batches_;
   SpanWindow spans_;
   List<Heap> heaps_;
   List<Slab> with_pending_;  // of heaps to which other threads send frees

@@ -58,6 +58,8 @@ class EngineImage {
  public:
   // Looks through the files of the process, which is open, for an engine that serves.
   Found find(const Process& process);
+  // Once more at the engine that was found.
+  Found look_again(const Process& process) { return look_at(process, note_); }
 
   // Of the process.
   std::uintptr_t page_heap() const { return place(offsetof(engine::Inspection, page_heap)); }

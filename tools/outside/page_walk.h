@@ -24,8 +24,8 @@ class SpanWindow {
   bool read(std::size_t page, std::size_t count) {
     const std::size_t pages = image_.page_count();
     if (count > pages || page > pages - count) return false;
-    const bool goes_on = page >= first_ && page <= end_ + least;
-    length_ = goes_on && 2 * length_ <= most ? 2 * length_ : goes_on ? length_ : least;
+    const bool goes_on = page >= first_ && page <= end_ + length_;
+    length_ = goes_on ? std::min(2 * length_, most) : least;
     first_ = page;
     end_ = pages - page < length_ ? pages : page + length_;
     if (spans_.read(process_, address_in(image_.map().spans, first_), end_ - first_)) return true;

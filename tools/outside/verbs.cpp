@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <ctime>
 
+#include "launch/system.h"
 #include "outside/command_line.h"
 #include "outside/report.h"
 #include "override/stats.h"
@@ -30,14 +32,16 @@ cannot be written; 2 there is no account: no such process, no tsmalloc in it, an
 nothing served yet, or no right to look.
 )";
 constexpr char help_of_stats[] =
-    R"(Usage: tsmalloc stats [--json | --prometheus] PID
+    R"(Usage: tsmalloc stats [--json | --prometheus] [--interval SECONDS [--count N]] PID
 
 Print what ts_stats() tells in a running process: the address space of tsmalloc by what it is for,
 and counts. Quicker than explain, since no page is looked at. Nothing is called in the process, and it
 is not stopped.
 
-  --json        One line of JSON, in bytes.
-  --prometheus  The text format of Prometheus, in bytes.
+  --json              One line of JSON, in bytes.
+  --prometheus        The text format of Prometheus, in bytes.
+  --interval SECONDS  Again and again, 0.0001 s apart at least, until the process ends, or Ctrl-C.
+  --count N           So many times, 1 s apart without --interval.
 
 Rights and exit status: as of explain.
 )";
@@ -67,28 +71,52 @@ HeapMeasures measures_of(const Account& account, std::size_t mapped_bytes) {
   return measures.bounded();
 }
 
+// False if the process has ended.
+bool print_stats(Process& process, const EngineImage& image, int format) {
+  static Account account;
+  if (!take_account(process, image, By::tables, account)) return false;
+  const std::size_t mapped = image.page_count() * engine::page_bytes;
+  expect_written(write_stats(measures_of(account, mapped), STDOUT_FILENO, format));
+  return true;
+}
+
 }  // namespace
 
 int stats(char** arguments) {
   int format = TSMALLOC_TEXT;
+  double seconds = 0;
+  double count = 0;
   CommandLine line{"stats", help_of_stats, arguments};
   while (const char* const option = line.next_option()) {
-    if (format != TSMALLOC_TEXT) line.fail_at(option, one_form);
-    if (std::strcmp(option, "--json") == 0) {
-      format = TSMALLOC_JSON;
-    } else if (std::strcmp(option, "--prometheus") == 0) {
-      format = TSMALLOC_PROMETHEUS;
+    const auto is = [option](const char* name) { return std::strcmp(option, name) == 0; };
+    if (is("--interval")) {
+      seconds = line.next_number(option, 0.0001);
+    } else if (is("--count")) {
+      count = line.next_number(option, 1);
+    } else if (is("--json") || is("--prometheus")) {
+      if (format != TSMALLOC_TEXT) line.fail_at(option, one_form);
+      format = is("--json") ? TSMALLOC_JSON : TSMALLOC_PROMETHEUS;
     } else {
       line.fail_at_option(option);
     }
   }
-  static Account account;
   Process process{line.pid()};
   EngineImage image;
   open_engine(process, Process::Residency::none, image);
-  expect_readable(process, take_account(process, image, By::tables, account));
-  const std::size_t mapped = image.page_count() * engine::page_bytes;
-  expect_written(write_stats(measures_of(account, mapped), STDOUT_FILENO, format));
+  expect_readable(process, print_stats(process, image, format));
+  if (seconds == 0 && count == 0) return 0;
+  const auto interval = static_cast<Nanoseconds>((seconds != 0 ? seconds : 1) * ns_per_second);
+  Nanoseconds next = now_ns();
+  for (double printed = 1; count == 0 || printed < count; ++printed) {
+    // What was missed is left out.
+    next = std::max(next + interval, now_ns());
+    const timespec at{next / ns_per_second, next % ns_per_second};
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, nullptr) != 0) continue;
+    if (image.look_again(process) == Found::engine && print_stats(process, image, format)) continue;
+    std::fprintf(stderr, "tsmalloc: process %d has ended, or runs another program\n",
+                 process.pid());
+    break;
+  }
   return 0;
 }
 
