@@ -10,6 +10,7 @@ do not show that, either.
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,7 +26,7 @@ from tsmlab.journal import Memo
 from tsmlab.measuring import Executor, Measurement, RunRequest
 from tsmlab.metrics import PAGE_FAULTS, PEAK_MEMORY, TIME, MetricSpec, Unit
 from tsmlab.progress import Reporter
-from tsmlab.results import Analysis, Comparison, Outcome, Sample
+from tsmlab.results import Analysis, Comparison, Outcome, Sample, Trouble
 from tsmlab.schedule import StopRule
 from tsmlab.stats import RatioEstimate
 from tsmlab.trial import Program
@@ -175,6 +176,9 @@ def _results(options: Options, comparison: Comparison) -> GateResults:
         rows = paired_rows(comparison.analysis, options)
     against = options.baseline or options.candidate
     before = options.before
+    if before is not None:
+        other = _other_subject(before, comparison)
+        comparison = replace(comparison, warnings=[*other, *comparison.warnings])
     return GateResults(
         schema=SCHEMA,
         created=comparison.created,
@@ -186,6 +190,26 @@ def _results(options: Options, comparison: Comparison) -> GateResults:
         rows=rows,
         comparison=comparison,
     )
+
+
+def _other_subject(before: Comparison, now: Comparison) -> list[Trouble]:
+    """A warning where the baseline is of other arguments, another program or another allocator."""
+    seen = []
+    names = [Path(each.command[0]).name for each in (before, now)]
+    if names[0] != names[1] or before.command[1:] != now.command[1:]:
+        then, here = (shlex.join(each.command) for each in (before, now))
+        seen.append(f"the baseline is of `{then}`, not of `{here}`")
+    then, here = (each.allocator(CANDIDATE).family for each in (before, now))
+    if then != here:
+        seen.append(f"the baseline was measured under {then}, the program under {here}")
+    return [
+        Trouble(
+            "other-baseline",
+            "; ".join(seen),
+            "another file than was meant, or work that changed",
+            "make a baseline of this one (--export-json), or measure both at once (--against)",
+        )
+    ] * bool(seen)
 
 
 # --- judging --------------------------------------------------------------------------------------

@@ -186,6 +186,23 @@ def test_a_baseline_from_a_file(tmp_path: Path, seconds: float, verdict: str) ->
     assert from_json(records.to_json(results)) == results
 
 
+@pytest.mark.parametrize(
+    ("command", "warned"),
+    [
+        (["/elsewhere/new", "-x"], False),
+        (["./new", "-y"], True),
+        (["./new"], True),
+        (["./other", "-x"], True),
+    ],
+)
+def test_a_baseline_of_other_work_is_told(command: list[str], warned: bool) -> None:
+    before = replace(judged(Behaviour(), seed=2).comparison, command=command)
+    results = judged(Behaviour(), seed=3, before=before)
+    found = [each for each in results.comparison.warnings if each.code == "other-baseline"]
+    assert len(found) == warned
+    assert not found or command[0] in found[0].symptom
+
+
 def test_what_is_no_baseline_is_named(tmp_path: Path) -> None:
     file = tmp_path / "base.json"
     with pytest.raises(UserError, match="there is no baseline") as caught:
