@@ -184,10 +184,11 @@ bool find_large(const void* address, BlockView& block, MapExtent& span) noexcept
 }
 
 bool find_guarded(const void* address, BlockView& block, MapExtent& span) noexcept {
-  const std::size_t bytes = guarded_bytes(address);
+  const void* const begin = guarded_block_around(address);
+  const std::size_t bytes = begin != nullptr ? guarded_bytes(begin) : 0;
   if (bytes == 0) return false;
-  block = {address, bytes, BlockState::used, 0};
-  span = {address_of(address), bytes, bytes, bytes, MapState::used, 0};
+  block = {begin, bytes, BlockState::used, 0};
+  span = {address_of(begin), bytes, bytes, bytes, MapState::used, 0};
   return true;
 }
 

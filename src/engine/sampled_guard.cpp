@@ -161,6 +161,13 @@ std::size_t guarded_bytes(const void* p) noexcept {
   return slot != nullptr && slot->is_in_use && slot->block == p ? slot->bytes : 0;
 }
 
+const void* guarded_block_around(const void* address) noexcept {
+  const Slot* const slot = slot_of(address);
+  const bool is_inside = slot != nullptr && slot->is_in_use &&
+                         address_of(address) - address_of(slot->block) < slot->bytes;
+  return is_inside ? slot->block : nullptr;
+}
+
 void forget_samples_in_progress() noexcept { is_busy.store(0, std::memory_order_relaxed); }
 
 }  // namespace ts::engine

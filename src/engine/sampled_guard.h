@@ -24,6 +24,9 @@ namespace ts::engine {
 // The bytes of a guarded block in use that begins there, 0 if there is none.
 [[gnu::cold]] std::size_t guarded_bytes(const void* p) noexcept;
 
+// The beginning of the guarded block in use that the address lies in, null if there is none.
+[[gnu::cold]] const void* guarded_block_around(const void* address) noexcept;
+
 // Guards the slots; for fork.cpp, which takes all locks in order.
 inline constinit Mutex sampled_guard_lock;
 

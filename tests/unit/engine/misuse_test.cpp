@@ -242,6 +242,16 @@ TS_ENGINE_TEST(SampledGuard, ABlockEndsWhereItsPageEnds) {
   EXPECT_EQ(engine.move(p, bytes), p) << "where it is";
   EXPECT_EQ(engine.move(p, bytes + 1), nullptr);
   EXPECT_FALSE(engine.resize(p, bytes));
+  BlockView block;
+  MapExtent pages;
+  for (const std::size_t inside : {std::size_t{0}, std::size_t{1}, bytes - 1}) {
+    EXPECT_TRUE(engine.find_block(p + inside, block, pages));
+    EXPECT_EQ(block.payload, p);
+    EXPECT_EQ(block.bytes, bytes);
+    EXPECT_EQ(engine.owns(p + inside), inside == 0);
+  }
+  EXPECT_FALSE(engine.find_block(p - 1, block, pages));
+  EXPECT_FALSE(engine.find_block(p + bytes, block, pages));
   fake_os::take_events();
   release(p);
   const std::vector<fake_os::Event> events = fake_os::take_events();
