@@ -183,7 +183,7 @@ unsafe extern "C" {
     pub safe fn ts_version() -> c_int;
 }
 
-/// Where the library's memory is, in bytes; the last four are numbers (tsmalloc/tsmalloc.h).
+/// Where the library's memory is, in bytes, and three numbers (tsmalloc/tsmalloc.h).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs, non_camel_case_types)]
@@ -202,6 +202,8 @@ pub struct ts_statistics {
     pub ended_heaps: usize,
     pub growths: usize,
     pub purged_bytes: usize,
+    pub limit_bytes: usize,
+    pub hard_limit_bytes: usize,
 }
 
 /// [`ts_realloc`] to a multiple of `alignment`, a power of two. libc has no name for it.

@@ -56,6 +56,7 @@ fn each_function_does_its_part() {
     ];
     assert_eq!(parts.iter().sum::<usize>(), statistics.mapped_bytes);
     assert!(purged <= statistics.purged_bytes);
+    assert_eq!(statistics.hard_limit_bytes, 0);
     assert!((-1..=200).contains(&ts_housekeep()));
 }
 
