@@ -66,7 +66,7 @@ struct ts_arena_usage {
 #pragma GCC visibility push(default)
 #endif
 
-/* An arena without a block; null and ENOMEM without memory. At most half a million exist at a time,
+/* An arena without a block; null and ENOMEM without memory. At most 450,000 exist at a time,
  * and each keeps about 4 KiB beside its blocks, which the next arena takes over. */
 TSMALLOC_FUNCTION_(ts_arena*, ts_arena_create, (void));
 

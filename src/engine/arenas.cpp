@@ -107,6 +107,9 @@ int use_arena(ArenaHandle handle, bool may_be_in_scope, Use use) noexcept {
 
 }  // namespace
 
+// A program that forgets arenas leaves numbers of heaps for its threads, and for the heap profile.
+constexpr std::uint32_t most_heaps_with_arenas = AddressRange::max_heaps / 8 * 7;
+
 ArenaHandle create_arena() noexcept {
   {
     const Guard guard{arenas_lock};
@@ -115,6 +118,7 @@ ArenaHandle create_arena() noexcept {
       return handle_of(*arena);
     }
   }
+  if (page_map.heap_count.load(std::memory_order_relaxed) >= most_heaps_with_arenas) return 0;
   ThreadHeap* const arena = new_heap(arena_bit);
   if (arena == nullptr) return 0;
   constexpr ArenaHandle first_generation = ArenaHandle{1} << generation_shift;

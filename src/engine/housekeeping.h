@@ -6,7 +6,7 @@
 // wakes it.
 //
 //   allocate_without_heap -> start_housekeeper_if_due -> a thread: rest, or a slice -> wait
-//   release_without_heap -> put_off_start; allocate_slow, allocate_large -> start_housekeeper_now
+//   release_without_heap -> put_off_start; allocate_slow, allocate_from_page_heap -> start_housekeeper_now
 //   release -> purge_surplus -> wake_housekeeper
 //   ts_housekeep -> housekeep -> tend, and a slice where there is no housekeeper
 //

@@ -88,8 +88,7 @@ void read_limits(std::uint64_t time) noexcept {
   now.counts_group = now.has_group && (soft.is_word() || soft.is_percent());
   const std::size_t hard_bytes = bytes_of(hard, whole);
   now.soft_bytes = std::min(now.soft_bytes, hard_bytes);
-  page_heap.limit(now.soft_bytes,
-                  hard_bytes == without_limit ? without_limit : hard_bytes / page_bytes);
+  page_heap.limit(now.soft_bytes, hard_bytes);
 }
 
 // (What was handed out may not be touched yet, and then the group does not count it.)

@@ -5,18 +5,9 @@
 #include "engine/sampling_switch.h"
 
 namespace ts::engine {
-namespace {
-
-// A program that forgets arenas leaves numbers of heaps for its threads.
-constexpr std::uint32_t last_number_of_arenas = AddressRange::max_heaps / 8 * 7;
-
-}  // namespace
-
 // Without a hold: no other thread accesses the heap before it owns a slab.
 ThreadHeap* new_heap(PageMapEntry kind) noexcept TS_NO_ANALYSIS {
   leave_inspection_note();
-  const std::uint32_t heaps = page_map.heap_count.load(std::memory_order_relaxed);
-  if (kind != 0 && heaps >= last_number_of_arenas) return nullptr;
   const std::uint32_t number = page_heap.new_heap();
   if (number == 0) return nullptr;
   ThreadHeap* const heap = heap_of(number << heap_shift);

@@ -50,9 +50,9 @@ class PageHeap {
   // Pages that are in use or dirty: touched, as far as is known.
   std::size_t touched_pages() noexcept;
   std::size_t dirty_pages() noexcept;
-  // From now on, no more pages than so many, and the soft limit is so many bytes (limits.h).
+  // From now on, no more than so many bytes; the soft limit is for reports alone (limits.h).
   static constexpr std::size_t no_limit = ~std::size_t{0};
-  void limit(std::size_t soft_bytes, std::size_t pages) noexcept;
+  void limit(std::size_t soft_bytes, std::size_t hard_bytes) noexcept;
   // Whether so many more are within the limit, if need be after dirty memory went back for them.
   // allocate() asks by itself, but for clean memory, to which pages move.
   bool has_room(std::size_t pages) noexcept;
@@ -124,7 +124,7 @@ class PageHeap {
     return soft_limit_bytes_ == no_limit ? 0 : soft_limit_bytes_;
   }
   std::size_t hard_limit_bytes() const noexcept TS_NO_ANALYSIS {
-    return limit_pages_ == no_limit ? 0 : limit_pages_ * page_bytes;
+    return hard_limit_bytes_ == no_limit ? 0 : hard_limit_bytes_;
   }
 
   // For fork.cpp, which takes all locks in order.
@@ -187,7 +187,8 @@ class PageHeap {
   std::size_t committed_ = 0;    // pages that may be touched
   std::size_t grow_calls_ = 0;
   std::size_t limit_pages_ = no_limit;
-  std::size_t soft_limit_bytes_ = no_limit;  // for reports alone
+  std::size_t soft_limit_bytes_ = no_limit;  // for reports, as the next
+  std::size_t hard_limit_bytes_ = no_limit;
   // Stored under the lock (but by stir_housekeeper), read by the system's wait.
   static constexpr std::uint32_t awake = 0;
   static constexpr std::uint32_t resting = 1;

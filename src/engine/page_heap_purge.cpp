@@ -133,10 +133,11 @@ std::size_t PageHeap::dirty_pages() noexcept {
   return dirty_.pages();
 }
 
-void PageHeap::limit(std::size_t soft_bytes, std::size_t pages) noexcept {
+void PageHeap::limit(std::size_t soft_bytes, std::size_t hard_bytes) noexcept {
   const Guard guard{lock_};
   soft_limit_bytes_ = soft_bytes;
-  limit_pages_ = pages;
+  hard_limit_bytes_ = hard_bytes;
+  limit_pages_ = hard_bytes == no_limit ? no_limit : hard_bytes / page_bytes;
 }
 
 [[gnu::cold]] void PageHeap::wake_housekeeper() noexcept {

@@ -14,8 +14,8 @@
 namespace ts::engine {
 namespace {
 
-// A copy of the tables, so that no thread waits for the file, and the path of the program, which may
-// be longer than a thread's stack has room for.
+// A copy of the tables, so that no thread waits for the file, and the path of the program, for which a
+// thread's stack may have no room.
 class Copy {
  public:
   Copy() noexcept {
@@ -64,8 +64,7 @@ constinit std::uint64_t first_process = 0;
 constinit const char* library_version = "";
 constinit std::atomic<std::uint32_t> was_at_limit{0};
 
-// Only one is written in the life of a process, at a limit or at its exit: the thread's stack may have
-// no room for a path.
+// Of the file at a limit, or at the exit. The thread's stack may have no room for a path.
 constinit char output_path[PATH_MAX] = {};
 
 // The path of the options, with the process's number for each %p; and at its end in the child of a

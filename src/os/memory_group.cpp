@@ -51,7 +51,7 @@ class LinesOfFile {
   const char* next() noexcept {
     std::memmove(text_, text_ + begin_, length_ - begin_);
     length_ -= begin_;
-    fill();
+    if (std::memchr(text_, '\n', length_) == nullptr) fill();
     if (length_ == 0) return nullptr;
     const void* const end = std::memchr(text_, '\n', length_);
     const std::size_t bytes =

@@ -180,10 +180,8 @@ using Given = bool[std::size(table) + 1];
 void read_output(const char* path, bool& is_given) noexcept {
   const std::size_t length = std::strlen(path);
   if (is_given || length == 0) return;
-  if (length < sizeof output) {
-    is_given = true;
-    return static_cast<void>(std::memcpy(output, path, length + 1));
-  }
+  is_given = true;
+  if (length < sizeof output) return static_cast<void>(std::memcpy(output, path, length + 1));
   ErrorLine{"TSMALLOC_PROFILE_OUTPUT is too long; the default is used, tsmalloc.%p.pb"}.write();
 }
 

@@ -12,6 +12,7 @@
 #include <cstring>
 
 #include "os/error_line.h"
+#include "os/os.h"
 
 namespace ts::os {
 namespace {
@@ -32,13 +33,16 @@ void block(std::uint64_t signals, std::uint64_t* before) noexcept {
   call(SYS_rt_sigprocmask, SIG_BLOCK, &signals, before, sizeof signals);
 }
 
-// Takes back what a write sent to the thread, unless the program blocks it by itself.
-void restore(std::uint64_t signals) noexcept {
-  if ((signals & file_too_large) != 0) return;
+bool is_pending() noexcept {
+  std::uint64_t signals = 0;
+  call(SYS_rt_sigpending, &signals, sizeof signals);
+  return (signals & file_too_large) != 0;
+}
+
+void take_back() noexcept {
   constexpr timespec no_time = {};
   while (call(SYS_rt_sigtimedwait, &file_too_large, nullptr, &no_time, sizeof file_too_large) > 0) {
   }
-  call(SYS_rt_sigprocmask, SIG_SETMASK, &signals, nullptr, sizeof signals);
 }
 
 // 0 if the path is of a file, or of nothing; an error of what else is there.
@@ -50,15 +54,17 @@ int error_at(const char* path) noexcept {
   return S_ISDIR(there.st_mode) ? EISDIR : ENOTSUP;
 }
 
-// The path and `.part`: made anew for each call, so that no thread has it on its stack while the file
-// is written.
+// The path, `.PID` and `.part`: made anew for each call, so that no thread has it on its stack while
+// the file is written.
 struct PartPath {
   explicit PartPath(const char* path) noexcept {
-    const std::size_t length = std::strlen(path);
-    constexpr char suffix[] = ".part";
-    if (length + sizeof suffix > sizeof text) return;
-    std::memcpy(text, path, length);
-    std::memcpy(text + length, suffix, sizeof suffix);
+    constexpr std::size_t most_behind = 32;
+    if (std::strlen(path) + most_behind > sizeof text) return;
+    Text part{text, sizeof text - 1};
+    part.text(path);
+    part.text(".");
+    part.number(process_id());
+    part.text(".part");
   }
   char text[PATH_MAX] = "";  // empty: too long
 };
@@ -67,11 +73,9 @@ struct PartPath {
 [[gnu::noinline]] int open_part(const char* path) noexcept {
   const PartPath part{path};
   if (part.text[0] == '\0') return -ENAMETOOLONG;
-  int error = error_at(path);
-  if (error == 0) error = error_at(part.text);
-  if (error != 0) return -error;
-  constexpr int flags =
-      O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
+  if (const int error = error_at(path); error != 0) return -error;
+  call(SYS_unlinkat, AT_FDCWD, part.text, 0);  // of a process that ended too early
+  constexpr int flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC;
   return static_cast<int>(call(SYS_openat, AT_FDCWD, part.text, flags, 0600));
 }
 
@@ -100,6 +104,7 @@ WholeFile::WholeFile(const char* path) noexcept : path_{path} {
     return;
   }
   descriptor_ = opened;
+  takes_signals_ = !is_pending();
   block(file_too_large, &signals_);
 }
 
@@ -112,7 +117,8 @@ WholeFile::~WholeFile() {
 int WholeFile::close() noexcept {
   const int closed = static_cast<int>(-call(SYS_close, descriptor_));
   descriptor_ = -1;
-  restore(signals_);
+  if (takes_signals_) take_back();  // what a write sent to the thread
+  call(SYS_rt_sigprocmask, SIG_SETMASK, &signals_, nullptr, sizeof signals_);
   return closed;
 }
 
@@ -153,6 +159,9 @@ ErrorText describe_error(int error) noexcept {
       break;
     case ELOOP:
       text.text("it is a link");
+      break;
+    case EEXIST:
+      text.text("its .part is in the way");
       break;
     case ENOTSUP:
       text.text("it is a device, a pipe or a socket");

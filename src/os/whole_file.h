@@ -7,8 +7,8 @@
 
 namespace ts::os {
 
-// A new file under its path and `.part`, until it is whole: nothing reads a part of it. Readable by
-// its user alone. A link, a device or a pipe in its place stays, and is an error. A limit of its size
+// A new file under its path, `.PID` and `.part`, until it is whole: nothing reads a part of it, and of
+// two processes the last one's stays. Readable by its user alone. A link, a device or a pipe in its place stays, and is an error. A limit of its size
 // is one, too, and not a signal, if one thread makes, writes and keeps the file.
 class WholeFile {
  public:
@@ -31,7 +31,8 @@ class WholeFile {
   int descriptor_ = -1;
   int error_ = 0;
   const char* path_;
-  std::uint64_t signals_ = 0;  // that the thread blocked before
+  std::uint64_t signals_ = 0;   // that the thread blocked before
+  bool takes_signals_ = false;  // none waited before
 };
 
 // What an error of a file means: "no such folder", or "error N" of others.

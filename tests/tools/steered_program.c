@@ -2,7 +2,8 @@
 //
 //   obey            what each line says: `stats`; `get OPTION`; `work`, which fills bins anew; `check`,
 //                   whether its blocks are as they were
-//   headless        the same, by a thread that outlives the first
+//   headless [US]   the same, by a thread that outlives the first, which ends so many microseconds
+//                   later
 //   large           allocates large blocks alone
 //   waits SECONDS   waits by many system calls while two threads allocate and check; with 0, until its
 //                   input ends. The exit status says whether a wait ended too early, failed, or
@@ -104,9 +105,10 @@ static void* obey_and_exit(void* ignored) {
   exit(ignored != NULL);
 }
 
-static void obey_without_first_thread(void) {
+static void obey_without_first_thread(useconds_t end_us) {
   pthread_t thread;
   pthread_create(&thread, NULL, obey_and_exit, NULL);
+  usleep(end_us);
   pthread_exit(NULL);
 }
 
@@ -310,7 +312,8 @@ int main(int argc, char** argv) {
     obey();
     return 0;
   }
-  if (strcmp(what, "headless") == 0) obey_without_first_thread();
+  if (strcmp(what, "headless") == 0)
+    obey_without_first_thread(argc > 2 ? (useconds_t)atoi(argv[2]) : 0);
   if (strcmp(what, "large") == 0) allocate_large();
   if (strcmp(what, "waits") == 0 && argc > 2) return wait_for_seconds(strtod(argv[2], NULL));
   if (strcmp(what, "strict") == 0) prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT);

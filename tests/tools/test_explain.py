@@ -11,6 +11,7 @@ import json
 import os
 import pty
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -515,14 +516,14 @@ void free(void *block) { __libc_free(block); }
 
 
 def test_an_engine_behind_another_allocator(
-    start: Start, program: Path, build: Callable[..., Path]
+    start: Start, program: Path, build: Callable[..., Path], tmp_path: Path
 ) -> None:
-    other = build("jemalloc.c", FIRST_MALLOC, "-shared", "-fPIC")
+    other = tmp_path / "libjemalloc.so.2"
+    shutil.copy(build("first_malloc.c", FIRST_MALLOC, "-shared", "-fPIC"), other)
     library = f"{other}:{paths.library('libtsmalloc.so')}"
     process = start(program, "little", library=library)
     said = refusal(process.pid)
-    assert "serves nothing, since " in said
-    assert f"{other.name} comes before it" in said
+    assert f"has served nothing; it also has {other.name}, which may come before it" in said
 
 
 def test_another_version(start: Start, program: Path, tmp_path: Path) -> None:

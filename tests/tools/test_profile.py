@@ -174,7 +174,6 @@ def test_threads_and_forks(program: Path, tmp_path: Path) -> None:
         ("y" * 2000, "is too long; the default is used"),
         ("link", "it is a link"),
         ("pipe", "it is a device, a pipe or a socket"),
-        ("locked", "it is a device, a pipe or a socket"),
     ],
 )
 def test_a_file_that_cannot_be_written_is_told_in_a_line(
@@ -183,13 +182,32 @@ def test_a_file_that_cannot_be_written_is_told_in_a_line(
     (tmp_path / "folder").mkdir()
     (tmp_path / "link").symlink_to("folder")
     os.mkfifo(tmp_path / "pipe")
-    os.mkfifo(tmp_path / "locked.part")
     ran = run(program, tmp_path, "everything", PROFILE="64K", PROFILE_OUTPUT=output)
     assert (ran.returncode, ran.stdout) == (0, "ready\n")
     assert re.search(f"^tsmalloc: .*({said}).*\n$", ran.stderr), ran.stderr
-    assert [path.name for path in tmp_path.glob("*.part")] == ["locked.part"]
+    assert not list(tmp_path.glob("*.part"))
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "pipe").is_fifo()
+
+
+def test_processes_with_one_path_do_not_write_into_one_file(program: Path, tmp_path: Path) -> None:
+    """The last one's stays, and what lies there from before lends neither owner nor rights."""
+    before = tmp_path / "one.pb"
+    before.touch(mode=0o666)
+    command = [program, "everything"]
+    environment = variables(PROFILE="4K", PROFILE_OUTPUT="one.pb")
+    null = subprocess.DEVNULL
+    for _ in range(5):
+        running = [
+            subprocess.Popen(
+                command, env=environment, cwd=tmp_path, stdout=null, stderr=subprocess.PIPE
+            )
+            for _ in range(4)
+        ]
+        assert [process.communicate()[1] for process in running] == [b""] * 4
+        assert sites_of(read(before))["keeps_large"].flat.total > 0
+    assert before.stat().st_mode & 0o777 == 0o600
+    assert [path.name for path in tmp_path.iterdir()] == ["one.pb"]
 
 
 RUNS_WITH = r"""

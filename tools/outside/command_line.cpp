@@ -41,7 +41,9 @@ const char* other_allocator(const Process& process) {
                                            "snmalloc", "rpmalloc", "hoard"};
   for (const Mapping& mapping : process) {
     for (const char* const other : others) {
-      if (std::strstr(mapping.name, other) != nullptr) return mapping.name;
+      if (std::strstr(mapping.name, other) != nullptr &&
+          std::strstr(mapping.name, ".so") != nullptr)
+        return mapping.name;
     }
   }
   return nullptr;
@@ -82,7 +84,9 @@ void expect_engine(const Process& process, Found found) {
     case Found::unused:
       if (const char* const other = other_allocator(process))
         fail(exit_missing,
-             "process %d (%s) has tsmalloc, which serves nothing, since %s comes before it",
+             "process %d (%s) has tsmalloc, which has served nothing; it also has %s, which may "
+             "come "
+             "before it",
              process.pid(), process.command(), other);
       fail(exit_missing, "process %d (%s) has tsmalloc, which has served nothing yet",
            process.pid(), process.command());

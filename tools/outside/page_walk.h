@@ -9,7 +9,7 @@
 namespace ts {
 
 // Most looks need few of them, here and there, or all in order. So a piece is as long as an OS page,
-// and each that continues the one before is twice as long.
+// and one that begins near the end of the one before is twice as long.
 class SpanWindow {
  public:
   SpanWindow(const Process& process, const EngineImage& image) : process_{process}, image_{image} {}

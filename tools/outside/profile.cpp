@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <initializer_list>
 
 #include "front/run.h"
 #include "launch/json_line.h"
@@ -60,13 +61,16 @@ const char* interval_of(const Settings& settings) {
 
 volatile sig_atomic_t was_interrupted = 0;
 
-// Until the time is over, the user presses Ctrl-C, or the process has ended.
+// Until the time is over, a signal ends it, such as by Ctrl-C, or the process has ended.
 void wait_for(double seconds, pid_t pid) {
-  struct sigaction action = {};
-  action.sa_handler = [](int) { was_interrupted = 1; };
-  ::sigaction(SIGINT, &action, nullptr);
-  ::sigaction(SIGTERM, &action, nullptr);
-  ::sigaction(SIGHUP, &action, nullptr);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    struct sigaction action = {};
+    ::sigaction(signal, nullptr, &action);
+    if (action.sa_handler == SIG_IGN) continue;  // by nohup
+    action = {};
+    action.sa_handler = [](int) { was_interrupted = 1; };
+    ::sigaction(signal, &action, nullptr);
+  }
   constexpr double step = 0.1;
   for (; seconds > 0 && was_interrupted == 0 && ::kill(pid, 0) == 0; seconds -= step) {
     const double now = seconds < step ? seconds : step;
@@ -137,14 +141,18 @@ int profile_process(const CommandLine& line, const Settings& settings) {
     dprintf(STDERR_FILENO, "sampling for %.4g s; Ctrl-C ends it\n", seconds);
     wait_for(seconds, process.pid());
   }
+  // Anew: the thread by which it was looked at may have ended.
+  Process now{process.pid()};
+  EngineImage image_now;
+  open_engine(now, Process::Residency::none, image_now);
   ProfileImage profile;
-  expect_readable(process, profile.read(process, image));
+  expect_readable(now, profile.read(now, image_now));
   if (samples && !settings.keeps) {
     current_options.profile = before;
     options.write();
   }
   const auto kind = settings.is_peak ? engine::ProfileKind::peak : engine::ProfileKind::now;
-  write_file(profile, process, kind, path);
+  write_file(profile, now, kind, path);
   return 0;
 }
 
@@ -156,9 +164,13 @@ int profile_process(const CommandLine& line, const Settings& settings) {
   ::setenv("TSMALLOC_PROFILE", interval_of(settings), 1);
   char path[PATH_MAX];
   if (settings.output != nullptr) {
+    struct stat there = {};
+    if (std::strstr(settings.output, "%p") != nullptr) line.fail_at(settings.output, "%p in it");
     if (::mkdir(settings.output, 0777) != 0 && errno != EEXIST)
       fail(exit_usage, "%s: %s: --output DIR names a folder", settings.output,
            os::describe_error(errno).text);
+    if (::stat(settings.output, &there) != 0 || !S_ISDIR(there.st_mode))
+      fail(exit_usage, "%s: no folder: --output DIR names one", settings.output);
     format(path, sizeof path, "%s/tsmalloc.%%p.pb", settings.output);
     ::setenv("TSMALLOC_PROFILE_OUTPUT", path, 1);
   }

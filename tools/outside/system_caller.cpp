@@ -66,7 +66,7 @@ bool is_in_sequence(const Process& process, pid_t thread) {
 void resume_wait(pid_t thread) {
   constexpr long epoll_pwait2 = 441;  // which older headers do not know
   constexpr long io_uring_enter = 426;
-  // Those in the last three lines where a socket has a timeout (SO_RCVTIMEO, SO_SNDTIMEO).
+  // From accept on, those of a socket with a timeout (SO_RCVTIMEO, SO_SNDTIMEO).
   constexpr long waits[] = {
       SYS_epoll_wait,      SYS_epoll_pwait, epoll_pwait2,     SYS_semop,         SYS_semtimedop,
       SYS_rt_sigtimedwait, io_uring_enter,  SYS_io_getevents, SYS_io_pgetevents, SYS_accept,

@@ -80,6 +80,14 @@ bool print_stats(Process& process, const EngineImage& image, int format) {
   return true;
 }
 
+// By another thread of it, if that by which it was looked at has ended.
+bool print_anew(pid_t pid, int format) {
+  Process process{pid};
+  EngineImage image;
+  return process.open(Process::Residency::none) == 0 && image.find(process) == Found::engine &&
+         print_stats(process, image, format);
+}
+
 }  // namespace
 
 int stats(char** arguments) {
@@ -113,6 +121,7 @@ int stats(char** arguments) {
     const timespec at{next / ns_per_second, next % ns_per_second};
     while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, nullptr) != 0) continue;
     if (image.look_again(process) == Found::engine && print_stats(process, image, format)) continue;
+    if (print_anew(process.pid(), format)) continue;
     std::fprintf(stderr, "tsmalloc: process %d has ended, or runs another program\n",
                  process.pid());
     break;
