@@ -441,8 +441,10 @@ def test_a_program_that_samples_by_itself_goes_on(program: Path, tmp_path: Path)
 def test_ctrl_c_ends_the_sampling_and_keeps_the_profile(
     server: subprocess.Popen[str], tmp_path: Path, ending: signal.Signals
 ) -> None:
+    words = ("profile", "--seconds")
     with subprocess.Popen(
-        [paths.tool("tsmalloc"), "profile", "--seconds", "60", str(server.pid)],
+        # This may run under nohup.
+        ["env", "--default-signal", paths.tool("tsmalloc"), *words, "60", str(server.pid)],
         cwd=tmp_path,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -455,6 +457,22 @@ def test_ctrl_c_ends_the_sampling_and_keeps_the_profile(
     assert "samples" in out
     assert profile_of(tmp_path).rows
     assert option(server.pid, "PROFILE") == "off"
+
+
+def test_under_nohup_a_hang_up_ends_nothing(server: subprocess.Popen[str], tmp_path: Path) -> None:
+    words = ("profile", "--seconds")
+    began = time.monotonic()
+    with subprocess.Popen(
+        ["env", "--ignore-signal=HUP", paths.tool("tsmalloc"), *words, "1.5", str(server.pid)],
+        cwd=tmp_path,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    ) as command:
+        time.sleep(0.5)
+        command.send_signal(signal.SIGHUP)
+        assert command.wait(timeout=30) == 0
+    assert time.monotonic() - began > 1.4
+    assert profile_of(tmp_path).rows
 
 
 @pytest.mark.parametrize(
