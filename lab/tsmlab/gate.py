@@ -202,6 +202,8 @@ def _other_subject(before: Comparison, now: Comparison) -> list[Trouble]:
     then, here = (each.allocator(CANDIDATE).family for each in (before, now))
     if then != here:
         seen.append(f"the baseline was measured under {then}, the program under {here}")
+    if not seen:
+        return []
     return [
         Trouble(
             "other-baseline",
@@ -209,7 +211,7 @@ def _other_subject(before: Comparison, now: Comparison) -> list[Trouble]:
             "another file than was meant, or work that changed",
             "make a baseline of this one (--export-json), or measure both at once (--against)",
         )
-    ] * bool(seen)
+    ]
 
 
 # --- judging --------------------------------------------------------------------------------------

@@ -105,10 +105,10 @@ int use_arena(ArenaHandle handle, bool may_be_in_scope, Use use) noexcept {
   return 0;
 }
 
-}  // namespace
-
 // A program that forgets arenas leaves numbers of heaps for its threads, and for the heap profile.
 constexpr std::uint32_t most_heaps_with_arenas = AddressRange::max_heaps / 8 * 7;
+
+}  // namespace
 
 ArenaHandle create_arena() noexcept {
   {

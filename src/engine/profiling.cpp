@@ -36,8 +36,7 @@ class Copy {
     source_.row_count = samples.rows.count;
     source_.stacks = reinterpret_cast<const std::uint64_t*>(memory_ + row_bytes_);
     source_.stack_words = samples.stacks.count;
-    source_.program = reinterpret_cast<const char*>(memory_ + row_bytes_ + stack_bytes);
-    os::read_program(reinterpret_cast<char*>(memory_ + row_bytes_ + stack_bytes), PATH_MAX);
+    program_ = reinterpret_cast<char*>(memory_ + row_bytes_ + stack_bytes);
     source_.dropped = samples.dropped;
     source_.interval = samples.interval;
     source_.duration_ms = source_.age_ms = os::coarse_milliseconds() - samples.began_ms;
@@ -50,11 +49,14 @@ class Copy {
 
   bool is_valid() const noexcept { return memory_ != nullptr; }
   ProfileSource& source() noexcept { return source_; }
+  // Of PATH_MAX bytes.
+  char* program() noexcept { return program_; }
 
  private:
   std::byte* memory_ = nullptr;
   std::size_t bytes_ = 0;
   std::size_t row_bytes_ = 0;
+  char* program_ = nullptr;
   ProfileSource source_;
 };
 
@@ -130,12 +132,14 @@ int write_profile(int descriptor, ProfileKind kind) noexcept {
   if (!copy.is_valid()) return ENOMEM;
   char command[64];
   os::read_command(command, sizeof command);
+  os::read_program(copy.program(), PATH_MAX);
   ProfileSource& source = copy.source();
   source.module = [](const void*, unsigned number) noexcept {
     return number < os::max_modules ? os::module_met(number) : nullptr;
   };
   source.version = library_version;
   source.command = command;
+  source.program = copy.program();
   source.process = os::process_id();
   source.unix_ns = os::unix_nanoseconds();
   source.kind = kind;

@@ -29,10 +29,6 @@ long call(long number, Arguments... arguments) noexcept {
 
 constexpr std::uint64_t file_too_large = std::uint64_t{1} << (SIGXFSZ - 1);
 
-void block(std::uint64_t signals, std::uint64_t* before) noexcept {
-  call(SYS_rt_sigprocmask, SIG_BLOCK, &signals, before, sizeof signals);
-}
-
 bool is_pending() noexcept {
   std::uint64_t signals = 0;
   call(SYS_rt_sigpending, &signals, sizeof signals);
@@ -105,7 +101,7 @@ WholeFile::WholeFile(const char* path) noexcept : path_{path} {
   }
   descriptor_ = opened;
   takes_signals_ = !is_pending();
-  block(file_too_large, &signals_);
+  call(SYS_rt_sigprocmask, SIG_BLOCK, &file_too_large, &signals_, sizeof signals_);
 }
 
 WholeFile::~WholeFile() {
