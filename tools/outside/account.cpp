@@ -55,16 +55,16 @@ class Walk {
     const Batches::Blocks in_batches = batches_.take(page);
     account_.bins += in_batches.of_threads * engine::size_classes[size_class].block_bytes;
     ended_bins_ += in_batches.of_ended_threads * engine::size_classes[size_class].block_bytes;
-    if (count_settled_slab(page, bytes, entry)) return true;
+    const std::size_t resident = by_ == By::kernel ? resident_bytes(page, 0, bytes) : 0;
+    if (count_settled_slab(pages, resident, entry)) return true;
     const Span* const span = spans_.at(page, pages);
     if (span == nullptr) return false;
     if (span->state != SpanState::slab || span->size_class != size_class || span->pages != pages) {
       account_.unclear += pages;
       return true;
     }
-    const std::size_t present = by_ == By::kernel
-                                    ? resident_bytes(page, 0, bytes)
-                                    : bytes - std::min(bytes, engine::purged_bytes_of(*span));
+    const std::size_t present =
+        by_ == By::kernel ? resident : bytes - std::min(bytes, engine::purged_bytes_of(*span));
     const std::uint32_t used = span->used.load(std::memory_order_relaxed);
     Heap* const heap = heap_of(entry);
     if (heap != nullptr) heap->used_blocks[size_class] -= used;
@@ -201,16 +201,16 @@ class Walk {
     account_.classes[slab.size_class].used_bytes += used_present;
   }
 
-  // Most slabs are resident, and no other thread frees blocks of them. Their heaps have the sums of
-  // their blocks, which come into the account in the end. False if the slab is another.
-  bool count_settled_slab(std::size_t page, std::size_t bytes, PageMapEntry entry) {
-    const std::uintptr_t begin = image_.map().base + page * engine::page_bytes;
-    if (by_ != By::kernel || !process_.is_resident({begin, begin + bytes})) return false;
+  // Of most slabs all blocks are resident, and no other thread frees any of them. Their heaps have the
+  // sums of their blocks, which come into the account in the end. False if the slab is another.
+  bool count_settled_slab(std::size_t pages, std::size_t resident, PageMapEntry entry) {
+    const engine::SizeClass& c = engine::size_classes[engine::class_of(entry)];
+    if (resident < std::size_t{blocks_in_slab(c, pages)} * c.block_bytes) return false;
     const Heap* const heap = heap_of(entry);
     if (heap == nullptr || heap->has_pending) return false;
     SettledSlabs& settled = settled_[heap->is_ended ? 1 : 0][engine::class_of(entry)];
     ++settled.count;
-    settled.bytes += bytes;
+    settled.bytes += resident;
     return true;
   }
 

@@ -61,7 +61,7 @@ inline std::size_t pages_of_slab(const engine::MapPage* map, std::size_t known) 
 //   bool visitor.visit_slab(page, pages, entry)      false if memory is unreadable
 //   void visitor.visit_large(page, pages, usable_pages)
 //   void visitor.visit_other(page, const Span&)      free, or in a span cache
-// The numbers are those of the page map, and in bounds. Pages that changed hands while they were read
+// The numbers are those of the page map, and in bounds; a slab's class has blocks. Pages that changed hands while they were read
 // are skipped, and counted in `unclear`. False if memory is unreadable.
 template <class Visitor>
 class PageWalk {
@@ -94,7 +94,8 @@ class PageWalk {
   std::size_t visit(std::size_t page, const engine::MapPage* map, std::size_t known) {
     const engine::PageMapEntry entry = map->entry.load(std::memory_order_relaxed);
     const std::size_t left = image_.page_count() - page;
-    if (engine::is_of_slab(entry) && engine::class_of(entry) < engine::class_count) {
+    const unsigned size_class = engine::class_of(entry);
+    if (engine::is_of_slab(entry) && size_class != 0 && size_class < engine::class_count) {
       const std::size_t pages = pages_of_slab(map, known);
       return visitor_.visit_slab(page, pages, entry) ? pages : 0;
     }
