@@ -56,7 +56,8 @@ class Walk {
     account_.bins += in_batches.of_threads * engine::size_classes[size_class].block_bytes;
     ended_bins_ += in_batches.of_ended_threads * engine::size_classes[size_class].block_bytes;
     const std::size_t resident = by_ == By::kernel ? resident_bytes(page, 0, bytes) : 0;
-    if (count_settled_slab(pages, resident, entry)) return true;
+    if (are_blocks_within(resident, pages, entry) && count_settled_slab(entry, resident))
+      return true;
     const Span* const span = spans_.at(page, pages);
     if (span == nullptr) return false;
     if (span->state != SpanState::slab || span->size_class != size_class || span->pages != pages) {
@@ -201,11 +202,9 @@ class Walk {
     account_.classes[slab.size_class].used_bytes += used_present;
   }
 
-  // Of most slabs all blocks are resident, and no other thread frees any of them. Their heaps have the
-  // sums of their blocks, which come into the account in the end. False if the slab is another.
-  bool count_settled_slab(std::size_t pages, std::size_t resident, PageMapEntry entry) {
-    const engine::SizeClass& c = engine::size_classes[engine::class_of(entry)];
-    if (resident < std::size_t{blocks_in_slab(c, pages)} * c.block_bytes) return false;
+  // No other thread frees blocks of most slabs. Their heaps have the sums of their blocks, which come
+  // into the account in the end. False if the slab is another.
+  bool count_settled_slab(PageMapEntry entry, std::size_t resident) {
     const Heap* const heap = heap_of(entry);
     if (heap == nullptr || heap->has_pending) return false;
     SettledSlabs& settled = settled_[heap->is_ended ? 1 : 0][engine::class_of(entry)];
