@@ -163,7 +163,9 @@ class Walk {
   // Of the part of a span from `first` to `end`, in bytes.
   std::size_t resident_bytes(std::size_t page, std::size_t first, std::size_t end) {
     const std::uintptr_t begin = image_.map().base + page * engine::page_bytes;
-    return first == end ? 0 : process_.resident_bytes({begin + first, begin + end});
+    const Range range{begin + first, begin + end};
+    if (first == end) return 0;
+    return process_.is_resident(range) ? range.bytes() : process_.resident_bytes(range);
   }
 
   struct Slab {

@@ -65,6 +65,10 @@ class Process {
   // 6.7 on).
   std::size_t resident_bytes(const Range& range);
   std::size_t resident_bytes_of(const Mapping& mapping);
+  // Whether all of it is known to be: most ranges lie within the region that was looked at last.
+  bool is_resident(const Range& range) const {
+    return region_ < region_count_ && regions_[region_].covers(range);
+  }
   static std::uintptr_t end_of_page(std::uintptr_t address);
   // To be called when pages have come or gone since the last look at them.
   void forget_residency() {

@@ -143,8 +143,7 @@ std::size_t Process::resident_bytes(const Range& range) {
   const std::uintptr_t begin = range.begin & -page_bytes();
   const std::uintptr_t end = end_of_page(range.end);
   if (end <= begin) return 0;
-  // Most ranges lie within the region that was looked at last.
-  if (region_ < region_count_ && regions_[region_].covers({begin, end})) return end - begin;
+  if (is_resident({begin, end})) return end - begin;
   return resident_within({begin, end});
 }
 
