@@ -210,7 +210,7 @@ class Walk {
     const Heap* const heap = heap_of(entry);
     if (heap == nullptr || heap->has_pending) return false;
     SettledSlabs& settled = settled_[heap->is_ended ? 1 : 0][engine::class_of(entry)];
-    ++settled.count;
+    ++account_.slabs;
     settled.bytes += resident;
     return true;
   }
@@ -229,7 +229,6 @@ class Walk {
       for (unsigned c = 1; c < engine::class_count; ++c) {
         const SettledSlabs& slabs = of_heaps[c];
         const std::size_t used_bytes = std::min(slabs.used_bytes, slabs.bytes);
-        account_.slabs += slabs.count;
         account_.live += used_bytes;
         account_.small += used_bytes;
         (is_ended ? account_.ended : account_.in_slabs) += slabs.bytes - used_bytes;
@@ -249,7 +248,6 @@ class Walk {
   List<Heap> heaps_;
   List<Slab> with_pending_;  // of heaps to which other threads send frees
   struct SettledSlabs {
-    std::size_t count = 0;
     std::size_t bytes = 0;
     std::size_t used_bytes = 0;
   } settled_[2][engine::class_count];  // of heaps whose threads go on, and ended
