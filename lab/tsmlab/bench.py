@@ -27,6 +27,7 @@ from tsmlab import (
 )
 from tsmlab.allocators import Allocator
 from tsmlab.errors import UserError
+from tsmlab.fleet import Crew, Fleet
 from tsmlab.floors import floor
 from tsmlab.journal import Memo, Part
 from tsmlab.machine import Machine
@@ -95,6 +96,7 @@ class _Job:
 
     workload: Workload
     trial: Trial
+    crew: Crew | None
     rounds: Rounds
     progress: PartProgress
     probe: Sample | None = None
@@ -111,13 +113,14 @@ def bench(
     reporter: Reporter,
     memo: Memo,
     warm: Callable[[int], int] = guest_memory.touch,
+    fleet: Fleet | None = None,
 ) -> Outcome[SuiteResults]:
-    """Runs the whole suite.
+    """Runs the whole suite; on a fleet, whose machines are of one kind, if there is one.
 
     Raises UserError and KeyboardInterrupt only where nothing has been measured yet.
     """
     with tempfile.TemporaryDirectory(prefix="tsmalloc-bench-") as folder:
-        return _Session(options, executor, reporter, memo, warm, Path(folder)).run()
+        return _Session(options, executor, reporter, memo, warm, Path(folder), fleet).run()
 
 
 class _Session:
@@ -131,13 +134,16 @@ class _Session:
         memo: Memo,
         warm: Callable[[int], int],
         folder: Path,
+        fleet: Fleet | None,
     ) -> None:
         self._options = options
         self._reporter = reporter
         self._memo = memo
-        self._warm = warm
+        self._fleet = fleet
+        self._warm = warm if fleet is None else fleet.touch_memory
         self._created = memo.once("created", str, records.now)
-        self._machine = memo.once("machine", Machine, machine.describe)
+        describe = machine.describe if fleet is None else fleet.only_kind
+        self._machine = memo.once("machine", Machine, describe)
         used = dict.fromkeys(name for workload in options.workloads for name in workload.floors)
         floors = {name: floor(name) for name in used}
         self._infos = [AllocatorInfo.of(allocator) for allocator in options.allocators]
@@ -176,8 +182,10 @@ class _Session:
         rounds_left = dict.fromkeys(names, self._options.rounds)
         observer = self._progress.add(workload.name, 0.0, rounds_left, dict.fromkeys(names, 0))
         seed = workload_seed(self._options.seed, workload.name)
-        rounds = Rounds([Entry(a) for a in allocators], seed, trial.run, observer)
-        return _Job(workload, trial, rounds, observer)
+        crew = None if self._fleet is None else self._fleet.crew(trial, memo)
+        entries = [Entry(allocator) for allocator in allocators]
+        rounds = Rounds(entries, seed, trial.run, observer, crew=crew)
+        return _Job(workload, trial, crew, rounds, observer)
 
     def run(self) -> Outcome[SuiteResults]:
         for job in self._jobs:
@@ -191,7 +199,7 @@ class _Session:
         slot = Slot(Entry(first), "probe", 0, 1, 0)
         job.progress.trying(first.name)
         started = self._memo.clock()
-        job.probe = job.trial.run(slot)
+        job.probe = job.trial.run(slot) if job.crew is None else job.crew.samples([slot])[0]
         seconds = self._memo.clock() - started
         job.progress.guess_seconds = seconds
         if job.probe.failure:
@@ -224,7 +232,7 @@ class _Session:
             while stop is None:
                 number += 1
                 for job in self._jobs:
-                    job.rounds.run("measured", number)
+                    job.rounds.run("measured", number, self._options.rounds)
                     for name in job.rounds.given_up:
                         job.progress.forget(name)
                 elapsed = self._memo.clock() - start

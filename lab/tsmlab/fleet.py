@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tsmlab import __version__, fingerprints, machine
+from tsmlab import __version__, fingerprints, guest_memory, machine
 from tsmlab.allocators import Allocator
 from tsmlab.analysis import Question, analyse
 from tsmlab.errors import UserError
@@ -63,12 +63,13 @@ class Expected:
 
 @dataclass(frozen=True)
 class Job:
-    """A round. environment: of where the study was begun; cpus: for each worker by its name."""
+    """A round. environment: of where the study was begun; cpus: for each worker by its name;
+    programs: of each slot."""
 
     expected: Expected
     environment: Mapping[str, str]
     cpus: Mapping[str, tuple[int, ...]]
-    program: Program
+    programs: tuple[Program, ...]
     allocators: tuple[Allocator, ...]
     executor: Executor
     series_points: int
@@ -149,11 +150,13 @@ def make_round(job: Job) -> Done:
         os.sched_setaffinity(0, cpus)
     with tempfile.TemporaryDirectory(prefix="tsmalloc-round-") as folder:
         trial = Trial(
-            job.program, job.allocators, job.executor, Path(folder), Unkept(), job.series_points
+            job.programs[0], job.allocators, job.executor, Path(folder), Unkept(), job.series_points
         )
         trial.timeout_seconds = job.timeout_seconds
+        samples = []
         try:
-            samples = [trial.run(slot) for slot in job.slots]
+            for slot, trial.program in zip(job.slots, job.programs, strict=True):
+                samples.append(trial.run(slot))
         except KeyboardInterrupt as error:
             raise UserError(
                 f"the worker {name} was interrupted.", "Go on with --resume."
@@ -175,13 +178,20 @@ def kind_of(found: Machine) -> str:
 
 
 class Crew:
-    """Makes the rounds of one program (schedule.Crew). A round is one line of the journal, written
-    as soon as it is done."""
+    """Makes the rounds of one program (schedule.Crew), or of one for each slot. A round is one line
+    of the journal, written as soon as it is done."""
 
-    def __init__(self, fleet: Fleet, trial: Trial, memo: Memo) -> None:
+    def __init__(
+        self,
+        fleet: Fleet,
+        trial: Trial,
+        memo: Memo,
+        program_of: Callable[[Slot], Program] | None = None,
+    ) -> None:
         self._fleet = fleet
         self._trial = trial
         self._memo = memo
+        self._program_of = program_of or (lambda _: trial.program)
         self._futures: dict[str, Any] = {}
         self._begun_at: dict[str, float] = {}
         self._done: dict[str, Done] = {}
@@ -226,7 +236,7 @@ class Crew:
                 expected=self._fleet.expected,
                 environment=self._fleet.environment,
                 cpus=self._fleet.cpus,
-                program=trial.program,
+                programs=tuple(map(self._program_of, slots)),
                 allocators=trial.allocators,
                 executor=trial.executor,
                 series_points=trial.series_points,
@@ -264,7 +274,7 @@ def _unmade() -> Done:
 
 class Fleet:
     """A cluster. cpus: of each worker, by its name; size: how many rounds it makes at once;
-    environment: what programs see there."""
+    environment: what programs see there; machines: one of each kind; hosts: a worker of each."""
 
     def __init__(
         self,
@@ -273,6 +283,8 @@ class Fleet:
         cpus: Mapping[str, tuple[int, ...]],
         size: int,
         environment: Mapping[str, str],
+        machines: Sequence[Machine] = (),
+        hosts: Sequence[str] = (),
     ) -> None:
         self._client = client
         self._dask = need_dask()
@@ -282,9 +294,35 @@ class Fleet:
         self.cpus = cpus
         self.size = size
         self.environment = environment
+        self._machines = machines
+        self._hosts = list(hosts)
 
-    def crew(self, trial: Trial, memo: Memo) -> Crew:
-        return Crew(self, trial, memo)
+    def only_kind(self) -> Machine:
+        """The machine that all of them are; raises UserError where they are of several kinds."""
+        if len(self._machines) > 1:
+            kinds = "; ".join(map(kind_of, self._machines))
+            raise UserError(
+                f"this table is of one kind of machine, and the cluster has several: {kinds}.",
+                "End the workers of all kinds but one. Or ask `tsmalloc compare --cluster`, which "
+                "judges kind by kind.",
+            )
+        return self._machines[0]
+
+    def touch_memory(self, wanted_bytes: int) -> int:
+        """guest_memory.touch() on each machine; the least that one of them touched."""
+        with self._telling():
+            touched = self._client.run(guest_memory.touch, wanted_bytes, workers=self._hosts)
+        return min(touched.values())
+
+    @property
+    def processors(self) -> int:
+        """How many a program has, on the worker with the fewest."""
+        return min(map(len, self.cpus.values()))
+
+    def crew(
+        self, trial: Trial, memo: Memo, program_of: Callable[[Slot], Program] | None = None
+    ) -> Crew:
+        return Crew(self, trial, memo, program_of)
 
     def stop(self) -> None:
         """Whoever waits for a round is interrupted."""
@@ -442,7 +480,7 @@ def _examined(
     hosts: dict[str, list[str]] = {}
     for where, (host, _, _) in found.items():
         hosts.setdefault(host, []).append(str(workers[where]["name"]))
-    kinds = {kind_of(described) for _, _, described in found.values()}
+    kinds = {kind_of(described): described for _, _, described in found.values()}
     note(
         f"cluster    {len(found)} workers on {len(hosts)} machines of {len(kinds)} kinds"
         if len(hosts) > 1
@@ -450,7 +488,15 @@ def _examined(
     )
     if len(hosts) < len(found):
         note("workers of one machine disturb each other's times; counts and bytes they do not")
-    return Fleet(client, expected, shares(hosts, workers, cpus), len(found), environment)
+    return Fleet(
+        client,
+        expected,
+        shares(hosts, workers, cpus),
+        len(found),
+        environment,
+        list(kinds.values()),
+        list({host: where for where, (host, _, _) in found.items()}.values()),
+    )
 
 
 def shares(

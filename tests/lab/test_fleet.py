@@ -149,7 +149,7 @@ class FakeFleet:
     def result(self, job: Job) -> Done:
         samples = []
         for slot in job.slots:
-            trial = Trial(job.program, job.allocators, job.executor, paths_of_test(), Unkept())
+            trial = Trial(job.programs[0], job.allocators, job.executor, paths_of_test(), Unkept())
             samples.append(trial.run(slot))
         return Done("w", describe(), samples)
 
@@ -452,6 +452,99 @@ def test_two_workers_give_the_verdicts_of_none(tsmalloc: Tsmalloc, library: Path
         assert all(len(workers) == 1 for workers in rounds.values())  # pairs never cross machines
         assert len(document["kinds"]) == (1 if where else 0)
     assert set(found.values()) == {"worse"}
+
+
+SUITE = """
+[[workload]]
+name = "echo"
+stresses = "the start of a program"
+program = "/bin/echo"
+arguments = ["seconds: 1"]
+threads = 1
+time = "seconds"
+memory = true
+"""
+
+
+def test_the_workloads_run_on_a_cluster(tsmalloc: Tsmalloc, library: Path, tmp_path: Path) -> None:
+    (tmp_path / "suite.toml").write_text(SUITE)
+    words = ("bench", "--suite", tmp_path / "suite.toml", "--allocator", f"waste={library}")
+    words = (*words, "-a", "glibc,waste", "-r", "4", "--json")
+    found = {}
+    for where in ((), ("--cluster", "local:2")):
+        done = tsmalloc(*words, *where)
+        assert done.returncode == 0, done.stderr
+        document = json.loads(done.stdout)
+        found[where] = document["machine"]
+        (runs,) = document["runs"]
+        measured = [s for s in runs["samples"] if s["phase"] == "measured"]
+        assert len(measured) == 4 * 2
+        workers = {s["measurement"].get("fleet", {}).get("worker") for s in measured}
+        assert len(workers) == (2 if where else 1)
+    alone, together = found.values()
+    assert alone["cpu"] == together["cpu"]
+    refused = tsmalloc("bench", "--traces", "trace-*", "--cluster", "local:2")
+    assert refused.returncode == 1
+    assert "--traces makes its plans on this machine" in refused.stderr
+
+
+EXPERIMENT = """
+name = "echo"
+title = "The start of a program"
+question = "How much memory does a program take that does nothing?"
+program = "/bin/echo"
+arguments = ["{word}"]
+allocators = ["glibc"]
+rounds = 3
+run_seconds = 0.1
+
+[[parameter]]
+name = "word"
+title = "what it says"
+values = [10, 100]
+
+[[analysis]]
+kind = "order"
+metric = "peak_bytes"
+parameter = "word"
+"""
+
+
+@pytest.mark.long
+def test_an_experiment_runs_on_a_cluster(tsmalloc: Tsmalloc, library: Path, tmp_path: Path) -> None:
+    (tmp_path / "echo.toml").write_text(EXPERIMENT)
+    done = tsmalloc("experiment", "run", "--file", tmp_path / "echo.toml", "--allocator",
+                    f"waste={library}", "--json", "--cluster", "local:2")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    (found,) = json.loads(done.stdout)["experiments"]
+    peaks = {}
+    for cell in found["cells"]:
+        assert [run["round"] for run in cell["runs"]] == [1, 2, 3]
+        peaks[cell["point"], cell["allocator"]] = cell["runs"][0]["values"]["peak_bytes"]
+        assert cell["causes"] is not None
+    assert len(peaks) == 2 * 2
+    assert all(peaks[point, "waste"] > peaks[point, "glibc"] for point in (0, 1))
+
+
+@pytest.mark.long
+def test_floors_are_measured_on_a_cluster(tsmalloc: Tsmalloc) -> None:
+    done = tsmalloc("floors", TRACES / "sqlite3.tstrace", "-a", "glibc", "-r", "3", "--json",
+                    "--cluster", "local:2")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    (found,) = json.loads(done.stdout)["traces"]
+    samples = found["comparison"]["samples"]
+    assert {sample["measurement"]["fleet"]["worker"] for sample in samples} == {"0", "1"}
+
+
+def test_workloads_on_machines_of_two_kinds_are_refused(crowd: Fleet) -> None:
+    quick = describe()
+    slow = replace(quick, cpu="another")
+    mixed = Fleet(
+        distributed.default_client(), crowd.expected, {}, 2, dict(os.environ), [quick, slow]
+    )
+    with pytest.raises(UserError, match="one kind of machine") as caught:
+        mixed.only_kind()
+    assert "another, " in str(caught.value)
 
 
 @pytest.mark.long

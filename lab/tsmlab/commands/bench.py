@@ -27,6 +27,7 @@ from tsmlab.commands.parameters import (
     Whole,
     allocators_option,
     chosen_seed,
+    cluster_option,
     cpus_option,
     extra_option,
     ignore_failure_option,
@@ -38,6 +39,7 @@ from tsmlab.commands.parameters import (
 from tsmlab.commands.publishing import Publication
 from tsmlab.commands.studies import Study, conduct, resume_option
 from tsmlab.errors import EXIT_OK, UserError
+from tsmlab.fleet import Fleet
 from tsmlab.floors import FLOORS
 from tsmlab.journal import Memo
 from tsmlab.measuring import Executor, MeasureExecutor
@@ -84,6 +86,7 @@ from tsmlab.workloads import Workload
     help="Also replay the recorded programs of traces/, as workloads trace-NAME.",
 )
 @ignore_failure_option
+@cluster_option
 @cpus_option
 @output_options
 @report_option
@@ -114,6 +117,11 @@ def command(names: Sequence[str], as_list: bool, **given: Any) -> int:
         click.echo(_list(chosen), nl=False)
         return EXIT_OK
     workloads.check_programs(chosen)
+    if replay is not None and given["cluster"] is not None:
+        raise UserError(
+            "--traces makes its plans on this machine, and a cluster has others.",
+            "Leave --cluster out, or replay them there: tsmalloc replay --cluster WHERE TRACE...",
+        )
     options = _options(suite, chosen, given)
     missing = [] if given["chosen"] else known.missing_packages()
     return conduct(
@@ -121,7 +129,7 @@ def command(names: Sequence[str], as_list: bool, **given: Any) -> int:
         options.seed,
         options.allocators,
         [suite, *(Path(word) for each in chosen for word in each.command if Path(word).is_file())],
-        lambda journal, reporter, _: _run(options, replay, reporter, journal),
+        lambda journal, reporter, fleet: _run(options, replay, reporter, journal, fleet),
         publication,
         [f"more allocators with: sudo apt install {' '.join(missing)}"] if missing else [],
     )
@@ -148,12 +156,16 @@ def _traces(replay: Path | None) -> list[Workload]:
 
 
 def _run(
-    options: Options, replay: Path | None, reporter: Reporter, memo: Memo
+    options: Options,
+    replay: Path | None,
+    reporter: Reporter,
+    memo: Memo,
+    fleet: Fleet | None,
 ) -> Outcome[SuiteResults]:
     """The suite; with plans of its traces, which last as long as it runs."""
     executor: Executor = MeasureExecutor()
     if replay is None:
-        return bench(options, executor, reporter, memo)
+        return bench(options, executor, reporter, memo, fleet=fleet)
     with tempfile.TemporaryDirectory(prefix="tsmalloc-plans-") as folder:
         planned = trace_workloads.planned(options.workloads, Path(folder), replay)
         return bench(

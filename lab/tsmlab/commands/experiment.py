@@ -24,6 +24,7 @@ from tsmlab.commands.parameters import (
     Whole,
     allocators_option,
     chosen_seed,
+    cluster_option,
     cpus_option,
     extra_option,
     ignore_failure_option,
@@ -108,6 +109,7 @@ def show_command(file: Path) -> None:
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and run nothing.")
 @report_option
 @ignore_failure_option
+@cluster_option
 @cpus_option
 @output_options
 @click.argument("names", metavar="NAME...|all", nargs=-1)
@@ -137,8 +139,8 @@ def run_command(dry_run: bool, **given: Any) -> int:
         options.seed,
         options.allocators,
         options.files,
-        lambda journal, reporter, _: run_experiments(
-            options, MeasureExecutor(), observers, reporter, journal
+        lambda journal, reporter, fleet: run_experiments(
+            options, MeasureExecutor(), observers, reporter, journal, fleet=fleet
         ),
         publication,
         notes,

@@ -23,6 +23,7 @@ from tsmlab.commands.parameters import (
     Whole,
     allocators_option,
     chosen_seed,
+    cluster_option,
     cpus_option,
     extra_option,
     ignore_failure_option,
@@ -70,6 +71,7 @@ from tsmlab.traces.floors_results import FloorResults
 )
 @timeout_option("20 times the floor's, at least 10 s")
 @ignore_failure_option
+@cluster_option
 @cpus_option
 @output_options
 @resume_option
@@ -97,7 +99,9 @@ def command(traces: Sequence[Path], **given: Any) -> int:
         options.seed,
         options.allocators,
         [program, *traces],
-        lambda journal, reporter, _: floors(options, MeasureExecutor(), reporter, program, journal),
+        lambda journal, reporter, fleet: floors(
+            options, MeasureExecutor(), reporter, program, journal, fleet=fleet
+        ),
         publication,
     )
 

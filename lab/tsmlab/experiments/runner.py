@@ -36,6 +36,7 @@ from tsmlab.experiments.model import (
     Run,
 )
 from tsmlab.experiments.plan import FEWEST_ROUNDS, Plan
+from tsmlab.fleet import Fleet
 from tsmlab.journal import Memo, Part
 from tsmlab.machine import Machine
 from tsmlab.measuring import Executor, RunRequest
@@ -94,8 +95,10 @@ class _Job:
     contenders: dict[str, _Contender]
     rounds: Rounds
     progress: PartProgress
-    runs: dict[str, list[Run]]
     causes: dict[str, Causes]
+
+    def runs_of(self, label: str) -> list[Run]:
+        return [_run(sample) for sample in self.rounds.samples if sample.allocator == label]
 
 
 def run_experiments(
@@ -105,14 +108,16 @@ def run_experiments(
     reporter: Reporter,
     memo: Memo,
     warm: Callable[[int], int] = guest_memory.touch,
+    fleet: Fleet | None = None,
 ) -> Outcome[ExperimentResults]:
-    """Runs all experiments.
+    """Runs all experiments; on a fleet, whose machines are of one kind, if there is one. Causes are
+    counted here.
 
     Raises UserError and KeyboardInterrupt only where nothing has been measured yet.
     """
     with tempfile.TemporaryDirectory(prefix="tsmalloc-experiment-") as folder:
-        session = _Session(options, executor, observers, reporter, memo, Path(folder))
-        return session.run(warm)
+        session = _Session(options, executor, observers, reporter, memo, Path(folder), fleet)
+        return session.run(warm if fleet is None else fleet.touch_memory)
 
 
 class _Session:
@@ -126,15 +131,18 @@ class _Session:
         reporter: Reporter,
         memo: Memo,
         folder: Path,
+        fleet: Fleet | None,
     ) -> None:
         self._options = options
+        self._fleet = fleet
         self._executor = executor
         self._observers = observers
         self._folder = folder
         self._memo = memo
         self._start = memo.clock()
         self._created = memo.once("created", str, records.now)
-        self._machine = memo.once("machine", Machine, machine.describe)
+        describe = machine.describe if fleet is None else fleet.only_kind
+        self._machine = memo.once("machine", Machine, describe)
         libraries = [a.path for a in options.allocators if a.path]
         self._files = memo.once(
             "files",
@@ -161,21 +169,28 @@ class _Session:
             dict.fromkeys(contenders, plan.rounds),
             watched,
         )
-        runs: dict[str, list[Run]] = {label: [] for label in contenders}
+
+        def contender_of(slot: Slot) -> _Contender:
+            return contenders[slot.entry.allocator.name]
 
         def run_one(slot: Slot) -> Sample:
-            contender = contenders[slot.entry.allocator.name]
+            contender = contender_of(slot)
             sample = contender.trial.run(replace(slot, entry=Entry(contender.allocator)))
-            runs[contender.label].append(_run(sample))
             return replace(sample, allocator=contender.label)
 
+        crew = None
+        if self._fleet is not None:
+            trial = next(iter(contenders.values())).trial
+            memo = Part(self._memo, plan.name)
+            crew = self._fleet.crew(trial, memo, lambda slot: contender_of(slot).program)
         rounds = Rounds(
             [contender.entry for contender in contenders.values()],
             experiment_seed(self._options.seed, plan.name),
             run_one,
             progress,
+            crew=crew,
         )
-        return _Job(plan, contenders, rounds, progress, runs, {})
+        return _Job(plan, contenders, rounds, progress, {})
 
     def _contenders(self, plan: Plan) -> Iterator[_Contender]:
         memo = Part(self._memo, plan.name)
@@ -223,7 +238,7 @@ class _Session:
             number += 1
             for job in self._jobs:
                 if number <= job.plan.rounds:
-                    job.rounds.run("measured", number)
+                    job.rounds.run("measured", number, job.plan.rounds)
                 for label in job.rounds.given_up:
                     job.progress.forget(label)
             stop = self._memo.once(
@@ -262,18 +277,18 @@ class _Session:
                     partial(self._watch, job, contender),
                 )
                 job.progress.watched_left[contender.label] = 0
-            runs = [run for each in job.runs.values() for run in each]
-            failed = sum(run.failure is not None for run in runs)
-            job.progress.note(f"done: {len(runs)} runs, {failed or 'none'} failed")
+            samples = job.rounds.samples
+            failed = sum(sample.failure is not None for sample in samples)
+            job.progress.note(f"done: {len(samples)} runs, {failed or 'none'} failed")
 
     @staticmethod
     def _is_counted(job: _Job, contender: _Contender) -> bool:
         """At the points that are asked for, unless the program fails there anyway."""
         asked = contender.point in job.plan.causes_points
-        return asked and any(run.failure is None for run in job.runs[contender.label])
+        return asked and any(run.failure is None for run in job.runs_of(contender.label))
 
     def _watch(self, job: _Job, contender: _Contender) -> Causes:
-        runs = [run for run in job.runs[contender.label] if run.failure is None]
+        runs = [run for run in job.runs_of(contender.label) if run.failure is None]
         walls = [run.values.get(WALL_SECONDS, 0.0) for run in runs]
         request = RunRequest(
             command=contender.program.command,
@@ -303,13 +318,14 @@ class _Session:
         return self._memo.clock() - self._start
 
     def _any_measured(self) -> bool:
-        return any(runs for job in self._jobs for runs in job.runs.values())
+        return any(job.rounds.samples for job in self._jobs)
 
     def _results(self, stop: Stop) -> ExperimentResults:
         options = self._options
         cpus = None if options.cpus is None else list(options.cpus)
         experiments = [self._experiment(job) for job in self._jobs]
-        processors = usable_processors(self._machine, cpus)
+        fleet = self._fleet
+        processors = usable_processors(self._machine, cpus) if fleet is None else fleet.processors
         return ExperimentResults(
             schema=SCHEMA,
             created=self._created,
@@ -329,7 +345,7 @@ class _Session:
             Cell(
                 point=contender.point,
                 allocator=contender.allocator.name,
-                runs=job.runs[label],
+                runs=job.runs_of(label),
                 gave_up=label in job.rounds.given_up,
                 causes=job.causes.get(label),
             )

@@ -18,6 +18,7 @@ from pathlib import Path
 from tsmlab import __version__, compare, machine, records, stats
 from tsmlab.allocators import Allocator
 from tsmlab.errors import UserError
+from tsmlab.fleet import Fleet
 from tsmlab.floors import floor
 from tsmlab.journal import Memo, Part
 from tsmlab.machine import Machine
@@ -66,13 +67,16 @@ def floors(
     memo: Memo,
     compiler: Compile = compile_plan,
     find_floor: Callable[[str], Allocator] = floor,
+    fleet: Fleet | None = None,
 ) -> Outcome[FloorResults]:
-    """All traces. Raises UserError and KeyboardInterrupt only where nothing has been measured."""
+    """All traces; on a fleet, whose machines are of one kind, if there is one. Raises UserError and
+    KeyboardInterrupt only where nothing has been measured."""
     created = memo.once("created", str, records.now)
-    described = memo.once("machine", Machine, machine.describe)
+    describe = machine.describe if fleet is None else fleet.only_kind
+    described = memo.once("machine", Machine, describe)
     everyone = (find_floor(FLOOR), *options.allocators)
     done, interrupted, error = gather(
-        _measured(options, everyone, executor, reporter, program, memo, compiler)
+        _measured(options, everyone, executor, reporter, program, memo, compiler, fleet)
     )
     results = FloorResults(
         schema=SCHEMA,
@@ -95,6 +99,7 @@ def _measured(
     program: Path,
     memo: Memo,
     compiler: Compile,
+    fleet: Fleet | None,
 ) -> Iterator[tuple[TraceFloors, UserError | None]]:
     with tempfile.TemporaryDirectory(prefix="tsmalloc-floors-") as folder:
         for number, trace in enumerate(options.traces, start=1):
@@ -102,9 +107,10 @@ def _measured(
             reporter.note(f"floors     {plan.name}")
             outcome = compare.compare(
                 _comparison_options(options, everyone, plan.path, program),
-                ReplayExecutor(executor, program),
+                ReplayExecutor(executor, program, plan.recipe(options.plan_options)),
                 reporter,
                 Part(memo, f"{number}. {plan.name}"),
+                fleet,
             )
             yield summed_up(plan, _tidied(outcome.results, plan.name)), outcome.error
             plan.path.unlink(missing_ok=True)
