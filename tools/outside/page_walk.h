@@ -68,8 +68,8 @@ inline bool are_blocks_within(std::size_t bytes, std::size_t pages, engine::Page
 //   bool visitor.visit_slab(page, pages, entry)      false if memory is unreadable
 //   void visitor.visit_large(page, pages, usable_pages)
 //   void visitor.visit_other(page, const Span&)      free, or in a span cache
-// The numbers are those of the page map, and in bounds; a slab's class has blocks. Pages that changed hands while they were read
-// are skipped, and counted in `unclear`. False if memory is unreadable.
+// The numbers are those of the page map, and in bounds; a slab's class has blocks. Pages that changed
+// hands while they were read are skipped, and counted in `unclear`. False if memory is unreadable.
 template <class Visitor>
 class PageWalk {
  public:
