@@ -311,7 +311,9 @@ class Fleet:
     def touch_memory(self, wanted_bytes: int) -> int:
         """guest_memory.touch() on each machine; the least that one of them touched."""
         with self._telling():
-            touched = self._client.run(guest_memory.touch, wanted_bytes, workers=self._hosts)
+            touched: Mapping[str, int] = self._client.run(
+                guest_memory.touch, wanted_bytes, workers=self._hosts
+            )
         return min(touched.values())
 
     @property
