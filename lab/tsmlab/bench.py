@@ -20,17 +20,15 @@ from tsmlab import (
     __version__,
     fingerprints,
     guest_memory,
-    machine,
     records,
     suite_results,
     wording,
 )
 from tsmlab.allocators import Allocator
 from tsmlab.errors import UserError
-from tsmlab.fleet import Crew, Fleet
+from tsmlab.fleet import Crew, Fleet, machine_of
 from tsmlab.floors import floor
 from tsmlab.journal import Memo, Part
-from tsmlab.machine import Machine
 from tsmlab.measuring import Executor
 from tsmlab.metrics import PEAK_MEMORY, CustomMetric
 from tsmlab.parts import PartProgress, Progress
@@ -142,8 +140,7 @@ class _Session:
         self._fleet = fleet
         self._warm = warm if fleet is None else fleet.touch_memory
         self._created = memo.once("created", str, records.now)
-        describe = machine.describe if fleet is None else fleet.only_kind
-        self._machine = memo.once("machine", Machine, describe)
+        self._machine = machine_of(fleet, memo)
         used = dict.fromkeys(name for workload in options.workloads for name in workload.floors)
         floors = {name: floor(name) for name in used}
         self._infos = [AllocatorInfo.of(allocator) for allocator in options.allocators]

@@ -516,6 +516,21 @@ def shares(
     return shares
 
 
+def machine_of(fleet: Fleet | None, memo: Memo) -> Machine:
+    """What a study is made on whose tables are of one kind of machine; raises UserError where a
+    fleet has several, or another one than the study that is gone on with."""
+    if fleet is None:
+        return memo.once("machine", Machine, machine.describe)
+    now = fleet.only_kind()
+    begun = memo.once("machine", Machine, lambda: now)
+    if kind_of(begun) != kind_of(now):
+        raise UserError(
+            f"the study was begun on {kind_of(begun)}, and the cluster has {kind_of(now)}.",
+            "Go on with it on a cluster of the first kind, or begin anew.",
+        )
+    return begun
+
+
 def need_dask() -> Any:
     """The module; raises UserError without it."""
     try:

@@ -8,8 +8,9 @@
 namespace ts::os {
 
 // A new file under its path, `.PID` and `.part`, until it is whole: nothing reads a part of it, and of
-// two processes the last one's stays. Readable by its user alone. A link, a device or a pipe in its place stays, and is an error. A limit of its size
-// is one, too, and not a signal, if one thread makes, writes and keeps the file.
+// two processes the last one's stays. Readable by its user alone. A link, a device or a pipe in its
+// place stays, and is an error. A limit of its size is one, too, and not a signal, if one thread makes,
+// writes and keeps the file.
 class WholeFile {
  public:
   // The path stays the caller's until the file is closed.

@@ -24,9 +24,9 @@ from tsmlab import allocators, analysis, fleet, paths, records, render, stats
 from tsmlab.compare import Options as CompareOptions
 from tsmlab.compare import compare
 from tsmlab.errors import UserError
-from tsmlab.fleet import Crew, Done, Expected, Fleet, Job, joined
+from tsmlab.fleet import Crew, Done, Expected, Fleet, Job, joined, machine_of
 from tsmlab.journal import Header, Journal, Unkept
-from tsmlab.machine import describe
+from tsmlab.machine import Machine, describe
 from tsmlab.measuring import MeasureExecutor
 from tsmlab.metrics import TIME
 from tsmlab.progress import Silence
@@ -545,6 +545,26 @@ def test_workloads_on_machines_of_two_kinds_are_refused(crowd: Fleet) -> None:
     with pytest.raises(UserError, match="one kind of machine") as caught:
         mixed.only_kind()
     assert "another, " in str(caught.value)
+
+
+def test_a_study_goes_on_with_the_kind_of_machine_that_began_it(
+    crowd: Fleet, tmp_path: Path
+) -> None:
+    quick = describe()
+    slow = replace(quick, cpu="another")
+    header = Header.of("bench", [], 1, [], [])
+
+    def fleet_of(machine: Machine) -> Fleet:
+        return Fleet(
+            distributed.default_client(), crowd.expected, {}, 2, dict(os.environ), [machine]
+        )
+
+    with Journal.begin(header, [tmp_path]) as journal:
+        assert machine_of(fleet_of(quick), journal) == quick
+    with Journal.resume(journal.path) as journal:
+        assert machine_of(fleet_of(quick), journal) == quick
+        with pytest.raises(UserError, match=r"was begun on .*, and the cluster has another, "):
+            machine_of(fleet_of(slow), journal)
 
 
 @pytest.mark.long

@@ -55,8 +55,10 @@ class Walk {
     const Batches::Blocks in_batches = batches_.take(page);
     account_.bins += in_batches.of_threads * engine::size_classes[size_class].block_bytes;
     ended_bins_ += in_batches.of_ended_threads * engine::size_classes[size_class].block_bytes;
-    const std::size_t resident = by_ == By::kernel ? resident_bytes(page, 0, bytes) : 0;
-    if (are_blocks_within(resident, pages, entry) && count_settled_slab(entry, resident))
+    const bool asks_kernel = by_ == By::kernel;
+    const std::size_t resident = asks_kernel ? resident_bytes(page, 0, bytes) : 0;
+    if (asks_kernel && are_blocks_within(resident, pages, entry) &&
+        count_settled_slab(entry, resident))
       return true;
     const Span* const span = spans_.at(page, pages);
     if (span == nullptr) return false;
@@ -65,7 +67,7 @@ class Walk {
       return true;
     }
     const std::size_t present =
-        by_ == By::kernel ? resident : bytes - std::min(bytes, engine::purged_bytes_of(*span));
+        asks_kernel ? resident : bytes - std::min(bytes, engine::purged_bytes_of(*span));
     const std::uint32_t used = span->used.load(std::memory_order_relaxed);
     Heap* const heap = heap_of(entry);
     if (heap != nullptr) heap->used_blocks[size_class] -= used;

@@ -84,9 +84,8 @@ void expect_engine(const Process& process, Found found) {
     case Found::unused:
       if (const char* const other = other_allocator(process))
         fail(exit_missing,
-             "process %d (%s) has tsmalloc, which has served nothing; it also has %s, which may "
-             "come "
-             "before it",
+             "process %d (%s) has tsmalloc, which has served nothing; it also has %s, which "
+             "may come before it",
              process.pid(), process.command(), other);
       fail(exit_missing, "process %d (%s) has tsmalloc, which has served nothing yet",
            process.pid(), process.command());

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from tsmlab import __version__, fingerprints, guest_memory, machine, records, wording
+from tsmlab import __version__, fingerprints, guest_memory, records, wording
 from tsmlab.allocators import Allocator
 from tsmlab.errors import UserError
 from tsmlab.experiments import causes as watching
@@ -36,9 +36,8 @@ from tsmlab.experiments.model import (
     Run,
 )
 from tsmlab.experiments.plan import FEWEST_ROUNDS, Plan
-from tsmlab.fleet import Fleet
+from tsmlab.fleet import Fleet, machine_of
 from tsmlab.journal import Memo, Part
-from tsmlab.machine import Machine
 from tsmlab.measuring import Executor, RunRequest
 from tsmlab.metrics import PEAK_MEMORY, TIME
 from tsmlab.parts import PartProgress, Progress
@@ -141,8 +140,7 @@ class _Session:
         self._memo = memo
         self._start = memo.clock()
         self._created = memo.once("created", str, records.now)
-        describe = machine.describe if fleet is None else fleet.only_kind
-        self._machine = memo.once("machine", Machine, describe)
+        self._machine = machine_of(fleet, memo)
         libraries = [a.path for a in options.allocators if a.path]
         self._files = memo.once(
             "files",

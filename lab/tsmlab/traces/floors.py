@@ -15,13 +15,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tsmlab import __version__, compare, machine, records, stats
+from tsmlab import __version__, compare, records, stats
 from tsmlab.allocators import Allocator
 from tsmlab.errors import UserError
-from tsmlab.fleet import Fleet
+from tsmlab.fleet import Fleet, machine_of
 from tsmlab.floors import floor
 from tsmlab.journal import Memo, Part
-from tsmlab.machine import Machine
 from tsmlab.measuring import Executor
 from tsmlab.metrics import PEAK_MEMORY, TIME
 from tsmlab.progress import Reporter
@@ -72,8 +71,7 @@ def floors(
     """All traces; on a fleet, whose machines are of one kind, if there is one. Raises UserError and
     KeyboardInterrupt only where nothing has been measured."""
     created = memo.once("created", str, records.now)
-    describe = machine.describe if fleet is None else fleet.only_kind
-    described = memo.once("machine", Machine, describe)
+    described = machine_of(fleet, memo)
     everyone = (find_floor(FLOOR), *options.allocators)
     done, interrupted, error = gather(
         _measured(options, everyone, executor, reporter, program, memo, compiler, fleet)
