@@ -155,8 +155,8 @@ ALL = (
     emulated("riscv64", "riscv64"),
     Build(
         "tsan",
-        ("tests_unit", "tests_property", "tests_stress", "tests_tools_replay"),
-        r"^(unit|property|stress|tools\.replay)",
+        ("tests_unit", "tests_property", "tests_stress", "tests_native_replay"),
+        r"^(unit|property|stress|native\.replay)",
     ),
 )
 BUILDS = {"test": CHOSEN, "all": ALL, "quick": (RELEASE,)}

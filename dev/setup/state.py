@@ -30,7 +30,7 @@ PARTS_OF_VERBS = {
 # do not delay a user.
 SOURCES = (
     *("CMakeLists.txt", "CMakePresets.json", "packaging/cmake", "include", "src", "tools"),
-    *("bench", "tests/programs"),
+    *("lab/native", "bench", "tests/programs"),
 )
 # What the build's stamp holds until the build is finished. BUILDING, found later, tells of a build
 # that was killed; STOPPED of one that failed or was interrupted, but in good order.

@@ -2,7 +2,7 @@
 
 Why: "twice as fast as glibc" does not say how much is left to gain; the distance to a floor does.
 Refuses to: take them for allocators. They run only those workloads that name them, are nobody's
-peer, and their memory says nothing (tools/README.md).
+peer, and their memory says nothing (lab/native/README.md).
 """
 
 from __future__ import annotations

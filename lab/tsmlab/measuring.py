@@ -104,7 +104,7 @@ class Ended:
 
 @dataclass(frozen=True)
 class Measurement(Ended):
-    """The answer of `measure`; tools/README.md says what each number means and what it does not.
+    """The answer of `measure`; lab/native/README.md says what each number means and what it does not.
 
     None stands for "could not be told". Where the program never ran (`spawn_error`), the quantities
     that are never None are 0. `series`: nanoseconds since the start, and the resident bytes of the
@@ -305,7 +305,7 @@ def launch_arguments(request: RunRequest) -> list[str]:
     return [*arguments, "--", *request.command]
 
 
-# The layout is drawn in tools/count/record.h, and so is the order of the counters.
+# The layout is drawn in lab/native/count/record.h, and so is the order of the counters.
 _RECORD = struct.Struct("=8s2i16Q1976s952s1024s")
 _MAGIC = b"TSCOUNT2"
 _KINDS = ("malloc", "calloc", "realloc", "free", "aligned", "operator_new", "operator_delete")

@@ -47,7 +47,7 @@ TRACING_REFUSED = UserError(
 
 @dataclass(frozen=True)
 class CallCounts:
-    """One kind of system call, in all threads of all processes; tools/README.md tells the figures.
+    """One kind of system call, in all threads of all processes; lab/native/README.md tells the figures.
 
     wait_ns is of futex alone, lowered_bytes of brk, the last two of madvise.
     """
@@ -115,7 +115,7 @@ def count_syscalls(request: RunRequest, tool: Path | None = None) -> SyscallCoun
 
 # --- the ledger -----------------------------------------------------------------------------------
 
-# The layout is drawn in tools/ledger/record.h.
+# The layout is drawn in lab/native/ledger/record.h.
 _HEAD = struct.Struct("=8s2i10Q32s1984s1984s")
 _TOTALS = (
     "threads",

@@ -34,8 +34,13 @@ def installed_home() -> Path | None:
 
 
 def data_dir() -> Path:
-    """The folder of `experiments`, `bench/workloads.toml` and `traces`."""
-    return installed_home() or repository_root()
+    """The folder of `experiments` and `traces`."""
+    return installed_home() or repository_root() / "lab"
+
+
+def suite_file() -> Path:
+    """The workloads of `bench`."""
+    return (installed_home() or repository_root()) / "bench" / "workloads.toml"
 
 
 def build_dir() -> Path:

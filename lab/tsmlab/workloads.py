@@ -39,7 +39,7 @@ class Workload:
 
 
 def default_suite() -> Path:
-    return paths.data_dir() / "bench" / "workloads.toml"
+    return paths.suite_file()
 
 
 def read_suite(path: Path) -> list[Workload]:

@@ -93,9 +93,9 @@ install(TARGETS ${libraries} tsmalloc-count tsmalloc-ledger tsmalloc-record
   LIBRARY DESTINATION ${tsmalloc_home}/lib COMPONENT lab)
 install(TARGETS ${counted_libraries} LIBRARY DESTINATION ${tsmalloc_home}/lib/counted COMPONENT lab)
 install(TARGETS ${programs} RUNTIME DESTINATION ${tsmalloc_home}/bin COMPONENT lab)
-install(DIRECTORY experiments DESTINATION ${tsmalloc_home} COMPONENT lab FILES_MATCHING PATTERN *.toml)
+install(DIRECTORY lab/experiments DESTINATION ${tsmalloc_home} COMPONENT lab FILES_MATCHING PATTERN *.toml)
 install(FILES bench/workloads.toml DESTINATION ${tsmalloc_home}/bench COMPONENT lab)
-install(DIRECTORY traces DESTINATION ${tsmalloc_home} COMPONENT lab FILES_MATCHING PATTERN *.tstrace)
+install(DIRECTORY lab/traces DESTINATION ${tsmalloc_home} COMPONENT lab FILES_MATCHING PATTERN *.tstrace)
 install(DIRECTORY lab/tsmlab DESTINATION ${CMAKE_INSTALL_DATADIR}/tsmalloc/python COMPONENT lab
   PATTERN __pycache__ EXCLUDE PATTERN home EXCLUDE)
 file(CONFIGURE OUTPUT packaging/VERSION CONTENT "@PROJECT_VERSION@\n" @ONLY)

@@ -147,7 +147,7 @@ def check_names(library: str, repository: Path) -> None:
     """What tools and lab read or set is no unknown option."""
     known = set(shown(library))
     known |= {name for name in others(repository) if said(library, **{name: "1"}) == []}
-    for folder in ("tools", "lab/tsmlab", "dev", "src"):
+    for folder in ("tools", "lab/native", "lab/tsmlab", "dev", "src"):
         for path in (repository / folder).rglob("*"):
             if path.suffix in {".cpp", ".h", ".inc", ".py", ".c"}:
                 unknown = set(QUOTED.findall(path.read_text(encoding="utf-8"))) - known

@@ -1,6 +1,6 @@
 """Compilers that cannot build tsmalloc: cmake says so in a line that names the remedy.
 
-(./tsmalloc has tests of its own in tests/lab/test_launcher.py.)
+(./tsmalloc has tests of its own in lab/tests/test_launcher.py.)
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 // Counting, compiled into heaps of this program's own: each event once, where and when it happens, in
-// the numbers of the thread that made it happen. The finished libraries' reports are tests/tools'.
+// the numbers of the thread that made it happen. The finished libraries' reports are lab/tests/native's.
 #include "base/event_counts.h"
 
 #include <gtest/gtest.h>

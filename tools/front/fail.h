@@ -1,7 +1,7 @@
 // How the front door ends when it cannot do what it was asked for.
 #pragma once
 
-#include "launch/system.h"
+#include "common/system.h"
 
 namespace ts {
 

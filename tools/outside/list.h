@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <type_traits>
 
-#include "launch/system.h"
+#include "common/system.h"
 
 namespace ts {
 

@@ -12,7 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "launch/system.h"
+#include "common/system.h"
 
 namespace ts {
 namespace {

@@ -14,7 +14,7 @@
 #include <initializer_list>
 
 #include "front/run.h"
-#include "launch/json_line.h"
+#include "common/json_line.h"
 #include "os/options.h"
 #include "os/whole_file.h"
 #include "outside/profile_image.h"

@@ -12,7 +12,7 @@
 
 #include "engine/pinned_room.h"
 #include "front/fail.h"
-#include "launch/json_line.h"
+#include "common/json_line.h"
 #include "os/os.h"
 #include "os/whole_file.h"
 

@@ -12,7 +12,7 @@
 #include <cstdio>
 #include <cstring>
 
-#include "launch/json_line.h"
+#include "common/json_line.h"
 #include "outside/command_line.h"
 #include "outside/page_walk.h"
 #include "outside/report.h"

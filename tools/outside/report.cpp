@@ -8,7 +8,7 @@
 #include <cstdio>
 #include <iterator>
 
-#include "launch/json_line.h"
+#include "common/json_line.h"
 
 namespace ts {
 namespace {

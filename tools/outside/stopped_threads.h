@@ -8,7 +8,7 @@
 #include <signal.h>
 #include <sys/types.h>
 
-#include "launch/system.h"
+#include "common/system.h"
 #include "outside/process.h"
 
 namespace ts {

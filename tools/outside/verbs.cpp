@@ -8,7 +8,7 @@
 #include <cstring>
 #include <ctime>
 
-#include "launch/system.h"
+#include "common/system.h"
 #include "outside/command_line.h"
 #include "outside/report.h"
 #include "override/stats.h"

@@ -5,7 +5,7 @@
 
 #include <cstdio>
 
-#include "launch/system.h"
+#include "common/system.h"
 #include "outside/report.h"
 
 namespace ts {

@@ -72,7 +72,7 @@ def command(
 
     \b
     Examples:
-      tsmalloc analyze traces/sqlite3.tstrace
+      tsmalloc analyze lab/traces/sqlite3.tstrace
       tsmalloc analyze mine.tstrace --html mine.html
       tsmalloc analyze mine.tstrace -a tsmalloc,jemalloc --json
 

@@ -83,7 +83,7 @@ from tsmlab.workloads import Workload
     "--traces",
     "with_traces",
     is_flag=True,
-    help="Also replay the recorded programs of traces/, as workloads trace-NAME.",
+    help="Also replay the recorded programs of lab/traces/, as workloads trace-NAME.",
 )
 @ignore_failure_option
 @cluster_option

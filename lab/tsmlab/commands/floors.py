@@ -85,8 +85,8 @@ def command(traces: Sequence[Path], **given: Any) -> int:
 
     \b
     Examples:
-      tsmalloc floors traces/sqlite3.tstrace
-      tsmalloc floors traces/*.tstrace -a ours,glibc -r 10
+      tsmalloc floors lab/traces/sqlite3.tstrace
+      tsmalloc floors lab/traces/*.tstrace -a ours,glibc -r 10
 
     Exit status: 0; 1 wrong usage or environment; 2 a replay failed under an allocator;
     130 interrupted, and what was measured until then is kept.

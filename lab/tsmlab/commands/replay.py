@@ -48,7 +48,7 @@ from tsmlab.traces.replaying import FAIR, SCHEDULES, SETTLE_SECONDS, Options, re
 
 ALL = "all"
 FITS = ("lock-first", "lock-best", "lock-worst")
-# tools/replay/schedule/tickets.h has the same bounds.
+# lab/native/replay/schedule/tickets.h has the same bounds.
 MOST_TICKETS = 1_000_000_000
 MOST_LISTED = 4096
 NO_LIST = "Tickets are whole numbers with commas between them, as in --tickets 3,2,1."
@@ -174,7 +174,7 @@ def command(traces: Sequence[Path], **given: Any) -> int:
 
     \b
     Examples:
-      tsmalloc replay traces/sqlite3.tstrace
+      tsmalloc replay lab/traces/sqlite3.tstrace
       tsmalloc replay mine.tstrace -a tsmalloc,glibc --latency --report pages
       tsmalloc replay mine.tstrace --schedule stride --tickets 3,2,1 -r 10
       tsmalloc replay mine.tstrace --schedule all

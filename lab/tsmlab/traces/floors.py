@@ -2,7 +2,7 @@
 
 Why: "twice as fast as glibc" does not say how much is left to gain. The most bytes that were live
 at one time are the least memory; a list of freed blocks per size, with nothing that an allocator
-needs besides (tools/floors/lifo.cpp), takes about the least time.
+needs besides (lab/native/floors/lifo.cpp), takes about the least time.
 Refuses to: compare schedules or threads. All calls are made by one thread in the recorded order,
 for the floor and for each allocator alike.
 """

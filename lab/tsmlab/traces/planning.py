@@ -108,7 +108,7 @@ def check_traces(traces: Sequence[Path]) -> None:
         if not trace.is_file():
             raise UserError(
                 f"there is no trace {trace}.",
-                "Record one: tsmalloc record -o my.tstrace -- PROGRAM. Some are in traces/.",
+                "Record one: tsmalloc record -o my.tstrace -- PROGRAM. Some are in lab/traces/.",
             )
 
 

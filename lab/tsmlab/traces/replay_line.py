@@ -1,6 +1,6 @@
 """One replay in the words of bin/replay: the line of JSON that it prints, and what follows from it.
 
-Why: which field is called what is known here only; tools/README.md has the list.
+Why: which field is called what is known here only; lab/native/README.md has the list.
 Refuses to: judge. A replay that went wrong says so by its exit status.
 """
 

@@ -1,0 +1,72 @@
+// The command line of a tool that runs one program, as a value.
+//
+// Why it exists: everything that can be wrong in a request is found before anything is started.
+// What it refuses to do: guess. An unknown option, a number with a tail, or a library name that the
+// dynamic loader would split in two ends the program with status 1 and a sentence that names the
+// remedy.
+#pragma once
+
+#include <climits>
+#include <cstddef>
+#include <initializer_list>
+#include <span>
+
+#include "common/system.h"
+
+namespace ts {
+
+inline constexpr std::size_t max_preloads = 16;
+inline constexpr std::size_t max_environment_edits = 256;
+
+struct Preload {
+  char path[PATH_MAX];      // for LD_PRELOAD: absolute, or a bare name that the loader searches for
+  char resolved[PATH_MAX];  // how /proc/PID/maps shows it: no symbolic links; or the bare name
+};
+
+struct EnvironmentEdit {
+  const char* assignment;  // "KEY=VALUE" to set, or "KEY" to unset
+  bool is_unset;
+};
+
+struct Options {
+  char** command = nullptr;      // ended by a null pointer, as execvp wants it
+  const char* output = nullptr;  // null: standard output
+  const char* standard_input = nullptr;
+  const char* standard_output = nullptr;
+  const char* standard_error = nullptr;
+  const char* working_directory = nullptr;
+  Nanoseconds timeout_ns = 0;  // 0: none
+  std::size_t preload_count = 0;
+  std::size_t environment_edit_count = 0;
+  Preload preloads[max_preloads] = {};
+  EnvironmentEdit environment_edits[max_environment_edits] = {};
+};
+
+// An option that only one of the tools has.
+struct OwnOption {
+  const char* name;                     // without the dashes
+  void (*apply)(const char* argument);  // null for a flag
+  char letter = '\0';                   // for a short form
+  bool is_flag = false;
+};
+inline constexpr std::size_t max_own_options = 4;
+
+// What --help says about a tool, around what it says about all of them.
+struct ToolHelp {
+  const char* purpose;
+  const char* own_options;
+  const char* exit_status;
+};
+
+// Fills `options` from the arguments; does not return when they are wrong, or ask for help.
+void parse_options(int argument_count, char** arguments, const ToolHelp& help,
+                   std::span<const OwnOption> own_options, Options& options);
+
+// For options of a tool's own; each ends the program when the text is none.
+Nanoseconds parse_time(const char* option, const char* text, Nanoseconds unit_ns);
+std::int64_t parse_whole(const char* option, const char* text, std::int64_t most);
+
+// The pieces make up the sentence that says what is wrong, and with what.
+[[noreturn]] void fail_usage(std::initializer_list<const char*> pieces);
+
+}  // namespace ts

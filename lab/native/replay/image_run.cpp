@@ -1,0 +1,358 @@
+// The execution of an image; see image_run.h.
+#include "replay/image_run.h"
+
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <ctime>
+
+#include "common/system.h"
+#include "replay/timeout.h"
+
+namespace ts::replay {
+
+using plan::Kind;
+using plan::Operation;
+
+World::World(const plan::View& plan_view, const Settings& the_settings, const Tickets& the_tickets,
+             const Clock& the_clock)
+    : view{plan_view},
+      settings{the_settings},
+      tickets{the_tickets},
+      clock{the_clock},
+      slots{[&] {
+              std::uint64_t most = 0;
+              for (std::size_t i = 0; i < plan_view.images(); ++i) {
+                most = plan_view.image(i).slots > most ? plan_view.image(i).slots : most;
+              }
+              return most;
+            }(),
+            Backing::resident_private},
+      results{plan_view.images(), Backing::shared},
+      first_samples{plan_view.images() + std::size_t{1}, Backing::shared},
+      samples{
+          [&] {
+            std::uint64_t count = 0;
+            for (std::size_t i = 0; i < plan_view.images(); ++i) {
+              const plan::Image& image = plan_view.image(i);
+              first_samples[i] = count;
+              count += SamplePlaces{the_settings.samples, image.epochs, image.peak_epoch}.count();
+            }
+            return first_samples[plan_view.images()] = count;
+          }(),
+          Backing::shared},
+      latencies{the_settings.latency ? plan_view.images() : 0U, Backing::shared},
+      begin_ns{now_ns()} {}
+
+// What each order adds to the plan's own. before: before an operation; before_call: when nothing
+// but the call itself is left to do.
+class ImageRun::Freely {
+ public:
+  void before(ThreadRun& /*self*/, const Operation& /*operation*/) {}
+  void before_call(ThreadRun& /*self*/, std::uint64_t /*index*/) {}
+};
+
+class ImageRun::Timely {
+ public:
+  Timely(const std::uint64_t* times, Nanoseconds begin_ns) : times_{times}, begin_ns_{begin_ns} {}
+
+  void before(ThreadRun& /*self*/, const Operation& /*operation*/) {}
+  void before_call(ThreadRun& self, std::uint64_t index) {
+    const Nanoseconds due_ns = begin_ns_ + static_cast<Nanoseconds>(times_[index]);
+    Nanoseconds time_ns = now_ns();
+    while (time_ns < due_ns) {
+      const timespec due = {due_ns / ns_per_second, due_ns % ns_per_second};
+      clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &due, nullptr);
+      time_ns = now_ns();
+    }
+    self.berth->late->add(static_cast<std::uint64_t>(time_ns - due_ns));
+  }
+
+ private:
+  const std::uint64_t* times_;
+  Nanoseconds begin_ns_;
+};
+
+class ImageRun::InTurn {
+ public:
+  explicit InTurn(VirtualProcessor& processor) : processor_{processor} {}
+
+  void before(ThreadRun& self, const Operation& operation) { processor_.before(self, operation); }
+  void before_call(ThreadRun& /*self*/, std::uint64_t /*index*/) {}
+
+ private:
+  VirtualProcessor& processor_;
+};
+
+ImageRun::ImageRun(World& world, std::uint32_t place, std::int64_t inherited_bytes)
+    : world_{world},
+      place_{place},
+      image_{world.view.image(place)},
+      operations_{world.view.operations(image_)},
+      inherited_bytes_{inherited_bytes},
+      threads_{world.view, image_, world.settings},
+      epochs_{world.view.epochs(image_), image_.epochs},
+      sample_places_{world.settings.samples, image_.epochs, image_.peak_epoch},
+      is_one_at_a_time_{runs_one_at_a_time(world.settings.order) || image_.threads == 1},
+      spins_{spins_before_sleep()},
+      exact_live_bytes_{inherited_bytes},
+      exact_peak_bytes_{inherited_bytes},
+      seen_peak_bytes_{inherited_bytes},
+      unfinished_{world.settings.one_thread ? 1 : image_.threads} {}
+
+Calls ImageRun::calls() {
+  const Content content{world_.settings.touch, world_.settings.verify};
+  return {content, world_.clock, world_.slots.begin()};
+}
+
+void ImageRun::play(ThreadRun& self) {
+  if (processor_) {
+    loop(self, calls(), InTurn{*processor_});
+  } else if (world_.settings.order == Order::paced) {
+    loop(self, calls(), Timely{world_.view.times(image_), begin_ns_});
+  } else {
+    loop(self, calls(), Freely{});
+  }
+}
+
+template <class Pace>
+void ImageRun::loop(ThreadRun& self, const Calls& calls, Pace pace) {
+  for (; self.next != self.end; ++self.next) {
+    pace.before(self, *self.next);
+    perform(self, calls, pace);
+  }
+}
+
+// All threads' operations in the recorded order, by the caller.
+void ImageRun::play_all() {
+  const Calls own = calls();
+  Freely pace;
+  const plan::Run* const runs = world_.view.runs(image_);
+  for (std::uint64_t r = 0; r < image_.runs; ++r) {
+    ThreadRun& thread = threads_[runs[r].thread];
+    for (std::uint32_t i = 0; i < runs[r].operations; ++i, ++thread.next) {
+      perform(thread, own, pace);
+    }
+  }
+}
+
+template <class Pace>
+void ImageRun::perform(ThreadRun& self, const Calls& calls, Pace& pace) {
+  const Operation& operation = *self.next;
+  if (!plan::is_call(static_cast<Kind>(operation.kind))) return mark(operation);
+  const auto index = static_cast<std::uint64_t>(self.next - operations_);
+  if ((operation.flags & plan::flag_shared) == 0) {  // nobody else has to do with the object
+    pace.before_call(self, index);
+    add_live(self, calls.make(self, operation));
+    return;
+  }
+  Turn& turn = world_.slots[operation.slot].turn;
+  if ((operation.flags & plan::flag_waits) != 0) turn.wait(operation.turn, spins_);
+  pace.before_call(self, index);
+  add_live(self, calls.make(self, operation));
+  if (!turn.pass(operation.turn)) {
+    fail_internal("two threads had the same object: the plan is wrong", EINVAL);
+  }
+}
+
+void ImageRun::mark(const Operation& operation) {
+  switch (static_cast<Kind>(operation.kind)) {
+    case Kind::enter:
+      return epochs_.wait_to_enter(operation.slot, spins_);
+    case Kind::leave:
+      return epochs_.leave(operation.slot, [this](std::uint32_t epoch) { epoch_is_done(epoch); });
+    case Kind::start:
+      return start(operation);
+    case Kind::fork:
+      return fork_child(operation.slot);
+    default:
+      return;  // an end: the last operation; what is to be done is done in finish
+  }
+}
+
+void ImageRun::start(const Operation& operation) {
+  if (world_.settings.one_thread) return;
+  ThreadRun& fresh = threads_[operation.slot];
+  fresh.image = this;
+  threads_.wait_for_ends(operation.turn);
+  threads_.start(operation.slot, begin_thread);
+  if (processor_) processor_->started(fresh);
+}
+
+void* ImageRun::begin_thread(void* thread_run) {
+  ThreadRun& self = *static_cast<ThreadRun*>(thread_run);
+  ImageRun& image = *self.image;
+  if (image.processor_) image.processor_->arrive(self);
+  image.play(self);
+  image.finish(self);
+  return nullptr;
+}
+
+// The thread has no operations left. It ends, or is parked until the image ends; thread 0 is
+// neither.
+void ImageRun::finish(ThreadRun& self) {
+  const bool ends = world_.view.threads(image_)[self.number].ends != 0;
+  if (ends) self.become(Life::ended);  // who joins it waits for its exit hooks
+  const std::uint32_t next = processor_ ? processor_->leave(self, ends) : plan::none;
+  // acq_rel: the last one has seen, and hands on by the gate, what all others have done.
+  if (unfinished_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
+    end_ns_ = now_ns();
+    all_done_.open();
+  }
+  if (processor_ && next != plan::none) processor_->hand_to(next);
+  if (ends || self.number == 0) return;
+  release_.pass();
+  self.become(Life::ended);
+}
+
+void ImageRun::add_live(ThreadRun& self, std::int64_t bytes) {
+  self.live_bytes.store(self.live_bytes.load(std::memory_order_relaxed) + bytes,
+                        std::memory_order_relaxed);
+  if (!is_one_at_a_time_) return;
+  exact_live_bytes_ += bytes;
+  if (exact_live_bytes_ > exact_peak_bytes_) exact_peak_bytes_ = exact_live_bytes_;
+}
+
+std::int64_t ImageRun::live_bytes() const {
+  if (is_one_at_a_time_) return exact_live_bytes_;
+  std::int64_t sum = inherited_bytes_;
+  for (const ThreadRun& thread : threads_) {
+    sum += thread.live_bytes.load(std::memory_order_relaxed);
+  }
+  return sum;
+}
+
+// By whoever was the last to leave it, while others go on.
+void ImageRun::epoch_is_done(std::uint32_t epoch) {
+  if (!is_one_at_a_time_) {
+    const std::int64_t live = live_bytes();
+    std::int64_t peak = seen_peak_bytes_.load(std::memory_order_relaxed);
+    while (live > peak &&
+           !seen_peak_bytes_.compare_exchange_weak(peak, live, std::memory_order_relaxed)) {
+    }
+  }
+  const std::uint64_t place = sample_places_.place(epoch);
+  if (place != SamplePlaces::no_place) take_sample(place, epoch);
+}
+
+void ImageRun::take_sample(std::uint64_t place, std::uint32_t epoch) {
+  const Nanoseconds begin_ns = now_ns();
+  Sample& sample = world_.samples[world_.first_samples[place_] + place];
+  sample.live_bytes = live_bytes();
+  sample.memory = memory_now();
+  sample.event = world_.view.epochs(image_)[epoch].last_event;
+  sampling_ns_.fetch_add(now_ns() - begin_ns, std::memory_order_relaxed);
+}
+
+void ImageRun::fork_child(std::uint32_t place) {
+  // Before: the threads' counts are in shared memory, where the parent goes on counting.
+  const std::int64_t inherited_bytes = live_bytes();
+  const pid_t pid = fork();
+  if (pid < 0) fail_internal("cannot fork; raise `ulimit -u`, or give more memory", errno);
+  if (pid == 0) become_child(place, inherited_bytes);
+  if (place == plan::none) {
+    while (waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
+    }
+    return;
+  }
+  world_.results[place].pid = pid;
+  // Of two processes, too, only one runs at a time.
+  if (runs_one_at_a_time(world_.settings.order)) wait_for_child(place);
+}
+
+void ImageRun::become_child(std::uint32_t place, std::int64_t inherited_bytes) {
+  if (place == plan::none) _exit(0);
+  rearm_timeout(world_.settings.timeout_ns, world_.begin_ns);
+  ImageRun child{world_, place, inherited_bytes};
+  child.run();
+  _exit(0);
+}
+
+void ImageRun::wait_for_child(std::uint32_t place) const {
+  ImageResult& result = world_.results[place];
+  if (result.pid == 0) return;  // waited for, or never forked
+  while (waitpid(result.pid, &result.wait_status, 0) < 0 && errno == EINTR) {
+  }
+  result.pid = 0;
+}
+
+void ImageRun::sum_up(ImageResult& result) {
+  result.live_bytes = live_bytes();
+  result.peak_live_bytes = is_one_at_a_time_ ? exact_peak_bytes_ : seen_peak_bytes_.load();
+  result.checksum = no_checksum;
+  for (const ThreadRun& thread : threads_) {
+    for (std::size_t kind = 0; kind < plan::call_kinds; ++kind) {
+      result.totals.calls[kind] += thread.calls[kind];
+      result.totals.bytes[kind] += thread.bytes[kind];
+    }
+    result.null_results += thread.null_results;
+    result.granted += thread.granted;
+    result.checksum = Calls::combine(result.checksum, thread.checksum);
+  }
+  if (world_.settings.latency) threads_.add_latencies(world_.latencies[place_]);
+  if (world_.settings.order == Order::paced) {
+    const Mapped<Histogram> late{1, Backing::shared};
+    threads_.add_late(late[0]);
+    result.late = late[0].quantiles();
+  }
+}
+
+void ImageRun::sum_up_faults(ImageResult& result) const {
+  for (const ThreadRun& thread : threads_) {
+    result.corrupt += thread.corrupt;
+    result.misaligned += thread.misaligned;
+    if (result.fault.address == 0) result.fault = thread.fault;
+  }
+}
+
+void ImageRun::free_all() {
+  const Calls own = calls();
+  for (std::uint32_t slot = 0; slot < world_.slots.size(); ++slot) {
+    if (world_.slots[slot].pointer() != nullptr) own.release(threads_[0], slot);
+  }
+}
+
+void ImageRun::run() {
+  ImageResult& result = world_.results[place_];
+  const Settings& settings = world_.settings;
+  if (runs_one_at_a_time(settings.order) && !settings.one_thread) {
+    processor_.emplace(world_.view, image_, settings, world_.tickets, threads_, epochs_,
+                       world_.slots.begin());
+  }
+  result.at_start = resident_now();
+  begin_ns_ = now_ns();
+  if (settings.one_thread) {
+    play_all();
+  } else {
+    play(threads_[0]);
+  }
+  finish(threads_[0]);
+  all_done_.pass();
+  result.wall_ns = end_ns_ - begin_ns_;
+  if (!settings.one_thread) threads_.wait_for_all_ends();
+  for (std::uint32_t child = place_ + 1; child < world_.view.images(); ++child) {
+    if (world_.view.image(child).parent == place_) wait_for_child(child);
+  }
+  sum_up(result);
+  result.at_end = memory_now();
+  free_all();
+  result.freed = resident_now();
+  if (settings.settle_ns >= 0) {
+    const timespec idle = {settings.settle_ns / ns_per_second, settings.settle_ns % ns_per_second};
+    if (place_ == 0) clock_nanosleep(CLOCK_MONOTONIC, 0, &idle, nullptr);
+    result.settled = resident_now();
+  }
+  release_.open();
+  for (const ThreadRun& thread : threads_) {
+    if (thread.number != 0 && thread.handle != 0) threads_.wait_gone(thread.number);
+  }
+  sum_up_faults(result);
+  result.own_bytes = static_cast<std::int64_t>(own_bytes());
+  result.peak_rss_bytes = peak_rss_bytes();
+  result.sampling_ns = sampling_ns_.load();
+  result.has_ended = true;
+}
+
+}  // namespace ts::replay

@@ -1,0 +1,85 @@
+// replay: makes the calls of a recorded program, under whatever allocator is loaded.
+//
+// Why it exists: a program that is compared under many allocators should do the same each time, and
+// recorded ones do. What it refuses to do: allocate. It has no C++ run-time library and never calls
+// malloc but for the plan; tables are mapped (pages.h).
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+#include "common/system.h"
+#include "replay/image_run.h"
+#include "replay/options.h"
+#include "replay/plan_check.h"
+#include "replay/report.h"
+#include "replay/surroundings.h"
+#include "replay/timeout.h"
+
+namespace ts {
+
+const char* tool_name() { return "replay"; }
+
+namespace replay {
+namespace {
+
+constexpr int exit_wrong = 2;
+
+[[noreturn]] void refuse(const char* text) {
+  dprintf(STDERR_FILENO, "replay: %s\n", text);
+  _exit(exit_internal);
+}
+
+void require_sections(const plan::View& view, const Settings& settings) {
+  for (std::size_t i = 0; i < view.images(); ++i) {
+    if (settings.order == Order::paced && view.times(view.image(i)) == nullptr) {
+      refuse("the plan has no times; make it with `trace plan --times`.");
+    }
+  }
+}
+
+int exit_status(const World& world) {
+  int status = 0;
+  for (std::size_t i = 0; i < world.view.images(); ++i) {
+    if (!is_right(world.view.image(i), world.results[i])) status = exit_wrong;
+  }
+  if (status != 0) {
+    dprintf(STDERR_FILENO,
+            "replay: the calls were not the plan's, or blocks were corrupt; see `matches`, "
+            "`corrupt`, `misaligned` and `children` in the line.\n");
+  }
+  return status;
+}
+
+int run(int argument_count, char** arguments) {
+  Request request;
+  parse_request(argument_count, arguments, request);
+  if (runs_one_at_a_time(request.settings.order)) make_repeatable(arguments);
+  arm_timeout(request.settings.timeout_ns);
+
+  plan::View view;
+  plan::Problem problem;
+  if (!view.open(request.plan, false, problem) || !check_plan(view, problem)) {
+    refuse(problem.text);
+  }
+  require_sections(view, request.settings);
+  Clock clock;
+  if (request.settings.latency) clock.calibrate();
+  World world{view, request.settings, request.tickets, clock};
+  ImageRun first{world, 0, 0};
+  first.run();
+  if (const int error = write_report(STDOUT_FILENO, world, request, first)) {
+    fail_internal("cannot write the line", error);
+  }
+  return exit_status(world);
+}
+
+}  // namespace
+}  // namespace replay
+}  // namespace ts
+
+int main(int argument_count, char** arguments) {
+  // Not by return: exit handlers of the allocator are no part of the replay.
+  _exit(ts::replay::run(argument_count, arguments));
+}

@@ -1,0 +1,247 @@
+// The fields; see report.h.
+#include "replay/report.h"
+
+#include <sys/wait.h>
+
+#include <cstring>
+
+#include "common/json_line.h"
+#include "replay/schedule_report.h"
+#include "replay/surroundings.h"
+
+namespace ts::replay {
+namespace {
+
+std::int64_t number(std::uint64_t value) { return static_cast<std::int64_t>(value); }
+
+void write_by_kind(JsonLine& line, const char* name,
+                   const std::uint64_t (&values)[plan::call_kinds]) {
+  line.key(name);
+  line.begin_object();
+  for (std::size_t kind = 0; kind < plan::call_kinds; ++kind) {
+    line.add(plan::kind_names[kind], number(values[kind]));
+  }
+  line.end_object();
+}
+
+bool has_planned_sums(const plan::Image& image, const ImageResult& result) {
+  const plan::Totals& planned = image.totals;
+  const plan::Totals& made = result.totals;
+  if (std::memcmp(made.calls, planned.calls, sizeof made.calls) != 0) return false;
+  if (result.null_results != 0) return true;  // what was not granted is not live, nor freed
+  return std::memcmp(made.bytes, planned.bytes, sizeof made.bytes) == 0 &&
+         result.live_bytes == number(image.live_bytes);
+}
+
+void write_plan(JsonLine& line, const plan::Image& image) {
+  line.key("planned");
+  line.begin_object();
+  write_by_kind(line, "calls", image.totals.calls);
+  write_by_kind(line, "bytes", image.totals.bytes);
+  line.add("events", number(image.events));
+  line.add("threads", image.threads);
+  line.add("inherited_bytes", number(image.inherited_bytes));
+  line.add("live_bytes", number(image.live_bytes));
+  line.add("live_objects", number(image.live_objects));
+  line.add("peak_live_bytes", number(image.peak_live_bytes));
+  line.add("peak_event", number(image.peak_event));
+  line.add("left_out", number(image.left_out));
+  line.end_object();
+}
+
+// `to_ns` turns what was counted into nanoseconds. Leaves the object open.
+template <class ToNs>
+void write_quantiles(JsonLine& line, const char* name, const Quantiles& found, ToNs&& to_ns) {
+  line.key(name);
+  line.begin_object();
+  line.add("calls", number(found.count));
+  line.add("p50_ns", number(to_ns(found.p50)));
+  line.add("p99_ns", number(to_ns(found.p99)));
+  line.add("p999_ns", number(to_ns(found.p999)));
+  line.add("p9999_ns", number(to_ns(found.p9999)));
+  line.add("max_ns", number(to_ns(found.max)));
+}
+
+void write_histogram(JsonLine& line, const char* name, const Histogram& histogram,
+                     const Clock& clock) {
+  const Quantiles found = histogram.quantiles();
+  if (found.count == 0) return;
+  write_quantiles(line, name, found, [&clock](std::uint64_t ticks) { return clock.to_ns(ticks); });
+  line.begin_list("buckets");
+  histogram.for_each([&](std::uint64_t upper, std::uint64_t count) {
+    line.begin_list();
+    line.add_decimal(clock.to_exact_ns(upper));
+    line.add(number(count));
+    line.end_list();
+  });
+  line.end_list();
+  line.end_object();
+}
+
+void write_latency(JsonLine& line, const World& world, std::uint32_t place,
+                   const ImageResult& result) {
+  if (!world.settings.latency) {
+    line.add_null("latency");
+  } else {
+    const Latency& latency = world.latencies[place];
+    line.key("latency");
+    line.begin_object();
+    for (std::size_t kind = 0; kind < plan::call_kinds; ++kind) {
+      write_histogram(line, plan::kind_names[kind], latency.kinds[kind], world.clock);
+    }
+    write_histogram(line, "null", latency.nulls, world.clock);
+    line.end_object();
+  }
+  if (world.settings.order != Order::paced) return line.add_null("late");
+  write_quantiles(line, "late", result.late, [](std::uint64_t ns) { return ns; });
+  line.end_object();
+}
+
+void write_fault(JsonLine& line, const ImageResult& result) {
+  line.add("corrupt", number(result.corrupt));
+  line.add("misaligned", number(result.misaligned));
+  if (result.fault.address == 0) return line.add_null("fault");
+  const Fault& fault = result.fault;
+  line.key("fault");
+  line.begin_object();
+  line.add("thread", fault.thread);
+  line.add("operation", number(fault.operation));
+  line.add_text("kind", plan::kind_names[static_cast<std::size_t>(fault.kind)]);
+  line.add("size", number(fault.size));
+  line.add_unless_negative("offset", fault.offset == intact ? -1 : number(fault.offset));
+  line.add("address", number(fault.address));
+  line.end_object();
+}
+
+void write_memory(JsonLine& line, const World& world, std::uint32_t place,
+                  const ImageResult& result) {
+  std::int64_t peak = -1;
+  line.begin_list("samples");
+  for (std::uint64_t i = world.first_samples[place]; i < world.first_samples[place + 1]; ++i) {
+    const Sample& sample = world.samples[i];
+    if (sample.event == 0) continue;
+    if (sample.memory.resident > peak) peak = sample.memory.resident;
+    line.begin_list();
+    line.add(number(sample.event));
+    line.add(sample.live_bytes);
+    line.add(sample.memory.resident);
+    line.add(sample.memory.lazy_free);
+    line.add_unless_negative(sample.memory.allocator);
+    line.add_unless_negative(sample.memory.allocator_used);
+    line.end_list();
+  }
+  line.end_list();
+  line.add_unless_negative("peak_resident_bytes", peak);
+  line.add("start_resident_bytes", result.at_start.resident);
+  line.add("end_resident_bytes", result.at_end.resident);
+  line.add("freed_resident_bytes", result.freed.resident);
+  if (place == 0 && world.settings.settle_ns >= 0) {
+    line.add("settled_resident_bytes", result.settled.resident);
+  } else {
+    line.add_null("settled_resident_bytes");
+  }
+  line.add("own_bytes", result.own_bytes);
+  line.add("peak_rss_bytes", result.peak_rss_bytes);
+}
+
+// What is told of each process.
+void write_image(JsonLine& line, const World& world, std::uint32_t place) {
+  const plan::Image& image = world.view.image(place);
+  const ImageResult& result = world.results[place];
+  line.add("image", image.number);
+  write_by_kind(line, "calls", result.totals.calls);
+  write_by_kind(line, "bytes", result.totals.bytes);
+  write_plan(line, image);
+  line.add_bool("matches", has_planned_sums(image, result));
+  line.add("live_bytes", result.live_bytes);
+  line.add("peak_live_bytes", result.peak_live_bytes);
+  line.add("null_results", number(result.null_results));
+  line.add("granted", number(result.granted));
+  line.add("wall_ns", result.wall_ns);
+  line.add("sampling_ns", result.sampling_ns);
+  write_fault(line, result);
+  char digits[24];
+  format(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(result.checksum));
+  line.add_text("checksum", digits);
+  write_latency(line, world, place, result);
+  write_memory(line, world, place, result);
+}
+
+void write_settings(JsonLine& line, const World& world, const Request& request) {
+  const Settings& settings = request.settings;
+  const Surroundings around = surroundings();
+  const bool is_scheduled = settings.order == Order::scheduled;
+  line.add_text("allocator", name_of_allocator());
+  line.add_text("schedule", request.schedule);
+  line.add_bool("one_thread", settings.one_thread);
+  line.add_unless_negative("quantum", is_scheduled ? number(settings.quantum) : -1);
+  line.add_unless_negative("seed", is_scheduled ? number(settings.seed) : -1);
+  line.add_text("touch", request.touch);
+  line.add_bool("verify", settings.verify);
+  line.add_unless_negative("cpu", around.cpu);
+  line.add_bool("aslr", around.has_aslr);
+  line.add_bool("huge_pages", around.has_huge_pages);
+  line.add("window", number(world.view.header().window));
+  if (settings.latency) {
+    line.key("clock");
+    line.begin_object();
+    line.add_text("source", world.clock.source());
+    line.add("overhead_ns", number(world.clock.overhead_ns()));
+    line.end_object();
+  } else {
+    line.add_null("clock");
+  }
+}
+
+void write_schedule(JsonLine& line, const World& world, const ImageRun& first) {
+  if (world.settings.order != Order::scheduled || first.processor() == nullptr) {
+    return report_schedule(line, nullptr, nullptr, 0, nullptr);
+  }
+  const VirtualProcessor& processor = *first.processor();
+  report_schedule(line, &processor.schedule(), processor.shares(), world.view.image(0).threads,
+                  processor.changes());
+}
+
+void write_child(JsonLine& line, const World& world, std::uint32_t place) {
+  const ImageResult& result = world.results[place];
+  const plan::Image& image = world.view.image(place);
+  line.begin_object();
+  line.add("parent", world.view.image(image.parent).number);
+  line.add_bool("ended", result.has_ended);
+  if (result.has_ended) {
+    write_image(line, world, place);
+  } else {
+    const int status = result.wait_status;
+    line.add("image", image.number);
+    line.add_unless_negative("exit_code", WIFEXITED(status) ? WEXITSTATUS(status) : -1);
+    line.add_unless_negative("signal", WIFSIGNALED(status) ? WTERMSIG(status) : -1);
+  }
+  line.end_object();
+}
+
+}  // namespace
+
+bool is_right(const plan::Image& image, const ImageResult& result) {
+  return result.has_ended && has_planned_sums(image, result) && result.corrupt == 0 &&
+         result.misaligned == 0;
+}
+
+int write_report(int descriptor, const World& world, const Request& request,
+                 const ImageRun& first) {
+  JsonLine line{descriptor};
+  line.begin_object();
+  line.add_text("schema", "tsmalloc-replay/1");
+  line.add_bool("timed_out", false);
+  write_settings(line, world, request);
+  write_schedule(line, world, first);
+  write_image(line, world, 0);
+  line.begin_list("children");
+  for (std::uint32_t place = 1; place < world.view.images(); ++place) {
+    write_child(line, world, place);
+  }
+  line.end_list();
+  line.end_object();
+  return line.finish();
+}
+
+}  // namespace ts::replay

@@ -1,0 +1,37 @@
+// What a replay is asked to do.
+#pragma once
+
+#include <cstdint>
+
+#include "common/system.h"
+#include "replay/content.h"
+#include "replay/schedule/schedule.h"
+#include "replay/schedule/tickets.h"
+
+namespace ts::replay {
+
+enum class Order : std::uint8_t {
+  asap,       // threads run as they are
+  paced,      // each call at its recorded time, or later
+  recorded,   // one at a time, in the recorded order
+  scheduled,  // one at a time; a schedule says which
+};
+
+inline constexpr bool runs_one_at_a_time(Order order) { return order >= Order::recorded; }
+
+struct Settings {
+  Order order = Order::asap;
+  Discipline discipline = Discipline::round_robin;  // of `scheduled`
+  bool one_thread = false;                          // of `recorded`: no other thread is started
+  std::uint64_t quantum = 100;                      // calls
+  std::uint64_t seed = 1;
+  std::uint64_t meters = 0;  // changes of meters to log
+  Touch touch = Touch::page;
+  bool verify = false;
+  bool latency = false;
+  std::uint64_t samples = 0;
+  Nanoseconds settle_ns = -1;  // -1: do not
+  Nanoseconds timeout_ns = 0;  // 0: none
+};
+
+}  // namespace ts::replay

@@ -1,0 +1,149 @@
+// Starting and joining; see threads.h.
+#include "replay/threads.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "common/system.h"
+
+namespace ts::replay {
+namespace {
+
+// Thread-local variables of the allocator lie at the top of it, too. Pages come when touched.
+constexpr std::size_t stack_bytes = std::size_t{2} << 20;
+constexpr std::size_t resident_stack_bytes = std::size_t{32} << 10;
+
+unsigned char* map_stack() {
+  auto* const stack =
+      static_cast<unsigned char*>(map_pages(stack_bytes, Backing::private_on_demand));
+  // An overflow is a fault at once. Failing to protect the page only loses that.
+  (void)mprotect(stack, static_cast<std::size_t>(sysconf(_SC_PAGESIZE)), PROT_NONE);
+  make_resident(stack + stack_bytes - resident_stack_bytes, resident_stack_bytes);
+  return stack;
+}
+
+template <class T>
+T* map_one() {
+  return static_cast<T*>(map_pages(sizeof(T), Backing::shared));
+}
+
+}  // namespace
+
+Threads::Threads(const plan::View& view, const plan::Image& image, const Settings& settings)
+    : settings_{settings},
+      runs_{image.threads, Backing::shared},
+      enders_{image.ends, Backing::shared},
+      berths_{image.threads, Backing::shared} {
+  const plan::Operation* const operations = view.operations(image);
+  for (std::uint32_t t = 0; t < image.threads; ++t) {
+    const plan::Thread& planned = view.threads(image)[t];
+    ThreadRun& run = runs_[t];
+    run.number = t;
+    run.first = operations + planned.first_operation;
+    run.next = run.first;
+    run.end = run.first + planned.operations;
+    if (planned.ends != 0) enders_[run.end[-1].slot] = t;
+  }
+  runs_[0].berth = make_berth(false);
+  runs_[0].become(Life::running);
+  if (settings.one_thread) {
+    for (ThreadRun& run : runs_) run.berth = runs_[0].berth;
+  }
+}
+
+Berth* Threads::make_berth(bool has_stack) {
+  Berth& berth = berths_[berth_count_++];
+  if (has_stack) berth.stack = map_stack();
+  if (settings_.latency) berth.latency = map_one<Latency>();
+  if (settings_.order == Order::paced) berth.late = map_one<Histogram>();
+  return &berth;
+}
+
+Berth* Threads::take_berth() {
+  const Locked locked{lock_};
+  if (free_ == nullptr) return make_berth(true);
+  Berth* const berth = free_;
+  free_ = berth->next_free;
+  return berth;
+}
+
+void Threads::give_back(Berth* berth) {
+  const Locked locked{lock_};
+  berth->next_free = free_;
+  free_ = berth;
+}
+
+void Threads::start(std::uint32_t number, void* (*entry)(void*)) {
+  ThreadRun& run = runs_[number];
+  run.berth = take_berth();
+  run.become(Life::running);
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setstack(&attributes, run.berth->stack, stack_bytes);
+  const int error = pthread_create(&run.handle, &attributes, entry, &run);
+  pthread_attr_destroy(&attributes);
+  if (error != 0) {
+    fail_internal("cannot start a thread; raise `ulimit -u`, or the limit of the control group",
+                  error);
+  }
+}
+
+void Threads::wait_gone(std::uint32_t number) {
+  ThreadRun& run = runs_[number];
+  for (;;) {
+    std::uint32_t seen = run.life.load(std::memory_order_acquire);
+    if (static_cast<Life>(seen) == Life::gone) return;
+    // acquire: the handle and the berth are those that the thread was started with. One of those
+    // who wait joins it, the others wait for that one.
+    if (static_cast<Life>(seen) == Life::ended &&
+        run.life.compare_exchange_strong(seen, static_cast<std::uint32_t>(Life::joining),
+                                         std::memory_order_acquire)) {
+      pthread_join(run.handle, nullptr);
+      give_back(run.berth);
+      run.become(Life::gone);
+      return;
+    }
+    futex_wait(run.life, seen);
+  }
+}
+
+bool Threads::have_ended(std::uint32_t ends) const {
+  for (std::uint32_t i = known_ends_.load(std::memory_order_relaxed); i < ends; ++i) {
+    if (runs_[enders_[i]].state() < Life::ended) return false;
+  }
+  return true;
+}
+
+void Threads::wait_for_ends(std::uint32_t ends) {
+  const std::uint32_t known = known_ends_.load(std::memory_order_relaxed);
+  for (std::uint32_t i = known; i < ends; ++i) wait_gone(enders_[i]);
+  // Who comes second with fewer only makes others look once more.
+  if (ends > known) known_ends_.store(ends, std::memory_order_relaxed);
+}
+
+void Threads::wait_for_all_ends() {
+  for (const std::uint32_t thread : enders_) wait_gone(thread);
+}
+
+void Threads::add_latencies(Latency& sum) {
+  const Locked locked{lock_};
+  for (std::uint32_t i = 0; i < berth_count_; ++i) {
+    const Latency* const latency = berths_[i].latency;
+    if (latency == nullptr) return;
+    for (std::size_t kind = 0; kind < plan::call_kinds; ++kind) {
+      sum.kinds[kind].add(latency->kinds[kind]);
+    }
+    sum.nulls.add(latency->nulls);
+  }
+}
+
+void Threads::add_late(Histogram& sum) {
+  const Locked locked{lock_};
+  for (std::uint32_t i = 0; i < berth_count_; ++i) {
+    if (berths_[i].late != nullptr) sum.add(*berths_[i].late);
+  }
+}
+
+}  // namespace ts::replay

@@ -1,0 +1,36 @@
+"""Programs in C that tests compile on demand; here, and in tests/tools.
+
+Why: what a program does must be known exactly to check what is measured of it.
+Refuses to: fall back to ready-made programs, whose calls and memory differ from machine to machine.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def build(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """build(name, source, *flags) compiles C (or C++, by the name) and gives the result's path."""
+    folder = tmp_path_factory.mktemp("programs")
+    done: dict[tuple[str, ...], Path] = {}
+
+    def compile_once(name: str, source: str, *flags: str) -> Path:
+        key = (name, source, *flags)
+        if key not in done:
+            code = folder / f"{len(done)}-{name}"
+            code.write_text(source)
+            output = code.with_suffix("")
+            compiler = "c++" if name.endswith(".cpp") else "cc"
+            # The compilers know malloc, and would remove calls whose result nobody uses.
+            command = [compiler, "-O1", "-fno-builtin", *flags, str(code), "-o", str(output)]
+            finished = subprocess.run(command, capture_output=True, text=True, check=False)
+            assert finished.returncode == 0, finished.stderr
+            done[key] = output
+        return done[key]
+
+    return compile_once

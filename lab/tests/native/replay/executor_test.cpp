@@ -1,0 +1,277 @@
+// Plans are carried out: under each order all calls are made, blocks keep what is in them, and what
+// is live at the end is what was live in the trace. Under ThreadSanitizer this is the stress test
+// of turns, epochs and batons.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <random>
+
+#include "replay/image_run.h"
+#include "native/replay/planned.h"
+
+// The traces have requests that no allocator grants; the sanitizers' would end the program.
+extern "C" const char* __tsan_default_options() { return "allocator_may_return_null=1"; }
+extern "C" const char* __asan_default_options() { return "allocator_may_return_null=1"; }
+
+namespace ts {
+
+const char* tool_name() { return "replay-test"; }
+
+namespace replay::testing {
+namespace {
+
+struct NamedSettings {
+  const char* name;
+  Order order;
+  Discipline discipline;
+  bool one_thread;
+};
+constexpr NamedSettings orders[] = {
+    {"asap", Order::asap, Discipline::round_robin, false},
+    {"paced", Order::paced, Discipline::round_robin, false},
+    {"recorded", Order::recorded, Discipline::round_robin, false},
+    {"one thread", Order::recorded, Discipline::round_robin, true},
+    {"round robin", Order::scheduled, Discipline::round_robin, false},
+    {"lottery", Order::scheduled, Discipline::lottery, false},
+    {"stride", Order::scheduled, Discipline::stride, false},
+};
+
+Settings settings_of(const NamedSettings& named) {
+  Settings settings;
+  settings.order = named.order;
+  settings.discipline = named.discipline;
+  settings.one_thread = named.one_thread;
+  settings.quantum = 7;
+  settings.verify = true;
+  settings.touch = Touch::all;
+  return settings;
+}
+
+class Replay {
+ public:
+  Replay(const Planned& planned, const Settings& the_settings)
+      : settings{the_settings},
+        world{std::make_unique<World>(planned.view, settings, tickets, clock)},
+        run{std::make_unique<ImageRun>(*world, 0, 0)} {
+    run->run();
+  }
+
+  const ImageResult& result() const { return world->results[0]; }
+
+  Settings settings;
+  Tickets tickets;
+  Clock clock;
+  std::unique_ptr<World> world;
+  std::unique_ptr<ImageRun> run;
+};
+
+void expect_right(const ImageResult& result, const Expected& expected) {
+  EXPECT_TRUE(result.has_ended);
+  for (std::size_t kind = 0; kind < plan::call_kinds; ++kind) {
+    EXPECT_EQ(result.totals.calls[kind], expected.totals.calls[kind]) << plan::kind_names[kind];
+    EXPECT_EQ(result.totals.bytes[kind], expected.totals.bytes[kind]) << plan::kind_names[kind];
+  }
+  EXPECT_EQ(result.live_bytes, static_cast<std::int64_t>(expected.live_bytes));
+  EXPECT_EQ(result.null_results, 0U);
+  EXPECT_EQ(result.corrupt, 0U);
+  EXPECT_EQ(result.misaligned, 0U);
+}
+
+TEST(Executor, EachOrderMakesAllCallsAndEndsWithTheSameObjects) {
+  for (const std::uint32_t threads : {1U, 3U, 16U}) {
+    for (const std::uint64_t window : {0U, 1U, 50U, 1'000U}) {
+      Recipe recipe;
+      recipe.seed = threads * 10 + window;
+      recipe.threads = threads;
+      recipe.events = 20'000 / TS_TEST_SLOWNESS;
+      recipe.ns_per_event = 10;
+      const Planned planned{recipe, {.window = window, .with_times = true}};
+      for (const NamedSettings& named : orders) {
+        SCOPED_TRACE(::testing::Message()
+                     << named.name << ", " << threads << " threads, window " << window);
+        const Replay replay{planned, settings_of(named)};
+        expect_right(replay.result(), planned.expected[0]);
+        if (runs_one_at_a_time(named.order) && named.order == Order::recorded) {
+          EXPECT_EQ(replay.result().peak_live_bytes,
+                    static_cast<std::int64_t>(planned.expected[0].peak_live_bytes));
+        }
+      }
+    }
+  }
+}
+
+// Threads that only hand objects to each other, as fast as they can: each turn is waited for.
+TEST(Executor, ObjectsThatChangeHandsWithEveryCall) {
+  Recipe recipe;
+  recipe.threads = 16;
+  recipe.live_objects = 8;
+  recipe.threads_end = false;
+  recipe.events = 100'000 / TS_TEST_SLOWNESS;
+  for (const std::uint64_t window : {0U, 3U, 1'000U}) {
+    const Planned planned{recipe, {.window = window}};
+    Settings settings = settings_of(orders[0]);
+    settings.touch = Touch::page;
+    const Replay replay{planned, settings};
+    expect_right(replay.result(), planned.expected[0]);
+  }
+}
+
+// Threads that come and go all the time, which are started and joined by whoever is there.
+TEST(Executor, ThreadsThatLiveShortly) {
+  Recipe recipe;
+  recipe.threads = 12;
+  recipe.events = 60'000 / TS_TEST_SLOWNESS;
+  recipe.live_objects = 50;
+  const Planned planned{recipe, {.window = 20}};
+  ASSERT_GT(planned.view.image(0).ends, 20U / TS_TEST_SLOWNESS);
+  for (const NamedSettings& named : orders) {
+    if (named.order == Order::paced) continue;
+    SCOPED_TRACE(named.name);
+    const Replay replay{planned, settings_of(named)};
+    expect_right(replay.result(), planned.expected[0]);
+  }
+}
+
+TEST(Executor, SamplesAreTakenAtTheSameEventsInEachOrder) {
+  Recipe recipe;
+  recipe.events = 5'000;
+  const Planned planned{recipe, {.window = 100}};
+  std::vector<std::uint64_t> first;
+  for (const NamedSettings& named : orders) {
+    if (named.order == Order::paced) continue;
+    Settings settings = settings_of(named);
+    settings.samples = 10;
+    const Replay replay{planned, settings};
+    std::vector<std::uint64_t> events;
+    for (const Sample& sample : replay.world->samples) {
+      if (sample.event != 0) events.push_back(sample.event);
+    }
+    EXPECT_GE(events.size(), 10U);
+    EXPECT_LE(events.size(), 11U);
+    EXPECT_TRUE(std::is_sorted(events.begin(), events.end()));
+    EXPECT_EQ(events.back(), recipe.events);
+    if (first.empty()) first = events;
+    EXPECT_EQ(events, first) << named.name;
+  }
+}
+
+TEST(Executor, LiveBytesOfSamplesAreThePlansWhereOneRunsAtATime) {
+  Recipe recipe;
+  recipe.events = 5'000;
+  const Planned planned{recipe, {.window = 100}};
+  Settings settings = settings_of(orders[2]);
+  settings.samples = 1'000;
+  const Replay replay{planned, settings};
+  const plan::Image& image = planned.view.image(0);
+  for (std::uint32_t epoch = 0; epoch < image.epochs; ++epoch) {
+    const Sample& sample = replay.world->samples[epoch];
+    EXPECT_EQ(sample.event, planned.view.epochs(image)[epoch].last_event);
+    EXPECT_EQ(sample.live_bytes,
+              static_cast<std::int64_t>(planned.view.epochs(image)[epoch].live_bytes));
+  }
+}
+
+// What the check lets pass is carried out to its end: no wait for ever, no race for a slot.
+TEST(Executor, DamagedPlansThatAreAcceptedAreCarriedOut) {
+  Recipe recipe;
+  recipe.events = 400;
+  recipe.live_objects = 20;
+  const Planned planned{recipe, {.window = 20}};
+  std::ifstream file{planned.folder.plan(), std::ios::binary};
+  const std::vector<char> whole{std::istreambuf_iterator<char>{file}, {}};
+  const plan::Image& image = planned.view.image(0);
+  const Folder folder;
+  std::mt19937_64 random{3};
+  int accepted = 0;
+  for (int i = 0; i < 300 / TS_TEST_SLOWNESS; ++i) {
+    std::vector<char> bytes = whole;
+    const std::uint64_t offset =
+        image.operations_offset + random() % (image.operations * sizeof(plan::Operation));
+    bytes[offset] = static_cast<char>(bytes[offset] ^ (1 << random() % 8));
+    {
+      std::ofstream damaged{folder.plan(), std::ios::binary};
+      damaged.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    }
+    plan::View view;
+    plan::Problem problem;
+    if (!view.open(folder.plan().c_str(), false, problem) || !check_plan(view, problem)) continue;
+    ++accepted;
+    Settings settings = settings_of(orders[i % 2 == 0 ? 0 : 2]);
+    const Tickets tickets;
+    const Clock clock;
+    World world{view, settings, tickets, clock};
+    ImageRun run{world, 0, 0};
+    run.run();
+    EXPECT_EQ(world.results[0].corrupt, 0U);
+    for (std::size_t kind = 0; kind < plan::call_kinds; ++kind) {
+      EXPECT_EQ(world.results[0].totals.calls[kind], planned.expected[0].totals.calls[kind]);
+    }
+  }
+  if (TS_TEST_SLOWNESS == 1) {
+    EXPECT_GT(accepted, 0);
+  }
+}
+
+TEST(Executor, EachCallHasALatency) {
+  Recipe recipe;
+  recipe.events = 5'000;
+  const Planned planned{recipe};
+  Settings settings = settings_of(orders[0]);
+  settings.latency = true;
+  Clock clock;
+  clock.calibrate();
+  const Tickets tickets;
+  World world{planned.view, settings, tickets, clock};
+  ImageRun run{world, 0, 0};
+  run.run();
+  std::uint64_t calls = 0;
+  for (const Histogram& kind : world.latencies[0].kinds) calls += kind.quantiles().count;
+  std::uint64_t expected = 0;
+  for (const std::uint64_t kind : planned.expected[0].totals.calls) expected += kind;
+  EXPECT_EQ(calls + world.latencies[0].nulls.quantiles().count, expected);
+  EXPECT_GT(clock.overhead_ns(), 0U);
+  EXPECT_LT(clock.overhead_ns(), 100'000U);
+}
+
+TEST(Executor, SharesOfAStrideScheduleAddUp) {
+  Recipe recipe;
+  recipe.threads_end = false;
+  const Planned planned{recipe};
+  Settings settings = settings_of(orders[6]);
+  settings.meters = 100;
+  const Replay replay{planned, settings};
+  const VirtualProcessor* const processor = replay.run->processor();
+  ASSERT_NE(processor, nullptr);
+  std::uint64_t ticks = 0;
+  for (std::uint32_t t = 0; t < planned.view.image(0).threads; ++t) {
+    ticks += processor->shares()[t].ticks;
+  }
+  EXPECT_EQ(ticks, processor->schedule().ticks());
+  EXPECT_GT(ticks, recipe.events / settings.quantum);
+}
+
+TEST(Executor, ThreadsThatNothingWaitsForRunBesideEachOther) {
+  // Two threads of which each sleeps as its times say: together they take as long as one.
+  Recipe recipe;
+  recipe.threads = 2;
+  recipe.events = 500;
+  recipe.everybody_shares = false;
+  recipe.ns_per_event = 1'000'000;
+  const Planned planned{recipe, {.with_times = true}};
+  const Replay replay{planned, settings_of(orders[1])};
+  expect_right(replay.result(), planned.expected[0]);
+  EXPECT_GE(replay.result().wall_ns, 495'000'000);
+  EXPECT_EQ(replay.result().late.count + 0U, [&] {
+    std::uint64_t calls = 0;
+    for (const std::uint64_t kind : planned.expected[0].totals.calls) calls += kind;
+    return calls;
+  }());
+}
+
+}  // namespace
+}  // namespace replay::testing
+}  // namespace ts

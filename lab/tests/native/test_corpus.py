@@ -1,0 +1,121 @@
+"""The corpus in lab/traces/: whole, small, and what its README says of each trace."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from tsmlab import paths
+from tsmlab.traces.analysis import analyse
+
+Vector = npt.NDArray[np.int64]
+FOLDER = paths.data_dir() / "traces"
+TRACES = sorted(FOLDER.glob("*.tstrace"))
+MOST_BYTES = 420_000
+
+
+def run(tool: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [str(paths.tool(tool)), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+def described() -> dict[str, int]:
+    """The traces of the README's table, and their events."""
+    text = (FOLDER / "README.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)` \|.*\| ([\d,]+) \|[^|]*\|$", text, re.MULTILINE)
+    return {name: int(events.replace(",", "")) for name, events in rows}
+
+
+def test_the_readme_lists_each() -> None:
+    assert sorted(described()) == [trace.stem for trace in TRACES]
+    assert len(TRACES) >= 8
+
+
+@pytest.mark.parametrize("trace", TRACES, ids=lambda trace: trace.stem)
+class TestTrace:
+    def test_it_is_whole_and_small(self, trace: Path) -> None:
+        checked = run("trace", "check", trace)
+        assert checked.returncode == 0, checked.stdout
+        assert trace.stat().st_size <= MOST_BYTES
+        told = json.loads(run("trace", "info", "--json", trace).stdout)
+        assert told["events"] == described()[trace.stem]
+
+    @pytest.mark.parametrize("schedule", ["asap", "recorded", "stride"])
+    def test_it_is_replayed(self, trace: Path, schedule: str, tmp_path: Path) -> None:
+        """redis has threads that call nothing, and so have no turn in the recorded order."""
+        plan = tmp_path / "plan"
+        assert run("trace", "plan", trace, "-o", plan).returncode == 0
+        done = run("replay", "--schedule", schedule, plan)
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["matches"]
+
+    def test_its_analysis_adds_up(self, trace: Path) -> None:
+        found = analyse(trace)
+        assert found.is_whole
+        assert found.raw["unknown_frees"] == found.raw["unknown_resizes"] == 0
+        allocated, freed = found.amount("allocations"), found.amount("frees")
+        assert allocated.objects == freed.objects + found.left_own.objects
+        assert max(point.highest_bytes for point in found.curve) == found.peak.bytes
+        assert sum(bucket.at_peak_bytes for bucket in found.buckets) == found.peak.bytes
+
+
+@pytest.mark.parametrize(
+    "name", ["git", *(pytest.param(name, marks=pytest.mark.long) for name in ("perl", "sqlite3"))]
+)
+def test_the_bound_of_memory_can_be_attained(name: str) -> None:
+    """With the whole future known, objects have addresses within 2 % of the most live bytes: the
+    bound of `tsmalloc floors` is not only a bound. First the objects that live at the peak, side by
+    side in the order of their births; then the others, the largest first, each at the lowest
+    address that is free for its whole life."""
+    begins, ends, sizes = objects_of(FOLDER / f"{name}.tstrace")
+    live = np.zeros(max(ends) + 1, dtype=np.int64)
+    np.add.at(live, begins, sizes)
+    np.add.at(live, ends, -sizes)
+    peak = int(np.argmax(np.cumsum(live)))
+    bound = int(np.cumsum(live)[peak])
+    at_peak = (begins <= peak) & (ends > peak)
+    addresses = np.full(len(sizes), -1, dtype=np.int64)
+    addresses[at_peak] = np.cumsum(sizes[at_peak]) - sizes[at_peak]
+    placed = list(np.flatnonzero(at_peak))
+    others = list(np.flatnonzero(~at_peak))
+    others.sort(key=lambda i: (-sizes[i], begins[i]))
+    known = np.array(placed + others)
+    for count, one in enumerate(others, start=len(placed)):
+        before = known[:count]
+        met = before[(begins[before] < ends[one]) & (ends[before] > begins[one])]
+        met = met[np.argsort(addresses[met])]
+        tops = np.concatenate([[0], np.maximum.accumulate(addresses[met] + sizes[met])])
+        room = np.concatenate([addresses[met], [1 << 60]]) - tops
+        addresses[one] = tops[int(np.argmax(room >= sizes[one]))]
+    assert int(np.max(addresses + sizes)) <= 1.02 * bound + 4096
+
+
+def objects_of(trace: Path) -> tuple[Vector, Vector, Vector]:
+    """Begin and end, in events, and the size rounded up to 16 of each object; one that is resized
+    is another from then on."""
+    begins: list[int] = []
+    ends: list[int] = []
+    sizes: list[int] = []
+    live: dict[str, int] = {}
+    number = 0
+    for number, line in enumerate(run("trace", "print", trace).stdout.splitlines(), start=1):
+        _, _, _, _, kind, name, size, _ = line.split()
+        if kind in ("free", "realloc") and name in live:
+            ends[live.pop(name)] = number
+        if kind in ("malloc", "calloc", "aligned", "realloc"):
+            live[name] = len(begins)
+            begins.append(number)
+            ends.append(-1)
+            sizes.append(max(16, -(-int(size) // 16) * 16))
+    last = number + 1
+    return (
+        np.array(begins),
+        np.array([last if end < 0 else end for end in ends]),
+        np.array(sizes, dtype=np.int64),
+    )

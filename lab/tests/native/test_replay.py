@@ -1,0 +1,544 @@
+"""`trace plan` and `replay`: all calls of a trace are made, in each order, under any allocator;
+what an allocator does wrong is a result; and what replay itself needs is in none of its figures.
+
+The traces are synthetic, so their figures are known without asking anything that is tested.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from shared_libraries import C_LIBRARY, needed_libraries
+
+from tsmlab import paths
+from tsmlab.measuring import read_counts
+
+Build = Callable[..., Path]
+
+SCHEDULES = ("asap", "recorded", "round-robin", "lottery", "stride")
+REPEATABLE = ("recorded", "round-robin", "lottery", "stride")
+ALLOCATORS = ("", "libtsmalloc.so")
+LONGEST_REPLAY_SECONDS = 60
+WRONG, TIMED_OUT, FAILED = 2, 124, 125
+
+# The C library's own functions, behind ones that can be told to do wrong.
+ODD_ALLOCATOR = r"""
+#include <errno.h>
+#include <malloc.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+void *__libc_malloc(size_t);
+void *__libc_calloc(size_t, size_t);
+void *__libc_realloc(void *, size_t);
+static const char *what(void) {
+  static const char *name;
+  if (!name) name = getenv("ODD");
+  return name ? name : "";
+}
+static pid_t first;
+static char one[128] __attribute__((aligned(16)));
+__attribute__((constructor)) static void note(void) { first = getpid(); }
+void *malloc(size_t size) {
+  static int calls;
+  calls++;
+  if (!strcmp(what(), "scarce") && calls % 10 == 0) { errno = ENOMEM; return NULL; }
+  if (!strcmp(what(), "hangs") && calls > 500) for (;;) pause();
+  if (!strcmp(what(), "crashes") && calls > 500) raise(SIGSEGV);
+  if (!strcmp(what(), "hangs in children") && getpid() != first) for (;;) pause();
+  if (!strcmp(what(), "crashes in children") && getpid() != first) raise(SIGSEGV);
+  if (!strcmp(what(), "twice") && size > 100 && size < 120) {
+    return one;
+  }
+  char *block = __libc_malloc(size + 16);
+  if (!strcmp(what(), "misaligns") && size > 100 && size < 120) return block + 8;
+  return block;
+}
+void free(void *block) { (void)block; }
+void *calloc(size_t count, size_t size) {
+  char *block = __libc_calloc(count, size);
+  if (!strcmp(what(), "not zero") && count * size > 50) block[count * size - 1] = 1;
+  return block;
+}
+void *realloc(void *block, size_t size) {
+  if (!strcmp(what(), "scarce") && size % 3 == 0) return NULL;
+  size_t kept = 0;  /* of what is no block of the C library's */
+  if (block == one) kept = sizeof one;
+  if ((uintptr_t)block % 16 == 8) kept = malloc_usable_size((char *)block - 8) - 8;
+  if (kept) return memcpy(__libc_malloc(size + 128), block, size < kept ? size : kept);
+  char *moved = __libc_realloc(block, size);
+  if (!strcmp(what(), "loses content") && moved && size > 0) moved[0] ^= 1;
+  return moved;
+}
+"""
+
+
+@dataclass
+class Synthetic:
+    """A trace, the figures of its images, and plans of it."""
+
+    trace: Path
+    images: list[dict[str, Any]]
+
+    def plan(self, *options: str) -> Path:
+        """The plan that `trace plan` makes with these options."""
+        path = self.trace.with_name(f"plan-{len(list(self.trace.parent.iterdir()))}")
+        done = run_tool("trace", "plan", self.trace, "-o", path, *options)
+        assert done.returncode == 0, done.stderr
+        return path
+
+
+def run_tool(
+    name: str, *arguments: str | Path, env: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [paths.tool(name), *arguments],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=LONGEST_REPLAY_SECONDS,
+        env=os.environ | (env or {}),
+        check=False,
+    )
+
+
+@pytest.fixture
+def synthetic(tmp_path: Path) -> Callable[..., Synthetic]:
+    """synthetic(threads=4, ...) makes a trace; see lab/tests/native/replay/synthetic.h for the names."""
+
+    def make(**recipe: int) -> Synthetic:
+        folder = tmp_path / f"trace-{len(list(tmp_path.iterdir()))}"
+        folder.mkdir()
+        trace = folder / "trace"
+        words = [f"{name}={number}" for name, number in recipe.items()]
+        done = run_tool("synthetic_trace", trace, *words)
+        assert done.returncode == 0, done.stderr
+        return Synthetic(trace, [json.loads(line) for line in done.stdout.splitlines()])
+
+    return make
+
+
+@pytest.fixture
+def odd(build: Build) -> Callable[[str], dict[str, str]]:
+    """odd(what) is the environment that makes the odd allocator do that."""
+    library = build("odd.c", ODD_ALLOCATOR, "-shared", "-fPIC")
+    return lambda what: {"LD_PRELOAD": str(library), "ODD": what}
+
+
+def preload(library: str) -> dict[str, str]:
+    return {"LD_PRELOAD": str(paths.library(library))} if library else {}
+
+
+def replay(
+    plan: Path, *options: str, status: int = 0, env: dict[str, str] | None = None
+) -> dict[str, Any]:
+    done = run_tool("replay", *options, plan, env=env)
+    assert done.returncode == status, done.stderr
+    assert done.stdout.count("\n") == 1
+    line = json.loads(done.stdout)
+    assert line["schema"] == "tsmalloc-replay/1"
+    return dict(line)
+
+
+def assert_right(line: dict[str, Any], expected: dict[str, Any]) -> None:
+    assert line["matches"]
+    assert line["calls"] == expected["calls"]
+    assert line["bytes"] == expected["bytes"]
+    assert line["live_bytes"] == expected["live_bytes"]
+    assert line["planned"]["live_objects"] == expected["live_objects"]
+    assert line["planned"]["peak_live_bytes"] == expected["peak_live_bytes"]
+    assert line["corrupt"] == line["misaligned"] == line["null_results"] == 0
+    assert line["fault"] is None
+
+
+@pytest.mark.parametrize("library", ALLOCATORS)
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_sixteen_threads_end_with_what_was_live(
+    synthetic: Callable[..., Synthetic], schedule: str, library: str
+) -> None:
+    trace = synthetic(threads=16, events=20_000, seed=5)
+    line = replay(
+        trace.plan(), "--schedule", schedule, "--verify", "--touch", "all", env=preload(library)
+    )
+    assert_right(line, trace.images[0])
+    assert line["allocator"] == (library or "libc.so.6")
+    if schedule == "recorded":
+        assert line["peak_live_bytes"] == trace.images[0]["peak_live_bytes"]
+
+
+@pytest.mark.parametrize("window", ["0", "1", "37"])
+def test_windows_of_all_sizes(synthetic: Callable[..., Synthetic], window: str) -> None:
+    trace = synthetic(threads=8, events=20_000, live_objects=20)
+    assert_right(replay(trace.plan("--window", window), "--verify"), trace.images[0])
+
+
+@pytest.mark.parametrize("library", ALLOCATORS)
+@pytest.mark.parametrize("schedule", REPEATABLE)
+def test_two_runs_have_the_same_addresses(
+    synthetic: Callable[..., Synthetic], schedule: str, library: str
+) -> None:
+    plan = synthetic(threads=6, events=20_000).plan()
+    # the time of the housekeeper's rounds is the kernel's choice
+    env = preload(library) | {"TSMALLOC_BACKGROUND": "off"}
+    runs = [replay(plan, "--schedule", schedule, "--samples", "20", env=env) for _ in range(3)]
+    if runs[0]["aslr"]:
+        pytest.skip("the system does not permit addresses that are not randomised")
+    for name in ("checksum", "samples", "peak_live_bytes", "shares"):
+        assert runs[0][name] == runs[1][name] == runs[2][name], name
+    assert runs[0]["cpu"] is not None
+    assert not runs[0]["huge_pages"]
+
+
+def test_seeds_and_schedules_are_different_orders(synthetic: Callable[..., Synthetic]) -> None:
+    plan = synthetic(threads=6, events=10_000, live_objects=200).plan()
+    options = [("lottery", "1"), ("lottery", "2"), ("round-robin", "1"), ("recorded", "1")]
+    sums = {replay(plan, "--schedule", name, "--seed", seed)["checksum"] for name, seed in options}
+    assert len(sums) == len(options)
+
+
+def test_one_thread_makes_the_calls_of_all(synthetic: Callable[..., Synthetic]) -> None:
+    trace = synthetic(threads=8)
+    line = replay(trace.plan(), "--schedule", "recorded", "--one-thread", "--verify")
+    assert_right(line, trace.images[0])
+    assert line["peak_live_bytes"] == trace.images[0]["peak_live_bytes"]
+
+
+@pytest.mark.parametrize("schedule", ["asap", "recorded"])
+@pytest.mark.parametrize("threads", [1, 6])
+def test_replay_itself_never_allocates(
+    synthetic: Callable[..., Synthetic], tmp_path: Path, schedule: str, threads: int
+) -> None:
+    trace = synthetic(threads=threads)
+    env = {
+        "LD_PRELOAD": str(paths.library("libtsmalloc-count.so")),
+        "TSMALLOC_COUNT_DIR": str(tmp_path),
+    }
+    options = ("--schedule", schedule, "--samples", "5", "--latency", "--settle", "0")
+    line = replay(trace.plan(), *options, env=env)
+    # Of the two that there are when replay has begun again, the one that replayed.
+    counts = max(read_counts(tmp_path), key=lambda each: each.malloc)
+    calls = line["calls"]
+    # libc allocates a table for each thread that starts, and frees it and all its empty places.
+    started = line["planned"]["threads"] - 1
+    assert counts.malloc == calls["malloc"] + calls["refused"]
+    assert counts.calloc == calls["calloc"] + started
+    assert counts.realloc == calls["realloc"]
+    assert counts.aligned == calls["aligned"]
+    live = line["planned"]["live_objects"]
+    others = counts.free - (calls["free"] + live + line["granted"])
+    assert others == started * (others // max(started, 1))
+
+
+def test_replay_needs_the_c_library_alone() -> None:
+    assert needed_libraries(paths.tool("replay")) <= C_LIBRARY
+
+
+def test_forked_children_make_their_own_calls(synthetic: Callable[..., Synthetic]) -> None:
+    trace = synthetic(forks=4, threads=5)
+    plans = [trace.plan("--window", window) for window in ("0", "50", "1000")]
+    schedules = ("asap", "stride", "recorded")
+    for plan, schedule in itertools.product(plans, schedules):
+        line = replay(plan, "--schedule", schedule, "--verify", "--samples", "5")
+        assert_right(line, trace.images[0])
+        assert [child["image"] for child in line["children"]] == [1, 2, 3, 4]
+        for child in line["children"]:
+            assert child["ended"]
+            assert child["parent"] == 0
+            assert child["samples"]
+            assert_right(child, trace.images[child["image"]])
+    assert replay(trace.plan("--alone"))["children"] == []
+
+
+def test_children_that_crash_are_told(
+    synthetic: Callable[..., Synthetic], odd: Callable[[str], dict[str, str]]
+) -> None:
+    plan = synthetic(forks=1).plan()
+    line = replay(plan, status=WRONG, env=odd("crashes in children"))
+    (child,) = line["children"]
+    assert child == {
+        "parent": 0,
+        "ended": False,
+        "image": 1,
+        "exit_code": None,
+        "signal": signal.SIGSEGV,
+    }
+    assert line["matches"]
+
+
+def test_images_that_were_executed_have_plans_of_their_own(
+    synthetic: Callable[..., Synthetic], tmp_path: Path
+) -> None:
+    trace = synthetic(execs=2)
+    done = run_tool("trace", "plan", trace.trace, "-o", tmp_path / "plan")
+    summary = json.loads(done.stdout)
+    assert [image["image"] for image in summary["not_planned"]] == [1, 2]
+    assert [image["image"] for image in summary["images"]] == [0]
+    assert_right(replay(trace.plan("--image", "2")), trace.images[2])
+
+
+def test_the_busiest_program_is_planned_and_named(
+    synthetic: Callable[..., Synthetic], tmp_path: Path
+) -> None:
+    """As of a program that a shell script starts: image 0 is the shell."""
+    trace = synthetic(events=300, execs=2, exec_events=9_000)
+    told = json.loads(run_tool("trace", "info", "--json", trace.trace).stdout)
+    assert told["busiest"] == 1
+    summary = json.loads(run_tool("trace", "plan", trace.trace, "-o", tmp_path / "plan").stdout)
+    assert (summary["program"], summary["images"][0]["image"]) == ("other", 1)
+    assert [image["image"] for image in summary["not_planned"]] == [0, 2]
+    assert_right(replay(trace.plan()), trace.images[1])
+
+
+def test_null_results_are_survived(
+    synthetic: Callable[..., Synthetic], odd: Callable[[str], dict[str, str]]
+) -> None:
+    trace = synthetic(threads=4)
+    line = replay(trace.plan(), "--verify", "--latency", env=odd("scarce"))
+    assert line["null_results"] > 100
+    assert line["calls"] == trace.images[0]["calls"]
+    assert line["matches"]
+    assert line["live_bytes"] < trace.images[0]["live_bytes"] + line["bytes"]["realloc"]
+    assert line["latency"]["null"]["calls"] >= line["null_results"]
+
+
+@pytest.mark.parametrize("what", ["not zero", "loses content", "twice"])
+def test_content_that_is_lost_is_found(
+    synthetic: Callable[..., Synthetic], odd: Callable[[str], dict[str, str]], what: str
+) -> None:
+    plan = synthetic(threads=1).plan()
+    assert replay(plan, "--verify", env=odd("nothing"))["corrupt"] == 0
+    line = replay(plan, "--verify", status=WRONG, env=odd(what))
+    assert line["corrupt"] > 10
+    assert line["matches"]
+    kinds = {"not zero": {"calloc"}, "loses content": {"realloc"}}
+    assert line["fault"]["kind"] in kinds.get(what, {"free", "realloc"})
+    assert replay(plan, env=odd(what))["corrupt"] == 0, "only --verify looks"
+
+
+def test_addresses_that_are_not_aligned_are_found(
+    synthetic: Callable[..., Synthetic], odd: Callable[[str], dict[str, str]]
+) -> None:
+    line = replay(synthetic(threads=1).plan(), "--verify", status=WRONG, env=odd("misaligns"))
+    assert line["misaligned"] > 10
+    assert line["corrupt"] == 0
+    assert line["fault"]["offset"] is None
+    assert line["fault"]["address"] % 16 == 8
+
+
+def test_an_allocator_that_hangs_is_given_up(
+    synthetic: Callable[..., Synthetic], odd: Callable[[str], dict[str, str]]
+) -> None:
+    plan = synthetic(threads=3).plan()
+    line = replay(plan, "--timeout", "0.5", status=TIMED_OUT, env=odd("hangs"))
+    assert line == {"schema": "tsmalloc-replay/1", "timed_out": True}
+
+
+def test_children_that_hang_are_given_up(
+    synthetic: Callable[..., Synthetic], odd: Callable[[str], dict[str, str]]
+) -> None:
+    plan = synthetic(forks=3).plan()
+    begin = time.monotonic()
+    for schedule in ("asap", "recorded"):
+        options = ("--timeout", "0.5", "--schedule", schedule)
+        line = replay(plan, *options, status=TIMED_OUT, env=odd("hangs in children"))
+        assert line["timed_out"]
+    # Whoever holds the pipe to us would have kept us waiting.
+    assert time.monotonic() - begin < LONGEST_REPLAY_SECONDS / 2
+
+
+def test_an_allocator_that_crashes_ends_replay_with_its_signal(
+    synthetic: Callable[..., Synthetic], odd: Callable[[str], dict[str, str]]
+) -> None:
+    done = run_tool("replay", synthetic().plan(), env=odd("crashes"))
+    assert done.returncode == -signal.SIGSEGV
+    assert done.stdout == ""
+
+
+def test_paced_calls_come_at_their_times(synthetic: Callable[..., Synthetic]) -> None:
+    trace = synthetic(threads=3, events=500, ns_per_event=2_000_000)
+    line = replay(trace.plan("--times"), "--schedule", "paced", "--verify")
+    assert_right(line, trace.images[0])
+    assert line["wall_ns"] >= 990_000_000
+    assert line["late"]["calls"] == sum(trace.images[0]["calls"].values())
+    assert 0 < line["late"]["p50_ns"] <= line["late"]["p99_ns"] <= line["late"]["max_ns"]
+    done = run_tool("replay", "--schedule", "paced", trace.plan())
+    assert done.returncode == FAILED
+    assert "--times" in done.stderr
+
+
+def test_latencies_are_counted_for_each_kind(synthetic: Callable[..., Synthetic]) -> None:
+    trace = synthetic(threads=4)
+    line = replay(trace.plan(), "--latency")
+    assert line["clock"]["source"] in {"tsc", "monotonic"}
+    assert line["clock"]["overhead_ns"] > 0
+    counted = {kind: latency["calls"] for kind, latency in line["latency"].items()}
+    refused = counted.pop("null", 0)
+    expected = dict(trace.images[0]["calls"])
+    expected["refused"] -= refused
+    assert counted == {kind: calls for kind, calls in expected.items() if calls}
+    for latency in line["latency"].values():
+        quantiles = [latency[f"{name}_ns"] for name in ("p50", "p99", "p999", "p9999", "max")]
+        assert quantiles == sorted(quantiles)
+        assert sum(calls for _, calls in latency["buckets"]) == latency["calls"]
+        uppers = [upper for upper, _ in latency["buckets"]]
+        assert uppers == sorted(uppers)
+    assert replay(trace.plan())["latency"] is None
+
+
+def test_memory_is_that_of_the_blocks(synthetic: Callable[..., Synthetic]) -> None:
+    # 64 MB of blocks that the C library maps one by one, each written from end to end.
+    trace = synthetic(threads=1, most_bytes=2_000_000, live_objects=256, events=3_000)
+    line = replay(trace.plan(), "--touch", "all", "--samples", "100", "--settle", "0.01")
+    live = line["peak_live_bytes"]
+    assert live == trace.images[0]["peak_live_bytes"]
+    assert live > 20e6
+    assert live * 0.95 < line["peak_resident_bytes"] < live * 1.3
+    assert line["start_resident_bytes"] < 1e6
+    assert line["settled_resident_bytes"] <= line["freed_resident_bytes"]
+    assert line["freed_resident_bytes"] < line["end_resident_bytes"]
+    assert line["peak_rss_bytes"] > line["peak_resident_bytes"]
+    assert len(line["samples"]) in {100, 101}
+    for event, sampled, resident, lazy, held, used in line["samples"]:
+        assert 0 < event <= line["planned"]["events"]
+        assert sampled <= live
+        assert resident > sampled * 0.9 - 1e6
+        assert lazy == 0
+        assert used >= sampled
+        assert held >= used
+
+
+def test_untouched_blocks_are_not_resident(synthetic: Callable[..., Synthetic]) -> None:
+    plan = synthetic(threads=1, most_bytes=2_000_000, live_objects=256, events=3_000).plan()
+    peaks = [
+        replay(plan, "--touch", touch, "--samples", "50")["peak_resident_bytes"]
+        for touch in ("none", "first", "page", "all")
+    ]
+    assert peaks[0] < peaks[1] < peaks[2] * 0.6
+    assert abs(peaks[3] - peaks[2]) < peaks[3] * 0.05
+
+
+def test_memory_of_replay_itself_is_not_counted(
+    synthetic: Callable[..., Synthetic], tmp_path: Path
+) -> None:
+    trace = synthetic(threads=1, most_bytes=0, live_objects=100_000, events=400_000, has_aligned=0)
+    done = run_tool("trace", "plan", trace.trace, "-o", tmp_path / "plan")
+    objects = json.loads(done.stdout)["images"][0]["slots"]  # one thread: those live at the peak
+    line = replay(tmp_path / "plan", "--samples", "10")
+    assert abs(line["own_bytes"] - 16 * objects) < 100_000
+    # The C library takes 32 bytes for each block, and replay's slots are not among them.
+    assert abs(line["peak_resident_bytes"] - 32 * objects) < 500_000
+
+
+def test_figures_of_an_allocator_are_its_own(synthetic: Callable[..., Synthetic]) -> None:
+    plan = synthetic(threads=1).plan()
+    with_own = replay(plan, "--samples", "3")
+    assert all(sample[4] is not None for sample in with_own["samples"])
+    floor = replay(plan, "--samples", "3", env=preload("libtsmalloc-floor-lifo.so"))
+    assert floor["allocator"] == "libtsmalloc-floor-lifo.so"
+    assert all(sample[4] is None for sample in floor["samples"])
+
+
+def test_tickets_share_the_processor(synthetic: Callable[..., Synthetic]) -> None:
+    trace = synthetic(threads=3, threads_end=0, everybody_shares=0, events=30_000)
+    options = ("--schedule", "stride", "--tickets", "3,2,1", "--quantum", "10", "--meters", "1000")
+    line = replay(trace.plan("--window", "0"), *options)
+    assert_right(line, trace.images[0])
+    assert [share[1] for share in line["shares"]] == [3, 2, 1]
+    assert sum(share[2] for share in line["shares"]) == line["ticks"]
+    assert len(line["meters"]) == 1000
+
+
+@pytest.mark.parametrize(
+    ("words", "remedy"),
+    [
+        ([], "trace plan"),
+        (["a", "b"], "give one"),
+        (["--schedule", "fair", "a"], "round-robin"),
+        (["--touch", "some", "a"], "none, first, page or all"),
+        (["--quantum", "0", "a"], "at least 1"),
+        (["--tickets", "1,,2", "a"], "--tickets"),
+        (["--one-thread", "a"], "--schedule recorded"),
+        (["--timeout", "0", "a"], "more than 0"),
+        (["--samples", "x", "a"], "whole number"),
+        (["--nonsense", "a"], "--help"),
+    ],
+)
+def test_wrong_usage_says_what_is_right(words: list[str], remedy: str) -> None:
+    done = run_tool("replay", *words)
+    assert done.returncode == 1
+    assert remedy in done.stderr
+    assert done.stdout == ""
+
+
+def test_bad_plans_are_refused(synthetic: Callable[..., Synthetic], tmp_path: Path) -> None:
+    trace = synthetic(threads=2)
+    whole = trace.plan().read_bytes()
+    bad = tmp_path / "bad"
+    cases = {
+        b"": "too short",
+        b"x" * 20_000: "is no plan",
+        trace.trace.read_bytes(): "no plan",
+        whole[:-4096]: "bytes of the",
+        whole[:8000] + b"\xff" * 4096 + whole[12096:]: "damaged",
+    }
+    for content, message in cases.items():
+        bad.write_bytes(content)
+        done = run_tool("replay", bad)
+        assert done.returncode == FAILED, message
+        assert message in done.stderr
+        assert "trace plan" in done.stderr
+        assert done.stdout == ""
+    done = run_tool("replay", tmp_path / "missing")
+    assert done.returncode == FAILED
+    assert "No such file" in done.stderr
+    done = run_tool("replay", tmp_path)
+    assert done.returncode == FAILED
+
+
+def test_a_plan_needs_a_trace_and_a_place(
+    synthetic: Callable[..., Synthetic], tmp_path: Path
+) -> None:
+    trace = synthetic()
+    plan = tmp_path / "plan"
+    assert run_tool("trace", "plan", trace.trace).returncode == 2
+    assert run_tool("trace", "plan", trace.trace, "-o", plan).returncode == 0
+    again = run_tool("trace", "plan", trace.trace, "-o", plan)
+    assert again.returncode == 1
+    assert "--force" in again.stderr
+    assert run_tool("trace", "plan", trace.trace, "-o", plan, "--force").returncode == 0
+    other = run_tool("trace", "plan", trace.trace, "-o", tmp_path / "p", "--image", "9")
+    assert other.returncode == 1
+    assert "trace info" in other.stderr
+    assert not (tmp_path / "p").exists()
+
+
+def test_planning_takes_little_memory(synthetic: Callable[..., Synthetic], tmp_path: Path) -> None:
+    events = 3_000_000
+    trace = synthetic(threads=8, events=events, live_objects=10_000, most_bytes=100)
+    done = run_tool(
+        "measure",
+        "--stdout",
+        "/dev/null",
+        "--",
+        paths.tool("trace"),
+        "plan",
+        trace.trace,
+        "-o",
+        tmp_path / "plan",
+    )
+    measured = json.loads(done.stdout)
+    assert measured["exit_code"] == 0
+    # 4 bytes for each object, of which there is one for about two events, and buffers.
+    assert measured["peak_rss_bytes"] < events / 2 * 4 + 16e6

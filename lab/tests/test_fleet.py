@@ -1,0 +1,828 @@
+"""Studies on a cluster: the same verdicts as on one machine, whatever happens to its workers."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import scipy.stats
+from conftest import Behaviour, SimulatedExecutor, World
+
+from tsmlab import allocators, analysis, fleet, paths, records, render, stats
+from tsmlab.compare import Options as CompareOptions
+from tsmlab.compare import compare
+from tsmlab.errors import UserError
+from tsmlab.fleet import Crew, Done, Expected, Fleet, Job, joined, machine_of
+from tsmlab.journal import Header, Journal, Unkept
+from tsmlab.machine import Machine, describe
+from tsmlab.measuring import MeasureExecutor
+from tsmlab.metrics import TIME
+from tsmlab.progress import Silence
+from tsmlab.results import FLEET, Comparison, Sample
+from tsmlab.schedule import Entry, Rounds, StopRule
+from tsmlab.traces.planning import plan_of
+from tsmlab.traces.replay_results import ReplayResults
+from tsmlab.traces.replaying import FAIR, Options, line_of, replay
+from tsmlab.trial import Program, Trial
+
+distributed = pytest.importorskip("distributed")
+# What dask says of its own sockets and files when workers are killed is not ours.
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+TRACES = Path(__file__).resolve().parents[1] / "traces"
+
+
+# --- statistics -----------------------------------------------------------------------------------
+
+
+def test_one_kind_of_machine_is_judged_as_one_machine() -> None:
+    logs = [0.1, 0.12, 0.09, 0.11]
+    assert stats.stratified_ratio([logs]) == stats.estimate_ratio(logs)
+    assert stats.stratified_ratio([logs, []]) == stats.estimate_ratio(logs)
+
+
+def test_each_kind_weighs_the_same_and_has_its_own_spread() -> None:
+    generator = random.Random(3)
+    quick = [generator.gauss(0.3, 0.05) for _ in range(40)]
+    slow = [generator.gauss(0.1, 0.01) for _ in range(5)]
+    found = stats.stratified_ratio([quick, slow])
+    assert math.log(found.ratio) == pytest.approx((sum(quick) / 40 + sum(slow) / 5) / 2.0)
+    # Half of a difference of means, one of which is turned round: Welch's interval.
+    expected = scipy.stats.ttest_ind(quick, [-x for x in slow], equal_var=False)
+    interval = expected.confidence_interval(0.95)
+    assert found.low is not None
+    assert found.high is not None
+    assert math.log(found.low) == pytest.approx(interval.low / 2.0, rel=0.01)
+    assert math.log(found.high) == pytest.approx(interval.high / 2.0, rel=0.01)
+    assert found.pairs == 45
+
+
+def test_a_kind_with_one_round_leaves_no_interval() -> None:
+    assert stats.stratified_ratio([[0.1], [0.1, 0.2]]).low is None
+    same = stats.stratified_ratio([[0.1, 0.1], [0.1, 0.1]])
+    assert (same.low, same.high, same.p_value) == (same.ratio, same.ratio, 0.0)
+
+
+def on_kinds(comparison: Comparison, kinds: Sequence[str]) -> list[Sample]:
+    """As if rounds had been made in turn on machines of these kinds."""
+    return [
+        replace(s, measurement={**s.measurement, FLEET: {"kind": kinds[s.round % len(kinds)],
+                                                         "worker": "w"}})
+        for s in comparison.samples
+    ]  # fmt: skip
+
+
+def test_rounds_of_unlike_machines_are_compared_within_their_kind(world: type[World]) -> None:
+    """The one is worse by 40 % on one kind and better by 40 % on the other."""
+    made = world.comparison({"glibc": Behaviour(noise=0.002), "mine": Behaviour(noise=0.002)})
+    samples = [
+        replace(s, values=s.values | {TIME: s.values[TIME] * (1.4 if s.round % 2 else 1 / 1.4)})
+        if s.allocator == "mine"
+        else s
+        for s in on_kinds(made, ["big", "small"])
+    ]
+    question = World.options(["glibc", "mine"]).question
+    whole = analysis.analyse(samples, question)
+    assert whole.rows[0].metrics or whole.rows[1].metrics
+    ratio = next(row for row in whole.rows if row.allocator == "mine").metrics[TIME].ratio
+    assert ratio is not None
+    assert ratio.ratio == pytest.approx(1.0, abs=0.01)
+    assert ratio.high is not None
+    assert ratio.high < 1.05  # within kinds there is hardly any spread
+    crew = Crew(FakeFleet(), a_trial(), Unkept())  # type: ignore[arg-type]
+    machine = describe()
+    for number, kind in enumerate(("big", "small")):
+        crew.remember(f"r{number}", Done("w", replace(machine, cpu=kind), []))
+    renamed = {fleet.kind_of(replace(machine, cpu=kind)): kind for kind in ("big", "small")}
+    own = on_kinds(replace(made, samples=samples), list(renamed))
+    comparison = replace(made, samples=own, kinds=crew.kinds(own, question))
+    assert [kind.machine.cpu for kind in comparison.kinds] == ["big", "small"]
+    text = render.report(comparison, 120)
+    assert "THE MACHINES DISAGREE about mine" in text
+    assert text.count("mine  +40.") == 1
+    assert text.count("mine  -28.") == 1
+    assert records.to_json(comparison).count('"kinds"') == 1
+    assert "THE MACHINES" not in render.report(replace(comparison, kinds=comparison.kinds[:1]), 120)
+
+
+def test_results_of_one_machine_from_before_are_read() -> None:
+    comparison = World.comparison({"glibc": Behaviour(), "mine": Behaviour()})
+    document = json.loads(records.to_json(comparison))
+    del document["kinds"]
+    found = records.restore(Comparison, document)
+    assert found == comparison
+
+
+# --- rounds that are made elsewhere, without a cluster --------------------------------------------
+
+
+class FakeFleet:
+    """Makes jobs here, the last one that was begun first."""
+
+    size = 3
+    expected = Expected("1", "lab", "/", {})
+    cpus: dict[str, tuple[int, ...]] = {}  # noqa: RUF012 - never changed
+    environment: dict[str, str] = {}  # noqa: RUF012
+
+    def __init__(self) -> None:
+        self.jobs: list[Job] = []
+
+    def submit(self, job: Job) -> Job:
+        self.jobs.append(job)
+        return job
+
+    def ready(self, futures: dict[str, Job]) -> list[str]:
+        return [list(futures)[-1]]
+
+    def result(self, job: Job) -> Done:
+        samples = []
+        for slot in job.slots:
+            trial = Trial(job.programs[0], job.allocators, job.executor, paths_of_test(), Unkept())
+            samples.append(trial.run(slot))
+        return Done("w", describe(), samples)
+
+
+FOLDER = Path("/tmp")
+
+
+def paths_of_test() -> Path:
+    return FOLDER
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _no_hidden_variables() -> None:
+    """pytest loads readline, which sets these behind os.environ: whoever inherits them, and no
+    worker does, has its stack, and so a heap's addresses, elsewhere."""
+    for name in ("COLUMNS", "LINES"):
+        if name not in os.environ:
+            os.unsetenv(name)
+
+
+@pytest.fixture(autouse=True)
+def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "FOLDER", tmp_path)
+
+
+def a_trial(executor: Any = None) -> Trial:
+    names = ("glibc", "mine")
+    return Trial(
+        Program(("./program",), Path("/dev/null")),
+        [World.allocator(name) for name in names],
+        executor or SimulatedExecutor({name: Behaviour() for name in names}),
+        FOLDER,
+        Unkept(),
+    )
+
+
+def rounds_of(crew: Crew | None, trial: Trial, judge: Any = list) -> Rounds:
+    entries = [Entry(World.allocator("glibc")), Entry(World.allocator("mine"))]
+    return Rounds(entries, 7, trial.run, Silence(), judge, crew=crew)
+
+
+def essence(samples: Sequence[Sample]) -> list[tuple[Any, ...]]:
+    return [(s.round, s.position, s.allocator, s.padding_bytes, s.values) for s in samples]
+
+
+def test_a_crew_makes_the_same_rounds_and_begins_later_ones_meanwhile() -> None:
+    trial, fake = a_trial(), FakeFleet()
+    crew = Crew(fake, trial, Unkept())  # type: ignore[arg-type]
+    there, here = rounds_of(crew, trial), rounds_of(None, a_trial())
+    there.run("measured", 1, last=4)
+    assert [job.slots[0].round for job in fake.jobs] == [1, 2, 3]
+    for number in (2, 3, 4):
+        there.run("measured", number, last=4)
+    for number in (1, 2, 3, 4):
+        here.run("measured", number)
+    assert [job.slots[0].round for job in fake.jobs] == [1, 2, 3, 4]
+    assert essence(there.samples) == essence(here.samples)
+
+
+def test_who_gives_up_is_ignored_in_rounds_that_were_begun_and_may_come_back() -> None:
+    def judge(samples: list[Sample]) -> list[Sample]:
+        """`mine` has failed until round 3, when it turns out that it has not."""
+        failure = World.comparison({"glibc": Behaviour(), "x": Behaviour(signal=11)}).samples[-1]
+        failed = max(s.round for s in samples) < 3
+        return [
+            replace(s, failure=failure.failure if failed and s.allocator == "mine" else None)
+            for s in samples
+        ]
+
+    trial, fake = a_trial(), FakeFleet()
+    crew = Crew(fake, trial, Unkept())  # type: ignore[arg-type]
+    made = rounds_of(crew, trial, judge)
+    for number in range(1, 7):
+        made.run("measured", number, last=6)
+    by_round: dict[int, list[str]] = {}
+    for sample in made.samples:
+        by_round.setdefault(sample.round, []).append(sample.allocator)
+    assert sorted(by_round[3]) == ["glibc"]
+    # Round 5 had been begun without it.
+    assert [sorted(by_round[number]) for number in (4, 5, 6)] == [["glibc", "mine"]] * 3
+    made_twice = [job.slots[0].round for job in fake.jobs]
+    assert [number for number in range(1, 7) if made_twice.count(number) > 1] == [5]
+
+
+def test_rounds_are_kept_as_they_are_done_and_not_made_again(tmp_path: Path) -> None:
+    trial, fake = a_trial(), FakeFleet()
+    header = Header.of("compare", [], 7, [])
+    with Journal.begin(header, [tmp_path]) as journal:
+        crew = Crew(fake, trial, journal)  # type: ignore[arg-type]
+        made = rounds_of(crew, trial)
+        made.run("measured", 1, last=9)
+        made.run("measured", 2, last=9)
+        expected = essence(made.samples)
+        path = journal.path
+    # Three rounds were begun before the first was done, and the last of them was done first.
+    lines = [json.loads(line) for line in path.read_text().splitlines()[1:]]
+    kept = [line["value"]["samples"][0]["round"] for line in lines]
+    assert kept[:3] == [3, 2, 1]
+    again = FakeFleet()
+    with Journal.resume(path) as journal:
+        crew = Crew(again, trial, journal)  # type: ignore[arg-type]
+        made = rounds_of(crew, trial)
+        made.run("measured", 1, last=3)
+        made.run("measured", 2, last=3)
+        assert essence(made.samples) == expected
+        made.run("measured", 3, last=3)
+    assert again.jobs == []
+
+
+# --- a cluster of processes here ------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def crowd() -> Iterator[Fleet]:
+    """Two workers, for all tests that harm none."""
+    with joined("local:2", [], lambda _: None) as found:
+        assert found is not None
+        yield found
+
+
+def worker_processes() -> list[int]:
+    return [int(pid) for pid in distributed.default_client().run(os.getpid).values()]
+
+
+def replay_options(
+    traces: Sequence[str], names: Sequence[str], schedules: Sequence[str]
+) -> Options:
+    available = allocators.discover(versions=False)
+    chosen = [allocators.find(name, available) for name in names]
+    return Options(
+        traces=tuple(TRACES / f"{name}.tstrace" for name in traces),
+        allocators=tuple(chosen),
+        reference=chosen[0],
+        schedules=tuple(schedules),
+        seed=11,
+        settle_seconds=0.001,
+    )
+
+
+def replayed(options: Options, memo: Any = None, crowd: Fleet | None = None) -> ReplayResults:
+    program = paths.tool("replay")
+    outcome = replay(options, MeasureExecutor(), Silence(), program, memo or Unkept(), fleet=crowd)
+    assert outcome.error is None
+    return outcome.results
+
+
+def steady(value: Any) -> Any:
+    """Without what varies, also of a replay's children."""
+    if isinstance(value, dict):
+        return {key: steady(inner) for key, inner in value.items() if key not in VARYING}
+    return [steady(inner) for inner in value] if isinstance(value, list) else value
+
+
+def what_repeats(results: ReplayResults) -> bytes:
+    """Everything that replays say of memory, addresses and schedules, as bytes."""
+    document = []
+    for each in results.replays:
+        for sample in each.comparison.samples:
+            line = line_of(sample)
+            assert line is not None
+            told = steady(line.raw)
+            run = [sample.phase, sample.round, sample.position, sample.allocator, sample.replicate]
+            document.append([each.trace.name, each.schedule, run, told])
+        found = [replace(finding, latencies=[]) for finding in each.findings]
+        document.append([repr(found), each.ticks, repr(each.shares)])
+    return json.dumps(document, sort_keys=True).encode()
+
+
+# What differs between two replays in one process, too: times, the processor, and what the kernel
+# counts of the whole process, with the pages of its files.
+VARYING = frozenset({"wall_ns", "sampling_ns", "cpu", "peak_rss_bytes"})
+SMALL = (("sqlite3", "streams"), ("glibc", "lock-best"), ("recorded", "stride"))
+
+
+def test_replays_are_the_same_to_the_byte_whoever_makes_them(crowd: Fleet) -> None:
+    options = replay_options(*SMALL)
+    alone, together = replayed(options), replayed(options, crowd=crowd)
+    assert what_repeats(together) == what_repeats(alone)
+    used = {s.measurement[FLEET]["worker"] for r in together.replays for s in r.comparison.samples}
+    assert len(used) > 1
+
+
+def test_a_worker_that_dies_costs_its_round_only(tmp_path: Path) -> None:
+    options = replay_options(*SMALL)
+    expected = what_repeats(replayed(options))
+    with joined("local:2", [], lambda _: None) as crowd:
+        assert crowd is not None
+        with Journal.begin(Header.of("replay", [], 11, []), [tmp_path]) as journal:
+            killer = threading.Thread(target=kill_one_worker, args=(journal.path, 3))
+            killer.start()
+            together = replayed(options, journal, crowd)
+            killer.join()
+        assert what_repeats(together) == expected
+        lines = [json.loads(line)["key"] for line in journal.path.read_text().splitlines()[1:]]
+        rounds = [key for key in lines if "in one piece" in key]
+        assert len(rounds) == len(set(rounds)) == 4 * (1 + 2)  # the probe, and two rounds each
+
+
+def kill_one_worker(journal: Path, lines: int) -> None:
+    """Once so many lines are in the journal."""
+    victims = worker_processes()
+    deadline = time.monotonic() + 60
+    while journal.read_text().count("\n") <= lines and time.monotonic() < deadline:
+        time.sleep(0.01)
+    os.kill(victims[0], signal.SIGKILL)
+
+
+@pytest.mark.long
+def test_two_hundred_replays_with_a_worker_killed(tmp_path: Path) -> None:
+    """Of ten traces, five allocators and four schedules."""
+    names = ("cc1plus", "forks", "git", "perl", "python3", "redis", "sqlite3", "streams")
+    options = replay_options(
+        [*names, "sqlite3", "perl"],
+        ("glibc", "tsmalloc", "lock-first", "lock-best", "lock-worst"),
+        ("recorded", *FAIR),
+    )
+    expected = what_repeats(replayed(options))
+    with (
+        joined("local:4", [], lambda _: None) as crowd,
+        Journal.begin(Header.of("replay", [], 11, []), [tmp_path]) as journal,
+    ):
+        killer = threading.Thread(target=kill_one_worker, args=(journal.path, 40))
+        killer.start()
+        together = replayed(options, journal, crowd)
+        killer.join()
+    assert sum(len(each.findings) for each in together.replays) == 200
+    assert what_repeats(together) == expected
+
+
+def test_a_machine_without_the_plan_makes_it(tmp_path: Path) -> None:
+    plan = plan_of(TRACES / "sqlite3.tstrace", tmp_path)
+    content = plan.path.read_bytes()
+    away = replace(plan.recipe(()), plan=tmp_path / "there" / plan.path.name)
+    script = f"from pathlib import Path\nimport tsmlab.traces.planning as p\np.Recipe(Path({str(away.trace)!r}), Path({str(away.plan)!r}), ()).follow()\nprint(Path({str(away.plan)!r}).stat().st_size)"  # noqa: E501
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert int(done.stdout) == len(content)
+    assert not away.plan.exists()  # it goes when the worker ends
+    away.follow()
+    assert away.plan.read_bytes() == content
+
+
+# --- verdicts -------------------------------------------------------------------------------------
+
+WASTE = r"""
+#include <stdlib.h>
+__attribute__((constructor)) static void start(void) {
+  volatile char *block = malloc(16 << 20);
+  for (size_t i = 0; i < 16 << 20; i += 4096) block[i] = 1;
+}
+"""
+Tsmalloc = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("fleet")
+    (folder / "waste.c").write_text(WASTE)
+    built = folder / "libwaste.so"
+    subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-o", built, folder / "waste.c"], check=True)
+    return built
+
+
+def environment(tmp_path: Path) -> dict[str, str]:
+    clean = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD"}
+    return clean | {"XDG_STATE_HOME": str(tmp_path / "state")}
+
+
+@pytest.fixture
+def tsmalloc(tmp_path: Path) -> Tsmalloc:
+    def run(*arguments: str | Path, **more: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "tsmlab", *map(str, arguments)],
+            env=environment(tmp_path) | more,
+            capture_output=True,
+            text=True,
+            timeout=180,
+            check=False,
+        )
+
+    return run
+
+
+def test_two_workers_give_the_verdicts_of_none(tsmalloc: Tsmalloc, library: Path) -> None:
+    words = ("compare", "--allocator", f"waste={library}", "-a", "glibc,waste", "-r", "8")
+    words = (*words, "--no-doctor", "--json")
+    found = {}
+    for where in ((), ("--cluster", "local:2")):
+        done = tsmalloc(*words, *where, "--", "/bin/echo", "x")
+        assert done.returncode == 0, done.stderr
+        document = json.loads(done.stdout)
+        rows = {row["allocator"]: row["metrics"] for row in document["analysis"]["rows"]}
+        found[where] = rows["waste"]["peak_memory_bytes"]["verdict"]
+        rounds: dict[int, set[str]] = {}
+        for sample in document["samples"]:
+            if where and sample["phase"] == "measured":
+                worker = sample["measurement"]["fleet"]["worker"]
+                rounds.setdefault(sample["round"], set()).add(worker)
+        assert all(len(workers) == 1 for workers in rounds.values())  # pairs never cross machines
+        assert len(document["kinds"]) == (1 if where else 0)
+    assert set(found.values()) == {"worse"}
+
+
+SUITE = """
+[[workload]]
+name = "echo"
+stresses = "the start of a program"
+program = "/bin/echo"
+arguments = ["seconds: 1"]
+threads = 1
+time = "seconds"
+memory = true
+"""
+
+
+def test_the_workloads_run_on_a_cluster(tsmalloc: Tsmalloc, library: Path, tmp_path: Path) -> None:
+    (tmp_path / "suite.toml").write_text(SUITE)
+    words = ("bench", "--suite", tmp_path / "suite.toml", "--allocator", f"waste={library}")
+    words = (*words, "-a", "glibc,waste", "-r", "4", "--json")
+    found = {}
+    for where in ((), ("--cluster", "local:2")):
+        done = tsmalloc(*words, *where)
+        assert done.returncode == 0, done.stderr
+        document = json.loads(done.stdout)
+        found[where] = document["machine"]
+        (runs,) = document["runs"]
+        measured = [s for s in runs["samples"] if s["phase"] == "measured"]
+        assert len(measured) == 4 * 2
+        workers = {s["measurement"].get("fleet", {}).get("worker") for s in measured}
+        assert len(workers) == (2 if where else 1)
+    alone, together = found.values()
+    assert alone["cpu"] == together["cpu"]
+    refused = tsmalloc("bench", "--traces", "trace-*", "--cluster", "local:2")
+    assert refused.returncode == 1
+    assert "--traces makes its plans on this machine" in refused.stderr
+
+
+EXPERIMENT = """
+name = "echo"
+title = "The start of a program"
+question = "How much memory does a program take that does nothing?"
+program = "/bin/echo"
+arguments = ["{word}"]
+allocators = ["glibc"]
+rounds = 3
+run_seconds = 0.1
+
+[[parameter]]
+name = "word"
+title = "what it says"
+values = [10, 100]
+
+[[analysis]]
+kind = "order"
+metric = "peak_bytes"
+parameter = "word"
+"""
+
+
+@pytest.mark.long
+def test_an_experiment_runs_on_a_cluster(tsmalloc: Tsmalloc, library: Path, tmp_path: Path) -> None:
+    (tmp_path / "echo.toml").write_text(EXPERIMENT)
+    done = tsmalloc("experiment", "run", "--file", tmp_path / "echo.toml", "--allocator",
+                    f"waste={library}", "--json", "--cluster", "local:2")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    (found,) = json.loads(done.stdout)["experiments"]
+    peaks = {}
+    for cell in found["cells"]:
+        assert [run["round"] for run in cell["runs"]] == [1, 2, 3]
+        peaks[cell["point"], cell["allocator"]] = cell["runs"][0]["values"]["peak_bytes"]
+        assert cell["causes"] is not None
+    assert len(peaks) == 2 * 2
+    assert all(peaks[point, "waste"] > peaks[point, "glibc"] for point in (0, 1))
+
+
+@pytest.mark.long
+def test_floors_are_measured_on_a_cluster(tsmalloc: Tsmalloc) -> None:
+    done = tsmalloc("floors", TRACES / "sqlite3.tstrace", "-a", "glibc", "-r", "3", "--json",
+                    "--cluster", "local:2")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    (found,) = json.loads(done.stdout)["traces"]
+    samples = found["comparison"]["samples"]
+    assert {sample["measurement"]["fleet"]["worker"] for sample in samples} == {"0", "1"}
+
+
+def test_workloads_on_machines_of_two_kinds_are_refused(crowd: Fleet) -> None:
+    quick = describe()
+    slow = replace(quick, cpu="another")
+    mixed = Fleet(
+        distributed.default_client(), crowd.expected, {}, 2, dict(os.environ), [quick, slow]
+    )
+    with pytest.raises(UserError, match="one kind of machine") as caught:
+        mixed.only_kind()
+    assert "another, " in str(caught.value)
+
+
+def test_a_study_goes_on_with_the_kind_of_machine_that_began_it(
+    crowd: Fleet, tmp_path: Path
+) -> None:
+    quick = describe()
+    slow = replace(quick, cpu="another")
+    header = Header.of("bench", [], 1, [], [])
+
+    def fleet_of(machine: Machine) -> Fleet:
+        return Fleet(
+            distributed.default_client(), crowd.expected, {}, 2, dict(os.environ), [machine]
+        )
+
+    with Journal.begin(header, [tmp_path]) as journal:
+        assert machine_of(fleet_of(quick), journal) == quick
+    with Journal.resume(journal.path) as journal:
+        assert machine_of(fleet_of(quick), journal) == quick
+        with pytest.raises(UserError, match=r"was begun on .*, and the cluster has another, "):
+            machine_of(fleet_of(slow), journal)
+
+
+@pytest.mark.long
+def test_gate_and_tune_run_on_a_cluster(tsmalloc: Tsmalloc, library: Path) -> None:
+    waste = ("--allocator", f"waste={library}")
+    gate = tsmalloc("gate", "-a", "waste", "--against-allocator", "glibc", *waste, "-r", "5",
+                    "--max-time", "none", "--cluster", "local:2", "--", "/bin/echo")  # fmt: skip
+    assert (gate.returncode, "REGRESSION peak memory" in gate.stdout) == (3, True), gate.stderr
+    tune = tsmalloc("tune", "glibc", "--only", "--option", "NOTHING=1", "--for", "memory",
+                    "--time-budget", "5", "--cluster", "local:2", "--no-doctor",
+                    "--", "/bin/echo")  # fmt: skip
+    assert tune.returncode == 0, tune.stderr
+    assert "nothing beats the default" in tune.stdout
+
+
+@pytest.mark.long
+def test_an_interrupted_study_goes_on_with_what_is_missing(
+    tsmalloc: Tsmalloc, library: Path, tmp_path: Path
+) -> None:
+    words = ("compare", "--allocator", f"waste={library}", "-a", "glibc,waste", "-r", "12",
+             "-w", "0", "--no-doctor", "--cluster", "local:2",
+             "--", "/bin/sleep", "0.1")  # fmt: skip
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tsmlab", *words],
+        env=environment(tmp_path),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + 60
+    lines = 0
+    while lines < 8 and time.monotonic() < deadline:
+        time.sleep(0.05)
+        journals = list((tmp_path / "state").rglob("*.jsonl"))
+        lines = journals[0].read_text().count("\n") if journals else 0
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the workers, too
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert "Traceback" not in err
+    assert "rounds" in out
+    (journal,) = (tmp_path / "state").rglob("*.jsonl")
+    kept = [json.loads(line)["key"] for line in journal.read_text().splitlines()[1:]]
+    assert 1 < sum("measured" in key for key in kept) < 12
+    done = tsmalloc("compare", "--resume", "--json")
+    assert done.returncode == 0, done.stderr
+    samples = [s for s in json.loads(done.stdout)["samples"] if s["phase"] == "measured"]
+    assert len(samples) == 12 * 3
+    assert left_behind(process.pid) == []
+
+
+def left_behind(session: int) -> list[str]:
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[3]) == session and fields[0] != "Z":
+            found.append(stat.parent.name)
+    return found
+
+
+# --- what does not fit ----------------------------------------------------------------------------
+
+
+def small_comparison(
+    crowd: Fleet | None, executor: Any = None, command: str = "/bin/true"
+) -> Comparison:
+    glibc = allocators.glibc()
+    options = CompareOptions(
+        program=Program((command,), Path("/dev/null")),
+        allocators=(glibc,),
+        reference=glibc,
+        seed=1,
+        rule=StopRule(runs=2),
+        consult_doctor=False,
+    )
+    outcome = compare(options, executor or MeasureExecutor(), Silence(), Unkept(), crowd)
+    if outcome.error is not None:
+        raise outcome.error
+    return outcome.results
+
+
+def test_two_versions_in_one_cluster_are_refused(
+    crowd: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert crowd.size == 2
+    address = distributed.default_client().scheduler.address
+    monkeypatch.setattr(fleet, "__version__", "9.9.9")
+    with (
+        pytest.raises(
+            UserError, match=r"the worker \S+ on \S+ does not fit: it is tsmalloc"
+        ) as one,
+        joined(address, [], lambda _: None),
+    ):
+        pass
+    assert "Give all machines the same tsmalloc" in one.value.remedy
+    monkeypatch.undo()
+    monkeypatch.setattr(fleet, "lab_digest", lambda: "other")
+    with (
+        pytest.raises(UserError, match="does not fit: it is another tsmalloc"),
+        joined(address, [], lambda _: None),
+    ):
+        pass
+
+
+def test_a_worker_that_joins_later_with_another_version_is_refused(crowd: Fleet) -> None:
+    stranger = Fleet(
+        distributed.default_client(),
+        replace(crowd.expected, lab="other"),
+        {},
+        crowd.size,
+        dict(os.environ),
+    )
+    with pytest.raises(UserError, match="does not fit: it is another tsmalloc"):
+        small_comparison(stranger)
+
+
+def test_files_that_a_worker_has_otherwise_are_named(crowd: Fleet, tmp_path: Path) -> None:
+    changed = replace(crowd.expected, files={str(tmp_path / "gone"): "0" * 64})
+    stranger = Fleet(distributed.default_client(), changed, {}, crowd.size, dict(os.environ))
+    with pytest.raises(UserError, match=f"lacks these files, or has others: {tmp_path}/gone"):
+        small_comparison(stranger)
+
+
+def test_a_cluster_without_workers_is_named() -> None:
+    with (
+        distributed.LocalCluster(
+            n_workers=0, dashboard_address="127.0.0.1:0", silence_logs=50
+        ) as empty,
+        pytest.raises(UserError, match="has no workers") as caught,
+        joined(empty.scheduler_address, [], lambda _: None),
+    ):
+        pass
+    assert f"tsmalloc worker {empty.scheduler_address}" in caught.value.remedy
+
+
+def test_a_worker_that_makes_two_things_at_once_is_refused() -> None:
+    with (
+        distributed.LocalCluster(
+            n_workers=1, threads_per_worker=2, dashboard_address="127.0.0.1:0", silence_logs=50
+        ) as busy,
+        pytest.raises(UserError, match="makes 2 things at once"),
+        joined(busy.scheduler_address, [], lambda _: None),
+    ):
+        pass
+
+
+@pytest.mark.long
+def test_a_cluster_that_goes_away_ends_the_study() -> None:
+    with (
+        distributed.LocalCluster(
+            n_workers=1, threads_per_worker=1, dashboard_address="127.0.0.1:0", silence_logs=50
+        ) as cluster,
+        joined(cluster.scheduler_address, [], lambda _: None) as crowd,
+    ):
+        assert crowd is not None
+        assert small_comparison(crowd).analysis.rounds == 2
+        cluster.close()
+        with pytest.raises(UserError, match="the cluster is gone") as caught:
+            small_comparison(crowd)
+    assert "--resume" in caught.value.remedy
+
+
+@pytest.mark.long
+def test_a_round_that_ends_its_workers_ends_the_study(tmp_path: Path) -> None:
+    deadly = tmp_path / "measure"
+    deadly.write_text("#!/bin/sh\nkill -9 $PPID\n")
+    deadly.chmod(0o755)
+    with joined("local:2", [], lambda _: None) as crowd:
+        assert crowd is not None
+        with pytest.raises(UserError, match="a round has ended 3 workers or more"):
+            small_comparison(crowd, MeasureExecutor(deadly))
+
+
+def test_a_worker_elsewhere_runs_where_the_study_was_begun(
+    crowd: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the same folder, with the same variables."""
+    (tmp_path / "here").write_text('#!/bin/sh\n[ "$ASKED" = 1 ]\n')
+    (tmp_path / "here").chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ASKED", "1")
+    moved = replace(crowd.expected, folder=str(tmp_path))
+    here = Fleet(distributed.default_client(), moved, {}, crowd.size, dict(os.environ))
+    assert small_comparison(here, command="./here").analysis.rounds == 2
+    gone = replace(crowd.expected, folder=str(tmp_path / "gone"))
+    stranger = Fleet(distributed.default_client(), gone, {}, crowd.size, dict(os.environ))
+    with pytest.raises(UserError, match="gone cannot be entered"):
+        small_comparison(stranger)
+
+
+@pytest.mark.parametrize(
+    ("where", "message", "remedy"),
+    [
+        ("tcp://127.0.0.1:1", "there is no cluster at tcp://127.0.0.1:1", "dask scheduler"),
+        ("somewhere", "--cluster 'somewhere' cannot be read", "tcp://HOST:8786"),
+        ("local:0", "--cluster 'local:0' cannot be read", "local:4"),
+    ],
+)
+def test_a_cluster_that_is_not_there_is_one_line(
+    tsmalloc: Tsmalloc, tmp_path: Path, where: str, message: str, remedy: str
+) -> None:
+    done = tsmalloc("compare", "-a", "glibc", "--no-doctor", "--cluster", where, "--", "/bin/true")
+    assert done.returncode == 1
+    assert message in done.stderr
+    assert remedy in done.stderr
+    assert len(done.stderr.splitlines()) == 2
+    assert not list((tmp_path / "state").rglob("*.jsonl"))
+
+
+def test_without_dask_there_is_one_line_that_says_how_to_have_it(
+    tsmalloc: Tsmalloc, tmp_path: Path
+) -> None:
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "distributed.py").write_text("raise ImportError('no')\n")
+    lacking = {"PYTHONPATH": str(tmp_path / "lib")}
+    words = ("-a", "glibc", "--no-doctor")
+    done = tsmalloc("compare", *words, "--cluster", "local:2", "--", "/bin/true", **lacking)
+    assert done.returncode == 1
+    assert "--cluster needs dask.distributed" in done.stderr
+    assert f"-m pip install '{fleet.REQUIREMENT}'" in done.stderr
+    assert tsmalloc("worker", "tcp://127.0.0.1:1", **lacking).returncode == 1
+    # Here nobody asks for it.
+    assert tsmalloc("compare", *words, "-r", "2", "--", "/bin/true", **lacking).returncode == 0
+
+
+def test_a_worker_at_the_prompt_serves_a_study(tsmalloc: Tsmalloc, tmp_path: Path) -> None:
+    with distributed.LocalCluster(
+        n_workers=0, dashboard_address="127.0.0.1:0", silence_logs=50, protocol="tcp://"
+    ) as empty:
+        address = empty.scheduler_address
+        worker = subprocess.Popen(
+            [sys.executable, "-m", "tsmlab", "worker", address],
+            env=environment(tmp_path),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            with distributed.Client(address) as client:
+                client.wait_for_workers(1, timeout=60)
+            done = tsmalloc("compare", "-a", "glibc", "-r", "2", "--no-doctor", "--json",
+                            "--cluster", address, "--", "/bin/true")  # fmt: skip
+        finally:
+            worker.terminate()
+            worker.wait(timeout=30)
+    assert done.returncode == 0, done.stderr
+    assert "1 workers on one machine" in done.stderr
+    assert all("fleet" in s["measurement"] for s in json.loads(done.stdout)["samples"])
+    assert tsmalloc("worker", "here").returncode == 1
+
+
+def test_workers_of_one_machine_keep_to_their_own_processors(crowd: Fleet) -> None:
+    cores = sorted(os.sched_getaffinity(0))
+    taken = [cpu for share in crowd.cpus.values() for cpu in share]
+    assert set(taken) == set(cores)
+    hosts = {"one": ["a", "b"], "two": ["c"]}
+    workers = {name: {"name": name} for name in "abc"}
+    usable = {"a": [0, 1, 2], "b": [0, 1, 2], "c": [5]}
+    assert fleet.shares(hosts, workers, usable) == {"a": (0, 2), "b": (1,), "c": (5,)}

@@ -1,0 +1,226 @@
+"""`tsmalloc replay` as a user meets it: real traces, plans and replays, over real allocators.
+
+Why: that the lab and the native tools mean the same by every field shows only where both are real.
+Refuses to: judge a time; the machine that runs tests is busy.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import lab_runs
+import pytest
+
+from tsmlab import paths, suite_results
+from tsmlab.traces import replay_results, workloads
+from tsmlab.traces.replay_results import Replay, ReplayResults
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+FITS = ("lock-first", "lock-best", "lock-worst")
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small one: six threads at a time that free each other's objects, come and go."""
+    path = tmp_path_factory.mktemp("traces") / "made-up.tstrace"
+    tool = str(paths.tool("synthetic_trace"))
+    command = [tool, str(path), "events=20000", "threads=6", "seed=3"]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return path
+
+
+@pytest.fixture
+def replay(tmp_path: Path) -> Run:
+    inherited = {k: v for k, v in os.environ.items() if k not in ("LD_PRELOAD", "COLUMNS")}
+
+    def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+        state = {"XDG_STATE_HOME": str(tmp_path / "state")}
+        return lab_runs.run(*arguments, env=inherited | state, timeout=300)
+
+    return run
+
+
+def kept(tmp_path: Path) -> ReplayResults:
+    (path,) = (tmp_path / "state" / "tsmalloc" / "results").glob("*-replay-*.json")
+    return replay_results.from_json(path.read_text())
+
+
+def lines(found: Replay) -> list[dict[str, Any]]:
+    samples = [s for s in found.comparison.samples if s.failure is None]
+    return [sample.measurement["replay"] for sample in samples]
+
+
+def test_a_trace_is_compared_with_latencies_report_and_exports(
+    replay: Run, trace: Path, tmp_path: Path
+) -> None:
+    done = replay(
+        *("replay", trace, "-a", "tsmalloc,lock-best", "-r", "2", "--latency", "--seed", "5"),
+        *("--report", tmp_path / "page", "--export-csv", tmp_path / "runs.csv"),
+        *("--export-json", tmp_path / "all.json"),
+    )
+    assert done.returncode == 0, done.stderr
+    results = kept(tmp_path)
+    assert replay_results.from_json((tmp_path / "all.json").read_text()) == results
+    (found,) = results.replays
+    assert {f.allocator for f in found.findings} == {"glibc", "tsmalloc", "lock-best"}
+    for line in lines(found):
+        assert line["matches"] is True
+        assert line["planned"]["calls"] == line["calls"]
+    for finding in found.findings:
+        assert finding.peak_bytes is not None
+        assert finding.peak_bytes >= found.trace.peak_live_bytes
+        assert finding.at_peak is not None
+        assert finding.over_time is not None
+        calls = {each.kind: each.calls for each in finding.latencies}
+        runs = finding.runs
+        assert calls["malloc"] + calls["calloc"] == runs * (
+            found.trace.calls["malloc"] + found.trace.calls["calloc"]
+        )
+        assert all(0 < e.p50_ns <= e.p99_ns <= e.p9999_ns <= e.max_ns for e in finding.latencies)
+    assert "fragmentation at the peak" in done.stdout
+    assert "p99.99" in done.stdout
+    assert "made-up-asap-latency.svg" in {p.name for p in (tmp_path / "page/figures").iterdir()}
+    assert (tmp_path / "runs.csv").read_text().count("\n") == 1 + len(found.comparison.samples)
+
+
+def test_floors_at_the_prompt(replay: Run, trace: Path, tmp_path: Path) -> None:
+    arguments = ("-a", "tsmalloc,glibc", "-r", "3", "--export-json", tmp_path / "floors.json")
+    done = replay("floors", trace, *arguments)
+    assert done.returncode == 0, done.stderr
+    (found,) = json.loads((tmp_path / "floors.json").read_text())["traces"]
+    rows = {row["allocator"]: row for row in found["rows"]}
+    assert set(rows) == {"lifo", "tsmalloc", "glibc"}
+    assert (rows["lifo"]["time"], rows["lifo"]["memory"]) == (None, None)
+    for name in ("tsmalloc", "glibc"):
+        assert rows[name]["memory"]["excess"] > 0.0
+        assert rows[name]["time"] is not None
+    assert found["bound_bytes"] > 10_000
+    assert done.stdout.splitlines()[2].split()[0] == "lifo"
+    whole = trace.read_bytes()
+    damaged, middle = tmp_path / "damaged.tstrace", len(whole) // 2
+    damaged.write_bytes(whole[:middle] + b"\xff" * 64 + whole[middle + 64 :])
+    for verb in ("floors", "replay"):
+        done = replay(verb, damaged, "-a", "glibc", "-r", "2", "-q")
+        assert done.returncode == 0, done.stderr
+        assert "DAMAGED: events of the trace are lost" in done.stdout
+    done = replay("floors", tmp_path / "none.tstrace")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "there is no trace" in done.stderr
+
+
+@pytest.mark.long
+def test_ten_replays_under_stride_are_the_same_to_the_byte(
+    replay: Run, trace: Path, tmp_path: Path
+) -> None:
+    done = replay(
+        *("replay", trace, "--schedule", "stride", "--tickets", "3,2,1", "--quantum", "10"),
+        *("-a", ",".join((*FITS, "tsmalloc")), "--reference", "lock-first", "-r", "10"),
+    )
+    assert done.returncode == 0, done.stderr
+    (found,) = kept(tmp_path).replays
+    for name in (*FITS, "tsmalloc"):
+        finding = found.finding(name)
+        assert finding is not None
+        assert (finding.runs >= 10, finding.same_addresses, finding.same_memory) == (True,) * 3
+    assert "addresses: the same in all runs of each of 4 allocators" in done.stdout
+    assert {share.tickets for share in found.shares} == {1, 2, 3}
+    assert sum(share.ticks for share in found.shares) == found.ticks
+    assert sum(share.owed for share in found.shares) == pytest.approx(found.ticks or 0, abs=0.1)
+
+
+def test_all_schedules_give_a_table_by_fit(replay: Run, trace: Path, tmp_path: Path) -> None:
+    done = replay("replay", trace, "--schedule", "all", "--quantum", "10", "--seed", "3")
+    assert done.returncode == 0, done.stderr
+    results = kept(tmp_path)
+    assert results.schedules == ["round-robin", "lottery", "stride"]
+    assert {info.name for info in results.allocators} == {"glibc", "tsmalloc", *FITS}
+    rows = [row.split()[0] for row in done.stdout.splitlines() if row.count("%") == 6]
+    assert set(rows) == {"glibc", "tsmalloc", *FITS}
+    orders = {line["checksum"] for r in results.replays for line in lines(r)[:1]}
+    assert len(orders) == 3, "each schedule is another order"
+
+
+def test_what_cannot_be_replayed_is_told_before_anything_runs(
+    replay: Run, trace: Path, tmp_path: Path
+) -> None:
+    text = tmp_path / "text.tstrace"
+    text.write_text("no trace")
+    for arguments, says in (
+        ((tmp_path / "none.tstrace",), "there is no trace"),
+        ((text,), "text.tstrace"),
+        ((trace, "--tickets", "3,0", "--schedule", "stride"), "would never run"),
+        ((trace, "--tickets", "3"), "means nothing under asap"),
+        ((trace, "--schedule", "fifo"), "'fifo' is not one of"),
+    ):
+        done = replay("replay", *arguments, "-a", "glibc", "-r", "1")
+        assert done.returncode == 1, arguments
+        assert says in done.stderr
+        assert not list(tmp_path.glob("state/tsmalloc/results/*"))
+
+
+def test_tickets_that_only_replay_can_refuse_are_told_with_its_words(
+    replay: Run, trace: Path
+) -> None:
+    tickets = ",".join(map(str, range(701, 1400)))
+    done = replay("replay", trace, "--schedule", "stride", "--tickets", tickets, "-a", "glibc")
+    assert done.returncode == 1
+    assert "least common multiple" in done.stderr
+
+
+def test_traces_are_workloads_of_the_bench(trace: Path, tmp_path: Path) -> None:
+    """The functions behind `bench --traces`, on a corpus of one."""
+    program, tool = paths.tool("replay"), paths.tool("trace")
+    (found,) = workloads.trace_workloads(trace.parent, program, tool)
+    assert (found.name, found.time, found.memory, found.floors) == (
+        "trace-made-up", "wall", True, ()
+    )  # fmt: skip
+    assert found.threads > 1
+    assert "recorded calls" in found.stresses
+    (planned,) = workloads.planned([found], tmp_path, program)
+    done = subprocess.run(planned.command, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout)["matches"] is True
+
+
+def test_a_corpus_is_benched_with_the_time_that_replay_tells(trace: Path, tmp_path: Path) -> None:
+    # The verb itself, with another folder in the corpus's place.
+    script = tmp_path / "bench.py"
+    script.write_text(
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from tsmlab import cli\n"
+        "from tsmlab.traces import workloads\n"
+        f"workloads.corpus = lambda: Path({str(trace.parent)!r})\n"
+        "sys.exit(cli.main(sys.argv[1:]))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, script, "bench", "--traces", "trace-*", "-a", "glibc,tsmalloc", "-r", "3"],
+        env=os.environ | {"XDG_STATE_HOME": str(tmp_path / "state")},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    (path,) = (tmp_path / "state" / "tsmalloc" / "results").glob("*-bench-*.json")
+    (runs,) = suite_results.from_json(path.read_text()).runs
+    assert runs.workload.name == "trace-made-up"
+    assert len(runs.samples) == 1 + 3 * 2
+    for sample in runs.samples:
+        line = sample.measurement["replay"]
+        assert sample.values["time_seconds"] == line["wall_ns"] / 1e9
+        assert sample.values["peak_memory_bytes"] == line["peak_resident_bytes"]
+
+
+def test_the_corpus_can_be_benched(replay: Run) -> None:
+    if not list(workloads.corpus().glob("*.tstrace")):
+        pytest.skip("no trace is in lab/traces/")
+    done = replay("bench", "--traces", "--list", "trace-*")
+    assert done.returncode == 0, done.stderr
+    assert all(row.startswith("trace-") for row in done.stdout.splitlines()[1:])
