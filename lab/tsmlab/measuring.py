@@ -104,7 +104,7 @@ class Ended:
 
 @dataclass(frozen=True)
 class Measurement(Ended):
-    """The answer of `measure`; lab/native/README.md says what each number means and what it does not.
+    """The answer of `measure`; lab/native/README.md says what each number means.
 
     None stands for "could not be told". Where the program never ran (`spawn_error`), the quantities
     that are never None are 0. `series`: nanoseconds since the start, and the resident bytes of the

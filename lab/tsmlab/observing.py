@@ -47,7 +47,7 @@ TRACING_REFUSED = UserError(
 
 @dataclass(frozen=True)
 class CallCounts:
-    """One kind of system call, in all threads of all processes; lab/native/README.md tells the figures.
+    """One kind of system call, in all threads of all processes (lab/native/README.md).
 
     wait_ns is of futex alone, lowered_bytes of brk, the last two of madvise.
     """

@@ -98,7 +98,9 @@ def test_the_lab_s_home_leads_to_the_libraries(prefix: Path) -> None:
     assert (home / "lib/counted/libtsmalloc.so").is_file()
     sources = {path.name for path in (ROOT / "lab" / "experiments").glob("*.toml")}
     assert {path.name for path in (home / "experiments").iterdir()} == sources
-    assert len(list((home / "traces").iterdir())) == len(list((ROOT / "lab" / "traces").glob("*.tstrace")))
+    assert len(list((home / "traces").iterdir())) == len(
+        list((ROOT / "lab" / "traces").glob("*.tstrace"))
+    )
     assert (home / "bench/workloads.toml").is_file()
     assert (package / "report/style.css").is_file()
 

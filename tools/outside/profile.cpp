@@ -13,8 +13,8 @@
 #include <cstring>
 #include <initializer_list>
 
-#include "front/run.h"
 #include "common/json_line.h"
+#include "front/run.h"
 #include "os/options.h"
 #include "os/whole_file.h"
 #include "outside/profile_image.h"

@@ -10,9 +10,9 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "common/json_line.h"
 #include "engine/pinned_room.h"
 #include "front/fail.h"
-#include "common/json_line.h"
 #include "os/os.h"
 #include "os/whole_file.h"
 

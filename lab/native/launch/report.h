@@ -5,8 +5,8 @@
 // the tool, with a message.
 #pragma once
 
-#include "launch/child.h"
 #include "common/json_line.h"
+#include "launch/child.h"
 #include "launch/options.h"
 #include "launch/tree_end.h"
 

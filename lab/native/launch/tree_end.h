@@ -8,8 +8,8 @@
 
 #include <signal.h>
 
-#include "launch/process_tree.h"
 #include "common/system.h"
+#include "launch/process_tree.h"
 
 namespace ts {
 

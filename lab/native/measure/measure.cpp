@@ -10,8 +10,8 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "launch/child.h"
 #include "common/json_line.h"
+#include "launch/child.h"
 #include "launch/options.h"
 #include "launch/process_tree.h"
 #include "launch/report.h"

@@ -7,8 +7,8 @@
 
 #include <cstdint>
 
-#include "launch/process_tree.h"
 #include "common/system.h"
+#include "launch/process_tree.h"
 #include "measure/series.h"
 
 namespace ts {

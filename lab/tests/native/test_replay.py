@@ -116,7 +116,7 @@ def run_tool(
 
 @pytest.fixture
 def synthetic(tmp_path: Path) -> Callable[..., Synthetic]:
-    """synthetic(threads=4, ...) makes a trace; see lab/tests/native/replay/synthetic.h for the names."""
+    """synthetic(threads=4, ...) makes a trace; replay/synthetic.h has the names."""
 
     def make(**recipe: int) -> Synthetic:
         folder = tmp_path / f"trace-{len(list(tmp_path.iterdir()))}"

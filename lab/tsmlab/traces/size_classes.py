@@ -32,7 +32,7 @@ Ask = Callable[[Allocator], dict[str, Any]]
 
 @dataclass(frozen=True)
 class SizeClasses:
-    """Runs of classes: first, step, count, slack (lab/native/usable/usable.cpp says what they mean)."""
+    """Runs of classes: first, step, count, slack (their meaning: lab/native/usable/usable.cpp)."""
 
     allocator: str
     runs: tuple[Run, ...]

@@ -10,8 +10,8 @@
 #include <memory>
 #include <random>
 
-#include "replay/image_run.h"
 #include "native/replay/planned.h"
+#include "replay/image_run.h"
 
 // The traces have requests that no allocator grants; the sanitizers' would end the program.
 extern "C" const char* __tsan_default_options() { return "allocator_may_return_null=1"; }

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "native/replay/synthetic.h"
 #include "replay/plan_check.h"
 #include "replay/plan_view.h"
-#include "native/replay/synthetic.h"
 #include "trace/plan/planner.h"
 
 namespace ts::replay::testing {

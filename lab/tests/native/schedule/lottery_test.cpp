@@ -11,8 +11,8 @@
 #include <set>
 #include <vector>
 
-#include "replay/schedule/random.h"
 #include "native/schedule/hall.h"
+#include "replay/schedule/random.h"
 
 namespace ts::replay::testing {
 namespace {
