@@ -105,7 +105,7 @@ double note_sample(const void* block, std::size_t bytes, std::size_t block_bytes
 
 // Whether samples have their call stacks; not where a tracer takes them by itself. relaxed: no data
 // depends on it.
-inline constinit std::atomic<bool> takes_stacks{true};
+inline constinit Atomic<bool> takes_stacks{true};
 
 // The stack of a sample, or none where a tracer takes it. `caller` as for os::unwind().
 void take_stack(os::UnwoundStack& stack, const void* caller) noexcept;

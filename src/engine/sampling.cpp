@@ -14,9 +14,15 @@
 namespace ts::engine {
 namespace {
 
+// Of a heap that has not seen an interval yet: it may see sampling_bit first, or see an interval only
+// when sampling is over.
+constexpr std::uint32_t no_sample_near = std::uint32_t{1} << 31;
+
 // The number of the malloc that is the next sample, from 1 on: with p = 1 - exp(-x), the whole part
 // of an exponential number of rate x is geometric.
 std::uint32_t draw(ThreadHeap& heap, std::size_t block_bytes) noexcept {
+  if (heap.drawn_interval == 0) [[unlikely]]
+    return no_sample_near;
   const double mallocs = exponential_of(next_random(heap)) *
                          static_cast<double>(heap.drawn_interval) /
                          static_cast<double>(block_bytes);

@@ -42,7 +42,7 @@ void set_bit(ThreadHeap& heap) noexcept TS_REQUIRES(samples_lock) {
 void begin_heap_sampling(ThreadHeap& heap) noexcept {
   // seq_cst: pairs with the fence in set_sampling_interval(). Either this thread sees the interval, or
   // that one the heap, which was counted before.
-  std::atomic_thread_fence(std::memory_order_seq_cst);
+  fence(std::memory_order_seq_cst);
   if (!is_sampling()) [[likely]]
     return;
   const Guard guard{samples_lock};
@@ -96,7 +96,7 @@ bool set_sampling_interval(std::uint64_t bytes, bool is_automatic, bool with_sta
   samples.are_taken = bytes != 0 && with_stacks;
   if (bytes != 0) samples.interval = bytes;
   sampling_interval.store(bytes, std::memory_order_relaxed);
-  std::atomic_thread_fence(std::memory_order_seq_cst);  // pairs with begin_heap_sampling()
+  fence(std::memory_order_seq_cst);  // pairs with begin_heap_sampling()
   for_each_heap([bytes](ThreadHeap& heap) TS_NO_ANALYSIS {
     if (bytes != 0) return set_bit(heap);
     // Of an arena, too, which has not set it.
@@ -110,7 +110,7 @@ bool set_sampling_interval(std::uint64_t bytes, bool is_automatic, bool with_sta
 namespace {
 
 // The option that was followed last; relaxed: the option's value is complete in itself.
-constinit std::atomic<std::uint64_t> followed{0};
+constinit Atomic<std::uint64_t> followed{0};
 
 // Words of the option, by number, and what stands for a tracer.
 constexpr std::uint64_t word_off = 0;

@@ -12,7 +12,7 @@ inline constexpr std::uint64_t usual_sampling_interval = std::uint64_t{512} << 1
 
 // Bytes between two samples, on the mean; 0: none are taken. relaxed: a thread that reads it late
 // samples a little longer as it did.
-inline constinit std::atomic<std::uint64_t> sampling_interval{0};
+inline constinit Atomic<std::uint64_t> sampling_interval{0};
 
 inline bool is_sampling() noexcept {
   return sampling_interval.load(std::memory_order_relaxed) != 0;

@@ -72,7 +72,7 @@ inline constexpr std::size_t pages_per_huge_page = huge_page_bytes / page_bytes;
 struct CacheBin {
   Plain<Block*> head = nullptr;
   std::int32_t capacity_left = 0;
-  std::uint32_t reciprocal = 0;  // const: the class's, where free() has it at hand
+  Plain<std::uint32_t> reciprocal = 0;  // const: the class's, where free() has it at hand
 };
 
 static_assert(sizeof(CacheBin) == std::size_t{1} << class_shift);
@@ -191,7 +191,7 @@ struct ScopeFrame {
 struct HeapFront {
   // Its number as map entries have it, const; and sampling_bit, which any thread may set and clear
   // (sampling.h). relaxed: to its thread either value is right at any time.
-  std::atomic<PageMapEntry> self{no_owner};
+  Atomic<PageMapEntry> self{no_owner};
   Plain<bool> keeps_bins = false;       // abandoned_lock: abandoned with blocks in its bins
   Plain<bool> from_fork = false;        // abandoned_lock: by a fork, which may have cut it off
   Plain<bool> recounts = false;         // abandoned_lock: its bins were not counted since then

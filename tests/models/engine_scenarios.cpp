@@ -21,9 +21,13 @@
 #include "engine/limits.h"
 #include "engine/misuse.h"
 #include "engine/page_heap.h"
+#include "engine/probes.h"
+#include "engine/put_off.h"
 #include "engine/reclaim.h"
 #include "engine/remote_frees.h"
+#include "engine/sample_heap.h"
 #include "engine/sampled_guard.h"
+#include "engine/sampling.h"
 #include "engine/scopes.h"
 #include "engine/slab_purge.h"
 #include "engine/slabs.h"
@@ -132,6 +136,7 @@ void begin() {
   std::memcpy(tables_bytes, first_tables, sizeof first_tables);
   empty_queue_of_abandoned();
   page_map.heap_count.store(first_heaps);
+  sampling_interval.store(0);
   this_thread.heap = no_heap;
   this_thread.innermost_scope = nullptr;
   new (program_bytes) Program{};
@@ -142,6 +147,7 @@ void begin() {
     testing::name(&heap(number).busy, 1, text + ".busy");
     testing::name(&heap(number).user, 8, text + ".user");
     testing::name(&heap(number).idle_mark, 8, text + ".idle_mark");
+    testing::name(&heap(number).self, 4, text + ".self");
     testing::name(&heap(number), sizeof(ThreadHeap), text);
   }
   for (const unsigned page : slab_pages) {
@@ -155,6 +161,8 @@ void begin() {
     testing::name(&tables.map[page], sizeof(MapPage), "entry " + std::to_string(page));
   }
   testing::name(&reclaim_lock, sizeof reclaim_lock, "reclaim_lock");
+  testing::name(&samples_lock, sizeof samples_lock, "samples_lock");
+  testing::name(&sampling_interval, sizeof sampling_interval, "sampling_interval");
   testing::name(&arenas_lock, sizeof arenas_lock, "arenas_lock");
   testing::name(&abandoned_lock, sizeof abandoned_lock, "abandoned_lock");
   testing::name(&page_heap, sizeof page_heap, "page heap's lock");
@@ -278,10 +286,12 @@ void check_blocks(bool in_child) {
   for (unsigned number = 1; number <= heap_count(); ++number) {
     ThreadHeap& each = heap(number);
     if (in_child && (each.busy.load() || each.holder.load() != Holder::none)) continue;
-    unsigned left = 64;
-    for (const Block* b = each.bins[tested_class].head; b != nullptr && left-- != 0; b = b->next) {
-      put(b, Place::in_bin);
-      ++in_bins[index_of(b) / blocks_per_page];
+    for (const Block* list : {each.bins[tested_class].head, each.sampling_bins[tested_class].head}) {
+      unsigned left = 64;
+      for (const Block* b = list; b != nullptr && left-- != 0; b = b->next) {
+        put(b, Place::in_bin);
+        ++in_bins[index_of(b) / blocks_per_page];
+      }
     }
   }
   for (const unsigned page : slab_pages) {
@@ -319,6 +329,8 @@ void end() {
   for_each_heap([](ThreadHeap& each) {
     if (each.holder.load() != Holder::none) testing::fail("a heap is held for ever");
     if (each.busy.load()) testing::fail("a heap is busy for ever");
+    if (!is_arena(each) && is_sampling(each) != is_sampling())
+      testing::fail("a heap does not sample as it is to");
     flush_batches(each);
   });
   for_each_heap([](ThreadHeap& each) {
@@ -454,6 +466,9 @@ void free_third_and_fourth() {
 }
 void reclaim_owner() { reclaim(heap(1)); }
 
+// So far apart that no block of a scenario is a sample.
+void switch_sampling(bool on) { set_sampling_interval(on ? max_sampling_interval : 0); }
+
 // Heap 3 is an arena's.
 constexpr ArenaHandle arena_handle = ArenaHandle{1} << generation_shift | 3;
 void make_arena() {
@@ -583,9 +598,12 @@ void* allocate_guarded(const SizeClass&) noexcept { return nullptr; }
 bool release_guarded(const void*) noexcept { return false; }
 void release_large(void*, PageMapEntry) noexcept { testing::fail("no block here is large"); }
 void note_release(const Span&) noexcept {}
-void begin_heap_sampling(ThreadHeap&) noexcept {}
-void put_off_profile_option() noexcept {}
-void* allocate_while_sampling(std::size_t, unsigned) noexcept { return nullptr; }
+constinit ProbeSemaphores probe_semaphores;
+bool open_samples() noexcept { return true; }
+void* allocate_sample(std::size_t, unsigned, std::uint64_t, const void*, void*) noexcept {
+  testing::fail("no block here is a sample");
+  return nullptr;
+}
 void release_sample(void*) noexcept { testing::fail("no block here is a sample"); }
 
 }  // namespace ts::engine
@@ -599,6 +617,8 @@ bool call_at_thread_exit(void (*on_exit)(void*), void*) noexcept {
 bool has_one_thread() noexcept { return false; }
 void explain_refusal() noexcept {}
 std::uint64_t nanoseconds() noexcept { return 0; }
+std::uint64_t coarse_milliseconds() noexcept { return 0; }
+std::uint64_t process_id() noexcept { return 1; }
 std::size_t page_bytes() noexcept { return 4096; }
 // The links in it are gone; the program must not have a block of it.
 bool discard(void* begin, std::size_t bytes) noexcept {
@@ -763,6 +783,48 @@ const std::vector<NamedScenario>& engine_scenarios() {
                     },
                     [] { create_arena(); }}),
        {.preemptions = 2}},
+      {"sampling is switched on while a thread begins",
+       scenario_of(two_slabs, {0, 4},
+                   {[] {
+                      if (void* const p = allocate()) free_block(p);
+                    },
+                    [] { switch_sampling(true); }}),
+       {.preemptions = 3}},
+      {"sampling is switched on and off while a thread begins",
+       scenario_of(two_slabs, {0, 3, 4},
+                   {[] { attach_heap(); }, [] { switch_sampling(true); },
+                    [] { switch_sampling(false); }}),
+       {.preemptions = 3}},
+      {"sampling is switched while an owner works",
+       scenario_of(two_slabs, {1, 4, 2},
+                   {[] {
+                      free_block(block(0, 3));
+                      allocate();
+                      free_block(block(0, 2));
+                      allocate();
+                      allocate();
+                    },
+                    [] {
+                      switch_sampling(true);
+                      switch_sampling(false);
+                      switch_sampling(true);
+                    },
+                    free_two}),
+       {.preemptions = 1}},
+      {"sampling is switched while a heap is abandoned and adopted",
+       scenario_of(two_slabs, {1, 0, 4},
+                   {[] {
+                      free_block(block(0, 3));
+                      end_thread();
+                    },
+                    [] {
+                      if (void* const p = allocate()) free_block(p);
+                    },
+                    [] {
+                      switch_sampling(true);
+                      switch_sampling(false);
+                    }}),
+       {.preemptions = 1}},
       {"a fork while arenas are used",
        scenario_of(arena_with_blocks, {1, 2},
                    {use_arena_if_idle, [] { free_at_once(block(0, 0)); }}),

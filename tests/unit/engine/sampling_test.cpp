@@ -528,6 +528,18 @@ TS_ENGINE_TEST(SamplingTest, SwitchesInTheMiddle) {
   expect_sound();
 }
 
+// As a thread may see a switch: its heap's bit, and the interval not yet, or not any more.
+TS_ENGINE_TEST(SamplingTest, AHeapThatHasSeenNoIntervalTakesNoSample) {
+  ThreadHeap& heap = begin(interval);
+  const As as{heap};
+  engine::sampling_interval.store(0);
+  for (int i = 0; i < 1000; ++i) allocate_at(site_a, small);
+  EXPECT_EQ(sums_of(site_a).allocated.samples, 0U);
+  engine::sampling_interval.store(interval);
+  for (int i = 0; i < 1000; ++i) allocate_at(site_a, small);
+  EXPECT_GT(sums_of(site_a).allocated.samples, 0U);
+}
+
 TS_ENGINE_TEST(SamplingTest, HeapsOfAllKindsFollow) {
   ThreadHeap& before = make_heap();
   ASSERT_TRUE(engine::set_sampling_interval(4096));

@@ -13,6 +13,12 @@ inline void fence(std::memory_order order,
   testing::detail::fence(order, where);
 }
 
+// As base/platform.h has it; the model has no order by dependence, and acquires.
+inline std::size_t exclusive_or(std::uint32_t value, const Atomic<std::uint32_t>& other,
+                                std::source_location where = std::source_location::current()) {
+  return value ^ other.load(std::memory_order_acquire, where);
+}
+
 template <class T>
 void store_release(Plain<T>& memory, std::type_identity_t<T> value,
                    std::source_location where = std::source_location::current()) noexcept {
