@@ -286,7 +286,8 @@ void check_blocks(bool in_child) {
   for (unsigned number = 1; number <= heap_count(); ++number) {
     ThreadHeap& each = heap(number);
     if (in_child && (each.busy.load() || each.holder.load() != Holder::none)) continue;
-    for (const Block* list : {each.bins[tested_class].head, each.sampling_bins[tested_class].head}) {
+    for (const Block* list :
+         {each.bins[tested_class].head, each.sampling_bins[tested_class].head}) {
       unsigned left = 64;
       for (const Block* b = list; b != nullptr && left-- != 0; b = b->next) {
         put(b, Place::in_bin);
@@ -791,9 +792,9 @@ const std::vector<NamedScenario>& engine_scenarios() {
                     [] { switch_sampling(true); }}),
        {.preemptions = 3}},
       {"sampling is switched on and off while a thread begins",
-       scenario_of(two_slabs, {0, 3, 4},
-                   {[] { attach_heap(); }, [] { switch_sampling(true); },
-                    [] { switch_sampling(false); }}),
+       scenario_of(
+           two_slabs, {0, 3, 4},
+           {[] { attach_heap(); }, [] { switch_sampling(true); }, [] { switch_sampling(false); }}),
        {.preemptions = 3}},
       {"sampling is switched while an owner works",
        scenario_of(two_slabs, {1, 4, 2},
