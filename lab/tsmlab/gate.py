@@ -39,7 +39,7 @@ ALONE_ROUNDS = 10
 # Less than this is the length of a file's name, or a page of memory: no limit is below.
 LEAST_LIMIT = 0.0005
 # The chance of a regression where there is none, each time that the rounds are looked at.
-FALSE_ALARM = 0.0025
+FALSE_ALARM = stats.FALSE_VERDICT
 # The kinds of machine between which a time says nothing.
 SAME_MACHINE = ("architecture", "cpu", "usable_cores", "kernel")
 
@@ -233,20 +233,17 @@ def judge(
         return "pass", None
     alpha = 2.0 * FALSE_ALARM / limits
     degrees = ratio.pairs - 1
-    usual = stats.student_critical(1.0 - stats.CONFIDENCE, degrees)
-    strict = stats.student_critical(alpha, degrees) / usual
+    usual = 1.0 - stats.CONFIDENCE
+    strict = stats.student_critical(alpha, degrees) / stats.student_critical(usual, degrees)
     distance = math.log(ratio.ratio / bound)
     half = math.log(ratio.high / ratio.low) / 2.0
-    needed = half * strict if distance > 0.0 else half
     audible = floor is None or ratio.ratio > 1.0 + floor
-    if distance > needed and ratio.low > bound and audible:
+    if distance > half * strict and ratio.low > bound and audible:
         return "regression", None
-    if distance == 0.0:
-        return "unresolved", None
-    factor = needed / abs(distance)
+    level = alpha if distance > 0.0 else usual
+    rounds = stats.rounds_until(ratio.pairs, half, abs(distance), level)
     if not audible and floor is not None and ratio.ratio > 1.0:
-        factor = max(factor, math.log1p(floor) / math.log(ratio.ratio))
-    rounds = ratio.pairs * factor**2
+        rounds = max(rounds, ratio.pairs * (math.log1p(floor) / math.log(ratio.ratio)) ** 2)
     if rounds > stats.MAX_ROUNDS_ADVICE:
         return "unresolved", None
     return "unresolved", max(1, math.ceil(rounds - ratio.pairs))

@@ -40,6 +40,8 @@ import numpy.typing as npt
 Vector = npt.NDArray[np.float64]
 
 CONFIDENCE = 0.95
+# The chance of a verdict "better" or "worse" where there is no difference, at one look.
+FALSE_VERDICT = 0.0025
 RESAMPLES = 10_000
 DEFAULT_MARGIN = 0.01
 
@@ -58,6 +60,8 @@ MIN_BOOTSTRAP_ROUNDS = 10
 MAX_BOOTSTRAP_ROUNDS = 500
 # Beyond this, "about N more rounds" is no advice but a way of saying "not like this".
 MAX_ROUNDS_ADVICE = 10_000
+# With more degrees of freedom, Student's t is as good as normal for an advice.
+NORMAL_DEGREES = 200
 # Ashman's D of the best cut of a *single* mode is about 2.7 (normal) or 3.5 (uniform). From 20
 # samples on, fewer than 1 in 100 normal, uniform, log-normal or exponential samples exceed 6
 # (simulated in the tests).
@@ -364,10 +368,11 @@ def judge(
     higher_is_better: bool = False,
 ) -> Judgement:
     """Three-way verdict by [Kr]'s rule, on the log scale where "1 % more" and "1 % less" are mirror
-    images. Better or worse: the whole interval lies beyond the margin, Holm's adjusted p is below
-    5 %, and the ratio exceeds the A/A noise floor. Equal: the whole interval lies within the
-    margin. Anything else is unresolved, with the rounds that would help (widths shrink as
-    1/sqrt(n)). Equal is not corrected: it takes two one-sided tests at 2.5 % each as it is."""
+    images. Better or worse: the whole interval lies beyond the margin, p (Holm's adjusted one, if
+    given) is below FALSE_VERDICT, and the ratio exceeds the A/A noise floor. Equal: the whole
+    interval lies within the margin. Anything else is unresolved, with the rounds that would help
+    (widths shrink as 1/sqrt(n)). Equal is not corrected: it takes two one-sided tests at 2.5 %
+    each as it is."""
     if margin <= 0.0:
         raise ValueError("the margin must be positive")
     if estimate.low is None or estimate.high is None:
@@ -376,13 +381,14 @@ def judge(
     center, low, high = (math.log(x) for x in (estimate.ratio, estimate.low, estimate.high))
     if -limit < low and high < limit:
         return Judgement(Verdict.EQUAL)
-    significant = p_adjusted is None or p_adjusted < 1.0 - CONFIDENCE
+    p_value = estimate.p_value if p_adjusted is None else p_adjusted
+    significant = p_value is None or p_value < FALSE_VERDICT
     audible = floor is None or abs(center) > math.log1p(floor)
     if significant and audible and (low > limit or high < -limit):
         more = high < -limit if not higher_is_better else low > limit
         return Judgement(Verdict.BETTER if more else Verdict.WORSE)
     half = center - low if center > 0.0 else high - center
-    alpha = (1.0 - CONFIDENCE) / max(1, comparisons)
+    alpha = FALSE_VERDICT / max(1, comparisons)
     return Judgement(
         Verdict.UNRESOLVED, _rounds_more(estimate, abs(center), half, limit, alpha, floor)
     )
@@ -398,20 +404,39 @@ def _rounds_more(
 ) -> int | None:
     """How many rounds until the slowest of the conditions for a verdict holds, if the centre stays.
     alpha is Holm's harshest level: right for the last to be resolved, cautious for the others."""
-    gap = abs(distance - limit)
-    if gap == 0.0:
-        return None
-    factors = [half_width / gap]
+    needed = rounds_until(estimate.pairs, half_width, abs(distance - limit))
     if distance > limit:
-        degrees = estimate.pairs - 1
-        usual = student_critical(1.0 - CONFIDENCE, degrees)
-        factors.append(student_critical(alpha, degrees) / usual * half_width / distance)
+        needed = max(needed, rounds_until(estimate.pairs, half_width, distance, alpha))
         if floor is not None:
-            factors.append(math.log1p(floor) / distance)
-    needed = estimate.pairs * max(factors) ** 2
+            needed = max(needed, estimate.pairs * (math.log1p(floor) / distance) ** 2)
     if needed > MAX_ROUNDS_ADVICE:
         return None
     return max(1, math.ceil(needed - estimate.pairs))
+
+
+def rounds_until(
+    pairs: int, half_width: float, reach: float, alpha: float = 1.0 - CONFIDENCE
+) -> float:
+    """The least number of rounds in which Student's interval, at 1 - alpha, reaches no further than
+    so from its centre, if the spread stays; `half_width` is what it reaches now, in `pairs` rounds,
+    at CONFIDENCE. Infinity beyond about MAX_ROUNDS_ADVICE."""
+    if reach <= 0.0:
+        return math.inf
+    spread = half_width * math.sqrt(pairs) / student_critical(1.0 - CONFIDENCE, pairs - 1)
+
+    def suffices(rounds: int) -> bool:
+        degrees = min(rounds - 1, NORMAL_DEGREES)
+        return student_critical(alpha, degrees) * spread <= reach * math.sqrt(rounds)
+
+    low, high = 1, 2
+    while not suffices(high):
+        if high > 2 * MAX_ROUNDS_ADVICE:
+            return math.inf
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if suffices(middle) else (middle, high)
+    return float(high)
 
 
 # --- what went on over the rounds -----------------------------------------------------------------

@@ -41,8 +41,6 @@ TIME_BUDGET_SECONDS = 600.0
 # The part of the time budget in which further rungs may begin; the rest is for fresh rounds.
 RACE_SHARE = 2.0 / 3.0
 MAX_FRESH_ROUNDS = 60
-# A change is confirmed as if it were one of so many: a chance of 0.25 % for one without effect.
-STRICTNESS = 20
 COST = "cost"
 
 Objective = Literal["time", "memory", "both", "metric"]
@@ -452,10 +450,8 @@ def fresh_rows(analysis: Analysis, options: Options) -> list[TuneRow]:
             judgement = stats.judge(
                 ratio,
                 options.margin,
-                None if ratio.p_value is None else min(1.0, STRICTNESS * ratio.p_value),
-                STRICTNESS,
-                analysis.noise_floors.get(spec.key),
-                spec.higher_is_better,
+                floor=analysis.noise_floors.get(spec.key),
+                higher_is_better=spec.higher_is_better,
             )
         medians = (before.median if before else None, after.median if after else None)
         found.append(

@@ -137,6 +137,7 @@ void begin() {
   empty_queue_of_abandoned();
   page_map.heap_count.store(first_heaps);
   sampling_interval.store(0);
+  takes_stacks.store(false);
   this_thread.heap = no_heap;
   this_thread.innermost_scope = nullptr;
   new (program_bytes) Program{};
@@ -468,7 +469,10 @@ void free_third_and_fourth() {
 void reclaim_owner() { reclaim(heap(1)); }
 
 // So far apart that no block of a scenario is a sample.
-void switch_sampling(bool on) { set_sampling_interval(on ? max_sampling_interval : 0); }
+void switch_sampling(bool on) {
+  set_sampling_interval(on ? max_sampling_interval : 0);
+  if (!takes_stacks.load(std::memory_order_relaxed)) testing::fail("samples have no stacks");
+}
 
 // Heap 3 is an arena's.
 constexpr ArenaHandle arena_handle = ArenaHandle{1} << generation_shift | 3;
