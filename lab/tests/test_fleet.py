@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -545,6 +546,21 @@ def test_workloads_on_machines_of_two_kinds_are_refused(crowd: Fleet) -> None:
     with pytest.raises(UserError, match="one kind of machine") as caught:
         mixed.only_kind()
     assert "another, " in str(caught.value)
+
+
+def test_a_worker_of_another_kind_that_joins_later_is_refused(crowd: Fleet) -> None:
+    quick = describe()
+    slow = replace(quick, cpu="another")
+    joined_by = Fleet(
+        distributed.default_client(), crowd.expected, {}, 2, dict(os.environ), [quick]
+    )
+    late: Future[Done] = Future()
+    late.set_result(Done("late", slow, []))
+    assert joined_by.result(late).worker == "late"  # where kinds are judged one by one
+    assert joined_by.only_kind() == quick
+    with pytest.raises(UserError, match=r"late joined, .* another kind: another, ") as caught:
+        joined_by.result(late)
+    assert "--resume" in caught.value.remedy
 
 
 def test_a_study_goes_on_with_the_kind_of_machine_that_began_it(

@@ -290,6 +290,7 @@ class Fleet:
         self._dask = need_dask()
         self._stopped = threading.Event()
         self._alone_since: float | None = None
+        self._only: str | None = None  # the kind that all workers have to be of
         self.expected = expected
         self.cpus = cpus
         self.size = size
@@ -298,7 +299,8 @@ class Fleet:
         self._hosts = list(hosts)
 
     def only_kind(self) -> Machine:
-        """The machine that all of them are; raises UserError where they are of several kinds."""
+        """The machine that all of them are; raises UserError where they are of several kinds. A
+        worker of another kind that joins later is refused with its first round."""
         if len(self._machines) > 1:
             kinds = "; ".join(map(kind_of, self._machines))
             raise UserError(
@@ -306,6 +308,7 @@ class Fleet:
                 "End the workers of all kinds but one. Or ask `tsmalloc compare --cluster`, which "
                 "judges kind by kind.",
             )
+        self._only = kind_of(self._machines[0])
         return self._machines[0]
 
     def touch_memory(self, wanted_bytes: int) -> int:
@@ -348,6 +351,12 @@ class Fleet:
     def result(self, future: Any) -> Done:
         with self._telling():
             done: Done = future.result()
+        kind = kind_of(done.machine)
+        if self._only not in {None, kind}:
+            raise UserError(
+                f"the worker {done.worker} joined, whose machine is of another kind: {kind}.",
+                "End it, then go on with --resume: its round was not kept.",
+            )
         return done
 
     def _check_workers(self) -> None:
