@@ -16,32 +16,14 @@ from pathlib import Path
 
 import pytest
 from shared_libraries import expect_shim
+from shim_programs import ALLOCATORS, CALLS, OPERATORS, library_of
 
 from tsmlab import paths
-from tsmlab.allocators import discover
 from tsmlab.errors import UserError
 from tsmlab.observing import LedgerSums, ProcessLedger, read_ledgers
 
 Build = Callable[..., Path]
 Keep = Callable[..., list[ProcessLedger]]
-
-# "" is the C library's own allocator.
-ALLOCATORS = (
-    *("", "tsmalloc"),
-    *(
-        pytest.param(name, marks=pytest.mark.every_allocator)
-        for name in ("jemalloc", "lock-best", "nolock-first", "mimalloc", "tcmalloc")
-    ),
-)
-
-
-def library_of(allocator: str) -> Path | None:
-    if not allocator:
-        return None
-    found = {each.name: each.path for each in discover(versions=False)}
-    if allocator not in found:
-        pytest.skip(f"the system package with {allocator} is not installed")
-    return found[allocator]
 
 
 @pytest.fixture
@@ -90,39 +72,6 @@ def difference(busy: LedgerSums, idle: LedgerSums) -> dict[str, int]:
     }
 
 
-CALLS = """
-#define _GNU_SOURCE
-#include <malloc.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-int main(int argc, char** argv) {
-  const char* kind = argv[1];
-  void* p = 0;
-  for (int n = atoi(argv[2]); n > 0; --n) {
-    if (!strcmp(kind, "malloc")) p = malloc(10);
-    if (!strcmp(kind, "zero")) p = malloc(0);
-    if (!strcmp(kind, "usable")) { p = malloc(10); memset(p, 1, malloc_usable_size(p)); }
-    if (!strcmp(kind, "calloc")) p = calloc(3, 7);
-    if (!strcmp(kind, "realloc")) p = realloc(0, 12);
-    if (!strcmp(kind, "reallocarray")) p = reallocarray(0, 3, 5);
-    if (!strcmp(kind, "memalign")) p = memalign(64, 100);
-    if (!strcmp(kind, "aligned_alloc")) p = aligned_alloc(64, 128);
-    if (!strcmp(kind, "posix_memalign") && posix_memalign(&p, 64, 30)) return 1;
-    if (!strcmp(kind, "refused")) {
-      if ((p = malloc(PTRDIFF_MAX)) || (p = calloc(SIZE_MAX / 2, 3))) return 2;
-      if (posix_memalign(&p, 64, PTRDIFF_MAX) == 0) return 3;
-      p = malloc(5);
-      if (realloc(p, PTRDIFF_MAX)) return 4;     /* p stays as it was */
-    }
-    free(p);
-    p = 0;
-  }
-  return 0;
-}
-"""
-
-
 @pytest.mark.parametrize("allocator", ALLOCATORS)
 @pytest.mark.parametrize(
     ("function", "bytes_each"),
@@ -144,7 +93,7 @@ def test_c_functions(
 ) -> None:
     if allocator == "tcmalloc" and function == "refused":
         pytest.skip("it writes a warning of its own for each")
-    program = build("ledger-calls.c", CALLS)
+    program = build("calls.c", CALLS)
     [idle] = keep([program, function, "0"], allocator)
     [busy] = keep([program, function, "1000"], allocator)
     expected = {"allocations": 1000, "frees": 1000}
@@ -157,42 +106,16 @@ def test_c_functions(
         assert Path(busy.provider).resolve() == library.resolve()
 
 
-OPERATORS = """
-#include <cstdlib>
-#include <new>
-int main(int, char** argv) {
-  using A = std::align_val_t;
-  const auto& t = std::nothrow;
-  for (int i = std::atoi(argv[1]); i > 0; --i) {
-    operator delete(operator new(1));
-    operator delete[](operator new[](2));
-    operator delete(operator new(3, t), t);
-    operator delete[](operator new[](4, t), t);
-    operator delete(operator new(5, A{64}), A{64});
-    operator delete[](operator new[](6, A{64}), A{64});
-    operator delete(operator new(7, A{64}, t), A{64}, t);
-    operator delete[](operator new[](8, A{64}, t), A{64}, t);
-    operator delete(operator new(9), 9);
-    operator delete[](operator new[](10), 10);
-    operator delete(operator new(11, A{64}), 11, A{64});
-    operator delete[](operator new[](12, A{64}), 12, A{64});
-    operator delete(nullptr);
-    try { operator delete(operator new(std::size_t{1} << 62)); } catch (const std::bad_alloc&) {}
-  }
-}
-"""
-
-
 @pytest.mark.parametrize("allocator", ALLOCATORS)
 def test_all_forms_of_new_and_delete(keep: Keep, build: Build, allocator: str) -> None:
     if allocator in ("tcmalloc", "mimalloc"):
         pytest.skip("where others throw, it writes a warning, or aborts")
-    program = build("ledger-operators.cpp", OPERATORS)
-    [idle] = keep([program, "0"], allocator)
-    [busy] = keep([program, "100"], allocator)
+    program = build("operators.cpp", OPERATORS)
+    [idle] = keep([program, "0", "0"], allocator)
+    [busy] = keep([program, "100", "100"], allocator)
     more = difference(busy.sums, idle.sums)
     # An exception is an object that the run time library allocates and frees for each throw.
-    assert more["allocations"] == more["frees"] == 1300
+    assert more["allocations"] == more["frees"] == 1400
     exceptions = more["requested_bytes"] - 100 * sum(range(1, 13))
     assert exceptions == more["freed_bytes"] - 100 * sum(range(1, 13))
     assert exceptions % 100 == 0
@@ -513,7 +436,7 @@ class TestProcesses:
         assert parent.live_bytes < 200_000
 
     def test_exec_and_vfork(self, keep: Keep, build: Build) -> None:
-        calls = build("ledger-calls.c", CALLS)
+        calls = build("calls.c", CALLS)
         source = f"""
         #include <spawn.h>
         #include <stdlib.h>
@@ -540,7 +463,7 @@ class TestProcesses:
         assert sorted(each.sums.allocations for each in books) == [2, 4, 4, 4]
 
     def test_exec_from_a_thread(self, keep: Keep, build: Build) -> None:
-        calls = build("ledger-calls.c", CALLS)
+        calls = build("calls.c", CALLS)
         source = f"""
         #include <pthread.h>
         #include <stdlib.h>
@@ -621,16 +544,16 @@ class TestWithoutAFile:
 
     @pytest.mark.parametrize("folder", ["/no/such/folder", "", "/proc"])
     def test_folder_that_cannot_be_written(self, keep: Keep, build: Build, folder: str) -> None:
-        program = build("ledger-calls.c", CALLS)
+        program = build("calls.c", CALLS)
         assert keep([program, "malloc", "10"], TSMALLOC_LEDGER=folder) == []
 
     def test_limit_on_file_sizes(self, keep: Keep, build: Build) -> None:
-        program = build("ledger-calls.c", CALLS)
+        program = build("calls.c", CALLS)
         script = f"ulimit -f 1; exec {program} malloc 10"
         assert all(each.program != str(program) for each in keep(["/bin/sh", "-c", script]))
 
     def test_limit_on_address_space(self, keep: Keep, build: Build) -> None:
-        program = build("ledger-calls.c", CALLS)
+        program = build("calls.c", CALLS)
         [books] = [
             each
             for each in keep(["/bin/sh", "-c", f"ulimit -v 30000; exec {program} malloc 10"])
@@ -647,7 +570,7 @@ class TestWithoutAFile:
         if subprocess.run(mount, check=False, capture_output=True).returncode != 0:
             pytest.skip("this container may not mount file systems")
         try:
-            program = build("ledger-calls.c", CALLS)
+            program = build("calls.c", CALLS)
             assert keep([program, "malloc", "10"], TSMALLOC_LEDGER=str(disk)) == []
             assert list(disk.iterdir()) == []
         finally:

@@ -29,22 +29,14 @@ from recorder_world import (
     start_record,
 )
 from shared_libraries import expect_shim
+from shim_programs import ALLOCATORS, CALLS, OPERATORS, library_of
 
 from tsmlab import paths
-from tsmlab.allocators import discover
 from tsmlab.measuring import read_counts
 
 Build = Callable[..., Path]
 Record = Callable[..., Recorded]
 
-# "" is the C library's own allocator.
-ALLOCATORS = (
-    *("", "tsmalloc"),
-    *(
-        pytest.param(name, marks=pytest.mark.every_allocator)
-        for name in ("jemalloc", "lock-best", "nolock-first", "mimalloc", "tcmalloc")
-    ),
-)
 NO_ODDITIES = {
     "unknown_frees": 0,
     "unknown_resizes": 0,
@@ -52,15 +44,6 @@ NO_ODDITIES = {
     "unfinished_resizes": 0,
     "lost_events": 0,
 }
-
-
-def library_of(allocator: str) -> Path | None:
-    if not allocator:
-        return None
-    found = {each.name: each.path for each in discover(versions=False)}
-    if allocator not in found:
-        pytest.skip(f"{allocator} is not installed, or not built")
-    return found[allocator]
 
 
 @pytest.fixture
@@ -115,39 +98,6 @@ def more(busy: Counter[Any], idle: Counter[Any]) -> dict[Any, int]:
     return dict(busy - idle)
 
 
-CALLS = """
-#define _GNU_SOURCE
-#include <malloc.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-int main(int argc, char** argv) {
-  const char* kind = argv[1];
-  void* p = 0;
-  for (int n = atoi(argv[2]); n > 0; --n) {
-    if (!strcmp(kind, "malloc")) p = malloc(10);
-    if (!strcmp(kind, "zero")) p = malloc(0);
-    if (!strcmp(kind, "calloc")) p = calloc(3, 7);
-    if (!strcmp(kind, "realloc")) p = realloc(0, 12);
-    if (!strcmp(kind, "reallocarray")) p = reallocarray(0, 3, 5);
-    if (!strcmp(kind, "memalign")) p = memalign(64, 100);
-    if (!strcmp(kind, "aligned_alloc")) p = aligned_alloc(64, 128);
-    if (!strcmp(kind, "posix_memalign") && posix_memalign(&p, 64, 30)) return 1;
-    if (!strcmp(kind, "refused")) {
-      if ((p = malloc(PTRDIFF_MAX)) || (p = calloc(SIZE_MAX / 2, 3))) return 2;
-      if (posix_memalign(&p, 64, PTRDIFF_MAX) == 0) return 3;
-      p = malloc(5);
-      if (realloc(p, PTRDIFF_MAX)) return 4;     /* p stays as it was */
-    }
-    if (!strcmp(kind, "null")) p = 0;
-    free(p);
-    p = 0;
-  }
-  return 0;
-}
-"""
-
-
 class TestFunctions:
     @pytest.mark.parametrize("allocator", ALLOCATORS)
     @pytest.mark.parametrize(
@@ -173,7 +123,7 @@ class TestFunctions:
         size: int,
         alignment: int | None,
     ) -> None:
-        program = build("record-calls.c", CALLS)
+        program = build("calls.c", CALLS)
         idle = record([program, function, "0"], allocator=allocator).only
         busy = record([program, function, "1000"], allocator=allocator).only
         assert more(busy.counts(), idle.counts()) == {kind: 1000, "free": 1000}
@@ -190,7 +140,7 @@ class TestFunctions:
 
     @pytest.mark.parametrize("allocator", ["", "jemalloc", "tsmalloc", "lock-best"])
     def test_refusals(self, record: Record, build: Build, allocator: str) -> None:
-        program = build("record-calls.c", CALLS)
+        program = build("calls.c", CALLS)
         idle = record([program, "refused", "0"], allocator=allocator).only
         busy = record([program, "refused", "100"], allocator=allocator).only
         assert more(busy.counts(), idle.counts()) == {"malloc": 100, "free": 100, "refused": 400}
@@ -200,38 +150,11 @@ class TestFunctions:
         assert oddities(busy) == NO_ODDITIES
 
     def test_freeing_nothing_is_no_event(self, record: Record, build: Build) -> None:
-        program = build("record-calls.c", CALLS)
-        idle = record([program, "null", "0"]).only
-        busy = record([program, "null", "1000"]).only
+        program = build("calls.c", CALLS)
+        idle = record([program, "free", "0"]).only
+        busy = record([program, "free", "1000"]).only
         assert busy.counts() == idle.counts()
         assert busy["null_frees"] - idle["null_frees"] == 1000
-
-    OPERATORS = """
-    #include <cstdlib>
-    #include <new>
-    int main(int, char** argv) {
-      using A = std::align_val_t;
-      const auto& t = std::nothrow;
-      for (int i = std::atoi(argv[1]); i > 0; --i) {
-        operator delete(operator new(0));
-        operator delete(operator new(1));
-        operator delete[](operator new[](2));
-        operator delete(operator new(3, t), t);
-        operator delete[](operator new[](4, t), t);
-        operator delete(operator new(5, A{64}), A{64});
-        operator delete[](operator new[](6, A{64}), A{64});
-        operator delete(operator new(7, A{64}, t), A{64}, t);
-        operator delete[](operator new[](8, A{64}, t), A{64}, t);
-        operator delete(operator new(9), 9);
-        operator delete[](operator new[](10), 10);
-        operator delete(operator new(11, A{64}), 11, A{64});
-        operator delete[](operator new[](12, A{64}), 12, A{64});
-        operator delete(nullptr);
-        try { operator delete(operator new(std::size_t{1} << 62)); }
-        catch (const std::bad_alloc&) {}
-      }
-    }
-    """
 
     @pytest.mark.parametrize("allocator", ALLOCATORS)
     def test_all_forms_of_new_and_delete(
@@ -239,9 +162,9 @@ class TestFunctions:
     ) -> None:
         if allocator in ("tcmalloc", "mimalloc"):
             pytest.skip("where others throw, it writes a warning, or aborts")
-        program = build("record-operators.cpp", self.OPERATORS)
-        idle = record([program, "0"], allocator=allocator).only
-        busy = record([program, "100"], allocator=allocator).only
+        program = build("operators.cpp", OPERATORS)
+        idle = record([program, "0", "0"], allocator=allocator).only
+        busy = record([program, "100", "100"], allocator=allocator).only
         sizes = more(busy.sizes("malloc"), idle.sizes("malloc"))
         # An exception is an object that the run-time library allocates for each throw.
         [exception] = sizes.keys() - {0, 1, 2, 3, 4, 9, 10}
@@ -774,7 +697,7 @@ class TestProcesses:
         assert [image["end"] for image in images] == ["exited"] * 3
 
     def test_exec_and_vfork_and_spawn(self, record: Record, build: Build) -> None:
-        calls = build("record-calls.c", CALLS)
+        calls = build("calls.c", CALLS)
         source = f"""
         #include <spawn.h>
         #include <stdlib.h>
@@ -806,7 +729,7 @@ class TestProcesses:
         assert others[2]["pid"] == first["pid"]
 
     def test_exec_from_a_thread(self, record: Record, build: Build) -> None:
-        calls = build("record-calls.c", CALLS)
+        calls = build("calls.c", CALLS)
         source = f"""
         #include <pthread.h>
         #include <stdlib.h>
@@ -1004,7 +927,7 @@ class TestHindrances:
         assert child.sizes("malloc")[71] == 1
 
     def test_another_pid_namespace(self, record: Record, build: Build) -> None:
-        calls = build("record-calls.c", CALLS)
+        calls = build("calls.c", CALLS)
         unshare: list[str | Path] = ["unshare", "--pid", "--fork"]
         skip_unless_it_runs(unshare)
         script = f"{calls} malloc 20000; {calls} calloc 20000"
@@ -1014,7 +937,7 @@ class TestHindrances:
         assert second.counts()["calloc"] == 20_000
 
     def test_limit_on_address_space(self, record: Record, build: Build) -> None:
-        program = build("record-calls.c", CALLS)
+        program = build("calls.c", CALLS)
         script = f"ulimit -v 30000; {program} malloc 10; exec {program} malloc 10"
         recorded = record(["/bin/sh", "-c", script])
         assert recorded.of(program) == []
@@ -1343,7 +1266,7 @@ def test_library_needs_libc_only_and_exports_entry_points_and_what_ends_threads(
 
 
 def test_nothing_is_recorded_without_a_recorder(build: Build) -> None:
-    program = build("record-calls.c", CALLS)
+    program = build("calls.c", CALLS)
     shim = paths.library("libtsmalloc-record.so")
     for ring in ("", "/no/such/ring", "/etc/passwd"):
         done = subprocess.run(
@@ -1356,6 +1279,6 @@ def test_nothing_is_recorded_without_a_recorder(build: Build) -> None:
 
 
 def test_reading_back_without_the_answer(record: Record, build: Build, tmp_path: Path) -> None:
-    record([build("record-calls.c", CALLS), "malloc", "10"])
+    record([build("calls.c", CALLS), "malloc", "10"])
     [image] = read_images(tmp_path / "run1.tstrace")
     assert image.sizes("malloc")[10] == 10
