@@ -14,8 +14,7 @@
 namespace ts::engine {
 namespace {
 
-// Of a heap that has not seen an interval yet: it may see sampling_bit first, or see an interval only
-// when sampling is over.
+// Of a heap that has seen sampling_bit and no interval: it was not visible yet, or was 0 again.
 constexpr std::uint32_t no_sample_near = std::uint32_t{1} << 31;
 
 // The number of the malloc that is the next sample, from 1 on: with p = 1 - exp(-x), the whole part
