@@ -21,12 +21,21 @@ Span* FreeSpans::find(std::size_t pages) const noexcept {
   return heads_[word * 64 + static_cast<unsigned>(std::countr_zero(bits))];
 }
 
-Span* FreeSpans::longest() const noexcept {
-  for (unsigned word = list_count / 64; word-- > 0;) {
-    if (occupied_[word] != 0)
-      return heads_[word * 64 + static_cast<unsigned>(std::bit_width(occupied_[word])) - 1];
+// The first span of the longest list below this one; null if there is none.
+Span* FreeSpans::longest_below(unsigned list) const noexcept {
+  std::uint64_t below = (std::uint64_t{1} << list % 64) - 1;
+  for (unsigned word = list / 64 + 1; word-- > 0; below = ~std::uint64_t{0}) {
+    const std::uint64_t bits = word < list_count / 64 ? occupied_[word] & below : 0;
+    if (bits != 0) return heads_[word * 64 + static_cast<unsigned>(std::bit_width(bits)) - 1];
   }
   return nullptr;
+}
+
+Span* FreeSpans::longest() const noexcept { return longest_below(list_count); }
+
+Span* FreeSpans::next_shorter(const Span* span) const noexcept {
+  if (span->next != nullptr) return span->next;
+  return longest_below(list_of(span->pages));
 }
 
 Fault FreeSpans::find_fault(bool zeroed) const noexcept {

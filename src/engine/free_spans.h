@@ -27,6 +27,9 @@ class FreeSpans {
   // A span of the list of the longest ones; null if there is none.
   Span* longest() const noexcept;
 
+  // The span after this one, from longer lists to shorter ones; null after the last.
+  Span* next_shorter(const Span* span) const noexcept;
+
   // Whether the list of the spans of this length begins with `span`, which is not looked at.
   bool has_first(const Span* span, std::size_t pages) const noexcept {
     return heads_[list_of(pages)] == span;
@@ -46,6 +49,7 @@ class FreeSpans {
   static constexpr std::size_t max_pages = std::size_t{1} << 30;  // the last list's
 
   static unsigned list_of(std::size_t pages) noexcept;
+  Span* longest_below(unsigned list) const noexcept;
 
   Span* heads_[list_count] = {};
   std::uint64_t occupied_[list_count / 64] = {};  // a bit for each list that is not empty

@@ -28,7 +28,8 @@ constinit std::atomic<std::size_t> filled_bytes{0};  // the last probe's; 0 if i
 // Whether at least 7 in 8 of some OS pages, all over the range, have been written to.
 bool is_touched(const std::byte* begin, std::size_t bytes) noexcept {
   constexpr std::size_t looked_at = 32;
-  return os::touched_pages(begin, bytes, looked_at) >= looked_at - looked_at / 8;
+  const std::size_t touched = os::touched_pages(begin, bytes, looked_at);
+  return touched != os::untold && touched >= looked_at - looked_at / 8;
 }
 
 bool is_filled(const Span& span, std::size_t bytes) noexcept {

@@ -15,6 +15,7 @@
 #include "engine/put_off.h"
 #include "engine/span_cache.h"
 #include "engine/span_supply.h"
+#include "engine/sparse_blocks.h"
 #include "os/options.h"
 #include "os/os.h"
 
@@ -161,13 +162,23 @@ void* allocate_large(std::size_t bytes, std::size_t alignment, bool* zeroed) noe
   return allocate_any(bytes, alignment, zeroed);
 }
 
+namespace {
+
+[[gnu::noinline]] void release_long(Span& span) noexcept {
+  const std::size_t dirty = discard_untouched(span);
+  dirty == span.pages ? page_heap.release(&span) : page_heap.release_clean(&span, dirty);
+}
+
+}  // namespace
+
 void release_large(void* p, PageMapEntry entry) noexcept {
   if (entry != large_entry || !begins_page(p) || !take_from_map(p)) [[unlikely]]
     return static_cast<void>(report_stray(p, FoundBy::free));
   Span& span = span_of(p);
   forget(span);
   note_release(span);
-  if (!put_into_span_cache(span)) page_heap.release(&span);
+  if (put_into_span_cache(span)) return;
+  span.pages < min_sparse_pages ? page_heap.release(&span) : release_long(span);
 }
 
 bool resize_large(void* p, std::size_t bytes) noexcept {

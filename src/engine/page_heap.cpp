@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "base/event_counts.h"
+#include "engine/sparse_blocks.h"
 #include "os/os.h"
 
 namespace ts::engine {
@@ -59,35 +60,48 @@ void PageHeap::set_in_use(Span* span, std::size_t pages, SpanState state) noexce
   span->pages = static_cast<std::uint32_t>(pages);
 }
 
-// Out of the lists: a dirty span with as much of its clean neighbours as makes it long enough; null
-// if there is none among the longest. So memory serves that was given back in part.
-[[gnu::noinline]] Span* PageHeap::join(std::size_t pages) noexcept {
-  constexpr int looked_at = 8;
+// Out of the lists: this dirty span with as much of its clean neighbours as makes it long enough; null
+// if they are too short.
+Span* PageHeap::join(Span* span, std::size_t pages, bool may_begin_before) noexcept {
+  const std::size_t dirty = span->pages;
+  if (dirty >= pages || !is_room_for(pages - dirty)) return nullptr;
+  std::size_t missing = pages - dirty;
+  Span* const behind = span + dirty;
+  const bool has_behind = behind < end() && behind->state == SpanState::free;
+  const std::size_t from_behind = has_behind ? std::min<std::size_t>(missing, behind->pages) : 0;
+  missing -= from_behind;
+  const bool has_before =
+      may_begin_before && span != page_map.spans && span[-1].state == SpanState::free;
+  Span* const before = has_before ? span - span[-1].pages : nullptr;
+  if (missing > (has_before ? before->pages : 0)) return nullptr;
+  unlink_free(span);
+  if (from_behind != 0) {
+    clean_.remove(behind);
+    if (behind->pages != from_behind)
+      insert(behind + from_behind, behind->pages - from_behind, true);
+  }
+  if (missing != 0) {
+    clean_.remove(before);
+    span -= missing;
+    if (before != span) insert(before, before->pages - missing, true);
+  }
+  span->pages = static_cast<std::uint32_t>(pages);
+  span->zeroed = false;
+  return span;
+}
+
+// The same with one of the longest dirty spans, so that memory serves that was given back in part;
+// null if none of those looked at serves. Where programs touch the beginning alone, the dirty part is
+// to be that, and may be short (sparse_blocks.h).
+[[gnu::noinline]] Span* PageHeap::join_longest(std::size_t pages) noexcept {
+  constexpr int looked_at = 64;
+  const bool sparse = are_sparse(pages);
+  const std::size_t least_dirty = pages / (sparse ? 32 : 2);
   Span* span = dirty_.longest();
-  for (int left = looked_at; span != nullptr && left != 0; span = span->next, --left) {
-    if (span->pages < pages / 2) continue;
-    std::size_t missing = pages - span->pages;
-    Span* const behind = span + span->pages;
-    const bool has_behind = behind < end() && behind->state == SpanState::free;
-    const std::size_t from_behind = has_behind ? std::min<std::size_t>(missing, behind->pages) : 0;
-    missing -= from_behind;
-    const bool has_before = span != page_map.spans && span[-1].state == SpanState::free;
-    Span* const before = has_before ? span - span[-1].pages : nullptr;
-    if (missing > (has_before ? before->pages : 0)) continue;
-    unlink_free(span);
-    if (from_behind != 0) {
-      clean_.remove(behind);
-      if (behind->pages != from_behind)
-        insert(behind + from_behind, behind->pages - from_behind, true);
-    }
-    if (missing != 0) {
-      clean_.remove(before);
-      span -= missing;
-      if (before != span) insert(before, before->pages - missing, true);
-    }
-    span->pages = static_cast<std::uint32_t>(pages);
-    span->zeroed = false;
-    return span;
+  for (int left = looked_at; span != nullptr && left != 0; --left) {
+    if (span->pages < least_dirty) return nullptr;
+    if (Span* const joined = join(span, pages, !sparse); joined != nullptr) return joined;
+    span = dirty_.next_shorter(span);
   }
   return nullptr;
 }
@@ -97,7 +111,7 @@ void PageHeap::set_in_use(Span* span, std::size_t pages, SpanState state) noexce
 Span* PageHeap::take(std::size_t enough, std::size_t pages, From from, bool may_join) noexcept {
   Span* span = from != From::clean ? dirty_.find(enough) : nullptr;
   if (span == nullptr && from != From::clean && may_join) {
-    span = join(enough);
+    span = join_longest(enough);
     if (span != nullptr) return span;
   }
   if (span == nullptr) {
@@ -161,10 +175,15 @@ void PageHeap::release(Span* span) noexcept {
   purge_surplus();
 }
 
-void PageHeap::release_clean(Span* span) noexcept {
+void PageHeap::release_clean(Span* span, std::size_t dirty) noexcept {
   const Guard guard{lock_};
   if constexpr (debug_level >= 1) check_unused(*span);
-  insert_coalesced(span, span->pages, true);
+  const std::size_t pages = span->pages;
+  if (dirty != 0) set_in_use(span, dirty, SpanState::large);
+  insert_coalesced(span + dirty, pages - dirty, true);
+  if (dirty == 0) return;
+  insert_coalesced(span, dirty, false);
+  purge_surplus();
 }
 
 bool PageHeap::resize(Span* span, std::size_t pages) noexcept {

@@ -35,8 +35,8 @@ class PageHeap {
 
   // Takes a span back. Its map entries must be 0 again.
   void release(Span* span) noexcept;
-  // The same of a large span that reads as zero.
-  void release_clean(Span* span) noexcept;
+  // The same of a large span that reads as zero behind its first `dirty` pages.
+  void release_clean(Span* span, std::size_t dirty = 0) noexcept;
 
   // Makes a large span so long without moving it, or changes nothing and returns false.
   bool resize(Span* span, std::size_t pages) noexcept;
@@ -153,7 +153,8 @@ class PageHeap {
   bool make_room(std::size_t pages) noexcept TS_REQUIRES(lock_);
   Span* take(std::size_t enough, std::size_t pages, From from, bool may_join) noexcept
       TS_REQUIRES(lock_);
-  Span* join(std::size_t pages) noexcept TS_REQUIRES(lock_);
+  Span* join(Span* span, std::size_t pages, bool may_begin_before) noexcept TS_REQUIRES(lock_);
+  Span* join_longest(std::size_t pages) noexcept TS_REQUIRES(lock_);
   Span* cut(Span* span, std::size_t pages, std::size_t alignment_pages) noexcept TS_REQUIRES(lock_);
   static void set_in_use(Span* span, std::size_t pages, SpanState state) noexcept;
 

@@ -202,10 +202,11 @@ void refuse_huge_pages(void* begin, std::size_t bytes) noexcept {
 // (systemd's @system-service lacks it).
 std::size_t touched_pages(const void* begin, std::size_t bytes, std::size_t looked_at) noexcept {
   const ErrnoKept kept;
-  std::size_t touched = 0;
   const long pagemap = ::syscall(SYS_openat, AT_FDCWD, "/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+  if (pagemap < 0) return untold;
+  std::size_t touched = 0;
   const std::size_t step = bytes / looked_at;
-  for (std::size_t i = 0; pagemap >= 0 && i < looked_at; ++i) {
+  for (std::size_t i = 0; touched != untold && i < looked_at; ++i) {
     // proc_pid_pagemap(5). A page of zeroes that was only read is in memory, and shared.
     constexpr std::uint64_t in_memory = std::uint64_t{1} << 63;
     constexpr std::uint64_t swapped = std::uint64_t{1} << 62;
@@ -213,11 +214,13 @@ std::size_t touched_pages(const void* begin, std::size_t bytes, std::size_t look
     // Anywhere in its part of the range: programs use memory in even distances, too.
     const std::size_t at = reinterpret_cast<std::uintptr_t>(begin) + i * step + mix(i) % step;
     std::uint64_t entry = 0;
-    ::syscall(SYS_pread64, pagemap, &entry, sizeof entry, at / page_bytes() * sizeof entry);
+    const long read =
+        ::syscall(SYS_pread64, pagemap, &entry, sizeof entry, at / page_bytes() * sizeof entry);
     const bool is_own = (entry & in_memory) != 0 && (entry & exclusive) != 0;
     touched += is_own || (entry & swapped) != 0 ? 1 : 0;
+    if (read != sizeof entry) touched = untold;
   }
-  if (pagemap >= 0) ::syscall(SYS_close, pagemap);
+  ::syscall(SYS_close, pagemap);
   return touched;
 }
 

@@ -58,8 +58,8 @@ void prefer_huge_pages(void* begin, std::size_t bytes) noexcept;
 void refuse_huge_pages(void* begin, std::size_t bytes) noexcept;
 
 // Samples `looked_at` pages of a range, one in each part of it, and counts those that were written
-// to and are not shared through a fork. The count is 0 if the system has none. Touches none of
-// them.
+// to and are not shared through a fork; `untold` if the system does not tell. Touches none of them.
+inline constexpr std::size_t untold = ~std::size_t{0};
 std::size_t touched_pages(const void* begin, std::size_t bytes, std::size_t looked_at) noexcept;
 
 // A clock that never goes back, to a few milliseconds, and cheap to read; never 0.

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -353,6 +354,55 @@ static void sparse_blocks_stay_sparse(void) {
          "%d blocks of 10 MB of which 68 KB are touched hold more than 8 MB", large_blocks);
 }
 
+// Blocks of 5 to 25 MB in turn, of each of which 64 KB and the end are touched: what is resident in
+// the end, when they have been all over the memory that they use.
+static int replace_sparse_blocks(void) {
+  enum { live = 8, times = 4000 };
+  char* blocks[live] = {NULL};
+  unsigned random = 1;
+  for (int i = 0; i < times; ++i) {
+    random = random * 1103515245 + 12345;
+    const size_t bytes = 5000000 + (random >> 8) % 20000000;
+    char** const block = &blocks[random >> 28 & (live - 1)];
+    free(*block);
+    *block = malloc(bytes);
+    REQUIRE(*block != NULL, "malloc is null");
+    memset(*block, 1, 64 << 10);
+    (*block)[bytes - 1] = 1;
+  }
+  const size_t resident = memory("VmRSS:");
+  report_figure("%d of %d blocks of 5 to 25 MB in turn, each with 68 KB, hold %zu KB", (int)live,
+                (int)times, resident >> 10);
+  return resident <= ((size_t)24 << 20) ? 0 : 1;
+}
+
+static void sparse_blocks_begin_where_others_did(void) {
+  EXPECT(status_of_child(replace_sparse_blocks) == 0,
+         "of 8 blocks in turn 68 KB are touched, and more than 24 MB are resident");
+}
+
+// The same filled: few pages go back in between.
+static int replace_filled_blocks(void) {
+  enum { times = 100, bytes = 12 << 20 };
+  char* block = NULL;
+  for (int i = 0; i < times; ++i) {
+    free(block);
+    block = malloc(bytes);
+    REQUIRE(block != NULL, "malloc is null");
+    memset(block, 1, bytes);
+  }
+  struct rusage usage;
+  REQUIRE(getrusage(RUSAGE_SELF, &usage) == 0, "getrusage fails");
+  report_figure("a filled block of 12 MB, replaced %d times: %ld page faults", (int)times,
+                usage.ru_minflt);
+  return usage.ru_minflt <= 4 * (bytes >> 12) ? 0 : 1;
+}
+
+static void filled_blocks_are_not_faulted_anew(void) {
+  EXPECT(status_of_child(replace_filled_blocks) == 0,
+         "a filled block of 12 MB, replaced 100 times, is faulted in more than four times");
+}
+
 // What blocks that were filled had for it, those that are not filled any longer do not get for
 // long: one in eight tells, and until then each has two huge pages at most, about its ends.
 static int take_filled_then_sparse_blocks(void) {
@@ -476,6 +526,8 @@ static const Check checks[] = {
     {"waiting threads keep little of what others freed", waiting_threads_keep_little},
     {"memory that was needed again is given back in the end", regrets_pass},
     {"large blocks that are hardly touched hold little", sparse_blocks_stay_sparse},
+    {"large blocks in turn, hardly touched, hold little", sparse_blocks_begin_where_others_did},
+    {"large blocks in turn, filled, fault in once", filled_blocks_are_not_faulted_anew},
     {"large blocks that are filled get huge pages", filled_blocks_get_huge_pages},
     {"large blocks that are given back leave nothing behind", nothing_stays_of_what_is_given_back},
     {"large blocks that are no longer filled soon hold little", blocks_turn_sparse},

@@ -504,7 +504,7 @@ void refuse_huge_pages(void* begin, std::size_t bytes) noexcept {
 std::size_t touched_pages(const void* begin, std::size_t bytes, std::size_t looked_at) noexcept {
   const std::lock_guard guard{state().mutex};
   const auto& answer = state().touched_pages;
-  return answer ? answer(static_cast<const std::byte*>(begin), bytes, looked_at) : 0;
+  return answer ? answer(static_cast<const std::byte*>(begin), bytes, looked_at) : untold;
 }
 
 std::uint64_t coarse_milliseconds() noexcept {

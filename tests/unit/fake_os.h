@@ -93,7 +93,7 @@ void set_lonely_addresses(unsigned count);
 
 void set_clock(std::uint64_t milliseconds);
 
-// The answer of touched_pages(); without one it is 0, which says that the system does not tell.
+// The answer of touched_pages(); `untold` without one.
 using TouchedPages =
     std::function<std::size_t(const std::byte* begin, std::size_t bytes, std::size_t looked_at)>;
 void answer_touched_pages(TouchedPages answer);

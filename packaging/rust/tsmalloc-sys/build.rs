@@ -37,6 +37,7 @@ const SMALL: [&str; 27] = [
     "engine/samples",
     "engine/sampling",
     "engine/sampling_switch",
+    "engine/sparse_blocks",
     "override/diagnostics",
     "override/stats",
 ];

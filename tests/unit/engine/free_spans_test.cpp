@@ -72,6 +72,13 @@ struct FreeSpanLists : ::testing::Test {
     if (longest != nullptr) {
       ASSERT_EQ(list_rank(longest->pages), list_rank(*lengths.rbegin()));
     }
+    std::size_t visited = 0;
+    for (const Span* span = longest; span != nullptr; ++visited) {
+      const Span* const next = free_spans.next_shorter(span);
+      ASSERT_TRUE(next == nullptr || list_rank(next->pages) <= list_rank(span->pages));
+      span = next;
+    }
+    ASSERT_EQ(visited, lengths.size());
   }
 
   std::unique_ptr<Span[]> spans{new Span[span_count]};

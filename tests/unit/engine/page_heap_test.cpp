@@ -217,8 +217,10 @@ class Oracle {
       set_pages(first, used.pages, Page::dirty);
       page_heap.release(used.span);
     } else {
+      const std::size_t dirty = number(2) == 0 ? number(used.pages) : 0;
       set_pages(first, used.pages, Page::clean);
-      page_heap.release_clean(used.span);
+      set_pages(first, dirty, Page::dirty);
+      page_heap.release_clean(used.span, dirty);
     }
     see_events();
   }
