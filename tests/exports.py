@@ -26,6 +26,7 @@ FUNCTIONS = names(
     malloc free calloc realloc cfree free_sized free_aligned_sized
     posix_memalign memalign aligned_alloc valloc pvalloc
     malloc_usable_size malloc_good_size nallocx sdallocx alloc_at_least
+    pthread_key_create tss_create
     mallinfo mallinfo2 malloc_info malloc_stats malloc_trim mallopt
     ts_version ts_usable_size ts_good_size ts_trim ts_housekeep ts_option_set ts_option_get
     ts_on_event ts_profile_start ts_profile_stop ts_profile_write
@@ -60,8 +61,8 @@ WEAK = names(
     __gxx_personality_v0 __cxa_begin_catch __cxa_end_catch _Unwind_Resume
     _ITM_deregisterTMCloneTable _ITM_registerTMCloneTable __gmon_start__ __cxa_finalize
     _IO_list_lock _IO_list_unlock _IO_list_resetlock
-    dlerror dlsym pthread_attr_setstacksize pthread_create pthread_key_create pthread_key_delete
-    pthread_setspecific
+    dlerror dlsym pthread_attr_setstacksize pthread_create pthread_getspecific pthread_key_delete
+    pthread_setspecific __pthread_key_create __cxa_thread_atexit_impl
     """
 )
 

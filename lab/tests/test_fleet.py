@@ -484,9 +484,19 @@ def test_the_workloads_run_on_a_cluster(tsmalloc: Tsmalloc, library: Path, tmp_p
         assert len(workers) == (2 if where else 1)
     alone, together = found.values()
     assert alone["cpu"] == together["cpu"]
-    refused = tsmalloc("bench", "--traces", "trace-*", "--cluster", "local:2")
-    assert refused.returncode == 1
-    assert "--traces makes its plans on this machine" in refused.stderr
+
+
+def test_recorded_programs_are_workloads_on_a_cluster(tsmalloc: Tsmalloc) -> None:
+    words = ("bench", "--traces", "trace-sqlite3", "-a", "glibc,tsmalloc", "-r", "3", "--json")
+    done = tsmalloc(*words, "--cluster", "local:2")
+    assert done.returncode == 0, done.stderr
+    (runs,) = json.loads(done.stdout)["runs"]
+    measured = [s for s in runs["samples"] if s["phase"] == "measured"]
+    assert len(measured) == 3 * 2
+    assert all("fleet" in s["measurement"] for s in measured)
+    assert all(s["measurement"]["replay"]["matches"] is True for s in measured)
+    for sample in measured:
+        assert sample["values"]["time_seconds"] == sample["measurement"]["replay"]["wall_ns"] / 1e9
 
 
 EXPERIMENT = """

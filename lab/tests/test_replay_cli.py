@@ -183,7 +183,8 @@ def test_traces_are_workloads_of_the_bench(trace: Path, tmp_path: Path) -> None:
     )  # fmt: skip
     assert found.threads > 1
     assert "recorded calls" in found.stresses
-    (planned,) = workloads.planned([found], tmp_path, program)
+    (planned,), (recipe,) = workloads.planned([found], tmp_path, program)
+    assert (recipe.trace, str(recipe.plan)) == (trace.absolute(), planned.command[-1])
     done = subprocess.run(planned.command, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout)["matches"] is True
 

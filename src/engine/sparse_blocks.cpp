@@ -55,7 +55,7 @@ bool are_sparse(std::size_t pages) noexcept {
 
 std::size_t discard_untouched(const Span& span) noexcept {
   const std::size_t pages = span.pages;
-  if (page_map.pages_per_os_page != 1) return pages;
+  if (pages < min_sparse_pages || page_map.pages_per_os_page != 1) return pages;
   const std::size_t front = pages / 8;
   std::byte* const rest = memory_of(&span) + front * page_bytes;
   const std::size_t rest_bytes = (pages - front) * page_bytes;

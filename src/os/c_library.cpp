@@ -25,7 +25,7 @@ extern "C" {
 [[gnu::weak]] decltype(dlsym) dlsym;
 [[gnu::weak]] decltype(pthread_attr_setstacksize) pthread_attr_setstacksize;
 [[gnu::weak]] decltype(pthread_create) pthread_create;
-[[gnu::weak]] decltype(pthread_key_create) pthread_key_create;
+[[gnu::weak]] decltype(pthread_getspecific) pthread_getspecific;
 [[gnu::weak]] decltype(pthread_key_delete) pthread_key_delete;
 [[gnu::weak]] decltype(pthread_setspecific) pthread_setspecific;
 #else
@@ -36,6 +36,10 @@ extern "C" {
 // NOLINTEND(readability-redundant-declaration)
 [[gnu::weak]] extern char __libc_single_threaded;
 #endif
+// glibc's: pthread_key_create, which is a name of ours in some libraries (override/thread_keys.cpp),
+// and what registers destructors of thread_local variables.
+[[gnu::weak]] int __pthread_key_create(pthread_key_t* key, void (*destructor)(void*));
+[[gnu::weak]] int __cxa_thread_atexit_impl(void (*destructor)(void*), void* object, void* library);
 }
 
 namespace ts::os {
@@ -80,25 +84,78 @@ void reset_streams() noexcept {
 
 }  // namespace
 
+namespace {
+
+#ifdef TS_FIRST_GLIBC
+bool has_keys() noexcept {
+  return is_there(&::__pthread_key_create) && is_there(&::pthread_setspecific);
+}
+int create_key(pthread_key_t* key, void (*destructor)(void*)) noexcept {
+  return ::__pthread_key_create(key, destructor);
+}
+#else
+bool has_keys() noexcept { return true; }
+int create_key(pthread_key_t* key, void (*destructor)(void*)) noexcept {
+  return is_there(&::__pthread_key_create) ? ::__pthread_key_create(key, destructor)
+                                           : ::pthread_key_create(key, destructor);
+}
+#endif
+
+// The C library takes the dynamic linker's lock for it, which a thread may hold that waits for this
+// one: a plugin whose constructor starts a thread and joins it, for one. So a key is better.
+bool call_without_key(void (*on_exit)(void*), void* argument) noexcept {
+  static constinit char in_this_library = 0;
+  return is_there(&::__cxa_thread_atexit_impl) &&
+         ::__cxa_thread_atexit_impl(on_exit, argument, &in_this_library) == 0;
+}
+
+// 0: no key yet; `no_key`: the program has them all; otherwise the key plus one. acquire, release:
+// who sees the key can use it, and finds exit_handler.
+constinit std::atomic<std::uint32_t> key_plus_one{0};
+constexpr std::uint32_t no_key = ~std::uint32_t{0};
+constinit std::atomic<void (*)(void*)> exit_handler{nullptr};
+
+// The process's key plus one, or `no_key`. Two threads that create one at once agree by the
+// exchange; the loser deletes its own.
+std::uint32_t choose_key(void (*on_exit)(void*)) noexcept {
+  pthread_key_t key;
+  const bool has_key = create_key(&key, on_exit) == 0;
+  std::uint32_t chosen = 0;
+  exit_handler.store(on_exit, std::memory_order_relaxed);  // published with the key
+  if (key_plus_one.compare_exchange_strong(chosen, has_key ? key + 1 : no_key,
+                                           std::memory_order_acq_rel))
+    return has_key ? key + 1 : no_key;
+  if (has_key) ::pthread_key_delete(key);
+  return chosen;
+}
+
+}  // namespace
+
 bool call_at_thread_exit(void (*on_exit)(void*), void* argument) noexcept {
-  // 0: no key yet; otherwise the key plus one. Two threads that create a key at once agree on one
-  // by the exchange; the loser deletes its own.
-  static constinit std::atomic<std::uint32_t> key_plus_one{0};
   std::uint32_t chosen = key_plus_one.load(std::memory_order_acquire);
   if (chosen == 0) {
     // Before glibc 2.34, and without libpthread, a program's first thread is its only one and ends
     // with it. If libpthread is loaded later, its threads share what is for those that were refused.
-    if (!is_there(&::pthread_key_create) || !is_there(&::pthread_setspecific))
-      return ::syscall(SYS_gettid) == ::getpid();
-    pthread_key_t key;
-    if (::pthread_key_create(&key, on_exit) != 0) return false;
-    if (key_plus_one.compare_exchange_strong(chosen, key + 1, std::memory_order_acq_rel)) {
-      chosen = key + 1;
-    } else {
-      ::pthread_key_delete(key);
-    }
+    if (!has_keys()) return ::syscall(SYS_gettid) == ::getpid();
+    chosen = choose_key(on_exit);
   }
-  return ::pthread_setspecific(chosen - 1, argument) == 0;
+  if (chosen == no_key) return call_without_key(on_exit, argument);
+  const bool is_set = ::pthread_setspecific(chosen - 1, argument) == 0;
+  // acquire: pairs with give_thread_key_back. The program, which may have the key by now, is not to
+  // find our value there.
+  if (key_plus_one.load(std::memory_order_acquire) == chosen) return is_set;
+  if (is_set) ::pthread_setspecific(chosen - 1, nullptr);
+  return call_without_key(on_exit, argument);
+}
+
+bool give_thread_key_back() noexcept {
+  // acq_rel: as above
+  const std::uint32_t chosen = key_plus_one.exchange(no_key, std::memory_order_acq_rel);
+  if (chosen == 0 || chosen == no_key) return false;
+  void* const argument = ::pthread_getspecific(chosen - 1);
+  ::pthread_key_delete(chosen - 1);
+  if (argument != nullptr) call_without_key(exit_handler.load(std::memory_order_relaxed), argument);
+  return true;
 }
 
 // Handlers registered last are the first to prepare, and the last to come back.

@@ -32,7 +32,8 @@ TS_FORMER(pthread_attr_setstacksize, TS_FIRST_GLIBC);
 TS_FORMER(pthread_create, TS_FIRST_GLIBC);
 #endif
 TS_FORMER(pthread_join, TS_FIRST_GLIBC);
-TS_FORMER(pthread_key_create, TS_FIRST_GLIBC);
+TS_FORMER(__pthread_key_create, TS_FIRST_GLIBC);
+TS_FORMER(pthread_getspecific, TS_FIRST_GLIBC);
 TS_FORMER(pthread_key_delete, TS_FIRST_GLIBC);
 TS_FORMER(pthread_setspecific, TS_FIRST_GLIBC);
 // libstdc++'s condition_variable::wait, which gcc 12 changed.

@@ -82,9 +82,14 @@ void wait_for(const std::atomic<std::uint32_t>& word, std::uint32_t expected,
 void wake(const std::atomic<std::uint32_t>& word, int count, std::uint32_t kinds = ~0U) noexcept;
 
 // Calls `on_exit(argument)` when the calling thread ends, after its C++ thread_local destructors.
-// The C library may run it before pthread-key destructors of others. False if the system has no key
-// left. The same `on_exit` every time: one key serves the process.
+// The C library may run it before pthread-key destructors of others. The same `on_exit` every time:
+// one key of pthread_key_create serves the process, or, where the program has them all, the C
+// library's list of thread_local variables. False if the system has neither.
 bool call_at_thread_exit(void (*on_exit)(void*), void* argument) noexcept;
+
+// Gives that key back to a program that finds none left; the calling thread is registered anew.
+// Other threads that were registered by then end unnoticed. False if there is none to give.
+bool give_thread_key_back() noexcept;
 
 // Runs `run` in a new thread of a small stack, which gets no signals and is never joined. The C
 // library calls malloc for it, so the caller has no lock. False if the system refuses it, or the

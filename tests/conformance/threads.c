@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <threads.h>
 
 #include "check.h"
 
@@ -197,6 +198,104 @@ static void destructors_allocate(void) {
          atomic_load(&destructor_calls), expected_calls);
 }
 
+// The keys of a program that makes all that there are.
+static pthread_key_t all_keys[PTHREAD_KEYS_MAX];
+static atomic_int values_destroyed;
+
+static void destroy_value(void* value) {
+  EXPECT(*(char*)value == 'v', "a destructor has a value that is no key's");
+  free(value);
+  atomic_fetch_add(&values_destroyed, 1);
+}
+
+static void need_all_keys(void) {
+#ifndef __GLIBC__
+  skip_check("musl's keys are 128, and an allocator may need one");
+#endif
+  if (getenv("KEY_KEPT") != NULL) skip_check("the allocator is an object for any C library");
+}
+
+static void make_all_keys(void) {
+  need_all_keys();
+  for (size_t i = 0; i < PTHREAD_KEYS_MAX; ++i) {
+    const int error = pthread_key_create(&all_keys[i], destroy_value);
+    REQUIRE(error == 0, "key %zu of %d: %s", i + 1, PTHREAD_KEYS_MAX, strerror(error));
+  }
+  pthread_key_t one_more;
+  EXPECT(pthread_key_create(&one_more, NULL) == EAGAIN,
+         "there are more than PTHREAD_KEYS_MAX keys");
+}
+
+// Has a value for each third key, which no other thread has seen, and blocks that it leaves.
+static void* set_all_keys(void* left) {
+  enum { blocks = 1000 };
+  for (size_t i = 0; i < PTHREAD_KEYS_MAX; ++i) {
+    EXPECT(pthread_getspecific(all_keys[i]) == NULL, "key %zu has a value in a new thread", i);
+    if (i % 3 != 0) continue;
+    char* const value = malloc(1 + i);
+    REQUIRE(value != NULL, "malloc is null");
+    *value = 'v';
+    REQUIRE(pthread_setspecific(all_keys[i], value) == 0, "pthread_setspecific failed");
+  }
+  for (size_t i = 0; i < blocks; ++i) free(malloc(i));
+  *(void**)left = malloc(300);
+  return NULL;
+}
+
+static void use_all_keys(void) {
+  enum { threads = 20 };
+  for (size_t i = 0; i < PTHREAD_KEYS_MAX; ++i)
+    EXPECT(pthread_getspecific(all_keys[i]) == NULL, "key %zu begins with a value", i);
+  for (int i = 0; i < threads; ++i) {
+    void* left = NULL;
+    pthread_join(start(set_all_keys, &left), NULL);
+    REQUIRE(left != NULL, "malloc is null");
+    memset(left, 1, 300);
+    free(left);
+  }
+  enum { expected = threads * ((PTHREAD_KEYS_MAX + 2) / 3) };
+  EXPECT(atomic_load(&values_destroyed) == expected, "%d values destroyed, not %d",
+         atomic_load(&values_destroyed), (int)expected);
+}
+
+static void a_program_makes_all_keys_at_first(void) {
+  make_all_keys();
+  use_all_keys();
+}
+
+static void* use_and_wait(void* barrier) {
+  free(use_and_free(NULL));
+  pthread_barrier_wait(barrier);
+  pthread_barrier_wait(barrier);
+  return use_and_free(NULL);
+}
+
+// When threads, this one too, have allocated, and an allocator may have needed a key.
+static void a_program_makes_all_keys_later(void) {
+  pthread_barrier_t barrier;
+  pthread_barrier_init(&barrier, NULL, 2);
+  void* const block = malloc(100);
+  REQUIRE(block != NULL, "malloc is null");
+  const pthread_t other = start(use_and_wait, &barrier);
+  pthread_barrier_wait(&barrier);
+  make_all_keys();
+  pthread_barrier_wait(&barrier);
+  pthread_join(other, NULL);
+  free(block);
+  use_all_keys();
+}
+
+static void a_program_makes_all_keys_of_c11(void) {
+  need_all_keys();
+  free(malloc(100));
+  for (size_t i = 0; i < PTHREAD_KEYS_MAX; ++i) {
+    tss_t key;
+    REQUIRE(tss_create(&key, NULL) == thrd_success, "key %zu of %d", i + 1, PTHREAD_KEYS_MAX);
+  }
+  tss_t one_more;
+  EXPECT(tss_create(&one_more, NULL) == thrd_error, "there are more than PTHREAD_KEYS_MAX keys");
+}
+
 static void small_stacks(void) {
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
@@ -217,6 +316,9 @@ static const Check checks[] = {
     {"dead threads lose no memory", dead_threads_lose_no_memory},
     {"many threads begin at once", many_threads_begin_at_once},
     {"thread-exit destructors allocate and free in every round", destructors_allocate},
+    {"a program makes all keys before its first malloc", a_program_makes_all_keys_at_first},
+    {"a program makes all keys when threads have allocated", a_program_makes_all_keys_later},
+    {"a program makes all keys of C11", a_program_makes_all_keys_of_c11},
     {"threads with small stacks", small_stacks},
 };
 CHECK_MAIN(checks)

@@ -162,6 +162,14 @@ static void ended_threads_leave_nothing(void) {
          "200 threads held %zu bytes at most, 6,000 threads %zu", early, memory("VmHWM:"));
 }
 
+// Where glibc has no key left for an allocator that would learn of ends by one.
+static void ended_threads_leave_nothing_without_keys(void) {
+  free(malloc(100));
+  pthread_key_t key;
+  while (pthread_key_create(&key, NULL) == 0) continue;
+  ended_threads_leave_nothing();
+}
+
 static void* use_all_sizes(void* unused) {
   static const size_t total = 100000;
   for (size_t each = 16; each <= 32768; each += each < 1024 ? 16 : each / 8) {
@@ -521,6 +529,7 @@ static const Check checks[] = {
     {"256 waiting threads hold half as much again as one", waiting_threads_hold_little},
     {"a stream between threads holds what is live", streams_hold_what_is_live},
     {"threads that end leave nothing behind", ended_threads_leave_nothing},
+    {"nor where the program has all keys", ended_threads_leave_nothing_without_keys},
     {"many threads that end at a time keep little", many_ended_threads_keep_little},
     {"many threads with few blocks hold pages", many_threads_with_few_blocks_hold_pages},
     {"waiting threads keep little of what others freed", waiting_threads_keep_little},

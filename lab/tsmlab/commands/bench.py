@@ -117,11 +117,6 @@ def command(names: Sequence[str], as_list: bool, **given: Any) -> int:
         click.echo(_list(chosen), nl=False)
         return EXIT_OK
     workloads.check_programs(chosen)
-    if replay is not None and given["cluster"] is not None:
-        raise UserError(
-            "--traces makes its plans on this machine, and a cluster has others.",
-            "Leave --cluster out, or replay them there: tsmalloc replay --cluster WHERE TRACE...",
-        )
     options = _options(suite, chosen, given)
     missing = [] if given["chosen"] else known.missing_packages()
     return conduct(
@@ -167,12 +162,13 @@ def _run(
     if replay is None:
         return bench(options, executor, reporter, memo, fleet=fleet)
     with tempfile.TemporaryDirectory(prefix="tsmalloc-plans-") as folder:
-        planned = trace_workloads.planned(options.workloads, Path(folder), replay)
+        planned, recipes = trace_workloads.planned(options.workloads, Path(folder), replay)
         return bench(
             replace(options, workloads=tuple(planned)),
-            ReplayExecutor(executor, replay),
+            ReplayExecutor(executor, replay, recipes),
             reporter,
             memo,
+            fleet=fleet,
         )
 
 

@@ -105,7 +105,7 @@ def _measured(
             reporter.note(f"floors     {plan.name}")
             outcome = compare.compare(
                 _comparison_options(options, everyone, plan.path, program),
-                ReplayExecutor(executor, program, plan.recipe(options.plan_options)),
+                ReplayExecutor(executor, program, [plan.recipe(options.plan_options)]),
                 reporter,
                 Part(memo, f"{number}. {plan.name}"),
                 fleet,

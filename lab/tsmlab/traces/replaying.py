@@ -10,7 +10,7 @@ that were made until then.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -109,17 +109,17 @@ class ReplayExecutor:
     """Makes a replay's own figures those of its measurement; of other programs it changes nothing.
 
     Time is that between the first call and the last, memory what was resident for the allocator.
-    recipe: of the plan, for a machine of a cluster that does not have it yet.
+    recipes: of plans, for a machine of a cluster that does not have them yet.
     """
 
-    def __init__(self, executor: Executor, program: Path, recipe: Recipe | None = None) -> None:
+    def __init__(self, executor: Executor, program: Path, recipes: Iterable[Recipe] = ()) -> None:
         self._executor = executor
         self._program = str(program)
-        self._recipe = recipe
+        self._recipes = {str(recipe.plan): recipe for recipe in recipes}
 
     def run(self, request: RunRequest) -> Measurement:
-        if self._recipe is not None:
-            self._recipe.follow()
+        if recipe := self._recipes.get(request.command[-1]):
+            recipe.follow()
         measurement = self._executor.run(request)
         if request.command[0] != self._program or measurement.failed or request.stdout is None:
             return measurement
@@ -228,7 +228,7 @@ def _replayed(
     reporter.note(f"replay     {plan.name}, {schedule}")
     outcome = compare.compare(
         _comparison_options(options, schedule, plan, program),
-        ReplayExecutor(executor, program, plan.recipe(options.plan_options)),
+        ReplayExecutor(executor, program, [plan.recipe(options.plan_options)]),
         reporter,
         memo,
         fleet,

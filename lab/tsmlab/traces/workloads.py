@@ -17,7 +17,14 @@ from typing import Any
 from tsmlab import paths
 from tsmlab.errors import UserError
 from tsmlab.report.text import slug
-from tsmlab.traces.planning import SUFFIX, Compile, compile_plan, plan_of, trace_name
+from tsmlab.traces.planning import (
+    SUFFIX,
+    Compile,
+    Recipe,
+    compile_plan,
+    plan_of,
+    trace_name,
+)
 from tsmlab.workloads import Workload
 
 PREFIX = "trace-"
@@ -44,18 +51,18 @@ def trace_workloads(folder: Path, replay: Path, trace: Path) -> list[Workload]:
 
 def planned(
     workloads: Sequence[Workload], folder: Path, replay: Path, compiler: Compile = compile_plan
-) -> list[Workload]:
-    """The workloads with the plan of each trace, compiled into the folder, in the trace's place."""
-    return [
-        replace(each, command=(*each.command[:-1], str(_plan(each, folder, compiler))))
-        if each.command[0] == str(replay)
-        else each
-        for each in workloads
-    ]
-
-
-def _plan(workload: Workload, folder: Path, compiler: Compile) -> Path:
-    return plan_of(Path(workload.command[-1]), folder, (), compiler).path
+) -> tuple[list[Workload], list[Recipe]]:
+    """The workloads with the plan of each trace, compiled into the folder, in the trace's place;
+    and how other machines make these plans."""
+    found, recipes = [], []
+    for each in workloads:
+        if each.command[0] == str(replay):
+            plan = plan_of(Path(each.command[-1]), folder, (), compiler)
+            recipes.append(plan.recipe(()))
+            found.append(replace(each, command=(*each.command[:-1], str(plan.path))))
+        else:
+            found.append(each)
+    return found, recipes
 
 
 def _workload(path: Path, replay: Path, info: dict[str, Any]) -> Workload:
