@@ -32,10 +32,10 @@ SOURCES = (
     *("CMakeLists.txt", "CMakePresets.json", "packaging/cmake", "include", "src", "tools"),
     *("lab/native", "bench", "tests/programs"),
 )
-# What the build's stamp holds until the build is finished. BUILDING, found later, tells of a build
-# that was killed; STOPPED of one that failed or was interrupted, but in good order.
-BUILDING = "building\n"
-STOPPED = "stopped\n"
+# How the build's stamp begins; the finished parts follow, which hold still while others are built.
+# BUILDING, found later, tells of a build that was killed.
+FINISHED = "parts"
+BUILDING = "building"
 
 
 class Checkout:
@@ -121,11 +121,12 @@ def built_parts(checkout: Checkout, key: str) -> frozenset[str]:
     """The parts that are finished, as the sources with this key have them."""
     first, _, built_key = read(checkout.build_stamp).partition("\n")
     word, *parts = first.split() or [""]
-    return frozenset(parts) if word == "parts" and built_key == key else frozenset()
+    is_stamp = word in (FINISHED, BUILDING) and built_key == key
+    return frozenset(parts) if is_stamp else frozenset()
 
 
-def build_stamp(parts: frozenset[str], key: str) -> str:
-    return f"parts {' '.join(sorted(parts))}\n{key}"
+def build_stamp(parts: frozenset[str], key: str, state: str = FINISHED) -> str:
+    return f"{state} {' '.join(sorted(parts))}\n{key}"
 
 
 def build_is_current(checkout: Checkout, parts: frozenset[str]) -> bool:

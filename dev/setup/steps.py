@@ -337,20 +337,23 @@ def set_up_build(work: Work, parts: frozenset[str], for_development: bool) -> No
     elif fresh:
         # A user needs no GoogleTest, and a newer compiler's new warnings must not stop anybody.
         configure += ["-DTSMALLOC_TESTS=OFF", "-DTSMALLOC_WERROR=OFF"]
+    elif "\nTSMALLOC_WERROR:BOOL=OFF\n" in state.read(cache):
+        configure.append("-DTSMALLOC_WERROR=OFF")  # the preset's ON would compile all anew
     jobs = len(os.sched_getaffinity(0))
     build = ["cmake", "--build", "--preset", "release", "-j", str(jobs)]
     if not for_development:
         build += ["--target", *(f"part_{part}" for part in sorted(parts))]
-    if stamp == state.BUILDING:
+    if stamp.startswith(state.BUILDING):
         # Killed while it wrote, a compiler may have left half an object file that looks up to date.
         build.append("--clean-first")
+        finished = frozenset()
     with Step(work, "build", "the allocators (build/release)") as step:
         step.run(configure, BUILD_REMEDY, compiler_choice() if fresh else {})
-        write_whole(checkout.build_stamp, state.BUILDING)
+        write_whole(checkout.build_stamp, state.build_stamp(finished, key, state.BUILDING))
         try:
             step.run(build, BUILD_REMEDY)
         except (SetupError, KeyboardInterrupt):
-            write_whole(checkout.build_stamp, state.STOPPED)
+            write_whole(checkout.build_stamp, state.build_stamp(finished, key))
             raise
     write_whole(checkout.build_stamp, state.build_stamp(parts | finished, key))
 

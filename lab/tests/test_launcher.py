@@ -36,7 +36,10 @@ case "$1" in
     echo "[ 50%] Building CXX object"
     if [ -n "$FAKE_CMAKE_HANG" ]; then touch build/hanging; exec sleep 60; fi
     touch build/release/bin/measure ;;
-  *) echo "CMAKE_HOME_DIRECTORY:INTERNAL=$(pwd -P)" > build/release/CMakeCache.txt ;;
+  *) echo "CMAKE_HOME_DIRECTORY:INTERNAL=$(pwd -P)" > build/release/CMakeCache.txt
+     case "$*" in
+       *WERROR=OFF*) echo TSMALLOC_WERROR:BOOL=OFF >> build/release/CMakeCache.txt ;;
+     esac ;;
 esac
 """
 # Stands for the lab: shows that it was started, with what arguments and what input.
@@ -324,7 +327,8 @@ def test_changed_source_is_built(tree: Tree, change: str) -> None:
     assert use.returncode == 0
     assert ".venv" not in use.stderr
     configure, build = tree.cmake_calls()
-    assert configure == "--preset release"  # as it was configured, without starting afresh
+    # As it was configured, without starting afresh.
+    assert configure == "--preset release -DTSMALLOC_WERROR=OFF"
     assert "--clean-first" not in build
     assert tree.use("compare").stderr == ""
 
@@ -375,6 +379,20 @@ def test_interrupted_build_recovers(
     after = tree.use("compare", "after")
     assert (after.returncode, after.stdout) == (0, "lab|compare|after\n")
     assert ("--clean-first" in tree.cmake_calls()[1]) == clean
+
+
+def test_what_is_built_runs_while_other_parts_are_built(tree: Tree) -> None:
+    building = tree.start("replay", FAKE_CMAKE_HANG="1")
+    tree.wait_for("build/hanging")
+    during = tree.use("compare", "during")
+    assert (during.stdout, during.stderr) == ("lab|compare|during\n", "")
+    building.send_signal(signal.SIGINT)
+    building.communicate(timeout=TIMEOUT_SECONDS)
+    after = tree.use("compare", "after")
+    assert (after.stdout, after.stderr) == ("lab|compare|after\n", "")
+    tree.cmake_calls()
+    assert tree.use("replay").returncode == 0
+    assert tree.cmake_calls()[1].endswith(" --target part_compare part_traces")
 
 
 def test_killed_set_up_holds_the_lock_while_its_build_runs(tree: Tree) -> None:

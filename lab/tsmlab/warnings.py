@@ -77,9 +77,10 @@ def _few_rounds(analysis: Analysis, settings: Settings, stop: Stop) -> Iterator[
         "few-rounds",
         f"only {analysis.rounds} of at least {MIN_ROUNDS} rounds: the intervals are wide",
         causes.get(stop.reason, stop.text),
-        f"-r {MIN_ROUNDS} or more"
-        if stop.reason == "runs"
-        else f"more time (--time-budget, or -m {MIN_ROUNDS} to insist), or fewer allocators (-a)",
+        {"runs": f"-r {MIN_ROUNDS} or more", "interrupted": "go on with --resume"}.get(
+            stop.reason,
+            f"more time (--time-budget, or -m {MIN_ROUNDS} to insist), or fewer allocators (-a)",
+        ),
     )
 
 

@@ -5,6 +5,7 @@
 #include "engine/arena_use.h"
 #include "engine/cache_bins.h"
 #include "engine/current_heap.h"
+#include "engine/housekeeping.h"
 #include "engine/invariants.h"
 #include "engine/new_heap.h"
 #include "engine/remote_frees.h"
@@ -33,8 +34,11 @@ void thread_ends(void* argument) {
     }
     if constexpr (debug_level >= 1) check_at_rest(heap);
   }
-  const Guard guard{abandoned_lock};
-  abandon(heap, keeps_bins, pages);
+  {
+    const Guard guard{abandoned_lock};
+    abandon(heap, keeps_bins, pages);
+  }
+  note_thread_ends();
 }
 
 }  // namespace
@@ -49,6 +53,7 @@ ThreadHeap* attach_heap() noexcept {
     const HeapHold hold{*heap};
     check_at_rest(*heap);
   }
+  note_thread_begins();
   // Before the registration, which may allocate.
   this_thread.heap = heap;
   if (os::call_at_thread_exit(thread_ends, heap)) return heap;

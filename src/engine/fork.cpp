@@ -11,6 +11,7 @@
 #include "engine/page_map.h"
 #include "engine/sampled_guard.h"
 #include "engine/samples.h"
+#include "engine/touched_pages.h"
 #include "os/os.h"
 
 namespace ts::engine {
@@ -26,6 +27,7 @@ constinit Mutex* const locks_in_order[] = {
     &reclaim_lock,        // a hold of a heap may wait for it
     &page_heap.lock(),    // spans
     &sampled_guard_lock,  // slots of sampled blocks
+    &page_table_lock,     // a file that is open for a look
 };
 
 // Whether the thread that forks is the process's only one. Then a signal handler may fork in the

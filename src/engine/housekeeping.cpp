@@ -25,6 +25,10 @@ constexpr int none_is_due = -1;
 
 // How many threads of the process, at least, got a heap: two prove that it has threads.
 constinit Atomic<std::uint32_t> threads_seen{0};
+// How many threads got a heap, and how many of them ended. acquire, release: note_thread_ends pairs
+// with has_to_end(), directly or by the housekeeper's rest.
+constinit Atomic<std::uint32_t> threads_begun{0};
+constinit Atomic<std::uint32_t> threads_ended{0};
 // Not 0 if the process has a housekeeper, or the system refused it. (Not a byte, which riscv64
 // exchanges by a library.)
 constinit Atomic<std::uint32_t> starts{0};
@@ -99,9 +103,19 @@ int work() noexcept TS_REQUIRES(housekeeping_lock) {
 
 bool is_off() noexcept { return current_options.background == Background::off; }
 
+// Whether each thread that had a heap has ended. The C library ends a process with its last thread,
+// which the housekeeper must not be for ever. (Ends are read first: none is of a thread that began
+// later.)
+bool have_all_ended() noexcept {
+  const std::uint32_t ended = threads_ended.load(std::memory_order_acquire);
+  return ended != 0 && ended == threads_begun.load(std::memory_order_acquire);
+}
+
+bool has_to_end() noexcept { return is_off() || have_all_ended(); }
+
 // Until the housekeeper is woken. What was idle before is no evidence.
 void rest() noexcept {
-  if (is_off()) return;  // see PageHeap::may_rest
+  if (has_to_end()) return;  // see PageHeap::may_rest
   page_heap.rest();
   const Guard guard{housekeeping_lock};
   last_round.ended_at = os::coarse_milliseconds();
@@ -126,14 +140,14 @@ bool has_ended() noexcept {
   // start that found a housekeeper here was asked for by a value that is seen below; any later one
   // starts another.
   starts.exchange(0, std::memory_order_acq_rel);
-  return is_off() || starts.exchange(1, std::memory_order_acq_rel) != 0;
+  return has_to_end() || starts.exchange(1, std::memory_order_acq_rel) != 0;
 }
 
 void* keep_house(void*) noexcept {
   os::name_thread("tsmalloc");
   do {
     page_heap.expect_housekeeper();
-    while (!is_off()) work_and_wait();
+    while (!has_to_end()) work_and_wait();
     page_heap.dismiss_housekeeper();
   } while (!has_ended());
   return nullptr;
@@ -185,6 +199,13 @@ int sooner(int pause, int other) noexcept {
 
 }  // namespace
 
+void note_thread_begins() noexcept { threads_begun.fetch_add(1, std::memory_order_acq_rel); }
+
+void note_thread_ends() noexcept {
+  threads_ended.fetch_add(1, std::memory_order_acq_rel);
+  if (have_all_ended() && starts.load(std::memory_order_relaxed) != 0) page_heap.stir_housekeeper();
+}
+
 void start_housekeeper_if_due() noexcept {
   if (is_start_due()) start_housekeeper();
 }
@@ -235,6 +256,8 @@ void forget_housekeeper() noexcept TS_NO_ANALYSIS {
   starts.store(0, std::memory_order_relaxed);
   start_put_off.store(0, std::memory_order_relaxed);
   threads_seen.store(has_heap() ? 1 : 0, std::memory_order_relaxed);
+  threads_begun.store(has_heap() ? 1 : 0, std::memory_order_relaxed);
+  threads_ended.store(0, std::memory_order_relaxed);
 }
 
 }  // namespace ts::engine

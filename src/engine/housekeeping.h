@@ -15,7 +15,8 @@
 // own: where a thread gets its heap in free, the next malloc that refills a bin starts it. The
 // thread allocates nothing, and it has no heap. The child of a fork has none, until a second thread
 // of its own gets a heap. The option may change at any time: `off` ends the thread, and `on` starts
-// one.
+// one. It also ends when all threads with heaps have: a program whose first thread calls pthread_exit
+// ends with its last thread.
 #pragma once
 
 #include "engine/put_off.h"
@@ -26,6 +27,11 @@ namespace ts::engine {
 // Work is done under this lock, a slice at a time. So a fork, which takes it, loses no memory that
 // is on its way to the page heap or to the system.
 inline constinit Mutex housekeeping_lock;
+
+// To be called when a thread gets a heap, and when it ends. With the last of them ends the
+// housekeeper.
+void note_thread_begins() noexcept;
+void note_thread_ends() noexcept;
 
 // To be called in malloc, without a lock or a hold, by a thread that got a heap.
 void start_housekeeper_if_due() noexcept;

@@ -3,6 +3,7 @@
 #include "engine/huge_pages.h"
 #include "engine/page_heap.h"
 #include "engine/page_map.h"
+#include "engine/touched_pages.h"
 #include "os/options.h"
 #include "os/os.h"
 
@@ -28,7 +29,7 @@ constinit std::atomic<std::size_t> filled_bytes{0};  // the last probe's; 0 if i
 // Whether at least 7 in 8 of some OS pages, all over the range, have been written to.
 bool is_touched(const std::byte* begin, std::size_t bytes) noexcept {
   constexpr std::size_t looked_at = 32;
-  const std::size_t touched = os::touched_pages(begin, bytes, looked_at);
+  const std::size_t touched = touched_pages(begin, bytes, looked_at);
   return touched != os::untold && touched >= looked_at - looked_at / 8;
 }
 

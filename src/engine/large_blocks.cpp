@@ -178,7 +178,7 @@ void release_large(void* p, PageMapEntry entry) noexcept {
   forget(span);
   note_release(span);
   if (put_into_span_cache(span)) return;
-  span.pages < min_sparse_pages ? page_heap.release(&span) : release_long(span);
+  may_be_sparse(span.pages) ? release_long(span) : page_heap.release(&span);
 }
 
 bool resize_large(void* p, std::size_t bytes) noexcept {

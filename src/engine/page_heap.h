@@ -60,6 +60,10 @@ class PageHeap {
   // Purges all dirty memory but about `keep_bytes`; true if there was any.
   bool trim(std::size_t keep_bytes) noexcept;
 
+  // Purges all dirty memory, which merges all free spans, if they have so many pages. False if not,
+  // or if nothing was dirty.
+  bool merge_for(std::size_t pages) noexcept;
+
   // Purges a slice of what a release left of its purge, or of what the policy finds to be too much.
   // Whether more of it is too much.
   // Short spans only if the program `is_quiet`.

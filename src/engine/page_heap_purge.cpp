@@ -267,6 +267,15 @@ void PageHeap::forget_housekeeper() noexcept {
   has_housekeeper_ = false;
 }
 
+bool PageHeap::merge_for(std::size_t pages) noexcept {
+  const Guard guard{lock_};
+  const std::size_t dirty = dirty_.pages();
+  if (dirty == 0 || dirty + clean_.pages() < pages) return false;
+  purge(0, 1, unlimited);
+  policy_.note_dirty(dirty_.pages());
+  return dirty_.pages() != dirty;
+}
+
 bool PageHeap::trim(std::size_t keep_bytes) noexcept {
   const Guard guard{lock_};
   const std::size_t before = dirty_.pages();

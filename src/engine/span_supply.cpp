@@ -43,6 +43,7 @@ Span* allocate_span(std::size_t pages, std::size_t alignment_pages, unsigned siz
   if (span != nullptr) return span;
   const bool has_collected = collect_abandoned(SIZE_MAX);
   if (reclaim_all() || has_collected) span = allocate(From::anywhere);
+  if (span == nullptr && page_heap.merge_for(pages)) span = allocate(From::anywhere);
   if (span == nullptr && !page_heap.has_room(pages))
     note_limit_refusal(page_heap.touched_pages(), pages);
   return span;

@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "engine/page_map.h"
+#include "engine/touched_pages.h"
 #include "os/os.h"
 
 namespace ts::engine {
@@ -21,7 +22,8 @@ constexpr std::int32_t sure = -16;
 constexpr std::int32_t looks_of_sure = 8;
 
 constexpr std::size_t min_log = std::bit_width(min_sparse_pages) - 1;
-constexpr std::size_t lengths = 2 * (31 - min_log);  // half octaves, up to the longest span
+constexpr std::size_t max_log = std::bit_width(max_sparse_pages) - 1;
+constexpr std::size_t lengths = 2 * (max_log - min_log + 1);  // half octaves
 
 constinit Evidence evidence[lengths] = {};
 
@@ -33,7 +35,7 @@ Evidence& evidence_of(std::size_t pages) noexcept {
 // Whether the program wrote to at most so many of four pages of the range, one in each quarter. The
 // range's last page is none of them, where a block may have a footer.
 bool is_untouched(const std::byte* begin, std::size_t bytes, std::size_t at_most) noexcept {
-  return os::touched_pages(begin, bytes - page_bytes, 4) <= at_most;
+  return touched_pages(begin, bytes - page_bytes, 4) <= at_most;
 }
 
 bool is_sparse(const std::byte* begin, std::size_t bytes, Evidence& known) noexcept {
@@ -50,12 +52,12 @@ bool is_sparse(const std::byte* begin, std::size_t bytes, Evidence& known) noexc
 }  // namespace
 
 bool are_sparse(std::size_t pages) noexcept {
-  return pages >= min_sparse_pages && evidence_of(pages).load(std::memory_order_relaxed) < 0;
+  return may_be_sparse(pages) && evidence_of(pages).load(std::memory_order_relaxed) < 0;
 }
 
 std::size_t discard_untouched(const Span& span) noexcept {
   const std::size_t pages = span.pages;
-  if (pages < min_sparse_pages || page_map.pages_per_os_page != 1) return pages;
+  if (!may_be_sparse(pages) || page_map.pages_per_os_page != 1) return pages;
   const std::size_t front = pages / 8;
   std::byte* const rest = memory_of(&span) + front * page_bytes;
   const std::size_t rest_bytes = (pages - front) * page_bytes;

@@ -2,10 +2,12 @@
 // thread allocates and another frees, and after threads have come and gone. Bounds are multiples of
 // what the program itself has in use. And, because the ways of memory between threads are the
 // same: of two threads that free one block, one is told.
+#include <fcntl.h>
 #include <malloc.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -389,6 +391,50 @@ static void sparse_blocks_begin_where_others_did(void) {
          "of 8 blocks in turn 68 KB are touched, and more than 24 MB are resident");
 }
 
+// The same with as many addresses as the C library's malloc needs, and half as many again.
+static int replace_sparse_blocks_in_few_addresses(void) {
+  const struct rlimit limit = {(size_t)320 << 20, (size_t)320 << 20};
+  REQUIRE(setrlimit(RLIMIT_AS, &limit) == 0, "setrlimit fails");
+  return replace_sparse_blocks();
+}
+
+static void sparse_blocks_leave_addresses(void) {
+  EXPECT(status_of_child(replace_sparse_blocks_in_few_addresses) == 0,
+         "8 blocks in turn, of which 68 KB are touched, do not go into 320 MB of addresses");
+}
+
+static atomic_bool forks_are_done;
+
+static void* free_large_blocks(void* unused) {
+  while (!atomic_load(&forks_are_done)) free(malloc(5 << 20));
+  return unused;
+}
+
+// A free looks at a file of the system, which no child is to have.
+static int fork_while_another_thread_frees(void) {
+  enum { forks = 300 };
+  pthread_t thread;
+  REQUIRE(pthread_create(&thread, NULL, free_large_blocks, NULL) == 0, "pthread_create failed");
+  int inherited = 0;
+  for (int i = 0; i < forks; ++i) {
+    const pid_t child = fork();
+    if (child == 0) _exit(fcntl(3, F_GETFD) == -1 ? 0 : 1);
+    int status = 0;
+    waitpid(child, &status, 0);
+    inherited += status != 0 ? 1 : 0;
+  }
+  atomic_store(&forks_are_done, true);
+  pthread_join(thread, NULL);
+  report_figure("%d of %d children have a file that they did not open", inherited, (int)forks);
+  return inherited == 0 ? 0 : 1;
+}
+
+static void children_inherit_no_file(void) {
+  if (fcntl(3, F_GETFD) != -1) skip_check("the program began with a descriptor 3");
+  EXPECT(status_of_child(fork_while_another_thread_frees) == 0,
+         "a fork inherited what free had open");
+}
+
 // The same filled: few pages go back in between.
 static int replace_filled_blocks(void) {
   enum { times = 100, bytes = 12 << 20 };
@@ -536,6 +582,8 @@ static const Check checks[] = {
     {"memory that was needed again is given back in the end", regrets_pass},
     {"large blocks that are hardly touched hold little", sparse_blocks_stay_sparse},
     {"large blocks in turn, hardly touched, hold little", sparse_blocks_begin_where_others_did},
+    {"large blocks in turn, hardly touched, need few addresses", sparse_blocks_leave_addresses},
+    {"a fork inherits no file that free has open", children_inherit_no_file},
     {"large blocks in turn, filled, fault in once", filled_blocks_are_not_faulted_anew},
     {"large blocks that are filled get huge pages", filled_blocks_get_huge_pages},
     {"large blocks that are given back leave nothing behind", nothing_stays_of_what_is_given_back},

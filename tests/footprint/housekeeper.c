@@ -438,6 +438,38 @@ static void the_option_starts_and_ends_it(void) {
          "a process that had a second thread has none");
 }
 
+static void* allocate_later(void* unused) {
+  free(opaque_pointer(malloc(100)));
+  idle(100);
+  return unused;
+}
+
+// The first thread, with a housekeeper at rest, or another one after it is the process's last.
+static void end_by_pthread_exit(bool is_last) {
+  run_thread(allocate, NULL);
+  REQUIRE(housekeepers_until(1) == 1, "there is none");
+  idle(500);
+  pthread_t thread;
+  if (!is_last)
+    REQUIRE(pthread_create(&thread, NULL, allocate_later, NULL) == 0, "pthread_create failed");
+  pthread_exit(NULL);
+}
+
+static void the_process_ends_with_its_last_thread(void) {
+  for (int is_last = 0; is_last < 2; ++is_last) {
+    const pid_t child = fork();
+    if (child == 0) end_by_pthread_exit(is_last != 0);
+    int status = -1;
+    for (unsigned waited = 0; waited < 20000 && waitpid(child, &status, WNOHANG) == 0; waited += 10)
+      idle(10);
+    if (status == -1) {
+      kill(child, SIGKILL);
+      waitpid(child, NULL, 0);
+    }
+    EXPECT(status == 0, "a process whose threads have ended is there, or has status %d", status);
+  }
+}
+
 static void* change_it(void* unused) {
   for (int i = 0; i < 2000; ++i) {
     ts_option_set("BACKGROUND", i % 2 == 0 ? "off" : "on");
@@ -479,5 +511,6 @@ static const Check checks[] = {
     {"a program's own steps leave the process to it", steps_leave_the_process_to_a_housekeeper},
     {"the option starts and ends it", the_option_starts_and_ends_it},
     {"it follows the last change", it_follows_the_last_change},
+    {"the process ends with its last thread", the_process_ends_with_its_last_thread},
 };
 CHECK_MAIN(checks)

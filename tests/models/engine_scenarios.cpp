@@ -582,6 +582,7 @@ std::uint32_t PageHeap::new_heap() noexcept {
 }
 
 bool PageHeap::has_room(std::size_t) noexcept { return true; }
+bool PageHeap::merge_for(std::size_t) noexcept { return false; }
 std::size_t PageHeap::touched_pages() noexcept { return 0; }
 
 void limits::look(std::size_t) noexcept {}
@@ -591,6 +592,8 @@ void deliver_limit_events() noexcept {}
 void forget_looks() noexcept {}
 void refuse_huge_slab_pages() noexcept {}
 void forget_samples_in_progress() noexcept {}
+void note_thread_begins() noexcept {}
+void note_thread_ends() noexcept {}
 void start_housekeeper_if_due() noexcept {}
 void put_off_start() noexcept {}
 bool start_housekeeper_now() noexcept { return false; }

@@ -8,6 +8,7 @@ Refuses to: delete what it did not write. The list of its own files is kept besi
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -58,7 +59,7 @@ def write(directory: Path, files: Mapping[str, bytes], force: bool) -> Path:
     except OSError as error:
         raise UserError(
             f"the report could not be written to {directory}: {error.strerror}.",
-            "Make room, or name another folder.",
+            "Make room." if error.errno in {errno.ENOSPC, errno.EDQUOT} else "Name another folder.",
         ) from error
     return page
 

@@ -456,6 +456,21 @@ TS_ENGINE_TEST(PageHeap, AJoinedSpanMayBeginInCleanMemory) {
   EXPECT_FALSE(page_heap.find_fault());
 }
 
+TS_ENGINE_TEST(PageHeap, FreeSpansAreMergedForARequestThatTheySuffice) {
+  Span* const first = allocate_pages(4 * mib);
+  Span* const second = allocate_pages(4 * mib);
+  allocate_pages(1);
+  EXPECT_FALSE(page_heap.merge_for(1)) << "nothing is free";
+  page_heap.release_clean(first);
+  page_heap.release(second);
+  EXPECT_FALSE(page_heap.merge_for(9 * mib));
+  EXPECT_EQ(engine::PageHeapTest::dirty().pages(), 4 * mib);
+  EXPECT_TRUE(page_heap.merge_for(8 * mib));
+  EXPECT_EQ(engine::PageHeapTest::dirty().pages(), 0U);
+  EXPECT_EQ(allocate_pages(8 * mib, From::clean), first);
+  EXPECT_FALSE(page_heap.merge_for(1)) << "nothing is dirty";
+}
+
 TS_ENGINE_TEST(PageHeap, AReleaseWakesAHousekeeperThatRestsOnce) {
   Span* const small = allocate_pages(4 * mib);
   Span* const large = allocate_pages(9 * mib);

@@ -1,0 +1,17 @@
+// Looks at the page table, one at a time: a fork waits for it, so that no child inherits its file.
+#pragma once
+
+#include "os/mutex.h"
+#include "os/os.h"
+
+namespace ts::engine {
+
+inline constinit Mutex page_table_lock;
+
+inline std::size_t touched_pages(const std::byte* begin, std::size_t bytes,
+                                 std::size_t looked_at) noexcept {
+  const Guard guard{page_table_lock};
+  return os::touched_pages(begin, bytes, looked_at);
+}
+
+}  // namespace ts::engine
