@@ -8,18 +8,42 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from compiled_programs import build
+from shim_programs import CALLS
 
 from tsmlab import paths
 
 __all__ = ["build"]
 
 LONGEST_TEST_SECONDS = 60
+
+
+@pytest.fixture(scope="session")
+def calls(build: Callable[..., Path]) -> Path:
+    """The program of CALLS."""
+    return build("calls.c", CALLS)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
+    """small_disk(size) is a folder with a file system of its own."""
+    disk = tmp_path / "disk"
+
+    def mount(size: str) -> Path:
+        disk.mkdir()
+        command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "none", disk]
+        if os.geteuid() or subprocess.run(command, check=False, capture_output=True).returncode:
+            pytest.skip("mounting a small file system needs root, and a container that allows it")
+        return disk
+
+    yield mount
+    if disk.is_mount():
+        subprocess.run(["umount", disk], check=True)
 
 
 @pytest.fixture

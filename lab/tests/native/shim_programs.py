@@ -1,13 +1,17 @@
 """What the tests of the shims share (count, ledger, record): under which allocators they run, and
-programs that make known calls.
+programs that make known calls, or come to life and end in every way.
 """
 
 from __future__ import annotations
 
+import os
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tsmlab import paths
 from tsmlab.allocators import discover
 
 
@@ -29,6 +33,47 @@ def library_of(allocator: str) -> Path | None:
     if allocator not in found:
         pytest.skip(f"{allocator} is not installed, or not built")
     return found[allocator]
+
+
+def run_in(place: Path, shim: str, variable: str) -> Callable[..., Path]:
+    """run(command, allocator="", status=0, **environment) runs it with the shim before the
+    allocator, and gives the folder that the variable named.
+    """
+
+    def run(
+        command: list[str | Path],
+        allocator: str = "",
+        status: int = 0,
+        stdout: Path = Path(os.devnull),
+        **environment: str,
+    ) -> Path:
+        folder = place / f"folder-{len(list(place.iterdir()))}"
+        folder.mkdir()
+        preloads = (paths.library(shim), library_of(allocator))
+        own = {"LD_PRELOAD": ":".join(str(library) for library in preloads if library)}
+        own |= {variable: str(folder), "TSMALLOC_BACKGROUND": "off"}
+        with stdout.open("wb") as out:
+            done = subprocess.run(
+                command,
+                env=own | environment,
+                cwd=place,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.PIPE,
+                timeout=60,
+                check=False,
+            )
+        assert done.returncode == status, done.stderr.decode()
+        return folder
+
+    return run
+
+
+REAL_PROGRAMS: list[list[str | Path]] = [
+    ["perl", "-e", 'my %h; $h{"k$_"} = "v" x $_ for 1..2000; print scalar(keys %h)'],
+    ["/usr/bin/python3", "-c", "print(len({str(i): [i] for i in range(20000)}))"],
+    ["sh", "-c", "for i in 1 2 3; do echo $i | sort | wc -l; done"],
+]
 
 
 # A kind of call, so many times; each block is freed. A third argument: refusals have to be ENOMEM.
@@ -103,3 +148,123 @@ int main(int, char** argv) {
   }
 }
 """
+
+# Seven blocks, and -DEND.
+ENDS = """
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+int main(void) { for (int i = 0; i < 7; ++i) malloc(3); END }
+"""
+
+# A child and a grandchild, by -DFORK.
+FORKS = """
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+int main(void) {
+  void* early = malloc(1000);
+  void* other = malloc(2000);
+  if (FORK == 0) {
+    errno = 77;
+    free(early);                      /* the first call makes the child's file */
+    if (errno != 77) _exit(1);
+    malloc(500);
+    if (FORK == 0) { malloc(1); free(other); _exit(0); }
+    int status = 1;
+    wait(&status);
+    _exit(status);
+  }
+  int status = 1;
+  wait(&status);
+  free(early);
+  return status;
+}
+"""
+
+# So many children among busy threads; each makes two blocks. A second argument: the threads rest.
+BUSY_FORKS = """
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+static volatile int is_over;
+static void* work(void* rests) {
+  while (!is_over) {
+    for (int i = 0; i < 200; ++i) { void* p = malloc(100); p = realloc(p, 5000); free(p); }
+    if (rests) usleep(100);
+  }
+  return 0;
+}
+int main(int argc, char** argv) {
+  pthread_t threads[3];
+  for (int i = 0; i < 3; ++i) pthread_create(&threads[i], 0, work, argv[2]);
+  for (int i = atoi(argv[1]); i > 0; --i) {
+    if (fork() == 0) { free(malloc(1)); free(calloc(1, 1)); _exit(0); }
+    int status = 1;
+    if (wait(&status) < 0 || status) return 1;
+  }
+  is_over = 1;
+  for (int i = 0; i < 3; ++i) pthread_join(threads[i], 0);
+  return 0;
+}
+"""
+
+# Becomes the program of its argument, with four calls of malloc, in the last of four processes.
+SPAWNS = """
+#include <spawn.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+extern char** environ;
+int main(int argc, char** argv) {
+  char* arguments[] = {"calls", "malloc", "4", 0};
+  pid_t pid;
+  malloc(1);
+  if (posix_spawn(&pid, argv[1], 0, 0, arguments, environ)) return 1;
+  wait(0);
+  if (vfork() == 0) { execv(argv[1], arguments); _exit(1); }
+  wait(0);
+  if (vfork() == 0) _exit(9);              /* ends without us */
+  wait(0);
+  malloc(1);
+  return execv(argv[1], arguments);
+}
+"""
+
+# The same in a thread, while others allocate.
+BECOMES = """
+#include <pthread.h>
+#include <stdlib.h>
+#include <unistd.h>
+static void* churn(void* none) { for (;;) free(malloc(77)); return none; }
+static void* become(void* program) {
+  usleep(20000);
+  execl(program, "calls", "malloc", "4", (char*)0);
+  return 0;
+}
+int main(int argc, char** argv) {
+  pthread_t threads[3];
+  for (int i = 0; i < 2; ++i) pthread_create(&threads[i], 0, churn, 0);
+  pthread_create(&threads[2], 0, become, argv[1]);
+  pthread_join(threads[0], 0);
+  return 1;
+}
+"""
+
+EARLY_AND_LATE = """
+#include <stdlib.h>
+static void* kept;
+__attribute__((constructor)) static void early(void) { kept = malloc(5); }
+__attribute__((destructor)) static void late(void) { free(kept); }
+"""
+
+
+def early_and_late(build: Callable[..., Path]) -> Path:
+    """A program whose library, in the same folder, makes a block before main() and frees it."""
+    library = build("early.so.c", EARLY_AND_LATE, "-shared", "-fPIC")
+    flags = ("-Wl,--no-as-needed", str(library))
+    return build("late.c", "int main(void) { return 0; }", *flags)

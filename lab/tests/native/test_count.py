@@ -8,13 +8,22 @@ time library allocates at its start, with the same program told to make no calls
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from shared_libraries import expect_shim, exported_names
-from shim_programs import CALLS, OPERATORS, library_of, under
+from shim_programs import (
+    BUSY_FORKS,
+    ENDS,
+    FORKS,
+    OPERATORS,
+    SPAWNS,
+    early_and_late,
+    library_of,
+    run_in,
+    under,
+)
 
 from tsmlab import paths
 from tsmlab.measuring import ProcessCounts, read_counts
@@ -28,31 +37,8 @@ ALLOCATORS = under("", "jemalloc", also=("mimalloc", "tcmalloc", "tbbmalloc"))
 @pytest.fixture
 def count(tmp_path: Path) -> CountRun:
     """count(command, allocator="", status=0, **environment) runs it and gives its records."""
-
-    def run_counted(
-        command: list[str | Path],
-        allocator: str = "",
-        status: int = 0,
-        cwd: Path | None = None,
-        **environment: str,
-    ) -> list[ProcessCounts]:
-        folder = tmp_path / f"counts-{len(list(tmp_path.iterdir()))}"
-        folder.mkdir()
-        preloads = [str(paths.library("libtsmalloc-count.so"))]
-        if library := library_of(allocator):
-            preloads.append(str(library))
-        done = subprocess.run(
-            command,
-            env={"LD_PRELOAD": ":".join(preloads), "TSMALLOC_COUNT_DIR": str(folder)} | environment,
-            capture_output=True,
-            timeout=60,
-            check=False,
-            cwd=cwd or tmp_path,
-        )
-        assert done.returncode == status, done.stderr.decode()
-        return read_counts(folder)
-
-    return run_counted
+    run = run_in(tmp_path, "libtsmalloc-count.so", "TSMALLOC_COUNT_DIR")
+    return lambda *what, **how: read_counts(run(*what, **how))
 
 
 @pytest.mark.parametrize("allocator", ALLOCATORS)
@@ -72,15 +58,14 @@ def count(tmp_path: Path) -> CountRun:
     ],
 )
 def test_c_functions(
-    count: CountRun, build: Build, allocator: str, function: str, kind: str, bytes_each: int
+    count: CountRun, calls: Path, allocator: str, function: str, kind: str, bytes_each: int
 ) -> None:
     library = library_of(allocator)
     passed_on = "realloc" if function == "reallocarray" else function
     if library and passed_on not in exported_names(library):
         pytest.skip(f"{library.name} has no {function}: the C library's block would reach its free")
-    program = build("calls.c", CALLS)
-    [idle] = count([program, function, "0"], allocator)
-    [busy] = count([program, function, "1000"], allocator)
+    [idle] = count([calls, function, "0"], allocator)
+    [busy] = count([calls, function, "1000"], allocator)
     expected = dict(idle.by_kind)
     expected["free"] += 1000
     if kind != "free":
@@ -90,27 +75,25 @@ def test_c_functions(
     assert busy.calls == idle.calls + (1000 if kind == "free" else 2000)
 
 
-def test_c_program_under_the_c_library_makes_no_other_calls(count: CountRun, build: Build) -> None:
-    program = build("calls.c", CALLS)
-    [record] = count([program, "malloc", "3"])
+def test_c_program_under_the_c_library_makes_no_other_calls(count: CountRun, calls: Path) -> None:
+    [record] = count([calls, "malloc", "3"])
     assert (record.malloc, record.free, record.calls, record.bytes_requested) == (3, 3, 6, 30)
-    assert record.program == str(program)
+    assert record.program == str(calls)
     assert record.parent_pid == os.getpid()
     assert Path(record.provider).name == "libc.so.6"
 
 
-def test_refused_requests_are_calls_that_got_nothing(count: CountRun, build: Build) -> None:
-    program = build("calls.c", CALLS)
-    [record] = count([program, "refused", "5", "errno"])
+def test_refused_requests_are_calls_that_got_nothing(count: CountRun, calls: Path) -> None:
+    [record] = count([calls, "refused", "5", "errno"])
     assert (record.malloc, record.calloc, record.aligned, record.realloc) == (10, 5, 5, 5)
     assert (record.free, record.bytes_requested) == (5, 25)
     # A product that overflows is refused by reallocarray before it becomes a call of realloc.
-    [record] = count([program, "overflow", "5", "errno"])
+    [record] = count([calls, "overflow", "5", "errno"])
     assert (record.calls, record.free, record.bytes_requested) == (5, 5, 0)
 
 
-def test_provider_is_the_allocator(count: CountRun, build: Build) -> None:
-    [record] = count([build("calls.c", CALLS), "malloc", "1"], "jemalloc")
+def test_provider_is_the_allocator(count: CountRun, calls: Path) -> None:
+    [record] = count([calls, "malloc", "1"], "jemalloc")
     library = library_of("jemalloc")
     assert library is not None
     assert Path(record.provider).resolve() == library.resolve()
@@ -185,13 +168,7 @@ def test_threads(count: CountRun, build: Build, allocator: str) -> None:
     [("return 0;", 0), ("_exit(3);", 3), ("abort();", -6), ("kill(getpid(), SIGKILL);", -9)],
 )
 def test_no_way_to_end_loses_counts(count: CountRun, build: Build, end: str, status: int) -> None:
-    source = f"""
-    #include <signal.h>
-    #include <stdlib.h>
-    #include <unistd.h>
-    int main(void) {{ for (int i = 0; i < 7; ++i) malloc(1); {end} }}
-    """
-    [record] = count([build("end.c", source)], status=status)
+    [record] = count([build("ends.c", ENDS, f"-DEND={end}")], status=status)
     assert record.malloc == 7
 
 
@@ -200,57 +177,13 @@ class TestProcesses:
     def test_each_forked_child_counts_for_itself(
         self, count: CountRun, build: Build, fork: str
     ) -> None:
-        source = f"""
-        #define _GNU_SOURCE
-        #include <errno.h>
-        #include <stdlib.h>
-        #include <sys/wait.h>
-        #include <unistd.h>
-        int main(void) {{
-          for (int i = 0; i < 5; ++i) malloc(1);
-          if ({fork}() == 0) {{
-            errno = 77;
-            free(0);                      /* the first call makes the child's file */
-            if (errno != 77) _exit(1);
-            for (int i = 0; i < 3; ++i) malloc(1);
-            if ({fork}() == 0) {{ malloc(1); _exit(0); }}
-            int status = 1;
-            wait(&status);
-            _exit(status);
-          }}
-          int status = 1;
-          wait(&status);
-          malloc(1);
-          return status;
-        }}
-        """
-        records = count([build("fork.c", source)])
-        assert [(r.malloc, r.free) for r in records] == [(6, 0), (3, 1), (1, 0)]
+        records = count([build("forks.c", FORKS, f"-DFORK={fork}()")])
+        assert [(r.malloc, r.free) for r in records] == [(2, 1), (1, 1), (1, 1)]
         parent, child, grandchild = records
         assert (child.parent_pid, grandchild.parent_pid) == (parent.pid, child.pid)
 
     def test_forks_among_busy_threads(self, count: CountRun, build: Build) -> None:
-        source = """
-        #include <pthread.h>
-        #include <stdlib.h>
-        #include <sys/wait.h>
-        #include <unistd.h>
-        static volatile int is_over;
-        static void* work(void* none) { while (!is_over) free(malloc(8)); return none; }
-        int main(void) {
-          pthread_t threads[3];
-          for (int i = 0; i < 3; ++i) pthread_create(&threads[i], 0, work, 0);
-          for (int i = 0; i < 100; ++i) {
-            if (fork() == 0) { free(malloc(1)); free(calloc(1, 1)); _exit(0); }
-            int status = 1;
-            if (wait(&status) < 0 || status) return 1;
-          }
-          is_over = 1;
-          for (int i = 0; i < 3; ++i) pthread_join(threads[i], 0);
-          return 0;
-        }
-        """
-        parent, *children = count([build("busy.c", source, "-pthread")])
+        parent, *children = count([build("busy.c", BUSY_FORKS, "-pthread"), "100"])
         assert parent.malloc > 0
         assert [(r.malloc, r.calloc, r.free) for r in children] == [(1, 1, 2)] * 100
 
@@ -262,8 +195,7 @@ class TestProcesses:
         [record] = count([build("nothing.c", "int main(void) { return 0; }")])
         assert record.calls == 0
 
-    def test_exec_begins_a_new_record(self, count: CountRun, build: Build) -> None:
-        calls = build("calls.c", CALLS)
+    def test_exec_begins_a_new_record(self, count: CountRun, build: Build, calls: Path) -> None:
         source = f"""
         #include <stdlib.h>
         #include <unistd.h>
@@ -279,25 +211,9 @@ class TestProcesses:
         )
         assert (second.number, second.program, second.malloc) == (1, str(calls), 4)
 
-    def test_vfork_and_exec(self, count: CountRun, build: Build) -> None:
-        calls = build("calls.c", CALLS)
-        source = f"""
-        #include <spawn.h>
-        #include <stdlib.h>
-        #include <sys/wait.h>
-        int main(void) {{
-          pid_t pid;
-          char* arguments[] = {{"calls", "malloc", "4", 0}};
-          extern char** environ;
-          malloc(1);
-          if (posix_spawn(&pid, "{calls}", 0, 0, arguments, environ)) return 1;
-          wait(0);
-          malloc(1);
-          return 0;
-        }}
-        """
-        records = count([build("spawn.c", source)])
-        assert sorted(record.malloc for record in records) == [2, 4]
+    def test_vfork_and_exec(self, count: CountRun, build: Build, calls: Path) -> None:
+        records = count([build("spawns.c", SPAWNS), calls])
+        assert sorted(record.malloc for record in records) == [2, 4, 4, 4]
 
     def test_child_finds_the_folder_whatever_the_program_did(
         self, count: CountRun, build: Build, tmp_path: Path
@@ -319,14 +235,11 @@ class TestProcesses:
         assert [r.malloc for r in read_counts(tmp_path / "relative")] == [0, 1]
 
 
-def test_calls_of_constructors_before_main(count: CountRun, build: Build) -> None:
-    early = """
-    #include <stdlib.h>
-    __attribute__((constructor)) static void early(void) { free(malloc(5)); }
-    """
-    library = build("early.so.c", early, "-shared", "-fPIC")
-    program = build("late.c", "int main(void) { return 0; }", "-Wl,--no-as-needed", str(library))
-    [record] = count([program], LD_LIBRARY_PATH=str(library.parent))
+def test_calls_of_constructors_before_main_and_destructors_after_it(
+    count: CountRun, build: Build
+) -> None:
+    program = early_and_late(build)
+    [record] = count([program], LD_LIBRARY_PATH=str(program.parent))
     assert (record.malloc, record.free) == (1, 1)
 
 
@@ -334,31 +247,20 @@ class TestWithoutAFile:
     """The program runs as ever; the missing file says that nothing was counted."""
 
     @pytest.mark.parametrize("folder", ["/no/such/folder", "", "/proc"])
-    def test_folder_that_cannot_be_written(
-        self, count: CountRun, build: Build, folder: str
+    def test_folder_that_cannot_be_written(self, count: CountRun, calls: Path, folder: str) -> None:
+        assert count([calls, "malloc", "10"], TSMALLOC_COUNT_DIR=folder) == []
+
+    def test_limit_on_file_sizes(self, count: CountRun, calls: Path) -> None:
+        script = f"ulimit -f 0; exec {calls} malloc 10"
+        assert all(record.program != str(calls) for record in count(["/bin/sh", "-c", script]))
+
+    def test_full_disk(
+        self, count: CountRun, calls: Path, small_disk: Callable[[str], Path]
     ) -> None:
-        program = build("calls.c", CALLS)
-        assert count([program, "malloc", "10"], TSMALLOC_COUNT_DIR=folder) == []
-
-    def test_limit_on_file_sizes(self, count: CountRun, build: Build) -> None:
-        program = build("calls.c", CALLS)
-        script = f"ulimit -f 0; exec {program} malloc 10"
-        assert all(record.program != str(program) for record in count(["sh", "-c", script]))
-
-    def test_full_disk(self, count: CountRun, build: Build, tmp_path: Path) -> None:
-        if os.geteuid() != 0:
-            pytest.skip("mounting a small file system needs root")
-        disk = tmp_path / "disk"
-        disk.mkdir()
-        mount = ["mount", "-t", "tmpfs", "-o", "size=4k", "none", str(disk)]
-        if subprocess.run(mount, check=False, capture_output=True).returncode != 0:
-            pytest.skip("this container may not mount file systems")
-        try:
-            (disk / "filler").write_bytes(b"x" * 4096)
-            count([build("calls.c", CALLS), "malloc", "10"], TSMALLOC_COUNT_DIR=str(disk))
-            assert [path.name for path in disk.iterdir()] == ["filler"]
-        finally:
-            subprocess.run(["umount", str(disk)], check=True)
+        disk = small_disk("4k")
+        (disk / "filler").write_bytes(b"x" * 4096)
+        count([calls, "malloc", "10"], TSMALLOC_COUNT_DIR=str(disk))
+        assert [path.name for path in disk.iterdir()] == ["filler"]
 
 
 class TestPlugins:

@@ -16,7 +16,19 @@ from pathlib import Path
 
 import pytest
 from shared_libraries import expect_shim
-from shim_programs import ALLOCATORS, CALLS, OPERATORS, library_of
+from shim_programs import (
+    ALLOCATORS,
+    BECOMES,
+    BUSY_FORKS,
+    ENDS,
+    FORKS,
+    OPERATORS,
+    REAL_PROGRAMS,
+    SPAWNS,
+    early_and_late,
+    library_of,
+    run_in,
+)
 
 from tsmlab import paths
 from tsmlab.errors import UserError
@@ -29,38 +41,8 @@ Keep = Callable[..., list[ProcessLedger]]
 @pytest.fixture
 def keep(tmp_path: Path) -> Keep:
     """keep(command, allocator="", status=0, **environment) runs it and gives its ledgers."""
-
-    def run_watched(
-        command: list[str | Path],
-        allocator: str = "",
-        status: int = 0,
-        stdout: Path = Path("/dev/null"),
-        **environment: str,
-    ) -> list[ProcessLedger]:
-        folder = tmp_path / f"ledgers-{len(list(tmp_path.iterdir()))}"
-        folder.mkdir()
-        preloads = [str(paths.library("libtsmalloc-ledger.so"))]
-        if library := library_of(allocator):
-            preloads.append(str(library))
-        with stdout.open("wb") as out:
-            done = subprocess.run(
-                command,
-                env={
-                    "LD_PRELOAD": ":".join(preloads),
-                    "TSMALLOC_LEDGER": str(folder),
-                    "TSMALLOC_BACKGROUND": "off",
-                }
-                | environment,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=subprocess.PIPE,
-                timeout=60,
-                check=False,
-            )
-        assert done.returncode == status, done.stderr.decode()
-        return read_ledgers(folder)
-
-    return run_watched
+    run = run_in(tmp_path, "libtsmalloc-ledger.so", "TSMALLOC_LEDGER")
+    return lambda *what, **how: read_ledgers(run(*what, **how))
 
 
 def difference(busy: LedgerSums, idle: LedgerSums) -> dict[str, int]:
@@ -89,13 +71,12 @@ def difference(busy: LedgerSums, idle: LedgerSums) -> dict[str, int]:
     ],
 )
 def test_c_functions(
-    keep: Keep, build: Build, allocator: str, function: str, bytes_each: int
+    keep: Keep, calls: Path, allocator: str, function: str, bytes_each: int
 ) -> None:
     if allocator == "tcmalloc" and function == "refused":
         pytest.skip("it writes a warning of its own for each")
-    program = build("calls.c", CALLS)
-    [idle] = keep([program, function, "0"], allocator)
-    [busy] = keep([program, function, "1000"], allocator)
+    [idle] = keep([calls, function, "0"], allocator)
+    [busy] = keep([calls, function, "1000"], allocator)
     expected = {"allocations": 1000, "frees": 1000}
     if bytes_each:
         expected |= {"requested_bytes": 1000 * bytes_each, "freed_bytes": 1000 * bytes_each}
@@ -371,118 +352,35 @@ def test_more_threads_than_places(keep: Keep, build: Build) -> None:
 class TestProcesses:
     @pytest.mark.parametrize("fork", ["fork", "_Fork"])
     def test_forked_child_begins_its_own(self, keep: Keep, build: Build, fork: str) -> None:
-        source = f"""
-        #define _GNU_SOURCE
-        #include <errno.h>
-        #include <stdlib.h>
-        #include <sys/wait.h>
-        #include <unistd.h>
-        int main(void) {{
-          void* early = malloc(1000);
-          if ({fork}() == 0) {{
-            errno = 77;
-            free(early);
-            if (errno != 77) _exit(1);
-            malloc(500);
-            if ({fork}() == 0) {{ malloc(1); _exit(0); }}
-            int status = 1;
-            wait(&status);
-            _exit(status);
-          }}
-          int status = 1;
-          wait(&status);
-          free(early);
-          return status;
-        }}
-        """
-        parent, child, grandchild = keep([build("ledger-fork.c", source)])
+        program = build("forks.c", FORKS, f"-DFORK={fork}()")
+        parent, child, grandchild = keep([program])
         assert (child.parent_pid, grandchild.parent_pid) == (parent.pid, child.pid)
-        assert (parent.sums.allocations, parent.sums.frees, parent.live_bytes) == (1, 1, 0)
-        assert (child.sums.allocations, child.sums.frees, child.live_bytes) == (1, 1, 500)
-        assert (child.sums.foreign_frees, child.peak_live_bytes) == (0, 1000)
+        assert (parent.sums.allocations, parent.sums.frees, parent.live_bytes) == (2, 1, 2000)
+        assert (child.sums.allocations, child.sums.frees, child.live_bytes) == (1, 1, 2500)
+        assert (child.sums.foreign_frees, child.peak_live_bytes) == (0, 3000)
         assert (grandchild.sums.allocations, grandchild.live_bytes) == (1, 501)
         inherited = [each.inherited_bytes for each in (parent, child, grandchild)]
-        assert inherited == [0, 1000, 500]
+        assert inherited == [0, 3000, 2500]
 
     @pytest.mark.parametrize("allocator", ["", "jemalloc", "tsmalloc", "lock-best"])
     def test_forks_among_busy_threads(self, keep: Keep, build: Build, allocator: str) -> None:
-        source = """
-        #include <pthread.h>
-        #include <stdlib.h>
-        #include <sys/wait.h>
-        #include <unistd.h>
-        static volatile int is_over;
-        static void* work(void* none) {
-          while (!is_over) { void* p = malloc(100); p = realloc(p, 5000); free(p); }
-          return none;
-        }
-        int main(void) {
-          pthread_t threads[3];
-          for (int i = 0; i < 3; ++i) pthread_create(&threads[i], 0, work, 0);
-          for (int i = 0; i < 50; ++i) {
-            if (fork() == 0) { free(malloc(1)); free(calloc(1, 1)); _exit(0); }
-            int status = 1;
-            if (wait(&status) < 0 || status) return 1;
-          }
-          is_over = 1;
-          for (int i = 0; i < 3; ++i) pthread_join(threads[i], 0);
-          return 0;
-        }
-        """
-        parent, *children = keep([build("ledger-busy.c", source, "-pthread")], allocator)
+        program = build("busy.c", BUSY_FORKS, "-pthread")
+        parent, *children = keep([program, "50"], allocator)
         assert parent.sums.allocations > 0
         sums = [(each.sums.allocations, each.sums.frees) for each in children]
         assert sums == [(2, 2)] * 50
         assert parent.live_bytes < 200_000
 
-    def test_exec_and_vfork(self, keep: Keep, build: Build) -> None:
-        calls = build("calls.c", CALLS)
-        source = f"""
-        #include <spawn.h>
-        #include <stdlib.h>
-        #include <sys/wait.h>
-        #include <unistd.h>
-        extern char** environ;
-        int main(void) {{
-          char* arguments[] = {{"calls", "malloc", "4", 0}};
-          pid_t pid;
-          malloc(1);
-          if (posix_spawn(&pid, "{calls}", 0, 0, arguments, environ)) return 1;
-          wait(0);
-          if (vfork() == 0) {{ execv("{calls}", arguments); _exit(1); }}
-          wait(0);
-          malloc(1);
-          return execv("{calls}", arguments);
-        }}
-        """
-        program = build("ledger-exec.c", source)
-        books = keep([program])
+    def test_exec_and_vfork(self, keep: Keep, build: Build, calls: Path) -> None:
+        program = build("spawns.c", SPAWNS)
+        books = keep([program, calls])
         first, second = (each for each in books if each.pid == books[0].pid)
         assert (first.number, first.program, second.program) == (0, str(program), str(calls))
         assert (first.sums.allocations, first.live_bytes, second.number) == (2, 2, 1)
         assert sorted(each.sums.allocations for each in books) == [2, 4, 4, 4]
 
-    def test_exec_from_a_thread(self, keep: Keep, build: Build) -> None:
-        calls = build("calls.c", CALLS)
-        source = f"""
-        #include <pthread.h>
-        #include <stdlib.h>
-        #include <unistd.h>
-        static void* churn(void* none) {{ for (;;) free(malloc(77)); return none; }}
-        static void* become(void* none) {{
-          usleep(20000);
-          execl("{calls}", "calls", "malloc", "4", (char*)0);
-          return none;
-        }}
-        int main(void) {{
-          pthread_t threads[3];
-          for (int i = 0; i < 2; ++i) pthread_create(&threads[i], 0, churn, 0);
-          pthread_create(&threads[2], 0, become, 0);
-          pthread_join(threads[0], 0);
-          return 1;
-        }}
-        """
-        first, second = keep([build("ledger-becomes.c", source, "-pthread")])
+    def test_exec_from_a_thread(self, keep: Keep, build: Build, calls: Path) -> None:
+        first, second = keep([build("becomes.c", BECOMES, "-pthread"), calls])
         assert first.sums.allocations > 100
         assert second.sums.allocations == 4
 
@@ -493,40 +391,19 @@ class TestProcesses:
     def test_no_way_to_end_loses_the_books(
         self, keep: Keep, build: Build, end: str, status: int
     ) -> None:
-        source = f"""
-        #include <signal.h>
-        #include <stdlib.h>
-        #include <unistd.h>
-        int main(void) {{ for (int i = 0; i < 7; ++i) malloc(3); {end} }}
-        """
-        [books] = keep([build("ledger-end.c", source)], status=status)
+        [books] = keep([build("ends.c", ENDS, f"-DEND={end}")], status=status)
         assert (books.sums.allocations, books.live_bytes, books.peak_live_bytes) == (7, 21, 21)
 
     def test_constructors_before_main_and_destructors_after_it(
         self, keep: Keep, build: Build
     ) -> None:
-        early = """
-        #include <stdlib.h>
-        static void* kept;
-        __attribute__((constructor)) static void early(void) { kept = malloc(5); }
-        __attribute__((destructor)) static void late(void) { free(kept); }
-        """
-        library = build("ledger-early.so.c", early, "-shared", "-fPIC")
-        flags = ("-Wl,--no-as-needed", str(library))
-        program = build("ledger-late.c", "int main(void) { return 0; }", *flags)
-        [books] = keep([program], LD_LIBRARY_PATH=str(library.parent))
+        program = early_and_late(build)
+        [books] = keep([program], LD_LIBRARY_PATH=str(program.parent))
         assert (books.sums.allocations, books.sums.frees, books.live_bytes) == (1, 1, 0)
 
 
 @pytest.mark.parametrize("allocator", ["", "jemalloc", "tsmalloc", "lock-best"])
-@pytest.mark.parametrize(
-    "command",
-    [
-        ["perl", "-e", 'my %h; $h{"k$_"} = "v" x $_ for 1..2000; print scalar(keys %h)'],
-        ["/usr/bin/python3", "-c", "print(len({str(i): [i] for i in range(20000)}))"],
-        ["sh", "-c", "for i in 1 2 3; do echo $i | sort | wc -l; done"],
-    ],
-)
+@pytest.mark.parametrize("command", REAL_PROGRAMS)
 def test_real_programs(
     keep: Keep, allocator: str, command: list[str | Path], tmp_path: Path
 ) -> None:
@@ -543,38 +420,22 @@ class TestWithoutAFile:
     """The program runs as ever; the missing file says that nothing was recorded."""
 
     @pytest.mark.parametrize("folder", ["/no/such/folder", "", "/proc"])
-    def test_folder_that_cannot_be_written(self, keep: Keep, build: Build, folder: str) -> None:
-        program = build("calls.c", CALLS)
-        assert keep([program, "malloc", "10"], TSMALLOC_LEDGER=folder) == []
+    def test_folder_that_cannot_be_written(self, keep: Keep, calls: Path, folder: str) -> None:
+        assert keep([calls, "malloc", "10"], TSMALLOC_LEDGER=folder) == []
 
-    def test_limit_on_file_sizes(self, keep: Keep, build: Build) -> None:
-        program = build("calls.c", CALLS)
-        script = f"ulimit -f 1; exec {program} malloc 10"
-        assert all(each.program != str(program) for each in keep(["/bin/sh", "-c", script]))
+    def test_limit_on_file_sizes(self, keep: Keep, calls: Path) -> None:
+        script = f"ulimit -f 1; exec {calls} malloc 10"
+        assert all(each.program != str(calls) for each in keep(["/bin/sh", "-c", script]))
 
-    def test_limit_on_address_space(self, keep: Keep, build: Build) -> None:
-        program = build("calls.c", CALLS)
-        [books] = [
-            each
-            for each in keep(["/bin/sh", "-c", f"ulimit -v 30000; exec {program} malloc 10"])
-            if each.program == str(program)
-        ]
+    def test_limit_on_address_space(self, keep: Keep, calls: Path) -> None:
+        found = keep(["/bin/sh", "-c", f"ulimit -v 30000; exec {calls} malloc 10"])
+        [books] = [each for each in found if each.program == str(calls)]
         assert books.sums.allocations + books.untracked_blocks == 10
 
-    def test_full_disk(self, keep: Keep, build: Build, tmp_path: Path) -> None:
-        if os.geteuid() != 0:
-            pytest.skip("mounting a small file system needs root")
-        disk = tmp_path / "disk"
-        disk.mkdir()
-        mount = ["mount", "-t", "tmpfs", "-o", "size=16k", "none", str(disk)]
-        if subprocess.run(mount, check=False, capture_output=True).returncode != 0:
-            pytest.skip("this container may not mount file systems")
-        try:
-            program = build("calls.c", CALLS)
-            assert keep([program, "malloc", "10"], TSMALLOC_LEDGER=str(disk)) == []
-            assert list(disk.iterdir()) == []
-        finally:
-            subprocess.run(["umount", str(disk)], check=True)
+    def test_full_disk(self, keep: Keep, calls: Path, small_disk: Callable[[str], Path]) -> None:
+        disk = small_disk("16k")
+        assert keep([calls, "malloc", "10"], TSMALLOC_LEDGER=str(disk)) == []
+        assert list(disk.iterdir()) == []
 
 
 class TestReading:

@@ -29,7 +29,18 @@ from recorder_world import (
     start_record,
 )
 from shared_libraries import expect_shim
-from shim_programs import ALLOCATORS, CALLS, OPERATORS, library_of
+from shim_programs import (
+    ALLOCATORS,
+    BECOMES,
+    BUSY_FORKS,
+    ENDS,
+    FORKS,
+    OPERATORS,
+    REAL_PROGRAMS,
+    SPAWNS,
+    early_and_late,
+    library_of,
+)
 
 from tsmlab import paths
 from tsmlab.measuring import read_counts
@@ -116,16 +127,15 @@ class TestFunctions:
     def test_c_functions(
         self,
         record: Record,
-        build: Build,
+        calls: Path,
         allocator: str,
         function: str,
         kind: str,
         size: int,
         alignment: int | None,
     ) -> None:
-        program = build("calls.c", CALLS)
-        idle = record([program, function, "0"], allocator=allocator).only
-        busy = record([program, function, "1000"], allocator=allocator).only
+        idle = record([calls, function, "0"], allocator=allocator).only
+        busy = record([calls, function, "1000"], allocator=allocator).only
         assert more(busy.counts(), idle.counts()) == {kind: 1000, "free": 1000}
         assert more(busy.sizes(kind), idle.sizes(kind)) == {size: 1000}
         if alignment:
@@ -133,26 +143,24 @@ class TestFunctions:
             assert alignments == {alignment: 1000}
         assert busy.live == idle.live
         assert oddities(busy) == NO_ODDITIES
-        assert busy["program"] == program.name
+        assert busy["program"] == calls.name
         library = library_of(allocator)
         expected = library.resolve().name if library else "libc.so.6"
         assert busy["allocator"].split(".so")[0] == expected.split(".so")[0]
 
     @pytest.mark.parametrize("allocator", ["", "jemalloc", "tsmalloc", "lock-best"])
-    def test_refusals(self, record: Record, build: Build, allocator: str) -> None:
-        program = build("calls.c", CALLS)
-        idle = record([program, "refused", "0"], allocator=allocator).only
-        busy = record([program, "refused", "100"], allocator=allocator).only
+    def test_refusals(self, record: Record, calls: Path, allocator: str) -> None:
+        idle = record([calls, "refused", "0"], allocator=allocator).only
+        busy = record([calls, "refused", "100"], allocator=allocator).only
         assert more(busy.counts(), idle.counts()) == {"malloc": 100, "free": 100, "refused": 400}
         most, product = 2**63 - 1, 2**64 - 1  # one that overflows is the largest size
         assert busy.sizes("refused") == {most: 300, product: 100}
         assert busy.live == idle.live
         assert oddities(busy) == NO_ODDITIES
 
-    def test_freeing_nothing_is_no_event(self, record: Record, build: Build) -> None:
-        program = build("calls.c", CALLS)
-        idle = record([program, "free", "0"]).only
-        busy = record([program, "free", "1000"]).only
+    def test_freeing_nothing_is_no_event(self, record: Record, calls: Path) -> None:
+        idle = record([calls, "free", "0"]).only
+        busy = record([calls, "free", "1000"]).only
         assert busy.counts() == idle.counts()
         assert busy["null_frees"] - idle["null_frees"] == 1000
 
@@ -523,33 +531,8 @@ class TestThreads:
 class TestProcesses:
     @pytest.mark.parametrize("fork", ["fork()", "_Fork()", "(pid_t)syscall(SYS_fork)"])
     def test_forked_children_inherit(self, record: Record, build: Build, fork: str) -> None:
-        source = f"""
-        #define _GNU_SOURCE
-        #include <errno.h>
-        #include <stdlib.h>
-        #include <sys/syscall.h>
-        #include <sys/wait.h>
-        #include <unistd.h>
-        int main(void) {{
-          void* early = malloc(1000);
-          void* other = malloc(2000);
-          if ({fork} == 0) {{
-            errno = 77;
-            free(early);
-            if (errno != 77) _exit(1);
-            malloc(500);
-            if ({fork} == 0) {{ malloc(1); free(other); _exit(0); }}
-            int status = 1;
-            wait(&status);
-            _exit(status);
-          }}
-          int status = 1;
-          wait(&status);
-          free(early);
-          return status;
-        }}
-        """
-        parent, child, grandchild = record([build("record-fork.c", source)]).images
+        program = build("forks.c", FORKS, f"-DFORK={fork}")
+        parent, child, grandchild = record([program]).images
         assert [each["birth"] for each in (parent, child, grandchild)] == ["root", "fork", "fork"]
         assert [each["parent"] for each in (parent, child, grandchild)] == [None, 0, 1]
         assert parent.counts() == {"malloc": 2, "free": 1, "fork": 1}
@@ -637,34 +620,9 @@ class TestProcesses:
 
     @pytest.mark.parametrize("allocator", ["", "jemalloc", "tsmalloc", "lock-best"])
     def test_forks_among_busy_threads(self, record: Record, build: Build, allocator: str) -> None:
-        source = """
-        #include <pthread.h>
-        #include <stdlib.h>
-        #include <sys/wait.h>
-        #include <unistd.h>
-        static volatile int is_over;
-        static void* work(void* none) {
-          while (!is_over) {
-            for (int i = 0; i < 200; ++i) { void* p = malloc(100); p = realloc(p, 5000); free(p); }
-            usleep(100);                          /* as many events as are needed, no more */
-          }
-          return none;
-        }
-        int main(void) {
-          pthread_t threads[3];
-          for (int i = 0; i < 3; ++i) pthread_create(&threads[i], 0, work, 0);
-          for (int i = 0; i < 30; ++i) {
-            if (fork() == 0) { free(malloc(1)); free(calloc(1, 1)); _exit(0); }
-            int status = 1;
-            if (wait(&status) < 0 || status) return 1;
-          }
-          is_over = 1;
-          for (int i = 0; i < 3; ++i) pthread_join(threads[i], 0);
-          return 0;
-        }
-        """
-        program = build("record-busy.c", source, "-pthread")
-        parent, *children = record([program], allocator=allocator).images
+        program = build("busy.c", BUSY_FORKS, "-pthread")
+        # As many events as are needed, no more.
+        parent, *children = record([program, "30", "rest"], allocator=allocator).images
         assert len(children) == 30
         for child in children:
             # What another thread frees just before a fork is free in the child, unknown to it.
@@ -696,30 +654,8 @@ class TestProcesses:
         assert images[2].live_bytes == images[0].live_bytes + 200
         assert [image["end"] for image in images] == ["exited"] * 3
 
-    def test_exec_and_vfork_and_spawn(self, record: Record, build: Build) -> None:
-        calls = build("calls.c", CALLS)
-        source = f"""
-        #include <spawn.h>
-        #include <stdlib.h>
-        #include <sys/wait.h>
-        #include <unistd.h>
-        extern char** environ;
-        int main(void) {{
-          char* arguments[] = {{"calls", "malloc", "4", 0}};
-          pid_t pid;
-          malloc(1);
-          if (posix_spawn(&pid, "{calls}", 0, 0, arguments, environ)) return 1;
-          wait(0);
-          if (vfork() == 0) {{ execv("{calls}", arguments); _exit(1); }}
-          wait(0);
-          if (vfork() == 0) _exit(9);              /* ends without us */
-          wait(0);
-          malloc(1);
-          return execv("{calls}", arguments);
-        }}
-        """
-        program = build("record-exec.c", source)
-        first, *others = record([program]).images
+    def test_exec_and_vfork_and_spawn(self, record: Record, build: Build, calls: Path) -> None:
+        first, *others = record([build("spawns.c", SPAWNS), calls]).images
         assert first.live_bytes == 2
         assert (first["birth"], first["end"]) == ("root", "exec")
         assert [each["program"] for each in others] == [calls.name] * 3
@@ -728,27 +664,8 @@ class TestProcesses:
         assert [each.counts() for each in others] == [{"malloc": 4, "free": 4}] * 3
         assert others[2]["pid"] == first["pid"]
 
-    def test_exec_from_a_thread(self, record: Record, build: Build) -> None:
-        calls = build("calls.c", CALLS)
-        source = f"""
-        #include <pthread.h>
-        #include <stdlib.h>
-        #include <unistd.h>
-        static void* churn(void* none) {{ for (;;) free(malloc(77)); return none; }}
-        static void* become(void* none) {{
-          usleep(20000);
-          execl("{calls}", "calls", "malloc", "4", (char*)0);
-          return none;
-        }}
-        int main(void) {{
-          pthread_t threads[3];
-          for (int i = 0; i < 2; ++i) pthread_create(&threads[i], 0, churn, 0);
-          pthread_create(&threads[2], 0, become, 0);
-          pthread_join(threads[0], 0);
-          return 1;
-        }}
-        """
-        first, second = record([build("record-becomes.c", source, "-pthread")]).images
+    def test_exec_from_a_thread(self, record: Record, build: Build, calls: Path) -> None:
+        first, second = record([build("becomes.c", BECOMES, "-pthread"), calls]).images
         assert first.sizes("malloc")[77] > 100
         assert oddities(first) == NO_ODDITIES
         assert second.counts() == {"malloc": 4, "free": 4}
@@ -766,13 +683,7 @@ class TestProcesses:
     def test_no_way_to_end_loses_events(
         self, record: Record, build: Build, end: str, exit_code: int | None, said: str
     ) -> None:
-        source = f"""
-        #include <signal.h>
-        #include <stdlib.h>
-        #include <unistd.h>
-        int main(void) {{ for (int i = 0; i < 7; ++i) malloc(3); {end} }}
-        """
-        recorded = record([build("record-end.c", source)], exit_code=exit_code)
+        recorded = record([build("ends.c", ENDS, f"-DEND={end}")], exit_code=exit_code)
         assert recorded.only.sizes("malloc")[3] == 7
         assert recorded.only["end"] == said
 
@@ -858,16 +769,8 @@ class TestProcesses:
     def test_constructors_before_main_and_destructors_after_it(
         self, record: Record, build: Build
     ) -> None:
-        early = """
-        #include <stdlib.h>
-        static void* kept;
-        __attribute__((constructor)) static void early(void) { kept = malloc(5); }
-        __attribute__((destructor)) static void late(void) { free(kept); }
-        """
-        library = build("record-early.so.c", early, "-shared", "-fPIC")
-        flags = ("-Wl,--no-as-needed", str(library))
-        program = build("record-outer.c", "int main(void) { return 0; }", *flags)
-        image = record([program], LD_LIBRARY_PATH=str(library.parent)).only
+        program = early_and_late(build)
+        image = record([program], LD_LIBRARY_PATH=str(program.parent)).only
         assert image.counts() == {"malloc": 1, "free": 1}
 
 
@@ -926,8 +829,7 @@ class TestHindrances:
         assert parent.sizes("malloc")[70] == 1
         assert child.sizes("malloc")[71] == 1
 
-    def test_another_pid_namespace(self, record: Record, build: Build) -> None:
-        calls = build("calls.c", CALLS)
+    def test_another_pid_namespace(self, record: Record, calls: Path) -> None:
         unshare: list[str | Path] = ["unshare", "--pid", "--fork"]
         skip_unless_it_runs(unshare)
         script = f"{calls} malloc 20000; {calls} calloc 20000"
@@ -936,16 +838,14 @@ class TestHindrances:
         assert first.counts()["malloc"] == 20_000
         assert second.counts()["calloc"] == 20_000
 
-    def test_limit_on_address_space(self, record: Record, build: Build) -> None:
-        program = build("calls.c", CALLS)
-        script = f"ulimit -v 30000; {program} malloc 10; exec {program} malloc 10"
+    def test_limit_on_address_space(self, record: Record, calls: Path) -> None:
+        script = f"ulimit -v 30000; {calls} malloc 10; exec {calls} malloc 10"
         recorded = record(["/bin/sh", "-c", script])
-        assert recorded.of(program) == []
+        assert recorded.of(calls) == []
         assert recorded.answer["images_without_room"] == 2
         recorded = record(["/bin/sh", "-c", script], "--ring-mib", "1")
-        assert [image.counts() for image in recorded.of(program)] == [
-            {"malloc": 10, "free": 10}
-        ] * 2
+        counts = [image.counts() for image in recorded.of(calls)]
+        assert counts == [{"malloc": 10, "free": 10}] * 2
 
     LIVES = """
     #include <stdlib.h>
@@ -1118,16 +1018,9 @@ class TestEnds:
         assert "cannot write '/proc/t.tstrace'" in stderr
         assert "-o" in stderr
 
-    def mount(self, folder: Path, size: str) -> None:
-        folder.mkdir(exist_ok=True)
-        command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "none", str(folder)]
-        if (
-            os.geteuid() != 0
-            or subprocess.run(command, check=False, capture_output=True).returncode
-        ):
-            pytest.skip("mounting a small file system needs root, and a container that allows it")
-
-    def test_full_disk(self, build: Build, tmp_path: Path) -> None:
+    def test_full_disk(
+        self, build: Build, tmp_path: Path, small_disk: Callable[[str], Path]
+    ) -> None:
         source = """
         #include <stdlib.h>
         int main(void) {
@@ -1140,23 +1033,18 @@ class TestEnds:
         }
         """
         program = build("record-fills.c", source)
-        disk = tmp_path / "disk"
-        self.mount(disk, "256k")
-        try:
-            trace, answer = disk / "t.tstrace", tmp_path / "answer"
-            process = start_record(trace, [program], answer=answer)
-            _, stderr = process.communicate(timeout=120)
-            assert process.returncode == 0, stderr
-            said = answer.read_text()
-            assert '"exit_code": 5' in said
-            assert "No space left" in said
-            assert "No space left" in stderr
-            printed = subprocess.run(
-                [paths.tool("trace"), "print", trace], capture_output=True, text=True, check=False
-            )
-            assert printed.stdout.count(" malloc ") > 10_000
-        finally:
-            subprocess.run(["umount", str(disk)], check=True)
+        trace, answer = small_disk("256k") / "t.tstrace", tmp_path / "answer"
+        process = start_record(trace, [program], answer=answer)
+        _, stderr = process.communicate(timeout=120)
+        assert process.returncode == 0, stderr
+        said = answer.read_text()
+        assert '"exit_code": 5' in said
+        assert "No space left" in said
+        assert "No space left" in stderr
+        printed = subprocess.run(
+            [paths.tool("trace"), "print", trace], capture_output=True, text=True, check=False
+        )
+        assert printed.stdout.count(" malloc ") > 10_000
 
     def test_no_room_for_the_ring(self, tmp_path: Path) -> None:
         script = f"""
@@ -1234,7 +1122,7 @@ class TestAgainstTheCountingShim:
         compare([build("record-producers.c", PRODUCERS, "-pthread"), "16", "3000"], allocator)
 
     def test_shells_that_fork(self, compare: Callable[..., None]) -> None:
-        compare(["sh", "-c", "for i in 1 2 3; do echo $i | sort | wc -l; done"])
+        compare(REAL_PROGRAMS[-1])
 
     def test_the_compiler(self, compare: Callable[..., None], tmp_path: Path) -> None:
         code = tmp_path / "code.cpp"
@@ -1242,14 +1130,7 @@ class TestAgainstTheCountingShim:
         compare(["g++", "-O1", "-c", str(code), "-o", str(tmp_path / "code.o")])
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        ["perl", "-e", 'my %h; $h{"k$_"} = "v" x $_ for 1..2000; print scalar(keys %h)'],
-        ["/usr/bin/python3", "-c", "print(len({str(i): [i] for i in range(20000)}))"],
-        ["sh", "-c", "for i in 1 2 3; do echo $i | sort | wc -l; done"],
-    ],
-)
+@pytest.mark.parametrize("command", REAL_PROGRAMS)
 def test_programs_do_what_they_always_do(
     record: Record, command: list[str | Path], tmp_path: Path
 ) -> None:
@@ -1265,12 +1146,11 @@ def test_library_needs_libc_only_and_exports_entry_points_and_what_ends_threads(
     expect_shim(paths.library("libtsmalloc-record.so"), *also)
 
 
-def test_nothing_is_recorded_without_a_recorder(build: Build) -> None:
-    program = build("calls.c", CALLS)
+def test_nothing_is_recorded_without_a_recorder(calls: Path) -> None:
     shim = paths.library("libtsmalloc-record.so")
     for ring in ("", "/no/such/ring", "/etc/passwd"):
         done = subprocess.run(
-            [program, "malloc", "1000"],
+            [calls, "malloc", "1000"],
             env={"LD_PRELOAD": str(shim), "TSMALLOC_RECORD": ring},
             capture_output=True,
             check=False,
@@ -1278,7 +1158,7 @@ def test_nothing_is_recorded_without_a_recorder(build: Build) -> None:
         assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
 
-def test_reading_back_without_the_answer(record: Record, build: Build, tmp_path: Path) -> None:
-    record([build("calls.c", CALLS), "malloc", "10"])
+def test_reading_back_without_the_answer(record: Record, calls: Path, tmp_path: Path) -> None:
+    record([calls, "malloc", "10"])
     [image] = read_images(tmp_path / "run1.tstrace")
     assert image.sizes("malloc")[10] == 10
