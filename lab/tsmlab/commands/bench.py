@@ -21,21 +21,8 @@ from tsmlab import allocators as known
 from tsmlab import paths, render, suite_report, suite_results, tables, workloads
 from tsmlab.allocators import ENGINE, Allocator
 from tsmlab.bench import DEFAULT_ROUNDS, MIN_ROUNDS, Options, bench
-from tsmlab.commands.parameters import (
-    FILE,
-    Duration,
-    Whole,
-    allocators_option,
-    chosen_seed,
-    cluster_option,
-    cpus_option,
-    extra_option,
-    ignore_failure_option,
-    output_options,
-    report_option,
-    seed_option,
-    timeout_option,
-)
+from tsmlab.commands import parameters
+from tsmlab.commands.parameters import FILE
 from tsmlab.commands.publishing import Publication
 from tsmlab.commands.studies import Study, conduct, resume_option
 from tsmlab.errors import EXIT_OK, UserError
@@ -54,30 +41,22 @@ from tsmlab.workloads import Workload
 
 @click.command("bench", cls=Study)
 @click.option("--list", "as_list", is_flag=True, help="List the workloads, and run nothing.")
-@allocators_option(
+@parameters.allocators_option(
     "Which to run: names, globs (lock-*), groups (ours, system, all), with commas or "
     "repeatedly. [default: tsmalloc, system, and yours]"
 )
-@extra_option
-@click.option(
-    "-r",
-    "--rounds",
-    type=Whole(minimum=MIN_ROUNDS),
-    default=DEFAULT_ROUNDS,
-    metavar="N",
-    show_default=True,
-    help="How often each workload runs under each allocator.",
+@parameters.extra_option
+@parameters.rounds_option(
+    "How often each workload runs under each allocator.", MIN_ROUNDS, DEFAULT_ROUNDS
 )
+@parameters.time_budget_option("Begin no round that would end later than this. [default: none]")
+@parameters.timeout_option("60 times that of a first run, at least 60 s")
+@parameters.seed_option
 @click.option(
-    "--time-budget",
-    type=Duration(),
-    metavar="TIME",
-    help="Begin no round that would end later than this. [default: none]",
-)
-@timeout_option("60 times that of a first run, at least 60 s")
-@seed_option
-@click.option(
-    "--suite", type=FILE, metavar="FILE", help="Other workloads. [default: bench/workloads.toml]"
+    "--suite",
+    type=FILE,
+    metavar="FILE",
+    help="Other workloads. [default: bench/workloads.toml]",
 )
 @click.option(
     "--traces",
@@ -85,11 +64,9 @@ from tsmlab.workloads import Workload
     is_flag=True,
     help="Also replay the recorded programs of lab/traces/, as workloads trace-NAME.",
 )
-@ignore_failure_option
-@cluster_option
-@cpus_option
-@output_options
-@report_option
+@parameters.ignore_failure_option
+@parameters.study_options
+@parameters.report_option
 @resume_option
 @click.argument("names", metavar="[NAME]...", nargs=-1)
 def command(names: Sequence[str], as_list: bool, **given: Any) -> int:
@@ -199,7 +176,7 @@ def _options(suite: Path, chosen: Sequence[Workload], given: dict[str, Any]) -> 
         # The trial run is the first peer's: the one that is everywhere, where it takes part.
         peers=tuple(sorted(peers, key=lambda name: name != "glibc")),
         candidate=ENGINE if ENGINE in ours else next(iter(ours), None),
-        seed=chosen_seed(given["seed"]),
+        seed=parameters.chosen_seed(given["seed"]),
         rounds=given["rounds"],
         time_budget_seconds=given["time_budget"],
         timeout_seconds=given["timeout"],

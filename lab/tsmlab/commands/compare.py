@@ -16,25 +16,7 @@ import click
 from tsmlab import allocators as known
 from tsmlab import counting, export, render, results
 from tsmlab.allocators import Allocator
-from tsmlab.commands.parameters import (
-    Duration,
-    Whole,
-    allocators_option,
-    chosen_seed,
-    cluster_option,
-    cpus_option,
-    deterministic_option,
-    extra_option,
-    files_of,
-    ignore_failure_option,
-    margin_option,
-    output_options,
-    program_of,
-    program_options,
-    report_option,
-    seed_option,
-    timeout_option,
-)
+from tsmlab.commands import parameters
 from tsmlab.commands.publishing import Publication
 from tsmlab.commands.studies import Study, conduct, resume_option
 from tsmlab.compare import WARMUP_ROUNDS, Options, compare
@@ -52,22 +34,16 @@ from tsmlab.schedule import (
     StopRule,
 )
 
-ROUNDS = Whole(minimum=1)
+ROUNDS = parameters.Whole(minimum=1)
 
 
 @click.command("compare", cls=Study, context_settings={"allow_interspersed_args": False})
-@allocators_option(
+@parameters.allocators_option(
     "Which to compare: names, globs (lock-*), groups (ours, system, all), with "
     "commas or repeatedly. [default: all]"
 )
-@extra_option
-@click.option(
-    "--reference",
-    default="glibc",
-    show_default=True,
-    metavar="NAME",
-    help="The one that all others are compared with.",
-)
+@parameters.extra_option
+@parameters.reference_option
 @click.option(
     "-r",
     "--rounds",
@@ -87,30 +63,25 @@ ROUNDS = Whole(minimum=1)
 @click.option(
     "-w",
     "--warmup",
-    type=Whole(minimum=0),
+    type=parameters.Whole(minimum=0),
     default=WARMUP_ROUNDS,
     metavar="N",
     show_default=True,
     help="Rounds that are run first and not measured.",
 )
-@click.option(
-    "--time-budget",
-    type=Duration(),
-    metavar="TIME",
-    help="Begin no round that would end later than this. "
+@parameters.time_budget_option(
+    "Begin no round that would end later than this. "
     f"[default: {TIME_BUDGET_SECONDS:g}s, and {MIN_ROUNDS_BUDGET_SECONDS:g}s for the first "
-    f"{MIN_ROUNDS} rounds]",
+    f"{MIN_ROUNDS} rounds]"
 )
-@timeout_option("20 times the reference's, at least 10 s")
-@seed_option
-@margin_option
-@program_options
-@ignore_failure_option
-@deterministic_option
-@cluster_option
-@cpus_option
-@output_options
-@report_option
+@parameters.timeout_option("20 times the reference's, at least 10 s")
+@parameters.seed_option
+@parameters.margin_option
+@parameters.program_options
+@parameters.ignore_failure_option
+@parameters.deterministic_option
+@parameters.study_options
+@parameters.report_option
 @resume_option
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and run nothing.")
 @click.argument("program", metavar="PROGRAM...", nargs=-1, required=True, type=click.UNPROCESSED)
@@ -147,7 +118,7 @@ def command(program: Sequence[str], dry_run: bool, **given: Any) -> int:
         given,
         options.seed,
         options.allocators,
-        files_of(program, given),
+        parameters.files_of(program, given),
         lambda journal, reporter, fleet: compare(options, executor, reporter, journal, fleet),
         publication,
         notes,
@@ -183,10 +154,10 @@ def _options(program: Sequence[str], given: dict[str, Any], counters: Counters |
             "--runs and --min-runs contradict each other.", "--runs N means exactly N rounds."
         )
     return Options(
-        program=program_of(program, given),
+        program=parameters.program_of(program, given),
         allocators=tuple(compared),
         reference=reference,
-        seed=chosen_seed(given["seed"]),
+        seed=parameters.chosen_seed(given["seed"]),
         rule=rule,
         warmup_rounds=given["warmup"] if counters is None else 0,
         timeout_seconds=given["timeout"],

@@ -18,20 +18,8 @@ import click
 
 from tsmlab import allocators as known
 from tsmlab import render, tables, wording
-from tsmlab.commands.parameters import (
-    FILE,
-    Duration,
-    Whole,
-    allocators_option,
-    chosen_seed,
-    cluster_option,
-    cpus_option,
-    extra_option,
-    ignore_failure_option,
-    output_options,
-    report_option,
-    seed_option,
-)
+from tsmlab.commands import parameters
+from tsmlab.commands.parameters import FILE
 from tsmlab.commands.publishing import Publication
 from tsmlab.commands.studies import Study, conduct, resume_option
 from tsmlab.errors import EXIT_OK, UserError
@@ -84,34 +72,25 @@ def show_command(file: Path) -> None:
 
 
 @command.command("run", cls=Study)
-@allocators_option(
+@parameters.allocators_option(
     "Which to run: names, globs (lock-*), groups (ours, system, all), with commas or "
     "repeatedly. [default: what each experiment says, and yours]"
 )
-@extra_option
-@click.option(
-    "-r",
-    "--rounds",
-    type=Whole(minimum=1),
-    metavar="N",
-    help="How often each point is run under each allocator. [default: what each experiment says]",
+@parameters.extra_option
+@parameters.rounds_option(
+    "How often each point is run under each allocator. [default: what each experiment says]"
 )
-@click.option(
-    "--time-budget",
-    type=Duration(),
-    metavar="TIME",
-    help="Make fewer rounds, but not fewer than 3, to end within this time. [default: none]",
+@parameters.time_budget_option(
+    "Make fewer rounds, but not fewer than 3, to end within this time. [default: none]"
 )
-@seed_option
+@parameters.seed_option
 @click.option("--no-causes", is_flag=True, help="Only time; do not count why.")
 @files_option
 @resume_option
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and run nothing.")
-@report_option
-@ignore_failure_option
-@cluster_option
-@cpus_option
-@output_options
+@parameters.report_option
+@parameters.ignore_failure_option
+@parameters.study_options
 @click.argument("names", metavar="NAME...|all", nargs=-1)
 def run_command(dry_run: bool, **given: Any) -> int:
     """Run experiments by NAME or glob, or all of them.
@@ -207,4 +186,6 @@ def _options(given: dict[str, Any], notes: list[str]) -> Options:
     ]
     if not given["chosen"] and (missing := known.missing_packages()):
         notes.append(f"more allocators with: sudo apt install {' '.join(missing)}")
-    return Options(tuple(plans), chosen_seed(given["seed"]), given["cpus"], given["time_budget"])
+    return Options(
+        tuple(plans), parameters.chosen_seed(given["seed"]), given["cpus"], given["time_budget"]
+    )

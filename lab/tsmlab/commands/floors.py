@@ -17,65 +17,36 @@ import click
 from tsmlab import allocators as known
 from tsmlab import paths
 from tsmlab.allocators import ENGINE
-from tsmlab.commands.parameters import (
-    FILE,
-    Duration,
-    Whole,
-    allocators_option,
-    chosen_seed,
-    cluster_option,
-    cpus_option,
-    extra_option,
-    ignore_failure_option,
-    output_options,
-    seed_option,
-    timeout_option,
-    touch_option,
-)
+from tsmlab.commands import parameters
 from tsmlab.commands.publishing import Publication
 from tsmlab.commands.studies import Study, conduct, resume_option
 from tsmlab.measuring import MeasureExecutor
-from tsmlab.schedule import TIME_BUDGET_SECONDS
 from tsmlab.traces import floors_results, floors_text, planning
 from tsmlab.traces.floors import Options, floors
 from tsmlab.traces.floors_results import FloorResults
 
 
 @click.command("floors", cls=Study)
-@allocators_option(
+@parameters.allocators_option(
     "Which to measure: names, globs (lock-*), groups (ours, system, all), with commas or "
     "repeatedly. [default: tsmalloc, system, and yours]"
 )
-@extra_option
-@touch_option
+@parameters.extra_option
+@parameters.touch_option
 @click.option(
     "--image",
-    type=Whole(minimum=0),
+    type=parameters.Whole(minimum=0),
     metavar="N",
     help="Which program image of the trace. [default: the one with the most events]",
 )
-@seed_option
-@click.option(
-    "-r",
-    "--rounds",
-    type=Whole(minimum=1),
-    metavar="N",
-    help="Exactly N measured rounds. [default: until every verdict is resolved]",
-)
-@click.option(
-    "--time-budget",
-    type=Duration(),
-    default=TIME_BUDGET_SECONDS,
-    metavar="TIME",
-    help="For each trace: begin no round that would end later. [default: 120s]",
-)
-@timeout_option("20 times the floor's, at least 10 s")
-@ignore_failure_option
-@cluster_option
-@cpus_option
-@output_options
+@parameters.seed_option
+@parameters.rounds_option("Exactly N measured rounds. [default: until every verdict is resolved]")
+@parameters.trace_budget_option
+@parameters.timeout_option("20 times the floor's, at least 10 s")
+@parameters.ignore_failure_option
+@parameters.study_options
 @resume_option
-@click.argument("traces", metavar="TRACE...", nargs=-1, required=True, type=FILE)
+@click.argument("traces", metavar="TRACE...", nargs=-1, required=True, type=parameters.FILE)
 def command(traces: Sequence[Path], **given: Any) -> int:
     """Say how much time and memory each allocator takes beyond the least that TRACE needs.
 
@@ -124,7 +95,7 @@ def _options(traces: Sequence[Path], given: dict[str, Any]) -> Options:
     return Options(
         traces=tuple(traces),
         allocators=tuple(known.select(given["chosen"] or [ENGINE, "system", *own], available)),
-        seed=chosen_seed(given["seed"]),
+        seed=parameters.chosen_seed(given["seed"]),
         rounds=given["rounds"],
         time_budget_seconds=given["time_budget"],
         timeout_seconds=given["timeout"],

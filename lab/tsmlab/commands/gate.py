@@ -20,22 +20,8 @@ import click
 from tsmlab import allocators as known
 from tsmlab import gate as flow
 from tsmlab import gate_report, machine, render
-from tsmlab.commands.parameters import (
-    FILE,
-    Command,
-    Duration,
-    ParamType,
-    Whole,
-    chosen_seed,
-    cluster_option,
-    cpus_option,
-    deterministic_option,
-    expect_exit_option,
-    extra_option,
-    output_options,
-    seed_option,
-    timeout_option,
-)
+from tsmlab.commands import parameters
+from tsmlab.commands.parameters import FILE
 from tsmlab.commands.publishing import Publication
 from tsmlab.commands.studies import Study, conduct, resume_option
 from tsmlab.counting import ROUNDS, Counters, CountingExecutor
@@ -52,7 +38,7 @@ DEFAULTS = {"max_peak": 0.03, "max_time": 0.02, "max_instructions": 0.02}
 OF_COUNTS = ("max_instructions", "max_misses", "max_calls")
 
 
-class Limit(ParamType[float | str]):
+class Limit(parameters.ParamType[float | str]):
     """+2% or 2 for two hundredths more; 0 for none more; none for no limit."""
 
     name = "limit"
@@ -68,7 +54,7 @@ class Limit(ParamType[float | str]):
         return float(match[1]) / 100.0
 
 
-def limit_options(command: Command) -> Command:
+def limit_options(command: parameters.Command) -> parameters.Command:
     """--max-peak, --max-time and so on."""
     told = {
         "max_peak": "How much more peak memory it may need. [default: +3%]",
@@ -111,30 +97,20 @@ def limit_options(command: Command) -> Command:
     metavar="NAME",
     help="The allocator that the program runs under.",
 )
-@extra_option
-@deterministic_option
-@click.option(
-    "-r",
-    "--rounds",
-    type=Whole(minimum=1),
-    metavar="N",
-    help="Exactly N rounds. [default: until every limit is resolved; with --baseline "
-    f"{ALONE_ROUNDS}, or {ROUNDS} where counts are judged]",
+@parameters.extra_option
+@parameters.deterministic_option
+@parameters.rounds_option(
+    "Exactly N rounds. [default: until every limit is resolved; with --baseline "
+    f"{ALONE_ROUNDS}, or {ROUNDS} where counts are judged]"
 )
-@click.option(
-    "--time-budget",
-    type=Duration(),
-    default=TIME_BUDGET_SECONDS,
-    metavar="TIME",
-    help="Begin no round that would end later than this. [default: 120s]",
+@parameters.time_budget_option(
+    "Begin no round that would end later than this. [default: 120s]", default=TIME_BUDGET_SECONDS
 )
 @click.option("--strict", is_flag=True, help="Exit with 3 also where a limit is not resolved.")
-@timeout_option("20 times that of a first run, at least 10 s")
-@expect_exit_option
-@seed_option
-@cluster_option
-@cpus_option
-@output_options
+@parameters.timeout_option("20 times that of a first run, at least 10 s")
+@parameters.expect_exit_option
+@parameters.seed_option
+@parameters.study_options
 @click.option("--export-junit", type=FILE, metavar="FILE", help="Write it as a suite of tests.")
 @click.option("--export-sarif", type=FILE, metavar="FILE", help="Write it as findings.")
 @resume_option
@@ -218,7 +194,7 @@ def _options(program: Sequence[str], given: dict[str, Any], counters: Counters |
         candidate=Side(tuple(program), under),
         limits=limits,
         metrics=tuple(replace(s, judged=s.judged or s.key in limits) for s in metrics),
-        seed=chosen_seed(given["seed"]),
+        seed=parameters.chosen_seed(given["seed"]),
         rule=_rule(given, counters, paired=baseline is not None),
         baseline=baseline,
         before=before,

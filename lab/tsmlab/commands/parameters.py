@@ -19,6 +19,7 @@ import click
 from tsmlab import export
 from tsmlab.export import Target
 from tsmlab.metrics import parse_custom
+from tsmlab.schedule import TIME_BUDGET_SECONDS
 from tsmlab.trial import Program
 
 Command = Callable[..., Any]
@@ -126,6 +127,42 @@ extra_option = click.option(
 )
 
 
+reference_option = click.option(
+    "--reference",
+    default="glibc",
+    show_default=True,
+    metavar="NAME",
+    help="The one that all others are compared with.",
+)
+
+
+def rounds_option(
+    help_text: str, minimum: int = 1, default: int | None = None
+) -> Callable[[Command], Command]:
+    """-r: how many rounds, at least `minimum`; help_text tells a default that is no number."""
+    return click.option(
+        *("-r", "--rounds"),
+        type=Whole(minimum),
+        default=default,
+        show_default=default is not None,
+        metavar="N",
+        help=help_text,
+    )
+
+
+def time_budget_option(
+    help_text: str, default: float | None = None
+) -> Callable[[Command], Command]:
+    return click.option(
+        "--time-budget", type=Duration(), default=default, metavar="TIME", help=help_text
+    )
+
+
+trace_budget_option = time_budget_option(
+    "For each trace: begin no round that would end later. [default: 120s]", TIME_BUDGET_SECONDS
+)
+
+
 def timeout_option(default: str) -> Callable[[Command], Command]:
     return click.option(
         "--timeout",
@@ -161,17 +198,6 @@ ignore_failure_option = click.option(
     "--ignore-failure",
     is_flag=True,
     help="Exit with 0 even if the program failed under an allocator.",
-)
-cpus_option = click.option(
-    "--cpus", type=Cpus(), metavar="LIST", help="Run everything on these processors only."
-)
-
-
-cluster_option = click.option(
-    "--cluster",
-    metavar="WHERE",
-    help="Make rounds on a cluster of dask.distributed: tcp://HOST:PORT, or local:N for processes "
-    "here.",
 )
 expect_exit_option = click.option(
     "--expect-exit",
@@ -253,9 +279,19 @@ def files_of(words: Sequence[str], given: dict[str, Any]) -> list[Path]:
     return [Path(found) for found in (program, given.get("input_file")) if found]
 
 
-def output_options(command: Command) -> Command:
-    """The files to export to, and what is printed: --export-..., --force, --json, --quiet."""
+def study_options(command: Command) -> Command:
+    """Where a study runs, the files to export to, and what is printed: --cluster, --cpus,
+    --export-..., --force, --json, --quiet."""
     options = (
+        click.option(
+            "--cluster",
+            metavar="WHERE",
+            help="Make rounds on a cluster of dask.distributed: tcp://HOST:PORT, or local:N for "
+            "processes here.",
+        ),
+        click.option(
+            "--cpus", type=Cpus(), metavar="LIST", help="Run everything on these processors only."
+        ),
         click.option(
             "--export-json", type=FILE, metavar="FILE", help="Write everything, raw samples too."
         ),
@@ -277,7 +313,7 @@ def output_options(command: Command) -> Command:
 
 
 def export_targets(given: dict[str, Any], force: bool) -> Sequence[Target]:
-    """What the options of output_options ask for; raises UserError for what cannot be written."""
+    """What the options of study_options ask for; raises UserError for what cannot be written."""
     paths = {name: given.get(f"export_{name}") for name in get_args(export.Format)}
     targets = [Target(name, path) for name, path in paths.items() if path is not None]
     export.check_targets(targets, force)

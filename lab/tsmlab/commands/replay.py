@@ -19,29 +19,11 @@ import click
 from tsmlab import allocators as known
 from tsmlab import paths, render
 from tsmlab.allocators import ENGINE, Allocator
-from tsmlab.commands.parameters import (
-    FILE,
-    Duration,
-    ParamType,
-    Whole,
-    allocators_option,
-    chosen_seed,
-    cluster_option,
-    cpus_option,
-    extra_option,
-    ignore_failure_option,
-    margin_option,
-    output_options,
-    report_option,
-    seed_option,
-    timeout_option,
-    touch_option,
-)
+from tsmlab.commands import parameters
 from tsmlab.commands.publishing import Publication
 from tsmlab.commands.studies import Study, conduct, resume_option
 from tsmlab.errors import UserError
 from tsmlab.measuring import MeasureExecutor
-from tsmlab.schedule import TIME_BUDGET_SECONDS
 from tsmlab.traces import planning, replay_report, replay_results
 from tsmlab.traces.replay_results import ReplayResults, is_deterministic
 from tsmlab.traces.replaying import FAIR, SCHEDULES, SETTLE_SECONDS, Options, replay
@@ -54,7 +36,7 @@ MOST_LISTED = 4096
 NO_LIST = "Tickets are whole numbers with commas between them, as in --tickets 3,2,1."
 
 
-class TicketList(ParamType[str]):
+class TicketList(parameters.ParamType[str]):
     """3,2,1; kept as it is, for replay reads it."""
 
     name = "list"
@@ -80,19 +62,13 @@ class TicketList(ParamType[str]):
 
 
 @click.command("replay", cls=Study)
-@allocators_option(
+@parameters.allocators_option(
     "Which to replay on: names, globs (lock-*), groups (ours, system, all), with commas or "
     "repeatedly. [default: tsmalloc, system, and yours; under a schedule that repeats, tsmalloc, "
     "lock-first, lock-best, lock-worst and yours]"
 )
-@extra_option
-@click.option(
-    "--reference",
-    default="glibc",
-    show_default=True,
-    metavar="NAME",
-    help="The one that all others are compared with.",
-)
+@parameters.extra_option
+@parameters.reference_option
 @click.option(
     "--schedule",
     type=click.Choice([*SCHEDULES, ALL]),
@@ -111,60 +87,48 @@ class TicketList(ParamType[str]):
 )
 @click.option(
     "--quantum",
-    type=Whole(minimum=1),
+    type=parameters.Whole(minimum=1),
     metavar="N",
     help="Calls that a thread makes in a tick. [default: replay's]",
 )
-@seed_option
-@touch_option
+@parameters.seed_option
+@parameters.touch_option
 @click.option(
     "--verify", is_flag=True, help="Fill all objects, and check them when they are freed."
 )
 @click.option("--latency", is_flag=True, help="Time each call, which makes all of them slower.")
 @click.option(
     "--settle",
-    type=Duration(),
+    type=parameters.Duration(),
     default=SETTLE_SECONDS,
     metavar="TIME",
     help="How long to idle at the end, before settled memory is read. [default: 0.1s]",
 )
 @click.option(
     "--image",
-    type=Whole(minimum=0),
+    type=parameters.Whole(minimum=0),
     metavar="N",
     help="Which process of the trace, and its forked children. [default: that with most events]",
 )
 @click.option(
     "--window",
-    type=Whole(minimum=0),
+    type=parameters.Whole(minimum=0),
     metavar="N",
     help="How many events nobody may run ahead of the others; 0: no limit, and the schedule alone "
     "decides. [default: 1000]",
 )
-@click.option(
-    "-r",
-    "--rounds",
-    type=Whole(minimum=1),
-    metavar="N",
-    help="Exactly N measured rounds. [default: until every verdict is resolved; 2 under a schedule "
-    "that repeats]",
+@parameters.rounds_option(
+    "Exactly N measured rounds. [default: until every verdict is resolved; 2 under a schedule "
+    "that repeats]"
 )
-@click.option(
-    "--time-budget",
-    type=Duration(),
-    default=TIME_BUDGET_SECONDS,
-    metavar="TIME",
-    help="For each trace: begin no round that would end later. [default: 120s]",
-)
-@timeout_option("20 times the reference's, at least 10 s")
-@margin_option
-@ignore_failure_option
-@cluster_option
-@cpus_option
-@output_options
-@report_option
+@parameters.trace_budget_option
+@parameters.timeout_option("20 times the reference's, at least 10 s")
+@parameters.margin_option
+@parameters.ignore_failure_option
+@parameters.study_options
+@parameters.report_option
 @resume_option
-@click.argument("traces", metavar="TRACE...", nargs=-1, required=True, type=FILE)
+@click.argument("traces", metavar="TRACE...", nargs=-1, required=True, type=parameters.FILE)
 def command(traces: Sequence[Path], **given: Any) -> int:
     """Replay TRACE, which `tsmalloc record` wrote, on every allocator, and compare them.
 
@@ -229,7 +193,7 @@ def options_of(traces: Sequence[Path], given: dict[str, Any]) -> Options:
         allocators=tuple(compared),
         reference=reference,
         schedules=schedules,
-        seed=chosen_seed(given["seed"]),
+        seed=parameters.chosen_seed(given["seed"]),
         rounds=given["rounds"],
         time_budget_seconds=given["time_budget"],
         timeout_seconds=given["timeout"],

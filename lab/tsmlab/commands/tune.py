@@ -15,23 +15,7 @@ import click
 from tsmlab import allocators as known
 from tsmlab import render, tune_report
 from tsmlab import tune as flow
-from tsmlab.commands.parameters import (
-    Duration,
-    Whole,
-    chosen_seed,
-    cluster_option,
-    cpus_option,
-    deterministic_option,
-    extra_option,
-    files_of,
-    ignore_failure_option,
-    margin_option,
-    output_options,
-    program_of,
-    program_options,
-    seed_option,
-    timeout_option,
-)
+from tsmlab.commands import parameters
 from tsmlab.commands.publishing import Publication
 from tsmlab.commands.studies import Study, conduct, resume_option
 from tsmlab.counting import Counters, CountingExecutor
@@ -82,32 +66,23 @@ class _AllocatorFirst(Study):
     metavar="NAME",
     help="Whose options ALLOCATOR has, if its name does not say so: jemalloc, ...",
 )
-@extra_option
-@click.option(
-    "-r",
-    "--rounds",
-    type=Whole(minimum=2),
+@parameters.extra_option
+@parameters.rounds_option(
+    "Rounds of all changes; each further rung of a race has as many as all before it.",
+    minimum=2,
     default=FIRST_ROUNDS,
-    show_default=True,
-    metavar="N",
-    help="Rounds of all changes; each further rung of a race has as many as all before it.",
 )
-@click.option(
-    "--time-budget",
-    type=Duration(),
+@parameters.time_budget_option(
+    "No race goes on beyond two thirds of it, and fresh rounds get the rest. [default: 600s]",
     default=TIME_BUDGET_SECONDS,
-    metavar="TIME",
-    help="No race goes on beyond two thirds of it, and fresh rounds get the rest. [default: 600s]",
 )
-@timeout_option("20 times the default's, at least 10 s")
-@seed_option
-@margin_option
-@program_options
-@ignore_failure_option
-@deterministic_option
-@cluster_option
-@cpus_option
-@output_options
+@parameters.timeout_option("20 times the default's, at least 10 s")
+@parameters.seed_option
+@parameters.margin_option
+@parameters.program_options
+@parameters.ignore_failure_option
+@parameters.deterministic_option
+@parameters.study_options
 @resume_option
 @click.argument("allocator", required=True)
 @click.argument("program", metavar="PROGRAM...", nargs=-1, required=True, type=click.UNPROCESSED)
@@ -139,7 +114,7 @@ def command(allocator: str, program: Sequence[str], **given: Any) -> int:
         given,
         options.seed,
         [options.allocator],
-        files_of(program, given),
+        parameters.files_of(program, given),
         lambda journal, reporter, fleet: flow.tune(options, executor, reporter, journal, fleet),
         publication,
         [counters.note] if counters and counters.note else [],
@@ -170,12 +145,12 @@ def _options(
     objective: Objective = "metric" if given["metric"] else given["objective"] or "time"
     options, unknown = options_for(allocator, given["own"], given["options_of"], given["only"])
     found = Options(
-        program=program_of(program, given),
+        program=parameters.program_of(program, given),
         allocator=allocator,
         options=options,
         unknown=tuple(unknown),
         objective=objective,
-        seed=chosen_seed(given["seed"]),
+        seed=parameters.chosen_seed(given["seed"]),
         first_rounds=given["rounds"],
         time_budget_seconds=given["time_budget"],
         timeout_seconds=given["timeout"],
