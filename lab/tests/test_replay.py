@@ -22,6 +22,7 @@ from replay_world import (
     stride,
 )
 
+from tsmlab import records
 from tsmlab.errors import UserError
 from tsmlab.measuring import Measurement, RunRequest
 from tsmlab.metrics import PEAK_MEMORY, TIME
@@ -338,7 +339,7 @@ def test_a_second_trace_that_is_none_keeps_what_was_replayed(tmp_path: Path) -> 
 def test_results_are_read_back_as_they_were(trace: Path, tmp_path: Path) -> None:
     printed = stride(latency={"free": latency((16, 10))})
     results = replayed(trace, {"glibc": behaviour(printed)}, schedules=("stride",)).results
-    assert replay_results.from_json(replay_results.to_json(results)) == results
+    assert replay_results.from_json(records.to_json(results)) == results
     path = replay_results.save(results, [tmp_path / "kept"])
     assert "-replay-work-" in path.name
     assert replay_results.from_json(path.read_text()) == results

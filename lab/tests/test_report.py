@@ -18,10 +18,9 @@ import pytest
 import replay_world
 import report_world as world
 
-from tsmlab import cli, report, results
+from tsmlab import cli, records, report, results
 from tsmlab.commands.publishing import Publication, publish
 from tsmlab.errors import UserError
-from tsmlab.experiments import results as experiment_results
 from tsmlab.report import folder, html, loading, writing
 from tsmlab.report.pages.common import AMOUNTS
 from tsmlab.results import Comparison
@@ -200,7 +199,7 @@ NASTY = "<script>alert(1)</script>&\"'\x1b[31m\udcff\u202e]]>--><b>\x00{{ 7*7 }}
 def nasty(small: Comparison) -> Comparison:
     """The text wherever it comes from outside: command, names, versions, output, warnings."""
     old, new = small.analysis.rows[1].allocator, f"n{NASTY}"
-    text = results.to_json(small).replace(json.dumps(old), json.dumps(new))
+    text = records.to_json(small).replace(json.dumps(old), json.dumps(new))
     named = results.from_json(text)
     infos = [replace(info, version=NASTY, path=f"/{NASTY}") for info in named.allocators]
     return replace(
@@ -357,7 +356,7 @@ def test_verb_writes_a_report(
     small: Comparison, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "results.json"
-    file.write_text(results.to_json(small))
+    file.write_text(records.to_json(small))
     assert cli.main(["report", str(file), "-o", str(tmp_path / "out")]) == 0
     assert capsys.readouterr().out == f"{tmp_path / 'out' / 'index.html'}\n"
 
@@ -376,8 +375,8 @@ def test_verb_names_what_is_no_result(tmp_path: Path, capsys: pytest.CaptureFixt
 
 def test_results_of_all_verbs_are_read(tmp_path: Path, small: Comparison) -> None:
     found = world.experimented(("x6-iterations",), ("tsmalloc",), maps=0)
-    (tmp_path / "e").write_text(experiment_results.to_json(found))
-    (tmp_path / "c").write_text(results.to_json(small))
+    (tmp_path / "e").write_text(records.to_json(found))
+    (tmp_path / "c").write_text(records.to_json(small))
     assert loading.read(tmp_path / "e") == found
     assert loading.read(tmp_path / "c") == small
 

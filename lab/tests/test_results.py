@@ -11,8 +11,8 @@ import pytest
 
 from tsmlab import records
 from tsmlab.errors import UserError
-from tsmlab.records import write_atomically
-from tsmlab.results import SCHEMA, Comparison, from_json, save, to_json
+from tsmlab.records import to_json, write_atomically
+from tsmlab.results import SCHEMA, Comparison, from_json, save
 
 Typical = Callable[..., Comparison]
 ROOT = Path(__file__).resolve().parents[2]

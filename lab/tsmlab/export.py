@@ -17,8 +17,8 @@ from typing import Literal
 
 from tsmlab import render
 from tsmlab.errors import UserError
-from tsmlab.records import write_atomically
-from tsmlab.results import Comparison, Sample, to_json
+from tsmlab.records import to_json, write_atomically
+from tsmlab.results import Comparison, Sample
 
 Format = Literal["json", "csv", "markdown", "junit", "sarif"]
 

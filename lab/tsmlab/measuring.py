@@ -16,7 +16,7 @@ import struct
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -72,6 +72,7 @@ class Preloaded:
     mapped: bool | None
 
 
+@dataclass(frozen=True)
 class Ended:
     """How a program ended, as every native tool tells it."""
 
@@ -81,6 +82,7 @@ class Ended:
     interrupted: bool
     spawn_error: SpawnError | None
     timeout_ns: int | None
+    left_behind: int
 
     @property
     def failed(self) -> bool:
@@ -115,12 +117,6 @@ class Measurement(Ended):
     wall_ns: int
     user_ns: int
     system_ns: int
-    exit_code: int | None
-    signal: int | None
-    timed_out: bool
-    interrupted: bool
-    spawn_error: SpawnError | None
-    left_behind: int
     peak_rss_bytes: int
     peak_rss_source: str | None
     root_hwm_bytes: int | None
@@ -135,7 +131,6 @@ class Measurement(Ended):
     samples: int
     sampling_ns: int
     floor_bytes: int
-    timeout_ns: int | None = None
     series: tuple[tuple[int, int], ...] = ()
     extra: Mapping[str, float] = field(default_factory=dict, hash=False, compare=False)
     raw: dict[str, Any] = field(default_factory=dict, hash=False, compare=False)
@@ -148,12 +143,7 @@ class Measurement(Ended):
             wall_ns=raw["wall_ns"] or 0,
             user_ns=raw["user_ns"] or 0,
             system_ns=raw["system_ns"] or 0,
-            exit_code=raw["exit_code"],
-            signal=raw["signal"],
-            timed_out=raw["timed_out"],
-            interrupted=raw["interrupted"],
-            spawn_error=spawn_error_of(raw),
-            left_behind=raw["left_behind"],
+            **ended_of(raw),
             peak_rss_bytes=raw["peak_rss_bytes"] or 0,
             peak_rss_source=raw["peak_rss_source"],
             root_hwm_bytes=raw["root_hwm_bytes"],
@@ -168,7 +158,6 @@ class Measurement(Ended):
             samples=raw["samples"],
             sampling_ns=raw["sampling_ns"],
             floor_bytes=raw["floor_bytes"],
-            timeout_ns=raw["timeout_ns"],
             series=tuple((time_ns, size) for time_ns, size in raw.get("series", [])),
             raw=raw,
         )
@@ -196,9 +185,11 @@ def _not_of_one_version(problem: str) -> UserError:
     return UserError(problem, f"The tools and the lab have to be of one version. {paths.remedy()}")
 
 
-def spawn_error_of(raw: dict[str, Any]) -> SpawnError | None:
+def ended_of(raw: dict[str, Any]) -> dict[str, Any]:
+    """The fields of Ended, in a tool's answer."""
+    found = {each.name: raw[each.name] for each in fields(Ended)}
     error = raw["spawn_error"]
-    return SpawnError(error["errno"], error["message"]) if error else None
+    return found | {"spawn_error": SpawnError(error["errno"], error["message"]) if error else None}
 
 
 def _signal_name(number: int) -> str:

@@ -23,11 +23,10 @@ from tsmlab.measuring import (
     Measurement,
     NativeTool,
     RunRequest,
-    SpawnError,
+    ended_of,
     launch_arguments,
     process_files,
     require_schema,
-    spawn_error_of,
     text_in_record,
 )
 
@@ -65,13 +64,6 @@ class CallCounts:
 class SyscallCounts(Ended):
     """What `syscalls` counted, and how the program ended; `calls` by the name of the call."""
 
-    exit_code: int | None
-    signal: int | None
-    timed_out: bool
-    interrupted: bool
-    spawn_error: SpawnError | None
-    timeout_ns: int | None
-    left_behind: int
     threads: int
     processes: int
     calls: Mapping[str, CallCounts]
@@ -82,13 +74,7 @@ class SyscallCounts(Ended):
         """The answer as `syscalls` wrote it."""
         require_schema(raw, "syscalls", SYSCALLS_SCHEMA)
         return SyscallCounts(
-            exit_code=raw["exit_code"],
-            signal=raw["signal"],
-            timed_out=raw["timed_out"],
-            interrupted=raw["interrupted"],
-            spawn_error=spawn_error_of(raw),
-            timeout_ns=raw["timeout_ns"],
-            left_behind=raw["left_behind"],
+            **ended_of(raw),
             threads=raw["threads"],
             processes=raw["processes"],
             calls={name: CallCounts(**counts) for name, counts in raw["calls"].items()},

@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Protocol, Self, TextIO
 
 from rich.console import Console
@@ -49,12 +48,7 @@ class Reporter(Protocol):
     """An Observer of the schedule that can also be told how much there is to come."""
 
     def __enter__(self) -> Self: ...
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
+    def __exit__(self, *_: object) -> None: ...
     def expect(self, rounds: int) -> None: ...
     def step(self, step: Step) -> None: ...
     def round_started(self, phase: Phase, number: int, runs: int) -> None: ...
@@ -78,12 +72,7 @@ class Silence:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         pass
 
     def expect(self, rounds: int) -> None:
@@ -166,12 +155,7 @@ class Bar(Silence):
         self._task = self._progress.add_task("starting", total=None, rounds="", running="")
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._progress.stop()
 
     def expect(self, rounds: int) -> None:

@@ -64,6 +64,11 @@ def from_json(kind: type[Record], schema: str, text: str, source: str, remedy: s
     return record
 
 
+def saved_by(verb: str) -> str:
+    """The remedy for who gives another file."""
+    return f"Give a file that `tsmalloc {verb}` saved or wrote with --export-json."
+
+
 def restore(kind: Any, value: Any) -> Any:
     """Rebuilds a value of the annotated type `kind` from JSON's plain values."""
     if kind is Any:

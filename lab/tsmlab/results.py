@@ -241,17 +241,12 @@ class Comparison:
         return [row for row in self.analysis.rows if row.failures]
 
 
-def to_json(comparison: Comparison) -> str:
-    return records.to_json(comparison)
-
-
 def from_json(text: str, source: str = "the results") -> Comparison:
-    """The inverse of to_json; raises UserError for what it did not write."""
-    remedy = "Give a file that `tsmalloc compare` saved or wrote with --export-json."
-    return records.from_json(Comparison, SCHEMA, text, source, remedy)
+    """The inverse of records.to_json; raises UserError for what it did not write."""
+    return records.from_json(Comparison, SCHEMA, text, source, records.saved_by("compare"))
 
 
 def save(comparison: Comparison, folders: Iterable[Path] | None = None) -> Path:
     """Keeps the comparison in the first folder that takes it, and returns the file's path."""
     program = Path(comparison.command[0]).name or "program"
-    return records.keep(to_json(comparison), comparison.created, program, folders)
+    return records.keep(records.to_json(comparison), comparison.created, program, folders)

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from rich.console import Console
 from rich.text import Text
 
-from tsmlab import tables, warnings
+from tsmlab import records, tables, warnings
 from tsmlab.bench import MIN_ROUNDS
 from tsmlab.export import Format, csv_text
 from tsmlab.metrics import BUILT_IN, CUSTOM
@@ -22,7 +22,7 @@ from tsmlab.render import failure_lines, full_name
 from tsmlab.results import Trouble
 from tsmlab.stats import Verdict
 from tsmlab.suite_analysis import QUICK
-from tsmlab.suite_results import SuiteResults, to_json
+from tsmlab.suite_results import SuiteResults
 from tsmlab.suite_table import goal_of_time, mean_number, table_columns
 from tsmlab.tables import COMPACT, ROOMY, table_width
 from tsmlab.wording import names, quantity, rounds
@@ -163,7 +163,7 @@ def formatted(suite: SuiteResults, file_format: Format) -> str:
     """The results in a format. CSV has a line for each run, with the workload before the rest, and
     `printed_seconds` where compare has the metrics of its own."""
     if file_format == "json":
-        return to_json(suite)
+        return records.to_json(suite)
     if file_format == "markdown":
         return markdown(suite)
     keys = {"printed_seconds": CUSTOM, **{spec.key: spec.key for spec in BUILT_IN}}

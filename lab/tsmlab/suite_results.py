@@ -153,16 +153,11 @@ class SuiteResults:
         return next(info for info in (*self.allocators, *self.floors) if info.name == name)
 
 
-def to_json(suite: SuiteResults) -> str:
-    return records.to_json(suite)
-
-
 def from_json(text: str, source: str = "the results") -> SuiteResults:
-    """The inverse of to_json; raises UserError for what it did not write."""
-    remedy = "Give a file that `tsmalloc bench` saved or wrote with --export-json."
-    return records.from_json(SuiteResults, SCHEMA, text, source, remedy)
+    """The inverse of records.to_json; raises UserError for what it did not write."""
+    return records.from_json(SuiteResults, SCHEMA, text, source, records.saved_by("bench"))
 
 
 def save(suite: SuiteResults, folders: Iterable[Path] | None = None) -> Path:
     """Keeps the results in the first folder that takes them, and returns the file's path."""
-    return records.keep(to_json(suite), suite.created, "bench", folders)
+    return records.keep(records.to_json(suite), suite.created, "bench", folders)

@@ -508,8 +508,7 @@ class _WithCost:
 
 def from_json(text: str, source: str = "the results") -> TuneResults:
     """The inverse of records.to_json; raises UserError for what it did not write."""
-    remedy = "Give a file that `tsmalloc tune` saved or wrote with --export-json."
-    return records.from_json(TuneResults, SCHEMA, text, source, remedy)
+    return records.from_json(TuneResults, SCHEMA, text, source, records.saved_by("tune"))
 
 
 def save(results: TuneResults) -> Path:

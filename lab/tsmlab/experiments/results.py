@@ -14,13 +14,9 @@ from tsmlab.errors import UserError
 from tsmlab.experiments.model import SCHEMA, ExperimentResults
 
 
-def to_json(results: ExperimentResults) -> str:
-    return records.to_json(results)
-
-
 def from_json(text: str, source: str = "the results") -> ExperimentResults:
-    """The inverse of to_json; raises UserError for what it did not write."""
-    remedy = "Give a file that `tsmalloc experiment run` saved or wrote with --export-json."
+    """The inverse of records.to_json; raises UserError for what it did not write."""
+    remedy = records.saved_by("experiment run")
     return records.from_json(ExperimentResults, SCHEMA, text, source, remedy)
 
 
@@ -37,4 +33,4 @@ def read(path: Path) -> ExperimentResults:
 
 def save(results: ExperimentResults, folders: Iterable[Path] | None = None) -> Path:
     """Keeps the results in the first folder that takes them; returns the file's path."""
-    return records.keep(to_json(results), results.created, "experiment", folders)
+    return records.keep(records.to_json(results), results.created, "experiment", folders)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.text import Text
 
-from tsmlab import stats, tables, warnings
+from tsmlab import records, stats, tables, warnings
 from tsmlab.experiments.catalogue import describe_point
 from tsmlab.experiments.model import (
     BUILT_IN,
@@ -30,7 +30,6 @@ from tsmlab.experiments.model import (
     Reported,
 )
 from tsmlab.experiments.plan import FEWEST_ROUNDS, experiments
-from tsmlab.experiments.results import to_json
 from tsmlab.export import Format
 from tsmlab.render import failure_lines, full_name
 from tsmlab.results import Failure, Trouble
@@ -282,7 +281,7 @@ def cut_short(results: ExperimentResults) -> bool:
 
 def formatted(results: ExperimentResults, file_format: Format) -> str:
     if file_format == "json":
-        return to_json(results)
+        return records.to_json(results)
     return to_csv(results) if file_format == "csv" else markdown(results)
 
 

@@ -71,17 +71,12 @@ class FloorResults:
         return any(row.failure for each in self.traces for row in each.rows)
 
 
-def to_json(results: FloorResults) -> str:
-    return records.to_json(results)
-
-
 def from_json(text: str, source: str = "the results") -> FloorResults:
-    """The inverse of to_json; raises UserError for what it did not write."""
-    remedy = "Give a file that `tsmalloc floors` saved or wrote with --export-json."
-    return records.from_json(FloorResults, SCHEMA, text, source, remedy)
+    """The inverse of records.to_json; raises UserError for what it did not write."""
+    return records.from_json(FloorResults, SCHEMA, text, source, records.saved_by("floors"))
 
 
 def save(results: FloorResults, folders: Iterable[Path] | None = None) -> Path:
     """Keeps the results in the first folder that takes them, and returns the file's path."""
     subject = f"floors-{results.traces[0].trace}" if results.traces else "floors"
-    return records.keep(to_json(results), results.created, subject, folders)
+    return records.keep(records.to_json(results), results.created, subject, folders)

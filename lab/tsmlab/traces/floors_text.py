@@ -13,13 +13,13 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.text import Text
 
-from tsmlab import export, tables
+from tsmlab import export, records, tables
 from tsmlab.export import Format
 from tsmlab.render import warning_lines
 from tsmlab.results import Trouble
 from tsmlab.tables import ROOMY, Cell, Column, markdown_table, measured_on, rich_table
 from tsmlab.traces import planning
-from tsmlab.traces.floors_results import Excess, FloorResults, FloorRow, TraceFloors, to_json
+from tsmlab.traces.floors_results import Excess, FloorResults, FloorRow, TraceFloors
 from tsmlab.wording import change, quantity, rounds
 
 NOTES = (
@@ -30,7 +30,7 @@ NOTES = (
 
 def formatted(results: FloorResults, file_format: Format) -> str:
     if file_format == "json":
-        return to_json(results)
+        return records.to_json(results)
     if file_format == "csv":
         return _csv(results)
     return markdown(results)

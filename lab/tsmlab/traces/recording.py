@@ -18,7 +18,7 @@ from tsmlab import paths
 from tsmlab.allocators import Allocator
 from tsmlab.doctor import diagnose
 from tsmlab.errors import UserError
-from tsmlab.measuring import Ended, NativeTool, SpawnError, require_schema, spawn_error_of
+from tsmlab.measuring import Ended, NativeTool, ended_of, require_schema
 from tsmlab.traces.planning import SUFFIX
 
 SCHEMA = "tsmalloc-record/1"
@@ -61,13 +61,6 @@ class Recording(Ended):
     """What `record` says of a run; docs/formats/trace.md describes the fields."""
 
     trace: Path
-    exit_code: int | None
-    signal: int | None
-    timed_out: bool
-    interrupted: bool
-    spawn_error: SpawnError | None
-    timeout_ns: int | None
-    left_behind: int
     wall_ns: int
     trace_bytes: int
     events: int
@@ -84,13 +77,7 @@ class Recording(Ended):
         require_schema(raw, "record", SCHEMA)
         return Recording(
             trace=trace,
-            exit_code=raw["exit_code"],
-            signal=raw["signal"],
-            timed_out=raw["timed_out"],
-            interrupted=raw["interrupted"],
-            spawn_error=spawn_error_of(raw),
-            timeout_ns=raw["timeout_ns"],
-            left_behind=raw["left_behind"],
+            **ended_of(raw),
             wall_ns=raw["wall_ns"] or 0,
             trace_bytes=raw["trace_bytes"],
             events=raw["events"],

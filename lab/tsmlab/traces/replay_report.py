@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 from rich.console import Console
 from rich.text import Text
 
-from tsmlab import render, tables
+from tsmlab import records, render, tables
 from tsmlab.export import Format, csv_text
 from tsmlab.results import Trouble
 from tsmlab.tables import COMPACT, ROOMY, Column, Layout
 from tsmlab.traces import planning
 from tsmlab.traces.replay_line import ThreadShare
-from tsmlab.traces.replay_results import Replay, ReplayResults, TraceInfo, to_json
+from tsmlab.traces.replay_results import Replay, ReplayResults, TraceInfo
 from tsmlab.traces.replay_tables import (
     fit_columns,
     latency_columns,
@@ -231,7 +231,7 @@ def markdown(results: ReplayResults) -> str:
 def formatted(results: ReplayResults, file_format: Format) -> str:
     """The results in a format. CSV has a line for each run, with trace and schedule before it."""
     if file_format == "json":
-        return to_json(results)
+        return records.to_json(results)
     if file_format == "markdown":
         return markdown(results)
     runs = (

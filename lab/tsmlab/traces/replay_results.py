@@ -152,17 +152,12 @@ def is_deterministic(schedule: str) -> bool:
     return schedule not in ("asap", "paced")
 
 
-def to_json(results: ReplayResults) -> str:
-    return records.to_json(results)
-
-
 def from_json(text: str, source: str = "the results") -> ReplayResults:
-    """The inverse of to_json; raises UserError for what it did not write."""
-    remedy = "Give a file that `tsmalloc replay` saved or wrote with --export-json."
-    return records.from_json(ReplayResults, SCHEMA, text, source, remedy)
+    """The inverse of records.to_json; raises UserError for what it did not write."""
+    return records.from_json(ReplayResults, SCHEMA, text, source, records.saved_by("replay"))
 
 
 def save(results: ReplayResults, folders: Iterable[Path] | None = None) -> Path:
     """Keeps the results in the first folder that takes them, and returns the file's path."""
     subject = f"replay-{results.traces[0].name}" if results.replays else "replay"
-    return records.keep(to_json(results), results.created, subject, folders)
+    return records.keep(records.to_json(results), results.created, subject, folders)
