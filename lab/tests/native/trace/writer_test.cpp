@@ -101,8 +101,7 @@ TEST_F(TraceWriter, AFileThatMayNotGrowEndsWithAWholeChunk) {
 }
 
 TEST_F(TraceWriter, RefusesWhatAReaderWouldCallDamage) {
-  const Event good{
-      .kind = Kind::malloc, .log2_alignment = 0, .thread = 0, .object = 0, .size = 8, .time_ns = 1};
+  const Event good{.kind = Kind::malloc, .size = 8, .time_ns = 1};
   const auto error_after_good = [&](const Event& event) {
     MemoryFile file;
     Writer writer = Writer::create(file.path(), true);
@@ -116,8 +115,7 @@ TEST_F(TraceWriter, RefusesWhatAReaderWouldCallDamage) {
   EXPECT_NE(error_after_good(good), "");  // object 0 once more
   event.object = 2;
   EXPECT_NE(error_after_good(event), "");
-  event = {
-      .kind = Kind::free, .log2_alignment = 0, .thread = 0, .object = 0, .size = 0, .time_ns = 1};
+  event = {.kind = Kind::free, .time_ns = 1};
   EXPECT_EQ(error_after_good(event), "");
   event.object = 1;  // that is still to come
   EXPECT_NE(error_after_good(event), "");
@@ -132,37 +130,17 @@ TEST_F(TraceWriter, RefusesWhatAReaderWouldCallDamage) {
   EXPECT_EQ(error_after_good(event), "");
   event.thread = 2;
   EXPECT_NE(error_after_good(event), "");
-  event = {.kind = Kind::thread_begin,
-           .log2_alignment = 0,
-           .thread = 1,
-           .object = 1,
-           .size = 0,
-           .time_ns = 1};
+  event = {.kind = Kind::thread_begin, .thread = 1, .object = 1, .time_ns = 1};
   EXPECT_EQ(error_after_good(event), "");
   event.object = 2;
   EXPECT_NE(error_after_good(event), "");
-  event = {.kind = Kind::fork,
-           .log2_alignment = 0,
-           .thread = 0,
-           .object = max_images,
-           .size = 0,
-           .time_ns = 1};
+  event = {.kind = Kind::fork, .object = max_images, .time_ns = 1};
   EXPECT_NE(error_after_good(event), "");
   event.kind = Kind::count;
   EXPECT_NE(error_after_good(event), "");
-  event = {.kind = Kind::refused,
-           .log2_alignment = 0,
-           .thread = 0,
-           .object = 1,
-           .size = 9,
-           .time_ns = 1};
+  event = {.kind = Kind::refused, .object = 1, .size = 9, .time_ns = 1};
   EXPECT_NE(error_after_good(event), "");
-  event = {.kind = Kind::aligned,
-           .log2_alignment = 64,
-           .thread = 0,
-           .object = 1,
-           .size = 9,
-           .time_ns = 1};
+  event = {.kind = Kind::aligned, .log2_alignment = 64, .object = 1, .size = 9, .time_ns = 1};
   EXPECT_NE(error_after_good(event), "");
 }
 
