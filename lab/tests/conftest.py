@@ -2,7 +2,8 @@
 
 Why: the schedule, the failure rules, the statistics and the reports must be tested on runs whose
 truth is known, hundreds of them in a blink.
-Refuses to: start a process. Tests of the real tools build their own programs.
+Refuses to: start a process. Tests of the real tools build their own programs (compiled_programs.py)
+and start them (prompt.py).
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from compiled_programs import build
+from prompt import environment, tsmalloc, waste
 
 from tsmlab.allocators import Allocator
 from tsmlab.compare import Options, compare
@@ -23,6 +26,8 @@ from tsmlab.progress import Silence
 from tsmlab.results import Comparison, Outcome
 from tsmlab.schedule import StopRule
 from tsmlab.trial import Program
+
+__all__ = ["build", "environment", "tsmalloc", "waste"]
 
 MIB = 1 << 20
 

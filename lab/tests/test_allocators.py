@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -33,14 +32,9 @@ SOME = [
 
 
 @pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def library(build: Callable[..., Path]) -> Path:
     """A real shared library."""
-    folder = tmp_path_factory.mktemp("library")
-    source = folder / "own.c"
-    source.write_text("int own(void) { return 1; }\n")
-    target = folder / "libown.so"
-    subprocess.run(["gcc", "-shared", "-fPIC", "-o", target, source], check=True)
-    return target
+    return build("libown.so.c", "int own(void) { return 1; }\n", "-shared", "-fPIC")
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from experiment_world import Notes
 from rich.console import Console
 
 from tsmlab import bench as flow
@@ -33,14 +34,6 @@ def workload(name: str, **changes: Any) -> Workload:
     # It has to be a file, since its hash is taken; the simulation does not start it.
     plain = Workload(name, f"{name} stresses", (sys.executable,), 1, (), "seconds", True)
     return replace(plain, **changes)
-
-
-class Notes(Silence):
-    def __init__(self) -> None:
-        self.texts: list[str] = []
-
-    def note(self, text: str) -> None:
-        self.texts.append(text)
 
 
 @pytest.fixture

@@ -7,21 +7,19 @@ Refuses to: judge a time; the machine that runs tests is busy.
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
-import lab_runs
+import prompt
 import pytest
+from prompt import Tsmalloc
 
 from tsmlab import suite_results
 from tsmlab.suite_results import SuiteResults
-
-Bench = Callable[..., subprocess.CompletedProcess[str]]
 
 # Allocates for a moment and says how long; "fail" exits with 3 if an allocator is preloaded, "slow"
 # takes a second.
@@ -81,17 +79,8 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def environment(tmp_path: Path) -> dict[str, str]:
-    inherited = {k: v for k, v in os.environ.items() if k not in ("LD_PRELOAD", "COLUMNS")}
-    return inherited | {"XDG_STATE_HOME": str(tmp_path / "state")}
-
-
-@pytest.fixture
-def bench(environment: dict[str, str], suite: Path) -> Bench:
-    def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-        return lab_runs.run("bench", "--suite", suite, *arguments, env=environment, timeout=120)
-
-    return run
+def bench(tsmalloc: Tsmalloc, suite: Path) -> Tsmalloc:
+    return partial(tsmalloc, "bench", "--suite", suite)
 
 
 def kept(tmp_path: Path) -> SuiteResults:
@@ -99,7 +88,7 @@ def kept(tmp_path: Path) -> SuiteResults:
     return suite_results.from_json(path.read_text())
 
 
-def test_two_workloads_over_glibc_and_tsmalloc(bench: Bench, tmp_path: Path) -> None:
+def test_two_workloads_over_glibc_and_tsmalloc(bench: Tsmalloc, tmp_path: Path) -> None:
     done = bench(
         *("pairs", "whole", "-a", "tsmalloc,glibc", "--rounds", "3", "--seed", "5"),
         *("--export-markdown", tmp_path / "table.md", "--export-json", tmp_path / "r.json"),
@@ -133,7 +122,7 @@ def test_two_workloads_over_glibc_and_tsmalloc(bench: Bench, tmp_path: Path) -> 
     assert "| pairs | time |" in (tmp_path / "table.md").read_text()
 
 
-def test_a_failure_is_a_row_and_an_exit_status(bench: Bench, tmp_path: Path) -> None:
+def test_a_failure_is_a_row_and_an_exit_status(bench: Tsmalloc, tmp_path: Path) -> None:
     arguments = ("fail", "-a", "tsmalloc,glibc", "-r", "3")
     done = bench(*arguments)
     assert done.returncode == 2
@@ -144,13 +133,11 @@ def test_a_failure_is_a_row_and_an_exit_status(bench: Bench, tmp_path: Path) -> 
 
 
 def test_a_library_of_ones_own_is_a_peer_unless_it_is_a_build_of_ours(
-    bench: Bench, tmp_path: Path
+    bench: Tsmalloc, build: Callable[..., Path], tmp_path: Path
 ) -> None:
-    source = tmp_path / "nothing.c"
-    source.write_text("int nothing;\n")
+    nothing = build("nothing.so.c", "int nothing;\n", "-shared", "-fPIC")
     for name in ("libmine.so", "libtsmalloc.so"):
-        command = ["cc", "-shared", "-fPIC", "-o", str(tmp_path / name), str(source)]
-        subprocess.run(command, check=True)
+        (tmp_path / name).write_bytes(nothing.read_bytes())
     done = bench(
         *("whole", "-r", "3", "--json", "-a", "mine,ours2"),
         *("--allocator", f"mine={tmp_path / 'libmine.so'}"),
@@ -165,13 +152,7 @@ def test_an_interrupt_keeps_what_was_measured(
     environment: dict[str, str], suite: Path, tmp_path: Path
 ) -> None:
     arguments = ("bench", "--suite", suite, "slow", "-a", "tsmalloc,glibc", "-r", "50")
-    with subprocess.Popen(
-        [sys.executable, "-m", "tsmlab", *arguments],
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
+    with prompt.start(*arguments, env=environment) as process:
         assert process.stderr is not None
         for line in process.stderr:
             if "memory warmed" in line:  # the rounds begin
@@ -186,7 +167,7 @@ def test_an_interrupt_keeps_what_was_measured(
     assert 1 <= len(results.runs[0].samples) - 1 <= 5
 
 
-def test_the_list_says_what_each_workload_stresses(bench: Bench) -> None:
+def test_the_list_says_what_each_workload_stresses(bench: Tsmalloc) -> None:
     done = bench("--list", "pairs", "whole")
     assert done.returncode == 0
     head, *rows = done.stdout.splitlines()
@@ -209,7 +190,7 @@ def test_the_list_says_what_each_workload_stresses(bench: Bench) -> None:
     ],
 )
 def test_mistakes_are_named_before_anything_runs(
-    bench: Bench, arguments: list[str], words: str, tmp_path: Path
+    bench: Tsmalloc, arguments: list[str], words: str, tmp_path: Path
 ) -> None:
     done = bench(*arguments)
     assert (done.returncode, done.stdout) == (1, "")
@@ -218,7 +199,7 @@ def test_mistakes_are_named_before_anything_runs(
     assert not (tmp_path / "state").exists()
 
 
-def test_a_missing_program_is_named(bench: Bench, tmp_path: Path) -> None:
+def test_a_missing_program_is_named(bench: Tsmalloc, tmp_path: Path) -> None:
     text = ENTRY.format(name="gone", time="wall", floors="").replace("./work", "./gone")
     (tmp_path / "suite.toml").write_text(text)
     done = bench("--suite", tmp_path / "suite.toml")
@@ -226,7 +207,7 @@ def test_a_missing_program_is_named(bench: Bench, tmp_path: Path) -> None:
     assert f"there is no executable gone in {tmp_path}" in done.stderr
 
 
-def test_json_on_stdout_is_all_of_it(bench: Bench, tmp_path: Path) -> None:
+def test_json_on_stdout_is_all_of_it(bench: Tsmalloc, tmp_path: Path) -> None:
     done = bench("whole", "-a", "glibc", "-r", "3", "--json", "-q")
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout)["schema"] == "tsmalloc-bench/1"

@@ -14,43 +14,29 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import prompt
 import pytest
+from prompt import Tsmalloc
 
 from tsmlab import __version__, cli, paths
 from tsmlab.errors import UserError
-
-Tsmalloc = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture
 def tsmalloc() -> Tsmalloc:
     """Runs the command as a process of its own."""
 
-    def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "tsmlab", *arguments],
-            env=os.environ | environment,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-
-    return run
+    return lambda *words, **more: prompt.run_alone(*words, env=os.environ | more)
 
 
 @pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def library(build: Callable[..., Path]) -> Path:
     """A library that says that it is loaded, on stderr."""
-    folder = tmp_path_factory.mktemp("library")
-    source = folder / "loud.c"
-    source.write_text(
+    source = (
         "#include <unistd.h>\n"
         '__attribute__((constructor)) static void tell(void) { write(2, "loud\\n", 5) ; }\n'
     )
-    target = folder / "libloud.so"
-    subprocess.run(["gcc", "-w", "-shared", "-fPIC", "-o", target, source], check=True)
-    return target
+    return build("libloud.so.c", source, "-w", "-shared", "-fPIC")
 
 
 def test_help_names_every_verb_and_the_first_step(tsmalloc: Tsmalloc) -> None:
@@ -124,29 +110,19 @@ def test_interruption_is_130(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_full_disk_is_an_error() -> None:
     with Path("/dev/full").open("w") as full:
-        shown = subprocess.run(
-            [sys.executable, "-m", "tsmlab", "list"],
-            stdout=full,
-            stderr=subprocess.PIPE,
-            text=True,
-            check=False,
-        )
-    assert shown.returncode == 1
-    assert "could not be written: No space left on device" in shown.stderr
+        process = prompt.start("list", stdout=full)
+        _, said = process.communicate()
+    assert process.returncode == 1
+    assert "could not be written: No space left on device" in said
 
 
 def test_reader_that_goes_away_is_met_with_silence() -> None:
     reader, writer = os.pipe()
     os.close(reader)
     with os.fdopen(writer, "wb") as pipe:
-        shown = subprocess.run(
-            [sys.executable, "-m", "tsmlab", "--help"],
-            stdout=pipe,
-            stderr=subprocess.PIPE,
-            text=True,
-            check=False,
-        )
-    assert (shown.returncode, shown.stderr) == (1, "")
+        process = prompt.start("--help", stdout=pipe)
+        _, said = process.communicate()
+    assert (process.returncode, said) == (1, "")
 
 
 def test_user_error_form() -> None:
@@ -239,12 +215,9 @@ def test_run_gives_the_program_default_signals(tsmalloc: Tsmalloc) -> None:
 
 
 def test_run_refuses_what_it_cannot_reach(
-    tsmalloc: Tsmalloc, library: Path, tmp_path: Path
+    tsmalloc: Tsmalloc, library: Path, build: Callable[..., Path]
 ) -> None:
-    source = tmp_path / "static.c"
-    source.write_text("int main(void) { return 5; }\n")
-    program = tmp_path / "static"
-    subprocess.run(["gcc", "-static", "-o", program, source], check=True)
+    program = build("static.c", "int main(void) { return 5; }\n", "-static")
     mine = ("--allocator", f"loud={library}")
     refused = tsmalloc("run", *mine, "loud", str(program))
     assert refused.returncode == 1

@@ -16,14 +16,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
-import lab_runs
+import prompt
 import pytest
-
-Compile = Callable[..., Path]
-Run = Callable[..., subprocess.CompletedProcess[str]]
+from prompt import Tsmalloc
 
 # Allocates and frees some thousand blocks. Options: "slow" sleeps for a second, "fail" exits with
 # 3, "pid" prints what is never the same twice, "echo" repeats its input.
@@ -93,21 +92,8 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def environment(tmp_path: Path) -> dict[str, str]:
-    inherited = {k: v for k, v in os.environ.items() if k not in ("LD_PRELOAD", "COLUMNS")}
-    return inherited | {"XDG_STATE_HOME": str(tmp_path / "state")}
-
-
-def command(*arguments: str | Path) -> list[str]:
-    return [sys.executable, "-m", "tsmlab", "compare", *map(str, arguments)]
-
-
-@pytest.fixture
-def compare(environment: dict[str, str]) -> Run:
-    def run(*arguments: str | Path, **changes: str) -> subprocess.CompletedProcess[str]:
-        return lab_runs.run("compare", *arguments, env=environment | changes, timeout=120)
-
-    return run
+def compare(tsmalloc: Tsmalloc) -> Tsmalloc:
+    return partial(tsmalloc, "compare")
 
 
 def saved(tmp_path: Path) -> list[Path]:
@@ -123,7 +109,7 @@ def extra(workshop: Path, *names: str) -> list[str]:
 
 
 def test_a_plain_comparison_prints_a_table_and_keeps_its_results(
-    workshop: Path, compare: Run, tmp_path: Path
+    workshop: Path, compare: Tsmalloc, tmp_path: Path
 ) -> None:
     done = compare("-a", "glibc,lock-best", "-r", "3", "--", workshop / "work")
     assert done.returncode == 0, done.stderr
@@ -145,18 +131,18 @@ def test_a_plain_comparison_prints_a_table_and_keeps_its_results(
     assert all(p["mapped"] is not False for libraries in preloaded for p in libraries)
 
 
-def test_json_goes_to_stdout_alone(workshop: Path, compare: Run) -> None:
+def test_json_goes_to_stdout_alone(workshop: Path, compare: Tsmalloc) -> None:
     done = compare("-a", "glibc", "-r", "2", "--json", "--", workshop / "work")
     assert json.loads(done.stdout)["analysis"]["rows"][0]["allocator"] == "glibc"
 
 
-def test_quiet_is_quiet(workshop: Path, compare: Run) -> None:
+def test_quiet_is_quiet(workshop: Path, compare: Tsmalloc) -> None:
     done = compare("-a", "glibc", "-r", "1", "-q", "--", workshop / "work")
     assert (done.returncode, done.stderr) == (0, "")
     assert "glibc" in done.stdout
 
 
-def test_exports_are_written(workshop: Path, compare: Run, tmp_path: Path) -> None:
+def test_exports_are_written(workshop: Path, compare: Tsmalloc, tmp_path: Path) -> None:
     files = [tmp_path / name for name in ("r.json", "r.csv", "r.md")]
     options = [f"--export-json={files[0]}", f"--export-csv={files[1]}"]
     options.append(f"--export-markdown={files[2]}")
@@ -167,7 +153,7 @@ def test_exports_are_written(workshop: Path, compare: Run, tmp_path: Path) -> No
     assert files[2].read_text().count("\n| ") >= 1
 
 
-def test_the_programs_own_number(workshop: Path, compare: Run) -> None:
+def test_the_programs_own_number(workshop: Path, compare: Tsmalloc) -> None:
     options = ["-a", "glibc,lock-best", "-r", "2", "--metric", r"sum=sum (\d+):higher", "--json"]
     done = compare(*options, "--", workshop / "work")
     data = json.loads(done.stdout)
@@ -176,7 +162,7 @@ def test_the_programs_own_number(workshop: Path, compare: Run) -> None:
     assert len(values) == 1
 
 
-def test_input_setup_and_cleanup(workshop: Path, compare: Run, tmp_path: Path) -> None:
+def test_input_setup_and_cleanup(workshop: Path, compare: Tsmalloc, tmp_path: Path) -> None:
     (tmp_path / "input").write_text("x" * 1000)
     options = ["-a", "glibc", "-r", "1", "-w", "0", "--input", tmp_path / "input", "--json"]
     options += ["-p", f"echo in >> {tmp_path}/log", "-c", f"echo out >> {tmp_path}/log"]
@@ -185,7 +171,7 @@ def test_input_setup_and_cleanup(workshop: Path, compare: Run, tmp_path: Path) -
     assert (tmp_path / "log").read_text() == "in\nout\n" * 3
 
 
-def test_a_dry_run_runs_nothing(compare: Run, tmp_path: Path) -> None:
+def test_a_dry_run_runs_nothing(compare: Tsmalloc, tmp_path: Path) -> None:
     done = compare("--dry-run", "--seed", "5", "-r", "4", "--", "touch", tmp_path / "touched")
     assert done.returncode == 0
     assert re.search(r"^rounds +exactly 4$", done.stdout, re.MULTILINE)
@@ -203,7 +189,7 @@ def test_a_dry_run_runs_nothing(compare: Run, tmp_path: Path) -> None:
 # --- failures are rows ---------------------------------------------------------------------------
 
 
-def test_whatever_happens_under_one_allocator_is_a_row(workshop: Path, compare: Run) -> None:
+def test_whatever_happens_under_one_allocator_is_a_row(workshop: Path, compare: Tsmalloc) -> None:
     names = list(MISDEEDS)
     options = [*extra(workshop, *names), "-a", ",".join(["glibc", *names]), "-r", "2"]
     done = compare(*options, "--timeout", "2", "--", workshop / "work")
@@ -220,18 +206,18 @@ def test_whatever_happens_under_one_allocator_is_a_row(workshop: Path, compare: 
     assert "hang failed twice in a row and is not run again" in done.stderr
 
 
-def test_failures_can_be_accepted(workshop: Path, compare: Run) -> None:
+def test_failures_can_be_accepted(workshop: Path, compare: Tsmalloc) -> None:
     options = [*extra(workshop, "quit"), "-a", "glibc,quit", "-r", "1", "-i"]
     assert compare(*options, "--", workshop / "work").returncode == 0
 
 
-def test_output_may_differ_if_it_is_said_so(workshop: Path, compare: Run) -> None:
+def test_output_may_differ_if_it_is_said_so(workshop: Path, compare: Tsmalloc) -> None:
     options = [*extra(workshop, "garble"), "-a", "glibc,garble", "-r", "1", "--ignore-output"]
     done = compare(*options, "--", workshop / "work")
     assert done.returncode == 0, done.stdout
 
 
-def test_output_that_is_never_the_same_is_not_compared(workshop: Path, compare: Run) -> None:
+def test_output_that_is_never_the_same_is_not_compared(workshop: Path, compare: Tsmalloc) -> None:
     options = [*extra(workshop, "garble"), "-a", "glibc,garble", "-r", "2"]
     done = compare(*options, "--", workshop / "work", "pid")
     assert done.returncode == 0, done.stdout
@@ -241,28 +227,28 @@ def test_output_that_is_never_the_same_is_not_compared(workshop: Path, compare: 
 # --- errors with a remedy ------------------------------------------------------------------------
 
 
-def test_a_missing_program(compare: Run) -> None:
+def test_a_missing_program(compare: Tsmalloc) -> None:
     done = compare("--", "./no-such-program")
     assert done.returncode == 1
     assert "no-such-program" in done.stderr
     assert done.stdout == ""
 
 
-def test_a_static_program(workshop: Path, compare: Run) -> None:
+def test_a_static_program(workshop: Path, compare: Tsmalloc) -> None:
     done = compare("-a", "glibc", "--", workshop / "static")
     assert done.returncode == 1
     assert "static" in done.stderr
     assert "--no-doctor" in done.stderr
 
 
-def test_an_unknown_allocator(workshop: Path, compare: Run) -> None:
+def test_an_unknown_allocator(workshop: Path, compare: Tsmalloc) -> None:
     done = compare("-a", "jemaloc", "--", workshop / "work")
     assert done.returncode == 1
     assert "jemaloc" in done.stderr
     assert "jemalloc" in done.stderr.replace("jemaloc'", "")
 
 
-def test_a_program_that_fails_by_itself(workshop: Path, compare: Run) -> None:
+def test_a_program_that_fails_by_itself(workshop: Path, compare: Tsmalloc) -> None:
     done = compare("-a", "glibc", "--", workshop / "work", "fail")
     assert done.returncode == 1
     assert "exit 3\nit did not work" in done.stderr
@@ -273,7 +259,7 @@ def test_a_program_that_fails_by_itself(workshop: Path, compare: Run) -> None:
     assert accepted.returncode == 0, accepted.stderr
 
 
-def test_a_failing_setup(workshop: Path, compare: Run) -> None:
+def test_a_failing_setup(workshop: Path, compare: Tsmalloc) -> None:
     done = compare("-a", "glibc", "-p", "echo nothing there; false", "--", workshop / "work")
     assert done.returncode == 1
     assert "the setup command failed (exit 1)" in done.stderr
@@ -296,14 +282,16 @@ def test_a_failing_setup(workshop: Path, compare: Run) -> None:
         (["--allocator", "x"], "cannot be read"),
     ],
 )
-def test_bad_options(workshop: Path, compare: Run, options: Sequence[str], message: str) -> None:
+def test_bad_options(
+    workshop: Path, compare: Tsmalloc, options: Sequence[str], message: str
+) -> None:
     done = compare(*options, "--", workshop / "work")
     assert done.returncode == 1
     assert message in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_nothing_is_overwritten_unasked(workshop: Path, compare: Run, tmp_path: Path) -> None:
+def test_nothing_is_overwritten_unasked(workshop: Path, compare: Tsmalloc, tmp_path: Path) -> None:
     (tmp_path / "r.csv").write_text("precious")
     options = ["-a", "glibc", "-r", "1", "--export-csv", tmp_path / "r.csv"]
     done = compare(*options, "--", workshop / "work")
@@ -315,7 +303,7 @@ def test_nothing_is_overwritten_unasked(workshop: Path, compare: Run, tmp_path: 
 
 
 def test_a_full_disk_costs_the_export_and_nothing_else(
-    workshop: Path, compare: Run, tmp_path: Path
+    workshop: Path, compare: Tsmalloc, tmp_path: Path
 ) -> None:
     options = ["-a", "glibc", "-r", "1", "--export-json", "/dev/full"]
     done = compare(*options, "--", workshop / "work")
@@ -327,7 +315,7 @@ def test_a_full_disk_costs_the_export_and_nothing_else(
 
 
 def test_a_state_folder_that_cannot_be_written_is_replaced(
-    workshop: Path, compare: Run, tmp_path: Path
+    workshop: Path, compare: Tsmalloc, tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("")
     (tmp_path / "tmp").mkdir()
@@ -363,13 +351,8 @@ def test_an_interrupt_keeps_what_was_measured(
     workshop: Path, environment: dict[str, str], tmp_path: Path, number: signal.Signals
 ) -> None:
     arguments = ["-a", "glibc", "-w", "0", "-r", "50", "--no-doctor"]
-    process = subprocess.Popen(
-        command(*arguments, "--", workshop / "work", "slow"),
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    words = ("compare", *arguments, "--", workshop / "work", "slow")
+    process = prompt.start(*words, env=environment)
     assert process.stderr is not None
     assert "preflight" in process.stderr.readline()
     time.sleep(3.0)
@@ -387,15 +370,12 @@ def test_an_interrupt_keeps_what_was_measured(
 
 
 def test_what_was_killed_is_gone_on_with(
-    workshop: Path, environment: dict[str, str], tmp_path: Path, compare: Run
+    workshop: Path, environment: dict[str, str], tmp_path: Path, compare: Tsmalloc
 ) -> None:
     arguments = ["-a", "glibc,lock-best", "-w", "0", "-r", "3", "--margin", "2%", "--seed", "9"]
-    process = subprocess.Popen(
-        command(*arguments, "--", workshop / "work", "slow"),
-        env=environment,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    words = ("compare", *arguments, "--", workshop / "work", "slow")
+    nowhere = dict.fromkeys(("stdout", "stderr"), subprocess.DEVNULL)
+    process = prompt.start(*words, env=environment, **nowhere)
     folder, done = tmp_path / "state" / "tsmalloc" / "results", b""
     while done.count(b'"key":"measured') < 3 and process.poll() is None:
         time.sleep(0.05)
@@ -430,8 +410,8 @@ def test_ctrl_c_on_a_terminal_ends_everything(
     pid, terminal = pty.fork()
     if pid == 0:
         arguments = ["-a", "glibc", "-w", "0", "-r", "50", "--no-doctor"]
-        words = command(*arguments, "--", workshop / "work", "slow")
-        os.execvpe(words[0], words, environment)
+        words = ("-m", "tsmlab", "compare", *arguments, "--", str(workshop / "work"), "slow")
+        os.execvpe(sys.executable, (sys.executable, *words), environment)
     shown = read_until(terminal, "preflight", seconds=20.0)
     shown += read_until(terminal, "\0never", seconds=3.0)
     os.write(terminal, b"\x03")
@@ -462,7 +442,7 @@ def read_until(terminal: int, text: str, seconds: float) -> str:
     return shown
 
 
-def test_progress_in_a_pipe_is_plain_and_sparse(workshop: Path, compare: Run) -> None:
+def test_progress_in_a_pipe_is_plain_and_sparse(workshop: Path, compare: Tsmalloc) -> None:
     done = compare("-a", "glibc", "-r", "20", "--", workshop / "work")
     assert "\x1b" not in done.stdout + done.stderr
     assert "\r" not in done.stderr
@@ -473,17 +453,12 @@ def test_progress_in_a_pipe_is_plain_and_sparse(workshop: Path, compare: Run) ->
 def test_a_reader_that_goes_away_costs_nothing(
     workshop: Path, environment: dict[str, str], tmp_path: Path
 ) -> None:
-    words = command("-a", "glibc", "-r", "1", "--export-csv", tmp_path / "r.csv", "--")
-    process = subprocess.Popen(
-        [*words, str(workshop / "work")],
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
+    words = ("compare", "-a", "glibc", "-r", "1", "--export-csv", tmp_path / "r.csv", "--")
+    process = prompt.start(*words, workshop / "work", env=environment)
     assert process.stdout is not None
     process.stdout.close()
     assert process.stderr is not None
-    said = process.stderr.read().decode()
+    said = process.stderr.read()
     process.stderr.close()
     assert process.wait(timeout=60) == 0
     assert "Traceback" not in said
@@ -495,16 +470,10 @@ def test_a_full_disk_behind_stdout_is_reported(
     workshop: Path, environment: dict[str, str], tmp_path: Path
 ) -> None:
     with Path("/dev/full").open("w", encoding="utf-8") as full:
-        done = subprocess.run(
-            command("-a", "glibc", "-r", "1", "--", workshop / "work"),
-            env=environment,
-            stdout=full,
-            stderr=subprocess.PIPE,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-    assert done.returncode == 1
-    assert "could not print the results: No space left on device." in done.stderr
-    assert str(saved(tmp_path)[0]) in done.stderr
-    assert "Traceback" not in done.stderr
+        words = ("compare", "-a", "glibc", "-r", "1", "--", workshop / "work")
+        process = prompt.start(*words, env=environment, stdout=full)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "could not print the results: No space left on device." in said
+    assert str(saved(tmp_path)[0]) in said
+    assert "Traceback" not in said

@@ -12,10 +12,10 @@ import os
 import shutil
 import stat
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import prompt
 import pytest
 
 from tsmlab import doctor, paths, system_libraries
@@ -404,13 +404,7 @@ def test_every_installed_allocator_is_proven(build: Build) -> None:
 
 
 def run_doctor(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "tsmlab", "doctor", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    return prompt.run_alone("doctor", *arguments)
 
 
 def test_command_proves(build: Build, tiny_heap: Allocator) -> None:

@@ -9,25 +9,20 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-import lab_runs
+import prompt
 import pytest
+from prompt import Tsmalloc
 
 from tsmlab.allocators import discover
 from tsmlab.experiments import results
 from tsmlab.experiments.model import ExperimentResults, Run
 from tsmlab.journal import Header, Journal
-
-Tool = Callable[..., subprocess.CompletedProcess[str]]
 
 PROGRAM = """#!/bin/sh
 # Prints what it was told; "fail" fails under preloaded allocators, "slow" takes its time if asked.
@@ -72,20 +67,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def environment(tmp_path: Path) -> dict[str, str]:
-    inherited = {k: v for k, v in os.environ.items() if k not in ("LD_PRELOAD", "COLUMNS")}
-    return inherited | {"XDG_STATE_HOME": str(tmp_path / "state")}
-
-
-@pytest.fixture
-def experiment(environment: dict[str, str]) -> Tool:
-    return partial(tsmalloc, "experiment", env=environment)
-
-
-def tsmalloc(
-    *arguments: str | Path, env: dict[str, str] | None = None, cwd: Path | None = None
-) -> subprocess.CompletedProcess[str]:
-    return lab_runs.run(*arguments, env=env or os.environ, cwd=cwd, timeout=120)
+def experiment(tsmalloc: Tsmalloc) -> Tsmalloc:
+    return partial(tsmalloc, "experiment")
 
 
 def kept(tmp_path: Path) -> list[ExperimentResults]:
@@ -115,7 +98,7 @@ def without_times(found: ExperimentResults) -> object:
 
 
 def test_an_experiment_from_its_file_to_its_answer(
-    experiment: Tool, folder: Path, tmp_path: Path
+    experiment: Tsmalloc, folder: Path, tmp_path: Path
 ) -> None:
     done = experiment(
         *("run", "--file", folder / "plain.toml", "--seed", "5", "--no-causes"),
@@ -148,7 +131,7 @@ def test_an_experiment_from_its_file_to_its_answer(
 
 
 def test_a_failure_is_a_row_and_an_exit_status(
-    experiment: Tool, folder: Path, tmp_path: Path
+    experiment: Tsmalloc, folder: Path, tmp_path: Path
 ) -> None:
     arguments = ("run", "--file", folder / "fail.toml", "--no-causes")
     done = experiment(*arguments)
@@ -164,16 +147,10 @@ def test_a_failure_is_a_row_and_an_exit_status(
     "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long), signal.SIGKILL]
 )
 def test_what_ends_a_run_costs_one_run_and_resume_goes_on(
-    experiment: Tool, environment: dict[str, str], folder: Path, tmp_path: Path, number: int
+    experiment: Tsmalloc, environment: dict[str, str], folder: Path, tmp_path: Path, number: int
 ) -> None:
     start = ("run", "--file", folder / "slow.toml", "--seed", "11", "-r", "4", "--no-causes")
-    with subprocess.Popen(
-        [sys.executable, "-m", "tsmlab", "experiment", *start],
-        env=environment | {"MOMENT": "0.3"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
+    with prompt.start("experiment", *start, env=environment | {"MOMENT": "0.3"}) as process:
         journal = None
         deadline = time.monotonic() + 60.0
         while time.monotonic() < deadline:
@@ -207,7 +184,7 @@ def test_what_ends_a_run_costs_one_run_and_resume_goes_on(
 
 
 def test_resume_refuses_what_has_changed_and_what_is_chosen_anew(
-    experiment: Tool, tmp_path: Path
+    experiment: Tsmalloc, tsmalloc: Tsmalloc, tmp_path: Path
 ) -> None:
     mine = tmp_path / "mine.toml"
     (tmp_path / "program").write_text(PROGRAM)
@@ -240,7 +217,7 @@ def test_resume_refuses_what_has_changed_and_what_is_chosen_anew(
 
 
 def test_a_dry_run_says_what_would_be_done_and_does_nothing(
-    experiment: Tool, folder: Path, tmp_path: Path
+    experiment: Tsmalloc, folder: Path, tmp_path: Path
 ) -> None:
     arguments = ("run", "--file", folder / "plain.toml", "--dry-run", "--seed", "3")
     done = experiment(*arguments, "-a", "glibc", "-r", "9")
@@ -254,7 +231,7 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(
     assert not (tmp_path / "state").exists()
 
 
-def test_the_list_has_the_shipped_ones_and_ones_own(experiment: Tool, folder: Path) -> None:
+def test_the_list_has_the_shipped_ones_and_ones_own(experiment: Tsmalloc, folder: Path) -> None:
     done = experiment("list", "--file", folder / "plain.toml")
     assert done.returncode == 0, done.stderr
     assert "plain" in done.stdout
@@ -279,7 +256,7 @@ def test_the_list_has_the_shipped_ones_and_ones_own(experiment: Tool, folder: Pa
     ],
 )
 def test_mistakes_are_named_before_anything_runs(
-    experiment: Tool, arguments: list[str], words: str, tmp_path: Path
+    experiment: Tsmalloc, arguments: list[str], words: str, tmp_path: Path
 ) -> None:
     done = experiment(*arguments)
     assert (done.returncode, done.stdout) == (1, "")

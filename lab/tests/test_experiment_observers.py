@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -36,12 +36,8 @@ int main(int argc, char **argv) {{
 
 
 @pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("program")
-    (folder / "blocks.c").write_text(PROGRAM)
-    command = ["cc", "-O1", "-o", str(folder / "blocks"), str(folder / "blocks.c")]
-    subprocess.run(command, check=True)
-    return folder / "blocks"
+def program(build: Callable[..., Path]) -> Path:
+    return build("blocks.c", PROGRAM)
 
 
 def request(program: Path, name: str, *arguments: str) -> RunRequest:

@@ -10,11 +10,10 @@ import hashlib
 import os
 import shutil
 import stat
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import prompt
 import pytest
 
 from tsmlab import allocators, cli, fetch, fetched, paths, records
@@ -115,14 +114,10 @@ def test_what_was_fetched_is_found_by_every_verb(
     assert "tiny-7.0" in run()[1]
 
 
-def test_a_comparison_takes_part_in_it(run: Run, tmp_path: Path) -> None:
+def test_a_comparison_takes_part_in_it(run: Run, environment: dict[str, str]) -> None:
     run("tiny")
-    done = subprocess.run(
-        [sys.executable, "-m", "tsmlab", "compare", "-a", "tiny-*", "-r", "2", "-q", "--no-doctor",
-         "--", "/bin/ls"],
-        env=os.environ | {"XDG_STATE_HOME": str(tmp_path / "state")},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    words = ("compare", "-a", "tiny-*", "-r", "2", "-q", "--no-doctor", "--", "/bin/ls")
+    done = prompt.run_alone(*words, env=environment)
     assert done.returncode == 0, done.stderr
     assert "tiny-7.0" in done.stdout
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -11,15 +12,17 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import prompt
 import pytest
 import scipy.stats
 from conftest import Behaviour, SimulatedExecutor, World
+from prompt import Tsmalloc
 
 from tsmlab import allocators, analysis, fleet, paths, records, render, stats
 from tsmlab.compare import Options as CompareOptions
@@ -266,9 +269,25 @@ def test_rounds_are_kept_as_they_are_done_and_not_made_again(tmp_path: Path) -> 
 @pytest.fixture(scope="module")
 def crowd() -> Iterator[Fleet]:
     """Two workers, for all tests that harm none."""
-    with joined("local:2", [], lambda _: None) as found:
+    with joined_to("local:2") as found:
         assert found is not None
         yield found
+
+
+def joined_to(where: str) -> contextlib.AbstractContextManager[Fleet | None]:
+    return joined(where, [], lambda _: None)
+
+
+def cluster_of(workers: int, **more: Any) -> Any:
+    """One that logs nothing and whose dashboard is in nobody's way."""
+    quiet = {"dashboard_address": "127.0.0.1:0", "silence_logs": 50}
+    return distributed.LocalCluster(n_workers=workers, **quiet, **more)
+
+
+def like(crowd: Fleet, expected: Expected, *machines: Machine) -> Fleet:
+    """The same workers, of which something else is expected or known."""
+    client = distributed.default_client()
+    return Fleet(client, expected, {}, crowd.size, dict(os.environ), list(machines))
 
 
 def worker_processes() -> list[int]:
@@ -336,7 +355,7 @@ def test_replays_are_the_same_to_the_byte_whoever_makes_them(crowd: Fleet) -> No
 def test_a_worker_that_dies_costs_its_round_only(tmp_path: Path) -> None:
     options = replay_options(*SMALL)
     expected = what_repeats(replayed(options))
-    with joined("local:2", [], lambda _: None) as crowd:
+    with joined_to("local:2") as crowd:
         assert crowd is not None
         with Journal.begin(Header.of("replay", [], 11, []), [tmp_path]) as journal:
             killer = threading.Thread(target=kill_one_worker, args=(journal.path, 3))
@@ -369,7 +388,7 @@ def test_two_hundred_replays_with_a_worker_killed(tmp_path: Path) -> None:
     )
     expected = what_repeats(replayed(options))
     with (
-        joined("local:4", [], lambda _: None) as crowd,
+        joined_to("local:4") as crowd,
         Journal.begin(Header.of("replay", [], 11, []), [tmp_path]) as journal,
     ):
         killer = threading.Thread(target=kill_one_worker, args=(journal.path, 40))
@@ -385,9 +404,7 @@ def test_a_machine_without_the_plan_makes_it(tmp_path: Path) -> None:
     content = plan.path.read_bytes()
     away = replace(plan.recipe(()), plan=tmp_path / "there" / plan.path.name)
     script = f"from pathlib import Path\nimport tsmlab.traces.planning as p\np.Recipe(Path({str(away.trace)!r}), Path({str(away.plan)!r}), ()).follow()\nprint(Path({str(away.plan)!r}).stat().st_size)"  # noqa: E501
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True
-    )
+    done = prompt.ran(sys.executable, "-c", script, check=True)
     assert int(done.stdout) == len(content)
     assert not away.plan.exists()  # it goes when the worker ends
     away.follow()
@@ -396,47 +413,15 @@ def test_a_machine_without_the_plan_makes_it(tmp_path: Path) -> None:
 
 # --- verdicts -------------------------------------------------------------------------------------
 
-WASTE = r"""
-#include <stdlib.h>
-__attribute__((constructor)) static void start(void) {
-  volatile char *block = malloc(16 << 20);
-  for (size_t i = 0; i < 16 << 20; i += 4096) block[i] = 1;
-}
-"""
-Tsmalloc = Callable[..., subprocess.CompletedProcess[str]]
-
-
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("fleet")
-    (folder / "waste.c").write_text(WASTE)
-    built = folder / "libwaste.so"
-    subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-o", built, folder / "waste.c"], check=True)
-    return built
-
-
-def environment(tmp_path: Path) -> dict[str, str]:
-    clean = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD"}
-    return clean | {"XDG_STATE_HOME": str(tmp_path / "state")}
-
 
 @pytest.fixture
-def tsmalloc(tmp_path: Path) -> Tsmalloc:
-    def run(*arguments: str | Path, **more: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "tsmlab", *map(str, arguments)],
-            env=environment(tmp_path) | more,
-            capture_output=True,
-            text=True,
-            timeout=180,
-            check=False,
-        )
-
-    return run
+def tsmalloc(environment: dict[str, str]) -> Tsmalloc:
+    """Workers are started from an interpreter of its own."""
+    return lambda *words, **more: prompt.run_alone(*words, env=environment | more)
 
 
-def test_two_workers_give_the_verdicts_of_none(tsmalloc: Tsmalloc, library: Path) -> None:
-    words = ("compare", "--allocator", f"waste={library}", "-a", "glibc,waste", "-r", "8")
+def test_two_workers_give_the_verdicts_of_none(tsmalloc: Tsmalloc, waste: Path) -> None:
+    words = ("compare", "--allocator", f"waste={waste}", "-a", "glibc,waste", "-r", "8")
     words = (*words, "--no-doctor", "--json")
     found = {}
     for where in ((), ("--cluster", "local:2")):
@@ -467,9 +452,9 @@ memory = true
 """
 
 
-def test_the_workloads_run_on_a_cluster(tsmalloc: Tsmalloc, library: Path, tmp_path: Path) -> None:
+def test_the_workloads_run_on_a_cluster(tsmalloc: Tsmalloc, waste: Path, tmp_path: Path) -> None:
     (tmp_path / "suite.toml").write_text(SUITE)
-    words = ("bench", "--suite", tmp_path / "suite.toml", "--allocator", f"waste={library}")
+    words = ("bench", "--suite", tmp_path / "suite.toml", "--allocator", f"waste={waste}")
     words = (*words, "-a", "glibc,waste", "-r", "4", "--json")
     found = {}
     for where in ((), ("--cluster", "local:2")):
@@ -522,10 +507,10 @@ parameter = "word"
 
 
 @pytest.mark.long
-def test_an_experiment_runs_on_a_cluster(tsmalloc: Tsmalloc, library: Path, tmp_path: Path) -> None:
+def test_an_experiment_runs_on_a_cluster(tsmalloc: Tsmalloc, waste: Path, tmp_path: Path) -> None:
     (tmp_path / "echo.toml").write_text(EXPERIMENT)
     done = tsmalloc("experiment", "run", "--file", tmp_path / "echo.toml", "--allocator",
-                    f"waste={library}", "--json", "--cluster", "local:2")  # fmt: skip
+                    f"waste={waste}", "--json", "--cluster", "local:2")  # fmt: skip
     assert done.returncode == 0, done.stderr
     (found,) = json.loads(done.stdout)["experiments"]
     peaks = {}
@@ -550,9 +535,7 @@ def test_floors_are_measured_on_a_cluster(tsmalloc: Tsmalloc) -> None:
 def test_workloads_on_machines_of_two_kinds_are_refused(crowd: Fleet) -> None:
     quick = describe()
     slow = replace(quick, cpu="another")
-    mixed = Fleet(
-        distributed.default_client(), crowd.expected, {}, 2, dict(os.environ), [quick, slow]
-    )
+    mixed = like(crowd, crowd.expected, quick, slow)
     with pytest.raises(UserError, match="one kind of machine") as caught:
         mixed.only_kind()
     assert "another, " in str(caught.value)
@@ -561,9 +544,7 @@ def test_workloads_on_machines_of_two_kinds_are_refused(crowd: Fleet) -> None:
 def test_a_worker_of_another_kind_that_joins_later_is_refused(crowd: Fleet) -> None:
     quick = describe()
     slow = replace(quick, cpu="another")
-    joined_by = Fleet(
-        distributed.default_client(), crowd.expected, {}, 2, dict(os.environ), [quick]
-    )
+    joined_by = like(crowd, crowd.expected, quick)
     late: Future[Done] = Future()
     late.set_result(Done("late", slow, []))
     assert joined_by.result(late).worker == "late"  # where kinds are judged one by one
@@ -580,23 +561,18 @@ def test_a_study_goes_on_with_the_kind_of_machine_that_began_it(
     slow = replace(quick, cpu="another")
     header = Header.of("bench", [], 1, [], [])
 
-    def fleet_of(machine: Machine) -> Fleet:
-        return Fleet(
-            distributed.default_client(), crowd.expected, {}, 2, dict(os.environ), [machine]
-        )
-
     with Journal.begin(header, [tmp_path]) as journal:
-        assert machine_of(fleet_of(quick), journal) == quick
+        assert machine_of(like(crowd, crowd.expected, quick), journal) == quick
     with Journal.resume(journal.path) as journal:
-        assert machine_of(fleet_of(quick), journal) == quick
+        assert machine_of(like(crowd, crowd.expected, quick), journal) == quick
         with pytest.raises(UserError, match=r"was begun on .*, and the cluster has another, "):
-            machine_of(fleet_of(slow), journal)
+            machine_of(like(crowd, crowd.expected, slow), journal)
 
 
 @pytest.mark.long
-def test_gate_and_tune_run_on_a_cluster(tsmalloc: Tsmalloc, library: Path) -> None:
-    waste = ("--allocator", f"waste={library}")
-    gate = tsmalloc("gate", "-a", "waste", "--against-allocator", "glibc", *waste, "-r", "5",
+def test_gate_and_tune_run_on_a_cluster(tsmalloc: Tsmalloc, waste: Path) -> None:
+    own = ("--allocator", f"waste={waste}")
+    gate = tsmalloc("gate", "-a", "waste", "--against-allocator", "glibc", *own, "-r", "5",
                     "--max-time", "none", "--cluster", "local:2", "--", "/bin/echo")  # fmt: skip
     assert (gate.returncode, "REGRESSION peak memory" in gate.stdout) == (3, True), gate.stderr
     tune = tsmalloc("tune", "glibc", "--only", "--option", "NOTHING=1", "--for", "memory",
@@ -608,19 +584,12 @@ def test_gate_and_tune_run_on_a_cluster(tsmalloc: Tsmalloc, library: Path) -> No
 
 @pytest.mark.long
 def test_an_interrupted_study_goes_on_with_what_is_missing(
-    tsmalloc: Tsmalloc, library: Path, tmp_path: Path
+    tsmalloc: Tsmalloc, waste: Path, environment: dict[str, str], tmp_path: Path
 ) -> None:
-    words = ("compare", "--allocator", f"waste={library}", "-a", "glibc,waste", "-r", "12",
+    words = ("compare", "--allocator", f"waste={waste}", "-a", "glibc,waste", "-r", "12",
              "-w", "0", "--no-doctor", "--cluster", "local:2",
              "--", "/bin/sleep", "0.1")  # fmt: skip
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tsmlab", *words],
-        env=environment(tmp_path),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    process = prompt.start(*words, env=environment, start_new_session=True)
     deadline = time.monotonic() + 60
     lines = 0
     while lines < 8 and time.monotonic() < deadline:
@@ -685,7 +654,7 @@ def test_two_versions_in_one_cluster_are_refused(
         pytest.raises(
             UserError, match=r"the worker \S+ on \S+ does not fit: it is tsmalloc"
         ) as one,
-        joined(address, [], lambda _: None),
+        joined_to(address),
     ):
         pass
     assert "Give all machines the same tsmalloc" in one.value.remedy
@@ -693,37 +662,29 @@ def test_two_versions_in_one_cluster_are_refused(
     monkeypatch.setattr(fleet, "lab_digest", lambda: "other")
     with (
         pytest.raises(UserError, match="does not fit: it is another tsmalloc"),
-        joined(address, [], lambda _: None),
+        joined_to(address),
     ):
         pass
 
 
 def test_a_worker_that_joins_later_with_another_version_is_refused(crowd: Fleet) -> None:
-    stranger = Fleet(
-        distributed.default_client(),
-        replace(crowd.expected, lab="other"),
-        {},
-        crowd.size,
-        dict(os.environ),
-    )
+    stranger = like(crowd, replace(crowd.expected, lab="other"))
     with pytest.raises(UserError, match="does not fit: it is another tsmalloc"):
         small_comparison(stranger)
 
 
 def test_files_that_a_worker_has_otherwise_are_named(crowd: Fleet, tmp_path: Path) -> None:
     changed = replace(crowd.expected, files={str(tmp_path / "gone"): "0" * 64})
-    stranger = Fleet(distributed.default_client(), changed, {}, crowd.size, dict(os.environ))
+    stranger = like(crowd, changed)
     with pytest.raises(UserError, match=f"lacks these files, or has others: {tmp_path}/gone"):
         small_comparison(stranger)
 
 
 def test_a_cluster_without_workers_is_named() -> None:
     with (
-        distributed.LocalCluster(
-            n_workers=0, dashboard_address="127.0.0.1:0", silence_logs=50
-        ) as empty,
+        cluster_of(0) as empty,
         pytest.raises(UserError, match="has no workers") as caught,
-        joined(empty.scheduler_address, [], lambda _: None),
+        joined_to(empty.scheduler_address),
     ):
         pass
     assert f"tsmalloc worker {empty.scheduler_address}" in caught.value.remedy
@@ -731,11 +692,9 @@ def test_a_cluster_without_workers_is_named() -> None:
 
 def test_a_worker_that_makes_two_things_at_once_is_refused() -> None:
     with (
-        distributed.LocalCluster(
-            n_workers=1, threads_per_worker=2, dashboard_address="127.0.0.1:0", silence_logs=50
-        ) as busy,
+        cluster_of(1, threads_per_worker=2) as busy,
         pytest.raises(UserError, match="makes 2 things at once"),
-        joined(busy.scheduler_address, [], lambda _: None),
+        joined_to(busy.scheduler_address),
     ):
         pass
 
@@ -743,10 +702,8 @@ def test_a_worker_that_makes_two_things_at_once_is_refused() -> None:
 @pytest.mark.long
 def test_a_cluster_that_goes_away_ends_the_study() -> None:
     with (
-        distributed.LocalCluster(
-            n_workers=1, threads_per_worker=1, dashboard_address="127.0.0.1:0", silence_logs=50
-        ) as cluster,
-        joined(cluster.scheduler_address, [], lambda _: None) as crowd,
+        cluster_of(1, threads_per_worker=1) as cluster,
+        joined_to(cluster.scheduler_address) as crowd,
     ):
         assert crowd is not None
         assert small_comparison(crowd).analysis.rounds == 2
@@ -761,7 +718,7 @@ def test_a_round_that_ends_its_workers_ends_the_study(tmp_path: Path) -> None:
     deadly = tmp_path / "measure"
     deadly.write_text("#!/bin/sh\nkill -9 $PPID\n")
     deadly.chmod(0o755)
-    with joined("local:2", [], lambda _: None) as crowd:
+    with joined_to("local:2") as crowd:
         assert crowd is not None
         with pytest.raises(UserError, match="a round has ended 3 workers or more"):
             small_comparison(crowd, MeasureExecutor(deadly))
@@ -776,10 +733,10 @@ def test_a_worker_elsewhere_runs_where_the_study_was_begun(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ASKED", "1")
     moved = replace(crowd.expected, folder=str(tmp_path))
-    here = Fleet(distributed.default_client(), moved, {}, crowd.size, dict(os.environ))
+    here = like(crowd, moved)
     assert small_comparison(here, command="./here").analysis.rounds == 2
     gone = replace(crowd.expected, folder=str(tmp_path / "gone"))
-    stranger = Fleet(distributed.default_client(), gone, {}, crowd.size, dict(os.environ))
+    stranger = like(crowd, gone)
     with pytest.raises(UserError, match="gone cannot be entered"):
         small_comparison(stranger)
 
@@ -819,16 +776,13 @@ def test_without_dask_there_is_one_line_that_says_how_to_have_it(
     assert tsmalloc("compare", *words, "-r", "2", "--", "/bin/true", **lacking).returncode == 0
 
 
-def test_a_worker_at_the_prompt_serves_a_study(tsmalloc: Tsmalloc, tmp_path: Path) -> None:
-    with distributed.LocalCluster(
-        n_workers=0, dashboard_address="127.0.0.1:0", silence_logs=50, protocol="tcp://"
-    ) as empty:
+def test_a_worker_at_the_prompt_serves_a_study(
+    tsmalloc: Tsmalloc, environment: dict[str, str]
+) -> None:
+    with cluster_of(0, protocol="tcp://") as empty:
         address = empty.scheduler_address
-        worker = subprocess.Popen(
-            [sys.executable, "-m", "tsmlab", "worker", address],
-            env=environment(tmp_path),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
+        worker = prompt.start(
+            "worker", address, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
         try:
             with distributed.Client(address) as client:

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-import lab_runs
 import pytest
+from prompt import Tsmalloc
 
 from tsmlab.counting import Counters
 
-Gate = Callable[..., subprocess.CompletedProcess[str]]
 COUNTERS = Counters.installed()
 
 # Makes and frees so many blocks, and keeps the last ones.
@@ -41,21 +39,8 @@ int main(int argc, char **argv) {
 
 
 @pytest.fixture(scope="module")
-def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("gate")
-    (folder / "work.c").write_text(WORK)
-    program = folder / "work"
-    subprocess.run(["cc", "-O1", "-fno-builtin", "-o", program, folder / "work.c"], check=True)
-    return program
-
-
-@pytest.fixture
-def tsmalloc(tmp_path: Path) -> Gate:
-    def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-        inherited = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD"}
-        return lab_runs.run(*arguments, env=inherited | {"XDG_STATE_HOME": str(tmp_path / "state")})
-
-    return run
+def work(build: Callable[..., Path]) -> Path:
+    return build("work.c", WORK)
 
 
 def rows(text: str) -> dict[str, Any]:
@@ -63,7 +48,7 @@ def rows(text: str) -> dict[str, Any]:
 
 
 def test_a_larger_program_is_a_regression_in_every_form(
-    tsmalloc: Gate, work: Path, tmp_path: Path
+    tsmalloc: Tsmalloc, work: Path, tmp_path: Path
 ) -> None:
     files = {name: tmp_path / f"gate.{name}" for name in ("json", "markdown", "junit", "sarif")}
     exports = [word for name, file in files.items() for word in (f"--export-{name}", file)]
@@ -77,12 +62,14 @@ def test_a_larger_program_is_a_regression_in_every_form(
     assert "❌" in files["markdown"].read_text()
     assert ElementTree.parse(files["junit"]).getroot().get("failures") == "1"
     assert json.loads(files["sarif"].read_text())["runs"][0]["results"][0]["level"] == "error"
-    kept = list((tmp_path / "state").rglob("*-gate-work-*.json"))
+    kept = list((tmp_path / "state").rglob(f"*-gate-{work.name}-*.json"))
     assert len(kept) == 1
     assert not list((tmp_path / "state").rglob("*.jsonl"))
 
 
-def test_a_baseline_is_made_and_then_judged_by(tsmalloc: Gate, work: Path, tmp_path: Path) -> None:
+def test_a_baseline_is_made_and_then_judged_by(
+    tsmalloc: Tsmalloc, work: Path, tmp_path: Path
+) -> None:
     base = tmp_path / "base.json"
     done = tsmalloc("gate", "-r", "6", "--export-json", base, "--", work, "2000")
     assert done.returncode == 0, done.stderr
@@ -96,7 +83,7 @@ def test_a_baseline_is_made_and_then_judged_by(tsmalloc: Gate, work: Path, tmp_p
 
 @pytest.mark.skipif(not COUNTERS.valgrind, reason="valgrind is not installed")
 def test_two_per_cent_more_instructions_are_found_and_none_are_not(
-    tsmalloc: Gate, work: Path
+    tsmalloc: Tsmalloc, work: Path
 ) -> None:
     words = ("gate", "--deterministic", "--max-instructions", "1%", "--json", "--against")
     more = tsmalloc(*words, f"{work} 10000", "--", work, "10400")
@@ -110,7 +97,7 @@ def test_two_per_cent_more_instructions_are_found_and_none_are_not(
 
 
 @pytest.mark.skipif(not COUNTERS.valgrind, reason="valgrind is not installed")
-def test_a_comparison_by_counts_ranks_by_instructions(tsmalloc: Gate, work: Path) -> None:
+def test_a_comparison_by_counts_ranks_by_instructions(tsmalloc: Tsmalloc, work: Path) -> None:
     done = tsmalloc(
         *("compare", "--deterministic", "-a", "tsmalloc,glibc,lock-best", "--json", "-q"),
         *("--", work, "5000"),
@@ -130,19 +117,19 @@ def test_a_comparison_by_counts_ranks_by_instructions(tsmalloc: Gate, work: Path
 
 
 def test_without_the_tools_memory_is_judged_and_the_rest_is_said(
-    tsmalloc: Gate, work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tsmalloc: Tsmalloc, work: Path, tmp_path: Path
 ) -> None:
     bin_folder = tmp_path / "bin"
     bin_folder.mkdir()
     for tool in ("sh", "dpkg-query", "ldconfig", "true"):
         if found := shutil.which(tool):
             (bin_folder / tool).symlink_to(found)
-    monkeypatch.setenv("PATH", str(bin_folder))
-    done = tsmalloc("gate", "--deterministic", "--against", f"{work} 9", "--", work, "9")
+    gate = partial(tsmalloc, "gate", "--deterministic", PATH=str(bin_folder))
+    done = gate("--against", f"{work} 9", "--", work, "9")
     assert done.returncode == 0, done.stderr
     assert "not counted without valgrind, strace: sudo apt install valgrind strace" in done.stderr
     assert "instructions" not in done.stdout
-    done = tsmalloc("gate", "--deterministic", "--max-instructions", "1", "--", work, "9")
+    done = gate("--max-instructions", "1", "--", work, "9")
     assert done.returncode == 1
     assert "instructions cannot be counted here" in done.stderr
 
@@ -164,14 +151,14 @@ def test_without_the_tools_memory_is_judged_and_the_rest_is_said(
         (["--resume"], "there is no journal of `tsmalloc gate`"),
     ],
 )
-def test_mistakes_are_named(tsmalloc: Gate, arguments: list[str], words: str) -> None:
+def test_mistakes_are_named(tsmalloc: Tsmalloc, arguments: list[str], words: str) -> None:
     done = tsmalloc("gate", *arguments)
     assert (done.returncode, done.stdout) == (1, "")
     assert words in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_a_program_that_fails_is_no_verdict(tsmalloc: Gate, work: Path) -> None:
+def test_a_program_that_fails_is_no_verdict(tsmalloc: Tsmalloc, work: Path) -> None:
     done = tsmalloc("gate", "-r", "3", "--against", f"{work} 5", "--", work, "-1")
     assert done.returncode == 2, done.stderr
     assert "FAILED candidate: exit 3" in done.stdout

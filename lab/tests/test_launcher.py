@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from prompt import ran
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_SECONDS = 120
@@ -77,16 +78,9 @@ class Tree:
         typed: str = "",
         **environment: str,
     ) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [by or self.root / "tsmalloc", *arguments],
-            env={**self.environment, **environment},
-            cwd=cwd,
-            input=typed,
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_SECONDS,
-            check=False,
-        )
+        env = {**self.environment, **environment}
+        command = (by or self.root / "tsmalloc", *arguments)
+        return ran(*command, env=env, cwd=cwd, input=typed, timeout=TIMEOUT_SECONDS)
 
     def cmake_calls(self) -> list[str]:
         """How cmake was called since the last question, but for its version."""
@@ -258,13 +252,8 @@ def test_make_builds_every_part(tree: Tree) -> None:
 
 
 def test_real_targets_are_those_that_set_up_names() -> None:
-    used = subprocess.run(
-        [sys.executable, "-c", "import state; print(*state.PARTS)"],
-        cwd=ROOT / "dev" / "setup",
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.split()
+    words = (sys.executable, "-c", "import state; print(*state.PARTS)")
+    used = ran(*words, cwd=ROOT / "dev" / "setup", check=True).stdout.split()
     defined = re.findall(r"add_custom_target\(part_(\w+)", (ROOT / "CMakeLists.txt").read_text())
     assert sorted(used) == sorted(set(defined))
 
@@ -438,14 +427,8 @@ def test_works_from_anywhere_by_any_name(copy: Callable[[str], Tree], tmp_path: 
     second_link.symlink_to("bin")
     use = tree.use("compare", by=second_link, cwd=Path("/"))
     assert (use.returncode, use.stdout) == (0, "lab|compare\n"), use.stderr
-    relative = subprocess.run(
-        ["sh", "./tsmalloc", "compare"],
-        cwd=tree.root,
-        env=tree.environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    words = ("sh", "./tsmalloc", "compare")
+    relative = ran(*words, cwd=tree.root, env=tree.environment, check=True)
     assert (relative.stdout, relative.stderr) == ("lab|compare\n", "")
 
 
@@ -522,12 +505,7 @@ def test_real_tree_is_configured_without_zstd(tmp_path: Path) -> None:
     without = ["-DTSMALLOC_ZSTD=", "-DTSMALLOC_ZSTD_HEADERS="]
     subprocess.run([*configure, *without], cwd=ROOT, check=True, capture_output=True)
     targets, traces = (
-        subprocess.run(
-            ["cmake", "--build", tmp_path, "--target", target],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        ran("cmake", "--build", tmp_path, "--target", target, timeout=600)
         for target in ("help", "part_traces")
     )
     assert re.search(r"\bpart_compare\b", targets.stdout)
@@ -620,13 +598,7 @@ def real_stamps() -> dict[Path, int]:
 
 def test_real_tree_is_set_up_and_stays_so(real_stamps: dict[Path, int]) -> None:
     for _ in range(2):
-        use = subprocess.run(
-            [ROOT / "tsmalloc", "--version"],
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_SECONDS,
-            check=True,
-        )
+        use = ran(ROOT / "tsmalloc", "--version", timeout=TIMEOUT_SECONDS, check=True)
         assert use.stdout.startswith("tsmalloc, version ")
     assert use.stderr == ""
     assert {stamp: stamp.stat().st_mtime_ns for stamp in real_stamps} == real_stamps

@@ -22,6 +22,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from profile_world import File, Row, Site, Writer, sampled
+from prompt import ran
 
 from tsmlab import paths
 from tsmlab.cli import main
@@ -341,12 +342,7 @@ def test_symbolized_profiles_say_the_same_anywhere(run: Run, tmp_path: Path, cap
 def test_pprof_reads_symbolized_profiles(run: Run, profile: Path) -> None:
     assert run("symbolize", profile, "-o", "named.pb.gz") == EXIT_OK
     for options in (["-top"], ["-raw"], ["-top", f"-diff_base={profile}"]):
-        done = subprocess.run(
-            ["pprof", "-symbolize=none", *options, "named.pb.gz"],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+        done = ran("pprof", "-symbolize=none", *options, "named.pb.gz", check=True)
         assert "grow" in done.stdout or "-diff_base" in options[-1]
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from profile_world import File, Row, Site, Writer
+from prompt import ran
 
 from tsmlab.profile import binaries, symbols
 from tsmlab.profile.model import Frame, Mapping, read
@@ -210,9 +211,7 @@ def test_the_note_of_a_probe_is_no_build_id(tmp_path: Path) -> None:
     source, program = tmp_path / "probe.c", tmp_path / "probe"
     source.write_text(PROBE)
     build(["gcc", "-Wl,--build-id", "-o", program, source])
-    said = subprocess.run(
-        ["readelf", "-n", str(program)], check=True, capture_output=True, text=True
-    )
+    said = ran("readelf", "-n", program, check=True)
     assert "stapsdt" in said.stdout
     build_id = re.search(r"Build ID: (\w+)", said.stdout)
     found = binaries.read(program)

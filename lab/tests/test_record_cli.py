@@ -63,11 +63,10 @@ def test_json_and_quiet(run: Run, capfd: pytest.CaptureFixture[str]) -> None:
     assert answer["events"] == sum(image["events"] for image in answer["images"])
 
 
-def test_allocator_of_ones_own(run: Run, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    source = tmp_path / "mine.c"
-    source.write_text("int mine;")
-    library = tmp_path / "libmine.so"
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
+def test_allocator_of_ones_own(
+    run: Run, capfd: pytest.CaptureFixture[str], build: Callable[..., Path]
+) -> None:
+    library = build("libmine.so.c", "int mine;", "-shared", "-fPIC")
     assert run("--allocator", f"mine={library}", "-a", "mine", "--json", "true") == EXIT_OK
     assert json.loads(capfd.readouterr().out)["images"][0]["allocator"] == "libc.so.6"
     assert run("-a", "nobodys", "-f", "true") == EXIT_USAGE
@@ -117,14 +116,12 @@ def test_wrong_usage(
 
 
 def test_static_program_is_refused(
-    run: Run, capfd: pytest.CaptureFixture[str], tmp_path: Path
+    run: Run, capfd: pytest.CaptureFixture[str], build: Callable[..., Path]
 ) -> None:
-    source = tmp_path / "static.c"
-    source.write_text("int main(void) { return 0; }")
-    subprocess.run(["cc", "-static", "-o", tmp_path / "static", source], check=True)
-    assert run("./static") == EXIT_USAGE
+    program = build("static.c", "int main(void) { return 0; }", "-static")
+    assert run(program) == EXIT_USAGE
     assert "static" in capfd.readouterr().err
-    assert not Path("static.tstrace").exists()
+    assert not Path(f"{program.name}.tstrace").exists()
 
 
 def test_unrecorded_programs_are_told(run: Run, capfd: pytest.CaptureFixture[str]) -> None:

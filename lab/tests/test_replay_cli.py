@@ -7,21 +7,17 @@ Refuses to: judge a time; the machine that runs tests is busy.
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import lab_runs
 import pytest
+from prompt import Tsmalloc, ran
 
 from tsmlab import paths, suite_results
 from tsmlab.traces import replay_results, workloads
 from tsmlab.traces.replay_results import Replay, ReplayResults
-
-Run = Callable[..., subprocess.CompletedProcess[str]]
 
 FITS = ("lock-first", "lock-best", "lock-worst")
 
@@ -36,17 +32,6 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture
-def replay(tmp_path: Path) -> Run:
-    inherited = {k: v for k, v in os.environ.items() if k not in ("LD_PRELOAD", "COLUMNS")}
-
-    def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-        state = {"XDG_STATE_HOME": str(tmp_path / "state")}
-        return lab_runs.run(*arguments, env=inherited | state, timeout=300)
-
-    return run
-
-
 def kept(tmp_path: Path) -> ReplayResults:
     (path,) = (tmp_path / "state" / "tsmalloc" / "results").glob("*-replay-*.json")
     return replay_results.from_json(path.read_text())
@@ -58,9 +43,9 @@ def lines(found: Replay) -> list[dict[str, Any]]:
 
 
 def test_a_trace_is_compared_with_latencies_report_and_exports(
-    replay: Run, trace: Path, tmp_path: Path
+    tsmalloc: Tsmalloc, trace: Path, tmp_path: Path
 ) -> None:
-    done = replay(
+    done = tsmalloc(
         *("replay", trace, "-a", "tsmalloc,lock-best", "-r", "2", "--latency", "--seed", "5"),
         *("--report", tmp_path / "page", "--export-csv", tmp_path / "runs.csv"),
         *("--export-json", tmp_path / "all.json"),
@@ -90,9 +75,9 @@ def test_a_trace_is_compared_with_latencies_report_and_exports(
     assert (tmp_path / "runs.csv").read_text().count("\n") == 1 + len(found.comparison.samples)
 
 
-def test_floors_at_the_prompt(replay: Run, trace: Path, tmp_path: Path) -> None:
+def test_floors_at_the_prompt(tsmalloc: Tsmalloc, trace: Path, tmp_path: Path) -> None:
     arguments = ("-a", "tsmalloc,glibc", "-r", "3", "--export-json", tmp_path / "floors.json")
-    done = replay("floors", trace, *arguments)
+    done = tsmalloc("floors", trace, *arguments)
     assert done.returncode == 0, done.stderr
     (found,) = json.loads((tmp_path / "floors.json").read_text())["traces"]
     rows = {row["allocator"]: row for row in found["rows"]}
@@ -107,19 +92,19 @@ def test_floors_at_the_prompt(replay: Run, trace: Path, tmp_path: Path) -> None:
     damaged, middle = tmp_path / "damaged.tstrace", len(whole) // 2
     damaged.write_bytes(whole[:middle] + b"\xff" * 64 + whole[middle + 64 :])
     for verb in ("floors", "replay"):
-        done = replay(verb, damaged, "-a", "glibc", "-r", "2", "-q")
+        done = tsmalloc(verb, damaged, "-a", "glibc", "-r", "2", "-q")
         assert done.returncode == 0, done.stderr
         assert "DAMAGED: events of the trace are lost" in done.stdout
-    done = replay("floors", tmp_path / "none.tstrace")
+    done = tsmalloc("floors", tmp_path / "none.tstrace")
     assert (done.returncode, done.stdout) == (1, "")
     assert "there is no trace" in done.stderr
 
 
 @pytest.mark.long
 def test_ten_replays_under_stride_are_the_same_to_the_byte(
-    replay: Run, trace: Path, tmp_path: Path
+    tsmalloc: Tsmalloc, trace: Path, tmp_path: Path
 ) -> None:
-    done = replay(
+    done = tsmalloc(
         *("replay", trace, "--schedule", "stride", "--tickets", "3,2,1", "--quantum", "10"),
         *("-a", ",".join((*FITS, "tsmalloc")), "--reference", "lock-first", "-r", "10"),
     )
@@ -135,8 +120,8 @@ def test_ten_replays_under_stride_are_the_same_to_the_byte(
     assert sum(share.owed for share in found.shares) == pytest.approx(found.ticks or 0, abs=0.1)
 
 
-def test_all_schedules_give_a_table_by_fit(replay: Run, trace: Path, tmp_path: Path) -> None:
-    done = replay("replay", trace, "--schedule", "all", "--quantum", "10", "--seed", "3")
+def test_all_schedules_give_a_table_by_fit(tsmalloc: Tsmalloc, trace: Path, tmp_path: Path) -> None:
+    done = tsmalloc("replay", trace, "--schedule", "all", "--quantum", "10", "--seed", "3")
     assert done.returncode == 0, done.stderr
     results = kept(tmp_path)
     assert results.schedules == ["round-robin", "lottery", "stride"]
@@ -148,7 +133,7 @@ def test_all_schedules_give_a_table_by_fit(replay: Run, trace: Path, tmp_path: P
 
 
 def test_what_cannot_be_replayed_is_told_before_anything_runs(
-    replay: Run, trace: Path, tmp_path: Path
+    tsmalloc: Tsmalloc, trace: Path, tmp_path: Path
 ) -> None:
     text = tmp_path / "text.tstrace"
     text.write_text("no trace")
@@ -159,17 +144,17 @@ def test_what_cannot_be_replayed_is_told_before_anything_runs(
         ((trace, "--tickets", "3"), "means nothing under asap"),
         ((trace, "--schedule", "fifo"), "'fifo' is not one of"),
     ):
-        done = replay("replay", *arguments, "-a", "glibc", "-r", "1")
+        done = tsmalloc("replay", *arguments, "-a", "glibc", "-r", "1")
         assert done.returncode == 1, arguments
         assert says in done.stderr
         assert not list(tmp_path.glob("state/tsmalloc/results/*"))
 
 
 def test_tickets_that_only_replay_can_refuse_are_told_with_its_words(
-    replay: Run, trace: Path
+    tsmalloc: Tsmalloc, trace: Path
 ) -> None:
     tickets = ",".join(map(str, range(701, 1400)))
-    done = replay("replay", trace, "--schedule", "stride", "--tickets", tickets, "-a", "glibc")
+    done = tsmalloc("replay", trace, "--schedule", "stride", "--tickets", tickets, "-a", "glibc")
     assert done.returncode == 1
     assert "least common multiple" in done.stderr
 
@@ -189,7 +174,9 @@ def test_traces_are_workloads_of_the_bench(trace: Path, tmp_path: Path) -> None:
     assert json.loads(done.stdout)["matches"] is True
 
 
-def test_a_corpus_is_benched_with_the_time_that_replay_tells(trace: Path, tmp_path: Path) -> None:
+def test_a_corpus_is_benched_with_the_time_that_replay_tells(
+    environment: dict[str, str], trace: Path, tmp_path: Path
+) -> None:
     # The verb itself, with another folder in the corpus's place.
     script = tmp_path / "bench.py"
     script.write_text(
@@ -200,14 +187,8 @@ def test_a_corpus_is_benched_with_the_time_that_replay_tells(trace: Path, tmp_pa
         f"workloads.corpus = lambda: Path({str(trace.parent)!r})\n"
         "sys.exit(cli.main(sys.argv[1:]))\n"
     )
-    done = subprocess.run(
-        [sys.executable, script, "bench", "--traces", "trace-*", "-a", "glibc,tsmalloc", "-r", "3"],
-        env=os.environ | {"XDG_STATE_HOME": str(tmp_path / "state")},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    words = ("bench", "--traces", "trace-*", "-a", "glibc,tsmalloc", "-r", "3")
+    done = ran(sys.executable, script, *words, env=environment, timeout=300)
     assert done.returncode == 0, done.stderr
     (path,) = (tmp_path / "state" / "tsmalloc" / "results").glob("*-bench-*.json")
     (runs,) = suite_results.from_json(path.read_text()).runs
@@ -219,9 +200,9 @@ def test_a_corpus_is_benched_with_the_time_that_replay_tells(trace: Path, tmp_pa
         assert sample.values["peak_memory_bytes"] == line["peak_resident_bytes"]
 
 
-def test_the_corpus_can_be_benched(replay: Run) -> None:
+def test_the_corpus_can_be_benched(tsmalloc: Tsmalloc) -> None:
     if not list(workloads.corpus().glob("*.tstrace")):
         pytest.skip("no trace is in lab/traces/")
-    done = replay("bench", "--traces", "--list", "trace-*")
+    done = tsmalloc("bench", "--traces", "--list", "trace-*")
     assert done.returncode == 0, done.stderr
     assert all(row.startswith("trace-") for row in done.stdout.splitlines()[1:])

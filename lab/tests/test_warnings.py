@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from tsmlab import machine
+from tsmlab.measuring import Measurement
 from tsmlab.results import Comparison
 from tsmlab.schedule import StopRule
 
@@ -128,31 +130,27 @@ def test_two_groups_of_times(world: Any) -> None:
     assert "bimodal" in codes(over_rounds(world, factors))
 
 
-def test_several_processes(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def with_raw(world: Any, change: Callable[[Measurement], dict[str, Any]]) -> Comparison:
+    """A comparison whose runs answered something else, too."""
     behaviours = {"glibc": world.Behaviour(), "a": world.Behaviour()}
     executor = world.Executor(behaviours)
     plain = executor.run
 
-    def with_children(request: Any) -> Any:
+    def run(request: Any) -> Any:
         measurement = plain(request)
-        measurement.raw["tree_peak_rss_bytes"] = 3 * measurement.peak_rss_bytes
+        measurement.raw.update(change(measurement))
         return measurement
 
-    monkeypatch.setattr(executor, "run", with_children)
-    comparison = world.comparison(behaviours, executor=executor)
+    executor.run = run
+    return world.comparison(behaviours, executor=executor)
+
+
+def test_several_processes(world: Any) -> None:
+    comparison = with_raw(world, lambda run: {"tree_peak_rss_bytes": 3 * run.peak_rss_bytes})
     assert codes(comparison) == {"several-processes"}
     assert "3.0 times" in comparison.warnings[0].cause
 
 
-def test_a_costly_look_at_the_memory(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    behaviours = {"glibc": world.Behaviour(), "a": world.Behaviour()}
-    executor = world.Executor(behaviours)
-    plain = executor.run
-
-    def costly(request: Any) -> Any:
-        measurement = plain(request)
-        measurement.raw["sampling_ns"] = measurement.wall_ns // 20
-        return measurement
-
-    monkeypatch.setattr(executor, "run", costly)
-    assert codes(world.comparison(behaviours, executor=executor)) == {"sampling-cost"}
+def test_a_costly_look_at_the_memory(world: Any) -> None:
+    comparison = with_raw(world, lambda run: {"sampling_ns": run.wall_ns // 20})
+    assert codes(comparison) == {"sampling-cost"}

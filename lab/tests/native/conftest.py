@@ -13,12 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from compiled_programs import build
 from shim_programs import CALLS
 
 from tsmlab import paths
-
-__all__ = ["build"]
 
 LONGEST_TEST_SECONDS = 60
 

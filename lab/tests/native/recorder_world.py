@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from prompt import ran
+
 from tsmlab import paths
 
 MAKES = ("malloc", "calloc", "aligned")
@@ -122,13 +124,7 @@ class Recorded:
 
 def read_images(trace: Path, said: Sequence[dict[str, Any]] | None = None) -> list[Image]:
     """The events of a whole trace, by image. said: what `record` says, if it could."""
-    run = subprocess.run(
-        [paths.tool("trace"), "print", trace],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    run = ran(paths.tool("trace"), "print", trace)
     assert run.returncode == 0, run.stderr[-2000:] + run.stdout[-200:]
     events: dict[int, list[Event]] = {}
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from elftools.elf.elffile import ELFFile
+from prompt import ran
 
 from tsmlab import allocators, counters, paths
 from tsmlab.allocators import Allocator, own_library
@@ -51,19 +51,9 @@ def run(
     name: str, folder: Path, *command: str | Path, status: int = 0, shim: str = "", **more: str
 ) -> str:
     """Runs the command under the counted library of that name, and gives what it printed."""
-    done = subprocess.run(
-        command,
-        env={
-            **os.environ,
-            "LD_PRELOAD": f"{shim} {counted_library(name)}",
-            **counters.environment(folder),
-            **more,
-        },
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    preload = {"LD_PRELOAD": f"{shim} {counted_library(name)}"}
+    environment = {**os.environ, **preload, **counters.environment(folder), **more}
+    done = ran(*command, env=environment, timeout=60)
     assert done.returncode == status, done.stderr
     assert done.stderr == ""
     return done.stdout

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
+from prompt import ran
 
 from tsmlab import paths
 from tsmlab.allocators import own_library
@@ -24,14 +24,8 @@ LONGEST_TEST_SECONDS = 60
 
 def run(program: str, *arguments: str, **environment: str) -> dict[str, float]:
     """The numbers that a program prints."""
-    finished = subprocess.run(
-        [paths.build_dir() / "bin" / program, *arguments],
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-        timeout=LONGEST_TEST_SECONDS,
-        check=False,
-    )
+    file = paths.build_dir() / "bin" / program
+    finished = ran(file, *arguments, env=os.environ | environment, timeout=LONGEST_TEST_SECONDS)
     assert finished.returncode == 0, finished.stderr
     lines = (line.partition(": ") for line in finished.stdout.splitlines())
     return {name: float(value) for name, _, value in lines if value[:1].isdigit()}

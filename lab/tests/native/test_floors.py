@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from prompt import ran
 
 from tsmlab import paths
 from tsmlab.floors import FLOORS
@@ -113,14 +114,7 @@ int main() {
 
 def run(floor: str, program: Path) -> subprocess.CompletedProcess[str]:
     library = paths.library(f"libtsmalloc-floor-{floor}.so")
-    return subprocess.run(
-        [program],
-        env=os.environ | {"LD_PRELOAD": str(library)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    return ran(program, env=os.environ | {"LD_PRELOAD": str(library)}, timeout=60)
 
 
 @pytest.mark.parametrize(
@@ -146,12 +140,7 @@ def test_a_programs_first_blocks_last_on_null_as_well(build: Build) -> None:
 def test_churn_takes_little_memory(build: Build, floor: str) -> None:
     library = paths.library(f"libtsmalloc-floor-{floor}.so")
     program = build("churn.c", CHURN)
-    measured = subprocess.run(
-        [paths.tool("measure"), "--preload", library, "--", program],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    measured = ran(paths.tool("measure"), "--preload", library, "--", program, check=True)
     peak = int(measured.stdout.split('"peak_rss_bytes":')[1].split(",")[0])
     assert peak < 8 << 20
 

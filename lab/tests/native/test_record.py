@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prompt import ran
 from recorder_world import (
     MAKES,
     Image,
@@ -939,9 +940,7 @@ class TestEnds:
         process = start_record(trace, [build("record-endless.c", self.ENDLESS)])
         self.wait_for_bytes(trace, wait_until, 2000)
         kill_record(process)
-        checked = subprocess.run(
-            [paths.tool("trace"), "print", trace], capture_output=True, text=True, check=False
-        )
+        checked = ran(paths.tool("trace"), "print", trace)
         assert checked.returncode == 1  # it says that the end is missing
         events = [line for line in checked.stdout.splitlines() if not line.startswith("#")]
         assert sum(" malloc " in line for line in events) > 100
@@ -1041,9 +1040,7 @@ class TestEnds:
         assert '"exit_code": 5' in said
         assert "No space left" in said
         assert "No space left" in stderr
-        printed = subprocess.run(
-            [paths.tool("trace"), "print", trace], capture_output=True, text=True, check=False
-        )
+        printed = ran(paths.tool("trace"), "print", trace)
         assert printed.stdout.count(" malloc ") > 10_000
 
     def test_no_room_for_the_ring(self, tmp_path: Path) -> None:

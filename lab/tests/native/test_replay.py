@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prompt import ran
 from shared_libraries import C_LIBRARY, needed_libraries
 
 from tsmlab import paths
@@ -103,15 +104,8 @@ class Synthetic:
 def run_tool(
     name: str, *arguments: str | Path, env: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [paths.tool(name), *arguments],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=LONGEST_REPLAY_SECONDS,
-        env=os.environ | (env or {}),
-        check=False,
-    )
+    own = {"stdin": subprocess.DEVNULL, "env": os.environ | (env or {})}
+    return ran(paths.tool(name), *arguments, timeout=LONGEST_REPLAY_SECONDS, **own)
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prompt import ran
 
 from tsmlab import allocators, paths
 from tsmlab.allocators import Allocator
@@ -47,14 +48,7 @@ def test_the_classes_are_what_each_size_gets(
     (classes,) = classes_of([allocator], pytest.fail)
     sizes = [*range(1, 2200), *range(2200, 40_000, 97), *range(40_000, LARGEST_OF_GLIBC, 1777)]
     environment = {"LD_PRELOAD": str(allocator.path)} if allocator.path else {}
-    done = subprocess.run(
-        [program, *map(str, sizes)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
+    done = ran(program, *map(str, sizes), env=environment, check=True, timeout=60)
     told = list(map(int, done.stdout.split()))
     wrong = [
         (size, classes.usable(size), usable)

@@ -1,0 +1,80 @@
+"""The lab at the prompt, as tests of its verbs use it; results are kept below the test's folder.
+
+Why: what a user types, gets and finds again is the same for every verb.
+Refuses to: know what a verb prints.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import lab_runs
+import pytest
+
+Tsmalloc = Callable[..., subprocess.CompletedProcess[str]]
+
+# Without WASTE=0 it wastes memory and work at the start of each process.
+WASTE = r"""
+#include <stdlib.h>
+#include <string.h>
+static volatile unsigned long sum;
+__attribute__((constructor)) static void start(void) {
+  const char *waste = getenv("WASTE");
+  if (waste && !strcmp(waste, "0")) return;
+  if (waste && !strcmp(waste, "9")) abort();
+  const size_t size = waste && !strcmp(waste, "2") ? 48 << 20 : 16 << 20;
+  volatile char *block = malloc(size);
+  for (size_t i = 0; i < size; i += 4096) block[i] = 1;
+  for (unsigned long i = 0; i < 1000000; i++) sum += i;
+}
+"""
+
+
+@pytest.fixture(scope="session")
+def waste(build: Callable[..., Path]) -> Path:
+    """The library of WASTE."""
+    return build("libwaste.so.c", WASTE, "-shared", "-fPIC")
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    inherited = {k: v for k, v in os.environ.items() if k not in ("LD_PRELOAD", "COLUMNS")}
+    return inherited | {"XDG_STATE_HOME": str(tmp_path / "state")}
+
+
+@pytest.fixture
+def tsmalloc(environment: dict[str, str]) -> Tsmalloc:
+    """tsmalloc(*words, cwd=None, **variables) is a command line that has ended."""
+
+    def run(
+        *words: str | Path, cwd: Path | None = None, **variables: str
+    ) -> subprocess.CompletedProcess[str]:
+        return lab_runs.run(*words, env=environment | variables, cwd=cwd, timeout=300)
+
+    return run
+
+
+def start(*words: str | Path, **more: Any) -> subprocess.Popen[str]:
+    """A command line that has begun, with an interpreter of its own."""
+    command = [sys.executable, "-m", "tsmlab", *map(str, words)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen(command, text=True, **(pipes | more))
+
+
+def ran(
+    *command: str | Path, check: bool = False, timeout: float = 180, **more: Any
+) -> subprocess.CompletedProcess[str]:
+    """Any command that has ended, and the text that it wrote."""
+    return subprocess.run(
+        command, capture_output=True, text=True, check=check, timeout=timeout, **more
+    )
+
+
+def run_alone(*words: str | Path, **more: Any) -> subprocess.CompletedProcess[str]:
+    """A command line that has ended, with an interpreter of its own."""
+    return ran(sys.executable, "-m", "tsmlab", *words, **more)
