@@ -159,6 +159,11 @@ def test_another_archive_than_the_pinned_one_is_refused(
     [
         ("Could not resolve host", "could not be downloaded: Could not resolve host", "network"),
         ("failed to select a version for `x`", "there is no version 1.2.0", "--version"),
+        (
+            "failed to select a version for `x`\nyou're using offline mode (--offline)",
+            "could not be downloaded: you're using offline mode (--offline)",
+            "network",
+        ),
     ],
 )
 def test_what_cargo_cannot_do_is_one_line(

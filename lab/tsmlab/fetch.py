@@ -161,7 +161,8 @@ def _download(peer: Peer, wanted: str, project: Path) -> Crate:
     )
     done = _run(["cargo", "vendor", "--quiet", "vendor"], project)
     if done.returncode != 0:
-        if _NO_VERSION.search(done.stderr):
+        # Offline, cargo finds no version, and then reminds of that.
+        if _NO_VERSION.search(done.stderr) and "offline mode" not in done.stderr:
             raise UserError(
                 f"there is no version {wanted} of the crate {peer.crate}.",
                 f"Leave --version out for {peer.version}, or see: cargo info {peer.crate}",

@@ -74,6 +74,11 @@ def rounds(count: int, more: bool = False) -> str:
     return f"{count:,}{' more' if more else ''} round{'' if count == 1 else 's'}"
 
 
+def counted(count: int, noun: str) -> str:
+    """ "1 sample", "1,200 samples"."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def names(items: Sequence[str], limit: int = 6) -> str:
     """A list that does not get out of hand."""
     shown = ", ".join(items[:limit])

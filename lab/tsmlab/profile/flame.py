@@ -19,7 +19,7 @@ from tsmlab.profile import text
 from tsmlab.profile.estimates import Estimate
 from tsmlab.profile.model import WORDS, Frame, Profile, Type
 from tsmlab.profile.sites import Sites, Stacks, by_stack, gather
-from tsmlab.wording import quantity, share
+from tsmlab.wording import counted, quantity, share
 
 SCRIPT = Path(__file__).with_name("flame.js")
 # Larger ones are drawn; what is smaller goes into one box beside them.
@@ -160,7 +160,7 @@ def page(profile: Profile, stacks: Stacks, of: Type, notes: list[str]) -> str:
         Tile(
             f"objects {kind}",
             quantity(sites.objects.total, "count"),
-            f"{total.samples:,} samples of them",
+            f"{counted(total.samples, 'sample')} of them",
         ),
     ]
     if biggest is not None and total.total:

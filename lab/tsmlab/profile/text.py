@@ -21,7 +21,7 @@ from tsmlab.profile.estimates import Estimate
 from tsmlab.profile.model import BLOCKS_PER_PROXY, WORDS, Frame, Profile, Type
 from tsmlab.profile.sites import By, Place, Site, Sites
 from tsmlab.tables import COMPACT, ROOMY, Cell, Column, rich_table, stdout_width, table_width
-from tsmlab.wording import quantity, share
+from tsmlab.wording import counted, quantity, share
 
 # Sides that differ by more than this are told apart.
 EVEN_SIDES = 1.25
@@ -99,7 +99,7 @@ def sampling_notes(profile: Profile, notes: Sequence[str]) -> list[str]:
         lines.append(f"one sample in {quantity(profile.period, 'bytes')} on average")
     if profile.dropped:
         lines.append(
-            f"{profile.dropped:,} samples were dropped for want of room: all sums are too small"
+            f"dropped for want of room: {counted(profile.dropped, 'sample')}; all sums are too small"
         )
     cut = sum(row.allocs for row in profile.rows if row.cut)
     if cut:
@@ -126,7 +126,7 @@ def shown(profile: Profile, sites: Sites, by: By, of: Type, top: int, notes: Seq
         rounding = f"; blocks take {share(more)} more" if more >= 0.0005 else ""
         lines.append(
             f"{quantity(sites.total.total, 'bytes')} {kind} {error(sites.total)}, {objects}, "
-            f"{sites.total.samples:,} samples{rounding}"
+            f"{counted(sites.total.samples, 'sample')}{rounding}"
         )
     if of == "inuse":
         lines += _pinned(profile)
@@ -270,7 +270,7 @@ def growth(
     after_table = _more(len(grown), top)
     other = len(changes.sites) - len(grown)
     if other:
-        after_table.append(f"{other:,} other sites are not shown to have grown")
+        after_table.append(f"not shown to have grown: {counted(other, 'other site')}")
     return _printed(lines, columns, rows, [*after_table, *_dropped(before, after), *notes])
 
 
