@@ -98,9 +98,8 @@ def sampling_notes(profile: Profile, notes: Sequence[str]) -> list[str]:
     if profile.period:
         lines.append(f"one sample in {quantity(profile.period, 'bytes')} on average")
     if profile.dropped:
-        lines.append(
-            f"dropped for want of room: {counted(profile.dropped, 'sample')}; all sums are too small"
-        )
+        dropped = counted(profile.dropped, "sample")
+        lines.append(f"dropped for want of room: {dropped}; all sums are too small")
     cut = sum(row.allocs for row in profile.rows if row.cut)
     if cut:
         whole = sum(row.allocs for row in profile.rows)
