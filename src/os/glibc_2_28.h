@@ -33,6 +33,9 @@ TS_FORMER(pthread_create, TS_FIRST_GLIBC);
 #endif
 TS_FORMER(pthread_join, TS_FIRST_GLIBC);
 TS_FORMER(__pthread_key_create, TS_FIRST_GLIBC);
+#ifndef TS_HAS_PTHREAD_KEY_CREATE
+TS_FORMER(pthread_key_create, TS_FIRST_GLIBC);
+#endif
 TS_FORMER(pthread_getspecific, TS_FIRST_GLIBC);
 TS_FORMER(pthread_key_delete, TS_FIRST_GLIBC);
 TS_FORMER(pthread_setspecific, TS_FIRST_GLIBC);
