@@ -23,10 +23,9 @@ namespace {
 constexpr std::uint64_t round_ms = 200;
 constexpr int none_is_due = -1;
 
-// How many threads of the process, at least, got a heap: two prove that it has threads.
-constinit Atomic<std::uint32_t> threads_seen{0};
-// How many threads got a heap, and how many of them ended. acquire, release: note_thread_ends pairs
-// with has_to_end(), directly or by the housekeeper's rest.
+// How many threads got a heap, and how many of them ended. Two that began prove that the process has
+// threads. acquire, release: note_thread_ends pairs with has_to_end(), directly or by the
+// housekeeper's rest.
 constinit Atomic<std::uint32_t> threads_begun{0};
 constinit Atomic<std::uint32_t> threads_ended{0};
 // Not 0 if the process has a housekeeper, or the system refused it. (Not a byte, which riscv64
@@ -153,17 +152,12 @@ void* keep_house(void*) noexcept {
   return nullptr;
 }
 
-// What a counted library counts is the program's alone.
-bool is_wanted(bool is_threaded) noexcept {
+// Whether the process is to have a housekeeper. What a counted library counts is the program's alone.
+bool is_wanted() noexcept {
   const Background background = current_options.background;
-  return background == Background::on ||
-         (background == Background::automatic && is_threaded && !counting);
-}
-
-// Counts a thread that got a heap. Whether the process is to have a housekeeper.
-bool is_start_due() noexcept {
-  // relaxed, here and below: one thread is the first, and no data depends on it
-  return is_wanted(threads_seen.fetch_add(1, std::memory_order_relaxed) != 0);
+  if (background != Background::automatic || counting) return background == Background::on;
+  // relaxed: of two threads one began later, and no data depends on it
+  return threads_begun.load(std::memory_order_relaxed) > 1;
 }
 
 // Unless there is one.
@@ -207,11 +201,11 @@ void note_thread_ends() noexcept {
 }
 
 void start_housekeeper_if_due() noexcept {
-  if (is_start_due()) start_housekeeper();
+  if (is_wanted()) start_housekeeper();
 }
 
 void put_off_start() noexcept {
-  if (is_start_due() && starts.load(std::memory_order_relaxed) == 0) put_off_to_malloc();
+  if (is_wanted() && starts.load(std::memory_order_relaxed) == 0) put_off_to_malloc();
 }
 
 void follow_options_soon() noexcept {
@@ -220,7 +214,7 @@ void follow_options_soon() noexcept {
   if (current_options.huge_pages == HugePages::never) refuse_all_huge_pages();
   if (is_off()) {
     if (starts.load(std::memory_order_relaxed) != 0) page_heap.stir_housekeeper();
-  } else if (is_wanted(threads_seen.load(std::memory_order_relaxed) > 1)) {
+  } else if (is_wanted()) {
     put_off_to_malloc();  // even if there is one, which may be about to end
   }
 }
@@ -233,7 +227,7 @@ bool start_housekeeper_now() noexcept {
   if (options_were_set.exchange(0, std::memory_order_relaxed) != 0) follow_options_soon();
   follow_profile_option();
   deliver_limit_events();
-  if (is_wanted(threads_seen.load(std::memory_order_relaxed) > 1)) start_housekeeper();
+  if (is_wanted()) start_housekeeper();
   return true;
 }
 
@@ -255,7 +249,6 @@ void forget_housekeeper() noexcept TS_NO_ANALYSIS {
   page_heap.forget_housekeeper();
   starts.store(0, std::memory_order_relaxed);
   start_put_off.store(0, std::memory_order_relaxed);
-  threads_seen.store(has_heap() ? 1 : 0, std::memory_order_relaxed);
   threads_begun.store(has_heap() ? 1 : 0, std::memory_order_relaxed);
   threads_ended.store(0, std::memory_order_relaxed);
 }

@@ -169,6 +169,7 @@ class PageHeap {
   std::size_t take_rest_of_huge_page(const Span* span, std::size_t pages) noexcept
       TS_REQUIRES(lock_);
   Span* purge_within(Span* span, std::size_t pages) noexcept TS_REQUIRES(lock_);
+  bool purge_all_but(std::size_t pages) noexcept TS_REQUIRES(lock_);
   std::size_t purge(std::size_t keep_pages, std::size_t min_pages, std::size_t at_most) noexcept
       TS_REQUIRES(lock_);
   static constexpr std::size_t uncollected_to_wake = (std::size_t{4} << 20) / page_bytes;

@@ -269,17 +269,17 @@ void PageHeap::forget_housekeeper() noexcept {
 
 bool PageHeap::merge_for(std::size_t pages) noexcept {
   const Guard guard{lock_};
-  const std::size_t dirty = dirty_.pages();
-  if (dirty == 0 || dirty + clean_.pages() < pages) return false;
-  purge(0, 1, unlimited);
-  policy_.note_dirty(dirty_.pages());
-  return dirty_.pages() != dirty;
+  return dirty_.pages() + clean_.pages() >= pages && purge_all_but(0);
 }
 
 bool PageHeap::trim(std::size_t keep_bytes) noexcept {
   const Guard guard{lock_};
+  return purge_all_but(keep_bytes / page_bytes);
+}
+
+bool PageHeap::purge_all_but(std::size_t pages) noexcept {
   const std::size_t before = dirty_.pages();
-  purge(keep_bytes / page_bytes, 1, unlimited);
+  purge(pages, 1, unlimited);
   policy_.note_dirty(dirty_.pages());
   return dirty_.pages() != before;
 }

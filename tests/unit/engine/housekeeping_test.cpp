@@ -16,7 +16,6 @@ namespace {
 
 using engine::housekeep;
 using engine::page_heap;
-using engine::start_housekeeper_if_due;
 using engine::ThreadHeap;
 
 // How often a thread was asked for. All are refused.
@@ -31,12 +30,18 @@ void refuse_threads() {
   });
 }
 
+// What malloc does of a thread without a heap, but for the heap.
+void thread_begins() {
+  engine::note_thread_begins();
+  engine::start_housekeeper_if_due();
+}
+
 TS_ENGINE_TEST(Housekeeping, BeginsWithTheSecondThreadAndIsAskedForOnce) {
   refuse_threads();
-  start_housekeeper_if_due();
+  thread_begins();
   EXPECT_EQ(asked, 0U);
   errno = 7;
-  for (int i = 0; i < 3; ++i) start_housekeeper_if_due();
+  for (int i = 0; i < 3; ++i) thread_begins();
   EXPECT_EQ(asked, 1U);
   EXPECT_EQ(errno, 7);
 }
@@ -44,10 +49,10 @@ TS_ENGINE_TEST(Housekeeping, BeginsWithTheSecondThreadAndIsAskedForOnce) {
 TS_ENGINE_TEST(Housekeeping, BeginsWithTheFirstThreadOrNeverIfToldSo) {
   refuse_threads();
   current_options.background = Background::off;
-  for (int i = 0; i < 3; ++i) start_housekeeper_if_due();
+  for (int i = 0; i < 3; ++i) thread_begins();
   EXPECT_EQ(asked, 0U);
   current_options.background = Background::on;
-  start_housekeeper_if_due();
+  thread_begins();
   EXPECT_EQ(asked, 1U);
 }
 
@@ -56,7 +61,7 @@ TS_ENGINE_TEST(Housekeeping, OfAThreadWhoseFirstCallIsAFreeBeginsWithALaterMallo
   ThreadHeap& heap = make_heap();
   void* const p = allocate(heap, 64);
   void* const q = allocate(heap, 64);
-  start_housekeeper_if_due();  // as the first thread's malloc did
+  thread_begins();  // as the first thread's malloc did
   {
     const As as{engine::no_heap};
     testing::release(p);
@@ -77,7 +82,7 @@ TS_ENGINE_TEST(Housekeeping, AChangedOptionStartsItOnce) {
   refuse_threads();
   ThreadHeap& heap = make_heap();
   current_options.background = Background::off;
-  start_housekeeper_if_due();
+  thread_begins();
   current_options.background = Background::automatic;
   engine::follow_options();
   EXPECT_EQ(asked, 0U) << "a process of one thread";
@@ -94,7 +99,7 @@ TS_ENGINE_TEST(Housekeeping, AChangedOptionStartsItOnce) {
 TS_ENGINE_TEST(Housekeeping, AnOptionThatIsAutomaticAgainCountsFormerThreads) {
   refuse_threads();
   current_options.background = Background::off;
-  for (int i = 0; i < 2; ++i) start_housekeeper_if_due();
+  for (int i = 0; i < 2; ++i) thread_begins();
   current_options.background = Background::automatic;
   engine::follow_options();
   EXPECT_EQ(asked, 1U);
@@ -108,13 +113,13 @@ TS_ENGINE_TEST(Housekeeping, TheChildOfAForkCountsItsOwnThreads) {
     engine::fork_prepare();
     engine::fork_child();
   }
-  start_housekeeper_if_due();
+  thread_begins();
   EXPECT_EQ(asked, 1U);
   engine::fork_prepare();
   engine::fork_child();
-  start_housekeeper_if_due();
+  thread_begins();
   EXPECT_EQ(asked, 1U) << "the child's first thread";
-  start_housekeeper_if_due();
+  thread_begins();
   EXPECT_EQ(asked, 2U);
 }
 
