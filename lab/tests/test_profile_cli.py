@@ -108,6 +108,52 @@ def test_sums_of_functions(run: Run, profile: Path, of: str, capfd: Out) -> None
     assert found["type"] == of
 
 
+VECTOR = "std::vector<Item, std::allocator<Item> >::reserve"
+RESULT = "std::vector<Item> const& Store::put<std::less<int> >(Item const&)"
+LIBRARIES = {
+    "C++": [(VECTOR, "bits/vector.tcc"), (RESULT, "src/store.cpp"), ("main", "src/main.cpp")],
+    "libc++": [("std::__1::vector<Item>::reserve", ""), ("Store::operator std::string()", "")],
+    "Rust": [
+        ("<hashbrown::raw::RawTable<T>>::reserve", "/cargo/hashbrown-0.15.2/src/raw/mod.rs"),
+        ("<alloc::vec::Vec<u8>>::push", "/rustc/0a1b2c/library/alloc/src/vec/mod.rs"),
+        ("store::put", "src/store.rs"),
+        ("std::panicking::catch_unwind", "/rustc/0a1b2c/library/std/src/panicking.rs"),
+        ("main", ""),
+    ],
+    "alone": [("std::locale::classic()", ""), ("_start", "")],
+}
+
+
+@pytest.mark.parametrize(
+    ("language", "own"),
+    [
+        ("C++", [RESULT, "main"]),
+        ("libc++", ["Store::operator std::string()"]),
+        ("Rust", ["store::put", "main"]),
+        ("alone", ["std::locale::classic()", "_start"]),
+    ],
+)
+def test_calls_of_the_libraries_are_their_callers(
+    run: Run, tmp_path: Path, capfd: Out, language: str, own: list[str]
+) -> None:
+    frames = [(name, file, 1) for name, file in LIBRARIES[language]]
+    path = Writer([Row(Site((1,), 64, 9, 9), 9, 9)], names={1: frames}).write(tmp_path / "l.pb")
+    for options, expected in (([], own), (["--library"], [name for name, _, _ in frames])):
+        assert run("leaks", path, "--json", *options) == EXIT_OK
+        (site,) = answer(capfd)["sites"]
+        assert [
+            line.rsplit(" ", 1)[0] if line.endswith(":1") else line for line in site["stack"]
+        ] == expected
+
+
+@pytest.mark.parametrize(
+    "module", ["libc.so.6", "libstdc++.so.6.0.30", "libc.musl-x86_64.so.1", "ld-linux-x86-64.so.2"]
+)
+def test_modules_of_libraries(module: str) -> None:
+    assert model.Frame("f", module=module).is_of_library
+    assert not model.Frame("f", module=f"my{module}").is_of_library
+
+
 @pytest.fixture
 def pinned(tmp_path: Path) -> Path:
     """Of two sites, one pins a megabyte with each of its samples, and the other one a kilobyte."""
@@ -267,6 +313,27 @@ def test_diff(run: Run, grown: tuple[Path, Path], capfd: Out) -> None:
     assert run("diff", *reversed(grown), "--json") == EXIT_OK
     found = answer(capfd)
     assert (found["sites"][0]["verdict"], found["same_process"]) == ("shrank", False)
+
+
+def test_diff_of_what_is_pinned(run: Run, pinned: Path, tmp_path: Path, capfd: Out) -> None:
+    """Of one process: the first site pins a third of what it did, the second one as much."""
+    rows = sampled(SITES[:3], 1)
+    for row, each in zip(rows, (1 << 20, 3 << 10, 0), strict=True):
+        row.pinned = each / 3 * row.live / row.site.probability
+    later = Writer(rows, names=NAMES, time_nanos=1_790_000_600_000_000_000)
+    path = later.write(tmp_path / "later.pb")
+    assert run("diff", pinned, path, "--type", "pinned", "--by", "stack", "--json") == EXIT_OK
+    found = answer(capfd)
+    assert (found["type"], found["same_process"]) == ("pinned", True)
+    first, second = found["sites"]
+    estimate_now = first["after"]["bytes"]
+    assert first["before"]["bytes"] == pytest.approx(3 * estimate_now)
+    assert first["change"]["bytes"] == pytest.approx(-2 * estimate_now)
+    assert (first["verdict"], second["verdict"]) == ("shrank", "")
+    assert first["objects"] == pytest.approx(rows[0].live / rows[0].site.probability, rel=0.01)
+    assert second["change"]["low"] < 0 < second["change"]["high"]
+    assert run("diff", pinned, path, "--type", "pinned") == EXIT_OK
+    assert "no sample is in both: their errors add up" in capfd.readouterr().out
 
 
 def test_leaks_of_one_look(run: Run, profile: Path, capfd: Out) -> None:
@@ -635,7 +702,7 @@ def test_profile_of_a_program(
     run: Run, program: list[str], two: list[str], tmp_path: Path, capfd: Out
 ) -> None:
     kept = tmp_path / "kept"
-    assert run("-o", kept, "--interval", "64K", *program, "7", *two) == 7
+    assert run("-o", f"{kept}/", "--interval", "64K", *program, "7", *two) == 7
     out, err = capfd.readouterr()
     assert out == "65536 True\n"  # the program's own
     assert "server (pid 4711)" in err
@@ -644,6 +711,22 @@ def test_profile_of_a_program(
     assert re.search(rf"helper \(pid 12\) allocated [\d.]+M: {kept}/tsmalloc.4000.pb", err)
     assert run("run", "-o", kept, *program, "0", *two) == EXIT_USAGE
     assert "holds profiles already" in capfd.readouterr().err
+    file = tmp_path / "server.pb"
+    assert run("-o", file, *program, "0", *two) == EXIT_OK
+    err = capfd.readouterr().err
+    assert f"profile    {file}" in err
+    assert "-o DIR/ keeps all" in err
+    assert file.read_bytes() == Path(two[1]).read_bytes()
+    assert run("-o", file, *program, "0", *two) == EXIT_USAGE
+    out, err = capfd.readouterr()
+    assert (out, "exists already" in err) == ("", True)  # before the program begins
+    assert run("-f", "-o", file, *program, "0", two[0]) == EXIT_OK
+    assert file.read_bytes() == Path(two[0]).read_bytes()
+    capfd.readouterr()
+    assert run("-o", "/no/such/x.pb", *program, "0", *two) == EXIT_USAGE
+    out, err = capfd.readouterr()
+    assert (out, "cannot be made: No such file or directory" in err) == ("", True)
+    assert not list(tmp_path.glob(".tsmalloc-*"))
 
 
 def test_profiles_are_gone_if_nobody_keeps_them(
@@ -659,7 +742,7 @@ def test_profiles_are_gone_if_nobody_keeps_them(
     assert run(*program, "0", *two) == EXIT_OK
     out, err = capfd.readouterr()
     assert out == "on True\n"
-    assert "-o DIR keeps them" in err
+    assert "-o FILE keeps it" in err
     assert list((tmp_path / "tmp").iterdir()) == []
     assert run("run", "--json", "--by", "stack", *program, "3", *two) == 3
     out = capfd.readouterr().out.splitlines()

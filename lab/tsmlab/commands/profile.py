@@ -60,7 +60,7 @@ def take(arguments: Sequence[str]) -> NoReturn:
     path = taken.stdout.rstrip("\n").rpartition(" of blocks in use: ")[2]
     if taken.returncode == EXIT_OK and path:
         click.echo()
-        look, notes = opened(Path(path))
+        look, notes = opened(Path(path), whole=False)
         _show(look, notes, "function", "inuse", TOP, as_json=False, err=False)
     raise SystemExit(taken.returncode)
 
@@ -107,26 +107,26 @@ top_option = click.option(
 )
 
 
-def type_option(*types: Type) -> Callable[[Command], Command]:
-    pinned = ", or the free room in slabs that live blocks pin" if "pinned" in types else ""
-    return click.option(
-        "--type",
-        "of",
-        type=click.Choice(types),
-        default="inuse",
-        show_default=True,
-        help=f"What is live, all that was allocated{pinned}.",
-    )
-
-
-all_types_option = type_option("inuse", "alloc", "pinned")
-two_types_option = type_option("inuse", "alloc")
+type_option = click.option(
+    "--type",
+    "of",
+    type=click.Choice(["inuse", "alloc", "pinned"]),
+    default="inuse",
+    show_default=True,
+    help="What is live, all that was allocated, or the free room in slabs that live blocks pin.",
+)
 by_option = click.option(
     "--by",
     type=click.Choice(["function", "line", "stack"]),
     default="function",
     show_default=True,
     help="What is put together.",
+)
+whole_option = click.option(
+    "--library",
+    "whole",
+    is_flag=True,
+    help="Show calls within the libraries of C, C++ and Rust, too.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead.")
 force_option = click.option("-f", "--force", is_flag=True, help="Overwrite the file.")
@@ -163,12 +163,12 @@ def command() -> None:
     """
 
 
-def opened(path: Path, of: Type = "inuse") -> tuple[Look, list[str]]:
+def opened(path: Path, of: Type = "inuse", whole: bool = True) -> tuple[Look, list[str]]:
     """A profile with names, and what could not be named."""
-    return resolved(model.read(path), of)
+    return resolved(model.read(path), of, whole)
 
 
-def resolved(profile: Profile, of: Type = "inuse") -> tuple[Look, list[str]]:
+def resolved(profile: Profile, of: Type, whole: bool) -> tuple[Look, list[str]]:
     if of == "pinned" and (not profile.has_pinned or profile.comment("kind") == "peak"):
         raise UserError(
             f"{profile.path} does not say what is pinned.",
@@ -176,7 +176,7 @@ def resolved(profile: Profile, of: Type = "inuse") -> tuple[Look, list[str]]:
             "that an earlier version wrote.",
         )
     found = symbols.look_up(profile)
-    return Look(profile, sites.Stacks(profile, found)), found.notes
+    return Look(profile, sites.Stacks(profile, found, whole)), found.notes
 
 
 def about(profile: Profile) -> dict[str, Any]:
@@ -198,19 +198,20 @@ def print_json(verb: str, **values: Any) -> None:
 
 @command.command("show")
 @by_option
-@all_types_option
+@type_option
+@whole_option
 @top_option
 @json_option
 @click.argument("file", type=FILE)
-def show(file: Path, by: By, of: Type, top: int, as_json: bool) -> int:
+def show(file: Path, by: By, of: Type, whole: bool, top: int, as_json: bool) -> int:
     """Show where the memory of the profile FILE was asked for.
 
-    Flat: what the function asks for itself, cumulative: with what it calls. Functions that only
-    hand a request on (malloc, operator new, std::allocator) are left out.
+    Flat: what the function asks for itself, or by calls of its language's libraries; cumulative:
+    with what it calls.
 
     Exit status: 0; 1 wrong usage, or a file that is no profile.
     """
-    look, notes = opened(file, of)
+    look, notes = opened(file, of, whole)
     _show(look, notes, by, of, top, as_json, err=False)
     return EXIT_OK
 
@@ -238,12 +239,13 @@ def _show(
 
 @command.command("diff")
 @by_option
-@two_types_option
+@type_option
+@whole_option
 @top_option
 @json_option
 @click.argument("before", type=FILE)
 @click.argument("after", type=FILE)
-def diff(before: Path, after: Path, by: By, of: Type, top: int, as_json: bool) -> int:
+def diff(before: Path, after: Path, by: By, of: Type, whole: bool, top: int, as_json: bool) -> int:
     """Show what has changed from the profile BEFORE to the profile AFTER.
 
     A site is marked as grown or shrunk only if chance would mark any site at all in one comparison
@@ -251,7 +253,7 @@ def diff(before: Path, after: Path, by: By, of: Type, top: int, as_json: bool) -
 
     Exit status: 0; 1 wrong usage, or a file that is no profile.
     """
-    first, second, notes = _two(before, after)
+    first, second, notes = _two(before, after, of, whole)
     found = changes.between(first, second, by, of)
     if as_json:
         _print_changes("diff", first, second, found, notes, type=of, by=by)
@@ -261,9 +263,9 @@ def diff(before: Path, after: Path, by: By, of: Type, top: int, as_json: bool) -
     return EXIT_OK
 
 
-def _two(before: Path, after: Path) -> tuple[Look, Look, list[str]]:
-    first, notes = opened(before)
-    second, more = opened(after)
+def _two(before: Path, after: Path, of: Type, whole: bool) -> tuple[Look, Look, list[str]]:
+    first, notes = opened(before, of, whole)
+    second, more = opened(after, of, whole)
     return first, second, list(dict.fromkeys([*notes, *more]))
 
 
@@ -289,12 +291,15 @@ def _print_changes(
 
 
 @command.command("leaks")
+@whole_option
 @top_option
 @json_option
 @click.option("--exit-code", is_flag=True, help="Exit with 3 if a site has grown.")
 @click.argument("file", type=FILE)
 @click.argument("later_file", type=FILE, required=False)
-def leaks(file: Path, later_file: Path | None, top: int, as_json: bool, exit_code: bool) -> int:
+def leaks(
+    file: Path, later_file: Path | None, whole: bool, top: int, as_json: bool, exit_code: bool
+) -> int:
     """List the stacks whose memory is live in FILE, with its age; or that grew until LATER_FILE.
 
     Nothing is said about what the program can still reach: a cache that fills grows, too.
@@ -305,14 +310,14 @@ def leaks(file: Path, later_file: Path | None, top: int, as_json: bool, exit_cod
     if later_file is None:
         if exit_code:
             raise UserError("--exit-code needs two looks.", "Name a later profile, too.")
-        look, notes = opened(file)
+        look, notes = opened(file, whole=whole)
         if as_json:
             _show(look, notes, "stack", "inuse", top, as_json=True, err=False)
             return EXIT_OK
         found = sites.gather(look.profile, look.stacks, "stack", "inuse")
         click.echo(text.live_sites(look.profile, found, top, notes), nl=False)
         return EXIT_OK
-    first, second, notes = _two(file, later_file)
+    first, second, notes = _two(file, later_file, "inuse", whole)
     if first.profile.time_nanos > second.profile.time_nanos:
         raise UserError(f"{file} is later than {later_file}.", "Name the earlier one first.")
     grown = changes.between(first, second, "stack", "inuse")
@@ -326,7 +331,7 @@ def leaks(file: Path, later_file: Path | None, top: int, as_json: bool, exit_cod
 @command.command("flame")
 @output_option("The page")
 @force_option
-@all_types_option
+@type_option
 @json_option
 @click.argument("file", type=FILE)
 def flame(file: Path, output: Path, force: bool, of: Type, as_json: bool) -> int:
@@ -363,7 +368,7 @@ def _check_new(path: Path, force: bool) -> None:
 
 
 @command.command("folded")
-@all_types_option
+@type_option
 @json_option
 @click.argument("file", type=FILE)
 def folded(file: Path, of: Type, as_json: bool) -> int:
@@ -427,20 +432,27 @@ def symbolize(file: Path, output: Path, force: bool, as_json: bool) -> int:
     help="The mean distance of samples. [default: the library's]",
 )
 @click.option(
-    "-o", "--output", "folder", type=FILE, metavar="DIR", help="Keep the profiles in this folder."
+    "-o",
+    "--output",
+    metavar="FILE",
+    help="Keep the profile; in DIR/, those of all processes.",
 )
+@force_option
 @click.option("--peak", "is_peak", is_flag=True, help="What was live at the peak, not at the exit.")
 @by_option
-@all_types_option
+@type_option
+@whole_option
 @top_option
 @json_option
 @click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED)
 def run(
     interval: int | None,
-    folder: Path | None,
+    output: str | None,
+    force: bool,
     is_peak: bool,
     by: By,
     of: Type,
+    whole: bool,
     top: int,
     as_json: bool,
     program: Sequence[str],
@@ -461,7 +473,8 @@ def run(
         started = diagnosis.resolved is not None
         status = EXIT_USAGE if started else START_FAILURES.get(finding.code, EXIT_CANNOT_EXECUTE)
         raise UserError(finding.message, finding.remedy, status)
-    place = _folder(folder)
+    keeps_all = output is not None and (output.endswith("/") or Path(output).is_dir())
+    place = _folder(output, keeps_all, force)
     try:
         captured = capture.capture(
             line, capture.environment(engine, interval, is_peak, place), place
@@ -475,39 +488,49 @@ def run(
                 "a signal kills leaves none; `tsmalloc doctor PROGRAM` says whether that can be.",
                 captured.status or EXIT_USAGE,
             )
-        look, notes = resolved(captured.profiles[0], of)
+        look, notes = resolved(captured.profiles[0], of, whole)
         _show(look, notes, by, of, top, as_json, err=not as_json)
+        if output is not None and not keeps_all:
+            look.profile.path.replace(output)
         if not as_json:
-            _name_files(captured.profiles, kept=folder is not None)
+            _name_files(captured.profiles, output, keeps_all)
     finally:
-        if folder is None:
+        if not keeps_all:
             shutil.rmtree(place, ignore_errors=True)
     return captured.status
 
 
-def _folder(chosen: Path | None) -> Path:
-    """Where the processes write: a fresh folder, or the user's, without profiles so far."""
-    if chosen is None:
+def _folder(output: str | None, keeps_all: bool, force: bool) -> Path:
+    """Where the processes write: a fresh folder, or the user's, without profiles so far. It is on
+    the disk of the file that is to be kept, and there before the program begins."""
+    if output is None:
         return Path(tempfile.mkdtemp(prefix="tsmalloc-profile-"))
+    chosen = Path(output).absolute()
+    if not keeps_all:
+        _check_new(chosen, force)
     try:
+        if not keeps_all:
+            return Path(tempfile.mkdtemp(prefix=".tsmalloc-profile-", dir=chosen.parent))
         chosen.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(
-            f"{chosen} cannot be made a folder: {error.strerror}.", "Name another one."
+            f"{output} cannot be made: {error.strerror}.", "Name another place."
         ) from error
     if any(chosen.glob(capture.FILES)):
-        raise UserError(f"{chosen} holds profiles already.", "Name a new folder.")
-    return chosen.absolute()
+        raise UserError(f"{output} holds profiles already.", "Name a new folder.")
+    return chosen
 
 
-def _name_files(profiles: Sequence[Profile], kept: bool) -> None:
+def _name_files(profiles: Sequence[Profile], output: str | None, keeps_all: bool) -> None:
     """What there is beside the report."""
-    if kept:
-        click.echo(f"profile    {profiles[0].path}", err=True)
+    if output is not None:
+        click.echo(f"profile    {profiles[0].path if keeps_all else output}", err=True)
     for each in profiles[1:]:
-        place = f": {each.path}" if kept else ""
+        place = f": {each.path}" if keeps_all else ""
         name = f"{each.comment('command') or '?'} (pid {each.pid})"
         size = quantity(each.allocated, "bytes")
         click.echo(f"process    {name} allocated {size}{place}", err=True)
-    if not kept:
-        click.echo("The profiles are gone now: -o DIR keeps them.", err=True)
+    if output is None:
+        click.echo("The profile is gone now: -o FILE keeps it.", err=True)
+    elif not keeps_all and len(profiles) > 1:
+        click.echo("The others are gone now: -o DIR/ keeps all.", err=True)

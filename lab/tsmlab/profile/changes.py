@@ -36,6 +36,7 @@ class Moves:
     gone: int
     come: int
     size: float
+    objects: int  # of the samples after
 
 
 @dataclass
@@ -58,8 +59,8 @@ class Changed(Place):
         self.after.add(moves.after, size, p)
         self.gone.add(moves.gone, size, p)
         self.come.add(moves.come, size, p)
-        self.objects.add(moves.after, 1.0, p)
-        self.ages.add(moves.row, moves.after)
+        self.objects.add(moves.objects, 1.0, p)
+        self.ages.add(moves.row, moves.objects)
 
     def judge(self, z: float) -> None:
         low, high = self.change.interval(z)
@@ -82,6 +83,7 @@ class Changes:
     total: Changed
     sites: list[Changed]
     same_process: bool
+    shares_samples: bool
     seconds: float | None  # between the two looks
 
     @property
@@ -95,7 +97,8 @@ def between(before: Look, after: Look, by: By, of: Type) -> Changes:
     same = is_same_process(earlier, later)
     sites: dict[Key, Changed] = {}
     total = Changed(Frame("total"), ())
-    for moves in _shared(before, after, of) if same else _apart(before, after, of):
+    shares = same and of != "pinned"  # which changes with every block of a slab
+    for moves in _shared(before, after, of) if shares else _apart(before, after, of):
         total.add(moves)
         innermost = moves.frames[0]
         key = tuple(f.label for f in moves.frames) if by == "stack" else key_of(innermost, by)
@@ -111,6 +114,7 @@ def between(before: Look, after: Look, by: By, of: Type) -> Changes:
         total=total,
         sites=sorted(sites.values(), key=lambda s: (-abs(s.change.total), s.frame.label)),
         same_process=same,
+        shares_samples=shares,
         seconds=nanos / 1e9 if same and nanos > 0 else None,
     )
 
@@ -158,10 +162,10 @@ def _apart(before: Look, after: Look, of: Type) -> Iterator[Moves]:
     """Of two processes: everything went and came."""
     for row in before.profile.rows:
         if n := row.samples(of):
-            yield Moves(before.stacks.of(row), row, n, 0, gone=n, come=0, size=row.size(of))
+            yield Moves(before.stacks.of(row), row, n, 0, n, 0, row.size(of), 0)
     for row in after.profile.rows:
         if n := row.samples(of):
-            yield Moves(after.stacks.of(row), row, 0, n, gone=0, come=n, size=row.size(of))
+            yield Moves(after.stacks.of(row), row, 0, n, 0, n, row.size(of), row.objects(of))
 
 
 def _shared(before: Look, after: Look, of: Type) -> Iterator[Moves]:
@@ -175,4 +179,4 @@ def _shared(before: Look, after: Look, of: Type) -> Iterator[Moves]:
             come = min(row.allocs - (first.allocs if first else 0), now)
             gone = max(0, was - (now - come))
             size = row.size(of) if now or first is None else first.size(of)
-            yield Moves(after.stacks.of(row), row, was, now, gone, come, size)
+            yield Moves(after.stacks.of(row), row, was, now, gone, come, size, now)

@@ -31,11 +31,32 @@ DROP_FRAMES = (
     r"(?:std::(?:__1::)?|__gnu_cxx::)\w*alloc\w*(?:<.*>)?::allocate(?:\(.*)?|"
     r"alloc::alloc::.*|<alloc::alloc::Global.*|ts::(?:engine::|\(anonymous namespace\)::).*"
 )
+# Of the libraries of C, C++ and Rust.
+_LIBRARY_FUNCTION = re.compile(r"<?(?:std|__gnu_cxx|__cxxabiv1)::|_start$")
+_LIBRARY_FILE = re.compile(
+    r"(?:^|/)(?:library/(?:alloc|core|std)|hashbrown-[\d.]+)/src/"
+)  # of Rust
+_LIBRARY_MODULE = re.compile(
+    r"(?:libstdc\+\+|libc\+\+|libc\+\+abi|libgcc_s|libc|libc\.musl-\w+|ld-[\w-]+)(?:-[\d.]+)?\.so.*"
+)
 _NUMBERS = ("bytes", "block", "class", "interval", "allocs", "live")
 _ABSENT = {**dict.fromkeys(_NUMBERS, -1), "pinning": 0}
 
 
-@dataclass(frozen=True, slots=True)
+def _without_result(function: str) -> str:
+    """A demangled name behind the type that it returns: C++ names that of templates."""
+    depth = 0
+    begin = 0
+    for at, char in enumerate(function):
+        depth += (char == "<") - (char == ">")
+        if depth == 0 and (char == "(" or function.startswith("operator", at)):
+            break
+        if depth == 0 and char == " ":
+            begin = at + 1
+    return function[begin:]
+
+
+@dataclass(frozen=True)
 class Frame:
     """A call: line 0 and file "" where they are unknown."""
 
@@ -51,6 +72,15 @@ class Frame:
     @property
     def label(self) -> str:
         return f"{self.function} {self.place}".rstrip()
+
+    @cached_property
+    def is_of_library(self) -> bool:
+        """Whether it is of the standard library of C, C++ or Rust."""
+        return bool(
+            _LIBRARY_MODULE.fullmatch(self.module)
+            or _LIBRARY_FILE.search(self.file)
+            or _LIBRARY_FUNCTION.match(_without_result(self.function))
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +146,9 @@ class Row:
 
     def samples(self, of: Type) -> int:
         return {"inuse": self.live, "alloc": self.allocs, "pinned": self.pinning}[of]
+
+    def objects(self, of: Type) -> int:
+        return self.live if of == "pinned" else self.samples(of)
 
 
 @dataclass(frozen=True)

@@ -21,11 +21,16 @@ NOWHERE = Frame("[no stack]")
 
 
 class Stacks:
-    """The frames of each row's stack, innermost first, without those that only hand on."""
+    """The frames of each row's stack, innermost first, without those that only hand on.
 
-    def __init__(self, profile: Profile, symbols: Symbols) -> None:
+    Unless they are `whole`, those of the languages' libraries are left out, too: what a vector
+    allocates, its caller asked for.
+    """
+
+    def __init__(self, profile: Profile, symbols: Symbols, whole: bool = True) -> None:
         self._profile = profile
         self._symbols = symbols
+        self._whole = whole
         self._known: dict[tuple[tuple[int, ...], bool], tuple[Frame, ...]] = {}
         self._dropped: dict[str, bool] = {}
 
@@ -40,6 +45,8 @@ class Stacks:
         # As pprof prunes: all that is inside of the outermost frame that matches goes with it.
         last = max((at for at, frame in enumerate(frames) if self._drops(frame)), default=-1)
         kept = frames[last + 1 :] or frames
+        if not self._whole:
+            kept = [frame for frame in kept if not frame.is_of_library] or kept
         if row.cut:
             kept.append(CUT)
         return tuple(kept) or (NOWHERE,)
@@ -137,7 +144,7 @@ class Held:
 
     def add(self, row: Row, samples: int, of: Type) -> None:
         p = row.probability
-        blocks = row.live if of == "pinned" else samples
+        blocks = row.objects(of)
         self.bytes.add(samples, row.size(of), p)
         self.objects.add(blocks, 1.0, p)
         self.blocks += blocks * row.block / p

@@ -190,8 +190,8 @@ def difference(
         Column("after", [_bytes(site.after) for site in rows], expendable=2),
     ]
     after_table = _more(len(changes.sites), top)
-    if not changes.same_process:
-        after_table.append("two processes: the errors of both add up")
+    if not changes.shares_samples:
+        after_table.append("no sample is in both: their errors add up")
     return _printed(lines, columns, rows, [*after_table, *_dropped(before, after), *notes])
 
 
