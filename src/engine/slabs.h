@@ -30,7 +30,8 @@ inline std::uint16_t least_quiet_above(const Span& slab) noexcept {
 }
 // To be called when a listed slab has more used blocks, or another mark.
 inline void set_quiet_above(Span& slab) noexcept {
-  slab.quiet_above = std::max<std::uint16_t>(slab.low_mark, least_quiet_above(slab));
+  slab.quiet_above =
+      static_cast<std::int16_t>(std::max<std::uint16_t>(slab.low_mark, least_quiet_above(slab)));
 }
 
 // Makes a span of a class a slab in the heap's list, with no block carved.

@@ -88,12 +88,22 @@ namespace {
   release_remote_at_once(place_of(p, size_class_of(entry)));
 }
 
-// The rest of release_overflow, where a slab may have to be listed or retired, or its bin flushed,
-// or ran low.
-[[gnu::noinline]] void relist_or_flush_bin(ThreadHeap& heap, Span& slab) noexcept {
+// The rest of release_overflow, with its arguments: a slab may have to be listed or retired, or its
+// bin flushed, or it ran low.
+[[gnu::noinline]] void finish_overflow(void* p, std::size_t bin_offset, HeapFront* front,
+                                       std::size_t page) noexcept {
+  auto& heap = static_cast<ThreadHeap&>(*front);
+  Span& slab = *slab_at(p, page);
+  const auto size_class = static_cast<unsigned>((bin_offset & class_mask) >> class_shift);
+  if (used(slab) == 0) [[unlikely]] {
+    // More blocks came back than the slab gave: a double free that destroyed the mark.
+    slab.free_list = static_cast<Block*>(p)->next;
+    --slab.free_blocks;
+    report_misuse(Misuse::double_free, FoundBy::free, p, size_classes[size_class].block_bytes);
+    return;
+  }
   const int saved_errno = errno;
   const HeapHold hold{heap};
-  const unsigned size_class = slab.size_class;
   sub_used(heap, slab, 1);
   const bool is_low = used(slab) == slab.low_mark;
   if (relist_or_retire(heap, slab)) {
@@ -161,22 +171,15 @@ void release_overflow(void* p, std::size_t bin_offset, HeapFront* heap, std::siz
   // Without a busy mark: a forked child may see the first of these stores alone. Then a list is
   // longer than `free_blocks`, or a free block counts as used; both are harmless.
   Span& slab = *slab_at(p, page);
-  Block* const first = slab.free_list;
-  const auto others = static_cast<std::int32_t>(used(slab)) - 1;
-  push_front(slab.free_list, static_cast<Block*>(p), first);
+  const std::uint32_t others = used(slab) - 1;
+  push_front(slab.free_list, static_cast<Block*>(p));
   fence(std::memory_order_release);
   ++slab.free_blocks;
+  if (static_cast<std::int16_t>(others) <= slab.quiet_above) [[unlikely]]  // -1, or few
+    return finish_overflow(p, bin_offset, heap, page);
+  --static_cast<ThreadHeap&>(*heap).used_blocks[slab.size_class];
   // release: without a hold, the slab may be reclaimed from here on (pairs with is_reclaimable)
-  if (others > slab.quiet_above) [[likely]] {
-    --static_cast<ThreadHeap&>(*heap).used_blocks[slab.size_class];
-    return slab.used.store(static_cast<std::uint32_t>(others), std::memory_order_release);
-  }
-  if (others >= 0) [[likely]]
-    return relist_or_flush_bin(static_cast<ThreadHeap&>(*heap), slab);
-  // More blocks came back than the slab gave: a double free that destroyed the mark.
-  slab.free_list = first;
-  --slab.free_blocks;
-  report_misuse(Misuse::double_free, FoundBy::free, p, size_classes[slab.size_class].block_bytes);
+  slab.used.store(others, std::memory_order_release);
 }
 
 void release_slow(void* p, PageMapEntry kind) noexcept {

@@ -87,7 +87,8 @@ enum class SpanState : std::uint8_t {
 };
 
 // Of Span::quiet_above: more than any slab has blocks.
-inline constexpr std::uint16_t unlisted = 0xffff;
+inline constexpr std::int16_t unlisted = 0x7fff;
+static_assert(max_slab_blocks < unlisted);
 
 // The descriptor of a span stands at its first page; neither malloc nor free reads it on its fast
 // path. Invariants:
@@ -120,15 +121,15 @@ struct alignas(64) Span {
   // holder: the heap's queue of slabs that ran low (low_slabs.h), by page; an arena's has all slabs
   Plain<std::uint32_t> next_low = 0;
   Plain<std::uint32_t> previous_low = 0;
-  Plain<std::uint16_t> low_round = 0;           // holder: in which round the slab ran low
-  Plain<std::uint16_t> carved = 0;              // holder
-  Plain<std::uint16_t> purged_blocks = 0;       // holder
-  Plain<std::uint16_t> slab_blocks = 0;         // locked; const while in use: capacity of the slab
-  Plain<std::uint16_t> low_mark = 0;            // holder: so few used blocks are low
-  Plain<std::uint16_t> quiet_above = unlisted;  // holder: see above
-  Plain<std::uint8_t> size_class = 0;           // locked; const while in use
-  Plain<SpanState> state = SpanState::in_use;   // locked; const while in use
-  Plain<bool> zeroed = false;                   // locked: reads as zero throughout
+  Plain<std::uint16_t> low_round = 0;          // holder: in which round the slab ran low
+  Plain<std::uint16_t> carved = 0;             // holder
+  Plain<std::uint16_t> purged_blocks = 0;      // holder
+  Plain<std::uint16_t> slab_blocks = 0;        // locked; const while in use: capacity of the slab
+  Plain<std::uint16_t> low_mark = 0;           // holder: so few used blocks are low
+  Plain<std::int16_t> quiet_above = unlisted;  // holder: see above
+  Plain<std::uint8_t> size_class = 0;          // locked; const while in use
+  Plain<SpanState> state = SpanState::in_use;  // locked; const while in use
+  Plain<bool> zeroed = false;                  // locked: reads as zero throughout
   Plain<std::uint8_t> purged = 0;  // holder, of each page of a slab: a bit for each purged OS page
 };
 static_assert(sizeof(Span) == 64);
