@@ -107,7 +107,8 @@ namespace {
   sub_used(heap, slab, 1);
   const bool is_low = used(slab) == slab.low_mark;
   if (relist_or_retire(heap, slab)) {
-    if (used(slab) <= slab.low_mark) slab.quiet_above = least_quiet_above(slab);
+    if (used(slab) <= slab.low_mark)
+      slab.quiet_above = static_cast<std::int16_t>(least_quiet_above(slab));
     flush_bin_if_it_pins(heap, slab);
   }
   if (is_low) {
