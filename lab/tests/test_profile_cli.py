@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -643,7 +644,7 @@ def test_round_trip(
         assert read.interval == found.period == interval
     out = tmp_path / "again.pb.gz"
     message = messages.read(path)
-    messages.write(message, out)
+    out.write_bytes(messages.packed(message))
     assert model.read(out).rows == found.rows
 
 
@@ -725,8 +726,22 @@ def test_profile_of_a_program(
     capfd.readouterr()
     assert run("-o", "/no/such/x.pb", *program, "0", *two) == EXIT_USAGE
     out, err = capfd.readouterr()
-    assert (out, "cannot be made: No such file or directory" in err) == ("", True)
-    assert not list(tmp_path.glob(".tsmalloc-*"))
+    assert (out, "cannot be written there" in err) == ("", True)
+    os.mkfifo(pipe := tmp_path / "pipe")
+    with ThreadPoolExecutor() as pool:
+        read = pool.submit(pipe.read_bytes)
+        assert run("-o", pipe, *program, "0", *two) == EXIT_OK
+        assert read.result() == Path(two[1]).read_bytes()
+    assert pipe.is_fifo()
+    capfd.readouterr()
+    assert run("-o", "/dev/full", *program, "0", *two) == EXIT_USAGE
+    err = capfd.readouterr().err
+    assert "/dev/full cannot be written: No space left on device" in err
+    rescued = re.search(r"The profile is (\S+)\.$", err, re.MULTILINE)
+    assert rescued is not None
+    assert Path(rescued[1]).read_bytes() == Path(two[1]).read_bytes()
+    shutil.rmtree(Path(rescued[1]).parent)
+    assert Path("/dev/full").is_char_device()
 
 
 def test_profiles_are_gone_if_nobody_keeps_them(

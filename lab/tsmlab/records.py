@@ -123,20 +123,19 @@ def _expect(kind: type, value: Any) -> Any:
 # --- files ---------------------------------------------------------------------------------------
 
 
-def write_atomically(path: Path, text: str) -> None:
+def write_atomically(path: Path, content: str | bytes) -> None:
     """Writes all or nothing: readers never see half a file, and a full disk leaves the old one.
 
     What is not a regular file (a pipe, /dev/stdout) is written to directly.
     """
+    data = content.encode() if isinstance(content, str) else content
     if path.exists() and not path.is_file():
-        with path.open("w", encoding="utf-8") as file:
-            file.write(text)
+        path.write_bytes(data)
         return
     target = path.resolve()
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
-        with temporary.open("w", encoding="utf-8") as file:
-            file.write(text)
+        temporary.write_bytes(data)
         temporary.replace(target)
     except OSError:
         temporary.unlink(missing_ok=True)

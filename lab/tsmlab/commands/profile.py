@@ -7,6 +7,7 @@ Refuses to: know profiles; tsmlab/profile does.
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -345,17 +346,21 @@ def flame(file: Path, output: Path, force: bool, of: Type, as_json: bool) -> int
     _check_new(output, force)
     look, notes = opened(file, of)
     content = page.page(look.profile, look.stacks, of, notes)
-    try:
-        write_atomically(output, content)
-    except OSError as error:
-        raise UserError(
-            f"{output} cannot be written: {error.strerror}.", "Make room, or name another file."
-        ) from error
+    _write(output, content)
     if as_json:
         print_json("flame", page=str(output), bytes=len(content.encode()), notes=notes)
     else:
         click.echo(str(output))
     return EXIT_OK
+
+
+def _write(path: Path, content: str | bytes) -> None:
+    try:
+        write_atomically(path, content)
+    except OSError as error:
+        raise UserError(
+            f"{path} cannot be written: {error.strerror}.", "Make room, or name another file."
+        ) from error
 
 
 def _check_new(path: Path, force: bool) -> None:
@@ -405,7 +410,7 @@ def symbolize(file: Path, output: Path, force: bool, as_json: bool) -> int:
     profile = model.of_message(message, file)
     found = symbols.look_up(profile)
     exported.name_locations(message, found)
-    messages.write(message, output)
+    _write(output, messages.packed(message))
     with_lines = sum(any(f.line for f in frames) for frames in found.frames.values())
     if as_json:
         print_json(
@@ -474,7 +479,11 @@ def run(
         status = EXIT_USAGE if started else START_FAILURES.get(finding.code, EXIT_CANNOT_EXECUTE)
         raise UserError(finding.message, finding.remedy, status)
     keeps_all = output is not None and (output.endswith("/") or Path(output).is_dir())
-    place = _folder(output, keeps_all, force)
+    if output is not None and not keeps_all:
+        _check_new(Path(output), force)
+        _check_folder(Path(output))
+    place = _folder(Path(output)) if output is not None and keeps_all else _fresh_folder()
+    is_kept = keeps_all
     try:
         captured = capture.capture(
             line, capture.environment(engine, interval, is_peak, place), place
@@ -491,34 +500,47 @@ def run(
         look, notes = resolved(captured.profiles[0], of, whole)
         _show(look, notes, by, of, top, as_json, err=not as_json)
         if output is not None and not keeps_all:
-            look.profile.path.replace(output)
+            is_kept = True  # there, if it cannot be written
+            _keep(look.profile.path, Path(output))
+            is_kept = False
         if not as_json:
             _name_files(captured.profiles, output, keeps_all)
     finally:
-        if not keeps_all:
+        if not is_kept:
             shutil.rmtree(place, ignore_errors=True)
     return captured.status
 
 
-def _folder(output: str | None, keeps_all: bool, force: bool) -> Path:
-    """Where the processes write: a fresh folder, or the user's, without profiles so far. It is on
-    the disk of the file that is to be kept, and there before the program begins."""
-    if output is None:
-        return Path(tempfile.mkdtemp(prefix="tsmalloc-profile-"))
-    chosen = Path(output).absolute()
-    if not keeps_all:
-        _check_new(chosen, force)
+def _fresh_folder() -> Path:
+    return Path(tempfile.mkdtemp(prefix="tsmalloc-profile-"))
+
+
+def _folder(chosen: Path) -> Path:
+    """The user's folder, without profiles so far."""
     try:
-        if not keeps_all:
-            return Path(tempfile.mkdtemp(prefix=".tsmalloc-profile-", dir=chosen.parent))
         chosen.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(
-            f"{output} cannot be made: {error.strerror}.", "Name another place."
+            f"{chosen} cannot be made a folder: {error.strerror}.", "Name another one."
         ) from error
     if any(chosen.glob(capture.FILES)):
-        raise UserError(f"{output} holds profiles already.", "Name a new folder.")
-    return chosen
+        raise UserError(f"{chosen} holds profiles already.", "Name a new folder.")
+    return chosen.absolute()
+
+
+def _check_folder(file: Path) -> None:
+    """Before the program begins, which may run for long."""
+    if not os.access(file.absolute().parent, os.W_OK | os.X_OK):
+        raise UserError(f"{file} cannot be written there.", "Name a file in a folder of yours.")
+
+
+def _keep(profile: Path, output: Path) -> None:
+    try:
+        write_atomically(output, profile.read_bytes())
+    except OSError as error:
+        raise UserError(
+            f"{output} cannot be written: {error.strerror}.", f"The profile is {profile}."
+        ) from error
 
 
 def _name_files(profiles: Sequence[Profile], output: str | None, keeps_all: bool) -> None:

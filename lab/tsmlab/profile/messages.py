@@ -8,7 +8,6 @@ Refuses to: know what a profile means; model.py does.
 from __future__ import annotations
 
 import gzip
-import os
 import zlib
 from pathlib import Path
 from typing import Any
@@ -117,17 +116,6 @@ def _unpacked(path: Path, data: bytes) -> bytes:
     return plain
 
 
-def write(message: Any, path: Path) -> None:
-    """Writes all or nothing, packed."""
-    data = gzip.compress(message.SerializeToString(), 6, mtime=0)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    special = path.exists() and not path.is_file()
-    try:
-        (path if special else temporary).write_bytes(data)
-        if not special:
-            temporary.replace(path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise UserError(
-            f"{path} cannot be written: {error.strerror}.", "Make room, or name another file."
-        ) from error
+def packed(message: Any) -> bytes:
+    """A file's content."""
+    return gzip.compress(message.SerializeToString(), 6, mtime=0)
