@@ -107,6 +107,18 @@ def test_choice(spec: list[str], expected: list[str]) -> None:
     assert names(allocators.select(spec, SOME)) == expected
 
 
+def test_without_a_choice_no_teaching_allocator_takes_part() -> None:
+    engine = Allocator("tsmalloc", Path("/e.so"), "tsmalloc", "1")
+    available = [engine, *SOME]
+    assert names(allocators.select_or_default([], available)) == [
+        "tsmalloc",
+        "glibc",
+        "jemalloc",
+        "mine",
+    ]
+    assert names(allocators.select_or_default(["lock-*"], available)) == ["lock-first", "lock-best"]
+
+
 @pytest.mark.parametrize(
     ("spec", "words"),
     [

@@ -154,6 +154,13 @@ def select(spec: Sequence[str], available: Sequence[Allocator]) -> list[Allocato
     return list(chosen.values())
 
 
+def select_or_default(spec: Sequence[str], available: Sequence[Allocator]) -> list[Allocator]:
+    """The same; without a choice the engine, what is installed, and the user's own: what a program
+    can be run with in earnest."""
+    own = [each.name for each in available if each.family == "user"]
+    return select(spec or [ENGINE, "system", *own], available)
+
+
 def find(name: str, available: Sequence[Allocator]) -> Allocator:
     """The one allocator of this very name, or short name."""
     for wanted in (name, SHORT_NAMES.get(name)):

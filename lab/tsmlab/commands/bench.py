@@ -186,11 +186,10 @@ def _options(suite: Path, chosen: Sequence[Workload], given: dict[str, Any]) -> 
 
 def _allocators(given: dict[str, Any]) -> list[Allocator]:
     available = known.discover(given["extra"])
-    own = [each.name for each in available if each.family == "user"]
-    for name in own:
-        if name in FLOORS:
-            raise UserError(f"{name} is the name of a floor.", "Choose another name.")
-    return known.select(given["chosen"] or [ENGINE, "system", *own], available)
+    for each in available:
+        if each.family == "user" and each.name in FLOORS:
+            raise UserError(f"{each.name} is the name of a floor.", "Choose another name.")
+    return known.select_or_default(given["chosen"], available)
 
 
 def is_ours(allocator: Allocator) -> bool:

@@ -39,8 +39,8 @@ ROUNDS = parameters.Whole(minimum=1)
 
 @click.command("compare", cls=Study, context_settings={"allow_interspersed_args": False})
 @parameters.allocators_option(
-    "Which to compare: names, globs (lock-*), groups (ours, system, all), with "
-    "commas or repeatedly. [default: all]"
+    "Which to compare: names, globs (lock-*), groups (ours, system, all), with commas or "
+    "repeatedly. [default: tsmalloc, system, and yours]"
 )
 @parameters.extra_option
 @parameters.reference_option
@@ -175,7 +175,7 @@ def _allocators(given: dict[str, Any]) -> tuple[Allocator, list[Allocator]]:
     """The reference, and all that are compared, which it is always one of."""
     available = known.discover(given["extra"])
     reference = known.find(given["reference"], available)
-    chosen = known.select(given["chosen"] or ["all"], available)
+    chosen = known.select_or_default(given["chosen"], available)
     if reference not in chosen:
         chosen = [reference, *chosen]
     return reference, chosen

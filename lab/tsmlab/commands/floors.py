@@ -16,7 +16,6 @@ import click
 
 from tsmlab import allocators as known
 from tsmlab import paths
-from tsmlab.allocators import ENGINE
 from tsmlab.commands import parameters
 from tsmlab.commands.publishing import Publication
 from tsmlab.commands.studies import Study, conduct, resume_option
@@ -91,10 +90,9 @@ def publication(results: FloorResults) -> Publication:
 
 def _options(traces: Sequence[Path], given: dict[str, Any]) -> Options:
     available = known.discover(given["extra"])
-    own = [each.name for each in available if each.family == "user"]
     return Options(
         traces=tuple(traces),
-        allocators=tuple(known.select(given["chosen"] or [ENGINE, "system", *own], available)),
+        allocators=tuple(known.select_or_default(given["chosen"], available)),
         seed=parameters.chosen_seed(given["seed"]),
         rounds=given["rounds"],
         time_budget_seconds=given["time_budget"],
