@@ -17,6 +17,7 @@ inline HeapFront* const ended_heap = const_cast<HeapFront*>(&ended_heap_image);
 struct ThisThread {
   HeapFront* heap;                        // the current one
   ScopeFrame* innermost_scope = nullptr;  // scopes.h
+  std::uint32_t early_frees = 0;          // before there was a heap
 };
 inline constinit thread_local ThisThread this_thread{const_cast<HeapFront*>(&no_heap_image)};
 

@@ -28,6 +28,10 @@ constexpr int none_is_due = -1;
 // housekeeper's rest.
 constinit Atomic<std::uint32_t> threads_begun{0};
 constinit Atomic<std::uint32_t> threads_ended{0};
+// How many threads are housekeepers, from before their start to the end of keep_house(), and the last
+// one's number to the kernel.
+constinit Atomic<std::uint32_t> housekeepers{0};
+constinit Atomic<std::uint32_t> housekeeper_id{0};
 // Not 0 if the process has a housekeeper, or the system refused it. (Not a byte, which riscv64
 // exchanges by a library.)
 constinit Atomic<std::uint32_t> starts{0};
@@ -100,7 +104,10 @@ int work() noexcept TS_REQUIRES(housekeeping_lock) {
   return collect_slice() ? 0 : none_is_due;
 }
 
-bool is_off() noexcept { return current_options.background == Background::off; }
+// Also where ends of threads are not all told: the housekeeper might be the last thread for ever.
+bool is_off() noexcept {
+  return current_options.background == Background::off || !os::tells_all_thread_ends();
+}
 
 // Whether each thread that had a heap has ended. The C library ends a process with its last thread,
 // which the housekeeper must not be for ever. (Ends are read first: none is of a thread that began
@@ -144,16 +151,22 @@ bool has_ended() noexcept {
 
 void* keep_house(void*) noexcept {
   os::name_thread("tsmalloc");
+  // relaxed: published with the end below
+  housekeeper_id.store(os::thread_id(), std::memory_order_relaxed);
   do {
     page_heap.expect_housekeeper();
     while (!has_to_end()) work_and_wait();
     page_heap.dismiss_housekeeper();
   } while (!has_ended());
+  // release: pairs with outlast_housekeeper()
+  housekeepers.fetch_sub(1, std::memory_order_release);
+  os::wake(housekeepers, 1);
   return nullptr;
 }
 
 // Whether the process is to have a housekeeper. What a counted library counts is the program's alone.
 bool is_wanted() noexcept {
+  if (is_off()) return false;
   const Background background = current_options.background;
   if (background != Background::automatic || counting) return background == Background::on;
   // relaxed: of two threads one began later, and no data depends on it
@@ -165,8 +178,26 @@ void start_housekeeper() noexcept {
   if (starts.exchange(1, std::memory_order_acq_rel) != 0) return;  // see has_ended()
   const int saved_errno = errno;
   const OutOfScope out_of_scope;  // what a thread needs outlives an arena
-  os::start_thread(keep_house);
+  // release: pairs with give_thread_key_back()
+  os::when_ends_are_untold.store([] { page_heap.stir_housekeeper(); }, std::memory_order_release);
+  housekeepers.fetch_add(1, std::memory_order_relaxed);
+  if (!os::start_thread(keep_house)) housekeepers.fetch_sub(1, std::memory_order_relaxed);
   errno = saved_errno;
+}
+
+// The last thread of a process runs its exit handlers, on its stack and with its signals: that is to
+// be a thread of the program. For two seconds at most, in steps of a millisecond.
+void outlast_housekeeper() noexcept {
+  constexpr int most_steps = 1000;
+  // acquire: pairs with keep_house()
+  for (int step = 0; step < most_steps; ++step) {
+    const std::uint32_t now = housekeepers.load(std::memory_order_acquire);
+    if (now == 0) break;
+    os::wait_for(housekeepers, now, 1);
+  }
+  const std::uint32_t id = housekeeper_id.exchange(0, std::memory_order_relaxed);
+  for (int step = 0; id != 0 && step < most_steps && os::has_thread(id); ++step)
+    os::wait_for(housekeepers, 0, 1);
 }
 
 int housekeep_heap() noexcept {
@@ -197,7 +228,9 @@ void note_thread_begins() noexcept { threads_begun.fetch_add(1, std::memory_orde
 
 void note_thread_ends() noexcept {
   threads_ended.fetch_add(1, std::memory_order_acq_rel);
-  if (have_all_ended() && starts.load(std::memory_order_relaxed) != 0) page_heap.stir_housekeeper();
+  if (!have_all_ended() || housekeepers.load(std::memory_order_relaxed) == 0) return;
+  page_heap.stir_housekeeper();
+  outlast_housekeeper();
 }
 
 void start_housekeeper_if_due() noexcept {
@@ -251,6 +284,8 @@ void forget_housekeeper() noexcept TS_NO_ANALYSIS {
   start_put_off.store(0, std::memory_order_relaxed);
   threads_begun.store(has_heap() ? 1 : 0, std::memory_order_relaxed);
   threads_ended.store(0, std::memory_order_relaxed);
+  housekeepers.store(0, std::memory_order_relaxed);
+  housekeeper_id.store(0, std::memory_order_relaxed);
 }
 
 }  // namespace ts::engine

@@ -74,7 +74,10 @@ namespace {
     const OutOfScope out_of_scope;
     return release(p);  // often the thread's own
   }
-  if (this_thread.heap == no_heap) {
+  // The C library frees behind the last destructors of a thread. One that gets a heap there never
+  // gives it back, so that the first frees of a thread do without.
+  constexpr std::uint32_t most_early_frees = 16;
+  if (this_thread.heap == no_heap && ++this_thread.early_frees > most_early_frees) {
     const int saved_errno = errno;
     ThreadHeap* const heap = attach_heap();
     errno = saved_errno;

@@ -105,8 +105,13 @@ int create_key(pthread_key_t* key, void (*destructor)(void*)) noexcept {
 // one: a plugin whose constructor starts a thread and joins it, for one. So a key is better.
 bool call_without_key(void (*on_exit)(void*), void* argument) noexcept {
   static constinit char in_this_library = 0;
-  return is_there(&::__cxa_thread_atexit_impl) &&
-         ::__cxa_thread_atexit_impl(on_exit, argument, &in_this_library) == 0;
+  if (!is_there(&::__cxa_thread_atexit_impl)) return false;
+  // It ends the process where its calloc of so many bytes fails. The one that is freed serves that.
+  constexpr std::size_t record_bytes = 32;
+  void* volatile record = std::malloc(record_bytes);
+  if (record == nullptr) return false;
+  std::free(record);
+  return ::__cxa_thread_atexit_impl(on_exit, argument, &in_this_library) == 0;
 }
 
 // 0: no key yet; `no_key`: the program has them all; otherwise the key plus one. acquire, release:
@@ -141,11 +146,20 @@ bool call_at_thread_exit(void (*on_exit)(void*), void* argument) noexcept {
   }
   if (chosen == no_key) return call_without_key(on_exit, argument);
   const bool is_set = ::pthread_setspecific(chosen - 1, argument) == 0;
+  // acquire: what that read of the key comes before the next load
+  std::atomic_thread_fence(std::memory_order_acquire);
   // acquire: pairs with give_thread_key_back. The program, which may have the key by now, is not to
   // find our value there.
   if (key_plus_one.load(std::memory_order_acquire) == chosen) return is_set;
   if (is_set) ::pthread_setspecific(chosen - 1, nullptr);
   return call_without_key(on_exit, argument);
+}
+
+constinit std::atomic<void (*)()> when_ends_are_untold{nullptr};
+
+bool tells_all_thread_ends() noexcept {
+  // relaxed: either value is right at any time
+  return key_plus_one.load(std::memory_order_relaxed) != no_key;
 }
 
 bool give_thread_key_back() noexcept {
@@ -155,6 +169,8 @@ bool give_thread_key_back() noexcept {
   void* const argument = ::pthread_getspecific(chosen - 1);
   ::pthread_key_delete(chosen - 1);
   if (argument != nullptr) call_without_key(exit_handler.load(std::memory_order_relaxed), argument);
+  // acquire: pairs with its store
+  if (auto* const call = when_ends_are_untold.load(std::memory_order_acquire)) call();
   return true;
 }
 

@@ -249,6 +249,11 @@ void wait(const std::atomic<std::uint32_t>& word, std::uint32_t expected,
   ::syscall(SYS_futex, &word, FUTEX_WAIT_BITSET_PRIVATE, expected, nullptr, nullptr, kinds);
 }
 
+std::uint32_t thread_id() noexcept { return static_cast<std::uint32_t>(::syscall(SYS_gettid)); }
+bool has_thread(std::uint32_t id) noexcept {
+  return ::syscall(SYS_tgkill, ::syscall(SYS_getpid), id, 0) == 0;
+}
+
 std::uint64_t process_id() noexcept { return static_cast<std::uint64_t>(::syscall(SYS_getpid)); }
 
 void name_thread(const char* name) noexcept {

@@ -6,6 +6,7 @@
 #include <sys/auxv.h>
 
 #include <cstring>
+#include <initializer_list>
 
 #include "base/atomic.h"
 #include "base/bits.h"

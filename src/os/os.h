@@ -91,6 +91,10 @@ bool call_at_thread_exit(void (*on_exit)(void*), void* argument) noexcept;
 // Other threads that were registered by then end unnoticed. False if there is none to give.
 bool give_thread_key_back() noexcept;
 
+// Whether no thread that was registered ends unnoticed; and what is called when that is over.
+bool tells_all_thread_ends() noexcept;
+extern std::atomic<void (*)()> when_ends_are_untold;
+
 // Runs `run` in a new thread of a small stack, which gets no signals and is never joined. The C
 // library calls malloc for it, so the caller has no lock. False if the system refuses it, or the
 // program is linked without threads.
@@ -98,6 +102,10 @@ bool start_thread(void* (*run)(void*)) noexcept;
 
 // The number of the process. Never 0.
 std::uint64_t process_id() noexcept;
+
+// The calling thread's number to the kernel; whether the process still has a thread of that number.
+std::uint32_t thread_id() noexcept;
+bool has_thread(std::uint32_t id) noexcept;
 
 // Gives the calling thread a name, of 15 letters at most, which tools show.
 void name_thread(const char* name) noexcept;

@@ -444,21 +444,54 @@ static void* allocate_later(void* unused) {
   return unused;
 }
 
-// The first thread, with a housekeeper at rest, or another one after it is the process's last.
-static void end_by_pthread_exit(bool is_last) {
+static void need_much_stack(void) {
+  char room[512 << 10];
+  memset(room, 1, sizeof room);
+  sigset_t blocked;
+  pthread_sigmask(SIG_BLOCK, NULL, &blocked);
+  if (sigismember(&blocked, SIGTERM) != 0 || ((char*)opaque_pointer(room))[1000] != 1) _exit(3);
+}
+
+static void take_all_keys(void) {
+  for (pthread_key_t key; pthread_key_create(&key, NULL) == 0;) continue;
+}
+
+static void* free_when_late(void* p) {
+  free(p);
+  return NULL;
+}
+
+// The last thread is the first one, with a housekeeper at rest; or another one after it, in a program
+// that has all keys by then, or not; or one that has only freed.
+typedef enum {
+  first_thread,
+  later_thread,
+  thread_without_keys,
+  thread_that_frees,
+  last_threads
+} Last;
+
+static void end_by_pthread_exit(Last last) {
   run_thread(allocate, NULL);
   REQUIRE(housekeepers_until(1) == 1, "there is none");
   idle(500);
+  REQUIRE(atexit(need_much_stack) == 0, "atexit failed");
   pthread_t thread;
-  if (!is_last)
-    REQUIRE(pthread_create(&thread, NULL, allocate_later, NULL) == 0, "pthread_create failed");
+  if (last == thread_that_frees)
+    REQUIRE(pthread_create(&thread, NULL, free_when_late, malloc(100)) == 0, "no thread");
+  else if (last != first_thread)
+    REQUIRE(pthread_create(&thread, NULL, allocate_later, NULL) == 0, "no thread");
+  if (last == thread_without_keys) {
+    idle(50);
+    take_all_keys();
+  }
   pthread_exit(NULL);
 }
 
 static void the_process_ends_with_its_last_thread(void) {
-  for (int is_last = 0; is_last < 2; ++is_last) {
+  for (Last last = first_thread; last < last_threads; ++last) {
     const pid_t child = fork();
-    if (child == 0) end_by_pthread_exit(is_last != 0);
+    if (child == 0) end_by_pthread_exit(last);
     int status = -1;
     for (unsigned waited = 0; waited < 20000 && waitpid(child, &status, WNOHANG) == 0; waited += 10)
       idle(10);
@@ -466,7 +499,8 @@ static void the_process_ends_with_its_last_thread(void) {
       kill(child, SIGKILL);
       waitpid(child, NULL, 0);
     }
-    EXPECT(status == 0, "a process whose threads have ended is there, or has status %d", status);
+    EXPECT(status == 0, "%d: a process whose threads have ended is there, or has status %d", last,
+           status);
   }
 }
 

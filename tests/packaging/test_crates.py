@@ -169,7 +169,7 @@ OF_BUILD_TYPE = {
     ("features", "targets"),
     [
         ("", "tsmalloc_(prefixed|engine|os)"),
-        ("override", "tsmalloc(-static|_engine|_os|_override)"),
+        ("override", "tsmalloc(-static|_linked|_engine|_os|_override)"),
         ("override,secure", "tsmalloc(-secure|_secure|_os|_override)"),
     ],
 )

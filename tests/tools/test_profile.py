@@ -423,12 +423,13 @@ def test_a_program_that_samples_by_itself_goes_on(program: Path, tmp_path: Path)
     """By ts_profile_start(), which no option shows."""
     with running(program, tmp_path, "start", "serve") as server:
         counts = []
-        for words in ((), ("--seconds", "0.5"), ()):
+        names = ["", ".2", ".3"]  # the first look stays
+        for words, name in zip(((), ("--seconds", "0.5"), ()), names, strict=True):
             time.sleep(0.3)
             took = take(tmp_path, *words, server.pid)
             assert took.returncode == 0, took.stderr
             assert ("sampling for 0.5 s" in took.stderr) == bool(words), took.stderr
-            profile = profile_of(tmp_path)
+            profile = profile_of(tmp_path, f"tsmalloc.{server.pid}{name}.pb")
             assert profile.period == 16384
             counts.append(sum(row.allocs for row in profile.rows))
         assert counts == sorted(set(counts))
@@ -524,7 +525,7 @@ def test_the_front_door_runs_a_program_without_the_lab(program: Path, tmp_path: 
         )
 
     folder = tmp_path / "profiles"
-    ran = front("--interval", "1", "--output", folder, "--", program, "everything")
+    ran = front("--interval", "1", "--output", f"{folder}/", "--", program, "everything")
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "ready\n", "")
     assert round(sites_of(profile_of(folder))["keeps_small"].flat.total) == MANY * 100
     ran = front("--output", folder / "a" / "b", "--", program, "everything")

@@ -600,6 +600,10 @@ bool call_at_thread_exit(void (*on_exit)(void*), void* argument) noexcept {
 std::uint64_t process_id() noexcept { return 1; }
 
 void name_thread(const char*) noexcept {}
+std::uint32_t thread_id() noexcept { return 1; }
+bool has_thread(std::uint32_t) noexcept { return false; }
+bool tells_all_thread_ends() noexcept { return true; }
+constinit std::atomic<void (*)()> when_ends_are_untold{nullptr};
 
 bool start_thread(void* (*run)(void*)) noexcept {
   pthread_t thread;

@@ -26,7 +26,7 @@ namespace {
 
 constexpr char help_of_profile[] =
     R"(Usage: tsmalloc profile [--seconds N] [--interval BYTES] [--peak] [--output FILE] PID
-       tsmalloc profile [--interval BYTES] [--peak] [--output DIR] -- PROGRAM [ARGUMENT...]
+       tsmalloc profile [--interval BYTES] [--peak] [--output FILE] -- PROGRAM [ARGUMENT...]
        tsmalloc profile show | diff | leaks | flame | folded | symbolize FILE...
 
 Take the heap profile of a running process. If it takes samples already, they are read; nothing runs
@@ -37,10 +37,11 @@ before are not in the profile.
   --keep            It samples on afterwards.
   --interval BYTES  One sample in about so many bytes that are allocated, 512K by default.
   --peak            Blocks that were in use at the peak, instead of those in use now.
-  --output FILE     tsmalloc.PID.pb by default. It has no names: profile show adds them, and pprof.
+  --output FILE     By default tsmalloc.PID.pb, or tsmalloc.PID.2.pb where there is one, and so on. It
+                    has no names: profile show adds them, and pprof.
 
-PROGRAM runs under tsmalloc, and its processes write profiles when they end, into DIR, by default the
-folder that they run in. With the lab, the report follows.
+PROGRAM runs under tsmalloc, and writes its profile when it ends; `--output DIR/` is for those of all
+its processes, and the folder that they run in by default. With the lab, the report follows.
 
 To look at another process takes the rights of a debugger. Exit status: 1 wrong usage, or the file
 cannot be written; 2 there is no profile: no such process, no tsmalloc in it, another version of it,
@@ -115,12 +116,19 @@ void write_file(const ProfileImage& profile, const Process& process, engine::Pro
                      : 0);
 }
 
+// A name that no file has: the first look is not lost with the second.
+void choose_name(char (&name)[64], pid_t pid) {
+  format(name, sizeof name, "tsmalloc.%d.pb", pid);
+  for (int number = 2; ::access(name, F_OK) == 0; ++number)
+    format(name, sizeof name, "tsmalloc.%d.%d.pb", pid, number);
+}
+
 int profile_process(const CommandLine& line, const Settings& settings) {
   Process process{line.pid()};
   EngineImage image;
   open_engine(process, Process::Residency::none, image);
   char name[64];
-  format(name, sizeof name, "tsmalloc.%d.pb", process.pid());
+  if (settings.output == nullptr) choose_name(name, process.pid());
   const char* const path = settings.output != nullptr ? settings.output : name;
   expect_no_error(try_path(path), path);
   RemoteOptions options{process, image};
@@ -156,24 +164,35 @@ int profile_process(const CommandLine& line, const Settings& settings) {
   return 0;
 }
 
+bool is_folder(const char* path) {
+  struct stat there = {};
+  return ::stat(path, &there) == 0 && S_ISDIR(there.st_mode);
+}
+
+// Where the processes of a program write: a file, or a file each in a folder, if there is one or the
+// path ends like one.
+void set_output(const CommandLine& line, const char* output) {
+  if (std::strstr(output, "%p") != nullptr) line.fail_at(output, "%p in it");
+  char path[PATH_MAX];
+  format(path, sizeof path, "%s", output);
+  if (is_folder(output) || (*output != 0 && output[std::strlen(output) - 1] == '/')) {
+    if (::mkdir(output, 0777) != 0 && errno != EEXIST)
+      fail(exit_usage, "%s: %s: --output DIR/ names a folder", output,
+           os::describe_error(errno).text);
+    format(path, sizeof path, "%s/tsmalloc.%%p.pb", output);
+  } else {
+    expect_no_error(try_path(output), output);
+  }
+  ::setenv("TSMALLOC_PROFILE_OUTPUT", path, 1);
+}
+
 // Under the lab, which shows the profiles, if it is there.
 [[noreturn]] void profile_command(const CommandLine& line, const Settings& settings,
                                   char** arguments) {
   set_profile(line, interval_of(settings));  // or it is no interval
   start_lab(arguments);
   ::setenv("TSMALLOC_PROFILE", interval_of(settings), 1);
-  char path[PATH_MAX];
-  if (settings.output != nullptr) {
-    struct stat there = {};
-    if (std::strstr(settings.output, "%p") != nullptr) line.fail_at(settings.output, "%p in it");
-    if (::mkdir(settings.output, 0777) != 0 && errno != EEXIST)
-      fail(exit_usage, "%s: %s: --output DIR names a folder", settings.output,
-           os::describe_error(errno).text);
-    if (::stat(settings.output, &there) != 0 || !S_ISDIR(there.st_mode))
-      fail(exit_usage, "%s: no folder: --output DIR names one", settings.output);
-    format(path, sizeof path, "%s/tsmalloc.%%p.pb", settings.output);
-    ::setenv("TSMALLOC_PROFILE_OUTPUT", path, 1);
-  }
+  if (settings.output != nullptr) set_output(line, settings.output);
   if (settings.is_peak) ::setenv("TSMALLOC_PROFILE_AT", "peak", 1);
   run_under("tsmalloc", line.command());
 }

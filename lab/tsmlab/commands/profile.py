@@ -21,18 +21,22 @@ import click
 from tsmlab import allocators, paths
 from tsmlab.commands.parameters import FILE, Command, ParamType, Whole
 from tsmlab.commands.run import EXIT_CANNOT_EXECUTE, START_FAILURES
-from tsmlab.doctor import diagnose
+from tsmlab.doctor import Diagnosis, diagnose
 from tsmlab.errors import EXIT_OK, EXIT_REGRESSION, EXIT_USAGE, UserError
 from tsmlab.profile import capture, changes, exported, messages, model, sites, symbols, text
 from tsmlab.profile.changes import Look
 from tsmlab.profile.model import Profile, Type
 from tsmlab.profile.sites import By
 from tsmlab.records import write_atomically
-from tsmlab.wording import quantity
+from tsmlab.wording import counted, quantity
 
 SCHEMA = "tsmalloc-profile/1"
 TOP = 20
 MOST_INTERVAL = 1 << 30
+# Processes beside the one that is shown.
+MOST_NAMED = 5
+# Of what was allocated: where less is live at the exit, the peak tells more.
+LITTLE_LIVE = 0.1
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
@@ -61,7 +65,7 @@ def take(arguments: Sequence[str]) -> NoReturn:
     path = taken.stdout.rstrip("\n").rpartition(" of blocks in use: ")[2]
     if taken.returncode == EXIT_OK and path:
         click.echo()
-        look, notes = opened(Path(path), whole=False)
+        look, notes = opened(Path(path))
         _show(look, notes, "function", "inuse", TOP, as_json=False, err=False)
     raise SystemExit(taken.returncode)
 
@@ -89,8 +93,11 @@ class Verbs(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] not in self.commands:
-            shown = f"To show a profile: tsmalloc profile show {args[0]}"
-            remedy = shown if Path(args[0]).is_file() else f"To take one: {ctx.command_path} -- CMD"
+            file = Path(args[0])
+            remedy = f"To take one: {ctx.command_path} -- CMD"
+            if file.is_file():
+                verb = f"-- {args[0]}" if os.access(file, os.X_OK) else f"show {args[0]}"
+                remedy = f"Did you mean {ctx.command_path} {verb}?"
             raise UserError(
                 f"`profile` has no verb {args[0]!r}.",
                 f"{remedy}\nIts verbs are {', '.join(self.commands)}.",
@@ -164,7 +171,7 @@ def command() -> None:
     """
 
 
-def opened(path: Path, of: Type = "inuse", whole: bool = True) -> tuple[Look, list[str]]:
+def opened(path: Path, of: Type = "inuse", whole: bool = False) -> tuple[Look, list[str]]:
     """A profile with names, and what could not be named."""
     return resolved(model.read(path), of, whole)
 
@@ -333,9 +340,10 @@ def leaks(
 @output_option("The page")
 @force_option
 @type_option
+@whole_option
 @json_option
 @click.argument("file", type=FILE)
-def flame(file: Path, output: Path, force: bool, of: Type, as_json: bool) -> int:
+def flame(file: Path, output: Path, force: bool, of: Type, whole: bool, as_json: bool) -> int:
     """Draw the profile FILE as a flame graph: one page that stands alone.
 
     Exit status: 0; 1 wrong usage, or a file that is no profile.
@@ -344,7 +352,7 @@ def flame(file: Path, output: Path, force: bool, of: Type, as_json: bool) -> int
     from tsmlab.profile import flame as page  # noqa: PLC0415
 
     _check_new(output, force)
-    look, notes = opened(file, of)
+    look, notes = opened(file, of, whole)
     content = page.page(look.profile, look.stacks, of, notes)
     _write(output, content)
     if as_json:
@@ -374,14 +382,15 @@ def _check_new(path: Path, force: bool) -> None:
 
 @command.command("folded")
 @type_option
+@whole_option
 @json_option
 @click.argument("file", type=FILE)
-def folded(file: Path, of: Type, as_json: bool) -> int:
+def folded(file: Path, of: Type, whole: bool, as_json: bool) -> int:
     """Print the stacks of FILE on a line each, outermost first, with their bytes.
 
     Exit status: 0; 1 wrong usage, or a file that is no profile.
     """
-    look, notes = opened(file, of)
+    look, notes = opened(file, of, whole)
     lines = exported.folded(look.profile, look.stacks, of)
     if as_json:
         stacks = [{"stack": line.split(";"), **e.to_json()} for line, e in lines.items()]
@@ -473,7 +482,7 @@ def run(
         raise UserError("there is no program to profile.", "Name it after --.")
     engine = allocators.find(allocators.ENGINE, allocators.discover(versions=False))
     diagnosis = diagnose(line)
-    if diagnosis.fatal:
+    if diagnosis.fatal and not _has_engine(diagnosis):
         finding = diagnosis.fatal[0]
         started = diagnosis.resolved is not None
         status = EXIT_USAGE if started else START_FAILURES.get(finding.code, EXIT_CANNOT_EXECUTE)
@@ -494,7 +503,7 @@ def run(
             raise UserError(
                 f"the program left no profile (its exit status was {captured.status}).",
                 "One that allocates little has no sample: --interval 1 takes each malloc. One that "
-                "a signal kills leaves none; `tsmalloc doctor PROGRAM` says whether that can be.",
+                "a signal or _exit ends leaves none: `tsmalloc profile PID` reads it before.",
                 captured.status or EXIT_USAGE,
             )
         look, notes = resolved(captured.profiles[0], of, whole)
@@ -504,6 +513,8 @@ def run(
             _keep(look.profile.path, Path(output))
             is_kept = False
         if not as_json:
+            if of == "inuse" and not is_peak:
+                _point_to_peak(look.profile)
             _name_files(captured.profiles, output, keeps_all)
     finally:
         if not is_kept:
@@ -543,15 +554,35 @@ def _keep(profile: Path, output: Path) -> None:
         ) from error
 
 
+def _has_engine(diagnosis: Diagnosis) -> bool:
+    """Whether nothing can be preloaded into the program, and the engine is linked into it."""
+    if diagnosis.resolved is None or diagnosis.fatal[0].code not in ("static", "static-pie"):
+        return False
+    return b"TSMALLOC_PROFILE_OUTPUT" in diagnosis.resolved.program.read_bytes()
+
+
+def _point_to_peak(profile: Profile) -> None:
+    live = sum(row.live_space for row in profile.rows)
+    allocated = sum(row.space for row in profile.rows)
+    if live < LITTLE_LIVE * allocated:
+        click.echo(
+            f"{quantity(allocated, 'bytes')} were allocated, of which little is live in the end: "
+            "--peak shows what was at the peak, --type alloc all.",
+            err=True,
+        )
+
+
 def _name_files(profiles: Sequence[Profile], output: str | None, keeps_all: bool) -> None:
     """What there is beside the report."""
     if output is not None:
         click.echo(f"profile    {profiles[0].path if keeps_all else output}", err=True)
-    for each in profiles[1:]:
+    for each in profiles[1 : 1 + MOST_NAMED]:
         place = f": {each.path}" if keeps_all else ""
         name = f"{each.comment('command') or '?'} (pid {each.pid})"
         size = quantity(each.allocated, "bytes")
         click.echo(f"process    {name} allocated {size}{place}", err=True)
+    if (more := len(profiles) - 1 - MOST_NAMED) > 0:
+        click.echo(f"           and {counted(more, 'smaller one')}", err=True)
     if output is None:
         click.echo("The profile is gone now: -o FILE keeps it.", err=True)
     elif not keeps_all and len(profiles) > 1:

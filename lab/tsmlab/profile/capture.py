@@ -43,7 +43,8 @@ def environment(
     preloads = [str(allocator.path), found.get("LD_PRELOAD", "")]
     found["LD_PRELOAD"] = ":".join(filter(None, preloads))
     found["TSMALLOC_PROFILE"] = "on" if interval is None else str(interval)
-    found["TSMALLOC_PROFILE_AT"] = "peak" if is_peak else "exit"
+    if is_peak:
+        found["TSMALLOC_PROFILE_AT"] = "peak"
     found["TSMALLOC_PROFILE_OUTPUT"] = str(folder / PATTERN)
     return found
 

@@ -31,11 +31,18 @@ DROP_FRAMES = (
     r"(?:std::(?:__1::)?|__gnu_cxx::)\w*alloc\w*(?:<.*>)?::allocate(?:\(.*)?|"
     r"alloc::alloc::.*|<alloc::alloc::Global.*|ts::(?:engine::|\(anonymous namespace\)::).*"
 )
-# Of the libraries of C, C++ and Rust.
-_LIBRARY_FUNCTION = re.compile(r"<?(?:std|__gnu_cxx|__cxxabiv1)::|_start$")
+# Of the libraries of C, C++ and Rust: names, files with inline functions, and modules.
+_LIBRARY_FUNCTION = re.compile(
+    r"(?:std|__gnu_cxx|__cxxabiv1)::|_ZN?K?S[at]|"
+    # Of static programs, whose C library has no module of its own, and no lines.
+    r"(?:_start|start_thread|clone3?|__libc_start\w*|_IO_\w+|__vasprintf_internal|_*v?asprintf|"
+    r"_*(?:str|wcs)n?dup|_*get(?:line|delim)|_*f?(?:d|re)?open(?:64)?(?:_internal)?)$"
+)
 _LIBRARY_FILE = re.compile(
+    r"/include/(?:[\w-]+/)?c\+\+/|"
+    r"^/usr/include/(?:[\w-]+-linux-[\w-]+/)?(?:bits/|sys/)?[\w-]+\.h$|"
     r"(?:^|/)(?:library/(?:alloc|core|std)|hashbrown-[\d.]+)/src/"
-)  # of Rust
+)
 _LIBRARY_MODULE = re.compile(
     r"(?:libstdc\+\+|libc\+\+|libc\+\+abi|libgcc_s|libc|libc\.musl-\w+|ld-[\w-]+)(?:-[\d.]+)?\.so.*"
 )
@@ -43,17 +50,28 @@ _NUMBERS = ("bytes", "block", "class", "interval", "allocs", "live")
 _ABSENT = {**dict.fromkeys(_NUMBERS, -1), "pinning": 0}
 
 
-def _without_result(function: str) -> str:
-    """A demangled name behind the type that it returns: C++ names that of templates."""
+def bare_name(function: str) -> tuple[str, bool]:
+    """A demangled name of C++ without template arguments, arguments, and the type that it returns,
+    which names of templates begin with; and whether it had arguments."""
+    text = without_templates(function).replace("(anonymous namespace)", "[anonymous]")
+    head, arguments, _ = text.replace("operator()", "operator[]").partition("(")
+    operator = head.find("operator")
+    begin = head.rfind(" ", 0, operator if operator >= 0 else len(head)) + 1
+    return head[begin:], bool(arguments)
+
+
+def without_templates(function: str) -> str:
+    """A name without what stands between angle brackets."""
+    kept = []
     depth = 0
-    begin = 0
     for at, char in enumerate(function):
-        depth += (char == "<") - (char == ">")
-        if depth == 0 and (char == "(" or function.startswith("operator", at)):
-            break
-        if depth == 0 and char == " ":
-            begin = at + 1
-    return function[begin:]
+        if char == "<" and not function.endswith(("operator", "operator<"), 0, at):
+            depth += 1
+        if depth == 0:
+            kept.append(char)
+        if char == ">" and depth:
+            depth -= 1
+    return "".join(kept)
 
 
 @dataclass(frozen=True)
@@ -75,12 +93,24 @@ class Frame:
 
     @cached_property
     def is_of_library(self) -> bool:
-        """Whether it is of the standard library of C, C++ or Rust."""
-        return bool(
-            _LIBRARY_MODULE.fullmatch(self.module)
-            or _LIBRARY_FILE.search(self.file)
-            or _LIBRARY_FUNCTION.match(_without_result(self.function))
-        )
+        """Whether it is of the standard library of C, C++ or Rust.
+
+        A file alone does not say so of a whole name, since compilers give a call that they have
+        merged into its caller the line of the one and the name of the other. A bare name is that of
+        an inlined call, or of C.
+        """
+        if _LIBRARY_MODULE.fullmatch(self.module):
+            return True
+        name, has_arguments = bare_name(self.function)
+        is_named = _LIBRARY_FUNCTION.match(name) is not None
+        if not self.file or self.file.endswith(".o"):  # a symbol's, of which no line is known
+            return is_named
+        is_whole = has_arguments or name == "main"
+        return self.is_in_library_file and (is_named or not is_whole)
+
+    @cached_property
+    def is_in_library_file(self) -> bool:
+        return _LIBRARY_FILE.search(self.file) is not None
 
 
 @dataclass(frozen=True, slots=True)

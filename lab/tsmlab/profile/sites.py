@@ -6,8 +6,9 @@ Refuses to: put anything into words; text.py does.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from tsmlab.profile.estimates import Estimate
@@ -24,10 +25,10 @@ class Stacks:
     """The frames of each row's stack, innermost first, without those that only hand on.
 
     Unless they are `whole`, those of the languages' libraries are left out, too: what a vector
-    allocates, its caller asked for.
+    allocates, its caller asked for. Of a stack in libraries alone, the innermost one stays.
     """
 
-    def __init__(self, profile: Profile, symbols: Symbols, whole: bool = True) -> None:
+    def __init__(self, profile: Profile, symbols: Symbols, whole: bool = False) -> None:
         self._profile = profile
         self._symbols = symbols
         self._whole = whole
@@ -46,7 +47,8 @@ class Stacks:
         last = max((at for at, frame in enumerate(frames) if self._drops(frame)), default=-1)
         kept = frames[last + 1 :] or frames
         if not self._whole:
-            kept = [frame for frame in kept if not frame.is_of_library] or kept
+            own = [frame for frame in kept if not frame.is_of_library]
+            kept = list(map(_without_foreign_line, own)) or kept[:1]
         if row.cut:
             kept.append(CUT)
         return tuple(kept) or (NOWHERE,)
@@ -58,8 +60,17 @@ class Stacks:
         return self._dropped[name]
 
 
+def _without_foreign_line(frame: Frame) -> Frame:
+    """A function with the line of what was merged into it would mislead."""
+    return replace(frame, file="", line=0) if frame.is_in_library_file else frame
+
+
+# Calls of one name that are many functions: those without a name of their own.
+_NAMELESS = re.compile(r"operator\(\)|\{\{?closure|<lambda|\{lambda")
+
+
 def key_of(frame: Frame, by: By) -> Key:
-    if by == "line":
+    if by == "line" or _NAMELESS.search(frame.function):
         return frame.function, frame.file, frame.line, frame.module
     return frame.function, frame.module
 
@@ -115,7 +126,15 @@ class Site(Place):
 
     flat: Estimate = field(default_factory=Estimate)
     cumulative: Estimate = field(default_factory=Estimate)
-    most: float = -1.0  # what the largest stack through `frame` holds
+    lines: dict[Frame, tuple[float, float]] = field(default_factory=dict)  # flat and cumulative
+
+    def add_line(self, frame: Frame, held: float, is_flat: bool) -> None:
+        flat, cumulative = self.lines.get(frame, (0.0, 0.0))
+        self.lines[frame] = flat + held * is_flat, cumulative + held
+
+    def show_largest_line(self) -> None:
+        """Of the lines of a function, the one that asks for most itself stands for it."""
+        self.frame = max(self.lines, key=lambda line: self.lines[line])
 
     def to_json(self) -> dict[str, Any]:
         sums = {"flat": self.flat.to_json(), "cumulative": self.cumulative.to_json()}
@@ -178,13 +197,14 @@ def gather(profile: Profile, stacks: Stacks, by: By, of: Type) -> Sites:
             if site is None:
                 site = sites[key] = Site(frame, frames if by == "stack" else ())
             site.cumulative.include(held.bytes)
-            if held.bytes.total > site.most:
-                site.frame, site.most = frame, held.bytes.total
+            site.add_line(frame, held.bytes.total, is_flat=at == 0)
             if at == 0:
                 site.flat.include(held.bytes)
                 site.objects.include(held.objects)
                 if of != "alloc":
                     site.ages.include(held.ages)
+    for site in sites.values():
+        site.show_largest_line()
     found.sites = sorted(
         sites.values(), key=lambda s: (-s.flat.total, -s.cumulative.total, s.frame.label)
     )

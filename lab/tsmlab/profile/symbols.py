@@ -16,7 +16,7 @@ import shutil
 import subprocess
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tsmlab.profile import binaries
@@ -29,6 +29,9 @@ REMEDY = "sudo apt install llvm (or binutils), for lines and inlined frames"
 _ADDRESS = re.compile(r"0x[0-9a-f]+")
 # What is no part of a name: a hash of old Rust's, and a symbol's version.
 _BEHIND = re.compile(r"::h[0-9a-f]{16}$|@@?[A-Z][\w.]*$")
+# Letters of old Rust's names that a linker would not take.
+_ESCAPED = re.compile(r"\$(LT|GT|RF|BP|C|LP|RP|u[0-9a-f]{2})\$|\.\.")
+_LETTERS = {"LT": "<", "GT": ">", "RF": "&", "BP": "*", "C": ",", "LP": "(", "RP": ")", None: "::"}
 Call = tuple[str, str, int]
 
 
@@ -57,7 +60,25 @@ def look_up(profile: Profile, debug_folder: Path = binaries.DEBUG_FOLDER) -> Sym
                 symbols.frames[number] = (_unmapped(mapping, location.address, perf_map),)
         else:
             _look_up_in(mapping, locations, symbols, program, debug_folder)
+    _demangle(symbols)
     return symbols
+
+
+def _demangle(symbols: Symbols) -> None:
+    """Names that the program left as they are: llvm's old demangler does not know all."""
+    frames = [frame for each in symbols.frames.values() for frame in each]
+    mangled = sorted({frame.function for frame in frames if frame.function.startswith("_Z")})
+    if not mangled or shutil.which("c++filt") is None:
+        return
+    try:
+        text = _output_of(["c++filt"], mangled)
+    except (OSError, subprocess.SubprocessError):
+        return
+    names = dict(zip(mangled, text.splitlines(), strict=True))
+    symbols.frames = {
+        number: tuple(replace(f, function=names.get(f.function, f.function)) for f in each)
+        for number, each in symbols.frames.items()
+    }
 
 
 def _is_anonymous(file: str) -> bool:
@@ -123,19 +144,23 @@ def _program() -> str | None:
 
 def _ask(program: str, file: Path, addresses: Sequence[int]) -> dict[int, list[Call]]:
     """What the program says of addresses in a file: for each its calls, innermost first."""
+    command = [program, *_OPTIONS[program], *_COMMON, str(file)]
+    return parsed(_output_of(command, [f"{address:#x}" for address in addresses]).splitlines())
+
+
+def _output_of(command: Sequence[str], lines: Sequence[str]) -> str:
     environment = {
         k: v for k, v in os.environ.items() if k not in ("DEBUGINFOD_URLS", "LD_PRELOAD")
     }
-    done = subprocess.run(
-        [program, *_OPTIONS[program], *_COMMON, file],
-        input="".join(f"{address:#x}\n" for address in addresses),
+    return subprocess.run(
+        command,
+        input="".join(f"{line}\n" for line in lines),
         capture_output=True,
         text=True,
         errors="backslashreplace",
         env=environment | {"LC_ALL": "C.UTF-8"},
         check=True,
-    )
-    return parsed(done.stdout.splitlines())
+    ).stdout
 
 
 def parsed(lines: Iterable[str]) -> dict[int, list[Call]]:
@@ -152,10 +177,20 @@ def parsed(lines: Iterable[str]) -> dict[int, list[Call]]:
             place = re.sub(r" \(discriminator \d+\)$", "", line)
             file, _, number = place.rpartition(":")
             known = "" if file in ("??", "") else file
-            function = "" if name == "??" else _BEHIND.sub("", name)
+            function = "" if name == "??" else _plain(name)
             current.append((function, known, int(number) if number.isdigit() else 0))
             name = None
     return found
+
+
+def _plain(name: str) -> str:
+    found = _BEHIND.sub("", name)
+    return _ESCAPED.sub(_letter, found) if "$" in found else found
+
+
+def _letter(match: re.Match[str]) -> str:
+    code = match[1]
+    return _LETTERS[code] if code in _LETTERS else chr(int(code[1:], 16))
 
 
 class PerfMap:

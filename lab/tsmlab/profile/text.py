@@ -18,7 +18,7 @@ from rich.text import Text
 
 from tsmlab.profile.changes import Changed, Changes
 from tsmlab.profile.estimates import Estimate
-from tsmlab.profile.model import BLOCKS_PER_PROXY, WORDS, Frame, Profile, Type
+from tsmlab.profile.model import BLOCKS_PER_PROXY, WORDS, Frame, Profile, Type, bare_name
 from tsmlab.profile.sites import By, Place, Site, Sites
 from tsmlab.tables import COMPACT, ROOMY, Cell, Column, rich_table, stdout_width, table_width
 from tsmlab.wording import counted, quantity, share
@@ -333,12 +333,17 @@ def path_lines(path: Sequence[Frame], width: int) -> list[str]:
 
 
 def fitted(frame: Frame, width: int) -> str:
-    """The function and its place, in so many columns: the place is cut last."""
+    """The function and its place, in so many columns. A name loses its arguments first, then its
+    end; a place its folders. A line's number is never cut."""
     place = short_place(frame)
-    room = width - len(place) - 1 if place else width
+    room = max(8, width - len(place) - 1) if place else width
     name = frame.function
     if len(name) > room:
-        name = name[: max(8, room - 1)] + "…"
+        name = bare_name(name)[0] or name
+    if len(name) > room:
+        name = f"{name[: room - 1]}…"
+    if place and len(name) + 1 + len(place) > width:
+        place = f"…{place[len(name) + 2 - width :]}"
     return f"{name} {place}".strip()
 
 

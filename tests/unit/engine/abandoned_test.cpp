@@ -220,23 +220,29 @@ TS_ENGINE_TEST(Attach, WithoutMemoryThereIsNoHeapAndAllIsWellLater) {
 }
 
 TS_ENGINE_TEST(Attach, AFreeIsAThreadsFirstCall) {
+  constexpr std::uint32_t early_frees = 16;  // without a heap
   ThreadHeap& owner = make_heap();
+  void* const early = allocate(owner, 48);
   void* const p = allocate(owner, 48);
   void* const q = allocate(owner, 48);
   void* const r = allocate(owner, 48);
   std::thread{[&] {
     errno = 7;
+    release(early);
+    EXPECT_FALSE(engine::has_heap());
+    engine::this_thread.early_frees = early_frees;
     release(p);
     EXPECT_EQ(errno, 7);
     EXPECT_TRUE(engine::has_heap());
     EXPECT_NE(engine::this_thread.heap, &owner);
   }}.join();
-  EXPECT_EQ(pending_of(span_of(p)), 1U) << "its end sent the batch";
+  EXPECT_EQ(pending_of(span_of(p)), 2U) << "its end sent the batch";
   expect_sound();
   // The block may be of the adopted heap.
   EXPECT_NE(engine::adopt_abandoned(), nullptr);
   abandon(owner, true);
   std::thread{[&] {
+    engine::this_thread.early_frees = early_frees;
     release(q);
     EXPECT_EQ(engine::this_thread.heap, &owner);
     EXPECT_EQ(owner.bins[class_for(48)].head, q);

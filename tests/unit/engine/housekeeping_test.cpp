@@ -59,13 +59,12 @@ TS_ENGINE_TEST(Housekeeping, BeginsWithTheFirstThreadOrNeverIfToldSo) {
 TS_ENGINE_TEST(Housekeeping, OfAThreadWhoseFirstCallIsAFreeBeginsWithALaterMalloc) {
   refuse_threads();
   ThreadHeap& heap = make_heap();
-  void* const p = allocate(heap, 64);
-  void* const q = allocate(heap, 64);
+  void* blocks[20];
+  for (void*& p : blocks) p = allocate(heap, 64);
   thread_begins();  // as the first thread's malloc did
   {
     const As as{engine::no_heap};
-    testing::release(p);
-    testing::release(q);
+    for (void* const p : blocks) testing::release(p);  // the first ones need no heap
   }
   EXPECT_EQ(asked, 0U) << "free asks for no thread";
   EXPECT_EQ(engine::start_put_off, os::process_id());
