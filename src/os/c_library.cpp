@@ -105,13 +105,8 @@ int create_key(pthread_key_t* key, void (*destructor)(void*)) noexcept {
 // one: a plugin whose constructor starts a thread and joins it, for one. So a key is better.
 bool call_without_key(void (*on_exit)(void*), void* argument) noexcept {
   static constinit char in_this_library = 0;
-  if (!is_there(&::__cxa_thread_atexit_impl)) return false;
-  // It ends the process where its calloc of so many bytes fails. The one that is freed serves that.
-  constexpr std::size_t record_bytes = 32;
-  void* volatile record = std::malloc(record_bytes);
-  if (record == nullptr) return false;
-  std::free(record);
-  return ::__cxa_thread_atexit_impl(on_exit, argument, &in_this_library) == 0;
+  return is_there(&::__cxa_thread_atexit_impl) &&
+         ::__cxa_thread_atexit_impl(on_exit, argument, &in_this_library) == 0;
 }
 
 // 0: no key yet; `no_key`: the program has them all; otherwise the key plus one. acquire, release:

@@ -94,8 +94,10 @@ static void* allocate(void* unused) {
   return unused;
 }
 
-static void* only_free(void* block) {
-  free(block);
+// More than a thread frees without a heap.
+enum { freed_blocks = 20 };
+static void* only_free(void* blocks) {
+  for (int i = 0; i < freed_blocks; ++i) free(((void**)blocks)[i]);
   return NULL;
 }
 
@@ -135,7 +137,9 @@ static void none_with_one_thread(void) {
 
 static void none_of_a_thread_that_frees(void) {
   long task = 0;
-  run_thread(only_free, opaque_pointer(malloc(100)));
+  void* blocks[freed_blocks];
+  for (int i = 0; i < freed_blocks; ++i) blocks[i] = opaque_pointer(malloc(100));
+  run_thread(only_free, blocks);
   idle(50);
   EXPECT(threads() == 1, "a free started a housekeeper");
   // The child is in the memory of its parent, and is another process.
