@@ -167,10 +167,9 @@ void* keep_house(void*) noexcept {
 // Whether the process is to have a housekeeper. What a counted library counts is the program's alone.
 bool is_wanted() noexcept {
   if (is_off()) return false;
-  const Background background = current_options.background;
-  if (background != Background::automatic || counting) return background == Background::on;
   // relaxed: of two threads one began later, and no data depends on it
-  return threads_begun.load(std::memory_order_relaxed) > 1;
+  return current_options.background == Background::on ||
+         (!counting && threads_begun.load(std::memory_order_relaxed) > 1);
 }
 
 // Unless there is one.

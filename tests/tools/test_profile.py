@@ -531,6 +531,13 @@ def test_the_front_door_runs_a_program_without_the_lab(program: Path, tmp_path: 
     ran = front("--output", folder / "a" / "b", "--", program, "everything")
     assert (ran.returncode, ran.stdout) == (1, "")
     assert "no such folder" in ran.stderr
+    (tmp_path / "a_file").touch()
+    ran = front("--output", f"{tmp_path / 'a_file'}/", "--", program, "everything")
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert "no folder: --output DIR/ names one" in ran.stderr
+    ran = front("--interval", "1", "--output", tmp_path / "one.pb", "--", program, "everything")
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "ready\n", "")
+    assert sites_of(profile_of(tmp_path, "one.pb"))["keeps_small"].flat.samples == MANY
     ran = front("show", folder)
     assert ran.returncode != 0
     assert "profile show is the lab's, which is not installed" in ran.stderr

@@ -173,16 +173,18 @@ bool is_folder(const char* path) {
 // path ends like one.
 void set_output(const CommandLine& line, const char* output) {
   if (std::strstr(output, "%p") != nullptr) line.fail_at(output, "%p in it");
-  char path[PATH_MAX];
-  format(path, sizeof path, "%s", output);
-  if (is_folder(output) || (*output != 0 && output[std::strlen(output) - 1] == '/')) {
-    if (::mkdir(output, 0777) != 0 && errno != EEXIST)
-      fail(exit_usage, "%s: %s: --output DIR/ names a folder", output,
-           os::describe_error(errno).text);
-    format(path, sizeof path, "%s/tsmalloc.%%p.pb", output);
-  } else {
+  const bool ends_like_folder = *output != 0 && output[std::strlen(output) - 1] == '/';
+  if (!is_folder(output) && !ends_like_folder) {
     expect_no_error(try_path(output), output);
+    ::setenv("TSMALLOC_PROFILE_OUTPUT", output, 1);
+    return;
   }
+  if (::mkdir(output, 0777) != 0 && errno != EEXIST)
+    fail(exit_usage, "%s: %s: --output DIR/ names a folder", output,
+         os::describe_error(errno).text);
+  if (!is_folder(output)) fail(exit_usage, "%s: no folder: --output DIR/ names one", output);
+  char path[PATH_MAX];
+  format(path, sizeof path, "%s/tsmalloc.%%p.pb", output);
   ::setenv("TSMALLOC_PROFILE_OUTPUT", path, 1);
 }
 
