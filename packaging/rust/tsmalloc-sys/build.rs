@@ -11,7 +11,7 @@ const OS_OF_TESTS: [&str; 2] = ["counting", "event_counts"];
 const OS_OF_SECURE: &str = "entropy";
 
 /// Off all fast paths: compiled for size, as by the `CMakeLists.txt` of their folders.
-const SMALL: [&str; 28] = [
+const SMALL: [&str; 41] = [
     "os/call_stack",
     "os/frame_tables",
     "os/frame_rules",
@@ -26,14 +26,27 @@ const SMALL: [&str; 28] = [
     "os/whole_file",
     "os/options",
     "os/option_values",
+    "engine/address_range",
+    "engine/arenas",
+    "engine/attach",
+    "engine/fork",
+    "engine/heap_invariants",
+    "engine/housekeeping",
+    "engine/huge_page_probe",
+    "engine/huge_pages",
+    "engine/idle_arenas",
     "engine/inspect",
+    "engine/invariants",
     "engine/large_samples",
     "engine/limits",
+    "engine/new_heap",
+    "engine/page_heap_growth",
     "engine/pinned_room",
     "engine/probes",
     "engine/profile_file",
     "engine/profiling",
     "engine/sample_heap",
+    "engine/sampled_guard",
     "engine/samples",
     "engine/sampling",
     "engine/sampling_switch",
