@@ -518,6 +518,7 @@ def test_the_front_door_runs_a_program_without_the_lab(program: Path, tmp_path: 
         return subprocess.run(
             [prefix / "bin" / "tsmalloc", "profile", *words],
             env={"PATH": "/usr/bin:/bin"},
+            cwd=tmp_path,
             capture_output=True,
             text=True,
             check=False,
@@ -538,6 +539,10 @@ def test_the_front_door_runs_a_program_without_the_lab(program: Path, tmp_path: 
     ran = front("--interval", "1", "--output", tmp_path / "one.pb", "--", program, "everything")
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "ready\n", "")
     assert sites_of(profile_of(tmp_path, "one.pb"))["keeps_small"].flat.samples == MANY
+    away = 'cd / && exec "$0" everything'
+    ran = front("--interval", "1", "--output", "two.pb", "--", "sh", "-c", away, program)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "ready\n", "")
+    assert sites_of(profile_of(tmp_path, "two.pb"))["keeps_small"].flat.samples == MANY
     ran = front("show", folder)
     assert ran.returncode != 0
     assert "profile show is the lab's, which is not installed" in ran.stderr

@@ -169,6 +169,16 @@ bool is_folder(const char* path) {
   return ::stat(path, &there) == 0 && S_ISDIR(there.st_mode);
 }
 
+// The option for the processes of a program, from the root: they may change their folder.
+void set_output_option(const char* path, const char* name) {
+  char folder[PATH_MAX] = "";
+  if (*path != '/' && ::getcwd(folder, sizeof folder) == nullptr)
+    fail(exit_usage, "this folder is gone: --output /FILE names one from the root");
+  char whole[2 * PATH_MAX];
+  format(whole, sizeof whole, "%s%s%s%s", folder, *folder != '\0' ? "/" : "", path, name);
+  ::setenv("TSMALLOC_PROFILE_OUTPUT", whole, 1);
+}
+
 // Where the processes of a program write: a file, or a file each in a folder, if there is one or the
 // path ends like one.
 void set_output(const CommandLine& line, const char* output) {
@@ -176,16 +186,13 @@ void set_output(const CommandLine& line, const char* output) {
   const bool ends_like_folder = *output != 0 && output[std::strlen(output) - 1] == '/';
   if (!is_folder(output) && !ends_like_folder) {
     expect_no_error(try_path(output), output);
-    ::setenv("TSMALLOC_PROFILE_OUTPUT", output, 1);
-    return;
+    return set_output_option(output, "");
   }
   if (::mkdir(output, 0777) != 0 && errno != EEXIST)
     fail(exit_usage, "%s: %s: --output DIR/ names a folder", output,
          os::describe_error(errno).text);
   if (!is_folder(output)) fail(exit_usage, "%s: no folder: --output DIR/ names one", output);
-  char path[PATH_MAX];
-  format(path, sizeof path, "%s/tsmalloc.%%p.pb", output);
-  ::setenv("TSMALLOC_PROFILE_OUTPUT", path, 1);
+  set_output_option(output, "/tsmalloc.%p.pb");
 }
 
 // Under the lab, which shows the profiles, if it is there.
