@@ -292,7 +292,8 @@ enum {
 };
 
 /* Calls `visit` for each piece of the library's memory, by address, until it returns something else
- * than 0, and returns that. 0 after the last; -1 if there is no memory for it, or `what` is unknown.
+ * than 0, and returns that. 0 after the last; -1 if there is no memory for it, `visit` is null, or `what` is
+ * unknown.
  * Of blocks: no other thread may allocate or free meanwhile, as in a child after fork. Blocks that a
  * heap profile holds, one beside each small sample, are visited as in use.
  * `visit` may allocate and free; it must not visit blocks, fork, or jump out. It is not told of

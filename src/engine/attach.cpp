@@ -53,6 +53,8 @@ ThreadHeap* attach_heap() noexcept {
     const HeapHold hold{*heap};
     check_at_rest(*heap);
   }
+  // relaxed: a thread that reads the former owner's number looks again (housekeeping.cpp)
+  heap->thread.store(os::thread_id(), std::memory_order_relaxed);
   note_thread_begins();
   // Before the registration, which may allocate.
   this_thread.heap = heap;

@@ -72,6 +72,8 @@ void Engine::flush_thread() noexcept {
 
 bool Engine::trim(std::size_t keep_bytes) noexcept {
   const OutOfScope out_of_scope;
+  // relaxed: a count; what the housekeeper gives back meanwhile went back, too
+  const std::size_t before = given_back_bytes.load(std::memory_order_relaxed);
   flush_arenas();
   // Twice: blocks of one heap's bins may belong to a heap that was flushed before.
   for (int round = 0; round < 2; ++round) {
@@ -86,7 +88,8 @@ bool Engine::trim(std::size_t keep_bytes) noexcept {
   }
   while (purge_abandoned()) continue;
   reclaim_all();
-  return page_heap.trim(keep_bytes);
+  page_heap.trim(keep_bytes);
+  return given_back_bytes.load(std::memory_order_relaxed) != before;
 }
 
 }  // namespace ts::engine

@@ -22,12 +22,16 @@ namespace {
 
 constexpr std::uint64_t round_ms = 200;
 constexpr int none_is_due = -1;
+// The longest rest where the first thread has ended, and another's end may not be told.
+constexpr std::uint32_t rest_without_first_ms = 1000;
 
 // How many threads got a heap, and how many of them ended. Two that began prove that the process has
 // threads. acquire, release: note_thread_ends pairs with has_to_end(), directly or by the
 // housekeeper's rest.
 constinit Atomic<std::uint32_t> threads_begun{0};
 constinit Atomic<std::uint32_t> threads_ended{0};
+// Not 0 if the process's first thread has ended, and others go on.
+constinit Atomic<std::uint32_t> first_has_ended{0};
 // How many threads are housekeepers, from before their start to the end of keep_house(), and the last
 // one's number to the kernel.
 constinit Atomic<std::uint32_t> housekeepers{0};
@@ -109,12 +113,26 @@ bool is_off() noexcept {
   return current_options.background == Background::off || !os::tells_all_thread_ends();
 }
 
+// Whether a thread that had a heap goes on, as the kernel knows. The end of one is not told whose
+// first call of malloc comes after its last destructors.
+bool has_any_thread() noexcept {
+  bool is_found = false;
+  for_each_heap([&](const ThreadHeap& heap) {
+    if (is_found || is_arena(heap) || is_abandoned(heap)) return;
+    const std::uint32_t thread = heap.thread.load(std::memory_order_relaxed);
+    is_found = thread != 0 && os::has_thread(thread);
+  });
+  return is_found;
+}
+
 // Whether each thread that had a heap has ended. The C library ends a process with its last thread,
 // which the housekeeper must not be for ever. (Ends are read first: none is of a thread that began
-// later.)
+// later.) The kernel is asked only where the first thread has ended: else that one ends the process.
 bool have_all_ended() noexcept {
   const std::uint32_t ended = threads_ended.load(std::memory_order_acquire);
-  return ended != 0 && ended == threads_begun.load(std::memory_order_acquire);
+  if (ended == 0) return false;
+  return ended == threads_begun.load(std::memory_order_acquire) ||
+         (first_has_ended.load(std::memory_order_acquire) != 0 && !has_any_thread());
 }
 
 bool has_to_end() noexcept { return is_off() || have_all_ended(); }
@@ -122,7 +140,9 @@ bool has_to_end() noexcept { return is_off() || have_all_ended(); }
 // Until the housekeeper is woken. What was idle before is no evidence.
 void rest() noexcept {
   if (has_to_end()) return;  // see PageHeap::may_rest
-  page_heap.rest();
+  // acquire: pairs with note_thread_ends(), which ends a rest that began before
+  const bool has_first = first_has_ended.load(std::memory_order_acquire) == 0;
+  has_first ? page_heap.rest() : page_heap.rest_for(rest_without_first_ms);
   const Guard guard{housekeeping_lock};
   last_round.ended_at = os::coarse_milliseconds();
   last_round.has_collected = false;
@@ -226,10 +246,13 @@ int sooner(int pause, int other) noexcept {
 void note_thread_begins() noexcept { threads_begun.fetch_add(1, std::memory_order_acq_rel); }
 
 void note_thread_ends() noexcept {
+  const bool is_first = os::thread_id() == os::process_id();
+  if (is_first) first_has_ended.store(1, std::memory_order_release);
   threads_ended.fetch_add(1, std::memory_order_acq_rel);
-  if (!have_all_ended() || housekeepers.load(std::memory_order_relaxed) == 0) return;
-  page_heap.stir_housekeeper();
-  outlast_housekeeper();
+  if (housekeepers.load(std::memory_order_relaxed) == 0) return;
+  const bool was_last = have_all_ended();
+  if (is_first || was_last) page_heap.stir_housekeeper();
+  if (was_last) outlast_housekeeper();
 }
 
 void start_housekeeper_if_due() noexcept {
@@ -256,7 +279,10 @@ bool start_housekeeper_now() noexcept {
   const OutOfScope out_of_scope;  // what that needs is not an arena's
   start_put_off.store(0, std::memory_order_relaxed);
   // Behind that store: what is set from now on is put off anew.
-  if (options_were_set.exchange(0, std::memory_order_relaxed) != 0) follow_options_soon();
+  if (options_were_set.exchange(0, std::memory_order_relaxed) != 0) {
+    follow_options_soon();
+    look_at_limits();
+  }
   follow_profile_option();
   deliver_limit_events();
   if (is_wanted()) start_housekeeper();
@@ -265,6 +291,7 @@ bool start_housekeeper_now() noexcept {
 
 void follow_options() noexcept {
   follow_options_soon();
+  look_at_limits();
   start_housekeeper_now();
 }
 
@@ -278,11 +305,12 @@ int housekeep() noexcept {
 
 void forget_housekeeper() noexcept TS_NO_ANALYSIS {
   last_round = {};
-  page_heap.forget_housekeeper();
+  page_heap.forget_other_threads();
   starts.store(0, std::memory_order_relaxed);
   start_put_off.store(0, std::memory_order_relaxed);
   threads_begun.store(has_heap() ? 1 : 0, std::memory_order_relaxed);
   threads_ended.store(0, std::memory_order_relaxed);
+  first_has_ended.store(0, std::memory_order_relaxed);
   housekeepers.store(0, std::memory_order_relaxed);
   housekeeper_id.store(0, std::memory_order_relaxed);
 }

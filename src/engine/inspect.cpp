@@ -131,6 +131,20 @@ class Spans {
   bool is_complete_ = false;
 };
 
+// Whether the span is still there: the visitor may free its blocks, or destroy an arena. (A page in
+// the middle of another span has the descriptor of a former one.)
+bool is_there(const MapExtent& extent) noexcept {
+  const std::size_t page = page_of(reinterpret_cast<const void*>(extent.address));
+  const Span& span = page_map.spans[page];
+  const MapExtent now = map_extent_of(span);
+  if (now.state != extent.state || now.bytes != extent.bytes || now.owner != extent.owner ||
+      now.block_bytes != extent.block_bytes)
+    return false;
+  if (extent.state == MapState::used) return span_entry(span) == large_entry;
+  const auto begin = static_cast<std::uint32_t>(extent.address);
+  return is_of_slab(span_entry(span)) && page_map.pages[page].slab_begin == begin;
+}
+
 const Span& span_at(const MapExtent& extent) noexcept {
   return page_map.spans[page_of(reinterpret_cast<const void*>(extent.address))];
 }
@@ -162,7 +176,9 @@ bool find_in_slab(const void* address, BlockView& block, MapExtent& span) noexce
   // Not so if the slab is retired meanwhile.
   if (slab_page >= page_map.page_count.load(std::memory_order_relaxed)) return false;
   const Span& slab = page_map.spans[slab_page];
-  if (number >= glance(slab.carved)) return false;
+  if (number >= glance(slab.carved) || number >= blocks_in_slab(c, slab.pages) ||
+      entry_of(address) != entry)
+    return false;
   const std::byte* const begin = memory_of(&slab) + std::size_t{number} * c.block_bytes;
   span = map_extent_of(slab);
   block = {begin, c.block_bytes, state_of_block(slab, number, begin), heap_number(entry)};
@@ -199,7 +215,6 @@ HeapMeasures measure() noexcept TS_NO_ANALYSIS {
   const PageHeap::Totals totals = page_heap.totals();
   measures.segment_bytes = totals.segment_bytes;
   measures.grow_calls = totals.grow_calls;
-  measures.heaps = totals.heaps;
   measures.table_bytes = totals.table_bytes;
   measures.limit_bytes = totals.limit_bytes;
   measures.hard_limit_bytes = totals.hard_limit_bytes;
@@ -207,6 +222,7 @@ HeapMeasures measure() noexcept TS_NO_ANALYSIS {
   measures.purged_bytes = given_back_bytes.load(std::memory_order_relaxed);
   for_each_heap([&](const ThreadHeap& heap) {
     const bool is_ended = is_abandoned(heap);
+    measures.heaps += is_arena(heap) ? 0 : 1;
     measures.ended_heaps += is_ended ? 1 : 0;
     (is_ended ? measures.ended_bytes : measures.cached_bytes) += bytes_aside(heap);
   });
@@ -228,6 +244,8 @@ bool walk_blocks(BlockVisitor visit, void* argument) noexcept {
   const Spans spans;
   if (!spans.are_taken()) return false;
   return std::all_of(spans.begin(), spans.end(), [&](const MapExtent& extent) {
+    const bool is_in_use = extent.state == MapState::mixed || extent.state == MapState::used;
+    if (is_in_use && !is_there(extent)) return true;
     if (extent.state == MapState::mixed) return walk_slab(span_at(extent), visit, argument);
     return visit({reinterpret_cast<const std::byte*>(extent.address), extent.bytes,
                   state_of(extent.state), 0},

@@ -190,6 +190,7 @@ bool resize_large(void* p, std::size_t bytes) noexcept {
   if (pages == now) return true;
   // Into its tail; or by the pages behind it; or without its surplus, tail and all.
   const bool in_tail = pages > now && pages <= span.pages;
+  if (pages > AddressRange::max_pages) return false;
   if (pages > span.pages) prepare_growth(pages - span.pages);
   if (!in_tail && !page_heap.resize(&span, pages)) return false;
   set_usable_pages(span, pages);

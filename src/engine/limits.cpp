@@ -4,6 +4,7 @@
 #include <cerrno>
 
 #include "engine/abandoned.h"
+#include "engine/arena_use.h"
 #include "engine/current_heap.h"
 #include "engine/heap_hold.h"
 #include "engine/huge_pages.h"
@@ -223,6 +224,7 @@ void deliver_limit_events() noexcept {
   const std::uint32_t event = due.exchange(0, std::memory_order_relaxed);
   LimitHandler* const called = handler.load(std::memory_order_relaxed);
   const int kept = errno;
+  const OutOfScope out_of_scope;  // what the handler allocates is not an arena's
   if (event != 0) profile_at_limit();
   if (event != 0 && called != nullptr)
     called(static_cast<int>(event), due_bytes.load(std::memory_order_relaxed));

@@ -229,12 +229,9 @@ PageHeap::Totals PageHeap::totals() noexcept {
   const Guard guard{lock_};
   const std::uint32_t heaps = page_map.heap_count.load(std::memory_order_relaxed);
   constexpr std::size_t of_page = sizeof(MapPage) + sizeof(Span) + sizeof(RemoteFrees);
-  return {top_ * page_bytes,
-          grow_calls_,
-          heaps,
+  return {top_ * page_bytes, grow_calls_,
           top_ * of_page + (heaps + std::size_t{1}) * sizeof(ThreadHeap),  // the first is none
-          limit_bytes(),
-          hard_limit_bytes()};
+          limit_bytes(), hard_limit_bytes()};
 }
 
 // Level 1: the span changes hands. Of terabytes, the first GiB is looked at.

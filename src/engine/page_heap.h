@@ -56,6 +56,9 @@ class PageHeap {
   // Whether so many more are within the limit, if need be after dirty memory went back for them.
   // allocate() asks by itself, but for clean memory, to which pages move.
   bool has_room(std::size_t pages) noexcept;
+  // Waits, a millisecond at most, until another thread's purge has given a span back, which is in no
+  // list meanwhile. False if there is none.
+  bool wait_for_purge() noexcept;
 
   // Purges all dirty memory but about `keep_bytes`; true if there was any.
   bool trim(std::size_t keep_bytes) noexcept;
@@ -86,16 +89,18 @@ class PageHeap {
   bool has_work(bool gives_up) noexcept;
   // Whether not. The housekeeper is to rest then, until a release leaves more dirty.
   bool may_rest(bool gives_up) noexcept;
-  // Waits while the housekeeper is to rest; or for so long, or until it is to rest.
+  // Waits while the housekeeper is to rest; for so long at most; or for so long, or until it is to
+  // rest.
   void rest() noexcept;
+  void rest_for(std::uint32_t milliseconds) noexcept;
   // Counts pages that have pending frees and no owner. Enough of them end the housekeeper's rest.
   void note_uncollected(std::uint32_t pages) noexcept;
   // Whether enough of them were noted to collect from them before a rest; and then none are.
   bool has_uncollected() noexcept;
   bool take_uncollected() noexcept;
   void wait_for_round(std::uint32_t milliseconds) noexcept;
-  // No housekeeper is to be woken: in the child of a fork, which has none. Under lock().
-  void forget_housekeeper() noexcept;
+  // In the child of a fork, which has no housekeeper and no purge. Under lock().
+  void forget_other_threads() noexcept;
 
   // Calls `visit(span)` for every span in the order of addresses, under the lock.
   template <class Visit>
@@ -110,7 +115,6 @@ class PageHeap {
   struct Totals {
     std::size_t segment_bytes = 0;
     std::size_t grow_calls = 0;
-    std::uint32_t heaps = 0;
     std::size_t table_bytes = 0;  // of the page map and the heaps
     std::size_t limit_bytes = 0;  // as of HeapMeasures
     std::size_t hard_limit_bytes = 0;
@@ -176,6 +180,7 @@ class PageHeap {
   static constexpr std::size_t uncollected_to_collect = uncollected_to_wake / 4;
   bool is_too_much_dirty(bool gives_up) noexcept TS_REQUIRES(lock_);
   void wake_housekeeper() noexcept TS_REQUIRES(lock_);
+  void forget_housekeeper() noexcept;
   void purge_surplus(std::size_t min_pages, std::size_t at_most) noexcept TS_REQUIRES(lock_);
   void purge_surplus() noexcept TS_REQUIRES(lock_) {
     purge_surplus(min_purge_pages, pages_of_a_call);
@@ -192,6 +197,10 @@ class PageHeap {
   std::size_t dense_pages_ = 0;  // pages of slabs of small blocks
   std::size_t committed_ = 0;    // pages that may be touched
   std::size_t grow_calls_ = 0;
+  std::size_t purging_pages_ = 0;  // on their way to the system, in no list
+  std::uint32_t waiting_for_purges_ = 0;
+  // Stored under the lock, read by the system's wait.
+  Atomic<std::uint32_t> purges_{0};  // that are over
   std::size_t limit_pages_ = no_limit;
   std::size_t soft_limit_bytes_ = no_limit;  // for reports, as the next
   std::size_t hard_limit_bytes_ = no_limit;

@@ -49,9 +49,15 @@ Span* PageHeap::purge_within(Span* span, std::size_t pages) noexcept {
   if (before != 0) set_in_use(span, before, SpanState::in_use);
   set_in_use(within, end - before, SpanState::in_use);
   if (end != pages) set_in_use(span + end, pages - end, SpanState::in_use);
+  purging_pages_ += pages;
   lock_.unlock();
   const bool discarded = os::discard(memory_of(within), (end - before) * page_bytes);
   lock_.lock();
+  purging_pages_ -= pages;
+  // relaxed: those that wait look under the lock
+  purges_.fetch_add(1, std::memory_order_relaxed);
+  if (waiting_for_purges_ != 0) [[unlikely]]
+    os::wake(purges_, waiting_for_purges_);
   if (discarded) insert_coalesced(within, end - before, true);
   if (before != 0) insert_coalesced(span, before, false);
   if (end != pages) insert_coalesced(span + end, pages - end, false);
@@ -112,8 +118,9 @@ Span* PageHeap::purge_within(Span* span, std::size_t pages) noexcept {
 
 // Whether so many more pages may be touched. The lock may be free in between.
 [[gnu::cold]] bool PageHeap::make_room(std::size_t pages) noexcept {
-  if (in_use() + pages > limit_pages_) return false;
-  purge(limit_pages_ - in_use() - pages, 1, unlimited);
+  const std::size_t needed = in_use() - purging_pages_ + pages;
+  if (needed > limit_pages_) return false;
+  purge(limit_pages_ - needed, 1, unlimited);
   policy_.note_dirty(dirty_.pages());
   return is_room_for(pages);
 }
@@ -121,6 +128,20 @@ Span* PageHeap::purge_within(Span* span, std::size_t pages) noexcept {
 bool PageHeap::has_room(std::size_t pages) noexcept {
   const Guard guard{lock_};
   return is_room_for(pages) || make_room(pages);
+}
+
+bool PageHeap::wait_for_purge() noexcept {
+  std::uint32_t before = 0;
+  {
+    const Guard guard{lock_};
+    if (purging_pages_ == 0) return false;
+    before = purges_.load(std::memory_order_relaxed);
+    ++waiting_for_purges_;
+  }
+  os::wait_for(purges_, before, 1);
+  const Guard guard{lock_};
+  --waiting_for_purges_;
+  return true;
 }
 
 std::size_t PageHeap::touched_pages() noexcept {
@@ -257,6 +278,10 @@ bool PageHeap::may_rest(bool gives_up) noexcept {
 
 void PageHeap::rest() noexcept { os::wait(housekeeper_, resting); }
 
+void PageHeap::rest_for(std::uint32_t milliseconds) noexcept {
+  os::wait_for(housekeeper_, resting, milliseconds);
+}
+
 void PageHeap::wait_for_round(std::uint32_t milliseconds) noexcept {
   os::wait_for(housekeeper_, awake, milliseconds);
 }
@@ -265,6 +290,12 @@ void PageHeap::forget_housekeeper() noexcept {
   housekeeper_.store(awake, std::memory_order_relaxed);
   wake_above_ = never;
   has_housekeeper_ = false;
+}
+
+void PageHeap::forget_other_threads() noexcept {
+  forget_housekeeper();
+  purging_pages_ = 0;
+  waiting_for_purges_ = 0;
 }
 
 bool PageHeap::merge_for(std::size_t pages) noexcept {

@@ -32,7 +32,8 @@ bool is_idle_arena(const ThreadHeap& heap) noexcept {
 }
 
 // Returns the owner's heap, if a reclaim is worth it; else null.
-ThreadHeap* send(Span& slab, std::uint32_t word, std::uint64_t bits, std::uint32_t count) noexcept {
+ThreadHeap* send(Span& slab, std::uint32_t word, std::uint64_t bits, std::uint32_t count,
+                 FoundBy found_by = FoundBy::a_later_call) noexcept {
   if constexpr (counting) count_event(Event::remote_batches_sent);
   // Read while the blocks still count as used: afterwards, the slab may have another owner.
   const PageMapEntry entry = span_entry(slab);
@@ -43,8 +44,7 @@ ThreadHeap* send(Span& slab, std::uint32_t word, std::uint64_t bits, std::uint32
   if (const std::uint64_t twice = before & bits; twice != 0) [[unlikely]] {
     const std::size_t bytes = size_class_of(entry).block_bytes;
     const std::size_t number = word * 64 + static_cast<unsigned>(std::countr_zero(twice));
-    report_misuse(Misuse::double_free, FoundBy::a_later_call, memory_of(&slab) + number * bytes,
-                  bytes);
+    report_misuse(Misuse::double_free, found_by, memory_of(&slab) + number * bytes, bytes);
     const auto repeated = static_cast<std::uint32_t>(std::popcount(twice));
     if (count <= repeated) return nullptr;
     count -= repeated;  // each block comes back once
@@ -154,9 +154,9 @@ void release_remote_slow(ThreadHeap& heap, void* p, const SizeClass& c, FoundBy 
   reclaim_within_free(put_into_batch(heap, p, c, found_by));
 }
 
-void release_remote_at_once(const BlockPlace& place) noexcept {
+void release_remote_at_once(const BlockPlace& place, FoundBy found_by) noexcept {
   reclaim_within_free(send(page_map.spans[place.slab_page], place.number / 64,
-                           std::uint64_t{1} << place.number % 64, 1));
+                           std::uint64_t{1} << place.number % 64, 1, found_by));
 }
 
 // Without a reclaim: the caller is in a slow path, and other occasions follow.

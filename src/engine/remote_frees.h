@@ -60,7 +60,7 @@ inline void release_remote(ThreadHeap& heap, void* p, const BlockPlace& place, c
 }
 
 // The same from a thread without a heap: the bit is sent at once.
-void release_remote_at_once(const BlockPlace& place) noexcept;
+void release_remote_at_once(const BlockPlace& place, FoundBy found_by) noexcept;
 
 // Sends all batches of the heap.
 void flush_batches(ThreadHeap& heap) noexcept;

@@ -53,7 +53,7 @@ void release_sample(void* p) noexcept {
   const BlockPlace place = place_of(p, size_class_of(entry_of(p)));
   if (!place.is_beginning || is_marked(p)) return static_cast<void>(report_stray(p, FoundBy::free));
   forget_sample(p);
-  release_remote_at_once(place);
+  release_remote_at_once(place, FoundBy::free);
 }
 
 void flush_sample_heap() noexcept {

@@ -261,7 +261,8 @@ void forget_sample(const void* p) noexcept {
     remove(number);
   }
   // By a bit, whichever heap owns its slab: this thread's own may be about to end.
-  if (proxy != nullptr) release_remote_at_once(place_of(proxy, size_class_of(entry_of(proxy))));
+  if (proxy != nullptr)
+    release_remote_at_once(place_of(proxy, size_class_of(entry_of(proxy))), FoundBy::a_later_call);
   probe_free(p);
 }
 

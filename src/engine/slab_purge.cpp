@@ -97,7 +97,6 @@ OsPages discard(const SlabPages& slab, OsPages pages) noexcept {
     const auto count = static_cast<unsigned>(std::countr_one(pages >> first));
     const std::size_t bytes = std::size_t{count} << slab.shift;
     if (!os::discard(memory_of(&slab.slab) + (std::size_t{first} << slab.shift), bytes)) break;
-    count_given_back(bytes);
     gone |= bits(first, count);
     pages &= ~bits(first, count);
   }
@@ -160,7 +159,9 @@ void purge_slab(ThreadHeap& heap, Span& slab) noexcept {
   // The list does without the pages before they go.
   const OsPages purged = (before & ~in_use) | to_purge;
   relink(slab, pages, listed, before, purged);
-  if (const OsPages refused = to_purge & ~discard(pages, to_purge); refused != 0)
+  const OsPages gone = discard(pages, to_purge);
+  count_given_back(static_cast<std::size_t>(std::popcount(gone & ~before)) << pages.shift);
+  if (const OsPages refused = to_purge & ~gone; refused != 0)
     relink(slab, pages, listed, before, purged & ~(refused & ~before));
   if (slab.free_list == nullptr && is_listed(slab)) move_behind_others(heap, slab);
 }

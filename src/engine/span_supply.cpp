@@ -22,6 +22,7 @@ void* out_of_memory() noexcept {
 }
 
 Span* allocate_span(std::size_t pages, std::size_t alignment_pages, unsigned size_class) noexcept {
+  if (pages > AddressRange::max_pages) return nullptr;  // and nothing is given back for it
   using From = PageHeap::From;
   const auto allocate = [=](From from) {
     return page_heap.allocate(pages, alignment_pages, size_class, from);
@@ -44,6 +45,10 @@ Span* allocate_span(std::size_t pages, std::size_t alignment_pages, unsigned siz
   const bool has_collected = collect_abandoned(SIZE_MAX);
   if (reclaim_all() || has_collected) span = allocate(From::anywhere);
   if (span == nullptr && page_heap.merge_for(pages)) span = allocate(From::anywhere);
+  // Another thread may take memory out of the lists as soon as it is back.
+  constexpr int most_waits = 64;
+  for (int i = 0; span == nullptr && i < most_waits && page_heap.wait_for_purge(); ++i)
+    span = allocate(From::anywhere);
   if (span == nullptr && !page_heap.has_room(pages))
     note_limit_refusal(page_heap.touched_pages(), pages);
   return span;

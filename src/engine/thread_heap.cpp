@@ -52,7 +52,7 @@ namespace {
   if (!place.is_beginning || is_marked(p)) [[unlikely]]
     return static_cast<void>(report_stray(p, FoundBy::free));
   if constexpr (counting) count_event(Event::remote_frees);
-  release_remote_at_once(place);
+  release_remote_at_once(place, FoundBy::free);
 }
 
 // A large block, an arena's, or no block of the engine's.
@@ -88,7 +88,7 @@ namespace {
   }
   if constexpr (counting) count_event(Event::remote_frees);
   // A thread that is ending gets no heap for this: no thread would abandon it, if its end is over.
-  release_remote_at_once(place_of(p, size_class_of(entry)));
+  release_remote_at_once(place_of(p, size_class_of(entry)), FoundBy::free);
 }
 
 // The rest of release_overflow, with its arguments: a slab may have to be listed or retired, or its

@@ -218,6 +218,7 @@ struct TS_CAPABILITY("heap") alignas(64) ThreadHeap : HeapFront {
   std::uint16_t capacities[class_count] = {};          // owner: of the bins
   std::uint16_t low_slabs[class_count] = {};  // owner: that ran low since the bin was opened wide
   Plain<std::uint32_t> kept_pages = 0;        // abandoned_lock: of its slabs, as keeps_bins was set
+  Atomic<std::uint32_t> thread{0};  // owner, others read: the last one's number to the kernel
   // holder: the queue of slabs that ran low (low_slabs.h), and its rounds (tending.h). An arena's
   // queue has all its slabs, and no rounds.
   Plain<std::uint32_t> first_low = 0;

@@ -1,6 +1,7 @@
 // tsmalloc/tsmalloc.h: what the library knows of its memory, and the functions that ask for more of
 // a block than malloc does. Under any other allocator, the header's own answers. account_cxx.cpp
 // compiles the same checks as C++.
+#include <tsmalloc/arena.h>
 #include <tsmalloc/tsmalloc.h>
 // The functions come first, so that the header needs no other.
 #include <errno.h>
@@ -231,9 +232,33 @@ static void purge_tells_how_much(void) {
     EXPECT(gone <= after.purged_bytes - before.purged_bytes, "%zu", gone);
     const size_t more = ts_purge();
     EXPECT(more < 1 << 20, "%zu bytes more went back after %zu", more, gone);
+    EXPECT(ts_trim(0) == 0, "ts_trim(0) gives back when nothing is left");
   }
   EXPECT(first_damage(blocks[0], bytes, 0) == bytes, "a block was changed");
   free(blocks[0]);
+}
+
+// What stays keeps each slab: only OS pages within them go back.
+static void trim_tells_of_pages_in_slabs(void) {
+  enum { count = 200000, bytes = 100, stays = 60 };
+  static void* blocks[count];
+  for (size_t i = 0; i < count; ++i) {
+    blocks[i] = malloc(bytes);
+    REQUIRE(blocks[i] != NULL, "null");
+    fill(blocks[i], bytes, i);
+  }
+  ts_trim(0);
+  for (size_t i = 0; i < count; ++i) {
+    if (i % stays != 0) free(blocks[i]);
+  }
+  if (is_engine()) EXPECT(ts_trim(0) == 1, "pages within slabs went back untold");
+  ts_trim(0);
+  const size_t more = ts_purge();
+  EXPECT(more == 0, "%zu bytes went back again", more);
+  for (size_t i = 0; i < count; i += stays) {
+    EXPECT(first_damage(blocks[i], bytes, i) == bytes, "block %zu was changed", i);
+    free(blocks[i]);
+  }
 }
 
 // ---- reports ----
@@ -414,6 +439,35 @@ static void visits_of_blocks(void) {
   free(block);
 }
 
+enum { dropped_blocks = 40000, dropped_bytes = 200 };
+static void* dropped[dropped_blocks];
+static ts_arena* destroyed;
+static int drop_and_allocate(const ts_extent* extent, void* argument) {
+  size_t* const used = (size_t*)argument;
+  if (dropped[0] != NULL) {
+    for (size_t i = 0; i < dropped_blocks; ++i) free(dropped[i]);
+    dropped[0] = NULL;
+    ts_arena_destroy(destroyed);
+    for (int i = 0; i < 200; ++i) fill(malloc(100000), 100000, 0);
+  }
+  *used += extent->state == TSMALLOC_USED && extent->block_size <= 256 ? 1 : 0;
+  return 0;
+}
+
+// Slabs that a visit empties become other blocks, before the walk comes there.
+static void a_visit_frees_blocks(void) {
+  if (!is_engine()) return;
+  destroyed = ts_arena_create();
+  for (size_t i = 0; i < dropped_blocks; ++i) {
+    dropped[i] = malloc(dropped_bytes);
+    REQUIRE(dropped[i] != NULL && ts_arena_malloc(destroyed, dropped_bytes) != NULL, "null");
+  }
+  size_t used = 0;
+  EXPECT(ts_visit(TSMALLOC_BLOCKS, drop_and_allocate, &used) == 0, "the walk did not end");
+  EXPECT(used < 1000, "%zu blocks are in use that were freed", used);
+  EXPECT(ts_visit(TSMALLOC_BLOCKS, NULL, NULL) == -1, "there is nothing to call");
+}
+
 static volatile int is_done;
 static void* allocate_until_done(void* argument) {
   uint64_t random = (uintptr_t)argument;
@@ -479,12 +533,14 @@ static const Check checks[] = {
     {"ts_stats tells of all threads' bins, ts_thread_flush empties them",
      bins_of_all_threads_are_told_and_flushed},
     {"ts_purge tells how much went back", purge_tells_how_much},
+    {"ts_trim tells of pages within slabs", trim_tells_of_pages_in_slabs},
     {"the reports have their form", reports_have_their_form},
     {"the reports tell their errors", reports_tell_their_errors},
     {"ts_block_of finds the block of any address", the_block_of_an_address},
     {"ts_owns knows blocks alone", only_blocks_are_owned},
     {"ts_visit visits all pages", visits_of_pages},
     {"ts_visit visits all blocks", visits_of_blocks},
+    {"a visit frees blocks", a_visit_frees_blocks},
     {"questions while other threads go on", questions_while_others_go_on},
     {"the child of a fork visits its blocks", the_child_of_a_fork_visits_blocks},
 };

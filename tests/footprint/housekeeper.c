@@ -465,13 +465,26 @@ static void* free_when_late(void* p) {
   return NULL;
 }
 
+// Allocates for the first time in the last round of destructors, after which no end is told.
+static pthread_key_t rounds;
+static void allocate_in_last_round(void* round) {
+  const uintptr_t next = (uintptr_t)round + 1;
+  if (next <= PTHREAD_DESTRUCTOR_ITERATIONS) pthread_setspecific(rounds, (void*)next);
+  if (next > PTHREAD_DESTRUCTOR_ITERATIONS) free(opaque_pointer(malloc(100)));
+}
+static void* end_in_rounds(void* unused) {
+  pthread_setspecific(rounds, (void*)1);
+  return unused;
+}
+
 // The last thread is the first one, with a housekeeper at rest; or another one after it, in a program
-// that has all keys by then, or not; or one that has only freed.
+// that has all keys by then, or not; or one that has only freed. Or the end of one is not told.
 typedef enum {
   first_thread,
   later_thread,
   thread_without_keys,
   thread_that_frees,
+  untold_thread,
   last_threads
 } Last;
 
@@ -481,7 +494,10 @@ static void end_by_pthread_exit(Last last) {
   idle(500);
   REQUIRE(atexit(need_much_stack) == 0, "atexit failed");
   pthread_t thread;
-  if (last == thread_that_frees)
+  if (last == untold_thread) {
+    REQUIRE(pthread_key_create(&rounds, allocate_in_last_round) == 0, "no key");
+    run_thread(end_in_rounds, NULL);
+  } else if (last == thread_that_frees)
     REQUIRE(pthread_create(&thread, NULL, free_when_late, malloc(100)) == 0, "no thread");
   else if (last != first_thread)
     REQUIRE(pthread_create(&thread, NULL, allocate_later, NULL) == 0, "no thread");

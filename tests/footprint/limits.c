@@ -23,6 +23,7 @@
 
 #include "conformance/check.h"
 #include "footprint/memory.h"
+#include "tsmalloc/arena.h"
 #include "tsmalloc/tsmalloc.h"
 
 enum { kb = 1 << 10, mb = 1 << 20, million = 1000000 };
@@ -344,6 +345,62 @@ static void events_are_told(void) {
   free(block);
 }
 
+// What the handler allocates is the program's, wherever the event falls.
+static void* volatile kept_by_handler;
+static void keep(int event, size_t bytes) {
+  if (kept_by_handler == NULL) kept_by_handler = filled(100);
+  note(event, bytes);
+}
+
+static void a_handler_in_a_scope_allocates_outside(void) {
+  REQUIRE(ts_on_event(keep) == 0 && ts_option_set("LIMIT", "32M") == 0, "refused");
+  ts_arena* const arena = ts_arena_create();
+  REQUIRE(ts_scope_enter(arena) == 0, "no scope");
+  for (int i = 0; i < 16; ++i) filled(4 * mb);
+  ts_scope_leave();
+  REQUIRE(kept_by_handler != NULL, "it was not called");
+  ts_arena_destroy(arena);
+  EXPECT(ts_owns(kept_by_handler) == 1, "its block went with the arena");
+}
+
+static void statistics_tell_a_limit_at_once(void) {
+  free(filled(mb));
+  static const struct {
+    const char* value;
+    size_t bytes;
+  } limits[] = {{"100M", 100 * mb}, {"off", 0}, {"64M", 64 * mb}};
+  for (size_t i = 0; i < COUNT_OF(limits); ++i) {
+    REQUIRE(ts_option_set("HARD_LIMIT", limits[i].value) == 0, "%s is refused", limits[i].value);
+    ts_statistics s;
+    ts_stats(&s, sizeof s);
+    EXPECT(s.hard_limit_bytes == limits[i].bytes, "%s: %zu", limits[i].value, s.hard_limit_bytes);
+  }
+}
+
+static volatile bool trims;
+static void* trim_until_told(void* unused) {
+  while (trims) ts_trim(0);
+  return unused;
+}
+
+// What a purge gives back is in no list meanwhile, and yet no memory in use.
+static void a_purge_meanwhile_refuses_nothing(void) {
+  REQUIRE(ts_option_set("HARD_LIMIT", "64M") == 0, "the option is refused");
+  trims = true;
+  pthread_t thread;
+  REQUIRE(pthread_create(&thread, NULL, trim_until_told, NULL) == 0, "no thread");
+  int refused = 0;
+  for (int i = 0; i < 300; ++i) {
+    char* const block = filled(40 * mb);
+    if (block == NULL) ++refused;
+    free(block);
+    usleep((useconds_t)(i * 37 % 3000));
+  }
+  trims = false;
+  pthread_join(thread, NULL);
+  EXPECT(refused == 0, "%d of 300", refused);
+}
+
 // ---- what the system is asked ----
 
 // From now on, an openat(2) ends the process.
@@ -409,6 +466,9 @@ static const Check checks[] = {
     {"threads share the hard limit", threads_share_it},
     {"a child keeps the hard limit", a_child_keeps_it},
     {"events are told", events_are_told},
+    {"a handler in a scope allocates outside", a_handler_in_a_scope_allocates_outside},
+    {"statistics tell a limit at once", statistics_tell_a_limit_at_once},
+    {"a purge meanwhile refuses nothing", a_purge_meanwhile_refuses_nothing},
     {"a small heap reads no file", a_small_heap_asks_nothing},
     {"without /proc nothing changes", without_proc_nothing_changes},
     {"a limit of address space holds", a_limit_of_address_space_holds},

@@ -227,7 +227,7 @@ void free_remotely(void* p) {
 void free_at_once(void* p) {
   use(p);
   program.is_live[index_of(p)] = false;
-  release_remote_at_once(place_of(p, tested));
+  release_remote_at_once(place_of(p, tested), FoundBy::free);
 }
 
 void* allocate() {
@@ -583,6 +583,7 @@ std::uint32_t PageHeap::new_heap() noexcept {
 
 bool PageHeap::has_room(std::size_t) noexcept { return true; }
 bool PageHeap::merge_for(std::size_t) noexcept { return false; }
+bool PageHeap::wait_for_purge() noexcept { return false; }
 std::size_t PageHeap::touched_pages() noexcept { return 0; }
 
 void limits::look(std::size_t) noexcept {}
@@ -627,6 +628,7 @@ void explain_refusal() noexcept {}
 std::uint64_t nanoseconds() noexcept { return 0; }
 std::uint64_t coarse_milliseconds() noexcept { return 0; }
 std::uint64_t process_id() noexcept { return 1; }
+std::uint32_t thread_id() noexcept { return 1; }
 std::size_t page_bytes() noexcept { return 4096; }
 // The links in it are gone; the program must not have a block of it.
 bool discard(void* begin, std::size_t bytes) noexcept {

@@ -118,7 +118,6 @@ class Walk {
   bool read_heaps() {
     constexpr std::uint32_t most = 64;
     const Copy<ThreadHeap> heaps{most};
-    account_.heaps += image_.heap_count();
     for (std::uint32_t first = 1; first <= image_.heap_count(); first += most) {
       const std::uint32_t count = std::min(most, image_.heap_count() - first + 1);
       if (!heaps.read(process_, address_in(image_.map().heaps, first), count)) return false;
@@ -133,6 +132,7 @@ class Walk {
     noted.is_ended = is_set(&heap.is_abandoned);
     for (unsigned c = 1; c < engine::class_count; ++c)
       noted.used_blocks[c] = heap.used_blocks[c] - heap.reclaimed_blocks[c];
+    account_.heaps += is_arena(heap) ? 0 : 1;
     account_.ended_heaps += noted.is_ended ? 1 : 0;
     std::size_t& bins = noted.is_ended ? ended_bins_ : account_.bins;
     bins += engine::bytes_in_bins(heap.bins, heap.capacities);

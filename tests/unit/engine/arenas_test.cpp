@@ -367,7 +367,7 @@ TS_ENGINE_TEST(Arenas, ADoubleFreeIsReported) {
   leave();
   release(p);
   release(p);
-  expect_misuse(Misuse::double_free, FoundBy::a_later_call, p);
+  expect_misuse(Misuse::double_free, FoundBy::free, p);
   enter(arena);
   release(q);
   release(q);

@@ -488,7 +488,7 @@ TS_ENGINE_TEST(PageHeap, AReleaseWakesAHousekeeperThatRestsOnce) {
   EXPECT_TRUE(engine::PageHeapTest::rests());
   {
     const Guard guard{page_heap.lock()};
-    page_heap.forget_housekeeper();
+    page_heap.forget_other_threads();
   }
   EXPECT_FALSE(engine::PageHeapTest::rests()) << "none is to be woken";
 }

@@ -218,7 +218,7 @@ TS_ENGINE_TEST(RemoteFrees, ADoubleFreeIsNoticedInTheBatchTheWordOrTheCollection
   expect_misuse(Misuse::double_free, FoundBy::a_later_call, blocks[0]);
   EXPECT_EQ(pending_of(slab), 2U);
   release_at_once(blocks[1]);
-  expect_misuse(Misuse::double_free, FoundBy::a_later_call, blocks[1]);
+  expect_misuse(Misuse::double_free, FoundBy::free, blocks[1]);
   EXPECT_EQ(pending_of(slab), 2U);
   expect_sound();
   EXPECT_TRUE(collect_from(owner));

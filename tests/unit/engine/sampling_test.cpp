@@ -653,7 +653,7 @@ TS_ENGINE_TEST(SamplingTest, DoubleFreeOfASampleIsFound) {
   void* const p = allocate_at(site_a, small);
   release(p);
   release(p);
-  expect_misuse(Misuse::double_free, FoundBy::a_later_call, p);
+  expect_misuse(Misuse::double_free, FoundBy::free, p);
 }
 
 TS_ENGINE_TEST(SamplingTest, DoubleFreeIntoASamplingBinIsFound) {
