@@ -197,6 +197,23 @@ void learn_lasting_modules() noexcept {
   }
 }
 
+// Without the names of the C library's functions, which learn_module_functions() looks up.
+void look_at_modules() noexcept {
+  static constinit Atomic<std::uint64_t> known_unloaded{0};
+  const std::uint64_t unloaded_count = visit_loaded_modules(nullptr);
+  // relaxed: rows of unloaded modules do no harm before others are at their place
+  const bool has_unloaded =
+      known_unloaded.exchange(unloaded_count, std::memory_order_relaxed) != unloaded_count;
+  if (has_unloaded) row_cache.clear();
+  learn_lasting_modules();
+  if (can_find_modules()) return;
+  for (std::uint32_t i = 0; has_unloaded && i < slots_taken(); ++i) {
+    std::uint32_t expected = loaded;  // relaxed: nothing new is told of the slot
+    slots[i].state.compare_exchange_strong(expected, unloaded, std::memory_order_relaxed);
+  }
+  visit_loaded_modules([](const LoadedModule& module) { meet(module, 0); });
+}
+
 }  // namespace
 
 constinit const ModuleTable module_table{slots, sizeof(Slot), offsetof(Slot, description)};
@@ -211,19 +228,11 @@ bool module_at(std::uintptr_t pc, LoadedModule& module) noexcept {
 
 void refresh_modules() noexcept {
   learn_module_functions();
-  static constinit Atomic<std::uint64_t> known_unloaded{0};
-  const std::uint64_t unloaded_count = visit_loaded_modules(nullptr);
-  // relaxed: rows of unloaded modules do no harm before others are at their place
-  const bool has_unloaded =
-      known_unloaded.exchange(unloaded_count, std::memory_order_relaxed) != unloaded_count;
-  if (has_unloaded) row_cache.clear();
-  learn_lasting_modules();
-  if (can_find_modules()) return;
-  for (std::uint32_t i = 0; has_unloaded && i < slots_taken(); ++i) {
-    std::uint32_t expected = loaded;  // relaxed: nothing new is told of the slot
-    slots[i].state.compare_exchange_strong(expected, unloaded, std::memory_order_relaxed);
-  }
-  visit_loaded_modules([](const LoadedModule& module) { meet(module, 0); });
+  look_at_modules();
+}
+
+void refresh_modules_within_malloc() noexcept {
+  if (!can_find_modules()) look_at_modules();
 }
 
 const Module* module_met(unsigned number) noexcept {
