@@ -127,7 +127,13 @@ int start_profile(std::size_t interval) noexcept {
 void stop_profile() noexcept { set_sampling_interval(0); }
 
 int write_profile(int descriptor, ProfileKind kind) noexcept {
-  os::refresh_modules();
+  // At a limit, a malloc calls it, of a thread that the holder of the dynamic linker's lock may wait
+  // for.
+  if (kind == ProfileKind::limit) {
+    os::refresh_modules_within_malloc();
+  } else {
+    os::refresh_modules();
+  }
   Copy copy;
   if (!copy.is_valid()) return ENOMEM;
   char command[64];

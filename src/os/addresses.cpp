@@ -41,6 +41,9 @@ bool is_mapped(const void* p) noexcept {
 // Whether it lies in the code or the variables of the program or of a library.
 bool is_of_module(const void* p) noexcept {
   std::uintptr_t address = address_of(p);
+  // Of the most addresses that come here, without a lock.
+  LoadedModule around;
+  if (can_find_modules() && !find_loaded_module(address, around)) return false;
   const auto contains = [](dl_phdr_info* module, std::size_t, void* looked_for) {
     for (unsigned i = 0; i < module->dlpi_phnum; ++i) {
       const ElfW(Phdr)& part = module->dlpi_phdr[i];

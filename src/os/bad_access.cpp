@@ -1,13 +1,15 @@
-// Functions of libc that only a report or a sampled block needs are looked up by name. Each
-// reference would be work for the dynamic linker at every start.
 #include "os/bad_access.h"
 
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
-#include "os/cancellation.h"
+#include <algorithm>
+#include <cerrno>
+
 #include "os/os.h"
+#include "os/unwind.h"
 
 namespace ts::os {
 namespace {
@@ -16,14 +18,25 @@ using Look = void (*)(const void* address);
 constinit Look look_first = nullptr;
 constinit struct sigaction before = {};
 
+// Sends the signal to the calling thread once more, as it came, or as one of its own.
+void send_again(int number, siginfo_t* info) noexcept {
+  const long process = ::syscall(SYS_getpid);
+  const long thread = ::syscall(SYS_gettid);
+  if (::syscall(SYS_rt_tgsigqueueinfo, process, thread, number, info) != 0)
+    ::syscall(SYS_tgkill, process, thread, number);
+}
+
 void at_bad_access(int number, siginfo_t* info, void* context) {
-  look_first(info->si_addr);
+  // By raise(), kill() and the like: there is no access.
+  const bool is_sent = info->si_code <= 0;
+  if (!is_sent) look_first(info->si_addr);
   if ((before.sa_flags & SA_SIGINFO) != 0) return before.sa_sigaction(number, info, context);
   if (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN)
     return before.sa_handler(number);
+  if (is_sent && before.sa_handler == SIG_IGN) return;
   // The same access again, on return, now ends the process as it would have.
-  if (const auto set = find_function<decltype(::sigaction)>("sigaction"))
-    set(number, &before, nullptr);
+  ::sigaction(number, &before, nullptr);
+  if (is_sent) send_again(number, info);
 }
 
 }  // namespace
@@ -33,27 +46,25 @@ bool withdraw(void* begin, std::size_t bytes) noexcept {
   return ::mmap(begin, bytes, PROT_NONE, flags, -1, 0) == begin;
 }
 
+// Not by a name that is looked up: the dynamic linker has a lock for that, which a thread may hold
+// that waits for this one.
 void call_at_bad_access(void (*look)(const void*)) noexcept {
-  const auto set = find_function<decltype(::sigaction)>("sigaction");
-  if (set == nullptr) return;
   look_first = look;
   struct sigaction action = {};
   action.sa_sigaction = at_bad_access;
   action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
-  set(SIGSEGV, &action, &before);
+  ::sigaction(SIGSEGV, &action, &before);
 }
 
 void take_call_stack(CallStack& stack) noexcept {
-  const CancellationDisabled completes_it;
-  // libc's: its first call loads the unwinder of gcc.
-  const auto backtrace = find_function<int(void**, int)>("backtrace");
-  stack.depth = backtrace != nullptr ? backtrace(stack.frames, most_frames) : 0;
-}
-
-void write_call_stack(const CallStack& stack) noexcept {
-  const CancellationDisabled completes_it;
-  const auto write = find_function<void(void* const*, int, int)>("backtrace_symbols_fd");
-  if (write != nullptr && stack.depth > 0) write(stack.frames, stack.depth, STDERR_FILENO);
+  const int kept = errno;
+  refresh_modules_within_malloc();
+  UnwoundStack unwound;
+  unwind(unwound);
+  stack.depth = static_cast<int>(std::min<unsigned>(unwound.depth, most_frames));
+  for (int i = 0; i < stack.depth; ++i)
+    stack.frames[i] = reinterpret_cast<void*>(unwound.frames[i]);
+  errno = kept;
 }
 
 }  // namespace ts::os

@@ -1,6 +1,5 @@
 // The Linux side of os.h: the only system calls of the allocators. It refuses to interpret
 // failures; the caller does.
-#include <fcntl.h>
 #include <linux/futex.h>
 #include <sched.h>
 #include <sys/mman.h>
@@ -196,32 +195,6 @@ void prefer_huge_pages(void* begin, std::size_t bytes) noexcept {
 void refuse_huge_pages(void* begin, std::size_t bytes) noexcept {
   const ErrnoKept kept;
   ::madvise(begin, bytes, MADV_NOHUGEPAGE);
-}
-
-// By /proc, and not by mincore(2), which the filters of sandboxed services kill a process for
-// (systemd's @system-service lacks it).
-std::size_t touched_pages(const void* begin, std::size_t bytes, std::size_t looked_at) noexcept {
-  const ErrnoKept kept;
-  const long pagemap = ::syscall(SYS_openat, AT_FDCWD, "/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
-  if (pagemap < 0) return untold;
-  std::size_t touched = 0;
-  const std::size_t step = bytes / looked_at;
-  for (std::size_t i = 0; touched != untold && i < looked_at; ++i) {
-    // proc_pid_pagemap(5). A page of zeroes that was only read is in memory, and shared.
-    constexpr std::uint64_t in_memory = std::uint64_t{1} << 63;
-    constexpr std::uint64_t swapped = std::uint64_t{1} << 62;
-    constexpr std::uint64_t exclusive = std::uint64_t{1} << 56;
-    // Anywhere in its part of the range: programs use memory in even distances, too.
-    const std::size_t at = reinterpret_cast<std::uintptr_t>(begin) + i * step + mix(i) % step;
-    std::uint64_t entry = 0;
-    const long read =
-        ::syscall(SYS_pread64, pagemap, &entry, sizeof entry, at / page_bytes() * sizeof entry);
-    const bool is_own = (entry & in_memory) != 0 && (entry & exclusive) != 0;
-    touched += is_own || (entry & swapped) != 0 ? 1 : 0;
-    if (read != sizeof entry) touched = untold;
-  }
-  ::syscall(SYS_close, pagemap);
-  return touched;
 }
 
 std::uint64_t coarse_milliseconds() noexcept {

@@ -41,6 +41,9 @@ bool find_by(FindObject* find, std::uintptr_t pc, LoadedModule& module) noexcept
 }  // namespace
 
 void learn_module_functions() noexcept {
+  // relaxed: looking twice does no harm. Once is enough: a C library that has none gets none.
+  static constinit std::atomic<bool> is_known{false};
+  if (is_known.load(std::memory_order_relaxed)) return;
   // By its name: a reference would make a library need glibc 2.35, and a weak one, in a program, is
   // null for good where the linker needs nothing else of the dynamic linker.
   auto* const find = find_function<FindObject>("_dl_find_object");
@@ -49,6 +52,7 @@ void learn_module_functions() noexcept {
   if (find_by(find, reinterpret_cast<std::uintptr_t>(&learn_module_functions), own) &&
       own.contains(own.header))
     find_object.store(find, std::memory_order_relaxed);
+  is_known.store(true, std::memory_order_relaxed);
 }
 
 bool can_find_modules() noexcept { return find_object.load(std::memory_order_relaxed) != nullptr; }

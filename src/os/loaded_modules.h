@@ -19,7 +19,7 @@ struct LoadedModule {
 bool can_find_modules() noexcept;
 bool find_loaded_module(std::uintptr_t pc, LoadedModule& module) noexcept;
 
-// To be called outside of malloc.
+// To be called outside of malloc, unless it was called before.
 void learn_module_functions() noexcept;
 
 // Calls `visit` for each loaded module, under the dynamic linker's lock; and returns how many were

@@ -75,29 +75,45 @@ State state_of(const Slot& slot, const LoadedModule& module) noexcept {
   return static_cast<State>(state);
 }
 
-// Makes a slot that of a loaded module, and those of others at its place unloaded ones.
-void publish(Slot& slot) noexcept {
+// Makes the slots of others at a module's place unloaded ones. Whether there is one.
+bool unload_others(const LoadedModule& module, const Slot* own) noexcept {
   bool replaces = false;
   for (std::uint32_t i = 0; i < slots_taken(); ++i) {
     Slot& other = slots[i];
-    // acquire, of the release below
-    if (&other == &slot || other.state.load(std::memory_order_acquire) != loaded) continue;
-    if (other.module.begin >= slot.module.end || slot.module.begin >= other.module.end) continue;
+    // acquire, of the release in publish()
+    if (&other == own || other.state.load(std::memory_order_acquire) != loaded) continue;
+    if (other.module.begin >= module.end || module.begin >= other.module.end) continue;
     // relaxed: it has been complete for long
     other.state.store(unloaded, std::memory_order_relaxed);
     replaces = true;
   }
+  return replaces;
+}
+
+// Makes a slot that of a loaded module.
+void publish(Slot& slot) noexcept {
+  const bool replaces = unload_others(slot.module, &slot);
   if (replaces || slot.state.load(std::memory_order_relaxed) == unloaded) row_cache.clear();
   // release, to the loads of the state
   slot.state.store(loaded, std::memory_order_release);
 }
 
+// A module for which there is no slot. Nothing tells it from others without one that were at its
+// place, so the rows are forgotten whenever a walk comes to its code. The walk itself does so before
+// it looks for a row there, so no order between threads is needed: what others add from then on is of
+// code on their stacks, as this module is. Slots at its place become unloaded ones, so that their
+// modules' return is noticed.
+void pass_without_slot(const LoadedModule& module) noexcept {
+  unload_others(module, nullptr);
+  row_cache.clear();
+}
+
 // Two threads that meet a module at once may record it twice, which does no harm.
 void record(const LoadedModule& module, std::uintptr_t pc) noexcept {
-  if (slots_taken() == max_modules) return;
+  if (slots_taken() == max_modules) return pass_without_slot(module);
   // relaxed: each thread gets another slot
   const std::uint32_t number = taken.fetch_add(1, std::memory_order_relaxed);
-  if (number >= max_modules) return;
+  if (number >= max_modules) return pass_without_slot(module);
   Slot& slot = slots[number];
   ReadableMemory memory;
   const std::uintptr_t build_id = describe_module(module, pc, memory, slot.description);
@@ -181,6 +197,23 @@ void learn_lasting_modules() noexcept {
   }
 }
 
+// Without the names of the C library's functions, which learn_module_functions() looks up.
+void look_at_modules() noexcept {
+  static constinit Atomic<std::uint64_t> known_unloaded{0};
+  const std::uint64_t unloaded_count = visit_loaded_modules(nullptr);
+  // relaxed: rows of unloaded modules do no harm before others are at their place
+  const bool has_unloaded =
+      known_unloaded.exchange(unloaded_count, std::memory_order_relaxed) != unloaded_count;
+  if (has_unloaded) row_cache.clear();
+  learn_lasting_modules();
+  if (can_find_modules()) return;
+  for (std::uint32_t i = 0; has_unloaded && i < slots_taken(); ++i) {
+    std::uint32_t expected = loaded;  // relaxed: nothing new is told of the slot
+    slots[i].state.compare_exchange_strong(expected, unloaded, std::memory_order_relaxed);
+  }
+  visit_loaded_modules([](const LoadedModule& module) { meet(module, 0); });
+}
+
 }  // namespace
 
 constinit const ModuleTable module_table{slots, sizeof(Slot), offsetof(Slot, description)};
@@ -195,19 +228,11 @@ bool module_at(std::uintptr_t pc, LoadedModule& module) noexcept {
 
 void refresh_modules() noexcept {
   learn_module_functions();
-  static constinit Atomic<std::uint64_t> known_unloaded{0};
-  const std::uint64_t unloaded_count = visit_loaded_modules(nullptr);
-  // relaxed: rows of unloaded modules do no harm before others are at their place
-  const bool has_unloaded =
-      known_unloaded.exchange(unloaded_count, std::memory_order_relaxed) != unloaded_count;
-  if (has_unloaded) row_cache.clear();
-  learn_lasting_modules();
-  if (can_find_modules()) return;
-  for (std::uint32_t i = 0; has_unloaded && i < slots_taken(); ++i) {
-    std::uint32_t expected = loaded;  // relaxed: nothing new is told of the slot
-    slots[i].state.compare_exchange_strong(expected, unloaded, std::memory_order_relaxed);
-  }
-  visit_loaded_modules([](const LoadedModule& module) { meet(module, 0); });
+  look_at_modules();
+}
+
+void refresh_modules_within_malloc() noexcept {
+  if (!can_find_modules()) look_at_modules();
 }
 
 const Module* module_met(unsigned number) noexcept {

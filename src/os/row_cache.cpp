@@ -32,7 +32,8 @@ void RowCache::add(std::uintptr_t pc, const FrameRow& row) noexcept {
 void RowCache::clear() noexcept {
   for (Atomic<std::uint64_t>& word : addresses_) {
     // relaxed: the caller's release store of the new module's state comes after it, and threads
-    // that meet the module's code load that first (modules.cpp)
+    // that meet the module's code load that first; of a module without a state, each such thread
+    // comes here itself (modules.cpp)
     if (word.load(std::memory_order_relaxed) != 0) word.store(0, std::memory_order_relaxed);
   }
 }

@@ -30,6 +30,9 @@ void unwind(UnwoundStack& stack, const void* caller = nullptr) noexcept;
 // (before glibc 2.35, in static programs, with musl), and notices modules that were unloaded. Takes
 // the dynamic linker's lock, so the caller is not within malloc and has no lock.
 void refresh_modules() noexcept;
+// The same within malloc. Where the C library has no other way, it takes the lock of
+// dl_iterate_phdr, which no constructor or destructor of a module is called under.
+void refresh_modules_within_malloc() noexcept;
 
 // A part of a file whose code was met in a stack. It stays after the module was unloaded.
 struct Module {

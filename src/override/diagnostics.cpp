@@ -75,7 +75,8 @@ void write_malloc_stats(const HeapMeasures& measures) noexcept {
   char bytes[max_stats_text];
   os::Text text{bytes, sizeof bytes};
   format_stats(measures, text);
-  (void)std::fprintf(stderr, "%.*s", static_cast<int>(text.length()), text.begin());
+  // Not by fprintf, whose 8 KiB for a stream without a buffer the smallest stack has no room for.
+  (void)std::fwrite(text.begin(), 1, text.length(), stderr);
 }
 
 int accept_mallopt(int parameter, int value) noexcept {

@@ -1,9 +1,15 @@
 // Libraries that are loaded while the program runs: their memory is the same allocator's, whatever
-// the scope they are loaded into, and a C++ module in a C program can catch std::bad_alloc.
+// the scope they are loaded into, and a C++ module in a C program can catch std::bad_alloc. While a
+// library's constructor runs, its thread has the lock of the dynamic linker, and may wait for one that
+// allocates.
 #include <dlfcn.h>
+#include <errno.h>
 #include <malloc.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "check.h"
 
@@ -49,8 +55,67 @@ static void modules_catch_bad_alloc(void) {
   dlclose(plugin);
 }
 
+// ---- a thread that a constructor waits for ----
+
+// Found by the plugin.
+extern void (*work_of_plugin)(void);
+void (*work_of_plugin)(void);
+
+// A check that hangs ends soon.
+static void do_in_constructor(void (*work)(void)) {
+  alarm(60);
+  work_of_plugin = work;
+  dlclose(open_plugin(PLUGIN_THREAD, RTLD_LOCAL));
+}
+
+// 80 MB and more, for limits that options set (CMakeLists.txt).
+static void allocate_much(void) {
+  enum { small_blocks = 20000, large_blocks = 40, large_bytes = 2 << 20 };
+  static char* block[small_blocks];
+  for (size_t i = 0; i < small_blocks; ++i) {
+    block[i] = malloc(64 + i % 500);
+    REQUIRE(block[i] != NULL, "null at block %zu", i);
+  }
+  for (size_t i = 0; i < small_blocks; ++i) free(block[i]);
+  for (size_t i = 0; i < large_blocks; ++i) {
+    block[i] = malloc(large_bytes);
+    REQUIRE(block[i] != NULL, "null at large block %zu", i);
+    memset(block[i], 1, large_bytes);
+  }
+  for (size_t i = 0; i < large_blocks; ++i) free(block[i]);
+}
+
+static void threads_of_constructors_allocate(void) { do_in_constructor(allocate_much); }
+
+static void free_foreign_block(void) {
+  char* const page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  free(opaque_pointer(page + 64));
+  munmap(page, 4096);
+}
+
+static void reports_need_no_lock(void) {
+  // (The teaching heaps take it for a mapping of their own.)
+  if (strcmp(tested_library(), "libtsmalloc.so") != 0)
+    skip_check("a foreign pointer ends the process");
+  FILE* const file = tmpfile();
+  REQUIRE(file != NULL, "tmpfile: %s", strerror(errno));
+  const int kept = dup(STDERR_FILENO);
+  dup2(fileno(file), STDERR_FILENO);
+  do_in_constructor(free_foreign_block);
+  dup2(kept, STDERR_FILENO);
+  char text[4096] = "";
+  rewind(file);
+  const size_t length = fread(text, 1, sizeof text - 1, file);
+  EXPECT(strstr(text, "of another allocator") != NULL, "%zu bytes: %s", length, text);
+  // The calls: of the program, and of the plugin.
+  EXPECT(strstr(text, "plugins(") != NULL && strstr(text, "plugin_thread") != NULL, "%s", text);
+  fclose(file);
+}
+
 static const Check checks[] = {
     {"blocks cross the borders of loaded libraries", blocks_cross_libraries},
     {"C++ modules of C programs catch bad_alloc", modules_catch_bad_alloc},
+    {"a thread that a constructor waits for allocates", threads_of_constructors_allocate},
+    {"a thread that a constructor waits for frees a foreign block", reports_need_no_lock},
 };
 CHECK_MAIN(checks)

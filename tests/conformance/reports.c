@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <malloc.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -243,6 +244,23 @@ static void malloc_info_is_whole(void) {
   expect_whole(write_info);
 }
 
+// glibc's malloc_info has no room in the smallest stack.
+static void* report_unbuffered(void* unused) {
+  malloc_stats();
+  if (library_is_ours()) malloc_info(0, stderr);
+  return unused;
+}
+
+static void reports_fit_the_smallest_stack(void) {
+  pthread_attr_t small;
+  pthread_attr_init(&small);
+  pthread_t thread;
+  const bool is_created = pthread_attr_setstacksize(&small, (size_t)PTHREAD_STACK_MIN) == 0 &&
+                          pthread_create(&thread, &small, report_unbuffered, NULL) == 0;
+  if (!is_created) skip_check("the C library starts no thread with so small a stack");
+  pthread_join(thread, NULL);
+}
+
 static const Check checks[] = {
     {"mallinfo2 counts what is in use", mallinfo2_counts},
     {"mallinfo agrees with mallinfo2", mallinfo_agrees},
@@ -254,5 +272,6 @@ static const Check checks[] = {
     {"malloc_trim gives a freed heap back", malloc_trim_gives_back},
     {"malloc_stats is whole when its thread is being cancelled", malloc_stats_is_whole},
     {"malloc_info is whole when its thread is being cancelled", malloc_info_is_whole},
+    {"malloc_stats and malloc_info fit the smallest stack", reports_fit_the_smallest_stack},
 };
 CHECK_MAIN(checks)

@@ -1,5 +1,6 @@
 // Signals that arrive in the middle of an allocation, on every thread: system calls return early,
-// and nothing else changes. (A handler that allocates is the program's error, and not checked.)
+// and nothing else changes. A signal that another process sends does what it does without the
+// allocator, even if the allocator has a handler of its own. (A handler that allocates is the program's error, and not checked.)
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -7,7 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/time.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "check.h"
 
@@ -72,8 +75,68 @@ static void blocked_signals_stay_blocked(void) {
          "the signal mask changed");
 }
 
+// So many that an allocator that guards some of its blocks (TSMALLOC_GUARD_SAMPLE) has begun to.
+static void allocate_some(void) {
+  for (int i = 0; i < 5000; ++i) opaque_pointer(malloc(64));
+}
+
+static int status_of(pid_t child) {
+  int status = 0;
+  REQUIRE(child >= 0, "fork: %s", strerror(errno));
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  return status;
+}
+
+static void sent_faults_end_the_process(void) {
+  static const int ways = 3;
+  for (int way = 0; way < ways; ++way) {
+    const pid_t child = fork();
+    if (child == 0) {
+      allocate_some();
+      if (way == 0) raise(SIGSEGV);
+      if (way == 1) kill(getpid(), SIGSEGV);
+      if (way == 2) sigqueue(getpid(), SIGSEGV, (union sigval){.sival_int = 1});
+      _exit(3);
+    }
+    const int status = status_of(child);
+    EXPECT(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV, "way %d: status %#x", way, status);
+  }
+}
+
+static const char ignored[] = "a SIGSEGV that was ignored from the start is ignored";
+
+static void sent_faults_are_ignored(void) {
+  static const char variable[] = "IS_IGNORED";
+  if (getenv(variable) == NULL) {
+    setenv(variable, "1", 1);
+    const pid_t child = fork();
+    if (child == 0) {
+      signal(SIGSEGV, SIG_IGN);
+      execl("/proc/self/exe", "signals", ignored, (char*)NULL);
+      _exit(3);
+    }
+    const int status = status_of(child);
+    EXPECT(status == 0, "status %#x", status);
+    return;
+  }
+  allocate_some();
+  raise(SIGSEGV);
+  kill(getpid(), SIGSEGV);
+  // An access is not.
+  const pid_t child = fork();
+  if (child == 0) {
+    *(volatile char*)opaque_pointer((void*)8) = 1;
+    _exit(3);
+  }
+  const int status = status_of(child);
+  EXPECT(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV, "status %#x", status);
+}
+
 static const Check checks[] = {
     {"signals interrupt allocations", interrupted_allocations},
     {"the signal mask is left alone", blocked_signals_stay_blocked},
+    {"a SIGSEGV that is sent ends the process", sent_faults_end_the_process},
+    {ignored, sent_faults_are_ignored},
 };
 CHECK_MAIN(checks)

@@ -25,14 +25,14 @@ def names(text: str) -> frozenset[str]:
 # What ISO C, POSIX, the C++ ABI, or Linux with any C library, has.
 PORTABLE = names(
     """
-    abort environ memchr memcmp memcpy memmove memset strlen strncmp strstr fprintf stderr
+    abort environ memchr memcmp memcpy memmove memset strlen strncmp strstr fprintf fwrite stderr
     __errno_location
     mmap munmap mprotect madvise mremap mincore sbrk sysconf syscall getauxval clock_gettime
     sched_getaffinity __sched_cpucount dlsym dlerror dl_iterate_phdr pthread_self
     pthread_atfork pthread_key_create pthread_key_delete pthread_getspecific pthread_setspecific
     pthread_setcancelstate pthread_create pthread_attr_init pthread_attr_destroy
     pthread_attr_setdetachstate pthread_attr_setstacksize pthread_attr_getstack
-    pthread_getattr_np sigfillset sigprocmask __cxa_atexit
+    pthread_getattr_np sigaction sigfillset sigprocmask __cxa_atexit
     """
 )
 # The compiler's own, and the linker's.

@@ -562,6 +562,7 @@ void unwind(UnwoundStack& stack, const void*) noexcept {
   stack.frames[0] = state().call_site;
 }
 void refresh_modules() noexcept {}
+void refresh_modules_within_malloc() noexcept {}
 constinit const ModuleTable module_table{};
 const Module* module_met(unsigned) noexcept { return nullptr; }
 bool call_at_exit(void (*)(void*)) noexcept { return true; }

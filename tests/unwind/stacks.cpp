@@ -234,6 +234,48 @@ void plugins(char** paths) {
   require(places[0] == places[1], "one library comes to the place of the other");
 }
 
+// A copy of a library, which is another module.
+void load_copy(const char* path, const char* copy) {
+  std::FILE* const from = std::fopen(path, "rb");
+  std::FILE* const to = std::fopen(copy, "wb");
+  require(from != nullptr && to != nullptr, "a copy of a library");
+  char bytes[4096];
+  for (std::size_t read; (read = std::fread(bytes, 1, sizeof bytes, from)) != 0;)
+    require(std::fwrite(bytes, 1, read, to) == read, "a copy of a library");
+  std::fclose(from);
+  std::fclose(to);
+  void* const library = dlopen(copy, RTLD_NOW);
+  std::remove(copy);
+  require(library != nullptr, "dlopen of a copy");
+  using Call = int(void (*)(), int);
+  reinterpret_cast<Call*>(dlsym(library, "call_from_plugin"))(compare_stacks, 1);
+}
+
+// Once the table is full, a library that comes to the place of another has no record of its own.
+void more_modules_than_records(char** paths) {
+  char folder[] = "/tmp/stacks-XXXXXX";
+  require(mkdtemp(folder) != nullptr, "mkdtemp");
+  for (unsigned i = 0; i < ts::os::max_modules; ++i) {
+    if (ts::os::module_met(ts::os::max_modules - 1) != nullptr) break;
+    char copy[sizeof folder + 16];
+    std::snprintf(copy, sizeof copy, "%s/%u.so", folder, i);
+    load_copy(paths[0], copy);
+  }
+  rmdir(folder);
+  require(ts::os::module_met(ts::os::max_modules - 1) != nullptr, "the table of modules is full");
+  void* places[2] = {};
+  for (int i = 0; i < 40; ++i) {
+    void* const library = dlopen(paths[i % 2], RTLD_NOW);
+    require(library != nullptr, "dlopen");
+    using Call = int(void (*)(), int);
+    places[i % 2] = dlsym(library, "call_from_plugin");
+    for (int levels = 0; levels < 20; ++levels)
+      reinterpret_cast<Call*>(places[i % 2])(compare_stacks, levels);
+    require(dlclose(library) == 0, "dlclose");
+  }
+  require(places[0] == places[1], "one library comes to the place of the other");
+}
+
 #if defined(__x86_64__)
 // ---- code without tables ----
 
@@ -340,6 +382,10 @@ int main(int count, char** arguments) {
   made_code();
   report_stacks("code without tables");
 #endif
+  if (count == 3) {
+    more_modules_than_records(arguments + 1);
+    report_stacks("libraries beyond the table");
+  }
   atexit(compare_several);
   return 0;
 }

@@ -1,0 +1,87 @@
+// The library opens files for some microseconds, while other threads of the program close and open
+// theirs: what the program opened meanwhile stays open. The library asks the system by the program's
+// syscall(), where the program does what another thread might do at that moment.
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "check.h"
+
+enum { first_free = 3, most_descriptors = 1024, lowest_of_others = 512, tries = 1000 };
+
+static void (*at_read)(int descriptor);  // of the page map
+static int reads;
+
+long syscall(long number, ...) {
+  static long (*next)(long, ...);
+  if (next == NULL) next = (long (*)(long, ...))dlsym(RTLD_NEXT, "syscall");
+  va_list arguments;
+  va_start(arguments, number);
+  long value[6];
+  for (size_t i = 0; i < COUNT_OF(value); ++i) value[i] = va_arg(arguments, long);
+  va_end(arguments);
+  if (number == SYS_pread64) {
+    ++reads;
+    if (at_read != NULL) at_read((int)value[0]);
+  }
+  return next(number, value[0], value[1], value[2], value[3], value[4], value[5]);
+}
+
+// Until the library has looked whether memory was used.
+static void use_large_blocks(void) {
+  reads = 0;
+  for (int i = 0; reads == 0 && i < tries; ++i) {
+    char* block = malloc(5 << 20);
+    if (block != NULL) block[0] = 1;
+    free(opaque_pointer(block));
+    block = calloc(1, 9 << 20);
+    if (block != NULL) block[100] = 1;
+    free(opaque_pointer(block));
+  }
+  if (reads == 0) skip_check("the allocator reads no page map");
+}
+
+static int opened = -1;
+
+static void close_all_and_open(int descriptor) {
+  (void)descriptor;
+  at_read = NULL;
+  for (int i = first_free; i < most_descriptors; ++i) close(i);
+  opened = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+}
+
+static void files_stay_open(void) {
+  at_read = close_all_and_open;
+  use_large_blocks();
+  EXPECT(opened == first_free, "the lowest descriptor is %d", opened);
+  EXPECT(fcntl(opened, F_GETFD) >= 0, "the program's file is closed");
+}
+
+static int read_from;
+
+static void note_descriptor(int descriptor) { read_from = descriptor; }
+
+static void low_descriptors_are_left(void) {
+  at_read = note_descriptor;
+  use_large_blocks();
+  EXPECT(read_from >= lowest_of_others, "the library's descriptor is %d", read_from);
+}
+
+static void few_descriptors_suffice(void) {
+  const struct rlimit few = {16, 16};
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &few) == 0, "setrlimit");
+  at_read = note_descriptor;
+  use_large_blocks();
+  EXPECT(read_from < 16 && fcntl(read_from, F_GETFD) < 0, "descriptor %d is left open", read_from);
+}
+
+static const Check checks[] = {
+    {"a file that is opened while all are closed stays open", files_stay_open},
+    {"the library's descriptors are high ones", low_descriptors_are_left},
+    {"a limit of few descriptors is enough", few_descriptors_suffice},
+};
+CHECK_MAIN(checks)
