@@ -12,10 +12,11 @@ namespace ts::os {
 namespace {
 
 // The file's number, below 0 if it can not be opened. Programs that close all numbers, and open files
-// of their own, get the lowest ones; so ours is a high one, if the limit allows it. Else close() here
-// might be of the program's file. (It still may, if the program does so between these calls.)
+// of their own, get the lowest ones; so ours is a higher one, if the limit allows it. Else close() here
+// might be of the program's file. (It still may, if the program does so between these calls.) From 64
+// on, the kernel makes the table of files longer, for which a process with threads waits milliseconds.
 long open_page_map() noexcept {
-  constexpr long high_number = 512;
+  constexpr long high_number = 56;
   const long opened = ::syscall(SYS_openat, AT_FDCWD, "/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
   if (opened < 0) return opened;
   const long moved = ::syscall(SYS_fcntl, opened, F_DUPFD_CLOEXEC, high_number);

@@ -11,7 +11,7 @@
 
 #include "check.h"
 
-enum { first_free = 3, most_descriptors = 1024, lowest_of_others = 512, tries = 1000 };
+enum { first_free = 3, most_descriptors = 1024, lowest_of_others = 56, tries = 1000 };
 
 static void (*at_read)(int descriptor);  // of the page map
 static int reads;
