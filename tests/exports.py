@@ -66,6 +66,21 @@ WEAK = names(
     """
 )
 
+# What libpthread, libdl and librt had to themselves before glibc 2.34 begins like these names, but
+# for those that libc had as well. A program without libpthread has no other, and a strong reference
+# ends it before it starts.
+FORMERLY_ELSEWHERE = re.compile(r"(__)?(pthread|sem|dl|tss|mtx|cnd|thrd|aio|mq|shm|timer)_?[a-z]")
+ALWAYS_IN_LIBC = names(
+    """
+    dl_iterate_phdr
+    pthread_attr_destroy pthread_attr_init pthread_attr_setdetachstate
+    pthread_cond_broadcast pthread_cond_destroy pthread_cond_init pthread_cond_signal
+    pthread_cond_timedwait pthread_cond_wait pthread_equal
+    pthread_mutex_destroy pthread_mutex_init pthread_mutex_lock pthread_mutex_unlock
+    pthread_self pthread_setcancelstate pthread_setcanceltype
+    """
+)
+
 # Static TLS that a library may take: a pointer and a little state, so that dlopen never lacks it.
 MOST_TLS_BYTES = 64
 
@@ -139,6 +154,9 @@ def faults(elf: Elf) -> Iterator[str]:
         yield f"needs {', '.join(elf.needed) or 'nothing'}; must need libc.so.6 alone"
     if foreign := {name for name in elf.undefined_strong if "@GLIBC_" not in name}:
         yield f"leaves {', '.join(sorted(foreign))} undefined, which libc does not define"
+    strong = {name.split("@")[0] for name in elf.undefined_strong}
+    if late := {name for name in strong - ALWAYS_IN_LIBC if FORMERLY_ELSEWHERE.match(name)}:
+        yield f"leaves {', '.join(sorted(late))} undefined, and not weak: glibc 2.28's libc has none"
     if surplus := elf.undefined_weak - WEAK:
         yield f"refers weakly to {', '.join(sorted(surplus))}"
     if own := elf.linked & FUNCTIONS:
