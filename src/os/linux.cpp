@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
+#include <sys/sysinfo.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -48,6 +49,20 @@ bool place(void* begin, std::size_t bytes, int protection, int flags) noexcept {
   if (placed != nullptr && placed != begin) ::munmap(placed, bytes);
   return placed == begin;
 }
+
+// The kernel counts reserved memory neither when it is committed nor at a fork, which would refuse a
+// process whose freed blocks and live ones together are more than the machine's memory. So it is
+// asked where a single request is more than that, and then alone: malloc of a size that can never be
+// filled is null. (vm.overcommit_memory 0: it refuses. 1: it grants all. 2: it counts everything, and
+// knows no reserved memory.)
+bool exceeds_machine(std::size_t bytes) noexcept {
+  constexpr std::size_t every_machine_has = std::size_t{1} << 30;
+  struct sysinfo machine {};
+  if (bytes < every_machine_has || ::syscall(SYS_sysinfo, &machine) != 0) return false;
+  return bytes / machine.mem_unit > machine.totalram + machine.totalswap;
+}
+
+constexpr int reserved = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
 
 constexpr int moving = MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP;  // Linux 5.7
 
@@ -104,12 +119,11 @@ bool unmap(void* begin, std::size_t bytes) noexcept {
 
 void* reserve(std::size_t bytes) noexcept {
   const ErrnoKept kept;
-  return granted(
-      ::mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+  return granted(::mmap(nullptr, bytes, PROT_NONE, reserved, -1, 0));
 }
 
 bool reserve_at(void* begin, std::size_t bytes) noexcept {
-  return place(begin, bytes, PROT_NONE, MAP_NORESERVE);
+  return place(begin, bytes, PROT_NONE, reserved);
 }
 
 bool map_at(void* begin, std::size_t bytes) noexcept {
@@ -136,8 +150,12 @@ void* lonely_address(unsigned attempt, std::size_t bytes) noexcept {
 
 bool commit(void* begin, std::size_t bytes) noexcept {
   const ErrnoKept kept;
+  constexpr int counted = MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS;
+  const bool is_counted =
+      exceeds_machine(bytes) && ::mmap(begin, bytes, PROT_NONE, counted, -1, 0) == begin;
   if (::mprotect(begin, bytes, PROT_READ | PROT_WRITE) == 0) return true;
   if (errno == ENOMEM) note_refusal();
+  if (is_counted) decommit(begin, bytes);
   return false;
 }
 
@@ -145,8 +163,7 @@ bool commit(void* begin, std::size_t bytes) noexcept {
 // inaccessible.
 bool decommit(void* begin, std::size_t bytes) noexcept {
   const ErrnoKept kept;
-  constexpr int flags = MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-  return ::mmap(begin, bytes, PROT_NONE, flags, -1, 0) == begin;
+  return ::mmap(begin, bytes, PROT_NONE, MAP_FIXED | reserved, -1, 0) == begin;
 }
 
 // qemu-user forgets that there is memory where pages were moved from, and then discards nothing
