@@ -26,6 +26,8 @@ FUNCTIONS = names(
     malloc free calloc realloc cfree free_sized free_aligned_sized
     posix_memalign memalign aligned_alloc valloc pvalloc
     malloc_usable_size malloc_good_size nallocx sdallocx alloc_at_least
+    __libc_malloc __libc_free __libc_calloc __libc_realloc
+    __libc_memalign __libc_valloc __libc_pvalloc __posix_memalign
     pthread_key_create tss_create
     mallinfo mallinfo2 malloc_info malloc_stats malloc_trim mallopt
     ts_version ts_usable_size ts_good_size ts_trim ts_housekeep ts_option_set ts_option_get
