@@ -179,7 +179,7 @@ TS_ENGINE_TEST(AddressRange, StepsAreHalvedUntilTheyAreGranted) {
   AddressRange range;
   ASSERT_TRUE(range.extend(1));
   const std::size_t first = range.pages();
-  EXPECT_EQ(first, pages_per_huge_page) << "2 MiB at first";
+  EXPECT_EQ(first, huge_page_bytes / page_bytes) << "2 MiB at first";
   for (const std::size_t megabytes : {4, 8, 16, 32, 48}) {
     ASSERT_TRUE(range.extend(range.pages() + 1));
     EXPECT_EQ(range.pages(), megabytes / 2 * first) << "twice as many, and from 16 MiB on 16 more";
