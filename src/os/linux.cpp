@@ -6,7 +6,6 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
-#include <sys/sysinfo.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -14,6 +13,7 @@
 #include <cstring>
 
 #include "base/bits.h"
+#include "os/memory_group.h"
 #include "os/os.h"
 #include "os/refusals.h"
 
@@ -48,18 +48,6 @@ bool place(void* begin, std::size_t bytes, int protection, int flags) noexcept {
   void* const placed = granted(::mmap(begin, bytes, protection, flags, -1, 0));
   if (placed != nullptr && placed != begin) ::munmap(placed, bytes);
   return placed == begin;
-}
-
-// The kernel counts reserved memory neither when it is committed nor at a fork, which would refuse a
-// process whose freed blocks and live ones together are more than the machine's memory. So it is
-// asked where a single request is more than that, and then alone: malloc of a size that can never be
-// filled is null. (vm.overcommit_memory 0: it refuses. 1: it grants all. 2: it counts everything, and
-// knows no reserved memory.)
-bool exceeds_machine(std::size_t bytes) noexcept {
-  constexpr std::size_t every_machine_has = std::size_t{1} << 30;
-  struct sysinfo machine {};
-  if (bytes < every_machine_has || ::syscall(SYS_sysinfo, &machine) != 0) return false;
-  return bytes / machine.mem_unit > machine.totalram + machine.totalswap;
 }
 
 constexpr int reserved = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
@@ -148,6 +136,9 @@ void* lonely_address(unsigned attempt, std::size_t bytes) noexcept {
   return reinterpret_cast<void*>(first[attempt] + mix(places + attempt) % (spread / unit) * unit);
 }
 
+// The kernel counts reserved memory neither here nor at a fork. There it would refuse a process whose
+// freed blocks and live ones together are more than the machine has. So it is asked, by a mapping
+// that it counts, where one request alone is more than that, which can never be filled.
 bool commit(void* begin, std::size_t bytes) noexcept {
   const ErrnoKept kept;
   constexpr int counted = MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS;
