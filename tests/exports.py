@@ -143,6 +143,17 @@ def inspect(library: Path) -> Elf:
     return elf
 
 
+def undefined_faults(elf: Elf) -> Iterator[str]:
+    """The names that it asks of others, and must not."""
+    if foreign := {name for name in elf.undefined_strong if "@GLIBC_" not in name}:
+        yield f"leaves {', '.join(sorted(foreign))} undefined, which libc does not define"
+    strong = {name.split("@")[0] for name in elf.undefined_strong} - ALWAYS_IN_LIBC
+    if late := {name for name in strong if FORMERLY_ELSEWHERE.match(name)}:
+        yield f"leaves {', '.join(sorted(late))} undefined, not weak: libc lacks it before 2.34"
+    if surplus := elf.undefined_weak - WEAK:
+        yield f"refers weakly to {', '.join(sorted(surplus))}"
+
+
 def faults(elf: Elf) -> Iterator[str]:
     """Everything about the library that is not as it must be."""
     if missing := EXPORTS - elf.exported:
@@ -154,13 +165,7 @@ def faults(elf: Elf) -> Iterator[str]:
         yield f"has versions, as of {min(elf.versioned)}, by which it replaces nothing"
     if elf.needed != ["libc.so.6"]:
         yield f"needs {', '.join(elf.needed) or 'nothing'}; must need libc.so.6 alone"
-    if foreign := {name for name in elf.undefined_strong if "@GLIBC_" not in name}:
-        yield f"leaves {', '.join(sorted(foreign))} undefined, which libc does not define"
-    strong = {name.split("@")[0] for name in elf.undefined_strong}
-    if late := {name for name in strong - ALWAYS_IN_LIBC if FORMERLY_ELSEWHERE.match(name)}:
-        yield f"leaves {', '.join(sorted(late))} undefined, and not weak: glibc 2.28's libc has none"
-    if surplus := elf.undefined_weak - WEAK:
-        yield f"refers weakly to {', '.join(sorted(surplus))}"
+    yield from undefined_faults(elf)
     if own := elf.linked & FUNCTIONS:
         # A compiler that makes one call of "allocate, then fill with zeroes" would do it in calloc.
         yield f"calls its own {', '.join(sorted(own))}, which may call itself without end"
