@@ -26,6 +26,8 @@ FUNCTIONS = names(
     malloc free calloc realloc cfree free_sized free_aligned_sized
     posix_memalign memalign aligned_alloc valloc pvalloc
     malloc_usable_size malloc_good_size nallocx sdallocx alloc_at_least
+    __libc_malloc __libc_free __libc_calloc __libc_realloc
+    __libc_memalign __libc_valloc __libc_pvalloc __posix_memalign
     pthread_key_create tss_create
     mallinfo mallinfo2 malloc_info malloc_stats malloc_trim mallopt
     ts_version ts_usable_size ts_good_size ts_trim ts_housekeep ts_option_set ts_option_get
@@ -63,6 +65,21 @@ WEAK = names(
     _IO_list_lock _IO_list_unlock _IO_list_resetlock
     dlerror dlsym pthread_attr_setstacksize pthread_create pthread_getspecific pthread_key_delete
     pthread_setspecific __pthread_key_create __cxa_thread_atexit_impl
+    """
+)
+
+# What libpthread, libdl and librt had to themselves before glibc 2.34 begins like these names, but
+# for those that libc had as well. A program without libpthread has no other, and a strong reference
+# ends it before it starts.
+FORMERLY_ELSEWHERE = re.compile(r"(__)?(pthread|sem|dl|tss|mtx|cnd|thrd|aio|mq|shm|timer)_?[a-z]")
+ALWAYS_IN_LIBC = names(
+    """
+    dl_iterate_phdr
+    pthread_attr_destroy pthread_attr_init pthread_attr_setdetachstate
+    pthread_cond_broadcast pthread_cond_destroy pthread_cond_init pthread_cond_signal
+    pthread_cond_timedwait pthread_cond_wait pthread_equal
+    pthread_mutex_destroy pthread_mutex_init pthread_mutex_lock pthread_mutex_unlock
+    pthread_self pthread_setcancelstate pthread_setcanceltype
     """
 )
 
@@ -126,6 +143,17 @@ def inspect(library: Path) -> Elf:
     return elf
 
 
+def undefined_faults(elf: Elf) -> Iterator[str]:
+    """The names that it asks of others, and must not."""
+    if foreign := {name for name in elf.undefined_strong if "@GLIBC_" not in name}:
+        yield f"leaves {', '.join(sorted(foreign))} undefined, which libc does not define"
+    strong = {name.split("@")[0] for name in elf.undefined_strong} - ALWAYS_IN_LIBC
+    if late := {name for name in strong if FORMERLY_ELSEWHERE.match(name)}:
+        yield f"leaves {', '.join(sorted(late))} undefined, not weak: libc lacks it before 2.34"
+    if surplus := elf.undefined_weak - WEAK:
+        yield f"refers weakly to {', '.join(sorted(surplus))}"
+
+
 def faults(elf: Elf) -> Iterator[str]:
     """Everything about the library that is not as it must be."""
     if missing := EXPORTS - elf.exported:
@@ -137,10 +165,7 @@ def faults(elf: Elf) -> Iterator[str]:
         yield f"has versions, as of {min(elf.versioned)}, by which it replaces nothing"
     if elf.needed != ["libc.so.6"]:
         yield f"needs {', '.join(elf.needed) or 'nothing'}; must need libc.so.6 alone"
-    if foreign := {name for name in elf.undefined_strong if "@GLIBC_" not in name}:
-        yield f"leaves {', '.join(sorted(foreign))} undefined, which libc does not define"
-    if surplus := elf.undefined_weak - WEAK:
-        yield f"refers weakly to {', '.join(sorted(surplus))}"
+    yield from undefined_faults(elf)
     if own := elf.linked & FUNCTIONS:
         # A compiler that makes one call of "allocate, then fill with zeroes" would do it in calloc.
         yield f"calls its own {', '.join(sorted(own))}, which may call itself without end"

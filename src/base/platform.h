@@ -54,6 +54,13 @@ inline constexpr bool constructors_have_arguments = true;
 inline constexpr bool constructors_have_arguments = false;
 #endif
 
+// What only glibc has names for.
+#if defined(__GLIBC__)
+#define TS_ONLY_GLIBC(...) __VA_ARGS__
+#else
+#define TS_ONLY_GLIBC(...)
+#endif
+
 // Two threads that write within the same line slow each other down (x86 prefetches lines in pairs,
 // hence two).
 inline constexpr std::size_t cache_line_bytes = 128;

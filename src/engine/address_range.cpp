@@ -8,7 +8,9 @@
 namespace ts::engine {
 namespace {
 
-// The range is extended by at least so much, if the system grants it, and by at least an eighth.
+// The range is extended by as much as it has, from the small step up to the other one, and by at
+// least an eighth, if the system grants it. A little program keeps within a limit on locked memory
+// (8 MiB, often), which counts addresses: mlockall(2).
 constexpr std::size_t step_pages = (std::size_t{16} << 20) / page_bytes;
 constexpr std::size_t small_step_pages = pages_per_huge_page;
 constexpr std::size_t heap_step_bytes = std::size_t{64} << 10;
@@ -117,7 +119,7 @@ bool AddressRange::extend_by_steps(std::size_t pages) noexcept {
   if (pages > capacity_) return false;
   const std::size_t left = capacity_ - pages_;
   const std::size_t needed = pages - pages_;
-  std::size_t step = std::max({needed, pages_ / 8, step_pages});
+  std::size_t step = std::max({needed, pages_ / 8, std::min(pages_, step_pages)});
   for (;; step /= 2) {
     step = std::min(align_up(std::max(step, needed), small_step_pages), left);
     if (take(pages_ + step)) return true;

@@ -1,6 +1,6 @@
 // The engine's addresses: of the pages, and of the tables with an element for each page. All are in
 // one range, chosen once, of which the process has a prefix of each part. The prefixes grow by
-// steps, from 16 MiB of pages on. So a limit on address space, set at any time, counts the prefixes
+// steps, from 2 MiB of pages on. So a limit on address space, set at any time, counts the prefixes
 // alone. The steps go ahead of the need, so that a process at its limit of mappings can still use
 // some more memory.
 //

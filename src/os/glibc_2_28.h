@@ -39,6 +39,9 @@ TS_FORMER(pthread_key_create, TS_FIRST_GLIBC);
 TS_FORMER(pthread_getspecific, TS_FIRST_GLIBC);
 TS_FORMER(pthread_key_delete, TS_FIRST_GLIBC);
 TS_FORMER(pthread_setspecific, TS_FIRST_GLIBC);
+// Null before 2.34 in a program without libpthread. (os/c_library.cpp has the other weak names; a
+// static program takes this one out of libc.a by a reference that is not weak.)
+#pragma weak __pthread_key_create
 // libstdc++'s condition_variable::wait, which gcc 12 changed.
 TS_FORMER(_ZNSt18condition_variable4waitERSt11unique_lockISt5mutexE, "GLIBCXX_3.4.11");
 

@@ -12,6 +12,7 @@
 #include <cstring>
 
 #include "base/bits.h"
+#include "os/memory_group.h"
 #include "os/os.h"
 #include "os/refusals.h"
 
@@ -47,6 +48,8 @@ bool place(void* begin, std::size_t bytes, int protection, int flags) noexcept {
   if (placed != nullptr && placed != begin) ::munmap(placed, bytes);
   return placed == begin;
 }
+
+constexpr int reserved = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
 
 constexpr int moving = MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP;  // Linux 5.7
 
@@ -103,12 +106,11 @@ bool unmap(void* begin, std::size_t bytes) noexcept {
 
 void* reserve(std::size_t bytes) noexcept {
   const ErrnoKept kept;
-  return granted(
-      ::mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+  return granted(::mmap(nullptr, bytes, PROT_NONE, reserved, -1, 0));
 }
 
 bool reserve_at(void* begin, std::size_t bytes) noexcept {
-  return place(begin, bytes, PROT_NONE, MAP_NORESERVE);
+  return place(begin, bytes, PROT_NONE, reserved);
 }
 
 bool map_at(void* begin, std::size_t bytes) noexcept {
@@ -133,10 +135,17 @@ void* lonely_address(unsigned attempt, std::size_t bytes) noexcept {
   return reinterpret_cast<void*>(first[attempt] + mix(places + attempt) % (spread / unit) * unit);
 }
 
+// The kernel counts reserved memory neither here nor at a fork. There it would refuse a process whose
+// freed blocks and live ones together are more than the machine has. So it is asked, by a mapping
+// that it counts, where one request alone is more than that, which can never be filled.
 bool commit(void* begin, std::size_t bytes) noexcept {
   const ErrnoKept kept;
+  constexpr int counted = MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS;
+  const bool is_counted =
+      exceeds_machine(bytes) && ::mmap(begin, bytes, PROT_NONE, counted, -1, 0) == begin;
   if (::mprotect(begin, bytes, PROT_READ | PROT_WRITE) == 0) return true;
   if (errno == ENOMEM) note_refusal();
+  if (is_counted) decommit(begin, bytes);
   return false;
 }
 
@@ -144,8 +153,7 @@ bool commit(void* begin, std::size_t bytes) noexcept {
 // inaccessible.
 bool decommit(void* begin, std::size_t bytes) noexcept {
   const ErrnoKept kept;
-  constexpr int flags = MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-  return ::mmap(begin, bytes, PROT_NONE, flags, -1, 0) == begin;
+  return ::mmap(begin, bytes, PROT_NONE, MAP_FIXED | reserved, -1, 0) == begin;
 }
 
 // qemu-user forgets that there is memory where pages were moved from, and then discards nothing

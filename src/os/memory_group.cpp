@@ -216,12 +216,28 @@ std::size_t used_by(const MemoryGroup& group, std::size_t enough) noexcept {
   return dropped < used ? used - dropped : used;
 }
 
-std::size_t machine_memory() noexcept {
-  struct sysinfo system {};
+namespace {
+
+// False, with errno as before, if the system does not tell.
+bool ask_system(struct sysinfo& system) noexcept {
   const int kept = errno;
   const bool is_told = ::syscall(SYS_sysinfo, &system) == 0;
   errno = kept;
-  return is_told ? std::size_t{system.totalram} * system.mem_unit : 0;
+  return is_told;
+}
+
+}  // namespace
+
+std::size_t machine_memory() noexcept {
+  struct sysinfo system {};
+  return ask_system(system) ? std::size_t{system.totalram} * system.mem_unit : 0;
+}
+
+bool exceeds_machine(std::size_t bytes) noexcept {
+  constexpr std::size_t every_machine_has = std::size_t{1} << 30;
+  struct sysinfo system {};
+  if (bytes < every_machine_has || !ask_system(system)) return false;
+  return bytes / system.mem_unit > system.totalram + system.totalswap;
 }
 
 }  // namespace ts::os

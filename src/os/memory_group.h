@@ -25,4 +25,7 @@ std::size_t used_by(const MemoryGroup& group, std::size_t enough) noexcept;
 // The bytes of memory of the machine.
 std::size_t machine_memory() noexcept;
 
+// Whether so many are more than its memory and swap; false if the system does not tell.
+bool exceeds_machine(std::size_t bytes) noexcept;
+
 }  // namespace ts::os

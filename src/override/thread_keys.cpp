@@ -13,7 +13,16 @@ extern "C" int __pthread_key_create(pthread_key_t* key, void (*destructor)(void*
 
 namespace {
 
+// Not compared in place: the compilers warn where a function cannot be missing.
+template <class Function>
+constexpr bool is_there(Function* function) noexcept {
+  return function != nullptr;
+}
+
 int create_key(pthread_key_t* key, void (*destructor)(void*)) noexcept {
+  // Before glibc 2.34, libpthread has the keys. A program without it may ask all the same, if it
+  // takes the name for a weak one.
+  if (!is_there(&__pthread_key_create)) return EAGAIN;
   const int error = __pthread_key_create(key, destructor);
   const bool is_tried_again = error == EAGAIN && ts::os::give_thread_key_back();
   return is_tried_again ? __pthread_key_create(key, destructor) : error;

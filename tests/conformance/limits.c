@@ -1,9 +1,13 @@
-// errno and the sizes that no object can have: every function refuses them with ENOMEM and a null
-// pointer, and free never touches errno.
+// errno and the sizes that no object can have, or none on this machine: every function refuses them
+// with ENOMEM and a null pointer, and free never touches errno.
 #include <errno.h>
+#include <fcntl.h>
 #include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/sysinfo.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "check.h"
 
@@ -96,7 +100,71 @@ static void frees_of_many_blocks_preserve_errno(void) {
   EXPECT(errno == 4711, "freeing %d blocks set errno to %d", blocks, errno);
 }
 
+// What the machine has, in bytes, where the kernel refuses to promise more at once. None of it is
+// touched by these checks.
+static size_t memory_that_is_not_overcommitted(void) {
+  char mode = '\0';
+  const int file = open("/proc/sys/vm/overcommit_memory", O_RDONLY);
+  if (file < 0 || read(file, &mode, 1) != 1 || mode != '0')
+    skip_check("vm.overcommit_memory is not 0");
+  close(file);
+  struct sysinfo machine;
+  REQUIRE(sysinfo(&machine) == 0, "sysinfo: %s", strerror(errno));
+  return (machine.totalram + machine.totalswap) * machine.mem_unit;
+}
+
+static void more_than_the_machine_has(void) {
+  const size_t bytes = 8 * memory_that_is_not_overcommitted();
+  for (size_t f = 0; f < COUNT_OF(functions); ++f) {
+    errno = 0;
+    void* block = functions[f].allocate(opaque(bytes));
+    EXPECT(block == NULL, "%s with n = %zu is %p", functions[f].name, bytes, block);
+    EXPECT(errno == ENOMEM, "%s with n = %zu: errno %d", functions[f].name, bytes, errno);
+  }
+  static const size_t sizes[] = {100, 100000, 4 << 20};
+  for (size_t i = 0; i < COUNT_OF(sizes); ++i) {
+    char* const block = malloc(sizes[i]);
+    REQUIRE(block != NULL, "malloc(%zu) is null", sizes[i]);
+    fill(block, sizes[i], i);
+    errno = 0;
+    void* const moved = realloc(block, opaque(bytes));
+    REQUIRE(moved == NULL, "realloc from %zu to %zu bytes is %p", sizes[i], bytes, moved);
+    EXPECT(errno == ENOMEM, "realloc to %zu: errno %d", bytes, errno);
+    EXPECT(first_damage(block, sizes[i], i) == sizes[i], "realloc that failed has changed it");
+    free(block);
+  }
+  void* const half = malloc(opaque(bytes / 16));
+  EXPECT(half != NULL, "half of the machine's memory cannot be had");
+  free(half);
+}
+
+// A table that grows, and is copied each time: the blocks before, which are free, and the last are
+// more than the machine has, and the kernel would refuse a fork if it counted both.
+static void forks_with_much_that_is_free(void) {
+  if (library_is_ours() && strcmp(tested_library(), "libtsmalloc.so") != 0 &&
+      strcmp(tested_library(), "libtsmalloc-secure.so") != 0)
+    skip_check("the teaching heaps' memory counts, free or not");
+  const size_t most = memory_that_is_not_overcommitted();
+  char* table = NULL;
+  for (size_t sixteenths = 1; sixteenths <= 10;
+       sixteenths = sixteenths == 8 ? 10 : 2 * sixteenths) {
+    char* const larger = malloc(opaque(most / 16 * sixteenths));
+    REQUIRE(larger != NULL, "malloc of %zu/16 of the machine's memory is null", sixteenths);
+    larger[0] = 1;
+    free(table);
+    table = larger;
+    if (sixteenths == 10) break;
+  }
+  const pid_t child = fork();
+  if (child == 0) _exit(0);
+  EXPECT(child > 0, "fork: %s", strerror(errno));
+  if (child > 0) waitpid(child, NULL, 0);
+  free(table);
+}
+
 static const Check checks[] = {
+    {"more than the machine has is refused with ENOMEM", more_than_the_machine_has},
+    {"a process with much that is free can fork", forks_with_much_that_is_free},
     {"impossible sizes are refused with ENOMEM", impossible_sizes},
     {"allocation works after refusals", works_after_refusals},
     {"free preserves errno", free_preserves_errno},

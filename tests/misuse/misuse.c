@@ -93,7 +93,9 @@ static void free_of_mapping(void) {
 static void free_of_unmapped(void) { put((void*)(uintptr_t)0x123450); }
 
 static void free_of_libcs_block(void) {
-  void* (*const libc_malloc)(size_t) = (void* (*)(size_t))dlsym(RTLD_DEFAULT, "__libc_malloc");
+  void* const libc = dlopen("libc.so.6", RTLD_LAZY);  // a search in it alone
+  if (libc == NULL) _exit(2);
+  void* (*const libc_malloc)(size_t) = (void* (*)(size_t))dlsym(libc, "malloc");
   if (libc_malloc == NULL) _exit(2);
   put(libc_malloc(small));
 }

@@ -262,6 +262,24 @@ static void little_address_space_is_taken(void) {
          "%zu bytes", address_space_bytes());
 }
 
+// A limit on locked memory counts addresses, and 8 MiB are the usual one.
+static void memory_can_be_locked(void) {
+  const char* const library = tested_library();
+  if (library_is_ours() && strcmp(library, "libtsmalloc.so") != 0 &&
+      strcmp(library, "libtsmalloc-secure.so") != 0)
+    skip_check("the teaching heaps do not promise it");
+  free(opaque_pointer(malloc(1000)));
+  const struct rlimit usual = {8 * megabyte, 8 * megabyte};
+  REQUIRE(setrlimit(RLIMIT_MEMLOCK, &usual) == 0, "setrlimit: %s", strerror(errno));
+  if (geteuid() == 0 && setuid(65534) != 0) skip_check("root may lock everything");
+  REQUIRE(mlockall(MCL_CURRENT | MCL_FUTURE) == 0, "mlockall with %zu KiB of addresses: %s",
+          address_space_bytes() >> 10, strerror(errno));
+  char* const large = malloc(opaque(megabyte));
+  EXPECT(large != NULL, "a megabyte cannot be had: %s", strerror(errno));
+  free(large);
+  free(opaque_pointer(malloc(1000)));
+}
+
 static const Check checks[] = {
     {"programs run in 40 MB of address space", programs_run_in_little},
     {"a limit that is set late leaves room for others", limit_is_set_late},
@@ -273,5 +291,6 @@ static const Check checks[] = {
     {"threads that ask for absurd sizes until addresses run out go on", absurd_sizes_end_nothing},
     {"a program that hardly allocates holds at most 300 KiB more", tiny_programs_stay_tiny},
     {"a program that hardly allocates has little address space", little_address_space_is_taken},
+    {"a program that hardly allocates can lock its memory", memory_can_be_locked},
 };
 CHECK_MAIN(checks)

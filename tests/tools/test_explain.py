@@ -504,14 +504,28 @@ def test_an_engine_that_serves_nothing(start: Start, program: Path) -> None:
 
 FIRST_MALLOC = """
 #include <stddef.h>
-void *__libc_malloc(size_t);
-void *__libc_calloc(size_t, size_t);
-void *__libc_realloc(void *, size_t);
-void __libc_free(void *);
-void *malloc(size_t bytes) { return __libc_malloc(bytes); }
-void *calloc(size_t count, size_t bytes) { return __libc_calloc(count, bytes); }
-void *realloc(void *block, size_t bytes) { return __libc_realloc(block, bytes); }
-void free(void *block) { __libc_free(block); }
+#include <stdint.h>
+#include <string.h>
+static _Alignas(16) char room[64 << 20];
+static size_t used;
+void *malloc(size_t bytes) {
+  const size_t rounded = (bytes + 31) / 16 * 16;
+  if (bytes > sizeof room || used + rounded > sizeof room) return NULL;
+  used += rounded;
+  char *const block = room + used - rounded + 16;
+  ((size_t *)(void *)block)[-1] = bytes;
+  return block;
+}
+void *calloc(size_t count, size_t bytes) {
+  return bytes != 0 && count > SIZE_MAX / bytes ? NULL : malloc(count * bytes);
+}
+void *realloc(void *block, size_t bytes) {
+  void *const moved = malloc(bytes);
+  const size_t before = block != NULL ? ((size_t *)block)[-1] : 0;
+  if (moved != NULL && block != NULL) memcpy(moved, block, before < bytes ? before : bytes);
+  return moved;
+}
+void free(void *block) { (void)block; }
 """
 
 

@@ -205,7 +205,7 @@ fn names_of_libc(src: &Path) -> Vec<PathBuf> {
     let names: &[&str] = if has_feature("SECURE") {
         &["secure.cpp"]
     } else if variable("CARGO_CFG_TARGET_ENV") == "gnu" {
-        &["linked.cpp", "linked_operators.cpp", "libc_names.cpp", "thread_keys.cpp"]
+        &["linked.cpp", "linked_operators.cpp", "thread_keys.cpp"]
     } else {
         &["linked.cpp", "linked_operators.cpp"]
     };

@@ -178,7 +178,12 @@ TS_ENGINE_TEST(AddressRange, WhereNothingIsGrantedNothingIsHeld) {
 TS_ENGINE_TEST(AddressRange, StepsAreHalvedUntilTheyAreGranted) {
   AddressRange range;
   ASSERT_TRUE(range.extend(1));
-  EXPECT_EQ(range.pages(), 1024U) << "16 MiB at first";
+  const std::size_t first = range.pages();
+  EXPECT_EQ(first, huge_page_bytes / page_bytes) << "2 MiB at first";
+  for (const std::size_t megabytes : {4, 8, 16, 32, 48}) {
+    ASSERT_TRUE(range.extend(range.pages() + 1));
+    EXPECT_EQ(range.pages(), megabytes / 2 * first) << "twice as many, and from 16 MiB on 16 more";
+  }
   // Where the system places nothing at a chosen address, all addresses are there.
   if (fake_os::range_bytes() > std::size_t{1} << 30) return;
   ASSERT_TRUE(range.extend(100'000));
