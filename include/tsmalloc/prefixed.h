@@ -13,7 +13,8 @@
  * A shared library that links the archive has to stay loaded, since threads and forks call it: link
  * it with -Wl,-z,nodelete. The engine reads the same options as the other libraries (TSMALLOC_*).
  * Where two engines of a process take a heap profile by TSMALLOC_PROFILE, both write the same file, and
- * the last one stays. ts_profile_write writes the archive's to any other.
+ * the last one stays. For both, call ts_profile_write with another file, and then
+ * ts_option_set("PROFILE", "off"): the archive writes none at exit.
  *
  * All functions may be called from any thread, and at any time from before the first constructor to
  * the last destructor, but not from signal handlers; from handlers of pthread_atfork if those are

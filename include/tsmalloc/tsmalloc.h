@@ -122,6 +122,9 @@ TSMALLOC_FUNCTION_(int, ts_housekeep, (void));
  * first, and the last change counts. Threads may go on with the former value for a moment.
  * 0, or an error: ENOENT without such an option, EINVAL of another value (nothing changes then),
  * EPERM where the option is for the start of a process alone (TSMALLOC_SHOW).
+ * A soft limit above a hard one of the same unit is EINVAL. To raise both, raise TSMALLOC_HARD_LIMIT
+ * first; to lower both, lower TSMALLOC_LIMIT first. A hard limit below what is in use is taken: any
+ * request that needs fresh pages then fails, small ones included, until enough is free.
  * Every library takes every option; docs/use.md says which of them each one reads.
  * Without tsmalloc: ENOSYS.
  * Not for signal handlers. Cost: a look at a short table; the start of a thread, for
@@ -143,6 +146,8 @@ TSMALLOC_FUNCTION_(int, ts_option_get, (const char* name, char* value, size_t si
  * none. `bytes` were in use then. It is called in the course of some later malloc, by that thread and
  * by one thread at a time. It may call any function of this library, and has to return. Compilers take
  * it that malloc changes no variable of the program: what it writes is volatile or atomic.
+ * It cannot save the request that was refused, which has failed by then. std::set_new_handler of C++
+ * can: that handler runs within operator new, which then tries again.
  * 0, or ENOTSUP in the hardened library and in the teaching heaps, which have no limits.
  * Without tsmalloc: ENOSYS.
  * Safe in signal handlers. Cost: a store. */
@@ -150,7 +155,8 @@ TSMALLOC_FUNCTION_(int, ts_on_event, (void (*handler)(int event, size_t bytes)))
 
 /* Takes a heap profile from now on: of the blocks that are allocated, about one in `interval` bytes is
  * a sample, whose call stack is kept until it is freed. Each malloc is a sample with probability
- * 1 - exp(-block / interval), whatever was allocated and freed before. 0 stands for 512 KiB, and
+ * 1 - exp(-block / interval), whatever was allocated and freed before. Blocks of arenas are no samples.
+ * 0 stands for 512 KiB, and
  * 1 GiB is the most. A call while samples are taken changes the interval.
  * 0, or an error: EINVAL of another interval, ENOMEM without room, ENOTSUP in the hardened library and
  * in the teaching heaps.
@@ -292,7 +298,8 @@ enum {
 };
 
 /* Calls `visit` for each piece of the library's memory, by address, until it returns something else
- * than 0, and returns that. 0 after the last; -1 if there is no memory for it, or `what` is unknown.
+ * than 0, and returns that. 0 after the last; -1 if there is no memory for it, `what` is unknown, or
+ * `visit` is null.
  * Of blocks: no other thread may allocate or free meanwhile, as in a child after fork. Blocks that a
  * heap profile holds, one beside each small sample, are visited as in use.
  * `visit` may allocate and free; it must not visit blocks, fork, or jump out. It is not told of
