@@ -155,9 +155,8 @@ TSMALLOC_FUNCTION_(int, ts_on_event, (void (*handler)(int event, size_t bytes)))
 
 /* Takes a heap profile from now on: of the blocks that are allocated, about one in `interval` bytes is
  * a sample, whose call stack is kept until it is freed. Each malloc is a sample with probability
- * 1 - exp(-block / interval), whatever was allocated and freed before. Blocks of arenas are no samples.
- * 0 stands for 512 KiB, and
- * 1 GiB is the most. A call while samples are taken changes the interval.
+ * 1 - exp(-block / interval), whatever was allocated and freed before. Blocks of arenas are never one.
+ * 0 stands for 512 KiB, and 1 GiB is the most. A call while samples are taken changes the interval.
  * 0, or an error: EINVAL of another interval, ENOMEM without room, ENOTSUP in the hardened library and
  * in the teaching heaps.
  * Without tsmalloc: ENOSYS.

@@ -234,7 +234,7 @@ def test_the_prefix_is_moved_and_all_builds_again(tmp_path: Path) -> None:
     install(first, "runtime", "dev")
     moved = first.rename(tmp_path / "moved to a space")
     build = tmp_path / "build"
-    forms = "-DFORMS=shared;object;prefixed"
+    forms = "-DFORMS=shared;object;prefixed;tsmalloc"
     status, said = configure(build, f"-DCMAKE_PREFIX_PATH={moved}", forms)
     assert status == 0, said
     expect_all_served(build)
@@ -461,7 +461,9 @@ def test_a_strict_host_s_clang_says_nothing_of_what_embedders_compile(source: st
         pytest.skip("there is no clang++ (Debian: clang-16)")
     strict = ("-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Werror")
     folders = (f"-I{ROOT}/src", f"-I{ROOT}/include")
-    run(clang, "-std=c++20", "-fsyntax-only", *strict, *folders, ROOT / f"src/override/{source}.cpp")
+    run(
+        clang, "-std=c++20", "-fsyntax-only", *strict, *folders, ROOT / f"src/override/{source}.cpp"
+    )
 
 
 @pytest.mark.long
