@@ -5,6 +5,7 @@
  * consumer frees the producer's blocks. In this solution the freed memory belongs to the consumer:
  * the producer still has nothing. The program prints the figures, and exits with an error if the
  * heap does not behave as described in classic.h. */
+#define _POSIX_C_SOURCE 200809L /* pthread_barrier_t under -std=c11 */
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>

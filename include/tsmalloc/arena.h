@@ -18,12 +18,23 @@
  *
  * The code in a scope must not keep what it allocates there beyond the arena's end. Caches that
  * libraries fill on first use are an example: fill them before, or in the scope of NULL. The C
- * library, too, keeps the buffer of a stream, what it knows of a library that it loads, and memory of
- * a thread for the next one. Print for the first time, load libraries, and create and end threads
- * outside of scopes. A scope belongs to its thread; a thread that it starts is in none. A thread that
- * ends in a scope leaves it. After a fork the child has the arenas as they were, and is in the scopes
- * of the thread that forked; an arena whose user the fork cut off in the middle of a change stays
- * EBUSY.
+ * library, too, allocates and keeps:
+ *   - the buffer of a stream, at the first print; the table of loaded libraries (dlopen);
+ *   - memory of a thread for the next one (pthread_create, the end of a thread);
+ *   - the environment (setenv, putenv), the locale (setlocale), the time zone (tzset, localtime);
+ *   - what look-ups of names read (getaddrinfo, getpwnam).
+ * Do these outside of scopes.
+ *
+ * A scope belongs to its thread; a thread that it starts is in none. A thread that ends in a scope
+ * leaves it. After a fork the child has the arenas as they were, and is in the scopes of the thread
+ * that forked; an arena whose user the fork cut off in the middle of a change stays EBUSY.
+ *
+ * An arena is for tens of KiB and more, not for each small connection. It keeps 5,760 bytes of tables
+ * beside its blocks. Each size class that is used in it takes a slab of 16 KiB of addresses or more.
+ * Of a slab, those OS pages are resident that were touched; TSMALLOC_HARD_LIMIT counts all of it.
+ *
+ * A program with prefixed.h has the arenas of its archive if it includes that header first, or is
+ * compiled with -DTSMALLOC_PREFIXED.
  *
  * Only the engine has arenas (libtsmalloc.so, libtsmalloc.a, tsmalloc.o, and libtsmalloc-prefixed.a
  * for the functions of prefixed.h). In the hardened library, in the teaching heaps and without
@@ -66,8 +77,8 @@ struct ts_arena_usage {
 #pragma GCC visibility push(default)
 #endif
 
-/* An arena without a block; null and ENOMEM without memory. At most 450,000 exist at a time,
- * and each keeps about 4 KiB beside its blocks, which the next arena takes over. */
+/* An arena without a block; null and ENOMEM without memory. At most 450,000 exist at a time.
+ * The tables of a destroyed arena are kept for the next one. */
 TSMALLOC_FUNCTION_(ts_arena*, ts_arena_create, (void));
 
 /* Frees all blocks of the arena, and with ts_arena_destroy the arena itself. EBUSY while a thread
@@ -88,8 +99,9 @@ TSMALLOC_FUNCTION_(int, ts_arena_stats, (ts_arena * arena, struct ts_arena_usage
 
 /* From now on the calling thread allocates in the arena; or again in its own heap, if `arena` is
  * NULL. Scopes nest, also in the scope of the same arena. A realloc that moves a block puts it where
- * malloc would. EBUSY: another thread uses the arena. EINVAL: no arena, or not any more. ENOMEM: the
- * thread is in its last destructors, or there is no memory. Cost: some nanoseconds. */
+ * malloc would; one in place leaves it the arena's, also outside of the scope. EBUSY: another thread
+ * uses the arena. EINVAL: no arena, or not any more. ENOMEM: the thread is in its last destructors, or
+ * there is no memory. Cost: some nanoseconds. */
 TSMALLOC_FUNCTION_(int, ts_scope_enter, (ts_arena * arena));
 
 /* Leaves the innermost scope. EINVAL: the thread is in none. */

@@ -11,6 +11,9 @@
 //
 // Without the engine (arena.h says where there is one) an arena_resource is a pool of the standard
 // library, which frees all of its blocks at its end, too, and a scope has no effect.
+//
+// With TSMALLOC_PREFIXED, as prefixed.h says, all of it is the archive's; it has to be defined there.
+// Exceptions are needed, RTTI is not: without it, two libraries' resource() may not compare equal.
 #ifndef TSMALLOC_MEMORY_RESOURCE_HPP
 #define TSMALLOC_MEMORY_RESOURCE_HPP
 
@@ -24,6 +27,9 @@
 #include <system_error>
 
 #include "arena.h"
+#ifdef TSMALLOC_PREFIXED
+#include "prefixed.h"
+#endif
 
 namespace ts {
 namespace detail {
@@ -84,7 +90,11 @@ class malloc_resource final : public std::pmr::memory_resource {
     release_aligned(block, alignment, size);
   }
   bool do_is_equal(const std::pmr::memory_resource& other) const noexcept override {
+#ifdef __cpp_rtti
     return dynamic_cast<const malloc_resource*>(&other) != nullptr;
+#else
+    return this == &other;
+#endif
   }
 };
 

@@ -6,8 +6,15 @@
  * no other sees, and which knows its own blocks alone. So ts_usable_size is asked of blocks of
  * these functions here, and ts_trim gives back their memory.
  *
+ * The other headers take the same functions if this one is included first, or if TSMALLOC_PREFIXED is
+ * defined. The target tsmalloc::prefixed and the package tsmalloc-prefixed of pkg-config define it.
+ * Without it, memory_resource.hpp would free the archive's blocks by the process's free.
+ *
  * A shared library that links the archive has to stay loaded, since threads and forks call it: link
  * it with -Wl,-z,nodelete. The engine reads the same options as the other libraries (TSMALLOC_*).
+ * Where two engines of a process take a heap profile by TSMALLOC_PROFILE, both write the same file, and
+ * the last one stays. For both, call ts_profile_write with another file, and then
+ * ts_option_set("PROFILE", "off"): the archive writes none at exit.
  *
  * All functions may be called from any thread, and at any time from before the first constructor to
  * the last destructor, but not from signal handlers; from handlers of pthread_atfork if those are
@@ -15,6 +22,9 @@
 #ifndef TSMALLOC_PREFIXED_H
 #define TSMALLOC_PREFIXED_H
 
+#if defined(TSMALLOC_TSMALLOC_H) && !defined(TSMALLOC_PREFIXED)
+#error "include <tsmalloc/prefixed.h> first, or compile with -DTSMALLOC_PREFIXED"
+#endif
 #ifndef TSMALLOC_PREFIXED
 #define TSMALLOC_PREFIXED
 #endif

@@ -45,6 +45,13 @@ extern "C" {
 #define TSMALLOC_NOEXCEPT_ throw()
 #endif
 
+/* The bytes that the first argument points to are not read, so they may be uninitialised. */
+#if defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 11
+#define TSMALLOC_UNREAD_ __attribute__((access(none, 1)))
+#else
+#define TSMALLOC_UNREAD_
+#endif
+
 #if defined(TSMALLOC_PREFIXED) && !defined(TSMALLOC_REQUIRED)
 #define TSMALLOC_REQUIRED
 #endif
@@ -86,7 +93,7 @@ TSMALLOC_FUNCTION_(int, ts_version, (void));
  * requested size alone, so a program that wants the surplus asks for ts_good_size instead.
  * Without tsmalloc: malloc_usable_size.
  * Not for signal handlers. Cost: some loads in the engine, a lock in the hardened library. */
-TSMALLOC_FUNCTION_(size_t, ts_usable_size, (const void* block));
+TSMALLOC_FUNCTION_(TSMALLOC_UNREAD_ size_t, ts_usable_size, (const void* block));
 
 /* The size to ask for instead of `size`: the most bytes that the library knows to need no more
  * memory. Never less than `size`, and ts_good_size of the result is the result. `alignment` is that
@@ -122,6 +129,9 @@ TSMALLOC_FUNCTION_(int, ts_housekeep, (void));
  * first, and the last change counts. Threads may go on with the former value for a moment.
  * 0, or an error: ENOENT without such an option, EINVAL of another value (nothing changes then),
  * EPERM where the option is for the start of a process alone (TSMALLOC_SHOW).
+ * A soft limit above a hard one of the same unit is EINVAL. To raise both, raise TSMALLOC_HARD_LIMIT
+ * first; to lower both, lower TSMALLOC_LIMIT first. A hard limit below what is in use is taken: any
+ * request that needs fresh pages then fails, small ones included, until enough is free.
  * Every library takes every option; docs/use.md says which of them each one reads.
  * Without tsmalloc: ENOSYS.
  * Not for signal handlers. Cost: a look at a short table; the start of a thread, for
@@ -143,6 +153,8 @@ TSMALLOC_FUNCTION_(int, ts_option_get, (const char* name, char* value, size_t si
  * none. `bytes` were in use then. It is called in the course of some later malloc, by that thread and
  * by one thread at a time. It may call any function of this library, and has to return. Compilers take
  * it that malloc changes no variable of the program: what it writes is volatile or atomic.
+ * It cannot save the request that was refused, which has failed by then. std::set_new_handler of C++
+ * can: that handler runs within operator new, which then tries again.
  * 0, or ENOTSUP in the hardened library and in the teaching heaps, which have no limits.
  * Without tsmalloc: ENOSYS.
  * Safe in signal handlers. Cost: a store. */
@@ -150,8 +162,8 @@ TSMALLOC_FUNCTION_(int, ts_on_event, (void (*handler)(int event, size_t bytes)))
 
 /* Takes a heap profile from now on: of the blocks that are allocated, about one in `interval` bytes is
  * a sample, whose call stack is kept until it is freed. Each malloc is a sample with probability
- * 1 - exp(-block / interval), whatever was allocated and freed before. 0 stands for 512 KiB, and
- * 1 GiB is the most. A call while samples are taken changes the interval.
+ * 1 - exp(-block / interval), whatever was allocated and freed before. Blocks of arenas are never one.
+ * 0 stands for 512 KiB, and 1 GiB is the most. A call while samples are taken changes the interval.
  * 0, or an error: EINVAL of another interval, ENOMEM without room, ENOTSUP in the hardened library and
  * in the teaching heaps.
  * Without tsmalloc: ENOSYS.
@@ -254,7 +266,7 @@ TSMALLOC_FUNCTION_(int, ts_stats_write, (int descriptor, int format));
  * programs with two allocators. 0 in the teaching heaps, which cannot tell.
  * Without tsmalloc: 0.
  * Not for signal handlers. Cost: as ts_block_of. */
-TSMALLOC_FUNCTION_(int, ts_owns, (const void* block));
+TSMALLOC_FUNCTION_(TSMALLOC_UNREAD_ int, ts_owns, (const void* block));
 
 enum {
   TSMALLOC_USED,   /* a block of the program; or pages of one */
@@ -283,7 +295,8 @@ typedef struct ts_extent {
  * Without tsmalloc: 0.
  * Not for signal handlers. Cost: some loads; outside of small blocks, a lock and a walk through all
  * slabs and large blocks. */
-TSMALLOC_FUNCTION_(int, ts_block_of, (const void* address, ts_extent* block, ts_extent* pages));
+TSMALLOC_FUNCTION_(TSMALLOC_UNREAD_ int, ts_block_of,
+                   (const void* address, ts_extent* block, ts_extent* pages));
 
 /* What ts_visit visits. */
 enum {
@@ -292,8 +305,8 @@ enum {
 };
 
 /* Calls `visit` for each piece of the library's memory, by address, until it returns something else
- * than 0, and returns that. 0 after the last; -1 if there is no memory for it, `visit` is null, or `what` is
- * unknown.
+ * than 0, and returns that. 0 after the last; -1 if there is no memory for it, `what` is unknown, or
+ * `visit` is null.
  * Of blocks: no other thread may allocate or free meanwhile, as in a child after fork. Blocks that a
  * heap profile holds, one beside each small sample, are visited as in use.
  * `visit` may allocate and free; it must not visit blocks, fork, or jump out. It is not told of
@@ -321,7 +334,7 @@ static inline int ts_available(void) TSMALLOC_NOEXCEPT_ {
 #ifndef TSMALLOC_REQUIRED
 /* ---- The functions of a program that may be without a library ---- */
 
-extern size_t ts_usable_size_of_libc(const void* block) TSMALLOC_NOEXCEPT_
+extern TSMALLOC_UNREAD_ size_t ts_usable_size_of_libc(const void* block) TSMALLOC_NOEXCEPT_
     __asm__("malloc_usable_size");
 extern void* ts_malloc_of_libc(size_t size) TSMALLOC_NOEXCEPT_ __asm__("malloc");
 extern void* ts_realloc_of_libc(void* block, size_t size) TSMALLOC_NOEXCEPT_ __asm__("realloc");
@@ -443,6 +456,7 @@ static inline int ts_visit(int what, int (*visit)(const ts_extent* extent, void*
 
 #pragma GCC visibility pop
 #undef TSMALLOC_FUNCTION_
+#undef TSMALLOC_UNREAD_
 #ifdef __cplusplus
 }
 #endif

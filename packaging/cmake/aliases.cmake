@@ -21,3 +21,4 @@ foreach(pair shared:tsmalloc static:tsmalloc-static object:tsmalloc-linked-objec
   tsmalloc_set_usage(${form} ${target})
   add_library(tsmalloc::${form} ALIAS ${target})
 endforeach()
+add_library(tsmalloc::tsmalloc ALIAS tsmalloc)

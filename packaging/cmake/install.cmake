@@ -64,8 +64,10 @@ foreach(name libdir includedir)
   endif()
 endforeach()
 list(TRANSFORM CMAKE_DL_LIBS PREPEND -l OUTPUT_VARIABLE pc_private)
-configure_file(packaging/cmake/tsmalloc.pc.in packaging/tsmalloc.pc @ONLY)
-install(FILES ${made}/tsmalloc.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT dev)
+foreach(name tsmalloc tsmalloc-prefixed)
+  configure_file(packaging/cmake/${name}.pc.in packaging/${name}.pc @ONLY)
+endforeach()
+install(FILES ${made}/tsmalloc.pc ${made}/tsmalloc-prefixed.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT dev)
 
 # ---- tools: the command ----
 

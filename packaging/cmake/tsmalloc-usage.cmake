@@ -31,8 +31,10 @@ function(tsmalloc_set_usage form target)
     set_property(TARGET ${target} APPEND PROPERTY INTERFACE_LINK_LIBRARIES
       $<${is_library}:tsmalloc::${form}_is_for_executables__a_library_takes_tsmalloc::shared>)
   endif()
-  # A library that has the engine in stays loaded: threads and forks call it.
+  # The headers' functions are those of the archive, whatever is included first. A library that has the
+  # engine in stays loaded: threads and forks call it.
   if(form STREQUAL "prefixed")
+    set_property(TARGET ${target} APPEND PROPERTY INTERFACE_COMPILE_DEFINITIONS TSMALLOC_PREFIXED)
     set_property(TARGET ${target} APPEND PROPERTY INTERFACE_LINK_OPTIONS $<${is_library}:LINKER:-z,nodelete>)
   endif()
 endfunction()

@@ -78,7 +78,8 @@ class Tsmalloc(ConanFile):
     def package(self) -> None:
         copy(self, "LICENSE", self.source_folder, str(Path(self.package_folder) / "licenses"))
         include = Path(self.package_folder) / "include"
-        copy(self, "*.h", str(Path(self.source_folder) / "include"), str(include))
+        for name in ("*.h", "*.hpp"):
+            copy(self, name, str(Path(self.source_folder) / "include"), str(include))
         suffix = ".so*" if self.package_type == "shared-library" else ".a"
         library = f"lib{FORMS[self.form][1]}{suffix}"
         copy(self, library, f"{self.build_folder}/lib", f"{self.package_folder}/lib")
@@ -87,6 +88,7 @@ class Tsmalloc(ConanFile):
         self.cpp_info.set_property("cmake_target_name", f"tsmalloc::{self.form}")
         self.cpp_info.libs = [FORMS[self.form][1]]
         if self.form == "prefixed":
+            self.cpp_info.defines = ["TSMALLOC_PREFIXED"]
             # A library that has the engine in stays loaded: threads and forks call it.
             self.cpp_info.sharedlinkflags = ["-Wl,-z,nodelete"]
         else:

@@ -107,7 +107,7 @@ def test_the_lab_s_home_leads_to_the_libraries(prefix: Path) -> None:
 
 def test_no_text_knows_the_prefix_or_the_build(prefix: Path) -> None:
     texts = [*prefix.rglob("*.cmake"), *prefix.rglob("*.pc"), prefix / "lib/tsmalloc/tsmalloc-lab"]
-    assert len(texts) == 5
+    assert len(texts) == 6
     for text in texts:
         for place in (prefix, paths.build_dir(), ROOT):
             assert str(place) not in text.read_text(), f"{text} names {place}"
@@ -234,7 +234,7 @@ def test_the_prefix_is_moved_and_all_builds_again(tmp_path: Path) -> None:
     install(first, "runtime", "dev")
     moved = first.rename(tmp_path / "moved to a space")
     build = tmp_path / "build"
-    forms = "-DFORMS=shared;object;prefixed"
+    forms = "-DFORMS=shared;object;prefixed;tsmalloc"
     status, said = configure(build, f"-DCMAKE_PREFIX_PATH={moved}", forms)
     assert status == 0, said
     expect_all_served(build)
@@ -245,10 +245,13 @@ def test_the_prefix_is_moved_and_all_builds_again(tmp_path: Path) -> None:
         pytest.skip("there is no pkg-config (Debian: pkgconf)")
     flags = "$(pkg-config --cflags --libs tsmalloc)"
     archive = "$(pkg-config --cflags tsmalloc) $(pkg-config --variable=prefixed tsmalloc)"
+    prefixed = "$(pkg-config --cflags --libs tsmalloc-prefixed)"
     for source, arguments in (
         ("main.c", f"{flags} -Wl,-rpath,'\"{moved}/lib\"'"),
         ("main.c", f"-DLINKED_STATICALLY -static {flags.replace('--', '--static --', 1)}"),
         ("prefixed.c", archive),
+        ("prefixed.c", prefixed),
+        ("prefixed.cpp", f"-std=c++17 {prefixed} -lstdc++"),
     ):
         program = tmp_path / "by-pkg-config"
         line = f"eval cc {PROJECT / source} -o {program} {arguments}"
@@ -257,6 +260,46 @@ def test_the_prefix_is_moved_and_all_builds_again(tmp_path: Path) -> None:
     query = (pkg_config, "--variable=preload", "tsmalloc")
     preload = run(*query, PKG_CONFIG_PATH=str(moved / "lib/pkgconfig")).strip()
     assert Path(preload.replace("\\", "")).resolve() == (moved / "lib/libtsmalloc.so.0").resolve()
+
+
+def test_the_prefixed_header_says_that_it_comes_too_late(tmp_path: Path) -> None:
+    source = tmp_path / "late.c"
+    source.write_text("#include <tsmalloc/arena.h>\n#include <tsmalloc/prefixed.h>\n")
+    compile_it = ("cc", "-fsyntax-only", f"-I{ROOT}/include", source)
+    status, said = try_to_run(*compile_it)
+    assert status != 0
+    assert "include <tsmalloc/prefixed.h> first, or compile with -DTSMALLOC_PREFIXED" in said
+    run(*compile_it, "-DTSMALLOC_PREFIXED")
+
+
+UNREAD = """\
+#include <stdlib.h>
+#include <tsmalloc/arena.h>
+int main(void) {
+  void* block = malloc(100);
+  const int served = ts_usable_size(block) >= 100 && ts_owns(block) && ts_block_of(block, 0, 0);
+  free(block);
+  return served ? 0 : 1;
+}
+"""
+
+
+@pytest.mark.parametrize("kind", ["", "-DTSMALLOC_REQUIRED", "-DTSMALLOC_PREFIXED"])
+@pytest.mark.parametrize("language", ["c -std=c99", "c++ -std=c++98"])
+def test_a_block_that_is_not_written_yet_may_be_asked_about(
+    tmp_path: Path, kind: str, language: str
+) -> None:
+    source = tmp_path / "program"
+    source.write_text(UNREAD)
+    strict = "-O2 -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wredundant-decls -Werror"
+    line = f"cc -x {language} {strict} {kind} -S {source} -o {source}.s -I{ROOT}/include"
+    run(*line.split())
+
+
+def test_the_resources_compile_without_rtti(tmp_path: Path) -> None:
+    source = tmp_path / "program.cpp"
+    source.write_text("#include <tsmalloc/memory_resource.hpp>\nint main() { ts::resource(); }\n")
+    run("c++", "-std=c++17", "-fno-rtti", "-fsyntax-only", f"-I{ROOT}/include", source)
 
 
 NO_MALLOC = """\
@@ -435,6 +478,18 @@ def cache_names(build: Path) -> set[str]:
     return {line.split(":")[0] for line in lines if re.match(r"\w[\w-]*:", line)}
 
 
+@pytest.mark.parametrize("source", ["linked", "prefixed"])
+def test_a_strict_host_s_clang_says_nothing_of_what_embedders_compile(source: str) -> None:
+    clang = shutil.which("clang++") or shutil.which("clang++-16")
+    if clang is None:
+        pytest.skip("there is no clang++ (Debian: clang-16)")
+    strict = ("-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Werror")
+    folders = (f"-I{ROOT}/src", f"-I{ROOT}/include")
+    run(
+        clang, "-std=c++20", "-fsyntax-only", *strict, *folders, ROOT / f"src/override/{source}.cpp"
+    )
+
+
 @pytest.mark.long
 def test_nothing_leaks_into_a_host_that_is_strict(
     prefix: Path, tmp_path: Path, sources: Path
@@ -452,7 +507,7 @@ def test_nothing_leaks_into_a_host_that_is_strict(
     assert status == 0, said
     expect_all_served(part)
     assert host_commands(part) == host_commands(installed)
-    assert len(host_commands(part)) == 7
+    assert len(host_commands(part)) == 8
     ours = re.compile(r"(_?TSMALLOC|tsmalloc|CMAKE|_CMAKE|FIND_PACKAGE_MESSAGE_DETAILS)_")
     assert not [name for name in cache_names(part) - cache_names(installed) if not ours.match(name)]
     assert "Total Tests: 0" in run("ctest", "-N", cwd=part)
