@@ -45,6 +45,13 @@ extern "C" {
 #define TSMALLOC_NOEXCEPT_ throw()
 #endif
 
+/* The bytes that the first argument points to are not read, so they may be uninitialised. */
+#if defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 11
+#define TSMALLOC_UNREAD_ __attribute__((access(none, 1)))
+#else
+#define TSMALLOC_UNREAD_
+#endif
+
 #if defined(TSMALLOC_PREFIXED) && !defined(TSMALLOC_REQUIRED)
 #define TSMALLOC_REQUIRED
 #endif
@@ -86,7 +93,7 @@ TSMALLOC_FUNCTION_(int, ts_version, (void));
  * requested size alone, so a program that wants the surplus asks for ts_good_size instead.
  * Without tsmalloc: malloc_usable_size.
  * Not for signal handlers. Cost: some loads in the engine, a lock in the hardened library. */
-TSMALLOC_FUNCTION_(size_t, ts_usable_size, (const void* block));
+TSMALLOC_FUNCTION_(TSMALLOC_UNREAD_ size_t, ts_usable_size, (const void* block));
 
 /* The size to ask for instead of `size`: the most bytes that the library knows to need no more
  * memory. Never less than `size`, and ts_good_size of the result is the result. `alignment` is that
@@ -259,7 +266,7 @@ TSMALLOC_FUNCTION_(int, ts_stats_write, (int descriptor, int format));
  * programs with two allocators. 0 in the teaching heaps, which cannot tell.
  * Without tsmalloc: 0.
  * Not for signal handlers. Cost: as ts_block_of. */
-TSMALLOC_FUNCTION_(int, ts_owns, (const void* block));
+TSMALLOC_FUNCTION_(TSMALLOC_UNREAD_ int, ts_owns, (const void* block));
 
 enum {
   TSMALLOC_USED,   /* a block of the program; or pages of one */
@@ -288,7 +295,8 @@ typedef struct ts_extent {
  * Without tsmalloc: 0.
  * Not for signal handlers. Cost: some loads; outside of small blocks, a lock and a walk through all
  * slabs and large blocks. */
-TSMALLOC_FUNCTION_(int, ts_block_of, (const void* address, ts_extent* block, ts_extent* pages));
+TSMALLOC_FUNCTION_(TSMALLOC_UNREAD_ int, ts_block_of,
+                   (const void* address, ts_extent* block, ts_extent* pages));
 
 /* What ts_visit visits. */
 enum {
@@ -326,7 +334,7 @@ static inline int ts_available(void) TSMALLOC_NOEXCEPT_ {
 #ifndef TSMALLOC_REQUIRED
 /* ---- The functions of a program that may be without a library ---- */
 
-extern size_t ts_usable_size_of_libc(const void* block) TSMALLOC_NOEXCEPT_
+extern TSMALLOC_UNREAD_ size_t ts_usable_size_of_libc(const void* block) TSMALLOC_NOEXCEPT_
     __asm__("malloc_usable_size");
 extern void* ts_malloc_of_libc(size_t size) TSMALLOC_NOEXCEPT_ __asm__("malloc");
 extern void* ts_realloc_of_libc(void* block, size_t size) TSMALLOC_NOEXCEPT_ __asm__("realloc");
@@ -448,6 +456,7 @@ static inline int ts_visit(int what, int (*visit)(const ts_extent* extent, void*
 
 #pragma GCC visibility pop
 #undef TSMALLOC_FUNCTION_
+#undef TSMALLOC_UNREAD_
 #ifdef __cplusplus
 }
 #endif

@@ -272,6 +272,30 @@ def test_the_prefixed_header_says_that_it_comes_too_late(tmp_path: Path) -> None
     run(*compile_it, "-DTSMALLOC_PREFIXED")
 
 
+UNREAD = """\
+#include <stdlib.h>
+#include <tsmalloc/arena.h>
+int main(void) {
+  void* block = malloc(100);
+  const int served = ts_usable_size(block) >= 100 && ts_owns(block) && ts_block_of(block, 0, 0);
+  free(block);
+  return served ? 0 : 1;
+}
+"""
+
+
+@pytest.mark.parametrize("kind", ["", "-DTSMALLOC_REQUIRED", "-DTSMALLOC_PREFIXED"])
+@pytest.mark.parametrize("language", ["c -std=c99", "c++ -std=c++98"])
+def test_a_block_that_is_not_written_yet_may_be_asked_about(
+    tmp_path: Path, kind: str, language: str
+) -> None:
+    source = tmp_path / "program"
+    source.write_text(UNREAD)
+    strict = "-O2 -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wredundant-decls -Werror"
+    line = f"cc -x {language} {strict} {kind} -S {source} -o {source}.s -I{ROOT}/include"
+    run(*line.split())
+
+
 def test_the_resources_compile_without_rtti(tmp_path: Path) -> None:
     source = tmp_path / "program.cpp"
     source.write_text("#include <tsmalloc/memory_resource.hpp>\nint main() { ts::resource(); }\n")
