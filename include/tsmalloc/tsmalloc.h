@@ -46,10 +46,12 @@ extern "C" {
 #endif
 
 /* The bytes that the first argument points to are not read, so they may be uninitialised. */
+#ifndef TSMALLOC_UNREAD_
 #if defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 11
 #define TSMALLOC_UNREAD_ __attribute__((access(none, 1)))
 #else
 #define TSMALLOC_UNREAD_
+#endif
 #endif
 
 #if defined(TSMALLOC_PREFIXED) && !defined(TSMALLOC_REQUIRED)
