@@ -41,26 +41,6 @@ inline std::uintptr_t idle_mark_of(ArenaHandle handle) noexcept {
   return handle >> generation_shift << 2 | idle_bits;
 }
 
-// The heap that the thread has outside of all scopes, or the image of none.
-inline HeapFront* threads_heap() noexcept {
-  if (!is_in_scope()) [[likely]]
-    return this_thread.heap;
-  // relaxed: this thread's own
-  return reinterpret_cast<HeapFront*>(own_heap().user.load(std::memory_order_relaxed));
-}
-
-// While it lives, the calling thread is in no scope.
-class OutOfScope {
- public:
-  OutOfScope() noexcept : inside_{this_thread.heap} { this_thread.heap = threads_heap(); }
-  ~OutOfScope() { this_thread.heap = inside_; }
-  OutOfScope(const OutOfScope&) = delete;
-  OutOfScope& operator=(const OutOfScope&) = delete;
-
- private:
-  HeapFront* inside_;
-};
-
 // The heap that may be the arena's: to be claimed before it is looked at. Null if no arena can have
 // this handle.
 ThreadHeap* arena_of(ArenaHandle handle) noexcept;

@@ -37,4 +37,24 @@ inline bool is_in_scope() noexcept {
 // The calling thread's heap; it has one.
 inline ThreadHeap& own_heap() noexcept { return static_cast<ThreadHeap&>(*this_thread.heap); }
 
+// The heap that the thread has outside of all scopes, or the image of none.
+inline HeapFront* threads_heap() noexcept {
+  if (!is_in_scope()) [[likely]]
+    return this_thread.heap;
+  // relaxed: this thread's own
+  return reinterpret_cast<HeapFront*>(own_heap().user.load(std::memory_order_relaxed));
+}
+
+// While it lives, the calling thread is in no scope.
+class OutOfScope {
+ public:
+  OutOfScope() noexcept : inside_{this_thread.heap} { this_thread.heap = threads_heap(); }
+  ~OutOfScope() { this_thread.heap = inside_; }
+  OutOfScope(const OutOfScope&) = delete;
+  OutOfScope& operator=(const OutOfScope&) = delete;
+
+ private:
+  HeapFront* inside_;
+};
+
 }  // namespace ts::engine

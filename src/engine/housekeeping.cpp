@@ -14,6 +14,7 @@
 #include "engine/remote_frees.h"
 #include "engine/sampling_switch.h"
 #include "engine/tending.h"
+#include "engine/thread_ends.h"
 #include "os/options.h"
 #include "os/os.h"
 
@@ -25,13 +26,6 @@ constexpr int none_is_due = -1;
 // The longest rest where the first thread has ended, and another's end may not be told.
 constexpr std::uint32_t rest_without_first_ms = 1000;
 
-// How many threads got a heap, and how many of them ended. Two that began prove that the process has
-// threads. acquire, release: note_thread_ends pairs with has_to_end(), directly or by the
-// housekeeper's rest.
-constinit Atomic<std::uint32_t> threads_begun{0};
-constinit Atomic<std::uint32_t> threads_ended{0};
-// Not 0 if the process's first thread has ended, and others go on.
-constinit Atomic<std::uint32_t> first_has_ended{0};
 // How many threads are housekeepers, from before their start to the end of keep_house(), and the last
 // one's number to the kernel.
 constinit Atomic<std::uint32_t> housekeepers{0};
@@ -111,28 +105,6 @@ int work() noexcept TS_REQUIRES(housekeeping_lock) {
 // Also where ends of threads are not all told: the housekeeper might be the last thread for ever.
 bool is_off() noexcept {
   return current_options.background == Background::off || !os::tells_all_thread_ends();
-}
-
-// Whether a thread that had a heap goes on, as the kernel knows. The end of one is not told whose
-// first call of malloc comes after its last destructors.
-bool has_any_thread() noexcept {
-  bool is_found = false;
-  for_each_heap([&](const ThreadHeap& heap) {
-    if (is_found || is_arena(heap) || is_abandoned(heap)) return;
-    const std::uint32_t thread = heap.thread.load(std::memory_order_relaxed);
-    is_found = thread != 0 && os::has_thread(thread);
-  });
-  return is_found;
-}
-
-// Whether each thread that had a heap has ended. The C library ends a process with its last thread,
-// which the housekeeper must not be for ever. (Ends are read first: none is of a thread that began
-// later.) The kernel is asked only where the first thread has ended: else that one ends the process.
-bool have_all_ended() noexcept {
-  const std::uint32_t ended = threads_ended.load(std::memory_order_acquire);
-  if (ended == 0) return false;
-  return ended == threads_begun.load(std::memory_order_acquire) ||
-         (first_has_ended.load(std::memory_order_acquire) != 0 && !has_any_thread());
 }
 
 bool has_to_end() noexcept { return is_off() || have_all_ended(); }

@@ -4,7 +4,6 @@
 #include <cerrno>
 
 #include "engine/abandoned.h"
-#include "engine/arena_use.h"
 #include "engine/current_heap.h"
 #include "engine/heap_hold.h"
 #include "engine/huge_pages.h"

@@ -9,8 +9,6 @@
 namespace ts::engine {
 namespace {
 
-constexpr std::size_t unlimited = ~std::size_t{0};
-
 // So many refusals end a purge: more tell of memory that is all locked.
 constexpr unsigned most_refusals = 32;
 
@@ -114,51 +112,6 @@ Span* PageHeap::purge_within(Span* span, std::size_t pages) noexcept {
     insert_coalesced(span, span->pages, false);
   }
   return gone;
-}
-
-// Whether so many more pages may be touched. The lock may be free in between.
-[[gnu::cold]] bool PageHeap::make_room(std::size_t pages) noexcept {
-  const std::size_t needed = in_use() - purging_pages_ + pages;
-  if (needed > limit_pages_) return false;
-  purge(limit_pages_ - needed, 1, unlimited);
-  policy_.note_dirty(dirty_.pages());
-  return is_room_for(pages);
-}
-
-bool PageHeap::has_room(std::size_t pages) noexcept {
-  const Guard guard{lock_};
-  return is_room_for(pages) || make_room(pages);
-}
-
-bool PageHeap::wait_for_purge() noexcept {
-  std::uint32_t before = 0;
-  {
-    const Guard guard{lock_};
-    if (purging_pages_ == 0) return false;
-    before = purges_.load(std::memory_order_relaxed);
-    ++waiting_for_purges_;
-  }
-  os::wait_for(purges_, before, 1);
-  const Guard guard{lock_};
-  --waiting_for_purges_;
-  return true;
-}
-
-std::size_t PageHeap::touched_pages() noexcept {
-  const Guard guard{lock_};
-  return touched();
-}
-
-std::size_t PageHeap::dirty_pages() noexcept {
-  const Guard guard{lock_};
-  return dirty_.pages();
-}
-
-void PageHeap::limit(std::size_t soft_bytes, std::size_t hard_bytes) noexcept {
-  const Guard guard{lock_};
-  soft_limit_bytes_ = soft_bytes;
-  hard_limit_bytes_ = hard_bytes;
-  limit_pages_ = hard_bytes == no_limit ? no_limit : hard_bytes / page_bytes;
 }
 
 [[gnu::cold]] void PageHeap::wake_housekeeper() noexcept {
@@ -310,7 +263,7 @@ bool PageHeap::trim(std::size_t keep_bytes) noexcept {
 
 bool PageHeap::purge_all_but(std::size_t pages) noexcept {
   const std::size_t before = dirty_.pages();
-  purge(pages, 1, unlimited);
+  purge(pages, 1, no_limit);
   policy_.note_dirty(dirty_.pages());
   return dirty_.pages() != before;
 }
