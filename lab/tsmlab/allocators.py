@@ -6,8 +6,6 @@ Refuses to: install anything, and to guess a version: what neither the package d
 library itself tells is `?`.
 """
 
-from __future__ import annotations
-
 import difflib
 import fnmatch
 import hashlib

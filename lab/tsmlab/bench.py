@@ -7,8 +7,6 @@ Refuses to: print, or to lose measurements. However the rounds end, the outcome 
 measured.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import tempfile

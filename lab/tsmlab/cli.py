@@ -6,8 +6,6 @@ Refuses to: know what a verb does, or to import one that was not asked for, so t
 does not wait for the statistics that only `tsmalloc compare` needs.
 """
 
-from __future__ import annotations
-
 import difflib
 import errno
 import importlib

@@ -6,18 +6,17 @@ Refuses to: print, or to lose measurements. Whatever ends the rounds early, be i
 failing set-up command, the outcome holds all that was measured until then.
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from tsmlab import __version__, doctor, machine, records, results, warnings
 from tsmlab.allocators import Allocator
 from tsmlab.analysis import Question, analyse, count_unresolved
 from tsmlab.errors import UserError
+from tsmlab.fleet import Crew, Fleet
 from tsmlab.journal import Memo
 from tsmlab.machine import Machine
 from tsmlab.measuring import Executor
@@ -28,9 +27,6 @@ from tsmlab.schedule import Entry, Scheduler, Slot, StopRule, entries_for
 from tsmlab.stats import DEFAULT_MARGIN
 from tsmlab.trial import OutputCheck, Program, Trial
 from tsmlab.wording import quantity
-
-if TYPE_CHECKING:
-    from tsmlab.fleet import Crew, Fleet
 
 # A run that takes this many times as long as the reference's first one is taken to hang...
 TIMEOUT_FACTOR = 20.0

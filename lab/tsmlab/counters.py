@@ -7,8 +7,6 @@ Refuses to: time anything; the counts cost time. And to guess: what a library do
 in the counts.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace

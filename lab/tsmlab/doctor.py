@@ -5,8 +5,6 @@ compared. Every known reason has a name here, and a remedy.
 Refuses to: change the program or its files. The proof runs the command, once for each allocator.
 """
 
-from __future__ import annotations
-
 import os
 import platform
 import re

@@ -6,8 +6,6 @@ Refuses to: carry a traceback. A failure that no remedy can be named for is a de
 ordinary exception.
 """
 
-from __future__ import annotations
-
 EXIT_OK = 0
 EXIT_USAGE = 1
 EXIT_PROGRAM_FAILED = 2

@@ -5,8 +5,6 @@ first run; and if writing fails all the same, the results are kept elsewhere (re
 Refuses to: overwrite a file that nobody said may go.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import os

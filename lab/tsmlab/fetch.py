@@ -6,8 +6,6 @@ Refuses to: run what was downloaded before its checksum is right, to leave half 
 cache, and to keep one that does not serve a program.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -4,8 +4,6 @@ Why: who builds while something is measured mixes the numbers of two versions wi
 Refuses to: fail. A file that is not there at the moment has no hash, which is a change, too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 

@@ -5,8 +5,6 @@ Refuses to: take them for allocators. They run only those workloads that name th
 peer, and their memory says nothing (lab/native/README.md).
 """
 
-from __future__ import annotations
-
 from tsmlab import __version__, paths
 from tsmlab.allocators import Allocator
 

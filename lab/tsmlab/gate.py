@@ -7,8 +7,6 @@ Refuses to: call a difference a regression that the rounds do not show, or the l
 do not show that, either.
 """
 
-from __future__ import annotations
-
 import math
 import shlex
 from collections.abc import Mapping, Sequence

@@ -5,8 +5,6 @@ findings.
 Refuses to: judge. Every verdict is in the results.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import shlex

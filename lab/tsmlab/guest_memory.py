@@ -7,8 +7,6 @@ Refuses to: touch more than half of what is free, or to do so in this process, w
 programs that it starts should not see.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

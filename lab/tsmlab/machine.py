@@ -4,8 +4,6 @@ Why: a result without its kernel, its huge-page mode and its load is a rumour.
 Refuses to: fail. What cannot be read (containers hide much) is None and stays None in the results.
 """
 
-from __future__ import annotations
-
 import os
 import platform
 import re

@@ -5,8 +5,6 @@ does.
 Refuses to: run anything.
 """
 
-from __future__ import annotations
-
 import shlex
 
 from tsmlab.compare import MIN_TIMEOUT_SECONDS, TIMEOUT_FACTOR, Options

@@ -6,8 +6,6 @@ Refuses to: start anything, and to follow a shell's own syntax: a command is a p
 arguments.
 """
 
-from __future__ import annotations
-
 import difflib
 import os
 import re

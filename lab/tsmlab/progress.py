@@ -4,8 +4,6 @@ Why: a comparison takes minutes, and somebody who waits wants to know for what a
 Refuses to: write to stdout, which belongs to the results, or to fill a log file.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Callable

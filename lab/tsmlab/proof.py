@@ -5,8 +5,6 @@ library that was meant.
 Refuses to: measure. Counting costs time, so no measurement is ever taken from such a run.
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass

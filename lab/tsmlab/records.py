@@ -5,8 +5,6 @@ the data classes say, and a damaged file is named as such.
 Refuses to: know what is recorded (results.py and suite_results.py do).
 """
 
-from __future__ import annotations
-
 import dataclasses
 import enum
 import functools

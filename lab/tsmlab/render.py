@@ -4,8 +4,6 @@ Why: twenty-three allocators have to fit into eighty columns and still say how s
 Refuses to: compute. Every number here was computed by analysis.py; this file only words it.
 """
 
-from __future__ import annotations
-
 import io
 import shlex
 import sys

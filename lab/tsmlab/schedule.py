@@ -8,8 +8,6 @@ Refuses to: start processes, read clocks on its own, or look at results except t
 callbacks `judge` and `unresolved`: with mocks for these it is tested without time passing.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Callable, Iterator, Sequence

@@ -7,8 +7,6 @@ Refuses to: let a failure pass for a result. Who failed a single run of a worklo
 peer in it and has no ratio there, and each mean says how many workloads it lacks.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

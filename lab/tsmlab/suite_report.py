@@ -4,8 +4,6 @@ Why: one line must say where the candidate stands, and everything that qualifies
 Refuses to: compute. Every number here comes from suite_analysis.py.
 """
 
-from __future__ import annotations
-
 import io
 import sys
 from collections import Counter

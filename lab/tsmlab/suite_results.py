@@ -5,8 +5,6 @@ which libraries. So every run is kept with all that was measured, also failed on
 Refuses to: know how the numbers are computed (suite_analysis.py) or shown (suite_report.py).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path

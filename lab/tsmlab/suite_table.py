@@ -5,8 +5,6 @@ once how good it is, whichever peer that happens to be.
 Refuses to: compute, and to leave a hole. Who failed or was not measured has a word in its cell.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 

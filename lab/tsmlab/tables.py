@@ -5,8 +5,6 @@ and the same table for a document.
 Refuses to: know what is in it.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import shutil

@@ -7,8 +7,6 @@ Refuses to: let the program near the terminal. Its input is a file or empty, its
 files that are hashed, searched for the user's metric, and removed.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import subprocess

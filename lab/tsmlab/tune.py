@@ -7,8 +7,6 @@ Refuses to: let a change win by luck. Of many changes without effect the best on
 rounds that chose it.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

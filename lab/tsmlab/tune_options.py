@@ -5,8 +5,6 @@ data that anybody can read and extend (tune.toml).
 Refuses to: try an option that the library does not know. What it reads, its file has the name of.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence

@@ -4,8 +4,6 @@ Why: the answer is one line for a shell, and everything above it is why one may 
 Refuses to: judge. Every verdict is in the results.
 """
 
-from __future__ import annotations
-
 import io
 import shlex
 import sys

@@ -5,8 +5,6 @@ before it has allocated anything; a person has to be told, in words that say wha
 Refuses to: change a number or a verdict. A warning is an opinion beside the results.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 

@@ -4,8 +4,6 @@ Why: the table, the verdict, the notes and the warnings must word the same numbe
 Refuses to: show more digits than a measurement has.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from tsmlab.metrics import Unit

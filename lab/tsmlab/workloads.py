@@ -5,8 +5,6 @@ mistake in it must be found before hours of measuring, with the entry named and 
 Refuses to: run anything, and to guess. A key that it does not know is an error.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ all of them exactly.
 Refuses to: measure. Nothing is run but the question for size classes.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

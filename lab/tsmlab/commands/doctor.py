@@ -4,8 +4,6 @@ Why: a preload that is not in effect says nothing, and the comparison that follo
 Refuses to: call a program fit from its file alone, unless --no-run asks for just that.
 """
 
-from __future__ import annotations
-
 import json
 import shlex
 from collections import Counter

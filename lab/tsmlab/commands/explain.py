@@ -4,8 +4,6 @@ Why: the same command from a checkout and from a wheel as from an installation.
 Refuses to: look itself. The native command does that, in a process of a megabyte.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from typing import NoReturn

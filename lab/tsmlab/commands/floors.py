@@ -5,8 +5,6 @@ Refuses to: measure before everything that can be checked has been checked, and 
 ends, without saying where the measurements are.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path

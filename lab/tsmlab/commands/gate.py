@@ -4,8 +4,6 @@ Why: a check before a merge needs one verdict, an exit status, and a text for th
 Refuses to: pass what it could not measure, and to fail what chance may have done.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 import shutil

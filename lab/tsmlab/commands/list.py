@@ -4,8 +4,6 @@ Why: what is compared must be visible, with versions, before anything is measure
 Refuses to: install what is missing; it names the packages.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ Why: whoever has learnt --allocator or --time-budget of one verb knows them of a
 Refuses to: know what a verb does with them.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import re

@@ -4,8 +4,6 @@ Why: "memory grows" needs a line of source, and how sure that is.
 Refuses to: know profiles; tsmlab/profile does.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -5,8 +5,6 @@ where it is.
 Refuses to: fail in the middle. A file that cannot be written is a message and an exit status.
 """
 
-from __future__ import annotations
-
 import os
 import shlex
 import signal

@@ -5,8 +5,6 @@ often cannot.
 Refuses to: run a program into which nothing can be preloaded, or to overwrite a trace unasked.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

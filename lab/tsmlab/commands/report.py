@@ -4,8 +4,6 @@ Why: a table in a terminal answers a question; a page with figures lets others c
 Refuses to: measure, and to write over a folder that is not a report.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click

@@ -5,8 +5,6 @@ Refuses to: run a program that the allocator would not reach, unless it is force
 would tell that the preload was in vain.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -5,8 +5,6 @@ its journal, and so is everything that was done.
 Refuses to: know what is measured, and to take options that decide it from both command lines.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path

@@ -4,8 +4,6 @@ Why: an allocator's defaults are for everybody; one's own program may want other
 Refuses to: call a change better that only the rounds which chose it say so of.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from typing import Any

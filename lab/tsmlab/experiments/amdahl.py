@@ -16,8 +16,6 @@ or the bootstrap's; s follows from g.
   Gustafson, Reevaluating Amdahl's law, CACM 31(5), 1988.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ a pure function of them.
 Refuses to: measure, print, or crash on what is missing; it says what cannot be told.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

@@ -5,8 +5,6 @@ allocator grows with the number of threads, or of rounds, for another.
 Refuses to: call a limit kept where the interval reaches beyond it.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from tsmlab import stats

@@ -5,8 +5,6 @@ anything is measured, with file and key named and the remedy told.
 Refuses to: run anything, and to guess. A key that it does not know is an error.
 """
 
-from __future__ import annotations
-
 import difflib
 import hashlib
 import math

@@ -5,8 +5,6 @@ slows a program down, so it is done in runs of its own.
 Refuses to: fail. What could not be counted is a note beside what could.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol

@@ -10,8 +10,6 @@ References beside those of stats.py:
        quantile) and 5.4 (Kendall's tau-b).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -7,8 +7,6 @@ the two ends of the sweep differ, they are told; and logarithmic growth is only 
 logarithm fits better than a power.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

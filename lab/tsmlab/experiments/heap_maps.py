@@ -6,8 +6,6 @@ Refuses to: touch what can be seen. Only neighbours that are small and of one ow
 together, and the bytes in use stay what they were.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 

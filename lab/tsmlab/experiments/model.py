@@ -6,8 +6,6 @@ Refuses to: read files (catalogue.py), run programs (runner.py), compute (analys
 anything (tsmlab/report).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Literal
 

@@ -5,8 +5,6 @@ asked, and shows only after all has been measured.
 Refuses to: know what an option does (the analyses do; docs/formats/experiment.md tells it).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

@@ -4,8 +4,6 @@ Why: six kinds of analysis have some verdicts in common, which must be the same 
 Refuses to: say why. What was counted stands in tables beside the verdicts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from tsmlab.experiments.model import AnalysisRequest, Estimate, Finding, FittedCurve

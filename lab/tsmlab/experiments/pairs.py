@@ -4,8 +4,6 @@ Why: the reports' central question (a heap per thread against one lock) and ever
 Refuses to: decide where the rounds do not, or to explain: counts that were asked for stand beside.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

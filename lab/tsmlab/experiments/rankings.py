@@ -5,8 +5,6 @@ only if one was shown better at the one and the other at the other.
 Refuses to: rank one under which a run failed, or to take a difference of medians for an order.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ Why: a sentence in a document must be traceable to the runs that it comes from.
 Refuses to: know what is in them (model.py) or how they are shown (text.py).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 

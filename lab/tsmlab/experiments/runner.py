@@ -6,8 +6,6 @@ them have had as many rounds as the time allowed, whenever it ends. What nobody 
 Refuses to: print, or to lose measurements. However it all ends, the outcome has what was measured.
 """
 
-from __future__ import annotations
-
 import random
 import tempfile
 from collections.abc import Callable, Iterator, Sequence

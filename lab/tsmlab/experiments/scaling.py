@@ -4,8 +4,6 @@ Why: report E's curve falls, turns and rises; the law says how far it could have
 Refuses to: call a departure what the rounds do not show.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from tsmlab.experiments import amdahl, words

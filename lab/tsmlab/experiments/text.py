@@ -6,8 +6,6 @@ Refuses to: decide anything. Medians are all that is computed here; the answers 
 analysis.py.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import math

@@ -5,8 +5,6 @@ that is not there.
 Refuses to: show more digits than a measurement has.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

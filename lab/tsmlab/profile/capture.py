@@ -4,8 +4,6 @@ Why: one command from "memory grows" to the line.
 Refuses to: profile a running process. That is done from outside, by the native command.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

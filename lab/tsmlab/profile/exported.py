@@ -4,8 +4,6 @@ Why: the machine that reads a profile often lacks the binaries of the machine th
 Refuses to: change an estimate.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from typing import Any
 

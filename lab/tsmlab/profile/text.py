@@ -4,8 +4,6 @@ Why: the first question is "which line, how much, and is that so or chance?".
 Refuses to: compute; sites.py and changes.py do.
 """
 
-from __future__ import annotations
-
 import io
 import sys
 import textwrap

@@ -5,8 +5,6 @@ Refuses to: load what draws before a report is written, since that takes a secon
 verbs that measure first.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -4,8 +4,6 @@ Why: a report is made from a file, and its schema says what it holds.
 Refuses to: guess. A file without a schema, or with an unknown one, is named as such.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -5,8 +5,6 @@ peak. Of many runs one is shown, the one whose time is nearest to the median.
 Refuses to: average curves, which would show a run that never was.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 

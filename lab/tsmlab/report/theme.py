@@ -6,8 +6,6 @@ themes. The tests check the contrast of every pair that meets on a page.
 Refuses to: know what is drawn.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

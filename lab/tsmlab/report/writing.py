@@ -4,8 +4,6 @@ Why: which page a kind of results has, and what lies beside it, is told in one p
 Refuses to: compute. Every number of a report is in the results or was computed by their analysis.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

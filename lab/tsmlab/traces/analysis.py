@@ -4,8 +4,6 @@ Why: only this file knows the names of the fields; docs/formats/trace.md lists a
 Refuses to: compute what the answer does not say, but for shares and sums of its rows.
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

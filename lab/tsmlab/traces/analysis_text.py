@@ -5,8 +5,6 @@ screen or two.
 Refuses to: compute. Every number is in the analysis.
 """
 
-from __future__ import annotations
-
 import io
 import sys
 from collections.abc import Iterator, Sequence

@@ -7,8 +7,6 @@ Refuses to: compare schedules or threads. All calls are made by one thread in th
 for the floor and for each allocator alike.
 """
 
-from __future__ import annotations
-
 import math
 import tempfile
 from collections.abc import Callable, Iterator, Sequence

@@ -4,8 +4,6 @@ Why: an excess is a quotient of measurements; all of them are kept beside it.
 Refuses to: filter. Every run is in its comparison.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path

@@ -4,8 +4,6 @@ Why: the answer is two numbers for each allocator, with their intervals.
 Refuses to: compute. Every number is in the results.
 """
 
-from __future__ import annotations
-
 import io
 import sys
 from collections.abc import Sequence

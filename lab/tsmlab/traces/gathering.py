@@ -5,8 +5,6 @@ must not cost the four before it.
 Refuses to: hide why it ended early.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Protocol, TypeVar
 

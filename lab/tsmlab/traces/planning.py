@@ -5,8 +5,6 @@ temporary folder and goes with it.
 Refuses to: read a trace. bin/trace does, and its complaints are passed on.
 """
 
-from __future__ import annotations
-
 import atexit
 import hashlib
 import json

@@ -4,8 +4,6 @@ Why: which field is called what is known here only; lab/native/README.md has the
 Refuses to: judge. A replay that went wrong says so by its exit status.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -5,8 +5,6 @@ latencies, and whether all of it is the same in every run.
 Refuses to: compute, and to word a verdict anew. The sentences are those of a comparison.
 """
 
-from __future__ import annotations
-
 import io
 import sys
 from collections.abc import Iterator, Sequence

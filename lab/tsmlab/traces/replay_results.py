@@ -5,8 +5,6 @@ line that replay printed; what only a replay can tell stands beside them.
 Refuses to: filter. Every run is kept, with its samples of memory.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path

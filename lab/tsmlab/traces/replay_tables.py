@@ -4,8 +4,6 @@ Why: terminal, Markdown and report show the same tables.
 Refuses to: compute. The findings are in the results.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from tsmlab.tables import Cell, Column

@@ -7,8 +7,6 @@ Refuses to: print, or to lose measurements. Whatever ends the replays early, the
 that were made until then.
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor

@@ -5,8 +5,6 @@ program, and ends in seconds.
 Refuses to: be part of the suite's file. A trace says for itself what it holds.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Sequence

@@ -5,8 +5,6 @@ wide page shows the same drawing larger. All places are left to matplotlib's con
 Refuses to: know what a figure shows. It keeps the numbers beside the picture, for its table.
 """
 
-from __future__ import annotations
-
 import io
 import logging
 import warnings

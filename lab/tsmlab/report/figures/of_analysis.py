@@ -4,8 +4,6 @@ Why: what a program does with its memory is three pictures.
 Refuses to: compute, but for shares.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from tsmlab.report.figures import heat, lines, size_bars

@@ -5,8 +5,6 @@ beside this file, and every number comes from the analysis or from a sample.
 Refuses to: compute a statistic.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ Why: here it is decided which figures an experiment has, and who stands out in t
 Refuses to: compute a statistic.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 

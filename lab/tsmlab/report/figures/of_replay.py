@@ -5,8 +5,6 @@ them, as they draw those of a comparison.
 Refuses to: compute a statistic.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 

@@ -4,8 +4,6 @@ Why: the means say where each allocator stands; the field says in which workload
 Refuses to: compute a statistic.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 from tsmlab.report.figures import ratios

@@ -4,8 +4,6 @@ Why: waste matters where the bytes are; so both share one axis of sizes, in octa
 Refuses to: smooth. Each bar, and each step of a line, is one bucket.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Why: the fastest and the smallest are seldom the same; the front shows what each
 Refuses to: compute the front. It is the analysis's, drawn as a line of steps.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -4,8 +4,6 @@ Why: a table of all counts hides the two that explain the result.
 Refuses to: explain. The findings do, with these counts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from tsmlab.experiments.model import Experiment

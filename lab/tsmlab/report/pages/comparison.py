@@ -5,8 +5,6 @@ that supports the answer follows in the order in which a doubting reader asks fo
 Refuses to: word a number anew. The sentences are the terminal's (render.py).
 """
 
-from __future__ import annotations
-
 import shlex
 from dataclasses import replace
 from pathlib import Path

@@ -4,8 +4,6 @@ Why: who asks a question wants the answer first, then the figure that shows it, 
 Refuses to: mix our figures with those of the reports, which were measured on other machines.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -4,8 +4,6 @@ Why: one folder may hold many reports, and somebody who opens it must find them.
 Refuses to: compare them: they may come from different machines and programs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ other, with fragmentation side by side.
 Refuses to: word a number anew. Sentences and tables are the terminal's.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any

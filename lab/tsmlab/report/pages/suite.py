@@ -4,8 +4,6 @@ Why: means first, then every workload, so that a loss is as easy to find as a wi
 Refuses to: compute. Every number is from suite_analysis.py.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
