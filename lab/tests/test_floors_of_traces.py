@@ -13,6 +13,7 @@ from conftest import Behaviour, SimulatedExecutor, World
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tsmlab import records
 from tsmlab.errors import UserError
 from tsmlab.journal import Unkept
 from tsmlab.progress import Silence
@@ -112,7 +113,7 @@ def test_the_table_has_the_floor_first_then_the_quickest(tmp_path: Path) -> None
 
 def test_results_are_read_back_as_they_were(tmp_path: Path) -> None:
     results = run(TYPICAL, tmp_path).results
-    path = floors_results.save(results, [tmp_path])
+    path = records.save(results, [tmp_path])
     assert floors_results.from_json(path.read_text(encoding="utf-8")) == results
     with pytest.raises(UserError, match="schema"):
         floors_results.from_json('{"schema": "other"}')

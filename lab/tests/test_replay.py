@@ -340,7 +340,7 @@ def test_results_are_read_back_as_they_were(trace: Path, tmp_path: Path) -> None
     printed = stride(latency={"free": latency((16, 10))})
     results = replayed(trace, {"glibc": behaviour(printed)}, schedules=("stride",)).results
     assert replay_results.from_json(records.to_json(results)) == results
-    path = replay_results.save(results, [tmp_path / "kept"])
+    path = records.save(results, [tmp_path / "kept"])
     assert "-replay-work-" in path.name
     assert replay_results.from_json(path.read_text()) == results
 

@@ -11,12 +11,12 @@ import click
 import pytest
 from replay_world import MIB, behaviour, latency, line, replayed, stride
 
-from tsmlab import report
+from tsmlab import records, report
 from tsmlab.commands import replay as command
 from tsmlab.errors import UserError
 from tsmlab.report import loading, writing
 from tsmlab.report.figures import of_comparison, of_replay
-from tsmlab.traces import replay_report, replay_results
+from tsmlab.traces import replay_report
 from tsmlab.traces.replay_line import Latencies, MeterChange, ThreadShare
 from tsmlab.traces.replay_results import ReplayResults
 
@@ -233,7 +233,7 @@ def test_the_page_stands_alone_and_has_all_files(
     one: ReplayResults, schedules: ReplayResults, tmp_path: Path
 ) -> None:
     for number, results in enumerate((one, schedules)):
-        kept = replay_results.save(results, [tmp_path])
+        kept = records.save(results, [tmp_path])
         page = report.write(loading.read(kept), tmp_path / f"page{number}")
         text = page.read_text()
         assert "Replay of work" in text

@@ -12,6 +12,7 @@ import sys
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -386,16 +387,11 @@ def test_results_of_all_verbs_are_read(tmp_path: Path, small: Comparison) -> Non
 
 def published(page: Comparison, folder: Path | None = None) -> bool:
     """Publishes results that keep nothing; whether anything failed."""
-    publication = Publication(
-        save=lambda: Path("/kept it/here.json"),
-        text=str,
-        report=lambda: "the table\n",
-        warnings=list,
-        interrupted=False,
-        failed=False,
-        page=page,
-    )
-    return publish(publication, [], as_json=False, quiet=False, folder=folder, force=False)
+    texts = SimpleNamespace(formatted=str, report=lambda *_: "the table\n", troubles=lambda _: ())
+    publication = Publication(page, texts, failed=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(records, "save", lambda _: Path("/kept it/here.json"))
+        return publish(publication, [], as_json=False, quiet=False, folder=folder, force=False)
 
 
 def test_measurement_offers_a_report(small: Comparison, capsys: pytest.CaptureFixture[str]) -> None:

@@ -102,6 +102,14 @@ class GateResults:
     comparison: Comparison
 
     @property
+    def subject(self) -> str:
+        return f"gate-{self.comparison.subject}"
+
+    @property
+    def interrupted(self) -> bool:
+        return self.comparison.interrupted
+
+    @property
     def verdict(self) -> GateVerdict | Literal["failed"]:
         if self.comparison.failed_rows:
             return "failed"
@@ -296,15 +304,7 @@ def unpaired_rows(
 # --- files ----------------------------------------------------------------------------------------
 
 
-def from_json(text: str, source: str = "the results") -> GateResults:
-    """The inverse of records.to_json; raises UserError for what it did not write."""
-    remedy = "Give a file that `tsmalloc gate` wrote with --export-json."
-    return records.from_json(GateResults, SCHEMA, text, source, remedy)
-
-
-def save(results: GateResults) -> Path:
-    program = Path(results.command[0]).name or "program"
-    return records.keep(records.to_json(results), results.created, f"gate-{program}")
+from_json = records.reader(GateResults, SCHEMA, "gate")
 
 
 def read_baseline(path: Path) -> Comparison:

@@ -5,41 +5,31 @@ findings.
 Refuses to: judge. Every verdict is in the results.
 """
 
-import io
 import json
 import shlex
-import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from rich.console import Console
-from rich.text import Text
-
-from tsmlab import export, records, tables
+from tsmlab import export, render, tables
 from tsmlab.gate import GateResults, GateRow
 from tsmlab.render import failed_lines
-from tsmlab.tables import Cell, Column
+from tsmlab.results import Trouble
+from tsmlab.tables import Cell, Column, Sheet
 from tsmlab.wording import change, change_interval, quantity, rounds
 
 STYLES = {"pass": "green", "regression": "red", "unresolved": "yellow", "measured": ""}
 ADDRESS = "https://json.schemastore.org/sarif-2.1.0.json"
 
 
-def report_for_stdout(results: GateResults) -> str:
-    text = io.StringIO()
-    columns = table(results)
-    width = max(tables.stdout_width(), tables.table_width(columns, tables.ROOMY))
-    console = Console(file=text, width=width, force_terminal=sys.stdout.isatty(), highlight=False)
-    for line in heading(results):
-        console.print(Text(line), soft_wrap=True)
-    console.print(tables.rich_table(columns, tables.ROOMY))
-    for line in failed_lines(results.comparison):
-        console.print(Text(line, style="red"), soft_wrap=True)
-    for line in conclusion(results):
-        console.print(Text(line), soft_wrap=True)
-    return text.getvalue()
+def report(results: GateResults, width: int, colours: bool = False) -> str:
+    sheet = Sheet(width, colours)
+    sheet.say(*heading(results))
+    sheet.table(table(results))
+    sheet.say(*failed_lines(results.comparison), style="red")
+    sheet.say(*conclusion(results))
+    return sheet.text
 
 
 def heading(results: GateResults) -> Iterator[str]:
@@ -182,9 +172,12 @@ def _relative(program: str) -> str:
         return path.name
 
 
-def formatted(results: GateResults, file_format: export.Format) -> str:
-    """The results in a format."""
-    if file_format == "csv":
-        return export.to_csv(results.comparison)
-    texts = {"json": records.to_json, "markdown": markdown, "junit": junit, "sarif": sarif}
-    return texts[file_format](results)
+def to_csv(results: GateResults) -> str:
+    return render.to_csv(results.comparison)
+
+
+def troubles(results: GateResults) -> Sequence[Trouble]:
+    return results.comparison.warnings
+
+
+formatted = export.formatter(csv=to_csv, markdown=markdown, junit=junit, sarif=sarif)

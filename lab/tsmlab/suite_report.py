@@ -4,17 +4,12 @@ Why: one line must say where the candidate stands, and everything that qualifies
 Refuses to: compute. Every number here comes from suite_analysis.py.
 """
 
-import io
 import sys
 from collections import Counter
 from collections.abc import Iterator
 
-from rich.console import Console
-from rich.text import Text
-
-from tsmlab import records, tables, warnings
+from tsmlab import export, tables, warnings
 from tsmlab.bench import MIN_ROUNDS
-from tsmlab.export import Format, csv_text
 from tsmlab.metrics import BUILT_IN, CUSTOM
 from tsmlab.render import failure_lines, full_name
 from tsmlab.results import Trouble
@@ -22,41 +17,25 @@ from tsmlab.stats import Verdict
 from tsmlab.suite_analysis import QUICK
 from tsmlab.suite_results import SuiteResults
 from tsmlab.suite_table import goal_of_time, mean_number, table_columns
-from tsmlab.tables import COMPACT, ROOMY, table_width
+from tsmlab.tables import ROOMY, Sheet
 from tsmlab.wording import names, quantity, rounds
 
 HASH_DIGITS = 12
 
 
-def report_for_stdout(suite: SuiteResults) -> str:
-    """The report, as wide and as colourful as stdout allows."""
-    return report(suite, tables.stdout_width(), colours=sys.stdout.isatty())
-
-
 def report(suite: SuiteResults, width: int, colours: bool = False) -> str:
     """The whole report. A terminal that is too narrow gets a compact table; a pipe the full one, as
     wide as that is."""
-    layout = ROOMY
-    columns = table_columns(suite, layout)
-    if colours and table_width(columns, layout) > width:
-        layout = COMPACT
-        columns = table_columns(suite, layout)
-        while table_width(columns, layout) > width and any(c.expendable for c in columns):
-            columns.remove(max(columns, key=lambda column: column.expendable))
-    text = io.StringIO()
-    # Never narrower than the table: a wrapped line can be read, a cut one cannot.
-    wide = max(width, table_width(columns, layout))
-    console = Console(file=text, width=wide, force_terminal=colours, highlight=False)
-    for line in heading(suite):
-        console.print(Text(line), soft_wrap=True)
-    console.print()
-    console.print(tables.rich_table(columns, layout))
-    for line in failed_lines(suite):
-        console.print(Text(line, style="red"), soft_wrap=True)
-    console.print()
-    for line in headline(suite):
-        console.print(Text(line), soft_wrap=True)
-    return text.getvalue()
+    room = width if colours else sys.maxsize
+    columns, layout = tables.fitted(lambda layout: table_columns(suite, layout), room)
+    sheet = Sheet(width, colours)
+    sheet.say(*heading(suite))
+    sheet.gap()
+    sheet.table(columns, layout)
+    sheet.say(*failed_lines(suite), style="red")
+    sheet.gap()
+    sheet.say(*headline(suite))
+    return sheet.text
 
 
 def heading(suite: SuiteResults) -> Iterator[str]:
@@ -157,13 +136,12 @@ def _versions(suite: SuiteResults) -> Iterator[str]:
         yield f"{info.name} {info.version}{source}{digest}{settings}"
 
 
-def formatted(suite: SuiteResults, file_format: Format) -> str:
-    """The results in a format. CSV has a line for each run, with the workload before the rest, and
-    `printed_seconds` where compare has the metrics of its own."""
-    if file_format == "json":
-        return records.to_json(suite)
-    if file_format == "markdown":
-        return markdown(suite)
+def to_csv(suite: SuiteResults) -> str:
+    """A line for each run, with the workload before the rest, and `printed_seconds` where compare
+    has the metrics of its own."""
     keys = {"printed_seconds": CUSTOM, **{spec.key: spec.key for spec in BUILT_IN}}
     samples = (((runs.workload.name,), sample) for runs in suite.runs for sample in runs.samples)
-    return csv_text(("workload",), samples, keys)
+    return export.csv_text(("workload",), samples, keys)
+
+
+formatted = export.formatter(csv=to_csv, markdown=markdown)

@@ -173,6 +173,10 @@ class TuneResults:
     stages: list[Stage]
 
     @property
+    def subject(self) -> str:
+        return f"tune-{Path(self.command[0]).name or 'program'}"
+
+    @property
     def interrupted(self) -> bool:
         return self.stop.reason == "interrupted"
 
@@ -501,14 +505,4 @@ class _WithCost:
         return replace(measurement, extra={**measurement.extra, COST: cost})
 
 
-# --- files ----------------------------------------------------------------------------------------
-
-
-def from_json(text: str, source: str = "the results") -> TuneResults:
-    """The inverse of records.to_json; raises UserError for what it did not write."""
-    return records.from_json(TuneResults, SCHEMA, text, source, records.saved_by("tune"))
-
-
-def save(results: TuneResults) -> Path:
-    program = Path(results.command[0]).name or "program"
-    return records.keep(records.to_json(results), results.created, f"tune-{program}")
+from_json = records.reader(TuneResults, SCHEMA, "tune")

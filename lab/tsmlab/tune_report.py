@@ -4,49 +4,36 @@ Why: the answer is one line for a shell, and everything above it is why one may 
 Refuses to: judge. Every verdict is in the results.
 """
 
-import io
 import shlex
-import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from rich.console import Console
-from rich.text import Text
-
-from tsmlab import export, records, tables
+from tsmlab import export, tables
 from tsmlab.render import full_name
+from tsmlab.results import Trouble
 from tsmlab.stats import Verdict
-from tsmlab.tables import STYLES, Cell, Column
+from tsmlab.tables import STYLES, Cell, Column, Sheet
 from tsmlab.tune import Raced, Step, TuneResults, TuneRow
 from tsmlab.wording import change, change_interval, names, quantity, rounds, share
 
 FATES = {"best": "green", "failed": "red"}
 
 
-def report_for_stdout(results: TuneResults) -> str:
-    text = io.StringIO()
-    parts = [*map(race_table, results.steps), verdict_table(results.rows)]
-    widths = [tables.table_width(columns, tables.ROOMY) for columns in parts if columns]
-    width = max([tables.stdout_width(), *widths])
-    console = Console(file=text, width=width, force_terminal=sys.stdout.isatty(), highlight=False)
-
-    def say(lines: Iterator[str], style: str = "") -> None:
-        for line in lines:
-            console.print(Text(line, style=style), soft_wrap=True)
-
-    say(heading(results))
+def report(results: TuneResults, width: int, colours: bool = False) -> str:
+    sheet = Sheet(width, colours)
+    sheet.say(*heading(results))
     for step in results.steps:
-        console.print()
-        say(iter([title(step)]))
-        console.print(tables.rich_table(race_table(step), tables.ROOMY))
-        say(failures(step), "red")
-        say(tested(step))
+        sheet.gap()
+        sheet.say(title(step))
+        sheet.table(race_table(step))
+        sheet.say(*failures(step), style="red")
+        sheet.say(*tested(step))
     if results.settings:
-        console.print()
-        say(iter([f"{' '.join(results.settings)} against the default, in fresh rounds"]))
-        console.print(tables.rich_table(verdict_table(results.rows), tables.ROOMY))
-    console.print()
-    say(conclusion(results))
-    return text.getvalue()
+        sheet.gap()
+        sheet.say(f"{' '.join(results.settings)} against the default, in fresh rounds")
+        sheet.table(verdict_table(results.rows))
+    sheet.gap()
+    sheet.say(*conclusion(results))
+    return sheet.text
 
 
 def heading(results: TuneResults) -> Iterator[str]:
@@ -190,7 +177,8 @@ def csv(results: TuneResults) -> str:
     return export.csv_text(("stage",), runs, {key: key for key in keys})
 
 
-def formatted(results: TuneResults, file_format: export.Format) -> str:
-    """The results in a format."""
-    texts = {"json": records.to_json, "markdown": markdown, "csv": csv}
-    return texts[file_format](results)
+def troubles(results: TuneResults) -> Sequence[Trouble]:
+    return results.stages[-1].comparison.warnings
+
+
+formatted = export.formatter(csv=csv, markdown=markdown)

@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from tsmlab import allocators as known
-from tsmlab import report
+from tsmlab import report, tables
 from tsmlab.allocators import ENGINE
 from tsmlab.commands.parameters import FILE, Whole, allocators_option, extra_option
 from tsmlab.errors import EXIT_OK, UserError
@@ -91,7 +91,7 @@ def command(
     if as_json:
         click.echo(json.dumps(found.raw))
     else:
-        click.echo(analysis_text.report_for_stdout(found), nl=False)
+        click.echo(tables.for_stdout(analysis_text.report, found), nl=False)
     return EXIT_OK
 
 

@@ -9,14 +9,13 @@ ends, without saying where the measurements are.
 import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
 from tsmlab import allocators as known
-from tsmlab import paths, render, suite_report, suite_results, tables, workloads
+from tsmlab import paths, suite_report, tables, workloads
 from tsmlab.allocators import ENGINE, Allocator
 from tsmlab.bench import DEFAULT_ROUNDS, MIN_ROUNDS, Options, bench
 from tsmlab.commands import parameters
@@ -106,16 +105,7 @@ def command(names: Sequence[str], as_list: bool, **given: Any) -> int:
 
 
 def publication(results: SuiteResults) -> Publication:
-    """The texts of a run of the suite."""
-    return Publication(
-        save=partial(suite_results.save, results),
-        text=partial(suite_report.formatted, results),
-        report=partial(suite_report.report_for_stdout, results),
-        warnings=lambda: render.warning_lines(suite_report.troubles(results)),
-        interrupted=results.interrupted,
-        failed=bool(results.failed),
-        page=results,
-    )
+    return Publication(results, suite_report, failed=bool(results.failed))
 
 
 def _traces(replay: Path | None) -> list[Workload]:

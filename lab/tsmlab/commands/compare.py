@@ -6,13 +6,12 @@ ends, without saying where the measurements are.
 """
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import click
 
 from tsmlab import allocators as known
-from tsmlab import counting, export, render, results
+from tsmlab import counting, render
 from tsmlab.allocators import Allocator
 from tsmlab.commands import parameters
 from tsmlab.commands.publishing import Publication
@@ -124,16 +123,7 @@ def command(program: Sequence[str], dry_run: bool, **given: Any) -> int:
 
 
 def publication(comparison: Comparison) -> Publication:
-    """A comparison's texts."""
-    return Publication(
-        save=partial(results.save, comparison),
-        text=partial(export.formatted, comparison),
-        report=partial(render.report_for_stdout, comparison),
-        warnings=lambda: render.warning_lines(comparison.warnings),
-        interrupted=comparison.interrupted,
-        failed=bool(comparison.failed_rows),
-        page=comparison,
-    )
+    return Publication(comparison, render, failed=bool(comparison.failed_rows))
 
 
 def _options(program: Sequence[str], given: dict[str, Any], counters: Counters | None) -> Options:

@@ -8,20 +8,19 @@ ends, without saying where the measurements are.
 
 import textwrap
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
 from tsmlab import allocators as known
-from tsmlab import render, tables, wording
+from tsmlab import tables, wording
 from tsmlab.commands import parameters
 from tsmlab.commands.parameters import FILE
 from tsmlab.commands.publishing import Publication
 from tsmlab.commands.studies import Study, conduct, resume_option
 from tsmlab.errors import EXIT_OK, UserError
-from tsmlab.experiments import catalogue, plan, results, text
+from tsmlab.experiments import catalogue, model, plan, text
 from tsmlab.experiments.causes import watchers
 from tsmlab.experiments.model import Definition, ExperimentResults
 from tsmlab.experiments.observers import all_observers
@@ -66,7 +65,7 @@ def list_command(files: Sequence[Path]) -> None:
 @click.argument("file", metavar="RESULTS", type=FILE)
 def show_command(file: Path) -> None:
     """Print tables and answers of RESULTS, a file that `experiment run` has kept."""
-    click.echo(text.report_for_stdout(results.read(file)), nl=False)
+    click.echo(tables.for_stdout(text.report, model.read(file)), nl=False)
 
 
 @command.command("run", cls=Study)
@@ -125,16 +124,7 @@ def run_command(dry_run: bool, **given: Any) -> int:
 
 
 def publication(found: ExperimentResults) -> Publication:
-    """The texts of a run of experiments."""
-    return Publication(
-        save=partial(results.save, found),
-        text=partial(text.formatted, found),
-        report=partial(text.report_for_stdout, found),
-        warnings=lambda: render.warning_lines(text.troubles(found)),
-        interrupted=found.stop.reason == "interrupted",
-        failed=any(map(text.failed_cells, found.experiments)),
-        page=found,
-    )
+    return Publication(found, text, failed=any(map(text.failed_cells, found.experiments)))
 
 
 def _catalogue(files: Sequence[Path]) -> list[Definition]:

@@ -6,7 +6,6 @@ ends, without saying where the measurements are.
 """
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from tsmlab.commands import parameters
 from tsmlab.commands.publishing import Publication
 from tsmlab.commands.studies import Study, conduct, resume_option
 from tsmlab.measuring import MeasureExecutor
-from tsmlab.traces import floors_results, floors_text, planning
+from tsmlab.traces import floors_text, planning
 from tsmlab.traces.floors import Options, floors
 from tsmlab.traces.floors_results import FloorResults
 
@@ -75,15 +74,7 @@ def command(traces: Sequence[Path], **given: Any) -> int:
 
 
 def publication(results: FloorResults) -> Publication:
-    """The texts of floors."""
-    return Publication(
-        save=partial(floors_results.save, results),
-        text=partial(floors_text.formatted, results),
-        report=partial(floors_text.report_for_stdout, results),
-        warnings=partial(floors_text.warnings, results),
-        interrupted=results.interrupted,
-        failed=results.has_failures,
-    )
+    return Publication(results, floors_text, failed=results.has_failures)
 
 
 def _options(traces: Sequence[Path], given: dict[str, Any]) -> Options:

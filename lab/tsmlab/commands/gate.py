@@ -17,13 +17,13 @@ import click
 
 from tsmlab import allocators as known
 from tsmlab import gate as flow
-from tsmlab import gate_report, machine, render
+from tsmlab import gate_report, machine
 from tsmlab.commands import parameters
 from tsmlab.commands.parameters import FILE
 from tsmlab.commands.publishing import Publication
 from tsmlab.commands.studies import Study, conduct, resume_option
 from tsmlab.counting import ROUNDS, Counters, CountingExecutor
-from tsmlab.errors import EXIT_OK, EXIT_PROGRAM_FAILED, EXIT_REGRESSION, UserError
+from tsmlab.errors import EXIT_OK, EXIT_REGRESSION, UserError
 from tsmlab.gate import ALONE_ROUNDS, LIMITED, MAX_ROUNDS, GateResults, Options, Side
 from tsmlab.measuring import Executor, MeasureExecutor
 from tsmlab.metrics import BUILT_IN
@@ -150,22 +150,10 @@ def command(program: Sequence[str], strict: bool, **given: Any) -> int:
 
 
 def publication(results: GateResults, strict: bool) -> Publication:
-    """A gate's texts."""
     verdict = results.verdict
     regressed = verdict == "regression" or (strict and verdict == "unresolved")
-    return Publication(
-        save=partial(flow.save, results),
-        text=partial(gate_report.formatted, results),
-        report=partial(gate_report.report_for_stdout, results),
-        warnings=lambda: render.warning_lines(results.comparison.warnings),
-        interrupted=results.comparison.interrupted,
-        failed=verdict == "failed",
-        status=EXIT_PROGRAM_FAILED
-        if verdict == "failed"
-        else EXIT_REGRESSION
-        if regressed
-        else EXIT_OK,
-    )
+    status = EXIT_REGRESSION if regressed else EXIT_OK
+    return Publication(results, gate_report, verdict == "failed", status)
 
 
 def _options(program: Sequence[str], given: dict[str, Any], counters: Counters | None) -> Options:

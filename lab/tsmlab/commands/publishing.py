@@ -11,12 +11,14 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import FrameType
+from typing import Any, Protocol
 
 import click
 
-from tsmlab import export, report
+from tsmlab import export, records, render, report, tables
 from tsmlab.errors import (
     EXIT_INTERRUPTED,
     EXIT_OK,
@@ -26,20 +28,30 @@ from tsmlab.errors import (
 )
 from tsmlab.export import Target
 from tsmlab.report import Results
+from tsmlab.results import Trouble
+
+
+class Texts(Protocol):
+    """A module that words results of a kind."""
+
+    @property
+    def formatted(self) -> Callable[[Any, export.Format], str]: ...
+    def report(self, results: Any, width: int, colours: bool = ..., /) -> str: ...
+    def troubles(self, results: Any, /) -> Sequence[Trouble]: ...
+
+
+class Measured(records.Kept, Protocol):
+    @property
+    def interrupted(self) -> bool: ...
 
 
 @dataclass(frozen=True)
 class Publication:
-    """Results that can be kept, written in a format, and read by a person. page: what a report is
-    made of; None of results that have none. status: to exit with, unless something else counts."""
+    """Results, and what words them. status: to exit with, unless something else counts."""
 
-    save: Callable[[], Path]
-    text: Callable[[export.Format], str]
-    report: Callable[[], str]
-    warnings: Callable[[], Sequence[str]]
-    interrupted: bool
+    results: Measured
+    texts: Texts
     failed: bool
-    page: Results | None = None
     status: int = EXIT_OK
 
 
@@ -54,22 +66,24 @@ def publish(
     """Keeps, exports and prints; files first, since a reader of stdout may go away. Returns whether
     any of it failed. The report of --report comes last, since it takes seconds; without it, a line
     says how to have one."""
-    page = publication.page
+    results, texts = publication.results, publication.texts
+    page = results if isinstance(results, Results) else None
     problems: list[str] = []
     kept: Path | None = None
     try:
-        kept = publication.save()
+        kept = records.save(results)
     except UserError as error:
         problems.append(f"{error.message}\n  {error.remedy}")
     where = f"All results are in {kept}." if kept else ""
     problems += [
         f"could not write {target}. {where}".rstrip()
-        for target in export.write_all(publication.text, targets)
+        for target in export.write_all(partial(texts.formatted, results), targets)
     ]
-    if problem := _print(publication.text("json") if as_json else publication.report()):
+    text = records.to_json(results) if as_json else tables.for_stdout(texts.report, results)
+    if problem := _print(text):
         problems.append(problem)
     if not quiet:
-        for line in publication.warnings():
+        for line in render.warning_lines(texts.troubles(results)):
             click.echo(line, err=True)
         if kept:
             click.echo(f"results    {kept}", err=True)

@@ -8,21 +8,20 @@ ends, without saying where the measurements are.
 
 import re
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
 from tsmlab import allocators as known
-from tsmlab import paths, render
+from tsmlab import paths
 from tsmlab.allocators import ENGINE, Allocator
 from tsmlab.commands import parameters
 from tsmlab.commands.publishing import Publication
 from tsmlab.commands.studies import Study, conduct, resume_option
 from tsmlab.errors import UserError
 from tsmlab.measuring import MeasureExecutor
-from tsmlab.traces import planning, replay_report, replay_results
+from tsmlab.traces import planning, replay_report
 from tsmlab.traces.replay_results import ReplayResults, is_deterministic
 from tsmlab.traces.replaying import FAIR, SCHEDULES, SETTLE_SECONDS, Options, replay
 
@@ -160,16 +159,7 @@ def command(traces: Sequence[Path], **given: Any) -> int:
 
 
 def publication(results: ReplayResults) -> Publication:
-    """The texts of replays."""
-    return Publication(
-        save=partial(replay_results.save, results),
-        text=partial(replay_report.formatted, results),
-        report=partial(replay_report.report_for_stdout, results),
-        warnings=lambda: render.warning_lines(replay_report.troubles(results)),
-        interrupted=results.interrupted,
-        failed=bool(results.failed_rows),
-        page=results,
-    )
+    return Publication(results, replay_report, failed=bool(results.failed_rows))
 
 
 def options_of(traces: Sequence[Path], given: dict[str, Any]) -> Options:

@@ -144,12 +144,12 @@ def conduct(
             # Before the first run, or while results were written: all is in the journal.
             _say_where(journal)
             raise
-        if outcome.error is None and not found.interrupted and not problems:
+        if outcome.error is None and not found.results.interrupted and not problems:
             journal.remove()
         elif not given["quiet"]:
             _say_where(journal)
     return exit_status(
-        interrupted=found.interrupted,
+        interrupted=found.results.interrupted,
         error=outcome.error,
         problems=problems,
         failed=found.failed and not given["ignore_failure"],

@@ -5,14 +5,13 @@ Refuses to: call a change better that only the rounds which chose it say so of.
 """
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import click
 
 from tsmlab import allocators as known
-from tsmlab import render, tune_report
 from tsmlab import tune as flow
+from tsmlab import tune_report
 from tsmlab.commands import parameters
 from tsmlab.commands.publishing import Publication
 from tsmlab.commands.studies import Study, conduct, resume_option
@@ -120,16 +119,8 @@ def command(allocator: str, program: Sequence[str], **given: Any) -> int:
 
 
 def publication(results: TuneResults) -> Publication:
-    """The texts of a search."""
-    last = results.stages[-1].comparison
-    return Publication(
-        save=partial(flow.save, results),
-        text=partial(tune_report.formatted, results),
-        report=partial(tune_report.report_for_stdout, results),
-        warnings=lambda: render.warning_lines(last.warnings),
-        interrupted=results.interrupted,
-        failed=any(each.failure for step in results.steps for each in step.raced),
-    )
+    failed = any(each.failure for step in results.steps for each in step.raced)
+    return Publication(results, tune_report, failed)
 
 
 def _options(

@@ -9,14 +9,10 @@ analysis.py.
 import csv
 import io
 import math
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from rich.console import Console
-from rich.text import Text
-
-from tsmlab import records, stats, tables, warnings
+from tsmlab import export, stats, tables, warnings
 from tsmlab.experiments.catalogue import describe_point
 from tsmlab.experiments.model import (
     BUILT_IN,
@@ -28,10 +24,9 @@ from tsmlab.experiments.model import (
     Reported,
 )
 from tsmlab.experiments.plan import FEWEST_ROUNDS, experiments
-from tsmlab.export import Format
 from tsmlab.render import failure_lines, full_name
 from tsmlab.results import Failure, Trouble
-from tsmlab.tables import Column, table_width
+from tsmlab.tables import ROOMY, Column, Sheet, table_width
 from tsmlab.wording import names, quantity, rounds, three_digits
 
 BEST = "*"
@@ -141,45 +136,27 @@ def _rank(experiment: Experiment, name: str) -> tuple[int, float]:
 # --- texts ---------------------------------------------------------------------------------------
 
 
-def report_for_stdout(results: ExperimentResults) -> str:
-    """The report, as wide and as colourful as stdout allows."""
-    return report(results, tables.stdout_width(), colours=sys.stdout.isatty())
-
-
 def report(results: ExperimentResults, width: int, colours: bool = False) -> str:
-    text = io.StringIO()
-    console = Console(file=text, width=width, force_terminal=colours, highlight=False)
-    for line in _heading(results):
-        console.print(Text(line), soft_wrap=True)
+    sheet = Sheet(width, colours)
+    sheet.say(*_heading(results))
     for experiment in results.experiments:
-        console.print()
-        _print_experiment(console, results, experiment, width)
-    return text.getvalue()
-
-
-def _print_experiment(
-    console: Console, results: ExperimentResults, experiment: Experiment, width: int
-) -> None:
-    definition = experiment.definition
-    console.print(Text(f"{definition.name}: {definition.title}", style="bold"), soft_wrap=True)
-    console.print(Text(definition.question))
-    console.print(Text(_caption(experiment), style="dim"), soft_wrap=True)
-    for part in _folded(_columns(experiment, _titles(results)), width):
-        wide = max(width, table_width(part, tables.ROOMY))
-        Console(
-            file=console.file, width=wide, force_terminal=console.is_terminal, highlight=False
-        ).print(tables.rich_table(part, tables.ROOMY))
-    for line in failed_lines(experiment):
-        console.print(Text(line, style="red"), soft_wrap=True)
-    for verdict, text in verdicts(experiment):
-        console.print(Text(f"{verdict}: {text}"), soft_wrap=False)
+        sheet.gap()
+        definition = experiment.definition
+        sheet.say(f"{definition.name}: {definition.title}", style="bold")
+        sheet.say(definition.question, soft_wrap=False)
+        sheet.say(_caption(experiment), style="dim")
+        for part in _folded(_columns(experiment, _titles(results)), width):
+            sheet.table(part)
+        sheet.say(*failed_lines(experiment), style="red")
+        sheet.say(*(f"{v}: {text}" for v, text in verdicts(experiment)), soft_wrap=False)
+    return sheet.text
 
 
 def _folded(columns: Sequence[Column], width: int) -> Iterator[list[Column]]:
     """The table in parts that are narrow enough, each with the allocators again."""
     part = [columns[0]]
     for column in columns[1:]:
-        if len(part) > 1 and table_width([*part, column], tables.ROOMY) > width:
+        if len(part) > 1 and table_width([*part, column], ROOMY) > width:
             yield part
             part = [columns[0]]
         part.append(column)
@@ -277,12 +254,6 @@ def cut_short(results: ExperimentResults) -> bool:
 # --- files ---------------------------------------------------------------------------------------
 
 
-def formatted(results: ExperimentResults, file_format: Format) -> str:
-    if file_format == "json":
-        return records.to_json(results)
-    return to_csv(results) if file_format == "csv" else markdown(results)
-
-
 def markdown(results: ExperimentResults) -> str:
     """The same report for a document, with date, machine and versions."""
     lines = [f"- {line}" for line in _heading(results)]
@@ -341,3 +312,6 @@ def to_csv(results: ExperimentResults) -> str:
                 begin += [run.round, run.position, run.started_seconds]
                 writer.writerow([*begin, *values, *failure])
     return text.getvalue()
+
+
+formatted = export.formatter(csv=to_csv, markdown=markdown)

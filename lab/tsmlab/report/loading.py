@@ -11,7 +11,6 @@ from pathlib import Path
 from tsmlab import results, suite_results
 from tsmlab.errors import UserError
 from tsmlab.experiments import model
-from tsmlab.experiments import results as experiment_results
 from tsmlab.report import Results
 from tsmlab.traces import analysis, replay_results
 
@@ -36,7 +35,7 @@ def read(path: Path) -> Results:
     readers: dict[str, Callable[[str, str], Results]] = {
         results.SCHEMA: results.from_json,
         suite_results.SCHEMA: suite_results.from_json,
-        model.SCHEMA: experiment_results.from_json,
+        model.SCHEMA: model.from_json,
         replay_results.SCHEMA: replay_results.from_json,
         analysis.SCHEMA: lambda text, _source: analysis.decode(text),
     }

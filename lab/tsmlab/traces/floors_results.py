@@ -4,9 +4,7 @@ Why: an excess is a quotient of measurements; all of them are kept beside it.
 Refuses to: filter. Every run is in its comparison.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
 from tsmlab import records
 from tsmlab.machine import Machine
@@ -65,16 +63,12 @@ class FloorResults:
     traces: list[TraceFloors]
 
     @property
+    def subject(self) -> str:
+        return f"floors-{self.traces[0].trace}" if self.traces else "floors"
+
+    @property
     def has_failures(self) -> bool:
         return any(row.failure for each in self.traces for row in each.rows)
 
 
-def from_json(text: str, source: str = "the results") -> FloorResults:
-    """The inverse of records.to_json; raises UserError for what it did not write."""
-    return records.from_json(FloorResults, SCHEMA, text, source, records.saved_by("floors"))
-
-
-def save(results: FloorResults, folders: Iterable[Path] | None = None) -> Path:
-    """Keeps the results in the first folder that takes them, and returns the file's path."""
-    subject = f"floors-{results.traces[0].trace}" if results.traces else "floors"
-    return records.keep(records.to_json(results), results.created, subject, folders)
+from_json = records.reader(FloorResults, SCHEMA, "floors")

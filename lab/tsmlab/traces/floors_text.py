@@ -4,18 +4,11 @@ Why: the answer is two numbers for each allocator, with their intervals.
 Refuses to: compute. Every number is in the results.
 """
 
-import io
-import sys
 from collections.abc import Sequence
 
-from rich.console import Console
-from rich.text import Text
-
-from tsmlab import export, records, tables
-from tsmlab.export import Format
-from tsmlab.render import warning_lines
+from tsmlab import export
 from tsmlab.results import Trouble
-from tsmlab.tables import ROOMY, Cell, Column, markdown_table, measured_on, rich_table
+from tsmlab.tables import Cell, Column, Sheet, markdown_table, measured_on
 from tsmlab.traces import planning
 from tsmlab.traces.floors_results import Excess, FloorResults, FloorRow, TraceFloors
 from tsmlab.wording import change, quantity, rounds
@@ -26,15 +19,7 @@ NOTES = (
 )
 
 
-def formatted(results: FloorResults, file_format: Format) -> str:
-    if file_format == "json":
-        return records.to_json(results)
-    if file_format == "csv":
-        return _csv(results)
-    return markdown(results)
-
-
-def _csv(results: FloorResults) -> str:
+def to_csv(results: FloorResults) -> str:
     keys: dict[str, str] = {}
     for each in results.traces:
         keys |= {spec.key: spec.key for spec in each.comparison.metrics}
@@ -44,23 +29,15 @@ def _csv(results: FloorResults) -> str:
     return export.csv_text(("trace",), runs, keys)
 
 
-def report_for_stdout(results: FloorResults) -> str:
-    return report(results, tables.stdout_width(), colours=sys.stdout.isatty())
-
-
 def report(results: FloorResults, width: int, colours: bool = False) -> str:
-    text = io.StringIO()
-    console = Console(file=text, width=width, force_terminal=colours, highlight=False)
+    sheet = Sheet(width, colours)
     for each in results.traces:
-        for line in heading(each):
-            console.print(Text(line), soft_wrap=True)
-        console.print(rich_table(columns_of(each), ROOMY))
-        for line in failed_lines(each):
-            console.print(Text(line, style="red"), soft_wrap=True)
-        console.print()
-    for note in NOTES:
-        console.print(Text(note, style="dim"), soft_wrap=True)
-    return text.getvalue()
+        sheet.say(*heading(each))
+        sheet.table(columns_of(each))
+        sheet.say(*failed_lines(each), style="red")
+        sheet.gap()
+    sheet.say(*NOTES, style="dim")
+    return sheet.text
 
 
 def markdown(results: FloorResults) -> str:
@@ -80,8 +57,7 @@ def troubles(results: FloorResults) -> list[Trouble]:
     return list(found.values())
 
 
-def warnings(results: FloorResults) -> list[str]:
-    return warning_lines(troubles(results))
+formatted = export.formatter(csv=to_csv, markdown=markdown)
 
 
 def heading(each: TraceFloors) -> list[str]:

@@ -5,18 +5,13 @@ latencies, and whether all of it is the same in every run.
 Refuses to: compute, and to word a verdict anew. The sentences are those of a comparison.
 """
 
-import io
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
-from rich.console import Console
-from rich.text import Text
-
-from tsmlab import records, render, tables
-from tsmlab.export import Format, csv_text
+from tsmlab import export, render, tables
 from tsmlab.results import Trouble
-from tsmlab.tables import COMPACT, ROOMY, Column, Layout
+from tsmlab.tables import Column, Layout, Sheet
 from tsmlab.traces import planning
 from tsmlab.traces.replay_line import ThreadShare
 from tsmlab.traces.replay_results import Replay, ReplayResults, TraceInfo
@@ -43,47 +38,25 @@ class Block:
     notes: Sequence[str] = field(default=())
     fails: Sequence[str] = field(default=())
 
-    @property
-    def above(self) -> list[tuple[str, str]]:
-        """What stands above the table, with its style."""
-        return [*([(self.title, "bold")] if self.title else []), *((s, "") for s in self.lines)]
-
-    @property
-    def below(self) -> list[tuple[str, str]]:
-        return [*((line, "dim") for line in self.notes), *((line, "red") for line in self.fails)]
-
-
-def report_for_stdout(results: ReplayResults) -> str:
-    return report(results, tables.stdout_width(), colours=sys.stdout.isatty())
-
 
 def report(results: ReplayResults, width: int, colours: bool = False) -> str:
     """The whole report, as text."""
-    parts = [(block, *_fitted(block.columns, width)) for block in blocks(results, width)]
-    # Never narrower than a table: a wrapped line can be read, a cut one cannot.
-    wide = max([width, *(tables.table_width(columns, layout) for _, columns, layout in parts)])
-    text = io.StringIO()
-    console = Console(file=text, width=wide, force_terminal=colours, highlight=False)
-    for number, (block, columns, layout) in enumerate(parts):
+    sheet = Sheet(width, colours)
+    for number, block in enumerate(blocks(results, width)):
         if number:
-            console.print()
-        for line, style in block.above:
-            console.print(Text(line, style=style), soft_wrap=True)
-        if columns:
-            console.print(tables.rich_table(columns, layout))
-        for line, style in block.below:
-            console.print(Text(line, style=style), soft_wrap=True)
-    return text.getvalue()
+            sheet.gap()
+        if block.title:
+            sheet.say(block.title, style="bold")
+        sheet.say(*block.lines)
+        if block.columns:
+            sheet.table(*tables.fitted(partial(_columns_of, block), width))
+        sheet.say(*block.notes, style="dim")
+        sheet.say(*block.fails, style="red")
+    return sheet.text
 
 
-def _fitted(columns: Sequence[Column], width: int) -> tuple[list[Column], Layout]:
-    """Tighter, and without what may go, where the terminal is narrow."""
-    kept, layout = list(columns), ROOMY
-    if tables.table_width(kept, layout) > width:
-        layout = COMPACT
-    while tables.table_width(kept, layout) > width and any(c.expendable for c in kept):
-        kept.remove(max(kept, key=lambda column: column.expendable))
-    return kept, layout
+def _columns_of(block: Block, _: Layout) -> Sequence[Column]:
+    return block.columns
 
 
 def blocks(results: ReplayResults, width: int) -> Iterator[Block]:
@@ -226,16 +199,15 @@ def markdown(results: ReplayResults) -> str:
     return "\n".join(lines) + "\n"
 
 
-def formatted(results: ReplayResults, file_format: Format) -> str:
-    """The results in a format. CSV has a line for each run, with trace and schedule before it."""
-    if file_format == "json":
-        return records.to_json(results)
-    if file_format == "markdown":
-        return markdown(results)
+def to_csv(results: ReplayResults) -> str:
+    """A line for each run, with trace and schedule before it."""
     runs = (
         ((replay.trace.name, replay.schedule), sample)
         for replay in results.replays
         for sample in replay.comparison.samples
     )
     keys = {spec.key: spec.key for r in results.replays for spec in r.comparison.metrics}
-    return csv_text(("trace", "schedule"), runs, keys)
+    return export.csv_text(("trace", "schedule"), runs, keys)
+
+
+formatted = export.formatter(csv=to_csv, markdown=markdown)

@@ -5,9 +5,7 @@ line that replay printed; what only a replay can tell stands beside them.
 Refuses to: filter. Every run is kept, with its samples of memory.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
 from tsmlab import records
 from tsmlab.machine import Machine
@@ -129,6 +127,10 @@ class ReplayResults:
     replays: list[Replay]
 
     @property
+    def subject(self) -> str:
+        return f"replay-{self.traces[0].name}" if self.replays else "replay"
+
+    @property
     def failed_rows(self) -> list[Row]:
         return [row for replay in self.replays for row in replay.comparison.failed_rows]
 
@@ -150,12 +152,4 @@ def is_deterministic(schedule: str) -> bool:
     return schedule not in ("asap", "paced")
 
 
-def from_json(text: str, source: str = "the results") -> ReplayResults:
-    """The inverse of records.to_json; raises UserError for what it did not write."""
-    return records.from_json(ReplayResults, SCHEMA, text, source, records.saved_by("replay"))
-
-
-def save(results: ReplayResults, folders: Iterable[Path] | None = None) -> Path:
-    """Keeps the results in the first folder that takes them, and returns the file's path."""
-    subject = f"replay-{results.traces[0].name}" if results.replays else "replay"
-    return records.keep(records.to_json(results), results.created, subject, folders)
+from_json = records.reader(ReplayResults, SCHEMA, "replay")

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tsmlab import export, render
+from tsmlab import render
 from tsmlab.metrics import TIME
 from tsmlab.report.figures import of_comparison
 from tsmlab.report.pages.common import (
@@ -77,7 +77,7 @@ def report(comparison: Comparison) -> Report:
         page=page,
         figures=figures,
         markdown=render.markdown(comparison),
-        csv=export.to_csv(comparison),
+        csv=render.to_csv(comparison),
         data=plain(comparison),
         thin=thin,
     )

@@ -86,7 +86,7 @@ def report(results: ReplayResults) -> Report:
         page=page,
         figures=[figure for section in sections for figure in section.figures],
         markdown=replay_report.markdown(results),
-        csv=replay_report.formatted(results, "csv"),
+        csv=replay_report.to_csv(results),
         data=plain(results),
         thin=thin,
     )

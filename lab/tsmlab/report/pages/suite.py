@@ -84,7 +84,7 @@ def report(suite: SuiteResults) -> Report:
         page=page,
         figures=figures,
         markdown=suite_report.markdown(suite),
-        csv=suite_report.formatted(suite, "csv"),
+        csv=suite_report.to_csv(suite),
         data=plain(suite),
         thin=thin,
     )
