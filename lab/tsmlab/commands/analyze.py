@@ -14,7 +14,7 @@ import click
 from tsmlab import allocators as known
 from tsmlab import report, tables
 from tsmlab.allocators import ENGINE
-from tsmlab.commands.parameters import FILE, Whole, allocators_option, extra_option
+from tsmlab.commands.parameters import FILE, allocators_option, extra_option, whole
 from tsmlab.errors import EXIT_OK, UserError
 from tsmlab.records import write_atomically
 from tsmlab.traces import analysis_text, planning
@@ -33,7 +33,7 @@ DEFAULT = (ENGINE, "lock-first", "system")
 @extra_option
 @click.option(
     "--image",
-    type=Whole(minimum=0),
+    type=whole(0),
     metavar="N",
     help="Which program image of the trace. [default: the one with the most events]",
 )

@@ -31,7 +31,7 @@ from tsmlab.schedule import (
     StopRule,
 )
 
-ROUNDS = parameters.Whole(minimum=1)
+ROUNDS = parameters.whole(1)
 
 
 @click.command("compare", cls=Study, context_settings={"allow_interspersed_args": False})
@@ -60,7 +60,7 @@ ROUNDS = parameters.Whole(minimum=1)
 @click.option(
     "-w",
     "--warmup",
-    type=parameters.Whole(minimum=0),
+    type=parameters.whole(0),
     default=WARMUP_ROUNDS,
     metavar="N",
     show_default=True,

@@ -31,7 +31,7 @@ from tsmlab.traces.floors_results import FloorResults
 @parameters.touch_option
 @click.option(
     "--image",
-    type=parameters.Whole(minimum=0),
+    type=parameters.whole(0),
     metavar="N",
     help="Which program image of the trace. [default: the one with the most events]",
 )

@@ -36,20 +36,14 @@ DEFAULTS = {"max_peak": 0.03, "max_time": 0.02, "max_instructions": 0.02}
 OF_COUNTS = ("max_instructions", "max_misses", "max_calls")
 
 
-class Limit(parameters.ParamType[float | str]):
+def limit(value: str) -> float | str:
     """+2% or 2 for two hundredths more; 0 for none more; none for no limit."""
-
-    name = "limit"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float | str:
-        if isinstance(value, float) or value == NO_LIMIT:
-            return float(value) if isinstance(value, float) else NO_LIMIT
-        match = re.fullmatch(r"\+?(\d+(?:\.\d+)?)\s*%?", str(value))
-        if match is None:
-            self.fail(f"{value!r} is no limit, like +3%, 0.5% or {NO_LIMIT}", param, ctx)
-        return float(match[1]) / 100.0
+    if value == NO_LIMIT:
+        return value
+    match = re.fullmatch(r"\+?(\d+(?:\.\d+)?)\s*%?", value)
+    if match is None:
+        raise click.BadParameter(f"{value!r} is no limit, like +3%, 0.5% or {NO_LIMIT}")
+    return float(match[1]) / 100.0
 
 
 def limit_options(command: parameters.Command) -> parameters.Command:
@@ -64,7 +58,7 @@ def limit_options(command: parameters.Command) -> parameters.Command:
     }
     for name, text in reversed(told.items()):
         option = f"--{name.replace('_', '-')}"
-        command = click.option(option, name, type=Limit(), metavar="PERCENT", help=text)(command)
+        command = click.option(option, name, type=limit, metavar="PERCENT", help=text)(command)
     return command
 
 

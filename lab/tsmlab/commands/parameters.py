@@ -10,7 +10,7 @@ import re
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, get_args
+from typing import Any, get_args
 
 import click
 
@@ -22,88 +22,49 @@ from tsmlab.trial import Program
 
 Command = Callable[..., Any]
 
-if TYPE_CHECKING:
-    ParamType = click.ParamType
-else:
 
-    class ParamType(click.ParamType):
-        """click's, whose type parameter click 8.1 (Debian 12) does not know yet."""
-
-        def __class_getitem__(cls, _: object) -> type[Self]:
-            return cls
-
-
-class Whole(ParamType[int]):
+def whole(minimum: int) -> Callable[[Any], int]:
     """A whole number from `minimum` on; click's own would clutter --help with its range."""
 
-    name = "number"
-
-    def __init__(self, minimum: int) -> None:
-        self._minimum = minimum
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+    def number(value: Any) -> int:
         text = str(value)
-        if not re.fullmatch(r"\d{1,9}", text) or int(text) < self._minimum:
-            self.fail(f"{value!r} is not a whole number from {self._minimum} on", param, ctx)
+        if not re.fullmatch(r"\d{1,9}", text) or int(text) < minimum:
+            raise click.BadParameter(f"{value!r} is not a whole number from {minimum} on")
         return int(text)
 
+    return number
 
-class Duration(ParamType[float]):
+
+def duration(value: Any) -> float:
     """Seconds, or a number with s, m or h behind it."""
-
-    name = "duration"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        if isinstance(value, float):
-            return value
-        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)", str(value))
-        seconds = float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]] if match else 0.0
-        if seconds <= 0.0:
-            self.fail(f"{value!r} is not a time above zero, like 90, 90s or 1.5m", param, ctx)
-        return seconds
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)", str(value))
+    seconds = float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]] if match else 0.0
+    if seconds <= 0.0:
+        raise click.BadParameter(f"{value!r} is not a time above zero, like 90, 90s or 1.5m")
+    return seconds
 
 
-class Percentage(ParamType[float]):
+def percentage(value: str) -> float:
     """1 or 1% for one hundredth."""
-
-    name = "percent"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        if isinstance(value, float):
-            return value
-        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*%?", str(value))
-        if match is None or not 0.0 < float(match[1]) < 100.0:
-            self.fail(
-                f"{value!r} is not a percentage between 0 and 100, like 1 or 0.5%", param, ctx
-            )
-        return float(match[1]) / 100.0
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*%?", value)
+    if match is None or not 0.0 < float(match[1]) < 100.0:
+        raise click.BadParameter(f"{value!r} is not a percentage between 0 and 100, like 1 or 0.5%")
+    return float(match[1]) / 100.0
 
 
-class Cpus(ParamType[tuple[int, ...]]):
+def processors(value: str) -> tuple[int, ...]:
     """A list of processors as taskset takes it: 0,2-3."""
-
-    name = "list"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int, ...]:
-        if isinstance(value, tuple):
-            return value
-        chosen: set[int] = set()
-        for part in str(value).split(","):
-            match = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip())
-            if match is None:
-                self.fail(f"{value!r} is not a list of processors, like 0,2-3", param, ctx)
-            chosen.update(range(int(match[1]), int(match[2] or match[1]) + 1))
-        allowed = os.sched_getaffinity(0)
-        if not chosen or not chosen <= allowed:
-            usable = ",".join(map(str, sorted(allowed)))
-            self.fail(f"{value!r}: the processors that may be used here are {usable}", param, ctx)
-        return tuple(sorted(chosen))
+    chosen: set[int] = set()
+    for part in value.split(","):
+        match = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip())
+        if match is None:
+            raise click.BadParameter(f"{value!r} is not a list of processors, like 0,2-3")
+        chosen.update(range(int(match[1]), int(match[2] or match[1]) + 1))
+    allowed = os.sched_getaffinity(0)
+    if not chosen or not chosen <= allowed:
+        usable = ",".join(map(str, sorted(allowed)))
+        raise click.BadParameter(f"{value!r}: the processors that may be used here are {usable}")
+    return tuple(sorted(chosen))
 
 
 FILE = click.Path(path_type=Path)
@@ -140,7 +101,7 @@ def rounds_option(
     """-r: how many rounds, at least `minimum`; help_text tells a default that is no number."""
     return click.option(
         *("-r", "--rounds"),
-        type=Whole(minimum),
+        type=whole(minimum),
         default=default,
         show_default=default is not None,
         metavar="N",
@@ -152,7 +113,7 @@ def time_budget_option(
     help_text: str, default: float | None = None
 ) -> Callable[[Command], Command]:
     return click.option(
-        "--time-budget", type=Duration(), default=default, metavar="TIME", help=help_text
+        "--time-budget", type=duration, default=default, metavar="TIME", help=help_text
     )
 
 
@@ -164,7 +125,7 @@ trace_budget_option = time_budget_option(
 def timeout_option(default: str) -> Callable[[Command], Command]:
     return click.option(
         "--timeout",
-        type=Duration(),
+        type=duration,
         metavar="TIME",
         help=f"A run that takes longer has failed. [default: {default}]",
     )
@@ -172,7 +133,7 @@ def timeout_option(default: str) -> Callable[[Command], Command]:
 
 seed_option = click.option(
     "--seed",
-    type=Whole(minimum=0),
+    type=whole(0),
     metavar="N",
     help="Repeats the order of a former comparison. [default: random, printed]",
 )
@@ -199,7 +160,7 @@ ignore_failure_option = click.option(
 )
 expect_exit_option = click.option(
     "--expect-exit",
-    type=Whole(minimum=0),
+    type=whole(0),
     default=0,
     show_default=True,
     metavar="N",
@@ -207,7 +168,7 @@ expect_exit_option = click.option(
 )
 margin_option = click.option(
     "--margin",
-    type=Percentage(),
+    type=percentage,
     default="1%",
     metavar="PERCENT",
     show_default=True,
@@ -288,7 +249,10 @@ def study_options(command: Command) -> Command:
             "processes here.",
         ),
         click.option(
-            "--cpus", type=Cpus(), metavar="LIST", help="Run everything on these processors only."
+            "--cpus",
+            type=processors,
+            metavar="LIST",
+            help="Run everything on these processors only.",
         ),
         click.option(
             "--export-json", type=FILE, metavar="FILE", help="Write everything, raw samples too."

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 import click
 
 from tsmlab import allocators, paths
-from tsmlab.commands.parameters import FILE, Command, ParamType, Whole
+from tsmlab.commands.parameters import FILE, Command, whole
 from tsmlab.commands.run import EXIT_CANNOT_EXECUTE, START_FAILURES
 from tsmlab.doctor import Diagnosis, diagnose
 from tsmlab.errors import EXIT_OK, EXIT_REGRESSION, EXIT_USAGE, UserError
@@ -38,17 +38,13 @@ LITTLE_LIVE = 0.1
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
-class Bytes(ParamType[int]):
+def interval_bytes(value: str) -> int:
     """Bytes, or a number with K, M or G behind it."""
-
-    name = "bytes"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        match = re.fullmatch(r"(\d{1,13})([KMG]?)(?:i?B)?", str(value))
-        size = int(match[1]) * _UNITS[match[2]] if match else 0
-        if not 1 <= size <= MOST_INTERVAL:
-            self.fail(f"{value!r} is no size from 1 to 1G, like 65536, 512K or 2M", param, ctx)
-        return size
+    match = re.fullmatch(r"(\d{1,13})([KMG]?)(?:i?B)?", value)
+    size = int(match[1]) * _UNITS[match[2]] if match else 0
+    if not 1 <= size <= MOST_INTERVAL:
+        raise click.BadParameter(f"{value!r} is no size from 1 to 1G, like 65536, 512K or 2M")
+    return size
 
 
 def take(arguments: Sequence[str]) -> NoReturn:
@@ -105,7 +101,7 @@ class Verbs(click.Group):
 
 top_option = click.option(
     "--top",
-    type=Whole(minimum=1),
+    type=whole(1),
     default=TOP,
     show_default=True,
     metavar="N",
@@ -439,7 +435,7 @@ def symbolize(file: Path, output: Path, force: bool, as_json: bool) -> int:
 )
 @click.option(
     "--interval",
-    type=Bytes(),
+    type=interval_bytes,
     metavar="BYTES",
     help="The mean distance of samples. [default: the library's]",
 )

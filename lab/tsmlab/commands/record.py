@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from tsmlab import allocators
-from tsmlab.commands.parameters import Duration, Whole, extra_option
+from tsmlab.commands.parameters import duration, extra_option, whole
 from tsmlab.commands.publishing import let_termination_interrupt
 from tsmlab.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_PROGRAM_FAILED, UserError
 from tsmlab.traces import recording as traces
@@ -39,7 +39,7 @@ MOST_RING_MIB = 256
 @extra_option
 @click.option(
     "--timeout",
-    type=Duration(),
+    type=duration,
     metavar="TIME",
     help="End the program after this time; the trace holds what it did until then.",
 )
@@ -52,7 +52,7 @@ MOST_RING_MIB = 256
 )
 @click.option(
     "--ring-mib",
-    type=Whole(minimum=0),
+    type=whole(0),
     metavar="N",
     help="Memory through which events pass; a larger one rides out longer bursts. [default: 32]",
 )

@@ -33,29 +33,23 @@ MOST_LISTED = 4096
 NO_LIST = "Tickets are whole numbers with commas between them, as in --tickets 3,2,1."
 
 
-class TicketList(parameters.ParamType[str]):
+def ticket_list(value: str) -> str:
     """3,2,1; kept as it is, for replay reads it."""
-
-    name = "list"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        text = str(value)
-        if not re.fullmatch(r"[0-9]+(,[0-9]+)*", text, re.ASCII):
-            self.fail(f"{value!r} is no list of tickets. {NO_LIST}", param, ctx)
-        numbers = [int(part) for part in text.split(",")]
-        if 0 in numbers:
-            self.fail(f"{value!r}: a thread without tickets would never run; give 1", param, ctx)
-        if max(numbers) > MOST_TICKETS:
-            self.fail(
-                f"{value!r}: a thread can have {MOST_TICKETS} tickets; divide all of them by the "
-                "same number, only their ratios matter",
-                param,
-                ctx,
-            )
-        if len(numbers) > MOST_LISTED:
-            self.fail(f"more than {MOST_LISTED} numbers; the list begins again where it ends",
-                      param, ctx)  # fmt: skip
-        return text
+    if not re.fullmatch(r"[0-9]+(,[0-9]+)*", value, re.ASCII):
+        raise click.BadParameter(f"{value!r} is no list of tickets. {NO_LIST}")
+    numbers = [int(part) for part in value.split(",")]
+    if 0 in numbers:
+        raise click.BadParameter(f"{value!r}: a thread without tickets would never run; give 1")
+    if max(numbers) > MOST_TICKETS:
+        raise click.BadParameter(
+            f"{value!r}: a thread can have {MOST_TICKETS} tickets; divide all of them by the same "
+            "number, only their ratios matter"
+        )
+    if len(numbers) > MOST_LISTED:
+        raise click.BadParameter(
+            f"more than {MOST_LISTED} numbers; the list begins again where it ends"
+        )
+    return value
 
 
 @click.command("replay", cls=Study)
@@ -78,13 +72,13 @@ class TicketList(parameters.ParamType[str]):
 )
 @click.option(
     "--tickets",
-    type=TicketList(),
+    type=ticket_list,
     metavar="LIST",
     help="Of the threads, for lottery and stride: 3,2,1. [default: all have one]",
 )
 @click.option(
     "--quantum",
-    type=parameters.Whole(minimum=1),
+    type=parameters.whole(1),
     metavar="N",
     help="Calls that a thread makes in a tick. [default: replay's]",
 )
@@ -96,20 +90,20 @@ class TicketList(parameters.ParamType[str]):
 @click.option("--latency", is_flag=True, help="Time each call, which makes all of them slower.")
 @click.option(
     "--settle",
-    type=parameters.Duration(),
+    type=parameters.duration,
     default=SETTLE_SECONDS,
     metavar="TIME",
     help="How long to idle at the end, before settled memory is read. [default: 0.1s]",
 )
 @click.option(
     "--image",
-    type=parameters.Whole(minimum=0),
+    type=parameters.whole(0),
     metavar="N",
     help="Which process of the trace, and its forked children. [default: that with most events]",
 )
 @click.option(
     "--window",
-    type=parameters.Whole(minimum=0),
+    type=parameters.whole(0),
     metavar="N",
     help="How many events nobody may run ahead of the others; 0: no limit, and the schedule alone "
     "decides. [default: 1000]",
