@@ -19,8 +19,7 @@ from tsmlab.journal import Unkept
 from tsmlab.progress import Silence
 from tsmlab.results import Outcome
 from tsmlab.traces import floors_results, floors_text
-from tsmlab.traces.floors import Options, excess_memory, floors
-from tsmlab.traces.floors_results import FloorResults
+from tsmlab.traces.floors import FloorResults, Options, excess_memory, floors
 
 MIB = 1 << 20
 BASE = 100_000

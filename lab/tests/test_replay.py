@@ -28,8 +28,16 @@ from tsmlab.measuring import Measurement, RunRequest
 from tsmlab.metrics import PEAK_MEMORY, TIME
 from tsmlab.stats import Verdict
 from tsmlab.traces import planning, replay_report, replay_results
-from tsmlab.traces.replay_line import Latencies, ReplayLine, ThreadShare, decode, merged
-from tsmlab.traces.replay_results import Latency, ReplayResults, TraceInfo
+from tsmlab.traces.replay_results import (
+    Latencies,
+    Latency,
+    ReplayLine,
+    ReplayResults,
+    ThreadShare,
+    TraceInfo,
+    decode,
+    merged,
+)
 from tsmlab.traces.replaying import (
     AT_PEAK,
     OVER_TIME,

@@ -17,8 +17,7 @@ from tsmlab.errors import UserError
 from tsmlab.report import loading, writing
 from tsmlab.report.figures import of_comparison, of_replay
 from tsmlab.traces import replay_report
-from tsmlab.traces.replay_line import Latencies, MeterChange, ThreadShare
-from tsmlab.traces.replay_results import ReplayResults
+from tsmlab.traces.replay_results import Latencies, MeterChange, ReplayResults, ThreadShare
 
 
 @pytest.fixture

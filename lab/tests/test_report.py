@@ -20,7 +20,7 @@ import replay_world
 import report_world as world
 
 from tsmlab import cli, records, report, results
-from tsmlab.commands.publishing import Publication, publish
+from tsmlab.commands.studies import Publication, publish
 from tsmlab.errors import UserError
 from tsmlab.report import folder, html, loading, writing
 from tsmlab.report.pages.common import AMOUNTS

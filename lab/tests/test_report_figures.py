@@ -29,7 +29,7 @@ from tsmlab.report.figures import (
     scales,
     sweeps,
 )
-from tsmlab.report.pages import causes
+from tsmlab.report.pages import experiments as pages
 from tsmlab.report.text import shortened, slug, visible, with_minus
 from tsmlab.report.theme import styles_for
 from tsmlab.results import Comparison
@@ -224,7 +224,7 @@ def test_texts_keep_every_character(texts: list[str]) -> None:
         for place, text in enumerate(texts):
             axes.text(0.0, place, text)
 
-    table = causes.DataTable("t", [], [])
+    table = pages.DataTable("t", [], [])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         title, tip = " ".join(texts), texts[0]
@@ -374,7 +374,7 @@ def test_counts_are_shown_where_they_differ() -> None:
         {"growth_calls": 10.0, "mmap_calls": 5.0, "retries": 0.0, "futex_calls": 0.0},
         {"growth_calls": 90.0, "mmap_calls": 5.0, "retries": 0.0, "futex_calls": 7.0},
     ]
-    assert causes.telling(counts) == ["growth_calls", "futex_calls"]
+    assert pages.telling(counts) == ["growth_calls", "futex_calls"]
 
 
 # --- heap maps ------------------------------------------------------------------------------------
@@ -445,7 +445,7 @@ def test_pixels_of_a_heap_map_are_its_shares() -> None:
 
     blocks = [model.MapBlock(1, 64 * 1024, s, 0, u) for s, u in (("used", 1.0), ("free", 0.0))]
     heap = model.HeapMap("", [model.MapChunk(0, 128 * 1024, blocks)], 1)
-    table = causes.DataTable("t", [], [])
+    table = pages.DataTable("t", [], [])
     figure = heapmap.figure("n", "t", heap, table, "c")
     pixels = imread(__import__("io").BytesIO(figure.png_file))
     counts = []

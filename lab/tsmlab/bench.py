@@ -16,17 +16,15 @@ from pathlib import Path
 
 from tsmlab import (
     __version__,
-    fingerprints,
-    guest_memory,
+    machine,
     records,
     suite_results,
     wording,
 )
-from tsmlab.allocators import Allocator
+from tsmlab.allocators import Allocator, floor
 from tsmlab.errors import UserError
 from tsmlab.fleet import Crew, Fleet, machine_of
-from tsmlab.floors import floor
-from tsmlab.journal import Memo, Part
+from tsmlab.journal import Digests, Memo, Part, changed, digests
 from tsmlab.measuring import Executor
 from tsmlab.metrics import PEAK_MEMORY, CustomMetric
 from tsmlab.parts import PartProgress, Progress
@@ -108,7 +106,7 @@ def bench(
     executor: Executor,
     reporter: Reporter,
     memo: Memo,
-    warm: Callable[[int], int] = guest_memory.touch,
+    warm: Callable[[int], int] = machine.touch,
     fleet: Fleet | None = None,
 ) -> Outcome[SuiteResults]:
     """Runs the whole suite; on a fleet, whose machines are of one kind, if there is one.
@@ -149,9 +147,7 @@ class _Session:
         }
         programs = [Path(workload.command[0]) for workload in options.workloads]
         libraries = [a.path for a in (*options.allocators, *floors.values()) if a.path]
-        self._files = memo.once(
-            "files", fingerprints.Digests, lambda: fingerprints.digests([*programs, *libraries])
-        )
+        self._files = memo.once("files", Digests, lambda: digests([*programs, *libraries]))
         self._progress = Progress(reporter, options.rounds)
         self._jobs = [
             self._job(workload, contenders[workload.name], executor, folder)
@@ -265,7 +261,7 @@ class _Session:
             candidate=options.candidate,
             peers=list(options.peers),
             stop=stop,
-            changed=fingerprints.changed(self._files),
+            changed=changed(self._files),
             analysis=analyse(runs, options.field),
             runs=runs,
         )

@@ -25,12 +25,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tsmlab import __version__, fingerprints, guest_memory, machine
+from tsmlab import __version__, journal, machine
 from tsmlab.allocators import Allocator
 from tsmlab.analysis import Question, analyse
 from tsmlab.errors import UserError
-from tsmlab.fingerprints import Digests
-from tsmlab.journal import Memo, Unkept
+from tsmlab.journal import Digests, Memo, Unkept
 from tsmlab.machine import Machine
 from tsmlab.measuring import Executor
 from tsmlab.results import FLEET, MachineKind, Sample
@@ -125,7 +124,7 @@ def difference(expected: Expected) -> str | None:
 
 @functools.lru_cache(maxsize=1)
 def _changed(files: tuple[tuple[str, str | None], ...]) -> list[str]:
-    return fingerprints.changed(dict(files))
+    return journal.changed(dict(files))
 
 
 def examine(expected: Expected) -> tuple[str, str | None, Machine]:
@@ -312,10 +311,10 @@ class Fleet:
         return self._machines[0]
 
     def touch_memory(self, wanted_bytes: int) -> int:
-        """guest_memory.touch() on each machine; the least that one of them touched."""
+        """machine.touch() on each machine; the least that one of them touched."""
         with self._telling():
             touched: Mapping[str, int] = self._client.run(
-                guest_memory.touch, wanted_bytes, workers=self._hosts
+                machine.touch, wanted_bytes, workers=self._hosts
             )
         return min(touched.values())
 
@@ -473,7 +472,7 @@ def _examined(
                 f"the worker {worker['name']} makes {worker['nthreads']} things at once.",
                 f"Start it as: tsmalloc worker {address}",
             )
-    expected = Expected(__version__, lab_digest(), str(Path.cwd()), fingerprints.digests(files))
+    expected = Expected(__version__, lab_digest(), str(Path.cwd()), journal.digests(files))
     try:
         found: Mapping[str, tuple[str, str | None, Machine]] = client.run(
             examine, expected, workers=list(workers)

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Literal
 
 from tsmlab import paths, toml_tables
+from tsmlab.allocators import FLOORS
 from tsmlab.errors import UserError
-from tsmlab.floors import FLOORS
 from tsmlab.toml_tables import Table, is_count
 
 TimeSource = Literal["seconds", "wall"]

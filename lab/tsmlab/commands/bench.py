@@ -16,15 +16,13 @@ import click
 
 from tsmlab import allocators as known
 from tsmlab import paths, suite_report, tables, workloads
-from tsmlab.allocators import ENGINE, Allocator
+from tsmlab.allocators import ENGINE, FLOORS, Allocator
 from tsmlab.bench import DEFAULT_ROUNDS, MIN_ROUNDS, Options, bench
 from tsmlab.commands import parameters
 from tsmlab.commands.parameters import FILE
-from tsmlab.commands.publishing import Publication
-from tsmlab.commands.studies import Study, conduct, resume_option
+from tsmlab.commands.studies import Publication, Study, conduct, resume_option
 from tsmlab.errors import EXIT_OK, UserError
 from tsmlab.fleet import Fleet
-from tsmlab.floors import FLOORS
 from tsmlab.journal import Memo
 from tsmlab.measuring import Executor, MeasureExecutor
 from tsmlab.progress import Reporter

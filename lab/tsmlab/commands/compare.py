@@ -5,6 +5,7 @@ Refuses to: measure before everything that can be checked has been checked, and 
 ends, without saying where the measurements are.
 """
 
+import shlex
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,22 +15,24 @@ from tsmlab import allocators as known
 from tsmlab import counting, render
 from tsmlab.allocators import Allocator
 from tsmlab.commands import parameters
-from tsmlab.commands.publishing import Publication
-from tsmlab.commands.studies import Study, conduct, resume_option
-from tsmlab.compare import WARMUP_ROUNDS, Options, compare
+from tsmlab.commands.studies import Publication, Study, conduct, resume_option
+from tsmlab.compare import MIN_TIMEOUT_SECONDS, TIMEOUT_FACTOR, WARMUP_ROUNDS, Options, compare
 from tsmlab.counting import NOT_OF_COUNTS, Counters, CountingExecutor
 from tsmlab.errors import EXIT_OK, UserError
 from tsmlab.measuring import Executor, MeasureExecutor
 from tsmlab.metrics import BUILT_IN
-from tsmlab.plan import describe_plan
-from tsmlab.results import Comparison
+from tsmlab.render import full_name
+from tsmlab.results import AllocatorInfo, Comparison
 from tsmlab.schedule import (
     MAX_ROUNDS,
     MIN_ROUNDS,
     MIN_ROUNDS_BUDGET_SECONDS,
     TIME_BUDGET_SECONDS,
     StopRule,
+    entries_for,
+    round_order,
 )
+from tsmlab.wording import rounds, share
 
 ROUNDS = parameters.whole(1)
 
@@ -167,3 +170,64 @@ def _allocators(given: dict[str, Any]) -> tuple[Allocator, list[Allocator]]:
     if reference not in chosen:
         chosen = [reference, *chosen]
     return reference, chosen
+
+
+# --- the experiment before it happens -------------------------------------------------------------
+
+
+def describe_plan(options: Options) -> str:
+    """The plan as text, a line for each decision."""
+    program = options.program
+    lines = [
+        ("command", shlex.join(program.command)),
+        ("input", str(program.stdin)),
+        ("success", f"exit status {program.expected_exit}{_output_rule(options)}"),
+        ("reference", f"{options.reference.name}, run twice in each round"),
+        ("warm-up", f"{rounds(options.warmup_rounds)}, not measured"),
+        ("rounds", _stop_rule(options)),
+        ("hang", _hang_rule(options)),
+        ("margin", share(options.margin)),
+        ("seed", str(options.seed)),
+    ]
+    if program.metric:
+        direction = "higher" if program.metric.higher_is_better else "lower"
+        lines.append(("metric", f"{program.metric.name}: {program.metric.pattern} ({direction})"))
+    for label, hook in (("setup", program.setup), ("cleanup", program.cleanup)):
+        if hook:
+            lines.append((label, hook))
+    if options.cpus:
+        lines.append(("processors", ",".join(map(str, options.cpus))))
+    for allocator in options.allocators:
+        info = AllocatorInfo.of(allocator)
+        lines.append(("allocator", f"{full_name(info)}  {info.path or '(nothing preloaded)'}"))
+    entries = entries_for(options.allocators, options.reference)
+    order = round_order(entries, options.seed, "measured", 1)
+    lines.append(("round 1", " ".join(entry.allocator.name for entry in order)))
+    return "\n".join(f"{label:<11}{text}" for label, text in lines)
+
+
+def _output_rule(options: Options) -> str:
+    if not options.check_output:
+        return ""
+    return ", and the reference's output, if that is always the same"
+
+
+def _stop_rule(options: Options) -> str:
+    rule = options.rule
+    if rule.runs is not None:
+        return f"exactly {rule.runs}"
+    fit = f"if they fit into {rule.patience_seconds:g} s"
+    firm = "whatever the time" if rule.min_is_firm else fit
+    return (
+        f"at least {rule.min_rounds} ({firm}), then until every verdict is resolved, "
+        f"{rule.time_budget_seconds:g} s have passed, or {rule.max_rounds} are done"
+    )
+
+
+def _hang_rule(options: Options) -> str:
+    if options.timeout_seconds is not None:
+        return f"after {options.timeout_seconds:g} s"
+    return (
+        f"after {TIMEOUT_FACTOR:g} times the reference's first run, "
+        f"at least {MIN_TIMEOUT_SECONDS:g} s"
+    )

@@ -13,10 +13,9 @@ import click
 
 from tsmlab import allocators
 from tsmlab.allocators import Allocator
-from tsmlab.doctor import Diagnosis, Finding, diagnose
+from tsmlab.doctor import Diagnosis, Finding, Proof, diagnose
 from tsmlab.errors import EXIT_OK, EXIT_PROGRAM_FAILED
 from tsmlab.measuring import ProcessCounts
-from tsmlab.proof import Proof
 
 SCHEMA = "tsmalloc-doctor/1"
 MAX_PROGRAMS_SHOWN = 10

@@ -17,8 +17,7 @@ from tsmlab import allocators as known
 from tsmlab import tables, wording
 from tsmlab.commands import parameters
 from tsmlab.commands.parameters import FILE
-from tsmlab.commands.publishing import Publication
-from tsmlab.commands.studies import Study, conduct, resume_option
+from tsmlab.commands.studies import Publication, Study, conduct, resume_option
 from tsmlab.errors import EXIT_OK, UserError
 from tsmlab.experiments import catalogue, model, plan, text
 from tsmlab.experiments.causes import watchers

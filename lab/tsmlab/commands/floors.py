@@ -14,12 +14,10 @@ import click
 from tsmlab import allocators as known
 from tsmlab import paths
 from tsmlab.commands import parameters
-from tsmlab.commands.publishing import Publication
-from tsmlab.commands.studies import Study, conduct, resume_option
+from tsmlab.commands.studies import Publication, Study, conduct, resume_option
 from tsmlab.measuring import MeasureExecutor
 from tsmlab.traces import floors_text, planning
-from tsmlab.traces.floors import Options, floors
-from tsmlab.traces.floors_results import FloorResults
+from tsmlab.traces.floors import FloorResults, Options, floors
 
 
 @click.command("floors", cls=Study)

@@ -20,8 +20,7 @@ from tsmlab import gate as flow
 from tsmlab import gate_report, machine
 from tsmlab.commands import parameters
 from tsmlab.commands.parameters import FILE
-from tsmlab.commands.publishing import Publication
-from tsmlab.commands.studies import Study, conduct, resume_option
+from tsmlab.commands.studies import Publication, Study, conduct, resume_option
 from tsmlab.counting import ROUNDS, Counters, CountingExecutor
 from tsmlab.errors import EXIT_OK, EXIT_REGRESSION, UserError
 from tsmlab.gate import ALONE_ROUNDS, LIMITED, MAX_ROUNDS, GateResults, Options, Side

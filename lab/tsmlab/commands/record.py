@@ -13,7 +13,7 @@ import click
 
 from tsmlab import allocators
 from tsmlab.commands.parameters import duration, extra_option, whole
-from tsmlab.commands.publishing import let_termination_interrupt
+from tsmlab.commands.studies import let_termination_interrupt
 from tsmlab.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_PROGRAM_FAILED, UserError
 from tsmlab.traces import recording as traces
 from tsmlab.traces.recording import Recording, Request

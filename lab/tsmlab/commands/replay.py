@@ -17,8 +17,7 @@ from tsmlab import allocators as known
 from tsmlab import paths
 from tsmlab.allocators import ENGINE, Allocator
 from tsmlab.commands import parameters
-from tsmlab.commands.publishing import Publication
-from tsmlab.commands.studies import Study, conduct, resume_option
+from tsmlab.commands.studies import Publication, Study, conduct, resume_option
 from tsmlab.errors import UserError
 from tsmlab.measuring import MeasureExecutor
 from tsmlab.traces import planning, replay_report

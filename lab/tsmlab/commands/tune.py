@@ -13,8 +13,7 @@ from tsmlab import allocators as known
 from tsmlab import tune as flow
 from tsmlab import tune_report
 from tsmlab.commands import parameters
-from tsmlab.commands.publishing import Publication
-from tsmlab.commands.studies import Study, conduct, resume_option
+from tsmlab.commands.studies import Publication, Study, conduct, resume_option
 from tsmlab.counting import Counters, CountingExecutor
 from tsmlab.errors import UserError
 from tsmlab.measuring import Executor, MeasureExecutor

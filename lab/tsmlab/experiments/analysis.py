@@ -8,7 +8,7 @@ Refuses to: measure, print, or crash on what is missing; it says what cannot be 
 from collections.abc import Callable
 from dataclasses import replace
 
-from tsmlab.experiments import bounds, growth, pairs, rankings, scaling, words
+from tsmlab.experiments import amdahl, bounds, growth, pairs, rankings, words
 from tsmlab.experiments.measured import Measured
 from tsmlab.experiments.model import (
     AnalysisKind,
@@ -17,14 +17,14 @@ from tsmlab.experiments.model import (
     ExperimentAnalysis,
     Finding,
 )
-from tsmlab.experiments.outcome import cannot_tell
+from tsmlab.experiments.words import cannot_tell
 from tsmlab.machine import Machine
 from tsmlab.wording import names
 
 ANALYSES: dict[AnalysisKind, Callable[[Measured, AnalysisRequest], Finding]] = {
     "pair": pairs.analyse,
     "winner": rankings.winner,
-    "amdahl": scaling.analyse,
+    "amdahl": amdahl.analyse,
     "growth": growth.analyse,
     "order": rankings.order,
     "bound": bounds.analyse,

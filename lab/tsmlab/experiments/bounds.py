@@ -12,7 +12,7 @@ from tsmlab.experiments import words
 from tsmlab.experiments.estimates import median_interval
 from tsmlab.experiments.measured import Measured, is_number
 from tsmlab.experiments.model import AnalysisRequest, Estimate, Finding
-from tsmlab.experiments.outcome import UNRESOLVED, cannot_tell, row
+from tsmlab.experiments.words import UNRESOLVED, cannot_tell, row
 
 KEEPS = "kept"
 BREAKS = "broken"

@@ -23,7 +23,7 @@ from tsmlab.experiments.estimates import (
 )
 from tsmlab.experiments.measured import Measured, Series, is_number, number_option
 from tsmlab.experiments.model import AnalysisRequest, Estimate, Finding, FittedCurve
-from tsmlab.experiments.outcome import CONFIRMED, REFUTED, UNRESOLVED, cannot_tell, row
+from tsmlab.experiments.words import CONFIRMED, REFUTED, UNRESOLVED, cannot_tell, row
 from tsmlab.stats import Vector
 from tsmlab.wording import names
 

@@ -12,7 +12,7 @@ from tsmlab.experiments import words
 from tsmlab.experiments.estimates import Logs, as_estimate, paired_ratio, ratio_of
 from tsmlab.experiments.measured import Measured, number_option
 from tsmlab.experiments.model import AnalysisRequest, Estimate, Finding, Metric
-from tsmlab.experiments.outcome import UNRESOLVED, cannot_tell, row
+from tsmlab.experiments.words import UNRESOLVED, cannot_tell, row
 from tsmlab.stats import RatioEstimate, Verdict
 from tsmlab.wording import names, quantity, rounds
 

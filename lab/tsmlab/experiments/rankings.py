@@ -22,7 +22,7 @@ from tsmlab.experiments.estimates import (
 )
 from tsmlab.experiments.measured import Measured, number_option
 from tsmlab.experiments.model import AnalysisRequest, Estimate, Finding, Metric
-from tsmlab.experiments.outcome import CANNOT_TELL, UNRESOLVED, cannot_tell, row
+from tsmlab.experiments.words import CANNOT_TELL, UNRESOLVED, cannot_tell, row
 from tsmlab.stats import Verdict
 
 Pair = tuple[str, str]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from tsmlab import __version__, fingerprints, guest_memory, records, wording
+from tsmlab import __version__, machine, records, wording
 from tsmlab.allocators import Allocator
 from tsmlab.errors import UserError
 from tsmlab.experiments import causes as watching
@@ -35,7 +35,7 @@ from tsmlab.experiments.model import (
 )
 from tsmlab.experiments.plan import FEWEST_ROUNDS, Plan
 from tsmlab.fleet import Fleet, machine_of
-from tsmlab.journal import Memo, Part
+from tsmlab.journal import Digests, Memo, Part, changed, digests
 from tsmlab.measuring import Executor, RunRequest
 from tsmlab.metrics import PEAK_MEMORY, TIME
 from tsmlab.parts import PartProgress, Progress
@@ -104,7 +104,7 @@ def run_experiments(
     observers: Sequence[Observer],
     reporter: Reporter,
     memo: Memo,
-    warm: Callable[[int], int] = guest_memory.touch,
+    warm: Callable[[int], int] = machine.touch,
     fleet: Fleet | None = None,
 ) -> Outcome[ExperimentResults]:
     """Runs all experiments; on a fleet, whose machines are of one kind, if there is one. Causes are
@@ -142,8 +142,8 @@ class _Session:
         libraries = [a.path for a in options.allocators if a.path]
         self._files = memo.once(
             "files",
-            fingerprints.Digests,
-            lambda: fingerprints.digests([*options.files, *libraries]),
+            Digests,
+            lambda: digests([*options.files, *libraries]),
         )
         self._rounds = max(plan.rounds for plan in options.plans)
         self._progress = Progress(reporter, self._rounds)
@@ -331,7 +331,7 @@ class _Session:
             machine=self._machine,
             allocators=[AllocatorInfo.of(allocator) for allocator in options.allocators],
             stop=stop,
-            changed=fingerprints.changed(self._files),
+            changed=changed(self._files),
             experiments=[replace(e, analysis=analyse(e, processors)) for e in experiments],
         )
 

@@ -14,21 +14,83 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tsmlab import __version__, compare, records, stats
-from tsmlab.allocators import Allocator
+from tsmlab.allocators import Allocator, floor
 from tsmlab.errors import UserError
 from tsmlab.fleet import Fleet, machine_of
-from tsmlab.floors import floor
 from tsmlab.journal import Memo, Part
+from tsmlab.machine import Machine
 from tsmlab.measuring import Executor
 from tsmlab.metrics import PEAK_MEMORY, TIME
 from tsmlab.progress import Reporter
 from tsmlab.results import AllocatorInfo, Comparison, Outcome
 from tsmlab.schedule import TIME_BUDGET_SECONDS, StopRule
-from tsmlab.traces.floors_results import SCHEMA, Excess, FloorResults, FloorRow, TraceFloors
-from tsmlab.traces.gathering import gather
 from tsmlab.traces.planning import Compile, Plan, compile_plan, plan_of
-from tsmlab.traces.replaying import ReplayExecutor, measured_lines
+from tsmlab.traces.replaying import ReplayExecutor, gather, measured_lines
 from tsmlab.trial import Program
+
+SCHEMA = "tsmalloc-floors-results/2"
+
+
+@dataclass(frozen=True)
+class Excess:
+    """How much more than the floor: 0.05 is a twentieth more. low, high: the 95 % interval."""
+
+    excess: float
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True)
+class FloorRow:
+    """One allocator on one trace; also the floor itself, which has no excess. peak_bytes: the
+    median, without what is resident before any call (TraceFloors.base_bytes)."""
+
+    allocator: str
+    failure: str | None
+    runs: int
+    seconds: float | None
+    time: Excess | None
+    peak_bytes: int | None
+    memory: Excess | None
+
+
+@dataclass(frozen=True)
+class TraceFloors:
+    """bound_bytes: the most that was live at one time. left_out: events on unknown objects.
+    base_bytes: resident when replay begins, of the floor."""
+
+    trace: str
+    bound_bytes: int
+    left_out: int
+    is_damaged: bool
+    base_bytes: int
+    floor_seconds: float | None
+    rows: list[FloorRow]
+    comparison: Comparison
+
+
+@dataclass(frozen=True)
+class FloorResults:
+    schema: str
+    created: str
+    tsmalloc_version: str
+    touch: str
+    machine: Machine
+    allocators: list[AllocatorInfo]
+    interrupted: bool
+    traces: list[TraceFloors]
+
+    @property
+    def subject(self) -> str:
+        return f"floors-{self.traces[0].trace}" if self.traces else "floors"
+
+    @property
+    def has_failures(self) -> bool:
+        return any(row.failure for each in self.traces for row in each.rows)
+
+
+from_json = records.reader(FloorResults, SCHEMA, "floors")
+
 
 FLOOR = "lifo"
 SAMPLES = 200

@@ -10,7 +10,7 @@ from tsmlab import export
 from tsmlab.results import Trouble
 from tsmlab.tables import Cell, Column, Sheet, markdown_table, measured_on
 from tsmlab.traces import planning
-from tsmlab.traces.floors_results import Excess, FloorResults, FloorRow, TraceFloors
+from tsmlab.traces.floors import Excess, FloorResults, FloorRow, TraceFloors
 from tsmlab.wording import change, quantity, rounds
 
 NOTES = (

@@ -13,6 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 from tsmlab import __version__, compare, machine, records, stats
 from tsmlab.allocators import Allocator
@@ -26,18 +27,19 @@ from tsmlab.progress import NotesOnly, Reporter
 from tsmlab.results import AllocatorInfo, Comparison, Outcome, Sample
 from tsmlab.schedule import TIME_BUDGET_SECONDS, StopRule
 from tsmlab.stats import DEFAULT_MARGIN
-from tsmlab.traces.gathering import gather
 from tsmlab.traces.planning import Compile, Plan, Recipe, compile_plan, plan_of, sha256
-from tsmlab.traces.replay_line import ReplayLine, decode, merged
 from tsmlab.traces.replay_results import (
     SCHEMA,
     Finding,
     Latency,
     Replay,
+    ReplayLine,
     ReplayResults,
     ReplaySettings,
     TraceInfo,
+    decode,
     is_deterministic,
+    merged,
 )
 from tsmlab.trial import Program
 
@@ -419,3 +421,39 @@ def _settings(options: Options) -> ReplaySettings:
         image=options.image,
         window=options.window,
     )
+
+
+# --- one after the other --------------------------------------------------------------------------
+
+
+class Compared(Protocol):
+    """Something of which a comparison is part."""
+
+    @property
+    def comparison(self) -> Comparison: ...
+
+
+Each = TypeVar("Each", bound=Compared)
+
+
+def gather(
+    measured: Iterable[tuple[Each, UserError | None]],
+) -> tuple[list[Each], bool, UserError | None]:
+    """All that was measured until something ended it, whether that was an interrupt, and the error
+    that it was otherwise. Raises UserError and KeyboardInterrupt only where nothing has been
+    measured."""
+    done: list[Each] = []
+    try:
+        for each, error in measured:
+            done.append(each)
+            if error is not None or each.comparison.interrupted:
+                return done, each.comparison.interrupted, error
+    except UserError as error:
+        if not done:
+            raise
+        return done, False, error
+    except KeyboardInterrupt:
+        if not done:
+            raise
+        return done, True, None
+    return done, False, None

@@ -16,13 +16,19 @@ from tsmlab.report.figures.of_comparison import Look
 from tsmlab.report.tables import of_texts
 from tsmlab.report.text import slug
 from tsmlab.report.theme import styles_for
-from tsmlab.traces.replay_line import Latencies, MeterChange, ReplayLine, ThreadShare, merged
-from tsmlab.traces.replay_results import Replay
-from tsmlab.traces.replay_tables import (
+from tsmlab.traces.replay_report import (
     KIND_ORDER,
     got_over_owed,
     nanoseconds,
     percent,
+)
+from tsmlab.traces.replay_results import (
+    Latencies,
+    MeterChange,
+    Replay,
+    ReplayLine,
+    ThreadShare,
+    merged,
 )
 from tsmlab.traces.replaying import line_of, measured_lines
 from tsmlab.wording import quantity

@@ -25,14 +25,14 @@ from tsmlab.report.pages.common import (
 from tsmlab.report.tables import DataTable
 from tsmlab.report.text import shortened, slug
 from tsmlab.traces import replay_report
-from tsmlab.traces.replay_results import Replay, ReplayResults, TraceInfo
-from tsmlab.traces.replay_tables import (
+from tsmlab.traces.replay_report import (
     fit_columns,
     latency_columns,
     memory_columns,
     percent,
     share_columns,
 )
+from tsmlab.traces.replay_results import Replay, ReplayResults, TraceInfo
 from tsmlab.wording import share
 
 

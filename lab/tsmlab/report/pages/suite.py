@@ -22,8 +22,8 @@ from tsmlab.report.pages.common import (
 from tsmlab.report.tables import Cell, Column, DataTable
 from tsmlab.stats import RatioEstimate, Verdict
 from tsmlab.suite_analysis import QUICK
+from tsmlab.suite_report import BY_DEFINITION, MEAN, goal_of_time, mean_number, verdict
 from tsmlab.suite_results import Score, SuiteResults, WorkloadAnalysis
-from tsmlab.suite_table import BY_DEFINITION, MEAN, goal_of_time, mean_number, verdict
 from tsmlab.tables import STYLES
 from tsmlab.wording import quantity, rounds, three_digits
 
