@@ -269,13 +269,13 @@ def test_a_smaller_page_leaves_out_curves_only(one: ReplayResults) -> None:
 )
 def test_bad_tickets_are_refused_with_a_remedy(text: str, says: str) -> None:
     with pytest.raises(click.BadParameter) as caught:
-        command.TicketList().convert(text, None, None)
+        command.ticket_list(text)
     assert says in caught.value.message
 
 
 def test_good_tickets_are_passed_on_as_they_are() -> None:
     for text in ("1", "3,2,1", "1000000000,1", ",".join("1" * 4096)):
-        assert command.TicketList().convert(text, None, None) == text
+        assert command.ticket_list(text) == text
 
 
 def given(**changes: Any) -> dict[str, Any]:
