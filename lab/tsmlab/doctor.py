@@ -18,6 +18,7 @@ from typing import Literal
 from tsmlab import paths
 from tsmlab.allocators import Allocator
 from tsmlab.elf import ElfFacts, NotElf, read_facts
+from tsmlab.errors import EXIT_CANNOT_EXECUTE, EXIT_USAGE, UserError
 from tsmlab.measuring import MeasureExecutor, Measurement, ProcessCounts, RunRequest, read_counts
 from tsmlab.programs import CannotStart, Resolved, resolve
 
@@ -80,6 +81,8 @@ def prove(
 
 Severity = Literal["ok", "note", "warning", "fatal"]
 
+# As of shells, and of the front door of an installation (tools/front).
+START_FAILURES = {"empty": EXIT_USAGE, "not-found": 127}
 STATIC_REMEDY = "Link it dynamically (without -static), or link the allocator into it."
 
 
@@ -109,6 +112,14 @@ class Diagnosis:
     @property
     def preloadable(self) -> bool:
         return not self.fatal
+
+    def refusal(self, hint: str = "") -> UserError:
+        """What a verb says that would run it; with the status of shells if it cannot be started."""
+        finding = self.fatal[0]
+        status = EXIT_USAGE
+        if self.resolved is None:
+            status = START_FAILURES.get(finding.code, EXIT_CANNOT_EXECUTE)
+        return UserError(finding.message, finding.remedy + hint, status)
 
 
 def diagnose(

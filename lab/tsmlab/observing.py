@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from tsmlab import paths
+from tsmlab import paths, records
 from tsmlab.errors import UserError
 from tsmlab.measuring import (
     Ended,
@@ -23,7 +23,6 @@ from tsmlab.measuring import (
     Measurement,
     NativeTool,
     RunRequest,
-    ended_of,
     launch_arguments,
     process_files,
     require_schema,
@@ -74,7 +73,7 @@ class SyscallCounts(Ended):
         """The answer as `syscalls` wrote it."""
         require_schema(raw, "syscalls", SYSCALLS_SCHEMA)
         return SyscallCounts(
-            **ended_of(raw),
+            **vars(records.restore(Ended, raw)),
             threads=raw["threads"],
             processes=raw["processes"],
             calls={name: CallCounts(**counts) for name, counts in raw["calls"].items()},

@@ -17,6 +17,7 @@ from typing import Protocol
 from tsmlab.allocators import Allocator
 from tsmlab.journal import Memo
 from tsmlab.results import Phase, Sample, Stop
+from tsmlab.wording import rounds
 
 MIN_ROUNDS = 5
 # Beyond this many rounds an answer is bought more cheaply by a longer-running program.
@@ -89,16 +90,16 @@ class StopRule:
         """Whether to stop after `rounds_done` rounds; asks for `unresolved` only at a look."""
         if self.runs is not None:
             done = rounds_done >= self.runs
-            return Stop("runs", f"all {_rounds(self.runs)} done") if done else None
+            return Stop("runs", f"all {rounds(self.runs)} done") if done else None
         if self.is_look(rounds_done) and unresolved() == 0:
-            return Stop("resolved", f"every verdict is resolved after {_rounds(rounds_done)}")
+            return Stop("resolved", f"every verdict is resolved after {rounds(rounds_done)}")
         if rounds_done >= self.max_rounds:
-            return Stop("max-rounds", f"the maximum of {_rounds(self.max_rounds)} is reached")
+            return Stop("max-rounds", f"the maximum of {rounds(self.max_rounds)} is reached")
         if rounds_done < self.min_rounds and self.min_is_firm:
             return None
         if rounds_done and self._next_exceeds_budget(rounds_done, elapsed_seconds):
             text = f"another round would exceed the time budget of {self._budget(rounds_done):g} s"
-            return Stop("budget", f"{text}; {_rounds(rounds_done)} done")
+            return Stop("budget", f"{text}; {rounds(rounds_done)} done")
         return None
 
     def rounds_that_fit(self, round_seconds: float) -> int:
@@ -309,7 +310,3 @@ class Scheduler:
         if candidates and candidates <= given_up:
             return Stop("none-left", f"all but the reference {self._reference} failed")
         return None
-
-
-def _rounds(count: int) -> str:
-    return "1 round" if count == 1 else f"{count} rounds"

@@ -18,7 +18,6 @@ import click
 
 from tsmlab import allocators, paths
 from tsmlab.commands.parameters import FILE, Command, whole
-from tsmlab.commands.run import EXIT_CANNOT_EXECUTE, START_FAILURES
 from tsmlab.doctor import Diagnosis, diagnose
 from tsmlab.errors import EXIT_OK, EXIT_REGRESSION, EXIT_USAGE, UserError
 from tsmlab.profile import capture, changes, exported, messages, model, sites, symbols, text
@@ -477,10 +476,7 @@ def run(
     engine = allocators.find(allocators.ENGINE, allocators.discover(versions=False))
     diagnosis = diagnose(line)
     if diagnosis.fatal and not _has_engine(diagnosis):
-        finding = diagnosis.fatal[0]
-        started = diagnosis.resolved is not None
-        status = EXIT_USAGE if started else START_FAILURES.get(finding.code, EXIT_CANNOT_EXECUTE)
-        raise UserError(finding.message, finding.remedy, status)
+        raise diagnosis.refusal()
     keeps_all = output is not None and (output.endswith("/") or Path(output).is_dir())
     if output is not None and not keeps_all:
         _check_new(Path(output), force)

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from tsmlab import stats
 from tsmlab.experiments import words
 from tsmlab.experiments.estimates import median_interval
-from tsmlab.experiments.measured import Measured, is_number
+from tsmlab.experiments.measured import Measured
 from tsmlab.experiments.model import AnalysisRequest, Estimate, Finding
 from tsmlab.experiments.words import UNRESOLVED, cannot_tell, row
+from tsmlab.toml_tables import is_number
 
 KEEPS = "kept"
 BREAKS = "broken"

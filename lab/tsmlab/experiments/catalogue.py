@@ -11,7 +11,7 @@ import math
 import os
 import re
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,6 @@ from tsmlab.experiments.model import (
     Point,
     Reported,
 )
-from tsmlab.experiments.options import complaint
 from tsmlab.metrics import PEAK_MEMORY, TIME
 from tsmlab.toml_tables import Table, is_count, is_names, is_number, is_plain, is_text
 
@@ -302,3 +301,71 @@ def _is_values(value: Any) -> bool:
     return (all(map(is_number, value)) or all(map(is_text, value))) and (
         len({item if is_text(item) else float(item) for item in value}) == len(value)
     )
+
+
+# --- the options of analyses: a misspelt one would answer another question ------------------------
+
+
+Rule = tuple[Callable[[Any], bool], str]
+
+
+def _one_of(*choices: str) -> Rule:
+    return lambda value: value in choices, f"one of {', '.join(choices)}"
+
+
+SHAPES = ("constant", "linear", "quadratic", "logarithmic")
+TEXT: Rule = (is_text, "a text")
+TEXTS: Rule = (is_names, "a list of texts")
+NUMBER: Rule = (is_number, "a number")
+POSITIVE: Rule = (lambda value: is_number(value) and value > 0, "a number above 0")
+SHAPE: Rule = (
+    lambda value: is_number(value) or value in SHAPES,
+    f"a number, or one of {', '.join(SHAPES)}",
+)
+
+OF_ALL: Mapping[str, Rule] = {"allocators": TEXTS}
+OF_KIND: Mapping[AnalysisKind, Mapping[str, Rule]] = {
+    "pair": {"first": TEXT, "second": TEXT, "show": TEXTS, "margin": POSITIVE},
+    "winner": {"margin": POSITIVE},
+    "amdahl": {"work": _one_of("fixed", "per-thread"), "margin": POSITIVE},
+    "growth": {"expected": SHAPE, "tolerance": POSITIVE},
+    "order": {"margin": POSITIVE},
+    "bound": {"limit": NUMBER, "over": TEXT},
+}
+NEEDED: Mapping[AnalysisKind, tuple[str, ...]] = {"pair": ("first", "second")}
+
+
+def complaint(
+    kind: AnalysisKind,
+    options: Mapping[str, Any],
+    parameters: Sequence[Parameter],
+    metrics: Sequence[str],
+) -> tuple[str, str] | None:
+    """What is wrong with the options, and the remedy; None if nothing is."""
+    rules = {**OF_ALL, **OF_KIND[kind]}
+    known = sorted([*rules, "at"])
+    for key, value in options.items():
+        if key not in known:
+            return f"the key {key!r} is unknown", f"Options of {kind}: {', '.join(known)}."
+        if key in rules and not rules[key][0](value):
+            return f"{key} is {value!r}", f"It must be {rules[key][1]}."
+    for key in NEEDED.get(kind, ()):
+        if key not in options:
+            return f"{key} is missing", "Name two allocators, first and second."
+    if "over" in options and options["over"] not in metrics:
+        return f"over is {options['over']!r}, which is no metric", f"Metrics: {', '.join(metrics)}."
+    return _place(options.get("at", {}), {each.name: each.values for each in parameters})
+
+
+def _place(at: Any, values: Mapping[str, Sequence[Any]]) -> tuple[str, str] | None:
+    """What is wrong with the points that are asked for."""
+    if not isinstance(at, dict):
+        return f"at is {at!r}", "Write it as {parameter = value}."
+    for name, value in at.items():
+        if name not in values:
+            there_are = ", ".join(values) or "none"
+            return f"at names {name!r}, which is no parameter", f"Parameters: {there_are}."
+        if value not in values[name]:
+            known = ", ".join(map(str, values[name]))
+            return f"{name} is never {value!r}", f"Its values: {known}."
+    return None

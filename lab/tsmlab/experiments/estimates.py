@@ -85,11 +85,6 @@ def mean_estimate(values: Sequence[float] | Vector) -> Estimate:
     return Estimate(center, *stats.student_mean_interval(vector))
 
 
-def paired_ratio(numerator: Mapping[int, float], denominator: Mapping[int, float]) -> Logs:
-    """The logarithm of the ratio in each round that has both."""
-    return {n: log - denominator[n] for n, log in numerator.items() if n in denominator}
-
-
 def ratio_of(logs: Mapping[int, float]) -> RatioEstimate | None:
     """The geometric mean ratio with its interval; None without rounds or beyond all numbers."""
     if not logs:

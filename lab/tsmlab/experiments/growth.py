@@ -21,10 +21,11 @@ from tsmlab.experiments.estimates import (
     mean_estimate,
     slope_estimate,
 )
-from tsmlab.experiments.measured import Measured, Series, is_number, number_option
+from tsmlab.experiments.measured import Measured, Series, number_option
 from tsmlab.experiments.model import AnalysisRequest, Estimate, Finding, FittedCurve
 from tsmlab.experiments.words import CONFIRMED, REFUTED, UNRESOLVED, cannot_tell, row
 from tsmlab.stats import Vector
+from tsmlab.toml_tables import is_number
 from tsmlab.wording import names
 
 EXPONENTS = {"constant": 0.0, "linear": 1.0, "quadratic": 2.0}

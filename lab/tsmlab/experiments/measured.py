@@ -13,7 +13,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any, TypeGuard
 
 from tsmlab import stats
 from tsmlab.experiments.estimates import NO_INTERVAL, Logs, median_interval
@@ -28,6 +27,7 @@ from tsmlab.experiments.model import (
     Parameter,
     Point,
 )
+from tsmlab.toml_tables import is_number
 
 # What a run is compared by if it was counted instead of timed: there is one, and no round.
 COUNTED_ROUND = 0
@@ -252,10 +252,6 @@ class Measured:
         return [
             name for name in self.allocators if any(fnmatchcase(name, str(p)) for p in patterns)
         ]
-
-
-def is_number(value: Any) -> TypeGuard[float]:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def number_option(request: AnalysisRequest, name: str, default: float) -> float:

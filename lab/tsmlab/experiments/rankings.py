@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tsmlab import stats
+from tsmlab.analysis import log_ratios
 from tsmlab.experiments import words
 from tsmlab.experiments.estimates import (
     Logs,
     as_estimate,
     complete_rounds,
     kendall_tau,
-    paired_ratio,
     ratio_of,
 )
 from tsmlab.experiments.measured import Measured, number_option
@@ -52,7 +52,7 @@ class Standing:
         """Of all pairs that have two rounds in common."""
         found = {}
         for first, second in itertools.combinations(self.order, 2):
-            logs = list(paired_ratio(self.logs[first], self.logs[second]).values())
+            logs = list(log_ratios(self.logs[first], self.logs[second]).values())
             if len(logs) > 1:
                 found[first, second] = stats.mean_is_zero_p(logs)
         return found
@@ -62,7 +62,7 @@ class Standing:
         self._p_adjusted = adjusted
 
     def ratio(self, first: str, second: str) -> Estimate | None:
-        ratio = ratio_of(paired_ratio(self.logs[first], self.logs[second]))
+        ratio = ratio_of(log_ratios(self.logs[first], self.logs[second]))
         return None if ratio is None else as_estimate(ratio)
 
     def verdict(self, first: str, second: str, margin: float) -> Verdict:
@@ -74,7 +74,7 @@ class Standing:
         return self._verdicts[first, second]
 
     def _judge(self, first: str, second: str, margin: float) -> Verdict:
-        ratio = ratio_of(paired_ratio(self.logs[first], self.logs[second]))
+        ratio = ratio_of(log_ratios(self.logs[first], self.logs[second]))
         p_adjusted = self._p_adjusted.get((first, second))
         if ratio is None or p_adjusted is None:
             return Verdict.UNRESOLVED

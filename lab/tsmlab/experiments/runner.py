@@ -117,44 +117,38 @@ def run_experiments(
         return session.run(warm if fleet is None else fleet.touch_memory)
 
 
+@dataclass
 class _Session:
     """The state of one run of experiments."""
 
-    def __init__(
-        self,
-        options: Options,
-        executor: Executor,
-        observers: Sequence[Observer],
-        reporter: Reporter,
-        memo: Memo,
-        folder: Path,
-        fleet: Fleet | None,
-    ) -> None:
-        self._options = options
-        self._fleet = fleet
-        self._executor = executor
-        self._observers = observers
-        self._folder = folder
-        self._memo = memo
-        self._start = memo.clock()
-        self._created = memo.once("created", str, records.now)
-        self._machine = machine_of(fleet, memo)
-        libraries = [a.path for a in options.allocators if a.path]
-        self._files = memo.once(
+    options: Options
+    executor: Executor
+    observers: Sequence[Observer]
+    reporter: Reporter
+    memo: Memo
+    folder: Path
+    fleet: Fleet | None
+
+    def __post_init__(self) -> None:
+        self._start = self.memo.clock()
+        self._created = self.memo.once("created", str, records.now)
+        self._machine = machine_of(self.fleet, self.memo)
+        libraries = [a.path for a in self.options.allocators if a.path]
+        self._files = self.memo.once(
             "files",
             Digests,
-            lambda: digests([*options.files, *libraries]),
+            lambda: digests([*self.options.files, *libraries]),
         )
-        self._rounds = max(plan.rounds for plan in options.plans)
-        self._progress = Progress(reporter, self._rounds)
-        self._jobs = [self._job(plan) for plan in options.plans]
+        self._rounds = max(plan.rounds for plan in self.options.plans)
+        self._progress = Progress(self.reporter, self._rounds)
+        self._jobs = [self._job(plan) for plan in self.options.plans]
 
     # --- making ready -----------------------------------------------------------------------------
 
     def _job(self, plan: Plan) -> _Job:
         contenders = {c.label: c for c in self._contenders(plan)}
         watched = {
-            label: len(watching.watchers(self._observers, contender.allocator))
+            label: len(watching.watchers(self.observers, contender.allocator))
             if contender.point in plan.causes_points
             else 0
             for label, contender in contenders.items()
@@ -175,13 +169,13 @@ class _Session:
             return replace(sample, allocator=contender.label)
 
         crew = None
-        if self._fleet is not None:
+        if self.fleet is not None:
             trial = next(iter(contenders.values())).trial
-            memo = Part(self._memo, plan.name)
-            crew = self._fleet.crew(trial, memo, lambda slot: contender_of(slot).program)
+            memo = Part(self.memo, plan.name)
+            crew = self.fleet.crew(trial, memo, lambda slot: contender_of(slot).program)
         rounds = Rounds(
             [contender.entry for contender in contenders.values()],
-            experiment_seed(self._options.seed, plan.name),
+            experiment_seed(self.options.seed, plan.name),
             run_one,
             progress,
             crew=crew,
@@ -189,7 +183,7 @@ class _Session:
         return _Job(plan, contenders, rounds, progress, {})
 
     def _contenders(self, plan: Plan) -> Iterator[_Contender]:
-        memo = Part(self._memo, plan.name)
+        memo = Part(self.memo, plan.name)
         for point, values in enumerate(plan.points):
             for allocator in plan.allocators:
                 program = Program(
@@ -199,7 +193,7 @@ class _Session:
                     printed_perhaps=plan.printed_perhaps,
                 )
                 # Of hundreds of cells, curves come from the runs that nobody times.
-                trial = Trial(program, plan.allocators, self._executor, self._folder, memo, 0)
+                trial = Trial(program, plan.allocators, self.executor, self.folder, memo, 0)
                 trial.timeout_seconds = plan.definition.timeout_seconds
                 where = describe_point(values)
                 yield _Contender(
@@ -237,7 +231,7 @@ class _Session:
                     job.rounds.run("measured", number, job.plan.rounds)
                 for label in job.rounds.given_up:
                     job.progress.forget(label)
-            stop = self._memo.once(
+            stop = self.memo.once(
                 f"after round {number}", Stop | None, partial(self._stop_after, number)
             )
         for job in self._jobs:
@@ -252,7 +246,7 @@ class _Session:
     def _out_of_time(self, number: int) -> Stop | None:
         """Where the next round and the causes would not fit any more, but not before the fewest
         rounds that say something."""
-        budget = self._options.time_budget_seconds
+        budget = self.options.time_budget_seconds
         if budget is None or number < FEWEST_ROUNDS:
             return None
         next_round = sum(job.progress.round_seconds() for job in self._jobs)
@@ -267,7 +261,7 @@ class _Session:
         for job in self._jobs:
             counted = [c for c in job.contenders.values() if self._is_counted(job, c)]
             for contender in counted:
-                job.causes[contender.label] = self._memo.once(
+                job.causes[contender.label] = self.memo.once(
                     f"{job.plan.name}: causes of {contender.label}",
                     Causes,
                     partial(self._watch, job, contender),
@@ -297,12 +291,12 @@ class _Session:
             cwd=None,
         )
         parts = []
-        for observer in watching.watchers(self._observers, contender.allocator):
+        for observer in watching.watchers(self.observers, contender.allocator):
             job.progress.watching(contender.label)
-            begun = self._memo.clock()
-            with tempfile.TemporaryDirectory(dir=self._folder) as folder:
+            begun = self.memo.clock()
+            with tempfile.TemporaryDirectory(dir=self.folder) as folder:
                 parts.append(watching.observed(observer, request, Path(folder)))
-            job.progress.watched(contender.label, self._memo.clock() - begun)
+            job.progress.watched(contender.label, self.memo.clock() - begun)
         found = watching.merged(parts)
         # A map at every point would be most of the results; the last one has the largest heap.
         shown = found.maps if contender.point == job.plan.causes_points[-1] else []
@@ -311,16 +305,16 @@ class _Session:
     # --- the end ----------------------------------------------------------------------------------
 
     def _now(self) -> float:
-        return self._memo.clock() - self._start
+        return self.memo.clock() - self._start
 
     def _any_measured(self) -> bool:
         return any(job.rounds.samples for job in self._jobs)
 
     def _results(self, stop: Stop) -> ExperimentResults:
-        options = self._options
+        options = self.options
         cpus = None if options.cpus is None else list(options.cpus)
         experiments = [self._experiment(job) for job in self._jobs]
-        fleet = self._fleet
+        fleet = self.fleet
         processors = usable_processors(self._machine, cpus) if fleet is None else fleet.processors
         return ExperimentResults(
             schema=SCHEMA,

@@ -8,7 +8,7 @@ Refuses to: show more digits than a measurement has.
 import math
 from collections.abc import Mapping, Sequence
 
-from tsmlab.experiments.measured import Measured, is_number
+from tsmlab.experiments.measured import Measured
 from tsmlab.experiments.model import (
     AnalysisRequest,
     Estimate,
@@ -18,6 +18,7 @@ from tsmlab.experiments.model import (
     Parameter,
     Point,
 )
+from tsmlab.toml_tables import is_number
 from tsmlab.wording import names, quantity
 
 # Of more figures than these, the least and the largest are told.

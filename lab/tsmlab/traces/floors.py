@@ -133,9 +133,23 @@ def floors(
     created = memo.once("created", str, records.now)
     described = machine_of(fleet, memo)
     everyone = (find_floor(FLOOR), *options.allocators)
-    done, interrupted, error = gather(
-        _measured(options, everyone, executor, reporter, program, memo, compiler, fleet)
-    )
+
+    def measured(folder: Path) -> Iterator[tuple[TraceFloors, UserError | None]]:
+        for number, trace in enumerate(options.traces, start=1):
+            plan = plan_of(trace, folder, options.plan_options, compiler)
+            reporter.note(f"floors     {plan.name}")
+            outcome = compare.compare(
+                _comparison_options(options, everyone, plan.path, program),
+                ReplayExecutor(executor, program, [plan.recipe(options.plan_options)]),
+                reporter,
+                Part(memo, f"{number}. {plan.name}"),
+                fleet,
+            )
+            yield summed_up(plan, _tidied(outcome.results, plan.name)), outcome.error
+            plan.path.unlink(missing_ok=True)
+
+    with tempfile.TemporaryDirectory(prefix="tsmalloc-floors-") as name:
+        done, interrupted, error = gather(measured(Path(name)))
     results = FloorResults(
         schema=SCHEMA,
         created=created,
@@ -147,31 +161,6 @@ def floors(
         traces=done,
     )
     return Outcome(results, error)
-
-
-def _measured(
-    options: Options,
-    everyone: tuple[Allocator, ...],
-    executor: Executor,
-    reporter: Reporter,
-    program: Path,
-    memo: Memo,
-    compiler: Compile,
-    fleet: Fleet | None,
-) -> Iterator[tuple[TraceFloors, UserError | None]]:
-    with tempfile.TemporaryDirectory(prefix="tsmalloc-floors-") as folder:
-        for number, trace in enumerate(options.traces, start=1):
-            plan = plan_of(trace, Path(folder), options.plan_options, compiler)
-            reporter.note(f"floors     {plan.name}")
-            outcome = compare.compare(
-                _comparison_options(options, everyone, plan.path, program),
-                ReplayExecutor(executor, program, [plan.recipe(options.plan_options)]),
-                reporter,
-                Part(memo, f"{number}. {plan.name}"),
-                fleet,
-            )
-            yield summed_up(plan, _tidied(outcome.results, plan.name)), outcome.error
-            plan.path.unlink(missing_ok=True)
 
 
 def command_of(options: Options, plan: Path, program: Path) -> tuple[str, ...]:

@@ -6,7 +6,6 @@ Refuses to: read a trace. bin/trace does, and its complaints are passed on.
 """
 
 import atexit
-import hashlib
 import json
 import os
 import shutil
@@ -91,11 +90,6 @@ def programs(found: Sequence[Program], most: int = 3) -> str:
 
 def trace_name(trace: Path) -> str:
     return trace.name.removesuffix(SUFFIX) or trace.name
-
-
-def sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def check_traces(traces: Sequence[Path]) -> None:

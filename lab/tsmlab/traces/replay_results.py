@@ -11,7 +11,8 @@ from typing import Any
 
 from tsmlab import records
 from tsmlab.machine import Machine
-from tsmlab.measuring import read_answer
+from tsmlab.measuring import Told, counts_of, read_answer, rows_of, seconds_of, whole_or_none
+from tsmlab.records import restore
 from tsmlab.results import AllocatorInfo, Comparison, Row
 from tsmlab.traces.planning import Program
 
@@ -74,38 +75,19 @@ class ReplayLine:
 
     raw: Mapping[str, Any]
 
-    @property
-    def seconds(self) -> float:
-        return float(self.raw["wall_ns"]) / 1e9
-
-    @property
-    def threads(self) -> int:
-        return int(self.raw["planned"]["threads"])
-
-    @property
-    def events(self) -> int:
-        return int(self.raw["planned"]["events"])
-
-    @property
-    def left_out(self) -> int:
-        return int(self.raw["planned"]["left_out"])
-
-    @property
-    def calls(self) -> dict[str, int]:
-        return {kind: int(number) for kind, number in self.raw["calls"].items()}
+    seconds = Told(seconds_of, "wall_ns")
+    threads = Told(int, "planned", "threads")
+    events = Told(int, "planned", "events")
+    left_out = Told(int, "planned", "left_out")
+    planned_peak_bytes = Told(int, "planned", "peak_live_bytes")
+    calls = Told(counts_of, "calls")
+    checksum = Told(str, "checksum")
+    peak_resident_bytes = Told(whole_or_none, "peak_resident_bytes")
+    end_resident_bytes = Told(whole_or_none, "end_resident_bytes")
 
     @property
     def processes(self) -> int:
         return 1 + len(self.raw["children"])
-
-    @property
-    def checksum(self) -> str:
-        return str(self.raw["checksum"])
-
-    @property
-    def planned_peak_bytes(self) -> int:
-        """The most that was requested at once when the trace was recorded."""
-        return int(self.raw["planned"]["peak_live_bytes"])
 
     @property
     def peak_live_bytes(self) -> int:
@@ -115,22 +97,14 @@ class ReplayLine:
         return int(self.raw["peak_live_bytes"]) if is_exact else self.planned_peak_bytes
 
     @property
-    def peak_resident_bytes(self) -> int | None:
-        return _whole(self.raw["peak_resident_bytes"])
-
-    @property
-    def end_resident_bytes(self) -> int | None:
-        return _whole(self.raw["end_resident_bytes"])
-
-    @property
     def settled_resident_bytes(self) -> int | None:
         """After all was freed, and some idling."""
-        settled = _whole(self.raw["settled_resident_bytes"])
-        return _whole(self.raw["freed_resident_bytes"]) if settled is None else settled
+        settled = whole_or_none(self.raw["settled_resident_bytes"])
+        return whole_or_none(self.raw["freed_resident_bytes"]) if settled is None else settled
 
     @property
     def points(self) -> list[Point]:
-        return [Point(*map(int, sample[:3])) for sample in self.raw["samples"] or []]
+        return [Point(*sample[:3]) for sample in self.raw["samples"] or []]
 
     @property
     def memory(self) -> list[list[int | None]]:
@@ -140,33 +114,20 @@ class ReplayLine:
     @property
     def latencies(self) -> dict[str, Latencies]:
         """By kind of call; empty if they were not measured."""
-        return {
-            kind: Latencies(
-                int(each["calls"]),
-                int(each["max_ns"]),
-                tuple((int(upper), int(calls)) for upper, calls in each["buckets"]),
-            )
-            for kind, each in (self.raw["latency"] or {}).items()
-            if each["calls"]
-        }
+        told = (self.raw["latency"] or {}).items()
+        return {kind: restore(Latencies, each) for kind, each in told if each["calls"]}
 
     @property
     def shares(self) -> list[ThreadShare]:
-        return [
-            ThreadShare(int(thread), int(tickets), int(ticks), int(skipped), float(owed))
-            for thread, tickets, ticks, skipped, owed in self.raw.get("shares") or []
-        ]
+        return rows_of(ThreadShare)(self.raw.get("shares"))
 
     @property
     def ticks(self) -> int | None:
-        return _whole(self.raw.get("ticks"))
+        return whole_or_none(self.raw.get("ticks"))
 
     @property
     def meters(self) -> list[MeterChange]:
-        return [
-            MeterChange(int(tick), int(thread), bool(ran), float(meter))
-            for tick, thread, ran, meter in self.raw.get("meters") or []
-        ]
+        return rows_of(MeterChange)(self.raw.get("meters"))
 
     @property
     def at_peak(self) -> float | None:
@@ -202,8 +163,7 @@ def merged(parts: list[Latencies]) -> Latencies:
     )
 
 
-def _whole(value: Any) -> int | None:
-    return None if value is None else int(value)
+# --- what is kept ---------------------------------------------------------------------------------
 
 
 SCHEMA = "tsmalloc-replays/2"

@@ -9,14 +9,15 @@ that were made until then.
 
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import starmap
 from pathlib import Path
 from typing import Protocol, TypeVar
 
 from tsmlab import __version__, compare, machine, records, stats
-from tsmlab.allocators import Allocator
+from tsmlab.allocators import Allocator, file_sha256
 from tsmlab.errors import UserError
 from tsmlab.fleet import Fleet
 from tsmlab.journal import Memo, Part
@@ -27,7 +28,7 @@ from tsmlab.progress import NotesOnly, Reporter
 from tsmlab.results import AllocatorInfo, Comparison, Outcome, Sample
 from tsmlab.schedule import TIME_BUDGET_SECONDS, StopRule
 from tsmlab.stats import DEFAULT_MARGIN
-from tsmlab.traces.planning import Compile, Plan, Recipe, compile_plan, plan_of, sha256
+from tsmlab.traces.planning import Compile, Plan, Recipe, compile_plan, plan_of
 from tsmlab.traces.replay_results import (
     SCHEMA,
     Finding,
@@ -134,6 +135,9 @@ class ReplayExecutor:
         )
 
 
+Made = tuple[Replay, UserError | None]
+
+
 def replay(
     options: Options,
     executor: Executor,
@@ -146,11 +150,34 @@ def replay(
     """All replays. Raises UserError and KeyboardInterrupt only where nothing has been measured."""
     created = memo.once("created", str, records.now)
     described = memo.once("machine", Machine, machine.describe)
-    done, interrupted, error = gather(
-        _replays(options, executor, reporter, program, memo, compiler)
-        if fleet is None
-        else _side_by_side(options, executor, reporter, program, memo, compiler, fleet)
-    )
+
+    def parts(folder: Path) -> Iterator[tuple[Plan, str, Memo]]:
+        """The plan of a trace goes when the next part is asked for."""
+        for number, trace in enumerate(options.traces, start=1):
+            plan = plan_of(trace, folder, options.plan_options, compiler)
+            for schedule in options.schedules:
+                yield plan, schedule, Part(memo, f"{number}. {plan.name}, {schedule}")
+            if fleet is None:
+                plan.path.unlink(missing_ok=True)
+
+    def replayed(reporter: Reporter, plan: Plan, schedule: str, memo: Memo) -> Made:
+        reporter.note(f"replay     {plan.name}, {schedule}")
+        outcome = compare.compare(
+            _comparison_options(options, schedule, plan, program),
+            ReplayExecutor(executor, program, [plan.recipe(options.plan_options)]),
+            reporter,
+            memo,
+            fleet,
+        )
+        return _finished(plan, schedule, outcome.results), outcome.error
+
+    with tempfile.TemporaryDirectory(prefix="tsmalloc-replay-") as name:
+        every = parts(Path(name))
+        done, interrupted, error = gather(
+            starmap(partial(replayed, reporter), every)
+            if fleet is None
+            else _side_by_side(fleet, partial(replayed, NotesOnly(reporter)), every)
+        )
     results = ReplayResults(
         schema=SCHEMA,
         created=created,
@@ -165,47 +192,13 @@ def replay(
     return Outcome(results, error)
 
 
-def _replays(
-    options: Options,
-    executor: Executor,
-    reporter: Reporter,
-    program: Path,
-    memo: Memo,
-    compiler: Compile,
-) -> Iterator[tuple[Replay, UserError | None]]:
-    """One after the other; the plan of a trace goes when its replays are done."""
-    with tempfile.TemporaryDirectory(prefix="tsmalloc-replay-") as folder:
-        for number, trace in enumerate(options.traces, start=1):
-            plan = plan_of(trace, Path(folder), options.plan_options, compiler)
-            for schedule in options.schedules:
-                part = Part(memo, f"{number}. {plan.name}, {schedule}")
-                yield _replayed(options, plan, schedule, executor, reporter, program, part)
-            plan.path.unlink(missing_ok=True)
-
-
 def _side_by_side(
-    options: Options,
-    executor: Executor,
-    reporter: Reporter,
-    program: Path,
-    memo: Memo,
-    compiler: Compile,
-    fleet: Fleet,
-) -> Iterator[tuple[Replay, UserError | None]]:
-    """As many at once as the fleet makes rounds; told in the order of _replays."""
-    with (
-        tempfile.TemporaryDirectory(prefix="tsmalloc-replay-") as folder,
-        ThreadPoolExecutor(fleet.size) as pool,
-    ):
-        begun: list[Future[tuple[Replay, UserError | None]]] = []
+    fleet: Fleet, replayed: Callable[..., Made], parts: Iterable[tuple[Plan, str, Memo]]
+) -> Iterator[Made]:
+    """As many at once as the fleet makes rounds; told in the order of the parts."""
+    with ThreadPoolExecutor(fleet.size) as pool:
         try:
-            for number, trace in enumerate(options.traces, start=1):
-                plan = plan_of(trace, Path(folder), options.plan_options, compiler)
-                for schedule in options.schedules:
-                    part = Part(memo, f"{number}. {plan.name}, {schedule}")
-                    replay_it = partial(_replayed, options, plan, schedule)
-                    notes = NotesOnly(reporter)
-                    begun.append(pool.submit(replay_it, executor, notes, program, part, fleet))
+            begun = [pool.submit(replayed, *part) for part in parts]
             for future in begun:
                 yield future.result()
         except BaseException:
@@ -213,27 +206,6 @@ def _side_by_side(
             raise
         finally:
             pool.shutdown(cancel_futures=True)
-
-
-def _replayed(
-    options: Options,
-    plan: Plan,
-    schedule: str,
-    executor: Executor,
-    reporter: Reporter,
-    program: Path,
-    memo: Memo,
-    fleet: Fleet | None = None,
-) -> tuple[Replay, UserError | None]:
-    reporter.note(f"replay     {plan.name}, {schedule}")
-    outcome = compare.compare(
-        _comparison_options(options, schedule, plan, program),
-        ReplayExecutor(executor, program, [plan.recipe(options.plan_options)]),
-        reporter,
-        memo,
-        fleet,
-    )
-    return _finished(plan, schedule, outcome.results), outcome.error
 
 
 def command_of(options: Options, schedule: str, plan: Path, program: Path) -> tuple[str, ...]:
@@ -394,7 +366,7 @@ def _extra(line: ReplayLine) -> dict[str, float]:
 def _trace_info(plan: Plan, line: ReplayLine) -> TraceInfo:
     return TraceInfo(
         name=plan.name,
-        sha256=sha256(plan.trace),
+        sha256=file_sha256(plan.trace),
         bytes=plan.trace.stat().st_size,
         program=plan.program,
         others=list(plan.left_out),
