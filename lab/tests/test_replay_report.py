@@ -14,7 +14,7 @@ from replay_world import MIB, behaviour, latency, line, replayed, stride
 from tsmlab import records, report
 from tsmlab.commands import replay as command
 from tsmlab.errors import UserError
-from tsmlab.report import loading, writing
+from tsmlab.report import writing
 from tsmlab.report.figures import of_comparison, of_replay
 from tsmlab.traces import replay_report
 from tsmlab.traces.replay_results import Latencies, MeterChange, ReplayResults, ThreadShare
@@ -233,7 +233,7 @@ def test_the_page_stands_alone_and_has_all_files(
 ) -> None:
     for number, results in enumerate((one, schedules)):
         kept = records.save(results, [tmp_path])
-        page = report.write(loading.read(kept), tmp_path / f"page{number}")
+        page = report.write(report.read(kept), tmp_path / f"page{number}")
         text = page.read_text()
         assert "Replay of work" in text
         assert "<script" not in text

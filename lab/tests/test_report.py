@@ -22,7 +22,7 @@ import report_world as world
 from tsmlab import cli, records, report, results
 from tsmlab.commands.studies import Publication, publish
 from tsmlab.errors import UserError
-from tsmlab.report import folder, html, loading, writing
+from tsmlab.report import folder, html, writing
 from tsmlab.report.pages.common import AMOUNTS
 from tsmlab.results import Comparison
 
@@ -378,8 +378,8 @@ def test_results_of_all_verbs_are_read(tmp_path: Path, small: Comparison) -> Non
     found = world.experimented(("x6-iterations",), ("tsmalloc",), maps=0)
     (tmp_path / "e").write_text(records.to_json(found))
     (tmp_path / "c").write_text(records.to_json(small))
-    assert loading.read(tmp_path / "e") == found
-    assert loading.read(tmp_path / "c") == small
+    assert report.read(tmp_path / "e") == found
+    assert report.read(tmp_path / "c") == small
 
 
 # --- at the end of a measurement ------------------------------------------------------------------

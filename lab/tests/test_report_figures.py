@@ -64,20 +64,32 @@ MEETING = [
 ]
 
 
+def contrast(one: str, other: str) -> float:
+    """The contrast ratio of two colours by WCAG 2.2: 1 to 21."""
+    brighter, darker = sorted((_luminance(one), _luminance(other)), reverse=True)
+    return (brighter + 0.05) / (darker + 0.05)
+
+
+def _luminance(colour: str) -> float:
+    channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
 @pytest.mark.parametrize(("text", "paper"), MEETING)
 def test_text_has_the_contrast_of_wcag_aa(text: str, paper: str) -> None:
     for one, other in zip(themes(text), themes(paper), strict=True):
-        assert theme.contrast(one, other) >= 4.5
+        assert contrast(one, other) >= 4.5
 
 
 def test_what_is_not_emphasised_can_still_be_seen() -> None:
     for one, other in zip(themes("rest"), themes("paper"), strict=True):
-        assert theme.contrast(one, other) >= 3.0
+        assert contrast(one, other) >= 3.0
 
 
 def test_contrast_is_that_of_wcag() -> None:
-    assert theme.contrast("#000000", "#ffffff") == pytest.approx(21.0)
-    assert theme.contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)
+    assert contrast("#000000", "#ffffff") == pytest.approx(21.0)
+    assert contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)
 
 
 def test_each_light_colour_has_one_name() -> None:

@@ -159,6 +159,20 @@ def select_or_default(spec: Sequence[str], available: Sequence[Allocator]) -> li
     return select(spec or [ENGINE, "system", *own], available)
 
 
+def with_reference(
+    name: str, chosen: list[Allocator], available: Sequence[Allocator]
+) -> tuple[Allocator, list[Allocator]]:
+    """The reference of this name, and all that are compared, which it is always one of."""
+    reference = find(name, available)
+    return reference, chosen if reference in chosen else [reference, *chosen]
+
+
+def advice(chosen: Sequence[str]) -> list[str]:
+    """How to have more allocators, for who has not chosen any."""
+    missing = [] if chosen else missing_packages()
+    return [f"more allocators with: sudo apt install {' '.join(missing)}"] if missing else []
+
+
 def find(name: str, available: Sequence[Allocator]) -> Allocator:
     """The one allocator of this very name, or short name."""
     for wanted in (name, SHORT_NAMES.get(name)):

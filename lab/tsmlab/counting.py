@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tsmlab.errors import UserError
-from tsmlab.measuring import Executor, Measurement, RunRequest
+from tsmlab.measuring import Executor, MeasureExecutor, Measurement, RunRequest
 from tsmlab.metrics import BUILT_IN, PEAK_MEMORY, MetricSpec
 
 INSTRUCTIONS = "instructions"
@@ -78,6 +78,16 @@ def _works(*command: str) -> bool:
         return False
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
     return done.returncode == 0
+
+
+def measuring(deterministic: bool) -> tuple[Executor, Counters | None, list[str]]:
+    """What makes the runs of a verb, which counts if it is to be deterministic, and what is to be
+    said of that."""
+    if not deterministic:
+        return MeasureExecutor(), None, []
+    counters = Counters.installed()
+    notes = [counters.note] if counters.note else []
+    return CountingExecutor(MeasureExecutor(), counters), counters, notes
 
 
 class CountingExecutor:

@@ -7,12 +7,12 @@ Refuses to: compute. Every number here was computed by analysis.py; this file on
 import shlex
 import textwrap
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 from tsmlab import export, tables
 from tsmlab.metrics import CUSTOM, PAGE_FAULTS, PEAK_MEMORY, SYSTEM_TIME, TIME, MetricSpec
-from tsmlab.results import AllocatorInfo, Comparison, Failure, MetricSummary, Row, Trouble
+from tsmlab.results import AllocatorInfo, Comparison, MetricSummary, Row, Trouble
 from tsmlab.stats import Verdict
+from tsmlab.suite_results import Score
 from tsmlab.tables import ROOMY, STYLES, Cell, Column, Layout, Sheet
 from tsmlab.wording import change, change_interval, names, quantity, rounds, share
 
@@ -178,19 +178,6 @@ def legend(comparison: Comparison, rows: Sequence[Row], layout: Layout) -> list[
     return lines
 
 
-class Failed(Protocol):
-    """Whatever counts an allocator's runs and failures."""
-
-    @property
-    def attempts(self) -> int: ...
-    @property
-    def failures(self) -> int: ...
-    @property
-    def failure(self) -> Failure | None: ...
-    @property
-    def gave_up(self) -> bool: ...
-
-
 def kind_lines(comparison: Comparison) -> list[str]:
     """What each kind of machine shows by itself, where rounds were made on several; the table has
     all of them, each kind with the same weight."""
@@ -224,7 +211,7 @@ def failed_lines(comparison: Comparison) -> list[str]:
     return lines
 
 
-def failure_lines(name: str, row: Failed) -> list[str]:
+def failure_lines(name: str, row: Row | Score) -> list[str]:
     """What is to be said of one whose runs failed; nothing if none did."""
     if row.failure is None:
         return []

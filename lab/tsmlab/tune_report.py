@@ -12,8 +12,8 @@ from tsmlab.render import full_name
 from tsmlab.results import Trouble
 from tsmlab.stats import Verdict
 from tsmlab.tables import STYLES, Cell, Column, Sheet
-from tsmlab.tune import Raced, Step, TuneResults, TuneRow
-from tsmlab.wording import change, change_interval, names, quantity, rounds, share
+from tsmlab.tune import Step, TuneResults, TuneRow
+from tsmlab.wording import change_in_full, names, quantity, rounds, share
 
 FATES = {"best": "green", "failed": "red"}
 
@@ -69,7 +69,10 @@ def race_table(step: Step) -> list[Column]:
         Column("change", [Cell(each.change) for each in raced], left=True),
         Column("rounds", [Cell(str(each.rounds)) for each in raced]),
         *(
-            Column(f"{_name(key)} [95 % CI]", [Cell(_ratio(each, key)) for each in raced])
+            Column(
+                f"{_name(key)} [95 % CI]",
+                [Cell(change_in_full(each.ratios.get(key))) for each in raced],
+            )
             for key in keys
         ),
         Column("", [Cell(each.fate, FATES.get(each.fate, "")) for each in raced], left=True),
@@ -78,11 +81,6 @@ def race_table(step: Step) -> list[Column]:
 
 def _name(key: str) -> str:
     return key.removesuffix("_seconds").removesuffix("_bytes").replace("_", " ")
-
-
-def _ratio(raced: Raced, key: str) -> str:
-    ratio = raced.ratios.get(key)
-    return "" if ratio is None else f"{change(ratio.ratio)} {change_interval(ratio)}"
 
 
 def failures(step: Step) -> Iterator[str]:
@@ -104,7 +102,7 @@ def sentence(row: TuneRow) -> str:
     """One row in words."""
     if row.ratio is None:
         return f"{row.name} not measured"
-    told = f"{row.name} {change(row.ratio.ratio)} {change_interval(row.ratio)}, {row.verdict}"
+    told = f"{row.name} {change_in_full(row.ratio)}, {row.verdict}"
     if row.rounds_more is not None:
         return f"{told} (about {rounds(row.rounds_more, more=True)} would tell)"
     return told
@@ -117,17 +115,13 @@ def verdict_table(rows: list[TuneRow]) -> list[Column]:
         Column("metric", [Cell(row.name) for row in rows], left=True),
         Column("before", [Cell(_value(row, row.before)) for row in rows]),
         Column("tuned", [Cell(_value(row, row.after)) for row in rows]),
-        Column("change [95 % CI]", [Cell(_change(row)) for row in rows]),
+        Column("change [95 % CI]", [Cell(change_in_full(row.ratio)) for row in rows]),
         Column("verdict", [Cell(row.verdict, STYLES.get(row.verdict, "")) for row in rows], True),
     ]
 
 
 def _value(row: TuneRow, value: float | None) -> str:
     return "" if value is None else quantity(value, row.unit)
-
-
-def _change(row: TuneRow) -> str:
-    return "" if row.ratio is None else f"{change(row.ratio.ratio)} {change_interval(row.ratio)}"
 
 
 def conclusion(results: TuneResults) -> Iterator[str]:

@@ -54,6 +54,11 @@ def change_interval(estimate: RatioEstimate) -> str:
     return f"[{form(estimate.low)}, {form(estimate.high)}]"
 
 
+def change_in_full(estimate: RatioEstimate | None) -> str:
+    """The change and its interval; nothing where there is none."""
+    return f"{change(estimate.ratio)} {change_interval(estimate)}" if estimate else ""
+
+
 def _percent(ratio: float) -> str:
     percent = (ratio - 1.0) * 100.0
     text = f"{percent:+.1f}" if abs(percent) < 99.95 else f"{percent:+.0f}"

@@ -90,7 +90,6 @@ def command(names: Sequence[str], as_list: bool, **given: Any) -> int:
         return EXIT_OK
     workloads.check_programs(chosen)
     options = _options(suite, chosen, given)
-    missing = [] if given["chosen"] else known.missing_packages()
     return conduct(
         given,
         options.seed,
@@ -98,7 +97,7 @@ def command(names: Sequence[str], as_list: bool, **given: Any) -> int:
         [suite, *(Path(word) for each in chosen for word in each.command if Path(word).is_file())],
         lambda journal, reporter, fleet: _run(options, replay, reporter, journal, fleet),
         publication,
-        [f"more allocators with: sudo apt install {' '.join(missing)}"] if missing else [],
+        known.advice(given["chosen"]),
     )
 
 

@@ -13,13 +13,11 @@ import click
 
 from tsmlab import allocators as known
 from tsmlab import counting, render
-from tsmlab.allocators import Allocator
 from tsmlab.commands import parameters
 from tsmlab.commands.studies import Publication, Study, conduct, resume_option
 from tsmlab.compare import MIN_TIMEOUT_SECONDS, TIMEOUT_FACTOR, WARMUP_ROUNDS, Options, compare
-from tsmlab.counting import NOT_OF_COUNTS, Counters, CountingExecutor
+from tsmlab.counting import NOT_OF_COUNTS, Counters
 from tsmlab.errors import EXIT_OK, UserError
-from tsmlab.measuring import Executor, MeasureExecutor
 from tsmlab.metrics import BUILT_IN
 from tsmlab.render import full_name
 from tsmlab.results import AllocatorInfo, Comparison
@@ -103,17 +101,11 @@ def command(program: Sequence[str], dry_run: bool, **given: Any) -> int:
     Exit status: 0; 1 wrong usage or environment; 2 the program failed under an allocator;
     130 interrupted, and what was measured until then is kept.
     """
-    counters = Counters.installed() if given["deterministic"] else None
+    executor, counters, notes = counting.measuring(given["deterministic"])
     options = _options(program, given, counters)
     if dry_run:
         click.echo(describe_plan(options))
         return EXIT_OK
-    missing = [] if given["chosen"] else known.missing_packages()
-    notes = [f"more allocators with: sudo apt install {' '.join(missing)}"] if missing else []
-    executor: Executor = MeasureExecutor()
-    if counters is not None:
-        executor = CountingExecutor(executor, counters)
-        notes += [counters.note] if counters.note else []
     return conduct(
         given,
         options.seed,
@@ -121,7 +113,7 @@ def command(program: Sequence[str], dry_run: bool, **given: Any) -> int:
         parameters.files_of(program, given),
         lambda journal, reporter, fleet: compare(options, executor, reporter, journal, fleet),
         publication,
-        notes,
+        [*known.advice(given["chosen"]), *notes],
     )
 
 
@@ -130,7 +122,9 @@ def publication(comparison: Comparison) -> Publication:
 
 
 def _options(program: Sequence[str], given: dict[str, Any], counters: Counters | None) -> Options:
-    reference, compared = _allocators(given)
+    available = known.discover(given["extra"])
+    compared = known.select_or_default(given["chosen"], available)
+    reference, compared = known.with_reference(given["reference"], compared, available)
     asked_min = given["min_runs"]
     rule = StopRule(
         runs=given["runs"] or (counting.ROUNDS if counters and asked_min is None else None),
@@ -160,16 +154,6 @@ def _options(program: Sequence[str], given: dict[str, Any], counters: Counters |
         vary_layout=counters is None,
         unfit_warnings=frozenset() if counters is None else NOT_OF_COUNTS,
     )
-
-
-def _allocators(given: dict[str, Any]) -> tuple[Allocator, list[Allocator]]:
-    """The reference, and all that are compared, which it is always one of."""
-    available = known.discover(given["extra"])
-    reference = known.find(given["reference"], available)
-    chosen = known.select_or_default(given["chosen"], available)
-    if reference not in chosen:
-        chosen = [reference, *chosen]
-    return reference, chosen
 
 
 # --- the experiment before it happens -------------------------------------------------------------

@@ -171,8 +171,7 @@ def _options(given: dict[str, Any], notes: list[str]) -> Options:
         )
         for definition in definitions
     ]
-    if not given["chosen"] and (missing := known.missing_packages()):
-        notes.append(f"more allocators with: sudo apt install {' '.join(missing)}")
+    notes += known.advice(given["chosen"])
     return Options(
         tuple(plans), parameters.chosen_seed(given["seed"]), given["cpus"], given["time_budget"]
     )

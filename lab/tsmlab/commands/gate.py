@@ -16,15 +16,14 @@ from typing import Any
 import click
 
 from tsmlab import allocators as known
+from tsmlab import counting, gate_report, machine
 from tsmlab import gate as flow
-from tsmlab import gate_report, machine
 from tsmlab.commands import parameters
 from tsmlab.commands.parameters import FILE
 from tsmlab.commands.studies import Publication, Study, conduct, resume_option
-from tsmlab.counting import ROUNDS, Counters, CountingExecutor
+from tsmlab.counting import ROUNDS, Counters
 from tsmlab.errors import EXIT_OK, EXIT_REGRESSION, UserError
 from tsmlab.gate import ALONE_ROUNDS, LIMITED, MAX_ROUNDS, GateResults, Options, Side
-from tsmlab.measuring import Executor, MeasureExecutor
 from tsmlab.metrics import BUILT_IN
 from tsmlab.schedule import MIN_ROUNDS, StopRule
 
@@ -55,10 +54,11 @@ def limit_options(command: parameters.Command) -> parameters.Command:
         "max_calls": "Likewise, system calls. [default: none]",
         "max_faults": "How many more page faults. [default: none]",
     }
-    for name, text in reversed(told.items()):
-        option = f"--{name.replace('_', '-')}"
-        command = click.option(option, name, type=limit, metavar="PERCENT", help=text)(command)
-    return command
+    options = (
+        click.option(f"--{n.replace('_', '-')}", n, type=limit, metavar="PERCENT", help=text)
+        for n, text in told.items()
+    )
+    return parameters.all_of(*options)(command)
 
 
 @click.command("gate", cls=Study, context_settings={"allow_interspersed_args": False})
@@ -123,11 +123,8 @@ def command(program: Sequence[str], strict: bool, **given: Any) -> int:
     Exit status: 0 within the limits; 1 wrong usage or environment; 2 the program failed;
     3 a regression (with --strict also what is unresolved); 130 interrupted.
     """
-    counters = Counters.installed() if given["deterministic"] else None
+    executor, counters, notes = counting.measuring(given["deterministic"])
     options = _options(program, given, counters)
-    executor: Executor = MeasureExecutor()
-    if counters is not None:
-        executor = CountingExecutor(executor, counters)
     sides = [side for side in (options.candidate, options.baseline) if side]
     programs = [Path(found) for side in sides if (found := shutil.which(side.command[0]))]
     baseline = [given["baseline"]] if given["baseline"] else []
@@ -138,7 +135,7 @@ def command(program: Sequence[str], strict: bool, **given: Any) -> int:
         [*programs, *baseline],
         lambda journal, reporter, fleet: flow.gate(options, executor, reporter, journal, fleet),
         partial(publication, strict=strict),
-        [counters.note] if counters and counters.note else [],
+        notes,
     )
 
 

@@ -185,39 +185,46 @@ report_option = click.option(
 )
 
 
-def program_options(command: Command) -> Command:
-    """What a program is run with, and what its success looks like; see program_of."""
-    options = (
-        click.option(
-            "--metric",
-            metavar="[NAME=]REGEX",
-            help="Rank by a number that the program prints: the first group of REGEX. Lower is "
-            "better, unless :higher is behind it.",
-        ),
-        click.option("-p", "--setup", metavar="COMMAND", help="A shell command before each run."),
-        click.option("-c", "--cleanup", metavar="COMMAND", help="A shell command after each run."),
-        click.option(
-            "--input",
-            "input_file",
-            metavar="FILE",
-            help="The program's standard input. [default: empty]",
-            type=click.Path(exists=True, dir_okay=False, readable=True, path_type=Path),
-        ),
-        expect_exit_option,
-        click.option(
-            "--ignore-output",
-            is_flag=True,
-            help="Do not compare the program's output with the reference's.",
-        ),
-        click.option(
-            "--no-doctor",
-            is_flag=True,
-            help="Skip the check that an allocator can be preloaded into the program.",
-        ),
-    )
-    for option in reversed(options):
-        command = option(command)
-    return command
+def all_of(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    """Several options, in this order."""
+
+    def add(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
+
+
+# What a program is run with, and what its success looks like; see program_of.
+program_options = all_of(
+    click.option(
+        "--metric",
+        metavar="[NAME=]REGEX",
+        help="Rank by a number that the program prints: the first group of REGEX. Lower is "
+        "better, unless :higher is behind it.",
+    ),
+    click.option("-p", "--setup", metavar="COMMAND", help="A shell command before each run."),
+    click.option("-c", "--cleanup", metavar="COMMAND", help="A shell command after each run."),
+    click.option(
+        "--input",
+        "input_file",
+        metavar="FILE",
+        help="The program's standard input. [default: empty]",
+        type=click.Path(exists=True, dir_okay=False, readable=True, path_type=Path),
+    ),
+    expect_exit_option,
+    click.option(
+        "--ignore-output",
+        is_flag=True,
+        help="Do not compare the program's output with the reference's.",
+    ),
+    click.option(
+        "--no-doctor",
+        is_flag=True,
+        help="Skip the check that an allocator can be preloaded into the program.",
+    ),
+)
 
 
 def program_of(words: Sequence[str], given: dict[str, Any]) -> Program:
@@ -238,40 +245,33 @@ def files_of(words: Sequence[str], given: dict[str, Any]) -> list[Path]:
     return [Path(found) for found in (program, given.get("input_file")) if found]
 
 
-def study_options(command: Command) -> Command:
-    """Where a study runs, the files to export to, and what is printed: --cluster, --cpus,
-    --export-..., --force, --json, --quiet."""
-    options = (
-        click.option(
-            "--cluster",
-            metavar="WHERE",
-            help="Make rounds on a cluster of dask.distributed: tcp://HOST:PORT, or local:N for "
-            "processes here.",
-        ),
-        click.option(
-            "--cpus",
-            type=processors,
-            metavar="LIST",
-            help="Run everything on these processors only.",
-        ),
-        click.option(
-            "--export-json", type=FILE, metavar="FILE", help="Write everything, raw samples too."
-        ),
-        click.option(
-            "--export-csv", type=FILE, metavar="FILE", help="Write one line for each run."
-        ),
-        click.option(
-            "--export-markdown", type=FILE, metavar="FILE", help="Write the table and verdict."
-        ),
-        click.option(
-            "-f", "--force", is_flag=True, help="Overwrite files; write into any --report folder."
-        ),
-        click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table."),
-        click.option("-q", "--quiet", is_flag=True, help="No progress, notes or warnings."),
-    )
-    for option in reversed(options):
-        command = option(command)
-    return command
+# Where a study runs, the files to export to, and what is printed.
+study_options = all_of(
+    click.option(
+        "--cluster",
+        metavar="WHERE",
+        help="Make rounds on a cluster of dask.distributed: tcp://HOST:PORT, or local:N for "
+        "processes here.",
+    ),
+    click.option(
+        "--cpus",
+        type=processors,
+        metavar="LIST",
+        help="Run everything on these processors only.",
+    ),
+    click.option(
+        "--export-json", type=FILE, metavar="FILE", help="Write everything, raw samples too."
+    ),
+    click.option("--export-csv", type=FILE, metavar="FILE", help="Write one line for each run."),
+    click.option(
+        "--export-markdown", type=FILE, metavar="FILE", help="Write the table and verdict."
+    ),
+    click.option(
+        "-f", "--force", is_flag=True, help="Overwrite files; write into any --report folder."
+    ),
+    click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table."),
+    click.option("-q", "--quiet", is_flag=True, help="No progress, notes or warnings."),
+)
 
 
 def export_targets(given: dict[str, Any], force: bool) -> Sequence[Target]:

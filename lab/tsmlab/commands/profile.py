@@ -20,7 +20,7 @@ from tsmlab import allocators, paths
 from tsmlab.commands.parameters import FILE, Command, whole
 from tsmlab.doctor import Diagnosis, diagnose
 from tsmlab.errors import EXIT_OK, EXIT_REGRESSION, EXIT_USAGE, UserError
-from tsmlab.profile import capture, changes, exported, messages, model, sites, symbols, text
+from tsmlab.profile import capture, changes, messages, model, sites, symbols, text
 from tsmlab.profile.changes import Look
 from tsmlab.profile.model import Profile, Type
 from tsmlab.profile.sites import By
@@ -384,7 +384,7 @@ def folded(file: Path, of: Type, whole: bool, as_json: bool) -> int:
     Exit status: 0; 1 wrong usage, or a file that is no profile.
     """
     look, notes = opened(file, of, whole)
-    lines = exported.folded(look.profile, look.stacks, of)
+    lines = sites.folded(look.profile, look.stacks, of)
     if as_json:
         stacks = [{"stack": line.split(";"), **e.to_json()} for line, e in lines.items()]
         print_json("folded", profile=about(look.profile), type=of, stacks=stacks, notes=notes)
@@ -411,7 +411,7 @@ def symbolize(file: Path, output: Path, force: bool, as_json: bool) -> int:
     message = messages.read(file)
     profile = model.of_message(message, file)
     found = symbols.look_up(profile)
-    exported.name_locations(message, found)
+    symbols.name_locations(message, found)
     _write(output, messages.packed(message))
     with_lines = sum(any(f.line for f in frames) for frames in found.frames.values())
     if as_json:

@@ -15,7 +15,7 @@ import click
 
 from tsmlab import allocators as known
 from tsmlab import paths
-from tsmlab.allocators import ENGINE, Allocator
+from tsmlab.allocators import ENGINE
 from tsmlab.commands import parameters
 from tsmlab.commands.studies import Publication, Study, conduct, resume_option
 from tsmlab.errors import UserError
@@ -168,7 +168,11 @@ def options_of(traces: Sequence[Path], given: dict[str, Any]) -> Options:
             f"--quantum means nothing under {schedules[0]}.",
             "Choose --schedule round-robin, lottery, stride or all.",
         )
-    reference, compared = _allocators(given, all(map(is_deterministic, schedules)))
+    available = known.discover(given["extra"])
+    own = [each.name for each in available if each.family == "user"]
+    default = [ENGINE, *(FITS if all(map(is_deterministic, schedules)) else ["system"]), *own]
+    chosen = known.select(given["chosen"] or default, available)
+    reference, compared = known.with_reference(given["reference"], chosen, available)
     return Options(
         traces=tuple(traces),
         allocators=tuple(compared),
@@ -189,15 +193,3 @@ def options_of(traces: Sequence[Path], given: dict[str, Any]) -> Options:
         image=given["image"],
         window=given["window"],
     )
-
-
-def _allocators(given: dict[str, Any], repeats: bool) -> tuple[Allocator, list[Allocator]]:
-    """The reference, and all that are compared, which it is always one of."""
-    available = known.discover(given["extra"])
-    own = [each.name for each in available if each.family == "user"]
-    default = [ENGINE, *(FITS if repeats else ["system"]), *own]
-    reference = known.find(given["reference"], available)
-    chosen = known.select(given["chosen"] or default, available)
-    if reference not in chosen:
-        chosen = [reference, *chosen]
-    return reference, chosen

@@ -44,9 +44,8 @@ def command(results: tuple[Path, ...], output: Path, force: bool) -> int:
     """
     # Imported here: `tsmalloc report --help` need not wait for it.
     from tsmlab import report  # noqa: PLC0415
-    from tsmlab.report import loading  # noqa: PLC0415
 
     report.check(output, force)
-    page = report.write([loading.read(path) for path in results], output, force)
+    page = report.write([report.read(path) for path in results], output, force)
     click.echo(str(page))
     return EXIT_OK

@@ -10,13 +10,12 @@ from typing import Any
 import click
 
 from tsmlab import allocators as known
+from tsmlab import counting, tune_report
 from tsmlab import tune as flow
-from tsmlab import tune_report
 from tsmlab.commands import parameters
 from tsmlab.commands.studies import Publication, Study, conduct, resume_option
-from tsmlab.counting import Counters, CountingExecutor
+from tsmlab.counting import Counters
 from tsmlab.errors import UserError
-from tsmlab.measuring import Executor, MeasureExecutor
 from tsmlab.tune import FIRST_ROUNDS, TIME_BUDGET_SECONDS, Objective, Options, TuneResults
 from tsmlab.tune_options import options_for
 
@@ -101,11 +100,8 @@ def command(allocator: str, program: Sequence[str], **given: Any) -> int:
     Exit status: 0, whether anything is better or not; 1 wrong usage or environment; 2 the program
     failed with an option; 130 interrupted, and what was measured until then is kept.
     """
-    counters = Counters.installed() if given["deterministic"] else None
+    executor, counters, notes = counting.measuring(given["deterministic"])
     options = _options(allocator, program, given, counters)
-    executor: Executor = MeasureExecutor()
-    if counters is not None:
-        executor = CountingExecutor(executor, counters)
     return conduct(
         given,
         options.seed,
@@ -113,7 +109,7 @@ def command(allocator: str, program: Sequence[str], **given: Any) -> int:
         parameters.files_of(program, given),
         lambda journal, reporter, fleet: flow.tune(options, executor, reporter, journal, fleet),
         publication,
-        [counters.note] if counters and counters.note else [],
+        notes,
     )
 
 

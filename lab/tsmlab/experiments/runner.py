@@ -19,8 +19,7 @@ from tsmlab.errors import UserError
 from tsmlab.experiments import causes as watching
 from tsmlab.experiments.analysis import analyse, usable_processors
 from tsmlab.experiments.catalogue import describe_point
-from tsmlab.experiments.causes import Observer
-from tsmlab.experiments.heap_maps import coarsened
+from tsmlab.experiments.causes import Observer, coarsened
 from tsmlab.experiments.model import (
     LIVE_BYTES,
     PEAK_BYTES,

@@ -25,7 +25,7 @@ from tsmlab.experiments.model import (
 )
 from tsmlab.experiments.plan import FEWEST_ROUNDS, experiments
 from tsmlab.render import failure_lines, full_name
-from tsmlab.results import Failure, Trouble
+from tsmlab.results import Row, Trouble
 from tsmlab.tables import ROOMY, Column, Sheet, table_width
 from tsmlab.wording import names, quantity, rounds, three_digits
 
@@ -188,14 +188,6 @@ def _titles(results: ExperimentResults) -> dict[str, str]:
     return {info.name: full_name(info) for info in results.allocators}
 
 
-@dataclass(frozen=True)
-class _Failed:
-    attempts: int
-    failures: int
-    failure: Failure | None
-    gave_up: bool
-
-
 def failed_cells(experiment: Experiment) -> list[Cell]:
     return [cell for cell in experiment.cells if any(run.failure for run in cell.runs)]
 
@@ -218,7 +210,7 @@ def failed_lines(experiment: Experiment) -> list[str]:
         failures = [run.failure for run in cell.runs if run.failure]
         where = describe_point(experiment.points[cell.point])
         name = f"{cell.allocator} at {where}" if where else cell.allocator
-        row = _Failed(len(cell.runs), len(failures), failures[-1], cell.gave_up)
+        row = Row(name, len(cell.runs), len(failures), failures[-1], cell.gave_up, {}, None, False)
         lines += failure_lines(name, row)
     return lines
 
