@@ -21,13 +21,7 @@ Format = Literal["json", "csv", "markdown", "junit", "sarif"]
 
 # The columns of the CSV form before and after the metrics.
 CSV_SAMPLE = (
-    "phase",
-    "round",
-    "position",
-    "allocator",
-    "replicate",
-    "started_seconds",
-    "padding_bytes",
+    *("phase", "round", "position", "allocator", "replicate", "started_seconds", "padding_bytes"),
 )
 CSV_CHECK = ("failure", "failure_text", "output_sha256")
 
@@ -93,13 +87,7 @@ def csv_text(
 
 def _csv_line(sample: Sample, keys: Iterable[str]) -> list[object]:
     return [
-        sample.phase,
-        sample.round,
-        sample.position,
-        sample.allocator,
-        sample.replicate,
-        sample.started_seconds,
-        sample.padding_bytes,
+        *(getattr(sample, name) for name in CSV_SAMPLE),
         *(sample.values.get(key, "") for key in keys),
         sample.failure.kind if sample.failure else "",
         sample.failure.text if sample.failure else "",

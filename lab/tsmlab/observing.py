@@ -116,6 +116,7 @@ _TOTALS = (
 )
 _SUMS = struct.Struct("=8Q")
 _POINT = struct.Struct("=2Q")
+_OF_THREADS = ("allocations", "frees", "requested_bytes", "foreign_frees", "reused_bytes")
 _THREAD_PLACES = 256
 _MOST_POINTS = 1000
 _CURVE_AT = _HEAD.size + _THREAD_PLACES * _SUMS.size
@@ -192,22 +193,16 @@ class Ledger:
     def counts(self) -> dict[str, float]:
         """By name, over all processes; the peaks are the highest of any one process."""
         sums = _added([each.sums for each in self.processes])
-        return {
-            "allocations": float(sums.allocations),
-            "frees": float(sums.frees),
-            "resizes": float(sums.resizes),
-            "requested_bytes": float(sums.requested_bytes),
-            "foreign_frees": float(sums.foreign_frees),
-            "reused_bytes": float(sums.reused_bytes),
-            "peak_live_bytes": float(max(each.peak_live_bytes for each in self.processes)),
-            "peak_live_blocks": float(max(each.peak_live_blocks for each in self.processes)),
+        highest = {
+            name: float(max(getattr(each, name) for each in self.processes))
+            for name in ("peak_live_bytes", "peak_live_blocks")
         }
+        return {n: float(getattr(sums, n)) for n in (*_OF_THREADS, "resizes")} | highest
 
     def threads(self) -> list[dict[str, float]]:
         """The same names for each thread of the largest process, in the order they began."""
-        names = ("allocations", "frees", "requested_bytes", "foreign_frees", "reused_bytes")
         return [
-            {name: float(getattr(sums, name)) for name in names}
+            {name: float(getattr(sums, name)) for name in _OF_THREADS}
             for sums in self.largest.threads
             if sums.number
         ]

@@ -259,7 +259,7 @@ def _time_line(suite: SuiteResults, workload: WorkloadAnalysis) -> _Line:
     return _Line(
         workload=workload.workload,
         quantity="time",
-        best=_best(workload, workload.fastest_peer, "time"),
+        best=best_with_median(workload, workload.fastest_peer, "time"),
         numbers=_numbers(workload, workload.fastest_peer, lambda score: score.time),
         goal=goal.value if goal else "",
         style=STYLES.get(goal, "") if goal else "",
@@ -276,7 +276,7 @@ def _memory_line(workload: WorkloadAnalysis) -> _Line:
     return _Line(
         workload="",
         quantity="memory",
-        best=_best(workload, workload.smallest_peer, "memory"),
+        best=best_with_median(workload, workload.smallest_peer, "memory"),
         numbers=_numbers(workload, workload.smallest_peer, lambda score: score.memory),
         goal=goal,
         style=STYLES.get(found, "") if found else "",
@@ -286,13 +286,13 @@ def _memory_line(workload: WorkloadAnalysis) -> _Line:
 def _floor_line(workload: WorkloadAnalysis) -> _Line:
     """The floors that failed are told below the table, with the others."""
     numbers = {
-        score.name: _estimate(score.to_floor) if not score.failures else FAILED
+        score.name: number_of(score.to_floor) if not score.failures else FAILED
         for score in workload.scores
     }
-    return _Line("", "to floor", _best(workload, workload.best_floor, "time"), numbers)
+    return _Line("", "to floor", best_with_median(workload, workload.best_floor, "time"), numbers)
 
 
-def _best(workload: WorkloadAnalysis, name: str | None, which: str) -> str:
+def best_with_median(workload: WorkloadAnalysis, name: str | None, which: str) -> str:
     """Whose number is 1.00, and its median."""
     if name is None:
         return "-"
@@ -309,7 +309,7 @@ def _numbers(
     numbers = {}
     for score in workload.scores:
         summary = pick(score)
-        numbers[score.name] = _estimate(summary.ratio if summary else None)
+        numbers[score.name] = number_of(summary.ratio if summary else None)
         if score.failures:
             numbers[score.name] = FAILED
         elif score.name == best:
@@ -317,7 +317,7 @@ def _numbers(
     return numbers
 
 
-def _estimate(estimate: RatioEstimate | None) -> Number:
+def number_of(estimate: RatioEstimate | None) -> Number:
     if estimate is None:
         return NOT_MEASURED
     return Number(estimate.ratio, estimate.low, estimate.high)

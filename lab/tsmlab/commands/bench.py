@@ -2,8 +2,7 @@
 
 Why: where the engine stands, and where a change of it leads, is told by the same workloads under
 the same rules each time, on whoever's machine.
-Refuses to: measure before everything that can be checked has been checked, and to end, however it
-ends, without saying where the measurements are.
+Refuses to: measure before everything that can be checked has been checked.
 """
 
 import tempfile

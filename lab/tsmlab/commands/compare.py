@@ -1,8 +1,7 @@
 """`tsmalloc compare`: which allocator serves this program best?
 
 Why: the one question that the lab exists for, answered by one command without configuration.
-Refuses to: measure before everything that can be checked has been checked, and to end, however it
-ends, without saying where the measurements are.
+Refuses to: measure before everything that can be checked has been checked.
 """
 
 import shlex

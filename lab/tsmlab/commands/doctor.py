@@ -8,12 +8,13 @@ import json
 import shlex
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import asdict
 
 import click
 
 from tsmlab import allocators
 from tsmlab.allocators import Allocator
-from tsmlab.doctor import Diagnosis, Finding, Proof, diagnose
+from tsmlab.doctor import Diagnosis, Proof, diagnose
 from tsmlab.errors import EXIT_OK, EXIT_PROGRAM_FAILED
 from tsmlab.measuring import ProcessCounts
 
@@ -143,17 +144,8 @@ def as_document(diagnosis: Diagnosis) -> dict[str, object]:
         "program": str(chain[-1]) if chain else None,
         "scripts": [str(path) for path in chain[:-1]],
         "preloadable": diagnosis.preloadable,
-        "findings": [finding_document(finding) for finding in diagnosis.findings],
+        "findings": [asdict(finding) for finding in diagnosis.findings],
         "proofs": [proof_document(proof) for proof in diagnosis.proofs],
-    }
-
-
-def finding_document(finding: Finding) -> dict[str, str]:
-    return {
-        "severity": finding.severity,
-        "code": finding.code,
-        "message": finding.message,
-        "remedy": finding.remedy,
     }
 
 

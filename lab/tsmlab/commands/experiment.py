@@ -2,8 +2,7 @@
 
 Why: what the source reports measured by hand, and mostly could not explain, is one command here, on
 any set of allocators; a question of one's own is a file.
-Refuses to: measure before everything that can be checked has been checked, and to end, however it
-ends, without saying where the measurements are.
+Refuses to: measure before everything that can be checked has been checked.
 """
 
 import textwrap

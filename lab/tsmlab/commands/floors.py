@@ -1,8 +1,7 @@
 """`tsmalloc floors`: how far is each allocator from what a trace needs at least?
 
 Why: a comparison says who is better; the floors say how much better anybody could be.
-Refuses to: measure before everything that can be checked has been checked, and to end, however it
-ends, without saying where the measurements are.
+Refuses to: measure before everything that can be checked has been checked.
 """
 
 from collections.abc import Sequence

@@ -2,8 +2,7 @@
 
 Why: the same calls in the same order on every allocator is a comparison without the program's own
 noise, and under a schedule of its own even fragmentation repeats to the byte.
-Refuses to: measure before everything that can be checked has been checked, and to end, however it
-ends, without saying where the measurements are.
+Refuses to: measure before everything that can be checked has been checked.
 """
 
 import re

@@ -2,7 +2,8 @@
 
 Why: whichever verb was interrupted, --resume goes on with it: the words of its command line are in
 its journal, and so is everything that was done.
-Refuses to: know what is measured, and to take options that decide it from both command lines.
+Refuses to: know what is measured, to take options that decide it from both command lines, and to
+end, however it ends, without saying where the measurements are.
 """
 
 import os

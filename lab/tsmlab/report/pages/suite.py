@@ -22,10 +22,18 @@ from tsmlab.report.pages.common import (
 from tsmlab.report.tables import Cell, Column, DataTable
 from tsmlab.stats import RatioEstimate, Verdict
 from tsmlab.suite_analysis import QUICK
-from tsmlab.suite_report import BY_DEFINITION, MEAN, goal_of_time, mean_number, verdict
+from tsmlab.suite_report import (
+    BY_DEFINITION,
+    MEAN,
+    best_with_median,
+    goal_of_time,
+    mean_number,
+    number_of,
+    verdict,
+)
 from tsmlab.suite_results import Score, SuiteResults, WorkloadAnalysis
 from tsmlab.tables import STYLES
-from tsmlab.wording import quantity, rounds, three_digits
+from tsmlab.wording import rounds, three_digits
 
 # The tint of a ratio: the first step that it does not exceed.
 STEPS = (
@@ -153,17 +161,7 @@ def _heat_row(workload: WorkloadAnalysis, which: str, names: list[str]) -> list[
     best = workload.fastest_peer if which == "time" else workload.smallest_peer
     scores = {score.name: score for score in workload.scores}
     cells = [_heat_cell(scores.get(name), best, which) for name in names]
-    return [Cell(workload.workload), *cells, Cell(_best(workload, best, which))]
-
-
-def _best(workload: WorkloadAnalysis, name: str | None, which: str) -> str:
-    if name is None:
-        return "-"
-    score = workload.score(name)
-    summary = score.time if which == "time" else score.memory
-    if summary is None:
-        return name
-    return f"{name} {quantity(summary.median, 'seconds' if which == 'time' else 'bytes')}"
+    return [Cell(workload.workload), *cells, Cell(best_with_median(workload, best, which))]
 
 
 def _heat_cell(score: Score | None, best: str | None, which: str) -> Cell:
@@ -219,12 +217,7 @@ def _goal_cells(suite: SuiteResults, workload: WorkloadAnalysis) -> Iterator[Cel
 
 
 def _interval(estimate: RatioEstimate | None) -> str:
-    if estimate is None:
-        return ""
-    if estimate.low is None or estimate.high is None:
-        return three_digits(estimate.ratio)
-    ends = f"[{three_digits(estimate.low)}, {three_digits(estimate.high)}]"
-    return f"{three_digits(estimate.ratio)} {ends}"
+    return "" if estimate is None else number_of(estimate).with_interval()
 
 
 def _verdict_cell(found: Verdict | None) -> Cell:
