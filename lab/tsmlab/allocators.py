@@ -191,8 +191,7 @@ def _matches(part: str, allocator: Allocator) -> bool:
 def _unknown(name: str, available: Sequence[Allocator]) -> UserError:
     if name in (*own_names(), SECURE, *SHORT_NAMES):
         return UserError(
-            f"the allocator {name} is missing: {paths.library_dir()} lacks it.",
-            paths.remedy(),
+            f"the allocator {name} is missing: {paths.library_dir()} lacks it.", paths.remedy()
         )
     known = [allocator.name for allocator in available] + sorted(GROUPS)
     remedy = "`tsmalloc list` shows all that there are."

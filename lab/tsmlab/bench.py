@@ -14,13 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tsmlab import (
-    __version__,
-    machine,
-    records,
-    suite_results,
-    wording,
-)
+from tsmlab import __version__, machine, records, suite_results, wording
 from tsmlab.allocators import Allocator, floor
 from tsmlab.errors import UserError
 from tsmlab.fleet import Crew, Fleet, machine_of
@@ -151,11 +145,7 @@ class _Session:
         ]
 
     def _job(
-        self,
-        workload: Workload,
-        allocators: Sequence[Allocator],
-        executor: Executor,
-        folder: Path,
+        self, workload: Workload, allocators: Sequence[Allocator], executor: Executor, folder: Path
     ) -> _Job:
         program = Program(
             command=workload.command,

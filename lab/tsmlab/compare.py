@@ -75,11 +75,7 @@ class Options:
 
 
 def compare(
-    options: Options,
-    executor: Executor,
-    reporter: Reporter,
-    memo: Memo,
-    fleet: Fleet | None = None,
+    options: Options, executor: Executor, reporter: Reporter, memo: Memo, fleet: Fleet | None = None
 ) -> Outcome[Comparison]:
     """Runs the whole comparison; its rounds on the fleet, if there is one. Raises UserError only
     where nothing has been measured yet."""

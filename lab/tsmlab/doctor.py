@@ -56,10 +56,7 @@ class Proof:
 
 
 def prove(
-    command: Sequence[str],
-    allocator: Allocator,
-    timeout_seconds: float | None,
-    stdin: Path | None,
+    command: Sequence[str], allocator: Allocator, timeout_seconds: float | None, stdin: Path | None
 ) -> Proof:
     """Runs the command with its output thrown away (and no input but `stdin`); reads the counts."""
     with tempfile.TemporaryDirectory(prefix="tsmalloc-count-") as name:

@@ -70,9 +70,7 @@ def formatter(**writers: Callable[[Any], str]) -> Callable[[Any, Format], str]:
 
 
 def csv_text(
-    before: Sequence[str],
-    runs: Iterable[tuple[Sequence[object], Sample]],
-    keys: Mapping[str, str],
+    before: Sequence[str], runs: Iterable[tuple[Sequence[object], Sample]], keys: Mapping[str, str]
 ) -> str:
     """A header and a line for each run, which comes with its values for the columns `before`.
 

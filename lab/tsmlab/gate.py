@@ -131,11 +131,7 @@ class _TwoPrograms:
 
 
 def gate(
-    options: Options,
-    executor: Executor,
-    reporter: Reporter,
-    memo: Memo,
-    fleet: Fleet | None = None,
+    options: Options, executor: Executor, reporter: Reporter, memo: Memo, fleet: Fleet | None = None
 ) -> Outcome[GateResults]:
     """Raises UserError and KeyboardInterrupt only where nothing has been measured."""
     sides = {CANDIDATE: options.candidate}

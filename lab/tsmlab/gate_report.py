@@ -144,11 +144,7 @@ def sarif(results: GateResults) -> str:
         for row in results.rows
         if row.limit is not None
     ]
-    driver = {
-        "name": "tsmalloc gate",
-        "version": results.tsmalloc_version,
-        "rules": rules,
-    }
+    driver = {"name": "tsmalloc gate", "version": results.tsmalloc_version, "rules": rules}
     log = {
         "$schema": ADDRESS,
         "version": "2.1.0",

@@ -292,8 +292,7 @@ def _lock(path: Path, file: BinaryIO) -> None:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         raise UserError(
-            f"another process is writing the journal {path}.",
-            "Wait for it, or end it first.",
+            f"another process is writing the journal {path}.", "Wait for it, or end it first."
         ) from error
 
 

@@ -146,11 +146,7 @@ class Bar(Reporter):
         else:
             total, done, rounds = runs, 0, str(number) if measured else ""
         self._progress.update(
-            self._task,
-            description=PHASE_NAMES[phase],
-            total=total,
-            completed=done,
-            rounds=rounds,
+            self._task, description=PHASE_NAMES[phase], total=total, completed=done, rounds=rounds
         )
 
     def step(self, step: Step) -> None:

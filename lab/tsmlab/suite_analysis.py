@@ -16,14 +16,7 @@ from tsmlab.analysis import LogsByRound, log_ratios, logs_by_round, row_of
 from tsmlab.metrics import BUILT_IN, CUSTOM, PEAK_MEMORY, TIME, MetricSpec
 from tsmlab.results import MetricSummary
 from tsmlab.stats import RatioEstimate
-from tsmlab.suite_results import (
-    Mean,
-    Overall,
-    Score,
-    SuiteAnalysis,
-    WorkloadAnalysis,
-    WorkloadRuns,
-)
+from tsmlab.suite_results import Mean, Overall, Score, SuiteAnalysis, WorkloadAnalysis, WorkloadRuns
 from tsmlab.workloads import Workload
 
 # Little memory is no merit in a peer that is much slower: anybody could have that at that price.

@@ -186,11 +186,7 @@ class TuneResults:
 
 
 def tune(
-    options: Options,
-    executor: Executor,
-    reporter: Reporter,
-    memo: Memo,
-    fleet: Fleet | None = None,
+    options: Options, executor: Executor, reporter: Reporter, memo: Memo, fleet: Fleet | None = None
 ) -> Outcome[TuneResults]:
     """Raises UserError and KeyboardInterrupt only where nothing has been measured."""
     return _Search(options, executor, reporter, memo, fleet).run()

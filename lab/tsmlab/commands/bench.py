@@ -47,10 +47,7 @@ from tsmlab.workloads import Workload
 @parameters.timeout_option("60 times that of a first run, at least 60 s")
 @parameters.seed_option
 @click.option(
-    "--suite",
-    type=FILE,
-    metavar="FILE",
-    help="Other workloads. [default: bench/workloads.toml]",
+    "--suite", type=FILE, metavar="FILE", help="Other workloads. [default: bench/workloads.toml]"
 )
 @click.option(
     "--traces",
@@ -112,11 +109,7 @@ def _traces(replay: Path | None) -> list[Workload]:
 
 
 def _run(
-    options: Options,
-    replay: Path | None,
-    reporter: Reporter,
-    memo: Memo,
-    fleet: Fleet | None,
+    options: Options, replay: Path | None, reporter: Reporter, memo: Memo, fleet: Fleet | None
 ) -> Outcome[SuiteResults]:
     """The suite; with plans of its traces, which last as long as it runs."""
     executor: Executor = MeasureExecutor()

@@ -254,10 +254,7 @@ study_options = all_of(
         "processes here.",
     ),
     click.option(
-        "--cpus",
-        type=processors,
-        metavar="LIST",
-        help="Run everything on these processors only.",
+        "--cpus", type=processors, metavar="LIST", help="Run everything on these processors only."
     ),
     click.option(
         "--export-json", type=FILE, metavar="FILE", help="Write everything, raw samples too."

@@ -271,12 +271,7 @@ def _two(before: Path, after: Path, of: Type, whole: bool) -> tuple[Look, Look, 
 
 
 def _print_changes(
-    verb: str,
-    first: Look,
-    second: Look,
-    found: changes.Changes,
-    notes: list[str],
-    **values: Any,
+    verb: str, first: Look, second: Look, found: changes.Changes, notes: list[str], **values: Any
 ) -> None:
     print_json(
         verb,
@@ -439,10 +434,7 @@ def symbolize(file: Path, output: Path, force: bool, as_json: bool) -> int:
     help="The mean distance of samples. [default: the library's]",
 )
 @click.option(
-    "-o",
-    "--output",
-    metavar="FILE",
-    help="Keep the profile; in DIR/, those of all processes.",
+    "-o", "--output", metavar="FILE", help="Keep the profile; in DIR/, those of all processes."
 )
 @force_option
 @click.option("--peak", "is_peak", is_flag=True, help="What was live at the peak, not at the exit.")

@@ -24,13 +24,7 @@ from tsmlab import export, records, render, report, tables
 from tsmlab import journal as journals
 from tsmlab.allocators import Allocator
 from tsmlab.commands.parameters import export_targets
-from tsmlab.errors import (
-    EXIT_INTERRUPTED,
-    EXIT_OK,
-    EXIT_PROGRAM_FAILED,
-    EXIT_USAGE,
-    UserError,
-)
+from tsmlab.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_PROGRAM_FAILED, EXIT_USAGE, UserError
 from tsmlab.export import Target
 from tsmlab.fleet import Fleet, joined
 from tsmlab.journal import Header, Journal

@@ -13,13 +13,7 @@ from dataclasses import dataclass
 from tsmlab import stats
 from tsmlab.analysis import log_ratios
 from tsmlab.experiments import words
-from tsmlab.experiments.estimates import (
-    Logs,
-    as_estimate,
-    complete_rounds,
-    kendall_tau,
-    ratio_of,
-)
+from tsmlab.experiments.estimates import Logs, as_estimate, complete_rounds, kendall_tau, ratio_of
 from tsmlab.experiments.measured import Measured, number_option
 from tsmlab.experiments.model import AnalysisRequest, Estimate, Finding, Metric
 from tsmlab.experiments.words import CANNOT_TELL, UNRESOLVED, cannot_tell, row

@@ -134,9 +134,7 @@ class _Session:
         self._machine = machine_of(self.fleet, self.memo)
         libraries = [a.path for a in self.options.allocators if a.path]
         self._files = self.memo.once(
-            "files",
-            Digests,
-            lambda: digests([*self.options.files, *libraries]),
+            "files", Digests, lambda: digests([*self.options.files, *libraries])
         )
         self._rounds = max(plan.rounds for plan in self.options.plans)
         self._progress = Progress(self.reporter, self._rounds)
@@ -153,10 +151,7 @@ class _Session:
             for label, contender in contenders.items()
         }
         progress = self._progress.add(
-            plan.name,
-            plan.definition.run_seconds,
-            dict.fromkeys(contenders, plan.rounds),
-            watched,
+            plan.name, plan.definition.run_seconds, dict.fromkeys(contenders, plan.rounds), watched
         )
 
         def contender_of(slot: Slot) -> _Contender:

@@ -108,10 +108,7 @@ def run_trace(words: Sequence[str | Path], remedy: str = "") -> str:
     """What bin/trace prints; raises UserError with what it says when it fails, or with `remedy`
     where that has no second line."""
     done = subprocess.run(
-        [paths.tool("trace"), *words],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        check=False,
+        [paths.tool("trace"), *words], stdin=subprocess.DEVNULL, capture_output=True, check=False
     )
     # 1 with an answer: the trace is damaged, and what can be read is in it.
     if done.returncode == 0 or (done.returncode == 1 and done.stdout):

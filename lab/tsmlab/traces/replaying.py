@@ -271,9 +271,7 @@ def _tidied(comparison: Comparison, plan: Plan) -> Comparison:
     since it is the same in all runs."""
     samples = [comparison.samples[0], *map(_without_meters, comparison.samples[1:])]
     return replace(
-        comparison,
-        command=[*comparison.command[:-1], f"{plan.name}.plan"],
-        samples=samples,
+        comparison, command=[*comparison.command[:-1], f"{plan.name}.plan"], samples=samples
     )
 
 
@@ -355,11 +353,7 @@ def _median_bytes(
 
 
 def _extra(line: ReplayLine) -> dict[str, float]:
-    found = {
-        SETTLED: line.settled_resident_bytes,
-        AT_PEAK: line.at_peak,
-        OVER_TIME: line.over_time,
-    }
+    found = {SETTLED: line.settled_resident_bytes, AT_PEAK: line.at_peak, OVER_TIME: line.over_time}
     return {key: float(value) for key, value in found.items() if value is not None}
 
 

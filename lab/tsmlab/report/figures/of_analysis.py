@@ -153,11 +153,7 @@ def lifetimes(analysis: TraceAnalysis, measure: Measure) -> Figure:
     whole = sum(c.objects for c in cells) + sum(left.values())
     words = [lifetime_words(measure, bound) for bound in life_bounds]
     drawn = [
-        heat.Cell(
-            life_bounds.index(c.lifetime),
-            size_bounds.index(c.size),
-            c.objects / whole,
-        )
+        heat.Cell(life_bounds.index(c.lifetime), size_bounds.index(c.size), c.objects / whole)
         for c in cells
     ]
     drawn += [

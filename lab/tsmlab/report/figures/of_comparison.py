@@ -84,10 +84,9 @@ def _panel(comparison: Comparison, spec: MetricSpec) -> ratios.Panel:
         )
     floor = comparison.analysis.noise_floors.get(spec.key)
     reach = 1.0 + max(comparison.settings.margin, floor or 0.0)
-    good, bad = {
-        TIME: ("faster", "slower"),
-        PEAK_MEMORY: ("smaller", "larger"),
-    }.get(spec.key, ("worse", "better") if spec.higher_is_better else ("better", "worse"))
+    good, bad = {TIME: ("faster", "slower"), PEAK_MEMORY: ("smaller", "larger")}.get(
+        spec.key, ("worse", "better") if spec.higher_is_better else ("better", "worse")
+    )
     title = f"{spec.name[:1].upper()}{spec.name[1:]} against {comparison.reference}"
     return ratios.Panel(title, good, bad, found, (1.0 / reach, reach))
 
@@ -294,9 +293,7 @@ def distribution(comparison: Comparison, look: Look) -> Figure | None:
         "Every run that did not fail, outliers included; the bar is the median. Two clouds in one "
         "row mean two states of the program or of the machine.",
         of_texts(
-            f"Distribution of {spec.name}",
-            (*heads, Column("outlier rounds", left=True)),
-            cells,
+            f"Distribution of {spec.name}", (*heads, Column("outlier rounds", left=True)), cells
         ),
         runs.distribution_panels(
             [run for run in measured if run.name in names],

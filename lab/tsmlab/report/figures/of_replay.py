@@ -16,12 +16,7 @@ from tsmlab.report.figures.of_comparison import Look
 from tsmlab.report.tables import of_texts
 from tsmlab.report.text import slug
 from tsmlab.report.theme import styles_for
-from tsmlab.traces.replay_report import (
-    KIND_ORDER,
-    got_over_owed,
-    nanoseconds,
-    percent,
-)
+from tsmlab.traces.replay_report import KIND_ORDER, got_over_owed, nanoseconds, percent
 from tsmlab.traces.replay_results import (
     Latencies,
     MeterChange,
@@ -121,9 +116,7 @@ def memory_over_events(replays: Sequence[Replay], look: Look, anchor: str) -> Fi
         "are sampled at the same events.",
         of_texts("Memory", heads, cells, left=2),
         lines.panels(
-            panels,
-            lines.Scale("event", "count"),
-            lines.Scale("resident memory", "bytes"),
+            panels, lines.Scale("event", "count"), lines.Scale("resident memory", "bytes")
         ),
     )
 
@@ -151,9 +144,7 @@ def fragmentation_over_events(replays: Sequence[Replay], look: Look, anchor: str
         "the ratio says nothing.",
         of_texts("Fragmentation", heads, cells, left=2),
         lines.panels(
-            panels,
-            lines.Scale("event", "count"),
-            lines.Scale("resident / requested - 1", "number"),
+            panels, lines.Scale("event", "count"), lines.Scale("resident / requested - 1", "number")
         ),
     )
 
@@ -223,8 +214,7 @@ def latencies(replay: Replay, look: Look, anchor: str) -> Figure | None:
 def meters(replay: Replay, anchor: str) -> Figure | None:
     """As many ticks as can be told apart, where most threads have a share in them."""
     logged = next(
-        (line.meters for s in replay.comparison.samples if (line := line_of(s)) and line.meters),
-        [],
+        (line.meters for s in replay.comparison.samples if (line := line_of(s)) and line.meters), []
     )
     changes = liveliest(logged)
     threads = list(dict.fromkeys(change.thread for change in changes))
@@ -265,9 +255,7 @@ def meters(replay: Replay, anchor: str) -> Figure | None:
         f"{rule}",
         of_texts("Meters", heads, cells),
         lines.panels(
-            [lines.Panel("", curves)],
-            lines.Scale("tick", "number"),
-            lines.Scale("meter", "number"),
+            [lines.Panel("", curves)], lines.Scale("tick", "number"), lines.Scale("meter", "number")
         ),
     )
 

@@ -9,13 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tsmlab.experiments import text as experiment_text
-from tsmlab.experiments.model import (
-    CellSummary,
-    Experiment,
-    ExperimentResults,
-    Metric,
-    Reported,
-)
+from tsmlab.experiments.model import CellSummary, Experiment, ExperimentResults, Metric, Reported
 from tsmlab.metrics import Unit
 from tsmlab.report.figures import of_experiments, sweeps
 from tsmlab.report.figures.canvas import Figure
