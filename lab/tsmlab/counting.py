@@ -90,27 +90,27 @@ def measuring(deterministic: bool) -> tuple[Executor, Counters | None, list[str]
     return CountingExecutor(MeasureExecutor(), counters), counters, notes
 
 
+@dataclass(frozen=True)
 class CountingExecutor:
     """Makes each run once more under each tool, and adds what that counted."""
 
-    def __init__(self, executor: Executor, counters: Counters) -> None:
-        self._executor = executor
-        self._counters = counters
+    executor: Executor
+    counters: Counters
 
     def run(self, request: RunRequest) -> Measurement:
-        plain = self._executor.run(request)
+        plain = self.executor.run(request)
         if plain.interrupted or plain.timed_out or plain.exit_code is None:
             return plain
         extra: dict[str, float] = {}
         with tempfile.TemporaryDirectory(prefix="tsmalloc-counts-") as name:
             folder = Path(name)
-            if self._counters.valgrind:
+            if self.counters.valgrind:
                 out = f"--cachegrind-out-file={folder}/%p"
                 counted = self._under(request, *_VALGRIND, *_CACHES, out)
                 if counted.exit_code != plain.exit_code:
                     return counted  # a program that cannot bear the tool has failed
                 extra |= _cachegrind(folder)
-            if self._counters.strace:
+            if self.counters.strace:
                 file = folder / "calls"
                 counted = self._under(request, *_STRACE, "-o", str(file))
                 if counted.exit_code != plain.exit_code:
@@ -123,7 +123,7 @@ class CountingExecutor:
         limit = None if seconds is None else SLOWDOWN * seconds + START_SECONDS
         nowhere = Path("/dev/null")
         command = (*tool, *request.command)
-        return self._executor.run(
+        return self.executor.run(
             replace(request, command=command, timeout_seconds=limit, stdout=nowhere, stderr=nowhere)
         )
 

@@ -118,16 +118,16 @@ class GateResults:
         return next((each for each in order if each in found), "measured")
 
 
+@dataclass(frozen=True)
 class _TwoPrograms:
     """Runs each side's own program under its own allocator."""
 
-    def __init__(self, executor: Executor, sides: Mapping[str, Side]) -> None:
-        self._executor = executor
-        self._sides = sides
+    executor: Executor
+    sides: Mapping[str, Side]
 
     def run(self, request: RunRequest) -> Measurement:
-        side = self._sides[request.allocator.name]
-        return self._executor.run(replace(request, command=side.command, allocator=side.allocator))
+        side = self.sides[request.allocator.name]
+        return self.executor.run(replace(request, command=side.command, allocator=side.allocator))
 
 
 def gate(

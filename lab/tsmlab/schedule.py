@@ -177,6 +177,7 @@ class Crew(Protocol):
         """Those of a round, when all of it is done."""
 
 
+@dataclass
 class Rounds:
     """Runs rounds of one program: each entry once, in the round's own order, except those that have
     given up. `samples` is complete at every moment.
@@ -185,52 +186,44 @@ class Rounds:
     failures after each round. vary_layout: each round has an environment of another size.
     """
 
-    def __init__(
-        self,
-        entries: Sequence[Entry],
-        seed: int,
-        run_one: Callable[[Slot], Sample],
-        observer: Observer,
-        judge: Callable[[list[Sample]], list[Sample]] = list,
-        vary_layout: bool = True,
-        crew: Crew | None = None,
-    ) -> None:
-        self._entries = entries
-        self._seed = seed
-        self._run_one = run_one
-        self._observer = observer
-        self._judge = judge
-        self._vary_layout = vary_layout
-        self._crew = crew
+    entries: Sequence[Entry]
+    seed: int
+    run_one: Callable[[Slot], Sample]
+    observer: Observer
+    judge: Callable[[list[Sample]], list[Sample]] = list
+    vary_layout: bool = True
+    crew: Crew | None = None
+
+    def __post_init__(self) -> None:
         self.given_up: set[str] = set()
         self.samples: list[Sample] = []
 
     @property
     def alive(self) -> list[Entry]:
         """What a round runs."""
-        return [e for e in self._entries if e.allocator.name not in self.given_up]
+        return [e for e in self.entries if e.allocator.name not in self.given_up]
 
     def run(self, phase: Phase, number: int, last: int | None = None) -> None:
         """One round; `number` counts from 1 within the phase. last: a crew may begin later ones up
         to this meanwhile."""
         slots = self._slots(phase, number)
-        self._observer.round_started(phase, number, len(slots))
-        crew = self._crew
+        self.observer.round_started(phase, number, len(slots))
+        crew = self.crew
         for sample in self._made(slots) if crew is None else self._made_by(crew, slots, last):
             self.samples.append(sample)
-            self._observer.run_finished(sample)
-        self.samples = self._judge(self.samples)
+            self.observer.run_finished(sample)
+        self.samples = self.judge(self.samples)
         self._note_given_up()
 
     def _slots(self, phase: Phase, number: int) -> list[Slot]:
-        padding = round_padding_bytes(self._seed, phase, number) if self._vary_layout else 0
-        order = round_order(self.alive, self._seed, phase, number)
+        padding = round_padding_bytes(self.seed, phase, number) if self.vary_layout else 0
+        order = round_order(self.alive, self.seed, phase, number)
         return [Slot(entry, phase, number, place, padding) for place, entry in enumerate(order, 1)]
 
     def _made(self, slots: Sequence[Slot]) -> Iterator[Sample]:
         for slot in slots:
-            self._observer.run_started(slot)
-            yield self._run_one(slot)
+            self.observer.run_started(slot)
+            yield self.run_one(slot)
 
     def _made_by(self, crew: Crew, slots: Sequence[Slot], last: int | None) -> Iterator[Sample]:
         """Rounds are begun with those that are alive now; who gives up before them is ignored."""
@@ -242,10 +235,10 @@ class Rounds:
 
     def _note_given_up(self) -> None:
         """Recomputed each round: a judgement can be taken back (output that varies by itself)."""
-        names = {entry.allocator.name for entry in self._entries}
+        names = {entry.allocator.name for entry in self.entries}
         given_up = {name for name in names if has_given_up(self.samples, name)}
         for name in sorted(given_up - self.given_up):
-            self._observer.note(f"{name} failed twice in a row and is not run again")
+            self.observer.note(f"{name} failed twice in a row and is not run again")
         self.given_up = given_up
 
 
