@@ -8,7 +8,7 @@ failing set-up command, the outcome holds all that was measured until then.
 
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -230,38 +230,27 @@ class _Session:
     def _conclude(self, run_samples: Sequence[Sample], stop: Stop) -> Comparison:
         options = self.options
         samples = [*([self._probe] if self._probe else []), *self._output.judge(run_samples)]
-        analysis = analyse(samples, options.question)
-        settings = self._settings()
-        metrics = list(options.metrics)
-        troubles = warnings.find_all(
-            samples,
-            analysis,
-            metrics,
-            settings,
-            self._machine,
-            stop,
-            options.reference.name,
-            self._output.comparable,
-            self._intercepted_calls,
-        )
-        return Comparison(
+        comparison = Comparison(
             schema=results.SCHEMA,
             created=self._created,
             tsmalloc_version=__version__,
             command=list(options.program.command),
             reference=options.reference.name,
-            settings=settings,
+            settings=self._settings(),
             machine=self._machine,
-            metrics=metrics,
+            metrics=list(options.metrics),
             allocators=[AllocatorInfo.of(allocator) for allocator in options.allocators],
             stop=stop,
             output_comparable=self._output.comparable,
             intercepted_calls=self._intercepted_calls,
-            analysis=analysis,
-            warnings=[each for each in troubles if each.code not in options.unfit_warnings],
+            analysis=analyse(samples, options.question),
+            warnings=[],
             samples=samples,
             kinds=[] if self._crew is None else self._crew.kinds(samples, options.question),
         )
+        troubles = warnings.find_all(comparison)
+        fit = [each for each in troubles if each.code not in options.unfit_warnings]
+        return replace(comparison, warnings=fit)
 
     def _settings(self) -> Settings:
         options, program, rule = self.options, self.options.program, self.options.rule

@@ -15,7 +15,8 @@ from tsmlab import paths
 from tsmlab.commands import parameters
 from tsmlab.commands.studies import Publication, Study, conduct, resume_option
 from tsmlab.measuring import MeasureExecutor
-from tsmlab.traces import floors_text, planning
+from tsmlab.traces import floors as flow
+from tsmlab.traces import planning
 from tsmlab.traces.floors import FloorResults, Options, floors
 
 
@@ -71,7 +72,7 @@ def command(traces: Sequence[Path], **given: Any) -> int:
 
 
 def publication(results: FloorResults) -> Publication:
-    return Publication(results, floors_text, failed=results.has_failures)
+    return Publication(results, flow, failed=results.has_failures)
 
 
 def _options(traces: Sequence[Path], given: dict[str, Any]) -> Options:
