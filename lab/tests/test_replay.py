@@ -23,6 +23,7 @@ from replay_world import (
 )
 
 from tsmlab import records
+from tsmlab.allocators import file_sha256
 from tsmlab.errors import UserError
 from tsmlab.measuring import Measurement, RunRequest
 from tsmlab.metrics import PEAK_MEMORY, TIME
@@ -197,7 +198,7 @@ def test_what_was_replayed_is_told(trace: Path) -> None:
     assert (told.name, told.bytes, told.threads, told.processes) == ("work", 7, 3, 2)
     assert told.all_calls == sum(CALLS.values()) == 225
     assert told.peak_live_bytes == 2 * MIB
-    assert told.sha256 == planning.sha256(trace)
+    assert told.sha256 == file_sha256(trace)
 
 
 def test_programs_that_are_not_replayed_are_named_the_busiest_first(trace: Path) -> None:
