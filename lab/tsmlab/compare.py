@@ -102,7 +102,8 @@ class _Session:
         self._crew: Crew | None = None
 
     def run(self) -> Outcome[Comparison]:
-        self._examine_program()
+        if self.options.consult_doctor:
+            self._heed(doctor.diagnose(self.options.program.command))
         with tempfile.TemporaryDirectory(prefix="tsmalloc-compare-") as folder:
             trial = Trial(
                 self.options.program,
@@ -118,10 +119,6 @@ class _Session:
             if self.options.say_preflight:
                 self._note_preflight()
             return self._measure(trial)
-
-    def _examine_program(self) -> None:
-        if self.options.consult_doctor:
-            self._heed(doctor.diagnose(self.options.program.command))
 
     def _try_reference(self, trial: Trial) -> None:
         """Runs the reference once: it must succeed, and its time tells what a hang is."""

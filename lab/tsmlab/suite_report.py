@@ -18,7 +18,7 @@ from tsmlab.stats import RatioEstimate, Verdict
 from tsmlab.suite_analysis import QUICK
 from tsmlab.suite_results import Mean, Score, SuiteResults, WorkloadAnalysis
 from tsmlab.tables import ROOMY, STYLES, Cell, Column, Layout, Sheet
-from tsmlab.wording import names, quantity, rounds, share, three_digits
+from tsmlab.wording import counted, names, quantity, rounds, share, three_digits
 
 HASH_DIGITS = 12
 
@@ -40,9 +40,8 @@ def report(suite: SuiteResults, width: int, colours: bool = False) -> str:
 
 def heading(suite: SuiteResults) -> Iterator[str]:
     """How much was measured, and how to read it."""
-    count = len(suite.runs)
     yield (
-        f"{count} workload{'' if count == 1 else 's'}, {rounds(suite.analysis.rounds)}, "
+        f"{counted(len(suite.runs), 'workload')}, {rounds(suite.analysis.rounds)}, "
         f"seed {suite.settings.seed}; stopped: {suite.stop.text}"
     )
     yield f"peers: {', '.join(full_name(suite.allocator(name)) for name in suite.peers)}"

@@ -136,9 +136,9 @@ def _list(definitions: Sequence[Definition]) -> str:
     longest = max((len(each.name) for each in definitions), default=0)
     lines = []
     for each in definitions:
-        points, about = len(catalogue.points_of(each)), wording.rounds(each.rounds)
-        size = f"{points} point{'' if points == 1 else 's'}, {about}"
-        lines.append(f"{each.name:<{longest}}  {each.title} ({size})")
+        points = wording.counted(len(catalogue.points_of(each)), "point")
+        about = f"({points}, {wording.rounds(each.rounds)})"
+        lines.append(f"{each.name:<{longest}}  {each.title} {about}")
         lines += textwrap.wrap(
             each.question, width, initial_indent=INDENT, subsequent_indent=INDENT
         )

@@ -23,11 +23,11 @@ from tsmlab.experiments.model import (
     Metric,
     Reported,
 )
-from tsmlab.experiments.plan import FEWEST_ROUNDS, experiments
+from tsmlab.experiments.plan import FEWEST_ROUNDS
 from tsmlab.render import failure_lines, full_name
 from tsmlab.results import Row, Trouble
 from tsmlab.tables import ROOMY, Column, Sheet, table_width
-from tsmlab.wording import names, quantity, rounds, three_digits
+from tsmlab.wording import counted, names, quantity, rounds, three_digits
 
 BEST = "*"
 FAILED = "failed"
@@ -164,7 +164,7 @@ def _folded(columns: Sequence[Column], width: int) -> Iterator[list[Column]]:
 
 
 def _heading(results: ExperimentResults) -> Iterator[str]:
-    count = experiments(len(results.experiments))
+    count = counted(len(results.experiments), "experiment")
     yield f"{count}, seed {results.seed}; stopped: {results.stop.text}"
 
 
@@ -228,19 +228,15 @@ def troubles(results: ExperimentResults) -> list[Trouble]:
         found.append(changed)
     few = [e.definition.name for e in results.experiments if rounds_done(e) < FEWEST_ROUNDS]
     if few:
+        cut_short = results.stop.reason in ("interrupted", "aborted")
         trouble = Trouble(
             "few-rounds",
             f"fewer than {rounds(FEWEST_ROUNDS)} of {names(few)}: intervals are wide, or missing",
             results.stop.text,
-            "go on with --resume" if cut_short(results) else "more rounds (-r)",
+            "go on with --resume" if cut_short else "more rounds (-r)",
         )
         found.append(trouble)
     return [*found, *warnings.about_machine(results.machine)]
-
-
-def cut_short(results: ExperimentResults) -> bool:
-    """Whether there is something left to be run."""
-    return results.stop.reason in ("interrupted", "aborted")
 
 
 # --- files ---------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from itertools import groupby
 
 from tsmlab.tables import Cell, Column, Sheet, markdown_table
 from tsmlab.traces.analysis import MEASURES, Measure, Predicted, TraceAnalysis
-from tsmlab.wording import names, quantity, share, three_digits
+from tsmlab.wording import counted, names, quantity, share, three_digits
 
 MAX_SIZES = 12
 MAX_THREADS = 12
@@ -80,7 +80,7 @@ def heading(analysis: TraceAnalysis) -> str:
     return (
         f"{analysis.trace}, {which}: {image['program'] or 'a program'}{under}, "
         f"{analysis.events:,} events in {quantity(analysis.seconds, 'seconds')}, "
-        f"{_threads(analysis.threads_seen)}{ended}"
+        f"{counted(analysis.threads_seen, 'thread')}{ended}"
     )
 
 
@@ -165,10 +165,6 @@ def _resizes(analysis: TraceAnalysis) -> str:
     if whole["objects"]:
         text += f", a whole chain's {three_digits(whole['p50'] / 1000)}x"
     return text
-
-
-def _threads(count: int) -> str:
-    return "1 thread" if count == 1 else f"{count:,} threads"
 
 
 # --- tables ---------------------------------------------------------------------------------------

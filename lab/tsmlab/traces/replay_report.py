@@ -7,7 +7,6 @@ Refuses to: compute, and to word a verdict anew. The sentences are those of a co
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
 from tsmlab import export, render, tables
 from tsmlab.results import Trouble
@@ -22,7 +21,7 @@ from tsmlab.traces.replay_results import (
     TraceInfo,
 )
 from tsmlab.warnings import about_machine
-from tsmlab.wording import names, quantity
+from tsmlab.wording import counted, names, quantity
 
 MOST_SHARES = 8
 
@@ -37,6 +36,9 @@ class Block:
     notes: Sequence[str] = field(default=())
     fails: Sequence[str] = field(default=())
 
+    def columns_in(self, _: Layout) -> Sequence[Column]:
+        return self.columns
+
 
 def report(results: ReplayResults, width: int, colours: bool = False) -> str:
     """The whole report, as text."""
@@ -48,14 +50,10 @@ def report(results: ReplayResults, width: int, colours: bool = False) -> str:
             sheet.say(block.title, style="bold")
         sheet.say(*block.lines)
         if block.columns:
-            sheet.table(*tables.fitted(partial(_columns_of, block), width))
+            sheet.table(*tables.fitted(block.columns_in, width))
         sheet.say(*block.notes, style="dim")
         sheet.say(*block.fails, style="red")
     return sheet.text
-
-
-def _columns_of(block: Block, _: Layout) -> Sequence[Column]:
-    return block.columns
 
 
 def blocks(results: ReplayResults, width: int) -> Iterator[Block]:
@@ -71,7 +69,7 @@ def blocks(results: ReplayResults, width: int) -> Iterator[Block]:
 
 def heading(trace: TraceInfo, replays: Sequence[Replay]) -> Iterator[str]:
     """What was replayed, and how."""
-    threads = f"{trace.threads:,} thread{'' if trace.threads == 1 else 's'}"
+    threads = counted(trace.threads, "thread")
     processes = "" if trace.processes == 1 else f", the first of {trace.processes:,} processes"
     peak = quantity(trace.peak_live_bytes, "bytes")
     yield (

@@ -22,7 +22,6 @@ from tsmlab.traces.replay_results import (
     MeterChange,
     Replay,
     ReplayLine,
-    ThreadShare,
     merged,
 )
 from tsmlab.traces.replaying import line_of, measured_lines
@@ -301,7 +300,7 @@ def shares(replay: Replay, anchor: str) -> Figure | None:
         return None
     most = sorted(able, key=lambda share: -share.owed)[:MOST_SHARES]
     kept = sorted(most, key=lambda share: share.thread)
-    names = [_thread_name(share) for share in kept]
+    names = [f"{share.thread} ({share.tickets:,})" for share in kept]
     found = [
         ratios.Ratio(name, s.ticks / s.owed, None, None, True)
         for name, s in zip(names, kept, strict=True)
@@ -324,7 +323,3 @@ def shares(replay: Replay, anchor: str) -> Figure | None:
             [ratios.Panel("Ticks got over ticks owed", "less", "more", found, None)],
         ),
     )
-
-
-def _thread_name(share: ThreadShare) -> str:
-    return f"{share.thread} ({share.tickets:,})"

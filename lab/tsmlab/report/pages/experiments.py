@@ -18,7 +18,7 @@ from tsmlab.report.pages.common import LAST_CONTENTS, Report, circumstances, pla
 from tsmlab.report.tables import Cell, Column, DataTable, of_texts
 from tsmlab.report.text import slug
 from tsmlab.report.theme import Style, styles_for
-from tsmlab.wording import quantity, rounds
+from tsmlab.wording import counted, quantity, rounds
 
 # A table of medians has a column for each point up to so many; else a row for each.
 MOST_POINTS_ACROSS = 12
@@ -56,7 +56,7 @@ def report(results: ExperimentResults) -> Report:
     styles = styles_for([info.name for info in results.allocators])
     sections = [_section(each, styles) for each in results.experiments]
     count = len(sections)
-    what = f"{count} experiment{'' if count == 1 else 's'}"
+    what = counted(count, "experiment")
     title = sections[0].title if count == 1 else f"{what}, {len(results.allocators)} allocators"
     stop = f"; stopped: {results.stop.text}"
     page: dict[str, Any] = {
@@ -120,7 +120,7 @@ def _section(experiment: Experiment, styles: Mapping[str, Style]) -> Section:
         title=definition.title or definition.name,
         question=definition.question,
         source=definition.source,
-        how=f"{len(experiment.points)} point{'' if len(experiment.points) == 1 else 's'}, "
+        how=f"{counted(len(experiment.points), 'point')}, "
         f"{len(experiment.allocators)} allocators, {done}",
         verdicts=experiment_text.verdicts(experiment),
         reading=definition.answers,
@@ -193,13 +193,8 @@ def _absent(experiment: Experiment, point: int, name: str) -> str:
 
 def _reported_table(reported: Reported) -> DataTable:
     rows = [["" if v is None else str(v) for v in row] for row in reported.rows]
-    return of_texts(reported_by(reported), reported.columns, rows)
-
-
-def reported_by(reported: Reported) -> str:
-    """Reports have letters; whatever is longer says itself what it is."""
-    name = reported.report
-    return f"Report {name}" if len(name) == 1 else name
+    name = reported.report  # reports have letters; whatever is longer says itself what it is
+    return of_texts(f"Report {name}" if len(name) == 1 else name, reported.columns, rows)
 
 
 def _settings(experiment: Experiment) -> DataTable:
