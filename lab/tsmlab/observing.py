@@ -103,16 +103,8 @@ def count_syscalls(request: RunRequest, tool: Path | None = None) -> SyscallCoun
 # The layout is drawn in lab/native/ledger/record.h.
 _HEAD = struct.Struct("=8s2i10Q32s1984s1984s")
 _TOTALS = (
-    "threads",
-    "live_bytes",
-    "live_blocks",
-    "peak_live_bytes",
-    "peak_live_blocks",
-    "peak_ns",
-    "untracked_blocks",
-    "missed_frees",
-    "points",
-    "inherited_bytes",
+    *("threads", "live_bytes", "live_blocks", "peak_live_bytes", "peak_live_blocks", "peak_ns"),
+    *("untracked_blocks", "missed_frees", "points", "inherited_bytes"),
 )
 _SUMS = struct.Struct("=8Q")
 _POINT = struct.Struct("=2Q")

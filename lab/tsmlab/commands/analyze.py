@@ -14,9 +14,9 @@ import click
 from tsmlab import allocators as known
 from tsmlab import report, tables
 from tsmlab.allocators import ENGINE
+from tsmlab.commands import parameters
 from tsmlab.commands.parameters import FILE, allocators_option, extra_option, whole
-from tsmlab.errors import EXIT_OK, UserError
-from tsmlab.records import write_atomically
+from tsmlab.errors import EXIT_OK
 from tsmlab.traces import analysis_text, planning
 from tsmlab.traces.analysis import TraceAnalysis, analyse
 from tsmlab.traces.size_classes import classes_of
@@ -77,10 +77,8 @@ def command(
     Exit status: 0; 1 wrong usage, or a file that is no trace.
     """
     planning.check_traces([trace])
-    if html is not None and html.exists() and not force:
-        raise UserError(
-            f"{html} exists already.", "Overwrite it with --force, or name another file."
-        )
+    if html is not None:
+        parameters.check_new(html, force)
     if directory is not None:
         report.check(directory, force)
     found = _analysed(trace, image, chosen, extra, quiet)
@@ -117,10 +115,5 @@ def _write_page(found: TraceAnalysis, path: Path) -> None:
     # Imported here: matplotlib takes a second to load.
     from tsmlab.report import html, writing  # noqa: PLC0415
 
-    try:
-        write_atomically(path, html.page(writing.of(found)))
-    except OSError as error:
-        raise UserError(
-            f"{path} cannot be written: {error.strerror}.", "Make room, or name another file."
-        ) from error
+    parameters.write(path, html.page(writing.of(found)))
     click.echo(f"page       {path}", err=True)

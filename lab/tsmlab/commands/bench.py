@@ -92,13 +92,9 @@ def command(names: Sequence[str], as_list: bool, **given: Any) -> int:
         options.allocators,
         [suite, *(Path(word) for each in chosen for word in each.command if Path(word).is_file())],
         lambda journal, reporter, fleet: _run(options, replay, reporter, journal, fleet),
-        publication,
+        lambda found: Publication(found, suite_report, bool(found.failed)),
         known.advice(given["chosen"]),
     )
-
-
-def publication(results: SuiteResults) -> Publication:
-    return Publication(results, suite_report, failed=bool(results.failed))
 
 
 def _traces(replay: Path | None) -> list[Workload]:

@@ -19,7 +19,7 @@ from tsmlab.counting import NOT_OF_COUNTS, Counters
 from tsmlab.errors import EXIT_OK, UserError
 from tsmlab.metrics import BUILT_IN
 from tsmlab.render import full_name
-from tsmlab.results import AllocatorInfo, Comparison
+from tsmlab.results import AllocatorInfo
 from tsmlab.schedule import (
     MAX_ROUNDS,
     MIN_ROUNDS,
@@ -111,13 +111,9 @@ def command(program: Sequence[str], dry_run: bool, **given: Any) -> int:
         options.allocators,
         parameters.files_of(program, given),
         lambda journal, reporter, fleet: compare(options, executor, reporter, journal, fleet),
-        publication,
+        lambda found: Publication(found, render, bool(found.failed_rows)),
         [*known.advice(given["chosen"]), *notes],
     )
-
-
-def publication(comparison: Comparison) -> Publication:
-    return Publication(comparison, render, failed=bool(comparison.failed_rows))
 
 
 def _options(program: Sequence[str], given: dict[str, Any], counters: Counters | None) -> Options:

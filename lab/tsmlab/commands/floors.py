@@ -17,7 +17,7 @@ from tsmlab.commands.studies import Publication, Study, conduct, resume_option
 from tsmlab.measuring import MeasureExecutor
 from tsmlab.traces import floors as flow
 from tsmlab.traces import planning
-from tsmlab.traces.floors import FloorResults, Options, floors
+from tsmlab.traces.floors import Options, floors
 
 
 @click.command("floors", cls=Study)
@@ -67,12 +67,8 @@ def command(traces: Sequence[Path], **given: Any) -> int:
         lambda journal, reporter, fleet: floors(
             options, MeasureExecutor(), reporter, program, journal, fleet=fleet
         ),
-        publication,
+        lambda found: Publication(found, flow, found.has_failures),
     )
-
-
-def publication(results: FloorResults) -> Publication:
-    return Publication(results, flow, failed=results.has_failures)
 
 
 def _options(traces: Sequence[Path], given: dict[str, Any]) -> Options:

@@ -15,8 +15,10 @@ from typing import Any, get_args
 import click
 
 from tsmlab import export
+from tsmlab.errors import UserError
 from tsmlab.export import Target
 from tsmlab.metrics import parse_custom
+from tsmlab.records import write_atomically
 from tsmlab.schedule import TIME_BUDGET_SECONDS
 from tsmlab.trial import Program
 
@@ -269,6 +271,25 @@ study_options = all_of(
     click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table."),
     click.option("-q", "--quiet", is_flag=True, help="No progress, notes or warnings."),
 )
+
+
+def check_new(path: Path, force: bool) -> None:
+    """Raises UserError for a file that is not to be written."""
+    if path.is_dir():
+        raise UserError(f"{path} is a folder.", "Name a file in it.")
+    if path.is_file() and not force:
+        raise UserError(
+            f"{path} exists already.", "Overwrite it with --force, or name another file."
+        )
+
+
+def write(path: Path, content: str | bytes) -> None:
+    try:
+        write_atomically(path, content)
+    except OSError as error:
+        raise UserError(
+            f"{path} cannot be written: {error.strerror}.", "Make room, or name another file."
+        ) from error
 
 
 def export_targets(given: dict[str, Any], force: bool) -> Sequence[Target]:

@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 import click
 
 from tsmlab import allocators, paths
+from tsmlab.commands import parameters
 from tsmlab.commands.parameters import FILE, Command, whole
 from tsmlab.doctor import Diagnosis, diagnose
 from tsmlab.errors import EXIT_OK, EXIT_REGRESSION, EXIT_USAGE, UserError
@@ -339,33 +340,15 @@ def flame(file: Path, output: Path, force: bool, of: Type, whole: bool, as_json:
     # Imported here: no other verb needs it.
     from tsmlab.profile import flame as page  # noqa: PLC0415
 
-    _check_new(output, force)
+    parameters.check_new(output, force)
     look, notes = opened(file, of, whole)
     content = page.page(look.profile, look.stacks, of, notes)
-    _write(output, content)
+    parameters.write(output, content)
     if as_json:
         print_json("flame", page=str(output), bytes=len(content.encode()), notes=notes)
     else:
         click.echo(str(output))
     return EXIT_OK
-
-
-def _write(path: Path, content: str | bytes) -> None:
-    try:
-        write_atomically(path, content)
-    except OSError as error:
-        raise UserError(
-            f"{path} cannot be written: {error.strerror}.", "Make room, or name another file."
-        ) from error
-
-
-def _check_new(path: Path, force: bool) -> None:
-    if path.is_dir():
-        raise UserError(f"{path} is a folder.", "Name a file in it.")
-    if path.is_file() and not force:
-        raise UserError(
-            f"{path} exists already.", "Overwrite it with --force, or name another file."
-        )
 
 
 @command.command("folded")
@@ -402,12 +385,12 @@ def symbolize(file: Path, output: Path, force: bool, as_json: bool) -> int:
 
     Exit status: 0; 1 wrong usage, or a file that is no profile.
     """
-    _check_new(output, force)
+    parameters.check_new(output, force)
     message = messages.read(file)
     profile = model.of_message(message, file)
     found = symbols.look_up(profile)
     symbols.name_locations(message, found)
-    _write(output, messages.packed(message))
+    parameters.write(output, messages.packed(message))
     with_lines = sum(any(f.line for f in frames) for frames in found.frames.values())
     if as_json:
         print_json(
@@ -471,7 +454,7 @@ def run(
         raise diagnosis.refusal()
     keeps_all = output is not None and (output.endswith("/") or Path(output).is_dir())
     if output is not None and not keeps_all:
-        _check_new(Path(output), force)
+        parameters.check_new(Path(output), force)
         _check_folder(Path(output))
     place = _folder(Path(output)) if output is not None and keeps_all else _fresh_folder()
     is_kept = keeps_all

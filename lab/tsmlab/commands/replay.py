@@ -20,7 +20,7 @@ from tsmlab.commands.studies import Publication, Study, conduct, resume_option
 from tsmlab.errors import UserError
 from tsmlab.measuring import MeasureExecutor
 from tsmlab.traces import planning, replay_report
-from tsmlab.traces.replay_results import ReplayResults, is_deterministic
+from tsmlab.traces.replay_results import is_deterministic
 from tsmlab.traces.replaying import FAIR, SCHEDULES, SETTLE_SECONDS, Options, replay
 
 ALL = "all"
@@ -146,12 +146,8 @@ def command(traces: Sequence[Path], **given: Any) -> int:
         lambda journal, reporter, fleet: replay(
             options, MeasureExecutor(), reporter, program, journal, fleet=fleet
         ),
-        publication,
+        lambda found: Publication(found, replay_report, bool(found.failed_rows)),
     )
-
-
-def publication(results: ReplayResults) -> Publication:
-    return Publication(results, replay_report, failed=bool(results.failed_rows))
 
 
 def options_of(traces: Sequence[Path], given: dict[str, Any]) -> Options:
