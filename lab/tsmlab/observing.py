@@ -15,19 +15,8 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from tsmlab import paths, records
+from tsmlab import measuring, paths, records
 from tsmlab.errors import UserError
-from tsmlab.measuring import (
-    Ended,
-    MeasureExecutor,
-    Measurement,
-    NativeTool,
-    RunRequest,
-    launch_arguments,
-    process_files,
-    require_schema,
-    text_in_record,
-)
 
 LEDGER_LIBRARY = "libtsmalloc-ledger.so"
 LEDGER_VARIABLE = "TSMALLOC_LEDGER"
@@ -60,7 +49,7 @@ class CallCounts:
 
 
 @dataclass(frozen=True)
-class SyscallCounts(Ended):
+class SyscallCounts(measuring.Ended):
     """What `syscalls` counted, and how the program ended; `calls` by the name of the call."""
 
     threads: int
@@ -71,9 +60,9 @@ class SyscallCounts(Ended):
     @staticmethod
     def from_json(raw: dict[str, Any]) -> SyscallCounts:
         """The answer as `syscalls` wrote it."""
-        require_schema(raw, "syscalls", SYSCALLS_SCHEMA)
+        measuring.require_schema(raw, "syscalls", SYSCALLS_SCHEMA)
         return SyscallCounts(
-            **vars(records.restore(Ended, raw)),
+            **vars(records.restore(measuring.Ended, raw)),
             threads=raw["threads"],
             processes=raw["processes"],
             calls={name: CallCounts(**counts) for name, counts in raw["calls"].items()},
@@ -91,11 +80,11 @@ class SyscallCounts(Ended):
         return flat
 
 
-def count_syscalls(request: RunRequest, tool: Path | None = None) -> SyscallCounts:
+def count_syscalls(request: measuring.RunRequest, tool: Path | None = None) -> SyscallCounts:
     """Runs the command once under `syscalls`. A program that fails is an answer, not an error;
     UserError where nothing may be traced."""
-    native = NativeTool(tool or paths.tool("syscalls"), {_REFUSED: TRACING_REFUSED})
-    return SyscallCounts.from_json(native.run(launch_arguments(request)))
+    native = measuring.NativeTool(tool or paths.tool("syscalls"), {_REFUSED: TRACING_REFUSED})
+    return SyscallCounts.from_json(native.run(measuring.launch_arguments(request)))
 
 
 # --- the ledger -----------------------------------------------------------------------------------
@@ -173,7 +162,7 @@ class Ledger:
     """The books of a whole run. `measurement` is how it ended, and its memory; no time in it is
     worth comparing."""
 
-    measurement: Measurement
+    measurement: measuring.Measurement
     processes: tuple[ProcessLedger, ...]
 
     @property
@@ -200,7 +189,7 @@ class Ledger:
         ]
 
 
-def keep_ledger(request: RunRequest) -> Ledger:
+def keep_ledger(request: measuring.RunRequest) -> Ledger:
     """Runs the command once with the ledger before its allocator. UserError if nothing was
     recorded, though the program ran."""
     with tempfile.TemporaryDirectory(prefix="tsmalloc-ledger-") as name:
@@ -215,7 +204,7 @@ def keep_ledger(request: RunRequest) -> Ledger:
             },
             preload_first=(shim, *request.preload_first),
         )
-        measurement = MeasureExecutor().run(watched)
+        measurement = measuring.MeasureExecutor().run(watched)
         processes = tuple(read_ledgers(Path(name)))
     if not processes and not measurement.spawn_error:
         raise UserError(
@@ -227,7 +216,7 @@ def keep_ledger(request: RunRequest) -> Ledger:
 
 def read_ledgers(directory: Path) -> list[ProcessLedger]:
     """The books that the shim left in a directory, by process and then in order."""
-    files = process_files(directory, "ledger", _MAGIC, _SIZE)
+    files = measuring.process_files(directory, "ledger", _MAGIC, _SIZE)
     return [_decode_ledger(number, content) for number, content in files]
 
 
@@ -248,8 +237,8 @@ def _decode_ledger(number: int, content: bytes) -> ProcessLedger:
         pid=pid,
         parent_pid=parent_pid,
         number=number,
-        program=text_in_record(executable),
-        provider=text_in_record(provider),
+        program=measuring.text_in_record(executable),
+        provider=measuring.text_in_record(provider),
         thread_count=threads,
         threads=tuple(sums),
         live=tuple((time_ns / 1e9, size) for time_ns, size in sorted({*curve, peak})),

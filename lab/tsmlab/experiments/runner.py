@@ -17,21 +17,10 @@ from tsmlab import __version__, machine, records, wording
 from tsmlab.allocators import Allocator
 from tsmlab.errors import UserError
 from tsmlab.experiments import causes as watching
+from tsmlab.experiments import model
 from tsmlab.experiments.analysis import analyse, usable_processors
 from tsmlab.experiments.catalogue import describe_point
 from tsmlab.experiments.causes import Observer, coarsened
-from tsmlab.experiments.model import (
-    LIVE_BYTES,
-    PEAK_BYTES,
-    PEAK_OVER_LIVE,
-    SCHEMA,
-    WALL_SECONDS,
-    Causes,
-    Cell,
-    Experiment,
-    ExperimentResults,
-    Run,
-)
 from tsmlab.experiments.plan import FEWEST_ROUNDS, Plan
 from tsmlab.fleet import Fleet, machine_of
 from tsmlab.journal import Digests, Memo, Part, changed, digests
@@ -45,7 +34,7 @@ from tsmlab.trial import Program, Trial
 
 WARM_BYTES = 1 << 30
 # What a trial calls the built-in metrics.
-OUR_NAMES = {TIME: WALL_SECONDS, PEAK_MEMORY: PEAK_BYTES}
+OUR_NAMES = {TIME: model.WALL_SECONDS, PEAK_MEMORY: model.PEAK_BYTES}
 
 
 @dataclass(frozen=True)
@@ -91,9 +80,9 @@ class _Job:
     contenders: dict[str, _Contender]
     rounds: Rounds
     progress: PartProgress
-    causes: dict[str, Causes]
+    causes: dict[str, model.Causes]
 
-    def runs_of(self, label: str) -> list[Run]:
+    def runs_of(self, label: str) -> list[model.Run]:
         return [_run(sample) for sample in self.rounds.samples if sample.allocator == label]
 
 
@@ -105,7 +94,7 @@ def run_experiments(
     memo: Memo,
     warm: Callable[[int], int] = machine.touch,
     fleet: Fleet | None = None,
-) -> Outcome[ExperimentResults]:
+) -> Outcome[model.ExperimentResults]:
     """Runs all experiments; on a fleet, whose machines are of one kind, if there is one. Causes are
     counted here.
 
@@ -200,7 +189,7 @@ class _Session:
 
     # --- the flow ---------------------------------------------------------------------------------
 
-    def run(self, warm: Callable[[int], int]) -> Outcome[ExperimentResults]:
+    def run(self, warm: Callable[[int], int]) -> Outcome[model.ExperimentResults]:
         error: UserError | None = None
         try:
             warm(WARM_BYTES)
@@ -257,7 +246,7 @@ class _Session:
             for contender in counted:
                 job.causes[contender.label] = self.memo.once(
                     f"{job.plan.name}: causes of {contender.label}",
-                    Causes,
+                    model.Causes,
                     partial(self._watch, job, contender),
                 )
                 job.progress.watched_left[contender.label] = 0
@@ -271,9 +260,9 @@ class _Session:
         asked = contender.point in job.plan.causes_points
         return asked and any(run.failure is None for run in job.runs_of(contender.label))
 
-    def _watch(self, job: _Job, contender: _Contender) -> Causes:
+    def _watch(self, job: _Job, contender: _Contender) -> model.Causes:
         runs = [run for run in job.runs_of(contender.label) if run.failure is None]
-        walls = [run.values.get(WALL_SECONDS, 0.0) for run in runs]
+        walls = [run.values.get(model.WALL_SECONDS, 0.0) for run in runs]
         request = RunRequest(
             command=contender.program.command,
             allocator=contender.allocator,
@@ -304,14 +293,14 @@ class _Session:
     def _any_measured(self) -> bool:
         return any(job.rounds.samples for job in self._jobs)
 
-    def _results(self, stop: Stop) -> ExperimentResults:
+    def _results(self, stop: Stop) -> model.ExperimentResults:
         options = self.options
         cpus = None if options.cpus is None else list(options.cpus)
         experiments = [self._experiment(job) for job in self._jobs]
         fleet = self.fleet
         processors = usable_processors(self._machine, cpus) if fleet is None else fleet.processors
-        return ExperimentResults(
-            schema=SCHEMA,
+        return model.ExperimentResults(
+            schema=model.SCHEMA,
             created=self._created,
             tsmalloc_version=__version__,
             seed=options.seed,
@@ -324,9 +313,9 @@ class _Session:
         )
 
     @staticmethod
-    def _experiment(job: _Job) -> Experiment:
+    def _experiment(job: _Job) -> model.Experiment:
         cells = [
-            Cell(
+            model.Cell(
                 point=contender.point,
                 allocator=contender.allocator.name,
                 runs=job.runs_of(label),
@@ -335,7 +324,7 @@ class _Session:
             )
             for label, contender in job.contenders.items()
         ]
-        return Experiment(
+        return model.Experiment(
             definition=job.plan.definition,
             points=job.plan.points,
             allocators=[allocator.name for allocator in job.plan.allocators],
@@ -349,8 +338,8 @@ def experiment_seed(seed: int, experiment: str) -> int:
     return random.Random(f"experiment/{seed}/{experiment}").randrange(1 << 31)
 
 
-def _run(sample: Sample) -> Run:
-    return Run(
+def _run(sample: Sample) -> model.Run:
+    return model.Run(
         round=sample.round,
         position=sample.position,
         started_seconds=sample.started_seconds,
@@ -361,6 +350,6 @@ def _run(sample: Sample) -> Run:
 
 def _values(sample: Sample) -> dict[str, float]:
     values = {OUR_NAMES.get(name, name): value for name, value in sample.values.items()}
-    if values.get(LIVE_BYTES, 0.0) > 0.0 and PEAK_BYTES in values:
-        values[PEAK_OVER_LIVE] = values[PEAK_BYTES] / values[LIVE_BYTES]
+    if values.get(model.LIVE_BYTES, 0.0) > 0.0 and model.PEAK_BYTES in values:
+        values[model.PEAK_OVER_LIVE] = values[model.PEAK_BYTES] / values[model.LIVE_BYTES]
     return values

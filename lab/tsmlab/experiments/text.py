@@ -13,16 +13,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tsmlab import export, stats, tables, warnings
+from tsmlab.experiments import model
 from tsmlab.experiments.catalogue import describe_point
-from tsmlab.experiments.model import (
-    BUILT_IN,
-    PEAK_BYTES,
-    Cell,
-    Experiment,
-    ExperimentResults,
-    Metric,
-    Reported,
-)
 from tsmlab.experiments.plan import FEWEST_ROUNDS
 from tsmlab.render import failure_lines, full_name
 from tsmlab.results import Row, Trouble
@@ -37,7 +29,7 @@ NOTHING = "-"
 # --- medians -------------------------------------------------------------------------------------
 
 
-def median(cell: Cell, metric: Metric) -> float | None:
+def median(cell: model.Cell, metric: model.Metric) -> float | None:
     """Of the runs that did not fail; what was counted once is its own median."""
     if metric.source == "causes":
         return cell.causes.counts.get(metric.name) if cell.causes else None
@@ -51,10 +43,10 @@ class _Head:
 
     text: str
     point: int
-    metric: Metric
+    metric: model.Metric
 
 
-def _shown_metric(experiment: Experiment) -> Metric:
+def _shown_metric(experiment: model.Experiment) -> model.Metric:
     """The first of its metrics that has a value anywhere: one may need causes, which nobody asked
     for."""
     definition = experiment.definition
@@ -64,7 +56,7 @@ def _shown_metric(experiment: Experiment) -> Metric:
     return definition.main_metric
 
 
-def _heads(experiment: Experiment) -> list[_Head]:
+def _heads(experiment: model.Experiment) -> list[_Head]:
     """The main metric at each point; where there is only one point, every metric with a value."""
     definition = experiment.definition
     if len(experiment.points) > 1:
@@ -74,7 +66,7 @@ def _heads(experiment: Experiment) -> list[_Head]:
             for point, values in enumerate(experiment.points)
         ]
     metrics = {m.name: m for m in (*definition.metrics, definition.main_metric)}
-    metrics.setdefault(PEAK_BYTES, definition.metric(PEAK_BYTES))
+    metrics.setdefault(model.PEAK_BYTES, definition.metric(model.PEAK_BYTES))
     return [
         _Head(metric.title, 0, metric)
         for metric in metrics.values()
@@ -83,7 +75,7 @@ def _heads(experiment: Experiment) -> list[_Head]:
     ]
 
 
-def _columns(experiment: Experiment, titles: dict[str, str]) -> list[Column]:
+def _columns(experiment: model.Experiment, titles: dict[str, str]) -> list[Column]:
     """Allocators with their medians; who is best over all points comes first."""
     order = sorted(experiment.allocators, key=lambda name: _rank(experiment, name))
     columns = [Column("allocator", [tables.Cell(titles[name]) for name in order], left=True)]
@@ -93,7 +85,7 @@ def _columns(experiment: Experiment, titles: dict[str, str]) -> list[Column]:
     return columns
 
 
-def _numbers(cells: Sequence[Cell | None], metric: Metric) -> list[tables.Cell]:
+def _numbers(cells: Sequence[model.Cell | None], metric: model.Metric) -> list[tables.Cell]:
     """A column's cells, the best of several marked."""
     values = [median(cell, metric) if cell else None for cell in cells]
     known = [value for value in values if value is not None]
@@ -109,18 +101,18 @@ def _numbers(cells: Sequence[Cell | None], metric: Metric) -> list[tables.Cell]:
     return found
 
 
-def _number(value: float, metric: Metric) -> str:
+def _number(value: float, metric: model.Metric) -> str:
     """Below a tenth, a plain number needs more digits than two behind the point."""
     if metric.unit == "number" and abs(value) >= 0.1:
         return three_digits(value)
     return quantity(value, metric.unit)
 
 
-def _missing(cell: Cell | None) -> str:
+def _missing(cell: model.Cell | None) -> str:
     return FAILED if cell and any(run.failure for run in cell.runs) else NOTHING
 
 
-def _rank(experiment: Experiment, name: str) -> tuple[int, float]:
+def _rank(experiment: model.Experiment, name: str) -> tuple[int, float]:
     """By the mean of the logarithms of the main metric; who lacks points comes later."""
     main = _shown_metric(experiment)
     found = []
@@ -136,7 +128,7 @@ def _rank(experiment: Experiment, name: str) -> tuple[int, float]:
 # --- texts ---------------------------------------------------------------------------------------
 
 
-def report(results: ExperimentResults, width: int, colours: bool = False) -> str:
+def report(results: model.ExperimentResults, width: int, colours: bool = False) -> str:
     sheet = Sheet(width, colours)
     sheet.say(*_heading(results))
     for experiment in results.experiments:
@@ -163,12 +155,12 @@ def _folded(columns: Sequence[Column], width: int) -> Iterator[list[Column]]:
     yield part
 
 
-def _heading(results: ExperimentResults) -> Iterator[str]:
+def _heading(results: model.ExperimentResults) -> Iterator[str]:
     count = counted(len(results.experiments), "experiment")
     yield f"{count}, seed {results.seed}; stopped: {results.stop.text}"
 
 
-def _caption(experiment: Experiment) -> str:
+def _caption(experiment: model.Experiment) -> str:
     """How to read the table."""
     definition, done = experiment.definition, rounds_done(experiment)
     main = _shown_metric(experiment)
@@ -180,19 +172,19 @@ def _caption(experiment: Experiment) -> str:
     return f"{what}; {rounds(done)}; {BEST} the best median"
 
 
-def rounds_done(experiment: Experiment) -> int:
+def rounds_done(experiment: model.Experiment) -> int:
     return max((run.round for cell in experiment.cells for run in cell.runs), default=0)
 
 
-def _titles(results: ExperimentResults) -> dict[str, str]:
+def _titles(results: model.ExperimentResults) -> dict[str, str]:
     return {info.name: full_name(info) for info in results.allocators}
 
 
-def failed_cells(experiment: Experiment) -> list[Cell]:
+def failed_cells(experiment: model.Experiment) -> list[model.Cell]:
     return [cell for cell in experiment.cells if any(run.failure for run in cell.runs)]
 
 
-def verdicts(experiment: Experiment) -> list[tuple[str, str]]:
+def verdicts(experiment: model.Experiment) -> list[tuple[str, str]]:
     """Each finding's verdict, as a sentence begins, and its text."""
     found = experiment.analysis.findings if experiment.analysis else []
     names = set(experiment.allocators)
@@ -203,7 +195,7 @@ def verdicts(experiment: Experiment) -> list[tuple[str, str]]:
     ]
 
 
-def failed_lines(experiment: Experiment) -> list[str]:
+def failed_lines(experiment: model.Experiment) -> list[str]:
     """Every failure, by cell."""
     lines = []
     for cell in failed_cells(experiment):
@@ -215,7 +207,7 @@ def failed_lines(experiment: Experiment) -> list[str]:
     return lines
 
 
-def troubles(results: ExperimentResults) -> list[Trouble]:
+def troubles(results: model.ExperimentResults) -> list[Trouble]:
     """What may be wrong with the measurements."""
     found = []
     if results.changed:
@@ -242,7 +234,7 @@ def troubles(results: ExperimentResults) -> list[Trouble]:
 # --- files ---------------------------------------------------------------------------------------
 
 
-def markdown(results: ExperimentResults) -> str:
+def markdown(results: model.ExperimentResults) -> str:
     """The same report for a document, with date, machine and versions."""
     lines = [f"- {line}" for line in _heading(results)]
     for experiment in results.experiments:
@@ -253,7 +245,9 @@ def markdown(results: ExperimentResults) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _markdown_experiment(results: ExperimentResults, experiment: Experiment) -> Iterator[str]:
+def _markdown_experiment(
+    results: model.ExperimentResults, experiment: model.Experiment
+) -> Iterator[str]:
     definition = experiment.definition
     yield from (f"## {definition.title}", "", definition.question, "", _caption(experiment), "")
     yield from tables.markdown_table(_columns(experiment, _titles(results)))
@@ -270,7 +264,7 @@ def _markdown_experiment(results: ExperimentResults, experiment: Experiment) -> 
         yield from ("", definition.answers.strip())
 
 
-def _reported_columns(reported: Reported) -> list[Column]:
+def _reported_columns(reported: model.Reported) -> list[Column]:
     return [
         Column(head, [tables.Cell(str(row[index])) for row in reported.rows], left=index == 0)
         for index, head in enumerate(reported.columns)
@@ -280,9 +274,9 @@ def _reported_columns(reported: Reported) -> list[Column]:
 CSV_BEFORE = ("experiment", "point", "parameters", "allocator", "round", "position", "started")
 
 
-def to_csv(results: ExperimentResults) -> str:
+def to_csv(results: model.ExperimentResults) -> str:
     """One line for each run, failed ones included; numbers in base units."""
-    metrics = {metric.name: None for metric in BUILT_IN}
+    metrics = {metric.name: None for metric in model.BUILT_IN}
     for experiment in results.experiments:
         for cell in experiment.cells:
             for run in cell.runs:

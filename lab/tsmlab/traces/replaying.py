@@ -28,20 +28,8 @@ from tsmlab.progress import NotesOnly, Reporter
 from tsmlab.results import AllocatorInfo, Comparison, Outcome, Sample
 from tsmlab.schedule import TIME_BUDGET_SECONDS, StopRule
 from tsmlab.stats import DEFAULT_MARGIN
+from tsmlab.traces import replay_results
 from tsmlab.traces.planning import Compile, Plan, Recipe, compile_plan, plan_of
-from tsmlab.traces.replay_results import (
-    SCHEMA,
-    Finding,
-    Latency,
-    Replay,
-    ReplayLine,
-    ReplayResults,
-    ReplaySettings,
-    TraceInfo,
-    decode,
-    is_deterministic,
-    merged,
-)
 from tsmlab.trial import Program
 
 # Schedules that give shares, for which `all` stands.
@@ -101,7 +89,7 @@ class Options:
         return [*image, *window, *(["--times"] if "paced" in self.schedules else [])]
 
     def rule(self, schedule: str) -> StopRule:
-        if self.rounds is None and not is_deterministic(schedule):
+        if self.rounds is None and not replay_results.is_deterministic(schedule):
             return StopRule(time_budget_seconds=self.time_budget_seconds)
         return StopRule(runs=self.rounds or DETERMINISTIC_ROUNDS)
 
@@ -124,7 +112,9 @@ class ReplayExecutor:
         measurement = self._executor.run(request)
         if request.command[0] != self._program or measurement.failed or request.stdout is None:
             return measurement
-        line = decode(request.stdout.read_text(encoding="utf-8", errors="surrogateescape"))
+        line = replay_results.decode(
+            request.stdout.read_text(encoding="utf-8", errors="surrogateescape")
+        )
         return replace(
             measurement,
             wall_ns=line.raw["wall_ns"],
@@ -135,7 +125,7 @@ class ReplayExecutor:
         )
 
 
-Made = tuple[Replay, UserError | None]
+Made = tuple[replay_results.Replay, UserError | None]
 
 
 def replay(
@@ -146,7 +136,7 @@ def replay(
     memo: Memo,
     compiler: Compile = compile_plan,
     fleet: Fleet | None = None,
-) -> Outcome[ReplayResults]:
+) -> Outcome[replay_results.ReplayResults]:
     """All replays. Raises UserError and KeyboardInterrupt only where nothing has been measured."""
     created = memo.once("created", str, records.now)
     described = memo.once("machine", Machine, machine.describe)
@@ -178,8 +168,8 @@ def replay(
             if fleet is None
             else _side_by_side(fleet, partial(replayed, NotesOnly(reporter)), every)
         )
-    results = ReplayResults(
-        schema=SCHEMA,
+    results = replay_results.ReplayResults(
+        schema=replay_results.SCHEMA,
         created=created,
         tsmalloc_version=__version__,
         settings=_settings(options),
@@ -236,7 +226,7 @@ def _comparison_options(
         reference=options.reference,
         seed=options.seed,
         rule=options.rule(schedule),
-        warmup_rounds=0 if is_deterministic(schedule) else compare.WARMUP_ROUNDS,
+        warmup_rounds=0 if replay_results.is_deterministic(schedule) else compare.WARMUP_ROUNDS,
         timeout_seconds=options.timeout_seconds,
         margin=options.margin,
         check_output=False,  # addresses and times are part of it
@@ -244,17 +234,19 @@ def _comparison_options(
         cpus=options.cpus,
         more_metrics=METRICS,
         # Where the stack lies may decide where an allocator puts its memory.
-        vary_layout=not is_deterministic(schedule),
+        vary_layout=not replay_results.is_deterministic(schedule),
         unfit_warnings=_NOT_OF_REPLAYS
-        | (_NOT_OF_DETERMINISTIC_ONES if is_deterministic(schedule) else frozenset()),
+        | (
+            _NOT_OF_DETERMINISTIC_ONES if replay_results.is_deterministic(schedule) else frozenset()
+        ),
     )
 
 
-def _finished(plan: Plan, schedule: str, comparison: Comparison) -> Replay:
+def _finished(plan: Plan, schedule: str, comparison: Comparison) -> replay_results.Replay:
     comparison = _tidied(comparison, plan)
     lines = [line for sample in comparison.samples if (line := line_of(sample)) is not None]
     first = lines[0]  # of the reference's trial, which must succeed
-    return Replay(
+    return replay_results.Replay(
         trace=_trace_info(plan, first),
         schedule=schedule,
         comparison=comparison,
@@ -282,27 +274,27 @@ def _without_meters(sample: Sample) -> Sample:
     return replace(sample, measurement={**sample.measurement, "replay": {**raw, "meters": None}})
 
 
-def line_of(sample: Sample) -> ReplayLine | None:
+def line_of(sample: Sample) -> replay_results.ReplayLine | None:
     """What replay printed; None for a run that failed."""
     raw = sample.measurement.get("replay")
-    return None if raw is None or sample.failure else ReplayLine(raw)
+    return None if raw is None or sample.failure else replay_results.ReplayLine(raw)
 
 
-def measured_lines(samples: Sequence[Sample], allocator: str) -> list[ReplayLine]:
+def measured_lines(samples: Sequence[Sample], allocator: str) -> list[replay_results.ReplayLine]:
     """Of one allocator's measured runs that did not fail."""
     own = [s for s in samples if s.allocator == allocator and s.phase == "measured"]
     return [line for sample in own if (line := line_of(sample)) is not None]
 
 
-def latencies_of(samples: Sequence[Sample], allocator: str) -> list[Latency]:
+def latencies_of(samples: Sequence[Sample], allocator: str) -> list[replay_results.Latency]:
     """By kind of call, all measured runs together."""
     each = [line.latencies for line in measured_lines(samples, allocator)]
     kinds = dict.fromkeys(kind for latencies in each for kind in latencies)
     found = []
     for kind in kinds:
-        whole = merged([latencies[kind] for latencies in each if kind in latencies])
+        whole = replay_results.merged([latencies[kind] for latencies in each if kind in latencies])
         found.append(
-            Latency(
+            replay_results.Latency(
                 kind=kind,
                 calls=whole.calls,
                 p50_ns=whole.quantile_ns(0.5),
@@ -315,12 +307,12 @@ def latencies_of(samples: Sequence[Sample], allocator: str) -> list[Latency]:
     return found
 
 
-def _finding(allocator: str, schedule: str, samples: Sequence[Sample]) -> Finding:
+def _finding(allocator: str, schedule: str, samples: Sequence[Sample]) -> replay_results.Finding:
     lines = measured_lines(samples, allocator)
     own = [s for s in samples if s.allocator == allocator]
     all_lines = [line for sample in own if (line := line_of(sample)) is not None]
-    can_tell = is_deterministic(schedule) and len(all_lines) > 1
-    return Finding(
+    can_tell = replay_results.is_deterministic(schedule) and len(all_lines) > 1
+    return replay_results.Finding(
         allocator=allocator,
         runs=len(lines),
         peak_bytes=_median_bytes(lines, lambda line: line.peak_resident_bytes),
@@ -339,26 +331,28 @@ def _all_equal(values: Sequence[object]) -> bool:
 
 
 def _median(
-    lines: Sequence[ReplayLine], pick: Callable[[ReplayLine], float | None]
+    lines: Sequence[replay_results.ReplayLine],
+    pick: Callable[[replay_results.ReplayLine], float | None],
 ) -> float | None:
     values = [float(value) for line in lines if (value := pick(line)) is not None]
     return stats.median(values) if values else None
 
 
 def _median_bytes(
-    lines: Sequence[ReplayLine], pick: Callable[[ReplayLine], int | None]
+    lines: Sequence[replay_results.ReplayLine],
+    pick: Callable[[replay_results.ReplayLine], int | None],
 ) -> int | None:
     middle = _median(lines, pick)
     return None if middle is None else round(middle)
 
 
-def _extra(line: ReplayLine) -> dict[str, float]:
+def _extra(line: replay_results.ReplayLine) -> dict[str, float]:
     found = {SETTLED: line.settled_resident_bytes, AT_PEAK: line.at_peak, OVER_TIME: line.over_time}
     return {key: float(value) for key, value in found.items() if value is not None}
 
 
-def _trace_info(plan: Plan, line: ReplayLine) -> TraceInfo:
-    return TraceInfo(
+def _trace_info(plan: Plan, line: replay_results.ReplayLine) -> replay_results.TraceInfo:
+    return replay_results.TraceInfo(
         name=plan.name,
         sha256=file_sha256(plan.trace),
         bytes=plan.trace.stat().st_size,
@@ -374,8 +368,8 @@ def _trace_info(plan: Plan, line: ReplayLine) -> TraceInfo:
     )
 
 
-def _settings(options: Options) -> ReplaySettings:
-    return ReplaySettings(
+def _settings(options: Options) -> replay_results.ReplaySettings:
+    return replay_results.ReplaySettings(
         schedules=list(options.schedules),
         tickets=options.tickets,
         quantum=options.quantum,

@@ -10,15 +10,7 @@ from typing import Any
 from tsmlab import suite_report
 from tsmlab.render import full_name
 from tsmlab.report.figures import of_suite
-from tsmlab.report.pages.common import (
-    LAST_CONTENTS,
-    MARKS,
-    Report,
-    Tile,
-    capital,
-    circumstances,
-    plain,
-)
+from tsmlab.report.pages import common
 from tsmlab.report.tables import Cell, Column, DataTable
 from tsmlab.stats import RatioEstimate, Verdict
 from tsmlab.suite_analysis import QUICK
@@ -46,7 +38,7 @@ STEPS = (
 )
 
 
-def report(suite: SuiteResults) -> Report:
+def report(suite: SuiteResults) -> common.Report:
     """The whole report of a run of the suite."""
     figures = list(of_suite.figures(suite))
     head = list(suite_report.headline(suite))
@@ -68,10 +60,10 @@ def report(suite: SuiteResults) -> Report:
         "tables": tables,
         "goals": goals_table(suite) if suite.candidate else None,
         "figures": figures,
-        **circumstances(
+        **common.circumstances(
             suite,
             [*suite.allocators, *suite.floors],
-            {"suite": suite.suite, **plain(suite.settings)},
+            {"suite": suite.suite, **common.plain(suite.settings)},
         ),
         "reading": "reading-suite.html",
         "quick": f"{QUICK:g}",
@@ -80,10 +72,10 @@ def report(suite: SuiteResults) -> Report:
             *((f"s-{figure.name}", figure.title) for figure in figures),
             *([("goals", "Goals")] if suite.candidate else []),
             ("workloads", "All workloads"),
-            *LAST_CONTENTS,
+            *common.LAST_CONTENTS,
         ],
     }
-    return Report(
+    return common.Report(
         kind="bench",
         name="bench",
         title=page["heading"],
@@ -93,7 +85,7 @@ def report(suite: SuiteResults) -> Report:
         figures=figures,
         markdown=suite_report.markdown(suite),
         csv=suite_report.to_csv(suite),
-        data=plain(suite),
+        data=common.plain(suite),
         thin=thin,
     )
 
@@ -107,10 +99,10 @@ def thin(data: dict[str, Any]) -> None:
 def _labelled(line: str) -> tuple[str, str]:
     """The terminal's lines begin with a word and spaces."""
     label, _, text = line.partition(" ")
-    return capital(label), text.strip()
+    return common.capital(label), text.strip()
 
 
-def _tiles(suite: SuiteResults) -> list[Tile]:
+def _tiles(suite: SuiteResults) -> list[common.Tile]:
     """The candidate's means."""
     overall = next((o for o in suite.analysis.overall if o.name == suite.candidate), None)
     if overall is None:
@@ -128,7 +120,7 @@ def _tiles(suite: SuiteResults) -> list[Tile]:
         interval = mean_number(mean).with_interval().partition(" ")[2]
         below = mean.high is not None and mean.high < 1.0
         mark = "better" if below else ""
-        tiles.append(Tile(label, three_digits(mean.ratio), f"{interval} {what}", mark))
+        tiles.append(common.Tile(label, three_digits(mean.ratio), f"{interval} {what}", mark))
     return tiles
 
 
@@ -223,4 +215,4 @@ def _interval(estimate: RatioEstimate | None) -> str:
 def _verdict_cell(found: Verdict | None) -> Cell:
     if found is None:
         return Cell("")
-    return Cell(found.value, MARKS.get(STYLES.get(found, ""), ""))
+    return Cell(found.value, common.MARKS.get(STYLES.get(found, ""), ""))
