@@ -12,7 +12,6 @@ from typing import Any
 from tsmlab import records
 from tsmlab.machine import Machine
 from tsmlab.measuring import Told, counts_of, read_answer, rows_of, seconds_of, whole_or_none
-from tsmlab.records import restore
 from tsmlab.results import AllocatorInfo, Comparison, Row
 from tsmlab.traces.planning import Program
 
@@ -115,7 +114,15 @@ class ReplayLine:
     def latencies(self) -> dict[str, Latencies]:
         """By kind of call; empty if they were not measured."""
         told = (self.raw["latency"] or {}).items()
-        return {kind: restore(Latencies, each) for kind, each in told if each["calls"]}
+        return {
+            kind: Latencies(
+                int(each["calls"]),
+                int(each["max_ns"]),
+                tuple((int(upper), int(calls)) for upper, calls in each["buckets"]),
+            )
+            for kind, each in told
+            if each["calls"]
+        }
 
     @property
     def shares(self) -> list[ThreadShare]:
