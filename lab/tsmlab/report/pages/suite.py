@@ -14,15 +14,6 @@ from tsmlab.report.pages import common
 from tsmlab.report.tables import Cell, Column, DataTable
 from tsmlab.stats import RatioEstimate, Verdict
 from tsmlab.suite_analysis import QUICK
-from tsmlab.suite_report import (
-    BY_DEFINITION,
-    MEAN,
-    best_with_median,
-    goal_of_time,
-    mean_number,
-    number_of,
-    verdict,
-)
 from tsmlab.suite_results import Score, SuiteResults, WorkloadAnalysis
 from tsmlab.tables import STYLES
 from tsmlab.wording import rounds, three_digits
@@ -117,7 +108,7 @@ def _tiles(suite: SuiteResults) -> list[common.Tile]:
     for label, mean, what in items:
         if mean is None or mean.ratio is None:
             continue
-        interval = mean_number(mean).with_interval().partition(" ")[2]
+        interval = suite_report.mean_number(mean).with_interval().partition(" ")[2]
         below = mean.high is not None and mean.high < 1.0
         mark = "better" if below else ""
         tiles.append(common.Tile(label, three_digits(mean.ratio), f"{interval} {what}", mark))
@@ -139,12 +130,12 @@ def heat_table(suite: SuiteResults, which: str) -> DataTable:
         if which == "time" or runs.workload.memory:
             rows.append(_heat_row(workload, which, names))
     means = {o.name: o.time if which == "time" else o.memory for o in suite.analysis.overall}
-    last = [Cell(MEAN)]
+    last = [Cell(suite_report.MEAN)]
     for name in names:
-        number = mean_number(means[name])
+        number = suite_report.mean_number(means[name])
         mark = "" if number.ratio is None else tint(number.ratio)
         last.append(Cell(number.plain(), mark, number.with_interval()))
-    rows.append([*last, Cell(BY_DEFINITION)])
+    rows.append([*last, Cell(suite_report.BY_DEFINITION)])
     caption = f"{which.capitalize()} as a ratio to the best peer of each row; below 1.00 is better"
     return DataTable(caption, columns, rows)
 
@@ -153,7 +144,11 @@ def _heat_row(workload: WorkloadAnalysis, which: str, names: list[str]) -> list[
     best = workload.fastest_peer if which == "time" else workload.smallest_peer
     scores = {score.name: score for score in workload.scores}
     cells = [_heat_cell(scores.get(name), best, which) for name in names]
-    return [Cell(workload.workload), *cells, Cell(best_with_median(workload, best, which))]
+    return [
+        Cell(workload.workload),
+        *cells,
+        Cell(suite_report.best_with_median(workload, best, which)),
+    ]
 
 
 def _heat_cell(score: Score | None, best: str | None, which: str) -> Cell:
@@ -201,15 +196,15 @@ def _goal_cells(suite: SuiteResults, workload: WorkloadAnalysis) -> Iterator[Cel
     yield Cell(workload.workload)
     time = score.time.ratio if score.time else None
     yield Cell(_interval(time) if not score.failures else "failed")
-    yield _verdict_cell(goal_of_time(suite, workload))
+    yield _verdict_cell(suite_report.goal_of_time(suite, workload))
     yield Cell(_interval(workload.quick_memory))
-    yield _verdict_cell(verdict(workload.quick_memory))
+    yield _verdict_cell(suite_report.verdict(workload.quick_memory))
     floor = f" ({workload.best_floor})" if workload.best_floor and score.to_floor else ""
     yield Cell(_interval(score.to_floor) + floor)
 
 
 def _interval(estimate: RatioEstimate | None) -> str:
-    return "" if estimate is None else number_of(estimate).with_interval()
+    return "" if estimate is None else suite_report.number_of(estimate).with_interval()
 
 
 def _verdict_cell(found: Verdict | None) -> Cell:
