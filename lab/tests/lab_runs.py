@@ -78,7 +78,7 @@ def _serve(number: int) -> None:
     import numpy.ma  # noqa: F401, PLC0415 - what nearly each run imports
 
     import tsmlab.cli  # noqa: PLC0415
-    import tsmlab.commands.publishing  # noqa: PLC0415
+    import tsmlab.commands.studies  # noqa: PLC0415
     import tsmlab.compare  # noqa: F401, PLC0415
 
     connection = socket.socket(fileno=number)

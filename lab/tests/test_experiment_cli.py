@@ -20,7 +20,7 @@ import pytest
 from prompt import Tsmalloc
 
 from tsmlab.allocators import discover
-from tsmlab.experiments import results
+from tsmlab.experiments import model
 from tsmlab.experiments.model import ExperimentResults, Run
 from tsmlab.journal import Header, Journal
 
@@ -76,7 +76,7 @@ def kept(tmp_path: Path) -> list[ExperimentResults]:
     second, as what is resumed counts, end with the numbers of processes, which begin anew.)"""
     state = tmp_path / "state" / "tsmalloc" / "results"
     found = sorted(state.glob("*-experiment-*.json"), key=lambda path: path.stat().st_mtime_ns)
-    return [results.read(path) for path in found]
+    return [model.read(path) for path in found]
 
 
 def runs(found: ExperimentResults) -> list[Run]:
@@ -107,7 +107,7 @@ def test_an_experiment_from_its_file_to_its_answer(
     )
     assert done.returncode == 0, done.stderr
     (found,) = kept(tmp_path)
-    assert results.read(tmp_path / "all.json") == found
+    assert model.read(tmp_path / "all.json") == found
     assert (found.seed, len(runs(found))) == (5, 2 * 2 * 3)
     assert all(run.values["wall_seconds"] > 0.0 for run in runs(found))
     assert all(run.values["under"] == 7.0 for run in runs(found))
@@ -178,7 +178,7 @@ def test_what_ends_a_run_costs_one_run_and_resume_goes_on(
     resumed = kept(tmp_path)[-1]
     # An uninterrupted run of the same seed has the same structure.
     whole = experiment(*start, "--json", "-q")
-    assert without_times(resumed) == without_times(results.from_json(whole.stdout))
+    assert without_times(resumed) == without_times(model.from_json(whole.stdout))
     assert resumed.stop is not None
     assert resumed.stop.reason == "runs"
 

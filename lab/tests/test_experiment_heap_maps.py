@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tsmlab.experiments.heap_maps import coarsened, used_share
+from tsmlab.experiments.causes import coarsened, used_share
 from tsmlab.experiments.model import HeapMap, MapBlock, MapChunk
 
 BLOCKS = st.builds(

@@ -24,8 +24,9 @@ from experiment_world import (
     single,
 )
 
+from tsmlab import records
 from tsmlab.errors import UserError
-from tsmlab.experiments import causes, plan, results, text
+from tsmlab.experiments import causes, model, plan, text
 from tsmlab.experiments.model import (
     Causes,
     Curve,
@@ -425,12 +426,12 @@ def test_results_can_be_read_back(world: Any, run: Simulate, tmp_path: Path) -> 
         executor=executor,
         observers=[Counting(executor, frees=2.0)],
     ).results
-    path = results.save(found, [tmp_path])
-    assert results.read(path) == found
+    path = records.save(found, [tmp_path])
+    assert model.read(path) == found
     with pytest.raises(UserError, match="'tsmalloc-compare/1'"):
-        results.from_json('{"schema": "tsmalloc-compare/1"}')
+        model.from_json('{"schema": "tsmalloc-compare/1"}')
     with pytest.raises(UserError, match="No such file"):
-        results.read(tmp_path / "none")
+        model.read(tmp_path / "none")
 
 
 # --- the plan ------------------------------------------------------------------------------------

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from tsmlab.errors import UserError
-from tsmlab.export import Target, check_targets, formatted, to_csv, write_all
+from tsmlab.export import Target, check_targets, write_all
+from tsmlab.render import formatted, to_csv
 from tsmlab.results import Comparison, from_json
 
 Typical = Callable[..., Comparison]

@@ -13,13 +13,13 @@ from conftest import Behaviour, SimulatedExecutor, World
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tsmlab import records
 from tsmlab.errors import UserError
 from tsmlab.journal import Unkept
 from tsmlab.progress import Silence
 from tsmlab.results import Outcome
-from tsmlab.traces import floors_results, floors_text
-from tsmlab.traces.floors import Options, excess_memory, floors
-from tsmlab.traces.floors_results import FloorResults
+from tsmlab.traces import floors as flow
+from tsmlab.traces.floors import FloorResults, Options, excess_memory, floors
 
 MIB = 1 << 20
 BASE = 100_000
@@ -98,30 +98,30 @@ def test_excesses_are_over_the_floor_and_the_bound(tmp_path: Path) -> None:
 
 def test_the_table_has_the_floor_first_then_the_quickest(tmp_path: Path) -> None:
     results = run(TYPICAL, tmp_path).results
-    text = floors_text.report(results, 120)
+    text = flow.report(results, 120)
     names = [line.split()[0] for line in text.splitlines() if line and line[0] != " "]
     assert names.index("lifo") < names.index("quick") < names.index("glibc")
     assert "+25.0 %" in text
     assert "+100 %" in text
     assert "bound 2.00M" in text
-    assert "| --: " in floors_text.markdown(results)
-    csv = floors_text.formatted(results, "csv").splitlines()
+    assert "| --: " in flow.markdown(results)
+    csv = flow.formatted(results, "csv").splitlines()
     assert len(csv) == 1 + sum(len(each.comparison.samples) for each in results.traces)
     assert all(line.startswith("some0,") for line in csv[1:])
 
 
 def test_results_are_read_back_as_they_were(tmp_path: Path) -> None:
     results = run(TYPICAL, tmp_path).results
-    path = floors_results.save(results, [tmp_path])
-    assert floors_results.from_json(path.read_text(encoding="utf-8")) == results
+    path = records.save(results, [tmp_path])
+    assert flow.from_json(path.read_text(encoding="utf-8")) == results
     with pytest.raises(UserError, match="schema"):
-        floors_results.from_json('{"schema": "other"}')
+        flow.from_json('{"schema": "other"}')
 
 
 def test_a_failure_under_one_allocator_is_a_line(tmp_path: Path) -> None:
     results = run(TYPICAL | {"bad": behaviour(9.0, 1.0, signal=11)}, tmp_path).results
     assert results.has_failures
-    text = floors_text.report(results, 120)
+    text = flow.report(results, 120)
     assert "bad failed: SIGSEGV" in text
     assert "quick" in text
 
@@ -131,10 +131,10 @@ def test_what_a_trace_lacks_is_said_first(tmp_path: Path) -> None:
     line["planned"] = line["planned"] | {"left_out": 1234}
     behaviours = {"lifo": world.behaviour(line), "glibc": world.behaviour(line)}
     compiler = world.Compiler()
-    text = floors_text.report(run(behaviours, tmp_path, compiler=compiler).results, 120)
+    text = flow.report(run(behaviours, tmp_path, compiler=compiler).results, 120)
     assert text.startswith("1,234 events are left out")
     compiler.gaps = True
-    text = floors_text.report(run(behaviours, tmp_path, compiler=compiler).results, 120)
+    text = flow.report(run(behaviours, tmp_path, compiler=compiler).results, 120)
     assert text.startswith("DAMAGED: events of the trace are lost")
 
 

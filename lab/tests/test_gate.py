@@ -169,7 +169,7 @@ def test_more_memory_is_found_and_time_is_not_blamed() -> None:
 def test_a_failure_is_neither_a_pass_nor_a_regression() -> None:
     results = judged(Behaviour(signal=11), Behaviour())
     assert results.verdict == "failed"
-    assert "FAILED candidate: SIGSEGV" in gate_report.report_for_stdout(results)
+    assert "FAILED candidate: SIGSEGV" in gate_report.report(results, 120)
 
 
 def test_without_a_baseline_it_is_only_measured() -> None:
@@ -270,7 +270,7 @@ def regressed() -> GateResults:
 
 
 def test_the_text_says_what_failed_and_what_would_help(regressed: GateResults) -> None:
-    text = gate_report.report_for_stdout(regressed)
+    text = gate_report.report(regressed, 120)
     assert "REGRESSION peak memory: +5.0 % [+5.0, +5.0], limit +3.0 %" in text
     assert "UNRESOLVED time: " in text
     assert "$ ./new -x" in text
@@ -280,7 +280,7 @@ def test_the_text_says_what_failed_and_what_would_help(regressed: GateResults) -
     assert "| peak memory | 20.0M | 21.0M | +5.0 % [+5.0, +5.0] | +3.0 % | regression |" in markdown
     same = judged(Behaviour(), Behaviour())
     assert gate_report.markdown(same).startswith("### ✅ tsmalloc gate: pass\n")
-    assert "PASS: every limit is kept" in gate_report.report_for_stdout(same)
+    assert "PASS: every limit is kept" in gate_report.report(same, 120)
 
 
 def test_junit_has_a_test_for_each_metric(regressed: GateResults) -> None:

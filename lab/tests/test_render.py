@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tsmlab import render, wording
+from tsmlab import render, tables, wording
 from tsmlab.allocators import own_names
 from tsmlab.metrics import parse_custom
 from tsmlab.results import Comparison
@@ -159,9 +159,9 @@ def test_a_pipe_gets_a_wide_table_and_no_colour(
 ) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
     comparison = typical()
-    assert render.report_for_stdout(comparison) == render.report(comparison, PIPE_WIDTH)
+    assert tables.for_stdout(render.report, comparison) == render.report(comparison, PIPE_WIDTH)
     monkeypatch.setenv("COLUMNS", "91")
-    assert render.report_for_stdout(comparison) == render.report(comparison, 91)
+    assert tables.for_stdout(render.report, comparison) == render.report(comparison, 91)
 
 
 # --- the verdict ---------------------------------------------------------------------------------

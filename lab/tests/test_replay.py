@@ -23,13 +23,22 @@ from replay_world import (
 )
 
 from tsmlab import records
+from tsmlab.allocators import file_sha256
 from tsmlab.errors import UserError
 from tsmlab.measuring import Measurement, RunRequest
 from tsmlab.metrics import PEAK_MEMORY, TIME
 from tsmlab.stats import Verdict
 from tsmlab.traces import planning, replay_report, replay_results
-from tsmlab.traces.replay_line import Latencies, ReplayLine, ThreadShare, decode, merged
-from tsmlab.traces.replay_results import Latency, ReplayResults, TraceInfo
+from tsmlab.traces.replay_results import (
+    Latencies,
+    Latency,
+    ReplayLine,
+    ReplayResults,
+    ThreadShare,
+    TraceInfo,
+    decode,
+    merged,
+)
 from tsmlab.traces.replaying import (
     AT_PEAK,
     OVER_TIME,
@@ -189,7 +198,7 @@ def test_what_was_replayed_is_told(trace: Path) -> None:
     assert (told.name, told.bytes, told.threads, told.processes) == ("work", 7, 3, 2)
     assert told.all_calls == sum(CALLS.values()) == 225
     assert told.peak_live_bytes == 2 * MIB
-    assert told.sha256 == planning.sha256(trace)
+    assert told.sha256 == file_sha256(trace)
 
 
 def test_programs_that_are_not_replayed_are_named_the_busiest_first(trace: Path) -> None:
@@ -340,7 +349,7 @@ def test_results_are_read_back_as_they_were(trace: Path, tmp_path: Path) -> None
     printed = stride(latency={"free": latency((16, 10))})
     results = replayed(trace, {"glibc": behaviour(printed)}, schedules=("stride",)).results
     assert replay_results.from_json(records.to_json(results)) == results
-    path = replay_results.save(results, [tmp_path / "kept"])
+    path = records.save(results, [tmp_path / "kept"])
     assert "-replay-work-" in path.name
     assert replay_results.from_json(path.read_text()) == results
 

@@ -11,14 +11,13 @@ import click
 import pytest
 from replay_world import MIB, behaviour, latency, line, replayed, stride
 
-from tsmlab import report
+from tsmlab import records, report
 from tsmlab.commands import replay as command
 from tsmlab.errors import UserError
-from tsmlab.report import loading, writing
+from tsmlab.report import writing
 from tsmlab.report.figures import of_comparison, of_replay
-from tsmlab.traces import replay_report, replay_results
-from tsmlab.traces.replay_line import Latencies, MeterChange, ThreadShare
-from tsmlab.traces.replay_results import ReplayResults
+from tsmlab.traces import replay_report
+from tsmlab.traces.replay_results import Latencies, MeterChange, ReplayResults, ThreadShare
 
 
 @pytest.fixture
@@ -233,8 +232,8 @@ def test_the_page_stands_alone_and_has_all_files(
     one: ReplayResults, schedules: ReplayResults, tmp_path: Path
 ) -> None:
     for number, results in enumerate((one, schedules)):
-        kept = replay_results.save(results, [tmp_path])
-        page = report.write(loading.read(kept), tmp_path / f"page{number}")
+        kept = records.save(results, [tmp_path])
+        page = report.write(report.read(kept), tmp_path / f"page{number}")
         text = page.read_text()
         assert "Replay of work" in text
         assert "<script" not in text
@@ -270,13 +269,13 @@ def test_a_smaller_page_leaves_out_curves_only(one: ReplayResults) -> None:
 )
 def test_bad_tickets_are_refused_with_a_remedy(text: str, says: str) -> None:
     with pytest.raises(click.BadParameter) as caught:
-        command.TicketList().convert(text, None, None)
+        command.ticket_list(text)
     assert says in caught.value.message
 
 
 def test_good_tickets_are_passed_on_as_they_are() -> None:
     for text in ("1", "3,2,1", "1000000000,1", ",".join("1" * 4096)):
-        assert command.TicketList().convert(text, None, None) == text
+        assert command.ticket_list(text) == text
 
 
 def given(**changes: Any) -> dict[str, Any]:

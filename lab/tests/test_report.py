@@ -12,6 +12,7 @@ import sys
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,9 +20,9 @@ import replay_world
 import report_world as world
 
 from tsmlab import cli, records, report, results
-from tsmlab.commands.publishing import Publication, publish
+from tsmlab.commands.studies import Publication, publish
 from tsmlab.errors import UserError
-from tsmlab.report import folder, html, loading, writing
+from tsmlab.report import folder, html, writing
 from tsmlab.report.pages.common import AMOUNTS
 from tsmlab.results import Comparison
 
@@ -377,8 +378,8 @@ def test_results_of_all_verbs_are_read(tmp_path: Path, small: Comparison) -> Non
     found = world.experimented(("x6-iterations",), ("tsmalloc",), maps=0)
     (tmp_path / "e").write_text(records.to_json(found))
     (tmp_path / "c").write_text(records.to_json(small))
-    assert loading.read(tmp_path / "e") == found
-    assert loading.read(tmp_path / "c") == small
+    assert report.read(tmp_path / "e") == found
+    assert report.read(tmp_path / "c") == small
 
 
 # --- at the end of a measurement ------------------------------------------------------------------
@@ -386,16 +387,11 @@ def test_results_of_all_verbs_are_read(tmp_path: Path, small: Comparison) -> Non
 
 def published(page: Comparison, folder: Path | None = None) -> bool:
     """Publishes results that keep nothing; whether anything failed."""
-    publication = Publication(
-        save=lambda: Path("/kept it/here.json"),
-        text=str,
-        report=lambda: "the table\n",
-        warnings=list,
-        interrupted=False,
-        failed=False,
-        page=page,
-    )
-    return publish(publication, [], as_json=False, quiet=False, folder=folder, force=False)
+    texts = SimpleNamespace(formatted=str, report=lambda *_: "the table\n", troubles=lambda _: ())
+    publication = Publication(page, texts, failed=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(records, "save", lambda _: Path("/kept it/here.json"))
+        return publish(publication, [], as_json=False, quiet=False, folder=folder, force=False)
 
 
 def test_measurement_offers_a_report(small: Comparison, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,8 +11,8 @@ import pytest
 
 from tsmlab import records
 from tsmlab.errors import UserError
-from tsmlab.records import to_json, write_atomically
-from tsmlab.results import SCHEMA, Comparison, from_json, save
+from tsmlab.records import save, to_json, write_atomically
+from tsmlab.results import SCHEMA, Comparison, from_json
 
 Typical = Callable[..., Comparison]
 ROOT = Path(__file__).resolve().parents[2]

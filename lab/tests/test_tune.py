@@ -152,7 +152,7 @@ def test_an_option_without_effect_never_wins(objective: str, seeds: range) -> No
         results = search(NOTHING, executor=executor, objective=objective, seed=seed).results
         assert results.settings == []
         assert results.variables == {}
-        assert "nothing beats the default" in tune_report.report_for_stdout(results)
+        assert "nothing beats the default" in tune_report.report(results, 120)
 
 
 def test_an_option_without_effect_does_not_ride_along() -> None:
@@ -182,7 +182,7 @@ def test_a_number_that_the_program_prints_is_an_objective() -> None:
     results = search(FAST, SMALL, program=program, objective="metric").results
     assert results.settings == ["FAST=1"]
     assert verdicts(results)["rate"] is Verdict.BETTER
-    assert "for more rate: 6 changes of 2 options" in tune_report.report_for_stdout(results)
+    assert "for more rate: 6 changes of 2 options" in tune_report.report(results, 120)
 
 
 # --- races ----------------------------------------------------------------------------------------
@@ -213,7 +213,7 @@ def test_a_value_that_breaks_the_program_is_named_and_never_wins() -> None:
                      broken=frozenset({"FAST=2"}))  # fmt: skip
     results = search(FAST, executor=executor).results
     assert results.settings == ["FAST=1"]
-    assert "FAILED FAST=2: SIGSEGV" in tune_report.report_for_stdout(results)
+    assert "FAILED FAST=2: SIGSEGV" in tune_report.report(results, 120)
 
 
 def test_the_time_budget_ends_a_race_and_leaves_time_for_fresh_rounds() -> None:
@@ -249,7 +249,7 @@ def test_an_interrupted_search_keeps_what_it_has_and_goes_on(run: int, tmp_path:
     cut = Tuned(EFFECTS, steady=True, interrupt_at_run=run)
     partial = journalled(cut, begin(tmp_path / "cut", cut))
     assert partial.interrupted
-    assert "did not come to its end" in tune_report.report_for_stdout(partial)
+    assert "did not come to its end" in tune_report.report(partial, 120)
     (path,) = (tmp_path / "cut").glob("*.jsonl")
     rest = Tuned(EFFECTS, steady=True)
     resumed = journalled(rest, Journal.resume(path, rest.clock))
@@ -299,7 +299,7 @@ def test_results_are_read_back_and_every_run_is_a_line() -> None:
     text = tune_report.formatted(results, "markdown")
     assert "| peak memory |" in text
     assert "use it   SMALL=2" in text
-    assert "its price: time +30" in tune_report.report_for_stdout(results)
+    assert "its price: time +30" in tune_report.report(results, 120)
     with pytest.raises(UserError, match="its schema is 'tsmalloc-gate/1'") as caught:
         from_json('{"schema": "tsmalloc-gate/1"}')
     assert "tsmalloc tune" in caught.value.remedy

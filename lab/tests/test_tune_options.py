@@ -163,11 +163,12 @@ def test_what_cannot_be_tried_is_named(given: list[str], like: str | None, words
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("[[option]]\nname = 'A'\nvalues = ['1']", "allocator is missing"),
-        ("[[option]]\nallocator = 'x'\nname = 'A'\nvalues = []", "values is"),
-        ("[[option]]\nallocator = 'x'\nname = 'A'\nvalues = [1]", "values is"),
-        ("[[option]]\nallocator = 'x'\nname = 'a'\nvalues = ['1']", "name is 'a'"),
-        ("[[list]]\nname = 'x'", "variable is missing"),
+        ("[[allocator]]\noptions = {A = ['1']}", "name is missing"),
+        ("[[allocator]]\nname = 'x'\noptions = {A = []}", "A is []"),
+        ("[[allocator]]\nname = 'x'\noptions = {A = [1]}", "A is [1]"),
+        ("[[allocator]]\nname = 'x'\noptions = {a = ['1']}", "'a' is no variable"),
+        ("[[allocator]]\nname = 'x'\nvariable = 'A'", "separator is missing"),
+        ("[[allocator]]\nname = 'x'", "options is missing"),
         ("[[options]]", "the key 'options' is unknown"),
         ("[", "is not TOML"),
     ],

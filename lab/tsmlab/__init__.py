@@ -1,7 +1,5 @@
 """tsmlab: the laboratory that runs any program under many memory allocators and compares them."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Lets `python -m tsmlab` be the `tsmalloc` command."""
 
-from __future__ import annotations
-
 import sys
 
 from tsmlab.cli import main

@@ -6,8 +6,6 @@ Refuses to: install anything, and to guess a version: what neither the package d
 library itself tells is `?`.
 """
 
-from __future__ import annotations
-
 import difflib
 import fnmatch
 import hashlib
@@ -161,6 +159,20 @@ def select_or_default(spec: Sequence[str], available: Sequence[Allocator]) -> li
     return select(spec or [ENGINE, "system", *own], available)
 
 
+def with_reference(
+    name: str, chosen: list[Allocator], available: Sequence[Allocator]
+) -> tuple[Allocator, list[Allocator]]:
+    """The reference of this name, and all that are compared, which it is always one of."""
+    reference = find(name, available)
+    return reference, chosen if reference in chosen else [reference, *chosen]
+
+
+def advice(chosen: Sequence[str]) -> list[str]:
+    """How to have more allocators, for who has not chosen any."""
+    missing = [] if chosen else missing_packages()
+    return [f"more allocators with: sudo apt install {' '.join(missing)}"] if missing else []
+
+
 def find(name: str, available: Sequence[Allocator]) -> Allocator:
     """The one allocator of this very name, or short name."""
     for wanted in (name, SHORT_NAMES.get(name)):
@@ -179,8 +191,7 @@ def _matches(part: str, allocator: Allocator) -> bool:
 def _unknown(name: str, available: Sequence[Allocator]) -> UserError:
     if name in (*own_names(), SECURE, *SHORT_NAMES):
         return UserError(
-            f"the allocator {name} is missing: {paths.library_dir()} lacks it.",
-            paths.remedy(),
+            f"the allocator {name} is missing: {paths.library_dir()} lacks it.", paths.remedy()
         )
     known = [allocator.name for allocator in available] + sorted(GROUPS)
     remedy = "`tsmalloc list` shows all that there are."
@@ -255,3 +266,21 @@ def _installed(versions: bool) -> list[Allocator]:
             )
         )
     return found
+
+
+# --- floors: libraries that do less than any allocator can ----------------------------------------
+
+
+# Their distance says how much is left to gain; they are nobody's peer, and their memory says
+# nothing (lab/native/README.md).
+FLOORS = {
+    "null": "always the same block",
+    "bump": "the next bytes of a small ring",
+    "lifo": "the block of its size that was freed last",
+}
+
+
+def floor(name: str) -> Allocator:
+    """The floor of this name, one of FLOORS; raises UserError if it is not built."""
+    path = paths.preloadable(paths.library(f"libtsmalloc-floor-{name}.so"))
+    return Allocator(name, path, "floor", __version__, summary=FLOORS[name])

@@ -5,8 +5,6 @@ pure function of the samples, so that a saved comparison can be analysed again a
 Refuses to: measure, print, or rank an allocator under which the program failed even once.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -7,8 +7,6 @@ Refuses to: print, or to lose measurements. However the rounds end, the outcome 
 measured.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import tempfile
@@ -16,19 +14,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tsmlab import (
-    __version__,
-    fingerprints,
-    guest_memory,
-    records,
-    suite_results,
-    wording,
-)
-from tsmlab.allocators import Allocator
+from tsmlab import __version__, machine, records, suite_results, wording
+from tsmlab.allocators import Allocator, floor
 from tsmlab.errors import UserError
 from tsmlab.fleet import Crew, Fleet, machine_of
-from tsmlab.floors import floor
-from tsmlab.journal import Memo, Part
+from tsmlab.journal import Digests, Memo, Part, changed, digests
 from tsmlab.measuring import Executor
 from tsmlab.metrics import PEAK_MEMORY, CustomMetric
 from tsmlab.parts import PartProgress, Progress
@@ -110,7 +100,7 @@ def bench(
     executor: Executor,
     reporter: Reporter,
     memo: Memo,
-    warm: Callable[[int], int] = guest_memory.touch,
+    warm: Callable[[int], int] = machine.touch,
     fleet: Fleet | None = None,
 ) -> Outcome[SuiteResults]:
     """Runs the whole suite; on a fleet, whose machines are of one kind, if there is one.
@@ -121,65 +111,55 @@ def bench(
         return _Session(options, executor, reporter, memo, warm, Path(folder), fleet).run()
 
 
+@dataclass
 class _Session:
     """The state of one run of the suite."""
 
-    def __init__(
-        self,
-        options: Options,
-        executor: Executor,
-        reporter: Reporter,
-        memo: Memo,
-        warm: Callable[[int], int],
-        folder: Path,
-        fleet: Fleet | None,
-    ) -> None:
-        self._options = options
-        self._reporter = reporter
-        self._memo = memo
-        self._fleet = fleet
-        self._warm = warm if fleet is None else fleet.touch_memory
-        self._created = memo.once("created", str, records.now)
-        self._machine = machine_of(fleet, memo)
-        used = dict.fromkeys(name for workload in options.workloads for name in workload.floors)
-        floors = {name: floor(name) for name in used}
-        self._infos = [AllocatorInfo.of(allocator) for allocator in options.allocators]
+    options: Options
+    executor: Executor
+    reporter: Reporter
+    memo: Memo
+    warm: Callable[[int], int]
+    folder: Path
+    fleet: Fleet | None
+
+    def __post_init__(self) -> None:
+        if self.fleet is not None:
+            self.warm = self.fleet.touch_memory
+        self._created = self.memo.once("created", str, records.now)
+        self._machine = machine_of(self.fleet, self.memo)
+        floors = {name: floor(name) for each in self.options.workloads for name in each.floors}
+        self._infos = [AllocatorInfo.of(allocator) for allocator in self.options.allocators]
         self._floor_infos = [AllocatorInfo.of(allocator) for allocator in floors.values()]
         contenders = {
-            workload.name: (*options.allocators, *(floors[name] for name in workload.floors))
-            for workload in options.workloads
+            workload.name: (*self.options.allocators, *(floors[name] for name in workload.floors))
+            for workload in self.options.workloads
         }
-        programs = [Path(workload.command[0]) for workload in options.workloads]
-        libraries = [a.path for a in (*options.allocators, *floors.values()) if a.path]
-        self._files = memo.once(
-            "files", fingerprints.Digests, lambda: fingerprints.digests([*programs, *libraries])
-        )
-        self._progress = Progress(reporter, options.rounds)
+        programs = [Path(workload.command[0]) for workload in self.options.workloads]
+        libraries = [a.path for a in (*self.options.allocators, *floors.values()) if a.path]
+        self._files = self.memo.once("files", Digests, lambda: digests([*programs, *libraries]))
+        self._progress = Progress(self.reporter, self.options.rounds)
         self._jobs = [
-            self._job(workload, contenders[workload.name], executor, folder)
-            for workload in options.workloads
+            self._job(workload, contenders[workload.name], self.executor, self.folder)
+            for workload in self.options.workloads
         ]
 
     def _job(
-        self,
-        workload: Workload,
-        allocators: Sequence[Allocator],
-        executor: Executor,
-        folder: Path,
+        self, workload: Workload, allocators: Sequence[Allocator], executor: Executor, folder: Path
     ) -> _Job:
         program = Program(
             command=workload.command,
             stdin=Path(os.devnull),
             metric=PRINTED_SECONDS if workload.time == "seconds" else None,
         )
-        memo = Part(self._memo, workload.name)
+        memo = Part(self.memo, workload.name)
         trial = Trial(program, allocators, executor, folder, memo)
-        trial.timeout_seconds = self._options.timeout_seconds or UNKNOWN_TIMEOUT_SECONDS
+        trial.timeout_seconds = self.options.timeout_seconds or UNKNOWN_TIMEOUT_SECONDS
         names = [allocator.name for allocator in allocators]
-        rounds_left = dict.fromkeys(names, self._options.rounds)
+        rounds_left = dict.fromkeys(names, self.options.rounds)
         observer = self._progress.add(workload.name, 0.0, rounds_left, dict.fromkeys(names, 0))
-        seed = workload_seed(self._options.seed, workload.name)
-        crew = None if self._fleet is None else self._fleet.crew(trial, memo)
+        seed = workload_seed(self.options.seed, workload.name)
+        crew = None if self.fleet is None else self.fleet.crew(trial, memo)
         entries = [Entry(allocator) for allocator in allocators]
         rounds = Rounds(entries, seed, trial.run, observer, crew=crew)
         return _Job(workload, trial, crew, rounds, observer)
@@ -192,49 +172,49 @@ class _Session:
 
     def _try(self, job: _Job) -> None:
         """One run under the first peer: its time tells what a hang is, its peak what to warm."""
-        first = next(a for a in self._options.allocators if a.name == self._options.peers[0])
+        first = next(a for a in self.options.allocators if a.name == self.options.peers[0])
         slot = Slot(Entry(first), "probe", 0, 1, 0)
         job.progress.trying(first.name)
-        started = self._memo.clock()
+        started = self.memo.clock()
         job.probe = job.trial.run(slot) if job.crew is None else job.crew.samples([slot])[0]
-        seconds = self._memo.clock() - started
+        seconds = self.memo.clock() - started
         job.progress.guess_seconds = seconds
         if job.probe.failure:
             job.progress.note(f"{first.name}: {job.probe.failure.text}")
-        if self._options.timeout_seconds is None and not job.probe.failure:
+        if self.options.timeout_seconds is None and not job.probe.failure:
             job.trial.timeout_seconds = max(MIN_TIMEOUT_SECONDS, TIMEOUT_FACTOR * seconds)
 
     def _warm_memory(self) -> None:
         peaks = [job.probe.values.get(PEAK_MEMORY, 0.0) for job in self._jobs if job.probe]
-        touched = self._warm(max(MIN_WARM_BYTES, int(WARM_FACTOR * max(peaks))))
+        touched = self.warm(max(MIN_WARM_BYTES, int(WARM_FACTOR * max(peaks))))
         seconds = sum(job.progress.round_seconds() for job in self._jobs)
         runs = sum(len(job.progress.runs_left) for job in self._jobs)
-        rule = self._options.rule
-        self._reporter.note(
+        rule = self.options.rule
+        self.reporter.note(
             f"{len(self._jobs)} workloads, {runs} runs a round, "
             f"about {quantity(seconds, 'seconds')}; {quantity(touched, 'bytes')} of memory warmed"
         )
-        if (fitting := rule.rounds_that_fit(seconds)) < self._options.rounds:
-            self._reporter.note(
-                f"only {fitting} of {wording.rounds(self._options.rounds)} fit into "
-                f"{self._options.time_budget_seconds:g} s. For firmer results: --time-budget "
-                f"{self._options.rounds * seconds * 1.1:.0f}, or fewer workloads"
+        if (fitting := rule.rounds_that_fit(seconds)) < self.options.rounds:
+            self.reporter.note(
+                f"only {fitting} of {wording.rounds(self.options.rounds)} fit into "
+                f"{self.options.time_budget_seconds:g} s. For firmer results: --time-budget "
+                f"{self.options.rounds * seconds * 1.1:.0f}, or fewer workloads"
             )
 
     def _measure(self) -> Outcome[SuiteResults]:
-        start = self._memo.clock()
+        start = self.memo.clock()
         number = 0
         try:
             stop: Stop | None = None
             while stop is None:
                 number += 1
                 for job in self._jobs:
-                    job.rounds.run("measured", number, self._options.rounds)
+                    job.rounds.run("measured", number, self.options.rounds)
                     for name in job.rounds.given_up:
                         job.progress.forget(name)
-                elapsed = self._memo.clock() - start
+                elapsed = self.memo.clock() - start
                 # Nothing but rounds and time ends the suite: its verdicts are not looked at before.
-                stop = decision(self._memo, self._options.rule, number, elapsed, lambda: 1)
+                stop = decision(self.memo, self.options.rule, number, elapsed, lambda: 1)
         except KeyboardInterrupt:
             stop = Stop("interrupted", "interrupted by the user")
         except UserError as error:
@@ -247,7 +227,7 @@ class _Session:
         return any(job.rounds.samples for job in self._jobs)
 
     def _results(self, stop: Stop) -> SuiteResults:
-        options = self._options
+        options = self.options
         runs = [job.runs for job in self._jobs]
         return SuiteResults(
             schema=suite_results.SCHEMA,
@@ -267,7 +247,7 @@ class _Session:
             candidate=options.candidate,
             peers=list(options.peers),
             stop=stop,
-            changed=fingerprints.changed(self._files),
+            changed=changed(self._files),
             analysis=analyse(runs, options.field),
             runs=runs,
         )

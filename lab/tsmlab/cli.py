@@ -6,8 +6,6 @@ Refuses to: know what a verb does, or to import one that was not asked for, so t
 does not wait for the statistics that only `tsmalloc compare` needs.
 """
 
-from __future__ import annotations
-
 import difflib
 import errno
 import importlib
@@ -54,6 +52,9 @@ VERBS = (
     Verb("lib", "Print the path of an allocator's library, to preload it yourself."),
 )
 
+# Those of the native command.
+NATIVE = ("explain", "stats", "top", "purge", "set")
+
 DESCRIPTION = """\
 Which memory allocator is best for YOUR program? Ask it, with your program.
 
@@ -99,15 +100,15 @@ class VerbGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.list_commands(ctx):
             return None
-        module_name = f"tsmlab.commands.{cmd_name}"
+        file = "native" if cmd_name in NATIVE else cmd_name
         try:
-            module = importlib.import_module(module_name)
+            module = importlib.import_module(f"tsmlab.commands.{file}")
         except ModuleNotFoundError as error:
             raise UserError(
                 f"the verb {cmd_name} cannot be loaded: {error}.",
                 "Set the lab up again: remove .venv in the repository, then run ./tsmalloc.",
             ) from error
-        command = module.command
+        command = module.command_of(cmd_name) if cmd_name in NATIVE else module.command
         assert isinstance(command, click.Command)
         return command
 

@@ -6,18 +6,17 @@ Refuses to: print, or to lose measurements. Whatever ends the rounds early, be i
 failing set-up command, the outcome holds all that was measured until then.
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from tsmlab import __version__, doctor, machine, records, results, warnings
 from tsmlab.allocators import Allocator
 from tsmlab.analysis import Question, analyse, count_unresolved
 from tsmlab.errors import UserError
+from tsmlab.fleet import Crew, Fleet
 from tsmlab.journal import Memo
 from tsmlab.machine import Machine
 from tsmlab.measuring import Executor
@@ -28,9 +27,6 @@ from tsmlab.schedule import Entry, Scheduler, Slot, StopRule, entries_for
 from tsmlab.stats import DEFAULT_MARGIN
 from tsmlab.trial import OutputCheck, Program, Trial
 from tsmlab.wording import quantity
-
-if TYPE_CHECKING:
-    from tsmlab.fleet import Crew, Fleet
 
 # A run that takes this many times as long as the reference's first one is taken to hang...
 TIMEOUT_FACTOR = 20.0
@@ -79,74 +75,62 @@ class Options:
 
 
 def compare(
-    options: Options,
-    executor: Executor,
-    reporter: Reporter,
-    memo: Memo,
-    fleet: Fleet | None = None,
+    options: Options, executor: Executor, reporter: Reporter, memo: Memo, fleet: Fleet | None = None
 ) -> Outcome[Comparison]:
     """Runs the whole comparison; its rounds on the fleet, if there is one. Raises UserError only
     where nothing has been measured yet."""
     return _Session(options, executor, reporter, memo, fleet).run()
 
 
+@dataclass
 class _Session:
     """The state of one comparison while it runs."""
 
-    def __init__(
-        self,
-        options: Options,
-        executor: Executor,
-        reporter: Reporter,
-        memo: Memo,
-        fleet: Fleet | None,
-    ) -> None:
-        self._options = options
-        self._fleet = fleet
-        self._executor = executor
-        self._reporter = reporter
-        self._memo = memo
-        self._created = memo.once("created", str, records.now)
-        self._machine = memo.once("machine", Machine, machine.describe)
-        self._output = OutputCheck(options.reference.name, options.check_output)
+    options: Options
+    executor: Executor
+    reporter: Reporter
+    memo: Memo
+    fleet: Fleet | None
+
+    def __post_init__(self) -> None:
+        self._created = self.memo.once("created", str, records.now)
+        self._machine = self.memo.once("machine", Machine, machine.describe)
+        self._output = OutputCheck(self.options.reference.name, self.options.check_output)
         self._probe: Sample | None = None
         self._intercepted_calls: int | None = None
-        self._timeout_seconds = options.timeout_seconds
+        self._timeout_seconds = self.options.timeout_seconds
         self._crew: Crew | None = None
 
     def run(self) -> Outcome[Comparison]:
-        self._examine_program()
+        if self.options.consult_doctor:
+            self._heed(doctor.diagnose(self.options.program.command))
         with tempfile.TemporaryDirectory(prefix="tsmalloc-compare-") as folder:
             trial = Trial(
-                self._options.program,
-                self._options.allocators,
-                self._executor,
+                self.options.program,
+                self.options.allocators,
+                self.executor,
                 Path(folder),
-                self._memo,
+                self.memo,
             )
-            if self._fleet is not None:
-                self._crew = self._fleet.crew(trial, self._memo)
+            if self.fleet is not None:
+                self._crew = self.fleet.crew(trial, self.memo)
             self._try_reference(trial)
             self._prove_interception(trial)
-            if self._options.say_preflight:
+            if self.options.say_preflight:
                 self._note_preflight()
             return self._measure(trial)
 
-    def _examine_program(self) -> None:
-        if self._options.consult_doctor:
-            self._heed(doctor.diagnose(self._options.program.command))
-
     def _try_reference(self, trial: Trial) -> None:
         """Runs the reference once: it must succeed, and its time tells what a hang is."""
-        reference = self._options.reference
+        reference = self.options.reference
         trial.timeout_seconds = self._timeout_seconds
-        self._reporter.round_started("probe", 1, 1)
+        self.reporter.round_started("probe", 1, 1)
         slot = Slot(Entry(reference), "probe", 0, 1, 0)
-        self._reporter.run_started(slot)
+        self.reporter.run_started(slot)
         self._probe = trial.run(slot) if self._crew is None else self._crew.samples([slot])[0]
-        self._reporter.run_finished(self._probe)
+        self.reporter.run_finished(self._probe)
         if self._probe.failure:
-            raise _reference_failed(self._probe, self._options)
+            raise _reference_failed(self._probe, self.options)
         if self._timeout_seconds is None:
             seconds = self._probe.values[TIME]
             self._timeout_seconds = max(MIN_TIMEOUT_SECONDS, TIMEOUT_FACTOR * seconds)
@@ -154,12 +138,12 @@ class _Session:
 
     def _prove_interception(self, trial: Trial) -> None:
         """One counted run under the reference, which shows that preloading works here at all."""
-        if not self._options.consult_doctor:
+        if not self.options.consult_doctor:
             return
-        self._intercepted_calls = self._memo.once("counted calls", int, lambda: self._count(trial))
+        self._intercepted_calls = self.memo.once("counted calls", int, lambda: self._count(trial))
 
     def _count(self, trial: Trial) -> int:
-        program, reference = self._options.program, self._options.reference
+        program, reference = self.options.program, self.options.reference
         with trial.hooks(reference.name):
             diagnosis = doctor.diagnose(
                 program.command,
@@ -172,15 +156,15 @@ class _Session:
 
     def _note_preflight(self) -> None:
         calls = "" if self._intercepted_calls is None else f", {self._intercepted_calls:,} calls"
-        self._reporter.note(
-            f"preflight  {self._options.reference.name}: "
+        self.reporter.note(
+            f"preflight  {self.options.reference.name}: "
             f"{quantity(self._probe_seconds(), 'seconds')}{calls}; "
-            f"{len(self._options.allocators)} allocators; "
+            f"{len(self.options.allocators)} allocators; "
             f"a run of over {quantity(self._timeout_seconds or 0.0, 'seconds')} counts as a hang"
         )
 
     def _measure(self, trial: Trial) -> Outcome[Comparison]:
-        options = self._options
+        options = self.options
         scheduler = Scheduler(
             entries=entries_for(options.allocators, options.reference),
             reference=options.reference.name,
@@ -188,8 +172,8 @@ class _Session:
             run_one=trial.run,
             judge=self._output.judge,
             unresolved=lambda samples: options.unresolved(analyse(samples, options.question)),
-            memo=self._memo,
-            observer=self._reporter,
+            memo=self.memo,
+            observer=self.reporter,
             vary_layout=options.vary_layout,
             crew=self._crew,
         )
@@ -206,13 +190,13 @@ class _Session:
         return Outcome(self._conclude(scheduler.samples, stop))
 
     def _announce(self, warmup_round_seconds: float) -> None:
-        rule = self._options.rule
-        entries = len(self._options.allocators) + 1
+        rule = self.options.rule
+        entries = len(self.options.allocators) + 1
         seconds = warmup_round_seconds or entries * self._probe_seconds()
         fitting = rule.rounds_that_fit(seconds)
-        self._reporter.expect(fitting)
+        self.reporter.expect(fitting)
         if rule.runs is None and fitting < rule.min_rounds:
-            self._reporter.note(
+            self.reporter.note(
                 f"a round of {entries} runs takes about {seconds:.0f} s: only {fitting} of "
                 f"{rule.min_rounds} rounds fit into {rule.patience_seconds:g} s. For firmer "
                 f"results: --time-budget {rule.min_rounds * seconds * 1.1:.0f}, or fewer "
@@ -238,46 +222,35 @@ class _Session:
             )
         for finding in diagnosis.findings:
             if finding.severity == "warning" and not repeated:
-                self._reporter.note(f"doctor     {finding.message} {finding.remedy}")
+                self.reporter.note(f"doctor     {finding.message} {finding.remedy}")
 
     def _conclude(self, run_samples: Sequence[Sample], stop: Stop) -> Comparison:
-        options = self._options
+        options = self.options
         samples = [*([self._probe] if self._probe else []), *self._output.judge(run_samples)]
-        analysis = analyse(samples, options.question)
-        settings = self._settings()
-        metrics = list(options.metrics)
-        troubles = warnings.find_all(
-            samples,
-            analysis,
-            metrics,
-            settings,
-            self._machine,
-            stop,
-            options.reference.name,
-            self._output.comparable,
-            self._intercepted_calls,
-        )
-        return Comparison(
+        comparison = Comparison(
             schema=results.SCHEMA,
             created=self._created,
             tsmalloc_version=__version__,
             command=list(options.program.command),
             reference=options.reference.name,
-            settings=settings,
+            settings=self._settings(),
             machine=self._machine,
-            metrics=metrics,
+            metrics=list(options.metrics),
             allocators=[AllocatorInfo.of(allocator) for allocator in options.allocators],
             stop=stop,
             output_comparable=self._output.comparable,
             intercepted_calls=self._intercepted_calls,
-            analysis=analysis,
-            warnings=[each for each in troubles if each.code not in options.unfit_warnings],
+            analysis=analyse(samples, options.question),
+            warnings=[],
             samples=samples,
             kinds=[] if self._crew is None else self._crew.kinds(samples, options.question),
         )
+        troubles = warnings.find_all(comparison)
+        fit = [each for each in troubles if each.code not in options.unfit_warnings]
+        return replace(comparison, warnings=fit)
 
     def _settings(self) -> Settings:
-        options, program, rule = self._options, self._options.program, self._options.rule
+        options, program, rule = self.options, self.options.program, self.options.rule
         chosen_by: Literal["user", "lab"] = "lab" if options.timeout_seconds is None else "user"
         return Settings(
             seed=options.seed,

@@ -7,10 +7,7 @@ Refuses to: time anything; the counts cost time. And to guess: what a library do
 in the counts.
 """
 
-from __future__ import annotations
-
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -34,8 +31,8 @@ class _CountersFile:
     schema: str
     pid: int
     allocator: str
-    totals: dict[str, int]
-    threads: list[dict[str, int]]
+    totals: dict[str, float]
+    threads: list[dict[str, float]]
 
 
 @dataclass(frozen=True)
@@ -81,12 +78,12 @@ def read(folder: Path) -> Causes:
             f"no process wrote what it counted to {folder}.",
             "A process that is killed, or that runs without the library, writes nothing.",
         )
-    counts: Counter[str] = Counter()
+    counts: dict[str, float] = {}
     for report in reports:
-        counts.update(report.totals)
+        counts |= {name: counts.get(name, 0.0) + n for name, n in report.totals.items()}
     return Causes(
-        counts={name: float(count) for name, count in counts.items()},
-        threads=[_floats(thread) for report in reports for thread in report.threads],
+        counts=counts,
+        threads=[thread for report in reports for thread in report.threads],
         memory=None,
         maps=[heap_map for heap_map, _ in maps],
         notes=[
@@ -146,10 +143,6 @@ def _text(path: Path) -> str:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}.", _DAMAGED) from error
-
-
-def _floats(counts: Mapping[str, int]) -> dict[str, float]:
-    return {name: float(count) for name, count in counts.items()}
 
 
 def _heap_map(path: Path) -> tuple[HeapMap, bool]:

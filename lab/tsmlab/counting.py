@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tsmlab.errors import UserError
-from tsmlab.measuring import Executor, Measurement, RunRequest
+from tsmlab.measuring import Executor, MeasureExecutor, Measurement, RunRequest
 from tsmlab.metrics import BUILT_IN, PEAK_MEMORY, MetricSpec
 
 INSTRUCTIONS = "instructions"
@@ -80,27 +80,37 @@ def _works(*command: str) -> bool:
     return done.returncode == 0
 
 
+def measuring(deterministic: bool) -> tuple[Executor, Counters | None, list[str]]:
+    """What makes the runs of a verb, which counts if it is to be deterministic, and what is to be
+    said of that."""
+    if not deterministic:
+        return MeasureExecutor(), None, []
+    counters = Counters.installed()
+    notes = [counters.note] if counters.note else []
+    return CountingExecutor(MeasureExecutor(), counters), counters, notes
+
+
+@dataclass(frozen=True)
 class CountingExecutor:
     """Makes each run once more under each tool, and adds what that counted."""
 
-    def __init__(self, executor: Executor, counters: Counters) -> None:
-        self._executor = executor
-        self._counters = counters
+    executor: Executor
+    counters: Counters
 
     def run(self, request: RunRequest) -> Measurement:
-        plain = self._executor.run(request)
+        plain = self.executor.run(request)
         if plain.interrupted or plain.timed_out or plain.exit_code is None:
             return plain
         extra: dict[str, float] = {}
         with tempfile.TemporaryDirectory(prefix="tsmalloc-counts-") as name:
             folder = Path(name)
-            if self._counters.valgrind:
+            if self.counters.valgrind:
                 out = f"--cachegrind-out-file={folder}/%p"
                 counted = self._under(request, *_VALGRIND, *_CACHES, out)
                 if counted.exit_code != plain.exit_code:
                     return counted  # a program that cannot bear the tool has failed
                 extra |= _cachegrind(folder)
-            if self._counters.strace:
+            if self.counters.strace:
                 file = folder / "calls"
                 counted = self._under(request, *_STRACE, "-o", str(file))
                 if counted.exit_code != plain.exit_code:
@@ -113,7 +123,7 @@ class CountingExecutor:
         limit = None if seconds is None else SLOWDOWN * seconds + START_SECONDS
         nowhere = Path("/dev/null")
         command = (*tool, *request.command)
-        return self._executor.run(
+        return self.executor.run(
             replace(request, command=command, timeout_seconds=limit, stdout=nowhere, stderr=nowhere)
         )
 

@@ -5,24 +5,82 @@ compared. Every known reason has a name here, and a remedy.
 Refuses to: change the program or its files. The proof runs the command, once for each allocator.
 """
 
-from __future__ import annotations
-
 import os
 import platform
 import re
 import stat
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
+from tsmlab import paths
 from tsmlab.allocators import Allocator
 from tsmlab.elf import ElfFacts, NotElf, read_facts
+from tsmlab.errors import EXIT_CANNOT_EXECUTE, EXIT_USAGE, UserError
+from tsmlab.measuring import MeasureExecutor, Measurement, ProcessCounts, RunRequest, read_counts
 from tsmlab.programs import CannotStart, Resolved, resolve
-from tsmlab.proof import Proof, prove
+
+# --- the proof ------------------------------------------------------------------------------------
+
+
+COUNTING_LIBRARY = "libtsmalloc-count.so"
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What one counted run of a command showed."""
+
+    allocator: Allocator
+    measurement: Measurement
+    processes: tuple[ProcessCounts, ...]
+
+    @property
+    def calls(self) -> int:
+        """All calls that asked for memory or gave it back, in all processes."""
+        return sum(counts.calls for counts in self.processes)
+
+    @property
+    def processes_served(self) -> int:
+        return len({counts.pid for counts in self.processes if counts.calls})
+
+    @property
+    def served_by_others(self) -> tuple[Path, ...]:
+        """Libraries other than the allocator's that served processes which did call."""
+        if self.allocator.path is None:
+            return ()
+        meant = self.allocator.path.resolve()
+        served = {Path(counts.provider or "(unknown)") for counts in self.processes if counts.calls}
+        return tuple(sorted(path for path in served if path.resolve() != meant))
+
+
+def prove(
+    command: Sequence[str], allocator: Allocator, timeout_seconds: float | None, stdin: Path | None
+) -> Proof:
+    """Runs the command with its output thrown away (and no input but `stdin`); reads the counts."""
+    with tempfile.TemporaryDirectory(prefix="tsmalloc-count-") as name:
+        request = RunRequest(
+            command=tuple(command),
+            allocator=allocator,
+            env={"TSMALLOC_COUNT_DIR": name},
+            stdin=stdin,
+            stdout=Path("/dev/null"),
+            stderr=Path("/dev/null"),
+            timeout_seconds=timeout_seconds,
+            cwd=None,
+            preload_first=(paths.preloadable(paths.library(COUNTING_LIBRARY)),),
+            sample_ms=0,
+        )
+        measurement = MeasureExecutor().run(request)
+        return Proof(allocator, measurement, tuple(read_counts(Path(name))))
+
 
 Severity = Literal["ok", "note", "warning", "fatal"]
 
+# As of shells, and of the front door of an installation (tools/front).
+START_FAILURES = {"empty": EXIT_USAGE, "not-found": 127}
 STATIC_REMEDY = "Link it dynamically (without -static), or link the allocator into it."
 
 
@@ -34,6 +92,10 @@ class Finding:
     code: str
     message: str
     remedy: str = ""
+
+
+fatal = partial(Finding, "fatal")
+warning = partial(Finding, "warning")
 
 
 @dataclass(frozen=True)
@@ -53,6 +115,14 @@ class Diagnosis:
     def preloadable(self) -> bool:
         return not self.fatal
 
+    def refusal(self, hint: str = "") -> UserError:
+        """What a verb says that would run it; with the status of shells if it cannot be started."""
+        finding = self.fatal[0]
+        status = EXIT_USAGE
+        if self.resolved is None:
+            status = START_FAILURES.get(finding.code, EXIT_CANNOT_EXECUTE)
+        return UserError(finding.message, finding.remedy + hint, status)
+
 
 def diagnose(
     command: Sequence[str],
@@ -69,7 +139,7 @@ def diagnose(
     try:
         resolved = resolve(command, environment)
     except CannotStart as error:
-        finding = Finding("fatal", error.code, error.message, error.remedy)
+        finding = fatal(error.code, error.message, error.remedy)
         return Diagnosis(tuple(command), None, (finding,))
     findings = [*_chain_findings(resolved), *_program_findings(resolved.program, environment)]
     findings += _environment_findings(environment)
@@ -100,16 +170,14 @@ def _program_findings(program: Path, environment: Mapping[str, str]) -> Iterator
     try:
         facts = read_facts(program)
     except NotElf as error:
-        yield Finding(
-            "fatal",
+        yield fatal(
             "not-elf",
             f"{program} is no program that this system can load: {error}.",
             "If it is a script, its first line must name an interpreter (#!/bin/sh).",
         )
         return
     except OSError as error:
-        yield Finding(
-            "fatal",
+        yield fatal(
             "unreadable",
             f"{program} cannot be read: {error.strerror}.",
             "Make a copy that you may read.",
@@ -129,16 +197,14 @@ def _loader_findings(program: Path, facts: ElfFacts) -> Iterator[Finding]:
     """Whether a dynamic loader of this machine's own kind will see LD_PRELOAD."""
     own_bits = 64 if platform.architecture()[0] == "64bit" else 32
     if facts.bits != own_bits or not _is_own_machine(facts.machine):
-        yield Finding(
-            "fatal",
+        yield fatal(
             "architecture",
             f"{program.name} is a {facts.bits}-bit {facts.machine} program; the allocators here "
             f"are {own_bits}-bit {platform.machine()}.",
             "Use a build of the program for this machine.",
         )
     elif facts.interpreter is None and facts.go:
-        yield Finding(
-            "fatal",
+        yield fatal(
             "go",
             f"{program.name} is a static Go program: it brings a heap of its own and has no "
             "dynamic loader that could preload anything.",
@@ -146,23 +212,20 @@ def _loader_findings(program: Path, facts: ElfFacts) -> Iterator[Finding]:
         )
     elif facts.interpreter is None:
         kind = "static-pie" if facts.has_dynamic else "static"
-        yield Finding(
-            "fatal",
+        yield fatal(
             kind,
             f"{program.name} is statically linked ({kind}): no dynamic loader reads LD_PRELOAD.",
             STATIC_REMEDY,
         )
     elif "ld-musl" in facts.interpreter:
-        yield Finding(
-            "fatal",
+        yield fatal(
             "musl",
             f"{program.name} is built for musl ({facts.interpreter}); the allocators here need "
             "glibc.",
             "Use a build of the program for glibc, or of the library for musl: docs/use.md, musl.",
         )
     elif not Path(facts.interpreter).exists():
-        yield Finding(
-            "fatal",
+        yield fatal(
             "loader-missing",
             f"the dynamic loader of {program.name} is missing: {facts.interpreter}.",
             "Install the C library that it was built for.",
@@ -193,8 +256,7 @@ def _privilege_findings(program: Path) -> Iterator[Finding]:
     if os.getuid() != 0 and _has_capabilities(program):
         changes.append(("capabilities", "has file capabilities"))
     for code, text in changes:
-        yield Finding(
-            "fatal",
+        yield fatal(
             code,
             f"{program} {text} at its start (AT_SECURE): the loader then ignores LD_PRELOAD.",
             f"Test a copy, which has no such rights: cp {program} /tmp/",
@@ -213,8 +275,7 @@ def _heap_findings(program: Path, facts: ElfFacts) -> Iterator[Finding]:
     libraries = " ".join(facts.needed)
     sanitizers = facts.sanitizers or tuple(re.findall(r"lib(?:clang_rt\.)?([atml]san)", libraries))
     if sanitizers:
-        yield Finding(
-            "fatal",
+        yield fatal(
             "sanitizer",
             f"{program.name} is built with {', '.join(sanitizers)}, which has an allocator of its "
             "own and tolerates no other.",
@@ -223,15 +284,13 @@ def _heap_findings(program: Path, facts: ElfFacts) -> Iterator[Finding]:
         return
     inside = " and ".join(facts.allocators_inside)
     if facts.defines_malloc:
-        yield Finding(
-            "fatal",
+        yield fatal(
             "own-allocator",
             f"{program.name} defines malloc itself{f' ({inside} is inside)' if inside else ''}.",
             "The program's own definition always comes first: build it without.",
         )
     elif inside:
-        yield Finding(
-            "warning",
+        yield warning(
             "own-allocator",
             f"{inside} seems to be linked into {program.name} under names of its own: calls to it "
             "do not reach a preloaded allocator.",
@@ -239,8 +298,7 @@ def _heap_findings(program: Path, facts: ElfFacts) -> Iterator[Finding]:
         )
     names = r"lib(?:jemalloc|mimalloc|tcmalloc|tbbmalloc|hoard|snmalloc|rpmalloc)\S*"
     for library in re.findall(names, libraries):
-        yield Finding(
-            "warning",
+        yield warning(
             "linked-allocator",
             f"{program.name} is linked with {library}: without a preload it runs on that one, so "
             "what is called glibc here is not glibc.",
@@ -251,8 +309,7 @@ def _heap_findings(program: Path, facts: ElfFacts) -> Iterator[Finding]:
 def _capacity_findings(program: Path, facts: ElfFacts) -> Iterator[Finding]:
     """Programs that may write behind what they asked for, which depends on the allocator."""
     if "malloc_usable_size" in facts.imported:
-        yield Finding(
-            "warning",
+        yield warning(
             "usable-size",
             f"{program.name} asks malloc_usable_size: if it then writes behind what it asked for, "
             "it differs from allocator to allocator, and _FORTIFY_SOURCE=3 ends it.",
@@ -326,8 +383,7 @@ def _runtime_findings(
 ) -> Iterator[Finding]:
     """Heaps of a language's own: the preload works, but it does not serve everything."""
     if facts.go and facts.interpreter is not None:
-        yield Finding(
-            "warning",
+        yield warning(
             "go",
             f"{program.name} is a Go program: only its C parts (cgo) call malloc.",
             "Go cannot use another allocator for its own objects.",
@@ -348,8 +404,7 @@ def _known_runtimes(name: str, libraries: str, environment: Mapping[str, str]) -
 def _environment_findings(environment: Mapping[str, str]) -> Iterator[Finding]:
     """Preloads that are there before ours."""
     if preloaded := environment.get("LD_PRELOAD", "").strip():
-        yield Finding(
-            "warning",
+        yield warning(
             "already-preloaded",
             f"LD_PRELOAD is already set: {preloaded}. It stays, behind the allocator.",
             "If it is an allocator, unset it: unset LD_PRELOAD",
@@ -359,8 +414,7 @@ def _environment_findings(environment: Mapping[str, str]) -> Iterator[Finding]:
     except (OSError, UnicodeError):
         system_wide = ""
     if system_wide:
-        yield Finding(
-            "warning",
+        yield warning(
             "system-preload",
             f"/etc/ld.so.preload loads {system_wide} into every program of this machine.",
             "If it is an allocator, what is called glibc here is that one.",
@@ -378,8 +432,7 @@ def _wrong_libc(program: Path, allocator: Allocator) -> Finding | None:
     # Alpine's name of libc, and musl's own.
     if not any(name.startswith("libc.musl-") or name == "libc.so" for name in needed):
         return None
-    return Finding(
-        "fatal",
+    return fatal(
         "wrong-libc",
         f"{allocator.name} ({allocator.path}) is built for musl, and {program.name} for glibc.",
         "Preload one that is built for glibc: tsmalloc lib tsmalloc prints the path of one.",
@@ -390,8 +443,7 @@ def _proof_findings(proof: Proof) -> Iterator[Finding]:
     name, measurement = proof.allocator.name, proof.measurement
     for program, library in sorted({(p.program, p.deep_bound) for p in proof.processes}):
         if library:
-            yield Finding(
-                "warning",
+            yield warning(
                 "deep-binding",
                 f"{Path(program).name} loads {library} with RTLD_DEEPBIND: that library calls "
                 "libc's malloc and free, past every preloaded allocator. If one side frees what "
@@ -408,30 +460,26 @@ def _proof_findings(proof: Proof) -> Iterator[Finding]:
             "See whether it also does so without: tsmalloc run glibc -- ..." if crashed else "",
         )
     if not proof.processes and measurement.exit_code in (126, 127):
-        yield Finding(
-            "fatal",
+        yield fatal(
             "not-started",
             f"under {name} the program did not start: exit status {measurement.exit_code}.",
             "Run it by itself: a library that it needs may be missing (ldd PROGRAM).",
         )
     elif not proof.processes:
-        yield Finding(
-            "fatal",
+        yield fatal(
             "not-loaded",
             f"under {name} the preloaded library was not loaded.",
             "A security policy (AppArmor, SELinux) may have removed LD_PRELOAD, or the program "
             "clears its environment before it starts the real one.",
         )
     elif proof.calls == 0:
-        yield Finding(
-            "fatal",
+        yield fatal(
             "not-intercepted",
             f"under {name} no call of malloc was intercepted.",
             "The program asks a heap of its own, or it allocates nothing with these arguments.",
         )
     elif strangers := proof.served_by_others:
-        yield Finding(
-            "fatal",
+        yield fatal(
             "served-by-other",
             f"under {name} the calls were served by {', '.join(map(str, strangers))}.",
             "Another library comes first: see LD_PRELOAD and the program's libraries.",

@@ -5,8 +5,6 @@ machine, a heap of its own.
 Refuses to: judge. It reads and reports; doctor.py draws the conclusions.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

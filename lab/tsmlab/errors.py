@@ -6,12 +6,11 @@ Refuses to: carry a traceback. A failure that no remedy can be named for is a de
 ordinary exception.
 """
 
-from __future__ import annotations
-
 EXIT_OK = 0
 EXIT_USAGE = 1
 EXIT_PROGRAM_FAILED = 2
 EXIT_REGRESSION = 3
+EXIT_CANNOT_EXECUTE = 126  # as of shells
 EXIT_INTERRUPTED = 130
 
 

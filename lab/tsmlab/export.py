@@ -1,11 +1,9 @@
 """Files for others: all results as JSON, every run as CSV, the table as Markdown.
 
 Why: hours of measuring must not end in "no such directory", so every target is checked before the
-first run; and if writing fails all the same, the results are kept elsewhere (results.save).
+first run; and if writing fails all the same, the results are kept elsewhere (records.save).
 Refuses to: overwrite a file that nobody said may go.
 """
-
-from __future__ import annotations
 
 import csv
 import io
@@ -13,24 +11,17 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from tsmlab import render
 from tsmlab.errors import UserError
 from tsmlab.records import to_json, write_atomically
-from tsmlab.results import Comparison, Sample
+from tsmlab.results import Sample
 
 Format = Literal["json", "csv", "markdown", "junit", "sarif"]
 
 # The columns of the CSV form before and after the metrics.
 CSV_SAMPLE = (
-    "phase",
-    "round",
-    "position",
-    "allocator",
-    "replicate",
-    "started_seconds",
-    "padding_bytes",
+    *("phase", "round", "position", "allocator", "replicate", "started_seconds", "padding_bytes"),
 )
 CSV_CHECK = ("failure", "failure_text", "output_sha256")
 
@@ -72,25 +63,14 @@ def write_all(text_in: Callable[[Format], str], targets: Sequence[Target]) -> li
     return problems
 
 
-def formatted(comparison: Comparison, file_format: Format) -> str:
-    """The comparison in a format."""
-    if file_format == "json":
-        return to_json(comparison)
-    if file_format == "csv":
-        return to_csv(comparison)
-    return render.markdown(comparison)
-
-
-def to_csv(comparison: Comparison) -> str:
-    """One line for each run, failed and warm-up ones included; numbers in base units."""
-    keys = {spec.key: spec.key for spec in comparison.metrics}
-    return csv_text((), (((), sample) for sample in comparison.samples), keys)
+def formatter(**writers: Callable[[Any], str]) -> Callable[[Any, Format], str]:
+    """What puts results of a kind into a format."""
+    known: dict[str, Callable[[Any], str]] = {"json": to_json, **writers}
+    return lambda results, file_format: known[file_format](results)
 
 
 def csv_text(
-    before: Sequence[str],
-    runs: Iterable[tuple[Sequence[object], Sample]],
-    keys: Mapping[str, str],
+    before: Sequence[str], runs: Iterable[tuple[Sequence[object], Sample]], keys: Mapping[str, str]
 ) -> str:
     """A header and a line for each run, which comes with its values for the columns `before`.
 
@@ -105,13 +85,7 @@ def csv_text(
 
 def _csv_line(sample: Sample, keys: Iterable[str]) -> list[object]:
     return [
-        sample.phase,
-        sample.round,
-        sample.position,
-        sample.allocator,
-        sample.replicate,
-        sample.started_seconds,
-        sample.padding_bytes,
+        *(getattr(sample, name) for name in CSV_SAMPLE),
         *(sample.values.get(key, "") for key in keys),
         sample.failure.kind if sample.failure else "",
         sample.failure.text if sample.failure else "",

@@ -6,8 +6,6 @@ Refuses to: run what was downloaded before its checksum is right, to leave half 
 cache, and to keep one that does not serve a program.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -22,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tsmlab import fetched, proof, records, system_libraries, toml_tables
+from tsmlab import doctor, fetched, records, system_libraries, toml_tables
 from tsmlab.allocators import Allocator, file_sha256
 from tsmlab.errors import UserError
 from tsmlab.fetched import MANIFEST, SCHEMA, Manifest
@@ -225,7 +223,7 @@ def _build(peer: Peer, crate: Crate, folder: Path) -> Path:
 def _prove(allocator: Allocator) -> None:
     """Runs a program under the library, and looks at who served its calls."""
     command = (sys.executable, "-I", "-S", "-c", "print(list(range(100000))[-1])")
-    shown = proof.prove(command, allocator, PROOF_SECONDS, None)
+    shown = doctor.prove(command, allocator, PROOF_SECONDS, None)
     if shown.measurement.failed or not shown.calls or shown.served_by_others:
         how = shown.measurement.failure_text()
         others = ", ".join(map(str, shown.served_by_others))

@@ -4,8 +4,6 @@ Why: what was built once is found by every verb from then on.
 Refuses to: build or download anything (fetch.py does).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path

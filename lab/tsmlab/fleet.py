@@ -25,12 +25,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tsmlab import __version__, fingerprints, guest_memory, machine
+from tsmlab import __version__, journal, machine
 from tsmlab.allocators import Allocator
 from tsmlab.analysis import Question, analyse
 from tsmlab.errors import UserError
-from tsmlab.fingerprints import Digests
-from tsmlab.journal import Memo, Unkept
+from tsmlab.journal import Digests, Memo, Unkept
 from tsmlab.machine import Machine
 from tsmlab.measuring import Executor
 from tsmlab.results import FLEET, MachineKind, Sample
@@ -125,7 +124,7 @@ def difference(expected: Expected) -> str | None:
 
 @functools.lru_cache(maxsize=1)
 def _changed(files: tuple[tuple[str, str | None], ...]) -> list[str]:
-    return fingerprints.changed(dict(files))
+    return journal.changed(dict(files))
 
 
 def examine(expected: Expected) -> tuple[str, str | None, Machine]:
@@ -177,29 +176,25 @@ def kind_of(found: Machine) -> str:
 # --- where a study is begun -----------------------------------------------------------------------
 
 
+@dataclass
 class Crew:
     """Makes the rounds of one program (schedule.Crew), or of one for each slot. A round is one line
     of the journal, written as soon as it is done."""
 
-    def __init__(
-        self,
-        fleet: Fleet,
-        trial: Trial,
-        memo: Memo,
-        program_of: Callable[[Slot], Program] | None = None,
-    ) -> None:
-        self._fleet = fleet
-        self._trial = trial
-        self._memo = memo
-        self._program_of = program_of or (lambda _: trial.program)
+    fleet: Fleet
+    trial: Trial
+    memo: Memo
+    program_of: Callable[[Slot], Program] | None = None
+
+    def __post_init__(self) -> None:
         self._futures: dict[str, Any] = {}
         self._begun_at: dict[str, float] = {}
         self._done: dict[str, Done] = {}
-        self._start = memo.clock()
+        self._start = self.memo.clock()
 
     @property
     def size(self) -> int:
-        return self._fleet.size
+        return self.fleet.size
 
     def begin(self, slots: Sequence[Slot]) -> None:
         self._begin(_key(slots), slots)
@@ -227,17 +222,18 @@ class Crew:
         return found
 
     def _begin(self, key: str, slots: Sequence[Slot]) -> None:
-        if key in self._futures or key in self._done or self._memo.knows(key):
+        if key in self._futures or key in self._done or self.memo.knows(key):
             return
-        self._begun_at[key] = self._memo.clock() - self._start
-        trial = self._trial
-        self._futures[key] = self._fleet.submit(
+        self._begun_at[key] = self.memo.clock() - self._start
+        trial = self.trial
+        program_of = self.program_of or (lambda _: trial.program)
+        self._futures[key] = self.fleet.submit(
             Job(
-                expected=self._fleet.expected,
-                environment=self._fleet.environment,
-                cpus=self._fleet.cpus,
-                programs=tuple(map(self._program_of, slots)),
-                allocators=trial.allocators,
+                expected=self.fleet.expected,
+                environment=self.fleet.environment,
+                cpus=self.fleet.cpus,
+                programs=tuple(map(program_of, slots)),
+                allocators=tuple(trial.allocators),
                 executor=trial.executor,
                 series_points=trial.series_points,
                 timeout_seconds=trial.timeout_seconds,
@@ -247,12 +243,12 @@ class Crew:
 
     def _wait(self, key: str, slots: Sequence[Slot]) -> Done:
         """Meanwhile, whatever round is done is kept."""
-        if key not in self._done and self._memo.knows(key):
-            self._done[key] = self._memo.once(key, Done, _unmade)
+        if key not in self._done and self.memo.knows(key):
+            self._done[key] = self.memo.once(key, Done, _unmade)
         self._begin(key, slots)
         while key not in self._done:
-            for ready in self._fleet.ready(self._futures):
-                begun, made = self._begun_at[ready], self._fleet.result(self._futures.pop(ready))
+            for ready in self.fleet.ready(self._futures):
+                begun, made = self._begun_at[ready], self.fleet.result(self._futures.pop(ready))
                 later = [
                     replace(s, started_seconds=round(begun + s.started_seconds, 6))
                     for s in made.samples
@@ -261,7 +257,7 @@ class Crew:
         return self._done[key]
 
     def remember(self, key: str, done: Done) -> None:
-        self._done[key] = self._memo.once(key, Done, lambda: done)
+        self._done[key] = self.memo.once(key, Done, lambda: done)
 
 
 def _key(slots: Sequence[Slot]) -> str:
@@ -272,50 +268,43 @@ def _unmade() -> Done:
     raise AssertionError("what the journal knows is not made again")
 
 
+@dataclass
 class Fleet:
     """A cluster. cpus: of each worker, by its name; size: how many rounds it makes at once;
     environment: what programs see there; machines: one of each kind; hosts: a worker of each."""
 
-    def __init__(
-        self,
-        client: Any,
-        expected: Expected,
-        cpus: Mapping[str, tuple[int, ...]],
-        size: int,
-        environment: Mapping[str, str],
-        machines: Sequence[Machine] = (),
-        hosts: Sequence[str] = (),
-    ) -> None:
-        self._client = client
+    client: Any
+    expected: Expected
+    cpus: Mapping[str, tuple[int, ...]]
+    size: int
+    environment: Mapping[str, str]
+    machines: Sequence[Machine] = ()
+    hosts: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
         self._dask = need_dask()
         self._stopped = threading.Event()
         self._alone_since: float | None = None
         self._only: str | None = None  # the kind that all workers have to be of
-        self.expected = expected
-        self.cpus = cpus
-        self.size = size
-        self.environment = environment
-        self._machines = machines
-        self._hosts = list(hosts)
 
     def only_kind(self) -> Machine:
         """The machine that all of them are; raises UserError where they are of several kinds. A
         worker of another kind that joins later is refused with its first round."""
-        if len(self._machines) > 1:
-            kinds = "; ".join(map(kind_of, self._machines))
+        if len(self.machines) > 1:
+            kinds = "; ".join(map(kind_of, self.machines))
             raise UserError(
                 f"this table is of one kind of machine, and the cluster has several: {kinds}.",
                 "End the workers of all kinds but one. Or ask `tsmalloc compare --cluster`, which "
                 "judges kind by kind.",
             )
-        self._only = kind_of(self._machines[0])
-        return self._machines[0]
+        self._only = kind_of(self.machines[0])
+        return self.machines[0]
 
     def touch_memory(self, wanted_bytes: int) -> int:
-        """guest_memory.touch() on each machine; the least that one of them touched."""
+        """machine.touch() on each machine; the least that one of them touched."""
         with self._telling():
-            touched: Mapping[str, int] = self._client.run(
-                guest_memory.touch, wanted_bytes, workers=self._hosts
+            touched: Mapping[str, int] = self.client.run(
+                machine.touch, wanted_bytes, workers=list(self.hosts)
             )
         return min(touched.values())
 
@@ -335,7 +324,7 @@ class Fleet:
 
     def submit(self, job: Job) -> Any:
         with self._telling():
-            return self._client.submit(make_round, job, pure=False)
+            return self.client.submit(make_round, job, pure=False)
 
     def ready(self, futures: Mapping[str, Any]) -> list[str]:
         """The keys of those that are done; waits for one, but not for long."""
@@ -361,7 +350,7 @@ class Fleet:
 
     def _check_workers(self) -> None:
         with self._telling():
-            workers = self._client.scheduler_info(n_workers=-1).get("workers")
+            workers = self.client.scheduler_info(n_workers=-1).get("workers")
         if workers:
             self._alone_since = None
             return
@@ -473,7 +462,7 @@ def _examined(
                 f"the worker {worker['name']} makes {worker['nthreads']} things at once.",
                 f"Start it as: tsmalloc worker {address}",
             )
-    expected = Expected(__version__, lab_digest(), str(Path.cwd()), fingerprints.digests(files))
+    expected = Expected(__version__, lab_digest(), str(Path.cwd()), journal.digests(files))
     try:
         found: Mapping[str, tuple[str, str | None, Machine]] = client.run(
             examine, expected, workers=list(workers)

@@ -7,8 +7,6 @@ Refuses to: call a difference a regression that the rounds do not show, or the l
 do not show that, either.
 """
 
-from __future__ import annotations
-
 import math
 import shlex
 from collections.abc import Mapping, Sequence
@@ -104,6 +102,14 @@ class GateResults:
     comparison: Comparison
 
     @property
+    def subject(self) -> str:
+        return f"gate-{self.comparison.subject}"
+
+    @property
+    def interrupted(self) -> bool:
+        return self.comparison.interrupted
+
+    @property
     def verdict(self) -> GateVerdict | Literal["failed"]:
         if self.comparison.failed_rows:
             return "failed"
@@ -112,24 +118,20 @@ class GateResults:
         return next((each for each in order if each in found), "measured")
 
 
+@dataclass(frozen=True)
 class _TwoPrograms:
     """Runs each side's own program under its own allocator."""
 
-    def __init__(self, executor: Executor, sides: Mapping[str, Side]) -> None:
-        self._executor = executor
-        self._sides = sides
+    executor: Executor
+    sides: Mapping[str, Side]
 
     def run(self, request: RunRequest) -> Measurement:
-        side = self._sides[request.allocator.name]
-        return self._executor.run(replace(request, command=side.command, allocator=side.allocator))
+        side = self.sides[request.allocator.name]
+        return self.executor.run(replace(request, command=side.command, allocator=side.allocator))
 
 
 def gate(
-    options: Options,
-    executor: Executor,
-    reporter: Reporter,
-    memo: Memo,
-    fleet: Fleet | None = None,
+    options: Options, executor: Executor, reporter: Reporter, memo: Memo, fleet: Fleet | None = None
 ) -> Outcome[GateResults]:
     """Raises UserError and KeyboardInterrupt only where nothing has been measured."""
     sides = {CANDIDATE: options.candidate}
@@ -298,15 +300,7 @@ def unpaired_rows(
 # --- files ----------------------------------------------------------------------------------------
 
 
-def from_json(text: str, source: str = "the results") -> GateResults:
-    """The inverse of records.to_json; raises UserError for what it did not write."""
-    remedy = "Give a file that `tsmalloc gate` wrote with --export-json."
-    return records.from_json(GateResults, SCHEMA, text, source, remedy)
-
-
-def save(results: GateResults) -> Path:
-    program = Path(results.command[0]).name or "program"
-    return records.keep(records.to_json(results), results.created, f"gate-{program}")
+from_json = records.reader(GateResults, SCHEMA, "gate")
 
 
 def read_baseline(path: Path) -> Comparison:

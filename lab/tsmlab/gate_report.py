@@ -5,43 +5,31 @@ findings.
 Refuses to: judge. Every verdict is in the results.
 """
 
-from __future__ import annotations
-
-import io
 import json
 import shlex
-import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from rich.console import Console
-from rich.text import Text
-
-from tsmlab import export, records, tables
+from tsmlab import export, render, tables
 from tsmlab.gate import GateResults, GateRow
 from tsmlab.render import failed_lines
-from tsmlab.tables import Cell, Column
-from tsmlab.wording import change, change_interval, quantity, rounds
+from tsmlab.results import Trouble
+from tsmlab.tables import Cell, Column, Sheet
+from tsmlab.wording import change, change_in_full, quantity, rounds
 
 STYLES = {"pass": "green", "regression": "red", "unresolved": "yellow", "measured": ""}
 ADDRESS = "https://json.schemastore.org/sarif-2.1.0.json"
 
 
-def report_for_stdout(results: GateResults) -> str:
-    text = io.StringIO()
-    columns = table(results)
-    width = max(tables.stdout_width(), tables.table_width(columns, tables.ROOMY))
-    console = Console(file=text, width=width, force_terminal=sys.stdout.isatty(), highlight=False)
-    for line in heading(results):
-        console.print(Text(line), soft_wrap=True)
-    console.print(tables.rich_table(columns, tables.ROOMY))
-    for line in failed_lines(results.comparison):
-        console.print(Text(line, style="red"), soft_wrap=True)
-    for line in conclusion(results):
-        console.print(Text(line), soft_wrap=True)
-    return text.getvalue()
+def report(results: GateResults, width: int, colours: bool = False) -> str:
+    sheet = Sheet(width, colours)
+    sheet.say(*heading(results))
+    sheet.table(table(results))
+    sheet.say(*failed_lines(results.comparison), style="red")
+    sheet.say(*conclusion(results))
+    return sheet.text
 
 
 def heading(results: GateResults) -> Iterator[str]:
@@ -62,7 +50,7 @@ def table(results: GateResults) -> list[Column]:
         Column("metric", [Cell(row.name) for row in rows], left=True),
         Column("baseline", [Cell(_value(row, row.baseline)) for row in rows]),
         Column("candidate", [Cell(_value(row, row.candidate)) for row in rows]),
-        Column("change [95 % CI]", [Cell(_change(row)) for row in rows]),
+        Column("change [95 % CI]", [Cell(change_in_full(row.ratio)) for row in rows]),
         Column("limit", [Cell(_limit(row)) for row in rows]),
         Column("verdict", [Cell(row.verdict, STYLES[row.verdict]) for row in rows], left=True),
     ]
@@ -70,10 +58,6 @@ def table(results: GateResults) -> list[Column]:
 
 def _value(row: GateRow, value: float | None) -> str:
     return "" if value is None else quantity(value, row.unit)
-
-
-def _change(row: GateRow) -> str:
-    return "" if row.ratio is None else f"{change(row.ratio.ratio)} {change_interval(row.ratio)}"
 
 
 def _limit(row: GateRow) -> str:
@@ -84,7 +68,7 @@ def sentence(row: GateRow) -> str:
     """One row in words."""
     if row.ratio is None or row.limit is None:
         return f"{row.name}: {_value(row, row.candidate)}, not judged"
-    told = f"{row.name}: {_change(row)}, limit {_limit(row)}"
+    told = f"{row.name}: {change_in_full(row.ratio)}, limit {_limit(row)}"
     if row.verdict != "unresolved":
         return told
     if row.rounds_more is None:
@@ -160,11 +144,7 @@ def sarif(results: GateResults) -> str:
         for row in results.rows
         if row.limit is not None
     ]
-    driver = {
-        "name": "tsmalloc gate",
-        "version": results.tsmalloc_version,
-        "rules": rules,
-    }
+    driver = {"name": "tsmalloc gate", "version": results.tsmalloc_version, "rules": rules}
     log = {
         "$schema": ADDRESS,
         "version": "2.1.0",
@@ -184,9 +164,12 @@ def _relative(program: str) -> str:
         return path.name
 
 
-def formatted(results: GateResults, file_format: export.Format) -> str:
-    """The results in a format."""
-    if file_format == "csv":
-        return export.to_csv(results.comparison)
-    texts = {"json": records.to_json, "markdown": markdown, "junit": junit, "sarif": sarif}
-    return texts[file_format](results)
+def to_csv(results: GateResults) -> str:
+    return render.to_csv(results.comparison)
+
+
+def troubles(results: GateResults) -> Sequence[Trouble]:
+    return results.comparison.warnings
+
+
+formatted = export.formatter(csv=to_csv, markdown=markdown, junit=junit, sarif=sarif)

@@ -23,8 +23,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, Self, TypeVar
 
-from tsmlab import __version__, fingerprints, machine, records
-from tsmlab.allocators import Allocator
+from tsmlab import __version__, machine, records
+from tsmlab.allocators import Allocator, file_sha256
 from tsmlab.errors import UserError
 from tsmlab.machine import Machine
 from tsmlab.results import AllocatorInfo
@@ -37,6 +37,8 @@ SAME_MACHINE = ("kernel", "architecture", "cpu", "usable_cores", "libc")
 
 Made = TypeVar("Made")
 Clock = Callable[[], float]
+# SHA-256 by file name; None of a file that cannot be read.
+Digests = dict[str, str | None]
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ class Header:
     seed: int
     machine: Machine
     allocators: list[AllocatorInfo]
-    files: fingerprints.Digests
+    files: Digests
 
     @staticmethod
     def of(
@@ -75,12 +77,8 @@ class Header:
             seed=seed,
             machine=machine.describe(),
             allocators=[AllocatorInfo.of(allocator) for allocator in known],
-            files=fingerprints.digests([*files, *(a.path for a in known if a.path)]),
+            files=digests([*files, *(a.path for a in known if a.path)]),
         )
-
-    def changed(self) -> list[str]:
-        """The files that are not what they were."""
-        return fingerprints.changed(self.files)
 
     def check(self, now: Header) -> None:
         """Raises UserError unless what would be run now is what was begun."""
@@ -97,12 +95,12 @@ class Header:
                     f"the run was begun on another machine: {fact} was {then}, is {here}.",
                     BEGIN_ANEW,
                 )
-        changed = self.changed()
-        if not changed and (self.allocators != now.allocators or self.files != now.files):
-            changed = ["the allocators that are installed"]
-        if changed:
+        others = changed(self.files)
+        if not others and (self.allocators != now.allocators or self.files != now.files):
+            others = ["the allocators that are installed"]
+        if others:
             raise UserError(
-                f"changed since the run began: {', '.join(changed)}.",
+                f"changed since the run began: {', '.join(others)}.",
                 f"Bring back what was there (or build it again), or {BEGIN_ANEW.lower()}",
             )
 
@@ -294,8 +292,7 @@ def _lock(path: Path, file: BinaryIO) -> None:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         raise UserError(
-            f"another process is writing the journal {path}.",
-            "Wait for it, or end it first.",
+            f"another process is writing the journal {path}.", "Wait for it, or end it first."
         ) from error
 
 
@@ -344,3 +341,24 @@ def _parse(path: Path, content: bytes) -> tuple[Header, list[Line], int]:
 
 def _damaged(path: Path, number: int, error: Exception) -> UserError:
     return UserError(f"{path}: line {number} is damaged: {error}.", BEGIN_ANEW)
+
+
+# --- whether files are what they were -------------------------------------------------------------
+
+
+def digests(files: Iterable[Path]) -> Digests:
+    """The SHA-256 of each file by its name, sorted; None where it cannot be read."""
+    return {str(path): _digest(path) for path in sorted(set(files))}
+
+
+def changed(before: Digests) -> list[str]:
+    """The files that are not what they were."""
+    now = digests(map(Path, before))
+    return [name for name, digest in before.items() if now[name] != digest]
+
+
+def _digest(path: Path) -> str | None:
+    try:
+        return file_sha256(path)
+    except OSError:
+        return None

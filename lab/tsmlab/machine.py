@@ -4,11 +4,11 @@ Why: a result without its kernel, its huge-page mode and its load is a rumour.
 Refuses to: fail. What cannot be read (containers hide much) is None and stays None in the results.
 """
 
-from __future__ import annotations
-
 import os
 import platform
 import re
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -136,3 +136,36 @@ def _whole(text: str | None) -> int | None:
 def _kibibytes(key: str, meminfo: str) -> int | None:
     value = _whole(_match(rf"^{key}:\s*(\d+) kB$", meminfo))
     return None if value is None else value * 1024
+
+
+# --- what a virtual machine has yet to be given ---------------------------------------------------
+
+
+SHARE_OF_FREE = 0.5
+# The kernel writes every page, and the process ends.
+TOUCH = """
+import mmap, sys
+flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE
+mmap.mmap(-1, int(sys.argv[1]), flags=flags)
+"""
+
+
+def touch(wanted_bytes: int) -> int:
+    """Touches memory and gives it back, so that the host adds its pages now, which takes
+    milliseconds each, and not in the first program that is measured. Returns how much: at most half
+    of what is free, and in another process, whose size the programs started here do not see.
+    Failing is no error: the measurements then begin with a cold machine."""
+    free = available_bytes() or 0
+    size = min(wanted_bytes, int(free * SHARE_OF_FREE))
+    if size <= 0:
+        return 0
+    environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", TOUCH, str(size)],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        check=False,
+    )
+    return size if done.returncode == 0 else 0

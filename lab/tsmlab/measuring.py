@@ -15,16 +15,18 @@ import signal
 import struct
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar, cast
 
-from tsmlab import paths
+from tsmlab import paths, records
 from tsmlab.allocators import Allocator
 from tsmlab.errors import UserError
 
 SCHEMA = "tsmalloc-measure/1"
+
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
@@ -139,28 +141,16 @@ class Measurement(Ended):
     def from_json(raw: dict[str, Any]) -> Measurement:
         """The answer as `measure` wrote it."""
         require_schema(raw, "measure", SCHEMA)
-        return Measurement(
-            wall_ns=raw["wall_ns"] or 0,
-            user_ns=raw["user_ns"] or 0,
-            system_ns=raw["system_ns"] or 0,
-            **ended_of(raw),
-            peak_rss_bytes=raw["peak_rss_bytes"] or 0,
-            peak_rss_source=raw["peak_rss_source"],
-            root_hwm_bytes=raw["root_hwm_bytes"],
-            tree_peak_rss_bytes=raw["tree_peak_rss_bytes"],
-            tree_peak_pss_bytes=raw["tree_peak_pss_bytes"],
-            cgroup_peak_bytes=raw["cgroup_peak_bytes"],
-            minor_faults=raw["minor_faults"] or 0,
-            major_faults=raw["major_faults"] or 0,
-            voluntary_switches=raw["voluntary_switches"] or 0,
-            involuntary_switches=raw["involuntary_switches"] or 0,
-            preloaded=tuple(Preloaded(each["path"], each["mapped"]) for each in raw["preloaded"]),
-            samples=raw["samples"],
-            sampling_ns=raw["sampling_ns"],
-            floor_bytes=raw["floor_bytes"],
-            series=tuple((time_ns, size) for time_ns, size in raw.get("series", [])),
-            raw=raw,
-        )
+        known = {name: raw[name] or 0 for name in _KNOWN}
+        kept = {"series": [], **raw, **known, "raw": raw}
+        return cast(Measurement, records.restore(Measurement, kept))
+
+
+# The quantities that are never None, though the tool tells none where the program never ran.
+_KNOWN = (
+    *("wall_ns", "user_ns", "system_ns", "peak_rss_bytes", "minor_faults", "major_faults"),
+    *("voluntary_switches", "involuntary_switches"),
+)
 
 
 def read_answer(text: str, tool: str, schema: str) -> dict[str, Any]:
@@ -174,6 +164,37 @@ def read_answer(text: str, tool: str, schema: str) -> dict[str, Any]:
     return answer
 
 
+class Told(Generic[Value]):
+    """What is found under some keys of a tool's answer (`raw` of whoever has it), as a value."""
+
+    def __init__(self, make: Callable[[Any], Value], *keys: str) -> None:
+        self._make = make
+        self._keys = keys
+
+    def __get__(self, owner: Any, _kind: type) -> Value:
+        found = owner.raw
+        for key in self._keys:
+            found = found[key]
+        return self._make(found)
+
+
+def rows_of(kind: Callable[..., Value]) -> Callable[[Any], list[Value]]:
+    """Lists of numbers by their names; none where there is nothing."""
+    return lambda rows: [kind(*row) for row in rows or []]
+
+
+def seconds_of(nanoseconds: Any) -> float:
+    return float(nanoseconds) / 1e9
+
+
+def whole_or_none(value: Any) -> int | None:
+    return None if value is None else int(value)
+
+
+def counts_of(calls: Any) -> dict[str, int]:
+    return {kind: int(number) for kind, number in calls.items()}
+
+
 def require_schema(raw: dict[str, Any], tool: str, schema: str) -> None:
     if raw.get("schema") != schema:
         raise _not_of_one_version(
@@ -183,13 +204,6 @@ def require_schema(raw: dict[str, Any], tool: str, schema: str) -> None:
 
 def _not_of_one_version(problem: str) -> UserError:
     return UserError(problem, f"The tools and the lab have to be of one version. {paths.remedy()}")
-
-
-def ended_of(raw: dict[str, Any]) -> dict[str, Any]:
-    """The fields of Ended, in a tool's answer."""
-    found = {each.name: raw[each.name] for each in fields(Ended)}
-    error = raw["spawn_error"]
-    return found | {"spawn_error": SpawnError(error["errno"], error["message"]) if error else None}
 
 
 def _signal_name(number: int) -> str:

@@ -5,8 +5,6 @@ once, here: its key in the results, its unit, and which direction is good.
 Refuses to: guess. A run whose output lacks the promised number has failed.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import dataclass

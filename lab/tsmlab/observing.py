@@ -15,20 +15,8 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from tsmlab import paths
+from tsmlab import measuring, paths, records
 from tsmlab.errors import UserError
-from tsmlab.measuring import (
-    Ended,
-    MeasureExecutor,
-    Measurement,
-    NativeTool,
-    RunRequest,
-    ended_of,
-    launch_arguments,
-    process_files,
-    require_schema,
-    text_in_record,
-)
 
 LEDGER_LIBRARY = "libtsmalloc-ledger.so"
 LEDGER_VARIABLE = "TSMALLOC_LEDGER"
@@ -61,7 +49,7 @@ class CallCounts:
 
 
 @dataclass(frozen=True)
-class SyscallCounts(Ended):
+class SyscallCounts(measuring.Ended):
     """What `syscalls` counted, and how the program ended; `calls` by the name of the call."""
 
     threads: int
@@ -72,9 +60,9 @@ class SyscallCounts(Ended):
     @staticmethod
     def from_json(raw: dict[str, Any]) -> SyscallCounts:
         """The answer as `syscalls` wrote it."""
-        require_schema(raw, "syscalls", SYSCALLS_SCHEMA)
+        measuring.require_schema(raw, "syscalls", SYSCALLS_SCHEMA)
         return SyscallCounts(
-            **ended_of(raw),
+            **vars(records.restore(measuring.Ended, raw)),
             threads=raw["threads"],
             processes=raw["processes"],
             calls={name: CallCounts(**counts) for name, counts in raw["calls"].items()},
@@ -92,11 +80,11 @@ class SyscallCounts(Ended):
         return flat
 
 
-def count_syscalls(request: RunRequest, tool: Path | None = None) -> SyscallCounts:
+def count_syscalls(request: measuring.RunRequest, tool: Path | None = None) -> SyscallCounts:
     """Runs the command once under `syscalls`. A program that fails is an answer, not an error;
     UserError where nothing may be traced."""
-    native = NativeTool(tool or paths.tool("syscalls"), {_REFUSED: TRACING_REFUSED})
-    return SyscallCounts.from_json(native.run(launch_arguments(request)))
+    native = measuring.NativeTool(tool or paths.tool("syscalls"), {_REFUSED: TRACING_REFUSED})
+    return SyscallCounts.from_json(native.run(measuring.launch_arguments(request)))
 
 
 # --- the ledger -----------------------------------------------------------------------------------
@@ -104,19 +92,12 @@ def count_syscalls(request: RunRequest, tool: Path | None = None) -> SyscallCoun
 # The layout is drawn in lab/native/ledger/record.h.
 _HEAD = struct.Struct("=8s2i10Q32s1984s1984s")
 _TOTALS = (
-    "threads",
-    "live_bytes",
-    "live_blocks",
-    "peak_live_bytes",
-    "peak_live_blocks",
-    "peak_ns",
-    "untracked_blocks",
-    "missed_frees",
-    "points",
-    "inherited_bytes",
+    *("threads", "live_bytes", "live_blocks", "peak_live_bytes", "peak_live_blocks", "peak_ns"),
+    *("untracked_blocks", "missed_frees", "points", "inherited_bytes"),
 )
 _SUMS = struct.Struct("=8Q")
 _POINT = struct.Struct("=2Q")
+_OF_THREADS = ("allocations", "frees", "requested_bytes", "foreign_frees", "reused_bytes")
 _THREAD_PLACES = 256
 _MOST_POINTS = 1000
 _CURVE_AT = _HEAD.size + _THREAD_PLACES * _SUMS.size
@@ -181,7 +162,7 @@ class Ledger:
     """The books of a whole run. `measurement` is how it ended, and its memory; no time in it is
     worth comparing."""
 
-    measurement: Measurement
+    measurement: measuring.Measurement
     processes: tuple[ProcessLedger, ...]
 
     @property
@@ -193,28 +174,22 @@ class Ledger:
     def counts(self) -> dict[str, float]:
         """By name, over all processes; the peaks are the highest of any one process."""
         sums = _added([each.sums for each in self.processes])
-        return {
-            "allocations": float(sums.allocations),
-            "frees": float(sums.frees),
-            "resizes": float(sums.resizes),
-            "requested_bytes": float(sums.requested_bytes),
-            "foreign_frees": float(sums.foreign_frees),
-            "reused_bytes": float(sums.reused_bytes),
-            "peak_live_bytes": float(max(each.peak_live_bytes for each in self.processes)),
-            "peak_live_blocks": float(max(each.peak_live_blocks for each in self.processes)),
+        highest = {
+            name: float(max(getattr(each, name) for each in self.processes))
+            for name in ("peak_live_bytes", "peak_live_blocks")
         }
+        return {n: float(getattr(sums, n)) for n in (*_OF_THREADS, "resizes")} | highest
 
     def threads(self) -> list[dict[str, float]]:
         """The same names for each thread of the largest process, in the order they began."""
-        names = ("allocations", "frees", "requested_bytes", "foreign_frees", "reused_bytes")
         return [
-            {name: float(getattr(sums, name)) for name in names}
+            {name: float(getattr(sums, name)) for name in _OF_THREADS}
             for sums in self.largest.threads
             if sums.number
         ]
 
 
-def keep_ledger(request: RunRequest) -> Ledger:
+def keep_ledger(request: measuring.RunRequest) -> Ledger:
     """Runs the command once with the ledger before its allocator. UserError if nothing was
     recorded, though the program ran."""
     with tempfile.TemporaryDirectory(prefix="tsmalloc-ledger-") as name:
@@ -229,7 +204,7 @@ def keep_ledger(request: RunRequest) -> Ledger:
             },
             preload_first=(shim, *request.preload_first),
         )
-        measurement = MeasureExecutor().run(watched)
+        measurement = measuring.MeasureExecutor().run(watched)
         processes = tuple(read_ledgers(Path(name)))
     if not processes and not measurement.spawn_error:
         raise UserError(
@@ -241,7 +216,7 @@ def keep_ledger(request: RunRequest) -> Ledger:
 
 def read_ledgers(directory: Path) -> list[ProcessLedger]:
     """The books that the shim left in a directory, by process and then in order."""
-    files = process_files(directory, "ledger", _MAGIC, _SIZE)
+    files = measuring.process_files(directory, "ledger", _MAGIC, _SIZE)
     return [_decode_ledger(number, content) for number, content in files]
 
 
@@ -262,8 +237,8 @@ def _decode_ledger(number: int, content: bytes) -> ProcessLedger:
         pid=pid,
         parent_pid=parent_pid,
         number=number,
-        program=text_in_record(executable),
-        provider=text_in_record(provider),
+        program=measuring.text_in_record(executable),
+        provider=measuring.text_in_record(provider),
         thread_count=threads,
         threads=tuple(sums),
         live=tuple((time_ns / 1e9, size) for time_ns, size in sorted({*curve, peak})),

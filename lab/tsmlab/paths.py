@@ -7,8 +7,6 @@ wheel, a link in a prefix. A checkout has the libraries and tools in the build f
 a remedy, never a fallback.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

@@ -6,8 +6,6 @@ Refuses to: start anything, and to follow a shell's own syntax: a command is a p
 arguments.
 """
 
-from __future__ import annotations
-
 import difflib
 import os
 import re
@@ -17,20 +15,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tsmlab.errors import UserError
+
 # The kernel gives up after this many scripts that are interpreted by scripts (fs/exec.c).
 MAX_SCRIPT_DEPTH = 5
 # How much of a script's first line the kernel reads (BINPRM_BUF_SIZE).
 SHEBANG_BYTES = 256
 
 
-class CannotStart(Exception):
-    """The command cannot be started: a code, what is wrong, and what to do."""
+class CannotStart(UserError):
+    """The command cannot be started; with a code for scripts."""
 
     def __init__(self, code: str, message: str, remedy: str) -> None:
-        super().__init__(message)
+        super().__init__(message, remedy)
         self.code = code
-        self.message = message
-        self.remedy = remedy
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,11 @@ Why: a comparison takes minutes, and somebody who waits wants to know for what a
 Refuses to: write to stdout, which belongs to the results, or to fill a log file.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, Self, TextIO
+from typing import Self, TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
@@ -44,10 +42,12 @@ class Step:
         return f"about {self.seconds_left / 60.0:.0f} min left"
 
 
-class Reporter(Protocol):
-    """An Observer of the schedule that can also be told how much there is to come."""
+class Reporter:
+    """An Observer of the schedule that can also be told how much there is to come; says nothing."""
 
-    def __enter__(self) -> Self: ...
+    def __enter__(self) -> Self:
+        return self
+
     def __exit__(self, *_: object) -> None: ...
     def expect(self, rounds: int) -> None: ...
     def step(self, step: Step) -> None: ...
@@ -55,6 +55,10 @@ class Reporter(Protocol):
     def run_started(self, slot: Slot) -> None: ...
     def run_finished(self, sample: Sample) -> None: ...
     def note(self, text: str) -> None: ...
+
+
+class Silence(Reporter):
+    """What is asked for by --quiet."""
 
 
 def reporter_for(quiet: bool, stream: TextIO | None = None) -> Reporter:
@@ -66,35 +70,7 @@ def reporter_for(quiet: bool, stream: TextIO | None = None) -> Reporter:
     return Lines(stream)
 
 
-class Silence:
-    """Says nothing."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def expect(self, rounds: int) -> None:
-        pass
-
-    def step(self, step: Step) -> None:
-        pass
-
-    def round_started(self, phase: Phase, number: int, runs: int) -> None:
-        pass
-
-    def run_started(self, slot: Slot) -> None:
-        pass
-
-    def run_finished(self, sample: Sample) -> None:
-        pass
-
-    def note(self, text: str) -> None:
-        pass
-
-
-class NotesOnly(Silence):
+class NotesOnly(Reporter):
     """For one of several parts that go on at once: where each has come to would be too much."""
 
     def __init__(self, reporter: Reporter) -> None:
@@ -104,7 +80,7 @@ class NotesOnly(Silence):
         self._reporter.note(text)
 
 
-class Lines(Silence):
+class Lines(Reporter):
     """For pipes and log files: notes, and the round's number every now and then."""
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
@@ -134,7 +110,7 @@ class Lines(Silence):
         self._stream.flush()
 
 
-class Bar(Silence):
+class Bar(Reporter):
     """For terminals: one line that moves, and disappears at the end."""
 
     def __init__(self, console: Console) -> None:
@@ -170,11 +146,7 @@ class Bar(Silence):
         else:
             total, done, rounds = runs, 0, str(number) if measured else ""
         self._progress.update(
-            self._task,
-            description=PHASE_NAMES[phase],
-            total=total,
-            completed=done,
-            rounds=rounds,
+            self._task, description=PHASE_NAMES[phase], total=total, completed=done, rounds=rounds
         )
 
     def step(self, step: Step) -> None:

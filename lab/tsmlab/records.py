@@ -5,8 +5,6 @@ the data classes say, and a damaged file is named as such.
 Refuses to: know what is recorded (results.py and suite_results.py do).
 """
 
-from __future__ import annotations
-
 import dataclasses
 import enum
 import functools
@@ -16,10 +14,10 @@ import re
 import tempfile
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 from tsmlab import paths
 from tsmlab.errors import UserError
@@ -64,9 +62,14 @@ def from_json(kind: type[Record], schema: str, text: str, source: str, remedy: s
     return record
 
 
-def saved_by(verb: str) -> str:
-    """The remedy for who gives another file."""
-    return f"Give a file that `tsmalloc {verb}` saved or wrote with --export-json."
+def reader(kind: type[Record], schema: str, verb: str) -> Callable[..., Record]:
+    """The inverse of to_json for results of a verb; the text's source may be named behind it."""
+    remedy = f"Give a file that `tsmalloc {verb}` saved or wrote with --export-json."
+
+    def read(text: str, source: str = "the results") -> Record:
+        return from_json(kind, schema, text, source, remedy)
+
+    return read
 
 
 def restore(kind: Any, value: Any) -> Any:
@@ -142,15 +145,21 @@ def write_atomically(path: Path, content: str | bytes) -> None:
         raise
 
 
-def keep(text: str, created: str, subject: str, folders: Iterable[Path] | None = None) -> Path:
-    """Keeps results in the first folder that takes them, and returns the file's path.
+class Kept(Protocol):
+    """Results of the moment `created` (ISO 8601). subject: what was measured, for their file."""
 
-    The name is made of the moment `created` (ISO 8601), the subject and this process's number, so
-    that this process can write the same file again as it learns more. Raises UserError if no folder
-    takes it.
-    """
-    moment = datetime.fromisoformat(created).strftime("%Y%m%d-%H%M%S")
-    name = f"{moment}-{subject}-{os.getpid()}.json"
+    @property
+    def created(self) -> str: ...
+    @property
+    def subject(self) -> str: ...
+
+
+def save(results: Kept, folders: Iterable[Path] | None = None) -> Path:
+    """Keeps results in the first folder that takes them, and returns the file's path, which this
+    process's number is part of. Raises UserError if no folder takes them."""
+    text = to_json(results)
+    moment = datetime.fromisoformat(results.created).strftime("%Y%m%d-%H%M%S")
+    name = f"{moment}-{results.subject}-{os.getpid()}.json"
     problems = []
     for folder in list(folders) if folders is not None else default_folders():
         try:

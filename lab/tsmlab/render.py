@@ -4,71 +4,39 @@ Why: twenty-three allocators have to fit into eighty columns and still say how s
 Refuses to: compute. Every number here was computed by analysis.py; this file only words it.
 """
 
-from __future__ import annotations
-
-import io
 import shlex
-import sys
 import textwrap
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
-from rich.console import Console
-from rich.text import Text
-
+from tsmlab import export, tables
 from tsmlab.metrics import CUSTOM, PAGE_FAULTS, PEAK_MEMORY, SYSTEM_TIME, TIME, MetricSpec
-from tsmlab.results import AllocatorInfo, Comparison, Failure, MetricSummary, Row, Trouble
+from tsmlab.results import AllocatorInfo, Comparison, MetricSummary, Row, Trouble
 from tsmlab.stats import Verdict
-from tsmlab.tables import (
-    COMPACT,
-    ROOMY,
-    STYLES,
-    Cell,
-    Column,
-    Layout,
-    markdown_table,
-    measured_on,
-    rich_table,
-    stdout_width,
-    table_width,
-)
+from tsmlab.suite_results import Score
+from tsmlab.tables import ROOMY, STYLES, Cell, Column, Layout, Sheet
 from tsmlab.wording import change, change_interval, names, quantity, rounds, share
 
 LABEL_WIDTH = 11
 MAX_FRONT = 8
 
 
-def report_for_stdout(comparison: Comparison) -> str:
-    """The report as wide and as colourful as stdout allows."""
-    return report(comparison, stdout_width(), colours=sys.stdout.isatty())
-
-
 def report(comparison: Comparison, width: int, colours: bool = False) -> str:
-    """The whole report. It is text, and not printed here, since rich would end the process where
-    the reader of a pipe has gone away, and there is more to do then."""
-    text = io.StringIO()
-    console = Console(file=text, width=width, force_terminal=colours, highlight=False)
-    _print_comparison(comparison, console)
-    return text.getvalue()
-
-
-def _print_comparison(comparison: Comparison, console: Console) -> None:
-    for line in heading(comparison):
-        console.print(Text(line), no_wrap=True, overflow="ellipsis")
-    console.print()
+    """The whole report."""
+    sheet = Sheet(width, colours)
+    sheet.say(*heading(comparison), no_wrap=True, overflow="ellipsis")
+    sheet.gap()
     rows = ranked_rows(comparison)
     if rows:
-        columns, layout = fitted_columns(comparison, rows, console.width)
-        console.print(rich_table(columns, layout))
-        for line in legend(comparison, rows, layout):
-            console.print(Text(line, style="dim"), no_wrap=True, overflow="ellipsis")
-    for line in failed_lines(comparison):
-        console.print(Text(line, style="red"), soft_wrap=True)
-    for line in kind_lines(comparison):
-        console.print(Text(line), soft_wrap=True)
-    console.print()
+        columns, layout = fitted_columns(comparison, rows, width)
+        sheet.table(columns, layout, may_be_cut=True)
+        explained = legend(comparison, rows, layout)
+        sheet.say(*explained, style="dim", no_wrap=True, overflow="ellipsis")
+    sheet.say(*failed_lines(comparison), style="red")
+    sheet.say(*kind_lines(comparison))
+    sheet.gap()
     for label, text in verdict_lines(comparison):
-        console.print(Text(_hanging(label, text, console.width)), soft_wrap=True)
+        sheet.say(_hanging(label, text, width))
+    return sheet.text
 
 
 def heading(comparison: Comparison) -> list[str]:
@@ -101,14 +69,7 @@ def ranked_rows(comparison: Comparison) -> list[Row]:
 def fitted_columns(
     comparison: Comparison, rows: Sequence[Row], width: int
 ) -> tuple[list[Column], Layout]:
-    """The roomiest table that fits; the narrowest one where none does."""
-    for layout in (ROOMY, COMPACT):
-        columns = table_columns(comparison, rows, layout)
-        if table_width(columns, layout) <= width:
-            return columns, layout
-    while table_width(columns, layout) > width and any(c.expendable for c in columns):
-        columns.remove(max(columns, key=lambda column: column.expendable))
-    return columns, layout
+    return tables.fitted(lambda layout: table_columns(comparison, rows, layout), width)
 
 
 def table_columns(comparison: Comparison, rows: Sequence[Row], layout: Layout) -> list[Column]:
@@ -217,19 +178,6 @@ def legend(comparison: Comparison, rows: Sequence[Row], layout: Layout) -> list[
     return lines
 
 
-class Failed(Protocol):
-    """Whatever counts an allocator's runs and failures."""
-
-    @property
-    def attempts(self) -> int: ...
-    @property
-    def failures(self) -> int: ...
-    @property
-    def failure(self) -> Failure | None: ...
-    @property
-    def gave_up(self) -> bool: ...
-
-
 def kind_lines(comparison: Comparison) -> list[str]:
     """What each kind of machine shows by itself, where rounds were made on several; the table has
     all of them, each kind with the same weight."""
@@ -263,7 +211,7 @@ def failed_lines(comparison: Comparison) -> list[str]:
     return lines
 
 
-def failure_lines(name: str, row: Failed) -> list[str]:
+def failure_lines(name: str, row: Row | Score) -> list[str]:
     """What is to be said of one whose runs failed; nothing if none did."""
     if row.failure is None:
         return []
@@ -393,13 +341,26 @@ def markdown(comparison: Comparison) -> str:
     lines = [f"    {line}" for line in heading(comparison)] + [""]
     if rows:
         columns = table_columns(comparison, rows, ROOMY)
-        lines += markdown_table(columns)
+        lines += tables.markdown_table(columns)
         lines.append("")
     lines += [f"- {line.strip()}" for line in (*failed_lines(comparison), *kind_lines(comparison))]
     lines += [f"- **{label}** {_code(label, text)}" for label, text in verdict_lines(comparison)]
     lines += [f"- *warning* {t.symptom}. {t.cause}. {t.remedy}." for t in comparison.warnings]
-    lines += ["", measured_on(comparison.machine, comparison.created)]
+    lines += ["", tables.measured_on(comparison.machine, comparison.created)]
     return "\n".join(lines) + "\n"
+
+
+def to_csv(comparison: Comparison) -> str:
+    """One line for each run, failed and warm-up ones included; numbers in base units."""
+    keys = {spec.key: spec.key for spec in comparison.metrics}
+    return export.csv_text((), (((), sample) for sample in comparison.samples), keys)
+
+
+def troubles(comparison: Comparison) -> Sequence[Trouble]:
+    return comparison.warnings
+
+
+formatted = export.formatter(csv=to_csv, markdown=markdown)
 
 
 def _code(label: str, text: str) -> str:

@@ -7,7 +7,6 @@ Refuses to: filter. A failed run, an outlier and the warm-up are in the file lik
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
@@ -233,6 +232,10 @@ class Comparison:
         return next(info for info in self.allocators if info.name == name)
 
     @property
+    def subject(self) -> str:
+        return Path(self.command[0]).name or "program"
+
+    @property
     def interrupted(self) -> bool:
         return self.stop.reason == "interrupted"
 
@@ -241,12 +244,4 @@ class Comparison:
         return [row for row in self.analysis.rows if row.failures]
 
 
-def from_json(text: str, source: str = "the results") -> Comparison:
-    """The inverse of records.to_json; raises UserError for what it did not write."""
-    return records.from_json(Comparison, SCHEMA, text, source, records.saved_by("compare"))
-
-
-def save(comparison: Comparison, folders: Iterable[Path] | None = None) -> Path:
-    """Keeps the comparison in the first folder that takes it, and returns the file's path."""
-    program = Path(comparison.command[0]).name or "program"
-    return records.keep(records.to_json(comparison), comparison.created, program, folders)
+from_json = records.reader(Comparison, SCHEMA, "compare")

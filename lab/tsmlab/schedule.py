@@ -8,8 +8,6 @@ Refuses to: start processes, read clocks on its own, or look at results except t
 callbacks `judge` and `unresolved`: with mocks for these it is tested without time passing.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +17,7 @@ from typing import Protocol
 from tsmlab.allocators import Allocator
 from tsmlab.journal import Memo
 from tsmlab.results import Phase, Sample, Stop
+from tsmlab.wording import rounds
 
 MIN_ROUNDS = 5
 # Beyond this many rounds an answer is bought more cheaply by a longer-running program.
@@ -91,16 +90,16 @@ class StopRule:
         """Whether to stop after `rounds_done` rounds; asks for `unresolved` only at a look."""
         if self.runs is not None:
             done = rounds_done >= self.runs
-            return Stop("runs", f"all {_rounds(self.runs)} done") if done else None
+            return Stop("runs", f"all {rounds(self.runs)} done") if done else None
         if self.is_look(rounds_done) and unresolved() == 0:
-            return Stop("resolved", f"every verdict is resolved after {_rounds(rounds_done)}")
+            return Stop("resolved", f"every verdict is resolved after {rounds(rounds_done)}")
         if rounds_done >= self.max_rounds:
-            return Stop("max-rounds", f"the maximum of {_rounds(self.max_rounds)} is reached")
+            return Stop("max-rounds", f"the maximum of {rounds(self.max_rounds)} is reached")
         if rounds_done < self.min_rounds and self.min_is_firm:
             return None
         if rounds_done and self._next_exceeds_budget(rounds_done, elapsed_seconds):
             text = f"another round would exceed the time budget of {self._budget(rounds_done):g} s"
-            return Stop("budget", f"{text}; {_rounds(rounds_done)} done")
+            return Stop("budget", f"{text}; {rounds(rounds_done)} done")
         return None
 
     def rounds_that_fit(self, round_seconds: float) -> int:
@@ -178,6 +177,7 @@ class Crew(Protocol):
         """Those of a round, when all of it is done."""
 
 
+@dataclass
 class Rounds:
     """Runs rounds of one program: each entry once, in the round's own order, except those that have
     given up. `samples` is complete at every moment.
@@ -186,52 +186,44 @@ class Rounds:
     failures after each round. vary_layout: each round has an environment of another size.
     """
 
-    def __init__(
-        self,
-        entries: Sequence[Entry],
-        seed: int,
-        run_one: Callable[[Slot], Sample],
-        observer: Observer,
-        judge: Callable[[list[Sample]], list[Sample]] = list,
-        vary_layout: bool = True,
-        crew: Crew | None = None,
-    ) -> None:
-        self._entries = entries
-        self._seed = seed
-        self._run_one = run_one
-        self._observer = observer
-        self._judge = judge
-        self._vary_layout = vary_layout
-        self._crew = crew
+    entries: Sequence[Entry]
+    seed: int
+    run_one: Callable[[Slot], Sample]
+    observer: Observer
+    judge: Callable[[list[Sample]], list[Sample]] = list
+    vary_layout: bool = True
+    crew: Crew | None = None
+
+    def __post_init__(self) -> None:
         self.given_up: set[str] = set()
         self.samples: list[Sample] = []
 
     @property
     def alive(self) -> list[Entry]:
         """What a round runs."""
-        return [e for e in self._entries if e.allocator.name not in self.given_up]
+        return [e for e in self.entries if e.allocator.name not in self.given_up]
 
     def run(self, phase: Phase, number: int, last: int | None = None) -> None:
         """One round; `number` counts from 1 within the phase. last: a crew may begin later ones up
         to this meanwhile."""
         slots = self._slots(phase, number)
-        self._observer.round_started(phase, number, len(slots))
-        crew = self._crew
+        self.observer.round_started(phase, number, len(slots))
+        crew = self.crew
         for sample in self._made(slots) if crew is None else self._made_by(crew, slots, last):
             self.samples.append(sample)
-            self._observer.run_finished(sample)
-        self.samples = self._judge(self.samples)
+            self.observer.run_finished(sample)
+        self.samples = self.judge(self.samples)
         self._note_given_up()
 
     def _slots(self, phase: Phase, number: int) -> list[Slot]:
-        padding = round_padding_bytes(self._seed, phase, number) if self._vary_layout else 0
-        order = round_order(self.alive, self._seed, phase, number)
+        padding = round_padding_bytes(self.seed, phase, number) if self.vary_layout else 0
+        order = round_order(self.alive, self.seed, phase, number)
         return [Slot(entry, phase, number, place, padding) for place, entry in enumerate(order, 1)]
 
     def _made(self, slots: Sequence[Slot]) -> Iterator[Sample]:
         for slot in slots:
-            self._observer.run_started(slot)
-            yield self._run_one(slot)
+            self.observer.run_started(slot)
+            yield self.run_one(slot)
 
     def _made_by(self, crew: Crew, slots: Sequence[Slot], last: int | None) -> Iterator[Sample]:
         """Rounds are begun with those that are alive now; who gives up before them is ignored."""
@@ -243,10 +235,10 @@ class Rounds:
 
     def _note_given_up(self) -> None:
         """Recomputed each round: a judgement can be taken back (output that varies by itself)."""
-        names = {entry.allocator.name for entry in self._entries}
+        names = {entry.allocator.name for entry in self.entries}
         given_up = {name for name in names if has_given_up(self.samples, name)}
         for name in sorted(given_up - self.given_up):
-            self._observer.note(f"{name} failed twice in a row and is not run again")
+            self.observer.note(f"{name} failed twice in a row and is not run again")
         self.given_up = given_up
 
 
@@ -311,7 +303,3 @@ class Scheduler:
         if candidates and candidates <= given_up:
             return Stop("none-left", f"all but the reference {self._reference} failed")
         return None
-
-
-def _rounds(count: int) -> str:
-    return "1 round" if count == 1 else f"{count} rounds"

@@ -24,8 +24,6 @@ at length. References:
   [AS]   Abramowitz & Stegun, Handbook of Mathematical Functions, 1964, 26.7.3 and 26.7.4.
 """
 
-from __future__ import annotations
-
 import enum
 import math
 from collections.abc import Sequence

@@ -7,8 +7,6 @@ Refuses to: let a failure pass for a result. Who failed a single run of a worklo
 peer in it and has no ratio there, and each mean says how many workloads it lacks.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,14 +16,7 @@ from tsmlab.analysis import LogsByRound, log_ratios, logs_by_round, row_of
 from tsmlab.metrics import BUILT_IN, CUSTOM, PEAK_MEMORY, TIME, MetricSpec
 from tsmlab.results import MetricSummary
 from tsmlab.stats import RatioEstimate
-from tsmlab.suite_results import (
-    Mean,
-    Overall,
-    Score,
-    SuiteAnalysis,
-    WorkloadAnalysis,
-    WorkloadRuns,
-)
+from tsmlab.suite_results import Mean, Overall, Score, SuiteAnalysis, WorkloadAnalysis, WorkloadRuns
 from tsmlab.workloads import Workload
 
 # Little memory is no merit in a peer that is much slower: anybody could have that at that price.

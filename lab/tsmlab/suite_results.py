@@ -5,11 +5,7 @@ which libraries. So every run is kept with all that was measured, also failed on
 Refuses to: know how the numbers are computed (suite_analysis.py) or shown (suite_report.py).
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
 from tsmlab import records
 from tsmlab.machine import Machine
@@ -136,6 +132,10 @@ class SuiteResults:
     runs: list[WorkloadRuns]
 
     @property
+    def subject(self) -> str:
+        return "bench"
+
+    @property
     def interrupted(self) -> bool:
         return self.stop.reason == "interrupted"
 
@@ -153,11 +153,4 @@ class SuiteResults:
         return next(info for info in (*self.allocators, *self.floors) if info.name == name)
 
 
-def from_json(text: str, source: str = "the results") -> SuiteResults:
-    """The inverse of records.to_json; raises UserError for what it did not write."""
-    return records.from_json(SuiteResults, SCHEMA, text, source, records.saved_by("bench"))
-
-
-def save(suite: SuiteResults, folders: Iterable[Path] | None = None) -> Path:
-    """Keeps the results in the first folder that takes them, and returns the file's path."""
-    return records.keep(records.to_json(suite), suite.created, "bench", folders)
+from_json = records.reader(SuiteResults, SCHEMA, "bench")

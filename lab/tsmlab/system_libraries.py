@@ -5,8 +5,6 @@ Refuses to: load an allocator into this process. What only the library knows is 
 of its own, since a second allocator may not survive being loaded late.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import re

@@ -5,14 +5,13 @@ and the same table for a document.
 Refuses to: know what is in it.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -21,6 +20,8 @@ from rich.text import Text
 
 from tsmlab.machine import Machine
 from tsmlab.stats import Verdict
+
+Results = TypeVar("Results")
 
 PIPE_WIDTH = 120
 STYLES = {Verdict.BETTER: "green", Verdict.WORSE: "red", Verdict.UNRESOLVED: "yellow"}
@@ -73,6 +74,23 @@ def table_width(columns: Sequence[Column], layout: Layout) -> int:
     return sum(column.width for column in columns) + layout.gap * (len(columns) - 1)
 
 
+def narrowed(columns: Sequence[Column], layout: Layout, width: int) -> list[Column]:
+    """Without the expendable ones, as far as it is too wide."""
+    kept = list(columns)
+    while table_width(kept, layout) > width and any(column.expendable for column in kept):
+        kept.remove(max(kept, key=lambda column: column.expendable))
+    return kept
+
+
+def fitted(
+    columns_in: Callable[[Layout], Sequence[Column]], width: int
+) -> tuple[list[Column], Layout]:
+    """The roomiest table that fits; the narrowest one where none does."""
+    if table_width(roomy := list(columns_in(ROOMY)), ROOMY) <= width:
+        return roomy, ROOMY
+    return narrowed(columns_in(COMPACT), COMPACT, width), COMPACT
+
+
 def rich_table(columns: Sequence[Column], layout: Layout) -> Table:
     table = Table(box=None, padding=(0, layout.gap, 0, 0), pad_edge=False, header_style="bold")
     for column in columns:
@@ -89,10 +107,50 @@ def rich_table(columns: Sequence[Column], layout: Layout) -> Table:
 
 def plain_text(columns: Sequence[Column], layout: Layout = ROOMY) -> str:
     """The table without colours, as wide as it is."""
-    text = io.StringIO()
-    console = Console(file=text, width=table_width(columns, layout), highlight=False)
-    console.print(rich_table(columns, layout))
-    return text.getvalue()
+    sheet = Sheet(table_width(columns, layout))
+    sheet.table(columns, layout)
+    return sheet.text
+
+
+class Sheet:
+    """A report that is being written: lines and tables. It becomes text, and is not printed, since
+    rich would end the process where the reader of a pipe has gone away, and there is more to do
+    then."""
+
+    def __init__(self, width: int, colours: bool = False) -> None:
+        self.width = width
+        self.colours = colours
+        self._file = io.StringIO()
+        self._console = Console(
+            file=self._file, width=width, force_terminal=colours, highlight=False
+        )
+
+    def say(self, *lines: str | Text, style: str = "", **how: Any) -> None:
+        """Lines as long as they are, unless rich is told how else to print them."""
+        for line in lines:
+            text = Text(line, style=style) if isinstance(line, str) else line
+            self._console.print(text, **(how or {"soft_wrap": True}))
+
+    def gap(self) -> None:
+        self._console.print()
+
+    def table(
+        self, columns: Sequence[Column], layout: Layout = ROOMY, may_be_cut: bool = False
+    ) -> None:
+        """As wide as it is: a wrapped line can be read, a cut one cannot."""
+        if not may_be_cut:
+            self._console.width = max(self.width, table_width(columns, layout))
+        self._console.print(rich_table(columns, layout))
+        self._console.width = self.width
+
+    @property
+    def text(self) -> str:
+        return self._file.getvalue()
+
+
+def for_stdout(report: Callable[[Results, int, bool], str], results: Results) -> str:
+    """A report, as wide and as colourful as stdout allows."""
+    return report(results, stdout_width(), sys.stdout.isatty())
 
 
 def markdown_table(columns: Sequence[Column]) -> list[str]:

@@ -7,8 +7,6 @@ Refuses to: let the program near the terminal. Its input is a file or empty, its
 files that are hashed, searched for the user's metric, and removed.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import subprocess
@@ -55,33 +53,28 @@ class Program:
     printed_perhaps: tuple[str, ...] = ()
 
 
+@dataclass
 class Trial:
     """Makes runs, each once. timeout_seconds can be set once the reference's time is known."""
 
-    def __init__(
-        self,
-        program: Program,
-        allocators: Sequence[Allocator],
-        executor: Executor,
-        folder: Path,
-        memo: Memo,
-        series_points: int = SERIES_POINTS,
-    ) -> None:
-        self.program = program
-        self.allocators = tuple(allocators)
-        self._largest_extra_bytes = max(extra_environment_bytes(a) for a in allocators)
-        self.executor = executor
-        self._stdout = folder / "stdout"
-        self._stderr = folder / "stderr"
-        self._memo = memo
-        self.series_points = series_points
-        self._start = memo.clock()
+    program: Program
+    allocators: Sequence[Allocator]
+    executor: Executor
+    folder: Path
+    memo: Memo
+    series_points: int = SERIES_POINTS
+
+    def __post_init__(self) -> None:
+        self._largest_extra_bytes = max(extra_environment_bytes(a) for a in self.allocators)
+        self._stdout = self.folder / "stdout"
+        self._stderr = self.folder / "stderr"
+        self._start = self.memo.clock()
         self.timeout_seconds: float | None = None
 
     def run(self, slot: Slot) -> Sample:
         """One timed run, with the user's set-up and clean-up commands outside of the timing."""
         key = f"{slot.phase} {slot.round}, run {slot.position}, {slot.entry.allocator.name}"
-        return self._memo.once(key, Sample, lambda: self._run(slot))
+        return self.memo.once(key, Sample, lambda: self._run(slot))
 
     def _run(self, slot: Slot) -> Sample:
         allocator = slot.entry.allocator
@@ -97,7 +90,7 @@ class Trial:
             series_points=self.series_points,
         )
         with self.hooks(allocator.name):
-            started = self._memo.clock() - self._start
+            started = self.memo.clock() - self._start
             measurement = self.executor.run(request)
         if measurement.interrupted:
             raise KeyboardInterrupt
@@ -209,6 +202,7 @@ def extra_environment_bytes(allocator: Allocator) -> int:
     return size + preload + VARIABLE_OVERHEAD_BYTES
 
 
+@dataclass
 class OutputCheck:
     """Compares each run's standard output with the reference's.
 
@@ -216,9 +210,10 @@ class OutputCheck:
     run to run whatever its allocator, and then `comparable` turns False and no run fails by it.
     """
 
-    def __init__(self, reference: str, enabled: bool) -> None:
-        self._reference = reference
-        self._enabled = enabled
+    reference: str
+    enabled: bool
+
+    def __post_init__(self) -> None:
         self.comparable: bool | None = None
 
     def judge(self, samples: Sequence[Sample]) -> list[Sample]:
@@ -226,9 +221,9 @@ class OutputCheck:
         outputs = {
             s.output_sha256
             for s in samples
-            if s.allocator == self._reference and _failure_kind(s) in (None, "output")
+            if s.allocator == self.reference and _failure_kind(s) in (None, "output")
         }
-        if not self._enabled or not outputs:
+        if not self.enabled or not outputs:
             return list(samples)
         self.comparable = len(outputs) == 1
         expected = outputs.pop() if self.comparable else None

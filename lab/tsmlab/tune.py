@@ -7,8 +7,6 @@ Refuses to: let a change win by luck. Of many changes without effect the best on
 rounds that chose it.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -175,6 +173,10 @@ class TuneResults:
     stages: list[Stage]
 
     @property
+    def subject(self) -> str:
+        return f"tune-{Path(self.command[0]).name or 'program'}"
+
+    @property
     def interrupted(self) -> bool:
         return self.stop.reason == "interrupted"
 
@@ -184,34 +186,27 @@ class TuneResults:
 
 
 def tune(
-    options: Options,
-    executor: Executor,
-    reporter: Reporter,
-    memo: Memo,
-    fleet: Fleet | None = None,
+    options: Options, executor: Executor, reporter: Reporter, memo: Memo, fleet: Fleet | None = None
 ) -> Outcome[TuneResults]:
     """Raises UserError and KeyboardInterrupt only where nothing has been measured."""
     return _Search(options, executor, reporter, memo, fleet).run()
 
 
+@dataclass
 class _Search:
     """The state of one search while it runs."""
 
-    def __init__(
-        self,
-        options: Options,
-        executor: Executor,
-        reporter: Reporter,
-        memo: Memo,
-        fleet: Fleet | None,
-    ) -> None:
-        self._options = options
-        self._fleet = fleet
-        self._executor = _WithCost(executor, options) if options.objective == "both" else executor
-        self._reporter = reporter
-        self._memo = memo
-        self._created = memo.once("created", str, records.now)
-        self._machine = memo.once("machine", Machine, machine.describe)
+    options: Options
+    executor: Executor
+    reporter: Reporter
+    memo: Memo
+    fleet: Fleet | None
+
+    def __post_init__(self) -> None:
+        if self.options.objective == "both":
+            self.executor = _WithCost(self.executor, self.options)
+        self._created = self.memo.once("created", str, records.now)
+        self._machine = self.memo.once("machine", Machine, machine.describe)
         self._stages: list[Stage] = []
         self._steps: list[Step] = []
         self._failed: set[Setting] = set()
@@ -244,7 +239,7 @@ class _Search:
                 break
             label = f"step {len(self._steps)}, fresh rounds"
             fresh = self._fresh(found, (*found, best), label)
-            confirmed = improves(fresh, self._options)
+            confirmed = improves(fresh, self.options)
             self._steps[-1] = replace(
                 self._steps[-1], change=best.text, rows=fresh, confirmed=confirmed
             )
@@ -260,7 +255,7 @@ class _Search:
                 break
         if len(found) > 1:
             rows = self._fresh((), found, "the winner against the default")
-        if found and improves(rows, self._options):
+        if found and improves(rows, self.options):
             self._winner = found
         self._rows = rows or (self._steps[0].rows or [])
         return stop
@@ -269,7 +264,7 @@ class _Search:
 
     def _changes(self, base: Sequence[Setting]) -> list[Setting]:
         taken = {setting.option.name for setting in base}
-        every = (Setting(o, value) for o in self._options.options for value in o.values)
+        every = (Setting(o, value) for o in self.options.options for value in o.values)
         return [s for s in every if s.option.name not in taken and s not in self._failed]
 
     def _race(self, base: tuple[Setting, ...]) -> Setting | None:
@@ -279,11 +274,11 @@ class _Search:
         rungs: list[Comparison] = []
         step = len(self._steps) + 1
         while alive:
-            more = self._options.first_rounds * 2 ** max(0, len(rungs) - 1)
+            more = self.options.first_rounds * 2 ** max(0, len(rungs) - 1)
             label = f"step {step}, rung {len(rungs) + 1}"
             if rungs and not self._fits(label, more * (len(alive) + 2)):
                 break
-            self._reporter.note(f"{label}: {len(alive)} changes, {rounds(more)}")
+            self.reporter.note(f"{label}: {len(alive)} changes, {rounds(more)}")
             changed = {name: (*base, setting) for name, setting in alive.items()}
             rungs.append(self._compare(label, base, changed, StopRule(runs=more)))
             known = {name: self._raced(name, rungs) for name in alive}
@@ -303,32 +298,32 @@ class _Search:
 
     def _raced(self, change: str, rungs: Sequence[Comparison]) -> Raced:
         """Over all rounds so far; `best` if it may still be better than the base."""
-        ratios, base_name = {}, self._options.allocator.name
-        for spec in self._options.judged:
+        ratios, base_name = {}, self.options.allocator.name
+        for spec in self.options.judged:
             logs: list[float] = []
             for each in rungs:
                 own, base = (logs_by_round(each.samples, n, spec.key) for n in (change, base_name))
                 logs += log_ratios(own, base).values()
             if logs:
-                ratios[spec.key] = stats.estimate_ratio(logs, seed=self._options.seed)
-        goal = self._options.goal
+                ratios[spec.key] = stats.estimate_ratio(logs, seed=self.options.seed)
+        goal = self.options.goal
         count = max((ratio.pairs for ratio in ratios.values()), default=0)
         rows = [row for each in rungs for row in each.analysis.rows if row.allocator == change]
         failure = next((row.failure.text for row in rows if row.failure), None)
         if failure is not None or goal.key not in ratios:
             return Raced(change, count, ratios, "failed", failure or f"no {goal.name}")
-        margin = self._options.margin
+        margin = self.options.margin
         hopeful = _may_be_better(ratios[goal.key], margin, goal.higher_is_better) and not any(
-            _is_worse(ratios.get(key), margin) for key in self._options.vetoes
+            _is_worse(ratios.get(key), margin) for key in self.options.vetoes
         )
         return Raced(change, count, ratios, "best" if hopeful else "no better")
 
     def _score(self, raced: Raced) -> float:
         """Smaller is better."""
-        ratio = raced.ratios.get(self._options.goal.key)
+        ratio = raced.ratios.get(self.options.goal.key)
         if raced.fate == "failed" or ratio is None:
             return float("inf")
-        return 1.0 / ratio.ratio if self._options.goal.higher_is_better else ratio.ratio
+        return 1.0 / ratio.ratio if self.options.goal.higher_is_better else ratio.ratio
 
     # --- comparisons and time ---------------------------------------------------------------------
 
@@ -336,11 +331,11 @@ class _Search:
         self, base: tuple[Setting, ...], tuned: tuple[Setting, ...], label: str
     ) -> list[TuneRow]:
         """Both in rounds of their own, until the objective is decided."""
-        options, budget = self._options, self._options.time_budget_seconds
-        left = self._memo.once(
-            f"{label}: time", float, lambda: max(budget - self._memo.clock(), 0.1 * budget)
+        options, budget = self.options, self.options.time_budget_seconds
+        left = self.memo.once(
+            f"{label}: time", float, lambda: max(budget - self.memo.clock(), 0.1 * budget)
         )
-        self._reporter.note(f"{label}: {' '.join(setting.text for setting in tuned)}")
+        self.reporter.note(f"{label}: {' '.join(setting.text for setting in tuned)}")
         rule = StopRule(
             min_rounds=MIN_ROUNDS if options.counters is None else ROUNDS,
             max_rounds=MAX_FRESH_ROUNDS,
@@ -357,7 +352,7 @@ class _Search:
         changed: Mapping[str, tuple[Setting, ...]],
         rule: StopRule,
     ) -> Comparison:
-        options, first = self._options, not self._stages
+        options, first = self.options, not self._stages
         every = {options.allocator.name: base, **changed}
         allocators = tuple(configured(options.allocator, s, name) for name, s in every.items())
         warm_up = first and options.counters is None
@@ -380,10 +375,10 @@ class _Search:
                 unfit_warnings=NOT_OF_COUNTS if options.counters else frozenset({"few-rounds"}),
                 say_preflight=first,
             ),
-            self._executor,
-            self._reporter,
-            Part(self._memo, label),
-            self._fleet,
+            self.executor,
+            self.reporter,
+            Part(self.memo, label),
+            self.fleet,
         )
         comparison = outcome.results
         self._stages.append(Stage(label, comparison))
@@ -402,13 +397,13 @@ class _Search:
     def _fits(self, label: str, runs: int) -> bool:
         """Whether so many more runs fit into the time for races."""
         made = sum(len(stage.comparison.samples) for stage in self._stages)
-        limit = RACE_SHARE * self._options.time_budget_seconds
-        return self._memo.once(
-            f"{label}: fits", bool, lambda: self._memo.clock() * (1.0 + runs / made) <= limit
+        limit = RACE_SHARE * self.options.time_budget_seconds
+        return self.memo.once(
+            f"{label}: fits", bool, lambda: self.memo.clock() * (1.0 + runs / made) <= limit
         )
 
     def _results(self, stop: Stop) -> TuneResults:
-        options = self._options
+        options = self.options
         given = {**os.environ, **options.allocator.env}
         return TuneResults(
             schema=SCHEMA,
@@ -503,14 +498,4 @@ class _WithCost:
         return replace(measurement, extra={**measurement.extra, COST: cost})
 
 
-# --- files ----------------------------------------------------------------------------------------
-
-
-def from_json(text: str, source: str = "the results") -> TuneResults:
-    """The inverse of records.to_json; raises UserError for what it did not write."""
-    return records.from_json(TuneResults, SCHEMA, text, source, records.saved_by("tune"))
-
-
-def save(results: TuneResults) -> Path:
-    program = Path(results.command[0]).name or "program"
-    return records.keep(records.to_json(results), results.created, f"tune-{program}")
+from_json = records.reader(TuneResults, SCHEMA, "tune")

@@ -5,8 +5,6 @@ data that anybody can read and extend (tune.toml).
 Refuses to: try an option that the library does not know. What it reads, its file has the name of.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -71,14 +69,10 @@ class OptionTable:
 def read_table(path: Path = TABLE) -> OptionTable:
     """Raises UserError for a file that is not as it should be."""
     document, _ = toml_tables.read(path, "table of options", _MEND)
-    table = Table(str(path), document, ("list", "option"))
-    forms = dict(table.parts("list", _form, "name", "variable", "separator", "equals"))
-    options: dict[str, tuple[Option, ...]] = {}
-    for owner, option in table.parts(
-        "option", lambda part: _option(part, forms), "allocator", "name", "values"
-    ):
-        options[owner] = (*options.get(owner, ()), option)
-    return OptionTable(forms, options)
+    table = Table(str(path), document, ("allocator",))
+    known = table.parts("allocator", _known, "name", "variable", "separator", "equals", "options")
+    forms = {owner: form for owner, form, _ in known if form is not None}
+    return OptionTable(forms, {owner: options for owner, _, options in known})
 
 
 def options_for(
@@ -130,18 +124,21 @@ def configured(allocator: Allocator, settings: Sequence[Setting], name: str) -> 
     return replace(allocator, name=name, env={**allocator.env, **variables})
 
 
-def _form(table: Table) -> tuple[str, ListForm]:
-    form = ListForm(table.text("variable"), table.text("separator"), table.text("equals"))
-    return table.text("name"), form
-
-
-def _option(table: Table, forms: Mapping[str, ListForm]) -> tuple[str, Option]:
-    owner, name = table.text("allocator"), table.text("name")
-    values = tuple(table.value("values", is_names, "a list of texts"))
-    form = None if _VARIABLE.fullmatch(name) else forms.get(owner)
-    if form is None and not _VARIABLE.fullmatch(name):
-        raise table.error(f"name is {name!r}", f"Without a [[list]] of {owner} it is a variable.")
-    return owner, Option(name, values, name) if form is None else form.option(name, values)
+def _known(table: Table) -> tuple[str, ListForm | None, tuple[Option, ...]]:
+    form = None
+    if variable := table.text("variable", ""):
+        form = ListForm(variable, table.text("separator"), table.text("equals"))
+    options = []
+    for name, values in table.value("options", lambda v: isinstance(v, dict), "a table").items():
+        if not is_names(values):
+            raise table.error(f"{name} is {values!r}", "It must be a list of texts.")
+        if _VARIABLE.fullmatch(name):
+            options.append(Option(name, tuple(values), name))
+        elif form is None:
+            raise table.error(f"{name!r} is no variable", "Say which one has it, and how.")
+        else:
+            options.append(form.option(name, tuple(values)))
+    return table.text("name"), form, tuple(options)
 
 
 def _parse(text: str, form: ListForm | None) -> Option:

@@ -4,51 +4,36 @@ Why: the answer is one line for a shell, and everything above it is why one may 
 Refuses to: judge. Every verdict is in the results.
 """
 
-from __future__ import annotations
-
-import io
 import shlex
-import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from rich.console import Console
-from rich.text import Text
-
-from tsmlab import export, records, tables
+from tsmlab import export, tables
 from tsmlab.render import full_name
+from tsmlab.results import Trouble
 from tsmlab.stats import Verdict
-from tsmlab.tables import STYLES, Cell, Column
-from tsmlab.tune import Raced, Step, TuneResults, TuneRow
-from tsmlab.wording import change, change_interval, names, quantity, rounds, share
+from tsmlab.tables import STYLES, Cell, Column, Sheet
+from tsmlab.tune import Step, TuneResults, TuneRow
+from tsmlab.wording import change_in_full, names, quantity, rounds, share
 
 FATES = {"best": "green", "failed": "red"}
 
 
-def report_for_stdout(results: TuneResults) -> str:
-    text = io.StringIO()
-    parts = [*map(race_table, results.steps), verdict_table(results.rows)]
-    widths = [tables.table_width(columns, tables.ROOMY) for columns in parts if columns]
-    width = max([tables.stdout_width(), *widths])
-    console = Console(file=text, width=width, force_terminal=sys.stdout.isatty(), highlight=False)
-
-    def say(lines: Iterator[str], style: str = "") -> None:
-        for line in lines:
-            console.print(Text(line, style=style), soft_wrap=True)
-
-    say(heading(results))
+def report(results: TuneResults, width: int, colours: bool = False) -> str:
+    sheet = Sheet(width, colours)
+    sheet.say(*heading(results))
     for step in results.steps:
-        console.print()
-        say(iter([title(step)]))
-        console.print(tables.rich_table(race_table(step), tables.ROOMY))
-        say(failures(step), "red")
-        say(tested(step))
+        sheet.gap()
+        sheet.say(title(step))
+        sheet.table(race_table(step))
+        sheet.say(*failures(step), style="red")
+        sheet.say(*tested(step))
     if results.settings:
-        console.print()
-        say(iter([f"{' '.join(results.settings)} against the default, in fresh rounds"]))
-        console.print(tables.rich_table(verdict_table(results.rows), tables.ROOMY))
-    console.print()
-    say(conclusion(results))
-    return text.getvalue()
+        sheet.gap()
+        sheet.say(f"{' '.join(results.settings)} against the default, in fresh rounds")
+        sheet.table(verdict_table(results.rows))
+    sheet.gap()
+    sheet.say(*conclusion(results))
+    return sheet.text
 
 
 def heading(results: TuneResults) -> Iterator[str]:
@@ -84,7 +69,10 @@ def race_table(step: Step) -> list[Column]:
         Column("change", [Cell(each.change) for each in raced], left=True),
         Column("rounds", [Cell(str(each.rounds)) for each in raced]),
         *(
-            Column(f"{_name(key)} [95 % CI]", [Cell(_ratio(each, key)) for each in raced])
+            Column(
+                f"{_name(key)} [95 % CI]",
+                [Cell(change_in_full(each.ratios.get(key))) for each in raced],
+            )
             for key in keys
         ),
         Column("", [Cell(each.fate, FATES.get(each.fate, "")) for each in raced], left=True),
@@ -93,11 +81,6 @@ def race_table(step: Step) -> list[Column]:
 
 def _name(key: str) -> str:
     return key.removesuffix("_seconds").removesuffix("_bytes").replace("_", " ")
-
-
-def _ratio(raced: Raced, key: str) -> str:
-    ratio = raced.ratios.get(key)
-    return "" if ratio is None else f"{change(ratio.ratio)} {change_interval(ratio)}"
 
 
 def failures(step: Step) -> Iterator[str]:
@@ -119,7 +102,7 @@ def sentence(row: TuneRow) -> str:
     """One row in words."""
     if row.ratio is None:
         return f"{row.name} not measured"
-    told = f"{row.name} {change(row.ratio.ratio)} {change_interval(row.ratio)}, {row.verdict}"
+    told = f"{row.name} {change_in_full(row.ratio)}, {row.verdict}"
     if row.rounds_more is not None:
         return f"{told} (about {rounds(row.rounds_more, more=True)} would tell)"
     return told
@@ -132,17 +115,13 @@ def verdict_table(rows: list[TuneRow]) -> list[Column]:
         Column("metric", [Cell(row.name) for row in rows], left=True),
         Column("before", [Cell(_value(row, row.before)) for row in rows]),
         Column("tuned", [Cell(_value(row, row.after)) for row in rows]),
-        Column("change [95 % CI]", [Cell(_change(row)) for row in rows]),
+        Column("change [95 % CI]", [Cell(change_in_full(row.ratio)) for row in rows]),
         Column("verdict", [Cell(row.verdict, STYLES.get(row.verdict, "")) for row in rows], True),
     ]
 
 
 def _value(row: TuneRow, value: float | None) -> str:
     return "" if value is None else quantity(value, row.unit)
-
-
-def _change(row: TuneRow) -> str:
-    return "" if row.ratio is None else f"{change(row.ratio.ratio)} {change_interval(row.ratio)}"
 
 
 def conclusion(results: TuneResults) -> Iterator[str]:
@@ -192,7 +171,8 @@ def csv(results: TuneResults) -> str:
     return export.csv_text(("stage",), runs, {key: key for key in keys})
 
 
-def formatted(results: TuneResults, file_format: export.Format) -> str:
-    """The results in a format."""
-    texts = {"json": records.to_json, "markdown": markdown, "csv": csv}
-    return texts[file_format](results)
+def troubles(results: TuneResults) -> Sequence[Trouble]:
+    return results.stages[-1].comparison.warnings
+
+
+formatted = export.formatter(csv=csv, markdown=markdown)

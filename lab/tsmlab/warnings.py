@@ -5,8 +5,6 @@ before it has allocated anything; a person has to be told, in words that say wha
 Refuses to: change a number or a verdict. A warning is an opinion beside the results.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 
@@ -15,8 +13,8 @@ import numpy as np
 from tsmlab import stats
 from tsmlab.analysis import log_table
 from tsmlab.machine import Machine
-from tsmlab.metrics import PEAK_MEMORY, TIME, MetricSpec
-from tsmlab.results import Analysis, Row, Sample, Settings, Stop, Trouble
+from tsmlab.metrics import PEAK_MEMORY, TIME
+from tsmlab.results import Comparison, Sample, Trouble
 from tsmlab.schedule import MIN_ROUNDS
 from tsmlab.wording import names, share
 
@@ -32,31 +30,20 @@ BUSY_SHARE = 0.5
 TREE_FACTOR = 1.25
 
 
-def find_all(
-    samples: Sequence[Sample],
-    analysis: Analysis,
-    metrics: Sequence[MetricSpec],
-    settings: Settings,
-    machine: Machine,
-    stop: Stop,
-    reference: str,
-    output_comparable: bool | None,
-    intercepted_calls: int | None,
-) -> list[Trouble]:
+def find_all(comparison: Comparison) -> list[Trouble]:
     """Every warning that applies, the gravest first."""
-    by_name = {row.allocator: row for row in analysis.rows}
     return [
-        *_few_rounds(analysis, settings, stop),
-        *_noise(analysis, metrics, settings),
-        *_busy(machine),
-        *_short_runs(by_name.get(reference)),
-        *_few_calls(intercepted_calls),
-        *_over_the_rounds(samples, analysis, settings),
-        *_spread(analysis, settings),
-        *_several_processes(samples, reference),
-        *_sampling_cost(samples),
-        *_machine_settings(machine),
-        *_output(output_comparable, settings),
+        *_few_rounds(comparison),
+        *_noise(comparison),
+        *_busy(comparison.machine),
+        *_short_runs(comparison),
+        *_few_calls(comparison.intercepted_calls),
+        *_over_the_rounds(comparison),
+        *_spread(comparison),
+        *_several_processes(comparison),
+        *_sampling_cost(comparison.samples),
+        *_machine_settings(comparison.machine),
+        *_output(comparison),
     ]
 
 
@@ -65,17 +52,19 @@ def about_machine(machine: Machine) -> list[Trouble]:
     return [*_busy(machine), *_machine_settings(machine)]
 
 
-def _few_rounds(analysis: Analysis, settings: Settings, stop: Stop) -> Iterator[Trouble]:
-    if analysis.rounds >= MIN_ROUNDS:
+def _few_rounds(comparison: Comparison) -> Iterator[Trouble]:
+    stop, rounds = comparison.stop, comparison.analysis.rounds
+    if rounds >= MIN_ROUNDS:
         return
+    budget = comparison.settings.time_budget_seconds
     causes = {
         "runs": "--runs asked for no more",
-        "budget": f"the program is long for a budget of {settings.time_budget_seconds:g} s",
+        "budget": f"the program is long for a budget of {budget:g} s",
         "interrupted": "the comparison was interrupted",
     }
     yield Trouble(
         "few-rounds",
-        f"only {analysis.rounds} of at least {MIN_ROUNDS} rounds: the intervals are wide",
+        f"only {rounds} of at least {MIN_ROUNDS} rounds: the intervals are wide",
         causes.get(stop.reason, stop.text),
         {"runs": f"-r {MIN_ROUNDS} or more", "interrupted": "go on with --resume"}.get(
             stop.reason,
@@ -84,16 +73,14 @@ def _few_rounds(analysis: Analysis, settings: Settings, stop: Stop) -> Iterator[
     )
 
 
-def _noise(
-    analysis: Analysis, metrics: Sequence[MetricSpec], settings: Settings
-) -> Iterator[Trouble]:
-    titles = {spec.key: spec.name for spec in metrics}
-    for key, floor in analysis.noise_floors.items():
-        if floor is not None and floor > settings.margin:
+def _noise(comparison: Comparison) -> Iterator[Trouble]:
+    margin = comparison.settings.margin
+    for key, floor in comparison.analysis.noise_floors.items():
+        if floor is not None and floor > margin:
             yield Trouble(
                 "noise-floor",
-                f"noise floor of {titles[key]}: the reference against itself differs by up to "
-                f"{share(floor)}, more than the margin of {share(settings.margin)}",
+                f"noise floor of {comparison.metric(key).name}: the reference against itself "
+                f"differs by up to {share(floor)}, more than the margin of {share(margin)}",
                 "a noisy machine, or a program that varies by itself",
                 "more rounds (--time-budget, -r), a quieter machine, or a larger --margin",
             )
@@ -109,10 +96,12 @@ def _busy(machine: Machine) -> Iterator[Trouble]:
         )
 
 
-def _short_runs(reference: Row | None) -> Iterator[Trouble]:
-    if reference is None or TIME not in reference.metrics:
+def _short_runs(comparison: Comparison) -> Iterator[Trouble]:
+    rows = {row.allocator: row.metrics for row in comparison.analysis.rows}
+    time = rows.get(comparison.reference, {}).get(TIME)
+    if time is None:
         return
-    seconds = reference.metrics[TIME].median
+    seconds = time.median
     if seconds < SHORT_RUN_SECONDS:
         yield Trouble(
             "short-runs",
@@ -132,17 +121,15 @@ def _few_calls(calls: int | None) -> Iterator[Trouble]:
         )
 
 
-def _over_the_rounds(
-    samples: Sequence[Sample], analysis: Analysis, settings: Settings
-) -> Iterator[Trouble]:
+def _over_the_rounds(comparison: Comparison) -> Iterator[Trouble]:
     """What happened to the rounds as such. The ratios, being paired, are hardly affected."""
-    steady = [row.allocator for row in analysis.rows if not row.failures]
-    table = log_table(samples, steady, TIME)
+    steady = [row.allocator for row in comparison.analysis.rows if not row.failures]
+    table = log_table(comparison.samples, steady, TIME)
     complete = table[:, ~np.isnan(table).any(axis=0)]
     if complete.size == 0:
         return
     effects = stats.round_effects(complete)
-    limit = math.log1p(settings.margin)
+    limit = math.log1p(comparison.settings.margin)
     first = stats.first_round_effect(effects)
     if first is not None and abs(first) > limit:
         yield Trouble(
@@ -167,8 +154,9 @@ def _change(log_ratio: float) -> str:
     return f"{share(math.expm1(abs(log_ratio)))} {word}"
 
 
-def _spread(analysis: Analysis, settings: Settings) -> Iterator[Trouble]:
-    times = {r.allocator: r.metrics[TIME] for r in analysis.rows if TIME in r.metrics}
+def _spread(comparison: Comparison) -> Iterator[Trouble]:
+    rows = comparison.analysis.rows
+    times = {r.allocator: r.metrics[TIME] for r in rows if TIME in r.metrics}
     jumpy = [
         name
         for name, time in times.items()
@@ -184,7 +172,7 @@ def _spread(analysis: Analysis, settings: Settings) -> Iterator[Trouble]:
     double = [
         name
         for name, time in times.items()
-        if time.bimodal and time.maximum > time.minimum * (1.0 + settings.margin)
+        if time.bimodal and time.maximum > time.minimum * (1.0 + comparison.settings.margin)
     ]
     if double:
         yield Trouble(
@@ -195,12 +183,13 @@ def _spread(analysis: Analysis, settings: Settings) -> Iterator[Trouble]:
         )
 
 
-def _several_processes(samples: Sequence[Sample], reference: str) -> Iterator[Trouble]:
+def _several_processes(comparison: Comparison) -> Iterator[Trouble]:
     together, largest = [], []
-    for sample in samples:
+    for sample in comparison.samples:
         tree = sample.measurement.get("tree_peak_rss_bytes")
         largest_one = sample.values.get(PEAK_MEMORY)
-        if sample.allocator == reference and not sample.failure and tree and largest_one:
+        own = sample.allocator == comparison.reference
+        if own and not sample.failure and tree and largest_one:
             together.append(float(tree))
             largest.append(largest_one)
     if not together:
@@ -253,8 +242,8 @@ def _machine_settings(machine: Machine) -> Iterator[Trouble]:
         )
 
 
-def _output(comparable: bool | None, settings: Settings) -> Iterator[Trouble]:
-    if settings.output_checked and comparable is False:
+def _output(comparison: Comparison) -> Iterator[Trouble]:
+    if comparison.settings.output_checked and comparison.output_comparable is False:
         yield Trouble(
             "output-varies",
             "the program's output differs between two runs of the reference itself",

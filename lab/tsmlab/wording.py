@@ -4,8 +4,6 @@ Why: the table, the verdict, the notes and the warnings must word the same numbe
 Refuses to: show more digits than a measurement has.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from tsmlab.metrics import Unit
@@ -54,6 +52,11 @@ def change_interval(estimate: RatioEstimate) -> str:
         return "[no interval]"
     form = three_digits if estimate.ratio >= TIMES_FROM else _percent
     return f"[{form(estimate.low)}, {form(estimate.high)}]"
+
+
+def change_in_full(estimate: RatioEstimate | None) -> str:
+    """The change and its interval; nothing where there is none."""
+    return f"{change(estimate.ratio)} {change_interval(estimate)}" if estimate else ""
 
 
 def _percent(ratio: float) -> str:

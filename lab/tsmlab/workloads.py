@@ -5,8 +5,6 @@ mistake in it must be found before hours of measuring, with the entry named and 
 Refuses to: run anything, and to guess. A key that it does not know is an error.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,8 +12,8 @@ from pathlib import Path
 from typing import Literal
 
 from tsmlab import paths, toml_tables
+from tsmlab.allocators import FLOORS
 from tsmlab.errors import UserError
-from tsmlab.floors import FLOORS
 from tsmlab.toml_tables import Table, is_count
 
 TimeSource = Literal["seconds", "wall"]

@@ -11,7 +11,7 @@ import pytest
 from prompt import ran
 
 from tsmlab import paths
-from tsmlab.floors import FLOORS
+from tsmlab.allocators import FLOORS
 
 Build = Callable[..., Path]
 

@@ -16,9 +16,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tsmlab import cli, paths
+from tsmlab import cli, paths, report
 from tsmlab.errors import UserError
-from tsmlab.report import loading
 from tsmlab.report.figures import heat, of_analysis
 from tsmlab.traces import analysis_text
 from tsmlab.traces.analysis import TraceAnalysis, analyse
@@ -304,7 +303,7 @@ def test_json_that_was_printed_can_be_reported(
     assert cli.main(["analyze", str(sample("known")), "-a", "none", "--json"]) == 0
     file = tmp_path / "analysis.json"
     file.write_text(capsys.readouterr().out)
-    loaded = loading.read(file)
+    loaded = report.read(file)
     assert isinstance(loaded, TraceAnalysis)
     assert loaded.events == 9
     assert cli.main(["report", str(file), "-o", str(tmp_path / "pages")]) == 0

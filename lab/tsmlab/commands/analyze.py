@@ -5,8 +5,6 @@ all of them exactly.
 Refuses to: measure. Nothing is run but the question for size classes.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,11 +12,11 @@ from pathlib import Path
 import click
 
 from tsmlab import allocators as known
-from tsmlab import report
+from tsmlab import report, tables
 from tsmlab.allocators import ENGINE
-from tsmlab.commands.parameters import FILE, Whole, allocators_option, extra_option
-from tsmlab.errors import EXIT_OK, UserError
-from tsmlab.records import write_atomically
+from tsmlab.commands import parameters
+from tsmlab.commands.parameters import FILE, allocators_option, extra_option, whole
+from tsmlab.errors import EXIT_OK
 from tsmlab.traces import analysis_text, planning
 from tsmlab.traces.analysis import TraceAnalysis, analyse
 from tsmlab.traces.size_classes import classes_of
@@ -35,7 +33,7 @@ DEFAULT = (ENGINE, "lock-first", "system")
 @extra_option
 @click.option(
     "--image",
-    type=Whole(minimum=0),
+    type=whole(0),
     metavar="N",
     help="Which program image of the trace. [default: the one with the most events]",
 )
@@ -79,10 +77,8 @@ def command(
     Exit status: 0; 1 wrong usage, or a file that is no trace.
     """
     planning.check_traces([trace])
-    if html is not None and html.exists() and not force:
-        raise UserError(
-            f"{html} exists already.", "Overwrite it with --force, or name another file."
-        )
+    if html is not None:
+        parameters.check_new(html, force)
     if directory is not None:
         report.check(directory, force)
     found = _analysed(trace, image, chosen, extra, quiet)
@@ -93,7 +89,7 @@ def command(
     if as_json:
         click.echo(json.dumps(found.raw))
     else:
-        click.echo(analysis_text.report_for_stdout(found), nl=False)
+        click.echo(tables.for_stdout(analysis_text.report, found), nl=False)
     return EXIT_OK
 
 
@@ -119,10 +115,5 @@ def _write_page(found: TraceAnalysis, path: Path) -> None:
     # Imported here: matplotlib takes a second to load.
     from tsmlab.report import html, writing  # noqa: PLC0415
 
-    try:
-        write_atomically(path, html.page(writing.of(found)))
-    except OSError as error:
-        raise UserError(
-            f"{path} cannot be written: {error.strerror}.", "Make room, or name another file."
-        ) from error
+    parameters.write(path, html.page(writing.of(found)))
     click.echo(f"page       {path}", err=True)

@@ -2,32 +2,26 @@
 
 Why: where the engine stands, and where a change of it leads, is told by the same workloads under
 the same rules each time, on whoever's machine.
-Refuses to: measure before everything that can be checked has been checked, and to end, however it
-ends, without saying where the measurements are.
+Refuses to: measure before everything that can be checked has been checked.
 """
-
-from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
 from tsmlab import allocators as known
-from tsmlab import paths, render, suite_report, suite_results, tables, workloads
-from tsmlab.allocators import ENGINE, Allocator
+from tsmlab import paths, suite_report, tables, workloads
+from tsmlab.allocators import ENGINE, FLOORS, Allocator
 from tsmlab.bench import DEFAULT_ROUNDS, MIN_ROUNDS, Options, bench
 from tsmlab.commands import parameters
 from tsmlab.commands.parameters import FILE
-from tsmlab.commands.publishing import Publication
-from tsmlab.commands.studies import Study, conduct, resume_option
+from tsmlab.commands.studies import Publication, Study, conduct, resume_option
 from tsmlab.errors import EXIT_OK, UserError
 from tsmlab.fleet import Fleet
-from tsmlab.floors import FLOORS
 from tsmlab.journal import Memo
 from tsmlab.measuring import Executor, MeasureExecutor
 from tsmlab.progress import Reporter
@@ -53,10 +47,7 @@ from tsmlab.workloads import Workload
 @parameters.timeout_option("60 times that of a first run, at least 60 s")
 @parameters.seed_option
 @click.option(
-    "--suite",
-    type=FILE,
-    metavar="FILE",
-    help="Other workloads. [default: bench/workloads.toml]",
+    "--suite", type=FILE, metavar="FILE", help="Other workloads. [default: bench/workloads.toml]"
 )
 @click.option(
     "--traces",
@@ -95,28 +86,14 @@ def command(names: Sequence[str], as_list: bool, **given: Any) -> int:
         return EXIT_OK
     workloads.check_programs(chosen)
     options = _options(suite, chosen, given)
-    missing = [] if given["chosen"] else known.missing_packages()
     return conduct(
         given,
         options.seed,
         options.allocators,
         [suite, *(Path(word) for each in chosen for word in each.command if Path(word).is_file())],
         lambda journal, reporter, fleet: _run(options, replay, reporter, journal, fleet),
-        publication,
-        [f"more allocators with: sudo apt install {' '.join(missing)}"] if missing else [],
-    )
-
-
-def publication(results: SuiteResults) -> Publication:
-    """The texts of a run of the suite."""
-    return Publication(
-        save=partial(suite_results.save, results),
-        text=partial(suite_report.formatted, results),
-        report=partial(suite_report.report_for_stdout, results),
-        warnings=lambda: render.warning_lines(suite_report.troubles(results)),
-        interrupted=results.interrupted,
-        failed=bool(results.failed),
-        page=results,
+        lambda found: Publication(found, suite_report, bool(found.failed)),
+        known.advice(given["chosen"]),
     )
 
 
@@ -128,11 +105,7 @@ def _traces(replay: Path | None) -> list[Workload]:
 
 
 def _run(
-    options: Options,
-    replay: Path | None,
-    reporter: Reporter,
-    memo: Memo,
-    fleet: Fleet | None,
+    options: Options, replay: Path | None, reporter: Reporter, memo: Memo, fleet: Fleet | None
 ) -> Outcome[SuiteResults]:
     """The suite; with plans of its traces, which last as long as it runs."""
     executor: Executor = MeasureExecutor()

@@ -1,40 +1,37 @@
 """`tsmalloc compare`: which allocator serves this program best?
 
 Why: the one question that the lab exists for, answered by one command without configuration.
-Refuses to: measure before everything that can be checked has been checked, and to end, however it
-ends, without saying where the measurements are.
+Refuses to: measure before everything that can be checked has been checked.
 """
 
-from __future__ import annotations
-
+import shlex
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import click
 
 from tsmlab import allocators as known
-from tsmlab import counting, export, render, results
-from tsmlab.allocators import Allocator
+from tsmlab import counting, render
 from tsmlab.commands import parameters
-from tsmlab.commands.publishing import Publication
-from tsmlab.commands.studies import Study, conduct, resume_option
-from tsmlab.compare import WARMUP_ROUNDS, Options, compare
-from tsmlab.counting import NOT_OF_COUNTS, Counters, CountingExecutor
+from tsmlab.commands.studies import Publication, Study, conduct, resume_option
+from tsmlab.compare import MIN_TIMEOUT_SECONDS, TIMEOUT_FACTOR, WARMUP_ROUNDS, Options, compare
+from tsmlab.counting import NOT_OF_COUNTS, Counters
 from tsmlab.errors import EXIT_OK, UserError
-from tsmlab.measuring import Executor, MeasureExecutor
 from tsmlab.metrics import BUILT_IN
-from tsmlab.plan import describe_plan
-from tsmlab.results import Comparison
+from tsmlab.render import full_name
+from tsmlab.results import AllocatorInfo
 from tsmlab.schedule import (
     MAX_ROUNDS,
     MIN_ROUNDS,
     MIN_ROUNDS_BUDGET_SECONDS,
     TIME_BUDGET_SECONDS,
     StopRule,
+    entries_for,
+    round_order,
 )
+from tsmlab.wording import rounds, share
 
-ROUNDS = parameters.Whole(minimum=1)
+ROUNDS = parameters.whole(1)
 
 
 @click.command("compare", cls=Study, context_settings={"allow_interspersed_args": False})
@@ -63,7 +60,7 @@ ROUNDS = parameters.Whole(minimum=1)
 @click.option(
     "-w",
     "--warmup",
-    type=parameters.Whole(minimum=0),
+    type=parameters.whole(0),
     default=WARMUP_ROUNDS,
     metavar="N",
     show_default=True,
@@ -103,43 +100,26 @@ def command(program: Sequence[str], dry_run: bool, **given: Any) -> int:
     Exit status: 0; 1 wrong usage or environment; 2 the program failed under an allocator;
     130 interrupted, and what was measured until then is kept.
     """
-    counters = Counters.installed() if given["deterministic"] else None
+    executor, counters, notes = counting.measuring(given["deterministic"])
     options = _options(program, given, counters)
     if dry_run:
         click.echo(describe_plan(options))
         return EXIT_OK
-    missing = [] if given["chosen"] else known.missing_packages()
-    notes = [f"more allocators with: sudo apt install {' '.join(missing)}"] if missing else []
-    executor: Executor = MeasureExecutor()
-    if counters is not None:
-        executor = CountingExecutor(executor, counters)
-        notes += [counters.note] if counters.note else []
     return conduct(
         given,
         options.seed,
         options.allocators,
         parameters.files_of(program, given),
         lambda journal, reporter, fleet: compare(options, executor, reporter, journal, fleet),
-        publication,
-        notes,
-    )
-
-
-def publication(comparison: Comparison) -> Publication:
-    """A comparison's texts."""
-    return Publication(
-        save=partial(results.save, comparison),
-        text=partial(export.formatted, comparison),
-        report=partial(render.report_for_stdout, comparison),
-        warnings=lambda: render.warning_lines(comparison.warnings),
-        interrupted=comparison.interrupted,
-        failed=bool(comparison.failed_rows),
-        page=comparison,
+        lambda found: Publication(found, render, bool(found.failed_rows)),
+        [*known.advice(given["chosen"]), *notes],
     )
 
 
 def _options(program: Sequence[str], given: dict[str, Any], counters: Counters | None) -> Options:
-    reference, compared = _allocators(given)
+    available = known.discover(given["extra"])
+    compared = known.select_or_default(given["chosen"], available)
+    reference, compared = known.with_reference(given["reference"], compared, available)
     asked_min = given["min_runs"]
     rule = StopRule(
         runs=given["runs"] or (counting.ROUNDS if counters and asked_min is None else None),
@@ -171,11 +151,62 @@ def _options(program: Sequence[str], given: dict[str, Any], counters: Counters |
     )
 
 
-def _allocators(given: dict[str, Any]) -> tuple[Allocator, list[Allocator]]:
-    """The reference, and all that are compared, which it is always one of."""
-    available = known.discover(given["extra"])
-    reference = known.find(given["reference"], available)
-    chosen = known.select_or_default(given["chosen"], available)
-    if reference not in chosen:
-        chosen = [reference, *chosen]
-    return reference, chosen
+# --- the experiment before it happens -------------------------------------------------------------
+
+
+def describe_plan(options: Options) -> str:
+    """The plan as text, a line for each decision."""
+    program = options.program
+    lines = [
+        ("command", shlex.join(program.command)),
+        ("input", str(program.stdin)),
+        ("success", f"exit status {program.expected_exit}{_output_rule(options)}"),
+        ("reference", f"{options.reference.name}, run twice in each round"),
+        ("warm-up", f"{rounds(options.warmup_rounds)}, not measured"),
+        ("rounds", _stop_rule(options)),
+        ("hang", _hang_rule(options)),
+        ("margin", share(options.margin)),
+        ("seed", str(options.seed)),
+    ]
+    if program.metric:
+        direction = "higher" if program.metric.higher_is_better else "lower"
+        lines.append(("metric", f"{program.metric.name}: {program.metric.pattern} ({direction})"))
+    for label, hook in (("setup", program.setup), ("cleanup", program.cleanup)):
+        if hook:
+            lines.append((label, hook))
+    if options.cpus:
+        lines.append(("processors", ",".join(map(str, options.cpus))))
+    for allocator in options.allocators:
+        info = AllocatorInfo.of(allocator)
+        lines.append(("allocator", f"{full_name(info)}  {info.path or '(nothing preloaded)'}"))
+    entries = entries_for(options.allocators, options.reference)
+    order = round_order(entries, options.seed, "measured", 1)
+    lines.append(("round 1", " ".join(entry.allocator.name for entry in order)))
+    return "\n".join(f"{label:<11}{text}" for label, text in lines)
+
+
+def _output_rule(options: Options) -> str:
+    if not options.check_output:
+        return ""
+    return ", and the reference's output, if that is always the same"
+
+
+def _stop_rule(options: Options) -> str:
+    rule = options.rule
+    if rule.runs is not None:
+        return f"exactly {rule.runs}"
+    fit = f"if they fit into {rule.patience_seconds:g} s"
+    firm = "whatever the time" if rule.min_is_firm else fit
+    return (
+        f"at least {rule.min_rounds} ({firm}), then until every verdict is resolved, "
+        f"{rule.time_budget_seconds:g} s have passed, or {rule.max_rounds} are done"
+    )
+
+
+def _hang_rule(options: Options) -> str:
+    if options.timeout_seconds is not None:
+        return f"after {options.timeout_seconds:g} s"
+    return (
+        f"after {TIMEOUT_FACTOR:g} times the reference's first run, "
+        f"at least {MIN_TIMEOUT_SECONDS:g} s"
+    )

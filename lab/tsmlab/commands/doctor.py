@@ -4,21 +4,19 @@ Why: a preload that is not in effect says nothing, and the comparison that follo
 Refuses to: call a program fit from its file alone, unless --no-run asks for just that.
 """
 
-from __future__ import annotations
-
 import json
 import shlex
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import asdict
 
 import click
 
 from tsmlab import allocators
 from tsmlab.allocators import Allocator
-from tsmlab.doctor import Diagnosis, Finding, diagnose
+from tsmlab.doctor import Diagnosis, Proof, diagnose
 from tsmlab.errors import EXIT_OK, EXIT_PROGRAM_FAILED
 from tsmlab.measuring import ProcessCounts
-from tsmlab.proof import Proof
 
 SCHEMA = "tsmalloc-doctor/1"
 MAX_PROGRAMS_SHOWN = 10
@@ -146,17 +144,8 @@ def as_document(diagnosis: Diagnosis) -> dict[str, object]:
         "program": str(chain[-1]) if chain else None,
         "scripts": [str(path) for path in chain[:-1]],
         "preloadable": diagnosis.preloadable,
-        "findings": [finding_document(finding) for finding in diagnosis.findings],
+        "findings": [asdict(finding) for finding in diagnosis.findings],
         "proofs": [proof_document(proof) for proof in diagnosis.proofs],
-    }
-
-
-def finding_document(finding: Finding) -> dict[str, str]:
-    return {
-        "severity": finding.severity,
-        "code": finding.code,
-        "message": finding.message,
-        "remedy": finding.remedy,
     }
 
 

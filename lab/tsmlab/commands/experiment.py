@@ -2,28 +2,23 @@
 
 Why: what the source reports measured by hand, and mostly could not explain, is one command here, on
 any set of allocators; a question of one's own is a file.
-Refuses to: measure before everything that can be checked has been checked, and to end, however it
-ends, without saying where the measurements are.
+Refuses to: measure before everything that can be checked has been checked.
 """
-
-from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
 from tsmlab import allocators as known
-from tsmlab import render, tables, wording
+from tsmlab import tables, wording
 from tsmlab.commands import parameters
 from tsmlab.commands.parameters import FILE
-from tsmlab.commands.publishing import Publication
-from tsmlab.commands.studies import Study, conduct, resume_option
+from tsmlab.commands.studies import Publication, Study, conduct, resume_option
 from tsmlab.errors import EXIT_OK, UserError
-from tsmlab.experiments import catalogue, plan, results, text
+from tsmlab.experiments import catalogue, model, plan, text
 from tsmlab.experiments.causes import watchers
 from tsmlab.experiments.model import Definition, ExperimentResults
 from tsmlab.experiments.observers import all_observers
@@ -68,7 +63,7 @@ def list_command(files: Sequence[Path]) -> None:
 @click.argument("file", metavar="RESULTS", type=FILE)
 def show_command(file: Path) -> None:
     """Print tables and answers of RESULTS, a file that `experiment run` has kept."""
-    click.echo(text.report_for_stdout(results.read(file)), nl=False)
+    click.echo(tables.for_stdout(text.report, model.read(file)), nl=False)
 
 
 @command.command("run", cls=Study)
@@ -127,16 +122,7 @@ def run_command(dry_run: bool, **given: Any) -> int:
 
 
 def publication(found: ExperimentResults) -> Publication:
-    """The texts of a run of experiments."""
-    return Publication(
-        save=partial(results.save, found),
-        text=partial(text.formatted, found),
-        report=partial(text.report_for_stdout, found),
-        warnings=lambda: render.warning_lines(text.troubles(found)),
-        interrupted=found.stop.reason == "interrupted",
-        failed=any(map(text.failed_cells, found.experiments)),
-        page=found,
-    )
+    return Publication(found, text, failed=any(map(text.failed_cells, found.experiments)))
 
 
 def _catalogue(files: Sequence[Path]) -> list[Definition]:
@@ -150,9 +136,9 @@ def _list(definitions: Sequence[Definition]) -> str:
     longest = max((len(each.name) for each in definitions), default=0)
     lines = []
     for each in definitions:
-        points, about = len(catalogue.points_of(each)), wording.rounds(each.rounds)
-        size = f"{points} point{'' if points == 1 else 's'}, {about}"
-        lines.append(f"{each.name:<{longest}}  {each.title} ({size})")
+        points = wording.counted(len(catalogue.points_of(each)), "point")
+        about = f"({points}, {wording.rounds(each.rounds)})"
+        lines.append(f"{each.name:<{longest}}  {each.title} {about}")
         lines += textwrap.wrap(
             each.question, width, initial_indent=INDENT, subsequent_indent=INDENT
         )
@@ -184,8 +170,7 @@ def _options(given: dict[str, Any], notes: list[str]) -> Options:
         )
         for definition in definitions
     ]
-    if not given["chosen"] and (missing := known.missing_packages()):
-        notes.append(f"more allocators with: sudo apt install {' '.join(missing)}")
+    notes += known.advice(given["chosen"])
     return Options(
         tuple(plans), parameters.chosen_seed(given["seed"]), given["cpus"], given["time_budget"]
     )

@@ -4,8 +4,6 @@ Why: a comparison with allocators from years ago answers a question that nobody 
 Refuses to: fetch anything that was not named, and to touch what is installed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import click

@@ -1,14 +1,10 @@
 """`tsmalloc floors`: how far is each allocator from what a trace needs at least?
 
 Why: a comparison says who is better; the floors say how much better anybody could be.
-Refuses to: measure before everything that can be checked has been checked, and to end, however it
-ends, without saying where the measurements are.
+Refuses to: measure before everything that can be checked has been checked.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +13,11 @@ import click
 from tsmlab import allocators as known
 from tsmlab import paths
 from tsmlab.commands import parameters
-from tsmlab.commands.publishing import Publication
-from tsmlab.commands.studies import Study, conduct, resume_option
+from tsmlab.commands.studies import Publication, Study, conduct, resume_option
 from tsmlab.measuring import MeasureExecutor
-from tsmlab.traces import floors_results, floors_text, planning
+from tsmlab.traces import floors as flow
+from tsmlab.traces import planning
 from tsmlab.traces.floors import Options, floors
-from tsmlab.traces.floors_results import FloorResults
 
 
 @click.command("floors", cls=Study)
@@ -34,7 +29,7 @@ from tsmlab.traces.floors_results import FloorResults
 @parameters.touch_option
 @click.option(
     "--image",
-    type=parameters.Whole(minimum=0),
+    type=parameters.whole(0),
     metavar="N",
     help="Which program image of the trace. [default: the one with the most events]",
 )
@@ -72,19 +67,7 @@ def command(traces: Sequence[Path], **given: Any) -> int:
         lambda journal, reporter, fleet: floors(
             options, MeasureExecutor(), reporter, program, journal, fleet=fleet
         ),
-        publication,
-    )
-
-
-def publication(results: FloorResults) -> Publication:
-    """The texts of floors."""
-    return Publication(
-        save=partial(floors_results.save, results),
-        text=partial(floors_text.formatted, results),
-        report=partial(floors_text.report_for_stdout, results),
-        warnings=partial(floors_text.warnings, results),
-        interrupted=results.interrupted,
-        failed=results.has_failures,
+        lambda found: Publication(found, flow, found.has_failures),
     )
 
 

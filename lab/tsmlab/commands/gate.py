@@ -4,8 +4,6 @@ Why: a check before a merge needs one verdict, an exit status, and a text for th
 Refuses to: pass what it could not measure, and to fail what chance may have done.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 import shutil
@@ -18,16 +16,14 @@ from typing import Any
 import click
 
 from tsmlab import allocators as known
+from tsmlab import counting, gate_report, machine
 from tsmlab import gate as flow
-from tsmlab import gate_report, machine, render
 from tsmlab.commands import parameters
 from tsmlab.commands.parameters import FILE
-from tsmlab.commands.publishing import Publication
-from tsmlab.commands.studies import Study, conduct, resume_option
-from tsmlab.counting import ROUNDS, Counters, CountingExecutor
-from tsmlab.errors import EXIT_OK, EXIT_PROGRAM_FAILED, EXIT_REGRESSION, UserError
+from tsmlab.commands.studies import Publication, Study, conduct, resume_option
+from tsmlab.counting import ROUNDS, Counters
+from tsmlab.errors import EXIT_OK, EXIT_REGRESSION, UserError
 from tsmlab.gate import ALONE_ROUNDS, LIMITED, MAX_ROUNDS, GateResults, Options, Side
-from tsmlab.measuring import Executor, MeasureExecutor
 from tsmlab.metrics import BUILT_IN
 from tsmlab.schedule import MIN_ROUNDS, StopRule
 
@@ -38,20 +34,14 @@ DEFAULTS = {"max_peak": 0.03, "max_time": 0.02, "max_instructions": 0.02}
 OF_COUNTS = ("max_instructions", "max_misses", "max_calls")
 
 
-class Limit(parameters.ParamType[float | str]):
+def limit(value: str) -> float | str:
     """+2% or 2 for two hundredths more; 0 for none more; none for no limit."""
-
-    name = "limit"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float | str:
-        if isinstance(value, float) or value == NO_LIMIT:
-            return float(value) if isinstance(value, float) else NO_LIMIT
-        match = re.fullmatch(r"\+?(\d+(?:\.\d+)?)\s*%?", str(value))
-        if match is None:
-            self.fail(f"{value!r} is no limit, like +3%, 0.5% or {NO_LIMIT}", param, ctx)
-        return float(match[1]) / 100.0
+    if value == NO_LIMIT:
+        return value
+    match = re.fullmatch(r"\+?(\d+(?:\.\d+)?)\s*%?", value)
+    if match is None:
+        raise click.BadParameter(f"{value!r} is no limit, like +3%, 0.5% or {NO_LIMIT}")
+    return float(match[1]) / 100.0
 
 
 def limit_options(command: parameters.Command) -> parameters.Command:
@@ -64,10 +54,11 @@ def limit_options(command: parameters.Command) -> parameters.Command:
         "max_calls": "Likewise, system calls. [default: none]",
         "max_faults": "How many more page faults. [default: none]",
     }
-    for name, text in reversed(told.items()):
-        option = f"--{name.replace('_', '-')}"
-        command = click.option(option, name, type=Limit(), metavar="PERCENT", help=text)(command)
-    return command
+    options = (
+        click.option(f"--{n.replace('_', '-')}", n, type=limit, metavar="PERCENT", help=text)
+        for n, text in told.items()
+    )
+    return parameters.all_of(*options)(command)
 
 
 @click.command("gate", cls=Study, context_settings={"allow_interspersed_args": False})
@@ -132,11 +123,8 @@ def command(program: Sequence[str], strict: bool, **given: Any) -> int:
     Exit status: 0 within the limits; 1 wrong usage or environment; 2 the program failed;
     3 a regression (with --strict also what is unresolved); 130 interrupted.
     """
-    counters = Counters.installed() if given["deterministic"] else None
+    executor, counters, notes = counting.measuring(given["deterministic"])
     options = _options(program, given, counters)
-    executor: Executor = MeasureExecutor()
-    if counters is not None:
-        executor = CountingExecutor(executor, counters)
     sides = [side for side in (options.candidate, options.baseline) if side]
     programs = [Path(found) for side in sides if (found := shutil.which(side.command[0]))]
     baseline = [given["baseline"]] if given["baseline"] else []
@@ -147,27 +135,15 @@ def command(program: Sequence[str], strict: bool, **given: Any) -> int:
         [*programs, *baseline],
         lambda journal, reporter, fleet: flow.gate(options, executor, reporter, journal, fleet),
         partial(publication, strict=strict),
-        [counters.note] if counters and counters.note else [],
+        notes,
     )
 
 
 def publication(results: GateResults, strict: bool) -> Publication:
-    """A gate's texts."""
     verdict = results.verdict
     regressed = verdict == "regression" or (strict and verdict == "unresolved")
-    return Publication(
-        save=partial(flow.save, results),
-        text=partial(gate_report.formatted, results),
-        report=partial(gate_report.report_for_stdout, results),
-        warnings=lambda: render.warning_lines(results.comparison.warnings),
-        interrupted=results.comparison.interrupted,
-        failed=verdict == "failed",
-        status=EXIT_PROGRAM_FAILED
-        if verdict == "failed"
-        else EXIT_REGRESSION
-        if regressed
-        else EXIT_OK,
-    )
+    status = EXIT_REGRESSION if regressed else EXIT_OK
+    return Publication(results, gate_report, verdict == "failed", status)
 
 
 def _options(program: Sequence[str], given: dict[str, Any], counters: Counters | None) -> Options:

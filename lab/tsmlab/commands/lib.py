@@ -4,8 +4,6 @@ Why: after a comparison the winner is to be used: LD_PRELOAD=$(tsmalloc lib NAME
 Refuses to: print anything but the path.
 """
 
-from __future__ import annotations
-
 import click
 
 from tsmlab import allocators

@@ -4,16 +4,16 @@ Why: what is compared must be visible, with versions, before anything is measure
 Refuses to: install what is missing; it names the packages.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 
 import click
 
 from tsmlab import allocators, paths
 from tsmlab.allocators import Allocator
+from tsmlab.results import AllocatorInfo
 
 SCHEMA = "tsmalloc-list/1"
 HEADINGS = ("NAME", "FAMILY", "VERSION", "WHAT IT IS", "LIBRARY")
@@ -72,17 +72,8 @@ def as_document(found: Sequence[Allocator], packages: Sequence[str]) -> dict[str
     return {
         "schema": SCHEMA,
         "allocators": [
-            {
-                "name": a.name,
-                "family": a.family,
-                "version": a.version,
-                "package": a.package,
-                "path": None if a.path is None else str(a.path),
-                "sha256": a.sha256,
-                "env": dict(a.env),
-                "summary": a.summary,
-            }
-            for a in found
+            asdict(AllocatorInfo.of(allocator)) | {"summary": allocator.summary}
+            for allocator in found
         ],
         "missing_packages": list(packages),
     }

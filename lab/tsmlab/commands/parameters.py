@@ -4,108 +4,69 @@ Why: whoever has learnt --allocator or --time-budget of one verb knows them of a
 Refuses to: know what a verb does with them.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import re
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, get_args
+from typing import Any, get_args
 
 import click
 
 from tsmlab import export
+from tsmlab.errors import UserError
 from tsmlab.export import Target
 from tsmlab.metrics import parse_custom
+from tsmlab.records import write_atomically
 from tsmlab.schedule import TIME_BUDGET_SECONDS
 from tsmlab.trial import Program
 
 Command = Callable[..., Any]
 
-if TYPE_CHECKING:
-    ParamType = click.ParamType
-else:
 
-    class ParamType(click.ParamType):
-        """click's, whose type parameter click 8.1 (Debian 12) does not know yet."""
-
-        def __class_getitem__(cls, _: object) -> type[Self]:
-            return cls
-
-
-class Whole(ParamType[int]):
+def whole(minimum: int) -> Callable[[Any], int]:
     """A whole number from `minimum` on; click's own would clutter --help with its range."""
 
-    name = "number"
-
-    def __init__(self, minimum: int) -> None:
-        self._minimum = minimum
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+    def number(value: Any) -> int:
         text = str(value)
-        if not re.fullmatch(r"\d{1,9}", text) or int(text) < self._minimum:
-            self.fail(f"{value!r} is not a whole number from {self._minimum} on", param, ctx)
+        if not re.fullmatch(r"\d{1,9}", text) or int(text) < minimum:
+            raise click.BadParameter(f"{value!r} is not a whole number from {minimum} on")
         return int(text)
 
+    return number
 
-class Duration(ParamType[float]):
+
+def duration(value: Any) -> float:
     """Seconds, or a number with s, m or h behind it."""
-
-    name = "duration"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        if isinstance(value, float):
-            return value
-        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)", str(value))
-        seconds = float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]] if match else 0.0
-        if seconds <= 0.0:
-            self.fail(f"{value!r} is not a time above zero, like 90, 90s or 1.5m", param, ctx)
-        return seconds
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)", str(value))
+    seconds = float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]] if match else 0.0
+    if seconds <= 0.0:
+        raise click.BadParameter(f"{value!r} is not a time above zero, like 90, 90s or 1.5m")
+    return seconds
 
 
-class Percentage(ParamType[float]):
+def percentage(value: str) -> float:
     """1 or 1% for one hundredth."""
-
-    name = "percent"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        if isinstance(value, float):
-            return value
-        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*%?", str(value))
-        if match is None or not 0.0 < float(match[1]) < 100.0:
-            self.fail(
-                f"{value!r} is not a percentage between 0 and 100, like 1 or 0.5%", param, ctx
-            )
-        return float(match[1]) / 100.0
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*%?", value)
+    if match is None or not 0.0 < float(match[1]) < 100.0:
+        raise click.BadParameter(f"{value!r} is not a percentage between 0 and 100, like 1 or 0.5%")
+    return float(match[1]) / 100.0
 
 
-class Cpus(ParamType[tuple[int, ...]]):
+def processors(value: str) -> tuple[int, ...]:
     """A list of processors as taskset takes it: 0,2-3."""
-
-    name = "list"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int, ...]:
-        if isinstance(value, tuple):
-            return value
-        chosen: set[int] = set()
-        for part in str(value).split(","):
-            match = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip())
-            if match is None:
-                self.fail(f"{value!r} is not a list of processors, like 0,2-3", param, ctx)
-            chosen.update(range(int(match[1]), int(match[2] or match[1]) + 1))
-        allowed = os.sched_getaffinity(0)
-        if not chosen or not chosen <= allowed:
-            usable = ",".join(map(str, sorted(allowed)))
-            self.fail(f"{value!r}: the processors that may be used here are {usable}", param, ctx)
-        return tuple(sorted(chosen))
+    chosen: set[int] = set()
+    for part in value.split(","):
+        match = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip())
+        if match is None:
+            raise click.BadParameter(f"{value!r} is not a list of processors, like 0,2-3")
+        chosen.update(range(int(match[1]), int(match[2] or match[1]) + 1))
+    allowed = os.sched_getaffinity(0)
+    if not chosen or not chosen <= allowed:
+        usable = ",".join(map(str, sorted(allowed)))
+        raise click.BadParameter(f"{value!r}: the processors that may be used here are {usable}")
+    return tuple(sorted(chosen))
 
 
 FILE = click.Path(path_type=Path)
@@ -142,7 +103,7 @@ def rounds_option(
     """-r: how many rounds, at least `minimum`; help_text tells a default that is no number."""
     return click.option(
         *("-r", "--rounds"),
-        type=Whole(minimum),
+        type=whole(minimum),
         default=default,
         show_default=default is not None,
         metavar="N",
@@ -154,7 +115,7 @@ def time_budget_option(
     help_text: str, default: float | None = None
 ) -> Callable[[Command], Command]:
     return click.option(
-        "--time-budget", type=Duration(), default=default, metavar="TIME", help=help_text
+        "--time-budget", type=duration, default=default, metavar="TIME", help=help_text
     )
 
 
@@ -166,7 +127,7 @@ trace_budget_option = time_budget_option(
 def timeout_option(default: str) -> Callable[[Command], Command]:
     return click.option(
         "--timeout",
-        type=Duration(),
+        type=duration,
         metavar="TIME",
         help=f"A run that takes longer has failed. [default: {default}]",
     )
@@ -174,7 +135,7 @@ def timeout_option(default: str) -> Callable[[Command], Command]:
 
 seed_option = click.option(
     "--seed",
-    type=Whole(minimum=0),
+    type=whole(0),
     metavar="N",
     help="Repeats the order of a former comparison. [default: random, printed]",
 )
@@ -201,7 +162,7 @@ ignore_failure_option = click.option(
 )
 expect_exit_option = click.option(
     "--expect-exit",
-    type=Whole(minimum=0),
+    type=whole(0),
     default=0,
     show_default=True,
     metavar="N",
@@ -209,7 +170,7 @@ expect_exit_option = click.option(
 )
 margin_option = click.option(
     "--margin",
-    type=Percentage(),
+    type=percentage,
     default="1%",
     metavar="PERCENT",
     show_default=True,
@@ -226,39 +187,46 @@ report_option = click.option(
 )
 
 
-def program_options(command: Command) -> Command:
-    """What a program is run with, and what its success looks like; see program_of."""
-    options = (
-        click.option(
-            "--metric",
-            metavar="[NAME=]REGEX",
-            help="Rank by a number that the program prints: the first group of REGEX. Lower is "
-            "better, unless :higher is behind it.",
-        ),
-        click.option("-p", "--setup", metavar="COMMAND", help="A shell command before each run."),
-        click.option("-c", "--cleanup", metavar="COMMAND", help="A shell command after each run."),
-        click.option(
-            "--input",
-            "input_file",
-            metavar="FILE",
-            help="The program's standard input. [default: empty]",
-            type=click.Path(exists=True, dir_okay=False, readable=True, path_type=Path),
-        ),
-        expect_exit_option,
-        click.option(
-            "--ignore-output",
-            is_flag=True,
-            help="Do not compare the program's output with the reference's.",
-        ),
-        click.option(
-            "--no-doctor",
-            is_flag=True,
-            help="Skip the check that an allocator can be preloaded into the program.",
-        ),
-    )
-    for option in reversed(options):
-        command = option(command)
-    return command
+def all_of(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    """Several options, in this order."""
+
+    def add(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
+
+
+# What a program is run with, and what its success looks like; see program_of.
+program_options = all_of(
+    click.option(
+        "--metric",
+        metavar="[NAME=]REGEX",
+        help="Rank by a number that the program prints: the first group of REGEX. Lower is "
+        "better, unless :higher is behind it.",
+    ),
+    click.option("-p", "--setup", metavar="COMMAND", help="A shell command before each run."),
+    click.option("-c", "--cleanup", metavar="COMMAND", help="A shell command after each run."),
+    click.option(
+        "--input",
+        "input_file",
+        metavar="FILE",
+        help="The program's standard input. [default: empty]",
+        type=click.Path(exists=True, dir_okay=False, readable=True, path_type=Path),
+    ),
+    expect_exit_option,
+    click.option(
+        "--ignore-output",
+        is_flag=True,
+        help="Do not compare the program's output with the reference's.",
+    ),
+    click.option(
+        "--no-doctor",
+        is_flag=True,
+        help="Skip the check that an allocator can be preloaded into the program.",
+    ),
+)
 
 
 def program_of(words: Sequence[str], given: dict[str, Any]) -> Program:
@@ -279,37 +247,49 @@ def files_of(words: Sequence[str], given: dict[str, Any]) -> list[Path]:
     return [Path(found) for found in (program, given.get("input_file")) if found]
 
 
-def study_options(command: Command) -> Command:
-    """Where a study runs, the files to export to, and what is printed: --cluster, --cpus,
-    --export-..., --force, --json, --quiet."""
-    options = (
-        click.option(
-            "--cluster",
-            metavar="WHERE",
-            help="Make rounds on a cluster of dask.distributed: tcp://HOST:PORT, or local:N for "
-            "processes here.",
-        ),
-        click.option(
-            "--cpus", type=Cpus(), metavar="LIST", help="Run everything on these processors only."
-        ),
-        click.option(
-            "--export-json", type=FILE, metavar="FILE", help="Write everything, raw samples too."
-        ),
-        click.option(
-            "--export-csv", type=FILE, metavar="FILE", help="Write one line for each run."
-        ),
-        click.option(
-            "--export-markdown", type=FILE, metavar="FILE", help="Write the table and verdict."
-        ),
-        click.option(
-            "-f", "--force", is_flag=True, help="Overwrite files; write into any --report folder."
-        ),
-        click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table."),
-        click.option("-q", "--quiet", is_flag=True, help="No progress, notes or warnings."),
-    )
-    for option in reversed(options):
-        command = option(command)
-    return command
+# Where a study runs, the files to export to, and what is printed.
+study_options = all_of(
+    click.option(
+        "--cluster",
+        metavar="WHERE",
+        help="Make rounds on a cluster of dask.distributed: tcp://HOST:PORT, or local:N for "
+        "processes here.",
+    ),
+    click.option(
+        "--cpus", type=processors, metavar="LIST", help="Run everything on these processors only."
+    ),
+    click.option(
+        "--export-json", type=FILE, metavar="FILE", help="Write everything, raw samples too."
+    ),
+    click.option("--export-csv", type=FILE, metavar="FILE", help="Write one line for each run."),
+    click.option(
+        "--export-markdown", type=FILE, metavar="FILE", help="Write the table and verdict."
+    ),
+    click.option(
+        "-f", "--force", is_flag=True, help="Overwrite files; write into any --report folder."
+    ),
+    click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table."),
+    click.option("-q", "--quiet", is_flag=True, help="No progress, notes or warnings."),
+)
+
+
+def check_new(path: Path, force: bool) -> None:
+    """Raises UserError for a file that is not to be written."""
+    if path.is_dir():
+        raise UserError(f"{path} is a folder.", "Name a file in it.")
+    if path.is_file() and not force:
+        raise UserError(
+            f"{path} exists already.", "Overwrite it with --force, or name another file."
+        )
+
+
+def write(path: Path, content: str | bytes) -> None:
+    try:
+        write_atomically(path, content)
+    except OSError as error:
+        raise UserError(
+            f"{path} cannot be written: {error.strerror}.", "Make room, or name another file."
+        ) from error
 
 
 def export_targets(given: dict[str, Any], force: bool) -> Sequence[Target]:

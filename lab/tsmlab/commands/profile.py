@@ -4,8 +4,6 @@ Why: "memory grows" needs a line of source, and how sure that is.
 Refuses to: know profiles; tsmlab/profile does.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -19,11 +17,11 @@ from typing import Any, NoReturn
 import click
 
 from tsmlab import allocators, paths
-from tsmlab.commands.parameters import FILE, Command, ParamType, Whole
-from tsmlab.commands.run import EXIT_CANNOT_EXECUTE, START_FAILURES
+from tsmlab.commands import parameters
+from tsmlab.commands.parameters import FILE, Command, whole
 from tsmlab.doctor import Diagnosis, diagnose
 from tsmlab.errors import EXIT_OK, EXIT_REGRESSION, EXIT_USAGE, UserError
-from tsmlab.profile import capture, changes, exported, messages, model, sites, symbols, text
+from tsmlab.profile import capture, changes, messages, model, sites, symbols, text
 from tsmlab.profile.changes import Look
 from tsmlab.profile.model import Profile, Type
 from tsmlab.profile.sites import By
@@ -40,17 +38,13 @@ LITTLE_LIVE = 0.1
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
-class Bytes(ParamType[int]):
+def interval_bytes(value: str) -> int:
     """Bytes, or a number with K, M or G behind it."""
-
-    name = "bytes"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        match = re.fullmatch(r"(\d{1,13})([KMG]?)(?:i?B)?", str(value))
-        size = int(match[1]) * _UNITS[match[2]] if match else 0
-        if not 1 <= size <= MOST_INTERVAL:
-            self.fail(f"{value!r} is no size from 1 to 1G, like 65536, 512K or 2M", param, ctx)
-        return size
+    match = re.fullmatch(r"(\d{1,13})([KMG]?)(?:i?B)?", value)
+    size = int(match[1]) * _UNITS[match[2]] if match else 0
+    if not 1 <= size <= MOST_INTERVAL:
+        raise click.BadParameter(f"{value!r} is no size from 1 to 1G, like 65536, 512K or 2M")
+    return size
 
 
 def take(arguments: Sequence[str]) -> NoReturn:
@@ -107,7 +101,7 @@ class Verbs(click.Group):
 
 top_option = click.option(
     "--top",
-    type=Whole(minimum=1),
+    type=whole(1),
     default=TOP,
     show_default=True,
     metavar="N",
@@ -278,12 +272,7 @@ def _two(before: Path, after: Path, of: Type, whole: bool) -> tuple[Look, Look, 
 
 
 def _print_changes(
-    verb: str,
-    first: Look,
-    second: Look,
-    found: changes.Changes,
-    notes: list[str],
-    **values: Any,
+    verb: str, first: Look, second: Look, found: changes.Changes, notes: list[str], **values: Any
 ) -> None:
     print_json(
         verb,
@@ -351,33 +340,15 @@ def flame(file: Path, output: Path, force: bool, of: Type, whole: bool, as_json:
     # Imported here: no other verb needs it.
     from tsmlab.profile import flame as page  # noqa: PLC0415
 
-    _check_new(output, force)
+    parameters.check_new(output, force)
     look, notes = opened(file, of, whole)
     content = page.page(look.profile, look.stacks, of, notes)
-    _write(output, content)
+    parameters.write(output, content)
     if as_json:
         print_json("flame", page=str(output), bytes=len(content.encode()), notes=notes)
     else:
         click.echo(str(output))
     return EXIT_OK
-
-
-def _write(path: Path, content: str | bytes) -> None:
-    try:
-        write_atomically(path, content)
-    except OSError as error:
-        raise UserError(
-            f"{path} cannot be written: {error.strerror}.", "Make room, or name another file."
-        ) from error
-
-
-def _check_new(path: Path, force: bool) -> None:
-    if path.is_dir():
-        raise UserError(f"{path} is a folder.", "Name a file in it.")
-    if path.is_file() and not force:
-        raise UserError(
-            f"{path} exists already.", "Overwrite it with --force, or name another file."
-        )
 
 
 @command.command("folded")
@@ -391,7 +362,7 @@ def folded(file: Path, of: Type, whole: bool, as_json: bool) -> int:
     Exit status: 0; 1 wrong usage, or a file that is no profile.
     """
     look, notes = opened(file, of, whole)
-    lines = exported.folded(look.profile, look.stacks, of)
+    lines = sites.folded(look.profile, look.stacks, of)
     if as_json:
         stacks = [{"stack": line.split(";"), **e.to_json()} for line, e in lines.items()]
         print_json("folded", profile=about(look.profile), type=of, stacks=stacks, notes=notes)
@@ -414,12 +385,12 @@ def symbolize(file: Path, output: Path, force: bool, as_json: bool) -> int:
 
     Exit status: 0; 1 wrong usage, or a file that is no profile.
     """
-    _check_new(output, force)
+    parameters.check_new(output, force)
     message = messages.read(file)
     profile = model.of_message(message, file)
     found = symbols.look_up(profile)
-    exported.name_locations(message, found)
-    _write(output, messages.packed(message))
+    symbols.name_locations(message, found)
+    parameters.write(output, messages.packed(message))
     with_lines = sum(any(f.line for f in frames) for frames in found.frames.values())
     if as_json:
         print_json(
@@ -441,15 +412,12 @@ def symbolize(file: Path, output: Path, force: bool, as_json: bool) -> int:
 )
 @click.option(
     "--interval",
-    type=Bytes(),
+    type=interval_bytes,
     metavar="BYTES",
     help="The mean distance of samples. [default: the library's]",
 )
 @click.option(
-    "-o",
-    "--output",
-    metavar="FILE",
-    help="Keep the profile; in DIR/, those of all processes.",
+    "-o", "--output", metavar="FILE", help="Keep the profile; in DIR/, those of all processes."
 )
 @force_option
 @click.option("--peak", "is_peak", is_flag=True, help="What was live at the peak, not at the exit.")
@@ -483,13 +451,10 @@ def run(
     engine = allocators.find(allocators.ENGINE, allocators.discover(versions=False))
     diagnosis = diagnose(line)
     if diagnosis.fatal and not _has_engine(diagnosis):
-        finding = diagnosis.fatal[0]
-        started = diagnosis.resolved is not None
-        status = EXIT_USAGE if started else START_FAILURES.get(finding.code, EXIT_CANNOT_EXECUTE)
-        raise UserError(finding.message, finding.remedy, status)
+        raise diagnosis.refusal()
     keeps_all = output is not None and (output.endswith("/") or Path(output).is_dir())
     if output is not None and not keeps_all:
-        _check_new(Path(output), force)
+        parameters.check_new(Path(output), force)
         _check_folder(Path(output))
     place = _folder(Path(output)) if output is not None and keeps_all else _fresh_folder()
     is_kept = keeps_all

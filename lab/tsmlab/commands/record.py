@@ -5,8 +5,6 @@ often cannot.
 Refuses to: run a program into which nothing can be preloaded, or to overwrite a trace unasked.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,8 +12,8 @@ from pathlib import Path
 import click
 
 from tsmlab import allocators
-from tsmlab.commands.parameters import Duration, Whole, extra_option
-from tsmlab.commands.publishing import let_termination_interrupt
+from tsmlab.commands.parameters import duration, extra_option, whole
+from tsmlab.commands.studies import let_termination_interrupt
 from tsmlab.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_PROGRAM_FAILED, UserError
 from tsmlab.traces import recording as traces
 from tsmlab.traces.recording import Recording, Request
@@ -41,7 +39,7 @@ MOST_RING_MIB = 256
 @extra_option
 @click.option(
     "--timeout",
-    type=Duration(),
+    type=duration,
     metavar="TIME",
     help="End the program after this time; the trace holds what it did until then.",
 )
@@ -54,7 +52,7 @@ MOST_RING_MIB = 256
 )
 @click.option(
     "--ring-mib",
-    type=Whole(minimum=0),
+    type=whole(0),
     metavar="N",
     help="Memory through which events pass; a larger one rides out longer bursts. [default: 32]",
 )

@@ -2,30 +2,25 @@
 
 Why: the same calls in the same order on every allocator is a comparison without the program's own
 noise, and under a schedule of its own even fragmentation repeats to the byte.
-Refuses to: measure before everything that can be checked has been checked, and to end, however it
-ends, without saying where the measurements are.
+Refuses to: measure before everything that can be checked has been checked.
 """
-
-from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
 from tsmlab import allocators as known
-from tsmlab import paths, render
-from tsmlab.allocators import ENGINE, Allocator
+from tsmlab import paths
+from tsmlab.allocators import ENGINE
 from tsmlab.commands import parameters
-from tsmlab.commands.publishing import Publication
-from tsmlab.commands.studies import Study, conduct, resume_option
+from tsmlab.commands.studies import Publication, Study, conduct, resume_option
 from tsmlab.errors import UserError
 from tsmlab.measuring import MeasureExecutor
-from tsmlab.traces import planning, replay_report, replay_results
-from tsmlab.traces.replay_results import ReplayResults, is_deterministic
+from tsmlab.traces import planning, replay_report
+from tsmlab.traces.replay_results import is_deterministic
 from tsmlab.traces.replaying import FAIR, SCHEDULES, SETTLE_SECONDS, Options, replay
 
 ALL = "all"
@@ -36,29 +31,23 @@ MOST_LISTED = 4096
 NO_LIST = "Tickets are whole numbers with commas between them, as in --tickets 3,2,1."
 
 
-class TicketList(parameters.ParamType[str]):
+def ticket_list(value: str) -> str:
     """3,2,1; kept as it is, for replay reads it."""
-
-    name = "list"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        text = str(value)
-        if not re.fullmatch(r"[0-9]+(,[0-9]+)*", text, re.ASCII):
-            self.fail(f"{value!r} is no list of tickets. {NO_LIST}", param, ctx)
-        numbers = [int(part) for part in text.split(",")]
-        if 0 in numbers:
-            self.fail(f"{value!r}: a thread without tickets would never run; give 1", param, ctx)
-        if max(numbers) > MOST_TICKETS:
-            self.fail(
-                f"{value!r}: a thread can have {MOST_TICKETS} tickets; divide all of them by the "
-                "same number, only their ratios matter",
-                param,
-                ctx,
-            )
-        if len(numbers) > MOST_LISTED:
-            self.fail(f"more than {MOST_LISTED} numbers; the list begins again where it ends",
-                      param, ctx)  # fmt: skip
-        return text
+    if not re.fullmatch(r"[0-9]+(,[0-9]+)*", value, re.ASCII):
+        raise click.BadParameter(f"{value!r} is no list of tickets. {NO_LIST}")
+    numbers = [int(part) for part in value.split(",")]
+    if 0 in numbers:
+        raise click.BadParameter(f"{value!r}: a thread without tickets would never run; give 1")
+    if max(numbers) > MOST_TICKETS:
+        raise click.BadParameter(
+            f"{value!r}: a thread can have {MOST_TICKETS} tickets; divide all of them by the same "
+            "number, only their ratios matter"
+        )
+    if len(numbers) > MOST_LISTED:
+        raise click.BadParameter(
+            f"more than {MOST_LISTED} numbers; the list begins again where it ends"
+        )
+    return value
 
 
 @click.command("replay", cls=Study)
@@ -81,13 +70,13 @@ class TicketList(parameters.ParamType[str]):
 )
 @click.option(
     "--tickets",
-    type=TicketList(),
+    type=ticket_list,
     metavar="LIST",
     help="Of the threads, for lottery and stride: 3,2,1. [default: all have one]",
 )
 @click.option(
     "--quantum",
-    type=parameters.Whole(minimum=1),
+    type=parameters.whole(1),
     metavar="N",
     help="Calls that a thread makes in a tick. [default: replay's]",
 )
@@ -99,20 +88,20 @@ class TicketList(parameters.ParamType[str]):
 @click.option("--latency", is_flag=True, help="Time each call, which makes all of them slower.")
 @click.option(
     "--settle",
-    type=parameters.Duration(),
+    type=parameters.duration,
     default=SETTLE_SECONDS,
     metavar="TIME",
     help="How long to idle at the end, before settled memory is read. [default: 0.1s]",
 )
 @click.option(
     "--image",
-    type=parameters.Whole(minimum=0),
+    type=parameters.whole(0),
     metavar="N",
     help="Which process of the trace, and its forked children. [default: that with most events]",
 )
 @click.option(
     "--window",
-    type=parameters.Whole(minimum=0),
+    type=parameters.whole(0),
     metavar="N",
     help="How many events nobody may run ahead of the others; 0: no limit, and the schedule alone "
     "decides. [default: 1000]",
@@ -157,20 +146,7 @@ def command(traces: Sequence[Path], **given: Any) -> int:
         lambda journal, reporter, fleet: replay(
             options, MeasureExecutor(), reporter, program, journal, fleet=fleet
         ),
-        publication,
-    )
-
-
-def publication(results: ReplayResults) -> Publication:
-    """The texts of replays."""
-    return Publication(
-        save=partial(replay_results.save, results),
-        text=partial(replay_report.formatted, results),
-        report=partial(replay_report.report_for_stdout, results),
-        warnings=lambda: render.warning_lines(replay_report.troubles(results)),
-        interrupted=results.interrupted,
-        failed=bool(results.failed_rows),
-        page=results,
+        lambda found: Publication(found, replay_report, bool(found.failed_rows)),
     )
 
 
@@ -187,7 +163,11 @@ def options_of(traces: Sequence[Path], given: dict[str, Any]) -> Options:
             f"--quantum means nothing under {schedules[0]}.",
             "Choose --schedule round-robin, lottery, stride or all.",
         )
-    reference, compared = _allocators(given, all(map(is_deterministic, schedules)))
+    available = known.discover(given["extra"])
+    own = [each.name for each in available if each.family == "user"]
+    default = [ENGINE, *(FITS if all(map(is_deterministic, schedules)) else ["system"]), *own]
+    chosen = known.select(given["chosen"] or default, available)
+    reference, compared = known.with_reference(given["reference"], chosen, available)
     return Options(
         traces=tuple(traces),
         allocators=tuple(compared),
@@ -208,15 +188,3 @@ def options_of(traces: Sequence[Path], given: dict[str, Any]) -> Options:
         image=given["image"],
         window=given["window"],
     )
-
-
-def _allocators(given: dict[str, Any], repeats: bool) -> tuple[Allocator, list[Allocator]]:
-    """The reference, and all that are compared, which it is always one of."""
-    available = known.discover(given["extra"])
-    own = [each.name for each in available if each.family == "user"]
-    default = [ENGINE, *(FITS if repeats else ["system"]), *own]
-    reference = known.find(given["reference"], available)
-    chosen = known.select(given["chosen"] or default, available)
-    if reference not in chosen:
-        chosen = [reference, *chosen]
-    return reference, chosen

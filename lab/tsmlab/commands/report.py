@@ -4,8 +4,6 @@ Why: a table in a terminal answers a question; a page with figures lets others c
 Refuses to: measure, and to write over a folder that is not a report.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click
@@ -46,9 +44,8 @@ def command(results: tuple[Path, ...], output: Path, force: bool) -> int:
     """
     # Imported here: `tsmalloc report --help` need not wait for it.
     from tsmlab import report  # noqa: PLC0415
-    from tsmlab.report import loading  # noqa: PLC0415
 
     report.check(output, force)
-    page = report.write([loading.read(path) for path in results], output, force)
+    page = report.write([report.read(path) for path in results], output, force)
     click.echo(str(page))
     return EXIT_OK

@@ -5,8 +5,6 @@ Refuses to: run a program that the allocator would not reach, unless it is force
 would tell that the preload was in vain.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys
@@ -18,11 +16,7 @@ import click
 from tsmlab import allocators
 from tsmlab.allocators import Allocator
 from tsmlab.doctor import diagnose
-from tsmlab.errors import EXIT_USAGE, UserError
-
-# As of shells, and of the front door of an installation (tools/front).
-EXIT_CANNOT_EXECUTE = 126
-START_FAILURES = {"empty": EXIT_USAGE, "not-found": 127}
+from tsmlab.errors import EXIT_CANNOT_EXECUTE, UserError
 
 
 class _EngineByDefault(click.Command):
@@ -69,12 +63,8 @@ def command(extra: Sequence[str], force: bool, name: str, program: Sequence[str]
     diagnosis = diagnose(command_line)
     cannot_start = diagnosis.resolved is None
     if diagnosis.fatal and (cannot_start or (allocator.path is not None and not force)):
-        finding = diagnosis.fatal[0]
-        if cannot_start:
-            status = START_FAILURES.get(finding.code, EXIT_CANNOT_EXECUTE)
-            raise UserError(finding.message, finding.remedy, status)
-        hint = "\nTo run it all the same: tsmalloc run --force ..."
-        raise UserError(finding.message, finding.remedy + hint)
+        hint = "" if cannot_start else "\nTo run it all the same: tsmalloc run --force ..."
+        raise diagnosis.refusal(hint)
     start(allocator, command_line)
 
 

@@ -4,23 +4,18 @@ Why: an allocator's defaults are for everybody; one's own program may want other
 Refuses to: call a change better that only the rounds which chose it say so of.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import click
 
 from tsmlab import allocators as known
-from tsmlab import render, tune_report
+from tsmlab import counting, tune_report
 from tsmlab import tune as flow
 from tsmlab.commands import parameters
-from tsmlab.commands.publishing import Publication
-from tsmlab.commands.studies import Study, conduct, resume_option
-from tsmlab.counting import Counters, CountingExecutor
+from tsmlab.commands.studies import Publication, Study, conduct, resume_option
+from tsmlab.counting import Counters
 from tsmlab.errors import UserError
-from tsmlab.measuring import Executor, MeasureExecutor
 from tsmlab.tune import FIRST_ROUNDS, TIME_BUDGET_SECONDS, Objective, Options, TuneResults
 from tsmlab.tune_options import options_for
 
@@ -105,11 +100,8 @@ def command(allocator: str, program: Sequence[str], **given: Any) -> int:
     Exit status: 0, whether anything is better or not; 1 wrong usage or environment; 2 the program
     failed with an option; 130 interrupted, and what was measured until then is kept.
     """
-    counters = Counters.installed() if given["deterministic"] else None
+    executor, counters, notes = counting.measuring(given["deterministic"])
     options = _options(allocator, program, given, counters)
-    executor: Executor = MeasureExecutor()
-    if counters is not None:
-        executor = CountingExecutor(executor, counters)
     return conduct(
         given,
         options.seed,
@@ -117,21 +109,13 @@ def command(allocator: str, program: Sequence[str], **given: Any) -> int:
         parameters.files_of(program, given),
         lambda journal, reporter, fleet: flow.tune(options, executor, reporter, journal, fleet),
         publication,
-        [counters.note] if counters and counters.note else [],
+        notes,
     )
 
 
 def publication(results: TuneResults) -> Publication:
-    """The texts of a search."""
-    last = results.stages[-1].comparison
-    return Publication(
-        save=partial(flow.save, results),
-        text=partial(tune_report.formatted, results),
-        report=partial(tune_report.report_for_stdout, results),
-        warnings=lambda: render.warning_lines(last.warnings),
-        interrupted=results.interrupted,
-        failed=any(each.failure for step in results.steps for each in step.raced),
-    )
+    failed = any(each.failure for step in results.steps for each in step.raced)
+    return Publication(results, tune_report, failed)
 
 
 def _options(

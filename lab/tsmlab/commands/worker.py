@@ -4,8 +4,6 @@ Why: a cluster's machines need this lab, one round at a time, and nothing else t
 Refuses to: make two rounds at once, which would measure each other.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

@@ -5,45 +5,38 @@ a pure function of them.
 Refuses to: measure, print, or crash on what is missing; it says what cannot be told.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 
-from tsmlab.experiments import bounds, growth, pairs, rankings, scaling, words
+from tsmlab.experiments import amdahl, bounds, growth, model, pairs, rankings, words
 from tsmlab.experiments.measured import Measured
-from tsmlab.experiments.model import (
-    AnalysisKind,
-    AnalysisRequest,
-    Experiment,
-    ExperimentAnalysis,
-    Finding,
-)
-from tsmlab.experiments.outcome import cannot_tell
+from tsmlab.experiments.words import cannot_tell
 from tsmlab.machine import Machine
 from tsmlab.wording import names
 
-ANALYSES: dict[AnalysisKind, Callable[[Measured, AnalysisRequest], Finding]] = {
+ANALYSES: dict[model.AnalysisKind, Callable[[Measured, model.AnalysisRequest], model.Finding]] = {
     "pair": pairs.analyse,
     "winner": rankings.winner,
-    "amdahl": scaling.analyse,
+    "amdahl": amdahl.analyse,
     "growth": growth.analyse,
     "order": rankings.order,
     "bound": bounds.analyse,
 }
 
 
-def analyse(experiment: Experiment, processors: int | None = None) -> ExperimentAnalysis:
+def analyse(
+    experiment: model.Experiment, processors: int | None = None
+) -> model.ExperimentAnalysis:
     """processors: how many the runs could use (usable_processors); Amdahl's law needs it, and is
     not limited to them without it."""
     data = Measured(experiment, processors)
-    return ExperimentAnalysis(
+    return model.ExperimentAnalysis(
         summaries=data.summaries(),
         findings=[_finding(data, request) for request in experiment.definition.analyses],
     )
 
 
-def _finding(data: Measured, request: AnalysisRequest) -> Finding:
+def _finding(data: Measured, request: model.AnalysisRequest) -> model.Finding:
     """Of a part of the sweep it is said once, at the beginning, which part that is."""
     part, fixed = data.focused(request)
     if not part.has(request.metric):

@@ -5,16 +5,15 @@ allocator grows with the number of threads, or of rounds, for another.
 Refuses to: call a limit kept where the interval reaches beyond it.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from tsmlab import stats
 from tsmlab.experiments import words
 from tsmlab.experiments.estimates import median_interval
-from tsmlab.experiments.measured import Measured, is_number
+from tsmlab.experiments.measured import Measured
 from tsmlab.experiments.model import AnalysisRequest, Estimate, Finding
-from tsmlab.experiments.outcome import UNRESOLVED, cannot_tell, row
+from tsmlab.experiments.words import UNRESOLVED, cannot_tell, row
+from tsmlab.toml_tables import is_number
 
 KEEPS = "kept"
 BREAKS = "broken"

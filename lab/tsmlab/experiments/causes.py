@@ -5,15 +5,14 @@ slows a program down, so it is done in runs of its own.
 Refuses to: fail. What could not be counted is a note beside what could.
 """
 
-from __future__ import annotations
-
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
 from tsmlab.allocators import Allocator
 from tsmlab.errors import UserError
-from tsmlab.experiments.model import Causes, Curve
+from tsmlab.experiments.model import Causes, Curve, HeapMap, MapBlock
 from tsmlab.measuring import RunRequest
 
 NOTHING = Causes(counts={}, threads=[], memory=None, maps=[], notes=[])
@@ -75,3 +74,60 @@ def observed(observer: Observer, request: RunRequest, folder: Path) -> Causes:
         return observer.observe(request, folder)
     except UserError as error:
         return Causes({}, [], None, [], [error.message])
+
+
+# --- maps of the heap, small enough to be kept ----------------------------------------------------
+
+
+# A coarser map has at most about twice as many: each spot is one of so many equal parts of the
+# heap, or a block that is larger than that.
+SPOTS = 2000
+
+
+def coarsened(heap: HeapMap, spots: int = SPOTS) -> HeapMap:
+    """The same heap; where it has more blocks than `spots`, with small neighbours as one block that
+    is mixed."""
+    blocks = [block for chunk in heap.chunks for block in chunk.blocks]
+    if len(blocks) <= spots:
+        return heap
+    least = sum(block.bytes for block in blocks) / spots
+    return replace(
+        heap,
+        chunks=[
+            replace(chunk, blocks=list(map(_together, _groups(chunk.blocks, least))))
+            for chunk in heap.chunks
+        ],
+    )
+
+
+def _groups(blocks: Sequence[MapBlock], least: float) -> Iterator[list[MapBlock]]:
+    """Neighbours of one owner that have `least` bytes together; larger ones stay alone."""
+    group: list[MapBlock] = []
+    size = 0
+    for block in blocks:
+        alone = block.bytes >= least or (group and block.owner != group[0].owner)
+        if group and (alone or size >= least):
+            yield group
+            group, size = [], 0
+        group.append(block)
+        size += block.bytes
+    if group:
+        yield group
+
+
+def _together(group: Sequence[MapBlock]) -> MapBlock:
+    first = group[0]
+    size = sum(block.bytes for block in group)
+    count = sum(block.count for block in group)
+    if len({block.state for block in group}) == 1 and first.state != "mixed":
+        return replace(first, count=count, bytes=size)
+    if len(group) == 1:
+        return first
+    used = sum(used_share(block) * block.bytes for block in group)
+    share = used / size if size else 0.0
+    return MapBlock(count, size, "mixed", first.owner, round(share, 6))
+
+
+def used_share(block: MapBlock) -> float:
+    """The part of its bytes that is in use."""
+    return {"used": 1.0, "mixed": block.used_share}.get(block.state, 0.0)

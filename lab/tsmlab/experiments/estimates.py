@@ -10,8 +10,6 @@ References beside those of stats.py:
        quantile) and 5.4 (Kendall's tau-b).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -85,11 +83,6 @@ def mean_estimate(values: Sequence[float] | Vector) -> Estimate:
     if stats.MIN_BOOTSTRAP_ROUNDS <= count <= stats.MAX_BOOTSTRAP_ROUNDS:
         return Estimate(center, *stats.bootstrap_mean_interval(vector))
     return Estimate(center, *stats.student_mean_interval(vector))
-
-
-def paired_ratio(numerator: Mapping[int, float], denominator: Mapping[int, float]) -> Logs:
-    """The logarithm of the ratio in each round that has both."""
-    return {n: log - denominator[n] for n, log in numerator.items() if n in denominator}
 
 
 def ratio_of(logs: Mapping[int, float]) -> RatioEstimate | None:

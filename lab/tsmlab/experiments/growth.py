@@ -7,26 +7,18 @@ the two ends of the sweep differ, they are told; and logarithmic growth is only 
 logarithm fits better than a power.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from tsmlab.experiments import words
-from tsmlab.experiments.estimates import (
-    Line,
-    complete_rounds,
-    fit_line,
-    mean_estimate,
-    slope_estimate,
-)
-from tsmlab.experiments.measured import Measured, Series, is_number, number_option
+from tsmlab.experiments import estimates, words
+from tsmlab.experiments.measured import Measured, Series, number_option
 from tsmlab.experiments.model import AnalysisRequest, Estimate, Finding, FittedCurve
-from tsmlab.experiments.outcome import CONFIRMED, REFUTED, UNRESOLVED, cannot_tell, row
+from tsmlab.experiments.words import CONFIRMED, REFUTED, UNRESOLVED, cannot_tell, row
 from tsmlab.stats import Vector
+from tsmlab.toml_tables import is_number
 from tsmlab.wording import names
 
 EXPONENTS = {"constant": 0.0, "linear": 1.0, "quadratic": 2.0}
@@ -60,14 +52,14 @@ def fit(xs: Sequence[float], table: np.ndarray[tuple[int, int], np.dtype[np.floa
     """table: logarithms of the metric, rows are rounds and columns the points, in rising order of
     two or more different xs."""
     x = np.log(np.asarray(xs, dtype=np.float64))
-    lines = [fit_line(x, row) for row in table]
+    lines = [estimates.fit_line(x, row) for row in table]
     by_rounds = len(table) > 1
     if by_rounds:
-        exponent = mean_estimate([line.slope for line in lines])
+        exponent = estimates.mean_estimate([line.slope for line in lines])
     else:
-        exponent = slope_estimate(x, table[0])
+        exponent = estimates.slope_estimate(x, table[0])
     mean = table.mean(axis=0)
-    whole = fit_line(x, mean)
+    whole = estimates.fit_line(x, mean)
     logarithm = _fit_logarithm(x, mean)
     log_better = None
     if len(xs) >= POINTS_FOR_MODELS:
@@ -75,11 +67,11 @@ def fit(xs: Sequence[float], table: np.ndarray[tuple[int, int], np.dtype[np.floa
             line.misfit - _misfit(row, _fit_logarithm(x, row), x)
             for line, row in zip(lines, table, strict=True)
         ]
-        log_better = mean_estimate([max(-1e12, gain) for gain in gains])
+        log_better = estimates.mean_estimate([max(-1e12, gain) for gain in gains])
     return Growth(
         exponent,
-        mean_estimate((table[:, 1] - table[:, 0]) / (x[1] - x[0])),
-        mean_estimate((table[:, -1] - table[:, -2]) / (x[-1] - x[-2])),
+        estimates.mean_estimate((table[:, 1] - table[:, 0]) / (x[1] - x[0])),
+        estimates.mean_estimate((table[:, -1] - table[:, -2]) / (x[-1] - x[-2])),
         by_rounds,
         log_better,
         list(xs),
@@ -88,7 +80,7 @@ def fit(xs: Sequence[float], table: np.ndarray[tuple[int, int], np.dtype[np.floa
     )
 
 
-def _fit_logarithm(x: Vector, log_y: Vector) -> Line:
+def _fit_logarithm(x: Vector, log_y: Vector) -> estimates.Line:
     """metric = a + b * log(parameter), with weights 1 / metric^2: residuals count by their share
     of the metric, as they do on the logarithms of the power law."""
     scale = float(log_y.max())
@@ -97,10 +89,10 @@ def _fit_logarithm(x: Vector, log_y: Vector) -> Line:
     left = np.stack([weight, weight * x], axis=1)
     (a, b), *_ = np.linalg.lstsq(left, weight * y, rcond=None)
     factor = math.exp(min(scale, 700.0))
-    return Line(float(b) * factor, float(a) * factor, 0.0)
+    return estimates.Line(float(b) * factor, float(a) * factor, 0.0)
 
 
-def _misfit(log_y: Vector, line: Line, x: Vector) -> float:
+def _misfit(log_y: Vector, line: estimates.Line, x: Vector) -> float:
     """Squared residuals of logarithms; without bound where the line is not above 0."""
     predicted = line.intercept + line.slope * x
     if float(predicted.min()) <= 0.0 or not np.all(np.isfinite(predicted)):
@@ -160,7 +152,7 @@ def grown(
     columns = {point: logs for point, logs in columns.items() if logs}
     if len(columns) < 2:
         return None
-    rounds, table = complete_rounds(list(columns.values()))
+    rounds, table = estimates.complete_rounds(list(columns.values()))
     xs = data.x(Series(series.parameter, series.fixed, tuple(columns)))
     if not rounds:
         means = [sum(logs.values()) / len(logs) for logs in columns.values()]

@@ -13,27 +13,17 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any, TypeGuard
 
 from tsmlab import stats
+from tsmlab.experiments import model
 from tsmlab.experiments.estimates import NO_INTERVAL, Logs, median_interval
-from tsmlab.experiments.model import (
-    BUILT_IN,
-    AnalysisRequest,
-    Cell,
-    CellSummary,
-    Experiment,
-    Metric,
-    MetricUnit,
-    Parameter,
-    Point,
-)
+from tsmlab.toml_tables import is_number
 
 # What a run is compared by if it was counted instead of timed: there is one, and no round.
 COUNTED_ROUND = 0
 
 # What a metric is that no file describes, by the end of its name.
-UNITS: tuple[tuple[str, MetricUnit], ...] = (("seconds", "seconds"), ("bytes", "bytes"))
+UNITS: tuple[tuple[str, model.MetricUnit], ...] = (("seconds", "seconds"), ("bytes", "bytes"))
 
 
 @dataclass(frozen=True)
@@ -41,8 +31,8 @@ class Series:
     """The points that differ in one parameter only, in the order of its values; `fixed` are the
     values of the others."""
 
-    parameter: Parameter
-    fixed: Point
+    parameter: model.Parameter
+    fixed: model.Point
     points: tuple[int, ...]
 
 
@@ -52,25 +42,25 @@ class Measured:
     points: as sentences name them; where an analysis looks at a part of the sweep (focused),
     without what is the same in all of that part. chosen: the indices of that part."""
 
-    def __init__(self, experiment: Experiment, processors: int | None) -> None:
+    def __init__(self, experiment: model.Experiment, processors: int | None) -> None:
         self.definition = experiment.definition
         self.points = experiment.points
         self.chosen = list(range(len(experiment.points)))
         self.allocators = experiment.allocators
         self.processors = processors
         self._cells = {(cell.point, cell.allocator): cell for cell in experiment.cells}
-        known = (*experiment.definition.metrics, *BUILT_IN)
+        known = (*experiment.definition.metrics, *model.BUILT_IN)
         self._metrics = {metric.name: metric for metric in reversed(known)}
 
     # --- metrics ----------------------------------------------------------------------------------
 
-    def metric(self, name: str) -> Metric:
+    def metric(self, name: str) -> model.Metric:
         """The one so named; what the file does not describe is described by its name."""
         if name in self._metrics:
             return self._metrics[name]
         units = (unit for end, unit in UNITS if name.endswith(end))
-        unit: MetricUnit = next(units, "count")
-        return Metric(name, name.replace("_", " "), unit, higher_is_better=False)
+        unit: model.MetricUnit = next(units, "count")
+        return model.Metric(name, name.replace("_", " "), unit, higher_is_better=False)
 
     def is_counted(self, name: str) -> bool:
         """Counted in a run of its own, so that there is one number for each cell."""
@@ -78,7 +68,7 @@ class Measured:
             return self._metrics[name].source == "causes"
         return not any(name in run.values for cell in self._cells.values() for run in cell.runs)
 
-    def summaries(self) -> list[CellSummary]:
+    def summaries(self) -> list[model.CellSummary]:
         """Every metric of every cell that has one, in the order of points and allocators."""
         names = dict.fromkeys(reversed(self._metrics))
         for cell in self._cells.values():
@@ -92,13 +82,13 @@ class Measured:
         )
         return [summary for summary in found if summary is not None]
 
-    def summary(self, point: int, allocator: str, name: str) -> CellSummary | None:
+    def summary(self, point: int, allocator: str, name: str) -> model.CellSummary | None:
         """Of the runs that did not fail; None if there is none."""
         values = list(self.shown(point, allocator, name).values())
         if not values:
             return None
         interval = NO_INTERVAL if self.is_counted(name) else median_interval(values)
-        return CellSummary(
+        return model.CellSummary(
             point=point,
             allocator=allocator,
             metric=name,
@@ -113,7 +103,7 @@ class Measured:
 
     # --- values -----------------------------------------------------------------------------------
 
-    def cell(self, point: int, allocator: str) -> Cell | None:
+    def cell(self, point: int, allocator: str) -> model.Cell | None:
         return self._cells.get((point, allocator))
 
     def shown(self, point: int, allocator: str, name: str) -> dict[int, float]:
@@ -186,10 +176,10 @@ class Measured:
 
     # --- points -----------------------------------------------------------------------------------
 
-    def focused(self, request: AnalysisRequest) -> tuple[Measured, Point]:
+    def focused(self, request: model.AnalysisRequest) -> tuple[Measured, model.Point]:
         """What a request looks at by its option `at`, and the values that this fixes."""
         option = request.options.get("at")
-        wanted: Point = dict(option) if isinstance(option, Mapping) else {}
+        wanted: model.Point = dict(option) if isinstance(option, Mapping) else {}
         part = copy.copy(self)
         part.chosen = [
             index
@@ -202,7 +192,7 @@ class Measured:
         ]
         return part, wanted
 
-    def swept(self, request: AnalysisRequest) -> Parameter | None:
+    def swept(self, request: model.AnalysisRequest) -> model.Parameter | None:
         """The parameter that a request names; without one, the first whose values are numbers, or
         the first, if any is swept."""
         swept = self.definition.parameters
@@ -221,7 +211,7 @@ class Measured:
         """The parameter's values; only for a numeric series."""
         return [float(self.points[index][series.parameter.name]) for index in series.points]
 
-    def series(self, parameter: Parameter) -> list[Series]:
+    def series(self, parameter: model.Parameter) -> list[Series]:
         """The chosen points in curves over the parameter, one for each combination of the others;
         none where the parameter is fixed."""
         groups: dict[tuple[tuple[str, str], ...], list[int]] = {}
@@ -238,13 +228,13 @@ class Measured:
             found.append(Series(parameter, fixed, tuple(ordered)))
         return found
 
-    def _in_order(self, parameter: Parameter, members: Sequence[int]) -> list[int]:
+    def _in_order(self, parameter: model.Parameter, members: Sequence[int]) -> list[int]:
         values = {index: self.points[index][parameter.name] for index in members}
         if all(is_number(value) for value in values.values()):
             return sorted(members, key=lambda index: float(values[index]))
         return list(members)
 
-    def names_for(self, request: AnalysisRequest) -> list[str]:
+    def names_for(self, request: model.AnalysisRequest) -> list[str]:
         """The allocators that an analysis is about: those that match its option, or all."""
         patterns = request.options.get("allocators")
         if not isinstance(patterns, list) or not patterns:
@@ -254,11 +244,7 @@ class Measured:
         ]
 
 
-def is_number(value: Any) -> TypeGuard[float]:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def number_option(request: AnalysisRequest, name: str, default: float) -> float:
+def number_option(request: model.AnalysisRequest, name: str, default: float) -> float:
     """A positive number among the options; what is none is as if it were not there."""
     value = request.options.get(name)
     return float(value) if is_number(value) and value > 0 else default

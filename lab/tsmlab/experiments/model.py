@@ -2,15 +2,15 @@
 
 Why: an experiment is written as a file, run under many allocators, interrupted, resumed, analysed
 and reported, by parts that know nothing of each other. This is all that they share.
-Refuses to: read files (catalogue.py), run programs (runner.py), compute (analysis.py) or show
-anything (tsmlab/report).
+Refuses to: run programs (runner.py), compute (analysis.py) or show anything (tsmlab/report).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
+from tsmlab import records
+from tsmlab.errors import UserError
 from tsmlab.machine import Machine
 from tsmlab.results import AllocatorInfo, Failure, Stop
 
@@ -341,5 +341,28 @@ class ExperimentResults:
     changed: list[str]
     experiments: list[Experiment]
 
+    @property
+    def subject(self) -> str:
+        return "experiment"
+
+    @property
+    def interrupted(self) -> bool:
+        return self.stop.reason == "interrupted"
+
     def allocator(self, name: str) -> AllocatorInfo:
         return next(info for info in self.allocators if info.name == name)
+
+
+from_json = records.reader(ExperimentResults, SCHEMA, "experiment run")
+
+
+def read(path: Path) -> ExperimentResults:
+    """The results in a file."""
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise UserError(
+            f"the results {path} cannot be read: {error.strerror}.",
+            "`tsmalloc experiment run` prints the path of its results.",
+        ) from error
+    return from_json(text, str(path))

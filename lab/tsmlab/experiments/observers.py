@@ -7,8 +7,6 @@ Refuses to: pass a failure for a count of nothing. A run that failed is an error
 note.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path

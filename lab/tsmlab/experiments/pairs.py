@@ -4,17 +4,16 @@ Why: the reports' central question (a heap per thread against one lock) and ever
 Refuses to: decide where the rounds do not, or to explain: counts that were asked for stand beside.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tsmlab import stats
+from tsmlab.analysis import log_ratios
 from tsmlab.experiments import words
-from tsmlab.experiments.estimates import Logs, as_estimate, paired_ratio, ratio_of
+from tsmlab.experiments.estimates import Logs, as_estimate, ratio_of
 from tsmlab.experiments.measured import Measured, number_option
 from tsmlab.experiments.model import AnalysisRequest, Estimate, Finding, Metric
-from tsmlab.experiments.outcome import UNRESOLVED, cannot_tell, row
+from tsmlab.experiments.words import UNRESOLVED, cannot_tell, row
 from tsmlab.stats import RatioEstimate, Verdict
 from tsmlab.wording import names, quantity, rounds
 
@@ -40,7 +39,7 @@ def versus(
     ratios = {
         point: ratio
         for point, (first, second) in logs.items()
-        if (ratio := ratio_of(paired_ratio(first, second))) is not None
+        if (ratio := ratio_of(log_ratios(first, second))) is not None
     }
     tested = [point for point, ratio in ratios.items() if ratio.p_value is not None]
     p_values = stats.holm_adjust([ratios[point].p_value or 0.0 for point in tested])

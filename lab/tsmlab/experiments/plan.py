@@ -20,7 +20,7 @@ from tsmlab.errors import UserError
 from tsmlab.experiments.catalogue import arguments_at, describe_point, points_of, program_path
 from tsmlab.experiments.model import BUILT_IN, LIVE_BYTES, Definition, Point
 from tsmlab.parts import OVERHEAD_SECONDS, WATCHED_FACTOR
-from tsmlab.wording import rounds
+from tsmlab.wording import counted, rounds
 
 # A time budget takes rounds away, but never more than down to this: fewer say next to nothing.
 FEWEST_ROUNDS = 3
@@ -188,7 +188,7 @@ def summary(plans: Sequence[Plan], expected: Estimate) -> str:
     runs = sum(p.runs_a_round * count for p, count in zip(plans, planned, strict=True))
     spread = "" if min(planned) == max(planned) else f"{min(planned)} to "
     return (
-        f"{experiments(len(plans))}, {runs:,} runs in {spread}{rounds(max(planned))}, "
+        f"{counted(len(plans), 'experiment')}, {runs:,} runs in {spread}{rounds(max(planned))}, "
         f"about {time_text(expected.seconds)}"
     )
 
@@ -205,10 +205,6 @@ def budget_note(whole: Estimate, budget_seconds: float | None) -> str | None:
         f"even {rounds(count)} take about {time_text(shortened.seconds)}, not {budget}: choose "
         "fewer experiments, allocators (-a) or rounds (-r), or --no-causes"
     )
-
-
-def experiments(count: int) -> str:
-    return f"{count} experiment{'' if count == 1 else 's'}"
 
 
 def time_text(seconds: float) -> str:

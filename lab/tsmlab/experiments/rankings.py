@@ -5,26 +5,18 @@ only if one was shown better at the one and the other at the other.
 Refuses to: rank one under which a run failed, or to take a difference of medians for an order.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tsmlab import stats
+from tsmlab.analysis import log_ratios
 from tsmlab.experiments import words
-from tsmlab.experiments.estimates import (
-    Logs,
-    as_estimate,
-    complete_rounds,
-    kendall_tau,
-    paired_ratio,
-    ratio_of,
-)
+from tsmlab.experiments.estimates import Logs, as_estimate, complete_rounds, kendall_tau, ratio_of
 from tsmlab.experiments.measured import Measured, number_option
 from tsmlab.experiments.model import AnalysisRequest, Estimate, Finding, Metric
-from tsmlab.experiments.outcome import CANNOT_TELL, UNRESOLVED, cannot_tell, row
+from tsmlab.experiments.words import CANNOT_TELL, UNRESOLVED, cannot_tell, row
 from tsmlab.stats import Verdict
 
 Pair = tuple[str, str]
@@ -54,7 +46,7 @@ class Standing:
         """Of all pairs that have two rounds in common."""
         found = {}
         for first, second in itertools.combinations(self.order, 2):
-            logs = list(paired_ratio(self.logs[first], self.logs[second]).values())
+            logs = list(log_ratios(self.logs[first], self.logs[second]).values())
             if len(logs) > 1:
                 found[first, second] = stats.mean_is_zero_p(logs)
         return found
@@ -64,7 +56,7 @@ class Standing:
         self._p_adjusted = adjusted
 
     def ratio(self, first: str, second: str) -> Estimate | None:
-        ratio = ratio_of(paired_ratio(self.logs[first], self.logs[second]))
+        ratio = ratio_of(log_ratios(self.logs[first], self.logs[second]))
         return None if ratio is None else as_estimate(ratio)
 
     def verdict(self, first: str, second: str, margin: float) -> Verdict:
@@ -76,7 +68,7 @@ class Standing:
         return self._verdicts[first, second]
 
     def _judge(self, first: str, second: str, margin: float) -> Verdict:
-        ratio = ratio_of(paired_ratio(self.logs[first], self.logs[second]))
+        ratio = ratio_of(log_ratios(self.logs[first], self.logs[second]))
         p_adjusted = self._p_adjusted.get((first, second))
         if ratio is None or p_adjusted is None:
             return Verdict.UNRESOLVED

@@ -6,8 +6,6 @@ them have had as many rounds as the time allowed, whenever it ends. What nobody 
 Refuses to: print, or to lose measurements. However it all ends, the outcome has what was measured.
 """
 
-from __future__ import annotations
-
 import random
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -15,29 +13,17 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from tsmlab import __version__, fingerprints, guest_memory, records, wording
+from tsmlab import __version__, machine, records, wording
 from tsmlab.allocators import Allocator
 from tsmlab.errors import UserError
 from tsmlab.experiments import causes as watching
+from tsmlab.experiments import model
 from tsmlab.experiments.analysis import analyse, usable_processors
 from tsmlab.experiments.catalogue import describe_point
-from tsmlab.experiments.causes import Observer
-from tsmlab.experiments.heap_maps import coarsened
-from tsmlab.experiments.model import (
-    LIVE_BYTES,
-    PEAK_BYTES,
-    PEAK_OVER_LIVE,
-    SCHEMA,
-    WALL_SECONDS,
-    Causes,
-    Cell,
-    Experiment,
-    ExperimentResults,
-    Run,
-)
+from tsmlab.experiments.causes import Observer, coarsened
 from tsmlab.experiments.plan import FEWEST_ROUNDS, Plan
 from tsmlab.fleet import Fleet, machine_of
-from tsmlab.journal import Memo, Part
+from tsmlab.journal import Digests, Memo, Part, changed, digests
 from tsmlab.measuring import Executor, RunRequest
 from tsmlab.metrics import PEAK_MEMORY, TIME
 from tsmlab.parts import PartProgress, Progress
@@ -48,7 +34,7 @@ from tsmlab.trial import Program, Trial
 
 WARM_BYTES = 1 << 30
 # What a trial calls the built-in metrics.
-OUR_NAMES = {TIME: WALL_SECONDS, PEAK_MEMORY: PEAK_BYTES}
+OUR_NAMES = {TIME: model.WALL_SECONDS, PEAK_MEMORY: model.PEAK_BYTES}
 
 
 @dataclass(frozen=True)
@@ -94,9 +80,9 @@ class _Job:
     contenders: dict[str, _Contender]
     rounds: Rounds
     progress: PartProgress
-    causes: dict[str, Causes]
+    causes: dict[str, model.Causes]
 
-    def runs_of(self, label: str) -> list[Run]:
+    def runs_of(self, label: str) -> list[model.Run]:
         return [_run(sample) for sample in self.rounds.samples if sample.allocator == label]
 
 
@@ -106,9 +92,9 @@ def run_experiments(
     observers: Sequence[Observer],
     reporter: Reporter,
     memo: Memo,
-    warm: Callable[[int], int] = guest_memory.touch,
+    warm: Callable[[int], int] = machine.touch,
     fleet: Fleet | None = None,
-) -> Outcome[ExperimentResults]:
+) -> Outcome[model.ExperimentResults]:
     """Runs all experiments; on a fleet, whose machines are of one kind, if there is one. Causes are
     counted here.
 
@@ -119,53 +105,42 @@ def run_experiments(
         return session.run(warm if fleet is None else fleet.touch_memory)
 
 
+@dataclass
 class _Session:
     """The state of one run of experiments."""
 
-    def __init__(
-        self,
-        options: Options,
-        executor: Executor,
-        observers: Sequence[Observer],
-        reporter: Reporter,
-        memo: Memo,
-        folder: Path,
-        fleet: Fleet | None,
-    ) -> None:
-        self._options = options
-        self._fleet = fleet
-        self._executor = executor
-        self._observers = observers
-        self._folder = folder
-        self._memo = memo
-        self._start = memo.clock()
-        self._created = memo.once("created", str, records.now)
-        self._machine = machine_of(fleet, memo)
-        libraries = [a.path for a in options.allocators if a.path]
-        self._files = memo.once(
-            "files",
-            fingerprints.Digests,
-            lambda: fingerprints.digests([*options.files, *libraries]),
+    options: Options
+    executor: Executor
+    observers: Sequence[Observer]
+    reporter: Reporter
+    memo: Memo
+    folder: Path
+    fleet: Fleet | None
+
+    def __post_init__(self) -> None:
+        self._start = self.memo.clock()
+        self._created = self.memo.once("created", str, records.now)
+        self._machine = machine_of(self.fleet, self.memo)
+        libraries = [a.path for a in self.options.allocators if a.path]
+        self._files = self.memo.once(
+            "files", Digests, lambda: digests([*self.options.files, *libraries])
         )
-        self._rounds = max(plan.rounds for plan in options.plans)
-        self._progress = Progress(reporter, self._rounds)
-        self._jobs = [self._job(plan) for plan in options.plans]
+        self._rounds = max(plan.rounds for plan in self.options.plans)
+        self._progress = Progress(self.reporter, self._rounds)
+        self._jobs = [self._job(plan) for plan in self.options.plans]
 
     # --- making ready -----------------------------------------------------------------------------
 
     def _job(self, plan: Plan) -> _Job:
         contenders = {c.label: c for c in self._contenders(plan)}
         watched = {
-            label: len(watching.watchers(self._observers, contender.allocator))
+            label: len(watching.watchers(self.observers, contender.allocator))
             if contender.point in plan.causes_points
             else 0
             for label, contender in contenders.items()
         }
         progress = self._progress.add(
-            plan.name,
-            plan.definition.run_seconds,
-            dict.fromkeys(contenders, plan.rounds),
-            watched,
+            plan.name, plan.definition.run_seconds, dict.fromkeys(contenders, plan.rounds), watched
         )
 
         def contender_of(slot: Slot) -> _Contender:
@@ -177,13 +152,13 @@ class _Session:
             return replace(sample, allocator=contender.label)
 
         crew = None
-        if self._fleet is not None:
+        if self.fleet is not None:
             trial = next(iter(contenders.values())).trial
-            memo = Part(self._memo, plan.name)
-            crew = self._fleet.crew(trial, memo, lambda slot: contender_of(slot).program)
+            memo = Part(self.memo, plan.name)
+            crew = self.fleet.crew(trial, memo, lambda slot: contender_of(slot).program)
         rounds = Rounds(
             [contender.entry for contender in contenders.values()],
-            experiment_seed(self._options.seed, plan.name),
+            experiment_seed(self.options.seed, plan.name),
             run_one,
             progress,
             crew=crew,
@@ -191,7 +166,7 @@ class _Session:
         return _Job(plan, contenders, rounds, progress, {})
 
     def _contenders(self, plan: Plan) -> Iterator[_Contender]:
-        memo = Part(self._memo, plan.name)
+        memo = Part(self.memo, plan.name)
         for point, values in enumerate(plan.points):
             for allocator in plan.allocators:
                 program = Program(
@@ -201,7 +176,7 @@ class _Session:
                     printed_perhaps=plan.printed_perhaps,
                 )
                 # Of hundreds of cells, curves come from the runs that nobody times.
-                trial = Trial(program, plan.allocators, self._executor, self._folder, memo, 0)
+                trial = Trial(program, plan.allocators, self.executor, self.folder, memo, 0)
                 trial.timeout_seconds = plan.definition.timeout_seconds
                 where = describe_point(values)
                 yield _Contender(
@@ -214,7 +189,7 @@ class _Session:
 
     # --- the flow ---------------------------------------------------------------------------------
 
-    def run(self, warm: Callable[[int], int]) -> Outcome[ExperimentResults]:
+    def run(self, warm: Callable[[int], int]) -> Outcome[model.ExperimentResults]:
         error: UserError | None = None
         try:
             warm(WARM_BYTES)
@@ -239,7 +214,7 @@ class _Session:
                     job.rounds.run("measured", number, job.plan.rounds)
                 for label in job.rounds.given_up:
                     job.progress.forget(label)
-            stop = self._memo.once(
+            stop = self.memo.once(
                 f"after round {number}", Stop | None, partial(self._stop_after, number)
             )
         for job in self._jobs:
@@ -254,7 +229,7 @@ class _Session:
     def _out_of_time(self, number: int) -> Stop | None:
         """Where the next round and the causes would not fit any more, but not before the fewest
         rounds that say something."""
-        budget = self._options.time_budget_seconds
+        budget = self.options.time_budget_seconds
         if budget is None or number < FEWEST_ROUNDS:
             return None
         next_round = sum(job.progress.round_seconds() for job in self._jobs)
@@ -269,9 +244,9 @@ class _Session:
         for job in self._jobs:
             counted = [c for c in job.contenders.values() if self._is_counted(job, c)]
             for contender in counted:
-                job.causes[contender.label] = self._memo.once(
+                job.causes[contender.label] = self.memo.once(
                     f"{job.plan.name}: causes of {contender.label}",
-                    Causes,
+                    model.Causes,
                     partial(self._watch, job, contender),
                 )
                 job.progress.watched_left[contender.label] = 0
@@ -285,9 +260,9 @@ class _Session:
         asked = contender.point in job.plan.causes_points
         return asked and any(run.failure is None for run in job.runs_of(contender.label))
 
-    def _watch(self, job: _Job, contender: _Contender) -> Causes:
+    def _watch(self, job: _Job, contender: _Contender) -> model.Causes:
         runs = [run for run in job.runs_of(contender.label) if run.failure is None]
-        walls = [run.values.get(WALL_SECONDS, 0.0) for run in runs]
+        walls = [run.values.get(model.WALL_SECONDS, 0.0) for run in runs]
         request = RunRequest(
             command=contender.program.command,
             allocator=contender.allocator,
@@ -299,12 +274,12 @@ class _Session:
             cwd=None,
         )
         parts = []
-        for observer in watching.watchers(self._observers, contender.allocator):
+        for observer in watching.watchers(self.observers, contender.allocator):
             job.progress.watching(contender.label)
-            begun = self._memo.clock()
-            with tempfile.TemporaryDirectory(dir=self._folder) as folder:
+            begun = self.memo.clock()
+            with tempfile.TemporaryDirectory(dir=self.folder) as folder:
                 parts.append(watching.observed(observer, request, Path(folder)))
-            job.progress.watched(contender.label, self._memo.clock() - begun)
+            job.progress.watched(contender.label, self.memo.clock() - begun)
         found = watching.merged(parts)
         # A map at every point would be most of the results; the last one has the largest heap.
         shown = found.maps if contender.point == job.plan.causes_points[-1] else []
@@ -313,19 +288,19 @@ class _Session:
     # --- the end ----------------------------------------------------------------------------------
 
     def _now(self) -> float:
-        return self._memo.clock() - self._start
+        return self.memo.clock() - self._start
 
     def _any_measured(self) -> bool:
         return any(job.rounds.samples for job in self._jobs)
 
-    def _results(self, stop: Stop) -> ExperimentResults:
-        options = self._options
+    def _results(self, stop: Stop) -> model.ExperimentResults:
+        options = self.options
         cpus = None if options.cpus is None else list(options.cpus)
         experiments = [self._experiment(job) for job in self._jobs]
-        fleet = self._fleet
+        fleet = self.fleet
         processors = usable_processors(self._machine, cpus) if fleet is None else fleet.processors
-        return ExperimentResults(
-            schema=SCHEMA,
+        return model.ExperimentResults(
+            schema=model.SCHEMA,
             created=self._created,
             tsmalloc_version=__version__,
             seed=options.seed,
@@ -333,14 +308,14 @@ class _Session:
             machine=self._machine,
             allocators=[AllocatorInfo.of(allocator) for allocator in options.allocators],
             stop=stop,
-            changed=fingerprints.changed(self._files),
+            changed=changed(self._files),
             experiments=[replace(e, analysis=analyse(e, processors)) for e in experiments],
         )
 
     @staticmethod
-    def _experiment(job: _Job) -> Experiment:
+    def _experiment(job: _Job) -> model.Experiment:
         cells = [
-            Cell(
+            model.Cell(
                 point=contender.point,
                 allocator=contender.allocator.name,
                 runs=job.runs_of(label),
@@ -349,7 +324,7 @@ class _Session:
             )
             for label, contender in job.contenders.items()
         ]
-        return Experiment(
+        return model.Experiment(
             definition=job.plan.definition,
             points=job.plan.points,
             allocators=[allocator.name for allocator in job.plan.allocators],
@@ -363,8 +338,8 @@ def experiment_seed(seed: int, experiment: str) -> int:
     return random.Random(f"experiment/{seed}/{experiment}").randrange(1 << 31)
 
 
-def _run(sample: Sample) -> Run:
-    return Run(
+def _run(sample: Sample) -> model.Run:
+    return model.Run(
         round=sample.round,
         position=sample.position,
         started_seconds=sample.started_seconds,
@@ -375,6 +350,6 @@ def _run(sample: Sample) -> Run:
 
 def _values(sample: Sample) -> dict[str, float]:
     values = {OUR_NAMES.get(name, name): value for name, value in sample.values.items()}
-    if values.get(LIVE_BYTES, 0.0) > 0.0 and PEAK_BYTES in values:
-        values[PEAK_OVER_LIVE] = values[PEAK_BYTES] / values[LIVE_BYTES]
+    if values.get(model.LIVE_BYTES, 0.0) > 0.0 and model.PEAK_BYTES in values:
+        values[model.PEAK_OVER_LIVE] = values[model.PEAK_BYTES] / values[model.LIVE_BYTES]
     return values

@@ -6,35 +6,20 @@ Refuses to: decide anything. Medians are all that is computed here; the answers 
 analysis.py.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import math
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from rich.console import Console
-from rich.text import Text
-
-from tsmlab import records, stats, tables, warnings
+from tsmlab import export, stats, tables, warnings
+from tsmlab.experiments import model
 from tsmlab.experiments.catalogue import describe_point
-from tsmlab.experiments.model import (
-    BUILT_IN,
-    PEAK_BYTES,
-    Cell,
-    Experiment,
-    ExperimentResults,
-    Metric,
-    Reported,
-)
-from tsmlab.experiments.plan import FEWEST_ROUNDS, experiments
-from tsmlab.export import Format
+from tsmlab.experiments.plan import FEWEST_ROUNDS
 from tsmlab.render import failure_lines, full_name
-from tsmlab.results import Failure, Trouble
-from tsmlab.tables import Column, table_width
-from tsmlab.wording import names, quantity, rounds, three_digits
+from tsmlab.results import Row, Trouble
+from tsmlab.tables import ROOMY, Column, Sheet, table_width
+from tsmlab.wording import counted, names, quantity, rounds, three_digits
 
 BEST = "*"
 FAILED = "failed"
@@ -44,7 +29,7 @@ NOTHING = "-"
 # --- medians -------------------------------------------------------------------------------------
 
 
-def median(cell: Cell, metric: Metric) -> float | None:
+def median(cell: model.Cell, metric: model.Metric) -> float | None:
     """Of the runs that did not fail; what was counted once is its own median."""
     if metric.source == "causes":
         return cell.causes.counts.get(metric.name) if cell.causes else None
@@ -58,10 +43,10 @@ class _Head:
 
     text: str
     point: int
-    metric: Metric
+    metric: model.Metric
 
 
-def _shown_metric(experiment: Experiment) -> Metric:
+def _shown_metric(experiment: model.Experiment) -> model.Metric:
     """The first of its metrics that has a value anywhere: one may need causes, which nobody asked
     for."""
     definition = experiment.definition
@@ -71,7 +56,7 @@ def _shown_metric(experiment: Experiment) -> Metric:
     return definition.main_metric
 
 
-def _heads(experiment: Experiment) -> list[_Head]:
+def _heads(experiment: model.Experiment) -> list[_Head]:
     """The main metric at each point; where there is only one point, every metric with a value."""
     definition = experiment.definition
     if len(experiment.points) > 1:
@@ -81,7 +66,7 @@ def _heads(experiment: Experiment) -> list[_Head]:
             for point, values in enumerate(experiment.points)
         ]
     metrics = {m.name: m for m in (*definition.metrics, definition.main_metric)}
-    metrics.setdefault(PEAK_BYTES, definition.metric(PEAK_BYTES))
+    metrics.setdefault(model.PEAK_BYTES, definition.metric(model.PEAK_BYTES))
     return [
         _Head(metric.title, 0, metric)
         for metric in metrics.values()
@@ -90,7 +75,7 @@ def _heads(experiment: Experiment) -> list[_Head]:
     ]
 
 
-def _columns(experiment: Experiment, titles: dict[str, str]) -> list[Column]:
+def _columns(experiment: model.Experiment, titles: dict[str, str]) -> list[Column]:
     """Allocators with their medians; who is best over all points comes first."""
     order = sorted(experiment.allocators, key=lambda name: _rank(experiment, name))
     columns = [Column("allocator", [tables.Cell(titles[name]) for name in order], left=True)]
@@ -100,7 +85,7 @@ def _columns(experiment: Experiment, titles: dict[str, str]) -> list[Column]:
     return columns
 
 
-def _numbers(cells: Sequence[Cell | None], metric: Metric) -> list[tables.Cell]:
+def _numbers(cells: Sequence[model.Cell | None], metric: model.Metric) -> list[tables.Cell]:
     """A column's cells, the best of several marked."""
     values = [median(cell, metric) if cell else None for cell in cells]
     known = [value for value in values if value is not None]
@@ -116,18 +101,18 @@ def _numbers(cells: Sequence[Cell | None], metric: Metric) -> list[tables.Cell]:
     return found
 
 
-def _number(value: float, metric: Metric) -> str:
+def _number(value: float, metric: model.Metric) -> str:
     """Below a tenth, a plain number needs more digits than two behind the point."""
     if metric.unit == "number" and abs(value) >= 0.1:
         return three_digits(value)
     return quantity(value, metric.unit)
 
 
-def _missing(cell: Cell | None) -> str:
+def _missing(cell: model.Cell | None) -> str:
     return FAILED if cell and any(run.failure for run in cell.runs) else NOTHING
 
 
-def _rank(experiment: Experiment, name: str) -> tuple[int, float]:
+def _rank(experiment: model.Experiment, name: str) -> tuple[int, float]:
     """By the mean of the logarithms of the main metric; who lacks points comes later."""
     main = _shown_metric(experiment)
     found = []
@@ -143,57 +128,39 @@ def _rank(experiment: Experiment, name: str) -> tuple[int, float]:
 # --- texts ---------------------------------------------------------------------------------------
 
 
-def report_for_stdout(results: ExperimentResults) -> str:
-    """The report, as wide and as colourful as stdout allows."""
-    return report(results, tables.stdout_width(), colours=sys.stdout.isatty())
-
-
-def report(results: ExperimentResults, width: int, colours: bool = False) -> str:
-    text = io.StringIO()
-    console = Console(file=text, width=width, force_terminal=colours, highlight=False)
-    for line in _heading(results):
-        console.print(Text(line), soft_wrap=True)
+def report(results: model.ExperimentResults, width: int, colours: bool = False) -> str:
+    sheet = Sheet(width, colours)
+    sheet.say(*_heading(results))
     for experiment in results.experiments:
-        console.print()
-        _print_experiment(console, results, experiment, width)
-    return text.getvalue()
-
-
-def _print_experiment(
-    console: Console, results: ExperimentResults, experiment: Experiment, width: int
-) -> None:
-    definition = experiment.definition
-    console.print(Text(f"{definition.name}: {definition.title}", style="bold"), soft_wrap=True)
-    console.print(Text(definition.question))
-    console.print(Text(_caption(experiment), style="dim"), soft_wrap=True)
-    for part in _folded(_columns(experiment, _titles(results)), width):
-        wide = max(width, table_width(part, tables.ROOMY))
-        Console(
-            file=console.file, width=wide, force_terminal=console.is_terminal, highlight=False
-        ).print(tables.rich_table(part, tables.ROOMY))
-    for line in failed_lines(experiment):
-        console.print(Text(line, style="red"), soft_wrap=True)
-    for verdict, text in verdicts(experiment):
-        console.print(Text(f"{verdict}: {text}"), soft_wrap=False)
+        sheet.gap()
+        definition = experiment.definition
+        sheet.say(f"{definition.name}: {definition.title}", style="bold")
+        sheet.say(definition.question, soft_wrap=False)
+        sheet.say(_caption(experiment), style="dim")
+        for part in _folded(_columns(experiment, _titles(results)), width):
+            sheet.table(part)
+        sheet.say(*failed_lines(experiment), style="red")
+        sheet.say(*(f"{v}: {text}" for v, text in verdicts(experiment)), soft_wrap=False)
+    return sheet.text
 
 
 def _folded(columns: Sequence[Column], width: int) -> Iterator[list[Column]]:
     """The table in parts that are narrow enough, each with the allocators again."""
     part = [columns[0]]
     for column in columns[1:]:
-        if len(part) > 1 and table_width([*part, column], tables.ROOMY) > width:
+        if len(part) > 1 and table_width([*part, column], ROOMY) > width:
             yield part
             part = [columns[0]]
         part.append(column)
     yield part
 
 
-def _heading(results: ExperimentResults) -> Iterator[str]:
-    count = experiments(len(results.experiments))
+def _heading(results: model.ExperimentResults) -> Iterator[str]:
+    count = counted(len(results.experiments), "experiment")
     yield f"{count}, seed {results.seed}; stopped: {results.stop.text}"
 
 
-def _caption(experiment: Experiment) -> str:
+def _caption(experiment: model.Experiment) -> str:
     """How to read the table."""
     definition, done = experiment.definition, rounds_done(experiment)
     main = _shown_metric(experiment)
@@ -205,27 +172,19 @@ def _caption(experiment: Experiment) -> str:
     return f"{what}; {rounds(done)}; {BEST} the best median"
 
 
-def rounds_done(experiment: Experiment) -> int:
+def rounds_done(experiment: model.Experiment) -> int:
     return max((run.round for cell in experiment.cells for run in cell.runs), default=0)
 
 
-def _titles(results: ExperimentResults) -> dict[str, str]:
+def _titles(results: model.ExperimentResults) -> dict[str, str]:
     return {info.name: full_name(info) for info in results.allocators}
 
 
-@dataclass(frozen=True)
-class _Failed:
-    attempts: int
-    failures: int
-    failure: Failure | None
-    gave_up: bool
-
-
-def failed_cells(experiment: Experiment) -> list[Cell]:
+def failed_cells(experiment: model.Experiment) -> list[model.Cell]:
     return [cell for cell in experiment.cells if any(run.failure for run in cell.runs)]
 
 
-def verdicts(experiment: Experiment) -> list[tuple[str, str]]:
+def verdicts(experiment: model.Experiment) -> list[tuple[str, str]]:
     """Each finding's verdict, as a sentence begins, and its text."""
     found = experiment.analysis.findings if experiment.analysis else []
     names = set(experiment.allocators)
@@ -236,19 +195,19 @@ def verdicts(experiment: Experiment) -> list[tuple[str, str]]:
     ]
 
 
-def failed_lines(experiment: Experiment) -> list[str]:
+def failed_lines(experiment: model.Experiment) -> list[str]:
     """Every failure, by cell."""
     lines = []
     for cell in failed_cells(experiment):
         failures = [run.failure for run in cell.runs if run.failure]
         where = describe_point(experiment.points[cell.point])
         name = f"{cell.allocator} at {where}" if where else cell.allocator
-        row = _Failed(len(cell.runs), len(failures), failures[-1], cell.gave_up)
+        row = Row(name, len(cell.runs), len(failures), failures[-1], cell.gave_up, {}, None, False)
         lines += failure_lines(name, row)
     return lines
 
 
-def troubles(results: ExperimentResults) -> list[Trouble]:
+def troubles(results: model.ExperimentResults) -> list[Trouble]:
     """What may be wrong with the measurements."""
     found = []
     if results.changed:
@@ -261,31 +220,21 @@ def troubles(results: ExperimentResults) -> list[Trouble]:
         found.append(changed)
     few = [e.definition.name for e in results.experiments if rounds_done(e) < FEWEST_ROUNDS]
     if few:
+        cut_short = results.stop.reason in ("interrupted", "aborted")
         trouble = Trouble(
             "few-rounds",
             f"fewer than {rounds(FEWEST_ROUNDS)} of {names(few)}: intervals are wide, or missing",
             results.stop.text,
-            "go on with --resume" if cut_short(results) else "more rounds (-r)",
+            "go on with --resume" if cut_short else "more rounds (-r)",
         )
         found.append(trouble)
     return [*found, *warnings.about_machine(results.machine)]
 
 
-def cut_short(results: ExperimentResults) -> bool:
-    """Whether there is something left to be run."""
-    return results.stop.reason in ("interrupted", "aborted")
-
-
 # --- files ---------------------------------------------------------------------------------------
 
 
-def formatted(results: ExperimentResults, file_format: Format) -> str:
-    if file_format == "json":
-        return records.to_json(results)
-    return to_csv(results) if file_format == "csv" else markdown(results)
-
-
-def markdown(results: ExperimentResults) -> str:
+def markdown(results: model.ExperimentResults) -> str:
     """The same report for a document, with date, machine and versions."""
     lines = [f"- {line}" for line in _heading(results)]
     for experiment in results.experiments:
@@ -296,7 +245,9 @@ def markdown(results: ExperimentResults) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _markdown_experiment(results: ExperimentResults, experiment: Experiment) -> Iterator[str]:
+def _markdown_experiment(
+    results: model.ExperimentResults, experiment: model.Experiment
+) -> Iterator[str]:
     definition = experiment.definition
     yield from (f"## {definition.title}", "", definition.question, "", _caption(experiment), "")
     yield from tables.markdown_table(_columns(experiment, _titles(results)))
@@ -313,7 +264,7 @@ def _markdown_experiment(results: ExperimentResults, experiment: Experiment) -> 
         yield from ("", definition.answers.strip())
 
 
-def _reported_columns(reported: Reported) -> list[Column]:
+def _reported_columns(reported: model.Reported) -> list[Column]:
     return [
         Column(head, [tables.Cell(str(row[index])) for row in reported.rows], left=index == 0)
         for index, head in enumerate(reported.columns)
@@ -323,9 +274,9 @@ def _reported_columns(reported: Reported) -> list[Column]:
 CSV_BEFORE = ("experiment", "point", "parameters", "allocator", "round", "position", "started")
 
 
-def to_csv(results: ExperimentResults) -> str:
+def to_csv(results: model.ExperimentResults) -> str:
     """One line for each run, failed ones included; numbers in base units."""
-    metrics = {metric.name: None for metric in BUILT_IN}
+    metrics = {metric.name: None for metric in model.BUILT_IN}
     for experiment in results.experiments:
         for cell in experiment.cells:
             for run in cell.runs:
@@ -343,3 +294,6 @@ def to_csv(results: ExperimentResults) -> str:
                 begin += [run.round, run.position, run.started_seconds]
                 writer.writerow([*begin, *values, *failure])
     return text.getvalue()
+
+
+formatted = export.formatter(csv=to_csv, markdown=markdown)

@@ -5,13 +5,20 @@ that is not there.
 Refuses to: show more digits than a measurement has.
 """
 
-from __future__ import annotations
-
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from tsmlab.experiments.measured import Measured, is_number
-from tsmlab.experiments.model import Estimate, MetricUnit, Parameter, Point
+from tsmlab.experiments.measured import Measured
+from tsmlab.experiments.model import (
+    AnalysisRequest,
+    Estimate,
+    Finding,
+    FittedCurve,
+    MetricUnit,
+    Parameter,
+    Point,
+)
+from tsmlab.toml_tables import is_number
 from tsmlab.wording import names, quantity
 
 # Of more figures than these, the least and the largest are told.
@@ -99,3 +106,36 @@ def label(data: Measured, name: str, point: Point) -> str:
     """An allocator's curve, where each allocator may have several: "glibc (shape circle)"."""
     where = place(data, point)
     return f"{name} ({where})" if where else name
+
+
+# --- findings -------------------------------------------------------------------------------------
+
+
+CONFIRMED = "confirmed"
+REFUTED = "refuted"
+UNRESOLVED = "unresolved"
+CANNOT_TELL = "cannot be told"
+
+
+def row(
+    request: AnalysisRequest,
+    verdict: str,
+    allocators: Sequence[str],
+    text: str,
+    estimates: Mapping[str, Estimate],
+    curves: Sequence[FittedCurve] = (),
+) -> Finding:
+    return Finding(
+        kind=request.kind,
+        metric=request.metric,
+        allocators=list(dict.fromkeys(allocators)),
+        verdict=verdict,
+        estimates=dict(estimates),
+        curves=list(curves),
+        text=text,
+    )
+
+
+def cannot_tell(request: AnalysisRequest, why: str, allocators: Sequence[str] = ()) -> Finding:
+    """`why`: a whole sentence."""
+    return row(request, CANNOT_TELL, allocators, why, {})

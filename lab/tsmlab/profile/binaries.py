@@ -5,8 +5,6 @@ build are worse than none.
 Refuses to: use a file whose build id is not the profile's, and to ask the network for one.
 """
 
-from __future__ import annotations
-
 import bisect
 import zlib
 from collections.abc import Iterator

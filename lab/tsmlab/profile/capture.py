@@ -4,8 +4,6 @@ Why: one command from "memory grows" to the line.
 Refuses to: profile a running process. That is done from outside, by the native command.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal
@@ -16,12 +14,11 @@ from pathlib import Path
 from types import FrameType
 
 from tsmlab.allocators import Allocator
-from tsmlab.errors import UserError
+from tsmlab.errors import EXIT_CANNOT_EXECUTE, UserError
 from tsmlab.profile.model import Profile, read
 
 PATTERN = "tsmalloc.%p.pb"
 FILES = "tsmalloc.*.pb"
-EXIT_CANNOT_EXECUTE = 126
 FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 LEFT_TO_THE_PROGRAM = (signal.SIGINT, signal.SIGQUIT)
 

@@ -4,8 +4,6 @@ Why: what grows between two looks is what a leak is; by chance alone some site a
 Refuses to: say that a site grew, unless chance would say so of any site in one profile of twenty.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any

@@ -5,8 +5,6 @@ C from a description, so that no generated code has to be kept.
 Refuses to: know what a profile means; model.py does.
 """
 
-from __future__ import annotations
-
 import gzip
 import zlib
 from pathlib import Path

@@ -5,8 +5,6 @@ Refuses to: guess. A file without the labels that tsmalloc writes is refused, si
 not be told.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Sequence

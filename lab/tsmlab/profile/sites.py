@@ -7,6 +7,7 @@ Refuses to: put anything into words; text.py does.
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -222,3 +223,13 @@ def _once(frames: Sequence[Frame], by: By) -> Iterator[tuple[int, Key, Frame]]:
         if key not in seen:
             seen.add(key)
             yield at, key, frame
+
+
+def folded(profile: Profile, stacks: Stacks, of: Type) -> dict[str, Estimate]:
+    """Stacks of functions, outermost first with `;` between them, and their bytes."""
+    found: dict[str, Estimate] = defaultdict(Estimate)
+    for held in by_stack(profile, stacks, of):
+        names = (frame.function for frame in reversed(held.frames))
+        line = ";".join(name.replace(";", ",").replace("\n", " ") for name in names)
+        found[line].include(held.bytes)
+    return dict(sorted(found.items()))

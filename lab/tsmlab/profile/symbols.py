@@ -18,9 +18,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from tsmlab.profile import binaries
-from tsmlab.profile.model import Frame, Location, Mapping, Profile
+from tsmlab.profile.model import DROP_FRAMES, Frame, Location, Mapping, Profile
 
 PROGRAMS = ("llvm-symbolizer", "addr2line")
 _OPTIONS = {"llvm-symbolizer": ("--output-style=GNU",), "addr2line": ()}
@@ -220,3 +221,42 @@ class PerfMap:
             return None
         start, size, name = self._entries[at]
         return name if address < start + size else None
+
+
+def name_locations(message: Any, symbols: Symbols) -> None:
+    """Writes functions, lines and inlined frames into a message, for those that it lacks."""
+    strings = {text: number for number, text in enumerate(message.string_table)}
+
+    def text(value: str) -> int:
+        data = value.encode(errors="surrogateescape")
+        if data not in strings:
+            strings[data] = len(message.string_table)
+            message.string_table.append(data)
+        return strings[data]
+
+    functions: dict[tuple[str, str], int] = {}
+    highest = max((each.id for each in message.function), default=0)
+
+    def function(frame: Frame) -> int:
+        key = frame.function, frame.file
+        if key not in functions:
+            functions[key] = highest + len(functions) + 1
+            name = text(frame.function)
+            message.function.add(
+                id=functions[key], name=name, system_name=name, filename=text(frame.file)
+            )
+        return functions[key]
+
+    named = set()
+    for location in message.location:
+        if location.line:
+            continue
+        for frame in symbols.frames[location.id]:
+            location.line.add(function_id=function(frame), line=frame.line)
+        named.add(location.mapping_id)
+    for mapping in message.mapping:
+        if mapping.id in named:
+            mapping.has_functions = mapping.has_filenames = True
+            mapping.has_line_numbers = mapping.has_inline_frames = True
+    if not message.drop_frames:
+        message.drop_frames = text(DROP_FRAMES)

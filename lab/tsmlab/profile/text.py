@@ -4,23 +4,19 @@ Why: the first question is "which line, how much, and is that so or chance?".
 Refuses to: compute; sites.py and changes.py do.
 """
 
-from __future__ import annotations
-
-import io
 import sys
 import textwrap
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from rich.console import Console
 from rich.text import Text
 
 from tsmlab.profile.changes import Changed, Changes
 from tsmlab.profile.estimates import Estimate
 from tsmlab.profile.model import BLOCKS_PER_PROXY, WORDS, Frame, Profile, Type, bare_name
 from tsmlab.profile.sites import By, Place, Site, Sites
-from tsmlab.tables import COMPACT, ROOMY, Cell, Column, rich_table, stdout_width, table_width
+from tsmlab.tables import COMPACT, ROOMY, Cell, Column, Sheet, narrowed, stdout_width, table_width
 from tsmlab.wording import counted, quantity, share
 
 # Sides that differ by more than this are told apart.
@@ -283,39 +279,31 @@ def _printed(
     after: Sequence[str] = (),
 ) -> str:
     """Lines, a table with the places behind it, and under each the path that leads there; lines."""
-    text = io.StringIO()
-    colours = sys.stdout.isatty()
-    console = Console(file=text, width=stdout_width(), force_terminal=colours, highlight=False)
-    for line in before:
-        console.print(Text(line), soft_wrap=True)
+    sheet = Sheet(stdout_width(), sys.stdout.isatty())
+    sheet.say(*before)
     if columns:
-        console.print()
-        _print_table(console, list(columns), places)
+        sheet.gap()
+        _print_table(sheet, columns, places)
     if after:
-        console.print()
-    for line in after:
-        console.print(Text(line, style="dim"), soft_wrap=True)
-    return text.getvalue()
+        sheet.gap()
+    sheet.say(*after, style="dim")
+    return sheet.text
 
 
-def _print_table(console: Console, columns: list[Column], places: Sequence[Place]) -> None:
-    layout = ROOMY if console.width >= 100 else COMPACT
-    while table_width(columns, layout) + LEAST_NAME_WIDTH > console.width and any(
-        column.expendable for column in columns
-    ):
-        columns.remove(max(columns, key=lambda column: column.expendable))
-    left = table_width(columns, layout) + layout.gap
-    room = max(LEAST_NAME_WIDTH, console.width - left)
+def _print_table(sheet: Sheet, columns: Sequence[Column], places: Sequence[Place]) -> None:
+    layout = ROOMY if sheet.width >= 100 else COMPACT
+    kept = narrowed(columns, layout, sheet.width - LEAST_NAME_WIDTH)
+    left = table_width(kept, layout) + layout.gap
+    room = max(LEAST_NAME_WIDTH, sheet.width - left)
     sites = Column("site", [Cell(fitted(place.frame, room)) for place in places], left=True)
-    table = io.StringIO()
-    inner = Console(file=table, width=left + room, force_terminal=console.is_terminal)
-    inner.print(rich_table([*columns, sites], layout))
-    header, *rows = map(str.rstrip, table.getvalue().splitlines())
-    console.print(Text.from_ansi(header), soft_wrap=True)
+    table = Sheet(left + room, sheet.colours)
+    table.table([*kept, sites], layout)
+    header, *rows = map(str.rstrip, table.text.splitlines())
+    sheet.say(Text.from_ansi(header))
     for row, place in zip(rows, places, strict=True):
-        console.print(Text.from_ansi(row), soft_wrap=True)
-        for line in path_lines(place.path, console.width - 8):
-            console.print(Text(f"        {line}", style="dim"), soft_wrap=True)
+        sheet.say(Text.from_ansi(row))
+        for line in path_lines(place.path, sheet.width - 8):
+            sheet.say(f"        {line}", style="dim")
 
 
 def _more(count: int, top: int) -> list[str]:

@@ -5,19 +5,22 @@ Refuses to: load what draws before a report is written, since that takes a secon
 verbs that measure first.
 """
 
-from __future__ import annotations
-
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from tsmlab import results, suite_results
+from tsmlab.errors import UserError
+from tsmlab.experiments import model
 from tsmlab.experiments.model import ExperimentResults
 from tsmlab.report.folder import check
 from tsmlab.results import Comparison
 from tsmlab.suite_results import SuiteResults
+from tsmlab.traces import analysis, replay_results
 from tsmlab.traces.analysis import TraceAnalysis
 from tsmlab.traces.replay_results import ReplayResults
 
-__all__ = ["Results", "check", "write"]
+__all__ = ["Results", "check", "read", "write"]
 
 Results = Comparison | SuiteResults | ExperimentResults | ReplayResults | TraceAnalysis
 
@@ -32,3 +35,44 @@ def write(results: Results | Sequence[Results], directory: Path, force: bool = F
     check(directory, force)
     several = [results] if isinstance(results, Results) else list(results)
     return writing.write(several, directory, force)
+
+
+_REMEDY = (
+    "Give a file that `tsmalloc compare`, `bench`, `experiment` or `replay` saved (its path was "
+    "printed at the end) or wrote with --export-json."
+)
+
+
+def read(path: Path) -> Results:
+    """The results in a file; raises UserError for one that holds none."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise UserError(f"there is no file {path}.", _REMEDY) from error
+    except IsADirectoryError as error:
+        raise UserError(f"{path} is a folder.", _REMEDY) from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not text.", _REMEDY) from error
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}.", _REMEDY) from error
+    readers: dict[str, Callable[[str, str], Results]] = {
+        results.SCHEMA: results.from_json,
+        suite_results.SCHEMA: suite_results.from_json,
+        model.SCHEMA: model.from_json,
+        replay_results.SCHEMA: replay_results.from_json,
+        analysis.SCHEMA: lambda text, _source: analysis.decode(text),
+    }
+    schema = _schema(text, path)
+    if schema not in readers:
+        what = f"its schema is {schema!r}" if schema else "it has no schema"
+        raise UserError(f"{path} holds no results that can be shown: {what}.", _REMEDY)
+    return readers[schema](text, str(path))
+
+
+def _schema(text: str, path: Path) -> str:
+    try:
+        data = json.loads(text)
+    except ValueError as error:
+        raise UserError(f"{path} is not JSON: {error}.", _REMEDY) from error
+    schema = data.get("schema") if isinstance(data, dict) else None
+    return schema if isinstance(schema, str) else ""

@@ -5,8 +5,6 @@ a reader never meets half a page.
 Refuses to: delete what it did not write. The list of its own files is kept beside them.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

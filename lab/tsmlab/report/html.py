@@ -5,8 +5,6 @@ Refuses to: let anything through unescaped (jinja2 escapes all but our own SVG a
 anything, and to need a script.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 from pathlib import Path
 from typing import Any

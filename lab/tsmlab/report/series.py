@@ -5,14 +5,13 @@ peak. Of many runs one is shown, the one whose time is nearest to the median.
 Refuses to: average curves, which would show a run that never was.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 
 import numpy as np
 
 from tsmlab.results import Comparison, Sample
+from tsmlab.toml_tables import is_number
 
 Points = list[tuple[float, float]]
 
@@ -42,11 +41,7 @@ def of_sample(sample: Sample) -> Points:
     if not isinstance(raw, list):
         return []
     pairs = [p for p in raw if isinstance(p, list) and len(p) == 2]
-    return [(p[0] / 1e9, float(p[1])) for p in pairs if all(_is_number(v) for v in p)]
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return [(p[0] / 1e9, float(p[1])) for p in pairs if all(map(is_number, p))]
 
 
 def typical_run(comparison: Comparison, allocator: str, key: str) -> Sample | None:

@@ -7,8 +7,6 @@ Refuses to: draw, to touch a text, and to let a colour through that theme.py doe
 not change with the theme.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from html import escape

@@ -4,8 +4,6 @@ Why: every figure has its numbers beside it as a table, and the result tables lo
 Refuses to: know what is in it, or how it looks: a mark is a class of style.css.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 

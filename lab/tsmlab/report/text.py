@@ -5,8 +5,6 @@ by them, and must stay valid UTF-8 and XML.
 Refuses to: escape. The templates and the SVG writer do that, for all text alike.
 """
 
-from __future__ import annotations
-
 import re
 
 # What cannot be shown (controls, lone surrogates, non-characters), and what would reorder the text

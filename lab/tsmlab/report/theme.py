@@ -6,8 +6,6 @@ themes. The tests check the contrast of every pair that meets on a page.
 Refuses to: know what is drawn.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 
@@ -137,15 +135,3 @@ def styles_for(names: list[str]) -> dict[str, Style]:
             styles[name] = _SPARE[spare % len(_SPARE)]
             spare += 1
     return styles
-
-
-def contrast(one: str, other: str) -> float:
-    """The contrast ratio of two colours by WCAG 2.2: 1 to 21."""
-    brighter, darker = sorted((_luminance(one), _luminance(other)), reverse=True)
-    return (brighter + 0.05) / (darker + 0.05)
-
-
-def _luminance(colour: str) -> float:
-    channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]

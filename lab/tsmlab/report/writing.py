@@ -4,13 +4,12 @@ Why: which page a kind of results has, and what lies beside it, is told in one p
 Refuses to: compute. Every number of a report is in the results or was computed by their analysis.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 
+from tsmlab import __version__
 from tsmlab.report import Results, folder, html
-from tsmlab.report.pages import analysis, comparison, experiments, overview, replay, suite
+from tsmlab.report.pages import analysis, comparison, experiments, replay, suite
 from tsmlab.report.pages.common import Report
 from tsmlab.results import Comparison
 from tsmlab.suite_results import SuiteResults
@@ -51,14 +50,23 @@ def _files(report: Report, prefix: str = "") -> dict[str, bytes]:
 
 
 def _all_files(reports: Sequence[Report]) -> dict[str, bytes]:
-    """A folder for each, by its name (numbered where names meet), and the page that leads there."""
+    """A folder for each, by its name (numbered where names meet), and the page that leads there. It
+    compares nothing: results may come from different machines and programs."""
     files: dict[str, bytes] = {}
-    places = overview.places([report.name for report in reports])
-    for place, report in zip(places, reports, strict=True):
+    entries = []
+    for report in reports:
+        number, place = 1, report.name
+        while f"{place}/{folder.PAGE}" in files:
+            number += 1
+            place = f"{report.name}-{number}"
         files |= _files(report, f"{place}/")
-    entries = [
-        overview.Entry(f"{place}/{folder.PAGE}", report.kind, report.title, report.summary)
-        for place, report in zip(places, reports, strict=True)
-    ]
-    files[folder.PAGE] = overview.page(entries).encode()
+        entries.append({"href": f"{place}/{folder.PAGE}", "report": report})
+    page = {
+        "title": f"{len(reports)} reports",
+        "kind": "reports",
+        "entries": entries,
+        "contents": [],
+        "footer": f"Written by tsmalloc {__version__}. Each report is a file that stands alone.",
+    }
+    files[folder.PAGE] = html.from_template("overview.html", page=page).encode()
     return files

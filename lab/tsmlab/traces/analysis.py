@@ -4,15 +4,14 @@ Why: only this file knows the names of the fields; docs/formats/trace.md lists a
 Refuses to: compute what the answer does not say, but for shares and sums of its rows.
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
-from tsmlab.measuring import read_answer
+from tsmlab.measuring import Told, counts_of, read_answer, rows_of, seconds_of, whole_or_none
+from tsmlab.records import restore
 from tsmlab.traces.planning import run_trace
 from tsmlab.traces.size_classes import SizeClasses, file_text
 
@@ -100,13 +99,8 @@ class Lifetimes:
         """p01, p10, p25, p50, p75, p90, p99, p999 or max."""
         return int(self.raw[name])
 
-    @property
-    def octaves(self) -> list[Octave]:
-        return [Octave(*row) for row in self.raw["histogram"]]
-
-    @property
-    def by_size(self) -> list[HeatCell]:
-        return [HeatCell(*row) for row in self.raw["by_size"]]
+    octaves = Told(rows_of(Octave), "histogram")
+    by_size = Told(rows_of(HeatCell), "by_size")
 
 
 @dataclass(frozen=True)
@@ -135,46 +129,56 @@ def waste(requested: int, usable: int) -> float:
     return (usable - requested) / usable if usable else 0.0
 
 
+def _amount(raw: Mapping[str, Any]) -> Amount:
+    return Amount(int(raw["objects"]), int(raw["bytes"]))
+
+
+def _share(part: int, whole: int) -> float:
+    return part / whole if whole else 0.0
+
+
+def _as_it_is(raw: Any) -> Mapping[str, Any]:
+    return cast(Mapping[str, Any], raw)
+
+
 @dataclass(frozen=True)
 class TraceAnalysis:
-    """The answer. `raw` is what bin/trace printed."""
+    """The answer. `raw` is what bin/trace printed.
+
+    freed_objects: those that have a lifetime. peak_event: None where there was never more than in
+    the beginning. threads: the busiest, by number."""
 
     raw: Mapping[str, Any]
 
-    @property
-    def trace(self) -> str:
-        return str(self.raw["trace"])
-
-    @property
-    def is_whole(self) -> bool:
-        return bool(self.raw["whole"])
+    trace = Told(str, "trace")
+    is_whole = Told(bool, "whole")
+    image = Told(_as_it_is, "image")
+    images = Told(int, "images_seen")
+    events = Told(int, "events")
+    seconds = Told(seconds_of, "duration_ns")
+    calls = Told(counts_of, "calls")
+    sizes = Told(rows_of(SizeRow), "sizes", "top")
+    distinct_sizes = Told(int, "sizes", "distinct")
+    buckets = Told(rows_of(SizeBucket), "sizes", "histogram")
+    freed_objects = Told(int, "lifetimes", "objects")
+    peak = Told(_amount, "peak")
+    inherited_at_peak = Told(_amount, "peak", "inherited")
+    peak_event = Told(whole_or_none, "peak", "event")
+    peak_seconds = Told(seconds_of, "peak", "time_ns")
+    peak_sizes = Told(rows_of(PeakSize), "peak", "by_size")
+    left_own = Told(_amount, "left", "own")
+    left_inherited = Told(_amount, "left", "inherited")
+    left_sizes = Told(rows_of(LeftSize), "left", "by_size")
+    chains = Told(_as_it_is, "chains")
+    curve = Told(rows_of(CurvePoint), "curve")
+    threads = Told(list[Mapping[str, Any]], "threads")
+    threads_seen = Told(int, "threads_seen")
 
     @property
     def damage(self) -> list[str]:
         """What is lost, in the words of bin/trace: of the file, then of this image."""
         texts = [each["text"] for each in (*self.raw["damage"], *self.raw["gaps"])]
         return list(dict.fromkeys(map(str, texts)))
-
-    @property
-    def image(self) -> Mapping[str, Any]:
-        image: Mapping[str, Any] = self.raw["image"]
-        return image
-
-    @property
-    def images(self) -> int:
-        return int(self.raw["images_seen"])
-
-    @property
-    def events(self) -> int:
-        return int(self.raw["events"])
-
-    @property
-    def seconds(self) -> float:
-        return float(self.raw["duration_ns"]) / 1e9
-
-    @property
-    def calls(self) -> dict[str, int]:
-        return {kind: int(number) for kind, number in self.raw["calls"].items()}
 
     def amount(self, name: str) -> Amount:
         """allocations, inherited, frees, inherited_frees, cross_thread_frees or temporaries."""
@@ -191,18 +195,6 @@ class TraceAnalysis:
         return _share(self.amount("cross_thread_frees").objects, self.amount("frees").objects)
 
     @property
-    def sizes(self) -> list[SizeRow]:
-        return [SizeRow(*row) for row in self.raw["sizes"]["top"]]
-
-    @property
-    def distinct_sizes(self) -> int:
-        return int(self.raw["sizes"]["distinct"])
-
-    @property
-    def buckets(self) -> list[SizeBucket]:
-        return [SizeBucket(*row) for row in self.raw["sizes"]["histogram"]]
-
-    @property
     def median_size(self) -> int:
         """The upper end of the bucket with the middle allocation."""
         half, seen = self.amount("allocations").objects / 2, 0
@@ -216,76 +208,9 @@ class TraceAnalysis:
         return Lifetimes(self.raw["lifetimes"][measure])
 
     @property
-    def freed_objects(self) -> int:
-        """Those that have a lifetime."""
-        return int(self.raw["lifetimes"]["objects"])
-
-    @property
-    def peak(self) -> Amount:
-        return _amount(self.raw["peak"])
-
-    @property
-    def inherited_at_peak(self) -> Amount:
-        return _amount(self.raw["peak"]["inherited"])
-
-    @property
-    def peak_event(self) -> int | None:
-        """None: never more than in the beginning."""
-        event = self.raw["peak"]["event"]
-        return None if event is None else int(event)
-
-    @property
-    def peak_seconds(self) -> float:
-        return float(self.raw["peak"]["time_ns"]) / 1e9
-
-    @property
-    def peak_sizes(self) -> list[PeakSize]:
-        return [PeakSize(*row) for row in self.raw["peak"]["by_size"]]
-
-    @property
-    def left_own(self) -> Amount:
-        return _amount(self.raw["left"]["own"])
-
-    @property
-    def left_inherited(self) -> Amount:
-        return _amount(self.raw["left"]["inherited"])
-
-    @property
-    def left_sizes(self) -> list[LeftSize]:
-        return [LeftSize(*row) for row in self.raw["left"]["by_size"]]
-
-    @property
-    def chains(self) -> Mapping[str, Any]:
-        chains: Mapping[str, Any] = self.raw["chains"]
-        return chains
-
-    @property
-    def curve(self) -> list[CurvePoint]:
-        return [CurvePoint(*row) for row in self.raw["curve"]]
-
-    @property
-    def threads(self) -> list[Mapping[str, Any]]:
-        """The busiest, by number."""
-        return list(self.raw["threads"])
-
-    @property
-    def threads_seen(self) -> int:
-        return int(self.raw["threads_seen"])
-
-    @property
     def predicted(self) -> list[Predicted]:
         """The least wasteful at the peak first."""
-        found = [
-            Predicted(
-                allocator=str(each["allocator"]),
-                requested_all=int(each["requested_all"]),
-                usable_all=int(each["usable_all"]),
-                requested_at_peak=int(each["requested_at_peak"]),
-                usable_at_peak=int(each["usable_at_peak"]),
-                by_size=tuple((int(a), int(b)) for a, b in each["by_size"]),
-            )
-            for each in self.raw["predicted"]
-        ]
+        found = [cast(Predicted, restore(Predicted, each)) for each in self.raw["predicted"]]
         return sorted(found, key=lambda each: (each.waste_at_peak, each.waste))
 
 
@@ -309,11 +234,3 @@ def analyse(
 def decode(text: str) -> TraceAnalysis:
     """The answer in a text; raises UserError for anything else."""
     return TraceAnalysis(read_answer(text, "trace", SCHEMA))
-
-
-def _amount(raw: Mapping[str, Any]) -> Amount:
-    return Amount(int(raw["objects"]), int(raw["bytes"]))
-
-
-def _share(part: int, whole: int) -> float:
-    return part / whole if whole else 0.0

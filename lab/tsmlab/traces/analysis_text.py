@@ -5,20 +5,12 @@ screen or two.
 Refuses to: compute. Every number is in the analysis.
 """
 
-from __future__ import annotations
-
-import io
-import sys
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from rich.console import Console
-from rich.text import Text
-
-from tsmlab import tables
-from tsmlab.tables import ROOMY, Cell, Column, markdown_table, rich_table
+from tsmlab.tables import Cell, Column, Sheet, markdown_table
 from tsmlab.traces.analysis import MEASURES, Measure, Predicted, TraceAnalysis
-from tsmlab.wording import names, quantity, share, three_digits
+from tsmlab.wording import counted, names, quantity, share, three_digits
 
 MAX_SIZES = 12
 MAX_THREADS = 12
@@ -34,25 +26,17 @@ KINDS = ("malloc", "calloc", "aligned", "realloc", "free", "refused", "fork")
 Table = tuple[str, list[Column]]
 
 
-def report_for_stdout(analysis: TraceAnalysis) -> str:
-    """As wide and as colourful as stdout allows."""
-    return report(analysis, tables.stdout_width(), colours=sys.stdout.isatty())
-
-
 def report(analysis: TraceAnalysis, width: int, colours: bool = False) -> str:
-    text = io.StringIO()
-    console = Console(file=text, width=width, force_terminal=colours, highlight=False)
-    for line in damage_lines(analysis):
-        console.print(Text(line, style="red"), soft_wrap=True)
-    console.print(Text(heading(analysis)), soft_wrap=True)
-    console.print()
-    for label, words in sums(analysis):
-        console.print(Text(f"{label:<{LABEL}}{words}"), soft_wrap=True)
+    sheet = Sheet(width, colours)
+    sheet.say(*damage_lines(analysis), style="red")
+    sheet.say(heading(analysis))
+    sheet.gap()
+    sheet.say(*(f"{label:<{LABEL}}{words}" for label, words in sums(analysis)))
     for title, columns in all_tables(analysis):
-        console.print()
-        console.print(Text(title, style="bold"), soft_wrap=True)
-        console.print(rich_table(columns, ROOMY))
-    return text.getvalue()
+        sheet.gap()
+        sheet.say(title, style="bold")
+        sheet.table(columns)
+    return sheet.text
 
 
 def markdown(analysis: TraceAnalysis) -> str:
@@ -96,7 +80,7 @@ def heading(analysis: TraceAnalysis) -> str:
     return (
         f"{analysis.trace}, {which}: {image['program'] or 'a program'}{under}, "
         f"{analysis.events:,} events in {quantity(analysis.seconds, 'seconds')}, "
-        f"{_threads(analysis.threads_seen)}{ended}"
+        f"{counted(analysis.threads_seen, 'thread')}{ended}"
     )
 
 
@@ -181,10 +165,6 @@ def _resizes(analysis: TraceAnalysis) -> str:
     if whole["objects"]:
         text += f", a whole chain's {three_digits(whole['p50'] / 1000)}x"
     return text
-
-
-def _threads(count: int) -> str:
-    return "1 thread" if count == 1 else f"{count:,} threads"
 
 
 # --- tables ---------------------------------------------------------------------------------------

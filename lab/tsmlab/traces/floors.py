@@ -7,30 +7,93 @@ Refuses to: compare schedules or threads. All calls are made by one thread in th
 for the floor and for each allocator alike.
 """
 
-from __future__ import annotations
-
 import math
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tsmlab import __version__, compare, records, stats
-from tsmlab.allocators import Allocator
+from tsmlab import __version__, compare, export, records, stats
+from tsmlab.allocators import Allocator, floor
 from tsmlab.errors import UserError
 from tsmlab.fleet import Fleet, machine_of
-from tsmlab.floors import floor
 from tsmlab.journal import Memo, Part
+from tsmlab.machine import Machine
 from tsmlab.measuring import Executor
 from tsmlab.metrics import PEAK_MEMORY, TIME
 from tsmlab.progress import Reporter
-from tsmlab.results import AllocatorInfo, Comparison, Outcome
+from tsmlab.results import AllocatorInfo, Comparison, Outcome, Trouble
 from tsmlab.schedule import TIME_BUDGET_SECONDS, StopRule
-from tsmlab.traces.floors_results import SCHEMA, Excess, FloorResults, FloorRow, TraceFloors
-from tsmlab.traces.gathering import gather
+from tsmlab.tables import Cell, Column, Sheet, markdown_table, measured_on
+from tsmlab.traces import planning
 from tsmlab.traces.planning import Compile, Plan, compile_plan, plan_of
-from tsmlab.traces.replaying import ReplayExecutor, measured_lines
+from tsmlab.traces.replaying import ReplayExecutor, gather, measured_lines
 from tsmlab.trial import Program
+from tsmlab.wording import change, quantity, rounds
+
+SCHEMA = "tsmalloc-floors-results/2"
+
+
+@dataclass(frozen=True)
+class Excess:
+    """How much more than the floor: 0.05 is a twentieth more. low, high: the 95 % interval."""
+
+    excess: float
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True)
+class FloorRow:
+    """One allocator on one trace; also the floor itself, which has no excess. peak_bytes: the
+    median, without what is resident before any call (TraceFloors.base_bytes)."""
+
+    allocator: str
+    failure: str | None
+    runs: int
+    seconds: float | None
+    time: Excess | None
+    peak_bytes: int | None
+    memory: Excess | None
+
+
+@dataclass(frozen=True)
+class TraceFloors:
+    """bound_bytes: the most that was live at one time. left_out: events on unknown objects.
+    base_bytes: resident when replay begins, of the floor."""
+
+    trace: str
+    bound_bytes: int
+    left_out: int
+    is_damaged: bool
+    base_bytes: int
+    floor_seconds: float | None
+    rows: list[FloorRow]
+    comparison: Comparison
+
+
+@dataclass(frozen=True)
+class FloorResults:
+    schema: str
+    created: str
+    tsmalloc_version: str
+    touch: str
+    machine: Machine
+    allocators: list[AllocatorInfo]
+    interrupted: bool
+    traces: list[TraceFloors]
+
+    @property
+    def subject(self) -> str:
+        return f"floors-{self.traces[0].trace}" if self.traces else "floors"
+
+    @property
+    def has_failures(self) -> bool:
+        return any(row.failure for each in self.traces for row in each.rows)
+
+
+from_json = records.reader(FloorResults, SCHEMA, "floors")
+
 
 FLOOR = "lifo"
 SAMPLES = 200
@@ -73,9 +136,23 @@ def floors(
     created = memo.once("created", str, records.now)
     described = machine_of(fleet, memo)
     everyone = (find_floor(FLOOR), *options.allocators)
-    done, interrupted, error = gather(
-        _measured(options, everyone, executor, reporter, program, memo, compiler, fleet)
-    )
+
+    def measured(folder: Path) -> Iterator[tuple[TraceFloors, UserError | None]]:
+        for number, trace in enumerate(options.traces, start=1):
+            plan = plan_of(trace, folder, options.plan_options, compiler)
+            reporter.note(f"floors     {plan.name}")
+            outcome = compare.compare(
+                _comparison_options(options, everyone, plan.path, program),
+                ReplayExecutor(executor, program, [plan.recipe(options.plan_options)]),
+                reporter,
+                Part(memo, f"{number}. {plan.name}"),
+                fleet,
+            )
+            yield summed_up(plan, _tidied(outcome.results, plan.name)), outcome.error
+            plan.path.unlink(missing_ok=True)
+
+    with tempfile.TemporaryDirectory(prefix="tsmalloc-floors-") as name:
+        done, interrupted, error = gather(measured(Path(name)))
     results = FloorResults(
         schema=SCHEMA,
         created=created,
@@ -87,31 +164,6 @@ def floors(
         traces=done,
     )
     return Outcome(results, error)
-
-
-def _measured(
-    options: Options,
-    everyone: tuple[Allocator, ...],
-    executor: Executor,
-    reporter: Reporter,
-    program: Path,
-    memo: Memo,
-    compiler: Compile,
-    fleet: Fleet | None,
-) -> Iterator[tuple[TraceFloors, UserError | None]]:
-    with tempfile.TemporaryDirectory(prefix="tsmalloc-floors-") as folder:
-        for number, trace in enumerate(options.traces, start=1):
-            plan = plan_of(trace, Path(folder), options.plan_options, compiler)
-            reporter.note(f"floors     {plan.name}")
-            outcome = compare.compare(
-                _comparison_options(options, everyone, plan.path, program),
-                ReplayExecutor(executor, program, [plan.recipe(options.plan_options)]),
-                reporter,
-                Part(memo, f"{number}. {plan.name}"),
-                fleet,
-            )
-            yield summed_up(plan, _tidied(outcome.results, plan.name)), outcome.error
-            plan.path.unlink(missing_ok=True)
 
 
 def command_of(options: Options, plan: Path, program: Path) -> tuple[str, ...]:
@@ -206,3 +258,104 @@ def _peaks(comparison: Comparison, allocator: str) -> list[float]:
 
 def _less(ratio: float | None) -> float | None:
     return None if ratio is None else ratio - 1
+
+
+# --- as text --------------------------------------------------------------------------------------
+
+
+NOTES = (
+    "Excess time: over the same calls on lists of freed blocks by size (the floor lifo).",
+    "Excess memory: peak resident memory over the most bytes live at one time (the bound).",
+)
+
+
+def to_csv(results: FloorResults) -> str:
+    keys: dict[str, str] = {}
+    for each in results.traces:
+        keys |= {spec.key: spec.key for spec in each.comparison.metrics}
+    runs = (
+        ((each.trace,), sample) for each in results.traces for sample in each.comparison.samples
+    )
+    return export.csv_text(("trace",), runs, keys)
+
+
+def report(results: FloorResults, width: int, colours: bool = False) -> str:
+    sheet = Sheet(width, colours)
+    for each in results.traces:
+        sheet.say(*heading(each))
+        sheet.table(columns_of(each))
+        sheet.say(*failed_lines(each), style="red")
+        sheet.gap()
+    sheet.say(*NOTES, style="dim")
+    return sheet.text
+
+
+def markdown(results: FloorResults) -> str:
+    lines: list[str] = []
+    for each in results.traces:
+        lines += [*heading(each), "", *markdown_table(columns_of(each)), ""]
+        lines += [f"- {line}" for line in failed_lines(each)]
+    lines += [*NOTES, "", measured_on(results.machine, results.created)]
+    return "\n".join(lines) + "\n"
+
+
+def troubles(results: FloorResults) -> list[Trouble]:
+    """Of all comparisons, each once."""
+    found = {
+        trouble.code: trouble for each in results.traces for trouble in each.comparison.warnings
+    }
+    return list(found.values())
+
+
+formatted = export.formatter(csv=to_csv, markdown=markdown)
+
+
+def heading(each: TraceFloors) -> list[str]:
+    bound = quantity(each.bound_bytes, "bytes")
+    done = rounds(each.comparison.analysis.rounds)
+    lines = [f"{each.trace}: bound {bound}, floor {_seconds(each.floor_seconds)}; {done}"]
+    damage = planning.damage(each.left_out, each.is_damaged)
+    return [damage, *lines] if damage else lines
+
+
+def ordered(each: TraceFloors) -> list[FloorRow]:
+    """Those that did not fail, the quickest first; the floor leads."""
+    rows = [row for row in each.rows if row.failure is None and row.seconds is not None]
+    floor = each.comparison.reference
+    return sorted(rows, key=lambda row: (row.allocator != floor, row.seconds))
+
+
+def failed_lines(each: TraceFloors) -> list[str]:
+    return [f"{row.allocator} failed: {row.failure}" for row in each.rows if row.failure]
+
+
+def columns_of(each: TraceFloors) -> list[Column]:
+    rows = ordered(each)
+    return [
+        Column("allocator", [Cell(row.allocator) for row in rows], left=True),
+        Column("time", [Cell(_seconds(row.seconds)) for row in rows]),
+        *_excess_columns("excess time", [row.time for row in rows]),
+        Column("peak", [Cell(_bytes(row.peak_bytes)) for row in rows]),
+        *_excess_columns("excess memory", [row.memory for row in rows]),
+    ]
+
+
+def _excess_columns(header: str, excesses: Sequence[Excess | None]) -> list[Column]:
+    return [
+        Column(header, [Cell("" if e is None else change(1 + e.excess)) for e in excesses]),
+        Column("[95 % CI]", [Cell(_interval(e)) for e in excesses], left=True, expendable=1),
+    ]
+
+
+def _interval(excess: Excess | None) -> str:
+    if excess is None or excess.low is None or excess.high is None:
+        return ""
+    return f"[{change(1 + excess.low)}, {change(1 + excess.high)}]"
+
+
+def _seconds(value: float | None) -> str:
+    return "" if value is None else quantity(value, "seconds")
+
+
+def _bytes(value: int | None) -> str:
+    return "" if value is None else quantity(value, "bytes")

@@ -5,10 +5,7 @@ temporary folder and goes with it.
 Refuses to: read a trace. bin/trace does, and its complaints are passed on.
 """
 
-from __future__ import annotations
-
 import atexit
-import hashlib
 import json
 import os
 import shutil
@@ -95,11 +92,6 @@ def trace_name(trace: Path) -> str:
     return trace.name.removesuffix(SUFFIX) or trace.name
 
 
-def sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def check_traces(traces: Sequence[Path]) -> None:
     """Raises UserError for the first that is no file, before anything takes time."""
     for trace in traces:
@@ -116,10 +108,7 @@ def run_trace(words: Sequence[str | Path], remedy: str = "") -> str:
     """What bin/trace prints; raises UserError with what it says when it fails, or with `remedy`
     where that has no second line."""
     done = subprocess.run(
-        [paths.tool("trace"), *words],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        check=False,
+        [paths.tool("trace"), *words], stdin=subprocess.DEVNULL, capture_output=True, check=False
     )
     # 1 with an answer: the trace is damaged, and what can be read is in it.
     if done.returncode == 0 or (done.returncode == 1 and done.stdout):

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from tsmlab import paths
+from tsmlab import paths, records
 from tsmlab.allocators import Allocator
 from tsmlab.doctor import diagnose
 from tsmlab.errors import UserError
-from tsmlab.measuring import Ended, NativeTool, ended_of, require_schema
+from tsmlab.measuring import Ended, NativeTool, require_schema
 from tsmlab.traces.planning import SUFFIX
 
 SCHEMA = "tsmalloc-record/1"
@@ -75,22 +75,13 @@ class Recording(Ended):
     def from_json(trace: Path, raw: dict[str, Any]) -> Recording:
         """The answer as `record` wrote it."""
         require_schema(raw, "record", SCHEMA)
-        return Recording(
-            trace=trace,
-            **ended_of(raw),
-            wall_ns=raw["wall_ns"] or 0,
-            trace_bytes=raw["trace_bytes"],
-            events=raw["events"],
-            write_error=raw["write_error"],
-            images=tuple(
-                RecordedImage(**{each.name: image[each.name] for each in fields(RecordedImage)})
-                for image in raw["images"]
-            ),
-            unrecorded=tuple((each["program"], each["reason"]) for each in raw["unrecorded"]),
-            images_without_place=raw["images_without_place"],
-            images_without_room=raw["images_without_room"],
-            raw=raw,
-        )
+        told = {
+            "trace": trace,
+            "wall_ns": raw["wall_ns"] or 0,
+            "unrecorded": [[each["program"], each["reason"]] for each in raw["unrecorded"]],
+            "raw": raw,
+        }
+        return cast(Recording, records.restore(Recording, raw | told))
 
     def warnings(self) -> list[str]:
         """What the trace does not hold, or holds only approximately."""

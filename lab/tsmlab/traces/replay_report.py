@@ -5,32 +5,23 @@ latencies, and whether all of it is the same in every run.
 Refuses to: compute, and to word a verdict anew. The sentences are those of a comparison.
 """
 
-from __future__ import annotations
-
-import io
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from rich.console import Console
-from rich.text import Text
-
-from tsmlab import records, render, tables
-from tsmlab.export import Format, csv_text
+from tsmlab import export, render, tables
 from tsmlab.results import Trouble
-from tsmlab.tables import COMPACT, ROOMY, Column, Layout
+from tsmlab.tables import Cell, Column, Layout, Sheet
 from tsmlab.traces import planning
-from tsmlab.traces.replay_line import ThreadShare
-from tsmlab.traces.replay_results import Replay, ReplayResults, TraceInfo
-from tsmlab.traces.replay_tables import (
-    fit_columns,
-    latency_columns,
-    memory_columns,
-    repeatability,
-    share_columns,
+from tsmlab.traces.replay_results import (
+    Finding,
+    Latency,
+    Replay,
+    ReplayResults,
+    ThreadShare,
+    TraceInfo,
 )
 from tsmlab.warnings import about_machine
-from tsmlab.wording import quantity
+from tsmlab.wording import counted, names, quantity
 
 MOST_SHARES = 8
 
@@ -45,47 +36,24 @@ class Block:
     notes: Sequence[str] = field(default=())
     fails: Sequence[str] = field(default=())
 
-    @property
-    def above(self) -> list[tuple[str, str]]:
-        """What stands above the table, with its style."""
-        return [*([(self.title, "bold")] if self.title else []), *((s, "") for s in self.lines)]
-
-    @property
-    def below(self) -> list[tuple[str, str]]:
-        return [*((line, "dim") for line in self.notes), *((line, "red") for line in self.fails)]
-
-
-def report_for_stdout(results: ReplayResults) -> str:
-    return report(results, tables.stdout_width(), colours=sys.stdout.isatty())
+    def columns_in(self, _: Layout) -> Sequence[Column]:
+        return self.columns
 
 
 def report(results: ReplayResults, width: int, colours: bool = False) -> str:
     """The whole report, as text."""
-    parts = [(block, *_fitted(block.columns, width)) for block in blocks(results, width)]
-    # Never narrower than a table: a wrapped line can be read, a cut one cannot.
-    wide = max([width, *(tables.table_width(columns, layout) for _, columns, layout in parts)])
-    text = io.StringIO()
-    console = Console(file=text, width=wide, force_terminal=colours, highlight=False)
-    for number, (block, columns, layout) in enumerate(parts):
+    sheet = Sheet(width, colours)
+    for number, block in enumerate(blocks(results, width)):
         if number:
-            console.print()
-        for line, style in block.above:
-            console.print(Text(line, style=style), soft_wrap=True)
-        if columns:
-            console.print(tables.rich_table(columns, layout))
-        for line, style in block.below:
-            console.print(Text(line, style=style), soft_wrap=True)
-    return text.getvalue()
-
-
-def _fitted(columns: Sequence[Column], width: int) -> tuple[list[Column], Layout]:
-    """Tighter, and without what may go, where the terminal is narrow."""
-    kept, layout = list(columns), ROOMY
-    if tables.table_width(kept, layout) > width:
-        layout = COMPACT
-    while tables.table_width(kept, layout) > width and any(c.expendable for c in kept):
-        kept.remove(max(kept, key=lambda column: column.expendable))
-    return kept, layout
+            sheet.gap()
+        if block.title:
+            sheet.say(block.title, style="bold")
+        sheet.say(*block.lines)
+        if block.columns:
+            sheet.table(*tables.fitted(block.columns_in, width))
+        sheet.say(*block.notes, style="dim")
+        sheet.say(*block.fails, style="red")
+    return sheet.text
 
 
 def blocks(results: ReplayResults, width: int) -> Iterator[Block]:
@@ -101,7 +69,7 @@ def blocks(results: ReplayResults, width: int) -> Iterator[Block]:
 
 def heading(trace: TraceInfo, replays: Sequence[Replay]) -> Iterator[str]:
     """What was replayed, and how."""
-    threads = f"{trace.threads:,} thread{'' if trace.threads == 1 else 's'}"
+    threads = counted(trace.threads, "thread")
     processes = "" if trace.processes == 1 else f", the first of {trace.processes:,} processes"
     peak = quantity(trace.peak_live_bytes, "bytes")
     yield (
@@ -228,16 +196,138 @@ def markdown(results: ReplayResults) -> str:
     return "\n".join(lines) + "\n"
 
 
-def formatted(results: ReplayResults, file_format: Format) -> str:
-    """The results in a format. CSV has a line for each run, with trace and schedule before it."""
-    if file_format == "json":
-        return records.to_json(results)
-    if file_format == "markdown":
-        return markdown(results)
+def to_csv(results: ReplayResults) -> str:
+    """A line for each run, with trace and schedule before it."""
     runs = (
         ((replay.trace.name, replay.schedule), sample)
         for replay in results.replays
         for sample in replay.comparison.samples
     )
     keys = {spec.key: spec.key for r in results.replays for spec in r.comparison.metrics}
-    return csv_text(("trace", "schedule"), runs, keys)
+    return export.csv_text(("trace", "schedule"), runs, keys)
+
+
+formatted = export.formatter(csv=to_csv, markdown=markdown)
+
+
+# --- tables ---------------------------------------------------------------------------------------
+
+
+KIND_ORDER = ("malloc", "calloc", "aligned", "realloc", "free", "null")
+DIFFERS = "red"
+
+
+def percent(fraction: float | None) -> str:
+    """Fragmentation is told to a hundredth of a per cent: where it repeats, digits are no noise."""
+    return "-" if fraction is None else f"{fraction * 100.0:.2f} %"
+
+
+def size(value: int | None) -> str:
+    return "-" if value is None else quantity(value, "bytes")
+
+
+def memory_columns(replay: Replay) -> list[Column]:
+    """A row for each allocator that was replayed: the least memory first."""
+    found = sorted(
+        (f for f in replay.findings if f.runs),
+        key=lambda f: (f.peak_bytes is None, f.peak_bytes or 0),
+    )
+    columns = [
+        Column("allocator", [Cell(f.allocator) for f in found], left=True),
+        Column("peak", [Cell(size(f.peak_bytes)) for f in found]),
+        Column("at the end", [Cell(size(f.end_bytes)) for f in found], expendable=2),
+        Column("settled", [Cell(size(f.settled_bytes)) for f in found]),
+        Column("fragmentation at the peak", [Cell(percent(f.at_peak)) for f in found]),
+        Column("over time", [Cell(percent(f.over_time)) for f in found]),
+    ]
+    if replay.is_deterministic:
+        columns.append(Column("addresses", [_same(f.same_addresses) for f in found], left=True))
+        columns.append(Column("memory", [_same(f.same_memory) for f in found], left=True))
+    return columns
+
+
+def _same(same: bool | None) -> Cell:
+    if same is None:
+        return Cell("-")
+    return Cell("same") if same else Cell("differ", DIFFERS)
+
+
+def latency_columns(replay: Replay) -> list[Column]:
+    """A block of rows for each kind of call; none if latencies were not measured."""
+    rows: list[tuple[str, Finding, Latency]] = []
+    for kind in KIND_ORDER:
+        own = [(f, each) for f in replay.findings for each in f.latencies if each.kind == kind]
+        rows += [(kind, *pair) for pair in sorted(own, key=lambda pair: pair[1].p999_ns)]
+    if not rows:
+        return []
+    labels = [kind if place == 0 or rows[place - 1][0] != kind else "" for place, (kind, *_)
+              in enumerate(rows)]  # fmt: skip
+    columns = [
+        Column("call", [Cell(label) for label in labels], left=True),
+        Column("allocator", [Cell(finding.allocator) for _, finding, _ in rows], left=True),
+        Column("calls", [Cell(f"{each.calls:,}") for *_, each in rows], expendable=1),
+    ]
+    for header, key in (
+        ("p50", "p50_ns"),
+        ("p99", "p99_ns"),
+        ("p99.9", "p999_ns"),
+        ("p99.99", "p9999_ns"),
+        ("max", "max_ns"),
+    ):
+        columns.append(Column(header, [Cell(nanoseconds(getattr(e, key))) for *_, e in rows]))
+    return columns
+
+
+def nanoseconds(value: int) -> str:
+    return quantity(value / 1e9, "seconds")
+
+
+def share_columns(shares: Sequence[ThreadShare]) -> list[Column]:
+    """What each thread got of what it was owed."""
+    return [
+        Column("thread", [Cell(str(s.thread)) for s in shares]),
+        Column("tickets", [Cell(f"{s.tickets:,}") for s in shares]),
+        Column("ticks", [Cell(f"{s.ticks:,}") for s in shares]),
+        Column("owed", [Cell(f"{s.owed:,.1f}") for s in shares]),
+        Column("got / owed", [Cell(got_over_owed(s)) for s in shares]),
+        Column("could not run", [Cell(f"{s.skipped:,}") for s in shares], expendable=1),
+    ]
+
+
+def got_over_owed(share: ThreadShare) -> str:
+    return f"{share.ticks / share.owed:.4f}" if share.owed else "-"
+
+
+def fit_columns(replays: Sequence[Replay]) -> list[Column]:
+    """One trace under several schedules: fragmentation over time, with that at the peak."""
+    allocators = list(dict.fromkeys(f.allocator for r in replays for f in r.findings))
+    columns = [Column("allocator", [Cell(name) for name in allocators], left=True)]
+    for replay in replays:
+        cells = []
+        for name in allocators:
+            finding = replay.finding(name)
+            if finding is None or not finding.runs:
+                cells.append(Cell("-"))
+                continue
+            differs = finding.same_memory is False
+            mark = " (differs)" if differs else ""
+            words = f"{percent(finding.over_time)} ({percent(finding.at_peak)}){mark}"
+            cells.append(Cell(words, DIFFERS if differs else ""))
+        columns.append(Column(replay.schedule, cells))
+    return columns
+
+
+def repeatability(replay: Replay) -> list[str]:
+    """Whether runs of a deterministic schedule were the same; nothing for others."""
+    told = [f for f in replay.findings if f.same_addresses is not None]
+    if not told:
+        return []
+    lines = []
+    for what, key in (("addresses", "same_addresses"), ("memory at every sample", "same_memory")):
+        differ = [f.allocator for f in told if not getattr(f, key)]
+        if not differ:
+            lines.append(f"{what}: the same in all runs of each of {len(told)} allocators")
+        else:
+            same = len(told) - len(differ)
+            lines.append(f"{what}: differ between runs of {names(differ)}; the same for {same}")
+    return lines

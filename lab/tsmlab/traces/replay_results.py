@@ -5,17 +5,173 @@ line that replay printed; what only a replay can tell stands beside them.
 Refuses to: filter. Every run is kept, with its samples of memory.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
 
 from tsmlab import records
 from tsmlab.machine import Machine
+from tsmlab.measuring import Told, counts_of, read_answer, rows_of, seconds_of, whole_or_none
 from tsmlab.results import AllocatorInfo, Comparison, Row
 from tsmlab.traces.planning import Program
-from tsmlab.traces.replay_line import ThreadShare
+
+# --- one replay, in the words of bin/replay -------------------------------------------------------
+
+
+LINE_SCHEMA = "tsmalloc-replay/1"
+
+
+@dataclass(frozen=True)
+class Point:
+    """A moment: after so many events, what was requested, and what was resident for it."""
+
+    event: int
+    live_bytes: int
+    resident_bytes: int
+
+
+@dataclass(frozen=True)
+class Latencies:
+    """The calls of one kind. buckets: upper ends in nanoseconds, and how many calls are in each."""
+
+    calls: int
+    max_ns: int
+    buckets: tuple[tuple[int, int], ...]
+
+    def quantile_ns(self, share: float) -> int:
+        """The upper end of the bucket in which this share of the calls is complete."""
+        wanted, seen = share * self.calls, 0
+        for upper, calls in self.buckets:
+            seen += calls
+            if seen >= wanted:
+                return min(upper, self.max_ns)
+        return self.max_ns
+
+
+@dataclass(frozen=True)
+class ThreadShare:
+    """What a schedule gave to a thread: ticks that it got, in which it could not run, and that it
+    was owed."""
+
+    thread: int
+    tickets: int
+    ticks: int
+    skipped: int
+    owed: float
+
+
+@dataclass(frozen=True)
+class MeterChange:
+    tick: int
+    thread: int
+    ran: bool
+    meter: float
+
+
+@dataclass(frozen=True)
+class ReplayLine:
+    """The line. `raw` is what was printed."""
+
+    raw: Mapping[str, Any]
+
+    seconds = Told(seconds_of, "wall_ns")
+    threads = Told(int, "planned", "threads")
+    events = Told(int, "planned", "events")
+    left_out = Told(int, "planned", "left_out")
+    planned_peak_bytes = Told(int, "planned", "peak_live_bytes")
+    calls = Told(counts_of, "calls")
+    checksum = Told(str, "checksum")
+    peak_resident_bytes = Told(whole_or_none, "peak_resident_bytes")
+    end_resident_bytes = Told(whole_or_none, "end_resident_bytes")
+
+    @property
+    def processes(self) -> int:
+        return 1 + len(self.raw["children"])
+
+    @property
+    def peak_live_bytes(self) -> int:
+        """The most that was requested at once in this order of calls; with real threads, whose
+        order nobody knows to the call, that of the recorded one."""
+        is_exact = self.raw["schedule"] not in ("asap", "paced")
+        return int(self.raw["peak_live_bytes"]) if is_exact else self.planned_peak_bytes
+
+    @property
+    def settled_resident_bytes(self) -> int | None:
+        """After all was freed, and some idling."""
+        settled = whole_or_none(self.raw["settled_resident_bytes"])
+        return whole_or_none(self.raw["freed_resident_bytes"]) if settled is None else settled
+
+    @property
+    def points(self) -> list[Point]:
+        return [Point(*sample[:3]) for sample in self.raw["samples"] or []]
+
+    @property
+    def memory(self) -> list[list[int | None]]:
+        """All that samples tell, to be held against another run's."""
+        return [list(sample) for sample in self.raw["samples"] or []]
+
+    @property
+    def latencies(self) -> dict[str, Latencies]:
+        """By kind of call; empty if they were not measured."""
+        told = (self.raw["latency"] or {}).items()
+        return {
+            kind: Latencies(
+                int(each["calls"]),
+                int(each["max_ns"]),
+                tuple((int(upper), int(calls)) for upper, calls in each["buckets"]),
+            )
+            for kind, each in told
+            if each["calls"]
+        }
+
+    @property
+    def shares(self) -> list[ThreadShare]:
+        return rows_of(ThreadShare)(self.raw.get("shares"))
+
+    @property
+    def ticks(self) -> int | None:
+        return whole_or_none(self.raw.get("ticks"))
+
+    @property
+    def meters(self) -> list[MeterChange]:
+        return rows_of(MeterChange)(self.raw.get("meters"))
+
+    @property
+    def at_peak(self) -> float | None:
+        """Fragmentation by the peaks: how much more was resident than was ever requested at once,
+        as a share (Johnstone and Wilson's fourth measure)."""
+        peak = self.peak_resident_bytes
+        return peak / self.peak_live_bytes - 1.0 if peak and self.peak_live_bytes else None
+
+    @property
+    def over_time(self) -> float | None:
+        """Fragmentation over the whole replay: the mean of what was resident, over that of what was
+        requested, less one (their first, with each sample by its size)."""
+        live = sum(point.live_bytes for point in self.points)
+        resident = sum(point.resident_bytes for point in self.points)
+        return resident / live - 1.0 if live else None
+
+
+def decode(text: str) -> ReplayLine:
+    """The line of a replay that went well; raises UserError for anything else."""
+    return ReplayLine(read_answer(text, "replay", LINE_SCHEMA))
+
+
+def merged(parts: list[Latencies]) -> Latencies:
+    """All calls of several replays together."""
+    counts: dict[int, int] = {}
+    for part in parts:
+        for upper, calls in part.buckets:
+            counts[upper] = counts.get(upper, 0) + calls
+    return Latencies(
+        sum(part.calls for part in parts),
+        max(part.max_ns for part in parts),
+        tuple(sorted(counts.items())),
+    )
+
+
+# --- what is kept ---------------------------------------------------------------------------------
+
 
 SCHEMA = "tsmalloc-replays/2"
 
@@ -131,6 +287,10 @@ class ReplayResults:
     replays: list[Replay]
 
     @property
+    def subject(self) -> str:
+        return f"replay-{self.traces[0].name}" if self.replays else "replay"
+
+    @property
     def failed_rows(self) -> list[Row]:
         return [row for replay in self.replays for row in replay.comparison.failed_rows]
 
@@ -152,12 +312,4 @@ def is_deterministic(schedule: str) -> bool:
     return schedule not in ("asap", "paced")
 
 
-def from_json(text: str, source: str = "the results") -> ReplayResults:
-    """The inverse of records.to_json; raises UserError for what it did not write."""
-    return records.from_json(ReplayResults, SCHEMA, text, source, records.saved_by("replay"))
-
-
-def save(results: ReplayResults, folders: Iterable[Path] | None = None) -> Path:
-    """Keeps the results in the first folder that takes them, and returns the file's path."""
-    subject = f"replay-{results.traces[0].name}" if results.replays else "replay"
-    return records.keep(records.to_json(results), results.created, subject, folders)
+from_json = records.reader(ReplayResults, SCHEMA, "replay")

@@ -7,17 +7,17 @@ Refuses to: print, or to lose measurements. Whatever ends the replays early, the
 that were made until then.
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import starmap
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 from tsmlab import __version__, compare, machine, records, stats
-from tsmlab.allocators import Allocator
+from tsmlab.allocators import Allocator, file_sha256
 from tsmlab.errors import UserError
 from tsmlab.fleet import Fleet
 from tsmlab.journal import Memo, Part
@@ -28,19 +28,8 @@ from tsmlab.progress import NotesOnly, Reporter
 from tsmlab.results import AllocatorInfo, Comparison, Outcome, Sample
 from tsmlab.schedule import TIME_BUDGET_SECONDS, StopRule
 from tsmlab.stats import DEFAULT_MARGIN
-from tsmlab.traces.gathering import gather
-from tsmlab.traces.planning import Compile, Plan, Recipe, compile_plan, plan_of, sha256
-from tsmlab.traces.replay_line import ReplayLine, decode, merged
-from tsmlab.traces.replay_results import (
-    SCHEMA,
-    Finding,
-    Latency,
-    Replay,
-    ReplayResults,
-    ReplaySettings,
-    TraceInfo,
-    is_deterministic,
-)
+from tsmlab.traces import replay_results
+from tsmlab.traces.planning import Compile, Plan, Recipe, compile_plan, plan_of
 from tsmlab.trial import Program
 
 # Schedules that give shares, for which `all` stands.
@@ -100,7 +89,7 @@ class Options:
         return [*image, *window, *(["--times"] if "paced" in self.schedules else [])]
 
     def rule(self, schedule: str) -> StopRule:
-        if self.rounds is None and not is_deterministic(schedule):
+        if self.rounds is None and not replay_results.is_deterministic(schedule):
             return StopRule(time_budget_seconds=self.time_budget_seconds)
         return StopRule(runs=self.rounds or DETERMINISTIC_ROUNDS)
 
@@ -123,7 +112,9 @@ class ReplayExecutor:
         measurement = self._executor.run(request)
         if request.command[0] != self._program or measurement.failed or request.stdout is None:
             return measurement
-        line = decode(request.stdout.read_text(encoding="utf-8", errors="surrogateescape"))
+        line = replay_results.decode(
+            request.stdout.read_text(encoding="utf-8", errors="surrogateescape")
+        )
         return replace(
             measurement,
             wall_ns=line.raw["wall_ns"],
@@ -134,6 +125,9 @@ class ReplayExecutor:
         )
 
 
+Made = tuple[replay_results.Replay, UserError | None]
+
+
 def replay(
     options: Options,
     executor: Executor,
@@ -142,17 +136,40 @@ def replay(
     memo: Memo,
     compiler: Compile = compile_plan,
     fleet: Fleet | None = None,
-) -> Outcome[ReplayResults]:
+) -> Outcome[replay_results.ReplayResults]:
     """All replays. Raises UserError and KeyboardInterrupt only where nothing has been measured."""
     created = memo.once("created", str, records.now)
     described = memo.once("machine", Machine, machine.describe)
-    done, interrupted, error = gather(
-        _replays(options, executor, reporter, program, memo, compiler)
-        if fleet is None
-        else _side_by_side(options, executor, reporter, program, memo, compiler, fleet)
-    )
-    results = ReplayResults(
-        schema=SCHEMA,
+
+    def parts(folder: Path) -> Iterator[tuple[Plan, str, Memo]]:
+        """The plan of a trace goes when the next part is asked for."""
+        for number, trace in enumerate(options.traces, start=1):
+            plan = plan_of(trace, folder, options.plan_options, compiler)
+            for schedule in options.schedules:
+                yield plan, schedule, Part(memo, f"{number}. {plan.name}, {schedule}")
+            if fleet is None:
+                plan.path.unlink(missing_ok=True)
+
+    def replayed(reporter: Reporter, plan: Plan, schedule: str, memo: Memo) -> Made:
+        reporter.note(f"replay     {plan.name}, {schedule}")
+        outcome = compare.compare(
+            _comparison_options(options, schedule, plan, program),
+            ReplayExecutor(executor, program, [plan.recipe(options.plan_options)]),
+            reporter,
+            memo,
+            fleet,
+        )
+        return _finished(plan, schedule, outcome.results), outcome.error
+
+    with tempfile.TemporaryDirectory(prefix="tsmalloc-replay-") as name:
+        every = parts(Path(name))
+        done, interrupted, error = gather(
+            starmap(partial(replayed, reporter), every)
+            if fleet is None
+            else _side_by_side(fleet, partial(replayed, NotesOnly(reporter)), every)
+        )
+    results = replay_results.ReplayResults(
+        schema=replay_results.SCHEMA,
         created=created,
         tsmalloc_version=__version__,
         settings=_settings(options),
@@ -165,47 +182,13 @@ def replay(
     return Outcome(results, error)
 
 
-def _replays(
-    options: Options,
-    executor: Executor,
-    reporter: Reporter,
-    program: Path,
-    memo: Memo,
-    compiler: Compile,
-) -> Iterator[tuple[Replay, UserError | None]]:
-    """One after the other; the plan of a trace goes when its replays are done."""
-    with tempfile.TemporaryDirectory(prefix="tsmalloc-replay-") as folder:
-        for number, trace in enumerate(options.traces, start=1):
-            plan = plan_of(trace, Path(folder), options.plan_options, compiler)
-            for schedule in options.schedules:
-                part = Part(memo, f"{number}. {plan.name}, {schedule}")
-                yield _replayed(options, plan, schedule, executor, reporter, program, part)
-            plan.path.unlink(missing_ok=True)
-
-
 def _side_by_side(
-    options: Options,
-    executor: Executor,
-    reporter: Reporter,
-    program: Path,
-    memo: Memo,
-    compiler: Compile,
-    fleet: Fleet,
-) -> Iterator[tuple[Replay, UserError | None]]:
-    """As many at once as the fleet makes rounds; told in the order of _replays."""
-    with (
-        tempfile.TemporaryDirectory(prefix="tsmalloc-replay-") as folder,
-        ThreadPoolExecutor(fleet.size) as pool,
-    ):
-        begun: list[Future[tuple[Replay, UserError | None]]] = []
+    fleet: Fleet, replayed: Callable[..., Made], parts: Iterable[tuple[Plan, str, Memo]]
+) -> Iterator[Made]:
+    """As many at once as the fleet makes rounds; told in the order of the parts."""
+    with ThreadPoolExecutor(fleet.size) as pool:
         try:
-            for number, trace in enumerate(options.traces, start=1):
-                plan = plan_of(trace, Path(folder), options.plan_options, compiler)
-                for schedule in options.schedules:
-                    part = Part(memo, f"{number}. {plan.name}, {schedule}")
-                    replay_it = partial(_replayed, options, plan, schedule)
-                    notes = NotesOnly(reporter)
-                    begun.append(pool.submit(replay_it, executor, notes, program, part, fleet))
+            begun = [pool.submit(replayed, *part) for part in parts]
             for future in begun:
                 yield future.result()
         except BaseException:
@@ -213,27 +196,6 @@ def _side_by_side(
             raise
         finally:
             pool.shutdown(cancel_futures=True)
-
-
-def _replayed(
-    options: Options,
-    plan: Plan,
-    schedule: str,
-    executor: Executor,
-    reporter: Reporter,
-    program: Path,
-    memo: Memo,
-    fleet: Fleet | None = None,
-) -> tuple[Replay, UserError | None]:
-    reporter.note(f"replay     {plan.name}, {schedule}")
-    outcome = compare.compare(
-        _comparison_options(options, schedule, plan, program),
-        ReplayExecutor(executor, program, [plan.recipe(options.plan_options)]),
-        reporter,
-        memo,
-        fleet,
-    )
-    return _finished(plan, schedule, outcome.results), outcome.error
 
 
 def command_of(options: Options, schedule: str, plan: Path, program: Path) -> tuple[str, ...]:
@@ -264,7 +226,7 @@ def _comparison_options(
         reference=options.reference,
         seed=options.seed,
         rule=options.rule(schedule),
-        warmup_rounds=0 if is_deterministic(schedule) else compare.WARMUP_ROUNDS,
+        warmup_rounds=0 if replay_results.is_deterministic(schedule) else compare.WARMUP_ROUNDS,
         timeout_seconds=options.timeout_seconds,
         margin=options.margin,
         check_output=False,  # addresses and times are part of it
@@ -272,17 +234,19 @@ def _comparison_options(
         cpus=options.cpus,
         more_metrics=METRICS,
         # Where the stack lies may decide where an allocator puts its memory.
-        vary_layout=not is_deterministic(schedule),
+        vary_layout=not replay_results.is_deterministic(schedule),
         unfit_warnings=_NOT_OF_REPLAYS
-        | (_NOT_OF_DETERMINISTIC_ONES if is_deterministic(schedule) else frozenset()),
+        | (
+            _NOT_OF_DETERMINISTIC_ONES if replay_results.is_deterministic(schedule) else frozenset()
+        ),
     )
 
 
-def _finished(plan: Plan, schedule: str, comparison: Comparison) -> Replay:
+def _finished(plan: Plan, schedule: str, comparison: Comparison) -> replay_results.Replay:
     comparison = _tidied(comparison, plan)
     lines = [line for sample in comparison.samples if (line := line_of(sample)) is not None]
     first = lines[0]  # of the reference's trial, which must succeed
-    return Replay(
+    return replay_results.Replay(
         trace=_trace_info(plan, first),
         schedule=schedule,
         comparison=comparison,
@@ -299,9 +263,7 @@ def _tidied(comparison: Comparison, plan: Plan) -> Comparison:
     since it is the same in all runs."""
     samples = [comparison.samples[0], *map(_without_meters, comparison.samples[1:])]
     return replace(
-        comparison,
-        command=[*comparison.command[:-1], f"{plan.name}.plan"],
-        samples=samples,
+        comparison, command=[*comparison.command[:-1], f"{plan.name}.plan"], samples=samples
     )
 
 
@@ -312,27 +274,27 @@ def _without_meters(sample: Sample) -> Sample:
     return replace(sample, measurement={**sample.measurement, "replay": {**raw, "meters": None}})
 
 
-def line_of(sample: Sample) -> ReplayLine | None:
+def line_of(sample: Sample) -> replay_results.ReplayLine | None:
     """What replay printed; None for a run that failed."""
     raw = sample.measurement.get("replay")
-    return None if raw is None or sample.failure else ReplayLine(raw)
+    return None if raw is None or sample.failure else replay_results.ReplayLine(raw)
 
 
-def measured_lines(samples: Sequence[Sample], allocator: str) -> list[ReplayLine]:
+def measured_lines(samples: Sequence[Sample], allocator: str) -> list[replay_results.ReplayLine]:
     """Of one allocator's measured runs that did not fail."""
     own = [s for s in samples if s.allocator == allocator and s.phase == "measured"]
     return [line for sample in own if (line := line_of(sample)) is not None]
 
 
-def latencies_of(samples: Sequence[Sample], allocator: str) -> list[Latency]:
+def latencies_of(samples: Sequence[Sample], allocator: str) -> list[replay_results.Latency]:
     """By kind of call, all measured runs together."""
     each = [line.latencies for line in measured_lines(samples, allocator)]
     kinds = dict.fromkeys(kind for latencies in each for kind in latencies)
     found = []
     for kind in kinds:
-        whole = merged([latencies[kind] for latencies in each if kind in latencies])
+        whole = replay_results.merged([latencies[kind] for latencies in each if kind in latencies])
         found.append(
-            Latency(
+            replay_results.Latency(
                 kind=kind,
                 calls=whole.calls,
                 p50_ns=whole.quantile_ns(0.5),
@@ -345,12 +307,12 @@ def latencies_of(samples: Sequence[Sample], allocator: str) -> list[Latency]:
     return found
 
 
-def _finding(allocator: str, schedule: str, samples: Sequence[Sample]) -> Finding:
+def _finding(allocator: str, schedule: str, samples: Sequence[Sample]) -> replay_results.Finding:
     lines = measured_lines(samples, allocator)
     own = [s for s in samples if s.allocator == allocator]
     all_lines = [line for sample in own if (line := line_of(sample)) is not None]
-    can_tell = is_deterministic(schedule) and len(all_lines) > 1
-    return Finding(
+    can_tell = replay_results.is_deterministic(schedule) and len(all_lines) > 1
+    return replay_results.Finding(
         allocator=allocator,
         runs=len(lines),
         peak_bytes=_median_bytes(lines, lambda line: line.peak_resident_bytes),
@@ -369,32 +331,30 @@ def _all_equal(values: Sequence[object]) -> bool:
 
 
 def _median(
-    lines: Sequence[ReplayLine], pick: Callable[[ReplayLine], float | None]
+    lines: Sequence[replay_results.ReplayLine],
+    pick: Callable[[replay_results.ReplayLine], float | None],
 ) -> float | None:
     values = [float(value) for line in lines if (value := pick(line)) is not None]
     return stats.median(values) if values else None
 
 
 def _median_bytes(
-    lines: Sequence[ReplayLine], pick: Callable[[ReplayLine], int | None]
+    lines: Sequence[replay_results.ReplayLine],
+    pick: Callable[[replay_results.ReplayLine], int | None],
 ) -> int | None:
     middle = _median(lines, pick)
     return None if middle is None else round(middle)
 
 
-def _extra(line: ReplayLine) -> dict[str, float]:
-    found = {
-        SETTLED: line.settled_resident_bytes,
-        AT_PEAK: line.at_peak,
-        OVER_TIME: line.over_time,
-    }
+def _extra(line: replay_results.ReplayLine) -> dict[str, float]:
+    found = {SETTLED: line.settled_resident_bytes, AT_PEAK: line.at_peak, OVER_TIME: line.over_time}
     return {key: float(value) for key, value in found.items() if value is not None}
 
 
-def _trace_info(plan: Plan, line: ReplayLine) -> TraceInfo:
-    return TraceInfo(
+def _trace_info(plan: Plan, line: replay_results.ReplayLine) -> replay_results.TraceInfo:
+    return replay_results.TraceInfo(
         name=plan.name,
-        sha256=sha256(plan.trace),
+        sha256=file_sha256(plan.trace),
         bytes=plan.trace.stat().st_size,
         program=plan.program,
         others=list(plan.left_out),
@@ -408,8 +368,8 @@ def _trace_info(plan: Plan, line: ReplayLine) -> TraceInfo:
     )
 
 
-def _settings(options: Options) -> ReplaySettings:
-    return ReplaySettings(
+def _settings(options: Options) -> replay_results.ReplaySettings:
+    return replay_results.ReplaySettings(
         schedules=list(options.schedules),
         tickets=options.tickets,
         quantum=options.quantum,
@@ -421,3 +381,39 @@ def _settings(options: Options) -> ReplaySettings:
         image=options.image,
         window=options.window,
     )
+
+
+# --- one after the other --------------------------------------------------------------------------
+
+
+class Compared(Protocol):
+    """Something of which a comparison is part."""
+
+    @property
+    def comparison(self) -> Comparison: ...
+
+
+Each = TypeVar("Each", bound=Compared)
+
+
+def gather(
+    measured: Iterable[tuple[Each, UserError | None]],
+) -> tuple[list[Each], bool, UserError | None]:
+    """All that was measured until something ended it, whether that was an interrupt, and the error
+    that it was otherwise. Raises UserError and KeyboardInterrupt only where nothing has been
+    measured."""
+    done: list[Each] = []
+    try:
+        for each, error in measured:
+            done.append(each)
+            if error is not None or each.comparison.interrupted:
+                return done, each.comparison.interrupted, error
+    except UserError as error:
+        if not done:
+            raise
+        return done, False, error
+    except KeyboardInterrupt:
+        if not done:
+            raise
+        return done, True, None
+    return done, False, None

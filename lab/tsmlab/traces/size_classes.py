@@ -5,8 +5,6 @@ anything under it.
 Refuses to: guess classes. An allocator that does not tell a block's usable size has none here.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -5,8 +5,6 @@ program, and ends in seconds.
 Refuses to: be part of the suite's file. A trace says for itself what it holds.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Sequence
@@ -17,14 +15,7 @@ from typing import Any
 from tsmlab import paths
 from tsmlab.errors import UserError
 from tsmlab.report.text import slug
-from tsmlab.traces.planning import (
-    SUFFIX,
-    Compile,
-    Recipe,
-    compile_plan,
-    plan_of,
-    trace_name,
-)
+from tsmlab.traces.planning import SUFFIX, Compile, Recipe, compile_plan, plan_of, trace_name
 from tsmlab.workloads import Workload
 
 PREFIX = "trace-"

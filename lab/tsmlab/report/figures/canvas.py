@@ -5,8 +5,6 @@ wide page shows the same drawing larger. All places are left to matplotlib's con
 Refuses to: know what a figure shows. It keeps the numbers beside the picture, for its table.
 """
 
-from __future__ import annotations
-
 import io
 import logging
 import warnings
@@ -176,10 +174,7 @@ def legend(handles: Sequence[Artist]) -> Panel:
 
 
 def name_rows(
-    axes: Axes,
-    names: Sequence[str],
-    values: Sequence[str],
-    styles: dict[str, Style] | None = None,
+    axes: Axes, names: Sequence[str], values: Sequence[str], styles: dict[str, Style] | None = None
 ) -> None:
     """A row for each name, from the top: the name on its left, and a value on its right. Those that
     have a style stand out in its colour."""

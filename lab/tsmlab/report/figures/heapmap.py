@@ -6,8 +6,6 @@ Refuses to: draw a block larger than it is. Blocks too small to be seen are draw
 their neighbours, as mixed, and still add up to their bytes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ themes.
 Refuses to: know what is in the cells.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

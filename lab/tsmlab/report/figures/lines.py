@@ -5,8 +5,6 @@ lines in their colour, named above the panels, all others thin and grey behind t
 Refuses to: compute. Points, intervals and models come in as they are drawn.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any

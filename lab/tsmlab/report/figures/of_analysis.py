@@ -4,15 +4,19 @@ Why: what a program does with its memory is three pictures.
 Refuses to: compute, but for shares.
 """
 
-from __future__ import annotations
-
+import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-from tsmlab.report.figures import heat, lines, size_bars
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from tsmlab.report.figures import canvas, heat, lines
 from tsmlab.report.figures.canvas import Figure, render
 from tsmlab.report.figures.scales import tick_words
 from tsmlab.report.tables import of_texts
-from tsmlab.report.theme import styles_for
+from tsmlab.report.theme import STATES, Style, styles_for
 from tsmlab.traces.analysis import Measure, Predicted, SizeBucket, TraceAnalysis, waste
 from tsmlab.traces.analysis_text import grouped, lifetime_words
 from tsmlab.wording import quantity, share
@@ -22,6 +26,7 @@ MOST_LINES = 6
 FIRST_NAMED = ("tsmalloc", "glibc", "jemalloc", "mimalloc", "tcmalloc", "lock-first")
 CURVE_ROWS = 100
 NEVER = "never"
+MOST_SIZE_TICKS = 7
 
 
 def figures(analysis: TraceAnalysis) -> Iterator[Figure]:
@@ -72,6 +77,68 @@ def live(analysis: TraceAnalysis) -> Figure:
 # --- sizes ----------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class Bar:
+    """Sizes above `lower`, up to `upper`. part: its share of all bytes."""
+
+    lower: int
+    upper: int
+    part: float
+
+
+@dataclass(frozen=True)
+class WasteLine:
+    """An allocator's waste in each of the bars, as shares of its blocks."""
+
+    name: str
+    wastes: Sequence[float]
+    style: Style
+
+
+def size_panels(bars: Sequence[Bar], wastes: Sequence[WasteLine], what: str) -> list[canvas.Panel]:
+    edges = [_edges(bar) for bar in bars]
+    lefts, widths = [low for low, _ in edges], [high - low for low, high in edges]
+
+    def draw_bars(axes: Axes) -> None:
+        parts = [bar.part for bar in bars]
+        axes.bar(lefts, parts, widths, align="edge", color=STATES["used"].light, linewidth=0)
+        _scales(axes, edges, max(parts))
+        axes.set_title(f"↑ {what}")
+
+    def draw_lines(axes: Axes) -> None:
+        xs = [x for low, high in edges for x in (low, high, math.nan)]
+        # Where lines coincide, the first is seen.
+        for line in reversed(wastes):
+            ys = [y for waste in line.wastes for y in (waste, waste, math.nan)]
+            axes.plot(xs, ys, color=line.style.colour, linewidth=2.0)
+        _scales(axes, edges, max(max(line.wastes) for line in wastes))
+        axes.set_title("↑ predicted waste")
+
+    if not wastes:
+        return [canvas.Panel(200.0, draw_bars)]
+    handles = [Line2D([], [], color=line.style.colour, linewidth=2.0, label=line.name)
+               for line in wastes]  # fmt: skip
+    return [canvas.Panel(200.0, draw_bars), canvas.legend(handles), canvas.Panel(220.0, draw_lines)]
+
+
+def _edges(bar: Bar) -> tuple[float, float]:
+    """Its ends in octaves; a bar for 0 bytes stands left of that for 1."""
+    low = math.log2(bar.lower) if bar.lower > 0 else -1.0
+    high = math.log2(bar.upper) if bar.upper > 0 else -1.0
+    return (low, high) if high > low else (high - 1.0, high)
+
+
+def _scales(axes: Axes, edges: Sequence[tuple[float, float]], highest: float) -> None:
+    low, high = min(low for low, _ in edges), max(high for _, high in edges)
+    axes.set(xlim=(low - 0.1, high + 0.1), ylim=(0.0, max(highest, 0.001) * 1.06))
+    every = max(1, math.ceil((high - low) / MOST_SIZE_TICKS))
+    ticks = [k for k in range(max(0, math.ceil(low)), math.floor(high) + 1) if k % every == 0]
+    axes.set_xticks(ticks, [tick_words(float(2**k), "bytes") for k in ticks])
+    axes.set_xlabel("size →")
+    axes.yaxis.set_major_locator(MaxNLocator(5))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda part, _: share(part) if part else "0"))
+
+
 def sizes(analysis: TraceAnalysis) -> Figure:
     buckets = [b for b in analysis.buckets if b.allocations]
     all_bytes = sum(b.allocated_bytes for b in buckets)
@@ -79,7 +146,7 @@ def sizes(analysis: TraceAnalysis) -> Figure:
     shown = _shown(analysis)
     kept = [i for i, bucket in enumerate(analysis.buckets) if bucket.allocations]
     drawn = [
-        size_bars.WasteLine(
+        WasteLine(
             group[0].allocator + (f" +{len(group) - 1}" if len(group) > 1 else ""),
             [_waste(group[0], analysis.buckets, i) for i in kept],
             styles_for([group[0].allocator])[group[0].allocator],
@@ -110,7 +177,7 @@ def sizes(analysis: TraceAnalysis) -> Figure:
         f"Bars of bytes by size, in {len(bars)} buckets.",
         f"The bytes of all allocations by their size, eight bars to an octave.{predicted}",
         of_texts("Sizes", heads, rows, left=0),
-        size_bars.panels(bars, drawn, "share of allocated bytes"),
+        size_panels(bars, drawn, "share of allocated bytes"),
     )
 
 
@@ -125,8 +192,8 @@ def _shown(analysis: TraceAnalysis) -> list[list[Predicted]]:
     return sorted(groups, key=lambda group: importance(group[0]))[:MOST_LINES]
 
 
-def _bar(bucket: SizeBucket, all_bytes: int) -> size_bars.Bar:
-    return size_bars.Bar(
+def _bar(bucket: SizeBucket, all_bytes: int) -> Bar:
+    return Bar(
         lower_of(bucket.upper),
         bucket.upper,
         bucket.allocated_bytes / all_bytes if all_bytes else 0.0,
@@ -155,11 +222,7 @@ def lifetimes(analysis: TraceAnalysis, measure: Measure) -> Figure:
     whole = sum(c.objects for c in cells) + sum(left.values())
     words = [lifetime_words(measure, bound) for bound in life_bounds]
     drawn = [
-        heat.Cell(
-            life_bounds.index(c.lifetime),
-            size_bounds.index(c.size),
-            c.objects / whole,
-        )
+        heat.Cell(life_bounds.index(c.lifetime), size_bounds.index(c.size), c.objects / whole)
         for c in cells
     ]
     drawn += [

@@ -5,17 +5,20 @@ beside this file, and every number comes from the analysis or from a sample.
 Refuses to: compute a statistic.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 
 from tsmlab.allocators import ENGINE
 from tsmlab.metrics import PEAK_MEMORY, TIME, MetricSpec
 from tsmlab.render import ranked_rows
 from tsmlab.report import series
-from tsmlab.report.figures import lines, ratios, runs, tradeoff
-from tsmlab.report.figures.canvas import Figure, render
+from tsmlab.report.figures import canvas, lines, ratios, runs
+from tsmlab.report.figures.canvas import BAND, PAPER, SOFT, Figure, render
+from tsmlab.report.figures.scales import quantity_axis
 from tsmlab.report.tables import Column, DataTable, of_texts
 from tsmlab.report.theme import Style, styles_for
 from tsmlab.results import Comparison, Row
@@ -86,10 +89,9 @@ def _panel(comparison: Comparison, spec: MetricSpec) -> ratios.Panel:
         )
     floor = comparison.analysis.noise_floors.get(spec.key)
     reach = 1.0 + max(comparison.settings.margin, floor or 0.0)
-    good, bad = {
-        TIME: ("faster", "slower"),
-        PEAK_MEMORY: ("smaller", "larger"),
-    }.get(spec.key, ("worse", "better") if spec.higher_is_better else ("better", "worse"))
+    good, bad = {TIME: ("faster", "slower"), PEAK_MEMORY: ("smaller", "larger")}.get(
+        spec.key, ("worse", "better") if spec.higher_is_better else ("better", "worse")
+    )
     title = f"{spec.name[:1].upper()}{spec.name[1:]} against {comparison.reference}"
     return ratios.Panel(title, good, bad, found, (1.0 / reach, reach))
 
@@ -136,10 +138,62 @@ def _ratio_texts(row: Row, spec: MetricSpec) -> list[str]:
 # --- time against memory --------------------------------------------------------------------------
 
 
-def front_points(comparison: Comparison, look: Look) -> list[tradeoff.Point]:
+@dataclass(frozen=True)
+class Point:
+    name: str
+    x: float
+    y: float
+    on_front: bool
+    style: Style
+
+
+def front_panels(points: Sequence[Point], x: MetricSpec, y: MetricSpec) -> list[canvas.Panel]:
+    """The points' names, then the points: those on the front are filled."""
+
+    def draw(axes: Axes) -> None:
+        quantity_axis(axes.xaxis, [p.x for p in points], x.unit)
+        quantity_axis(axes.yaxis, [p.y for p in points], y.unit)
+        _front(axes, points, y.higher_is_better)
+        for point in points:
+            axes.plot([point.x], [point.y], **_point_look(point))
+        better = "higher" if y.higher_is_better else "lower"
+        axes.set_title(f"↑ {y.name}   (best: {better} left)")
+        axes.set_xlabel(f"{x.name} →")
+
+    handles = [Line2D([], [], label=point.name, **_point_look(point)) for point in points]
+    return [canvas.legend(handles), canvas.Panel(330.0, draw)]
+
+
+def _point_look(point: Point) -> dict[str, Any]:
+    return {
+        "marker": point.style.marker,
+        "markersize": 9.0 if point.on_front else 6.5,
+        "markerfacecolor": point.style.colour if point.on_front else PAPER,
+        "markeredgecolor": point.style.colour,
+        "markeredgewidth": 1.6,
+        "linestyle": "none",
+        "zorder": 4 if point.on_front else 3,
+    }
+
+
+def _front(axes: Axes, points: Sequence[Point], upwards: bool) -> None:
+    """Steps through the points of the front, and the region in which everybody is beaten."""
+    front = sorted((p for p in points if p.on_front), key=lambda p: p.x)
+    if not front:
+        return
+    xs = [*(point.x for point in front), axes.get_xlim()[1]]
+    ys = [*(point.y for point in front), front[-1].y]
+    far = axes.get_ylim()[0 if upwards else 1]
+    axes.fill_between(xs, ys, far, step="post", color=BAND, linewidth=0, zorder=0.6)
+    axes.step(
+        [xs[0], *xs], [far, *ys], where="post", color=SOFT, linewidth=1.2, linestyle=(0, (4, 3))
+    )
+
+
+def front_points(comparison: Comparison, look: Look) -> list[Point]:
     key = comparison.analysis.primary_metric
     return [
-        tradeoff.Point(
+        Point(
             row.allocator,
             row.metrics[PEAK_MEMORY].median,
             row.metrics[key].median,
@@ -175,7 +229,7 @@ def time_against_memory(comparison: Comparison, look: Look) -> Figure | None:
         "Medians. Filled points lie on the Pareto front: no other allocator is better in both by "
         "more than the margin. Whoever lies in the shaded region is beaten in both by one of them.",
         of_texts("Medians, as drawn", heads, cells),
-        tradeoff.panels(points, memory, primary),
+        front_panels(points, memory, primary),
     )
 
 
@@ -296,9 +350,7 @@ def distribution(comparison: Comparison, look: Look) -> Figure | None:
         "Every run that did not fail, outliers included; the bar is the median. Two clouds in one "
         "row mean two states of the program or of the machine.",
         of_texts(
-            f"Distribution of {spec.name}",
-            (*heads, Column("outlier rounds", left=True)),
-            cells,
+            f"Distribution of {spec.name}", (*heads, Column("outlier rounds", left=True)), cells
         ),
         runs.distribution_panels(
             [run for run in measured if run.name in names],

@@ -4,8 +4,6 @@ Why: here it is decided which figures an experiment has, and who stands out in t
 Refuses to: compute a statistic.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -19,7 +17,7 @@ from tsmlab.report.figures.of_comparison import ALL_IN_COLOUR, memory_table
 from tsmlab.report.tables import DataTable, of_texts
 from tsmlab.report.text import slug
 from tsmlab.report.theme import Style
-from tsmlab.wording import quantity, share
+from tsmlab.wording import counted, quantity, share
 
 # The heap maps shown of one experiment.
 MOST_MAPS = 4
@@ -242,7 +240,7 @@ def _map(subject: Subject, cell: Cell, heap: HeapMap) -> Figure:
         if size
     ]
     rows.append(["whole", quantity(known.total, "bytes"), share(1.0)])
-    chunks = f"{known.chunks} chunk{'' if known.chunks == 1 else 's'}"
+    chunks = counted(known.chunks, "chunk")
     left = f" ({known.left_out} more are left out)" if known.left_out else ""
     largest = quantity(known.largest_free, "bytes")
     # Slabs, and small neighbours in a coarse map, are drawn together.

@@ -5,8 +5,6 @@ them, as they draw those of a comparison.
 Refuses to: compute a statistic.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
@@ -18,13 +16,13 @@ from tsmlab.report.figures.of_comparison import Look
 from tsmlab.report.tables import of_texts
 from tsmlab.report.text import slug
 from tsmlab.report.theme import styles_for
-from tsmlab.traces.replay_line import Latencies, MeterChange, ReplayLine, ThreadShare, merged
-from tsmlab.traces.replay_results import Replay
-from tsmlab.traces.replay_tables import (
-    KIND_ORDER,
-    got_over_owed,
-    nanoseconds,
-    percent,
+from tsmlab.traces.replay_report import KIND_ORDER, got_over_owed, nanoseconds, percent
+from tsmlab.traces.replay_results import (
+    Latencies,
+    MeterChange,
+    Replay,
+    ReplayLine,
+    merged,
 )
 from tsmlab.traces.replaying import line_of, measured_lines
 from tsmlab.wording import quantity
@@ -117,9 +115,7 @@ def memory_over_events(replays: Sequence[Replay], look: Look, anchor: str) -> Fi
         "are sampled at the same events.",
         of_texts("Memory", heads, cells, left=2),
         lines.panels(
-            panels,
-            lines.Scale("event", "count"),
-            lines.Scale("resident memory", "bytes"),
+            panels, lines.Scale("event", "count"), lines.Scale("resident memory", "bytes")
         ),
     )
 
@@ -147,9 +143,7 @@ def fragmentation_over_events(replays: Sequence[Replay], look: Look, anchor: str
         "the ratio says nothing.",
         of_texts("Fragmentation", heads, cells, left=2),
         lines.panels(
-            panels,
-            lines.Scale("event", "count"),
-            lines.Scale("resident / requested - 1", "number"),
+            panels, lines.Scale("event", "count"), lines.Scale("resident / requested - 1", "number")
         ),
     )
 
@@ -219,8 +213,7 @@ def latencies(replay: Replay, look: Look, anchor: str) -> Figure | None:
 def meters(replay: Replay, anchor: str) -> Figure | None:
     """As many ticks as can be told apart, where most threads have a share in them."""
     logged = next(
-        (line.meters for s in replay.comparison.samples if (line := line_of(s)) and line.meters),
-        [],
+        (line.meters for s in replay.comparison.samples if (line := line_of(s)) and line.meters), []
     )
     changes = liveliest(logged)
     threads = list(dict.fromkeys(change.thread for change in changes))
@@ -261,9 +254,7 @@ def meters(replay: Replay, anchor: str) -> Figure | None:
         f"{rule}",
         of_texts("Meters", heads, cells),
         lines.panels(
-            [lines.Panel("", curves)],
-            lines.Scale("tick", "number"),
-            lines.Scale("meter", "number"),
+            [lines.Panel("", curves)], lines.Scale("tick", "number"), lines.Scale("meter", "number")
         ),
     )
 
@@ -309,7 +300,7 @@ def shares(replay: Replay, anchor: str) -> Figure | None:
         return None
     most = sorted(able, key=lambda share: -share.owed)[:MOST_SHARES]
     kept = sorted(most, key=lambda share: share.thread)
-    names = [_thread_name(share) for share in kept]
+    names = [f"{share.thread} ({share.tickets:,})" for share in kept]
     found = [
         ratios.Ratio(name, s.ticks / s.owed, None, None, True)
         for name, s in zip(names, kept, strict=True)
@@ -332,7 +323,3 @@ def shares(replay: Replay, anchor: str) -> Figure | None:
             [ratios.Panel("Ticks got over ticks owed", "less", "more", found, None)],
         ),
     )
-
-
-def _thread_name(share: ThreadShare) -> str:
-    return f"{share.thread} ({share.tickets:,})"

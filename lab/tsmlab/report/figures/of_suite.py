@@ -4,8 +4,6 @@ Why: the means say where each allocator stands; the field says in which workload
 Refuses to: compute a statistic.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 from tsmlab.report.figures import ratios
@@ -13,8 +11,8 @@ from tsmlab.report.figures.canvas import Figure, render
 from tsmlab.report.tables import Column, of_texts
 from tsmlab.report.theme import Style, styles_for
 from tsmlab.results import MetricSummary
+from tsmlab.suite_report import mean_number
 from tsmlab.suite_results import Mean, Score, SuiteResults, WorkloadAnalysis
-from tsmlab.suite_table import mean_number
 from tsmlab.wording import three_digits
 
 

@@ -5,8 +5,6 @@ which side of 1 they do. A row may have more points: those of a workload's other
 Refuses to: rank. The rows come in the order in which they are given.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 

@@ -4,8 +4,6 @@ Why: a median hides drift, two groups and outliers; these two pictures show all 
 Refuses to: drop a run. One far outside is drawn at the edge, as a triangle.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ Why: matplotlib's own ticks say 10^0 and 1e7; ours say "-20 %", "2x", "16M" and 
 Refuses to: choose what is on an axis.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Sequence

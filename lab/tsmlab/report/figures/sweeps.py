@@ -5,8 +5,6 @@ like all others.
 Refuses to: compute. Medians and intervals are the analysis's, models come with its findings.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -4,8 +4,6 @@ Why: a trace is passed on as a file; what it tells is passed on as a page.
 Refuses to: word a number anew. The sentences and tables are the terminal's (analysis_text.py).
 """
 
-from __future__ import annotations
-
 import csv
 import io
 from typing import Any

@@ -5,25 +5,15 @@ that supports the answer follows in the order in which a doubting reader asks fo
 Refuses to: word a number anew. The sentences are the terminal's (render.py).
 """
 
-from __future__ import annotations
-
 import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tsmlab import export, render
+from tsmlab import render
 from tsmlab.metrics import TIME
 from tsmlab.report.figures import of_comparison
-from tsmlab.report.pages.common import (
-    LAST_CONTENTS,
-    Report,
-    Tile,
-    capital,
-    circumstances,
-    data_table,
-    plain,
-)
+from tsmlab.report.pages import common
 from tsmlab.report.tables import DataTable
 from tsmlab.report.text import shortened, slug
 from tsmlab.results import Comparison
@@ -32,7 +22,7 @@ from tsmlab.tables import ROOMY
 from tsmlab.wording import change, change_interval, rounds, share
 
 
-def report(comparison: Comparison) -> Report:
+def report(comparison: Comparison) -> common.Report:
     """The whole report of a comparison."""
     command = " ".join(shlex.join(comparison.command).split())
     program = Path(comparison.command[0]).name or "program"
@@ -41,7 +31,9 @@ def report(comparison: Comparison) -> Report:
     use_it = dict(verdict).get("use it", "")
     is_command = comparison.analysis.recommended not in (None, comparison.reference)
     sentences = [
-        (capital(label), text) for label, text in verdict if not (label == "use it" and is_command)
+        (common.capital(label), text)
+        for label, text in verdict
+        if not (label == "use it" and is_command)
     ]
     count = len(comparison.allocators)
     page: dict[str, Any] = {
@@ -58,7 +50,9 @@ def report(comparison: Comparison) -> Report:
         "table": results_table(comparison),
         "legend": render.legend(comparison, render.ranked_rows(comparison), ROOMY),
         "figures": figures,
-        **circumstances(comparison, comparison.allocators, plain(comparison.settings)),
+        **common.circumstances(
+            comparison, comparison.allocators, common.plain(comparison.settings)
+        ),
         "command": shlex.join(comparison.command),
         "reading": "reading-comparison.html",
         "reference": comparison.reference,
@@ -67,10 +61,10 @@ def report(comparison: Comparison) -> Report:
             ("verdict", "Verdict"),
             ("results", "Results"),
             *((f"s-{figure.name}", figure.title) for figure in figures),
-            *LAST_CONTENTS,
+            *common.LAST_CONTENTS,
         ],
     }
-    return Report(
+    return common.Report(
         kind="comparison",
         name=slug(f"compare-{program}"),
         title=shortened(command, 100),
@@ -79,8 +73,8 @@ def report(comparison: Comparison) -> Report:
         page=page,
         figures=figures,
         markdown=render.markdown(comparison),
-        csv=export.to_csv(comparison),
-        data=plain(comparison),
+        csv=render.to_csv(comparison),
+        data=common.plain(comparison),
         thin=thin,
     )
 
@@ -90,7 +84,7 @@ def thin(data: dict[str, Any]) -> None:
         sample["measurement"].pop("series", None)
 
 
-def tiles(comparison: Comparison) -> list[Tile]:
+def tiles(comparison: Comparison) -> list[common.Tile]:
     """The leaders, by their distance to the reference, and how fine the measurement is."""
     found = []
     for key, leaders in comparison.analysis.leaders.items():
@@ -106,12 +100,12 @@ def tiles(comparison: Comparison) -> list[Tile]:
             verdict = summary.verdict.value if summary.verdict else "no verdict"
             note = f"{interval} against {comparison.reference}: {verdict}"
             mark = "better" if summary.verdict is Verdict.BETTER else "muted"
-        label = "Time" if key == TIME else capital(spec.name)
-        found.append(Tile(f"{label}: {leaders.best}", number, note, mark))
+        label = "Time" if key == TIME else common.capital(spec.name)
+        found.append(common.Tile(f"{label}: {leaders.best}", number, note, mark))
     floor = comparison.analysis.noise_floors.get(comparison.analysis.primary_metric)
     if floor is not None:
         found.append(
-            Tile(
+            common.Tile(
                 "Noise floor",
                 f"±{share(floor)}",
                 f"{comparison.reference} against itself, {rounds(comparison.analysis.rounds)}",
@@ -139,4 +133,4 @@ def results_table(comparison: Comparison) -> DataTable:
         f"{rounds(comparison.analysis.rounds)}; ratios to {comparison.reference} with 95 % "
         "confidence intervals"
     )
-    return data_table(caption, ordered, marks=marks)
+    return common.data_table(caption, ordered, marks=marks)

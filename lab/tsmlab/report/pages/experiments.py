@@ -4,28 +4,21 @@ Why: who asks a question wants the answer first, then the figure that shows it, 
 Refuses to: mix our figures with those of the reports, which were measured on other machines.
 """
 
-from __future__ import annotations
-
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tsmlab.experiments import text as experiment_text
-from tsmlab.experiments.model import (
-    CellSummary,
-    Experiment,
-    ExperimentResults,
-    Metric,
-    Reported,
-)
+from tsmlab.experiments.model import CellSummary, Experiment, ExperimentResults, Metric, Reported
+from tsmlab.metrics import Unit
 from tsmlab.report.figures import of_experiments, sweeps
 from tsmlab.report.figures.canvas import Figure
-from tsmlab.report.pages import causes
+from tsmlab.report.figures.sweeps import describe
 from tsmlab.report.pages.common import LAST_CONTENTS, Report, circumstances, plain
 from tsmlab.report.tables import Cell, Column, DataTable, of_texts
 from tsmlab.report.text import slug
 from tsmlab.report.theme import Style, styles_for
-from tsmlab.wording import quantity, rounds
+from tsmlab.wording import counted, quantity, rounds
 
 # A table of medians has a column for each point up to so many; else a row for each.
 MOST_POINTS_ACROSS = 12
@@ -63,7 +56,7 @@ def report(results: ExperimentResults) -> Report:
     styles = styles_for([info.name for info in results.allocators])
     sections = [_section(each, styles) for each in results.experiments]
     count = len(sections)
-    what = f"{count} experiment{'' if count == 1 else 's'}"
+    what = counted(count, "experiment")
     title = sections[0].title if count == 1 else f"{what}, {len(results.allocators)} allocators"
     stop = f"; stopped: {results.stop.text}"
     page: dict[str, Any] = {
@@ -127,14 +120,14 @@ def _section(experiment: Experiment, styles: Mapping[str, Style]) -> Section:
         title=definition.title or definition.name,
         question=definition.question,
         source=definition.source,
-        how=f"{len(experiment.points)} point{'' if len(experiment.points) == 1 else 's'}, "
+        how=f"{counted(len(experiment.points), 'point')}, "
         f"{len(experiment.allocators)} allocators, {done}",
         verdicts=experiment_text.verdicts(experiment),
         reading=definition.answers,
         figures=list(of_experiments.figures(subject)),
         medians=medians_tables(experiment),
         reported=[(each, _reported_table(each)) for each in definition.reported],
-        causes=causes.tables(experiment),
+        causes=cause_tables(experiment),
         cause_notes=sorted(notes),
         maps=maps,
         maps_note=note,
@@ -200,13 +193,8 @@ def _absent(experiment: Experiment, point: int, name: str) -> str:
 
 def _reported_table(reported: Reported) -> DataTable:
     rows = [["" if v is None else str(v) for v in row] for row in reported.rows]
-    return of_texts(reported_by(reported), reported.columns, rows)
-
-
-def reported_by(reported: Reported) -> str:
-    """Reports have letters; whatever is longer says itself what it is."""
-    name = reported.report
-    return f"Report {name}" if len(name) == 1 else name
+    name = reported.report  # reports have letters; whatever is longer says itself what it is
+    return of_texts(f"Report {name}" if len(name) == 1 else name, reported.columns, rows)
 
 
 def _settings(experiment: Experiment) -> DataTable:
@@ -222,3 +210,76 @@ def _settings(experiment: Experiment) -> DataTable:
     ]
     cells = [[Cell(name), Cell(value, "wrap")] for name, value in rows]
     return DataTable("What was run", [Column("", left=True), Column("", left=True)], cells)
+
+
+# --- causes ---------------------------------------------------------------------------------------
+
+
+MOST_COLUMNS = 14
+# Counts that differ by less than this share say nothing about the allocators.
+LEAST_DIFFERENCE = 0.02
+# The order in which a reader looks for causes; names that are not here come after these.
+_FIRST = (
+    *("growth_calls", "growth_bytes", "brk_calls", "mmap_calls", "munmap_calls", "madvise_calls"),
+    *("futex_calls", "futex_errors", "futex_wait_ns", "lock_waits", "lock_wait_ns", "retries"),
+    *("searches", "blocks_searched", "foreign_frees", "reused_bytes", "peak_live_bytes"),
+    *("free_blocks_at_snapshot", "free_bytes_at_snapshot", "segment_bytes_at_snapshot"),
+)
+
+
+def cause_tables(experiment: Experiment) -> list[DataTable]:
+    """Of dozens of counts those that tell the allocators apart, since a table of all hides the two
+    that explain the result. One for each point where anything was counted, the last one's first."""
+    points = sorted({cell.point for cell in experiment.cells if cell.causes}, reverse=True)
+    return [table for point in points if (table := _table(experiment, point)) is not None]
+
+
+def _table(experiment: Experiment, point: int) -> DataTable | None:
+    counts = {
+        cell.allocator: cell.causes.counts
+        for cell in experiment.cells
+        if cell.point == point and cell.causes and cell.causes.counts
+    }
+    names = telling(list(counts.values()))
+    if not names:
+        return None
+    titles = {p.name: p.title for p in experiment.definition.parameters}
+    where = describe(experiment.points[point], titles)
+    shown = [name for name in experiment.allocators if name in counts]
+    columns = [Column("allocator", left=True), *(Column(_title(n), hint=n) for n in names)]
+    rows = [
+        [Cell(allocator), *(_cell(counts[allocator].get(name), name) for name in names)]
+        for allocator in shown
+    ]
+    at = f" at {where}" if where else ""
+    return DataTable(f"Counted{at}, in runs that were not timed", columns, rows)
+
+
+def telling(counts: Sequence[dict[str, float]]) -> list[str]:
+    """The names of counts that differ between allocators, the most sought ones first."""
+    names = {name for each in counts for name in each}
+    differing = [name for name in sorted(names) if _differs([c.get(name) for c in counts])]
+    order = {name: place for place, name in enumerate(_FIRST)}
+    return sorted(differing, key=lambda name: order.get(name, len(order)))[:MOST_COLUMNS]
+
+
+def _differs(values: Sequence[float | None]) -> bool:
+    known = [value for value in values if value is not None]
+    if not known or max(known) == 0.0:
+        return False
+    return len(known) == 1 or max(known) - min(known) > LEAST_DIFFERENCE * max(known)
+
+
+def _title(name: str) -> str:
+    return name.removesuffix("_ns").replace("_", " ")
+
+
+def _cell(value: float | None, name: str) -> Cell:
+    if value is None:
+        return Cell("", "muted")
+    unit: Unit = "count"
+    if name.endswith("_ns"):
+        return Cell(quantity(value / 1e9, "seconds"))
+    if name.endswith("_bytes") or "_bytes_" in name:
+        unit = "bytes"
+    return Cell(quantity(value, unit), "muted" if value == 0 else "", f"{value:,.0f}")

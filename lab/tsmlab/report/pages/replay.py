@@ -5,8 +5,6 @@ other, with fragmentation side by side.
 Refuses to: word a number anew. Sentences and tables are the terminal's.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,27 +12,11 @@ from typing import Any
 from tsmlab import render
 from tsmlab.report.figures import of_replay
 from tsmlab.report.figures.canvas import Figure
-from tsmlab.report.pages import comparison
-from tsmlab.report.pages.common import (
-    LAST_CONTENTS,
-    Report,
-    Tile,
-    capital,
-    circumstances,
-    data_table,
-    plain,
-)
+from tsmlab.report.pages import common, comparison
 from tsmlab.report.tables import DataTable
 from tsmlab.report.text import shortened, slug
 from tsmlab.traces import replay_report
 from tsmlab.traces.replay_results import Replay, ReplayResults, TraceInfo
-from tsmlab.traces.replay_tables import (
-    fit_columns,
-    latency_columns,
-    memory_columns,
-    percent,
-    share_columns,
-)
 from tsmlab.wording import share
 
 
@@ -48,7 +30,7 @@ class Section:
     figures: Sequence[Figure] = ()
 
 
-def report(results: ReplayResults) -> Report:
+def report(results: ReplayResults) -> common.Report:
     """The whole report of replays."""
     first = results.replays[0]
     traces = ", ".join(trace.name for trace in results.traces)
@@ -69,17 +51,19 @@ def report(results: ReplayResults) -> Report:
             line for each in results.replays for line in render.failed_lines(each.comparison)
         ],
         "sections": sections,
-        **circumstances(results, results.allocators, {**plain(results.settings), **_rounds(first)}),
+        **common.circumstances(
+            results, results.allocators, {**common.plain(results.settings), **_rounds(first)}
+        ),
         "reading": "reading-replay.html",
         "reference": results.reference,
         "margin": share(first.comparison.settings.margin),
         "contents": [
             ("verdict", "Verdict"),
             *((section.id, section.title) for section in sections),
-            *LAST_CONTENTS,
+            *common.LAST_CONTENTS,
         ],
     }
-    return Report(
+    return common.Report(
         kind="replay",
         name=slug(f"replay-{traces}"),
         title=page["heading"],
@@ -88,8 +72,8 @@ def report(results: ReplayResults) -> Report:
         page=page,
         figures=[figure for section in sections for figure in section.figures],
         markdown=replay_report.markdown(results),
-        csv=replay_report.formatted(results, "csv"),
-        data=plain(results),
+        csv=replay_report.to_csv(results),
+        data=common.plain(results),
         thin=thin,
     )
 
@@ -106,7 +90,7 @@ def thin(data: dict[str, Any]) -> None:
 
 
 def _rounds(replay: Replay) -> dict[str, Any]:
-    settings = plain(replay.comparison.settings)
+    settings = common.plain(replay.comparison.settings)
     kept = ("runs", "warmup_rounds", "time_budget_seconds", "timeout_seconds", "margin", "cpus")
     return {key: settings[key] for key in kept}
 
@@ -119,7 +103,7 @@ def _verdict(results: ReplayResults) -> Iterator[tuple[str, str]]:
     """Of a single replay its sentences; of several, how far they repeated."""
     if len(results.replays) == 1:
         for label, text in replay_report.verdicts(results.replays[0]):
-            yield capital(label), text
+            yield common.capital(label), text
         return
     for replay in results.replays:
         name = f"{replay.trace.name}, {replay.schedule}"
@@ -128,7 +112,7 @@ def _verdict(results: ReplayResults) -> Iterator[tuple[str, str]]:
                 yield name, f"{label}: {text}"
 
 
-def _tiles(results: ReplayResults) -> list[Tile]:
+def _tiles(results: ReplayResults) -> list[common.Tile]:
     """The leaders of a single replay; else who fragments least under each schedule."""
     if len(results.replays) == 1 and not results.replays[0].is_deterministic:
         return comparison.tiles(results.replays[0].comparison)
@@ -138,9 +122,9 @@ def _tiles(results: ReplayResults) -> list[Tile]:
         if able:
             least = min(able, key=lambda f: f.over_time or 0.0)
             tiles.append(
-                Tile(
+                common.Tile(
                     f"Least fragmentation: {least.allocator}",
-                    percent(least.over_time),
+                    replay_report.percent(least.over_time),
                     f"over time, {replay.trace.name} under {replay.schedule}",
                 )
             )
@@ -153,22 +137,27 @@ def _sections(results: ReplayResults, trace: TraceInfo) -> Iterator[Section]:
     of_trace = f" of {trace.name}" if len(results.traces) > 1 else ""
     if len(replays) == 1:
         tables = [comparison.results_table(replays[0].comparison)]
-        memory = data_table("Memory and fragmentation", memory_columns(replays[0]))
+        memory = common.data_table(
+            "Memory and fragmentation", replay_report.memory_columns(replays[0])
+        )
         yield Section(f"{anchor}-results", f"Results{of_trace}", [*tables, memory])
     else:
         caption = "Fragmentation over time, and (in parentheses) at the peak"
-        tables = [data_table(caption, fit_columns(replays))]
+        tables = [common.data_table(caption, replay_report.fit_columns(replays))]
         tables += [
-            data_table(f"Memory under {each.schedule}", memory_columns(each)) for each in replays
+            common.data_table(f"Memory under {each.schedule}", replay_report.memory_columns(each))
+            for each in replays
         ]
         yield Section(f"{anchor}-results", f"Fragmentation{of_trace} by schedule", tables)
     more = []
     for replay in replays:
-        if columns := latency_columns(replay):
-            more.append(data_table(f"Latency under {replay.schedule}, all runs", columns, False))
+        if columns := replay_report.latency_columns(replay):
+            more.append(
+                common.data_table(f"Latency under {replay.schedule}, all runs", columns, False)
+            )
         if len(replay.shares) > 1:
-            columns = share_columns(replay_report.most_owed(replay))
-            more.append(data_table(f"Shares under {replay.schedule}", columns))
+            columns = replay_report.share_columns(replay_report.most_owed(replay))
+            more.append(common.data_table(f"Shares under {replay.schedule}", columns))
     if more:
         yield Section(f"{anchor}-more", f"Latencies and shares{of_trace}", more)
     for figure in of_replay.figures(replays):

@@ -4,30 +4,19 @@ Why: means first, then every workload, so that a loss is as easy to find as a wi
 Refuses to: compute. Every number is from suite_analysis.py.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
 from tsmlab import suite_report
 from tsmlab.render import full_name
 from tsmlab.report.figures import of_suite
-from tsmlab.report.pages.common import (
-    LAST_CONTENTS,
-    MARKS,
-    Report,
-    Tile,
-    capital,
-    circumstances,
-    plain,
-)
+from tsmlab.report.pages import common
 from tsmlab.report.tables import Cell, Column, DataTable
 from tsmlab.stats import RatioEstimate, Verdict
 from tsmlab.suite_analysis import QUICK
 from tsmlab.suite_results import Score, SuiteResults, WorkloadAnalysis
-from tsmlab.suite_table import BY_DEFINITION, MEAN, goal_of_time, mean_number, verdict
 from tsmlab.tables import STYLES
-from tsmlab.wording import quantity, rounds, three_digits
+from tsmlab.wording import rounds, three_digits
 
 # The tint of a ratio: the first step that it does not exceed.
 STEPS = (
@@ -40,7 +29,7 @@ STEPS = (
 )
 
 
-def report(suite: SuiteResults) -> Report:
+def report(suite: SuiteResults) -> common.Report:
     """The whole report of a run of the suite."""
     figures = list(of_suite.figures(suite))
     head = list(suite_report.headline(suite))
@@ -62,10 +51,10 @@ def report(suite: SuiteResults) -> Report:
         "tables": tables,
         "goals": goals_table(suite) if suite.candidate else None,
         "figures": figures,
-        **circumstances(
+        **common.circumstances(
             suite,
             [*suite.allocators, *suite.floors],
-            {"suite": suite.suite, **plain(suite.settings)},
+            {"suite": suite.suite, **common.plain(suite.settings)},
         ),
         "reading": "reading-suite.html",
         "quick": f"{QUICK:g}",
@@ -74,10 +63,10 @@ def report(suite: SuiteResults) -> Report:
             *((f"s-{figure.name}", figure.title) for figure in figures),
             *([("goals", "Goals")] if suite.candidate else []),
             ("workloads", "All workloads"),
-            *LAST_CONTENTS,
+            *common.LAST_CONTENTS,
         ],
     }
-    return Report(
+    return common.Report(
         kind="bench",
         name="bench",
         title=page["heading"],
@@ -86,8 +75,8 @@ def report(suite: SuiteResults) -> Report:
         page=page,
         figures=figures,
         markdown=suite_report.markdown(suite),
-        csv=suite_report.formatted(suite, "csv"),
-        data=plain(suite),
+        csv=suite_report.to_csv(suite),
+        data=common.plain(suite),
         thin=thin,
     )
 
@@ -101,10 +90,10 @@ def thin(data: dict[str, Any]) -> None:
 def _labelled(line: str) -> tuple[str, str]:
     """The terminal's lines begin with a word and spaces."""
     label, _, text = line.partition(" ")
-    return capital(label), text.strip()
+    return common.capital(label), text.strip()
 
 
-def _tiles(suite: SuiteResults) -> list[Tile]:
+def _tiles(suite: SuiteResults) -> list[common.Tile]:
     """The candidate's means."""
     overall = next((o for o in suite.analysis.overall if o.name == suite.candidate), None)
     if overall is None:
@@ -119,10 +108,10 @@ def _tiles(suite: SuiteResults) -> list[Tile]:
     for label, mean, what in items:
         if mean is None or mean.ratio is None:
             continue
-        interval = mean_number(mean).with_interval().partition(" ")[2]
+        interval = suite_report.mean_number(mean).with_interval().partition(" ")[2]
         below = mean.high is not None and mean.high < 1.0
         mark = "better" if below else ""
-        tiles.append(Tile(label, three_digits(mean.ratio), f"{interval} {what}", mark))
+        tiles.append(common.Tile(label, three_digits(mean.ratio), f"{interval} {what}", mark))
     return tiles
 
 
@@ -141,12 +130,12 @@ def heat_table(suite: SuiteResults, which: str) -> DataTable:
         if which == "time" or runs.workload.memory:
             rows.append(_heat_row(workload, which, names))
     means = {o.name: o.time if which == "time" else o.memory for o in suite.analysis.overall}
-    last = [Cell(MEAN)]
+    last = [Cell(suite_report.MEAN)]
     for name in names:
-        number = mean_number(means[name])
+        number = suite_report.mean_number(means[name])
         mark = "" if number.ratio is None else tint(number.ratio)
         last.append(Cell(number.plain(), mark, number.with_interval()))
-    rows.append([*last, Cell(BY_DEFINITION)])
+    rows.append([*last, Cell(suite_report.BY_DEFINITION)])
     caption = f"{which.capitalize()} as a ratio to the best peer of each row; below 1.00 is better"
     return DataTable(caption, columns, rows)
 
@@ -155,17 +144,11 @@ def _heat_row(workload: WorkloadAnalysis, which: str, names: list[str]) -> list[
     best = workload.fastest_peer if which == "time" else workload.smallest_peer
     scores = {score.name: score for score in workload.scores}
     cells = [_heat_cell(scores.get(name), best, which) for name in names]
-    return [Cell(workload.workload), *cells, Cell(_best(workload, best, which))]
-
-
-def _best(workload: WorkloadAnalysis, name: str | None, which: str) -> str:
-    if name is None:
-        return "-"
-    score = workload.score(name)
-    summary = score.time if which == "time" else score.memory
-    if summary is None:
-        return name
-    return f"{name} {quantity(summary.median, 'seconds' if which == 'time' else 'bytes')}"
+    return [
+        Cell(workload.workload),
+        *cells,
+        Cell(suite_report.best_with_median(workload, best, which)),
+    ]
 
 
 def _heat_cell(score: Score | None, best: str | None, which: str) -> Cell:
@@ -213,23 +196,18 @@ def _goal_cells(suite: SuiteResults, workload: WorkloadAnalysis) -> Iterator[Cel
     yield Cell(workload.workload)
     time = score.time.ratio if score.time else None
     yield Cell(_interval(time) if not score.failures else "failed")
-    yield _verdict_cell(goal_of_time(suite, workload))
+    yield _verdict_cell(suite_report.goal_of_time(suite, workload))
     yield Cell(_interval(workload.quick_memory))
-    yield _verdict_cell(verdict(workload.quick_memory))
+    yield _verdict_cell(suite_report.verdict(workload.quick_memory))
     floor = f" ({workload.best_floor})" if workload.best_floor and score.to_floor else ""
     yield Cell(_interval(score.to_floor) + floor)
 
 
 def _interval(estimate: RatioEstimate | None) -> str:
-    if estimate is None:
-        return ""
-    if estimate.low is None or estimate.high is None:
-        return three_digits(estimate.ratio)
-    ends = f"[{three_digits(estimate.low)}, {three_digits(estimate.high)}]"
-    return f"{three_digits(estimate.ratio)} {ends}"
+    return "" if estimate is None else suite_report.number_of(estimate).with_interval()
 
 
 def _verdict_cell(found: Verdict | None) -> Cell:
     if found is None:
         return Cell("")
-    return Cell(found.value, MARKS.get(STYLES.get(found, ""), ""))
+    return Cell(found.value, common.MARKS.get(STYLES.get(found, ""), ""))

@@ -1,10 +1,8 @@
-"""`tsmalloc explain`: where the resident memory of a running process is.
+"""The verbs that look into a running process: explain, stats, top, purge, set.
 
 Why: the same command from a checkout and from a wheel as from an installation.
 Refuses to: look itself. The native command does that, in a process of a megabyte.
 """
-
-from __future__ import annotations
 
 import os
 from collections.abc import Sequence
@@ -23,13 +21,10 @@ class Native(click.Command):
         return []
 
 
-def native_verb(name: str) -> click.Command:
+def command_of(name: str) -> click.Command:
     """A verb of the native command, which gets all that stands behind it."""
 
     def become(arguments: Sequence[str]) -> NoReturn:
         os.execv(paths.tool("tsmalloc"), ["tsmalloc", name, *arguments])
 
     return Native(name, callback=become, add_help_option=False)
-
-
-command = native_verb("explain")
