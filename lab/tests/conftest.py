@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 from compiled_programs import build
-from prompt import environment, tsmalloc, waste
 
+from prompt import environment, tsmalloc, waste
 from tsmlab.allocators import Allocator
 from tsmlab.compare import Options, compare
 from tsmlab.journal import Unkept

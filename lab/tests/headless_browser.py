@@ -6,7 +6,6 @@ Refuses to: use the network. The page's own rule forbids it, and the browser is 
 
 from __future__ import annotations
 
-import base64
 import fcntl
 import itertools
 import json
@@ -145,10 +144,6 @@ class Browser:
                 code=key,
                 windowsVirtualKeyCode=code,
             )
-
-    def screenshot(self, path: Path, whole: bool = True) -> None:
-        answer = self.call("Page.captureScreenshot", captureBeyondViewport=whole, format="png")
-        path.write_bytes(base64.b64decode(answer["data"]))
 
     @property
     def complaints(self) -> list[str]:

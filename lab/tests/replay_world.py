@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from conftest import Behaviour, SimulatedExecutor, World
-
 from tsmlab.journal import Unkept
 from tsmlab.progress import Reporter, Silence
 from tsmlab.results import Outcome

@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import Any
 
 from conftest import Behaviour, World
-
 from tsmlab.allocators import own_names
 from tsmlab.experiments import catalogue, model
 from tsmlab.machine import describe

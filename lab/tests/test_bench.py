@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from experiment_world import Notes
 from rich.console import Console
 
+from experiment_world import Notes
 from tsmlab import bench as flow
 from tsmlab import suite_report, suite_results
 from tsmlab.bench import MIN_TIMEOUT_SECONDS, TIMEOUT_FACTOR, Options, bench
@@ -97,7 +97,6 @@ def test_every_round_has_every_workload_under_every_allocator(world: Any, run: R
     # Workloads alternate: no allocator has all of its runs of one workload at one time.
     starts = {n: [s.started_seconds for s in measured(results, n)] for n in ("one", "two")}
     assert starts["one"][2] < starts["two"][0] < starts["one"][3]
-    assert results.stop is not None
     assert results.stop.text == "all 3 rounds done"
 
 
@@ -155,7 +154,6 @@ def test_floors_run_where_they_are_named_and_nowhere_else(world: Any, run: Run) 
     assert {s.allocator for s in measured(results, "plain")} == set(NAMES)
     assert {s.allocator for s in measured(results, "floored")} == {*NAMES, "null", "lifo"}
     distance = results.analysis.workloads[1].score("tsmalloc").to_floor
-    assert distance is not None
     assert distance.ratio == pytest.approx(2.0)
 
 
@@ -176,7 +174,6 @@ def test_a_workload_without_the_promised_line_has_failed(world: Any, run: Run) -
     mute = world.Behaviour(stdout="operations: 5\n")
     results = run(typical(world) | {"tsmalloc": mute}).results
     failure = results.analysis.workloads[0].score("tsmalloc").failure
-    assert failure is not None
     assert (failure.kind, failure.text) == ("metric", "no seconds in the output")
 
 
@@ -185,7 +182,6 @@ def test_the_time_budget_ends_after_whole_rounds(run: Run) -> None:
     notes = Notes()
     results = run(rounds=50, time_budget_seconds=40.0, reporter=notes).results
     assert results.analysis.rounds == 4
-    assert results.stop is not None
     assert results.stop.reason == "budget"
     assert len(measured(results, "two")) == 4 * 3
     assert any("rounds fit into 40 s" in text for text in notes.texts)
@@ -218,7 +214,6 @@ def test_what_breaks_the_run_leaves_what_was_measured(world: Any, run: Run) -> N
 
     outcome = run(rounds=10, executor=FullDisk(typical(world)))
     assert outcome.error is not None
-    assert outcome.results.stop is not None
     assert outcome.results.stop.reason == "aborted"
     assert measured(outcome.results, "one")
 

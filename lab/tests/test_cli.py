@@ -14,10 +14,10 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import prompt
 import pytest
-from prompt import Tsmalloc
 
+import prompt
+from prompt import Tsmalloc
 from tsmlab import __version__, cli, paths
 from tsmlab.errors import UserError
 

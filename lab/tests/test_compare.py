@@ -104,7 +104,6 @@ def test_a_failure_under_one_allocator_is_a_row_and_the_others_go_on(
     comparison = world.comparison(behaviours)
     (failed,) = comparison.failed_rows
     assert failed.allocator == "bad"
-    assert failed.failure is not None
     assert failed.failure.text == text
     assert (failed.attempts, failed.gave_up) == (2, True)
     good = next(r for r in comparison.analysis.rows if r.allocator == "good")
@@ -132,7 +131,6 @@ def test_ctrl_c_keeps_what_was_measured(world: Any) -> None:
     assert len(comparison.samples) == 15
     assert comparison.analysis.rounds == 4
     a = next(r for r in comparison.analysis.rows if r.allocator == "a")
-    assert a.metrics[TIME].ratio is not None
     assert a.metrics[TIME].ratio.pairs >= 3
 
 
@@ -160,15 +158,9 @@ def test_a_hook_that_fails_later_keeps_what_was_measured(world: Any, tmp_path: A
     )
     behaviours = {"glibc": world.Behaviour(), "a": world.Behaviour()}
     outcome = world.outcome(behaviours, program={"setup": line})
-    assert outcome.error is not None
     assert "setup command failed" in outcome.error.message
     assert outcome.results.stop.reason == "aborted"
     assert sum(s.phase == "measured" for s in outcome.results.samples) == 5
-
-
-def test_a_hook_that_fails_at_once_is_just_an_error(world: Any) -> None:
-    with pytest.raises(UserError, match="setup command failed"):
-        world.comparison({"glibc": world.Behaviour()}, program={"setup": "false"})
 
 
 def test_a_budget_too_small_for_five_rounds_is_announced(world: Any) -> None:

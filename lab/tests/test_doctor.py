@@ -15,9 +15,9 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-import prompt
 import pytest
 
+import prompt
 from tsmlab import doctor, paths, system_libraries
 from tsmlab.allocators import Allocator, glibc
 from tsmlab.doctor import Diagnosis, Finding, diagnose

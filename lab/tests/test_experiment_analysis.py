@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
+
 from synthetic_experiments import (
     LIVE,
     SECONDS,
@@ -14,7 +15,6 @@ from synthetic_experiments import (
     experiment,
     request,
 )
-
 from tsmlab.experiments.analysis import analyse, usable_processors
 from tsmlab.experiments.model import (
     AnalysisRequest,
@@ -39,8 +39,6 @@ def only(made: Experiment, processors: int | None = 2) -> Finding:
 
 def covers(estimate: Estimate, truth: float, width: float = 0.1) -> bool:
     """Whether the truth is in the interval, and that is no wider than this share of it."""
-    assert estimate.low is not None
-    assert estimate.high is not None
     return estimate.low <= truth <= estimate.high and estimate.high - estimate.low <= width * truth
 
 

@@ -15,10 +15,10 @@ import time
 from functools import partial
 from pathlib import Path
 
-import prompt
 import pytest
-from prompt import Tsmalloc
 
+import prompt
+from prompt import Tsmalloc
 from tsmlab.allocators import discover
 from tsmlab.experiments import results
 from tsmlab.experiments.model import ExperimentResults, Run
@@ -114,7 +114,6 @@ def test_an_experiment_from_its_file_to_its_answer(
     for index, seconds in ((0, 0.25), (1, 0.5)):
         for name in ("tsmalloc", "glibc"):
             cell = found.experiments[0].cell(index, name)
-            assert cell is not None
             assert cell.values("seconds") == {1: seconds, 2: seconds, 3: seconds}
     assert "plain: What plain costs" in done.stdout
     assert "median of seconds (lower is better), by digits; 3 rounds" in done.stdout
@@ -160,7 +159,6 @@ def test_what_ends_a_run_costs_one_run_and_resume_goes_on(
             time.sleep(0.02)
         process.send_signal(number)
         shown, said = process.communicate(timeout=60)
-    assert journal is not None
     before = finished(journal)
     assert 5 <= before < 16
     if number == signal.SIGKILL:
@@ -179,7 +177,6 @@ def test_what_ends_a_run_costs_one_run_and_resume_goes_on(
     # An uninterrupted run of the same seed has the same structure.
     whole = experiment(*start, "--json", "-q")
     assert without_times(resumed) == without_times(results.from_json(whole.stdout))
-    assert resumed.stop is not None
     assert resumed.stop.reason == "runs"
 
 

@@ -22,9 +22,6 @@ BYTES = 1000
 
 # Allocates all blocks, waits until its memory has been seen, frees all; "fail" exits with 3.
 PROGRAM = f"""
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 static void *blocks[{BLOCKS}];
 int main(int argc, char **argv) {{
   for (int i = 0; i < {BLOCKS}; i++) memset(blocks[i] = malloc({BYTES}), i, {BYTES});
@@ -74,7 +71,6 @@ def test_together_they_tell_all(program: Path, tmp_path: Path) -> None:
 
 def test_memory_goes_up_and_the_live_bytes_with_it(program: Path, tmp_path: Path) -> None:
     curve = Memory().observe(request(program, "glibc"), tmp_path).memory
-    assert curve is not None
     assert max(size for _, size in curve.live) == pytest.approx(BLOCKS * BYTES, rel=0.05)
     assert max(size for _, size in curve.resident) > BLOCKS * BYTES
     for points in (curve.live, curve.resident):

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
 from synthetic_experiments import (
     CRASH,
     LIVE,
@@ -20,7 +21,6 @@ from synthetic_experiments import (
     points_of,
     request,
 )
-
 from tsmlab import records
 from tsmlab.experiments.analysis import analyse
 from tsmlab.experiments.model import (

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from experiment_world import (
     MIB,
     NAMES,
@@ -23,7 +24,6 @@ from experiment_world import (
     prints,
     single,
 )
-
 from tsmlab.errors import UserError
 from tsmlab.experiments import causes, plan, results, text
 from tsmlab.experiments.model import (
@@ -92,7 +92,6 @@ def test_every_round_has_every_cell_once_in_an_order_of_its_own(run: Simulate) -
     assert len({tuple(cells) for cells in rounds.values()}) == 3
     # Points are mixed within a round: it is not one after the other.
     assert [point for point, _ in rounds[1]] != sorted(point for point, _ in rounds[1])
-    assert found.stop is not None
     assert (found.stop.reason, found.stop.text) == ("runs", "all 3 rounds done")
 
 
@@ -152,8 +151,6 @@ def test_allocators_are_paired_by_rounds(world: Any, run: Simulate) -> None:
 
     experiment = run(executor=Programs(world, pick)).results.experiments[0]
     cell, other = experiment.cell(2, "glibc"), experiment.cell(2, "other")
-    assert cell is not None
-    assert other is not None
     assert cell.values("seconds") == {1: 0.25, 2: 0.25, 3: 0.25}
     assert other.values("seconds") == {1: 0.5, 2: 0.5, 3: 0.5}
     assert [(c.point, c.allocator) for c in experiment.cells] == list(
@@ -189,8 +186,6 @@ def test_a_failure_is_a_row_and_two_in_a_row_end_that_cell_only(world: Any, run:
     found = run(definition(rounds=5), executor=Programs(world, pick), reporter=notes).results
     experiment = found.experiments[0]
     bad, good = experiment.cell(2, "other"), experiment.cell(1, "other")
-    assert bad is not None
-    assert good is not None
     assert [r.failure.kind for r in bad.runs if r.failure] == ["signal", "signal"]
     assert (bad.gave_up, good.gave_up) == (True, False)
     assert len(good.runs) == 5
@@ -219,7 +214,6 @@ def test_a_metric_that_is_not_printed_is_a_failure_that_keeps_the_rest(
     mute = world.Behaviour(seconds=2.0, stdout="done\n")
     cell = run(single(), executor=Programs(world, lambda *_: mute)).results.experiments[0].cells[0]
     failure = cell.runs[0].failure
-    assert failure is not None
     assert (failure.kind, failure.text) == ("metric", "no line `seconds: NUMBER` in the output")
     assert cell.runs[0].values["wall_seconds"] == pytest.approx(2.0)
     assert cell.values("wall_seconds") == {}
@@ -237,7 +231,6 @@ def test_causes_come_after_the_rounds_once_for_each_cell(world: Any, run: Simula
     assert {r.allocator.name for r in inside.requests} == {"tsmalloc"}
     assert len(executor.requests) == 27  # the timed ones; none of them watched
     for cell in found.experiments[0].cells:
-        assert cell.causes is not None
         expected = {"merges": 3.0, "frees": 2.0} if cell.allocator == "tsmalloc" else {"frees": 2.0}
         assert cell.causes.counts == expected
     request = outside.requests[0]
@@ -282,7 +275,6 @@ def test_maps_are_kept_at_the_last_point_and_not_too_large(world: Any, run: Simu
     executor = Programs(world)
     found = run(executor=executor, observers=[Mapping(executor)]).results
     for cell in found.experiments[0].cells:
-        assert cell.causes is not None
         assert len(cell.causes.maps) == (1 if cell.point == 2 else 0)
         for kept in cell.causes.maps:
             assert len(kept.chunks[0].blocks) < 4000
@@ -296,7 +288,6 @@ def test_what_cannot_be_counted_is_a_note(world: Any, run: Simulate) -> None:
     executor = Programs(world)
     observers = [Broken(executor), Counting(executor, frees=2.0)]
     cell = run(single(), executor=executor, observers=observers).results.experiments[0].cells[0]
-    assert cell.causes is not None
     assert cell.causes.notes == ["the tool syscalls is not built."]
     assert cell.causes.counts == {"frees": 2.0}
 
@@ -333,7 +324,6 @@ def test_a_budget_takes_rounds_from_all_but_leaves_three(run: Simulate) -> None:
     both = [single("one", rounds=50), single("two", rounds=50)]
     found = run(*both, time_budget_seconds=48.0).results
     assert [len(order(found, index)) for index in (0, 1)] == [5, 5]
-    assert found.stop is not None
     assert found.stop.reason == "budget"
     assert "5 rounds done" in found.stop.text
     found = run(*both, time_budget_seconds=1.0).results
@@ -359,7 +349,6 @@ def test_an_interrupt_loses_the_run_in_progress_only(world: Any, run: Simulate) 
     executor.interrupt_at_run = 10
     outcome = run(executor=executor)
     assert outcome.error is None
-    assert outcome.results.stop is not None
     assert outcome.results.stop.reason == "interrupted"
     assert len(all_runs(outcome.results)) == 10
     assert "interrupted by the user" in text.report(outcome.results, 100)
@@ -374,7 +363,6 @@ def test_an_interrupt_while_counting_keeps_what_was_timed(world: Any, run: Simul
 
     executor = Programs(world)
     found = run(executor=executor, observers=[Interrupted(executor)]).results
-    assert found.stop is not None
     assert found.stop.reason == "interrupted"
     assert len(all_runs(found)) == 27
     assert sum(cell.causes is not None for cell in found.experiments[0].cells) == 2
@@ -396,7 +384,6 @@ def test_what_breaks_the_run_leaves_what_was_measured(world: Any, run: Simulate)
     executor.interrupt_at_run, executor.error = 5, UserError("measure failed.")
     outcome = run(executor=executor)
     assert outcome.error is not None
-    assert outcome.results.stop is not None
     assert (outcome.results.stop.reason, outcome.results.stop.text) == (
         "aborted",
         "measure failed.",
@@ -451,10 +438,8 @@ def test_the_estimate_is_made_of_rounds_and_causes(world: Any) -> None:
     assert plan.budget_note(expected, None) is None
     assert plan.budget_note(expected, expected.seconds) is None
     note = plan.budget_note(expected, expected.causes + 37.0)
-    assert note is not None
     assert note.startswith("about 3 of 4 rounds fit into ")
     note = plan.budget_note(replace(expected, causes=60.0), 30.0)
-    assert note is not None
     assert note.startswith("even 3 rounds take about 96 s, not 30 s: ")
     assert "2 experiments, 30 runs in 2 to 4 rounds, about 102 s" in plan.summary(
         several, replace(expected, causes=60.0)

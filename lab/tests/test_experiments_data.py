@@ -61,7 +61,6 @@ def test_what_a_reader_needs_is_there(definition: Definition) -> None:
 def test_the_program_is_built_for_every_user(definition: Definition) -> None:
     lists = (ROOT / "bench" / "CMakeLists.txt").read_text(encoding="utf-8")
     programs = re.search(r"set\(experiment_programs ([^)]*)\)", lists)
-    assert programs is not None
     built = {
         "bench-" + source.split("/")[-1].replace("_", "-") for source in programs[1].split()
     } | {"thread_test_measurement"}
@@ -121,7 +120,6 @@ def test_the_options_of_analyses_are_documented() -> None:
     part = reference().split("## Analyses\n", 1)[1].split("\n## ", 1)[0]
     for kind, options in OPTIONS.items():
         row = re.search(rf"^\| `{kind}` .*$", part, flags=re.MULTILINE)
-        assert row is not None
         assert {name for name in options if f"`{name}`" not in row[0]} == set()
 
 
@@ -166,7 +164,6 @@ def test_the_metrics_that_are_always_measured_are_documented() -> None:
 def test_the_example_of_the_guide_is_an_experiment(tmp_path: Path) -> None:
     guide = (ROOT / "docs" / "experiments.md").read_text(encoding="utf-8")
     example = re.search(r"^```toml\n(.*?)^```$", guide, flags=re.MULTILINE | re.DOTALL)
-    assert example is not None
     file = tmp_path / "mine.toml"
     file.write_text(example[1], encoding="utf-8")
     definition = catalogue.read_file(file)

@@ -13,9 +13,9 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 
-import prompt
 import pytest
 
+import prompt
 from tsmlab import allocators, cli, fetch, fetched, paths, records
 from tsmlab.errors import UserError
 
@@ -61,10 +61,11 @@ library = "libtiny.so"
 """
 
 Run = Callable[..., tuple[int, str, str]]
+Patch = pytest.MonkeyPatch
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
+def run(tmp_path: Path, monkeypatch: Patch, capfd: pytest.CaptureFixture[str]) -> Run:
     """Runs the verb in a world with the crate tiny-sys, and a cargo that knows no other."""
     (tmp_path / "crate").mkdir()
     (tmp_path / "crate" / "tiny.c").write_text(SOURCE)
@@ -136,7 +137,7 @@ def test_what_is_there_is_left_alone_unless_it_is_forced(run: Run) -> None:
     assert manifest.crate_sha256 == PINNED
 
 
-def test_another_version_is_named_by_itself(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_version_is_named_by_itself(run: Run, monkeypatch: Patch) -> None:
     """Its checksum is the registry's, and the library does not say what it is."""
     monkeypatch.setenv("CRATE_SHA256", "0" * 64)
     assert run("tiny", "--version", "1.10.0")[0] == 0
@@ -144,9 +145,7 @@ def test_another_version_is_named_by_itself(run: Run, monkeypatch: pytest.Monkey
     assert [manifest.version for manifest, _ in fetched.present()] == ["1.9.0", "1.10.0"]
 
 
-def test_another_archive_than_the_pinned_one_is_refused(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_archive_than_the_pinned_one_is_refused(run: Run, monkeypatch: Patch) -> None:
     monkeypatch.setenv("CRATE_SHA256", "0" * 64)
     status, out, err = run("tiny")
     assert (status, out) == (1, "")
@@ -167,7 +166,7 @@ def test_another_archive_than_the_pinned_one_is_refused(
     ],
 )
 def test_what_cargo_cannot_do_is_one_line(
-    run: Run, monkeypatch: pytest.MonkeyPatch, said: str, message: str, remedy: str
+    run: Run, monkeypatch: Patch, said: str, message: str, remedy: str
 ) -> None:
     monkeypatch.setenv("CARGO_FAILS", said)
     status, _, err = run("tiny", "-q")
@@ -178,9 +177,7 @@ def test_what_cargo_cannot_do_is_one_line(
 
 
 @pytest.mark.parametrize("tool", ["cargo", "cc"])
-def test_a_missing_tool_is_named(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tool: str
-) -> None:
+def test_a_missing_tool_is_named(run: Run, tmp_path: Path, monkeypatch: Patch, tool: str) -> None:
     only = tmp_path / "only"
     only.mkdir()
     for name in {"cargo", "cc"} - {tool}:
@@ -217,7 +214,7 @@ def test_a_step_that_makes_something_else_is_named(run: Run, tmp_path: Path) -> 
     assert "tiny was built without libother.so" in run("tiny", "-q")[2]
 
 
-def test_a_cache_that_cannot_be_written_is_named(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_that_cannot_be_written_is_named(run: Run, monkeypatch: Patch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", "/proc/nowhere")
     status, _, err = run("tiny", "-q")
     assert status == 1
@@ -284,7 +281,7 @@ def test_a_table_that_is_not_as_it_should_be_is_named(
     assert message in run("tiny")[2]
 
 
-def test_a_real_crate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_real_crate(tmp_path: Path, monkeypatch: Patch) -> None:
     """rpmalloc is the smallest. Without a registry there is nothing to test."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     peer = fetch.peer_of("rpmalloc")

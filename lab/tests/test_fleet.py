@@ -18,12 +18,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import prompt
 import pytest
 import scipy.stats
+
+import prompt
 from conftest import Behaviour, SimulatedExecutor, World
 from prompt import Tsmalloc
-
 from tsmlab import allocators, analysis, fleet, paths, records, render, stats
 from tsmlab.compare import Options as CompareOptions
 from tsmlab.compare import compare
@@ -66,8 +66,6 @@ def test_each_kind_weighs_the_same_and_has_its_own_spread() -> None:
     # Half of a difference of means, one of which is turned round: Welch's interval.
     expected = scipy.stats.ttest_ind(quick, [-x for x in slow], equal_var=False)
     interval = expected.confidence_interval(0.95)
-    assert found.low is not None
-    assert found.high is not None
     assert math.log(found.low) == pytest.approx(interval.low / 2.0, rel=0.01)
     assert math.log(found.high) == pytest.approx(interval.high / 2.0, rel=0.01)
     assert found.pairs == 45
@@ -101,9 +99,7 @@ def test_rounds_of_unlike_machines_are_compared_within_their_kind(world: type[Wo
     whole = analysis.analyse(samples, question)
     assert whole.rows[0].metrics or whole.rows[1].metrics
     ratio = next(row for row in whole.rows if row.allocator == "mine").metrics[TIME].ratio
-    assert ratio is not None
     assert ratio.ratio == pytest.approx(1.0, abs=0.01)
-    assert ratio.high is not None
     assert ratio.high < 1.05  # within kinds there is hardly any spread
     crew = Crew(FakeFleet(), a_trial(), Unkept())  # type: ignore[arg-type]
     machine = describe()
@@ -329,7 +325,6 @@ def what_repeats(results: ReplayResults) -> bytes:
     for each in results.replays:
         for sample in each.comparison.samples:
             line = line_of(sample)
-            assert line is not None
             told = steady(line.raw)
             run = [sample.phase, sample.round, sample.position, sample.allocator, sample.replicate]
             document.append([each.trace.name, each.schedule, run, told])
@@ -355,13 +350,14 @@ def test_replays_are_the_same_to_the_byte_whoever_makes_them(crowd: Fleet) -> No
 def test_a_worker_that_dies_costs_its_round_only(tmp_path: Path) -> None:
     options = replay_options(*SMALL)
     expected = what_repeats(replayed(options))
-    with joined_to("local:2") as crowd:
-        assert crowd is not None
-        with Journal.begin(Header.of("replay", [], 11, []), [tmp_path]) as journal:
-            killer = threading.Thread(target=kill_one_worker, args=(journal.path, 3))
-            killer.start()
-            together = replayed(options, journal, crowd)
-            killer.join()
+    with (
+        joined_to("local:2") as crowd,
+        Journal.begin(Header.of("replay", [], 11, []), [tmp_path]) as journal,
+    ):
+        killer = threading.Thread(target=kill_one_worker, args=(journal.path, 3))
+        killer.start()
+        together = replayed(options, journal, crowd)
+        killer.join()
         assert what_repeats(together) == expected
         lines = [json.loads(line)["key"] for line in journal.path.read_text().splitlines()[1:]]
         rounds = [key for key in lines if "in one piece" in key]
@@ -705,7 +701,6 @@ def test_a_cluster_that_goes_away_ends_the_study() -> None:
         cluster_of(1, threads_per_worker=1) as cluster,
         joined_to(cluster.scheduler_address) as crowd,
     ):
-        assert crowd is not None
         assert small_comparison(crowd).analysis.rounds == 2
         cluster.close()
         with pytest.raises(UserError, match="the cluster is gone") as caught:
@@ -718,10 +713,11 @@ def test_a_round_that_ends_its_workers_ends_the_study(tmp_path: Path) -> None:
     deadly = tmp_path / "measure"
     deadly.write_text("#!/bin/sh\nkill -9 $PPID\n")
     deadly.chmod(0o755)
-    with joined_to("local:2") as crowd:
-        assert crowd is not None
-        with pytest.raises(UserError, match="a round has ended 3 workers or more"):
-            small_comparison(crowd, MeasureExecutor(deadly))
+    with (
+        joined_to("local:2") as crowd,
+        pytest.raises(UserError, match="a round has ended 3 workers or more"),
+    ):
+        small_comparison(crowd, MeasureExecutor(deadly))
 
 
 def test_a_worker_elsewhere_runs_where_the_study_was_begun(

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import replay_world as world
-from conftest import Behaviour, SimulatedExecutor, World
 from hypothesis import given
 from hypothesis import strategies as st
 
+import replay_world as world
+from conftest import Behaviour, SimulatedExecutor, World
 from tsmlab.errors import UserError
 from tsmlab.journal import Unkept
 from tsmlab.progress import Silence
@@ -87,8 +87,6 @@ def test_excesses_are_over_the_floor_and_the_bound(tmp_path: Path) -> None:
     assert found.floor_seconds == pytest.approx(0.010)
     for name, time, memory in (("glibc", 1.0, 0.5), ("quick", 0.25, 0.25)):
         row = rows[name]
-        assert row.time is not None
-        assert row.memory is not None
         assert row.time.excess == pytest.approx(time, rel=1e-6)
         assert row.memory.excess == pytest.approx(memory, rel=1e-4)
         assert row.memory.low == pytest.approx(row.memory.high, rel=1e-4)
@@ -165,7 +163,6 @@ def test_the_second_trace_may_be_none(tmp_path: Path) -> None:
 def test_excess_memory_is_the_geometric_mean(excesses: list[float], base: int, bound: int) -> None:
     peaks = [base + bound * (1 + excess) for excess in excesses]
     found = excess_memory(peaks, float(base), float(bound))
-    assert found is not None
     mean = math.exp(sum(math.log1p(excess) for excess in excesses) / len(excesses)) - 1
     assert found.excess == pytest.approx(mean, rel=1e-3, abs=1e-6)
     if found.low is not None and found.high is not None:

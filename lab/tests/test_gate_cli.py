@@ -11,17 +11,14 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from prompt import Tsmalloc
 
+from prompt import Tsmalloc
 from tsmlab.counting import Counters
 
 COUNTERS = Counters.installed()
 
 # Makes and frees so many blocks, and keeps the last ones.
 WORK = r"""
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 int main(int argc, char **argv) {
   static char *blocks[4000];
   const int rounds = argc > 1 ? atoi(argv[1]) : 0;

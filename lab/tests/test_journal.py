@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from conftest import Behaviour, SimulatedExecutor, World
 from experiment_world import NAMES, Counting, Notes, Programs, definition, go_on, prints, single
-
 from tsmlab import journal as journals
 from tsmlab.compare import compare
 from tsmlab.errors import UserError
@@ -24,6 +24,7 @@ from tsmlab.results import AllocatorInfo, Comparison, Stop
 from tsmlab.schedule import StopRule
 
 HERE = Path(__file__).resolve()
+Whole = tuple[ExperimentResults, Path]
 # Two experiments, one of them with a sweep, and a cell that fails and gives up.
 BOTH = (definition("sweep", rounds=3, causes="ends"), single("other-one", rounds=4))
 TIMED_RUNS = 8 * 3 + 2 + 3 * 4
@@ -74,7 +75,7 @@ def path_in(folder: Path) -> Path:
 
 
 @pytest.fixture
-def whole(world: Any, tmp_path: Path) -> tuple[ExperimentResults, Path]:
+def whole(world: Any, tmp_path: Path) -> Whole:
     """A run that nothing interrupted, and its journal."""
     found, timed, watched = experiments(world, tmp_path / "whole")
     assert (timed, watched) == (TIMED_RUNS, WATCHED_RUNS)
@@ -105,7 +106,7 @@ def timeless(found: ExperimentResults) -> ExperimentResults:
 
 @pytest.mark.parametrize("interrupt_at_run", [1, 7, 12, 13, 25, TIMED_RUNS - 1])
 def test_an_interrupted_run_ends_like_one_that_was_not(
-    world: Any, tmp_path: Path, whole: tuple[ExperimentResults, Path], interrupt_at_run: int
+    world: Any, tmp_path: Path, whole: Whole, interrupt_at_run: int
 ) -> None:
     partial, _, _ = experiments(world, tmp_path / "cut", interrupt_at_run)
     assert partial.stop.reason == "interrupted"
@@ -114,9 +115,7 @@ def test_an_interrupted_run_ends_like_one_that_was_not(
     assert timeless(found) == timeless(whole[0])
 
 
-def test_it_can_be_interrupted_again_and_again(
-    world: Any, tmp_path: Path, whole: tuple[ExperimentResults, Path]
-) -> None:
+def test_it_can_be_interrupted_again_and_again(world: Any, tmp_path: Path, whole: Whole) -> None:
     journal, sessions = tmp_path / "again", 0
     while True:
         found, _, _ = experiments(world, journal, 5)
@@ -171,7 +170,7 @@ def test_a_comparison_that_was_cut_short_decides_as_one_that_was_not(
 
 
 def test_a_cut_at_every_byte_of_the_last_lines_costs_that_line_only(
-    tmp_path: Path, whole: tuple[ExperimentResults, Path]
+    tmp_path: Path, whole: Whole
 ) -> None:
     content = whole[1].read_bytes()
     lines = content.splitlines(keepends=True)
@@ -189,7 +188,7 @@ def test_a_cut_at_every_byte_of_the_last_lines_costs_that_line_only(
 @pytest.mark.parametrize("line", [1, 4, 9, 20, 40, -9, -8, -1])
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
 def test_what_was_cut_is_done_again(
-    world: Any, tmp_path: Path, whole: tuple[ExperimentResults, Path], line: int, share: float
+    world: Any, tmp_path: Path, whole: Whole, line: int, share: float
 ) -> None:
     lines = whole[1].read_bytes().splitlines(keepends=True)
     line %= len(lines)
@@ -206,7 +205,7 @@ def test_what_was_cut_is_done_again(
 
 @pytest.mark.parametrize("tail", [b"\0" * 4096, b'{"seconds":', b"\xff\xfe\n", b"[1]\n", b"{}\n"])
 def test_rubbish_at_the_end_is_cut_off(
-    world: Any, tmp_path: Path, whole: tuple[ExperimentResults, Path], tail: bytes
+    world: Any, tmp_path: Path, whole: Whole, tail: bytes
 ) -> None:
     path = tmp_path / "torn.jsonl"
     path.write_bytes(whole[1].read_bytes() + tail)
@@ -217,9 +216,7 @@ def test_rubbish_at_the_end_is_cut_off(
 
 
 @pytest.mark.parametrize("damage", [b"", b"{}", b"\0\0", b'{"key":1,"seconds":1,"value":7}'])
-def test_damage_in_the_middle_is_named(
-    tmp_path: Path, whole: tuple[ExperimentResults, Path], damage: bytes
-) -> None:
+def test_damage_in_the_middle_is_named(tmp_path: Path, whole: Whole, damage: bytes) -> None:
     lines = whole[1].read_bytes().splitlines()
     lines[5] = damage
     path = tmp_path / "damaged.jsonl"
@@ -231,7 +228,7 @@ def test_damage_in_the_middle_is_named(
 
 
 def test_a_value_of_another_kind_is_named_and_what_was_done_is_kept(
-    world: Any, tmp_path: Path, whole: tuple[ExperimentResults, Path]
+    world: Any, tmp_path: Path, whole: Whole
 ) -> None:
     lines = whole[1].read_text().splitlines()
     entry = json.loads(lines[20])
@@ -242,14 +239,11 @@ def test_a_value_of_another_kind_is_named_and_what_was_done_is_kept(
     with Journal.resume(path) as journal:
         executor = Programs(world, pick(world))
         outcome = go_on(world, BOTH, executor, [], None, journal)
-    assert outcome.error is not None
     assert f"{path}: line 21 is damaged" in outcome.error.message
     assert sum(len(cell.runs) for cell in outcome.results.experiments[0].cells) > 5
 
 
-def test_what_is_no_journal_is_refused(
-    tmp_path: Path, whole: tuple[ExperimentResults, Path]
-) -> None:
+def test_what_is_no_journal_is_refused(tmp_path: Path, whole: Whole) -> None:
     path = tmp_path / "none.jsonl"
     with pytest.raises(UserError, match="No such file"):
         Journal.resume(path)
@@ -274,12 +268,10 @@ def test_failures_before_the_interrupt_count(world: Any, tmp_path: Path) -> None
     """A cell that failed once before the interrupt and once after it has given up."""
     partial, _, _ = experiments(world, tmp_path / "cut", 12)  # the first round has 9 + 3 runs
     bad = partial.experiments[0].cell(2, "other")
-    assert bad is not None
     assert (len(bad.runs), bad.gave_up) == (1, False)
     notes = Notes()
     found, _, _ = experiments(world, path_in(tmp_path / "cut"), reporter=notes)
     bad = found.experiments[0].cell(2, "other")
-    assert bad is not None
     assert (len(bad.runs), bad.gave_up) == (2, True)
     assert "sweep: other at threads=4 failed twice in a row and is not run again" in notes.texts
 
@@ -424,7 +416,6 @@ def test_a_full_disk_ends_the_run_with_what_was_measured(world: Any, tmp_path: P
             outcome = go_on(world, BOTH, executor, [], None, journal)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert outcome.error is not None
     assert "cannot be written: File too large" in outcome.error.message
     assert "--resume" in outcome.error.remedy
     assert 1 < len(executor.requests) < TIMED_RUNS

@@ -21,7 +21,6 @@ def test_this_machine_is_described() -> None:
     machine = describe()
     assert machine.kernel
     assert 1 <= machine.usable_cores <= machine.cores
-    assert machine.memory_bytes is not None
     assert machine.memory_bytes > 1 << 20
 
 

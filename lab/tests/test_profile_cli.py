@@ -18,13 +18,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import headless_browser
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
+import headless_browser
 from profile_world import File, Row, Site, Writer, sampled
 from prompt import ran
-
 from tsmlab import paths
 from tsmlab.cli import main
 from tsmlab.errors import EXIT_OK, EXIT_REGRESSION, EXIT_USAGE, UserError
@@ -756,7 +756,6 @@ def test_profile_of_a_program(
     err = capfd.readouterr().err
     assert "/dev/full cannot be written: No space left on device" in err
     rescued = re.search(r"The profile is (\S+)\.$", err, re.MULTILINE)
-    assert rescued is not None
     assert Path(rescued[1]).read_bytes() == Path(two[1]).read_bytes()
     shutil.rmtree(Path(rescued[1]).parent)
     assert Path("/dev/full").is_char_device()
@@ -814,5 +813,4 @@ def test_signals_reach_the_program(tmp_path: Path) -> None:
     assert child.poll() is None
     child.send_signal(signal.SIGTERM)
     assert child.wait(timeout=30) == 42
-    assert child.stderr is not None
     child.stderr.close()

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from profile_world import INTERVAL, Row, Site, Writer, sampled
 from scipy import stats as oracle
 
+from profile_world import INTERVAL, Row, Site, Writer, sampled
 from tsmlab.profile.changes import Changes, Look, between
 from tsmlab.profile.estimates import Change, Estimate, Z, critical, family_wise
 from tsmlab.profile.model import read

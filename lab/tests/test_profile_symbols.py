@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
 from profile_world import File, Row, Site, Writer
 from prompt import ran
-
 from tsmlab.profile import binaries, symbols
 from tsmlab.profile.model import Frame, Mapping, read
 from tsmlab.profile.symbols import Symbols, look_up
@@ -215,8 +215,6 @@ def test_the_note_of_a_probe_is_no_build_id(tmp_path: Path) -> None:
     assert "stapsdt" in said.stdout
     build_id = re.search(r"Build ID: (\w+)", said.stdout)
     found = binaries.read(program)
-    assert build_id is not None
-    assert found is not None
     assert found.build_id == build_id[1]
 
 
@@ -225,7 +223,6 @@ def test_debug_files_by_build_id(tmp_path: Path) -> None:
     debug = tmp_path / "debug"
     for file in (program, program.with_name("libcollect.so")):
         found = binaries.read(file)
-        assert found is not None
         place = debug / ".build-id" / found.build_id[:2] / f"{found.build_id[2:]}.debug"
         place.parent.mkdir(parents=True, exist_ok=True)
         subprocess.run(["objcopy", "--only-keep-debug", file, place], check=True)
@@ -290,7 +287,6 @@ def test_rust_names(tmp_path: Path) -> None:
         int(line.split()[0], 16) for line in listed.stdout.split("\n") if "till4ring" in line
     )
     found = binaries.read(tmp_path / "shop")
-    assert found is not None
     segment = next(s for s in found.segments if s.executable)
     base = 0x7F0000000000
     code = File(

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from prompt import Tsmalloc, ran
 
+from prompt import Tsmalloc, ran
 from tsmlab import paths, suite_results
 from tsmlab.traces import replay_results, workloads
 from tsmlab.traces.replay_results import Replay, ReplayResults
@@ -59,7 +59,6 @@ def test_a_trace_is_compared_with_latencies_report_and_exports(
         assert line["matches"] is True
         assert line["planned"]["calls"] == line["calls"]
     for finding in found.findings:
-        assert finding.peak_bytes is not None
         assert finding.peak_bytes >= found.trace.peak_live_bytes
         assert finding.at_peak is not None
         assert finding.over_time is not None
@@ -112,7 +111,6 @@ def test_ten_replays_under_stride_are_the_same_to_the_byte(
     (found,) = kept(tmp_path).replays
     for name in (*FITS, "tsmalloc"):
         finding = found.finding(name)
-        assert finding is not None
         assert (finding.runs >= 10, finding.same_addresses, finding.same_memory) == (True,) * 3
     assert "addresses: the same in all runs of each of 4 allocators" in done.stdout
     assert {share.tickets for share in found.shares} == {1, 2, 3}

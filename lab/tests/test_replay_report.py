@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 import pytest
-from replay_world import MIB, behaviour, latency, line, replayed, stride
 
+from replay_world import MIB, behaviour, latency, line, replayed, stride
 from tsmlab import report
 from tsmlab.commands import replay as command
 from tsmlab.errors import UserError
@@ -192,7 +192,6 @@ def test_curves_hold_the_samples(schedules: ReplayResults) -> None:
 
 def test_meters_step_where_a_tick_ends(schedules: ReplayResults) -> None:
     figure = of_replay.meters(schedules.replays[2], "work")
-    assert figure is not None
     rows = {row[0].text: [cell.text for cell in row] for row in figure.table.rows}
     assert rows == {
         "thread 0": ["thread 0", "3", "0.0000", "1.0000"],
@@ -220,7 +219,6 @@ def test_a_thread_alone_has_no_meters_and_no_shares(trace: Path) -> None:
 
 def test_shares_leave_out_who_was_owed_nothing(schedules: ReplayResults) -> None:
     figure = of_replay.shares(schedules.replays[0], "work")
-    assert figure is not None
     assert "2 threads" in figure.description
     assert len(figure.table.rows) == 3
     assert ThreadShare(2, 1, 0, 2, 0.333333) in schedules.replays[0].shares

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 import replay_world
 import report_world as world
-
 from tsmlab import cli, records, report, results
 from tsmlab.commands.publishing import Publication, publish
 from tsmlab.errors import UserError
@@ -26,7 +26,7 @@ from tsmlab.report.pages.common import AMOUNTS
 from tsmlab.results import Comparison
 
 VOID = {"meta", "link", "input", "br"}
-SVG_LEAVES = {"path", "use", "rect"}
+Out = pytest.CaptureFixture[str]
 
 
 class Outline(HTMLParser):
@@ -127,7 +127,6 @@ def test_whatever_is_pointed_at_exists(page: str) -> None:
 def test_nothing_is_loaded_and_nothing_runs(page: str) -> None:
     outline = Outline(page)
     policies = [v["content"] for v in outline.all("meta") if "http-equiv" in v]
-    assert policies[0] is not None
     assert policies[0].startswith("default-src 'none'")
     assert not outline.all("script")
     for _, values in outline.elements:
@@ -237,7 +236,6 @@ def test_odd_text_reaches_files(small: Comparison, tmp_path: Path) -> None:
 
 def embedded(page: str) -> Any:
     data = re.search(r'href="data:application/x-xz;base64,([^"]+)"', page)
-    assert data is not None
     return json.loads(lzma.decompress(base64.b64decode(data[1])))
 
 
@@ -352,16 +350,14 @@ def test_folder_that_cannot_be_written_is_an_error_with_a_remedy(tmp_path: Path)
 # --- the verb -------------------------------------------------------------------------------------
 
 
-def test_verb_writes_a_report(
-    small: Comparison, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_verb_writes_a_report(small: Comparison, tmp_path: Path, capsys: Out) -> None:
     file = tmp_path / "results.json"
     file.write_text(records.to_json(small))
     assert cli.main(["report", str(file), "-o", str(tmp_path / "out")]) == 0
     assert capsys.readouterr().out == f"{tmp_path / 'out' / 'index.html'}\n"
 
 
-def test_verb_names_what_is_no_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_verb_names_what_is_no_result(tmp_path: Path, capsys: Out) -> None:
     cases = {"a": "no json", "b": "{}", "c": '{"schema": "other/1"}', "d": "[1]"}
     for name, text in cases.items():
         (tmp_path / name).write_text(text)
@@ -398,13 +394,13 @@ def published(page: Comparison, folder: Path | None = None) -> bool:
     return publish(publication, [], as_json=False, quiet=False, folder=folder, force=False)
 
 
-def test_measurement_offers_a_report(small: Comparison, capsys: pytest.CaptureFixture[str]) -> None:
+def test_measurement_offers_a_report(small: Comparison, capsys: Out) -> None:
     assert not published(small)
     assert "tsmalloc report '/kept it/here.json'" in capsys.readouterr().err
 
 
 def test_measurement_writes_the_report_that_was_asked_for(
-    small: Comparison, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    small: Comparison, tmp_path: Path, capsys: Out
 ) -> None:
     assert not published(small, tmp_path / "r")
     said = capsys.readouterr().err
@@ -414,7 +410,7 @@ def test_measurement_writes_the_report_that_was_asked_for(
 
 
 def test_report_that_cannot_be_written_does_not_lose_the_results(
-    small: Comparison, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    small: Comparison, tmp_path: Path, capsys: Out
 ) -> None:
     (tmp_path / "mine").write_text("")
     assert published(small, tmp_path)
@@ -424,9 +420,7 @@ def test_report_that_cannot_be_written_does_not_lose_the_results(
     assert "--force" in said.err
 
 
-def test_folder_is_checked_before_anything_is_measured(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_folder_is_checked_before_anything_is_measured(tmp_path: Path, capsys: Out) -> None:
     (tmp_path / "mine").write_text("")
     arguments = ["compare", "--report", str(tmp_path), "-a", "glibc", "--", "/bin/true"]
     assert cli.main(arguments) == 1

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import headless_browser
 import pytest
+
+import headless_browser
 import replay_world
 import report_world as world
-
+from headless_browser import Browser
 from tsmlab import report
 from tsmlab.report import theme
 
@@ -24,8 +25,8 @@ A4_WIDTH = 688
 
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[headless_browser.Browser]:
-    with headless_browser.Browser(tmp_path_factory.mktemp("profile")) as found:
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with Browser(tmp_path_factory.mktemp("profile")) as found:
         yield found
 
 
@@ -46,7 +47,7 @@ def rgb(colour: str) -> str:
 @pytest.mark.parametrize("scripts", [True, False])
 @pytest.mark.parametrize("width", WIDTHS)
 def test_pages_fit_and_nobody_complains(
-    browser: headless_browser.Browser, pages: list[Path], width: int, scripts: bool
+    browser: Browser, pages: list[Path], width: int, scripts: bool
 ) -> None:
     assert len(pages) == 4
     browser.allow_scripts(scripts)
@@ -62,7 +63,7 @@ def test_pages_fit_and_nobody_complains(
 
 @pytest.mark.parametrize("system", ["light", "dark"])
 def test_theme_follows_the_system_and_the_buttons(
-    browser: headless_browser.Browser, pages: list[Path], system: str
+    browser: Browser, pages: list[Path], system: str
 ) -> None:
     paper = theme.TONES["paper"]
     colour = "getComputedStyle(document.body).backgroundColor"
@@ -75,9 +76,7 @@ def test_theme_follows_the_system_and_the_buttons(
     browser.allow_scripts(True)
 
 
-def test_figures_take_the_colours_of_the_theme(
-    browser: headless_browser.Browser, pages: list[Path]
-) -> None:
+def test_figures_take_the_colours_of_the_theme(browser: Browser, pages: list[Path]) -> None:
     page = next(p for p in pages if "compare" in str(p))
     ink = "getComputedStyle(document.querySelector('.plot svg text')).fill"
     seen = set()
@@ -88,7 +87,7 @@ def test_figures_take_the_colours_of_the_theme(
 
 
 def test_first_stop_of_the_keyboard_leads_to_the_results(
-    browser: headless_browser.Browser, pages: list[Path]
+    browser: Browser, pages: list[Path]
 ) -> None:
     for page in pages:
         browser.open(page, 1280)
@@ -101,7 +100,7 @@ def test_first_stop_of_the_keyboard_leads_to_the_results(
 
 
 def test_wide_parts_can_be_scrolled_and_are_reached_by_keyboard(
-    browser: headless_browser.Browser, pages: list[Path]
+    browser: Browser, pages: list[Path]
 ) -> None:
     for page in pages:
         browser.open(page, WIDTHS[0])
@@ -113,9 +112,7 @@ def test_wide_parts_can_be_scrolled_and_are_reached_by_keyboard(
         assert stuck == 0
 
 
-def test_letters_of_figures_are_legible_on_a_phone(
-    browser: headless_browser.Browser, pages: list[Path]
-) -> None:
+def test_letters_of_figures_are_legible_on_a_phone(browser: Browser, pages: list[Path]) -> None:
     for page in pages:
         browser.open(page, WIDTHS[0])
         smallest = browser.evaluate(
@@ -128,9 +125,7 @@ def test_letters_of_figures_are_legible_on_a_phone(
         assert smallest >= 9.0
 
 
-def test_text_of_figures_stays_inside_them(
-    browser: headless_browser.Browser, pages: list[Path]
-) -> None:
+def test_text_of_figures_stays_inside_them(browser: Browser, pages: list[Path]) -> None:
     for page in pages:
         for width in WIDTHS:
             browser.open(page, width)
@@ -145,7 +140,7 @@ def test_text_of_figures_stays_inside_them(
 
 
 def test_pages_print_in_light_colours_and_fit_the_paper(
-    browser: headless_browser.Browser, pages: list[Path]
+    browser: Browser, pages: list[Path]
 ) -> None:
     features = [{"name": "prefers-color-scheme", "value": "dark"}]
     for page in pages:

@@ -11,12 +11,12 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-import report_world as world
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+import report_world as world
 from tsmlab.experiments import model
 from tsmlab.metrics import PEAK_MEMORY, TIME, Unit
 from tsmlab.report import series, svg, theme
@@ -146,7 +146,6 @@ def test_memory_curve_is_the_typical_runs_own(
     assert len(curves) == 12
     for curve in curves:
         sample = series.typical_run(compared, curve.name, TIME)
-        assert sample is not None
         whole = series.of_sample(sample)
         assert set(zip(curve.xs, curve.ys, strict=True)) <= set(whole)
         assert max(curve.ys) == max(y for _, y in whole)
@@ -204,7 +203,6 @@ def test_every_allocator_is_named_in_time_against_memory(
     compared: Comparison, look: of_comparison.Look
 ) -> None:
     figure = of_comparison.time_against_memory(compared, look)
-    assert figure is not None
     assert {row.allocator for row in compared.analysis.rows} <= set(texts_of(figure.svg))
 
 
@@ -250,7 +248,6 @@ def test_paths_keep_their_points() -> None:
     data = " ".join(f"{'M' if n == 0 else 'L'} {x} {y}" for n, (x, y) in enumerate(points))
     short = svg.compact(image_of(data, f"stroke: {ink}"), "n", "t", "d")
     path = re.search(r' d="([^"]+)"', short)
-    assert path is not None
     place, found = [0.0, 0.0], []
     for command, numbers in re.findall(r"([Mlhv])([^Mlhv]*)", path[1]):
         values = [float(v) for v in re.findall(r"-?\d*\.?\d+", numbers)]
@@ -329,7 +326,6 @@ def test_lines_are_the_medians_with_their_intervals(scaling: model.Experiment) -
     plot = next(p for p in scaling.definition.plots if p.kind == "lines")
     styles = styles_for(scaling.allocators)
     panels, _ = sweeps.line_panels(scaling, plot, styles, frozenset(scaling.allocators))
-    assert scaling.analysis is not None
     medians = sorted(s.median for s in scaling.analysis.summaries if s.metric == plot.metric)
     drawn = [line for panel in panels for line in panel.lines]
     assert sorted(y for line in drawn for y in line.ys) == medians

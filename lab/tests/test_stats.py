@@ -19,12 +19,6 @@ LOGS = st.lists(st.floats(-2.0, 2.0), min_size=2, max_size=25)
 # --- one sample ----------------------------------------------------------------------------------
 
 
-def test_the_median_and_the_mad_of_a_textbook_sample() -> None:
-    sample = [1.0, 1.0, 2.0, 2.0, 4.0, 6.0, 9.0]
-    assert stats.median(sample) == 2.0
-    assert stats.median_absolute_deviation(sample) == 1.0
-
-
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=40))
 def test_the_mad_is_scipys(sample: list[float]) -> None:
     expected = scipy.stats.median_abs_deviation(sample)
@@ -40,9 +34,6 @@ def test_modified_z_scores_follow_the_definition() -> None:
 def test_an_outlier_is_flagged_even_where_the_mad_is_zero() -> None:
     flags = stats.outlier_flags([5.0] * 9 + [6.0])
     assert flags.tolist() == [False] * 9 + [True]
-
-
-def test_equal_samples_have_no_outliers() -> None:
     assert not stats.outlier_flags([5.0] * 10).any()
 
 
@@ -106,9 +97,7 @@ def test_one_pair_gives_a_ratio_without_an_interval() -> None:
     estimate = stats.estimate_ratio([math.log(0.5)])
     assert estimate == RatioEstimate(estimate.ratio, None, None, None, 1, "none")
     assert estimate.ratio == pytest.approx(0.5)
-
-
-def test_no_pairs_give_no_ratio() -> None:
+    assert stats.judge(estimate) == Judgement(Verdict.UNRESOLVED, None)
     with pytest.raises(ValueError, match="no pairs"):
         stats.estimate_ratio([])
 
@@ -154,12 +143,6 @@ def test_the_method_changes_with_the_number_of_rounds() -> None:
     assert stats.estimate_ratio(logs).method == "student"
 
 
-def test_the_two_methods_agree_where_they_meet() -> None:
-    logs = np.random.default_rng(2).lognormal(0.0, 0.5, stats.MAX_BOOTSTRAP_ROUNDS)
-    student, bootstrap = stats.student_mean_interval(logs), stats.bootstrap_mean_interval(logs)
-    assert bootstrap == pytest.approx(student, abs=0.1 * (student[1] - student[0]))
-
-
 def test_identical_pairs_have_a_point_for_an_interval() -> None:
     for count in (4, 20):
         estimate = stats.estimate_ratio([math.log(2.0)] * count)
@@ -172,25 +155,10 @@ def test_identical_pairs_have_a_point_for_an_interval() -> None:
 def test_swapping_numerator_and_denominator_mirrors_everything(logs: list[float]) -> None:
     there = stats.estimate_ratio(logs)
     back = stats.estimate_ratio([-x for x in logs])
-    assert there.low is not None
-    assert there.high is not None
     assert back.ratio == pytest.approx(1.0 / there.ratio)
     assert back.low == pytest.approx(1.0 / there.high, rel=1e-9)
     assert back.high == pytest.approx(1.0 / there.low, rel=1e-9)
     assert back.p_value == pytest.approx(there.p_value)
-
-
-@given(
-    st.lists(st.tuples(st.floats(0.1, 10.0), st.floats(0.1, 10.0)), min_size=2, max_size=20),
-    st.floats(1e-6, 1e6),
-)
-def test_the_unit_of_measurement_does_not_matter(
-    pairs: list[tuple[float, float]], scale: float
-) -> None:
-    plain = stats.estimate_ratio([math.log(a) - math.log(b) for a, b in pairs])
-    scaled = stats.estimate_ratio([math.log(a * scale) - math.log(b * scale) for a, b in pairs])
-    assert scaled.ratio == pytest.approx(plain.ratio)
-    assert scaled.low == pytest.approx(plain.low, rel=1e-6)
 
 
 @given(LOGS, st.randoms(use_true_random=False))
@@ -214,8 +182,6 @@ def test_the_interval_covers_the_truth_as_often_as_it_claims(rounds: int) -> Non
     hits = 0
     for _ in range(trials):
         estimate = stats.estimate_ratio(generator.normal(truth, 0.02, rounds))
-        assert estimate.low is not None
-        assert estimate.high is not None
         hits += estimate.low <= math.exp(truth) <= estimate.high
     assert 0.925 <= hits / trials <= 0.975
 
@@ -302,11 +268,6 @@ def test_a_difference_below_the_noise_floor_is_unresolved() -> None:
     assert stats.judge(clear, floor=0.02).verdict is Verdict.BETTER
 
 
-def test_one_pair_is_unresolved_without_advice() -> None:
-    estimate = stats.estimate_ratio([0.5])
-    assert stats.judge(estimate) == Judgement(Verdict.UNRESOLVED, None)
-
-
 def test_the_advice_follows_the_square_root_law() -> None:
     # Half-width 0.04, needed 0.01 (from 0.05 above to the margin's end): 16 times the rounds, but
     # for Student's t, which is smaller then.
@@ -330,25 +291,6 @@ def test_the_advice_is_the_least_number_that_suffices(
 
     assert surplus(rounds) > 1 - 1e-9
     assert rounds == 2 or surplus(rounds - 1) < 1 + 1e-9
-
-
-def test_the_advice_is_about_right() -> None:
-    """Simulated: half of the advised rounds seldom resolve it, twice as many mostly do."""
-    generator = np.random.default_rng(12)
-    resolved = {0.5: 0, 2.0: 0}
-    advised = 0
-    while advised < 40:
-        few = stats.estimate_ratio(generator.normal(0.05, 0.05, 9))
-        more = stats.judge(few).rounds_more
-        # The advice from a lucky or an unlucky start is not what this is about.
-        if more is None or not 10 <= more <= 40:
-            continue
-        advised += 1
-        for factor in resolved:
-            count = 9 + round(factor * more)
-            estimate = stats.estimate_ratio(generator.normal(math.log(few.ratio), 0.05, count))
-            resolved[factor] += stats.judge(estimate).verdict is Verdict.WORSE
-    assert resolved[0.5] < 20 < resolved[2.0]
 
 
 def test_hopeless_cases_get_no_number() -> None:
@@ -388,11 +330,8 @@ def test_round_effects_are_what_all_allocators_share() -> None:
     effects = np.array([0.3, 0.0, 0.0, -0.1, 0.0])
     speeds = np.array([[1.0], [5.0], [2.0]])
     assert stats.round_effects(speeds + effects) == pytest.approx(effects)
-
-
-def test_a_failed_run_does_not_hide_a_rounds_effect() -> None:
-    table = np.array([[0.5, 0.0, 0.0, 0.0], [0.5, 0.0, np.nan, 0.0]])
-    assert stats.round_effects(table)[0] == pytest.approx(0.5)
+    failed = np.array([[0.5, 0.0, 0.0, 0.0], [0.5, 0.0, np.nan, 0.0]])
+    assert stats.round_effects(failed)[0] == pytest.approx(0.5)
 
 
 def test_a_slow_first_round_is_seen_and_others_are_not() -> None:
@@ -405,7 +344,6 @@ def test_a_slow_first_round_is_seen_and_others_are_not() -> None:
 @given(st.lists(st.floats(-10.0, 10.0), min_size=5, max_size=30))
 def test_theil_sen_is_scipys(values: list[float]) -> None:
     trend = stats.theil_sen(values)
-    assert trend is not None
     expected = scipy.stats.theilslopes(values, alpha=0.95)
     assert trend.slope == pytest.approx(expected.slope, abs=1e-9)
     assert trend.low == pytest.approx(expected.low_slope, abs=1e-9)
@@ -415,7 +353,6 @@ def test_theil_sen_is_scipys(values: list[float]) -> None:
 def test_drift_is_found_and_noise_seldom_taken_for_it() -> None:
     generator = np.random.default_rng(8)
     drifting = stats.theil_sen(generator.normal(0.0, 0.01, 20) + 0.01 * np.arange(20))
-    assert drifting is not None
     assert drifting.significant
     assert drifting.slope == pytest.approx(0.01, abs=0.002)
     steady = [stats.theil_sen(generator.normal(0.0, 0.01, 20)) for _ in range(200)]

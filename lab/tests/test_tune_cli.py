@@ -9,10 +9,10 @@ import time
 from functools import partial
 from pathlib import Path
 
-import prompt
 import pytest
-from prompt import Tsmalloc
 
+import prompt
+from prompt import Tsmalloc
 from tsmlab.counting import Counters
 
 COUNTERS = Counters.installed()

@@ -78,12 +78,6 @@ REAL_PROGRAMS: list[list[str | Path]] = [
 
 # A kind of call, so many times; each block is freed. A third argument: refusals have to be ENOMEM.
 CALLS = """
-#define _GNU_SOURCE
-#include <errno.h>
-#include <malloc.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 static int looks_at_errno;
 static int is_refused(void* p) {
   const int error = errno;
@@ -151,20 +145,11 @@ int main(int, char** argv) {
 
 # Seven blocks, and -DEND.
 ENDS = """
-#include <signal.h>
-#include <stdlib.h>
-#include <unistd.h>
 int main(void) { for (int i = 0; i < 7; ++i) malloc(3); END }
 """
 
 # A child and a grandchild, by -DFORK.
 FORKS = """
-#define _GNU_SOURCE
-#include <errno.h>
-#include <stdlib.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
-#include <unistd.h>
 int main(void) {
   void* early = malloc(1000);
   void* other = malloc(2000);
@@ -187,10 +172,6 @@ int main(void) {
 
 # So many children among busy threads; each makes two blocks. A second argument: the threads rest.
 BUSY_FORKS = """
-#include <pthread.h>
-#include <stdlib.h>
-#include <sys/wait.h>
-#include <unistd.h>
 static volatile int is_over;
 static void* work(void* rests) {
   while (!is_over) {
@@ -215,10 +196,6 @@ int main(int argc, char** argv) {
 
 # Becomes the program of its argument, with four calls of malloc, in the last of four processes.
 SPAWNS = """
-#include <spawn.h>
-#include <stdlib.h>
-#include <sys/wait.h>
-#include <unistd.h>
 extern char** environ;
 int main(int argc, char** argv) {
   char* arguments[] = {"calls", "malloc", "4", 0};
@@ -237,9 +214,6 @@ int main(int argc, char** argv) {
 
 # The same in a thread, while others allocate.
 BECOMES = """
-#include <pthread.h>
-#include <stdlib.h>
-#include <unistd.h>
 static void* churn(void* none) { for (;;) free(malloc(77)); return none; }
 static void* become(void* program) {
   usleep(20000);
@@ -256,7 +230,6 @@ int main(int argc, char** argv) {
 """
 
 EARLY_AND_LATE = """
-#include <stdlib.h>
 static void* kept;
 __attribute__((constructor)) static void early(void) { kept = malloc(5); }
 __attribute__((destructor)) static void late(void) { free(kept); }

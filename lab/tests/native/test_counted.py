@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 from elftools.elf.elffile import ELFFile
-from prompt import ran
 
+from prompt import ran
 from tsmlab import allocators, counters, paths
 from tsmlab.allocators import Allocator, own_library
 from tsmlab.experiments.model import HeapMap
@@ -116,8 +116,6 @@ def test_memory_that_is_given_back_is_counted(
     name: str, build: Callable[..., Path], folder: Path
 ) -> None:
     source = """
-    #include <stdlib.h>
-    #include <string.h>
     int main(void) {
       void* block = malloc(100 << 20);
       memset(block, 1, 100 << 20);
@@ -280,7 +278,6 @@ def test_a_relative_folder_is_the_one_of_the_beginning(folder: Path) -> None:
 
 def test_the_very_last_calls_are_counted(build: Callable[..., Path], folder: Path) -> None:
     source = """
-    #include <stdlib.h>
     static void at_exit(void) { free(malloc(10)); }
     __attribute__((destructor)) static void at_end(void) { free(malloc(10)); }
     int main(void) {

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from prompt import ran
 
+from prompt import ran
 from tsmlab import paths
 from tsmlab.floors import FLOORS
 
@@ -17,11 +17,6 @@ Build = Callable[..., Path]
 
 # Comes before each program's own requests, as a thread's first ones have memory of their own.
 PREAMBLE = r"""
-#include <errno.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 static void set_up(void) {
   for (int i = 0; i < 2000; i++) free(malloc(64));
 }

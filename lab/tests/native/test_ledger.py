@@ -106,10 +106,6 @@ def test_all_forms_of_new_and_delete(keep: Keep, build: Build, allocator: str) -
 
 
 REALLOCATIONS = """
-#include <malloc.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 int main(int argc, char** argv) {
   long rounds = atol(argv[1]), moves = 0, stays = 0, requested = 0;
   for (long i = 0; i < rounds; ++i) {
@@ -176,7 +172,6 @@ def test_against_a_program_that_knows(keep: Keep, allocator: str, tmp_path: Path
 class TestReuse:
     # argv: size and number of the blocks, and how many bytes less the second lot has.
     TWICE = """
-    #include <stdlib.h>
     int main(int argc, char** argv) {
       size_t size = atol(argv[1]), less = atol(argv[3]);
       int number = atoi(argv[2]);
@@ -203,7 +198,6 @@ class TestReuse:
 
     def test_nothing_is_reused_where_nothing_is_freed(self, keep: Keep, build: Build) -> None:
         source = """
-        #include <stdlib.h>
         int main(void) { for (int i = 0; i < 30000; ++i) malloc(i % 700); return 0; }
         """
         [books] = keep([build("keeps.c", source)])
@@ -213,8 +207,6 @@ class TestReuse:
 
     def test_huge_blocks(self, keep: Keep, build: Build) -> None:
         source = """
-        #include <stdlib.h>
-        #include <string.h>
         int main(void) {
           for (int i = 0; i < 5; ++i) {
             char* p = malloc((size_t)3 << 30);        /* mapped, unmapped, mapped again */
@@ -236,8 +228,6 @@ class TestReuse:
 class TestCurve:
     def test_follows_a_known_course(self, keep: Keep, build: Build) -> None:
         source = """
-        #include <stdlib.h>
-        #include <unistd.h>
         int main(void) {
           static char* blocks[1000];
           for (int i = 0; i < 1000; ++i) { blocks[i] = malloc(10000); usleep(100); }
@@ -262,8 +252,6 @@ class TestCurve:
 
     def test_long_runs_keep_their_beginning(self, keep: Keep, build: Build) -> None:
         source = """
-        #include <stdlib.h>
-        #include <time.h>
         int main(void) {
           struct timespec now;
           clock_gettime(CLOCK_MONOTONIC, &now);
@@ -289,9 +277,6 @@ class TestCurve:
 @pytest.mark.parametrize("allocator", ["", "jemalloc", "tsmalloc", "lock-best"])
 def test_threads_pass_blocks_on(keep: Keep, build: Build, allocator: str) -> None:
     source = """
-    #include <pthread.h>
-    #include <stdatomic.h>
-    #include <stdlib.h>
     enum { slots = 64, rounds = 50000 };
     static _Atomic(void*) boxes[slots];
     static atomic_long taken;
@@ -330,8 +315,6 @@ def test_threads_pass_blocks_on(keep: Keep, build: Build, allocator: str) -> Non
 
 def test_more_threads_than_places(keep: Keep, build: Build) -> None:
     source = """
-    #include <pthread.h>
-    #include <stdlib.h>
     static void* work(void* none) { for (int i = 0; i < 10; ++i) free(malloc(5)); return none; }
     int main(void) {
       for (int i = 0; i < 1000; ++i) {

@@ -274,9 +274,6 @@ class TestTimes:
         self, build: Build, measure: Measure
     ) -> None:
         burn = """
-        #include <time.h>
-        #include <unistd.h>
-        #include <sys/wait.h>
         static void burn(void) { while (clock() < 0.2 * CLOCKS_PER_SEC) {} }
         int main(void) { if (fork() == 0) { burn(); return 0; } burn(); wait(0); return 0; }
         """
@@ -286,7 +283,6 @@ class TestTimes:
 
     def test_voluntary_switches(self, build: Build, measure: Measure) -> None:
         sleeper = """
-        #include <unistd.h>
         int main(void) { for (int i = 0; i < 50; ++i) usleep(1000); return 0; }
         """
         assert measure([build("sleeper.c", sleeper)])["voluntary_switches"] >= 50

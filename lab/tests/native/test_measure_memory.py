@@ -26,11 +26,6 @@ OVERHEAD = 5 * MIB
 
 # hog MIB MS [children]: touches so much memory, starts children that inherit it untouched, lingers.
 HOG = """
-#include <stdlib.h>
-#include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
 int main(int argc, char** argv) {
   size_t size = (size_t)atol(argv[1]) << 20;
   prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
@@ -47,10 +42,6 @@ int main(int argc, char** argv) {
 
 # herd MS MIB...: a child for each size, all of which have touched it for so long at the same time.
 HERD = """
-#include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 int main(int argc, char** argv) {
   int ready[2], go[2];
   char byte = 0;
@@ -89,8 +80,6 @@ def test_peak_of_one_process(measure: Measure, hog: Path, size: int, sample_ms: 
 
 def test_memory_that_was_given_back_counts(measure: Measure, build: Build) -> None:
     source = """
-    #include <string.h>
-    #include <sys/mman.h>
     int main(void) {
       size_t size = 64 << 20;
       char* p = mmap(0, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -163,8 +152,6 @@ class TestTrees:
 
     def test_children_of_threads_are_found(self, measure: Measure, build: Build, hog: Path) -> None:
         source = """
-        #include <pthread.h>
-        #include <stdlib.h>
         static void* start(void* command) { return (void*)(long)system(command); }
         int main(int argc, char** argv) {
           pthread_t thread;

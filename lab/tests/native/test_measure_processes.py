@@ -145,13 +145,13 @@ class TestPreloadProof:
         assert answer["preloaded"] == [{"path": str(library), "mapped": True}]
 
     def test_static_program(self, measure: Measure, build: Build, library: Path) -> None:
-        source = "#include <unistd.h>\nint main(void) { return usleep(500000); }"
+        source = "int main(void) { return usleep(500000); }"
         program = build("static.c", source, "-static")
         answer = measure([program], "--preload", library)
         assert answer["preloaded"] == [{"path": str(library), "mapped": False}]
 
     def test_static_pie(self, measure: Measure, build: Build, library: Path) -> None:
-        source = "#include <unistd.h>\nint main(void) { return usleep(500000); }"
+        source = "int main(void) { return usleep(500000); }"
         program = build("static-pie.c", source, "-static-pie")
         answer = measure([program], "--preload", library)
         assert answer["preloaded"] == [{"path": str(library), "mapped": False}]

@@ -19,14 +19,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from prompt import ran
 from recorder_world import (
     MAKES,
     Image,
     Recorded,
     finish_record,
     kill_record,
-    read_images,
     start_record,
 )
 from shared_libraries import expect_shim
@@ -43,11 +41,15 @@ from shim_programs import (
     library_of,
 )
 
+from prompt import ran
 from tsmlab import paths
 from tsmlab.measuring import read_counts
 
 Build = Callable[..., Path]
 Record = Callable[..., Recorded]
+Command = list[str | Path]
+WaitUntil = Callable[..., None]
+Compare = Callable[..., None]
 
 NO_ODDITIES = {
     "unknown_frees": 0,
@@ -64,7 +66,7 @@ def record(tmp_path: Path) -> Record:
     runs = 0
 
     def run(
-        command: list[str | Path],
+        command: Command,
         *options: str | Path,
         allocator: str = "",
         exit_code: int | None = 0,
@@ -94,7 +96,7 @@ def record(tmp_path: Path) -> Record:
     return run
 
 
-def skip_unless_it_runs(wrapper: list[str | Path]) -> None:
+def skip_unless_it_runs(wrapper: Command) -> None:
     """Some containers may not make namespaces."""
     if subprocess.run([*wrapper, "true"], check=False, capture_output=True).returncode:
         pytest.skip("this container may not make namespaces")
@@ -191,8 +193,6 @@ class TestFunctions:
         assert oddities(busy) == NO_ODDITIES
 
     REALLOCATIONS = """
-    #include <stdio.h>
-    #include <stdlib.h>
     int main(int argc, char** argv) {
       for (long i = atol(argv[1]); i > 0; --i) {
         size_t size = 1;
@@ -226,7 +226,6 @@ class TestFunctions:
 
     def test_blocks_that_came_or_went_unseen(self, record: Record, build: Build) -> None:
         source = """
-        #include <stdlib.h>
         void* __libc_malloc(size_t);
         void __libc_free(void*);
         int main(void) {
@@ -246,8 +245,6 @@ class TestFunctions:
 
     def test_times(self, record: Record, build: Build) -> None:
         source = """
-        #include <stdlib.h>
-        #include <unistd.h>
         int main(void) {
           for (int i = 0; i < 5; ++i) { malloc(4321); usleep(20000); }
           return 0;
@@ -262,11 +259,6 @@ class TestFunctions:
 
 
 PRODUCERS = """
-#include <pthread.h>
-#include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 enum { slots = 64 };
 static _Atomic(void*) boxes[slots];
 static atomic_long allocations, frees, bytes, live;
@@ -338,9 +330,6 @@ class TestThreads:
 
     def test_more_threads_than_chunks(self, record: Record, build: Build) -> None:
         source = """
-        #include <pthread.h>
-        #include <stdlib.h>
-        #include <unistd.h>
         static pthread_barrier_t together;
         static void* work(void* none) {
           void* p = malloc(1111);
@@ -371,10 +360,7 @@ class TestThreads:
 
     def test_births_and_ends(self, record: Record, build: Build) -> None:
         source = """
-        #include <pthread.h>
-        #include <stdlib.h>
         #include <threads.h>
-        #include <unistd.h>
         static void* leaf(void* size) { free(malloc((size_t)size)); return 0; }
         static int c11_leaf(void* size) { free(malloc((size_t)size)); return 77; }
         static void* branch(void* none) {
@@ -414,8 +400,6 @@ class TestThreads:
 
     def test_allocations_after_a_threads_end(self, record: Record, build: Build) -> None:
         source = """
-        #include <pthread.h>
-        #include <stdlib.h>
         static pthread_key_t key;
         static void late(void* value) {         /* called in each of the four rounds */
           long round = (long)value;
@@ -442,11 +426,6 @@ class TestThreads:
 
     def test_threads_that_nobody_announced(self, record: Record, build: Build) -> None:
         source = """
-        #define _GNU_SOURCE
-        #include <signal.h>
-        #include <stdlib.h>
-        #include <time.h>
-        #include <unistd.h>
         static volatile int is_done;
         static void ring(union sigval none) { free(malloc(4444)); is_done = 1; }
         int main(void) {
@@ -469,9 +448,6 @@ class TestThreads:
     def test_signals_that_jump_out_of_events(self, record: Record, build: Build) -> None:
         source = """
         #include <setjmp.h>
-        #include <signal.h>
-        #include <stdio.h>
-        #include <stdlib.h>
         #include <sys/time.h>
         static sigjmp_buf back;
         static volatile sig_atomic_t jumps;
@@ -499,8 +475,6 @@ class TestThreads:
         """
         # glibc's own heap does not survive that; one that hands out from a counter does.
         allocator = """
-        #include <stddef.h>
-        #include <string.h>
         static _Alignas(16) char space[64 << 20];
         static size_t used;
         void* malloc(size_t size) {
@@ -548,12 +522,6 @@ class TestProcesses:
         assert {each["unknown_frees"] for each in (parent, child, grandchild)} == {0}
 
     RAW_FORKS = """
-    #define _GNU_SOURCE
-    #include <pthread.h>
-    #include <stdlib.h>
-    #include <sys/syscall.h>
-    #include <sys/wait.h>
-    #include <unistd.h>
     static volatile int is_over;
     static void* work(void* none) {
       while (!is_over) {
@@ -594,7 +562,7 @@ class TestProcesses:
         ("threads", "wrapper"), [(0, []), (3, []), (0, ["unshare", "--pid", "--fork"])]
     )
     def test_raw_forks_inherit_what_lived_then(
-        self, record: Record, build: Build, threads: int, wrapper: list[str | Path]
+        self, record: Record, build: Build, threads: int, wrapper: Command
     ) -> None:
         skip_unless_it_runs(wrapper)
         program = build("record-raw.c", self.RAW_FORKS, "-pthread")
@@ -637,9 +605,6 @@ class TestProcesses:
 
     def test_daemons_fork_twice(self, record: Record, build: Build) -> None:
         source = """
-        #define _GNU_SOURCE
-        #include <stdlib.h>
-        #include <unistd.h>
         int main(void) {
           malloc(100);
           if (daemon(1, 0)) return 1;              /* forks within libc, its parent ends */
@@ -691,12 +656,6 @@ class TestProcesses:
     def test_killed_in_the_middle(self, tmp_path: Path, build: Build) -> None:
         # It counts before and after each call, in a file that its death does not lose.
         source = """
-        #include <fcntl.h>
-        #include <pthread.h>
-        #include <stdatomic.h>
-        #include <stdlib.h>
-        #include <sys/mman.h>
-        #include <unistd.h>
         struct counts { atomic_long begun, done; char rest[48]; };
         static struct counts* all;
         static void* work(void* number) {
@@ -716,7 +675,7 @@ class TestProcesses:
           usleep(atoi(argv[2]));
           kill(getpid(), 9);
         }
-        """.replace("#include <stdlib.h>", "#include <signal.h>\n#include <stdlib.h>")
+        """
         program = build("record-killed.c", source, "-pthread")
         for run, delay in enumerate((2_000, 20_000, 150_000)):
             counts = tmp_path / "counts"
@@ -736,10 +695,7 @@ class TestProcesses:
     def test_a_slow_recorder_learns_how_a_program_ended(self, tmp_path: Path, build: Build) -> None:
         # It may look at the dead more than once before it asks the system how they ended.
         source = """
-        #include <dlfcn.h>
         #include <poll.h>
-        #include <time.h>
-        #include <unistd.h>
         typedef int poll_function(struct pollfd*, nfds_t, int);
         typedef int clock_function(clockid_t, struct timespec*);
         int poll(struct pollfd* set, nfds_t count, int timeout) {
@@ -778,9 +734,6 @@ class TestProcesses:
 class TestHindrances:
     def test_closed_descriptors(self, record: Record, build: Build) -> None:
         source = """
-        #define _GNU_SOURCE
-        #include <stdlib.h>
-        #include <unistd.h>
         int main(void) {
           close_range(0, ~0U, 0);
           for (int i = 0; i < 100000; ++i) free(malloc(55));
@@ -794,10 +747,6 @@ class TestHindrances:
         # After that, any system call but read, write and exit kills, and so does rdtsc.
         source = """
         #include <linux/seccomp.h>
-        #include <stdlib.h>
-        #include <sys/prctl.h>
-        #include <sys/syscall.h>
-        #include <unistd.h>
         int main(void) {
           free(malloc(100));
           prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT);
@@ -812,10 +761,6 @@ class TestHindrances:
         if os.geteuid() != 0:
             pytest.skip("chroot needs root")
         source = """
-        #define _GNU_SOURCE
-        #include <stdlib.h>
-        #include <sys/wait.h>
-        #include <unistd.h>
         int main(int argc, char** argv) {
           if (chroot(argv[1]) || chdir("/")) return 1;
           malloc(70);
@@ -831,7 +776,7 @@ class TestHindrances:
         assert child.sizes("malloc")[71] == 1
 
     def test_another_pid_namespace(self, record: Record, calls: Path) -> None:
-        unshare: list[str | Path] = ["unshare", "--pid", "--fork"]
+        unshare: Command = ["unshare", "--pid", "--fork"]
         skip_unless_it_runs(unshare)
         script = f"{calls} malloc 20000; {calls} calloc 20000"
         recorded = record([*unshare, "sh", "-c", script])
@@ -849,8 +794,6 @@ class TestHindrances:
         assert counts == [{"malloc": 10, "free": 10}] * 2
 
     LIVES = """
-    #include <stdlib.h>
-    #include <unistd.h>
     int main(void) { free(malloc(10)); usleep(400000); return 0; }
     """
 
@@ -904,17 +847,13 @@ class TestEnds:
     """What happens to the recorder itself."""
 
     ENDLESS = """
-    #include <stdlib.h>
-    #include <unistd.h>
     int main(void) { for (;;) { free(malloc(99)); usleep(100); } }
     """
 
-    def wait_for_bytes(self, trace: Path, wait_until: Callable[..., None], least: int) -> None:
+    def wait_for_bytes(self, trace: Path, wait_until: WaitUntil, least: int) -> None:
         wait_until(lambda: trace.exists() and trace.stat().st_size > least)
 
-    def test_interrupted(
-        self, build: Build, tmp_path: Path, wait_until: Callable[..., None]
-    ) -> None:
+    def test_interrupted(self, build: Build, tmp_path: Path, wait_until: WaitUntil) -> None:
         trace, answer = tmp_path / "t.tstrace", tmp_path / "answer"
         process = start_record(trace, [build("record-endless.c", self.ENDLESS)], answer=answer)
         self.wait_for_bytes(trace, wait_until, 1000)
@@ -932,9 +871,7 @@ class TestEnds:
         assert recorded.answer["timed_out"]
         assert recorded.only.sizes("malloc")[99] > 100
 
-    def test_recorder_killed(
-        self, build: Build, tmp_path: Path, wait_until: Callable[..., None]
-    ) -> None:
+    def test_recorder_killed(self, build: Build, tmp_path: Path, wait_until: WaitUntil) -> None:
         trace = tmp_path / "t.tstrace"
         shm = Path("/dev/shm")
         process = start_record(trace, [build("record-endless.c", self.ENDLESS)])
@@ -954,15 +891,11 @@ class TestEnds:
         self,
         build: Build,
         tmp_path: Path,
-        wait_until: Callable[..., None],
+        wait_until: WaitUntil,
         is_alive: Callable[[int], bool],
     ) -> None:
         # A grandchild is not killed with the recorder; it fills the ring, waits, and goes on.
         source = """
-        #include <fcntl.h>
-        #include <stdio.h>
-        #include <stdlib.h>
-        #include <unistd.h>
         int main(int argc, char** argv) {
           if (fork() > 0) { pause(); return 0; }
           char name[4096];
@@ -1021,7 +954,6 @@ class TestEnds:
         self, build: Build, tmp_path: Path, small_disk: Callable[[str], Path]
     ) -> None:
         source = """
-        #include <stdlib.h>
         int main(void) {
           unsigned state = 1;
           for (int i = 0; i < 2000000; ++i) {
@@ -1060,8 +992,8 @@ class TestAgainstTheCountingShim:
     """Both are in the same run, one behind the other, and see the same calls."""
 
     @pytest.fixture
-    def compare(self, record: Record, tmp_path: Path) -> Callable[..., None]:
-        def run(command: list[str | Path], allocator: str = "") -> None:
+    def compare(self, record: Record, tmp_path: Path) -> Compare:
+        def run(command: Command, allocator: str = "") -> None:
             folder = tmp_path / "counts"
             folder.mkdir()
             recorded = record(
@@ -1090,47 +1022,40 @@ class TestAgainstTheCountingShim:
 
         return run
 
-    @pytest.mark.parametrize("allocator", ["", "jemalloc", "tsmalloc", "lock-best"])
-    def test_perl(self, compare: Callable[..., None], allocator: str) -> None:
-        script = 'my %h; $h{"k$_"} = "v" x ($_ % 700) for 1..3000; delete $h{"k$_"} for 1..900;'
-        compare(["perl", "-e", script], allocator)
+    PERL = 'my %h; $h{"k$_"} = "v" x ($_ % 700) for 1..3000; delete $h{"k$_"} for 1..900;'
+    PYTHON = "print(len({str(i) * 200: [i] * 100 for i in range(3000)}))"
+    SQL = (
+        "create table t(a integer, b text);"
+        "with recursive n(i) as (select 1 union all select i + 1 from n where i < 3000)"
+        " insert into t select i, hex(randomblob(i % 300)) from n;"
+        "create index x on t(b); select count(*) from t where b > '8' order by b;"
+    )
 
     @pytest.mark.parametrize("allocator", ["", "jemalloc", "tsmalloc", "lock-best"])
-    def test_python(self, compare: Callable[..., None], allocator: str) -> None:
-        script = "print(len({str(i) * 200: [i] * 100 for i in range(3000)}))"
-        compare(["/usr/bin/python3", "-c", script], allocator)
+    @pytest.mark.parametrize(
+        "command",
+        [["perl", "-e", PERL], ["/usr/bin/python3", "-c", PYTHON], ["sqlite3", ":memory:", SQL]],
+    )
+    def test_programs(self, compare: Compare, command: Command, allocator: str) -> None:
+        if shutil.which(command[0]) is None:
+            pytest.skip(f"{command[0]} is not installed")
+        compare(command, allocator)
 
     @pytest.mark.parametrize("allocator", ["", "jemalloc", "tsmalloc", "lock-best"])
-    def test_sqlite(self, compare: Callable[..., None], allocator: str) -> None:
-        if shutil.which("sqlite3") is None:
-            pytest.skip("sqlite3 is not installed")
-        script = (
-            "create table t(a integer, b text);"
-            "with recursive n(i) as (select 1 union all select i + 1 from n where i < 3000)"
-            " insert into t select i, hex(randomblob(i % 300)) from n;"
-            "create index x on t(b); select count(*) from t where b > '8' order by b;"
-        )
-        compare(["sqlite3", ":memory:", script], allocator)
-
-    @pytest.mark.parametrize("allocator", ["", "jemalloc", "tsmalloc", "lock-best"])
-    def test_sixteen_threads(
-        self, compare: Callable[..., None], build: Build, allocator: str
-    ) -> None:
+    def test_sixteen_threads(self, compare: Compare, build: Build, allocator: str) -> None:
         compare([build("record-producers.c", PRODUCERS, "-pthread"), "16", "3000"], allocator)
 
-    def test_shells_that_fork(self, compare: Callable[..., None]) -> None:
+    def test_shells_that_fork(self, compare: Compare) -> None:
         compare(REAL_PROGRAMS[-1])
 
-    def test_the_compiler(self, compare: Callable[..., None], tmp_path: Path) -> None:
+    def test_the_compiler(self, compare: Compare, tmp_path: Path) -> None:
         code = tmp_path / "code.cpp"
         code.write_text("#include <map>\nstd::map<int, int> m; int f(int i) { return m[i]; }\n")
         compare(["g++", "-O1", "-c", str(code), "-o", str(tmp_path / "code.o")])
 
 
 @pytest.mark.parametrize("command", REAL_PROGRAMS)
-def test_programs_do_what_they_always_do(
-    record: Record, command: list[str | Path], tmp_path: Path
-) -> None:
+def test_programs_do_what_they_always_do(record: Record, command: Command, tmp_path: Path) -> None:
     out = tmp_path / "out"
     recorded = record(command, stdout=out)
     assert out.read_bytes() == subprocess.run(command, capture_output=True, check=True).stdout
@@ -1153,9 +1078,3 @@ def test_nothing_is_recorded_without_a_recorder(calls: Path) -> None:
             check=False,
         )
         assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
-
-
-def test_reading_back_without_the_answer(record: Record, calls: Path, tmp_path: Path) -> None:
-    record([calls, "malloc", "10"])
-    [image] = read_images(tmp_path / "run1.tstrace")
-    assert image.sizes("malloc")[10] == 10

@@ -90,15 +90,7 @@ def strace_counts(command: list[str | Path], folder: Path) -> dict[str, tuple[in
 
 # Detached threads, so that no join decides by chance whether it has to wait; argv: threads, rounds.
 FUTEXES = """
-#define _GNU_SOURCE
 #include <linux/futex.h>
-#include <pthread.h>
-#include <stdatomic.h>
-#include <stdlib.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
 static int word;
 static long rounds;
 static atomic_int done;
@@ -136,12 +128,6 @@ int main(int argc, char** argv) {
 
 # Children of children, by fork, vfork and posix_spawn, that move their breaks; argv: depth.
 FAMILY = """
-#define _GNU_SOURCE
-#include <spawn.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <sys/wait.h>
-#include <unistd.h>
 extern char** environ;
 int main(int argc, char** argv) {
   int depth = atoi(argv[1]);
@@ -231,9 +217,6 @@ class TestFigures:
     def test_waiting_time(self, build: Build, count: Count) -> None:
         source = """
         #include <linux/futex.h>
-        #include <sys/syscall.h>
-        #include <time.h>
-        #include <unistd.h>
         int main(void) {
           int word = 1;
           struct timespec patience = {0, 300000000};
@@ -288,10 +271,6 @@ class TestSignals:
 
     def test_stop_and_go_on(self, count: Count, build: Build) -> None:
         source = """
-        #include <signal.h>
-        #include <stdatomic.h>
-        #include <sys/wait.h>
-        #include <unistd.h>
         static volatile int children, continued;
         static void on_child(int s) { ++children; }
         static void on_continue(int s) { ++continued; }
@@ -322,11 +301,6 @@ class TestSignals:
 
     def test_interrupted_calls_are_repeated(self, count: Count, build: Build) -> None:
         source = """
-        #define _GNU_SOURCE
-        #include <pthread.h>
-        #include <signal.h>
-        #include <stdatomic.h>
-        #include <unistd.h>
         static atomic_int seen, go;
         static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
         static void on_signal(int s) { ++seen; }
@@ -363,9 +337,6 @@ class TestProcesses:
     def test_exec_from_a_thread(self, count: Count, build: Build) -> None:
         target = build("futexes.c", FUTEXES, "-pthread")
         source = f"""
-        #include <pthread.h>
-        #include <stdatomic.h>
-        #include <unistd.h>
         static atomic_int begun;
         static void* sleep_on(void* none) {{ ++begun; pause(); return none; }}
         static void* become(void* none) {{
@@ -388,10 +359,6 @@ class TestProcesses:
 
     def test_forks_from_busy_threads(self, count: Count, build: Build) -> None:
         source = """
-        #include <pthread.h>
-        #include <stdlib.h>
-        #include <sys/wait.h>
-        #include <unistd.h>
         static void* work(void* none) {
           for (int i = 0; i < 25; ++i) {
             pid_t child = fork();
@@ -480,14 +447,8 @@ class TestFailures:
     @pytest.mark.parametrize("refused", ["ptrace", "seccomp"])
     def test_containers_that_refuse(self, build: Build, refused: str) -> None:
         source = f"""
-        #define _GNU_SOURCE
-        #include <errno.h>
         #include <linux/filter.h>
         #include <linux/seccomp.h>
-        #include <stddef.h>
-        #include <sys/prctl.h>
-        #include <sys/syscall.h>
-        #include <unistd.h>
         int main(int argc, char** argv) {{
           struct sock_filter code[] = {{
             BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),

@@ -16,6 +16,7 @@ import pytest
 from tsmlab import paths
 
 Trace = Callable[..., "subprocess.CompletedProcess[str]"]
+Sample = Callable[[str], Path]
 
 KNOWN_TEXT = """\
 0 0 100 0 malloc 0 24 -
@@ -43,7 +44,7 @@ def trace() -> Trace:
 
 
 @pytest.fixture
-def sample(tmp_path: Path) -> Callable[[str], Path]:
+def sample(tmp_path: Path) -> Sample:
     """sample(kind) is a new trace of that kind; see sample_trace.cpp."""
 
     def write(kind: str) -> Path:
@@ -58,20 +59,18 @@ def objects(run: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
     return [json.loads(line) for line in run.stdout.splitlines()]
 
 
-def test_print_writes_a_line_for_each_event(trace: Trace, sample: Callable[[str], Path]) -> None:
+def test_print_writes_a_line_for_each_event(trace: Trace, sample: Sample) -> None:
     run = trace("print", sample("known"))
     assert (run.returncode, run.stderr) == (0, "")
     assert run.stdout == KNOWN_TEXT
 
 
-def test_print_begins_and_ends_where_it_is_told(
-    trace: Trace, sample: Callable[[str], Path]
-) -> None:
+def test_print_begins_and_ends_where_it_is_told(trace: Trace, sample: Sample) -> None:
     run = trace("print", "--image", "0", "--from=3", "--count", "2", sample("known"))
     assert run.stdout.splitlines() == KNOWN_TEXT.splitlines()[3:5]
 
 
-def test_print_as_json_has_what_the_kind_has(trace: Trace, sample: Callable[[str], Path]) -> None:
+def test_print_as_json_has_what_the_kind_has(trace: Trace, sample: Sample) -> None:
     events = objects(trace("print", "--json", sample("known")))
     assert len(events) == 10
     common = {"image": 0, "thread": 0}
@@ -98,7 +97,7 @@ def test_print_as_json_has_what_the_kind_has(trace: Trace, sample: Callable[[str
     }
 
 
-def test_info_tells_of_images_and_totals(trace: Trace, sample: Callable[[str], Path]) -> None:
+def test_info_tells_of_images_and_totals(trace: Trace, sample: Sample) -> None:
     file = sample("known")
     run = trace("info", "--json", "--kinds", file)
     assert (run.returncode, run.stderr) == (0, "")
@@ -121,7 +120,7 @@ def test_info_tells_of_images_and_totals(trace: Trace, sample: Callable[[str], P
     assert answer["kinds"]["free"] == {"calls": 2, "bytes": 0}
 
 
-def test_info_for_people(trace: Trace, sample: Callable[[str], Path]) -> None:
+def test_info_for_people(trace: Trace, sample: Sample) -> None:
     run = trace("info", "--kinds", sample("known"))
     lines = run.stdout.splitlines()
     assert len(lines[0].split()) == 9
@@ -133,9 +132,7 @@ def test_info_for_people(trace: Trace, sample: Callable[[str], Path]) -> None:
     assert "calloc                  1                  48" in lines
 
 
-def test_a_plausible_program_takes_few_bytes_an_event(
-    trace: Trace, sample: Callable[[str], Path]
-) -> None:
+def test_a_plausible_program_takes_few_bytes_an_event(trace: Trace, sample: Sample) -> None:
     file = sample("plausible")
     (answer,) = objects(trace("info", "--json", file))
     assert answer["events"] == 300_000
@@ -143,12 +140,12 @@ def test_a_plausible_program_takes_few_bytes_an_event(
     assert trace("check", file).returncode == 0
 
 
-def test_check_of_a_whole_trace(trace: Trace, sample: Callable[[str], Path]) -> None:
+def test_check_of_a_whole_trace(trace: Trace, sample: Sample) -> None:
     run = trace("check", sample("known"))
     assert (run.returncode, run.stdout) == (0, "whole: 3 images, 10 events\n")
 
 
-def test_check_writes_a_line_for_each_damage(trace: Trace, sample: Callable[[str], Path]) -> None:
+def test_check_writes_a_line_for_each_damage(trace: Trace, sample: Sample) -> None:
     file = sample("known")
     content = bytearray(file.read_bytes())
     magic = b"\xd5TC\x01\x02\0\0\0"  # of a chunk of events
@@ -183,7 +180,7 @@ def test_check_writes_a_line_for_each_damage(trace: Trace, sample: Callable[[str
     assert "10 events" in told.stdout
 
 
-def test_an_unfinished_trace_can_be_read(trace: Trace, sample: Callable[[str], Path]) -> None:
+def test_an_unfinished_trace_can_be_read(trace: Trace, sample: Sample) -> None:
     file = sample("unfinished")
     assert "recorder was killed" in trace("check", file).stdout
     run = trace("print", file)
@@ -227,7 +224,7 @@ def test_help(trace: Trace, command: str) -> None:
     assert run.stdout.startswith(f"usage: trace {command} ")
 
 
-def test_a_full_disk_is_an_error(sample: Callable[[str], Path]) -> None:
+def test_a_full_disk_is_an_error(sample: Sample) -> None:
     command = [paths.tool("trace"), "print", sample("known")]
     with Path("/dev/full").open("w") as full:
         run = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)

@@ -25,6 +25,7 @@ from tsmlab.traces.analysis import TraceAnalysis, analyse
 from tsmlab.traces.size_classes import SizeClasses, classes_of, file_text
 
 Sample = Callable[[str], Path]
+Out = pytest.CaptureFixture[str]
 
 
 @pytest.fixture(scope="module")
@@ -179,7 +180,7 @@ def test_usable_is_the_least_class_that_holds_a_request(
 
 
 def test_a_damaged_trace_is_analysed_and_the_damage_said_first(
-    sample: Sample, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    sample: Sample, tmp_path: Path, capsys: Out
 ) -> None:
     whole = sample("plausible").read_bytes()
     damaged = tmp_path / "damaged.tstrace"
@@ -251,9 +252,7 @@ def test_what_trace_complains_of_is_the_users_error(sample: Sample) -> None:
         analyse(sample("known"), image=77)
 
 
-def test_an_existing_page_is_not_overwritten(
-    sample: Sample, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_existing_page_is_not_overwritten(sample: Sample, tmp_path: Path, capsys: Out) -> None:
     page = tmp_path / "page.html"
     page.write_text("mine")
     assert cli.main(["analyze", str(sample("known")), "-a", "none", "--html", str(page)]) == 1
@@ -282,9 +281,7 @@ def test_allocators_of_the_same_classes_share_a_row(plausible: TraceAnalysis) ->
     assert {p.allocator for p in max(groups, key=len)} == {"sixteens", "also-sixteens"}
 
 
-def test_a_page_and_its_files(
-    sample: Sample, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_page_and_its_files(sample: Sample, tmp_path: Path, capsys: Out) -> None:
     trace, page, folder = sample("plausible"), tmp_path / "page.html", tmp_path / "report"
     arguments = ["analyze", str(trace), "-a", "none", "--html", str(page), "--report", str(folder)]
     assert cli.main(arguments) == 0
@@ -298,9 +295,7 @@ def test_a_page_and_its_files(
     assert (folder / "index.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
 
 
-def test_json_that_was_printed_can_be_reported(
-    sample: Sample, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_json_that_was_printed_can_be_reported(sample: Sample, tmp_path: Path, capsys: Out) -> None:
     assert cli.main(["analyze", str(sample("known")), "-a", "none", "--json"]) == 0
     file = tmp_path / "analysis.json"
     file.write_text(capsys.readouterr().out)

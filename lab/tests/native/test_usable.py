@@ -9,17 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from prompt import ran
 
+from prompt import ran
 from tsmlab import allocators, paths
 from tsmlab.allocators import Allocator
 from tsmlab.traces.size_classes import SizeClasses, ask, classes_of
 
 # What one size gets, asked directly: a line for each size of the command line.
 ASKING = r"""
-#include <malloc.h>
-#include <stdio.h>
-#include <stdlib.h>
 int main(int count, char** sizes) {
   for (int i = 1; i < count; ++i) {
     void* block = malloc(strtoul(sizes[i], 0, 10));
