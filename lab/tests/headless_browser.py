@@ -138,11 +138,7 @@ class Browser:
     def press(self, key: str, code: int) -> None:
         for kind in ("keyDown", "keyUp"):
             self.call(
-                "Input.dispatchKeyEvent",
-                type=kind,
-                key=key,
-                code=key,
-                windowsVirtualKeyCode=code,
+                "Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code
             )
 
     @property

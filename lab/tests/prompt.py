@@ -13,9 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 import lab_runs
+import pytest
 
 Tsmalloc = Callable[..., subprocess.CompletedProcess[str]]
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from experiment_world import Notes
 from rich.console import Console
 
-from experiment_world import Notes
 from tsmlab import bench as flow
 from tsmlab import suite_report, suite_results
 from tsmlab.bench import MIN_TIMEOUT_SECONDS, TIMEOUT_FACTOR, Options, bench
@@ -132,9 +132,7 @@ def test_each_workload_is_tried_first_which_tells_what_a_hang_is(world: Any, run
     assert {each.timeout_seconds for each in chosen.runs} == {3.0}
 
 
-def test_memory_is_warmed_before_the_first_round_by_what_the_trials_needed(
-    world: Any, run: Run
-) -> None:
+def test_memory_is_warmed_by_what_the_trials_needed(world: Any, run: Run) -> None:
     behaviours = typical(world) | {"glibc": prints(world, 1.0, peak_bytes=1000 * MIB)}
     executor = world.Executor(behaviours)
     warmed: list[tuple[int, int]] = []
@@ -188,7 +186,7 @@ def test_the_time_budget_ends_after_whole_rounds(run: Run) -> None:
     assert run(rounds=4, time_budget_seconds=1000.0).results.analysis.rounds == 4
 
 
-def test_an_interrupt_loses_nothing(world: Any, run: Run) -> None:
+def test_an_interrupt_loses_nothing_and_before_the_rounds_goes_up(world: Any, run: Run) -> None:
     # Two trials, one round of 6 runs, and two runs more.
     executor = world.Executor(typical(world), interrupt_at_run=10)
     outcome = run(executor=executor)
@@ -198,9 +196,6 @@ def test_an_interrupt_loses_nothing(world: Any, run: Run) -> None:
     assert len(measured(results, "one")) + len(measured(results, "two")) == 8
     assert results.analysis.workloads[1].fastest_peer == "glibc"
     assert "interrupted by the user" in suite_report.report(results, 120)
-
-
-def test_an_interrupt_before_the_rounds_goes_up(world: Any, run: Run) -> None:
     with pytest.raises(KeyboardInterrupt):
         run(executor=world.Executor(typical(world), interrupt_at_run=1))
 
@@ -252,7 +247,7 @@ def squeezed(line: str) -> str:
     return " ".join(line.split())
 
 
-def test_the_table_says_who_is_the_best_peer_and_how_far_all_are(run: Run) -> None:
+def test_what_is_written_of_a_run(run: Run) -> None:
     results = run().results
     lines = lines_of(results)
     assert squeezed(lines["one", "time"]) == (
@@ -264,13 +259,26 @@ def test_the_table_says_who_is_the_best_peer_and_how_far_all_are(run: Run) -> No
     mean = lines["geometric mean", "time"]
     assert "the best of all peers" in mean
     assert "0.80 [0.80, 0.80]" in mean
-
-
-def test_the_headline_has_the_means_and_the_count_of_goals(run: Run) -> None:
     time, memory = suite_report.headline(run().results)
     assert "tsmalloc at 0.80 [0.80, 0.80] of the fastest peer" in time
     assert time.endswith("better in 2")
     assert "at 1.20 [1.20, 1.20] of the smallest peer" in memory
+    text = suite_report.markdown(results)
+    table = [line for line in text.splitlines() if line.startswith("|")]
+    assert len({line.count("|") for line in table}) == 1
+    assert len(table) == 2 + 2 * 2 + 2
+    assert results.created in text
+    assert results.machine.kernel in text
+    assert "transparent huge pages" in text
+    assert "- glibc 1.0" in text
+    assert "SHA-256" in text
+    lines = list(csv.DictReader(io.StringIO(suite_report.formatted(results, "csv"))))
+    assert len(lines) == 2 * (1 + 9)
+    assert {line["workload"] for line in lines} == {"one", "two"}
+    assert {line["printed_seconds"] for line in lines} == {"0.8", "1.0", "1.25"}
+    assert suite_results.from_json(suite_report.formatted(results, "json")) == results
+    with pytest.raises(UserError, match="'tsmalloc-compare/1'"):
+        suite_results.from_json('{"schema": "tsmalloc-compare/1"}')
 
 
 def test_failures_are_in_the_table_and_below_it(world: Any, run: Run) -> None:
@@ -309,34 +317,6 @@ def test_a_narrow_terminal_gets_a_compact_table(run: Run, width: int) -> None:
     assert len(table) == 3
     assert all(Console(width=500).measure(line).maximum <= width + 20 for line in table)
     assert all("±" not in line and "…" not in line for line in table)
-
-
-def test_markdown_can_be_pasted_with_date_machine_and_versions(run: Run) -> None:
-    results = run().results
-    text = suite_report.markdown(results)
-    table = [line for line in text.splitlines() if line.startswith("|")]
-    assert len({line.count("|") for line in table}) == 1
-    assert len(table) == 2 + 2 * 2 + 2
-    assert results.created in text
-    assert results.machine.kernel in text
-    assert "transparent huge pages" in text
-    assert "- glibc 1.0" in text
-    assert "SHA-256" in text
-
-
-def test_csv_has_a_line_for_each_run(run: Run) -> None:
-    results = run().results
-    lines = list(csv.DictReader(io.StringIO(suite_report.formatted(results, "csv"))))
-    assert len(lines) == 2 * (1 + 9)
-    assert {line["workload"] for line in lines} == {"one", "two"}
-    assert {line["printed_seconds"] for line in lines} == {"0.8", "1.0", "1.25"}
-
-
-def test_results_can_be_read_back(run: Run) -> None:
-    results = run().results
-    assert suite_results.from_json(suite_report.formatted(results, "json")) == results
-    with pytest.raises(UserError, match="'tsmalloc-compare/1'"):
-        suite_results.from_json('{"schema": "tsmalloc-compare/1"}')
 
 
 def test_few_rounds_are_a_warning(run: Run) -> None:

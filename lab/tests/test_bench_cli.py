@@ -14,10 +14,10 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-import pytest
-
 import prompt
+import pytest
 from prompt import Tsmalloc
+
 from tsmlab import suite_results
 from tsmlab.suite_results import SuiteResults
 
@@ -172,28 +172,6 @@ def test_the_list_says_what_each_workload_stresses(bench: Tsmalloc) -> None:
     assert [row.split()[0] for row in rows] == ["pairs", "whole"]
     assert "null lifo" in rows[0]
     assert rows[1].rstrip().endswith("what whole stresses")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["pears"], "Did you mean pairs?"),
-        (["pairs", "-r", "2"], "a whole number from 3 on"),
-        (["pairs", "-a", "tsmalloc,lock-first"], "-a tsmalloc,glibc"),
-        (["pairs", "-a", "tsmaloc"], "Did you mean tsmalloc?"),
-        (["pairs", "--allocator", "null=/lib/x86_64-linux-gnu/libm.so.6"], "name of a floor"),
-        (["pairs", "--export-csv", "/no/such/folder/file"], "mkdir -p"),
-        (["pairs", "--suite", "/no/such/suite"], "No such file"),
-    ],
-)
-def test_mistakes_are_named_before_anything_runs(
-    bench: Tsmalloc, arguments: list[str], words: str, tmp_path: Path
-) -> None:
-    done = bench(*arguments)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert words in done.stderr
-    assert "Traceback" not in done.stderr
-    assert not (tmp_path / "state").exists()
 
 
 def test_a_missing_program_is_named(bench: Tsmalloc, tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ import pytest
 import scipy.optimize
 from hypothesis import given
 from hypothesis import strategies as st
-
 from synthetic_experiments import amdahl_seconds, noisy_logs
+
 from tsmlab.experiments import amdahl
 from tsmlab.experiments.amdahl import AmdahlFit
 
@@ -64,14 +64,11 @@ def test_the_interval_covers_the_truth(serial: float, rounds: int) -> None:
     assert 0.90 * 200 <= hits <= 0.99 * 200
 
 
-def test_beyond_the_processors_the_law_is_flat() -> None:
+def test_beyond_the_processors_the_law_is_flat_and_one_round_has_no_interval() -> None:
     found = fitted(0.25, processors=2)
     assert found.fitted == [1.0, 2.0]
     assert found.predicted[1:] == pytest.approx([0.625] * 4)
     assert amdahl.leaves(found, 0.05) is None
-
-
-def test_one_round_has_no_interval_and_leaves_nothing() -> None:
     found = fitted(0.25, rounds=1)
     assert (found.serial.low, found.serial.high) == (None, None)
     assert amdahl.leaves(found, 0.05) is None

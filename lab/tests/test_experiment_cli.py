@@ -15,10 +15,10 @@ import time
 from functools import partial
 from pathlib import Path
 
-import pytest
-
 import prompt
+import pytest
 from prompt import Tsmalloc
+
 from tsmlab.allocators import discover
 from tsmlab.experiments import results
 from tsmlab.experiments.model import ExperimentResults, Run
@@ -235,28 +235,3 @@ def test_the_list_has_the_shipped_ones_and_ones_own(experiment: Tsmalloc, folder
     assert "What plain costs (2 points, 3 rounds)" in done.stdout
     assert "    Is it the same under all allocators?" in done.stdout
     assert "x3-" in done.stdout
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["run"], "no experiment is named"),
-        (["run", "x99"], "there is no experiment 'x99'"),
-        (["run", "all", "-r", "0"], "a whole number from 1 on"),
-        (["run", "x2*", "-a", "tsmaloc"], "Did you mean tsmalloc?"),
-        (["run", "x2*", "--export-csv", "/no/such/folder/file"], "mkdir -p"),
-        (["run", "--file", "/no/such/file"], "No such file"),
-        (["run", "--resume"], "there is no journal of `tsmalloc experiment` in"),
-        (["run", "--resume", "/no/such/file"], "No such file"),
-        (["show", "/no/such/file"], "No such file"),
-        (["shw", "/no/such/file"], "tsmalloc experiment --help"),
-    ],
-)
-def test_mistakes_are_named_before_anything_runs(
-    experiment: Tsmalloc, arguments: list[str], words: str, tmp_path: Path
-) -> None:
-    done = experiment(*arguments)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert words in done.stderr
-    assert "Traceback" not in done.stderr
-    assert not (tmp_path / "state").exists()

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
-
 from synthetic_experiments import noisy_logs
+
 from tsmlab.experiments import growth
 from tsmlab.experiments.growth import Growth
 from tsmlab.experiments.model import Estimate

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from conftest import run_request
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -38,16 +39,9 @@ def program(build: Callable[..., Path]) -> Path:
 
 
 def request(program: Path, name: str, *arguments: str) -> RunRequest:
-    return RunRequest(
-        command=(str(program), *arguments),
-        allocator=allocators.find(name, allocators.discover(versions=False)),
-        env={},
-        stdin=None,
-        stdout=Path("/dev/null"),
-        stderr=Path("/dev/null"),
-        timeout_seconds=30.0,
-        cwd=None,
-    )
+    quiet = {"stdout": Path("/dev/null"), "stderr": Path("/dev/null"), "timeout_seconds": 30.0}
+    under = allocators.find(name, allocators.discover(versions=False))
+    return run_request(str(program), *arguments, allocator=under, **quiet)
 
 
 def test_together_they_tell_all(program: Path, tmp_path: Path) -> None:
@@ -96,7 +90,7 @@ def test_only_ours_count_inside(program: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("observer", all_observers())
-def test_a_failed_run_counts_nothing(
+def test_failed_runs_count_nothing(
     observer: causes.Observer, program: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(UserError, match="exit 3"):

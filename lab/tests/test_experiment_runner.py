@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from experiment_world import (
     MIB,
     NAMES,
@@ -24,6 +23,7 @@ from experiment_world import (
     prints,
     single,
 )
+
 from tsmlab.errors import UserError
 from tsmlab.experiments import causes, plan, results, text
 from tsmlab.experiments.model import (
@@ -83,7 +83,7 @@ def all_runs(found: ExperimentResults, index: int = 0) -> list[Run]:
 # --- order ---------------------------------------------------------------------------------------
 
 
-def test_every_round_has_every_cell_once_in_an_order_of_its_own(run: Simulate) -> None:
+def test_every_round_has_every_cell_once_in_an_order_of_its_own(run: Simulate, world: Any) -> None:
     found = run().results
     rounds = order(found)
     assert list(rounds) == [1, 2, 3]
@@ -93,16 +93,13 @@ def test_every_round_has_every_cell_once_in_an_order_of_its_own(run: Simulate) -
     # Points are mixed within a round: it is not one after the other.
     assert [point for point, _ in rounds[1]] != sorted(point for point, _ in rounds[1])
     assert (found.stop.reason, found.stop.text) == ("runs", "all 3 rounds done")
-
-
-def test_positions_and_starts_are_those_of_the_order(run: Simulate, world: Any) -> None:
     executor = Programs(world)
     runs = sorted(all_runs(run(executor=executor).results), key=lambda r: r.started_seconds)
     assert [(r.round, r.position) for r in runs] == list(itertools.product((1, 2, 3), range(1, 10)))
     assert [r.started_seconds for r in runs] == [1.5 * number for number in range(27)]
 
 
-def test_a_seed_repeats_the_orders_and_experiments_have_their_own(run: Simulate) -> None:
+def test_orders_follow_from_the_seed_and_the_experiment_alone(run: Simulate) -> None:
     def orders(seed: int) -> list[dict[int, list[tuple[int, str]]]]:
         found = run(definition("one"), definition("two"), seed=seed).results
         return [order(found, 0), order(found, 1)]
@@ -111,9 +108,6 @@ def test_a_seed_repeats_the_orders_and_experiments_have_their_own(run: Simulate)
     assert first[0] != first[1]
     assert orders(7) == first
     assert orders(8) != first
-
-
-def test_an_experiments_order_does_not_depend_on_what_else_is_run(run: Simulate) -> None:
     alone = order(run(definition("two")).results)
     assert order(run(definition("one"), definition("two")).results, 1) == alone
 
@@ -208,9 +202,7 @@ def test_one_failure_now_and_then_does_not_end_a_cell(world: Any, run: Simulate)
     assert set(cell.values("seconds")) == {2, 4, 6}
 
 
-def test_a_metric_that_is_not_printed_is_a_failure_that_keeps_the_rest(
-    world: Any, run: Simulate
-) -> None:
+def test_a_metric_that_is_not_printed_is_a_failure(world: Any, run: Simulate) -> None:
     mute = world.Behaviour(seconds=2.0, stdout="done\n")
     cell = run(single(), executor=Programs(world, lambda *_: mute)).results.experiments[0].cells[0]
     failure = cell.runs[0].failure
@@ -249,9 +241,7 @@ def test_a_file_says_at_which_points_causes_are_counted(
     assert [(c.point, c.allocator) for c in counted] == list(itertools.product(points, NAMES))
 
 
-def test_causes_are_not_counted_if_not_asked_for_or_where_the_program_fails(
-    world: Any, run: Simulate
-) -> None:
+def test_causes_are_counted_if_asked_and_all_went_well(world: Any, run: Simulate) -> None:
     def pick(name: str, _arguments: tuple[str, ...]) -> Any:
         return world.Behaviour(exit_code=1) if name == "other" else prints(world, 1.0)
 
@@ -292,7 +282,7 @@ def test_what_cannot_be_counted_is_a_note(world: Any, run: Simulate) -> None:
     assert cell.causes.counts == {"frees": 2.0}
 
 
-def test_parts_are_merged_and_the_later_one_wins() -> None:
+def test_causes_are_merged_by_count_and_by_thread() -> None:
     curve = Curve([[0.0, 1.0]], [[0.0, 0.5]], 0.01)
     first = Causes({"frees": 1.0, "merges": 2.0}, [{"frees": 1.0}], None, [], ["a", "b"])
     second = Causes({"frees": 3.0}, [], curve, [], ["b"])
@@ -303,8 +293,6 @@ def test_parts_are_merged_and_the_later_one_wins() -> None:
     assert merged.notes == ["a", "b"]
     assert causes.merged([]) == causes.NOTHING
 
-
-def test_threads_are_put_together_where_both_runs_had_as_many() -> None:
     def part(*threads: dict[str, float]) -> Causes:
         return Causes({}, list(threads), None, [], [])
 
@@ -368,27 +356,19 @@ def test_an_interrupt_while_counting_keeps_what_was_timed(world: Any, run: Simul
     assert sum(cell.causes is not None for cell in found.experiments[0].cells) == 2
 
 
-def test_before_the_first_run_there_is_nothing_to_keep(world: Any, run: Simulate) -> None:
-    executor = Programs(world)
-    executor.interrupt_at_run = 0
-    with pytest.raises(KeyboardInterrupt):
-        run(executor=executor)
-    executor = Programs(world)
-    executor.interrupt_at_run, executor.error = 0, UserError("measure failed.")
-    with pytest.raises(UserError):
-        run(executor=executor)
-
-
 def test_what_breaks_the_run_leaves_what_was_measured(world: Any, run: Simulate) -> None:
     executor = Programs(world)
     executor.interrupt_at_run, executor.error = 5, UserError("measure failed.")
     outcome = run(executor=executor)
     assert outcome.error is not None
-    assert (outcome.results.stop.reason, outcome.results.stop.text) == (
-        "aborted",
-        "measure failed.",
-    )
+    stop = outcome.results.stop
+    assert (stop.reason, stop.text) == ("aborted", "measure failed.")
     assert len(all_runs(outcome.results)) == 5
+    for error in (KeyboardInterrupt(), UserError("measure failed.")):
+        executor = Programs(world)
+        executor.interrupt_at_run, executor.error = 0, error
+        with pytest.raises(type(error)):
+            run(executor=executor)
 
 
 def test_a_file_that_changes_meanwhile_is_told(world: Any, run: Simulate, tmp_path: Path) -> None:
@@ -539,9 +519,7 @@ def test_a_wide_sweep_is_folded(run: Simulate) -> None:
     assert all(len(line.rstrip()) <= 60 for line in lines if line.startswith(("alloc", *NAMES)))
 
 
-def test_markdown_has_tables_reported_ones_beside_and_the_machine(
-    world: Any, run: Simulate
-) -> None:
+def test_markdown_has_tables_reported_ones_and_the_machine(world: Any, run: Simulate) -> None:
     reported = Reported("D", "a phenom", ["allocator", "s"], [["ptmalloc", 5.142]], "32 threads")
     found = run(definition(reported=[reported]), executor=scaled(world)).results
     markdown = text.markdown(found)
@@ -554,7 +532,7 @@ def test_markdown_has_tables_reported_ones_beside_and_the_machine(
     assert "- glibc 1.0" in markdown
 
 
-def test_csv_has_a_line_for_each_run(run: Simulate) -> None:
+def test_csv_has_a_line_for_each_run_and_few_rounds_are_a_warning(run: Simulate) -> None:
     found = run(definition(), single("other-one"), executor=None).results
     lines = list(csv.DictReader(io.StringIO(text.formatted(found, "csv"))))
     assert len(lines) == 27 + 9
@@ -563,9 +541,6 @@ def test_csv_has_a_line_for_each_run(run: Simulate) -> None:
     }
     assert {float(line["seconds"]) for line in lines} == {1.0}
     assert {float(line["peak_bytes"]) for line in lines} == {20 * MIB}
-
-
-def test_few_rounds_are_a_warning(run: Simulate) -> None:
     assert "few-rounds" in [t.code for t in text.troubles(run(single(rounds=2)).results)]
     assert "few-rounds" not in [t.code for t in text.troubles(run(single()).results)]
 

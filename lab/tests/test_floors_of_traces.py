@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import replay_world as world
+from conftest import Behaviour, SimulatedExecutor, World
 from hypothesis import given
 from hypothesis import strategies as st
 
-import replay_world as world
-from conftest import Behaviour, SimulatedExecutor, World
 from tsmlab.errors import UserError
 from tsmlab.journal import Unkept
 from tsmlab.progress import Silence
@@ -94,7 +94,7 @@ def test_excesses_are_over_the_floor_and_the_bound(tmp_path: Path) -> None:
     assert (rows["lifo"].time, rows["lifo"].memory, rows["lifo"].peak_bytes) == (None, None, None)
 
 
-def test_the_table_has_the_floor_first_then_the_quickest(tmp_path: Path) -> None:
+def test_the_table_has_the_floor_first_and_results_are_read_back(tmp_path: Path) -> None:
     results = run(TYPICAL, tmp_path).results
     text = floors_text.report(results, 120)
     names = [line.split()[0] for line in text.splitlines() if line and line[0] != " "]
@@ -106,10 +106,6 @@ def test_the_table_has_the_floor_first_then_the_quickest(tmp_path: Path) -> None
     csv = floors_text.formatted(results, "csv").splitlines()
     assert len(csv) == 1 + sum(len(each.comparison.samples) for each in results.traces)
     assert all(line.startswith("some0,") for line in csv[1:])
-
-
-def test_results_are_read_back_as_they_were(tmp_path: Path) -> None:
-    results = run(TYPICAL, tmp_path).results
     path = floors_results.save(results, [tmp_path])
     assert floors_results.from_json(path.read_text(encoding="utf-8")) == results
     with pytest.raises(UserError, match="schema"):

@@ -12,8 +12,8 @@ from xml.etree import ElementTree
 
 import pytest
 import scipy.stats
-
 from conftest import Behaviour, SimulatedExecutor, World
+
 from tsmlab import gate_report, records, stats
 from tsmlab.errors import UserError
 from tsmlab.gate import (
@@ -63,22 +63,11 @@ def judged(
     """old: in the same rounds."""
     executor = Programs(seed, new=new, **({} if old is None else {"old": old}))
     glibc = World.allocator("glibc")
-    options = Options(
-        candidate=Side(NEW, glibc),
-        baseline=None if old is None else Side(OLD, glibc),
-        before=before,
-        **(
-            {
-                "limits": LIMITS,
-                "metrics": BUILT_IN,
-                "seed": 7,
-                "rule": StopRule(min_rounds=5, max_rounds=40, time_budget_seconds=1e9)
-                if old
-                else StopRule(runs=10),
-            }
-            | changes
-        ),
-    )
+    rule = StopRule(min_rounds=5, max_rounds=40, time_budget_seconds=1e9)
+    rule = rule if old else StopRule(runs=10)
+    plain = {"limits": LIMITS, "metrics": BUILT_IN, "seed": 7, "rule": rule}
+    baseline = None if old is None else Side(OLD, glibc)
+    options = Options(Side(NEW, glibc), baseline=baseline, before=before, **(plain | changes))
     outcome = gate(options, executor, Silence(), Unkept(executor.inner.clock))
     assert outcome.error is None
     assert {name for _, name in executor.seen} == {"glibc"}
@@ -166,13 +155,10 @@ def test_more_memory_is_found_and_time_is_not_blamed() -> None:
     assert row(results, PEAK_MEMORY).baseline == 20 * MIB
 
 
-def test_a_failure_is_neither_a_pass_nor_a_regression() -> None:
+def test_a_failure_or_no_baseline_is_neither_a_pass_nor_a_regression() -> None:
     results = judged(Behaviour(signal=11), Behaviour())
     assert results.verdict == "failed"
     assert "FAILED candidate: SIGSEGV" in gate_report.report_for_stdout(results)
-
-
-def test_without_a_baseline_it_is_only_measured() -> None:
     results = judged(Behaviour())
     assert results.verdict == "measured"
     assert {each.verdict for each in results.rows} == {"measured"}

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from conftest import Behaviour, SimulatedExecutor, World
-from experiment_world import NAMES, Counting, Notes, Programs, definition, go_on, prints, single
+from experiment_world import NAMES, Counting, Programs, definition, go_on, prints, single
+
 from tsmlab import journal as journals
 from tsmlab.compare import compare
 from tsmlab.errors import UserError
-from tsmlab.experiments.model import ExperimentResults
+from tsmlab.experiments.model import Cell, ExperimentResults
 from tsmlab.journal import Header, Journal, Part, Unkept
 from tsmlab.progress import Silence
 from tsmlab.results import AllocatorInfo, Comparison, Stop
@@ -84,21 +84,13 @@ def whole(world: Any, tmp_path: Path) -> Whole:
 
 def timeless(found: ExperimentResults) -> ExperimentResults:
     """Without what depends on when it happened."""
-    return replace(
-        found,
-        created="",
-        machine=replace(found.machine, load_at_start=0.0),
-        experiments=[
-            replace(
-                experiment,
-                cells=[
-                    replace(cell, runs=[replace(run, started_seconds=0.0) for run in cell.runs])
-                    for cell in experiment.cells
-                ],
-            )
-            for experiment in found.experiments
-        ],
-    )
+
+    def of_cell(cell: Cell) -> Cell:
+        return replace(cell, runs=[replace(run, started_seconds=0.0) for run in cell.runs])
+
+    machine = replace(found.machine, load_at_start=0.0)
+    experiments = [replace(e, cells=list(map(of_cell, e.cells))) for e in found.experiments]
+    return replace(found, created="", machine=machine, experiments=experiments)
 
 
 # --- cut short -----------------------------------------------------------------------------------
@@ -138,9 +130,7 @@ def test_time_goes_on_where_it_stood(world: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("interrupt_at_run", [2, 3, 9, 16, 20])
-def test_a_comparison_that_was_cut_short_decides_as_one_that_was_not(
-    tmp_path: Path, interrupt_at_run: int
-) -> None:
+def test_a_comparison_decides_as_if_not_cut_short(tmp_path: Path, interrupt_at_run: int) -> None:
     """Also where the time budget ends it, which is looked at after each round."""
 
     def run(journal: Journal, executor: SimulatedExecutor) -> Comparison:
@@ -169,9 +159,7 @@ def test_a_comparison_that_was_cut_short_decides_as_one_that_was_not(
     assert [s.allocator for s in found.samples] == [s.allocator for s in expected.samples]
 
 
-def test_a_cut_at_every_byte_of_the_last_lines_costs_that_line_only(
-    tmp_path: Path, whole: Whole
-) -> None:
+def test_a_cut_at_every_byte_costs_that_line_only(tmp_path: Path, whole: Whole) -> None:
     content = whole[1].read_bytes()
     lines = content.splitlines(keepends=True)
     assert len(lines) == 1 + TIMED_RUNS + WATCHED_RUNS + OTHER_LINES
@@ -204,9 +192,7 @@ def test_what_was_cut_is_done_again(
 
 
 @pytest.mark.parametrize("tail", [b"\0" * 4096, b'{"seconds":', b"\xff\xfe\n", b"[1]\n", b"{}\n"])
-def test_rubbish_at_the_end_is_cut_off(
-    world: Any, tmp_path: Path, whole: Whole, tail: bytes
-) -> None:
+def test_rubbish_at_the_end_is_cut(world: Any, tmp_path: Path, whole: Whole, tail: bytes) -> None:
     path = tmp_path / "torn.jsonl"
     path.write_bytes(whole[1].read_bytes() + tail)
     found, timed, watched = experiments(world, path)
@@ -227,9 +213,7 @@ def test_damage_in_the_middle_is_named(tmp_path: Path, whole: Whole, damage: byt
     assert path.read_bytes() == b"\n".join(lines) + b"\n"
 
 
-def test_a_value_of_another_kind_is_named_and_what_was_done_is_kept(
-    world: Any, tmp_path: Path, whole: Whole
-) -> None:
+def test_a_value_of_another_kind_is_named(world: Any, tmp_path: Path, whole: Whole) -> None:
     lines = whole[1].read_text().splitlines()
     entry = json.loads(lines[20])
     assert "run " in entry["key"]
@@ -264,18 +248,6 @@ def test_what_is_no_journal_is_refused(tmp_path: Path, whole: Whole) -> None:
 # --- going on ------------------------------------------------------------------------------------
 
 
-def test_failures_before_the_interrupt_count(world: Any, tmp_path: Path) -> None:
-    """A cell that failed once before the interrupt and once after it has given up."""
-    partial, _, _ = experiments(world, tmp_path / "cut", 12)  # the first round has 9 + 3 runs
-    bad = partial.experiments[0].cell(2, "other")
-    assert (len(bad.runs), bad.gave_up) == (1, False)
-    notes = Notes()
-    found, _, _ = experiments(world, path_in(tmp_path / "cut"), reporter=notes)
-    bad = found.experiments[0].cell(2, "other")
-    assert (len(bad.runs), bad.gave_up) == (2, True)
-    assert "sweep: other at threads=4 failed twice in a row and is not run again" in notes.texts
-
-
 def test_a_thing_is_done_once_and_parts_have_keys_of_their_own(tmp_path: Path) -> None:
     made: list[str] = []
 
@@ -294,17 +266,6 @@ def test_a_thing_is_done_once_and_parts_have_keys_of_their_own(tmp_path: Path) -
     assert made == ["a", "b"]
     unkept = Unkept()
     assert [unkept.once("key", str, make(name)) for name in "xy"] == ["x", "y"]
-
-
-def test_what_ends_a_thing_before_it_is_done_leaves_no_line(tmp_path: Path) -> None:
-    def interrupted() -> int:
-        raise KeyboardInterrupt
-
-    with begin(tmp_path) as journal:
-        with pytest.raises(KeyboardInterrupt):
-            journal.once("run", int, interrupted)
-        assert journal.once("run", int, lambda: 5) == 5
-    assert len(path_in(tmp_path).read_bytes().splitlines()) == 2
 
 
 # --- what has changed ----------------------------------------------------------------------------
@@ -366,7 +327,7 @@ def test_only_one_process_writes_a_journal(tmp_path: Path) -> None:
     Journal.resume(journal.path).__exit__(None, None, None)
 
 
-def test_the_latest_journal_of_a_verb_is_found_in_whichever_folder(tmp_path: Path) -> None:
+def test_the_latest_journal_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folders = [tmp_path / "one", tmp_path / "two", tmp_path / "not there"]
     with pytest.raises(UserError, match="no journal") as caught:
         journals.latest("compare", folders)
@@ -377,11 +338,6 @@ def test_the_latest_journal_of_a_verb_is_found_in_whichever_folder(tmp_path: Pat
             paths.append(journal.path)
     with begin(folders[0], verb="bench", created="2026-11-23T10:00:00+00:00"):
         assert journals.latest("compare", folders) == paths[1]
-
-
-def test_somebody_elses_journal_is_not_the_latest(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     with begin(tmp_path):
         pass
     monkeypatch.setattr("os.getuid", lambda: 12345)

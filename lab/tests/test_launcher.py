@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-
 from prompt import ran
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -129,9 +128,7 @@ def make_tree(folder: Path, name: str = "tree") -> Tree:
 
 
 @pytest.fixture(scope="module")
-def first_use(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> FirstUse:
+def first_use(tmp_path_factory: pytest.TempPathFactory) -> FirstUse:
     """A tree, and what its first use said. Not to be changed: take a copy."""
     tree = make_tree(tmp_path_factory.mktemp("first"))
     return tree, tree.use("compare", "two three", "--four")
@@ -186,9 +183,7 @@ def bare_tools(tmp_path: Path) -> Tools:
     return make
 
 
-def test_first_use_sets_up_and_second_is_silent(
-    first_use: FirstUse,
-) -> None:
+def test_first_use_sets_up_and_second_is_silent(first_use: FirstUse) -> None:
     tree, first = first_use
     assert first.returncode == 0, first.stderr
     assert first.stdout == "lab|compare|two three|--four\n"
@@ -521,12 +516,6 @@ def test_missing_python_is_named_with_everything_else(tmp_path: Path, bare_tools
     assert "  sudo apt install python3 python3-venv cmake g++\n" in use.stderr
 
 
-def test_old_tools_are_named(copy: Copy) -> None:
-    use = copy().use("compare", FAKE_CMAKE_VERSION="3.18.4")
-    assert use.returncode == 1
-    assert "cmake is older than 3.25" in use.stderr
-
-
 def compiler(folder: Path, name: str, said: str) -> Path:
     """A program that says which compiler it is, and is none."""
     folder.mkdir(exist_ok=True)
@@ -555,10 +544,14 @@ def test_an_old_compiler_that_was_chosen_is_refused(
     assert "unset CXX, or name g++ 12, clang++ 16 or newer" in line
 
 
-def test_a_compiler_that_is_not_there_is_refused(copy: Copy) -> None:
-    use = copy().use("compare", CXX="/nonexistent/g++")
+def test_a_compiler_that_is_not_there_and_old_tools_are_named(copy: Copy) -> None:
+    tree = copy()
+    use = tree.use("compare", CXX="/nonexistent/g++")
     assert use.returncode == 1
     assert "  CXX=/nonexistent/g++ is no program here: unset CXX" in use.stderr
+    use = tree.use("compare", FAKE_CMAKE_VERSION="3.18.4")
+    assert use.returncode == 1
+    assert "cmake is older than 3.25" in use.stderr
 
 
 def test_an_old_compiler_on_the_path_is_not_taken(

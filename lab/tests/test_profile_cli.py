@@ -18,13 +18,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import headless_browser
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-
-import headless_browser
 from profile_world import File, Row, Site, Writer, sampled
 from prompt import ran
+
 from tsmlab import paths
 from tsmlab.cli import main
 from tsmlab.errors import EXIT_OK, EXIT_REGRESSION, EXIT_USAGE, UserError
@@ -567,16 +567,14 @@ def test_other_files(run: Run, tmp_path: Path, data: bytes, words: str, capfd: O
     assert (out, words in err, "Traceback" in err) == ("", True, False)
 
 
-def test_files_that_cannot_be_read(run: Run, tmp_path: Path, capfd: Out) -> None:
+def test_files_that_cannot_be_read(
+    run: Run, tmp_path: Path, capfd: Out, profile: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert run("show", "none.pb") == EXIT_USAGE
     assert "there is no profile none.pb" in capfd.readouterr().err
     assert run("show", tmp_path) == EXIT_USAGE
     assert "cannot be read: Is a directory" in capfd.readouterr().err
 
-
-def test_no_permission(
-    run: Run, profile: Path, monkeypatch: pytest.MonkeyPatch, capfd: Out
-) -> None:
     def refuse(path: Path) -> bytes:
         raise PermissionError(13, "Permission denied", str(path))
 
@@ -585,7 +583,7 @@ def test_no_permission(
     assert "cannot be read: Permission denied" in capfd.readouterr().err
 
 
-def test_profiles_of_others(run: Run, tmp_path: Path, capfd: Out) -> None:
+def test_damaged_and_others_profiles_are_refused(run: Run, tmp_path: Path, capfd: Out) -> None:
     """A heap profile without our labels, as of Go: its errors cannot be told."""
     message = messages.Message()
     message.ParseFromString(Writer(sampled(SITES, 1)).data())
@@ -594,9 +592,6 @@ def test_profiles_of_others(run: Run, tmp_path: Path, capfd: Out) -> None:
     (tmp_path / "go.pb").write_bytes(message.SerializeToString())
     assert run("show", tmp_path / "go.pb") == EXIT_USAGE
     assert "without the labels of tsmalloc" in capfd.readouterr().err
-
-
-def test_references_that_lead_nowhere(run: Run, tmp_path: Path, capfd: Out) -> None:
     for change in ("location", "string", "block"):
         message = messages.Message()
         message.ParseFromString(Writer(sampled(SITES, 1)).data())

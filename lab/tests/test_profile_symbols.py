@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-
 from profile_world import File, Row, Site, Writer
 from prompt import ran
+
 from tsmlab.profile import binaries, symbols
 from tsmlab.profile.model import Frame, Mapping, read
 from tsmlab.profile.symbols import Symbols, look_up
@@ -125,19 +125,14 @@ def use(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *names: str) -> None:
 
 def check_whole(frames: list[Frame]) -> None:
     """Functions, lines and the inlined frame, across the library's border."""
+    # llvm-symbolizer leaves the parameters of inlined functions out.
+    assert frames[2].function.removesuffix("(void**, int)") == "shop::inlined"
     named = [(f.function, f.line, Path(f.file).name, f.module) for f in frames[:5]]
     cart = "cart.cpp", "cart"
     assert named == [
         ("hidden", line_of(LIBRARY, "hidden"), "collect.c", "libcollect.so"),
         ("collect", line_of(LIBRARY, "collect"), "collect.c", "libcollect.so"),
-        ("shop::inlined(void**, int)", line_of(PROGRAM, "inlined"), *cart),
-        ("shop::Cart<void*>::fill(void**, int)", line_of(PROGRAM, "fill"), *cart),
-        ("main", line_of(PROGRAM, "main"), *cart),
-    ] or named == [
-        # llvm-symbolizer leaves the parameters of inlined functions out.
-        ("hidden", line_of(LIBRARY, "hidden"), "collect.c", "libcollect.so"),
-        ("collect", line_of(LIBRARY, "collect"), "collect.c", "libcollect.so"),
-        ("shop::inlined", line_of(PROGRAM, "inlined"), *cart),
+        (frames[2].function, line_of(PROGRAM, "inlined"), *cart),
         ("shop::Cart<void*>::fill(void**, int)", line_of(PROGRAM, "fill"), *cart),
         ("main", line_of(PROGRAM, "main"), *cart),
     ]

@@ -46,13 +46,16 @@ def info(trace: Path) -> dict[str, Any]:
     return answer
 
 
-def test_trace_has_the_programs_name(run: Run, capfd: Out) -> None:
+def test_trace_has_the_programs_name_and_input_reaches_it(run: Run, capfd: Out) -> None:
     assert run("--", "perl", "-e", "print 6 * 7") == EXIT_OK
     out, err = capfd.readouterr()
     assert out == "42"
     assert "perl.tstrace: " in err
     assert " on libc.so.6: " in err
     assert info(Path("perl.tstrace"))["events"] > 100
+    Path("input").write_text("hello")
+    assert run("--input", "input", "-o", "t.tstrace", "cat") == EXIT_OK
+    assert capfd.readouterr().out == "hello"
 
 
 def test_json_and_quiet(run: Run, capfd: Out) -> None:
@@ -72,24 +75,15 @@ def test_allocator_of_ones_own(run: Run, capfd: Out, build: Callable[..., Path])
     assert "nobodys" in capfd.readouterr().err
 
 
-def test_program_that_fails(run: Run, capfd: Out) -> None:
+def test_program_that_fails_or_runs_out_of_time(run: Run, capfd: Out) -> None:
     assert run("-o", "t.tstrace", "sh", "-c", "exit 3") == EXIT_PROGRAM_FAILED
     assert "exit 3" in capfd.readouterr().err
     assert info(Path("t.tstrace"))["events"] > 10
     assert run("-i", "-f", "-o", "t.tstrace", "sh", "-c", "exit 3") == EXIT_OK
     assert run("-f", "-o", "t.tstrace", "sh", "-c", "kill -9 $$") == EXIT_PROGRAM_FAILED
     assert "SIGKILL" in capfd.readouterr().err
-
-
-def test_timeout(run: Run, capfd: Out) -> None:
-    assert run("--timeout", "0.2", "-o", "t.tstrace", "sleep", "60") == EXIT_PROGRAM_FAILED
+    assert run("-f", "--timeout", "0.2", "-o", "t.tstrace", "sleep", "60") == EXIT_PROGRAM_FAILED
     assert "timed out" in capfd.readouterr().err
-
-
-def test_input(run: Run, capfd: Out) -> None:
-    Path("input").write_text("hello")
-    assert run("--input", "input", "-o", "t.tstrace", "cat") == EXIT_OK
-    assert capfd.readouterr().out == "hello"
 
 
 @pytest.mark.parametrize(
@@ -126,18 +120,12 @@ def test_unrecorded_programs_are_told(run: Run, capfd: Out) -> None:
 
 def test_full_disk_is_told() -> None:
     raw = {
+        **dict.fromkeys(("spawn_error", "timeout_ns", "signal")),
+        **dict.fromkeys(("timed_out", "interrupted"), False),
+        **dict.fromkeys(("exit_code", "left_behind", "trace_bytes", "events"), 0),
         "schema": "tsmalloc-record/1",
-        "spawn_error": None,
-        "timeout_ns": None,
-        "exit_code": 0,
-        "signal": None,
-        "timed_out": False,
-        "interrupted": False,
-        "left_behind": 0,
         "wall_ns": 5,
         "write_error": "cannot write",
-        "trace_bytes": 0,
-        "events": 0,
         "images": [],
         "unrecorded": [{"program": "x", "reason": "it is statically linked"}],
         "images_without_place": 2,

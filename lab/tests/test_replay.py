@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from conftest import Behaviour, SimulatedExecutor, World
+from conftest import Behaviour, SimulatedExecutor, run_request
 from replay_world import (
     CALLS,
     MIB,
@@ -22,6 +21,7 @@ from replay_world import (
     replayed,
     stride,
 )
+
 from tsmlab import records
 from tsmlab.errors import UserError
 from tsmlab.measuring import Measurement, RunRequest
@@ -30,14 +30,7 @@ from tsmlab.stats import Verdict
 from tsmlab.traces import planning, replay_report, replay_results
 from tsmlab.traces.replay_line import Latencies, ReplayLine, ThreadShare, decode, merged
 from tsmlab.traces.replay_results import Latency, ReplayResults, TraceInfo
-from tsmlab.traces.replaying import (
-    AT_PEAK,
-    OVER_TIME,
-    SETTLED,
-    ReplayExecutor,
-    command_of,
-    line_of,
-)
+from tsmlab.traces.replaying import AT_PEAK, OVER_TIME, SETTLED, ReplayExecutor, command_of, line_of
 
 
 @pytest.fixture
@@ -46,7 +39,7 @@ def trace(tmp_path: Path) -> Path:
 
 
 def request(command: Sequence[str], stdout: Path) -> RunRequest:
-    return RunRequest(tuple(command), World.allocator("glibc"), {}, None, stdout, None, None, None)
+    return run_request(*command, stdout=stdout)
 
 
 # --- one replay -----------------------------------------------------------------------------------
@@ -82,7 +75,7 @@ def test_an_answer_in_another_form_names_the_remedy(printed: str, tmp_path: Path
     assert "make" in caught.value.remedy
 
 
-def test_fragmentation_is_told_by_the_peaks_and_over_time() -> None:
+def test_fragmentation_and_what_is_settled_are_told_by_the_line() -> None:
     samples = [[0, 100, 400, 0, None, None], [1, 300, 400, 0, None, None]]
     raw = line(samples=samples, peak_resident_bytes=600)
     raw["planned"] = raw["planned"] | {"peak_live_bytes": 400}
@@ -93,11 +86,10 @@ def test_fragmentation_is_told_by_the_peaks_and_over_time() -> None:
     assert another_order.at_peak == pytest.approx(1.0), "what was live at once in this order"
     nothing = line(samples=[[0, 0, 400, 0, None, None]])
     assert ReplayLine(nothing).over_time is None
-
-
-def test_without_idling_what_is_settled_is_what_was_left_after_freeing() -> None:
     assert ReplayLine(line()).settled_resident_bytes == 200_000
     assert ReplayLine(line(settled_resident_bytes=None)).settled_resident_bytes == 300_000
+    raw = stride(overhead=1.75)
+    assert decode(json.dumps(raw)).raw == raw
 
 
 def test_quantiles_are_upper_ends_of_buckets_and_never_above_the_longest_call() -> None:
@@ -182,7 +174,7 @@ def test_it_is_a_comparison_with_its_verdicts(trace: Path) -> None:
     assert not {t.code for t in found.comparison.warnings} & {"several-processes", "short-runs"}
 
 
-def test_what_was_replayed_is_told(trace: Path) -> None:
+def test_what_was_replayed_is_told_with_the_latencies_of_all_runs(trace: Path) -> None:
     printed = line(children=[{"image": 1}])
     (found,) = replayed(trace, {"glibc": behaviour(printed)}).results.replays
     told = found.trace
@@ -190,6 +182,10 @@ def test_what_was_replayed_is_told(trace: Path) -> None:
     assert told.all_calls == sum(CALLS.values()) == 225
     assert told.peak_live_bytes == 2 * MIB
     assert told.sha256 == planning.sha256(trace)
+    printed = line(latency={"malloc": latency((32, 99), (64, 1)), "realloc": latency((8, 0))})
+    (found,) = replayed(trace, {"glibc": behaviour(printed)}, latency=True).results.replays
+    (finding,) = found.findings
+    assert finding.latencies == [Latency("malloc", 600, 32, 32, 64, 64, 64)]
 
 
 def test_programs_that_are_not_replayed_are_named_the_busiest_first(trace: Path) -> None:
@@ -248,30 +244,13 @@ def test_real_threads_are_not_expected_to_repeat(trace: Path) -> None:
 
 def test_findings_are_medians_of_the_measured_runs(trace: Path) -> None:
     # The reference's trial and warm-up are runs 0, 1 and 2; then two in each round.
-    runs = (
-        (0, 9.0),
-        (1, 9.0),
-        (2, 9.0),
-        (3, 1.1),
-        (4, 1.3),
-        (5, 1.2),
-        (6, 1.2),
-        (7, 1.9),
-        (8, 1.0),
-    )
-    changes = tuple((run, behaviour(line(overhead))) for run, overhead in runs)
+    overheads = (9.0, 9.0, 9.0, 1.1, 1.3, 1.2, 1.2, 1.9, 1.0)
+    changes = tuple((run, behaviour(line(each))) for run, each in enumerate(overheads))
     (found,) = replayed(trace, {"glibc": behaviour(line(), changes=changes)}).results.replays
     (finding,) = found.findings
     assert finding.runs == 6
     assert finding.over_time == pytest.approx(0.2, abs=1e-6)
     assert finding.peak_bytes == pytest.approx(2.4 * MIB, abs=2)
-
-
-def test_latencies_of_all_runs_are_put_together(trace: Path) -> None:
-    printed = line(latency={"malloc": latency((32, 99), (64, 1)), "realloc": latency((8, 0))})
-    (found,) = replayed(trace, {"glibc": behaviour(printed)}, latency=True).results.replays
-    (finding,) = found.findings
-    assert finding.latencies == [Latency("malloc", 600, 32, 32, 64, 64, 64)]
 
 
 def test_the_log_of_meters_is_kept_once(trace: Path) -> None:
@@ -281,7 +260,9 @@ def test_the_log_of_meters_is_kept_once(trace: Path) -> None:
     assert [bool(each and each.meters) for each in lines] == [True] + [False] * (len(lines) - 1)
 
 
-def test_a_failure_under_one_allocator_is_a_row(trace: Path) -> None:
+def test_a_failure_is_a_row_and_of_the_reference_the_end(
+    trace: Path,
+) -> None:
     behaviours = {
         "glibc": behaviour(line()),
         "bad": behaviour(line(corrupt=3), exit_code=2, stderr="replay: 3 blocks are corrupt\n"),
@@ -293,9 +274,6 @@ def test_a_failure_under_one_allocator_is_a_row(trace: Path) -> None:
     (found,) = results.replays
     bad = found.finding("bad")
     assert (bad.runs, bad.peak_bytes, bad.same_memory) == (0, None, None)
-
-
-def test_a_reference_that_fails_ends_it(trace: Path) -> None:
     with pytest.raises(UserError, match="fails under the reference glibc: exit 2"):
         replayed(trace, {"glibc": behaviour(line(), exit_code=2)})
 
@@ -342,7 +320,7 @@ def test_results_are_read_back_as_they_were(trace: Path, tmp_path: Path) -> None
     assert replay_results.from_json(path.read_text()) == results
 
 
-def test_two_traces_of_one_name_are_told_apart(tmp_path: Path) -> None:
+def test_traces_of_one_name_are_told_apart_and_looked_at_first(tmp_path: Path) -> None:
     traces = [tmp_path / folder / "x.tstrace" for folder in ("a", "b")]
     for each in traces:
         each.parent.mkdir()
@@ -350,17 +328,14 @@ def test_two_traces_of_one_name_are_told_apart(tmp_path: Path) -> None:
     results = replayed(traces, {"glibc": behaviour(line())}).results
     assert [trace.name for trace in results.traces] == ["x", "x"]
     assert [len(results.replays_of(trace)) for trace in results.traces] == [1, 1]
-
-
-# --- traces and their plans -----------------------------------------------------------------------
-
-
-def test_traces_are_looked_at_before_anything_takes_time(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="there is no trace") as caught:
         planning.check_traces([tmp_path / "none.tstrace"])
     assert "tsmalloc record" in caught.value.remedy
     with pytest.raises(UserError, match="is a folder"):
         planning.check_traces([tmp_path])
+
+
+# --- traces and their plans -----------------------------------------------------------------------
 
 
 def test_the_complaint_of_the_planner_is_passed_on(
@@ -375,8 +350,3 @@ def test_the_complaint_of_the_planner_is_passed_on(
         planning.compile_plan(Path("x.tstrace"), tmp_path / "x.plan", ["--times"])
     assert caught.value.message == "x.tstrace is no trace"
     assert caught.value.remedy == f"Record it: plan x.tstrace -o {tmp_path / 'x.plan'} --times"
-
-
-def test_decoding_keeps_all_that_was_printed() -> None:
-    raw = stride(overhead=1.75)
-    assert decode(json.dumps(raw)).raw == raw

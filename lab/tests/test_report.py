@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 import replay_world
 import report_world as world
+
 from tsmlab import cli, records, report, results
 from tsmlab.commands.publishing import Publication, publish
 from tsmlab.errors import UserError
@@ -100,13 +100,10 @@ def page(request: pytest.FixtureRequest) -> str:
 # --- structure ------------------------------------------------------------------------------------
 
 
-def test_elements_are_balanced_and_identifiers_unique(page: str) -> None:
+def test_html_is_well_formed_and_its_headings_skip_no_level(page: str) -> None:
     outline = Outline(page)
     assert outline.stack == []
     assert len(outline.ids) == len(set(outline.ids))
-
-
-def test_headings_begin_at_one_and_skip_no_level(page: str) -> None:
     headings = Outline(page).headings
     assert headings[0] == 1
     assert headings.count(1) == 1
@@ -139,7 +136,7 @@ def test_nothing_is_loaded_and_nothing_runs(page: str) -> None:
     assert "@import" not in style
 
 
-def test_figures_speak_and_have_their_numbers_beside_them(page: str) -> None:
+def test_figures_and_tables_speak(page: str) -> None:
     outline = Outline(page)
     images = outline.all("svg")
     assert images
@@ -149,10 +146,6 @@ def test_figures_speak_and_have_their_numbers_beside_them(page: str) -> None:
     for part in re.findall(r"<figure.*?</figure>", page, re.DOTALL):
         assert "<table" in part
         assert re.search(r"<svg[^>]*><title[^>]*>[^<]+</title><desc[^>]*>[^<]+</desc>", part)
-
-
-def test_tables_have_captions_headers_and_can_be_scrolled_by_keyboard(page: str) -> None:
-    outline = Outline(page)
     tables = len(outline.all("table"))
     assert tables > 3
     assert len(outline.all("caption")) == tables
@@ -160,9 +153,6 @@ def test_tables_have_captions_headers_and_can_be_scrolled_by_keyboard(page: str)
     assert len(regions) >= tables
     assert all(v.get("tabindex") == "0" for v in regions)
     assert all("scope" in v for v in outline.all("th"))
-
-
-def test_figures_use_the_colours_of_the_theme_alone(page: str) -> None:
     body = page[page.index("<body>") :]
     for image in re.findall(r"<svg.*?</svg>", body, re.DOTALL):
         assert not re.search(r'="#[0-9a-fA-F]{3,8}"', image)
@@ -170,11 +160,13 @@ def test_figures_use_the_colours_of_the_theme_alone(page: str) -> None:
             assert f"--{name}:" in page
 
 
-def test_verdict_comes_first_then_warnings_results_and_figures(comparison_page: str) -> None:
+def test_comparison_begins_with_its_verdict(comparison_page: str, small: Comparison) -> None:
     ids = Outline(comparison_page).ids
     wanted = ["verdict", "results", "s-ratios", "s-tradeoff", "s-memory", "s-run-order"]
     wanted += ["s-distribution", "environment", "settings", "reading", "raw"]
     assert [i for i in ids if i in wanted] == wanted
+    assert small.analysis.recommended is not None
+    assert f"$(./tsmalloc lib {small.analysis.recommended})" in comparison_page
 
 
 def test_experiment_answers_first_and_sets_the_reports_figures_apart(experiments_page: str) -> None:
@@ -183,11 +175,6 @@ def test_experiment_answers_first_and_sets_the_reports_figures_apart(experiments
         assert part.index('class="question"') < part.index('class="answer"')
     assert 'class="theirs"' in experiments_page
     assert "Never mixed with ours" in experiments_page
-
-
-def test_page_says_the_command_to_use(small: Comparison, comparison_page: str) -> None:
-    assert small.analysis.recommended is not None
-    assert f"$(./tsmalloc lib {small.analysis.recommended})" in comparison_page
 
 
 # --- escaping -------------------------------------------------------------------------------------
@@ -210,7 +197,7 @@ def nasty(small: Comparison) -> Comparison:
     )
 
 
-def test_odd_text_is_shown_and_never_obeyed(small: Comparison) -> None:
+def test_odd_text_is_shown_and_never_obeyed(small: Comparison, tmp_path: Path) -> None:
     made = writing.of(nasty(small))
     page = html.page(made)
     outline = Outline(page)
@@ -223,9 +210,6 @@ def test_odd_text_is_shown_and_never_obeyed(small: Comparison) -> None:
     for figure in made.figures:
         assert "<script" not in figure.svg_file
         figure.svg_file.encode()
-
-
-def test_odd_text_reaches_files(small: Comparison, tmp_path: Path) -> None:
     page = report.write(nasty(small), tmp_path / "r")
     assert page.read_bytes().startswith(b"<!DOCTYPE html>")
     assert "\\udcff" in (tmp_path / "r" / "runs.csv").read_text(encoding="utf-8")
@@ -251,7 +235,7 @@ def test_twenty_five_allocators_in_fifteen_rounds_stay_small() -> None:
     assert len(embedded(page)["samples"]) == len(large.samples)
 
 
-def test_page_that_would_be_too_large_leaves_out_curves_then_data(
+def test_pages_too_large_leave_out_curves_then_data(
     small: Comparison, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = writing.of(small)
@@ -297,9 +281,7 @@ def test_report_of_one_result(small: Comparison, tmp_path: Path) -> None:
     assert (tmp_path / "r" / "figures" / "ratios.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_reports_of_several_results_have_a_page_that_leads_to_them(
-    small: Comparison, tmp_path: Path
-) -> None:
+def test_reports_of_several_results_have_a_page(small: Comparison, tmp_path: Path) -> None:
     found = world.experimented(("x6-iterations",), ("tsmalloc", "glibc"))
     page = report.write([small, found, small], tmp_path / "r")
     text = page.read_text(encoding="utf-8")
@@ -308,7 +290,7 @@ def test_reports_of_several_results_have_a_page_that_leads_to_them(
     assert all((tmp_path / "r" / str(link)).is_file() for link in links)
 
 
-def test_foreign_folder_is_left_alone(small: Comparison, tmp_path: Path) -> None:
+def test_foreign_files_are_left_alone(small: Comparison, tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("mine")
     (tmp_path / "index.html").write_text("mine, too")
     with pytest.raises(UserError, match="no report") as caught:
@@ -317,21 +299,6 @@ def test_foreign_folder_is_left_alone(small: Comparison, tmp_path: Path) -> None
     assert (tmp_path / "index.html").read_text() == "mine, too"
     report.write(small, tmp_path, force=True)
     assert (tmp_path / "mine.txt").read_text() == "mine"
-
-
-def test_report_is_replaced_by_a_later_one_and_nothing_else_is(
-    small: Comparison, tmp_path: Path
-) -> None:
-    found = world.experimented(("x6-iterations",), ("tsmalloc", "glibc"))
-    target = tmp_path / "r"
-    report.write(small, target)
-    (target / "notes.txt").write_text("mine")
-    report.write(found, target)
-    assert "figures/ratios.svg" not in listing(target)
-    assert (target / "notes.txt").read_text() == "mine"
-
-
-def test_list_of_files_cannot_lead_out_of_the_folder(small: Comparison, tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.write_text("stays")
     target = tmp_path / "r"
@@ -339,6 +306,16 @@ def test_list_of_files_cannot_lead_out_of_the_folder(small: Comparison, tmp_path
     (target / folder.LIST).write_text(f"../victim\n{victim}\n")
     report.write(small, target)
     assert victim.read_text() == "stays"
+
+
+def test_report_is_replaced_by_a_later_one(small: Comparison, tmp_path: Path) -> None:
+    found = world.experimented(("x6-iterations",), ("tsmalloc", "glibc"))
+    target = tmp_path / "r"
+    report.write(small, target)
+    (target / "notes.txt").write_text("mine")
+    report.write(found, target)
+    assert "figures/ratios.svg" not in listing(target)
+    assert (target / "notes.txt").read_text() == "mine"
 
 
 def test_folder_that_cannot_be_written_is_an_error_with_a_remedy(tmp_path: Path) -> None:
@@ -350,11 +327,16 @@ def test_folder_that_cannot_be_written_is_an_error_with_a_remedy(tmp_path: Path)
 # --- the verb -------------------------------------------------------------------------------------
 
 
-def test_verb_writes_a_report(small: Comparison, tmp_path: Path, capsys: Out) -> None:
+def test_a_verb_reports_results_of_all(small: Comparison, tmp_path: Path, capsys: Out) -> None:
     file = tmp_path / "results.json"
     file.write_text(records.to_json(small))
     assert cli.main(["report", str(file), "-o", str(tmp_path / "out")]) == 0
     assert capsys.readouterr().out == f"{tmp_path / 'out' / 'index.html'}\n"
+    found = world.experimented(("x6-iterations",), ("tsmalloc",), maps=0)
+    (tmp_path / "e").write_text(records.to_json(found))
+    (tmp_path / "c").write_text(records.to_json(small))
+    assert loading.read(tmp_path / "e") == found
+    assert loading.read(tmp_path / "c") == small
 
 
 def test_verb_names_what_is_no_result(tmp_path: Path, capsys: Out) -> None:
@@ -367,14 +349,6 @@ def test_verb_names_what_is_no_result(tmp_path: Path, capsys: Out) -> None:
         assert name in said
         assert "--export-json" in said
     assert not (tmp_path / "out").exists()
-
-
-def test_results_of_all_verbs_are_read(tmp_path: Path, small: Comparison) -> None:
-    found = world.experimented(("x6-iterations",), ("tsmalloc",), maps=0)
-    (tmp_path / "e").write_text(records.to_json(found))
-    (tmp_path / "c").write_text(records.to_json(small))
-    assert loading.read(tmp_path / "e") == found
-    assert loading.read(tmp_path / "c") == small
 
 
 # --- at the end of a measurement ------------------------------------------------------------------
@@ -394,14 +368,11 @@ def published(page: Comparison, folder: Path | None = None) -> bool:
     return publish(publication, [], as_json=False, quiet=False, folder=folder, force=False)
 
 
-def test_measurement_offers_a_report(small: Comparison, capsys: Out) -> None:
+def test_measurement_offers_a_report_and_writes_one_that_was_asked_for(
+    small: Comparison, capsys: Out, tmp_path: Path
+) -> None:
     assert not published(small)
     assert "tsmalloc report '/kept it/here.json'" in capsys.readouterr().err
-
-
-def test_measurement_writes_the_report_that_was_asked_for(
-    small: Comparison, tmp_path: Path, capsys: Out
-) -> None:
     assert not published(small, tmp_path / "r")
     said = capsys.readouterr().err
     assert f"report     {tmp_path / 'r' / 'index.html'}" in said
@@ -409,7 +380,7 @@ def test_measurement_writes_the_report_that_was_asked_for(
     assert (tmp_path / "r" / "index.html").is_file()
 
 
-def test_report_that_cannot_be_written_does_not_lose_the_results(
+def test_an_unwritable_report_loses_no_results(
     small: Comparison, tmp_path: Path, capsys: Out
 ) -> None:
     (tmp_path / "mine").write_text("")

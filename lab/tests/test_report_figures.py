@@ -11,12 +11,12 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+import report_world as world
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-import report_world as world
 from tsmlab.experiments import model
 from tsmlab.metrics import PEAK_MEMORY, TIME, Unit
 from tsmlab.report import series, svg, theme
@@ -70,19 +70,13 @@ def test_text_has_the_contrast_of_wcag_aa(text: str, paper: str) -> None:
         assert theme.contrast(one, other) >= 4.5
 
 
-def test_what_is_not_emphasised_can_still_be_seen() -> None:
-    for one, other in zip(themes("rest"), themes("paper"), strict=True):
-        assert theme.contrast(one, other) >= 3.0
-
-
-def test_contrast_is_that_of_wcag() -> None:
+def test_contrast_is_that_of_wcag_and_each_light_colour_has_one_name() -> None:
     assert theme.contrast("#000000", "#ffffff") == pytest.approx(21.0)
     assert theme.contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)
-
-
-def test_each_light_colour_has_one_name() -> None:
     values = [tone.light for tone in theme.TONES.values()]
     assert len(values) == len(set(values))
+    for one, other in zip(themes("rest"), themes("paper"), strict=True):
+        assert theme.contrast(one, other) >= 3.0
 
 
 # Machado, Oliveira & Fernandes, 2009: linear colours as they appear without red or green cones.
@@ -130,18 +124,16 @@ def test_forest_plot_holds_the_analysed_ratios(compared: Comparison) -> None:
         assert drawn == analysed
 
 
-def test_scatter_holds_the_medians_and_the_front(
-    compared: Comparison, look: of_comparison.Look
-) -> None:
+def test_scatter_has_medians_and_the_front(compared: Comparison, look: of_comparison.Look) -> None:
     for point in of_comparison.front_points(compared, look):
         row = next(r for r in compared.analysis.rows if r.allocator == point.name)
         assert (point.x, point.y) == (row.metrics[PEAK_MEMORY].median, row.metrics[TIME].median)
         assert point.on_front == row.pareto
+    figure = of_comparison.time_against_memory(compared, look)
+    assert {row.allocator for row in compared.analysis.rows} <= set(texts_of(figure.svg))
 
 
-def test_memory_curve_is_the_typical_runs_own(
-    compared: Comparison, look: of_comparison.Look
-) -> None:
+def test_memory_curve_is_a_typical_runs(compared: Comparison, look: of_comparison.Look) -> None:
     curves = of_comparison.memory_lines(compared, look)
     assert len(curves) == 12
     for curve in curves:
@@ -184,9 +176,7 @@ def test_of_many_allocators_only_the_important_ones_are_coloured(
     assert {"tsmalloc", compared.reference, *best} <= look.emphasised
 
 
-def test_figures_leave_no_colour_and_no_identifier_to_chance(
-    compared: Comparison, look: of_comparison.Look
-) -> None:
+def test_figures_leave_nothing_to_chance(compared: Comparison, look: of_comparison.Look) -> None:
     figures = list(of_comparison.figures(compared, look))
     again = list(of_comparison.figures(compared, look))
     assert [f.svg for f in figures] == [f.svg for f in again]
@@ -197,13 +187,6 @@ def test_figures_leave_no_colour_and_no_identifier_to_chance(
             ElementTree.fromstring(image)
         assert "metadata" not in figure.svg
         assert "var(" not in figure.svg_file
-
-
-def test_every_allocator_is_named_in_time_against_memory(
-    compared: Comparison, look: of_comparison.Look
-) -> None:
-    figure = of_comparison.time_against_memory(compared, look)
-    assert {row.allocator for row in compared.analysis.rows} <= set(texts_of(figure.svg))
 
 
 def texts_of(image: str) -> list[str]:
@@ -237,12 +220,7 @@ def image_of(path: str, style: str) -> str:
     return f'<svg xmlns="http://www.w3.org/2000/svg"><path d="{path}" style="{style}"/></svg>'
 
 
-def test_unknown_colour_is_refused() -> None:
-    with pytest.raises(ValueError, match="#123456"):
-        svg.compact(image_of("M 0 0 L 1 1", "fill: #123456"), "n", "t", "d")
-
-
-def test_paths_keep_their_points() -> None:
+def test_paths_keep_their_points_and_an_unknown_colour_is_refused() -> None:
     ink = theme.TONES["ink"].light
     points = [(0.04, 0.06), (10.26, 3.0), (10.26, 7.77), (3.3, 7.77), (-2.5, 0.1)]
     data = " ".join(f"{'M' if n == 0 else 'L'} {x} {y}" for n, (x, y) in enumerate(points))
@@ -258,6 +236,8 @@ def test_paths_keep_their_points() -> None:
             place = [place[0] + step[0], place[1] + step[1]]
         found.append(tuple(place))
     assert found == [pytest.approx((x, y), abs=0.051) for x, y in points]
+    with pytest.raises(ValueError, match="#123456"):
+        svg.compact(image_of("M 0 0 L 1 1", "fill: #123456"), "n", "t", "d")
 
 
 # --- lines, labels, axes --------------------------------------------------------------------------
@@ -467,10 +447,7 @@ def test_slugs_are_names_of_files(text: str) -> None:
     assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", slug(text))
 
 
-def test_negative_numbers_get_their_sign() -> None:
+def test_negative_numbers_get_their_sign_and_shortened_text_says_so() -> None:
     assert with_minus("-3 % [-4, -2], x-1, 2-3") == "−3 % [−4, −2], x-1, 2-3"
-
-
-def test_shortened_text_says_so() -> None:
     assert shortened("a  b\nc", 10) == "a b c"
     assert shortened("abcdefghij", 5) == "abcd…"

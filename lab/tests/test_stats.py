@@ -55,13 +55,10 @@ def test_single_modes_are_rarely_called_bimodal(count: int) -> None:
         assert sum(stats.looks_bimodal(draw()) for _ in range(250)) <= 6
 
 
-def test_two_separate_modes_are_called_bimodal() -> None:
+def test_two_separate_modes_are_called_bimodal_and_a_few_outliers_are_not() -> None:
     generator = np.random.default_rng(3)
     modes = np.concatenate([generator.normal(1.0, 0.01, 12), generator.normal(1.2, 0.01, 18)])
     assert stats.looks_bimodal(generator.permutation(modes))
-
-
-def test_a_few_outliers_are_no_second_mode() -> None:
     generator = np.random.default_rng(4)
     sample = np.concatenate([generator.normal(1.0, 0.01, 30), [2.0, 2.1]])
     assert not stats.looks_bimodal(sample)
@@ -91,15 +88,6 @@ def test_student_critical_value_is_scipys(alpha: float, degrees: int) -> None:
 def test_the_ratio_is_the_geometric_mean() -> None:
     logs = [math.log(2.0), math.log(8.0)]
     assert stats.estimate_ratio(logs).ratio == pytest.approx(4.0)
-
-
-def test_one_pair_gives_a_ratio_without_an_interval() -> None:
-    estimate = stats.estimate_ratio([math.log(0.5)])
-    assert estimate == RatioEstimate(estimate.ratio, None, None, None, 1, "none")
-    assert estimate.ratio == pytest.approx(0.5)
-    assert stats.judge(estimate) == Judgement(Verdict.UNRESOLVED, None)
-    with pytest.raises(ValueError, match="no pairs"):
-        stats.estimate_ratio([])
 
 
 @given(LOGS)
@@ -143,12 +131,18 @@ def test_the_method_changes_with_the_number_of_rounds() -> None:
     assert stats.estimate_ratio(logs).method == "student"
 
 
-def test_identical_pairs_have_a_point_for_an_interval() -> None:
+def test_ratios_of_identical_pairs_and_of_one() -> None:
     for count in (4, 20):
         estimate = stats.estimate_ratio([math.log(2.0)] * count)
         assert (estimate.low, estimate.high) == pytest.approx((2.0, 2.0))
         assert estimate.p_value == 0.0
         assert stats.estimate_ratio([0.0] * count).p_value == 1.0
+    estimate = stats.estimate_ratio([math.log(0.5)])
+    assert estimate == RatioEstimate(estimate.ratio, None, None, None, 1, "none")
+    assert estimate.ratio == pytest.approx(0.5)
+    assert stats.judge(estimate) == Judgement(Verdict.UNRESOLVED, None)
+    with pytest.raises(ValueError, match="no pairs"):
+        stats.estimate_ratio([])
 
 
 @given(LOGS)
@@ -256,13 +250,10 @@ def test_higher_can_be_better() -> None:
     assert stats.judge(lower, higher_is_better=True) == Judgement(Verdict.WORSE)
 
 
-def test_a_difference_that_the_correction_does_not_confirm_is_unresolved() -> None:
+def test_what_neither_correction_nor_noise_floor_confirms_is_unresolved() -> None:
     clear = estimate_of(0.80, 0.85, 0.90)
     assert stats.judge(clear, p_adjusted=0.003).verdict is Verdict.UNRESOLVED
     assert stats.judge(clear, p_adjusted=0.002).verdict is Verdict.BETTER
-
-
-def test_a_difference_below_the_noise_floor_is_unresolved() -> None:
     clear = estimate_of(0.93, 0.95, 0.97)
     assert stats.judge(clear, floor=0.10).verdict is Verdict.UNRESOLVED
     assert stats.judge(clear, floor=0.02).verdict is Verdict.BETTER
@@ -293,10 +284,12 @@ def test_the_advice_is_the_least_number_that_suffices(
     assert rounds == 2 or surplus(rounds - 1) < 1 + 1e-9
 
 
-def test_hopeless_cases_get_no_number() -> None:
+def test_margins_must_be_positive_and_hopeless_cases_get_no_number() -> None:
     at_the_margin = math.log(1.01) + 1e-6
     estimate = estimate_of(math.exp(-0.05), math.exp(at_the_margin), math.exp(0.07))
     assert stats.judge(estimate) == Judgement(Verdict.UNRESOLVED, None)
+    with pytest.raises(ValueError, match="margin"):
+        stats.judge(estimate_of(0.8, 0.9, 0.95), margin=0.0)
 
 
 @given(LOGS, st.floats(0.001, 0.2))
@@ -312,11 +305,6 @@ def test_verdicts_are_mirror_images(logs: list[float], margin: float) -> None:
     assert back.verdict is mirror[there.verdict]
 
 
-def test_a_margin_must_be_positive() -> None:
-    with pytest.raises(ValueError, match="margin"):
-        stats.judge(estimate_of(0.8, 0.9, 0.95), margin=0.0)
-
-
 def test_the_noise_floor_is_the_farther_end_of_the_control() -> None:
     assert stats.noise_floor(estimate_of(0.99, 1.0, 1.02)) == pytest.approx(0.02)
     assert stats.noise_floor(estimate_of(0.95, 1.0, 1.02)) == pytest.approx(1 / 0.95 - 1)
@@ -326,15 +314,12 @@ def test_the_noise_floor_is_the_farther_end_of_the_control() -> None:
 # --- over the rounds -----------------------------------------------------------------------------
 
 
-def test_round_effects_are_what_all_allocators_share() -> None:
+def test_round_effects_are_what_all_share_and_the_first_one_is_told() -> None:
     effects = np.array([0.3, 0.0, 0.0, -0.1, 0.0])
     speeds = np.array([[1.0], [5.0], [2.0]])
     assert stats.round_effects(speeds + effects) == pytest.approx(effects)
     failed = np.array([[0.5, 0.0, 0.0, 0.0], [0.5, 0.0, np.nan, 0.0]])
     assert stats.round_effects(failed)[0] == pytest.approx(0.5)
-
-
-def test_a_slow_first_round_is_seen_and_others_are_not() -> None:
     rest = np.random.default_rng(2).normal(0.0, 0.01, 12)
     assert stats.first_round_effect([0.2, *rest]) == pytest.approx(0.2, abs=0.02)
     assert stats.first_round_effect(rest) is None

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from conftest import MIB, Behaviour, World, measure_answer
+
 from tsmlab import records, tune_report
 from tsmlab.allocators import Allocator
 from tsmlab.errors import UserError

@@ -12,14 +12,7 @@ import pytest
 from tsmlab import allocators
 from tsmlab.allocators import Allocator
 from tsmlab.errors import UserError
-from tsmlab.tune_options import (
-    Option,
-    Setting,
-    configured,
-    environment,
-    options_for,
-    read_table,
-)
+from tsmlab.tune_options import Option, Setting, configured, environment, options_for, read_table
 
 TABLE = read_table()
 JEMALLOC = TABLE.forms["jemalloc"]

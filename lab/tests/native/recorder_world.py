@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from prompt import ran
+
 from tsmlab import paths
 
 MAKES = ("malloc", "calloc", "aligned")

@@ -13,8 +13,8 @@ import os
 from pathlib import Path
 
 import pytest
-
 from prompt import ran
+
 from tsmlab import paths
 from tsmlab.allocators import own_library
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
 from prompt import ran
+
 from tsmlab import paths
 from tsmlab.floors import FLOORS
 

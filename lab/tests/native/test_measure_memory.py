@@ -142,9 +142,7 @@ class TestTrees:
         assert 150 * MIB - OVERHEAD < answer["tree_peak_rss_bytes"] < 150 * MIB + 3 * OVERHEAD
         assert 50 * MIB - OVERHEAD < answer["tree_peak_pss_bytes"] < 50 * MIB + 3 * OVERHEAD
 
-    def test_orphans_of_another_session_belong_to_the_tree(
-        self, measure: Measure, hog: Path
-    ) -> None:
+    def test_orphans_of_another_session_are_of_the_tree(self, measure: Measure, hog: Path) -> None:
         answer = measure(["sh", "-c", f"setsid sh -c '{hog} 70 300 &' & sleep 0.6"])
         assert 70 * MIB - OVERHEAD < answer["peak_rss_bytes"] < 70 * MIB + OVERHEAD
         assert answer["tree_peak_rss_bytes"] > 70 * MIB - OVERHEAD
@@ -165,20 +163,16 @@ class TestTrees:
 
 
 class TestSampling:
-    def test_off(self, measure: Measure) -> None:
+    def test_sampling_off_on_and_at_an_interval(self, measure: Measure, hog: Path) -> None:
         answer = measure(["sleep", "0.1"], "--sample-ms", "0")
         sampled = ("root_hwm_bytes", "tree_peak_rss_bytes", "tree_peak_pss_bytes")
         assert [answer[field] for field in sampled] == [None, None, None]
         assert (answer["samples"], answer["pss_samples"], answer["sampling_ns"]) == (0, 0, 0)
         assert answer["peak_rss_source"] == "wait4"
-
-    def test_on(self, measure: Measure, hog: Path) -> None:
         answer = measure([hog, "20", "400"])
         assert answer["samples"] >= answer["pss_samples"] >= 1
         assert answer["sampling_ns"] > 0
         assert 20 * MIB <= answer["root_hwm_bytes"] <= answer["peak_rss_bytes"]
-
-    def test_interval_is_kept(self, measure: Measure) -> None:
         answer = measure(["sleep", "0.5"], "--sample-ms", "200")
         assert 1 <= answer["samples"] <= 4  # after 1 ms, then no more often than every 200 ms
 

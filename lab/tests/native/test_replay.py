@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prompt import ran
 from shared_libraries import C_LIBRARY, needed_libraries
 
-from prompt import ran
 from tsmlab import paths
 from tsmlab.measuring import read_counts
 
@@ -169,12 +169,6 @@ def test_sixteen_threads_end_with_what_was_live(
         assert line["peak_live_bytes"] == trace.images[0]["peak_live_bytes"]
 
 
-@pytest.mark.parametrize("window", ["0", "1", "37"])
-def test_windows_of_all_sizes(synthetic: Make, window: str) -> None:
-    trace = synthetic(threads=8, events=20_000, live_objects=20)
-    assert_right(replay(trace.plan("--window", window), "--verify"), trace.images[0])
-
-
 @pytest.mark.parametrize("library", ALLOCATORS)
 @pytest.mark.parametrize("schedule", REPEATABLE)
 def test_two_runs_have_the_same_addresses(synthetic: Make, schedule: str, library: str) -> None:
@@ -195,13 +189,6 @@ def test_seeds_and_schedules_are_different_orders(synthetic: Make) -> None:
     options = [("lottery", "1"), ("lottery", "2"), ("round-robin", "1"), ("recorded", "1")]
     sums = {replay(plan, "--schedule", name, "--seed", seed)["checksum"] for name, seed in options}
     assert len(sums) == len(options)
-
-
-def test_one_thread_makes_the_calls_of_all(synthetic: Make) -> None:
-    trace = synthetic(threads=8)
-    line = replay(trace.plan(), "--schedule", "recorded", "--one-thread", "--verify")
-    assert_right(line, trace.images[0])
-    assert line["peak_live_bytes"] == trace.images[0]["peak_live_bytes"]
 
 
 @pytest.mark.parametrize("schedule", ["asap", "recorded"])
@@ -250,30 +237,7 @@ def test_forked_children_make_their_own_calls(synthetic: Make) -> None:
     assert replay(trace.plan("--alone"))["children"] == []
 
 
-def test_children_that_crash_are_told(synthetic: Make, odd: Odd) -> None:
-    plan = synthetic(forks=1).plan()
-    line = replay(plan, status=WRONG, env=odd("crashes in children"))
-    (child,) = line["children"]
-    assert child == {
-        "parent": 0,
-        "ended": False,
-        "image": 1,
-        "exit_code": None,
-        "signal": signal.SIGSEGV,
-    }
-    assert line["matches"]
-
-
-def test_images_that_were_executed_have_plans_of_their_own(synthetic: Make, tmp_path: Path) -> None:
-    trace = synthetic(execs=2)
-    done = run_tool("trace", "plan", trace.trace, "-o", tmp_path / "plan")
-    summary = json.loads(done.stdout)
-    assert [image["image"] for image in summary["not_planned"]] == [1, 2]
-    assert [image["image"] for image in summary["images"]] == [0]
-    assert_right(replay(trace.plan("--image", "2")), trace.images[2])
-
-
-def test_the_busiest_program_is_planned_and_named(synthetic: Make, tmp_path: Path) -> None:
+def test_the_busiest_program_is_planned_or_by_number(synthetic: Make, tmp_path: Path) -> None:
     """As of a program that a shell script starts: image 0 is the shell."""
     trace = synthetic(events=300, execs=2, exec_events=9_000)
     told = json.loads(run_tool("trace", "info", "--json", trace.trace).stdout)
@@ -282,6 +246,11 @@ def test_the_busiest_program_is_planned_and_named(synthetic: Make, tmp_path: Pat
     assert (summary["program"], summary["images"][0]["image"]) == ("other", 1)
     assert [image["image"] for image in summary["not_planned"]] == [0, 2]
     assert_right(replay(trace.plan()), trace.images[1])
+    trace = synthetic(execs=2)
+    summary = json.loads(run_tool("trace", "plan", trace.trace, "-o", tmp_path / "plan2").stdout)
+    assert [image["image"] for image in summary["not_planned"]] == [1, 2]
+    assert [image["image"] for image in summary["images"]] == [0]
+    assert_right(replay(trace.plan("--image", "2")), trace.images[2])
 
 
 def test_null_results_are_survived(synthetic: Make, odd: Odd) -> None:
@@ -314,13 +283,10 @@ def test_addresses_that_are_not_aligned_are_found(synthetic: Make, odd: Odd) -> 
     assert line["fault"]["address"] % 16 == 8
 
 
-def test_an_allocator_that_hangs_is_given_up(synthetic: Make, odd: Odd) -> None:
+def test_an_allocator_that_hangs_is_given_up_also_in_children(synthetic: Make, odd: Odd) -> None:
     plan = synthetic(threads=3).plan()
     line = replay(plan, "--timeout", "0.5", status=TIMED_OUT, env=odd("hangs"))
     assert line == {"schema": "tsmalloc-replay/1", "timed_out": True}
-
-
-def test_children_that_hang_are_given_up(synthetic: Make, odd: Odd) -> None:
     plan = synthetic(forks=3).plan()
     begin = time.monotonic()
     for schedule in ("asap", "recorded"):
@@ -331,10 +297,21 @@ def test_children_that_hang_are_given_up(synthetic: Make, odd: Odd) -> None:
     assert time.monotonic() - begin < LONGEST_REPLAY_SECONDS / 2
 
 
-def test_an_allocator_that_crashes_ends_replay_with_its_signal(synthetic: Make, odd: Odd) -> None:
+def test_a_crash_ends_replay_and_of_a_child_is_told(synthetic: Make, odd: Odd) -> None:
     done = run_tool("replay", synthetic().plan(), env=odd("crashes"))
     assert done.returncode == -signal.SIGSEGV
     assert done.stdout == ""
+    plan = synthetic(forks=1).plan()
+    line = replay(plan, status=WRONG, env=odd("crashes in children"))
+    (child,) = line["children"]
+    assert child == {
+        "parent": 0,
+        "ended": False,
+        "image": 1,
+        "exit_code": None,
+        "signal": signal.SIGSEGV,
+    }
+    assert line["matches"]
 
 
 def test_paced_calls_come_at_their_times(synthetic: Make) -> None:
@@ -494,17 +471,8 @@ def test_a_plan_needs_a_trace_and_a_place(synthetic: Make, tmp_path: Path) -> No
 def test_planning_takes_little_memory(synthetic: Make, tmp_path: Path) -> None:
     events = 3_000_000
     trace = synthetic(threads=8, events=events, live_objects=10_000, most_bytes=100)
-    done = run_tool(
-        "measure",
-        "--stdout",
-        "/dev/null",
-        "--",
-        paths.tool("trace"),
-        "plan",
-        trace.trace,
-        "-o",
-        tmp_path / "plan",
-    )
+    planning = (paths.tool("trace"), "plan", trace.trace, "-o", tmp_path / "plan")
+    done = run_tool("measure", "--stdout", "/dev/null", "--", *planning)
     measured = json.loads(done.stdout)
     assert measured["exit_code"] == 0
     # 4 bytes for each object, of which there is one for about two events, and buffers.

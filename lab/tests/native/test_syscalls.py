@@ -147,22 +147,16 @@ int main(int argc, char** argv) {
 
 
 class TestAgainstStrace:
-    def agree(self, counted: dict[str, Any], traced: dict[str, tuple[int, int]]) -> None:
-        ours = {n: (c["calls"], c["errors"]) for n, c in counted["calls"].items()}
-        assert ours == {name: traced.get(name, (0, 0)) for name in WATCHED}
-
-    def test_threads(self, build: Build, count: Count, tmp_path: Path) -> None:
-        command: list[str | Path] = [build("futexes.c", FUTEXES, "-pthread"), "8", "1000"]
-        self.agree(count(command), strace_counts(command, tmp_path))
-
-    def test_processes(self, build: Build, count: Count, tmp_path: Path) -> None:
-        command: list[str | Path] = [build("family.c", FAMILY), "4"]
-        self.agree(count(command), strace_counts(command, tmp_path))
-
-    def test_a_shell_with_pipes_and_jobs(self, count: Count, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("what", ["threads", "processes", "a shell with pipes and jobs"])
+    def test_all_calls(self, build: Build, count: Count, tmp_path: Path, what: str) -> None:
         script = "for i in 1 2 3; do ls / | cat | wc -l; done; (sleep 0.01; true) & wait"
-        command: list[str | Path] = ["sh", "-c", script]
-        self.agree(count(command), strace_counts(command, tmp_path))
+        command: list[str | Path] = {
+            "threads": [build("futexes.c", FUTEXES, "-pthread"), "8", "1000"],
+            "processes": [build("family.c", FAMILY), "4"],
+        }.get(what, ["sh", "-c", script])
+        ours = {n: (c["calls"], c["errors"]) for n, c in count(command)["calls"].items()}
+        traced = strace_counts(command, tmp_path)
+        assert ours == {name: traced.get(name, (0, 0)) for name in WATCHED}
 
     def test_python_with_threads_and_children(self, count: Count, tmp_path: Path) -> None:
         script = "import subprocess; [subprocess.run(['true']) for _ in range(3)]; x=[1]*3000000"
@@ -205,9 +199,7 @@ class TestFigures:
         # Depth 2 has three children, two of them of depth 1 with three each.
         assert (answer["threads"], answer["processes"]) == (10, 10)
 
-    def test_break_of_a_forked_child_begins_where_its_parents_was(
-        self, build: Build, count: Count
-    ) -> None:
+    def test_break_of_a_child_begins_at_its_parents(self, build: Build, count: Count) -> None:
         program = build("family.c", FAMILY)
         leaf, node = (count([program, depth])["calls"]["brk"] for depth in ("0", "1"))
         # Three images of the program, and one fork that raises and lowers.
@@ -421,13 +413,11 @@ class TestProcesses:
 
 
 class TestFailures:
-    def test_program_that_does_not_exist(self, count: Count) -> None:
+    def test_program_or_folder_that_does_not_exist(self, count: Count) -> None:
         answer = count(["/no/such/program"])
         assert answer["spawn_error"]["errno"] == 2
         assert (answer["exit_code"], answer["signal"]) == (None, None)
         assert answer["calls"]["mmap"]["calls"] == 0
-
-    def test_folder_that_does_not_exist(self, count: Count) -> None:
         assert "enter /no/such" in count(["true"], "--cwd", "/no/such")["spawn_error"]["message"]
 
     @pytest.mark.parametrize(

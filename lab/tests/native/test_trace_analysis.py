@@ -15,8 +15,10 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from prompt import ran
 
 from tsmlab import cli, paths
+from tsmlab.allocators import Allocator
 from tsmlab.errors import UserError
 from tsmlab.report import loading
 from tsmlab.report.figures import heat, of_analysis
@@ -53,8 +55,7 @@ def plausible(sample: Sample) -> TraceAnalysis:
 
 
 def run_trace(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [str(paths.tool("trace")), "analyze", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return ran(paths.tool("trace"), "analyze", *arguments, timeout=60)
 
 
 # --- figures --------------------------------------------------------------------------------------
@@ -93,7 +94,7 @@ def test_each_figure_of_a_known_trace(sample: Sample) -> None:
     assert raw["threads"][0]["given_away"] == {"objects": 1, "bytes": 48}
 
 
-def test_what_a_forked_child_inherits_is_told_apart(sample: Sample) -> None:
+def test_known_children_are_told_apart(sample: Sample) -> None:
     found = analyse(sample("known"), image=1)
     assert found.amount("inherited") == (2, 4101)
     assert found.amount("inherited_frees") == (1, 5)
@@ -101,9 +102,6 @@ def test_what_a_forked_child_inherits_is_told_apart(sample: Sample) -> None:
     assert (found.left_own, found.left_inherited) == ((0, 0), (1, 4096))
     assert (found.peak_event, found.peak, found.inherited_at_peak) == (None, (2, 4101), (2, 4101))
     assert found.freed_objects == 0
-
-
-def test_an_image_that_was_execed_inherits_nothing(sample: Sample) -> None:
     found = analyse(sample("known"), image=2)
     assert (found.events, found.amount("inherited")) == (0, (0, 0))
     assert "daughter" in found.image["program"]
@@ -179,9 +177,7 @@ def test_usable_is_the_least_class_that_holds_a_request(
 # --- damage ---------------------------------------------------------------------------------------
 
 
-def test_a_damaged_trace_is_analysed_and_the_damage_said_first(
-    sample: Sample, tmp_path: Path, capsys: Out
-) -> None:
+def test_a_damaged_trace_is_analysed(sample: Sample, tmp_path: Path, capsys: Out) -> None:
     whole = sample("plausible").read_bytes()
     damaged = tmp_path / "damaged.tstrace"
     damaged.write_bytes(whole[: len(whole) // 2] + b"\xff" * 64 + whole[len(whole) // 2 + 64 :])
@@ -263,7 +259,7 @@ def test_an_existing_page_is_not_overwritten(sample: Sample, tmp_path: Path, cap
 # --- text and pages -------------------------------------------------------------------------------
 
 
-def test_tables_show_the_figures(plausible: TraceAnalysis) -> None:
+def test_tables_show_the_figures_and_share_rows(plausible: TraceAnalysis) -> None:
     text = analysis_text.report(plausible, 120)
     assert "300,000 events" in text
     assert f"{plausible.peak.objects:,} objects" in text
@@ -273,9 +269,6 @@ def test_tables_show_the_figures(plausible: TraceAnalysis) -> None:
     assert max(map(len, text.splitlines())) <= 200
     markdown = analysis_text.markdown(plausible)
     assert markdown.count("| --: ") > 10
-
-
-def test_allocators_of_the_same_classes_share_a_row(plausible: TraceAnalysis) -> None:
     groups = analysis_text.grouped(plausible.predicted)
     assert sorted(len(group) for group in groups) == [1, 2]
     assert {p.allocator for p in max(groups, key=len)} == {"sixteens", "also-sixteens"}
@@ -327,9 +320,6 @@ def test_bounds_of_octaves_and_buckets(value: int) -> None:
 
 
 def test_who_tells_no_classes_is_noted() -> None:
-    class Fake:
-        name = "quiet"
-
     notes: list[str] = []
 
     def answer(allocator: Any) -> dict[str, Any]:
@@ -341,20 +331,9 @@ def test_who_tells_no_classes_is_noted() -> None:
             return {"runs": [[8, 8, 1000, 0], [8001, 1, 99999, 0]]}
         return {"runs": None if allocator.name == "quiet" else [[8, 8, 2, 0], [32, 16, 3, 4]]}
 
-    class Broken(Fake):
-        name = "broken"
-
-    class Literal(Fake):
-        name = "literal"
-
-    class Good(Fake):
-        name = "good"
-
-    class Half(Fake):
-        name = "half"
-
-    fakes = [Fake(), Broken(), Literal(), Good(), Half()]
-    found = classes_of(fakes, notes.append, answer)  # type: ignore[arg-type]
+    names = ("quiet", "broken", "literal", "good", "half")
+    fakes = [Allocator(name, None, "user", "1") for name in names]
+    found = classes_of(fakes, notes.append, answer)
     assert [each.allocator for each in found] == ["good", "half"]
     assert len(notes) == 4
     assert "above 8,001 bytes" in notes[-1]
