@@ -94,37 +94,44 @@ def measure_answer(behaviour: Behaviour, request: RunRequest, seconds: float) ->
     """What the native tool would have written."""
     ran = behaviour.spawn_error is None
     ended_itself = ran and not behaviour.timed_out and behaviour.signal is None
+    limit = request.timeout_seconds
+    nothing = ("root_hwm_bytes", "tree_peak_pss_bytes", "cgroup_peak_bytes")
+    measured = {
+        "wall_ns": int(seconds * 1e9),
+        "user_ns": int(seconds * 8e8),
+        "system_ns": int(seconds * 1e8),
+        "peak_rss_source": "rusage",
+        **dict.fromkeys(("peak_rss_bytes", "tree_peak_rss_bytes"), behaviour.peak_bytes),
+        "minor_faults": 5000,
+        "major_faults": 0,
+        "voluntary_switches": 1,
+        "involuntary_switches": 1,
+    }
     return {
+        **dict.fromkeys(nothing),
+        **(measured if ran else dict.fromkeys(measured)),
         "schema": "tsmalloc-measure/1",
-        "wall_ns": int(seconds * 1e9) if ran else None,
-        "user_ns": int(seconds * 8e8) if ran else None,
-        "system_ns": int(seconds * 1e8) if ran else None,
         "exit_code": behaviour.exit_code if ended_itself else None,
         "signal": behaviour.signal,
         "timed_out": behaviour.timed_out,
         "interrupted": behaviour.interrupted,
         "spawn_error": behaviour.spawn_error,
         "left_behind": 0,
-        "peak_rss_bytes": behaviour.peak_bytes if ran else None,
-        "peak_rss_source": "rusage" if ran else None,
-        "root_hwm_bytes": None,
-        "tree_peak_rss_bytes": behaviour.peak_bytes if ran else None,
-        "tree_peak_pss_bytes": None,
-        "cgroup_peak_bytes": None,
-        "minor_faults": 5000 if ran else None,
-        "major_faults": 0 if ran else None,
-        "voluntary_switches": 1 if ran else None,
-        "involuntary_switches": 1 if ran else None,
         "preloaded": [
             {"path": str(path), "mapped": behaviour.mapped} for path in request.preloads()
         ],
         "samples": 10,
         "sampling_ns": int(seconds * 1e6),
         "floor_bytes": 400 * 1024,
-        "timeout_ns": None
-        if request.timeout_seconds is None
-        else int(request.timeout_seconds * 1e9),
+        "timeout_ns": None if limit is None else int(limit * 1e9),
     }
+
+
+def run_request(*command: str, **changes: Any) -> RunRequest:
+    """A request under the C library's own allocator, unless something else is said."""
+    plain: dict[str, Any] = {"allocator": Allocator("glibc", None, "libc", "2.36"), "env": {}}
+    plain |= dict.fromkeys(("stdin", "stdout", "stderr", "timeout_seconds", "cwd"))
+    return RunRequest(command=command, **(plain | changes))
 
 
 Behaviours = dict[str, Behaviour]
@@ -156,10 +163,7 @@ class World:
 
     @classmethod
     def outcome(
-        cls,
-        behaviours: Behaviours,
-        executor: SimulatedExecutor | None = None,
-        **changes: Any,
+        cls, behaviours: Behaviours, executor: SimulatedExecutor | None = None, **changes: Any
     ) -> Outcome[Comparison]:
         executor = executor or SimulatedExecutor(behaviours)
         options = cls.options(list(behaviours), **changes)

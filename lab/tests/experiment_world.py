@@ -64,7 +64,7 @@ class Programs:
         self.requests: list[RunRequest] = []
         self.now = 0.0
         self.interrupt_at_run: int | None = None
-        self.error: Exception | None = None
+        self.error: BaseException | None = None
 
     def clock(self) -> float:
         return self.now
@@ -108,10 +108,14 @@ class Counting:
 
 
 class Notes(Silence):
-    """A reporter that remembers its notes."""
+    """A reporter that remembers its notes, and how many rounds it was told to expect."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
+        self.expected: int | None = None
+
+    def expect(self, rounds: int) -> None:
+        self.expected = rounds
 
     def note(self, text: str) -> None:
         self.texts.append(text)

@@ -6,7 +6,6 @@ Refuses to: use the network. The page's own rule forbids it, and the browser is 
 
 from __future__ import annotations
 
-import base64
 import fcntl
 import itertools
 import json
@@ -139,16 +138,8 @@ class Browser:
     def press(self, key: str, code: int) -> None:
         for kind in ("keyDown", "keyUp"):
             self.call(
-                "Input.dispatchKeyEvent",
-                type=kind,
-                key=key,
-                code=key,
-                windowsVirtualKeyCode=code,
+                "Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code
             )
-
-    def screenshot(self, path: Path, whole: bool = True) -> None:
-        answer = self.call("Page.captureScreenshot", captureBeyondViewport=whole, format="png")
-        path.write_bytes(base64.b64decode(answer["data"]))
 
     @property
     def complaints(self) -> list[str]:

@@ -27,10 +27,7 @@ MOST_BYTES = 1 << 20  # of a request
 
 
 def run(
-    *arguments: str | Path,
-    env: Mapping[str, str],
-    cwd: Path | None = None,
-    timeout: float = 180,
+    *arguments: str | Path, env: Mapping[str, str], cwd: Path | None = None, timeout: float = 180
 ) -> subprocess.CompletedProcess[str]:
     """What `subprocess.run([sys.executable, "-m", "tsmlab", ...])` would return."""
     words = list(map(str, arguments))

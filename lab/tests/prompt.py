@@ -20,8 +20,6 @@ Tsmalloc = Callable[..., subprocess.CompletedProcess[str]]
 
 # Without WASTE=0 it wastes memory and work at the start of each process.
 WASTE = r"""
-#include <stdlib.h>
-#include <string.h>
 static volatile unsigned long sum;
 __attribute__((constructor)) static void start(void) {
   const char *waste = getenv("WASTE");

@@ -32,32 +32,26 @@ def line(overhead: float = 1.5, **changes: Any) -> dict[str, Any]:
     samples = [
         [event, live, int(live * overhead), 0, int(live * overhead), live] for event, live in LIVE
     ]
+    done = {"calls": CALLS, "bytes": dict.fromkeys(CALLS, 1000), "peak_live_bytes": 2 * MIB}
     whole: dict[str, Any] = {
+        **dict.fromkeys(("latency", "ticks", "shares", "meters")),
         "schema": "tsmalloc-replay/1",
         "allocator": "liballocator.so",
         "schedule": "asap",
         "image": 0,
-        "calls": CALLS,
-        "bytes": dict.fromkeys(CALLS, 1000),
+        **done,
         "planned": {
-            "calls": CALLS,
-            "bytes": dict.fromkeys(CALLS, 1000),
+            **done,
             "live_bytes": MIB,
             "live_objects": 0,
-            "peak_live_bytes": 2 * MIB,
             "peak_event": 100,
             "events": 225,
             "threads": 3,
             "left_out": 0,
         },
         "matches": True,
-        "peak_live_bytes": 2 * MIB,
         "wall_ns": 50_000_000,
         "checksum": "00000000deadbeef",
-        "latency": None,
-        "ticks": None,
-        "shares": None,
-        "meters": None,
         "samples": samples,
         "peak_resident_bytes": int(2 * MIB * overhead),
         "start_resident_bytes": 100_000,
@@ -124,10 +118,7 @@ def options(traces: Sequence[Path], names: Sequence[str], **changes: Any) -> Opt
     defaults: dict[str, Any] = {"schedules": ("asap",), "seed": 7, "rounds": 3}
     reference = next(a for a in allocators if a.name == "glibc")
     return Options(
-        traces=tuple(traces),
-        allocators=allocators,
-        reference=reference,
-        **(defaults | changes),
+        traces=tuple(traces), allocators=allocators, reference=reference, **(defaults | changes)
     )
 
 

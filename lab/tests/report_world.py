@@ -182,9 +182,7 @@ def make_map(generator: random.Random, blocks: int) -> model.HeapMap:
 
 
 def make_analysis(
-    definition: model.Definition,
-    allocators: tuple[str, ...],
-    cells: list[model.Cell],
+    definition: model.Definition, allocators: tuple[str, ...], cells: list[model.Cell]
 ) -> model.ExperimentAnalysis:
     summaries = []
     for cell in cells:
@@ -201,19 +199,8 @@ def make_analysis(
             elif metric.source == "causes" and cell.causes:
                 value = cell.causes.counts.get(metric.name)
                 if value is not None:
-                    summaries.append(
-                        model.CellSummary(
-                            cell.point,
-                            cell.allocator,
-                            metric.name,
-                            1,
-                            value,
-                            None,
-                            None,
-                            value,
-                            value,
-                        )
-                    )
+                    place = (cell.point, cell.allocator, metric.name)
+                    summaries.append(model.CellSummary(*place, 1, value, None, None, value, value))
     finding = model.Finding(
         kind="winner",
         metric=definition.main_metric.name,

@@ -11,6 +11,9 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import experiment_world
+
+from tsmlab.experiments.catalogue import points_of
 from tsmlab.experiments.model import (
     AnalysisKind,
     AnalysisRequest,
@@ -48,32 +51,15 @@ def definition(
     metrics: Sequence[Metric] = (SECONDS,),
     reported: Sequence[Reported] = (),
 ) -> Definition:
-    return Definition(
-        name="made-up",
-        title="Made up",
-        question="What do the numbers say?",
-        source="",
-        answers="",
-        program="nothing",
+    return experiment_world.definition(
+        "made-up",
         arguments=[],
         parameters=list(parameters),
         metrics=list(metrics),
-        allocators=["all"],
         rounds=5,
-        timeout_seconds=60.0,
         analyses=list(analyses),
-        plots=[],
         reported=list(reported),
-        file="made-up.toml",
-        sha256="0" * 64,
     )
-
-
-def points_of(parameters: Sequence[Parameter]) -> list[Point]:
-    points: list[Point] = [{}]
-    for each in parameters:
-        points = [{**point, each.name: value} for point in points for value in each.values]
-    return points
 
 
 def experiment(
@@ -87,7 +73,7 @@ def experiment(
 ) -> Experiment:
     """Every value varies by a factor of its own and by one of the round, both log-normal."""
     generator = random.Random(seed)
-    points = points_of(asked.parameters)
+    points = points_of(asked)
     slow = [generator.lognormvariate(0.0, 3.0 * noise) for _ in range(rounds)]
     cells = []
     for index, point in enumerate(points):

@@ -13,13 +13,14 @@ from tsmlab.schedule import StopRule
 from tsmlab.stats import Verdict
 
 MIB = 1 << 20
+Typical = Callable[..., Comparison]
 
 
 def row(comparison: Comparison, name: str) -> Row:
     return next(r for r in comparison.analysis.rows if r.allocator == name)
 
 
-def test_verdicts_tell_the_truth(typical: Callable[..., Comparison]) -> None:
+def test_a_typical_comparison_is_judged_by_its_truth(typical: Typical) -> None:
     comparison = typical()
     verdicts = {
         r.allocator: {key: r.metrics[key].verdict for key in (TIME, PEAK_MEMORY)}
@@ -32,33 +33,18 @@ def test_verdicts_tell_the_truth(typical: Callable[..., Comparison]) -> None:
         "glibc": {TIME: None, PEAK_MEMORY: None},
         "slow": {TIME: Verdict.WORSE, PEAK_MEMORY: Verdict.WORSE},
     }
-
-
-def test_ratios_are_near_the_truth_and_inside_their_intervals(
-    typical: Callable[..., Comparison],
-) -> None:
-    ratio = row(typical(), "fast").metrics[TIME].ratio
-    assert ratio is not None
+    ratio = row(comparison, "fast").metrics[TIME].ratio
     assert ratio.ratio == pytest.approx(0.8, rel=0.01)
-    assert ratio.low is not None
-    assert ratio.high is not None
     assert ratio.low < ratio.ratio < ratio.high
-    assert ratio.pairs == 12
-    assert ratio.method == "bootstrap"
-
-
-def test_the_reference_has_both_of_its_runs_in_its_summary(
-    typical: Callable[..., Comparison],
-) -> None:
-    comparison = typical()
+    assert (ratio.pairs, ratio.method) == (12, "bootstrap")
+    # The reference has both of its runs in its summary.
     assert row(comparison, "glibc").metrics[TIME].runs == 24
     assert row(comparison, "fast").metrics[TIME].runs == 12
     assert comparison.analysis.rounds == 12
-
-
-def test_equals_share_a_rank_and_failures_have_none(typical: Callable[..., Comparison]) -> None:
-    ranks = {r.allocator: r.rank for r in typical().analysis.rows}
+    # Equals share a rank, and failures have none; the front holds exactly the undominated.
+    ranks = {r.allocator: r.rank for r in comparison.analysis.rows}
     assert ranks == {"fast": 1, "same": 2, "glibc": 2, "slow": 4, "crash": None}
+    assert {r.allocator for r in comparison.analysis.rows if r.pareto} == {"fast", "same"}
 
 
 def test_a_single_failure_costs_the_verdict_but_not_the_numbers(world: Any) -> None:
@@ -71,7 +57,6 @@ def test_a_single_failure_costs_the_verdict_but_not_the_numbers(world: Any) -> N
     }
     shaky = row(world.comparison(behaviours), "shaky")
     assert (shaky.attempts, shaky.failures, shaky.gave_up) == (7, 1, False)
-    assert shaky.failure is not None
     assert shaky.failure.text == "exit 7"
     assert shaky.metrics[TIME].median == pytest.approx(0.05)
     assert (shaky.rank, shaky.metrics[TIME].verdict, shaky.pareto) == (None, None, False)
@@ -111,7 +96,6 @@ def test_drift_cancels_in_the_ratio(world: Any) -> None:
         "a": drifting(0.09),
     }
     ratio = row(world.comparison(behaviours, rule=StopRule(runs=10)), "a").metrics[TIME].ratio
-    assert ratio is not None
     assert ratio.ratio == pytest.approx(0.9, rel=0.03)
 
 
@@ -122,7 +106,6 @@ def test_noise_is_not_taken_for_a_difference(world: Any) -> None:
     assert verdicts <= {None, Verdict.UNRESOLVED, Verdict.EQUAL}
     assert {r.rank for r in comparison.analysis.rows} == {1}
     floor = comparison.analysis.noise_floors[TIME]
-    assert floor is not None
     assert 0.01 < floor < 0.5
 
 
@@ -136,11 +119,6 @@ def test_leaders_name_those_that_tie(world: Any) -> None:
     leaders = world.comparison(behaviours, rule=StopRule(runs=12)).analysis.leaders[TIME]
     assert {leaders.best, *leaders.equal} == {"x", "y"}
     assert leaders.unresolved == ["vague"]
-
-
-def test_the_front_holds_exactly_the_undominated(typical: Callable[..., Comparison]) -> None:
-    front = {r.allocator for r in typical().analysis.rows if r.pareto}
-    assert front == {"fast", "same"}
 
 
 def test_the_fastest_is_recommended_and_the_smallest_among_its_equals(world: Any) -> None:
@@ -180,10 +158,7 @@ def test_the_users_own_number_ranks_and_higher_may_be_better(world: Any) -> None
 
 
 def test_a_number_without_a_logarithm_has_a_median_but_no_verdict(world: Any) -> None:
-    behaviours = {
-        "glibc": world.Behaviour(stdout="n: 5"),
-        "a": world.Behaviour(stdout="n: 0"),
-    }
+    behaviours = {"glibc": world.Behaviour(stdout="n: 5"), "a": world.Behaviour(stdout="n: 0")}
     program = {"metric": parse_custom(r"n: (-?\d+)")}
     comparison = world.comparison(behaviours, program=program, check_output=False)
     summary = row(comparison, "a").metrics[CUSTOM]
@@ -195,5 +170,4 @@ def test_another_reference_turns_the_ratios_round(world: Any) -> None:
     behaviours = {"glibc": world.Behaviour(), "a": world.Behaviour(seconds=0.2)}
     comparison = world.comparison(behaviours, reference="a")
     ratio = row(comparison, "glibc").metrics[TIME].ratio
-    assert ratio is not None
     assert ratio.ratio == pytest.approx(0.5)

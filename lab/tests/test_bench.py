@@ -97,7 +97,6 @@ def test_every_round_has_every_workload_under_every_allocator(world: Any, run: R
     # Workloads alternate: no allocator has all of its runs of one workload at one time.
     starts = {n: [s.started_seconds for s in measured(results, n)] for n in ("one", "two")}
     assert starts["one"][2] < starts["two"][0] < starts["one"][3]
-    assert results.stop is not None
     assert results.stop.text == "all 3 rounds done"
 
 
@@ -133,9 +132,7 @@ def test_each_workload_is_tried_first_which_tells_what_a_hang_is(world: Any, run
     assert {each.timeout_seconds for each in chosen.runs} == {3.0}
 
 
-def test_memory_is_warmed_before_the_first_round_by_what_the_trials_needed(
-    world: Any, run: Run
-) -> None:
+def test_memory_is_warmed_by_what_the_trials_needed(world: Any, run: Run) -> None:
     behaviours = typical(world) | {"glibc": prints(world, 1.0, peak_bytes=1000 * MIB)}
     executor = world.Executor(behaviours)
     warmed: list[tuple[int, int]] = []
@@ -155,7 +152,6 @@ def test_floors_run_where_they_are_named_and_nowhere_else(world: Any, run: Run) 
     assert {s.allocator for s in measured(results, "plain")} == set(NAMES)
     assert {s.allocator for s in measured(results, "floored")} == {*NAMES, "null", "lifo"}
     distance = results.analysis.workloads[1].score("tsmalloc").to_floor
-    assert distance is not None
     assert distance.ratio == pytest.approx(2.0)
 
 
@@ -176,7 +172,6 @@ def test_a_workload_without_the_promised_line_has_failed(world: Any, run: Run) -
     mute = world.Behaviour(stdout="operations: 5\n")
     results = run(typical(world) | {"tsmalloc": mute}).results
     failure = results.analysis.workloads[0].score("tsmalloc").failure
-    assert failure is not None
     assert (failure.kind, failure.text) == ("metric", "no seconds in the output")
 
 
@@ -185,14 +180,13 @@ def test_the_time_budget_ends_after_whole_rounds(run: Run) -> None:
     notes = Notes()
     results = run(rounds=50, time_budget_seconds=40.0, reporter=notes).results
     assert results.analysis.rounds == 4
-    assert results.stop is not None
     assert results.stop.reason == "budget"
     assert len(measured(results, "two")) == 4 * 3
     assert any("rounds fit into 40 s" in text for text in notes.texts)
     assert run(rounds=4, time_budget_seconds=1000.0).results.analysis.rounds == 4
 
 
-def test_an_interrupt_loses_nothing(world: Any, run: Run) -> None:
+def test_an_interrupt_loses_nothing_and_before_the_rounds_goes_up(world: Any, run: Run) -> None:
     # Two trials, one round of 6 runs, and two runs more.
     executor = world.Executor(typical(world), interrupt_at_run=10)
     outcome = run(executor=executor)
@@ -202,9 +196,6 @@ def test_an_interrupt_loses_nothing(world: Any, run: Run) -> None:
     assert len(measured(results, "one")) + len(measured(results, "two")) == 8
     assert results.analysis.workloads[1].fastest_peer == "glibc"
     assert "interrupted by the user" in suite_report.report(results, 120)
-
-
-def test_an_interrupt_before_the_rounds_goes_up(world: Any, run: Run) -> None:
     with pytest.raises(KeyboardInterrupt):
         run(executor=world.Executor(typical(world), interrupt_at_run=1))
 
@@ -218,7 +209,6 @@ def test_what_breaks_the_run_leaves_what_was_measured(world: Any, run: Run) -> N
 
     outcome = run(rounds=10, executor=FullDisk(typical(world)))
     assert outcome.error is not None
-    assert outcome.results.stop is not None
     assert outcome.results.stop.reason == "aborted"
     assert measured(outcome.results, "one")
 
@@ -257,7 +247,7 @@ def squeezed(line: str) -> str:
     return " ".join(line.split())
 
 
-def test_the_table_says_who_is_the_best_peer_and_how_far_all_are(run: Run) -> None:
+def test_what_is_written_of_a_run(run: Run) -> None:
     results = run().results
     lines = lines_of(results)
     assert squeezed(lines["one", "time"]) == (
@@ -269,13 +259,26 @@ def test_the_table_says_who_is_the_best_peer_and_how_far_all_are(run: Run) -> No
     mean = lines["geometric mean", "time"]
     assert "the best of all peers" in mean
     assert "0.80 [0.80, 0.80]" in mean
-
-
-def test_the_headline_has_the_means_and_the_count_of_goals(run: Run) -> None:
     time, memory = suite_report.headline(run().results)
     assert "tsmalloc at 0.80 [0.80, 0.80] of the fastest peer" in time
     assert time.endswith("better in 2")
     assert "at 1.20 [1.20, 1.20] of the smallest peer" in memory
+    text = suite_report.markdown(results)
+    table = [line for line in text.splitlines() if line.startswith("|")]
+    assert len({line.count("|") for line in table}) == 1
+    assert len(table) == 2 + 2 * 2 + 2
+    assert results.created in text
+    assert results.machine.kernel in text
+    assert "transparent huge pages" in text
+    assert "- glibc 1.0" in text
+    assert "SHA-256" in text
+    lines = list(csv.DictReader(io.StringIO(suite_report.formatted(results, "csv"))))
+    assert len(lines) == 2 * (1 + 9)
+    assert {line["workload"] for line in lines} == {"one", "two"}
+    assert {line["printed_seconds"] for line in lines} == {"0.8", "1.0", "1.25"}
+    assert suite_results.from_json(suite_report.formatted(results, "json")) == results
+    with pytest.raises(UserError, match="'tsmalloc-compare/1'"):
+        suite_results.from_json('{"schema": "tsmalloc-compare/1"}')
 
 
 def test_failures_are_in_the_table_and_below_it(world: Any, run: Run) -> None:
@@ -314,34 +317,6 @@ def test_a_narrow_terminal_gets_a_compact_table(run: Run, width: int) -> None:
     assert len(table) == 3
     assert all(Console(width=500).measure(line).maximum <= width + 20 for line in table)
     assert all("±" not in line and "…" not in line for line in table)
-
-
-def test_markdown_can_be_pasted_with_date_machine_and_versions(run: Run) -> None:
-    results = run().results
-    text = suite_report.markdown(results)
-    table = [line for line in text.splitlines() if line.startswith("|")]
-    assert len({line.count("|") for line in table}) == 1
-    assert len(table) == 2 + 2 * 2 + 2
-    assert results.created in text
-    assert results.machine.kernel in text
-    assert "transparent huge pages" in text
-    assert "- glibc 1.0" in text
-    assert "SHA-256" in text
-
-
-def test_csv_has_a_line_for_each_run(run: Run) -> None:
-    results = run().results
-    lines = list(csv.DictReader(io.StringIO(suite_report.formatted(results, "csv"))))
-    assert len(lines) == 2 * (1 + 9)
-    assert {line["workload"] for line in lines} == {"one", "two"}
-    assert {line["printed_seconds"] for line in lines} == {"0.8", "1.0", "1.25"}
-
-
-def test_results_can_be_read_back(run: Run) -> None:
-    results = run().results
-    assert suite_results.from_json(suite_report.formatted(results, "json")) == results
-    with pytest.raises(UserError, match="'tsmalloc-compare/1'"):
-        suite_results.from_json('{"schema": "tsmalloc-compare/1"}')
 
 
 def test_few_rounds_are_a_warning(run: Run) -> None:

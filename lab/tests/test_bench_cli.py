@@ -109,10 +109,7 @@ def test_two_workloads_over_glibc_and_tsmalloc(bench: Tsmalloc, tmp_path: Path) 
     for analysis in results.analysis.workloads:
         assert (analysis.fastest_peer, analysis.smallest_peer) == ("glibc", "glibc")
         ours = analysis.score("tsmalloc")
-        assert ours.time is not None
-        assert ours.time.ratio is not None
         assert ours.time.ratio.pairs == 3
-        assert ours.memory is not None
         assert ours.memory.ratio is not None
     assert results.analysis.workloads[0].best_floor in ("null", "lifo")
     assert "tsmalloc [95 % CI]" in done.stdout
@@ -175,28 +172,6 @@ def test_the_list_says_what_each_workload_stresses(bench: Tsmalloc) -> None:
     assert [row.split()[0] for row in rows] == ["pairs", "whole"]
     assert "null lifo" in rows[0]
     assert rows[1].rstrip().endswith("what whole stresses")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["pears"], "Did you mean pairs?"),
-        (["pairs", "-r", "2"], "a whole number from 3 on"),
-        (["pairs", "-a", "tsmalloc,lock-first"], "-a tsmalloc,glibc"),
-        (["pairs", "-a", "tsmaloc"], "Did you mean tsmalloc?"),
-        (["pairs", "--allocator", "null=/lib/x86_64-linux-gnu/libm.so.6"], "name of a floor"),
-        (["pairs", "--export-csv", "/no/such/folder/file"], "mkdir -p"),
-        (["pairs", "--suite", "/no/such/suite"], "No such file"),
-    ],
-)
-def test_mistakes_are_named_before_anything_runs(
-    bench: Tsmalloc, arguments: list[str], words: str, tmp_path: Path
-) -> None:
-    done = bench(*arguments)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert words in done.stderr
-    assert "Traceback" not in done.stderr
-    assert not (tmp_path / "state").exists()
 
 
 def test_a_missing_program_is_named(bench: Tsmalloc, tmp_path: Path) -> None:

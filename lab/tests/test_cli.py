@@ -46,6 +46,8 @@ def test_help_names_every_verb_and_the_first_step(tsmalloc: Tsmalloc) -> None:
         assert f"  {verb.name} " in shown.stdout
     assert "tsmalloc compare -- " in shown.stdout
     assert "Exit status" in shown.stdout
+    asked = tsmalloc()
+    assert (asked.returncode, asked.stdout, asked.stderr[:6]) == (1, "", "Usage:")
 
 
 @pytest.mark.parametrize("verb", [verb.name for verb in cli.VERBS])
@@ -62,48 +64,20 @@ def test_version_is_that_of_the_library(tsmalloc: Tsmalloc) -> None:
     assert header == f"{__version__}\n"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ([], "Usage:"),
-        (["lisst"], "Did you mean `tsmalloc list`?"),
-        (["./prog"], "tsmalloc compare -- ./prog"),
-        (["list", "--bogus"], "`tsmalloc list --help`"),
-        (["list", "--allocator", "x"], "NAME=PATH.so"),
-        (["lib", "jemaloc"], "there is no allocator 'jemaloc'"),
-        (["lib", "glibc"], "nothing to preload"),
-        (["run", "glibc"], "Missing argument"),
-        (["run", "nope", "true"], "there is no allocator 'nope'"),
-        (["run", "true", "x"], "tsmalloc run -- true"),
-        (["top", "--count", "0", "--", "true"], "--count: 0 is no number from 1 on"),
-        (["profile", "--seconds", "60", "--peak"], "no process is named"),
-        (["profile", "1", "--bogus"], "--bogus"),
-    ],
-)
-def test_errors_are_explained(tsmalloc: Tsmalloc, arguments: list[str], words: str) -> None:
-    shown = tsmalloc(*arguments)
-    assert (shown.returncode, shown.stdout) == (1, "")
-    assert words in shown.stderr
-    assert "Traceback" not in shown.stderr
-
-
 def test_the_border_before_a_program_is_passed_on(tsmalloc: Tsmalloc) -> None:
     done = tsmalloc("top", "--", "sh", "-c", "exit 7")
     assert (done.returncode, "process number" in done.stderr) == (7, False), done.stderr
 
 
-def test_missing_verb_module_is_explained(
+def test_interruption_and_a_missing_verb_module_have_their_exit_status(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(cli, "VERBS", (cli.Verb("future", "Not there yet."),))
-    assert cli.main(["future"]) == 1
-    assert "the verb future cannot be loaded" in capsys.readouterr().err
-
-
-def test_interruption_is_130(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
+    monkeypatch.setattr(cli, "VERBS", (cli.Verb("future", "Not there yet."),))
+    assert cli.main(["future"]) == 1
+    assert "the verb future cannot be loaded" in capsys.readouterr().err
     monkeypatch.setattr(cli.tsmalloc, "main", interrupt)
     assert cli.main(["list"]) == 130
 
@@ -165,11 +139,12 @@ def test_run_preloads_and_passes_everything_on(tsmalloc: Tsmalloc, library: Path
     assert shown.stderr.startswith("loud\n")
 
 
-def test_run_needs_no_border(tsmalloc: Tsmalloc) -> None:
+def test_run_needs_no_border_and_ends_by_the_programs_signal(tsmalloc: Tsmalloc) -> None:
     assert tsmalloc("run", "glibc", "echo", "--force", "-n").stdout == "--force -n\n"
+    assert tsmalloc("run", "glibc", "sh", "-c", "kill -SEGV $$").returncode == -signal.SIGSEGV
 
 
-def test_run_keeps_a_preload_that_was_there(tsmalloc: Tsmalloc, library: Path) -> None:
+def test_run_keeps_preloads_and_means_the_engine(tsmalloc: Tsmalloc, library: Path) -> None:
     other = library.with_name("libother.so")
     other.write_bytes(library.read_bytes())
     shown = tsmalloc(
@@ -177,24 +152,6 @@ def test_run_keeps_a_preload_that_was_there(tsmalloc: Tsmalloc, library: Path) -
         LD_PRELOAD=str(other),
     )
     assert shown.stdout == f"{library}:{other}\n"
-
-
-@pytest.mark.parametrize(
-    ("program", "status", "words"),
-    [
-        ("no-such-program", 127, "was not found on PATH"),
-        ("/etc/passwd", 126, "is not executable"),
-    ],
-)
-def test_run_says_as_shells_do_that_nothing_started(
-    tsmalloc: Tsmalloc, program: str, status: int, words: str
-) -> None:
-    shown = tsmalloc("run", "glibc", program)
-    assert (shown.returncode, shown.stdout) == (status, "")
-    assert words in shown.stderr
-
-
-def test_run_means_the_engine_where_no_name_is_given(tsmalloc: Tsmalloc, library: Path) -> None:
     engine = tsmalloc("lib").stdout
     assert engine == tsmalloc("lib", "tsmalloc").stdout
     show = ("--", "sh", "-c", 'echo "$LD_PRELOAD"')
@@ -203,8 +160,16 @@ def test_run_means_the_engine_where_no_name_is_given(tsmalloc: Tsmalloc, library
     assert tsmalloc("run", "--allocator", f"loud={library}", "loud", *show).stdout == f"{library}\n"
 
 
-def test_run_ends_by_the_programs_signal(tsmalloc: Tsmalloc) -> None:
-    assert tsmalloc("run", "glibc", "sh", "-c", "kill -SEGV $$").returncode == -signal.SIGSEGV
+@pytest.mark.parametrize(
+    ("program", "status", "words"),
+    [("no-such-program", 127, "was not found on PATH"), ("/etc/passwd", 126, "is not executable")],
+)
+def test_run_says_as_shells_do_that_nothing_started(
+    tsmalloc: Tsmalloc, program: str, status: int, words: str
+) -> None:
+    shown = tsmalloc("run", "glibc", program)
+    assert (shown.returncode, shown.stdout) == (status, "")
+    assert words in shown.stderr
 
 
 def test_run_gives_the_program_default_signals(tsmalloc: Tsmalloc) -> None:

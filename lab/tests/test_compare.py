@@ -5,26 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from experiment_world import Notes
 
 from tsmlab import doctor
 from tsmlab.compare import MIN_TIMEOUT_SECONDS, compare
 from tsmlab.errors import UserError
 from tsmlab.journal import Unkept
 from tsmlab.metrics import TIME, parse_custom
-from tsmlab.progress import Silence
 from tsmlab.schedule import StopRule
-
-
-class Notes(Silence):
-    def __init__(self) -> None:
-        self.texts: list[str] = []
-        self.expected: int | None = None
-
-    def expect(self, rounds: int) -> None:
-        self.expected = rounds
-
-    def note(self, text: str) -> None:
-        self.texts.append(text)
 
 
 def test_the_reference_is_tried_first_then_warmed_up_then_measured(world: Any) -> None:
@@ -36,7 +24,7 @@ def test_the_reference_is_tried_first_then_warmed_up_then_measured(world: Any) -
     assert comparison.samples[0].allocator == "glibc"
 
 
-def test_a_hang_is_told_by_the_references_time(world: Any) -> None:
+def test_a_hang_is_told_by_the_references_time_or_by_the_user(world: Any) -> None:
     slow = {"glibc": world.Behaviour(seconds=2.0), "a": world.Behaviour()}
     executor = world.Executor(slow)
     comparison = world.comparison(slow, executor=executor, rule=StopRule(runs=1))
@@ -47,9 +35,6 @@ def test_a_hang_is_told_by_the_references_time(world: Any) -> None:
 
     quick = {"glibc": world.Behaviour(seconds=0.01), "a": world.Behaviour()}
     assert world.comparison(quick).settings.timeout_seconds == MIN_TIMEOUT_SECONDS
-
-
-def test_the_users_time_limit_holds_from_the_first_run(world: Any) -> None:
     behaviours = {"glibc": world.Behaviour(), "a": world.Behaviour()}
     executor = world.Executor(behaviours)
     comparison = world.comparison(behaviours, executor=executor, timeout_seconds=3.0)
@@ -104,7 +89,6 @@ def test_a_failure_under_one_allocator_is_a_row_and_the_others_go_on(
     comparison = world.comparison(behaviours)
     (failed,) = comparison.failed_rows
     assert failed.allocator == "bad"
-    assert failed.failure is not None
     assert failed.failure.text == text
     assert (failed.attempts, failed.gave_up) == (2, True)
     good = next(r for r in comparison.analysis.rows if r.allocator == "good")
@@ -132,20 +116,13 @@ def test_ctrl_c_keeps_what_was_measured(world: Any) -> None:
     assert len(comparison.samples) == 15
     assert comparison.analysis.rounds == 4
     a = next(r for r in comparison.analysis.rows if r.allocator == "a")
-    assert a.metrics[TIME].ratio is not None
     assert a.metrics[TIME].ratio.pairs >= 3
-
-
-def test_ctrl_c_in_the_warm_up_keeps_an_empty_comparison(world: Any) -> None:
     behaviours = {"glibc": world.Behaviour(), "a": world.Behaviour()}
     executor = world.Executor(behaviours, interrupt_at_run=2)
     comparison = world.comparison(behaviours, executor=executor)
     assert comparison.interrupted
     assert comparison.analysis.rounds == 0
     assert all(not row.metrics for row in comparison.analysis.rows)
-
-
-def test_ctrl_c_before_any_result_is_passed_on(world: Any) -> None:
     behaviours = {"glibc": world.Behaviour()}
     with pytest.raises(KeyboardInterrupt):
         world.comparison(behaviours, executor=world.Executor(behaviours, interrupt_at_run=0))
@@ -160,15 +137,9 @@ def test_a_hook_that_fails_later_keeps_what_was_measured(world: Any, tmp_path: A
     )
     behaviours = {"glibc": world.Behaviour(), "a": world.Behaviour()}
     outcome = world.outcome(behaviours, program={"setup": line})
-    assert outcome.error is not None
     assert "setup command failed" in outcome.error.message
     assert outcome.results.stop.reason == "aborted"
     assert sum(s.phase == "measured" for s in outcome.results.samples) == 5
-
-
-def test_a_hook_that_fails_at_once_is_just_an_error(world: Any) -> None:
-    with pytest.raises(UserError, match="setup command failed"):
-        world.comparison({"glibc": world.Behaviour()}, program={"setup": "false"})
 
 
 def test_a_budget_too_small_for_five_rounds_is_announced(world: Any) -> None:
@@ -201,9 +172,7 @@ def diagnosis(*findings: doctor.Finding, found: bool = True) -> doctor.Diagnosis
     return doctor.Diagnosis(("./program",), resolved, findings)
 
 
-def test_a_fatal_finding_stops_it_before_any_run(
-    world: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_fatal_finding_stops_it_at_once(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     finding = doctor.Finding("fatal", "static", "It is linked statically.", "Link it dynamically.")
     monkeypatch.setattr(doctor, "diagnose", lambda *_, **__: diagnosis(finding))
     behaviours = {"glibc": world.Behaviour()}
@@ -215,9 +184,7 @@ def test_a_fatal_finding_stops_it_before_any_run(
     assert not executor.requests
 
 
-def test_what_cannot_start_offers_no_way_around(
-    world: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_start_has_no_way_around(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     finding = doctor.Finding("fatal", "not-found", "There is no ./program.", "Check the name.")
     monkeypatch.setattr(doctor, "diagnose", lambda *_, **__: diagnosis(finding, found=False))
     with pytest.raises(UserError) as caught:

@@ -16,7 +16,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -25,7 +24,7 @@ import pytest
 from prompt import Tsmalloc
 
 # Allocates and frees some thousand blocks. Options: "slow" sleeps for a second, "fail" exits with
-# 3, "pid" prints what is never the same twice, "echo" repeats its input.
+# 3, "echo" repeats its input.
 WORK = r"""
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,7 +42,6 @@ int main(int argc, char **argv) {
     sum += (unsigned char)(*b)[7];
   }
   if (strcmp(mode, "slow") == 0) sleep(1);
-  if (strcmp(mode, "pid") == 0) printf("pid %d\n", (int)getpid());
   if (strcmp(mode, "echo") == 0) for (int c; (c = getchar()) != EOF;) putchar(c);
   if (strcmp(mode, "fail") == 0) { fprintf(stderr, "it did not work\n"); return 3; }
   printf("sum %zu\n", sum);
@@ -74,17 +72,14 @@ MISDEEDS = {
 
 @pytest.fixture(scope="session")
 def workshop(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the compiled program `work`, `static` and the misbehaving libraries."""
+    """A folder with the compiled program `work` and the misbehaving libraries."""
     folder = tmp_path_factory.mktemp("workshop")
 
     def build(name: str, source: str, *options: str) -> None:
-        file = folder / f"{name}.c"
-        file.write_text(source)
-        command = ["cc", "-O1", "-fno-builtin", *options, "-o", str(folder / name), str(file)]
-        subprocess.run(command, check=True)
+        command = ["cc", "-O1", "-fno-builtin", *options, "-o", folder / name, "-x", "c", "-"]
+        subprocess.run(command, input=source, text=True, check=True)
 
     build("work", WORK)
-    build("static", WORK, "-static")
     for name, misdeed in MISDEEDS.items():
         source = MISBEHAVING.replace("MISDEED", misdeed)
         build(f"{name}.so", source, "-shared", "-fPIC")
@@ -131,11 +126,6 @@ def test_a_plain_comparison_prints_a_table_and_keeps_its_results(
     assert all(p["mapped"] is not False for libraries in preloaded for p in libraries)
 
 
-def test_json_goes_to_stdout_alone(workshop: Path, compare: Tsmalloc) -> None:
-    done = compare("-a", "glibc", "-r", "2", "--json", "--", workshop / "work")
-    assert json.loads(done.stdout)["analysis"]["rows"][0]["allocator"] == "glibc"
-
-
 def test_quiet_is_quiet(workshop: Path, compare: Tsmalloc) -> None:
     done = compare("-a", "glibc", "-r", "1", "-q", "--", workshop / "work")
     assert (done.returncode, done.stderr) == (0, "")
@@ -172,16 +162,12 @@ def test_input_setup_and_cleanup(workshop: Path, compare: Tsmalloc, tmp_path: Pa
 
 
 def test_a_dry_run_runs_nothing(compare: Tsmalloc, tmp_path: Path) -> None:
-    done = compare("--dry-run", "--seed", "5", "-r", "4", "--", "touch", tmp_path / "touched")
+    words = ("--dry-run", "--seed", "5", "-r", "4", "--", "touch", tmp_path / "touched")
+    done = compare(*words)
     assert done.returncode == 0
     assert re.search(r"^rounds +exactly 4$", done.stdout, re.MULTILINE)
     assert re.search(r"^round 1 +.*glibc.*glibc", done.stdout, re.MULTILINE)
-    assert (
-        done.stdout
-        == compare(
-            "--dry-run", "--seed", "5", "-r", "4", "--", "touch", tmp_path / "touched"
-        ).stdout
-    )
+    assert done.stdout == compare(*words).stdout
     assert not (tmp_path / "touched").exists()
     assert not saved(tmp_path)
 
@@ -206,56 +192,20 @@ def test_whatever_happens_under_one_allocator_is_a_row(workshop: Path, compare: 
     assert "hang failed twice in a row and is not run again" in done.stderr
 
 
-def test_failures_can_be_accepted(workshop: Path, compare: Tsmalloc) -> None:
+def test_failures_and_other_output_can_be_accepted(workshop: Path, compare: Tsmalloc) -> None:
     options = [*extra(workshop, "quit"), "-a", "glibc,quit", "-r", "1", "-i"]
     assert compare(*options, "--", workshop / "work").returncode == 0
-
-
-def test_output_may_differ_if_it_is_said_so(workshop: Path, compare: Tsmalloc) -> None:
     options = [*extra(workshop, "garble"), "-a", "glibc,garble", "-r", "1", "--ignore-output"]
     done = compare(*options, "--", workshop / "work")
     assert done.returncode == 0, done.stdout
 
 
-def test_output_that_is_never_the_same_is_not_compared(workshop: Path, compare: Tsmalloc) -> None:
-    options = [*extra(workshop, "garble"), "-a", "glibc,garble", "-r", "2"]
-    done = compare(*options, "--", workshop / "work", "pid")
-    assert done.returncode == 0, done.stdout
-    assert "differs between two runs of the reference itself" in done.stderr
-
-
 # --- errors with a remedy ------------------------------------------------------------------------
 
 
-def test_a_missing_program(compare: Tsmalloc) -> None:
-    done = compare("--", "./no-such-program")
-    assert done.returncode == 1
-    assert "no-such-program" in done.stderr
-    assert done.stdout == ""
-
-
-def test_a_static_program(workshop: Path, compare: Tsmalloc) -> None:
-    done = compare("-a", "glibc", "--", workshop / "static")
-    assert done.returncode == 1
-    assert "static" in done.stderr
-    assert "--no-doctor" in done.stderr
-
-
-def test_an_unknown_allocator(workshop: Path, compare: Tsmalloc) -> None:
-    done = compare("-a", "jemaloc", "--", workshop / "work")
-    assert done.returncode == 1
-    assert "jemaloc" in done.stderr
-    assert "jemalloc" in done.stderr.replace("jemaloc'", "")
-
-
 def test_a_program_that_fails_by_itself(workshop: Path, compare: Tsmalloc) -> None:
-    done = compare("-a", "glibc", "--", workshop / "work", "fail")
-    assert done.returncode == 1
-    assert "exit 3\nit did not work" in done.stderr
-    assert "--expect-exit 3" in done.stderr
-    accepted = compare(
-        "-a", "glibc", "-r", "1", "--expect-exit", "3", "--", workshop / "work", "fail"
-    )
+    options = ["-a", "glibc", "-r", "1", "--expect-exit", "3"]
+    accepted = compare(*options, "--", workshop / "work", "fail")
     assert accepted.returncode == 0, accepted.stderr
 
 
@@ -264,31 +214,7 @@ def test_a_failing_setup(workshop: Path, compare: Tsmalloc) -> None:
     assert done.returncode == 1
     assert "the setup command failed (exit 1)" in done.stderr
     assert "nothing there" in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["-r", "0"], "not a whole number from 1 on"),
-        (["-r", "2", "-m", "2"], "contradict"),
-        (["--margin", "0"], "not a percentage"),
-        (["--time-budget", "soon"], "not a time above zero"),
-        (["--cpus", "900"], "processors that may be used here"),
-        (["--cpus", "x"], "not a list of processors"),
-        (["--metric", r"\d+"], "does not say where the number is"),
-        (["--input", "/no/such/file"], "does not exist"),
-        (["--export-csv", "/no/such/folder/file"], "there is no folder"),
-        (["--no-such-option"], "No such option"),
-        (["--allocator", "x"], "cannot be read"),
-    ],
-)
-def test_bad_options(
-    workshop: Path, compare: Tsmalloc, options: Sequence[str], message: str
-) -> None:
-    done = compare(*options, "--", workshop / "work")
-    assert done.returncode == 1
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
+    assert "--setup" in done.stderr
 
 
 def test_nothing_is_overwritten_unasked(workshop: Path, compare: Tsmalloc, tmp_path: Path) -> None:
@@ -353,7 +279,6 @@ def test_an_interrupt_keeps_what_was_measured(
     arguments = ["-a", "glibc", "-w", "0", "-r", "50", "--no-doctor"]
     words = ("compare", *arguments, "--", workshop / "work", "slow")
     process = prompt.start(*words, env=environment)
-    assert process.stderr is not None
     assert "preflight" in process.stderr.readline()
     time.sleep(3.0)
     process.send_signal(number)
@@ -442,22 +367,12 @@ def read_until(terminal: int, text: str, seconds: float) -> str:
     return shown
 
 
-def test_progress_in_a_pipe_is_plain_and_sparse(workshop: Path, compare: Tsmalloc) -> None:
-    done = compare("-a", "glibc", "-r", "20", "--", workshop / "work")
-    assert "\x1b" not in done.stdout + done.stderr
-    assert "\r" not in done.stderr
-    progress = [line for line in done.stderr.splitlines() if line.startswith("round")]
-    assert len(progress) <= 5
-
-
 def test_a_reader_that_goes_away_costs_nothing(
     workshop: Path, environment: dict[str, str], tmp_path: Path
 ) -> None:
     words = ("compare", "-a", "glibc", "-r", "1", "--export-csv", tmp_path / "r.csv", "--")
     process = prompt.start(*words, workshop / "work", env=environment)
-    assert process.stdout is not None
     process.stdout.close()
-    assert process.stderr is not None
     said = process.stderr.read()
     process.stderr.close()
     assert process.wait(timeout=60) == 0

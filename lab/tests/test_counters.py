@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import Behaviour, measure_answer, run_request
 
 from tsmlab import counters
 from tsmlab.allocators import Allocator, own_library
@@ -19,18 +20,6 @@ from tsmlab.errors import UserError
 from tsmlab.experiments.causes import NOTHING, merged
 from tsmlab.experiments.model import MapBlock
 from tsmlab.measuring import Measurement, RunRequest
-
-MEASURED: dict[str, Any] = {
-    **dict.fromkeys(("wall_ns", "user_ns", "system_ns", "left_behind", "peak_rss_bytes"), 0),
-    **dict.fromkeys(("minor_faults", "major_faults", "voluntary_switches"), 0),
-    **dict.fromkeys(("involuntary_switches", "samples", "sampling_ns", "floor_bytes"), 0),
-    **dict.fromkeys(("root_hwm_bytes", "tree_peak_rss_bytes", "tree_peak_pss_bytes"), None),
-    **dict.fromkeys(("cgroup_peak_bytes", "peak_rss_source", "spawn_error"), None),
-    **dict.fromkeys(("signal", "timeout_ns"), None),
-    "timed_out": False,
-    "interrupted": False,
-    "preloaded": (),
-}
 
 
 def report(folder: Path, name: str, threads: list[dict[str, int]], **gauges: int) -> Path:
@@ -169,9 +158,7 @@ def library_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("name", ["tsmalloc", "lock-best"])
-def test_an_allocator_of_ours_has_a_counted_twin_once_it_is_built(
-    library_folder: Path, name: str
-) -> None:
+def test_ours_have_a_counted_twin_once_it_is_built(library_folder: Path, name: str) -> None:
     allocator = Allocator(name, Path("/l/x.so"), "tsmalloc", "1")
     assert counters.has_counted(allocator) is None
     library = library_folder / own_library(name)
@@ -195,11 +182,12 @@ class Reporting:
     def run(self, request: RunRequest) -> Measurement:
         self.requests.append(request)
         report(Path(request.env[counters.VARIABLE]), "1", [{"frees": 1}])
-        return Measurement(**MEASURED, exit_code=self.exit_code)
+        answer = measure_answer(Behaviour(exit_code=self.exit_code), request, 1.0)
+        return Measurement.from_json(answer)
 
 
 def request_under(allocator: Allocator) -> RunRequest:
-    return RunRequest(("true",), allocator, {"SEED": "1"}, None, None, None, 9.0, None)
+    return run_request("true", allocator=allocator, env={"SEED": "1"}, timeout_seconds=9.0)
 
 
 def test_a_counted_run_is_the_same_run_under_the_twin(library_folder: Path, tmp_path: Path) -> None:

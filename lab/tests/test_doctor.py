@@ -18,7 +18,7 @@ from pathlib import Path
 import prompt
 import pytest
 
-from tsmlab import doctor, paths, system_libraries
+from tsmlab import doctor, system_libraries
 from tsmlab.allocators import Allocator, glibc
 from tsmlab.doctor import Diagnosis, Finding, diagnose
 
@@ -109,9 +109,7 @@ def test_plain_program_is_preloadable(build: Build) -> None:
         ("own-allocator", ["-s", "-rdynamic"], TINY_HEAP),
     ],
 )
-def test_builds_that_cannot_be_preloaded(
-    build: Build, code: str, options: list[str], before: str
-) -> None:
+def test_builds_without_preload(build: Build, code: str, options: list[str], before: str) -> None:
     name = f"{code}{''.join(options)}{len(before)}"
     diagnosis = diagnose([str(build(name, *options, before=before))])
     assert [f.code for f in diagnosis.fatal] == [code]
@@ -195,14 +193,11 @@ def test_program_whose_loader_is_missing(build: Build) -> None:
     assert "/no/such/ld.so" in finding(diagnosis, "loader-missing").message
 
 
-def test_file_that_is_no_program(tmp_path: Path) -> None:
+def test_what_is_no_program_or_not_there_ends_the_diagnosis(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("echo without a first line\n")
     file.chmod(0o755)
     assert codes(diagnose([str(file)])) == {"not-elf": "fatal"}
-
-
-def test_missing_program_ends_the_diagnosis() -> None:
     diagnosis = diagnose(["/no/such/program"])
     assert (diagnosis.resolved, codes(diagnosis)) == (None, {"not-found": "fatal"})
 
@@ -243,14 +238,11 @@ def test_file_capabilities(build: Build, tmp_path: Path, monkeypatch: pytest.Mon
     assert [f.code for f in diagnose([str(program)]).fatal] == ["capabilities"]
 
 
-def test_allocator_under_names_of_its_own(build: Build) -> None:
+def test_allocators_that_are_linked_or_have_names_of_their_own(build: Build) -> None:
     program = build("prefixed", before="void *je_malloc(size_t n) { return malloc(n); }")
     diagnosis = diagnose([str(program)])
     assert codes(diagnosis) == {"dynamic": "ok", "own-allocator": "warning"}
     assert "jemalloc" in finding(diagnosis, "own-allocator").message
-
-
-def test_allocator_that_is_linked_dynamically(build: Build) -> None:
     library = build("libmimalloc.so.2", "-shared", "-fPIC", text=TINY_HEAP)
     program = build("linked", str(library), "-Wl,--no-as-needed", f"-Wl,-rpath,{library.parent}")
     diagnosis = diagnose([str(program)])
@@ -309,7 +301,7 @@ def test_preload_that_is_there_already(build: Build, monkeypatch: pytest.MonkeyP
     assert codes(diagnosis)["already-preloaded"] == "warning"
 
 
-def test_proof_counts_calls_and_names_the_server(build: Build, tiny_heap: Allocator) -> None:
+def test_proof_counts_calls_also_of_children(build: Build, tiny_heap: Allocator) -> None:
     diagnosis = diagnose([str(build("plain"))], allocators=[tiny_heap, glibc()])
     assert diagnosis.preloadable
     under_tiny, under_glibc = diagnosis.proofs
@@ -318,20 +310,20 @@ def test_proof_counts_calls_and_names_the_server(build: Build, tiny_heap: Alloca
     assert counts.bytes_requested == 100
     assert Path(counts.provider).samefile(str(tiny_heap.path))
     assert Path(under_glibc.processes[0].provider).name == "libc.so.6"
-
-
-def test_proof_reaches_the_children_too(build: Build, tiny_heap: Allocator) -> None:
     program = str(build("plain"))
     diagnosis = diagnose(["sh", "-c", f"{program}; {program}; true"], allocators=[tiny_heap])
     seen = [Path(counts.program).name for counts in diagnosis.proofs[0].processes]
     assert seen.count("plain") == 2
 
 
-def test_other_exit_status_is_no_obstacle(build: Build, tiny_heap: Allocator) -> None:
+def test_an_end_by_status_or_by_time_is_no_obstacle(build: Build, tiny_heap: Allocator) -> None:
     diagnosis = diagnose([str(build("plain")), "3"], allocators=[tiny_heap])
     assert diagnosis.preloadable
     assert codes(diagnosis) == {"dynamic": "ok", "ended": "note", "proven": "ok"}
     assert "exit 3" in finding(diagnosis, "ended").message
+    diagnosis = diagnose(["sleep", "60"], allocators=[tiny_heap], timeout_seconds=0.5)
+    assert diagnosis.preloadable
+    assert "timed out" in finding(diagnosis, "ended").message
 
 
 def test_crash_is_an_obstacle(build: Build, tiny_heap: Allocator) -> None:
@@ -341,16 +333,13 @@ def test_crash_is_an_obstacle(build: Build, tiny_heap: Allocator) -> None:
     assert "SIGSEGV" in finding(diagnosis, "crashed").message
 
 
-def test_program_that_never_ends_is_stopped_and_still_proven(tiny_heap: Allocator) -> None:
-    diagnosis = diagnose(["sleep", "60"], allocators=[tiny_heap], timeout_seconds=0.5)
-    assert diagnosis.preloadable
-    assert "timed out" in finding(diagnosis, "ended").message
-
-
-def test_program_without_allocations_is_not_proven(build: Build, tiny_heap: Allocator) -> None:
+def test_programs_past_the_allocator_are_found_out(build: Build, tiny_heap: Allocator) -> None:
     idle = build("idle", text="int main(void) { return 0; }")
     diagnosis = diagnose([str(idle)], allocators=[tiny_heap])
     assert codes(diagnosis) == {"dynamic": "ok", "not-intercepted": "fatal"}
+    # env -i execs a program without LD_PRELOAD: env's own calls are no proof for the program.
+    diagnosis = diagnose(["env", "-i", "/bin/ls"], allocators=[tiny_heap])
+    assert "ls" not in {Path(counts.program).name for counts in diagnosis.proofs[0].processes}
 
 
 def test_library_past_the_allocator_is_named(build: Build, tiny_heap: Allocator) -> None:
@@ -377,13 +366,7 @@ def test_library_that_serves_nothing_is_found_out(build: Build) -> None:
     assert "libc.so.6" in finding(diagnosis, "served-by-other").message
 
 
-def test_program_that_drops_the_preload_is_found_out(tiny_heap: Allocator) -> None:
-    """env -i execs a program without LD_PRELOAD: env's own calls are no proof for the program."""
-    diagnosis = diagnose(["env", "-i", "/bin/ls"], allocators=[tiny_heap])
-    assert "ls" not in {Path(counts.program).name for counts in diagnosis.proofs[0].processes}
-
-
-def test_runtime_behind_a_script_gets_its_note(
+def test_runtime_behind_a_script_is_noted(
     build: Build, tmp_path: Path, tiny_heap: Allocator
 ) -> None:
     program = tmp_path / "node"
@@ -416,13 +399,10 @@ def test_command_proves(build: Build, tiny_heap: Allocator) -> None:
     assert shown.stdout.endswith("with proof.\n")
 
 
-def test_command_without_a_run(build: Build) -> None:
+def test_command_without_a_run_and_on_a_hopeless_program(build: Build) -> None:
     shown = run_doctor("--no-run", str(build("plain")))
     assert shown.returncode == 0
     assert "run without --no-run for the proof" in shown.stdout
-
-
-def test_command_on_a_hopeless_program(build: Build) -> None:
     shown = run_doctor(str(build("static-static0", "-static")))
     assert shown.returncode == 2
     assert "statically linked" in shown.stdout
@@ -438,7 +418,3 @@ def test_command_as_json(build: Build, tiny_heap: Allocator) -> None:
     (proof,) = document["proofs"]
     assert (proof["allocator"], proof["calls"], proof["outcome"]) == ("mine", 2, "ok")
     assert proof["processes"][0]["calls"]["malloc"] == 1
-
-
-def test_counting_library_is_built() -> None:
-    assert paths.library("libtsmalloc-count.so").is_file()

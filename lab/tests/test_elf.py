@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -64,14 +63,7 @@ def test_plain_program(compile_c: Compile) -> None:
     assert facts.bits == 64
 
 
-@pytest.mark.parametrize(("option", "has_dynamic"), [("-static", False), ("-static-pie", True)])
-def test_static_programs(compile_c: Compile, option: str, has_dynamic: bool) -> None:
-    facts = read_facts(compile_c(f"static{option}", option))
-    assert facts.interpreter is None
-    assert facts.has_dynamic == has_dynamic
-
-
-def test_symbols_found_in_both_tables(compile_c: Compile) -> None:
+def test_allocators_inside_are_known_by_symbols_and_texts(compile_c: Compile) -> None:
     own = "void *je_malloc(size_t n) { return malloc(n); }"
     plain = compile_c("own", text=own)
     assert read_facts(plain).allocators_inside == ("jemalloc",)
@@ -79,24 +71,13 @@ def test_symbols_found_in_both_tables(compile_c: Compile) -> None:
     assert read_facts(stripped).allocators_inside == ("jemalloc",)
     hidden = compile_c("own-stripped", "-s", text=own)
     assert read_facts(hidden).allocators_inside == ()
-
-
-def test_called_symbols_are_not_defined_ones(compile_c: Compile) -> None:
-    facts = read_facts(compile_c("caller"))
-    assert not facts.defines_malloc
-
-
-def test_name_that_is_the_tail_of_another(compile_c: Compile) -> None:
-    """Linkers store `malloc` inside `xmalloc`; only a symbol of the whole name counts."""
+    # Linkers store `malloc` inside `xmalloc`; only a symbol of the whole name counts.
     facts = read_facts(
         compile_c("tail", "-s", "-rdynamic", text="void *mi_malloc_x(void) { return 0; }")
     )
     assert facts.defined == frozenset()
     text = "void *xmi_malloc(void) { return 0; } void *mi_malloc(void) { return 0; }"
     assert read_facts(compile_c("tail2", text=text)).allocators_inside == ("mimalloc",)
-
-
-def test_stripped_allocator_betrayed_by_its_texts(compile_c: Compile) -> None:
     text = 'const char *volatile option = "TCMALLOC_RELEASE_RATE";'
     assert read_facts(compile_c("texts", "-s", text=text)).allocators_inside == ("tcmalloc",)
 
@@ -133,16 +114,15 @@ def test_damaged_programs_are_read_or_refused(
         read_facts(file)
 
 
-def test_command_on_path_and_by_path(tmp_path: Path) -> None:
+def test_commands_are_found_by_path_and_on_path(
+    tmp_path: Path,
+) -> None:
     program = make_script(tmp_path / "thing", "#!/bin/sh\n")
     assert find_program("thing", f"/nonexistent:{tmp_path}") == program
     assert find_program(str(program), "") == program
     assert find_program(os.path.relpath(program), "/nonexistent") == Path.cwd() / os.path.relpath(
         program
     )
-
-
-def test_first_on_path_that_can_be_executed_wins(tmp_path: Path) -> None:
     for name in ("a", "b", "c"):
         (tmp_path / name).mkdir()
         make_script(tmp_path / name / "thing", "#!/bin/sh\n")
@@ -151,9 +131,7 @@ def test_first_on_path_that_can_be_executed_wins(tmp_path: Path) -> None:
     assert find_program("thing", path) == tmp_path / "b" / "thing"
 
 
-def test_folder_on_path_that_is_closed_to_us(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_folder_on_path_that_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As /root/bin is to those who kept root's PATH."""
     program = make_script(tmp_path / "thing", "#!/bin/sh\n")
     real_stat = Path.stat
@@ -222,7 +200,7 @@ def make_plain(path: Path) -> Path:
     return path
 
 
-def test_nearest_names_are_proposed(tmp_path: Path) -> None:
+def test_nearest_names_are_proposed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_script(tmp_path / "frobnicate", "#!/bin/sh\n")
     with pytest.raises(CannotStart) as caught:
         find_program("frobnicat", str(tmp_path))
@@ -230,11 +208,6 @@ def test_nearest_names_are_proposed(tmp_path: Path) -> None:
     with pytest.raises(CannotStart) as caught:
         find_program(str(tmp_path / "forbnicate"), "")
     assert f"Did you mean {tmp_path}/frobnicate?" in caught.value.remedy
-
-
-def test_program_of_this_folder_without_its_path(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     make_script(tmp_path / "server", "#!/bin/sh\n")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(CannotStart) as caught:
@@ -250,10 +223,3 @@ def test_shebang_of_arbitrary_bytes(tmp_path: Path, data: bytes) -> None:
     line = shebang(file)
     assert (line is not None) == data.startswith(b"#!")
     assert line is None or "\n" not in line
-
-
-def test_go_program_is_known() -> None:
-    go = shutil.which("go")
-    if go is None:
-        pytest.skip("go is not installed")
-    assert read_facts(Path(go).resolve()).go

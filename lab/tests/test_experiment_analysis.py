@@ -17,7 +17,6 @@ from synthetic_experiments import (
 
 from tsmlab.experiments.analysis import analyse, usable_processors
 from tsmlab.experiments.model import (
-    AnalysisRequest,
     Estimate,
     Experiment,
     Finding,
@@ -34,13 +33,12 @@ FREE = Metric("free_blocks", "free blocks", "count", higher_is_better=False, sou
 
 def only(made: Experiment, processors: int | None = 2) -> Finding:
     (finding,) = analyse(made, processors).findings
+    assert finding.kind == made.definition.analyses[0].kind
     return finding
 
 
 def covers(estimate: Estimate, truth: float, width: float = 0.1) -> bool:
     """Whether the truth is in the interval, and that is no wider than this share of it."""
-    assert estimate.low is not None
-    assert estimate.high is not None
     return estimate.low <= truth <= estimate.high and estimate.high - estimate.low <= width * truth
 
 
@@ -72,10 +70,17 @@ def test_a_pair_is_decided_by_its_ratio(first: float, verdict: str) -> None:
     assert ("would tell" in finding.text) == (verdict == "unresolved")
 
 
-def test_equal_within_the_margin() -> None:
+def test_a_pair_may_be_equal_better_when_higher_or_not_there() -> None:
     asked = definition([request("pair", first="a", second="b", margin=0.05)])
     finding = only(experiment(asked, ["a", "b"], lambda _n, _p: {"seconds": 1.0}, noise=0.002))
     assert finding.verdict == "equal"
+    rate = Metric("rate", "requests per second", "number", higher_is_better=True)
+    asked = definition([request("pair", "rate", first="a", second="b")], metrics=[rate])
+    made = experiment(asked, ["a", "b"], lambda name, _: {"rate": 300.0 if name == "a" else 100.0})
+    assert only(made).verdict == "a better"
+    asked = definition([request("pair", first="a", second="gone")])
+    finding = only(experiment(asked, ["a"], lambda _n, _p: {"seconds": 1.0}))
+    assert (finding.verdict, finding.text) == ("cannot be told", "gone did not take part.")
 
 
 def test_a_pair_may_depend_on_the_point() -> None:
@@ -100,19 +105,6 @@ def test_the_counts_that_were_asked_for_stand_beside_a_pair() -> None:
         asked, ["a", "b"], lambda _n, _p: {"seconds": 1.0}, lambda name, _: counts[name]
     )
     assert only(made).text.endswith("Counted at 8 threads: lock waits 90.0k to 5.")
-
-
-def test_what_is_better_when_higher() -> None:
-    rate = Metric("rate", "requests per second", "number", higher_is_better=True)
-    asked = definition([request("pair", "rate", first="a", second="b")], metrics=[rate])
-    made = experiment(asked, ["a", "b"], lambda name, _: {"rate": 300.0 if name == "a" else 100.0})
-    assert only(made).verdict == "a better"
-
-
-def test_one_that_did_not_take_part_is_named() -> None:
-    asked = definition([request("pair", first="a", second="gone")])
-    finding = only(experiment(asked, ["a"], lambda _n, _p: {"seconds": 1.0}))
-    assert (finding.verdict, finding.text) == ("cannot be told", "gone did not take part.")
 
 
 # --- winner and order -----------------------------------------------------------------------------
@@ -162,10 +154,7 @@ def test_an_order_that_changes_and_one_that_does_not() -> None:
     assert "glibc is ahead of tcmalloc at 1 thread, behind it at 8 threads." in finding.text
     steady = {"a": 1.0, "b": 1.2}
     finding = only(experiment(asked, list(steady), lambda name, _: {"seconds": steady[name]}))
-    assert (finding.verdict, finding.text) == (
-        "the same order",
-        "Best in time: a < b everywhere.",
-    )
+    assert (finding.verdict, finding.text) == ("the same order", "Best in time: a < b everywhere.")
     same = only(experiment(asked, ["a", "b"], lambda _n, _p: {"seconds": 1.0}))
     assert same.verdict == "no change shown"
 
@@ -337,17 +326,3 @@ def test_analysing_again_gives_the_same() -> None:
     made = experiment(asked, ["glibc", "tcmalloc"], crossing, rounds=12)
     assert analyse(made, 2) == analyse(made, 2)
     assert all(math.isfinite(s.median) for s in analyse(made, 2).summaries)
-
-
-def test_every_kind_has_an_analysis() -> None:
-    kinds: list[AnalysisRequest] = [
-        request("pair", first="a", second="b"),
-        request("winner"),
-        request("amdahl", parameter="threads"),
-        request("growth", parameter="threads"),
-        request("order", parameter="threads"),
-        request("bound"),
-    ]
-    asked = definition(kinds, [THREADS])
-    made = experiment(asked, ["a", "b"], lambda _n, p: {"seconds": 1.0 + p["threads"]})
-    assert [finding.kind for finding in analyse(made, 4).findings] == [k.kind for k in kinds]

@@ -97,27 +97,19 @@ def test_a_file_is_read_as_it_stands(tmp_path: Path, good: Definition) -> None:
     assert good.reported[0].rows == [[1, 1.25], ["20", 1]]
 
 
-def test_what_is_left_out_has_the_documented_value(good: Definition) -> None:
+def test_a_definition_survives_being_kept_and_has_the_documented_values(good: Definition) -> None:
+    assert records.restore(Definition, json.loads(records.to_json(good))) == good
     assert (good.rounds, good.timeout_seconds, good.run_seconds) == (5, 60.0, 1.0)
     assert (good.causes, good.allocators) == ("all", ["tsmalloc", "system"])
     assert (good.source, good.answers) == ("", "")
 
 
-def test_a_definition_survives_being_kept(good: Definition) -> None:
-    assert records.restore(Definition, json.loads(records.to_json(good))) == good
-
-
-def test_points_are_all_combinations_and_the_last_parameter_changes_fastest(
-    good: Definition,
-) -> None:
+def test_points_are_all_combinations_and_fill_placeholders(good: Definition) -> None:
     points = points_of(good)
     assert [tuple(point.values()) for point in points] == [
-        *((1, "best"), (1, "worst"), (2, "best"), (2, "worst"), (4, "best"), (4, "worst")),
+        *((1, "best"), (1, "worst"), (2, "best"), (2, "worst"), (4, "best"), (4, "worst"))
     ]
     assert describe_point(points[1]) == "threads=1, fit=worst"
-
-
-def test_placeholders_are_replaced_and_doubled_braces_are_not(good: Definition) -> None:
     arguments = arguments_at(good, {"threads": 4, "fit": "best"}, "glibc")
     assert arguments == ("--threads", "4", "--best", "{fit}", "{", "glibc")
 
@@ -258,9 +250,7 @@ def test_names_and_globs_choose_in_the_catalogues_order(tmp_path: Path) -> None:
     assert catalogue.SHOW_ALL in caught.value.remedy
 
 
-def test_a_program_is_beside_the_file_or_built_or_installed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_a_program_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def resolved(program: str) -> Path:
         return program_path(read_file(write(tmp_path / "e.toml", top={"program": program})))
 

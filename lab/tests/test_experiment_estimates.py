@@ -58,8 +58,6 @@ def test_the_interval_of_a_median_covers_it(count: int) -> None:
     hits = 0
     for _ in range(400):
         found = estimates.median_interval(list(generator.lognormal(0.0, 0.1, count)))
-        assert found.low is not None
-        assert found.high is not None
         hits += found.low <= 1.0 <= found.high
     assert hits >= 0.92 * 400
 
@@ -91,9 +89,14 @@ def test_the_slope_is_scipys(y: list[float]) -> None:
     assert found.low == pytest.approx(expected.slope - half, abs=1e-6)
 
 
-def test_two_points_have_a_slope_without_an_interval() -> None:
+def test_few_points_have_estimates_without_intervals() -> None:
     found = estimates.slope_estimate(np.array([0.0, 2.0]), np.array([1.0, 5.0]))
     assert found == Estimate(2.0, None, None)
+    assert estimates.ratio_of({1: 1000.0, 2: 1000.0}) is None
+    assert estimates.ratio_of({1: -1000.0, 2: -1000.0}) is None
+    assert estimates.ratio_of({1: -1381.0}) is None
+    assert estimates.ratio_of({1: -400.0, 2: -1000.0}) is None
+    assert estimates.ratio_of({}) is None
 
 
 def test_only_complete_rounds_are_rows() -> None:
@@ -102,11 +105,3 @@ def test_only_complete_rounds_are_rows() -> None:
     assert table.tolist() == [[2.0, 4.0], [3.0, 6.0]]
     assert estimates.complete_rounds([])[0] == []
     assert estimates.complete_rounds([{1: 1.0}, {2: 1.0}])[1].shape == (0, 2)
-
-
-def test_a_ratio_beyond_all_numbers_is_none() -> None:
-    assert estimates.ratio_of({1: 1000.0, 2: 1000.0}) is None
-    assert estimates.ratio_of({1: -1000.0, 2: -1000.0}) is None
-    assert estimates.ratio_of({1: -1381.0}) is None
-    assert estimates.ratio_of({1: -400.0, 2: -1000.0}) is None
-    assert estimates.ratio_of({}) is None

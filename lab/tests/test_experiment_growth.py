@@ -40,8 +40,6 @@ def test_the_interval_covers_the_exponent(rounds: int) -> None:
     hits = 0
     for seed in range(200):
         interval = fitted(lambda x: x**1.2, rounds=rounds, noise=0.05, seed=seed).exponent
-        assert interval.low is not None
-        assert interval.high is not None
         hits += interval.low <= 1.2 <= interval.high
     assert 0.90 * 200 <= hits <= 0.99 * 200
 
@@ -51,8 +49,6 @@ def test_one_row_has_its_interval_from_the_scatter_of_the_points() -> None:
     for seed in range(200):
         found = fitted(lambda x: x, rounds=1, noise=0.1, seed=seed)
         assert not found.by_rounds
-        assert found.exponent.low is not None
-        assert found.exponent.high is not None
         hits += found.exponent.low <= 1.0 <= found.exponent.high
     assert 0.90 * 200 <= hits <= 0.99 * 200
 

@@ -66,8 +66,4 @@ def test_large_blocks_and_like_ones_keep_their_state() -> None:
     large = MapBlock(1, 4000, "free", 0, 0.0)
     like = [MapBlock(1, 1, "cached", 1, 0.0)] * 8
     found = blocks_of(coarsened(heap([*small, large, *like]), 4))
-    assert found == [
-        MapBlock(16, 16, "mixed", 0, 0.5),
-        large,
-        MapBlock(8, 8, "cached", 1, 0.0),
-    ]
+    assert found == [MapBlock(16, 16, "mixed", 0, 0.5), large, MapBlock(8, 8, "cached", 1, 0.0)]

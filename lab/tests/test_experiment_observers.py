@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from conftest import run_request
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,9 +23,6 @@ BYTES = 1000
 
 # Allocates all blocks, waits until its memory has been seen, frees all; "fail" exits with 3.
 PROGRAM = f"""
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 static void *blocks[{BLOCKS}];
 int main(int argc, char **argv) {{
   for (int i = 0; i < {BLOCKS}; i++) memset(blocks[i] = malloc({BYTES}), i, {BYTES});
@@ -41,16 +39,9 @@ def program(build: Callable[..., Path]) -> Path:
 
 
 def request(program: Path, name: str, *arguments: str) -> RunRequest:
-    return RunRequest(
-        command=(str(program), *arguments),
-        allocator=allocators.find(name, allocators.discover(versions=False)),
-        env={},
-        stdin=None,
-        stdout=Path("/dev/null"),
-        stderr=Path("/dev/null"),
-        timeout_seconds=30.0,
-        cwd=None,
-    )
+    quiet = {"stdout": Path("/dev/null"), "stderr": Path("/dev/null"), "timeout_seconds": 30.0}
+    under = allocators.find(name, allocators.discover(versions=False))
+    return run_request(str(program), *arguments, allocator=under, **quiet)
 
 
 def test_together_they_tell_all(program: Path, tmp_path: Path) -> None:
@@ -74,7 +65,6 @@ def test_together_they_tell_all(program: Path, tmp_path: Path) -> None:
 
 def test_memory_goes_up_and_the_live_bytes_with_it(program: Path, tmp_path: Path) -> None:
     curve = Memory().observe(request(program, "glibc"), tmp_path).memory
-    assert curve is not None
     assert max(size for _, size in curve.live) == pytest.approx(BLOCKS * BYTES, rel=0.05)
     assert max(size for _, size in curve.resident) > BLOCKS * BYTES
     for points in (curve.live, curve.resident):
@@ -100,7 +90,7 @@ def test_only_ours_count_inside(program: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("observer", all_observers())
-def test_a_failed_run_counts_nothing(
+def test_failed_runs_count_nothing(
     observer: causes.Observer, program: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(UserError, match="exit 3"):

@@ -10,19 +10,11 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from synthetic_experiments import (
-    CRASH,
-    LIVE,
-    SECONDS,
-    THREADS,
-    definition,
-    experiment,
-    points_of,
-    request,
-)
+from synthetic_experiments import CRASH, LIVE, SECONDS, THREADS, definition, experiment, request
 
 from tsmlab import records
 from tsmlab.experiments.analysis import analyse
+from tsmlab.experiments.catalogue import points_of
 from tsmlab.experiments.model import (
     AnalysisRequest,
     Causes,
@@ -89,7 +81,7 @@ def experiments(draw: st.DrawFn) -> Experiment:
     parameters = draw(st.sampled_from([[], [THREADS], [THREADS, SHAPE], [SHAPE]]))
     metrics = [SECONDS, LIVE, WAITS, RATE]
     asked = definition(ALL, parameters, metrics, TABLES)
-    points = points_of(parameters)
+    points = points_of(asked)
     there = [(i, name) for i in range(len(points)) for name in NAMES if draw(st.integers(0, 3))]
     cells = [draw(cell(index, name)) for index, name in there]
     return Experiment(asked, points, list(NAMES), cells, None)
@@ -146,7 +138,7 @@ def test_equal_values_and_few_rounds(rounds: int, noise: float) -> None:
 
 def test_nothing_measured_is_said() -> None:
     asked = definition(ALL, [THREADS], [SECONDS])
-    nothing = Experiment(asked, points_of([THREADS]), NAMES, [], None)
+    nothing = Experiment(asked, points_of(asked), NAMES, [], None)
     analysis = analyse(nothing, 2)
     check(analysis)
     assert {finding.verdict for finding in analysis.findings} == {"cannot be told"}

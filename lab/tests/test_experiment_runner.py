@@ -84,7 +84,7 @@ def all_runs(found: ExperimentResults, index: int = 0) -> list[Run]:
 # --- order ---------------------------------------------------------------------------------------
 
 
-def test_every_round_has_every_cell_once_in_an_order_of_its_own(run: Simulate) -> None:
+def test_every_round_has_every_cell_once_in_an_order_of_its_own(run: Simulate, world: Any) -> None:
     found = run().results
     rounds = order(found)
     assert list(rounds) == [1, 2, 3]
@@ -93,18 +93,14 @@ def test_every_round_has_every_cell_once_in_an_order_of_its_own(run: Simulate) -
     assert len({tuple(cells) for cells in rounds.values()}) == 3
     # Points are mixed within a round: it is not one after the other.
     assert [point for point, _ in rounds[1]] != sorted(point for point, _ in rounds[1])
-    assert found.stop is not None
     assert (found.stop.reason, found.stop.text) == ("runs", "all 3 rounds done")
-
-
-def test_positions_and_starts_are_those_of_the_order(run: Simulate, world: Any) -> None:
     executor = Programs(world)
     runs = sorted(all_runs(run(executor=executor).results), key=lambda r: r.started_seconds)
     assert [(r.round, r.position) for r in runs] == list(itertools.product((1, 2, 3), range(1, 10)))
     assert [r.started_seconds for r in runs] == [1.5 * number for number in range(27)]
 
 
-def test_a_seed_repeats_the_orders_and_experiments_have_their_own(run: Simulate) -> None:
+def test_orders_follow_from_the_seed_and_the_experiment_alone(run: Simulate) -> None:
     def orders(seed: int) -> list[dict[int, list[tuple[int, str]]]]:
         found = run(definition("one"), definition("two"), seed=seed).results
         return [order(found, 0), order(found, 1)]
@@ -113,9 +109,6 @@ def test_a_seed_repeats_the_orders_and_experiments_have_their_own(run: Simulate)
     assert first[0] != first[1]
     assert orders(7) == first
     assert orders(8) != first
-
-
-def test_an_experiments_order_does_not_depend_on_what_else_is_run(run: Simulate) -> None:
     alone = order(run(definition("two")).results)
     assert order(run(definition("one"), definition("two")).results, 1) == alone
 
@@ -153,8 +146,6 @@ def test_allocators_are_paired_by_rounds(world: Any, run: Simulate) -> None:
 
     experiment = run(executor=Programs(world, pick)).results.experiments[0]
     cell, other = experiment.cell(2, "glibc"), experiment.cell(2, "other")
-    assert cell is not None
-    assert other is not None
     assert cell.values("seconds") == {1: 0.25, 2: 0.25, 3: 0.25}
     assert other.values("seconds") == {1: 0.5, 2: 0.5, 3: 0.5}
     assert [(c.point, c.allocator) for c in experiment.cells] == list(
@@ -190,8 +181,6 @@ def test_a_failure_is_a_row_and_two_in_a_row_end_that_cell_only(world: Any, run:
     found = run(definition(rounds=5), executor=Programs(world, pick), reporter=notes).results
     experiment = found.experiments[0]
     bad, good = experiment.cell(2, "other"), experiment.cell(1, "other")
-    assert bad is not None
-    assert good is not None
     assert [r.failure.kind for r in bad.runs if r.failure] == ["signal", "signal"]
     assert (bad.gave_up, good.gave_up) == (True, False)
     assert len(good.runs) == 5
@@ -214,13 +203,10 @@ def test_one_failure_now_and_then_does_not_end_a_cell(world: Any, run: Simulate)
     assert set(cell.values("seconds")) == {2, 4, 6}
 
 
-def test_a_metric_that_is_not_printed_is_a_failure_that_keeps_the_rest(
-    world: Any, run: Simulate
-) -> None:
+def test_a_metric_that_is_not_printed_is_a_failure(world: Any, run: Simulate) -> None:
     mute = world.Behaviour(seconds=2.0, stdout="done\n")
     cell = run(single(), executor=Programs(world, lambda *_: mute)).results.experiments[0].cells[0]
     failure = cell.runs[0].failure
-    assert failure is not None
     assert (failure.kind, failure.text) == ("metric", "no line `seconds: NUMBER` in the output")
     assert cell.runs[0].values["wall_seconds"] == pytest.approx(2.0)
     assert cell.values("wall_seconds") == {}
@@ -238,7 +224,6 @@ def test_causes_come_after_the_rounds_once_for_each_cell(world: Any, run: Simula
     assert {r.allocator.name for r in inside.requests} == {"tsmalloc"}
     assert len(executor.requests) == 27  # the timed ones; none of them watched
     for cell in found.experiments[0].cells:
-        assert cell.causes is not None
         expected = {"merges": 3.0, "frees": 2.0} if cell.allocator == "tsmalloc" else {"frees": 2.0}
         assert cell.causes.counts == expected
     request = outside.requests[0]
@@ -257,9 +242,7 @@ def test_a_file_says_at_which_points_causes_are_counted(
     assert [(c.point, c.allocator) for c in counted] == list(itertools.product(points, NAMES))
 
 
-def test_causes_are_not_counted_if_not_asked_for_or_where_the_program_fails(
-    world: Any, run: Simulate
-) -> None:
+def test_causes_are_counted_if_asked_and_all_went_well(world: Any, run: Simulate) -> None:
     def pick(name: str, _arguments: tuple[str, ...]) -> Any:
         return world.Behaviour(exit_code=1) if name == "other" else prints(world, 1.0)
 
@@ -283,7 +266,6 @@ def test_maps_are_kept_at_the_last_point_and_not_too_large(world: Any, run: Simu
     executor = Programs(world)
     found = run(executor=executor, observers=[Mapping(executor)]).results
     for cell in found.experiments[0].cells:
-        assert cell.causes is not None
         assert len(cell.causes.maps) == (1 if cell.point == 2 else 0)
         for kept in cell.causes.maps:
             assert len(kept.chunks[0].blocks) < 4000
@@ -297,12 +279,11 @@ def test_what_cannot_be_counted_is_a_note(world: Any, run: Simulate) -> None:
     executor = Programs(world)
     observers = [Broken(executor), Counting(executor, frees=2.0)]
     cell = run(single(), executor=executor, observers=observers).results.experiments[0].cells[0]
-    assert cell.causes is not None
     assert cell.causes.notes == ["the tool syscalls is not built."]
     assert cell.causes.counts == {"frees": 2.0}
 
 
-def test_parts_are_merged_and_the_later_one_wins() -> None:
+def test_causes_are_merged_by_count_and_by_thread() -> None:
     curve = Curve([[0.0, 1.0]], [[0.0, 0.5]], 0.01)
     first = Causes({"frees": 1.0, "merges": 2.0}, [{"frees": 1.0}], None, [], ["a", "b"])
     second = Causes({"frees": 3.0}, [], curve, [], ["b"])
@@ -313,8 +294,6 @@ def test_parts_are_merged_and_the_later_one_wins() -> None:
     assert merged.notes == ["a", "b"]
     assert causes.merged([]) == causes.NOTHING
 
-
-def test_threads_are_put_together_where_both_runs_had_as_many() -> None:
     def part(*threads: dict[str, float]) -> Causes:
         return Causes({}, list(threads), None, [], [])
 
@@ -334,7 +313,6 @@ def test_a_budget_takes_rounds_from_all_but_leaves_three(run: Simulate) -> None:
     both = [single("one", rounds=50), single("two", rounds=50)]
     found = run(*both, time_budget_seconds=48.0).results
     assert [len(order(found, index)) for index in (0, 1)] == [5, 5]
-    assert found.stop is not None
     assert found.stop.reason == "budget"
     assert "5 rounds done" in found.stop.text
     found = run(*both, time_budget_seconds=1.0).results
@@ -360,7 +338,6 @@ def test_an_interrupt_loses_the_run_in_progress_only(world: Any, run: Simulate) 
     executor.interrupt_at_run = 10
     outcome = run(executor=executor)
     assert outcome.error is None
-    assert outcome.results.stop is not None
     assert outcome.results.stop.reason == "interrupted"
     assert len(all_runs(outcome.results)) == 10
     assert "interrupted by the user" in text.report(outcome.results, 100)
@@ -375,21 +352,9 @@ def test_an_interrupt_while_counting_keeps_what_was_timed(world: Any, run: Simul
 
     executor = Programs(world)
     found = run(executor=executor, observers=[Interrupted(executor)]).results
-    assert found.stop is not None
     assert found.stop.reason == "interrupted"
     assert len(all_runs(found)) == 27
     assert sum(cell.causes is not None for cell in found.experiments[0].cells) == 2
-
-
-def test_before_the_first_run_there_is_nothing_to_keep(world: Any, run: Simulate) -> None:
-    executor = Programs(world)
-    executor.interrupt_at_run = 0
-    with pytest.raises(KeyboardInterrupt):
-        run(executor=executor)
-    executor = Programs(world)
-    executor.interrupt_at_run, executor.error = 0, UserError("measure failed.")
-    with pytest.raises(UserError):
-        run(executor=executor)
 
 
 def test_what_breaks_the_run_leaves_what_was_measured(world: Any, run: Simulate) -> None:
@@ -397,12 +362,14 @@ def test_what_breaks_the_run_leaves_what_was_measured(world: Any, run: Simulate)
     executor.interrupt_at_run, executor.error = 5, UserError("measure failed.")
     outcome = run(executor=executor)
     assert outcome.error is not None
-    assert outcome.results.stop is not None
-    assert (outcome.results.stop.reason, outcome.results.stop.text) == (
-        "aborted",
-        "measure failed.",
-    )
+    stop = outcome.results.stop
+    assert (stop.reason, stop.text) == ("aborted", "measure failed.")
     assert len(all_runs(outcome.results)) == 5
+    for error in (KeyboardInterrupt(), UserError("measure failed.")):
+        executor = Programs(world)
+        executor.interrupt_at_run, executor.error = 0, error
+        with pytest.raises(type(error)):
+            run(executor=executor)
 
 
 def test_a_file_that_changes_meanwhile_is_told(world: Any, run: Simulate, tmp_path: Path) -> None:
@@ -452,10 +419,8 @@ def test_the_estimate_is_made_of_rounds_and_causes(world: Any) -> None:
     assert plan.budget_note(expected, None) is None
     assert plan.budget_note(expected, expected.seconds) is None
     note = plan.budget_note(expected, expected.causes + 37.0)
-    assert note is not None
     assert note.startswith("about 3 of 4 rounds fit into ")
     note = plan.budget_note(replace(expected, causes=60.0), 30.0)
-    assert note is not None
     assert note.startswith("even 3 rounds take about 96 s, not 30 s: ")
     assert "2 experiments, 30 runs in 2 to 4 rounds, about 102 s" in plan.summary(
         several, replace(expected, causes=60.0)
@@ -555,9 +520,7 @@ def test_a_wide_sweep_is_folded(run: Simulate) -> None:
     assert all(len(line.rstrip()) <= 60 for line in lines if line.startswith(("alloc", *NAMES)))
 
 
-def test_markdown_has_tables_reported_ones_beside_and_the_machine(
-    world: Any, run: Simulate
-) -> None:
+def test_markdown_has_tables_reported_ones_and_the_machine(world: Any, run: Simulate) -> None:
     reported = Reported("D", "a phenom", ["allocator", "s"], [["ptmalloc", 5.142]], "32 threads")
     found = run(definition(reported=[reported]), executor=scaled(world)).results
     markdown = text.markdown(found)
@@ -570,7 +533,7 @@ def test_markdown_has_tables_reported_ones_beside_and_the_machine(
     assert "- glibc 1.0" in markdown
 
 
-def test_csv_has_a_line_for_each_run(run: Simulate) -> None:
+def test_csv_has_a_line_for_each_run_and_few_rounds_are_a_warning(run: Simulate) -> None:
     found = run(definition(), single("other-one"), executor=None).results
     lines = list(csv.DictReader(io.StringIO(text.formatted(found, "csv"))))
     assert len(lines) == 27 + 9
@@ -579,9 +542,6 @@ def test_csv_has_a_line_for_each_run(run: Simulate) -> None:
     }
     assert {float(line["seconds"]) for line in lines} == {1.0}
     assert {float(line["peak_bytes"]) for line in lines} == {20 * MIB}
-
-
-def test_few_rounds_are_a_warning(run: Simulate) -> None:
     assert "few-rounds" in [t.code for t in text.troubles(run(single(rounds=2)).results)]
     assert "few-rounds" not in [t.code for t in text.troubles(run(single()).results)]
 

@@ -44,32 +44,37 @@ def test_the_reports_experiments_and_three_more_are_shipped() -> None:
 
 
 @each
-def test_a_file_has_the_name_of_its_experiment(definition: Definition) -> None:
-    assert Path(definition.file).stem == definition.name
-
-
-@each
-def test_what_a_reader_needs_is_there(definition: Definition) -> None:
+def test_what_a_reader_needs_and_what_others_reported_is_there(definition: Definition) -> None:
     assert definition.question.endswith("?")
     assert definition.source
     assert definition.answers
     assert definition.plots
     assert definition.analyses
+    assert bool(definition.reported) == (definition.name in REPORTED_EXPERIMENTS)
+    for table in definition.reported:
+        assert table.rows
+        for row in table.rows:
+            assert len(row) == len(table.columns)
 
 
 @each
-def test_the_program_is_built_for_every_user(definition: Definition) -> None:
+def test_the_program_is_built_and_all_take_part(
+    definition: Definition,
+) -> None:
     lists = (ROOT / "bench" / "CMakeLists.txt").read_text(encoding="utf-8")
     programs = re.search(r"set\(experiment_programs ([^)]*)\)", lists)
-    assert programs is not None
     built = {
         "bench-" + source.split("/")[-1].replace("_", "-") for source in programs[1].split()
     } | {"thread_test_measurement"}
     assert definition.program in built
+    assert {"tsmalloc", "system"} <= set(definition.allocators)
+    for selector in definition.allocators:
+        pattern = re.compile(selector.replace("*", ".*"))
+        assert selector in GROUPS or any(pattern.fullmatch(name) for name in own_names())
 
 
 @each
-def test_metrics_of_analyses_and_plots_are_measured(definition: Definition) -> None:
+def test_metrics_are_printed_or_counted_and_analyses_are_of_them(definition: Definition) -> None:
     # The catalogue knows that a metric is named; here, that somebody measures what is named.
     counts = documented("Counts")
     for metric in definition.metrics:
@@ -77,10 +82,6 @@ def test_metrics_of_analyses_and_plots_are_measured(definition: Definition) -> N
             assert metric.name in counts
     known = {metric.name for metric in definition.metrics} | BUILT_IN_NAMES
     assert {part.metric for part in (*definition.analyses, *definition.plots)} <= known
-
-
-@each
-def test_programs_print_the_metrics(definition: Definition) -> None:
     sources = [
         *(ROOT / "bench" / "experiments").glob("*.cpp"),
         *(ROOT / "bench" / "workloads").glob("*.*"),
@@ -117,29 +118,19 @@ OPTIONS = {
 }
 
 
-def test_the_options_of_analyses_are_documented() -> None:
+def test_what_files_and_analyses_may_say_is_documented() -> None:
     part = reference().split("## Analyses\n", 1)[1].split("\n## ", 1)[0]
     for kind, options in OPTIONS.items():
         row = re.search(rf"^\| `{kind}` .*$", part, flags=re.MULTILINE)
-        assert row is not None
         assert {name for name in options if f"`{name}`" not in row[0]} == set()
-
-
-@each
-def test_our_engine_and_installed_allocators_take_part(definition: Definition) -> None:
-    assert {"tsmalloc", "system"} <= set(definition.allocators)
-    for selector in definition.allocators:
-        pattern = re.compile(selector.replace("*", ".*"))
-        assert selector in GROUPS or any(pattern.fullmatch(name) for name in own_names())
-
-
-@each
-def test_what_others_reported_has_the_form_of_a_table(definition: Definition) -> None:
-    assert bool(definition.reported) == (definition.name in REPORTED_EXPERIMENTS)
-    for table in definition.reported:
-        assert table.rows
-        for row in table.rows:
-            assert len(row) == len(table.columns)
+    assert documented("Metrics") == BUILT_IN_NAMES
+    table = (ROOT / "src" / "override" / "counters.cpp").read_text(encoding="utf-8")
+    counted = set(re.findall(r'\{"(\w+)", [^}]*Event::', table))
+    assert len(counted) > 20
+    assert counted <= documented("Counts")
+    keys = {f"[[{key}]]" if key in TABLES else key for key in catalogue.KEYS}
+    part = reference().split("## The file\n", 1)[1].split("\n## ", 1)[0]
+    assert {key for key in keys if f"`{key}`" not in part} == set()
 
 
 def test_figures_of_the_reports_are_as_they_were_printed() -> None:
@@ -159,33 +150,15 @@ def test_figures_of_the_reports_are_as_they_were_printed() -> None:
     assert 71849 in figures["x7-fragmentation", "E"]
 
 
-def test_the_metrics_that_are_always_measured_are_documented() -> None:
-    assert documented("Metrics") == BUILT_IN_NAMES
-
-
 def test_the_example_of_the_guide_is_an_experiment(tmp_path: Path) -> None:
     guide = (ROOT / "docs" / "experiments.md").read_text(encoding="utf-8")
     example = re.search(r"^```toml\n(.*?)^```$", guide, flags=re.MULTILINE | re.DOTALL)
-    assert example is not None
     file = tmp_path / "mine.toml"
     file.write_text(example[1], encoding="utf-8")
     definition = catalogue.read_file(file)
     assert len(catalogue.points_of(definition)) == 3
     command = catalogue.arguments_at(definition, {"length": 10}, "glibc")
     assert '"x" x 10 for' in command[1]
-
-
-def test_the_counts_of_our_libraries_are_documented() -> None:
-    table = (ROOT / "src" / "override" / "counters.cpp").read_text(encoding="utf-8")
-    counted = set(re.findall(r'\{"(\w+)", [^}]*Event::', table))
-    assert len(counted) > 20
-    assert counted <= documented("Counts")
-
-
-def test_the_keys_of_a_file_are_documented() -> None:
-    keys = {f"[[{key}]]" if key in TABLES else key for key in catalogue.KEYS}
-    part = reference().split("## The file\n", 1)[1].split("\n## ", 1)[0]
-    assert {key for key in keys if f"`{key}`" not in part} == set()
 
 
 TABLES = {"parameter", "metric", "analysis", "plot", "reported"}

@@ -19,9 +19,6 @@ COUNTERS = Counters.installed()
 
 # Makes and frees so many blocks, and keeps the last ones.
 WORK = r"""
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 int main(int argc, char **argv) {
   static char *blocks[4000];
   const int rounds = argc > 1 ? atoi(argv[1]) : 0;
@@ -67,9 +64,7 @@ def test_a_larger_program_is_a_regression_in_every_form(
     assert not list((tmp_path / "state").rglob("*.jsonl"))
 
 
-def test_a_baseline_is_made_and_then_judged_by(
-    tsmalloc: Tsmalloc, work: Path, tmp_path: Path
-) -> None:
+def test_a_baseline_is_made_and_judged_by(tsmalloc: Tsmalloc, work: Path, tmp_path: Path) -> None:
     base = tmp_path / "base.json"
     done = tsmalloc("gate", "-r", "6", "--export-json", base, "--", work, "2000")
     assert done.returncode == 0, done.stderr
@@ -82,9 +77,7 @@ def test_a_baseline_is_made_and_then_judged_by(
 
 
 @pytest.mark.skipif(not COUNTERS.valgrind, reason="valgrind is not installed")
-def test_two_per_cent_more_instructions_are_found_and_none_are_not(
-    tsmalloc: Tsmalloc, work: Path
-) -> None:
+def test_two_per_cent_more_instructions_are_found(tsmalloc: Tsmalloc, work: Path) -> None:
     words = ("gate", "--deterministic", "--max-instructions", "1%", "--json", "--against")
     more = tsmalloc(*words, f"{work} 10000", "--", work, "10400")
     found = rows(more.stdout)["instructions"]
@@ -132,30 +125,6 @@ def test_without_the_tools_memory_is_judged_and_the_rest_is_said(
     done = gate("--max-instructions", "1", "--", work, "9")
     assert done.returncode == 1
     assert "instructions cannot be counted here" in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--max-peak", "much", "--", "true"], "'much' is no limit, like +3%"),
-        (["--against", "'", "--", "true"], "cannot be read"),
-        (["--against", " ", "--", "true"], "names no program"),
-        (["--baseline", "none.json", "--", "true"], "there is no baseline none.json"),
-        (["--baseline", "x", "--against", "true", "--", "true"], "two baselines"),
-        (["--max-instructions", "1", "--", "true"], "Add --deterministic"),
-        (["--deterministic", "--max-time", "1", "--", "true"], "Use --max-instructions"),
-        (["--against-allocator", "glibk", "--", "true"], "Did you mean glibc?"),
-        (["--export-sarif", "/no/such/folder/x", "--", "true"], "mkdir -p"),
-        (["--", "./not-there"], "not-there"),
-        ([], "Missing argument"),
-        (["--resume"], "there is no journal of `tsmalloc gate`"),
-    ],
-)
-def test_mistakes_are_named(tsmalloc: Tsmalloc, arguments: list[str], words: str) -> None:
-    done = tsmalloc("gate", *arguments)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert words in done.stderr
-    assert "Traceback" not in done.stderr
 
 
 def test_a_program_that_fails_is_no_verdict(tsmalloc: Tsmalloc, work: Path) -> None:

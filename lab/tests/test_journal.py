@@ -12,18 +12,19 @@ from typing import Any
 
 import pytest
 from conftest import Behaviour, SimulatedExecutor, World
-from experiment_world import NAMES, Counting, Notes, Programs, definition, go_on, prints, single
+from experiment_world import NAMES, Counting, Programs, definition, go_on, prints, single
 
 from tsmlab import journal as journals
 from tsmlab.compare import compare
 from tsmlab.errors import UserError
-from tsmlab.experiments.model import ExperimentResults
+from tsmlab.experiments.model import Cell, ExperimentResults
 from tsmlab.journal import Header, Journal, Part, Unkept
 from tsmlab.progress import Silence
 from tsmlab.results import AllocatorInfo, Comparison, Stop
 from tsmlab.schedule import StopRule
 
 HERE = Path(__file__).resolve()
+Whole = tuple[ExperimentResults, Path]
 # Two experiments, one of them with a sweep, and a cell that fails and gives up.
 BOTH = (definition("sweep", rounds=3, causes="ends"), single("other-one", rounds=4))
 TIMED_RUNS = 8 * 3 + 2 + 3 * 4
@@ -74,7 +75,7 @@ def path_in(folder: Path) -> Path:
 
 
 @pytest.fixture
-def whole(world: Any, tmp_path: Path) -> tuple[ExperimentResults, Path]:
+def whole(world: Any, tmp_path: Path) -> Whole:
     """A run that nothing interrupted, and its journal."""
     found, timed, watched = experiments(world, tmp_path / "whole")
     assert (timed, watched) == (TIMED_RUNS, WATCHED_RUNS)
@@ -83,21 +84,13 @@ def whole(world: Any, tmp_path: Path) -> tuple[ExperimentResults, Path]:
 
 def timeless(found: ExperimentResults) -> ExperimentResults:
     """Without what depends on when it happened."""
-    return replace(
-        found,
-        created="",
-        machine=replace(found.machine, load_at_start=0.0),
-        experiments=[
-            replace(
-                experiment,
-                cells=[
-                    replace(cell, runs=[replace(run, started_seconds=0.0) for run in cell.runs])
-                    for cell in experiment.cells
-                ],
-            )
-            for experiment in found.experiments
-        ],
-    )
+
+    def of_cell(cell: Cell) -> Cell:
+        return replace(cell, runs=[replace(run, started_seconds=0.0) for run in cell.runs])
+
+    machine = replace(found.machine, load_at_start=0.0)
+    experiments = [replace(e, cells=list(map(of_cell, e.cells))) for e in found.experiments]
+    return replace(found, created="", machine=machine, experiments=experiments)
 
 
 # --- cut short -----------------------------------------------------------------------------------
@@ -105,7 +98,7 @@ def timeless(found: ExperimentResults) -> ExperimentResults:
 
 @pytest.mark.parametrize("interrupt_at_run", [1, 7, 12, 13, 25, TIMED_RUNS - 1])
 def test_an_interrupted_run_ends_like_one_that_was_not(
-    world: Any, tmp_path: Path, whole: tuple[ExperimentResults, Path], interrupt_at_run: int
+    world: Any, tmp_path: Path, whole: Whole, interrupt_at_run: int
 ) -> None:
     partial, _, _ = experiments(world, tmp_path / "cut", interrupt_at_run)
     assert partial.stop.reason == "interrupted"
@@ -114,9 +107,7 @@ def test_an_interrupted_run_ends_like_one_that_was_not(
     assert timeless(found) == timeless(whole[0])
 
 
-def test_it_can_be_interrupted_again_and_again(
-    world: Any, tmp_path: Path, whole: tuple[ExperimentResults, Path]
-) -> None:
+def test_it_can_be_interrupted_again_and_again(world: Any, tmp_path: Path, whole: Whole) -> None:
     journal, sessions = tmp_path / "again", 0
     while True:
         found, _, _ = experiments(world, journal, 5)
@@ -139,9 +130,7 @@ def test_time_goes_on_where_it_stood(world: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("interrupt_at_run", [2, 3, 9, 16, 20])
-def test_a_comparison_that_was_cut_short_decides_as_one_that_was_not(
-    tmp_path: Path, interrupt_at_run: int
-) -> None:
+def test_a_comparison_decides_as_if_not_cut_short(tmp_path: Path, interrupt_at_run: int) -> None:
     """Also where the time budget ends it, which is looked at after each round."""
 
     def run(journal: Journal, executor: SimulatedExecutor) -> Comparison:
@@ -170,9 +159,7 @@ def test_a_comparison_that_was_cut_short_decides_as_one_that_was_not(
     assert [s.allocator for s in found.samples] == [s.allocator for s in expected.samples]
 
 
-def test_a_cut_at_every_byte_of_the_last_lines_costs_that_line_only(
-    tmp_path: Path, whole: tuple[ExperimentResults, Path]
-) -> None:
+def test_a_cut_at_every_byte_costs_that_line_only(tmp_path: Path, whole: Whole) -> None:
     content = whole[1].read_bytes()
     lines = content.splitlines(keepends=True)
     assert len(lines) == 1 + TIMED_RUNS + WATCHED_RUNS + OTHER_LINES
@@ -189,7 +176,7 @@ def test_a_cut_at_every_byte_of_the_last_lines_costs_that_line_only(
 @pytest.mark.parametrize("line", [1, 4, 9, 20, 40, -9, -8, -1])
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
 def test_what_was_cut_is_done_again(
-    world: Any, tmp_path: Path, whole: tuple[ExperimentResults, Path], line: int, share: float
+    world: Any, tmp_path: Path, whole: Whole, line: int, share: float
 ) -> None:
     lines = whole[1].read_bytes().splitlines(keepends=True)
     line %= len(lines)
@@ -205,9 +192,7 @@ def test_what_was_cut_is_done_again(
 
 
 @pytest.mark.parametrize("tail", [b"\0" * 4096, b'{"seconds":', b"\xff\xfe\n", b"[1]\n", b"{}\n"])
-def test_rubbish_at_the_end_is_cut_off(
-    world: Any, tmp_path: Path, whole: tuple[ExperimentResults, Path], tail: bytes
-) -> None:
+def test_rubbish_at_the_end_is_cut(world: Any, tmp_path: Path, whole: Whole, tail: bytes) -> None:
     path = tmp_path / "torn.jsonl"
     path.write_bytes(whole[1].read_bytes() + tail)
     found, timed, watched = experiments(world, path)
@@ -217,9 +202,7 @@ def test_rubbish_at_the_end_is_cut_off(
 
 
 @pytest.mark.parametrize("damage", [b"", b"{}", b"\0\0", b'{"key":1,"seconds":1,"value":7}'])
-def test_damage_in_the_middle_is_named(
-    tmp_path: Path, whole: tuple[ExperimentResults, Path], damage: bytes
-) -> None:
+def test_damage_in_the_middle_is_named(tmp_path: Path, whole: Whole, damage: bytes) -> None:
     lines = whole[1].read_bytes().splitlines()
     lines[5] = damage
     path = tmp_path / "damaged.jsonl"
@@ -230,9 +213,7 @@ def test_damage_in_the_middle_is_named(
     assert path.read_bytes() == b"\n".join(lines) + b"\n"
 
 
-def test_a_value_of_another_kind_is_named_and_what_was_done_is_kept(
-    world: Any, tmp_path: Path, whole: tuple[ExperimentResults, Path]
-) -> None:
+def test_a_value_of_another_kind_is_named(world: Any, tmp_path: Path, whole: Whole) -> None:
     lines = whole[1].read_text().splitlines()
     entry = json.loads(lines[20])
     assert "run " in entry["key"]
@@ -242,14 +223,11 @@ def test_a_value_of_another_kind_is_named_and_what_was_done_is_kept(
     with Journal.resume(path) as journal:
         executor = Programs(world, pick(world))
         outcome = go_on(world, BOTH, executor, [], None, journal)
-    assert outcome.error is not None
     assert f"{path}: line 21 is damaged" in outcome.error.message
     assert sum(len(cell.runs) for cell in outcome.results.experiments[0].cells) > 5
 
 
-def test_what_is_no_journal_is_refused(
-    tmp_path: Path, whole: tuple[ExperimentResults, Path]
-) -> None:
+def test_what_is_no_journal_is_refused(tmp_path: Path, whole: Whole) -> None:
     path = tmp_path / "none.jsonl"
     with pytest.raises(UserError, match="No such file"):
         Journal.resume(path)
@@ -270,20 +248,6 @@ def test_what_is_no_journal_is_refused(
 # --- going on ------------------------------------------------------------------------------------
 
 
-def test_failures_before_the_interrupt_count(world: Any, tmp_path: Path) -> None:
-    """A cell that failed once before the interrupt and once after it has given up."""
-    partial, _, _ = experiments(world, tmp_path / "cut", 12)  # the first round has 9 + 3 runs
-    bad = partial.experiments[0].cell(2, "other")
-    assert bad is not None
-    assert (len(bad.runs), bad.gave_up) == (1, False)
-    notes = Notes()
-    found, _, _ = experiments(world, path_in(tmp_path / "cut"), reporter=notes)
-    bad = found.experiments[0].cell(2, "other")
-    assert bad is not None
-    assert (len(bad.runs), bad.gave_up) == (2, True)
-    assert "sweep: other at threads=4 failed twice in a row and is not run again" in notes.texts
-
-
 def test_a_thing_is_done_once_and_parts_have_keys_of_their_own(tmp_path: Path) -> None:
     made: list[str] = []
 
@@ -302,17 +266,6 @@ def test_a_thing_is_done_once_and_parts_have_keys_of_their_own(tmp_path: Path) -
     assert made == ["a", "b"]
     unkept = Unkept()
     assert [unkept.once("key", str, make(name)) for name in "xy"] == ["x", "y"]
-
-
-def test_what_ends_a_thing_before_it_is_done_leaves_no_line(tmp_path: Path) -> None:
-    def interrupted() -> int:
-        raise KeyboardInterrupt
-
-    with begin(tmp_path) as journal:
-        with pytest.raises(KeyboardInterrupt):
-            journal.once("run", int, interrupted)
-        assert journal.once("run", int, lambda: 5) == 5
-    assert len(path_in(tmp_path).read_bytes().splitlines()) == 2
 
 
 # --- what has changed ----------------------------------------------------------------------------
@@ -374,7 +327,7 @@ def test_only_one_process_writes_a_journal(tmp_path: Path) -> None:
     Journal.resume(journal.path).__exit__(None, None, None)
 
 
-def test_the_latest_journal_of_a_verb_is_found_in_whichever_folder(tmp_path: Path) -> None:
+def test_the_latest_journal_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folders = [tmp_path / "one", tmp_path / "two", tmp_path / "not there"]
     with pytest.raises(UserError, match="no journal") as caught:
         journals.latest("compare", folders)
@@ -385,11 +338,6 @@ def test_the_latest_journal_of_a_verb_is_found_in_whichever_folder(tmp_path: Pat
             paths.append(journal.path)
     with begin(folders[0], verb="bench", created="2026-11-23T10:00:00+00:00"):
         assert journals.latest("compare", folders) == paths[1]
-
-
-def test_somebody_elses_journal_is_not_the_latest(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     with begin(tmp_path):
         pass
     monkeypatch.setattr("os.getuid", lambda: 12345)
@@ -424,7 +372,6 @@ def test_a_full_disk_ends_the_run_with_what_was_measured(world: Any, tmp_path: P
             outcome = go_on(world, BOTH, executor, [], None, journal)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert outcome.error is not None
     assert "cannot be written: File too large" in outcome.error.message
     assert "--resume" in outcome.error.remedy
     assert 1 < len(executor.requests) < TIMED_RUNS

@@ -95,6 +95,11 @@ class Tree:
             time.sleep(0.02)
 
 
+FirstUse = tuple[Tree, subprocess.CompletedProcess[str]]
+Copy = Callable[..., Tree]
+Tools = Callable[..., str]
+
+
 def make_tree(folder: Path, name: str = "tree") -> Tree:
     root = folder / name
     (root / "lab" / "tsmlab").mkdir(parents=True)
@@ -123,18 +128,14 @@ def make_tree(folder: Path, name: str = "tree") -> Tree:
 
 
 @pytest.fixture(scope="module")
-def first_use(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> tuple[Tree, subprocess.CompletedProcess[str]]:
+def first_use(tmp_path_factory: pytest.TempPathFactory) -> FirstUse:
     """A tree, and what its first use said. Not to be changed: take a copy."""
     tree = make_tree(tmp_path_factory.mktemp("first"))
     return tree, tree.use("compare", "two three", "--four")
 
 
 @pytest.fixture
-def copy(
-    first_use: tuple[Tree, subprocess.CompletedProcess[str]], tmp_path: Path
-) -> Callable[[str], Tree]:
+def copy(first_use: FirstUse, tmp_path: Path) -> Copy:
     """Makes copies of the finished tree by a name of choice. A copy has moved, so it is rebuilt."""
 
     finished, _ = first_use
@@ -158,7 +159,7 @@ def copy(
 
 
 @pytest.fixture
-def tree(copy: Callable[[], Tree]) -> Tree:
+def tree(copy: Copy) -> Tree:
     """A finished tree of the test's own."""
     tree = copy()
     assert tree.use("compare").returncode == 0
@@ -167,7 +168,7 @@ def tree(copy: Callable[[], Tree]) -> Tree:
 
 
 @pytest.fixture
-def bare_tools(tmp_path: Path) -> Callable[..., str]:
+def bare_tools(tmp_path: Path) -> Tools:
     """Makes a PATH with the plain tools that every system has, and those that are named."""
 
     def make(*names: str) -> str:
@@ -182,9 +183,7 @@ def bare_tools(tmp_path: Path) -> Callable[..., str]:
     return make
 
 
-def test_first_use_sets_up_and_second_is_silent(
-    first_use: tuple[Tree, subprocess.CompletedProcess[str]],
-) -> None:
+def test_first_use_sets_up_and_second_is_silent(first_use: FirstUse) -> None:
     tree, first = first_use
     assert first.returncode == 0, first.stderr
     assert first.stdout == "lab|compare|two three|--four\n"
@@ -210,9 +209,7 @@ def test_first_use_sets_up_and_second_is_silent(
         (["analyze", "trace"], "part_compare part_traces"),
     ],
 )
-def test_each_verb_builds_what_it_needs(
-    copy: Callable[[], Tree], arguments: list[str], targets: str
-) -> None:
+def test_each_verb_builds_what_it_needs(copy: Copy, arguments: list[str], targets: str) -> None:
     tree = copy()
     assert tree.use(*arguments).returncode == 0
     assert tree.cmake_calls()[1].endswith(f" --target {targets}")
@@ -221,9 +218,7 @@ def test_each_verb_builds_what_it_needs(
 
 
 @pytest.mark.parametrize("arguments", [[], ["--version"], ["report", "x"], ["no-verb", "compare"]])
-def test_what_uses_no_part_builds_none(
-    copy: Callable[[], Tree], bare_tools: Callable[..., str], arguments: list[str]
-) -> None:
+def test_what_uses_no_part_builds_none(copy: Copy, bare_tools: Tools, arguments: list[str]) -> None:
     tree = copy()
     use = tree.use(*arguments, PATH=bare_tools())
     assert (use.returncode, use.stderr) == (0, "")
@@ -296,7 +291,7 @@ def test_concurrent_first_uses_set_up_once(tmp_path: Path) -> None:
     assert len(tree.cmake_calls()) == 2
 
 
-def test_input_reaches_the_lab_through_a_set_up(copy: Callable[[], Tree]) -> None:
+def test_input_reaches_the_lab_through_a_set_up(copy: Copy) -> None:
     assert copy().use("list", "read", typed="for the lab").stdout == "lab|list|read\nfor the lab\n"
 
 
@@ -390,7 +385,6 @@ def test_killed_set_up_holds_the_lock_while_its_build_runs(tree: Tree) -> None:
     tree.wait_for("build/hanging")
     killed.kill()
     second = tree.start("compare", "second")
-    assert second.stderr is not None
     assert "waiting for another set-up" in second.stderr.readline()
     kill_sleepers(tree.root)
     output, _ = second.communicate(timeout=TIMEOUT_SECONDS)
@@ -419,7 +413,7 @@ def kill_sleepers(root: Path) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def test_works_from_anywhere_by_any_name(copy: Callable[[str], Tree], tmp_path: Path) -> None:
+def test_works_from_anywhere_by_any_name(copy: Copy, tmp_path: Path) -> None:
     tree = copy("a path with spaces, 'quotes' and \u00fcmlauts")
     link = tmp_path / "bin"
     link.symlink_to(tree.root / "tsmalloc")
@@ -447,7 +441,7 @@ def test_user_environment_does_not_leak_into_the_set_up(tree: Tree, tmp_path: Pa
     assert (use.returncode, use.stdout, use.stderr) == (0, "lab|compare\n", "")
 
 
-def test_build_folder_of_the_users_own_needs_no_build(copy: Callable[[], Tree]) -> None:
+def test_build_folder_of_the_users_own_needs_no_build(copy: Copy) -> None:
     tree = copy()
     use = tree.use("compare", TSMALLOC_BUILD_DIR="/elsewhere")
     assert (use.returncode, use.stdout, use.stderr) == (0, "lab|compare\n", "")
@@ -480,16 +474,14 @@ def test_failed_download_tells_of_the_network(tree: Tree) -> None:
     assert "build/setup-packages.log" in use.stderr
 
 
-def test_all_missing_tools_in_one_line(
-    copy: Callable[[], Tree], bare_tools: Callable[..., str]
-) -> None:
+def test_all_missing_tools_in_one_line(copy: Copy, bare_tools: Tools) -> None:
     use = copy().use("compare", PATH=bare_tools())
     assert use.returncode == 1
     assert "  sudo apt install cmake make g++\n" in use.stderr
 
 
 @pytest.mark.parametrize(("verb", "named"), [("compare", False), ("record", True)])
-def test_zstd_is_asked_for_by_traces_only(copy: Callable[[], Tree], verb: str, named: bool) -> None:
+def test_zstd_is_asked_for_by_traces_only(copy: Copy, verb: str, named: bool) -> None:
     tree = copy()
     # The set-up's own text, with no header to be found.
     steps = tree.root / "dev" / "setup" / "steps.py"
@@ -514,9 +506,7 @@ def test_real_tree_is_configured_without_zstd(tmp_path: Path) -> None:
     assert "sudo apt install libzstd-dev" in traces.stdout
 
 
-def test_missing_python_is_named_with_everything_else(
-    tmp_path: Path, bare_tools: Callable[..., str]
-) -> None:
+def test_missing_python_is_named_with_everything_else(tmp_path: Path, bare_tools: Tools) -> None:
     tree = make_tree(tmp_path)
     # The launcher's own text with no interpreter to be found, not even the system's.
     script = (tree.root / "tsmalloc").read_text().replace("/usr/bin/python3", "/nonexistent")
@@ -524,12 +514,6 @@ def test_missing_python_is_named_with_everything_else(
     use = tree.use("compare", PATH=bare_tools("make"))
     assert use.returncode == 1
     assert "  sudo apt install python3 python3-venv cmake g++\n" in use.stderr
-
-
-def test_old_tools_are_named(copy: Callable[[], Tree]) -> None:
-    use = copy().use("compare", FAKE_CMAKE_VERSION="3.18.4")
-    assert use.returncode == 1
-    assert "cmake is older than 3.25" in use.stderr
 
 
 def compiler(folder: Path, name: str, said: str) -> Path:
@@ -550,7 +534,7 @@ OLD_CLANG = "Debian clang version 14.0.6\nTarget: x86_64-pc-linux-gnu"
     [(OLD_GCC, "is g++ 8.3.0, which is too old"), (OLD_CLANG, "is clang++ 14.0.6, which is too")],
 )
 def test_an_old_compiler_that_was_chosen_is_refused(
-    copy: Callable[[], Tree], tmp_path: Path, said: str, words: str
+    copy: Copy, tmp_path: Path, said: str, words: str
 ) -> None:
     old = compiler(tmp_path / "old", "c++", said)
     use = copy().use("compare", CXX=f"{old} -pipe")
@@ -560,14 +544,18 @@ def test_an_old_compiler_that_was_chosen_is_refused(
     assert "unset CXX, or name g++ 12, clang++ 16 or newer" in line
 
 
-def test_a_compiler_that_is_not_there_is_refused(copy: Callable[[], Tree]) -> None:
-    use = copy().use("compare", CXX="/nonexistent/g++")
+def test_a_compiler_that_is_not_there_and_old_tools_are_named(copy: Copy) -> None:
+    tree = copy()
+    use = tree.use("compare", CXX="/nonexistent/g++")
     assert use.returncode == 1
     assert "  CXX=/nonexistent/g++ is no program here: unset CXX" in use.stderr
+    use = tree.use("compare", FAKE_CMAKE_VERSION="3.18.4")
+    assert use.returncode == 1
+    assert "cmake is older than 3.25" in use.stderr
 
 
 def test_an_old_compiler_on_the_path_is_not_taken(
-    copy: Callable[[], Tree], bare_tools: Callable[..., str], tmp_path: Path
+    copy: Copy, bare_tools: Tools, tmp_path: Path
 ) -> None:
     compiler(tmp_path / "old", "g++", OLD_GCC)
     use = copy().use("compare", PATH=f"{tmp_path / 'old'}:{bare_tools('make')}")

@@ -1,12 +1,17 @@
-"""The description of a machine, read from made-up files."""
+"""The description of a machine, read from made-up files; and warming its memory: as much as asked
+for, never more than half of what is free, and never here."""
 
 from __future__ import annotations
 
+import resource
 from pathlib import Path
 
 import pytest
 
+from tsmlab import guest_memory, machine
 from tsmlab.machine import describe
+
+MIB = 1 << 20
 
 
 def write(root: Path, files: dict[str, str]) -> Path:
@@ -18,20 +23,19 @@ def write(root: Path, files: dict[str, str]) -> Path:
 
 
 def test_this_machine_is_described() -> None:
-    machine = describe()
-    assert machine.kernel
-    assert 1 <= machine.usable_cores <= machine.cores
-    assert machine.memory_bytes is not None
-    assert machine.memory_bytes > 1 << 20
+    found = describe()
+    assert found.kernel
+    assert 1 <= found.usable_cores <= found.cores
+    assert found.memory_bytes > 1 << 20
 
 
 def test_what_cannot_be_read_is_none(tmp_path: Path) -> None:
-    machine = describe(tmp_path)
-    assert machine.cpu is None
-    assert machine.memory_bytes is None
-    assert machine.transparent_hugepages is None
-    assert machine.governor is None
-    assert machine.cgroup_memory_limit_bytes is None
+    found = describe(tmp_path)
+    assert found.cpu is None
+    assert found.memory_bytes is None
+    assert found.transparent_hugepages is None
+    assert found.governor is None
+    assert found.cgroup_memory_limit_bytes is None
 
 
 def test_files_are_understood(tmp_path: Path) -> None:
@@ -46,13 +50,13 @@ def test_files_are_understood(tmp_path: Path) -> None:
             "proc/sys/kernel/randomize_va_space": "2\n",
         },
     )
-    machine = describe(root)
-    assert machine.system == "Some Linux 12"
-    assert machine.cpu == "A CPU @ 2 GHz"
-    assert (machine.memory_bytes, machine.swap_bytes) == (1 << 20, 0)
-    assert machine.transparent_hugepages == "madvise"
-    assert machine.governor == "powersave"
-    assert machine.address_randomisation == 2
+    found = describe(root)
+    assert found.system == "Some Linux 12"
+    assert found.cpu == "A CPU @ 2 GHz"
+    assert (found.memory_bytes, found.swap_bytes) == (1 << 20, 0)
+    assert found.transparent_hugepages == "madvise"
+    assert found.governor == "powersave"
+    assert found.address_randomisation == 2
 
 
 @pytest.mark.parametrize(
@@ -87,6 +91,32 @@ def test_files_are_understood(tmp_path: Path) -> None:
 def test_the_tightest_limit_of_the_group_counts(
     tmp_path: Path, files: dict[str, str], memory: int | None, cpus: float | None
 ) -> None:
-    machine = describe(write(tmp_path, files))
-    assert machine.cgroup_memory_limit_bytes == memory
-    assert machine.cgroup_cpu_limit == cpus
+    found = describe(write(tmp_path, files))
+    assert found.cgroup_memory_limit_bytes == memory
+    assert found.cgroup_cpu_limit == cpus
+
+
+def test_memory_is_touched_in_another_process() -> None:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    assert guest_memory.touch(64 * MIB) == 64 * MIB
+    after = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    assert max(before, 64 * 1024) <= after
+
+
+@pytest.mark.parametrize(("free", "touched"), [(10 * MIB, 5 * MIB), (None, 0), (0, 0)])
+def test_half_of_what_is_free_stays_free(
+    monkeypatch: pytest.MonkeyPatch, free: int | None, touched: int
+) -> None:
+    monkeypatch.setattr(machine, "available_bytes", lambda: free)
+    assert guest_memory.touch(1000 * MIB) == touched
+
+
+def test_the_kernel_and_the_control_group_say_what_is_free(tmp_path: Path) -> None:
+    assert machine.available_bytes(tmp_path) is None
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/meminfo").write_text("MemTotal: 9000 kB\nMemAvailable:    5000 kB\n")
+    assert machine.available_bytes(tmp_path) == 5000 * 1024
+    (tmp_path / "proc/self/cgroup").write_text("0::/here\n")
+    (tmp_path / "sys/fs/cgroup/here").mkdir(parents=True)
+    (tmp_path / "sys/fs/cgroup/here/memory.max").write_text("1048576\n")
+    assert machine.available_bytes(tmp_path) == MIB

@@ -46,14 +46,11 @@ def test_the_number_is_found_and_understood(text: str, number: float | None) -> 
     assert parse_custom(r"^took (\S+)").find(text) == number
 
 
-def test_the_first_text_with_the_number_wins() -> None:
+def test_the_first_text_and_the_last_line_of_a_name_have_the_number() -> None:
     assert parse_custom(r"n=(\d+)").name == "n"
     metric = CustomMetric("n", r"n=(\d+)", False)
     assert metric.find("nothing", "n=2") == 2.0
     assert metric.find("n=1", "n=2") == 1.0
-
-
-def test_the_last_line_of_a_name_has_its_number() -> None:
     text = (
         "seconds: 1.5\noperations: 7 pairs\n  seconds: 9\nseconds:2.5 \nmany: 1,000,000\nbad: x\n"
     )

@@ -10,19 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import run_request
 
 from tsmlab import paths
 from tsmlab.allocators import Allocator, discover
 from tsmlab.errors import UserError
 from tsmlab.measuring import MeasureExecutor, Measurement, RunRequest, measure_arguments
-from tsmlab.observing import (
-    TRACING_REFUSED,
-    SyscallCounts,
-    count_syscalls,
-    keep_ledger,
-)
+from tsmlab.observing import TRACING_REFUSED, SyscallCounts, count_syscalls, keep_ledger
 
-GLIBC = Allocator("glibc", None, "libc", "2.36")
 ALLOCATORS = ("glibc", "jemalloc", "tsmalloc", "lock-best")
 WORK = 'my %h; $h{"key$_"} = "v" x ($_ % 90) for 1..20000; print scalar(keys %h)'
 
@@ -35,16 +30,8 @@ def allocator(name: str) -> Allocator:
 
 
 def request(*command: str, **changes: Any) -> RunRequest:
-    plain: dict[str, Any] = {
-        "allocator": GLIBC,
-        "env": {},
-        "stdin": None,
-        "stdout": Path("/dev/null"),
-        "stderr": Path("/dev/null"),
-        "timeout_seconds": 60,
-        "cwd": None,
-    }
-    return RunRequest(command=command, **(plain | changes))
+    quiet = {"stdout": Path("/dev/null"), "stderr": Path("/dev/null"), "timeout_seconds": 60}
+    return run_request(*command, **(quiet | changes))
 
 
 @pytest.fixture
@@ -109,31 +96,24 @@ class TestRefusals:
         tool.chmod(0o755)
         return tool
 
-    def test_tracing_that_is_refused(self, tmp_path: Path) -> None:
+    def test_tools_that_are_refused_fail_or_are_of_another_schema(self, tmp_path: Path) -> None:
         with pytest.raises(UserError, match="cannot be counted here") as caught:
             count_syscalls(request("true"), self.tool(tmp_path, "exit 126"))
         assert caught.value is TRACING_REFUSED
         assert "--cap-add=SYS_PTRACE" in caught.value.remedy
-
-    def test_another_schema(self, tmp_path: Path) -> None:
         script = 'echo \'{"schema": "tsmalloc-syscalls/0"}\' > "$2"'
         with pytest.raises(UserError, match="tsmalloc-syscalls/0"):
             count_syscalls(request("true"), self.tool(tmp_path, script))
-
-    def test_tool_that_fails(self, tmp_path: Path) -> None:
         with pytest.raises(UserError, match=r"failed \(exit 125\)"):
             count_syscalls(request("true"), self.tool(tmp_path, "exit 125"))
 
 
 def test_an_answer_in_words() -> None:
     raw = {
+        **dict.fromkeys(("spawn_error", "signal", "timeout_ns")),
+        **dict.fromkeys(("timed_out", "interrupted"), False),
         "schema": "tsmalloc-syscalls/1",
-        "spawn_error": None,
         "exit_code": 0,
-        "signal": None,
-        "timed_out": False,
-        "interrupted": False,
-        "timeout_ns": None,
         "left_behind": 0,
         "threads": 4,
         "processes": 2,
@@ -169,9 +149,7 @@ class TestLedger:
         [books] = ledger.processes
         if chosen.path:
             assert Path(books.provider).resolve() == chosen.path.resolve()
-        assert ledger.threads() == [
-            {key: counts[key] for key in ledger.threads()[0]},
-        ]
+        assert ledger.threads() == [{key: counts[key] for key in ledger.threads()[0]}]
         assert max(size for _, size in books.live) == counts["peak_live_bytes"]
         assert ledger.measurement.series
         # What is in use is in memory, but for the pages that were not written.
@@ -250,10 +228,13 @@ client.recv(100)
 
 
 class TestSeries:
-    def test_request(self) -> None:
+    def test_series_are_asked_for_and_given_only_then(self) -> None:
         arguments = measure_arguments(request("x", series_points=400))
         assert arguments[:4] == ["--sample-ms", "10", "--series", "400"]
         assert "--series" not in measure_arguments(request("x"))
+        measured = MeasureExecutor().run(request("sleep", "0.05"))
+        assert measured.series == ()
+        assert "series" not in measured.raw
 
     def run(self, points: int, *command: str, sample_ms: int = 1) -> Measurement:
         wanted = request(*command, series_points=points, sample_ms=sample_ms)
@@ -289,8 +270,3 @@ class TestSeries:
         script = "perl -e '$x = q(x) x 20000000; sleep 1' & perl -e '$x = q(x) x 20000000; sleep 1'"
         measured = self.run(100, "sh", "-c", script + "; wait", sample_ms=10)
         assert max(size for _, size in measured.series) > 40_000_000
-
-    def test_none_without_being_asked(self) -> None:
-        measured = MeasureExecutor().run(request("sleep", "0.05"))
-        assert measured.series == ()
-        assert "series" not in measured.raw

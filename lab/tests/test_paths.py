@@ -49,14 +49,14 @@ def test_a_home_has_the_libraries_the_tools_and_the_data(package: Path) -> None:
     assert corpus() == home / "traces"
 
 
-def test_what_a_wheel_lacks_pip_brings(package: Path) -> None:
+def test_what_an_installation_lacks_pip_or_its_package_brings(package: Path) -> None:
     (package / "home").mkdir()
     remedy = remedy_of_a_missing_tool()
     assert "-m pip install --force-reinstall" in remedy
     assert sys.executable in remedy
 
 
-def test_what_a_prefix_lacks_its_package_brings_even_if_all_is_gone(package: Path) -> None:
+def test_what_an_installation_lacks_its_package_brings_even_if_all_is_gone(package: Path) -> None:
     (package / "home").symlink_to("../nowhere")
     assert "tsmalloc-lab" in remedy_of_a_missing_tool()
 

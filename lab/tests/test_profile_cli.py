@@ -567,16 +567,14 @@ def test_other_files(run: Run, tmp_path: Path, data: bytes, words: str, capfd: O
     assert (out, words in err, "Traceback" in err) == ("", True, False)
 
 
-def test_files_that_cannot_be_read(run: Run, tmp_path: Path, capfd: Out) -> None:
+def test_files_that_cannot_be_read(
+    run: Run, tmp_path: Path, capfd: Out, profile: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert run("show", "none.pb") == EXIT_USAGE
     assert "there is no profile none.pb" in capfd.readouterr().err
     assert run("show", tmp_path) == EXIT_USAGE
     assert "cannot be read: Is a directory" in capfd.readouterr().err
 
-
-def test_no_permission(
-    run: Run, profile: Path, monkeypatch: pytest.MonkeyPatch, capfd: Out
-) -> None:
     def refuse(path: Path) -> bytes:
         raise PermissionError(13, "Permission denied", str(path))
 
@@ -585,7 +583,7 @@ def test_no_permission(
     assert "cannot be read: Permission denied" in capfd.readouterr().err
 
 
-def test_profiles_of_others(run: Run, tmp_path: Path, capfd: Out) -> None:
+def test_damaged_and_others_profiles_are_refused(run: Run, tmp_path: Path, capfd: Out) -> None:
     """A heap profile without our labels, as of Go: its errors cannot be told."""
     message = messages.Message()
     message.ParseFromString(Writer(sampled(SITES, 1)).data())
@@ -594,9 +592,6 @@ def test_profiles_of_others(run: Run, tmp_path: Path, capfd: Out) -> None:
     (tmp_path / "go.pb").write_bytes(message.SerializeToString())
     assert run("show", tmp_path / "go.pb") == EXIT_USAGE
     assert "without the labels of tsmalloc" in capfd.readouterr().err
-
-
-def test_references_that_lead_nowhere(run: Run, tmp_path: Path, capfd: Out) -> None:
     for change in ("location", "string", "block"):
         message = messages.Message()
         message.ParseFromString(Writer(sampled(SITES, 1)).data())
@@ -756,7 +751,6 @@ def test_profile_of_a_program(
     err = capfd.readouterr().err
     assert "/dev/full cannot be written: No space left on device" in err
     rescued = re.search(r"The profile is (\S+)\.$", err, re.MULTILINE)
-    assert rescued is not None
     assert Path(rescued[1]).read_bytes() == Path(two[1]).read_bytes()
     shutil.rmtree(Path(rescued[1]).parent)
     assert Path("/dev/full").is_char_device()
@@ -814,5 +808,4 @@ def test_signals_reach_the_program(tmp_path: Path) -> None:
     assert child.poll() is None
     child.send_signal(signal.SIGTERM)
     assert child.wait(timeout=30) == 42
-    assert child.stderr is not None
     child.stderr.close()

@@ -41,9 +41,7 @@ def drawn(chance: np.random.Generator, sizes: tuple[int, ...], mean: float) -> t
 
 @pytest.mark.parametrize("means", [(3, 10), (10, 30), (30, 300), (300, 3000)])
 @pytest.mark.parametrize("kind", SIZES)
-def test_95_percent_intervals_hold_the_truth_in_93_to_97_percent(
-    kind: str, means: tuple[int, int]
-) -> None:
+def test_95_percent_intervals_hold_the_truth(kind: str, means: tuple[int, int]) -> None:
     chance = np.random.default_rng(1)
     held, runs, sums, truths = 0, 0, 0.0, 0
     while runs < 4000:
@@ -105,12 +103,9 @@ def test_formulae_of_the_format() -> None:
     other = replace(estimate)
     estimate.include(other)
     assert (estimate.samples, estimate.variance) == (14, pytest.approx(2 * other.variance))
-
-
-def test_what_is_sampled_for_certain_has_no_error() -> None:
-    estimate = Estimate()
-    estimate.add(12, 1000, 1.0)
-    assert estimate.interval() == (12_000, 12_000)
+    certain = Estimate()
+    certain.add(12, 1000, 1.0)
+    assert certain.interval() == (12_000, 12_000)
     assert Estimate().interval() == (0.0, 0.0)
 
 

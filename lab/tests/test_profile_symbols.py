@@ -125,19 +125,14 @@ def use(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *names: str) -> None:
 
 def check_whole(frames: list[Frame]) -> None:
     """Functions, lines and the inlined frame, across the library's border."""
+    # llvm-symbolizer leaves the parameters of inlined functions out.
+    assert frames[2].function.removesuffix("(void**, int)") == "shop::inlined"
     named = [(f.function, f.line, Path(f.file).name, f.module) for f in frames[:5]]
     cart = "cart.cpp", "cart"
     assert named == [
         ("hidden", line_of(LIBRARY, "hidden"), "collect.c", "libcollect.so"),
         ("collect", line_of(LIBRARY, "collect"), "collect.c", "libcollect.so"),
-        ("shop::inlined(void**, int)", line_of(PROGRAM, "inlined"), *cart),
-        ("shop::Cart<void*>::fill(void**, int)", line_of(PROGRAM, "fill"), *cart),
-        ("main", line_of(PROGRAM, "main"), *cart),
-    ] or named == [
-        # llvm-symbolizer leaves the parameters of inlined functions out.
-        ("hidden", line_of(LIBRARY, "hidden"), "collect.c", "libcollect.so"),
-        ("collect", line_of(LIBRARY, "collect"), "collect.c", "libcollect.so"),
-        ("shop::inlined", line_of(PROGRAM, "inlined"), *cart),
+        (frames[2].function, line_of(PROGRAM, "inlined"), *cart),
         ("shop::Cart<void*>::fill(void**, int)", line_of(PROGRAM, "fill"), *cart),
         ("main", line_of(PROGRAM, "main"), *cart),
     ]
@@ -215,8 +210,6 @@ def test_the_note_of_a_probe_is_no_build_id(tmp_path: Path) -> None:
     assert "stapsdt" in said.stdout
     build_id = re.search(r"Build ID: (\w+)", said.stdout)
     found = binaries.read(program)
-    assert build_id is not None
-    assert found is not None
     assert found.build_id == build_id[1]
 
 
@@ -225,7 +218,6 @@ def test_debug_files_by_build_id(tmp_path: Path) -> None:
     debug = tmp_path / "debug"
     for file in (program, program.with_name("libcollect.so")):
         found = binaries.read(file)
-        assert found is not None
         place = debug / ".build-id" / found.build_id[:2] / f"{found.build_id[2:]}.debug"
         place.parent.mkdir(parents=True, exist_ok=True)
         subprocess.run(["objcopy", "--only-keep-debug", file, place], check=True)
@@ -290,7 +282,6 @@ def test_rust_names(tmp_path: Path) -> None:
         int(line.split()[0], 16) for line in listed.stdout.split("\n") if "till4ring" in line
     )
     found = binaries.read(tmp_path / "shop")
-    assert found is not None
     segment = next(s for s in found.segments if s.executable)
     base = 0x7F0000000000
     code = File(

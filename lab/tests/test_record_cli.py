@@ -20,6 +20,7 @@ from tsmlab.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_PROGRAM_FAILED, EXIT_U
 from tsmlab.traces.recording import Recording
 
 Run = Callable[..., int]
+Out = pytest.CaptureFixture[str]
 
 
 @pytest.fixture
@@ -45,16 +46,19 @@ def info(trace: Path) -> dict[str, Any]:
     return answer
 
 
-def test_trace_has_the_programs_name(run: Run, capfd: pytest.CaptureFixture[str]) -> None:
+def test_trace_has_the_programs_name_and_input_reaches_it(run: Run, capfd: Out) -> None:
     assert run("--", "perl", "-e", "print 6 * 7") == EXIT_OK
     out, err = capfd.readouterr()
     assert out == "42"
     assert "perl.tstrace: " in err
     assert " on libc.so.6: " in err
     assert info(Path("perl.tstrace"))["events"] > 100
+    Path("input").write_text("hello")
+    assert run("--input", "input", "-o", "t.tstrace", "cat") == EXIT_OK
+    assert capfd.readouterr().out == "hello"
 
 
-def test_json_and_quiet(run: Run, capfd: pytest.CaptureFixture[str]) -> None:
+def test_json_and_quiet(run: Run, capfd: Out) -> None:
     assert run("-q", "-o", "t.tstrace", "true") == EXIT_OK
     assert capfd.readouterr() == ("", "")
     assert run("-f", "--json", "-o", "t.tstrace", "true") == EXIT_OK
@@ -63,9 +67,7 @@ def test_json_and_quiet(run: Run, capfd: pytest.CaptureFixture[str]) -> None:
     assert answer["events"] == sum(image["events"] for image in answer["images"])
 
 
-def test_allocator_of_ones_own(
-    run: Run, capfd: pytest.CaptureFixture[str], build: Callable[..., Path]
-) -> None:
+def test_allocator_of_ones_own(run: Run, capfd: Out, build: Callable[..., Path]) -> None:
     library = build("libmine.so.c", "int mine;", "-shared", "-fPIC")
     assert run("--allocator", f"mine={library}", "-a", "mine", "--json", "true") == EXIT_OK
     assert json.loads(capfd.readouterr().out)["images"][0]["allocator"] == "libc.so.6"
@@ -73,24 +75,15 @@ def test_allocator_of_ones_own(
     assert "nobodys" in capfd.readouterr().err
 
 
-def test_program_that_fails(run: Run, capfd: pytest.CaptureFixture[str]) -> None:
+def test_program_that_fails_or_runs_out_of_time(run: Run, capfd: Out) -> None:
     assert run("-o", "t.tstrace", "sh", "-c", "exit 3") == EXIT_PROGRAM_FAILED
     assert "exit 3" in capfd.readouterr().err
     assert info(Path("t.tstrace"))["events"] > 10
     assert run("-i", "-f", "-o", "t.tstrace", "sh", "-c", "exit 3") == EXIT_OK
     assert run("-f", "-o", "t.tstrace", "sh", "-c", "kill -9 $$") == EXIT_PROGRAM_FAILED
     assert "SIGKILL" in capfd.readouterr().err
-
-
-def test_timeout(run: Run, capfd: pytest.CaptureFixture[str]) -> None:
-    assert run("--timeout", "0.2", "-o", "t.tstrace", "sleep", "60") == EXIT_PROGRAM_FAILED
+    assert run("-f", "--timeout", "0.2", "-o", "t.tstrace", "sleep", "60") == EXIT_PROGRAM_FAILED
     assert "timed out" in capfd.readouterr().err
-
-
-def test_input(run: Run, capfd: pytest.CaptureFixture[str]) -> None:
-    Path("input").write_text("hello")
-    assert run("--input", "input", "-o", "t.tstrace", "cat") == EXIT_OK
-    assert capfd.readouterr().out == "hello"
 
 
 @pytest.mark.parametrize(
@@ -105,9 +98,7 @@ def test_input(run: Run, capfd: pytest.CaptureFixture[str]) -> None:
         ([], "PROGRAM"),
     ],
 )
-def test_wrong_usage(
-    run: Run, capfd: pytest.CaptureFixture[str], arguments: list[str], message: str
-) -> None:
+def test_wrong_usage(run: Run, capfd: Out, arguments: list[str], message: str) -> None:
     Path("old").write_text("precious")
     assert run(*arguments) == EXIT_USAGE
     assert message in capfd.readouterr().err
@@ -115,34 +106,26 @@ def test_wrong_usage(
     assert Path("old").read_text() == "precious"
 
 
-def test_static_program_is_refused(
-    run: Run, capfd: pytest.CaptureFixture[str], build: Callable[..., Path]
-) -> None:
+def test_static_program_is_refused(run: Run, capfd: Out, build: Callable[..., Path]) -> None:
     program = build("static.c", "int main(void) { return 0; }", "-static")
     assert run(program) == EXIT_USAGE
     assert "static" in capfd.readouterr().err
     assert not Path(f"{program.name}.tstrace").exists()
 
 
-def test_unrecorded_programs_are_told(run: Run, capfd: pytest.CaptureFixture[str]) -> None:
+def test_unrecorded_programs_are_told(run: Run, capfd: Out) -> None:
     assert run("-o", "t.tstrace", "env", "-i", "/bin/sleep", "0.4") == EXIT_OK
     assert "warning: sleep was not recorded" in capfd.readouterr().err
 
 
 def test_full_disk_is_told() -> None:
     raw = {
+        **dict.fromkeys(("spawn_error", "timeout_ns", "signal")),
+        **dict.fromkeys(("timed_out", "interrupted"), False),
+        **dict.fromkeys(("exit_code", "left_behind", "trace_bytes", "events"), 0),
         "schema": "tsmalloc-record/1",
-        "spawn_error": None,
-        "timeout_ns": None,
-        "exit_code": 0,
-        "signal": None,
-        "timed_out": False,
-        "interrupted": False,
-        "left_behind": 0,
         "wall_ns": 5,
         "write_error": "cannot write",
-        "trace_bytes": 0,
-        "events": 0,
         "images": [],
         "unrecorded": [{"program": "x", "reason": "it is statically linked"}],
         "images_without_place": 2,

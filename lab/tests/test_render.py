@@ -66,9 +66,7 @@ def test_quantities_are_short(value: float, unit: Any) -> None:
         (1.5, 0.8, 2.81, "+50.0 % [-20.0, +181]"),
     ],
 )
-def test_changes_and_intervals_speak_alike(
-    ratio: float, low: float, high: float, text: str
-) -> None:
+def test_changes_speak_as_intervals_do(ratio: float, low: float, high: float, text: str) -> None:
     estimate = RatioEstimate(ratio, low, high, 0.01, 9, "student")
     assert f"{wording.change(ratio)} {wording.change_interval(estimate)}" == text
 
@@ -115,7 +113,7 @@ def test_narrow_tables_drop_what_explains_before_what_decides(world: Any) -> Non
     assert "verdict" in narrow
 
 
-def test_a_row_holds_what_it_promises(typical: Typical) -> None:
+def test_a_row_holds_what_it_promises_and_failures_come_last(typical: Typical) -> None:
     text = report(typical())
     fast = next(line for line in text.splitlines() if re.match(r" *1 +fast ", line))
     assert re.search(r"8\d\.\d ms +-\d\d\.\d % \[-\d\d\.\d, -\d\d\.\d\] +better", fast)
@@ -124,9 +122,6 @@ def test_a_row_holds_what_it_promises(typical: Typical) -> None:
     assert re.search(r"3\.\d\dx \[3\.\d\d, 3\.\d\d\] +worse", slow)
     reference = next(line for line in text.splitlines() if "reference" in line)
     assert "glibc" in reference
-
-
-def test_failed_allocators_come_last_with_reason_and_last_words(typical: Typical) -> None:
     lines = report(typical()).splitlines()
     where = next(i for i, line in enumerate(lines) if line.startswith("FAILED"))
     assert lines[where] == "FAILED crash: SIGSEGV (2 of 2 runs; not run again)"
@@ -171,12 +166,19 @@ def sentences(comparison: Comparison) -> dict[str, str]:
     return dict(render.verdict_lines(comparison))
 
 
-def test_the_verdict_names_winners_trade_off_and_what_to_type(typical: Typical) -> None:
+def test_the_verdict_names_winners_and_markdown_is_a_table(typical: Typical) -> None:
     said = sentences(typical())
     assert re.match(r"fast: -\d+\.\d % \[.*\] time against glibc", said["fastest"])
     assert re.match(r"same: -25\.0 % .*peak memory against glibc", said["smallest"])
     assert said["trade-off"].startswith("no other is better in both (time x peak memory): fast (")
     assert said["use it"] == "LD_PRELOAD=$(./tsmalloc lib fast) ./program --flag"
+    text = render.markdown(typical())
+    table = [line for line in text.splitlines() if line.startswith("|")]
+    assert len({line.count("|") for line in table}) == 1
+    assert set(table[1]) <= set("|:- ")
+    assert len(table) == 2 + 4
+    assert "- FAILED crash: SIGSEGV" in text
+    assert "`LD_PRELOAD=$(./tsmalloc lib fast) ./program --flag`" in text
 
 
 def test_without_a_winner_nothing_is_recommended(world: Any) -> None:
@@ -227,13 +229,3 @@ def test_an_interrupted_comparison_without_rounds_says_so(world: Any) -> None:
     text = report(world.comparison(behaviours, executor=executor))
     assert "0 rounds, 0 runs" in text
     assert "NOT RANKED a: no complete measurement" in text
-
-
-def test_markdown_is_a_table_that_github_reads(typical: Typical) -> None:
-    text = render.markdown(typical())
-    table = [line for line in text.splitlines() if line.startswith("|")]
-    assert len({line.count("|") for line in table}) == 1
-    assert set(table[1]) <= set("|:- ")
-    assert len(table) == 2 + 4
-    assert "- FAILED crash: SIGSEGV" in text
-    assert "`LD_PRELOAD=$(./tsmalloc lib fast) ./program --flag`" in text

@@ -59,7 +59,6 @@ def test_a_trace_is_compared_with_latencies_report_and_exports(
         assert line["matches"] is True
         assert line["planned"]["calls"] == line["calls"]
     for finding in found.findings:
-        assert finding.peak_bytes is not None
         assert finding.peak_bytes >= found.trace.peak_live_bytes
         assert finding.at_peak is not None
         assert finding.over_time is not None
@@ -95,9 +94,6 @@ def test_floors_at_the_prompt(tsmalloc: Tsmalloc, trace: Path, tmp_path: Path) -
         done = tsmalloc(verb, damaged, "-a", "glibc", "-r", "2", "-q")
         assert done.returncode == 0, done.stderr
         assert "DAMAGED: events of the trace are lost" in done.stdout
-    done = tsmalloc("floors", tmp_path / "none.tstrace")
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "there is no trace" in done.stderr
 
 
 @pytest.mark.long
@@ -112,7 +108,6 @@ def test_ten_replays_under_stride_are_the_same_to_the_byte(
     (found,) = kept(tmp_path).replays
     for name in (*FITS, "tsmalloc"):
         finding = found.finding(name)
-        assert finding is not None
         assert (finding.runs >= 10, finding.same_addresses, finding.same_memory) == (True,) * 3
     assert "addresses: the same in all runs of each of 4 allocators" in done.stdout
     assert {share.tickets for share in found.shares} == {1, 2, 3}
@@ -138,11 +133,9 @@ def test_what_cannot_be_replayed_is_told_before_anything_runs(
     text = tmp_path / "text.tstrace"
     text.write_text("no trace")
     for arguments, says in (
-        ((tmp_path / "none.tstrace",), "there is no trace"),
         ((text,), "text.tstrace"),
         ((trace, "--tickets", "3,0", "--schedule", "stride"), "would never run"),
         ((trace, "--tickets", "3"), "means nothing under asap"),
-        ((trace, "--schedule", "fifo"), "'fifo' is not one of"),
     ):
         done = tsmalloc("replay", *arguments, "-a", "glibc", "-r", "1")
         assert done.returncode == 1, arguments
@@ -150,9 +143,7 @@ def test_what_cannot_be_replayed_is_told_before_anything_runs(
         assert not list(tmp_path.glob("state/tsmalloc/results/*"))
 
 
-def test_tickets_that_only_replay_can_refuse_are_told_with_its_words(
-    tsmalloc: Tsmalloc, trace: Path
-) -> None:
+def test_tickets_that_replay_refuses_are_told(tsmalloc: Tsmalloc, trace: Path) -> None:
     tickets = ",".join(map(str, range(701, 1400)))
     done = tsmalloc("replay", trace, "--schedule", "stride", "--tickets", tickets, "-a", "glibc")
     assert done.returncode == 1

@@ -9,6 +9,7 @@ import headless_browser
 import pytest
 import replay_world
 import report_world as world
+from headless_browser import Browser
 
 from tsmlab import report
 from tsmlab.report import theme
@@ -24,8 +25,8 @@ A4_WIDTH = 688
 
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[headless_browser.Browser]:
-    with headless_browser.Browser(tmp_path_factory.mktemp("profile")) as found:
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with Browser(tmp_path_factory.mktemp("profile")) as found:
         yield found
 
 
@@ -46,7 +47,7 @@ def rgb(colour: str) -> str:
 @pytest.mark.parametrize("scripts", [True, False])
 @pytest.mark.parametrize("width", WIDTHS)
 def test_pages_fit_and_nobody_complains(
-    browser: headless_browser.Browser, pages: list[Path], width: int, scripts: bool
+    browser: Browser, pages: list[Path], width: int, scripts: bool
 ) -> None:
     assert len(pages) == 4
     browser.allow_scripts(scripts)
@@ -62,7 +63,7 @@ def test_pages_fit_and_nobody_complains(
 
 @pytest.mark.parametrize("system", ["light", "dark"])
 def test_theme_follows_the_system_and_the_buttons(
-    browser: headless_browser.Browser, pages: list[Path], system: str
+    browser: Browser, pages: list[Path], system: str
 ) -> None:
     paper = theme.TONES["paper"]
     colour = "getComputedStyle(document.body).backgroundColor"
@@ -75,9 +76,7 @@ def test_theme_follows_the_system_and_the_buttons(
     browser.allow_scripts(True)
 
 
-def test_figures_take_the_colours_of_the_theme(
-    browser: headless_browser.Browser, pages: list[Path]
-) -> None:
+def test_figures_take_the_colours_of_the_theme(browser: Browser, pages: list[Path]) -> None:
     page = next(p for p in pages if "compare" in str(p))
     ink = "getComputedStyle(document.querySelector('.plot svg text')).fill"
     seen = set()
@@ -87,9 +86,7 @@ def test_figures_take_the_colours_of_the_theme(
     assert len(seen) == 2
 
 
-def test_first_stop_of_the_keyboard_leads_to_the_results(
-    browser: headless_browser.Browser, pages: list[Path]
-) -> None:
+def test_first_stop_of_the_keyboard_is_the_results(browser: Browser, pages: list[Path]) -> None:
     for page in pages:
         browser.open(page, 1280)
         browser.press("Tab", 9)
@@ -100,53 +97,36 @@ def test_first_stop_of_the_keyboard_leads_to_the_results(
         assert browser.evaluate(f"{active}.getAttribute('href')") == "#main"
 
 
-def test_wide_parts_can_be_scrolled_and_are_reached_by_keyboard(
-    browser: headless_browser.Browser, pages: list[Path]
+STUCK = (  # wide parts that cannot be reached by keyboard
+    "[...document.querySelectorAll('main *')].filter(e => e.clientWidth > 0 && "
+    "e.scrollWidth > e.clientWidth + 1 && getComputedStyle(e).overflowX == 'auto' "
+    "&& e.tabIndex < 0).map(e => e.className)"
+)
+SMALL = (  # letters of figures that are not legible
+    "[...document.querySelectorAll('.plot svg text')].filter(t => t.getClientRects().length && "
+    "9.0 > parseFloat(getComputedStyle(t).fontSize) * "
+    "t.ownerSVGElement.getBoundingClientRect().width / t.ownerSVGElement.viewBox.baseVal.width"
+    ").map(t => t.textContent)"
+)
+CUT = (  # text of figures that is not inside them
+    "[...document.querySelectorAll('.plot svg text')].filter(t => {"
+    "const b = t.getBoundingClientRect(), s = t.ownerSVGElement.getBoundingClientRect();"
+    "return b.width && (b.left < s.left - 2 || b.right > s.right + 2 || "
+    "b.top < s.top - 3 || b.bottom > s.bottom + 3)}).map(t => t.textContent)"
+)
+
+
+@pytest.mark.parametrize(("width", "faults"), [(360, (STUCK, SMALL, CUT)), (1280, (CUT,))])
+def test_everything_can_be_seen(
+    browser: Browser, pages: list[Path], width: int, faults: tuple[str, ...]
 ) -> None:
     for page in pages:
-        browser.open(page, WIDTHS[0])
-        stuck = browser.evaluate(
-            "[...document.querySelectorAll('main *')].filter(e => e.clientWidth > 0 && "
-            "e.scrollWidth > e.clientWidth + 1 && getComputedStyle(e).overflowX == 'auto' "
-            "&& e.tabIndex < 0).length"
-        )
-        assert stuck == 0
+        browser.open(page, width)
+        for fault in faults:
+            assert browser.evaluate(fault) == []
 
 
-def test_letters_of_figures_are_legible_on_a_phone(
-    browser: headless_browser.Browser, pages: list[Path]
-) -> None:
-    for page in pages:
-        browser.open(page, WIDTHS[0])
-        smallest = browser.evaluate(
-            "Math.min(99, ...[...document.querySelectorAll('.plot svg text')]"
-            ".filter(t => t.getClientRects().length)"
-            ".map(t => parseFloat(getComputedStyle(t).fontSize) * "
-            "t.ownerSVGElement.getBoundingClientRect().width / "
-            "t.ownerSVGElement.viewBox.baseVal.width))"
-        )
-        assert smallest >= 9.0
-
-
-def test_text_of_figures_stays_inside_them(
-    browser: headless_browser.Browser, pages: list[Path]
-) -> None:
-    for page in pages:
-        for width in WIDTHS:
-            browser.open(page, width)
-            cut = browser.evaluate(
-                "[...document.querySelectorAll('.plot svg text')].filter(t => {"
-                "const b = t.getBoundingClientRect(),"
-                "s = t.ownerSVGElement.getBoundingClientRect();"
-                "return b.width && (b.left < s.left - 2 || b.right > s.right + 2 || "
-                "b.top < s.top - 3 || b.bottom > s.bottom + 3)}).map(t => t.textContent)"
-            )
-            assert cut == []
-
-
-def test_pages_print_in_light_colours_and_fit_the_paper(
-    browser: headless_browser.Browser, pages: list[Path]
-) -> None:
+def test_pages_print_in_light_colours_and_fit_paper(browser: Browser, pages: list[Path]) -> None:
     features = [{"name": "prefers-color-scheme", "value": "dark"}]
     for page in pages:
         browser.open(page, A4_WIDTH, theme="dark")

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 import pytest
+from experiment_world import Notes
 
 from tsmlab.allocators import Allocator
 from tsmlab.journal import Unkept
-from tsmlab.progress import Silence
 from tsmlab.results import Failure, Sample
 from tsmlab.schedule import (
     MIN_ROUNDS,
@@ -19,7 +19,6 @@ from tsmlab.schedule import (
     Slot,
     StopRule,
     entries_for,
-    has_given_up,
     round_order,
     round_padding_bytes,
 )
@@ -33,20 +32,9 @@ def allocator(name: str) -> Allocator:
 
 
 def sample_of(slot: Slot, failure: Failure | None = None) -> Sample:
-    return Sample(
-        phase=slot.phase,
-        round=slot.round,
-        position=slot.position,
-        allocator=slot.entry.allocator.name,
-        replicate=slot.entry.replicate,
-        started_seconds=0.0,
-        padding_bytes=slot.padding_bytes,
-        values={},
-        output_sha256=None,
-        output_bytes=None,
-        failure=failure,
-        measurement={},
-    )
+    name, replicate = slot.entry.allocator.name, slot.entry.replicate
+    place = (slot.phase, slot.round, slot.position, name, replicate)
+    return Sample(*place, 0.0, slot.padding_bytes, {}, None, None, failure, {})
 
 
 class Rig:
@@ -62,16 +50,10 @@ class Rig:
     ) -> None:
         self.now = 0.0
         self.slots: list[Slot] = []
-        self.notes: list[str] = []
+        self.notes = Notes()
         self._fails = fails
         self._interrupt_at = interrupt_at
         allocators = [allocator(name) for name in names]
-        rig = self
-
-        class Notes(Silence):
-            def note(self, text: str) -> None:
-                rig.notes.append(text)
-
         self.scheduler = Scheduler(
             entries=entries_for(allocators, allocators[0]),
             reference=names[0],
@@ -80,7 +62,7 @@ class Rig:
             judge=judge,
             unresolved=unresolved,
             memo=Unkept(lambda: self.now),
-            observer=Notes(),
+            observer=self.notes,
         )
 
     def _run(self, slot: Slot) -> Sample:
@@ -146,17 +128,31 @@ def test_warm_up_rounds_are_marked_and_timed() -> None:
 # --- the stop rule -------------------------------------------------------------------------------
 
 
-def test_runs_means_exactly_that_many_whatever_time_or_verdicts_say() -> None:
-    rig = Rig(unresolved=lambda _: 0)
-    stop = rig.scheduler.measure(StopRule(runs=9, time_budget_seconds=0.001))
-    assert stop.reason == "runs"
-    assert rig.slots[-1].round == 9
-
-
-def test_it_stops_when_everything_is_resolved_but_not_before_the_minimum() -> None:
-    rig = Rig(unresolved=lambda _: 0)
-    stop = rig.scheduler.measure(StopRule(time_budget_seconds=1e6))
-    assert (stop.reason, rig.slots[-1].round) == ("resolved", MIN_ROUNDS)
+@pytest.mark.parametrize(
+    ("unresolved", "rule", "reason", "rounds"),  # a round takes 5 s
+    [
+        (0, StopRule(runs=9, time_budget_seconds=0.001), "runs", 9),
+        (1, StopRule(time_budget_seconds=42.0), "budget", 8),
+        # The default minimum yields to the budget, or has one of its own.
+        (1, StopRule(time_budget_seconds=12.0), "budget", 2),
+        (1, StopRule(time_budget_seconds=0.5), "budget", 1),
+        (
+            1,
+            StopRule(time_budget_seconds=12.0, min_rounds_budget_seconds=30.0),
+            "budget",
+            MIN_ROUNDS,
+        ),
+        (1, StopRule(time_budget_seconds=12.0, min_rounds_budget_seconds=20.0), "budget", 4),
+        (1, StopRule(min_rounds=6, min_is_firm=True, time_budget_seconds=0.5), "budget", 6),
+        (1, StopRule(max_rounds=20, time_budget_seconds=1e9), "max-rounds", 20),
+        (0, StopRule(time_budget_seconds=1e6), "resolved", MIN_ROUNDS),
+    ],
+)
+def test_the_rule_ends_it(unresolved: int, rule: StopRule, reason: str, rounds: int) -> None:
+    rig = Rig(unresolved=lambda _: unresolved)
+    assert rig.scheduler.measure(rule).reason == reason
+    assert rig.slots[-1].round == rounds
+    assert rig.now == 5.0 * rounds
 
 
 def test_it_goes_on_while_something_is_unresolved() -> None:
@@ -173,46 +169,6 @@ def test_looks_at_the_data_grow_rare() -> None:
     assert not any(StopRule(runs=20).is_look(n) for n in range(1, 21))
 
 
-def test_it_stops_before_a_round_that_would_exceed_the_budget() -> None:
-    rig = Rig()  # 5 s a round
-    stop = rig.scheduler.measure(StopRule(time_budget_seconds=42.0))
-    assert (stop.reason, rig.slots[-1].round) == ("budget", 8)
-    assert rig.now == 40.0
-
-
-def test_the_default_minimum_yields_to_the_budget_but_one_round_is_always_run() -> None:
-    rig = Rig()
-    assert rig.scheduler.measure(StopRule(time_budget_seconds=12.0)).reason == "budget"
-    assert rig.slots[-1].round == 2
-    rig = Rig()
-    rig.scheduler.measure(StopRule(time_budget_seconds=0.5))
-    assert rig.slots[-1].round == 1
-
-
-def test_the_default_minimum_has_a_budget_of_its_own() -> None:
-    rig = Rig()  # 5 s a round
-    rule = StopRule(time_budget_seconds=12.0, min_rounds_budget_seconds=30.0)
-    assert rule.rounds_that_fit(5.0) == MIN_ROUNDS
-    assert rig.scheduler.measure(rule).reason == "budget"
-    assert rig.slots[-1].round == MIN_ROUNDS
-    rig = Rig()
-    rig.scheduler.measure(StopRule(time_budget_seconds=12.0, min_rounds_budget_seconds=20.0))
-    assert rig.slots[-1].round == 4
-
-
-def test_a_minimum_that_was_asked_for_does_not_yield() -> None:
-    rig = Rig()
-    rule = StopRule(min_rounds=6, min_is_firm=True, time_budget_seconds=0.5)
-    assert rig.scheduler.measure(rule).reason == "budget"
-    assert rig.slots[-1].round == 6
-
-
-def test_there_is_a_maximum_of_rounds() -> None:
-    rig = Rig()
-    stop = rig.scheduler.measure(StopRule(max_rounds=20, time_budget_seconds=1e9))
-    assert (stop.reason, rig.slots[-1].round) == ("max-rounds", 20)
-
-
 @pytest.mark.parametrize(
     ("rule", "fitting"),
     [
@@ -221,6 +177,7 @@ def test_there_is_a_maximum_of_rounds() -> None:
         (StopRule(time_budget_seconds=5.0), 1),
         (StopRule(time_budget_seconds=5.0, min_rounds=8, min_is_firm=True), 8),
         (StopRule(time_budget_seconds=1e9, max_rounds=50), 50),
+        (StopRule(time_budget_seconds=12.0, min_rounds_budget_seconds=60.0), MIN_ROUNDS),
     ],
 )
 def test_the_forecast_follows_the_rule(rule: StopRule, fitting: int) -> None:
@@ -235,14 +192,11 @@ def test_an_allocator_that_fails_twice_in_a_row_is_not_run_again() -> None:
     rig.scheduler.measure(StopRule(runs=6))
     assert sum(slot.entry.allocator.name == "b" for slot in rig.slots) == 2
     assert sum(slot.entry.allocator.name == "c" for slot in rig.slots) == 6
-    assert rig.notes == ["b failed twice in a row and is not run again"]
-
-
-def test_failures_in_the_warm_up_count() -> None:
+    assert rig.notes.texts == ["b failed twice in a row and is not run again"]
     rig = Rig(fails=lambda slot: slot.entry.allocator.name == "b")
     rig.scheduler.warm_up(1)
     rig.scheduler.measure(StopRule(runs=6))
-    assert sum(slot.entry.allocator.name == "b" for slot in rig.slots) == 2
+    assert sum(slot.entry.allocator.name == "b" for slot in rig.slots) == 2, "one in the warm-up"
 
 
 def test_an_allocator_that_fails_now_and_then_goes_on() -> None:
@@ -267,13 +221,10 @@ def test_a_judgement_that_is_taken_back_brings_an_allocator_back() -> None:
     assert rounds == [1, 2, 5, 6]
 
 
-def test_it_stops_when_the_reference_fails() -> None:
+def test_it_stops_when_the_reference_fails_or_only_the_reference_is_left() -> None:
     rig = Rig(fails=lambda slot: slot.entry.allocator.name == "glibc")
     assert rig.scheduler.measure(StopRule(runs=6)).reason == "reference-failed"
     assert rig.slots[-1].round == 1  # both of its runs in one round
-
-
-def test_it_stops_when_only_the_reference_is_left() -> None:
     rig = Rig(fails=lambda slot: slot.entry.allocator.name != "glibc")
     assert rig.scheduler.measure(StopRule(runs=6)).reason == "none-left"
     assert rig.slots[-1].round == 2
@@ -283,17 +234,6 @@ def test_the_reference_alone_measures_the_noise() -> None:
     rig = Rig(names=("glibc",))
     assert rig.scheduler.measure(StopRule(runs=3)).reason == "runs"
     assert len(rig.slots) == 6
-
-
-def test_giving_up_looks_at_the_last_runs_only() -> None:
-    def sample(failed: bool) -> Sample:
-        slot = Slot(Entry(allocator("a")), "measured", 1, 1, 0)
-        return sample_of(slot, CRASH if failed else None)
-
-    assert has_given_up([sample(False), sample(True), sample(True)], "a")
-    assert not has_given_up([sample(True), sample(True), sample(False)], "a")
-    assert not has_given_up([sample(True)], "a")
-    assert not has_given_up([sample(True), sample(True)], "b")
 
 
 def test_an_interrupt_leaves_all_finished_samples() -> None:

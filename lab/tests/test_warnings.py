@@ -42,21 +42,12 @@ def run(world: Any, rounds: int = 12, **behaviour: Any) -> Comparison:
     return comparison
 
 
-def test_a_clean_comparison_has_no_warnings(world: Any) -> None:
+def test_how_many_rounds_runs_and_how_much_noise(world: Any) -> None:
     assert codes(run(world)) == set()
-
-
-def test_few_rounds(world: Any) -> None:
     assert codes(run(world, rounds=3)) == {"few-rounds"}
-
-
-def test_a_noise_floor_above_the_margin(world: Any) -> None:
     comparison = run(world, noise=0.05)
     assert "noise-floor" in codes(comparison)
     assert "noise-floor" not in codes(run(world, noise=0.001))
-
-
-def test_short_runs(world: Any) -> None:
     assert codes(run(world, seconds=0.002)) == {"short-runs"}
 
 
@@ -108,9 +99,16 @@ def over_rounds(world: Any, factors: list[float]) -> Comparison:
     return comparison
 
 
-def test_a_slow_first_round(world: Any) -> None:
-    factors = [1.3, 1.0, 1.001, 0.999, 1.0, 1.001, 0.999, 1.0]
-    assert "first-round" in codes(over_rounds(world, factors))
+@pytest.mark.parametrize(
+    ("factors", "code"),
+    [
+        ([1.3, 1.0, 1.001, 0.999, 1.0, 1.001, 0.999, 1.0], "first-round"),
+        ([1.0, 1.001, 1.5, 0.999, 1.0, 1.001, 1.6, 1.002, 1.0, 1.7, 0.999, 1.0], "outliers"),
+        ([1.0 + 0.2 * (n % 2) + 0.0005 * (n % 5) for n in range(24)], "bimodal"),
+    ],
+)
+def test_odd_rounds(world: Any, factors: list[float], code: str) -> None:
+    assert code in codes(over_rounds(world, factors))
 
 
 def test_drift(world: Any) -> None:
@@ -118,16 +116,6 @@ def test_drift(world: Any) -> None:
     assert codes(comparison) == {"drift"}
     (trouble,) = comparison.warnings
     assert "slower" in trouble.symptom
-
-
-def test_outliers(world: Any) -> None:
-    factors = [1.0, 1.001, 1.5, 0.999, 1.0, 1.001, 1.6, 1.002, 1.0, 1.7, 0.999, 1.0]
-    assert "outliers" in codes(over_rounds(world, factors))
-
-
-def test_two_groups_of_times(world: Any) -> None:
-    factors = [1.0 + 0.2 * (n % 2) + 0.0005 * (n % 5) for n in range(24)]
-    assert "bimodal" in codes(over_rounds(world, factors))
 
 
 def with_raw(world: Any, change: Callable[[Measurement], dict[str, Any]]) -> Comparison:
@@ -145,12 +133,9 @@ def with_raw(world: Any, change: Callable[[Measurement], dict[str, Any]]) -> Com
     return world.comparison(behaviours, executor=executor)
 
 
-def test_several_processes(world: Any) -> None:
+def test_several_processes_and_a_costly_look_at_the_memory(world: Any) -> None:
     comparison = with_raw(world, lambda run: {"tree_peak_rss_bytes": 3 * run.peak_rss_bytes})
     assert codes(comparison) == {"several-processes"}
     assert "3.0 times" in comparison.warnings[0].cause
-
-
-def test_a_costly_look_at_the_memory(world: Any) -> None:
     comparison = with_raw(world, lambda run: {"sampling_ns": run.wall_ns // 20})
     assert codes(comparison) == {"sampling-cost"}

@@ -47,7 +47,7 @@ def test_an_entry_is_read_as_it_stands(tmp_path: Path, monkeypatch: pytest.Monke
     )
 
 
-def test_floors_may_be_left_out_and_a_program_with_a_slash_is_beside_the_suite(
+def test_floors_may_be_left_out_and_programs_lie_beside_the_suite(
     tmp_path: Path,
 ) -> None:
     entry = {key: value for key, value in GOOD.items() if key != "floors"}

@@ -12,11 +12,43 @@ from pathlib import Path
 
 import pytest
 
+USUAL_HEADERS = """
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <malloc.h>
+#include <pthread.h>
+#include <signal.h>
+#include <spawn.h>
+#ifndef __cplusplus
+#include <stdatomic.h>
+#endif
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+"""
+
 
 @pytest.fixture(scope="session")
 def build(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """build(name, source, *flags) compiles C (or C++, by the name) and gives the result's path."""
+    """build(name, source, *flags) compiles C (or C++, by the name) and gives the result's path.
+
+    The source need not include USUAL_HEADERS.
+    """
     folder = tmp_path_factory.mktemp("programs")
+    headers = folder / "usual.h"
+    headers.write_text(USUAL_HEADERS)
     done: dict[tuple[str, ...], Path] = {}
 
     def compile_once(name: str, source: str, *flags: str) -> Path:
@@ -27,7 +59,8 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
             output = code.with_suffix("")
             compiler = "c++" if name.endswith(".cpp") else "cc"
             # The compilers know malloc, and would remove calls whose result nobody uses.
-            command = [compiler, "-O1", "-fno-builtin", *flags, str(code), "-o", str(output)]
+            options = ["-O1", "-fno-builtin", "-include", str(headers), *flags]
+            command = [compiler, *options, str(code), "-o", str(output)]
             finished = subprocess.run(command, capture_output=True, text=True, check=False)
             assert finished.returncode == 0, finished.stderr
             done[key] = output

@@ -79,8 +79,7 @@ def parse() -> Callable[[bytes], dict[str, Any]]:
 
 @pytest.fixture
 def measure(
-    run: Callable[..., subprocess.CompletedProcess[bytes]],
-    parse: Callable[[bytes], dict[str, Any]],
+    run: Callable[..., subprocess.CompletedProcess[bytes]], parse: Callable[[bytes], dict[str, Any]]
 ) -> Callable[..., dict[str, Any]]:
     """measure(command, *options) is the answer about a command whose output is thrown away."""
 

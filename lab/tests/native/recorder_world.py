@@ -54,7 +54,6 @@ class Image:
         for event in self.events:
             if event.kind == "thread_begin":
                 assert event.thread == born
-                assert event.object is not None
                 assert event.object < born
                 born += 1
                 threads.add(event.thread)
@@ -62,14 +61,12 @@ class Image:
             if event.kind == "thread_end":
                 threads.remove(event.thread)
             if event.kind in MAKES:
-                assert event.object is not None
                 assert event.size is not None
                 assert next_object in (None, event.object)
                 next_object = event.object + 1
                 self.live[event.object] = event.size
                 live_bytes += event.size
             elif event.kind == "realloc":
-                assert event.size is not None
                 live_bytes += event.size - self.live[event.object]
                 self.live[event.object] = event.size
             elif event.kind == "free":
@@ -122,8 +119,8 @@ class Recorded:
         return [image for image in self.images if image["program"] == Path(program).name[:127]]
 
 
-def read_images(trace: Path, said: Sequence[dict[str, Any]] | None = None) -> list[Image]:
-    """The events of a whole trace, by image. said: what `record` says, if it could."""
+def read_images(trace: Path, said: Sequence[dict[str, Any]]) -> list[Image]:
+    """The events of a whole trace, by image. said: what `record` says of them."""
     run = ran(paths.tool("trace"), "print", trace)
     assert run.returncode == 0, run.stderr[-2000:] + run.stdout[-200:]
     events: dict[int, list[Event]] = {}
@@ -135,20 +132,10 @@ def read_images(trace: Path, said: Sequence[dict[str, Any]] | None = None) -> li
         image, _, time_ns, thread, kind, *rest = line.split()
         event = Event(int(time_ns), int(thread), kind, *map(number, rest))
         events.setdefault(int(image), []).append(event)
-    if said is None:
-        said = [
-            {
-                "image": image,
-                "events": len(its),
-                "parent": None,
-                "threads": 1 + sum(event.kind == "thread_begin" for event in its),
-            }
-            for image, its in sorted(events.items())
-        ]
     images: list[Image] = []
     for each in said:
         inherited: dict[int, int] = {}
-        if each.get("birth") == "fork" and each["parent"] is not None:
+        if each["birth"] == "fork" and each["parent"] is not None:
             inherited = next(i for i in images if i["image"] == each["parent"]).forks[each["image"]]
         images.append(Image(each, events.get(each["image"], []), inherited))
     return images

@@ -24,6 +24,18 @@ ALLOCATORS = under(
     "", "tsmalloc", also=("jemalloc", "lock-best", "nolock-first", "mimalloc", "tcmalloc")
 )
 
+# Of the program of CALLS: what it calls, of which kind that is, and how many bytes it asks for.
+FUNCTIONS = (
+    ("malloc", "malloc", 10),
+    ("zero", "malloc", 0),
+    ("calloc", "calloc", 21),
+    ("realloc", "realloc", 12),
+    ("reallocarray", "realloc", 15),
+    ("memalign", "aligned", 100),
+    ("aligned_alloc", "aligned", 128),
+    ("posix_memalign", "aligned", 30),
+)
+
 
 def library_of(allocator: str) -> Path | None:
     """The library of an allocator's name; skips the test where there is none."""
@@ -78,12 +90,6 @@ REAL_PROGRAMS: list[list[str | Path]] = [
 
 # A kind of call, so many times; each block is freed. A third argument: refusals have to be ENOMEM.
 CALLS = """
-#define _GNU_SOURCE
-#include <errno.h>
-#include <malloc.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 static int looks_at_errno;
 static int is_refused(void* p) {
   const int error = errno;
@@ -120,13 +126,16 @@ int main(int argc, char** argv) {
 }
 """
 
-# All forms of new and delete, of 0 to 12 bytes, so many times; and so many that throw.
+# All forms of new and delete, of 0 to 12 bytes, so many times, after so many that throw.
 OPERATORS = """
 #include <cstdlib>
 #include <new>
 int main(int, char** argv) {
   using A = std::align_val_t;
   const auto& t = std::nothrow;
+  for (int i = std::atoi(argv[2]); i > 0; --i) {
+    try { operator delete(operator new(std::size_t{1} << 62)); } catch (const std::bad_alloc&) {}
+  }
   for (int i = std::atoi(argv[1]); i > 0; --i) {
     operator delete(operator new(0));
     operator delete(operator new(1));
@@ -143,28 +152,16 @@ int main(int, char** argv) {
     operator delete[](operator new[](12, A{64}), 12, A{64});
     operator delete(nullptr);
   }
-  for (int i = std::atoi(argv[2]); i > 0; --i) {
-    try { operator delete(operator new(std::size_t{1} << 62)); } catch (const std::bad_alloc&) {}
-  }
 }
 """
 
 # Seven blocks, and -DEND.
 ENDS = """
-#include <signal.h>
-#include <stdlib.h>
-#include <unistd.h>
 int main(void) { for (int i = 0; i < 7; ++i) malloc(3); END }
 """
 
 # A child and a grandchild, by -DFORK.
 FORKS = """
-#define _GNU_SOURCE
-#include <errno.h>
-#include <stdlib.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
-#include <unistd.h>
 int main(void) {
   void* early = malloc(1000);
   void* other = malloc(2000);
@@ -187,10 +184,6 @@ int main(void) {
 
 # So many children among busy threads; each makes two blocks. A second argument: the threads rest.
 BUSY_FORKS = """
-#include <pthread.h>
-#include <stdlib.h>
-#include <sys/wait.h>
-#include <unistd.h>
 static volatile int is_over;
 static void* work(void* rests) {
   while (!is_over) {
@@ -213,12 +206,43 @@ int main(int argc, char** argv) {
 }
 """
 
+# So many threads that pass so many blocks on to each other; it tells how many were allocated and
+# freed, and the bytes of all and of those that are left.
+PRODUCERS = """
+enum { slots = 64 };
+static _Atomic(void*) boxes[slots];
+static atomic_long allocations, frees, bytes, live;
+static int rounds;
+static void* work(void* seed) {
+  unsigned state = (unsigned)(long)seed * 7919 + 1;
+  long made = 0, freed = 0, asked = 0;
+  for (int i = 0; i < rounds; ++i) {
+    state = state * 1664525 + 1013904223;
+    size_t size = (state >> 22) + sizeof(size_t);
+    size_t* mine = malloc(size);
+    if (state % 5 == 0) mine = realloc(mine, size += 1000);
+    *mine = size;
+    ++made; asked += size;
+    live += (long)size;
+    size_t* other = atomic_exchange(&boxes[(state >> 8) % slots], mine);
+    if (other) { live -= (long)*other; free(other); ++freed; }
+  }
+  allocations += made; frees += freed; bytes += asked;
+  return 0;
+}
+int main(int argc, char** argv) {
+  pthread_t threads[16];
+  int number = atoi(argv[1]);
+  rounds = atoi(argv[2]);
+  for (long i = 0; i < number; ++i) pthread_create(&threads[i], 0, work, (void*)i);
+  for (int i = 0; i < number; ++i) pthread_join(threads[i], 0);
+  dprintf(1, "%ld %ld %ld %ld\\n", allocations, frees, bytes, live);
+  return 0;
+}
+"""
+
 # Becomes the program of its argument, with four calls of malloc, in the last of four processes.
 SPAWNS = """
-#include <spawn.h>
-#include <stdlib.h>
-#include <sys/wait.h>
-#include <unistd.h>
 extern char** environ;
 int main(int argc, char** argv) {
   char* arguments[] = {"calls", "malloc", "4", 0};
@@ -237,9 +261,6 @@ int main(int argc, char** argv) {
 
 # The same in a thread, while others allocate.
 BECOMES = """
-#include <pthread.h>
-#include <stdlib.h>
-#include <unistd.h>
 static void* churn(void* none) { for (;;) free(malloc(77)); return none; }
 static void* become(void* program) {
   usleep(20000);
@@ -256,7 +277,6 @@ int main(int argc, char** argv) {
 """
 
 EARLY_AND_LATE = """
-#include <stdlib.h>
 static void* kept;
 __attribute__((constructor)) static void early(void) { kept = malloc(5); }
 __attribute__((destructor)) static void late(void) { free(kept); }

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
+from prompt import ran
 
 from tsmlab import paths
 from tsmlab.traces.analysis import analyse
@@ -21,8 +22,7 @@ MOST_BYTES = 420_000
 
 
 def run(tool: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [str(paths.tool(tool)), *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return ran(paths.tool(tool), *arguments, timeout=120)
 
 
 def described() -> dict[str, int]:
@@ -39,12 +39,19 @@ def test_the_readme_lists_each() -> None:
 
 @pytest.mark.parametrize("trace", TRACES, ids=lambda trace: trace.stem)
 class TestTrace:
-    def test_it_is_whole_and_small(self, trace: Path) -> None:
+    def test_it_is_whole_and_small_and_its_analysis_adds_up(self, trace: Path) -> None:
         checked = run("trace", "check", trace)
         assert checked.returncode == 0, checked.stdout
         assert trace.stat().st_size <= MOST_BYTES
         told = json.loads(run("trace", "info", "--json", trace).stdout)
         assert told["events"] == described()[trace.stem]
+        found = analyse(trace)
+        assert found.is_whole
+        assert found.raw["unknown_frees"] == found.raw["unknown_resizes"] == 0
+        allocated, freed = found.amount("allocations"), found.amount("frees")
+        assert allocated.objects == freed.objects + found.left_own.objects
+        assert max(point.highest_bytes for point in found.curve) == found.peak.bytes
+        assert sum(bucket.at_peak_bytes for bucket in found.buckets) == found.peak.bytes
 
     @pytest.mark.parametrize("schedule", ["asap", "recorded", "stride"])
     def test_it_is_replayed(self, trace: Path, schedule: str, tmp_path: Path) -> None:
@@ -54,15 +61,6 @@ class TestTrace:
         done = run("replay", "--schedule", schedule, plan)
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout)["matches"]
-
-    def test_its_analysis_adds_up(self, trace: Path) -> None:
-        found = analyse(trace)
-        assert found.is_whole
-        assert found.raw["unknown_frees"] == found.raw["unknown_resizes"] == 0
-        allocated, freed = found.amount("allocations"), found.amount("frees")
-        assert allocated.objects == freed.objects + found.left_own.objects
-        assert max(point.highest_bytes for point in found.curve) == found.peak.bytes
-        assert sum(bucket.at_peak_bytes for bucket in found.buckets) == found.peak.bytes
 
 
 @pytest.mark.parametrize(

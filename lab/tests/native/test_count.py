@@ -17,7 +17,9 @@ from shim_programs import (
     BUSY_FORKS,
     ENDS,
     FORKS,
+    FUNCTIONS,
     OPERATORS,
+    PRODUCERS,
     SPAWNS,
     early_and_late,
     library_of,
@@ -44,24 +46,13 @@ def count(tmp_path: Path) -> CountRun:
 @pytest.mark.parametrize("allocator", ALLOCATORS)
 @pytest.mark.parametrize(
     ("function", "kind", "bytes_each"),
-    [
-        ("malloc", "malloc", 10),
-        ("calloc", "calloc", 21),
-        ("realloc", "realloc", 12),
-        ("reallocarray", "realloc", 15),
-        ("memalign", "aligned", 100),
-        ("aligned_alloc", "aligned", 128),
-        ("posix_memalign", "aligned", 30),
-        ("valloc", "aligned", 50),
-        ("pvalloc", "aligned", 4096),
-        ("free", "free", 0),
-    ],
+    [*FUNCTIONS, ("valloc", "aligned", 50), ("pvalloc", "aligned", 4096), ("free", "free", 0)],
 )
 def test_c_functions(
     count: CountRun, calls: Path, allocator: str, function: str, kind: str, bytes_each: int
 ) -> None:
     library = library_of(allocator)
-    passed_on = "realloc" if function == "reallocarray" else function
+    passed_on = {"reallocarray": "realloc", "zero": "malloc"}.get(function, function)
     if library and passed_on not in exported_names(library):
         pytest.skip(f"{library.name} has no {function}: the C library's block would reach its free")
     [idle] = count([calls, function, "0"], allocator)
@@ -75,12 +66,15 @@ def test_c_functions(
     assert busy.calls == idle.calls + (1000 if kind == "free" else 2000)
 
 
-def test_c_program_under_the_c_library_makes_no_other_calls(count: CountRun, calls: Path) -> None:
+def test_provider_and_program_are_told(count: CountRun, calls: Path) -> None:
     [record] = count([calls, "malloc", "3"])
     assert (record.malloc, record.free, record.calls, record.bytes_requested) == (3, 3, 6, 30)
     assert record.program == str(calls)
     assert record.parent_pid == os.getpid()
     assert Path(record.provider).name == "libc.so.6"
+    [record] = count([calls, "malloc", "1"], "jemalloc")
+    library = library_of("jemalloc")
+    assert Path(record.provider).resolve() == library.resolve()
 
 
 def test_refused_requests_are_calls_that_got_nothing(count: CountRun, calls: Path) -> None:
@@ -92,15 +86,8 @@ def test_refused_requests_are_calls_that_got_nothing(count: CountRun, calls: Pat
     assert (record.calls, record.free, record.bytes_requested) == (5, 5, 0)
 
 
-def test_provider_is_the_allocator(count: CountRun, calls: Path) -> None:
-    [record] = count([calls, "malloc", "1"], "jemalloc")
-    library = library_of("jemalloc")
-    assert library is not None
-    assert Path(record.provider).resolve() == library.resolve()
-
-
 @pytest.mark.parametrize("allocator", ALLOCATORS)
-def test_all_forms_of_new_and_delete(count: CountRun, build: Build, allocator: str) -> None:
+def test_new_and_delete_in_all_forms(count: CountRun, build: Build, allocator: str) -> None:
     program = build("operators.cpp", OPERATORS)
     [idle] = count([program, "0", "0"], allocator)
     [busy] = count([program, "100", "0"], allocator)
@@ -114,53 +101,26 @@ def test_all_forms_of_new_and_delete(count: CountRun, build: Build, allocator: s
 
 
 def test_bad_alloc_passes_through(count: CountRun, build: Build) -> None:
-    source = """
-    #include <cstdlib>
-    #include <new>
-    int main(int, char** argv) {
-      int caught = 0;
-      const int wanted = std::atoi(argv[1]);
-      for (int i = 0; i < wanted; ++i) {
-        try { operator delete(operator new(std::size_t{1} << 62)); }
-        catch (const std::bad_alloc&) { ++caught; }
-      }
-      for (int i = 0; i < wanted; ++i) std::free(std::malloc(1));
-      return caught == wanted ? 0 : 1;
-    }
-    """
-    program = build("throws.cpp", source)
-    [idle] = count([program, "0"])
-    [busy] = count([program, "10"])
-    assert busy.operator_new - idle.operator_new == 10
+    program = build("operators.cpp", OPERATORS)
+    [idle] = count([program, "10", "0"])
+    [busy] = count([program, "10", "10"])
+    assert busy.operator_new - idle.operator_new == 10  # what comes after that is not lost
     assert busy.operator_delete == idle.operator_delete
-    # The C++ run time library takes and frees 10 exception objects; the 10 attempts inside of the
-    # operators that threw stay counted too; and the program's own 10 calls after that are not lost.
-    assert busy.malloc - idle.malloc == 10 + 10 + 10
-    assert busy.free - idle.free == 10 + 10
+    # The C++ run time library takes and frees 10 exception objects; and the 10 attempts inside of
+    # the operators that threw stay counted too.
+    assert busy.malloc - idle.malloc == 10 + 10
+    assert busy.free - idle.free == 10
     assert 10 < busy.bytes_requested - idle.bytes_requested < 10_000
 
 
 @pytest.mark.parametrize("allocator", ["", "jemalloc"])
-def test_threads(count: CountRun, build: Build, allocator: str) -> None:
-    source = """
-    #include <pthread.h>
-    #include <stdlib.h>
-    static void* work(void* calls) {
-      for (long n = (long)calls; n > 0; --n) free(malloc(8));
-      return 0;
-    }
-    int main(int argc, char** argv) {
-      pthread_t threads[4];
-      for (int i = 0; i < 4; ++i) pthread_create(&threads[i], 0, work, (void*)atol(argv[1]));
-      for (int i = 0; i < 4; ++i) pthread_join(threads[i], 0);
-      return 0;
-    }
-    """
-    program = build("threads.c", source, "-pthread")
-    [idle] = count([program, "0"], allocator)
-    [busy] = count([program, "25000"], allocator)
-    assert busy.malloc - idle.malloc == 100_000
-    assert busy.free - idle.free == 100_000
+def test_threads(count: CountRun, build: Build, allocator: str, tmp_path: Path) -> None:
+    program = build("producers.c", PRODUCERS, "-pthread")
+    [idle] = count([program, "4", "0"], allocator)
+    [busy] = count([program, "4", "25000"], allocator, stdout=tmp_path / "out")
+    allocations, frees, *_ = map(int, (tmp_path / "out").read_text().split())
+    assert busy.malloc - idle.malloc == allocations == 100_000
+    assert busy.free - idle.free == frees
 
 
 @pytest.mark.parametrize(
@@ -174,7 +134,7 @@ def test_no_way_to_end_loses_counts(count: CountRun, build: Build, end: str, sta
 
 class TestProcesses:
     @pytest.mark.parametrize("fork", ["fork", "_Fork"])
-    def test_each_forked_child_counts_for_itself(
+    def test_a_forked_child_counts_for_itself(
         self, count: CountRun, build: Build, fork: str
     ) -> None:
         records = count([build("forks.c", FORKS, f"-DFORK={fork}()")])
@@ -187,18 +147,14 @@ class TestProcesses:
         assert parent.malloc > 0
         assert [(r.malloc, r.calloc, r.free) for r in children] == [(1, 1, 2)] * 100
 
-    def test_child_that_makes_no_call_leaves_no_file(self, count: CountRun, build: Build) -> None:
-        source = "#include <unistd.h>\nint main(void) { return fork() < 0; }"
+    def test_programs_leave_a_file_without_calls(self, count: CountRun, build: Build) -> None:
+        source = "int main(void) { return fork() < 0; }"
         assert len(count([build("quiet.c", source)])) == 1
-
-    def test_program_that_makes_no_call_leaves_a_file(self, count: CountRun, build: Build) -> None:
         [record] = count([build("nothing.c", "int main(void) { return 0; }")])
         assert record.calls == 0
 
     def test_exec_begins_a_new_record(self, count: CountRun, build: Build, calls: Path) -> None:
         source = f"""
-        #include <stdlib.h>
-        #include <unistd.h>
         int main(void) {{ malloc(1); return execl("{calls}", "calls", "malloc", "4", (char*)0); }}
         """
         program = build("exec.c", source)
@@ -219,9 +175,6 @@ class TestProcesses:
         self, count: CountRun, build: Build, tmp_path: Path
     ) -> None:
         source = """
-        #include <stdlib.h>
-        #include <sys/wait.h>
-        #include <unistd.h>
         int main(void) {
           clearenv();
           if (chdir("/")) return 1;
@@ -235,9 +188,7 @@ class TestProcesses:
         assert [r.malloc for r in read_counts(tmp_path / "relative")] == [0, 1]
 
 
-def test_calls_of_constructors_before_main_and_destructors_after_it(
-    count: CountRun, build: Build
-) -> None:
+def test_constructors_before_main_and_destructors(count: CountRun, build: Build) -> None:
     program = early_and_late(build)
     [record] = count([program], LD_LIBRARY_PATH=str(program.parent))
     assert (record.malloc, record.free) == (1, 1)
@@ -276,9 +227,6 @@ class TestPlugins:
     }
     """
     HOST = """
-    #include <dlfcn.h>
-    #include <stdio.h>
-    #include <stdlib.h>
     int main(int argc, char** argv) {
       void* plugin = dlopen(argv[1], RTLD_NOW | RTLD_LOCAL);
       if (!plugin) { puts(dlerror()); return 2; }
@@ -300,20 +248,25 @@ class TestPlugins:
     extern "C" int work(std::size_t size) { operator delete(operator new(size)); return 0; }
     """
 
-    def test_no_run_time_library(self, count: CountRun, build: Build) -> None:
+    def test_plugins_without_a_run_time_library(self, count: CountRun, build: Build) -> None:
         plugin = build("bare.cpp", self.BARE, "-shared", "-fPIC", "-nodefaultlibs", "-lc")
         [small] = count([build("host.c", self.HOST), plugin, "9"])
         [large] = count([build("host.c", self.HOST), plugin, "1009"])
         assert (small.operator_new, small.operator_delete) == (1, 1)
         assert large.by_kind == small.by_kind
         assert large.bytes_requested == small.bytes_requested + 1000
-
-    def test_out_of_memory_without_a_run_time_library(self, count: CountRun, build: Build) -> None:
-        plugin = build("bare.cpp", self.BARE, "-shared", "-fPIC", "-nodefaultlibs", "-lc")
         [record] = count([build("host.c", self.HOST), plugin, str(1 << 62)], status=-6)
         assert (record.operator_new, record.operator_delete) == (1, 0)
         assert record.bytes_requested < 1 << 62
 
 
-def test_library_needs_libc_only_and_exports_entry_points_and_dlopen() -> None:
-    expect_shim(paths.library("libtsmalloc-count.so"), "dlopen")
+@pytest.mark.parametrize(
+    ("shim", "also"),
+    [
+        ("count", ["dlopen"]),
+        ("ledger", []),
+        ("record", ["pthread_create", "thrd_create", "_Fork", "_exit", "_Exit", "prctl"]),
+    ],
+)
+def test_shims_need_libc_and_export_little_else(shim: str, also: list[str]) -> None:
+    expect_shim(paths.library(f"libtsmalloc-{shim}.so"), *also)

@@ -17,11 +17,6 @@ Build = Callable[..., Path]
 
 # Comes before each program's own requests, as a thread's first ones have memory of their own.
 PREAMBLE = r"""
-#include <errno.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 static void set_up(void) {
   for (int i = 0; i < 2000; i++) free(malloc(64));
 }

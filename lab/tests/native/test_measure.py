@@ -19,7 +19,7 @@ Build = Callable[..., Path]
 Run = Callable[..., subprocess.CompletedProcess[bytes]]
 Measure = Callable[..., dict[str, Any]]
 Parse = Callable[[bytes], dict[str, Any]]
-Failure = Callable[..., tuple[int, str]]
+NO_LOADER = "its interpreter or dynamic loader does not exist"
 
 FIELDS = {
     *("schema", "spawn_error", "pid", "timeout_ns", "exit_code", "signal", "timed_out"),
@@ -59,68 +59,36 @@ def test_death_by_signal(number: signal.Signals, measure: Measure) -> None:
     assert answer["interrupted"] is False
 
 
-class TestProgramsThatCannotStart:
+@pytest.mark.parametrize(
+    ("arguments", "number", "message"),
+    [
+        ("-- /does/not/exist", 2, "execute /does/not/exist: No such file or directory"),
+        ("--env PATH=/usr/bin -- no-such-one", 2, "execute no-such-one: No such file or directory"),
+        ("-- HERE/plain", 13, "execute HERE/plain: Permission denied"),
+        ("-- HERE", 13, "execute HERE: Permission denied"),
+        ("-- HERE/script", 2, f"execute HERE/script: {NO_LOADER}"),
+        ("--cwd HERE -- ./script", 2, f"execute ./script: {NO_LOADER}"),
+        ("--cwd /no/such/folder -- true", 2, "enter /no/such/folder: No such file or directory"),
+        ("--stdin /no/such/file -- true", 2, "open /no/such/file: No such file or directory"),
+        ("--stdout /no/such/file -- true", 2, "open /no/such/file: No such file or directory"),
+        ("--stderr /no/such/file -- true", 2, "open /no/such/file: No such file or directory"),
+    ],
+)
+def test_programs_that_cannot_start(
+    tmp_path: Path, run: Run, parse: Parse, arguments: str, number: int, message: str
+) -> None:
     """They are results: status 0, a named error, and null for everything that was not measured."""
-
-    @pytest.fixture
-    def failure(self, run: Run, parse: Parse) -> Callable[..., tuple[int, str]]:
-        def fail_to_start(*arguments: str | Path) -> tuple[int, str]:
-            done = run(*arguments)
-            assert done.returncode == 0
-            answer = parse(done.stdout)
-            assert set(answer) == FIELDS
-            assert {field for field in MEASURED if answer[field] is not None} == set()
-            assert (answer["exit_code"], answer["signal"], answer["samples"]) == (None, None, 0)
-            return answer["spawn_error"]["errno"], answer["spawn_error"]["message"]
-
-        return fail_to_start
-
-    def test_missing_file(self, failure: Failure) -> None:
-        number, message = failure("--", "/does/not/exist")
-        assert number == 2
-        assert message == "execute /does/not/exist: No such file or directory"
-
-    def test_name_that_is_not_in_path(self, failure: Failure) -> None:
-        number, message = failure("--env", "PATH=/usr/bin", "--", "no-such-program-anywhere")
-        assert (number, message) == (
-            2,
-            "execute no-such-program-anywhere: No such file or directory",
-        )
-
-    def test_file_without_execute_permission(self, tmp_path: Path, failure: Failure) -> None:
-        program = tmp_path / "program"
-        program.write_text("#!/bin/sh\n")
-        assert failure("--", program) == (13, f"execute {program}: Permission denied")
-
-    def test_directory(self, tmp_path: Path, failure: Failure) -> None:
-        assert failure("--", tmp_path) == (13, f"execute {tmp_path}: Permission denied")
-
-    def test_missing_interpreter_is_told_from_a_missing_file(
-        self, tmp_path: Path, failure: Failure
-    ) -> None:
-        program = tmp_path / "program"
-        program.write_text("#!/no/such/interpreter\n")
-        program.chmod(0o755)
-        number, message = failure("--", program)
-        assert number == 2
-        assert message == f"execute {program}: its interpreter or dynamic loader does not exist"
-
-    def test_missing_interpreter_of_a_relative_command(
-        self, tmp_path: Path, failure: Failure
-    ) -> None:
-        (tmp_path / "program").write_text("#!/no/such/interpreter\n")
-        (tmp_path / "program").chmod(0o755)
-        _, message = failure("--cwd", tmp_path, "--", "./program")
-        assert message == "execute ./program: its interpreter or dynamic loader does not exist"
-
-    def test_missing_working_directory(self, failure: Failure) -> None:
-        number, message = failure("--cwd", "/no/such/folder", "--", "true")
-        assert (number, message) == (2, "enter /no/such/folder: No such file or directory")
-
-    @pytest.mark.parametrize("option", ["--stdin", "--stdout", "--stderr"])
-    def test_redirection_that_cannot_be_opened(self, option: str, failure: Failure) -> None:
-        number, message = failure(option, "/no/such/file", "--", "true")
-        assert (number, message) == (2, "open /no/such/file: No such file or directory")
+    (tmp_path / "plain").write_text("#!/bin/sh\n")
+    (tmp_path / "script").write_text("#!/no/such/interpreter\n")
+    (tmp_path / "script").chmod(0o755)
+    here = str(tmp_path)
+    done = run(*arguments.replace("HERE", here).split())
+    assert done.returncode == 0
+    answer = parse(done.stdout)
+    assert set(answer) == FIELDS
+    assert {field for field in MEASURED if answer[field] is not None} == set()
+    assert (answer["exit_code"], answer["signal"], answer["samples"]) == (None, None, 0)
+    assert answer["spawn_error"] == {"errno": number, "message": message.replace("HERE", here)}
 
 
 class TestWrongUsage:
@@ -151,9 +119,7 @@ class TestWrongUsage:
         assert "--help" in done.stderr.decode()
 
     @pytest.mark.parametrize("name", ["with space.so", "with:colon.so"])
-    def test_library_name_that_the_loader_would_split(
-        self, tmp_path: Path, name: str, run: Run
-    ) -> None:
+    def test_library_name_that_would_be_split(self, tmp_path: Path, name: str, run: Run) -> None:
         (tmp_path / name).touch()
         done = run("--preload", tmp_path / name, "--", "true")
         assert done.returncode == 1
@@ -175,18 +141,17 @@ class TestWrongUsage:
         assert all(f"--{name}" in done.stdout.decode() for name in ("output", "preload", "timeout"))
 
 
-def test_full_disk_is_an_internal_failure(run: Run) -> None:
-    done = run("--output", "/dev/full", "--", "true")
-    assert done.returncode == 125
-    assert "cannot write the report: No space left on device" in done.stderr.decode()
-
-
-def test_output_file_is_replaced(tmp_path: Path, run: Run, parse: Parse) -> None:
+def test_output_file_is_replaced_or_a_full_disk_told(
+    tmp_path: Path, run: Run, parse: Parse
+) -> None:
     output = tmp_path / "out.json"
     output.write_text("x" * 100_000)
     done = run("--output", output, "--", "echo", "from the program")
     assert done.stdout == b"from the program\n"
     assert parse(output.read_bytes())["exit_code"] == 0
+    done = run("--output", "/dev/full", "--", "true")
+    assert done.returncode == 125
+    assert "cannot write the report: No space left on device" in done.stderr.decode()
 
 
 class TestEnvironment:
@@ -216,21 +181,17 @@ class TestEnvironment:
 
 
 class TestStandardStreams:
-    def test_redirections(self, tmp_path: Path, run: Run, parse: Parse) -> None:
+    def test_redirections_and_inheritance(self, tmp_path: Path, run: Run, parse: Parse) -> None:
         (tmp_path / "in").write_text("fed\n")
         options = [f"--{name}={tmp_path / name[3:]}" for name in ("stdin", "stdout", "stderr")]
         done = run(*options, "--", "sh", "-c", "cat; echo complaint >&2")
         assert parse(done.stdout)["exit_code"] == 0
         assert (tmp_path / "out").read_text() == "fed\n"
         assert (tmp_path / "err").read_text() == "complaint\n"
-
-    def test_inherited_by_default(self, tmp_path: Path, run: Run) -> None:
         done = run("--output", tmp_path / "json", "--", "sh", "-c", "echo out; echo err >&2")
         assert (done.stdout, done.stderr) == (b"out\n", b"err\n")
 
-    def test_redirection_is_relative_to_the_caller_and_the_program_to_its_folder(
-        self, tmp_path: Path, run: Run
-    ) -> None:
+    def test_redirections_are_relative_to_the_caller(self, tmp_path: Path, run: Run) -> None:
         inner = tmp_path / "inner"
         inner.mkdir()
         program = inner / "program"
@@ -243,26 +204,14 @@ class TestStandardStreams:
 class TestWhatTheProgramInherits:
     """Nothing of the launcher's own arrangements may reach the program."""
 
-    def test_no_blocked_signals_and_a_session_of_its_own(self, tmp_path: Path, run: Run) -> None:
+    def test_no_signals_files_or_session_are_inherited(self, tmp_path: Path, run: Run) -> None:
         seen = tmp_path / "seen"
         ask = "import os, signal; print(signal.pthread_sigmask(0, []), os.getsid(0) == os.getpid())"
         run("--stdout", seen, "--", sys.executable, "-c", ask)
         assert seen.read_text() == "set() True\n"
-
-    def test_no_open_files(self, tmp_path: Path, run: Run) -> None:
-        seen = tmp_path / "seen"
         output = tmp_path / "json"
-        run(
-            "--output",
-            output,
-            "--stdout",
-            seen,
-            "--stdin",
-            "/dev/null",
-            "--",
-            "ls",
-            "/proc/self/fd",
-        )
+        streams = ("--output", output, "--stdout", seen, "--stdin", "/dev/null")
+        run(*streams, "--", "ls", "/proc/self/fd")
         assert seen.read_text().split() == ["0", "1", "2", "3"]  # the last one is ls reading
 
 
@@ -270,13 +219,8 @@ class TestTimes:
     def test_wall_time_covers_the_program(self, measure: Measure) -> None:
         assert measure(["sleep", "0.2"])["wall_ns"] >= 200_000_000
 
-    def test_processor_time_includes_children_that_were_waited_for(
-        self, build: Build, measure: Measure
-    ) -> None:
+    def test_processor_time_includes_children(self, build: Build, measure: Measure) -> None:
         burn = """
-        #include <time.h>
-        #include <unistd.h>
-        #include <sys/wait.h>
         static void burn(void) { while (clock() < 0.2 * CLOCKS_PER_SEC) {} }
         int main(void) { if (fork() == 0) { burn(); return 0; } burn(); wait(0); return 0; }
         """
@@ -286,7 +230,6 @@ class TestTimes:
 
     def test_voluntary_switches(self, build: Build, measure: Measure) -> None:
         sleeper = """
-        #include <unistd.h>
         int main(void) { for (int i = 0; i < 50; ++i) usleep(1000); return 0; }
         """
         assert measure([build("sleeper.c", sleeper)])["voluntary_switches"] >= 50

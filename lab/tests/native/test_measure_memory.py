@@ -26,11 +26,6 @@ OVERHEAD = 5 * MIB
 
 # hog MIB MS [children]: touches so much memory, starts children that inherit it untouched, lingers.
 HOG = """
-#include <stdlib.h>
-#include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
 int main(int argc, char** argv) {
   size_t size = (size_t)atol(argv[1]) << 20;
   prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
@@ -47,10 +42,6 @@ int main(int argc, char** argv) {
 
 # herd MS MIB...: a child for each size, all of which have touched it for so long at the same time.
 HERD = """
-#include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 int main(int argc, char** argv) {
   int ready[2], go[2];
   char byte = 0;
@@ -89,8 +80,6 @@ def test_peak_of_one_process(measure: Measure, hog: Path, size: int, sample_ms: 
 
 def test_memory_that_was_given_back_counts(measure: Measure, build: Build) -> None:
     source = """
-    #include <string.h>
-    #include <sys/mman.h>
     int main(void) {
       size_t size = 64 << 20;
       char* p = mmap(0, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -153,9 +142,7 @@ class TestTrees:
         assert 150 * MIB - OVERHEAD < answer["tree_peak_rss_bytes"] < 150 * MIB + 3 * OVERHEAD
         assert 50 * MIB - OVERHEAD < answer["tree_peak_pss_bytes"] < 50 * MIB + 3 * OVERHEAD
 
-    def test_orphans_of_another_session_belong_to_the_tree(
-        self, measure: Measure, hog: Path
-    ) -> None:
+    def test_orphans_of_another_session_are_of_the_tree(self, measure: Measure, hog: Path) -> None:
         answer = measure(["sh", "-c", f"setsid sh -c '{hog} 70 300 &' & sleep 0.6"])
         assert 70 * MIB - OVERHEAD < answer["peak_rss_bytes"] < 70 * MIB + OVERHEAD
         assert answer["tree_peak_rss_bytes"] > 70 * MIB - OVERHEAD
@@ -163,8 +150,6 @@ class TestTrees:
 
     def test_children_of_threads_are_found(self, measure: Measure, build: Build, hog: Path) -> None:
         source = """
-        #include <pthread.h>
-        #include <stdlib.h>
         static void* start(void* command) { return (void*)(long)system(command); }
         int main(int argc, char** argv) {
           pthread_t thread;
@@ -178,20 +163,16 @@ class TestTrees:
 
 
 class TestSampling:
-    def test_off(self, measure: Measure) -> None:
+    def test_sampling_off_on_and_at_an_interval(self, measure: Measure, hog: Path) -> None:
         answer = measure(["sleep", "0.1"], "--sample-ms", "0")
         sampled = ("root_hwm_bytes", "tree_peak_rss_bytes", "tree_peak_pss_bytes")
         assert [answer[field] for field in sampled] == [None, None, None]
         assert (answer["samples"], answer["pss_samples"], answer["sampling_ns"]) == (0, 0, 0)
         assert answer["peak_rss_source"] == "wait4"
-
-    def test_on(self, measure: Measure, hog: Path) -> None:
         answer = measure([hog, "20", "400"])
         assert answer["samples"] >= answer["pss_samples"] >= 1
         assert answer["sampling_ns"] > 0
         assert 20 * MIB <= answer["root_hwm_bytes"] <= answer["peak_rss_bytes"]
-
-    def test_interval_is_kept(self, measure: Measure) -> None:
         answer = measure(["sleep", "0.5"], "--sample-ms", "200")
         assert 1 <= answer["samples"] <= 4  # after 1 ms, then no more often than every 200 ms
 

@@ -12,31 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import run_request as request
 
 from tsmlab.allocators import Allocator
 from tsmlab.errors import UserError
-from tsmlab.measuring import (
-    MeasureExecutor,
-    Measurement,
-    RunRequest,
-    measure_arguments,
-    read_counts,
-)
-
-GLIBC = Allocator("glibc", None, "libc", "2.36")
-
-
-def request(*command: str, **changes: Any) -> RunRequest:
-    plain: dict[str, Any] = {
-        "allocator": GLIBC,
-        "env": {},
-        "stdin": None,
-        "stdout": None,
-        "stderr": None,
-        "timeout_seconds": None,
-        "cwd": None,
-    }
-    return RunRequest(command=command, **(plain | changes))
+from tsmlab.measuring import MeasureExecutor, Measurement, measure_arguments, read_counts
 
 
 class TestRequests:
@@ -77,26 +57,21 @@ class TestExecutor:
         assert measurement.raw["schema"] == "tsmalloc-measure/1"
         assert measurement.raw["wall_ns"] == measurement.wall_ns
 
-    def test_program_without_input_reads_nothing(self) -> None:
+    def test_program_without_input_reads_nothing_and_one_that_is_not_there_fails(self) -> None:
         assert not MeasureExecutor().run(request("cat")).failed
-
-    def test_program_that_does_not_exist(self) -> None:
         measurement = MeasureExecutor().run(request("/no/such/program"))
         assert measurement.failed
-        assert measurement.spawn_error is not None
         assert measurement.spawn_error.errno == 2
         assert measurement.wall_ns == 0
 
-    def test_tool_that_does_not_start(self, tmp_path: Path) -> None:
+    def test_tools_that_do_not_start_fail_or_are_of_another_version(
+        self, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    ) -> None:
         with pytest.raises(UserError, match="does not start"):
             MeasureExecutor(tmp_path / "measure").run(request("true"))
-
-    def test_tool_that_fails(self, capfd: pytest.CaptureFixture[str]) -> None:
         with pytest.raises(UserError, match=r"failed \(exit 1\)"):
             MeasureExecutor().run(request("true", timeout_seconds=0))
         assert "--timeout wants more than 0 seconds" in capfd.readouterr().err
-
-    def test_tool_of_another_version(self, tmp_path: Path) -> None:
         tool = tmp_path / "measure"
         tool.write_text('#!/bin/sh\necho \'{"schema": "tsmalloc-measure/0"}\' > "$2"\n')
         tool.chmod(0o755)
@@ -171,10 +146,8 @@ def test_failures_in_words(
 
 
 class TestRecordsOfCounts:
-    def test_empty_folder(self, tmp_path: Path) -> None:
+    def test_folders_without_a_record(self, tmp_path: Path) -> None:
         assert read_counts(tmp_path) == []
-
-    def test_file_of_a_process_that_was_killed_at_once(self, tmp_path: Path) -> None:
         (tmp_path / "1-0.count").touch()
         assert read_counts(tmp_path) == []
 

@@ -25,6 +25,7 @@ from tsmlab import paths
 from tsmlab.measuring import read_counts
 
 Build = Callable[..., Path]
+Odd = Callable[[str], dict[str, str]]
 
 SCHEDULES = ("asap", "recorded", "round-robin", "lottery", "stride")
 REPEATABLE = ("recorded", "round-robin", "lottery", "stride")
@@ -34,13 +35,6 @@ WRONG, TIMED_OUT, FAILED = 2, 124, 125
 
 # The C library's own functions, behind ones that can be told to do wrong.
 ODD_ALLOCATOR = r"""
-#include <errno.h>
-#include <malloc.h>
-#include <signal.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 void *__libc_malloc(size_t);
 void *__libc_calloc(size_t, size_t);
 void *__libc_realloc(void *, size_t);
@@ -108,8 +102,11 @@ def run_tool(
     return ran(paths.tool(name), *arguments, timeout=LONGEST_REPLAY_SECONDS, **own)
 
 
+Make = Callable[..., Synthetic]
+
+
 @pytest.fixture
-def synthetic(tmp_path: Path) -> Callable[..., Synthetic]:
+def synthetic(tmp_path: Path) -> Make:
     """synthetic(threads=4, ...) makes a trace; replay/synthetic.h has the names."""
 
     def make(**recipe: int) -> Synthetic:
@@ -125,7 +122,7 @@ def synthetic(tmp_path: Path) -> Callable[..., Synthetic]:
 
 
 @pytest.fixture
-def odd(build: Build) -> Callable[[str], dict[str, str]]:
+def odd(build: Build) -> Odd:
     """odd(what) is the environment that makes the odd allocator do that."""
     library = build("odd.c", ODD_ALLOCATOR, "-shared", "-fPIC")
     return lambda what: {"LD_PRELOAD": str(library), "ODD": what}
@@ -160,7 +157,7 @@ def assert_right(line: dict[str, Any], expected: dict[str, Any]) -> None:
 @pytest.mark.parametrize("library", ALLOCATORS)
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_sixteen_threads_end_with_what_was_live(
-    synthetic: Callable[..., Synthetic], schedule: str, library: str
+    synthetic: Make, schedule: str, library: str
 ) -> None:
     trace = synthetic(threads=16, events=20_000, seed=5)
     line = replay(
@@ -172,17 +169,9 @@ def test_sixteen_threads_end_with_what_was_live(
         assert line["peak_live_bytes"] == trace.images[0]["peak_live_bytes"]
 
 
-@pytest.mark.parametrize("window", ["0", "1", "37"])
-def test_windows_of_all_sizes(synthetic: Callable[..., Synthetic], window: str) -> None:
-    trace = synthetic(threads=8, events=20_000, live_objects=20)
-    assert_right(replay(trace.plan("--window", window), "--verify"), trace.images[0])
-
-
 @pytest.mark.parametrize("library", ALLOCATORS)
 @pytest.mark.parametrize("schedule", REPEATABLE)
-def test_two_runs_have_the_same_addresses(
-    synthetic: Callable[..., Synthetic], schedule: str, library: str
-) -> None:
+def test_two_runs_have_the_same_addresses(synthetic: Make, schedule: str, library: str) -> None:
     plan = synthetic(threads=6, events=20_000).plan()
     # the time of the housekeeper's rounds is the kernel's choice
     env = preload(library) | {"TSMALLOC_BACKGROUND": "off"}
@@ -195,24 +184,17 @@ def test_two_runs_have_the_same_addresses(
     assert not runs[0]["huge_pages"]
 
 
-def test_seeds_and_schedules_are_different_orders(synthetic: Callable[..., Synthetic]) -> None:
+def test_seeds_and_schedules_are_different_orders(synthetic: Make) -> None:
     plan = synthetic(threads=6, events=10_000, live_objects=200).plan()
     options = [("lottery", "1"), ("lottery", "2"), ("round-robin", "1"), ("recorded", "1")]
     sums = {replay(plan, "--schedule", name, "--seed", seed)["checksum"] for name, seed in options}
     assert len(sums) == len(options)
 
 
-def test_one_thread_makes_the_calls_of_all(synthetic: Callable[..., Synthetic]) -> None:
-    trace = synthetic(threads=8)
-    line = replay(trace.plan(), "--schedule", "recorded", "--one-thread", "--verify")
-    assert_right(line, trace.images[0])
-    assert line["peak_live_bytes"] == trace.images[0]["peak_live_bytes"]
-
-
 @pytest.mark.parametrize("schedule", ["asap", "recorded"])
 @pytest.mark.parametrize("threads", [1, 6])
 def test_replay_itself_never_allocates(
-    synthetic: Callable[..., Synthetic], tmp_path: Path, schedule: str, threads: int
+    synthetic: Make, tmp_path: Path, schedule: str, threads: int
 ) -> None:
     trace = synthetic(threads=threads)
     env = {
@@ -239,7 +221,7 @@ def test_replay_needs_the_c_library_alone() -> None:
     assert needed_libraries(paths.tool("replay")) <= C_LIBRARY
 
 
-def test_forked_children_make_their_own_calls(synthetic: Callable[..., Synthetic]) -> None:
+def test_forked_children_make_their_own_calls(synthetic: Make) -> None:
     trace = synthetic(forks=4, threads=5)
     plans = [trace.plan("--window", window) for window in ("0", "50", "1000")]
     schedules = ("asap", "stride", "recorded")
@@ -255,9 +237,70 @@ def test_forked_children_make_their_own_calls(synthetic: Callable[..., Synthetic
     assert replay(trace.plan("--alone"))["children"] == []
 
 
-def test_children_that_crash_are_told(
-    synthetic: Callable[..., Synthetic], odd: Callable[[str], dict[str, str]]
-) -> None:
+def test_the_busiest_program_is_planned_or_by_number(synthetic: Make, tmp_path: Path) -> None:
+    """As of a program that a shell script starts: image 0 is the shell."""
+    trace = synthetic(events=300, execs=2, exec_events=9_000)
+    told = json.loads(run_tool("trace", "info", "--json", trace.trace).stdout)
+    assert told["busiest"] == 1
+    summary = json.loads(run_tool("trace", "plan", trace.trace, "-o", tmp_path / "plan").stdout)
+    assert (summary["program"], summary["images"][0]["image"]) == ("other", 1)
+    assert [image["image"] for image in summary["not_planned"]] == [0, 2]
+    assert_right(replay(trace.plan()), trace.images[1])
+    trace = synthetic(execs=2)
+    summary = json.loads(run_tool("trace", "plan", trace.trace, "-o", tmp_path / "plan2").stdout)
+    assert [image["image"] for image in summary["not_planned"]] == [1, 2]
+    assert [image["image"] for image in summary["images"]] == [0]
+    assert_right(replay(trace.plan("--image", "2")), trace.images[2])
+
+
+def test_null_results_are_survived(synthetic: Make, odd: Odd) -> None:
+    trace = synthetic(threads=4)
+    line = replay(trace.plan(), "--verify", "--latency", env=odd("scarce"))
+    assert line["null_results"] > 100
+    assert line["calls"] == trace.images[0]["calls"]
+    assert line["matches"]
+    assert line["live_bytes"] < trace.images[0]["live_bytes"] + line["bytes"]["realloc"]
+    assert line["latency"]["null"]["calls"] >= line["null_results"]
+
+
+@pytest.mark.parametrize("what", ["not zero", "loses content", "twice"])
+def test_content_that_is_lost_is_found(synthetic: Make, odd: Odd, what: str) -> None:
+    plan = synthetic(threads=1).plan()
+    assert replay(plan, "--verify", env=odd("nothing"))["corrupt"] == 0
+    line = replay(plan, "--verify", status=WRONG, env=odd(what))
+    assert line["corrupt"] > 10
+    assert line["matches"]
+    kinds = {"not zero": {"calloc"}, "loses content": {"realloc"}}
+    assert line["fault"]["kind"] in kinds.get(what, {"free", "realloc"})
+    assert replay(plan, env=odd(what))["corrupt"] == 0, "only --verify looks"
+
+
+def test_addresses_that_are_not_aligned_are_found(synthetic: Make, odd: Odd) -> None:
+    line = replay(synthetic(threads=1).plan(), "--verify", status=WRONG, env=odd("misaligns"))
+    assert line["misaligned"] > 10
+    assert line["corrupt"] == 0
+    assert line["fault"]["offset"] is None
+    assert line["fault"]["address"] % 16 == 8
+
+
+def test_an_allocator_that_hangs_is_given_up_also_in_children(synthetic: Make, odd: Odd) -> None:
+    plan = synthetic(threads=3).plan()
+    line = replay(plan, "--timeout", "0.5", status=TIMED_OUT, env=odd("hangs"))
+    assert line == {"schema": "tsmalloc-replay/1", "timed_out": True}
+    plan = synthetic(forks=3).plan()
+    begin = time.monotonic()
+    for schedule in ("asap", "recorded"):
+        options = ("--timeout", "0.5", "--schedule", schedule)
+        line = replay(plan, *options, status=TIMED_OUT, env=odd("hangs in children"))
+        assert line["timed_out"]
+    # Whoever holds the pipe to us would have kept us waiting.
+    assert time.monotonic() - begin < LONGEST_REPLAY_SECONDS / 2
+
+
+def test_a_crash_ends_replay_and_of_a_child_is_told(synthetic: Make, odd: Odd) -> None:
+    done = run_tool("replay", synthetic().plan(), env=odd("crashes"))
+    assert done.returncode == -signal.SIGSEGV
+    assert done.stdout == ""
     plan = synthetic(forks=1).plan()
     line = replay(plan, status=WRONG, env=odd("crashes in children"))
     (child,) = line["children"]
@@ -271,96 +314,7 @@ def test_children_that_crash_are_told(
     assert line["matches"]
 
 
-def test_images_that_were_executed_have_plans_of_their_own(
-    synthetic: Callable[..., Synthetic], tmp_path: Path
-) -> None:
-    trace = synthetic(execs=2)
-    done = run_tool("trace", "plan", trace.trace, "-o", tmp_path / "plan")
-    summary = json.loads(done.stdout)
-    assert [image["image"] for image in summary["not_planned"]] == [1, 2]
-    assert [image["image"] for image in summary["images"]] == [0]
-    assert_right(replay(trace.plan("--image", "2")), trace.images[2])
-
-
-def test_the_busiest_program_is_planned_and_named(
-    synthetic: Callable[..., Synthetic], tmp_path: Path
-) -> None:
-    """As of a program that a shell script starts: image 0 is the shell."""
-    trace = synthetic(events=300, execs=2, exec_events=9_000)
-    told = json.loads(run_tool("trace", "info", "--json", trace.trace).stdout)
-    assert told["busiest"] == 1
-    summary = json.loads(run_tool("trace", "plan", trace.trace, "-o", tmp_path / "plan").stdout)
-    assert (summary["program"], summary["images"][0]["image"]) == ("other", 1)
-    assert [image["image"] for image in summary["not_planned"]] == [0, 2]
-    assert_right(replay(trace.plan()), trace.images[1])
-
-
-def test_null_results_are_survived(
-    synthetic: Callable[..., Synthetic], odd: Callable[[str], dict[str, str]]
-) -> None:
-    trace = synthetic(threads=4)
-    line = replay(trace.plan(), "--verify", "--latency", env=odd("scarce"))
-    assert line["null_results"] > 100
-    assert line["calls"] == trace.images[0]["calls"]
-    assert line["matches"]
-    assert line["live_bytes"] < trace.images[0]["live_bytes"] + line["bytes"]["realloc"]
-    assert line["latency"]["null"]["calls"] >= line["null_results"]
-
-
-@pytest.mark.parametrize("what", ["not zero", "loses content", "twice"])
-def test_content_that_is_lost_is_found(
-    synthetic: Callable[..., Synthetic], odd: Callable[[str], dict[str, str]], what: str
-) -> None:
-    plan = synthetic(threads=1).plan()
-    assert replay(plan, "--verify", env=odd("nothing"))["corrupt"] == 0
-    line = replay(plan, "--verify", status=WRONG, env=odd(what))
-    assert line["corrupt"] > 10
-    assert line["matches"]
-    kinds = {"not zero": {"calloc"}, "loses content": {"realloc"}}
-    assert line["fault"]["kind"] in kinds.get(what, {"free", "realloc"})
-    assert replay(plan, env=odd(what))["corrupt"] == 0, "only --verify looks"
-
-
-def test_addresses_that_are_not_aligned_are_found(
-    synthetic: Callable[..., Synthetic], odd: Callable[[str], dict[str, str]]
-) -> None:
-    line = replay(synthetic(threads=1).plan(), "--verify", status=WRONG, env=odd("misaligns"))
-    assert line["misaligned"] > 10
-    assert line["corrupt"] == 0
-    assert line["fault"]["offset"] is None
-    assert line["fault"]["address"] % 16 == 8
-
-
-def test_an_allocator_that_hangs_is_given_up(
-    synthetic: Callable[..., Synthetic], odd: Callable[[str], dict[str, str]]
-) -> None:
-    plan = synthetic(threads=3).plan()
-    line = replay(plan, "--timeout", "0.5", status=TIMED_OUT, env=odd("hangs"))
-    assert line == {"schema": "tsmalloc-replay/1", "timed_out": True}
-
-
-def test_children_that_hang_are_given_up(
-    synthetic: Callable[..., Synthetic], odd: Callable[[str], dict[str, str]]
-) -> None:
-    plan = synthetic(forks=3).plan()
-    begin = time.monotonic()
-    for schedule in ("asap", "recorded"):
-        options = ("--timeout", "0.5", "--schedule", schedule)
-        line = replay(plan, *options, status=TIMED_OUT, env=odd("hangs in children"))
-        assert line["timed_out"]
-    # Whoever holds the pipe to us would have kept us waiting.
-    assert time.monotonic() - begin < LONGEST_REPLAY_SECONDS / 2
-
-
-def test_an_allocator_that_crashes_ends_replay_with_its_signal(
-    synthetic: Callable[..., Synthetic], odd: Callable[[str], dict[str, str]]
-) -> None:
-    done = run_tool("replay", synthetic().plan(), env=odd("crashes"))
-    assert done.returncode == -signal.SIGSEGV
-    assert done.stdout == ""
-
-
-def test_paced_calls_come_at_their_times(synthetic: Callable[..., Synthetic]) -> None:
+def test_paced_calls_come_at_their_times(synthetic: Make) -> None:
     trace = synthetic(threads=3, events=500, ns_per_event=2_000_000)
     line = replay(trace.plan("--times"), "--schedule", "paced", "--verify")
     assert_right(line, trace.images[0])
@@ -372,7 +326,7 @@ def test_paced_calls_come_at_their_times(synthetic: Callable[..., Synthetic]) ->
     assert "--times" in done.stderr
 
 
-def test_latencies_are_counted_for_each_kind(synthetic: Callable[..., Synthetic]) -> None:
+def test_latencies_are_counted_for_each_kind(synthetic: Make) -> None:
     trace = synthetic(threads=4)
     line = replay(trace.plan(), "--latency")
     assert line["clock"]["source"] in {"tsc", "monotonic"}
@@ -391,7 +345,7 @@ def test_latencies_are_counted_for_each_kind(synthetic: Callable[..., Synthetic]
     assert replay(trace.plan())["latency"] is None
 
 
-def test_memory_is_that_of_the_blocks(synthetic: Callable[..., Synthetic]) -> None:
+def test_memory_is_that_of_the_blocks(synthetic: Make) -> None:
     # 64 MB of blocks that the C library maps one by one, each written from end to end.
     trace = synthetic(threads=1, most_bytes=2_000_000, live_objects=256, events=3_000)
     line = replay(trace.plan(), "--touch", "all", "--samples", "100", "--settle", "0.01")
@@ -413,7 +367,7 @@ def test_memory_is_that_of_the_blocks(synthetic: Callable[..., Synthetic]) -> No
         assert held >= used
 
 
-def test_untouched_blocks_are_not_resident(synthetic: Callable[..., Synthetic]) -> None:
+def test_untouched_blocks_are_not_resident(synthetic: Make) -> None:
     plan = synthetic(threads=1, most_bytes=2_000_000, live_objects=256, events=3_000).plan()
     peaks = [
         replay(plan, "--touch", touch, "--samples", "50")["peak_resident_bytes"]
@@ -423,9 +377,7 @@ def test_untouched_blocks_are_not_resident(synthetic: Callable[..., Synthetic]) 
     assert abs(peaks[3] - peaks[2]) < peaks[3] * 0.05
 
 
-def test_memory_of_replay_itself_is_not_counted(
-    synthetic: Callable[..., Synthetic], tmp_path: Path
-) -> None:
+def test_memory_of_replay_itself_is_not_counted(synthetic: Make, tmp_path: Path) -> None:
     trace = synthetic(threads=1, most_bytes=0, live_objects=100_000, events=400_000, has_aligned=0)
     done = run_tool("trace", "plan", trace.trace, "-o", tmp_path / "plan")
     objects = json.loads(done.stdout)["images"][0]["slots"]  # one thread: those live at the peak
@@ -435,7 +387,7 @@ def test_memory_of_replay_itself_is_not_counted(
     assert abs(line["peak_resident_bytes"] - 32 * objects) < 500_000
 
 
-def test_figures_of_an_allocator_are_its_own(synthetic: Callable[..., Synthetic]) -> None:
+def test_figures_of_an_allocator_are_its_own(synthetic: Make) -> None:
     plan = synthetic(threads=1).plan()
     with_own = replay(plan, "--samples", "3")
     assert all(sample[4] is not None for sample in with_own["samples"])
@@ -444,7 +396,7 @@ def test_figures_of_an_allocator_are_its_own(synthetic: Callable[..., Synthetic]
     assert all(sample[4] is None for sample in floor["samples"])
 
 
-def test_tickets_share_the_processor(synthetic: Callable[..., Synthetic]) -> None:
+def test_tickets_share_the_processor(synthetic: Make) -> None:
     trace = synthetic(threads=3, threads_end=0, everybody_shares=0, events=30_000)
     options = ("--schedule", "stride", "--tickets", "3,2,1", "--quantum", "10", "--meters", "1000")
     line = replay(trace.plan("--window", "0"), *options)
@@ -476,7 +428,7 @@ def test_wrong_usage_says_what_is_right(words: list[str], remedy: str) -> None:
     assert done.stdout == ""
 
 
-def test_bad_plans_are_refused(synthetic: Callable[..., Synthetic], tmp_path: Path) -> None:
+def test_bad_plans_are_refused(synthetic: Make, tmp_path: Path) -> None:
     trace = synthetic(threads=2)
     whole = trace.plan().read_bytes()
     bad = tmp_path / "bad"
@@ -501,9 +453,7 @@ def test_bad_plans_are_refused(synthetic: Callable[..., Synthetic], tmp_path: Pa
     assert done.returncode == FAILED
 
 
-def test_a_plan_needs_a_trace_and_a_place(
-    synthetic: Callable[..., Synthetic], tmp_path: Path
-) -> None:
+def test_a_plan_needs_a_trace_and_a_place(synthetic: Make, tmp_path: Path) -> None:
     trace = synthetic()
     plan = tmp_path / "plan"
     assert run_tool("trace", "plan", trace.trace).returncode == 2
@@ -518,20 +468,11 @@ def test_a_plan_needs_a_trace_and_a_place(
     assert not (tmp_path / "p").exists()
 
 
-def test_planning_takes_little_memory(synthetic: Callable[..., Synthetic], tmp_path: Path) -> None:
+def test_planning_takes_little_memory(synthetic: Make, tmp_path: Path) -> None:
     events = 3_000_000
     trace = synthetic(threads=8, events=events, live_objects=10_000, most_bytes=100)
-    done = run_tool(
-        "measure",
-        "--stdout",
-        "/dev/null",
-        "--",
-        paths.tool("trace"),
-        "plan",
-        trace.trace,
-        "-o",
-        tmp_path / "plan",
-    )
+    planning = (paths.tool("trace"), "plan", trace.trace, "-o", tmp_path / "plan")
+    done = run_tool("measure", "--stdout", "/dev/null", "--", *planning)
     measured = json.loads(done.stdout)
     assert measured["exit_code"] == 0
     # 4 bytes for each object, of which there is one for about two events, and buffers.

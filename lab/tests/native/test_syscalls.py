@@ -90,15 +90,7 @@ def strace_counts(command: list[str | Path], folder: Path) -> dict[str, tuple[in
 
 # Detached threads, so that no join decides by chance whether it has to wait; argv: threads, rounds.
 FUTEXES = """
-#define _GNU_SOURCE
 #include <linux/futex.h>
-#include <pthread.h>
-#include <stdatomic.h>
-#include <stdlib.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
 static int word;
 static long rounds;
 static atomic_int done;
@@ -136,12 +128,6 @@ int main(int argc, char** argv) {
 
 # Children of children, by fork, vfork and posix_spawn, that move their breaks; argv: depth.
 FAMILY = """
-#define _GNU_SOURCE
-#include <spawn.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <sys/wait.h>
-#include <unistd.h>
 extern char** environ;
 int main(int argc, char** argv) {
   int depth = atoi(argv[1]);
@@ -161,22 +147,16 @@ int main(int argc, char** argv) {
 
 
 class TestAgainstStrace:
-    def agree(self, counted: dict[str, Any], traced: dict[str, tuple[int, int]]) -> None:
-        ours = {n: (c["calls"], c["errors"]) for n, c in counted["calls"].items()}
-        assert ours == {name: traced.get(name, (0, 0)) for name in WATCHED}
-
-    def test_threads(self, build: Build, count: Count, tmp_path: Path) -> None:
-        command: list[str | Path] = [build("futexes.c", FUTEXES, "-pthread"), "8", "1000"]
-        self.agree(count(command), strace_counts(command, tmp_path))
-
-    def test_processes(self, build: Build, count: Count, tmp_path: Path) -> None:
-        command: list[str | Path] = [build("family.c", FAMILY), "4"]
-        self.agree(count(command), strace_counts(command, tmp_path))
-
-    def test_a_shell_with_pipes_and_jobs(self, count: Count, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("what", ["threads", "processes", "a shell with pipes and jobs"])
+    def test_all_calls(self, build: Build, count: Count, tmp_path: Path, what: str) -> None:
         script = "for i in 1 2 3; do ls / | cat | wc -l; done; (sleep 0.01; true) & wait"
-        command: list[str | Path] = ["sh", "-c", script]
-        self.agree(count(command), strace_counts(command, tmp_path))
+        command: list[str | Path] = {
+            "threads": [build("futexes.c", FUTEXES, "-pthread"), "8", "1000"],
+            "processes": [build("family.c", FAMILY), "4"],
+        }.get(what, ["sh", "-c", script])
+        ours = {n: (c["calls"], c["errors"]) for n, c in count(command)["calls"].items()}
+        traced = strace_counts(command, tmp_path)
+        assert ours == {name: traced.get(name, (0, 0)) for name in WATCHED}
 
     def test_python_with_threads_and_children(self, count: Count, tmp_path: Path) -> None:
         script = "import subprocess; [subprocess.run(['true']) for _ in range(3)]; x=[1]*3000000"
@@ -219,9 +199,7 @@ class TestFigures:
         # Depth 2 has three children, two of them of depth 1 with three each.
         assert (answer["threads"], answer["processes"]) == (10, 10)
 
-    def test_break_of_a_forked_child_begins_where_its_parents_was(
-        self, build: Build, count: Count
-    ) -> None:
+    def test_break_of_a_child_begins_at_its_parents(self, build: Build, count: Count) -> None:
         program = build("family.c", FAMILY)
         leaf, node = (count([program, depth])["calls"]["brk"] for depth in ("0", "1"))
         # Three images of the program, and one fork that raises and lowers.
@@ -231,9 +209,6 @@ class TestFigures:
     def test_waiting_time(self, build: Build, count: Count) -> None:
         source = """
         #include <linux/futex.h>
-        #include <sys/syscall.h>
-        #include <time.h>
-        #include <unistd.h>
         int main(void) {
           int word = 1;
           struct timespec patience = {0, 300000000};
@@ -288,10 +263,6 @@ class TestSignals:
 
     def test_stop_and_go_on(self, count: Count, build: Build) -> None:
         source = """
-        #include <signal.h>
-        #include <stdatomic.h>
-        #include <sys/wait.h>
-        #include <unistd.h>
         static volatile int children, continued;
         static void on_child(int s) { ++children; }
         static void on_continue(int s) { ++continued; }
@@ -322,11 +293,6 @@ class TestSignals:
 
     def test_interrupted_calls_are_repeated(self, count: Count, build: Build) -> None:
         source = """
-        #define _GNU_SOURCE
-        #include <pthread.h>
-        #include <signal.h>
-        #include <stdatomic.h>
-        #include <unistd.h>
         static atomic_int seen, go;
         static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
         static void on_signal(int s) { ++seen; }
@@ -363,9 +329,6 @@ class TestProcesses:
     def test_exec_from_a_thread(self, count: Count, build: Build) -> None:
         target = build("futexes.c", FUTEXES, "-pthread")
         source = f"""
-        #include <pthread.h>
-        #include <stdatomic.h>
-        #include <unistd.h>
         static atomic_int begun;
         static void* sleep_on(void* none) {{ ++begun; pause(); return none; }}
         static void* become(void* none) {{
@@ -388,10 +351,6 @@ class TestProcesses:
 
     def test_forks_from_busy_threads(self, count: Count, build: Build) -> None:
         source = """
-        #include <pthread.h>
-        #include <stdlib.h>
-        #include <sys/wait.h>
-        #include <unistd.h>
         static void* work(void* none) {
           for (int i = 0; i < 25; ++i) {
             pid_t child = fork();
@@ -454,13 +413,11 @@ class TestProcesses:
 
 
 class TestFailures:
-    def test_program_that_does_not_exist(self, count: Count) -> None:
+    def test_program_or_folder_that_does_not_exist(self, count: Count) -> None:
         answer = count(["/no/such/program"])
         assert answer["spawn_error"]["errno"] == 2
         assert (answer["exit_code"], answer["signal"]) == (None, None)
         assert answer["calls"]["mmap"]["calls"] == 0
-
-    def test_folder_that_does_not_exist(self, count: Count) -> None:
         assert "enter /no/such" in count(["true"], "--cwd", "/no/such")["spawn_error"]["message"]
 
     @pytest.mark.parametrize(
@@ -480,14 +437,8 @@ class TestFailures:
     @pytest.mark.parametrize("refused", ["ptrace", "seccomp"])
     def test_containers_that_refuse(self, build: Build, refused: str) -> None:
         source = f"""
-        #define _GNU_SOURCE
-        #include <errno.h>
         #include <linux/filter.h>
         #include <linux/seccomp.h>
-        #include <stddef.h>
-        #include <sys/prctl.h>
-        #include <sys/syscall.h>
-        #include <unistd.h>
         int main(int argc, char** argv) {{
           struct sock_filter code[] = {{
             BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),

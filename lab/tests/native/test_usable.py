@@ -17,9 +17,6 @@ from tsmlab.traces.size_classes import SizeClasses, ask, classes_of
 
 # What one size gets, asked directly: a line for each size of the command line.
 ASKING = r"""
-#include <malloc.h>
-#include <stdio.h>
-#include <stdlib.h>
 int main(int count, char** sizes) {
   for (int i = 1; i < count; ++i) {
     void* block = malloc(strtoul(sizes[i], 0, 10));
@@ -41,9 +38,7 @@ def everyone() -> list[Allocator]:
 
 
 @pytest.mark.parametrize("allocator", everyone(), ids=lambda each: each.name)
-def test_the_classes_are_what_each_size_gets(
-    allocator: Allocator, build: Callable[..., Path]
-) -> None:
+def test_classes_are_what_each_size_gets(allocator: Allocator, build: Callable[..., Path]) -> None:
     program = build("ask.c", ASKING)
     (classes,) = classes_of([allocator], pytest.fail)
     sizes = [*range(1, 2200), *range(2200, 40_000, 97), *range(40_000, LARGEST_OF_GLIBC, 1777)]
@@ -74,20 +69,16 @@ def test_every_class_holds_its_requests() -> None:
 
 
 def run(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
-    command = [str(paths.tool("usable")), *arguments]
-    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
+    return ran(paths.tool("usable"), *arguments, env=env, timeout=60)
 
 
-def test_the_line_names_the_allocator() -> None:
+def test_the_line_names_the_allocator_and_has_no_classes_where_it_has_none() -> None:
     answer: dict[str, Any] = json.loads(run("--most", "100").stdout)
     assert answer["schema"] == "tsmalloc-usable/1"
     assert answer["allocator"] == "libc.so.6"
     assert answer["most"] == 100
     last = answer["runs"][-1]
     assert last[0] + (last[2] - 1) * last[1] >= 100
-
-
-def test_an_allocator_without_usable_sizes_has_no_classes() -> None:
     floor = paths.library("libtsmalloc-floor-lifo.so")
     answer = json.loads(run(LD_PRELOAD=str(floor)).stdout)
     assert answer["allocator"] == "libtsmalloc-floor-lifo.so"

@@ -80,22 +80,6 @@ TEST(AddressTable, AgreesWithAMapOnFewAddresses) {
   }
 }
 
-TEST(ObjectMap, ChildAndParentGoTheirOwnWays) {
-  Watched parent;
-  parent.put(16, 1);
-  parent.put(32, 2);
-  Watched child{parent.map.fork(), parent.expected};
-  child.take(16);
-  child.put(16, 7);
-  parent.take(32);
-  parent.put(48, 3);
-  child.take(48);
-  child.take(32);
-  child.take(32);
-  parent.check_all();
-  child.check_all();
-}
-
 TEST(ObjectMap, AgreesWithMapsInAFamily) {
   std::mt19937_64 random{2};
   std::vector<Watched> family(1);

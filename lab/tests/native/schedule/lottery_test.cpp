@@ -42,18 +42,6 @@ TEST(LotteryTest, WinsAreInProportionToTickets) {
   }
 }
 
-// The owners of the worked case: a fifth each.
-TEST(LotteryTest, OwnersOfEqualTicketsGetAFifthEach) {
-  Tickets tickets(21, 1);
-  tickets.back() = 5;
-  for (std::uint64_t seed = 0; seed < 5; ++seed) {
-    Hall hall{Discipline::lottery, tickets, seed};
-    std::vector<std::uint64_t> wins(5, 0);
-    for (int tick = 0; tick < 20'000 / TS_TEST_SLOWNESS; ++tick) ++wins[hall.tick() / 5];
-    expect_shares(wins, Tickets(5, 1));
-  }
-}
-
 // Pearson's chi-squared of four degrees of freedom is above 33.4 with a chance of one in a million.
 TEST(LotteryTest, WinsPassATestOfChiSquared) {
   const Tickets tickets{5, 4, 3, 2, 1};

@@ -46,17 +46,6 @@ TEST(WorkedCases, AnOwnerOfMoreThreadsGetsMoreWithEqualTickets) {
   }
 }
 
-TEST(WorkedCases, OwnersOfEqualTicketsGetAFifthEach) {
-  Tickets tickets(21, 1);
-  tickets.back() = 5;  // 25 in all
-  Hall hall{Discipline::stride, tickets};
-  for (std::uint64_t turns = 1; turns <= 100; ++turns) {
-    hall.run(25);
-    for (std::size_t owner = 0; owner < 5; ++owner)
-      ASSERT_EQ(ticks_of_owner(hall, owner), 5 * turns);
-  }
-}
-
 TEST(WorkedCases, TicketsThreeTwoOneAdvanceEveryMeterByExactlyOneInSixTicks) {
   Hall hall{Discipline::stride, {3, 2, 1}};
   for (std::uint64_t turns = 1; turns <= 1000; ++turns) {
@@ -235,66 +224,6 @@ TEST(RoundRobinTest, GoesOnBehindAThreadThatHasEnded) {
   ASSERT_TRUE(hall.schedule().add(3, 1));
   EXPECT_EQ(hall.tick(), 3U);
   EXPECT_EQ(hall.tick(), 0U);
-}
-
-TEST(StrideTest, ANewThreadStartsAtTheLeastMeter) {
-  Hall hall{Discipline::stride, {3, 2}};
-  hall.run(4);  // 0 1 0 1: meters 2/3 and 1
-  ASSERT_TRUE(hall.schedule().add(2, 6));
-  EXPECT_EQ(hall.schedule().seat(2).meter.compare(meter_after(2, 3, hall.denominator())), 0);
-  EXPECT_EQ(hall.run(3), (std::vector<std::uint32_t>{0, 2, 2})) << "ties go to the lowest";
-}
-
-TEST(StrideTest, ANewThreadHasItsShareFromItsBirth) {
-  Hall hall{Discipline::stride, {1, 1}};
-  hall.run(1'000'000 / TS_TEST_SLOWNESS);
-  ASSERT_TRUE(hall.schedule().add(2, 1));
-  hall.run(300);
-  EXPECT_EQ(hall.ticks_of(2), 100U);
-}
-
-TEST(StrideTest, AThreadThatWaitsSavesNothing) {
-  Hall hall{Discipline::stride, {1, 1, 1}};
-  for (int tick = 0; tick < 1000; ++tick) {
-    hall.schedule().next([](std::uint32_t thread) { return thread != 0; });
-  }
-  const std::uint64_t before = hall.ticks_of(0);
-  EXPECT_EQ(before, 0U);
-  const std::vector<std::uint32_t> order = hall.run(300);
-  EXPECT_EQ(order.front(), 0U) << "it runs as soon as it can";
-  EXPECT_EQ(hall.ticks_of(0), 100U) << "but has only its share from then on";
-  for (std::size_t i = 1; i < order.size(); ++i) ASSERT_NE(order[i], order[i - 1]);
-}
-
-TEST(StrideTest, AThreadThatIsAheadIsAsFarAheadAfterwards) {
-  Hall hall{Discipline::stride, {1, 100}};
-  EXPECT_EQ(hall.tick(), 0U);  // its meter is 1, the other's 0
-  for (int tick = 0; tick < 50; ++tick) {
-    hall.schedule().next([](std::uint32_t thread) { return thread == 1; });
-  }
-  EXPECT_EQ(hall.schedule().seat(0).meter.compare(meter_after(150, 100, hall.denominator())), 0);
-  EXPECT_EQ(hall.run(100), std::vector<std::uint32_t>(100, 1));
-  EXPECT_EQ(hall.tick(), 0U);
-}
-
-// Who waits often gets what it is owed in the ticks in which it could run, and takes nothing from
-// those who could run all the time.
-TEST(StrideTest, WaitingNowAndThenChangesNoShare) {
-  const Tickets tickets{3, 3, 2, 2, 1, 1};
-  std::mt19937_64 random{11};
-  Hall hall{Discipline::stride, tickets};
-  std::vector<bool> waits(tickets.size(), false);
-  for (int tick = 0; tick < 60'000 / TS_TEST_SLOWNESS; ++tick) {
-    for (const std::size_t thread : {0U, 2U, 4U}) {  // some ticks at a time
-      if (random() % 4 == 0) waits[thread] = !waits[thread];
-    }
-    ASSERT_NE(hall.schedule().next([&](std::uint32_t thread) { return !waits[thread]; }),
-              no_thread);
-  }
-  for (std::size_t i = 0; i < tickets.size(); ++i) {
-    const Share& share = hall.schedule().seat(i).share;
-    EXPECT_NEAR(static_cast<double>(share.ticks), share.owed, 3.0) << i;
-  }
 }
 
 // Births, waits and ends at random, against meters that are counted in parts of the least common
