@@ -10,7 +10,7 @@ namespace ts::record {
 
 void TraceSink::open(const std::string& path) {
   try {
-    writer_ = trace::Writer::create(path, true);
+    writer_.emplace(path, true);
   } catch (const std::exception& error) {
     fail(error);
   }

@@ -6,16 +6,17 @@
 
 namespace ts::trace {
 
-void Damages::add(Damage damage) {
-  if (list_.size() < Reader::max_damages) {
-    list_.push_back(std::move(damage));
+void Damages::add(std::uint64_t offset, std::uint64_t bytes, std::uint64_t events,
+                  std::string text) {
+  if (list_.size() < most) {
+    list_.push_back({offset, bytes, events, std::move(text)});
     return;
   }
   Damage& last = list_.back();
   if (unlisted_ == 0) unlisted_ = 1;
   ++unlisted_;
-  last.bytes += damage.bytes;
-  last.events += damage.events;
+  last.bytes += bytes;
+  last.events += events;
   last.text = "and " + std::to_string(unlisted_) +
               " more places: the file is damaged all over. Copy it once more from where it was "
               "recorded.";

@@ -8,13 +8,20 @@
 #include <string>
 #include <vector>
 
-#include "trace/format/reader.h"
-
 namespace ts::trace {
+
+struct Damage {
+  std::uint64_t offset = 0;  // in the file
+  std::uint64_t bytes = 0;   // that cannot be used; 0 where something is missing
+  std::uint64_t events = 0;  // lost, as far as is known
+  std::string text;          // what is wrong, what is lost, what to do
+};
 
 class Damages {
  public:
-  void add(Damage damage);
+  static constexpr std::size_t most = 1'000;  // the last of which sums up the others
+
+  void add(std::uint64_t offset, std::uint64_t bytes, std::uint64_t events, std::string text);
   // In the order of the file.
   void sort();
   const std::vector<Damage>& list() const { return list_; }

@@ -12,6 +12,7 @@
 // by birth.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -35,7 +36,12 @@ enum class Kind : std::uint8_t {
 constexpr bool makes_object(Kind kind) { return kind <= Kind::aligned; }
 constexpr bool has_size(Kind kind) { return kind <= Kind::realloc || kind == Kind::refused; }
 
-std::string_view name(Kind kind);
+constexpr std::string_view name(Kind kind) {
+  constexpr std::string_view names[] = {"malloc", "calloc",  "aligned",      "realloc",
+                                        "free",   "refused", "thread_begin", "thread_end",
+                                        "fork",   "unknown"};
+  return names[static_cast<std::size_t>(std::min(kind, Kind::count))];
+}
 
 struct Event {
   Kind kind = Kind::malloc;
@@ -74,8 +80,14 @@ struct Image {
   End end = End::unknown;
 };
 
-std::string_view name(Image::Birth birth);
-std::string_view name(Image::End end);
+constexpr std::string_view name(Image::Birth birth) {
+  constexpr std::string_view names[] = {"root", "fork", "exec", "unknown"};
+  return names[static_cast<std::size_t>(std::min(birth, Image::Birth::unknown))];
+}
+constexpr std::string_view name(Image::End end) {
+  constexpr std::string_view names[] = {"unknown", "exited", "exec", "killed"};
+  return names[static_cast<std::size_t>(end) % std::size(names)];
+}
 
 // Nothing in a trace is larger; what claims to be is damaged. They keep every sum below from
 // overflowing, and a reader's memory small whatever a file says.

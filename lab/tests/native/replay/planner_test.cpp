@@ -161,7 +161,7 @@ TEST(Planner, TimesAreThoseOfTheEvents) {
 class OddTrace : public ::testing::Test {
  protected:
   const plan::Image& plan_of(const std::vector<Event>& events, trace::PlanSettings settings = {}) {
-    trace::Writer writer = trace::Writer::create(folder.trace(), true);
+    trace::Writer writer = trace::Writer(folder.trace(), true);
     const std::uint32_t image = writer.begin_image({});
     for (const Event& event : events) writer.add(image, event);
     writer.finish();
