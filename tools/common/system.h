@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 namespace ts {
 
@@ -57,6 +58,12 @@ class PieceReader {
   std::size_t end_ = 0;
   char buffer_[capacity + 1];
 };
+
+// What follows the last '/'.
+inline const char* base_name(const char* path) {
+  const char* const slash = std::strrchr(path, '/');
+  return slash != nullptr ? slash + 1 : path;
+}
 
 // The number after `key` ("VmRSS:") in a line, if the line begins with that key; -1 otherwise.
 std::int64_t number_after(const char* line, const char* key);

@@ -31,7 +31,7 @@ StartedChild child;
 
 // The number, or null for a program that never ran.
 void add_measured(JsonLine& line, const char* name, std::int64_t value) {
-  line.add_unless_negative(name, child.error_number == 0 ? value : -1);
+  line.add_if(child.error_number == 0, name, value);
 }
 
 void write_usage(JsonLine& line, const Usage& usage) {
@@ -46,13 +46,9 @@ void write_usage(JsonLine& line, const Usage& usage) {
 // Both are high-water marks of single processes. The kernel keeps the one that it reports at the
 // end in per-CPU shares, so it can lag behind the one that it adds up exactly when it is sampled.
 void write_peak(JsonLine& line, std::int64_t reported_bytes, std::int64_t sampled_bytes) {
-  if (child.error_number != 0) {
-    line.add_null("peak_rss_bytes");
-    line.add_null("peak_rss_source");
-  } else {
-    line.add("peak_rss_bytes", std::max(reported_bytes, sampled_bytes));
-    line.add_text("peak_rss_source", sampled_bytes > reported_bytes ? "sampled-hwm" : "wait4");
-  }
+  add_measured(line, "peak_rss_bytes", std::max(reported_bytes, sampled_bytes));
+  if (child.error_number != 0) return line.add_null("peak_rss_source");
+  line.add_text("peak_rss_source", sampled_bytes > reported_bytes ? "sampled-hwm" : "wait4");
 }
 
 void write_memory(JsonLine& line, const Usage& usage, const MemorySampler& sampler,
@@ -83,23 +79,14 @@ void write_preloads(JsonLine& line, const PreloadProof& proof) {
 
 void write_series(JsonLine& line, const Series& series) {
   line.begin_list("series");
-  for (const Series::Point& point : series.points()) {
-    line.begin_list();
-    line.add(point.time_ns);
-    line.add(point.bytes);
-    line.end_list();
-  }
+  for (const Series::Point& point : series.points()) line.add_row(point.time_ns, point.bytes);
   line.end_list();
 }
 
 void write_report(int descriptor, const Supervisor& supervisor, std::int64_t cgroup_peak_bytes) {
   JsonLine line{descriptor};
-  line.begin_object();
-  line.add_text("schema", "tsmalloc-measure/1");
-  write_spawn_error(line, child);
+  begin_report(line, "tsmalloc-measure/1", options, child, supervisor.end());
   add_measured(line, "pid", child.pid);
-  line.add_unless_negative("timeout_ns", options.timeout_ns == 0 ? -1 : options.timeout_ns);
-  write_end(line, supervisor.end());
   add_measured(line, "wall_ns", supervisor.wall_ns());
   write_usage(line, supervisor.usage());
   write_memory(line, supervisor.usage(), supervisor.sampler(), cgroup_peak_bytes);
@@ -107,7 +94,6 @@ void write_report(int descriptor, const Supervisor& supervisor, std::int64_t cgr
   line.add("sampling_ns", supervisor.sampler().cost_ns() + supervisor.preload_proof().cost_ns());
   line.add("floor_bytes", own_peak_bytes());
   if (sampling.series_points > 0) write_series(line, supervisor.sampler().tree_resident());
-  line.end_object();
   finish_report(line);
 }
 

@@ -51,6 +51,4 @@ const Image& choose_program(const Reader& reader, std::optional<std::uint32_t> n
               std::to_string(image.parent) + ", which forks it.");
 }
 
-std::string base_name(const std::string& path) { return path.substr(path.rfind('/') + 1); }
-
 }  // namespace ts::trace

@@ -17,7 +17,6 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
-#include <initializer_list>
 
 #include "common/json_line.h"
 #include "common/system.h"
@@ -75,14 +74,6 @@ const char* provider_of(const char* name) {
   return function == nullptr ? "" : provider_of(function);
 }
 
-void write_run(JsonLine& line, const Run& run) {
-  line.begin_list();
-  for (const std::uint64_t number : {run.first, run.step, run.count, run.slack}) {
-    line.add(static_cast<std::int64_t>(number));
-  }
-  line.end_list();
-}
-
 std::uint64_t parse_most(int count, char** arguments) {
   if (count == 1) return default_most;
   if (count == 2 && std::strcmp(arguments[1], "--help") == 0) {
@@ -113,10 +104,11 @@ int print_classes(int count, char** arguments) {
   line.begin_object();
   line.add_text("schema", "tsmalloc-usable/1");
   line.add_text("allocator", allocator);
-  line.add("most", static_cast<std::int64_t>(most));
+  line.add("most", most);
   if (is_known) {
     line.begin_list("runs");
-    each_run(most, usable_bytes, [&](const Run& run) { write_run(line, run); });
+    each_run(most, usable_bytes,
+             [&](const Run& run) { line.add_row(run.first, run.step, run.count, run.slack); });
     line.end_list();
   } else {
     line.add_null("runs");  // the C library's malloc_usable_size knows nothing of these blocks

@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "trace/analyze/birth_table.h"
-#include "trace/analyze/lineage.h"
 
 namespace ts::trace {
 namespace {
@@ -269,18 +268,6 @@ class Analyst {
 
 Analysis analyse(const Reader& reader, const Image& image, const FirstReading& found) {
   return Analyst{reader, image, found}.run();
-}
-
-PredictedBytes predict(const SizeCounts& sizes, const Classes& classes) {
-  PredictedBytes sums;
-  sizes.each([&](std::uint64_t size, const SizeCount& count) {
-    const std::uint64_t usable = classes.usable(size);
-    sums.requested_all += size * count.allocations;
-    sums.usable_all += usable * count.allocations;
-    sums.requested_at_peak += size * count.at_peak;
-    sums.usable_at_peak += usable * count.at_peak;
-  });
-  return sums;
 }
 
 }  // namespace ts::trace

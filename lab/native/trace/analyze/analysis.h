@@ -31,7 +31,6 @@
 #include <string>
 #include <vector>
 
-#include "trace/analyze/classes.h"
 #include "trace/analyze/first_reading.h"
 #include "trace/analyze/histogram.h"
 #include "trace/analyze/size_counts.h"
@@ -118,15 +117,5 @@ struct Analysis {
 
 // `found`: the first reading of the same image.
 Analysis analyse(const Reader& reader, const Image& image, const FirstReading& found);
-
-// What an allocator's classes would make of the sizes: bytes of blocks, to be held against the
-// bytes requested. Alignment is not looked at.
-struct PredictedBytes {
-  std::uint64_t requested_all = 0;  // of all allocations
-  std::uint64_t usable_all = 0;
-  std::uint64_t requested_at_peak = 0;
-  std::uint64_t usable_at_peak = 0;
-};
-PredictedBytes predict(const SizeCounts& sizes, const Classes& classes);
 
 }  // namespace ts::trace

@@ -12,6 +12,8 @@
 #include <optional>
 #include <unordered_map>
 
+#include "trace/format/event.h"
+
 namespace ts::trace {
 
 class ObjectSizes {
@@ -21,6 +23,15 @@ class ObjectSizes {
   std::optional<std::uint64_t> find(std::uint64_t object) const;
   // Returns its size, or nothing where there is no such object.
   std::optional<std::uint64_t> remove(std::uint64_t object);
+
+  // What a recorded call does to its object.
+  void apply(const Event& event) {
+    if (makes_object(event.kind) || (event.kind == Kind::realloc && find(event.object))) {
+      set(event.object, event.size);
+    } else if (event.kind == Kind::free) {
+      remove(event.object);
+    }
+  }
 
   std::uint64_t objects() const { return objects_; }
   std::uint64_t bytes() const { return bytes_; }

@@ -2,6 +2,7 @@
 #include "trace/analyze/report.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 namespace ts::trace {
@@ -13,58 +14,75 @@ constexpr std::size_t most_damages = 100;
 constexpr std::size_t most_sizes = 100;
 constexpr std::size_t most_threads = 64;
 
-void put_amount(Json& json, const char* name, const Amount& amount) {
-  json.begin_object(name);
-  json.add("objects", amount.objects);
-  json.add("bytes", amount.bytes);
-  json.end_object();
+template <typename Item>
+std::span<const Item> first_of(const std::vector<Item>& all, std::size_t most) {
+  return std::span{all}.first(std::min(all.size(), most));
+}
+
+void put_amount(JsonLine& line, const char* name, const Amount& amount) {
+  line.begin_object(name);
+  line.add("objects", amount.objects);
+  line.add("bytes", amount.bytes);
+  line.end_object();
 }
 
 // --- the trace ----------------------------------------------------------------------------------
 
 // Of an object that the caller has begun.
-void write_image_fields(Json& json, const Image& image) {
-  json.add("number", image.number);
-  if (image.parent == no_image) {
-    json.add_null("parent");
-  } else {
-    json.add("parent", image.parent);
-  }
-  json.add_text("birth", name(image.birth));
-  json.add_text("program", image.program);
-  json.add_text("allocator", image.allocator);
-  json.add("events", image.events);
-  json.add("objects", image.objects);
-  json.add("threads", image.threads);
-  json.add("begin_ns", image.begin_ns);
-  json.add("end_ns", image.end_ns);
-  json.add_text("end", name(image.end));
+void write_image_fields(JsonLine& line, const Image& image) {
+  line.add("number", image.number);
+  line.add_if(image.parent != no_image, "parent", image.parent);
+  line.add_text("birth", name(image.birth));
+  line.add_text("program", image.program);
+  line.add_text("allocator", image.allocator);
+  line.add("events", image.events);
+  line.add("objects", image.objects);
+  line.add("threads", image.threads);
+  line.add("begin_ns", image.begin_ns);
+  line.add("end_ns", image.end_ns);
+  line.add_text("end", name(image.end));
 }
 
-void write_damage(Json& json, const Reader& reader, const std::vector<Gap>& gaps) {
-  json.begin_list("damage");
-  std::size_t left = most_damages;
-  for (const Damage& damage : reader.damage()) {
-    if (left-- == 0) break;
-    json.begin_object();
-    json.add("offset", damage.offset);
-    json.add("bytes", damage.bytes);
-    json.add("events", damage.events);
-    json.add_text("text", damage.text);
-    json.end_object();
+void write_damage(JsonLine& line, const Reader& reader, const std::vector<Gap>& gaps) {
+  line.begin_list("damage");
+  for (const Damage& damage : first_of(reader.damage(), most_damages)) {
+    line.begin_object();
+    line.add("offset", damage.offset);
+    line.add("bytes", damage.bytes);
+    line.add("events", damage.events);
+    line.add_text("text", damage.text);
+    line.end_object();
   }
-  json.end_list();
-  json.begin_list("gaps");
-  left = most_damages;
-  for (const Gap& gap : gaps) {
-    if (left-- == 0) break;
-    json.begin_object();
-    json.add("first_event", gap.first_event);
-    json.add("events", gap.events);
-    json.add_text("text", gap.text);
-    json.end_object();
+  line.end_list();
+  line.begin_list("gaps");
+  for (const Gap& gap : first_of(gaps, most_damages)) {
+    line.begin_object();
+    line.add("first_event", gap.first_event);
+    line.add("events", gap.events);
+    line.add_text("text", gap.text);
+    line.end_object();
   }
-  json.end_list();
+  line.end_list();
+}
+
+// Its file, the damage, the images, and which of them it is about.
+void write_trace(JsonLine& line, const std::string& trace, const Reader& reader, const Image& image,
+                 const std::vector<Gap>& gaps) {
+  line.add_text("trace", trace);
+  line.add("bytes", reader.file_bytes());
+  line.add_bool("whole", reader.is_whole() && gaps.empty());
+  write_damage(line, reader, gaps);
+  line.add("images_seen", reader.images().size());
+  line.begin_list("images");
+  for (const Image& each : first_of(reader.images(), most_images)) {
+    line.begin_object();
+    write_image_fields(line, each);
+    line.end_object();
+  }
+  line.end_list();
+  line.begin_object("image");
+  write_image_fields(line, image);
+  line.end_object();
 }
 
 // --- sizes --------------------------------------------------------------------------------------
@@ -118,38 +136,38 @@ std::vector<SizeBucket> buckets_of(const SizeCounts& sizes) {
   return buckets;
 }
 
-void write_size_histogram(Json& json, const SizeCounts& sizes) {
-  json.begin_list("histogram");
+void write_size_histogram(JsonLine& line, const SizeCounts& sizes) {
+  line.begin_list("histogram");
   for (const SizeBucket& bucket : buckets_of(sizes)) {
-    json.add_row(bucket.upper, bucket.allocated.objects, bucket.allocated.bytes, bucket.resizes,
+    line.add_row(bucket.upper, bucket.allocated.objects, bucket.allocated.bytes, bucket.resizes,
                  bucket.at_peak.objects, bucket.at_peak.bytes, bucket.left.objects,
                  bucket.left.bytes);
   }
-  json.end_list();
+  line.end_list();
 }
 
-void write_sizes(Json& json, const Analysis& analysis) {
+void write_sizes(JsonLine& line, const Analysis& analysis) {
   std::uint64_t distinct = 0;
   analysis.sizes.each([&](std::uint64_t, const SizeCount& count) {
     if (count.allocations > 0) ++distinct;
   });
-  json.begin_object("sizes");
-  json.add_bool("exact", analysis.sizes.is_exact());
-  json.add("distinct", distinct);
-  json.begin_list("top");
+  line.begin_object("sizes");
+  line.add_bool("exact", analysis.sizes.is_exact());
+  line.add("distinct", distinct);
+  line.begin_list("top");
   for (const SizeRow& row :
        heaviest(analysis.sizes, [](const SizeRow& each) { return each.count.allocations; })) {
-    json.add_row(row.size, row.count.allocations, row.count.resizes, row.count.at_peak,
+    line.add_row(row.size, row.count.allocations, row.count.resizes, row.count.at_peak,
                  row.count.left_own + row.count.left_inherited);
   }
-  json.end_list();
-  write_size_histogram(json, analysis.sizes);
-  json.begin_list("alignments");
+  line.end_list();
+  write_size_histogram(line, analysis.sizes);
+  line.begin_list("alignments");
   for (std::size_t i = 0; i < analysis.alignments.size(); ++i) {
-    if (analysis.alignments[i] > 0) json.add_row(1ULL << i, analysis.alignments[i]);
+    if (analysis.alignments[i] > 0) line.add_row(1ULL << i, analysis.alignments[i]);
   }
-  json.end_list();
-  json.end_object();
+  line.end_list();
+  line.end_object();
 }
 
 // --- lifetimes ----------------------------------------------------------------------------------
@@ -158,60 +176,56 @@ constexpr std::pair<const char*, double> quantiles[] = {
     {"p01", 0.01}, {"p10", 0.10}, {"p25", 0.25}, {"p50", 0.50},
     {"p75", 0.75}, {"p90", 0.90}, {"p99", 0.99}, {"p999", 0.999}};
 
-void write_quantiles(Json& json, const Histogram& histogram) {
-  for (const auto& [name, share] : quantiles) json.add(name, histogram.quantile(share));
-  json.add("max", histogram.highest());
+void write_quantiles(JsonLine& line, const Histogram& histogram) {
+  for (const auto& [name, share] : quantiles) line.add(name, histogram.quantile(share));
+  line.add("max", histogram.highest());
 }
 
-void write_octaves(Json& json, const char* name, const Histogram& histogram) {
-  json.begin_list(name);
+void write_octaves(JsonLine& line, const char* name, const Histogram& histogram) {
+  line.begin_list(name);
   histogram.each_octave([&](std::uint64_t upper, const Amount& amount) {
-    json.add_row(upper, amount.objects, amount.bytes);
+    line.add_row(upper, amount.objects, amount.bytes);
   });
-  json.end_list();
+  line.end_list();
 }
 
-void write_lifetime(Json& json, const char* name, const Lifetimes& lifetimes) {
-  json.begin_object(name);
-  write_quantiles(json, lifetimes.histogram);
-  write_octaves(json, "histogram", lifetimes.histogram);
-  json.begin_list("by_size");
+void write_lifetime(JsonLine& line, const char* name, const Lifetimes& lifetimes) {
+  line.begin_object(name);
+  write_quantiles(line, lifetimes.histogram);
+  write_octaves(line, "histogram", lifetimes.histogram);
+  line.begin_list("by_size");
   lifetimes.by_size.each([&](std::uint64_t size, std::uint64_t lifetime, const Amount& amount) {
-    json.add_row(size, lifetime, amount.objects, amount.bytes);
+    line.add_row(size, lifetime, amount.objects, amount.bytes);
   });
-  json.end_list();
-  json.end_object();
+  line.end_list();
+  line.end_object();
 }
 
-void write_lifetimes(Json& json, const Analysis& analysis) {
-  json.begin_object("lifetimes");
-  json.add("objects", analysis.in_events.histogram.objects());
-  write_lifetime(json, "ns", analysis.in_ns);
-  write_lifetime(json, "events", analysis.in_events);
-  write_lifetime(json, "bytes", analysis.in_bytes);
-  json.end_object();
+void write_lifetimes(JsonLine& line, const Analysis& analysis) {
+  line.begin_object("lifetimes");
+  line.add("objects", analysis.in_events.histogram.objects());
+  write_lifetime(line, "ns", analysis.in_ns);
+  write_lifetime(line, "events", analysis.in_events);
+  write_lifetime(line, "bytes", analysis.in_bytes);
+  line.end_object();
 }
 
 // --- peak, end, chains --------------------------------------------------------------------------
 
-void write_peak(Json& json, const FirstReading& first, const Analysis& analysis) {
-  json.begin_object("peak");
-  if (first.peak_event) {
-    json.add("event", *first.peak_event);
-  } else {
-    json.add_null("event");
-  }
-  json.add("time_ns", analysis.peak_ns);
-  json.add("objects", analysis.at_peak.objects);
-  json.add("bytes", analysis.at_peak.bytes);
-  put_amount(json, "inherited", analysis.inherited_at_peak);
-  json.begin_list("by_size");
+void write_peak(JsonLine& line, const FirstReading& first, const Analysis& analysis) {
+  line.begin_object("peak");
+  line.add_if(first.peak_event.has_value(), "event", first.peak_event.value_or(0));
+  line.add("time_ns", analysis.peak_ns);
+  line.add("objects", analysis.at_peak.objects);
+  line.add("bytes", analysis.at_peak.bytes);
+  put_amount(line, "inherited", analysis.inherited_at_peak);
+  line.begin_list("by_size");
   for (const SizeRow& row : heaviest(
            analysis.sizes, [](const SizeRow& each) { return each.size * each.count.at_peak; })) {
-    json.add_row(row.size, row.count.at_peak, row.size * row.count.at_peak);
+    line.add_row(row.size, row.count.at_peak, row.size * row.count.at_peak);
   }
-  json.end_list();
-  json.begin_list("by_thread");
+  line.end_list();
+  line.begin_list("by_thread");
   std::vector<std::pair<std::uint64_t, std::size_t>> order;
   for (std::size_t i = 0; i < analysis.threads.size(); ++i) {
     if (analysis.threads[i].at_peak.objects > 0)
@@ -222,68 +236,68 @@ void write_peak(Json& json, const FirstReading& first, const Analysis& analysis)
   });
   order.resize(std::min(order.size(), most_threads));
   for (const auto& [bytes, thread] : order) {
-    json.add_row(thread, analysis.threads[thread].at_peak.objects, bytes);
+    line.add_row(thread, analysis.threads[thread].at_peak.objects, bytes);
   }
-  json.end_list();
-  json.end_object();
+  line.end_list();
+  line.end_object();
 }
 
-void write_left(Json& json, const Analysis& analysis) {
-  json.begin_object("left");
-  put_amount(json, "own", analysis.left_own);
-  put_amount(json, "inherited", analysis.left_inherited);
-  json.begin_list("by_size");
+void write_left(JsonLine& line, const Analysis& analysis) {
+  line.begin_object("left");
+  put_amount(line, "own", analysis.left_own);
+  put_amount(line, "inherited", analysis.left_inherited);
+  line.begin_list("by_size");
   const auto bytes = [](const SizeRow& row) {
     return row.size * (row.count.left_own + row.count.left_inherited);
   };
   for (const SizeRow& row : heaviest(analysis.sizes, bytes)) {
-    json.add_row(row.size, row.count.left_own, row.count.left_inherited, bytes(row));
+    line.add_row(row.size, row.count.left_own, row.count.left_inherited, bytes(row));
   }
-  json.end_list();
-  json.end_object();
+  line.end_list();
+  line.end_object();
 }
 
-void write_growth(Json& json, const char* name, const Histogram& histogram) {
-  json.begin_object(name);
-  json.add("objects", histogram.objects());
-  write_quantiles(json, histogram);
-  write_octaves(json, "histogram", histogram);
-  json.end_object();
+void write_growth(JsonLine& line, const char* name, const Histogram& histogram) {
+  line.begin_object(name);
+  line.add("objects", histogram.objects());
+  write_quantiles(line, histogram);
+  write_octaves(line, "histogram", histogram);
+  line.end_object();
 }
 
-void write_chains(Json& json, const Analysis& analysis) {
+void write_chains(JsonLine& line, const Analysis& analysis) {
   const Chains& chains = analysis.chains;
-  json.begin_object("chains");
-  json.add("resizes", chains.resizes);
-  json.add("shrunk", chains.shrunk);
-  json.add("unchanged", chains.unchanged);
-  json.add("grown", chains.grown);
-  json.add("from_zero", chains.from_zero);
-  json.add("objects", chains.lengths.objects());
-  json.add("longest", chains.longest);
-  write_octaves(json, "lengths", chains.lengths);
-  write_growth(json, "step_growth_thousandths", chains.step_growth);
-  write_growth(json, "growth_thousandths", chains.growth);
-  json.end_object();
+  line.begin_object("chains");
+  line.add("resizes", chains.resizes);
+  line.add("shrunk", chains.shrunk);
+  line.add("unchanged", chains.unchanged);
+  line.add("grown", chains.grown);
+  line.add("from_zero", chains.from_zero);
+  line.add("objects", chains.lengths.objects());
+  line.add("longest", chains.longest);
+  write_octaves(line, "lengths", chains.lengths);
+  write_growth(line, "step_growth_thousandths", chains.step_growth);
+  write_growth(line, "growth_thousandths", chains.growth);
+  line.end_object();
 }
 
 // --- over time, by thread, by allocator ---------------------------------------------------------
 
-void write_curve(Json& json, const Analysis& analysis) {
-  json.begin_list("curve");
+void write_curve(JsonLine& line, const Analysis& analysis) {
+  line.begin_list("curve");
   for (const CurvePoint& point : analysis.curve) {
-    json.add_row(point.event, point.time_ns, point.live_bytes, point.highest_bytes,
+    line.add_row(point.event, point.time_ns, point.live_bytes, point.highest_bytes,
                  point.live_objects);
   }
-  json.end_list();
+  line.end_list();
 }
 
-void write_threads(Json& json, const Analysis& analysis) {
+void write_threads(JsonLine& line, const Analysis& analysis) {
   std::vector<std::size_t> order;
   for (std::size_t i = 0; i < analysis.threads.size(); ++i) {
     if (analysis.threads[i].events > 0) order.push_back(i);
   }
-  json.add("threads_seen", order.size());
+  line.add("threads_seen", order.size());
   if (order.size() > most_threads) {
     std::partial_sort(order.begin(), order.begin() + most_threads, order.end(),
                       [&](std::size_t one, std::size_t other) {
@@ -293,123 +307,106 @@ void write_threads(Json& json, const Analysis& analysis) {
     order.resize(most_threads);
     std::sort(order.begin(), order.end());
   }
-  json.begin_list("threads");
+  line.begin_list("threads");
   for (const std::size_t i : order) {
     const ThreadSums& thread = analysis.threads[i];
-    json.begin_object();
-    json.add("thread", i);
-    json.add("events", thread.events);
-    put_amount(json, "allocations", thread.allocations);
-    json.add("resizes", thread.resizes);
-    put_amount(json, "frees", thread.frees);
-    put_amount(json, "foreign_frees", thread.foreign_frees);
-    put_amount(json, "given_away", thread.given_away);
-    json.add("temporaries", thread.temporaries);
-    put_amount(json, "left", thread.live);
-    json.add("first_ns", thread.first_ns);
-    json.add("last_ns", thread.last_ns);
-    json.end_object();
+    line.begin_object();
+    line.add("thread", i);
+    line.add("events", thread.events);
+    put_amount(line, "allocations", thread.allocations);
+    line.add("resizes", thread.resizes);
+    put_amount(line, "frees", thread.frees);
+    put_amount(line, "foreign_frees", thread.foreign_frees);
+    put_amount(line, "given_away", thread.given_away);
+    line.add("temporaries", thread.temporaries);
+    put_amount(line, "left", thread.live);
+    line.add("first_ns", thread.first_ns);
+    line.add("last_ns", thread.last_ns);
+    line.end_object();
   }
-  json.end_list();
+  line.end_list();
 }
 
-// For each row of the histogram: bytes of blocks in all, and at the peak.
-void write_usable_by_size(Json& json, const SizeCounts& sizes, const Classes& allocator) {
+// What an allocator's classes would make of the sizes: bytes of blocks, to be held against the bytes
+// requested, in all and for each row of the histogram. Alignment is not looked at.
+void write_predicted(JsonLine& line, const SizeCounts& sizes, const Classes& allocator) {
   std::vector<SizeBucket> usable = buckets_of(sizes);
+  SizeBucket requested;
+  SizeBucket all;
+  for (SizeBucket& bucket : usable) {
+    requested.allocated.bytes += std::exchange(bucket.allocated.bytes, 0);
+    requested.at_peak.bytes += std::exchange(bucket.at_peak.bytes, 0);
+  }
   std::size_t row = 0;
-  for (SizeBucket& bucket : usable) bucket.allocated.bytes = bucket.at_peak.bytes = 0;
   sizes.each([&](std::uint64_t size, const SizeCount& count) {
     while (usable[row].upper < size) ++row;
-    usable[row].allocated.bytes += allocator.usable(size) * count.allocations;
-    usable[row].at_peak.bytes += allocator.usable(size) * count.at_peak;
+    const std::uint64_t bytes = allocator.usable(size);
+    usable[row].allocated.bytes += bytes * count.allocations;
+    usable[row].at_peak.bytes += bytes * count.at_peak;
+    all.allocated.bytes += bytes * count.allocations;
+    all.at_peak.bytes += bytes * count.at_peak;
   });
-  json.begin_list("by_size");
+  line.begin_object();
+  line.add_text("allocator", allocator.name());
+  line.add("requested_all", requested.allocated.bytes);
+  line.add("usable_all", all.allocated.bytes);
+  line.add("requested_at_peak", requested.at_peak.bytes);
+  line.add("usable_at_peak", all.at_peak.bytes);
+  line.begin_list("by_size");
   for (const SizeBucket& bucket : usable) {
-    json.add_row(bucket.allocated.bytes, bucket.at_peak.bytes);
+    line.add_row(bucket.allocated.bytes, bucket.at_peak.bytes);
   }
-  json.end_list();
+  line.end_list();
+  line.end_object();
 }
 
-void write_waste(Json& json, const Analysis& analysis, const std::vector<Classes>& classes) {
-  json.begin_list("predicted");
-  for (const Classes& allocator : classes) {
-    const PredictedBytes bytes = predict(analysis.sizes, allocator);
-    json.begin_object();
-    json.add_text("allocator", allocator.name());
-    json.add("requested_all", bytes.requested_all);
-    json.add("usable_all", bytes.usable_all);
-    json.add("requested_at_peak", bytes.requested_at_peak);
-    json.add("usable_at_peak", bytes.usable_at_peak);
-    write_usable_by_size(json, analysis.sizes, allocator);
-    json.end_object();
-  }
-  json.end_list();
-}
-
-void write_calls(Json& json, const Analysis& analysis) {
-  json.begin_object("calls");
+void write_calls(JsonLine& line, const Analysis& analysis) {
+  line.begin_object("calls");
   for (std::size_t i = 0; i < analysis.calls.size(); ++i) {
-    json.add(name(static_cast<Kind>(i)), analysis.calls[i]);
+    line.add(name(static_cast<Kind>(i)), analysis.calls[i]);
   }
-  json.end_object();
+  line.end_object();
 }
 
-void write_sums(Json& json, const FirstReading& first, const Analysis& analysis) {
-  json.add("events", first.events);
-  json.add("duration_ns", first.last_ns);
-  write_calls(json, analysis);
-  put_amount(json, "allocations", analysis.allocations);
-  json.add("grown_bytes", analysis.grown_bytes);
-  json.add("shrunk_bytes", analysis.shrunk_bytes);
-  json.add("refused_bytes", analysis.refused_bytes);
-  put_amount(json, "inherited", first.inherited);
-  json.add_bool("knows_inherited", first.knows_inherited);
-  json.add("unknown_frees", analysis.unknown_frees);
-  json.add("unknown_resizes", analysis.unknown_resizes);
-  put_amount(json, "frees", analysis.frees);
-  put_amount(json, "inherited_frees", analysis.inherited_frees);
-  put_amount(json, "cross_thread_frees", analysis.cross_thread_frees);
-  put_amount(json, "temporaries", analysis.temporaries);
+void write_sums(JsonLine& line, const FirstReading& first, const Analysis& analysis) {
+  line.add("events", first.events);
+  line.add("duration_ns", first.last_ns);
+  write_calls(line, analysis);
+  put_amount(line, "allocations", analysis.allocations);
+  line.add("grown_bytes", analysis.grown_bytes);
+  line.add("shrunk_bytes", analysis.shrunk_bytes);
+  line.add("refused_bytes", analysis.refused_bytes);
+  put_amount(line, "inherited", first.inherited);
+  line.add_bool("knows_inherited", first.knows_inherited);
+  line.add("unknown_frees", analysis.unknown_frees);
+  line.add("unknown_resizes", analysis.unknown_resizes);
+  put_amount(line, "frees", analysis.frees);
+  put_amount(line, "inherited_frees", analysis.inherited_frees);
+  put_amount(line, "cross_thread_frees", analysis.cross_thread_frees);
+  put_amount(line, "temporaries", analysis.temporaries);
 }
 
 }  // namespace
 
-void write_trace(Json& json, const std::string& trace, const Reader& reader, const Image& image,
-                 const std::vector<Gap>& gaps) {
-  json.add_text("trace", trace);
-  json.add("bytes", reader.file_bytes());
-  json.add_bool("whole", reader.is_whole() && gaps.empty());
-  write_damage(json, reader, gaps);
-  json.add("images_seen", reader.images().size());
-  json.begin_list("images");
-  std::size_t left = most_images;
-  for (const Image& each : reader.images()) {
-    if (left-- == 0) break;
-    json.begin_object();
-    write_image_fields(json, each);
-    json.end_object();
-  }
-  json.end_list();
-  json.begin_object("image");
-  write_image_fields(json, image);
-  json.end_object();
-}
-
-void write_report(Json& json, const Report& report) {
+void write_report(JsonLine& line, const Report& report) {
   const Analysis& analysis = report.analysis;
-  json.begin_object();
-  json.add_text("schema", "tsmalloc-analysis/1");
-  write_trace(json, report.trace, report.reader, report.image, report.first.gaps);
-  write_sums(json, report.first, analysis);
-  write_sizes(json, analysis);
-  write_lifetimes(json, analysis);
-  write_peak(json, report.first, analysis);
-  write_left(json, analysis);
-  write_chains(json, analysis);
-  write_curve(json, analysis);
-  write_threads(json, analysis);
-  write_waste(json, analysis, report.classes);
-  json.end_object();
+  line.begin_object();
+  line.add_text("schema", "tsmalloc-analysis/1");
+  write_trace(line, report.trace, report.reader, report.image, report.first.gaps);
+  write_sums(line, report.first, analysis);
+  write_sizes(line, analysis);
+  write_lifetimes(line, analysis);
+  write_peak(line, report.first, analysis);
+  write_left(line, analysis);
+  write_chains(line, analysis);
+  write_curve(line, analysis);
+  write_threads(line, analysis);
+  line.begin_list("predicted");
+  for (const Classes& allocator : report.classes) {
+    write_predicted(line, analysis.sizes, allocator);
+  }
+  line.end_list();
+  line.end_object();
 }
 
 }  // namespace ts::trace

@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "common/json_line.h"
 #include "trace/analyze/analysis.h"
 #include "trace/analyze/classes.h"
 #include "trace/analyze/first_reading.h"
-#include "trace/analyze/json.h"
 #include "trace/format/reader.h"
 
 namespace ts::trace {
@@ -25,11 +25,6 @@ struct Report {
   const std::vector<Classes>& classes;
 };
 
-void write_report(Json& json, const Report& report);
-
-// What floors says of a trace, too: its file, the damage, the images, and which of them it is
-// about.
-void write_trace(Json& json, const std::string& trace, const Reader& reader, const Image& image,
-                 const std::vector<Gap>& gaps);
+void write_report(JsonLine& line, const Report& report);
 
 }  // namespace ts::trace

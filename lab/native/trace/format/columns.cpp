@@ -13,9 +13,6 @@ constexpr std::uint8_t from_last =
     0x20;  // object: away from the thread's last; else from the newest
 constexpr std::uint8_t known_bits = kind_bits | other_thread | from_last;
 
-bool refers_to_object(Kind kind) { return kind == Kind::realloc || kind == Kind::free; }
-bool refers_to_other(Kind kind) { return kind == Kind::thread_begin || kind == Kind::fork; }
-
 }  // namespace
 
 Context::Context(const ChunkHeader& header)

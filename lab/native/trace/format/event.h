@@ -34,6 +34,10 @@ enum class Kind : std::uint8_t {
 };
 
 constexpr bool makes_object(Kind kind) { return kind <= Kind::aligned; }
+constexpr bool refers_to_object(Kind kind) { return kind == Kind::realloc || kind == Kind::free; }
+constexpr bool refers_to_other(Kind kind) {
+  return kind == Kind::thread_begin || kind == Kind::fork;
+}
 constexpr bool has_size(Kind kind) { return kind <= Kind::realloc || kind == Kind::refused; }
 
 constexpr std::string_view name(Kind kind) {

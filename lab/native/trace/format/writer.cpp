@@ -21,8 +21,6 @@ namespace {
 
 // The rules of event.h; null if all are kept.
 const char* Writer::OpenImage::find_fault(const Event& event) const {
-  const bool refers_to_object = event.kind == Kind::realloc || event.kind == Kind::free;
-  const bool refers_to_other = event.kind == Kind::thread_begin || event.kind == Kind::fork;
   if (event.kind >= Kind::count) return "there is no such kind";
   if (event.thread > image.threads) return "threads are numbered without gaps";
   if (event.thread >= max_threads) return "no trace has so many threads";
@@ -30,13 +28,15 @@ const char* Writer::OpenImage::find_fault(const Event& event) const {
   if (makes_object(event.kind) && event.object != next_object()) {
     return "objects are numbered in the order of their allocations";
   }
-  if (refers_to_object && event.object >= next_object()) return "there is no such object yet";
+  if (refers_to_object(event.kind) && event.object >= next_object())
+    return "there is no such object yet";
   const std::uint64_t threads = std::max<std::uint64_t>(image.threads, event.thread + 1ULL);
   if (event.kind == Kind::thread_begin && event.object >= threads) {
     return "its creator's number cannot be";
   }
   if (event.kind == Kind::fork && event.object >= max_images) return "no image has such a number";
-  if (!makes_object(event.kind) && !refers_to_object && !refers_to_other && event.object != 0) {
+  if (!makes_object(event.kind) && !refers_to_object(event.kind) && !refers_to_other(event.kind) &&
+      event.object != 0) {
     return "this kind has no object";
   }
   if (!has_size(event.kind) && event.size != 0) return "this kind has no size";

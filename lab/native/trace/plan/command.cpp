@@ -1,9 +1,11 @@
 // `trace plan`: the options, and the line about what was planned.
+#include <unistd.h>
+
 #include <cstdio>
 #include <string>
 
+#include "common/json_line.h"
 #include "trace/arguments.h"
-#include "trace/commands.h"
 #include "trace/format/reader.h"
 #include "trace/output.h"
 #include "trace/plan/planner.h"
@@ -11,7 +13,7 @@
 namespace ts::trace {
 namespace {
 
-constexpr const char* help =
+constexpr std::string_view help =
     R"(usage: trace plan [options] TRACE -o PLAN
 
 Compiles an image of the trace, and all processes that are forked from it, into a plan for `replay`.
@@ -28,66 +30,60 @@ Writes one line of JSON about it. A damaged trace is planned as far as it is int
 
 constexpr std::uint64_t most_window = 1'000'000'000;
 
-void put_image(Output& out, const plan::Image& image) {
-  out << "{\"image\": " << std::uint64_t{image.number} << ", \"events\": " << image.events
-      << ", \"threads\": " << std::uint64_t{image.threads} << ", \"slots\": " << image.slots
-      << ", \"epochs\": " << std::uint64_t{image.epochs} << ", \"live_bytes\": " << image.live_bytes
-      << ", \"live_objects\": " << image.live_objects
-      << ", \"peak_live_bytes\": " << image.peak_live_bytes
-      << ", \"peak_event\": " << image.peak_event << ", \"left_out\": " << image.left_out
-      << ", \"calls\": {";
+void write_image(JsonLine& line, const plan::Image& image) {
+  line.begin_object();
+  line.add("image", image.number);
+  line.add("events", image.events);
+  line.add("threads", image.threads);
+  line.add("slots", image.slots);
+  line.add("epochs", image.epochs);
+  line.add("live_bytes", image.live_bytes);
+  line.add("live_objects", image.live_objects);
+  line.add("peak_live_bytes", image.peak_live_bytes);
+  line.add("peak_event", image.peak_event);
+  line.add("left_out", image.left_out);
+  line.begin_object("calls");
   for (std::size_t kind = 0; kind < plan::call_kinds; ++kind) {
-    out << (kind > 0 ? ", \"" : "\"") << plan::kind_names[kind]
-        << "\": " << image.totals.calls[kind];
+    line.add(plan::kind_names[kind], image.totals.calls[kind]);
   }
-  out << "}}";
+  line.end_object();
+  line.end_object();
 }
 
-void put_summary(Output& out, const PlanSummary& summary, const Reader& reader) {
-  out << "{\"schema\": \"tsmalloc-plan/1\", \"bytes\": " << summary.bytes
-      << ", \"gaps\": " << (summary.has_gaps ? "true" : "false")
-      << ", \"program\": " << json_text(reader.find_image(summary.images.front().number)->program)
-      << ", \"images\": [";
-  for (std::size_t i = 0; i < summary.images.size(); ++i) {
-    if (i > 0) out << ", ";
-    put_image(out, summary.images[i]);
+void write_summary(const PlanSummary& summary, const Reader& reader) {
+  JsonLine line{STDOUT_FILENO};
+  line.begin_object();
+  line.add_text("schema", "tsmalloc-plan/1");
+  line.add("bytes", summary.bytes);
+  line.add_bool("gaps", summary.has_gaps);
+  line.add_text("program", reader.find_image(summary.images.front().number)->program);
+  line.begin_list("images");
+  for (const plan::Image& image : summary.images) write_image(line, image);
+  line.end_list();
+  line.begin_list("not_planned");
+  for (const std::uint32_t number : summary.not_planned) {
+    const Image& image = *reader.find_image(number);
+    line.begin_object();
+    line.add("image", image.number);
+    line.add_text("birth", name(image.birth));
+    line.add("events", image.events);
+    line.add_text("program", image.program);
+    line.end_object();
   }
-  out << "], \"not_planned\": [";
-  for (std::size_t i = 0; i < summary.not_planned.size(); ++i) {
-    const Image& image = *reader.find_image(summary.not_planned[i]);
-    out << (i > 0 ? ", {" : "{") << "\"image\": " << std::uint64_t{image.number}
-        << ", \"birth\": \"" << name(image.birth) << "\", \"events\": " << image.events
-        << ", \"program\": " << json_text(image.program) << "}";
-  }
-  out << "]}\n";
+  line.end_list();
+  line.end_object();
+  finish(line);
 }
 
-}  // namespace
+constexpr std::string_view options[] = {
+    "-o=", "--output=", "--force", "--image=", "--window=", "--times", "--alone"};
 
-int plan_image(Arguments arguments) {
-  using Value = Option::Value;
-  const Parsed parsed{"plan",
-                      arguments,
-                      {{"-o", Value::wanted},
-                       {"--output", Value::wanted},
-                       {"--force", Value::none},
-                       {"--image", Value::wanted},
-                       {"--window", Value::wanted},
-                       {"--times", Value::none},
-                       {"--alone", Value::none}}};
-  Output out;
-  if (parsed.has("--help")) {
-    out << help;
-    out.finish();
-    return 0;
-  }
+int plan_image(const Parsed& parsed) {
   const std::string path = parsed.file();
   const std::string output = parsed.text("-o", parsed.text("--output", ""));
   if (output.empty()) throw UsageError{"no file to write; name one: -o PLAN."};
   PlanSettings settings;
-  if (parsed.has("--image")) {
-    settings.image = static_cast<std::uint32_t>(parsed.number("--image", 0, max_images));
-  }
+  settings.image = parsed.image();
   settings.window = parsed.number("--window", settings.window, most_window);
   settings.with_times = parsed.has("--times");
   settings.alone = parsed.has("--alone");
@@ -100,9 +96,13 @@ int plan_image(Arguments arguments) {
         "is lost.\n",
         path.c_str());
   }
-  put_summary(out, summary, reader);
-  out.finish();
+  write_summary(summary, reader);
   return 0;
 }
+
+}  // namespace
+
+const Command plan_command{"plan", "what `replay` needs to make the same calls again", help,
+                           options, plan_image};
 
 }  // namespace ts::trace
