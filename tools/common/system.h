@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <ctime>
 
 namespace ts {
 
@@ -24,8 +25,20 @@ inline constexpr int exit_internal = 125;
 // Each tool defines its own; its messages begin with it.
 const char* tool_name();
 
-Nanoseconds now_ns();       // CLOCK_MONOTONIC
-Nanoseconds cpu_time_ns();  // what this process has used
+inline Nanoseconds read_clock(clockid_t clock) {
+  timespec time{};
+  clock_gettime(clock, &time);
+  return time.tv_sec * ns_per_second + time.tv_nsec;
+}
+inline Nanoseconds now_ns() { return read_clock(CLOCK_MONOTONIC); }
+inline std::uint64_t unsigned_now_ns() { return static_cast<std::uint64_t>(now_ns()); }
+inline Nanoseconds cpu_time_ns() {
+  return read_clock(CLOCK_PROCESS_CPUTIME_ID);
+}  // of this process
+
+// Whether the processor's counter runs at one speed, whatever the processor's, and in all its cores
+// alike.
+bool counts_at_one_rate();
 
 // "TOOL: CONTEXT: the error's text" on stderr, then the exit status of an internal failure.
 [[noreturn]] void fail_internal(const char* context, int error_number);

@@ -35,6 +35,15 @@ sigset_t awaited_signals() {
   return signals;
 }
 
+// Until one of them arrives, or until then; 0 if none has come.
+int wait_for_signal(Nanoseconds until_ns) {
+  const Nanoseconds left_ns =
+      until_ns == never_ns ? 0 : std::max<Nanoseconds>(until_ns - now_ns(), 0);
+  const timespec timeout{.tv_sec = left_ns / ns_per_second, .tv_nsec = left_ns % ns_per_second};
+  const sigset_t awaited = awaited_signals();
+  return std::max(sigtimedwait(&awaited, nullptr, until_ns == never_ns ? nullptr : &timeout), 0);
+}
+
 }  // namespace
 
 sigset_t block_awaited_signals(Notice notice) {
@@ -48,28 +57,28 @@ sigset_t block_awaited_signals(Notice notice) {
   return original;
 }
 
-int wait_for_signal(Nanoseconds until_ns) {
-  const Nanoseconds left_ns =
-      until_ns == never_ns ? 0 : std::max<Nanoseconds>(until_ns - now_ns(), 0);
-  const timespec timeout{.tv_sec = left_ns / ns_per_second, .tv_nsec = left_ns % ns_per_second};
-  const sigset_t awaited = awaited_signals();
-  return std::max(sigtimedwait(&awaited, nullptr, until_ns == never_ns ? nullptr : &timeout), 0);
-}
-
 TreeEnd::TreeEnd(Nanoseconds timeout_ns, Nanoseconds start_ns)
-    : deadline_ns_{timeout_ns == 0 ? never_ns : start_ns + timeout_ns} {}
+    : deadline_ns_{timeout_ns == 0 ? never_ns : start_ns + timeout_ns}, start_ns_{start_ns} {}
 
-void TreeEnd::note_root_end(int wait_status) {
+void TreeEnd::note_end(bool is_root, int wait_status) {
+  const bool is_killed = WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGKILL;
+  if (!is_root) {
+    if (is_counting_left_behind_ && is_killed) ++left_behind_;
+    return;
+  }
   root_ended_ = true;
+  root_end_ns_ = now_ns();
   wait_status_ = wait_status;
   if (phase_ != Phase::running) return;
   phase_ = Phase::lingering;
-  deadline_ns_ = now_ns() + linger_ns;
+  deadline_ns_ = root_end_ns_ + linger_ns;
 }
 
-void TreeEnd::note_other_end(int wait_status) {
-  const bool is_killed = WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGKILL;
-  if (is_counting_left_behind_ && is_killed) ++left_behind_;
+Nanoseconds TreeEnd::wall_ns() const { return (root_ended_ ? root_end_ns_ : now_ns()) - start_ns_; }
+
+void TreeEnd::wait(Nanoseconds until_ns) {
+  const int signal = wait_for_signal(std::min(until_ns, deadline_ns_));
+  if (signal != 0 && signal != SIGCHLD) interrupt();
 }
 
 void TreeEnd::terminate() {

@@ -1,7 +1,7 @@
 // One atomic sum, one peak, and a bounded number of points; see curve.h.
 #include "ledger/curve.h"
 
-#include <ctime>
+#include "common/system.h"
 
 namespace ts {
 namespace {
@@ -19,13 +19,6 @@ constinit std::atomic<std::uint64_t> begin_ns{0};
 constinit std::atomic_flag is_taking_point{};
 constinit std::uint64_t interval_ns = first_interval_ns;
 constinit std::atomic<std::uint64_t> next_point_ns{0};  // relaxed: only a hint outside of the flag
-
-std::uint64_t now_ns() {
-  timespec time{};
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000'000 +
-         static_cast<std::uint64_t>(time.tv_nsec);
-}
 
 // Relaxed: each is a number of its own, and nothing else is read by it.
 bool raise(AnyCounter& peak, std::uint64_t value) {
@@ -67,7 +60,7 @@ void begin_curve(LedgerRecord& record) {
   is_taking_point.clear(std::memory_order_relaxed);  // a fork may have left it set
   interval_ns = first_interval_ns;
   next_point_ns.store(0, std::memory_order_relaxed);
-  begin_ns.store(now_ns(), std::memory_order_relaxed);
+  begin_ns.store(unsigned_now_ns(), std::memory_order_relaxed);
   const std::uint64_t bytes = live_bytes.load(std::memory_order_relaxed);
   const std::uint64_t blocks = live_blocks.load(std::memory_order_relaxed);
   record.inherited_bytes.store(bytes, std::memory_order_relaxed);
@@ -84,7 +77,7 @@ void change_live(LedgerRecord& record, std::uint64_t bytes, std::uint64_t blocks
   const std::uint64_t now_bytes = live_bytes.fetch_add(bytes, std::memory_order_relaxed) + bytes;
   const std::uint64_t now_blocks =
       live_blocks.fetch_add(blocks, std::memory_order_relaxed) + blocks;
-  const std::uint64_t time_ns = now_ns() - begin_ns.load(std::memory_order_relaxed);
+  const std::uint64_t time_ns = unsigned_now_ns() - begin_ns.load(std::memory_order_relaxed);
   record.live_bytes.fetch_add(bytes, std::memory_order_relaxed);
   record.live_blocks.fetch_add(blocks, std::memory_order_relaxed);
   const bool is_growth = static_cast<std::int64_t>(bytes) > 0;

@@ -5,7 +5,6 @@
 #include <malloc.h>
 
 #include <cstdlib>
-#include <cstring>
 
 #include "common/system.h"
 #include "replay/pages.h"
@@ -71,8 +70,7 @@ std::int64_t peak_rss_bytes() {
 const char* name_of_allocator() {
   const char* name = "";
   (void)library_of(&std::malloc, &name);
-  const char* const slash = std::strrchr(name, '/');
-  return slash != nullptr ? slash + 1 : name;
+  return base_name(name);
 }
 
 }  // namespace ts::replay

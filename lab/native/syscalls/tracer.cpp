@@ -73,8 +73,7 @@ int Tracer::run() {
   for (Stops stops = handle_stops(); stops != Stops::over; stops = handle_stops()) {
     if (end_.gives_up()) break;
     end_.pass_deadline_if_due();
-    const int signal = wait_for_signal(stops == Stops::more ? now_ns() : end_.deadline_ns());
-    if (signal != 0 && signal != SIGCHLD) end_.interrupt();
+    end_.wait(stops == Stops::more ? now_ns() : never_ns);
   }
   conclude_start_once();
   return 0;
@@ -107,9 +106,9 @@ void Tracer::handle_end(pid_t thread, int status) {
   tracees_.remove(thread);
   if (thread == child_.pid) {
     conclude_start_once();
-    if (child_.error_number == 0) end_.note_root_end(status);  // else it never was the command
+    if (child_.error_number == 0) end_.note_end(true, status);  // else it never was the command
   } else if (is_process) {
-    end_.note_other_end(status);
+    end_.note_end(false, status);
   }
 }
 

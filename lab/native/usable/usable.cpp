@@ -55,11 +55,6 @@ std::uint64_t usable_bytes(std::uint64_t size) {
   return usable;
 }
 
-const char* base_name(const char* path) {
-  const char* const slash = std::strrchr(path, '/');
-  return slash == nullptr ? path : slash + 1;
-}
-
 // The library that a function comes from; empty if nobody can tell.
 const char* provider_of(void* function) {
   Dl_info info{};

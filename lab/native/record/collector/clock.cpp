@@ -1,41 +1,13 @@
 // See clock.h.
 #include "record/collector/clock.h"
 
-#ifdef __x86_64__
-#include <cpuid.h>
-#endif
-
 #include <ctime>
 
+#include "common/system.h"
+
 namespace ts::record {
-namespace {
-
-std::uint64_t monotonic_ns() {
-  timespec time{};
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000'000 +
-         static_cast<std::uint64_t>(time.tv_nsec);
-}
-
-// Whether the counter runs at one speed, whatever the processor's, and in all its cores alike.
-bool has_steady_counter() {
-#ifdef __x86_64__
-  constexpr unsigned power_leaf = 0x80000007;
-  constexpr unsigned invariant_bit = 1U << 8;
-  unsigned a = 0;
-  unsigned b = 0;
-  unsigned c = 0;
-  unsigned d = 0;
-  return __get_cpuid(power_leaf, &a, &b, &c, &d) != 0 && (d & invariant_bit) != 0;
-#else
-  return false;
-#endif
-}
-
-}  // namespace
-
 Clock::Clock()
-    : kind_{has_steady_counter() ? RingClock::cycles : RingClock::monotonic},
+    : kind_{counts_at_one_rate() ? RingClock::cycles : RingClock::monotonic},
       first_{read_both()},
       latest_{first_} {
   constexpr timespec a_while{.tv_sec = 0, .tv_nsec = 1'000'000};
@@ -47,7 +19,7 @@ std::uint64_t Clock::read() const {
 #ifdef __x86_64__
   if (kind_ == RingClock::cycles) return __builtin_ia32_rdtsc();
 #endif
-  return monotonic_ns();
+  return unsigned_now_ns();
 }
 
 // Several times, since we may be interrupted between the two: the closest pair counts.
@@ -56,7 +28,7 @@ Clock::Pair Clock::read_both() const {
   std::uint64_t least = UINT64_MAX;
   for (int i = 0; i < 5; ++i) {
     const std::uint64_t before = read();
-    const std::uint64_t ns = monotonic_ns();
+    const std::uint64_t ns = unsigned_now_ns();
     const std::uint64_t width = read() - before;
     if (width >= least) continue;
     least = width;

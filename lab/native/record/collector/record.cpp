@@ -66,9 +66,9 @@ trace, and writes one line of JSON about that.
         R"(Exit status: 0 a line was written, whatever COMMAND did; 1 wrong usage; 125 record itself failed.
 )"};
 
-constexpr OwnOption own_options[] = {
-    {"trace", [](const char* argument) { trace_path = argument; }, 'o'},
-    {"force", [](const char*) { is_forced = true; }, 'f', true},
+constexpr Option own_options[] = {
+    {"trace", [](const char* argument) { trace_path = argument; }, false, 'o'},
+    {"force", [](const char*) { is_forced = true; }, true, 'f'},
     {"ring-mib",
      [](const char* argument) {
        const auto mib =

@@ -59,7 +59,7 @@ void write_report(int descriptor, const Options& options, const StartedChild& ch
                   const TraceSink& sink, const Session& session, const Ring& ring) {
   JsonLine line{descriptor};
   begin_report(line, "tsmalloc-record/1", options, child, session.end());
-  line.add_unless_negative("wall_ns", child.error_number == 0 ? session.wall_ns() : -1);
+  line.add_if(child.error_number == 0, "wall_ns", session.end().wall_ns());
   if (!sink.failure().empty()) {
     line.add_text("write_error", sink.failure());
   } else {

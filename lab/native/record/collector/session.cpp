@@ -46,12 +46,7 @@ bool Session::reap() {
     int status = 0;
     if (waitpid(info.si_pid, &status, WNOHANG) != info.si_pid) return true;
     collector_.note_end(info.si_pid, status);
-    if (info.si_pid == child_.pid) {
-      end_.note_root_end(status);
-      wall_ns_ = now_ns() - child_.exec_ns;
-    } else {
-      end_.note_other_end(status);
-    }
+    end_.note_end(info.si_pid == child_.pid, status);
   }
 }
 
@@ -75,8 +70,7 @@ void Session::wait(std::size_t found) {
   quiet_rounds_ = found == 0 ? quiet_rounds_ + 1 : 0;
   Nanoseconds nap_ns = std::min(shortest_nap_ns * (1 + quiet_rounds_ / 16), longest_nap_ns);
   if (found >= many_records) nap_ns = 0;
-  const int signal = wait_for_signal(std::min(end_.deadline_ns(), now_ns() + nap_ns));
-  if (signal != 0 && signal != SIGCHLD) end_.interrupt();
+  end_.wait(now_ns() + nap_ns);
 }
 
 void Session::run() {
@@ -85,7 +79,6 @@ void Session::run() {
     do_what_is_due();
     wait(collector_.collect());
   }
-  if (!end_.root_ended()) wall_ns_ = now_ns() - child_.exec_ns;
   collector_.conclude();
   sink_.finish();
 }

@@ -24,7 +24,6 @@ class Session {
   const TreeEnd& end() const { return end_; }
   const Collector& collector() const { return collector_; }
   const Unrecorded& unrecorded() const { return unrecorded_; }
-  Nanoseconds wall_ns() const { return wall_ns_; }  // from exec to the root's end
 
  private:
   bool reap();  // false when there is no child left
@@ -37,7 +36,6 @@ class Session {
   Collector collector_;
   Unrecorded unrecorded_;
   TreeEnd end_;
-  Nanoseconds wall_ns_ = 0;
   Nanoseconds compare_ns_ = 0;
   Nanoseconds flush_ns_ = 0;
   Nanoseconds look_ns_ = 0;
