@@ -3,8 +3,8 @@
 // Why it exists: words like "temporary" and "lifetime" are used loosely; here each has one meaning,
 // which the tests check against a slow and obvious second implementation. What it refuses to do:
 // hold the trace in memory, or judge. It reads the image twice (first_reading.h comes first) and
-// needs memory for what lives at one time: at most 9 bytes an event, and 15 for objects that are
-// resized and never freed, whatever the trace; mostly far less (birth_table.h).
+// needs memory for what lives at one time: at most 28 bytes an event, whatever the trace; mostly far
+// less (birth_table.h).
 //
 // Definitions.
 //   allocation    a malloc, calloc or aligned event: it makes an object. A resize makes none.

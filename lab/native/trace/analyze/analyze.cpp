@@ -1,9 +1,24 @@
-// One function for each part of the schema; see report.h.
-#include "trace/analyze/report.h"
+// `trace analyze`: the analysis as one line of JSON, schema "tsmalloc-analysis/1";
+// docs/formats/trace.md lists its fields. One function for each part of the schema.
+//
+// Why it exists: tables and figures are Python's affair; every number that they show is here.
+#include <unistd.h>
 
 #include <algorithm>
 #include <span>
+#include <string>
 #include <utility>
+#include <vector>
+
+#include "common/json_line.h"
+#include "common/system.h"
+#include "trace/analyze/analysis.h"
+#include "trace/analyze/classes.h"
+#include "trace/analyze/first_reading.h"
+#include "trace/arguments.h"
+#include "trace/choose.h"
+#include "trace/format/reader.h"
+#include "trace/output.h"
 
 namespace ts::trace {
 namespace {
@@ -386,27 +401,53 @@ void write_sums(JsonLine& line, const FirstReading& first, const Analysis& analy
   put_amount(line, "temporaries", analysis.temporaries);
 }
 
-}  // namespace
+// --- the sub-command ----------------------------------------------------------------------------
 
-void write_report(JsonLine& line, const Report& report) {
-  const Analysis& analysis = report.analysis;
+constexpr int exit_damaged = 1;  // the line is there nevertheless
+
+constexpr std::string_view help =
+    R"(usage: trace analyze [options] FILE
+
+Writes one line of JSON about what an image of the trace did with its memory: sizes, lifetimes, the
+peak, what is left at the end. A damaged trace is analysed as far as it is intact.
+
+  --image N       the image (default: the one with the most events)
+  --classes FILE  size classes of allocators, to predict what each would waste
+)";
+
+constexpr std::string_view options[] = {"--image=", "--classes="};
+
+int analyze(const Parsed& parsed) {
+  const std::string path = parsed.file();
+  std::vector<Classes> classes;
+  if (parsed.has("--classes")) classes = read_classes(parsed.text("--classes", ""));
+  const Reader reader{path};
+  const Image& image = choose_image(reader, parsed.image(), path);
+  const FirstReading first = first_reading(reader, image);
+  const Analysis analysis = analyse(reader, image, first);
+  JsonLine line{STDOUT_FILENO};
   line.begin_object();
   line.add_text("schema", "tsmalloc-analysis/1");
-  write_trace(line, report.trace, report.reader, report.image, report.first.gaps);
-  write_sums(line, report.first, analysis);
+  write_trace(line, base_name(path.c_str()), reader, image, first.gaps);
+  write_sums(line, first, analysis);
   write_sizes(line, analysis);
   write_lifetimes(line, analysis);
-  write_peak(line, report.first, analysis);
+  write_peak(line, first, analysis);
   write_left(line, analysis);
   write_chains(line, analysis);
   write_curve(line, analysis);
   write_threads(line, analysis);
   line.begin_list("predicted");
-  for (const Classes& allocator : report.classes) {
-    write_predicted(line, analysis.sizes, allocator);
-  }
+  for (const Classes& allocator : classes) write_predicted(line, analysis.sizes, allocator);
   line.end_list();
   line.end_object();
+  finish(line);
+  return reader.is_whole() && first.gaps.empty() ? 0 : exit_damaged;
 }
+
+}  // namespace
+
+const Command analyze_command{"analyze", "what a program did with its memory", help, options,
+                              analyze};
 
 }  // namespace ts::trace
