@@ -1,5 +1,5 @@
-// Parsing; see options.h.
-#include "replay/options.h"
+// Parsing; see settings.h.
+#include "launch/options.h"
 
 #include <unistd.h>
 
@@ -7,7 +7,7 @@
 #include <cstring>
 #include <iterator>
 
-#include "launch/options.h"
+#include "replay/settings.h"
 
 namespace ts::replay {
 namespace {

@@ -3,7 +3,6 @@
 
 #include <cstring>
 
-#include "common/system.h"
 #include "replay/pages.h"
 
 namespace ts::replay {
@@ -100,11 +99,11 @@ ImageCheck::ImageCheck(Tree& tree, std::uint32_t place, const Mapped<SlotState>*
 }
 
 bool ImageCheck::refuse(const char* what, std::uint32_t thread, std::uint64_t operation) const {
-  format(tree_.problem.text, sizeof tree_.problem.text,
-         "the plan is damaged: image %u, thread %u, operation %llu: %s; make it again with "
-         "`trace plan`.",
-         image_.number, thread, static_cast<unsigned long long>(operation), what);
-  return false;
+  return plan::refuse(
+      tree_.problem,
+      "the plan is damaged: image %u, thread %u, operation %llu: %s; make it again with "
+      "`trace plan`.",
+      image_.number, thread, static_cast<unsigned long long>(operation), what);
 }
 
 void ImageCheck::add_live(std::uint64_t bytes) {
@@ -297,10 +296,10 @@ bool check_plan(const plan::View& view, plan::Problem& problem) {
   ImageCheck first{tree, 0, nullptr};
   if (!first.run()) return false;
   if (tree.checked == view.images()) return true;
-  format(problem.text, sizeof problem.text,
-         "the plan is damaged: it forks %u of its %u images; make it again with `trace plan`.",
-         tree.checked, view.images());
-  return false;
+  return plan::refuse(
+      problem,
+      "the plan is damaged: it forks %u of its %u images; make it again with `trace plan`.",
+      tree.checked, view.images());
 }
 
 }  // namespace ts::replay

@@ -17,6 +17,7 @@ namespace ts::plan {
 struct Problem {
   char text[640] = {};
 };
+[[gnu::format(printf, 2, 3)]] bool refuse(Problem& problem, const char* pattern, ...);  // false
 
 class View {
  public:
@@ -25,8 +26,8 @@ class View {
   View(const View&) = delete;
   View& operator=(const View&) = delete;
 
-  // Maps the file, for reading, or shared and for writing, too. False: `problem` says why not.
-  [[nodiscard]] bool open(const char* path, bool is_writable, Problem& problem);
+  // Maps the file. False: `problem` says why not.
+  [[nodiscard]] bool open(const char* path, Problem& problem);
 
   const Header& header() const { return *at<Header>(0); }
   std::uint32_t images() const { return header().images; }

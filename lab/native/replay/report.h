@@ -2,7 +2,7 @@
 #pragma once
 
 #include "replay/image_run.h"
-#include "replay/options.h"
+#include "replay/settings.h"
 
 namespace ts::replay {
 

@@ -167,7 +167,7 @@ class OddTrace : public ::testing::Test {
     writer.finish();
     summary = trace::write_plan(trace::Reader{folder.trace()}, settings, folder.plan(), true);
     plan::Problem problem;
-    EXPECT_TRUE(view.open(folder.plan().c_str(), false, problem) && check_plan(view, problem))
+    EXPECT_TRUE(view.open(folder.plan().c_str(), problem) && check_plan(view, problem))
         << problem.text;
     return view.image(0);
   }
@@ -259,7 +259,7 @@ TEST(Planner, ADamagedTraceIsPlannedAsFarAsItIsIntact) {
       with_gaps += summary.has_gaps ? 1 : 0;
       plan::View view;
       plan::Problem problem;
-      EXPECT_TRUE(view.open(folder.plan().c_str(), false, problem) && check_plan(view, problem))
+      EXPECT_TRUE(view.open(folder.plan().c_str(), problem) && check_plan(view, problem))
           << eighth << problem.text;
     }
   }
