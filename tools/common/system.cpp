@@ -1,9 +1,6 @@
 // Clocks, text files and giving up; see system.h.
 #include "common/system.h"
 
-#ifdef __x86_64__
-#include <cpuid.h>
-#endif
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -14,20 +11,6 @@
 #include <cstring>
 
 namespace ts {
-bool counts_at_one_rate() {
-#ifdef __x86_64__
-  constexpr unsigned power_leaf = 0x8000'0007;
-  constexpr unsigned invariant_bit = 1U << 8;
-  unsigned a = 0;
-  unsigned b = 0;
-  unsigned c = 0;
-  unsigned d = 0;
-  return __get_cpuid(power_leaf, &a, &b, &c, &d) != 0 && (d & invariant_bit) != 0;
-#else
-  return false;
-#endif
-}
-
 void fail_internal(const char* context, int error_number) {
   dprintf(STDERR_FILENO, "%s: %s: %s\n", tool_name(), context, std::strerror(error_number));
   _exit(exit_internal);

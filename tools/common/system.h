@@ -7,6 +7,10 @@
 // through fixed buffers, and an overlong piece is cut, never grown for.
 #pragma once
 
+#ifdef __x86_64__
+#include <cpuid.h>
+#endif
+
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -38,7 +42,19 @@ inline Nanoseconds cpu_time_ns() {
 
 // Whether the processor's counter runs at one speed, whatever the processor's, and in all its cores
 // alike.
-bool counts_at_one_rate();
+inline bool counts_at_one_rate() {
+#ifdef __x86_64__
+  constexpr unsigned power_leaf = 0x8000'0007;
+  constexpr unsigned invariant_bit = 1U << 8;
+  unsigned a = 0;
+  unsigned b = 0;
+  unsigned c = 0;
+  unsigned d = 0;
+  return __get_cpuid(power_leaf, &a, &b, &c, &d) != 0 && (d & invariant_bit) != 0;
+#else
+  return false;
+#endif
+}
 
 // "TOOL: CONTEXT: the error's text" on stderr, then the exit status of an internal failure.
 [[noreturn]] void fail_internal(const char* context, int error_number);

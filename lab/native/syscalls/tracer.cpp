@@ -87,17 +87,9 @@ Tracer::Stops Tracer::handle_stops() {
     const pid_t thread = waitpid(-1, &status, __WALL | WNOHANG);
     if (thread == 0) return Stops::none;
     if (thread < 0) return Stops::over;  // ECHILD
-    handle(thread, status);
+    WIFSTOPPED(status) ? handle_stop(thread, status) : handle_end(thread, status);
   }
   return Stops::more;
-}
-
-void Tracer::handle(pid_t thread, int status) {
-  if (WIFSTOPPED(status)) {
-    handle_stop(thread, status);
-  } else {
-    handle_end(thread, status);
-  }
 }
 
 void Tracer::handle_end(pid_t thread, int status) {
@@ -182,21 +174,20 @@ void Tracer::handle_exec(pid_t thread) {
   resume(PTRACE_CONT, thread);
 }
 
-Tracee* Tracer::note_new(pid_t thread) {
+void Tracer::note_new(pid_t thread) {
   const Relations relations = relations_of(thread);
   ++threads_;
   if (relations.process == thread) ++processes_;
   Tracee* const tracee = tracees_.add(thread);
   if (tracee == nullptr) {
     ++untraced_;
-    return nullptr;
+    return;
   }
   tracee->process = relations.process;
   if (relations.process == thread) {  // a fork has its parent's break
     const Tracee* const parent = tracees_.find(relations.parent);
     if (parent != nullptr) tracee->program_break = parent->program_break;
   }
-  return tracee;
 }
 
 void Tracer::conclude_start_once() {

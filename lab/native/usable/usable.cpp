@@ -55,18 +55,14 @@ std::uint64_t usable_bytes(std::uint64_t size) {
   return usable;
 }
 
-// The library that a function comes from; empty if nobody can tell.
-const char* provider_of(void* function) {
-  Dl_info info{};
-  if (dladdr(function, &info) == 0 || info.dli_fname == nullptr) return "";
-  return base_name(info.dli_fname);
-}
-
-// The definition that calls from here reach. (The address of malloc taken in a program that is not
-// position-independent would be the program's own stub.)
+// The library of the definition that calls from here reach; empty if nobody can tell. (The address
+// of malloc taken in a program that is not position-independent would be the program's own stub.)
 const char* provider_of(const char* name) {
   void* const function = dlsym(RTLD_DEFAULT, name);
-  return function == nullptr ? "" : provider_of(function);
+  Dl_info info{};
+  const bool is_known =
+      function != nullptr && dladdr(function, &info) != 0 && info.dli_fname != nullptr;
+  return is_known ? base_name(info.dli_fname) : "";
 }
 
 std::uint64_t parse_most(int count, char** arguments) {

@@ -140,7 +140,7 @@ void Collector::take(Live& live, const Record& record) {
 
 void Collector::give_back(Live& live, std::uint32_t chunk) {
   Chunk& content = ring_.chunks()[chunk];
-  live.null_frees += content.head.ignored.load(std::memory_order_relaxed);
+  live.report.null_frees += content.head.ignored.load(std::memory_order_relaxed);
   std::memset(static_cast<void*>(&content), 0, sizeof content);
   chunks_[chunk] = ChunkState{};
   // release: pairs with the acquire of who takes it next; the zeroes are seen

@@ -48,18 +48,20 @@ namespace ts::record {
 
 // What is said about an image in the report, beside what the trace says.
 struct ImageReport {
-  std::uint32_t number = 0;
-  std::int32_t pid = 0;
+  std::int32_t pid = 0;  // 0: none that means anything here
   std::string program;
   std::string allocator;
+  trace::Image::Birth birth = trace::Image::Birth::root;
+  std::uint32_t parent = trace::no_image;
+  std::uint64_t null_frees = 0;
+
+  // At its end.
+  trace::Image::End end = trace::Image::End::unknown;
+  std::uint32_t number = 0;
   std::uint64_t events = 0;
   std::uint64_t objects = 0;
   std::uint64_t frees = 0;
   std::uint32_t threads = 0;
-  trace::Image::Birth birth = trace::Image::Birth::root;
-  trace::Image::End end = trace::Image::End::unknown;
-  std::uint32_t parent = trace::no_image;
-  std::uint64_t null_frees = 0;
   Oddities oddities;
   std::uint64_t lost_events = 0;  // for which the ring had no room
   std::uint64_t waits = 0;

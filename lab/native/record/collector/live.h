@@ -6,7 +6,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <string>
 
 #include "record/collector/books.h"
 #include "record/collector/collector.h"
@@ -28,7 +27,6 @@ struct Collector::Live {
 
   ImagePlace* place = nullptr;
   std::uint64_t id = 0;
-  pid_t pid = 0;                // 0: none that means anything here
   int pid_descriptor = -1;      // readable when the process has ended; -1: the system has none
   bool has_ended = false;       // as seen at an earlier look
   std::uint64_t parent_id = 0;  // whom it replaced, by exec, or who started it; 0: not known
@@ -36,10 +34,7 @@ struct Collector::Live {
 
   std::optional<Books> books;  // from its beginning in the trace on
   std::uint64_t begin_ns = 0;  // since the recording began
-  std::string program;
-  std::string allocator;
-  trace::Image::Birth birth = trace::Image::Birth::root;
-  std::uint32_t parent = trace::no_image;
+  ImageReport report;          // as far as it is known
 
   std::uint64_t time_ns = 0;  // of the latest event whose time is known
 
@@ -48,8 +43,6 @@ struct Collector::Live {
   std::uint64_t gap = 0;        // the ticket that is missing; 0: none
   std::uint64_t gap_limit = 0;  // the limit when it was found missing
   std::uint64_t gap_since_ns = 0;
-
-  std::uint64_t null_frees = 0;
 };
 
 }  // namespace ts::record

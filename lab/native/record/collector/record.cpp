@@ -25,7 +25,6 @@
 #include "launch/process_tree.h"
 #include "launch/report.h"
 #include "record/collector/clock.h"
-#include "record/collector/report.h"
 #include "record/collector/ring_file.h"
 #include "record/collector/session.h"
 #include "record/collector/trace_sink.h"
@@ -192,7 +191,7 @@ int run(int argument_count, char** arguments) {
   }
   const auto session = std::make_unique<Session>(options, child, file, clock, sink);
   if (is_started) session->run();
-  write_report(output, options, child, sink, *session, file.ring());
+  session->report(output, options, file.ring());
   return 0;
 }
 

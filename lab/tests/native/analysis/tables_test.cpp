@@ -269,9 +269,7 @@ std::pair<Classes, std::size_t> found_classes(std::uint64_t most, Function funct
         ++questions;
         return function(size);
       },
-      [&](const ts::Run& run) {
-        runs.push_back({run.first, run.step, run.count, run.slack});
-      });
+      [&](const ts::Run& run) { runs.push_back(run); });
   return {Classes{"", runs}, questions};
 }
 
