@@ -15,7 +15,6 @@
 #include "common/json_line.h"
 #include "launch/child.h"
 #include "launch/options.h"
-#include "launch/process_tree.h"
 #include "launch/report.h"
 #include "launch/tree_end.h"
 #include "measure/memory_sampler.h"

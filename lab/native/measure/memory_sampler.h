@@ -10,7 +10,7 @@
 #include <span>
 
 #include "common/system.h"
-#include "launch/process_tree.h"
+#include "launch/tree_end.h"
 
 namespace ts {
 

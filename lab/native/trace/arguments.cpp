@@ -1,4 +1,3 @@
-// See arguments.h.
 #include "trace/arguments.h"
 
 #include <algorithm>

@@ -1,4 +1,3 @@
-// See choose.h.
 #include "trace/choose.h"
 
 #include <algorithm>

@@ -1,4 +1,3 @@
-// See output.h.
 #include "trace/output.h"
 
 #include <unistd.h>

@@ -1,4 +1,3 @@
-// See clock.h.
 #include "record/collector/clock.h"
 
 #include <ctime>

@@ -1,4 +1,3 @@
-// See object_map.h.
 #include "record/collector/object_map.h"
 
 #include <utility>

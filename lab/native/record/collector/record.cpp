@@ -22,8 +22,8 @@
 
 #include "launch/child.h"
 #include "launch/options.h"
-#include "launch/process_tree.h"
 #include "launch/report.h"
+#include "launch/tree_end.h"
 #include "record/collector/clock.h"
 #include "record/collector/ring_file.h"
 #include "record/collector/session.h"

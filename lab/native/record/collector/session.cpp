@@ -1,4 +1,3 @@
-// See session.h.
 #include "record/collector/session.h"
 
 #include <sys/wait.h>

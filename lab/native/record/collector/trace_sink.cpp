@@ -1,4 +1,3 @@
-// See trace_sink.h.
 #include "record/collector/trace_sink.h"
 
 #include <cstdio>

@@ -1,4 +1,3 @@
-// See unrecorded.h.
 #include "record/collector/unrecorded.h"
 
 #include <elf.h>

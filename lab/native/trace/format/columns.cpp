@@ -1,4 +1,3 @@
-// See columns.h.
 #include "trace/format/columns.h"
 
 #include "trace/format/layout.h"

@@ -1,4 +1,3 @@
-// See contents.h.
 #include "trace/format/contents.h"
 
 #include <algorithm>
@@ -6,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "trace/format/image_record.h"
+#include "trace/format/layout.h"
 
 namespace ts::trace {
 namespace {

@@ -1,4 +1,3 @@
-// See output_file.h.
 #include "trace/format/output_file.h"
 
 #include <fcntl.h>

@@ -1,11 +1,10 @@
-// See writer.h.
 #include "trace/format/writer.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "trace/format/crc32c.h"
-#include "trace/format/image_record.h"
+#include "trace/format/bytes.h"
+#include "trace/format/layout.h"
 
 namespace ts::trace {
 namespace {

@@ -63,7 +63,6 @@ class ImagePlanner {
 
   void start(std::uint32_t creator, std::uint32_t thread);
   void make_sure_of(std::uint32_t thread);
-  void open_epoch();
   void close_epoch();
   void leave(std::uint32_t thread);
   void call(std::uint32_t thread, const plan::Operation& operation, std::uint64_t bytes);

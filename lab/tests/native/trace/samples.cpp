@@ -9,7 +9,7 @@
 #include <cmath>
 #include <stdexcept>
 
-#include "trace/format/crc32c.h"
+#include "trace/format/bytes.h"
 
 namespace ts::trace::testing {
 
