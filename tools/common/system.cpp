@@ -65,4 +65,12 @@ std::int64_t number_after(const char* line, const char* key) {
   return std::strncmp(line, key, length) == 0 ? std::strtoll(line + length, nullptr, 10) : -1;
 }
 
+std::int64_t bytes_after(const char* path, const char* key) {
+  PieceReader text{path};
+  while (const char* const line = text.next('\n')) {
+    if (const std::int64_t found = number_after(line, key); found >= 0) return found * 1024;
+  }
+  return -1;
+}
+
 }  // namespace ts

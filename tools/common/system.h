@@ -97,4 +97,7 @@ inline const char* base_name(const char* path) {
 // The number after `key` ("VmRSS:") in a line, if the line begins with that key; -1 otherwise.
 std::int64_t number_after(const char* line, const char* key);
 
+// The bytes of the line "KEY: N kB" of a text of /proc; -1 if it has none.
+std::int64_t bytes_after(const char* path, const char* key);
+
 }  // namespace ts

@@ -15,7 +15,6 @@
 #include "common/system.h"
 #include "interpose/next.h"
 #include "interpose/process_file.h"
-#include "record/lifecycle.h"
 #include "record/thread.h"
 
 namespace ts::record {

@@ -10,7 +10,6 @@
 #include <ctime>
 
 #include "common/system.h"
-#include "record/lifecycle.h"
 
 namespace ts::record {
 namespace {

@@ -59,13 +59,7 @@ Memory memory_now() {
   return memory;
 }
 
-std::int64_t peak_rss_bytes() {
-  PieceReader lines{"/proc/self/status"};
-  while (const char* const line = lines.next('\n')) {
-    if (const std::int64_t found = number_after(line, "VmHWM:"); found >= 0) return found * kib;
-  }
-  return 0;
-}
+std::int64_t peak_rss_bytes() { return bytes_after("/proc/self/status", "VmHWM:"); }
 
 const char* name_of_allocator() {
   const char* name = "";

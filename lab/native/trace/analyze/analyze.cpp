@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <functional>
 #include <span>
 #include <string>
 #include <utility>
@@ -114,13 +115,8 @@ std::vector<SizeRow> heaviest(const SizeCounts& sizes, Weight weight) {
   sizes.each([&](std::uint64_t size, const SizeCount& count) {
     if (weight(SizeRow{size, count}) > 0) rows.push_back({size, count});
   });
-  const std::size_t kept = std::min(rows.size(), most_sizes);
-  std::partial_sort(
-      rows.begin(), rows.begin() + static_cast<std::ptrdiff_t>(kept), rows.end(),
-      [&](const SizeRow& one, const SizeRow& other) {
-        return std::pair{weight(other), one.size} < std::pair{weight(one), other.size};
-      });
-  rows.resize(kept);
+  std::ranges::stable_sort(rows, std::greater{}, weight);  // from their order by size
+  rows.resize(std::min(rows.size(), most_sizes));
   return rows;
 }
 
@@ -241,17 +237,14 @@ void write_peak(JsonLine& line, const FirstReading& first, const Analysis& analy
   }
   line.end_list();
   line.begin_list("by_thread");
-  std::vector<std::pair<std::uint64_t, std::size_t>> order;
+  std::vector<std::size_t> order;
   for (std::size_t i = 0; i < analysis.threads.size(); ++i) {
-    if (analysis.threads[i].at_peak.objects > 0)
-      order.emplace_back(analysis.threads[i].at_peak.bytes, i);
+    if (analysis.threads[i].at_peak.objects > 0) order.push_back(i);
   }
-  std::sort(order.begin(), order.end(), [](const auto& one, const auto& other) {
-    return std::pair{other.first, one.second} < std::pair{one.first, other.second};
-  });
-  order.resize(std::min(order.size(), most_threads));
-  for (const auto& [bytes, thread] : order) {
-    line.add_row(thread, analysis.threads[thread].at_peak.objects, bytes);
+  std::ranges::stable_sort(order, std::greater{},
+                           [&](std::size_t i) { return analysis.threads[i].at_peak.bytes; });
+  for (const std::size_t i : first_of(order, most_threads)) {
+    line.add_row(i, analysis.threads[i].at_peak.objects, analysis.threads[i].at_peak.bytes);
   }
   line.end_list();
   line.end_object();
@@ -314,13 +307,10 @@ void write_threads(JsonLine& line, const Analysis& analysis) {
   }
   line.add("threads_seen", order.size());
   if (order.size() > most_threads) {
-    std::partial_sort(order.begin(), order.begin() + most_threads, order.end(),
-                      [&](std::size_t one, std::size_t other) {
-                        return std::pair{analysis.threads[other].events, one} <
-                               std::pair{analysis.threads[one].events, other};
-                      });
+    std::ranges::stable_sort(order, std::greater{},
+                             [&](std::size_t i) { return analysis.threads[i].events; });
     order.resize(most_threads);
-    std::sort(order.begin(), order.end());
+    std::ranges::sort(order);
   }
   line.begin_list("threads");
   for (const std::size_t i : order) {
