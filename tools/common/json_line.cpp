@@ -1,10 +1,6 @@
 // Buffering and escaping; see json_line.h.
 #include "common/json_line.h"
 
-#include <unistd.h>
-
-#include <cerrno>
-
 #include "common/system.h"
 
 namespace ts {
@@ -28,16 +24,7 @@ std::size_t utf8_length(std::string_view text) {
 }
 
 void JsonLine::flush() {
-  const char* rest = buffer_;
-  while (length_ > 0 && error_number_ == 0) {
-    const ssize_t written = write(descriptor_, rest, length_);
-    if (written >= 0) {
-      rest += written;
-      length_ -= static_cast<std::size_t>(written);
-    } else if (errno != EINTR) {
-      error_number_ = errno;
-    }
-  }
+  if (error_number_ == 0) error_number_ = write_all(descriptor_, buffer_, length_);
   length_ = 0;
 }
 

@@ -11,6 +11,9 @@
 #include <cpuid.h>
 #endif
 
+#include <unistd.h>
+
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -58,6 +61,18 @@ inline bool counts_at_one_rate() {
 
 // "TOOL: CONTEXT: the error's text" on stderr, then the exit status of an internal failure.
 [[noreturn]] void fail_internal(const char* context, int error_number);
+
+// All of it; returns 0, or the number of the error.
+inline int write_all(int descriptor, const void* bytes, std::size_t count) {
+  for (const auto* from = static_cast<const char*>(bytes); count > 0;) {
+    const ssize_t written = write(descriptor, from, count);
+    if (written < 0 && errno != EINTR) return errno;
+    if (written < 0) continue;
+    from += written;
+    count -= static_cast<std::size_t>(written);
+  }
+  return 0;
+}
 
 // Prints into a fixed buffer; a text that does not fit is cut.
 [[gnu::format(printf, 3, 4)]] void format(char* buffer, std::size_t size, const char* pattern, ...);

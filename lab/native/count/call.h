@@ -19,7 +19,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "interpose/entry.h"
+#include "interpose/next.h"
 
 namespace ts {
 

@@ -17,10 +17,8 @@ namespace {
 
 constexpr Nanoseconds linger_ns = 1 * ns_per_second;           // for what the root left running
 constexpr Nanoseconds terminate_grace_ns = 2 * ns_per_second;  // between SIGTERM and SIGKILL
-constexpr Nanoseconds kill_round_ns =
-    10 * ns_per_ms;  // a fork may have slipped through the listing
-constexpr Nanoseconds kill_patience_ns =
-    10 * ns_per_second;  // a process stuck in the kernel never goes
+constexpr Nanoseconds kill_round_ns = 10 * ns_per_ms;          // a fork may have slipped through
+constexpr Nanoseconds kill_patience_ns = 10 * ns_per_second;   // stuck in the kernel, it never goes
 constexpr int ending_signals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
 
 // Whoever started us with a signal ignored (nohup, a shell's background job) wants it ignored.

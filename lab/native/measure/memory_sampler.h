@@ -85,13 +85,10 @@ class MemorySampler {
   Nanoseconds due_ns() const { return resident_pace_.due_ns(); }
   void sample(ProcessTree& tree, pid_t root);
 
-  // All in bytes, or not_sampled.
-  std::int64_t root_peak_bytes() const {
-    return root_peak_bytes_;
-  }  // the root's own high-water mark, last seen
-  std::int64_t process_peak_bytes() const {
-    return process_peak_bytes_;
-  }  // the highest high-water mark of any process
+  // All in bytes, or not_sampled; of the root's own high-water mark what was seen last, and the
+  // highest of any process.
+  std::int64_t root_peak_bytes() const { return root_peak_bytes_; }
+  std::int64_t process_peak_bytes() const { return process_peak_bytes_; }
   std::int64_t tree_peak_resident_bytes() const { return tree_peak_resident_bytes_; }
   std::int64_t tree_peak_proportional_bytes() const { return tree_peak_proportional_bytes_; }
   const Series& tree_resident() const { return tree_resident_; }

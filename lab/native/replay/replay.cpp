@@ -11,7 +11,7 @@
 
 #include "common/system.h"
 #include "replay/image_run.h"
-#include "replay/plan_check.h"
+#include "replay/plan_view.h"
 #include "replay/report.h"
 #include "replay/settings.h"
 #include "replay/surroundings.h"

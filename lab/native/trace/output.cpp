@@ -3,10 +3,10 @@
 #include <unistd.h>
 
 #include <array>
-#include <cerrno>
 #include <charconv>
 #include <cstring>
 
+#include "common/system.h"
 #include "trace/format/error.h"
 
 namespace ts::trace {
@@ -31,16 +31,8 @@ Output& Output::operator<<(std::uint64_t number) {
 }
 
 void Output::write() {
-  const char* from = buffer_.data();
-  for (std::size_t remaining = buffer_.size(); remaining > 0;) {
-    const ssize_t written = ::write(STDOUT_FILENO, from, remaining);
-    if (written < 0) {
-      if (errno == EINTR) continue;
-      fail(errno);
-    }
-    from += written;
-    remaining -= static_cast<std::size_t>(written);
-  }
+  const int error_number = write_all(STDOUT_FILENO, buffer_.data(), buffer_.size());
+  if (error_number != 0) fail(error_number);
   buffer_.clear();
 }
 

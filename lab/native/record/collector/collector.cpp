@@ -9,8 +9,6 @@
 #include <climits>
 #include <cstring>
 
-#include "record/collector/live.h"
-
 namespace ts::record {
 namespace {
 
@@ -31,8 +29,6 @@ Collector::Collector(RingFile& file, Clock& clock, Sink& sink)
       by_place_(most_images, nullptr),
       found_ids_(most_images, 0),
       chunks_(file.chunks()) {}
-
-Collector::~Collector() = default;
 
 std::size_t Collector::collect() {
   ring_.rounds.fetch_add(1, std::memory_order_relaxed);

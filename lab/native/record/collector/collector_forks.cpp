@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "record/collector/collector.h"
-#include "record/collector/live.h"
 
 namespace ts::record {
 namespace {

@@ -8,7 +8,6 @@
 #include <cerrno>
 
 #include "record/collector/collector.h"
-#include "record/collector/live.h"
 
 namespace ts::record {
 namespace {

@@ -28,7 +28,6 @@
 
 #include <array>
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "trace/analyze/first_reading.h"

@@ -45,6 +45,9 @@ class Writer {
   // The next event of an image that has begun and has not ended.
   void add(std::uint32_t image, const Event& event);
 
+  // How many events of the image were added so far.
+  std::uint64_t events(std::uint32_t image) { return find(image).image.events; }
+
   // All events so far into the file, and the file on its way to the disk.
   void flush();
 

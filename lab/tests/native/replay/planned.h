@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "native/replay/synthetic.h"
-#include "replay/plan_check.h"
 #include "replay/plan_view.h"
 #include "trace/plan/planner.h"
 

@@ -153,6 +153,7 @@ TEST_F(TraceWriter, AnImageHasABeginAndOneEnd) {
   EXPECT_NE(error_of([&] { writer.begin_image(orphan); }), "");
   writer.begin_image({});
   writer.add(0, {});
+  EXPECT_EQ(writer.events(0), 1U);
   writer.end_image(0, Image::End::exited, 5);
   EXPECT_NE(error_of([&] { writer.end_image(0, Image::End::exited, 5); }), "");
   EXPECT_NE(error_of([&] { writer.add(0, {}); }), "");
