@@ -310,7 +310,7 @@ def launch_arguments(request: RunRequest) -> list[str]:
     return [*arguments, "--", *request.command]
 
 
-# The layout is drawn in lab/native/count/record.h, and so is the order of the counters.
+# The layout is drawn in lab/native/count/call.h, and so is the order of the counters.
 _RECORD = struct.Struct("=8s2i16Q1976s952s1024s")
 _MAGIC = b"TSCOUNT2"
 _KINDS = ("malloc", "calloc", "realloc", "free", "aligned", "operator_new", "operator_delete")

@@ -1,48 +1,30 @@
 // Buffering and escaping; see json_line.h.
 #include "common/json_line.h"
 
-#include <unistd.h>
-
-#include <cerrno>
-
 #include "common/system.h"
 
 namespace ts {
-namespace {
 
-bool is_continuation(unsigned char byte) { return (byte & 0xc0) == 0x80; }
-
-// The length of the valid UTF-8 sequence of two or more bytes that begins here (RFC 3629: neither
-// overlong forms, nor surrogates, nor beyond U+10FFFF), or 0. The NUL at the end is no
-// continuation, so it never reads past it.
-int utf8_sequence_length(const unsigned char* text) {
-  const unsigned char lead = text[0];
-  const unsigned char second = text[1];
-  if (lead < 0xc2 || lead > 0xf4 || !is_continuation(second)) return 0;
-  if (lead < 0xe0) return 2;
-  if ((lead == 0xe0 && second < 0xa0) || (lead == 0xed && second > 0x9f) ||
-      !is_continuation(text[2]))
-    return 0;
-  if (lead < 0xf0) return 3;
-  if ((lead == 0xf0 && second < 0x90) || (lead == 0xf4 && second > 0x8f) ||
-      !is_continuation(text[3]))
-    return 0;
-  return 4;
+std::size_t utf8_length(std::string_view text) {
+  const auto is_in = [text](std::size_t i, unsigned char low, unsigned char high) {
+    if (i >= text.size()) return false;
+    const auto byte = static_cast<unsigned char>(text[i]);
+    return byte >= low && byte <= high;
+  };
+  const auto first = static_cast<unsigned char>(text[0]);
+  if (first < 0x80) return 1;
+  if (first < 0xc2 || first > 0xf4) return 0;
+  if (first < 0xe0) return is_in(1, 0x80, 0xbf) ? 2 : 0;
+  const bool is_short = first < 0xf0;
+  const unsigned char low = first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80;
+  const unsigned char high = first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : 0xbf;
+  if (!is_in(1, low, high) || !is_in(2, 0x80, 0xbf)) return 0;
+  if (is_short) return 3;
+  return is_in(3, 0x80, 0xbf) ? 4 : 0;
 }
 
-}  // namespace
-
 void JsonLine::flush() {
-  const char* rest = buffer_;
-  while (length_ > 0 && error_number_ == 0) {
-    const ssize_t written = write(descriptor_, rest, length_);
-    if (written >= 0) {
-      rest += written;
-      length_ -= static_cast<std::size_t>(written);
-    } else if (errno != EINTR) {
-      error_number_ = errno;
-    }
-  }
+  if (error_number_ == 0) error_number_ = write_all(descriptor_, buffer_, length_);
   length_ = 0;
 }
 
@@ -51,35 +33,25 @@ void JsonLine::put(char character) {
   buffer_[length_++] = character;
 }
 
-void JsonLine::put(const char* text) {
-  while (*text != '\0') put(*text++);
+void JsonLine::put(std::string_view text) {
+  for (const char character : text) put(character);
 }
 
-// Writes one character, whatever it takes, and returns how many bytes of the text that was.
-int JsonLine::put_escaped(const unsigned char* text) {
-  char escape[8];
-  const unsigned char byte = *text;
-  if (byte == '"' || byte == '\\') {
-    put('\\');
-    put(static_cast<char>(byte));
-    return 1;
-  }
-  if (byte >= 0x20 && byte < 0x80) {
-    put(static_cast<char>(byte));
-    return 1;
-  }
-  const int length = utf8_sequence_length(text);
-  for (int i = 0; i < length; ++i) put(static_cast<char>(text[i]));
-  if (length > 0) return length;
-  format(escape, sizeof escape, byte < 0x20 ? "\\u%04x" : "\\udc%02x", byte);
-  put(escape);
-  return 1;
-}
-
-void JsonLine::put_string(const char* text) {
+void JsonLine::put_string(std::string_view text) {
   put('"');
-  const auto* rest = reinterpret_cast<const unsigned char*>(text);
-  while (*rest != 0) rest += put_escaped(rest);
+  while (!text.empty()) {
+    const std::size_t length = utf8_length(text);
+    const auto byte = static_cast<unsigned char>(text[0]);
+    if (length == 0 || byte < 0x20) {
+      char escape[8];
+      format(escape, sizeof escape, length == 0 ? "\\udc%02x" : "\\u%04x", byte);
+      put(escape);
+    } else {
+      if (byte == '"' || byte == '\\') put('\\');
+      put(std::string_view{text.data(), length});
+    }
+    text.remove_prefix(length == 0 ? 1 : length);
+  }
   put('"');
 }
 
@@ -94,12 +66,17 @@ void JsonLine::begin_object() {
   needs_comma_ = false;
 }
 
+void JsonLine::begin_object(std::string_view name) {
+  key(name);
+  put('{');
+}
+
 void JsonLine::end_object() {
   put('}');
   needs_comma_ = true;
 }
 
-void JsonLine::begin_list(const char* name) {
+void JsonLine::begin_list(std::string_view name) {
   key(name);
   put('[');
 }
@@ -115,28 +92,23 @@ void JsonLine::end_list() {
   needs_comma_ = true;
 }
 
-void JsonLine::key(const char* name) {
+void JsonLine::key(std::string_view name) {
   put_separator();
   put_string(name);
   put(": ");
   needs_comma_ = false;
 }
 
-void JsonLine::put_number(std::int64_t value) {
+void JsonLine::put_signed(std::int64_t value) {
+  if (value < 0) put('-');
+  put_unsigned(value < 0 ? 0 - static_cast<std::uint64_t>(value)
+                         : static_cast<std::uint64_t>(value));
+}
+
+void JsonLine::put_unsigned(std::uint64_t value) {
   char digits[24];
-  format(digits, sizeof digits, "%lld", static_cast<long long>(value));
+  format(digits, sizeof digits, "%llu", static_cast<unsigned long long>(value));
   put(digits);
-  needs_comma_ = true;
-}
-
-void JsonLine::add(const char* name, std::int64_t value) {
-  key(name);
-  put_number(value);
-}
-
-void JsonLine::add(std::int64_t value) {
-  put_separator();
-  put_number(value);
 }
 
 void JsonLine::add_decimal(double value) {
@@ -155,33 +127,25 @@ void JsonLine::add_decimal(double value) {
   put(digits);
 }
 
-void JsonLine::add_unless_negative(const char* name, std::int64_t value) {
-  if (value < 0) {
-    add_null(name);
-  } else {
-    add(name, value);
-  }
-}
-
 void JsonLine::add_unless_negative(std::int64_t value) {
   if (value >= 0) return add(value);
   put_separator();
   put("null");
 }
 
-void JsonLine::add_text(const char* name, const char* value) {
+void JsonLine::add_text(std::string_view name, std::string_view value) {
   key(name);
   put_string(value);
   needs_comma_ = true;
 }
 
-void JsonLine::add_bool(const char* name, bool value) {
+void JsonLine::add_bool(std::string_view name, bool value) {
   key(name);
   put(value ? "true" : "false");
   needs_comma_ = true;
 }
 
-void JsonLine::add_null(const char* name) {
+void JsonLine::add_null(std::string_view name) {
   key(name);
   put("null");
   needs_comma_ = true;

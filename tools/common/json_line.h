@@ -6,40 +6,73 @@
 // byte.
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
+#include <type_traits>
 
 namespace ts {
+
+// The length of the valid UTF-8 sequence that `text`, which is not empty, begins with; 0 if there is
+// none (RFC 3629: neither overlong forms, nor surrogates, nor beyond U+10FFFF).
+std::size_t utf8_length(std::string_view text);
 
 class JsonLine {
  public:
   explicit JsonLine(int descriptor) : descriptor_{descriptor} {}
 
   void begin_object();
+  void begin_object(std::string_view key);
   void end_object();
-  void begin_list(const char* key);
+  void begin_list(std::string_view key);
   void begin_list();  // within a list
   void end_list();
-  void key(const char* name);  // before begin_object, or before a value written by hand
 
-  void add(const char* name, std::int64_t value);
-  void add(std::int64_t value);                                    // within a list
-  void add_decimal(double value);                                  // within a list; not negative
-  void add_unless_negative(const char* name, std::int64_t value);  // null instead
-  void add_unless_negative(std::int64_t value);                    // within a list
-  void add_text(const char* name, const char* value);
-  void add_bool(const char* name, bool value);
-  void add_null(const char* name);
+  template <std::integral Number>
+  void add(std::string_view name, Number value) {
+    key(name);
+    add(value);
+  }
+  template <std::integral Number>
+  void add(Number value) {  // within a list
+    put_separator();
+    if constexpr (std::is_signed_v<Number>) {
+      put_signed(value);
+    } else {
+      put_unsigned(value);
+    }
+  }
+  // A list of numbers within a list.
+  template <std::integral... Numbers>
+  void add_row(Numbers... numbers) {
+    begin_list();
+    (add(numbers), ...);
+    end_list();
+  }
+  template <std::integral Number>
+  void add_if(bool is_known, std::string_view name, Number value) {  // null instead
+    is_known ? add(name, value) : add_null(name);
+  }
+  void add_unless_negative(std::string_view name, std::int64_t value) {
+    add_if(value >= 0, name, value);
+  }
+  void add_unless_negative(std::int64_t value);  // within a list
+  void add_decimal(double value);                // within a list; not negative
+  void add_text(std::string_view name, std::string_view value);
+  void add_bool(std::string_view name, bool value);
+  void add_null(std::string_view name);
 
   // Ends the line. Returns 0, or the number of the first error in writing.
   int finish();
 
  private:
-  void put_number(std::int64_t value);
+  void key(std::string_view name);
+  void put_signed(std::int64_t value);
+  void put_unsigned(std::uint64_t value);
   void put(char character);
-  void put(const char* text);
-  int put_escaped(const unsigned char* text);
-  void put_string(const char* text);
+  void put(std::string_view text);
+  void put_string(std::string_view text);
   void put_separator();
   void flush();
 

@@ -9,23 +9,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <ctime>
 
 namespace ts {
-namespace {
-
-Nanoseconds read_clock(clockid_t clock) {
-  timespec time{};
-  clock_gettime(clock, &time);
-  return time.tv_sec * ns_per_second + time.tv_nsec;
-}
-
-}  // namespace
-
-Nanoseconds now_ns() { return read_clock(CLOCK_MONOTONIC); }
-
-Nanoseconds cpu_time_ns() { return read_clock(CLOCK_PROCESS_CPUTIME_ID); }
-
 void fail_internal(const char* context, int error_number) {
   dprintf(STDERR_FILENO, "%s: %s: %s\n", tool_name(), context, std::strerror(error_number));
   _exit(exit_internal);
@@ -78,6 +63,14 @@ char* PieceReader::next(char delimiter) {
 std::int64_t number_after(const char* line, const char* key) {
   const std::size_t length = std::strlen(key);
   return std::strncmp(line, key, length) == 0 ? std::strtoll(line + length, nullptr, 10) : -1;
+}
+
+std::int64_t bytes_after(const char* path, const char* key) {
+  PieceReader text{path};
+  while (const char* const line = text.next('\n')) {
+    if (const std::int64_t found = number_after(line, key); found >= 0) return found * 1024;
+  }
+  return -1;
 }
 
 }  // namespace ts

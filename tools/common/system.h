@@ -7,8 +7,17 @@
 // through fixed buffers, and an overlong piece is cut, never grown for.
 #pragma once
 
+#ifdef __x86_64__
+#include <cpuid.h>
+#endif
+
+#include <unistd.h>
+
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <ctime>
 
 namespace ts {
 
@@ -23,11 +32,47 @@ inline constexpr int exit_internal = 125;
 // Each tool defines its own; its messages begin with it.
 const char* tool_name();
 
-Nanoseconds now_ns();       // CLOCK_MONOTONIC
-Nanoseconds cpu_time_ns();  // what this process has used
+inline Nanoseconds read_clock(clockid_t clock) {
+  timespec time{};
+  clock_gettime(clock, &time);
+  return time.tv_sec * ns_per_second + time.tv_nsec;
+}
+inline Nanoseconds now_ns() { return read_clock(CLOCK_MONOTONIC); }
+inline std::uint64_t unsigned_now_ns() { return static_cast<std::uint64_t>(now_ns()); }
+inline Nanoseconds cpu_time_ns() {
+  return read_clock(CLOCK_PROCESS_CPUTIME_ID);
+}  // of this process
+
+// Whether the processor's counter runs at one speed, whatever the processor's, and in all its cores
+// alike.
+inline bool counts_at_one_rate() {
+#ifdef __x86_64__
+  constexpr unsigned power_leaf = 0x8000'0007;
+  constexpr unsigned invariant_bit = 1U << 8;
+  unsigned a = 0;
+  unsigned b = 0;
+  unsigned c = 0;
+  unsigned d = 0;
+  return __get_cpuid(power_leaf, &a, &b, &c, &d) != 0 && (d & invariant_bit) != 0;
+#else
+  return false;
+#endif
+}
 
 // "TOOL: CONTEXT: the error's text" on stderr, then the exit status of an internal failure.
 [[noreturn]] void fail_internal(const char* context, int error_number);
+
+// All of it; returns 0, or the number of the error.
+inline int write_all(int descriptor, const void* bytes, std::size_t count) {
+  for (const auto* from = static_cast<const char*>(bytes); count > 0;) {
+    const ssize_t written = write(descriptor, from, count);
+    if (written < 0 && errno != EINTR) return errno;
+    if (written < 0) continue;
+    from += written;
+    count -= static_cast<std::size_t>(written);
+  }
+  return 0;
+}
 
 // Prints into a fixed buffer; a text that does not fit is cut.
 [[gnu::format(printf, 3, 4)]] void format(char* buffer, std::size_t size, const char* pattern, ...);
@@ -58,7 +103,16 @@ class PieceReader {
   char buffer_[capacity + 1];
 };
 
+// What follows the last '/'.
+inline const char* base_name(const char* path) {
+  const char* const slash = std::strrchr(path, '/');
+  return slash != nullptr ? slash + 1 : path;
+}
+
 // The number after `key` ("VmRSS:") in a line, if the line begins with that key; -1 otherwise.
 std::int64_t number_after(const char* line, const char* key);
+
+// The bytes of the line "KEY: N kB" of a text of /proc; -1 if it has none.
+std::int64_t bytes_after(const char* path, const char* key);
 
 }  // namespace ts

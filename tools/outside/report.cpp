@@ -112,8 +112,7 @@ int print_json(const Process& process, const Account& account, const PinnedSites
   line.add_text("command", process.command());
   line.add("resident_bytes", number(account.resident));
   line.add("peak_resident_bytes", number(account.peak));
-  line.key("resident");
-  line.begin_object();
+  line.begin_object("resident");
   for (const Part& part : parts) line.add(part.key, number(account.*part.bytes));
   line.end_object();
   line.add("live_bytes", number(account.live));

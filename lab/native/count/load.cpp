@@ -2,7 +2,7 @@
 // every preloaded allocator.
 #include <dlfcn.h>
 
-#include "count/record.h"
+#include "count/call.h"
 #include "interpose/next.h"
 
 namespace {

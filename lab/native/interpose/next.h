@@ -12,6 +12,19 @@
 
 namespace ts {
 
+// The functions that a shim stands before, in groups, as far as any shim has had to tell them apart.
+// The order is that of the counters in the file of libtsmalloc-count.so.
+enum class Entry : unsigned {
+  malloc,
+  calloc,
+  realloc,
+  free,
+  aligned,  // memalign, aligned_alloc, posix_memalign, valloc, pvalloc
+  operator_new,
+  operator_delete,
+  count
+};
+
 // The allocations made on this thread while it looks a symbol up; not the program's, so no
 // shim is told of them.
 bool is_looking_up();

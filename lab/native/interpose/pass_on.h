@@ -15,7 +15,6 @@
 #include <type_traits>
 
 #include "call.h"
-#include "interpose/entry.h"
 #include "interpose/next.h"
 
 namespace ts {

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
@@ -44,26 +45,18 @@ void edit_environment(const Options& options) {
       putenv(const_cast<char*>(edit.assignment));  // keeps the pointer, never writes through it
     }
   }
-  if (options.preload_count == 0) return;
-  const char* const present = getenv("LD_PRELOAD");
-  std::size_t length = 1 + (present != nullptr ? std::strlen(present) : 0);
-  for (std::size_t i = 0; i < options.preload_count; ++i) {
-    length += std::strlen(options.preloads[i].path) + 1;
+  for (std::size_t i = options.preload_count; i > 0; --i) {
+    const char* const behind = getenv("LD_PRELOAD");
+    const bool is_alone = behind == nullptr || *behind == '\0';
+    char* joined = nullptr;
+    // Without memory for it, the proof of the preloads says that they are not mapped.
+    if (asprintf(&joined, "%s%s%s", options.preloads[i - 1].path, is_alone ? "" : ":",
+                 is_alone ? "" : behind) < 0) {
+      return;
+    }
+    setenv("LD_PRELOAD", joined, 1);
+    std::free(joined);
   }
-  auto* const joined = static_cast<char*>(std::malloc(length));
-  if (joined == nullptr) return;  // then the proof of the preloads says that they are not mapped
-  char* end = joined;
-  for (std::size_t i = 0; i < options.preload_count; ++i) {
-    if (i > 0) *end++ = ':';
-    end = stpcpy(end, options.preloads[i].path);
-  }
-  if (present != nullptr && *present != '\0') {
-    *end++ = ':';
-    end = stpcpy(end, present);
-  }
-  *end = '\0';
-  setenv("LD_PRELOAD", joined, 1);
-  std::free(joined);
 }
 
 // Until the launcher says so; without it there is nobody to run for.

@@ -64,73 +64,29 @@ void add_environment_edit(Options& options, const char* text, bool is_unset) {
   options.environment_edits[options.environment_edit_count++] = {text, is_unset};
 }
 
-enum Flag : int {
-  output = 256,
-  preload,
-  env,
-  unset,
-  in,
-  out,
-  error,
-  timeout,
-  cwd,
-  help,
-  first_own  // and on: the options of one tool
-};
-
-constexpr option common_options[] = {{"output", required_argument, nullptr, Flag::output},
-                                     {"preload", required_argument, nullptr, Flag::preload},
-                                     {"env", required_argument, nullptr, Flag::env},
-                                     {"unset", required_argument, nullptr, Flag::unset},
-                                     {"stdin", required_argument, nullptr, Flag::in},
-                                     {"stdout", required_argument, nullptr, Flag::out},
-                                     {"stderr", required_argument, nullptr, Flag::error},
-                                     {"timeout", required_argument, nullptr, Flag::timeout},
-                                     {"cwd", required_argument, nullptr, Flag::cwd},
-                                     {"help", no_argument, nullptr, Flag::help}};
-
 [[noreturn]] void print_help(const ToolHelp& help) {
   dprintf(STDOUT_FILENO, "usage: %s [options] -- COMMAND [ARGUMENT...]\n%s%s%s%s", tool_name(),
           help.purpose, common_help_text, help.own_options, help.exit_status);
   _exit(0);
 }
 
-void apply(Options& options, int flag, const char* argument) {
-  switch (flag) {
-    case Flag::output:
-      options.output = argument;
-      break;
-    case Flag::preload:
-      add_preload(options, argument);
-      break;
-    case Flag::env:
-      add_environment_edit(options, argument, false);
-      break;
-    case Flag::unset:
-      add_environment_edit(options, argument, true);
-      break;
-    case Flag::in:
-      options.standard_input = argument;
-      break;
-    case Flag::out:
-      options.standard_output = argument;
-      break;
-    case Flag::error:
-      options.standard_error = argument;
-      break;
-    case Flag::cwd:
-      options.working_directory = argument;
-      break;
-    case Flag::timeout:
-      options.timeout_ns = parse_time("--timeout", argument, ns_per_second);
-      if (options.timeout_ns == 0) {
-        fail_usage({"--timeout wants more than 0 seconds; leave it out for no limit."});
-      }
-      break;
-    default:
-      fail_usage({"the arguments are wrong."});  // getopt_long has said which, and why
-  }
-}
+// While they are parsed.
+const ToolHelp* tool_help = nullptr;
+Options* found = nullptr;
+
+constexpr Option common_options[] = {
+    {"output", [](const char* argument) { found->output = argument; }},
+    {"preload", [](const char* argument) { add_preload(*found, argument); }},
+    {"env", [](const char* argument) { add_environment_edit(*found, argument, false); }},
+    {"unset", [](const char* argument) { add_environment_edit(*found, argument, true); }},
+    {"stdin", [](const char* argument) { found->standard_input = argument; }},
+    {"stdout", [](const char* argument) { found->standard_output = argument; }},
+    {"stderr", [](const char* argument) { found->standard_error = argument; }},
+    {"cwd", [](const char* argument) { found->working_directory = argument; }},
+    {"timeout", [](const char* argument) { found->timeout_ns = parse_timeout(argument); }},
+    {"help", [](const char*) { print_help(*tool_help); }, true},
+};
+constexpr std::size_t most_options = 16;
 
 }  // namespace
 
@@ -164,36 +120,53 @@ std::int64_t parse_whole(const char* option, const char* text, std::int64_t most
   return number;
 }
 
-void parse_options(int argument_count, char** arguments, const ToolHelp& help,
-                   std::span<const OwnOption> own_options, Options& options) {
-  option known[std::size(common_options) + max_own_options + 1] = {};  // ended by an empty one
-  option* const own = std::copy(std::begin(common_options), std::end(common_options), known);
-  char letters[1 + 2 * max_own_options + 1] = "+";
-  for (std::size_t i = 0; i < own_options.size(); ++i) {
-    const OwnOption& each = own_options[i];
-    const int flag = Flag::first_own + static_cast<int>(i);
-    own[i] = {each.name, each.is_flag ? no_argument : required_argument, nullptr, flag};
-    if (each.letter == '\0') continue;
-    char* const end = letters + std::strlen(letters);
-    end[0] = each.letter;
-    if (!each.is_flag) end[1] = ':';
+Nanoseconds parse_timeout(const char* text) {
+  const Nanoseconds timeout_ns = parse_time("--timeout", text, ns_per_second);
+  if (timeout_ns == 0) {
+    fail_usage({"--timeout wants more than 0 seconds; leave it out for no limit."});
   }
-  // "+": the first word that is no option begins the command, so the command's own options are
-  // never taken for ours.
+  return timeout_ns;
+}
+
+int apply_options(int argument_count, char** arguments, const char* order,
+                  std::span<const Option> options) {
+  constexpr int first = 256;                    // no letter's
+  option known[most_options + 1] = {};          // ended by an empty one
+  char letters[1 + 2 * most_options + 1] = {};  // likewise
+  char* end = stpcpy(letters, order);
+  for (std::size_t i = 0; i < options.size(); ++i) {
+    const Option& each = options[i];
+    known[i] = {each.name, each.is_flag ? no_argument : required_argument, nullptr,
+                first + static_cast<int>(i)};
+    if (each.letter == '\0') continue;
+    *end++ = each.letter;
+    if (!each.is_flag) *end++ = ':';
+  }
   int flag = 0;
   while ((flag = getopt_long(argument_count, arguments, letters, known, nullptr)) != -1) {
-    if (flag == Flag::help) print_help(help);
-    for (std::size_t i = 0; i < own_options.size(); ++i) {
-      if (flag == own_options[i].letter && flag != 0) flag = Flag::first_own + static_cast<int>(i);
+    const auto given = std::find_if(options.begin(), options.end(), [&](const Option& each) {
+      return flag == first + (&each - options.data()) || (flag == each.letter && flag != 0);
+    });
+    if (given == options.end()) {
+      fail_usage({"the arguments are wrong."});  // getopt_long has said which, and why
     }
-    if (flag >= Flag::first_own) {
-      own_options[static_cast<std::size_t>(flag - Flag::first_own)].apply(optarg);
-    } else {
-      apply(options, flag, optarg);
-    }
+    given->apply(optarg);
   }
-  if (optind >= argument_count) fail_usage({"no command to run; write it after '--'."});
-  options.command = arguments + optind;
+  return optind;
+}
+
+void parse_options(int argument_count, char** arguments, const ToolHelp& help,
+                   std::span<const Option> own_options, Options& options) {
+  tool_help = &help;
+  found = &options;
+  Option all[most_options];
+  Option* const own = std::copy(std::begin(common_options), std::end(common_options), all);
+  Option* const end = std::copy(own_options.begin(), own_options.end(), own);
+  // "+": the first word that is no option begins the command, so the command's own options are
+  // never taken for ours.
+  const int command = apply_options(argument_count, arguments, "+", {all, end});
+  if (command >= argument_count) fail_usage({"no command to run; write it after '--'."});
+  options.command = arguments + command;
 }
 
 }  // namespace ts

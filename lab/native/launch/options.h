@@ -42,14 +42,19 @@ struct Options {
   EnvironmentEdit environment_edits[max_environment_edits] = {};
 };
 
-// An option that only one of the tools has.
-struct OwnOption {
+// An option, and what is done when it is given.
+struct Option {
   const char* name;                     // without the dashes
   void (*apply)(const char* argument);  // null for a flag
-  char letter = '\0';                   // for a short form
   bool is_flag = false;
+  char letter = '\0';  // for a short form
 };
-inline constexpr std::size_t max_own_options = 4;
+
+// Applies each option among the arguments, and does not return where there is another. `order`: "+"
+// where the first word that is no option ends them, "" where they may stand behind it. Returns the
+// place of that word.
+int apply_options(int argument_count, char** arguments, const char* order,
+                  std::span<const Option> options);
 
 // What --help says about a tool, around what it says about all of them.
 struct ToolHelp {
@@ -60,9 +65,10 @@ struct ToolHelp {
 
 // Fills `options` from the arguments; does not return when they are wrong, or ask for help.
 void parse_options(int argument_count, char** arguments, const ToolHelp& help,
-                   std::span<const OwnOption> own_options, Options& options);
+                   std::span<const Option> own_options, Options& options);
 
 // For options of a tool's own; each ends the program when the text is none.
+Nanoseconds parse_timeout(const char* text);
 Nanoseconds parse_time(const char* option, const char* text, Nanoseconds unit_ns);
 std::int64_t parse_whole(const char* option, const char* text, std::int64_t most);
 

@@ -29,30 +29,29 @@ int open_output(const Options& options) {
   _exit(exit_usage);
 }
 
-void write_spawn_error(JsonLine& line, const StartedChild& child) {
+void begin_report(JsonLine& line, const char* schema, const Options& options,
+                  const StartedChild& child, const TreeEnd& end) {
+  line.begin_object();
+  line.add_text("schema", schema);
   if (child.error_number == 0) {
     line.add_null("spawn_error");
-    return;
+  } else {
+    line.begin_object("spawn_error");
+    line.add("errno", child.error_number);
+    line.add_text("message", child.message);
+    line.end_object();
   }
-  line.key("spawn_error");
-  line.begin_object();
-  line.add("errno", child.error_number);
-  line.add_text("message", child.message);
-  line.end_object();
-}
-
-void write_end(JsonLine& line, const TreeEnd& end) {
+  line.add_if(options.timeout_ns != 0, "timeout_ns", options.timeout_ns);
   const int status = end.wait_status();
-  const bool exited = end.root_ended() && WIFEXITED(status);
-  const bool signalled = end.root_ended() && WIFSIGNALED(status);
-  line.add_unless_negative("exit_code", exited ? WEXITSTATUS(status) : -1);
-  line.add_unless_negative("signal", signalled ? WTERMSIG(status) : -1);
+  line.add_if(end.root_ended() && WIFEXITED(status), "exit_code", WEXITSTATUS(status));
+  line.add_if(end.root_ended() && WIFSIGNALED(status), "signal", WTERMSIG(status));
   line.add_bool("timed_out", end.timed_out());
   line.add_bool("interrupted", end.interrupted());
   line.add("left_behind", end.left_behind());
 }
 
 void finish_report(JsonLine& line) {
+  line.end_object();
   // A reader that has gone is a failure to write, not a reason to vanish.
   static_cast<void>(signal(SIGPIPE, SIG_IGN));
   if (const int error_number = line.finish(); error_number != 0) {

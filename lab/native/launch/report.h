@@ -19,11 +19,12 @@ void fill_standard_descriptors();
 // Where --output says, or standard output. Does not return when it cannot be written.
 int open_output(const Options& options);
 
-// "spawn_error", "exit_code", "signal", "timed_out", "interrupted", "left_behind".
-void write_spawn_error(JsonLine& line, const StartedChild& child);
-void write_end(JsonLine& line, const TreeEnd& end);
+// Begins the line with "schema", "spawn_error", "timeout_ns", "exit_code", "signal", "timed_out",
+// "interrupted" and "left_behind".
+void begin_report(JsonLine& line, const char* schema, const Options& options,
+                  const StartedChild& child, const TreeEnd& end);
 
-// Ends the line; does not return when it could not be written.
+// Ends it; does not return when it could not be written.
 void finish_report(JsonLine& line);
 
 }  // namespace ts

@@ -1,11 +1,15 @@
-// The phases of an end, and the signals; see tree_end.h.
+// Walking /proc/PID/task/TID/children, the phases of an end, and the signals; see tree_end.h.
 #include "launch/tree_end.h"
 
+#include <dirent.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <climits>
 #include <cstdio>
+#include <cstdlib>
 #include <ctime>
 
 namespace ts {
@@ -13,10 +17,8 @@ namespace {
 
 constexpr Nanoseconds linger_ns = 1 * ns_per_second;           // for what the root left running
 constexpr Nanoseconds terminate_grace_ns = 2 * ns_per_second;  // between SIGTERM and SIGKILL
-constexpr Nanoseconds kill_round_ns =
-    10 * ns_per_ms;  // a fork may have slipped through the listing
-constexpr Nanoseconds kill_patience_ns =
-    10 * ns_per_second;  // a process stuck in the kernel never goes
+constexpr Nanoseconds kill_round_ns = 10 * ns_per_ms;          // a fork may have slipped through
+constexpr Nanoseconds kill_patience_ns = 10 * ns_per_second;   // stuck in the kernel, it never goes
 constexpr int ending_signals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
 
 // Whoever started us with a signal ignored (nohup, a shell's background job) wants it ignored.
@@ -35,7 +37,53 @@ sigset_t awaited_signals() {
   return signals;
 }
 
+// Until one of them arrives, or until then; 0 if none has come.
+int wait_for_signal(Nanoseconds until_ns) {
+  const Nanoseconds left_ns =
+      until_ns == never_ns ? 0 : std::max<Nanoseconds>(until_ns - now_ns(), 0);
+  const timespec timeout{.tv_sec = left_ns / ns_per_second, .tv_nsec = left_ns % ns_per_second};
+  const sigset_t awaited = awaited_signals();
+  return std::max(sigtimedwait(&awaited, nullptr, until_ns == never_ns ? nullptr : &timeout), 0);
+}
+
 }  // namespace
+
+void ProcessTree::require_kernel_support() {
+  char path[64];
+  format(path, sizeof path, "/proc/self/task/%d/children", getpid());
+  if (access(path, R_OK) != 0)
+    fail_internal("/proc/PID/task/TID/children, by which processes are found", errno);
+}
+
+void ProcessTree::append_children(const char* task_directory) {
+  DIR* const tasks = opendir(task_directory);
+  if (tasks == nullptr) return;  // it has ended since it was listed
+  while (const dirent* task = readdir(tasks)) {
+    if (task->d_name[0] == '.') continue;
+    char path[PATH_MAX];
+    format(path, sizeof path, "%s/%s/children", task_directory, task->d_name);
+    PieceReader children{path};
+    while (const char* child = children.next(' ')) {
+      if (count_ < max_processes)
+        processes_[count_++] = std::atoi(child);  // NOLINT: the kernel prints numbers
+    }
+  }
+  closedir(tasks);
+}
+
+void ProcessTree::refresh() {
+  count_ = 0;
+  append_children("/proc/self/task");
+  for (std::size_t parent = 0; parent < count_; ++parent) {
+    char path[64];
+    format(path, sizeof path, "/proc/%d/task", processes_[parent]);
+    append_children(path);
+  }
+}
+
+void ProcessTree::signal_all(int signal) const {
+  for (const pid_t process : processes()) kill(process, signal);
+}
 
 sigset_t block_awaited_signals(Notice notice) {
   struct sigaction plain {};
@@ -48,28 +96,28 @@ sigset_t block_awaited_signals(Notice notice) {
   return original;
 }
 
-int wait_for_signal(Nanoseconds until_ns) {
-  const Nanoseconds left_ns =
-      until_ns == never_ns ? 0 : std::max<Nanoseconds>(until_ns - now_ns(), 0);
-  const timespec timeout{.tv_sec = left_ns / ns_per_second, .tv_nsec = left_ns % ns_per_second};
-  const sigset_t awaited = awaited_signals();
-  return std::max(sigtimedwait(&awaited, nullptr, until_ns == never_ns ? nullptr : &timeout), 0);
-}
-
 TreeEnd::TreeEnd(Nanoseconds timeout_ns, Nanoseconds start_ns)
-    : deadline_ns_{timeout_ns == 0 ? never_ns : start_ns + timeout_ns} {}
+    : deadline_ns_{timeout_ns == 0 ? never_ns : start_ns + timeout_ns}, start_ns_{start_ns} {}
 
-void TreeEnd::note_root_end(int wait_status) {
+void TreeEnd::note_end(bool is_root, int wait_status) {
+  const bool is_killed = WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGKILL;
+  if (!is_root) {
+    if (is_counting_left_behind_ && is_killed) ++left_behind_;
+    return;
+  }
   root_ended_ = true;
+  root_end_ns_ = now_ns();
   wait_status_ = wait_status;
   if (phase_ != Phase::running) return;
   phase_ = Phase::lingering;
-  deadline_ns_ = now_ns() + linger_ns;
+  deadline_ns_ = root_end_ns_ + linger_ns;
 }
 
-void TreeEnd::note_other_end(int wait_status) {
-  const bool is_killed = WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGKILL;
-  if (is_counting_left_behind_ && is_killed) ++left_behind_;
+Nanoseconds TreeEnd::wall_ns() const { return (root_ended_ ? root_end_ns_ : now_ns()) - start_ns_; }
+
+void TreeEnd::wait(Nanoseconds until_ns) {
+  const int signal = wait_for_signal(std::min(until_ns, deadline_ns_));
+  if (signal != 0 && signal != SIGCHLD) interrupt();
 }
 
 void TreeEnd::terminate() {

@@ -2,24 +2,51 @@
 //
 // Why it exists: every tool that runs a program must end the whole of its process tree, in the same
 // order and with the same patience. What it refuses to do: wait, or reap. Its owner waits until
-// deadline_ns() and tells it what happened; and no wait goes on without a bound once the root has
+// its deadline and tells it what happened; and no wait goes on without a bound once the root has
 // ended or its time is up, for what does not go is killed.
 #pragma once
 
 #include <signal.h>
+#include <sys/types.h>
+
+#include <cstddef>
+#include <span>
 
 #include "common/system.h"
-#include "launch/process_tree.h"
 
 namespace ts {
 
-// Blocks the signals that wait_for_signal waits for: SIGCHLD, and those that ask us to end. Returns
+// The program and all that it started, as far as it lives: also what has left its process group,
+// since we are a child subreaper, and a process whose parent has ended becomes our own child. No
+// consistent picture: the processes run while they are listed, so a listing may miss one that is
+// being born; who must reach every process repeats the listing until there is none.
+class ProcessTree {
+ public:
+  // Ends the program when the kernel does not offer /proc/PID/task/TID/children
+  // (CONFIG_PROC_CHILDREN).
+  static void require_kernel_support();
+
+  // Lists the descendants of this process, parents before children; ended ones that nobody has
+  // waited for are among them.
+  void refresh();
+
+  std::span<const pid_t> processes() const { return {processes_, count_}; }
+
+  void signal_all(int signal) const;
+
+ private:
+  void append_children(const char* task_directory);
+
+  static constexpr std::size_t max_processes =
+      4096;  // beyond, sums are too low; ending them all takes more rounds
+  std::size_t count_ = 0;
+  pid_t processes_[max_processes];
+};
+
+// Blocks the signals that TreeEnd::wait waits for: SIGCHLD, and those that ask us to end. Returns
 // the mask from before, which the child gets back. A tracer wants SIGCHLD for stops, too.
 enum class Notice { ends, ends_and_stops };
 sigset_t block_awaited_signals(Notice notice);
-
-// Waits until one of them arrives, or until a moment of now_ns(); 0 if none has come.
-int wait_for_signal(Nanoseconds until_ns);
 
 inline constexpr Nanoseconds never_ns = INT64_MAX;
 
@@ -28,12 +55,11 @@ class TreeEnd {
   // timeout_ns 0: no limit.
   TreeEnd(Nanoseconds timeout_ns, Nanoseconds start_ns);
 
-  Nanoseconds deadline_ns() const { return deadline_ns_; }
-
-  void note_root_end(int wait_status);
-  void note_other_end(int wait_status);  // of a process, not of a thread
+  void note_end(bool is_root, int wait_status);  // of a process, not of a thread
   void pass_deadline_if_due();
-  void interrupt();  // a signal has asked us to end
+
+  // Until a moment of now_ns() or the deadline, or a signal; one that asks us to end is obeyed.
+  void wait(Nanoseconds until_ns);
 
   // True once even SIGKILL has not ended everything; says so on standard error.
   bool gives_up() const;
@@ -41,6 +67,7 @@ class TreeEnd {
   ProcessTree& tree() { return tree_; }
   bool root_ended() const { return root_ended_; }  // false if even SIGKILL could not end it in time
   int wait_status() const { return wait_status_; }  // as waitpid gives it
+  Nanoseconds wall_ns() const;                      // from the start to the root's end
   bool timed_out() const { return timed_out_; }
   bool interrupted() const { return interrupted_; }
   // Processes that outlived the root and had to be killed.
@@ -54,6 +81,7 @@ class TreeEnd {
     killing       // SIGKILL is being sent again and again; deadline: the next round
   };
 
+  void interrupt();
   void terminate();
   void kill_all();
 
@@ -61,6 +89,8 @@ class TreeEnd {
   Phase phase_ = Phase::running;
   Nanoseconds deadline_ns_;
   Nanoseconds give_up_ns_ = never_ns;
+  Nanoseconds start_ns_;
+  Nanoseconds root_end_ns_ = 0;
   bool root_ended_ = false;
   int wait_status_ = 0;
   bool timed_out_ = false;

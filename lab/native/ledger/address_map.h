@@ -13,9 +13,12 @@
 #include <cstdint>
 #include <new>
 
-#include "ledger/own_memory.h"
-
 namespace ts {
+
+// Memory of the ledger's own: the books must not lie in the heap that they are about, nor lie between
+// its mappings more often than they have to. Zeroed, aligned to 16; null when there is none. Any
+// thread, at any time; takes no lock, and gives nothing back.
+void* own_memory(std::size_t bytes);
 
 inline constexpr unsigned leaf_bits = 20;
 inline constexpr std::uintptr_t leaf_span_bytes = std::uintptr_t{1} << leaf_bits;

@@ -1,4 +1,5 @@
-// The blocks in use: address -> (requested size, allocating thread).
+// The blocks in use: address -> (requested size, allocating thread); and which memory has been
+// handed out before.
 //
 // Why it exists: at a free nobody tells the size, or who allocated. What it refuses to do: lock.
 // There is one word for each 8 bytes of address space in which blocks have been, exchanged as a
@@ -24,5 +25,9 @@ Block enter_block(const void* address, Block block, bool& is_entered);
 
 // Takes a block out; one that does not exist if it is not known.
 Block take_block(const void* address);
+
+// Notes that [begin, end) is handed out, and returns how many of its bytes had been before: how much
+// memory an allocator hands out again is the plainest figure of its policy. Not closer than 8 bytes.
+std::uint64_t note_handed_out(std::uintptr_t begin, std::uintptr_t end);
 
 }  // namespace ts

@@ -2,7 +2,6 @@
 #include "call.h"
 
 #include "ledger/books.h"
-#include "ledger/reuse.h"
 
 namespace ts {
 namespace {

@@ -13,7 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "interpose/entry.h"
+#include "interpose/next.h"
 #include "ledger/blocks.h"
 
 namespace ts {

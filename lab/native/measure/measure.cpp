@@ -6,6 +6,8 @@
 // that does not exist are results; repeating, comparing and interpreting them is the lab's affair.
 // lab/native/README.md describes every field of the line.
 #include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -13,10 +15,11 @@
 #include "common/json_line.h"
 #include "launch/child.h"
 #include "launch/options.h"
-#include "launch/process_tree.h"
 #include "launch/report.h"
+#include "launch/tree_end.h"
+#include "measure/memory_sampler.h"
+#include "measure/preload_proof.h"
 #include "measure/private_cgroup.h"
-#include "measure/supervisor.h"
 
 namespace ts {
 
@@ -29,9 +32,88 @@ Options options;
 SamplingOptions sampling;
 StartedChild child;
 
+Nanoseconds to_ns(const timeval& time) {
+  return time.tv_sec * ns_per_second + time.tv_usec * ns_per_us;
+}
+
+// Sums over the root, all that it waited for, and the orphans that came to us; the peak is that of
+// the largest single process.
+struct Usage {
+  Nanoseconds user_ns = 0;
+  Nanoseconds system_ns = 0;
+  std::int64_t peak_rss_bytes = 0;
+  std::int64_t minor_faults = 0;
+  std::int64_t major_faults = 0;
+  std::int64_t voluntary_switches = 0;
+  std::int64_t involuntary_switches = 0;
+
+  void add(const rusage& usage) {
+    user_ns += to_ns(usage.ru_utime);
+    system_ns += to_ns(usage.ru_stime);
+    peak_rss_bytes = std::max<std::int64_t>(peak_rss_bytes, usage.ru_maxrss * 1024);
+    minor_faults += usage.ru_minflt;
+    major_faults += usage.ru_majflt;
+    voluntary_switches += usage.ru_nvcsw;
+    involuntary_switches += usage.ru_nivcsw;
+  }
+};
+
+// From the start of the program to the end of its last process: one loop decides when there is
+// waiting, sampling, a timeout or a signal, so that no wait can hide another and no process outlives
+// the run.
+class Supervisor {
+ public:
+  Supervisor()
+      : end_{options.timeout_ns, child.exec_ns},
+        sampler_{sampling, child.exec_ns},
+        preload_proof_{options, child.exec_ns} {}
+
+  // Returns when no process is left (or none that can be ended).
+  void run();
+
+  const TreeEnd& end() const { return end_; }
+  const Usage& usage() const { return usage_; }
+  const MemorySampler& sampler() const { return sampler_; }
+  const PreloadProof& preload_proof() const { return preload_proof_; }
+
+ private:
+  bool reap();  // false when there is no child left
+  void look_around();
+
+  TreeEnd end_;
+  Usage usage_;
+  MemorySampler sampler_;
+  PreloadProof preload_proof_;
+};
+
+bool Supervisor::reap() {
+  int status = 0;
+  rusage usage{};
+  pid_t ended = 0;
+  while ((ended = wait4(-1, &status, WNOHANG, &usage)) > 0) {
+    usage_.add(usage);
+    end_.note_end(ended == child.pid, status);
+  }
+  return ended == 0;  // otherwise ECHILD
+}
+
+void Supervisor::look_around() {
+  const Nanoseconds now = now_ns();
+  if (preload_proof_.due_ns() <= now && !end_.root_ended()) preload_proof_.look(child.pid);
+  if (sampler_.due_ns() <= now) sampler_.sample(end_.tree(), child.pid);
+}
+
+void Supervisor::run() {
+  while (reap() && !end_.gives_up()) {
+    end_.pass_deadline_if_due();
+    look_around();
+    end_.wait(std::min(end_.root_ended() ? never_ns : preload_proof_.due_ns(), sampler_.due_ns()));
+  }
+}
+
 // The number, or null for a program that never ran.
 void add_measured(JsonLine& line, const char* name, std::int64_t value) {
-  line.add_unless_negative(name, child.error_number == 0 ? value : -1);
+  line.add_if(child.error_number == 0, name, value);
 }
 
 void write_usage(JsonLine& line, const Usage& usage) {
@@ -46,13 +128,9 @@ void write_usage(JsonLine& line, const Usage& usage) {
 // Both are high-water marks of single processes. The kernel keeps the one that it reports at the
 // end in per-CPU shares, so it can lag behind the one that it adds up exactly when it is sampled.
 void write_peak(JsonLine& line, std::int64_t reported_bytes, std::int64_t sampled_bytes) {
-  if (child.error_number != 0) {
-    line.add_null("peak_rss_bytes");
-    line.add_null("peak_rss_source");
-  } else {
-    line.add("peak_rss_bytes", std::max(reported_bytes, sampled_bytes));
-    line.add_text("peak_rss_source", sampled_bytes > reported_bytes ? "sampled-hwm" : "wait4");
-  }
+  add_measured(line, "peak_rss_bytes", std::max(reported_bytes, sampled_bytes));
+  if (child.error_number != 0) return line.add_null("peak_rss_source");
+  line.add_text("peak_rss_source", sampled_bytes > reported_bytes ? "sampled-hwm" : "wait4");
 }
 
 void write_memory(JsonLine& line, const Usage& usage, const MemorySampler& sampler,
@@ -83,31 +161,21 @@ void write_preloads(JsonLine& line, const PreloadProof& proof) {
 
 void write_series(JsonLine& line, const Series& series) {
   line.begin_list("series");
-  for (const Series::Point& point : series.points()) {
-    line.begin_list();
-    line.add(point.time_ns);
-    line.add(point.bytes);
-    line.end_list();
-  }
+  for (const Series::Point& point : series.points()) line.add_row(point.time_ns, point.bytes);
   line.end_list();
 }
 
 void write_report(int descriptor, const Supervisor& supervisor, std::int64_t cgroup_peak_bytes) {
   JsonLine line{descriptor};
-  line.begin_object();
-  line.add_text("schema", "tsmalloc-measure/1");
-  write_spawn_error(line, child);
+  begin_report(line, "tsmalloc-measure/1", options, child, supervisor.end());
   add_measured(line, "pid", child.pid);
-  line.add_unless_negative("timeout_ns", options.timeout_ns == 0 ? -1 : options.timeout_ns);
-  write_end(line, supervisor.end());
-  add_measured(line, "wall_ns", supervisor.wall_ns());
+  add_measured(line, "wall_ns", supervisor.end().wall_ns());
   write_usage(line, supervisor.usage());
   write_memory(line, supervisor.usage(), supervisor.sampler(), cgroup_peak_bytes);
   write_preloads(line, supervisor.preload_proof());
   line.add("sampling_ns", supervisor.sampler().cost_ns() + supervisor.preload_proof().cost_ns());
   line.add("floor_bytes", own_peak_bytes());
   if (sampling.series_points > 0) write_series(line, supervisor.sampler().tree_resident());
-  line.end_object();
   finish_report(line);
 }
 
@@ -125,7 +193,7 @@ time and memory.
         R"(Exit status: 0 a line was written, whatever COMMAND did; 1 wrong usage; 125 measure itself failed.
 )"};
 
-constexpr OwnOption own_options[] = {
+constexpr Option own_options[] = {
     {"sample-ms",
      [](const char* argument) {
        sampling.interval_ns = parse_time("--sample-ms", argument, ns_per_ms);
@@ -150,7 +218,7 @@ int measure(int argument_count, char** arguments) {
   PrivateCgroup cgroup;
   setup.cgroup_descriptor = cgroup.join_descriptor();
   if (is_ready) start_child(options, setup, child);
-  static Supervisor supervisor{options, sampling, child};
+  static Supervisor supervisor;
   const bool is_started = child.error_number == 0;
   if (is_started) supervisor.run();
   const std::int64_t cgroup_peak_bytes =

@@ -35,12 +35,10 @@ ResidentSize read_resident(const char* status_path) {
 std::int64_t read_proportional(pid_t process) {
   char path[64];
   format(path, sizeof path, "/proc/%d/smaps_rollup", process);
-  PieceReader rollup{path};
-  while (const char* line = rollup.next('\n')) {
-    if (const auto size = number_after(line, "Pss:"); size >= 0) return size * bytes_per_kb;
-  }
-  return not_sampled;
+  return bytes_after(path, "Pss:");
 }
+
+static_assert(not_sampled == -1);
 
 }  // namespace
 
@@ -95,6 +93,6 @@ void MemorySampler::sample(ProcessTree& tree, pid_t root) {
   cost_ns_ += end - begin;
 }
 
-std::int64_t own_peak_bytes() { return read_resident("/proc/self/status").peak_bytes; }
+std::int64_t own_peak_bytes() { return bytes_after("/proc/self/status", "VmHWM:"); }
 
 }  // namespace ts

@@ -5,11 +5,12 @@
 // of one core: whoever is slow to look at is looked at less often, and the price is reported.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "common/system.h"
-#include "launch/process_tree.h"
-#include "measure/series.h"
+#include "launch/tree_end.h"
 
 namespace ts {
 
@@ -33,6 +34,45 @@ class Pace {
   Nanoseconds due_ns_;
 };
 
+// A quantity over the time of a run, in a bounded number of points: nobody knows beforehand how long
+// a run takes. Each point was measured; when there is no room for another, every other one is
+// dropped, and from then on only every second one is taken.
+class Series {
+ public:
+  struct Point {
+    Nanoseconds time_ns;  // since the start of the run
+    std::int64_t bytes;
+  };
+  static constexpr std::size_t most_points = 10'000;
+
+  // capacity 0: takes nothing. At most most_points.
+  explicit Series(std::size_t capacity) : capacity_{capacity} {}
+
+  void add(Point point) {
+    if (capacity_ == 0 || offered_++ % stride_ != 0) return;
+    if (count_ == capacity_) halve();
+    // What has just halved the points is itself every other one, unless their number was odd.
+    if ((offered_ - 1) % stride_ == 0) points_[count_++] = point;
+  }
+
+  std::span<const Point> points() const { return {points_, count_}; }
+
+ private:
+  void halve() {
+    std::size_t kept = 0;
+    for (std::size_t i = 0; i < count_; i += 2) points_[kept++] = points_[i];
+    count_ = kept;
+    stride_ *= 2;
+  }
+
+  // Invariant: points_[i] is the offer number i * stride_, counted from 0.
+  std::size_t capacity_;
+  std::size_t count_ = 0;
+  std::size_t offered_ = 0;
+  std::size_t stride_ = 1;
+  Point points_[most_points] = {};
+};
+
 struct SamplingOptions {
   Nanoseconds interval_ns = 10 * ns_per_ms;  // 0: never
   std::size_t series_points = 0;             // 0: no series
@@ -45,13 +85,10 @@ class MemorySampler {
   Nanoseconds due_ns() const { return resident_pace_.due_ns(); }
   void sample(ProcessTree& tree, pid_t root);
 
-  // All in bytes, or not_sampled.
-  std::int64_t root_peak_bytes() const {
-    return root_peak_bytes_;
-  }  // the root's own high-water mark, last seen
-  std::int64_t process_peak_bytes() const {
-    return process_peak_bytes_;
-  }  // the highest high-water mark of any process
+  // All in bytes, or not_sampled; of the root's own high-water mark what was seen last, and the
+  // highest of any process.
+  std::int64_t root_peak_bytes() const { return root_peak_bytes_; }
+  std::int64_t process_peak_bytes() const { return process_peak_bytes_; }
   std::int64_t tree_peak_resident_bytes() const { return tree_peak_resident_bytes_; }
   std::int64_t tree_peak_proportional_bytes() const { return tree_peak_proportional_bytes_; }
   const Series& tree_resident() const { return tree_resident_; }

@@ -21,14 +21,9 @@ const char* path_of(const char* maps_line) {
   return path != nullptr ? path : "";
 }
 
-const char* file_name_of(const char* path) {
-  const char* const slash = std::strrchr(path, '/');
-  return slash != nullptr ? slash + 1 : path;
-}
-
 bool is_same_library(const char* asked, const char* mapped) {
   const bool loader_searched_for_it = std::strchr(asked, '/') == nullptr;
-  return std::strcmp(asked, loader_searched_for_it ? file_name_of(mapped) : mapped) == 0;
+  return std::strcmp(asked, loader_searched_for_it ? base_name(mapped) : mapped) == 0;
 }
 
 }  // namespace
@@ -60,7 +55,7 @@ PreloadProof::MapsSummary PreloadProof::read_maps(pid_t process) {
     if (*mapped != '/') continue;
     note_mapped(mapped);
     if (std::strcmp(mapped, executable) != 0) summary.has_interpreter = true;
-    if (std::strcmp(file_name_of(mapped), "libc.so.6") == 0) summary.has_libc = true;
+    if (std::strcmp(base_name(mapped), "libc.so.6") == 0) summary.has_libc = true;
   }
   return summary;
 }

@@ -22,7 +22,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "interpose/entry.h"
+#include "interpose/next.h"
 #include "record/thread.h"
 
 namespace ts {

@@ -11,11 +11,10 @@
 #include <cerrno>
 #include <climits>
 #include <cstring>
-#include <ctime>
 
+#include "common/system.h"
 #include "interpose/next.h"
 #include "interpose/process_file.h"
-#include "record/lifecycle.h"
 #include "record/thread.h"
 
 namespace ts::record {
@@ -51,8 +50,7 @@ bool make_own_page() {
 }
 
 void copy_base_name(char (&to)[name_bytes], const char* path) {
-  const char* const slash = std::strrchr(path, '/');
-  std::strncpy(to, slash != nullptr ? slash + 1 : path, name_bytes - 1);
+  std::strncpy(to, base_name(path), name_bytes - 1);
   to[name_bytes - 1] = '\0';
 }
 
@@ -271,10 +269,7 @@ std::uint64_t read_clock_slow() {
   if (!may_read_clock.load(std::memory_order_relaxed)) {
     return ring.now.load(std::memory_order_relaxed);
   }
-  timespec time{};
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000'000 +
-         static_cast<std::uint64_t>(time.tv_nsec);
+  return unsigned_now_ns();
 }
 
 }  // namespace ts::record

@@ -64,4 +64,21 @@ inline std::uint64_t read_clock() {
   return read_clock_slow();
 }
 
+// --- between its beginning and its end: forks, threads that come and go, what it forbids itself ----
+//
+// A replay needs to know who created whom, and the collector how an image ended. Nothing is missed
+// for good: a child that was forked, or a thread that was started, behind our back (clone, timers,
+// thrd_create within libc) is noticed at its first event.
+
+// Once, when the image has begun, on its first thread.
+void watch_lifecycle();
+// The same in a forked child, which has inherited most of it.
+void watch_lifecycle_in_child();
+
+// threads.cpp
+void watch_threads();
+void watch_threads_in_child();
+// The calling thread's end shall be noticed.
+void watch_own_end();
+
 }  // namespace ts::record

@@ -1,6 +1,4 @@
-// Forks, exits, and what becomes forbidden; see lifecycle.h.
-#include "record/lifecycle.h"
-
+// Forks, exits, and what becomes forbidden; see image.h.
 #include <dlfcn.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
@@ -10,6 +8,7 @@
 #include <cstdarg>
 
 #include "interpose/next.h"
+#include "record/image.h"
 #include "record/thread.h"
 
 namespace ts::record {

@@ -9,7 +9,7 @@
 #include <climits>
 #include <ctime>
 
-#include "record/lifecycle.h"
+#include "common/system.h"
 
 namespace ts::record {
 namespace {
@@ -24,13 +24,6 @@ void pause_processor() {
 #ifdef __x86_64__
   __builtin_ia32_pause();
 #endif
-}
-
-std::uint64_t now_ns() {
-  timespec time{};
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000'000 +
-         static_cast<std::uint64_t>(time.tv_nsec);
 }
 
 Chunk* claim_among(Ring& ring, std::uint32_t owner, std::uint32_t begin, std::uint32_t end) {
@@ -101,9 +94,9 @@ Chunk* get_chunk(ImagePlace& image) {
   }
   image.waits.fetch_add(1, std::memory_order_relaxed);
   const bool has_clock = may_read_clock.load(std::memory_order_relaxed);
-  const std::uint64_t begin_ns = has_clock ? now_ns() : 0;
+  const std::uint64_t begin_ns = has_clock ? unsigned_now_ns() : 0;
   Chunk* const chunk = wait_for_chunk(image);
-  if (has_clock) image.wait_ns.fetch_add(now_ns() - begin_ns, std::memory_order_relaxed);
+  if (has_clock) image.wait_ns.fetch_add(unsigned_now_ns() - begin_ns, std::memory_order_relaxed);
   if (chunk == nullptr) image.given_up.fetch_add(1, std::memory_order_relaxed);
   return chunk;
 }

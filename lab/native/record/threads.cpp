@@ -1,4 +1,4 @@
-// Births and ends of threads; see lifecycle.h.
+// Births and ends of threads; see image.h.
 //
 // A thread's beginning is an event of its creator, drawn before the thread exists; so it comes
 // before all that the thread does. Its end is drawn in the last but one round of destructors of
@@ -12,7 +12,6 @@
 #include <climits>
 
 #include "interpose/next.h"
-#include "record/lifecycle.h"
 #include "record/thread.h"
 
 namespace ts::record {

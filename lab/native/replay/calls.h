@@ -13,7 +13,7 @@
 #include "replay/content.h"
 #include "replay/plan.h"
 #include "replay/slot.h"
-#include "replay/thread_run.h"
+#include "replay/threads.h"
 
 namespace ts::replay {
 

@@ -1,31 +1,10 @@
 // Which clock, its rate and its price; see clock.h.
 #include "replay/clock.h"
 
-#if defined(__x86_64__)
-#include <cpuid.h>
-#endif
-
 #include "replay/histogram.h"
 #include "replay/pages.h"
 
 namespace ts::replay {
-namespace {
-
-bool counts_at_one_rate() {
-#if defined(__x86_64__)
-  unsigned a = 0;
-  unsigned b = 0;
-  unsigned c = 0;
-  unsigned d = 0;
-  constexpr unsigned invariant_tsc = 1U << 8;
-  return __get_cpuid(0x8000'0007U, &a, &b, &c, &d) != 0 && (d & invariant_tsc) != 0;
-#else
-  return false;
-#endif
-}
-
-}  // namespace
-
 void Clock::calibrate() {
   has_counter_ = counts_at_one_rate();
   if (has_counter_) {

@@ -15,8 +15,12 @@ std::uint64_t word(std::uint32_t slot, std::uint64_t number) {
   return ((std::uint64_t{slot} << 32) + number + 1) * 0x9e37'79b9'7f4a'7c15;
 }
 
+unsigned char byte_of(std::uint64_t value, std::uint64_t offset) {
+  return static_cast<unsigned char>(value >> (offset % word_bytes * 8));
+}
+
 unsigned char byte(std::uint32_t slot, std::uint64_t offset) {
-  return static_cast<unsigned char>(word(slot, offset / word_bytes) >> (offset % word_bytes * 8));
+  return byte_of(word(slot, offset / word_bytes), offset);
 }
 
 void write_range(unsigned char* block, std::uint64_t begin, std::uint64_t end, std::uint32_t slot) {
@@ -29,16 +33,19 @@ void write_range(unsigned char* block, std::uint64_t begin, std::uint64_t end, s
   for (; i < end; ++i) block[i] = byte(slot, i);
 }
 
+// The first byte in the range that is not what word(number) says; or intact.
+template <class Word>
 std::uint64_t check_range(const unsigned char* block, std::uint64_t begin, std::uint64_t end,
-                          std::uint32_t slot) {
+                          Word&& word_of) {
   std::uint64_t i = begin;
   while (i < end) {
+    const std::uint64_t expected = word_of(i / word_bytes);
     std::uint64_t value = 0;
     const bool is_whole = i % word_bytes == 0 && i + word_bytes <= end;
     if (is_whole) std::memcpy(&value, block + i, sizeof value);
-    if (is_whole && value == word(slot, i / word_bytes)) {
+    if (is_whole && value == expected) {
       i += word_bytes;
-    } else if (block[i] == byte(slot, i)) {
+    } else if (block[i] == byte_of(expected, i)) {
       ++i;
     } else {
       return i;
@@ -72,29 +79,17 @@ void Content::write(void* block, std::uint64_t kept, std::uint64_t size, std::ui
 std::uint64_t Content::check(const void* block, std::uint64_t written, std::uint64_t kept,
                              std::uint32_t slot) const {
   const auto* const bytes = static_cast<const unsigned char*>(block);
-  if (touch_ == Touch::all) return check_range(bytes, 0, std::min(written, kept), slot);
+  const auto of_slot = [slot](std::uint64_t number) { return word(slot, number); };
+  if (touch_ == Touch::all) return check_range(bytes, 0, std::min(written, kept), of_slot);
   const std::uint64_t front = std::min(written, end_bytes);
-  const std::uint64_t wrong = check_range(bytes, 0, std::min(front, kept), slot);
+  const std::uint64_t wrong = check_range(bytes, 0, std::min(front, kept), of_slot);
   if (wrong != intact) return wrong;
-  return check_range(bytes, std::max(front, written - front), std::min(written, kept), slot);
+  return check_range(bytes, std::max(front, written - front), std::min(written, kept), of_slot);
 }
 
 std::uint64_t Content::check_zero(const void* block, std::uint64_t size) {
-  const auto* const bytes = static_cast<const unsigned char*>(block);
-  std::uint64_t i = 0;
-  while (i < size) {
-    std::uint64_t value = 0;
-    const bool is_whole = i + word_bytes <= size;
-    if (is_whole) std::memcpy(&value, bytes + i, sizeof value);
-    if (is_whole && value == 0) {
-      i += word_bytes;
-    } else if (bytes[i] == 0) {
-      ++i;
-    } else {
-      return i;
-    }
-  }
-  return intact;
+  return check_range(static_cast<const unsigned char*>(block), 0, size,
+                     [](std::uint64_t /*number*/) { return std::uint64_t{0}; });
 }
 
 }  // namespace ts::replay

@@ -5,7 +5,13 @@
 // processes. All words are private ones.
 #pragma once
 
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <atomic>
+#include <climits>
 #include <cstdint>
 
 namespace ts::replay {
@@ -14,8 +20,14 @@ static_assert(std::atomic<std::uint32_t>::is_always_lock_free &&
               sizeof(std::atomic<std::uint32_t>) == 4);
 
 // Sleeps if the word is `expected`, until it is woken, or for no reason.
-void futex_wait(const std::atomic<std::uint32_t>& word, std::uint32_t expected);
-void futex_wake_all(const std::atomic<std::uint32_t>& word);
+inline void futex_wait(const std::atomic<std::uint32_t>& word, std::uint32_t expected) {
+  // Every error (it has changed, a signal) means: look again.
+  (void)syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, expected, nullptr, nullptr, 0);
+}
+
+inline void futex_wake_all(const std::atomic<std::uint32_t>& word) {
+  (void)syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+}
 
 inline void pause() {
 #if defined(__x86_64__)
@@ -27,7 +39,12 @@ inline void pause() {
 
 // How often to look before going to sleep: some microseconds, or not at all where nobody else can
 // run meanwhile.
-int spins_before_sleep();
+inline int spins_before_sleep() {
+  cpu_set_t usable;
+  CPU_ZERO(&usable);
+  const bool is_known = sched_getaffinity(0, sizeof usable, &usable) == 0;
+  return is_known && CPU_COUNT(&usable) == 1 ? 0 : 100;
+}
 
 // A door that is opened once. Whoever passes it sees what was done before it was opened: the store
 // is a release, the load an acquire.
@@ -63,17 +80,6 @@ class Lock {
 
  private:
   std::atomic<std::uint32_t> word_{0};
-};
-
-class Locked {
- public:
-  explicit Locked(Lock& lock) : lock_{lock} { lock_.lock(); }
-  ~Locked() { lock_.unlock(); }
-  Locked(const Locked&) = delete;
-  Locked& operator=(const Locked&) = delete;
-
- private:
-  Lock& lock_;
 };
 
 }  // namespace ts::replay

@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <ctime>
 
@@ -16,20 +17,23 @@ namespace ts::replay {
 using plan::Kind;
 using plan::Operation;
 
+namespace {
+
+std::uint64_t most_slots(const plan::View& view) {
+  std::uint64_t most = 0;
+  for (std::size_t i = 0; i < view.images(); ++i) most = std::max(most, view.image(i).slots);
+  return most;
+}
+
+}  // namespace
+
 World::World(const plan::View& plan_view, const Settings& the_settings, const Tickets& the_tickets,
              const Clock& the_clock)
     : view{plan_view},
       settings{the_settings},
       tickets{the_tickets},
       clock{the_clock},
-      slots{[&] {
-              std::uint64_t most = 0;
-              for (std::size_t i = 0; i < plan_view.images(); ++i) {
-                most = plan_view.image(i).slots > most ? plan_view.image(i).slots : most;
-              }
-              return most;
-            }(),
-            Backing::resident_private},
+      slots{most_slots(plan_view), Backing::resident_private},
       results{plan_view.images(), Backing::shared},
       first_samples{plan_view.images() + std::size_t{1}, Backing::shared},
       samples{
@@ -54,11 +58,10 @@ class ImageRun::Freely {
   void before_call(ThreadRun& /*self*/, std::uint64_t /*index*/) {}
 };
 
-class ImageRun::Timely {
+class ImageRun::Timely : public Freely {
  public:
   Timely(const std::uint64_t* times, Nanoseconds begin_ns) : times_{times}, begin_ns_{begin_ns} {}
 
-  void before(ThreadRun& /*self*/, const Operation& /*operation*/) {}
   void before_call(ThreadRun& self, std::uint64_t index) {
     const Nanoseconds due_ns = begin_ns_ + static_cast<Nanoseconds>(times_[index]);
     Nanoseconds time_ns = now_ns();
@@ -75,12 +78,11 @@ class ImageRun::Timely {
   Nanoseconds begin_ns_;
 };
 
-class ImageRun::InTurn {
+class ImageRun::InTurn : public Freely {
  public:
   explicit InTurn(VirtualProcessor& processor) : processor_{processor} {}
 
   void before(ThreadRun& self, const Operation& operation) { processor_.before(self, operation); }
-  void before_call(ThreadRun& /*self*/, std::uint64_t /*index*/) {}
 
  private:
   VirtualProcessor& processor_;

@@ -5,7 +5,6 @@
 #include <malloc.h>
 
 #include <cstdlib>
-#include <cstring>
 
 #include "common/system.h"
 #include "replay/pages.h"
@@ -60,19 +59,12 @@ Memory memory_now() {
   return memory;
 }
 
-std::int64_t peak_rss_bytes() {
-  PieceReader lines{"/proc/self/status"};
-  while (const char* const line = lines.next('\n')) {
-    if (const std::int64_t found = number_after(line, "VmHWM:"); found >= 0) return found * kib;
-  }
-  return 0;
-}
+std::int64_t peak_rss_bytes() { return bytes_after("/proc/self/status", "VmHWM:"); }
 
 const char* name_of_allocator() {
   const char* name = "";
   (void)library_of(&std::malloc, &name);
-  const char* const slash = std::strrchr(name, '/');
-  return slash != nullptr ? slash + 1 : name;
+  return base_name(name);
 }
 
 }  // namespace ts::replay

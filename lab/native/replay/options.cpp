@@ -1,14 +1,13 @@
-// Parsing; see options.h.
-#include "replay/options.h"
+// Parsing; see settings.h.
+#include "launch/options.h"
 
-#include <getopt.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <cstring>
 #include <iterator>
 
-#include "launch/options.h"
+#include "replay/settings.h"
 
 namespace ts::replay {
 namespace {
@@ -40,36 +39,12 @@ Exit status: 0 the line was written; 1 wrong usage; 2 the line was written, and 
 the plan's or blocks were corrupt; 124 the time was up; 125 replay failed, or the plan is damaged.
 )";
 
-enum Flag : int {
-  schedule = 256,
-  one_thread,
-  quantum,
-  tickets,
-  seed,
-  meters,
-  touch,
-  verify,
-  latency,
-  samples,
-  settle,
-  timeout,
-  help
-};
+[[noreturn]] void print_help() {
+  dprintf(STDOUT_FILENO, "%s", help_text);
+  _exit(0);
+}
 
-constexpr option known[] = {{"schedule", required_argument, nullptr, Flag::schedule},
-                            {"one-thread", no_argument, nullptr, Flag::one_thread},
-                            {"quantum", required_argument, nullptr, Flag::quantum},
-                            {"tickets", required_argument, nullptr, Flag::tickets},
-                            {"seed", required_argument, nullptr, Flag::seed},
-                            {"meters", required_argument, nullptr, Flag::meters},
-                            {"touch", required_argument, nullptr, Flag::touch},
-                            {"verify", no_argument, nullptr, Flag::verify},
-                            {"latency", no_argument, nullptr, Flag::latency},
-                            {"samples", required_argument, nullptr, Flag::samples},
-                            {"settle", required_argument, nullptr, Flag::settle},
-                            {"timeout", required_argument, nullptr, Flag::timeout},
-                            {"help", no_argument, nullptr, Flag::help},
-                            {}};
+Request* asked = nullptr;  // while it is parsed
 
 struct NamedOrder {
   const char* name;
@@ -86,30 +61,30 @@ constexpr NamedOrder orders[] = {
 };
 constexpr const char* touches[] = {"none", "first", "page", "all"};  // as in Touch
 
-void set_order(const char* name, Request& request) {
+void set_order(const char* name) {
   for (const NamedOrder& known_order : orders) {
     if (std::strcmp(name, known_order.name) != 0) continue;
-    request.schedule = known_order.name;
-    request.settings.order = known_order.order;
-    request.settings.discipline = known_order.discipline;
+    asked->schedule = known_order.name;
+    asked->settings.order = known_order.order;
+    asked->settings.discipline = known_order.discipline;
     return;
   }
   fail_usage({"--schedule wants asap, paced, recorded, round-robin, lottery or stride, not '", name,
               "'."});
 }
 
-void set_touch(const char* name, Request& request) {
+void set_touch(const char* name) {
   for (std::size_t i = 0; i < std::size(touches); ++i) {
     if (std::strcmp(name, touches[i]) != 0) continue;
-    request.touch = touches[i];
-    request.settings.touch = static_cast<Touch>(i);
+    asked->touch = touches[i];
+    asked->settings.touch = static_cast<Touch>(i);
     return;
   }
   fail_usage({"--touch wants none, first, page or all, not '", name, "'."});
 }
 
-void set_tickets(const char* text, Request& request) {
-  if (const char* const wrong = request.tickets.parse(text)) {
+void set_tickets(const char* text) {
+  if (const char* const wrong = asked->tickets.parse(text)) {
     fail_usage({"--tickets ", text, ": ", wrong});
   }
 }
@@ -123,65 +98,48 @@ std::uint64_t at_least_one(const char* name, const char* text, std::int64_t most
 constexpr std::int64_t most_quantum = INT64_C(1'000'000'000'000);
 constexpr std::int64_t most_listed = 1'000'000;
 
-void apply(int flag, const char* argument, Request& request) {
-  Settings& settings = request.settings;
-  switch (flag) {
-    case Flag::schedule:
-      return set_order(argument, request);
-    case Flag::one_thread:
-      settings.one_thread = true;
-      return;
-    case Flag::quantum:
-      settings.quantum = at_least_one("--quantum", argument, most_quantum);
-      return;
-    case Flag::tickets:
-      return set_tickets(argument, request);
-    case Flag::seed:
-      settings.seed = static_cast<std::uint64_t>(parse_whole("--seed", argument, INT64_MAX));
-      return;
-    case Flag::meters:
-      settings.meters = at_least_one("--meters", argument, most_listed);
-      return;
-    case Flag::touch:
-      return set_touch(argument, request);
-    case Flag::verify:
-      settings.verify = true;
-      return;
-    case Flag::latency:
-      settings.latency = true;
-      return;
-    case Flag::samples:
-      settings.samples = at_least_one("--samples", argument, most_listed);
-      return;
-    case Flag::settle:
-      settings.settle_ns = parse_time("--settle", argument, ns_per_second);
-      return;
-    case Flag::timeout:
-      settings.timeout_ns = parse_time("--timeout", argument, ns_per_second);
-      if (settings.timeout_ns == 0) {
-        fail_usage({"--timeout wants more than 0 seconds; leave it out for no limit."});
-      }
-      return;
-    case Flag::help:
-      dprintf(STDOUT_FILENO, "%s", help_text);
-      _exit(0);
-    default:
-      fail_usage({"the arguments are wrong."});  // getopt_long has said which, and why
-  }
-}
+constexpr Option known[] = {
+    {"schedule", set_order},
+    {"one-thread", [](const char*) { asked->settings.one_thread = true; }, true},
+    {"quantum",
+     [](const char* argument) {
+       asked->settings.quantum = at_least_one("--quantum", argument, most_quantum);
+     }},
+    {"tickets", set_tickets},
+    {"seed",
+     [](const char* argument) {
+       asked->settings.seed =
+           static_cast<std::uint64_t>(parse_whole("--seed", argument, INT64_MAX));
+     }},
+    {"meters",
+     [](const char* argument) {
+       asked->settings.meters = at_least_one("--meters", argument, most_listed);
+     }},
+    {"touch", set_touch},
+    {"verify", [](const char*) { asked->settings.verify = true; }, true},
+    {"latency", [](const char*) { asked->settings.latency = true; }, true},
+    {"samples",
+     [](const char* argument) {
+       asked->settings.samples = at_least_one("--samples", argument, most_listed);
+     }},
+    {"settle",
+     [](const char* argument) {
+       asked->settings.settle_ns = parse_time("--settle", argument, ns_per_second);
+     }},
+    {"timeout", [](const char* argument) { asked->settings.timeout_ns = parse_timeout(argument); }},
+    {"help", [](const char*) { print_help(); }, true},
+};
 
 }  // namespace
 
 void parse_request(int argument_count, char** arguments, Request& request) {
-  int flag = 0;
-  while ((flag = getopt_long(argument_count, arguments, "", known, nullptr)) != -1) {
-    apply(flag, optarg, request);
+  asked = &request;
+  const int plan = apply_options(argument_count, arguments, "", known);
+  if (plan != argument_count - 1) {
+    fail_usage({plan >= argument_count ? "no plan; `trace plan TRACE -o PLAN` makes one."
+                                       : "more than one plan; give one."});
   }
-  if (optind != argument_count - 1) {
-    fail_usage({optind >= argument_count ? "no plan; `trace plan TRACE -o PLAN` makes one."
-                                         : "more than one plan; give one."});
-  }
-  request.plan = arguments[optind];
+  request.plan = arguments[plan];
   const Settings& settings = request.settings;
   if (settings.one_thread && settings.order != Order::recorded) {
     fail_usage({"--one-thread needs an order: add --schedule recorded."});

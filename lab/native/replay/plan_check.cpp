@@ -1,10 +1,16 @@
-// The walk; see plan_check.h.
-#include "replay/plan_check.h"
-
+// Whether a plan makes sense: all of its operations, in the recorded order.
+//
+// Why it exists: replay runs a plan without looking, so that a replay's time is the allocator's; a
+// damaged plan would free what is not there, or wait for ever. What it refuses to do: accept what
+// it cannot prove. It walks through the recorded order and finds each operation able to run when it
+// comes: its turn is there, its epochs are done, its thread has started. So that order keeps all
+// the plan's orders, they contain no circle, and under any schedule some thread can go on until all
+// have ended. It proves likewise that operations on one slot by two threads are ordered by a turn
+// or by an epoch, and that the plan's sums are right.
 #include <cstring>
 
-#include "common/system.h"
 #include "replay/pages.h"
+#include "replay/plan_view.h"
 
 namespace ts::replay {
 namespace {
@@ -100,11 +106,11 @@ ImageCheck::ImageCheck(Tree& tree, std::uint32_t place, const Mapped<SlotState>*
 }
 
 bool ImageCheck::refuse(const char* what, std::uint32_t thread, std::uint64_t operation) const {
-  format(tree_.problem.text, sizeof tree_.problem.text,
-         "the plan is damaged: image %u, thread %u, operation %llu: %s; make it again with "
-         "`trace plan`.",
-         image_.number, thread, static_cast<unsigned long long>(operation), what);
-  return false;
+  return plan::refuse(
+      tree_.problem,
+      "the plan is damaged: image %u, thread %u, operation %llu: %s; make it again with "
+      "`trace plan`.",
+      image_.number, thread, static_cast<unsigned long long>(operation), what);
 }
 
 void ImageCheck::add_live(std::uint64_t bytes) {
@@ -297,10 +303,10 @@ bool check_plan(const plan::View& view, plan::Problem& problem) {
   ImageCheck first{tree, 0, nullptr};
   if (!first.run()) return false;
   if (tree.checked == view.images()) return true;
-  format(problem.text, sizeof problem.text,
-         "the plan is damaged: it forks %u of its %u images; make it again with `trace plan`.",
-         tree.checked, view.images());
-  return false;
+  return plan::refuse(
+      problem,
+      "the plan is damaged: it forks %u of its %u images; make it again with `trace plan`.",
+      tree.checked, view.images());
 }
 
 }  // namespace ts::replay

@@ -15,8 +15,12 @@
 namespace ts::plan {
 namespace {
 
+constexpr char remedy[] = "make it again with `trace plan`";
+
+}  // namespace
+
 // NOLINTNEXTLINE(cert-dcl50-cpp): the attribute makes the compiler check every call
-[[gnu::format(printf, 2, 3)]] bool refuse(Problem& problem, const char* pattern, ...) {
+bool refuse(Problem& problem, const char* pattern, ...) {
   va_list arguments;
   va_start(arguments, pattern);
   // NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): it is initialised, in the line above
@@ -27,50 +31,34 @@ namespace {
   return false;
 }
 
-constexpr char remedy[] = "make it again with `trace plan`";
-
-// A descriptor that is closed when it goes.
-class File {
- public:
-  explicit File(int descriptor) : descriptor_{descriptor} {}
-  ~File() {
-    if (descriptor_ >= 0) close(descriptor_);
-  }
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
-  int descriptor() const { return descriptor_; }
-
- private:
-  int descriptor_;
-};
-
-}  // namespace
-
 View::~View() {
   if (base_ != nullptr) munmap(base_, bytes_);
 }
 
-bool View::open(const char* path, bool is_writable, Problem& problem) {
-  const File file{::open(path, (is_writable ? O_RDWR : O_RDONLY) | O_CLOEXEC)};
+bool View::open(const char* path, Problem& problem) {
+  const int file = ::open(path, O_RDONLY | O_CLOEXEC);
   // Not fstat, which glibc has as a function since 2.33 alone.
   struct statx status = {};
-  if (file.descriptor() < 0 ||
-      statx(file.descriptor(), "", AT_EMPTY_PATH, STATX_TYPE | STATX_SIZE, &status) != 0) {
+  if (file < 0 || statx(file, "", AT_EMPTY_PATH, STATX_TYPE | STATX_SIZE, &status) != 0) {
     return refuse(problem, "cannot read the plan %.200s: %s.", path, std::strerror(errno));
   }
-  if (!S_ISREG(status.stx_mode) || status.stx_size < sizeof(Header)) {
-    return refuse(problem, "%.200s is no plan: %s; %s.", path,
-                  S_ISREG(status.stx_mode) ? "it is too short" : "it is no file", remedy);
-  }
   bytes_ = status.stx_size;
-  void* const mapped = mmap(nullptr, bytes_, is_writable ? PROT_READ | PROT_WRITE : PROT_READ,
-                            is_writable ? MAP_SHARED : MAP_PRIVATE, file.descriptor(), 0);
+  const bool is_file = S_ISREG(status.stx_mode);
+  const bool is_long_enough = is_file && bytes_ >= sizeof(Header);
+  void* const mapped =
+      is_long_enough ? mmap(nullptr, bytes_, PROT_READ, MAP_PRIVATE, file, 0) : MAP_FAILED;
+  const int error_number = errno;
+  close(file);
+  if (!is_long_enough) {
+    return refuse(problem, "%.200s is no plan: %s; %s.", path,
+                  is_file ? "it is too short" : "it is no file", remedy);
+  }
   if (mapped == MAP_FAILED) {
-    return refuse(problem, "cannot map the plan %.200s: %s.", path, std::strerror(errno));
+    return refuse(problem, "cannot map the plan %.200s: %s.", path, std::strerror(error_number));
   }
   base_ = static_cast<unsigned char*>(mapped);
   // What is read later, in the middle of what is measured, has no page faults. Best effort.
-  if (!is_writable) (void)madvise(mapped, bytes_, MADV_POPULATE_READ);
+  (void)madvise(mapped, bytes_, MADV_POPULATE_READ);
   if (!check_header(path, problem)) return false;
   for (std::size_t i = 0; i < images(); ++i) {
     if (!check_image(path, i, problem)) return false;

@@ -2,7 +2,7 @@
 //
 // Why it exists: replay and the tests of the planner read a plan; both must find in
 // it what plan.h says, or be told why not. What it refuses to do: trust. Every table lies within
-// the file before anybody gets a pointer to it; whether its contents make sense is plan_check.h's
+// the file before anybody gets a pointer to it; whether its contents make sense is check_plan's
 // affair.
 #pragma once
 
@@ -17,6 +17,7 @@ namespace ts::plan {
 struct Problem {
   char text[640] = {};
 };
+[[gnu::format(printf, 2, 3)]] bool refuse(Problem& problem, const char* pattern, ...);  // false
 
 class View {
  public:
@@ -25,13 +26,12 @@ class View {
   View(const View&) = delete;
   View& operator=(const View&) = delete;
 
-  // Maps the file, for reading, or shared and for writing, too. False: `problem` says why not.
-  [[nodiscard]] bool open(const char* path, bool is_writable, Problem& problem);
+  // Maps the file. False: `problem` says why not.
+  [[nodiscard]] bool open(const char* path, Problem& problem);
 
   const Header& header() const { return *at<Header>(0); }
   std::uint32_t images() const { return header().images; }
   const Image& image(std::size_t place) const { return at<Image>(header().images_offset)[place]; }
-  std::uint64_t bytes() const { return bytes_; }
 
   const Thread* threads(const Image& image) const { return at<Thread>(image.threads_offset); }
   const Operation* operations(const Image& image) const {
@@ -85,3 +85,11 @@ bool in_recorded_order(const View& view, const Image& image, std::uint64_t* curs
 }
 
 }  // namespace ts::plan
+
+namespace ts::replay {
+
+// Whether the plan makes sense: all of its operations, of the first image and of all that are forked
+// from it, in the recorded order (plan_check.cpp). False: `problem` says what is wrong.
+[[nodiscard]] bool check_plan(const plan::View& view, plan::Problem& problem);
+
+}  // namespace ts::replay

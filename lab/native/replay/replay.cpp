@@ -11,9 +11,9 @@
 
 #include "common/system.h"
 #include "replay/image_run.h"
-#include "replay/options.h"
-#include "replay/plan_check.h"
+#include "replay/plan_view.h"
 #include "replay/report.h"
+#include "replay/settings.h"
 #include "replay/surroundings.h"
 #include "replay/timeout.h"
 
@@ -60,7 +60,7 @@ int run(int argument_count, char** arguments) {
 
   plan::View view;
   plan::Problem problem;
-  if (!view.open(request.plan, false, problem) || !check_plan(view, problem)) {
+  if (!view.open(request.plan, problem) || !check_plan(view, problem)) {
     refuse(problem.text);
   }
   require_sections(view, request.settings);

@@ -6,20 +6,18 @@
 #include <cstring>
 
 #include "common/json_line.h"
-#include "replay/schedule_report.h"
 #include "replay/surroundings.h"
 
 namespace ts::replay {
 namespace {
 
-std::int64_t number(std::uint64_t value) { return static_cast<std::int64_t>(value); }
+constexpr std::uint32_t most_reported_shares = 1000;
 
 void write_by_kind(JsonLine& line, const char* name,
                    const std::uint64_t (&values)[plan::call_kinds]) {
-  line.key(name);
-  line.begin_object();
+  line.begin_object(name);
   for (std::size_t kind = 0; kind < plan::call_kinds; ++kind) {
-    line.add(plan::kind_names[kind], number(values[kind]));
+    line.add(plan::kind_names[kind], values[kind]);
   }
   line.end_object();
 }
@@ -30,36 +28,34 @@ bool has_planned_sums(const plan::Image& image, const ImageResult& result) {
   if (std::memcmp(made.calls, planned.calls, sizeof made.calls) != 0) return false;
   if (result.null_results != 0) return true;  // what was not granted is not live, nor freed
   return std::memcmp(made.bytes, planned.bytes, sizeof made.bytes) == 0 &&
-         result.live_bytes == number(image.live_bytes);
+         result.live_bytes == static_cast<std::int64_t>(image.live_bytes);
 }
 
 void write_plan(JsonLine& line, const plan::Image& image) {
-  line.key("planned");
-  line.begin_object();
+  line.begin_object("planned");
   write_by_kind(line, "calls", image.totals.calls);
   write_by_kind(line, "bytes", image.totals.bytes);
-  line.add("events", number(image.events));
+  line.add("events", image.events);
   line.add("threads", image.threads);
-  line.add("inherited_bytes", number(image.inherited_bytes));
-  line.add("live_bytes", number(image.live_bytes));
-  line.add("live_objects", number(image.live_objects));
-  line.add("peak_live_bytes", number(image.peak_live_bytes));
-  line.add("peak_event", number(image.peak_event));
-  line.add("left_out", number(image.left_out));
+  line.add("inherited_bytes", image.inherited_bytes);
+  line.add("live_bytes", image.live_bytes);
+  line.add("live_objects", image.live_objects);
+  line.add("peak_live_bytes", image.peak_live_bytes);
+  line.add("peak_event", image.peak_event);
+  line.add("left_out", image.left_out);
   line.end_object();
 }
 
 // `to_ns` turns what was counted into nanoseconds. Leaves the object open.
 template <class ToNs>
 void write_quantiles(JsonLine& line, const char* name, const Quantiles& found, ToNs&& to_ns) {
-  line.key(name);
-  line.begin_object();
-  line.add("calls", number(found.count));
-  line.add("p50_ns", number(to_ns(found.p50)));
-  line.add("p99_ns", number(to_ns(found.p99)));
-  line.add("p999_ns", number(to_ns(found.p999)));
-  line.add("p9999_ns", number(to_ns(found.p9999)));
-  line.add("max_ns", number(to_ns(found.max)));
+  line.begin_object(name);
+  line.add("calls", found.count);
+  line.add("p50_ns", to_ns(found.p50));
+  line.add("p99_ns", to_ns(found.p99));
+  line.add("p999_ns", to_ns(found.p999));
+  line.add("p9999_ns", to_ns(found.p9999));
+  line.add("max_ns", to_ns(found.max));
 }
 
 void write_histogram(JsonLine& line, const char* name, const Histogram& histogram,
@@ -71,7 +67,7 @@ void write_histogram(JsonLine& line, const char* name, const Histogram& histogra
   histogram.for_each([&](std::uint64_t upper, std::uint64_t count) {
     line.begin_list();
     line.add_decimal(clock.to_exact_ns(upper));
-    line.add(number(count));
+    line.add(count);
     line.end_list();
   });
   line.end_list();
@@ -84,8 +80,7 @@ void write_latency(JsonLine& line, const World& world, std::uint32_t place,
     line.add_null("latency");
   } else {
     const Latency& latency = world.latencies[place];
-    line.key("latency");
-    line.begin_object();
+    line.begin_object("latency");
     for (std::size_t kind = 0; kind < plan::call_kinds; ++kind) {
       write_histogram(line, plan::kind_names[kind], latency.kinds[kind], world.clock);
     }
@@ -98,18 +93,17 @@ void write_latency(JsonLine& line, const World& world, std::uint32_t place,
 }
 
 void write_fault(JsonLine& line, const ImageResult& result) {
-  line.add("corrupt", number(result.corrupt));
-  line.add("misaligned", number(result.misaligned));
+  line.add("corrupt", result.corrupt);
+  line.add("misaligned", result.misaligned);
   if (result.fault.address == 0) return line.add_null("fault");
   const Fault& fault = result.fault;
-  line.key("fault");
-  line.begin_object();
+  line.begin_object("fault");
   line.add("thread", fault.thread);
-  line.add("operation", number(fault.operation));
+  line.add("operation", fault.operation);
   line.add_text("kind", plan::kind_names[static_cast<std::size_t>(fault.kind)]);
-  line.add("size", number(fault.size));
-  line.add_unless_negative("offset", fault.offset == intact ? -1 : number(fault.offset));
-  line.add("address", number(fault.address));
+  line.add("size", fault.size);
+  line.add_if(fault.offset != intact, "offset", fault.offset);
+  line.add("address", fault.address);
   line.end_object();
 }
 
@@ -122,7 +116,7 @@ void write_memory(JsonLine& line, const World& world, std::uint32_t place,
     if (sample.event == 0) continue;
     if (sample.memory.resident > peak) peak = sample.memory.resident;
     line.begin_list();
-    line.add(number(sample.event));
+    line.add(sample.event);
     line.add(sample.live_bytes);
     line.add(sample.memory.resident);
     line.add(sample.memory.lazy_free);
@@ -135,11 +129,8 @@ void write_memory(JsonLine& line, const World& world, std::uint32_t place,
   line.add("start_resident_bytes", result.at_start.resident);
   line.add("end_resident_bytes", result.at_end.resident);
   line.add("freed_resident_bytes", result.freed.resident);
-  if (place == 0 && world.settings.settle_ns >= 0) {
-    line.add("settled_resident_bytes", result.settled.resident);
-  } else {
-    line.add_null("settled_resident_bytes");
-  }
+  line.add_if(place == 0 && world.settings.settle_ns >= 0, "settled_resident_bytes",
+              result.settled.resident);
   line.add("own_bytes", result.own_bytes);
   line.add("peak_rss_bytes", result.peak_rss_bytes);
 }
@@ -155,8 +146,8 @@ void write_image(JsonLine& line, const World& world, std::uint32_t place) {
   line.add_bool("matches", has_planned_sums(image, result));
   line.add("live_bytes", result.live_bytes);
   line.add("peak_live_bytes", result.peak_live_bytes);
-  line.add("null_results", number(result.null_results));
-  line.add("granted", number(result.granted));
+  line.add("null_results", result.null_results);
+  line.add("granted", result.granted);
   line.add("wall_ns", result.wall_ns);
   line.add("sampling_ns", result.sampling_ns);
   write_fault(line, result);
@@ -174,32 +165,76 @@ void write_settings(JsonLine& line, const World& world, const Request& request) 
   line.add_text("allocator", name_of_allocator());
   line.add_text("schedule", request.schedule);
   line.add_bool("one_thread", settings.one_thread);
-  line.add_unless_negative("quantum", is_scheduled ? number(settings.quantum) : -1);
-  line.add_unless_negative("seed", is_scheduled ? number(settings.seed) : -1);
+  line.add_if(is_scheduled, "quantum", settings.quantum);
+  line.add_if(is_scheduled, "seed", settings.seed);
   line.add_text("touch", request.touch);
   line.add_bool("verify", settings.verify);
   line.add_unless_negative("cpu", around.cpu);
   line.add_bool("aslr", around.has_aslr);
   line.add_bool("huge_pages", around.has_huge_pages);
-  line.add("window", number(world.view.header().window));
+  line.add("window", world.view.header().window);
   if (settings.latency) {
-    line.key("clock");
-    line.begin_object();
+    line.begin_object("clock");
     line.add_text("source", world.clock.source());
-    line.add("overhead_ns", number(world.clock.overhead_ns()));
+    line.add("overhead_ns", world.clock.overhead_ns());
     line.end_object();
   } else {
     line.add_null("clock");
   }
 }
 
+void write_share(JsonLine& line, const Share& share) {
+  line.begin_list();
+  line.add(share.thread);
+  line.add(share.tickets);
+  line.add(share.ticks);
+  line.add(share.skipped);
+  line.add_decimal(share.owed);
+  line.end_list();
+}
+
+// In order of number: those that have ended, and between them those that have not. Of the others,
+// which never began, there is none.
+void write_shares(JsonLine& line, const VirtualProcessor& processor, std::uint32_t threads) {
+  const Schedule& schedule = processor.schedule();
+  std::size_t seat = 0;
+  line.begin_list("shares");
+  for (std::uint32_t thread = 0; thread < threads && thread < most_reported_shares; ++thread) {
+    const Share& ended = processor.shares()[thread];
+    if (ended.tickets != 0) {
+      write_share(line, ended);
+    } else if (seat < schedule.threads() && schedule.seat(seat).share.thread == thread) {
+      write_share(line, schedule.seat(seat).share);
+      ++seat;
+    }
+  }
+  line.end_list();
+}
+
+void write_meters(JsonLine& line, const VirtualProcessor& processor) {
+  if (processor.changes() == nullptr) return line.add_null("meters");
+  line.begin_list("meters");
+  for (std::size_t i = 0; i < processor.schedule().logged(); ++i) {
+    const MeterChange& change = processor.changes()[i];
+    line.begin_list();
+    line.add(change.tick);
+    line.add(change.thread);
+    line.add(change.is_running);
+    line.add_decimal(change.meter);
+    line.end_list();
+  }
+  line.end_list();
+}
+
 void write_schedule(JsonLine& line, const World& world, const ImageRun& first) {
   if (world.settings.order != Order::scheduled || first.processor() == nullptr) {
-    return report_schedule(line, nullptr, nullptr, 0, nullptr);
+    for (const char* const name : {"ticks", "shares", "meters"}) line.add_null(name);
+    return;
   }
   const VirtualProcessor& processor = *first.processor();
-  report_schedule(line, &processor.schedule(), processor.shares(), world.view.image(0).threads,
-                  processor.changes());
+  line.add("ticks", processor.schedule().ticks());
+  write_shares(line, processor, world.view.image(0).threads);
+  write_meters(line, processor);
 }
 
 void write_child(JsonLine& line, const World& world, std::uint32_t place) {
@@ -213,8 +248,8 @@ void write_child(JsonLine& line, const World& world, std::uint32_t place) {
   } else {
     const int status = result.wait_status;
     line.add("image", image.number);
-    line.add_unless_negative("exit_code", WIFEXITED(status) ? WEXITSTATUS(status) : -1);
-    line.add_unless_negative("signal", WIFSIGNALED(status) ? WTERMSIG(status) : -1);
+    line.add_if(WIFEXITED(status), "exit_code", WEXITSTATUS(status));
+    line.add_if(WIFSIGNALED(status), "signal", WTERMSIG(status));
   }
   line.end_object();
 }

@@ -2,15 +2,14 @@
 #pragma once
 
 #include "replay/image_run.h"
-#include "replay/options.h"
+#include "replay/settings.h"
 
 namespace ts::replay {
 
 // Whether the image made the plan's calls, and found its blocks intact.
 bool is_right(const plan::Image& image, const ImageResult& result);
 
-// Returns 0, or the number of the error in writing.
-// first: the run of the first image.
+// Returns 0, or the number of the error in writing. first: the run of the first image.
 int write_report(int descriptor, const World& world, const Request& request, const ImageRun& first);
 
 }  // namespace ts::replay

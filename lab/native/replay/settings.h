@@ -1,4 +1,7 @@
-// What a replay is asked to do.
+// What a replay is asked to do, and the command line that says so.
+//
+// Why it exists: everything that can be wrong in a request is found before anything is run. What it
+// refuses to do: guess; each mistake ends the program with a sentence that names the remedy.
 #pragma once
 
 #include <cstdint>
@@ -33,5 +36,16 @@ struct Settings {
   Nanoseconds settle_ns = -1;  // -1: do not
   Nanoseconds timeout_ns = 0;  // 0: none
 };
+
+struct Request {
+  const char* plan = nullptr;
+  const char* schedule = "asap";  // as it was asked for
+  const char* touch = "page";
+  Settings settings;
+  Tickets tickets;
+};
+
+// Does not return when the arguments are wrong, or ask for help.
+void parse_request(int argument_count, char** arguments, Request& request);
 
 }  // namespace ts::replay

@@ -40,15 +40,11 @@ void bind_to_one() {
 }  // namespace
 
 void make_repeatable(char** arguments) {
-  if (is_randomised()) {
-    const int now = personality(as_it_is);
-    if (now != -1 &&
-        personality(static_cast<unsigned long>(static_cast<unsigned>(now) | ADDR_NO_RANDOMIZE)) !=
-            -1 &&
-        !is_randomised()) {
-      execv("/proc/self/exe", arguments);
-      // Not permitted: go on with the addresses that we have.
-    }
+  const int now = personality(as_it_is);
+  if (now != -1 && is_randomised()) {
+    (void)personality(static_cast<unsigned>(now) | ADDR_NO_RANDOMIZE);
+    // Where that is not permitted: on with the addresses that we have.
+    if (!is_randomised()) execv("/proc/self/exe", arguments);
   }
   (void)prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
   bind_to_one();

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <mutex>
 
 #include "common/system.h"
 
@@ -62,7 +63,7 @@ Berth* Threads::make_berth(bool has_stack) {
 }
 
 Berth* Threads::take_berth() {
-  const Locked locked{lock_};
+  const std::lock_guard locked{lock_};
   if (free_ == nullptr) return make_berth(true);
   Berth* const berth = free_;
   free_ = berth->next_free;
@@ -70,7 +71,7 @@ Berth* Threads::take_berth() {
 }
 
 void Threads::give_back(Berth* berth) {
-  const Locked locked{lock_};
+  const std::lock_guard locked{lock_};
   berth->next_free = free_;
   free_ = berth;
 }
@@ -128,7 +129,7 @@ void Threads::wait_for_all_ends() {
 }
 
 void Threads::add_latencies(Latency& sum) {
-  const Locked locked{lock_};
+  const std::lock_guard locked{lock_};
   for (std::uint32_t i = 0; i < berth_count_; ++i) {
     const Latency* const latency = berths_[i].latency;
     if (latency == nullptr) return;
@@ -140,7 +141,7 @@ void Threads::add_latencies(Latency& sum) {
 }
 
 void Threads::add_late(Histogram& sum) {
-  const Locked locked{lock_};
+  const std::lock_guard locked{lock_};
   for (std::uint32_t i = 0; i < berth_count_; ++i) {
     if (berths_[i].late != nullptr) sum.add(*berths_[i].late);
   }

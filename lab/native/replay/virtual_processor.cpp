@@ -49,7 +49,7 @@ std::uint32_t VirtualProcessor::choose() {
   left_ = settings_.quantum;
   const std::uint32_t chosen =
       schedule_.next([this](std::uint32_t thread) { return is_runnable(thread); });
-  // plan_check.h has found an order in which all can run.
+  // check_plan has found an order in which all can run.
   if (chosen == no_thread) fail_internal("no thread can run: the plan is wrong", EDEADLK);
   return chosen;
 }

@@ -70,12 +70,10 @@ void CallCounts::add_bytes(const FinishedCall& finished, std::uint64_t& program_
 }
 
 void CallCounts::write(JsonLine& line) const {
-  line.key("calls");
-  line.begin_object();
+  line.begin_object("calls");
   for (std::size_t i = 0; i < call_count; ++i) {
     const auto call = static_cast<Call>(i);
-    line.key(name_of(call));
-    line.begin_object();
+    line.begin_object(name_of(call));
     line.add("calls", counts_[i].calls);
     line.add("errors", counts_[i].errors);
     if (call == Call::futex) {

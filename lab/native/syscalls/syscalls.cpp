@@ -53,15 +53,10 @@ its calls of futex, mmap, munmap, mremap, brk, madvise and sched_yield.
 
 void write_report(int descriptor, const Tracer& tracer) {
   JsonLine line{descriptor};
-  line.begin_object();
-  line.add_text("schema", "tsmalloc-syscalls/1");
-  write_spawn_error(line, child);
-  line.add_unless_negative("timeout_ns", options.timeout_ns == 0 ? -1 : options.timeout_ns);
-  write_end(line, tracer.end());
+  begin_report(line, "tsmalloc-syscalls/1", options, child, tracer.end());
   line.add("threads", tracer.threads());
   line.add("processes", tracer.processes());
   tracer.counts().write(line);
-  line.end_object();
   finish_report(line);
 }
 

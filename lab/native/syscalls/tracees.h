@@ -30,12 +30,39 @@ struct Tracee {
 class Tracees {
  public:
   // Null if there is none.
-  Tracee* find(pid_t thread);
+  Tracee* find(pid_t thread) {
+    for (std::size_t place = home_of(thread); tracees_[place].thread != 0; place = after(place)) {
+      if (tracees_[place].thread == thread) return &tracees_[place];
+    }
+    return nullptr;
+  }
 
   // A fresh entry; null if there is no room.
-  Tracee* add(pid_t thread);
+  Tracee* add(pid_t thread) {
+    if (count_ == most) return nullptr;
+    ++count_;
+    std::size_t place = home_of(thread);
+    while (tracees_[place].thread != 0) place = after(place);
+    tracees_[place] = Tracee{.thread = thread};
+    return &tracees_[place];
+  }
 
-  void remove(pid_t thread);
+  // What stands behind moves up, unless its home lies behind the hole.
+  void remove(pid_t thread) {
+    Tracee* const found = find(thread);
+    if (found == nullptr) return;
+    --count_;
+    auto hole = static_cast<std::size_t>(found - tracees_);
+    for (std::size_t place = after(hole); tracees_[place].thread != 0; place = after(place)) {
+      const std::size_t home = home_of(tracees_[place].thread);
+      const std::size_t from_home = (place + places - home) % places;
+      const std::size_t from_hole = (place + places - hole) % places;
+      if (from_home < from_hole) continue;
+      tracees_[hole] = tracees_[place];
+      hole = place;
+    }
+    tracees_[hole] = Tracee{};
+  }
 
  private:
   static constexpr std::size_t places = std::size_t{1} << 16;

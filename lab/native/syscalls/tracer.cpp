@@ -73,8 +73,7 @@ int Tracer::run() {
   for (Stops stops = handle_stops(); stops != Stops::over; stops = handle_stops()) {
     if (end_.gives_up()) break;
     end_.pass_deadline_if_due();
-    const int signal = wait_for_signal(stops == Stops::more ? now_ns() : end_.deadline_ns());
-    if (signal != 0 && signal != SIGCHLD) end_.interrupt();
+    end_.wait(stops == Stops::more ? now_ns() : never_ns);
   }
   conclude_start_once();
   return 0;
@@ -88,17 +87,9 @@ Tracer::Stops Tracer::handle_stops() {
     const pid_t thread = waitpid(-1, &status, __WALL | WNOHANG);
     if (thread == 0) return Stops::none;
     if (thread < 0) return Stops::over;  // ECHILD
-    handle(thread, status);
+    WIFSTOPPED(status) ? handle_stop(thread, status) : handle_end(thread, status);
   }
   return Stops::more;
-}
-
-void Tracer::handle(pid_t thread, int status) {
-  if (WIFSTOPPED(status)) {
-    handle_stop(thread, status);
-  } else {
-    handle_end(thread, status);
-  }
 }
 
 void Tracer::handle_end(pid_t thread, int status) {
@@ -107,9 +98,9 @@ void Tracer::handle_end(pid_t thread, int status) {
   tracees_.remove(thread);
   if (thread == child_.pid) {
     conclude_start_once();
-    if (child_.error_number == 0) end_.note_root_end(status);  // else it never was the command
+    if (child_.error_number == 0) end_.note_end(true, status);  // else it never was the command
   } else if (is_process) {
-    end_.note_other_end(status);
+    end_.note_end(false, status);
   }
 }
 
@@ -183,21 +174,20 @@ void Tracer::handle_exec(pid_t thread) {
   resume(PTRACE_CONT, thread);
 }
 
-Tracee* Tracer::note_new(pid_t thread) {
+void Tracer::note_new(pid_t thread) {
   const Relations relations = relations_of(thread);
   ++threads_;
   if (relations.process == thread) ++processes_;
   Tracee* const tracee = tracees_.add(thread);
   if (tracee == nullptr) {
     ++untraced_;
-    return nullptr;
+    return;
   }
   tracee->process = relations.process;
   if (relations.process == thread) {  // a fork has its parent's break
     const Tracee* const parent = tracees_.find(relations.parent);
     if (parent != nullptr) tracee->program_break = parent->program_break;
   }
-  return tracee;
 }
 
 void Tracer::conclude_start_once() {

@@ -39,13 +39,12 @@ class Tracer {
   enum class Stops { none, more, over };
 
   Stops handle_stops();
-  void handle(pid_t thread, int status);
   void handle_end(pid_t thread, int status);
   void handle_stop(pid_t thread, int status);
   void handle_entry(pid_t thread);
   void handle_exit(pid_t thread);
   void handle_exec(pid_t thread);
-  Tracee* note_new(pid_t thread);
+  void note_new(pid_t thread);
   void conclude_start_once();
 
   const Options& options_;

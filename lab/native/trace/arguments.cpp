@@ -1,13 +1,14 @@
-// See arguments.h.
 #include "trace/arguments.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstring>
 
+#include "trace/format/event.h"
+
 namespace ts::trace {
 
-Parsed::Parsed(const char* command, Arguments arguments, std::initializer_list<Option> options)
-    : command_{command} {
+Parsed::Parsed(const Command& command, Arguments arguments) : command_{command} {
   bool is_option_possible = true;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const std::string_view word{arguments[i]};
@@ -20,46 +21,37 @@ Parsed::Parsed(const char* command, Arguments arguments, std::initializer_list<O
       continue;
     }
     const std::size_t equals = word.find('=');
-    const std::string name{word.substr(0, equals)};
-    const Option* known = nullptr;
-    for (const Option& option : options) {
-      if (name == option.name) known = &option;
+    const std::string_view name = word.substr(0, equals);
+    const auto is_known = [&](const std::string& option) {
+      return std::ranges::find(command.options, option) != command.options.end();
+    };
+    const bool wants_value = is_known(std::string{name} + '=');
+    if (!wants_value && name != "--help" && !is_known(std::string{name})) {
+      fail("there is no option '" + std::string{name} + "'");
     }
-    const bool is_help = name == "--help";
-    if (known == nullptr && !is_help) fail("there is no option '" + name + "'");
-    const bool wants_value = !is_help && known->value == Option::Value::wanted;
     const char* value = nullptr;
     if (equals != std::string_view::npos) {
-      if (!wants_value) fail(name + " takes no value");
+      if (!wants_value) fail(std::string{name} + " takes no value");
       value = arguments[i] + equals + 1;
     } else if (wants_value) {
-      if (++i == arguments.size()) fail(name + " wants a value");
+      if (++i == arguments.size()) fail(std::string{name} + " wants a value");
       value = arguments[i];
     }
-    given_.push_back({name, value});
+    given_[name] = value;
   }
 }
 
 void Parsed::fail(const std::string& what) const {
-  throw UsageError{what + ". `trace " + command_ + " --help` lists the options."};
+  throw UsageError{what + ". `trace " + command_.name + " --help` lists the options."};
 }
 
-const Parsed::Given* Parsed::find(const char* name) const {
-  const Given* found = nullptr;
-  for (const Given& given : given_) {
-    if (given.name == name) found = &given;
-  }
-  return found;
+const char* Parsed::text(std::string_view name, const char* fallback) const {
+  const auto given = given_.find(name);
+  return given == given_.end() ? fallback : given->second;
 }
 
-bool Parsed::has(const char* name) const { return find(name) != nullptr; }
-
-const char* Parsed::text(const char* name, const char* fallback) const {
-  const Given* const given = find(name);
-  return given == nullptr ? fallback : given->value;
-}
-
-std::uint64_t Parsed::number(const char* name, std::uint64_t fallback, std::uint64_t most) const {
+std::uint64_t Parsed::number(std::string_view name, std::uint64_t fallback,
+                             std::uint64_t most) const {
   const char* const value = text(name, nullptr);
   if (value == nullptr) return fallback;
   std::uint64_t number = 0;
@@ -70,6 +62,11 @@ std::uint64_t Parsed::number(const char* name, std::uint64_t fallback, std::uint
          value + "'");
   }
   return number;
+}
+
+std::optional<std::uint32_t> Parsed::image() const {
+  if (!has("--image")) return std::nullopt;
+  return static_cast<std::uint32_t>(number("--image", 0, max_images - 1));
 }
 
 std::string Parsed::file() const {

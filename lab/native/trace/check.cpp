@@ -1,6 +1,5 @@
 // trace check: whether a trace is whole; if not, what is lost.
 #include "trace/arguments.h"
-#include "trace/commands.h"
 #include "trace/format/reader.h"
 #include "trace/output.h"
 
@@ -15,16 +14,10 @@ What is not named can be read.
 Exit status: 0 the trace is whole; 1 it is damaged, or no trace; 2 wrong usage.
 )";
 
-}  // namespace
+constexpr std::string_view options[] = {"--quiet"};
 
-int check(Arguments arguments) {
-  const Parsed parsed{"check", arguments, {{"--quiet", Option::Value::none}}};
+int check(const Parsed& parsed) {
   Output out;
-  if (parsed.has("--help")) {
-    out << help;
-    out.finish();
-    return 0;
-  }
   Reader reader{parsed.file()};
   reader.verify();
   std::uint64_t events = 0;
@@ -43,5 +36,10 @@ int check(Arguments arguments) {
   out.finish();
   return reader.is_whole() ? 0 : 1;
 }
+
+}  // namespace
+
+const Command check_command{"check", "whether the file is whole; if not, what is lost", help,
+                            options, check};
 
 }  // namespace ts::trace

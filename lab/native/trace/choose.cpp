@@ -1,4 +1,3 @@
-// See choose.h.
 #include "trace/choose.h"
 
 #include <algorithm>
@@ -50,7 +49,5 @@ const Image& choose_program(const Reader& reader, std::optional<std::uint32_t> n
               " was forked and begins with its parent's objects: plan image " +
               std::to_string(image.parent) + ", which forks it.");
 }
-
-std::string base_name(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
 }  // namespace ts::trace

@@ -25,7 +25,4 @@ const Image* busiest_program(const Reader& reader, bool alone);
 // which begins with its parent's objects.
 const Image& choose_program(const Reader& reader, std::optional<std::uint32_t> number, bool alone);
 
-// What follows the last '/'.
-std::string base_name(const std::string& path);
-
 }  // namespace ts::trace

@@ -1,9 +1,14 @@
 // trace info: the images, and what they did in all.
-#include <array>
+#include <unistd.h>
 
+#include <algorithm>
+#include <array>
+#include <cstdarg>
+#include <cstdio>
+
+#include "common/json_line.h"
 #include "trace/arguments.h"
 #include "trace/choose.h"
-#include "trace/commands.h"
 #include "trace/format/reader.h"
 #include "trace/output.h"
 
@@ -48,118 +53,110 @@ Summary summarise(const Reader& reader, bool with_kinds) {
   return summary;
 }
 
-void put_json_or_null(Output& out, const char* key, bool is_known, std::uint64_t value) {
-  out << ",\"" << key << "\":";
-  is_known ? out << value : out << "null";
-}
-
-void put_json_image(Output& out, const Image& image) {
+void write_json_image(JsonLine& line, const Image& image) {
   const bool is_known = image.birth != Image::Birth::unknown;
-  out << R"({"number":)" << std::uint64_t{image.number} << R"(,"birth":")" << name(image.birth)
-      << '"';
-  put_json_or_null(out, "parent", is_known && image.parent != no_image, image.parent);
-  put_json_or_null(out, "fork_event", image.birth == Image::Birth::fork, image.fork_event);
-  put_json_or_null(out, "begin_ns", is_known, image.begin_ns);
-  out << R"(,"program":)" << json_text(image.program) << R"(,"allocator":)"
-      << json_text(image.allocator) << R"(,"events":)" << image.events << R"(,"objects":)"
-      << image.objects << R"(,"first_object":)" << image.first_object << R"(,"threads":)"
-      << image.threads << R"(,"end_ns":)" << image.end_ns << R"(,"end":")" << name(image.end)
-      << "\"}";
+  line.begin_object();
+  line.add("number", image.number);
+  line.add_text("birth", name(image.birth));
+  line.add_if(is_known && image.parent != no_image, "parent", image.parent);
+  line.add_if(image.birth == Image::Birth::fork, "fork_event", image.fork_event);
+  line.add_if(is_known, "begin_ns", image.begin_ns);
+  line.add_text("program", image.program);
+  line.add_text("allocator", image.allocator);
+  line.add("events", image.events);
+  line.add("objects", image.objects);
+  line.add("first_object", image.first_object);
+  line.add("threads", image.threads);
+  line.add("end_ns", image.end_ns);
+  line.add_text("end", name(image.end));
+  line.end_object();
 }
 
-void put_json(Output& out, const Reader& reader, const Summary& summary, bool with_kinds) {
-  out << R"({"schema":"tsmalloc-trace-info/1","file_bytes":)" << reader.file_bytes()
-      << R"(,"chunks":)" << reader.chunks() << R"(,"events":)" << summary.events << R"(,"objects":)"
-      << summary.objects << R"(,"whole":)" << (reader.is_whole() ? "true" : "false")
-      << R"(,"busiest":)";
+void write_json(const Reader& reader, const Summary& summary, bool with_kinds) {
+  JsonLine line{STDOUT_FILENO};
+  line.begin_object();
+  line.add_text("schema", "tsmalloc-trace-info/1");
+  line.add("file_bytes", reader.file_bytes());
+  line.add("chunks", reader.chunks());
+  line.add("events", summary.events);
+  line.add("objects", summary.objects);
+  line.add_bool("whole", reader.is_whole());
   const Image* const busiest = busiest_program(reader, false);
-  busiest == nullptr ? out << "null" : out << std::uint64_t{busiest->number};
-  out << R"(,"images":[)";
-  for (const Image& image : reader.images()) {
-    if (&image != reader.images().data()) out << ',';
-    put_json_image(out, image);
-  }
-  out << "]";
+  line.add_if(busiest != nullptr, "busiest", busiest != nullptr ? busiest->number : 0);
+  line.begin_list("images");
+  for (const Image& image : reader.images()) write_json_image(line, image);
+  line.end_list();
   if (with_kinds) {
-    out << R"(,"read_events":)" << summary.read_events << R"(,"kinds":{)";
+    line.add("read_events", summary.read_events);
+    line.begin_object("kinds");
     for (std::size_t i = 0; i < summary.kinds.size(); ++i) {
-      if (i > 0) out << ',';
-      out << '"' << name(static_cast<Kind>(i)) << R"(":{"calls":)" << summary.kinds[i].calls
-          << R"(,"bytes":)" << summary.kinds[i].bytes << '}';
+      line.begin_object(name(static_cast<Kind>(i)));
+      line.add("calls", summary.kinds[i].calls);
+      line.add("bytes", summary.kinds[i].bytes);
+      line.end_object();
     }
-    out << '}';
+    line.end_object();
   }
-  out << "}\n";
+  line.end_object();
+  finish(line);
 }
 
-// "12.345" of 12,345 thousandths.
-void put_thousandths(Output& out, std::uint64_t thousandths) {
-  const std::string digits = std::to_string(1'000 + thousandths % 1'000);
-  out << thousandths / 1'000 << '.' << std::string_view{digits}.substr(1);
-}
-
-std::string padded(std::string text, std::size_t width) {
-  text.resize(std::max(text.size(), width), ' ');
-  return text;
-}
-
-std::string right(const std::string& text, std::size_t width) {
-  return std::string(text.size() < width ? width - text.size() : 0, ' ') + text;
+// Columns of text; what does not fit into the buffer is cut.
+[[gnu::format(printf, 2, 3)]] void put(Output& out, const char* pattern, ...) {
+  char text[128];
+  va_list arguments;
+  va_start(arguments, pattern);
+  static_cast<void>(std::vsnprintf(text, sizeof text, pattern, arguments));
+  va_end(arguments);
+  out << std::string_view{text};
 }
 
 void put_text_image(Output& out, const Image& image) {
   const std::string parent = image.parent == no_image ? "-" : std::to_string(image.parent);
-  out << right(std::to_string(image.number), 5) << right(parent, 7) << "  "
-      << padded(std::string{name(image.birth)}, 8) << padded(std::string{name(image.end)}, 8)
-      << right(std::to_string(image.threads), 7) << right(std::to_string(image.events), 12)
-      << right(std::to_string(image.objects), 12)
-      << right(std::to_string(image.end_ns / 1'000'000), 11) << "  "
-      << plain_text(image.program.empty() ? "?" : image.program) << " on "
+  put(out, "%5u%7s  %-8s%-8s%7lu%12lu%12lu%11lu  ", image.number, parent.c_str(),
+      name(image.birth).data(), name(image.end).data(), image.threads, image.events, image.objects,
+      image.end_ns / 1'000'000);
+  out << plain_text(image.program.empty() ? "?" : image.program) << " on "
       << plain_text(image.allocator.empty() ? "?" : image.allocator) << '\n';
 }
 
-void put_text(Output& out, const Reader& reader, const Summary& summary, bool with_kinds) {
+void put_text(const Reader& reader, const Summary& summary, bool with_kinds) {
+  Output out;
   out << "image parent  birth   end     threads      events     objects   millisec  program\n";
   for (const Image& image : reader.images()) put_text_image(out, image);
   out << '\n'
       << summary.events << " events, " << summary.objects << " objects, " << reader.file_bytes()
       << " bytes in " << reader.chunks() << " chunks";
   if (summary.events > 0) {
-    out << ": ";
-    put_thousandths(out, reader.file_bytes() * 1'000 / summary.events);
-    out << " bytes per event";
+    const std::uint64_t thousandths = reader.file_bytes() * 1'000 / summary.events;
+    put(out, ": %lu.%03lu bytes per event", thousandths / 1'000, thousandths % 1'000);
   }
   out << '\n';
-  if (!with_kinds) return;
-  out << "\nkind                calls               bytes\n";
-  for (std::size_t i = 0; i < summary.kinds.size(); ++i) {
+  if (with_kinds) out << "\nkind                calls               bytes\n";
+  for (std::size_t i = 0; i < summary.kinds.size() && with_kinds; ++i) {
     const KindTotals& kind = summary.kinds[i];
-    out << padded(std::string{name(static_cast<Kind>(i))}, 12)
-        << right(std::to_string(kind.calls), 13) << right(std::to_string(kind.bytes), 20) << '\n';
+    put(out, "%-12s%13lu%20lu\n", name(static_cast<Kind>(i)).data(), kind.calls, kind.bytes);
   }
+  out.finish();
 }
 
-}  // namespace
+constexpr std::string_view options[] = {"--kinds", "--json"};
 
-int print_info(Arguments arguments) {
-  using Value = Option::Value;
-  const Parsed parsed{"info", arguments, {{"--kinds", Value::none}, {"--json", Value::none}}};
-  Output out;
-  if (parsed.has("--help")) {
-    out << help;
-    out.finish();
-    return 0;
-  }
+int print_info(const Parsed& parsed) {
   const bool with_kinds = parsed.has("--kinds");
   const std::string path = parsed.file();
   const Reader reader{path};
   const Summary summary = summarise(reader, with_kinds);
-  (parsed.has("--json") ? put_json : put_text)(out, reader, summary, with_kinds);
-  out.finish();
+  (parsed.has("--json") ? write_json : put_text)(reader, summary, with_kinds);
   const bool is_all_there = !with_kinds || summary.read_events == summary.events;
   if (reader.is_whole() && is_all_there) return 0;
   throw Error{"'" + path +
               "' is damaged: not all of it is counted. `trace check` tells what is lost."};
 }
+
+}  // namespace
+
+const Command info_command{"info", "the images, and what they did in all", help, options,
+                           print_info};
 
 }  // namespace ts::trace

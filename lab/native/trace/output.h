@@ -8,6 +8,8 @@
 #include <string>
 #include <string_view>
 
+#include "common/json_line.h"
+
 namespace ts::trace {
 
 class Output {
@@ -30,9 +32,8 @@ class Output {
   std::string buffer_;
 };
 
-// As a JSON string, with its quotes. A byte that is not part of valid UTF-8 becomes the lone
-// surrogate \udcXX, as in Python's "surrogateescape".
-std::string json_text(std::string_view text);
+// Ends the line; throws Error if it could not be written.
+void finish(JsonLine& line);
 
 // For people: whatever could move a terminal's cursor is a question mark.
 std::string plain_text(std::string_view text);

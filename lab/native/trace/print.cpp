@@ -1,8 +1,8 @@
 // trace print: one line for each event.
-#include <limits>
+#include <unistd.h>
 
+#include "common/json_line.h"
 #include "trace/arguments.h"
-#include "trace/commands.h"
 #include "trace/format/reader.h"
 #include "trace/output.h"
 
@@ -59,10 +59,15 @@ void print_gap(Output& out, std::uint32_t image, const Gap& gap, bool as_json) {
     out << " lost: " << gap.text << '\n';
     return;
   }
-  out << R"({"image":)" << std::uint64_t{image} << R"(,"lost_from":)" << gap.first_event
-      << R"(,"lost":)";
-  gap.events == 0 ? out << "null" : out << gap.events;
-  out << R"(,"text":)" << json_text(gap.text) << "}\n";
+  out.finish();
+  JsonLine line{STDOUT_FILENO};
+  line.begin_object();
+  line.add("image", image);
+  line.add("lost_from", gap.first_event);
+  line.add_if(gap.events != 0, "lost", gap.events);
+  line.add_text("text", gap.text);
+  line.end_object();
+  finish(line);
 }
 
 // False: events are lost.
@@ -84,31 +89,19 @@ bool print_image(Output& out, Cursor cursor, std::uint32_t image, std::uint64_t 
   return is_whole;
 }
 
-}  // namespace
+constexpr std::string_view options[] = {"--image=", "--from=", "--count=", "--json"};
 
-int print_events(Arguments arguments) {
-  using Value = Option::Value;
-  const Parsed parsed{"print",
-                      arguments,
-                      {{"--image", Value::wanted},
-                       {"--from", Value::wanted},
-                       {"--count", Value::wanted},
-                       {"--json", Value::none}}};
+int print_events(const Parsed& parsed) {
   Output out;
-  if (parsed.has("--help")) {
-    out << help;
-    out.finish();
-    return 0;
-  }
   const std::uint64_t from = parsed.number("--from", 0, max_events);
   const std::uint64_t count = parsed.number("--count", max_events, max_events);
-  const auto only = static_cast<std::uint32_t>(parsed.number("--image", no_image, max_images - 1));
+  const std::optional<std::uint32_t> only = parsed.image();
   const bool as_json = parsed.has("--json");
   const std::string path = parsed.file();
   const Reader reader{path};
   bool is_whole = true;
-  if (only != no_image) {
-    is_whole = print_image(out, reader.events(only, from), only, count, as_json);
+  if (only) {
+    is_whole = print_image(out, reader.events(*only, from), *only, count, as_json);
   } else {
     for (const Image& image : reader.images()) {
       is_whole &= print_image(out, reader.events(image.number, from), image.number, count, as_json);
@@ -120,5 +113,9 @@ int print_events(Arguments arguments) {
   throw Error{"'" + path +
               "' is damaged: not all events are there. `trace check` tells what is lost."};
 }
+
+}  // namespace
+
+const Command print_command{"print", "one line for each event", help, options, print_events};
 
 }  // namespace ts::trace

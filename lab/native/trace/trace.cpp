@@ -7,34 +7,26 @@
 #include <exception>
 
 #include "trace/arguments.h"
-#include "trace/commands.h"
-#include "trace/format/error.h"
+#include "trace/output.h"
 
-namespace ts::trace {
+namespace ts {
+
+const char* tool_name() { return "trace"; }
+
+namespace trace {
 namespace {
 
-struct Command {
-  const char* name;
-  int (*run)(Arguments);
-  const char* summary;
-};
-
-// The sub-commands. A further one is a folder, a declaration in commands.h, and a line here.
-constexpr Command commands[] = {
-    {"print", print_events, "one line for each event"},
-    {"info", print_info, "the images, and what they did in all"},
-    {"check", check, "whether the file is whole; if not, what is lost"},
-    {"analyze", analyze, "what a program did with its memory"},
-    {"plan", plan_image, "what `replay` needs to make the same calls again"},
-};
+// A further one is a folder, a declaration in arguments.h, and a word here.
+constexpr const Command* commands[] = {&print_command, &info_command, &check_command,
+                                       &analyze_command, &plan_command};
 
 constexpr int exit_failed = 1;  // also: what was asked for is there, but the trace is damaged
 constexpr int exit_usage = 2;
 
 void print_help(std::FILE* to) {
   std::fputs("usage: trace COMMAND [options] FILE\n\n", to);
-  for (const Command& command : commands) {
-    std::fprintf(to, "  %-10s%s\n", command.name, command.summary);
+  for (const Command* const command : commands) {
+    std::fprintf(to, "  %-10s%s\n", command->name, command->summary);
   }
   std::fputs("\n  trace COMMAND --help lists the options.\n", to);
 }
@@ -45,8 +37,14 @@ int run(Arguments arguments) {
     print_help(stdout);
     return 0;
   }
-  for (const Command& command : commands) {
-    if (std::strcmp(name, command.name) == 0) return command.run(arguments.subspan(1));
+  for (const Command* const command : commands) {
+    if (std::strcmp(name, command->name) != 0) continue;
+    const Parsed parsed{*command, arguments.subspan(1)};
+    if (!parsed.has("--help")) return command->run(parsed);
+    Output out;
+    out << command->help;
+    out.finish();
+    return 0;
   }
   if (*name != '\0') std::fprintf(stderr, "trace: there is no command '%s'.\n", name);
   print_help(stderr);
@@ -54,7 +52,8 @@ int run(Arguments arguments) {
 }
 
 }  // namespace
-}  // namespace ts::trace
+}  // namespace trace
+}  // namespace ts
 
 int main(int argument_count, char** arguments) {
   using namespace ts::trace;

@@ -17,7 +17,6 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
-#include <initializer_list>
 
 #include "common/json_line.h"
 #include "common/system.h"
@@ -56,31 +55,14 @@ std::uint64_t usable_bytes(std::uint64_t size) {
   return usable;
 }
 
-const char* base_name(const char* path) {
-  const char* const slash = std::strrchr(path, '/');
-  return slash == nullptr ? path : slash + 1;
-}
-
-// The library that a function comes from; empty if nobody can tell.
-const char* provider_of(void* function) {
-  Dl_info info{};
-  if (dladdr(function, &info) == 0 || info.dli_fname == nullptr) return "";
-  return base_name(info.dli_fname);
-}
-
-// The definition that calls from here reach. (The address of malloc taken in a program that is not
-// position-independent would be the program's own stub.)
+// The library of the definition that calls from here reach; empty if nobody can tell. (The address
+// of malloc taken in a program that is not position-independent would be the program's own stub.)
 const char* provider_of(const char* name) {
   void* const function = dlsym(RTLD_DEFAULT, name);
-  return function == nullptr ? "" : provider_of(function);
-}
-
-void write_run(JsonLine& line, const Run& run) {
-  line.begin_list();
-  for (const std::uint64_t number : {run.first, run.step, run.count, run.slack}) {
-    line.add(static_cast<std::int64_t>(number));
-  }
-  line.end_list();
+  Dl_info info{};
+  const bool is_known =
+      function != nullptr && dladdr(function, &info) != 0 && info.dli_fname != nullptr;
+  return is_known ? base_name(info.dli_fname) : "";
 }
 
 std::uint64_t parse_most(int count, char** arguments) {
@@ -113,10 +95,11 @@ int print_classes(int count, char** arguments) {
   line.begin_object();
   line.add_text("schema", "tsmalloc-usable/1");
   line.add_text("allocator", allocator);
-  line.add("most", static_cast<std::int64_t>(most));
+  line.add("most", most);
   if (is_known) {
     line.begin_list("runs");
-    each_run(most, usable_bytes, [&](const Run& run) { write_run(line, run); });
+    each_run(most, usable_bytes,
+             [&](const Run& run) { line.add_row(run.first, run.step, run.count, run.slack); });
     line.end_list();
   } else {
     line.add_null("runs");  // the C library's malloc_usable_size knows nothing of these blocks

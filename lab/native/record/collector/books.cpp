@@ -1,4 +1,3 @@
-// See books.h.
 #include "record/collector/books.h"
 
 #include <utility>

@@ -6,32 +6,70 @@
 #pragma once
 
 #include <cstdint>
+#include <ctime>
 
+#include "common/system.h"
 #include "record/ring.h"
 
 namespace ts::record {
 
 class Clock {
  public:
-  Clock();
+  Clock()
+      : kind_{counts_at_one_rate() ? RingClock::cycles : RingClock::monotonic},
+        first_{read_both()},
+        latest_{first_} {
+    constexpr timespec a_while{.tv_sec = 0, .tv_nsec = ns_per_ms};
+    nanosleep(&a_while, nullptr);
+    compare();
+  }
 
   RingClock kind() const { return kind_; }
 
   // What the programs would read now.
-  std::uint64_t read() const;
+  std::uint64_t read() const {
+#ifdef __x86_64__
+    if (kind_ == RingClock::cycles) return __builtin_ia32_rdtsc();
+#endif
+    return unsigned_now_ns();
+  }
 
   // Compares the clocks once more; to be called every few milliseconds.
-  void compare();
+  void compare() {
+    latest_ = read_both();
+    if (latest_.time <= first_.time || kind_ == RingClock::monotonic) return;
+    ns_per_unit_ = static_cast<double>(latest_.ns - first_.ns) /
+                   static_cast<double>(latest_.time - first_.time);
+  }
 
   // Since the clock was made; 0 for what was before.
-  std::uint64_t to_ns(std::uint64_t time) const;
+  std::uint64_t to_ns(std::uint64_t time) const {
+    const auto since_latest = static_cast<double>(static_cast<std::int64_t>(time - latest_.time));
+    const auto ns = static_cast<std::int64_t>(latest_.ns - first_.ns) +
+                    static_cast<std::int64_t>(since_latest * ns_per_unit_);
+    return ns < 0 ? 0 : static_cast<std::uint64_t>(ns);
+  }
 
  private:
   struct Pair {
     std::uint64_t time;
     std::uint64_t ns;
   };
-  Pair read_both() const;
+
+  // Several times, since we may be interrupted between the two: the closest pair counts.
+  Pair read_both() const {
+    Pair best{};
+    std::uint64_t least = UINT64_MAX;
+    for (int i = 0; i < 5; ++i) {
+      const std::uint64_t before = read();
+      const std::uint64_t ns = unsigned_now_ns();
+      const std::uint64_t width = read() - before;
+      if (width >= least) continue;
+      least = width;
+      best = {.time = before + width / 2, .ns = ns};
+    }
+    return best;
+  }
 
   RingClock kind_;
   Pair first_;

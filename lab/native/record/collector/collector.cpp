@@ -9,8 +9,6 @@
 #include <climits>
 #include <cstring>
 
-#include "record/collector/live.h"
-
 namespace ts::record {
 namespace {
 
@@ -31,8 +29,6 @@ Collector::Collector(RingFile& file, Clock& clock, Sink& sink)
       by_place_(most_images, nullptr),
       found_ids_(most_images, 0),
       chunks_(file.chunks()) {}
-
-Collector::~Collector() = default;
 
 std::size_t Collector::collect() {
   ring_.rounds.fetch_add(1, std::memory_order_relaxed);
@@ -140,7 +136,7 @@ void Collector::take(Live& live, const Record& record) {
 
 void Collector::give_back(Live& live, std::uint32_t chunk) {
   Chunk& content = ring_.chunks()[chunk];
-  live.null_frees += content.head.ignored.load(std::memory_order_relaxed);
+  live.report.null_frees += content.head.ignored.load(std::memory_order_relaxed);
   std::memset(static_cast<void*>(&content), 0, sizeof content);
   chunks_[chunk] = ChunkState{};
   // release: pairs with the acquire of who takes it next; the zeroes are seen

@@ -29,11 +29,13 @@
 #pragma once
 
 #include <sys/types.h>
+#include <unistd.h>
 
 #include <bitset>
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -48,28 +50,32 @@ namespace ts::record {
 
 // What is said about an image in the report, beside what the trace says.
 struct ImageReport {
-  std::uint32_t number = 0;
-  std::int32_t pid = 0;
+  std::int32_t pid = 0;  // 0: none that means anything here
   std::string program;
   std::string allocator;
+  trace::Image::Birth birth = trace::Image::Birth::root;
+  std::uint32_t parent = trace::no_image;
+  std::uint64_t null_frees = 0;
+
+  // At its end.
+  trace::Image::End end = trace::Image::End::unknown;
+  std::uint32_t number = 0;
   std::uint64_t events = 0;
   std::uint64_t objects = 0;
   std::uint64_t frees = 0;
   std::uint32_t threads = 0;
-  trace::Image::Birth birth = trace::Image::Birth::root;
-  trace::Image::End end = trace::Image::End::unknown;
-  std::uint32_t parent = trace::no_image;
-  std::uint64_t null_frees = 0;
   Oddities oddities;
   std::uint64_t lost_events = 0;  // for which the ring had no room
   std::uint64_t waits = 0;
   std::uint64_t wait_ns = 0;
 };
 
+// How long a ticket is waited for that was drawn and is not published.
+inline constexpr std::uint64_t gap_patience_ns = 20'000'000;
+
 class Collector {
  public:
   Collector(RingFile& file, Clock& clock, Sink& sink);
-  ~Collector();
   Collector(const Collector&) = delete;
   Collector& operator=(const Collector&) = delete;
 
@@ -96,7 +102,35 @@ class Collector {
   // that has interrupted another event's few instructions.
   static constexpr std::uint32_t usual_gap = 4;
 
-  struct Live;
+  // An image as the collector knows it, from its first sight to its end.
+  struct Live {
+    Live() = default;
+    Live(const Live&) = delete;
+    Live& operator=(const Live&) = delete;
+    ~Live() {
+      if (pid_descriptor >= 0) close(pid_descriptor);
+    }
+
+    ImagePlace* place = nullptr;
+    std::uint64_t id = 0;
+    int pid_descriptor = -1;      // readable when the process has ended; -1: the system has none
+    bool has_ended = false;       // as seen at an earlier look
+    std::uint64_t parent_id = 0;  // whom it replaced, by exec, or who started it; 0: not known
+    std::uint64_t met_ns = 0;
+
+    std::optional<Books> books;  // from its beginning in the trace on
+    std::uint64_t begin_ns = 0;  // since the recording began
+    ImageReport report;          // as far as it is known
+
+    std::uint64_t time_ns = 0;  // of the latest event whose time is known
+
+    TicketWindow window;
+    std::uint64_t limit = 0;      // the highest ticket known before this round
+    std::uint64_t gap = 0;        // the ticket that is missing; 0: none
+    std::uint64_t gap_limit = 0;  // the limit when it was found missing
+    std::uint64_t gap_since_ns = 0;
+  };
+
   struct ChunkState {
     std::bitset<records_per_chunk> seen;
     std::uint32_t first_unseen = 0;

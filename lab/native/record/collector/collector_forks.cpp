@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "record/collector/collector.h"
-#include "record/collector/live.h"
 
 namespace ts::record {
 namespace {
@@ -20,11 +19,11 @@ std::uint64_t last_before(const ImagePlace& child) {
 bool Collector::begin_forked(Live& live, bool is_last) {
   const bool is_announced = live.place->fork_number != 0;
   const ForkKey key{is_announced ? live.parent_id : live.id, live.place->fork_number};
-  live.birth = trace::Image::Birth::fork;
+  live.report.birth = trace::Image::Birth::fork;
   if (const auto found = expected_.find(key); found != expected_.end()) {
     live.books = std::move(found->second.books);
     live.begin_ns = found->second.begin_ns;
-    live.parent = found->second.parent;
+    live.report.parent = found->second.parent;
     expected_.erase(found);
     return true;
   }
@@ -55,9 +54,9 @@ void Collector::begin_orphan(Live& live) {
     image.first_object = former->second.next_object;
   }
   image.begin_ns = live.begin_ns = clock_.to_ns(live.place->begin_time);
-  image.program = live.program;
-  image.allocator = live.allocator;
-  live.parent = image.parent;
+  image.program = live.report.program;
+  image.allocator = live.report.allocator;
+  live.report.parent = image.parent;
   live.books.emplace(sink_, sink_.begin_image(image), ObjectMap{}, image.first_object);
 }
 
@@ -67,8 +66,8 @@ void Collector::announce_fork(Live& parent, const RawEvent& raw) {
 
 void Collector::fork_books(Live& parent, const RawEvent& raw, const ForkKey& key) {
   trace::Image child;
-  child.program = parent.program;
-  child.allocator = parent.allocator;
+  child.program = parent.report.program;
+  child.allocator = parent.report.allocator;
   child.begin_ns = parent.begin_ns + raw.time_ns;
   expected_.emplace(key, Expected{.books = parent.books->fork(raw, child),
                                   .begin_ns = child.begin_ns,

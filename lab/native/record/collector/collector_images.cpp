@@ -8,7 +8,6 @@
 #include <cerrno>
 
 #include "record/collector/collector.h"
-#include "record/collector/live.h"
 
 namespace ts::record {
 namespace {
@@ -35,13 +34,13 @@ Collector::Live* Collector::find(std::uint64_t id) {
 
 Collector::Live* Collector::find_process(pid_t pid) {
   const auto found = std::find_if(live_.rbegin(), live_.rend(),
-                                  [pid](const auto& live) { return live->pid == pid; });
+                                  [pid](const auto& live) { return live->report.pid == pid; });
   return found != live_.rend() ? found->get() : nullptr;
 }
 
 const std::string* Collector::program_of(pid_t pid) {
   const Live* const live = find_process(pid);
-  return live != nullptr ? &live->program : nullptr;
+  return live != nullptr ? &live->report.program : nullptr;
 }
 
 // Only notes them down, so it may be done at any time.
@@ -84,22 +83,22 @@ void Collector::meet(ImagePlace& place) {
   auto live = std::make_unique<Live>();
   live->place = &place;
   live->id = place.id;
-  live->pid = place.is_elsewhere != 0 ? 0 : place.claimed_by.load(std::memory_order_relaxed);
-  live->program = text(place.program);
-  live->allocator = text(place.allocator);
+  live->report.pid = place.is_elsewhere != 0 ? 0 : place.claimed_by.load(std::memory_order_relaxed);
+  live->report.program = text(place.program);
+  live->report.allocator = text(place.allocator);
   live->met_ns = now_ns();
   live->parent_id = place.parent_id;
-  if (live->pid != 0) {
+  if (live->report.pid != 0) {
     const Live* const starter = find_process(place.parent_pid);
     if (place.birth == ImageBirth::exec && starter != nullptr) live->parent_id = starter->id;
-    if (Live* const before = find_process(live->pid)) {
+    if (Live* const before = find_process(live->report.pid)) {
       const bool is_replaced = place.birth == ImageBirth::exec && !before->has_ended;
       if (is_replaced) live->parent_id = before->id;
       finish(*before, is_replaced ? trace::Image::End::exec : end_of(*before));
     }
-    wait_statuses_.erase(live->pid);
-    met_processes_.insert(live->pid);
-    live->pid_descriptor = open_process(live->pid);
+    wait_statuses_.erase(live->report.pid);
+    met_processes_.insert(live->report.pid);
+    live->pid_descriptor = open_process(live->report.pid);
     live->has_ended = live->pid_descriptor < 0 && errno == ESRCH;
   }
   by_place_[static_cast<std::size_t>(&place - ring_.images)] = live.get();
@@ -125,10 +124,10 @@ bool Collector::begin_executed(Live& live, bool is_last) {
     image.parent = former->second.number;
   }
   image.begin_ns = live.begin_ns = clock_.to_ns(live.place->begin_time);
-  image.program = live.program;
-  image.allocator = live.allocator;
-  live.birth = image.birth;
-  live.parent = image.parent;
+  image.program = live.report.program;
+  image.allocator = live.report.allocator;
+  live.report.birth = image.birth;
+  live.report.parent = image.parent;
   live.books.emplace(sink_, sink_.begin_image(image));
   return true;
 }
@@ -141,11 +140,11 @@ void Collector::notice_ends() {
   looked_at_ends_ns_ = now_ns();
   std::vector<Live*> ended;
   for (const auto& live : live_) {
-    if (live->pid == 0) continue;
+    if (live->report.pid == 0) continue;
     if (live->has_ended) {
       ended.push_back(live.get());
     } else {
-      live->has_ended = has_process_ended(live->pid, live->pid_descriptor);
+      live->has_ended = has_process_ended(live->report.pid, live->pid_descriptor);
     }
   }
   for (Live* const live : ended) finish(*live, end_of(*live));
@@ -153,7 +152,7 @@ void Collector::notice_ends() {
 
 trace::Image::End Collector::end_of(const Live& live) {
   using trace::Image;
-  if (const auto told = wait_statuses_.find(live.pid); told != wait_statuses_.end()) {
+  if (const auto told = wait_statuses_.find(live.report.pid); told != wait_statuses_.end()) {
     const int status = told->second;
     wait_statuses_.erase(told);
     return WIFSIGNALED(status) ? Image::End::killed : Image::End::exited;
@@ -163,23 +162,18 @@ trace::Image::End Collector::end_of(const Live& live) {
 }
 
 void Collector::report(const Live& live, trace::Image::End end) {
-  reports_.push_back(
-      {.number = live.books->number(),
-       .pid = live.pid,
-       .program = live.program,
-       .allocator = live.allocator,
-       .events = live.books->events(),
-       .objects = live.books->objects(),
-       .frees = live.books->frees(),
-       .threads = live.books->threads(),
-       .birth = live.birth,
-       .end = end,
-       .parent = live.parent,
-       .null_frees = live.null_frees + live.place->ignored.load(std::memory_order_relaxed),
-       .oddities = live.books->oddities(),
-       .lost_events = live.place->given_up.load(std::memory_order_relaxed),
-       .waits = live.place->waits.load(std::memory_order_relaxed),
-       .wait_ns = live.place->wait_ns.load(std::memory_order_relaxed)});
+  ImageReport& report = reports_.emplace_back(live.report);
+  report.null_frees += live.place->ignored.load(std::memory_order_relaxed);
+  report.end = end;
+  report.number = live.books->number();
+  report.events = live.books->events();
+  report.objects = live.books->objects();
+  report.frees = live.books->frees();
+  report.threads = live.books->threads();
+  report.oddities = live.books->oddities();
+  report.lost_events = live.place->given_up.load(std::memory_order_relaxed);
+  report.waits = live.place->waits.load(std::memory_order_relaxed);
+  report.wait_ns = live.place->wait_ns.load(std::memory_order_relaxed);
 }
 
 // The next image may have the place.

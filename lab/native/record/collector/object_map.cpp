@@ -1,4 +1,3 @@
-// See object_map.h.
 #include "record/collector/object_map.h"
 
 #include <utility>
@@ -103,11 +102,7 @@ void ObjectMap::settle() {
     top_ = std::move(layer->table);
     below_ = std::move(layer->below);
     changes.for_each([this](std::uint64_t address, std::uint64_t object) {
-      if (object != gone) {
-        top_.put(address, object);
-      } else {
-        take(address);
-      }
+      object != gone ? top_.put(address, object) : take(address);
     });
   }
 }
@@ -120,11 +115,7 @@ void ObjectMap::flatten() {
   AddressTable all;
   for (auto table = tables.rbegin(); table != tables.rend(); ++table) {  // the oldest first
     (*table)->for_each([&all](std::uint64_t address, std::uint64_t object) {
-      if (object != gone) {
-        all.put(address, object);
-      } else {
-        all.take(address);
-      }
+      object != gone ? all.put(address, object) : all.take(address);
     });
   }
   top_ = std::move(all);

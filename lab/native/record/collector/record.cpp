@@ -22,10 +22,9 @@
 
 #include "launch/child.h"
 #include "launch/options.h"
-#include "launch/process_tree.h"
 #include "launch/report.h"
+#include "launch/tree_end.h"
 #include "record/collector/clock.h"
-#include "record/collector/report.h"
 #include "record/collector/ring_file.h"
 #include "record/collector/session.h"
 #include "record/collector/trace_sink.h"
@@ -66,9 +65,9 @@ trace, and writes one line of JSON about that.
         R"(Exit status: 0 a line was written, whatever COMMAND did; 1 wrong usage; 125 record itself failed.
 )"};
 
-constexpr OwnOption own_options[] = {
-    {"trace", [](const char* argument) { trace_path = argument; }, 'o'},
-    {"force", [](const char*) { is_forced = true; }, 'f', true},
+constexpr Option own_options[] = {
+    {"trace", [](const char* argument) { trace_path = argument; }, false, 'o'},
+    {"force", [](const char*) { is_forced = true; }, true, 'f'},
     {"ring-mib",
      [](const char* argument) {
        const auto mib =
@@ -126,30 +125,11 @@ void preload_shim() {
   format(shim.path, sizeof shim.path, "%s", shim_path != nullptr ? shim_path : shim.resolved);
 }
 
-// For the programs. `place`: before the changes that the user asks for, or behind them.
-enum class Place { first, last };
-void set_variable(const char* assignment, Place place) {
-  if (options.environment_edit_count == max_environment_edits) {
-    fail_usage({"too many changes of the environment."});
-  }
-  EnvironmentEdit* const edits = options.environment_edits;
-  EnvironmentEdit* const end = edits + options.environment_edit_count++;
-  EnvironmentEdit* const at = place == Place::first ? edits : end;
-  std::copy_backward(at, end, end + 1);
-  *at = {assignment, false};
-}
-
-void name_ring(const RingFile& file) {
-  static std::string assignment;  // lasts
-  assignment = std::string{ring_variable} + "=" + file.path();
-  set_variable(assignment.c_str(), Place::last);
-}
-
-// A thread of the allocator is none of the program's, unless the user wants it.
-void record_no_housekeeper() {
-  if (getenv("TSMALLOC_BACKGROUND") == nullptr) {
-    set_variable("TSMALLOC_BACKGROUND=off", Place::first);
-  }
+// For the programs, which inherit it: the ring, and that a thread of the allocator is none of theirs,
+// unless the user wants it.
+void set_environment(const RingFile& file) {
+  setenv(ring_variable, file.path().c_str(), 1);
+  setenv("TSMALLOC_BACKGROUND", "off", 0);
 }
 
 // For us alone, so after the program has been started: one descriptor for each process, and errors
@@ -173,8 +153,7 @@ int run(int argument_count, char** arguments) {
   const int output = open_output(options);
   Clock clock;
   RingFile file{ring_chunks, clock.kind()};
-  name_ring(file);
-  record_no_housekeeper();
+  set_environment(file);
   ChildSetup setup;
   const bool is_ready = open_redirections(options, setup, child);
   setup.original_signal_mask = block_awaited_signals(Notice::ends);
@@ -192,7 +171,7 @@ int run(int argument_count, char** arguments) {
   }
   const auto session = std::make_unique<Session>(options, child, file, clock, sink);
   if (is_started) session->run();
-  write_report(output, options, child, sink, *session, file.ring());
+  session->report(output, options, file.ring());
   return 0;
 }
 

@@ -1,4 +1,3 @@
-// See ring_file.h.
 #include "record/collector/ring_file.h"
 
 #include <fcntl.h>

@@ -1,9 +1,12 @@
-// See session.h.
 #include "record/collector/session.h"
 
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <vector>
+
+#include "common/json_line.h"
+#include "launch/report.h"
 
 namespace ts::record {
 namespace {
@@ -20,6 +23,48 @@ constexpr std::size_t many_records = 20'000;  // in a round: then there are alre
 // How it ended, as waitpid() will say; but for whether there is a core.
 int wait_status_of(const siginfo_t& info) {
   return info.si_code == CLD_EXITED ? W_EXITCODE(info.si_status, 0) : info.si_status;
+}
+
+void write_image(JsonLine& line, const ImageReport& image) {
+  line.begin_object();
+  line.add("image", image.number);
+  line.add("pid", image.pid);
+  line.add_text("program", image.program);
+  line.add_text("allocator", image.allocator);
+  line.add_if(image.parent != trace::no_image, "parent", image.parent);
+  line.add_text("birth", trace::name(image.birth));
+  line.add_text("end", trace::name(image.end));
+  line.add("events", image.events);
+  line.add("objects", image.objects);
+  line.add("frees", image.frees);
+  line.add("threads", image.threads);
+  line.add("null_frees", image.null_frees);
+  line.add("unknown_frees", image.oddities.unknown_frees);
+  line.add("unknown_resizes", image.oddities.unknown_resizes);
+  line.add("missed_frees", image.oddities.missed_frees);
+  line.add("unfinished_resizes", image.oddities.unfinished);
+  line.add("lost_events", image.lost_events);
+  line.add("waits", image.waits);
+  line.add("wait_ns", image.wait_ns);
+  line.end_object();
+}
+
+void write_images(JsonLine& line, std::vector<ImageReport> images) {
+  std::ranges::sort(images, {}, &ImageReport::number);
+  line.begin_list("images");
+  for (const ImageReport& image : images) write_image(line, image);
+  line.end_list();
+}
+
+void write_unrecorded(JsonLine& line, const Unrecorded& unrecorded) {
+  line.begin_list("unrecorded");
+  for (const Unrecorded::Program& program : unrecorded.programs()) {
+    line.begin_object();
+    line.add_text("program", program.name);
+    line.add_text("reason", program.reason);
+    line.end_object();
+  }
+  line.end_list();
 }
 
 }  // namespace
@@ -46,12 +91,7 @@ bool Session::reap() {
     int status = 0;
     if (waitpid(info.si_pid, &status, WNOHANG) != info.si_pid) return true;
     collector_.note_end(info.si_pid, status);
-    if (info.si_pid == child_.pid) {
-      end_.note_root_end(status);
-      wall_ns_ = now_ns() - child_.exec_ns;
-    } else {
-      end_.note_other_end(status);
-    }
+    end_.note_end(info.si_pid == child_.pid, status);
   }
 }
 
@@ -75,8 +115,7 @@ void Session::wait(std::size_t found) {
   quiet_rounds_ = found == 0 ? quiet_rounds_ + 1 : 0;
   Nanoseconds nap_ns = std::min(shortest_nap_ns * (1 + quiet_rounds_ / 16), longest_nap_ns);
   if (found >= many_records) nap_ns = 0;
-  const int signal = wait_for_signal(std::min(end_.deadline_ns(), now_ns() + nap_ns));
-  if (signal != 0 && signal != SIGCHLD) end_.interrupt();
+  end_.wait(now_ns() + nap_ns);
 }
 
 void Session::run() {
@@ -85,9 +124,25 @@ void Session::run() {
     do_what_is_due();
     wait(collector_.collect());
   }
-  if (!end_.root_ended()) wall_ns_ = now_ns() - child_.exec_ns;
   collector_.conclude();
   sink_.finish();
+}
+
+void Session::report(int descriptor, const Options& options, const Ring& ring) const {
+  JsonLine line{descriptor};
+  begin_report(line, "tsmalloc-record/1", options, child_, end_);
+  line.add_if(child_.error_number == 0, "wall_ns", end_.wall_ns());
+  sink_.failure().empty() ? line.add_null("write_error")
+                          : line.add_text("write_error", sink_.failure());
+  line.add("trace_bytes", sink_.bytes());
+  std::uint64_t events = 0;
+  for (const ImageReport& image : collector_.reports()) events += image.events;
+  line.add("events", events);
+  line.add("images_without_place", ring.images_without_place.load(std::memory_order_relaxed));
+  line.add("images_without_room", ring.images_without_mapping.load(std::memory_order_relaxed));
+  write_images(line, collector_.reports());
+  write_unrecorded(line, unrecorded_);
+  finish_report(line);
 }
 
 }  // namespace ts::record

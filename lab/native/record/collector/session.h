@@ -1,4 +1,5 @@
-// From the start of the program to the end of its last process: reaping, collecting, flushing.
+// From the start of the program to the end of its last process: reaping, collecting, flushing; and
+// the line about it.
 //
 // Why it exists: one loop decides when each of these happens. What it refuses to do: decide how a
 // tree is ended (TreeEnd does), or what a record means (Collector does).
@@ -21,10 +22,8 @@ class Session {
   // Returns when no process is left, or none that can be ended; the trace is finished.
   void run();
 
-  const TreeEnd& end() const { return end_; }
-  const Collector& collector() const { return collector_; }
-  const Unrecorded& unrecorded() const { return unrecorded_; }
-  Nanoseconds wall_ns() const { return wall_ns_; }  // from exec to the root's end
+  // Writes the line of JSON; docs/formats/trace.md tells its fields.
+  void report(int descriptor, const Options& options, const Ring& ring) const;
 
  private:
   bool reap();  // false when there is no child left
@@ -37,7 +36,6 @@ class Session {
   Collector collector_;
   Unrecorded unrecorded_;
   TreeEnd end_;
-  Nanoseconds wall_ns_ = 0;
   Nanoseconds compare_ns_ = 0;
   Nanoseconds flush_ns_ = 0;
   Nanoseconds look_ns_ = 0;

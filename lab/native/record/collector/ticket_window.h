@@ -6,6 +6,7 @@
 // passed over, is the caller (collector.h); a record that turns up behind that goes out at once.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -17,7 +18,19 @@ namespace ts::record {
 class TicketWindow {
  public:
   // False: no program can have drawn such a ticket, so its memory has been overwritten.
-  bool add(const Record& record);
+  bool add(const Record& record) {
+    const std::uint64_t ticket = ticket_of(record);
+    if (ticket < next_) {
+      late_.push_back(&record);
+      return true;
+    }
+    if (ticket - next_ >= most_ahead) return false;
+    const std::size_t slot = first_ + static_cast<std::size_t>(ticket - next_);
+    if (slot >= slots_.size()) slots_.resize(std::max(slot + 1, slots_.size() * 2), nullptr);
+    slots_[slot] = &record;
+    highest_ = std::max(highest_, ticket);
+    return true;
+  }
 
   std::uint64_t highest() const { return highest_; }  // ticket that was added; 0: none
   std::uint64_t next() const { return next_; }        // below it, everything has gone out
@@ -27,7 +40,8 @@ class TicketWindow {
   template <class Take>
   void hand_out(std::uint64_t limit, bool passes_gaps, Take take) {
     if (!late_.empty()) {
-      sort_late();
+      std::sort(late_.begin(), late_.end(),
+                [](const Record* a, const Record* b) { return ticket_of(*a) < ticket_of(*b); });
       for (const Record* record : late_) take(*record);
       late_.clear();
     }
@@ -38,15 +52,18 @@ class TicketWindow {
       ++next_;
       if (record != nullptr) take(*record);
     }
-    if (first_ > slots_.size() / 2) compact();
+    if (first_ <= slots_.size() / 2) return;
+    slots_.erase(slots_.begin(), slots_.begin() + static_cast<std::ptrdiff_t>(first_));
+    first_ = 0;
   }
 
  private:
   // More than the largest ring has records, and far more than any gap.
   static constexpr std::uint64_t most_ahead = 1 << 24;
 
-  void sort_late();
-  void compact();
+  static std::uint64_t ticket_of(const Record& record) {
+    return record.ticket.load(std::memory_order_relaxed);  // whoever found it has acquired it
+  }
 
   std::vector<const Record*> slots_;  // from first_ on: those of the tickets from next_ on
   std::size_t first_ = 0;

@@ -5,10 +5,12 @@
 // rest is lost.
 #pragma once
 
+#include <cstdio>
 #include <exception>
 #include <optional>
 #include <string>
 
+#include "common/system.h"
 #include "record/collector/books.h"
 #include "trace/format/writer.h"
 
@@ -17,22 +19,52 @@ namespace ts::record {
 class TraceSink : public Sink {
  public:
   // Overwrites. Until then nothing is written.
-  void open(const std::string& path);
+  void open(const std::string& path) {
+    try {
+      writer_.emplace(path, true);
+    } catch (const std::exception& error) {
+      fail(error);
+    }
+  }
 
-  std::uint32_t begin_image(const trace::Image& image) override;
-  void add(std::uint32_t image, const trace::Event& event) override;
-  void end_image(std::uint32_t image, trace::Image::End end, std::uint64_t end_ns) override;
+  std::uint32_t begin_image(const trace::Image& image) override {
+    attempt([&] { writer_->begin_image(image); });
+    return images_++;
+  }
+  void add(std::uint32_t image, const trace::Event& event) override {
+    attempt([&] { writer_->add(image, event); });
+  }
+  void end_image(std::uint32_t image, trace::Image::End end, std::uint64_t end_ns) override {
+    attempt([&] { writer_->end_image(image, end, end_ns); });
+  }
 
-  void flush();
-  void finish();
+  void flush() {
+    attempt([&] { writer_->flush(); });
+  }
+  void finish() {
+    attempt([&] { writer_->finish(); });
+  }
 
   std::uint64_t bytes() const { return bytes_; }
   const std::string& failure() const { return failure_; }  // "": none
 
  private:
   template <class Action>
-  void attempt(Action action);
-  void fail(const std::exception& error);
+  void attempt(Action action) {
+    if (!writer_.has_value()) return;
+    try {
+      action();
+      bytes_ = writer_->bytes_written();
+    } catch (const std::exception& error) {
+      fail(error);
+    }
+  }
+
+  void fail(const std::exception& error) {
+    failure_ = error.what();
+    static_cast<void>(std::fprintf(stderr, "%s: %s\n", tool_name(), error.what()));
+    writer_.reset();
+  }
 
   std::optional<trace::Writer> writer_;  // none after a failure
   std::uint32_t images_ = 0;

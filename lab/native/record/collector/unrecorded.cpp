@@ -1,4 +1,3 @@
-// See unrecorded.h.
 #include "record/collector/unrecorded.h"
 
 #include <elf.h>
@@ -10,6 +9,8 @@
 #include <cstring>
 #include <fstream>
 #include <iterator>
+
+#include "common/system.h"
 
 namespace ts::record {
 namespace {
@@ -31,8 +32,6 @@ std::string read_all(const std::string& path) {
   std::ifstream file{path, std::ios::binary};
   return {std::istreambuf_iterator<char>{file}, {}};
 }
-
-std::string base_name(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
 struct ElfFacts {
   bool is_readable = false;
@@ -96,12 +95,14 @@ void Unrecorded::look(ProcessTree& tree, Collector& collector) {
     const std::string file = read_link(proc(pid, "exe"));
     if (file.empty()) continue;  // it has ended
     const std::string* const program = collector.program_of(pid);
-    if (program != nullptr && *program == base_name(file).substr(0, name_bytes - 1)) continue;
+    if (program != nullptr &&
+        *program == std::string{base_name(file.c_str())}.substr(0, name_bytes - 1))
+      continue;
     const auto suspect = suspects_.find(pid);
     const bool is_second_look = suspect != suspects_.end() && suspect->second == file;
     // A child of vfork, or one that has not allocated yet, has its parent's mappings.
     if (is_second_look && read_all(proc(pid, "maps")).find(shim_name) == std::string::npos) {
-      add(base_name(file), reason_for(pid));
+      add(base_name(file.c_str()), reason_for(pid));
     }
     suspects[pid] = file;
   }

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "launch/process_tree.h"
+#include "launch/tree_end.h"
 #include "record/collector/collector.h"
 
 namespace ts::record {

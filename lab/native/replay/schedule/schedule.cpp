@@ -1,6 +1,8 @@
 // The three disciplines; see schedule.h.
 #include "replay/schedule/schedule.h"
 
+#include <algorithm>
+
 namespace ts::replay {
 
 Schedule::Schedule(Discipline discipline, std::uint64_t seed, const Denominator& denominator,
@@ -18,17 +20,11 @@ void Schedule::log_to(MeterChange* changes, std::size_t capacity) {
 }
 
 std::size_t Schedule::find(std::uint32_t thread) const {
-  std::size_t first = 0;
-  std::size_t behind = count_;
-  while (first < behind) {
-    const std::size_t middle = first + (behind - first) / 2;
-    if (seats_[middle].share.thread < thread) {
-      first = middle + 1;
-    } else {
-      behind = middle;
-    }
-  }
-  return first;
+  const auto is_below = [](const Seat& seat, std::uint32_t wanted) {
+    return seat.share.thread < wanted;
+  };
+  return static_cast<std::size_t>(std::lower_bound(seats_, seats_ + count_, thread, is_below) -
+                                  seats_);
 }
 
 bool Schedule::add(std::uint32_t thread, std::uint32_t tickets) {
@@ -40,10 +36,10 @@ bool Schedule::add(std::uint32_t thread, std::uint32_t tickets) {
   born.share.tickets = tickets;
   born.step = denominator_.part(tickets);
   if (count_ > 0) born.meter = seats_[0].meter;
-  for (std::size_t i = 1; i < count_; ++i) {
-    if (seats_[i].meter.compare(born.meter) < 0) born.meter = seats_[i].meter;
+  for (const Seat& seat : present()) {
+    if (seat.meter.compare(born.meter) < 0) born.meter = seat.meter;
   }
-  for (std::size_t i = count_; i > place; --i) seats_[i] = seats_[i - 1];
+  std::copy_backward(seats_ + place, seats_ + count_, seats_ + count_ + 1);
   seats_[place] = born;
   ++count_;
   if (count_ == 2) log(seats_[1 - place], false);
@@ -59,20 +55,19 @@ Share Schedule::remove(std::uint32_t thread) {
     return nobody;
   }
   const Share share = seats_[place].share;
+  std::copy(seats_ + place + 1, seats_ + count_, seats_ + place);
   --count_;
-  for (std::size_t i = place; i < count_; ++i) seats_[i] = seats_[i + 1];
   return share;
 }
 
 std::uint32_t Schedule::grant() {
   std::uint64_t runnable = 0;
-  for (std::size_t i = 0; i < count_; ++i) {
-    if (seats_[i].is_runnable) runnable += weight(seats_[i]);
+  for (const Seat& seat : present()) {
+    if (seat.is_runnable) runnable += weight(seat);
   }
   if (runnable == 0) return no_thread;
   Seat& chosen = *choose(runnable);
-  for (std::size_t i = 0; i < count_; ++i) {
-    Seat& seat = seats_[i];
+  for (Seat& seat : present()) {
     if (!seat.is_runnable) continue;
     seat.share.owed += static_cast<double>(weight(seat)) / static_cast<double>(runnable);
     if (seat.was_skipped) log(seat, false);
@@ -106,10 +101,10 @@ Schedule::Seat* Schedule::choose(std::uint64_t runnable_tickets) {
 
 Schedule::Seat* Schedule::next_in_turn() {
   Seat* lowest = nullptr;
-  for (std::size_t i = 0; i < count_; ++i) {
-    if (!seats_[i].is_runnable) continue;
-    if (seats_[i].share.thread > last_) return &seats_[i];  // nobody's is above no_thread
-    if (lowest == nullptr) lowest = &seats_[i];
+  for (Seat& seat : present()) {
+    if (!seat.is_runnable) continue;
+    if (seat.share.thread > last_) return &seat;  // nobody's is above no_thread
+    if (lowest == nullptr) lowest = &seat;
   }
   return lowest;
 }
@@ -126,9 +121,10 @@ Schedule::Seat* Schedule::winner(std::uint64_t runnable_tickets) {
 
 Schedule::Seat* Schedule::least_meter() {
   Seat* least = nullptr;
-  for (std::size_t i = 0; i < count_; ++i) {
-    if (!seats_[i].is_runnable) continue;
-    if (least == nullptr || seats_[i].meter.compare(least->meter) < 0) least = &seats_[i];
+  for (Seat& seat : present()) {
+    if (seat.is_runnable && (least == nullptr || seat.meter.compare(least->meter) < 0)) {
+      least = &seat;
+    }
   }
   return least;
 }
@@ -136,8 +132,7 @@ Schedule::Seat* Schedule::least_meter() {
 void Schedule::skip_those_who_cannot_run(std::uint64_t runnable_tickets) {
   bool has_passed = false;
   Wide passed;  // how far the others' meters go up in the mean; a long division, seldom needed
-  for (std::size_t i = 0; i < count_; ++i) {
-    Seat& seat = seats_[i];
+  for (Seat& seat : present()) {
     if (seat.is_runnable) continue;
     ++seat.share.skipped;
     if (discipline_ != Discipline::stride) continue;

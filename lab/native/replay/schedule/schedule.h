@@ -34,6 +34,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "replay/schedule/meter.h"
 #include "replay/schedule/random.h"
@@ -93,9 +94,7 @@ class Schedule {
   // number.
   template <class IsRunnable>
   std::uint32_t next(IsRunnable&& is_runnable) {
-    for (std::size_t i = 0; i < count_; ++i) {
-      seats_[i].is_runnable = is_runnable(seats_[i].share.thread);
-    }
+    for (Seat& seat : present()) seat.is_runnable = is_runnable(seat.share.thread);
     return grant();
   }
 
@@ -105,6 +104,7 @@ class Schedule {
   double meter(std::size_t index) const { return seats_[index].meter.value(denominator_); }
 
  private:
+  std::span<Seat> present() { return {seats_, count_}; }
   std::size_t find(std::uint32_t thread) const;  // its seat, or the one that it would have
   std::uint32_t grant();
   std::uint64_t weight(const Seat& seat) const;

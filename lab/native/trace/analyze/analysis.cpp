@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "trace/analyze/birth_table.h"
-#include "trace/analyze/lineage.h"
 
 namespace ts::trace {
 namespace {
@@ -101,8 +100,11 @@ class Analyst {
     ++count.allocations;
     ++count.live;
     if (const auto place = first_.touched.place(event.object)) {
-      births_.insert(*place,
-                     {number_, event.time_ns, clock_bytes_, event.size, event.thread, false});
+      births_.insert(*place, {.event = number_,
+                              .time_ns = event.time_ns,
+                              .clock_bytes = clock_bytes_,
+                              .size = event.size,
+                              .thread = event.thread});
     } else {
       result_.left_own.add(event.size);
       ++count.left_own;
@@ -111,8 +113,8 @@ class Analyst {
 
   void on_resize(const Event& event, ThreadSums& thread) {
     const auto place = first_.touched.place(event.object);
-    const std::optional<Birth> birth = place ? births_.find(*place) : std::nullopt;
-    if (!place || !birth) {
+    Birth* const birth = place ? births_.find(*place) : nullptr;
+    if (birth == nullptr) {
       ++result_.unknown_resizes;
       return;
     }
@@ -129,7 +131,7 @@ class Analyst {
     SizeCount& count = result_.sizes.of(event.size);
     ++count.live;
     ++count.resizes;
-    births_.resize(*place, event.size);
+    birth->resize(event.size);
   }
 
   void count_step(std::uint64_t before, std::uint64_t after) {
@@ -160,8 +162,8 @@ class Analyst {
 
   void on_free(const Event& event, ThreadSums& thread) {
     const auto place = first_.touched.place(event.object);
-    const std::optional<Birth> birth = place ? births_.find(*place) : std::nullopt;
-    if (!place || !birth) {
+    Birth* const birth = place ? births_.find(*place) : nullptr;
+    if (birth == nullptr) {
       ++result_.unknown_frees;
       return;
     }
@@ -174,7 +176,7 @@ class Analyst {
       result_.inherited_frees.add(size);
     } else {
       on_own_free(event, thread, *birth);
-      count_chain(*birth, births_.chain(*place));
+      count_chain(*birth);
     }
     births_.remove(*place);
   }
@@ -202,12 +204,12 @@ class Analyst {
     lifetimes.by_size.add(size, lifetime);
   }
 
-  void count_chain(const Birth& birth, const Chain& chain) {
-    if (chain.resizes == 0) return;
-    result_.chains.longest = std::max<std::uint64_t>(result_.chains.longest, chain.resizes);
-    result_.chains.lengths.add(chain.resizes, birth.size);
-    if (chain.first_size > 0) {
-      result_.chains.growth.add(ratio(birth.size, chain.first_size), birth.size);
+  void count_chain(const Birth& birth) {
+    if (birth.resizes == 0) return;
+    result_.chains.longest = std::max<std::uint64_t>(result_.chains.longest, birth.resizes);
+    result_.chains.lengths.add(birth.resizes, birth.size);
+    if (birth.first_size > 0) {
+      result_.chains.growth.add(ratio(birth.size, birth.first_size), birth.size);
     }
   }
 
@@ -236,14 +238,14 @@ class Analyst {
   }
 
   void count_the_rest() {
-    births_.each([this](const Birth& birth, const Chain& chain) {
+    births_.each([this](const Birth& birth) {
       if (birth.is_inherited) {
         result_.left_inherited.add(birth.size);
         ++result_.sizes.of(birth.size).left_inherited;
       } else {
         result_.left_own.add(birth.size);
         ++result_.sizes.of(birth.size).left_own;
-        count_chain(birth, chain);
+        count_chain(birth);
       }
     });
   }
@@ -269,18 +271,6 @@ class Analyst {
 
 Analysis analyse(const Reader& reader, const Image& image, const FirstReading& found) {
   return Analyst{reader, image, found}.run();
-}
-
-PredictedBytes predict(const SizeCounts& sizes, const Classes& classes) {
-  PredictedBytes sums;
-  sizes.each([&](std::uint64_t size, const SizeCount& count) {
-    const std::uint64_t usable = classes.usable(size);
-    sums.requested_all += size * count.allocations;
-    sums.usable_all += usable * count.allocations;
-    sums.requested_at_peak += size * count.at_peak;
-    sums.usable_at_peak += usable * count.at_peak;
-  });
-  return sums;
 }
 
 }  // namespace ts::trace

@@ -3,8 +3,8 @@
 // Why it exists: words like "temporary" and "lifetime" are used loosely; here each has one meaning,
 // which the tests check against a slow and obvious second implementation. What it refuses to do:
 // hold the trace in memory, or judge. It reads the image twice (first_reading.h comes first) and
-// needs memory for what lives at one time: at most 9 bytes an event, and 15 for objects that are
-// resized and never freed, whatever the trace; mostly far less (birth_table.h).
+// needs memory for what lives at one time: at most 28 bytes an event, whatever the trace; mostly far
+// less (birth_table.h).
 //
 // Definitions.
 //   allocation    a malloc, calloc or aligned event: it makes an object. A resize makes none.
@@ -28,10 +28,8 @@
 
 #include <array>
 #include <cstdint>
-#include <string>
 #include <vector>
 
-#include "trace/analyze/classes.h"
 #include "trace/analyze/first_reading.h"
 #include "trace/analyze/histogram.h"
 #include "trace/analyze/size_counts.h"
@@ -118,15 +116,5 @@ struct Analysis {
 
 // `found`: the first reading of the same image.
 Analysis analyse(const Reader& reader, const Image& image, const FirstReading& found);
-
-// What an allocator's classes would make of the sizes: bytes of blocks, to be held against the
-// bytes requested. Alignment is not looked at.
-struct PredictedBytes {
-  std::uint64_t requested_all = 0;  // of all allocations
-  std::uint64_t usable_all = 0;
-  std::uint64_t requested_at_peak = 0;
-  std::uint64_t usable_at_peak = 0;
-};
-PredictedBytes predict(const SizeCounts& sizes, const Classes& classes);
 
 }  // namespace ts::trace

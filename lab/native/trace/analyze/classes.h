@@ -13,17 +13,13 @@
 #include <string>
 #include <vector>
 
+#include "usable/steps.h"
+
 namespace ts::trace {
 
 class Classes {
  public:
-  struct Run {
-    std::uint64_t first;
-    std::uint64_t step;
-    std::uint64_t count;
-    std::uint64_t slack;
-    std::uint64_t last() const { return first + (count - 1) * step; }
-  };
+  using Run = ts::Run;
 
   Classes(std::string name, std::vector<Run> runs)
       : name_{std::move(name)}, runs_{std::move(runs)} {}

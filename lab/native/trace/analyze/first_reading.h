@@ -7,15 +7,25 @@
 
 #include <cstdint>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "trace/analyze/histogram.h"
-#include "trace/analyze/lineage.h"
 #include "trace/analyze/object_set.h"
+#include "trace/analyze/object_sizes.h"
 #include "trace/format/reader.h"
 
 namespace ts::trace {
+
+// What a forked child inherits: it frees and resizes objects of its ancestors, whose sizes only the
+// ancestors' events tell. Where an ancestor is lost, nothing is inherited from it.
+struct Inheritance {
+  ObjectSizes objects;  // live when the image began
+  bool is_complete = true;
+};
+
+// Reads the events of all ancestors by fork, each up to the fork. Empty for a root and after an
+// exec.
+Inheritance inherited_by(const Reader& reader, const Image& image);
 
 struct FirstReading {
   std::vector<Gap> gaps;      // events of the image that cannot be read

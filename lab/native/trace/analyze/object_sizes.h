@@ -11,16 +11,62 @@
 #include <memory>
 #include <optional>
 #include <unordered_map>
+#include <utility>
+
+#include "trace/format/event.h"
 
 namespace ts::trace {
 
 class ObjectSizes {
  public:
   // An object that is there already gets the new size.
-  void set(std::uint64_t object, std::uint64_t size);
-  std::optional<std::uint64_t> find(std::uint64_t object) const;
+  void set(std::uint64_t object, std::uint64_t size) {
+    remove(object);
+    Page& page = page_of(object / page_objects);
+    ++page.live;
+    ++objects_;
+    bytes_ += size;
+    const bool is_huge = size >= huge;
+    page.sizes[object % page_objects] = is_huge ? huge : static_cast<std::uint32_t>(size);
+    if (is_huge) huge_[object] = size;
+  }
+
+  std::optional<std::uint64_t> find(std::uint64_t object) const {
+    const Page* const page = find_page(object / page_objects);
+    if (page == nullptr) return std::nullopt;
+    const std::uint32_t coded = page->sizes[object % page_objects];
+    if (coded == absent) return std::nullopt;
+    return size_of(object, coded);
+  }
+
   // Returns its size, or nothing where there is no such object.
-  std::optional<std::uint64_t> remove(std::uint64_t object);
+  std::optional<std::uint64_t> remove(std::uint64_t object) {
+    const std::optional<std::uint64_t> size = find(object);
+    if (!size) return std::nullopt;
+    const std::uint64_t number = object / page_objects;
+    Page& page = *find_page(number);
+    std::uint32_t& coded = page.sizes[object % page_objects];
+    if (coded == huge) huge_.erase(object);
+    coded = absent;
+    --objects_;
+    bytes_ -= *size;
+    if (--page.live == 0) {
+      const auto found = pages_.find(number);
+      spare_ = std::move(found->second);
+      pages_.erase(found);
+      newest_page_ = nullptr;
+    }
+    return size;
+  }
+
+  // What a recorded call does to its object.
+  void apply(const Event& event) {
+    if (makes_object(event.kind) || (event.kind == Kind::realloc && find(event.object))) {
+      set(event.object, event.size);
+    } else if (event.kind == Kind::free) {
+      remove(event.object);
+    }
+  }
 
   std::uint64_t objects() const { return objects_; }
   std::uint64_t bytes() const { return bytes_; }
@@ -47,9 +93,31 @@ class ObjectSizes {
     std::array<std::uint32_t, page_objects> sizes;
   };
 
-  Page* find_page(std::uint64_t number) const;
-  Page& page_of(std::uint64_t number);
-  std::uint64_t size_of(std::uint64_t object, std::uint32_t coded) const;
+  Page* find_page(std::uint64_t number) const {
+    if (newest_page_ != nullptr && newest_number_ == number) return newest_page_;
+    const auto found = pages_.find(number);
+    if (found == pages_.end()) return nullptr;
+    newest_number_ = number;
+    newest_page_ = found->second.get();
+    return newest_page_;
+  }
+
+  Page& page_of(std::uint64_t number) {
+    if (Page* const page = find_page(number)) return *page;
+    std::unique_ptr<Page> page = std::move(spare_);
+    if (page == nullptr) {
+      page = std::make_unique<Page>();
+      page->sizes.fill(absent);
+    }
+    newest_number_ = number;
+    newest_page_ = page.get();
+    pages_[number] = std::move(page);
+    return *newest_page_;
+  }
+
+  std::uint64_t size_of(std::uint64_t object, std::uint32_t coded) const {
+    return coded == huge ? huge_.at(object) : coded;
+  }
 
   std::unordered_map<std::uint64_t, std::unique_ptr<Page>> pages_;
   std::unordered_map<std::uint64_t, std::uint64_t> huge_;

@@ -12,6 +12,8 @@
 #include <map>
 #include <memory>
 
+#include "trace/analyze/buckets.h"
+
 namespace ts::trace {
 
 struct SizeCount {
@@ -27,10 +29,21 @@ class SizeCounts {
  public:
   static constexpr std::size_t max_large = 1U << 20;
 
-  SizeCount& of(std::uint64_t size);
+  SizeCount& of(std::uint64_t size) {
+    if (size >= small_end) return of_large(size);
+    std::unique_ptr<Page>& page = pages_[size / page_sizes];
+    if (page == nullptr) page = std::make_unique<Page>();
+    return (*page)[size % page_sizes];
+  }
 
   // What is live is what is at the peak.
-  void take_peak();
+  void take_peak() {
+    for (const std::unique_ptr<Page>& page : pages_) {
+      if (page == nullptr) continue;
+      for (SizeCount& count : *page) count.at_peak = count.live;
+    }
+    for (auto& [size, count] : large_) count.at_peak = count.live;
+  }
 
   bool is_exact() const { return is_exact_; }
 
@@ -59,7 +72,15 @@ class SizeCounts {
     return (count.allocations | count.resizes | count.live | count.at_peak | count.left_own |
             count.left_inherited) != 0;
   }
-  SizeCount& of_large(std::uint64_t size);
+
+  // No exact size is added once there are too many, so that a size is found again where it was
+  // counted.
+  SizeCount& of_large(std::uint64_t size) {
+    if (const auto found = large_.find(size); found != large_.end()) return found->second;
+    if (large_.size() < max_large) return large_[size];
+    is_exact_ = false;
+    return large_[Eighths::upper(Eighths::index(size))];
+  }
 
   std::array<std::unique_ptr<Page>, small_end / page_sizes> pages_{};
   std::map<std::uint64_t, SizeCount> large_;

@@ -43,6 +43,9 @@ constexpr std::int64_t unfold_sign(std::uint64_t folded) {
   return static_cast<std::int64_t>((folded >> 1) ^ (0 - (folded & 1)));
 }
 
+// CRC-32C (Castagnoli), the checksum of a trace's parts.
+std::uint32_t crc32c(ByteSpan bytes);
+
 class ByteReader {
  public:
   ByteReader() = default;

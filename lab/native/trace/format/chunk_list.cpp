@@ -3,8 +3,8 @@
 
 #include <utility>
 
+#include "trace/format/bytes.h"
 #include "trace/format/compression.h"
-#include "trace/format/crc32c.h"
 
 namespace ts::trace {
 namespace {

@@ -1,4 +1,3 @@
-// See columns.h.
 #include "trace/format/columns.h"
 
 #include "trace/format/layout.h"
@@ -13,21 +12,15 @@ constexpr std::uint8_t from_last =
     0x20;  // object: away from the thread's last; else from the newest
 constexpr std::uint8_t known_bits = kind_bits | other_thread | from_last;
 
-bool refers_to_object(Kind kind) { return kind == Kind::realloc || kind == Kind::free; }
-bool refers_to_other(Kind kind) { return kind == Kind::thread_begin || kind == Kind::fork; }
-
 }  // namespace
 
-Context::Context(const ChunkHeader& header)
-    : time_ns{header.first_time_ns}, next_object{header.first_object} {
-  last_objects_.fill(header.first_object);
+Context::Context(std::uint64_t first_object, std::uint64_t first_time_ns)
+    : time_ns{first_time_ns}, next_object{first_object} {
+  last_objects_.fill(first_object);
 }
 
 void EventEncoder::begin(std::uint64_t first_object, std::uint64_t first_time_ns) {
-  ChunkHeader header;
-  header.first_object = first_object;
-  header.first_time_ns = first_time_ns;
-  context_ = Context{header};
+  context_ = Context{first_object, first_time_ns};
 }
 
 // Objects that are freed in the order of their making lie side by side, others near the newest.
@@ -110,7 +103,7 @@ const char* EventDecoder::begin(const ChunkHeader& header, ByteSpan payload) {
   sizes_ = RepeatedReader{columns[4], columns[5]};
   times_ = SpreadReader{columns[6], columns[7]};
   alignments_ = ByteReader{columns[8]};
-  context_ = Context{header};
+  context_ = Context{header.first_object, header.first_time_ns};
   events_end_ = header.events_end();
   objects_end_ = header.objects_end();
   last_time_ns_ = header.last_time_ns;

@@ -29,7 +29,7 @@ inline constexpr std::uint32_t max_table_bytes = 2 * 5 * column_count;
 class Context {
  public:
   Context() = default;
-  explicit Context(const ChunkHeader& header);
+  Context(std::uint64_t first_object, std::uint64_t first_time_ns);
 
   std::uint32_t thread = 0;
   std::uint64_t time_ns = 0;

@@ -1,4 +1,3 @@
-// See compression.h.
 #include "trace/format/compression.h"
 
 #include <zstd.h>

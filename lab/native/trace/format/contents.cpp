@@ -1,4 +1,3 @@
-// See contents.h.
 #include "trace/format/contents.h"
 
 #include <algorithm>
@@ -6,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "trace/format/image_record.h"
+#include "trace/format/layout.h"
 
 namespace ts::trace {
 namespace {
@@ -42,9 +41,6 @@ class Gathering {
   void conclude(Known& known);
   void conclude_end(Known& known);
   void tell_missing_images();
-  void tell(std::uint64_t offset, std::uint64_t bytes, std::uint64_t events, std::string text) {
-    damages_.add({.offset = offset, .bytes = bytes, .events = events, .text = std::move(text)});
-  }
 
   const InputFile& file_;
   const ChunkList& list_;
@@ -57,7 +53,8 @@ void Gathering::take_record(const Chunk& chunk, Known& known) {
   const bool is_begin = chunk.header.type == ChunkType::image_begin;
   const std::string what = contents_text(chunk.header);
   if (is_begin ? known.has_begin : known.has_end) {
-    tell(chunk.offset, chunk.end() - chunk.offset, 0, what + " is there once more" + left_out);
+    damages_.add(chunk.offset, chunk.end() - chunk.offset, 0,
+                 what + " is there once more" + left_out);
     return;
   }
   Image image;
@@ -71,10 +68,10 @@ void Gathering::take_record(const Chunk& chunk, Known& known) {
   if (why != nullptr) {
     (is_begin ? known.is_begin_told : known.is_end_told) = true;
     if (chunk.is_cut) return;
-    tell(chunk.offset, chunk.end() - chunk.offset, 0,
-         what + " is damaged (" + why + "): " +
-             (is_begin ? "its program, allocator and parent are lost."
-                       : "how and when it ended is lost."));
+    damages_.add(chunk.offset, chunk.end() - chunk.offset, 0,
+                 what + " is damaged (" + why + "): " +
+                     (is_begin ? "its program, allocator and parent are lost."
+                               : "how and when it ended is lost."));
     return;
   }
   if (!is_begin) {
@@ -109,15 +106,15 @@ void Gathering::take_events(std::uint32_t position, Known& known) {
   const Chunk& chunk = list_.chunks[position];
   const ChunkHeader& header = chunk.header;
   if (const char* const why = find_contradiction(header, known)) {
-    tell(chunk.offset, chunk.end() - chunk.offset, 0,
-         "a chunk of " + contents_text(header) + " cannot be used: " + why + left_out);
+    damages_.add(chunk.offset, chunk.end() - chunk.offset, 0,
+                 "a chunk of " + contents_text(header) + " cannot be used: " + why + left_out);
     return;
   }
   if (const std::uint64_t missing = header.first_event - known.image.events) {
     known.has_gap = true;
-    tell(chunk.offset, 0, missing,
-         events_text(header.image, known.image.events, missing) +
-             " are missing before this chunk. Record again if they matter.");
+    damages_.add(chunk.offset, 0, missing,
+                 events_text(header.image, known.image.events, missing) +
+                     " are missing before this chunk. Record again if they matter.");
   }
   if (!known.has_begin && known.chunks.events.empty()) {
     known.image.first_object = header.first_object;
@@ -158,13 +155,13 @@ void Gathering::conclude_end(Known& known) {
       end.events == image.events && end.objects == image.objects && end.threads == image.threads;
   const std::string of_image = " of image " + std::to_string(image.number);
   if (is_less || (end.events == image.events && known.has_begin && !known.has_gap && !is_same)) {
-    tell(file_.size(), 0, 0, "the end" + of_image + " contradicts its events" + left_out);
+    damages_.add(file_.size(), 0, 0, "the end" + of_image + " contradicts its events" + left_out);
     return;
   }
   if (const std::uint64_t missing = end.events - image.events) {
-    tell(file_.size(), 0, missing,
-         events_text(image.number, image.events, missing) +
-             ", its last, are missing. Record again if they matter.");
+    damages_.add(file_.size(), 0, missing,
+                 events_text(image.number, image.events, missing) +
+                     ", its last, are missing. Record again if they matter.");
   }
   image.events = end.events;
   image.objects = end.objects;
@@ -177,15 +174,15 @@ void Gathering::conclude_end(Known& known) {
 void Gathering::conclude(Known& known) {
   const std::string number = std::to_string(known.image.number);
   if (!known.has_begin && !known.is_begin_told) {
-    tell(file_.size(), 0, 0,
-         "the begin of image " + number +
-             " is missing: its program, allocator and parent are not known.");
+    damages_.add(file_.size(), 0, 0,
+                 "the begin of image " + number +
+                     " is missing: its program, allocator and parent are not known.");
   }
   if (known.has_end) {
     conclude_end(known);
   } else if (list_.footer && !known.is_end_told) {
-    tell(file_.size(), 0, 0,
-         "the end of image " + number + " is missing: how it ended is not known.");
+    damages_.add(file_.size(), 0, 0,
+                 "the end of image " + number + " is missing: how it ended is not known.");
   }
   known.chunks.events_end = known.image.events;
 }
@@ -196,7 +193,7 @@ void Gathering::tell_missing_images() {
     const std::string which = end - first == 1 ? "image " + std::to_string(first) + " is"
                                                : "images " + std::to_string(first) + " to " +
                                                      std::to_string(end - 1) + " are";
-    tell(file_.size(), 0, 0, which + " missing wholly. Record again if they matter.");
+    damages_.add(file_.size(), 0, 0, which + " missing wholly. Record again if they matter.");
   };
   std::uint64_t next = 0;
   std::uint64_t events = 0;
@@ -209,10 +206,11 @@ void Gathering::tell_missing_images() {
   tell_range(next, list_.footer->images);
   if (list_.footer->images < next || list_.footer->events != events) {
     const std::uint64_t missing = list_.footer->events > events ? list_.footer->events - events : 0;
-    tell(file_.size(), 0, missing,
-         "the footer tells of " + count_text(list_.footer->images, "image") + " with " +
-             count_text(list_.footer->events, "event") + " in all, and the chunks of " +
-             count_text(known_.size(), "image") + " with " + count_text(events, "event") + ".");
+    damages_.add(file_.size(), 0, missing,
+                 "the footer tells of " + count_text(list_.footer->images, "image") + " with " +
+                     count_text(list_.footer->events, "event") + " in all, and the chunks of " +
+                     count_text(known_.size(), "image") + " with " + count_text(events, "event") +
+                     ".");
   }
 }
 

@@ -1,7 +1,8 @@
-// Eight bytes a step, by tables that the compiler makes; see crc32c.h.
-#include "trace/format/crc32c.h"
+// Eight bytes a step, by tables that the compiler makes.
 
 #include <array>
+
+#include "trace/format/bytes.h"
 
 namespace ts::trace {
 namespace {

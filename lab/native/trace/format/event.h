@@ -12,6 +12,7 @@
 // by birth.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -33,9 +34,18 @@ enum class Kind : std::uint8_t {
 };
 
 constexpr bool makes_object(Kind kind) { return kind <= Kind::aligned; }
+constexpr bool refers_to_object(Kind kind) { return kind == Kind::realloc || kind == Kind::free; }
+constexpr bool refers_to_other(Kind kind) {
+  return kind == Kind::thread_begin || kind == Kind::fork;
+}
 constexpr bool has_size(Kind kind) { return kind <= Kind::realloc || kind == Kind::refused; }
 
-std::string_view name(Kind kind);
+constexpr std::string_view name(Kind kind) {
+  constexpr std::string_view names[] = {"malloc", "calloc",  "aligned",      "realloc",
+                                        "free",   "refused", "thread_begin", "thread_end",
+                                        "fork",   "unknown"};
+  return names[static_cast<std::size_t>(std::min(kind, Kind::count))];
+}
 
 struct Event {
   Kind kind = Kind::malloc;
@@ -74,8 +84,14 @@ struct Image {
   End end = End::unknown;
 };
 
-std::string_view name(Image::Birth birth);
-std::string_view name(Image::End end);
+constexpr std::string_view name(Image::Birth birth) {
+  constexpr std::string_view names[] = {"root", "fork", "exec", "unknown"};
+  return names[static_cast<std::size_t>(std::min(birth, Image::Birth::unknown))];
+}
+constexpr std::string_view name(Image::End end) {
+  constexpr std::string_view names[] = {"unknown", "exited", "exec", "killed"};
+  return names[static_cast<std::size_t>(end) % std::size(names)];
+}
 
 // Nothing in a trace is larger; what claims to be is damaged. They keep every sum below from
 // overflowing, and a reader's memory small whatever a file says.

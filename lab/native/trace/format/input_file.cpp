@@ -1,4 +1,3 @@
-// See input_file.h.
 #include "trace/format/input_file.h"
 
 #include <fcntl.h>

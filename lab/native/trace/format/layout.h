@@ -77,4 +77,11 @@ struct Footer {
 std::array<std::uint8_t, footer_bytes> encode(const Footer& footer);
 std::optional<Footer> decode_footer(ByteSpan bytes);
 
+// The payloads of the chunks at an image's begin and end.
+Bytes encode_begin(const Image& image);
+Bytes encode_end(const Image& image);
+// Fill what each tells; false where it holds what no writer writes.
+bool decode_begin(ByteSpan payload, Image& image);
+bool decode_end(ByteSpan payload, Image& image);
+
 }  // namespace ts::trace

@@ -1,4 +1,3 @@
-// See output_file.h.
 #include "trace/format/output_file.h"
 
 #include <fcntl.h>
@@ -7,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "common/system.h"
 #include "trace/format/error.h"
 
 namespace ts::trace {
@@ -46,15 +46,8 @@ void OutputFile::fail(int error_number) {
 
 void OutputFile::append(ByteSpan bytes) {
   if (failed_with_ != 0) fail(failed_with_);
-  const std::uint8_t* from = bytes.data();
-  for (std::size_t remaining = bytes.size(); remaining > 0;) {
-    const ssize_t written = write(descriptor_, from, remaining);
-    if (written < 0) {
-      if (errno == EINTR) continue;
-      fail(errno);
-    }
-    from += written;
-    remaining -= static_cast<std::size_t>(written);
+  if (const int error_number = write_all(descriptor_, bytes.data(), bytes.size())) {
+    fail(error_number);
   }
   size_ += bytes.size();
 }

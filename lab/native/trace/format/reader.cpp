@@ -1,168 +1,150 @@
-// See reader.h.
+// Opening a trace, and looking for all that is wrong with it; see reader.h.
 #include "trace/format/reader.h"
 
 #include <algorithm>
-#include <utility>
+#include <cstring>
 
-#include "trace/format/columns.h"
-#include "trace/format/trace_file.h"
+#include "trace/format/layout.h"
 
 namespace ts::trace {
 namespace {
 
-constexpr std::size_t batch_events = 512;
+bool begins_with(const Bytes& bytes, std::initializer_list<std::uint8_t> magic) {
+  return bytes.size() >= magic.size() && std::equal(magic.begin(), magic.end(), bytes.begin());
+}
+
+// Why a file that does not begin like a trace, and holds no part of one, is none.
+std::string foreign_text(const Bytes& begin) {
+  const std::size_t size = std::min(begin.size(), file_magic.size());
+  if (std::equal(begin.begin(), begin.begin() + static_cast<std::ptrdiff_t>(size),
+                 file_magic.begin())) {
+    return begin.size() < file_header_bytes ? "it is cut off within its header, and nothing is "
+                                              "left. Copy it once more, or record "
+                                              "again."
+                                            : "its header is damaged, and nothing else is left. "
+                                              "Copy it once more, or record again.";
+  }
+  if (begins_with(begin, {0x1f, 0x8b}) || begins_with(begin, {0x28, 0xb5, 0x2f, 0xfd}) ||
+      begins_with(begin, {0xfd, '7', 'z'}) || begins_with(begin, {'B', 'Z', 'h'})) {
+    return "it is compressed. Unpack it first (gzip -d, zstd -d, xz -d or bzip2 -d).";
+  }
+  return "it is no trace. Name a file that `tsmalloc record` wrote.";
+}
 
 }  // namespace
 
-// Goes through the chunks of one image.
-class Cursor::Impl {
- public:
-  Impl(const TraceFile& trace, std::size_t place, std::uint64_t from_event)
-      : trace_{trace},
-        image_{trace.contents().images[place].number},
-        chunks_{trace.contents().chunks[place]},
-        next_event_{from_event} {
-    const auto ends_before = [this](std::uint32_t chunk, std::uint64_t event) {
-      return trace_.chunks()[chunk].header.events_end() <= event;
-    };
-    next_chunk_ = static_cast<std::size_t>(
-        std::lower_bound(chunks_.events.begin(), chunks_.events.end(), from_event, ends_before) -
-        chunks_.events.begin());
+Reader::Reader(const std::string& path) : file_{path} {
+  const std::string cannot = "cannot read '" + path + "': ";
+  if (file_.size() == 0) {
+    throw Error{cannot + "it is empty. The recorder was ended before it began: record again."};
   }
-
-  // The next events; none at the end.
-  void fill(std::vector<Event>& batch);
-  std::uint64_t next_event() const { return next_event_; }  // after those of the last batch
-  std::optional<Gap> take_gap() { return std::exchange(gap_, std::nullopt); }
-
- private:
-  void open_chunk();
-  void skip_to(std::uint64_t event);
-  void lose(std::uint64_t up_to, std::string why);
-  void end();
-
-  const TraceFile& trace_;
-  std::uint32_t image_;
-  const ImageChunks& chunks_;
-  std::size_t next_chunk_ = 0;
-  std::uint64_t next_event_;
-  EventDecoder decoder_;
-  std::uint64_t chunk_events_end_ = 0;
-  Bytes bytes_;
-  std::optional<Gap> gap_;
-};
-
-// Gaps that follow on each other are one.
-void Cursor::Impl::lose(std::uint64_t up_to, std::string why) {
-  if (!gap_) gap_ = Gap{.first_event = next_event_, .events = 0, .text = std::move(why)};
-  gap_->events = up_to - gap_->first_event;
-  next_event_ = up_to;
+  Bytes begin;
+  if (const char* const why =
+          file_.read(0, std::min<std::uint64_t>(file_.size(), file_header_bytes), begin)) {
+    throw Error{cannot + why + ". Copy it to a disk that can be read."};
+  }
+  const auto header = decode_file_header(begin);
+  if (header && header->version != format_version) {
+    throw Error{cannot + "it is a trace of version " + std::to_string(header->version) +
+                ", and this program reads version " + std::to_string(format_version) +
+                ". Use the tsmalloc that recorded it, or a newer one."};
+  }
+  is_header_damaged_ = !header;
+  find_chunks();
+  if (is_header_damaged_) {
+    if (list_.chunks.empty() && !list_.footer) throw Error{cannot + foreign_text(begin)};
+    const bool is_told = !damages_.list().empty() && damages_.list().front().offset == 0;
+    if (!is_told) {
+      damages_.add(0, file_header_bytes, 0,
+                   "the file's header is damaged. Nothing is lost by that.");
+    }
+  }
+  contents_ = read_contents(file_, list_, damages_);
+  damages_.sort();
 }
 
-void Cursor::Impl::skip_to(std::uint64_t event) {
-  Event skipped[64];
-  while (next_event_ < event && decoder_.remaining() > 0) {
-    const std::uint64_t wanted = std::min<std::uint64_t>(event - next_event_, std::size(skipped));
-    next_event_ += decoder_.decode({skipped, static_cast<std::size_t>(wanted)});
-  }
-  next_event_ = std::max(next_event_, event);  // nobody asked for what could not be read before it
-}
-
-void Cursor::Impl::open_chunk() {
-  const Chunk& chunk = trace_.chunks()[chunks_.events[next_chunk_++]];
-  const ChunkHeader& header = chunk.header;
-  if (header.first_event > next_event_) {
-    const std::uint64_t missing = header.first_event - next_event_;
-    lose(header.first_event, events_text(image_, next_event_, missing) + " are missing");
-  }
-  const char* why = chunk.is_cut ? "it is cut off" : read_payload(trace_.file(), chunk, bytes_);
-  if (why == nullptr) {
-    why = decoder_.begin(header, ByteSpan{bytes_}.subspan(chunk_header_bytes));
-  }
-  if (why != nullptr) {
-    lose(header.events_end(),
-         "the chunk of " + contents_text(header) + " is damaged (" + why + ")");
+void Reader::find_chunks() {
+  if (auto list = read_index(file_)) {
+    list_ = std::move(*list);
     return;
   }
-  const std::uint64_t wanted = next_event_;
-  next_event_ = header.first_event;
-  chunk_events_end_ = header.events_end();
-  skip_to(wanted);
+  // A damaged header may be longer or shorter than it was.
+  list_ = scan(file_, is_header_damaged_ ? 0 : file_header_bytes, damages_);
+  tell_missing_end();
 }
 
-void Cursor::Impl::end() {
-  const std::uint64_t events_end = chunks_.events_end;
-  if (next_event_ < events_end) {
-    lose(events_end, events_text(image_, next_event_, events_end - next_event_) + " are missing");
+void Reader::tell_missing_end() {
+  const char* text =
+      "the file has no end: the recorder was killed or is still at work, or the file was not "
+      "copied whole. What came after this is lost.";
+  if (list_.footer) {
+    text = "the index is damaged or does not fit. Nothing is lost by that.";
+  } else if (list_.has_index) {
+    text =
+        "the end of the file is missing, but only behind the last event. Nothing is lost by that.";
   }
-  if (!chunks_.is_end_known && !gap_) {
-    gap_ = Gap{.first_event = next_event_,
-               .events = 0,
-               .text = "how image " + std::to_string(image_) + " went on is not known"};
-  }
+  damages_.add(file_.size(), 0, 0, text);
 }
 
-void Cursor::Impl::fill(std::vector<Event>& batch) {
-  batch.resize(batch_events);
-  for (;;) {
-    const std::size_t count = decoder_.decode(batch);
-    next_event_ += count;
-    if (count > 0) {
-      batch.resize(count);
-      return;
+std::size_t Reader::find(std::uint32_t image) const {
+  const std::vector<Image>& images = contents_.images;
+  const auto found = std::lower_bound(
+      images.begin(), images.end(), image,
+      [](const Image& known, std::uint32_t wanted) { return known.number < wanted; });
+  const bool is_there = found != images.end() && found->number == image;
+  return is_there ? static_cast<std::size_t>(found - images.begin()) : images.size();
+}
+
+void Reader::verify_chunk(const Chunk& chunk, EventDecoder& decoder, Bytes& bytes) {
+  if (chunk.is_cut) return;  // told already
+  const bool is_of_events = chunk.header.type == ChunkType::events;
+  const char* why = read_payload(file_, chunk, bytes);
+  const auto header = decode_chunk_header(bytes);
+  if (bytes.size() >= chunk_header_bytes && (!header || *header != chunk.header)) {
+    damages_.add(chunk.offset, chunk_header_bytes, 0,
+                 "the header of a chunk is damaged: " + contents_text(chunk.header) +
+                     ". The index has a copy; nothing is lost by that.");
+  }
+  const bool is_record =
+      chunk.header.type == ChunkType::image_begin || chunk.header.type == ChunkType::image_end;
+  if (is_record) return;  // they were read when the file was opened
+  std::uint64_t lost = is_of_events ? chunk.header.count : 0;
+  if (why == nullptr && is_of_events) {
+    why = decoder.begin(chunk.header, ByteSpan{bytes}.subspan(chunk_header_bytes));
+    Event events[256];
+    while (why == nullptr && decoder.remaining() > 0) {
+      lost -= decoder.decode(events);
+      why = decoder.error();
     }
-    if (decoder_.error() != nullptr && next_event_ < chunk_events_end_) {
-      lose(chunk_events_end_, "from event " + std::to_string(next_event_) +
-                                  " on, the chunk is damaged (" + decoder_.error() + ")");
-    }
-    if (next_chunk_ == chunks_.events.size()) break;
-    open_chunk();
   }
-  end();
-  batch.clear();
+  if (why == nullptr) return;
+  damages_.add(chunk.offset, chunk.end() - chunk.offset, lost,
+               "a chunk is damaged (" + std::string{why} + "): " + contents_text(chunk.header) +
+                   " cannot be read. Copy the file once more from where it was recorded.");
 }
 
-Cursor::Cursor(std::unique_ptr<Impl> impl) : impl_{std::move(impl)} {}
-Cursor::Cursor(Cursor&&) noexcept = default;
-Cursor& Cursor::operator=(Cursor&&) noexcept = default;
-Cursor::~Cursor() = default;
-
-bool Cursor::refill() {
-  if (is_at_end_) return false;
-  impl_->fill(batch_);
-  position_ = 0;
-  batch_first_event_ = impl_->next_event() - batch_.size();
-  std::optional<Gap> gap = impl_->take_gap();
-  has_gap_before_batch_ = gap.has_value();
-  gap_ = has_gap_before_batch_;
-  if (gap) gap_before_batch_ = std::move(*gap);
-  is_at_end_ = batch_.empty();
-  return !is_at_end_;
+void Reader::verify() {
+  if (is_verified_) return;
+  is_verified_ = true;
+  EventDecoder decoder;
+  Bytes bytes;
+  for (const Chunk& chunk : list_.chunks) verify_chunk(chunk, decoder, bytes);
+  damages_.sort();
 }
-
-Reader::Reader(const std::string& path) : file_{std::make_unique<TraceFile>(path)} {}
-Reader::~Reader() = default;
-Reader::Reader(Reader&&) noexcept = default;
-Reader& Reader::operator=(Reader&&) noexcept = default;
-
-const std::vector<Image>& Reader::images() const { return file_->contents().images; }
-const std::vector<Damage>& Reader::damage() const { return file_->damage(); }
-void Reader::verify() { file_->verify(); }
-std::uint64_t Reader::file_bytes() const { return file_->file().size(); }
 
 const Image* Reader::find_image(std::uint32_t number) const {
-  const std::size_t place = file_->find(number);
+  const std::size_t place = find(number);
   return place == images().size() ? nullptr : &images()[place];
 }
 
 std::uint64_t Reader::chunks() const {
   std::uint64_t chunks = 0;
-  for (const ImageChunks& of_image : file_->contents().chunks) chunks += of_image.events.size();
+  for (const ImageChunks& of_image : contents_.chunks) chunks += of_image.events.size();
   return chunks;
 }
 
 Cursor Reader::events(std::uint32_t image, std::uint64_t from_event) const {
-  const std::size_t place = file_->find(image);
+  const std::size_t place = find(image);
   if (place == images().size()) {
     const std::string known = images().empty()
                                   ? "there is none"
@@ -170,13 +152,7 @@ Cursor Reader::events(std::uint32_t image, std::uint64_t from_event) const {
     throw Error{"the trace has no image " + std::to_string(image) + ": " + known +
                 ". `trace info` lists them."};
   }
-  return Cursor{std::make_unique<Cursor::Impl>(*file_, place, from_event)};
-}
-
-void require_whole(const Reader& reader, const std::string& path) {
-  if (reader.is_whole()) return;
-  throw Error{"'" + path + "' is damaged: " + reader.damage().front().text +
-              " This needs a whole trace; `trace check` lists all that is wrong."};
+  return Cursor{*this, place, from_event};
 }
 
 }  // namespace ts::trace

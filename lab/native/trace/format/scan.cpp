@@ -59,12 +59,9 @@ bool Scan::take_footer() {
   is_at_end_ = true;
   const std::uint64_t end = at_ + footer_bytes;
   if (end < file_.size()) {
-    damages_.add(
-        {.offset = end,
-         .bytes = file_.size() - end,
-         .events = 0,
-         .text = count_text(file_.size() - end, "byte") +
-                 " after the trace's end are no part of it. Nothing is lost; cut them off."});
+    damages_.add(end, file_.size() - end, 0,
+                 count_text(file_.size() - end, "byte") +
+                     " after the trace's end are no part of it. Nothing is lost; cut them off.");
   }
   return true;
 }
@@ -114,11 +111,9 @@ bool Scan::take_part() {
   if (!header) return false;
   if (const char* const lie = find_lie(*header)) {
     tell_hole(at_);
-    damages_.add({.offset = at_,
-                  .bytes = chunk_header_bytes,
-                  .events = 0,
-                  .text = std::string{"a chunk's header cannot be true: "} + lie +
-                          ". It is left out; whatever wrote it has a defect."});
+    damages_.add(at_, chunk_header_bytes, 0,
+                 std::string{"a chunk's header cannot be true: "} + lie +
+                     ". It is left out; whatever wrote it has a defect.");
     used_end_ = at_ + chunk_header_bytes;
     at_ = find_part(at_ + 1, file_.size());
     is_last_unread_ = false;
@@ -156,35 +151,29 @@ std::uint64_t Scan::find_part(std::uint64_t from, std::uint64_t end) {
 void Scan::cut(Chunk& chunk, std::uint64_t end) {
   chunk.is_cut = true;
   const bool is_of_events = chunk.header.type == ChunkType::events;
-  damages_.add({.offset = chunk.offset,
-                .bytes = end - chunk.offset,
-                .events = is_of_events ? chunk.header.count : 0,
-                .text = "a chunk is cut off: " + contents_text(chunk.header) +
-                        " cannot be read. Copy the file once more from where it was recorded."});
+  damages_.add(chunk.offset, end - chunk.offset, is_of_events ? chunk.header.count : 0,
+               "a chunk is cut off: " + contents_text(chunk.header) +
+                   " cannot be read. Copy the file once more from where it was recorded.");
 }
 
 void Scan::tell_hole(std::uint64_t end) {
   if (used_end_ >= end) return;
   const std::string bytes = count_text(end - used_end_, "byte");
-  damages_.add(
-      {.offset = used_end_,
-       .bytes = end - used_end_,
-       .events = 0,
-       .text = used_end_ == 0
+  damages_.add(used_end_, end - used_end_, 0,
+               used_end_ == 0
                    ? "the file's header is damaged: a trace can only be read after " + bytes +
                          ". Copy the file once more from where it was recorded."
-                   : bytes + " belong to no chunk: what was there cannot be read. Copy the file "
-                             "once more from where it was recorded."});
+                   : bytes +
+                         " belong to no chunk: what was there cannot be read. Copy the file "
+                         "once more from where it was recorded.");
   used_end_ = end;
 }
 
 ChunkList Scan::run() && {
   while (!is_at_end_ && at_ < file_.size()) {
     if (list_.chunks.size() == max_chunks) {
-      damages_.add({.offset = at_,
-                    .bytes = file_.size() - at_,
-                    .events = 0,
-                    .text = "more chunks than a trace can have: what follows is not read."});
+      damages_.add(at_, file_.size() - at_, 0,
+                   "more chunks than a trace can have: what follows is not read.");
       used_end_ = file_.size();
       break;
     }

@@ -1,17 +1,10 @@
-// See writer.h.
 #include "trace/format/writer.h"
 
 #include <algorithm>
-#include <map>
 #include <utility>
-#include <vector>
 
-#include "trace/format/columns.h"
-#include "trace/format/compression.h"
-#include "trace/format/crc32c.h"
-#include "trace/format/image_record.h"
+#include "trace/format/bytes.h"
 #include "trace/format/layout.h"
-#include "trace/format/output_file.h"
 
 namespace ts::trace {
 namespace {
@@ -23,33 +16,26 @@ namespace {
               ". That is a defect of the recorder: please report it."};
 }
 
-// An image that has begun and not ended.
-struct OpenImage {
-  Image image;  // events, objects, threads: so far; end_ns: of the last event
-  EventEncoder encoder;
-  ChunkHeader chunk;  // of the events in the encoder
-
-  std::uint64_t next_object() const { return image.first_object + image.objects; }
-};
+}  // namespace
 
 // The rules of event.h; null if all are kept.
-const char* find_fault(const OpenImage& open, const Event& event) {
-  const bool refers_to_object = event.kind == Kind::realloc || event.kind == Kind::free;
-  const bool refers_to_other = event.kind == Kind::thread_begin || event.kind == Kind::fork;
+const char* Writer::OpenImage::find_fault(const Event& event) const {
   if (event.kind >= Kind::count) return "there is no such kind";
-  if (event.thread > open.image.threads) return "threads are numbered without gaps";
+  if (event.thread > image.threads) return "threads are numbered without gaps";
   if (event.thread >= max_threads) return "no trace has so many threads";
-  if (open.image.events >= max_events) return "no trace has so many events";
-  if (makes_object(event.kind) && event.object != open.next_object()) {
+  if (image.events >= max_events) return "no trace has so many events";
+  if (makes_object(event.kind) && event.object != next_object()) {
     return "objects are numbered in the order of their allocations";
   }
-  if (refers_to_object && event.object >= open.next_object()) return "there is no such object yet";
-  const std::uint64_t threads = std::max<std::uint64_t>(open.image.threads, event.thread + 1ULL);
+  if (refers_to_object(event.kind) && event.object >= next_object())
+    return "there is no such object yet";
+  const std::uint64_t threads = std::max<std::uint64_t>(image.threads, event.thread + 1ULL);
   if (event.kind == Kind::thread_begin && event.object >= threads) {
     return "its creator's number cannot be";
   }
   if (event.kind == Kind::fork && event.object >= max_images) return "no image has such a number";
-  if (!makes_object(event.kind) && !refers_to_object && !refers_to_other && event.object != 0) {
+  if (!makes_object(event.kind) && !refers_to_object(event.kind) && !refers_to_other(event.kind) &&
+      event.object != 0) {
     return "this kind has no object";
   }
   if (!has_size(event.kind) && event.size != 0) return "this kind has no size";
@@ -59,54 +45,19 @@ const char* find_fault(const OpenImage& open, const Event& event) {
   return nullptr;
 }
 
-}  // namespace
+Writer::Writer(const std::string& path, bool force) : file_{path, force} {
+  file_.append(encode(FileHeader{}));
+}
 
-class Writer::Impl {
- public:
-  Impl(const std::string& path, bool force) : file_{path, force} {
-    file_.append(encode(FileHeader{}));
+Writer::~Writer() {
+  if (is_finished_) return;
+  try {
+    flush();
+  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): whoever wrote last was told
   }
+}
 
-  ~Impl() {
-    if (is_finished_) return;
-    try {
-      flush();
-    } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): whoever wrote last was told
-    }
-  }
-  Impl(const Impl&) = delete;
-  Impl& operator=(const Impl&) = delete;
-
-  std::uint32_t begin_image(const Image& description);
-  void add(std::uint32_t number, const Event& event);
-  std::uint64_t events(std::uint32_t number) { return find(number).image.events; }
-  void flush();
-  void end_image(std::uint32_t number, Image::End end, std::uint64_t end_ns);
-  void finish();
-  std::uint64_t bytes_written() const { return file_.size(); }
-
- private:
-  OpenImage& find(std::uint32_t number);
-  void begin_events(OpenImage& open, const Event& first);
-  void write_events(OpenImage& open);
-  void write_fullest();
-  void write_chunk(ChunkHeader header, ByteSpan payload);
-  void write_image_record(ChunkType type, std::uint32_t number, const Bytes& record);
-  void write_index();
-
-  OutputFile file_;
-  Packer packer_;
-  std::map<std::uint32_t, OpenImage> open_;
-  std::uint32_t images_ = 0;
-  std::uint64_t events_ = 0;
-  std::uint64_t buffered_events_ = 0;
-  std::vector<std::uint8_t> headers_;  // of all chunks, as they are in the file: the index
-  Bytes payload_;
-  Bytes chunk_;
-  bool is_finished_ = false;
-};
-
-OpenImage& Writer::Impl::find(std::uint32_t number) {
+Writer::OpenImage& Writer::find(std::uint32_t number) {
   const auto found = open_.find(number);
   if (found == open_.end()) {
     throw Error{"image " + std::to_string(number) +
@@ -115,7 +66,7 @@ OpenImage& Writer::Impl::find(std::uint32_t number) {
   return found->second;
 }
 
-void Writer::Impl::write_chunk(ChunkHeader header, ByteSpan payload) {
+void Writer::write_chunk(ChunkHeader header, ByteSpan payload) {
   if (headers_.size() / chunk_header_bytes == max_chunks) {
     throw Error{"the trace has as many chunks as one can have. Record a shorter run."};
   }
@@ -130,7 +81,7 @@ void Writer::Impl::write_chunk(ChunkHeader header, ByteSpan payload) {
   }
 }
 
-void Writer::Impl::write_image_record(ChunkType type, std::uint32_t number, const Bytes& record) {
+void Writer::write_image_record(ChunkType type, std::uint32_t number, const Bytes& record) {
   ChunkHeader header;
   header.type = type;
   header.image = number;
@@ -138,7 +89,7 @@ void Writer::Impl::write_image_record(ChunkType type, std::uint32_t number, cons
   write_chunk(header, record);
 }
 
-std::uint32_t Writer::Impl::begin_image(const Image& description) {
+std::uint32_t Writer::begin_image(const Image& description) {
   const std::uint32_t number = images_;
   if (number == max_images) {
     throw Error{"the trace has as many images as one can have. Record fewer programs at a time."};
@@ -161,7 +112,7 @@ std::uint32_t Writer::Impl::begin_image(const Image& description) {
   return number;
 }
 
-void Writer::Impl::begin_events(OpenImage& open, const Event& first) {
+void Writer::begin_events(OpenImage& open, const Event& first) {
   open.chunk = ChunkHeader{};
   open.chunk.image = open.image.number;
   open.chunk.first_event = open.image.events;
@@ -170,9 +121,9 @@ void Writer::Impl::begin_events(OpenImage& open, const Event& first) {
   open.encoder.begin(open.next_object(), first.time_ns);
 }
 
-void Writer::Impl::add(std::uint32_t number, const Event& event) {
+void Writer::add(std::uint32_t number, const Event& event) {
   OpenImage& open = find(number);
-  if (const char* const fault = find_fault(open, event)) refuse(number, event, fault);
+  if (const char* const fault = open.find_fault(event)) refuse(number, event, fault);
   if (open.chunk.count == 0) begin_events(open, event);
   open.encoder.add(event);
   ++open.chunk.count;
@@ -189,7 +140,7 @@ void Writer::Impl::add(std::uint32_t number, const Event& event) {
   if (buffered_events_ >= max_buffered_events) write_fullest();
 }
 
-void Writer::Impl::write_events(OpenImage& open) {
+void Writer::write_events(OpenImage& open) {
   if (open.chunk.count == 0) return;
   ChunkHeader header = open.chunk;
   open.chunk.count = 0;
@@ -201,19 +152,19 @@ void Writer::Impl::write_events(OpenImage& open) {
   events_ += header.count;
 }
 
-void Writer::Impl::write_fullest() {
+void Writer::write_fullest() {
   const auto fullest = std::max_element(open_.begin(), open_.end(), [](auto& a, auto& b) {
     return a.second.chunk.count < b.second.chunk.count;
   });
   write_events(fullest->second);
 }
 
-void Writer::Impl::flush() {
+void Writer::flush() {
   for (auto& [number, open] : open_) write_events(open);
   file_.start_writeback();
 }
 
-void Writer::Impl::end_image(std::uint32_t number, Image::End end, std::uint64_t end_ns) {
+void Writer::end_image(std::uint32_t number, Image::End end, std::uint64_t end_ns) {
   OpenImage& open = find(number);
   write_events(open);
   open.image.end = end;
@@ -222,7 +173,7 @@ void Writer::Impl::end_image(std::uint32_t number, Image::End end, std::uint64_t
   open_.erase(number);
 }
 
-void Writer::Impl::write_index() {
+void Writer::write_index() {
   constexpr std::size_t headers_per_chunk = max_payload_bytes / chunk_header_bytes;
   const std::size_t count = headers_.size() / chunk_header_bytes;
   Footer footer{.index_offset = file_.size(),
@@ -246,7 +197,7 @@ void Writer::Impl::write_index() {
   file_.append(encode(footer));
 }
 
-void Writer::Impl::finish() {
+void Writer::finish() {
   while (!open_.empty()) {
     const auto& [number, open] = *open_.begin();
     end_image(number, Image::End::unknown, open.image.end_ns);
@@ -255,23 +206,5 @@ void Writer::Impl::finish() {
   file_.close();
   is_finished_ = true;
 }
-
-Writer::Writer(std::unique_ptr<Impl> impl) : impl_{std::move(impl)} {}
-Writer::~Writer() = default;
-Writer::Writer(Writer&&) noexcept = default;
-Writer& Writer::operator=(Writer&&) noexcept = default;
-
-Writer Writer::create(const std::string& path, bool force) {
-  return Writer{std::make_unique<Impl>(path, force)};
-}
-std::uint32_t Writer::begin_image(const Image& image) { return impl_->begin_image(image); }
-void Writer::add(std::uint32_t image, const Event& event) { impl_->add(image, event); }
-std::uint64_t Writer::events(std::uint32_t image) const { return impl_->events(image); }
-void Writer::flush() { impl_->flush(); }
-void Writer::end_image(std::uint32_t image, Image::End end, std::uint64_t end_ns) {
-  impl_->end_image(image, end, end_ns);
-}
-void Writer::finish() { impl_->finish(); }
-std::uint64_t Writer::bytes_written() const { return impl_->bytes_written(); }
 
 }  // namespace ts::trace

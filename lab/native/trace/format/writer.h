@@ -12,11 +12,15 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
+#include <map>
 #include <string>
 
+#include "trace/format/columns.h"
+#include "trace/format/compression.h"
 #include "trace/format/error.h"
 #include "trace/format/event.h"
+#include "trace/format/layout.h"
+#include "trace/format/output_file.h"
 
 namespace ts::trace {
 
@@ -25,13 +29,13 @@ class Writer {
   static constexpr std::uint64_t max_buffered_events = 1 << 22;
 
   // Refuses to overwrite a file unless `force` is set.
-  static Writer create(const std::string& path, bool force);
+  Writer(const std::string& path, bool force);
 
   // Without finish: writes what it holds, but no index; a reader says that the recording was cut
   // off.
   ~Writer();
-  Writer(Writer&&) noexcept;
-  Writer& operator=(Writer&&) noexcept;
+  Writer(const Writer&) = delete;
+  Writer& operator=(const Writer&) = delete;
 
   // Returns the image's number: 0, 1, 2... in the order of the calls; `image.number` and what is
   // only known at its end are not looked at. Of program and allocator, only what follows the last
@@ -41,8 +45,8 @@ class Writer {
   // The next event of an image that has begun and has not ended.
   void add(std::uint32_t image, const Event& event);
 
-  // Event numbers: how many events of the image were added so far.
-  std::uint64_t events(std::uint32_t image) const;
+  // How many events of the image were added so far.
+  std::uint64_t events(std::uint32_t image) { return find(image).image.events; }
 
   // All events so far into the file, and the file on its way to the disk.
   void flush();
@@ -55,12 +59,37 @@ class Writer {
   void finish();
 
   // Into the file so far, headers included.
-  std::uint64_t bytes_written() const;
+  std::uint64_t bytes_written() const { return file_.size(); }
 
  private:
-  class Impl;
-  explicit Writer(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+  // An image that has begun and not ended.
+  struct OpenImage {
+    Image image;  // events, objects, threads: so far; end_ns: of the last event
+    EventEncoder encoder;
+    ChunkHeader chunk;  // of the events in the encoder
+
+    std::uint64_t next_object() const { return image.first_object + image.objects; }
+    const char* find_fault(const Event& event) const;
+  };
+
+  OpenImage& find(std::uint32_t number);
+  static void begin_events(OpenImage& open, const Event& first);
+  void write_events(OpenImage& open);
+  void write_fullest();
+  void write_chunk(ChunkHeader header, ByteSpan payload);
+  void write_image_record(ChunkType type, std::uint32_t number, const Bytes& record);
+  void write_index();
+
+  OutputFile file_;
+  Packer packer_;
+  std::map<std::uint32_t, OpenImage> open_;
+  std::uint32_t images_ = 0;
+  std::uint64_t events_ = 0;
+  std::uint64_t buffered_events_ = 0;
+  Bytes headers_;  // of all chunks, as they are in the file: the index
+  Bytes payload_;
+  Bytes chunk_;
+  bool is_finished_ = false;
 };
 
 }  // namespace ts::trace

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "trace/choose.h"
 #include "trace/format/error.h"
 
 namespace ts::trace {
@@ -22,6 +23,14 @@ plan::Kind kind_of(Kind kind) {
     default:
       return plan::Kind::malloc;
   }
+}
+
+plan::Operation operation_of(plan::Kind kind, std::uint64_t size, std::uint32_t slot) {
+  plan::Operation operation = {};
+  operation.size = size & plan::most_bytes;
+  operation.kind = static_cast<std::uint64_t>(kind) & 0xf;
+  operation.slot = slot;
+  return operation;
 }
 
 SlotPool pool_of(const Survey& survey, bool has_window) {
@@ -66,19 +75,18 @@ void ImagePlanner::lay_out() {
   threads_.reserve(count);
   for (const ThreadSurvey& thread : survey_.threads) {
     const std::uint64_t offset = row_.operations_offset + first * sizeof(plan::Operation);
-    threads_.push_back(Thread{{file, offset, thread.operations, buffer}, {}});
-    Thread& planned = threads_.back();
+    Thread& planned = threads_.emplace_back(Thread{{file, offset, thread.operations, buffer}, {}});
     planned.row.first_operation = first;
     planned.row.creator = plan::none;
     if (tree_.settings.with_times) {
       const std::uint64_t times = row_.times_offset + first * sizeof(std::uint64_t);
-      planned.times.emplace_back(file, times, thread.operations, buffer);
+      planned.times.emplace(file, times, thread.operations, buffer);
     }
     first += thread.operations;
   }
   threads_[0].has_started = true;
-  epochs_.emplace_back(file, row_.epochs_offset, survey_.epochs, most_buffer_bytes);
-  runs_.emplace_back(file, row_.runs_offset, survey_.runs, most_buffer_bytes);
+  epochs_.emplace(file, row_.epochs_offset, survey_.epochs, most_buffer_bytes);
+  runs_.emplace(file, row_.runs_offset, survey_.runs, most_buffer_bytes);
 }
 
 void ImagePlanner::inherit(const ImagePlanner& parent) {
@@ -179,7 +187,7 @@ void ImagePlanner::close_epoch() {
   const bool has_window = tree_.settings.window != 0;
   const std::uint32_t two_before = has_window && epoch_ > 0 ? epoch_ - 1 : 0;
   row.after = std::max(is_fork_ ? epoch_ : two_before, fence_);
-  epochs_.front().add(row);
+  epochs_->add(row);
   if (is_fork_) fence_ = epoch_ + 1;
   ++epoch_;
   inside_.clear();
@@ -188,8 +196,8 @@ void ImagePlanner::close_epoch() {
 
 void ImagePlanner::emit(std::uint32_t thread, const plan::Operation& operation) {
   threads_[thread].operations.add(operation);
-  if (!threads_[thread].times.empty()) threads_[thread].times.front().add(time_ns_);
-  Column<plan::Run>& runs = runs_.front();
+  if (threads_[thread].times) threads_[thread].times->add(time_ns_);
+  Column<plan::Run>& runs = *runs_;
   if (thread == last_thread_ && runs.last().operations != plan::none) {
     ++runs.last().operations;
   } else {
@@ -200,9 +208,7 @@ void ImagePlanner::emit(std::uint32_t thread, const plan::Operation& operation) 
 
 void ImagePlanner::mark(std::uint32_t thread, plan::Kind kind, std::uint32_t slot,
                         std::uint32_t turn) {
-  plan::Operation operation = {};
-  operation.kind = static_cast<std::uint64_t>(kind) & 0xf;
-  operation.slot = slot;
+  plan::Operation operation = operation_of(kind, 0, slot);
   operation.turn = turn;
   emit(thread, operation);
 }
@@ -239,11 +245,8 @@ void ImagePlanner::allocate(const Event& event, plan::Kind kind) {
   make_sure_of(event.thread);
   const SlotPool::Slot slot = slots_.take(event.thread, event.size, epoch_);
   slots_of_[event.object] = slot.number + 1;
-  plan::Operation operation = {};
-  operation.size = event.size & plan::most_bytes;
-  operation.kind = static_cast<std::uint64_t>(kind) & 0xf;
+  plan::Operation operation = operation_of(kind, event.size, slot.number);
   operation.log2_alignment = kind == plan::Kind::aligned ? event.log2_alignment & 0x3f : 0;
-  operation.slot = slot.number;
   order(operation, survey_.is_shared[event.object], slot.may_be_in_use);
   ++row_.live_objects;
   add_live(event.size);
@@ -259,10 +262,7 @@ void ImagePlanner::resize(const Event& event) {
   }
   make_sure_of(event.thread);
   const std::uint32_t slot = slots_of_[event.object] - 1;
-  plan::Operation operation = {};
-  operation.size = event.size & plan::most_bytes;
-  operation.kind = static_cast<std::uint64_t>(plan::Kind::realloc) & 0xf;
-  operation.slot = slot;
+  plan::Operation operation = operation_of(plan::Kind::realloc, event.size, slot);
   order(operation, survey_.is_shared[event.object], slots_.thread(slot) != event.thread);
   row_.live_bytes -= slots_.size(slot);
   add_live(event.size);
@@ -278,9 +278,7 @@ void ImagePlanner::release(const Event& event) {
   make_sure_of(event.thread);
   const std::uint32_t slot = slots_of_[event.object] - 1;
   const std::uint64_t bytes = slots_.size(slot);
-  plan::Operation operation = {};
-  operation.kind = static_cast<std::uint64_t>(plan::Kind::free) & 0xf;
-  operation.slot = slot;
+  plan::Operation operation = operation_of(plan::Kind::free, 0, slot);
   // Without a window nothing but turns tells the slot's next thread that it is free.
   const bool has_window = tree_.settings.window != 0;
   order(operation, survey_.is_shared[event.object] || !has_window,
@@ -294,11 +292,10 @@ void ImagePlanner::release(const Event& event) {
 
 void ImagePlanner::refuse(const Event& event) {
   make_sure_of(event.thread);
-  plan::Operation operation = {};
   const bool is_cut = event.size > plan::most_bytes;
-  operation.size = is_cut ? plan::most_bytes : event.size & plan::most_bytes;
+  plan::Operation operation =
+      operation_of(plan::Kind::refused, is_cut ? plan::most_bytes : event.size, 0);
   operation.flags = is_cut ? plan::flag_cut : 0;
-  operation.kind = static_cast<std::uint64_t>(plan::Kind::refused) & 0xf;
   call(event.thread, operation, operation.size);
 }
 
@@ -320,9 +317,7 @@ void ImagePlanner::end_if_last(std::uint32_t thread, std::uint64_t number) {
   mark(thread, plan::Kind::end, ends_++, 0);
   planned.has_ended = true;
   planned.row.ends = 1;
-  planned.row.operations = planned.operations.size();
-  planned.operations.finish();
-  for (Column<std::uint64_t>& times : planned.times) times.finish();
+  planned.finish();
   slots_.end_thread(thread, epoch_);
 }
 
@@ -370,21 +365,38 @@ void ImagePlanner::finish() {
   std::vector<plan::Thread> rows;
   rows.reserve(threads_.size());
   for (Thread& thread : threads_) {
-    if (!thread.has_ended) {
-      thread.row.operations = thread.operations.size();
-      thread.operations.finish();
-      for (Column<std::uint64_t>& times : thread.times) times.finish();
-    }
+    if (!thread.has_ended) thread.finish();
     rows.push_back(thread.row);
   }
   tree_.file.write(row_.threads_offset, rows.data(), rows.size() * sizeof(plan::Thread));
-  row_.epochs = static_cast<std::uint32_t>(epochs_.front().size());
-  row_.runs = runs_.front().size();
-  epochs_.front().finish();
-  runs_.front().finish();
+  row_.epochs = static_cast<std::uint32_t>(epochs_->size());
+  row_.runs = runs_->size();
+  epochs_->finish();
+  runs_->finish();
   row_.slots = slots_.count();
   row_.ends = ends_;
   tree_.summary.images[place_] = row_;
+}
+
+PlanSummary write_plan(const Reader& reader, const PlanSettings& settings, const std::string& path,
+                       bool force) {
+  const Image& image = choose_program(reader, settings.image, settings.alone);
+  PlanFile file{path, force};
+  PlanTree tree{reader, settings, file, {}};
+  tree.summary.images.push_back({});
+  ImagePlanner first{tree, image, 0, nullptr};
+  first.run();
+  file.finish(tree.summary.images, settings.window);
+
+  PlanSummary& summary = tree.summary;
+  summary.bytes = file.bytes();
+  for (const Image& other : reader.images()) {
+    const bool is_planned =
+        std::any_of(summary.images.begin(), summary.images.end(),
+                    [&](const plan::Image& planned) { return planned.number == other.number; });
+    if (!is_planned) summary.not_planned.push_back(other.number);
+  }
+  return summary;
 }
 
 }  // namespace ts::trace

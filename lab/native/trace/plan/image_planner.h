@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "trace/plan/plan_file.h"
@@ -35,11 +36,17 @@ class ImagePlanner {
  private:
   struct Thread {
     Column<plan::Operation> operations;
-    std::vector<Column<std::uint64_t>> times;  // one, or none
+    std::optional<Column<std::uint64_t>> times;
     plan::Thread row = {};
     bool has_started = false;
     bool has_ended = false;
     bool is_in_epoch = false;
+
+    void finish() {
+      row.operations = operations.size();
+      operations.finish();
+      if (times) times->finish();
+    }
   };
 
   void lay_out();
@@ -56,7 +63,6 @@ class ImagePlanner {
 
   void start(std::uint32_t creator, std::uint32_t thread);
   void make_sure_of(std::uint32_t thread);
-  void open_epoch();
   void close_epoch();
   void leave(std::uint32_t thread);
   void call(std::uint32_t thread, const plan::Operation& operation, std::uint64_t bytes);
@@ -78,8 +84,8 @@ class ImagePlanner {
   SlotPool slots_;
   ReservedArray<std::uint32_t> slots_of_;  // of each object: its slot, and 1; 0: not live
   std::vector<Thread> threads_;
-  std::vector<Column<plan::Epoch>> epochs_;  // one, as the next
-  std::vector<Column<plan::Run>> runs_;
+  std::optional<Column<plan::Epoch>> epochs_;  // from lay_out on, as the next
+  std::optional<Column<plan::Run>> runs_;
   std::uint32_t last_thread_ = plan::none;
   std::vector<std::uint32_t> inside_;  // threads that have entered this epoch
   std::uint32_t epoch_ = 0;

@@ -41,6 +41,8 @@ class PlanFile {
   std::uint64_t end_ = plan::section_alignment;  // the header's page
 };
 
+[[noreturn]] void column_is_too_long();
+
 // An array in the file, written from its first item to its last.
 template <class T>
 class Column {
@@ -51,7 +53,7 @@ class Column {
   }
 
   void add(const T& item) {
-    if (size() == capacity_) too_long();
+    if (size() == capacity_) column_is_too_long();
     buffer_.push_back(item);
     if (buffer_.size() > buffered_) flush();
   }
@@ -65,8 +67,6 @@ class Column {
   }
 
  private:
-  [[noreturn]] static void too_long();
-
   void flush() { write(buffer_.size() - 1); }
   void write(std::size_t count) {
     file_->write(offset_ + written_ * sizeof(T), buffer_.data(), count * sizeof(T));
@@ -81,12 +81,5 @@ class Column {
   std::uint64_t written_ = 0;
   std::vector<T> buffer_;
 };
-
-[[noreturn]] void column_is_too_long();
-
-template <class T>
-void Column<T>::too_long() {
-  column_is_too_long();
-}
 
 }  // namespace ts::trace

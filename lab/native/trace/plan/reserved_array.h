@@ -9,8 +9,8 @@
 
 #include <cstddef>
 #include <cstring>
+#include <memory>
 #include <type_traits>
-#include <utility>
 
 #include "trace/format/error.h"
 
@@ -22,24 +22,14 @@ class ReservedArray {
   explicit ReservedArray(std::size_t count) : count_{count} {
     static_assert(std::is_trivially_copyable_v<T>);
     constexpr std::size_t most = (std::size_t{1} << 46) / sizeof(T);
-    if (count < most) {
-      void* const mapped = mmap(nullptr, bytes(), PROT_READ | PROT_WRITE,
-                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-      if (mapped != MAP_FAILED) items_ = static_cast<T*>(mapped);
-    }
-    if (items_ == nullptr) {
+    const std::size_t bytes = (count + 1) * sizeof(T);
+    void* const mapped = count < most ? mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)
+                                      : MAP_FAILED;
+    if (mapped == MAP_FAILED) {
       throw Error{"not enough address space for the trace's objects; raise `ulimit -v`."};
     }
-  }
-  ~ReservedArray() {
-    if (items_ != nullptr) munmap(items_, bytes());
-  }
-  ReservedArray(ReservedArray&& other) noexcept
-      : items_{std::exchange(other.items_, nullptr)}, count_{other.count_} {}
-  ReservedArray& operator=(ReservedArray&& other) noexcept {
-    std::swap(items_, other.items_);
-    std::swap(count_, other.count_);
-    return *this;
+    items_ = std::unique_ptr<T[], Unmap>{static_cast<T*>(mapped), Unmap{bytes}};
   }
 
   T& operator[](std::size_t index) { return items_[index]; }
@@ -47,13 +37,16 @@ class ReservedArray {
   std::size_t size() const { return count_; }
 
   void copy_from(const ReservedArray& other, std::size_t count) {
-    std::memcpy(items_, other.items_, count * sizeof(T));
+    std::memcpy(items_.get(), other.items_.get(), count * sizeof(T));
   }
 
  private:
-  std::size_t bytes() const { return (count_ + 1) * sizeof(T); }
+  struct Unmap {
+    std::size_t bytes = 0;
+    void operator()(T* items) const { munmap(items, bytes); }
+  };
 
-  T* items_ = nullptr;
+  std::unique_ptr<T[], Unmap> items_;
   std::size_t count_;
 };
 

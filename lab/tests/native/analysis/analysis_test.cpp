@@ -333,7 +333,7 @@ TEST(Analysis, ManyEvents) {
   constexpr std::uint64_t count = 300'000;
   const TemporaryFile file;
   {
-    trace::Writer writer = trace::Writer::create(file.path(), true);
+    trace::Writer writer = trace::Writer(file.path(), true);
     const std::uint32_t image = writer.begin_image({});
     for (std::uint64_t i = 0; i < count; ++i) {
       writer.add(image, allocation(i, 10 + i % 7));

@@ -70,7 +70,7 @@ class RandomTrace {
   }
 
   static void write(const std::vector<RandomImage>& images, const std::string& path) {
-    trace::Writer writer = trace::Writer::create(path, true);
+    trace::Writer writer = trace::Writer(path, true);
     for (const RandomImage& each : images) {
       const std::uint32_t number = writer.begin_image(each.image);
       for (const trace::Event& event : each.events) writer.add(number, event);

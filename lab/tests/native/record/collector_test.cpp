@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "kept_events.h"
-#include "record/collector/live.h"
 
 namespace ts::record {
 namespace {

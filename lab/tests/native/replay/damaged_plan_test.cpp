@@ -34,7 +34,7 @@ class DamagedPlan : public ::testing::Test {
     }
     plan::View view;
     plan::Problem problem;
-    if (view.open(folder.plan().c_str(), false, problem) && check_plan(view, problem)) return "";
+    if (view.open(folder.plan().c_str(), problem) && check_plan(view, problem)) return "";
     return problem.text;
   }
 
@@ -60,7 +60,7 @@ TEST_F(DamagedPlan, WhatIsNoPlanIsSaidSo) {
   EXPECT_NE(refusal(Bytes(10'000, 'x')).find("is no plan"), std::string::npos);
   plan::View view;
   plan::Problem problem;
-  EXPECT_FALSE(view.open("/nowhere/at all", false, problem));
+  EXPECT_FALSE(view.open("/nowhere/at all", problem));
   EXPECT_NE(std::string{problem.text}.find("cannot read"), std::string::npos);
 }
 

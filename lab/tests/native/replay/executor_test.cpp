@@ -198,7 +198,7 @@ TEST(Executor, DamagedPlansThatAreAcceptedAreCarriedOut) {
     }
     plan::View view;
     plan::Problem problem;
-    if (!view.open(folder.plan().c_str(), false, problem) || !check_plan(view, problem)) continue;
+    if (!view.open(folder.plan().c_str(), problem) || !check_plan(view, problem)) continue;
     ++accepted;
     Settings settings = settings_of(orders[i % 2 == 0 ? 0 : 2]);
     const Tickets tickets;

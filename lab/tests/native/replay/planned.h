@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "native/replay/synthetic.h"
-#include "replay/plan_check.h"
 #include "replay/plan_view.h"
 #include "trace/plan/planner.h"
 
@@ -41,7 +40,7 @@ class Planned {
       : expected{write_synthetic(folder.trace(), recipe, keep_calls)},
         summary{trace::write_plan(trace::Reader{folder.trace()}, settings, folder.plan(), false)} {
     plan::Problem problem;
-    is_right = view.open(folder.plan().c_str(), false, problem) && check_plan(view, problem);
+    is_right = view.open(folder.plan().c_str(), problem) && check_plan(view, problem);
     EXPECT_TRUE(is_right) << problem.text;
   }
 

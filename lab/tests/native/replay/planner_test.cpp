@@ -161,13 +161,13 @@ TEST(Planner, TimesAreThoseOfTheEvents) {
 class OddTrace : public ::testing::Test {
  protected:
   const plan::Image& plan_of(const std::vector<Event>& events, trace::PlanSettings settings = {}) {
-    trace::Writer writer = trace::Writer::create(folder.trace(), true);
+    trace::Writer writer = trace::Writer(folder.trace(), true);
     const std::uint32_t image = writer.begin_image({});
     for (const Event& event : events) writer.add(image, event);
     writer.finish();
     summary = trace::write_plan(trace::Reader{folder.trace()}, settings, folder.plan(), true);
     plan::Problem problem;
-    EXPECT_TRUE(view.open(folder.plan().c_str(), false, problem) && check_plan(view, problem))
+    EXPECT_TRUE(view.open(folder.plan().c_str(), problem) && check_plan(view, problem))
         << problem.text;
     return view.image(0);
   }
@@ -259,7 +259,7 @@ TEST(Planner, ADamagedTraceIsPlannedAsFarAsItIsIntact) {
       with_gaps += summary.has_gaps ? 1 : 0;
       plan::View view;
       plan::Problem problem;
-      EXPECT_TRUE(view.open(folder.plan().c_str(), false, problem) && check_plan(view, problem))
+      EXPECT_TRUE(view.open(folder.plan().c_str(), problem) && check_plan(view, problem))
           << eighth << problem.text;
     }
   }

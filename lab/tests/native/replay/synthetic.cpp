@@ -184,7 +184,7 @@ class Maker {
 
 std::vector<Expected> write_synthetic(const std::string& path, const Recipe& recipe,
                                       bool keep_calls) {
-  trace::Writer writer = trace::Writer::create(path, true);
+  trace::Writer writer = trace::Writer(path, true);
   std::vector<Expected> expected;
   Maker maker{writer, recipe, keep_calls, expected};
   Maker::State state;

@@ -4,10 +4,10 @@
 #include <random>
 
 #include "samples.h"
+#include "trace/format/bytes.h"
 #include "trace/format/columns.h"
 #include "trace/format/compression.h"
-#include "trace/format/crc32c.h"
-#include "trace/format/image_record.h"
+#include "trace/format/layout.h"
 #include "trace/format/numbers.h"
 
 namespace ts::trace::testing {

@@ -52,7 +52,7 @@ TEST(TraceReader, DoesNotWaitForAFifo) {
 
 TEST(TraceReader, SaysWhoseRightIsMissing) {
   const std::string path = ::testing::TempDir() + "trace-secret-" + std::to_string(getpid());
-  Writer::create(path, true).finish();
+  Writer(path, true).finish();
   ASSERT_EQ(chmod(path.c_str(), 0), 0);
   // For root, rights are missing only when the thread's file-system identity is somebody else's.
   const auto self = static_cast<unsigned>(setfsuid(65'534));
@@ -72,7 +72,7 @@ TEST(TraceReader, RefusesANewerVersion) {
 
 TEST(TraceReader, ATraceWithoutImagesIsWhole) {
   const MemoryFile file;
-  Writer::create(file.path(), true).finish();
+  Writer(file.path(), true).finish();
   Reader reader{file.path()};
   reader.verify();
   EXPECT_TRUE(reader.is_whole());
@@ -103,14 +103,6 @@ TEST(TraceReader, KnowsItsImages) {
   EXPECT_EQ(reader.images()[0].parent, no_image);
   EXPECT_EQ(reader.chunks(), 6U);
   EXPECT_EQ(reader.file_bytes(), sample.bytes.size());
-}
-
-TEST(TraceReader, WhoeverNeedsAWholeTraceIsTold) {
-  const Sample sample = make_sample(3, 1, 1, false);
-  const MemoryFile file{sample.bytes};
-  EXPECT_THROW(require_whole(Reader{file.path()}, "name"), Error);
-  const MemoryFile whole{make_sample(3, 1, 1, true).bytes};
-  EXPECT_NO_THROW(require_whole(Reader{whole.path()}, "name"));
 }
 
 // A later version may add chunks that readers of this one can do without.
@@ -157,8 +149,7 @@ TEST(TraceReader, AFileThatShrinksWhileItIsReadHasAGap) {
 TEST(TraceReader, CursorsDoNotDisturbEachOther) {
   const Sample sample = make_sample(6, 5, 50, true);
   const MemoryFile file{sample.bytes};
-  Reader opened{file.path()};
-  const Reader reader = std::move(opened);
+  const Reader reader{file.path()};
   Cursor one = reader.events(0);
   Cursor other = reader.events(0, 100);
   Event event;

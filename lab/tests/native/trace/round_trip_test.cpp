@@ -29,7 +29,7 @@ class RoundTrip : public ::testing::TestWithParam<std::uint64_t> {};
 TEST_P(RoundTrip, RandomStreamsComeBackExactly) {
   std::mt19937_64 random{GetParam()};
   MemoryFile file;
-  Writer writer = Writer::create(file.path(), true);
+  Writer writer = Writer(file.path(), true);
   const std::size_t image_count = 1 + random() % 5;
   std::vector<RandomEvents> sources;
   std::vector<Events> written(image_count);
@@ -92,7 +92,7 @@ INSTANTIATE_TEST_SUITE_P(Seeds, RoundTrip, ::testing::Range<std::uint64_t>(0, 24
 TEST(TraceSize, APlausibleProgramTakesFewBytesAnEvent) {
   for (const std::uint32_t threads : {1U, 8U}) {
     MemoryFile file;
-    Writer writer = Writer::create(file.path(), true);
+    Writer writer = Writer(file.path(), true);
     writer.begin_image({});
     PlausibleEvents source{3, threads};
     constexpr std::uint64_t count = 300'000;
@@ -107,7 +107,7 @@ TEST(TraceSize, APlausibleProgramTakesFewBytesAnEvent) {
 
 TEST(TraceSize, TheWorstEventsTakeNoMoreThanTheFormatSays) {
   MemoryFile file;
-  Writer writer = Writer::create(file.path(), true);
+  Writer writer = Writer(file.path(), true);
   writer.begin_image({});
   std::mt19937_64 random{5};
   Events written;

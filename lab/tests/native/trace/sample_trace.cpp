@@ -58,7 +58,7 @@ void write_plausible(Writer& writer) {
 int main(int argument_count, char** arguments) {
   if (argument_count != 3) return 1;
   try {
-    Writer writer = Writer::create(arguments[2], true);
+    Writer writer = Writer(arguments[2], true);
     if (std::strcmp(arguments[1], "plausible") == 0) {
       write_plausible(writer);
     } else {

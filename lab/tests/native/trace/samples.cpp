@@ -9,7 +9,7 @@
 #include <cmath>
 #include <stdexcept>
 
-#include "trace/format/crc32c.h"
+#include "trace/format/bytes.h"
 
 namespace ts::trace::testing {
 
@@ -124,7 +124,7 @@ Sample make_sample(std::uint64_t seed, std::size_t chunks, std::size_t events_pe
                    bool is_finished) {
   Sample sample;
   MemoryFile file;
-  Writer writer = Writer::create(file.path(), true);
+  Writer writer = Writer(file.path(), true);
   Image root;
   root.program = "first";
   root.allocator = "libone.so";

@@ -46,24 +46,24 @@ class TraceWriter : public ::testing::Test {
 TEST_F(TraceWriter, OverwritesOnlyWhenAsked) {
   const std::string file = path("trace");
   std::ofstream{file} << "precious";
-  const std::string error = error_of([&] { Writer::create(file, false); });
+  const std::string error = error_of([&] { Writer(file, false); });
   EXPECT_NE(error.find(file), std::string::npos);
   EXPECT_NE(error.find("-f"), std::string::npos) << error;
   EXPECT_EQ(std::filesystem::file_size(file), 8U);
-  Writer::create(file, true).finish();
+  Writer(file, true).finish();
   EXPECT_TRUE(Reader{file}.is_whole());
 }
 
 TEST_F(TraceWriter, SaysWhatCannotBeWritten) {
-  EXPECT_NE(error_of([&] { Writer::create(path("none/trace"), false); }).find("No such file"),
+  EXPECT_NE(error_of([&] { Writer(path("none/trace"), false); }).find("No such file"),
             std::string::npos);
-  EXPECT_NE(error_of([&] { Writer::create(path(""), true); }).find("directory"), std::string::npos);
+  EXPECT_NE(error_of([&] { Writer(path(""), true); }).find("directory"), std::string::npos);
   mkfifo(path("fifo").c_str(), 0600);
-  EXPECT_NE(error_of([&] { Writer::create(path("fifo"), true); }), "");
+  EXPECT_NE(error_of([&] { Writer(path("fifo"), true); }), "");
 }
 
 TEST_F(TraceWriter, AFullDiskIsAnErrorEachTime) {
-  const auto full = [] { Writer::create("/dev/full", true); };
+  const auto full = [] { Writer("/dev/full", true); };
   EXPECT_NE(error_of(full).find("No space left"), std::string::npos);
 }
 
@@ -77,7 +77,7 @@ TEST_F(TraceWriter, AFileThatMayNotGrowEndsWithAWholeChunk) {
   const auto handler = std::signal(SIGXFSZ, SIG_IGN);
   std::string error;
   {
-    Writer writer = Writer::create(file, false);
+    Writer writer = Writer(file, false);
     writer.begin_image({});
     for (int i = 0; i < 1'000; ++i) {
       written.push_back(source.next());
@@ -104,7 +104,7 @@ TEST_F(TraceWriter, RefusesWhatAReaderWouldCallDamage) {
   const Event good{.kind = Kind::malloc, .size = 8, .time_ns = 1};
   const auto error_after_good = [&](const Event& event) {
     MemoryFile file;
-    Writer writer = Writer::create(file.path(), true);
+    Writer writer = Writer(file.path(), true);
     writer.begin_image({});
     writer.add(0, good);
     return error_of([&] { writer.add(0, event); });
@@ -146,7 +146,7 @@ TEST_F(TraceWriter, RefusesWhatAReaderWouldCallDamage) {
 
 TEST_F(TraceWriter, AnImageHasABeginAndOneEnd) {
   MemoryFile file;
-  Writer writer = Writer::create(file.path(), true);
+  Writer writer = Writer(file.path(), true);
   EXPECT_NE(error_of([&] { writer.add(0, {}); }), "");
   Image orphan;
   orphan.parent = 0;
@@ -164,7 +164,7 @@ TEST_F(TraceWriter, AKilledRecorderLeavesWhatItFlushed) {
   MemoryFile file;
   const pid_t child = fork();
   if (child == 0) {
-    Writer writer = Writer::create(file.path(), true);
+    Writer writer = Writer(file.path(), true);
     writer.begin_image({});
     RandomEvents source{9, 0};
     for (int i = 0; i < 500; ++i) writer.add(0, source.next());
@@ -195,7 +195,7 @@ TEST_F(TraceWriter, AKilledRecorderLeavesWhatItFlushed) {
 TEST_F(TraceWriter, AWriterThatIsDroppedWritesWhatItHolds) {
   MemoryFile file;
   {
-    Writer writer = Writer::create(file.path(), true);
+    Writer writer = Writer(file.path(), true);
     writer.begin_image({});
     writer.add(0, {});
   }
@@ -208,7 +208,7 @@ TEST_F(TraceWriter, AWriterThatIsDroppedWritesWhatItHolds) {
 // many.
 TEST_F(TraceWriter, UnwrittenEventsAreBounded) {
   MemoryFile file;
-  Writer writer = Writer::create(file.path(), true);
+  Writer writer = Writer(file.path(), true);
   constexpr std::uint32_t images = 100;
   constexpr std::uint64_t events = 50'000;
   static_assert(images * events > Writer::max_buffered_events + events);
@@ -236,7 +236,7 @@ TEST_F(TraceWriter, UnwrittenEventsAreBounded) {
 // The first thread's first act may be another one's birth, or its last.
 TEST_F(TraceWriter, ThreadsMayActBeforeTheFirst) {
   MemoryFile file;
-  Writer writer = Writer::create(file.path(), true);
+  Writer writer = Writer(file.path(), true);
   writer.begin_image({});
   const Event birth{.kind = Kind::thread_begin, .thread = 1, .time_ns = 1};
   writer.add(0, birth);

@@ -1,5 +1,5 @@
-// Making and replacing the record, and counting; see record.h and call.h.
-#include "count/record.h"
+// Making and replacing the record, and counting; see call.h.
+#include "count/call.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <cstring>
 
-#include "count/call.h"
 #include "interpose/process_file.h"
 
 namespace ts {

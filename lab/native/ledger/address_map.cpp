@@ -1,9 +1,8 @@
-// Large mappings, handed out piece by piece; see own_memory.h.
-#include "ledger/own_memory.h"
+// Large mappings, handed out piece by piece; see address_map.h.
+#include "ledger/address_map.h"
 
 #include <sys/mman.h>
 
-#include <atomic>
 #include <cerrno>
 
 namespace ts {
