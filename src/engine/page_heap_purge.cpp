@@ -55,7 +55,7 @@ Span* PageHeap::purge_within(Span* span, std::size_t pages) noexcept {
   // relaxed: those that wait look under the lock
   purges_.fetch_add(1, std::memory_order_relaxed);
   if (waiting_for_purges_ != 0) [[unlikely]]
-    os::wake(purges_, waiting_for_purges_);
+    os::wake(purges_, static_cast<int>(waiting_for_purges_));
   if (discarded) insert_coalesced(within, end - before, true);
   if (before != 0) insert_coalesced(span, before, false);
   if (end != pages) insert_coalesced(span + end, pages - end, false);

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "os/memory_group.h"
 #include "os/os.h"
 #include "secure/large_block.h"
 #include "secure/large_table.h"
@@ -370,7 +371,10 @@ TEST(SecureHeap, LargeBlocksLieOutsideOfTheRegions) {
     const std::uintptr_t end = region_begin(roots.arenas * regions_per_arena);
     take_addresses_above(end);
     std::vector<void*> blocks;
-    for (const std::size_t bytes : {300'000UL, 10'000'000UL, 1UL << 30, 1UL << 36}) {
+    const std::size_t most =
+        os::machine_memory() / 2;  // of one request; else the system refuses it
+    for (const std::size_t bytes :
+         {std::size_t{300'000}, std::size_t{10'000'000}, most / 8, most}) {
       for (int i = 0; i < 40; ++i) {
         void* const block = heap.allocate(bytes, i % 2 == 0 ? 16 : 1 << 20);
         ASSERT_NE(block, nullptr);
