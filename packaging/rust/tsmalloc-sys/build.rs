@@ -11,7 +11,7 @@ const OS_OF_TESTS: [&str; 2] = ["counting", "event_counts"];
 const OS_OF_SECURE: &str = "entropy";
 
 /// Off all fast paths: compiled for size, as by the `CMakeLists.txt` of their folders.
-const SMALL: [&str; 41] = [
+const SMALL: [&str; 43] = [
     "os/call_stack",
     "os/frame_tables",
     "os/frame_rules",
@@ -22,6 +22,8 @@ const SMALL: [&str; 41] = [
     "os/modules",
     "os/module_file",
     "os/loaded_modules",
+    "os/bad_access",
+    "os/stack_lines",
     "os/memory_group",
     "os/whole_file",
     "os/options",
