@@ -53,7 +53,7 @@ ThreadHeap* attach_heap() noexcept {
     const HeapHold hold{*heap};
     check_at_rest(*heap);
   }
-  // relaxed: a thread that reads the former owner's number looks again (housekeeping.cpp)
+  // relaxed: a thread that reads the former owner's number looks again (thread_ends.h)
   heap->thread.store(os::thread_id(), std::memory_order_relaxed);
   note_thread_begins();
   // Before the registration, which may allocate.

@@ -131,22 +131,21 @@ class Spans {
   bool is_complete_ = false;
 };
 
+const Span& span_at(const MapExtent& extent) noexcept {
+  return page_map.spans[page_of(reinterpret_cast<const void*>(extent.address))];
+}
+
 // Whether the span is still there: the visitor may free its blocks, or destroy an arena. (A page in
 // the middle of another span has the descriptor of a former one.)
 bool is_there(const MapExtent& extent) noexcept {
-  const std::size_t page = page_of(reinterpret_cast<const void*>(extent.address));
-  const Span& span = page_map.spans[page];
+  const Span& span = span_at(extent);
   const MapExtent now = map_extent_of(span);
   if (now.state != extent.state || now.bytes != extent.bytes || now.owner != extent.owner ||
       now.block_bytes != extent.block_bytes)
     return false;
   if (extent.state == MapState::used) return span_entry(span) == large_entry;
   const auto begin = static_cast<std::uint32_t>(extent.address);
-  return is_of_slab(span_entry(span)) && page_map.pages[page].slab_begin == begin;
-}
-
-const Span& span_at(const MapExtent& extent) noexcept {
-  return page_map.spans[page_of(reinterpret_cast<const void*>(extent.address))];
+  return is_of_slab(span_entry(span)) && page_map.pages[first_page_of(&span)].slab_begin == begin;
 }
 
 BlockState state_of(MapState state) noexcept {

@@ -11,7 +11,7 @@
 namespace ts::os {
 namespace {
 
-// The file's number, below 0 if it can not be opened. Programs that close all numbers, and open files
+// The file's number, below 0 if it cannot be opened. Programs that close all numbers, and open files
 // of their own, get the lowest ones; so ours is a higher one, if the limit allows it. Else close() here
 // might be of the program's file. (It still may, if the program does so between these calls.) From 64
 // on, the kernel makes the table of files longer, for which a process with threads waits milliseconds.
